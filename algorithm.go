@@ -1,0 +1,140 @@
+package ratelimit
+
+import (
+	"math"
+	"reflect"
+	"slices"
+)
+
+// An Algorithm is the kind of a limit together with its parameters. It is
+// implemented by [TokenBucket], [LeakyBucket], [FixedWindow], [SlidingWindow],
+// [SlidingLog], [RollingWindow], [WarmingUp] and [All], which are plain data:
+// they hold no state, can be copied and printed, and but for All compared.
+type Algorithm interface {
+	// compile checks the parameters and returns the arithmetic they ask for.
+	compile() (kernel, error)
+}
+
+// An instant is a number of nanoseconds since the Unix epoch. Readings of the
+// clock are at most maxInstant; what is computed from them may lie beyond it,
+// up to forever, to which sums saturate.
+type instant = uint64
+
+const (
+	maxInstant instant = 1<<62 - 1 // 2116-02-20
+	forever    instant = math.MaxUint64
+)
+
+// after returns t + d, at most forever.
+func after(t instant, d uint64) instant {
+	if t > forever-d {
+		return forever
+	}
+	return t + d
+}
+
+// A kernel is the arithmetic of an algorithm: pure functions of a key's state.
+//
+// The state is a few 64-bit words; all zero is that of a key never seen, and
+// so is a state at or after the instant that fresh returns for it. A kernel
+// may change the words that it is given in place, and returns them; those of
+// fixed width never move.
+//
+// There is one question that decides everything else, ready: when would n
+// events be granted? A request is granted if the answer is now, is told to
+// come back then if not, and is reserved by spending at the instant answered.
+// It never answers an instant before that of a reservation already in the
+// state, which is what makes reservations first come, first served.
+//
+// Preconditions: now ≤ maxInstant, and not before an earlier now; n from 1 to
+// limit().
+type kernel interface {
+	// limit returns the most events that a fresh key is granted at once.
+	limit() int
+
+	// width returns the number of words of a state, or 0 if it grows with use.
+	width() int
+
+	// ready returns the first instant, now or later, at which n events are
+	// granted if nothing else happens to the key.
+	ready(st []uint64, now instant, n int) instant
+
+	// spend records n events at the instant that ready returned, which is at
+	// most maxInstant.
+	spend(st []uint64, at instant, n int) []uint64
+
+	// room returns the most events that are granted at now.
+	room(st []uint64, now instant) int
+
+	// fresh returns the first instant at which st equals the zero state.
+	fresh(st []uint64) instant
+
+	// hold returns how many nanoseconds events granted at an instant are to
+	// be held so that they leave evenly. st is the state before they are spent.
+	hold(st []uint64, at instant) uint64
+
+	// full reports whether n events find no room in a bounded queue.
+	full(st []uint64, now instant, n int) bool
+
+	// refuse records that n events were refused at now, and reports whether
+	// that changed anything.
+	refuse(st []uint64, now instant, n int) ([]uint64, bool)
+
+	// cancel takes back what can be taken back of a grant.
+	cancel(st []uint64, g *grant) []uint64
+
+	// part returns the index of the part that refuses n events at now for the
+	// longest, or if n is 0 of the one with the least room.
+	part(st []uint64, now instant, n int) int
+}
+
+// A grant is what was spent for a reservation, and what is needed to undo it.
+type grant struct {
+	at   instant  // when the events were charged
+	due  instant  // when they may happen: at, but for a leaky bucket's hold
+	n    int      // how many
+	pre  []uint64 // the state before
+	post []uint64 // the state after
+}
+
+// undo makes st what it was before g if nothing came after g, and reports
+// whether that was so.
+func (g *grant) undo(st []uint64) ([]uint64, bool) {
+	if !slices.Equal(st, g.post) {
+		return st, false
+	}
+	return append(st[:0], g.pre...), true
+}
+
+// plain is what most kernels have in common: no holding, no queue, no record
+// of refusals, no parts.
+type plain struct{}
+
+func (plain) hold([]uint64, instant) uint64    { return 0 }
+func (plain) full([]uint64, instant, int) bool { return false }
+func (plain) part([]uint64, instant, int) int  { return 0 }
+
+func (plain) refuse(st []uint64, _ instant, _ int) ([]uint64, bool) { return st, false }
+
+// cancel gives everything back if nothing came after, and nothing otherwise:
+// whoever came after was told an instant that counts on these events.
+func (plain) cancel(st []uint64, g *grant) []uint64 {
+	st, _ = g.undo(st)
+	return st
+}
+
+// compile checks alg, which a user gave, and returns it as a value with its
+// kernel.
+func compile(alg Algorithm) (Algorithm, kernel, error) {
+	v := reflect.ValueOf(alg)
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		alg = v.Elem().Interface().(Algorithm) // a copy, which nobody changes later
+	} else if !v.IsValid() || v.Kind() == reflect.Pointer {
+		return nil, nil, invalid("Algorithm", nil, "must be one such as TokenBucket{Rate: PerSecond(10)}")
+	}
+	if parts, ok := alg.(All); ok {
+		alg = slices.Clone(parts)
+	}
+	k, err := alg.compile()
+	return alg, k, err
+}

@@ -1,0 +1,247 @@
+package ratelimit
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+)
+
+// An All grants what each of its parts grants, and then spends it in all of
+// them at once; if one part refuses, nothing is spent in any. So
+//
+//	All{TokenBucket{Rate: PerSecond(10)}, FixedWindow{Limit: 1000, Window: 24 * time.Hour}}
+//
+// is 10 a second and 1,000 a day. Parts may be of any kind and number, two of
+// the same included; an All within an All stands for its parts.
+//
+// Limit and Remaining are the least over the parts, RetryAfter, ResetAfter and
+// Delay the greatest; [Decision].Part says which part decided. Reserve waits
+// for all parts at once, and fails with [ErrQueueFull] if a [LeakyBucket]
+// among them has no room now. A refusal by any part enters the log of every
+// [SlidingLog] with CountDenied. Its state is the states of its parts.
+type All []Algorithm
+
+func (a All) compile() (kernel, error) {
+	k := &all{most: math.MaxInt}
+	if err := k.add(a, "All"); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// all is the arithmetic of an [All]. Its state is the states of its parts: first
+// those of fixed width, in the order of the parts, then those that grow with
+// use. If there are any of the latter, it begins with the length of each.
+type all struct {
+	parts []kernel
+	grows int // how many parts grow with use
+	fixed int // the sum of the others' widths
+	most  int // the limit
+}
+
+func (k *all) add(a All, name string) error {
+	if len(a) == 0 {
+		return invalid(name, "empty", "must have at least one part")
+	}
+	for i, alg := range a {
+		field := fmt.Sprintf("%s[%d]", name, i)
+		if nested, ok := alg.(All); ok {
+			if err := k.add(nested, field); err != nil {
+				return err
+			}
+			continue
+		}
+		_, part, err := compile(alg)
+		if err != nil {
+			return within(field, err)
+		}
+		k.parts = append(k.parts, part)
+		k.most = min(k.most, part.limit())
+		k.fixed += part.width()
+		if part.width() == 0 {
+			k.grows++
+		}
+	}
+	return nil
+}
+
+func (k *all) limit() int { return k.most }
+
+func (k *all) width() int {
+	if k.grows > 0 {
+		return 0
+	}
+	return k.fixed
+}
+
+// states iterates over the parts and their states, to be read.
+func (k *all) states(st []uint64) iter.Seq2[kernel, []uint64] {
+	return func(yield func(kernel, []uint64) bool) {
+		st := k.begin(st)
+		c := k.cursor()
+		for _, part := range k.parts {
+			from, to := c.next(part, st)
+			if !yield(part, st[from:to:to]) {
+				return
+			}
+		}
+	}
+}
+
+// update puts in the place of each part's state what f makes of it.
+func (k *all) update(st []uint64, f func(part kernel, st []uint64) []uint64) []uint64 {
+	st = k.begin(st)
+	c := k.cursor()
+	for _, part := range k.parts {
+		from, to := c.next(part, st)
+		if part.width() > 0 {
+			f(part, st[from:to:to])
+			continue
+		}
+		limit := to // of what f may write
+		if to == len(st) {
+			limit = cap(st)
+		}
+		next := f(part, st[from:to:limit])
+		moved := len(next) > 0 && (cap(st) == from || &next[0] != &st[:from+1][from])
+		switch {
+		case to < len(st) && (moved || len(next) != to-from):
+			st = slices.Replace(st, from, to, next...)
+		case to == len(st) && moved:
+			st = append(st[:from], next...)
+		case to == len(st):
+			st = st[:from+len(next)]
+		}
+		c.resized(st, len(next))
+	}
+	return st
+}
+
+// begin returns st with its header and fixed part, which an empty state lacks.
+func (k *all) begin(st []uint64) []uint64 {
+	if len(st) == 0 {
+		st = append(st, make([]uint64, k.grows+k.fixed)...)
+	}
+	return st
+}
+
+// A cursor walks over the states of the parts.
+type cursor struct {
+	fixed   int // where the next state of fixed width begins
+	growing int // where the next that grows begins
+	length  int // the word of the header that holds the latter's length
+}
+
+func (k *all) cursor() cursor { return cursor{fixed: k.grows, growing: k.grows + k.fixed} }
+
+// next returns where the state of part begins and ends.
+func (c *cursor) next(part kernel, st []uint64) (from, to int) {
+	if w := part.width(); w > 0 {
+		from, c.fixed = c.fixed, c.fixed+w
+		return from, c.fixed
+	}
+	from, c.growing = c.growing, c.growing+int(st[c.length])
+	c.length++
+	return from, c.growing
+}
+
+// resized notes the new length of the growing state that next returned.
+func (c *cursor) resized(st []uint64, length int) {
+	c.growing += length - int(st[c.length-1])
+	st[c.length-1] = uint64(length)
+}
+
+func (k *all) ready(st []uint64, now instant, n int) instant {
+	at := now
+	for part, st := range k.states(st) {
+		at = max(at, part.ready(st, now, n))
+	}
+	return at
+}
+
+func (k *all) spend(st []uint64, at instant, n int) []uint64 {
+	return k.update(st, func(part kernel, st []uint64) []uint64 {
+		return part.spend(st, at, n)
+	})
+}
+
+func (k *all) room(st []uint64, now instant) int {
+	room := k.most
+	for part, st := range k.states(st) {
+		room = min(room, part.room(st, now))
+	}
+	return room
+}
+
+func (k *all) fresh(st []uint64) (at instant) {
+	for part, st := range k.states(st) {
+		at = max(at, part.fresh(st))
+	}
+	return at
+}
+
+func (k *all) hold(st []uint64, at instant) (ns uint64) {
+	for part, st := range k.states(st) {
+		ns = max(ns, part.hold(st, at))
+	}
+	return ns
+}
+
+func (k *all) full(st []uint64, now instant, n int) bool {
+	for part, st := range k.states(st) {
+		if part.full(st, now, n) {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *all) refuse(st []uint64, now instant, n int) (_ []uint64, changed bool) {
+	if k.grows == 0 {
+		return st, false // only a log can note a refusal
+	}
+	st = k.update(st, func(part kernel, st []uint64) []uint64 {
+		st, noted := part.refuse(st, now, n)
+		changed = changed || noted
+		return st
+	})
+	return st, changed
+}
+
+// cancel lets each part take back what it can.
+func (k *all) cancel(st []uint64, g *grant) []uint64 {
+	pre, post := k.begin(g.pre), k.begin(g.post)
+	preAt, postAt := k.cursor(), k.cursor()
+	return k.update(st, func(part kernel, st []uint64) []uint64 {
+		of := *g
+		from, to := preAt.next(part, pre)
+		of.pre = pre[from:to]
+		from, to = postAt.next(part, post)
+		of.post = post[from:to]
+		return part.cancel(st, &of)
+	})
+}
+
+func (k *all) part(st []uint64, now instant, n int) (index int) {
+	var latest instant
+	least := math.MaxInt
+	i := 0
+	for part, st := range k.states(st) {
+		if n == 0 {
+			if room := part.room(st, now); room < least {
+				index, least = i, room
+			}
+		} else {
+			at := forever
+			if n <= part.limit() {
+				at = part.ready(st, now, n)
+			}
+			if at > latest {
+				index, latest = i, at
+			}
+		}
+		i++
+	}
+	return index
+}

@@ -1,0 +1,54 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that [New] and [ParseRate] return.
+var (
+	// ErrInvalid says that a parameter or an option cannot be used. The
+	// message names the field, its value and what it should be.
+	ErrInvalid = errors.New("ratelimit: invalid parameter")
+)
+
+// Errors that the methods of a [Limiter] return. A denial is not among them:
+// it is a [Decision] that is not Allowed.
+var (
+	// ErrNever says that the request can never be granted: n exceeds the limit,
+	// or its turn would come later than a clock can tell.
+	ErrNever = errors.New("ratelimit: can never be granted")
+
+	// ErrNegative says that a request asked for fewer than zero events.
+	ErrNegative = errors.New("ratelimit: negative number of events")
+
+	// ErrQueueFull says that a LeakyBucket has no room for the events that
+	// Wait or Reserve would have queued.
+	ErrQueueFull = errors.New("ratelimit: queue full")
+)
+
+// A paramError is an ErrInvalid with its particulars.
+type paramError struct {
+	field string
+	value any
+	want  string
+}
+
+// invalid returns the error for a parameter that cannot be used.
+func invalid(field string, value any, want string) error {
+	return &paramError{field, value, want}
+}
+
+func (e *paramError) Error() string {
+	return fmt.Sprintf("ratelimit: %s is %v: it %s", e.field, e.value, e.want)
+}
+
+func (e *paramError) Is(target error) bool { return target == ErrInvalid }
+
+// within returns err with its field named as a part of another.
+func within(field string, err error) error {
+	if e, ok := errors.AsType[*paramError](err); ok {
+		return &paramError{field + "." + e.field, e.value, e.want}
+	}
+	return err
+}

@@ -1,0 +1,143 @@
+package ratelimit
+
+import (
+	"math/bits"
+	"time"
+)
+
+// A FixedWindow counts the events of each window of length Window, and grants
+// n if count + n ≤ Limit.
+//
+// It is the easiest to explain ("1,000 a day") and bounds each window exactly,
+// but two bursts on either side of a border are as close as the border: a span
+// as long as a window may see 2·Limit. Its state is one word for most limits,
+// two otherwise or with StartOnFirstEvent.
+type FixedWindow struct {
+	Limit  int           // the most events in one window
+	Window time.Duration // the length of a window
+	Start  WindowStart   // where windows begin
+}
+
+// WindowStart says where the windows of a [FixedWindow] begin.
+type WindowStart int
+
+const (
+	// StartAligned begins windows at whole multiples of their length since the
+	// Unix epoch, 1970-01-01 00:00 UTC: those of an hour begin on the hour.
+	StartAligned WindowStart = iota
+
+	// StartOnFirstEvent begins a window of a key with the first event that is
+	// granted outside the window before, so that keys do not all start afresh
+	// at once.
+	StartOnFirstEvent
+)
+
+func (a FixedWindow) compile() (kernel, error) {
+	switch {
+	case a.Limit < 1:
+		return nil, invalid("FixedWindow.Limit", a.Limit, "must be at least 1")
+	case a.Window < 1:
+		return nil, invalid("FixedWindow.Window", a.Window, "must be at least 1ns")
+	case a.Start != StartAligned && a.Start != StartOnFirstEvent:
+		return nil, invalid("FixedWindow.Start", int(a.Start), "must be StartAligned or StartOnFirstEvent")
+	}
+	k := &fixed{most: uint64(a.Limit), length: uint64(a.Window), aligned: a.Start == StartAligned}
+	if low := bits.Len64(k.most); k.aligned && low+bits.Len64(maxInstant/k.length) <= 64 {
+		k.packed = uint(low)
+	}
+	return k, nil
+}
+
+// fixed is the arithmetic of a [FixedWindow]. Its state is the window of the
+// latest event, as its start, and the events counted in it. Where windows are
+// aligned, their number and the count often fit in one word.
+type fixed struct {
+	plain
+	most    uint64 // the limit
+	length  uint64 // of a window, in nanoseconds
+	aligned bool   // whether windows begin at multiples of length
+	packed  uint   // bits of the count in the only word, below the window's number; 0 if there are two words
+}
+
+func (k *fixed) limit() int { return int(k.most) }
+
+func (k *fixed) width() int {
+	if k.packed > 0 {
+		return 1
+	}
+	return 2
+}
+
+func (k *fixed) load(st []uint64) (start instant, count uint64) {
+	if k.packed > 0 {
+		return st[0] >> k.packed * k.length, st[0] & (1<<k.packed - 1)
+	}
+	return st[0], st[1]
+}
+
+func (k *fixed) store(st []uint64, start instant, count uint64) []uint64 {
+	if k.packed > 0 {
+		st[0] = start/k.length<<k.packed | count
+	} else {
+		st[0], st[1] = start, count
+	}
+	return st
+}
+
+// current returns the window that t lies in, which is not before st's.
+func (k *fixed) current(st []uint64, t instant) (start instant, count uint64) {
+	start, count = k.load(st)
+	switch {
+	case count > 0 && t < start+k.length:
+		return start, count
+	case k.aligned:
+		return t - t%k.length, 0
+	}
+	return t, 0
+}
+
+func (k *fixed) ready(st []uint64, now instant, n int) instant {
+	start, _ := k.load(st)
+	now = max(now, start) // not ahead of a reservation
+	start, count := k.current(st, now)
+	if count+uint64(n) <= k.most {
+		return now
+	}
+	return start + k.length
+}
+
+func (k *fixed) spend(st []uint64, at instant, n int) []uint64 {
+	start, count := k.current(st, at)
+	return k.store(st, start, count+uint64(n))
+}
+
+func (k *fixed) room(st []uint64, now instant) int {
+	if start, _ := k.load(st); now < start {
+		return 0 // a reservation is ahead
+	}
+	_, count := k.current(st, now)
+	return int(k.most - count)
+}
+
+// fresh returns the end of the window, or its start if all in it was
+// cancelled: nobody may get ahead of it all the same.
+func (k *fixed) fresh(st []uint64) instant {
+	start, count := k.load(st)
+	if count == 0 {
+		return start
+	}
+	return start + k.length
+}
+
+// cancel takes the events out of the count, whoever came after them.
+func (k *fixed) cancel(st []uint64, g *grant) []uint64 {
+	st, ok := g.undo(st)
+	if ok {
+		return st
+	}
+	start, count := k.load(st)
+	if g.at < start || g.at-start >= k.length || count < uint64(g.n) {
+		return st // a later window is being counted, or another state
+	}
+	return k.store(st, start, count-uint64(g.n))
+}

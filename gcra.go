@@ -1,0 +1,113 @@
+package ratelimit
+
+import (
+	"math/bits"
+
+	"github.com/ratelimit-go/ratelimit/internal/uint128"
+)
+
+// gcra is the arithmetic of the continuous [TokenBucket] and of the
+// [LeakyBucket], which are each other's mirror image: the generic cell rate
+// algorithm (ITU-T I.371, 1996), after which a bucket needs no more memory
+// than the instant at which it would be full again (or empty; in the
+// algorithm's terms, the theoretical arrival time). With T the time that one
+// event takes, n events are granted at t if
+//
+//	max(tat, t) + n·T ≤ t + depth·T
+//
+// and move tat to the left side. A reservation does the same at a later t, so
+// that tat lies more than depth·T ahead of the clock while one is pending.
+//
+// T need not be a whole number of nanoseconds: three a second take 333,333,333⅓
+// each. Times are therefore counted in units of 1/unit of a nanosecond, the
+// coarsest in which T is whole; 1 or 3 for most rates that people choose. A
+// state is one word of such units where that is wide enough, two if not.
+type gcra struct {
+	plain
+	depth int             // most events at once
+	cost  uint64          // T, in units; cost/unit is in lowest terms
+	unit  uint64          // units in a nanosecond
+	span  uint128.Uint128 // depth·T, in units
+	wide  bool            // whether tat needs two words, low word first
+}
+
+func newGCRA(rate Rate, depth int) gcra {
+	e, p := uint64(rate.Events), uint64(rate.Per)
+	d := gcd(e, p)
+	k := gcra{depth: depth, cost: p / d, unit: e / d}
+	k.span = uint128.Mul(uint64(depth), k.cost)
+	// The greatest tat is that of a full bucket at maxInstant < 2⁶², in units.
+	// Up to 3 units a nanosecond and a span below 2⁶² keep it below 2⁶⁴.
+	k.wide = k.unit > 3 || k.span.Hi != 0 || bits.Len64(k.span.Lo) > 62
+	return k
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+func (k *gcra) limit() int { return k.depth }
+
+func (k *gcra) width() int {
+	if k.wide {
+		return 2
+	}
+	return 1
+}
+
+func (k *gcra) load(st []uint64) uint128.Uint128 {
+	if k.wide {
+		return uint128.Uint128{Hi: st[1], Lo: st[0]}
+	}
+	return uint128.From(st[0])
+}
+
+func (k *gcra) store(st []uint64, tat uint128.Uint128) []uint64 {
+	st[0] = tat.Lo
+	if k.wide {
+		st[1] = tat.Hi
+	}
+	return st
+}
+
+// arrival returns the tat after n events at the instant at.
+func (k *gcra) arrival(st []uint64, at instant, n int) uint128.Uint128 {
+	return uint128.Max(k.load(st), uint128.Mul(at, k.unit)).Add(uint128.Mul(uint64(n), k.cost))
+}
+
+func (k *gcra) ready(st []uint64, now instant, n int) instant {
+	tat := k.arrival(st, now, n)
+	if !uint128.Mul(now, k.unit).Add(k.span).Less(tat) {
+		return now
+	}
+	return tat.Sub(k.span).DivCeil(k.unit)
+}
+
+func (k *gcra) spend(st []uint64, at instant, n int) []uint64 {
+	return k.store(st, k.arrival(st, at, n))
+}
+
+func (k *gcra) room(st []uint64, now instant) int {
+	t := uint128.Mul(now, k.unit)
+	free := t.Add(k.span).Sub(uint128.Max(k.load(st), t))
+	return int(free.Div(k.cost)) // at most span/cost = depth
+}
+
+func (k *gcra) fresh(st []uint64) instant {
+	return k.load(st).DivCeil(k.unit)
+}
+
+// leaky is a gcra seen as a queue that drains.
+type leaky struct{ gcra }
+
+// hold returns the time that the level at an instant needs to leak out.
+func (k *leaky) hold(st []uint64, at instant) uint64 {
+	return k.load(st).Sub(uint128.Mul(at, k.unit)).DivCeil(k.unit)
+}
+
+func (k *leaky) full(st []uint64, now instant, n int) bool {
+	return k.ready(st, now, n) > now
+}

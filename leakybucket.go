@@ -1,0 +1,31 @@
+package ratelimit
+
+// A LeakyBucket fills by one with each event and leaks at Rate. n events are
+// granted if they fit: level + n ≤ Capacity.
+//
+// The same bucket serves in three ways. As a meter, [Limiter.Allow] drops what
+// does not fit. As a pacer, the caller of [Limiter.Take] holds each allowed
+// event for [Decision].Delay, and events leave at Rate however unevenly they
+// came. As a queue, [Limiter.Wait] does the holding, and fails at once with
+// [ErrQueueFull] when Capacity events are in it.
+//
+// In any span of length t at most Capacity + t·Rate events are granted; those
+// that were held leave at most 1 + t·Rate (in events of n = 1). Its state is
+// one word.
+//
+// The bucket as a queue is J. Turner's too (see [TokenBucket]); pacing is what
+// nginx's limit_req does.
+type LeakyBucket struct {
+	Rate     Rate // how fast it leaks
+	Capacity int  // the most it holds; 0 means 1: one event per Rate.Per/Rate.Events
+}
+
+func (a LeakyBucket) compile() (kernel, error) {
+	if err := a.Rate.check("LeakyBucket.Rate"); err != nil {
+		return nil, err
+	}
+	if a.Capacity < 0 {
+		return nil, invalid("LeakyBucket.Capacity", a.Capacity, "must be at least 1, or 0 for 1")
+	}
+	return &leaky{newGCRA(a.Rate, max(a.Capacity, 1))}, nil
+}

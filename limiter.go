@@ -1,0 +1,244 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A Limiter decides, for each key on its own, whether events may happen. A key
+// is whatever should have a limit of its own: a user, an address, a tenant; any
+// string, the empty one included.
+//
+// Which method to call: [Limiter.Allow] to drop what is over the limit,
+// [Limiter.Take] to also learn how much is left and when to come back,
+// [Limiter.Wait] to hold the caller until it is its turn, [Limiter.Reserve] to
+// hold it by other means. All of them may be called by any number of
+// goroutines at once; what they decide on one key equals what one caller would
+// have been told, call after call.
+//
+// An n of 0 is always allowed and spends nothing. An n below 0 is refused with
+// [ErrNegative]. A context that has ended is answered with its error, and
+// nothing is spent.
+type Limiter interface {
+	// Allow reports whether one event may happen now, and spends it if so.
+	Allow(key string) bool
+
+	// AllowN reports whether n events may happen now, all of them, and spends
+	// them if so. It is the Allowed of Take's decision.
+	AllowN(key string, n int) bool
+
+	// Take is AllowN with the whole answer. A denial is no error. If the store
+	// fails, the error says why, and the decision is that of the
+	// [FailurePolicy].
+	Take(ctx context.Context, key string, n int) (Decision, error)
+
+	// Wait waits until one event may happen, and spends it. See WaitN.
+	Wait(ctx context.Context, key string) error
+
+	// WaitN waits until n events may happen, and spends them: nil means go
+	// ahead. Waiters on a key are served in the order in which they came. It
+	// returns at once, without having spent anything, if ctx ends before their
+	// turn (the error matches [context.DeadlineExceeded]), if a [LeakyBucket]
+	// has no room ([ErrQueueFull]), or if their turn never comes ([ErrNever]).
+	// If ctx ends while it waits, it gives its place back as
+	// [Reservation.Cancel] does and returns the context's error.
+	WaitN(ctx context.Context, key string, n int) error
+
+	// Reserve spends n events at the first instant at which they may happen,
+	// and says when that is. Until then nobody else is granted anything on
+	// that key. It fails with [ErrNever] or, for a [LeakyBucket],
+	// [ErrQueueFull], and then has spent nothing.
+	Reserve(ctx context.Context, key string, n int) (*Reservation, error)
+
+	// Peek answers what Take(ctx, key, 1) would, and spends nothing: its
+	// Remaining is what could be taken now.
+	Peek(ctx context.Context, key string) (Decision, error)
+
+	// Reset forgets key: its next request meets a fresh one.
+	Reset(ctx context.Context, key string) error
+}
+
+// New returns a limiter that applies alg to each key. If a parameter or an
+// option cannot be used, it returns nil and an error that names it, which
+// matches [ErrInvalid].
+func New(alg Algorithm, opts ...Option) (Limiter, error) {
+	t, err := NewTransition(alg)
+	if err != nil {
+		return nil, err
+	}
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	states, err := c.store.Open(c.name, t)
+	if err != nil {
+		return nil, err
+	}
+	return &limiter{
+		name:     c.name,
+		t:        t,
+		states:   states,
+		timeline: newTimeline(c.clock),
+		policy:   c.policy,
+	}, nil
+}
+
+// Must returns l, and panics if err is not nil. It is for limiters whose
+// parameters are written in the source.
+func Must(l Limiter, err error) Limiter {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// A limiter binds an algorithm to the states of its keys and to a clock.
+type limiter struct {
+	name     string
+	t        *Transition
+	states   States
+	timeline *timeline
+	policy   FailurePolicy
+}
+
+// apply sends req to the store.
+func (l *limiter) apply(ctx context.Context, key string, req Request) (Result, error) {
+	req.timeline = l.timeline
+	return l.states.Apply(ctx, key, l.t, req)
+}
+
+// check returns the error of a request that need not be sent to the store.
+func (l *limiter) check(ctx context.Context, n int) error {
+	if n < 0 {
+		return fmt.Errorf("%w: %d", ErrNegative, n)
+	}
+	return ctx.Err()
+}
+
+func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
+
+func (l *limiter) AllowN(key string, n int) bool {
+	d, _ := l.Take(context.Background(), key, n)
+	return d.Allowed
+}
+
+func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error) {
+	if err := l.check(ctx, n); err != nil {
+		return Decision{}, err
+	}
+	res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})
+	if err != nil {
+		return l.degraded(ctx, err, func(fallback Limiter) (Decision, error) {
+			return fallback.Take(ctx, key, n)
+		})
+	}
+	return res.Decision, nil
+}
+
+func (l *limiter) Peek(ctx context.Context, key string) (Decision, error) {
+	if err := l.check(ctx, 1); err != nil {
+		return Decision{}, err
+	}
+	res, err := l.apply(ctx, key, Request{Op: OpPeek, N: 1})
+	if err != nil {
+		return l.degraded(ctx, err, func(fallback Limiter) (Decision, error) {
+			return fallback.Peek(ctx, key)
+		})
+	}
+	return res.Decision, nil
+}
+
+// degraded returns the policy's decision after the store failed with err, and
+// an error that says so.
+func (l *limiter) degraded(ctx context.Context, err error, ask func(fallback Limiter) (Decision, error)) (d Decision, _ error) {
+	if ctx.Err() != nil {
+		return Decision{}, ctx.Err() // the caller left; the store may be well
+	}
+	err = l.failed(err)
+	switch {
+	case l.policy.fallback != nil:
+		var also error
+		d, also = ask(l.policy.fallback)
+		err = errors.Join(err, also)
+	case l.policy.closed:
+		d = Decision{Limit: l.t.kernel.limit(), RetryAfter: closedRetry}
+	default:
+		d = Decision{Allowed: true, Limit: l.t.kernel.limit()}
+	}
+	d.Degraded = true
+	return d, err
+}
+
+// closedRetry is the RetryAfter that FailClosed tells: nobody knows when the
+// store will answer again, and 0 would invite to try at once.
+const closedRetry = time.Second
+
+func (l *limiter) failed(err error) error {
+	return fmt.Errorf("ratelimit: limiter %q: the store failed: %w", l.name, err)
+}
+
+func (l *limiter) Reset(ctx context.Context, key string) error {
+	if err := l.check(ctx, 0); err != nil {
+		return err
+	}
+	if err := l.states.Reset(ctx, key); err != nil {
+		return l.failed(err)
+	}
+	return nil
+}
+
+func (l *limiter) Reserve(ctx context.Context, key string, n int) (*Reservation, error) {
+	if err := l.check(ctx, n); err != nil {
+		return nil, err
+	}
+	return l.reserve(ctx, key, n, Never)
+}
+
+// reserve reserves n events unless the wait for them exceeds maxWait.
+func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, error) {
+	r := &Reservation{l: l, key: key}
+	if n == 0 {
+		return r, nil
+	}
+	res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil && l.policy.fallback != nil:
+		return l.policy.fallback.Reserve(ctx, key, n)
+	case err != nil && l.policy.closed:
+		return nil, l.failed(err)
+	case err != nil:
+		return r, nil // FailOpen: now
+	case res.QueueFull:
+		return nil, fmt.Errorf("%w: no room for %d", ErrQueueFull, n)
+	case res.Wait == Never && n <= l.t.kernel.limit():
+		return nil, fmt.Errorf("%w: the turn of %d comes after 2116, where time ends", ErrNever, n)
+	case res.Wait == Never:
+		return nil, fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, n, l.t.kernel.limit())
+	case !res.Decision.Allowed:
+		return nil, fmt.Errorf("ratelimit: the turn of %d comes in %v, the context ends in %v: %w", n, res.Wait, maxWait, context.DeadlineExceeded)
+	}
+	r.grant = res.Grant
+	r.due = l.timeline.in(res.Wait)
+	return r, nil
+}
+
+func (l *limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
+
+func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
+	if err := l.check(ctx, n); err != nil {
+		return err
+	}
+	maxWait := Never - 1
+	if deadline, ok := ctx.Deadline(); ok {
+		maxWait = l.timeline.clk.Until(deadline)
+	}
+	r, err := l.reserve(ctx, key, n, maxWait)
+	if err != nil {
+		return err
+	}
+	return r.wait(ctx)
+}

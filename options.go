@@ -1,0 +1,87 @@
+package ratelimit
+
+import (
+	"fmt"
+
+	"github.com/benbjohnson/clock"
+)
+
+// An Option changes how [New] makes a limiter.
+type Option func(*config)
+
+// config is what options choose. Every check of it is in check.
+type config struct {
+	name   string
+	store  Store
+	clock  clock.Clock
+	policy FailurePolicy
+
+	storeSet, clockSet bool
+}
+
+// WithStore keeps the limiter's states in s, which several limiters may share.
+// The default is a [MemoryStore] of its own, without a limit on its keys.
+func WithStore(s Store) Option {
+	return func(c *config) { c.store, c.storeSet = s, true }
+}
+
+// WithClock makes the limiter tell the time by clk. The default is the
+// system's clock. A clock that steps back makes time stand still until it has
+// caught up.
+//
+// Whole windows are aligned by the wall time that clk shows when New is
+// called, and by the time that has passed since.
+func WithClock(clk clock.Clock) Option {
+	return func(c *config) { c.clock, c.clockSet = clk, true }
+}
+
+// WithName gives the limiter a name. Limiters in one store are kept apart by
+// their names; the default is the empty one. It also appears in errors.
+func WithName(name string) Option {
+	return func(c *config) { c.name = name }
+}
+
+// WithFailurePolicy says what a limiter decides when its store fails. The
+// default is [FailOpen]. The in-memory store never fails.
+func WithFailurePolicy(p FailurePolicy) Option {
+	return func(c *config) { c.policy = p }
+}
+
+func newConfig(opts []Option) (*config, error) {
+	c := &config{}
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, invalid(fmt.Sprintf("option %d of New", i), nil, "must be one of the With functions' results")
+		}
+		opt(c)
+	}
+	if c.storeSet && c.store == nil {
+		return nil, invalid("WithStore's store", "nil", "must be a Store, such as NewMemoryStore()")
+	}
+	if c.clockSet && c.clock == nil {
+		return nil, invalid("WithClock's clock", "nil", "must be a clock.Clock, such as clock.New()")
+	}
+	if !c.storeSet {
+		c.store = NewMemoryStore()
+	}
+	return c, nil
+}
+
+// A FailurePolicy says what a limiter decides when its store fails: [FailOpen],
+// [FailClosed] or [Fallback]. Such a decision is marked as Degraded.
+type FailurePolicy struct {
+	closed   bool
+	fallback Limiter
+}
+
+var (
+	// FailOpen allows everything while the store fails.
+	FailOpen = FailurePolicy{}
+
+	// FailClosed denies everything while the store fails.
+	FailClosed = FailurePolicy{closed: true}
+)
+
+// Fallback lets l decide while the store fails: a limiter in memory with this
+// process's share of the limit, say.
+func Fallback(l Limiter) FailurePolicy { return FailurePolicy{fallback: l} }

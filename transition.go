@@ -1,0 +1,252 @@
+package ratelimit
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// An Op is what a [Request] asks of a key.
+type Op uint8
+
+const (
+	// OpTake spends N events if they are granted now.
+	OpTake Op = iota
+
+	// OpPeek answers what OpTake of one event would, and spends nothing.
+	OpPeek
+
+	// OpReserve spends N events at the first instant at which they are granted
+	// unless the wait for it would exceed MaxWait.
+	OpReserve
+
+	// OpCancel takes back what can be taken back of Grant.
+	OpCancel
+)
+
+// A Request is what a [Limiter] asks of its store: one transition of one key.
+type Request struct {
+	Op      Op
+	N       int           // how many events; from 0 for OpTake, from 1 for OpReserve
+	MaxWait time.Duration // the longest wait that OpReserve may answer
+	Grant   any           // for OpCancel: the Grant of an earlier Result
+
+	timeline *timeline
+	fixed    *instant
+}
+
+// At returns the request with its time fixed to t, for stores that have a
+// clock of their own. Without it, the request is decided at the time that the
+// limiter's clock shows when the state is at hand, so that a decision is never
+// made at an earlier time than the one that left the state.
+func (r Request) At(t time.Time) Request {
+	at := min(instantOf(t), maxInstant)
+	r.fixed = &at
+	return r
+}
+
+func (r *Request) now() (now instant, lag uint64) {
+	if r.fixed != nil {
+		return *r.fixed, 0
+	}
+	return r.timeline.now()
+}
+
+// A Result is a store's answer to a [Request].
+type Result struct {
+	// Decision is the answer to OpTake and OpPeek. For OpReserve, its Allowed
+	// says whether the events were reserved; then, and for OpCancel, the rest
+	// describes the key afterwards.
+	Decision Decision
+
+	// Wait is, for OpReserve, the time until the events may happen: Never if
+	// that never comes. It is told if it exceeds MaxWait, too.
+	Wait time.Duration
+
+	// QueueFull says that OpReserve found no room in a LeakyBucket.
+	QueueFull bool
+
+	// Grant is what OpCancel needs to take events back. Only the store that
+	// made it knows what it is.
+	Grant any
+}
+
+// A Transition is an algorithm ready to be applied: its parameters, checked,
+// and its arithmetic. It holds no state of any key, and any number of
+// goroutines may use it.
+//
+// A [Store] is given one and may use it in three ways: apply it to states that
+// it keeps as bytes ([Transition.Apply]), which needs no more than get and
+// compare-and-swap; look at the [Transition.Algorithm] and do the same
+// arithmetic elsewhere, as a script in a database does; or, within this
+// package, apply it to words in memory.
+type Transition struct {
+	alg    Algorithm
+	kernel kernel
+}
+
+// NewTransition checks the parameters of alg. Its error is the one that [New]
+// would return.
+func NewTransition(alg Algorithm) (*Transition, error) {
+	alg, k, err := compile(alg)
+	if err != nil {
+		return nil, err
+	}
+	return &Transition{alg, k}, nil
+}
+
+// Algorithm returns the algorithm with the parameters that it was made with.
+func (t *Transition) Algorithm() Algorithm { return t.alg }
+
+// Apply applies req to a key's state. A key that was never seen has the state
+// nil, and a state may be forgotten once the ResetAfter of the last Decision
+// made on it has passed. If changed is true, next must be stored in its place,
+// provided that nobody stored another in between; then Apply must be called
+// again with that one. A state is not changed in place.
+func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool, res Result, err error) {
+	width := t.kernel.width()
+	if len(state)%8 != 0 || len(state) > 0 && width > 0 && len(state) != 8*width {
+		return nil, false, Result{}, fmt.Errorf("ratelimit: a state of %d bytes is not one of %+v; was it stored by another algorithm?", len(state), t.alg)
+	}
+	words := make([]uint64, max(width, len(state)/8))
+	for i := range len(state) / 8 {
+		words[i] = binary.LittleEndian.Uint64(state[8*i:])
+	}
+	words, changed, res = t.step(words, &req)
+	if !changed {
+		return state, false, res, nil
+	}
+	for _, w := range words {
+		next = binary.LittleEndian.AppendUint64(next, w)
+	}
+	return next, true, res, nil
+}
+
+// step applies req to the words of a state, in place, and returns them and
+// whether they changed. It reads the clock, so whoever may change the state
+// meanwhile must be locked out, or found out afterwards.
+func (t *Transition) step(st []uint64, req *Request) (_ []uint64, changed bool, res Result) {
+	now, lag := req.now()
+	v := view{t.kernel, now, lag}
+	switch req.Op {
+	case OpPeek:
+		res.Decision = v.peek(st)
+	case OpReserve:
+		st, changed, res = v.reserve(st, req)
+	case OpCancel:
+		st, changed = v.cancel(st, req.Grant)
+		res.Decision = v.describe(st, Decision{})
+	default:
+		st, changed, res.Decision = v.take(st, req.N)
+	}
+	return st, changed, res
+}
+
+// A view is a kernel at a reading of the clock. What every algorithm means by
+// the fields of a Decision, and by a reservation, is written here and nowhere
+// else.
+type view struct {
+	kernel
+	now instant
+	lag uint64 // by how much the clock is behind now
+}
+
+// until returns the time from the reading of the clock to t.
+func (v *view) until(t instant) time.Duration {
+	if t <= v.now {
+		return 0
+	}
+	return time.Duration(min(after(t-v.now, v.lag), instant(Never)))
+}
+
+// ready is the kernel's, but also answers for n beyond the limit and for 0.
+func (v *view) ready(st []uint64, n int) instant {
+	switch {
+	case n == 0:
+		return v.now
+	case n > v.limit():
+		return forever
+	}
+	return v.kernel.ready(st, v.now, n)
+}
+
+// describe fills in what does not depend on the request.
+func (v *view) describe(st []uint64, d Decision) Decision {
+	d.Limit = v.limit()
+	d.Remaining = v.room(st, v.now)
+	d.ResetAfter = v.until(v.fresh(st))
+	return d
+}
+
+func (v *view) take(st []uint64, n int) (_ []uint64, changed bool, d Decision) {
+	if at := v.ready(st, n); at > v.now {
+		return v.deny(st, n, at)
+	}
+	d.Allowed = true
+	if n > 0 {
+		d.Delay = v.until(after(v.now, v.hold(st, v.now)))
+		st = v.spend(st, v.now, n)
+	}
+	d.Part = v.part(st, v.now, 0)
+	return st, n > 0, v.describe(st, d)
+}
+
+// deny answers a request that would be granted only at the instant at.
+func (v *view) deny(st []uint64, n int, at instant) (_ []uint64, changed bool, d Decision) {
+	if at < forever {
+		if st, changed = v.refuse(st, v.now, n); changed {
+			at = v.ready(st, n)
+		}
+	}
+	d.RetryAfter = Never
+	if at < forever {
+		d.RetryAfter = v.until(at)
+	}
+	d.Part = v.part(st, v.now, n)
+	return st, changed, v.describe(st, d)
+}
+
+func (v *view) peek(st []uint64) (d Decision) {
+	if at := v.ready(st, 1); at > v.now {
+		// A copy, for some algorithms note denials.
+		_, _, d = v.deny(slices.Clone(st), 1, at)
+		return d
+	}
+	d.Allowed = true
+	d.Delay = v.until(after(v.now, v.hold(st, v.now)))
+	d.Part = v.part(st, v.now, 0)
+	return v.describe(st, d)
+}
+
+func (v *view) reserve(st []uint64, req *Request) (_ []uint64, changed bool, res Result) {
+	if req.N <= v.limit() && v.full(st, v.now, req.N) {
+		res.QueueFull = true
+		return st, false, res
+	}
+	at := v.ready(st, req.N)
+	if at > maxInstant {
+		res.Wait = Never
+		return st, false, res
+	}
+	due := after(at, v.hold(st, at))
+	if res.Wait = v.until(due); res.Wait > req.MaxWait {
+		return st, false, res
+	}
+	g := &grant{at: at, due: due, n: req.N, pre: slices.Clone(st)}
+	st = v.spend(st, at, req.N)
+	g.post = slices.Clone(st)
+	res.Grant = g
+	res.Decision = v.describe(st, Decision{Allowed: true, Part: v.part(st, v.now, 0)})
+	return st, true, res
+}
+
+func (v *view) cancel(st []uint64, of any) (_ []uint64, changed bool) {
+	g, ok := of.(*grant)
+	if !ok || g.due < v.now {
+		return st, false // not ours, or the events may have happened
+	}
+	before := slices.Clone(st)
+	st = v.kernel.cancel(st, g)
+	return st, !slices.Equal(st, before)
+}
