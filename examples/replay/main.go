@@ -1,0 +1,179 @@
+// Replay answers "what would this limit do to my traffic?" before anybody is
+// limited: it reads an access log, replays every request of it on a simulated
+// clock through one limiter for each algorithm, and says what each would have
+// allowed and denied: in a table, and on a page with plots.
+//
+// Run it from the repository root. Without arguments it replays a log that is
+// built in (see examples/trafficgen for how that was made):
+//
+//	go run ./examples/replay
+//	go run ./examples/replay -limit 100/1m -burst 20 /var/log/nginx/access.log
+//	go run ./examples/replay -limit 10/s -key ip+path -alg token,sliding access.log.gz
+//	zcat access.log.*.gz | go run ./examples/replay -o report.html -
+//
+// It reads Common and Combined Log Format, as Apache and nginx write them, and
+// lines of "time key [n]", with the time in RFC 3339 or Unix seconds; either
+// may be compressed with gzip. Lines need not be in order. Those that cannot
+// be read are left out, counted and reported.
+//
+// The table goes to standard output, the page to replay.html (-o).
+package main
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+//go:embed testdata/access.log.gz
+var bundled embed.FS
+
+const bundledName = "testdata/access.log.gz"
+
+func main() {
+	err := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case errors.As(err, new(usageError)):
+		fmt.Fprintf(os.Stderr, "replay: %v\nRun it with -h to see all flags.\n", err)
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "replay:", err)
+		os.Exit(1)
+	}
+}
+
+// A usageError says that the command line cannot be used.
+type usageError struct{ error }
+
+// settings is what the command line asks for.
+type settings struct {
+	limit      limit
+	by         keyKind
+	candidates []candidate
+	page       string // the file to write; none if empty
+	log        string // the file to read; "-" is standard input, "" the bundled log
+}
+
+func parseArgs(args []string, stderr io.Writer) (settings, error) {
+	fs := flag.NewFlagSet("replay", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors are returned; only -h shows all flags
+	rate := fs.String("limit", "60/1m", "the limit: so many `events/span`, such as 10/s, 100/1m or 5/250ms")
+	burst := fs.Int("burst", 0, "the most, `n`, that buckets allow at once; 0 means as many as the limit's events")
+	by := fs.String("key", string(byIP), "`what` has a limit of its own: ip, path or ip+path")
+	algorithms := fs.String("alg", defaultAlgorithms, "the algorithms to try: all, or a `list` of some of "+allAlgorithms+"\n")
+	page := fs.String("o", "replay.html", "the `file` to write the page with the plots to; -o '' writes none")
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(stderr, "Usage: replay [flags] [access.log | -]")
+			fs.SetOutput(stderr)
+			fs.PrintDefaults()
+			return settings{}, err
+		}
+		return settings{}, usageError{err}
+	}
+
+	s := settings{page: *page, log: fs.Arg(0)}
+	var err error
+	if s.limit.rate, err = ratelimit.ParseRate(*rate); err != nil {
+		return s, usageError{fmt.Errorf("-limit: %w", err)}
+	}
+	s.limit.burst = *burst
+	switch {
+	case *burst < 0:
+		return s, usageError{fmt.Errorf("-burst %d: must be at least 1, or 0 for as many as the limit's events", *burst)}
+	case *burst == 0:
+		s.limit.burst = s.limit.rate.Events
+	}
+	if s.by, err = parseKeyKind(*by); err != nil {
+		return s, usageError{err}
+	}
+	if s.candidates, err = candidates(*algorithms, s.limit); err != nil {
+		return s, usageError{err}
+	}
+	if fs.NArg() > 1 {
+		return s, usageError{fmt.Errorf("%d logs given, the second is %q: give one, or pipe several in and say -", fs.NArg(), fs.Arg(1))}
+	}
+	return s, nil
+}
+
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	s, err := parseArgs(args, stderr)
+	if err != nil {
+		return err
+	}
+	t, err := readLog(s, stdin, stderr)
+	if err != nil {
+		return err
+	}
+	reportSkips(stderr, t)
+
+	total := int64(len(t.requests)) * int64(len(s.candidates))
+	bar := progress(stderr, "replaying", total, 2_000_000, false)
+	outcomes, err := replay(t, s.candidates, func(n int) { bar.Add(n) })
+	bar.Finish()
+	if err != nil {
+		return err
+	}
+
+	if err := writeTable(stdout, t, s.limit, outcomes); err != nil {
+		return err
+	}
+	if s.page == "" {
+		return nil
+	}
+	var html bytes.Buffer
+	if err := writePage(&html, t, s.limit, outcomes); err != nil {
+		return err
+	}
+	if err := os.WriteFile(s.page, html.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
+	_, err = fmt.Fprintf(stdout, "\nplots: %s\n", s.page)
+	return err
+}
+
+// readLog reads the log that the command line names.
+func readLog(s settings, stdin io.Reader, stderr io.Writer) (*trace, error) {
+	switch s.log {
+	case "":
+		f, err := bundled.Open(bundledName)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return readTrace(f, "the bundled log", s.by)
+	case "-":
+		return readTrace(stdin, "standard input", s.by)
+	}
+	f, err := os.Open(s.log)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	bar := progress(stderr, "reading", info.Size(), 16<<20, true)
+	defer bar.Finish()
+	return readTrace(io.TeeReader(f, bar), s.log, s.by)
+}
+
+// reportSkips says what of the log is not in the replay.
+func reportSkips(w io.Writer, t *trace) {
+	for _, s := range t.skips {
+		fmt.Fprintf(w, "skipped %s of %s lines: %s (%s %d)\n",
+			comma(int64(s.count)), comma(int64(t.lines)), s.reason, lineOrFirst(s.count), s.line)
+	}
+	if t.late > 0 {
+		fmt.Fprintf(w, "sorted in %s of %s lines: behind a later one (%s %d)\n",
+			comma(int64(t.late)), comma(int64(t.lines)), lineOrFirst(t.late), t.lateLine)
+	}
+}
