@@ -106,6 +106,12 @@ func (g *grant) undo(st []uint64) ([]uint64, bool) {
 	return append(st[:0], g.pre...), true
 }
 
+// touched marks, in a word that is below 2⁶² otherwise, a state that a grant was
+// taken out of although others had come after. From then on it may come to equal
+// an earlier state with others in it, so that nothing is undone any more until
+// the key has been fresh: grants are only taken out.
+const touched = 1 << 63
+
 // plain is what most kernels have in common: no holding, no queue, no record
 // of refusals, no parts.
 type plain struct{}

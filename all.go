@@ -17,8 +17,8 @@ import (
 //
 // Limit and Remaining are the least over the parts, RetryAfter, ResetAfter and
 // Delay the greatest; [Decision].Part says which part decided. Reserve waits
-// for all parts at once, and fails with [ErrQueueFull] if a [LeakyBucket]
-// among them has no room now. A refusal by any part enters the log of every
+// until the parts grant, but not for room in a [LeakyBucket] among them: it
+// fails with [ErrQueueFull] if there is none when the others grant. A refusal by any part enters the log of every
 // [SlidingLog] with CountDenied. Its state is the states of its parts.
 type All []Algorithm
 
@@ -188,9 +188,19 @@ func (k *all) hold(st []uint64, at instant) (ns uint64) {
 	return ns
 }
 
+// full asks the queues at the instant at which the other parts grant.
 func (k *all) full(st []uint64, now instant, n int) bool {
+	at := now
 	for part, st := range k.states(st) {
-		if part.full(st, now, n) {
+		if _, queue := part.(*leaky); !queue {
+			at = max(at, part.ready(st, now, n))
+		}
+	}
+	if at > maxInstant {
+		return false // never is another answer
+	}
+	for part, st := range k.states(st) {
+		if part.full(st, at, n) {
 			return true
 		}
 	}

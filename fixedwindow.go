@@ -42,21 +42,22 @@ func (a FixedWindow) compile() (kernel, error) {
 		return nil, invalid("FixedWindow.Start", int(a.Start), "must be StartAligned or StartOnFirstEvent")
 	}
 	k := &fixed{most: uint64(a.Limit), length: uint64(a.Window), aligned: a.Start == StartAligned}
-	if low := bits.Len64(k.most); k.aligned && low+bits.Len64(maxInstant/k.length) <= 64 {
+	if low := bits.Len64(k.most); k.aligned && low+1+bits.Len64(maxInstant/k.length) <= 64 {
 		k.packed = uint(low)
 	}
 	return k, nil
 }
 
 // fixed is the arithmetic of a [FixedWindow]. Its state is the window of the
-// latest event, as its start, and the events counted in it. Where windows are
-// aligned, their number and the count often fit in one word.
+// latest event, as its start, perhaps touched, and the events counted in it.
+// Where windows are aligned, their number, the mark and the count often fit in
+// one word, in that order from the top.
 type fixed struct {
 	plain
 	most    uint64 // the limit
 	length  uint64 // of a window, in nanoseconds
 	aligned bool   // whether windows begin at multiples of length
-	packed  uint   // bits of the count in the only word, below the window's number; 0 if there are two words
+	packed  uint   // bits of the count in the only word; 0 if there are two words
 }
 
 func (k *fixed) limit() int { return int(k.most) }
@@ -70,18 +71,27 @@ func (k *fixed) width() int {
 
 func (k *fixed) load(st []uint64) (start instant, count uint64) {
 	if k.packed > 0 {
-		return st[0] >> k.packed * k.length, st[0] & (1<<k.packed - 1)
+		return st[0] >> (k.packed + 1) * k.length, st[0] & (1<<k.packed - 1)
 	}
-	return st[0], st[1]
+	return st[0] &^ touched, st[1]
 }
 
+// store keeps the mark, if there is one.
 func (k *fixed) store(st []uint64, start instant, count uint64) []uint64 {
 	if k.packed > 0 {
-		st[0] = start/k.length<<k.packed | count
+		st[0] = start/k.length<<(k.packed+1) | st[0]&k.mark() | count
 	} else {
-		st[0], st[1] = start, count
+		st[0], st[1] = start|st[0]&k.mark(), count
 	}
 	return st
+}
+
+// mark returns the bit of the first word that says touched.
+func (k *fixed) mark() uint64 {
+	if k.packed > 0 {
+		return 1 << k.packed
+	}
+	return touched
 }
 
 // current returns the window that t lies in, which is not before st's.
@@ -108,6 +118,9 @@ func (k *fixed) ready(st []uint64, now instant, n int) instant {
 
 func (k *fixed) spend(st []uint64, at instant, n int) []uint64 {
 	start, count := k.current(st, at)
+	if k.fresh(st) <= at {
+		clear(st)
+	}
 	return k.store(st, start, count+uint64(n))
 }
 
@@ -131,13 +144,16 @@ func (k *fixed) fresh(st []uint64) instant {
 
 // cancel takes the events out of the count, whoever came after them.
 func (k *fixed) cancel(st []uint64, g *grant) []uint64 {
-	st, ok := g.undo(st)
-	if ok {
-		return st
+	if st[0]&k.mark() == 0 {
+		var ok bool
+		if st, ok = g.undo(st); ok {
+			return st
+		}
 	}
 	start, count := k.load(st)
 	if g.at < start || g.at-start >= k.length || count < uint64(g.n) {
 		return st // a later window is being counted, or another state
 	}
+	st[0] |= k.mark()
 	return k.store(st, start, count-uint64(g.n))
 }

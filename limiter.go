@@ -56,7 +56,8 @@ type Limiter interface {
 	// Remaining is what could be taken now.
 	Peek(ctx context.Context, key string) (Decision, error)
 
-	// Reset forgets key: its next request meets a fresh one.
+	// Reset forgets key: its next request meets a fresh one. Reservations made
+	// before are forgotten with it; cancelling them gives nothing back.
 	Reset(ctx context.Context, key string) error
 }
 
@@ -101,6 +102,7 @@ type limiter struct {
 	states   States
 	timeline *timeline
 	policy   FailurePolicy
+	resets   resets
 }
 
 // apply sends req to the store.
@@ -120,15 +122,20 @@ func (l *limiter) check(ctx context.Context, n int) error {
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
-	d, _ := l.Take(context.Background(), key, n)
+	d, _ := l.take(context.Background(), key, n, true)
 	return d.Allowed
 }
 
 func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error) {
+	return l.take(ctx, key, n, false)
+}
+
+// take is Take; if brief, it may fill in nothing but Allowed.
+func (l *limiter) take(ctx context.Context, key string, n int, brief bool) (Decision, error) {
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
-	res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})
+	res, err := l.apply(ctx, key, Request{Op: OpTake, N: n, brief: brief})
 	if err != nil {
 		return l.degraded(ctx, err, func(fallback Limiter) (Decision, error) {
 			return fallback.Take(ctx, key, n)
@@ -183,6 +190,10 @@ func (l *limiter) Reset(ctx context.Context, key string) error {
 	if err := l.check(ctx, 0); err != nil {
 		return err
 	}
+	// Noted before, so that none of the reservations from before is cancelled
+	// after, and after, so that neither is one made meanwhile.
+	l.resets.note(key)
+	defer l.resets.note(key)
 	if err := l.states.Reset(ctx, key); err != nil {
 		return l.failed(err)
 	}
@@ -198,7 +209,7 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int) (*Reservation,
 
 // reserve reserves n events unless the wait for them exceeds maxWait.
 func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, error) {
-	r := &Reservation{l: l, key: key}
+	r := &Reservation{l: l, key: key, resets: l.resets.count.Load()}
 	if n == 0 {
 		return r, nil
 	}

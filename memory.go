@@ -135,7 +135,7 @@ func (sp *space) Apply(_ context.Context, key string, t *Transition, req Request
 			return res, nil
 		}
 		now, _ := req.now()
-		sp.store.evict(sp, now)
+		sp.store.evict(now)
 	}
 }
 
@@ -284,9 +284,9 @@ func (v victim) lesser(w victim) bool {
 }
 
 // evict frees at least one seat, unless somebody else does meanwhile. It holds
-// one lock at a time. Keys of other spaces than sp are looked at as of now,
-// too: limiters that share a store are taken to share a clock.
-func (s *MemoryStore) evict(sp *space, now instant) {
+// one lock at a time. The keys of all spaces are looked at as of now: limiters
+// that share a store are taken to share a clock.
+func (s *MemoryStore) evict(now instant) {
 	shards := *s.shards.Load()
 	begin := s.hand.Add(1)
 	exhaustive := s.maxKeys <= sampleMost

@@ -2,6 +2,8 @@ package ratelimit
 
 import (
 	"context"
+	"hash/maphash"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -13,7 +15,8 @@ type Reservation struct {
 	key string
 	due instant // when the events may happen
 
-	grant    any // what the store needs to take it back; nil if nothing was spent
+	grant    any    // what the store needs to take it back; nil if nothing was spent
+	resets   uint64 // of the limiter, when this was made
 	canceled atomic.Bool
 }
 
@@ -26,14 +29,17 @@ func (r *Reservation) Delay() time.Duration {
 // Cancel says that the reserved events will not happen. It gives back what can
 // still be given back; calling it twice is harmless.
 //
-// Once the events may happen (Delay is 0), they count as having happened, and
-// nothing is given back. Before, everything is if nobody came after: the key is
-// then as it was before Reserve. If somebody did, who was told an instant that
-// counts on these events, then that promise stands: algorithms that count
-// events in windows or in a log forget the cancelled ones, and buckets and
-// [WarmingUp] keep them.
+// Once the events may happen (Delay is 0 and the clock has moved on), they count
+// as having happened, and nothing is given back. Before, if all that came after
+// was cancelled first, the key is again what it was before Reserve. Otherwise
+// somebody came after and was told an instant that counts on these events, and
+// that promise stands: windows and logs forget the cancelled events, but let
+// nobody in before the latest instant that was told, nor do they for other
+// reservations then until the key has been idle; buckets, [WarmingUp], and a
+// [SlidingLog] with CountDenied keep the events. So of several reservations,
+// the last one should be cancelled first.
 func (r *Reservation) Cancel() {
-	if r.grant == nil || r.canceled.Swap(true) {
+	if r.grant == nil || r.canceled.Swap(true) || r.l.resets.since(r.resets, r.key) {
 		return
 	}
 	// The error of a store that fails is of no use to anybody here: the events
@@ -61,4 +67,38 @@ func (r *Reservation) wait(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// resets remembers which keys were reset lately, so that a reservation made
+// before is not taken out of what happened after.
+type resets struct {
+	count atomic.Uint64 // resets so far
+
+	mu   sync.Mutex // protects what follows
+	seed maphash.Seed
+	last map[uint64]uint64 // by the hash of a key: the count at its latest reset
+	lost uint64            // the count up to which last is not known any more
+}
+
+// manyResets bounds the memory of a resets. Reservations from before more
+// resets than these give nothing back, which is the safe side.
+const manyResets = 1024
+
+func (r *resets) note(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last == nil || len(r.last) >= manyResets {
+		r.seed, r.last, r.lost = maphash.MakeSeed(), make(map[uint64]uint64), r.count.Load()
+	}
+	r.last[maphash.String(r.seed, key)] = r.count.Add(1)
+}
+
+// since reports whether key may have been reset after the first count resets.
+func (r *resets) since(count uint64, key string) bool {
+	if count == r.count.Load() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return count < r.lost || count < r.last[maphash.String(r.seed, key)]
 }

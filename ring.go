@@ -8,9 +8,9 @@ const maxSlots = 1 << 20
 // ring is the part of the arithmetic that [SlidingWindow] and [RollingWindow]
 // share: the counts of the last few slots of time, which are aligned to the
 // Unix epoch. The first word of a state is the latest instant that events were
-// spent at, the rest are counts: slot i is at place i mod slots. Slots that
-// have passed without an event since the latest one are not written; they read
-// as 0.
+// spent at, perhaps touched; the rest are counts: slot i is at place i mod
+// slots. Slots that have passed without an event since the latest one are not
+// written; they read as 0.
 type ring struct {
 	plain
 	slots  uint64 // how many are kept, the latest included
@@ -47,27 +47,50 @@ func (r *ring) set(st []uint64, place, count uint64) {
 	}
 }
 
-// latest returns the slot of the latest event.
-func (r *ring) latest(st []uint64) uint64 { return st[0] / r.length }
+// frontier returns the latest instant that events were spent at.
+func (r *ring) frontier(st []uint64) instant { return st[0] &^ touched }
 
-// count returns the events in the slot that lies back slots before slot.
-func (r *ring) count(st []uint64, slot, back uint64) uint64 {
+// latest returns the slot of that instant.
+func (r *ring) latest(st []uint64) uint64 { return r.frontier(st) / r.length }
+
+// sum returns the events in the slots from one to another, both included.
+func (r *ring) sum(st []uint64, from, to uint64) (n uint64) {
+	latest := r.latest(st)
+	to = min(to, latest)
+	if latest >= r.slots {
+		from = max(from, latest-r.slots+1)
+	}
+	if from > to {
+		return 0
+	}
+	place := from % r.slots
+	for range to - from + 1 {
+		n += r.get(st, place)
+		if place++; place == r.slots {
+			place = 0
+		}
+	}
+	return n
+}
+
+// back returns the events in the slot that lies back slots before slot.
+func (r *ring) back(st []uint64, slot, back uint64) uint64 {
 	if back > slot {
 		return 0 // before 1970
 	}
-	slot -= back
-	if latest := r.latest(st); slot > latest || slot+r.slots <= latest {
-		return 0
-	}
-	return r.get(st, slot%r.slots)
+	return r.sum(st, slot-back, slot-back)
 }
 
 func (r *ring) spend(st []uint64, at instant, n int) []uint64 {
 	slot := at / r.length
+	mark := st[0] & touched
+	if mark != 0 && r.fresh(st) <= at {
+		mark = 0
+	}
 	for i := range min(slot-r.latest(st), r.slots) {
 		r.set(st, (slot-i)%r.slots, 0)
 	}
-	st[0] = at
+	st[0] = at | mark
 	place := slot % r.slots
 	r.set(st, place, r.get(st, place)+uint64(n))
 	return st
@@ -77,26 +100,34 @@ func (r *ring) spend(st []uint64, at instant, n int) []uint64 {
 // oldest kept. If those of the latest were cancelled, the others may be gone
 // before its instant, which nobody may get ahead of all the same.
 func (r *ring) fresh(st []uint64) instant {
-	slot := r.latest(st)
+	latest := r.latest(st)
+	place := latest % r.slots
 	for back := range r.slots {
-		if r.count(st, slot, back) > 0 {
-			return max(st[0], (slot-back+r.slots)*r.length)
+		if r.get(st, place) > 0 {
+			return max(r.frontier(st), (latest-back+r.slots)*r.length)
 		}
+		if place == 0 {
+			place = r.slots
+		}
+		place--
 	}
-	return st[0]
+	return r.frontier(st)
 }
 
 // cancel takes the events out of their slot, whoever came after them.
 func (r *ring) cancel(st []uint64, g *grant) []uint64 {
-	st, ok := g.undo(st)
-	if ok {
-		return st
+	if st[0]&touched == 0 {
+		var ok bool
+		if st, ok = g.undo(st); ok {
+			return st
+		}
 	}
 	slot := g.at / r.length
-	count := r.count(st, slot, 0)
+	count := r.back(st, slot, 0)
 	if count < uint64(g.n) {
 		return st // out of sight, or another state
 	}
 	r.set(st, slot%r.slots, count-uint64(g.n))
+	st[0] |= touched
 	return st
 }

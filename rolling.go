@@ -57,27 +57,25 @@ type rolling struct {
 
 func (k *rolling) limit() int { return int(min(k.quota, k.perSlot)) }
 
-// before returns the events in the periods before slot that it must count.
-func (k *rolling) before(st []uint64, slot uint64) (sum uint64) {
-	for back := uint64(1); back < k.slots; back++ {
-		sum += k.count(st, slot, back)
-	}
-	return sum
+// counts returns the events in the periods before slot that still count there,
+// and in its own.
+func (k *rolling) counts(st []uint64, slot uint64) (before, in uint64) {
+	in = k.back(st, slot, 0)
+	return k.sum(st, slot-min(slot, k.slots-1), slot) - in, in
 }
 
-// bucket returns what is left of the bucket of a period, from the events
-// before it and in it.
+// bucket returns what is left of a period's bucket.
 func (k *rolling) bucket(before, in uint64) uint64 {
 	return min(k.quota-before, k.perSlot) - in
 }
 
 func (k *rolling) ready(st []uint64, now instant, n int) instant {
-	now = max(now, st[0])
+	now = max(now, k.frontier(st))
 	slot := now / k.length
-	before, in := k.before(st, slot), k.count(st, slot, 0)
+	before, in := k.counts(st, slot)
 	for k.bucket(before, in) < uint64(n) {
 		slot++
-		before += in - k.count(st, slot, k.slots)
+		before += in - k.back(st, slot, k.slots)
 		in = 0
 		now = slot * k.length
 	}
@@ -85,9 +83,8 @@ func (k *rolling) ready(st []uint64, now instant, n int) instant {
 }
 
 func (k *rolling) room(st []uint64, now instant) int {
-	if now < st[0] {
+	if now < k.frontier(st) {
 		return 0 // a reservation is ahead
 	}
-	slot := now / k.length
-	return int(k.bucket(k.before(st, slot), k.count(st, slot, 0)))
+	return int(k.bucket(k.counts(st, now/k.length)))
 }

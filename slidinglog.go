@@ -38,7 +38,8 @@ func (a SlidingLog) compile() (kernel, error) {
 //
 //	word 0   how many events the entries stand for
 //	word 1   where the first entry begins; words before it are waste
-//	word 2   the latest instant that events were granted at
+//	word 2   the latest instant that events were granted at, perhaps touched,
+//	         and perhaps marked for events refused since
 //	         entries, oldest first: an instant, and then, if several events
 //	         happened at it, their number with its top bit set
 //
@@ -53,8 +54,9 @@ type log struct {
 }
 
 const (
-	logHeader = 3       // words before the first entry
-	logMany   = 1 << 63 // marks a number of events
+	logHeader  = 3       // words before the first entry
+	logMany    = 1 << 63 // marks a number of events
+	logRefused = 1 << 62 // marks an instant that events were refused after
 )
 
 func (k *log) limit() int { return int(k.most) }
@@ -66,6 +68,14 @@ func (k *log) entry(st []uint64, i uint64) (at instant, n, next uint64) {
 		return st[i], st[i+1] &^ logMany, i + 2
 	}
 	return st[i], 1, i + 1
+}
+
+// frontier returns the latest instant that events were granted at.
+func (k *log) frontier(st []uint64) instant {
+	if len(st) == 0 {
+		return 0
+	}
+	return st[2] &^ (touched | logRefused)
 }
 
 // lastEntry returns where the entry that ends at word end begins, if any does.
@@ -97,10 +107,7 @@ func (k *log) live(st []uint64, t instant) (n, first uint64) {
 
 // ready finds the event whose leaving makes room for n.
 func (k *log) ready(st []uint64, now instant, n int) instant {
-	if len(st) == 0 {
-		return now
-	}
-	now = max(now, st[2]) // not ahead of a reservation
+	now = max(now, k.frontier(st)) // not ahead of a reservation
 	live, i := k.live(st, now)
 	for live+uint64(n) > k.most {
 		at, many, next := k.entry(st, i)
@@ -111,8 +118,12 @@ func (k *log) ready(st []uint64, now instant, n int) instant {
 }
 
 func (k *log) spend(st []uint64, at instant, n int) []uint64 {
+	var mark uint64
+	if len(st) > 0 && k.fresh(st) > at {
+		mark = st[2] & touched
+	}
 	st = k.insert(k.trim(st, at), at, uint64(n))
-	st[2] = at
+	st[2] = at | mark
 	return st
 }
 
@@ -149,7 +160,7 @@ func (k *log) insert(st []uint64, at instant, n uint64) []uint64 {
 		}
 		if st[begin] == at {
 			_, many, _ := k.entry(st, begin)
-			return k.replace(st, begin, end, at, many+n)
+			return k.replace(st, begin, end, at, min(many+n, k.most)) // a number below 2⁶³
 		}
 		end = begin
 	}
@@ -174,10 +185,7 @@ func (k *log) replace(st []uint64, begin, end uint64, at instant, n uint64) []ui
 }
 
 func (k *log) room(st []uint64, now instant) int {
-	if len(st) == 0 {
-		return int(k.most)
-	}
-	if now < st[2] {
+	if now < k.frontier(st) {
 		return 0 // a reservation is ahead
 	}
 	live, _ := k.live(st, now)
@@ -188,13 +196,10 @@ func (k *log) room(st []uint64, now instant) int {
 // reservation that was cancelled, the others may be gone before its instant,
 // which nobody may get ahead of all the same.
 func (k *log) fresh(st []uint64) instant {
-	if len(st) == 0 {
-		return 0
-	}
 	if i, ok := k.lastEntry(st, uint64(len(st))); ok {
-		return max(st[2], st[i]+k.window)
+		return max(k.frontier(st), st[i]+k.window)
 	}
-	return st[2]
+	return k.frontier(st)
 }
 
 // refuse logs refused events if it is told to. Only the newest Limit events
@@ -204,6 +209,7 @@ func (k *log) refuse(st []uint64, now instant, n int) ([]uint64, bool) {
 		return st, false
 	}
 	st = k.insert(k.trim(st, now), now, uint64(n))
+	st[2] |= logRefused
 	for st[0] > k.most {
 		at, many, next := k.entry(st, st[1])
 		if excess := st[0] - k.most; many > excess {
@@ -219,8 +225,13 @@ func (k *log) refuse(st []uint64, now instant, n int) ([]uint64, bool) {
 // ones are logged, then what they pushed out may count again without those, and
 // is no longer known: so nothing is given back unless nothing came after.
 func (k *log) cancel(st []uint64, g *grant) []uint64 {
-	st, ok := g.undo(st)
-	if ok || k.countDenied {
+	if len(st) > 0 && st[2]&touched == 0 {
+		var ok bool
+		if st, ok = g.undo(st); ok {
+			return st
+		}
+	}
+	if k.countDenied {
 		return st
 	}
 	for end := uint64(len(st)); ; {
@@ -230,6 +241,7 @@ func (k *log) cancel(st []uint64, g *grant) []uint64 {
 		}
 		if st[begin] == g.at {
 			_, many, _ := k.entry(st, begin)
+			st[2] |= touched
 			return k.replace(st, begin, end, g.at, many-min(many, uint64(g.n)))
 		}
 		end = begin

@@ -60,26 +60,22 @@ func (k *sliding) limit() int { return int(k.most) }
 // counts returns the events of the segments that count fully at slot, and of
 // the oldest, which is weighted. The former are at most the limit.
 func (k *sliding) counts(st []uint64, slot uint64) (full, oldest uint64) {
-	for back := range k.slots - 1 {
-		full += k.count(st, slot, back)
-	}
-	return full, k.count(st, slot, k.slots-1)
+	others := k.slots - 2 // that count fully, besides slot itself
+	return k.sum(st, slot-min(slot, others), slot), k.back(st, slot, others+1)
 }
 
 // ready follows the estimate, which only falls while nothing happens, from
 // segment to segment.
 func (k *sliding) ready(st []uint64, now instant, n int) instant {
-	now = max(now, st[0])
+	now = max(now, k.frontier(st))
 	slot := now / k.length
 	full, oldest := k.counts(st, slot)
-	for ; ; slot++ {
-		if full+uint64(n) <= k.most {
-			start := slot * k.length
-			return max(now, start+k.fades(oldest, k.most-uint64(n)-full))
-		}
-		oldest = k.count(st, slot, k.slots-2)
+	for full+uint64(n) > k.most {
+		slot++
+		oldest = k.back(st, slot, k.slots-1)
 		full -= oldest
 	}
+	return max(now, slot*k.length+k.fades(oldest, k.most-uint64(n)-full))
 }
 
 // fades returns how far into a segment the weight of the oldest has fallen to
@@ -92,7 +88,7 @@ func (k *sliding) fades(oldest, spare uint64) uint64 {
 }
 
 func (k *sliding) room(st []uint64, now instant) int {
-	if now < st[0] {
+	if now < k.frontier(st) {
 		return 0 // a reservation is ahead
 	}
 	slot := now / k.length

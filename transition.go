@@ -34,6 +34,7 @@ type Request struct {
 
 	timeline *timeline
 	fixed    *instant
+	brief    bool // of the Decision, only Allowed is wanted
 }
 
 // At returns the request with its time fixed to t, for stores that have a
@@ -109,6 +110,7 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 	if len(state)%8 != 0 || len(state) > 0 && width > 0 && len(state) != 8*width {
 		return nil, false, Result{}, fmt.Errorf("ratelimit: a state of %d bytes is not one of %+v; was it stored by another algorithm?", len(state), t.alg)
 	}
+	req.brief = false // a store may want to know ResetAfter
 	words := make([]uint64, max(width, len(state)/8))
 	for i := range len(state) / 8 {
 		words[i] = binary.LittleEndian.Uint64(state[8*i:])
@@ -128,7 +130,7 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 // meanwhile must be locked out, or found out afterwards.
 func (t *Transition) step(st []uint64, req *Request) (_ []uint64, changed bool, res Result) {
 	now, lag := req.now()
-	v := view{t.kernel, now, lag}
+	v := view{t.kernel, now, lag, req.brief}
 	switch req.Op {
 	case OpPeek:
 		res.Decision = v.peek(st)
@@ -136,7 +138,7 @@ func (t *Transition) step(st []uint64, req *Request) (_ []uint64, changed bool, 
 		st, changed, res = v.reserve(st, req)
 	case OpCancel:
 		st, changed = v.cancel(st, req.Grant)
-		res.Decision = v.describe(st, Decision{})
+		res.Decision = v.describe(st, 0, Decision{})
 	default:
 		st, changed, res.Decision = v.take(st, req.N)
 	}
@@ -150,6 +152,8 @@ type view struct {
 	kernel
 	now instant
 	lag uint64 // by how much the clock is behind now
+
+	brief bool // whether describe may be left out
 }
 
 // until returns the time from the reading of the clock to t.
@@ -171,8 +175,13 @@ func (v *view) ready(st []uint64, n int) instant {
 	return v.kernel.ready(st, v.now, n)
 }
 
-// describe fills in what does not depend on the request.
-func (v *view) describe(st []uint64, d Decision) Decision {
+// describe fills in what does not depend on the request, and Part: n events
+// were asked for and refused, or n is 0.
+func (v *view) describe(st []uint64, n int, d Decision) Decision {
+	if v.brief {
+		return d
+	}
+	d.Part = v.part(st, v.now, n)
 	d.Limit = v.limit()
 	d.Remaining = v.room(st, v.now)
 	d.ResetAfter = v.until(v.fresh(st))
@@ -188,8 +197,7 @@ func (v *view) take(st []uint64, n int) (_ []uint64, changed bool, d Decision) {
 		d.Delay = v.until(after(v.now, v.hold(st, v.now)))
 		st = v.spend(st, v.now, n)
 	}
-	d.Part = v.part(st, v.now, 0)
-	return st, n > 0, v.describe(st, d)
+	return st, n > 0, v.describe(st, 0, d)
 }
 
 // deny answers a request that would be granted only at the instant at.
@@ -203,8 +211,7 @@ func (v *view) deny(st []uint64, n int, at instant) (_ []uint64, changed bool, d
 	if at < forever {
 		d.RetryAfter = v.until(at)
 	}
-	d.Part = v.part(st, v.now, n)
-	return st, changed, v.describe(st, d)
+	return st, changed, v.describe(st, n, d)
 }
 
 func (v *view) peek(st []uint64) (d Decision) {
@@ -215,8 +222,7 @@ func (v *view) peek(st []uint64) (d Decision) {
 	}
 	d.Allowed = true
 	d.Delay = v.until(after(v.now, v.hold(st, v.now)))
-	d.Part = v.part(st, v.now, 0)
-	return v.describe(st, d)
+	return v.describe(st, 0, d)
 }
 
 func (v *view) reserve(st []uint64, req *Request) (_ []uint64, changed bool, res Result) {
@@ -230,14 +236,14 @@ func (v *view) reserve(st []uint64, req *Request) (_ []uint64, changed bool, res
 		return st, false, res
 	}
 	due := after(at, v.hold(st, at))
-	if res.Wait = v.until(due); res.Wait > req.MaxWait {
+	if res.Wait = v.until(due); res.Wait > req.MaxWait || res.Wait == Never {
 		return st, false, res
 	}
 	g := &grant{at: at, due: due, n: req.N, pre: slices.Clone(st)}
 	st = v.spend(st, at, req.N)
 	g.post = slices.Clone(st)
 	res.Grant = g
-	res.Decision = v.describe(st, Decision{Allowed: true, Part: v.part(st, v.now, 0)})
+	res.Decision = v.describe(st, 0, Decision{Allowed: true})
 	return st, true, res
 }
 

@@ -1,0 +1,80 @@
+package ratelimit_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// fixedSize are the algorithms whose state does not grow with use.
+var fixedSize = []struct {
+	name string
+	alg  ratelimit.Algorithm
+}{
+	{"token", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)}},
+	{"token-interval", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Refill: ratelimit.RefillInterval}},
+	{"leaky", ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(100), Capacity: 100}},
+	{"fixed", ratelimit.FixedWindow{Limit: 100, Window: time.Second}},
+	{"sliding", ratelimit.SlidingWindow{Limit: 100, Window: time.Second}},
+	{"sliding-10", ratelimit.SlidingWindow{Limit: 100, Window: time.Second, Segments: 10}},
+	{"rolling", ratelimit.RollingWindow{Quota: 100, Window: 24 * time.Hour, Period: time.Hour}},
+	{"warmingup", ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: time.Second}},
+	{"all", ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)},
+		ratelimit.FixedWindow{Limit: 1000, Window: time.Minute},
+	}},
+}
+
+// TestNoAllocations holds the claim that a decision on a key that is known
+// allocates nothing, granted or denied.
+func TestNoAllocations(t *testing.T) {
+	for _, tt := range fixedSize {
+		t.Run(tt.name, func(t *testing.T) {
+			l, clk := at(t, tt.alg)
+			granted := func(what string, f func() bool) {
+				t.Helper()
+				assert.Zero(t, testing.AllocsPerRun(100, func() {
+					clk.Advance(2 * time.Second) // every algorithm grants one again by then, some not 100
+					if !f() {
+						clk.Advance(24 * time.Hour)
+						require.True(t, f())
+					}
+				}), "%s, granted", what)
+			}
+			require.True(t, l.Allow("key"))
+			granted("Allow", func() bool { return l.Allow("key") })
+			granted("Take", func() bool { d, _ := l.Take(ctx, "key", 1); return d.Allowed })
+			granted("Peek", func() bool { d, _ := l.Peek(ctx, "key"); return d.Allowed })
+
+			for l.Allow("key") {
+			}
+			assert.Zero(t, testing.AllocsPerRun(100, func() {
+				if l.Allow("key") {
+					t.Error("not denied")
+				}
+			}), "Allow, denied")
+			assert.Zero(t, testing.AllocsPerRun(100, func() {
+				if d, _ := l.Take(ctx, "key", 1); d.Allowed {
+					t.Error("not denied")
+				}
+			}), "Take, denied")
+		})
+	}
+	l, _ := at(t, ratelimit.SlidingLog{Limit: 10, Window: time.Second})
+	require.True(t, l.AllowN("key", 10))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { l.Allow("key") }), "SlidingLog, denied")
+}
+
+func TestWaitThatNeedNotWait(t *testing.T) {
+	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)})
+	n := testing.AllocsPerRun(100, func() {
+		clk.Advance(time.Second)
+		require.NoError(t, l.Wait(context.Background(), "key"))
+	})
+	assert.LessOrEqual(t, n, 4.0, "a reservation, what undoes it, and the states before and after")
+}

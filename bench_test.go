@@ -1,0 +1,211 @@
+package ratelimit_test
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// The benchmarks compare the algorithms, through Allow and with the default
+// clock and store:
+//
+//	go test -run '^$' -bench . -benchmem
+//
+// In each the answers are checked: a limit that lets through what it should
+// not, or the other way round, fails the benchmark.
+
+// A named algorithm is one row of a benchmark.
+type named struct {
+	name string
+	alg  ratelimit.Algorithm
+}
+
+// plenty is a limit that no benchmark uses up.
+const plenty = 400_000_000
+
+// algorithms returns every algorithm with a limit of n that is slow to come
+// back, so that a denied key stays denied, and no key that was used becomes
+// idle and is forgotten while the benchmark runs. Only the log forgets after
+// window: it remembers each event, and must not fill the memory.
+func algorithms(n int, window time.Duration) []named {
+	rate := ratelimit.Every(10 * time.Second)
+	const long = 1000 * time.Hour
+	if n < plenty {
+		rate = ratelimit.Every(long)
+	}
+	return []named{
+		{"token", ratelimit.TokenBucket{Rate: rate, Burst: n}},
+		{"token-interval", ratelimit.TokenBucket{Rate: rate, Burst: n, Refill: ratelimit.RefillInterval}},
+		{"leaky", ratelimit.LeakyBucket{Rate: rate, Capacity: n}},
+		{"fixed", ratelimit.FixedWindow{Limit: n, Window: long}},
+		{"fixed-first", ratelimit.FixedWindow{Limit: n, Window: long, Start: ratelimit.StartOnFirstEvent}},
+		{"sliding", ratelimit.SlidingWindow{Limit: n, Window: long}},
+		{"sliding-10", ratelimit.SlidingWindow{Limit: n, Window: long, Segments: 10}},
+		{"log", ratelimit.SlidingLog{Limit: n, Window: window}},
+		{"rolling", ratelimit.RollingWindow{Quota: n, Window: 24 * long, Period: long}},
+		{"all", ratelimit.All{
+			ratelimit.TokenBucket{Rate: rate, Burst: n},
+			ratelimit.FixedWindow{Limit: n, Window: long},
+		}},
+	}
+}
+
+// each runs f for every algorithm.
+func each(b *testing.B, axes string, algs []named, f func(b *testing.B, l ratelimit.Limiter)) {
+	for _, a := range algs {
+		b.Run(axes+"alg="+a.name, func(b *testing.B) {
+			b.ReportAllocs()
+			f(b, ratelimit.Must(ratelimit.New(a.alg)))
+		})
+	}
+}
+
+func BenchmarkHotKeyAllowed(b *testing.B) {
+	each(b, "", algorithms(plenty, time.Millisecond), func(b *testing.B, l ratelimit.Limiter) {
+		for b.Loop() {
+			if !l.Allow("hot key 12345678") {
+				b.Fatal("denied")
+			}
+		}
+	})
+}
+
+func BenchmarkHotKeyDenied(b *testing.B) {
+	each(b, "", algorithms(1, 1000*time.Hour), func(b *testing.B, l ratelimit.Limiter) {
+		l.Allow("hot key 12345678")
+		for b.Loop() {
+			if l.Allow("hot key 12345678") {
+				b.Fatal("allowed")
+			}
+		}
+	})
+}
+
+func BenchmarkHotKeyAllowedParallel(b *testing.B) {
+	each(b, "", algorithms(plenty, time.Millisecond), func(b *testing.B, l ratelimit.Limiter) {
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if !l.Allow("hot key 12345678") {
+					b.Error("denied")
+					return
+				}
+			}
+		})
+	})
+}
+
+func BenchmarkHotKeyDeniedParallel(b *testing.B) {
+	each(b, "", algorithms(1, 1000*time.Hour), func(b *testing.B, l ratelimit.Limiter) {
+		l.Allow("hot key 12345678")
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if l.Allow("hot key 12345678") {
+					b.Error("allowed")
+					return
+				}
+			}
+		})
+	})
+}
+
+// keys returns n keys of 16 bytes. Index them with shuffled.
+func keys(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("key-%012d", i)
+	}
+	return all
+}
+
+// shuffled returns a different index below n for each i below n, in an order
+// that no prefetcher follows.
+func shuffled(i, n int) int {
+	const prime = 2_147_483_647
+	return int(uint64(i) * prime % uint64(n))
+}
+
+func BenchmarkManyKeys(b *testing.B) {
+	for _, n := range []int{1_000, 1_000_000} {
+		all := keys(n)
+		each(b, "keys="+map[int]string{1e3: "1e3", 1e6: "1e6"}[n]+"/", algorithms(plenty, 10*time.Second), func(b *testing.B, l ratelimit.Limiter) {
+			heap := heapOf(func() {
+				for i := range n {
+					l.Allow(all[i])
+				}
+			})
+			i := 0
+			for b.Loop() {
+				if !l.Allow(all[shuffled(i%n, n)]) {
+					b.Fatal("denied")
+				}
+				i++
+			}
+			b.ReportMetric(float64(heap)/float64(n), "B/key")
+			runtime.KeepAlive(l)
+		})
+	}
+}
+
+func BenchmarkManyKeysParallel(b *testing.B) {
+	for _, n := range []int{1_000, 1_000_000} {
+		all := keys(n)
+		each(b, "keys="+map[int]string{1e3: "1e3", 1e6: "1e6"}[n]+"/", algorithms(plenty, 10*time.Second), func(b *testing.B, l ratelimit.Limiter) {
+			for i := range n {
+				l.Allow(all[i])
+			}
+			var callers atomic.Int64
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				i := int(callers.Add(1)) * 7919
+				for pb.Next() {
+					if !l.Allow(all[shuffled(i%n, n)]) {
+						b.Error("denied")
+						return
+					}
+					i++
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkUnseenKeys meets only keys that the limiter has never seen. It
+// starts over with an empty one, out of the timing, after each million.
+func BenchmarkUnseenKeys(b *testing.B) {
+	const n = 1_000_000
+	all := keys(n)
+	for _, a := range algorithms(plenty, 10*time.Second) {
+		b.Run("alg="+a.name, func(b *testing.B) {
+			b.ReportAllocs()
+			l := ratelimit.Must(ratelimit.New(a.alg))
+			i := 0
+			for b.Loop() {
+				if i == n {
+					b.StopTimer()
+					l, i = ratelimit.Must(ratelimit.New(a.alg)), 0
+					runtime.GC()
+					b.StartTimer()
+				}
+				if !l.Allow(all[i]) {
+					b.Fatal("denied")
+				}
+				i++
+			}
+		})
+	}
+}
+
+// heapOf returns by how much f grows the heap.
+func heapOf(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	return after.HeapAlloc - min(after.HeapAlloc, before.HeapAlloc)
+}

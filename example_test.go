@@ -1,0 +1,150 @@
+package ratelimit_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// The example of the README.
+func Example() {
+	// Each API key may do 20 calls at once, and 10 a second in the long run.
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{
+		Rate:  ratelimit.PerSecond(10),
+		Burst: 20,
+	}))
+
+	http.HandleFunc("/search", func(w http.ResponseWriter, r *http.Request) {
+		if !limiter.Allow(r.Header.Get("X-API-Key")) {
+			http.Error(w, "too many requests", http.StatusTooManyRequests)
+			return
+		}
+		fmt.Fprintln(w, "found")
+	})
+
+	// Of 25 calls at once by each of two callers, so many are served:
+	served := map[string]int{}
+	for range 25 {
+		for _, key := range []string{"alice", "bob"} {
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/search", nil)
+			r.Header.Set("X-API-Key", key)
+			if http.DefaultServeMux.ServeHTTP(w, r); w.Code == http.StatusOK {
+				served[key]++
+			}
+		}
+	}
+	fmt.Println(served)
+	// Output: map[alice:20 bob:20]
+}
+
+// stopped is a clock that stands still, so that the examples' output is the
+// same each time. A program leaves WithClock out.
+func stopped() *clock.Mock { return clock.NewMock() }
+
+func ExampleLimiter_take() {
+	limiter := ratelimit.Must(ratelimit.New(
+		ratelimit.FixedWindow{Limit: 2, Window: time.Minute},
+		ratelimit.WithClock(stopped()),
+	))
+	for range 3 {
+		d, err := limiter.Take(context.Background(), "alice", 1)
+		if err != nil {
+			fmt.Println(err)
+		}
+		fmt.Printf("allowed %v, %d of %d left, retry after %v\n", d.Allowed, d.Remaining, d.Limit, d.RetryAfter)
+	}
+	// Output:
+	// allowed true, 1 of 2 left, retry after 0s
+	// allowed true, 0 of 2 left, retry after 0s
+	// allowed false, 0 of 2 left, retry after 1m0s
+}
+
+func ExampleLimiter_wait() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}))
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+
+	fmt.Println(limiter.Wait(ctx, "mail") == nil) // the bucket starts full
+	err := limiter.Wait(ctx, "mail")              // the next token is a second away: fails at once
+	fmt.Println(err != nil)
+	// Output:
+	// true
+	// true
+}
+
+func ExampleLimiter_reserve() {
+	limiter := ratelimit.Must(ratelimit.New(
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(4), Burst: 1},
+		ratelimit.WithClock(stopped()),
+	))
+	for range 3 {
+		r, err := limiter.Reserve(context.Background(), "backup", 1)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println("may happen in", r.Delay())
+	}
+	// Output:
+	// may happen in 0s
+	// may happen in 250ms
+	// may happen in 500ms
+}
+
+// A leaky bucket turns a burst into an even flow.
+func ExampleLeakyBucket() {
+	limiter := ratelimit.Must(ratelimit.New(
+		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(2), Capacity: 3},
+		ratelimit.WithClock(stopped()),
+	))
+	for range 4 {
+		d, _ := limiter.Take(context.Background(), "printer", 1)
+		fmt.Println(d.Allowed, d.Delay)
+	}
+	// Output:
+	// true 0s
+	// true 500ms
+	// true 1s
+	// false 0s
+}
+
+// Ten a second, and a thousand a day.
+func ExampleAll() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
+		ratelimit.FixedWindow{Limit: 1000, Window: 24 * time.Hour},
+	}))
+	fmt.Println(limiter.AllowN("alice", 10), limiter.Allow("alice"))
+	// Output: true false
+}
+
+func ExampleParseRate() {
+	rate, err := ratelimit.ParseRate("100/1m")
+	fmt.Println(rate, err)
+	_, err = ratelimit.ParseRate("100")
+	fmt.Println(err)
+	// Output:
+	// 100/m <nil>
+	// ratelimit: Rate is "100": it must be EVENTS/SPAN such as 10/s or 5/250ms, but has no slash
+}
+
+// Bounded memory: a flood of new keys pushes out its own.
+func ExampleWithMaxKeys() {
+	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1000))
+	limiter := ratelimit.Must(ratelimit.New(
+		ratelimit.FixedWindow{Limit: 3, Window: time.Minute, Start: ratelimit.StartOnFirstEvent},
+		ratelimit.WithStore(store),
+	))
+	limiter.AllowN("mallory", 3)
+	for i := range 100_000 {
+		limiter.Allow(fmt.Sprint("new key ", i))
+	}
+	fmt.Println(store.Len(), limiter.Allow("mallory"))
+	// Output: 1000 false
+}

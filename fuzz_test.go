@@ -1,0 +1,216 @@
+package ratelimit_test
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// FuzzModel decodes an algorithm, its parameters and a sequence of operations
+// from bytes, and runs them on the library and on the reference model, which
+// must agree on every answer.
+func FuzzModel(f *testing.F) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range kinds {
+		for range 4 {
+			data := make([]byte, 200)
+			for j := range data {
+				data[j] = byte(rng.Uint32())
+			}
+			data[0] = byte(i)
+			f.Add(data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c := &byteChoices{data}
+		newSchedule(t, c, pick(c, kinds...)).run(100)
+	})
+}
+
+// byteChoices decides by bytes, as many as the number of choices asks for; by
+// zeros when they have run out.
+type byteChoices struct{ data []byte }
+
+func (c *byteChoices) more() bool { return len(c.data) > 0 }
+
+func (c *byteChoices) below(n int) int {
+	size := 1
+	if n > 256 {
+		size = 8
+	}
+	var word [8]byte
+	c.data = c.data[copy(word[8-size:], c.data):]
+	return int(binary.BigEndian.Uint64(word[:]) % uint64(n))
+}
+
+// A kind of algorithm, and how to choose its parameters.
+type kind struct {
+	name string
+	draw func(*drawer) ratelimit.Algorithm
+}
+
+// kinds are all there are.
+var kinds = append(slices.Clone(simpleKinds), kind{"All", (*drawer).all})
+
+// simpleKinds are those that have no parts.
+var simpleKinds = []kind{
+	{"TokenBucket", func(d *drawer) ratelimit.Algorithm {
+		return d.tokenBucket(ratelimit.RefillContinuous)
+	}},
+	{"TokenBucketInterval", func(d *drawer) ratelimit.Algorithm {
+		return d.tokenBucket(ratelimit.RefillInterval)
+	}},
+	{"LeakyBucket", (*drawer).leakyBucket},
+	{"FixedWindow", func(d *drawer) ratelimit.Algorithm {
+		return ratelimit.FixedWindow{Limit: d.count(), Window: d.span()}
+	}},
+	{"FixedWindowOnFirstEvent", func(d *drawer) ratelimit.Algorithm {
+		return ratelimit.FixedWindow{Limit: d.count(), Window: d.span(), Start: ratelimit.StartOnFirstEvent}
+	}},
+	{"SlidingWindow", (*drawer).slidingWindow},
+	{"SlidingLog", func(d *drawer) ratelimit.Algorithm {
+		return ratelimit.SlidingLog{Limit: d.count(), Window: d.span()}
+	}},
+	{"SlidingLogCountDenied", func(d *drawer) ratelimit.Algorithm {
+		d.counts = true
+		return ratelimit.SlidingLog{Limit: d.count(), Window: d.span(), CountDenied: true}
+	}},
+	{"RollingWindow", (*drawer).rollingWindow},
+	{"WarmingUp", (*drawer).warmingUp},
+}
+
+// A drawer chooses parameters. Those of one schedule are of about the same
+// size, mostly, so that the parts of an All matter to each other.
+type drawer struct {
+	choices
+	base   time.Duration
+	spans  []time.Duration // those in which what was drawn counts
+	floats bool            // whether a WarmingUp is among it
+	counts bool            // whether a SlidingLog among it counts denied events
+}
+
+const century = 100 * 365 * 24 * time.Hour
+
+func newDrawer(c choices) *drawer {
+	return &drawer{choices: c, base: pick(c,
+		time.Second, time.Second, time.Minute, 24*time.Hour,
+		time.Millisecond, 10*time.Nanosecond, 12345678901, century)}
+}
+
+// span chooses a length of time, and notes it.
+func (d *drawer) span() time.Duration {
+	var span time.Duration
+	switch d.below(10) {
+	case 0:
+		span = pick(d.choices, 1, 2, 3, 7, time.Microsecond, time.Hour, century)
+	case 1:
+		span = d.base/7 + 1
+	case 2:
+		span = d.base/10 + 1
+	case 3:
+		span = min(d.base, century/3) * 3
+	case 4:
+		span = 1 + time.Duration(d.below(int(d.base)))
+	default:
+		span = d.base
+	}
+	d.spans = append(d.spans, span)
+	return span
+}
+
+// count chooses a number of events.
+func (d *drawer) count() int {
+	switch i := d.below(12); i {
+	case 0:
+		return pick(d.choices, 1000, 999_999_937, 1_000_000_000, math.MaxInt>>23, math.MaxInt>>10+1, math.MaxInt/2+1, math.MaxInt-1, math.MaxInt)
+	case 1:
+		return 100
+	case 2, 3:
+		return 1
+	default:
+		return i
+	}
+}
+
+// rate chooses a rate, and notes how long one event takes as well.
+func (d *drawer) rate() ratelimit.Rate {
+	r := ratelimit.Rate{Events: d.count(), Per: d.span()}
+	if d.below(6) == 0 {
+		r.Events = pick(d.choices, 3, 7, 1_000_003, 1_000_000_000)
+	}
+	d.spans = append(d.spans, 1+r.Per/time.Duration(r.Events))
+	return r
+}
+
+func (d *drawer) tokenBucket(refill ratelimit.Refill) ratelimit.Algorithm {
+	a := ratelimit.TokenBucket{Rate: d.rate(), Refill: refill}
+	if d.below(3) > 0 {
+		a.Burst = d.count()
+	}
+	return a
+}
+
+func (d *drawer) leakyBucket() ratelimit.Algorithm {
+	a := ratelimit.LeakyBucket{Rate: d.rate()}
+	if d.below(3) > 0 {
+		a.Capacity = d.count()
+	}
+	return a
+}
+
+func (d *drawer) slidingWindow() ratelimit.Algorithm {
+	segments := d.below(7)
+	if d.below(8) == 0 {
+		segments = 60
+	}
+	a := ratelimit.SlidingWindow{Limit: d.count(), Segments: segments}
+	k := time.Duration(max(1, segments))
+	a.Window = min(d.span(), math.MaxInt64/k) * k
+	return a
+}
+
+func (d *drawer) rollingWindow() ratelimit.Algorithm {
+	a := ratelimit.RollingWindow{Quota: d.count(), Period: d.span()}
+	a.Window = min(a.Period, math.MaxInt64/8)
+	a.Period = a.Window
+	a.Window *= time.Duration(1 + d.below(8))
+	if d.below(2) == 0 {
+		a.PeriodLimit = d.count()
+	}
+	return a
+}
+
+// warmingUp chooses parameters that a float64 can tell to far less than a
+// nanosecond. Most are odd numbers, for round ones lead to costs that lie in
+// the middle of two nanoseconds, where the model gives up.
+func (d *drawer) warmingUp() ratelimit.Algorithm {
+	d.floats = true
+	events := pick(d.choices, 1, 2, 3, 7, 100)
+	each := pick[time.Duration](d.choices, 1_000_003, 16_777_259, 100_000_007)
+	warmup := 120 * pick[time.Duration](d.choices, 49_999, 1_299_709, 15_485_863)
+	if d.below(10) == 0 {
+		each, warmup = 10*time.Millisecond, 3*time.Second
+	}
+	d.spans = append(d.spans, each, warmup)
+	return ratelimit.WarmingUp{
+		Rate:       ratelimit.Rate{Events: events, Per: each * time.Duration(events)},
+		Warmup:     warmup,
+		ColdFactor: pick(d.choices, 0, 1.5, 2, 5),
+	}
+}
+
+func (d *drawer) all() ratelimit.Algorithm {
+	var all ratelimit.All
+	for range 1 + d.below(4) {
+		all = append(all, pick(d.choices, simpleKinds...).draw(d))
+	}
+	if len(all) > 2 && d.below(4) == 0 {
+		return ratelimit.All{all[0], all[1:]}
+	}
+	return all
+}

@@ -1,0 +1,188 @@
+package model
+
+import (
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// ratOf returns a whole number as a fraction.
+func ratOf[N int | instant](n N) *big.Rat {
+	return new(big.Rat).SetInt(new(big.Int).SetUint64(uint64(n)))
+}
+
+// over returns r · (to − from): what a rate per nanosecond adds up to.
+func over(r *big.Rat, from, to instant) *big.Rat {
+	return new(big.Rat).Mul(r, ratOf(to-from))
+}
+
+func minRat(a, b *big.Rat) *big.Rat {
+	if a.Cmp(b) <= 0 {
+		return a
+	}
+	return b
+}
+
+// perNano returns the rate in events per nanosecond.
+func perNano(r ratelimit.Rate) *big.Rat { return big.NewRat(int64(r.Events), int64(r.Per)) }
+
+// A level is what a bucket held right after the charge at an instant.
+type level struct {
+	at     instant
+	amount *big.Rat
+}
+
+// levels are those after each charge, the starting one first. A bucket's
+// charge can be taken back only while it is the latest.
+type levels []level
+
+func (l levels) last() level    { return l[len(l)-1] }
+func (l levels) charges() int   { return len(l) - 1 }
+func (l *levels) undo()         { *l = (*l)[:len(*l)-1] }
+func (l levels) lose(int)       {}
+func (l levels) undoable() bool { return true }
+
+// tokenBucket is ratelimit.TokenBucket with RefillContinuous.
+type tokenBucket struct {
+	levels
+	rate  *big.Rat
+	burst int
+}
+
+func newTokenBucket(a ratelimit.TokenBucket) *tokenBucket {
+	burst := burstOf(a)
+	return &tokenBucket{levels{{0, ratOf(burst)}}, perNano(a.Rate), burst}
+}
+
+func burstOf(a ratelimit.TokenBucket) int {
+	if a.Burst == 0 {
+		return a.Rate.Events
+	}
+	return a.Burst
+}
+
+// tokens is min(B, tokens + elapsed·E/P).
+func (b *tokenBucket) tokens(t instant) *big.Rat {
+	l := b.last()
+	gained := over(b.rate, l.at, t)
+	return minRat(ratOf(b.burst), gained.Add(gained, l.amount))
+}
+
+func (b *tokenBucket) limit() int { return b.burst }
+
+func (b *tokenBucket) grantable(t instant, n int) bool { return b.tokens(t).Cmp(ratOf(n)) >= 0 }
+
+func (b *tokenBucket) forgotten(t instant) bool { return b.tokens(t).Cmp(ratOf(b.burst)) == 0 }
+
+func (b *tokenBucket) charge(t instant, n int) {
+	b.levels = append(b.levels, level{t, new(big.Rat).Sub(b.tokens(t), ratOf(n))})
+}
+
+func (b *tokenBucket) clone() part {
+	return &tokenBucket{slices.Clone(b.levels), b.rate, b.burst}
+}
+
+// leakyBucket is ratelimit.LeakyBucket.
+type leakyBucket struct {
+	levels
+	rate     *big.Rat
+	capacity int
+}
+
+func newLeakyBucket(a ratelimit.LeakyBucket) *leakyBucket {
+	return &leakyBucket{levels{{0, new(big.Rat)}}, perNano(a.Rate), max(a.Capacity, 1)}
+}
+
+// level is max(0, level − elapsed·E/P).
+func (b *leakyBucket) level(t instant) *big.Rat {
+	l := b.last()
+	left := new(big.Rat).Sub(l.amount, over(b.rate, l.at, t))
+	if left.Sign() < 0 {
+		left.SetInt64(0)
+	}
+	return left
+}
+
+func (b *leakyBucket) limit() int { return b.capacity }
+
+func (b *leakyBucket) grantable(t instant, n int) bool {
+	level := b.level(t)
+	return level.Add(level, ratOf(n)).Cmp(ratOf(b.capacity)) <= 0
+}
+
+func (b *leakyBucket) forgotten(t instant) bool { return b.level(t).Sign() == 0 }
+
+func (b *leakyBucket) charge(t instant, n int) {
+	b.levels = append(b.levels, level{t, new(big.Rat).Add(b.level(t), ratOf(n))})
+}
+
+// delay is the time after which the level that is there at t has leaked out.
+func (b *leakyBucket) delay(t instant) time.Duration {
+	empty, ok := first(t, t+instant(ratelimit.Never), b.forgotten)
+	if !ok {
+		return ratelimit.Never
+	}
+	return time.Duration(empty - t)
+}
+
+func (b *leakyBucket) clone() part {
+	return &leakyBucket{slices.Clone(b.levels), b.rate, b.capacity}
+}
+
+// lumpBucket is ratelimit.TokenBucket with RefillInterval.
+type lumpBucket struct {
+	states []lumpState // after each charge, the starting one first
+	lump   int         // arrives at anchor + k·per
+	per    instant
+	burst  int
+}
+
+// A lumpState is what the bucket held right after the charge at an instant.
+// The anchor is the charge that took it from full.
+type lumpState struct {
+	at, anchor instant
+	tokens     int
+}
+
+func newLumpBucket(a ratelimit.TokenBucket) *lumpBucket {
+	burst := burstOf(a)
+	return &lumpBucket{[]lumpState{{tokens: burst}}, a.Rate.Events, instant(a.Rate.Per), burst}
+}
+
+func (b *lumpBucket) last() lumpState { return b.states[len(b.states)-1] }
+
+// tokens counts the lumps that came after the latest charge and by t.
+func (b *lumpBucket) tokens(t instant) int {
+	s := b.last()
+	lumps := (t-s.anchor)/b.per - (s.at-s.anchor)/b.per
+	gained := new(big.Int).Mul(new(big.Int).SetUint64(lumps), big.NewInt(int64(b.lump)))
+	if gained.Cmp(big.NewInt(int64(b.burst-s.tokens))) >= 0 {
+		return b.burst
+	}
+	return s.tokens + int(gained.Int64())
+}
+
+func (b *lumpBucket) limit() int { return b.burst }
+
+func (b *lumpBucket) grantable(t instant, n int) bool { return b.tokens(t) >= n }
+
+func (b *lumpBucket) forgotten(t instant) bool { return b.tokens(t) == b.burst }
+
+func (b *lumpBucket) charge(t instant, n int) {
+	s := lumpState{at: t, anchor: b.last().anchor, tokens: b.tokens(t) - n}
+	if b.forgotten(t) {
+		s.anchor = t
+	}
+	b.states = append(b.states, s)
+}
+
+func (b *lumpBucket) charges() int   { return len(b.states) - 1 }
+func (b *lumpBucket) undo()          { b.states = b.states[:len(b.states)-1] }
+func (b *lumpBucket) lose(int)       {}
+func (b *lumpBucket) undoable() bool { return true }
+
+func (b *lumpBucket) clone() part {
+	return &lumpBucket{slices.Clone(b.states), b.lump, b.per, b.burst}
+}

@@ -1,0 +1,374 @@
+// Package model is a reference model of the algorithms: slow, exact, and as
+// close to the words of their definitions as code can be. The tests hold the
+// library against it.
+//
+// Each algorithm only says whether n events may happen at an instant, and
+// whether anything that happened still counts then. Both answers change once
+// at most as time passes, so the first instant at which they do, and the most
+// events that may happen now, are found by bisection. No formula for them is
+// written down anywhere in this package.
+package model
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// An instant counts nanoseconds since the Unix epoch. The longest wait after
+// the farthest of them still fits.
+type instant = uint64
+
+// farthest is the last instant that a clock may show, and at which a
+// reservation may act.
+const farthest instant = 1<<62 - 1
+
+// A part is one algorithm's view of one key. It keeps an entry for every
+// charge, in the order in which they were made. Questions are only asked about
+// instants no earlier than the latest charge.
+type part interface {
+	// limit is the most events a fresh key could be granted at once.
+	limit() int
+
+	// grantable reports whether n events, 1 ≤ n ≤ limit, may happen at t. Once
+	// true it stays true as t grows, and it is true for fewer events as well.
+	grantable(t instant, n int) bool
+
+	// forgotten reports whether nothing charged so far counts at t any more.
+	// Once true it stays true as t grows.
+	forgotten(t instant) bool
+
+	// charge spends n events at t.
+	charge(t instant, n int)
+
+	// charges returns the number of charges; the next one gets it as its index.
+	charges() int
+
+	// undo takes back the latest charge: all is as before it.
+	undo()
+
+	// lose takes back, of a charge that others followed, what can be.
+	lose(index int)
+
+	// undoable reports whether the latest charge can be undone.
+	undoable() bool
+
+	// clone returns an independent copy.
+	clone() part
+}
+
+// A delayer is a part that asks for events to be held.
+type delayer interface {
+	part
+	// delay is how long to hold events that happen at t.
+	delay(t instant) time.Duration
+}
+
+// A denialCounter is a part that may remember what was refused.
+type denialCounter interface {
+	refuse(t instant, n int)
+}
+
+// A Key is the history of one key. Its clock must not go back, and stays
+// within 0 ≤ now ≤ farthest.
+type Key struct {
+	parts []part
+
+	// frontier is the instant at which the latest reservation acts. Nothing
+	// is granted before it.
+	frontier instant
+}
+
+// New returns a fresh key. The parameters must be valid.
+func New(alg ratelimit.Algorithm) *Key {
+	return &Key{parts: newParts(alg)}
+}
+
+func newParts(alg ratelimit.Algorithm) []part {
+	switch a := alg.(type) {
+	case ratelimit.TokenBucket:
+		if a.Refill == ratelimit.RefillInterval {
+			return []part{newLumpBucket(a)}
+		}
+		return []part{newTokenBucket(a)}
+	case ratelimit.LeakyBucket:
+		return []part{newLeakyBucket(a)}
+	case ratelimit.FixedWindow:
+		if a.Start == ratelimit.StartOnFirstEvent {
+			return []part{&eventWindow{max: a.Limit, window: instant(a.Window)}}
+		}
+		return []part{&fixedWindow{max: a.Limit, window: instant(a.Window)}}
+	case ratelimit.SlidingWindow:
+		return []part{newSlidingWindow(a)}
+	case ratelimit.SlidingLog:
+		return []part{&slidingLog{max: a.Limit, window: instant(a.Window), countDenied: a.CountDenied}}
+	case ratelimit.RollingWindow:
+		return []part{newRollingWindow(a)}
+	case ratelimit.WarmingUp:
+		return []part{newWarmingUp(a)}
+	case ratelimit.All:
+		var parts []part
+		for _, p := range a {
+			parts = append(parts, newParts(p)...)
+		}
+		return parts
+	}
+	panic(fmt.Sprintf("model: unknown algorithm %T", alg))
+}
+
+// Clone returns an independent copy of the key, without its reservations.
+func (k *Key) Clone() *Key {
+	c := &Key{frontier: k.frontier}
+	for _, p := range k.parts {
+		c.parts = append(c.parts, p.clone())
+	}
+	return c
+}
+
+// Ahead reports whether a reservation acts later than now.
+func (k *Key) Ahead(now int64) bool { return k.frontier > instant(now) }
+
+// Parts is the number of parts of an All, those of its parts included.
+func (k *Key) Parts() int { return len(k.parts) }
+
+// Limit is the most events a fresh key could be granted at once.
+func (k *Key) Limit() int {
+	limit := math.MaxInt
+	for _, p := range k.parts {
+		limit = min(limit, p.limit())
+	}
+	return limit
+}
+
+// Take asks for n events at now.
+func (k *Key) Take(now int64, n int) ratelimit.Decision {
+	at := instant(now)
+	switch {
+	case n == 0:
+		return k.granted(at, 0)
+	case k.mayTake(at, n):
+		delay := k.delay(at)
+		k.charge(at, n)
+		return k.granted(at, delay)
+	default:
+		return k.refused(at, n)
+	}
+}
+
+// Peek answers what Take(now, 1) would, and changes nothing. What would be
+// granted is not taken away from what remains.
+func (k *Key) Peek(now int64) ratelimit.Decision {
+	at := instant(now)
+	if k.mayTake(at, 1) {
+		return k.granted(at, k.delay(at))
+	}
+	return k.Clone().refused(at, 1)
+}
+
+// A Reservation is a charge that may be taken back.
+type Reservation struct {
+	due      instant
+	frontier instant // the key's, before it
+	indexes  []int   // of the charge, in each part
+	done     bool
+}
+
+// Reserve spends n events at the first instant at which they may happen, and
+// says when that is, unless it is more than maxWait away. Events do not wait for
+// room in a queue: it must have some when the other parts grant them. The
+// reservation is nil if there is nothing to take back.
+func (k *Key) Reserve(now int64, n int, maxWait time.Duration) (due uint64, r *Reservation, err error) {
+	at := instant(now)
+	if n == 0 {
+		return at, nil, nil
+	}
+	if n > k.Limit() {
+		return 0, nil, ratelimit.ErrNever
+	}
+	act := max(at, k.frontier)
+	for _, p := range k.parts {
+		if _, queue := p.(delayer); queue {
+			continue
+		}
+		t, ok := first(max(at, k.frontier), farthest, func(t instant) bool { return p.grantable(t, n) })
+		if !ok {
+			return 0, nil, ratelimit.ErrNever
+		}
+		act = max(act, t)
+	}
+	for _, p := range k.parts {
+		if _, queue := p.(delayer); queue && !p.grantable(act, n) {
+			return 0, nil, ratelimit.ErrQueueFull
+		}
+	}
+	due = act + instant(k.delay(act))
+	if due-at >= instant(ratelimit.Never) {
+		return 0, nil, ratelimit.ErrNever
+	}
+	if due-at > instant(maxWait) {
+		return 0, nil, context.DeadlineExceeded
+	}
+	r = &Reservation{due: due, frontier: k.frontier}
+	for _, p := range k.parts {
+		r.indexes = append(r.indexes, p.charges())
+	}
+	k.charge(act, n)
+	k.frontier = act
+	return due, r, nil
+}
+
+// Cancel gives back what r took, as far as that is still possible.
+func (k *Key) Cancel(now int64, r *Reservation) {
+	if r == nil || r.done || instant(now) > r.due {
+		return
+	}
+	r.done = true
+	undone, held := false, instant(0)
+	for i, p := range k.parts {
+		if r.indexes[i] == p.charges()-1 && p.undoable() {
+			p.undo()
+			undone = true
+			continue
+		}
+		p.lose(r.indexes[i])
+		if w, ok := p.(interface{ opened() instant }); ok {
+			held = max(held, w.opened())
+		} else {
+			held = k.frontier
+		}
+	}
+	if undone { // by a part that saw nothing after r, so nothing is ahead but what was before
+		k.frontier = max(r.frontier, held)
+	}
+}
+
+// mayTake reports whether n ≥ 1 events may happen at t, after every
+// reservation and by every part.
+func (k *Key) mayTake(t instant, n int) bool {
+	if t < k.frontier || n > k.Limit() {
+		return false
+	}
+	for _, p := range k.parts {
+		if !p.grantable(t, n) {
+			return false
+		}
+	}
+	return true
+}
+
+func (k *Key) charge(t instant, n int) {
+	for _, p := range k.parts {
+		p.charge(t, n)
+	}
+}
+
+// delay is how long to hold events that happen at t.
+func (k *Key) delay(t instant) time.Duration {
+	var d time.Duration
+	for _, p := range k.parts {
+		if p, ok := p.(delayer); ok {
+			d = max(d, p.delay(t))
+		}
+	}
+	return d
+}
+
+// granted describes the key at now, once what was granted has been charged.
+func (k *Key) granted(now instant, delay time.Duration) ratelimit.Decision {
+	d := k.describe(now)
+	d.Allowed = true
+	d.Delay = delay
+	for i, p := range k.parts {
+		if k.remaining(p, now) == d.Remaining {
+			d.Part = i
+			break
+		}
+	}
+	return d
+}
+
+// refused lets the parts remember that n events were refused at now, and
+// describes the key after that.
+func (k *Key) refused(now instant, n int) ratelimit.Decision {
+	if n <= k.Limit() {
+		for _, p := range k.parts {
+			if p, ok := p.(denialCounter); ok {
+				p.refuse(now, n)
+			}
+		}
+	}
+	d := k.describe(now)
+	if n > k.Limit() {
+		d.RetryAfter = ratelimit.Never
+		d.Part = slices.IndexFunc(k.parts, func(p part) bool { return n > p.limit() })
+		return d
+	}
+	for i, p := range k.parts {
+		wait := k.wait(now, func(t instant) bool { return p.grantable(t, n) })
+		if wait > d.RetryAfter {
+			d.RetryAfter, d.Part = wait, i
+		}
+	}
+	return d
+}
+
+// describe fills in what does not depend on the request.
+func (k *Key) describe(now instant) ratelimit.Decision {
+	d := ratelimit.Decision{Limit: k.Limit(), Remaining: math.MaxInt}
+	for _, p := range k.parts {
+		d.Remaining = min(d.Remaining, k.remaining(p, now))
+		d.ResetAfter = max(d.ResetAfter, k.wait(now, p.forgotten))
+	}
+	return d
+}
+
+// remaining is the most events that p would let happen at now.
+func (k *Key) remaining(p part, now instant) int {
+	if now < k.frontier {
+		return 0
+	}
+	lo, hi := 0, p.limit()
+	for lo < hi {
+		mid := hi - (hi-lo)/2
+		if p.grantable(now, mid) {
+			lo = mid
+		} else {
+			hi = mid - 1
+		}
+	}
+	return lo
+}
+
+// wait is the time from now to the first instant, not before the frontier, at
+// which cond holds.
+func (k *Key) wait(now instant, cond func(instant) bool) time.Duration {
+	t, ok := first(max(now, k.frontier), now+instant(ratelimit.Never), cond)
+	if !ok {
+		return ratelimit.Never
+	}
+	return time.Duration(t - now)
+}
+
+// first returns the first instant in lo ≤ t ≤ hi at which cond holds, and
+// whether there is one. Once cond holds, it must keep holding.
+func first(lo, hi instant, cond func(instant) bool) (instant, bool) {
+	if cond(lo) {
+		return lo, true
+	}
+	if !cond(hi) {
+		return 0, false
+	}
+	for hi-lo > 1 {
+		mid := lo + (hi-lo)/2
+		if cond(mid) {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return hi, true
+}

@@ -1,0 +1,141 @@
+package model
+
+import (
+	"math"
+	"math/big"
+	"slices"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// warmingUp is ratelimit.WarmingUp. Permits are stored while nobody asks; the
+// more of them are stored, the colder it is, and the longer each one takes.
+type warmingUp struct {
+	states []warmState // after each charge, the starting one first
+
+	stable   *big.Rat // ns per permit once warm
+	most     *big.Rat // stored permits at most, as at the start
+	warm     *big.Rat // stored permits above which a permit takes longer
+	slope    *big.Rat // how much longer, for each one above
+	coolDown *big.Rat // ns to store one permit
+
+	// close is set once a next free time was so near the middle of two
+	// nanoseconds that arithmetic in floats may round it the other way.
+	close bool
+}
+
+// A warmState is what is stored from the instant on at which the next request
+// may come.
+type warmState struct {
+	nextFree instant
+	stored   *big.Rat
+}
+
+func newWarmingUp(a ratelimit.WarmingUp) *warmingUp {
+	factor := new(big.Rat).SetFloat64(a.ColdFactor)
+	if factor.Sign() == 0 {
+		factor.SetInt64(3)
+	}
+	warmup := ratOf(instant(a.Warmup))
+	stable := new(big.Rat).Inv(perNano(a.Rate))
+	cold := new(big.Rat).Mul(factor, stable)
+
+	// θ = w/(2s); max = θ + 2w/(s+c); slope = (c−s)/(max−θ); cool-down = w/max.
+	theta := new(big.Rat).Quo(warmup, twice(stable))
+	above := new(big.Rat).Quo(twice(warmup), new(big.Rat).Add(stable, cold))
+	most := new(big.Rat).Add(theta, above)
+	return &warmingUp{
+		states:   []warmState{{0, most}},
+		stable:   stable,
+		most:     most,
+		warm:     theta,
+		slope:    new(big.Rat).Quo(new(big.Rat).Sub(cold, stable), above),
+		coolDown: new(big.Rat).Quo(warmup, most),
+	}
+}
+
+func twice(r *big.Rat) *big.Rat { return new(big.Rat).Add(r, r) }
+
+func (w *warmingUp) last() warmState { return w.states[len(w.states)-1] }
+
+// stored is how many permits are stored at t ≥ nextFree.
+func (w *warmingUp) stored(t instant) *big.Rat {
+	s := w.last()
+	gained := new(big.Rat).Quo(ratOf(t-s.nextFree), w.coolDown)
+	return minRat(w.most, gained.Add(gained, s.stored))
+}
+
+// heat is the time that all permits stored cost together: the integral of the
+// cost of one from 0 to stored.
+func (w *warmingUp) heat(stored *big.Rat) *big.Rat {
+	cost := new(big.Rat).Mul(stored, w.stable)
+	if above := new(big.Rat).Sub(stored, w.warm); above.Sign() > 0 {
+		area := new(big.Rat).Mul(above, above) // of a square; half of it counts
+		area.Mul(area, w.slope)
+		cost.Add(cost, area.Mul(area, big.NewRat(1, 2)))
+	}
+	return cost
+}
+
+func (w *warmingUp) limit() int {
+	whole := new(big.Int).Quo(w.most.Num(), w.most.Denom())
+	if !whole.IsInt64() {
+		return math.MaxInt
+	}
+	return max(1, int(whole.Int64()))
+}
+
+func (w *warmingUp) grantable(t instant, _ int) bool { return t >= w.last().nextFree }
+
+func (w *warmingUp) forgotten(t instant) bool {
+	return t >= w.last().nextFree && w.stored(t).Cmp(w.most) == 0
+}
+
+// charge lets the next request wait for what this one costs.
+func (w *warmingUp) charge(t instant, n int) {
+	stored := w.stored(t)
+	taken := minRat(stored, ratOf(n))
+	left := new(big.Rat).Sub(stored, taken)
+	cost := new(big.Rat).Sub(w.heat(stored), w.heat(left))
+	fresh := new(big.Rat).Sub(ratOf(n), taken)
+	cost.Add(cost, fresh.Mul(fresh, w.stable))
+	w.states = append(w.states, warmState{t + w.round(cost), left})
+}
+
+// round rounds to the nearest whole nanosecond, at most the longest wait.
+func (w *warmingUp) round(cost *big.Rat) instant {
+	up := new(big.Rat).Add(cost, big.NewRat(1, 2))
+	whole := new(big.Int).Quo(up.Num(), up.Denom())
+	if !whole.IsInt64() {
+		return instant(ratelimit.Never)
+	}
+
+	// What is left over lies in [0, 1); the middle of two is at either end.
+	rest := up.Sub(up, new(big.Rat).SetInt(whole))
+	if rest.Cmp(big.NewRat(1, 10000)) < 0 || rest.Cmp(big.NewRat(9999, 10000)) > 0 {
+		w.close = true
+	}
+	return instant(whole.Int64())
+}
+
+func (w *warmingUp) charges() int   { return len(w.states) - 1 }
+func (w *warmingUp) undo()          { w.states = w.states[:len(w.states)-1] }
+func (w *warmingUp) lose(int)       {}
+func (w *warmingUp) undoable() bool { return true }
+
+func (w *warmingUp) clone() part {
+	c := *w
+	c.states = slices.Clone(w.states)
+	return &c
+}
+
+// Close reports whether a float computation may by now differ from this exact
+// one, because some instant fell too near the middle of two nanoseconds.
+func (k *Key) Close() bool {
+	for _, p := range k.parts {
+		if w, ok := p.(*warmingUp); ok && w.close {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,272 @@
+package model
+
+import (
+	"math/big"
+	"slices"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A batch is n events at one instant.
+type batch struct {
+	at      instant
+	n       int
+	start   instant // of their window, if that depends on events
+	lost    bool    // taken back after others followed
+	touched bool    // whether the history was, before
+}
+
+// A history is every batch in the order in which they were charged.
+type history struct {
+	batches []batch
+
+	// touched says that a batch was lost. Then nothing can be undone any more
+	// until all is forgotten.
+	touched bool
+}
+
+func (h *history) charges() int   { return len(h.batches) }
+func (h *history) undoable() bool { return !h.touched }
+func (h *history) latest() batch  { return h.batches[len(h.batches)-1] }
+
+// add charges a batch. Before it, all may have been forgotten.
+func (h *history) add(b batch, forgotten bool) {
+	b.touched = h.touched
+	h.batches = append(h.batches, b)
+	h.touched = h.touched && !forgotten
+}
+
+func (h *history) undo() {
+	h.touched = h.latest().touched
+	h.batches = h.batches[:len(h.batches)-1]
+}
+
+// lose takes back the batch with that index, unless it no longer counts when
+// the latest one happens. Nothing can be granted before that one, so then it
+// makes no difference any more; not even if that one is taken back later.
+func (h *history) lose(index int, counts func(b batch, t instant) bool) {
+	if counts(h.batches[index], h.latest().at) {
+		h.batches[index].lost, h.touched = true, true
+	}
+}
+
+// count adds up the events of the batches that match.
+func (h *history) count(match func(batch) bool) *big.Int {
+	sum, n := new(big.Int), new(big.Int)
+	for _, b := range h.batches {
+		if !b.lost && match(b) {
+			sum.Add(sum, n.SetInt64(int64(b.n)))
+		}
+	}
+	return sum
+}
+
+func (h *history) clone() history { return history{slices.Clone(h.batches), h.touched} }
+
+// fits reports whether count + n ≤ limit.
+func fits(count *big.Int, n, limit int) bool {
+	sum := new(big.Int).Add(count, big.NewInt(int64(n)))
+	return sum.Cmp(big.NewInt(int64(limit))) <= 0
+}
+
+// fixedWindow is ratelimit.FixedWindow with StartAligned.
+type fixedWindow struct {
+	history
+	max    int
+	window instant
+}
+
+func (w *fixedWindow) counts(b batch, t instant) bool { return b.at/w.window == t/w.window }
+
+// current counts the events in the window that holds t.
+func (w *fixedWindow) current(t instant) *big.Int {
+	return w.count(func(b batch) bool { return w.counts(b, t) })
+}
+
+func (w *fixedWindow) limit() int                      { return w.max }
+func (w *fixedWindow) grantable(t instant, n int) bool { return fits(w.current(t), n, w.max) }
+func (w *fixedWindow) forgotten(t instant) bool        { return w.current(t).Sign() == 0 }
+func (w *fixedWindow) charge(t instant, n int)         { w.add(batch{at: t, n: n}, w.forgotten(t)) }
+func (w *fixedWindow) lose(index int)                  { w.history.lose(index, w.counts) }
+func (w *fixedWindow) clone() part                     { return &fixedWindow{w.history.clone(), w.max, w.window} }
+
+// opened is when the latest window opened: nobody is let in before, even if
+// what was reserved in it is taken back.
+func (w *fixedWindow) opened() instant { return w.latest().at / w.window * w.window }
+
+// eventWindow is ratelimit.FixedWindow with StartOnFirstEvent.
+type eventWindow struct {
+	history
+	max    int
+	window instant
+}
+
+func (w *eventWindow) counts(b batch, t instant) bool { return b.start <= t && t-b.start < w.window }
+
+// current counts the events whose window holds t.
+func (w *eventWindow) current(t instant) *big.Int {
+	return w.count(func(b batch) bool { return w.counts(b, t) })
+}
+
+func (w *eventWindow) limit() int                      { return w.max }
+func (w *eventWindow) grantable(t instant, n int) bool { return fits(w.current(t), n, w.max) }
+func (w *eventWindow) forgotten(t instant) bool        { return w.current(t).Sign() == 0 }
+func (w *eventWindow) lose(index int)                  { w.history.lose(index, w.counts) }
+func (w *eventWindow) opened() instant                 { return w.latest().start }
+func (w *eventWindow) clone() part                     { return &eventWindow{w.history.clone(), w.max, w.window} }
+
+// charge puts the events into the window that holds t, which starts there if
+// there is none.
+func (w *eventWindow) charge(t instant, n int) {
+	start := t
+	for _, b := range w.batches {
+		if !b.lost && w.counts(b, t) {
+			start = b.start
+		}
+	}
+	w.add(batch{at: t, n: n, start: start}, w.forgotten(t))
+}
+
+// slidingWindow is ratelimit.SlidingWindow.
+type slidingWindow struct {
+	history
+	max     int
+	k       instant // segments in a window
+	segment instant // the length of one
+}
+
+func newSlidingWindow(a ratelimit.SlidingWindow) *slidingWindow {
+	k := instant(max(a.Segments, 1))
+	return &slidingWindow{max: a.Limit, k: k, segment: instant(a.Window) / k}
+}
+
+// estimate is the current segment and the k−1 before it, plus the one before
+// those weighted by 1 − e/segment, e being the time since the current began.
+func (w *slidingWindow) estimate(t instant) *big.Rat {
+	now, e := t/w.segment, t%w.segment
+	whole := w.count(func(b batch) bool { return b.at/w.segment+w.k > now })
+	oldest := w.count(func(b batch) bool { return b.at/w.segment+w.k == now })
+	weight := new(big.Rat).Quo(ratOf(w.segment-e), ratOf(w.segment))
+	sum := weight.Mul(weight, new(big.Rat).SetInt(oldest))
+	return sum.Add(sum, new(big.Rat).SetInt(whole))
+}
+
+func (w *slidingWindow) limit() int { return w.max }
+
+func (w *slidingWindow) grantable(t instant, n int) bool {
+	sum := w.estimate(t)
+	return sum.Add(sum, ratOf(n)).Cmp(ratOf(w.max)) <= 0
+}
+
+func (w *slidingWindow) forgotten(t instant) bool { return w.estimate(t).Sign() == 0 }
+
+// counts reports whether b has any weight at t.
+func (w *slidingWindow) counts(b batch, t instant) bool { return b.at/w.segment+w.k >= t/w.segment }
+
+func (w *slidingWindow) charge(t instant, n int) { w.add(batch{at: t, n: n}, w.forgotten(t)) }
+func (w *slidingWindow) lose(index int)          { w.history.lose(index, w.counts) }
+
+func (w *slidingWindow) clone() part {
+	return &slidingWindow{w.history.clone(), w.max, w.k, w.segment}
+}
+
+// slidingLog is ratelimit.SlidingLog. It keeps every event, whether or not it
+// can still matter.
+type slidingLog struct {
+	history
+	max         int
+	window      instant
+	countDenied bool
+}
+
+func (w *slidingLog) counts(b batch, t instant) bool { return b.at <= t && t-b.at < w.window }
+
+// current counts the events in (t−window, t].
+func (w *slidingLog) current(t instant) *big.Int {
+	return w.count(func(b batch) bool { return w.counts(b, t) })
+}
+
+func (w *slidingLog) limit() int                      { return w.max }
+func (w *slidingLog) grantable(t instant, n int) bool { return fits(w.current(t), n, w.max) }
+func (w *slidingLog) forgotten(t instant) bool        { return w.current(t).Sign() == 0 }
+func (w *slidingLog) charge(t instant, n int)         { w.add(batch{at: t, n: n}, w.forgotten(t)) }
+
+func (w *slidingLog) refuse(t instant, n int) {
+	if w.countDenied {
+		w.add(batch{at: t, n: n}, false)
+	}
+}
+
+// lose takes nothing back where refused events are logged too. All but the
+// newest Limit events may then be forgotten, and without the lost ones some of
+// those would count again.
+func (w *slidingLog) lose(index int) {
+	if !w.countDenied {
+		w.history.lose(index, w.counts)
+	}
+}
+
+func (w *slidingLog) clone() part {
+	return &slidingLog{w.history.clone(), w.max, w.window, w.countDenied}
+}
+
+// rollingWindow is ratelimit.RollingWindow.
+type rollingWindow struct {
+	history
+	quota     int
+	perPeriod int // the most events in one period
+	periods   instant
+	period    instant // the length of one
+}
+
+func newRollingWindow(a ratelimit.RollingWindow) *rollingWindow {
+	w := &rollingWindow{
+		quota:     a.Quota,
+		perPeriod: a.Quota,
+		periods:   instant(a.Window / a.Period),
+		period:    instant(a.Period),
+	}
+	if a.PeriodLimit > 0 {
+		w.perPeriod = min(a.PeriodLimit, a.Quota)
+	}
+	return w
+}
+
+// bucket is what the period numbered p started with: the quota less what was
+// granted in the periods before it that share a window with it, and no more
+// than one period may have.
+func (w *rollingWindow) bucket(p instant) *big.Int {
+	before := w.count(func(b batch) bool {
+		q := b.at / w.period
+		return q < p && q+w.periods > p
+	})
+	left := before.Sub(big.NewInt(int64(w.quota)), before)
+	if most := big.NewInt(int64(w.perPeriod)); left.Cmp(most) > 0 {
+		return most
+	}
+	return left
+}
+
+func (w *rollingWindow) limit() int { return w.perPeriod }
+
+func (w *rollingWindow) grantable(t instant, n int) bool {
+	p := t / w.period
+	taken := w.count(func(b batch) bool { return b.at/w.period == p })
+	taken.Add(taken, big.NewInt(int64(n)))
+	return taken.Cmp(w.bucket(p)) <= 0
+}
+
+func (w *rollingWindow) forgotten(t instant) bool {
+	p := t / w.period
+	return w.count(func(b batch) bool { return b.at/w.period+w.periods > p }).Sign() == 0
+}
+
+// counts reports whether b has any weight at t.
+func (w *rollingWindow) counts(b batch, t instant) bool { return b.at/w.period+w.periods > t/w.period }
+
+func (w *rollingWindow) charge(t instant, n int) { w.add(batch{at: t, n: n}, w.forgotten(t)) }
+func (w *rollingWindow) lose(index int)          { w.history.lose(index, w.counts) }
+
+func (w *rollingWindow) clone() part {
+	return &rollingWindow{w.history.clone(), w.quota, w.perPeriod, w.periods, w.period}
+}

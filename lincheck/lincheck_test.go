@@ -1,0 +1,205 @@
+package lincheck
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// A call is one operation of a history. The clock is part of the state that the
+// history is checked against, so moving it is a call too.
+type call struct {
+	op      string // take, peek, reset or advance
+	key     string
+	n       int
+	advance time.Duration
+}
+
+// A state is what a sequential limiter would have for one key.
+type state struct {
+	now   int64
+	bytes string
+}
+
+// sequential returns the specification: the transition, applied to one key by
+// one caller.
+func sequential(t *ratelimit.Transition, start int64) porcupine.Model {
+	return porcupine.Model{
+		// Keys are independent but for the clock, so each gets its moves.
+		Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
+			byKey := make(map[string][]porcupine.Operation)
+			for _, op := range history {
+				if c := op.Input.(call); c.op != "advance" {
+					byKey[c.key] = append(byKey[c.key], op)
+				}
+			}
+			for _, ops := range byKey {
+				for _, op := range history {
+					if op.Input.(call).op == "advance" {
+						ops = append(ops, op)
+					}
+				}
+				parts = append(parts, ops)
+			}
+			return parts
+		},
+		Init: func() any { return state{now: start} },
+		Step: func(s, input, output any) (bool, any) {
+			st, c := s.(state), input.(call)
+			req := ratelimit.Request{Op: ratelimit.OpTake, N: c.n}
+			switch c.op {
+			case "advance":
+				st.now += int64(c.advance)
+				return true, st
+			case "reset":
+				st.bytes = ""
+				return true, st
+			case "peek":
+				req.Op = ratelimit.OpPeek
+			}
+			next, _, res, err := t.Apply([]byte(st.bytes), req.At(time.Unix(0, st.now)))
+			if err != nil {
+				return false, st
+			}
+			st.bytes = string(next)
+			return res.Decision == output.(ratelimit.Decision), st
+		},
+		DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v → %+v", input, output) },
+	}
+}
+
+// stores are the configurations that must not differ.
+var stores = map[string]func() ratelimit.Store{
+	"unbounded": func() ratelimit.Store { return ratelimit.NewMemoryStore() },
+	"bounded":   func() ratelimit.Store { return ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1000)) },
+}
+
+func TestLinearizable(t *testing.T) {
+	algorithms := map[string]ratelimit.Algorithm{
+		"TokenBucket":          ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 4},
+		"TokenBucket/wide":     ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7), Burst: 4},
+		"TokenBucket/interval": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Refill: ratelimit.RefillInterval},
+		"LeakyBucket":          ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3), Capacity: 4},
+		"FixedWindow":          ratelimit.FixedWindow{Limit: 4, Window: time.Second},
+		"SlidingWindow":        ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 4},
+		"SlidingLog":           ratelimit.SlidingLog{Limit: 4, Window: time.Second},
+		"SlidingLog/denied":    ratelimit.SlidingLog{Limit: 4, Window: time.Second, CountDenied: true},
+		"RollingWindow":        ratelimit.RollingWindow{Quota: 8, Window: 2 * time.Second, Period: time.Second / 2, PeriodLimit: 4},
+		"WarmingUp":            ratelimit.WarmingUp{Rate: ratelimit.PerSecond(3), Warmup: time.Second},
+		"All": ratelimit.All{
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 4},
+			ratelimit.SlidingLog{Limit: 6, Window: 2 * time.Second},
+		},
+	}
+	for name, alg := range algorithms {
+		for storeName, newStore := range stores {
+			t.Run(name+"/"+storeName, func(t *testing.T) {
+				t.Parallel()
+				for seed := range uint64(20) {
+					check(t, alg, newStore(), seed)
+				}
+			})
+		}
+	}
+}
+
+// check lets a few goroutines call a limiter at once and checks the history.
+func check(t *testing.T, alg ratelimit.Algorithm, store ratelimit.Store, seed uint64) {
+	t.Helper()
+	const callers, calls = 4, 25
+	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	start := clk.Now()
+	l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithClock(clk)))
+
+	var mu sync.Mutex // protects history
+	var history []porcupine.Operation
+	began := time.Now()
+	var wg sync.WaitGroup
+	for id := range callers {
+		rng := rand.New(rand.NewPCG(seed, uint64(id)))
+		wg.Go(func() {
+			for range calls {
+				c := call{op: "take", key: []string{"a", "b"}[rng.IntN(2)], n: 1 + rng.IntN(2)}
+				switch p := rng.IntN(20); {
+				case p < 2:
+					c.op = "peek"
+				case p < 3:
+					c.op = "reset"
+				case p < 6 && id == 0: // one goroutine moves the clock
+					c.op, c.advance = "advance", time.Duration(rng.IntN(5))*100*time.Millisecond
+				}
+				op := porcupine.Operation{ClientId: id, Input: c, Call: time.Since(began).Nanoseconds()}
+				op.Output = do(t, l, clk, c)
+				op.Return = time.Since(began).Nanoseconds()
+				mu.Lock()
+				history = append(history, op)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+
+	transition, err := ratelimit.NewTransition(alg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !porcupine.CheckOperations(sequential(transition, start.UnixNano()), history) {
+		t.Errorf("seed %d: no caller alone could have been told this:", seed)
+		for _, op := range history {
+			t.Errorf("%d..%d caller %d: %+v → %+v", op.Call, op.Return, op.ClientId, op.Input, op.Output)
+		}
+		t.FailNow()
+	}
+}
+
+func do(t *testing.T, l ratelimit.Limiter, clk *storetest.Clock, c call) (d ratelimit.Decision) {
+	var err error
+	switch c.op {
+	case "take":
+		d, err = l.Take(context.Background(), c.key, c.n)
+	case "peek":
+		d, err = l.Peek(context.Background(), c.key)
+	case "reset":
+		err = l.Reset(context.Background(), c.key)
+	case "advance":
+		clk.Advance(c.advance)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return d
+}
+
+// TestCatchesLostUpdate makes sure that the check can fail: it breaks a store
+// on purpose, in the way that stores are usually broken.
+func TestCatchesLostUpdate(t *testing.T) {
+	alg := ratelimit.FixedWindow{Limit: 4, Window: time.Second}
+	transition, err := ratelimit.NewTransition(alg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := func(remaining int) ratelimit.Decision {
+		return ratelimit.Decision{Allowed: true, Limit: 4, Remaining: remaining, ResetAfter: time.Second}
+	}
+	take := call{op: "take", key: "a", n: 1}
+	history := func(first, second int) []porcupine.Operation {
+		return []porcupine.Operation{
+			{ClientId: 0, Input: take, Output: told(first), Call: 0, Return: 10},
+			{ClientId: 1, Input: take, Output: told(second), Call: 5, Return: 15},
+		}
+	}
+	if !porcupine.CheckOperations(sequential(transition, 0), history(2, 3)) {
+		t.Error("two overlapping calls may take effect in either order")
+	}
+	if porcupine.CheckOperations(sequential(transition, 0), history(3, 3)) {
+		t.Error("two calls were granted the same event, and nobody noticed")
+	}
+}

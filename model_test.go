@@ -1,0 +1,458 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/model"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// TestModel runs random schedules on the library and on the reference model,
+// which must agree on every answer. To run one schedule again, give its seed
+// to runSeed.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	for i, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			skipped := 0
+			for seed := range uint64(schedules) {
+				skipped += runSeed(t, kind, uint64(i)<<32+seed)
+			}
+			require.LessOrEqual(t, skipped, schedules*steps/100)
+		})
+	}
+}
+
+const (
+	schedules = 250 // for each kind of algorithm
+	steps     = 60  // in a schedule
+)
+
+func runSeed(t *testing.T, kind kind, seed uint64) (skipped int) {
+	c := &randomChoices{rand.New(rand.NewPCG(seed, 0))}
+	s := newSchedule(t, c, kind)
+	s.log("seed %#x", seed)
+	return s.run(steps)
+}
+
+// choices is where a schedule takes its decisions from.
+type choices interface {
+	below(n int) int // a number in 0 ≤ i < n
+	more() bool      // whether there is anything left to decide by
+}
+
+type randomChoices struct{ *rand.Rand }
+
+func (c *randomChoices) below(n int) int { return c.IntN(n) }
+func (c *randomChoices) more() bool      { return true }
+
+// farthest is the latest instant that a clock may show.
+const farthest = 1<<62 - 1
+
+// A schedule is a sequence of operations on a few keys of one limiter, done on
+// the model as well.
+type schedule struct {
+	t       testing.TB
+	choices choices
+	trace   []string // what was done so far, for the message of a failure
+
+	alg     ratelimit.Algorithm
+	spans   []time.Duration // in which the algorithm counts
+	floats  bool            // whether it may round differently from the model
+	counts  bool            // whether it counts denied events
+	clock   *storetest.Clock
+	limiter ratelimit.Limiter
+	keys    []*scheduleKey
+
+	now   int64
+	marks []int64 // instants at which something is said to change
+}
+
+type scheduleKey struct {
+	name         string
+	model        *model.Key
+	reservations []scheduleReservation
+	last         ratelimit.Decision
+}
+
+// A scheduleReservation outlives a reset of its key.
+type scheduleReservation struct {
+	due     uint64 // ns since the Unix epoch
+	limiter *ratelimit.Reservation
+	key     *model.Key
+	model   *model.Reservation
+}
+
+func newSchedule(t testing.TB, c choices, kind kind) *schedule {
+	d := newDrawer(c)
+	s := &schedule{t: t, choices: c, alg: kind.draw(d)}
+	s.spans, s.floats, s.counts = d.spans, d.floats, d.counts
+	s.now = s.start()
+	s.clock = storetest.NewClock(time.Unix(0, s.now))
+	s.log("%T%+v from %d", s.alg, s.alg, s.now)
+
+	var err error
+	s.limiter, err = ratelimit.New(s.alg, ratelimit.WithClock(s.clock))
+	require.NoError(t, err, "%#v", s.alg)
+	for _, name := range []string{"", "a key"} {
+		s.keys = append(s.keys, &scheduleKey{name: name, model: model.New(s.alg)})
+	}
+	return s
+}
+
+// start chooses the first instant.
+func (s *schedule) start() int64 {
+	switch s.choices.below(8) {
+	case 0:
+		return 0
+	case 1:
+		return 1
+	case 2:
+		return 1 << 61
+	case 3: // the edge of a window
+		span := int64(pick(s.choices, s.spans...))
+		return max(0, 1_700_000_000_000_000_000/span*span+int64(s.choices.below(3)-1))
+	default:
+		return 1_700_000_000_000_000_000 + int64(s.choices.below(1_000_000_000))
+	}
+}
+
+// run takes steps, and returns how many it skipped: it ends early if the
+// library, which may use floats for a WarmingUp, need not agree any more.
+func (s *schedule) run(steps int) (skipped int) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.fail("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	for i := range steps {
+		if !s.choices.more() {
+			return 0
+		}
+		k := pick(s.choices, s.keys...)
+		s.advance(k)
+		s.step(k)
+		if k.model.Close() {
+			return steps - i - 1
+		}
+	}
+	return 0
+}
+
+func (s *schedule) step(k *scheduleKey) {
+	switch i := s.choices.below(32); {
+	case i < 10:
+		s.take(k, s.events(k))
+	case i < 13:
+		s.allow(k, s.events(k))
+	case i < 16:
+		s.peek(k)
+	case i < 21:
+		s.reserve(k, s.events(k))
+	case i < 23:
+		s.cancel(k)
+	case i < 25:
+		s.queue(k)
+	case i < 27:
+		s.wait(k, s.events(k))
+	case i < 29:
+		s.promiseRetry(k, s.events(k))
+	case i < 30:
+		s.promiseRemaining(k)
+	case i < 31:
+		s.negative(k)
+	default:
+		s.reset(k)
+	}
+}
+
+// events chooses how many events to ask for.
+func (s *schedule) events(k *scheduleKey) int {
+	limit := k.model.Limit()
+	var n int
+	switch s.choices.below(12) {
+	case 0:
+		return 0
+	case 1, 2:
+		n = 2
+	case 3:
+		n = 1 + s.choices.below(limit)
+	case 4:
+		n = 1 + s.choices.below(1+limit/4)
+	case 5:
+		n = limit
+	case 6:
+		n = min(limit, math.MaxInt-1) + 1
+	case 7:
+		n = k.last.Remaining
+	case 8:
+		n = min(k.last.Remaining, math.MaxInt-1) + 1
+	default:
+		n = 1
+	}
+	return n
+}
+
+// advance moves the clock, mostly to where something may change.
+func (s *schedule) advance(k *scheduleKey) {
+	to := s.now
+	near := int64(s.choices.below(3) - 1)
+	switch i := s.choices.below(16); {
+	case i < 5:
+		return
+	case i < 6:
+		to++
+	case i < 9: // within a span
+		span := pick(s.choices, s.spans...)
+		to += int64(s.choices.below(int(span))) / int64(1+s.choices.below(4))
+	case i < 11: // the edge of a window
+		span := int64(pick(s.choices, s.spans...))
+		to = to/span*span + span + near
+	case i < 15:
+		if len(s.marks) > 0 {
+			recent := s.marks[max(0, len(s.marks)-6):]
+			to = pick(s.choices, recent...) + near
+		}
+	default: // many spans
+		span := pick(s.choices, s.spans...)
+		to += min(int64(span), farthest/16) * int64(s.choices.below(16))
+	}
+	s.moveTo(to)
+}
+
+// moveTo sets the clock, if to is later than it and within what is supported.
+func (s *schedule) moveTo(to int64) {
+	if to > s.now && to <= farthest {
+		s.now = to
+		s.clock.Set(time.Unix(0, to))
+		s.log("at %d", to)
+	}
+}
+
+// mark remembers the instant after d for the clock to be moved to.
+func (s *schedule) mark(d time.Duration) {
+	if d > 0 && d <= time.Duration(farthest-s.now) {
+		s.marks = append(s.marks, s.now+int64(d))
+	}
+}
+
+func (s *schedule) take(k *scheduleKey, n int) ratelimit.Decision {
+	s.log("Take(%q, %d)", k.name, n)
+	got, err := s.limiter.Take(context.Background(), k.name, n)
+	s.noError(err)
+	s.compare(k, n, k.model.Take(s.now, n), got)
+	return got
+}
+
+func (s *schedule) allow(k *scheduleKey, n int) bool {
+	s.log("AllowN(%q, %d)", k.name, n)
+	var got bool
+	if n == 1 {
+		got = s.limiter.Allow(k.name)
+	} else {
+		got = s.limiter.AllowN(k.name, n)
+	}
+	if want := k.model.Take(s.now, n).Allowed; got != want {
+		s.fail("want %v, got %v", want, got)
+	}
+	return got
+}
+
+func (s *schedule) peek(k *scheduleKey) ratelimit.Decision {
+	s.log("Peek(%q)", k.name)
+	got, err := s.limiter.Peek(context.Background(), k.name)
+	s.noError(err)
+	s.compare(k, 1, k.model.Peek(s.now), got)
+	return got
+}
+
+func (s *schedule) reserve(k *scheduleKey, n int) {
+	s.log("Reserve(%q, %d)", k.name, n)
+	due, want, wantErr := k.model.Reserve(s.now, n, ratelimit.Never)
+	got, err := s.limiter.Reserve(context.Background(), k.name, n)
+	s.compareError(wantErr, err)
+	if err != nil {
+		return
+	}
+	r := scheduleReservation{due, got, k.model, want}
+	s.compareDelay(r)
+	s.mark(got.Delay())
+	k.reservations = append(k.reservations, r)
+}
+
+// queue makes reservations one after another, and cancels some of them in any
+// order.
+func (s *schedule) queue(k *scheduleKey) {
+	s.take(k, s.peek(k).Remaining)
+	for range 2 + s.choices.below(3) {
+		s.reserve(k, s.events(k))
+	}
+	for range 1 + s.choices.below(4) {
+		s.cancel(k)
+	}
+}
+
+// cancel cancels one of the latest reservations made on k. It may have been
+// cancelled before, its time may have come, or k may have been reset since.
+func (s *schedule) cancel(k *scheduleKey) {
+	if len(k.reservations) == 0 {
+		return
+	}
+	i := len(k.reservations) - 1 - s.choices.below(min(4, len(k.reservations)))
+	r := k.reservations[i]
+	s.compareDelay(r)
+	s.log("Cancel(%q), reservation %d", k.name, i)
+	r.key.Cancel(s.now, r.model)
+	r.limiter.Cancel()
+	s.peek(k)
+}
+
+// wait waits, if that takes no time: the events may happen at once, or the
+// deadline is too near.
+func (s *schedule) wait(k *scheduleKey, n int) {
+	maxWait := ratelimit.Never
+	ctx := context.Background()
+	if s.choices.below(4) > 0 {
+		maxWait = min(k.last.RetryAfter, farthest) / time.Duration(1+s.choices.below(2))
+		maxWait = max(0, maxWait+time.Duration(s.choices.below(3)-1))
+		ctx = deadlineContext{ctx, time.Unix(0, s.now).Add(maxWait)}
+	}
+	if due, _, err := k.model.Clone().Reserve(s.now, n, maxWait); err == nil && due > uint64(s.now) {
+		return
+	}
+	_, _, want := k.model.Reserve(s.now, n, maxWait)
+	s.log("WaitN(%q, %d) for at most %d", k.name, n, maxWait)
+	if n == 1 {
+		s.compareError(want, s.limiter.Wait(ctx, k.name))
+	} else {
+		s.compareError(want, s.limiter.WaitN(ctx, k.name, n))
+	}
+}
+
+// A deadlineContext has a deadline by the clock of the test.
+type deadlineContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c deadlineContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// promiseRetry holds the library against its own word: one tick before
+// RetryAfter is over the request is denied again, and then it is granted.
+func (s *schedule) promiseRetry(k *scheduleKey, n int) {
+	d := s.take(k, n)
+	if d.Allowed || d.RetryAfter > time.Duration(farthest-s.now) {
+		return
+	}
+	due := s.now + int64(d.RetryAfter)
+	ask := func() ratelimit.Decision { return s.take(k, n) }
+	if s.counts {
+		if n != 1 {
+			return // a question that is asked too early has consequences
+		}
+		ask = func() ratelimit.Decision { return s.peek(k) }
+	}
+	s.moveTo(due - 1)
+	if d := ask(); d.Allowed || !s.counts && d.RetryAfter != 1 {
+		s.fail("denied until the next instant is right")
+	}
+	s.moveTo(due)
+	if d := ask(); !d.Allowed {
+		s.fail("allowed is right")
+	}
+}
+
+// promiseRemaining holds the library against its own word: one event more than
+// Remaining is denied, and Remaining are granted.
+func (s *schedule) promiseRemaining(k *scheduleKey) {
+	remaining := s.peek(k).Remaining
+	if !s.counts && remaining < math.MaxInt && s.allow(k, remaining+1) {
+		s.fail("denied is right")
+	}
+	if !s.allow(k, remaining) {
+		s.fail("allowed is right")
+	}
+}
+
+func (s *schedule) negative(k *scheduleKey) {
+	n := -1 - s.choices.below(2)*(math.MaxInt-1)
+	s.log("%d events of %q", n, k.name)
+	d, err := s.limiter.Take(context.Background(), k.name, n)
+	s.compareError(ratelimit.ErrNegative, err)
+	_, err = s.limiter.Reserve(context.Background(), k.name, n)
+	s.compareError(ratelimit.ErrNegative, err)
+	s.compareError(ratelimit.ErrNegative, s.limiter.WaitN(context.Background(), k.name, n))
+	if d.Allowed || s.limiter.AllowN(k.name, n) {
+		s.fail("denied is right")
+	}
+}
+
+func (s *schedule) reset(k *scheduleKey) {
+	s.log("Reset(%q)", k.name)
+	s.noError(s.limiter.Reset(context.Background(), k.name))
+	k.model = model.New(s.alg)
+}
+
+func (s *schedule) compare(k *scheduleKey, n int, want, got ratelimit.Decision) {
+	k.last = got
+	s.mark(got.RetryAfter)
+	s.mark(got.ResetAfter)
+
+	// A float that should be a whole number may be a little off, and is then
+	// rounded up to the next.
+	if off := got.ResetAfter - want.ResetAfter; s.floats && -2 <= off && off <= 2 {
+		got.ResetAfter = want.ResetAfter
+	}
+	// Which part of an All is named is left open if all of them wait for a
+	// reservation, and if some wait for so long that nobody can tell how long.
+	endless := want.RetryAfter == ratelimit.Never && n <= want.Limit
+	if parts := k.model.Parts(); (endless || k.model.Ahead(s.now)) && 0 <= got.Part && got.Part < parts {
+		got.Part = want.Part
+	}
+	if got != want {
+		s.fail("want %+v\n got %+v", want, got)
+	}
+}
+
+func (s *schedule) compareError(want, got error) {
+	if !errors.Is(got, want) {
+		s.fail("want %v\n got %v", want, got)
+	}
+}
+
+func (s *schedule) noError(err error) {
+	if err != nil {
+		s.fail("%v", err)
+	}
+}
+
+func (s *schedule) compareDelay(r scheduleReservation) {
+	want := time.Duration(max(r.due, uint64(s.now)) - uint64(s.now))
+	if got := r.limiter.Delay(); got != want {
+		s.fail("Delay: want %d, got %d", want, got)
+	}
+}
+
+func (s *schedule) log(format string, args ...any) {
+	s.trace = append(s.trace, fmt.Sprintf(format, args...))
+}
+
+func (s *schedule) fail(format string, args ...any) {
+	s.t.Helper()
+	s.t.Fatalf("%s\n%s", strings.Join(s.trace, "\n"), fmt.Sprintf(format, args...))
+}
+
+// pick chooses one of the values.
+func pick[T any](c choices, values ...T) T { return values[c.below(len(values))] }

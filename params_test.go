@@ -1,0 +1,272 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// TestBadParameters checks that each parameter that cannot be used is refused
+// with an error that names it and its value.
+func TestBadParameters(t *testing.T) {
+	ten := ratelimit.PerSecond(10)
+	for _, tt := range []struct {
+		alg  ratelimit.Algorithm
+		says []string
+	}{
+		{nil, []string{"Algorithm", "nil"}},
+		{(*ratelimit.TokenBucket)(nil), []string{"Algorithm", "nil"}},
+		{ratelimit.TokenBucket{}, []string{"TokenBucket.Rate.Events is 0"}},
+		{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: -1, Per: 1}}, []string{"TokenBucket.Rate.Events is -1"}},
+		{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1}}, []string{"TokenBucket.Rate.Per is 0s"}},
+		{ratelimit.TokenBucket{Rate: ratelimit.Every(-time.Second)}, []string{"TokenBucket.Rate.Per is -1s"}},
+		{ratelimit.TokenBucket{Rate: ten, Burst: -5}, []string{"TokenBucket.Burst is -5"}},
+		{ratelimit.TokenBucket{Rate: ten, Refill: 2}, []string{"TokenBucket.Refill is 2"}},
+		{ratelimit.LeakyBucket{}, []string{"LeakyBucket.Rate.Events is 0"}},
+		{ratelimit.LeakyBucket{Rate: ten, Capacity: -1}, []string{"LeakyBucket.Capacity is -1"}},
+		{ratelimit.FixedWindow{Window: time.Second}, []string{"FixedWindow.Limit is 0"}},
+		{ratelimit.FixedWindow{Limit: 1}, []string{"FixedWindow.Window is 0s"}},
+		{ratelimit.FixedWindow{Limit: 1, Window: 1, Start: -1}, []string{"FixedWindow.Start is -1"}},
+		{ratelimit.SlidingWindow{Window: time.Second}, []string{"SlidingWindow.Limit is 0"}},
+		{ratelimit.SlidingWindow{Limit: 1, Window: -1}, []string{"SlidingWindow.Window is -1ns"}},
+		{ratelimit.SlidingWindow{Limit: 1, Window: 1, Segments: -1}, []string{"SlidingWindow.Segments is -1"}},
+		{ratelimit.SlidingWindow{Limit: 1, Window: 10, Segments: 3}, []string{"SlidingWindow.Segments is 3", "10ns"}},
+		{ratelimit.SlidingWindow{Limit: 1, Window: 1 << 40, Segments: 1 << 21}, []string{"SlidingWindow.Segments is 2097152", "1048576"}},
+		{ratelimit.SlidingLog{Limit: -1, Window: 1}, []string{"SlidingLog.Limit is -1"}},
+		{ratelimit.SlidingLog{Limit: 1}, []string{"SlidingLog.Window is 0s"}},
+		{ratelimit.RollingWindow{Window: 1, Period: 1}, []string{"RollingWindow.Quota is 0"}},
+		{ratelimit.RollingWindow{Quota: 1, Period: 1}, []string{"RollingWindow.Window is 0s"}},
+		{ratelimit.RollingWindow{Quota: 1, Window: 1}, []string{"RollingWindow.Period is 0s"}},
+		{ratelimit.RollingWindow{Quota: 1, Window: 10, Period: 3}, []string{"RollingWindow.Period is 3ns", "10ns"}},
+		{ratelimit.RollingWindow{Quota: 1, Window: time.Hour, Period: 1}, []string{"RollingWindow.Period is 1ns", "1048576"}},
+		{ratelimit.RollingWindow{Quota: 1, Window: 1, Period: 1, PeriodLimit: -2}, []string{"RollingWindow.PeriodLimit is -2"}},
+		{ratelimit.WarmingUp{Warmup: 1}, []string{"WarmingUp.Rate.Events is 0"}},
+		{ratelimit.WarmingUp{Rate: ten}, []string{"WarmingUp.Warmup is 0s"}},
+		{ratelimit.WarmingUp{Rate: ten, Warmup: 1, ColdFactor: 0.5}, []string{"WarmingUp.ColdFactor is 0.5"}},
+		{ratelimit.WarmingUp{Rate: ten, Warmup: 1, ColdFactor: math.NaN()}, []string{"WarmingUp.ColdFactor is NaN"}},
+		{ratelimit.WarmingUp{Rate: ten, Warmup: 1, ColdFactor: math.Inf(1)}, []string{"WarmingUp.ColdFactor is +Inf"}},
+		{ratelimit.All{}, []string{"All is empty"}},
+		{ratelimit.All{ratelimit.TokenBucket{Rate: ten}, nil}, []string{"All[1]", "nil"}},
+		{ratelimit.All{ratelimit.All{ratelimit.FixedWindow{Limit: 1}}}, []string{"All[0][0].FixedWindow.Window is 0s"}},
+	} {
+		l, err := ratelimit.New(tt.alg)
+		assert.Nil(t, l, "%+v", tt.alg)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid, "%+v", tt.alg)
+		for _, part := range tt.says {
+			assert.ErrorContains(t, err, part)
+		}
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	for part, opt := range map[string]ratelimit.Option{
+		"option 0 of New is <nil>": nil,
+		"WithStore":                ratelimit.WithStore(nil),
+		"WithClock":                ratelimit.WithClock(nil),
+		"WithMaxKeys's n is -1":    ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(-1))),
+	} {
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, opt)
+		assert.Nil(t, l)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+		assert.ErrorContains(t, err, part)
+	}
+}
+
+// A pointer to an algorithm is one, too, and is copied.
+func TestPointerToAlgorithm(t *testing.T) {
+	alg := &ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}
+	tr, err := ratelimit.NewTransition(alg)
+	require.NoError(t, err)
+	alg.Burst = 7
+	assert.Equal(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}, tr.Algorithm())
+}
+
+func TestDefaults(t *testing.T) {
+	for limit, alg := range map[int]ratelimit.Algorithm{
+		10: ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
+		20: ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20},
+		1:  ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10)},
+		30: ratelimit.RollingWindow{Quota: 30, Window: time.Hour, Period: time.Minute},
+		8:  ratelimit.RollingWindow{Quota: 30, Window: time.Hour, Period: time.Minute, PeriodLimit: 8},
+		5:  ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second},
+	} {
+		l, _ := at(t, alg)
+		assert.Equal(t, limit, peek(t, l).Limit, "%+v", alg)
+	}
+	// Segments 0 is 1, ColdFactor 0 is 3: the same answers.
+	for _, pair := range [][2]ratelimit.Algorithm{
+		{ratelimit.SlidingWindow{Limit: 4, Window: time.Second}, ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 1}},
+		{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(4), Warmup: time.Second}, ratelimit.WarmingUp{Rate: ratelimit.PerSecond(4), Warmup: time.Second, ColdFactor: 3}},
+	} {
+		a, clkA := at(t, pair[0])
+		b, clkB := at(t, pair[1])
+		for range 40 {
+			require.Equal(t, take(t, a, 1), take(t, b, 1))
+			clkA.Advance(130 * time.Millisecond)
+			clkB.Advance(130 * time.Millisecond)
+		}
+	}
+}
+
+func TestParseRate(t *testing.T) {
+	for s, want := range map[string]ratelimit.Rate{
+		"10/s":        ratelimit.PerSecond(10),
+		"100/1m":      ratelimit.PerMinute(100),
+		"100/m":       ratelimit.PerMinute(100),
+		"7/h":         ratelimit.PerHour(7),
+		"10000/24h":   ratelimit.PerDay(10000),
+		"1/d":         ratelimit.PerDay(1),
+		"3/7d":        {Events: 3, Per: 7 * 24 * time.Hour},
+		"5/250ms":     {Events: 5, Per: 250 * time.Millisecond},
+		"1/1h30m":     ratelimit.Every(90 * time.Minute),
+		" 5 / 250ms ": {Events: 5, Per: 250 * time.Millisecond},
+		"2/µs":        {Events: 2, Per: time.Microsecond},
+		"2/us":        {Events: 2, Per: time.Microsecond},
+		"1/ns":        ratelimit.Every(1),
+	} {
+		got, err := ratelimit.ParseRate(s)
+		require.NoError(t, err, s)
+		assert.Equal(t, want, got, s)
+	}
+	for _, s := range []string{
+		"", "/", "10", "10/", "/s", "ten/s", "10/x", "0/s", "-1/s", "10/0s", "10/-1s", "10/s/s", "1.5/s",
+		"99999999999999999999/s", "1/99999999999h", "1/106752d", "1/-1d", "1/d1", "1/1.5d",
+	} {
+		r, err := ratelimit.ParseRate(s)
+		assert.Zero(t, r, s)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid, s)
+	}
+	_, err := ratelimit.ParseRate("10")
+	assert.ErrorContains(t, err, `"10"`)
+	assert.ErrorContains(t, err, "10/s")
+}
+
+func TestRateString(t *testing.T) {
+	for want, r := range map[string]ratelimit.Rate{
+		"10/s":     ratelimit.PerSecond(10),
+		"1/250ms":  ratelimit.Every(250 * time.Millisecond),
+		"60/m":     ratelimit.PerMinute(60),
+		"1/d":      ratelimit.PerDay(1),
+		"4/1h1m1s": {Events: 4, Per: time.Hour + time.Minute + time.Second},
+	} {
+		assert.Equal(t, want, r.String())
+	}
+}
+
+func FuzzParseRate(f *testing.F) {
+	for _, s := range []string{"10/s", "5/250ms", "1/106751d", "/", "0x1/1h"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := ratelimit.ParseRate(s)
+		if err != nil {
+			require.ErrorIs(t, err, ratelimit.ErrInvalid)
+			return
+		}
+		again, err := ratelimit.ParseRate(r.String())
+		require.NoError(t, err)
+		require.Equal(t, r, again)
+	})
+}
+
+// A brokenStore fails once it is told to.
+type brokenStore struct {
+	ratelimit.States
+	err error
+}
+
+func (s *brokenStore) Open(name string, tr *ratelimit.Transition) (_ ratelimit.States, err error) {
+	s.States, err = ratelimit.NewMemoryStore().Open(name, tr)
+	return s, err
+}
+
+func (s *brokenStore) Apply(ctx context.Context, key string, tr *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	if s.err != nil {
+		return ratelimit.Result{}, s.err
+	}
+	return s.States.Apply(ctx, key, tr, req)
+}
+
+func (s *brokenStore) Reset(ctx context.Context, key string) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.States.Reset(ctx, key)
+}
+
+func TestFailurePolicies(t *testing.T) {
+	errDown := errors.New("connection refused")
+	limiter := func(opts ...ratelimit.Option) (ratelimit.Limiter, *brokenStore) {
+		s := &brokenStore{}
+		l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}, append(opts, ratelimit.WithStore(s), ratelimit.WithName("api"))...)
+		require.True(t, l.AllowN("key", 2))
+		s.err = errDown
+		return l, s
+	}
+
+	l, s := limiter() // FailOpen
+	assert.True(t, l.Allow("key"))
+	d, err := l.Take(ctx, "key", 1)
+	assert.ErrorIs(t, err, errDown)
+	assert.ErrorContains(t, err, `"api"`)
+	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 2, Degraded: true}, d)
+	_, err = l.Peek(ctx, "key")
+	assert.ErrorIs(t, err, errDown)
+	assert.NoError(t, l.Wait(ctx, "key"))
+	r, err := l.Reserve(ctx, "key", 1)
+	require.NoError(t, err)
+	assert.Zero(t, r.Delay())
+	r.Cancel()
+	assert.ErrorIs(t, l.Reset(ctx, "key"), errDown)
+	s.err = nil
+	assert.False(t, l.Allow("key"), "nothing was spent or gained meanwhile")
+
+	l, _ = limiter(ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	assert.False(t, l.Allow("key"))
+	d, err = l.Take(ctx, "key", 1)
+	assert.ErrorIs(t, err, errDown)
+	assert.Equal(t, ratelimit.Decision{Limit: 2, RetryAfter: time.Second, Degraded: true}, d)
+	assert.ErrorIs(t, l.Wait(ctx, "key"), errDown)
+	_, err = l.Reserve(ctx, "key", 1)
+	assert.ErrorIs(t, err, errDown)
+
+	local, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
+	l, _ = limiter(ratelimit.WithFailurePolicy(ratelimit.Fallback(local)))
+	assert.True(t, l.Allow("key"))
+	assert.False(t, l.Allow("key"))
+	d, err = l.Take(ctx, "key", 1)
+	assert.ErrorIs(t, err, errDown)
+	assert.Equal(t, ratelimit.Decision{Limit: 1, RetryAfter: time.Second, ResetAfter: time.Second, Degraded: true}, d)
+	d, err = l.Peek(ctx, "other")
+	assert.ErrorIs(t, err, errDown)
+	assert.True(t, d.Allowed && d.Degraded)
+	r, err = l.Reserve(ctx, "key", 1)
+	require.NoError(t, err)
+	assert.Equal(t, time.Second, r.Delay())
+
+	// A caller that has left is no failure of the store.
+	l, s = limiter(ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	leaving, leave := context.WithCancel(ctx)
+	s.err = nil
+	s.States = leavingStates{s.States, leave}
+	_, err = l.Take(leaving, "key", 1)
+	assert.Equal(t, context.Canceled, err)
+}
+
+// leavingStates fails because the caller leaves during the call.
+type leavingStates struct {
+	ratelimit.States
+	leave func()
+}
+
+func (s leavingStates) Apply(ctx context.Context, _ string, _ *ratelimit.Transition, _ ratelimit.Request) (ratelimit.Result, error) {
+	s.leave()
+	return ratelimit.Result{}, ctx.Err()
+}

@@ -1,0 +1,49 @@
+package storetest
+
+import (
+	"sync"
+	"time"
+
+	"github.com/benbjohnson/clock"
+)
+
+// A Clock stands still until it is moved, and may be moved back. Moving it
+// takes no time. Its timers never fire.
+type Clock struct {
+	clock.Clock // a mock that nobody moves, for what is not defined below
+
+	mu  sync.Mutex // protects now
+	now time.Time
+}
+
+// NewClock returns a clock that shows t.
+func NewClock(t time.Time) *Clock {
+	return &Clock{Clock: clock.NewMock(), now: t}
+}
+
+// Now returns the time that the clock shows.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// Since returns the time since t by this clock.
+func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// Until returns the time until t by this clock.
+func (c *Clock) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
+
+// Set makes the clock show t.
+func (c *Clock) Set(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = t
+}
+
+// Advance moves the clock by d.
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}

@@ -1,0 +1,406 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// rules are the promises, in the order of the package's documentation.
+var rules = []struct {
+	name string
+	text string
+	test func(*suite)
+}{
+	{"Exact", "decisions are those of the mathematical definition", testExact},
+	{"RetryAfter", "a tick before RetryAfter the same request is still denied, at it the request is granted", testRetryAfter},
+	{"Remaining", "AllowN(Remaining) succeeds, AllowN(Remaining+1) does not", testRemaining},
+	{"DenialSpendsNothing", "a denial spends nothing, nor does n = 0 or n above the limit", testDenialSpendsNothing},
+	{"CountDenied", "with CountDenied, and only then, a denial is remembered", testCountDenied},
+	{"Atomic", "any number of goroutines get exactly what one would have got", testAtomic},
+	{"AllOrNothing", "an All is spent in all parts or in none", testAllOrNothing},
+	{"Forgetting", "a key is forgotten only when its state equals a fresh key's", testForgetting},
+	{"ClockBack", "a clock that steps back mints nothing", testClockBack},
+	{"Alignment", "windows are aligned to the Unix epoch", testAlignment},
+	{"Order", "reservations are first come, first served, and nobody gets ahead of them", testOrder},
+	{"Cancel", "a cancelled reservation gives back what can still be given back", testCancel},
+	{"Wait", "Wait costs nothing if its deadline is too near", testWait},
+	{"Reset", "Reset makes a key fresh, and no other", testReset},
+	{"Names", "limiters of different names share nothing, of the same name everything", testNames},
+	{"Keys", "any string is a key of its own", testKeys},
+}
+
+var ctx = context.Background()
+
+func testRetryAfter(s *suite) {
+	for name, alg := range Algorithms() {
+		b := s.bench(alg)
+		for range 20 {
+			d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
+			if d.Allowed {
+				continue
+			}
+			b.clk.Advance(d.RetryAfter - s.Tick)
+			if must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Allowed {
+				s.broken("%s: allowed %v before RetryAfter, %v", name, s.Tick, d.RetryAfter)
+			}
+			b.clk.Advance(s.Tick)
+			if !must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Allowed {
+				s.broken("%s: denied at RetryAfter, %v", name, d.RetryAfter)
+			}
+		}
+	}
+}
+
+func testRemaining(s *suite) {
+	for name, alg := range Algorithms() {
+		b := s.bench(alg)
+		for i := range 10 {
+			d := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+			if d.Remaining < d.Limit && b.AllowN("k", d.Remaining+1) {
+				s.broken("%s: Remaining is %d, and AllowN of one more succeeds", name, d.Remaining)
+			}
+			if d = must[ratelimit.Decision](s)(b.Peek(ctx, "k")); !b.AllowN("k", d.Remaining) {
+				s.broken("%s: Remaining is %d, and AllowN of it fails", name, d.Remaining)
+			}
+			b.clk.Advance(s.roundUp(d.ResetAfter / time.Duration(i+2)))
+		}
+	}
+}
+
+func testDenialSpendsNothing(s *suite) {
+	for name, alg := range Algorithms() {
+		if countsDenied(alg) {
+			continue
+		}
+		b := s.bench(alg)
+		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+		b.AllowN("k", limit/2+1)
+		before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+		for _, n := range []int{0, before.Remaining + 1, limit, limit + 1} {
+			if n == 0 || n > before.Remaining {
+				must[ratelimit.Decision](s)(b.Take(ctx, "k", n))
+			}
+			after := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+			if after != before {
+				s.broken("%s: Take(%d) changed %+v\nto %+v", name, n, before, after)
+			}
+		}
+	}
+}
+
+func countsDenied(alg ratelimit.Algorithm) bool {
+	log, ok := alg.(ratelimit.SlidingLog)
+	return ok && log.CountDenied
+}
+
+func testCountDenied(s *suite) {
+	for _, counted := range []bool{false, true} {
+		b := s.bench(ratelimit.SlidingLog{Limit: 2, Window: 10 * time.Second, CountDenied: counted})
+		b.AllowN("k", 2)
+		b.clk.Advance(9 * time.Second)
+		b.Allow("k") // denied
+		b.clk.Advance(time.Second)
+		// The first two are out of the window, the denied one is not.
+		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != 2 && !counted || d.Remaining != 1 && counted {
+			s.broken("CountDenied %v: %+v", counted, d)
+		}
+	}
+}
+
+func testAtomic(s *suite) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"TokenBucket":          ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)},
+		"TokenBucket/wide":     ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 101, Per: time.Hour}, Burst: 100},
+		"TokenBucket/interval": ratelimit.TokenBucket{Rate: ratelimit.PerHour(100), Refill: ratelimit.RefillInterval},
+		"LeakyBucket":          ratelimit.LeakyBucket{Rate: ratelimit.PerHour(100), Capacity: 100},
+		"FixedWindow":          ratelimit.FixedWindow{Limit: 100, Window: time.Hour},
+		"SlidingWindow":        ratelimit.SlidingWindow{Limit: 100, Window: time.Hour, Segments: 4},
+		"SlidingLog":           ratelimit.SlidingLog{Limit: 100, Window: time.Hour},
+		"RollingWindow":        ratelimit.RollingWindow{Quota: 100, Window: 4 * time.Hour, Period: time.Hour},
+		"WarmingUp":            ratelimit.WarmingUp{Rate: ratelimit.PerHour(1), Warmup: time.Hour},
+		"All":                  ratelimit.All{ratelimit.FixedWindow{Limit: 100, Window: time.Hour}, ratelimit.SlidingLog{Limit: 130, Window: time.Hour}},
+	} {
+		b := s.bench(alg)
+		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+		if allowed := contend(func() bool { return b.Allow("k") }); allowed != limit {
+			s.broken("%s: %d of %d calls at once were allowed, the limit is %d", name, allowed, goroutines*tries, limit)
+		}
+	}
+}
+
+const goroutines, tries = 16, 25
+
+// contend calls f from many goroutines and returns how often it was true.
+func contend(f func() bool) int {
+	var wg sync.WaitGroup
+	var n atomic.Int64
+	for range goroutines {
+		wg.Go(func() {
+			for range tries {
+				if f() {
+					n.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return int(n.Load())
+}
+
+func testAllOrNothing(s *suite) {
+	b := s.bench(ratelimit.All{
+		ratelimit.FixedWindow{Limit: 100, Window: 24 * time.Hour},
+		ratelimit.FixedWindow{Limit: 10, Window: time.Hour},
+	})
+	// Every hour the second part grants 10, and refuses what the first would
+	// have granted. Ten hours later, still on the same day, the first is spent.
+	for hour := range 10 {
+		if granted := contend(func() bool { return b.AllowN("k", 2) }); granted != 5 {
+			s.broken("hour %d: %d times 2 were granted of 10", hour, granted)
+		}
+		b.clk.Advance(time.Hour)
+	}
+	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != 0 || d.Part != 0 {
+		s.broken("100 of 100 were granted, and then %+v", d)
+	}
+}
+
+func testForgetting(s *suite) {
+	// Keys come and go, many times as many as are in use. Each is drained, and
+	// must be found drained until the very tick at which it is fresh.
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"TokenBucket": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(4), Burst: 2},
+		"SlidingLog":  ratelimit.SlidingLog{Limit: 2, Window: 500 * time.Millisecond},
+		"WarmingUp":   ratelimit.WarmingUp{Rate: ratelimit.PerSecond(8), Warmup: 250 * time.Millisecond},
+	} {
+		b := s.bench(alg)
+		type used struct {
+			key   string
+			fresh time.Time
+		}
+		var inUse []used
+		for i := range s.Steps {
+			key := fmt.Sprint("key ", i)
+			limit := must[ratelimit.Decision](s)(b.Peek(ctx, key)).Limit
+			d := must[ratelimit.Decision](s)(b.Take(ctx, key, limit))
+			if !d.Allowed {
+				s.broken("%s: a new key was denied: %+v", name, d)
+			}
+			inUse = append(inUse, used{key, b.clk.Now().Add(d.ResetAfter)})
+			b.clk.Advance(s.roundUp(d.ResetAfter/10) + s.Tick)
+			for len(inUse) > 0 && !b.clk.Now().Before(inUse[0].fresh) {
+				if d := must[ratelimit.Decision](s)(b.Peek(ctx, inUse[0].key)); d.Remaining != limit || d.ResetAfter != 0 {
+					s.broken("%s: a key that is idle is not like new: %+v", name, d)
+				}
+				inUse = inUse[1:]
+			}
+			for _, u := range inUse {
+				if d := must[ratelimit.Decision](s)(b.Peek(ctx, u.key)); d.ResetAfter != u.fresh.Sub(b.clk.Now()) {
+					s.broken("%s: a key that is in use was forgotten: %+v", name, d)
+				}
+			}
+		}
+	}
+}
+
+func testClockBack(s *suite) {
+	for name, alg := range Algorithms() {
+		for _, back := range []time.Duration{s.Tick, time.Second, 100 * 365 * 24 * time.Hour} {
+			b := s.bench(alg)
+			limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+			if !b.AllowN("k", limit) {
+				s.broken("%s: the limit is not granted", name)
+			}
+			before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+			b.clk.Advance(-back)
+			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining > before.Remaining || b.Allow("k") {
+				s.broken("%s: back by %v, and granted: %+v", name, back, d)
+			}
+			b.clk.Advance(back)
+			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before && !countsDenied(alg) {
+				s.broken("%s: back by %v and forth, and %+v\nis now %+v", name, back, before, d)
+			}
+		}
+	}
+}
+
+func testAlignment(s *suite) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"FixedWindow":   ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+		"RollingWindow": ratelimit.RollingWindow{Quota: 1, Window: time.Hour, Period: time.Hour},
+	} {
+		b := s.bench(alg)
+		b.Allow("k")
+		want := b.clk.Now().Truncate(time.Hour).Add(time.Hour).Sub(b.clk.Now())
+		if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1)); d.RetryAfter != want {
+			s.broken("%s: the hour ends in %v, RetryAfter is %v", name, want, d.RetryAfter)
+		}
+	}
+}
+
+func testOrder(s *suite) {
+	for name, alg := range Algorithms() {
+		if _, ok := alg.(ratelimit.LeakyBucket); ok {
+			continue // Reserve does not wait for room there
+		}
+		b := s.bench(alg)
+		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+		b.AllowN("k", limit)
+		var last time.Duration
+		for i := range 5 {
+			r, err := b.Reserve(ctx, "k", 1)
+			if errors.Is(err, ratelimit.ErrQueueFull) {
+				break
+			}
+			if err != nil {
+				s.broken("%s: Reserve: %v", name, err)
+			}
+			if r.Delay() < last {
+				s.broken("%s: reservation %d comes in %v, the one before in %v", name, i, r.Delay(), last)
+			}
+			last = r.Delay()
+			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); last > 0 && (d.Allowed || d.Remaining != 0 || d.RetryAfter < last && !countsDenied(alg)) {
+				s.broken("%s: ahead of a reservation in %v, %+v", name, last, d)
+			}
+		}
+	}
+}
+
+func testCancel(s *suite) {
+	for name, alg := range Algorithms() {
+		b := s.bench(alg)
+		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+		b.AllowN("k", (limit+1)/2)
+		before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+		first, err := b.Reserve(ctx, "k", 1)
+		if errors.Is(err, ratelimit.ErrQueueFull) {
+			continue
+		}
+		if err != nil {
+			s.broken("%s: Reserve: %v", name, err)
+		}
+		second, err := b.Reserve(ctx, "k", max(1, limit/2))
+		if errors.Is(err, ratelimit.ErrQueueFull) {
+			second, err = first, nil
+		}
+		if err != nil {
+			s.broken("%s: Reserve: %v", name, err)
+		}
+		for range 2 {
+			second.Cancel()
+			first.Cancel()
+		}
+		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before {
+			s.broken("%s: two reservations were cancelled, the last one first, and\n%+v\nis now\n%+v", name, before, d)
+		}
+	}
+	// Whoever has had its turn gives nothing back.
+	b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
+	b.Allow("k")
+	r, err := b.Reserve(ctx, "k", 1)
+	if err != nil {
+		s.broken("Reserve: %v", err)
+	}
+	b.clk.Advance(r.Delay() + s.Tick)
+	r.Cancel()
+	if b.Allow("k") {
+		s.broken("a reservation whose time had come was given back")
+	}
+}
+
+func testWait(s *suite) {
+	b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
+	if err := b.Wait(ctx, "k"); err != nil {
+		s.broken("Wait on a fresh key: %v", err)
+	}
+	before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+	near, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err := b.Wait(deadline{near, b.clk.Now().Add(time.Second - s.Tick)}, "k")
+	if !errors.Is(err, context.DeadlineExceeded) {
+		s.broken("the turn comes in 1s, the deadline %v before, and the error is %v", s.Tick, err)
+	}
+	if err := b.WaitN(ctx, "k", 2); !errors.Is(err, ratelimit.ErrNever) {
+		s.broken("2 of a limit of 1, and the error is %v", err)
+	}
+	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before {
+		s.broken("a Wait that failed changed %+v\nto %+v", before, d)
+	}
+
+	b = s.bench(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 2})
+	b.AllowN("k", 2)
+	if err := b.Wait(ctx, "k"); !errors.Is(err, ratelimit.ErrQueueFull) {
+		s.broken("the queue is full, and the error is %v", err)
+	}
+}
+
+// A deadline is a context with a deadline that the clock of the test tells.
+type deadline struct {
+	context.Context
+	at time.Time
+}
+
+func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
+
+func testReset(s *suite) {
+	for name, alg := range Algorithms() {
+		b := s.bench(alg)
+		fresh := must[ratelimit.Decision](s)(b.Peek(ctx, "a"))
+		b.AllowN("a", fresh.Limit)
+		b.AllowN("b", fresh.Limit)
+		other := must[ratelimit.Decision](s)(b.Peek(ctx, "b"))
+		if err := b.Reset(ctx, "a"); err != nil {
+			s.Fatalf("the store failed: %v", err)
+		}
+		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "a")); d != fresh {
+			s.broken("%s: after Reset %+v\na fresh key has %+v", name, d, fresh)
+		}
+		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "b")); d != other {
+			s.broken("%s: Reset of another key changed %+v\nto %+v", name, other, d)
+		}
+	}
+}
+
+func testNames(s *suite) {
+	alg := ratelimit.FixedWindow{Limit: 2, Window: time.Hour}
+	b := s.bench(alg, ratelimit.WithName("a"))
+	same := s.limiter(b, alg, ratelimit.WithName("a"))
+	other := s.limiter(b, alg, ratelimit.WithName("b"))
+	b.Allow("k")
+	if d := must[ratelimit.Decision](s)(same.Peek(ctx, "k")); d.Remaining != 1 {
+		s.broken("same name: %+v", d)
+	}
+	if d := must[ratelimit.Decision](s)(other.Peek(ctx, "k")); d.Remaining != 2 {
+		s.broken("other name: %+v", d)
+	}
+	// A name and a key are not told from others by where one ends.
+	b = s.bench(alg, ratelimit.WithName("a"))
+	other = s.limiter(b, alg, ratelimit.WithName("ab"))
+	b.Allow("bc")
+	if d := must[ratelimit.Decision](s)(other.Peek(ctx, "c")); d.Remaining != 2 {
+		s.broken("name a and key bc, name ab and key c: %+v", d)
+	}
+}
+
+func testKeys(s *suite) {
+	b := s.bench(ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+	long := make([]byte, 1<<20)
+	keys := []string{"", "\x00", "\x00\x00", " ", "a", "A", "a ", "\xff\xfe", "é", "e\u0301", "{a}", "a:b", "a\nb", "*",
+		string(long), string(long[:len(long)-1])}
+	for i, key := range keys {
+		if !b.Allow(key) {
+			s.broken("key %d, %.20q, is taken for another", i, key)
+		}
+	}
+	for i, key := range keys {
+		if b.Allow(key) {
+			s.broken("key %d, %.20q, was forgotten", i, key)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// The tests in this file wait, in the virtual time of a synctest bubble and
+// with the default clock.
+
+func TestWaitersAreServedInOrder(t *testing.T) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"TokenBucket":   ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 1},
+		"interval":      ratelimit.TokenBucket{Rate: ratelimit.Every(500 * time.Millisecond), Refill: ratelimit.RefillInterval},
+		"LeakyBucket":   ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(2), Capacity: 10},
+		"FixedWindow":   ratelimit.FixedWindow{Limit: 1, Window: 500 * time.Millisecond},
+		"SlidingLog":    ratelimit.SlidingLog{Limit: 1, Window: 500 * time.Millisecond},
+		"RollingWindow": ratelimit.RollingWindow{Quota: 1, Window: 500 * time.Millisecond, Period: 500 * time.Millisecond},
+		"All":           ratelimit.All{ratelimit.SlidingLog{Limit: 1, Window: 500 * time.Millisecond}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := ratelimit.Must(ratelimit.New(alg))
+				begin := time.Now()
+				var mu sync.Mutex // protects served
+				var served []int
+				for i := range 5 {
+					go func() {
+						assert.NoError(t, l.Wait(t.Context(), "key"))
+						mu.Lock()
+						defer mu.Unlock()
+						served = append(served, i)
+						assert.Equal(t, time.Duration(i)*500*time.Millisecond, time.Since(begin))
+					}()
+					synctest.Wait() // it is in the line now
+					if i > 0 && name != "LeakyBucket" {
+						assert.False(t, l.Allow("key"), "ahead of waiter %d", i)
+					}
+				}
+				time.Sleep(10 * time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				assert.Equal(t, []int{0, 1, 2, 3, 4}, served)
+			})
+		})
+	}
+}
+
+func TestWaitTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}))
+		require.NoError(t, l.Wait(t.Context(), "key"))
+		begin := time.Now()
+
+		near, cancel := context.WithTimeout(t.Context(), time.Second-1)
+		defer cancel()
+		err := l.Wait(near, "key")
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.ErrorContains(t, err, "1s")
+		assert.Zero(t, time.Since(begin), "it should return at once")
+
+		// A deadline at the very instant of the turn is not too near.
+		just, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		assert.NoError(t, l.Wait(just, "key"), "and the failed one should have cost nothing")
+		assert.Equal(t, time.Second, time.Since(begin))
+	})
+}
+
+func TestWaiterThatLeavesGivesItsPlaceBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}))
+		require.True(t, l.Allow("key"))
+		leaving, leave := context.WithCancel(t.Context())
+		left := make(chan error)
+		go func() { left <- l.Wait(leaving, "key") }()
+		synctest.Wait()
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		require.Equal(t, 2*time.Second, d.RetryAfter, "the waiter is ahead")
+		leave()
+		require.ErrorIs(t, <-left, context.Canceled)
+		d, err = l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		require.Equal(t, time.Second, d.RetryAfter, "the place is free again")
+	})
+}
+
+func TestBoundedQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(2), Capacity: 10}))
+		begin := time.Now()
+		var mu sync.Mutex // protects what follows
+		full := 0
+		var left []time.Duration
+		for range 20 {
+			go func() {
+				err := l.Wait(t.Context(), "key")
+				mu.Lock()
+				defer mu.Unlock()
+				if errors.Is(err, ratelimit.ErrQueueFull) {
+					full++
+					assert.Zero(t, time.Since(begin), "at once")
+					return
+				}
+				assert.NoError(t, err)
+				left = append(left, time.Since(begin))
+			}()
+		}
+		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		assert.Equal(t, 10, full)
+		require.Len(t, left, 10)
+		for i, at := range left {
+			assert.Equal(t, time.Duration(i)*500*time.Millisecond, at)
+		}
+	})
+}
+
+// Wait follows the clock that was injected.
+func TestWaitFollowsTheInjectedClock(t *testing.T) {
+	mock := clock.NewMock()
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithClock(mock)))
+	require.NoError(t, l.Wait(ctx, "key"))
+
+	near, cancel := mock.WithTimeout(ctx, time.Hour-1)
+	defer cancel()
+	require.ErrorIs(t, l.Wait(near, "key"), context.DeadlineExceeded)
+
+	done := make(chan error)
+	go func() { done <- l.Wait(ctx, "key") }()
+	for { // until the waiter is in the line
+		d, err := l.Peek(ctx, "key")
+		require.NoError(t, err)
+		if d.RetryAfter == 2*time.Hour {
+			break
+		}
+		runtime.Gosched()
+	}
+	for waiting := true; waiting; {
+		mock.Add(10 * time.Minute)
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+			waiting = false
+		default:
+		}
+	}
+	assert.False(t, mock.Now().Before(time.Unix(0, 0).Add(time.Hour)))
+}
+
+// Wait leaves no goroutine behind: synctest fails the test if one is blocked
+// when it ends.
+func TestWaitLeavesNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
+		leaving, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() { _ = l.Wait(leaving, "key") })
+		}
+		synctest.Wait()
+		leave()
+		wg.Wait()
+	})
+}
