@@ -1,0 +1,35 @@
+# What you need is Go, make and a shell; everything else is fetched as Go
+# modules. `make test` is the one command that matters.
+
+MODULES := $(dir $(wildcard go.mod */go.mod */*/go.mod))
+LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.PHONY: test race vet lint fuzz cross bench
+
+# The tests of every module, each on its own as its users get it.
+test:
+	@set -e; for m in $(MODULES); do echo "== test $$m"; (cd $$m && GOWORK=off go test ./...); done
+
+# The same under the race detector.
+race:
+	@set -e; for m in $(MODULES); do echo "== race $$m"; (cd $$m && GOWORK=off go test -race ./...); done
+
+vet:
+	@set -e; for m in $(MODULES); do echo "== vet $$m"; (cd $$m && GOWORK=off go vet ./... && test -z "$$(gofmt -l .)"); done
+
+# golangci-lint is compiled from its module, which takes a minute or two the
+# first time.
+lint:
+	@set -e; for m in $(MODULES); do echo "== lint $$m"; (cd $$m && GOWORK=off go run $(LINT) run ./...); done
+
+# Each fuzz target for a short while; FUZZTIME=10m for longer.
+FUZZTIME ?= 10s
+fuzz:
+	@set -e; for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' *_test.go | cut -c6-); do go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x .; done
+
+# The packages that users import compile for other word sizes and byte orders.
+cross:
+	@set -e; for arch in 386 arm64 s390x; do echo "== vet $$arch"; GOARCH=$$arch GOWORK=off go vet ./...; done
+
+bench:
+	go test -run '^$$' -bench . -benchmem .
