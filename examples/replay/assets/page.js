@@ -299,7 +299,11 @@
     const b = el("button", "", a.name);
     b.type = "button";
     b.title = a.about;
-    b.addEventListener("click", () => { state.algorithm = i; drawKeys(); });
+    b.addEventListener("click", () => {
+      $("keys").classList.add("keys-ready"); // from now on bars move, but not when the page opens
+      state.algorithm = i;
+      drawKeys();
+    });
     $("algorithms").append(b);
   });
 
