@@ -13,9 +13,10 @@ import (
 // earlier reading, the timeline stands still.
 type timeline struct {
 	clk    clock.Clock
-	base   time.Time // a reading of clk
-	origin instant   // the instant of base
-	steady bool      // whether clk is known never to step back
+	base   time.Time    // a reading of clk
+	origin instant      // the instant of base
+	steady bool         // whether clk is the system's, which never steps back
+	coarse *CoarseClock // clk, if it is one: that never steps back either
 
 	latest atomic.Uint64 // the latest instant told; kept if not steady
 }
@@ -27,8 +28,12 @@ func newTimeline(clk clock.Clock) *timeline {
 	if steady {
 		clk = clock.New()
 	}
+	coarse, _ := clk.(*CoarseClock)
 	base := clk.Now()
-	return &timeline{clk: clk, base: base, origin: instantOf(base), steady: steady}
+	if coarse != nil {
+		base = coarse.base
+	}
+	return &timeline{clk: clk, base: base, origin: instantOf(base), steady: steady, coarse: coarse}
 }
 
 // Instants are counted from the Unix epoch as long as the clock is within
@@ -52,6 +57,9 @@ func instantOf(t time.Time) instant {
 func (t *timeline) now() (now instant, lag uint64) {
 	if t.steady {
 		return t.at(time.Since(t.base)), 0
+	}
+	if t.coarse != nil {
+		return t.at(t.coarse.sinceBase()), 0
 	}
 	now = t.at(t.clk.Since(t.base))
 	for {

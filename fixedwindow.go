@@ -124,6 +124,15 @@ func (k *fixed) spend(st []uint64, at instant, n int) []uint64 {
 	return k.store(st, start, count+uint64(n))
 }
 
+// decide implements wordKernel. It is used if packed.
+func (k *fixed) decide(word uint64, now instant, n int) (next uint64, at instant) {
+	st := [1]uint64{word}
+	if at = k.ready(st[:], now, n); at == now {
+		k.spend(st[:], now, n)
+	}
+	return st[0], at
+}
+
 func (k *fixed) room(st []uint64, now instant) int {
 	if start, _ := k.load(st); now < start {
 		return 0 // a reservation is ahead

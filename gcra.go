@@ -90,6 +90,15 @@ func (k *gcra) spend(st []uint64, at instant, n int) []uint64 {
 	return k.store(st, k.arrival(st, at, n))
 }
 
+// decide implements wordKernel. It is not used if wide.
+func (k *gcra) decide(word uint64, now instant, n int) (next uint64, at instant) {
+	st := [1]uint64{word}
+	if at = k.ready(st[:], now, n); at == now {
+		k.spend(st[:], now, n)
+	}
+	return st[0], at
+}
+
 func (k *gcra) room(st []uint64, now instant) int {
 	t := uint128.Mul(now, k.unit)
 	free := t.Add(k.span).Sub(uint128.Max(k.load(st), t))

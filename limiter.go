@@ -77,7 +77,9 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
+	fast, _ := states.(*tables)
 	return &limiter{
+		fast:     fast,
 		name:     c.name,
 		t:        t,
 		states:   states,
@@ -103,6 +105,7 @@ type limiter struct {
 	timeline *timeline
 	policy   FailurePolicy
 	resets   resets
+	fast     *tables // states, if they are tables in memory
 }
 
 // apply sends req to the store.
@@ -122,6 +125,9 @@ func (l *limiter) check(ctx context.Context, n int) error {
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
+	if l.fast != nil && n > 0 && n <= l.t.kernel.limit() {
+		return l.fast.allow(l.timeline, key, n)
+	}
 	d, _ := l.take(context.Background(), key, n, true)
 	return d.Allowed
 }
@@ -223,6 +229,8 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 		return nil, l.failed(err)
 	case err != nil:
 		return r, nil // FailOpen: now
+	case res.Full:
+		return nil, fmt.Errorf("%w: no room for a new key", ErrFull)
 	case res.QueueFull:
 		return nil, fmt.Errorf("%w: no room for %d", ErrQueueFull, n)
 	case res.Wait == Never && n <= l.t.kernel.limit():

@@ -2,8 +2,10 @@ package ratelimit
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -17,35 +19,24 @@ import (
 // may use the store meanwhile.
 func (s *MemoryStore) check(t testing.TB) {
 	t.Helper()
-	total := 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	listed := make(map[*shard]bool)
+	listed := make(map[evictee]bool)
 	if shards := s.shards.Load(); shards != nil {
 		for _, sh := range *shards {
 			listed[sh] = true
 		}
 	}
+	total := 0
 	for name, sp := range s.spaces {
-		require.Equal(t, 1, popcount(len(sp.shards)), "a power of two of shards")
-		for i := range sp.shards {
-			sh := &sp.shards[i]
+		for _, sh := range sp.evictees() {
 			require.True(t, listed[sh], "evictions see every shard of %q", name)
-			sh.mu.Lock()
-			require.Len(t, sh.index, len(sh.keys))
-			if sh.width > 0 {
-				require.Len(t, sh.words, len(sh.keys)*sh.width)
-				require.Empty(t, sh.grown)
-			} else {
-				require.Len(t, sh.grown, len(sh.keys))
-				require.Empty(t, sh.words)
+			switch sh := sh.(type) {
+			case *shard:
+				total += sh.check(t)
+			case *logShard:
+				total += sh.check(t)
 			}
-			for j, key := range sh.keys {
-				require.Equal(t, j, sh.index[key])
-				require.Same(t, sh, sp.shard(key), "each key in its own shard")
-			}
-			total += len(sh.keys)
-			sh.mu.Unlock()
 		}
 	}
 	require.Equal(t, total, s.Len())
@@ -54,11 +45,50 @@ func (s *MemoryStore) check(t testing.TB) {
 	}
 }
 
-func popcount(n int) (ones int) {
-	for ; n > 0; n &= n - 1 {
-		ones++
+// check checks one shard and returns how many keys it holds.
+func (sh *shard) check(t testing.TB) (keys int) {
+	t.Helper()
+	sp, tbl := sh.space, sh.table.Load()
+	require.Equal(t, 1, bits.OnesCount(uint(len(sp.shards))), "a power of two of shards")
+	require.Len(t, tbl.words, int(tbl.places*sp.stride))
+	require.LessOrEqual(t, sh.used, tbl.limit(), "some places are free, or looking would not end")
+	used := uint64(0)
+	for at := uint64(0); at < uint64(len(tbl.words)); at += sp.stride {
+		id := tbl.id(at)
+		if id.hi == 0 {
+			for _, word := range tbl.words[at : at+sp.stride] {
+				require.Zero(t, word, "nobody was ever here")
+			}
+			continue
+		}
+		used++
+		if id.lo == 0 { // forgotten
+			if sp.word != nil {
+				require.Equal(t, uint64(gone), tbl.words[at+idWords], "guarantee 3")
+			}
+			continue
+		}
+		keys++
+		require.Same(t, sh, sp.shard(id), "each key in its own shard")
+		found, ok := tbl.find(id, sp.stride)
+		require.True(t, ok && found == at, "each key is found, once")
+		if sp.word != nil {
+			require.NotEqual(t, uint64(gone), tbl.words[at+idWords], "nothing is gone in a current table")
+		}
 	}
-	return ones
+	require.Equal(t, used, sh.used)
+	return keys
+}
+
+func (sh *logShard) check(t testing.TB) (keys int) {
+	t.Helper()
+	require.Len(t, sh.index, len(sh.keys))
+	require.Len(t, sh.states, len(sh.keys))
+	for i, key := range sh.keys {
+		require.Equal(t, i, sh.index[key])
+		require.Same(t, sh, sh.space.shard(key), "each key in its own shard")
+	}
+	return len(sh.keys)
 }
 
 // A stepClock is set by hand.
@@ -153,11 +183,14 @@ func TestMaxKeysKeepsWhoIsExhausted(t *testing.T) {
 				require.False(t, l.Allow(key), "%T: the flood washed %q out", alg, key)
 			}
 			assert.Equal(t, bound, s.Len())
+			stats := s.Stats()
+			assert.NotZero(t, stats.Bytes)
+			stats.Bytes = 0
 			assert.Equal(t, MemoryStats{
 				Keys:      bound,
 				Inserts:   uint64(5*bound + len(exhausted)),
 				Evictions: uint64(4*bound + len(exhausted)),
-			}, s.Stats(), "each loss is counted")
+			}, stats, "each loss is counted")
 			s.check(t)
 		}
 	}
@@ -207,12 +240,14 @@ func TestMaxKeysOverLimiters(t *testing.T) {
 		require.Equal(t, 10, s.Len())
 	}
 	s.check(t)
-	require.Equal(t, 9, count(s.spaces["one"]), "but for the first, the flood pushes out its own")
+	require.Equal(t, 9, count(t, s.spaces["one"]), "but for the first, the flood pushes out its own")
 }
 
-func count(sp *space) (n int) {
-	for i := range sp.shards {
-		n += len(sp.shards[i].keys)
+func count(t testing.TB, sp space) (n int) {
+	t.Helper()
+	for i := range sp.(*tables).shards {
+		sh := &sp.(*tables).shards[i]
+		n += sh.check(t)
 	}
 	return n
 }
@@ -251,14 +286,14 @@ func TestStoreUnderConcurrency(t *testing.T) {
 }
 
 // TestKeyIsCopied checks that a store keeps no more than the key, even if it
-// was cut out of something large.
+// was cut out of something large, where it keeps the key at all.
 func TestKeyIsCopied(t *testing.T) {
-	l, s, _ := newTestLimiter(t, TokenBucket{Rate: PerSecond(10)})
+	l, s, _ := newTestLimiter(t, SlidingLog{Limit: 1, Window: time.Second})
 	large := strings.Repeat("x", 1<<10)
 	key := large[:10]
 	l.Allow(key)
-	for i := range s.spaces[""].shards {
-		for _, held := range s.spaces[""].shards[i].keys {
+	for i := range s.spaces[""].(*logs).shards {
+		for _, held := range s.spaces[""].(*logs).shards[i].keys {
 			assert.NotSame(t, unsafe.StringData(key), unsafe.StringData(held))
 		}
 	}
@@ -278,4 +313,161 @@ func TestOpenTwice(t *testing.T) {
 	require.NoError(t, err)
 	_, err = New(All{ten}, WithStore(s), WithName("all"))
 	assert.NoError(t, err, "the same algorithm shares")
+}
+
+func TestRefuseUnseen(t *testing.T) {
+	for _, alg := range everyWidth {
+		l, s, clk := newTestLimiter(t, alg, WithMaxKeys(2), WithFullPolicy(RefuseUnseen))
+		require.True(t, l.Allow("a"))
+		clk.advance(10 * time.Millisecond)
+		require.True(t, l.AllowN("b", 10))
+		idle, err := l.Peek(t.Context(), "a")
+		require.NoError(t, err)
+
+		d, err := l.Take(t.Context(), "c", 1)
+		require.NoError(t, err)
+		assert.Equal(t, Decision{Limit: 10, RetryAfter: idle.ResetAfter}, d, "until a is idle")
+		p, err := l.Peek(t.Context(), "c")
+		require.NoError(t, err)
+		assert.Equal(t, d, p, "Peek answers what Take would")
+		assert.ErrorIs(t, l.Wait(t.Context(), "c"), ErrFull)
+		assert.True(t, l.AllowN("c", 0))
+		assert.True(t, l.Allow("a"), "who is known is served")
+		assert.False(t, l.Allow("b"))
+		assert.Zero(t, s.Stats().Evictions)
+		assert.EqualValues(t, 2, s.Stats().Turned)
+
+		clk.advance(10 * time.Second)
+		assert.True(t, l.Allow("c"), "idle keys make room")
+		s.check(t)
+	}
+}
+
+func TestShareUnseen(t *testing.T) {
+	for _, alg := range everyWidth {
+		l, s, clk := newTestLimiter(t, alg, WithMaxKeys(2), WithFullPolicy(ShareUnseen))
+		require.True(t, l.AllowN("a", 10))
+		require.True(t, l.AllowN("b", 10))
+		for i := range 10 {
+			require.True(t, l.Allow(fmt.Sprint("new ", i)))
+		}
+		assert.False(t, l.Allow("new"), "together they have one limit")
+		d, err := l.Peek(t.Context(), "newer")
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+
+		r, err := l.Reserve(t.Context(), "newest", 1)
+		require.NoError(t, err)
+		require.Positive(t, r.Delay())
+		before, err := l.Peek(t.Context(), "newer")
+		require.NoError(t, err)
+		r.Cancel()
+		after, err := l.Peek(t.Context(), "newer")
+		require.NoError(t, err)
+		assert.Less(t, after.RetryAfter, before.RetryAfter+1, "given back where it was taken")
+		assert.Equal(t, d.RetryAfter, after.RetryAfter)
+
+		assert.Equal(t, 2, s.Len())
+		assert.Zero(t, s.Stats().Evictions)
+		clk.advance(10 * time.Second)
+		assert.True(t, l.AllowN("new", 10), "idle keys make room")
+		s.check(t)
+	}
+	_, err := New(everyWidth[0], WithStore(NewMemoryStore(WithFullPolicy(3))))
+	assert.ErrorIs(t, err, ErrInvalid)
+}
+
+// TestShrink checks that the memory of a flood is given back on demand.
+func TestShrink(t *testing.T) {
+	for _, alg := range everyWidth {
+		l, s, clk := newTestLimiter(t, alg)
+		s.Shrink()
+		require.True(t, l.AllowN("in use", 10))
+		empty := s.Stats().Bytes
+		for i := range 100_000 {
+			require.True(t, l.Allow(fmt.Sprint(i)))
+		}
+		require.Greater(t, s.Stats().Bytes, empty+100_000*8)
+		s.Shrink()
+		require.Equal(t, 100_001, s.Len(), "all are in use")
+		clk.advance(500 * time.Millisecond)
+		require.True(t, l.AllowN("in use", 5) || alg != everyWidth[0])
+		clk.advance(700 * time.Millisecond)
+		held, err := l.Peek(t.Context(), "in use")
+		require.NoError(t, err)
+		s.Shrink()
+		assert.Less(t, s.Len(), 2)
+		assert.LessOrEqual(t, s.Stats().Bytes, empty)
+		still, err := l.Peek(t.Context(), "in use")
+		require.NoError(t, err)
+		assert.Equal(t, held, still)
+		s.check(t)
+	}
+}
+
+// TestGrowthLosesNoUpdate lets goroutines spend from the same keys while new
+// keys make their tables be replaced all the time, others are reset, and the
+// store shrinks: each of the keys is granted exactly its limit.
+func TestGrowthLosesNoUpdate(t *testing.T) {
+	for _, alg := range []Algorithm{
+		TokenBucket{Rate: PerHour(1000)},
+		TokenBucket{Rate: Rate{1001, time.Hour}, Burst: 1000},
+		FixedWindow{Limit: 1000, Window: time.Hour},
+		SlidingWindow{Limit: 1000, Window: time.Hour},
+	} {
+		l, s, _ := newTestLimiter(t, alg)
+		const hot = 8
+		var granted [hot]atomic.Int64
+		var wg sync.WaitGroup
+		for g := range 4 {
+			wg.Go(func() {
+				for i := range 3000 {
+					key := (i + g) % hot
+					if l.Allow(fmt.Sprint("hot ", key)) {
+						granted[key].Add(1)
+					}
+					l.Allow(fmt.Sprint("new ", g, i))
+					l.Allow(fmt.Sprint("reset ", i%100))
+					if i%7 == 0 {
+						_ = l.Reset(t.Context(), fmt.Sprint("reset ", i%100))
+					}
+					if i%500 == 0 {
+						s.Shrink()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for key := range granted {
+			assert.EqualValues(t, 1000, granted[key].Load(), "%T, key %d", alg, key)
+		}
+		s.check(t)
+	}
+}
+
+// TestRegrown checks the case that more keys turn out to be in use than the new
+// table was made for.
+func TestRegrown(t *testing.T) {
+	l, s, _ := newTestLimiter(t, TokenBucket{Rate: PerHour(10)}, WithMaxKeys(31)) // one shard
+	for i := range 25 {
+		require.True(t, l.Allow(fmt.Sprint(i)))
+	}
+	sh := &s.spaces[""].(*tables).shards[0]
+	held := sh.used
+	larger := sh.regrown(sh.table.Load())
+	assert.Equal(t, held, sh.used)
+	sh.table.Store(larger)
+	s.check(t)
+	for i := range 25 {
+		d, err := l.Peek(t.Context(), fmt.Sprint(i))
+		require.NoError(t, err)
+		assert.Equal(t, 9, d.Remaining)
+	}
+}
+
+// TestShardFillsACacheLine keeps neighbours' locks apart.
+func TestShardFillsACacheLine(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) == 8 {
+		assert.EqualValues(t, 64, unsafe.Sizeof(shard{}))
+	}
 }

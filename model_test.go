@@ -252,7 +252,7 @@ func (s *schedule) take(k *scheduleKey, n int) ratelimit.Decision {
 	s.log("Take(%q, %d)", k.name, n)
 	got, err := s.limiter.Take(context.Background(), k.name, n)
 	s.noError(err)
-	s.compare(k, n, k.model.Take(s.now, n), got)
+	s.compare(k, k.model.Take(s.now, n), got)
 	return got
 }
 
@@ -274,7 +274,7 @@ func (s *schedule) peek(k *scheduleKey) ratelimit.Decision {
 	s.log("Peek(%q)", k.name)
 	got, err := s.limiter.Peek(context.Background(), k.name)
 	s.noError(err)
-	s.compare(k, 1, k.model.Peek(s.now), got)
+	s.compare(k, k.model.Peek(s.now), got)
 	return got
 }
 
@@ -405,7 +405,7 @@ func (s *schedule) reset(k *scheduleKey) {
 	k.model = model.New(s.alg)
 }
 
-func (s *schedule) compare(k *scheduleKey, n int, want, got ratelimit.Decision) {
+func (s *schedule) compare(k *scheduleKey, want, got ratelimit.Decision) {
 	k.last = got
 	s.mark(got.RetryAfter)
 	s.mark(got.ResetAfter)
@@ -417,8 +417,8 @@ func (s *schedule) compare(k *scheduleKey, n int, want, got ratelimit.Decision) 
 	}
 	// Which part of an All is named is left open if all of them wait for a
 	// reservation, and if some wait for so long that nobody can tell how long.
-	endless := want.RetryAfter == ratelimit.Never && n <= want.Limit
-	if parts := k.model.Parts(); (endless || k.model.Ahead(s.now)) && 0 <= got.Part && got.Part < parts {
+	open := k.model.Ahead(s.now) || want.RetryAfter == ratelimit.Never
+	if parts := k.model.Parts(); open && 0 <= got.Part && got.Part < parts {
 		got.Part = want.Part
 	}
 	if got != want {

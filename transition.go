@@ -68,6 +68,9 @@ type Result struct {
 	// QueueFull says that OpReserve found no room in a LeakyBucket.
 	QueueFull bool
 
+	// Full says that the store had no room for a new key, see [RefuseUnseen].
+	Full bool
+
 	// Grant is what OpCancel needs to take events back. Only the store that
 	// made it knows what it is.
 	Grant any

@@ -1,0 +1,198 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+)
+
+// What a store does when it is full is in this file: who gets a seat, who loses
+// it, and what becomes of those for whom there is none.
+
+// WithMaxKeys bounds the number of keys that a store holds, over all of its
+// limiters, to n; 0, the default, sets no bound. When a further key comes, and
+// no idle one is found, the store forgets the key whose loss forgives least:
+// the one with the most Remaining, and among equals the one that resets
+// soonest. So a flood of new keys pushes out its own, and not one that has used
+// up its limit. The choice is among all keys up to 512, and among a sample of
+// at least 64 beyond, which grows to 512 for as long as it holds nothing but
+// exhausted keys. [WithFullPolicy] chooses otherwise.
+//
+// Each loss is counted in [MemoryStats].Evictions. A negative n is an error that
+// [New] returns.
+func WithMaxKeys(n int) MemoryOption {
+	return func(s *MemoryStore) { s.maxKeys = int64(n) }
+}
+
+// A FullPolicy says what a store does with a new key when it is full, and finds
+// no idle key among those that it looks at.
+type FullPolicy int
+
+const (
+	// EvictLeast forgets the key whose loss forgives least, see [WithMaxKeys].
+	EvictLeast FullPolicy = iota
+
+	// RefuseUnseen denies the new key. RetryAfter is the time until one of the
+	// keys that were looked at is idle, Wait and Reserve fail with [ErrFull],
+	// and nothing is ever evicted.
+	RefuseUnseen
+
+	// ShareUnseen lets all new keys share one state, as if they were one key
+	// more, for as long as the store is full. Nothing is ever evicted.
+	ShareUnseen
+)
+
+// WithFullPolicy says what a store with [WithMaxKeys] does when it is full. The
+// default is EvictLeast.
+func WithFullPolicy(p FullPolicy) MemoryOption {
+	return func(s *MemoryStore) { s.full = p }
+}
+
+// ErrFull says that a [MemoryStore] with [RefuseUnseen] has no room for the key
+// of a Wait or a Reserve.
+var ErrFull = errors.New("ratelimit: the store is full")
+
+// takeSeat counts a further key in, unless the store is full.
+func (s *MemoryStore) takeSeat() bool {
+	if n := s.keys.Add(1); s.maxKeys > 0 && n > s.maxKeys {
+		s.keys.Add(-1)
+		return false
+	}
+	s.inserts.Add(1)
+	return true
+}
+
+// How many keys an eviction looks at: at least fewest, and up to most while
+// all that it saw are exhausted or the store is so small that it can see all.
+const (
+	sampleFewest = 64
+	sampleMost   = 512
+)
+
+// An evictee is a shard with keys to choose from.
+type evictee interface {
+	// offer shows its keys to the eviction, one after the other, until that is
+	// done. An idle one it forgets at once.
+	offer(e *eviction)
+
+	// evict forgets v, unless that forgives less by now, and reports whether it did.
+	evict(v victim, now instant) bool
+}
+
+// A victim is a key that may be evicted.
+type victim struct {
+	sh    evictee
+	id    identity // in tables
+	key   string   // in logs
+	room  int      // what it could still be granted
+	fresh instant  // when nothing is lost with it
+}
+
+// An eviction looks for the key whose loss forgives least.
+type eviction struct {
+	now  instant
+	all  bool // whether it looks at all keys, up to sampleMost
+	seen int
+	best victim
+
+	soonest instant // when the first of the keys seen is idle
+	freed   bool    // whether an idle key was forgotten
+	done    bool    // whether it was, or enough was seen
+}
+
+// forgot says that an idle key was forgotten.
+func (e *eviction) forgot() { e.freed, e.done = true, true }
+
+// look takes a key into account that is in use.
+func (e *eviction) look(v victim) {
+	if e.best.sh == nil || v.room > e.best.room || v.room == e.best.room && v.fresh < e.best.fresh {
+		e.best = v
+	}
+	e.soonest = min(e.soonest, v.fresh)
+	e.seen++
+	if e.seen >= sampleMost || !e.all && e.seen >= sampleFewest && e.best.room > 0 {
+		e.done = true
+	}
+}
+
+// turnsAway reports whether a request of a new key would be turned away if no
+// idle key were found.
+func (s *MemoryStore) turnsAway() bool {
+	return s.full != EvictLeast && s.maxKeys > 0 && s.keys.Load() >= s.maxKeys
+}
+
+// makeRoom frees at least one seat, unless somebody else does meanwhile, or the
+// policy forbids it: then it returns false, and when a key may be idle.
+//
+// It holds one lock at a time. The keys of all spaces are looked at as of now:
+// limiters that share a store are taken to share a clock.
+func (s *MemoryStore) makeRoom(now instant) (freed bool, idle instant) {
+	e := eviction{now: now, all: s.maxKeys <= sampleMost, soonest: forever}
+	shards := *s.shards.Load()
+	begin := s.hand.Add(1)
+	for i := range uint64(len(shards)) {
+		if shards[(begin+i)%uint64(len(shards))].offer(&e); e.done {
+			break
+		}
+	}
+	switch {
+	case e.freed || e.best.sh == nil: // in the latter case, all seats are about to be used
+		return true, 0
+	case s.full != EvictLeast:
+		return false, e.soonest
+	case e.best.sh.evict(e.best, now):
+		s.evicted.Add(1)
+	}
+	return true, 0
+}
+
+// An overflow decides on the requests of new keys for which there is no room.
+type overflow struct {
+	store  *MemoryStore
+	shared States // with ShareUnseen: of the one key that they all are
+}
+
+func newOverflow(s *MemoryStore, t *Transition) overflow {
+	o := overflow{store: s}
+	if s.full == ShareUnseen {
+		o.shared = newSpace(NewMemoryStore(WithMaxKeys(1)), t)
+	}
+	return o
+}
+
+// A sharedGrant is one that was made in an overflow.
+type sharedGrant struct{ grant any }
+
+// cancels reports whether req is to cancel a grant that was made here, and does.
+func (o *overflow) cancels(t *Transition, req *Request) (res Result, ok bool) {
+	g, ok := req.Grant.(sharedGrant)
+	if !ok || o.shared == nil {
+		return Result{}, false
+	}
+	of := *req
+	of.Grant = g.grant
+	res, _ = o.shared.Apply(context.Background(), "", t, of)
+	return res, true
+}
+
+// apply decides on req, whose key found no room. Another may be idle at an
+// instant.
+func (o *overflow) apply(t *Transition, req *Request, idle instant) Result {
+	if req.Op != OpPeek {
+		o.store.turned.Add(1)
+	}
+	if o.shared != nil {
+		res, _ := o.shared.Apply(context.Background(), "", t, *req) // memory does not fail
+		if res.Grant != nil {
+			res.Grant = sharedGrant{res.Grant}
+		}
+		return res
+	}
+	v := view{kernel: t.kernel}
+	v.now, v.lag = req.now()
+	wait := v.until(max(idle, v.now+1))
+	return Result{
+		Decision: Decision{Limit: v.limit(), RetryAfter: wait},
+		Wait:     wait,
+		Full:     true,
+	}
+}

@@ -1,0 +1,202 @@
+package ratelimit
+
+import (
+	"context"
+	"hash/maphash"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// logs are the states of one limiter, if they grow with use: those with a
+// SlidingLog in them. They are kept in maps, by key, under locks.
+type logs struct {
+	store  *MemoryStore
+	over   overflow
+	t      *Transition
+	time   atomic.Pointer[timeline] // the one of the first key
+	shards []logShard               // a power of two
+}
+
+func newLogs(s *MemoryStore, t *Transition) *logs {
+	sp := &logs{store: s, over: newOverflow(s, t), t: t, shards: make([]logShard, s.shardCount())}
+	for i := range sp.shards {
+		sp.shards[i].space = sp
+		sp.shards[i].index = make(map[string]int)
+	}
+	return sp
+}
+
+func (sp *logs) shard(key string) *logShard {
+	return &sp.shards[maphash.String(sp.store.seeds[0], key)&uint64(len(sp.shards)-1)]
+}
+
+// Apply implements [States].
+func (sp *logs) Apply(_ context.Context, key string, t *Transition, req Request) (Result, error) {
+	if res, ok := sp.over.cancels(t, &req); ok {
+		return res, nil
+	}
+	sh := sp.shard(key)
+	for {
+		sh.mu.Lock()
+		res, done := sh.applyLocked(key, t, &req)
+		sh.mu.Unlock()
+		if done {
+			return res, nil
+		}
+		now, _ := req.now()
+		if freed, idle := sp.store.makeRoom(now); !freed {
+			return sp.over.apply(t, &req, idle), nil
+		}
+	}
+}
+
+// Reset implements [States].
+func (sp *logs) Reset(_ context.Context, key string) error {
+	sh := sp.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if i, ok := sh.index[key]; ok {
+		sh.removeLocked(i)
+	}
+	return nil
+}
+
+// A logShard is a part of the states under one lock. Keys and states lie side
+// by side in no order, without gaps; a map finds them.
+type logShard struct {
+	mu     sync.Mutex // protects everything below
+	space  *logs
+	index  map[string]int // where a key is
+	keys   []string
+	states [][]uint64
+	hand   int // the key to be looked at next for being idle
+}
+
+// applyLocked applies req to key. If that needs a seat for a new key and there
+// is none, it does nothing and returns false.
+func (sh *logShard) applyLocked(key string, t *Transition, req *Request) (res Result, done bool) {
+	if i, ok := sh.index[key]; ok {
+		sh.states[i], _, res = t.step(sh.states[i], req)
+		return res, true
+	}
+	st, changed, res := t.step(nil, req)
+	if !changed {
+		return res, !(req.Op == OpPeek && sh.space.store.turnsAway())
+	}
+	now, _ := req.now()
+	sh.sweepLocked(now)
+	if !sh.space.store.takeSeat() {
+		return Result{}, false
+	}
+	key = strings.Clone(key) // not to keep alive what it was cut out of
+	sh.index[key] = len(sh.keys)
+	sh.keys = append(sh.keys, key)
+	sh.states = append(sh.states, st)
+	if sh.space.time.Load() == nil {
+		sh.space.time.Store(req.timeline)
+	}
+	return res, true
+}
+
+// sweepLocked looks at a few keys, and forgets those that are idle.
+func (sh *logShard) sweepLocked(now instant) {
+	for range 4 {
+		if len(sh.keys) == 0 {
+			return
+		}
+		if sh.hand >= len(sh.keys) {
+			sh.hand = 0
+		}
+		if sh.space.t.kernel.fresh(sh.states[sh.hand]) <= now {
+			sh.removeLocked(sh.hand) // and look next at the one that takes its place
+		} else {
+			sh.hand++
+		}
+	}
+}
+
+// removeLocked forgets the i-th key, and puts the last one in its place.
+func (sh *logShard) removeLocked(i int) {
+	last := len(sh.keys) - 1
+	delete(sh.index, sh.keys[i])
+	if i < last {
+		sh.keys[i], sh.states[i] = sh.keys[last], sh.states[last]
+		sh.index[sh.keys[i]] = i
+	}
+	sh.keys[last], sh.states[last] = "", nil
+	sh.keys, sh.states = sh.keys[:last], sh.states[:last]
+	sh.space.store.keys.Add(-1)
+}
+
+func (sh *logShard) offer(e *eviction) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	k := sh.space.t.kernel
+	for range len(sh.keys) {
+		if sh.hand++; sh.hand >= len(sh.keys) {
+			sh.hand = 0
+		}
+		st := sh.states[sh.hand]
+		v := victim{sh: sh, key: sh.keys[sh.hand], room: k.room(st, e.now), fresh: k.fresh(st)}
+		if v.fresh <= e.now {
+			sh.removeLocked(sh.hand)
+			e.forgot()
+		} else {
+			e.look(v)
+		}
+		if e.done {
+			return
+		}
+	}
+}
+
+func (sh *logShard) evict(v victim, now instant) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	i, ok := sh.index[v.key]
+	if !ok || sh.space.t.kernel.room(sh.states[i], now) < v.room {
+		return false
+	}
+	sh.removeLocked(i)
+	return true
+}
+
+// shrink forgets idle keys. Go's maps keep their size.
+func (sp *logs) shrink() {
+	tl := sp.time.Load()
+	if tl == nil {
+		return // there was never a key
+	}
+	now, _ := tl.now()
+	for i := range sp.shards {
+		sh := &sp.shards[i]
+		sh.mu.Lock()
+		for i := len(sh.keys) - 1; i >= 0; i-- {
+			if sp.t.kernel.fresh(sh.states[i]) <= now {
+				sh.removeLocked(i)
+			}
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// bytes returns the memory of keys and states, without that of the maps.
+func (sp *logs) bytes() (n uint64) {
+	for i := range sp.shards {
+		sh := &sp.shards[i]
+		sh.mu.Lock()
+		for i, key := range sh.keys {
+			n += uint64(len(key) + 8*cap(sh.states[i]) + 16 + 24 + 8)
+		}
+		sh.mu.Unlock()
+	}
+	return n
+}
+
+func (sp *logs) evictees() (all []evictee) {
+	for i := range sp.shards {
+		all = append(all, &sp.shards[i])
+	}
+	return all
+}
