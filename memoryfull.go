@@ -114,10 +114,11 @@ func (e *eviction) look(v victim) {
 	}
 }
 
-// turnsAway reports whether a request of a new key would be turned away if no
-// idle key were found.
-func (s *MemoryStore) turnsAway() bool {
-	return s.full != EvictLeast && s.maxKeys > 0 && s.keys.Load() >= s.maxKeys
+// answers reports whether a request that changes nothing is answered for a new
+// key as if there were room for it: always, but for an OpPeek, which must answer
+// what OpTake would, if the store may have to turn that away.
+func (s *MemoryStore) answers(op Op) bool {
+	return op != OpPeek || s.full == EvictLeast || s.maxKeys == 0 || s.keys.Load() < s.maxKeys
 }
 
 // makeRoom frees at least one seat, unless somebody else does meanwhile, or the

@@ -82,7 +82,7 @@ func (sh *logShard) applyLocked(key string, t *Transition, req *Request) (res Re
 	}
 	st, changed, res := t.step(nil, req)
 	if !changed {
-		return res, !(req.Op == OpPeek && sh.space.store.turnsAway())
+		return res, sh.space.store.answers(req.Op)
 	}
 	now, _ := req.now()
 	sh.sweepLocked(now)

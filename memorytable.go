@@ -231,7 +231,7 @@ func (sh *shard) swap(id identity, t *Transition, req *Request) (res Result, ok 
 	if !found {
 		st[0] = 0
 		_, changed, res := t.step(st[:], req)
-		return res, !changed && !(req.Op == OpPeek && sh.space.store.turnsAway())
+		return res, !changed && sh.space.store.answers(req.Op)
 	}
 	state := &tbl.words[at+idWords]
 	for {
@@ -265,7 +265,7 @@ func (sh *shard) applyLocked(id identity, t *Transition, req *Request) (res Resu
 	clear(sh.blank)
 	_, changed, res := t.step(sh.blank, req)
 	if !changed {
-		return res, !(req.Op == OpPeek && sp.store.turnsAway())
+		return res, sp.store.answers(req.Op)
 	}
 	if !sp.store.takeSeat() {
 		return Result{}, false
