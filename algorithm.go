@@ -76,9 +76,17 @@ type kernel interface {
 	// full reports whether n events find no room in a bounded queue.
 	full(st []uint64, now instant, n int) bool
 
+	// notes reports whether refuse ever changes anything.
+	notes() bool
+
 	// refuse records that n events were refused at now, and reports whether
 	// that changed anything.
 	refuse(st []uint64, now instant, n int) ([]uint64, bool)
+
+	// valid reports whether st may be a state that this kernel made, or at
+	// least one that it can work with. It is for states that were stored
+	// where others may write.
+	valid(st []uint64) bool
 
 	// cancel takes back what can be taken back of a grant.
 	cancel(st []uint64, g *grant) []uint64
@@ -118,6 +126,7 @@ type plain struct{}
 
 func (plain) hold([]uint64, instant) uint64    { return 0 }
 func (plain) full([]uint64, instant, int) bool { return false }
+func (plain) notes() bool                      { return false }
 func (plain) part([]uint64, instant, int) int  { return 0 }
 
 func (plain) refuse(st []uint64, _ instant, _ int) ([]uint64, bool) { return st, false }
@@ -129,18 +138,30 @@ func (plain) cancel(st []uint64, g *grant) []uint64 {
 	return st
 }
 
-// compile checks alg, which a user gave, and returns it as a value with its
-// kernel.
+// compile checks alg, which a user gave, and returns it as plain values that
+// nobody can change later, with its kernel. An All becomes a list of its leaves.
 func compile(alg Algorithm) (Algorithm, kernel, error) {
-	v := reflect.ValueOf(alg)
-	if v.Kind() == reflect.Pointer && !v.IsNil() {
-		alg = v.Elem().Interface().(Algorithm) // a copy, which nobody changes later
-	} else if !v.IsValid() || v.Kind() == reflect.Pointer {
-		return nil, nil, invalid("Algorithm", nil, "must be one such as TokenBucket{Rate: PerSecond(10)}")
+	alg, err := value(alg)
+	if err != nil {
+		return nil, nil, err
 	}
-	if parts, ok := alg.(All); ok {
-		alg = slices.Clone(parts)
+	if a, ok := alg.(All); ok {
+		if alg, err = a.leaves(nil, "All", 1); err != nil {
+			return nil, nil, err
+		}
 	}
 	k, err := alg.compile()
 	return alg, k, err
+}
+
+// value returns alg, or what it points at.
+func value(alg Algorithm) (Algorithm, error) {
+	v := reflect.ValueOf(alg)
+	for v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	if !v.IsValid() || v.Kind() == reflect.Pointer {
+		return nil, invalid("Algorithm", nil, "must be one such as TokenBucket{Rate: PerSecond(10)}")
+	}
+	return v.Interface().(Algorithm), nil
 }

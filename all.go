@@ -24,10 +24,56 @@ type All []Algorithm
 
 func (a All) compile() (kernel, error) {
 	k := &all{most: math.MaxInt}
-	if err := k.add(a, "All"); err != nil {
-		return nil, err
+	for _, alg := range a { // which compile has made a list of leaves
+		part, err := alg.compile()
+		if err != nil {
+			return nil, err
+		}
+		k.parts = append(k.parts, part)
+		k.most = min(k.most, part.limit())
+		k.fixed += part.width()
+		if part.width() == 0 {
+			k.grows++
+		}
 	}
 	return k, nil
+}
+
+// Bounds on what a user may put together, by mistake: an All that contains
+// itself, for one.
+const (
+	maxDepth = 16
+	maxParts = 1024
+)
+
+// leaves appends the parts of a that are no Alls themselves, checked, as values.
+func (a All) leaves(to All, name string, depth int) (All, error) {
+	switch {
+	case len(a) == 0:
+		return nil, invalid(name, "empty", "must have at least one part")
+	case depth > maxDepth:
+		return nil, invalid(name, "too deep", fmt.Sprintf("must not be nested more than %d times", maxDepth))
+	}
+	for i, alg := range a {
+		field := fmt.Sprintf("%s[%d]", name, i)
+		alg, err := value(alg)
+		if err != nil {
+			return nil, within(field, err)
+		}
+		if nested, ok := alg.(All); ok {
+			if to, err = nested.leaves(to, field, depth+1); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if _, err := alg.compile(); err != nil {
+			return nil, within(field, err)
+		}
+		if to = append(to, alg); len(to) > maxParts {
+			return nil, invalid("All", "too long", fmt.Sprintf("must have at most %d parts", maxParts))
+		}
+	}
+	return to, nil
 }
 
 // all is the arithmetic of an [All]. Its state is the states of its parts: first
@@ -38,32 +84,6 @@ type all struct {
 	grows int // how many parts grow with use
 	fixed int // the sum of the others' widths
 	most  int // the limit
-}
-
-func (k *all) add(a All, name string) error {
-	if len(a) == 0 {
-		return invalid(name, "empty", "must have at least one part")
-	}
-	for i, alg := range a {
-		field := fmt.Sprintf("%s[%d]", name, i)
-		if nested, ok := alg.(All); ok {
-			if err := k.add(nested, field); err != nil {
-				return err
-			}
-			continue
-		}
-		_, part, err := compile(alg)
-		if err != nil {
-			return within(field, err)
-		}
-		k.parts = append(k.parts, part)
-		k.most = min(k.most, part.limit())
-		k.fixed += part.width()
-		if part.width() == 0 {
-			k.grows++
-		}
-	}
-	return nil
 }
 
 func (k *all) limit() int { return k.most }
@@ -208,8 +228,8 @@ func (k *all) full(st []uint64, now instant, n int) bool {
 }
 
 func (k *all) refuse(st []uint64, now instant, n int) (_ []uint64, changed bool) {
-	if k.grows == 0 {
-		return st, false // only a log can note a refusal
+	if !k.notes() {
+		return st, false
 	}
 	st = k.update(st, func(part kernel, st []uint64) []uint64 {
 		st, noted := part.refuse(st, now, n)
@@ -254,4 +274,30 @@ func (k *all) part(st []uint64, now instant, n int) (index int) {
 		i++
 	}
 	return index
+}
+
+func (k *all) notes() bool {
+	return slices.ContainsFunc(k.parts, func(part kernel) bool { return part.notes() })
+}
+
+func (k *all) valid(st []uint64) bool {
+	if len(st) == 0 {
+		return true
+	}
+	left := uint64(len(st))
+	for _, n := range append([]uint64{uint64(k.grows + k.fixed)}, st[:min(k.grows, len(st))]...) {
+		if n > left {
+			return false
+		}
+		left -= n
+	}
+	if left > 0 {
+		return false
+	}
+	for part, st := range k.states(st) {
+		if !part.valid(st) {
+			return false
+		}
+	}
+	return true
 }

@@ -63,6 +63,11 @@ func TestNoAllocations(t *testing.T) {
 					t.Error("not denied")
 				}
 			}), "Take, denied")
+			assert.Zero(t, testing.AllocsPerRun(100, func() {
+				if d, _ := l.Peek(ctx, "key"); d.Allowed {
+					t.Error("not denied")
+				}
+			}), "Peek, denied")
 		})
 	}
 	l, _ := at(t, ratelimit.SlidingLog{Limit: 10, Window: time.Second})

@@ -46,12 +46,24 @@ func algorithms(n int, window time.Duration) []named {
 		{"sliding", ratelimit.SlidingWindow{Limit: n, Window: long}},
 		{"sliding-10", ratelimit.SlidingWindow{Limit: n, Window: long, Segments: 10}},
 		{"log", ratelimit.SlidingLog{Limit: n, Window: window}},
+		{"log-denied", ratelimit.SlidingLog{Limit: n, Window: window, CountDenied: true}},
 		{"rolling", ratelimit.RollingWindow{Quota: n, Window: 24 * long, Period: long}},
 		{"all", ratelimit.All{
 			ratelimit.TokenBucket{Rate: rate, Burst: n},
 			ratelimit.FixedWindow{Limit: n, Window: long},
 		}},
+		warmingUp(n),
 	}
+}
+
+// warmingUp grants one request after the other, however many there may be at
+// once: so fast that none is too early, or so slowly that all but one are.
+func warmingUp(n int) named {
+	rate := ratelimit.PerSecond(1e9)
+	if n < plenty {
+		rate = ratelimit.Every(1000 * time.Hour)
+	}
+	return named{"warmingup", ratelimit.WarmingUp{Rate: rate, Warmup: 10 * time.Second, ColdFactor: 1}}
 }
 
 // each runs f for every algorithm.

@@ -166,3 +166,11 @@ func (k *fixed) cancel(st []uint64, g *grant) []uint64 {
 	st[0] |= k.mark()
 	return k.store(st, start, count-uint64(g.n))
 }
+
+func (k *fixed) valid(st []uint64) bool {
+	if k.packed > 0 && st[0]>>(k.packed+1) > maxInstant/k.length {
+		return false
+	}
+	start, count := k.load(st)
+	return start <= maxInstant && count <= k.most
+}

@@ -120,3 +120,8 @@ func (k *leaky) hold(st []uint64, at instant) uint64 {
 func (k *leaky) full(st []uint64, now instant, n int) bool {
 	return k.ready(st, now, n) > now
 }
+
+// valid: tat is at most that of a full bucket at the end of time.
+func (k *gcra) valid(st []uint64) bool {
+	return !uint128.Mul(maxInstant, k.unit).Add(k.span).Less(k.load(st))
+}

@@ -182,3 +182,151 @@ func TestExtremes(t *testing.T) {
 		}
 	}
 }
+
+// TestFreshWaitsForTheFrontier checks that a key is not forgotten before the
+// latest instant that was told, even if all that counts is gone before.
+func TestFreshWaitsForTheFrontier(t *testing.T) {
+	for _, alg := range []Algorithm{
+		FixedWindow{Limit: 10, Window: time.Second},
+		SlidingWindow{Limit: 10, Window: time.Second},
+		RollingWindow{Quota: 10, Window: time.Second, Period: time.Second},
+		SlidingLog{Limit: 10, Window: time.Second},
+	} {
+		k := kernelOf(t, alg)
+		st := k.spend(make([]uint64, k.width()), 10, 10)
+		var grants []*grant
+		for range 3 {
+			g := &grant{n: 3, pre: append([]uint64(nil), st...)}
+			g.at = k.ready(st, 10, g.n)
+			st = k.spend(st, g.at, g.n)
+			g.post = append([]uint64(nil), st...)
+			grants = append(grants, g)
+		}
+		for _, g := range grants { // the first one first, so that nothing is undone
+			st = k.cancel(st, g)
+		}
+		assert.GreaterOrEqual(t, k.fresh(st), grants[2].at, "%T", alg)
+		assert.GreaterOrEqual(t, k.ready(st, 10, 1), grants[2].at, "%T: nobody gets ahead", alg)
+	}
+}
+
+func TestInstantOf(t *testing.T) {
+	for _, at := range []time.Time{
+		{}, // year 1
+		time.Date(1969, 12, 31, 23, 59, 59, 5, time.UTC),
+		time.Date(2100, 1, 1, 0, 0, 0, 7, time.UTC),
+		time.Date(3000, 6, 1, 12, 0, 0, 0, time.UTC),
+		time.Date(-4000, 1, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		got := instantOf(at)
+		assert.LessOrEqual(t, got, maxInstant, at)
+		shown := time.Unix(0, int64(got)).UTC()
+		assert.Equal(t, at.Weekday(), shown.Weekday(), at)
+		assert.Equal(t, at.Format("15:04:05.000000000"), shown.Format("15:04:05.000000000"), at)
+	}
+	for _, at := range []time.Time{time.Unix(0, 0), time.Unix(0, 1), time.Date(2099, 12, 31, 23, 59, 59, 999_999_999, time.UTC)} {
+		assert.EqualValues(t, at.UnixNano(), instantOf(at), at)
+	}
+}
+
+// TestClockBehind checks that the durations told while a clock is behind an
+// earlier reading include the gap.
+func TestClockBehind(t *testing.T) {
+	l, _, clk := newTestLimiter(t, All{
+		TokenBucket{Rate: PerSecond(1), Burst: 2},
+		LeakyBucket{Rate: PerSecond(1), Capacity: 2},
+	})
+	require.True(t, l.Allow("key"))
+	clk.advance(-time.Hour)
+	d, err := l.Take(t.Context(), "key", 1)
+	require.NoError(t, err)
+	assert.Equal(t, Decision{Allowed: true, Limit: 2, ResetAfter: time.Hour + 2*time.Second, Delay: time.Hour + time.Second}, d)
+	d, err = l.Take(t.Context(), "key", 1)
+	require.NoError(t, err)
+	assert.Equal(t, time.Hour+time.Second, d.RetryAfter)
+	clk.advance(time.Hour + time.Second)
+	assert.True(t, l.Allow("key"))
+
+	// Time ends, and nothing panics, at either end.
+	clk.advance(200 * 365 * 24 * time.Hour)
+	l.Allow("key")
+	clk.advance(200 * 365 * 24 * time.Hour)
+	now, _ := l.timeline.now()
+	assert.Equal(t, maxInstant, now)
+	l.Allow("key")
+	clk.advance(-290 * 365 * 24 * time.Hour)
+	l.Allow("key")
+}
+
+// TestBytesTellTheirLifetime checks that a store of bytes is told ResetAfter by
+// an Allow, too, which wants to know nothing else.
+func TestBytesTellTheirLifetime(t *testing.T) {
+	tr, err := NewTransition(TokenBucket{Rate: PerSecond(1)})
+	require.NoError(t, err)
+	_, changed, res, err := tr.Apply(nil, Request{N: 1, brief: true}.At(time.Unix(1, 0)))
+	require.NoError(t, err)
+	assert.True(t, changed)
+	assert.Equal(t, time.Second, res.Decision.ResetAfter)
+}
+
+func TestApplyRefusesNonsense(t *testing.T) {
+	at := time.Unix(1, 0)
+	for _, alg := range everyWidth {
+		tr, err := NewTransition(alg)
+		require.NoError(t, err)
+		for _, req := range []Request{{N: 1}, Request{N: -1}.At(at), Request{Op: OpCancel + 1}.At(at)} {
+			_, _, _, err := tr.Apply(nil, req)
+			assert.ErrorIs(t, err, ErrInvalid)
+		}
+		for _, size := range []int{1, 7, 9, 8 * 999} {
+			state := make([]byte, size)
+			for i := range state {
+				state[i] = 0xff
+			}
+			_, changed, _, err := tr.Apply(state, Request{N: 1}.At(at))
+			assert.Error(t, err, "%T, %d bytes", alg, size)
+			assert.False(t, changed)
+		}
+	}
+}
+
+// FuzzApply gives transitions states that anybody may have written: they are
+// refused or worked with, and nothing panics.
+func FuzzApply(f *testing.F) {
+	algorithms := append([]Algorithm{
+		TokenBucket{Rate: PerSecond(7)},
+		TokenBucket{Rate: PerSecond(7), Refill: RefillInterval},
+		FixedWindow{Limit: 7, Window: time.Second},
+		FixedWindow{Limit: 7, Window: time.Second, Start: StartOnFirstEvent},
+		SlidingWindow{Limit: 7, Window: time.Second},
+		RollingWindow{Quota: 7, Window: time.Second, Period: time.Second / 4, PeriodLimit: 3},
+		SlidingLog{Limit: 7, Window: time.Second, CountDenied: true},
+		WarmingUp{Rate: PerSecond(7), Warmup: time.Second},
+	}, everyWidth...)
+	transitions := make([]*Transition, len(algorithms))
+	for i, alg := range algorithms {
+		t, err := NewTransition(alg)
+		require.NoError(f, err)
+		transitions[i] = t
+		var state []byte
+		for n := range 3 {
+			state, _, _, err = t.Apply(state, Request{N: 1}.At(time.Unix(int64(n), 5)))
+			require.NoError(f, err)
+			f.Add(i, state, 1, int64(n))
+		}
+	}
+	f.Fuzz(func(t *testing.T, which int, state []byte, n int, sec int64) {
+		tr := transitions[uint(which)%uint(len(transitions))]
+		for op := OpTake; op <= OpReserve; op++ {
+			req := Request{Op: op, N: max(0, n), MaxWait: Never}.At(time.Unix(sec, 0))
+			if op == OpReserve {
+				req.N = max(1, n)
+			}
+			_, _, res, err := tr.Apply(state, req)
+			if err == nil {
+				require.LessOrEqual(t, res.Decision.Remaining, tr.kernel.limit())
+				require.GreaterOrEqual(t, res.Decision.Remaining, 0)
+			}
+		}
+	})
+}

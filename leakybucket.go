@@ -11,7 +11,7 @@ package ratelimit
 //
 // In any span of length t at most Capacity + t·Rate events are granted; those
 // that were held leave at most 1 + t·Rate (in events of n = 1). Its state is
-// one word.
+// as large as that of a [TokenBucket].
 //
 // The bucket as a queue is J. Turner's too (see [TokenBucket]); pacing is what
 // nginx's limit_req does.

@@ -48,7 +48,8 @@ type Limiter interface {
 
 	// Reserve spends n events at the first instant at which they may happen,
 	// and says when that is. Until then nobody else is granted anything on
-	// that key. It fails with [ErrNever] or, for a [LeakyBucket],
+	// that key, but that a [LeakyBucket] goes on to take in what it has room
+	// for, with a later turn. It fails with [ErrNever] or, for a [LeakyBucket],
 	// [ErrQueueFull], and then has spent nothing.
 	Reserve(ctx context.Context, key string, n int) (*Reservation, error)
 
@@ -116,8 +117,11 @@ func (l *limiter) apply(ctx context.Context, key string, req Request) (Result, e
 
 // check returns the error of a request that need not be sent to the store.
 func (l *limiter) check(ctx context.Context, n int) error {
-	if n < 0 {
+	switch {
+	case n < 0:
 		return fmt.Errorf("%w: %d", ErrNegative, n)
+	case ctx == nil:
+		return invalid("ctx", nil, "must not be nil; context.Background() is one")
 	}
 	return ctx.Err()
 }
@@ -170,14 +174,14 @@ func (l *limiter) degraded(ctx context.Context, err error, ask func(fallback Lim
 		return Decision{}, ctx.Err() // the caller left; the store may be well
 	}
 	err = l.failed(err)
-	switch {
-	case l.policy.fallback != nil:
+	switch l.policy.kind {
+	case fallback:
 		var also error
-		d, also = ask(l.policy.fallback)
+		d, also = ask(l.policy.limiter)
 		err = errors.Join(err, also)
-	case l.policy.closed:
+	case failClosed:
 		d = Decision{Limit: l.t.kernel.limit(), RetryAfter: closedRetry}
-	default:
+	case failOpen:
 		d = Decision{Allowed: true, Limit: l.t.kernel.limit()}
 	}
 	d.Degraded = true
@@ -210,8 +214,15 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int) (*Reservation,
 	if err := l.check(ctx, n); err != nil {
 		return nil, err
 	}
-	return l.reserve(ctx, key, n, Never)
+	r, err := l.reserve(ctx, key, n, Never)
+	if errors.Is(err, errFallback) {
+		return l.policy.limiter.Reserve(ctx, key, n)
+	}
+	return r, err
 }
+
+// errFallback says that the store failed, and that the fallback is to be asked.
+var errFallback = errors.New("ratelimit: ask the fallback")
 
 // reserve reserves n events unless the wait for them exceeds maxWait.
 func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, error) {
@@ -223,9 +234,9 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
-	case err != nil && l.policy.fallback != nil:
-		return l.policy.fallback.Reserve(ctx, key, n)
-	case err != nil && l.policy.closed:
+	case err != nil && l.policy.kind == fallback:
+		return nil, errFallback
+	case err != nil && l.policy.kind == failClosed:
 		return nil, l.failed(err)
 	case err != nil:
 		return r, nil // FailOpen: now
@@ -256,7 +267,10 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 		maxWait = l.timeline.clk.Until(deadline)
 	}
 	r, err := l.reserve(ctx, key, n, maxWait)
-	if err != nil {
+	switch {
+	case errors.Is(err, errFallback):
+		return l.policy.limiter.WaitN(ctx, key, n)
+	case err != nil:
 		return err
 	}
 	return r.wait(ctx)

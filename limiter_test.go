@@ -407,3 +407,63 @@ func TestCancelAfterReset(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 1, d.Remaining)
 }
+
+// Refused events that were logged stay logged when a reservation from before
+// them is cancelled, even if the log had to drop as many as it gained.
+func TestCancelKeepsRefusedEvents(t *testing.T) {
+	l, clk := at(t, ratelimit.SlidingLog{Limit: 12, Window: 10 * time.Second, CountDenied: true})
+	for range 12 {
+		require.True(t, l.Allow("key"))
+		clk.Advance(1)
+	}
+	r, err := l.Reserve(ctx, "key", 12)
+	require.NoError(t, err)
+	clk.Advance(5 * time.Second)
+	for range 6 {
+		require.False(t, l.Allow("key"))
+		clk.Advance(1)
+	}
+	r.Cancel()
+	clk.Advance(5 * time.Second)
+	require.False(t, l.Allow("key"))
+}
+
+// Each of these was wrong once.
+func TestRegressions(t *testing.T) {
+	// The number of events at one instant overflowed into its mark.
+	l, _ := at(t, ratelimit.SlidingLog{Limit: math.MaxInt, Window: time.Second, CountDenied: true})
+	require.True(t, l.AllowN("key", math.MaxInt))
+	require.False(t, l.AllowN("key", math.MaxInt))
+	require.False(t, l.Allow("key"))
+
+	// A reservation whose turn never comes was spent all the same.
+	l, clk := at(t, ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 7, Per: 10}, Capacity: math.MaxInt - 1})
+	require.True(t, l.AllowN("key", math.MaxInt-1))
+	clk.Advance(2)
+	before := peek(t, l)
+	_, err := l.Reserve(ctx, "key", 1)
+	require.ErrorIs(t, err, ratelimit.ErrNever)
+	require.Equal(t, before, peek(t, l))
+
+	// A bucket that had only been filled ahead of time passed for full.
+	l, _ = at(t, ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerMinute(5), Burst: 4},
+		ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(100), Capacity: 9},
+	})
+	require.True(t, l.AllowN("key", 4))
+	for _, n := range []int{4, 2} {
+		_, err = l.Reserve(ctx, "key", n)
+		require.NoError(t, err)
+	}
+
+	// A refusal was not logged if the wait for it overflowed.
+	l, clk = at(t, ratelimit.All{
+		ratelimit.SlidingLog{Limit: 100, Window: 50 * 365 * 24 * time.Hour, CountDenied: true},
+		ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 1, Per: 100 * 365 * 24 * time.Hour}, Capacity: 100},
+	})
+	require.True(t, l.AllowN("key", 100))
+	clk.Advance(25 * 365 * 24 * time.Hour)
+	require.False(t, l.AllowN("key", 100))
+	clk.Advance(25 * 365 * 24 * time.Hour)
+	require.False(t, l.Allow("key"))
+}

@@ -10,7 +10,9 @@ import (
 
 // A MemoryStore keeps states in the memory of the process. It is safe for any
 // number of goroutines and limiters, needs no goroutine of its own and need
-// not be closed.
+// not be closed. The zero MemoryStore is empty and ready to use. Limiters that
+// share one should share a clock, too: a key is idle if it is by the clock of
+// whoever looks.
 //
 // It forgets a key only when that makes no difference: when its state equals
 // that of a key never seen. It looks for such keys when it needs room for new
@@ -51,10 +53,7 @@ type MemoryOption func(*MemoryStore)
 
 // NewMemoryStore returns an empty store.
 func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
-	s := &MemoryStore{spaces: make(map[string]space)}
-	for i := range s.seeds {
-		s.seeds[i] = maphash.MakeSeed()
-	}
+	s := &MemoryStore{}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(s)
@@ -108,6 +107,10 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.spaces == nil {
+		s.spaces = make(map[string]space)
+		s.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+	}
 	if sp := s.spaces[name]; sp != nil {
 		if have := sp.transition().alg; !reflect.DeepEqual(have, t.alg) {
 			return nil, fmt.Errorf("ratelimit: the store already has a limiter named %q, with %+v: give the one with %+v another name with WithName: %w", name, have, t.alg, ErrInvalid)

@@ -13,9 +13,10 @@ import (
 // no idle one is found, the store forgets the key whose loss forgives least:
 // the one with the most Remaining, and among equals the one that resets
 // soonest. So a flood of new keys pushes out its own, and not one that has used
-// up its limit. The choice is among all keys up to 512, and among a sample of
-// at least 64 beyond, which grows to 512 for as long as it holds nothing but
-// exhausted keys. [WithFullPolicy] chooses otherwise.
+// up its limit; unless each new key uses up its own limit at once, as with a
+// limit of 1, for then they are equals. The choice is among all keys up to 512,
+// and among a sample of at least 64 beyond, which grows to 512 for as long as it
+// holds nothing but exhausted keys. [WithFullPolicy] chooses otherwise.
 //
 // Each loss is counted in [MemoryStats].Evictions. A negative n is an error that
 // [New] returns.
@@ -53,12 +54,16 @@ var ErrFull = errors.New("ratelimit: the store is full")
 
 // takeSeat counts a further key in, unless the store is full.
 func (s *MemoryStore) takeSeat() bool {
-	if n := s.keys.Add(1); s.maxKeys > 0 && n > s.maxKeys {
-		s.keys.Add(-1)
-		return false
+	for {
+		n := s.keys.Load()
+		if s.maxKeys > 0 && n >= s.maxKeys {
+			return false
+		}
+		if s.keys.CompareAndSwap(n, n+1) {
+			s.inserts.Add(1)
+			return true
+		}
 	}
-	s.inserts.Add(1)
-	return true
 }
 
 // How many keys an eviction looks at: at least fewest, and up to most while
@@ -155,7 +160,7 @@ type overflow struct {
 func newOverflow(s *MemoryStore, t *Transition) overflow {
 	o := overflow{store: s}
 	if s.full == ShareUnseen {
-		o.shared = newSpace(NewMemoryStore(WithMaxKeys(1)), t)
+		o.shared, _ = NewMemoryStore(WithMaxKeys(1)).Open("", t) // which never fails
 	}
 	return o
 }

@@ -53,9 +53,12 @@ import (
 //     and its caller starts over with the lock.
 //  4. Whoever finds gone, or no identity, and wants to change something, takes
 //     the lock and looks again in the table that is current then.
-//  5. The clock is read after the state. A state is written by who read the
-//     clock before, so no decision is made at an earlier time than the one
-//     that left the state (see docs/design.md, Time).
+//  5. The clock is read after the state, and then the state is seen to be what
+//     it was: by the compare-and-swap, or if nothing changes, by loading it once
+//     more. So there was an instant at which the clock and the state were both
+//     what the decision was made on, and it is as if it had been made then; in
+//     particular not at an earlier time than the one that left the state (see
+//     docs/design.md, Time).
 //
 // # Growth
 //
@@ -69,10 +72,9 @@ import (
 const gone = math.MaxUint64
 
 const (
-	minLoad   = 0.70
-	maxLoad   = 0.84
-	minPlaces = 8
-	idWords   = 2
+	minLoad = 0.70
+	maxLoad = 0.84
+	idWords = 2
 )
 
 // An identity stands for a key.
@@ -85,14 +87,16 @@ type table struct {
 	places uint64
 }
 
-// A shard is one part of a space. It is as large as a cache line.
+// A shard is one part of a space. It is as large as a cache line, so that
+// neighbours' locks are apart.
 type shard struct {
 	table atomic.Pointer[table]
-	mu    sync.Mutex // protects used, hand and blank, and as said above
+	mu    sync.Mutex // protects used and hand, and as said above
 	used  uint64     // places taken in the table, forgotten ones included
 	hand  uint64     // where the next eviction looks
-	blank []uint64   // a fresh state to try a transition on
 	space *tables
+
+	_ [64 - 5*8]byte
 }
 
 // start returns the word at which to begin looking for id.
@@ -127,6 +131,14 @@ type tables struct {
 	word   wordKernel               // t's, if a state is one word
 	stride uint64                   // words of a place
 	shards []shard                  // a power of two
+
+	// empty is the table of every shard that has no keys. It has one place,
+	// which is never taken.
+	empty *table
+
+	// blanks holds states for transitions to work on: what is handed to a
+	// kernel must live on the heap.
+	blanks sync.Pool
 }
 
 // A wordKernel is one whose state may be a single word, which it can then
@@ -145,19 +157,20 @@ func newTables(s *MemoryStore, t *Transition) *tables {
 	if width == 1 {
 		sp.word, _ = t.kernel.(wordKernel)
 	}
+	sp.blanks.New = func() any { st := make([]uint64, width); return &st }
+	sp.empty = &table{make([]uint64, sp.stride), 1}
 	sp.shards = make([]shard, s.shardCount())
 	for i := range sp.shards {
 		sh := &sp.shards[i]
 		sh.space = sp
-		sh.blank = make([]uint64, width)
-		sh.table.Store(newTable(0, sp.stride))
+		sh.table.Store(sp.empty)
 	}
 	return sp
 }
 
 // newTable returns a table for so many keys.
 func newTable(keys, stride uint64) *table {
-	places := max(minPlaces, uint64(float64(keys)/minLoad)+1)
+	places := uint64(float64(keys)/minLoad) + 2
 	return &table{make([]uint64, places*stride), places}
 }
 
@@ -174,12 +187,12 @@ func (sp *tables) allow(tl *timeline, key string, n int) bool {
 		if at, ok := t.find(id, sp.stride); ok {
 			state := &t.words[at+idWords]
 			for word := atomic.LoadUint64(state); word != gone; word = atomic.LoadUint64(state) {
-				now, _ := tl.now() // guarantee 5
+				now, _ := tl.now()
 				next, at := sp.word.decide(word, now, n)
-				if at > now {
+				if at > now && atomic.LoadUint64(state) == word { // guarantee 5
 					return false
 				}
-				if atomic.CompareAndSwapUint64(state, word, next) {
+				if at <= now && atomic.CompareAndSwapUint64(state, word, next) {
 					return true
 				}
 			}
@@ -217,21 +230,22 @@ func (sp *tables) apply(id identity, t *Transition, req *Request) Result {
 	}
 }
 
-// scratch holds states of one word while a transition works on them: handed to
-// a kernel, they must live on the heap.
-var scratch = sync.Pool{New: func() any { return new([1]uint64) }}
-
 // swap applies req to the state of id without the lock, if it is there, or if
 // that changes nothing.
 func (sh *shard) swap(id identity, t *Transition, req *Request) (res Result, ok bool) {
-	st := scratch.Get().(*[1]uint64)
-	defer scratch.Put(st)
+	blank := sh.space.blanks.Get().(*[]uint64)
+	defer sh.space.blanks.Put(blank)
+	st := *blank
 	tbl := sh.table.Load()
 	at, found := tbl.find(id, sh.space.stride)
 	if !found {
-		st[0] = 0
-		_, changed, res := t.step(st[:], req)
-		return res, !changed && sh.space.store.answers(req.Op)
+		clear(st)
+		_, changed, res := t.step(st, req)
+		if changed || sh.table.Load() != tbl || !sh.space.store.answers(req.Op) {
+			return Result{}, false
+		}
+		_, found = tbl.find(id, sh.space.stride) // guarantee 5
+		return res, !found
 	}
 	state := &tbl.words[at+idWords]
 	for {
@@ -240,9 +254,9 @@ func (sh *shard) swap(id identity, t *Transition, req *Request) (res Result, ok 
 			return Result{}, false // guarantee 4
 		}
 		st[0] = word
-		_, changed, res := t.step(st[:], req)
-		if !changed || atomic.CompareAndSwapUint64(state, word, st[0]) {
-			return res, true
+		_, changed, res := t.step(st, req)
+		if !changed && atomic.LoadUint64(state) == word || changed && atomic.CompareAndSwapUint64(state, word, st[0]) {
+			return res, true // guarantee 5
 		}
 	}
 }
@@ -260,17 +274,19 @@ func (sh *shard) applyLocked(id identity, t *Transition, req *Request) (res Resu
 	}
 	if sh.used >= sh.table.Load().limit() {
 		now, _ := req.now()
-		sh.replaceLocked(now)
+		sh.replaceLocked(now, 1)
 	}
-	clear(sh.blank)
-	_, changed, res := t.step(sh.blank, req)
+	blank := sp.blanks.Get().(*[]uint64)
+	defer sp.blanks.Put(blank)
+	clear(*blank)
+	_, changed, res := t.step(*blank, req)
 	if !changed {
 		return res, sp.store.answers(req.Op)
 	}
 	if !sp.store.takeSeat() {
 		return Result{}, false
 	}
-	sh.placeLocked(sh.table.Load(), id, sh.blank)
+	sh.placeLocked(sh.table.Load(), id, *blank)
 	if sp.time.Load() == nil {
 		sp.time.Store(req.timeline)
 	}
@@ -296,22 +312,28 @@ func (sh *shard) placeLocked(t *table, id identity, st []uint64) {
 	sh.used++
 }
 
-// replaceLocked replaces the table by one with the keys that are in use.
-func (sh *shard) replaceLocked(now instant) {
+// replaceLocked replaces the table by one with the keys that are in use, and
+// room for some more.
+func (sh *shard) replaceLocked(now instant, more uint64) {
 	sp, old := sh.space, sh.table.Load()
 	// Keys that are used meanwhile may be more than those in use now, so this
 	// is where the new table begins, and it may have to be replaced itself.
+	blank := sp.blanks.Get().(*[]uint64)
+	defer sp.blanks.Put(blank)
 	live := uint64(0)
 	for at := range old.held(sp.stride) {
-		if sp.t.kernel.fresh(sh.read(old, at)) > now {
+		if sp.t.kernel.fresh(sh.read(old, at, *blank)) > now {
 			live++
 		}
 	}
-	next := newTable(live, sp.stride)
+	next := sp.empty
+	if live+more > 0 {
+		next = newTable(live+more, sp.stride)
+	}
 	sh.used = 0
 	dropped := int64(0)
 	for at := range old.held(sp.stride) {
-		st := sh.take(old, at)
+		st := sh.take(old, at, *blank)
 		if sp.t.kernel.fresh(st) <= now {
 			dropped++
 			continue
@@ -348,23 +370,22 @@ func (t *table) held(stride uint64) iter.Seq[uint64] {
 
 func (t *table) id(at uint64) identity { return identity{t.words[at], t.words[at+1]} }
 
-// read returns a copy of the state in a place, in blank.
-func (sh *shard) read(t *table, at uint64) []uint64 {
-	if sh.space.word != nil {
-		sh.blank[0] = atomic.LoadUint64(&t.words[at+idWords])
-		return sh.blank
+// read returns the state in a place; if it may change meanwhile, a copy in st.
+func (sh *shard) read(t *table, at uint64, st []uint64) []uint64 {
+	if sh.space.word == nil {
+		return t.state(at, sh.space.stride)
 	}
-	copy(sh.blank, t.state(at, sh.space.stride))
-	return sh.blank
+	st[0] = atomic.LoadUint64(&t.words[at+idWords])
+	return st
 }
 
 // take is read, and makes sure that the state does not change any more.
-func (sh *shard) take(t *table, at uint64) []uint64 {
-	if sh.space.word != nil {
-		sh.blank[0] = atomic.SwapUint64(&t.words[at+idWords], gone) // guarantee 3
-		return sh.blank
+func (sh *shard) take(t *table, at uint64, st []uint64) []uint64 {
+	if sh.space.word == nil {
+		return t.state(at, sh.space.stride)
 	}
-	return sh.read(t, at)
+	st[0] = atomic.SwapUint64(&t.words[at+idWords], gone) // guarantee 3
+	return st
 }
 
 // forgetLocked forgets the key in a place, whose state was taken.
@@ -381,7 +402,9 @@ func (sp *tables) Reset(_ context.Context, key string) error {
 	defer sh.mu.Unlock()
 	t := sh.table.Load()
 	if at, ok := t.find(id, sp.stride); ok {
-		sh.take(t, at)
+		if sp.word != nil {
+			atomic.StoreUint64(&t.words[at+idWords], gone) // guarantee 3
+		}
 		sh.forgetLocked(t, at)
 	}
 	return nil
@@ -396,21 +419,18 @@ func (sp *tables) shrink() {
 		sh := &sp.shards[i]
 		now, _ := tl.now()
 		sh.mu.Lock()
-		sh.replaceLocked(now)
+		sh.replaceLocked(now, 0)
 		sh.mu.Unlock()
 	}
 }
 
-// bytes returns the memory of the tables.
+// bytes returns the memory of the shards and their tables.
 func (sp *tables) bytes() (n uint64) {
 	for i := range sp.shards {
-		n += 8 * uint64(len(sp.shards[i].table.Load().words))
+		n += 64 + 8*uint64(len(sp.shards[i].table.Load().words))
 	}
-	return n + uint64(len(sp.shards))*shardBytes
+	return n
 }
-
-// shardBytes is the size of a shard with its blank, at least.
-const shardBytes = 64 + 8
 
 // takeIf is take for a state that is still st, and reports whether it was.
 func (sh *shard) takeIf(t *table, at uint64, st []uint64) bool {
@@ -425,6 +445,8 @@ func (sh *shard) offer(e *eviction) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	k, t := sh.space.t.kernel, sh.table.Load()
+	blank := sh.space.blanks.Get().(*[]uint64)
+	defer sh.space.blanks.Put(blank)
 	for range t.places {
 		if sh.hand += sh.space.stride; sh.hand >= uint64(len(t.words)) {
 			sh.hand = 0
@@ -433,7 +455,7 @@ func (sh *shard) offer(e *eviction) {
 		if t.words[at] == 0 || t.words[at+1] == 0 {
 			continue
 		}
-		st := sh.read(t, at)
+		st := sh.read(t, at, *blank)
 		v := victim{sh: sh, id: t.id(at), room: k.room(st, e.now), fresh: k.fresh(st)}
 		if v.fresh <= e.now && sh.takeIf(t, at, st) {
 			sh.forgetLocked(t, at)
@@ -456,7 +478,9 @@ func (sh *shard) evict(v victim, now instant) bool {
 	if !ok {
 		return false
 	}
-	st := sh.read(t, at)
+	blank := sh.space.blanks.Get().(*[]uint64)
+	defer sh.space.blanks.Put(blank)
+	st := sh.read(t, at, *blank)
 	if sh.space.t.kernel.room(st, now) < v.room || !sh.takeIf(t, at, st) {
 		return false
 	}

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"fmt"
+	"reflect"
 
 	"github.com/benbjohnson/clock"
 )
@@ -55,11 +56,14 @@ func newConfig(opts []Option) (*config, error) {
 		}
 		opt(c)
 	}
-	if c.storeSet && c.store == nil {
+	if c.storeSet && isNil(c.store) {
 		return nil, invalid("WithStore's store", "nil", "must be a Store, such as NewMemoryStore()")
 	}
-	if c.clockSet && c.clock == nil {
+	if c.clockSet && isNil(c.clock) {
 		return nil, invalid("WithClock's clock", "nil", "must be a clock.Clock, such as clock.New()")
+	}
+	if c.policy.kind == fallback && isNil(c.policy.limiter) {
+		return nil, invalid("Fallback's limiter", "nil", "must be a Limiter")
 	}
 	if !c.storeSet {
 		c.store = NewMemoryStore()
@@ -70,18 +74,33 @@ func newConfig(opts []Option) (*config, error) {
 // A FailurePolicy says what a limiter decides when its store fails: [FailOpen],
 // [FailClosed] or [Fallback]. Such a decision is marked as Degraded.
 type FailurePolicy struct {
-	closed   bool
-	fallback Limiter
+	kind    failure
+	limiter Limiter // for fallback
 }
+
+type failure int
+
+const (
+	failOpen failure = iota
+	failClosed
+	fallback
+)
 
 var (
 	// FailOpen allows everything while the store fails.
-	FailOpen = FailurePolicy{}
+	FailOpen = FailurePolicy{kind: failOpen}
 
-	// FailClosed denies everything while the store fails.
-	FailClosed = FailurePolicy{closed: true}
+	// FailClosed denies everything while the store fails. RetryAfter is a
+	// second then: nobody knows when the store will answer again.
+	FailClosed = FailurePolicy{kind: failClosed}
 )
 
 // Fallback lets l decide while the store fails: a limiter in memory with this
 // process's share of the limit, say.
-func Fallback(l Limiter) FailurePolicy { return FailurePolicy{fallback: l} }
+func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, limiter: l} }
+
+// isNil reports whether v is nil, or an interface with a nil in it.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
+}

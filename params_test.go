@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -53,6 +54,9 @@ func TestBadParameters(t *testing.T) {
 		{ratelimit.WarmingUp{Rate: ten, Warmup: 1, ColdFactor: math.NaN()}, []string{"WarmingUp.ColdFactor is NaN"}},
 		{ratelimit.WarmingUp{Rate: ten, Warmup: 1, ColdFactor: math.Inf(1)}, []string{"WarmingUp.ColdFactor is +Inf"}},
 		{ratelimit.All{}, []string{"All is empty"}},
+		{selfish(), []string{"too deep"}},
+		{make(ratelimit.All, 2000), []string{"All[0]", "nil"}},
+		{wide(2000), []string{"All is too long", "1024"}},
 		{ratelimit.All{ratelimit.TokenBucket{Rate: ten}, nil}, []string{"All[1]", "nil"}},
 		{ratelimit.All{ratelimit.All{ratelimit.FixedWindow{Limit: 1}}}, []string{"All[0][0].FixedWindow.Window is 0s"}},
 	} {
@@ -65,11 +69,28 @@ func TestBadParameters(t *testing.T) {
 	}
 }
 
+// selfish returns an All that is its own part.
+func selfish() ratelimit.All {
+	a := make(ratelimit.All, 1)
+	a[0] = a
+	return a
+}
+
+func wide(n int) (a ratelimit.All) {
+	for range n {
+		a = append(a, ratelimit.FixedWindow{Limit: 1, Window: 1})
+	}
+	return a
+}
+
 func TestBadOptions(t *testing.T) {
 	for part, opt := range map[string]ratelimit.Option{
 		"option 0 of New is <nil>": nil,
 		"WithStore":                ratelimit.WithStore(nil),
 		"WithClock":                ratelimit.WithClock(nil),
+		"WithStore's store is nil": ratelimit.WithStore((*ratelimit.MemoryStore)(nil)),
+		"WithClock's clock is nil": ratelimit.WithClock((*clock.Mock)(nil)),
+		"Fallback's limiter":       ratelimit.WithFailurePolicy(ratelimit.Fallback(nil)),
 		"WithMaxKeys's n is -1":    ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(-1))),
 	} {
 		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, opt)
@@ -86,6 +107,35 @@ func TestPointerToAlgorithm(t *testing.T) {
 	require.NoError(t, err)
 	alg.Burst = 7
 	assert.Equal(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}, tr.Algorithm())
+
+	// So is what an All is made of, however it is put together.
+	inner := &ratelimit.All{&ratelimit.FixedWindow{Limit: 1, Window: 1}, alg}
+	tr, err = ratelimit.NewTransition(ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3)}, inner})
+	require.NoError(t, err)
+	(*inner)[0] = alg
+	alg.Burst = 8
+	assert.Equal(t, ratelimit.All{
+		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3)},
+		ratelimit.FixedWindow{Limit: 1, Window: 1},
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 7},
+	}, tr.Algorithm())
+}
+
+func TestNilContext(t *testing.T) {
+	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)})
+	var none context.Context
+	_, err := l.Take(none, "key", 1)
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.ErrorIs(t, l.Wait(none, "key"), ratelimit.ErrInvalid)
+}
+
+func TestZeroMemoryStore(t *testing.T) {
+	s := &ratelimit.MemoryStore{}
+	s.Shrink()
+	assert.Zero(t, s.Stats())
+	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}, ratelimit.WithStore(s))
+	assert.True(t, l.Allow("key"))
+	assert.Equal(t, 1, s.Len())
 }
 
 func TestDefaults(t *testing.T) {
@@ -250,6 +300,8 @@ func TestFailurePolicies(t *testing.T) {
 	r, err = l.Reserve(ctx, "key", 1)
 	require.NoError(t, err)
 	assert.Equal(t, time.Second, r.Delay())
+	near := laterContext{ctx, midnight.Add(time.Second)}
+	assert.ErrorIs(t, l.Wait(near, "key"), context.DeadlineExceeded, "at once")
 
 	// A caller that has left is no failure of the store.
 	l, s = limiter(ratelimit.WithFailurePolicy(ratelimit.FailClosed))
@@ -259,6 +311,14 @@ func TestFailurePolicies(t *testing.T) {
 	_, err = l.Take(leaving, "key", 1)
 	assert.Equal(t, context.Canceled, err)
 }
+
+// laterContext has a deadline by the clock of a test.
+type laterContext struct {
+	context.Context
+	at time.Time
+}
+
+func (c laterContext) Deadline() (time.Time, bool) { return c.at, true }
 
 // leavingStates fails because the caller leaves during the call.
 type leavingStates struct {

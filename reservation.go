@@ -38,6 +38,10 @@ func (r *Reservation) Delay() time.Duration {
 // reservations then until the key has been idle; buckets, [WarmingUp], and a
 // [SlidingLog] with CountDenied keep the events. So of several reservations,
 // the last one should be cancelled first.
+//
+// If the key was forgotten meanwhile, because [WithMaxKeys] forced the store to
+// or by the Reset of another limiter of the same name, windows may give back
+// events that others have spent since.
 func (r *Reservation) Cancel() {
 	if r.grant == nil || r.canceled.Swap(true) || r.l.resets.since(r.resets, r.key) {
 		return

@@ -131,3 +131,25 @@ func (r *ring) cancel(st []uint64, g *grant) []uint64 {
 	st[0] |= touched
 	return st
 }
+
+// holds reports whether the last span slots have at most limit events together,
+// and each of the others as well.
+func (r *ring) holds(st []uint64, span, limit uint64) bool {
+	if r.frontier(st) > maxInstant {
+		return false
+	}
+	latest := r.latest(st)
+	sum := uint64(0)
+	for back := range r.slots {
+		n := r.back(st, latest, back)
+		if n > limit {
+			return false
+		}
+		if back < span {
+			if sum += n; sum > limit {
+				return false
+			}
+		}
+	}
+	return true
+}

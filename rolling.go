@@ -88,3 +88,7 @@ func (k *rolling) room(st []uint64, now instant) int {
 	}
 	return int(k.bucket(k.counts(st, now/k.length)))
 }
+
+func (k *rolling) valid(st []uint64) bool {
+	return k.holds(st, k.slots, k.quota) && k.back(st, k.latest(st), 0) <= k.perSlot
+}

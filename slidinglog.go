@@ -13,7 +13,8 @@ import (
 // It is the only one that bounds every span of length Window exactly, wherever
 // it begins. The price is memory: three words for a key, and one for each event
 // in the window (two for several at once), at most about Limit of them. A
-// decision takes constant time, amortised, for n = 1.
+// decision takes time for each event that has left the window since the last
+// grant, and for n if it is denied.
 //
 // With CountDenied, refused events enter the log too, so that a caller who
 // does not back off is not let in again until it does. That is the access
@@ -246,4 +247,26 @@ func (k *log) cancel(st []uint64, g *grant) []uint64 {
 		}
 		end = begin
 	}
+}
+
+func (k *log) notes() bool { return k.countDenied }
+
+// valid walks over the entries: in the order of time, and as many events as
+// the first word says.
+func (k *log) valid(st []uint64) bool {
+	if len(st) == 0 {
+		return true
+	}
+	if len(st) < logHeader || st[1] < logHeader || st[1] > uint64(len(st)) || k.frontier(st) > maxInstant {
+		return false
+	}
+	var sum, last uint64
+	for i := st[1]; i < uint64(len(st)); {
+		at, n, next := k.entry(st, i)
+		if at > maxInstant || at < last || n == 0 || n > k.most-sum {
+			return false
+		}
+		sum, last, i = sum+n, at, next
+	}
+	return sum == st[0]
 }

@@ -96,3 +96,5 @@ func (k *sliding) room(st []uint64, now instant) int {
 	weighted := uint128.Mul(oldest, k.length-now%k.length).DivCeil(k.length)
 	return int(max(k.most-full, weighted) - weighted)
 }
+
+func (k *sliding) valid(st []uint64) bool { return k.holds(st, k.slots-1, k.most) }

@@ -5,7 +5,9 @@ package ratelimit
 //
 // It lets a key that was idle do Burst events at once and then Rate, and in
 // any span of length t at most Burst + t·Rate. It is the one to take when in
-// doubt. Its state is one word.
+// doubt. Its state is one word, or two if an event does not take a multiple of
+// half or a third of a nanosecond (7 a second), or if so many events fit into
+// the bucket that it takes decades to fill.
 //
 // The bucket was described as a meter by J. Turner, "New directions in
 // communications (or which way to the information age?)", IEEE Communications
@@ -117,8 +119,7 @@ func (k *lumps) room(st []uint64, now instant) int {
 }
 
 func (k *lumps) fresh(st []uint64) instant {
-	if st[1] == 0 {
-		return 0
-	}
 	return k.lumpsAfter(st[0], ceilDiv(st[1], k.lump))
 }
+
+func (k *lumps) valid(st []uint64) bool { return st[0] <= maxInstant && st[1] <= k.burst }

@@ -109,6 +109,9 @@ func (t *Transition) Algorithm() Algorithm { return t.alg }
 // provided that nobody stored another in between; then Apply must be called
 // again with that one. A state is not changed in place.
 func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool, res Result, err error) {
+	if req.N < 0 || req.Op > OpCancel || req.timeline == nil && req.fixed == nil {
+		return nil, false, Result{}, invalid("Request", fmt.Sprintf("{Op: %d, N: %d}", req.Op, req.N), "must have an Op, no negative N, and a time: that of a Limiter or of At")
+	}
 	width := t.kernel.width()
 	if len(state)%8 != 0 || len(state) > 0 && width > 0 && len(state) != 8*width {
 		return nil, false, Result{}, fmt.Errorf("ratelimit: a state of %d bytes is not one of %+v; was it stored by another algorithm?", len(state), t.alg)
@@ -117,6 +120,9 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 	words := make([]uint64, max(width, len(state)/8))
 	for i := range len(state) / 8 {
 		words[i] = binary.LittleEndian.Uint64(state[8*i:])
+	}
+	if !t.kernel.valid(words) {
+		return nil, false, Result{}, fmt.Errorf("ratelimit: the state %x is not one of %+v; was it stored by another algorithm, or damaged?", state[:min(len(state), 64)], t.alg)
 	}
 	words, changed, res = t.step(words, &req)
 	if !changed {
@@ -205,7 +211,7 @@ func (v *view) take(st []uint64, n int) (_ []uint64, changed bool, d Decision) {
 
 // deny answers a request that would be granted only at the instant at.
 func (v *view) deny(st []uint64, n int, at instant) (_ []uint64, changed bool, d Decision) {
-	if at < forever {
+	if n <= v.limit() {
 		if st, changed = v.refuse(st, v.now, n); changed {
 			at = v.ready(st, n)
 		}
@@ -219,8 +225,10 @@ func (v *view) deny(st []uint64, n int, at instant) (_ []uint64, changed bool, d
 
 func (v *view) peek(st []uint64) (d Decision) {
 	if at := v.ready(st, 1); at > v.now {
-		// A copy, for some algorithms note denials.
-		_, _, d = v.deny(slices.Clone(st), 1, at)
+		if v.notes() {
+			st = slices.Clone(st) // what Take would note is not to stay
+		}
+		_, _, d = v.deny(st, 1, at)
 		return d
 	}
 	d.Allowed = true

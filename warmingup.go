@@ -145,3 +145,8 @@ func saturated(ns float64) uint64 {
 	}
 	return uint64(ns)
 }
+
+func (k *warming) valid(st []uint64) bool {
+	warmth := math.Float64frombits(st[0])
+	return warmth >= 0 && warmth <= k.stored*(1+1e-9) // false for NaN, too
+}

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
@@ -8,7 +9,9 @@ import (
 )
 
 // A Clock stands still until it is moved, and may be moved back. Moving it
-// takes no time. Its timers never fire.
+// takes no time. Its timers never fire. Reading it lets other goroutines run:
+// a transition reads the clock when it has the state at hand, and if a store
+// lets others change that meanwhile, now is when they do.
 type Clock struct {
 	clock.Clock // a mock that nobody moves, for what is not defined below
 
@@ -23,6 +26,7 @@ func NewClock(t time.Time) *Clock {
 
 // Now returns the time that the clock shows.
 func (c *Clock) Now() time.Time {
+	runtime.Gosched()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now

@@ -322,6 +322,7 @@ func testWait(s *suite) {
 	before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
 	near, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer time.AfterFunc(5*time.Second, cancel).Stop() // for a store that lets it wait
 	err := b.Wait(deadline{near, b.clk.Now().Add(time.Second - s.Tick)}, "k")
 	if !errors.Is(err, context.DeadlineExceeded) {
 		s.broken("the turn comes in 1s, the deadline %v before, and the error is %v", s.Tick, err)
