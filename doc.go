@@ -36,8 +36,8 @@
 //
 // # Promises
 //
-// These hold for every algorithm and every store; package storetest has a test
-// for each.
+// These hold for every algorithm and every store; package storetest tests them
+// all but the last, which is the in-memory store's.
 //
 //  1. Decisions are those of the mathematical definition. Only [WarmingUp] is
 //     computed in floating point.
@@ -52,7 +52,8 @@
 //     steps back grants nothing twice. Windows begin at multiples of their
 //     length since the Unix epoch, unless they begin with the first event.
 //  7. Reservations and waiters on a key are served in the order in which they
-//     came, and nobody gets ahead of them.
+//     came, and nobody gets ahead of them; in a [LeakyBucket], nobody who
+//     honours Delay.
 //  8. The in-memory limiter needs no goroutine, and nothing to close.
 //
 // # Stores

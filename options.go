@@ -28,7 +28,8 @@ func WithStore(s Store) Option {
 
 // WithClock makes the limiter tell the time by clk. The default is the
 // system's clock. A clock that steps back makes time stand still until it has
-// caught up.
+// caught up; so one that jumps a year ahead by mistake, and back, makes it
+// stand still for a year.
 //
 // Whole windows are aligned by the wall time that clk shows when New is
 // called, and by the time that has passed since.

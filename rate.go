@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 )
 
 // A Rate is a number of events per span of time: "10 per second". The zero
@@ -85,7 +86,7 @@ func ParseRate(s string) (Rate, error) {
 }
 
 func parseSpan(s string) (time.Duration, bool) {
-	if s != "" && unicode.IsLetter([]rune(s)[0]) {
+	if r, _ := utf8.DecodeRuneInString(s); unicode.IsLetter(r) {
 		s = "1" + s
 	}
 	if days, ok := strings.CutSuffix(s, "d"); ok {
