@@ -1,0 +1,55 @@
+package contenders
+
+import (
+	"github.com/ratelimit-go/ratelimit"
+)
+
+const modulePath = "github.com/ratelimit-go/ratelimit"
+
+// library returns the contender that this library is with an algorithm: the
+// default store and clock, and a call of Allow for each decision.
+func library(name string, role Role, setup string, alg func(Limit) ratelimit.Algorithm) Contender {
+	return Contender{
+		Name:   name,
+		Role:   role,
+		Module: modulePath,
+		Setup:  setup,
+		New: func(l Limit) (Allow, error) {
+			limiter, err := ratelimit.New(alg(l))
+			if err != nil {
+				return nil, err
+			}
+			return func(key string) Answer { return answer(limiter.Allow(key)) }, nil
+		},
+	}
+}
+
+func tokenBucket() Contender {
+	return library("ratelimit", Main, "`TokenBucket`", func(l Limit) ratelimit.Algorithm {
+		return ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst}
+	})
+}
+
+func fixedWindow() Contender {
+	return library("ratelimit, fixed window", Variant, "`FixedWindow` of 1000 h", func(l Limit) ratelimit.Algorithm {
+		return ratelimit.FixedWindow{Limit: l.Burst, Window: window}
+	})
+}
+
+func slidingWindow() Contender {
+	return library("ratelimit, sliding window", Variant, "`SlidingWindow` of 1000 h, one segment", func(l Limit) ratelimit.Algorithm {
+		return ratelimit.SlidingWindow{Limit: l.Burst, Window: window}
+	})
+}
+
+func leakyBucket() Contender {
+	return library("ratelimit, leaky bucket", Variant, "`LeakyBucket`", func(l Limit) ratelimit.Algorithm {
+		return ratelimit.LeakyBucket{Rate: ratelimit.Every(l.Every), Capacity: l.Burst}
+	})
+}
+
+func rollingWindow() Contender {
+	return library("ratelimit, rolling window", Variant, "`RollingWindow` of 24 periods of 1000 h each", func(l Limit) ratelimit.Algorithm {
+		return ratelimit.RollingWindow{Quota: l.Burst, Window: 24 * window, Period: window}
+	})
+}

@@ -1,0 +1,40 @@
+package contenders
+
+import (
+	"context"
+	"math"
+
+	"github.com/throttled/throttled/v2"
+	"github.com/throttled/throttled/v2/store/memstore"
+)
+
+func throttledMemory() Contender {
+	return Contender{
+		Name:   "throttled",
+		Role:   Peer,
+		Module: "github.com/throttled/throttled/v2",
+		Setup:  "GCRA on `memstore` without a bound, `RateLimitCtx`; `SetMaxCASAttemptsLimit` is raised without limit, for by default it gives up after 10 attempts and returns an error instead of an answer",
+		New: func(l Limit) (Allow, error) {
+			store, err := memstore.NewCtx(0)
+			if err != nil {
+				return nil, err
+			}
+			limiter, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
+				MaxRate:  throttled.PerDuration(1, l.Every),
+				MaxBurst: l.Burst - 1, // beyond the one that the rate itself grants
+			})
+			if err != nil {
+				return nil, err
+			}
+			limiter.SetMaxCASAttemptsLimit(math.MaxInt)
+			ctx := context.Background()
+			return func(key string) Answer {
+				limited, _, err := limiter.RateLimitCtx(ctx, key, 1)
+				if err != nil {
+					return Failed
+				}
+				return answer(!limited)
+			}, nil
+		},
+	}
+}

@@ -1,0 +1,29 @@
+package contenders
+
+import (
+	"context"
+
+	"github.com/ulule/limiter/v3"
+	"github.com/ulule/limiter/v3/drivers/store/memory"
+)
+
+func ululeMemory() Contender {
+	return Contender{
+		Name:   "ulule/limiter",
+		Role:   Peer,
+		Module: "github.com/ulule/limiter/v3",
+		Setup:  "`memory` store, `Get`; it counts in windows from a key's first event, here of 1000 h; its clean-up is off, for it would find nothing; a denial counts as an event too",
+		New: func(l Limit) (Allow, error) {
+			store := memory.NewStoreWithOptions(limiter.StoreOptions{Prefix: limiter.DefaultPrefix})
+			lim := limiter.New(store, limiter.Rate{Period: window, Limit: int64(l.Burst)})
+			ctx := context.Background()
+			return func(key string) Answer {
+				state, err := lim.Get(ctx, key)
+				if err != nil {
+					return Failed
+				}
+				return answer(!state.Reached)
+			}, nil
+		},
+	}
+}

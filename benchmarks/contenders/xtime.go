@@ -1,0 +1,55 @@
+package contenders
+
+import (
+	"sync"
+
+	"github.com/puzpuzpuz/xsync/v4"
+	"golang.org/x/time/rate"
+)
+
+const xtimeModule = "golang.org/x/time"
+
+// xtimeMutex is what most code that needs a limit per key does: a map of
+// golang.org/x/time/rate limiters under a mutex. It forgets nothing.
+func xtimeMutex() Contender {
+	return Contender{
+		Name:   "x/time in a mutex map",
+		Role:   Peer,
+		Module: xtimeModule,
+		Setup:  "`map[string]*rate.Limiter` under a `sync.Mutex`, which is released before `Allow()`",
+		New: func(l Limit) (Allow, error) {
+			var mu sync.Mutex
+			limiters := make(map[string]*rate.Limiter)
+			return func(key string) Answer {
+				mu.Lock()
+				limiter, ok := limiters[key]
+				if !ok {
+					limiter = rate.NewLimiter(rate.Every(l.Every), l.Burst)
+					limiters[key] = limiter
+				}
+				mu.Unlock()
+				return answer(limiter.Allow())
+			}, nil
+		},
+	}
+}
+
+// xtimeXsync is the same with the fastest concurrent map there is.
+func xtimeXsync() Contender {
+	return Contender{
+		Name:   "x/time in an xsync map",
+		Role:   Peer,
+		Module: "github.com/puzpuzpuz/xsync/v4",
+		Setup:  "`xsync.Map[string, *rate.Limiter]`, `LoadOrCompute`, then `Allow()`",
+		New: func(l Limit) (Allow, error) {
+			limiters := xsync.NewMap[string, *rate.Limiter]()
+			fresh := func() (*rate.Limiter, bool) {
+				return rate.NewLimiter(rate.Every(l.Every), l.Burst), false
+			}
+			return func(key string) Answer {
+				limiter, _ := limiters.LoadOrCompute(key, fresh)
+				return answer(limiter.Allow())
+			}, nil
+		},
+	}
+}

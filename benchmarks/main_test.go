@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
+)
+
+// TestQuick runs every contender through every scenario on a small scale: all
+// answers are right, all figures are there, and the report can be written.
+// How fast anything was does not matter here.
+func TestQuick(t *testing.T) {
+	b := bench{
+		sizes:      quick,
+		contenders: contenders.All(),
+		wanted:     func(string) bool { return true },
+		progress:   t.Logf,
+	}
+	res, err := b.run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := res.check(scenarios(quick)); err != nil {
+		t.Error(err)
+	}
+	var ids []string
+	for _, g := range groups() {
+		ids = append(ids, g.ids...)
+		for _, id := range g.ids {
+			for _, c := range b.contenders {
+				takesPart := g.takesPart(c)
+				if strings.HasPrefix(id, "heap") && c.Role == contenders.Floor {
+					takesPart = false // there is nothing to weigh
+				}
+				if measured := len(res.at(id, c.Name).values) > 0; measured != takesPart {
+					t.Errorf("%s: %s: measured: %v, takes part: %v", id, c.Name, measured, takesPart)
+				}
+			}
+		}
+	}
+	for _, sc := range scenarios(quick) {
+		if !slices.Contains(ids, sc.id) {
+			t.Errorf("no group measures %s", sc.id)
+		}
+	}
+
+	dir := t.TempDir()
+	if err := writePlot(filepath.Join(dir, "docs", "plot.svg"), res, b.contenders); err != nil {
+		t.Error(err)
+	}
+	r := report{Command: "go run ./benchmarks", Machine: thisMachine(), Plot: "docs/plot.svg"}
+	r.tables(quick, res, b.contenders)
+	var text bytes.Buffer
+	if err := r.write(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range b.contenders {
+		if n := strings.Count(text.String(), c.Name); n < 10 {
+			t.Errorf("the report names %q %d times, want at least 10", c.Name, n)
+		}
+	}
+	if host, err := os.Hostname(); err == nil && len(host) > 3 && strings.Contains(text.String(), host) {
+		t.Error("the report names this machine")
+	}
+	for _, bad := range []string{"%!", "<no value>", "NaN", "Inf", dir} {
+		if strings.Contains(text.String(), bad) {
+			t.Errorf("the report has %q in it", bad)
+		}
+	}
+}
+
+// TestWrongAnswers lets liars take part: every scenario in which they lie has
+// to find out.
+func TestWrongAnswers(t *testing.T) {
+	liar := func(name string, allow func(l contenders.Limit, asked map[string]int, key string) contenders.Answer) contenders.Contender {
+		return contenders.Contender{Name: name, Role: contenders.Peer, New: func(l contenders.Limit) (contenders.Allow, error) {
+			lock := make(chan struct{}, 1)
+			asked := make(map[string]int)
+			return func(key string) contenders.Answer {
+				lock <- struct{}{}
+				defer func() { <-lock }()
+				asked[key]++
+				return allow(l, asked, key)
+			}, nil
+		}}
+	}
+	yes := liar("always yes", func(contenders.Limit, map[string]int, string) contenders.Answer { return contenders.Allowed })
+	no := liar("always no", func(contenders.Limit, map[string]int, string) contenders.Answer { return contenders.Denied })
+	fails := liar("always fails", func(contenders.Limit, map[string]int, string) contenders.Answer { return contenders.Failed })
+	forgets := liar("forgets", func(l contenders.Limit, asked map[string]int, key string) contenders.Answer {
+		n := asked[key]
+		if len(asked) > quick.table/2 {
+			clear(asked)
+		}
+		if n > l.Burst {
+			return contenders.Denied
+		}
+		return contenders.Allowed
+	})
+	timed := []string{"S1", "S2", "S2p", "S3", "S4", "S4h", "S5", "S6", "S6h", "S7", "longest", "mixed-p50"}
+	tests := []struct {
+		contenders.Contender
+		caught []string
+	}{
+		{yes, []string{"S2", "S2p", "heap-5M", "mixed-p50"}},
+		{no, []string{"S1", "S3", "S4", "S4h", "S5", "S6", "S6h", "S7", "longest", "mixed-p50"}},
+		{fails, timed},
+		{forgets, []string{"heap-5M"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.Name, func(t *testing.T) {
+			b := bench{
+				sizes:      quick,
+				contenders: []contenders.Contender{tt.Contender},
+				wanted:     func(string) bool { return true },
+				progress:   func(string, ...any) {},
+			}
+			res, err := b.run()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range tt.caught {
+				if res.at(id, tt.Name).wrong == 0 {
+					t.Errorf("%s did not notice", id)
+				}
+			}
+			if err := res.check(scenarios(quick)); err == nil || !strings.Contains(err.Error(), tt.Name) {
+				t.Errorf("check returned %v, want an error that names %q", err, tt.Name)
+			}
+		})
+	}
+}
+
+// TestPartialRunKeepsReport runs parts: they go to the terminal and write no
+// file, unless they are told to.
+func TestPartialRunKeepsReport(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	var out bytes.Buffer
+	if err := run([]string{"-quick", "-run", "^S1$", "-only", "^(ratelimit|throttled)$"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"throttled", "one hot key, allowed", "go run ./benchmarks -only '^(ratelimit|throttled)$' -quick -run '^S1$'"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the output does not have %q", want)
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("it wrote %v", left)
+	}
+	if err := run([]string{"-quick", "-run", "^S1$", "-only", "^ratelimit$", "-o", "part.md", "-plot", "part.svg"}, io.Discard, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"part.md", "part.svg"} {
+		if _, err := os.Stat(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestErrors calls the program wrongly: it does not start to measure.
+func TestErrors(t *testing.T) {
+	t.Chdir(t.TempDir())
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{nil, "not the root of the repository"},
+		{[]string{"-run", "S99"}, "there are S1, S2"},
+		{[]string{"-run", "("}, "-run: error parsing regexp"},
+		{[]string{"-only", "nobody"}, "no contender matches"},
+		{[]string{"surplus"}, `"surplus" is no flag`},
+	}
+	for _, tt := range tests {
+		if err := run(tt.args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: error %v, want one with %q", tt.args, err, tt.want)
+		}
+	}
+}

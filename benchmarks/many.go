@@ -1,0 +1,113 @@
+package main
+
+import (
+	"runtime"
+	"sync/atomic"
+
+	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
+)
+
+// walk asks once for each key in order, all of which are to be allowed.
+func walk(allow contenders.Allow, ks keys, order []uint32) (wrong int) {
+	for _, i := range order {
+		if allow(ks.at(int(i))) != contenders.Allowed {
+			wrong++
+		}
+	}
+	return wrong
+}
+
+// walkWarm is walk with the bytes of each key brought into the cache while it
+// is still ahead, as they are in a server that has just parsed them. What stays
+// cold is the limiter's own state.
+func walkWarm(allow contenders.Allow, ks keys, order []uint32) (wrong int) {
+	var touched byte
+	for at, i := range order {
+		touched ^= ks.touch(int(order[min(at+ahead, len(order)-1)]))
+		if allow(ks.at(int(i))) != contenders.Allowed {
+			wrong++
+		}
+	}
+	sink.Store(uint32(touched))
+	return wrong
+}
+
+// sink keeps the compiler from dropping what nobody else looks at.
+var sink atomic.Uint32
+
+// manyKeys fills a limiter with keys that it has never seen, weighs it, and
+// goes through them in an order that defeats caches.
+func manyKeys(r *round) error {
+	s := r.sizes
+	empty := 0.0
+	if r.wanted("heap-1M") {
+		empty = heap()
+	}
+	allow, real, err := r.limiter(contenders.Hundred, contenders.Allowed)
+	if err != nil {
+		return err
+	}
+	meet := func(int) int { return fill(allow, r.keys, s.many) }
+	if r.wanted("S7") {
+		r.batches("S7", 1, s.many, meet)
+	} else {
+		r.results.addWrong("S7", r.contender.Name, meet(0))
+	}
+	if real && r.wanted("heap-1M") {
+		r.add("heap-1M", (heap()-empty)/float64(s.many), 0)
+	} else {
+		runtime.GC() // all go on from the same state of the heap
+	}
+
+	order := shuffled(s.many)
+	through := func(id string, visit func(contenders.Allow, keys, []uint32) int, offset int) {
+		r.batches(id, s.aloneBatches, s.alone, func(batch int) int {
+			return visit(allow, r.keys, part(order, batch, s.alone, offset))
+		})
+	}
+	together := func(id string, visit func(contenders.Allow, keys, []uint32) int, offset int) {
+		share := min(s.together, s.many/cores())
+		r.batches(id, s.togetherBatches, share*cores(), func(batch int) int {
+			p := part(order, batch, share*cores(), offset)
+			return parallel(func(core int) int {
+				return visit(allow, r.keys, p[core*share:(core+1)*share])
+			})
+		})
+	}
+	through("S4", walk, 0)
+	through("S4h", walkWarm, s.many/2)
+	together("S6", walk, 0)
+	together("S6h", walkWarm, s.many/2)
+	runtime.KeepAlive(allow)
+	return nil
+}
+
+// part returns n of the keys in order, others for each batch until all have
+// been visited.
+func part(order []uint32, batch, n, offset int) []uint32 {
+	from := (batch*n + offset) % (len(order) - n + 1)
+	return order[from : from+n]
+}
+
+// growth weighs a limiter again and again while it grows, each time after five
+// of a hundred keys more: tables that grow in steps weigh most right after one.
+func growth(r *round) error {
+	empty := heap()
+	allow, _, err := r.limiter(contenders.Hundred, contenders.Allowed)
+	if err != nil {
+		return err
+	}
+	wrong, most := 0, 0.0
+	seen := 0
+	for next := r.sizes.many / 16; seen < r.sizes.many; next = min(next+next/20, r.sizes.many) {
+		for ; seen < next; seen++ {
+			if allow(r.keys.at(seen)) != contenders.Allowed {
+				wrong++
+			}
+		}
+		most = max(most, (heap()-empty)/float64(seen))
+	}
+	r.add("heap-peak", most, wrong)
+	runtime.KeepAlive(allow)
+	return nil
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
+)
+
+// A round is the turn of one contender in one pass of a group.
+type round struct {
+	sizes     sizes
+	keys      keys
+	contender contenders.Contender
+	wanted    func(id string) bool
+	results   *results
+}
+
+// limiter returns a new limiter of the contender, and whether it is a real
+// one: if not, it says usual and needs no preparation.
+func (r *round) limiter(l contenders.Limit, usual contenders.Answer) (allow contenders.Allow, real bool, err error) {
+	if r.contender.Role == contenders.Floor {
+		return contenders.Always(usual), false, nil
+	}
+	allow, err = r.contender.New(l)
+	if err != nil {
+		return nil, false, fmt.Errorf("%s cannot be made with a burst of %d, one of which comes back each %v: %w (change how it is configured in benchmarks/contenders)", r.contender.Name, l.Burst, l.Every, err)
+	}
+	return allow, true, nil
+}
+
+// add records a figure of scenario id, and how many of the answers that it was
+// taken from were wrong.
+func (r *round) add(id string, value float64, wrong int) {
+	if r.wanted(id) {
+		r.results.add(id, r.contender.Name, value, wrong)
+	}
+}
+
+// batches times count batches of n operations each, all of which f does, and
+// records what one operation took in each. f returns how many answers were
+// wrong.
+func (r *round) batches(id string, count, n int, f func(batch int) (wrong int)) {
+	if !r.wanted(id) {
+		return
+	}
+	before := mallocs()
+	for b := range count {
+		start := time.Now()
+		wrong := f(b)
+		r.add(id, float64(time.Since(start))/float64(n), wrong)
+	}
+	r.results.addAllocs(id, r.contender.Name, float64(mallocs()-before)/float64(count*n))
+}
+
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
+
+// heap returns the bytes of live objects.
+func heap() float64 {
+	var m runtime.MemStats
+	settle()
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// cores returns how many callers "all cores at once" are.
+func cores() int { return runtime.GOMAXPROCS(0) }
+
+// parallel runs f on every core at once, and returns how many answers were
+// wrong.
+func parallel(f func(core int) (wrong int)) int {
+	var wg sync.WaitGroup
+	var wrong atomic.Int64
+	for core := range cores() {
+		wg.Go(func() {
+			wrong.Add(int64(f(core)))
+		})
+	}
+	wg.Wait()
+	return int(wrong.Load())
+}
+
+// fill spends one event of each of the first n keys, which are new, and
+// returns how many were not allowed.
+func fill(allow contenders.Allow, ks keys, n int) (wrong int) {
+	for i := range n {
+		if allow(ks.at(i)) != contenders.Allowed {
+			wrong++
+		}
+	}
+	return wrong
+}

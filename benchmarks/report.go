@@ -1,0 +1,226 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
+)
+
+//go:embed report.md.tmpl
+var reportText string
+
+// A report is what the template of the report is filled with.
+type report struct {
+	Command string
+	Date    string
+	Took    time.Duration
+	Machine machine
+	Plot    string // path of the plot from the report; empty if there is none
+	Quick   bool
+	Partial bool
+	Targets string // tables, ready made
+	Tables  []reportTable
+	Setups  string
+	LeftOut []string
+	Sizes   reportSizes
+}
+
+// A reportTable is the table of one scenario.
+type reportTable struct {
+	ID, Title, Unit, Table string
+}
+
+// reportSizes are the numbers that the text of the report speaks of.
+type reportSizes struct {
+	Alone, AloneBatches, Together, TogetherBatches string
+	Live, Mixed, Table, Many                       string
+	KeyLength, Ahead, HotKeys, Workers             int
+	HotPasses, ManyPasses, BigPasses, Collections  int
+	GoOn                                           int
+}
+
+// write writes the report in Markdown.
+func (r report) write(w io.Writer) error {
+	t, err := template.New("report").Parse(reportText)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, r)
+}
+
+// tables fills in everything that comes from the results.
+func (r *report) tables(s sizes, res *results, all []contenders.Contender) {
+	n := message.NewPrinter(language.English)
+	r.Targets = targetTable(s, res, all)
+	for _, sc := range scenarios(s) {
+		if entries := res.of(sc.id, all); len(entries) > 0 {
+			r.Tables = append(r.Tables, reportTable{sc.id, sc.title, string(sc.unit), scenarioTable(sc, entries)})
+		}
+	}
+	r.Setups = setupTable(all)
+	r.LeftOut = contenders.LeftOut()
+	r.Sizes = reportSizes{
+		Alone: n.Sprint(s.alone), AloneBatches: n.Sprint(s.aloneBatches),
+		Together: n.Sprint(s.together), TogetherBatches: n.Sprint(s.togetherBatches),
+		Live: n.Sprint(s.live), Mixed: n.Sprint(s.mixed), Table: n.Sprint(s.table), Many: n.Sprint(s.many),
+		KeyLength: keyLength, Ahead: ahead, HotKeys: hotKeys, Workers: max(2, r.Machine.Procs),
+		HotPasses: passesOf("S1", s), ManyPasses: passesOf("S4", s), BigPasses: passesOf("gc", s), Collections: collections,
+		GoOn: goOn,
+	}
+}
+
+// passesOf returns in how many passes the figure of a scenario is taken.
+func passesOf(id string, s sizes) int {
+	for _, g := range groups() {
+		if slices.Contains(g.ids, id) {
+			return s.passes(g)
+		}
+	}
+	return 0
+}
+
+// targetTable compares this library's token bucket with the best peer of each
+// scenario, and with what it is to reach.
+func targetTable(s sizes, res *results, all []contenders.Contender) string {
+	t := newTable("", "scenario", "ratelimit", "best peer", "ratio", "target", "met")
+	for _, sc := range scenarios(s) {
+		entries := res.of(sc.id, all)
+		own, ok := first(entries, contenders.Main)
+		if !ok {
+			continue
+		}
+		peerCell, ratio := "", ""
+		if peer, ok := first(entries, contenders.Peer); ok {
+			peerCell = fmt.Sprintf("%s (%s)", amount(peer.median(), sc.unit), peer.Name)
+			ratio = fmt.Sprintf("%.2f", own.median()/peer.median())
+		}
+		ask, met := "", ""
+		for _, target := range targets {
+			if target.scenario != sc.id {
+				continue
+			}
+			ask, met = target.words(sc.unit), "not known"
+			if ok, known := target.met(entries); known {
+				met = yesNo(ok)
+			}
+		}
+		t.row(sc.id, sc.title, amount(own.median(), sc.unit), peerCell, ratio, ask, met)
+	}
+	if worst, ok := mostAllocs(s, res, all); ok {
+		t.row("", "allocations per decision, the most of S1 to S7", fmt.Sprintf("%.2f", worst), "", "", "0", yesNo(worst <= allocsTarget))
+	}
+	return t.String()
+}
+
+// mostAllocs returns the most that this library's token bucket allocated per
+// decision in any scenario.
+func mostAllocs(s sizes, res *results, all []contenders.Contender) (worst float64, ok bool) {
+	for _, sc := range scenarios(s) {
+		if own, found := first(res.of(sc.id, all), contenders.Main); found && len(own.allocs) > 0 {
+			worst, ok = max(worst, median(own.allocs)), true
+		}
+	}
+	return worst, ok
+}
+
+func yesNo(ok bool) string {
+	if ok {
+		return "yes"
+	}
+	return "**no**"
+}
+
+// scenarioTable lists who took part in a scenario, the fastest first.
+func scenarioTable(sc scenario, entries []entry) string {
+	headers := []string{"", "median", "min – max"}
+	counted := len(entries[0].allocs) > 0
+	if counted {
+		headers = append(headers, "allocations")
+	}
+	peer, hasPeer := first(entries, contenders.Peer)
+	if hasPeer {
+		headers = append(headers, "÷ best peer")
+	}
+	t := newTable(headers...)
+	for _, e := range entries {
+		name := e.Name
+		if e.Role == contenders.Main {
+			name = "**" + name + "**"
+		}
+		if e.wrong > 0 {
+			name += fmt.Sprintf(", **%d wrong answers**", e.wrong)
+		}
+		cells := []string{name, number(e.median(), sc.unit), number(e.min(), sc.unit) + " – " + number(e.max(), sc.unit)}
+		if counted {
+			cells = append(cells, fmt.Sprintf("%.2f", median(e.allocs)))
+		}
+		if hasPeer {
+			ratio := ""
+			if e.Role != contenders.Floor {
+				ratio = fmt.Sprintf("%.2f", e.median()/peer.median())
+			}
+			cells = append(cells, ratio)
+		}
+		t.row(cells...)
+	}
+	return t.String()
+}
+
+func setupTable(all []contenders.Contender) string {
+	built := versions()
+	t := newTable("contender", "module", "version", "configured as")
+	for _, c := range all {
+		version := built[c.Module]
+		if c.Role == contenders.Main || c.Role == contenders.Variant {
+			version = "this tree"
+		}
+		t.row(c.Name, c.Module, version, c.Setup)
+	}
+	return t.String()
+}
+
+// amount writes a figure with its unit.
+func amount(v float64, u unit) string { return number(v, u) + " " + string(u) }
+
+// number writes a figure with three digits or all before the point.
+func number(v float64, u unit) string {
+	digits := 0
+	switch a := math.Abs(v); {
+	case a < 1:
+		digits = 2
+		if u == milliseconds {
+			digits = 3
+		}
+	case a < 10:
+		digits = 2
+	case a < 100:
+		digits = 1
+	}
+	return message.NewPrinter(language.English).Sprintf("%.*f", digits, v)
+}
+
+// A table is a table in Markdown.
+type table struct {
+	strings.Builder
+}
+
+func newTable(headers ...string) *table {
+	t := &table{}
+	t.row(headers...)
+	t.row(strings.Split(strings.Repeat("---,", len(headers)-1)+"---", ",")...)
+	return t
+}
+
+func (t *table) row(cells ...string) {
+	t.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
+)
+
+// A series is what was measured of one contender in one scenario.
+type series struct {
+	values []float64
+	allocs []float64 // per operation; empty where it was not counted
+	wrong  int       // answers
+}
+
+func (s *series) median() float64 { return median(s.values) }
+func (s *series) min() float64    { return slices.Min(s.values) }
+func (s *series) max() float64    { return slices.Max(s.values) }
+
+func median(values []float64) float64 {
+	v := slices.Sorted(slices.Values(values))
+	if n := len(v); n%2 == 0 {
+		return (v[n/2-1] + v[n/2]) / 2
+	}
+	return v[len(v)/2]
+}
+
+// results are the series of a run.
+type results struct {
+	series map[string]map[string]*series // by scenario and contender
+}
+
+func newResults() *results {
+	return &results{series: make(map[string]map[string]*series)}
+}
+
+func (r *results) at(id, contender string) *series {
+	of := r.series[id]
+	if of == nil {
+		of = make(map[string]*series)
+		r.series[id] = of
+	}
+	s := of[contender]
+	if s == nil {
+		s = &series{}
+		of[contender] = s
+	}
+	return s
+}
+
+func (r *results) add(id, contender string, value float64, wrong int) {
+	s := r.at(id, contender)
+	s.values = append(s.values, value)
+	s.wrong += wrong
+}
+
+func (r *results) addAllocs(id, contender string, allocs float64) {
+	s := r.at(id, contender)
+	s.allocs = append(s.allocs, allocs)
+}
+
+// addWrong records wrong answers of a preparation or a check.
+func (r *results) addWrong(id, contender string, wrong int) {
+	r.at(id, contender).wrong += wrong
+}
+
+// An entry is a contender with its series.
+type entry struct {
+	contenders.Contender
+	*series
+}
+
+// of returns who took part in scenario id, the lowest median first.
+func (r *results) of(id string, all []contenders.Contender) []entry {
+	var entries []entry
+	for _, c := range all {
+		if s := r.series[id][c.Name]; s != nil && len(s.values) > 0 {
+			entries = append(entries, entry{c, s})
+		}
+	}
+	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.median(), b.median()) })
+	return entries
+}
+
+// first returns the first entry of a role without a wrong answer, if any.
+func first(entries []entry, role contenders.Role) (entry, bool) {
+	i := slices.IndexFunc(entries, func(e entry) bool { return e.Role == role && e.wrong == 0 })
+	if i < 0 {
+		return entry{}, false
+	}
+	return entries[i], true
+}
+
+// goOn is how many of the best peers go on after the first pass of a heavy
+// group. One would do if nothing else ran on the machine.
+const goOn = 3
+
+// goesOn reports whether c is one of those whose figures in scenarios ids need
+// more than one pass: this library, no limiter, and the best peers.
+func (r *results) goesOn(ids []string, c contenders.Contender, all []contenders.Contender) bool {
+	switch c.Role {
+	case contenders.Main, contenders.Floor:
+		return true
+	case contenders.Variant:
+		return false
+	}
+	for _, id := range ids {
+		better := 0
+		for _, e := range r.of(id, all) {
+			if e.Name == c.Name && better < goOn {
+				return true
+			}
+			if e.Role == contenders.Peer {
+				better++
+			}
+		}
+	}
+	return false
+}
+
+// check returns an error that names every contender that gave wrong answers.
+func (r *results) check(all []scenario) error {
+	var lines []string
+	for _, s := range all {
+		for name, got := range r.series[s.id] {
+			if got.wrong > 0 {
+				lines = append(lines, fmt.Sprintf("%s: %s: %d wrong answers", s.id, name, got.wrong))
+			}
+		}
+	}
+	if lines == nil {
+		return nil
+	}
+	slices.Sort(lines)
+	return fmt.Errorf("a limiter that answers wrongly is not measured. Find out why, or configure it in benchmarks/contenders so that it answers rightly:\n\t%s", strings.Join(lines, "\n\t"))
+}

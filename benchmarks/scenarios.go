@@ -1,0 +1,175 @@
+package main
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
+)
+
+// A scenario is a figure that is taken of every contender.
+type scenario struct {
+	id    string
+	title string
+	unit  unit
+}
+
+// A unit is what a figure counts.
+type unit string
+
+const (
+	nanoseconds  unit = "ns" // per decision
+	bytesPerKey  unit = "B/key"
+	milliseconds unit = "ms"
+)
+
+// sizes say how much is done. Full and quick differ in nothing else.
+//
+// A batch by one caller takes a millisecond or two, so that most batches run
+// without another process taking the core in the middle. One by all cores is
+// longer, so that their start does not count.
+type sizes struct {
+	alone, aloneBatches       int // operations of a timed batch by one caller, and batches in a pass
+	together, togetherBatches int // operations for each core of one by all cores, and batches
+	many                      int // keys of S4, S6 and S7
+	table                     int // keys of the grown table
+	live, mixed               int // keys and operations of the mixed load
+	passes                    func(g group) int
+}
+
+var full = sizes{
+	alone: 20_000, aloneBatches: 20,
+	together: 100_000, togetherBatches: 5,
+	many:  1_000_000,
+	table: 5_000_000,
+	live:  100_000, mixed: 2_000_000,
+	passes: func(g group) int { return g.passes },
+}
+
+// quick measures nothing that means anything; it is there to see that
+// everything works.
+var quick = sizes{
+	alone: 2_000, aloneBatches: 2,
+	together: 2_000, togetherBatches: 2,
+	many:  20_000,
+	table: 40_000,
+	live:  5_000, mixed: 40_000,
+	passes: func(group) int { return 1 },
+}
+
+const (
+	few     = 1_000 // keys of S3
+	hotKeys = 10    // of the mixed load, which are denied
+	ahead   = 64    // how many positions before its use a key is touched
+)
+
+// scenarios returns what is measured, in the order of the report.
+func scenarios(s sizes) []scenario {
+	n := message.NewPrinter(language.English)
+	return []scenario{
+		{id: "S1", title: "one hot key, allowed", unit: nanoseconds},
+		{id: "S2", title: "one hot key, denied", unit: nanoseconds},
+		{id: "S2p", title: "one hot key, denied, from all cores at once", unit: nanoseconds},
+		{id: "S3", title: n.Sprintf("%d keys, allowed", few), unit: nanoseconds},
+		{id: "S4", title: n.Sprintf("%d keys in a shuffled order, callers' keys cold", s.many), unit: nanoseconds},
+		{id: "S4h", title: n.Sprintf("%d keys in a shuffled order, callers' keys warm", s.many), unit: nanoseconds},
+		{id: "S5", title: "one hot key, allowed, from all cores at once", unit: nanoseconds},
+		{id: "S6", title: "S4 from all cores at once", unit: nanoseconds},
+		{id: "S6h", title: "S4h from all cores at once", unit: nanoseconds},
+		{id: "S7", title: n.Sprintf("%d keys never seen before", s.many), unit: nanoseconds},
+		{id: "heap-1M", title: n.Sprintf("heap per key, %d keys", s.many), unit: bytesPerKey},
+		{id: "heap-5M", title: n.Sprintf("heap per key, %d keys", s.table), unit: bytesPerKey},
+		{id: "heap-peak", title: n.Sprintf("heap per key at the worst moment of growing to %d keys", s.many), unit: bytesPerKey},
+		{id: "gc", title: n.Sprintf("forced collection with %d keys live", s.table), unit: milliseconds},
+		{id: "longest", title: n.Sprintf("longest call while growing to %d keys", s.table), unit: milliseconds},
+		{id: "mixed-p50", title: "mixed load, median", unit: nanoseconds},
+		{id: "mixed-p99", title: "mixed load, 99 of 100 calls", unit: nanoseconds},
+		{id: "mixed-p99.9", title: "mixed load, 999 of 1,000 calls", unit: nanoseconds},
+		{id: "mixed-max", title: "mixed load, longest call", unit: milliseconds},
+	}
+}
+
+// A group takes the figures of several scenarios from one limiter, so that it
+// need not be filled for each.
+type group struct {
+	name   string
+	ids    []string
+	passes int
+	roles  []contenders.Role // who takes part; nil means everybody
+	heavy  bool              // whether only the best go on after the first pass
+	run    func(r *round) error
+}
+
+func groups() []group {
+	limiters := []contenders.Role{contenders.Main, contenders.Variant, contenders.Peer}
+	own := []contenders.Role{contenders.Main, contenders.Variant}
+	return []group{
+		{name: "one key, allowed", ids: []string{"S1", "S5"}, passes: 5, run: hotAllowed},
+		{name: "one key, denied", ids: []string{"S2", "S2p"}, passes: 5, run: hotDenied},
+		{name: "few keys", ids: []string{"S3"}, passes: 5, run: fewKeys},
+		{name: "many keys", ids: []string{"S4", "S4h", "S6", "S6h", "S7", "heap-1M"}, passes: 3, run: manyKeys},
+		{name: "growth", ids: []string{"heap-peak"}, passes: 1, roles: own, run: growth},
+		{name: "big table", ids: []string{"heap-5M", "gc", "longest"}, passes: 3, heavy: true, run: bigTable},
+		{name: "mixed load", ids: []string{"mixed-p50", "mixed-p99", "mixed-p99.9", "mixed-max"}, passes: 3, roles: limiters, run: mixedLoad},
+	}
+}
+
+// takesPart reports whether the group is for c.
+func (g group) takesPart(c contenders.Contender) bool {
+	return g.roles == nil || slices.Contains(g.roles, c.Role)
+}
+
+// A bench is a run of the program: who takes part in what.
+type bench struct {
+	sizes      sizes
+	contenders []contenders.Contender
+	wanted     func(id string) bool
+	progress   func(format string, args ...any)
+}
+
+// run takes all figures. The contenders take turns, in another order in each
+// pass, so that what else the machine does meanwhile hits all of them alike.
+func (b bench) run() (*results, error) {
+	res := newResults()
+	ks := newKeys(max(b.sizes.table, b.sizes.many))
+	random := rand.New(rand.NewPCG(2, 2))
+	all := slices.DeleteFunc(groups(), func(g group) bool { return !slices.ContainsFunc(g.ids, b.wanted) })
+	passes := 0
+	for _, g := range all {
+		passes = max(passes, b.sizes.passes(g))
+	}
+	for pass := range passes {
+		for _, g := range all {
+			if pass >= b.sizes.passes(g) {
+				continue
+			}
+			order := slices.Clone(b.contenders)
+			random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+			start := time.Now()
+			for _, c := range order {
+				if !g.takesPart(c) || pass > 0 && g.heavy && !res.goesOn(g.ids, c, b.contenders) {
+					continue
+				}
+				settle()
+				r := &round{sizes: b.sizes, keys: ks, contender: c, wanted: b.wanted, results: res}
+				if err := g.run(r); err != nil {
+					return nil, err
+				}
+			}
+			b.progress("%s: pass %d of %d took %v\n", g.name, pass+1, b.sizes.passes(g), time.Since(start).Round(time.Millisecond))
+		}
+	}
+	return res, nil
+}
+
+// settle collects what the contender before left behind, so that the next one
+// does not pay for it.
+func settle() {
+	runtime.GC()
+	runtime.GC() // what finalizers held on to
+}
