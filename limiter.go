@@ -129,7 +129,7 @@ func (l *limiter) check(ctx context.Context, n int) error {
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
-	if l.fast != nil && n > 0 && n <= l.t.kernel.limit() {
+	if l.fast != nil && (n == 1 || n > 0 && n <= l.t.kernel.limit()) { // every limit is at least 1
 		return l.fast.allow(l.timeline, key, n)
 	}
 	d, _ := l.take(context.Background(), key, n, true)

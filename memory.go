@@ -87,8 +87,8 @@ func (s *MemoryStore) Stats() MemoryStats {
 
 // Shrink forgets all idle keys and gives the memory that they took back to the
 // garbage collector. A store does the same by itself as new keys come; call it
-// if a flood has passed and few come any more. It takes some 20 ns for each key
-// held, and holds up callers for the part of the keys that it is at.
+// if a flood has passed and few come any more. It looks at every key held, and
+// holds up callers for the part of the keys that it is at.
 func (s *MemoryStore) Shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

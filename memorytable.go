@@ -488,7 +488,7 @@ func (sh *shard) evict(v victim, now instant) bool {
 	return true
 }
 
-// each of the shards that an eviction may choose from.
+// evictees returns the shards, for evictions to choose from.
 func (sp *tables) evictees() (all []evictee) {
 	for i := range sp.shards {
 		all = append(all, &sp.shards[i])

@@ -42,7 +42,7 @@ type Request struct {
 // limiter's clock shows when the state is at hand, so that a decision is never
 // made at an earlier time than the one that left the state.
 func (r Request) At(t time.Time) Request {
-	at := min(instantOf(t), maxInstant)
+	at := instantOf(t)
 	r.fixed = &at
 	return r
 }
