@@ -55,12 +55,17 @@ func instantOf(t time.Time) instant {
 
 // now returns the present instant, and by how much the clock is behind it.
 func (t *timeline) now() (now instant, lag uint64) {
-	if t.steady {
-		return t.at(time.Since(t.base)), 0
+	switch {
+	case t.steady:
+		return t.origin + instant(time.Since(t.base)), 0 // from 2100 to maxInstant are 16 years
+	case t.coarse != nil:
+		return t.origin + instant(t.coarse.sinceBase()), 0
 	}
-	if t.coarse != nil {
-		return t.at(t.coarse.sinceBase()), 0
-	}
+	return t.unsteady()
+}
+
+// unsteady is now for a clock that may step back.
+func (t *timeline) unsteady() (now instant, lag uint64) {
 	now = t.at(t.clk.Since(t.base))
 	for {
 		latest := t.latest.Load()

@@ -125,12 +125,12 @@ func (k *fixed) spend(st []uint64, at instant, n int) []uint64 {
 }
 
 // decide implements wordKernel. It is used if packed.
-func (k *fixed) decide(word uint64, now instant, n int) (next uint64, at instant) {
+func (k *fixed) decide(word uint64, now instant, n int) (next uint64, granted bool) {
 	st := [1]uint64{word}
-	if at = k.ready(st[:], now, n); at == now {
+	if granted = k.ready(st[:], now, n) == now; granted {
 		k.spend(st[:], now, n)
 	}
-	return st[0], at
+	return st[0], granted
 }
 
 func (k *fixed) room(st []uint64, now instant) int {

@@ -38,14 +38,16 @@ type byteChoices struct{ data []byte }
 
 func (c *byteChoices) more() bool { return len(c.data) > 0 }
 
-func (c *byteChoices) below(n int) int {
+func (c *byteChoices) below(n int) int { return int(c.within(time.Duration(n))) }
+
+func (c *byteChoices) within(n time.Duration) time.Duration {
 	size := 1
 	if n > 256 {
 		size = 8
 	}
 	var word [8]byte
 	c.data = c.data[copy(word[8-size:], c.data):]
-	return int(binary.BigEndian.Uint64(word[:]) % uint64(n))
+	return time.Duration(binary.BigEndian.Uint64(word[:]) % uint64(n))
 }
 
 // A kind of algorithm, and how to choose its parameters.
@@ -115,7 +117,7 @@ func (d *drawer) span() time.Duration {
 	case 3:
 		span = min(d.base, century/3) * 3
 	case 4:
-		span = 1 + time.Duration(d.below(int(d.base)))
+		span = 1 + d.within(d.base)
 	default:
 		span = d.base
 	}

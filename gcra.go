@@ -73,30 +73,39 @@ func (k *gcra) store(st []uint64, tat uint128.Uint128) []uint64 {
 	return st
 }
 
-// arrival returns the tat after n events at the instant at.
-func (k *gcra) arrival(st []uint64, at instant, n int) uint128.Uint128 {
-	return uint128.Max(k.load(st), uint128.Mul(at, k.unit)).Add(uint128.Mul(uint64(n), k.cost))
+// arrival returns the tat after events that take so long, at the time t.
+func arrival(tat, t, events uint128.Uint128) uint128.Uint128 {
+	return uint128.Max(tat, t).Add(events)
+}
+
+// grants reports whether events that move tat to where it is are granted at t.
+func (k *gcra) grants(tat, t uint128.Uint128) bool { return !k.span.Less(tat.Sub(t)) }
+
+// next returns the time of an instant, and the tat after n events then.
+func (k *gcra) next(st []uint64, at instant, n int) (t, tat uint128.Uint128) {
+	t = uint128.Mul(at, k.unit)
+	return t, arrival(k.load(st), t, uint128.Mul(uint64(n), k.cost))
 }
 
 func (k *gcra) ready(st []uint64, now instant, n int) instant {
-	tat := k.arrival(st, now, n)
-	if !uint128.Mul(now, k.unit).Add(k.span).Less(tat) {
+	t, tat := k.next(st, now, n)
+	if k.grants(tat, t) {
 		return now
 	}
 	return tat.Sub(k.span).DivCeil(k.unit)
 }
 
 func (k *gcra) spend(st []uint64, at instant, n int) []uint64 {
-	return k.store(st, k.arrival(st, at, n))
+	_, tat := k.next(st, at, n)
+	return k.store(st, tat)
 }
 
-// decide implements wordKernel. It is not used if wide.
-func (k *gcra) decide(word uint64, now instant, n int) (next uint64, at instant) {
-	st := [1]uint64{word}
-	if at = k.ready(st[:], now, n); at == now {
-		k.spend(st[:], now, n)
-	}
-	return st[0], at
+// decide implements wordKernel. It is not used if wide: what it multiplies fits
+// into 64 bits, else tat would not.
+func (k *gcra) decide(word uint64, now instant, n int) (next uint64, granted bool) {
+	t := uint128.From(now * k.unit)
+	tat := arrival(uint128.From(word), t, uint128.From(uint64(n)*k.cost))
+	return tat.Lo, k.grants(tat, t)
 }
 
 func (k *gcra) room(st []uint64, now instant) int {

@@ -258,17 +258,6 @@ func TestClockBehind(t *testing.T) {
 	l.Allow("key")
 }
 
-// TestBytesTellTheirLifetime checks that a store of bytes is told ResetAfter by
-// an Allow, too, which wants to know nothing else.
-func TestBytesTellTheirLifetime(t *testing.T) {
-	tr, err := NewTransition(TokenBucket{Rate: PerSecond(1)})
-	require.NoError(t, err)
-	_, changed, res, err := tr.Apply(nil, Request{N: 1, brief: true}.At(time.Unix(1, 0)))
-	require.NoError(t, err)
-	assert.True(t, changed)
-	assert.Equal(t, time.Second, res.Decision.ResetAfter)
-}
-
 func TestApplyRefusesNonsense(t *testing.T) {
 	at := time.Unix(1, 0)
 	for _, alg := range everyWidth {

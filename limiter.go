@@ -132,20 +132,15 @@ func (l *limiter) AllowN(key string, n int) bool {
 	if l.fast != nil && (n == 1 || n > 0 && n <= l.t.kernel.limit()) { // every limit is at least 1
 		return l.fast.allow(l.timeline, key, n)
 	}
-	d, _ := l.take(context.Background(), key, n, true)
+	d, _ := l.Take(context.Background(), key, n)
 	return d.Allowed
 }
 
 func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error) {
-	return l.take(ctx, key, n, false)
-}
-
-// take is Take; if brief, it may fill in nothing but Allowed.
-func (l *limiter) take(ctx context.Context, key string, n int, brief bool) (Decision, error) {
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
-	res, err := l.apply(ctx, key, Request{Op: OpTake, N: n, brief: brief})
+	res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})
 	if err != nil {
 		return l.degraded(ctx, err, func(fallback Limiter) (Decision, error) {
 			return fallback.Take(ctx, key, n)

@@ -292,8 +292,8 @@ func TestCancelNeverForgivesWhatHappened(t *testing.T) {
 				require.True(t, l.AllowN("key", limit))
 				before := peek(t, l)
 				var line [3]*ratelimit.Reservation
-				for i := range line {
-					r, err := l.Reserve(ctx, "key", 1+(limit-1)*i%limit)
+				for i, n := range [3]int{1, limit, max(1, limit-1)} {
+					r, err := l.Reserve(ctx, "key", n)
 					if errors.Is(err, ratelimit.ErrQueueFull) {
 						return
 					}
@@ -437,9 +437,10 @@ func TestRegressions(t *testing.T) {
 	require.False(t, l.Allow("key"))
 
 	// A reservation whose turn never comes was spent all the same.
-	l, clk := at(t, ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 7, Per: 10}, Capacity: math.MaxInt - 1})
+	const unit = time.Duration(math.MaxInt64 / math.MaxInt) // more where an int is small
+	l, clk := at(t, ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 7, Per: 10 * unit}, Capacity: math.MaxInt - 1})
 	require.True(t, l.AllowN("key", math.MaxInt-1))
-	clk.Advance(2)
+	clk.Advance(2 * unit)
 	before := peek(t, l)
 	_, err := l.Reserve(ctx, "key", 1)
 	require.ErrorIs(t, err, ratelimit.ErrNever)

@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"fmt"
-	"hash/maphash"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -19,19 +18,18 @@ import (
 // ones, or when [MemoryStore.Shrink] tells it to. [WithMaxKeys] sets a bound for
 // the case that too many are in use.
 //
-// Keys of all algorithms but those with a [SlidingLog] are known by 128 bits of
+// Keys of all algorithms but those with a [SlidingLog] are known by 96 bits of
 // hash, under secrets that each store draws for itself. That two of 100 million
-// keys share a state has a chance below 10⁻²², which no attacker can raise. A
-// key takes 16 bytes and its state, and the share of the table that is free, a
-// sixth to a third.
+// keys share a state has a chance below 10⁻¹², which no attacker can raise. A
+// key takes 13⅓ bytes and its state, and half as much again of both that the
+// tables keep free on average.
 type MemoryStore struct {
-	maxKeys int64 // 0 means no bound
-	full    FullPolicy
-	seeds   [2]maphash.Seed // secrets of this store, one for each half of an identity
-	keys    atomic.Int64    // held in all shards; with a bound, seats taken
-	inserts atomic.Uint64
-	evicted atomic.Uint64
-	turned  atomic.Uint64
+	maxKeys    int64 // 0 means no bound
+	full       FullPolicy
+	identifier              // with the secrets of this store
+	seats      atomic.Int64 // taken, if there is a bound: as many as keys are held
+	evicted    atomic.Uint64
+	turned     atomic.Uint64
 
 	mu     sync.Mutex // protects spaces
 	spaces map[string]space
@@ -45,7 +43,7 @@ type space interface {
 	transition() *Transition
 	evictees() []evictee
 	shrink()
-	bytes() uint64
+	count(stats *MemoryStats) // adds what it holds
 }
 
 // A MemoryOption changes how [NewMemoryStore] makes a store.
@@ -63,7 +61,12 @@ func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 }
 
 // Len returns the number of keys held, idle ones not yet forgotten included.
-func (s *MemoryStore) Len() int { return int(s.keys.Load()) }
+func (s *MemoryStore) Len() int {
+	if s.maxKeys > 0 {
+		return int(s.seats.Load())
+	}
+	return s.Stats().Keys
+}
 
 // MemoryStats are the counts of a [MemoryStore].
 type MemoryStats struct {
@@ -74,13 +77,14 @@ type MemoryStats struct {
 	Bytes     uint64 // of memory for keys and states, about
 }
 
-// Stats returns the counts of the store. They are read one after the other.
+// Stats returns the counts of the store. They are read one after the other,
+// which takes some microseconds for each limiter.
 func (s *MemoryStore) Stats() MemoryStats {
-	stats := MemoryStats{Keys: s.Len(), Inserts: s.inserts.Load(), Evictions: s.evicted.Load(), Turned: s.turned.Load()}
+	stats := MemoryStats{Evictions: s.evicted.Load(), Turned: s.turned.Load()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sp := range s.spaces {
-		stats.Bytes += sp.bytes()
+		sp.count(&stats)
 	}
 	return stats
 }
@@ -109,7 +113,7 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 	defer s.mu.Unlock()
 	if s.spaces == nil {
 		s.spaces = make(map[string]space)
-		s.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+		s.draw()
 	}
 	if sp := s.spaces[name]; sp != nil {
 		if have := sp.transition().alg; !reflect.DeepEqual(have, t.alg) {
@@ -146,9 +150,4 @@ func (s *MemoryStore) shardCount() int {
 		n /= 2
 	}
 	return n
-}
-
-// identify returns the identity of key, whose halves are not 0.
-func (s *MemoryStore) identify(key string) identity {
-	return identity{maphash.String(s.seeds[0], key) | 1, maphash.String(s.seeds[1], key) | 1<<63}
 }

@@ -54,15 +54,24 @@ var ErrFull = errors.New("ratelimit: the store is full")
 
 // takeSeat counts a further key in, unless the store is full.
 func (s *MemoryStore) takeSeat() bool {
+	if s.maxKeys == 0 {
+		return true
+	}
 	for {
-		n := s.keys.Load()
-		if s.maxKeys > 0 && n >= s.maxKeys {
+		n := s.seats.Load()
+		if n >= s.maxKeys {
 			return false
 		}
-		if s.keys.CompareAndSwap(n, n+1) {
-			s.inserts.Add(1)
+		if s.seats.CompareAndSwap(n, n+1) {
 			return true
 		}
+	}
+}
+
+// leaveSeat counts a key out.
+func (s *MemoryStore) leaveSeat() {
+	if s.maxKeys > 0 {
+		s.seats.Add(-1)
 	}
 }
 
@@ -123,7 +132,7 @@ func (e *eviction) look(v victim) {
 // key as if there were room for it: always, but for an OpPeek, which must answer
 // what OpTake would, if the store may have to turn that away.
 func (s *MemoryStore) answers(op Op) bool {
-	return op != OpPeek || s.full == EvictLeast || s.maxKeys == 0 || s.keys.Load() < s.maxKeys
+	return op != OpPeek || s.full == EvictLeast || s.maxKeys == 0 || s.seats.Load() < s.maxKeys
 }
 
 // makeRoom frees at least one seat, unless somebody else does meanwhile, or the

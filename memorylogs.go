@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"hash/maphash"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,7 +27,7 @@ func newLogs(s *MemoryStore, t *Transition) *logs {
 }
 
 func (sp *logs) shard(key string) *logShard {
-	return &sp.shards[maphash.String(sp.store.seeds[0], key)&uint64(len(sp.shards)-1)]
+	return &sp.shards[sp.store.identify(key).hi>>1&uint64(len(sp.shards)-1)]
 }
 
 // Apply implements [States].
@@ -71,6 +70,8 @@ type logShard struct {
 	keys   []string
 	states [][]uint64
 	hand   int // the key to be looked at next for being idle
+
+	inserts uint64 // so far
 }
 
 // applyLocked applies req to key. If that needs a seat for a new key and there
@@ -93,6 +94,7 @@ func (sh *logShard) applyLocked(key string, t *Transition, req *Request) (res Re
 	sh.index[key] = len(sh.keys)
 	sh.keys = append(sh.keys, key)
 	sh.states = append(sh.states, st)
+	sh.inserts++
 	if sh.space.time.Load() == nil {
 		sh.space.time.Store(req.timeline)
 	}
@@ -126,7 +128,7 @@ func (sh *logShard) removeLocked(i int) {
 	}
 	sh.keys[last], sh.states[last] = "", nil
 	sh.keys, sh.states = sh.keys[:last], sh.states[:last]
-	sh.space.store.keys.Add(-1)
+	sh.space.store.leaveSeat()
 }
 
 func (sh *logShard) offer(e *eviction) {
@@ -181,17 +183,18 @@ func (sp *logs) shrink() {
 	}
 }
 
-// bytes returns the memory of keys and states, without that of the maps.
-func (sp *logs) bytes() (n uint64) {
+// count adds up what the shards hold, without the memory of their maps.
+func (sp *logs) count(stats *MemoryStats) {
 	for i := range sp.shards {
 		sh := &sp.shards[i]
 		sh.mu.Lock()
+		stats.Keys += len(sh.keys)
+		stats.Inserts += sh.inserts
 		for i, key := range sh.keys {
-			n += uint64(len(key) + 8*cap(sh.states[i]) + 16 + 24 + 8)
+			stats.Bytes += uint64(len(key) + 8*cap(sh.states[i]) + 16 + 24 + 8)
 		}
 		sh.mu.Unlock()
 	}
-	return n
 }
 
 func (sp *logs) evictees() (all []evictee) {

@@ -2,38 +2,40 @@ package ratelimit
 
 import (
 	"context"
-	"iter"
 	"math"
 	"math/bits"
+	"runtime"
 	"sync"
 	"sync/atomic"
 )
 
-// This file is the engine of the in-memory store for states of fixed width: all
-// but those with a SlidingLog in them, which memorylogs.go keeps.
+// This file and memorygrowth.go are the engine of the in-memory store for states
+// of fixed width: all but those with a SlidingLog in them, which memorylogs.go
+// keeps. Here is how a key is found and decided on; there, how tables come and
+// go.
 //
 // # Terms and layout
 //
-// A key is known by its identity, 128 bits of hash under secrets that each
-// store draws for itself; the key itself is not kept. One bit of each half is
-// set so that it differs from 0. With 126 left, the chance that any two of 10⁸
-// keys share an identity is below 10⁻²².
+// A key is known by its identity (identity.go), two parts of hash that are not 0;
+// the key itself is not kept.
 //
-// A space (one limiter's states) has a power of two of shards, chosen by the
-// low bits of the identity's second half. A shard has a table: one slice of
-// words without pointers, for the garbage collector to pass over. A place in it
-// is a stride of words:
+// A space (one limiter's states) has a power of two of shards, chosen by bits of
+// the identity. A shard has a table: one slice of words without pointers, for
+// the garbage collector to pass over. Three slots make a group:
 //
-//	word 0      first half of the identity; 0 if nobody was ever here
-//	word 1      second half; 0 if the key was forgotten
-//	word 2 …    the state
+//	words 0–2   the first parts of three identities, 64 bits each; 0 if
+//	            nobody ever took the slot
+//	words 3–4   the second parts, 32 bits each; 0 if the key was forgotten
+//	words 5 …   the three states, one after the other
 //
-//	         ┌────────┬────────┬────────┐┌────────┬────────┬────────┐
-//	table    │ id hi  │ id lo  │ state  ││   0    │   0    │   0    │ …
-//	         └────────┴────────┴────────┘└────────┴────────┴────────┘
+//	       ┌──────┬──────┬──────┬──────┬──────┬───────┬───────┬───────┐
+//	group  │ id 0 │ id 1 │ id 2 │ 0, 1 │ 2, – │ st. 0 │ st. 1 │ st. 2 │
+//	       └──────┴──────┴──────┴──────┴──────┴───────┴───────┴───────┘
 //
-// Keys are looked for from the place that the first half of their identity
-// points to, proportionally, and on to the next until one was never used.
+// So with states of one word a group is a cache line, and what is asked of a key
+// most often touches no more than that one. Keys are looked for from the group
+// that the first part of their identity points to, proportionally, and on to the
+// next until there is a slot that nobody ever took.
 //
 // # What is atomic
 //
@@ -42,10 +44,10 @@ import (
 //
 // Guarantees, by number where the code relies on them:
 //
-//  1. Under the lock only, places are taken, forgotten, and the table replaced.
-//  2. Word 0 of a place changes once, from 0, and last: who sees an identity's
-//     first half sees the second and a state (or that it was forgotten).
-//     A place is not used again; it goes when the table is replaced.
+//  1. Under the lock only, slots are taken, forgotten, and the table replaced.
+//  2. The first part in a slot changes once, from 0, and last: who sees it sees
+//     the second and a state (or that it was forgotten). A slot is not used
+//     again; it goes when the table is replaced.
 //  3. gone in a state of one word is final: no compare-and-swap succeeds on it.
 //     It is swapped in, under the lock, before a key is forgotten and before
 //     its state is copied to another table. So no update is lost: it came
@@ -59,67 +61,42 @@ import (
 //     what the decision was made on, and it is as if it had been made then; in
 //     particular not at an earlier time than the one that left the state (see
 //     docs/design.md, Time).
-//
-// # Growth
-//
-// When more than maxLoad of the places are taken, the table is replaced by one
-// of which minLoad is taken, and keys that are idle are not copied: that is all
-// there is of a sweeper. A table grows by a fifth each time, not by two, so that
-// it never wastes half of the memory, and shrinks likewise.
 
 // gone is a state that no kernel makes: the latest instants, in the finest
 // units of one word, lie below it.
 const gone = math.MaxUint64
 
 const (
-	minLoad = 0.70
-	maxLoad = 0.84
-	idWords = 2
+	groupSlots = 3
+	groupHead  = 5 // words of a group before the states
 )
 
-// An identity stands for a key.
-type identity struct{ hi, lo uint64 }
-
-// A table is what a shard holds at one time; its words are atomic if states are
-// of one word.
+// A table is what a shard holds at one time. Its words are atomic once it is the
+// shard's, but for states of more than one.
 type table struct {
 	words  []uint64
-	places uint64
+	groups uint64
+	size   uint64 // words of a group
+	width  uint64 // words of a state
+	most   uint64 // slots that may be taken; fewer than there are, or looking would not end
 }
+
+// A place is a slot of a table: the first word of its group, and which of the
+// three it is.
+type place struct{ group, slot uint64 }
 
 // A shard is one part of a space. It is as large as a cache line, so that
 // neighbours' locks are apart.
 type shard struct {
-	table atomic.Pointer[table]
-	mu    sync.Mutex // protects used and hand, and as said above
-	used  uint64     // places taken in the table, forgotten ones included
-	hand  uint64     // where the next eviction looks
-	space *tables
+	table   atomic.Pointer[table]
+	space   *tables
+	newLoad float64 // the share of a new table's slots that is taken
 
-	_ [64 - 5*8]byte
-}
-
-// start returns the word at which to begin looking for id.
-func (t *table) start(id identity, stride uint64) uint64 {
-	place, _ := bits.Mul64(id.hi, t.places)
-	return place * stride
-}
-
-// find returns the first word of the place of id.
-func (t *table) find(id identity, stride uint64) (at uint64, ok bool) {
-	for at = t.start(id, stride); ; {
-		switch atomic.LoadUint64(&t.words[at]) {
-		case 0:
-			return at, false
-		case id.hi:
-			if atomic.LoadUint64(&t.words[at+1]) == id.lo {
-				return at, true
-			}
-		}
-		if at += stride; at == uint64(len(t.words)) {
-			at = 0
-		}
-	}
+	mu      sync.Mutex // protects what follows, and as said above
+	used    uint64     // slots taken in the table, those of forgotten keys included
+	keys    uint64     // held
+	inserts uint64     // so far
+	hand    uint64     // the slot at which the next eviction looks first
 }
 
 // tables are the states of one limiter, if they are of fixed width.
@@ -129,15 +106,15 @@ type tables struct {
 	t      *Transition
 	time   atomic.Pointer[timeline] // the one of the first key
 	word   wordKernel               // t's, if a state is one word
-	stride uint64                   // words of a place
+	width  uint64                   // words of a state
 	shards []shard                  // a power of two
 
-	// empty is the table of every shard that has no keys. It has one place,
-	// which is never taken.
+	// empty is the table of every shard that has no keys. None of its slots
+	// may be taken.
 	empty *table
 
-	// blanks holds states for transitions to work on: what is handed to a
-	// kernel must live on the heap.
+	// blanks holds copies of states for kernels to work on: they must live on
+	// the heap.
 	blanks sync.Pool
 }
 
@@ -146,252 +123,244 @@ type tables struct {
 type wordKernel interface {
 	kernel
 
-	// decide is ready and spend in one: it returns the instant at which n
-	// events are granted, and if that is now, the state after them.
-	decide(word uint64, now instant, n int) (next uint64, at instant)
+	// decide is ready and spend in one: it reports whether n events are
+	// granted now, and returns the state after them.
+	decide(word uint64, now instant, n int) (next uint64, granted bool)
 }
 
 func newTables(s *MemoryStore, t *Transition) *tables {
 	width := t.kernel.width()
-	sp := &tables{store: s, over: newOverflow(s, t), t: t, stride: idWords + uint64(width)}
+	sp := &tables{store: s, over: newOverflow(s, t), t: t, width: uint64(width)}
 	if width == 1 {
 		sp.word, _ = t.kernel.(wordKernel)
 	}
 	sp.blanks.New = func() any { st := make([]uint64, width); return &st }
-	sp.empty = &table{make([]uint64, sp.stride), 1}
+	sp.empty = newTable(1, sp.width)
+	sp.empty.most = 0
 	sp.shards = make([]shard, s.shardCount())
 	for i := range sp.shards {
 		sh := &sp.shards[i]
 		sh.space = sp
+		sh.newLoad = newLoad(i, len(sp.shards))
 		sh.table.Store(sp.empty)
 	}
 	return sp
 }
 
-// newTable returns a table for so many keys.
-func newTable(keys, stride uint64) *table {
-	places := uint64(float64(keys)/minLoad) + 2
-	return &table{make([]uint64, places*stride), places}
-}
-
 func (sp *tables) shard(id identity) *shard {
-	return &sp.shards[id.lo&uint64(len(sp.shards)-1)]
+	return &sp.shards[id.hi>>1&uint64(len(sp.shards)-1)] // bit 0 is always set
 }
 
-// allow decides on n ≥ 1 events of key. It is Apply for those who want to know
-// nothing else.
+// find returns the place of id, or if it has none, the one that it would take.
+func (t *table) find(id identity) (p place, ok bool) {
+	first, _ := bits.Mul64(id.hi, t.groups)
+	for p.group = first * t.size; ; {
+		g := (*[groupHead]uint64)(t.words[p.group:])
+		a := atomic.LoadUint64(&g[0])
+		if a == id.hi && uint32(atomic.LoadUint64(&g[3])) == id.lo {
+			return place{p.group, 0}, true
+		}
+		b := atomic.LoadUint64(&g[1])
+		if b == id.hi && uint32(atomic.LoadUint64(&g[3])>>32) == id.lo {
+			return place{p.group, 1}, true
+		}
+		c := atomic.LoadUint64(&g[2])
+		if c == id.hi && uint32(atomic.LoadUint64(&g[4])) == id.lo {
+			return place{p.group, 2}, true
+		}
+		switch {
+		case a == 0:
+			return place{p.group, 0}, false
+		case b == 0:
+			return place{p.group, 1}, false
+		case c == 0:
+			return place{p.group, 2}, false
+		}
+		if p.group += t.size; p.group == uint64(len(t.words)) {
+			p.group = 0
+		}
+	}
+}
+
+// secondWord returns the word with the second part of the identity in a place,
+// and how far up in it that is.
+func (t *table) secondWord(p place) (word *uint64, shift uint64) {
+	return &t.words[p.group+groupSlots+p.slot/2], p.slot % 2 * 32
+}
+
+func (t *table) second(p place) uint32 {
+	word, shift := t.secondWord(p)
+	return uint32(atomic.LoadUint64(word) >> shift)
+}
+
+// setSecond changes the second part. The caller has the lock.
+func (t *table) setSecond(p place, lo uint32) {
+	word, shift := t.secondWord(p)
+	atomic.StoreUint64(word, *word&^(math.MaxUint32<<shift)|uint64(lo)<<shift)
+}
+
+// word returns the state of one word in a place.
+func (t *table) word(p place) *uint64 { return &t.words[p.group+groupHead+p.slot] }
+
+// state returns the state in a place.
+func (t *table) state(p place) []uint64 {
+	from := p.group + groupHead + p.slot*t.width
+	return t.words[from : from+t.width : from+t.width]
+}
+
+// id returns the identity in a place. The caller has the lock.
+func (t *table) id(p place) identity { return identity{t.words[p.group+p.slot], t.second(p)} }
+
+// A change looks at a state, and may change it in place: then it returns true.
+// It reads the clock itself, and may be called again with another state if that
+// came to change meanwhile.
+type change func(st []uint64) (changed bool)
+
+// allow decides on n events of key, from 1 to the limit. It is Apply for those
+// who want to know nothing else.
 func (sp *tables) allow(tl *timeline, key string, n int) bool {
 	id := sp.store.identify(key)
+	sh := sp.shard(id)
 	if sp.word != nil {
-		t := sp.shard(id).table.Load()
-		if at, ok := t.find(id, sp.stride); ok {
-			state := &t.words[at+idWords]
-			for word := atomic.LoadUint64(state); word != gone; word = atomic.LoadUint64(state) {
+		t := sh.table.Load()
+		if p, ok := t.find(id); ok {
+			state := t.word(p)
+			for tries := 0; ; tries++ {
+				word := atomic.LoadUint64(state)
+				if word == gone {
+					break // guarantee 4
+				}
 				now, _ := tl.now()
-				next, at := sp.word.decide(word, now, n)
-				if at > now && atomic.LoadUint64(state) == word { // guarantee 5
+				next, granted := sp.word.decide(word, now, n)
+				if !granted && atomic.LoadUint64(state) == word { // guarantee 5
 					return false
 				}
-				if at <= now && atomic.CompareAndSwapUint64(state, word, next) {
+				if granted && atomic.CompareAndSwapUint64(state, word, next) {
 					return true
 				}
+				backOff(tries)
 			}
 		}
 	}
-	return sp.apply(id, sp.t, &Request{Op: OpTake, N: n, timeline: tl, brief: true}).Decision.Allowed
+	return sh.allow(id, tl, n)
+}
+
+// allow is that of tables, with the lock.
+func (sh *shard) allow(id identity, tl *timeline, n int) (granted bool) {
+	v := view{kernel: sh.space.t.kernel}
+	req := Request{Op: OpTake, N: n, timeline: tl}
+	idle, full := sh.update(id, &req, func(st []uint64) bool {
+		v.now, v.lag = tl.now()
+		_, at, changed := v.decide(st, n)
+		granted = at == v.now
+		return changed
+	})
+	if full {
+		return sh.space.over.apply(sh.space.t, &req, idle).Decision.Allowed
+	}
+	return granted
 }
 
 // Apply implements [States].
-func (sp *tables) Apply(_ context.Context, key string, t *Transition, req Request) (Result, error) {
-	return sp.apply(sp.store.identify(key), t, &req), nil
-}
-
-func (sp *tables) apply(id identity, t *Transition, req *Request) Result {
-	if res, ok := sp.over.cancels(t, req); ok {
-		return res
+func (sp *tables) Apply(_ context.Context, key string, t *Transition, req Request) (res Result, _ error) {
+	if res, ok := sp.over.cancels(t, &req); ok {
+		return res, nil
 	}
+	id := sp.store.identify(key)
 	sh := sp.shard(id)
+	step := func(st []uint64) (changed bool) {
+		_, changed, res = t.step(st, &req)
+		return changed
+	}
 	if sp.word != nil {
-		if res, ok := sh.swap(id, t, req); ok {
-			return res
+		tbl := sh.table.Load()
+		if p, ok := tbl.find(id); ok && sp.swap(tbl.word(p), step) {
+			return res, nil
 		}
 	}
-	for {
-		sh.mu.Lock()
-		res, done := sh.applyLocked(id, t, req)
-		sh.mu.Unlock()
-		if done {
-			return res
-		}
-		now, _ := req.now()
-		if freed, idle := sp.store.makeRoom(now); !freed {
-			return sp.over.apply(t, req, idle)
-		}
+	if idle, full := sh.update(id, &req, step); full {
+		return sp.over.apply(t, &req, idle), nil
 	}
+	return res, nil
 }
 
-// swap applies req to the state of id without the lock, if it is there, or if
-// that changes nothing.
-func (sh *shard) swap(id identity, t *Transition, req *Request) (res Result, ok bool) {
-	blank := sh.space.blanks.Get().(*[]uint64)
-	defer sh.space.blanks.Put(blank)
-	st := *blank
-	tbl := sh.table.Load()
-	at, found := tbl.find(id, sh.space.stride)
-	if !found {
-		clear(st)
-		_, changed, res := t.step(st, req)
-		if changed || sh.table.Load() != tbl || !sh.space.store.answers(req.Op) {
-			return Result{}, false
-		}
-		_, found = tbl.find(id, sh.space.stride) // guarantee 5
-		return res, !found
-	}
-	state := &tbl.words[at+idWords]
-	for {
-		word := atomic.LoadUint64(state)
-		if word == gone {
-			return Result{}, false // guarantee 4
-		}
-		st[0] = word
-		_, changed, res := t.step(st, req)
-		if !changed && atomic.LoadUint64(state) == word || changed && atomic.CompareAndSwapUint64(state, word, st[0]) {
-			return res, true // guarantee 5
-		}
-	}
-}
-
-// applyLocked applies req to the state of id, and takes a place for it if need
-// be. If the store is full then, it does nothing and returns false.
-func (sh *shard) applyLocked(id identity, t *Transition, req *Request) (res Result, done bool) {
-	sp := sh.space
-	if at, ok := sh.table.Load().find(id, sp.stride); ok {
-		if sp.word != nil {
-			return sh.swap(id, t, req) // it is not gone: that takes the lock
-		}
-		_, _, res = t.step(sh.table.Load().state(at, sp.stride), req)
-		return res, true
-	}
-	if sh.used >= sh.table.Load().limit() {
-		now, _ := req.now()
-		sh.replaceLocked(now, 1)
-	}
+// swap applies f to a state of one word, unless that is gone.
+func (sp *tables) swap(state *uint64, f change) (ok bool) {
 	blank := sp.blanks.Get().(*[]uint64)
 	defer sp.blanks.Put(blank)
-	clear(*blank)
-	_, changed, res := t.step(*blank, req)
-	if !changed {
-		return res, sp.store.answers(req.Op)
+	st := *blank
+	for tries := 0; ; tries++ {
+		word := atomic.LoadUint64(state)
+		if word == gone {
+			return false // guarantee 4
+		}
+		st[0] = word
+		changed := f(st)
+		if !changed && atomic.LoadUint64(state) == word || changed && atomic.CompareAndSwapUint64(state, word, st[0]) {
+			return true // guarantee 5
+		}
+		backOff(tries)
+	}
+}
+
+// update applies f to the state of id under the lock, and takes a slot for it if
+// need be. If the store is full then and may not forget any key, it returns
+// when one may be idle.
+func (sh *shard) update(id identity, req *Request, f change) (idle instant, full bool) {
+	for {
+		sh.mu.Lock()
+		done := sh.updateLocked(id, req, f)
+		sh.mu.Unlock()
+		if done {
+			return 0, false
+		}
+		now, _ := req.now()
+		if freed, idle := sh.space.store.makeRoom(now); !freed {
+			return idle, true
+		}
+	}
+}
+
+// updateLocked is update, but returns false if the store is full.
+func (sh *shard) updateLocked(id identity, req *Request, f change) (done bool) {
+	sp, t := sh.space, sh.table.Load()
+	p, ok := t.find(id)
+	switch {
+	case ok && sp.word != nil:
+		return sp.swap(t.word(p), f) // it is not gone: that takes the lock
+	case ok:
+		f(t.state(p))
+		return true
+	}
+	if sh.used >= t.most {
+		now, _ := req.now()
+		t = sh.replaceLocked(now, 1)
+		p, _ = t.find(id)
+	}
+	st := t.state(p) // which is zero, and nobody looks at before the slot is taken
+	if !f(st) {
+		return sp.store.answers(req.Op)
 	}
 	if !sp.store.takeSeat() {
-		return Result{}, false
+		clear(st)
+		return false
 	}
-	sh.placeLocked(sh.table.Load(), id, *blank)
+	t.setSecond(p, id.lo)
+	atomic.StoreUint64(&t.words[p.group+p.slot], id.hi) // guarantee 2
+	sh.used++
+	sh.keys++
+	sh.inserts++
 	if sp.time.Load() == nil {
 		sp.time.Store(req.timeline)
 	}
-	return res, true
+	return true
 }
 
-// limit returns how many places may be taken.
-func (t *table) limit() uint64 { return uint64(float64(t.places) * maxLoad) }
-
-// state returns the words of the state in the place that begins at a word.
-func (t *table) state(at, stride uint64) []uint64 {
-	return t.words[at+idWords : at+stride : at+stride]
-}
-
-// placeLocked takes a place in t for id, which is not in it. Guarantee 2.
-func (sh *shard) placeLocked(t *table, id identity, st []uint64) {
-	at, _ := t.find(id, sh.space.stride)
-	for i, word := range st {
-		atomic.StoreUint64(&t.words[at+idWords+uint64(i)], word)
-	}
-	atomic.StoreUint64(&t.words[at+1], id.lo)
-	atomic.StoreUint64(&t.words[at], id.hi)
-	sh.used++
-}
-
-// replaceLocked replaces the table by one with the keys that are in use, and
-// room for some more.
-func (sh *shard) replaceLocked(now instant, more uint64) {
-	sp, old := sh.space, sh.table.Load()
-	// Keys that are used meanwhile may be more than those in use now, so this
-	// is where the new table begins, and it may have to be replaced itself.
-	blank := sp.blanks.Get().(*[]uint64)
-	defer sp.blanks.Put(blank)
-	live := uint64(0)
-	for at := range old.held(sp.stride) {
-		if sp.t.kernel.fresh(sh.read(old, at, *blank)) > now {
-			live++
-		}
-	}
-	next := sp.empty
-	if live+more > 0 {
-		next = newTable(live+more, sp.stride)
-	}
-	sh.used = 0
-	dropped := int64(0)
-	for at := range old.held(sp.stride) {
-		st := sh.take(old, at, *blank)
-		if sp.t.kernel.fresh(st) <= now {
-			dropped++
-			continue
-		}
-		if sh.used >= next.limit() {
-			next = sh.regrown(next)
-		}
-		sh.placeLocked(next, old.id(at), st)
-	}
-	sh.table.Store(next)
-	sp.store.keys.Add(-dropped)
-}
-
-// regrown returns a larger copy of a table that nobody else has seen.
-func (sh *shard) regrown(t *table) *table {
-	larger := newTable(2*sh.used, sh.space.stride)
-	sh.used = 0
-	for at := range t.held(sh.space.stride) {
-		sh.placeLocked(larger, t.id(at), t.state(at, sh.space.stride))
-	}
-	return larger
-}
-
-// held iterates over the places that hold a key. The caller has the lock.
-func (t *table) held(stride uint64) iter.Seq[uint64] {
-	return func(yield func(uint64) bool) {
-		for at := uint64(0); at < uint64(len(t.words)); at += stride {
-			if t.words[at] != 0 && t.words[at+1] != 0 && !yield(at) {
-				return
-			}
-		}
-	}
-}
-
-func (t *table) id(at uint64) identity { return identity{t.words[at], t.words[at+1]} }
-
-// read returns the state in a place; if it may change meanwhile, a copy in st.
-func (sh *shard) read(t *table, at uint64, st []uint64) []uint64 {
-	if sh.space.word == nil {
-		return t.state(at, sh.space.stride)
-	}
-	st[0] = atomic.LoadUint64(&t.words[at+idWords])
-	return st
-}
-
-// take is read, and makes sure that the state does not change any more.
-func (sh *shard) take(t *table, at uint64, st []uint64) []uint64 {
-	if sh.space.word == nil {
-		return t.state(at, sh.space.stride)
-	}
-	st[0] = atomic.SwapUint64(&t.words[at+idWords], gone) // guarantee 3
-	return st
-}
-
-// forgetLocked forgets the key in a place, whose state was taken.
-func (sh *shard) forgetLocked(t *table, at uint64) {
-	atomic.StoreUint64(&t.words[at+1], 0)
-	sh.space.store.keys.Add(-1)
+// forgetLocked forgets the key in a place. A state of one word is gone by then.
+func (sh *shard) forgetLocked(t *table, p place) {
+	t.setSecond(p, 0)
+	sh.keys--
+	sh.space.store.leaveSeat()
 }
 
 // Reset implements [States].
@@ -401,97 +370,21 @@ func (sp *tables) Reset(_ context.Context, key string) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	t := sh.table.Load()
-	if at, ok := t.find(id, sp.stride); ok {
+	if p, ok := t.find(id); ok {
 		if sp.word != nil {
-			atomic.StoreUint64(&t.words[at+idWords], gone) // guarantee 3
+			atomic.StoreUint64(t.word(p), gone) // guarantee 3
 		}
-		sh.forgetLocked(t, at)
+		sh.forgetLocked(t, p)
 	}
 	return nil
 }
 
-func (sp *tables) shrink() {
-	tl := sp.time.Load()
-	if tl == nil {
-		return // there was never a key
+// backOff waits a moment after a swap has failed for the tries-th time, so that
+// whoever was faster has the cache line for a few more decisions before it moves
+// on: to move it takes longer than to decide. BenchmarkHotKeyAllowedParallel
+// shows what it is good for.
+func backOff(tries int) {
+	for i := range 1024 << min(tries, 4) {
+		runtime.KeepAlive(i) // and so does not drop the loop
 	}
-	for i := range sp.shards {
-		sh := &sp.shards[i]
-		now, _ := tl.now()
-		sh.mu.Lock()
-		sh.replaceLocked(now, 0)
-		sh.mu.Unlock()
-	}
-}
-
-// bytes returns the memory of the shards and their tables.
-func (sp *tables) bytes() (n uint64) {
-	for i := range sp.shards {
-		n += 64 + 8*uint64(len(sp.shards[i].table.Load().words))
-	}
-	return n
-}
-
-// takeIf is take for a state that is still st, and reports whether it was.
-func (sh *shard) takeIf(t *table, at uint64, st []uint64) bool {
-	if sh.space.word != nil {
-		return atomic.CompareAndSwapUint64(&t.words[at+idWords], st[0], gone)
-	}
-	return true // whoever would change it waits for the lock
-}
-
-// offer shows keys to an eviction, from where the last one stopped.
-func (sh *shard) offer(e *eviction) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	k, t := sh.space.t.kernel, sh.table.Load()
-	blank := sh.space.blanks.Get().(*[]uint64)
-	defer sh.space.blanks.Put(blank)
-	for range t.places {
-		if sh.hand += sh.space.stride; sh.hand >= uint64(len(t.words)) {
-			sh.hand = 0
-		}
-		at := sh.hand
-		if t.words[at] == 0 || t.words[at+1] == 0 {
-			continue
-		}
-		st := sh.read(t, at, *blank)
-		v := victim{sh: sh, id: t.id(at), room: k.room(st, e.now), fresh: k.fresh(st)}
-		if v.fresh <= e.now && sh.takeIf(t, at, st) {
-			sh.forgetLocked(t, at)
-			e.forgot()
-		} else {
-			e.look(v)
-		}
-		if e.done {
-			return
-		}
-	}
-}
-
-// evict forgets v unless its loss forgives more by now.
-func (sh *shard) evict(v victim, now instant) bool {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	t := sh.table.Load()
-	at, ok := t.find(v.id, sh.space.stride)
-	if !ok {
-		return false
-	}
-	blank := sh.space.blanks.Get().(*[]uint64)
-	defer sh.space.blanks.Put(blank)
-	st := sh.read(t, at, *blank)
-	if sh.space.t.kernel.room(st, now) < v.room || !sh.takeIf(t, at, st) {
-		return false
-	}
-	sh.forgetLocked(t, at)
-	return true
-}
-
-// evictees returns the shards, for evictions to choose from.
-func (sp *tables) evictees() (all []evictee) {
-	for i := range sp.shards {
-		all = append(all, &sp.shards[i])
-	}
-	return all
 }

@@ -49,14 +49,18 @@ func runSeed(t *testing.T, kind kind, seed uint64) (skipped int) {
 
 // choices is where a schedule takes its decisions from.
 type choices interface {
-	below(n int) int // a number in 0 ≤ i < n
-	more() bool      // whether there is anything left to decide by
+	below(n int) int                         // a number in 0 ≤ i < n
+	within(span time.Duration) time.Duration // a time in 0 ≤ t < span
+	more() bool                              // whether there is anything left to decide by
 }
 
 type randomChoices struct{ *rand.Rand }
 
 func (c *randomChoices) below(n int) int { return c.IntN(n) }
-func (c *randomChoices) more() bool      { return true }
+func (c *randomChoices) within(span time.Duration) time.Duration {
+	return time.Duration(c.Int64N(int64(span)))
+}
+func (c *randomChoices) more() bool { return true }
 
 // farthest is the latest instant that a clock may show.
 const farthest = 1<<62 - 1
@@ -216,7 +220,7 @@ func (s *schedule) advance(k *scheduleKey) {
 		to++
 	case i < 9: // within a span
 		span := pick(s.choices, s.spans...)
-		to += int64(s.choices.below(int(span))) / int64(1+s.choices.below(4))
+		to += int64(s.choices.within(span)) / int64(1+s.choices.below(4))
 	case i < 11: // the edge of a window
 		span := int64(pick(s.choices, s.spans...))
 		to = to/span*span + span + near

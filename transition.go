@@ -34,7 +34,6 @@ type Request struct {
 
 	timeline *timeline
 	fixed    *instant
-	brief    bool // of the Decision, only Allowed is wanted
 }
 
 // At returns the request with its time fixed to t, for stores that have a
@@ -116,7 +115,6 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 	if len(state)%8 != 0 || len(state) > 0 && width > 0 && len(state) != 8*width {
 		return nil, false, Result{}, fmt.Errorf("ratelimit: a state of %d bytes is not one of %+v; was it stored by another algorithm?", len(state), t.alg)
 	}
-	req.brief = false // a store may want to know ResetAfter
 	words := make([]uint64, max(width, len(state)/8))
 	for i := range len(state) / 8 {
 		words[i] = binary.LittleEndian.Uint64(state[8*i:])
@@ -139,7 +137,7 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 // meanwhile must be locked out, or found out afterwards.
 func (t *Transition) step(st []uint64, req *Request) (_ []uint64, changed bool, res Result) {
 	now, lag := req.now()
-	v := view{t.kernel, now, lag, req.brief}
+	v := view{t.kernel, now, lag}
 	switch req.Op {
 	case OpPeek:
 		res.Decision = v.peek(st)
@@ -161,8 +159,6 @@ type view struct {
 	kernel
 	now instant
 	lag uint64 // by how much the clock is behind now
-
-	brief bool // whether describe may be left out
 }
 
 // until returns the time from the reading of the clock to t.
@@ -187,9 +183,6 @@ func (v *view) ready(st []uint64, n int) instant {
 // describe fills in what does not depend on the request, and Part: n events
 // were asked for and refused, or n is 0.
 func (v *view) describe(st []uint64, n int, d Decision) Decision {
-	if v.brief {
-		return d
-	}
 	d.Part = v.part(st, v.now, n)
 	d.Limit = v.limit()
 	d.Remaining = v.room(st, v.now)
@@ -197,39 +190,57 @@ func (v *view) describe(st []uint64, n int, d Decision) Decision {
 	return d
 }
 
-func (v *view) take(st []uint64, n int) (_ []uint64, changed bool, d Decision) {
-	if at := v.ready(st, n); at > v.now {
-		return v.deny(st, n, at)
+// decide spends n events if they are granted now, and lets the kernel note it
+// if not. It returns the instant at which they are granted, which is now or not.
+func (v *view) decide(st []uint64, n int) (_ []uint64, at instant, changed bool) {
+	if at = v.ready(st, n); at > v.now {
+		return v.refuse(st, n, at)
 	}
-	d.Allowed = true
 	if n > 0 {
-		d.Delay = v.until(after(v.now, v.hold(st, v.now)))
 		st = v.spend(st, v.now, n)
 	}
-	return st, n > 0, v.describe(st, 0, d)
+	return st, at, n > 0
 }
 
-// deny answers a request that would be granted only at the instant at.
-func (v *view) deny(st []uint64, n int, at instant) (_ []uint64, changed bool, d Decision) {
+// refuse lets the kernel note that n events were refused, which would have been
+// granted at an instant, and returns the one at which they are then.
+func (v *view) refuse(st []uint64, n int, at instant) (_ []uint64, _ instant, changed bool) {
 	if n <= v.limit() {
-		if st, changed = v.refuse(st, v.now, n); changed {
+		if st, changed = v.kernel.refuse(st, v.now, n); changed {
 			at = v.ready(st, n)
 		}
 	}
+	return st, at, changed
+}
+
+func (v *view) take(st []uint64, n int) (_ []uint64, changed bool, d Decision) {
+	hold := v.hold(st, v.now)
+	st, at, changed := v.decide(st, n)
+	if at > v.now {
+		return st, changed, v.denial(st, n, at)
+	}
+	d.Allowed = true
+	if n > 0 {
+		d.Delay = v.until(after(v.now, hold))
+	}
+	return st, changed, v.describe(st, 0, d)
+}
+
+// denial is the answer to a request that would be granted only at an instant.
+func (v *view) denial(st []uint64, n int, at instant) (d Decision) {
 	d.RetryAfter = Never
 	if at < forever {
 		d.RetryAfter = v.until(at)
 	}
-	return st, changed, v.describe(st, n, d)
+	return v.describe(st, n, d)
 }
 
 func (v *view) peek(st []uint64) (d Decision) {
 	if at := v.ready(st, 1); at > v.now {
-		if v.notes() {
-			st = slices.Clone(st) // what Take would note is not to stay
+		if v.notes() { // what Take would note is not to stay
+			st, at, _ = v.refuse(slices.Clone(st), 1, at)
 		}
-		_, _, d = v.deny(st, 1, at)
-		return d
+		return v.denial(st, 1, at)
 	}
 	d.Allowed = true
 	d.Delay = v.until(after(v.now, v.hold(st, v.now)))
