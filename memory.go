@@ -34,7 +34,7 @@ type MemoryStore struct {
 	mu     sync.Mutex // protects spaces
 	spaces map[string]space
 	shards atomic.Pointer[[]evictee] // those of all spaces; written under mu
-	hand   atomic.Uint64             // counts evictions, to begin each elsewhere
+	door   door
 }
 
 // A space is the states of one limiter: tables or logs.

@@ -186,10 +186,18 @@ func TestMaxKeysKeepsWhoIsExhausted(t *testing.T) {
 				exhausted[i] = fmt.Sprint("exhausted ", i)
 				require.True(t, l.AllowN(exhausted[i], 10))
 			}
+			var full, most uint64 // bytes
 			for i := range 5 * bound {
 				require.True(t, l.Allow(fmt.Sprint("flood ", i)))
 				require.LessOrEqual(t, s.Len(), bound)
+				switch {
+				case i == bound:
+					full = s.Stats().Bytes
+				case i > bound && i%(bound/2) == 0:
+					most = max(most, s.Stats().Bytes)
+				}
 			}
+			assert.LessOrEqual(t, most, 2*full, "%T: memory stays flat", alg)
 			for _, key := range exhausted {
 				require.False(t, l.Allow(key), "%T: the flood washed %q out", alg, key)
 			}

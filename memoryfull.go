@@ -1,8 +1,11 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"sync"
 )
 
 // What a store does when it is full is in this file: who gets a seat, who loses
@@ -16,7 +19,8 @@ import (
 // up its limit; unless each new key uses up its own limit at once, as with a
 // limit of 1, for then they are equals. The choice is among all keys up to 512,
 // and among a sample of at least 64 beyond, which grows to 512 for as long as it
-// holds nothing but exhausted keys. [WithFullPolicy] chooses otherwise.
+// holds nothing but exhausted keys, and serves up to 16 evictions within a second
+// if so many in it have as much Remaining. [WithFullPolicy] chooses otherwise.
 //
 // Each loss is counted in [MemoryStats].Evictions. A negative n is an error that
 // [New] returns.
@@ -77,9 +81,13 @@ func (s *MemoryStore) leaveSeat() {
 
 // How many keys an eviction looks at: at least fewest, and up to most while
 // all that it saw are exhausted or the store is so small that it can see all.
+// If it could not see all, it remembers some that are as good as the best, for
+// the evictions that follow.
 const (
 	sampleFewest = 64
 	sampleMost   = 512
+	remembered   = 16
+	victimsKeep  = 1e9 // nanoseconds: after that, others may be better
 )
 
 // An evictee is a shard with keys to choose from.
@@ -88,7 +96,8 @@ type evictee interface {
 	// done. An idle one it forgets at once.
 	offer(e *eviction)
 
-	// evict forgets v, unless that forgives less by now, and reports whether it did.
+	// evict forgets v and counts that, unless it forgives less by now, and
+	// reports whether it did.
 	evict(v victim, now instant) bool
 }
 
@@ -101,12 +110,12 @@ type victim struct {
 	fresh instant  // when nothing is lost with it
 }
 
-// An eviction looks for the key whose loss forgives least.
+// An eviction looks for the keys whose loss forgives least.
 type eviction struct {
 	now  instant
 	all  bool // whether it looks at all keys, up to sampleMost
 	seen int
-	best victim
+	best []victim // those with the most room
 
 	soonest instant // when the first of the keys seen is idle
 	freed   bool    // whether an idle key was forgotten
@@ -118,12 +127,15 @@ func (e *eviction) forgot() { e.freed, e.done = true, true }
 
 // look takes a key into account that is in use.
 func (e *eviction) look(v victim) {
-	if e.best.sh == nil || v.room > e.best.room || v.room == e.best.room && v.fresh < e.best.fresh {
-		e.best = v
+	switch {
+	case len(e.best) == 0 || v.room == e.best[0].room:
+		e.best = append(e.best, v)
+	case v.room > e.best[0].room:
+		e.best = append(e.best[:0], v)
 	}
 	e.soonest = min(e.soonest, v.fresh)
 	e.seen++
-	if e.seen >= sampleMost || !e.all && e.seen >= sampleFewest && e.best.room > 0 {
+	if e.seen >= sampleMost || !e.all && e.seen >= sampleFewest && e.best[0].room > 0 {
 		e.done = true
 	}
 }
@@ -135,27 +147,57 @@ func (s *MemoryStore) answers(op Op) bool {
 	return op != OpPeek || s.full == EvictLeast || s.maxKeys == 0 || s.seats.Load() < s.maxKeys
 }
 
+// lost counts an eviction, unless the key was idle.
+func (s *MemoryStore) lost(idle bool) {
+	if !idle {
+		s.evicted.Add(1)
+	}
+}
+
+// A door is where new keys wait if there is a bound.
+type door struct {
+	mu      sync.Mutex // protects what follows; taken before that of a shard
+	hand    int        // where the next eviction begins to look
+	victims []victim   // of the last one, those left, the best first
+	found   instant    // when they were found
+	room    []victim   // for the next ones
+}
+
 // makeRoom frees at least one seat, unless somebody else does meanwhile, or the
 // policy forbids it: then it returns false, and when a key may be idle.
 //
-// It holds one lock at a time. The keys of all spaces are looked at as of now:
-// limiters that share a store are taken to share a clock.
+// The keys of all spaces are looked at as of now: limiters that share a store
+// are taken to share a clock.
 func (s *MemoryStore) makeRoom(now instant) (freed bool, idle instant) {
-	e := eviction{now: now, all: s.maxKeys <= sampleMost, soonest: forever}
+	d := &s.door
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.victims) > 0 && now-d.found < victimsKeep {
+		v := d.victims[0]
+		if d.victims = d.victims[1:]; v.sh.evict(v, now) {
+			return true, 0
+		}
+	}
+	d.victims = nil
+	e := eviction{now: now, all: s.maxKeys <= sampleMost, soonest: forever, best: d.room[:0]}
 	shards := *s.shards.Load()
-	begin := s.hand.Add(1)
-	for i := range uint64(len(shards)) {
-		if shards[(begin+i)%uint64(len(shards))].offer(&e); e.done {
+	d.hand++
+	for i := range shards {
+		if shards[(d.hand+i)%len(shards)].offer(&e); e.done {
 			break
 		}
 	}
-	switch {
-	case e.freed || e.best.sh == nil: // in the latter case, all seats are about to be used
+	if e.freed || len(e.best) == 0 { // in the latter case, all seats are about to be used
 		return true, 0
-	case s.full != EvictLeast:
+	}
+	if s.full != EvictLeast {
 		return false, e.soonest
-	case e.best.sh.evict(e.best, now):
-		s.evicted.Add(1)
+	}
+	slices.SortFunc(e.best, func(a, b victim) int { return cmp.Compare(a.fresh, b.fresh) })
+	e.best[0].sh.evict(e.best[0], now)
+	d.room, d.found = e.best, now
+	if !e.all {
+		d.victims = e.best[1:min(len(e.best), remembered)]
 	}
 	return true, 0
 }

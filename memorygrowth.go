@@ -173,7 +173,7 @@ func (sh *shard) offer(e *eviction) {
 	}
 }
 
-// evict forgets v unless its loss forgives less by now.
+// evict implements evictee.
 func (sh *shard) evict(v victim, now instant) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -185,10 +185,13 @@ func (sh *shard) evict(v victim, now instant) bool {
 	blank := sh.space.blanks.Get().(*[]uint64)
 	defer sh.space.blanks.Put(blank)
 	st := sh.read(t, p, *blank)
-	if sh.space.t.kernel.room(st, now) < v.room || !sh.freeze(t, p, st) {
+	k := sh.space.t.kernel
+	idle := k.fresh(st) <= now
+	if k.room(st, now) < v.room || !sh.freeze(t, p, st) {
 		return false
 	}
 	sh.forgetLocked(t, p)
+	sh.space.store.lost(idle)
 	return true
 }
 

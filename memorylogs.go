@@ -157,9 +157,11 @@ func (sh *logShard) evict(v victim, now instant) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	i, ok := sh.index[v.key]
-	if !ok || sh.space.t.kernel.room(sh.states[i], now) < v.room {
+	k := sh.space.t.kernel
+	if !ok || k.room(sh.states[i], now) < v.room {
 		return false
 	}
+	sh.space.store.lost(k.fresh(sh.states[i]) <= now)
 	sh.removeLocked(i)
 	return true
 }
