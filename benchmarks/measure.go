@@ -32,6 +32,13 @@ func (r *round) limiter(l contenders.Limit, usual contenders.Answer) (allow cont
 	return allow, true, nil
 }
 
+// stop ends what the contender runs in the background.
+func (r *round) stop() {
+	if r.contender.Stop != nil {
+		r.contender.Stop()
+	}
+}
+
 // add records a figure of scenario id, and how many of the answers that it was
 // taken from were wrong.
 func (r *round) add(id string, value float64, wrong int) {

@@ -78,7 +78,7 @@ func writePlot(path string, res *results, all []contenders.Contender) error {
 		entries := res.of(p.id, all)
 		peer, hasPeer := first(entries, contenders.Peer)
 		for _, e := range entries {
-			if e.Role == contenders.Floor || e.wrong > 0 {
+			if e.Role == contenders.Floor || e.Role == contenders.Bound || e.wrong > 0 {
 				continue
 			}
 			at := plotter.XY{X: e.median(), Y: y}

@@ -104,7 +104,7 @@ func (r *results) goesOn(ids []string, c contenders.Contender, all []contenders.
 	switch c.Role {
 	case contenders.Main, contenders.Floor:
 		return true
-	case contenders.Variant:
+	case contenders.Variant, contenders.Bound:
 		return false
 	}
 	for _, id := range ids {

@@ -39,6 +39,7 @@ type sizes struct {
 	many                      int // keys of S4, S6 and S7
 	table                     int // keys of the grown table
 	live, mixed               int // keys and operations of the mixed load
+	flood, bound, exhausted   int // new keys of the flood, keys that the store holds, those of them that are used up
 	passes                    func(g group) int
 }
 
@@ -48,6 +49,7 @@ var full = sizes{
 	many:  1_000_000,
 	table: 5_000_000,
 	live:  100_000, mixed: 2_000_000,
+	flood: 10_000_000, bound: 100_000, exhausted: 1_000,
 	passes: func(g group) int { return g.passes },
 }
 
@@ -59,6 +61,7 @@ var quick = sizes{
 	many:  20_000,
 	table: 40_000,
 	live:  5_000, mixed: 40_000,
+	flood: 20_000, bound: 2_000, exhausted: 100,
 	passes: func(group) int { return 1 },
 }
 
@@ -91,6 +94,8 @@ func scenarios(s sizes) []scenario {
 		{id: "mixed-p99", title: "mixed load, 99 of 100 calls", unit: nanoseconds},
 		{id: "mixed-p99.9", title: "mixed load, 999 of 1,000 calls", unit: nanoseconds},
 		{id: "mixed-max", title: "mixed load, longest call", unit: milliseconds},
+		{id: "flood", title: n.Sprintf("a flood of %d new keys against a bound of %d", s.flood, s.bound), unit: nanoseconds},
+		{id: "flood-heap", title: "heap per key of the bound during the flood", unit: bytesPerKey},
 	}
 }
 
@@ -107,6 +112,7 @@ type group struct {
 
 func groups() []group {
 	limiters := []contenders.Role{contenders.Main, contenders.Variant, contenders.Peer}
+	weighed := append([]contenders.Role{contenders.Floor}, limiters...)
 	own := []contenders.Role{contenders.Main, contenders.Variant}
 	return []group{
 		{name: "one key, allowed", ids: []string{"S1", "S5"}, passes: 5, run: hotAllowed},
@@ -114,8 +120,9 @@ func groups() []group {
 		{name: "few keys", ids: []string{"S3"}, passes: 5, run: fewKeys},
 		{name: "many keys", ids: []string{"S4", "S4h", "S6", "S6h", "S7", "heap-1M"}, passes: 3, run: manyKeys},
 		{name: "growth", ids: []string{"heap-peak"}, passes: 1, roles: own, run: growth},
-		{name: "big table", ids: []string{"heap-5M", "gc", "longest"}, passes: 3, heavy: true, run: bigTable},
+		{name: "big table", ids: []string{"heap-5M", "gc", "longest"}, passes: 3, roles: weighed, heavy: true, run: bigTable},
 		{name: "mixed load", ids: []string{"mixed-p50", "mixed-p99", "mixed-p99.9", "mixed-max"}, passes: 3, roles: limiters, run: mixedLoad},
+		{name: "flood", ids: []string{"flood", "flood-heap"}, passes: 1, roles: []contenders.Role{contenders.Main}, run: flood},
 	}
 }
 
@@ -136,7 +143,7 @@ type bench struct {
 // pass, so that what else the machine does meanwhile hits all of them alike.
 func (b bench) run() (*results, error) {
 	res := newResults()
-	ks := newKeys(max(b.sizes.table, b.sizes.many))
+	ks := newKeys(max(b.sizes.table, b.sizes.many, b.sizes.flood+b.sizes.exhausted))
 	random := rand.New(rand.NewPCG(2, 2))
 	all := slices.DeleteFunc(groups(), func(g group) bool { return !slices.ContainsFunc(g.ids, b.wanted) })
 	passes := 0
@@ -157,7 +164,9 @@ func (b bench) run() (*results, error) {
 				}
 				settle()
 				r := &round{sizes: b.sizes, keys: ks, contender: c, wanted: b.wanted, results: res}
-				if err := g.run(r); err != nil {
+				err := g.run(r)
+				r.stop()
+				if err != nil {
 					return nil, err
 				}
 			}

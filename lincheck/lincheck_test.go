@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 // A call is one operation of a history. The clock is part of the state that the
 // history is checked against, so moving it is a call too.
 type call struct {
-	op      string // take, peek, reset or advance
+	op      string // take, allow, peek, reset or advance
 	key     string
 	n       int
 	advance time.Duration
@@ -70,16 +71,41 @@ func sequential(t *ratelimit.Transition, start int64) porcupine.Model {
 				return false, st
 			}
 			st.bytes = string(next)
+			if c.op == "allow" {
+				return res.Decision.Allowed == output.(ratelimit.Decision).Allowed, st
+			}
 			return res.Decision == output.(ratelimit.Decision), st
 		},
 		DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v → %+v", input, output) },
 	}
 }
 
-// stores are the configurations that must not differ.
-var stores = map[string]func() ratelimit.Store{
-	"unbounded": func() ratelimit.Store { return ratelimit.NewMemoryStore() },
-	"bounded":   func() ratelimit.Store { return ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1000)) },
+// A setting is a store, and what else happens to it meanwhile. That must make no
+// difference.
+type setting struct {
+	opts []ratelimit.MemoryOption
+
+	// noise is done again and again while the history is made.
+	noise func(l ratelimit.Limiter, s *ratelimit.MemoryStore, i int)
+
+	// used says that the keys begin with half of their limit used up, and that
+	// nothing comes back, so that an eviction has others to choose from.
+	used bool
+}
+
+var settings = map[string]setting{
+	"quiet":   {},
+	"bounded": {opts: []ratelimit.MemoryOption{ratelimit.WithMaxKeys(1000)}},
+	"growing": {noise: func(l ratelimit.Limiter, s *ratelimit.MemoryStore, i int) {
+		l.Allow(fmt.Sprint("new ", i))
+		if i%8 == 0 {
+			s.Shrink() // replaces every table
+		}
+	}},
+	"evicting": {used: true, opts: []ratelimit.MemoryOption{ratelimit.WithMaxKeys(8)}, // in one shard
+		noise: func(l ratelimit.Limiter, s *ratelimit.MemoryStore, i int) {
+			l.Allow(fmt.Sprint("new ", i))
+		}},
 }
 
 func TestLinearizable(t *testing.T) {
@@ -100,11 +126,14 @@ func TestLinearizable(t *testing.T) {
 		},
 	}
 	for name, alg := range algorithms {
-		for storeName, newStore := range stores {
-			t.Run(name+"/"+storeName, func(t *testing.T) {
+		for settingName, s := range settings {
+			if s.used && name == "WarmingUp" {
+				continue // it has no limit to use up
+			}
+			t.Run(name+"/"+settingName, func(t *testing.T) {
 				t.Parallel()
 				for seed := range uint64(20) {
-					check(t, alg, newStore(), seed)
+					check(t, alg, s, seed)
 				}
 			})
 		}
@@ -112,40 +141,55 @@ func TestLinearizable(t *testing.T) {
 }
 
 // check lets a few goroutines call a limiter at once and checks the history.
-func check(t *testing.T, alg ratelimit.Algorithm, store ratelimit.Store, seed uint64) {
+func check(t *testing.T, alg ratelimit.Algorithm, set setting, seed uint64) {
 	t.Helper()
 	const callers, calls = 4, 25
 	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	start := clk.Now()
+	store := ratelimit.NewMemoryStore(set.opts...)
 	l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithClock(clk)))
+	stop := noise(l, store, set)
+	defer stop()
 
 	var mu sync.Mutex // protects history
 	var history []porcupine.Operation
 	began := time.Now()
+	record := func(id int, c call) {
+		op := porcupine.Operation{ClientId: id, Input: c, Call: time.Since(began).Nanoseconds()}
+		op.Output = do(t, l, clk, c)
+		op.Return = time.Since(began).Nanoseconds()
+		mu.Lock()
+		history = append(history, op)
+		mu.Unlock()
+	}
+	keys := []string{"a", "b"}
+	if set.used {
+		for _, key := range keys {
+			record(0, call{op: "take", key: key, n: 2})
+		}
+	}
 	var wg sync.WaitGroup
 	for id := range callers {
 		rng := rand.New(rand.NewPCG(seed, uint64(id)))
 		wg.Go(func() {
 			for range calls {
-				c := call{op: "take", key: []string{"a", "b"}[rng.IntN(2)], n: 1 + rng.IntN(2)}
+				c := call{op: "take", key: keys[rng.IntN(2)], n: 1 + rng.IntN(2)}
 				switch p := rng.IntN(20); {
 				case p < 2:
 					c.op = "peek"
-				case p < 3:
+				case p < 3 && !set.used:
 					c.op = "reset"
-				case p < 6 && id == 0: // one goroutine moves the clock
+				case p < 6 && id == 0 && !set.used: // one goroutine moves the clock
 					c.op, c.advance = "advance", time.Duration(rng.IntN(5))*100*time.Millisecond
+				case p < 12:
+					c.op = "allow"
 				}
-				op := porcupine.Operation{ClientId: id, Input: c, Call: time.Since(began).Nanoseconds()}
-				op.Output = do(t, l, clk, c)
-				op.Return = time.Since(began).Nanoseconds()
-				mu.Lock()
-				history = append(history, op)
-				mu.Unlock()
+				record(id, c)
 			}
 		})
 	}
 	wg.Wait()
+	stop()
 
 	transition, err := ratelimit.NewTransition(alg)
 	if err != nil {
@@ -160,11 +204,37 @@ func check(t *testing.T, alg ratelimit.Algorithm, store ratelimit.Store, seed ui
 	}
 }
 
+// noise makes the noise of a setting until it is told to stop, which waits for
+// its end.
+func noise(l ratelimit.Limiter, s *ratelimit.MemoryStore, set setting) (stop func()) {
+	if set.noise == nil {
+		return func() {}
+	}
+	var stopped atomic.Bool
+	var wg sync.WaitGroup
+	loud := make(chan struct{})
+	wg.Go(func() {
+		for i := 0; !stopped.Load(); i++ {
+			set.noise(l, s, i)
+			if i == 20 {
+				close(loud)
+			}
+		}
+	})
+	<-loud
+	return func() {
+		stopped.Store(true)
+		wg.Wait()
+	}
+}
+
 func do(t *testing.T, l ratelimit.Limiter, clk *storetest.Clock, c call) (d ratelimit.Decision) {
 	var err error
 	switch c.op {
 	case "take":
 		d, err = l.Take(context.Background(), c.key, c.n)
+	case "allow":
+		d.Allowed = l.AllowN(c.key, c.n)
 	case "peek":
 		d, err = l.Peek(context.Background(), c.key)
 	case "reset":

@@ -65,6 +65,7 @@ const (
 	Main    Role = iota // this library, as it is compared with the peers
 	Variant             // this library with another algorithm
 	Peer                // another library
+	Bound               // a sketch that does only what every exact limiter must
 	Floor               // nothing at all: what the harness itself costs
 )
 
@@ -77,12 +78,17 @@ type Contender struct {
 
 	// New returns a new limiter without keys. It is nil for Floor.
 	New func(Limit) (Allow, error)
+
+	// Stop stops what the latest limiter runs in the background. It is nil if
+	// that is nothing.
+	Stop func()
 }
 
 // All returns the contenders, those of this library first.
 func All() []Contender {
 	return []Contender{
 		tokenBucket(),
+		coarseClock(),
 		fixedWindow(),
 		slidingWindow(),
 		leakyBucket(),
@@ -97,6 +103,7 @@ func All() []Contender {
 		jujuSyncMap(),
 		failsafeSyncMap(),
 		tollboothKeys(),
+		bound(),
 		nothing(),
 	}
 }

@@ -1,6 +1,8 @@
 package contenders
 
 import (
+	"time"
+
 	"github.com/ratelimit-go/ratelimit"
 )
 
@@ -28,6 +30,40 @@ func tokenBucket() Contender {
 	return library("ratelimit", Main, "`TokenBucket`", func(l Limit) ratelimit.Algorithm {
 		return ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst}
 	})
+}
+
+func coarseClock() Contender {
+	var clk *ratelimit.CoarseClock
+	return Contender{
+		Name:   CoarseClock,
+		Role:   Variant,
+		Module: modulePath,
+		Setup:  "`TokenBucket` with a `CoarseClock` of 1 ms",
+		New: func(l Limit) (_ Allow, err error) {
+			if clk, err = ratelimit.NewCoarseClock(time.Millisecond); err != nil {
+				return nil, err
+			}
+			return bucket(l, ratelimit.WithClock(clk))
+		},
+		Stop: func() { clk.Stop() },
+	}
+}
+
+// CoarseClock is the name of the contender that has one.
+const CoarseClock = "ratelimit, coarse clock"
+
+// Bounded returns a token bucket of this library whose store holds so many keys
+// at most.
+func Bounded(l Limit, keys int) (Allow, error) {
+	return bucket(l, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(keys))))
+}
+
+func bucket(l Limit, opts ...ratelimit.Option) (Allow, error) {
+	limiter, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst}, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return func(key string) Answer { return answer(limiter.Allow(key)) }, nil
 }
 
 func fixedWindow() Contender {
