@@ -2,6 +2,8 @@ package ratelimit_test
 
 import (
 	"context"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -83,3 +85,38 @@ func TestWaitThatNeedNotWait(t *testing.T) {
 	})
 	assert.LessOrEqual(t, n, 4.0, "a reservation, what undoes it, and the states before and after")
 }
+
+// TestUnseenKeysAllocateOnlyTables holds the claim that a new key allocates
+// nothing of its own: what is allocated are tables, which grow by two thirds at
+// a time, so that most keys find room.
+func TestUnseenKeysAllocateOnlyTables(t *testing.T) {
+	for _, tt := range fixedSize {
+		l, _ := at(t, tt.alg)
+		i := 0
+		next := func() {
+			i++
+			if !l.Allow(strconv.Itoa(i)) {
+				t.Error("denied")
+			}
+		}
+		for range 20_000 {
+			next()
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		const more = 20_000
+		for range more {
+			next()
+		}
+		runtime.ReadMemStats(&after)
+		names := testing.AllocsPerRun(1, func() {
+			for i := range more {
+				sink = strconv.Itoa(i + more)
+			}
+		})
+		// Twice as many keys: at most two replacements of each of 256 tables.
+		assert.LessOrEqual(t, float64(after.Mallocs-before.Mallocs)-names, 2*2*256+100.0, tt.name)
+	}
+}
+
+var sink string

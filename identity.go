@@ -16,9 +16,10 @@ type identity struct {
 	lo uint32
 }
 
-// shortKey is how many bytes of a key are hashed here. Longer ones are left to
-// hash/maphash, of which two calls cost 9 ns where this costs 4: a third of a
-// decision with a [CoarseClock] (BenchmarkIdentify).
+// shortKey is how many bytes of a key are hashed here alone. Of longer ones,
+// hash/maphash first makes as many. To leave all to it would cost a third of a
+// decision with a [CoarseClock] (BenchmarkIdentify: 9 ns instead of 4), and on
+// machines without AES, it spreads keys that look alike unevenly under some seeds.
 const shortKey = 16
 
 // An identifier makes identities.
@@ -27,8 +28,8 @@ type identifier struct {
 	long   [2]maphash.Seed
 }
 
-// A hasher is a keyed hash of 64 bits for a short key, which is told by two
-// words and its length: NH (Black et al., "UMAC: fast and secure message
+// A hasher is a keyed hash of 64 bits for a key that is told by two words and its
+// length: NH (Black et al., "UMAC: fast and secure message
 // authentication", CRYPTO 1999), which is (a + k₀)·(b + k₁), plus the length; the
 // two halves of that are multiplied in the same way and folded. For any two keys,
 // the chance of drawing secrets under which NH's 128 bits are the same is at most
@@ -53,19 +54,17 @@ func (h *identifier) draw() {
 // identify returns the identity of key.
 func (h *identifier) identify(key string) identity {
 	n := len(key)
-	if n > shortKey {
-		return newIdentity(maphash.String(h.long[0], key), maphash.String(h.long[1], key))
-	}
 	var a, b uint64
-	if n >= 8 {
+	switch {
+	case n > shortKey:
+		a, b = maphash.String(h.long[0], key), maphash.String(h.long[1], key)
+	case n >= 8:
 		a, b = word64(key), word64(key[n-8:])
-	} else {
+	default:
 		a = word56(key)
 	}
-	return newIdentity(h.hi.hash(a, b, uint64(n)), h.lo.hash(a, b, uint64(n)))
+	return identity{h.hi.hash(a, b, uint64(n)) | 1, uint32(h.lo.hash(a, b, uint64(n))>>32) | 1}
 }
-
-func newIdentity(hi, lo uint64) identity { return identity{hi | 1, uint32(lo>>32) | 1} }
 
 // word64 returns the first eight bytes of s.
 func word64(s string) uint64 {

@@ -60,7 +60,8 @@ import (
 //     more. So there was an instant at which the clock and the state were both
 //     what the decision was made on, and it is as if it had been made then; in
 //     particular not at an earlier time than the one that left the state (see
-//     docs/design.md, Time).
+//     docs/design.md, Time). A mere no needs no second look: what a state denies
+//     now, it denied when it was loaded, too.
 
 // gone is a state that no kernel makes: the latest instants, in the finest
 // units of one word, lie below it.
@@ -232,11 +233,8 @@ func (sp *tables) allow(tl *timeline, key string, n int) bool {
 				}
 				now, _ := tl.now()
 				next, granted := sp.word.decide(word, now, n)
-				if !granted && atomic.LoadUint64(state) == word { // guarantee 5
-					return false
-				}
-				if granted && atomic.CompareAndSwapUint64(state, word, next) {
-					return true
+				if !granted || atomic.CompareAndSwapUint64(state, word, next) {
+					return granted // guarantee 5
 				}
 				backOff(tries)
 			}
