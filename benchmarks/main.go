@@ -153,13 +153,16 @@ func takingPart(pattern string) ([]contenders.Contender, error) {
 	}
 	var names []string
 	var matching []contenders.Contender
+	found := false
 	for _, c := range contenders.All() {
-		if c.Role == contenders.Floor || re.MatchString(c.Name) {
+		matches := re.MatchString(c.Name)
+		found = found || matches
+		if c.Role == contenders.Floor || matches {
 			matching = append(matching, c)
 		}
 		names = append(names, c.Name)
 	}
-	if len(matching) < 2 {
+	if !found {
 		return nil, fmt.Errorf("-only: no contender matches %q; there are: %s", pattern, strings.Join(names, "; "))
 	}
 	return matching, nil

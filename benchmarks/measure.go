@@ -23,7 +23,7 @@ type round struct {
 // one: if not, it says usual and needs no preparation.
 func (r *round) limiter(l contenders.Limit, usual contenders.Answer) (allow contenders.Allow, real bool, err error) {
 	if r.contender.Role == contenders.Floor {
-		return contenders.Always(usual), false, nil
+		return r.contender.Always(usual), false, nil
 	}
 	allow, err = r.contender.New(l)
 	if err != nil {

@@ -101,7 +101,7 @@ func targetTable(s sizes, res *results, all []contenders.Contender) string {
 		for _, target := range targets {
 			switch {
 			case target.scenario != sc.id:
-			case target.who == "":
+			case asked[0].of == nothingAsked:
 				asked[0] = target
 			default:
 				asked = append(asked, target)
@@ -127,16 +127,20 @@ func (t target) row(to *table, sc scenario, entries []entry) {
 	if !ok {
 		return
 	}
-	title, bound := sc.title, ""
+	title := sc.title
 	if t.who != "" {
 		title += ": " + t.who
-	} else if b, ok := first(entries, contenders.Bound); ok {
-		bound = amount(b.median(), sc.unit)
 	}
-	peerCell, ratio := "", ""
+	peerCell, ratio, bound := "", "", ""
 	if peer, ok := first(entries, contenders.Peer); ok {
 		peerCell = fmt.Sprintf("%s (%s)", amount(peer.median(), sc.unit), peer.Name)
 		ratio = fmt.Sprintf("%.2f", own.median()/peer.median())
+		if b, ok := first(entries, contenders.Bound); ok && t.who == "" {
+			bound = fmt.Sprintf("%s, %.2f", amount(b.median(), sc.unit), b.median()/peer.median())
+		}
+	}
+	if now, ok := named(entries, contenders.TimeNow); ok && t.of == oneTimeNow {
+		peerCell, ratio, bound = fmt.Sprintf("%s (time.Now)", amount(now.median(), sc.unit)), fmt.Sprintf("%.2f", own.median()/now.median()), ""
 	}
 	ask, met := "", ""
 	if t.of != nothingAsked {

@@ -22,12 +22,14 @@ const (
 	bestPeer     yardstick = iota // this library ÷ the best peer
 	figure                        // the figure itself
 	aboveFloor                    // the figure less that of no limiter at all
+	oneTimeNow                    // limit times a reading of the clock by time.Now
 	nothingAsked                  // the figure is only told
 )
 
 var targets = []target{
 	{scenario: "S1", limit: 0.75, of: bestPeer},
 	{scenario: "S1", limit: 0.30, of: bestPeer, who: contenders.CoarseClock},
+	{scenario: "S1", limit: 1, of: oneTimeNow},
 	{scenario: "S2", limit: 0.75, of: bestPeer},
 	{scenario: "S2p", limit: 0.35, of: bestPeer},
 	{scenario: "S3", limit: 0.55, of: bestPeer},
@@ -59,6 +61,8 @@ func (t target) words(u unit) string {
 		return fmt.Sprintf("≤ %.2f × best peer", t.limit)
 	case aboveFloor:
 		return fmt.Sprintf("≤ %v %s more than no limiter", t.limit, u)
+	case oneTimeNow:
+		return fmt.Sprintf("≤ %v × time.Now()", t.limit)
 	}
 	return fmt.Sprintf("≤ %v %s", t.limit, u)
 }
@@ -68,7 +72,16 @@ func (t target) own(entries []entry) (entry, bool) {
 	if t.who == "" {
 		return first(entries, contenders.Main)
 	}
-	return first(slices.DeleteFunc(slices.Clone(entries), func(e entry) bool { return e.Name != t.who }), contenders.Variant)
+	return named(entries, t.who)
+}
+
+// named returns the entry of a contender, if it took part.
+func named(entries []entry, name string) (entry, bool) {
+	i := slices.IndexFunc(entries, func(e entry) bool { return e.Name == name && e.wrong == 0 })
+	if i < 0 {
+		return entry{}, false
+	}
+	return entries[i], true
 }
 
 // met reports whether entries, those of the target's scenario, meet it. Known
@@ -83,6 +96,9 @@ func (t target) met(entries []entry) (met, known bool) {
 	case bestPeer:
 		peer, ok := first(entries, contenders.Peer)
 		return ok && got/peer.median() <= t.limit, ok
+	case oneTimeNow:
+		now, ok := named(entries, contenders.TimeNow)
+		return ok && got/now.median() <= t.limit, ok
 	case aboveFloor:
 		floor, ok := first(entries, contenders.Floor)
 		return ok && got-floor.median() <= t.limit, ok

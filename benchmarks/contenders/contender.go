@@ -76,8 +76,11 @@ type Contender struct {
 	Module string // the path of its module, of which the report tells the version
 	Setup  string // how it is configured and called, for the report
 
-	// New returns a new limiter without keys. It is nil for Floor.
+	// New returns a new limiter without keys.
 	New func(Limit) (Allow, error)
+
+	// Always takes the place of New for Floor: it always says the same.
+	Always func(Answer) Allow
 
 	// Stop stops what the latest limiter runs in the background. It is nil if
 	// that is nothing.
@@ -104,6 +107,7 @@ func All() []Contender {
 		failsafeSyncMap(),
 		tollboothKeys(),
 		bound(),
+		timeNow(),
 		nothing(),
 	}
 }
