@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -31,9 +32,9 @@ type MemoryStore struct {
 	evicted    atomic.Uint64
 	turned     atomic.Uint64
 
-	mu     sync.Mutex // protects spaces
+	mu     sync.Mutex // protects spaces, and all against another Open
 	spaces map[string]space
-	shards atomic.Pointer[[]evictee] // those of all spaces; written under mu
+	all    atomic.Pointer[[]space] // the same
 	door   door
 }
 
@@ -41,7 +42,7 @@ type MemoryStore struct {
 type space interface {
 	States
 	transition() *Transition
-	evictees() []evictee
+	evictees() []evictee // its shards
 	shrink()
 	count(stats *MemoryStats) // adds what it holds
 }
@@ -81,9 +82,7 @@ type MemoryStats struct {
 // which takes some microseconds for each limiter.
 func (s *MemoryStore) Stats() MemoryStats {
 	stats := MemoryStats{Evictions: s.evicted.Load(), Turned: s.turned.Load()}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, sp := range s.spaces {
+	for _, sp := range s.open() {
 		sp.count(&stats)
 	}
 	return stats
@@ -94,11 +93,17 @@ func (s *MemoryStore) Stats() MemoryStats {
 // if a flood has passed and few come any more. It looks at every key held, and
 // holds up callers for the part of the keys that it is at.
 func (s *MemoryStore) Shrink() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, sp := range s.spaces {
+	for _, sp := range s.open() {
 		sp.shrink()
 	}
+}
+
+// open returns the spaces.
+func (s *MemoryStore) open() []space {
+	if all := s.all.Load(); all != nil {
+		return *all
+	}
+	return nil
 }
 
 // Open implements [Store].
@@ -123,11 +128,8 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 	}
 	sp := newSpace(s, t)
 	s.spaces[name] = sp
-	all := sp.evictees()
-	if old := s.shards.Load(); old != nil {
-		all = append(all, *old...)
-	}
-	s.shards.Store(&all)
+	all := append(slices.Clone(s.open()), sp)
+	s.all.Store(&all)
 	return sp, nil
 }
 
@@ -141,11 +143,9 @@ func newSpace(s *MemoryStore, t *Transition) space {
 func (sp *tables) transition() *Transition { return sp.t }
 func (sp *logs) transition() *Transition   { return sp.t }
 
-// shardCount returns how many shards a space has: enough that callers seldom
-// meet and that replacing the table of one takes little time, fewer if there
-// are so few keys at most that most would be empty.
-func (s *MemoryStore) shardCount() int {
-	n := 256
+// shardCount returns how many shards a space begins with: n, a power of two, or
+// fewer if there are so few keys at most that most would be empty.
+func (s *MemoryStore) shardCount(n int) int {
 	for s.maxKeys > 0 && n > 1 && int64(n)*32 > s.maxKeys {
 		n /= 2
 	}

@@ -23,16 +23,14 @@ func (s *MemoryStore) check(t testing.TB) {
 	require.Equal(t, held, s.Len())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	listed := make(map[evictee]bool)
-	if shards := s.shards.Load(); shards != nil {
-		for _, sh := range *shards {
-			listed[sh] = true
-		}
-	}
+	require.Len(t, s.open(), len(s.spaces))
 	total := 0
-	for name, sp := range s.spaces {
+	for _, sp := range s.spaces {
+		require.Contains(t, s.open(), sp)
+		if sp, ok := sp.(*tables); ok {
+			sp.check(t)
+		}
 		for _, sh := range sp.evictees() {
-			require.True(t, listed[sh], "evictions see every shard of %q", name)
 			switch sh := sh.(type) {
 			case *shard:
 				total += sh.check(t)
@@ -48,11 +46,31 @@ func (s *MemoryStore) check(t testing.TB) {
 	}
 }
 
+// check checks that the directory leads to each shard as often as it should.
+func (sp *tables) check(t testing.TB) {
+	t.Helper()
+	require.Equal(t, 1, bits.OnesCount(uint(len(sp.directory))), "a power of two of entries")
+	entries := make(map[evictee]int)
+	for i := range sp.directory {
+		tbl := sp.directory[i].Load()
+		sh := tbl.shard
+		require.Same(t, sh.current(), tbl, "all entries of a shard lead to one table")
+		require.Equal(t, sh.first, uint32(i)&(1<<sh.depth-1))
+		entries[sh]++
+	}
+	require.Len(t, sp.evictees(), len(entries), "evictions see every shard, once")
+	for _, sh := range sp.evictees() {
+		require.Equal(t, len(sp.directory)>>sh.(*shard).depth, entries[sh])
+	}
+	for i, word := range sp.empty {
+		require.Zero(t, word, "word %d", i)
+	}
+}
+
 // check checks one shard and returns how many keys it holds.
 func (sh *shard) check(t testing.TB) (keys int) {
 	t.Helper()
-	sp, tbl := sh.space, sh.table.Load()
-	require.Equal(t, 1, bits.OnesCount(uint(len(sp.shards))), "a power of two of shards")
+	sp, tbl := sh.space, sh.current()
 	require.Len(t, tbl.words, int(tbl.groups*tbl.size))
 	require.LessOrEqual(t, sh.used, tbl.most)
 	require.Less(t, tbl.most, tbl.groups*groupSlots, "some slots are free, or looking would not end")
@@ -76,7 +94,7 @@ func (sh *shard) check(t testing.TB) (keys int) {
 				continue
 			}
 			keys++
-			require.Same(t, sh, sp.shard(id), "each key in its own shard")
+			require.Same(t, sh, sp.table(id).shard, "each key in its own shard")
 			found, ok := tbl.find(id)
 			require.True(t, ok && found == p, "each key is found, once")
 			if sp.word != nil {
@@ -264,9 +282,8 @@ func TestMaxKeysOverLimiters(t *testing.T) {
 
 func count(t testing.TB, sp space) (n int) {
 	t.Helper()
-	for i := range sp.(*tables).shards {
-		sh := &sp.(*tables).shards[i]
-		n += sh.check(t)
+	for _, sh := range sp.evictees() {
+		n += sh.(*shard).check(t)
 	}
 	return n
 }
@@ -276,6 +293,9 @@ func TestStoreUnderConcurrency(t *testing.T) {
 	for _, bound := range []int{0, 1, 7, 300} {
 		for _, alg := range everyWidth {
 			l, s, clk := newTestLimiter(t, alg, WithMaxKeys(bound))
+			if l.fast != nil {
+				l.fast.splitAt = 4
+			}
 			var wg sync.WaitGroup
 			for g := range 8 {
 				wg.Go(func() {
@@ -435,6 +455,7 @@ func TestGrowthLosesNoUpdate(t *testing.T) {
 		SlidingWindow{Limit: 1000, Window: time.Hour},
 	} {
 		l, s, _ := newTestLimiter(t, alg)
+		l.fast.splitAt = 8 // and so shards are split, too
 		const hot = 8
 		var granted [hot]atomic.Int64
 		var wg sync.WaitGroup
@@ -460,7 +481,49 @@ func TestGrowthLosesNoUpdate(t *testing.T) {
 		for key := range granted {
 			assert.EqualValues(t, 1000, granted[key].Load(), "%T, key %d", alg, key)
 		}
+		assert.Greater(t, len(l.fast.evictees()), 4*fewestShards, "shards were split")
 		s.check(t)
+	}
+}
+
+// TestSplit grows a limiter until each entry of the directory has a shard of its
+// own, and beyond, and looks whether every key is still what it was.
+func TestSplit(t *testing.T) {
+	for _, alg := range []Algorithm{
+		TokenBucket{Rate: PerHour(10)},
+		SlidingWindow{Limit: 10, Window: time.Hour},
+	} {
+		l, s, clk := newTestLimiter(t, alg)
+		l.fast.splitAt = 4
+		const n = 20_000
+		for i := range n {
+			require.True(t, l.AllowN(fmt.Sprint(i), 1+i%10))
+		}
+		s.check(t)
+		require.Equal(t, n, s.Len())
+		require.Greater(t, len(l.fast.evictees()), mostShards*9/10)
+		for i := range n {
+			d, err := l.Peek(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			require.Equal(t, 9-i%10, d.Remaining, "%T, key %d", alg, i)
+		}
+		clk.advance(24 * time.Hour)
+		s.Shrink()
+		assert.Zero(t, s.Len())
+		assert.Less(t, s.Stats().Bytes, uint64(300_000))
+		s.check(t)
+	}
+}
+
+// TestGroupsFillCacheLines checks that a table of one-word states begins where a
+// cache line does, whatever its size, so that each of its groups is one.
+func TestGroupsFillCacheLines(t *testing.T) {
+	l, _, _ := newTestLimiter(t, TokenBucket{Rate: PerSecond(10)})
+	sh := l.fast.evictees()[0].(*shard)
+	for keys := uint64(1); keys < 3*splitAt; keys += 1 + keys/50 {
+		tbl := sh.newTable(keys)
+		require.EqualValues(t, 8, tbl.size)
+		require.Zero(t, uintptr(unsafe.Pointer(&tbl.words[0]))%64, "%d groups", tbl.groups)
 	}
 }
 

@@ -163,6 +163,18 @@ type door struct {
 	room    []victim   // for the next ones
 }
 
+// evictees returns the shards of all spaces.
+func (s *MemoryStore) evictees() (all []evictee) {
+	spaces := s.open()
+	if len(spaces) == 1 {
+		return spaces[0].evictees()
+	}
+	for _, sp := range spaces {
+		all = append(all, sp.evictees()...)
+	}
+	return all
+}
+
 // makeRoom frees at least one seat, unless somebody else does meanwhile, or the
 // policy forbids it: then it returns false, and when a key may be idle.
 //
@@ -180,7 +192,7 @@ func (s *MemoryStore) makeRoom(now instant) (freed bool, idle instant) {
 	}
 	d.victims = nil
 	e := eviction{now: now, all: s.maxKeys <= sampleMost, soonest: forever, best: d.room[:0]}
-	shards := *s.shards.Load()
+	shards := s.evictees()
 	d.hand++
 	for i := range shards {
 		if shards[(d.hand+i)%len(shards)].offer(&e); e.done {

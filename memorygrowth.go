@@ -2,6 +2,8 @@ package ratelimit
 
 import (
 	"iter"
+	"math/bits"
+	"slices"
 	"sync/atomic"
 )
 
@@ -12,66 +14,118 @@ import (
 // table begins with a smaller share of its slots taken, between minLoad and
 // maxNewLoad, another for each shard. So they do not all grow at once: neither
 // does the memory of all come to its worst at the same moment, nor do many
-// callers wait at the same time. It grows, or shrinks, to about one and a half
-// of what is in use, and not to the next power of two, which would waste half
+// callers wait at the same time. It grows, or shrinks, to about two thirds more
+// than what is in use, and not to the next power of two, which would waste half
 // of the memory right after.
 //
-//	place    ┌─────────────────────────────────────────┐
 //	old      │ a · B · · c │ D e · F │ · · g · │ H · i │  capitals are idle
-//	         └─────────────────────────────────────────┘
 //	new      │ a · · · c · · │ · e · · · │ · · g · · · │ · · i │
 //
 // Keys keep their order, since their places are in proportion to their
 // identities, so that both tables are gone through from one end to the other.
+//
+// To replace a table takes as long as there are keys in it. So a shard that has
+// more than splitAt is split (as in extendible hashing, Fagin et al., ACM TODS
+// 4(3), 1979): every second of its entries in the directory leads to a new shard
+// from then on, which gets the keys that belong there. The directory does not
+// grow: once each entry has a shard of its own, tables get larger again.
+//
+//	directory    0   1   2   3   4   5   6   7
+//	before       A   B   A   B   A   B   A   B    A and B have depth 1
+//	A is split   A   B   C   B   A   B   C   B    A and C have depth 2
 
 const (
 	minLoad    = 0.46
 	maxNewLoad = 0.56
 	maxLoad    = 0.85
+
+	fewestShards = 64
+	mostShards   = 2048 // entries of the directory
+	splitAt      = 4096 // keys of a shard
 )
 
-// newLoad returns the load that new tables of the i-th of some shards begin
-// with.
-func newLoad(i, shards int) float64 {
-	return minLoad + (maxNewLoad-minLoad)*float64(i)/float64(shards)
+// newTable returns a table for so many keys.
+func (sh *shard) newTable(keys uint64) *table {
+	// Any sequence would do that spreads over what is between the bounds.
+	load := minLoad + (maxNewLoad-minLoad)*float64(bits.Reverse32(sh.first))/(1<<32)
+	sp := sh.space
+	t := &table{words: sp.empty, groups: 1, width: sp.width, size: uint64(len(sp.empty)), shard: sh}
+	if keys > 0 {
+		t.groups = uint64(float64(keys)/load)/groupSlots + 1
+		t.words = make([]uint64, t.groups*t.size)
+		t.most = uint64(float64(t.groups*groupSlots) * maxLoad)
+	}
+	return t
 }
 
-// newTable returns a table with so many groups for states of so many words.
-func newTable(groups, width uint64) *table {
-	size := groupHead + groupSlots*width
-	return &table{
-		words:  make([]uint64, groups*size),
-		groups: groups,
-		size:   size,
-		width:  width,
-		most:   uint64(float64(groups*groupSlots) * maxLoad),
+// publish makes t the table of sh.
+func (sh *shard) publish(t *table) {
+	directory := sh.space.directory
+	for i := int(sh.first); i < len(directory); i += 1 << sh.depth {
+		directory[i].Store(t)
 	}
 }
 
 // replaceLocked replaces the table by one with the keys that are in use, and
-// room for some more.
-func (sh *shard) replaceLocked(now instant, more uint64) *table {
-	old := sh.table.Load()
+// room for some more, or by two if that is many.
+func (sh *shard) replaceLocked(old *table, now instant, more uint64) {
 	sh.sweepLocked(old, now)
-	t := sh.space.empty
-	if sh.keys+more > 0 {
-		t = newTable(uint64(float64(sh.keys+more)/sh.newLoad)/groupSlots+1, sh.space.width)
+	if sh.keys > sh.space.splitAt && 1<<sh.depth < len(sh.space.directory) {
+		sh.splitLocked(old, more)
+		return
 	}
+	t := sh.newTable(sh.keys + more)
 	for p := range old.held() {
-		id := old.id(p)
-		to, _ := t.find(id)
-		t.words[to.group+to.slot] = id.hi
-		word, shift := t.secondWord(to)
-		*word |= uint64(id.lo) << shift
-		if sh.space.word != nil {
-			*t.word(to) = atomic.SwapUint64(old.word(p), gone) // guarantee 3
-		} else {
-			copy(t.state(to), old.state(p))
-		}
+		sh.space.copyTo(t, old, p)
 	}
 	sh.used = sh.keys
-	sh.table.Store(t)
-	return t
+	sh.publish(t)
+}
+
+// splitLocked gives half of the entries and the keys that belong there to a new
+// shard.
+func (sh *shard) splitLocked(old *table, more uint64) {
+	sp, bit := sh.space, uint64(1)<<sh.depth
+	sh.depth++
+	other := &shard{space: sp, first: sh.first | uint32(bit), depth: sh.depth}
+	other.mu.Lock() // until all its entries lead to it: of two locks, the older shard's is first
+	defer other.mu.Unlock()
+	for p := range old.held() {
+		if old.id(p).entry()&bit != 0 {
+			other.keys++
+		}
+	}
+	sh.keys -= other.keys
+	stay, move := sh.newTable(sh.keys+more), other.newTable(other.keys+more)
+	for p := range old.held() {
+		if old.id(p).entry()&bit != 0 {
+			sp.copyTo(move, old, p)
+		} else {
+			sp.copyTo(stay, old, p)
+		}
+	}
+	sh.used, other.used = sh.keys, other.keys
+	sp.mu.Lock()
+	all := append(slices.Clone(*sp.shards.Load()), other)
+	sp.shards.Store(&all)
+	sp.mu.Unlock()
+	sh.publish(stay)
+	other.publish(move)
+}
+
+// copyTo copies a key to a table that nobody else has seen, and makes sure that
+// its old state does not change any more.
+func (sp *tables) copyTo(t, old *table, p place) {
+	id := old.id(p)
+	to, _ := t.find(id)
+	t.words[to.group+to.slot] = id.hi
+	word, shift := t.secondWord(to)
+	*word |= uint64(id.lo) << shift
+	if sp.word != nil {
+		*t.word(to) = atomic.SwapUint64(old.word(p), gone) // guarantee 3
+	} else {
+		copy(t.state(to), old.state(p))
+	}
 }
 
 // sweepLocked forgets the keys that are idle.
@@ -122,32 +176,39 @@ func (sp *tables) shrink() {
 	if tl == nil {
 		return // there was never a key
 	}
-	for i := range sp.shards {
-		sh := &sp.shards[i]
+	for _, e := range *sp.shards.Load() {
+		sh := e.(*shard)
 		now, _ := tl.now()
 		sh.mu.Lock()
-		sh.replaceLocked(now, 0)
+		sh.replaceLocked(sh.current(), now, 0)
 		sh.mu.Unlock()
 	}
 }
 
 // count adds up what the shards hold.
 func (sp *tables) count(stats *MemoryStats) {
-	for i := range sp.shards {
-		sh := &sp.shards[i]
+	stats.Bytes += uint64(8 * len(sp.directory))
+	for _, e := range *sp.shards.Load() {
+		sh := e.(*shard)
 		sh.mu.Lock()
 		stats.Keys += int(sh.keys)
 		stats.Inserts += sh.inserts
-		stats.Bytes += 64 + 8*uint64(len(sh.table.Load().words))
+		stats.Bytes += 64 + 64 // the shard and its table
+		if sh.keys > 0 {
+			stats.Bytes += 8 * uint64(len(sh.current().words))
+		}
 		sh.mu.Unlock()
 	}
 }
+
+// current returns the table of sh. The caller has the lock.
+func (sh *shard) current() *table { return sh.space.directory[sh.first].Load() }
 
 // offer shows keys to an eviction, from where the last one stopped.
 func (sh *shard) offer(e *eviction) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	k, t := sh.space.t.kernel, sh.table.Load()
+	k, t := sh.space.t.kernel, sh.current()
 	blank := sh.space.blanks.Get().(*[]uint64)
 	defer sh.space.blanks.Put(blank)
 	slots := t.groups * groupSlots
@@ -175,30 +236,23 @@ func (sh *shard) offer(e *eviction) {
 
 // evict implements evictee.
 func (sh *shard) evict(v victim, now instant) bool {
-	sh.mu.Lock()
+	sp := sh.space
+	sh, t := sp.lock(v.id) // it may have come to another by now
 	defer sh.mu.Unlock()
-	t := sh.table.Load()
 	p, ok := t.find(v.id)
 	if !ok {
 		return false
 	}
-	blank := sh.space.blanks.Get().(*[]uint64)
-	defer sh.space.blanks.Put(blank)
+	blank := sp.blanks.Get().(*[]uint64)
+	defer sp.blanks.Put(blank)
 	st := sh.read(t, p, *blank)
-	k := sh.space.t.kernel
-	idle := k.fresh(st) <= now
-	if k.room(st, now) < v.room || !sh.freeze(t, p, st) {
+	idle := sp.t.kernel.fresh(st) <= now
+	if sp.t.kernel.room(st, now) < v.room || !sh.freeze(t, p, st) {
 		return false
 	}
 	sh.forgetLocked(t, p)
-	sh.space.store.lost(idle)
+	sp.store.lost(idle)
 	return true
 }
 
-// evictees returns the shards, for evictions to choose from.
-func (sp *tables) evictees() (all []evictee) {
-	for i := range sp.shards {
-		all = append(all, &sp.shards[i])
-	}
-	return all
-}
+func (sp *tables) evictees() []evictee { return *sp.shards.Load() }

@@ -15,13 +15,15 @@ type logs struct {
 	t      *Transition
 	time   atomic.Pointer[timeline] // the one of the first key
 	shards []logShard               // a power of two
+	all    []evictee                // the same
 }
 
 func newLogs(s *MemoryStore, t *Transition) *logs {
-	sp := &logs{store: s, over: newOverflow(s, t), t: t, shards: make([]logShard, s.shardCount())}
+	sp := &logs{store: s, over: newOverflow(s, t), t: t, shards: make([]logShard, s.shardCount(256))}
 	for i := range sp.shards {
 		sp.shards[i].space = sp
 		sp.shards[i].index = make(map[string]int)
+		sp.all = append(sp.all, &sp.shards[i])
 	}
 	return sp
 }
@@ -199,9 +201,4 @@ func (sp *logs) count(stats *MemoryStats) {
 	}
 }
 
-func (sp *logs) evictees() (all []evictee) {
-	for i := range sp.shards {
-		all = append(all, &sp.shards[i])
-	}
-	return all
-}
+func (sp *logs) evictees() []evictee { return sp.all }

@@ -19,9 +19,11 @@ import (
 // A key is known by its identity (identity.go), two parts of hash that are not 0;
 // the key itself is not kept.
 //
-// A space (one limiter's states) has a power of two of shards, chosen by bits of
-// the identity. A shard has a table: one slice of words without pointers, for
-// the garbage collector to pass over. Three slots make a group:
+// A space (one limiter's states) has shards, and a directory that leads to the
+// table of each, by the low bits of the identity. A shard begins with several
+// entries of the directory, and shares them with a new one when it has many keys
+// (memorygrowth.go). A table is one slice of words without pointers, for the
+// garbage collector to pass over. Three slots make a group:
 //
 //	words 0–2   the first parts of three identities, 64 bits each; 0 if
 //	            nobody ever took the slot
@@ -44,7 +46,9 @@ import (
 //
 // Guarantees, by number where the code relies on them:
 //
-//  1. Under the lock only, slots are taken, forgotten, and the table replaced.
+//  1. Under the lock only, slots are taken, forgotten, and the table replaced,
+//     with the shard's entries of the directory. Whoever has waited for the lock
+//     looks into the directory again: the shard may have been split.
 //  2. The first part in a slot changes once, from 0, and last: who sees it sees
 //     the second and a state (or that it was forgotten). A slot is not used
 //     again; it goes when the table is replaced.
@@ -54,7 +58,7 @@ import (
 //     before the swap, and is in the value that was swapped out, or it fails,
 //     and its caller starts over with the lock.
 //  4. Whoever finds gone, or no identity, and wants to change something, takes
-//     the lock and looks again in the table that is current then.
+//     the lock and looks again in the table that is current then (lock does).
 //  5. The clock is read after the state, and then the state is seen to be what
 //     it was: by the compare-and-swap, or if nothing changes, by loading it once
 //     more. So there was an instant at which the clock and the state were both
@@ -80,6 +84,7 @@ type table struct {
 	size   uint64 // words of a group
 	width  uint64 // words of a state
 	most   uint64 // slots that may be taken; fewer than there are, or looking would not end
+	shard  *shard
 }
 
 // A place is a slot of a table: the first word of its group, and which of the
@@ -89,30 +94,38 @@ type place struct{ group, slot uint64 }
 // A shard is one part of a space. It is as large as a cache line, so that
 // neighbours' locks are apart.
 type shard struct {
-	table   atomic.Pointer[table]
-	space   *tables
-	newLoad float64 // the share of a new table's slots that is taken
+	space *tables
+	first uint32 // of its entries in the directory
 
-	mu      sync.Mutex // protects what follows, and as said above
+	depth   uint32     // those after it are 2 to the power of depth apart
+	mu      sync.Mutex // protects depth and what follows, and as said above
 	used    uint64     // slots taken in the table, those of forgotten keys included
 	keys    uint64     // held
 	inserts uint64     // so far
 	hand    uint64     // the slot at which the next eviction looks first
+
+	_ [64 - 7*8]byte
 }
 
 // tables are the states of one limiter, if they are of fixed width.
 type tables struct {
-	store  *MemoryStore
-	over   overflow
-	t      *Transition
-	time   atomic.Pointer[timeline] // the one of the first key
-	word   wordKernel               // t's, if a state is one word
-	width  uint64                   // words of a state
-	shards []shard                  // a power of two
+	store *MemoryStore
+	over  overflow
+	t     *Transition
+	time  atomic.Pointer[timeline] // the one of the first key
+	word  wordKernel               // t's, if a state is one word
+	width uint64                   // words of a state
 
-	// empty is the table of every shard that has no keys. None of its slots
-	// may be taken.
-	empty *table
+	splitAt uint64 // the constant, but for tests
+
+	// directory leads to the tables, by the low bits of an identity.
+	directory []atomic.Pointer[table]
+
+	mu     sync.Mutex                // protects shards against another split
+	shards atomic.Pointer[[]evictee] // all there are
+
+	// empty is what the words of every shard are that has no keys.
+	empty []uint64
 
 	// blanks holds copies of states for kernels to work on: they must live on
 	// the heap.
@@ -131,25 +144,42 @@ type wordKernel interface {
 
 func newTables(s *MemoryStore, t *Transition) *tables {
 	width := t.kernel.width()
-	sp := &tables{store: s, over: newOverflow(s, t), t: t, width: uint64(width)}
+	sp := &tables{store: s, over: newOverflow(s, t), t: t, width: uint64(width), splitAt: splitAt}
 	if width == 1 {
 		sp.word, _ = t.kernel.(wordKernel)
 	}
 	sp.blanks.New = func() any { st := make([]uint64, width); return &st }
-	sp.empty = newTable(1, sp.width)
-	sp.empty.most = 0
-	sp.shards = make([]shard, s.shardCount())
-	for i := range sp.shards {
-		sh := &sp.shards[i]
-		sh.space = sp
-		sh.newLoad = newLoad(i, len(sp.shards))
-		sh.table.Store(sp.empty)
+	sp.empty = make([]uint64, groupHead+groupSlots*width)
+	sp.directory = make([]atomic.Pointer[table], mostShards)
+	var all []evictee
+	depth := bits.TrailingZeros(uint(s.shardCount(fewestShards)))
+	for i := range 1 << depth {
+		sh := &shard{space: sp, first: uint32(i), depth: uint32(depth)}
+		sh.publish(sh.newTable(0))
+		all = append(all, sh)
 	}
+	sp.shards.Store(&all)
 	return sp
 }
 
-func (sp *tables) shard(id identity) *shard {
-	return &sp.shards[id.hi>>1&uint64(len(sp.shards)-1)] // bit 0 is always set
+// table returns the table in which id has its place, if it has one.
+func (sp *tables) table(id identity) *table {
+	return sp.directory[id.entry()&uint64(len(sp.directory)-1)].Load()
+}
+
+// entry returns the bits by which the directory is looked into.
+func (id identity) entry() uint64 { return id.hi >> 1 } // bit 0 is always set
+
+// lock locks the shard of id, and returns its table.
+func (sp *tables) lock(id identity) (*shard, *table) {
+	for {
+		sh := sp.table(id).shard
+		sh.mu.Lock()
+		if t := sp.table(id); t.shard == sh { // guarantee 1
+			return sh, t
+		}
+		sh.mu.Unlock()
+	}
 }
 
 // find returns the place of id, or if it has none, the one that it would take.
@@ -221,9 +251,8 @@ type change func(st []uint64) (changed bool)
 // who want to know nothing else.
 func (sp *tables) allow(tl *timeline, key string, n int) bool {
 	id := sp.store.identify(key)
-	sh := sp.shard(id)
 	if sp.word != nil {
-		t := sh.table.Load()
+		t := sp.table(id)
 		if p, ok := t.find(id); ok {
 			state := t.word(p)
 			for tries := 0; ; tries++ {
@@ -240,21 +269,21 @@ func (sp *tables) allow(tl *timeline, key string, n int) bool {
 			}
 		}
 	}
-	return sh.allow(id, tl, n)
+	return sp.allowLocked(id, tl, n)
 }
 
-// allow is that of tables, with the lock.
-func (sh *shard) allow(id identity, tl *timeline, n int) (granted bool) {
-	v := view{kernel: sh.space.t.kernel}
+// allowLocked is allow, but takes the lock.
+func (sp *tables) allowLocked(id identity, tl *timeline, n int) (granted bool) {
+	v := view{kernel: sp.t.kernel}
 	req := Request{Op: OpTake, N: n, timeline: tl}
-	idle, full := sh.update(id, &req, func(st []uint64) bool {
+	idle, full := sp.update(id, &req, func(st []uint64) bool {
 		v.now, v.lag = tl.now()
 		_, at, changed := v.decide(st, n)
 		granted = at == v.now
 		return changed
 	})
 	if full {
-		return sh.space.over.apply(sh.space.t, &req, idle).Decision.Allowed
+		return sp.over.apply(sp.t, &req, idle).Decision.Allowed
 	}
 	return granted
 }
@@ -265,18 +294,17 @@ func (sp *tables) Apply(_ context.Context, key string, t *Transition, req Reques
 		return res, nil
 	}
 	id := sp.store.identify(key)
-	sh := sp.shard(id)
 	step := func(st []uint64) (changed bool) {
 		_, changed, res = t.step(st, &req)
 		return changed
 	}
 	if sp.word != nil {
-		tbl := sh.table.Load()
+		tbl := sp.table(id)
 		if p, ok := tbl.find(id); ok && sp.swap(tbl.word(p), step) {
 			return res, nil
 		}
 	}
-	if idle, full := sh.update(id, &req, step); full {
+	if idle, full := sp.update(id, &req, step); full {
 		return sp.over.apply(t, &req, idle), nil
 	}
 	return res, nil
@@ -304,44 +332,58 @@ func (sp *tables) swap(state *uint64, f change) (ok bool) {
 // update applies f to the state of id under the lock, and takes a slot for it if
 // need be. If the store is full then and may not forget any key, it returns
 // when one may be idle.
-func (sh *shard) update(id identity, req *Request, f change) (idle instant, full bool) {
+func (sp *tables) update(id identity, req *Request, f change) (idle instant, full bool) {
 	for {
-		sh.mu.Lock()
-		done := sh.updateLocked(id, req, f)
+		sh, t := sp.lock(id)
+		got := sh.updateLocked(t, id, req, f)
 		sh.mu.Unlock()
-		if done {
+		switch got {
+		case updated:
 			return 0, false
-		}
-		now, _ := req.now()
-		if freed, idle := sh.space.store.makeRoom(now); !freed {
-			return idle, true
+		case noSeat:
+			now, _ := req.now()
+			if freed, idle := sp.store.makeRoom(now); !freed {
+				return idle, true
+			}
 		}
 	}
 }
 
-// updateLocked is update, but returns false if the store is full.
-func (sh *shard) updateLocked(id identity, req *Request, f change) (done bool) {
-	sp, t := sh.space, sh.table.Load()
+// An outcome is what came of an update.
+type outcome int
+
+const (
+	updated  outcome = iota
+	replaced         // the table was, and the update is to be tried again
+	noSeat           // the store is full
+)
+
+// updateLocked tries an update in the table that id belongs in.
+func (sh *shard) updateLocked(t *table, id identity, req *Request, f change) outcome {
+	sp := sh.space
 	p, ok := t.find(id)
 	switch {
 	case ok && sp.word != nil:
-		return sp.swap(t.word(p), f) // it is not gone: that takes the lock
+		sp.swap(t.word(p), f) // it is not gone: that takes the lock
+		return updated
 	case ok:
 		f(t.state(p))
-		return true
-	}
-	if sh.used >= t.most {
+		return updated
+	case sh.used >= t.most:
 		now, _ := req.now()
-		t = sh.replaceLocked(now, 1)
-		p, _ = t.find(id)
+		sh.replaceLocked(t, now, 1)
+		return replaced
 	}
 	st := t.state(p) // which is zero, and nobody looks at before the slot is taken
 	if !f(st) {
-		return sp.store.answers(req.Op)
+		if sp.store.answers(req.Op) {
+			return updated
+		}
+		return noSeat
 	}
 	if !sp.store.takeSeat() {
 		clear(st)
-		return false
+		return noSeat
 	}
 	t.setSecond(p, id.lo)
 	atomic.StoreUint64(&t.words[p.group+p.slot], id.hi) // guarantee 2
@@ -351,7 +393,7 @@ func (sh *shard) updateLocked(id identity, req *Request, f change) (done bool) {
 	if sp.time.Load() == nil {
 		sp.time.Store(req.timeline)
 	}
-	return true
+	return updated
 }
 
 // forgetLocked forgets the key in a place. A state of one word is gone by then.
@@ -364,10 +406,8 @@ func (sh *shard) forgetLocked(t *table, p place) {
 // Reset implements [States].
 func (sp *tables) Reset(_ context.Context, key string) error {
 	id := sp.store.identify(key)
-	sh := sp.shard(id)
-	sh.mu.Lock()
+	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()
-	t := sh.table.Load()
 	if p, ok := t.find(id); ok {
 		if sp.word != nil {
 			atomic.StoreUint64(t.word(p), gone) // guarantee 3
