@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"strings"
 	"sync"
@@ -454,7 +455,8 @@ func TestGrowthLosesNoUpdate(t *testing.T) {
 		FixedWindow{Limit: 1000, Window: time.Hour},
 		SlidingWindow{Limit: 1000, Window: time.Hour},
 	} {
-		l, s, _ := newTestLimiter(t, alg)
+		l, s, _ := newTestLimiter(t, alg, WithMaxKeys(31)) // begins with one shard
+		s.maxKeys = math.MaxInt64
 		l.fast.splitAt = 8 // and so shards are split, too
 		const hot = 8
 		var granted [hot]atomic.Int64
