@@ -1,8 +1,10 @@
 package ratelimit
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Errors that [New] and [ParseRate] return.
@@ -26,6 +28,21 @@ var (
 	// Wait or Reserve would have queued.
 	ErrQueueFull = errors.New("ratelimit: queue full")
 )
+
+// A TurnError says that the turn of a [Limiter.Wait] comes after its context
+// ends. It matches [context.DeadlineExceeded].
+type TurnError struct {
+	N    int           // how many events were asked for
+	Wait time.Duration // how long it is until their turn
+	Left time.Duration // how long the context has left
+}
+
+func (e *TurnError) Error() string {
+	return fmt.Sprintf("ratelimit: the turn of %d comes in %v, the context ends in %v: %v", e.N, e.Wait, e.Left, context.DeadlineExceeded)
+}
+
+// Unwrap returns [context.DeadlineExceeded].
+func (e *TurnError) Unwrap() error { return context.DeadlineExceeded }
 
 // A paramError is an ErrInvalid with its particulars.
 type paramError struct {

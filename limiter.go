@@ -40,7 +40,7 @@ type Limiter interface {
 	// WaitN waits until n events may happen, and spends them: nil means go
 	// ahead. Waiters on a key are served in the order in which they came. It
 	// returns at once, without having spent anything, if ctx ends before their
-	// turn (the error matches [context.DeadlineExceeded]), if a [LeakyBucket]
+	// turn (a [TurnError], which matches [context.DeadlineExceeded]), if a [LeakyBucket]
 	// has no room ([ErrQueueFull]), or if their turn never comes ([ErrNever]).
 	// If ctx ends while it waits, it gives its place back as
 	// [Reservation.Cancel] does and returns the context's error.
@@ -97,6 +97,18 @@ func Must(l Limiter, err error) Limiter {
 	}
 	return l
 }
+
+// AlgorithmOf returns the algorithm that l applies, as [New] was given it but for
+// an [All], whose parts that are such themselves are taken apart. It is nil if l
+// was not made by New and has no method Algorithm that returns one.
+func AlgorithmOf(l Limiter) Algorithm {
+	if l, ok := l.(interface{ Algorithm() Algorithm }); ok {
+		return l.Algorithm()
+	}
+	return nil
+}
+
+func (l *limiter) Algorithm() Algorithm { return l.t.Algorithm() }
 
 // A limiter binds an algorithm to the states of its keys and to a clock.
 type limiter struct {
@@ -244,7 +256,7 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	case res.Wait == Never:
 		return nil, fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, n, l.t.kernel.limit())
 	case !res.Decision.Allowed:
-		return nil, fmt.Errorf("ratelimit: the turn of %d comes in %v, the context ends in %v: %w", n, res.Wait, maxWait, context.DeadlineExceeded)
+		return nil, &TurnError{N: n, Wait: res.Wait, Left: maxWait}
 	}
 	r.grant = res.Grant
 	r.due = l.timeline.in(res.Wait)
