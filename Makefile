@@ -25,7 +25,10 @@ lint:
 # Each fuzz target for a short while; FUZZTIME=10m for longer.
 FUZZTIME ?= 10s
 fuzz:
-	@set -e; for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' *_test.go | cut -c6-); do go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x .; done
+	@set -e; for d in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+		for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$d/*_test.go | cut -c6-); do \
+			(cd $$d && GOWORK=off go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x .); \
+		done; done
 
 # The packages that users import compile for other word sizes and byte orders.
 cross:

@@ -1,0 +1,64 @@
+package httplimit_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// discard is a ResponseWriter that costs nothing.
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header         { return d.header }
+func (d discard) Write(p []byte) (int, error) { return len(p), nil }
+func (d discard) WriteHeader(int)             {}
+
+var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+// TestAllocations: what is allocated are the values of header fields, a slice and
+// a string each, and an IPv6 client's prefix.
+func TestAllocations(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1e9)})
+	w := discard{make(http.Header)}
+	for _, tt := range []struct {
+		name string
+		opts []httplimit.Option
+		peer string
+		want float64
+	}{
+		{"no fields", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "192.0.2.1:1", 0},
+		{"fields", nil, "192.0.2.1:1", 2},
+		{"fields, legacy", []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "192.0.2.1:1", 6},
+		{"IPv6", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "[2001:db8::1]:1", 1},
+	} {
+		h := httplimit.Middleware(l, tt.opts...)(nothing)
+		r := from(tt.peer)
+		assert.Equal(t, tt.want, testing.AllocsPerRun(100, func() { h.ServeHTTP(w, r) }), tt.name)
+	}
+}
+
+func BenchmarkMiddleware(b *testing.B) {
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1e9)}))
+	spent := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
+	spent.Allow("192.0.2.1")
+	for _, bb := range []struct {
+		name string
+		h    http.Handler
+	}{
+		{"allowed", httplimit.Middleware(l)(nothing)},
+		{"allowed/fields=none", httplimit.Middleware(l, httplimit.WithHeaders(httplimit.None))(nothing)},
+		{"denied", httplimit.Middleware(spent)(nothing)},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			w, r := discard{make(http.Header)}, from("192.0.2.1:1234")
+			for b.Loop() {
+				bb.h.ServeHTTP(w, r)
+			}
+		})
+	}
+}

@@ -1,0 +1,167 @@
+package httplimit_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// from makes a request of a peer, with header fields: names and values in turn.
+func from(peer string, fields ...string) *http.Request {
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = peer
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Add(fields[i], fields[i+1])
+	}
+	return r
+}
+
+var proxies = httplimit.TrustedProxies(
+	netip.MustParsePrefix("10.0.0.0/8"),
+	netip.MustParsePrefix("::ffff:172.16.0.0/108"), // 172.16.0.0/12
+	netip.MustParsePrefix("fd00::/8"),
+)
+
+// TestClientIP has what clients try, and what proxies do.
+func TestClientIP(t *testing.T) {
+	const xff = "X-Forwarded-For"
+	direct := httplimit.ClientIP()
+	behind := httplimit.ClientIP(proxies)
+	oneHop, twoHops := httplimit.ClientIP(httplimit.TrustedHops(1)), httplimit.ClientIP(httplimit.TrustedHops(2))
+	rfc7239 := httplimit.ClientIP(proxies, httplimit.FromForwarded())
+	for name, tt := range map[string]struct {
+		key  httplimit.KeyFunc
+		r    *http.Request
+		want string
+	}{
+		// Nobody is trusted.
+		"peer":                     {direct, from("192.0.2.1:1234"), "192.0.2.1"},
+		"peer without a port":      {direct, from("192.0.2.1"), "192.0.2.1"},
+		"made up":                  {direct, from("192.0.2.1:1", xff, "198.51.100.7"), "192.0.2.1"},
+		"made up, Forwarded":       {direct, from("192.0.2.1:1", "Forwarded", "for=198.51.100.7"), "192.0.2.1"},
+		"made up, other names":     {direct, from("192.0.2.1:1", "X-Real-IP", "198.51.100.7", "True-Client-IP", "198.51.100.8"), "192.0.2.1"},
+		"mapped":                   {direct, from("[::ffff:192.0.2.1]:1"), "192.0.2.1"},
+		"mapped, in hexadecimal":   {direct, from("[::ffff:c000:201]:1"), "192.0.2.1"},
+		"mapped, with a zone":      {direct, from("[::ffff:192.0.2.1%eth0]:1"), "192.0.2.1"},
+		"IPv6":                     {direct, from("[2001:db8:1:2:3:4:5:6]:1"), "2001:db8:1:2::/64"},
+		"IPv6, neighbour":          {direct, from("[2001:db8:1:2:ffff::1]:1"), "2001:db8:1:2::/64"},
+		"IPv6, another network":    {direct, from("[2001:db8:1:3::1]:1"), "2001:db8:1:3::/64"},
+		"IPv6, zone":               {direct, from("[fe80::1%eth0]:1"), "fe80::/64"},
+		"IPv6, other zone":         {direct, from("[fe80::1%eth1]:1"), "fe80::/64"},
+		"IPv6, longer prefix":      {httplimit.ClientIP(httplimit.IPv6Prefix(128)), from("[2001:db8::1]:1"), "2001:db8::1/128"},
+		"IPv6, shorter prefix":     {httplimit.ClientIP(httplimit.IPv6Prefix(48)), from("[2001:db8:1:2::1]:1"), "2001:db8:1::/48"},
+		"IPv4 is not cut":          {httplimit.ClientIP(httplimit.IPv6Prefix(8)), from("192.0.2.1:1"), "192.0.2.1"},
+		"IPv4-compatible, written": {direct, from("[::192.0.2.1]:1"), "::/64"},
+
+		// Behind proxies.
+		"through one":                     {behind, from("10.1.1.1:1", xff, "198.51.100.7"), "198.51.100.7"},
+		"past them":                       {behind, from("203.0.113.9:1", xff, "198.51.100.7"), "203.0.113.9"},
+		"through two":                     {behind, from("10.1.1.1:1", xff, "198.51.100.7, 10.2.2.2"), "198.51.100.7"},
+		"first entry made up":             {behind, from("10.1.1.1:1", xff, "1.1.1.1, 198.51.100.7"), "198.51.100.7"},
+		"rotated":                         {behind, from("10.1.1.1:1", xff, "2.2.2.2, 3.3.3.3, 198.51.100.7"), "198.51.100.7"},
+		"a line of its own":               {behind, from("10.1.1.1:1", xff, "1.1.1.1", xff, "198.51.100.7"), "198.51.100.7"},
+		"a line after":                    {behind, from("10.1.1.1:1", xff, "1.1.1.1, 198.51.100.7", xff, "10.2.2.2"), "198.51.100.7"},
+		"a proxy's address made up":       {behind, from("10.1.1.1:1", xff, "10.9.9.9, 198.51.100.7"), "198.51.100.7"},
+		"nothing but proxies":             {behind, from("10.1.1.1:1", xff, "10.9.9.9, 10.8.8.8"), "10.9.9.9"},
+		"not there":                       {behind, from("10.1.1.1:1"), "10.1.1.1"},
+		"empty":                           {behind, from("10.1.1.1:1", xff, ""), "10.1.1.1"},
+		"nonsense":                        {behind, from("10.1.1.1:1", xff, "unknown"), "10.1.1.1"},
+		"nonsense on the way":             {behind, from("10.1.1.1:1", xff, "198.51.100.7, x, 10.2.2.2"), "10.2.2.2"},
+		"nonsense before":                 {behind, from("10.1.1.1:1", xff, "'; DROP TABLE, 198.51.100.7"), "198.51.100.7"},
+		"an empty entry":                  {behind, from("10.1.1.1:1", xff, "198.51.100.7,"), "10.1.1.1"},
+		"blanks":                          {behind, from("10.1.1.1:1", xff, "  1.1.1.1 ,\t198.51.100.7 "), "198.51.100.7"},
+		"a port":                          {behind, from("10.1.1.1:1", xff, "198.51.100.7:4711"), "198.51.100.7"},
+		"another port":                    {behind, from("10.1.1.1:1", xff, "198.51.100.7:4712"), "198.51.100.7"},
+		"mapped entry":                    {behind, from("10.1.1.1:1", xff, "::ffff:198.51.100.7"), "198.51.100.7"},
+		"mapped proxy":                    {behind, from("[::ffff:10.1.1.1]:1", xff, "198.51.100.7"), "198.51.100.7"},
+		"mapped prefix":                   {behind, from("172.31.0.1:1", xff, "198.51.100.7"), "198.51.100.7"},
+		"outside of the mapped prefix":    {behind, from("172.32.0.1:1", xff, "198.51.100.7"), "172.32.0.1"},
+		"IPv6 entry":                      {behind, from("[fd00::1]:1", xff, "2001:db8::1"), "2001:db8::/64"},
+		"IPv6 entry, brackets":            {behind, from("10.1.1.1:1", xff, "[2001:db8::1]"), "2001:db8::/64"},
+		"IPv6 entry, brackets and port":   {behind, from("10.1.1.1:1", xff, "[2001:db8::1]:4711"), "2001:db8::/64"},
+		"IPv6 entry, zone":                {behind, from("10.1.1.1:1", xff, "fe80::1%eth0"), "fe80::/64"},
+		"leading zeros":                   {behind, from("10.1.1.1:1", xff, "198.051.100.007"), "10.1.1.1"},
+		"a number":                        {behind, from("10.1.1.1:1", xff, "3325256711"), "10.1.1.1"},
+		"Forwarded is not asked":          {behind, from("10.1.1.1:1", "Forwarded", "for=1.1.1.1"), "10.1.1.1"},
+		"Forwarded is not mixed in":       {behind, from("10.1.1.1:1", "Forwarded", "for=1.1.1.1", xff, "198.51.100.7"), "198.51.100.7"},
+		"hops: one":                       {oneHop, from("203.0.113.9:1", xff, "198.51.100.7"), "198.51.100.7"},
+		"hops: one, first entry made up":  {oneHop, from("203.0.113.9:1", xff, "1.1.1.1, 198.51.100.7"), "198.51.100.7"},
+		"hops: one, not there":            {oneHop, from("203.0.113.9:1"), "203.0.113.9"},
+		"hops: one, through a socket":     {oneHop, from("@", xff, "1.1.1.1, 198.51.100.7"), "198.51.100.7"},
+		"hops: two":                       {twoHops, from("203.0.113.9:1", xff, "198.51.100.7, 203.0.113.8"), "198.51.100.7"},
+		"hops: two, first entry made up":  {twoHops, from("203.0.113.9:1", xff, "1.1.1.1, 198.51.100.7, 203.0.113.8"), "198.51.100.7"},
+		"hops: two, one there":            {twoHops, from("203.0.113.9:1", xff, "198.51.100.7"), "198.51.100.7"},
+		"Forwarded":                       {rfc7239, from("10.1.1.1:1", "Forwarded", "for=198.51.100.7"), "198.51.100.7"},
+		"Forwarded: more to it":           {rfc7239, from("10.1.1.1:1", "Forwarded", "proto=https;For=198.51.100.7;by=10.1.1.1"), "198.51.100.7"},
+		"Forwarded: quoted":               {rfc7239, from("10.1.1.1:1", "Forwarded", `for="198.51.100.7:80"`), "198.51.100.7"},
+		"Forwarded: IPv6":                 {rfc7239, from("10.1.1.1:1", "Forwarded", `for="[2001:db8::1]:4711"`), "2001:db8::/64"},
+		"Forwarded: first made up":        {rfc7239, from("10.1.1.1:1", "Forwarded", "for=1.1.1.1, for=198.51.100.7"), "198.51.100.7"},
+		"Forwarded: through two":          {rfc7239, from("10.1.1.1:1", "Forwarded", "for=198.51.100.7, for=10.2.2.2;proto=http"), "198.51.100.7"},
+		"Forwarded: two lines":            {rfc7239, from("10.1.1.1:1", "Forwarded", "for=198.51.100.7", "Forwarded", "for=10.2.2.2"), "198.51.100.7"},
+		"Forwarded: obfuscated":           {rfc7239, from("10.1.1.1:1", "Forwarded", "for=_hidden"), "10.1.1.1"},
+		"Forwarded: unknown":              {rfc7239, from("10.1.1.1:1", "Forwarded", "for=unknown, for=10.2.2.2"), "10.2.2.2"},
+		"Forwarded: none":                 {rfc7239, from("10.1.1.1:1", "Forwarded", "proto=https"), "10.1.1.1"},
+		"Forwarded: two in an element":    {rfc7239, from("10.1.1.1:1", "Forwarded", "for=1.1.1.1;for=198.51.100.7"), "10.1.1.1"},
+		"Forwarded: a comma in quotes":    {rfc7239, from("10.1.1.1:1", "Forwarded", `for=198.51.100.7;host="a,for=1.1.1.1"`), "198.51.100.7"},
+		"Forwarded: an escaped quote":     {rfc7239, from("10.1.1.1:1", "Forwarded", `host="\",for=1.1.1.1";for=198.51.100.7`), "198.51.100.7"},
+		"Forwarded: XFF is not asked":     {rfc7239, from("10.1.1.1:1", xff, "1.1.1.1"), "10.1.1.1"},
+		"Forwarded: not from a proxy":     {rfc7239, from("203.0.113.9:1", "Forwarded", "for=1.1.1.1"), "203.0.113.9"},
+		"Forwarded: for quoted elsewhere": {rfc7239, from("10.1.1.1:1", "Forwarded", `host="a;for=1.1.1.1";for=198.51.100.7`), "198.51.100.7"},
+		"Forwarded: for in another value": {rfc7239, from("10.1.1.1:1", "Forwarded", `host="for=1.1.1.1";for=198.51.100.7`), "198.51.100.7"},
+	} {
+		got, err := tt.key(tt.r)
+		require.NoError(t, err, name)
+		assert.Equal(t, tt.want, got, name)
+	}
+}
+
+func TestClientIPFails(t *testing.T) {
+	for _, peer := range []string{"", "@", "/run/socket", "example.com:80", "192.0.2:80"} {
+		for _, key := range []httplimit.KeyFunc{httplimit.ClientIP(), httplimit.ClientIP(proxies), httplimit.ClientIP(httplimit.TrustedHops(1))} {
+			_, err := key(from(peer))
+			assert.ErrorIs(t, err, httplimit.ErrNoKey, peer)
+		}
+	}
+	for _, opt := range []httplimit.IPOption{httplimit.IPv6Prefix(0), httplimit.IPv6Prefix(129), httplimit.TrustedHops(-1)} {
+		_, err := httplimit.ClientIP(opt)(from("192.0.2.1:1"))
+		assert.ErrorContains(t, err, "TrustedHops(")
+	}
+	got, err := httplimit.ClientIP(nil)(from("192.0.2.1:1"))
+	require.NoError(t, err)
+	assert.Equal(t, "192.0.2.1", got)
+}
+
+// FuzzClientIP: whatever a client writes in front of what a proxy adds, its key
+// is the one that the proxy saw.
+func FuzzClientIP(f *testing.F) {
+	for _, made := range []string{"", "1.1.1.1", "10.0.0.1", "x,y", `"`, `\"`, "for=1.1.1.1", `for="`, ",", ";", "\x00", "[", "]", "%"} {
+		f.Add(made)
+	}
+	xff := httplimit.ClientIP(proxies)
+	forwarded := httplimit.ClientIP(proxies, httplimit.FromForwarded())
+	f.Fuzz(func(t *testing.T, made string) {
+		for _, sep := range []string{"X-Forwarded-For", "Forwarded"} {
+			key, saw := xff, "198.51.100.7"
+			if sep == "Forwarded" {
+				key, saw = forwarded, "for=198.51.100.7"
+			}
+			for _, r := range []*http.Request{
+				from("10.1.1.1:1", sep, made, sep, saw), // a line of its own
+				from("10.1.1.1:1", sep, saw),
+			} {
+				if got, err := key(r); err != nil || got != "198.51.100.7" {
+					t.Errorf("%s: %q after %q: %q, %v", sep, saw, made, got, err)
+				}
+			}
+		}
+		if got, err := xff(from("10.1.1.1:1", "X-Forwarded-For", made+", 198.51.100.7")); err != nil || got != "198.51.100.7" {
+			t.Errorf("%q: %q, %v", made, got, err)
+		}
+	})
+}

@@ -1,0 +1,67 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+func Example() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent}))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") })
+	server := httptest.NewServer(httplimit.Middleware(limiter)(mux))
+	defer server.Close()
+
+	for range 3 {
+		resp, err := http.Get(server.URL + "/hello")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+		fmt.Println(resp.Status, resp.Header.Get("RateLimit-Policy"), resp.Header.Get("RateLimit"))
+	}
+	// Output:
+	// 200 OK "default";q=2;w=86400 "default";r=1;t=86400
+	// 200 OK "default";q=2;w=86400 "default";r=0;t=86400
+	// 429 Too Many Requests "default";q=2;w=86400 "default";r=0;t=86400
+}
+
+// Who asks, and for what, together have a limit; the load balancers are trusted
+// to say who that is.
+func ExampleJoin() {
+	balancers := httplimit.TrustedProxies(netip.MustParsePrefix("10.0.0.0/8"))
+	key := httplimit.Join(httplimit.ClientIP(balancers), httplimit.Pattern())
+
+	r := httptest.NewRequest("GET", "/user/42/photos", nil)
+	r.RemoteAddr = "10.0.0.7:41234"
+	r.Header.Set("X-Forwarded-For", "1.1.1.1, 203.0.113.9") // the first one is made up
+	fmt.Println(key(r))
+	// Output: 11:203.0.113.914:/user/#/photos <nil>
+}
+
+// A client that keeps to ten requests a second for each host that it asks.
+func ExampleTransport() {
+	client := &http.Client{Transport: &httplimit.Transport{
+		Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 1})),
+	}}
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	start := time.Now()
+	for range 3 {
+		resp, err := client.Get(server.URL)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+	}
+	fmt.Println(time.Since(start) >= 200*time.Millisecond)
+	// Output: true
+}

@@ -1,0 +1,235 @@
+// Package httplimit puts a [ratelimit.Limiter] in front of HTTP handlers, and
+// behind HTTP clients.
+//
+//	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}))
+//	http.ListenAndServe(":8080", httplimit.Middleware(limiter)(mux))
+//
+// [Middleware] takes one event of the client's key for each request, tells the
+// client in header fields what is left, and answers a request over the limit
+// with 429 and the time to wait. The key is the client's address, see [ClientIP],
+// unless [WithKey] says otherwise. [Transport] is the other side: it makes
+// requests wait for their turn, and heeds a server's Retry-After.
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// An Option changes what [Middleware] does.
+type Option func(*middleware)
+
+// WithKey says whose limit a request counts against. The default is ClientIP().
+func WithKey(key KeyFunc) Option { return func(m *middleware) { m.key = key } }
+
+// WithCost says how many events a request is; 0 lets it through without asking.
+// The default is 1 for each. A negative cost is answered as a failing key is.
+func WithCost(cost func(*http.Request) int) Option { return func(m *middleware) { m.cost = cost } }
+
+// WithStatus sets the status of a request over the limit: from 400 to 599, by
+// default 429, Too Many Requests.
+func WithStatus(code int) Option { return func(m *middleware) { m.status = code } }
+
+// WithDenied lets h answer requests over the limit. When it is called, the header
+// fields are set already; [DecisionOf] tells it more.
+func WithDenied(h http.Handler) Option { return func(m *middleware) { m.denied = h } }
+
+// WithKeyError lets f answer requests of which the key or the cost cannot be
+// told. The default is 400, Bad Request. To let them through, have f call the
+// next handler; to limit them together, have the [KeyFunc] return one key
+// instead of an error.
+func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
+	return func(m *middleware) { m.keyError = f }
+}
+
+// WithStoreError calls f when the limiter's store has failed, with its error.
+// What becomes of the request, the limiter's [ratelimit.FailurePolicy] says. The
+// default logs it with slog.
+func WithStoreError(f func(*http.Request, error)) Option {
+	return func(m *middleware) { m.storeError = f }
+}
+
+// WithSkip lets requests through that skip is true for, without asking the
+// limiter: health checks, or what comes from inside.
+func WithSkip(skip func(*http.Request) bool) Option { return func(m *middleware) { m.skip = skip } }
+
+// WithHeaders chooses the header fields that tell what is left: [Standard], the
+// default, [Legacy] or [None]. Retry-After is sent in any case.
+func WithHeaders(h Headers) Option { return func(m *middleware) { m.headers = h } }
+
+// WithPolicyName names the limit in header fields and bodies, by default
+// "default". The parts of a [ratelimit.All] are told apart by a number after the
+// name: "default-1", "default-2". It must be of printable ASCII characters.
+func WithPolicyName(name string) Option { return func(m *middleware) { m.name = name } }
+
+// WithShadow lets every request through, and calls report with those that would
+// have been refused: to see what a limit would do before it is turned on. No
+// header fields are sent. Of a request whose key cannot be told, the decision is
+// zero.
+func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
+	return func(m *middleware) { m.shadow = report }
+}
+
+// WithShaping holds a request until its turn instead of refusing it, if that
+// comes within most: with a [ratelimit.LeakyBucket], requests leave at its rate.
+// If the client goes away before, its place is given back as far as
+// [ratelimit.Reservation.Cancel] can.
+func WithShaping(most time.Duration) Option { return func(m *middleware) { m.shaping = most } }
+
+// A middleware is what the options make.
+type middleware struct {
+	limiter    ratelimit.Limiter
+	key        KeyFunc
+	cost       func(*http.Request) int
+	status     int
+	denied     http.Handler // nil for refusal
+	refusal    *refusal
+	keyError   func(http.ResponseWriter, *http.Request, error)
+	storeError func(*http.Request, error)
+	skip       func(*http.Request) bool
+	headers    Headers
+	name       string
+	policies   policies
+	shadow     func(*http.Request, ratelimit.Decision)
+	shaping    time.Duration
+}
+
+// Middleware returns what puts l in front of a handler. The handler gets the
+// ResponseWriter as it is: streaming, HTTP/2 and upgraded connections work as
+// without it.
+//
+// An option that cannot be used is a mistake that no request can work around:
+// every request is answered with 500 and a body that names it, and the first one
+// is logged.
+func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Handler {
+	m := &middleware{
+		limiter:    l,
+		key:        ClientIP(),
+		status:     http.StatusTooManyRequests,
+		keyError:   badRequest,
+		storeError: logStoreError,
+		name:       "default",
+	}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(m)
+		}
+	}
+	if err := m.check(); err != nil {
+		return misused(err)
+	}
+	m.policies = newPolicies(m.name, l)
+	m.refusal = newRefusal(m.status, m.policies.names)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+	}
+}
+
+func badRequest(w http.ResponseWriter, r *http.Request, err error) {
+	http.Error(w, "cannot tell whose request this is: "+err.Error(), http.StatusBadRequest)
+}
+
+func logStoreError(r *http.Request, err error) {
+	slog.WarnContext(r.Context(), "httplimit: the limiter's store failed", "error", err)
+}
+
+// serve lets r through to next, or not.
+func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if m.skip != nil && m.skip(r) {
+		next.ServeHTTP(w, r)
+		return
+	}
+	key, n, err := m.ask(r)
+	if err != nil {
+		if m.shadow != nil {
+			m.shadow(r, ratelimit.Decision{})
+			next.ServeHTTP(w, r)
+		} else {
+			m.keyError(w, r, err)
+		}
+		return
+	}
+	if n == 0 {
+		next.ServeHTTP(w, r)
+		return
+	}
+	d, err := m.decide(r.Context(), key, n)
+	if err != nil {
+		if r.Context().Err() != nil {
+			w.WriteHeader(http.StatusServiceUnavailable) // nobody is waiting for it
+			return
+		}
+		m.storeError(r, err)
+	}
+	switch {
+	case m.shadow != nil:
+		if !d.Allowed {
+			m.shadow(r, d)
+		}
+		next.ServeHTTP(w, r)
+	case d.Allowed:
+		m.tell(w.Header(), d)
+		next.ServeHTTP(w, r)
+	default:
+		h := w.Header()
+		m.tell(h, d)
+		h["Cache-Control"] = []string{"no-store"}
+		if m.denied == nil {
+			m.refusal.answer(w, r, d, m.policies.part(d))
+			return
+		}
+		m.denied.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, d)))
+	}
+}
+
+// ask returns the key of r, and how many events it is.
+func (m *middleware) ask(r *http.Request) (key string, n int, err error) {
+	n = 1
+	if m.cost != nil {
+		if n = m.cost(r); n < 0 {
+			return "", 0, costError(n)
+		}
+	}
+	if n > 0 {
+		key, err = m.key(r)
+	}
+	return key, n, err
+}
+
+// decide takes n events of key. The error is that of a store.
+func (m *middleware) decide(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
+	if m.shaping == 0 || m.shadow != nil {
+		return m.limiter.Take(ctx, key, n)
+	}
+	waiting, cancel := context.WithTimeout(ctx, m.shaping)
+	defer cancel()
+	err := m.limiter.WaitN(waiting, key, n)
+	var turn *ratelimit.TurnError
+	switch {
+	case ctx.Err() != nil:
+		return ratelimit.Decision{}, ctx.Err()
+	case err == nil:
+		d, err := m.limiter.Peek(ctx, key)
+		d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
+		return d, err
+	case errors.As(err, &turn):
+		d, err := m.limiter.Peek(ctx, key)
+		d.Allowed, d.RetryAfter, d.Delay = false, turn.Wait-min(turn.Wait, m.shaping), 0
+		return d, err
+	}
+	return m.limiter.Take(ctx, key, n) // there is no waiting: it never comes, or there is no room
+}
+
+type decisionKey struct{}
+
+// DecisionOf returns the decision on a request that was refused, to the handler
+// given to [WithDenied].
+func DecisionOf(r *http.Request) (d ratelimit.Decision, ok bool) {
+	d, ok = r.Context().Value(decisionKey{}).(ratelimit.Decision)
+	return d, ok
+}

@@ -1,0 +1,97 @@
+package httplimit
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// A KeyFunc tells whose limit a request counts against. Requests of the same key
+// share one. An error refuses the request, see [WithKeyError].
+type KeyFunc func(*http.Request) (string, error)
+
+// ErrNoKey says that a request does not have what its key is made of.
+var ErrNoKey = errors.New("httplimit: no key")
+
+// Header returns the value of a header field, such as X-API-Key, as the key. It
+// fails with [ErrNoKey] if the field is missing, empty, or there more than once:
+// else a caller could have several keys, or nobody's.
+func Header(name string) KeyFunc {
+	return func(r *http.Request) (string, error) {
+		switch values := r.Header.Values(name); {
+		case len(values) == 0 || values[0] == "":
+			return "", fmt.Errorf("%w: the header field %s is missing or empty", ErrNoKey, name)
+		case len(values) > 1:
+			return "", fmt.Errorf("%w: the header field %s is there %d times", ErrNoKey, name, len(values))
+		default:
+			return values[0], nil
+		}
+	}
+}
+
+// Pattern returns what a request asks for, without what tells one such request
+// from another, as the key: the pattern of the route that net/http's ServeMux
+// found, if the middleware is behind it. Otherwise it is the path, cleaned, in
+// lower case, and with # for each segment that is a number: /user/42/photos and
+// /User//7/photos/ are both /user/#/photos. There are as many such paths as
+// callers care to invent, so use it behind a router, or in a [Join] with who
+// asks.
+func Pattern() KeyFunc {
+	return func(r *http.Request) (string, error) {
+		if r.Pattern != "" {
+			return r.Pattern, nil
+		}
+		return Normalize(r.URL.Path), nil
+	}
+}
+
+// Normalize returns path as [Pattern] does without a route.
+func Normalize(p string) string {
+	p = strings.ToLower(path.Clean("/" + p))
+	segments := strings.Split(p, "/")
+	changed := false
+	for i, s := range segments {
+		if isNumber(s) {
+			segments[i], changed = "#", true
+		}
+	}
+	if !changed {
+		return p
+	}
+	return strings.Join(segments, "/")
+}
+
+func isNumber(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// Join makes one key of several: of who asks, and for what. Different parts make
+// different keys, wherever they are cut: ("a", "bc") is not ("ab", "c"). It fails
+// if one of them does.
+func Join(keys ...KeyFunc) KeyFunc {
+	return func(r *http.Request) (string, error) {
+		var joined []byte
+		for _, key := range keys {
+			part, err := key(r)
+			if err != nil {
+				return "", err
+			}
+			joined = strconv.AppendInt(joined, int64(len(part)), 10)
+			joined = append(joined, ':')
+			joined = append(joined, part...)
+		}
+		return string(joined), nil
+	}
+}
+
+func costError(n int) error {
+	return fmt.Errorf("httplimit: the cost of the request is %d: it must be at least 0", n)
+}

@@ -1,0 +1,406 @@
+package httplimit_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+var ok = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
+
+// limiter returns one whose clock stands still until it is moved.
+func limiter(t testing.TB, alg ratelimit.Algorithm) (ratelimit.Limiter, *clock.Mock) {
+	t.Helper()
+	clk := clock.NewMock()
+	clk.Set(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	l, err := ratelimit.New(alg, ratelimit.WithClock(clk))
+	require.NoError(t, err)
+	return l, clk
+}
+
+// serve answers r.
+func serve(h http.Handler, r *http.Request) *http.Response {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func body(t testing.TB, resp *http.Response) string {
+	t.Helper()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return string(b)
+}
+
+// TestMiddleware follows one client through its limit.
+func TestMiddleware(t *testing.T) {
+	l, clk := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 2, Per: 5 * time.Second}}) // one each 2.5 s
+	h := httplimit.Middleware(l)(ok)
+	for i, step := range []struct {
+		after               time.Duration
+		peer                string
+		status              int
+		retryAfter, current string
+	}{
+		{0, "192.0.2.1:1000", 200, "", `"default";r=1;t=3`},                       // full in 2.5 s
+		{0, "192.0.2.1:1001", 200, "", `"default";r=0;t=5`},                       // another port, the same client
+		{0, "192.0.2.1:1000", 429, "3", `"default";r=0;t=3`},                      // 2.5 s, rounded up
+		{0, "[2001:db8::1]:1000", 200, "", `"default";r=1;t=3`},                   // another client
+		{500 * time.Millisecond, "192.0.2.1:1000", 429, "2", `"default";r=0;t=2`}, // 2 s, and not 3
+		{1999 * time.Millisecond, "192.0.2.1:1000", 429, "1", `"default";r=0;t=1`},
+		{time.Millisecond, "192.0.2.1:1000", 200, "", `"default";r=0;t=5`},
+	} {
+		clk.Add(step.after)
+		resp := serve(h, from(step.peer))
+		assert.Equal(t, step.status, resp.StatusCode, "step %d", i)
+		assert.Equal(t, step.retryAfter, resp.Header.Get("Retry-After"), "step %d", i)
+		assert.Equal(t, step.current, resp.Header.Get("RateLimit"), "step %d", i)
+		assert.Equal(t, `"default";q=2;w=5`, resp.Header.Get("RateLimit-Policy"), "step %d", i)
+		if step.status == 429 {
+			assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+		} else {
+			assert.Equal(t, "ok", body(t, resp))
+		}
+	}
+}
+
+// TestRetryAfterIsTrue: who comes back when told is served, and not a second
+// before.
+func TestRetryAfterIsTrue(t *testing.T) {
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.TokenBucket{Rate: ratelimit.PerMinute(7), Burst: 3},
+		ratelimit.FixedWindow{Limit: 3, Window: time.Minute},
+		ratelimit.SlidingWindow{Limit: 3, Window: time.Minute},
+		ratelimit.SlidingLog{Limit: 3, Window: 90 * time.Millisecond},
+	} {
+		l, clk := limiter(t, alg)
+		clk.Add(1234567 * time.Microsecond)
+		h := httplimit.Middleware(l)(ok)
+		for range 3 {
+			require.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
+		}
+		resp := serve(h, from("192.0.2.1:1"))
+		require.Equal(t, 429, resp.StatusCode)
+		wait, err := time.ParseDuration(resp.Header.Get("Retry-After") + "s")
+		require.NoError(t, err)
+		d, err := l.Peek(t.Context(), "192.0.2.1")
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, wait, d.RetryAfter, "%T", alg)
+		assert.Less(t, wait-d.RetryAfter, time.Second, "%T", alg)
+		clk.Add(wait)
+		assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode, "%T", alg)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	hour := ratelimit.FixedWindow{Limit: 100, Window: time.Hour}
+	for name, tt := range map[string]struct {
+		alg             ratelimit.Algorithm
+		opts            []httplimit.Option
+		policy, current string
+	}{
+		"bucket":         {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 25}, nil, `"default";q=25;w=3`, `"default";r=24;t=1`},
+		"leaky":          {ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}, nil, `"default";q=5;w=5`, `"default";r=4;t=1`},
+		"window":         {hour, nil, `"default";q=100;w=3600`, `"default";r=99;t=3600`},
+		"log":            {ratelimit.SlidingLog{Limit: 3, Window: 1500 * time.Millisecond}, nil, `"default";q=3;w=2`, `"default";r=2;t=2`},
+		"rolling":        {ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, nil, `"default";q=9;w=86400, "default-period";q=4;w=3600`, `"default";r=3;t=86400`},
+		"warming up":     {ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second}, []httplimit.Option{httplimit.WithPolicyName("w")}, `"w";q=5;w=1`, ""},
+		"all":            {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, hour}, nil, `"default-1";q=10;w=1, "default-2";q=100;w=3600`, `"default-1";r=9;t=3600`},
+		"name":           {hour, []httplimit.Option{httplimit.WithPolicyName(`per "hour" \ day`)}, `"per \"hour\" \\ day";q=100;w=3600`, `"per \"hour\" \\ day";r=99;t=3600`},
+		"none":           {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "", ""},
+		"legacy":         {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "", ""},
+		"greatest limit": {ratelimit.FixedWindow{Limit: 1<<63 - 1, Window: time.Hour}, nil, `"default";q=999999999999999;w=3600`, `"default";r=999999999999999;t=3600`},
+	} {
+		l, _ := limiter(t, tt.alg)
+		h := serve(httplimit.Middleware(l, tt.opts...)(ok), from("192.0.2.1:1")).Header
+		assert.Equal(t, tt.policy, h.Get("RateLimit-Policy"), name)
+		if name != "warming up" { // which is in floating point
+			assert.Equal(t, tt.current, h.Get("RateLimit"), name)
+		}
+		if name == "legacy" {
+			assert.Equal(t, "100", h.Get("X-RateLimit-Limit"))
+			assert.Equal(t, "99", h.Get("X-RateLimit-Remaining"))
+			assert.InDelta(t, time.Now().Unix()+3600, atoi(t, h.Get("X-RateLimit-Reset")), 5)
+		} else {
+			assert.Empty(t, h.Get("X-RateLimit-Limit")+h.Get("X-RateLimit-Remaining")+h.Get("X-RateLimit-Reset"), name)
+		}
+	}
+}
+
+func atoi(t testing.TB, s string) (n int64) {
+	t.Helper()
+	_, err := fmt.Sscan(s, &n)
+	require.NoError(t, err, s)
+	return n
+}
+
+// TestWhichPartRefuses names the part of an All that is used up.
+func TestWhichPartRefuses(t *testing.T) {
+	l, clk := limiter(t, ratelimit.All{ratelimit.FixedWindow{Limit: 1, Window: time.Second}, ratelimit.FixedWindow{Limit: 2, Window: time.Hour}})
+	h := httplimit.Middleware(l, httplimit.WithPolicyName("p"))(ok)
+	serve(h, from("192.0.2.1:1"))
+	assert.Contains(t, body(t, serve(h, from("192.0.2.1:1"))), `"violated-policies":["p-1"]`)
+	clk.Add(time.Second)
+	serve(h, from("192.0.2.1:1"))
+	resp := serve(h, from("192.0.2.1:1"))
+	assert.Equal(t, `"p-2";r=0;t=3599`, resp.Header.Get("RateLimit"))
+	assert.Contains(t, body(t, resp), `"violated-policies":["p-2"]`)
+}
+
+func TestRefusalBody(t *testing.T) {
+	const (
+		problem = "application/problem+json"
+		text    = "text/plain; charset=utf-8"
+	)
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	h := httplimit.Middleware(l)(ok)
+	serve(h, from("192.0.2.1:1"))
+	for accept, want := range map[string]string{
+		"-":                        problem,
+		"*/*":                      problem,
+		"application/json":         problem,
+		"application/problem+json": problem,
+		"application/*;q=0.1":      problem,
+		"text/html,application/xml;q=0.9,*/*;q=0.8": problem,
+		"text/html":                            text,
+		"text/plain":                           text,
+		"text/plain, */*;q=0.5":                text,
+		"text/plain, application/json":         problem,
+		"application/problem+json;q=0, */*":    text,
+		"application/json;q=0.2, text/*;q=0.3": text,
+		"image/png":                            text,
+		"":                                     text,
+		"nonsense;;;":                          text,
+	} {
+		r := from("192.0.2.1:1")
+		if accept != "-" {
+			r.Header.Set("Accept", accept)
+		}
+		resp := serve(h, r)
+		require.Equal(t, 429, resp.StatusCode)
+		assert.Equal(t, want, resp.Header.Get("Content-Type"), accept)
+		if want == text {
+			assert.Equal(t, "The limit of 1 is used up for now.\n", body(t, resp))
+			continue
+		}
+		var got map[string]any
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(&got))
+		assert.Equal(t, map[string]any{
+			"type":              "https://iana.org/assignments/http-problem-types#quota-exceeded",
+			"title":             "Quota exceeded",
+			"status":            429.0,
+			"detail":            "The limit of 1 is used up for now.",
+			"violated-policies": []any{"default"},
+		}, got)
+	}
+	resp := serve(httplimit.Middleware(l, httplimit.WithCost(func(*http.Request) int { return 2 }))(ok), from("192.0.2.1:1"))
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Empty(t, resp.Header.Get("Retry-After"), "no wait makes it possible")
+	assert.Contains(t, body(t, resp), "more than the limit ever allows")
+}
+
+func TestOptions(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+	cost := func(r *http.Request) int { return len(r.URL.Query()["cost"]) - len(r.URL.Query()["less"]) }
+	h := httplimit.Middleware(l,
+		httplimit.WithKey(httplimit.Header("X-API-Key")),
+		httplimit.WithCost(cost),
+		httplimit.WithStatus(503),
+		httplimit.WithSkip(func(r *http.Request) bool { return r.URL.Path == "/health" }),
+		httplimit.WithDenied(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			d, ok := httplimit.DecisionOf(r)
+			assert.True(t, ok && !d.Allowed && d.Limit == 3)
+			w.WriteHeader(418)
+		})),
+		nil,
+	)(ok)
+	ask := func(target, key string) int {
+		r := httptest.NewRequest("GET", target, nil)
+		if key != "" {
+			r.Header.Set("X-API-Key", key)
+		}
+		return serve(h, r).StatusCode
+	}
+	assert.Equal(t, 200, ask("/?cost&cost", "a"))
+	assert.Equal(t, 418, ask("/?cost&cost", "a"))
+	assert.Equal(t, 200, ask("/?cost", "a"))
+	assert.Equal(t, 200, ask("/", "a"), "what costs nothing is not asked for")
+	assert.Equal(t, 200, ask("/", ""), "nor whose it is")
+	assert.Equal(t, 418, ask("/?cost", "a"))
+	assert.Equal(t, 200, ask("/health?cost", "a"))
+	assert.Equal(t, 400, ask("/?cost", ""))
+	assert.Equal(t, 400, ask("/?less", "a"))
+	assert.Equal(t, 200, ask("/?cost", "b"))
+
+	teapot := httplimit.Middleware(l, httplimit.WithStatus(503), httplimit.WithKeyError(func(w http.ResponseWriter, r *http.Request, err error) {
+		assert.ErrorIs(t, err, httplimit.ErrNoKey)
+		w.WriteHeader(401)
+	}), httplimit.WithKey(httplimit.Header("X-API-Key")))(ok)
+	assert.Equal(t, 401, serve(teapot, from("192.0.2.1:1")).StatusCode)
+	assert.Equal(t, 503, serve(teapot, from("192.0.2.1:1", "X-API-Key", "a")).StatusCode)
+	_, found := httplimit.DecisionOf(from("192.0.2.1:1"))
+	assert.False(t, found)
+}
+
+// TestMisuse: a mistake in the options is told to whoever asks.
+func TestMisuse(t *testing.T) {
+	quiet(t)
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+	for want, h := range map[string]func(http.Handler) http.Handler{
+		"limiter is nil":      httplimit.Middleware(nil),
+		"WithKey(nil)":        httplimit.Middleware(l, httplimit.WithKey(nil)),
+		"WithKeyError(nil)":   httplimit.Middleware(l, httplimit.WithKeyError(nil)),
+		"WithStatus(42)":      httplimit.Middleware(l, httplimit.WithStatus(42)),
+		"WithHeaders(7)":      httplimit.Middleware(l, httplimit.WithHeaders(7)),
+		`WithPolicyName("ü")`: httplimit.Middleware(l, httplimit.WithPolicyName("ü")),
+		`WithPolicyName("")`:  httplimit.Middleware(l, httplimit.WithPolicyName("")),
+		"WithShaping(-1ns)":   httplimit.Middleware(l, httplimit.WithShaping(-1)),
+		"WithStoreError(nil)": httplimit.Middleware(l, httplimit.WithStoreError(nil)),
+	} {
+		resp := serve(h(ok), from("192.0.2.1:1"))
+		assert.Equal(t, 500, resp.StatusCode, want)
+		assert.Contains(t, body(t, resp), want)
+	}
+}
+
+// quiet keeps the log out of the test's output.
+func quiet(t *testing.T) *strings.Builder {
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	var log strings.Builder
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	return &log
+}
+
+func TestShadow(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
+	var refused []ratelimit.Decision
+	h := httplimit.Middleware(l,
+		httplimit.WithShadow(func(r *http.Request, d ratelimit.Decision) { refused = append(refused, d) }),
+		httplimit.WithShaping(time.Hour), // has nothing to hold
+	)(ok)
+	for range 3 {
+		resp := serve(h, from("192.0.2.1:1"))
+		assert.Equal(t, "ok", body(t, resp))
+		assert.Empty(t, resp.Header.Get("RateLimit")+resp.Header.Get("Retry-After"))
+	}
+	assert.Equal(t, "ok", body(t, serve(h, from("@"))))
+	require.Len(t, refused, 2)
+	assert.Equal(t, 30*time.Minute, refused[0].RetryAfter)
+	assert.Zero(t, refused[1], "it has no key")
+}
+
+// A broken store.
+type broken struct{}
+
+func (broken) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return broken{}, nil }
+func (broken) Apply(context.Context, string, *ratelimit.Transition, ratelimit.Request) (ratelimit.Result, error) {
+	return ratelimit.Result{}, errors.New("no route to the store")
+}
+func (broken) Reset(context.Context, string) error { return nil }
+
+func TestStoreFails(t *testing.T) {
+	log := quiet(t)
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}
+	local, _ := limiter(t, bucket)
+	for i, tt := range []struct {
+		policy     ratelimit.FailurePolicy
+		status     int
+		retryAfter string
+		current    string
+	}{
+		{ratelimit.FailOpen, 200, "", ""},
+		{ratelimit.FailClosed, 429, "1", ""},
+		{ratelimit.Fallback(local), 200, "", ""},
+		{ratelimit.Fallback(local), 429, "3600", ""},
+	} {
+		l, err := ratelimit.New(bucket, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(tt.policy))
+		require.NoError(t, err)
+		var told error
+		h := httplimit.Middleware(l, httplimit.WithStoreError(func(r *http.Request, err error) { told = err }))(ok)
+		resp := serve(h, from("192.0.2.1:1"))
+		assert.Equal(t, tt.status, resp.StatusCode, i)
+		assert.Equal(t, tt.retryAfter, resp.Header.Get("Retry-After"), i)
+		assert.Equal(t, tt.current, resp.Header.Get("RateLimit"), i)
+		assert.ErrorContains(t, told, "no route to the store")
+		serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
+		assert.Contains(t, log.String(), "no route to the store")
+	}
+}
+
+func TestKeys(t *testing.T) {
+	get := func(key httplimit.KeyFunc, r *http.Request) string {
+		t.Helper()
+		k, err := key(r)
+		require.NoError(t, err)
+		return k
+	}
+	request := func(path string) *http.Request { return &http.Request{URL: &url.URL{Path: path}} }
+	for path, want := range map[string]string{
+		"/user/42/photos":     "/user/#/photos",
+		"/user/7/photos/123":  "/user/#/photos/#",
+		"/User//7/./photos/":  "/user/#/photos",
+		"/x/../user/7/photos": "/user/#/photos",
+		"/user/7a":            "/user/7a",
+		"/user/\u0667":        "/user/\u0667", // a digit, but of another script
+		"/":                   "/",
+		"":                    "/",
+		"*":                   "/*",
+		"/v1/42":              "/v1/#",
+		"/../../etc":          "/etc",
+	} {
+		assert.Equal(t, want, get(httplimit.Pattern(), request(path)), path)
+	}
+	// However a path is written, the key is that of what it says.
+	for _, written := range []string{"/user/42", "/user/%34%32", "/%75ser/42", "/USER/42/", "//user/42", "/user/./42", "/a/../user/42", "/user/00042"} {
+		r := httptest.NewRequest("GET", "http://h"+written, nil)
+		assert.Equal(t, "/user/#", get(httplimit.Pattern(), r), written)
+	}
+
+	mux := http.NewServeMux()
+	var seen string
+	mux.HandleFunc("GET /user/{id}/photos", func(w http.ResponseWriter, r *http.Request) { seen = get(httplimit.Pattern(), r) })
+	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/user/ann/photos", nil))
+	assert.Equal(t, "GET /user/{id}/photos", seen)
+
+	header := func(values ...string) *http.Request {
+		r := from("192.0.2.1:1")
+		r.Header["X-Api-Key"] = values
+		return r
+	}
+	assert.Equal(t, "a", get(httplimit.Header("x-api-key"), header("a")))
+	for _, r := range []*http.Request{header(), header(""), header("a", "b"), header("", "b")} {
+		_, err := httplimit.Header("X-API-Key")(r)
+		assert.ErrorIs(t, err, httplimit.ErrNoKey)
+	}
+
+	constant := func(s string) httplimit.KeyFunc { return func(*http.Request) (string, error) { return s, nil } }
+	joined := make(map[string][]string)
+	for _, parts := range [][]string{{"a", "bc"}, {"ab", "c"}, {"abc"}, {"abc", ""}, {"", "abc"}, {"a", "b", "c"}, {"1:a", "2:bc"}, {"1:a2:bc"}, {}, {""}} {
+		var keys []httplimit.KeyFunc
+		for _, p := range parts {
+			keys = append(keys, constant(p))
+		}
+		k := get(httplimit.Join(keys...), nil)
+		assert.NotContains(t, joined, k, "%q and %q", parts, joined[k])
+		joined[k] = parts
+	}
+	_, err := httplimit.Join(constant("a"), httplimit.Header("X-API-Key"))(header())
+	assert.ErrorIs(t, err, httplimit.ErrNoKey)
+}

@@ -1,0 +1,202 @@
+package httplimit_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// TestLoad sends 100,000 requests of three clients over many connections to a
+// server on loopback: of each client, exactly the limit gets through.
+func TestLoad(t *testing.T) {
+	total := 100_000
+	if testing.Short() {
+		total = 10_000
+	}
+	const limit, clients, connections = 1000, 3, 48
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(limit)})
+	var served atomic.Int64
+	server := httptest.NewServer(httplimit.Middleware(l, httplimit.WithKey(httplimit.Header("X-API-Key")))(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { served.Add(1) })))
+	defer server.Close()
+
+	var statuses [clients][600]atomic.Int64
+	var wg sync.WaitGroup
+	for c := range connections {
+		wg.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}} // a connection of its own
+			defer client.CloseIdleConnections()
+			for i := range total / connections {
+				who := (c + i) % clients
+				r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL, nil)
+				if !assert.NoError(t, err) {
+					return
+				}
+				r.Header.Set("X-API-Key", fmt.Sprint(who))
+				resp, err := client.Do(r)
+				if !assert.NoError(t, err) {
+					return
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				statuses[who][resp.StatusCode].Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	for who := range statuses {
+		assert.EqualValues(t, limit, statuses[who][200].Load(), "client %d", who)
+		assert.EqualValues(t, total/connections*connections, statuses[0][200].Load()+statuses[0][429].Load()+statuses[1][200].Load()+statuses[1][429].Load()+statuses[2][200].Load()+statuses[2][429].Load())
+	}
+	assert.EqualValues(t, clients*limit, served.Load())
+}
+
+// TestHandlersGoThroughUntouched has what wrapped ResponseWriters break.
+func TestHandlersGoThroughUntouched(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)})
+	release := make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "first\n")
+		w.(http.Flusher).Flush()
+		<-release
+		io.WriteString(w, "second\n")
+		assert.NoError(t, http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute)))
+	})
+	mux.HandleFunc("/upgrade", func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if !assert.NoError(t, err) {
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		line, err := rw.ReadString('\n')
+		assert.NoError(t, err)
+		io.WriteString(conn, "echo "+line)
+	})
+	mux.HandleFunc("/panic", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) })
+	server := httptest.NewUnstartedServer(httplimit.Middleware(l)(mux))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	client := server.Client()
+	get := func(method, path string) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, nil)
+		require.NoError(t, err)
+		return client.Do(r)
+	}
+
+	resp, err := get("GET", "/")
+	require.NoError(t, err)
+	assert.Equal(t, "HTTP/2.0", body(t, resp))
+	assert.Equal(t, `"default";q=1000;w=3600`, resp.Header.Get("RateLimit-Policy"))
+
+	resp, err = get("GET", "/stream")
+	require.NoError(t, err)
+	lines := bufio.NewReader(resp.Body)
+	line, err := lines.ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "first\n", line, "before the handler has ended")
+	close(release)
+	line, err = lines.ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "second\n", line)
+	resp.Body.Close()
+
+	resp, err = get("HEAD", "/")
+	require.NoError(t, err)
+	assert.Empty(t, body(t, resp))
+	assert.NotEmpty(t, resp.Header.Get("RateLimit"))
+
+	_, err = get("GET", "/panic")
+	assert.Error(t, err, "the connection is cut, as without the middleware")
+
+	conn, err := tls.Dial("tcp", server.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+	require.NoError(t, err)
+	defer conn.Close()
+	io.WriteString(conn, "GET /upgrade HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	answer := bufio.NewReader(conn)
+	upgraded, err := http.ReadResponse(answer, nil)
+	require.NoError(t, err)
+	assert.Equal(t, 101, upgraded.StatusCode)
+	io.WriteString(conn, "hello\n")
+	line, err = answer.ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "echo hello\n", line)
+}
+
+// TestRefusedOverTheWire asks a used up limit over HTTP/1.1, by GET and HEAD.
+func TestRefusedOverTheWire(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	server := httptest.NewServer(httplimit.Middleware(l)(ok))
+	defer server.Close()
+	for i, method := range []string{"GET", "GET", "HEAD", "POST"} {
+		r, err := http.NewRequestWithContext(t.Context(), method, server.URL, nil)
+		require.NoError(t, err)
+		resp, err := server.Client().Do(r)
+		require.NoError(t, err)
+		text := body(t, resp)
+		resp.Body.Close()
+		if i == 0 {
+			assert.Equal(t, "ok", text)
+			continue
+		}
+		assert.Equal(t, 429, resp.StatusCode)
+		assert.Equal(t, "3600", resp.Header.Get("Retry-After"))
+		assert.Equal(t, method == "HEAD", text == "")
+		assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+	}
+}
+
+// TestBehindAProxy lets real proxies on loopback add what they add, while the
+// client makes up more.
+func TestBehindAProxy(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
+	key := httplimit.ClientIP(httplimit.TrustedHops(1))
+	service := httptest.NewServer(httplimit.Middleware(l, httplimit.WithKey(key))(ok))
+	defer service.Close()
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out, err := http.NewRequestWithContext(r.Context(), r.Method, service.URL, nil)
+		if !assert.NoError(t, err) {
+			return
+		}
+		host, _, err := net.SplitHostPort(r.RemoteAddr)
+		assert.NoError(t, err)
+		out.Header["X-Forwarded-For"] = r.Header["X-Forwarded-For"]
+		out.Header.Add("X-Forwarded-For", host)
+		resp, err := http.DefaultClient.Do(out)
+		if !assert.NoError(t, err) {
+			return
+		}
+		defer resp.Body.Close()
+		w.WriteHeader(resp.StatusCode)
+	}))
+	defer proxy.Close()
+	var got []int
+	for i := range 4 {
+		r, err := http.NewRequestWithContext(context.Background(), "GET", proxy.URL, nil)
+		require.NoError(t, err)
+		r.Header.Set("X-Forwarded-For", fmt.Sprintf("198.51.100.%d", i))
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		resp.Body.Close()
+		got = append(got, resp.StatusCode)
+	}
+	assert.Equal(t, []int{200, 200, 429, 429}, got)
+}

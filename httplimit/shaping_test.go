@@ -1,0 +1,227 @@
+package httplimit_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// TestShaping sends ten requests at once through a bucket that leaks one a
+// second and holds six: those whose turn is within three seconds are served at
+// it, one after the other, and the rest is refused.
+func TestShaping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 6}))
+		h := httplimit.Middleware(l, httplimit.WithShaping(3*time.Second))(ok)
+		start := time.Now()
+		var mu sync.Mutex // protects served and refused
+		served := make(map[time.Duration]int)
+		refused := make(map[string]int)
+		for range 10 {
+			go func() {
+				resp := serve(h, from("192.0.2.1:1"))
+				mu.Lock()
+				defer mu.Unlock()
+				if resp.StatusCode == 200 {
+					served[time.Since(start)]++
+				} else {
+					assert.Zero(t, time.Since(start), "a refusal does not wait")
+					refused[resp.Header.Get("Retry-After")]++
+				}
+			}()
+		}
+		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		assert.Equal(t, map[time.Duration]int{0: 1, time.Second: 1, 2 * time.Second: 1, 3 * time.Second: 1}, served)
+		assert.Equal(t, map[string]int{"1": 6}, refused, "in a second, the wait is within three again")
+	})
+}
+
+// TestShapingGivesPlacesBack lets the last client in the line go away.
+func TestShapingGivesPlacesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 6}))
+		reached := false
+		h := httplimit.Middleware(l, httplimit.WithShaping(time.Minute))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { reached = true }))
+		require.True(t, l.AllowN("192.0.2.1", 4))
+		ctx, leave := context.WithCancel(t.Context())
+		before, err := l.Peek(ctx, "192.0.2.1")
+		require.NoError(t, err)
+		done := make(chan int)
+		go func() { done <- serve(h, from("192.0.2.1:1").WithContext(ctx)).StatusCode }()
+		synctest.Wait()
+		leave()
+		assert.Equal(t, 503, <-done)
+		assert.False(t, reached)
+		after, err := l.Peek(t.Context(), "192.0.2.1")
+		require.NoError(t, err)
+		assert.Equal(t, before, after)
+	})
+}
+
+// TestShapingWithoutAQueue holds requests for the next token.
+func TestShapingWithoutAQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}))
+		h := httplimit.Middleware(l, httplimit.WithShaping(1500*time.Millisecond))(ok)
+		start := time.Now()
+		for i := range 3 {
+			resp := serve(h, from("192.0.2.1:1"))
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.Equal(t, time.Duration(i)*time.Second, time.Since(start))
+			assert.Equal(t, `"default";r=0;t=1`, resp.Header.Get("RateLimit"))
+		}
+		require.NoError(t, l.Reset(t.Context(), "192.0.2.1"))
+		_, err := l.Reserve(t.Context(), "192.0.2.1", 1)
+		require.NoError(t, err)
+		_, err = l.Reserve(t.Context(), "192.0.2.1", 1) // in a second
+		require.NoError(t, err)
+		resp := serve(h, from("192.0.2.1:1")) // in two
+		assert.Equal(t, 429, resp.StatusCode)
+		assert.Equal(t, "1", resp.Header.Get("Retry-After"), "half a second, rounded up")
+
+		two := httplimit.Middleware(l, httplimit.WithShaping(time.Hour), httplimit.WithCost(func(*http.Request) int { return 2 }))(ok)
+		resp = serve(two, from("192.0.2.1:1"))
+		assert.Equal(t, 429, resp.StatusCode, "two never come")
+		assert.Empty(t, resp.Header.Get("Retry-After"))
+	})
+}
+
+// A scripted server answers with what it is told, and notes when it was asked.
+type scripted struct {
+	answers []*http.Response
+	asked   []time.Duration
+	start   time.Time
+}
+
+func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.asked = append(s.asked, time.Since(s.start))
+	resp := &http.Response{StatusCode: 200, Header: http.Header{}}
+	if len(s.answers) > 0 {
+		resp, s.answers = s.answers[0], s.answers[1:]
+	}
+	resp.Body = http.NoBody
+	return resp, nil
+}
+
+func answered(status int, retryAfter string) *http.Response {
+	return &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {retryAfter}}}
+}
+
+func TestTransportWaitsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &scripted{start: time.Now()}
+		client := &http.Client{Transport: &httplimit.Transport{
+			Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 2})),
+			Base:    server,
+		}}
+		get := func(ctx context.Context, url string) error {
+			r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+			require.NoError(t, err)
+			resp, err := client.Do(r)
+			if err == nil {
+				resp.Body.Close()
+			}
+			return err
+		}
+		for range 4 {
+			require.NoError(t, get(t.Context(), "http://one.example/x"))
+		}
+		require.NoError(t, get(t.Context(), "http://two.example/x"), "another host has a limit of its own")
+		assert.Equal(t, []time.Duration{0, 0, time.Second, 2 * time.Second, 2 * time.Second}, server.asked)
+
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		assert.ErrorIs(t, get(ctx, "http://one.example/x"), context.DeadlineExceeded)
+		assert.Zero(t, time.Since(start), "it would not be its turn in time")
+		require.NoError(t, get(t.Context(), "http://one.example/x"))
+		assert.Equal(t, time.Second, time.Since(start), "and it took nobody's")
+	})
+}
+
+func TestTransportHeedsRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		for _, tt := range []struct {
+			answer *http.Response
+			want   time.Duration
+		}{
+			{answered(429, "7"), 7 * time.Second},
+			{answered(503, "7"), 7 * time.Second},
+			{answered(429, start.Add(time.Hour).UTC().Format(http.TimeFormat)), time.Hour},
+			{answered(429, "0"), 0},
+			{answered(429, ""), 0},
+			{answered(429, "-5"), 0},
+			{answered(429, "soon"), 0},
+			{answered(429, start.Add(-time.Hour).UTC().Format(http.TimeFormat)), 0},
+			{answered(200, "7"), 0},
+			{answered(500, "7"), 0},
+		} {
+			server := &scripted{answers: []*http.Response{tt.answer}, start: time.Now()}
+			tr := &httplimit.Transport{Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)})), Base: server}
+			ask := func(ctx context.Context, host string) error {
+				_, err := tr.RoundTrip(httptest.NewRequestWithContext(ctx, "GET", "http://"+host, nil))
+				return err
+			}
+			name := tt.answer.Header.Get("Retry-After")
+			before := time.Since(start)
+			require.NoError(t, ask(t.Context(), "one"), "the answer is the caller's")
+			if tt.want > 0 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				require.ErrorIs(t, ask(ctx, "one"), context.DeadlineExceeded)
+				assert.Equal(t, before, time.Since(start), "it is clear at once")
+				cancel()
+				leaving, leave := context.WithCancel(t.Context())
+				time.AfterFunc(time.Second, leave)
+				require.ErrorIs(t, ask(leaving, "one"), context.Canceled)
+			}
+			require.NoError(t, ask(t.Context(), "two"))
+			require.NoError(t, ask(t.Context(), "one"))
+			want := tt.want
+			if want == time.Hour {
+				want -= before // a date is the same for all
+			}
+			assert.Equal(t, want, server.asked[len(server.asked)-1], "%d %q", tt.answer.StatusCode, name)
+		}
+	})
+}
+
+// closing notes whether it was closed.
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error { c.closed = true; return nil }
+
+func TestTransportFails(t *testing.T) {
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
+	spent := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1), Capacity: 1}))
+	require.True(t, spent.Allow("example.com"))
+	for want, tr := range map[string]*httplimit.Transport{
+		"Limiter is nil": {},
+		"no key":         {Limiter: l, Key: httplimit.Header("X-API-Key")},
+		"queue full":     {Limiter: spent},
+	} {
+		body := &closing{Reader: strings.NewReader("x")}
+		r := httptest.NewRequest("POST", "http://example.com", nil)
+		r.Body = body
+		_, err := tr.RoundTrip(r)
+		assert.ErrorContains(t, err, want)
+		assert.True(t, body.closed, "%s: a RoundTripper closes the body", want)
+	}
+}

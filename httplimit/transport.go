@@ -1,0 +1,143 @@
+package httplimit
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A Transport is an [http.RoundTripper] that makes each request wait for its
+// turn, so that a client keeps to a server's limit:
+//
+//	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
+//
+// A request whose context ends before its turn fails: at once, if its deadline
+// says so already, and it has not taken anybody's place. After an answer of 429
+// or 503 with Retry-After, no request of the same key is sent until that time has
+// passed. Nothing is sent twice: an answer of 429 is the caller's to handle, or a
+// retrying client's around this one.
+//
+// It must not be changed once it is used. It may be used by any number of
+// goroutines.
+type Transport struct {
+	// Limiter says when. It must not be nil.
+	Limiter ratelimit.Limiter
+
+	// Key says whose limit a request counts against. The default is the host
+	// that it is for.
+	Key KeyFunc
+
+	// Base sends the requests. The default is [http.DefaultTransport].
+	Base http.RoundTripper
+
+	mu     sync.Mutex           // protects closed
+	closed map[string]time.Time // until when keys are held back
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	key, err := t.await(r)
+	if err != nil {
+		if r.Body != nil {
+			r.Body.Close()
+		}
+		return nil, err
+	}
+	base := t.Base
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	resp, err := base.RoundTrip(r)
+	if err == nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
+		if until, ok := retryAt(resp.Header.Get("Retry-After"), time.Now()); ok {
+			t.close(key, until)
+		}
+	}
+	return resp, err
+}
+
+// await waits for the turn of r, and returns its key.
+func (t *Transport) await(r *http.Request) (key string, err error) {
+	if t.Limiter == nil {
+		return "", fmt.Errorf("httplimit: Transport.Limiter is nil: make one with ratelimit.New")
+	}
+	key = r.URL.Host
+	if t.Key != nil {
+		if key, err = t.Key(r); err != nil {
+			return "", err
+		}
+	}
+	// What a server said comes first: it would be a waste of a turn.
+	for wait := t.heldFor(key); wait > 0; wait = t.heldFor(key) {
+		if err := sleep(r.Context(), wait); err != nil {
+			return "", err
+		}
+	}
+	if err := t.Limiter.Wait(r.Context(), key); err != nil {
+		return "", err
+	}
+	return key, nil
+}
+
+// sleep waits for d, or fails: at once if ctx ends before by its deadline.
+func sleep(ctx context.Context, d time.Duration) error {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
+		return fmt.Errorf("httplimit: the server asked to come back in %v: %w", d, context.DeadlineExceeded)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// heldFor returns for how long a key is held back.
+func (t *Transport) heldFor(key string) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	until, ok := t.closed[key]
+	if !ok {
+		return 0
+	}
+	wait := time.Until(until)
+	if wait <= 0 {
+		delete(t.closed, key)
+	}
+	return wait
+}
+
+// close holds a key back, and forgets those that need no longer be.
+func (t *Transport) close(key string, until time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed == nil {
+		t.closed = make(map[string]time.Time)
+	}
+	now := time.Now()
+	for k, u := range t.closed {
+		if !u.After(now) {
+			delete(t.closed, k)
+		}
+	}
+	if until.After(t.closed[key]) && until.After(now) {
+		t.closed[key] = until
+	}
+}
+
+// retryAt returns the time that a Retry-After tells, which is a number of seconds
+// or a date.
+func retryAt(value string, now time.Time) (time.Time, bool) {
+	if s, err := strconv.ParseUint(value, 10, 32); err == nil {
+		return now.Add(time.Duration(s) * time.Second), true
+	}
+	at, err := http.ParseTime(value)
+	return at, err == nil
+}
