@@ -94,6 +94,8 @@ func scenarios(s sizes) []scenario {
 		{id: "mixed-p99", title: "mixed load, 99 of 100 calls", unit: nanoseconds},
 		{id: "mixed-p99.9", title: "mixed load, 999 of 1,000 calls", unit: nanoseconds},
 		{id: "mixed-max", title: "mixed load, longest call", unit: milliseconds},
+		{id: "http", title: "a request through the middleware, let through", unit: nanoseconds},
+		{id: "http-denied", title: "a request through the middleware, refused", unit: nanoseconds},
 		{id: "flood", title: n.Sprintf("a flood of %d new keys against a bound of %d", s.flood, s.bound), unit: nanoseconds},
 		{id: "flood-heap", title: "heap per key of the bound during the flood", unit: bytesPerKey},
 	}
@@ -106,6 +108,7 @@ type group struct {
 	ids    []string
 	passes int
 	roles  []contenders.Role // who takes part; nil means everybody
+	http   bool              // whether it is for middlewares
 	heavy  bool              // whether only the best go on after the first pass
 	run    func(r *round) error
 }
@@ -122,13 +125,14 @@ func groups() []group {
 		{name: "growth", ids: []string{"heap-peak"}, passes: 1, roles: own, run: growth},
 		{name: "big table", ids: []string{"heap-5M", "gc", "longest"}, passes: 3, roles: weighed, heavy: true, run: bigTable},
 		{name: "mixed load", ids: []string{"mixed-p50", "mixed-p99", "mixed-p99.9", "mixed-max"}, passes: 3, roles: limiters, run: mixedLoad},
+		{name: "middleware", ids: []string{"http", "http-denied"}, passes: 5, http: true, run: middlewares},
 		{name: "flood", ids: []string{"flood", "flood-heap"}, passes: 1, roles: []contenders.Role{contenders.Main}, run: flood},
 	}
 }
 
 // takesPart reports whether the group is for c.
 func (g group) takesPart(c contenders.Contender) bool {
-	return g.roles == nil || slices.Contains(g.roles, c.Role)
+	return c.HTTP == g.http && (g.roles == nil || slices.Contains(g.roles, c.Role))
 }
 
 // A bench is a run of the program: who takes part in what.

@@ -73,6 +73,7 @@ const (
 type Contender struct {
 	Name   string // as in the tables
 	Role   Role
+	HTTP   bool   // whether it is a middleware: it is compared with such
 	Module string // the path of its module, of which the report tells the version
 	Setup  string // how it is configured and called, for the report
 
@@ -108,6 +109,11 @@ func All() []Contender {
 		tollboothKeys(),
 		bound(),
 		timeNow(),
+		httplimitMiddleware(),
+		httprateMiddleware(),
+		tollboothMiddleware(),
+		ululeMiddleware(),
+		noMiddleware(),
 		nothing(),
 	}
 }

@@ -26,18 +26,11 @@ func httprateOnLimit() Contender {
 				return nil, err
 			}
 			return func(key string) Answer {
-				return answer(!limiter.OnLimit(silence{}, request, key))
+				return answer(!limiter.OnLimit(silence{http.Header{}}, request, key))
 			}, nil
 		},
 	}
 }
-
-// silence is a response that nobody writes to.
-type silence struct{}
-
-func (silence) Header() http.Header         { return http.Header{} }
-func (silence) Write(b []byte) (int, error) { return len(b), nil }
-func (silence) WriteHeader(int)             {}
 
 // httprateCounter does what OnLimit does, without what is there for HTTP: it
 // asks the counter and increments it under a mutex.

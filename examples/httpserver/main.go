@@ -1,11 +1,11 @@
 // Httpserver is a web server that limits how often each client may ask. All it
-// takes is a limiter and the ten lines of the handler limited.
+// takes is a limiter, and a line to put it in front of the handlers.
 //
 //	go run ./examples/httpserver -addr localhost:8080 -limit 5/10s
 //
 // Then, in another terminal:
 //
-//	for i in 1 2 3 4 5 6 7; do curl -si localhost:8080 | grep -iE 'HTTP|Retry'; done
+//	for i in 1 2 3 4 5 6 7; do curl -si localhost:8080 | grep -iE '^(HTTP|RateLimit|Retry)'; done
 package main
 
 import (
@@ -14,15 +14,13 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"math"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
-	"strconv"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
 func main() {
@@ -34,16 +32,14 @@ func main() {
 	if err != nil {
 		log.Fatalf("-limit: %v", err)
 	}
-	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: rate}))
-	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") })
-	server := &http.Server{Addr: *addr, Handler: limited(limiter, hello), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Addr: *addr, Handler: handler(rate), ReadHeaderTimeout: 5 * time.Second}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	stopped := make(chan error)
 	context.AfterFunc(ctx, func() { stopped <- server.Shutdown(context.Background()) })
 
-	log.Printf("%v for each client; try: for i in 1 2 3 4 5 6 7; do curl -si %s | grep -iE 'HTTP|Retry'; done", rate, *addr)
+	log.Printf("%v for each client; try: for i in 1 2 3 4 5 6 7; do curl -si %s | grep -iE '^(HTTP|RateLimit|Retry)'; done", rate, *addr)
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		log.Fatal(err)
 	}
@@ -52,25 +48,11 @@ func main() {
 	}
 }
 
-// limited lets a request through to next if the client's address has not used
-// up its limit, and answers 429 otherwise. Behind a proxy, every request comes
-// from the proxy's address: take the client's from what the proxy adds then.
-func limited(limiter ratelimit.Limiter, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		client, _, err := net.SplitHostPort(r.RemoteAddr)
-		if err != nil {
-			client = r.RemoteAddr
-		}
-		decision, err := limiter.Take(r.Context(), client, 1)
-		if err != nil {
-			log.Printf("limiter: %v", err) // the decision holds all the same
-		}
-		if !decision.Allowed {
-			seconds := math.Ceil(decision.RetryAfter.Seconds())
-			w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
-			http.Error(w, "too many requests", http.StatusTooManyRequests)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+// handler greets clients at a rate. Behind a load balancer, every request comes
+// from its address: see httplimit.TrustedProxies then.
+func handler(rate ratelimit.Rate) http.Handler {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: rate}))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") })
+	return httplimit.Middleware(limiter)(mux)
 }

@@ -1,0 +1,121 @@
+package contenders
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/didip/tollbooth/v7"
+	"github.com/go-chi/httprate"
+	"github.com/ulule/limiter/v3"
+	"github.com/ulule/limiter/v3/drivers/middleware/stdlib"
+	"github.com/ulule/limiter/v3/drivers/store/memory"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// throughMiddleware returns an Allow that sends one request again and again
+// through a middleware, by the client's address, and sees whether it reaches the
+// handler behind.
+func throughMiddleware(middleware func(http.Handler) http.Handler) Allow {
+	reached := false
+	handler := middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
+	request := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/", nil)
+	request.RemoteAddr = "192.0.2.1:1234"
+	response := silence{make(http.Header)}
+	return func(string) Answer {
+		reached = false
+		handler.ServeHTTP(response, request)
+		return answer(reached)
+	}
+}
+
+// silence is a response that nobody reads.
+type silence struct{ header http.Header }
+
+func (s silence) Header() http.Header       { return s.header }
+func (silence) Write(b []byte) (int, error) { return len(b), nil }
+func (silence) WriteHeader(int)             {}
+
+func httplimitMiddleware() Contender {
+	return Contender{
+		Name:   "httplimit",
+		Role:   Main,
+		HTTP:   true,
+		Module: modulePath,
+		Setup:  "`Middleware` with its defaults, before a `TokenBucket`",
+		New: func(l Limit) (Allow, error) {
+			limiter, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst})
+			if err != nil {
+				return nil, err
+			}
+			return throughMiddleware(httplimit.Middleware(limiter)), nil
+		},
+	}
+}
+
+func httprateMiddleware() Contender {
+	return Contender{
+		Name:   "httprate, middleware",
+		Role:   Peer,
+		HTTP:   true,
+		Module: httprateModule,
+		Setup:  "`LimitBy` the RemoteAddr without its port; a sliding window of 1000 h",
+		New: func(l Limit) (Allow, error) {
+			peer := func(r *http.Request) (string, error) {
+				host, _, err := net.SplitHostPort(r.RemoteAddr)
+				return httprate.CanonicalizeIP(host), err
+			}
+			return throughMiddleware(httprate.LimitBy(l.Burst, window, peer)), nil
+		},
+	}
+}
+
+func tollboothMiddleware() Contender {
+	return Contender{
+		Name:   "tollbooth, middleware",
+		Role:   Peer,
+		HTTP:   true,
+		Module: "github.com/didip/tollbooth/v7",
+		Setup:  "`HTTPMiddleware` by RemoteAddr",
+		New: func(l Limit) (Allow, error) {
+			limiter := tollbooth.NewLimiter(1/l.Every.Seconds(), nil).SetBurst(l.Burst).SetIPLookups([]string{"RemoteAddr"})
+			return throughMiddleware(func(next http.Handler) http.Handler { return tollbooth.LimitHandler(limiter, next) }), nil
+		},
+	}
+}
+
+func ululeMiddleware() Contender {
+	return Contender{
+		Name:   "ulule/limiter, middleware",
+		Role:   Peer,
+		HTTP:   true,
+		Module: "github.com/ulule/limiter/v3",
+		Setup:  "`stdlib` middleware before the `memory` store",
+		New: func(l Limit) (Allow, error) {
+			store := memory.NewStoreWithOptions(limiter.StoreOptions{Prefix: limiter.DefaultPrefix})
+			lim := limiter.New(store, limiter.Rate{Period: window, Limit: int64(l.Burst)})
+			return throughMiddleware(stdlib.NewMiddleware(lim).Handler), nil
+		},
+	}
+}
+
+func noMiddleware() Contender {
+	return Contender{
+		Name:  "(no middleware)",
+		Role:  Floor,
+		HTTP:  true,
+		Setup: "an empty handler, called as through a middleware",
+		Always: func(a Answer) Allow {
+			through := throughMiddleware(func(next http.Handler) http.Handler { return next })
+			return func(key string) Answer {
+				if through(key) != Allowed {
+					return Failed
+				}
+				return a
+			}
+		},
+	}
+}

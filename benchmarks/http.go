@@ -1,0 +1,29 @@
+package main
+
+import "github.com/ratelimit-go/ratelimit/benchmarks/contenders"
+
+// middlewares times requests of one client that are let through, and then
+// requests that are refused.
+func middlewares(r *round) error {
+	for _, s := range []struct {
+		id    string
+		limit contenders.Limit
+		usual contenders.Answer
+	}{
+		{"http", contenders.Plenty, contenders.Allowed},
+		{"http-denied", contenders.Once, contenders.Denied},
+	} {
+		allow, real, err := r.limiter(s.limit, s.usual)
+		if err != nil {
+			return err
+		}
+		if real && s.usual == contenders.Denied {
+			r.results.addWrong(s.id, r.contender.Name, repeat(allow, "", s.limit.Burst, contenders.Allowed))
+		}
+		repeat(allow, "", r.sizes.alone/10, s.usual) // not timed: caches and branch predictors learn
+		r.batches(s.id, r.sizes.aloneBatches, r.sizes.alone/4, func(int) int {
+			return repeat(allow, "", r.sizes.alone/4, s.usual)
+		})
+	}
+	return nil
+}
