@@ -422,7 +422,7 @@ func (sp *tables) Reset(_ context.Context, key string) error {
 // on: to move it takes longer than to decide. BenchmarkHotKeyAllowedParallel
 // shows what it is good for.
 func backOff(tries int) {
-	for i := range 1024 << min(tries, 4) {
+	for i := range 2048 << min(tries, 3) {
 		runtime.KeepAlive(i) // and so does not drop the loop
 	}
 }
