@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"fmt"
-	"iter"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -28,13 +27,17 @@ func unmappedBits(p netip.Prefix) int {
 	if p.Addr().Is4In6() && p.Bits() >= 96 {
 		return p.Bits() - 96
 	}
+	if p.Addr().Is4In6() {
+		return -1 // more than IPv4: no prefix of either
+	}
 	return p.Bits()
 }
 
 // TrustedHops believes the n nearest proxies, whatever their addresses are: 1 if
 // every request comes through one load balancer, 2 if through a content delivery
 // network before that. If anybody can reach the service past them, use
-// [TrustedProxies] instead, for then anybody can be anybody.
+// [TrustedProxies] instead, for then anybody can be anybody. With both, a proxy
+// must be among the n nearest and have a trusted address.
 func TrustedHops(n int) IPOption { return func(c *clientIP) { c.hops = n } }
 
 // FromForwarded reads the header field Forwarded (RFC 7239) instead of
@@ -70,6 +73,13 @@ func ClientIP(opts ...IPOption) KeyFunc {
 			opt(c)
 		}
 	}
+	for _, p := range c.trusted {
+		if !p.IsValid() {
+			return func(*http.Request) (string, error) {
+				return "", fmt.Errorf("httplimit: TrustedProxies: %v is no prefix: give one such as 10.0.0.0/8 or 2001:db8::/32", p)
+			}
+		}
+	}
 	if c.bits < 1 || c.bits > 128 || c.hops < 0 {
 		err := fmt.Errorf("httplimit: IPv6Prefix(%d), TrustedHops(%d): a prefix has 1 to 128 bits, and there are at least 0 hops", c.bits, c.hops)
 		return func(*http.Request) (string, error) { return "", err }
@@ -92,7 +102,7 @@ func ClientIP(opts ...IPOption) KeyFunc {
 func (c *clientIP) client(r *http.Request) (netip.Addr, error) {
 	client, ok := parseAddr(r.RemoteAddr)
 	walk := c.newWalk(r.Header)
-	for hop := 0; hop < c.hops || ok && c.trusts(client); hop++ {
+	for hop := 0; c.believes(hop, client, ok); hop++ {
 		entry, more := walk.next()
 		if !more {
 			break
@@ -107,6 +117,15 @@ func (c *clientIP) client(r *http.Request) (netip.Addr, error) {
 		return client, fmt.Errorf("%w: the connection's address is %q, which is no IP address", ErrNoKey, r.RemoteAddr)
 	}
 	return client, nil
+}
+
+// believes reports whether what the hop-th proxy says is to be believed, whose
+// address may not be known.
+func (c *clientIP) believes(hop int, addr netip.Addr, known bool) bool {
+	if len(c.trusted) == 0 {
+		return hop < c.hops
+	}
+	return known && c.trusts(addr) && (c.hops == 0 || hop < c.hops)
 }
 
 // text4 returns an IPv4 address as text, cut out of where it came from if that
@@ -158,45 +177,79 @@ func (w *walk) next() (entry string, ok bool) {
 }
 
 // forNodes returns for each element of a line of Forwarded the node that its
-// parameter for names, or "" if it names none, or more than one.
+// parameter for names, or "" if it names none, or more than one. Of a line that is
+// not what RFC 7239 says, it returns one "": who can break the line could have made
+// up all of it.
 func forNodes(line string) (nodes []string) {
-	for element := range unquoted(line, ',') {
-		node, found := "", 0
-		for pair := range unquoted(element, ';') {
-			name, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
-			if strings.EqualFold(name, "for") {
-				found++
-				node = strings.TrimSuffix(strings.TrimPrefix(value, `"`), `"`)
+	node, found := "", 0
+	for rest := line; ; {
+		name, value, end, ok := forwardedPair(rest)
+		if !ok {
+			return []string{""}
+		}
+		if strings.EqualFold(name, "for") {
+			node, found = value, found+1
+		}
+		if end == len(rest) || rest[end] == ',' {
+			if found != 1 {
+				node = ""
+			}
+			nodes = append(nodes, node)
+			node, found = "", 0
+			if end == len(rest) {
+				return nodes
 			}
 		}
-		if found > 1 {
-			node = ""
-		}
-		nodes = append(nodes, node)
+		rest = rest[end+1:]
 	}
-	return nodes
 }
 
-// unquoted iterates over the parts of s between those of the separators that are
-// not in a quoted string.
-func unquoted(s string, separator byte) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		from, quoted := 0, false
-		for i := 0; i < len(s); i++ {
-			switch {
-			case s[i] == '"':
-				quoted = !quoted
-			case quoted && s[i] == '\\':
-				i++
-			case s[i] == separator && !quoted:
-				if !yield(s[from:i]) {
-					return
-				}
-				from = i + 1
-			}
-		}
-		yield(s[from:])
+// forwardedPair returns the first parameter of s, which may be missing, and where
+// it ends: at a comma, a semicolon or the end of s.
+func forwardedPair(s string) (name, value string, end int, ok bool) {
+	i := skipBlanks(s, 0)
+	from := i
+	for i < len(s) && isToken(s[i]) {
+		i++
 	}
+	if name = s[from:i]; name != "" {
+		if i == len(s) || s[i] != '=' {
+			return "", "", 0, false
+		}
+		i++
+		from = i
+		if i < len(s) && s[i] == '"' {
+			for i++; i < len(s) && s[i] != '"'; i++ {
+				if s[i] == '\\' {
+					i++
+				}
+			}
+			if i >= len(s) {
+				return "", "", 0, false // it does not end
+			}
+			value = s[from+1 : i]
+			i++
+		} else {
+			for i < len(s) && (isToken(s[i]) || s[i] == ':') { // a port is to be in quotes, and often is not
+				i++
+			}
+			value = s[from:i]
+		}
+	}
+	i = skipBlanks(s, i)
+	return name, value, i, i == len(s) || s[i] == ',' || s[i] == ';'
+}
+
+func skipBlanks(s string, i int) int {
+	for i < len(s) && (s[i] == ' ' || s[i] == '\t') {
+		i++
+	}
+	return i
+}
+
+// isToken reports whether c may be in a token (RFC 9110, 5.6.2).
+func isToken(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
 // parseAddr returns the address in s, which may have a port, brackets or a zone.

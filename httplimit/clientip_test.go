@@ -34,6 +34,7 @@ func TestClientIP(t *testing.T) {
 	direct := httplimit.ClientIP()
 	behind := httplimit.ClientIP(proxies)
 	oneHop, twoHops := httplimit.ClientIP(httplimit.TrustedHops(1)), httplimit.ClientIP(httplimit.TrustedHops(2))
+	both := httplimit.ClientIP(proxies, httplimit.TrustedHops(1))
 	rfc7239 := httplimit.ClientIP(proxies, httplimit.FromForwarded())
 	for name, tt := range map[string]struct {
 		key  httplimit.KeyFunc
@@ -113,6 +114,12 @@ func TestClientIP(t *testing.T) {
 		"Forwarded: XFF is not asked":     {rfc7239, from("10.1.1.1:1", xff, "1.1.1.1"), "10.1.1.1"},
 		"Forwarded: not from a proxy":     {rfc7239, from("203.0.113.9:1", "Forwarded", "for=1.1.1.1"), "203.0.113.9"},
 		"Forwarded: for quoted elsewhere": {rfc7239, from("10.1.1.1:1", "Forwarded", `host="a;for=1.1.1.1";for=198.51.100.7`), "198.51.100.7"},
+		"Forwarded: a quote left open":    {rfc7239, from("10.1.1.1:1", "Forwarded", `for=1.1.1.1;x=", for=198.51.100.7`), "10.1.1.1"},
+		"Forwarded: closed by the proxy":  {rfc7239, from("10.1.1.1:1", "Forwarded", `for=1.1.1.1;x=", for="[2001:db8::7]:99"`), "10.1.1.1"},
+		"Forwarded: half a quote":         {rfc7239, from("10.1.1.1:1", "Forwarded", `for=1.1.1.1"`), "10.1.1.1"},
+		"Forwarded: a port, no quotes":    {rfc7239, from("10.1.1.1:1", "Forwarded", `for=198.51.100.7:80`), "198.51.100.7"},
+		"hops and proxies":                {both, from("10.1.1.1:1", xff, "1.1.1.1, 10.2.2.2"), "10.2.2.2"},
+		"hops and proxies: past them":     {both, from("203.0.113.9:1", xff, "6.6.6.6"), "203.0.113.9"},
 		"Forwarded: for in another value": {rfc7239, from("10.1.1.1:1", "Forwarded", `host="for=1.1.1.1";for=198.51.100.7`), "198.51.100.7"},
 	} {
 		got, err := tt.key(tt.r)
@@ -131,6 +138,10 @@ func TestClientIPFails(t *testing.T) {
 	for _, opt := range []httplimit.IPOption{httplimit.IPv6Prefix(0), httplimit.IPv6Prefix(129), httplimit.TrustedHops(-1)} {
 		_, err := httplimit.ClientIP(opt)(from("192.0.2.1:1"))
 		assert.ErrorContains(t, err, "TrustedHops(")
+	}
+	for _, p := range []netip.Prefix{{}, netip.MustParsePrefix("::ffff:0:0/90")} {
+		_, err := httplimit.ClientIP(httplimit.TrustedProxies(p))(from("192.0.2.1:1"))
+		assert.ErrorContains(t, err, "TrustedProxies")
 	}
 	got, err := httplimit.ClientIP(nil)(from("192.0.2.1:1"))
 	require.NoError(t, err)
@@ -159,6 +170,10 @@ func FuzzClientIP(f *testing.F) {
 					t.Errorf("%s: %q after %q: %q, %v", sep, saw, made, got, err)
 				}
 			}
+		}
+		// In a line of Forwarded, a quote may be left open: then nobody is believed.
+		if got, err := forwarded(from("10.1.1.1:1", "Forwarded", made+", for=198.51.100.7")); err != nil || got != "198.51.100.7" && got != "10.1.1.1" {
+			t.Errorf("Forwarded: %q: %q, %v", made, got, err)
 		}
 		if got, err := xff(from("10.1.1.1:1", "X-Forwarded-For", made+", 198.51.100.7")); err != nil || got != "198.51.100.7" {
 			t.Errorf("%q: %q, %v", made, got, err)

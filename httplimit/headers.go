@@ -23,7 +23,8 @@ const (
 	//
 	// q is the limit and w the seconds in which all of it comes back; r is what
 	// is left and t for how many seconds that has to do: until all has come
-	// back, or after a refusal until the same request is granted.
+	// back, or after a refusal until the same request is granted. If there are
+	// several limits, t is only told after a refusal.
 	Standard Headers = iota
 
 	// Legacy sends X-RateLimit-Limit, X-RateLimit-Remaining and
@@ -50,6 +51,8 @@ type policies struct {
 	field []string // the value of RateLimit-Policy
 	names []string // of the parts, by number
 	items []string // the same as items of a structured field: in quotes
+
+	several bool // whether there are several limits
 }
 
 // newPolicies describes the algorithm of l, if that tells.
@@ -71,11 +74,12 @@ func newPolicies(name string, l ratelimit.Limiter) policies {
 		for j, q := range quotas(part) {
 			if field != "" {
 				field += ", "
+				p.several = true
 			}
 			if j > 0 {
 				item = quoted(partName + "-period")
 			}
-			field += fmt.Sprintf("%s;q=%d;w=%d", item, min(q.events, maxInteger), seconds(q.window))
+			field += fmt.Sprintf("%s;q=%d;w=%d", item, min(int64(q.events), maxInteger), seconds(q.window))
 		}
 	}
 	if field != "" {
@@ -196,10 +200,10 @@ func (m *middleware) item(d ratelimit.Decision) string {
 	b := make([]byte, 0, 64)
 	b = append(b, m.policies.items[m.policies.part(d)]...)
 	b = append(b, ";r="...)
-	b = strconv.AppendInt(b, int64(min(d.Remaining, maxInteger)), 10)
-	if d.Allowed || window != ratelimit.Never {
-		b = append(b, ";t="...)
-		b = strconv.AppendInt(b, seconds(window), 10)
+	b = strconv.AppendInt(b, min(int64(d.Remaining), maxInteger), 10)
+	if d.Allowed && m.policies.several || !d.Allowed && window == ratelimit.Never {
+		return string(b) // of several limits, only that of all together is known
 	}
-	return string(b)
+	b = append(b, ";t="...)
+	return string(strconv.AppendInt(b, seconds(window), 10))
 }

@@ -14,6 +14,7 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -70,9 +71,9 @@ func WithPolicyName(name string) Option { return func(m *middleware) { m.name = 
 // WithShadow lets every request through, and calls report with those that would
 // have been refused: to see what a limit would do before it is turned on. No
 // header fields are sent. Of a request whose key cannot be told, the decision is
-// zero.
+// zero. It cannot be told what [WithShaping] would have held: leave that out.
 func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
-	return func(m *middleware) { m.shadow = report }
+	return func(m *middleware) { m.shadow, m.shadowed = report, true }
 }
 
 // WithShaping holds a request until its turn instead of refusing it, if that
@@ -96,6 +97,7 @@ type middleware struct {
 	name       string
 	policies   policies
 	shadow     func(*http.Request, ratelimit.Decision)
+	shadowed   bool // whether there is to be one
 	shaping    time.Duration
 }
 
@@ -131,7 +133,13 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 }
 
 func badRequest(w http.ResponseWriter, r *http.Request, err error) {
-	http.Error(w, "cannot tell whose request this is: "+err.Error(), http.StatusBadRequest)
+	text := "cannot tell whose request this is"
+	if errors.Is(err, ErrNoKey) {
+		text += ": " + err.Error()
+	} else { // which may say what is not for the client
+		slog.WarnContext(r.Context(), "httplimit: "+text, "error", err)
+	}
+	http.Error(w, text, http.StatusBadRequest)
 }
 
 func logStoreError(r *http.Request, err error) {
@@ -160,7 +168,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 	d, err := m.decide(r.Context(), key, n)
 	if err != nil {
-		if r.Context().Err() != nil {
+		if m.shadow == nil && r.Context().Err() != nil {
 			w.WriteHeader(http.StatusServiceUnavailable) // nobody is waiting for it
 			return
 		}
@@ -196,14 +204,16 @@ func (m *middleware) ask(r *http.Request) (key string, n int, err error) {
 		}
 	}
 	if n > 0 {
-		key, err = m.key(r)
+		if key, err = m.key(r); err == nil && key == "" {
+			err = fmt.Errorf("%w: it is empty", ErrNoKey) // and must not be everybody's
+		}
 	}
 	return key, n, err
 }
 
 // decide takes n events of key. The error is that of a store.
 func (m *middleware) decide(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
-	if m.shaping == 0 || m.shadow != nil {
+	if m.shaping == 0 {
 		return m.limiter.Take(ctx, key, n)
 	}
 	waiting, cancel := context.WithTimeout(ctx, m.shaping)
@@ -222,7 +232,13 @@ func (m *middleware) decide(ctx context.Context, key string, n int) (ratelimit.D
 		d.Allowed, d.RetryAfter, d.Delay = false, turn.Wait-min(turn.Wait, m.shaping), 0
 		return d, err
 	}
-	return m.limiter.Take(ctx, key, n) // there is no waiting: it never comes, or there is no room
+	// There is no waiting: the turn never comes, there is no room, or the store
+	// has failed. Whatever may have changed since, this request is not granted.
+	d, failure := m.limiter.Peek(ctx, key)
+	if d.Allowed, d.Delay = false, 0; errors.Is(err, ratelimit.ErrNever) {
+		d.RetryAfter = ratelimit.Never
+	}
+	return d, failure
 }
 
 type decisionKey struct{}

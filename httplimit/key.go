@@ -78,8 +78,14 @@ func isNumber(s string) bool {
 // if one of them does.
 func Join(keys ...KeyFunc) KeyFunc {
 	return func(r *http.Request) (string, error) {
+		if len(keys) == 0 {
+			return "", errors.New("httplimit: Join of no keys: give some, such as ClientIP() and Pattern()")
+		}
 		var joined []byte
-		for _, key := range keys {
+		for i, key := range keys {
+			if key == nil {
+				return "", fmt.Errorf("httplimit: Join: key %d is nil", i+1)
+			}
 			part, err := key(r)
 			if err != nil {
 				return "", err

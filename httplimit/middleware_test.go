@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -119,13 +120,13 @@ func TestHeaders(t *testing.T) {
 		"leaky":          {ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}, nil, `"default";q=5;w=5`, `"default";r=4;t=1`},
 		"window":         {hour, nil, `"default";q=100;w=3600`, `"default";r=99;t=3600`},
 		"log":            {ratelimit.SlidingLog{Limit: 3, Window: 1500 * time.Millisecond}, nil, `"default";q=3;w=2`, `"default";r=2;t=2`},
-		"rolling":        {ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, nil, `"default";q=9;w=86400, "default-period";q=4;w=3600`, `"default";r=3;t=86400`},
+		"rolling":        {ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, nil, `"default";q=9;w=86400, "default-period";q=4;w=3600`, `"default";r=3`},
 		"warming up":     {ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second}, []httplimit.Option{httplimit.WithPolicyName("w")}, `"w";q=5;w=1`, ""},
-		"all":            {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, hour}, nil, `"default-1";q=10;w=1, "default-2";q=100;w=3600`, `"default-1";r=9;t=3600`},
+		"all":            {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, hour}, nil, `"default-1";q=10;w=1, "default-2";q=100;w=3600`, `"default-1";r=9`},
 		"name":           {hour, []httplimit.Option{httplimit.WithPolicyName(`per "hour" \ day`)}, `"per \"hour\" \\ day";q=100;w=3600`, `"per \"hour\" \\ day";r=99;t=3600`},
 		"none":           {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "", ""},
 		"legacy":         {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "", ""},
-		"greatest limit": {ratelimit.FixedWindow{Limit: 1<<63 - 1, Window: time.Hour}, nil, `"default";q=999999999999999;w=3600`, `"default";r=999999999999999;t=3600`},
+		"greatest limit": {ratelimit.FixedWindow{Limit: math.MaxInt, Window: time.Hour}, nil, fmt.Sprintf(`"default";q=%d;w=3600`, min(int64(math.MaxInt), 999999999999999)), fmt.Sprintf(`"default";r=%d;t=3600`, min(int64(math.MaxInt)-1, 999999999999999))},
 	} {
 		l, _ := limiter(t, tt.alg)
 		h := serve(httplimit.Middleware(l, tt.opts...)(ok), from("192.0.2.1:1")).Header
@@ -263,15 +264,17 @@ func TestMisuse(t *testing.T) {
 	quiet(t)
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
 	for want, h := range map[string]func(http.Handler) http.Handler{
-		"limiter is nil":      httplimit.Middleware(nil),
-		"WithKey(nil)":        httplimit.Middleware(l, httplimit.WithKey(nil)),
-		"WithKeyError(nil)":   httplimit.Middleware(l, httplimit.WithKeyError(nil)),
-		"WithStatus(42)":      httplimit.Middleware(l, httplimit.WithStatus(42)),
-		"WithHeaders(7)":      httplimit.Middleware(l, httplimit.WithHeaders(7)),
-		`WithPolicyName("ü")`: httplimit.Middleware(l, httplimit.WithPolicyName("ü")),
-		`WithPolicyName("")`:  httplimit.Middleware(l, httplimit.WithPolicyName("")),
-		"WithShaping(-1ns)":   httplimit.Middleware(l, httplimit.WithShaping(-1)),
-		"WithStoreError(nil)": httplimit.Middleware(l, httplimit.WithStoreError(nil)),
+		"limiter is nil":             httplimit.Middleware(nil),
+		"WithKey(nil)":               httplimit.Middleware(l, httplimit.WithKey(nil)),
+		"WithKeyError(nil)":          httplimit.Middleware(l, httplimit.WithKeyError(nil)),
+		"WithStatus(42)":             httplimit.Middleware(l, httplimit.WithStatus(42)),
+		"WithHeaders(7)":             httplimit.Middleware(l, httplimit.WithHeaders(7)),
+		`WithPolicyName("ü")`:        httplimit.Middleware(l, httplimit.WithPolicyName("ü")),
+		`WithPolicyName("")`:         httplimit.Middleware(l, httplimit.WithPolicyName("")),
+		"WithShaping(-1ns)":          httplimit.Middleware(l, httplimit.WithShaping(-1)),
+		"WithShadow(nil)":            httplimit.Middleware(l, httplimit.WithShadow(nil)),
+		"WithShadow and WithShaping": httplimit.Middleware(l, httplimit.WithShaping(1), httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})),
+		"WithStoreError(nil)":        httplimit.Middleware(l, httplimit.WithStoreError(nil)),
 	} {
 		resp := serve(h(ok), from("192.0.2.1:1"))
 		assert.Equal(t, 500, resp.StatusCode, want)
@@ -293,7 +296,6 @@ func TestShadow(t *testing.T) {
 	var refused []ratelimit.Decision
 	h := httplimit.Middleware(l,
 		httplimit.WithShadow(func(r *http.Request, d ratelimit.Decision) { refused = append(refused, d) }),
-		httplimit.WithShaping(time.Hour), // has nothing to hold
 	)(ok)
 	for range 3 {
 		resp := serve(h, from("192.0.2.1:1"))
@@ -392,7 +394,7 @@ func TestKeys(t *testing.T) {
 
 	constant := func(s string) httplimit.KeyFunc { return func(*http.Request) (string, error) { return s, nil } }
 	joined := make(map[string][]string)
-	for _, parts := range [][]string{{"a", "bc"}, {"ab", "c"}, {"abc"}, {"abc", ""}, {"", "abc"}, {"a", "b", "c"}, {"1:a", "2:bc"}, {"1:a2:bc"}, {}, {""}} {
+	for _, parts := range [][]string{{"a", "bc"}, {"ab", "c"}, {"abc"}, {"abc", ""}, {"", "abc"}, {"a", "b", "c"}, {"1:a", "2:bc"}, {"1:a2:bc"}, {""}} {
 		var keys []httplimit.KeyFunc
 		for _, p := range parts {
 			keys = append(keys, constant(p))
@@ -403,4 +405,32 @@ func TestKeys(t *testing.T) {
 	}
 	_, err := httplimit.Join(constant("a"), httplimit.Header("X-API-Key"))(header())
 	assert.ErrorIs(t, err, httplimit.ErrNoKey)
+	for _, key := range []httplimit.KeyFunc{httplimit.Join(), httplimit.Join(constant("a"), nil)} {
+		_, err := key(nil)
+		assert.ErrorContains(t, err, "Join")
+	}
+}
+
+// TestEmptyKeyIsNobodys: what a KeyFunc forgot to check does not become a limit
+// that all share; nor is the client told what went wrong inside.
+func TestEmptyKeyIsNobodys(t *testing.T) {
+	log := quiet(t)
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+	empty := func(r *http.Request) (string, error) { return r.Header.Get("X-API-Key"), nil }
+	assert.Equal(t, 400, serve(httplimit.Middleware(l, httplimit.WithKey(empty))(ok), from("192.0.2.1:1")).StatusCode)
+	fails := func(r *http.Request) (string, error) { return "", errors.New("password of the database: x") }
+	resp := serve(httplimit.Middleware(l, httplimit.WithKey(fails))(ok), from("192.0.2.1:1"))
+	assert.Equal(t, 400, resp.StatusCode)
+	assert.NotContains(t, body(t, resp), "password")
+	assert.Contains(t, log.String(), "password")
+}
+
+// TestShadowOfAClientThatLeft lets its request through, too.
+func TestShadowOfAClientThatLeft(t *testing.T) {
+	quiet(t)
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	h := httplimit.Middleware(l, httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {}))(ok)
+	assert.Equal(t, "ok", body(t, serve(h, from("192.0.2.1:1").WithContext(ctx))))
 }

@@ -125,6 +125,10 @@ func (m *middleware) check() error {
 		return errors.New("httplimit: WithKeyError(nil): give a function that answers the request")
 	case m.storeError == nil:
 		return errors.New("httplimit: WithStoreError(nil): give a function to call")
+	case m.shadowed && m.shadow == nil:
+		return errors.New("httplimit: WithShadow(nil): give a function that is told what would have been refused")
+	case m.shadowed && m.shaping > 0:
+		return errors.New("httplimit: WithShadow and WithShaping: give one of them")
 	case m.status < 400 || m.status > 599:
 		return fmt.Errorf("httplimit: WithStatus(%d): a refusal has a status from 400 to 599", m.status)
 	case m.headers < Standard || m.headers > None:

@@ -28,7 +28,7 @@ func TestLoad(t *testing.T) {
 	if testing.Short() {
 		total = 10_000
 	}
-	const limit, clients, connections = 1000, 3, 48
+	const limit, clients, connections = 1000, 3, 50
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(limit)})
 	var served atomic.Int64
 	server := httptest.NewServer(httplimit.Middleware(l, httplimit.WithKey(httplimit.Header("X-API-Key")))(

@@ -200,6 +200,26 @@ func TestTransportHeedsRetryAfter(t *testing.T) {
 	})
 }
 
+// TestTransportHeedsRetryAfterOfOthers: requests that wait for their turn heed
+// what the server answers to another one meanwhile.
+func TestTransportHeedsRetryAfterOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &scripted{answers: []*http.Response{answered(429, "60")}, start: time.Now()}
+		tr := &httplimit.Transport{Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1})), Base: server}
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://EXAMPLE.com", nil))
+				assert.NoError(t, err)
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		assert.Equal(t, []time.Duration{0, 60 * time.Second, 61 * time.Second}, server.asked)
+		tr.CloseIdleConnections()
+	})
+}
+
 // closing notes whether it was closed.
 type closing struct {
 	io.Reader

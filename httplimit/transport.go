@@ -2,9 +2,11 @@ package httplimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,11 +50,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	base := t.Base
-	if base == nil {
-		base = http.DefaultTransport
-	}
-	resp, err := base.RoundTrip(r)
+	resp, err := t.base().RoundTrip(r)
 	if err == nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
 		if until, ok := retryAt(resp.Header.Get("Retry-After"), time.Now()); ok {
 			t.close(key, until)
@@ -66,22 +64,40 @@ func (t *Transport) await(r *http.Request) (key string, err error) {
 	if t.Limiter == nil {
 		return "", fmt.Errorf("httplimit: Transport.Limiter is nil: make one with ratelimit.New")
 	}
-	key = r.URL.Host
+	key = strings.ToLower(r.URL.Host)
 	if t.Key != nil {
 		if key, err = t.Key(r); err != nil {
 			return "", err
 		}
 	}
-	// What a server said comes first: it would be a waste of a turn.
-	for wait := t.heldFor(key); wait > 0; wait = t.heldFor(key) {
-		if err := sleep(r.Context(), wait); err != nil {
+	for {
+		if wait := t.heldFor(key); wait > 0 {
+			if err := sleep(r.Context(), wait); err != nil {
+				return "", err
+			}
+			continue
+		}
+		if err := t.Limiter.Wait(r.Context(), key); err != nil {
 			return "", err
 		}
+		if t.heldFor(key) <= 0 { // or the server has asked for a rest meanwhile
+			return key, nil
+		}
 	}
-	if err := t.Limiter.Wait(r.Context(), key); err != nil {
-		return "", err
+}
+
+// CloseIdleConnections closes those of Base, if it has such a method.
+func (t *Transport) CloseIdleConnections() {
+	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
 	}
-	return key, nil
+}
+
+func (t *Transport) base() http.RoundTripper {
+	if t.Base != nil {
+		return t.Base
+	}
+	return http.DefaultTransport
 }
 
 // sleep waits for d, or fails: at once if ctx ends before by its deadline.
@@ -135,7 +151,8 @@ func (t *Transport) close(key string, until time.Time) {
 // retryAt returns the time that a Retry-After tells, which is a number of seconds
 // or a date.
 func retryAt(value string, now time.Time) (time.Time, bool) {
-	if s, err := strconv.ParseUint(value, 10, 32); err == nil {
+	s, err := strconv.ParseUint(value, 10, 32)
+	if err == nil || errors.Is(err, strconv.ErrRange) { // then s is the most: 136 years
 		return now.Add(time.Duration(s) * time.Second), true
 	}
 	at, err := http.ParseTime(value)

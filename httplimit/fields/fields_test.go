@@ -1,6 +1,7 @@
 package fields
 
 import (
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -29,7 +30,7 @@ func TestFieldsParse(t *testing.T) {
 			[]string{"p-1", "p-2"}, []int64{15, 100}, []int64{2, 3600}},
 		"rolling": {ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, "p",
 			[]string{"p", "p-period"}, []int64{9, 4}, []int64{86400, 3600}},
-		"huge": {ratelimit.FixedWindow{Limit: 1<<63 - 1, Window: time.Hour}, "p", []string{"p"}, []int64{999_999_999_999_999}, []int64{3600}},
+		"huge": {ratelimit.FixedWindow{Limit: math.MaxInt, Window: time.Hour}, "p", []string{"p"}, []int64{999_999_999_999_999}, []int64{3600}},
 		"slow": {ratelimit.TokenBucket{Rate: ratelimit.Every(200 * 365 * 24 * time.Hour), Burst: 1 << 40}, "p", []string{"p"}, []int64{1 << 40}, []int64{4611686019}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +65,9 @@ func TestFieldsParse(t *testing.T) {
 				if r := parameter(t, current[0], "r"); r != min(int64(d.Remaining), 999_999_999_999_999) {
 					t.Errorf("r=%d, want %d", r, d.Remaining)
 				}
-				parameter(t, current[0], "t")
+				if len(tt.names) == 1 || w.Code == http.StatusTooManyRequests {
+					parameter(t, current[0], "t")
+				}
 			}
 		})
 	}
