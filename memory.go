@@ -78,8 +78,9 @@ type MemoryStats struct {
 	Bytes     uint64 // of memory for keys and states, about
 }
 
-// Stats returns the counts of the store. They are read one after the other,
-// which takes some microseconds for each limiter.
+// Stats returns the counts of the store. They are read one after the other: it
+// takes some microseconds for each limiter, and for one with a [SlidingLog], whose
+// keys it looks at, some milliseconds for each million of them.
 func (s *MemoryStore) Stats() MemoryStats {
 	stats := MemoryStats{Evictions: s.evicted.Load(), Turned: s.turned.Load()}
 	for _, sp := range s.open() {

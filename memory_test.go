@@ -488,6 +488,101 @@ func TestGrowthLosesNoUpdate(t *testing.T) {
 	}
 }
 
+// TestFreezeSeesUpdates checks guarantee 3 where it is most delicate: a key that is
+// granted something after it was seen idle, or chosen for an eviction, is kept.
+func TestFreezeSeesUpdates(t *testing.T) {
+	l, _, clk := newTestLimiter(t, TokenBucket{Rate: PerSecond(10)}, WithMaxKeys(31)) // one shard
+	sp := l.fast
+	require.True(t, l.Allow("key"))
+	clk.advance(time.Minute) // and so it is idle
+	sh, tbl := sp.lock(sp.store.identify("key"))
+	p, ok := tbl.find(sp.store.identify("key"))
+	require.True(t, ok)
+	seen := sh.read(tbl, p, make([]uint64, 1))
+	require.True(t, l.AllowN("key", 10), "it does not need the lock")
+	require.False(t, sh.freeze(tbl, p, seen))
+	require.True(t, sh.freeze(tbl, p, sh.read(tbl, p, make([]uint64, 1))))
+	*tbl.word(p) = seen[0]
+	sh.mu.Unlock()
+	require.True(t, l.AllowN("key", 10))
+	require.False(t, sh.evict(victim{id: sp.store.identify("key"), room: 1}, 0), "it has no room any more")
+	require.False(t, l.Allow("key"))
+}
+
+// TestClockThatPanics checks that no lock is left behind.
+func TestClockThatPanics(t *testing.T) {
+	for _, alg := range everyWidth {
+		broken := &panickingClock{Clock: clock.New()}
+		l, err := New(alg, WithClock(broken))
+		require.NoError(t, err)
+		broken.panics = true
+		assert.Panics(t, func() { l.Allow("key") })
+		broken.panics = false
+		assert.True(t, l.Allow("key"))
+	}
+}
+
+type panickingClock struct {
+	clock.Clock
+	panics bool
+}
+
+func (c *panickingClock) Since(t time.Time) time.Duration {
+	if c.panics {
+		panic("no time")
+	}
+	return c.Clock.Since(t)
+}
+
+// TestStatesRefuseNonsense asks a store without a limiter.
+func TestStatesRefuseNonsense(t *testing.T) {
+	for _, alg := range everyWidth {
+		tr, err := NewTransition(alg)
+		require.NoError(t, err)
+		s := NewMemoryStore()
+		states, err := s.Open("", tr)
+		require.NoError(t, err)
+		at := time.Now().Add(-time.Hour)
+		for _, req := range []Request{{N: 1}, Request{N: -1}.At(at), Request{Op: OpCancel + 1, N: 1}.At(at)} {
+			_, err := states.Apply(t.Context(), "key", tr, req)
+			assert.ErrorIs(t, err, ErrInvalid)
+		}
+		_, err = states.Apply(t.Context(), "key", tr, Request{N: 1}.At(at))
+		require.NoError(t, err)
+		require.Equal(t, 1, s.Len())
+		s.Shrink()
+		assert.Zero(t, s.Len(), "it is idle by the system's clock")
+	}
+}
+
+// TestRefusalsAreCheap lets a full store turn many new keys away.
+func TestRefusalsAreCheap(t *testing.T) {
+	for _, policy := range []FullPolicy{RefuseUnseen, ShareUnseen} {
+		l, s, _ := newTestLimiter(t, TokenBucket{Rate: PerHour(10)}, WithMaxKeys(1000), WithFullPolicy(policy))
+		for i := range 1000 {
+			require.True(t, l.AllowN(fmt.Sprint(i), 1+i%10))
+		}
+		s.door.hand = math.MaxInt - 3
+		assert.Zero(t, testing.AllocsPerRun(100, func() { l.Allow("new") }))
+		s.check(t)
+	}
+}
+
+// TestBytesOfForgottenKeys: the memory of a table is counted until it is given back.
+func TestBytesOfForgottenKeys(t *testing.T) {
+	l, s, _ := newTestLimiter(t, TokenBucket{Rate: PerHour(10)})
+	for i := range 1000 {
+		require.True(t, l.Allow(fmt.Sprint(i)))
+	}
+	held := s.Stats().Bytes
+	for i := range 1000 {
+		require.NoError(t, l.Reset(t.Context(), fmt.Sprint(i)))
+	}
+	assert.Equal(t, held, s.Stats().Bytes)
+	s.Shrink()
+	assert.Less(t, s.Stats().Bytes, held/2+16_000)
+}
+
 // TestSplit grows a limiter until each entry of the directory has a shard of its
 // own, and beyond, and looks whether every key is still what it was.
 func TestSplit(t *testing.T) {

@@ -174,7 +174,7 @@ func (sh *shard) freeze(t *table, p place, st []uint64) bool {
 func (sp *tables) shrink() {
 	tl := sp.time.Load()
 	if tl == nil {
-		return // there was never a key
+		tl = newTimeline(nil) // there are no keys, or all from requests with a time of their own
 	}
 	for _, e := range *sp.shards.Load() {
 		sh := e.(*shard)
@@ -193,9 +193,9 @@ func (sp *tables) count(stats *MemoryStats) {
 		sh.mu.Lock()
 		stats.Keys += int(sh.keys)
 		stats.Inserts += sh.inserts
-		stats.Bytes += 64 + 64 // the shard and its table
-		if sh.keys > 0 {
-			stats.Bytes += 8 * uint64(len(sh.current().words))
+		stats.Bytes += 64 + 64             // the shard and its table
+		if t := sh.current(); t.most > 0 { // else it has none of its own
+			stats.Bytes += 8 * uint64(len(t.words))
 		}
 		sh.mu.Unlock()
 	}

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,14 +35,15 @@ func (sp *logs) shard(key string) *logShard {
 
 // Apply implements [States].
 func (sp *logs) Apply(_ context.Context, key string, t *Transition, req Request) (Result, error) {
+	if err := req.check(); err != nil {
+		return Result{}, err
+	}
 	if res, ok := sp.over.cancels(t, &req); ok {
 		return res, nil
 	}
 	sh := sp.shard(key)
 	for {
-		sh.mu.Lock()
-		res, done := sh.applyLocked(key, t, &req)
-		sh.mu.Unlock()
+		res, done := sh.apply(key, t, &req)
 		if done {
 			return res, nil
 		}
@@ -74,6 +76,14 @@ type logShard struct {
 	hand   int // the key to be looked at next for being idle
 
 	inserts uint64 // so far
+}
+
+// apply takes the lock for applyLocked. It gives it back even if the user's clock
+// panics.
+func (sh *logShard) apply(key string, t *Transition, req *Request) (res Result, done bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.applyLocked(key, t, req)
 }
 
 // applyLocked applies req to key. If that needs a seat for a new key and there
@@ -168,22 +178,30 @@ func (sh *logShard) evict(v victim, now instant) bool {
 	return true
 }
 
-// shrink forgets idle keys. Go's maps keep their size.
+// shrink forgets idle keys, and moves the others to maps and slices of their size.
 func (sp *logs) shrink() {
 	tl := sp.time.Load()
 	if tl == nil {
-		return // there was never a key
+		tl = newTimeline(nil) // there are no keys, or all from requests with a time of their own
 	}
 	now, _ := tl.now()
 	for i := range sp.shards {
-		sh := &sp.shards[i]
-		sh.mu.Lock()
-		for i := len(sh.keys) - 1; i >= 0; i-- {
-			if sp.t.kernel.fresh(sh.states[i]) <= now {
-				sh.removeLocked(i)
-			}
+		sp.shards[i].shrink(now)
+	}
+}
+
+func (sh *logShard) shrink(now instant) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for i := len(sh.keys) - 1; i >= 0; i-- {
+		if sh.space.t.kernel.fresh(sh.states[i]) <= now {
+			sh.removeLocked(i)
 		}
-		sh.mu.Unlock()
+	}
+	sh.keys, sh.states = slices.Clip(slices.Clone(sh.keys)), slices.Clip(slices.Clone(sh.states))
+	sh.index = make(map[string]int, len(sh.keys))
+	for i, key := range sh.keys {
+		sh.index[key] = i
 	}
 }
 

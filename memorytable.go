@@ -67,8 +67,8 @@ import (
 //     docs/design.md, Time). A mere no needs no second look: what a state denies
 //     now, it denied when it was loaded, too.
 
-// gone is a state that no kernel makes: the latest instants, in the finest
-// units of one word, lie below it.
+// gone is a state that no kernel makes before the last moments of time: the latest
+// instants, in the finest units of one word, lie below it.
 const gone = math.MaxUint64
 
 const (
@@ -91,8 +91,8 @@ type table struct {
 // three it is.
 type place struct{ group, slot uint64 }
 
-// A shard is one part of a space. It is as large as a cache line, so that
-// neighbours' locks are apart.
+// A shard is one part of a space. Where words have 64 bits, it is as large as a
+// cache line, so that neighbours' locks are apart.
 type shard struct {
 	space *tables
 	first uint32 // of its entries in the directory
@@ -290,6 +290,9 @@ func (sp *tables) allowLocked(id identity, tl *timeline, n int) (granted bool) {
 
 // Apply implements [States].
 func (sp *tables) Apply(_ context.Context, key string, t *Transition, req Request) (res Result, _ error) {
+	if err := req.check(); err != nil {
+		return Result{}, err
+	}
 	if res, ok := sp.over.cancels(t, &req); ok {
 		return res, nil
 	}
@@ -334,10 +337,7 @@ func (sp *tables) swap(state *uint64, f change) (ok bool) {
 // when one may be idle.
 func (sp *tables) update(id identity, req *Request, f change) (idle instant, full bool) {
 	for {
-		sh, t := sp.lock(id)
-		got := sh.updateLocked(t, id, req, f)
-		sh.mu.Unlock()
-		switch got {
+		switch sp.tryUpdate(id, req, f) {
 		case updated:
 			return 0, false
 		case noSeat:
@@ -347,6 +347,14 @@ func (sp *tables) update(id identity, req *Request, f change) (idle instant, ful
 			}
 		}
 	}
+}
+
+// tryUpdate takes the lock for updateLocked. It gives it back even if the user's
+// clock panics.
+func (sp *tables) tryUpdate(id identity, req *Request, f change) outcome {
+	sh, t := sp.lock(id)
+	defer sh.mu.Unlock()
+	return sh.updateLocked(t, id, req, f)
 }
 
 // An outcome is what came of an update.

@@ -53,6 +53,14 @@ func (r *Request) now() (now instant, lag uint64) {
 	return r.timeline.now()
 }
 
+// check returns what is wrong with a request that did not come from a limiter.
+func (r *Request) check() error {
+	if r.N < 0 || r.Op > OpCancel || r.timeline == nil && r.fixed == nil {
+		return invalid("Request", fmt.Sprintf("{Op: %d, N: %d}", r.Op, r.N), "must have an Op, no negative N, and a time: that of a Limiter or of At")
+	}
+	return nil
+}
+
 // A Result is a store's answer to a [Request].
 type Result struct {
 	// Decision is the answer to OpTake and OpPeek. For OpReserve, its Allowed
@@ -108,8 +116,8 @@ func (t *Transition) Algorithm() Algorithm { return t.alg }
 // provided that nobody stored another in between; then Apply must be called
 // again with that one. A state is not changed in place.
 func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool, res Result, err error) {
-	if req.N < 0 || req.Op > OpCancel || req.timeline == nil && req.fixed == nil {
-		return nil, false, Result{}, invalid("Request", fmt.Sprintf("{Op: %d, N: %d}", req.Op, req.N), "must have an Op, no negative N, and a time: that of a Limiter or of At")
+	if err := req.check(); err != nil {
+		return nil, false, Result{}, err
 	}
 	width := t.kernel.width()
 	if len(state)%8 != 0 || len(state) > 0 && width > 0 && len(state) != 8*width {

@@ -47,8 +47,8 @@ var targets = []target{
 
 // How many allocations a decision may make: of a key that is known, none but
 // those of the runtime that happen to fall into a batch; of a new one, also
-// those of the tables that it makes grow, two each. 256 tables grow a dozen
-// times before they hold a million keys.
+// those of the tables that it makes grow and of the shards that it makes split, a
+// few each: some thousand before they hold a million keys.
 const (
 	allocsKnown  = 0.001
 	allocsUnseen = 0.02

@@ -102,12 +102,15 @@ func TestShapingWithoutAQueue(t *testing.T) {
 
 // A scripted server answers with what it is told, and notes when it was asked.
 type scripted struct {
+	mu      sync.Mutex // protects what follows
 	answers []*http.Response
 	asked   []time.Duration
 	start   time.Time
 }
 
 func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.asked = append(s.asked, time.Since(s.start))
 	resp := &http.Response{StatusCode: 200, Header: http.Header{}}
 	if len(s.answers) > 0 {

@@ -8,8 +8,8 @@ import (
 
 // bound does no more than a limiter must which is exact and keeps the time: it
 // hashes the key, loads a word of its state, reads the clock, and swaps the
-// word. It does not look whose word it is, never grows, and counts to one. So no
-// limiter with a keyed hash and an exact clock can be faster than this.
+// word. It does not look whose word it is, never grows, and counts to one. So a
+// limiter with a keyed hash and an exact clock can hardly be much faster than this.
 func bound() Contender {
 	return Contender{
 		Name:  "(hash, clock, swap)",
