@@ -42,7 +42,9 @@ func (a FixedWindow) compile() (kernel, error) {
 		return nil, invalid("FixedWindow.Start", int(a.Start), "must be StartAligned or StartOnFirstEvent")
 	}
 	k := &fixed{most: uint64(a.Limit), length: uint64(a.Window), aligned: a.Start == StartAligned}
-	if low := bits.Len64(k.most); k.aligned && low+1+bits.Len64(maxInstant/k.length) <= 64 {
+	last := maxInstant / k.length // the number of the last window
+	low := bits.Len64(k.most)
+	if k.aligned && low+1+bits.Len64(last) <= 64 && last<<(low+1)|1<<low|k.most < gone {
 		k.packed = uint(low)
 	}
 	return k, nil

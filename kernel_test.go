@@ -52,6 +52,7 @@ func TestWidths(t *testing.T) {
 		{LeakyBucket{Rate: PerSecond(10), Capacity: 10}, 1},
 		{FixedWindow{Limit: 1e9, Window: time.Second}, 1},
 		{FixedWindow{Limit: math.MaxInt32, Window: time.Microsecond}, 2},
+		{FixedWindow{Limit: 1, Window: 1}, 2}, // the last of one word would be gone
 		{FixedWindow{Limit: 10, Window: time.Second, Start: StartOnFirstEvent}, 2},
 		{SlidingWindow{Limit: 10, Window: time.Minute}, 2},
 		{SlidingWindow{Limit: 10, Window: time.Minute, Segments: 60}, 1 + 31},

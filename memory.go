@@ -78,11 +78,10 @@ type MemoryStats struct {
 	Bytes     uint64 // of memory for keys and states, about
 }
 
-// Stats returns the counts of the store. They are read one after the other: it
-// takes some microseconds for each limiter, and for one with a [SlidingLog], whose
-// keys it looks at, some milliseconds for each million of them.
+// Stats returns the counts of the store. They are read one after the other, which
+// takes some microseconds for each limiter.
 func (s *MemoryStore) Stats() MemoryStats {
-	stats := MemoryStats{Evictions: s.evicted.Load(), Turned: s.turned.Load()}
+	stats := MemoryStats{Evictions: s.evicted.Load(), Turned: s.turned.Load(), Bytes: s.door.bytes()}
 	for _, sp := range s.open() {
 		sp.count(&stats)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -112,6 +113,11 @@ func (sh *logShard) check(t testing.TB) (keys int) {
 	t.Helper()
 	require.Len(t, sh.index, len(sh.keys))
 	require.Len(t, sh.states, len(sh.keys))
+	bytes := 0
+	for i := range sh.keys {
+		bytes += sh.weigh(i)
+	}
+	require.Equal(t, bytes, sh.bytes)
 	for i, key := range sh.keys {
 		require.Equal(t, i, sh.index[key])
 		require.Same(t, sh, sh.space.shard(key), "each key in its own shard")
@@ -229,6 +235,94 @@ func TestMaxKeysKeepsWhoIsExhausted(t *testing.T) {
 				Inserts:   uint64(5*bound + len(exhausted)),
 				Evictions: uint64(4*bound + len(exhausted)),
 			}, stats, "each loss is counted")
+			s.check(t)
+		}
+	}
+}
+
+// TestExhaustedKeysGoLast fills a store with exhausted keys but for a few, and
+// floods it: as long as there is one key that has something left, that goes.
+func TestExhaustedKeysGoLast(t *testing.T) {
+	const bound = 5000
+	for _, alg := range everyWidth {
+		for _, left := range []int{1, 3, 50} {
+			l, s, _ := newTestLimiter(t, alg, WithMaxKeys(bound))
+			fill(t, l, bound, left)
+			for i := range 500 {
+				require.True(t, l.Allow(fmt.Sprint("flood ", i)))
+			}
+			assert.EqualValues(t, 500, s.Stats().Evictions)
+			for i := range bound - left {
+				require.False(t, l.Allow(fmt.Sprint(i)), "%T, %d keys with something left: key %d was lost", alg, left, i)
+			}
+			s.check(t)
+		}
+	}
+}
+
+// fill makes so many keys, all but the last of which are exhausted.
+func fill(t testing.TB, l Limiter, keys, left int) {
+	t.Helper()
+	for i := range keys {
+		require.True(t, l.AllowN(fmt.Sprint(i), 10-min(1, max(0, i-keys+left+1))))
+	}
+}
+
+// TestAllExhausted floods a store with keys that use up their limit at once:
+// then those that reset soonest go.
+func TestAllExhausted(t *testing.T) {
+	const bound = 6400
+	for _, alg := range everyWidth {
+		l, s, clk := newTestLimiter(t, alg, WithMaxKeys(bound))
+		for i := range bound {
+			require.True(t, l.AllowN(fmt.Sprint(i), 10))
+			clk.advance(time.Nanosecond)
+		}
+		for i := range bound / 2 {
+			require.True(t, l.AllowN(fmt.Sprint("flood ", i), 10))
+			clk.advance(time.Nanosecond)
+		}
+		assert.EqualValues(t, bound/2, s.Stats().Evictions)
+		s.check(t)
+		for i := range bound {
+			d, err := l.Peek(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			if _, ok := alg.(SlidingWindow); !ok { // in it, they all reset at once
+				require.Equal(t, i < bound/2, d.Allowed, "%T: key %d", alg, i)
+			}
+		}
+	}
+}
+
+// TestLooksOfAFlood counts at how many keys an eviction looks on average, when there
+// is little to choose from.
+func TestLooksOfAFlood(t *testing.T) {
+	const bound = 20_000
+	floods := map[string]func(l Limiter, clk *stepClock, key string) bool{
+		"used up at once": func(l Limiter, _ *stepClock, key string) bool { return l.AllowN(key, 10) },
+		"something left":  func(l Limiter, _ *stepClock, key string) bool { return l.Allow(key) },
+		"used up in two":  func(l Limiter, _ *stepClock, key string) bool { return l.Allow(key) && l.AllowN(key, 9) },
+		"slow": func(l Limiter, clk *stepClock, key string) bool {
+			clk.advance(time.Minute / bound / 10) // about one key comes to have something left
+			return l.AllowN(key, 10)
+		},
+	}
+	for name, flood := range floods {
+		for _, policy := range []FullPolicy{EvictLeast, RefuseUnseen, ShareUnseen} {
+			l, s, clk := newTestLimiter(t, TokenBucket{Rate: PerMinute(10)}, WithMaxKeys(bound), WithFullPolicy(policy))
+			for i := range bound {
+				require.True(t, l.AllowN(fmt.Sprint(i), 10))
+				clk.advance(time.Minute / bound / 10)
+			}
+			looks := 0
+			const n = 2000
+			for i := range n {
+				s.door.seen = 0
+				granted := flood(l, clk, fmt.Sprint("flood ", i))
+				looks += s.door.seen
+				require.True(t, granted || policy != EvictLeast)
+			}
+			assert.LessOrEqual(t, looks/n, 2*parts+2*bound/n, "%s, policy %d", name, policy)
 			s.check(t)
 		}
 	}
@@ -383,6 +477,30 @@ func TestRefuseUnseen(t *testing.T) {
 	}
 }
 
+// TestRefusalsRememberedInVain lets a key be used after it was seen to be the next
+// idle one.
+func TestRefusalsRememberedInVain(t *testing.T) {
+	for _, alg := range everyWidth {
+		l, s, clk := newTestLimiter(t, alg, WithMaxKeys(2), WithFullPolicy(RefuseUnseen))
+		require.True(t, l.Allow("a"))
+		require.True(t, l.AllowN("b", 5))
+		d, err := l.Take(t.Context(), "c", 1)
+		require.NoError(t, err)
+		require.False(t, d.Allowed)
+		clk.advance(d.RetryAfter - 1)
+		require.True(t, l.AllowN("a", 9))
+		clk.advance(1)
+		before, err := l.Peek(t.Context(), "a")
+		require.NoError(t, err)
+		l.Allow("c")
+		after, err := l.Peek(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Equal(t, before, after, "%T", alg)
+		assert.Zero(t, s.Stats().Evictions)
+		s.check(t)
+	}
+}
+
 func TestShareUnseen(t *testing.T) {
 	for _, alg := range everyWidth {
 		l, s, clk := newTestLimiter(t, alg, WithMaxKeys(2), WithFullPolicy(ShareUnseen))
@@ -455,8 +573,7 @@ func TestGrowthLosesNoUpdate(t *testing.T) {
 		FixedWindow{Limit: 1000, Window: time.Hour},
 		SlidingWindow{Limit: 1000, Window: time.Hour},
 	} {
-		l, s, _ := newTestLimiter(t, alg, WithMaxKeys(31)) // begins with one shard
-		s.maxKeys = math.MaxInt64
+		l, s, _ := newTestLimiter(t, alg)
 		l.fast.splitAt = 8 // and so shards are split, too
 		const hot = 8
 		var granted [hot]atomic.Int64
@@ -505,7 +622,7 @@ func TestFreezeSeesUpdates(t *testing.T) {
 	*tbl.word(p) = seen[0]
 	sh.mu.Unlock()
 	require.True(t, l.AllowN("key", 10))
-	require.False(t, sh.evict(victim{id: sp.store.identify("key"), room: 1}, 0), "it has no room any more")
+	require.False(t, sh.evict(victim{id: sp.store.identify("key"), room: 1}, 0, 1), "it has no room any more")
 	require.False(t, l.Allow("key"))
 }
 
@@ -613,6 +730,75 @@ func TestSplit(t *testing.T) {
 	}
 }
 
+// newSplitting returns a limiter with one shard, which is split when its table is
+// replaced next, and that.
+func newSplitting(t *testing.T) (*limiter, *MemoryStore, *shard) {
+	l, s, _ := newTestLimiter(t, TokenBucket{Rate: PerHour(10)}, WithMaxKeys(31))
+	sp := l.fast
+	sh := sp.evictees()[0].(*shard)
+	old := sh.current()
+	sp.directory = make([]atomic.Pointer[table], mostShards)
+	sh.publish(old)
+	for i := range 20 {
+		require.True(t, l.Allow(fmt.Sprint(i)))
+	}
+	sp.splitAt = 16
+	return l, s, sh
+}
+
+// TestSplitLocksBoth looks at a split from another goroutine: whoever gets the lock
+// of the new shard must find that all its entries lead to it.
+func TestSplitLocksBoth(t *testing.T) {
+	for range 50 {
+		l, s, sh := newSplitting(t)
+		directory := l.fast.directory
+		var wg sync.WaitGroup
+		var arrived atomic.Bool
+		wg.Go(func() {
+			arrived.Store(true)
+			for directory[1].Load().shard == sh { // at full speed, to be there in time
+			}
+			other := directory[1].Load().shard
+			other.mu.Lock()
+			defer other.mu.Unlock()
+			if other != directory[mostShards-1].Load().shard {
+				t.Error("some entries still lead to the old shard")
+			}
+		})
+		for !arrived.Load() {
+			runtime.Gosched()
+		}
+		s.Shrink()
+		wg.Wait()
+		s.check(t)
+	}
+}
+
+// TestSplitWhileWaiting lets new keys wait for the lock of a shard that is split:
+// half of them belong in the other one then.
+func TestSplitWhileWaiting(t *testing.T) {
+	for range 50 {
+		l, s, sh := newSplitting(t)
+		sh.mu.Lock()
+		var wg sync.WaitGroup
+		var arrived atomic.Int32
+		for i := range 8 {
+			wg.Go(func() {
+				arrived.Add(1)
+				assert.True(t, l.Allow(fmt.Sprint("new ", i)))
+			})
+		}
+		for arrived.Load() < 8 {
+			runtime.Gosched()
+		}
+		now, _ := l.timeline.now()
+		sh.replaceLocked(sh.current(), now, 1)
+		sh.mu.Unlock()
+		wg.Wait()
+		s.check(t)
+	}
+}
+
 // TestGroupsFillCacheLines checks that a table of one-word states begins where a
 // cache line does, whatever its size, so that each of its groups is one.
 func TestGroupsFillCacheLines(t *testing.T) {
@@ -629,5 +815,6 @@ func TestGroupsFillCacheLines(t *testing.T) {
 func TestShardFillsACacheLine(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) == 8 {
 		assert.EqualValues(t, 64, unsafe.Sizeof(shard{}))
+		assert.EqualValues(t, victimSize, unsafe.Sizeof(victim{}), "what Stats says")
 	}
 }

@@ -187,6 +187,7 @@ func (sp *tables) shrink() {
 
 // count adds up what the shards hold.
 func (sp *tables) count(stats *MemoryStats) {
+	sp.over.count(stats)
 	stats.Bytes += uint64(8 * len(sp.directory))
 	for _, e := range *sp.shards.Load() {
 		sh := e.(*shard)
@@ -221,12 +222,12 @@ func (sh *shard) offer(e *eviction) {
 			continue
 		}
 		st := sh.read(t, p, *blank)
-		v := victim{sh: sh, id: t.id(p), room: k.room(st, e.now), fresh: k.fresh(st)}
+		v := victim{sh: sh, id: t.id(p), fresh: k.fresh(st)}
 		if v.fresh <= e.now && sh.freeze(t, p, st) {
 			sh.forgetLocked(t, p)
 			e.forgot()
 		} else {
-			e.look(v)
+			e.look(k, st, v)
 		}
 		if e.done {
 			return
@@ -235,7 +236,7 @@ func (sh *shard) offer(e *eviction) {
 }
 
 // evict implements evictee.
-func (sh *shard) evict(v victim, now instant) bool {
+func (sh *shard) evict(v victim, now instant, room int) bool {
 	sp := sh.space
 	sh, t := sp.lock(v.id) // it may have come to another by now
 	defer sh.mu.Unlock()
@@ -247,7 +248,7 @@ func (sh *shard) evict(v victim, now instant) bool {
 	defer sp.blanks.Put(blank)
 	st := sh.read(t, p, *blank)
 	idle := sp.t.kernel.fresh(st) <= now
-	if sp.t.kernel.room(st, now) < v.room || !sh.freeze(t, p, st) {
+	if !idle && sp.t.kernel.room(st, now) < room || !sh.freeze(t, p, st) {
 		return false
 	}
 	sh.forgetLocked(t, p)

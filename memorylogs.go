@@ -48,7 +48,7 @@ func (sp *logs) Apply(_ context.Context, key string, t *Transition, req Request)
 			return res, nil
 		}
 		now, _ := req.now()
-		if freed, idle := sp.store.makeRoom(now); !freed {
+		if freed, idle := sp.store.makeRoom(now, victim{sh: sh, key: key}); !freed {
 			return sp.over.apply(t, &req, idle), nil
 		}
 	}
@@ -76,6 +76,7 @@ type logShard struct {
 	hand   int // the key to be looked at next for being idle
 
 	inserts uint64 // so far
+	bytes   int    // of keys and states
 }
 
 // apply takes the lock for applyLocked. It gives it back even if the user's clock
@@ -90,7 +91,9 @@ func (sh *logShard) apply(key string, t *Transition, req *Request) (res Result, 
 // is none, it does nothing and returns false.
 func (sh *logShard) applyLocked(key string, t *Transition, req *Request) (res Result, done bool) {
 	if i, ok := sh.index[key]; ok {
-		sh.states[i], _, res = t.step(sh.states[i], req)
+		st, _, res := t.step(sh.states[i], req)
+		sh.bytes += 8 * (cap(st) - cap(sh.states[i]))
+		sh.states[i] = st
 		return res, true
 	}
 	st, changed, res := t.step(nil, req)
@@ -107,6 +110,7 @@ func (sh *logShard) applyLocked(key string, t *Transition, req *Request) (res Re
 	sh.keys = append(sh.keys, key)
 	sh.states = append(sh.states, st)
 	sh.inserts++
+	sh.bytes += sh.weigh(len(sh.keys) - 1)
 	if sh.space.time.Load() == nil {
 		sh.space.time.Store(req.timeline)
 	}
@@ -130,9 +134,13 @@ func (sh *logShard) sweepLocked(now instant) {
 	}
 }
 
+// weigh returns how many bytes the i-th key and its state take.
+func (sh *logShard) weigh(i int) int { return len(sh.keys[i]) + 8*cap(sh.states[i]) + 16 + 24 + 8 }
+
 // removeLocked forgets the i-th key, and puts the last one in its place.
 func (sh *logShard) removeLocked(i int) {
 	last := len(sh.keys) - 1
+	sh.bytes -= sh.weigh(i)
 	delete(sh.index, sh.keys[i])
 	if i < last {
 		sh.keys[i], sh.states[i] = sh.keys[last], sh.states[last]
@@ -152,12 +160,12 @@ func (sh *logShard) offer(e *eviction) {
 			sh.hand = 0
 		}
 		st := sh.states[sh.hand]
-		v := victim{sh: sh, key: sh.keys[sh.hand], room: k.room(st, e.now), fresh: k.fresh(st)}
+		v := victim{sh: sh, key: sh.keys[sh.hand], fresh: k.fresh(st)}
 		if v.fresh <= e.now {
 			sh.removeLocked(sh.hand)
 			e.forgot()
 		} else {
-			e.look(v)
+			e.look(k, st, v)
 		}
 		if e.done {
 			return
@@ -165,16 +173,20 @@ func (sh *logShard) offer(e *eviction) {
 	}
 }
 
-func (sh *logShard) evict(v victim, now instant) bool {
+func (sh *logShard) evict(v victim, now instant, room int) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	i, ok := sh.index[v.key]
-	k := sh.space.t.kernel
-	if !ok || k.room(sh.states[i], now) < v.room {
+	if !ok {
 		return false
 	}
-	sh.space.store.lost(k.fresh(sh.states[i]) <= now)
+	k := sh.space.t.kernel
+	idle := k.fresh(sh.states[i]) <= now
+	if !idle && k.room(sh.states[i], now) < room {
+		return false
+	}
 	sh.removeLocked(i)
+	sh.space.store.lost(idle)
 	return true
 }
 
@@ -207,14 +219,13 @@ func (sh *logShard) shrink(now instant) {
 
 // count adds up what the shards hold, without the memory of their maps.
 func (sp *logs) count(stats *MemoryStats) {
+	sp.over.count(stats)
 	for i := range sp.shards {
 		sh := &sp.shards[i]
 		sh.mu.Lock()
 		stats.Keys += len(sh.keys)
 		stats.Inserts += sh.inserts
-		for i, key := range sh.keys {
-			stats.Bytes += uint64(len(key) + 8*cap(sh.states[i]) + 16 + 24 + 8)
-		}
+		stats.Bytes += uint64(sh.bytes)
 		sh.mu.Unlock()
 	}
 }

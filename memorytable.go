@@ -150,7 +150,7 @@ func newTables(s *MemoryStore, t *Transition) *tables {
 	}
 	sp.blanks.New = func() any { st := make([]uint64, width); return &st }
 	sp.empty = make([]uint64, groupHead+groupSlots*width)
-	sp.directory = make([]atomic.Pointer[table], mostShards)
+	sp.directory = make([]atomic.Pointer[table], s.shardCount(mostShards))
 	var all []evictee
 	depth := bits.TrailingZeros(uint(s.shardCount(fewestShards)))
 	for i := range 1 << depth {
@@ -342,7 +342,7 @@ func (sp *tables) update(id identity, req *Request, f change) (idle instant, ful
 			return 0, false
 		case noSeat:
 			now, _ := req.now()
-			if freed, idle := sp.store.makeRoom(now); !freed {
+			if freed, idle := sp.store.makeRoom(now, victim{sh: sp.table(id).shard, id: id}); !freed {
 				return idle, true
 			}
 		}

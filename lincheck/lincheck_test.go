@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -85,27 +86,36 @@ func sequential(t *ratelimit.Transition, start int64) porcupine.Model {
 type setting struct {
 	opts []ratelimit.MemoryOption
 
-	// noise is done again and again while the history is made.
-	noise func(l ratelimit.Limiter, s *ratelimit.MemoryStore, i int)
+	// keys are there when the history begins.
+	keys int
 
-	// used says that the keys begin with half of their limit used up, and that
-	// nothing comes back, so that an eviction has others to choose from.
-	used bool
+	// noise is done again and again while the history is made. A second limiter
+	// in the store, with a limit of 1000, is for keys whose loss forgives less
+	// than that of any key in the history.
+	noise func(l, second ratelimit.Limiter, s *ratelimit.MemoryStore, i int)
+
+	seeds uint64
 }
 
 var settings = map[string]setting{
-	"quiet":   {},
-	"bounded": {opts: []ratelimit.MemoryOption{ratelimit.WithMaxKeys(1000)}},
-	"growing": {noise: func(l ratelimit.Limiter, s *ratelimit.MemoryStore, i int) {
+	"quiet": {seeds: 20},
+	"growing": {seeds: 20, noise: func(l, _ ratelimit.Limiter, s *ratelimit.MemoryStore, i int) {
 		l.Allow(fmt.Sprint("new ", i))
 		if i%8 == 0 {
 			s.Shrink() // replaces every table
 		}
 	}},
-	"evicting": {used: true, opts: []ratelimit.MemoryOption{ratelimit.WithMaxKeys(8)}, // in one shard
-		noise: func(l ratelimit.Limiter, s *ratelimit.MemoryStore, i int) {
-			l.Allow(fmt.Sprint("new ", i))
+	"evicting": {seeds: 20, opts: []ratelimit.MemoryOption{ratelimit.WithMaxKeys(8)}, // in one shard
+		noise: func(_, second ratelimit.Limiter, _ *ratelimit.MemoryStore, i int) {
+			second.Allow(fmt.Sprint("new ", i))
 		}},
+	// Each of the 64 shards has more than the 4,096 keys from which on it is split
+	// when its table is replaced.
+	"splitting": {seeds: 1, keys: 64 * 4400, noise: func(_, _ ratelimit.Limiter, s *ratelimit.MemoryStore, i int) {
+		if i > 20 {
+			s.Shrink()
+		}
+	}},
 }
 
 func TestLinearizable(t *testing.T) {
@@ -127,12 +137,12 @@ func TestLinearizable(t *testing.T) {
 	}
 	for name, alg := range algorithms {
 		for settingName, s := range settings {
-			if s.used && name == "WarmingUp" {
-				continue // it has no limit to use up
+			if s.keys > 0 && !strings.HasPrefix(name, "TokenBucket") && name != "SlidingWindow" {
+				continue // for one of each width will do
 			}
 			t.Run(name+"/"+settingName, func(t *testing.T) {
 				t.Parallel()
-				for seed := range uint64(20) {
+				for seed := range s.seeds {
 					check(t, alg, s, seed)
 				}
 			})
@@ -148,7 +158,12 @@ func check(t *testing.T, alg ratelimit.Algorithm, set setting, seed uint64) {
 	start := clk.Now()
 	store := ratelimit.NewMemoryStore(set.opts...)
 	l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithClock(clk)))
-	stop := noise(l, store, set)
+	second := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)},
+		ratelimit.WithStore(store), ratelimit.WithClock(clk), ratelimit.WithName("second")))
+	for i := range set.keys {
+		l.Allow(fmt.Sprint("old ", i))
+	}
+	stop := noise(l, second, store, set)
 	defer stop()
 
 	var mu sync.Mutex // protects history
@@ -163,11 +178,6 @@ func check(t *testing.T, alg ratelimit.Algorithm, set setting, seed uint64) {
 		mu.Unlock()
 	}
 	keys := []string{"a", "b"}
-	if set.used {
-		for _, key := range keys {
-			record(0, call{op: "take", key: key, n: 2})
-		}
-	}
 	var wg sync.WaitGroup
 	for id := range callers {
 		rng := rand.New(rand.NewPCG(seed, uint64(id)))
@@ -177,9 +187,9 @@ func check(t *testing.T, alg ratelimit.Algorithm, set setting, seed uint64) {
 				switch p := rng.IntN(20); {
 				case p < 2:
 					c.op = "peek"
-				case p < 3 && !set.used:
+				case p < 3:
 					c.op = "reset"
-				case p < 6 && id == 0 && !set.used: // one goroutine moves the clock
+				case p < 6 && id == 0: // one goroutine moves the clock
 					c.op, c.advance = "advance", time.Duration(rng.IntN(5))*100*time.Millisecond
 				case p < 12:
 					c.op = "allow"
@@ -206,7 +216,7 @@ func check(t *testing.T, alg ratelimit.Algorithm, set setting, seed uint64) {
 
 // noise makes the noise of a setting until it is told to stop, which waits for
 // its end.
-func noise(l ratelimit.Limiter, s *ratelimit.MemoryStore, set setting) (stop func()) {
+func noise(l, second ratelimit.Limiter, s *ratelimit.MemoryStore, set setting) (stop func()) {
 	if set.noise == nil {
 		return func() {}
 	}
@@ -215,7 +225,7 @@ func noise(l ratelimit.Limiter, s *ratelimit.MemoryStore, set setting) (stop fun
 	loud := make(chan struct{})
 	wg.Go(func() {
 		for i := 0; !stopped.Load(); i++ {
-			set.noise(l, s, i)
+			set.noise(l, second, s, i)
 			if i == 20 {
 				close(loud)
 			}

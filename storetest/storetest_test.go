@@ -2,10 +2,12 @@ package storetest_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +34,42 @@ func TestMemoryStoreWithMaxKeys(t *testing.T) {
 
 // A store that has no more than get and compare-and-swap, as a third party's
 // may, keeps them too.
+// TestRestlessMemoryStore lets other keys come all the time, and tables be replaced.
+func TestRestlessMemoryStore(t *testing.T) {
+	storetest.Run(t, storetest.Config{
+		New: func(testing.TB, clock.Clock) ratelimit.Store {
+			return restlessStore{ratelimit.NewMemoryStore()}
+		},
+		Steps: 200,
+	})
+}
+
+type restlessStore struct{ *ratelimit.MemoryStore }
+
+func (s restlessStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	states, err := s.MemoryStore.Open(name, t)
+	return &restlessStates{States: states, store: s.MemoryStore}, err
+}
+
+type restlessStates struct {
+	ratelimit.States
+	store *ratelimit.MemoryStore
+	calls atomic.Int64
+}
+
+func (s *restlessStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	other := req
+	other.Op, other.N = ratelimit.OpTake, 1
+	i := s.calls.Add(1)
+	if _, err := s.States.Apply(ctx, fmt.Sprint("restless ", i), t, other); err != nil {
+		return ratelimit.Result{}, err
+	}
+	if i%4 == 0 {
+		s.store.Shrink()
+	}
+	return s.States.Apply(ctx, key, t, req)
+}
+
 func TestCompareAndSwapStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
 		New: func(testing.TB, clock.Clock) ratelimit.Store { return &casStore{} },

@@ -1,0 +1,132 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fuzzedAlgorithms have states of one word, of two, of several, and in maps.
+var fuzzedAlgorithms = append([]Algorithm{
+	FixedWindow{Limit: 3, Window: time.Second},
+	FixedWindow{Limit: 3, Window: time.Second, Start: StartOnFirstEvent},
+	RollingWindow{Quota: 5, Window: 4 * time.Second, Period: time.Second},
+	TokenBucket{Rate: PerSecond(1)},
+}, everyWidth...)
+
+// FuzzMemory decodes an algorithm, a bound and a sequence of calls from bytes, and
+// does the same to a plain map of states: the store, whose tables are replaced,
+// split, swept and emptied meanwhile, must answer the same. If it is full, it may
+// forget a key, of which none may forgive less.
+func FuzzMemory(f *testing.F) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for alg := range fuzzedAlgorithms {
+		for _, bound := range []byte{0, 1, 5, 12} {
+			data := make([]byte, 400)
+			for i := range data {
+				data[i] = byte(rng.Uint32())
+			}
+			data[0], data[1] = byte(alg), bound
+			f.Add(data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) < 2 {
+			return
+		}
+		alg := fuzzedAlgorithms[int(data[0])%len(fuzzedAlgorithms)]
+		l, s, clk := newTestLimiter(t, alg, WithMaxKeys(int(data[1]%16)))
+		if l.fast != nil {
+			l.fast.splitAt = 1
+		}
+		tr, err := NewTransition(alg)
+		require.NoError(t, err)
+		m := &mirror{t: t, l: l, s: s, tr: tr, clk: clk, states: make(map[string][]byte)}
+		for data = data[2:min(len(data), 2000)]; len(data) >= 2; data = data[2:] {
+			key, n := fmt.Sprint(data[0]%32), 1+int(data[1]%4)
+			switch data[0] / 32 {
+			default:
+				m.take(key, n, data[1]&64 != 0)
+			case 5:
+				clk.advance(time.Duration(data[1]) * 10 * time.Millisecond)
+			case 6:
+				require.NoError(t, l.Reset(context.Background(), key))
+				delete(m.states, key)
+			case 7:
+				s.Shrink()
+				s.check(t)
+			}
+			m.forget(key)
+		}
+		s.check(t)
+	})
+}
+
+// A mirror holds what a store should.
+type mirror struct {
+	t         *testing.T
+	l         *limiter
+	s         *MemoryStore
+	tr        *Transition
+	clk       *stepClock
+	states    map[string][]byte
+	evictions uint64
+}
+
+func (m *mirror) apply(key string, req Request) Decision {
+	next, changed, res, err := m.tr.Apply(m.states[key], req.At(m.clk.Now()))
+	require.NoError(m.t, err)
+	if changed {
+		m.states[key] = next
+	}
+	return res.Decision
+}
+
+func (m *mirror) take(key string, n int, allow bool) {
+	want := m.apply(key, Request{Op: OpTake, N: n})
+	if allow {
+		require.Equal(m.t, want.Allowed, m.l.AllowN(key, n))
+		return
+	}
+	got, err := m.l.Take(context.Background(), key, n)
+	require.NoError(m.t, err)
+	require.Equal(m.t, want, got)
+}
+
+// forget finds out which key the store has evicted, if it has, which may not be the
+// newcomer's.
+func (m *mirror) forget(newcomer string) {
+	stats := m.s.Stats()
+	if stats.Evictions == m.evictions {
+		return
+	}
+	require.Equal(m.t, m.evictions+1, stats.Evictions)
+	m.evictions++
+	lost := ""
+	var of Decision
+	decisions := make(map[string]Decision)
+	for key := range m.states {
+		want := m.apply(key, Request{Op: OpPeek})
+		got, err := m.l.Peek(context.Background(), key)
+		require.NoError(m.t, err)
+		if got != want {
+			require.Empty(m.t, lost, "one eviction, and two keys lost")
+			lost, of = key, want
+		} else if key != newcomer && want.ResetAfter > 0 { // else it is idle, and may be forgotten at any time
+			decisions[key] = want
+		}
+	}
+	require.NotEmpty(m.t, lost, "an eviction was counted")
+	require.NotEqual(m.t, newcomer, lost)
+	for key, d := range decisions {
+		require.LessOrEqual(m.t, d.Remaining, of.Remaining, "%q was lost rather than %q", lost, key)
+		if d.Remaining == of.Remaining {
+			require.GreaterOrEqual(m.t, d.ResetAfter, of.ResetAfter, "%q was lost rather than %q", lost, key)
+		}
+	}
+	delete(m.states, lost)
+}
