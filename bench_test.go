@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"fmt"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -220,4 +221,23 @@ func heapOf(f func()) uint64 {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	return after.HeapAlloc - min(after.HeapAlloc, before.HeapAlloc)
+}
+
+// BenchmarkFloodOfUsedUpKeys is the worst case of a bounded store: all keys are
+// used up, and so is each new one at once.
+func BenchmarkFloodOfUsedUpKeys(b *testing.B) {
+	for _, bound := range []int{10_000, 100_000, 1_000_000} {
+		b.Run(strconv.Itoa(bound), func(b *testing.B) {
+			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
+				ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(bound)))))
+			for i := range bound {
+				l.Allow("old " + strconv.Itoa(i))
+			}
+			i := 0
+			for b.Loop() {
+				l.Allow("new " + strconv.Itoa(i))
+				i++
+			}
+		})
+	}
 }
