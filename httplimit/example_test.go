@@ -1,6 +1,8 @@
 package httplimit_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -46,22 +48,37 @@ func ExampleJoin() {
 	// Output: 11:203.0.113.914:/user/#/photos <nil>
 }
 
-// A client that keeps to ten requests a second for each host that it asks.
+// A client that keeps to ten requests a minute for each host that it asks, and
+// has no time to wait for its turn.
 func ExampleTransport() {
 	client := &http.Client{Transport: &httplimit.Transport{
-		Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 1})),
+		Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Burst: 2})),
 	}}
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	start := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
 	for range 3 {
-		resp, err := client.Get(server.URL)
+		req, err := http.NewRequestWithContext(ctx, "GET", server.URL, nil)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp, err := client.Do(req)
+		var turn *ratelimit.TurnError
+		if errors.As(err, &turn) {
+			fmt.Println("its turn is after the deadline:", turn.Wait > turn.Left)
+			continue
+		}
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
 		resp.Body.Close()
+		fmt.Println(resp.Status)
 	}
-	fmt.Println(time.Since(start) >= 200*time.Millisecond)
-	// Output: true
+	// Output:
+	// 404 Not Found
+	// 404 Not Found
+	// its turn is after the deadline: true
 }

@@ -21,10 +21,12 @@ const (
 	//	RateLimit-Policy: "default";q=60;w=60
 	//	RateLimit: "default";r=59;t=1
 	//
-	// q is the limit and w the seconds in which all of it comes back; r is what
-	// is left and t for how many seconds that has to do: until all has come
-	// back, or after a refusal until the same request is granted. If there are
-	// several limits, t is only told after a refusal.
+	// q is the limit and w the seconds in which all of it comes back, rounded up,
+	// and left out if that is less than one; r is what is left and t for how many
+	// seconds that has to do: until all has come back, or after a refusal until
+	// the same request is granted. If there are several limits, t is only told
+	// after a refusal. The PeriodLimit of a RollingWindow is told as a limit of
+	// its own, but what is left of it, and its refusals, under the quota's name.
 	Standard Headers = iota
 
 	// Legacy sends X-RateLimit-Limit, X-RateLimit-Remaining and
@@ -79,7 +81,10 @@ func newPolicies(name string, l ratelimit.Limiter) policies {
 			if j > 0 {
 				item = quoted(partName + "-period")
 			}
-			field += fmt.Sprintf("%s;q=%d;w=%d", item, min(int64(q.events), maxInteger), seconds(q.window))
+			field += fmt.Sprintf("%s;q=%d", item, min(int64(q.events), maxInteger))
+			if q.window >= time.Second {
+				field += fmt.Sprintf(";w=%d", seconds(q.window))
+			}
 		}
 	}
 	if field != "" {
@@ -173,7 +178,7 @@ func (m *middleware) tell(h http.Header, d ratelimit.Decision) {
 		return // nobody knows what is left
 	}
 	if !d.Allowed && d.RetryAfter != ratelimit.Never {
-		h[fieldRetryAfter] = []string{strconv.FormatInt(max(1, seconds(d.RetryAfter)), 10)}
+		h[fieldRetryAfter] = []string{strconv.FormatInt(retryAfter(d), 10)}
 	}
 	if d.Degraded {
 		return
@@ -193,17 +198,21 @@ func (m *middleware) tell(h http.Header, d ratelimit.Decision) {
 
 // item returns the value of RateLimit for d.
 func (m *middleware) item(d ratelimit.Decision) string {
-	window := d.ResetAfter
+	window := seconds(d.ResetAfter)
 	if !d.Allowed {
-		window = d.RetryAfter
+		window = retryAfter(d)
 	}
 	b := make([]byte, 0, 64)
 	b = append(b, m.policies.items[m.policies.part(d)]...)
 	b = append(b, ";r="...)
 	b = strconv.AppendInt(b, min(int64(d.Remaining), maxInteger), 10)
-	if d.Allowed && m.policies.several || !d.Allowed && window == ratelimit.Never {
+	if d.Allowed && m.policies.several || !d.Allowed && d.RetryAfter == ratelimit.Never {
 		return string(b) // of several limits, only that of all together is known
 	}
 	b = append(b, ";t="...)
-	return string(strconv.AppendInt(b, seconds(window), 10))
+	return string(strconv.AppendInt(b, window, 10))
 }
+
+// retryAfter returns in how many seconds to come back after a refusal. It is not
+// 0, which would be at once, even if the place in a queue was lost just now.
+func retryAfter(d ratelimit.Decision) int64 { return max(1, seconds(d.RetryAfter)) }

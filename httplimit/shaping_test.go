@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -166,6 +167,7 @@ func TestTransportHeedsRetryAfter(t *testing.T) {
 			{answered(429, "7"), 7 * time.Second},
 			{answered(503, "7"), 7 * time.Second},
 			{answered(429, start.Add(time.Hour).UTC().Format(http.TimeFormat)), time.Hour},
+			{answered(429, "99999999999999999999"), 24 * time.Hour}, // the longest that is heeded
 			{answered(429, "0"), 0},
 			{answered(429, ""), 0},
 			{answered(429, "-5"), 0},
@@ -222,6 +224,58 @@ func TestTransportHeedsRetryAfterOfOthers(t *testing.T) {
 		tr.CloseIdleConnections()
 	})
 }
+
+// TestTransportKeys checks which requests share a limit by default.
+func TestTransportKeys(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		same bool
+	}{
+		{"http://example.com/a", "http://EXAMPLE.com:80/b", true},
+		{"https://example.com", "https://example.com:443", true},
+		{"https://[2001:db8::1]", "https://[2001:DB8::1]:443", true},
+		{"http://example.com:443", "https://example.com:443", false},
+		{"http://example.com", "http://example.com:8080", false},
+		{"http://example.com", "http://www.example.com", false},
+	} {
+		l := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1), Capacity: 1}))
+		tr := &httplimit.Transport{Limiter: l, Base: &scripted{start: time.Now()}}
+		_, err := tr.RoundTrip(httptest.NewRequest("GET", tt.a, nil))
+		require.NoError(t, err)
+		_, err = tr.RoundTrip(httptest.NewRequest("GET", tt.b, nil))
+		assert.Equal(t, tt.same, err != nil, "%s and %s", tt.a, tt.b)
+	}
+	tr := &httplimit.Transport{Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))}
+	_, err := tr.RoundTrip(&http.Request{Method: "GET"})
+	assert.ErrorContains(t, err, "no URL")
+}
+
+// TestTransportForgetsHosts lets more servers ask for a rest than are remembered.
+func TestTransportForgetsHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &httplimit.Transport{
+			Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)})),
+			Base:    roundTripper(func(*http.Request) *http.Response { return answered(429, "60") }),
+		}
+		ask := func(i int) (waited time.Duration) {
+			start := time.Now()
+			_, err := tr.RoundTrip(httptest.NewRequest("GET", fmt.Sprintf("http://%d.example", i), nil))
+			require.NoError(t, err)
+			return time.Since(start)
+		}
+		for i := range 5000 {
+			require.Zero(t, ask(i))
+		}
+		assert.Zero(t, ask(4999), "one too many is not held back")
+		assert.Equal(t, time.Minute, ask(0), "the first are")
+		ask(4999)
+		assert.Equal(t, time.Minute, ask(4999), "there is room again")
+	})
+}
+
+type roundTripper func(*http.Request) *http.Response
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
 
 // closing notes whether it was closed.
 type closing struct {

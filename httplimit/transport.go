@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,7 +23,7 @@ import (
 // A request whose context ends before its turn fails: at once, if its deadline
 // says so already, and it has not taken anybody's place. After an answer of 429
 // or 503 with Retry-After, no request of the same key is sent until that time has
-// passed. Nothing is sent twice: an answer of 429 is the caller's to handle, or a
+// passed, or a day: an answer of a server does not stop a client for longer. Nothing is sent twice: an answer of 429 is the caller's to handle, or a
 // retrying client's around this one.
 //
 // It must not be changed once it is used. It may be used by any number of
@@ -31,7 +33,7 @@ type Transport struct {
 	Limiter ratelimit.Limiter
 
 	// Key says whose limit a request counts against. The default is the host
-	// that it is for.
+	// that it is for, and the port unless it is that of the scheme.
 	Key KeyFunc
 
 	// Base sends the requests. The default is [http.DefaultTransport].
@@ -64,7 +66,10 @@ func (t *Transport) await(r *http.Request) (key string, err error) {
 	if t.Limiter == nil {
 		return "", fmt.Errorf("httplimit: Transport.Limiter is nil: make one with ratelimit.New")
 	}
-	key = strings.ToLower(r.URL.Host)
+	if r.URL == nil {
+		return "", errors.New("httplimit: the request has no URL")
+	}
+	key = host(r.URL)
 	if t.Key != nil {
 		if key, err = t.Key(r); err != nil {
 			return "", err
@@ -84,6 +89,15 @@ func (t *Transport) await(r *http.Request) (key string, err error) {
 			return key, nil
 		}
 	}
+}
+
+// host returns whom a URL leads to.
+func host(u *url.URL) string {
+	name, port := strings.ToLower(u.Hostname()), u.Port()
+	if port == "" || u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
+		return name
+	}
+	return net.JoinHostPort(name, port)
 }
 
 // CloseIdleConnections closes those of Base, if it has such a method.
@@ -130,6 +144,12 @@ func (t *Transport) heldFor(key string) time.Duration {
 	return wait
 }
 
+// What servers may ask for in Retry-After.
+const (
+	longestRest = 24 * time.Hour
+	mostResting = 4096 // keys at a time; more are not held back
+)
+
 // close holds a key back, and forgets those that need no longer be.
 func (t *Transport) close(key string, until time.Time) {
 	t.mu.Lock()
@@ -143,7 +163,11 @@ func (t *Transport) close(key string, until time.Time) {
 			delete(t.closed, k)
 		}
 	}
-	if until.After(t.closed[key]) && until.After(now) {
+	if limit := now.Add(longestRest); until.After(limit) {
+		until = limit
+	}
+	held, known := t.closed[key]
+	if until.After(now) && until.After(held) && (known || len(t.closed) < mostResting) {
 		t.closed[key] = until
 	}
 }

@@ -1,13 +1,7 @@
-// Gin limits each client of a Gin router.
-//
-//	go run ./examples/routers/gin -addr localhost:8080 -limit 3/10s
 package main
 
 import (
-	"flag"
-	"log"
 	"net/http"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -15,22 +9,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-func main() {
-	addr := flag.String("addr", "localhost:8080", "the `address` to listen on")
-	limit := flag.String("limit", "3/10s", "how many `requests/span` a client may make")
-	flag.Parse()
-	rate, err := ratelimit.ParseRate(*limit)
-	if err != nil {
-		log.Fatalf("-limit: %v", err)
-	}
-	server := &http.Server{Addr: *addr, Handler: router(rate), ReadHeaderTimeout: 5 * time.Second}
-	log.Printf("%v for each client, at %s", rate, *addr)
-	log.Fatal(server.ListenAndServe())
-}
-
-func router(rate ratelimit.Rate) http.Handler {
+func ginRouter(limiter ratelimit.Limiter) http.Handler {
 	gin.SetMode(gin.ReleaseMode)
-	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: rate}))
 	e := gin.New()
 	e.Use(limited(httplimit.Middleware(limiter)))
 	e.GET("/hello/:name", func(c *gin.Context) {
