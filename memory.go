@@ -43,6 +43,7 @@ type space interface {
 	States
 	transition() *Transition
 	evictees() []evictee // its shards
+	vacant() bool        // whether it has no keys, if there is a bound
 	shrink()
 	count(stats *MemoryStats) // adds what it holds
 }
@@ -81,7 +82,7 @@ type MemoryStats struct {
 // Stats returns the counts of the store. They are read one after the other, which
 // takes some microseconds for each limiter.
 func (s *MemoryStore) Stats() MemoryStats {
-	stats := MemoryStats{Evictions: s.evicted.Load(), Turned: s.turned.Load(), Bytes: s.door.bytes()}
+	stats := MemoryStats{Evictions: s.evicted.Load(), Turned: s.turned.Load(), Bytes: s.door.bytes.Load()}
 	for _, sp := range s.open() {
 		sp.count(&stats)
 	}
@@ -93,6 +94,11 @@ func (s *MemoryStore) Stats() MemoryStats {
 // if a flood has passed and few come any more. It looks at every key held, and
 // holds up callers for the part of the keys that it is at.
 func (s *MemoryStore) Shrink() {
+	s.door.mu.Lock()
+	s.door.forget()
+	s.door.newcomers, s.door.eviction = nil, eviction{}
+	s.door.bytes.Store(0)
+	s.door.mu.Unlock()
 	for _, sp := range s.open() {
 		sp.shrink()
 	}
@@ -119,6 +125,9 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 	if s.spaces == nil {
 		s.spaces = make(map[string]space)
 		s.draw()
+		if s.door.parts == 0 {
+			s.door.lookSizes = usualSizes
+		}
 	}
 	if sp := s.spaces[name]; sp != nil {
 		if have := sp.transition().alg; !reflect.DeepEqual(have, t.alg) {

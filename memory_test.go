@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -317,15 +318,131 @@ func TestLooksOfAFlood(t *testing.T) {
 			looks := 0
 			const n = 2000
 			for i := range n {
-				s.door.seen = 0
+				s.door.eviction.seen = 0
 				granted := flood(l, clk, fmt.Sprint("flood ", i))
-				looks += s.door.seen
+				looks += s.door.eviction.seen
 				require.True(t, granted || policy != EvictLeast)
 			}
-			assert.LessOrEqual(t, looks/n, 2*parts+2*bound/n, "%s, policy %d", name, policy)
+			assert.LessOrEqual(t, looks/n, 2*usualSizes.parts+2*bound/n, "%s, policy %d", name, policy)
 			s.check(t)
 		}
 	}
+}
+
+// TestNewcomersTogether lets many new keys come at once to a store without room.
+func TestNewcomersTogether(t *testing.T) {
+	const bound, newcomers = 20_000, 64
+	together := func(f func(i int)) {
+		var wg sync.WaitGroup
+		for i := range newcomers {
+			wg.Go(func() { f(i) })
+		}
+		wg.Wait()
+	}
+	for _, alg := range everyWidth {
+		l, s, _ := newTestLimiter(t, alg, WithMaxKeys(bound))
+		fill(t, l, bound, 0)
+		together(func(i int) { assert.True(t, l.AllowN(fmt.Sprint("new ", i), 10)) })
+		assert.EqualValues(t, bound/usualSizes.parts, s.Stats().Evictions, "%T: one look is for all", alg)
+		s.check(t)
+
+		l, s, _ = newTestLimiter(t, alg, WithMaxKeys(bound))
+		fill(t, l, bound, 1)
+		together(func(i int) { assert.True(t, l.Allow(fmt.Sprint("new ", i))) })
+		assert.EqualValues(t, newcomers, s.Stats().Evictions, "%T: they push out each other", alg)
+		for i := range bound - 1 {
+			require.False(t, l.Allow(fmt.Sprint(i)), "%T: key %d", alg, i)
+		}
+		s.check(t)
+
+		for _, policy := range []FullPolicy{RefuseUnseen, ShareUnseen} {
+			l, s, clk := newTestLimiter(t, alg, WithMaxKeys(bound), WithFullPolicy(policy))
+			fill(t, l, bound/2, 0)
+			clk.advance(time.Hour) // and so they are idle
+			for i := range bound / 2 {
+				require.True(t, l.AllowN(fmt.Sprint("busy ", i), 10))
+			}
+			together(func(i int) { assert.True(t, l.AllowN(fmt.Sprint("new ", i), 10)) })
+			assert.Zero(t, s.Stats().Turned, "%T: there was room", alg)
+			s.check(t)
+		}
+	}
+}
+
+// TestOthersIdleKeysGoFirst floods one limiter while another in the store has
+// nothing but idle keys.
+func TestOthersIdleKeysGoFirst(t *testing.T) {
+	const bound = 20_000
+	s, clk := NewMemoryStore(WithMaxKeys(bound)), newStepClock()
+	one := Must(New(TokenBucket{Rate: PerSecond(10)}, WithStore(s), WithClock(clk), WithName("one")))
+	two := Must(New(TokenBucket{Rate: PerHour(10)}, WithStore(s), WithClock(clk), WithName("two")))
+	for i := range bound {
+		require.True(t, one.Allow(fmt.Sprint(i)))
+	}
+	clk.advance(time.Hour)
+	for i := range bound {
+		require.True(t, two.Allow(fmt.Sprint(i)))
+	}
+	assert.Less(t, s.Stats().Evictions, uint64(bound/10), "of keys in use")
+	s.check(t)
+}
+
+// TestRememberedForASecond: what a look has seen is of no use for longer.
+func TestRememberedForASecond(t *testing.T) {
+	l, s, clk := newTestLimiter(t, TokenBucket{Rate: PerHour(10)}, WithMaxKeys(5000))
+	fill(t, l, 5000, 2500)
+	looks := func(key string) int {
+		s.door.eviction.seen = 0
+		require.True(t, l.Allow(key))
+		return s.door.eviction.seen
+	}
+	assert.NotZero(t, looks("first"))
+	assert.Zero(t, looks("second"), "it takes what the first has seen")
+	clk.advance(time.Second)
+	assert.NotZero(t, looks("third"))
+}
+
+// BenchmarkManyLimiters floods one of many limiters in a full store.
+func BenchmarkManyLimiters(b *testing.B) {
+	for _, n := range []int{1, 100, 1000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			s := NewMemoryStore(WithMaxKeys(100_000))
+			var l Limiter
+			for i := range n {
+				l = Must(New(TokenBucket{Rate: PerHour(10)}, WithStore(s), WithName(strconv.Itoa(i))))
+			}
+			for i := range 100_000 {
+				l.Allow(strconv.Itoa(i))
+			}
+			for i := 0; b.Loop(); i++ {
+				l.Allow("new " + strconv.Itoa(i))
+			}
+		})
+	}
+}
+
+// TestMixedLimitsStayCheap: of two limiters in a store, the keys of one are the
+// first to have something left, and those of the other the first to be idle.
+func TestMixedLimitsStayCheap(t *testing.T) {
+	const bound = 10_000
+	s, clk := NewMemoryStore(WithMaxKeys(2*bound)), newStepClock()
+	slow := Must(New(TokenBucket{Rate: PerHour(3600)}, WithStore(s), WithClock(clk), WithName("slow")))
+	short := Must(New(FixedWindow{Limit: 1, Window: time.Minute, Start: StartOnFirstEvent}, WithStore(s), WithClock(clk), WithName("short")))
+	for i := range bound {
+		require.True(t, slow.AllowN(fmt.Sprint(i), 3600))
+		require.True(t, short.Allow(fmt.Sprint(i)))
+		clk.advance(100 * time.Microsecond)
+	}
+	looks := 0
+	const n = 2000
+	for i := range n {
+		s.door.eviction.seen = 0
+		require.True(t, short.Allow(fmt.Sprint("new ", i)))
+		looks += s.door.eviction.seen
+		clk.advance(100 * time.Microsecond)
+	}
+	assert.LessOrEqual(t, looks/n, 3*usualSizes.parts)
+	s.check(t)
 }
 
 // TestMaxKeysForgivesLeast fills a small store and looks which key goes.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // What a store does when it is full is in this file: who gets a seat, who loses
@@ -26,8 +27,8 @@ import (
 // beyond, which serves up to 16 evictions within a second if so many in it have
 // as much Remaining. While none in it has any, it grows, to all keys if need be:
 // one that is used up is forgotten only if every key is. Then the sixty-fourth
-// part that resets soonest goes at once, for to look at all takes milliseconds
-// for each million of keys, in which new keys wait, and others do not.
+// part that has something left soonest goes at once, for to look at all takes
+// milliseconds for each million of keys, in which new keys wait, and others do not.
 //
 // Each loss is counted in [MemoryStats].Evictions. A negative n is an error that
 // [New] returns.
@@ -65,8 +66,13 @@ func WithFullPolicy(p FullPolicy) MemoryOption {
 // of a Wait or a Reserve.
 var ErrFull = errors.New("ratelimit: the store is full")
 
+// A seated is how many keys a space has, if there is a bound.
+type seated struct{ keys atomic.Int64 }
+
+func (of *seated) vacant() bool { return of.keys.Load() == 0 }
+
 // takeSeat counts a further key in, unless the store is full.
-func (s *MemoryStore) takeSeat() bool {
+func (s *MemoryStore) takeSeat(of *seated) bool {
 	if s.maxKeys == 0 {
 		return true
 	}
@@ -76,46 +82,58 @@ func (s *MemoryStore) takeSeat() bool {
 			return false
 		}
 		if s.seats.CompareAndSwap(n, n+1) {
+			of.keys.Add(1)
 			return true
 		}
 	}
 }
 
 // leaveSeat counts a key out.
-func (s *MemoryStore) leaveSeat() {
+func (s *MemoryStore) leaveSeat(of *seated) {
 	if s.maxKeys > 0 {
+		of.keys.Add(-1)
 		s.seats.Add(-1)
 	}
 }
 
-// An eviction looks at sampleFewest keys, and up to sampleMost while all that it
-// saw are exhausted, or if these are all. If it still saw none that has
-// something left, and always if only an idle one will do, it looks at all.
+// An eviction looks at a sample: at some keys of one shard after the other, up to
+// fewest, and further up to most while all are used up. If it still saw none that
+// is idle or has something left, and always if these are all that there are or if
+// only an idle one will do, it looks at all.
 //
-// What it has seen serves the next ones, too. One that did not see all remembers
-// some keys that are as good as the best. One that did has taken long, and
-// remembers a part of them, one in parts: those to choose now, and those that
-// will be the next to have something left. If no key has, it forgets a part. So
-// if there are many new keys, each costs about twice as many looks as there are
-// parts, at most.
-const (
-	sampleFewest = 64
-	sampleMost   = 512
-	remembered   = 16
-	parts        = 64
-	rememberedNs = 1e9 // after that, others may be better
-)
+// What it has seen serves the next ones, too. A sample lets some keys be remembered
+// that are as good as the best. A look at all has taken long, and a part of them is
+// remembered, one in parts: those to choose now, and those that will be the next to
+// have something left. If no key has, a part is forgotten. So if there are many new
+// keys, each costs about twice as many looks as there are parts, at most.
+type lookSizes struct {
+	fewest, most int // keys of a sample
+	perShard     int // of them
+	remembered   int // of them
+	parts        int
+}
+
+var usualSizes = lookSizes{fewest: 64, most: 512, perShard: 16, remembered: 16, parts: 64}
+
+const rememberedNs = 1e9 // after that, others may be better
 
 // An evictee is a shard with keys to choose from.
 type evictee interface {
-	// offer shows its keys to the eviction, one after the other, until that is
-	// done. An idle one it forgets at once.
-	offer(e *eviction)
+	// offer shows up to most keys to the eviction, one after the other, until that
+	// is done. Those that are idle it forgets at once.
+	offer(e *eviction, most int)
 
 	// evict forgets a key, and counts that, if it is idle or has at least so much
 	// room, and reports whether it did.
 	evict(v victim, now instant, room int) bool
 }
+
+// unlessIdle is a room that no key has.
+const unlessIdle = -1
+
+// spares reports whether a key that is in use has less room than it must have to
+// be evicted.
+func spares(room, least int) bool { return least == unlessIdle || room < least }
 
 // A victim is a key that may be evicted.
 type victim struct {
@@ -123,33 +141,44 @@ type victim struct {
 	id    identity // in tables
 	key   string   // in logs
 	room  int      // what it could still be granted
+	ripe  instant  // when it may be evicted, if it is not used until then; 0 for now
 	fresh instant  // when nothing is lost with it
 }
 
-const victimSize = 64 // bytes, where words have 64 bits
+const victimSize = 72 // bytes, where words have 64 bits
 
 // An eviction looks for the keys whose loss forgives least.
 type eviction struct {
-	now  instant
-	idle bool // whether only an idle key will do
-	all  bool // whether there are so few keys that it looks at all
-	part int  // how many keys are a part
-	keep int  // the most that it remembers
+	lookSizes
+	now    instant
+	idle   bool // whether only an idle key will do
+	few    bool // whether there are so few keys that it always looks at all
+	sample bool // whether it looks at a sample, and not at all
+	part   int  // how many keys are a part
+	keep   int  // the most that it remembers
 
 	seen  int
 	room  int // the most seen
 	best  []victim
-	freed bool // whether an idle key was forgotten
+	freed bool // whether idle keys were forgotten
 	done  bool // whether enough was seen
 }
 
-// forgot says that an idle key was forgotten.
-func (e *eviction) forgot() { e.freed, e.done = true, !e.idle && e.seen <= sampleMost }
+// forgot takes an idle key into account that was forgotten.
+func (e *eviction) forgot() {
+	e.freed = true
+	e.count()
+}
 
 // look takes a key into account that is in use.
 func (e *eviction) look(k kernel, st []uint64, v victim) {
-	if !e.idle { // else they differ in when they are fresh only
-		v.room = k.room(st, e.now)
+	switch {
+	case e.idle:
+		v.ripe = v.fresh
+	default:
+		if v.room = k.room(st, e.now); v.room == 0 && !e.sample && !e.few {
+			v.ripe = k.ready(st, e.now, 1)
+		}
 	}
 	e.room = max(e.room, v.room)
 	switch {
@@ -161,13 +190,17 @@ func (e *eviction) look(k kernel, st []uint64, v victim) {
 		e.best[0] = v
 		heap.Fix(e, 0)
 	}
+	e.count()
+}
+
+func (e *eviction) count() {
 	e.seen++
-	e.done = e.room > 0 && !e.all && e.seen >= sampleFewest && e.seen <= sampleMost
+	e.done = e.sample && e.seen >= e.fewest && (e.freed || e.room > 0 || e.seen >= e.most)
 }
 
 // prefer compares two victims: the better one comes first.
 func prefer(a, b victim) int {
-	return cmp.Or(cmp.Compare(b.room, a.room), cmp.Compare(a.fresh, b.fresh))
+	return cmp.Or(cmp.Compare(b.room, a.room), cmp.Compare(a.ripe, b.ripe), cmp.Compare(a.fresh, b.fresh))
 }
 
 // An eviction is a heap, the worst on top, once it remembers as much as it may.
@@ -192,67 +225,92 @@ func (s *MemoryStore) lost(idle bool) {
 	}
 }
 
-// A door is where new keys wait if there is a bound.
+// A door is where new keys wait if there is a bound, one after the other.
 type door struct {
-	mu        sync.Mutex  // protects what follows; taken before that of a shard
-	hand      int         // where the next eviction begins to look
-	shards    [][]evictee // of all spaces, as of the last one
-	found     instant     // when it was
-	victims   []victim    // that it remembered, those left, the best first
-	scarce    bool        // whether it had to look at all
-	newcomers []victim    // if so: who came since, and may have something left
-	eviction              // the last one, kept for its memory
+	bytes atomic.Uint64 // of memory for what follows
+
+	mu        sync.Mutex // protects what follows; taken before that of a shard
+	lookSizes            // usualSizes, but for tests
+	space     int        // where the next sample begins: a space,
+	hand      int        // and a shard of it
+	found     instant    // when the last look was
+	victims   []victim   // that it remembered, those left, the best first
+	scarce    bool       // whether it had to look at all
+	newcomers []victim   // if so: who came since, and may have something left
+	eviction  eviction   // the last one, kept for its memory
 }
 
-// makeRoom frees at least one seat for a newcomer, unless somebody else does
-// meanwhile, or the policy forbids it: then it returns false, and when a key may
-// be idle.
+// admit calls try, which takes a seat for a new key, until it has found one, and
+// makes room for it as often as need be. If the policy forbids that, it returns
+// when a key may be idle.
 //
-// The keys of all spaces are looked at as of now: limiters that share a store
-// are taken to share a clock.
-func (s *MemoryStore) makeRoom(now instant, newcomer victim) (freed bool, idle instant) {
+// It is the only one to do so then: a newcomer has its seat before the next one
+// looks for another.
+func (s *MemoryStore) admit(req *Request, newcomer victim, try func() (seated bool)) (idle instant, full bool) {
 	d := &s.door
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if now >= d.found+rememberedNs {
-		d.victims, d.newcomers = nil, d.newcomers[:0]
-	}
-	freed = d.recall(now)
-	if !freed {
-		if d.idle && len(d.victims) > 0 {
-			return false, d.victims[0].fresh
+	for !try() {
+		now, _ := req.now()
+		if now >= d.found+rememberedNs {
+			d.forget()
 		}
-		s.look(now)
-		freed = d.choose()
+		if idle, full = s.makeRoom(now); full {
+			return idle, true
+		}
 	}
-	switch {
-	case !freed:
-		return false, d.victims[0].fresh
-	case d.scarce && len(d.newcomers) < d.keep:
+	if d.scarce && len(d.newcomers) < d.eviction.keep {
 		newcomer.key = strings.Clone(newcomer.key)
 		d.newcomers = append(d.newcomers, newcomer)
 	}
-	return true, 0
+	return 0, false
 }
 
-// bytes returns how much memory is used to remember keys.
-func (d *door) bytes() uint64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return uint64(cap(d.best)+cap(d.newcomers)) * victimSize
+// makeRoom frees at least one seat, unless keys have moved meanwhile, or the
+// policy forbids it.
+//
+// The keys of all spaces are looked at as of now: limiters that share a store
+// are taken to share a clock.
+func (s *MemoryStore) makeRoom(now instant) (idle instant, full bool) {
+	d := &s.door
+	idleOnly := s.full != EvictLeast
+	if d.recall(now, idleOnly) {
+		return 0, false
+	}
+	if idleOnly && len(d.victims) > 0 {
+		return d.victims[0].ripe, true
+	}
+	s.look(now, idleOnly)
+	if d.choose() {
+		return 0, false
+	}
+	return d.victims[0].ripe, true
+}
+
+// forget drops what was remembered.
+func (d *door) forget() {
+	d.victims = nil
+	clear(d.newcomers)
+	d.newcomers = d.newcomers[:0]
 }
 
 // recall evicts a key that was remembered.
-func (d *door) recall(now instant) bool {
-	for len(d.victims) > 0 && (!d.idle || d.victims[0].fresh <= now) {
+func (d *door) recall(now instant, idleOnly bool) bool {
+	for len(d.victims) > 0 && d.victims[0].ripe <= now {
 		v := d.victims[0]
+		d.victims[0] = victim{}
 		d.victims = d.victims[1:]
-		if v.sh.evict(v, now, d.least(v)) {
+		least := max(v.room, 1)
+		if idleOnly {
+			least = unlessIdle
+		}
+		if v.sh.evict(v, now, least) {
 			return true
 		}
 	}
 	for last := len(d.newcomers) - 1; last >= 0; last-- {
 		v := d.newcomers[last]
+		d.newcomers[last] = victim{}
 		d.newcomers = d.newcomers[:last]
 		if v.sh.evict(v, now, 1) {
 			return true
@@ -261,85 +319,114 @@ func (d *door) recall(now instant) bool {
 	return false
 }
 
-// least returns the least room that a remembered key must have to be evicted.
-func (d *door) least(v victim) int {
-	if d.idle {
-		return math.MaxInt
-	}
-	return max(v.room, 1)
-}
-
-// look looks for keys to evict.
-func (s *MemoryStore) look(now instant) {
+// look looks for keys to evict: in a sample, and if that is of no use, among all.
+func (s *MemoryStore) look(now instant, idleOnly bool) {
 	d := &s.door
 	d.found = now
-	d.eviction = eviction{
-		now:  now,
-		idle: s.full != EvictLeast,
-		all:  s.maxKeys <= sampleMost,
-		part: int(s.maxKeys / parts),
-		keep: max(sampleMost, int(s.maxKeys/parts)),
-		best: d.best[:0],
+	part := max(1, int(s.maxKeys/int64(d.parts)))
+	begin := eviction{
+		lookSizes: d.lookSizes,
+		now:       now,
+		idle:      idleOnly,
+		few:       s.maxKeys <= int64(d.most),
+		part:      part,
+		keep:      max(d.most, part),
 	}
-	shards := d.survey(s.open())
-	d.hand = (d.hand + 1) % shards
-	for i := 0; i < shards && !d.done; i++ {
-		d.shard((d.hand + i) % shards).offer(&d.eviction)
-	}
-	if !d.done && d.survey(s.open()) > shards {
-		d.freed = true // perhaps not, but keys moved to another shard meanwhile: look again
-	}
-}
-
-// survey notes all shards, and returns how many there are.
-func (d *door) survey(spaces []space) (n int) {
-	d.shards = d.shards[:0]
-	for _, sp := range spaces {
-		d.shards = append(d.shards, sp.evictees())
-		n += len(sp.evictees())
-	}
-	return n
-}
-
-// shard returns the i-th of all shards.
-func (d *door) shard(i int) evictee {
-	for _, of := range d.shards {
-		if i < len(of) {
-			return of[i]
+	e := &d.eviction
+	if !begin.idle && !begin.few {
+		begin.sample, begin.best = true, e.best[:0]
+		*e = begin
+		d.walk(s.open())
+		if e.freed || e.room > 0 {
+			return
 		}
-		i -= len(of)
+		begin.sample = false
 	}
-	panic("ratelimit: no such shard")
+	begin.best = e.best[:0]
+	*e = begin
+	shards := d.walk(s.open())
+	if d.count(s.open()) > shards {
+		e.freed = true // perhaps not, but keys moved to another shard meanwhile: look again
+	}
+}
+
+// walk shows the keys of all spaces to the eviction, from the hand on, until it is
+// done, and returns how many shards there were.
+func (d *door) walk(spaces []space) (shards int) {
+	e := &d.eviction
+	most := math.MaxInt
+	if e.sample {
+		most = e.perShard
+	}
+	first, hand := d.space%len(spaces), d.hand
+	for i := range len(spaces) + 1 { // the first one twice: from the hand on, and up to it
+		at := (first + i) % len(spaces)
+		of := spaces[at].evictees()
+		from, to := 0, len(of)
+		switch i {
+		case 0:
+			from = min(hand, to)
+			shards += len(of)
+		case len(spaces):
+			to = min(hand, to)
+		default:
+			shards += len(of)
+		}
+		if spaces[at].vacant() {
+			continue
+		}
+		for j := from; j < to; j++ {
+			of[j].offer(e, most)
+			if !e.done {
+				continue
+			}
+			if !e.freed { // else there may be more to forget where it began
+				d.space, d.hand = at, j+1
+			}
+			return shards
+		}
+	}
+	return shards
+}
+
+// count returns how many shards there are.
+func (d *door) count(spaces []space) (shards int) {
+	for _, sp := range spaces {
+		shards += len(sp.evictees())
+	}
+	return shards
 }
 
 // choose evicts some of those that the last look found, unless an idle key was,
 // and remembers others. It returns false if it may not.
 func (d *door) choose() (freed bool) {
-	d.victims, d.newcomers = nil, d.newcomers[:0]
-	d.scarce = !d.idle && d.seen > sampleMost
-	best := d.best
-	if d.room > 0 && !d.scarce {
-		best = slices.DeleteFunc(best, func(v victim) bool { return v.room < d.room })
+	e := &d.eviction
+	d.forget()
+	d.scarce = !e.idle && !e.few && !e.sample
+	best := e.best
+	if e.sample {
+		best = slices.DeleteFunc(best, func(v victim) bool { return v.room < e.room })
 	}
 	slices.SortFunc(best, prefer)
 	n := 0
 	switch {
-	case d.freed || d.idle || d.seen == 0: // if the last, all seats are about to be used
-	case d.scarce && d.room == 0:
-		n = min(len(best), d.part)
+	case e.freed || e.idle || e.seen == 0: // if the last, all seats are about to be used
+	case d.scarce && e.room == 0:
+		n = min(len(best), e.part)
 	default:
 		n = 1
 	}
 	for _, v := range best[:n] {
-		v.sh.evict(v, d.now, v.room)
+		v.sh.evict(v, e.now, v.room)
 	}
 	switch {
-	case d.idle || d.scarce:
+	case e.idle || d.scarce:
 		d.victims = best[n:]
-	case n > 0 && !d.all:
-		d.victims = best[n:min(len(best), remembered)]
+	case n > 0 && e.sample:
+		d.victims = best[n:min(len(best), e.remembered)]
 	}
-	return d.freed || n > 0 || d.seen == 0
+	d.bytes.Store(uint64(cap(e.best)+cap(d.newcomers)) * victimSize)
+	return e.freed || n > 0 || e.seen == 0
 }
 
 // An overflow decides on the requests of new keys for which there is no room.

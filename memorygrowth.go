@@ -206,9 +206,13 @@ func (sp *tables) count(stats *MemoryStats) {
 func (sh *shard) current() *table { return sh.space.directory[sh.first].Load() }
 
 // offer shows keys to an eviction, from where the last one stopped.
-func (sh *shard) offer(e *eviction) {
+func (sh *shard) offer(e *eviction, most int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	most = min(most, int(sh.keys))
+	if most == 0 {
+		return
+	}
 	k, t := sh.space.t.kernel, sh.current()
 	blank := sh.space.blanks.Get().(*[]uint64)
 	defer sh.space.blanks.Put(blank)
@@ -229,7 +233,7 @@ func (sh *shard) offer(e *eviction) {
 		} else {
 			e.look(k, st, v)
 		}
-		if e.done {
+		if most--; most == 0 || e.done {
 			return
 		}
 	}
@@ -248,7 +252,7 @@ func (sh *shard) evict(v victim, now instant, room int) bool {
 	defer sp.blanks.Put(blank)
 	st := sh.read(t, p, *blank)
 	idle := sp.t.kernel.fresh(st) <= now
-	if !idle && sp.t.kernel.room(st, now) < room || !sh.freeze(t, p, st) {
+	if !idle && spares(sp.t.kernel.room(st, now), room) || !sh.freeze(t, p, st) {
 		return false
 	}
 	sh.forgetLocked(t, p)

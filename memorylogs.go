@@ -11,6 +11,7 @@ import (
 // logs are the states of one limiter, if they grow with use: those with a
 // SlidingLog in them. They are kept in maps, by key, under locks.
 type logs struct {
+	seated
 	store  *MemoryStore
 	over   overflow
 	t      *Transition
@@ -42,16 +43,18 @@ func (sp *logs) Apply(_ context.Context, key string, t *Transition, req Request)
 		return res, nil
 	}
 	sh := sp.shard(key)
-	for {
-		res, done := sh.apply(key, t, &req)
-		if done {
-			return res, nil
-		}
-		now, _ := req.now()
-		if freed, idle := sp.store.makeRoom(now, victim{sh: sh, key: key}); !freed {
-			return sp.over.apply(t, &req, idle), nil
-		}
+	res, done := sh.apply(key, t, &req)
+	if done {
+		return res, nil
 	}
+	idle, full := sp.store.admit(&req, victim{sh: sh, key: key}, func() bool {
+		res, done = sh.apply(key, t, &req)
+		return done
+	})
+	if full {
+		return sp.over.apply(t, &req, idle), nil
+	}
+	return res, nil
 }
 
 // Reset implements [States].
@@ -102,7 +105,7 @@ func (sh *logShard) applyLocked(key string, t *Transition, req *Request) (res Re
 	}
 	now, _ := req.now()
 	sh.sweepLocked(now)
-	if !sh.space.store.takeSeat() {
+	if !sh.space.store.takeSeat(&sh.space.seated) {
 		return Result{}, false
 	}
 	key = strings.Clone(key) // not to keep alive what it was cut out of
@@ -123,7 +126,7 @@ func (sh *logShard) sweepLocked(now instant) {
 		if len(sh.keys) == 0 {
 			return
 		}
-		if sh.hand >= len(sh.keys) {
+		if sh.hand >= len(sh.keys) || sh.hand < 0 {
 			sh.hand = 0
 		}
 		if sh.space.t.kernel.fresh(sh.states[sh.hand]) <= now {
@@ -148,14 +151,14 @@ func (sh *logShard) removeLocked(i int) {
 	}
 	sh.keys[last], sh.states[last] = "", nil
 	sh.keys, sh.states = sh.keys[:last], sh.states[:last]
-	sh.space.store.leaveSeat()
+	sh.space.store.leaveSeat(&sh.space.seated)
 }
 
-func (sh *logShard) offer(e *eviction) {
+func (sh *logShard) offer(e *eviction, most int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	k := sh.space.t.kernel
-	for range len(sh.keys) {
+	for range min(len(sh.keys), most) {
 		if sh.hand++; sh.hand >= len(sh.keys) {
 			sh.hand = 0
 		}
@@ -163,6 +166,7 @@ func (sh *logShard) offer(e *eviction) {
 		v := victim{sh: sh, key: sh.keys[sh.hand], fresh: k.fresh(st)}
 		if v.fresh <= e.now {
 			sh.removeLocked(sh.hand)
+			sh.hand-- // and look next at the one that takes its place
 			e.forgot()
 		} else {
 			e.look(k, st, v)
@@ -182,7 +186,7 @@ func (sh *logShard) evict(v victim, now instant, room int) bool {
 	}
 	k := sh.space.t.kernel
 	idle := k.fresh(sh.states[i]) <= now
-	if !idle && k.room(sh.states[i], now) < room {
+	if !idle && spares(k.room(sh.states[i], now), room) {
 		return false
 	}
 	sh.removeLocked(i)

@@ -109,6 +109,7 @@ type shard struct {
 
 // tables are the states of one limiter, if they are of fixed width.
 type tables struct {
+	seated
 	store *MemoryStore
 	over  overflow
 	t     *Transition
@@ -336,15 +337,20 @@ func (sp *tables) swap(state *uint64, f change) (ok bool) {
 // need be. If the store is full then and may not forget any key, it returns
 // when one may be idle.
 func (sp *tables) update(id identity, req *Request, f change) (idle instant, full bool) {
+	if sp.seat(id, req, f) {
+		return 0, false
+	}
+	return sp.store.admit(req, victim{sh: sp.table(id).shard, id: id}, func() bool { return sp.seat(id, req, f) })
+}
+
+// seat tries an update until it is done, or the store is full.
+func (sp *tables) seat(id identity, req *Request, f change) bool {
 	for {
 		switch sp.tryUpdate(id, req, f) {
 		case updated:
-			return 0, false
+			return true
 		case noSeat:
-			now, _ := req.now()
-			if freed, idle := sp.store.makeRoom(now, victim{sh: sp.table(id).shard, id: id}); !freed {
-				return idle, true
-			}
+			return false
 		}
 	}
 }
@@ -389,7 +395,7 @@ func (sh *shard) updateLocked(t *table, id identity, req *Request, f change) out
 		}
 		return noSeat
 	}
-	if !sp.store.takeSeat() {
+	if !sp.store.takeSeat(&sp.seated) {
 		clear(st)
 		return noSeat
 	}
@@ -408,7 +414,7 @@ func (sh *shard) updateLocked(t *table, id identity, req *Request, f change) out
 func (sh *shard) forgetLocked(t *table, p place) {
 	t.setSecond(p, 0)
 	sh.keys--
-	sh.space.store.leaveSeat()
+	sh.space.store.leaveSeat(&sh.space.seated)
 }
 
 // Reset implements [States].
