@@ -30,8 +30,8 @@ type Limiter interface {
 	AllowN(key string, n int) bool
 
 	// Take is AllowN with the whole answer. A denial is no error. If the store
-	// fails, the error says why, and the decision is that of the
-	// [FailurePolicy].
+	// fails, or has not answered by ctx's deadline, the error says why, and the
+	// decision is that of the [FailurePolicy].
 	Take(ctx context.Context, key string, n int) (Decision, error)
 
 	// Wait waits until one event may happen, and spends it. See WaitN.
@@ -155,7 +155,7 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error)
 	res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})
 	if err != nil {
 		return l.degraded(ctx, err, func(fallback Limiter) (Decision, error) {
-			return fallback.Take(ctx, key, n)
+			return fallback.Take(context.WithoutCancel(ctx), key, n)
 		})
 	}
 	return res.Decision, nil
@@ -168,7 +168,7 @@ func (l *limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	res, err := l.apply(ctx, key, Request{Op: OpPeek, N: 1})
 	if err != nil {
 		return l.degraded(ctx, err, func(fallback Limiter) (Decision, error) {
-			return fallback.Peek(ctx, key)
+			return fallback.Peek(context.WithoutCancel(ctx), key)
 		})
 	}
 	return res.Decision, nil
@@ -177,7 +177,7 @@ func (l *limiter) Peek(ctx context.Context, key string) (Decision, error) {
 // degraded returns the policy's decision after the store failed with err, and
 // an error that says so.
 func (l *limiter) degraded(ctx context.Context, err error, ask func(fallback Limiter) (Decision, error)) (d Decision, _ error) {
-	if ctx.Err() != nil {
+	if errors.Is(ctx.Err(), context.Canceled) {
 		return Decision{}, ctx.Err() // the caller left; the store may be well
 	}
 	err = l.failed(err)

@@ -150,55 +150,79 @@ func (c *clientIP) trusts(addr netip.Addr) bool {
 // A walk goes over the entries of a header field from the right, all its lines
 // joined.
 type walk struct {
-	lines   []string
-	entries []string // of the last line
-	split   func(line string) (entries []string)
+	lines []string // but the one that the walk is in
+	line  string   // what is left of that
+	in    bool     // whether it is in one
+
+	// last returns the last entry of a line, and what is left, if anything is.
+	last func(line string) (entry, rest string, more bool)
 }
 
 func (c *clientIP) newWalk(h http.Header) walk {
 	if c.forwarded {
-		return walk{lines: h["Forwarded"], split: forNodes}
+		return walk{lines: h["Forwarded"], last: lastNode}
 	}
-	return walk{lines: h["X-Forwarded-For"], split: func(line string) []string { return strings.Split(line, ",") }}
+	return walk{lines: h["X-Forwarded-For"], last: lastAddress}
 }
 
 // next returns the next entry.
 func (w *walk) next() (entry string, ok bool) {
-	if len(w.entries) == 0 {
+	if !w.in {
 		last := len(w.lines) - 1
 		if last < 0 {
 			return "", false
 		}
-		w.lines, w.entries = w.lines[:last], w.split(w.lines[last])
+		w.lines, w.line = w.lines[:last], w.lines[last]
 	}
-	last := len(w.entries) - 1
-	entry, w.entries = w.entries[last], w.entries[:last]
-	return strings.TrimSpace(entry), true
+	entry, w.line, w.in = w.last(w.line)
+	return entry, true
 }
 
-// forNodes returns for each element of a line of Forwarded the node that its
-// parameter for names, or "" if it names none, or more than one. Of a line that is
-// not what RFC 7239 says, it returns one "": who can break the line could have made
-// up all of it.
-func forNodes(line string) (nodes []string) {
-	node, found := "", 0
-	for rest := line; ; {
+func lastAddress(line string) (entry, rest string, more bool) {
+	cut := strings.LastIndexByte(line, ',')
+	return strings.TrimSpace(line[cut+1:]), line[:max(cut, 0)], cut >= 0
+}
+
+// mostCommas bounds how many an element may have within quotes.
+const mostCommas = 8
+
+// lastNode returns the node that the parameter for of the last element of a line
+// of Forwarded names, or "" if it is none, or names none, or more than one.
+//
+// Where elements end, only the quotes before can tell, and a client may have left
+// one open. But what a proxy has added is an element by itself: so the shortest
+// end of the line that is one is taken, whatever comes before.
+func lastNode(line string) (node, rest string, more bool) {
+	cut := len(line)
+	for range mostCommas + 1 {
+		if cut = strings.LastIndexByte(line[:cut], ','); cut < 0 {
+			node, _ = forNode(line)
+			return node, "", false
+		}
+		if node, ok := forNode(line[cut+1:]); ok {
+			return node, line[:cut], true
+		}
+	}
+	return "", "", false
+}
+
+// forNode returns the node that an element of Forwarded names, and whether it is
+// what RFC 7239 says.
+func forNode(element string) (node string, ok bool) {
+	found := 0
+	for rest := element; ; {
 		name, value, end, ok := forwardedPair(rest)
-		if !ok {
-			return []string{""}
+		if !ok || end < len(rest) && rest[end] == ',' {
+			return "", false
 		}
 		if strings.EqualFold(name, "for") {
 			node, found = value, found+1
 		}
-		if end == len(rest) || rest[end] == ',' {
+		if end == len(rest) {
 			if found != 1 {
 				node = ""
 			}
-			nodes = append(nodes, node)
-			node, found = "", 0
-			if end == len(rest) {
-				return nodes
-			}
+			return node, true
 		}
 		rest = rest[end+1:]
 	}

@@ -25,7 +25,7 @@ const (
 	// and left out if that is less than one; r is what is left and t for how many
 	// seconds that has to do: until all has come back, or after a refusal until
 	// the same request is granted. If there are several limits, t is only told
-	// after a refusal. The PeriodLimit of a RollingWindow is told as a limit of
+	// after a refusal, and r is the least of all of them. The PeriodLimit of a RollingWindow is told as a limit of
 	// its own, but what is left of it, and its refusals, under the quota's name.
 	Standard Headers = iota
 
@@ -186,14 +186,22 @@ func (m *middleware) tell(h http.Header, d ratelimit.Decision) {
 	switch m.headers {
 	case Standard:
 		if m.policies.field != nil {
-			h[fieldPolicy] = m.policies.field
+			h[fieldPolicy] = joined(h[fieldPolicy], m.policies.field)
 		}
-		h[fieldLimit] = []string{m.item(d)}
+		h[fieldLimit] = joined(h[fieldLimit], []string{m.item(d)})
 	case Legacy:
 		h[fieldXLimit] = []string{strconv.Itoa(d.Limit)}
 		h[fieldXRemaining] = []string{strconv.Itoa(d.Remaining)}
 		h[fieldXReset] = []string{strconv.FormatInt(seconds(time.Duration(time.Now().UnixNano())+min(d.ResetAfter, math.MaxInt64/4)), 10)}
 	}
+}
+
+// joined adds lines to those of a limit further out. None of them is changed.
+func joined(outer, lines []string) []string {
+	if len(outer) == 0 {
+		return lines
+	}
+	return append(outer[:len(outer):len(outer)], lines...)
 }
 
 // item returns the value of RateLimit for d.

@@ -41,9 +41,8 @@ func WithStatus(code int) Option { return func(m *middleware) { m.status = code 
 func WithDenied(h http.Handler) Option { return func(m *middleware) { m.denied = h } }
 
 // WithKeyError lets f answer requests of which the key or the cost cannot be
-// told. The default is 400, Bad Request. To let them through, have f call the
-// next handler; to limit them together, have the [KeyFunc] return one key
-// instead of an error.
+// told. The default is 400, Bad Request. To limit them together, have the [KeyFunc]
+// return one key instead of an error; to let them through, see [WithSkip].
 func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
 	return func(m *middleware) { m.keyError = f }
 }
@@ -79,7 +78,8 @@ func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
 // WithShaping holds a request until its turn instead of refusing it, if that
 // comes within most: with a [ratelimit.LeakyBucket], requests leave at its rate.
 // If the client goes away before, its place is given back as far as
-// [ratelimit.Reservation.Cancel] can.
+// [ratelimit.Reservation.Cancel] can; net/http sees that only once the request's
+// body is read, if it has one and comes over HTTP/1.
 func WithShaping(most time.Duration) Option { return func(m *middleware) { m.shaping = most } }
 
 // A middleware is what the options make.
@@ -168,8 +168,8 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 	d, err := m.decide(r.Context(), key, n)
 	if err != nil {
-		if m.shadow == nil && r.Context().Err() != nil {
-			w.WriteHeader(http.StatusServiceUnavailable) // nobody is waiting for it
+		if ended := r.Context().Err(); ended != nil && errors.Is(err, ended) && !d.Degraded {
+			m.ended(w, r, next)
 			return
 		}
 		m.storeError(r, err)
@@ -186,13 +186,24 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	default:
 		h := w.Header()
 		m.tell(h, d)
-		h["Cache-Control"] = []string{"no-store"}
 		if m.denied == nil {
 			m.refusal.answer(w, r, d, m.policies.part(d))
 			return
 		}
+		h["Cache-Control"] = []string{"no-store"}
 		m.denied.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, d)))
 	}
+}
+
+// ended answers a request that is over before anything was decided: its client has
+// gone away, or its time is up. Shadow changes nothing for it either.
+func (m *middleware) ended(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if m.shadow != nil {
+		next.ServeHTTP(w, r)
+		return
+	}
+	w.Header()["Cache-Control"] = []string{"no-store"}
+	w.WriteHeader(http.StatusServiceUnavailable)
 }
 
 // ask returns the key of r, and how many events it is.
@@ -216,29 +227,54 @@ func (m *middleware) decide(ctx context.Context, key string, n int) (ratelimit.D
 	if m.shaping == 0 {
 		return m.limiter.Take(ctx, key, n)
 	}
-	waiting, cancel := context.WithTimeout(ctx, m.shaping)
-	defer cancel()
-	err := m.limiter.WaitN(waiting, key, n)
+	err := m.limiter.WaitN(patience{ctx, time.Now().Add(m.shaping)}, key, n)
 	var turn *ratelimit.TurnError
 	switch {
-	case ctx.Err() != nil:
-		return ratelimit.Decision{}, ctx.Err()
 	case err == nil:
 		d, err := m.limiter.Peek(ctx, key)
 		d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 		return d, err
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return ratelimit.Decision{}, ctx.Err()
 	case errors.As(err, &turn):
 		d, err := m.limiter.Peek(ctx, key)
-		d.Allowed, d.RetryAfter, d.Delay = false, turn.Wait-min(turn.Wait, m.shaping), 0
+		d.Allowed, d.RetryAfter, d.Delay = false, turn.Wait-turn.Left, 0
 		return d, err
 	}
 	// There is no waiting: the turn never comes, there is no room, or the store
-	// has failed. Whatever may have changed since, this request is not granted.
-	d, failure := m.limiter.Peek(ctx, key)
-	if d.Allowed, d.Delay = false, 0; errors.Is(err, ratelimit.ErrNever) {
-		d.RetryAfter = ratelimit.Never
+	// has failed. Take says which, and what then.
+	d, failure := m.limiter.Take(ctx, key, n)
+	switch queue, ok := ratelimit.AlgorithmOf(m.limiter).(ratelimit.LeakyBucket); {
+	case d.Allowed && d.Delay > 0:
+		failure = errors.Join(failure, m.hold(ctx, &d)) // there is room by now
+	case !d.Allowed && ok && queue.Capacity > 0 && d.RetryAfter != ratelimit.Never:
+		// Room is not enough: the turn must come in time, too.
+		d.RetryAfter = max(d.RetryAfter, d.ResetAfter-m.shaping)
 	}
 	return d, failure
+}
+
+// hold waits for the turn of what was granted, if it comes in time.
+func (m *middleware) hold(ctx context.Context, d *ratelimit.Decision) error {
+	if d.Delay > m.shaping {
+		d.Allowed, d.RetryAfter = false, d.Delay-m.shaping
+		return nil
+	}
+	return sleep(ctx, d.Delay)
+}
+
+// A patience is a context in which waiting has a deadline, and nothing else has: a
+// store that is slow is not out of time.
+type patience struct {
+	context.Context
+	until time.Time
+}
+
+func (p patience) Deadline() (time.Time, bool) {
+	if until, ok := p.Context.Deadline(); ok && until.Before(p.until) {
+		return until, true
+	}
+	return p.until, true
 }
 
 type decisionKey struct{}

@@ -18,7 +18,8 @@ var ErrNoKey = errors.New("httplimit: no key")
 
 // Header returns the value of a header field, such as X-API-Key, as the key. It
 // fails with [ErrNoKey] if the field is missing, empty, or there more than once:
-// else a caller could have several keys, or nobody's.
+// else a caller could have several keys, or nobody's. Host is none of them: net/http
+// keeps it in [http.Request.Host].
 func Header(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		switch values := r.Header.Values(name); {
@@ -75,7 +76,7 @@ func isNumber(s string) bool {
 
 // Join makes one key of several: of who asks, and for what. Different parts make
 // different keys, wherever they are cut: ("a", "bc") is not ("ab", "c"). It fails
-// if one of them does.
+// if one of them does, or is empty.
 func Join(keys ...KeyFunc) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		if len(keys) == 0 {
@@ -89,6 +90,9 @@ func Join(keys ...KeyFunc) KeyFunc {
 			part, err := key(r)
 			if err != nil {
 				return "", err
+			}
+			if part == "" {
+				return "", fmt.Errorf("%w: part %d of it is empty", ErrNoKey, i+1) // and must not be everybody's
 			}
 			joined = strconv.AppendInt(joined, int64(len(part)), 10)
 			joined = append(joined, ':')

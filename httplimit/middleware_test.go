@@ -195,8 +195,10 @@ func TestRefusalBody(t *testing.T) {
 		resp := serve(h, r)
 		require.Equal(t, 429, resp.StatusCode)
 		assert.Equal(t, want, resp.Header.Get("Content-Type"), accept)
+		assert.Equal(t, want == text, resp.Header.Get("X-Content-Type-Options") == "nosniff")
+		assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
 		if want == text {
-			assert.Equal(t, "The limit of 1 is used up for now.\n", body(t, resp))
+			assert.Equal(t, "Not enough is left of the limit for now.\n", body(t, resp))
 			continue
 		}
 		var got map[string]any
@@ -205,7 +207,7 @@ func TestRefusalBody(t *testing.T) {
 			"type":              "https://iana.org/assignments/http-problem-types#quota-exceeded",
 			"title":             "Quota exceeded",
 			"status":            429.0,
-			"detail":            "The limit of 1 is used up for now.",
+			"detail":            "Not enough is left of the limit for now.",
 			"violated-policies": []any{"default"},
 		}, got)
 	}
@@ -213,6 +215,29 @@ func TestRefusalBody(t *testing.T) {
 	assert.Equal(t, 429, resp.StatusCode)
 	assert.Empty(t, resp.Header.Get("Retry-After"), "no wait makes it possible")
 	assert.Contains(t, body(t, resp), "more than the limit ever allows")
+}
+
+// TestRefusalWithoutAStore: nobody knows then whether a quota is exceeded.
+func TestRefusalWithoutAStore(t *testing.T) {
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	require.NoError(t, err)
+	resp := serve(httplimit.Middleware(l, httplimit.WithStoreError(func(*http.Request, error) {}))(ok), from("192.0.2.1:1"))
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.JSONEq(t, `{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"The limit cannot be looked up at present."}`, body(t, resp))
+	assert.Empty(t, resp.Header.Get("RateLimit"))
+	assert.Equal(t, "1", resp.Header.Get("Retry-After"))
+}
+
+// TestNested puts one limit before another: both are told.
+func TestNested(t *testing.T) {
+	outer, _ := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+	inner, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Minute})
+	h := httplimit.Middleware(outer, httplimit.WithPolicyName("all"))(httplimit.Middleware(inner, httplimit.WithPolicyName("this"))(ok))
+	for left := 2; left >= 1; left-- {
+		got := serve(h, from("192.0.2.1:1")).Header
+		assert.Equal(t, []string{`"all";q=3;w=3600`, `"this";q=100;w=60`}, got.Values("RateLimit-Policy"))
+		assert.Equal(t, []string{fmt.Sprintf(`"all";r=%d;t=3600`, left), fmt.Sprintf(`"this";r=%d;t=60`, 97+left)}, got.Values("RateLimit"))
+	}
 }
 
 func TestOptions(t *testing.T) {
@@ -393,7 +418,7 @@ func TestKeys(t *testing.T) {
 
 	constant := func(s string) httplimit.KeyFunc { return func(*http.Request) (string, error) { return s, nil } }
 	joined := make(map[string][]string)
-	for _, parts := range [][]string{{"a", "bc"}, {"ab", "c"}, {"abc"}, {"abc", ""}, {"", "abc"}, {"a", "b", "c"}, {"1:a", "2:bc"}, {"1:a2:bc"}, {""}} {
+	for _, parts := range [][]string{{"a", "bc"}, {"ab", "c"}, {"abc"}, {"a", "b", "c"}, {"1:a", "2:bc"}, {"1:a2:bc"}} {
 		var keys []httplimit.KeyFunc
 		for _, p := range parts {
 			keys = append(keys, constant(p))
@@ -404,6 +429,8 @@ func TestKeys(t *testing.T) {
 	}
 	_, err := httplimit.Join(constant("a"), httplimit.Header("X-API-Key"))(header())
 	assert.ErrorIs(t, err, httplimit.ErrNoKey)
+	_, err = httplimit.Join(constant("a"), constant(""))(header())
+	assert.ErrorIs(t, err, httplimit.ErrNoKey, "nobody's key is not everybody's")
 	for _, key := range []httplimit.KeyFunc{httplimit.Join(), httplimit.Join(constant("a"), nil)} {
 		_, err := key(nil)
 		assert.ErrorContains(t, err, "Join")
@@ -426,10 +453,11 @@ func TestEmptyKeyIsNobodys(t *testing.T) {
 
 // TestShadowOfAClientThatLeft lets its request through, too.
 func TestShadowOfAClientThatLeft(t *testing.T) {
-	quiet(t)
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	h := httplimit.Middleware(l, httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {}))(ok)
+	h := httplimit.Middleware(l,
+		httplimit.WithShadow(func(*http.Request, ratelimit.Decision) { t.Error("it was not refused") }),
+		httplimit.WithStoreError(func(*http.Request, error) { t.Error("no store has failed") }))(ok)
 	assert.Equal(t, "ok", body(t, serve(h, from("192.0.2.1:1").WithContext(ctx))))
 }

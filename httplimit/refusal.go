@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,49 +24,59 @@ type refusal struct {
 	status int
 	before []byte   // the body, up to its detail
 	after  [][]byte // the rest, for each part of the policy
-	length int      // of both, and a detail
+	failed []byte   // the body if nobody knows whether the quota is exceeded
 }
 
 func newRefusal(status int, names []string) *refusal {
 	f := &refusal{status: status}
 	f.before = fmt.Appendf(nil, `{"type":%q,"title":"Quota exceeded","status":%d,"detail":"`, problemType, status)
 	for _, name := range names {
-		text, err := json.Marshal(name)
+		quoted, err := json.Marshal(name)
 		if err != nil {
 			panic(err) // a string
 		}
-		f.after = append(f.after, fmt.Appendf(nil, `","violated-policies":[%s]}`, text))
-		f.length = max(f.length, len(f.before)+100+len(text))
+		f.after = append(f.after, fmt.Appendf(nil, `","violated-policies":[%s]}`, quoted))
 	}
+	f.failed = fmt.Appendf(nil, `{"type":"about:blank","title":%q,"status":%d,"detail":"%s"}`,
+		http.StatusText(status), status, detail(ratelimit.Decision{Degraded: true}))
 	return f
 }
 
 // detail says what is the matter, in characters that JSON takes as they are.
-func detail(to []byte, d ratelimit.Decision) []byte {
+func detail(d ratelimit.Decision) string {
 	switch {
-	case d.RetryAfter == ratelimit.Never:
-		return append(to, "The request is more than the limit ever allows at once."...)
 	case d.Degraded:
-		return append(to, "The limit cannot be looked up at present."...)
+		return "The limit cannot be looked up at present."
+	case d.RetryAfter == ratelimit.Never:
+		return "The request is more than the limit ever allows at once."
 	}
-	to = append(to, "The limit of "...)
-	to = strconv.AppendInt(to, int64(d.Limit), 10)
-	return append(to, " is used up for now."...)
+	return "Not enough is left of the limit for now."
 }
+
+// The values of fields that are always the same.
+var (
+	noStore = []string{"no-store"}
+	noSniff = []string{"nosniff"}
+	problem = []string{"application/problem+json"}
+	text    = []string{"text/plain; charset=utf-8"}
+)
 
 // answer refuses a request on which d was decided, by a part of the policy.
 func (f *refusal) answer(w http.ResponseWriter, r *http.Request, d ratelimit.Decision, part int) {
 	h := w.Header()
-	body := make([]byte, 0, f.length)
-	if takesProblem(r.Header["Accept"]) {
-		h["Content-Type"] = []string{"application/problem+json"}
-		body = append(detail(append(body, f.before...), d), f.after[part]...)
-	} else {
-		h["Content-Type"] = []string{"text/plain; charset=utf-8"}
-		h["X-Content-Type-Options"] = []string{"nosniff"}
-		body = append(detail(body, d), '\n')
+	h["Cache-Control"] = noStore
+	var body []byte
+	switch {
+	case !takesProblem(r.Header["Accept"]):
+		h["Content-Type"], h["X-Content-Type-Options"] = text, noSniff
+		body = append([]byte(detail(d)), '\n')
+	case d.Degraded:
+		h["Content-Type"] = problem
+		body = f.failed
+	default:
+		h["Content-Type"] = problem
+		body = slices.Concat(f.before, []byte(detail(d)), f.after[part])
 	}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(f.status)
 	_, _ = w.Write(body)
 }
@@ -77,7 +88,7 @@ func takesProblem(accept []string) bool {
 		return true
 	}
 	// Of the ranges that match, the most specific one counts (RFC 9110, 12.5.1).
-	problem, text := -1.0, -1.0
+	ofProblem, ofText := -1.0, -1.0 // their q
 	var problemRank, textRank int
 	for _, line := range accept {
 		for part := range strings.SplitSeq(line, ",") {
@@ -90,14 +101,14 @@ func takesProblem(accept []string) bool {
 				q = 1
 			}
 			if rank := rankOf(media, "application/*", "application/json", "application/problem+json"); rank > problemRank {
-				problem, problemRank = q, rank
+				ofProblem, problemRank = q, rank
 			}
 			if rank := rankOf(media, "text/*", "text/plain"); rank > textRank {
-				text, textRank = q, rank
+				ofText, textRank = q, rank
 			}
 		}
 	}
-	return problem > 0 && problem >= text
+	return ofProblem > 0 && ofProblem >= ofText
 }
 
 // rankOf returns how specific a media range is: 1 for any, 2 and up for the

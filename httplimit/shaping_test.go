@@ -2,10 +2,12 @@ package httplimit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -100,6 +102,87 @@ func TestShapingWithoutAQueue(t *testing.T) {
 		assert.Empty(t, resp.Header.Get("Retry-After"))
 	})
 }
+
+// TestShapingRetryAfter checks that who comes back when told is let through.
+func TestShapingRetryAfter(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cost, used int
+		most, left time.Duration // what the middleware, and the request's context, allow
+		want       string
+	}{
+		"no room, and then a turn in time": {1, 5, time.Hour, 0, "60"},
+		"no room for so many":              {3, 5, time.Hour, 0, "180"},
+		"room, but a turn too late":        {1, 5, time.Minute, 0, "240"},
+		"a turn too late":                  {1, 4, time.Minute, 0, "180"},
+		"the request's time is too short":  {1, 2, time.Hour, 30*time.Second + 1, "90"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 5}))
+			require.True(t, l.AllowN("192.0.2.1", tt.used))
+			h := httplimit.Middleware(l, httplimit.WithShaping(tt.most), httplimit.WithCost(func(*http.Request) int { return tt.cost }))(ok)
+			ask := func() *http.Response {
+				ctx := t.Context()
+				if tt.left > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tt.left)
+					defer cancel()
+				}
+				return serve(h, from("192.0.2.1:1").WithContext(ctx))
+			}
+			resp := ask()
+			assert.Equal(t, 429, resp.StatusCode, name)
+			assert.Equal(t, tt.want, resp.Header.Get("Retry-After"), name)
+			wait, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+			require.NoError(t, err)
+			time.Sleep(time.Duration(wait)*time.Second - 2)
+			assert.Equal(t, 429, ask().StatusCode, "%s: before, it is refused", name)
+			time.Sleep(2 * time.Nanosecond)
+			assert.Equal(t, 200, ask().StatusCode, name)
+		})
+	}
+}
+
+// TestShapingWithASlowStore: waiting has a deadline, the store has not.
+func TestShapingWithASlowStore(t *testing.T) {
+	for _, tt := range []struct {
+		policy ratelimit.FailurePolicy
+		want   int
+	}{{ratelimit.FailOpen, 200}, {ratelimit.FailClosed, 429}} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(slow{}), ratelimit.WithFailurePolicy(tt.policy))
+			require.NoError(t, err)
+			reported := 0
+			report := httplimit.WithStoreError(func(*http.Request, error) { reported++ })
+			resp := serve(httplimit.Middleware(l, httplimit.WithShaping(time.Second), report)(ok), from("192.0.2.1:1"))
+			assert.Equal(t, tt.want, resp.StatusCode)
+			assert.Equal(t, 1, reported)
+
+			// Neither is a request whose time is up while the store is silent the
+			// client's fault.
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			resp = serve(httplimit.Middleware(l, report)(ok), from("192.0.2.1:1").WithContext(ctx))
+			assert.Equal(t, tt.want, resp.StatusCode)
+			assert.Equal(t, 2, reported)
+		})
+	}
+}
+
+// A slow store fails after two seconds, or when its caller gives up.
+type slow struct{}
+
+func (slow) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return slow{}, nil }
+
+func (slow) Apply(ctx context.Context, _ string, _ *ratelimit.Transition, _ ratelimit.Request) (ratelimit.Result, error) {
+	select {
+	case <-time.After(2 * time.Second):
+		return ratelimit.Result{}, errors.New("no connection")
+	case <-ctx.Done():
+		return ratelimit.Result{}, ctx.Err()
+	}
+}
+
+func (slow) Reset(context.Context, string) error { return nil }
 
 // A scripted server answers with what it is told, and notes when it was asked.
 type scripted struct {
@@ -292,6 +375,7 @@ func TestTransportFails(t *testing.T) {
 	for want, tr := range map[string]*httplimit.Transport{
 		"Limiter is nil": {},
 		"no key":         {Limiter: l, Key: httplimit.Header("X-API-Key")},
+		"it is empty":    {Limiter: l, Key: func(*http.Request) (string, error) { return "", nil }},
 		"queue full":     {Limiter: spent},
 	} {
 		body := &closing{Reader: strings.NewReader("x")}

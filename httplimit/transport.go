@@ -21,10 +21,11 @@ import (
 //	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
 //
 // A request whose context ends before its turn fails: at once, if its deadline
-// says so already, and it has not taken anybody's place. After an answer of 429
+// says so already, and it has not taken anybody's place, unless its turn had come and
+// the server asked for a rest meanwhile. After an answer of 429
 // or 503 with Retry-After, no request of the same key is sent until that time has
-// passed, or a day: an answer of a server does not stop a client for longer. Nothing is sent twice: an answer of 429 is the caller's to handle, or a
-// retrying client's around this one.
+// passed, or a day; 4,096 keys are held back at a time. Nothing is sent twice: an
+// answer of 429 is the caller's to handle, or a retrying client's around this one.
 //
 // It must not be changed once it is used. It may be used by any number of
 // goroutines.
@@ -73,6 +74,9 @@ func (t *Transport) await(r *http.Request) (key string, err error) {
 	if t.Key != nil {
 		if key, err = t.Key(r); err != nil {
 			return "", err
+		}
+		if key == "" {
+			return "", fmt.Errorf("%w: it is empty", ErrNoKey) // and must not be every request's
 		}
 	}
 	for {
