@@ -27,6 +27,7 @@ func throughMiddleware(middleware func(http.Handler) http.Handler) Allow {
 	response := silence{make(http.Header)}
 	return func(string) Answer {
 		reached = false
+		clear(response.header)
 		handler.ServeHTTP(response, request)
 		return answer(reached)
 	}
