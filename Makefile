@@ -4,11 +4,15 @@
 MODULES := $(dir $(wildcard go.mod */go.mod */*/go.mod))
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test race vet lint fuzz cross bench
+.PHONY: test servers race vet lint fuzz cross bench
 
 # The tests of every module, each on its own as its users get it.
-test:
+test: servers
 	@set -e; for m in $(MODULES); do echo "== test $$m"; (cd $$m && GOWORK=off go test ./...); done
+
+# Databases that tests start; what cannot be installed is skipped, and said.
+servers:
+	@scripts/servers
 
 # The same under the race detector.
 race:

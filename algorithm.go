@@ -98,6 +98,7 @@ type kernel interface {
 
 // A grant is what was spent for a reservation, and what is needed to undo it.
 type grant struct {
+	by   kernel   // that made it
 	at   instant  // when the events were charged
 	due  instant  // when they may happen: at, but for a leaky bucket's hold
 	n    int      // how many

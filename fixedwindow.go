@@ -140,7 +140,7 @@ func (k *fixed) room(st []uint64, now instant) int {
 		return 0 // a reservation is ahead
 	}
 	_, count := k.current(st, now)
-	return int(k.most - count)
+	return int(k.most - min(count, k.most))
 }
 
 // fresh returns the end of the window, or its start if all in it was

@@ -74,6 +74,13 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
+	var own *limits
+	if c.lookup != nil {
+		if t, err = newVarying(alg); err != nil {
+			return nil, err
+		}
+		own = &limits{lookup: c.lookup, base: t}
+	}
 	states, err := c.store.Open(c.name, t)
 	if err != nil {
 		return nil, err
@@ -83,6 +90,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		fast:     fast,
 		name:     c.name,
 		t:        t,
+		own:      own,
 		states:   states,
 		timeline: newTimeline(c.clock),
 		policy:   c.policy,
@@ -100,7 +108,8 @@ func Must(l Limiter, err error) Limiter {
 
 // AlgorithmOf returns the algorithm that l applies, as [New] was given it but for
 // an [All], whose parts that are such themselves are taken apart. It is nil if l
-// was not made by New and has no method Algorithm that returns one.
+// was made [WithLimits], or was not made by New and has no method Algorithm that
+// returns one.
 func AlgorithmOf(l Limiter) Algorithm {
 	if l, ok := l.(interface{ Algorithm() Algorithm }); ok {
 		return l.Algorithm()
@@ -108,12 +117,18 @@ func AlgorithmOf(l Limiter) Algorithm {
 	return nil
 }
 
-func (l *limiter) Algorithm() Algorithm { return l.t.Algorithm() }
+func (l *limiter) Algorithm() Algorithm {
+	if l.own != nil {
+		return nil
+	}
+	return l.t.Algorithm()
+}
 
 // A limiter binds an algorithm to the states of its keys and to a clock.
 type limiter struct {
 	name     string
-	t        *Transition
+	t        *Transition // of keys without a limit of their own
+	own      *limits     // of the others; nil if there are none
 	states   States
 	timeline *timeline
 	policy   FailurePolicy
@@ -121,10 +136,17 @@ type limiter struct {
 	fast     *tables // states, if they are tables in memory
 }
 
-// apply sends req to the store.
-func (l *limiter) apply(ctx context.Context, key string, req Request) (Result, error) {
+// apply sends req to the store, and returns what it was decided by, too.
+func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transition, _ Result, err error) {
+	t = l.t
+	if l.own != nil && req.Op != OpCancel {
+		if t, err = l.own.of(ctx, key); err != nil {
+			return l.t, Result{}, err
+		}
+	}
 	req.timeline = l.timeline
-	return l.states.Apply(ctx, key, l.t, req)
+	res, err := l.states.Apply(ctx, key, t, req)
+	return t, res, err
 }
 
 // check returns the error of a request that need not be sent to the store.
@@ -152,9 +174,9 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error)
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
-	res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})
+	t, res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})
 	if err != nil {
-		return l.degraded(ctx, err, func(fallback Limiter) (Decision, error) {
+		return l.degraded(ctx, t, err, func(fallback Limiter) (Decision, error) {
 			return fallback.Take(context.WithoutCancel(ctx), key, n)
 		})
 	}
@@ -165,9 +187,9 @@ func (l *limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	if err := l.check(ctx, 1); err != nil {
 		return Decision{}, err
 	}
-	res, err := l.apply(ctx, key, Request{Op: OpPeek, N: 1})
+	t, res, err := l.apply(ctx, key, Request{Op: OpPeek, N: 1})
 	if err != nil {
-		return l.degraded(ctx, err, func(fallback Limiter) (Decision, error) {
+		return l.degraded(ctx, t, err, func(fallback Limiter) (Decision, error) {
 			return fallback.Peek(context.WithoutCancel(ctx), key)
 		})
 	}
@@ -176,7 +198,7 @@ func (l *limiter) Peek(ctx context.Context, key string) (Decision, error) {
 
 // degraded returns the policy's decision after the store failed with err, and
 // an error that says so.
-func (l *limiter) degraded(ctx context.Context, err error, ask func(fallback Limiter) (Decision, error)) (d Decision, _ error) {
+func (l *limiter) degraded(ctx context.Context, t *Transition, err error, ask func(fallback Limiter) (Decision, error)) (d Decision, _ error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return Decision{}, ctx.Err() // the caller left; the store may be well
 	}
@@ -187,9 +209,9 @@ func (l *limiter) degraded(ctx context.Context, err error, ask func(fallback Lim
 		d, also = ask(l.policy.limiter)
 		err = errors.Join(err, also)
 	case failClosed:
-		d = Decision{Limit: l.t.kernel.limit(), RetryAfter: closedRetry}
+		d = Decision{Limit: t.kernel.limit(), RetryAfter: closedRetry}
 	case failOpen:
-		d = Decision{Allowed: true, Limit: l.t.kernel.limit()}
+		d = Decision{Allowed: true, Limit: t.kernel.limit()}
 	}
 	d.Degraded = true
 	return d, err
@@ -237,7 +259,7 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	if n == 0 {
 		return r, nil
 	}
-	res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait})
+	t, res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -251,10 +273,10 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 		return nil, fmt.Errorf("%w: no room for a new key", ErrFull)
 	case res.QueueFull:
 		return nil, fmt.Errorf("%w: no room for %d", ErrQueueFull, n)
-	case res.Wait == Never && n <= l.t.kernel.limit():
+	case res.Wait == Never && n <= t.kernel.limit():
 		return nil, fmt.Errorf("%w: the turn of %d comes after 2116, where time ends", ErrNever, n)
 	case res.Wait == Never:
-		return nil, fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, n, l.t.kernel.limit())
+		return nil, fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, n, t.kernel.limit())
 	case !res.Decision.Allowed:
 		return nil, &TurnError{N: n, Wait: res.Wait, Left: maxWait}
 	}

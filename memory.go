@@ -19,7 +19,7 @@ import (
 // ones, or when [MemoryStore.Shrink] tells it to. [WithMaxKeys] sets a bound for
 // the case that too many are in use.
 //
-// Keys of all algorithms but those with a [SlidingLog] are known by 96 bits of
+// Keys of all algorithms but those with a [SlidingLog], or [WithLimits], are known by 96 bits of
 // hash, under secrets that each store draws for itself. That two of 100 million
 // keys share a state has a chance below 10⁻¹², which no attacker can raise. A
 // key takes 13⅓ bytes and its state, and half as much again of both that the
@@ -130,7 +130,7 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 		}
 	}
 	if sp := s.spaces[name]; sp != nil {
-		if have := sp.transition().alg; !reflect.DeepEqual(have, t.alg) {
+		if have := sp.transition().alg; !reflect.DeepEqual(have, t.alg) || sp.transition().Varies() != t.Varies() {
 			return nil, fmt.Errorf("ratelimit: the store already has a limiter named %q, with %+v: give the one with %+v another name with WithName: %w", name, have, t.alg, ErrInvalid)
 		}
 		return sp, nil
@@ -143,7 +143,7 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 }
 
 func newSpace(s *MemoryStore, t *Transition) space {
-	if t.kernel.width() > 0 {
+	if t.kernel.width() > 0 && !t.Varies() {
 		return newTables(s, t)
 	}
 	return newLogs(s, t)

@@ -112,18 +112,17 @@ func (sh *shard) check(t testing.TB) (keys int) {
 
 func (sh *logShard) check(t testing.TB) (keys int) {
 	t.Helper()
-	require.Len(t, sh.index, len(sh.keys))
-	require.Len(t, sh.states, len(sh.keys))
+	require.Len(t, sh.index, len(sh.entries))
 	bytes := 0
-	for i := range sh.keys {
-		bytes += sh.weigh(i)
+	for i := range sh.entries {
+		bytes += sh.entries[i].weigh()
 	}
 	require.Equal(t, bytes, sh.bytes)
-	for i, key := range sh.keys {
-		require.Equal(t, i, sh.index[key])
-		require.Same(t, sh, sh.space.shard(key), "each key in its own shard")
+	for i, e := range sh.entries {
+		require.Equal(t, i, sh.index[e.key])
+		require.Same(t, sh, sh.space.shard(e.key), "each key in its own shard")
 	}
-	return len(sh.keys)
+	return len(sh.entries)
 }
 
 // A stepClock is set by hand.
@@ -544,8 +543,8 @@ func TestKeyIsCopied(t *testing.T) {
 	key := large[:10]
 	l.Allow(key)
 	for i := range s.spaces[""].(*logs).shards {
-		for _, held := range s.spaces[""].(*logs).shards[i].keys {
-			assert.NotSame(t, unsafe.StringData(key), unsafe.StringData(held))
+		for _, held := range s.spaces[""].(*logs).shards[i].entries {
+			assert.NotSame(t, unsafe.StringData(key), unsafe.StringData(held.key))
 		}
 	}
 }

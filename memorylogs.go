@@ -9,7 +9,7 @@ import (
 )
 
 // logs are the states of one limiter, if they grow with use: those with a
-// SlidingLog in them. They are kept in maps, by key, under locks.
+// SlidingLog in them, or WithLimits. They are kept in maps, by key, under locks.
 type logs struct {
 	seated
 	store  *MemoryStore
@@ -68,19 +68,30 @@ func (sp *logs) Reset(_ context.Context, key string) error {
 	return nil
 }
 
-// A logShard is a part of the states under one lock. Keys and states lie side
-// by side in no order, without gaps; a map finds them.
+// A logShard is a part of the states under one lock. Entries lie side by side in no
+// order, without gaps; a map finds them.
 type logShard struct {
-	mu     sync.Mutex // protects everything below
-	space  *logs
-	index  map[string]int // where a key is
-	keys   []string
-	states [][]uint64
-	hand   int // the key to be looked at next for being idle
+	mu      sync.Mutex // protects everything below
+	space   *logs
+	index   map[string]int // where a key is
+	entries []logEntry
+	hand    int // the key to be looked at next for being idle
 
 	inserts uint64 // so far
 	bytes   int    // of keys and states
 }
+
+// A logEntry is a key, its state, and the transition that left it.
+type logEntry struct {
+	key   string
+	state []uint64
+	by    *Transition
+}
+
+func (e *logEntry) fresh() instant { return e.by.kernel.fresh(e.state) }
+
+// weigh returns how many bytes it takes, with its place in the map.
+func (e *logEntry) weigh() int { return len(e.key) + 8*cap(e.state) + 16 + 24 + 8 + 8 }
 
 // apply takes the lock for applyLocked. It gives it back even if the user's clock
 // panics.
@@ -94,12 +105,17 @@ func (sh *logShard) apply(key string, t *Transition, req *Request) (res Result, 
 // is none, it does nothing and returns false.
 func (sh *logShard) applyLocked(key string, t *Transition, req *Request) (res Result, done bool) {
 	if i, ok := sh.index[key]; ok {
-		st, _, res := t.step(sh.states[i], req)
-		sh.bytes += 8 * (cap(st) - cap(sh.states[i]))
-		sh.states[i] = st
+		e := &sh.entries[i]
+		by, st, _, res := t.stepFrom(e.by, e.state, req)
+		sh.bytes += 8 * (cap(st) - cap(e.state))
+		e.state, e.by = st, by
 		return res, true
 	}
-	st, changed, res := t.step(nil, req)
+	var st []uint64
+	if width := t.kernel.width(); width > 0 {
+		st = make([]uint64, width)
+	}
+	st, changed, res := t.step(st, req)
 	if !changed {
 		return res, sh.space.store.answers(req.Op)
 	}
@@ -108,12 +124,11 @@ func (sh *logShard) applyLocked(key string, t *Transition, req *Request) (res Re
 	if !sh.space.store.takeSeat(&sh.space.seated) {
 		return Result{}, false
 	}
-	key = strings.Clone(key) // not to keep alive what it was cut out of
-	sh.index[key] = len(sh.keys)
-	sh.keys = append(sh.keys, key)
-	sh.states = append(sh.states, st)
+	e := logEntry{strings.Clone(key), st, t} // not to keep alive what the key was cut out of
+	sh.index[e.key] = len(sh.entries)
+	sh.entries = append(sh.entries, e)
 	sh.inserts++
-	sh.bytes += sh.weigh(len(sh.keys) - 1)
+	sh.bytes += e.weigh()
 	if sh.space.time.Load() == nil {
 		sh.space.time.Store(req.timeline)
 	}
@@ -123,13 +138,13 @@ func (sh *logShard) applyLocked(key string, t *Transition, req *Request) (res Re
 // sweepLocked looks at a few keys, and forgets those that are idle.
 func (sh *logShard) sweepLocked(now instant) {
 	for range 4 {
-		if len(sh.keys) == 0 {
+		if len(sh.entries) == 0 {
 			return
 		}
-		if sh.hand >= len(sh.keys) || sh.hand < 0 {
+		if sh.hand >= len(sh.entries) || sh.hand < 0 {
 			sh.hand = 0
 		}
-		if sh.space.t.kernel.fresh(sh.states[sh.hand]) <= now {
+		if sh.entries[sh.hand].fresh() <= now {
 			sh.removeLocked(sh.hand) // and look next at the one that takes its place
 		} else {
 			sh.hand++
@@ -137,39 +152,35 @@ func (sh *logShard) sweepLocked(now instant) {
 	}
 }
 
-// weigh returns how many bytes the i-th key and its state take.
-func (sh *logShard) weigh(i int) int { return len(sh.keys[i]) + 8*cap(sh.states[i]) + 16 + 24 + 8 }
-
 // removeLocked forgets the i-th key, and puts the last one in its place.
 func (sh *logShard) removeLocked(i int) {
-	last := len(sh.keys) - 1
-	sh.bytes -= sh.weigh(i)
-	delete(sh.index, sh.keys[i])
+	last := len(sh.entries) - 1
+	sh.bytes -= sh.entries[i].weigh()
+	delete(sh.index, sh.entries[i].key)
 	if i < last {
-		sh.keys[i], sh.states[i] = sh.keys[last], sh.states[last]
-		sh.index[sh.keys[i]] = i
+		sh.entries[i] = sh.entries[last]
+		sh.index[sh.entries[i].key] = i
 	}
-	sh.keys[last], sh.states[last] = "", nil
-	sh.keys, sh.states = sh.keys[:last], sh.states[:last]
+	sh.entries[last] = logEntry{}
+	sh.entries = sh.entries[:last]
 	sh.space.store.leaveSeat(&sh.space.seated)
 }
 
 func (sh *logShard) offer(e *eviction, most int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	k := sh.space.t.kernel
-	for range min(len(sh.keys), most) {
-		if sh.hand++; sh.hand >= len(sh.keys) {
+	for range min(len(sh.entries), most) {
+		if sh.hand++; sh.hand >= len(sh.entries) {
 			sh.hand = 0
 		}
-		st := sh.states[sh.hand]
-		v := victim{sh: sh, key: sh.keys[sh.hand], fresh: k.fresh(st)}
+		of := &sh.entries[sh.hand]
+		v := victim{sh: sh, key: of.key, fresh: of.fresh()}
 		if v.fresh <= e.now {
 			sh.removeLocked(sh.hand)
 			sh.hand-- // and look next at the one that takes its place
 			e.forgot()
 		} else {
-			e.look(k, st, v)
+			e.look(of.by.kernel, of.state, v)
 		}
 		if e.done {
 			return
@@ -184,9 +195,9 @@ func (sh *logShard) evict(v victim, now instant, room int) bool {
 	if !ok {
 		return false
 	}
-	k := sh.space.t.kernel
-	idle := k.fresh(sh.states[i]) <= now
-	if !idle && spares(k.room(sh.states[i], now), room) {
+	e := &sh.entries[i]
+	idle := e.fresh() <= now
+	if !idle && spares(e.by.kernel.room(e.state, now), room) {
 		return false
 	}
 	sh.removeLocked(i)
@@ -209,15 +220,15 @@ func (sp *logs) shrink() {
 func (sh *logShard) shrink(now instant) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for i := len(sh.keys) - 1; i >= 0; i-- {
-		if sh.space.t.kernel.fresh(sh.states[i]) <= now {
+	for i := len(sh.entries) - 1; i >= 0; i-- {
+		if sh.entries[i].fresh() <= now {
 			sh.removeLocked(i)
 		}
 	}
-	sh.keys, sh.states = slices.Clip(slices.Clone(sh.keys)), slices.Clip(slices.Clone(sh.states))
-	sh.index = make(map[string]int, len(sh.keys))
-	for i, key := range sh.keys {
-		sh.index[key] = i
+	sh.entries = slices.Clip(slices.Clone(sh.entries))
+	sh.index = make(map[string]int, len(sh.entries))
+	for i := range sh.entries {
+		sh.index[sh.entries[i].key] = i
 	}
 }
 
@@ -227,7 +238,7 @@ func (sp *logs) count(stats *MemoryStats) {
 	for i := range sp.shards {
 		sh := &sp.shards[i]
 		sh.mu.Lock()
-		stats.Keys += len(sh.keys)
+		stats.Keys += len(sh.entries)
 		stats.Inserts += sh.inserts
 		stats.Bytes += uint64(sh.bytes)
 		sh.mu.Unlock()

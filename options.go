@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 
@@ -17,7 +18,9 @@ type config struct {
 	clock  clock.Clock
 	policy FailurePolicy
 
-	storeSet, clockSet bool
+	lookup func(ctx context.Context, key string) (Algorithm, error)
+
+	storeSet, clockSet, lookupSet bool
 }
 
 // WithStore keeps the limiter's states in s, which several limiters may share.
@@ -62,6 +65,9 @@ func newConfig(opts []Option) (*config, error) {
 	}
 	if c.clockSet && isNil(c.clock) {
 		return nil, invalid("WithClock's clock", "nil", "must be a clock.Clock, such as clock.New()")
+	}
+	if c.lookupSet && c.lookup == nil {
+		return nil, invalid("WithLimits's lookup", nil, "must be a function")
 	}
 	if c.policy.kind == fallback && isNil(c.policy.limiter) {
 		return nil, invalid("Fallback's limiter", "nil", "must be a Limiter")

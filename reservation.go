@@ -48,7 +48,7 @@ func (r *Reservation) Cancel() {
 	}
 	// The error of a store that fails is of no use to anybody here: the events
 	// stay spent, which is the safe side.
-	_, _ = r.l.apply(context.Background(), r.key, Request{Op: OpCancel, Grant: r.grant})
+	_, _, _ = r.l.apply(context.Background(), r.key, Request{Op: OpCancel, Grant: r.grant})
 }
 
 // wait waits until the reserved events may happen, or cancels the reservation

@@ -66,7 +66,8 @@ func (k *rolling) counts(st []uint64, slot uint64) (before, in uint64) {
 
 // bucket returns what is left of a period's bucket.
 func (k *rolling) bucket(before, in uint64) uint64 {
-	return min(k.quota-before, k.perSlot) - in
+	left := min(k.quota-min(before, k.quota), k.perSlot)
+	return left - min(in, left)
 }
 
 func (k *rolling) ready(st []uint64, now instant, n int) instant {

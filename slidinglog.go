@@ -161,7 +161,7 @@ func (k *log) insert(st []uint64, at instant, n uint64) []uint64 {
 		}
 		if st[begin] == at {
 			_, many, _ := k.entry(st, begin)
-			return k.replace(st, begin, end, at, min(many+n, k.most)) // a number below 2⁶³
+			return k.replace(st, begin, end, at, min(many+n, max(many, k.most))) // a number below 2⁶³
 		}
 		end = begin
 	}
@@ -190,7 +190,7 @@ func (k *log) room(st []uint64, now instant) int {
 		return 0 // a reservation is ahead
 	}
 	live, _ := k.live(st, now)
-	return int(k.most - live)
+	return int(k.most - min(live, k.most))
 }
 
 // fresh returns when the newest event leaves the window. If it was a

@@ -94,7 +94,7 @@ func (k *sliding) room(st []uint64, now instant) int {
 	slot := now / k.length
 	full, oldest := k.counts(st, slot)
 	weighted := uint128.Mul(oldest, k.length-now%k.length).DivCeil(k.length)
-	return int(max(k.most-full, weighted) - weighted)
+	return int(max(k.most, full+weighted) - full - weighted)
 }
 
 func (k *sliding) valid(st []uint64) bool { return k.holds(st, k.slots-1, k.most) }

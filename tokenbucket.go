@@ -115,7 +115,7 @@ func (k *lumps) room(st []uint64, now instant) int {
 		return 0 // a reservation is ahead
 	}
 	_, missing := k.refilled(st, now)
-	return int(k.burst - missing)
+	return int(k.burst - min(missing, k.burst))
 }
 
 func (k *lumps) fresh(st []uint64) instant {

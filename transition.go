@@ -95,6 +95,7 @@ type Result struct {
 type Transition struct {
 	alg    Algorithm
 	kernel kernel
+	tag    []byte // if keys have limits of their own: what precedes states among bytes
 }
 
 // NewTransition checks the parameters of alg. Its error is the one that [New]
@@ -104,7 +105,7 @@ func NewTransition(alg Algorithm) (*Transition, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Transition{alg, k}, nil
+	return &Transition{alg: alg, kernel: k}, nil
 }
 
 // Algorithm returns the algorithm with the parameters that it was made with.
@@ -119,25 +120,56 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 	if err := req.check(); err != nil {
 		return nil, false, Result{}, err
 	}
-	width := t.kernel.width()
-	if len(state)%8 != 0 || len(state) > 0 && width > 0 && len(state) != 8*width {
-		return nil, false, Result{}, fmt.Errorf("ratelimit: a state of %d bytes is not one of %+v; was it stored by another algorithm?", len(state), t.alg)
+	from, encoded := t, state
+	if t.Varies() {
+		if from, encoded, err = t.untag(state); err != nil {
+			return nil, false, Result{}, err
+		}
 	}
-	words := make([]uint64, max(width, len(state)/8))
-	for i := range len(state) / 8 {
-		words[i] = binary.LittleEndian.Uint64(state[8*i:])
+	width := from.kernel.width()
+	if len(encoded)%8 != 0 || len(encoded) > 0 && width > 0 && len(encoded) != 8*width {
+		return nil, false, Result{}, fmt.Errorf("ratelimit: a state of %d bytes is not one of %+v; was it stored by another algorithm?", len(encoded), from.alg)
 	}
-	if !t.kernel.valid(words) {
-		return nil, false, Result{}, fmt.Errorf("ratelimit: the state %x is not one of %+v; was it stored by another algorithm, or damaged?", state[:min(len(state), 64)], t.alg)
+	words := make([]uint64, max(width, len(encoded)/8))
+	for i := range len(encoded) / 8 {
+		words[i] = binary.LittleEndian.Uint64(encoded[8*i:])
 	}
-	words, changed, res = t.step(words, &req)
+	valid := from.kernel.valid
+	if t.Varies() {
+		valid = lenient{from.kernel}.valid
+	}
+	if !valid(words) {
+		return nil, false, Result{}, damaged(state, from.alg)
+	}
+	by, words, changed, res := t.stepFrom(from, words, &req)
 	if !changed {
 		return state, false, res, nil
 	}
+	next = append(next, by.tag...)
 	for _, w := range words {
 		next = binary.LittleEndian.AppendUint64(next, w)
 	}
 	return next, true, res, nil
+}
+
+func damaged(state []byte, alg Algorithm) error {
+	return fmt.Errorf("ratelimit: the state %x is not one of %+v; was it stored by another algorithm, or damaged?", state[:min(len(state), 64)], alg)
+}
+
+// stepFrom is step for a state that from left, which may have had other parameters,
+// and returns by whom the next one is. A reservation is cancelled where it was made.
+func (t *Transition) stepFrom(from *Transition, st []uint64, req *Request) (by *Transition, _ []uint64, changed bool, res Result) {
+	if from == t {
+		st, changed, res = t.step(st, req)
+		return t, st, changed, res
+	}
+	now, _ := req.now()
+	if req.Op == OpCancel {
+		t = from
+	}
+	st, adopted := t.adopt(from, st, now)
+	st, changed, res = t.step(st, req)
+	return t, st, changed || adopted, res
 }
 
 // step applies req to the words of a state, in place, and returns them and
@@ -269,7 +301,7 @@ func (v *view) reserve(st []uint64, req *Request) (_ []uint64, changed bool, res
 	if res.Wait = v.until(due); res.Wait > req.MaxWait || res.Wait == Never {
 		return st, false, res
 	}
-	g := &grant{at: at, due: due, n: req.N, pre: slices.Clone(st)}
+	g := &grant{by: v.kernel, at: at, due: due, n: req.N, pre: slices.Clone(st)}
 	st = v.spend(st, at, req.N)
 	g.post = slices.Clone(st)
 	res.Grant = g
@@ -279,7 +311,7 @@ func (v *view) reserve(st []uint64, req *Request) (_ []uint64, changed bool, res
 
 func (v *view) cancel(st []uint64, of any) (_ []uint64, changed bool) {
 	g, ok := of.(*grant)
-	if !ok || g.due < v.now {
+	if !ok || g.by != v.kernel || g.due < v.now {
 		return st, false // not ours, or the events may have happened
 	}
 	before := slices.Clone(st)

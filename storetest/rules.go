@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ var rules = []struct {
 	{"Cancel", "a cancelled reservation gives back what can still be given back", testCancel},
 	{"Wait", "Wait costs nothing if its deadline is too near", testWait},
 	{"Reset", "Reset makes a key fresh, and no other", testReset},
+	{"Changes", "a key whose limit changes keeps what it has used", testChanges},
 	{"Names", "limiters of different names share nothing, of the same name everything", testNames},
 	{"Keys", "any string is a key of its own", testKeys},
 }
@@ -364,6 +366,98 @@ func testReset(s *suite) {
 		}
 		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "b")); d != other {
 			s.broken("%s: Reset of another key changed %+v\nto %+v", name, other, d)
+		}
+	}
+}
+
+// testChanges lets the limit of a key change and change back.
+func testChanges(s *suite) {
+	minute := func(limit int) ratelimit.Algorithm {
+		return ratelimit.FixedWindow{Limit: limit, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}
+	}
+	sliding := func(limit int) ratelimit.Algorithm {
+		return ratelimit.SlidingWindow{Limit: limit, Window: time.Minute}
+	}
+	log := func(limit int) ratelimit.Algorithm { return ratelimit.SlidingLog{Limit: limit, Window: time.Minute} }
+	rolling := func(quota int) ratelimit.Algorithm {
+		return ratelimit.RollingWindow{Quota: quota, Window: time.Hour, Period: time.Minute}
+	}
+	bucket := func(n int) ratelimit.Algorithm { return ratelimit.TokenBucket{Rate: ratelimit.PerMinute(n)} }
+	both := func(n int) ratelimit.Algorithm { return ratelimit.All{log(n), bucket(n), minute(n)} }
+	for name, tt := range map[string]struct {
+		was, is   ratelimit.Algorithm
+		used      int
+		remaining int // right after the change
+	}{
+		"fixed, up":         {minute(10), minute(100), 10, 90},
+		"fixed, down":       {minute(100), minute(10), 50, 0},
+		"fixed, longer":     {minute(10), ratelimit.FixedWindow{Limit: 100, Window: time.Hour}, 10, 90},
+		"fixed, shorter":    {minute(10), ratelimit.FixedWindow{Limit: 10, Window: time.Second}, 10, 0},
+		"aligned, up":       {ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, 10, 990},
+		"sliding, up":       {sliding(10), sliding(100), 10, 90},
+		"sliding, down":     {sliding(100), sliding(10), 50, 0},
+		"sliding, segments": {sliding(10), ratelimit.SlidingWindow{Limit: 20, Window: time.Minute, Segments: 6}, 10, 10},
+		"log, up":           {log(10), log(100), 10, 90},
+		"log, down":         {log(100), log(10), 50, 0},
+		"rolling, up":       {rolling(10), rolling(100), 10, 90},
+		"rolling, down":     {rolling(100), rolling(10), 50, 0},
+		"rolling, periods":  {rolling(10), ratelimit.RollingWindow{Quota: 30, Window: time.Hour, Period: time.Hour, PeriodLimit: 25}, 10, 15},
+		"bucket, up":        {bucket(10), bucket(100), 10, 0}, // as long as it was to be filled
+		"bucket, half":      {bucket(10), bucket(100), 5, 50},
+		"bucket, down":      {bucket(100), bucket(10), 50, 5},
+		"bucket, sevenths":  {bucket(10), ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 7, Per: time.Minute}, Burst: 70}, 10, 63},
+		"lumps": {
+			ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Refill: ratelimit.RefillInterval},
+			ratelimit.TokenBucket{Rate: ratelimit.PerMinute(100), Refill: ratelimit.RefillInterval}, 10, 90,
+		},
+		"leaky":             {ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(10), Capacity: 10}, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(10), Capacity: 100}, 10, 90},
+		"all, up":           {both(10), both(100), 5, 50},
+		"all, other parts":  {both(10), ratelimit.All{bucket(10)}, 10, 10},
+		"another algorithm": {bucket(10), minute(10), 10, 10},
+		"no change":         {bucket(10), bucket(10), 10, 0},
+	} {
+		of := tt.was
+		b := s.bench(minute(1), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return of, nil }))
+		if !b.AllowN("k", tt.used) {
+			s.broken("%s: a fresh key was denied %d", name, tt.used)
+		}
+		before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+		of = tt.is
+		d := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+		if d.Remaining != tt.remaining {
+			s.broken("%s: after %d of %+v were used, %+v has %d remaining; want %d", name, tt.used, tt.was, tt.is, d.Remaining, tt.remaining)
+		}
+		// Remaining and RetryAfter are true of the new limit.
+		if b.AllowN("k", tt.remaining+1) || !b.AllowN("k", tt.remaining) {
+			s.broken("%s: %d remaining is not what can be taken", name, tt.remaining)
+		}
+		d = must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
+		if d.Allowed {
+			s.broken("%s: more than what remained was granted", name)
+		}
+		b.clk.Advance(d.RetryAfter - s.Tick)
+		if b.Allow("k") {
+			s.broken("%s: granted %v before RetryAfter, %v", name, s.Tick, d.RetryAfter)
+		}
+		b.clk.Advance(s.Tick)
+		if !b.Allow("k") {
+			s.broken("%s: denied at RetryAfter, %v", name, d.RetryAfter)
+		}
+		if reflect.TypeOf(tt.was) != reflect.TypeOf(tt.is) || name == "all, other parts" {
+			continue
+		}
+
+		// A change that is taken back has changed nothing, unless the window's shape
+		// did.
+		b = s.bench(tt.was, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return of, nil }))
+		of = nil // the limiter's own
+		b.AllowN("k", tt.used)
+		of = tt.is
+		b.Allow("another")
+		must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+		of = nil
+		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != before.Remaining || d.ResetAfter < before.ResetAfter {
+			s.broken("%s: a change that was taken back made\n%+v\nof\n%+v", name, d, before)
 		}
 	}
 }

@@ -1,0 +1,267 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Package storetest has what must hold for every store; here is what is the
+// limiter's and the memory's own.
+
+// ownLimits are limits that a test changes.
+type ownLimits struct {
+	mu  sync.Mutex // protects what follows
+	of  map[string]Algorithm
+	err error
+}
+
+func (o *ownLimits) lookup(_ context.Context, key string) (Algorithm, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.of[key], o.err
+}
+
+func (o *ownLimits) set(key string, alg Algorithm) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.of == nil {
+		o.of = make(map[string]Algorithm)
+	}
+	o.of[key] = alg
+}
+
+func newVaryingLimiter(t testing.TB, base Algorithm, opts ...Option) (Limiter, *ownLimits, *MemoryStore, *stepClock) {
+	t.Helper()
+	own, s, clk := &ownLimits{}, NewMemoryStore(), newStepClock()
+	l, err := New(base, append([]Option{WithStore(s), WithClock(clk), WithLimits(own.lookup)}, opts...)...)
+	require.NoError(t, err)
+	return l, own, s, clk
+}
+
+func TestLimitsOfKeys(t *testing.T) {
+	l, own, s, clk := newVaryingLimiter(t, TokenBucket{Rate: PerHour(2)})
+	own.set("gold", &TokenBucket{Rate: PerHour(5)})
+	own.set("both", All{TokenBucket{Rate: PerHour(9)}, FixedWindow{Limit: 4, Window: time.Hour}})
+	count := func(key string) (n int) {
+		for l.Allow(key) {
+			n++
+		}
+		return n
+	}
+	assert.Equal(t, 2, count("free"))
+	assert.Equal(t, 5, count("gold"))
+	assert.Equal(t, 4, count("both"))
+	assert.Nil(t, AlgorithmOf(l), "it has no one limit")
+	d, err := l.Take(t.Context(), "gold", 1)
+	require.NoError(t, err)
+	assert.Equal(t, Decision{Limit: 5, RetryAfter: 12 * time.Minute, ResetAfter: time.Hour}, d)
+	_, err = l.Reserve(t.Context(), "gold", 6)
+	assert.ErrorIs(t, err, ErrNever)
+	assert.ErrorContains(t, err, "a limit of 5")
+	require.NoError(t, l.Reset(t.Context(), "gold"))
+	assert.True(t, l.AllowN("gold", 5))
+	s.check(t)
+	clk.advance(2 * time.Hour)
+	s.Shrink()
+	assert.Zero(t, s.Len())
+}
+
+// TestLimitsAtTheCap: each key is judged by its own limit when the store is full.
+func TestLimitsAtTheCap(t *testing.T) {
+	own, s, clk := &ownLimits{}, NewMemoryStore(WithMaxKeys(2)), newStepClock()
+	l, err := New(TokenBucket{Rate: PerHour(2)}, WithStore(s), WithClock(clk), WithLimits(own.lookup))
+	require.NoError(t, err)
+	own.set("gold", TokenBucket{Rate: PerHour(100)})
+	require.True(t, l.AllowN("gold", 50))
+	require.True(t, l.AllowN("free", 2))
+	require.True(t, l.Allow("new"))
+	d, err := l.Peek(t.Context(), "gold")
+	require.NoError(t, err)
+	assert.Equal(t, 100, d.Remaining, "it had the most remaining")
+	assert.False(t, l.Allow("free"))
+	s.check(t)
+}
+
+func TestLimitsThatFail(t *testing.T) {
+	down := errors.New("the store of limits is down")
+	for _, tt := range []struct {
+		policy FailurePolicy
+		want   Decision
+	}{
+		{FailOpen, Decision{Allowed: true, Limit: 2, Degraded: true}},
+		{FailClosed, Decision{Limit: 2, RetryAfter: time.Second, Degraded: true}},
+		{Fallback(Must(New(TokenBucket{Rate: PerHour(7)}))), Decision{Allowed: true, Limit: 7, Remaining: 6, Degraded: true}},
+	} {
+		l, own, s, _ := newVaryingLimiter(t, TokenBucket{Rate: PerHour(2)}, WithFailurePolicy(tt.policy))
+		own.err = down
+		d, err := l.Take(t.Context(), "key", 1)
+		require.ErrorIs(t, err, down)
+		d.ResetAfter = 0
+		assert.Equal(t, tt.want, d)
+		assert.Zero(t, s.Len())
+		own.err = nil
+		own.set("key", TokenBucket{})
+		_, err = l.Take(t.Context(), "key", 1)
+		assert.ErrorIs(t, err, ErrInvalid)
+		assert.ErrorContains(t, err, `the limit of key "key"`)
+		own.set("key", (*TokenBucket)(nil))
+		_, err = l.Take(t.Context(), "key", 1)
+		assert.ErrorIs(t, err, ErrInvalid)
+	}
+	_, err := New(TokenBucket{Rate: PerHour(2)}, WithLimits(nil))
+	assert.ErrorIs(t, err, ErrInvalid)
+	_, err = New(TokenBucket{}, WithLimits((&ownLimits{}).lookup))
+	assert.ErrorIs(t, err, ErrInvalid)
+}
+
+// TestReservationAcrossAChange: the events of a reservation that was made under
+// other parameters stay spent.
+func TestReservationAcrossAChange(t *testing.T) {
+	for _, change := range []Algorithm{
+		FixedWindow{Limit: 9, Window: time.Hour},
+		TokenBucket{Rate: PerHour(2)},
+		All{FixedWindow{Limit: 9, Window: time.Hour}, SlidingLog{Limit: 4, Window: time.Hour}},
+	} {
+		l, own, s, _ := newVaryingLimiter(t, FixedWindow{Limit: 2, Window: time.Hour})
+		require.True(t, l.AllowN("key", 2))
+		r, err := l.Reserve(t.Context(), "key", 2)
+		require.NoError(t, err)
+		own.set("key", change)
+		before, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		r.Cancel()
+		after, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.Equal(t, before, after, "%+v", change)
+		s.check(t)
+
+		own.set("key", nil)
+		require.NoError(t, l.Reset(t.Context(), "key"))
+		r, err = l.Reserve(t.Context(), "key", 2)
+		require.NoError(t, err)
+		r.Cancel()
+		assert.True(t, l.AllowN("key", 2), "without a change, they are given back")
+	}
+}
+
+// TestManyLimits asks for more limits than are remembered.
+func TestManyLimits(t *testing.T) {
+	l, own, s, _ := newVaryingLimiter(t, FixedWindow{Limit: 2, Window: time.Hour})
+	for i := 1; i <= manyLimits+10; i++ {
+		own.set("key", FixedWindow{Limit: i, Window: time.Hour})
+		require.True(t, l.Allow("key"), "one more each time")
+		require.False(t, l.Allow("key"))
+	}
+	assert.LessOrEqual(t, len(l.(*limiter).own.known), manyLimits)
+	s.check(t)
+}
+
+// TestChangesUnderConcurrency changes a limit while many ask: as many are granted as
+// the highest allows.
+func TestChangesUnderConcurrency(t *testing.T) {
+	for _, of := range []func(n int) Algorithm{
+		func(n int) Algorithm { return FixedWindow{Limit: n, Window: time.Hour} },
+		func(n int) Algorithm { return SlidingWindow{Limit: n, Window: time.Hour} },
+		func(n int) Algorithm { return SlidingLog{Limit: n, Window: time.Hour} },
+		func(n int) Algorithm { return RollingWindow{Quota: n, Window: time.Hour, Period: time.Minute} },
+		func(n int) Algorithm { return LeakyBucket{Rate: PerHour(1), Capacity: n} },
+		func(n int) Algorithm {
+			return All{SlidingLog{Limit: n, Window: time.Hour}, FixedWindow{Limit: n, Window: time.Hour}}
+		},
+	} {
+		l, own, s, _ := newVaryingLimiter(t, of(100))
+		var granted atomic.Int64
+		var wg sync.WaitGroup
+		for g := range 4 {
+			wg.Go(func() {
+				for i := range 1000 {
+					if i%10 == 0 {
+						own.set("key", of(1+(i*7+g)%100))
+					}
+					if l.Allow("key") {
+						granted.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		own.set("key", of(100))
+		for l.Allow("key") {
+			granted.Add(1)
+		}
+		assert.EqualValues(t, 100, granted.Load(), "%T", of(1))
+		s.check(t)
+	}
+}
+
+// TestTags encodes what left a state, and decodes it.
+func TestTags(t *testing.T) {
+	for _, alg := range []Algorithm{
+		TokenBucket{Rate: PerSecond(3), Burst: math.MaxInt, Refill: RefillInterval},
+		LeakyBucket{Rate: PerSecond(3), Capacity: 7},
+		FixedWindow{Limit: 3, Window: math.MaxInt64, Start: StartOnFirstEvent},
+		SlidingWindow{Limit: 3, Window: time.Second, Segments: 4},
+		SlidingLog{Limit: 3, Window: time.Second, CountDenied: true},
+		RollingWindow{Quota: 3, Window: time.Hour, Period: time.Minute, PeriodLimit: 2},
+		WarmingUp{Rate: PerSecond(3), Warmup: time.Second, ColdFactor: 1.1},
+		All{TokenBucket{Rate: PerSecond(3)}, All{SlidingLog{Limit: 3, Window: time.Second}}},
+		All{SlidingLog{Limit: 3, Window: time.Second}},
+	} {
+		by, err := newVarying(alg)
+		require.NoError(t, err)
+		other, err := newVarying(FixedWindow{Limit: 1, Window: 1})
+		require.NoError(t, err)
+		from, words, err := other.untag(append(by.tag, 1, 2, 3))
+		require.NoError(t, err)
+		assert.Equal(t, by.alg, from.alg)
+		assert.Equal(t, []byte{1, 2, 3}, words)
+	}
+}
+
+// FuzzTags reads states that somebody else may have written.
+func FuzzTags(f *testing.F) {
+	by, err := newVarying(All{SlidingLog{Limit: 3, Window: time.Second}, TokenBucket{Rate: PerSecond(3)}})
+	require.NoError(f, err)
+	log, err := newVarying(SlidingLog{Limit: 3, Window: time.Second})
+	require.NoError(f, err)
+	for _, t := range []*Transition{by, log} {
+		state, _, _, err := t.Apply(nil, Request{N: 1}.At(time.Unix(1000, 0)))
+		require.NoError(f, err)
+		f.Add(state)
+		f.Add(state[:len(state)-8])
+	}
+	f.Add([]byte(nil))
+	f.Fuzz(func(t *testing.T, state []byte) {
+		next, changed, _, err := by.Apply(state, Request{N: 1}.At(time.Unix(1001, 0)))
+		if err != nil {
+			assert.ErrorContains(t, err, "ratelimit: ")
+			return
+		}
+		if changed {
+			_, _, _, err = by.Apply(next, Request{N: 1}.At(time.Unix(1002, 0)))
+			require.NoError(t, err, "what was stored can be read")
+		}
+	})
+}
+
+func BenchmarkWithLimits(b *testing.B) {
+	l := Must(New(TokenBucket{Rate: PerSecond(1e9)}, WithLimits(func(context.Context, string) (Algorithm, error) {
+		return TokenBucket{Rate: PerSecond(1e8)}, nil
+	})))
+	for i := range 1000 {
+		l.Allow(fmt.Sprint(i))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		l.Allow("7")
+	}
+}

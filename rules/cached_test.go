@@ -1,0 +1,191 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+func perMinute(n int) ratelimit.Algorithm { return ratelimit.TokenBucket{Rate: ratelimit.PerMinute(n)} }
+
+func TestCached(t *testing.T) {
+	limit, fails, lookups := 5, error(nil), 0
+	clk := clock.NewMock()
+	c, err := Cached(LookupFunc(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+		lookups++
+		if fails != nil || key == "nobody" {
+			return nil, fails
+		}
+		return perMinute(limit), nil
+	}), WithCacheClock(clk), WithTTL(time.Minute), WithSize(2))
+	require.NoError(t, err)
+	get := func(key string) ratelimit.Algorithm {
+		t.Helper()
+		alg, err := c.Limit(t.Context(), key)
+		require.NoError(t, err)
+		return alg
+	}
+	for range 3 {
+		assert.Equal(t, perMinute(5), get("ann"))
+		assert.Nil(t, get("nobody"), "that there is none is remembered, too")
+	}
+	assert.Equal(t, 2, lookups)
+	assert.Equal(t, CacheStats{Hits: 4, Misses: 2, Keys: 2}, c.Stats())
+
+	limit = 6
+	clk.Add(time.Minute - 1)
+	assert.Equal(t, perMinute(5), get("ann"))
+	clk.Add(1)
+	assert.Equal(t, perMinute(6), get("ann"))
+
+	// While the store is down, what was known is told, and it is not asked each time.
+	fails = errors.New("down")
+	clk.Add(time.Minute)
+	for range 3 {
+		assert.Equal(t, perMinute(6), get("ann"))
+	}
+	assert.Equal(t, 4, lookups)
+	_, err = c.Limit(t.Context(), "new")
+	require.ErrorIs(t, err, fails)
+	fails = nil
+	limit = 7
+	clk.Add(time.Second)
+	assert.Equal(t, perMinute(7), get("ann"))
+	assert.Equal(t, perMinute(7), get("bob"))
+	assert.Equal(t, 2, c.Stats().Keys, "no more than its size")
+	assert.EqualValues(t, 2, c.Stats().Failures)
+	assert.EqualValues(t, 1, c.Stats().Stale)
+	limit = 8
+	c.Forget("bob")
+	assert.Equal(t, perMinute(8), get("bob"))
+}
+
+// TestOneLookupAtATime lets many ask for a key at once, the first of whom leaves.
+func TestOneLookupAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lookups atomic.Int32
+		c, err := Cached(LookupFunc(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+			lookups.Add(1)
+			select {
+			case <-time.After(500 * time.Millisecond):
+				return perMinute(5), nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}))
+		require.NoError(t, err)
+		leaving, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := c.Limit(leaving, "key")
+			assert.ErrorIs(t, err, context.Canceled)
+		})
+		synctest.Wait()
+		for range 10 {
+			wg.Go(func() {
+				alg, err := c.Limit(t.Context(), "key")
+				assert.NoError(t, err)
+				assert.Equal(t, perMinute(5), alg)
+			})
+		}
+		synctest.Wait()
+		leave()
+		wg.Wait()
+		assert.EqualValues(t, 1, lookups.Load())
+	})
+}
+
+// TestSlowLookup: a store that does not answer holds nobody for long.
+func TestSlowLookup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := Cached(LookupFunc(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}), WithLookupTimeout(2*time.Second))
+		require.NoError(t, err)
+		start := time.Now()
+		_, err = c.Limit(t.Context(), "key")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 2*time.Second, time.Since(start))
+	})
+}
+
+func TestCacheOptions(t *testing.T) {
+	none := LookupFunc(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil })
+	for want, opt := range map[string]CacheOption{
+		"WithSize(0)":           WithSize(0),
+		"WithTTL(0s)":           WithTTL(0),
+		"WithLookupTimeout(0s)": WithLookupTimeout(0),
+		"WithCacheClock(nil)":   WithCacheClock(nil),
+	} {
+		_, err := Cached(none, opt)
+		assert.ErrorContains(t, err, want)
+	}
+	_, err := Cached(nil)
+	assert.ErrorContains(t, err, "Cached(nil)")
+}
+
+// TestCachedLimiter puts a cache behind a limiter: customers have limits of their
+// own, that change.
+func TestCachedLimiter(t *testing.T) {
+	limits := map[string]int{"gold": 100}
+	clk := clock.NewMock()
+	c, err := Cached(LookupFunc(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+		if n, ok := limits[key]; ok {
+			return ratelimit.FixedWindow{Limit: n, Window: time.Hour}, nil
+		}
+		return nil, nil
+	}), WithCacheClock(clk))
+	require.NoError(t, err)
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.WithClock(clk), ratelimit.WithLimits(c.Limit)))
+	count := func(key string) (n int) {
+		for l.Allow(key) {
+			n++
+		}
+		return n
+	}
+	assert.Equal(t, 100, count("gold"))
+	assert.Equal(t, 10, count("free"))
+	limits["free"] = 50
+	assert.Zero(t, count("free"), "not looked up yet")
+	clk.Add(time.Minute)
+	assert.Equal(t, 40, count("free"))
+	delete(limits, "gold")
+	clk.Add(time.Minute)
+	assert.Zero(t, count("gold"))
+	assert.Zero(t, count("free"))
+}
+
+func ExampleCached() {
+	plans := LookupFunc(func(_ context.Context, customer string) (ratelimit.Algorithm, error) {
+		if customer == "gold" {
+			return ratelimit.FixedWindow{Limit: 3, Window: time.Hour}, nil
+		}
+		return nil, nil // the limiter's own limit
+	})
+	cache, err := Cached(plans)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithLimits(cache.Limit)))
+	for range 4 {
+		fmt.Println(limiter.Allow("gold"), limiter.Allow("free"))
+	}
+	// Output:
+	// true true
+	// true false
+	// true false
+	// false false
+}

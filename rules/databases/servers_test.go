@@ -1,0 +1,188 @@
+package databases
+
+import (
+	"database/sql"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+	_ "modernc.org/sqlite"
+)
+
+// A server is a database that a test may stop and start again.
+type server interface {
+	open(t *testing.T) *sql.DB
+	schema() string // the file in rules.Schema
+	start(t *testing.T)
+	kill(t *testing.T)
+}
+
+// servers start each kind. Without its programs, a test is skipped; CI sets
+// RATELIMIT_SERVERS, and then it fails.
+var servers = map[string]func(t *testing.T) server{
+	"sqlite":     func(t *testing.T) server { return &sqlite{file: filepath.Join(t.TempDir(), "test.db")} },
+	"postgresql": newPostgres,
+	"mariadb":    newMariaDB,
+}
+
+func find(t *testing.T, names ...string) string {
+	t.Helper()
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+		if found, _ := filepath.Glob(name); len(found) > 0 {
+			return found[len(found)-1]
+		}
+	}
+	if os.Getenv("RATELIMIT_SERVERS") != "" {
+		t.Fatalf("none of %v is installed: scripts/servers installs it", names)
+	}
+	t.Skipf("SKIPPED: none of %v is installed; scripts/servers installs it", names)
+	return ""
+}
+
+type sqlite struct{ file string }
+
+func (s *sqlite) open(t *testing.T) *sql.DB {
+	return connect(t, "sqlite", "file:"+s.file+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
+}
+func (*sqlite) schema() string    { return "schema/sqlite.sql" }
+func (*sqlite) start(*testing.T)  {}
+func (s *sqlite) kill(*testing.T) {}
+
+func connect(t *testing.T, driver, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// A process is a server of its own, on a free port, with its data in a directory
+// of the test.
+type process struct {
+	path string
+	args []string
+	as   *syscall.SysProcAttr
+	port int
+	cmd  *exec.Cmd
+	ping func() error
+}
+
+func (p *process) start(t *testing.T) {
+	t.Helper()
+	p.cmd = exec.Command(p.path, p.args...)
+	p.cmd.SysProcAttr = p.as
+	p.cmd.Stdout, p.cmd.Stderr = os.Stderr, os.Stderr
+	if !testing.Verbose() {
+		p.cmd.Stdout, p.cmd.Stderr = nil, nil
+	}
+	require.NoError(t, p.cmd.Start())
+	require.Eventually(t, func() bool { return p.ping() == nil }, 30*time.Second, 50*time.Millisecond, "the server does not answer")
+}
+
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.cmd.Process.Kill())
+	_ = p.cmd.Wait() // which says that it was killed
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// unprivileged returns how to run a program as somebody else than root, which
+// some servers refuse, and gives that user the directory.
+func unprivileged(t *testing.T, dir string, names ...string) *syscall.SysProcAttr {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return nil
+	}
+	for _, name := range append(names, "nobody") {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err := strconv.Atoi(u.Uid)
+		require.NoError(t, err)
+		gid, err := strconv.Atoi(u.Gid)
+		require.NoError(t, err)
+		for d := dir; d != filepath.Dir(os.TempDir()) && d != os.TempDir(); d = filepath.Dir(d) {
+			require.NoError(t, os.Chmod(d, 0o755))
+		}
+		require.NoError(t, os.Chown(dir, uid, gid))
+		return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	}
+	t.Fatal("there is nobody to run the server as")
+	return nil
+}
+
+func run(t *testing.T, as *syscall.SysProcAttr, dir, path string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(path, args...)
+	cmd.SysProcAttr, cmd.Dir = as, dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+type postgres struct{ process }
+
+func newPostgres(t *testing.T) server {
+	initdb := find(t, "initdb", "/usr/lib/postgresql/*/bin/initdb")
+	dir := t.TempDir()
+	as := unprivileged(t, dir, "postgres")
+	data := filepath.Join(dir, "data")
+	run(t, as, dir, initdb, "-D", data, "-A", "trust", "-U", "test", "--no-sync")
+	p := &postgres{process{path: filepath.Join(filepath.Dir(initdb), "postgres"), as: as, port: freePort(t)}}
+	p.args = []string{"-D", data, "-p", strconv.Itoa(p.port), "-c", "listen_addresses=127.0.0.1", "-k", dir, "-F"}
+	p.ping = p.open(t).Ping
+	p.start(t)
+	t.Cleanup(func() { p.kill(t) })
+	return p
+}
+
+func (p *postgres) open(t *testing.T) *sql.DB {
+	return connect(t, "pgx", fmt.Sprintf("host=127.0.0.1 port=%d user=test dbname=postgres sslmode=disable", p.port))
+}
+func (*postgres) schema() string { return "schema/postgresql.sql" }
+
+type mariaDB struct{ process }
+
+func newMariaDB(t *testing.T) server {
+	daemon := find(t, "mariadbd", "/usr/sbin/mariadbd")
+	install := find(t, "mariadb-install-db")
+	dir := t.TempDir()
+	as := unprivileged(t, dir, "mysql")
+	data := filepath.Join(dir, "data")
+	run(t, as, dir, install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db")
+	p := &mariaDB{process{path: daemon, as: as, port: freePort(t)}}
+	p.args = []string{
+		"--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(p.port),
+		"--socket=" + filepath.Join(dir, "s"), "--pid-file=" + filepath.Join(dir, "pid"), "--innodb-flush-log-at-trx-commit=2",
+		"--innodb-buffer-pool-size=8M",
+	}
+	p.ping = p.open(t).Ping
+	p.start(t)
+	t.Cleanup(func() { p.kill(t) })
+	return p
+}
+
+func (p *mariaDB) open(t *testing.T) *sql.DB {
+	return connect(t, "mysql", fmt.Sprintf("root@tcp(127.0.0.1:%d)/mysql?multiStatements=true", p.port))
+}
+func (*mariaDB) schema() string { return "schema/mysql.sql" }

@@ -1,0 +1,156 @@
+package rules
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func ruleFor(id, call string) Rule { return Rule{ID: id, Call: call, Limit: 1, Window: time.Minute} }
+
+func TestMatch(t *testing.T) {
+	var rules []Rule
+	for i, call := range []string{
+		"/user/#/photos/#", "GET /user/#/photos/#", "/user/{name}", "/user/me", "/user/#", "/user/**",
+		"POST /user/**", "/", "/files/**", "/items/{id}/reviews", "GET /items/{id}/{$}", "/static/",
+		"/docs/{path...}", "/Mixed/CASE", "/api/v1/**", "/api/{version}/status", "/n/7/x", "/deep/{a}/c", "/deep/b/d",
+	} {
+		rules = append(rules, ruleFor(call, call))
+		rules[i].Limit = i + 1
+	}
+	tree, all, err := newTree(rules, time.Now())
+	require.NoError(t, err)
+	require.Len(t, all, len(rules))
+	for _, tt := range []struct{ method, path, want string }{
+		{"GET", "/user/42/photos/7", "GET /user/#/photos/#"},
+		{"HEAD", "/user/42/photos/7", "GET /user/#/photos/#"},
+		{"POST", "/user/42/photos/7", "/user/#/photos/#"},
+		{"", "/user/42/photos/7", "/user/#/photos/#"},
+		{"GET", "/USER//42/./photos/7/", "GET /user/#/photos/#"},
+		{"GET", "/user/42/../me", "/user/me"},
+		{"GET", "/user/me", "/user/me"},
+		{"GET", "/user/7", "/user/#"},
+		{"GET", "/user/ann", "/user/{name}"},
+		{"GET", "/user", "/user/**"},
+		{"POST", "/user/ann/x", "POST /user/**"},
+		{"GET", "/user/ann/x", "/user/**"},
+		{"POST", "/user/me", "/user/me"}, // the path counts before the method
+		{"GET", "/", "/"},
+		{"GET", "", "/"},
+		{"GET", "/nothing", ""},
+		{"GET", "/files", "/files/**"},
+		{"GET", "/files/a/b/c", "/files/**"},
+		{"GET", "/items/x/reviews", "/items/{id}/reviews"},
+		{"GET", "/items/9/reviews", "/items/{id}/reviews"},
+		{"GET", "/items/9", "GET /items/{id}/{$}"},
+		{"PUT", "/items/9", ""},
+		{"GET", "/static/a.css", "/static/"},
+		{"GET", "/docs/a/b", "/docs/{path...}"},
+		{"GET", "/mixed/case", "/Mixed/CASE"},
+		{"GET", "/api/v1/status", "/api/v1/**"}, // the word counts before what follows
+		{"GET", "/api/v2/status", "/api/{version}/status"},
+		{"GET", "/n/12/x", "/n/7/x"},
+		{"GET", "/deep/b/c", "/deep/{a}/c"}, // not /deep/b, which leads nowhere
+		{"GET", "/user/42/photos/7/x/y/z", "/user/**"},
+	} {
+		got := ""
+		if c := tree.find(tt.method, normal(tt.path), time.Now); c != nil {
+			got = c.ID
+		}
+		assert.Equal(t, tt.want, got, "%s %q", tt.method, tt.path)
+	}
+}
+
+func TestBadRules(t *testing.T) {
+	long := ruleFor("long", "/x")
+	long.Limit, long.Window, long.Algorithm = 1, time.Nanosecond, "sliding-window"
+	for want, rules := range map[string][]Rule{
+		`rule "": ID is "": it must be a name of its own`:                            {ruleFor("", "/x")},
+		`rule "a": ID is "a"`:                                                        {ruleFor("a", "/x"), ruleFor("a", "/y")},
+		`rule "b": Call is "/USER/7": it must be another call than that of rule "a"`: {ruleFor("a", "/user/#"), ruleFor("b", "/USER/7")},
+		`Call is "x"`:                 {ruleFor("a", "x")},
+		`Call is ""`:                  {ruleFor("a", "")},
+		`Call is "/a/**/b"`:           {ruleFor("a", "/a/**/b")},
+		`Call is "/a/b*"`:             {ruleFor("a", "/a/b*")},
+		`Call is "/a/{b}c"`:           {ruleFor("a", "/a/{b}c")},
+		`Call is "GET example.com/x"`: {ruleFor("a", "GET example.com/x")},
+		"Limit is 0":                  {{ID: "a", Call: "/x", Window: 1}},
+		`Window is "0s"`:              {{ID: "a", Call: "/x", Limit: 1}},
+		`Algorithm is "magic": it must be one of ["sliding-log"`: {{ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "magic"}},
+		"Burst is -1": {{ID: "a", Call: "/x", Limit: 1, Window: 1, Burst: -1, Algorithm: "token-bucket"}},
+		"Burst is 3":  {{ID: "a", Call: "/x", Limit: 1, Window: 1, Burst: 3}},
+	} {
+		_, _, err := newTree(rules, time.Now())
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// TestEnds checks rules that do not count, or not any more.
+func TestEnds(t *testing.T) {
+	now := time.Unix(1000, 0)
+	with := func(r Rule, f func(*Rule)) Rule { f(&r); return r }
+	tree, all, err := newTree([]Rule{
+		with(ruleFor("ended", "/a"), func(r *Rule) { r.Expires = time.Unix(1000, 0) }),
+		with(ruleFor("off", "/a"), func(r *Rule) { r.Disabled = true }),
+		with(ruleFor("ends", "/a"), func(r *Rule) { r.Expires = time.Unix(1001, 0) }),
+		ruleFor("below", "/**"),
+	}, now)
+	require.NoError(t, err, "two that do not count may name the same call")
+	require.Len(t, all, 2)
+	find := func(at time.Time) string { return tree.find("GET", "a", func() time.Time { return at }).ID }
+	assert.Equal(t, "ends", find(now))
+	assert.Equal(t, "ends", find(time.Unix(1001, -1)))
+	assert.Equal(t, "below", find(time.Unix(1001, 0)), "then a less specific one")
+}
+
+// many returns rules for n calls, each of three segments.
+func many(n int) (rules []Rule) {
+	for i := range n {
+		rules = append(rules, ruleFor(fmt.Sprint(i), fmt.Sprintf("/service-%d/#/x%d", i%100, i)))
+	}
+	return rules
+}
+
+func BenchmarkMatch(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		tree, _, err := newTree(many(n), time.Now())
+		require.NoError(b, err)
+		for name, path := range map[string]string{
+			"throttled":   fmt.Sprintf("/service-%d/42/x%d", (n-1)%100, n-1),
+			"unthrottled": "/another/42/x",
+			"near miss":   fmt.Sprintf("/service-%d/42/nothing", (n-1)%100),
+		} {
+			b.Run(fmt.Sprintf("rules=%d/%s", n, name), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					tree.find("GET", normal(path), time.Now)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkRegexps is what many write instead: an expression for each rule, one
+// after the other.
+func BenchmarkRegexps(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		var all []*regexp.Regexp
+		for _, r := range many(n) {
+			all = append(all, regexp.MustCompile("^"+strings.ReplaceAll(regexp.QuoteMeta(r.Call), "#", "[0-9]+")+"$"))
+		}
+		b.Run(fmt.Sprintf("rules=%d/unthrottled", n), func(b *testing.B) {
+			for b.Loop() {
+				for _, re := range all {
+					if re.MatchString("/another/42/x") {
+						b.Fatal("it matches")
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,18 @@
+CREATE TABLE THROTTLED_CALLS (
+    THROTTLE_ID          varchar(255) PRIMARY KEY,
+    NORMALIZED_CALL      varchar(255) NOT NULL UNIQUE,
+    MAX_LOCKS            int          NOT NULL CHECK (MAX_LOCKS > 0),
+    LOCK_TIMEOUT_SECONDS int          NOT NULL CHECK (LOCK_TIMEOUT_SECONDS > 0),
+    THROTTLE_EXPIRATION  bigint,               -- Unix seconds; null for never
+    -- What follows may be left out.
+    ALGORITHM            varchar(20),          -- null for sliding-log
+    BURST                int,
+    SHADOW               boolean      NOT NULL DEFAULT false,
+    ENABLED              boolean      NOT NULL DEFAULT true
+);
+
+CREATE TABLE limits (
+    config_key      varchar(255) PRIMARY KEY,
+    time_window_sec int NOT NULL CHECK (time_window_sec > 0),
+    capacity        int NOT NULL CHECK (capacity > 0)
+);
