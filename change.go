@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/big"
 	"reflect"
 	"sync"
 
@@ -25,24 +26,28 @@ import (
 // A key that is given another limit keeps what it has used. What that means,
 // when its next request comes:
 //
-//   - [TokenBucket] and [LeakyBucket] keep the instant at which the bucket would
-//     be full (empty) again: half an hour's use of the old rate stays half an
-//     hour's of the new one. With RefillInterval, the missing tokens stay missing.
+//   - [TokenBucket] and [LeakyBucket]: the tokens that are missing (the level)
+//     stay so, also those beyond a new, smaller bucket, and come back at the new
+//     rate. With RefillInterval, lumps are counted from the change if Per changes.
 //   - [FixedWindow], [SlidingWindow] and [RollingWindow] keep their counts, also
 //     those above a new, lower limit. If the window's length changes, or its
 //     Segments or Period, what the old window holds counts as used at once.
 //   - [SlidingLog] keeps its events, and their instants; with CountDenied, no
-//     more of them than Limit.
+//     more of them than the lowest Limit since.
 //   - [WarmingUp] keeps the next free time, and how warm it is, in proportion.
 //   - [All] does so for each part, if they are as many as before and of the same
 //     kinds in the same order.
 //
-// So a change grants nobody what the limit before it had already granted, and one
-// that is taken back has changed nothing. Another kind of algorithm begins afresh.
-// A [Reservation] that was made under other parameters gives nothing back.
+// So a change lets nobody do at once what the new limit would not have let it, had
+// it been there before; and one that is taken back, before anything has come of it,
+// has changed nothing. But what has left a window that was made shorter is
+// forgotten, if it is made longer again. Another kind of algorithm, or another
+// Refill, begins afresh. A [Reservation] that was made under other parameters gives
+// nothing back.
 //
 // Such a limiter keeps its keys by name, in maps, as those with a [SlidingLog]
-// are: that takes about 200 bytes a key. AlgorithmOf it is nil.
+// are: that takes about 200 bytes a key. AlgorithmOf it is nil. An All costs a few
+// microseconds for each call, for it is put together each time.
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {
 	return func(c *config) { c.lookup, c.lookupSet = lookup, true }
 }
@@ -58,7 +63,7 @@ func (t *Transition) adopt(from *Transition, st []uint64, now instant) (_ []uint
 	switch {
 	case from == nil || from == t || reflect.DeepEqual(from.alg, t.alg):
 		return st, false
-	case from.kernel.fresh(st) <= now || !alike(from.kernel, t.kernel):
+	case !alike(from.kernel, t.kernel):
 		return make([]uint64, t.kernel.width()), true
 	}
 	return t.kernel.(adopter).adopt(from.kernel, st, now), true
@@ -85,18 +90,33 @@ func alike(a, b kernel) bool {
 	return true
 }
 
-// adopt keeps the theoretical arrival time, to the next nanosecond if the units
-// differ.
-func (k *gcra) adopt(from kernel, st []uint64, _ instant) []uint64 {
+// adopt keeps the events that are missing: the time until all have come back
+// changes as the time that one takes. It is rounded up to the next unit.
+func (k *gcra) adopt(from kernel, st []uint64, now instant) []uint64 {
 	old := gcraOf(from)
-	tat := old.load(st)
-	if old.unit != k.unit {
-		tat = uint128.Mul(tat.DivCeil(old.unit), k.unit)
+	next := make([]uint64, k.width())
+	missing := bigOf(old.load(st).Sub(uint128.Mul(now, old.unit)))
+	if missing.Sign() == 0 {
+		return next
 	}
-	if !k.wide && tat.Hi > 0 {
-		tat = uint128.From(gone - 1) // centuries ahead, all the same
+	missing.Mul(missing, new(big.Int).SetUint64(k.cost))
+	missing.Add(missing, new(big.Int).SetUint64(old.cost-1))
+	missing.Quo(missing, new(big.Int).SetUint64(old.cost))
+	tat := missing.Add(missing, bigOf(uint128.Mul(now, k.unit)))
+	most := uint128.Mul(1<<63, k.unit) // beyond the end of time, all the same
+	if !k.wide {
+		most = uint128.From(gone - 1)
 	}
-	return k.store(make([]uint64, k.width()), tat)
+	if tat.Cmp(bigOf(most)) > 0 {
+		tat = bigOf(most)
+	}
+	low := new(big.Int).And(tat, new(big.Int).SetUint64(math.MaxUint64))
+	return k.store(next, uint128.Uint128{Hi: new(big.Int).Rsh(tat, 64).Uint64(), Lo: low.Uint64()})
+}
+
+func bigOf(x uint128.Uint128) *big.Int {
+	b := new(big.Int).SetUint64(x.Hi)
+	return b.Lsh(b, 64).Or(b, new(big.Int).SetUint64(x.Lo))
 }
 
 func gcraOf(k kernel) *gcra {
@@ -106,11 +126,15 @@ func gcraOf(k kernel) *gcra {
 	return k.(*gcra)
 }
 
-// adopt counts the lumps that have come from the latest on.
+// adopt counts the lumps from now on, if they come at another pace.
 func (k *lumps) adopt(from kernel, st []uint64, now instant) []uint64 {
+	old := from.(*lumps)
 	anchor, missing := st[0], st[1]
 	if now > anchor {
-		anchor, missing = from.(*lumps).refilled(st, now)
+		anchor, missing = old.refilled(st, now)
+	}
+	if old.per != k.per {
+		anchor = max(anchor, now)
 	}
 	return []uint64{anchor, missing}
 }
@@ -120,11 +144,19 @@ func (k *fixed) adopt(from kernel, st []uint64, now instant) []uint64 {
 	if old.length == k.length && old.aligned == k.aligned {
 		return st
 	}
-	at, count := old.load(st)
-	if at = max(at, now); k.aligned {
-		at -= at % k.length
+	start, count := old.load(st)
+	switch {
+	case old.fresh(st) <= now:
+		return make([]uint64, 2)
+	case start <= now: // and so now is in the window
+		start = now
+		if k.aligned {
+			start -= now % k.length
+		}
+	case k.aligned && start%k.length > 0: // reservations are ahead, and none gets ahead of them
+		start += k.length - start%k.length
 	}
-	return []uint64{at, count}
+	return []uint64{start, count}
 }
 
 // unpacked makes room for counts above the limit.
@@ -206,6 +238,9 @@ func (k *all) adopt(from kernel, st []uint64, now instant) []uint64 {
 // lenient is a kernel whose states may have counts above the limit.
 type lenient struct{ kernel }
 
+// most is what counts may reach: their sums must not overflow.
+const mostCounted = 1 << 62
+
 func (l lenient) valid(st []uint64) bool {
 	switch k := l.kernel.(type) {
 	case *log:
@@ -219,12 +254,30 @@ func (l lenient) valid(st []uint64) bool {
 			of.parts = append(of.parts, lenient{part})
 		}
 		return of.valid(st)
-	case *warming:
-		return k.valid(st)
 	case *gcra, *leaky:
-		return true
+		of := gcraOf(k)
+		return !uint128.Mul(1<<63, of.unit).Less(of.load(st))
+	case *fixed, *lumps:
+		return st[0]&^touched <= maxInstant && st[1] <= mostCounted
+	case *sliding:
+		return k.sane(st)
+	case *rolling:
+		return k.sane(st)
 	}
-	return st[0]&^touched <= maxInstant
+	return l.kernel.valid(st)
+}
+
+// sane reports whether the counts can be added up.
+func (r *ring) sane(st []uint64) bool {
+	var sum uint64
+	for place := range r.slots {
+		n := r.get(st, place)
+		if n > mostCounted-sum {
+			return false
+		}
+		sum += n
+	}
+	return r.frontier(st) <= maxInstant
 }
 
 // limits is what a limiter knows of the limits of its keys.
@@ -283,9 +336,7 @@ func newVarying(alg Algorithm) (*Transition, error) {
 		return nil, err
 	}
 	t.kernel = unpacked(t.kernel)
-	if t.tag, err = tagOf(t.alg); err != nil {
-		return nil, err
-	}
+	t.tag = sync.OnceValue(func() []byte { return tagOf(t.alg) })
 	return t, nil
 }
 
@@ -304,7 +355,7 @@ type tagged struct {
 
 var varyingKinds = []Algorithm{TokenBucket{}, LeakyBucket{}, FixedWindow{}, SlidingWindow{}, SlidingLog{}, RollingWindow{}, WarmingUp{}}
 
-func tagOf(alg Algorithm) ([]byte, error) {
+func tagOf(alg Algorithm) []byte {
 	var of []tagged
 	parts, ok := alg.(All)
 	if ok {
@@ -315,15 +366,15 @@ func tagOf(alg Algorithm) ([]byte, error) {
 	for _, part := range parts {
 		params, err := json.Marshal(part)
 		if err != nil {
-			return nil, fmt.Errorf("ratelimit: %+v cannot be stored: %w", part, err)
+			panic(err) // there is nothing but finite numbers in it
 		}
 		of = append(of, tagged{reflect.TypeOf(part).Name(), params})
 	}
 	text, err := json.Marshal(of)
 	if err != nil {
-		return nil, err
+		panic(err) // it was put together here
 	}
-	return append(binary.AppendUvarint(nil, uint64(len(text))), text...), nil
+	return append(binary.AppendUvarint(nil, uint64(len(text))), text...)
 }
 
 // untag splits a state that varies, and returns the transition that left it.
@@ -331,7 +382,7 @@ func (t *Transition) untag(state []byte) (from *Transition, words []byte, err er
 	if len(state) == 0 {
 		return t, nil, nil
 	}
-	if words, ok := bytes.CutPrefix(state, t.tag); ok {
+	if words, ok := bytes.CutPrefix(state, t.tag()); ok {
 		return t, words, nil
 	}
 	n, size := binary.Uvarint(state)

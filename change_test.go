@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -220,7 +221,7 @@ func TestTags(t *testing.T) {
 		require.NoError(t, err)
 		other, err := newVarying(FixedWindow{Limit: 1, Window: 1})
 		require.NoError(t, err)
-		from, words, err := other.untag(append(by.tag, 1, 2, 3))
+		from, words, err := other.untag(append(by.tag(), 1, 2, 3))
 		require.NoError(t, err)
 		assert.Equal(t, by.alg, from.alg)
 		assert.Equal(t, []byte{1, 2, 3}, words)
@@ -263,5 +264,51 @@ func BenchmarkWithLimits(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		l.Allow("7")
+	}
+}
+
+// TestEditsGrantNothing edits limits at random, at one instant: never are more events
+// granted than the highest limit, reservations included.
+func TestEditsGrantNothing(t *testing.T) {
+	windows := []time.Duration{time.Second, time.Minute, 7 * time.Minute, time.Hour, 24 * time.Hour}
+	for name, of := range map[string]func(n int, w time.Duration) Algorithm{
+		"token bucket": func(n int, w time.Duration) Algorithm { return TokenBucket{Rate: Rate{n, w}} },
+		"leaky bucket": func(n int, w time.Duration) Algorithm { return LeakyBucket{Rate: Rate{3, w}, Capacity: n} },
+		"lumps":        func(n int, w time.Duration) Algorithm { return TokenBucket{Rate: Rate{n, w}, Refill: RefillInterval} },
+		"aligned":      func(n int, w time.Duration) Algorithm { return FixedWindow{Limit: n, Window: w} },
+		"first event": func(n int, w time.Duration) Algorithm {
+			return FixedWindow{Limit: n, Window: w, Start: StartOnFirstEvent}
+		},
+		"sliding": func(n int, w time.Duration) Algorithm {
+			return SlidingWindow{Limit: n, Window: w, Segments: []int{1, 2, 5}[n%3]}
+		},
+		"log":     func(n int, w time.Duration) Algorithm { return SlidingLog{Limit: n, Window: w} },
+		"rolling": func(n int, w time.Duration) Algorithm { return RollingWindow{Quota: n, Window: w, Period: w / 4} },
+		"all": func(n int, w time.Duration) Algorithm {
+			return All{SlidingLog{Limit: n, Window: w}, TokenBucket{Rate: Rate{n, w}}, FixedWindow{Limit: n, Window: w}}
+		},
+	} {
+		for seed := range uint64(300) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			l, own, s, _ := newVaryingLimiter(t, of(1, time.Minute))
+			most, granted := 0, 0
+			for range 30 {
+				n, w := 1+rng.IntN(20), windows[rng.IntN(len(windows))]
+				own.set("key", of(n, w))
+				most = max(most, n)
+				if rng.IntN(8) == 0 && seed%3 == 0 {
+					if r, err := l.Reserve(t.Context(), "key", 1+rng.IntN(n)); err == nil && r.Delay() == 0 {
+						granted += r.grant.(*grant).n
+					}
+				}
+				for range rng.IntN(30) {
+					if l.Allow("key") {
+						granted++
+					}
+				}
+			}
+			require.LessOrEqual(t, granted, most, "%s, seed %d", name, seed)
+			s.check(t)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -432,7 +433,7 @@ func (d *door) choose() (freed bool) {
 // An overflow decides on the requests of new keys for which there is no room.
 type overflow struct {
 	store  *MemoryStore
-	shared States // with ShareUnseen: of the one key that they all are
+	shared States // with ShareUnseen: of the one key that they all are, see kind
 }
 
 // count adds the memory of the shared state.
@@ -447,7 +448,7 @@ func (o *overflow) count(stats *MemoryStats) {
 func newOverflow(s *MemoryStore, t *Transition) overflow {
 	o := overflow{store: s}
 	if s.full == ShareUnseen {
-		o.shared, _ = NewMemoryStore(WithMaxKeys(1)).Open("", t) // which never fails
+		o.shared, _ = NewMemoryStore().Open("", t) // which never fails
 	}
 	return o
 }
@@ -463,8 +464,24 @@ func (o *overflow) cancels(t *Transition, req *Request) (res Result, ok bool) {
 	}
 	of := *req
 	of.Grant = g.grant
-	res, _ = o.shared.Apply(context.Background(), "", t, of)
+	res, _ = o.shared.Apply(context.Background(), kind(t), t, of)
 	return res, true
+}
+
+// kind names the algorithm of t, if keys have others of their own: those of
+// different kinds cannot share a state.
+func kind(t *Transition) string {
+	if !t.Varies() {
+		return ""
+	}
+	if parts, ok := t.alg.(All); ok {
+		var names []string
+		for _, part := range parts {
+			names = append(names, reflect.TypeOf(part).Name())
+		}
+		return strings.Join(names, " ")
+	}
+	return reflect.TypeOf(t.alg).Name()
 }
 
 // apply decides on req, whose key found no room. Another may be idle at an
@@ -474,7 +491,7 @@ func (o *overflow) apply(t *Transition, req *Request, idle instant) Result {
 		o.store.turned.Add(1)
 	}
 	if o.shared != nil {
-		res, _ := o.shared.Apply(context.Background(), "", t, *req) // memory does not fail
+		res, _ := o.shared.Apply(context.Background(), kind(t), t, *req) // memory does not fail
 		if res.Grant != nil {
 			res.Grant = sharedGrant{res.Grant}
 		}

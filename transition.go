@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"encoding/binary"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -95,7 +96,7 @@ type Result struct {
 type Transition struct {
 	alg    Algorithm
 	kernel kernel
-	tag    []byte // if keys have limits of their own: what precedes states among bytes
+	tag    func() []byte // what precedes states among bytes, if keys have limits of their own
 }
 
 // NewTransition checks the parameters of alg. Its error is the one that [New]
@@ -145,7 +146,9 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 	if !changed {
 		return state, false, res, nil
 	}
-	next = append(next, by.tag...)
+	if by.Varies() {
+		next = append(next, by.tag()...)
+	}
 	for _, w := range words {
 		next = binary.LittleEndian.AppendUint64(next, w)
 	}
@@ -311,8 +314,11 @@ func (v *view) reserve(st []uint64, req *Request) (_ []uint64, changed bool, res
 
 func (v *view) cancel(st []uint64, of any) (_ []uint64, changed bool) {
 	g, ok := of.(*grant)
-	if !ok || g.by != v.kernel || g.due < v.now {
+	if !ok || g.due < v.now {
 		return st, false // not ours, or the events may have happened
+	}
+	if g.by != v.kernel && !reflect.DeepEqual(g.by, v.kernel) {
+		return st, false // made under other parameters
 	}
 	before := slices.Clone(st)
 	st = v.kernel.cancel(st, g)

@@ -56,23 +56,28 @@ type Cache struct {
 	known   *lru.Cache[string, found]
 	flights singleflight.Group
 
-	hits, misses, stale, failures atomic.Uint64
+	hits, misses, stale, failures, forgets atomic.Uint64
 }
 
-// found is the limit of a key.
+// found is what a lookup has found for a key.
 type found struct {
 	alg   ratelimit.Algorithm
-	until time.Time // when it is to be looked up again
+	err   error     // if there never was an answer
+	at    time.Time // when it was
+	until time.Time // when to look it up again
 }
 
-// retryAfter is how long a lookup that has failed is not tried again for a key
-// whose limit was known before.
+// retryAfter is how long a lookup that has failed is not tried again.
 const retryAfter = time.Second
 
 // Cached returns a cache before lookup. Its method Limit is for
-// [ratelimit.WithLimits]. For each key, there is one lookup at a time. While
-// lookups fail, the limit that was known before stays in force; a key that is not
-// known gets their error.
+// [ratelimit.WithLimits].
+//
+// For each key, there is one lookup at a time. Only a key that is not known, or was
+// not asked for for twice the TTL, waits for it; otherwise the limit that was known
+// is told, and the lookup goes on behind. While lookups fail, what was known stays in
+// force, and a key that is not known gets their error; they are tried again after a
+// second.
 func Cached(lookup Lookup, opts ...CacheOption) (*Cache, error) {
 	c := &Cache{lookup: lookup, size: 10_000, ttl: time.Minute, timeout: time.Second, clk: clock.New()}
 	for _, opt := range opts {
@@ -100,27 +105,20 @@ func Cached(lookup Lookup, opts ...CacheOption) (*Cache, error) {
 // Limit returns the limit of key, or nil if it has none of its own.
 func (c *Cache) Limit(ctx context.Context, key string) (ratelimit.Algorithm, error) {
 	old, known := c.known.Get(key)
-	if known && c.clk.Now().Before(old.until) {
+	now := c.clk.Now()
+	if known && now.Before(old.until) {
 		c.hits.Add(1)
-		return old.alg, nil
+		return old.alg, old.err
 	}
 	c.misses.Add(1)
-	flight := c.flights.DoChan(key, func() (any, error) {
-		// Whoever came first may leave; the others have not.
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
-		defer cancel()
-		alg, err := c.lookup.Limit(within, key)
-		now := c.clk.Now()
-		if err == nil {
-			c.known.Add(key, found{alg, now.Add(c.ttl)})
-			return alg, nil
-		}
-		c.failures.Add(1)
-		if known {
-			c.known.Add(key, found{old.alg, now.Add(min(retryAfter, c.ttl))})
-		}
-		return nil, err
-	})
+	known = known && old.err == nil
+	flight := c.flights.DoChan(key, func() (any, error) { return c.ask(context.WithoutCancel(ctx), key) })
+	if known && now.Before(old.at.Add(2*c.ttl)) {
+		c.stale.Add(1)
+		return old.alg, nil
+	}
+	timer := c.clk.Timer(c.timeout) // for a lookup that does not heed its context
+	defer timer.Stop()
 	var err error
 	select {
 	case res := <-flight:
@@ -128,6 +126,8 @@ func (c *Cache) Limit(ctx context.Context, key string) (ratelimit.Algorithm, err
 			alg, _ := res.Val.(ratelimit.Algorithm)
 			return alg, nil
 		}
+	case <-timer.C:
+		err = fmt.Errorf("rules: the limit of key %q: no answer in %v: %w", key, c.timeout, context.DeadlineExceeded)
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -138,8 +138,39 @@ func (c *Cache) Limit(ctx context.Context, key string) (ratelimit.Algorithm, err
 	return nil, err
 }
 
+// ask looks the limit of key up, and remembers it, or that it failed.
+func (c *Cache) ask(ctx context.Context, key string) (alg ratelimit.Algorithm, err error) {
+	forgets := c.forgets.Load()
+	defer func() {
+		if p := recover(); p != nil { // in a goroutine that nobody else could save
+			err = fmt.Errorf("rules: the lookup of key %q panicked: %v", key, p)
+		}
+		now := c.clk.Now()
+		next := found{alg: alg, at: now, until: now.Add(c.ttl)}
+		if err != nil {
+			c.failures.Add(1)
+			retry := now.Add(min(retryAfter, c.ttl))
+			if next = (found{err: err, at: now, until: retry}); c.forgets.Load() == forgets {
+				if old, ok := c.known.Peek(key); ok && old.err == nil {
+					next = found{alg: old.alg, at: old.at, until: retry}
+				}
+			}
+		}
+		if c.forgets.Load() == forgets {
+			c.known.Add(key, next)
+		}
+	}()
+	within, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	return c.lookup.Limit(within, key)
+}
+
 // Forget makes the limit of key be looked up again when it is needed next.
-func (c *Cache) Forget(key string) { c.known.Remove(key) }
+func (c *Cache) Forget(key string) {
+	c.forgets.Add(1) // and so lookups under way are not remembered
+	c.flights.Forget(key)
+	c.known.Remove(key)
+}
 
 // CacheStats are the counts of a [Cache].
 type CacheStats struct {

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -20,55 +19,88 @@ import (
 func perMinute(n int) ratelimit.Algorithm { return ratelimit.TokenBucket{Rate: ratelimit.PerMinute(n)} }
 
 func TestCached(t *testing.T) {
-	limit, fails, lookups := 5, error(nil), 0
-	clk := clock.NewMock()
-	c, err := Cached(LookupFunc(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
-		lookups++
-		if fails != nil || key == "nobody" {
-			return nil, fails
-		}
-		return perMinute(limit), nil
-	}), WithCacheClock(clk), WithTTL(time.Minute), WithSize(2))
-	require.NoError(t, err)
-	get := func(key string) ratelimit.Algorithm {
-		t.Helper()
-		alg, err := c.Limit(t.Context(), key)
+	synctest.Test(t, func(t *testing.T) {
+		limit, fails, lookups := 5, error(nil), 0
+		c, err := Cached(LookupFunc(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+			lookups++
+			if fails != nil || key == "nobody" {
+				return nil, fails
+			}
+			return perMinute(limit), nil
+		}), WithTTL(time.Minute), WithSize(2))
 		require.NoError(t, err)
-		return alg
-	}
-	for range 3 {
+		get := func(key string) ratelimit.Algorithm {
+			t.Helper()
+			alg, err := c.Limit(t.Context(), key)
+			require.NoError(t, err)
+			synctest.Wait() // for the lookup behind it
+			return alg
+		}
+		for range 3 {
+			assert.Equal(t, perMinute(5), get("ann"))
+			assert.Nil(t, get("nobody"), "that there is none is remembered, too")
+		}
+		assert.Equal(t, 2, lookups)
+		assert.Equal(t, CacheStats{Hits: 4, Misses: 2, Keys: 2}, c.Stats())
+
+		limit = 6
+		time.Sleep(time.Minute - 1)
 		assert.Equal(t, perMinute(5), get("ann"))
-		assert.Nil(t, get("nobody"), "that there is none is remembered, too")
-	}
-	assert.Equal(t, 2, lookups)
-	assert.Equal(t, CacheStats{Hits: 4, Misses: 2, Keys: 2}, c.Stats())
-
-	limit = 6
-	clk.Add(time.Minute - 1)
-	assert.Equal(t, perMinute(5), get("ann"))
-	clk.Add(1)
-	assert.Equal(t, perMinute(6), get("ann"))
-
-	// While the store is down, what was known is told, and it is not asked each time.
-	fails = errors.New("down")
-	clk.Add(time.Minute)
-	for range 3 {
+		require.Equal(t, 2, lookups)
+		time.Sleep(1 * time.Nanosecond)
+		assert.Equal(t, perMinute(5), get("ann"), "nobody waits for what is known")
 		assert.Equal(t, perMinute(6), get("ann"))
-	}
-	assert.Equal(t, 4, lookups)
-	_, err = c.Limit(t.Context(), "new")
-	require.ErrorIs(t, err, fails)
-	fails = nil
-	limit = 7
-	clk.Add(time.Second)
-	assert.Equal(t, perMinute(7), get("ann"))
-	assert.Equal(t, perMinute(7), get("bob"))
-	assert.Equal(t, 2, c.Stats().Keys, "no more than its size")
-	assert.EqualValues(t, 2, c.Stats().Failures)
-	assert.EqualValues(t, 1, c.Stats().Stale)
-	limit = 8
-	c.Forget("bob")
-	assert.Equal(t, perMinute(8), get("bob"))
+		limit = 7
+		time.Sleep(2 * time.Minute)
+		assert.Equal(t, perMinute(7), get("ann"), "unless it was long ago")
+		assert.Equal(t, 4, lookups)
+
+		// While the store is down, what was known is told, and it is not asked each time.
+		fails = errors.New("down")
+		time.Sleep(10 * time.Minute)
+		for range 3 {
+			assert.Equal(t, perMinute(7), get("ann"))
+		}
+		assert.Equal(t, 5, lookups)
+		for range 3 {
+			_, err = c.Limit(t.Context(), "new")
+			require.ErrorIs(t, err, fails)
+		}
+		assert.Equal(t, 6, lookups, "nor for a key that is not known")
+		fails, limit = nil, 8
+		time.Sleep(time.Second)
+		assert.Equal(t, perMinute(8), get("ann"))
+		assert.Equal(t, perMinute(8), get("new"))
+		assert.Equal(t, 2, c.Stats().Keys, "no more than its size")
+		assert.EqualValues(t, 2, c.Stats().Failures)
+		limit = 9
+		c.Forget("new")
+		assert.Equal(t, perMinute(9), get("new"))
+	})
+}
+
+// TestForgetDuringALookup: what is found then is told, and not remembered.
+func TestForgetDuringALookup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := Cached(LookupFunc(func(context.Context, string) (ratelimit.Algorithm, error) {
+			time.Sleep(100 * time.Millisecond)
+			return perMinute(5), nil
+		}))
+		require.NoError(t, err)
+		go func() { _, _ = c.Limit(t.Context(), "key") }()
+		synctest.Wait()
+		c.Forget("key")
+		time.Sleep(time.Second)
+		assert.Zero(t, c.Stats().Keys)
+	})
+}
+
+// TestLookupThatPanics: it is called where nobody else could recover.
+func TestLookupThatPanics(t *testing.T) {
+	c, err := Cached(LookupFunc(func(context.Context, string) (ratelimit.Algorithm, error) { panic("oh no") }))
+	require.NoError(t, err)
+	_, err = c.Limit(t.Context(), "key")
+	assert.ErrorContains(t, err, "oh no")
 }
 
 // TestOneLookupAtATime lets many ask for a key at once, the first of whom leaves.
@@ -106,18 +138,20 @@ func TestOneLookupAtATime(t *testing.T) {
 	})
 }
 
-// TestSlowLookup: a store that does not answer holds nobody for long.
+// TestSlowLookup: a store that does not answer holds nobody for long, whether it
+// heeds the context or not.
 func TestSlowLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := Cached(LookupFunc(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
+		c, err := Cached(LookupFunc(func(context.Context, string) (ratelimit.Algorithm, error) {
+			time.Sleep(time.Hour)
+			return perMinute(1), nil
 		}), WithLookupTimeout(2*time.Second))
 		require.NoError(t, err)
 		start := time.Now()
 		_, err = c.Limit(t.Context(), "key")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, 2*time.Second, time.Since(start))
+		time.Sleep(time.Hour)
 	})
 }
 
@@ -139,32 +173,34 @@ func TestCacheOptions(t *testing.T) {
 // TestCachedLimiter puts a cache behind a limiter: customers have limits of their
 // own, that change.
 func TestCachedLimiter(t *testing.T) {
-	limits := map[string]int{"gold": 100}
-	clk := clock.NewMock()
-	c, err := Cached(LookupFunc(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
-		if n, ok := limits[key]; ok {
-			return ratelimit.FixedWindow{Limit: n, Window: time.Hour}, nil
+	synctest.Test(t, func(t *testing.T) {
+		limits := map[string]int{"gold": 100}
+		c, err := Cached(LookupFunc(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+			if n, ok := limits[key]; ok {
+				return ratelimit.FixedWindow{Limit: n, Window: time.Hour}, nil
+			}
+			return nil, nil
+		}))
+		require.NoError(t, err)
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.WithLimits(c.Limit)))
+		count := func(key string) (n int) {
+			for l.Allow(key) {
+				n++
+			}
+			return n
 		}
-		return nil, nil
-	}), WithCacheClock(clk))
-	require.NoError(t, err)
-	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.WithClock(clk), ratelimit.WithLimits(c.Limit)))
-	count := func(key string) (n int) {
-		for l.Allow(key) {
-			n++
-		}
-		return n
-	}
-	assert.Equal(t, 100, count("gold"))
-	assert.Equal(t, 10, count("free"))
-	limits["free"] = 50
-	assert.Zero(t, count("free"), "not looked up yet")
-	clk.Add(time.Minute)
-	assert.Equal(t, 40, count("free"))
-	delete(limits, "gold")
-	clk.Add(time.Minute)
-	assert.Zero(t, count("gold"))
-	assert.Zero(t, count("free"))
+		assert.Equal(t, 100, count("gold"))
+		assert.Equal(t, 10, count("free"))
+		limits["free"] = 50
+		assert.Zero(t, count("free"), "not looked up yet")
+		time.Sleep(3 * time.Minute)
+		assert.Equal(t, 40, count("free"))
+		delete(limits, "gold")
+		time.Sleep(3 * time.Minute)
+		assert.Zero(t, count("gold"))
+		assert.Zero(t, count("free"))
+		synctest.Wait()
+	})
 }
 
 func ExampleCached() {

@@ -2,11 +2,13 @@ package rules
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/parser"
 )
 
 // File returns a source that reads a file in YAML or JSON, a list of rules:
@@ -45,7 +47,7 @@ type fileRule struct {
 	Seconds   int64  `yaml:"seconds"`
 	Algorithm string `yaml:"algorithm"`
 	Burst     int    `yaml:"burst"`
-	Expires   int64  `yaml:"expires"`
+	Expires   *int64 `yaml:"expires"`
 	Shadow    bool   `yaml:"shadow"`
 	Enabled   *bool  `yaml:"enabled"`
 }
@@ -54,6 +56,16 @@ func parseFile(data []byte) (rules []Rule, err error) {
 	var written []fileRule
 	if err := yaml.UnmarshalWithOptions(data, &written, yaml.Strict()); err != nil {
 		return nil, err
+	}
+	if written == nil {
+		return nil, errors.New("there is no list of rules: for none, write []")
+	}
+	file, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return nil, err
+	}
+	if len(file.Docs) > 1 {
+		return nil, errors.New("there is more than one document: write one list of rules")
 	}
 	for _, f := range written {
 		window, ok := seconds(f.Seconds)
@@ -70,8 +82,8 @@ func parseFile(data []byte) (rules []Rule, err error) {
 			Shadow:    f.Shadow,
 			Disabled:  f.Enabled != nil && !*f.Enabled,
 		}
-		if f.Expires != 0 {
-			r.Expires = time.Unix(f.Expires, 0)
+		if f.Expires != nil {
+			r.Expires = time.Unix(*f.Expires, 0)
 		}
 		rules = append(rules, r)
 	}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -27,8 +28,9 @@ func (c *compiled) expired(now func() time.Time) bool {
 // with the same path, the one with the method wins.
 //
 // The time to find it depends on the length of the path and not on the number of
-// rules, but that each segment may be tried as each of these where there are rules
-// for all of them.
+// rules, as long as few of them have words and placeholders in the same places: a
+// segment is tried as each of what rules have there, so it may be up to three times
+// as long for each such place.
 type tree struct {
 	words  map[string]*tree
 	number *tree
@@ -89,7 +91,7 @@ func (r *Rule) parse() (method string, segments []string, below bool, err error)
 		return "", nil, false, wrong(`a path such as "/user/#", or a method and a path, "GET /user/#"`)
 	}
 	if p, below = strings.CutSuffix(p, "/**"); !below && p != "/" {
-		if p, below = strings.CutSuffix(p, "/"); !below && strings.HasSuffix(p, "...}") {
+		if p, below = strings.CutSuffix(p, "/"); !below && strings.HasSuffix(p, "...}") && strings.HasPrefix(path.Base(p), "{") {
 			p, below = path.Dir(p), true
 		}
 	}
@@ -99,7 +101,7 @@ func (r *Rule) parse() (method string, segments []string, below bool, err error)
 	}
 	for s := range strings.SplitSeq(p[1:], "/") {
 		switch {
-		case s == "**" || strings.HasSuffix(s, "...}"):
+		case s == "**" || s == "{$}" || strings.HasSuffix(s, "...}"):
 			return "", nil, false, wrong("a call with ** at its end only")
 		case strings.HasPrefix(s, "{") && strings.HasSuffix(s, "}") && len(s) > 2:
 			s = "{}"
@@ -193,6 +195,21 @@ func (m methods) find(method string, now func() time.Time) *compiled {
 		return m.find("GET", now)
 	}
 	return m.find("", now)
+}
+
+// escaped is normal for a path as it was sent, of which the segments are unescaped
+// one by one, as net/http's ServeMux does it: a slash in one does not divide it.
+func escaped(p string) string {
+	if !strings.Contains(p, "%") {
+		return normal(p)
+	}
+	segments := strings.Split(strings.TrimPrefix(path.Clean("/"+p), "/"), "/")
+	for i, s := range segments {
+		if plain, err := url.PathUnescape(s); err == nil {
+			segments[i] = strings.ToLower(strings.ReplaceAll(plain, "/", "%2F"))
+		}
+	}
+	return strings.Join(segments, "/")
 }
 
 // normal returns a path as find takes it.

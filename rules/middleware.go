@@ -31,7 +31,7 @@ type middleware struct {
 
 func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	force := m.set.force.Load()
-	rule := force.tree.find(r.Method, normal(r.URL.Path), m.set.clk.Now)
+	rule := force.tree.find(r.Method, escaped(r.URL.EscapedPath()), m.set.clk.Now)
 	if rule == nil {
 		m.next.ServeHTTP(w, r)
 		return

@@ -22,7 +22,9 @@ type Rule struct {
 	//
 	// Paths are compared after cleaning and in lower case, as
 	// [httplimit.Normalize] does. A ** must come last. So that both kinds of rules
-	// can be written for it, / is the root alone, and /** is everything.
+	// can be written for it, / is the root alone, and /** is everything. A number
+	// is of the digits 0 to 9; where a handler takes others for one too, +5 or ٥,
+	// {id} leaves no way around the rule.
 	Call string
 
 	// Limit is how many events are allowed in Window.

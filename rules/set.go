@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -176,19 +177,7 @@ func (s *Set) jittered() time.Duration {
 // Reload loads the rules now, and puts all of them in force at once. If it fails,
 // or a rule cannot be used, those of the last load that succeeded stay in force.
 func (s *Set) Reload(ctx context.Context) error {
-	s.loading.Lock()
-	defer s.loading.Unlock()
-	within, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	rules, err := s.source.Load(within)
-	if err != nil {
-		err = fmt.Errorf("rules: they cannot be loaded: %w", err)
-	} else {
-		err = s.put(rules)
-	}
-	s.mu.Lock()
-	s.status.Err = err
-	s.mu.Unlock()
+	err := s.load(ctx)
 	if err != nil && ctx.Err() == nil {
 		slog.ErrorContext(ctx, "rules: the ones loaded before stay in force", "error", err)
 		if s.onError != nil {
@@ -196,6 +185,34 @@ func (s *Set) Reload(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+func (s *Set) load(ctx context.Context) error {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	within, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	rules, err := s.ask(within)
+	if err != nil {
+		err = fmt.Errorf("rules: they cannot be loaded: %w", err)
+	} else {
+		err = s.put(rules)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Err = err
+	return err
+}
+
+// ask asks the source. It may be called by a goroutine whose panic would end the
+// process.
+func (s *Set) ask(ctx context.Context) (rules []Rule, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the source panicked: %v", p)
+		}
+	}()
+	return s.source.Load(ctx)
 }
 
 // put puts rules in force.
@@ -244,7 +261,7 @@ func (s *Set) Take(ctx context.Context, subject, method, path string, n int) (An
 	}
 	l := limiterOf{s, rule}
 	d, err := l.Take(ctx, subject, n)
-	a := Answer{Decision: d, Rule: &rule.Rule, Refused: !d.Allowed}
+	a := Answer{Decision: d, Rule: &rule.Rule, Refused: !d.Allowed && (err == nil || d.Degraded)}
 	if a.Refused && rule.Shadow {
 		a.Allowed = true
 		if s.onShadow != nil {
@@ -255,7 +272,7 @@ func (s *Set) Take(ctx context.Context, subject, method, path string, n int) (An
 }
 
 func (s *Set) find(method, path string) *compiled {
-	return s.force.Load().tree.find(method, normal(path), s.clk.Now)
+	return s.force.Load().tree.find(strings.ToUpper(method), normal(path), s.clk.Now)
 }
 
 // limitOf finds the limit for a key in the context of the request: the rule that it

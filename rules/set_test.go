@@ -131,9 +131,15 @@ func TestEdits(t *testing.T) {
 		require.Zero(t, granted(t, s, "ann", "/x", 20), "%s: lower", alg)
 		reload(limited("r", "/x", 10, alg))
 		require.Zero(t, granted(t, s, "ann", "/x", 20), "%s: and back", alg)
+		for _, window := range []time.Duration{time.Hour, time.Minute, time.Second, 24 * time.Hour, time.Minute} {
+			r := limited("r", "/x", 10, alg)
+			r.Window = window
+			reload(r)
+			require.Zero(t, granted(t, s, "ann", "/x", 20), "%s: in %v", alg, window)
+		}
 		reload(limited("r", "/x", 15, alg))
 		assert.LessOrEqual(t, granted(t, s, "ann", "/x", 20), 5, "%s: higher", alg)
-		assert.EqualValues(t, 7, s.Status().Version)
+		assert.EqualValues(t, 12, s.Status().Version)
 		clk.Add(2 * time.Minute)
 		assert.Equal(t, 15, granted(t, s, "ann", "/x", 20), alg)
 	}
@@ -225,6 +231,58 @@ func TestRefresh(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.Equal(t, loads, src.count())
 	})
+}
+
+// TestSourceThatPanics: what loads in the background must not end the process.
+func TestSourceThatPanics(t *testing.T) {
+	bad := false
+	var s *Set
+	reported := 0
+	s, _ = newSet(t, SourceFunc(func(context.Context) ([]Rule, error) {
+		if bad {
+			panic("no rules")
+		}
+		return []Rule{limited("r", "/x", 1, "")}, nil
+	}), WithOnError(func(error) {
+		if reported++; reported == 1 {
+			assert.Error(t, s.Reload(context.Background()), "it may be called from here")
+		}
+	}))
+	bad = true
+	assert.ErrorContains(t, s.Reload(t.Context()), "no rules")
+	assert.Equal(t, 2, reported)
+	assert.Equal(t, 1, granted(t, s, "ann", "/x", 3))
+}
+
+// TestEscapedPaths: a request counts as what net/http routes it to.
+func TestEscapedPaths(t *testing.T) {
+	s, _ := newSet(t, Static(limited("search", "GET /search/{q}", 1, ""), limited("me", "/user/me", 1, "")))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /search/{q}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(209) })
+	mux.HandleFunc("GET /user/me", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(209) })
+	h := s.Middleware()(mux)
+	ask := func(path string) int {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w.Code
+	}
+	require.Equal(t, 209, ask("/search/a"))
+	for _, path := range []string{"/search/b", "/search/a%2Fb", "/search/x%2F..%2F..%2Ffree", "/search/%2e%2e%2f", "/search/%41"} {
+		assert.Equal(t, 429, ask(path), path)
+	}
+	require.Equal(t, 209, ask("/user/me"))
+	assert.Equal(t, 429, ask("/user/%6d%65"))
+	assert.Equal(t, 429, ask("/%75ser/me"))
+}
+
+// TestErrorsAreNoRefusals of a shadow.
+func TestErrorsAreNoRefusals(t *testing.T) {
+	r := limited("r", "/x", 1, "")
+	r.Shadow = true
+	s, _ := newSet(t, Static(r), WithOnShadow(func(Answer) { t.Error("nothing was refused") }))
+	a, err := s.Take(t.Context(), "ann", "get", "/x", -1)
+	require.ErrorIs(t, err, ratelimit.ErrNegative)
+	assert.False(t, a.Allowed || a.Refused)
 }
 
 // TestExpiry lets a rule end while it is in force.
@@ -363,12 +421,19 @@ func TestFile(t *testing.T) {
 		"- {id: a, call: /x, limit: 1, seconds: 99999999999}": "seconds",
 		"- {id: a, call: /x":                                  "bad.yaml",
 		"rules: 1":                                            "bad.yaml",
+		"":                                                    "no list of rules",
+		"null":                                                "no list of rules",
+		"# nothing":                                           "no list of rules",
+		"- {id: a, call: /x, limit: 1, seconds: 1}\n---\n- {id: b, call: /y, limit: 1, seconds: 1}": "more than one document",
 	} {
 		_, err := write("bad.yaml", text).Load(t.Context())
 		require.ErrorContains(t, err, want, text)
 		require.ErrorContains(t, err, "bad.yaml", text)
 	}
-	_, err := File(filepath.Join(dir, "none")).Load(t.Context())
+	none, err := write("none.yaml", "[]").Load(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, none)
+	_, err = File(filepath.Join(dir, "none")).Load(t.Context())
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 

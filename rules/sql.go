@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,6 +73,11 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 	for i, c := range columns {
 		columns[i], to[i] = strings.ToUpper(c), &values[i]
 	}
+	for _, c := range []string{"THROTTLE_ID", "NORMALIZED_CALL", "MAX_LOCKS", "LOCK_TIMEOUT_SECONDS", "THROTTLE_EXPIRATION"} {
+		if !slices.Contains(columns, c) {
+			return nil, fmt.Errorf("the table %s has no column %s", table, c)
+		}
+	}
 	for rows.Next() {
 		if err := rows.Scan(to...); err != nil {
 			return nil, err
@@ -122,7 +128,34 @@ func (r *row) rule() (Rule, error) {
 	if rule.Limit < 1 {
 		r.wrong("MAX_LOCKS", r.values["MAX_LOCKS"], "at least 1")
 	}
+	if r.err == nil {
+		r.check(rule)
+	}
 	return rule, r.err
+}
+
+// check finds out what is wrong with a rule, and says it of its column.
+func (r *row) check(rule Rule) {
+	_, err := rule.algorithm()
+	if err == nil {
+		_, _, _, err = rule.parse()
+	}
+	var field *FieldError
+	if errors.As(err, &field) {
+		if column := columnOf[field.Field]; column != "" {
+			field.Field = column
+		}
+	}
+	r.err = err
+}
+
+var columnOf = map[string]string{
+	"ID":        "THROTTLE_ID",
+	"Call":      "NORMALIZED_CALL",
+	"Limit":     "MAX_LOCKS",
+	"Window":    "LOCK_TIMEOUT_SECONDS",
+	"Algorithm": "ALGORITHM",
+	"Burst":     "BURST",
 }
 
 func (r *row) wrong(column string, value any, want string) {

@@ -80,7 +80,7 @@ func TestTable(t *testing.T) {
 
 		execute(t, db, "INSERT INTO THROTTLED_CALLS (THROTTLE_ID, NORMALIZED_CALL, MAX_LOCKS, LOCK_TIMEOUT_SECONDS, ALGORITHM) VALUES ('bad', '/bad', 1, 1, 'magic')")
 		err = set.Reload(t.Context())
-		require.ErrorContains(t, err, `rule "bad": Algorithm is "magic"`)
+		require.ErrorContains(t, err, `rule "bad": ALGORITHM is "magic"`)
 		assert.Zero(t, granted(t, set, "/user/1/photos/2", 10), "the last good rules are in force")
 	})
 }
@@ -95,6 +95,7 @@ func TestLeastTable(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []rules.Rule{{ID: "1", Call: "/x", Limit: 2, Window: time.Minute, Algorithm: "sliding-log"}}, got)
 		for row, want := range map[string]string{
+			"(2, 'y', 1, 1, NULL)":   `rule "2": NORMALIZED_CALL is "y"`,
 			"(2, NULL, 1, 1, NULL)":  `rule "2": NORMALIZED_CALL is <nil>`,
 			"(2, '/y', NULL, 1, 1)":  `rule "2": MAX_LOCKS is <nil>`,
 			"(2, '/y', 0, 1, NULL)":  `rule "2": MAX_LOCKS is 0`,
@@ -107,7 +108,7 @@ func TestLeastTable(t *testing.T) {
 		}
 		execute(t, db, "ALTER TABLE calls DROP COLUMN LOCK_TIMEOUT_SECONDS")
 		_, err = load()
-		assert.ErrorContains(t, err, "LOCK_TIMEOUT_SECONDS")
+		assert.ErrorContains(t, err, "the table calls has no column LOCK_TIMEOUT_SECONDS")
 		_, err = rules.SQLTable(db, "calls; DROP TABLE calls").Load(t.Context())
 		assert.ErrorContains(t, err, "the table's name")
 	})
