@@ -3,7 +3,7 @@ package rules
 import (
 	"context"
 	"database/sql"
-	"embed"
+	_ "embed" // for Schema
 	"errors"
 	"fmt"
 	"regexp"
@@ -15,11 +15,11 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// Schema holds the statements that create the tables, for PostgreSQL, MySQL or
-// MariaDB, and SQLite: schema/postgresql.sql, schema/mysql.sql, schema/sqlite.sql.
+// Schema has the statements that create the tables for [SQL] and [SQLLimits], in
+// PostgreSQL, MySQL, MariaDB or SQLite.
 //
-//go:embed schema
-var Schema embed.FS
+//go:embed schema.sql
+var Schema string
 
 // SQL returns a source that reads the table THROTTLED_CALLS. The table must have
 // the columns

@@ -62,11 +62,7 @@ func open(ctx context.Context, file string) (*sql.DB, error) {
 	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master WHERE name = 'THROTTLED_CALLS'").Scan(&tables); err != nil || tables > 0 {
 		return db, err
 	}
-	schema, err := rules.Schema.ReadFile("schema/sqlite.sql")
-	if err != nil {
-		return nil, err
-	}
-	_, err = db.ExecContext(ctx, string(schema)+`INSERT INTO THROTTLED_CALLS
+	_, err = db.ExecContext(ctx, rules.Schema+`INSERT INTO THROTTLED_CALLS
 		(THROTTLE_ID, NORMALIZED_CALL, MAX_LOCKS, LOCK_TIMEOUT_SECONDS)
 		VALUES ('photos', '/user/#/photos/#', 3, 10)`)
 	return db, err

@@ -25,9 +25,7 @@ func onEach(t *testing.T, test func(t *testing.T, s server, db *sql.DB)) {
 			t.Parallel()
 			s := start(t)
 			db := s.open(t)
-			schema, err := rules.Schema.ReadFile(s.schema())
-			require.NoError(t, err)
-			execute(t, db, string(schema))
+			execute(t, db, rules.Schema)
 			test(t, s, db)
 		})
 	}
@@ -193,9 +191,7 @@ func TestDatabaseGone(t *testing.T) {
 // TestManyRules loads 10,000.
 func TestManyRules(t *testing.T) {
 	db := (&sqlite{file: t.TempDir() + "/many.db"}).open(t)
-	schema, err := rules.Schema.ReadFile("schema/sqlite.sql")
-	require.NoError(t, err)
-	execute(t, db, string(schema))
+	execute(t, db, rules.Schema)
 	execute(t, db, `WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 9999)
 		INSERT INTO THROTTLED_CALLS (THROTTLE_ID, NORMALIZED_CALL, MAX_LOCKS, LOCK_TIMEOUT_SECONDS) SELECT 'r' || i, '/service/x' || i || '/#', 2, 60 FROM n`)
 	set, err := rules.New(t.Context(), rules.SQL(db), rules.WithInterval(0))

@@ -22,7 +22,6 @@ import (
 // A server is a database that a test may stop and start again.
 type server interface {
 	open(t *testing.T) *sql.DB
-	schema() string // the file in rules.Schema
 	start(t *testing.T)
 	kill(t *testing.T)
 }
@@ -57,7 +56,6 @@ type sqlite struct{ file string }
 func (s *sqlite) open(t *testing.T) *sql.DB {
 	return connect(t, "sqlite", "file:"+s.file+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
 }
-func (*sqlite) schema() string    { return "schema/sqlite.sql" }
 func (*sqlite) start(*testing.T)  {}
 func (s *sqlite) kill(*testing.T) {}
 
@@ -159,7 +157,6 @@ func newPostgres(t *testing.T) server {
 func (p *postgres) open(t *testing.T) *sql.DB {
 	return connect(t, "pgx", fmt.Sprintf("host=127.0.0.1 port=%d user=test dbname=postgres sslmode=disable", p.port))
 }
-func (*postgres) schema() string { return "schema/postgresql.sql" }
 
 type mariaDB struct{ process }
 
@@ -185,4 +182,3 @@ func newMariaDB(t *testing.T) server {
 func (p *mariaDB) open(t *testing.T) *sql.DB {
 	return connect(t, "mysql", fmt.Sprintf("root@tcp(127.0.0.1:%d)/mysql?multiStatements=true", p.port))
 }
-func (*mariaDB) schema() string { return "schema/mysql.sql" }

@@ -1,3 +1,4 @@
+-- For PostgreSQL, MySQL, MariaDB and SQLite alike.
 CREATE TABLE THROTTLED_CALLS (
     THROTTLE_ID          varchar(255) PRIMARY KEY,
     NORMALIZED_CALL      varchar(255) NOT NULL UNIQUE,
