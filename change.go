@@ -148,14 +148,11 @@ func (k *fixed) adopt(from kernel, st []uint64, now instant) []uint64 {
 	switch {
 	case old.fresh(st) <= now:
 		return make([]uint64, 2)
-	case start <= now: // and so now is in the window
+	case start <= now && k.aligned:
+		start = now - now%k.length
+	case start <= now:
 		start = now
-		if k.aligned {
-			start -= now % k.length
-		}
-	case k.aligned && start%k.length > 0: // reservations are ahead, and none gets ahead of them
-		start += k.length - start%k.length
-	}
+	} // else reservations are ahead: the window begins with them, wherever that is
 	return []uint64{start, count}
 }
 

@@ -312,3 +312,91 @@ func TestEditsGrantNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestChangesOverTime has what matters only as time passes.
+func TestChangesOverTime(t *testing.T) {
+	// Lumps come at the new pace from the change on.
+	lumps := func(per time.Duration) Algorithm {
+		return TokenBucket{Rate: Rate{10, per}, Refill: RefillInterval}
+	}
+	l, own, _, clk := newVaryingLimiter(t, lumps(time.Hour))
+	require.True(t, l.AllowN("key", 10))
+	clk.advance(59 * time.Minute)
+	own.set("key", lumps(time.Minute))
+	d, err := l.Take(t.Context(), "key", 1)
+	require.NoError(t, err)
+	assert.Equal(t, Decision{Limit: 10, RetryAfter: time.Minute, ResetAfter: time.Minute}, d)
+	clk.advance(time.Minute)
+	assert.True(t, l.AllowN("key", 10))
+
+	// Nobody gets ahead of a reservation for a window whose length changes.
+	window := func(w time.Duration) Algorithm { return FixedWindow{Limit: 2, Window: w} }
+	l, own, _, clk = newVaryingLimiter(t, window(time.Hour))
+	require.True(t, l.AllowN("key", 2))
+	r, err := l.Reserve(t.Context(), "key", 2)
+	require.NoError(t, err)
+	own.set("key", window(24*time.Hour))
+	require.False(t, l.Allow("key"))
+	own.set("key", nil)
+	clk.advance(r.Delay())
+	assert.False(t, l.Allow("key"))
+
+	// A Peek after a change tells what holds from then on, and so it is stored.
+	l, own, _, clk = newVaryingLimiter(t, TokenBucket{Rate: PerHour(10)})
+	require.True(t, l.AllowN("key", 10))
+	own.set("key", TokenBucket{Rate: PerMinute(10)})
+	d, err = l.Peek(t.Context(), "key")
+	require.NoError(t, err)
+	clk.advance(d.RetryAfter)
+	assert.True(t, l.Allow("key"))
+}
+
+// TestShareUnseenOfTwoKinds: new keys with limits of different kinds share what can
+// be shared.
+func TestShareUnseenOfTwoKinds(t *testing.T) {
+	own, clk := &ownLimits{}, newStepClock()
+	l, err := New(TokenBucket{Rate: PerHour(10)}, WithStore(NewMemoryStore(WithMaxKeys(1), WithFullPolicy(ShareUnseen))), WithClock(clk), WithLimits(own.lookup))
+	require.NoError(t, err)
+	require.True(t, l.Allow("first"))
+	own.set("a", FixedWindow{Limit: 2, Window: time.Hour})
+	own.set("b", SlidingLog{Limit: 2, Window: time.Hour})
+	own.set("c", All{SlidingLog{Limit: 2, Window: time.Hour}, TokenBucket{Rate: PerHour(2)}})
+	granted := 0
+	for range 10 {
+		for _, key := range []string{"a", "b", "c"} {
+			if l.Allow(key) {
+				granted++
+			}
+		}
+	}
+	assert.Equal(t, 6, granted)
+}
+
+// TestDamagedStates: bytes with counts that nobody could have made are an error.
+func TestDamagedStates(t *testing.T) {
+	for _, alg := range []Algorithm{
+		FixedWindow{Limit: 10, Window: time.Hour},
+		TokenBucket{Rate: PerSecond(7)},
+		TokenBucket{Rate: PerSecond(7), Refill: RefillInterval},
+		SlidingWindow{Limit: math.MaxInt, Window: time.Hour},
+		RollingWindow{Quota: math.MaxInt, Window: time.Hour, Period: time.Minute},
+		SlidingLog{Limit: 10, Window: time.Hour},
+		All{FixedWindow{Limit: 10, Window: time.Hour}, SlidingLog{Limit: 10, Window: time.Hour}},
+	} {
+		if k := kernelOf(t, alg); math.MaxInt == math.MaxInt32 && k.limit() == math.MaxInt {
+			continue // its counts have 32 bits, and any is one
+		}
+		tr, err := newVarying(alg)
+		require.NoError(t, err)
+		req := Request{N: 1}.At(time.Unix(1e9, 0))
+		state, _, _, err := tr.Apply(nil, req)
+		require.NoError(t, err)
+		for i := len(tr.tag()) + 8; i+8 <= len(state); i += 8 {
+			for j := range 8 {
+				state[i+j] = 255
+			}
+		}
+		_, _, _, err = tr.Apply(state, req)
+		assert.ErrorContains(t, err, "damaged", "%+v", alg)
+	}
+}
