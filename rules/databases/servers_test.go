@@ -74,6 +74,7 @@ type process struct {
 	args []string
 	as   *syscall.SysProcAttr
 	port int
+	with os.Signal // what ends it at once
 	cmd  *exec.Cmd
 	ping func() error
 }
@@ -92,8 +93,8 @@ func (p *process) start(t *testing.T) {
 
 func (p *process) kill(t *testing.T) {
 	t.Helper()
-	require.NoError(t, p.cmd.Process.Kill())
-	_ = p.cmd.Wait() // which says that it was killed
+	require.NoError(t, p.cmd.Process.Signal(p.with))
+	_ = p.cmd.Wait() // which says how it ended
 }
 
 func freePort(t *testing.T) int {
@@ -146,7 +147,8 @@ func newPostgres(t *testing.T) server {
 	as := unprivileged(t, dir, "postgres")
 	data := filepath.Join(dir, "data")
 	run(t, as, dir, initdb, "-D", data, "-A", "trust", "-U", "test", "--no-sync")
-	p := &postgres{process{path: filepath.Join(filepath.Dir(initdb), "postgres"), as: as, port: freePort(t)}}
+	// If it was killed, its children would go on for a while.
+	p := &postgres{process{path: filepath.Join(filepath.Dir(initdb), "postgres"), as: as, port: freePort(t), with: syscall.SIGQUIT}}
 	p.args = []string{"-D", data, "-p", strconv.Itoa(p.port), "-c", "listen_addresses=127.0.0.1", "-k", dir, "-F"}
 	p.ping = p.open(t).Ping
 	p.start(t)
@@ -167,7 +169,7 @@ func newMariaDB(t *testing.T) server {
 	as := unprivileged(t, dir, "mysql")
 	data := filepath.Join(dir, "data")
 	run(t, as, dir, install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db")
-	p := &mariaDB{process{path: daemon, as: as, port: freePort(t)}}
+	p := &mariaDB{process{path: daemon, as: as, port: freePort(t), with: syscall.SIGKILL}}
 	p.args = []string{
 		"--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(p.port),
 		"--socket=" + filepath.Join(dir, "s"), "--pid-file=" + filepath.Join(dir, "pid"), "--innodb-flush-log-at-trx-commit=2",
