@@ -173,13 +173,10 @@ func (e *eviction) forgot() {
 
 // look takes a key into account that is in use.
 func (e *eviction) look(k kernel, st []uint64, v victim) {
-	switch {
-	case e.idle:
+	if e.idle {
 		v.ripe = v.fresh
-	default:
-		if v.room = k.room(st, e.now); v.room == 0 && !e.sample && !e.few {
-			v.ripe = k.ready(st, e.now, 1)
-		}
+	} else if v.room = k.room(st, e.now); v.room == 0 && !e.sample && !e.few {
+		v.ripe = k.ready(st, e.now, 1)
 	}
 	e.room = max(e.room, v.room)
 	switch {
@@ -345,15 +342,24 @@ func (s *MemoryStore) look(now instant, idleOnly bool) {
 	}
 	begin.best = e.best[:0]
 	*e = begin
-	shards := d.walk(s.open())
-	if d.count(s.open()) > shards {
+	shards := shardsOf(s.open())
+	d.walk(s.open())
+	if shardsOf(s.open()) > shards {
 		e.freed = true // perhaps not, but keys moved to another shard meanwhile: look again
 	}
 }
 
+// shardsOf returns how many shards there are.
+func shardsOf(spaces []space) (n int) {
+	for _, sp := range spaces {
+		n += len(sp.evictees())
+	}
+	return n
+}
+
 // walk shows the keys of all spaces to the eviction, from the hand on, until it is
-// done, and returns how many shards there were.
-func (d *door) walk(spaces []space) (shards int) {
+// done.
+func (d *door) walk(spaces []space) {
 	e := &d.eviction
 	most := math.MaxInt
 	if e.sample {
@@ -362,40 +368,28 @@ func (d *door) walk(spaces []space) (shards int) {
 	first, hand := d.space%len(spaces), d.hand
 	for i := range len(spaces) + 1 { // the first one twice: from the hand on, and up to it
 		at := (first + i) % len(spaces)
-		of := spaces[at].evictees()
-		from, to := 0, len(of)
-		switch i {
-		case 0:
-			from = min(hand, to)
-			shards += len(of)
-		case len(spaces):
-			to = min(hand, to)
-		default:
-			shards += len(of)
-		}
 		if spaces[at].vacant() {
 			continue
 		}
+		shards := spaces[at].evictees()
+		from, to := 0, len(shards)
+		switch i {
+		case 0:
+			from = min(hand, to)
+		case len(spaces):
+			to = min(hand, to)
+		}
 		for j := from; j < to; j++ {
-			of[j].offer(e, most)
+			shards[j].offer(e, most)
 			if !e.done {
 				continue
 			}
 			if !e.freed { // else there may be more to forget where it began
 				d.space, d.hand = at, j+1
 			}
-			return shards
+			return
 		}
 	}
-	return shards
-}
-
-// count returns how many shards there are.
-func (d *door) count(spaces []space) (shards int) {
-	for _, sp := range spaces {
-		shards += len(sp.evictees())
-	}
-	return shards
 }
 
 // choose evicts some of those that the last look found, unless an idle key was,
