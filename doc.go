@@ -34,6 +34,10 @@
 // [Limiter.Take] tells all there is to know in a [Decision], [Limiter.Wait]
 // waits, [Limiter.Reserve] says when, [Limiter.Peek] looks without spending.
 //
+// [WithLimits] gives keys limits of their own, which may change while the service
+// runs. Package httplimit puts a limiter in front of HTTP handlers; package rules, a
+// module of its own, has tables of limits that administrators edit.
+//
 // # Promises
 //
 // These hold for every algorithm and every store; package storetest tests them

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -372,6 +373,17 @@ func testReset(s *suite) {
 
 // testChanges lets the limit of a key change and change back.
 func testChanges(s *suite) {
+	// What every algorithm has left can be read by the next one, which begins afresh.
+	for name, alg := range Algorithms() {
+		of := alg
+		b := s.bench(alg, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return of, nil }))
+		must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
+		must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
+		of = ratelimit.RollingWindow{Quota: 3, Window: 3 * time.Hour, Period: time.Hour}
+		if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1)); !d.Allowed || d.Remaining != 2 && !strings.HasPrefix(name, "RollingWindow") {
+			s.broken("%s: %+v began with %+v", name, of, d)
+		}
+	}
 	minute := func(limit int) ratelimit.Algorithm {
 		return ratelimit.FixedWindow{Limit: limit, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}
 	}
