@@ -46,8 +46,8 @@ import (
 // nothing back.
 //
 // Such a limiter keeps its keys by name, in maps, as those with a [SlidingLog]
-// are: that takes about 200 bytes a key. AlgorithmOf it is nil. An All costs a few
-// microseconds for each call, for it is put together each time.
+// are: that takes about 200 bytes a key. AlgorithmOf it is nil. An All of more than
+// four parts costs a few microseconds for each call, for it is put together each time.
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {
 	return func(c *config) { c.lookup, c.lookupSet = lookup, true }
 }
@@ -282,8 +282,8 @@ type limits struct {
 	lookup func(ctx context.Context, key string) (Algorithm, error)
 	base   *Transition
 
-	mu    sync.RWMutex // protects known
-	known map[Algorithm]*Transition
+	mu    sync.RWMutex        // protects known
+	known map[any]*Transition // by keyOf
 }
 
 // manyLimits bounds the memory of a limits. There are rarely more than a few.
@@ -301,10 +301,10 @@ func (l *limits) of(ctx context.Context, key string) (*Transition, error) {
 	if alg, err = value(alg); err != nil {
 		return nil, fmt.Errorf("ratelimit: the limit of key %q: %w", key, err)
 	}
-	comparable := reflect.TypeOf(alg).Comparable() // which an All is not
-	if comparable {
+	known, ok := keyOf(alg)
+	if ok {
 		l.mu.RLock()
-		t := l.known[alg]
+		t := l.known[known]
 		l.mu.RUnlock()
 		if t != nil {
 			return t, nil
@@ -314,16 +314,37 @@ func (l *limits) of(ctx context.Context, key string) (*Transition, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ratelimit: the limit of key %q: %w", key, err)
 	}
-	if !comparable {
+	if !ok {
 		return t, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.known == nil || len(l.known) >= manyLimits {
-		l.known = make(map[Algorithm]*Transition)
+		l.known = make(map[any]*Transition)
 	}
-	l.known[alg] = t
+	l.known[known] = t
 	return t, nil
+}
+
+// keyOf returns what equals that of another algorithm if that has the same
+// parameters, unless alg is an All of many parts, or of another All.
+func keyOf(alg Algorithm) (key any, ok bool) {
+	of, isAll := alg.(All)
+	if !isAll {
+		return alg, true
+	}
+	var parts [4]Algorithm
+	if len(of) > len(parts) {
+		return nil, false
+	}
+	for i, part := range of {
+		part, err := value(part)
+		if _, nested := part.(All); nested || err != nil {
+			return nil, false
+		}
+		parts[i] = part
+	}
+	return parts, true
 }
 
 // newVarying is NewTransition for a limiter with WithLimits.

@@ -254,16 +254,48 @@ func FuzzTags(f *testing.F) {
 	})
 }
 
-func BenchmarkWithLimits(b *testing.B) {
-	l := Must(New(TokenBucket{Rate: PerSecond(1e9)}, WithLimits(func(context.Context, string) (Algorithm, error) {
-		return TokenBucket{Rate: PerSecond(1e8)}, nil
-	})))
-	for i := range 1000 {
-		l.Allow(fmt.Sprint(i))
+// TestKnownLimits: the same parameters are put together once, others not taken for
+// them.
+func TestKnownLimits(t *testing.T) {
+	l, own, _, _ := newVaryingLimiter(t, TokenBucket{Rate: PerHour(2)})
+	one, two := TokenBucket{Rate: PerHour(1)}, FixedWindow{Limit: 2, Window: time.Hour}
+	of := func(alg Algorithm) *Transition {
+		own.set("key", alg)
+		tr, err := l.(*limiter).own.of(t.Context(), "key")
+		require.NoError(t, err)
+		return tr
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		l.Allow("7")
+	assert.Same(t, of(one), of(&TokenBucket{Rate: PerHour(1)}))
+	assert.Same(t, of(All{one, two}), of(All{one, &two}))
+	assert.NotSame(t, of(All{one, two}), of(All{two, one}))
+	assert.NotSame(t, of(All{one}), of(one))
+	assert.NotSame(t, of(All{one}), of(All{one, one}))
+	assert.Equal(t, All{one, one, one, one, two}, of(All{one, one, one, one, two}).Algorithm(), "too many to be remembered")
+	assert.Equal(t, All{one, two}, of(All{one, All{two}}).Algorithm(), "nor is one in another")
+	own.set("key", All{})
+	_, err := l.(*limiter).own.of(t.Context(), "key")
+	require.ErrorIs(t, err, ErrInvalid)
+	own.set("key", All{one, nil})
+	_, err = l.(*limiter).own.of(t.Context(), "key")
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+func BenchmarkWithLimits(b *testing.B) {
+	bucket := TokenBucket{Rate: PerSecond(1e8)}
+	for name, alg := range map[string]Algorithm{
+		"bucket": bucket,
+		"all":    All{bucket, FixedWindow{Limit: 1e9, Window: time.Hour}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			l := Must(New(TokenBucket{Rate: PerSecond(1e9)}, WithLimits(func(context.Context, string) (Algorithm, error) { return alg, nil })))
+			for i := range 1000 {
+				l.Allow(fmt.Sprint(i))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Allow("7")
+			}
+		})
 	}
 }
 

@@ -51,7 +51,8 @@ type Rule struct {
 
 // Algorithms returns the names of the algorithms that a rule may have:
 //
-//	sliding-log      [ratelimit.SlidingLog]: no span of Window sees more than Limit
+//	sliding-log      [ratelimit.SlidingLog]: no span of Window sees more than Limit;
+//	                 for each subject, it takes 8 bytes for each of its events
 //	sliding-window   [ratelimit.SlidingWindow]: nearly so, and takes little memory
 //	fixed-window     [ratelimit.FixedWindow]
 //	token-bucket     [ratelimit.TokenBucket]: Burst at once, then Limit in Window, evenly
