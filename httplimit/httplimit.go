@@ -244,10 +244,10 @@ func (m *middleware) decide(ctx context.Context, key string, n int) (ratelimit.D
 	// There is no waiting: the turn never comes, there is no room, or the store
 	// has failed. Take says which, and what then.
 	d, failure := m.limiter.Take(ctx, key, n)
-	switch queue, ok := ratelimit.AlgorithmOf(m.limiter).(ratelimit.LeakyBucket); {
+	switch _, queue := ratelimit.AlgorithmOf(m.limiter).(ratelimit.LeakyBucket); {
 	case d.Allowed && d.Delay > 0:
 		failure = errors.Join(failure, m.hold(ctx, &d)) // there is room by now
-	case !d.Allowed && ok && queue.Capacity > 0 && d.RetryAfter != ratelimit.Never:
+	case !d.Allowed && queue && d.RetryAfter != ratelimit.Never:
 		// Room is not enough: the turn must come in time, too.
 		d.RetryAfter = max(d.RetryAfter, d.ResetAfter-m.shaping)
 	}

@@ -121,7 +121,7 @@ func (t *Transport) base() http.RoundTripper {
 // sleep waits for d, or fails: at once if ctx ends before by its deadline.
 func sleep(ctx context.Context, d time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
-		return fmt.Errorf("httplimit: the server asked to come back in %v: %w", d, context.DeadlineExceeded)
+		return fmt.Errorf("httplimit: a wait of %v is longer than the deadline allows: %w", d, context.DeadlineExceeded)
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
