@@ -61,7 +61,7 @@ type adopter interface {
 // adopt returns what becomes of a state that from left, and whether it is another.
 func (t *Transition) adopt(from *Transition, st []uint64, now instant) (_ []uint64, changed bool) {
 	switch {
-	case from == nil || from == t || reflect.DeepEqual(from.alg, t.alg):
+	case from == t || reflect.DeepEqual(from.alg, t.alg):
 		return st, false
 	case !alike(from.kernel, t.kernel):
 		return make([]uint64, t.kernel.width()), true
@@ -170,7 +170,7 @@ func unpacked(k kernel) kernel {
 	return k
 }
 
-// adopt keeps the counts, or all of them as one.
+// adoptRing keeps the counts, or if the slots are others, what was used as one.
 func (r *ring) adoptRing(old *ring, st []uint64, used uint64, now instant) []uint64 {
 	if *old == *r {
 		return st
@@ -235,7 +235,7 @@ func (k *all) adopt(from kernel, st []uint64, now instant) []uint64 {
 // lenient is a kernel whose states may have counts above the limit.
 type lenient struct{ kernel }
 
-// most is what counts may reach: their sums must not overflow.
+// mostCounted is what counts may reach: their sums must not overflow.
 const mostCounted = 1 << 62
 
 func (l lenient) valid(st []uint64) bool {
@@ -292,14 +292,24 @@ const manyLimits = 4096
 // of returns the transition for key.
 func (l *limits) of(ctx context.Context, key string) (*Transition, error) {
 	alg, err := l.lookup(ctx, key)
+	if err == nil && alg == nil {
+		return l.base, nil
+	}
+	var t *Transition
+	if err == nil {
+		t, err = l.transition(alg)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ratelimit: the limit of key %q: %w", key, err)
 	}
-	if alg == nil {
-		return l.base, nil
-	}
-	if alg, err = value(alg); err != nil {
-		return nil, fmt.Errorf("ratelimit: the limit of key %q: %w", key, err)
+	return t, nil
+}
+
+// transition returns the one for alg, which a user gave.
+func (l *limits) transition(alg Algorithm) (*Transition, error) {
+	alg, err := value(alg)
+	if err != nil {
+		return nil, err
 	}
 	known, ok := keyOf(alg)
 	if ok {
@@ -311,11 +321,8 @@ func (l *limits) of(ctx context.Context, key string) (*Transition, error) {
 		}
 	}
 	t, err := newVarying(alg)
-	if err != nil {
-		return nil, fmt.Errorf("ratelimit: the limit of key %q: %w", key, err)
-	}
-	if !ok {
-		return t, nil
+	if err != nil || !ok {
+		return t, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -162,16 +162,6 @@ func quoted(s string) string {
 	return string(append(q, '"'))
 }
 
-// printable reports whether s can be a string of a structured field.
-func printable(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return s != ""
-}
-
 // tell sets the header fields that tell d.
 func (m *middleware) tell(h http.Header, d ratelimit.Decision) {
 	if d.Degraded && d.Allowed {

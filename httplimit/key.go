@@ -7,6 +7,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/ratelimit-go/ratelimit/internal/ascii"
 )
 
 // A KeyFunc tells whose limit a request counts against. Requests of the same key
@@ -55,7 +57,7 @@ func Normalize(p string) string {
 	segments := strings.Split(p, "/")
 	changed := false
 	for i, s := range segments {
-		if isNumber(s) {
+		if ascii.IsNumber(s) {
 			segments[i], changed = "#", true
 		}
 	}
@@ -63,15 +65,6 @@ func Normalize(p string) string {
 		return p
 	}
 	return strings.Join(segments, "/")
-}
-
-func isNumber(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // Join makes one key of several: of who asks, and for what. Different parts make

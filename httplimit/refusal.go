@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/ascii"
 )
 
 // problemType is the type of problem (RFC 9457) that a refusal is.
@@ -144,7 +145,7 @@ func (m *middleware) check() error {
 		return fmt.Errorf("httplimit: WithStatus(%d): a refusal has a status from 400 to 599", m.status)
 	case m.headers < Standard || m.headers > None:
 		return fmt.Errorf("httplimit: WithHeaders(%d): must be Standard, Legacy or None", m.headers)
-	case !printable(m.name):
+	case !ascii.IsPrintable(m.name):
 		return fmt.Errorf("httplimit: WithPolicyName(%q): must be of printable ASCII characters, one at least", m.name)
 	case m.shaping < 0:
 		return fmt.Errorf("httplimit: WithShaping(%v): must not be negative", m.shaping)

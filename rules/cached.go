@@ -149,12 +149,11 @@ func (c *Cache) ask(ctx context.Context, key string) (alg ratelimit.Algorithm, e
 		next := found{alg: alg, at: now, until: now.Add(c.ttl)}
 		if err != nil {
 			c.failures.Add(1)
-			retry := now.Add(min(retryAfter, c.ttl))
-			if next = (found{err: err, at: now, until: retry}); c.forgets.Load() == forgets {
-				if old, ok := c.known.Peek(key); ok && old.err == nil {
-					next = found{alg: old.alg, at: old.at, until: retry}
-				}
+			old, ok := c.known.Peek(key)
+			if next = old; !ok || old.err != nil {
+				next = found{err: err, at: now}
 			}
+			next.until = now.Add(min(retryAfter, c.ttl))
 		}
 		if c.forgets.Load() == forgets {
 			c.known.Add(key, next)

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/ascii"
 )
 
 // A compiled rule is one that is in force.
@@ -107,7 +108,7 @@ func (r *Rule) parse() (method string, segments []string, below bool, err error)
 			s = "{}"
 		case strings.ContainsAny(s, "{}*"):
 			return "", nil, false, wrong("a call whose segments are words, # or {name}")
-		case isNumber(s):
+		case ascii.IsNumber(s):
 			s = "#" // as in the path of a request
 		default:
 			s = strings.ToLower(s)
@@ -168,7 +169,7 @@ func (t *tree) find(method, path string, now func() time.Time) *compiled {
 			return c
 		}
 	}
-	if t.number != nil && isNumber(segment) {
+	if t.number != nil && ascii.IsNumber(segment) {
 		if c := t.number.find(method, rest, now); c != nil {
 			return c
 		}
@@ -218,13 +219,4 @@ func normal(p string) string {
 		p = "/" + p
 	}
 	return strings.ToLower(path.Clean(p))[1:]
-}
-
-func isNumber(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != ""
 }

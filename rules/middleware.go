@@ -6,6 +6,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/internal/ascii"
 )
 
 // Middleware returns what holds the calls of a handler to the rules, for net/http.
@@ -14,8 +15,7 @@ import (
 // address. The policy's name is the rule's ID, if that is printable.
 func (s *Set) Middleware(opts ...httplimit.Option) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
-		m := &middleware{set: s, next: next, opts: opts}
-		return m
+		return &middleware{set: s, next: next, opts: opts}
 	}
 }
 
@@ -48,8 +48,8 @@ func (m *middleware) handler(version uint64, rule *compiled) http.Handler {
 		return h
 	}
 	opts := m.opts
-	if name := rule.ID; printable(name) {
-		opts = append([]httplimit.Option{httplimit.WithPolicyName(name)}, opts...)
+	if ascii.IsPrintable(rule.ID) {
+		opts = append([]httplimit.Option{httplimit.WithPolicyName(rule.ID)}, opts...)
 	}
 	if rule.Shadow {
 		opts = append(opts[:len(opts):len(opts)], httplimit.WithShaping(0), httplimit.WithShadow(func(_ *http.Request, d ratelimit.Decision) {
@@ -68,13 +68,4 @@ func (m *middleware) handler(version uint64, rule *compiled) http.Handler {
 		m.of[rule] = h
 	}
 	return h
-}
-
-func printable(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return s != ""
 }

@@ -73,7 +73,7 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 	for i, c := range columns {
 		columns[i], to[i] = strings.ToUpper(c), &values[i]
 	}
-	for _, c := range []string{"THROTTLE_ID", "NORMALIZED_CALL", "MAX_LOCKS", "LOCK_TIMEOUT_SECONDS", "THROTTLE_EXPIRATION"} {
+	for _, c := range append([]string{"THROTTLE_EXPIRATION"}, notNull...) {
 		if !slices.Contains(columns, c) {
 			return nil, fmt.Errorf("the table %s has no column %s", table, c)
 		}
@@ -94,6 +94,9 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 	}
 	return rules, rows.Err()
 }
+
+// notNull are the columns that every rule must have a value in.
+var notNull = []string{"THROTTLE_ID", "NORMALIZED_CALL", "MAX_LOCKS", "LOCK_TIMEOUT_SECONDS"}
 
 // A row reads the columns of one rule, and keeps the first error.
 type row struct {
@@ -117,16 +120,13 @@ func (r *row) rule() (Rule, error) {
 	if method := r.text("METHOD", "*"); method != "" && method != "*" {
 		rule.Call = method + " " + rule.Call
 	}
-	for _, column := range []string{"THROTTLE_ID", "NORMALIZED_CALL", "MAX_LOCKS", "LOCK_TIMEOUT_SECONDS"} {
+	for _, column := range notNull {
 		if r.values[column] == nil {
 			r.wrong(column, nil, "there")
 		}
 	}
 	if r.values["THROTTLE_EXPIRATION"] != nil {
 		rule.Expires = time.Unix(r.number("THROTTLE_EXPIRATION"), 0)
-	}
-	if rule.Limit < 1 {
-		r.wrong("MAX_LOCKS", r.values["MAX_LOCKS"], "at least 1")
 	}
 	if r.err == nil {
 		r.check(rule)

@@ -1,0 +1,18 @@
+// Package ascii tells strings of certain characters.
+package ascii
+
+// IsNumber reports whether s is one digit or more, 0 to 9.
+func IsNumber(s string) bool { return all(s, '0', '9') }
+
+// IsPrintable reports whether s has printable characters only, and one at least: then
+// it may be a string of a structured field (RFC 9651, 3.3.3).
+func IsPrintable(s string) bool { return all(s, ' ', '~') }
+
+func all(s string, from, to byte) bool {
+	for i := range len(s) {
+		if s[i] < from || s[i] > to {
+			return false
+		}
+	}
+	return s != ""
+}
