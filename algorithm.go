@@ -1,9 +1,11 @@
 package ratelimit
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
+	"time"
 )
 
 // An Algorithm is the kind of a limit together with its parameters. It is
@@ -12,10 +14,11 @@ import (
 // they hold no state, can be copied and printed, and but for All compared.
 type Algorithm interface {
 	// compile checks the parameters and returns the arithmetic they ask for.
-	compile() (kernel, error)
+	compile(form) (kernel, error)
 }
 
-// An instant is a number of nanoseconds since the Unix epoch. Readings of the
+// An instant is a number of ticks since the Unix epoch; a tick is a nanosecond in
+// memory, and what a store's clock counts elsewhere. Readings of the
 // clock are at most maxInstant; what is computed from them may lie beyond it,
 // up to forever, to which sums saturate.
 type instant = uint64
@@ -31,6 +34,43 @@ func after(t instant, d uint64) instant {
 		return forever
 	}
 	return t + d
+}
+
+// A form is what a kernel's states look like.
+type form struct {
+	tick uint64 // the nanoseconds in a tick
+
+	// portable says that each word of a state is to be a number that a double
+	// holds exactly, up to wholeMost, but for its top byte, which has the marks.
+	// Nothing is packed then, and there is no waste.
+	portable bool
+}
+
+// inMemory is the form of the states in memory.
+var inMemory = form{tick: 1}
+
+// portableMost bounds what users may ask of a portable form: the sum of an instant
+// in the 21st century, in microseconds, and a few of these stays below 2⁵³.
+const portableMost = 1 << 51
+
+// ticks returns d in ticks.
+func (f form) ticks(d time.Duration, field string) (uint64, error) {
+	n := uint64(d) / f.tick
+	switch {
+	case n*f.tick != uint64(d):
+		return 0, invalid(field, d, fmt.Sprintf("must be a multiple of %v, which this store's clock counts in", time.Duration(f.tick)))
+	case f.portable && n > portableMost:
+		return 0, invalid(field, d, fmt.Sprintf("must be at most %v in this store", time.Duration(portableMost*f.tick)))
+	}
+	return n, nil
+}
+
+// count checks a number of events.
+func (f form) count(n int, field string) error {
+	if f.portable && uint64(n) > portableMost {
+		return invalid(field, n, "must be at most 2⁵¹ in this store")
+	}
+	return nil
 }
 
 // A kernel is the arithmetic of an algorithm: pure functions of a key's state.
@@ -91,6 +131,10 @@ type kernel interface {
 	// cancel takes back what can be taken back of a grant.
 	cancel(st []uint64, g *grant) []uint64
 
+	// giveBack takes back, at now, n events that were granted at an instant, and did
+	// not happen.
+	giveBack(st []uint64, at, now instant, n int) []uint64
+
 	// part returns the index of the part that refuses n events at now for the
 	// longest, or if n is 0 of the one with the least room.
 	part(st []uint64, now instant, n int) int
@@ -130,6 +174,8 @@ func (plain) full([]uint64, instant, int) bool { return false }
 func (plain) notes() bool                      { return false }
 func (plain) part([]uint64, instant, int) int  { return 0 }
 
+func (plain) giveBack(st []uint64, _, _ instant, _ int) []uint64 { return st }
+
 func (plain) refuse(st []uint64, _ instant, _ int) ([]uint64, bool) { return st, false }
 
 // cancel gives everything back if nothing came after, and nothing otherwise:
@@ -141,17 +187,17 @@ func (plain) cancel(st []uint64, g *grant) []uint64 {
 
 // compile checks alg, which a user gave, and returns it as plain values that
 // nobody can change later, with its kernel. An All becomes a list of its leaves.
-func compile(alg Algorithm) (Algorithm, kernel, error) {
+func compile(alg Algorithm, f form) (Algorithm, kernel, error) {
 	alg, err := value(alg)
 	if err != nil {
 		return nil, nil, err
 	}
 	if a, ok := alg.(All); ok {
-		if alg, err = a.leaves(nil, "All", 1); err != nil {
+		if alg, err = a.leaves(nil, f, "All", 1); err != nil {
 			return nil, nil, err
 		}
 	}
-	k, err := alg.compile()
+	k, err := alg.compile(f)
 	return alg, k, err
 }
 

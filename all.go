@@ -22,10 +22,10 @@ import (
 // [SlidingLog] with CountDenied. Its state is the states of its parts.
 type All []Algorithm
 
-func (a All) compile() (kernel, error) {
-	k := &all{most: math.MaxInt}
+func (a All) compile(f form) (kernel, error) {
+	k := &all{most: math.MaxInt, tick: f.tick}
 	for _, alg := range a { // which compile has made a list of leaves
-		part, err := alg.compile()
+		part, err := alg.compile(f)
 		if err != nil {
 			return nil, err
 		}
@@ -47,7 +47,7 @@ const (
 )
 
 // leaves appends the parts of a that are no Alls themselves, checked, as values.
-func (a All) leaves(to All, name string, depth int) (All, error) {
+func (a All) leaves(to All, f form, name string, depth int) (All, error) {
 	switch {
 	case len(a) == 0:
 		return nil, invalid(name, "empty", "must have at least one part")
@@ -61,12 +61,12 @@ func (a All) leaves(to All, name string, depth int) (All, error) {
 			return nil, within(field, err)
 		}
 		if nested, ok := alg.(All); ok {
-			if to, err = nested.leaves(to, field, depth+1); err != nil {
+			if to, err = nested.leaves(to, f, field, depth+1); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		if _, err := alg.compile(); err != nil {
+		if _, err := alg.compile(f); err != nil {
 			return nil, within(field, err)
 		}
 		if to = append(to, alg); len(to) > maxParts {
@@ -81,9 +81,10 @@ func (a All) leaves(to All, name string, depth int) (All, error) {
 // use. If there are any of the latter, it begins with the length of each.
 type all struct {
 	parts []kernel
-	grows int // how many parts grow with use
-	fixed int // the sum of the others' widths
-	most  int // the limit
+	grows int    // how many parts grow with use
+	fixed int    // the sum of the others' widths
+	most  int    // the limit
+	tick  uint64 // the nanoseconds in a tick
 }
 
 func (k *all) limit() int { return k.most }
@@ -216,7 +217,7 @@ func (k *all) full(st []uint64, now instant, n int) bool {
 			at = max(at, part.ready(st, now, n))
 		}
 	}
-	if at > maxInstant {
+	if at > maxInstant/k.tick {
 		return false // never is another answer
 	}
 	for part, st := range k.states(st) {
@@ -250,6 +251,12 @@ func (k *all) cancel(st []uint64, g *grant) []uint64 {
 		from, to = postAt.next(part, post)
 		of.post = post[from:to]
 		return part.cancel(st, &of)
+	})
+}
+
+func (k *all) giveBack(st []uint64, at, now instant, n int) []uint64 {
+	return k.update(st, func(part kernel, st []uint64) []uint64 {
+		return part.giveBack(st, at, now, n)
 	})
 }
 

@@ -104,7 +104,10 @@ func (k *gcra) adopt(from kernel, st []uint64, now instant) []uint64 {
 	missing.Quo(missing, new(big.Int).SetUint64(old.cost))
 	tat := missing.Add(missing, bigOf(uint128.Mul(now, k.unit)))
 	most := uint128.Mul(1<<63, k.unit) // beyond the end of time, all the same
-	if !k.wide {
+	switch {
+	case k.split:
+		most = uint128.Mul(3*portableMost, k.unit)
+	case !k.wide:
 		most = uint128.From(gone - 1)
 	}
 	if tat.Cmp(bigOf(most)) > 0 {
@@ -211,9 +214,9 @@ func (k *log) adopt(_ kernel, st []uint64, _ instant) []uint64 { return st }
 
 func (k *warming) adopt(from kernel, st []uint64, now instant) []uint64 {
 	old := from.(*warming)
-	at := max(st[1], now)
-	share := old.warmth(st, at) / old.stored
-	return []uint64{math.Float64bits(min(share, 1) * k.stored), at}
+	at := old.ready(st, now, 1)
+	share := old.warmth(st, at) / old.Stored
+	return k.store(make([]uint64, k.width()), min(share, 1)*k.Stored, max(old.free(st), now*k.form.tick))
 }
 
 func (k *all) adopt(from kernel, st []uint64, now instant) []uint64 {
@@ -320,7 +323,7 @@ func (l *limits) transition(alg Algorithm) (*Transition, error) {
 			return t, nil
 		}
 	}
-	t, err := newVarying(alg)
+	t, err := newVarying(alg, inMemory)
 	if err != nil || !ok {
 		return t, err
 	}
@@ -354,9 +357,9 @@ func keyOf(alg Algorithm) (key any, ok bool) {
 	return parts, true
 }
 
-// newVarying is NewTransition for a limiter with WithLimits.
-func newVarying(alg Algorithm) (*Transition, error) {
-	t, err := NewTransition(alg)
+// newVarying is newTransition for a limiter with WithLimits.
+func newVarying(alg Algorithm, f form) (*Transition, error) {
+	t, err := newTransition(alg, f)
 	if err != nil {
 		return nil, err
 	}
@@ -369,6 +372,15 @@ func newVarying(alg Algorithm) (*Transition, error) {
 // state is to be kept together with the transition that left it, or with what it
 // encodes to: [Transition.Apply] does so by itself.
 func (t *Transition) Varies() bool { return t.tag != nil }
+
+// Tag returns what precedes the states that t leaves, in [Transition.Apply], if it
+// varies, and nil if not.
+func (t *Transition) Tag() []byte {
+	if !t.Varies() {
+		return nil
+	}
+	return t.tag()
+}
 
 // A tag precedes a state among bytes, if it varies: the algorithm that left it,
 // in JSON, after the length of that.
@@ -435,7 +447,7 @@ func (t *Transition) untag(state []byte) (from *Transition, words []byte, err er
 	if of[0].Kind != "All" && len(parts) == 1 {
 		alg = parts[0]
 	}
-	if from, err = newVarying(alg); err != nil {
+	if from, err = newVarying(alg, t.form); err != nil {
 		return nil, nil, damaged(state, t.alg)
 	}
 	return from, words, nil

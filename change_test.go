@@ -217,9 +217,9 @@ func TestTags(t *testing.T) {
 		All{TokenBucket{Rate: PerSecond(3)}, All{SlidingLog{Limit: 3, Window: time.Second}}},
 		All{SlidingLog{Limit: 3, Window: time.Second}},
 	} {
-		by, err := newVarying(alg)
+		by, err := newVarying(alg, inMemory)
 		require.NoError(t, err)
-		other, err := newVarying(FixedWindow{Limit: 1, Window: 1})
+		other, err := newVarying(FixedWindow{Limit: 1, Window: 1}, inMemory)
 		require.NoError(t, err)
 		from, words, err := other.untag(append(by.tag(), 1, 2, 3))
 		require.NoError(t, err)
@@ -230,9 +230,9 @@ func TestTags(t *testing.T) {
 
 // FuzzTags reads states that somebody else may have written.
 func FuzzTags(f *testing.F) {
-	by, err := newVarying(All{SlidingLog{Limit: 3, Window: time.Second}, TokenBucket{Rate: PerSecond(3)}})
+	by, err := newVarying(All{SlidingLog{Limit: 3, Window: time.Second}, TokenBucket{Rate: PerSecond(3)}}, inMemory)
 	require.NoError(f, err)
-	log, err := newVarying(SlidingLog{Limit: 3, Window: time.Second})
+	log, err := newVarying(SlidingLog{Limit: 3, Window: time.Second}, inMemory)
 	require.NoError(f, err)
 	for _, t := range []*Transition{by, log} {
 		state, _, _, err := t.Apply(nil, Request{N: 1}.At(time.Unix(1000, 0)))
@@ -418,7 +418,7 @@ func TestDamagedStates(t *testing.T) {
 		if k := kernelOf(t, alg); math.MaxInt == math.MaxInt32 && k.limit() == math.MaxInt {
 			continue // its counts have 32 bits, and any is one
 		}
-		tr, err := newVarying(alg)
+		tr, err := newVarying(alg, inMemory)
 		require.NoError(t, err)
 		req := Request{N: 1}.At(time.Unix(1e9, 0))
 		state, _, _, err := tr.Apply(nil, req)

@@ -88,7 +88,7 @@ func (t *timeline) at(d time.Duration) instant {
 
 // until returns the time until the clock will have reached t.
 func (t *timeline) until(at instant) time.Duration {
-	v := view{}
+	v := view{tick: 1}
 	v.now, v.lag = t.now()
 	return v.until(at)
 }

@@ -32,7 +32,7 @@ const (
 	StartOnFirstEvent
 )
 
-func (a FixedWindow) compile() (kernel, error) {
+func (a FixedWindow) compile(f form) (kernel, error) {
 	switch {
 	case a.Limit < 1:
 		return nil, invalid("FixedWindow.Limit", a.Limit, "must be at least 1")
@@ -41,10 +41,17 @@ func (a FixedWindow) compile() (kernel, error) {
 	case a.Start != StartAligned && a.Start != StartOnFirstEvent:
 		return nil, invalid("FixedWindow.Start", int(a.Start), "must be StartAligned or StartOnFirstEvent")
 	}
-	k := &fixed{most: uint64(a.Limit), length: uint64(a.Window), aligned: a.Start == StartAligned}
+	length, err := f.ticks(a.Window, "FixedWindow.Window")
+	if err == nil {
+		err = f.count(a.Limit, "FixedWindow.Limit")
+	}
+	if err != nil {
+		return nil, err
+	}
+	k := &fixed{most: uint64(a.Limit), length: length, aligned: a.Start == StartAligned}
 	last := maxInstant / k.length // the number of the last window
 	low := bits.Len64(k.most)
-	if k.aligned && low+1+bits.Len64(last) <= 64 && last<<(low+1)|1<<low|k.most < gone {
+	if k.aligned && !f.portable && low+1+bits.Len64(last) <= 64 && last<<(low+1)|1<<low|k.most < gone {
 		k.packed = uint(low)
 	}
 	return k, nil
@@ -57,7 +64,7 @@ func (a FixedWindow) compile() (kernel, error) {
 type fixed struct {
 	plain
 	most    uint64 // the limit
-	length  uint64 // of a window, in nanoseconds
+	length  uint64 // of a window, in ticks
 	aligned bool   // whether windows begin at multiples of length
 	packed  uint   // bits of the count in the only word; 0 if there are two words
 }
@@ -167,6 +174,10 @@ func (k *fixed) cancel(st []uint64, g *grant) []uint64 {
 	}
 	st[0] |= k.mark()
 	return k.store(st, start, count-uint64(g.n))
+}
+
+func (k *fixed) giveBack(st []uint64, at, _ instant, n int) []uint64 {
+	return k.cancel(st, &grant{at: at, n: n})
 }
 
 func (k *fixed) valid(st []uint64) bool {

@@ -1,7 +1,9 @@
 package ratelimit
 
 import (
+	"fmt"
 	"math/bits"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/uint128"
 )
@@ -21,55 +23,63 @@ import (
 // T need not be a whole number of nanoseconds: three a second take 333,333,333⅓
 // each. Times are therefore counted in units of 1/unit of a nanosecond, the
 // coarsest in which T is whole; 1 or 3 for most rates that people choose. A
-// state is one word of such units where that is wide enough, two if not.
+// state is one word of such units where that is wide enough, two if not; if it is
+// to be portable, the whole ticks and the units beyond them.
 type gcra struct {
 	plain
 	depth int             // most events at once
 	cost  uint64          // T, in units; cost/unit is in lowest terms
-	unit  uint64          // units in a nanosecond
+	unit  uint64          // units in a tick
 	span  uint128.Uint128 // depth·T, in units
 	wide  bool            // whether tat needs two words, low word first
+	split bool            // whether tat is in two words, the first of whole ticks
 }
 
-func newGCRA(rate Rate, depth int) gcra {
-	e, p := uint64(rate.Events), uint64(rate.Per)
-	d := gcd(e, p)
-	k := gcra{depth: depth, cost: p / d, unit: e / d}
+func newGCRA(rate Rate, depth int, f form, field string) (gcra, error) {
+	cost, unit, ok := uint128.Ratio(uint64(rate.Per), uint64(rate.Events), f.tick)
+	if !ok || f.portable && unit > portableMost {
+		return gcra{}, invalid(field+".Rate", rate, "has too many events for this store")
+	}
+	k := gcra{depth: depth, cost: cost, unit: unit, split: f.portable}
 	k.span = uint128.Mul(uint64(depth), k.cost)
 	// The greatest tat is that of a full bucket at maxInstant < 2⁶², in units.
 	// Up to 3 units a nanosecond and a span below 2⁶² keep it below 2⁶⁴.
-	k.wide = k.unit > 3 || k.span.Hi != 0 || bits.Len64(k.span.Lo) > 62
-	return k
-}
-
-func gcd(a, b uint64) uint64 {
-	for b != 0 {
-		a, b = b, a%b
+	k.wide = !k.split && (k.unit > 3 || k.span.Hi != 0 || bits.Len64(k.span.Lo) > 62)
+	if k.split && k.span.Div(k.unit) > portableMost {
+		return gcra{}, invalid(field, fmt.Sprintf("{%v, %d at once}", rate, depth), fmt.Sprintf("must fill up within %v in this store", time.Duration(portableMost*f.tick)))
 	}
-	return a
+	return k, f.count(depth, field)
 }
 
 func (k *gcra) limit() int { return k.depth }
 
 func (k *gcra) width() int {
-	if k.wide {
+	if k.wide || k.split {
 		return 2
 	}
 	return 1
 }
 
 func (k *gcra) load(st []uint64) uint128.Uint128 {
-	if k.wide {
+	switch {
+	case k.wide:
 		return uint128.Uint128{Hi: st[1], Lo: st[0]}
+	case k.split:
+		return uint128.Mul(st[0], k.unit).Add(uint128.From(st[1]))
 	}
 	return uint128.From(st[0])
 }
 
 func (k *gcra) store(st []uint64, tat uint128.Uint128) []uint64 {
-	st[0] = tat.Lo
-	if k.wide {
+	switch {
+	case k.split:
+		st[0] = tat.Div(k.unit)
+		st[1] = tat.Sub(uint128.Mul(st[0], k.unit)).Lo
+		return st
+	case k.wide:
 		st[1] = tat.Hi
 	}
+	st[0] = tat.Lo
 	return st
 }
 
@@ -118,6 +128,16 @@ func (k *gcra) fresh(st []uint64) instant {
 	return k.load(st).DivCeil(k.unit)
 }
 
+// giveBack makes the bucket as full as if the events had not been taken, or as it
+// would be after as long a time. A reservation that is ahead counts on them.
+func (k *gcra) giveBack(st []uint64, _, now instant, n int) []uint64 {
+	tat := k.load(st)
+	if !k.grants(tat, uint128.Mul(now, k.unit)) {
+		return st
+	}
+	return k.store(st, tat.Sub(uint128.Mul(uint64(n), k.cost)))
+}
+
 // leaky is a gcra seen as a queue that drains.
 type leaky struct{ gcra }
 
@@ -125,6 +145,8 @@ type leaky struct{ gcra }
 func (k *leaky) hold(st []uint64, at instant) uint64 {
 	return k.load(st).Sub(uint128.Mul(at, k.unit)).DivCeil(k.unit)
 }
+
+func (k *leaky) giveBack(st []uint64, _, _ instant, _ int) []uint64 { return st }
 
 func (k *leaky) full(st []uint64, now instant, n int) bool {
 	return k.ready(st, now, n) > now

@@ -20,12 +20,13 @@ type LeakyBucket struct {
 	Capacity int  // the most it holds; 0 means 1: one event per Rate.Per/Rate.Events
 }
 
-func (a LeakyBucket) compile() (kernel, error) {
+func (a LeakyBucket) compile(f form) (kernel, error) {
 	if err := a.Rate.check("LeakyBucket.Rate"); err != nil {
 		return nil, err
 	}
 	if a.Capacity < 0 {
 		return nil, invalid("LeakyBucket.Capacity", a.Capacity, "must be at least 1, or 0 for 1")
 	}
-	return &leaky{newGCRA(a.Rate, max(a.Capacity, 1))}, nil
+	k, err := newGCRA(a.Rate, max(a.Capacity, 1), f, "LeakyBucket")
+	return &leaky{k}, err
 }

@@ -76,7 +76,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	}
 	var own *limits
 	if c.lookup != nil {
-		if t, err = newVarying(alg); err != nil {
+		if t, err = newVarying(alg, inMemory); err != nil {
 			return nil, err
 		}
 		own = &limits{lookup: c.lookup, base: t}

@@ -491,7 +491,7 @@ func (o *overflow) apply(t *Transition, req *Request, idle instant) Result {
 		}
 		return res
 	}
-	v := view{kernel: t.kernel}
+	v := view{kernel: t.kernel, tick: 1}
 	v.now, v.lag = req.now()
 	wait := v.until(max(idle, v.now+1))
 	return Result{

@@ -275,7 +275,7 @@ func (sp *tables) allow(tl *timeline, key string, n int) bool {
 
 // allowLocked is allow, but takes the lock.
 func (sp *tables) allowLocked(id identity, tl *timeline, n int) (granted bool) {
-	v := view{kernel: sp.t.kernel}
+	v := view{kernel: sp.t.kernel, tick: 1}
 	req := Request{Op: OpTake, N: n, timeline: tl}
 	idle, full := sp.update(id, &req, func(st []uint64) bool {
 		v.now, v.lag = tl.now()

@@ -111,7 +111,7 @@ func newSchedule(t testing.TB, c choices, kind kind) *schedule {
 	s.limiter, err = ratelimit.New(s.alg, ratelimit.WithClock(s.clock))
 	require.NoError(t, err, "%#v", s.alg)
 	for _, name := range []string{"", "a key"} {
-		s.keys = append(s.keys, &scheduleKey{name: name, model: model.New(s.alg)})
+		s.keys = append(s.keys, &scheduleKey{name: name, model: model.New(s.alg, 1)})
 	}
 	return s
 }
@@ -406,7 +406,7 @@ func (s *schedule) negative(k *scheduleKey) {
 func (s *schedule) reset(k *scheduleKey) {
 	s.log("Reset(%q)", k.name)
 	s.noError(s.limiter.Reset(context.Background(), k.name))
-	k.model = model.New(s.alg)
+	k.model = model.New(s.alg, 1)
 }
 
 func (s *schedule) compare(k *scheduleKey, want, got ratelimit.Decision) {

@@ -14,7 +14,7 @@ const maxSlots = 1 << 20
 type ring struct {
 	plain
 	slots  uint64 // how many are kept, the latest included
-	length uint64 // of a slot, in nanoseconds
+	length uint64 // of a slot, in ticks
 	narrow bool   // whether two counts share a word
 }
 
@@ -130,6 +130,10 @@ func (r *ring) cancel(st []uint64, g *grant) []uint64 {
 	r.set(st, slot%r.slots, count-uint64(g.n))
 	st[0] |= touched
 	return st
+}
+
+func (r *ring) giveBack(st []uint64, at, _ instant, n int) []uint64 {
+	return r.cancel(st, &grant{at: at, n: n})
 }
 
 // holds reports whether the last span slots have at most limit events together,

@@ -27,7 +27,7 @@ type RollingWindow struct {
 	PeriodLimit int           // the most events in one period; 0 means no such limit
 }
 
-func (a RollingWindow) compile() (kernel, error) {
+func (a RollingWindow) compile(f form) (kernel, error) {
 	switch {
 	case a.Quota < 1:
 		return nil, invalid("RollingWindow.Quota", a.Quota, "must be at least 1")
@@ -40,11 +40,18 @@ func (a RollingWindow) compile() (kernel, error) {
 	case a.PeriodLimit < 0:
 		return nil, invalid("RollingWindow.PeriodLimit", a.PeriodLimit, "must be at least 1, or 0 for no such limit")
 	}
-	k := &rolling{newRing(uint64(a.Window/a.Period), uint64(a.Period), a.Quota), uint64(a.Quota), math.MaxUint64}
+	length, err := f.ticks(a.Period, "RollingWindow.Period")
+	if err == nil {
+		_, err = f.ticks(a.Window, "RollingWindow.Window") // not too long
+	}
+	if err == nil {
+		err = f.count(a.Quota, "RollingWindow.Quota")
+	}
+	k := &rolling{newRing(uint64(a.Window/a.Period), length, a.Quota), uint64(a.Quota), math.MaxUint64}
 	if a.PeriodLimit > 0 {
 		k.perSlot = uint64(a.PeriodLimit)
 	}
-	return k, nil
+	return k, err
 }
 
 // rolling is the arithmetic of a [RollingWindow]: a ring with a slot for each

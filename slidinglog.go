@@ -25,14 +25,18 @@ type SlidingLog struct {
 	CountDenied bool          // whether refused events are logged too
 }
 
-func (a SlidingLog) compile() (kernel, error) {
+func (a SlidingLog) compile(f form) (kernel, error) {
 	switch {
 	case a.Limit < 1:
 		return nil, invalid("SlidingLog.Limit", a.Limit, "must be at least 1")
 	case a.Window < 1:
 		return nil, invalid("SlidingLog.Window", a.Window, "must be at least 1ns")
 	}
-	return &log{most: uint64(a.Limit), window: uint64(a.Window), countDenied: a.CountDenied}, nil
+	window, err := f.ticks(a.Window, "SlidingLog.Window")
+	if err == nil {
+		err = f.count(a.Limit, "SlidingLog.Limit")
+	}
+	return &log{most: uint64(a.Limit), window: window, countDenied: a.CountDenied, tight: f.portable}, err
 }
 
 // log is the arithmetic of a [SlidingLog]. Its state grows with use:
@@ -50,8 +54,9 @@ func (a SlidingLog) compile() (kernel, error) {
 type log struct {
 	plain
 	most        uint64 // the limit
-	window      uint64 // nanoseconds
+	window      uint64 // ticks
 	countDenied bool
+	tight       bool // whether there is to be no waste
 }
 
 const (
@@ -140,7 +145,7 @@ func (k *log) trim(st []uint64, t instant) []uint64 {
 }
 
 func (k *log) compact(st []uint64) []uint64 {
-	if first := st[1]; first-logHeader > uint64(len(st))/2 {
+	if first := st[1]; first-logHeader > uint64(len(st))/2 || k.tight && first > logHeader {
 		st = slices.Delete(st, logHeader, int(first))
 		st[1] = logHeader
 		if cap(st) > 64 && cap(st) > 4*len(st) {
@@ -247,6 +252,10 @@ func (k *log) cancel(st []uint64, g *grant) []uint64 {
 		}
 		end = begin
 	}
+}
+
+func (k *log) giveBack(st []uint64, at, _ instant, n int) []uint64 {
+	return k.cancel(st, &grant{at: at, n: n})
 }
 
 func (k *log) notes() bool { return k.countDenied }

@@ -30,7 +30,7 @@ type SlidingWindow struct {
 	Segments int           // how many parts it is counted in; must divide Window; 0 means 1
 }
 
-func (a SlidingWindow) compile() (kernel, error) {
+func (a SlidingWindow) compile(f form) (kernel, error) {
 	switch {
 	case a.Limit < 1:
 		return nil, invalid("SlidingWindow.Limit", a.Limit, "must be at least 1")
@@ -45,7 +45,11 @@ func (a SlidingWindow) compile() (kernel, error) {
 	if uint64(a.Window)%segments != 0 {
 		return nil, invalid("SlidingWindow.Segments", a.Segments, fmt.Sprintf("must divide Window, %v, into whole nanoseconds", a.Window))
 	}
-	return &sliding{newRing(segments+1, uint64(a.Window)/segments, a.Limit), uint64(a.Limit)}, nil
+	length, err := f.ticks(a.Window/time.Duration(segments), "SlidingWindow.Window / Segments")
+	if err == nil {
+		err = f.count(a.Limit, "SlidingWindow.Limit")
+	}
+	return &sliding{newRing(segments+1, length, a.Limit), uint64(a.Limit)}, err
 }
 
 // sliding is the arithmetic of a [SlidingWindow]: a ring with a slot for each

@@ -33,7 +33,7 @@ const (
 	RefillInterval
 )
 
-func (a TokenBucket) compile() (kernel, error) {
+func (a TokenBucket) compile(f form) (kernel, error) {
 	if err := a.Rate.check("TokenBucket.Rate"); err != nil {
 		return nil, err
 	}
@@ -46,10 +46,14 @@ func (a TokenBucket) compile() (kernel, error) {
 	}
 	switch a.Refill {
 	case RefillContinuous:
-		k := newGCRA(a.Rate, burst)
-		return &k, nil
+		k, err := newGCRA(a.Rate, burst, f, "TokenBucket")
+		return &k, err
 	case RefillInterval:
-		return &lumps{burst: uint64(burst), lump: uint64(a.Rate.Events), per: uint64(a.Rate.Per)}, nil
+		per, err := f.ticks(a.Rate.Per, "TokenBucket.Rate.Per")
+		if err == nil {
+			err = f.count(burst, "TokenBucket.Burst")
+		}
+		return &lumps{burst: uint64(burst), lump: uint64(a.Rate.Events), per: per}, err
 	}
 	return nil, invalid("TokenBucket.Refill", int(a.Refill), "must be RefillContinuous or RefillInterval")
 }
@@ -62,7 +66,7 @@ type lumps struct {
 	plain
 	burst uint64 // the most tokens
 	lump  uint64 // how many arrive at once
-	per   uint64 // nanoseconds between lumps
+	per   uint64 // ticks between lumps
 }
 
 func (k *lumps) limit() int { return int(k.burst) }
@@ -120,6 +124,15 @@ func (k *lumps) room(st []uint64, now instant) int {
 
 func (k *lumps) fresh(st []uint64) instant {
 	return k.lumpsAfter(st[0], ceilDiv(st[1], k.lump))
+}
+
+func (k *lumps) giveBack(st []uint64, _, now instant, n int) []uint64 {
+	if now < st[0] {
+		return st // a reservation that is ahead counts on them
+	}
+	st[0], st[1] = k.refilled(st, now)
+	st[1] -= min(st[1], uint64(n))
+	return st
 }
 
 func (k *lumps) valid(st []uint64) bool { return st[0] <= maxInstant && st[1] <= k.burst }

@@ -24,6 +24,11 @@ const (
 
 	// OpCancel takes back what can be taken back of Grant.
 	OpCancel
+
+	// OpReturn takes back N events that OpTake granted at the time Taken, and that
+	// will not happen: those that a store took in advance and did not hand out. A
+	// LeakyBucket, WarmingUp, and a SlidingLog with CountDenied keep them.
+	OpReturn
 )
 
 // A Request is what a [Limiter] asks of its store: one transition of one key.
@@ -32,9 +37,16 @@ type Request struct {
 	N       int           // how many events; from 0 for OpTake, from 1 for OpReserve
 	MaxWait time.Duration // the longest wait that OpReserve may answer
 	Grant   any           // for OpCancel: the Grant of an earlier Result
+	Taken   time.Time     // for OpReturn
 
 	timeline *timeline
-	fixed    *instant
+	fixed    *reading
+}
+
+// A reading is what a clock showed, in nanoseconds.
+type reading struct {
+	now instant
+	lag uint64 // by how much the clock is behind now
 }
 
 // At returns the request with its time fixed to t, for stores that have a
@@ -42,21 +54,28 @@ type Request struct {
 // limiter's clock shows when the state is at hand, so that a decision is never
 // made at an earlier time than the one that left the state.
 func (r Request) At(t time.Time) Request {
-	at := instantOf(t)
-	r.fixed = &at
+	r.fixed = &reading{now: instantOf(t)}
 	return r
+}
+
+// Read returns the request with its time fixed to what the limiter's clock shows
+// now, and that time.
+func (r Request) Read() (Request, time.Time) {
+	now, lag := r.now()
+	r.fixed = &reading{now, lag}
+	return r, time.Unix(int64(now/1e9), int64(now%1e9))
 }
 
 func (r *Request) now() (now instant, lag uint64) {
 	if r.fixed != nil {
-		return *r.fixed, 0
+		return r.fixed.now, r.fixed.lag
 	}
 	return r.timeline.now()
 }
 
 // check returns what is wrong with a request that did not come from a limiter.
 func (r *Request) check() error {
-	if r.N < 0 || r.Op > OpCancel || r.timeline == nil && r.fixed == nil {
+	if r.N < 0 || r.Op > OpReturn || r.timeline == nil && r.fixed == nil {
 		return invalid("Request", fmt.Sprintf("{Op: %d, N: %d}", r.Op, r.N), "must have an Op, no negative N, and a time: that of a Limiter or of At")
 	}
 	return nil
@@ -65,8 +84,8 @@ func (r *Request) check() error {
 // A Result is a store's answer to a [Request].
 type Result struct {
 	// Decision is the answer to OpTake and OpPeek. For OpReserve, its Allowed
-	// says whether the events were reserved; then, and for OpCancel, the rest
-	// describes the key afterwards.
+	// says whether the events were reserved; the rest describes the key
+	// afterwards, as it does for OpCancel and OpReturn.
 	Decision Decision
 
 	// Wait is, for OpReserve, the time until the events may happen: Never if
@@ -95,6 +114,7 @@ type Result struct {
 // package, apply it to words in memory.
 type Transition struct {
 	alg    Algorithm
+	form   form
 	kernel kernel
 	tag    func() []byte // what precedes states among bytes, if keys have limits of their own
 }
@@ -102,11 +122,32 @@ type Transition struct {
 // NewTransition checks the parameters of alg. Its error is the one that [New]
 // would return.
 func NewTransition(alg Algorithm) (*Transition, error) {
-	alg, k, err := compile(alg)
+	return newTransition(alg, inMemory)
+}
+
+func newTransition(alg Algorithm, f form) (*Transition, error) {
+	alg, k, err := compile(alg, f)
 	if err != nil {
 		return nil, err
 	}
-	return &Transition{alg: alg, kernel: k}, nil
+	return &Transition{alg: alg, form: f, kernel: k}, nil
+}
+
+// Portable returns t for a store whose clock counts in ticks, of whole
+// microseconds for one, and whose states are also read and written elsewhere, such
+// as in a script whose numbers are doubles: what is told is rounded up to ticks,
+// reservations are for whole ticks, and states are the words that docs/states.md
+// describes. Windows and periods must be multiples of tick; nothing may count
+// beyond 2⁵¹ or last longer than 2⁵¹ ticks; the error says what does.
+func (t *Transition) Portable(tick time.Duration) (*Transition, error) {
+	if tick < 1 {
+		return nil, invalid("tick", tick, "must be at least 1ns")
+	}
+	f := form{tick: uint64(tick), portable: true}
+	if t.Varies() {
+		return newVarying(t.alg, f)
+	}
+	return newTransition(t.alg, f)
 }
 
 // Algorithm returns the algorithm with the parameters that it was made with.
@@ -166,11 +207,11 @@ func (t *Transition) stepFrom(from *Transition, st []uint64, req *Request) (by *
 		st, changed, res = t.step(st, req)
 		return t, st, changed, res
 	}
-	now, _ := req.now()
+	v := t.view(req)
 	if req.Op == OpCancel {
 		t = from
 	}
-	st, adopted := t.adopt(from, st, now)
+	st, adopted := t.adopt(from, st, v.now)
 	st, changed, res = t.step(st, req)
 	return t, st, changed || adopted, res
 }
@@ -179,8 +220,7 @@ func (t *Transition) stepFrom(from *Transition, st []uint64, req *Request) (by *
 // whether they changed. It reads the clock, so whoever may change the state
 // meanwhile must be locked out, or found out afterwards.
 func (t *Transition) step(st []uint64, req *Request) (_ []uint64, changed bool, res Result) {
-	now, lag := req.now()
-	v := view{t.kernel, now, lag}
+	v := t.view(req)
 	switch req.Op {
 	case OpPeek:
 		res.Decision = v.peek(st)
@@ -189,10 +229,24 @@ func (t *Transition) step(st []uint64, req *Request) (_ []uint64, changed bool, 
 	case OpCancel:
 		st, changed = v.cancel(st, req.Grant)
 		res.Decision = v.describe(st, 0, Decision{})
+	case OpReturn:
+		before := slices.Clone(st)
+		st = v.giveBack(st, instantOf(req.Taken)/v.tick, v.now, req.N)
+		changed = !slices.Equal(st, before)
+		res.Decision = v.describe(st, 0, Decision{})
 	default:
 		st, changed, res.Decision = v.take(st, req.N)
 	}
 	return st, changed, res
+}
+
+// view reads the clock.
+func (t *Transition) view(req *Request) view {
+	now, lag := req.now()
+	if t.form.tick > 1 { // spares memory a division
+		now /= t.form.tick
+	}
+	return view{t.kernel, now, lag, t.form.tick}
 }
 
 // A view is a kernel at a reading of the clock. What every algorithm means by
@@ -200,8 +254,9 @@ func (t *Transition) step(st []uint64, req *Request) (_ []uint64, changed bool, 
 // else.
 type view struct {
 	kernel
-	now instant
-	lag uint64 // by how much the clock is behind now
+	now  instant
+	lag  uint64 // by how many nanoseconds the clock is behind now
+	tick uint64 // the nanoseconds in a tick
 }
 
 // until returns the time from the reading of the clock to t.
@@ -209,7 +264,10 @@ func (v *view) until(t instant) time.Duration {
 	if t <= v.now {
 		return 0
 	}
-	return time.Duration(min(after(t-v.now, v.lag), instant(Never)))
+	if t-v.now > uint64(Never)/v.tick {
+		return Never
+	}
+	return time.Duration(min((t-v.now)*v.tick+v.lag, uint64(Never)))
 }
 
 // ready is the kernel's, but also answers for n beyond the limit and for 0.
@@ -293,15 +351,18 @@ func (v *view) peek(st []uint64) (d Decision) {
 func (v *view) reserve(st []uint64, req *Request) (_ []uint64, changed bool, res Result) {
 	if req.N <= v.limit() && v.full(st, v.now, req.N) {
 		res.QueueFull = true
+		res.Decision = v.describe(st, 0, Decision{})
 		return st, false, res
 	}
 	at := v.ready(st, req.N)
-	if at > maxInstant {
+	if at > maxInstant/v.tick {
 		res.Wait = Never
+		res.Decision = v.describe(st, 0, Decision{})
 		return st, false, res
 	}
 	due := after(at, v.hold(st, at))
 	if res.Wait = v.until(due); res.Wait > req.MaxWait || res.Wait == Never {
+		res.Decision = v.describe(st, 0, Decision{})
 		return st, false, res
 	}
 	g := &grant{by: v.kernel, at: at, due: due, n: req.N, pre: slices.Clone(st)}

@@ -3,8 +3,9 @@ package ratelimit
 import (
 	"fmt"
 	"math"
-	"math/big"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/warmup"
 )
 
 // A WarmingUp limiter grants Rate once it is warm, and less while it is cold:
@@ -27,7 +28,10 @@ type WarmingUp struct {
 	ColdFactor float64       // how many times longer a permit takes when cold; at least 1, 0 means 3
 }
 
-func (a WarmingUp) compile() (kernel, error) {
+// portableWarmup bounds Warmup in a portable form.
+const portableWarmup = 30 * day
+
+func (a WarmingUp) compile(f form) (kernel, error) {
 	if err := a.Rate.check("WarmingUp.Rate"); err != nil {
 		return nil, err
 	}
@@ -41,76 +45,73 @@ func (a WarmingUp) compile() (kernel, error) {
 	if !(factor >= 1 && factor <= math.MaxInt32) { // false for NaN, too
 		return nil, invalid("WarmingUp.ColdFactor", a.ColdFactor, fmt.Sprintf("must be from 1 to %d, or 0 for 3", math.MaxInt32))
 	}
-	return newWarming(a.Rate, a.Warmup, factor), nil
+	// A request costs less than three times the longer of these, and that in
+	// nanoseconds is to be a whole number that a double holds.
+	cold := float64(a.Rate.Per) / float64(a.Rate.Events) * factor
+	if f.portable && max(float64(a.Warmup), cold) > float64(portableWarmup) {
+		return nil, invalid("WarmingUp", fmt.Sprintf("%+v", a), fmt.Sprintf("must warm up within %v in this store, and a cold permit must not take longer", portableWarmup))
+	}
+	return &warming{form: f, Constants: warmup.New(a.Rate.Events, a.Rate.Per, a.Warmup, factor)}, nil
 }
 
 // warming is the arithmetic of a [WarmingUp]; s, c, w, θ and max are those of
 // its description in Guava, in nanoseconds. Its state is the warmth, which is
 // max less the stored permits, as the bits of a float64, and the next free
-// time. The warmth is that at the next free time; it is 0 when cold.
+// time, in nanoseconds, or if it is to be portable in whole ticks and nanoseconds.
+// The warmth is that at the next free time; it is 0 when cold.
 type warming struct {
 	plain
-	most      int     // the limit
-	stable    float64 // s, the time a permit takes when warm
-	slope     float64 // by how much a stored permit above θ takes longer than the one below
-	threshold float64 // θ, stored permits
-	stored    float64 // max, stored permits when cold
-	cooldown  float64 // w/max, the time in which one permit is stored
+	form form
+	warmup.Constants
 }
 
-func newWarming(rate Rate, warmup time.Duration, factor float64) *warming {
-	// The constants are computed exactly and then rounded, so that a whole
-	// number of permits is not missed by a hair.
-	div := func(a, b *big.Rat) *big.Rat { return new(big.Rat).Quo(a, b) }
-	float := func(r *big.Rat) float64 { f, _ := r.Float64(); return f }
+func (k *warming) limit() int { return k.Limit }
 
-	s := big.NewRat(int64(rate.Per), int64(rate.Events))
-	c := new(big.Rat).SetFloat64(factor)
-	c.Mul(c, s)
-	w := new(big.Rat).SetInt64(int64(warmup))
-	two := big.NewRat(2, 1)
-	theta := div(w, new(big.Rat).Mul(two, s))
-	above := div(new(big.Rat).Mul(two, w), new(big.Rat).Add(s, c)) // max − θ
-	most := new(big.Rat).Add(theta, above)
-
-	k := &warming{
-		most:      math.MaxInt,
-		stable:    float(s),
-		slope:     float(div(new(big.Rat).Sub(c, s), above)),
-		threshold: float(theta),
-		stored:    float(most),
-		cooldown:  float(div(w, most)),
+func (k *warming) width() int {
+	if k.form.portable {
+		return 3
 	}
-	if whole := new(big.Int).Quo(most.Num(), most.Denom()); whole.IsInt64() && whole.Int64() <= math.MaxInt {
-		k.most = max(1, int(whole.Int64()))
-	}
-	return k
+	return 2
 }
 
-func (k *warming) limit() int { return k.most }
-func (k *warming) width() int { return 2 }
+// free returns the next free time, in nanoseconds.
+func (k *warming) free(st []uint64) uint64 {
+	if k.form.portable {
+		return st[1]*k.form.tick + st[2]
+	}
+	return st[1]
+}
+
+func (k *warming) store(st []uint64, warmth float64, free uint64) []uint64 {
+	st[0], st[1] = math.Float64bits(warmth), free
+	if k.form.portable {
+		st[1], st[2] = free/k.form.tick, free%k.form.tick
+	}
+	return st
+}
 
 func (k *warming) ready(st []uint64, now instant, _ int) instant {
-	return max(now, st[1])
+	return max(now, ceilDiv(k.free(st), k.form.tick))
 }
 
 func (k *warming) spend(st []uint64, at instant, n int) []uint64 {
 	warmth := k.warmth(st, at)
-	stored := k.stored - warmth
+	stored := k.Stored - warmth
 	taken := min(float64(n), stored)
-	st[0] = math.Float64bits(warmth + taken)
-	st[1] = after(at, saturated(math.Round(k.cost(stored, taken)+(float64(n)-taken)*k.stable)))
-	return st
+	// The conversions keep products and sums from being fused on machines that
+	// could: what is computed in Redis is to be the same bit by bit.
+	cost := k.cost(stored, taken) + float64((float64(n)-taken)*k.Stable)
+	return k.store(st, warmth+taken, after(at*k.form.tick, saturated(math.Round(cost))))
 }
 
 // cost returns how long it takes to hand out the permits taken of those
-// stored: the integral of the time per permit, which is k.stable below the
-// threshold and rises by k.slope from there.
+// stored: the integral of the time per permit, which is k.Stable below the
+// threshold and rises by k.Slope from there.
 func (k *warming) cost(stored, taken float64) float64 {
-	cost := taken * k.stable
-	if above := stored - k.threshold; above > 0 {
+	cost := float64(taken * k.Stable)
+	if above := stored - k.Threshold; above > 0 {
 		part := min(taken, above)
-		cost += k.slope * part * (above - part/2)
+		cost += float64(k.Slope * part * (above - float64(part/2)))
 	}
 	return cost
 }
@@ -121,21 +122,21 @@ func (k *warming) warmth(st []uint64, t instant) float64 {
 		return 0
 	}
 	warmth := math.Float64frombits(st[0])
-	if t > st[1] {
-		warmth -= float64(t-st[1]) / k.cooldown
+	if ns, free := t*k.form.tick, k.free(st); ns > free {
+		warmth -= float64(ns-free) / k.Cooldown
 	}
 	return max(0, warmth)
 }
 
 func (k *warming) room(st []uint64, now instant) int {
-	if now < st[1] {
+	if k.ready(st, now, 1) > now {
 		return 0
 	}
-	return k.most
+	return k.Limit
 }
 
 func (k *warming) fresh(st []uint64) instant {
-	return after(st[1], saturated(math.Ceil(math.Float64frombits(st[0])*k.cooldown)))
+	return ceilDiv(after(k.free(st), saturated(math.Ceil(math.Float64frombits(st[0])*k.Cooldown))), k.form.tick)
 }
 
 // saturated returns ns, a whole number, as an integer, at most forever.
@@ -147,6 +148,9 @@ func saturated(ns float64) uint64 {
 }
 
 func (k *warming) valid(st []uint64) bool {
+	if k.form.portable && (st[1] > math.MaxUint64/k.form.tick-1 || st[2] >= k.form.tick) {
+		return false
+	}
 	warmth := math.Float64frombits(st[0])
-	return warmth >= 0 && warmth <= k.stored*(1+1e-9) // false for NaN, too
+	return warmth >= 0 && warmth <= k.Stored*(1+1e-9) // false for NaN, too
 }

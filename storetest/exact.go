@@ -60,10 +60,10 @@ func newComparison(s *suite, alg ratelimit.Algorithm, seed uint64) *comparison {
 		rng:   rand.New(rand.NewPCG(seed, 20260301)),
 	}
 	c.log = append(c.log, fmt.Sprintf("seed %d, %T%+v", seed, alg, alg))
-	probe := model.New(alg)
+	probe := model.New(alg, s.Tick)
 	c.span = probe.Take(c.now(), probe.Limit()).ResetAfter
 	for _, name := range []string{"", "alice", "b\xffb"} {
-		c.keys = append(c.keys, &comparedKey{name: name, model: model.New(alg)})
+		c.keys = append(c.keys, &comparedKey{name: name, model: model.New(alg, s.Tick)})
 	}
 	return c
 }
@@ -184,7 +184,7 @@ func (c *comparison) reset(k *comparedKey) {
 	if err := c.Reset(context.Background(), k.name); err != nil {
 		c.Fatalf("the store failed: %v", err)
 	}
-	*k = comparedKey{name: k.name, model: model.New(c.alg)}
+	*k = comparedKey{name: k.name, model: model.New(c.alg, c.Tick)}
 }
 
 // compare fails the test unless the decisions are equal, to the tick.

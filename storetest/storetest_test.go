@@ -83,6 +83,14 @@ func TestExpiringStore(t *testing.T) {
 	})
 }
 
+// So does one whose states are portable and whose clock is coarse.
+func TestPortableStore(t *testing.T) {
+	storetest.Run(t, storetest.Config{
+		New:  func(testing.TB, clock.Clock) ratelimit.Store { return &casStore{tick: time.Microsecond} },
+		Tick: time.Microsecond,
+	})
+}
+
 // TestBrokenStores runs the suite on stores that break a promise, in a process
 // of its own, and expects it to say so.
 func TestBrokenStores(t *testing.T) {
@@ -117,9 +125,10 @@ func TestBrokenStores(t *testing.T) {
 
 // A casStore keeps states as bytes.
 type casStore struct {
-	states  sync.Map    // from [2]string, a name and a key, to entry
-	expires clock.Clock // if not nil, states are forgotten when they may be
-	broken  string      // in which way, if in any
+	states  sync.Map      // from [2]string, a name and a key, to entry
+	expires clock.Clock   // if not nil, states are forgotten when they may be
+	broken  string        // in which way, if in any
+	tick    time.Duration // of its clock, if states are portable
 }
 
 type entry struct {
@@ -141,6 +150,12 @@ type casStates struct {
 
 func (s casStates) Apply(_ context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
 	id := [2]string{s.name, key}
+	if s.tick > 0 {
+		var err error
+		if t, err = t.Portable(s.tick); err != nil {
+			return ratelimit.Result{}, err
+		}
+	}
 	if s.broken == "no wait" {
 		req.MaxWait = ratelimit.Never
 	}

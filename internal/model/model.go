@@ -81,12 +81,20 @@ type Key struct {
 	// frontier is the instant at which the latest reservation acts. Nothing
 	// is granted before it.
 	frontier instant
+
+	// tick is the unit in which the store counts time: everything happens at
+	// multiples of it.
+	tick instant
 }
 
-// New returns a fresh key. The parameters must be valid.
-func New(alg ratelimit.Algorithm) *Key {
-	return &Key{parts: newParts(alg)}
+// New returns a fresh key in a store whose clock counts in ticks. The parameters
+// must be valid.
+func New(alg ratelimit.Algorithm, tick time.Duration) *Key {
+	return &Key{parts: newParts(alg), tick: instant(tick)}
 }
+
+// whole returns t, or the next whole tick after it.
+func (k *Key) whole(t instant) instant { return (t + k.tick - 1) / k.tick * k.tick }
 
 func newParts(alg ratelimit.Algorithm) []part {
 	switch a := alg.(type) {
@@ -122,7 +130,7 @@ func newParts(alg ratelimit.Algorithm) []part {
 
 // Clone returns an independent copy of the key, without its reservations.
 func (k *Key) Clone() *Key {
-	c := &Key{frontier: k.frontier}
+	c := &Key{frontier: k.frontier, tick: k.tick}
 	for _, p := range k.parts {
 		c.parts = append(c.parts, p.clone())
 	}
@@ -198,14 +206,14 @@ func (k *Key) Reserve(now int64, n int, maxWait time.Duration) (due uint64, r *R
 		if !ok {
 			return 0, nil, ratelimit.ErrNever
 		}
-		act = max(act, t)
+		act = max(act, k.whole(t))
 	}
 	for _, p := range k.parts {
 		if _, queue := p.(delayer); queue && !p.grantable(act, n) {
 			return 0, nil, ratelimit.ErrQueueFull
 		}
 	}
-	due = act + instant(k.delay(act))
+	due = k.whole(act + instant(k.delay(act)))
 	if due-at >= instant(ratelimit.Never) {
 		return 0, nil, ratelimit.ErrNever
 	}
@@ -281,7 +289,9 @@ func (k *Key) delay(t instant) time.Duration {
 func (k *Key) granted(now instant, delay time.Duration) ratelimit.Decision {
 	d := k.describe(now)
 	d.Allowed = true
-	d.Delay = delay
+	if d.Delay = delay; delay < ratelimit.Never {
+		d.Delay = time.Duration(k.whole(instant(delay)))
+	}
 	for i, p := range k.parts {
 		if k.remaining(p, now) == d.Remaining {
 			d.Part = i
@@ -350,7 +360,7 @@ func (k *Key) wait(now instant, cond func(instant) bool) time.Duration {
 	if !ok {
 		return ratelimit.Never
 	}
-	return time.Duration(t - now)
+	return time.Duration(k.whole(t) - now)
 }
 
 // first returns the first instant in lo ≤ t ≤ hi at which cond holds, and

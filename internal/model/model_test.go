@@ -17,6 +17,8 @@ const (
 	sec = int64(time.Second)
 )
 
+func fresh(alg ratelimit.Algorithm) *Key { return New(alg, 1) }
+
 // A step asks for n events at an instant, and says what should come of it.
 type step struct {
 	at         int64
@@ -140,7 +142,7 @@ func TestSteps(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := New(tc.alg)
+			k := fresh(tc.alg)
 			for i, s := range tc.steps {
 				got := k.Take(s.at, s.n)
 				want := ratelimit.Decision{
@@ -169,14 +171,14 @@ func TestSlidingWindowWeighsThePreviousWindow(t *testing.T) {
 }
 
 func TestWarmingUp(t *testing.T) {
-	k := New(ratelimit.WarmingUp{Rate: ratelimit.PerSecond(1), Warmup: time.Second})
+	k := fresh(ratelimit.WarmingUp{Rate: ratelimit.PerSecond(1), Warmup: time.Second})
 	var got []bool
 	for i := range int64(10) {
 		got = append(got, k.Take(i*250*ms, 1).Allowed)
 	}
 	assert.Equal(t, []bool{true, false, false, false, false, false, true, false, false, false}, got)
 
-	k = New(ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: 3 * time.Second})
+	k = fresh(ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: 3 * time.Second})
 	for range 150 {
 		k.parts[0].charge(k.parts[0].(*warmingUp).last().nextFree, 1)
 	}
@@ -186,7 +188,7 @@ func TestWarmingUp(t *testing.T) {
 	}
 	assert.Equal(t, instant(4500*ms), k.parts[0].(*warmingUp).last().nextFree)
 
-	k = New(ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: 3 * time.Second})
+	k = fresh(ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: 3 * time.Second})
 	d := k.Take(0, 150)
 	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 300, ResetAfter: 4500 * time.Millisecond}, d)
 	d = k.Take(3*sec, 150)
@@ -197,7 +199,7 @@ func TestWarmingUp(t *testing.T) {
 }
 
 func TestPartOfAll(t *testing.T) {
-	k := New(ratelimit.All{
+	k := fresh(ratelimit.All{
 		ratelimit.FixedWindow{Limit: 3, Window: time.Second},
 		ratelimit.All{
 			ratelimit.FixedWindow{Limit: 2, Window: time.Second},
@@ -214,7 +216,7 @@ func TestPartOfAll(t *testing.T) {
 }
 
 func TestPeekSpendsNothing(t *testing.T) {
-	k := New(ratelimit.SlidingLog{Limit: 1, Window: time.Second, CountDenied: true})
+	k := fresh(ratelimit.SlidingLog{Limit: 1, Window: time.Second, CountDenied: true})
 	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 1, Remaining: 1}, k.Peek(0))
 	require.True(t, k.Take(0, 1).Allowed)
 	want := ratelimit.Decision{Limit: 1, RetryAfter: time.Second, ResetAfter: time.Second}
@@ -223,7 +225,7 @@ func TestPeekSpendsNothing(t *testing.T) {
 }
 
 func TestReserve(t *testing.T) {
-	k := New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 2})
+	k := fresh(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 2})
 	reserve := func(now int64, n int, due int64) *Reservation {
 		t.Helper()
 		got, r, err := k.Reserve(now, n, ratelimit.Never)
@@ -254,7 +256,7 @@ func TestReserve(t *testing.T) {
 
 func TestReserveLeakyBucket(t *testing.T) {
 	bucket := ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 2}
-	k := New(bucket)
+	k := fresh(bucket)
 	for _, want := range []int64{0, sec} {
 		due, _, err := k.Reserve(0, 1, ratelimit.Never)
 		require.NoError(t, err)
@@ -265,14 +267,14 @@ func TestReserveLeakyBucket(t *testing.T) {
 	_, _, err = k.Reserve(sec, 1, time.Second-1)
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 
-	k = New(ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 2, Window: 10 * time.Second}})
+	k = fresh(ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 2, Window: 10 * time.Second}})
 	for i, want := range []int64{0, sec, 10 * sec, 11 * sec, 20 * sec} {
 		due, _, err := k.Reserve(0, 1, ratelimit.Never)
 		require.NoError(t, err)
 		assert.EqualValues(t, want, due, "reservation %d: the bucket has leaked out when the window opens", i)
 	}
 
-	k = New(ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 2, Window: time.Second}})
+	k = fresh(ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 2, Window: time.Second}})
 	for _, want := range []int64{0, sec, 2 * sec} {
 		due, _, err := k.Reserve(0, 1, ratelimit.Never)
 		require.NoError(t, err)
@@ -296,7 +298,7 @@ func TestCancelAmongOthers(t *testing.T) {
 		"TokenBucket":    {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 5, Per: 10 * time.Second}, Refill: ratelimit.RefillInterval}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := New(tc.alg)
+			k := fresh(tc.alg)
 			require.True(t, k.Take(0, 5).Allowed)
 			_, r, err := k.Reserve(0, 3, ratelimit.Never)
 			require.NoError(t, err)

@@ -69,3 +69,21 @@ func (x Uint128) Div(y uint64) uint64 {
 func (x Uint128) DivCeil(y uint64) uint64 {
 	return x.Add(From(y - 1)).Div(y)
 }
+
+// Ratio returns a / (b·c) in lowest terms, and whether both fit into 64 bits. None
+// of them may be 0.
+func Ratio(a, b, c uint64) (num, den uint64, ok bool) {
+	d := gcd(a, b)
+	a, b = a/d, b/d
+	d = gcd(a, c)
+	a, c = a/d, c/d
+	den128 := Mul(b, c)
+	return a, den128.Lo, den128.Hi == 0
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

@@ -1,0 +1,2 @@
+// Package redisstore shares limits through Redis.
+package redisstore

@@ -1,0 +1,18 @@
+module github.com/ratelimit-go/ratelimit/redisstore/goredis
+
+go 1.26.0
+
+require (
+	github.com/ratelimit-go/ratelimit v0.0.0
+	github.com/redis/go-redis/v9 v9.23.0
+	github.com/sony/gobreaker/v2 v2.4.0
+)
+
+require (
+	github.com/benbjohnson/clock v1.3.5 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+)
+
+replace github.com/ratelimit-go/ratelimit => ../..

@@ -1,0 +1,59 @@
+// Package goredis keeps limits in Redis through github.com/redis/go-redis/v9.
+package goredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+)
+
+// New returns a store that sends its commands through client, which may be a
+// [redis.Client] (one with sentinels too), a [redis.ClusterClient], a
+// [redis.Ring] or a [redis.AutoPipeliner], with its options as they are: calls
+// return at their context's end and are never sent twice, whatever
+// ContextTimeoutEnabled and MaxRetries say. The store does not close client.
+//
+// What a call left behind when its context ended goes on until the client gives
+// up: with the options' defaults, seconds.
+//
+// The store has a breaker, which opens after [redisstore.BreakerFailures]
+// failures in a row, for [redisstore.BreakerCooldown]. Calls whose context was
+// canceled are not among them. Options come after it, so that
+// [redisstore.WithBreaker] replaces it.
+//
+// A nil client is [ratelimit.ErrInvalid]. Other errors are those of
+// [redisstore.New]. Nothing is sent.
+func New(client redis.UniversalClient, opts ...redisstore.Option) (*redisstore.Store, error) {
+	if isNil(client) {
+		return nil, fmt.Errorf("%w: client is %#v: it must be a client that redis.NewClient or the like returned", ratelimit.ErrInvalid, client)
+	}
+	return redisstore.New(conn{client}, append([]redisstore.Option{redisstore.WithBreaker(newBreaker())}, opts...)...)
+}
+
+// isNil also finds the nil pointer that a failed constructor left in a variable.
+func isNil(client redis.UniversalClient) bool {
+	if client == nil {
+		return true
+	}
+	v := reflect.ValueOf(client)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+func newBreaker() redisstore.Breaker {
+	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:        "ratelimit",
+		MaxRequests: 1,
+		Timeout:     redisstore.BreakerCooldown,
+		ReadyToTrip: func(c gobreaker.Counts) bool {
+			return c.ConsecutiveFailures >= redisstore.BreakerFailures
+		},
+		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
+	})
+}

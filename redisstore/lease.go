@@ -1,0 +1,195 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A lease is events of a key that were taken in advance. Its fields are protected
+// by the lock of its shard.
+type lease struct {
+	prog  *program
+	from  ratelimit.Request  // one of the limiter whose it is
+	left  int                // events that may be handed out
+	taken time.Time          // by the server's clock
+	until time.Duration      // by the store's clock
+	last  ratelimit.Decision // the answer that it was taken with
+	told  time.Duration      // when that was
+	timer *time.Timer        // ends it
+}
+
+// A demand is what was asked of a key lately, to know whether more of it should be
+// taken in advance.
+type demand struct {
+	asked, before int           // events, in this span and in the one before
+	since         time.Duration // when this span began
+	room          int           // what remained when the server was asked last
+}
+
+// leases are kept by key, as demands are.
+type leases [shards]struct {
+	mu      sync.Mutex
+	held    map[string]*lease
+	demands recent[*demand]
+	closed  bool
+}
+
+// Leases are of no use if fewer events than few are taken at once, and a danger if
+// there is not enough times as much room: near the limit, nothing is leased.
+const (
+	few    = 2
+	enough = 8
+)
+
+// fromLease answers req from events that were taken in advance.
+func (s *Store) fromLease(name string, prog *program, req ratelimit.Request) (d ratelimit.Decision, ok bool) {
+	if s.lease == 0 || !prog.leasable || req.N < 1 || req.N > prog.limit {
+		return d, false
+	}
+	shard := &s.leases[shardOf(name)]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	now := s.elapsed()
+	of, known := shard.demands.get(name)
+	if !known {
+		of = &demand{since: now}
+		shard.demands.put(name, of, now, 2*s.leaseAge)
+	}
+	if span := now - of.since; span >= s.leaseAge {
+		of.before, of.asked, of.since = of.asked, 0, now
+		if span >= 2*s.leaseAge {
+			of.before = 0
+		}
+	}
+	of.asked = min(of.asked+req.N, s.lease)
+
+	l := shard.held[name]
+	if l == nil || l.prog != prog || l.left < req.N || now >= l.until {
+		return d, false
+	}
+	l.left -= req.N
+	s.counts.leased.Add(uint64(req.N))
+	d = l.last
+	d.Remaining += l.left
+	d.ResetAfter = max(0, d.ResetAfter-(now-l.told))
+	return d, true
+}
+
+// wanted returns the call that takes a lease along with calls, or nil if there is
+// to be none.
+func (s *Store) wanted(name string, calls []*call) *call {
+	prog := calls[0].prog
+	if s.lease == 0 || !prog.leasable {
+		return nil
+	}
+	shard := &s.leases[shardOf(name)]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if l := shard.held[name]; l != nil && l.left > 0 || shard.closed {
+		return nil
+	}
+	of, known := shard.demands.get(name)
+	if !known {
+		return nil
+	}
+	n := min(s.lease, max(of.asked, of.before), of.room/enough)
+	if n < few {
+		return nil
+	}
+	return &call{prog: prog, req: ratelimit.Request{Op: ratelimit.OpTake, N: n}, extra: true}
+}
+
+// learn notes what calls have told of a key, and begins the lease that was taken
+// along, if there is one; unless the key was reset since the epoch.
+func (s *Store) learn(name string, epoch uint64, calls []*call, left left) {
+	last := calls[len(calls)-1]
+	if s.lease == 0 || !last.prog.leasable {
+		return
+	}
+	shard := &s.leases[shardOf(name)]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if of, known := shard.demands.get(name); known {
+		of.room = last.res.Decision.Remaining
+	}
+	if !last.extra || !last.res.Decision.Allowed || s.denials.epoch(name) != epoch {
+		return
+	}
+	if old := shard.held[name]; old != nil {
+		old.timer.Stop() // it is spent
+	}
+	l := &lease{
+		prog: last.prog, from: calls[0].req, left: last.req.N, taken: left.time,
+		until: left.sent + s.leaseAge, last: last.res.Decision, told: left.received,
+	}
+	l.timer = time.AfterFunc(s.leaseAge, func() { s.expire(name, l) })
+	if shard.held == nil {
+		shard.held = make(map[string]*lease)
+	}
+	shard.held[name] = l
+}
+
+// end takes a lease out of those that are held, and reports whether it was.
+func (s *Store) end(name string, l *lease) bool {
+	shard := &s.leases[shardOf(name)]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if l == nil || shard.held[name] != l {
+		return false
+	}
+	l.timer.Stop()
+	delete(shard.held, name)
+	return true
+}
+
+func (s *Store) expire(name string, l *lease) {
+	if s.end(name, l) {
+		_ = s.giveBack(context.Background(), name, l) // nobody is there to be told; Stats counts it
+	}
+}
+
+// giveBack returns what is left of a lease that has ended. If that fails, it counts
+// as used.
+func (s *Store) giveBack(ctx context.Context, name string, l *lease) error {
+	if l.left == 0 {
+		return nil
+	}
+	defer s.denials.forget(name)
+	req := l.from
+	req.Op, req.N, req.Taken = ratelimit.OpReturn, l.left, l.taken
+	_, err := s.direct(ctx, name, l.prog, req)
+	return err
+}
+
+// dropLease forgets what was taken of a key that is reset.
+func (s *Store) dropLease(name string) {
+	shard := &s.leases[shardOf(name)]
+	shard.mu.Lock()
+	l := shard.held[name]
+	shard.mu.Unlock()
+	s.end(name, l)
+}
+
+func (s *Store) closeLeases(ctx context.Context) error {
+	var errs []error
+	for i := range s.leases {
+		shard := &s.leases[i]
+		shard.mu.Lock()
+		shard.closed = true
+		held := shard.held
+		shard.held = nil
+		shard.mu.Unlock()
+		for name, l := range held {
+			l.timer.Stop()
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			errs = append(errs, s.giveBack(ctx, name, l))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,46 @@
+-- SlidingWindow: a ring with a slot for each segment and one for the oldest, which
+-- is weighted.
+local sliding = setmetatable({}, {__index = ring})
+
+-- a * b as two numbers, of which the second is below 2^52. Both are at most 2^51:
+-- their halves of 26 and 25 bits have products below 2^52.
+local function product(a, b)
+  local h = 67108864 -- 2^26
+  local a1, b1 = floor(a / h), floor(b / h)
+  local a0, b0 = a - a1 * h, b - b1 * h
+  local mid = a1 * b0 + a0 * b1
+  local mid1 = floor(mid / h)
+  local low = a0 * b0 + (mid - mid1 * h) * h
+  local carry = floor(low / 4503599627370496)
+  return a1 * b1 + mid1 + carry, low - carry * 4503599627370496
+end
+
+-- the greatest q for which q * b <= a * c; all at most 2^51, and a < b, so q < c
+local function share(a, b, c)
+  if a * c < 9007199254740992 then return floor(a * c / b) end
+  local high, low = product(a, c)
+  local function fits(q)
+    local h, l = product(q, b)
+    return h < high or h == high and l <= low
+  end
+  local q = min(floor(a / b * c), c) -- a few units off at most
+  while not fits(q) do q = q - 1 end
+  while fits(q + 1) do q = q + 1 end
+  return q
+end
+
+function sliding.ready(p, now, n)
+  now = max(now, p.frontier)
+  local slot = floor(now / p.length)
+  local full, oldest = sum(p, slot - p.slots + 2, slot), at(p, slot - p.slots + 1)
+  while full + n > p.most do
+    slot = slot + 1
+    oldest = at(p, slot - p.slots + 1)
+    full = full - oldest
+  end
+  local spare = p.most - n - full
+  if oldest <= spare then return max(now, slot * p.length) end
+  return max(now, slot * p.length + p.length - share(spare, oldest, p.length))
+end
+
+K[5] = sliding

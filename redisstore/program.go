@@ -1,0 +1,148 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/uint128"
+	"github.com/ratelimit-go/ratelimit/internal/warmup"
+)
+
+// tick is the unit of the clock of Redis.
+const tick = time.Microsecond
+
+// A program is a transition as a script applies it.
+type program struct {
+	of     *ratelimit.Transition // what the limiter gave
+	t      *ratelimit.Transition // the same in the form of this store
+	script *script
+	params string // the parts and their constants, as the script reads them
+	tag    string // what states begin with, if keys have limits of their own
+	costs  []cost // of one event, for each bucket among the parts
+	limit  int    // the most events at once
+
+	partial   bool // whether the state in an answer may be without what does not matter to it
+	cacheable bool // whether a denial leaves the state as it is
+	leasable  bool // whether events can be taken in advance, and be given back
+}
+
+// A cost is how many units of a microsecond an event takes, and how many there are.
+type cost struct{ units, unit uint64 }
+
+// of returns the cost of n events in microseconds and units. n is at most what
+// fills the bucket, which is less than 2⁵¹ microseconds.
+func (c cost) of(n int) (ticks, units float64) {
+	hi, lo := bits.Mul64(uint64(n), c.units)
+	q, r := bits.Div64(hi, lo, c.unit)
+	return float64(q), float64(r)
+}
+
+func newProgram(of *ratelimit.Transition) (*program, error) {
+	t, err := of.Portable(tick)
+	if err != nil {
+		return nil, err
+	}
+	p := &program{of: of, t: t, tag: string(t.Tag()), cacheable: true, leasable: true}
+	parts, ok := t.Algorithm().(ratelimit.All)
+	if !ok {
+		parts = ratelimit.All{t.Algorithm()}
+	}
+	var kinds, params []byte
+	for _, part := range parts {
+		kind, constants := p.part(part)
+		kinds = append(kinds, kind)
+		params = append(append(params, kind), constants...)
+	}
+	p.script, p.params = scriptFor(kinds), string(params)
+
+	peek := ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(time.UnixMicro(0))
+	_, _, res, err := t.Apply(nil, peek)
+	p.limit = res.Decision.Limit
+	return p, err
+}
+
+// part returns the kind of a part, and its constants in the order in which its
+// script reads them, and notes what else follows from it.
+func (p *program) part(alg ratelimit.Algorithm) (kind byte, constants []byte) {
+	switch a := alg.(type) {
+	case ratelimit.TokenBucket:
+		burst := a.Burst
+		if burst == 0 {
+			burst = a.Rate.Events
+		}
+		if a.Refill == ratelimit.RefillInterval {
+			return lumpsKind, doubles(uint64(burst), min(uint64(a.Rate.Events), 1<<51), ticks(a.Rate.Per))
+		}
+		return bucketKind, p.bucket(a.Rate, burst)
+	case ratelimit.LeakyBucket:
+		p.leasable = false // each event has a Delay of its own
+		return queueKind, p.bucket(a.Rate, max(a.Capacity, 1))
+	case ratelimit.FixedWindow:
+		aligned := byte(0)
+		if a.Start == ratelimit.StartAligned {
+			aligned = 1
+		}
+		return fixedKind, append(doubles(uint64(a.Limit), ticks(a.Window)), aligned)
+	case ratelimit.SlidingWindow:
+		segments := max(a.Segments, 1)
+		return slidingKind, ring(segments+1, a.Window/time.Duration(segments), a.Limit, 0)
+	case ratelimit.RollingWindow:
+		return rollingKind, ring(int(a.Window/a.Period), a.Period, a.Quota, a.PeriodLimit)
+	case ratelimit.SlidingLog:
+		counted := byte(0)
+		if a.CountDenied {
+			counted = 1
+			p.cacheable, p.leasable = false, false
+		}
+		p.partial = true
+		return logKind, append(doubles(uint64(a.Limit), ticks(a.Window)), counted)
+	case ratelimit.WarmingUp:
+		p.leasable = false // it is not events that are counted
+		factor := a.ColdFactor
+		if factor == 0 {
+			factor = 3
+		}
+		c := warmup.New(a.Rate.Events, a.Rate.Per, a.Warmup, factor)
+		for _, f := range []float64{c.Stable, c.Slope, c.Threshold, c.Stored, c.Cooldown} {
+			constants = appendDouble(constants, f)
+		}
+		return warmingKind, constants
+	}
+	panic(fmt.Sprintf("redisstore: unknown algorithm %T", alg)) // there are no others
+}
+
+func (p *program) bucket(rate ratelimit.Rate, depth int) []byte {
+	units, unit, _ := uint128.Ratio(uint64(rate.Per), uint64(rate.Events), uint64(tick)) // checked by Portable
+	c := cost{units, unit}
+	p.costs = append(p.costs, c)
+	spanTicks, spanUnits := c.of(depth)
+	return appendDouble(appendDouble(doubles(unit), spanTicks), spanUnits)
+}
+
+func ring(slots int, length time.Duration, limit, perSlot int) []byte {
+	if perSlot == 0 {
+		perSlot = limit
+	}
+	size := byte(4)
+	if limit > math.MaxUint32 {
+		size = 8
+	}
+	return append(doubles(uint64(slots), ticks(length), uint64(limit), uint64(min(perSlot, limit))), size)
+}
+
+func ticks(d time.Duration) uint64 { return uint64(d / tick) }
+
+func doubles(numbers ...uint64) (b []byte) {
+	for _, n := range numbers {
+		b = appendDouble(b, float64(n))
+	}
+	return b
+}
+
+func appendDouble(b []byte, f float64) []byte {
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
+}

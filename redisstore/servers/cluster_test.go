@@ -1,0 +1,121 @@
+package servers
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/require"
+)
+
+const slots = 16384
+
+// A cluster is three masters that share the slots.
+type cluster struct {
+	t     testing.TB
+	nodes []*server
+}
+
+// startCluster starts one, with more arguments for each node. It takes two seconds
+// at least, which a master waits before it says that it is in a cluster.
+func startCluster(t testing.TB, args ...string) *cluster {
+	t.Helper()
+	args = append([]string{
+		"--cluster-enabled", "yes",
+		"--cluster-node-timeout", "1000",
+		"--cluster-announce-ip", "127.0.0.1", // or a node does not know it until others tell
+	}, args...)
+	c := &cluster{t: t}
+	for range 3 {
+		c.nodes = append(c.nodes, startServer(t, args...))
+	}
+	for i, n := range c.nodes {
+		n.do("CLUSTER", "ADDSLOTSRANGE", i*slots/3, (i+1)*slots/3-1)
+		n.do("CLUSTER", "SET-CONFIG-EPOCH", i+1) // or they find out that they have the same one
+	}
+	for _, n := range c.nodes[1:] {
+		c.nodes[0].do("CLUSTER", "MEET", "127.0.0.1", n.port)
+	}
+	c.ready(t)
+	return c
+}
+
+// ready waits until each node knows all of them, and that every slot is served.
+func (c *cluster) ready(t testing.TB) {
+	t.Helper()
+	eventually(t, "the cluster is ready", func() bool {
+		for _, n := range c.nodes {
+			info, err := n.admin.ClusterInfo(context.Background()).Result()
+			if err != nil || field(info, "cluster_state") != "ok" || field(info, "cluster_known_nodes") != strconv.Itoa(len(c.nodes)) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// client returns a client of the cluster that is closed with the test.
+func (c *cluster) client() *redis.ClusterClient {
+	o := &redis.ClusterOptions{
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	for _, n := range c.nodes {
+		o.Addrs = append(o.Addrs, n.addr())
+	}
+	client := redis.NewClusterClient(o)
+	c.t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func (c *cluster) slotOf(t testing.TB, key string) int {
+	t.Helper()
+	slot, err := c.nodes[0].admin.ClusterKeySlot(context.Background(), key).Result()
+	require.NoError(t, err)
+	return int(slot)
+}
+
+// owner returns which of the nodes has the slot, as it says itself.
+func (c *cluster) owner(slot int) int {
+	c.t.Helper()
+	for i, n := range c.nodes {
+		for _, r := range n.do("CLUSTER", "SLOTS").([]any) {
+			r := r.([]any) // first, last, master, replicas
+			master := r[2].([]any)
+			if r[0].(int64) <= int64(slot) && int64(slot) <= r[1].(int64) && master[1] == int64(n.port) {
+				return i
+			}
+		}
+	}
+	c.t.Fatalf("nobody has slot %d", slot)
+	return 0
+}
+
+// moveSlot moves a slot with its keys to another node, while clients use it.
+func (c *cluster) moveSlot(t testing.TB, slot, to int) {
+	t.Helper()
+	from := c.owner(slot)
+	require.NotEqual(t, to, from, "it is there already")
+	source, target := c.nodes[from], c.nodes[to]
+	id := func(n *server) any { return n.do("CLUSTER", "MYID") }
+	// The target first: the source sends clients there as soon as it knows.
+	target.do("CLUSTER", "SETSLOT", slot, "IMPORTING", id(source))
+	source.do("CLUSTER", "SETSLOT", slot, "MIGRATING", id(target))
+	for {
+		// Small batches: clients come in between, and meet keys that are here,
+		// and keys that are gone.
+		keys := source.do("CLUSTER", "GETKEYSINSLOT", slot, 3).([]any)
+		if len(keys) == 0 {
+			break // and no new ones come, as the source creates none
+		}
+		source.do(slices.Concat([]any{"MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS"}, keys)...)
+	}
+	// The target first again: if the source forgot the slot before the target had
+	// it, clients would be sent back and forth.
+	for _, n := range []*server{target, source, c.nodes[3-from-to]} {
+		n.do("CLUSTER", "SETSLOT", slot, "NODE", id(target))
+	}
+}

@@ -1,0 +1,16 @@
+package servers
+
+import (
+	"testing"
+	"time"
+)
+
+// eventually waits until f returns true. It is the one place that sleeps.
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(15 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it does not happen: %s", what)
+		}
+	}
+}

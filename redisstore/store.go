@@ -1,0 +1,223 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// Errors that a limiter's own error matches when this store has failed. In each
+// case the limiter's [ratelimit.FailurePolicy] has decided.
+var (
+	// ErrTimeout says that Redis did not answer in time. What was asked may have
+	// been done all the same, or may still be.
+	ErrTimeout = errors.New("redisstore: no answer in time")
+
+	// ErrOpen says that the circuit breaker kept the call from Redis.
+	ErrOpen = errors.New("redisstore: the circuit breaker is open")
+)
+
+// errOther says that a limit left the state which is not the one that applies.
+var errOther = errors.New("redisstore: the state was left by another limit")
+
+// A Store keeps states in Redis. It implements [ratelimit.Store]; any number of
+// limiters and goroutines may use it.
+type Store struct {
+	config
+	conn  Conn
+	begin time.Time // of the store's own clock
+
+	programs programs
+	flights  flights
+	denials  denials
+	leases   leases
+	counts   counts
+}
+
+// New returns a store that reaches Redis through conn. Modules goredis and rueidis
+// have one that takes a client. If an option cannot be used, the error names it,
+// and matches [ratelimit.ErrInvalid].
+func New(conn Conn, opts ...Option) (*Store, error) {
+	if v := reflect.ValueOf(conn); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, invalid("the Conn", nil, "must be one, such as that of modules goredis and rueidis")
+	}
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{config: *c, conn: conn, begin: time.Now()}, nil
+}
+
+// elapsed is the reading of the store's own clock: how long ago it was made.
+func (s *Store) elapsed() time.Duration { return time.Since(s.begin) }
+
+// Open implements [ratelimit.Store]. The error says what of the algorithm does not
+// fit into this store: it counts time in microseconds, and numbers up to 2⁵¹.
+func (s *Store) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	if _, err := s.programs.of(t); err != nil {
+		return nil, err
+	}
+	// States of other parameters do not meet, unless they say what left them.
+	of := "by limits of their own"
+	if !t.Varies() {
+		of = fmt.Sprintf("%T%+v", t.Algorithm(), t.Algorithm())
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "1 %q %s", name, of))
+	// The braces have nothing between them, so that those in a user's key do not
+	// choose its slot in a cluster.
+	return &states{s, s.prefix + name + ":" + base64.RawURLEncoding.EncodeToString(sum[:9]) + "{}"}, nil
+}
+
+// states is a Store's part that belongs to one limiter.
+type states struct {
+	*Store
+	head string // of the names of its keys
+}
+
+// longest is how long a key may be to appear in the name of its key in Redis as it
+// is. Longer ones appear as their SHA-256.
+const longest = 128
+
+func (s *states) name(key string) string {
+	if len(key) <= longest {
+		return s.head + ":" + key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return s.head + "#" + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// Apply implements [ratelimit.States].
+func (s *states) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	prog, err := s.programs.of(t)
+	if err != nil {
+		return ratelimit.Result{}, err
+	}
+	name := s.name(key)
+	switch req.Op {
+	case ratelimit.OpCancel, ratelimit.OpReturn:
+		defer s.denials.forget(name)
+		return s.direct(ctx, name, prog, req)
+	case ratelimit.OpTake:
+		if d, ok := s.fromLease(name, prog, req); ok {
+			return ratelimit.Result{Decision: d}, nil
+		}
+	}
+	if d, ok := s.denied(name, prog, req); ok {
+		s.counts.cached.Add(1)
+		return ratelimit.Result{Decision: d}, nil
+	}
+	return s.fly(ctx, name, &call{prog: prog, req: req})
+}
+
+// Reset implements [ratelimit.States].
+func (s *states) Reset(ctx context.Context, key string) error {
+	name := s.name(key)
+	s.dropLease(name)
+	defer s.denials.forget(name)
+	return s.guarded(ctx, func(ctx context.Context) error { return s.conn.Del(ctx, name) })
+}
+
+// direct is a rewrite on its own.
+func (s *Store) direct(ctx context.Context, name string, prog *program, req ratelimit.Request) (res ratelimit.Result, err error) {
+	err = s.guarded(ctx, func(ctx context.Context) error {
+		res, err = s.rewrite(ctx, name, prog, req)
+		return err
+	})
+	return res, err
+}
+
+// guarded lets f ask Redis, in the time that there is and if the breaker allows it.
+func (s *Store) guarded(ctx context.Context, f func(ctx context.Context) error) error {
+	done := func(error) {}
+	if s.breaker != nil {
+		var err error
+		if done, err = s.breaker.Allow(); err != nil {
+			s.counts.refused.Add(1)
+			return fmt.Errorf("%w: %w", ErrOpen, err)
+		}
+	}
+	s.counts.calls.Add(1)
+	within, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	err := f(within)
+	if err == nil {
+		done(nil)
+		return nil
+	}
+	s.counts.failures.Add(1)
+	switch {
+	case ctx.Err() != nil: // the caller left, or its time was shorter
+		err = ctx.Err()
+	case within.Err() != nil:
+		s.counts.timeouts.Add(1)
+		err = fmt.Errorf("%w: %v passed: %w", ErrTimeout, s.timeout, err)
+	}
+	done(err)
+	return err
+}
+
+// Close gives back what leases have left, and lets none be taken any more. The
+// store may be used further. It returns at ctx's end at the latest, with its error;
+// what could not be given back counts as used.
+func (s *Store) Close(ctx context.Context) error { return s.closeLeases(ctx) }
+
+// programs are those of the transitions that were met lately.
+type programs struct {
+	mu    sync.RWMutex // protects known
+	known map[*ratelimit.Transition]*program
+}
+
+// manyPrograms bounds the memory of a programs.
+const manyPrograms = 4096
+
+func (p *programs) of(t *ratelimit.Transition) (*program, error) {
+	p.mu.RLock()
+	prog := p.known[t]
+	p.mu.RUnlock()
+	if prog != nil {
+		return prog, nil
+	}
+	prog, err := newProgram(t)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known == nil || len(p.known) >= manyPrograms {
+		p.known = make(map[*ratelimit.Transition]*program)
+	}
+	p.known[t] = prog
+	return prog, nil
+}
+
+// Stats are counts since the store was made.
+type Stats struct {
+	Calls     uint64 // times that Redis was asked
+	Coalesced uint64 // decisions that went along with another's call
+	Cached    uint64 // denials repeated without asking
+	Leased    uint64 // events handed out from leases
+	Failures  uint64 // calls that failed, the timeouts among them
+	Timeouts  uint64 // calls that were not answered in time
+	Refused   uint64 // calls that the circuit breaker kept from Redis
+}
+
+type counts struct {
+	calls, coalesced, cached, leased, failures, timeouts, refused atomic.Uint64
+}
+
+// Stats returns how often what has happened.
+func (s *Store) Stats() Stats {
+	c := &s.counts
+	return Stats{
+		Calls: c.calls.Load(), Coalesced: c.coalesced.Load(), Cached: c.cached.Load(), Leased: c.leased.Load(),
+		Failures: c.failures.Load(), Timeouts: c.timeouts.Load(), Refused: c.refused.Load(),
+	}
+}
