@@ -47,11 +47,12 @@ func newProgram(of *ratelimit.Transition) (*program, error) {
 		return nil, err
 	}
 	p := &program{of: of, t: t, tag: string(t.Tag()), cacheable: true, leasable: true}
+	params := []byte{1}
 	parts, ok := t.Algorithm().(ratelimit.All)
 	if !ok {
-		parts = ratelimit.All{t.Algorithm()}
+		params, parts = []byte{0}, ratelimit.All{t.Algorithm()}
 	}
-	var kinds, params []byte
+	var kinds []byte
 	for _, part := range parts {
 		kind, constants := p.part(part)
 		kinds = append(kinds, kind)

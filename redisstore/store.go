@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -154,6 +155,9 @@ func (s *Store) guarded(ctx context.Context, f func(ctx context.Context) error) 
 	}
 	s.counts.failures.Add(1)
 	switch {
+	case aboutKey(err):
+		done(nil)
+		return err
 	case ctx.Err() != nil: // the caller left, or its time was shorter
 		err = ctx.Err()
 	case within.Err() != nil:
@@ -162,6 +166,17 @@ func (s *Store) guarded(ctx context.Context, f func(ctx context.Context) error) 
 	}
 	done(err)
 	return err
+}
+
+// aboutKey reports whether err says that something is wrong with a key, whose server
+// is well: what the server says of a script, or this store of an answer.
+func aboutKey(err error) bool {
+	for _, prefix := range []string{"ERR ", "WRONGTYPE ", "redisstore: ", "ratelimit: "} {
+		if strings.HasPrefix(err.Error(), prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // Close gives back what leases have left, and lets none be taken any more. The

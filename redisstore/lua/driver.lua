@@ -4,7 +4,7 @@
 -- package ratelimit. So only what decides and spends is written here.
 --
 -- KEYS[1]  the key
--- ARGV[1]  the parts of the algorithm: for each its kind and its constants
+-- ARGV[1]  1 if the algorithm is an All, else 0; for each part its kind and constants
 -- ARGV[2]  the time, or a negative number for that of this server; then for each
 --          run of equal requests: what is asked, how many times, how many events,
 --          the longest wait, and for each bucket what the events cost
@@ -46,7 +46,8 @@ if tag ~= '' and value ~= '' then
 end
 
 -- the parts
-local params, i, at = ARGV[1], 1, 1
+local params = ARGV[1]
+local all, at = unpack('<B', params)
 local many, costs = 0, {} -- the parts, and those of them that ask for the cost of events
 local growing = {}        -- those whose states grow with use
 local notes, whole = false, false
@@ -61,13 +62,19 @@ while at <= #params do
   if p.kernel.view then growing[#growing + 1] = p end
   notes = notes or p.notes
 end
-if many == 1 then
+local function damaged()
+  return redis.error_reply('ERR ratelimit: the value of ' .. KEYS[1] .. ' is not a state of this limit')
+end
+if all == 0 then
+  local width = P[1].width or #value - #value % 8
+  if value ~= '' and #value ~= width then return damaged() end
   P[1].kernel.load(P[1], value)
 elseif value == '' then
   for j = 1, many do P[j].kernel.load(P[j], '') end
 else
   -- the lengths of those that grow, the others, those that grow
   local from = 1 + 8 * #growing
+  if #value < from - 1 then return damaged() end
   for j = 1, many do
     local p = P[j]
     if not p.kernel.view then
@@ -80,7 +87,7 @@ else
     growing[j].kernel.load(growing[j], sub(value, from, from + 8 * words - 1))
     from = from + 8 * words
   end
-  if from ~= #value + 1 then error('the state of ' .. KEYS[1] .. ' is damaged') end
+  if from ~= #value + 1 then return damaged() end
 end
 
 local function ready(n)
@@ -152,7 +159,7 @@ end
 -- the answer
 local before = value
 if value ~= '' and #growing > 0 and not whole then
-  if many == 1 then
+  if all == 0 then
     before = P[1].kernel.view(P[1], now)
   else
     local lengths, states = {}, {}
@@ -174,7 +181,7 @@ if changed then
   for j = 1, many do
     fresh = max(fresh, P[j].kernel.fresh(P[j]))
   end
-  if many == 1 then
+  if all == 0 then
     value = P[1].kernel.dump(P[1])
   else
     local lengths, fixed, states = {}, {}, {}

@@ -79,7 +79,7 @@ func launch(t testing.TB, dir string, args ...string) *server {
 	s := &server{t: t, path: find(t), dir: dir, args: args}
 	t.Cleanup(func() {
 		s.end()
-		if t.Failed() {
+		if _, fuzzing := t.(*testing.F); t.Failed() && !fuzzing { // which may not log any more
 			t.Logf("the log of %s:\n%s", s.addr(), s.log())
 		}
 	})

@@ -1,0 +1,316 @@
+package servers
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// The same calls are made to a limiter in Redis, to one whose states are bytes in
+// this process, and, as long as nothing is reserved (which Redis does for whole
+// microseconds), to one in memory. Every field of every answer must be the same, to
+// the microsecond, and the bytes in Redis those in this process.
+
+func FuzzScripts(f *testing.F) {
+	for seed := range uint64(50) {
+		f.Add(seed)
+	}
+	conn := connectors["rueidis"](f, startServer(f).addr())
+	f.Fuzz(func(t *testing.T, seed uint64) { newTrace(t, conn, seed).run(120) })
+}
+
+type trace struct {
+	*testing.T
+	rng  *rand.Rand
+	clk  *storetest.Clock
+	log  []string
+	span time.Duration
+
+	redis, here, memory ratelimit.Limiter
+	store               *portableStore
+	conn                *recorder
+	of                  *ratelimit.Algorithm // the limit of the keys; nil if they have none of their own
+	held                [][2]*ratelimit.Reservation
+	reserved            bool
+	last                ratelimit.Decision
+}
+
+func newTrace(t *testing.T, conn redisstore.Conn, seed uint64) *trace {
+	tr := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 1)), conn: &recorder{Conn: conn}, store: &portableStore{states: map[string][]byte{}}}
+	tr.clk = storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
+	alg := tr.algorithm(0)
+	tr.note("seed %d: %#v", seed, alg)
+	opts := []redisstore.Option{redisstore.WithLimiterClock(), redisstore.WithTimeout(patient), redisstore.WithPrefix(prefixes())}
+	if tr.rng.IntN(2) == 0 {
+		opts = append(opts, redisstore.WithDenialCache(0))
+	}
+	store, err := redisstore.New(tr.conn, opts...)
+	require.NoError(t, err)
+	var own []ratelimit.Option
+	if tr.rng.IntN(3) == 0 {
+		tr.of = &alg
+		own = append(own, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *tr.of, nil }))
+	}
+	limiter := func(s ratelimit.Store) ratelimit.Limiter {
+		l, err := ratelimit.New(alg, append(own, ratelimit.WithStore(s), ratelimit.WithClock(tr.clk))...)
+		if err != nil {
+			t.Skipf("%v: %v", tr.log, err) // the parameters do not fit into the store
+		}
+		return l
+	}
+	tr.redis, tr.here, tr.memory = limiter(store), limiter(tr.store), limiter(ratelimit.NewMemoryStore())
+	d, err := tr.here.Take(t.Context(), "probe", 1)
+	require.NoError(t, err)
+	tr.span = max(d.ResetAfter, time.Microsecond)
+	return tr
+}
+
+func (tr *trace) note(format string, args ...any) {
+	tr.log = append(tr.log, fmt.Sprintf(format, args...))
+}
+
+func (tr *trace) run(steps int) {
+	ctx := tr.Context()
+	for range steps {
+		tr.advance()
+		key := string(rune('a' + tr.rng.IntN(2)))
+		n := tr.events()
+		switch tr.rng.IntN(16) {
+		default:
+			tr.note("Take(%s, %d)", key, n)
+			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(ctx, key, n) })
+		case 0, 1:
+			tr.note("Peek(%s)", key)
+			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Peek(ctx, key) })
+		case 2, 3:
+			tr.reserve(key, n)
+		case 4:
+			if len(tr.held) > 0 {
+				i := tr.rng.IntN(len(tr.held))
+				tr.note("Cancel(%d)", i)
+				tr.held[i][0].Cancel()
+				tr.held[i][1].Cancel()
+				tr.held = append(tr.held[:i], tr.held[i+1:]...)
+			}
+		case 5:
+			if tr.of != nil && tr.rng.IntN(3) == 0 {
+				*tr.of = tr.algorithm(0)
+				tr.note("now %#v", *tr.of)
+				tr.reserved = true // adopted at another resolution
+			} else if tr.rng.IntN(5) == 0 {
+				tr.note("Reset(%s)", key)
+				for _, l := range []ratelimit.Limiter{tr.redis, tr.here, tr.memory} {
+					require.NoError(tr, l.Reset(ctx, key))
+				}
+			}
+		}
+	}
+}
+
+func (tr *trace) advance() {
+	var d time.Duration
+	switch tr.rng.IntN(10) {
+	default:
+		return
+	case 0:
+		d = time.Microsecond
+	case 1:
+		d = tr.last.RetryAfter
+	case 2:
+		d = tr.last.RetryAfter - time.Microsecond
+	case 3:
+		d = tr.last.ResetAfter
+	case 4, 5:
+		d = time.Duration(tr.rng.Int64N(int64(tr.span)/2 + 1000))
+	}
+	if d > 0 && d < 1000*time.Hour {
+		tr.clk.Advance(up(d))
+		tr.note("at %d", tr.clk.Now().UnixMicro())
+	}
+}
+
+func (tr *trace) events() int {
+	limit := max(tr.last.Limit, 1)
+	switch tr.rng.IntN(8) {
+	default:
+		return 1
+	case 0:
+		return tr.rng.IntN(3)
+	case 1:
+		return 1 + tr.rng.IntN(limit)
+	case 2:
+		return limit
+	case 3, 4:
+		return tr.last.Remaining
+	}
+}
+
+// up returns d rounded up to microseconds.
+func up(d time.Duration) time.Duration {
+	if d > math.MaxInt64-time.Microsecond {
+		return d
+	}
+	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
+}
+
+func (tr *trace) compare(key string, ask func(ratelimit.Limiter) (ratelimit.Decision, error)) {
+	tr.Helper()
+	got, gotErr := ask(tr.redis)
+	want, wantErr := ask(tr.here)
+	if got != want || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+		tr.fail("in Redis %+v, %v\n    here %+v, %v", got, gotErr, want, wantErr)
+	}
+	tr.last = got
+	tr.compareStates(key)
+	if tr.reserved {
+		return
+	}
+	want, wantErr = ask(tr.memory)
+	require.NoError(tr, wantErr)
+	for _, d := range []*time.Duration{&want.RetryAfter, &want.ResetAfter, &want.Delay} {
+		*d = up(*d)
+	}
+	if strings.Contains(tr.log[0], "WarmingUp") {
+		return // in memory its instants are nanoseconds
+	}
+	if got != want {
+		tr.fail("in Redis  %+v\nin memory %+v", got, want)
+	}
+}
+
+func (tr *trace) compareStates(key string) {
+	tr.Helper()
+	got, err := tr.conn.get(tr.Context(), key)
+	require.NoError(tr, err)
+	if want := string(tr.store.states[key]); got != want && got != "" {
+		tr.fail("in Redis %x\n    here %x", got, want)
+	}
+}
+
+func (tr *trace) reserve(key string, n int) {
+	tr.reserved = true
+	tr.note("Reserve(%s, %d)", key, n)
+	got, gotErr := tr.redis.Reserve(tr.Context(), key, n)
+	want, wantErr := tr.here.Reserve(tr.Context(), key, n)
+	if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+		tr.fail("in Redis %v\n    here %v", gotErr, wantErr)
+	}
+	if gotErr != nil {
+		return
+	}
+	if got.Delay() != want.Delay() {
+		tr.fail("in Redis %v\n    here %v", got.Delay(), want.Delay())
+	}
+	tr.compareStates(key)
+	if n > 0 {
+		tr.held = append(tr.held, [2]*ratelimit.Reservation{got, want})
+	}
+}
+
+func (tr *trace) fail(format string, args ...any) {
+	tr.Helper()
+	tr.Fatalf("after\n\t%s\n"+format, append([]any{strings.Join(tr.log, "\n\t")}, args...)...)
+}
+
+// algorithm returns one of any kind, with parameters ordinary and not.
+func (tr *trace) algorithm(depth int) ratelimit.Algorithm {
+	of := func(numbers ...int) int { return numbers[tr.rng.IntN(len(numbers))] }
+	limit := func() int { return of(1, 2, 3, 5, 10, 100, 1<<33, 1<<51) }
+	window := func() time.Duration {
+		return time.Duration(of(10, 1000, 1e6, 60e6, 977_000_001, 86400e6)) * time.Microsecond
+	}
+	rate := func() ratelimit.Rate {
+		return ratelimit.Rate{
+			Events: of(1, 2, 3, 7, 10, 1000, math.MaxInt32, 1<<40+1),
+			Per:    time.Duration(of(1, 1000, 12345, 1e9, 977e9+1, 86400e9)),
+		}
+	}
+	kinds := 9
+	if depth > 0 {
+		kinds = 8
+	}
+	switch tr.rng.IntN(kinds) {
+	case 0:
+		return ratelimit.TokenBucket{Rate: rate(), Burst: of(0, 1, 3, 10, 1000)}
+	case 1:
+		return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: of(1, 4, 10, 1<<40), Per: window()}, Burst: of(0, 1, 7, 1000), Refill: ratelimit.RefillInterval}
+	case 2:
+		return ratelimit.LeakyBucket{Rate: rate(), Capacity: of(0, 1, 3, 10)}
+	case 3:
+		return ratelimit.FixedWindow{Limit: limit(), Window: window(), Start: ratelimit.WindowStart(tr.rng.IntN(2))}
+	case 4:
+		segments := of(1, 2, 6, 61, 300)
+		return ratelimit.SlidingWindow{Limit: limit(), Window: window() * time.Duration(segments), Segments: segments}
+	case 5:
+		return ratelimit.SlidingLog{Limit: of(1, 2, 5, 30), Window: window(), CountDenied: tr.rng.IntN(3) == 0}
+	case 6:
+		period := window()
+		return ratelimit.RollingWindow{Quota: limit(), Window: period * time.Duration(of(1, 2, 24, 299)), Period: period, PeriodLimit: of(0, 1, 3, 1<<35)}
+	case 7:
+		return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: of(1, 10, 1000), Per: time.Duration(of(1e6, 1e9, 60e9))}, Warmup: window(), ColdFactor: []float64{0, 1, 2.5, 100}[tr.rng.IntN(4)]}
+	}
+	var all ratelimit.All
+	for range 1 + tr.rng.IntN(4) {
+		all = append(all, tr.algorithm(depth+1))
+	}
+	return all
+}
+
+// A portableStore keeps states as bytes in the form of those in Redis.
+type portableStore struct{ states map[string][]byte }
+
+func (s *portableStore) Open(_ string, t *ratelimit.Transition) (ratelimit.States, error) {
+	_, err := t.Portable(time.Microsecond)
+	return s, err
+}
+
+func (s *portableStore) Apply(_ context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	t, err := t.Portable(time.Microsecond)
+	if err != nil {
+		return ratelimit.Result{}, err
+	}
+	next, changed, res, err := t.Apply(s.states[key], req)
+	if err == nil && changed {
+		s.states[key] = next
+	}
+	return res, err
+}
+
+func (s *portableStore) Reset(_ context.Context, key string) error {
+	delete(s.states, key)
+	return nil
+}
+
+// A recorder remembers the key that was asked for last.
+type recorder struct {
+	redisstore.Conn
+	mu  sync.Mutex
+	key string
+}
+
+func (r *recorder) EvalSha(ctx context.Context, sha, key string, args []string) (string, error) {
+	r.mu.Lock()
+	r.key = key
+	r.mu.Unlock()
+	return r.Conn.EvalSha(ctx, sha, key, args)
+}
+
+// get returns the value of a key of one letter, as all of them are.
+func (r *recorder) get(ctx context.Context, key string) (string, error) {
+	if r.key == "" {
+		return "", nil // nothing was asked yet
+	}
+	name := r.key[:len(r.key)-1] + key
+	return r.Eval(ctx, "return redis.call('GET', KEYS[1]) or ''", name, nil)
+}

@@ -1,0 +1,248 @@
+package servers
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+)
+
+// What each fault does to a limiter under load: nobody waits, the policy decides,
+// and afterwards the limit is exact again. What a fault lets through or loses is
+// what redisstore's documentation says.
+
+const callers = 8
+
+// A server that crashes has forgotten everything: a key may get its limit again,
+// once for each crash.
+func TestCrash(t *testing.T) {
+	withEach(t, func(t *testing.T, create maker) {
+		s := startServer(t)
+		store := create(t, s.addr(), redisstore.WithTimeout(time.Second))
+		l := limiter(t, store, hourly(50), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		of := start(t, l, "k", callers)
+		meet(t, "it is denied", &of.denied)
+		require.EqualValues(t, 50, of.allowed.Load())
+		s.kill()
+		meet(t, "it is degraded", &of.degraded)
+		assert.EqualValues(t, 50, of.allowed.Load())
+		assert.Zero(t, of.open.Load(), "FailClosed lets nobody through")
+		s.restart()
+		meet(t, "it is denied by the server", &of.denied)
+		of.end()
+		assert.LessOrEqual(t, of.allowed.Load(), int64(100))
+		of.prompt(t)
+		exact(t, store, "after")
+	})
+}
+
+// A server that hangs costs each caller the timeout once, until the breaker opens;
+// then nothing.
+func TestHang(t *testing.T) {
+	withEach(t, func(t *testing.T, create maker) {
+		s := startServer(t)
+		store := create(t, s.addr())
+		l := limiter(t, store, hourly(1_000_000)) // FailOpen
+		of := start(t, l, "k", callers)
+		meet(t, "it is allowed", &of.allowed)
+		s.stop()
+		meet(t, "it is degraded", &of.degraded)
+		before := store.Stats()
+		eventually(t, "the breaker refuses many calls", func() bool { return store.Stats().Refused > before.Refused+10_000 })
+		after := store.Stats()
+		assert.Less(t, after.Calls-before.Calls, uint64(200), "calls while the server hangs")
+		assert.Equal(t, of.degraded.Load(), of.open.Load(), "FailOpen lets everybody through")
+		s.cont()
+		meet(t, "it is allowed by the server again", &of.allowed)
+		of.end()
+		of.prompt(t)
+		exact(t, store, "after")
+		// What was asked and not answered may have been spent.
+		eventually(t, "the count is what was told, and at most what was asked besides", func() bool {
+			d, err := l.Peek(t.Context(), "k")
+			used := int64(1_000_000 - d.Remaining)
+			return err == nil && used >= of.allowed.Load() && used <= of.allowed.Load()+of.degraded.Load()
+		})
+	})
+}
+
+// DEBUG SLEEP for longer than the timeout: the same, and over by itself.
+func TestSleep(t *testing.T) {
+	withEach(t, func(t *testing.T, create maker) {
+		s := startServer(t)
+		store := create(t, s.addr())
+		share := ratelimit.Must(ratelimit.New(hourly(7)))
+		l := limiter(t, store, hourly(1_000_000), ratelimit.WithFailurePolicy(ratelimit.Fallback(share)))
+		of := start(t, l, "k", callers)
+		meet(t, "it is allowed", &of.allowed)
+		slept := inBackground(func() { s.do("DEBUG", "SLEEP", "1") })
+		meet(t, "it is degraded", &of.degraded)
+		<-slept
+		meet(t, "it is allowed by the server again", &of.allowed)
+		of.end()
+		assert.EqualValues(t, 7, of.open.Load(), "the fallback's share")
+		of.prompt(t)
+		exact(t, store, "after")
+	})
+}
+
+// inBackground runs f, and tells when it is done.
+func inBackground(f func()) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	return done
+}
+
+// SCRIPT FLUSH is not noticed at all.
+func TestScriptFlush(t *testing.T) {
+	withEach(t, func(t *testing.T, create maker) {
+		s := startServer(t)
+		store := create(t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
+		l := limiter(t, store, hourly(2000))
+		of := start(t, l, "k", callers)
+		for range 20 {
+			meet(t, "it is answered", pick(of))
+			s.do("SCRIPT", "FLUSH")
+		}
+		eventually(t, "it is denied", func() bool { return of.denied.Load() > 0 })
+		of.end()
+		assert.EqualValues(t, 2000, of.allowed.Load())
+		assert.Zero(t, of.degraded.Load())
+	})
+}
+
+// pick returns the count that grows.
+func pick(of *load) *atomic.Int64 {
+	if of.denied.Load() > 0 {
+		return &of.denied
+	}
+	return &of.allowed
+}
+
+// A replica cannot be written to: the policy decides, and a Peek is answered.
+func TestReadOnly(t *testing.T) {
+	withEach(t, func(t *testing.T, create maker) {
+		primary, replica := startReplicated(t)
+		store := create(t, primary.addr())
+		require.True(t, limiter(t, store, hourly(5)).Allow("k"))
+		awaitSync(t, primary, replica)
+		store = create(t, replica.addr())
+		l := limiter(t, store, hourly(5), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		d, err := l.Take(t.Context(), "k", 1)
+		require.ErrorContains(t, err, "READONLY")
+		assert.True(t, d.Degraded && !d.Allowed)
+		d, err = l.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Equal(t, 4, d.Remaining)
+		promote(t, replica)
+		exact(t, store, "after")
+		for range 4 {
+			assert.True(t, l.Allow("k"))
+		}
+		assert.False(t, l.Allow("k"), "the fifth was granted by the old primary")
+	})
+}
+
+// A server without memory refuses what it would have to write; what is denied needs
+// no writing.
+func TestMaxMemory(t *testing.T) {
+	withEach(t, func(t *testing.T, create maker) {
+		s := startServer(t)
+		store := create(t, s.addr(), redisstore.WithDenialCache(0))
+		l := limiter(t, store, hourly(2), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		require.True(t, l.Allow("k") && l.Allow("k"))
+		s.do("CONFIG", "SET", "maxmemory", "1mb")
+		d, err := l.Take(t.Context(), "another", 1)
+		require.ErrorContains(t, err, "OOM")
+		assert.True(t, d.Degraded && !d.Allowed)
+		d, err = l.Take(t.Context(), "k", 1)
+		require.NoError(t, err, "a denial needs no memory")
+		assert.False(t, d.Allowed)
+		s.do("CONFIG", "SET", "maxmemory", "0")
+		assert.True(t, l.Allow("another") && l.Allow("another"))
+		assert.False(t, l.Allow("another"), "the refused one counts for nothing")
+		exact(t, store, "after")
+	})
+}
+
+// If the connection is cut after the script ran, the event is spent, and the caller
+// is told that nobody knows: at most one a call is lost, none is granted twice.
+func TestCut(t *testing.T) {
+	withEach(t, func(t *testing.T, create maker) {
+		s := startServer(t)
+		p := startProxy(t, s.addr())
+		store := create(t, p.addr(), redisstore.WithTimeout(time.Second))
+		l := limiter(t, store, hourly(10), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		require.True(t, l.Allow("k"))
+		p.cutAfterRequest("evalsha")
+		d, err := l.Take(t.Context(), "k", 1)
+		require.Error(t, err)
+		assert.True(t, d.Degraded && !d.Allowed)
+		eventually(t, "the client is connected again", func() bool {
+			d, err = l.Peek(t.Context(), "k")
+			return err == nil
+		})
+		assert.Equal(t, 8, d.Remaining)
+		exact(t, store, "after")
+	})
+}
+
+// The clocks of callers do not matter.
+func TestCallersClock(t *testing.T) {
+	withEach(t, func(t *testing.T, create maker) {
+		s := startServer(t)
+		allowed := 0
+		for _, off := range []time.Duration{-time.Hour, 0, time.Hour, 24 * time.Hour} {
+			clk := clock.NewMock()
+			clk.Set(time.Now().Add(off))
+			l := limiter(t, create(t, s.addr()), hourly(10), ratelimit.WithClock(clk))
+			for range 4 {
+				d, err := l.Take(context.Background(), "k", 1)
+				require.NoError(t, err)
+				if d.Allowed {
+					allowed++
+				}
+				assert.InDelta(t, time.Hour, d.ResetAfter, float64(time.Minute), "by the server's clock")
+			}
+		}
+		assert.Equal(t, 10, allowed)
+	})
+}
+
+// What others wrote at a key's place is an error, and stays.
+func TestForeignValues(t *testing.T) {
+	s := startServer(t)
+	store := makers["rueidis"](t, s.addr(), redisstore.WithBreaker(nil))
+	conn := &recorder{Conn: connectors["rueidis"](t, s.addr())}
+	probe, err := redisstore.New(conn)
+	require.NoError(t, err)
+	for name, alg := range algorithms(10) {
+		l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		limiter(t, probe, alg).Allow("k")
+		for _, value := range []string{"x", "123", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", string(make([]byte, 24)) + "y"} {
+			s.do("SET", conn.key, value)
+			d, err := l.Take(t.Context(), "k", 1)
+			if err == nil {
+				continue // it may pass for a state
+			}
+			assert.True(t, d.Degraded, name)
+			assert.Equal(t, value, s.do("GET", conn.key), name)
+		}
+		s.do("DEL", conn.key)
+		s.do("LPUSH", conn.key, "x")
+		_, err := l.Take(t.Context(), "k", 1)
+		assert.ErrorContains(t, err, "WRONGTYPE", name)
+		require.NoError(t, l.Reset(t.Context(), "k"))
+		assert.True(t, l.Allow("k"), name)
+	}
+}

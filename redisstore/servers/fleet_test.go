@@ -1,0 +1,165 @@
+package servers
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	rueidisclient "github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
+	"github.com/ratelimit-go/ratelimit/redisstore/rueidis"
+)
+
+// clusterConns are connections to a cluster through each client.
+func clusterConns(t *testing.T, c *cluster) map[string]redisstore.Conn {
+	var addrs []string
+	for _, n := range c.nodes {
+		addrs = append(addrs, n.addr())
+	}
+	one := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	t.Cleanup(func() { one.Close() })
+	other, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: addrs})
+	require.NoError(t, err)
+	t.Cleanup(other.Close)
+	return map[string]redisstore.Conn{"goredis": goredis.NewConn(one), "rueidis": rueidis.NewConn(other)}
+}
+
+// Every promise holds in a cluster, too, whose nodes do not know the scripts at first.
+func TestClusterConformance(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	for name, conn := range clusterConns(t, c) {
+		t.Run(name, func(t *testing.T) {
+			conform(t, func() redisstore.Conn { return conn }, 60)
+		})
+	}
+}
+
+// Keys of a slot that moves from node to node lose and gain nothing.
+func TestMovingSlot(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	for name, conn := range clusterConns(t, c) {
+		t.Run(name, func(t *testing.T) {
+			const keys, limit = 20, 100
+			tag := "{" + name + "}" // a prefix with a tag puts all keys into one slot
+			slot := c.slotOf(t, tag)
+			store, err := redisstore.New(conn, redisstore.WithPrefix(tag), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
+			require.NoError(t, err)
+			l := limiter(t, store, hourly(limit), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			var of [keys]load
+			var asked atomic.Int64
+			ctx, stop := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			for range callers {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						k := rand.IntN(keys)
+						of[k].ask(l, fmt.Sprint(k))
+						asked.Add(1)
+					}
+				})
+			}
+			to := c.owner(slot)
+			for range 5 {
+				meet(t, "they ask", &asked)
+				to = (to + 1) % 3
+				c.moveSlot(t, slot, to)
+			}
+			eventually(t, "all keys are denied", func() bool {
+				for k := range of {
+					if of[k].denied.Load() == 0 {
+						return false
+					}
+				}
+				return true
+			})
+			stop()
+			wg.Wait()
+			for k := range of {
+				assert.EqualValues(t, limit, of[k].allowed.Load(), "key %d", k)
+				assert.Zero(t, of[k].degraded.Load(), "key %d", k)
+			}
+		})
+	}
+}
+
+// When the primary is lost, what it had not told the replica yet is lost with it;
+// then the limit is exact again. A failover that waits for the replica loses nothing.
+func TestFailover(t *testing.T) {
+	for name, connect := range map[string]func(t *testing.T, sentinel string) redisstore.Conn{
+		"goredis": func(t *testing.T, sentinel string) redisstore.Conn {
+			c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: sentinelName, SentinelAddrs: []string{sentinel}})
+			t.Cleanup(func() { c.Close() })
+			return goredis.NewConn(c)
+		},
+		"rueidis": func(t *testing.T, sentinel string) redisstore.Conn {
+			c, err := rueidisclient.NewClient(rueidisclient.ClientOption{
+				InitAddress: []string{sentinel}, Sentinel: rueidisclient.SentinelOption{MasterSet: sentinelName}})
+			require.NoError(t, err)
+			t.Cleanup(c.Close)
+			return rueidis.NewConn(c)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const limit = 100_000_000
+			primary, _ := startReplicated(t)
+			store, err := redisstore.New(connect(t, startSentinel(t, primary)), redisstore.WithTimeout(time.Second))
+			require.NoError(t, err)
+			l := limiter(t, store, hourly(limit), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			of := start(t, l, "k", callers)
+			meet(t, "it is allowed", &of.allowed)
+			primary.kill()
+			meet(t, "it is allowed again", &of.allowed)
+			of.end()
+			of.prompt(t)
+			d, err := l.Peek(t.Context(), "k")
+			require.NoError(t, err)
+			used := int64(limit - d.Remaining)
+			lost := of.allowed.Load() - used
+			t.Logf("%d allowed, %d degraded, %d on the new primary: %d were granted that it does not know", of.allowed.Load(), of.degraded.Load(), used, lost)
+			assert.LessOrEqual(t, used, of.allowed.Load()+of.degraded.Load(), "more is spent than was asked for")
+			exact(t, store, "after")
+		})
+	}
+}
+
+// With leases, N processes get the limit, and at any time at most N leases more.
+func TestLeasesOfProcesses(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	const processes = 4
+	total := runProcesses(t, processes, task{Addr: s.addr(), Callers: 4, Tries: 40, Lease: 10, LeaseAge: 50 * time.Millisecond})
+	for name, allowed := range total {
+		if name == "WarmingUp" {
+			assert.Equal(t, 1, allowed, name)
+			continue
+		}
+		// None of these limits gives back anything within a year or an hour, so that
+		// nothing may be granted twice; and what was not handed out is given back.
+		assert.LessOrEqual(t, allowed, 100, name)
+	}
+	store := makers["rueidis"](t, s.addr())
+	for name, alg := range algorithms(100) {
+		if name == "WarmingUp" {
+			continue
+		}
+		l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		left := 0
+		for l.Allow("k") {
+			left++
+		}
+		assert.Equal(t, 100, total[name]+left, "%s: %d were granted, and %d were left", name, total[name], left)
+	}
+}

@@ -1,0 +1,155 @@
+package servers
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
+	"github.com/ratelimit-go/ratelimit/redisstore/rueidis"
+
+	"github.com/redis/go-redis/v9"
+	rueidisclient "github.com/redis/rueidis"
+)
+
+// A maker makes a store as users do, with a client whose options are the defaults.
+type maker func(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store
+
+var makers = map[string]maker{
+	"goredis": func(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store {
+		c := redis.NewClient(&redis.Options{Addr: addr})
+		t.Cleanup(func() { c.Close() })
+		s, err := goredis.New(c, opts...)
+		require.NoError(t, err)
+		return s
+	},
+	"rueidis": func(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store {
+		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: []string{addr}})
+		require.NoError(t, err)
+		t.Cleanup(c.Close)
+		s, err := rueidis.New(c, opts...)
+		require.NoError(t, err)
+		return s
+	},
+}
+
+// withEach runs a test with each client.
+func withEach(t *testing.T, test func(t *testing.T, create maker)) {
+	for name, m := range makers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, m)
+		})
+	}
+}
+
+// hourly is a limit that does not come back while a test runs.
+func hourly(limit int) ratelimit.Algorithm {
+	return ratelimit.FixedWindow{Limit: limit, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}
+}
+
+func limiter(t testing.TB, store ratelimit.Store, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
+	t.Helper()
+	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithStore(store)}, opts...)...)
+	require.NoError(t, err)
+	return l
+}
+
+// A load is what callers met who asked for a key all the time.
+type load struct {
+	allowed  atomic.Int64 // by Redis
+	denied   atomic.Int64 // by Redis
+	degraded atomic.Int64 // decided by the policy
+	open     atomic.Int64 // of those, allowed
+	slowest  atomic.Int64 // nanoseconds
+
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+}
+
+// start lets callers ask for one event of key after the other, until the load is
+// ended.
+func start(t testing.TB, l ratelimit.Limiter, key string, callers int) *load {
+	of := &load{}
+	var ctx context.Context
+	ctx, of.stop = context.WithCancel(t.Context())
+	for range callers {
+		of.wg.Go(func() {
+			for ctx.Err() == nil {
+				of.ask(l, key)
+			}
+		})
+	}
+	t.Cleanup(of.end)
+	return of
+}
+
+func (of *load) ask(l ratelimit.Limiter, key string) {
+	begin := time.Now()
+	d, err := l.Take(context.Background(), key, 1)
+	if took := int64(time.Since(begin)); took > of.slowest.Load() {
+		of.slowest.Store(took) // nearly the slowest will do
+	}
+	switch {
+	case d.Degraded != (err != nil):
+		panic("a decision that is degraded and no error, or the other way round")
+	case d.Degraded && d.Allowed:
+		of.open.Add(1)
+		of.degraded.Add(1)
+	case d.Degraded:
+		of.degraded.Add(1)
+	case d.Allowed:
+		of.allowed.Add(1)
+	default:
+		of.denied.Add(1)
+	}
+}
+
+func (of *load) end() {
+	of.stop()
+	of.wg.Wait()
+}
+
+// meet waits until something has happened to some of the callers from now on.
+func meet(t testing.TB, what string, count *atomic.Int64) {
+	t.Helper()
+	was := count.Load()
+	eventually(t, what, func() bool { return count.Load() > was+10 })
+}
+
+// exact checks that a fresh key lets exactly its limit through, once the server
+// answers.
+func exact(t testing.TB, store ratelimit.Store, key string) {
+	t.Helper()
+	l := limiter(t, store, hourly(20), ratelimit.WithName("exact"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	eventually(t, "the server answers again", func() bool {
+		_, err := l.Peek(context.Background(), key)
+		return err == nil
+	})
+	var of load
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 10 {
+				of.ask(l, key)
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, 20, of.allowed.Load(), "%d were degraded", of.degraded.Load())
+	assert.Zero(t, of.degraded.Load())
+}
+
+// prompt says that nobody waited for much longer than a timeout, on a machine that
+// has other things to do.
+func (of *load) prompt(t testing.TB) {
+	t.Helper()
+	assert.Less(t, time.Duration(of.slowest.Load()), 3*time.Second, "slowest decision")
+}

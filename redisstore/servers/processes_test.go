@@ -1,0 +1,161 @@
+package servers
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	rueidisclient "github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+	"github.com/ratelimit-go/ratelimit/redisstore/rueidis"
+)
+
+const year = 365 * 24 * time.Hour
+
+// algorithms grant a key so many events, one by one, and none afterwards while a
+// test runs; but for WarmingUp, which grants one.
+func algorithms(limit int) map[string]ratelimit.Algorithm {
+	rate := ratelimit.Rate{Events: limit, Per: year}
+	return map[string]ratelimit.Algorithm{
+		"TokenBucket":             ratelimit.TokenBucket{Rate: rate},
+		"TokenBucket/interval":    ratelimit.TokenBucket{Rate: rate, Refill: ratelimit.RefillInterval},
+		"LeakyBucket":             ratelimit.LeakyBucket{Rate: rate, Capacity: limit},
+		"FixedWindow":             ratelimit.FixedWindow{Limit: limit, Window: year},
+		"FixedWindow/first event": hourly(limit),
+		"SlidingWindow":           ratelimit.SlidingWindow{Limit: limit, Window: year, Segments: 5},
+		"SlidingLog":              ratelimit.SlidingLog{Limit: limit, Window: time.Hour},
+		"SlidingLog/count denied": ratelimit.SlidingLog{Limit: limit, Window: time.Hour, CountDenied: true},
+		"RollingWindow":           ratelimit.RollingWindow{Quota: limit, Window: 10 * year, Period: year},
+		"WarmingUp":               ratelimit.WarmingUp{Rate: ratelimit.PerHour(1), Warmup: time.Hour},
+		"All": ratelimit.All{
+			hourly(limit + 5), ratelimit.TokenBucket{Rate: rate}, ratelimit.SlidingLog{Limit: limit + 1, Window: time.Hour}},
+	}
+}
+
+// What a process is told to do, and what it tells.
+type (
+	task struct {
+		Addr     string
+		Callers  int
+		Tries    int
+		Lease    int
+		LeaseAge time.Duration
+	}
+	outcome map[string]int // events allowed, by the name of an algorithm
+)
+
+const workerVariable = "REDISSTORE_WORKER"
+
+// TestWorker is what the processes of the other tests run.
+func TestWorker(t *testing.T) {
+	var do task
+	if text := os.Getenv(workerVariable); text == "" {
+		return
+	} else if err := json.Unmarshal([]byte(text), &do); err != nil {
+		t.Fatal(err)
+	}
+	client, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: []string{do.Addr}})
+	require.NoError(t, err)
+	defer client.Close()
+	opts := []redisstore.Option{redisstore.WithTimeout(patient)}
+	if do.Lease > 0 {
+		opts = append(opts, redisstore.WithLease(do.Lease, do.LeaseAge))
+	}
+	store, err := rueidis.New(client, opts...)
+	require.NoError(t, err)
+	fmt.Println("ready")
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // all begin at once
+	told := outcome{}
+	for name, alg := range algorithms(100) {
+		l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		var allowed atomic.Int64
+		var wg sync.WaitGroup
+		for range do.Callers {
+			wg.Go(func() {
+				for range do.Tries {
+					d, err := l.Take(t.Context(), "k", 1)
+					require.NoError(t, err)
+					if d.Allowed {
+						allowed.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		told[name] = int(allowed.Load())
+	}
+	require.NoError(t, store.Close(t.Context()))
+	require.NoError(t, json.NewEncoder(os.Stdout).Encode(told))
+}
+
+// runProcesses lets n processes do the same at once, and returns what all of them
+// were allowed.
+func runProcesses(t *testing.T, n int, do task) outcome {
+	text, err := json.Marshal(do)
+	require.NoError(t, err)
+	type worker struct {
+		cmd *exec.Cmd
+		in  io.WriteCloser
+		out *bufio.Reader
+	}
+	var workers []worker
+	for range n {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWorker$")
+		cmd.Env = append(os.Environ(), workerVariable+"="+string(text))
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		workers = append(workers, worker{cmd, in, bufio.NewReader(out)})
+	}
+	line := func(w worker) string {
+		s, err := w.out.ReadString('\n')
+		require.NoError(t, err)
+		return s
+	}
+	for _, w := range workers {
+		require.Equal(t, "ready\n", line(w))
+	}
+	for _, w := range workers {
+		_, err := io.WriteString(w.in, "go\n")
+		require.NoError(t, err)
+	}
+	total := outcome{}
+	for _, w := range workers {
+		var told outcome
+		require.NoError(t, json.Unmarshal([]byte(line(w)), &told))
+		for name, allowed := range told {
+			total[name] += allowed
+		}
+		_, _ = io.Copy(io.Discard, w.out)
+		require.NoError(t, w.cmd.Wait())
+	}
+	return total
+}
+
+// Eight processes with eight goroutines each get exactly the limit of a key.
+func TestProcesses(t *testing.T) {
+	s := startServer(t)
+	total := runProcesses(t, 8, task{Addr: s.addr(), Callers: 8, Tries: 10})
+	require.Len(t, total, len(algorithms(1)))
+	for name, allowed := range total {
+		want := 100
+		if name == "WarmingUp" {
+			want = 1
+		}
+		assert.Equal(t, want, allowed, name)
+	}
+}
