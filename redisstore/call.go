@@ -47,7 +47,11 @@ func (c *call) appendRun(b []byte, times int) []byte {
 	b = append(b, c.ask())
 	b = binary.LittleEndian.AppendUint32(b, uint32(times))
 	b = appendDouble(b, float64(n))
-	b = appendDouble(b, math.Floor(float64(c.req.MaxWait)/float64(tick)))
+	wait := c.req.MaxWait / tick
+	if c.req.MaxWait%tick < 0 {
+		wait-- // a deadline that has just passed
+	}
+	b = appendDouble(b, float64(wait))
 	for _, cost := range c.prog.costs {
 		ticks, units := cost.of(n)
 		b = appendDouble(appendDouble(b, ticks), units)

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"sync"
 
@@ -58,15 +59,11 @@ func (s *Store) fly(ctx context.Context, name string, c *call) (ratelimit.Result
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !c.sent {
-		c.sent = true // nobody is to send it any more
-	}
+	c.sent = true // if it was not, nobody is to send it any more
 	if ctx.Err() != nil {
 		return ratelimit.Result{}, ctx.Err()
 	}
-	s.counts.failures.Add(1)
-	s.counts.timeouts.Add(1)
-	return ratelimit.Result{}, ErrTimeout
+	return ratelimit.Result{}, fmt.Errorf("%w: %v passed", ErrTimeout, s.timeout)
 }
 
 // land lets those that waited fly.

@@ -97,6 +97,12 @@ func (s *states) name(key string) string {
 
 // Apply implements [ratelimit.States].
 func (s *states) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	res, err := s.apply(ctx, key, t, req)
+	s.counts.tally(err)
+	return res, err
+}
+
+func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
 	prog, err := s.programs.of(t)
 	if err != nil {
 		return ratelimit.Result{}, err
@@ -123,7 +129,9 @@ func (s *states) Reset(ctx context.Context, key string) error {
 	name := s.name(key)
 	s.dropLease(name)
 	defer s.denials.forget(name)
-	return s.guarded(ctx, func(ctx context.Context) error { return s.conn.Del(ctx, name) })
+	err := s.guarded(ctx, func(ctx context.Context) error { return s.conn.Del(ctx, name) })
+	s.counts.tally(err)
+	return err
 }
 
 // direct is a rewrite on its own.
@@ -141,7 +149,6 @@ func (s *Store) guarded(ctx context.Context, f func(ctx context.Context) error) 
 	if s.breaker != nil {
 		var err error
 		if done, err = s.breaker.Allow(); err != nil {
-			s.counts.refused.Add(1)
 			return fmt.Errorf("%w: %w", ErrOpen, err)
 		}
 	}
@@ -153,7 +160,6 @@ func (s *Store) guarded(ctx context.Context, f func(ctx context.Context) error) 
 		done(nil)
 		return nil
 	}
-	s.counts.failures.Add(1)
 	switch {
 	case aboutKey(err):
 		done(nil)
@@ -161,7 +167,6 @@ func (s *Store) guarded(ctx context.Context, f func(ctx context.Context) error) 
 	case ctx.Err() != nil: // the caller left, or its time was shorter
 		err = ctx.Err()
 	case within.Err() != nil:
-		s.counts.timeouts.Add(1)
 		err = fmt.Errorf("%w: %v passed: %w", ErrTimeout, s.timeout, err)
 	}
 	done(err)
@@ -219,13 +224,27 @@ type Stats struct {
 	Coalesced uint64 // decisions that went along with another's call
 	Cached    uint64 // denials repeated without asking
 	Leased    uint64 // events handed out from leases
-	Failures  uint64 // calls that failed, the timeouts among them
-	Timeouts  uint64 // calls that were not answered in time
-	Refused   uint64 // calls that the circuit breaker kept from Redis
+	Failures  uint64 // requests that failed, so that the policy decided
+	Timeouts  uint64 // of those, requests that were not answered in time
+	Refused   uint64 // of those, requests that the circuit breaker kept from Redis
 }
 
 type counts struct {
 	calls, coalesced, cached, leased, failures, timeouts, refused atomic.Uint64
+}
+
+// tally counts a request that failed.
+func (c *counts) tally(err error) {
+	if err == nil {
+		return
+	}
+	c.failures.Add(1)
+	switch {
+	case errors.Is(err, ErrTimeout):
+		c.timeouts.Add(1)
+	case errors.Is(err, ErrOpen):
+		c.refused.Add(1)
+	}
 }
 
 // Stats returns how often what has happened.

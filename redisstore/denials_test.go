@@ -1,0 +1,165 @@
+package redisstore
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A denial is repeated without asking, truly to the instant at which it ends.
+func TestDenialCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 3})
+		f.skew = 77 * time.Hour
+		f.delay = 10 * time.Millisecond
+		s, l := f.store(t, WithDenialCache(time.Hour))
+		ctx := t.Context()
+		require.True(t, l.AllowN("k", 3))
+		d, err := l.Take(ctx, "k", 1)
+		require.NoError(t, err)
+		require.Equal(t, 495*time.Millisecond-5*time.Millisecond, d.RetryAfter, "counted from the server's reading")
+		asked := f.calls()
+		for range 100 {
+			time.Sleep(4 * time.Millisecond)
+			d, err = l.Take(ctx, "k", 1)
+			require.NoError(t, err)
+			require.False(t, d.Allowed)
+		}
+		assert.Equal(t, asked, f.calls())
+		assert.EqualValues(t, 100, s.Stats().Cached)
+		// Whoever comes back after RetryAfter is let in.
+		time.Sleep(d.RetryAfter)
+		assert.True(t, l.Allow("k"))
+	})
+}
+
+// What is asked of a key that was denied more is answered by the same state.
+func TestDenialCacheOfFewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, alg := range []ratelimit.Algorithm{
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)},
+			ratelimit.SlidingLog{Limit: 10, Window: time.Hour},
+		} {
+			f := newFakeServer(t, alg)
+			_, l := f.store(t)
+			require.True(t, l.AllowN("k", 8))
+			d, err := l.Take(t.Context(), "k", 5)
+			require.NoError(t, err)
+			require.False(t, d.Allowed)
+			require.Equal(t, 2, d.Remaining)
+			assert.True(t, l.AllowN("k", 2), "what remains is granted")
+			d, err = l.Take(t.Context(), "k", 5)
+			require.NoError(t, err)
+			assert.Equal(t, 0, d.Remaining, "what this process knows is told")
+			d, err = l.Take(t.Context(), "k", 11)
+			require.NoError(t, err)
+			assert.Equal(t, ratelimit.Never, d.RetryAfter)
+		}
+	})
+}
+
+// What makes a denial doubtful makes it forgotten: its age, a reset, a cancellation.
+func TestDenialCacheEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour})
+		_, l := f.store(t)
+		_, other := f.store(t) // another process
+		ctx := t.Context()
+		require.True(t, l.Allow("k"))
+		require.False(t, l.Allow("k"))
+		require.NoError(t, l.Reset(ctx, "k"))
+		assert.True(t, l.Allow("k"), "it was reset here")
+
+		require.False(t, l.Allow("k"))
+		require.NoError(t, other.Reset(ctx, "k"))
+		assert.False(t, l.Allow("k"), "it was reset elsewhere, and nobody said so")
+		time.Sleep(time.Second + time.Millisecond)
+		assert.True(t, l.Allow("k"), "a second later it is found out")
+
+		r, err := l.Reserve(ctx, "k", 1)
+		require.NoError(t, err)
+		require.False(t, l.Allow("k"))
+		r.Cancel()
+		d, err := l.Peek(ctx, "k")
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+		asked := f.calls()
+		require.False(t, l.Allow("k"))
+		assert.Equal(t, asked+1, f.calls(), "after a cancellation the server is asked")
+	})
+}
+
+// A denial that is on its way when the key is reset is not kept.
+func TestDenialOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+		s, l := f.store(t)
+		require.True(t, l.Allow("k"))
+		f.delay = 10 * time.Millisecond
+		denied := make(chan bool)
+		go func() { denied <- l.Allow("k") }()
+		time.Sleep(7 * time.Millisecond) // the answer is on its way back
+		s.denials.forget("ratelimit::" + keyOf(f) + ":k")
+		require.False(t, <-denied)
+		f.set(func() { clear(f.states) })
+		assert.True(t, l.Allow("k"))
+	})
+}
+
+// keyOf returns what is between the prefix and the user's key.
+func keyOf(f *fakeServer) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name := range f.states {
+		return name[len("ratelimit::") : len(name)-len(":k")]
+	}
+	return ""
+}
+
+// What logs denials asks each time, and so does 0.
+func TestNoDenialCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, tt := range []struct {
+			alg  ratelimit.Algorithm
+			opts []Option
+		}{
+			{ratelimit.SlidingLog{Limit: 1, Window: time.Hour, CountDenied: true}, nil},
+			{ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, []Option{WithDenialCache(0)}},
+		} {
+			f := newFakeServer(t, tt.alg)
+			_, l := f.store(t, tt.opts...)
+			for range 10 {
+				l.Allow("k")
+			}
+			assert.Equal(t, 10, f.calls(), "%+v", tt.alg)
+		}
+	})
+}
+
+// Memory is bounded whatever keys come.
+func TestRecent(t *testing.T) {
+	var r recent[int]
+	key := func(i int) string { return string(rune(i)) }
+	for i := range 10 * manyRecent {
+		r.put(key(i), i, 0, time.Second)
+		got, ok := r.get(key(i))
+		require.True(t, ok)
+		require.Equal(t, i, got)
+		require.LessOrEqual(t, len(r.young)+len(r.elder), 2*manyRecent)
+	}
+	_, ok := r.get(key(0))
+	assert.False(t, ok, "it came before many others")
+	r.put("old", 1, time.Minute, time.Second)
+	r.put("new", 2, time.Hour, time.Second)
+	r.put("newer", 3, 2*time.Hour, time.Second)
+	_, ok = r.get("old")
+	assert.False(t, ok, "it came long ago")
+	r.drop("new")
+	_, ok = r.get("new")
+	assert.False(t, ok)
+}

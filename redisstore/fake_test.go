@@ -1,0 +1,173 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A fakeServer answers as Redis does, one call after the other, but with this
+// library's own arithmetic in the place of the scripts: those are tested on real
+// servers, in redisstore/servers. It is for what happens around a call.
+type fakeServer struct {
+	prog  *program      // that of its one limiter
+	skew  time.Duration // by how much its clock is ahead
+	delay time.Duration // how long a call is on its way, there and back together
+
+	mu     sync.Mutex
+	states map[string]string
+	known  map[string]bool // scripts, by their hash
+	evals  int             // times that a script came in full
+	batch  []int           // how many requests each call brought
+	fail   error           // what is answered instead
+	hangs  bool            // whether nothing is
+}
+
+func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
+	of, err := ratelimit.NewTransition(alg)
+	require.NoError(t, err)
+	prog, err := newProgram(of)
+	require.NoError(t, err)
+	return &fakeServer{prog: prog, states: map[string]string{}, known: map[string]bool{}}
+}
+
+func (f *fakeServer) EvalSha(ctx context.Context, sha, key string, args []string) (string, error) {
+	f.mu.Lock()
+	known := f.known[sha]
+	f.mu.Unlock()
+	if !known {
+		return "", errors.New("NOSCRIPT No matching script. Please use EVAL.")
+	}
+	return f.answer(ctx, sha, key, args)
+}
+
+func (f *fakeServer) Eval(ctx context.Context, text, key string, args []string) (string, error) {
+	s := newScript(text)
+	f.mu.Lock()
+	f.known[s.sha] = true
+	f.evals++
+	f.mu.Unlock()
+	return f.answer(ctx, s.sha, key, args)
+}
+
+func (f *fakeServer) Del(ctx context.Context, key string) error {
+	_, err := f.answer(ctx, "", key, nil)
+	return err
+}
+
+func (f *fakeServer) answer(ctx context.Context, sha, key string, args []string) (string, error) {
+	if err := wait(ctx, f.delay/2); err != nil {
+		return "", err
+	}
+	f.mu.Lock()
+	if f.hangs {
+		f.mu.Unlock()
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	reply, err := f.do(sha, key, args)
+	f.mu.Unlock()
+	if err == nil {
+		err = wait(ctx, f.delay/2)
+	}
+	return reply, err
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d): // the bubble's clock
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *fakeServer) do(sha, key string, args []string) (string, error) {
+	now := time.Now().Add(f.skew).Truncate(tick)
+	at := string(appendDouble(nil, float64(now.UnixMicro())))
+	switch {
+	case f.fail != nil:
+		return "", f.fail
+	case sha == "":
+		delete(f.states, key)
+		return "", nil
+	case sha == loadScript.sha:
+		return at + f.states[key], nil
+	case sha == swapScript.sha:
+		if f.states[key] != args[0] {
+			return "0", nil
+		}
+		f.states[key] = args[1]
+		return "1", nil
+	}
+	before := f.states[key]
+	state, granted, requests := []byte(before), 0.0, 0
+	run := args[1][8:]
+	for len(run) > 0 {
+		number := func(i int) float64 {
+			return math.Float64frombits(binary.LittleEndian.Uint64([]byte(run[i : i+8])))
+		}
+		longest := ratelimit.Never
+		if ticks := number(13); ticks < 1<<53 {
+			longest = time.Duration(ticks) * tick
+		}
+		req := ratelimit.Request{Op: ratelimit.OpTake, N: int(number(5)), MaxWait: longest}.At(now)
+		switch run[0] {
+		case askPeek:
+			req.Op = ratelimit.OpPeek
+		case askReserve:
+			req.Op = ratelimit.OpReserve
+		}
+		for range binary.LittleEndian.Uint32([]byte(run[1:5])) {
+			next, _, res, err := f.prog.t.Apply(state, req)
+			if err != nil {
+				return "", err
+			}
+			state = next
+			requests++
+			if res.Decision.Allowed && run[0] != askPeek {
+				granted++
+			}
+		}
+		run = run[21+16*len(f.prog.costs):]
+	}
+	f.states[key] = string(state)
+	f.batch = append(f.batch, requests)
+	return at + "\x00" + string(appendDouble(nil, granted)) + before, nil
+}
+
+// calls returns how many times the server was asked.
+func (f *fakeServer) calls() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.batch)
+}
+
+func (f *fakeServer) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// store returns a further store on the server, and a limiter of it.
+func (f *fakeServer) store(t testing.TB, opts ...Option) (*Store, ratelimit.Limiter) {
+	t.Helper()
+	s, err := New(f, opts...)
+	require.NoError(t, err)
+	l, err := ratelimit.New(f.prog.of.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	require.NoError(t, err)
+	return s, l
+}
+
+func (f *fakeServer) String() string {
+	return "fake server, asked " + strconv.Itoa(f.calls()) + " times"
+}

@@ -1,0 +1,111 @@
+package redisstore
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// Options and algorithms that cannot be used are named.
+func TestInvalid(t *testing.T) {
+	for want, opts := range map[string][]Option{
+		"WithTimeout's duration is 0s":      {WithTimeout(0)},
+		"WithDenialCache's duration is -1s": {WithDenialCache(-time.Second)},
+		"WithLease's events is -1":          {WithLease(-1, time.Second)},
+		"WithLease's duration is 0s":        {WithLease(1, 0)},
+		"option 1 of New is <nil>":          {WithPrefix("x"), nil},
+	} {
+		_, err := New(nonsense(""), opts...)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		assert.ErrorContains(t, err, want)
+	}
+	var none *fakeServer
+	for _, conn := range []Conn{nil, none} {
+		_, err := New(conn)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	}
+
+	s, err := New(nonsense(""))
+	require.NoError(t, err)
+	for want, alg := range map[string]ratelimit.Algorithm{
+		"FixedWindow.Window is 1ns: it must be a multiple of 1µs":    ratelimit.FixedWindow{Limit: 1, Window: 1},
+		"FixedWindow.Window is 900000h0m0s":                          ratelimit.FixedWindow{Limit: 1, Window: 900000 * time.Hour},
+		"FixedWindow.Limit is 2251799813685249":                      ratelimit.FixedWindow{Limit: 1<<51 + 1, Window: time.Hour},
+		"SlidingWindow.Window / Segments is 1.5µs":                   ratelimit.SlidingWindow{Limit: 1, Window: 3 * time.Microsecond, Segments: 2},
+		"SlidingLog.Window is 1.001µs":                               ratelimit.SlidingLog{Limit: 1, Window: 1001},
+		"RollingWindow.Period is 1ns":                                ratelimit.RollingWindow{Quota: 1, Window: 10, Period: 1},
+		"TokenBucket.Rate.Per is 1.5µs":                              ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1, Per: 1500}, Refill: ratelimit.RefillInterval},
+		"TokenBucket is {1/d, 1000000 at once}: it must fill up":     ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 1_000_000},
+		"TokenBucket.Rate is 4503599627370497/s: it has too many":    ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1<<52 + 1)},
+		"LeakyBucket.Rate is 9223372036854775807/s: it has too many": ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(math.MaxInt)},
+		"must warm up within 720h0m0s":                               ratelimit.WarmingUp{Rate: ratelimit.PerSecond(1), Warmup: 800 * time.Hour},
+		"All[1].FixedWindow.Window is 1ns":                           ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.FixedWindow{Limit: 1, Window: 1}},
+	} {
+		_, err := ratelimit.New(alg, ratelimit.WithStore(s))
+		require.ErrorIs(t, err, ratelimit.ErrInvalid, want)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// Names keep limiters apart, whatever is in them; long keys are short in Redis.
+func TestNames(t *testing.T) {
+	s, err := New(nonsense(""), WithPrefix("p:"))
+	require.NoError(t, err)
+	seen := map[string]string{}
+	see := func(what, name string) {
+		assert.Empty(t, seen[name], "%s has the name of another: %q", what, name)
+		seen[name] = what
+	}
+	for _, limiter := range []string{"", "a", "a:", "a{}", "{a}"} {
+		for _, alg := range []ratelimit.Algorithm{
+			ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+			ratelimit.FixedWindow{Limit: 2, Window: time.Hour},
+			ratelimit.SlidingLog{Limit: 1, Window: time.Hour},
+			ratelimit.All{ratelimit.SlidingLog{Limit: 1, Window: time.Hour}},
+		} {
+			tr, err := ratelimit.NewTransition(alg)
+			require.NoError(t, err)
+			st, err := s.Open(limiter, tr)
+			require.NoError(t, err)
+			for _, key := range []string{"", "a", ":a", "{x}", "#a", strings.Repeat("x", 128), strings.Repeat("x", 129), strings.Repeat("x", 1<<20)} {
+				name := st.(*states).name(key)
+				see(limiter+"/"+key[:min(len(key), 9)], name)
+				assert.LessOrEqual(t, len(name), 200)
+				require.True(t, strings.HasPrefix(name, "p:"+limiter+":"))
+				open := strings.Index(name[2+len(limiter):], "{")
+				assert.Equal(t, "{}", name[2+len(limiter)+open:][:2], "a user's key does not choose the slot")
+			}
+		}
+	}
+}
+
+// Transitions come and go with limits of keys; what is kept of them is bounded.
+func TestPrograms(t *testing.T) {
+	var p programs
+	for i := range manyPrograms + 10 {
+		tr, err := ratelimit.NewTransition(ratelimit.FixedWindow{Limit: i + 1, Window: time.Hour})
+		require.NoError(t, err)
+		prog, err := p.of(tr)
+		require.NoError(t, err)
+		again, err := p.of(tr)
+		require.NoError(t, err)
+		require.Same(t, prog, again)
+		require.Equal(t, i+1, prog.limit)
+	}
+	assert.LessOrEqual(t, len(p.known), manyPrograms)
+}
+
+// The scripts have no comments, and one for each set of kinds.
+func TestScripts(t *testing.T) {
+	a, b := scriptFor([]byte{bucketKind, logKind, bucketKind}), scriptFor([]byte{logKind, bucketKind})
+	assert.Same(t, a, b)
+	assert.NotSame(t, a, scriptFor([]byte{bucketKind}))
+	assert.NotContains(t, a.text, "--")
+	assert.Len(t, a.sha, 40)
+}
