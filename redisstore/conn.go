@@ -30,7 +30,8 @@ type Conn interface {
 // A Breaker keeps calls from a server that does not answer. It is the circuit
 // breaker of github.com/sony/gobreaker/v2, in the words of its
 // TwoStepCircuitBreaker: Allow returns an error if the call is not to be made,
-// and otherwise what is to be told how the call went.
+// and otherwise what is to be told how the call went. [context.Canceled] says that it
+// was over before anything could be known.
 type Breaker interface {
 	Allow() (done func(err error), err error)
 }

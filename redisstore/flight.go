@@ -35,6 +35,12 @@ func shardOf(name string) int { return int(maphash.String(seed, name) % shards) 
 func (s *Store) fly(ctx context.Context, name string, c *call) (ratelimit.Result, error) {
 	f := &s.flights[shardOf(name)]
 	f.mu.Lock()
+	if _, busy := f.waiting[name]; busy && s.unwell.Load() {
+		// The one under way may be the breaker's probe, of a server that hangs.
+		f.mu.Unlock()
+		s.alone(ctx, name, c)
+		return c.res, c.err
+	}
 	if _, busy := f.waiting[name]; !busy {
 		if f.waiting == nil {
 			f.waiting = make(map[string][]*call)
@@ -59,6 +65,11 @@ func (s *Store) fly(ctx context.Context, name string, c *call) (ratelimit.Result
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	select {
+	case <-c.done: // just in time
+		return c.res, c.err
+	default:
+	}
 	c.sent = true // if it was not, nobody is to send it any more
 	if ctx.Err() != nil {
 		return ratelimit.Result{}, ctx.Err()
@@ -97,6 +108,23 @@ func (s *Store) land(name string) {
 			close(c.done)
 		}
 	}()
+}
+
+// alone makes a call beside the one that is under way, and learns nothing from it:
+// which of them was first is not known.
+func (s *Store) alone(ctx context.Context, name string, c *call) {
+	s.denials.forget(name)
+	defer s.denials.forget(name)
+	err := s.guarded(ctx, func(ctx context.Context) error {
+		_, err := s.decide(ctx, name, []*call{c})
+		if errors.Is(err, errOther) {
+			c.res, err = s.rewrite(ctx, name, c.prog, c.req)
+		}
+		return err
+	})
+	if err != nil {
+		c.res, c.err = ratelimit.Result{}, err
+	}
 }
 
 // travel makes calls of one program at once, and answers them.

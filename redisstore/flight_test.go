@@ -185,6 +185,50 @@ func TestCallerLeaves(t *testing.T) {
 	})
 }
 
+// A caller whose own time is short says nothing about the server; one who waited for
+// half of the timeout does.
+func TestImpatientCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		b := &countingBreaker{}
+		_, l := f.store(t, WithBreaker(b), WithTimeout(50*time.Millisecond))
+		f.hangs = true
+		for _, patience := range []time.Duration{time.Microsecond, 24 * time.Millisecond, 25 * time.Millisecond} {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			_, err := l.Take(ctx, "k", 1)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.NotErrorIs(t, err, ErrTimeout)
+			cancel()
+		}
+		assert.Equal(t, []error{context.Canceled, context.Canceled, context.DeadlineExceeded}, b.told)
+	})
+}
+
+// While a server hangs, nobody waits for another's probe of it.
+func TestProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		b := &countingBreaker{}
+		s, l := f.store(t, WithBreaker(b), WithTimeout(50*time.Millisecond))
+		f.hangs = true
+		_, err := l.Take(t.Context(), "k", 1)
+		require.ErrorIs(t, err, ErrTimeout)
+		go l.Allow("k") // the probe
+		synctest.Wait()
+		b.open = errors.New("one at a time")
+		begin := time.Now()
+		_, err = l.Take(t.Context(), "k", 1)
+		require.ErrorIs(t, err, ErrOpen)
+		assert.Zero(t, time.Since(begin))
+		time.Sleep(time.Second)
+
+		b.open = nil
+		f.set(func() { f.hangs = false })
+		require.True(t, l.Allow("k"))
+		assert.False(t, s.unwell.Load())
+	})
+}
+
 type countingBreaker struct {
 	open error
 	told []error

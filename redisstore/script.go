@@ -3,8 +3,10 @@ package redisstore
 import (
 	"context"
 	"crypto/sha1" // the name that Redis gives a script
-	_ "embed"
+	"embed"
 	"encoding/hex"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -43,54 +45,53 @@ const (
 var (
 	//go:embed lua/driver.lua
 	driverText string
-	//go:embed lua/bucket.lua
-	bucketText string
-	//go:embed lua/queue.lua
-	queueText string
-	//go:embed lua/lumps.lua
-	lumpsText string
-	//go:embed lua/fixed.lua
-	fixedText string
-	//go:embed lua/ring.lua
-	ringText string
-	//go:embed lua/sliding.lua
-	slidingText string
-	//go:embed lua/rolling.lua
-	rollingText string
-	//go:embed lua/log.lua
-	logText string
-	//go:embed lua/warming.lua
-	warmingText string
 	//go:embed lua/load.lua
 	loadText string
 	//go:embed lua/swap.lua
 	swapText string
 
-	loadScript = newScript(loadText)
-	swapScript = newScript(swapText)
+	loadScript = newScript(lean(loadText))
+	swapScript = newScript(lean(swapText))
 )
 
-// kernelTexts are the texts that each kind needs, in the order in which they have
-// to come.
-var kernelTexts = []struct {
-	text  string
-	kinds []byte
-}{
-	{bucketText, []byte{bucketKind, queueKind}},
-	{queueText, []byte{queueKind}},
-	{lumpsText, []byte{lumpsKind}},
-	{fixedText, []byte{fixedKind}},
-	{ringText, []byte{slidingKind, rollingKind}},
-	{slidingText, []byte{slidingKind}},
-	{rollingText, []byte{rollingKind}},
-	{logText, []byte{logKind}},
-	{warmingText, []byte{warmingKind}},
+//go:embed lua/bucket.lua lua/lumps.lua lua/fixed.lua lua/ring.lua lua/sliding.lua lua/rolling.lua lua/log.lua lua/warming.lua
+var kernelFiles embed.FS
+
+// kernels are the files that each kind's kernel is in.
+var kernels = [...][]string{
+	bucketKind:  {"bucket"},
+	queueKind:   {"bucket"},
+	lumpsKind:   {"lumps"},
+	fixedKind:   {"fixed"},
+	slidingKind: {"ring", "sliding"},
+	rollingKind: {"ring", "rolling"},
+	logKind:     {"log"},
+	warmingKind: {"warming"},
 }
+
+// sections returns the sections of a kernel's file, by their names.
+func sections(file string) map[string]string {
+	text, err := kernelFiles.ReadFile("lua/" + file + ".lua")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	of := map[string]string{}
+	_, rest, _ := strings.Cut(string(text), marker)
+	for section := range strings.SplitSeq(rest, marker) {
+		name, code, _ := strings.Cut(section, "\n")
+		of[name] = code
+	}
+	return of
+}
+
+// marker is what names a section, and the place for it.
+const marker = "--@@"
 
 // scripts are those that were put together so far, by the set of kinds.
 var scripts sync.Map // from uint16 to *script
 
-// scriptFor returns the script that decides for parts of these kinds.
+// scriptFor returns the script that decides for parts of these kinds: the driver,
+// with the kernels put in.
 func scriptFor(kinds []byte) *script {
 	var set uint16
 	for _, k := range kinds {
@@ -99,18 +100,71 @@ func scriptFor(kinds []byte) *script {
 	if s, ok := scripts.Load(set); ok {
 		return s.(*script)
 	}
-	var kernels strings.Builder
-	for _, k := range kernelTexts {
-		for _, kind := range k.kinds {
-			if set&(1<<kind) != 0 {
-				kernels.WriteString(k.text)
-				break
+	kinds = nil
+	for k := byte(1); k < byte(len(kernels)); k++ {
+		if set&(1<<k) != 0 {
+			kinds = append(kinds, k)
+		}
+	}
+	var text strings.Builder
+	for line := range strings.Lines(driverText) {
+		switch name, ok := strings.CutPrefix(strings.TrimSpace(line), marker); {
+		case !ok:
+			text.WriteString(line)
+		case name == "help":
+			text.WriteString(helpers(kinds))
+		default:
+			text.WriteString(branches(kinds, name))
+		}
+	}
+	s, _ := scripts.LoadOrStore(set, newScript(lean(text.String())))
+	return s.(*script)
+}
+
+// helpers returns what the kernels of kinds use, each once.
+func helpers(kinds []byte) (code string) {
+	var seen []string
+	for _, k := range kinds {
+		for _, file := range kernels[k] {
+			if !slices.Contains(seen, file) {
+				seen = append(seen, file)
+				code += sections(file)["help"]
 			}
 		}
 	}
-	text := strings.Replace(driverText, "--KERNELS--\n", kernels.String(), 1)
-	s, _ := scripts.LoadOrStore(set, newScript(lean(text)))
-	return s.(*script)
+	return code
+}
+
+// branches returns the code of a section: that of each kind under its condition, or
+// if it is the same for all of them, just that.
+func branches(kinds []byte, name string) (code string) {
+	kind := "p.kind"
+	if name == "open" {
+		kind = "kind" // there is no p yet
+	}
+	var conditions, codes []string
+	for _, k := range kinds {
+		code := ""
+		for _, file := range kernels[k] {
+			code += sections(file)[name]
+		}
+		condition := fmt.Sprintf("%s == %d", kind, k)
+		if i := slices.Index(codes, code); i >= 0 {
+			conditions[i] += " or " + condition
+		} else {
+			conditions, codes = append(conditions, condition), append(codes, code)
+		}
+	}
+	if len(codes) == 1 {
+		return "do\n" + codes[0] + "end\n"
+	}
+	for i, c := range codes {
+		if i > 0 {
+			code += "else"
+		}
+		code += "if " + conditions[i] + " then\n" + c
+	}
+	return code + "end\n"
 }
 
 // lean drops comments, which Redis would keep.

@@ -36,6 +36,10 @@ type Store struct {
 	conn  Conn
 	begin time.Time // of the store's own clock
 
+	// unwell says that the latest call to be over failed, and not by its caller's
+	// doing.
+	unwell atomic.Bool
+
 	programs programs
 	flights  flights
 	denials  denials
@@ -149,29 +153,43 @@ func (s *Store) guarded(ctx context.Context, f func(ctx context.Context) error) 
 	if s.breaker != nil {
 		var err error
 		if done, err = s.breaker.Allow(); err != nil {
-			return fmt.Errorf("%w: %w", ErrOpen, err)
+			return &openError{err}
 		}
 	}
 	s.counts.calls.Add(1)
 	within, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
+	begin := s.elapsed()
 	err := f(within)
-	if err == nil {
-		done(nil)
-		return nil
-	}
 	switch {
+	case err == nil:
+		s.unwell.Store(false)
+		done(nil)
 	case aboutKey(err):
 		done(nil)
-		return err
-	case ctx.Err() != nil: // the caller left, or its time was shorter
+	case ctx.Err() != nil && s.elapsed()-begin < s.timeout/2:
+		// The caller did not give the server much time; it may be well. This is what
+		// breakers are not to count.
 		err = ctx.Err()
-	case within.Err() != nil:
-		err = fmt.Errorf("%w: %v passed: %w", ErrTimeout, s.timeout, err)
+		done(context.Canceled)
+	default:
+		s.unwell.Store(true)
+		done(err)
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		} else if within.Err() != nil {
+			err = fmt.Errorf("%w: %v passed: %w", ErrTimeout, s.timeout, err)
+		}
 	}
-	done(err)
 	return err
 }
+
+// An openError is what a breaker says that keeps a call from the server.
+type openError struct{ why error }
+
+func (e *openError) Error() string        { return "redisstore: not asked: " + e.why.Error() }
+func (e *openError) Is(target error) bool { return target == ErrOpen }
+func (e *openError) Unwrap() error        { return e.why }
 
 // aboutKey reports whether err says that something is wrong with a key, whose server
 // is well: what the server says of a script, or this store of an answer.

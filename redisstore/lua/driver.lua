@@ -19,25 +19,36 @@
 -- of an instant and two of these is still exact. Of whole numbers below 2^53,
 -- floor(a / b) and a % b are exact, too. Products that may be larger are compared
 -- in two halves, in sliding.lua.
+--
+-- The kernels are put in where a line says --@@. That is a branch on p.kind if the
+-- algorithm has parts of several kinds, and nothing but the code itself if not: to
+-- make functions for each call would take longer than all the rest. Each has
+--
+--   help    functions that the others use
+--   open    makes the part p of its constants, from at in params
+--   load    reads its state s
+--   ready   sets when to the first instant from t on at which n events are granted
+--   hold    sets when to how long events granted at t are to be held (a queue's)
+--   spend   takes n events at t
+--   refuse  notes that n events were refused at t (if p.notes)
+--   fresh   sets when to the instant at which the state equals an empty one
+--   dump    sets s to its state
+--   view    sets s to the state that was loaded, as far as it matters (if p.grows)
 
-local K = {} -- the kernels, by kind
-local P = {} -- the parts: the constants and the state of each
-local LAST = 4611686018427387 -- the last microsecond that a reservation may be for
-
-local unpack, pack, sub = struct.unpack, struct.pack, string.sub
+local unpack, pack, sub, call = struct.unpack, struct.pack, string.sub, redis.call
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+local LAST = 4611686018427387 -- the last microsecond that a reservation may be for
+--@@help
 
---KERNELS--
-
--- the time, and the state
-local request, tag = ARGV[2], ARGV[3]
+-- the time, and the value
+local params, request, tag = ARGV[1], ARGV[2], ARGV[3]
 local now, pos = unpack('<d', request)
 local told = now >= 0
 if not told then
-  local t = redis.call('TIME')
+  local t = call('TIME')
   now = t[1] * 1000000 + t[2]
 end
-local value = redis.call('GET', KEYS[1]) or ''
+local value = call('GET', KEYS[1]) or ''
 if tag ~= '' and value ~= '' then
   if sub(value, 1, #tag) ~= tag then
     return pack('<dB', now, 1) .. value
@@ -46,158 +57,159 @@ if tag ~= '' and value ~= '' then
 end
 
 -- the parts
-local params = ARGV[1]
+local P, many, growing, notes = {}, 0, 0, false
 local all, at = unpack('<B', params)
-local many, costs = 0, {} -- the parts, and those of them that ask for the cost of events
-local growing = {}        -- those whose states grow with use
-local notes, whole = false, false
 while at <= #params do
-  local kind
+  local kind, p
   kind, at = unpack('<B', params, at)
-  local p = {kernel = K[kind]}
-  at = p.kernel.open(p, params, at)
+  --@@open
+  p.kind = kind
   many = many + 1
   P[many] = p
-  if p.kernel.cost then costs[#costs + 1] = p end
-  if p.kernel.view then growing[#growing + 1] = p end
+  if p.grows then growing = growing + 1 end
   notes = notes or p.notes
 end
-local function damaged()
-  return redis.error_reply('ERR ratelimit: the value of ' .. KEYS[1] .. ' is not a state of this limit')
-end
+
+-- their states: of an All, the lengths of those that grow, the others, those that grow
+local fits = true
 if all == 0 then
-  local width = P[1].width or #value - #value % 8
-  if value ~= '' and #value ~= width then return damaged() end
-  P[1].kernel.load(P[1], value)
+  P[1].s = value
+  fits = value == '' or #value == (P[1].width or #value - #value % 8)
 elseif value == '' then
-  for j = 1, many do P[j].kernel.load(P[j], '') end
+  for j = 1, many do P[j].s = '' end
 else
-  -- the lengths of those that grow, the others, those that grow
-  local from = 1 + 8 * #growing
-  if #value < from - 1 then return damaged() end
+  local from, grown = 1 + 8 * growing, 0
+  fits = #value >= from - 1
   for j = 1, many do
     local p = P[j]
-    if not p.kernel.view then
-      p.kernel.load(p, sub(value, from, from + p.width - 1))
+    if not p.grows then
+      p.s = sub(value, from, from + p.width - 1)
       from = from + p.width
     end
   end
-  for j = 1, #growing do
-    local words = unpack('<I8', value, 8 * j - 7)
-    growing[j].kernel.load(growing[j], sub(value, from, from + 8 * words - 1))
-    from = from + 8 * words
+  for j = 1, many do
+    local p = P[j]
+    if p.grows and fits then
+      local words = unpack('<I8', value, 8 * grown + 1)
+      p.s = sub(value, from, from + 8 * words - 1)
+      from, grown = from + 8 * words, grown + 1
+    end
   end
-  if from ~= #value + 1 then return damaged() end
+  fits = fits and from == #value + 1
+end
+if not fits then
+  return redis.error_reply('ERR ratelimit: the value of ' .. KEYS[1] .. ' is not a state of this limit')
+end
+for j = 1, many do
+  local p = P[j]
+  local s = p.s
+  --@@load
 end
 
-local function ready(n)
-  local at = now
+-- the first instant from t on at which the parts grant n events: those that are
+-- queues, those that are not, or all of them
+local function ready(t, n, queues)
+  local at = t
   for j = 1, many do
-    at = max(at, P[j].kernel.ready(P[j], now, n))
+    local p = P[j]
+    if queues == nil or queues == (p.queue or false) then
+      local when
+      --@@ready
+      if when > at then at = when end
+    end
   end
   return at
 end
 
-local function spend(at, n)
-  for j = 1, many do
-    P[j].kernel.spend(P[j], at, n)
-  end
-end
-
--- when n events may be reserved, unless a queue has no room or it takes too long
-local function turn(n, wait)
-  local at = now
-  for j = 1, many do
-    if not P[j].kernel.hold then at = max(at, P[j].kernel.ready(P[j], now, n)) end
-  end
-  for j = 1, many do
-    local p = P[j]
-    if p.kernel.hold and at <= LAST and p.kernel.ready(p, at, n) > at then return end
-  end
-  at = ready(n)
-  if at > LAST then return end
-  local due = at
-  for j = 1, many do
-    if P[j].kernel.hold then due = max(due, at + P[j].kernel.hold(P[j], at)) end
-  end
-  if due - now <= wait then return at end
-end
-
-local granted, changed = 0, false
+local granted, changed, whole = 0, false, false
 while pos <= #request do
   local op, times, n, wait
   op, times, n, wait, pos = unpack('<BI4dd', request, pos)
-  for j = 1, #costs do
-    costs[j].costTicks, costs[j].costUnits, pos = unpack('<dd', request, pos)
+  for j = 1, many do
+    local p = P[j]
+    if p.unit then
+      p.costTicks, p.costUnits, pos = unpack('<dd', request, pos)
+    end
   end
   for _ = 1, times do
-    if op == 0 then -- peek
-      ready(n)
-      break
+    local t -- when the events are spent
+    if op == 0 then -- peek: the answer is to tell when one event is granted
+      ready(now, n)
     elseif op == 1 then -- take
-      if ready(n) <= now then
-        spend(now, n)
-        granted, changed = granted + 1, true
-      elseif notes then
-        for j = 1, many do
-          if P[j].notes then P[j].kernel.refuse(P[j], now, n) end
-        end
-        changed = true
-      else
-        break -- nor will the next equal one be granted
-      end
-    else -- reserve
+      if ready(now, n) <= now then t = now end
+    else -- reserve: a queue must have room when the others grant
       whole = true
-      local at = turn(n, wait)
-      if not at then break end
-      spend(at, n)
+      local at = ready(now, n, false)
+      if at > LAST or ready(at, n, true) <= at then
+        at = ready(now, n)
+        if at <= LAST then
+          local due = at
+          for j = 1, many do
+            local p = P[j]
+            if p.queue then
+              local t, when = at
+              --@@hold
+              due = max(due, at + when)
+            end
+          end
+          if due - now <= wait then t = at end
+        end
+      end
+    end
+    if t then
+      for j = 1, many do
+        local p = P[j]
+        --@@spend
+      end
       granted, changed = granted + 1, true
+    elseif op == 1 and notes then
+      local t = now
+      for j = 1, many do
+        local p = P[j]
+        if p.notes then
+          --@@refuse
+        end
+      end
+      changed = true
+    else
+      break -- nor will the next equal one be granted
     end
   end
 end
 
 -- the answer
-local before = value
-if value ~= '' and #growing > 0 and not whole then
-  if all == 0 then
-    before = P[1].kernel.view(P[1], now)
-  else
-    local lengths, states = {}, {}
-    local fixed = 8 * #growing + 1
-    local to = fixed
-    for j = 1, many do
-      if not P[j].kernel.view then to = to + P[j].width end
+if growing > 0 and value ~= '' and not whole then
+  local lengths, fixed, states = '', '', ''
+  for j = 1, many do
+    local p = P[j]
+    local s = p.s
+    if p.grows then
+      --@@view
+      lengths, states = lengths .. pack('<I8', #s / 8), states .. s
+    else
+      fixed = fixed .. s
     end
-    for j = 1, #growing do
-      states[j] = growing[j].kernel.view(growing[j], now)
-      lengths[j] = pack('<I8', #states[j] / 8)
-    end
-    before = table.concat(lengths) .. sub(value, fixed, to - 1) .. table.concat(states)
   end
+  if all == 0 then value = states else value = lengths .. fixed .. states end
 end
-
 if changed then
   local fresh = now
+  local lengths, fixed, states = '', '', ''
   for j = 1, many do
-    fresh = max(fresh, P[j].kernel.fresh(P[j]))
-  end
-  if all == 0 then
-    value = P[1].kernel.dump(P[1])
-  else
-    local lengths, fixed, states = {}, {}, {}
-    for j = 1, many do
-      local s = P[j].kernel.dump(P[j])
-      if P[j].kernel.view then
-        lengths[#lengths + 1] = pack('<I8', #s / 8)
-        states[#states + 1] = s
-      else
-        fixed[#fixed + 1] = s
-      end
+    local p = P[j]
+    local when, s
+    --@@fresh
+    --@@dump
+    if when > fresh then fresh = when end
+    if p.grows then
+      lengths, states = lengths .. pack('<I8', #s / 8), states .. s
+    else
+      fixed = fixed .. s
     end
-    value = table.concat(lengths) .. table.concat(fixed) .. table.concat(states)
   end
-  local ttl = max(1, min(ceil((fresh - now) / 1000), 2^51))
+  if all == 0 then lengths = '' end
+  local ttl = max(1, min(ceil((fresh - now) / 1000), 2251799813685248))
   if told then ttl = ttl + 3600000 end -- the time that was told is not this server's
-  redis.call('SET', KEYS[1], tag .. value, 'PX', string.format('%.0f', ttl))
+  call('SET', KEYS[1], tag .. lengths .. fixed .. states, 'PX', ttl)
 end
-return pack('<dBd', now, 0, granted) .. before
+return pack('<dBd', now, 0, granted) .. value

@@ -2,26 +2,7 @@
 -- after these), the latest instant that events were granted at and its marks; then
 -- the entries, oldest first: an instant, and if several events happened at it then
 -- their number, with its top bit set.
-local log = {}
-
-function log.open(p, params, at)
-  local counted
-  p.most, p.window, counted, at = unpack('<ddB', params, at)
-  p.notes = counted == 1
-  p.need = 0 -- events whose leaving was waited for
-  return at
-end
-
-function log.load(p, s)
-  p.events, p.frontier, p.mark, p.entries = 0, 0, 0, ''
-  if s ~= '' then
-    local _
-    p.events, _, p.frontier, p.mark = unpack('<I8I8I7B', s)
-    p.entries = sub(s, 25)
-  end
-  p.was = {s, p.events, p.entries}
-end
-
+--@@help
 -- the entry at a place in entries: its instant, its events, and the next place
 local function entry(s, at)
   local t = unpack('<I7', s, at)
@@ -46,19 +27,6 @@ local function live(p, events, entries, t)
     events, at = events - n, after
   end
   return events, at
-end
-
-function log.ready(p, now, n)
-  now = max(now, p.frontier)
-  local events, at = live(p, p.events, p.entries, now)
-  local popped = 0
-  while events + n > p.most do
-    local when, m, after = entry(p.entries, at)
-    events, at, popped = events - m, after, popped + m
-    now = when + p.window
-  end
-  p.need = max(p.need, popped)
-  return now
 end
 
 local function packed(t, n)
@@ -92,53 +60,70 @@ local function insert(p, t, n)
   p.entries = sub(s, 1, to - 1) .. packed(t, n) .. sub(s, to)
 end
 
-function log.fresh(p)
+
+local function logFresh(p)
   if p.entries == '' then return p.frontier end
   return max(p.frontier, entry(p.entries, entryBefore(p.entries, #p.entries + 1)) + p.window)
 end
-
-function log.spend(p, t, n)
-  if p.mark >= 128 and log.fresh(p) > t then p.mark = 128 else p.mark = 0 end
-  trim(p, t)
-  insert(p, t, n)
-  p.frontier = t
+--@@open
+p = {grows = true, events = 0, frontier = 0, mark = 0, entries = '', need = 0} -- need: events whose leaving was waited for
+local counted
+p.most, p.window, counted, at = unpack('<ddB', params, at)
+p.notes = counted == 1
+--@@load
+if s ~= '' then
+  local _
+  p.events, _, p.frontier, p.mark = unpack('<I8I8I7B', s)
+  p.entries = sub(s, 25)
 end
-
--- logs refused events, of which only the newest can matter
-function log.refuse(p, now, n)
-  trim(p, now)
-  insert(p, now, n)
-  if p.mark % 128 < 64 then p.mark = p.mark + 64 end
-  while p.events > p.most do
-    local when, m, after = entry(p.entries, 1)
-    local keep = max(m - (p.events - p.most), 0)
-    p.events = p.events - m + keep
-    p.entries = packed(when, keep) .. sub(p.entries, after)
-  end
+p.eventsWere, p.entriesWere = p.events, p.entries
+--@@ready
+when = max(t, p.frontier)
+local events, at = live(p, p.events, p.entries, when)
+local popped = 0
+while events + n > p.most do
+  local first, m, after = entry(p.entries, at)
+  events, at, popped = events - m, after, popped + m
+  when = first + p.window
 end
-
-function log.dump(p)
-  if p.events == 0 and p.frontier == 0 and p.mark == 0 then return '' end
-  return pack('<I8I8I7B', p.events, 3, p.frontier, p.mark) .. p.entries
+p.need = max(p.need, popped)
+--@@spend
+if p.mark >= 128 and logFresh(p) > t then p.mark = 128 else p.mark = 0 end
+trim(p, t)
+insert(p, t, n)
+p.frontier = t
+--@@refuse
+-- of the refused events only the newest can matter
+trim(p, t)
+insert(p, t, n)
+if p.mark % 128 < 64 then p.mark = p.mark + 64 end
+while p.events > p.most do
+  local first, m, after = entry(p.entries, 1)
+  local keep = max(m - (p.events - p.most), 0)
+  p.events = p.events - m + keep
+  p.entries = packed(first, keep) .. sub(p.entries, after)
 end
-
--- the state that was there, without what does not matter to the answer: entries
--- that do not count, and the instants of those that nobody waited for
-function log.view(p, now)
-  local s, events, entries = p.was[1], p.was[2], p.was[3]
-  if s == '' or p.notes then return s end
-  local count, from = live(p, events, entries, now)
+--@@fresh
+when = logFresh(p)
+--@@dump
+s = ''
+if p.events > 0 or p.frontier > 0 or p.mark > 0 then
+  s = pack('<I8I8I7B', p.events, 3, p.frontier, p.mark) .. p.entries
+end
+--@@view
+-- what does not matter are entries that do not count, and the instants of those
+-- that nobody waited for
+if s ~= '' and not p.notes then
+  local entries = p.entriesWere
+  local count, from = live(p, p.eventsWere, entries, now)
   local at, left = from, count
   while at <= #entries and count - left < p.need do
-    local _, n, after = entry(entries, at)
-    left, at = left - n, after
+    local _, m, after = entry(entries, at)
+    left, at = left - m, after
   end
   local rest = ''
   if left > 0 then
     rest = packed(entry(entries, entryBefore(entries, #entries + 1)), left)
   end
-  local header = sub(s, 17, 24)
-  return pack('<I8I8', count, 3) .. header .. sub(entries, from, at - 1) .. rest
+  s = pack('<I8I8', count, 3) .. sub(s, 17, 24) .. sub(entries, from, at - 1) .. rest
 end
-
-K[7] = log

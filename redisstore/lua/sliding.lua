@@ -1,7 +1,6 @@
 -- SlidingWindow: a ring with a slot for each segment and one for the oldest, which
 -- is weighted.
-local sliding = setmetatable({}, {__index = ring})
-
+--@@help
 -- a * b as two numbers, of which the second is below 2^52. Both are at most 2^51:
 -- their halves of 26 and 25 bits have products below 2^52.
 local function product(a, b)
@@ -23,24 +22,21 @@ local function share(a, b, c)
     local h, l = product(q, b)
     return h < high or h == high and l <= low
   end
-  local q = min(floor(a / b * c), c) -- a few units off at most
+  local q = min(floor(a / b * c), c) -- a few off at most
   while not fits(q) do q = q - 1 end
   while fits(q + 1) do q = q + 1 end
   return q
 end
-
-function sliding.ready(p, now, n)
-  now = max(now, p.frontier)
-  local slot = floor(now / p.length)
-  local full, oldest = sum(p, slot - p.slots + 2, slot), at(p, slot - p.slots + 1)
-  while full + n > p.most do
-    slot = slot + 1
-    oldest = at(p, slot - p.slots + 1)
-    full = full - oldest
-  end
-  local spare = p.most - n - full
-  if oldest <= spare then return max(now, slot * p.length) end
-  return max(now, slot * p.length + p.length - share(spare, oldest, p.length))
+--@@ready
+when = max(t, p.frontier)
+local slot = floor(when / p.length)
+local full, oldest = sum(p, slot - p.slots + 2, slot), within(p, slot - p.slots + 1)
+while full + n > p.most do
+  slot = slot + 1
+  oldest = within(p, slot - p.slots + 1)
+  full = full - oldest
 end
-
-K[5] = sliding
+local spare = p.most - n - full
+local fades = 0 -- how far into the segment the weight of the oldest leaves room
+if oldest > spare then fades = p.length - share(spare, oldest, p.length) end
+when = max(when, slot * p.length + fades)

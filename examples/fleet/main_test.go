@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// testParent makes the test's program the command.
+const testParent = "RATELIMIT_FLEET_TEST"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(jobEnv) != "" || os.Getenv(testParent) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// needServer skips a test where there is no server; CI sets RATELIMIT_SERVERS, and
+// then it fails.
+func needServer(t *testing.T) {
+	t.Helper()
+	if _, err := findServer(); err == nil {
+		return
+	}
+	if os.Getenv("RATELIMIT_SERVERS") != "" {
+		t.Fatalf("none of %v is installed: scripts/servers installs it", servers)
+	}
+	t.Skipf("SKIPPED: none of %v is installed; scripts/servers installs it", servers)
+}
+
+// TestFleet runs the whole story, in short.
+func TestFleet(t *testing.T) {
+	needServer(t)
+	var out strings.Builder
+	s, err := run(t.Context(), []string{"-seconds", "0.5", "-processes", "3"}, &out)
+	t.Log(out.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.held() || !strings.Contains(out.String(), "The bound held: 3 processes") {
+		t.Error("the bound did not hold")
+	}
+	if !s.recovered() {
+		t.Error("decisions are degraded when Redis is back")
+	}
+	if len(s.slowest) != 3 || s.local == nil || len(s.epochs) != 3 {
+		t.Fatalf("%d parts, %d epochs: want the outage, and what comes before and after", len(s.slowest), len(s.epochs))
+	}
+	for _, e := range s.epochs {
+		if e.keys[0].Allowed < e.burst || e.keys[0].Denied == 0 {
+			t.Errorf("%s: abuser was allowed %d, denied %d: want its burst of %d, and no end of denials",
+				e.name, e.keys[0].Allowed, e.keys[0].Denied, e.burst)
+		}
+		if e.keys[1].Allowed == 0 || e.keys[2].Allowed == 0 {
+			t.Errorf("%s: alice was allowed %d, bob %d: want some", e.name, e.keys[1].Allowed, e.keys[2].Allowed)
+		}
+	}
+}
+
+// TestRunning uses a server that runs already, twice, and leaves it alone.
+func TestRunning(t *testing.T) {
+	needServer(t)
+	own, err := newServer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.kill()
+	for range 2 {
+		var out strings.Builder
+		s, err := run(t.Context(), []string{"-seconds", "0.3", "-processes", "2", "-redis", own.addr()}, &out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := s.epochs[0]; !s.held() || e.keys[0].Allowed < e.burst {
+			t.Errorf("want the bound held, and a burst of %d for abuser:\n%s", e.burst, out.String())
+		}
+	}
+	if err := reachable(t.Context(), own.addr()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLeftBehind kills the command in the midst of it. The server and the processes
+// have inherited its stderr: that ends when all of them have.
+func TestLeftBehind(t *testing.T) {
+	needServer(t)
+	for name, end := range map[string]os.Signal{"killed": os.Kill, "interrupted": os.Interrupt} {
+		t.Run(name, func(t *testing.T) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-seconds", "600")
+			cmd.Env, cmd.Stderr = append(os.Environ(), testParent+"=1"), w
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			w.Close()
+			working := false
+			for story := bufio.NewScanner(out); !working && story.Scan(); {
+				working = strings.Contains(story.Text(), "abuser so far")
+			}
+			if err := cmd.Process.Signal(end); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.SetReadDeadline(time.Now().Add(15 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if said, err := io.ReadAll(r); err != nil || !working {
+				t.Errorf("want a table (%v), then nobody left (%v); stderr: %s", working, err, said)
+			}
+			_ = cmd.Wait() // it did not end well
+		})
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for want, args := range map[string][]string{
+		"-rate":               {"-rate", "100"},
+		"at most":             {"-rate", "2000000000/s"},
+		"-processes 0":        {"-processes", "0"},
+		"-seconds 0":          {"-seconds", "0"},
+		"unexpected argument": {"now"},
+		"connection refused":  {"-redis", "127.0.0.1:1"},
+	} {
+		if _, err := run(t.Context(), args, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error %v: want %q", args, err, want)
+		}
+	}
+	t.Setenv("PATH", "")
+	if _, err := run(t.Context(), nil, io.Discard); err == nil || !strings.Contains(err.Error(), "install") {
+		t.Errorf("without a server: error %v", err)
+	}
+}

@@ -1,0 +1,70 @@
+package servers
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+)
+
+// BenchmarkAlgorithms compares the algorithms with each other: 64 callers, 10,000
+// keys, one server. BENCHMARKS.md compares the store with others.
+func BenchmarkAlgorithms(b *testing.B) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"TokenBucket":        ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e6)},
+		"FixedWindow":        ratelimit.FixedWindow{Limit: 1e6, Window: time.Hour},
+		"SlidingWindow/1":    ratelimit.SlidingWindow{Limit: 1e6, Window: time.Hour},
+		"SlidingWindow/60":   ratelimit.SlidingWindow{Limit: 1e6, Window: time.Hour, Segments: 60},
+		"RollingWindow/1440": ratelimit.RollingWindow{Quota: 1e6, Window: 24 * time.Hour, Period: time.Minute},
+		"SlidingLog":         ratelimit.SlidingLog{Limit: 1000, Window: 100 * time.Millisecond},
+		"WarmingUp":          ratelimit.WarmingUp{Rate: ratelimit.PerSecond(1e6), Warmup: time.Second},
+		"All":                ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e6)}, ratelimit.FixedWindow{Limit: 1e6, Window: time.Hour}},
+	} {
+		for client, create := range makers {
+			b.Run(name+"/"+client, func(b *testing.B) {
+				s := startServer(b)
+				l := limiter(b, create(b, s.addr(), redisstore.WithTimeout(patient)), alg)
+				keys := make([]string, 10_000)
+				for i := range keys {
+					keys[i] = "key number " + strconv.Itoa(i)
+				}
+				l.Allow("warm")
+				var next atomic.Uint64
+				b.SetParallelism(32)
+				b.ReportAllocs()
+				b.ResetTimer()
+				b.RunParallel(func(pb *testing.PB) {
+					i := next.Add(7919)
+					for pb.Next() {
+						i += 7919
+						if _, err := l.Take(context.Background(), keys[i%uint64(len(keys))], 1); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+				b.StopTimer()
+				b.ReportMetric(scriptTime(b, s), "server-µs/op")
+			})
+		}
+	}
+}
+
+// scriptTime returns how long the server took for a script, on average.
+func scriptTime(b *testing.B, s *server) float64 {
+	b.Helper()
+	_, rest, ok := strings.Cut(s.info("commandstats", "cmdstat_evalsha"), "usec_per_call=")
+	if !ok {
+		return 0
+	}
+	number, _, _ := strings.Cut(rest, ",")
+	us, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		b.Error(err)
+	}
+	return us
+}
