@@ -45,7 +45,7 @@
 //
 //  1. Decisions are those of the mathematical definition. Only [WarmingUp] is
 //     computed in floating point.
-//  2. RetryAfter is true: one nanosecond earlier the same request is still
+//  2. RetryAfter is true: one nanosecond (a microsecond, in Redis) earlier the same request is still
 //     denied, at that instant it is granted, if nobody else took it. Remaining
 //     is true: so many are granted now, and not one more.
 //  3. A denial spends nothing, but for [SlidingLog] with CountDenied.
@@ -62,6 +62,7 @@
 //
 // # Stores
 //
-// The default store keeps states in memory; see [MemoryStore]. A [Store] of your
-// own can keep them elsewhere: see there, [Transition], and package storetest.
+// The default store keeps states in memory; see [MemoryStore]. Package redisstore keeps
+// them in Redis, for limits that processes share. A [Store] of your own can keep them
+// elsewhere: see there, [Transition], and package storetest.
 package ratelimit

@@ -13,7 +13,7 @@ import (
 // TestReadmeCodeIsTested checks that the Go code in the README, and in the
 // package's documentation, is a copy of code in the tested examples.
 func TestReadmeCodeIsTested(t *testing.T) {
-	examples := unindented(t, "example_test.go")
+	examples := unindented(t, "example_test.go") + unindented(t, "redisstore/goredis/example_test.go")
 
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)

@@ -136,7 +136,7 @@ func newTransition(alg Algorithm, f form) (*Transition, error) {
 // Portable returns t for a store whose clock counts in ticks, of whole
 // microseconds for one, and whose states are also read and written elsewhere, such
 // as in a script whose numbers are doubles: what is told is rounded up to ticks,
-// reservations are for whole ticks, and states are the words that docs/states.md
+// reservations are for whole ticks, and states are the words that docs/design.md
 // describes. Windows and periods must be multiples of tick; nothing may count
 // beyond 2⁵¹ or last longer than 2⁵¹ ticks; the error says what does.
 func (t *Transition) Portable(tick time.Duration) (*Transition, error) {

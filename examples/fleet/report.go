@@ -84,7 +84,7 @@ func (s *summary) table(reports []report) {
 
 	if all.degraded() > 0 {
 		if s.local == nil { // it began since they were asked
-			s.local = &epoch{name: "fallbacks", burst: s.processes * share(s.rate, s.processes).Burst, from: s.asked}
+			s.local = &epoch{name: "fallbacks", burst: s.processes * max(1, s.rate.Events/s.processes), from: s.asked}
 			s.epochs = append(s.epochs, s.local)
 		}
 		s.local.to = now

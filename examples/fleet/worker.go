@@ -42,23 +42,15 @@ func newLimiter(client rueidis.Client, j job) (ratelimit.Limiter, *redisstore.St
 		return nil, nil, err
 	}
 	// While Redis is away, each process has its share of the limit.
-	fallback, err := ratelimit.New(share(j.Rate, j.Processes))
+	limit := ratelimit.TokenBucket{Rate: j.Rate}
+	fallback, err := ratelimit.New(ratelimit.Share(limit, j.Processes))
 	if err != nil {
 		return nil, nil, err
 	}
-	limiter, err := ratelimit.New(ratelimit.TokenBucket{Rate: j.Rate},
+	limiter, err := ratelimit.New(limit,
 		ratelimit.WithStore(store), ratelimit.WithName("api"),
 		ratelimit.WithFailurePolicy(ratelimit.Fallback(fallback)))
 	return limiter, store, err
-}
-
-// share returns what one of n processes may do alone: the n-th part of the rate, to
-// the nanosecond, and of the burst, but at least one.
-func share(rate ratelimit.Rate, n int) ratelimit.TokenBucket {
-	return ratelimit.TokenBucket{
-		Rate:  ratelimit.Rate{Events: rate.Events, Per: rate.Per * time.Duration(n)},
-		Burst: max(1, rate.Events/n),
-	}
 }
 
 // work is what a process of the fleet does: it decides, and reports once for each
