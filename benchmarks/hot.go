@@ -23,7 +23,7 @@ func (r *round) hot(allow contenders.Allow, want contenders.Answer, alone, toget
 		return repeat(allow, key, s.alone, want)
 	})
 	r.batches(together, s.togetherBatches, s.together*cores(), func(int) int {
-		return parallel(func(int) int { return repeat(allow, key, s.together, want) })
+		return parallel(cores(), func(int) int { return repeat(allow, key, s.together, want) })
 	})
 }
 

@@ -5,10 +5,14 @@
 //
 //	go run ./benchmarks                      # everything: up to ten minutes
 //	go run ./benchmarks -run 'S[12]$'        # some scenarios, to the terminal
+//	go run ./benchmarks -run '^R'            # those in Redis, to the terminal
 //	go run ./benchmarks -only 'ratelimit$'   # some contenders, to the terminal
 //	go run ./benchmarks -quick               # does it all still work?
 //
 // A wrong answer of any contender makes it fail, after it has written the rest.
+//
+// For limiters in Redis it starts a redis-server or valkey-server, if there is one
+// in PATH, on a free port. Without one it leaves them out, and says so.
 package main
 
 import (
@@ -50,7 +54,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 		out   = flags.String("o", "BENCHMARKS.md", "write the report to this `file`")
 		svg   = flags.String("plot", "docs/benchmarks.svg", "write the plot to this `file`")
 		short = flags.Bool("quick", false, "do everything once and on a small scale, to see that it works")
-		which = flags.String("run", "", "take only the scenarios whose id, such as S4h or heap-1M, matches this `regexp`")
+		which = flags.String("run", "", "take only the scenarios whose id, such as S4h, heap-1M or R1, matches this `regexp`")
 		who   = flags.String("only", "", "take only the contenders whose name matches this `regexp`")
 	)
 	if err := flags.Parse(args); err != nil {
@@ -111,7 +115,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 		if err := os.WriteFile(*out, text.Bytes(), 0o644); err != nil {
 			return err
 		}
-		fmt.Fprintf(stdout, "%s\n%s and %s are written\n", r.Targets, *out, *svg)
+		fmt.Fprintf(stdout, "%s\n%s\n%s and %s are written\n", r.Targets, r.Redis.summary(), *out, *svg)
 	} else if err := r.write(stdout); err != nil {
 		return err
 	}

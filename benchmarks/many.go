@@ -69,7 +69,7 @@ func manyKeys(r *round) error {
 		share := min(s.together, s.many/cores())
 		r.batches(id, s.togetherBatches, share*cores(), func(batch int) int {
 			p := part(order, batch, share*cores(), offset)
-			return parallel(func(core int) int {
+			return parallel(cores(), func(core int) int {
 				return visit(allow, r.keys, p[core*share:(core+1)*share])
 			})
 		})

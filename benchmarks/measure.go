@@ -17,6 +17,8 @@ type round struct {
 	contender contenders.Contender
 	wanted    func(id string) bool
 	results   *results
+	server    *server // for limiters in Redis
+	close     func()  // closes what such a one opened, if not nil
 }
 
 // limiter returns a new limiter of the contender, and whether it is a real
@@ -25,15 +27,23 @@ func (r *round) limiter(l contenders.Limit, usual contenders.Answer) (allow cont
 	if r.contender.Role == contenders.Floor {
 		return r.contender.Always(usual), false, nil
 	}
-	allow, err = r.contender.New(l)
+	if r.contender.Dial != nil {
+		allow, r.close, err = r.contender.Dial(r.server.addr, l)
+	} else {
+		allow, err = r.contender.New(l)
+	}
 	if err != nil {
 		return nil, false, fmt.Errorf("%s cannot be made with a burst of %d, one of which comes back each %v: %w (change how it is configured in benchmarks/contenders)", r.contender.Name, l.Burst, l.Every, err)
 	}
 	return allow, true, nil
 }
 
-// stop ends what the contender runs in the background.
+// stop ends what the contender runs in the background, and closes what it opened.
 func (r *round) stop() {
+	if r.close != nil {
+		r.close()
+		r.close = nil
+	}
 	if r.contender.Stop != nil {
 		r.contender.Stop()
 	}
@@ -80,14 +90,13 @@ func heap() float64 {
 // cores returns how many callers "all cores at once" are.
 func cores() int { return runtime.GOMAXPROCS(0) }
 
-// parallel runs f on every core at once, and returns how many answers were
-// wrong.
-func parallel(f func(core int) (wrong int)) int {
+// parallel runs f so many times at once, and returns how many answers were wrong.
+func parallel(workers int, f func(worker int) (wrong int)) int {
 	var wg sync.WaitGroup
 	var wrong atomic.Int64
-	for core := range cores() {
+	for worker := range workers {
 		wg.Go(func() {
-			wrong.Add(int64(f(core)))
+			wrong.Add(int64(f(worker)))
 		})
 	}
 	wg.Wait()

@@ -29,6 +29,7 @@ type report struct {
 	Quick   bool
 	Partial bool
 	Targets string // tables, ready made
+	Redis   redisReport
 	Tables  []reportTable
 	Setups  string
 	LeftOut []string
@@ -48,6 +49,25 @@ type reportSizes struct {
 	HotPasses, ManyPasses, BigPasses, Collections  int
 	GoOn                                           int
 	Flood, Bound, Exhausted                        string
+	Callers, Span, Spans, KeysPasses, KeyPasses    int
+}
+
+// A redisReport is what the report says of limiters in Redis. It is empty if none
+// was asked for.
+type redisReport struct {
+	Version string // of the server
+	Missing string // why there was none
+	GoRedis string // the version of the client
+	Rueidis string // the version of the other one
+	Targets string // a table, ready made
+}
+
+// summary is what the terminal shows of it when the rest goes to a file.
+func (r redisReport) summary() string {
+	if r.Missing != "" {
+		return "What is in Redis was left out: " + r.Missing + ".\n"
+	}
+	return r.Targets
 }
 
 // write writes the report in Markdown.
@@ -63,6 +83,14 @@ func (r report) write(w io.Writer) error {
 func (r *report) tables(s sizes, res *results, all []contenders.Contender) {
 	n := message.NewPrinter(language.English)
 	r.Targets = targetTable(s, res, all)
+	if v := res.server; v.version != "" || v.missing != "" {
+		built := versions()
+		r.Redis = redisReport{
+			Version: v.version, Missing: v.missing,
+			GoRedis: built[contenders.GoRedisModule], Rueidis: built[contenders.RueidisModule],
+			Targets: redisTable(s, res, all),
+		}
+	}
 	for _, sc := range scenarios(s) {
 		if entries := res.of(sc.id, all); len(entries) > 0 {
 			r.Tables = append(r.Tables, reportTable{sc.id, sc.title, string(sc.unit), scenarioTable(sc, entries)})
@@ -78,17 +106,13 @@ func (r *report) tables(s sizes, res *results, all []contenders.Contender) {
 		HotPasses: passesOf("S1", s), ManyPasses: passesOf("S4", s), BigPasses: passesOf("gc", s), Collections: collections,
 		GoOn:  goOn,
 		Flood: n.Sprint(s.flood), Bound: n.Sprint(s.bound), Exhausted: n.Sprint(s.exhausted),
+		Callers: callers, Span: s.span, Spans: s.spans, KeysPasses: passesOf("R1", s), KeyPasses: passesOf("R2", s),
 	}
 }
 
 // passesOf returns in how many passes the figure of a scenario is taken.
 func passesOf(id string, s sizes) int {
-	for _, g := range groups() {
-		if slices.Contains(g.ids, id) {
-			return s.passes(g)
-		}
-	}
-	return 0
+	return s.passes(groupOf(id))
 }
 
 // targetTable compares this library's token bucket with the best peer of each
@@ -97,18 +121,13 @@ func passesOf(id string, s sizes) int {
 func targetTable(s sizes, res *results, all []contenders.Contender) string {
 	t := newTable("", "scenario", "ratelimit", "best peer", "ratio", "no less than", "target", "met")
 	for _, sc := range scenarios(s) {
-		asked := []target{{scenario: sc.id, of: nothingAsked}}
-		for _, target := range targets {
-			switch {
-			case target.scenario != sc.id:
-			case asked[0].of == nothingAsked:
-				asked[0] = target
-			default:
-				asked = append(asked, target)
-			}
+		if groupOf(sc.id).redis {
+			continue
 		}
-		for _, target := range asked {
-			target.row(t, sc, res.of(sc.id, all))
+		for _, target := range asked(sc.id) {
+			if cells, ok := target.cells(sc, res.of(sc.id, all)); ok {
+				t.row(cells...)
+			}
 		}
 	}
 	known, unseen := allocations(s, res, all)
@@ -121,11 +140,44 @@ func targetTable(s sizes, res *results, all []contenders.Contender) string {
 	return t.String()
 }
 
-// row adds the row of a target, whose scenario has entries.
-func (t target) row(to *table, sc scenario, entries []entry) {
+// redisTable is the same for limiters in Redis, where nothing says what no limiter
+// can undercut.
+func redisTable(s sizes, res *results, all []contenders.Contender) string {
+	const noLessThan = 5 // the column
+	t := newTable("", "scenario", "ratelimit", "beside", "ratio", "target", "met")
+	for _, sc := range scenarios(s) {
+		if !groupOf(sc.id).redis {
+			continue
+		}
+		for _, target := range asked(sc.id) {
+			if cells, ok := target.cells(sc, res.of(sc.id, all)); ok {
+				t.row(slices.Delete(cells, noLessThan, noLessThan+1)...)
+			}
+		}
+	}
+	return t.String()
+}
+
+// asked returns the targets of a scenario, the first of them for this library as it
+// is compared with the peers, even if nothing is asked of that.
+func asked(id string) (of []target) {
+	for _, t := range targets {
+		if t.scenario == id {
+			of = append(of, t)
+		}
+	}
+	if len(of) == 0 || of[0].who != "" {
+		of = append([]target{{scenario: id, of: nothingAsked}}, of...)
+	}
+	return of
+}
+
+// cells returns the row of a target, if it took part in its scenario, which has
+// entries.
+func (t target) cells(sc scenario, entries []entry) (cells []string, ok bool) {
 	own, ok := t.own(entries)
 	if !ok {
-		return
+		return nil, false
 	}
 	title := sc.title
 	if t.who != "" {
@@ -139,8 +191,9 @@ func (t target) row(to *table, sc scenario, entries []entry) {
 			bound = fmt.Sprintf("%s, %.2f", amount(b.median(), sc.unit), b.median()/peer.median())
 		}
 	}
-	if now, ok := named(entries, contenders.TimeNow); ok && t.of == oneTimeNow {
-		peerCell, ratio, bound = fmt.Sprintf("%s (time.Now)", amount(now.median(), sc.unit)), fmt.Sprintf("%.2f", own.median()/now.median()), ""
+	if other, ok := named(entries, t.of.contender()); ok {
+		name := strings.Trim(other.Name, "()")
+		peerCell, ratio, bound = fmt.Sprintf("%s (%s)", amount(other.median(), sc.unit), name), fmt.Sprintf("%.2f", own.median()/other.median()), ""
 	}
 	ask, met := "", ""
 	if t.of != nothingAsked {
@@ -149,7 +202,7 @@ func (t target) row(to *table, sc scenario, entries []entry) {
 			met = yesNo(ok)
 		}
 	}
-	to.row(sc.id, title, amount(own.median(), sc.unit), peerCell, ratio, bound, ask, met)
+	return []string{sc.id, title, amount(own.median(), sc.unit), peerCell, ratio, bound, ask, met}, true
 }
 
 // allocations returns how many allocations this library's token bucket made per
@@ -158,7 +211,7 @@ func allocations(s sizes, res *results, all []contenders.Contender) (known, unse
 	for _, sc := range scenarios(s) {
 		own, ok := first(res.of(sc.id, all), contenders.Main)
 		switch {
-		case !ok || own.HTTP || len(own.allocs) == 0:
+		case !ok || own.HTTP || own.Dial != nil || len(own.allocs) == 0:
 		case sc.id == "S7":
 			unseen = append(unseen, median(own.allocs))
 		default:
@@ -216,7 +269,7 @@ func setupTable(all []contenders.Contender) string {
 	t := newTable("contender", "module", "version", "configured as")
 	for _, c := range all {
 		version := built[c.Module]
-		if c.Role == contenders.Main || c.Role == contenders.Variant {
+		if c.Module == contenders.ModulePath {
 			version = "this tree"
 		}
 		t.row(c.Name, c.Module, version, c.Setup)

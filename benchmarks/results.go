@@ -31,6 +31,10 @@ func median(values []float64) float64 {
 // results are the series of a run.
 type results struct {
 	series map[string]map[string]*series // by scenario and contender
+	server struct {
+		version string // of the server that limiters in Redis asked
+		missing string // why there was none
+	}
 }
 
 func newResults() *results {

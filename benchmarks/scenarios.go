@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -40,6 +41,8 @@ type sizes struct {
 	table                     int // keys of the grown table
 	live, mixed               int // keys and operations of the mixed load
 	flood, bound, exhausted   int // new keys of the flood, keys that the store holds, those of them that are used up
+	shared                    int // keys in Redis
+	span, spans               int // milliseconds of a batch of calls to Redis, and batches in a pass
 	passes                    func(g group) int
 }
 
@@ -50,6 +53,7 @@ var full = sizes{
 	table: 5_000_000,
 	live:  100_000, mixed: 2_000_000,
 	flood: 10_000_000, bound: 100_000, exhausted: 1_000,
+	shared: 100_000, span: 200, spans: 5,
 	passes: func(g group) int { return g.passes },
 }
 
@@ -62,13 +66,15 @@ var quick = sizes{
 	table: 40_000,
 	live:  5_000, mixed: 40_000,
 	flood: 20_000, bound: 2_000, exhausted: 100,
+	shared: 1_000, span: 5, spans: 2,
 	passes: func(group) int { return 1 },
 }
 
 const (
-	few     = 1_000 // keys of S3
-	hotKeys = 10    // of the mixed load, which are denied
-	ahead   = 64    // how many positions before its use a key is touched
+	few     = 1_000              // keys of S3
+	hotKeys = 10                 // of the mixed load, which are denied
+	callers = contenders.Callers // of Redis at once
+	ahead   = 64                 // how many positions before its use a key is touched
 )
 
 // scenarios returns what is measured, in the order of the report.
@@ -98,6 +104,10 @@ func scenarios(s sizes) []scenario {
 		{id: "http-denied", title: "a request through the middleware, refused", unit: nanoseconds},
 		{id: "flood", title: n.Sprintf("a flood of %d new keys against a bound of %d", s.flood, s.bound), unit: nanoseconds},
 		{id: "flood-heap", title: "heap per key of the bound during the flood", unit: bytesPerKey},
+		{id: "R1", title: n.Sprintf("%d keys chosen at random, allowed", s.shared), unit: nanoseconds},
+		{id: "R2", title: "one hot key, allowed", unit: nanoseconds},
+		{id: "R3", title: "one hot key, denied", unit: nanoseconds},
+		{id: "R-bytes", title: n.Sprintf("memory of Redis per key, %d keys", s.shared), unit: bytesPerKey},
 	}
 }
 
@@ -109,6 +119,7 @@ type group struct {
 	passes int
 	roles  []contenders.Role // who takes part; nil means everybody
 	http   bool              // whether it is for middlewares
+	redis  bool              // whether it is for limiters in Redis
 	heavy  bool              // whether only the best go on after the first pass
 	run    func(r *round) error
 }
@@ -127,12 +138,26 @@ func groups() []group {
 		{name: "mixed load", ids: []string{"mixed-p50", "mixed-p99", "mixed-p99.9", "mixed-max"}, passes: 3, roles: limiters, run: mixedLoad},
 		{name: "middleware", ids: []string{"http", "http-denied"}, passes: 5, http: true, run: middlewares},
 		{name: "flood", ids: []string{"flood", "flood-heap"}, passes: 1, roles: []contenders.Role{contenders.Main}, run: flood},
+		{name: "Redis, many keys", ids: []string{"R1"}, passes: 3, redis: true, roles: limiters, run: redisMany},
+		{name: "Redis, one key, allowed", ids: []string{"R2"}, passes: 5, redis: true, roles: limiters, run: redisAllowed},
+		{name: "Redis, one key, denied", ids: []string{"R3"}, passes: 5, redis: true, roles: limiters, run: redisDenied},
+		{name: "Redis, memory", ids: []string{"R-bytes"}, passes: 1, redis: true, roles: []contenders.Role{contenders.Main, contenders.Weighed, contenders.Peer}, run: redisMemory},
 	}
+}
+
+// groupOf returns the group that takes the figure of a scenario.
+func groupOf(id string) group {
+	for _, g := range groups() {
+		if slices.Contains(g.ids, id) {
+			return g
+		}
+	}
+	return group{}
 }
 
 // takesPart reports whether the group is for c.
 func (g group) takesPart(c contenders.Contender) bool {
-	return c.HTTP == g.http && (g.roles == nil || slices.Contains(g.roles, c.Role))
+	return c.HTTP == g.http && (c.Dial != nil) == g.redis && (g.roles == nil || slices.Contains(g.roles, c.Role))
 }
 
 // A bench is a run of the program: who takes part in what.
@@ -141,15 +166,33 @@ type bench struct {
 	contenders []contenders.Contender
 	wanted     func(id string) bool
 	progress   func(format string, args ...any)
+	server     *server // nil if nobody asks one, or there is none
 }
 
 // run takes all figures. The contenders take turns, in another order in each
 // pass, so that what else the machine does meanwhile hits all of them alike.
 func (b bench) run() (*results, error) {
 	res := newResults()
-	ks := newKeys(max(b.sizes.table, b.sizes.many, b.sizes.flood+b.sizes.exhausted))
+	ks := newKeys(max(b.sizes.table, b.sizes.many, b.sizes.flood+b.sizes.exhausted, b.sizes.shared))
 	random := rand.New(rand.NewPCG(2, 2))
 	all := slices.DeleteFunc(groups(), func(g group) bool { return !slices.ContainsFunc(g.ids, b.wanted) })
+	inRedis := func(g group) bool { return g.redis && slices.ContainsFunc(b.contenders, g.takesPart) }
+	if slices.ContainsFunc(all, inRedis) {
+		srv, err := startServer()
+		switch {
+		case errors.Is(err, errNoServer):
+			res.server.missing = err.Error()
+			b.progress("SKIPPED: what is in Redis: %v\n", err)
+		case err != nil:
+			return nil, err
+		default:
+			defer srv.end()
+			b.server, res.server.version = srv, srv.version()
+		}
+	}
+	if b.server == nil {
+		all = slices.DeleteFunc(all, func(g group) bool { return g.redis })
+	}
 	passes := 0
 	for _, g := range all {
 		passes = max(passes, b.sizes.passes(g))
@@ -167,7 +210,7 @@ func (b bench) run() (*results, error) {
 					continue
 				}
 				settle()
-				r := &round{sizes: b.sizes, keys: ks, contender: c, wanted: b.wanted, results: res}
+				r := &round{sizes: b.sizes, keys: ks, contender: c, wanted: b.wanted, results: res, server: b.server}
 				err := g.run(r)
 				r.stop()
 				if err != nil {

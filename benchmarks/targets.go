@@ -23,6 +23,7 @@ const (
 	figure                        // the figure itself
 	aboveFloor                    // the figure less that of no limiter at all
 	oneTimeNow                    // limit times a reading of the clock by time.Now
+	redisRate                     // the figure ÷ that of redis_rate
 	nothingAsked                  // the figure is only told
 )
 
@@ -43,6 +44,10 @@ var targets = []target{
 	{scenario: "heap-peak", limit: 64, of: figure},
 	{scenario: "gc", limit: 1, of: figure},
 	{scenario: "longest", limit: 2, of: aboveFloor},
+	{scenario: "R1", limit: 0.55, of: redisRate},
+	{scenario: "R1", limit: 0.85, of: redisRate, who: contenders.GoRedis},
+	{scenario: "R2", limit: 0.10, of: redisRate, who: contenders.Lease},
+	{scenario: "R3", limit: 1000, of: figure},
 }
 
 // How many allocations a decision may make: of a key that is known, none but
@@ -63,8 +68,22 @@ func (t target) words(u unit) string {
 		return fmt.Sprintf("≤ %v %s more than no limiter", t.limit, u)
 	case oneTimeNow:
 		return fmt.Sprintf("≤ %v × time.Now()", t.limit)
+	case redisRate:
+		return fmt.Sprintf("≤ %.2f × redis_rate", t.limit)
 	}
 	return fmt.Sprintf("≤ %v %s", t.limit, u)
+}
+
+// contender returns the name of the only contender that y compares with, if it
+// is one.
+func (y yardstick) contender() string {
+	switch y {
+	case oneTimeNow:
+		return contenders.TimeNow
+	case redisRate:
+		return contenders.RedisRate
+	}
+	return ""
 }
 
 // own returns the entry that the target is for, if it took part.
@@ -96,9 +115,9 @@ func (t target) met(entries []entry) (met, known bool) {
 	case bestPeer:
 		peer, ok := first(entries, contenders.Peer)
 		return ok && got/peer.median() <= t.limit, ok
-	case oneTimeNow:
-		now, ok := named(entries, contenders.TimeNow)
-		return ok && got/now.median() <= t.limit, ok
+	case oneTimeNow, redisRate:
+		other, ok := named(entries, t.of.contender())
+		return ok && got/other.median() <= t.limit, ok
 	case aboveFloor:
 		floor, ok := first(entries, contenders.Floor)
 		return ok && got-floor.median() <= t.limit, ok

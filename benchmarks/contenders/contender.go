@@ -27,6 +27,11 @@ var (
 	// a key on purpose.
 	Hundred = Limit{Burst: 100, Every: 1000 * time.Hour}
 
+	// Lavish is Plenty where the clock counts in microseconds up to the year
+	// 2116. A key in Redis whose one event has come back is forgotten, so that takes
+	// longer than a round does.
+	Lavish = Limit{Burst: 20_000_000, Every: 50 * time.Second}
+
 	// Once is used up by the first event.
 	Once = Limit{Burst: 1, Every: 1000 * time.Hour}
 )
@@ -67,6 +72,7 @@ const (
 	Peer                // another library
 	Bound               // a sketch that does only what every exact limiter must
 	Floor               // nothing at all: what the harness itself costs
+	Weighed             // this library with another algorithm, of which only the bytes count
 )
 
 // A Contender is a limiter that takes part.
@@ -79,6 +85,14 @@ type Contender struct {
 
 	// New returns a new limiter without keys.
 	New func(Limit) (Allow, error)
+
+	// Dial takes the place of New for limiters in Redis: it returns one that asks
+	// the server at addr through a client of its own, and what closes that.
+	Dial func(addr string, l Limit) (Allow, func(), error)
+
+	// Events is how many of a key are spent to weigh its state in Redis, if not
+	// one.
+	Events int
 
 	// Always takes the place of New for Floor: it always says the same.
 	Always func(Answer) Allow
@@ -115,6 +129,19 @@ func All() []Contender {
 		ululeMiddleware(),
 		noMiddleware(),
 		nothing(),
+		redisRueidis(),
+		redisGoRedis(),
+		redisAutoPipeline(),
+		redisLease(),
+		redisFixedWindow(),
+		redisSlidingWindow(1),
+		redisSlidingWindow(60),
+		redisSlidingLog(),
+		redisRollingWindow(),
+		redisWarmingUp(),
+		redisRate(),
+		redisThrottled(),
+		redisUlule(),
 	}
 }
 
@@ -122,5 +149,6 @@ func All() []Contender {
 func LeftOut() []string {
 	return []string{
 		"clipperhouse/rate: the Go module proxy answers 403 for github.com/clipperhouse/rate, no version of it can be had",
+		"httprate-redis: the same for github.com/go-chi/httprate-redis",
 	}
 }

@@ -45,7 +45,7 @@ func httplimitMiddleware() Contender {
 		Name:   "httplimit",
 		Role:   Main,
 		HTTP:   true,
-		Module: modulePath,
+		Module: ModulePath,
 		Setup:  "`Middleware` with its defaults, before a `TokenBucket`",
 		New: func(l Limit) (Allow, error) {
 			limiter, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst})

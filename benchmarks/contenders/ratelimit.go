@@ -6,7 +6,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-const modulePath = "github.com/ratelimit-go/ratelimit"
+// ModulePath is the path of this library's module.
+const ModulePath = "github.com/ratelimit-go/ratelimit"
 
 // library returns the contender that this library is with an algorithm: the
 // default store and clock, and a call of Allow for each decision.
@@ -14,7 +15,7 @@ func library(name string, role Role, setup string, alg func(Limit) ratelimit.Alg
 	return Contender{
 		Name:   name,
 		Role:   role,
-		Module: modulePath,
+		Module: ModulePath,
 		Setup:  setup,
 		New: func(l Limit) (Allow, error) {
 			limiter, err := ratelimit.New(alg(l))
@@ -27,9 +28,7 @@ func library(name string, role Role, setup string, alg func(Limit) ratelimit.Alg
 }
 
 func tokenBucket() Contender {
-	return library("ratelimit", Main, "`TokenBucket`", func(l Limit) ratelimit.Algorithm {
-		return ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst}
-	})
+	return library("ratelimit", Main, "`TokenBucket`", bucketOf)
 }
 
 func coarseClock() Contender {
@@ -37,7 +36,7 @@ func coarseClock() Contender {
 	return Contender{
 		Name:   CoarseClock,
 		Role:   Variant,
-		Module: modulePath,
+		Module: ModulePath,
 		Setup:  "`TokenBucket` with a `CoarseClock` of 1 ms",
 		New: func(l Limit) (_ Allow, err error) {
 			if clk, err = ratelimit.NewCoarseClock(time.Millisecond); err != nil {
@@ -58,8 +57,12 @@ func Bounded(l Limit, keys int) (Allow, error) {
 	return bucket(l, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(keys))))
 }
 
+func bucketOf(l Limit) ratelimit.Algorithm {
+	return ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst}
+}
+
 func bucket(l Limit, opts ...ratelimit.Option) (Allow, error) {
-	limiter, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst}, opts...)
+	limiter, err := ratelimit.New(bucketOf(l), opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -67,9 +70,11 @@ func bucket(l Limit, opts ...ratelimit.Option) (Allow, error) {
 }
 
 func fixedWindow() Contender {
-	return library("ratelimit, fixed window", Variant, "`FixedWindow` of 1000 h", func(l Limit) ratelimit.Algorithm {
-		return ratelimit.FixedWindow{Limit: l.Burst, Window: window}
-	})
+	return library("ratelimit, fixed window", Variant, "`FixedWindow` of 1000 h", windowOf)
+}
+
+func windowOf(l Limit) ratelimit.Algorithm {
+	return ratelimit.FixedWindow{Limit: l.Burst, Window: window}
 }
 
 func slidingWindow() Contender {
@@ -85,7 +90,9 @@ func leakyBucket() Contender {
 }
 
 func rollingWindow() Contender {
-	return library("ratelimit, rolling window", Variant, "`RollingWindow` of 24 periods of 1000 h each", func(l Limit) ratelimit.Algorithm {
-		return ratelimit.RollingWindow{Quota: l.Burst, Window: 24 * window, Period: window}
-	})
+	return library("ratelimit, rolling window", Variant, "`RollingWindow` of 24 periods of 1000 h each", rollingOf)
+}
+
+func rollingOf(l Limit) ratelimit.Algorithm {
+	return ratelimit.RollingWindow{Quota: l.Burst, Window: 24 * window, Period: window}
 }

@@ -19,22 +19,27 @@ func throttledMemory() Contender {
 			if err != nil {
 				return nil, err
 			}
-			limiter, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
-				MaxRate:  throttled.PerDuration(1, l.Every),
-				MaxBurst: l.Burst - 1, // beyond the one that the rate itself grants
-			})
-			if err != nil {
-				return nil, err
-			}
-			limiter.SetMaxCASAttemptsLimit(math.MaxInt)
-			ctx := context.Background()
-			return func(key string) Answer {
-				limited, _, err := limiter.RateLimitCtx(ctx, key, 1)
-				if err != nil {
-					return Failed
-				}
-				return answer(!limited)
-			}, nil
+			return throttledOn(store, l)
 		},
 	}
+}
+
+// throttledOn returns the limiter of throttled on a store.
+func throttledOn(store throttled.GCRAStoreCtx, l Limit) (Allow, error) {
+	limiter, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
+		MaxRate:  throttled.PerDuration(1, l.Every),
+		MaxBurst: l.Burst - 1, // beyond the one that the rate itself grants
+	})
+	if err != nil {
+		return nil, err
+	}
+	limiter.SetMaxCASAttemptsLimit(math.MaxInt)
+	ctx := context.Background()
+	return func(key string) Answer {
+		limited, _, err := limiter.RateLimitCtx(ctx, key, 1)
+		if err != nil {
+			return Failed
+		}
+		return answer(!limited)
+	}, nil
 }

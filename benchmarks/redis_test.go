@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
+)
+
+// needServer skips a test that needs a server if there is none, or fails it if CI
+// says that there has to be one.
+func needServer(t *testing.T) *server {
+	t.Helper()
+	s, err := startServer()
+	if errors.Is(err, errNoServer) && os.Getenv("RATELIMIT_SERVERS") == "" {
+		t.Skipf("SKIPPED: %v; scripts/servers installs one", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.end)
+	return s
+}
+
+func TestServer(t *testing.T) {
+	s := needServer(t)
+	if v := s.version(); !strings.Contains(v, "dis ") && !strings.Contains(v, "key ") || strings.Contains(v, "unknown") {
+		t.Errorf("its version is %q", v)
+	}
+	ctx := context.Background()
+	empty, err := s.memory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.admin.SetRange(ctx, "key", 1<<20, "x").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if full, err := s.memory(); err != nil || full-empty < 1<<20 || full-empty > 3<<19 {
+		t.Errorf("a value of 1 MiB takes %d bytes, error %v", full-empty, err)
+	}
+	if err := s.flush(); err != nil {
+		t.Error(err)
+	}
+	if n, err := s.admin.DBSize(ctx).Result(); err != nil || n != 0 {
+		t.Errorf("%d keys are left, error %v", n, err)
+	}
+	if _, err := s.info("memory", "nothing"); err == nil {
+		t.Error("a field that is not there has a value")
+	}
+	s.end()
+	if _, err := os.Stat(s.dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its directory is left, error %v", err)
+	}
+	if s.answers() {
+		t.Error("it has not ended")
+	}
+}
+
+// TestNoServer leaves out what is in Redis, and says so.
+func TestNoServer(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	var out, progress bytes.Buffer
+	if err := run([]string{"-quick", "-run", "^R", "-only", "^redis_rate$"}, &out, &progress); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "**Left out: neither redis-server nor valkey-server is in PATH.**") {
+		t.Error("the report does not say that it is left out")
+	}
+	if !strings.Contains(progress.String(), "SKIPPED") {
+		t.Error("the program does not say so while it runs")
+	}
+}
+
+// TestRedisPart takes a part of the figures in Redis.
+func TestRedisPart(t *testing.T) {
+	needServer(t)
+	var out bytes.Buffer
+	if err := run([]string{"-quick", "-run", "^(R1|R-bytes)$", "-only", "^(ratelimit, rueidis|redis_rate)$"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"## Limits in Redis", "≤ 0.55 × redis_rate", "(redis_rate)", "### R-bytes"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the report does not have %q", want)
+		}
+	}
+	for _, other := range []string{"### R2", "ulule"} {
+		if strings.Contains(out.String(), other) {
+			t.Errorf("the report has %q in it", other)
+		}
+	}
+}
+
+// TestRedisWrongAnswers lets a liar take part in each scenario in Redis, and one
+// that fails.
+func TestRedisWrongAnswers(t *testing.T) {
+	needServer(t)
+	for _, tt := range []struct {
+		says   contenders.Answer
+		caught []string
+	}{
+		{contenders.Allowed, []string{"R3"}},
+		{contenders.Denied, []string{"R1", "R2", "R-bytes"}},
+		{contenders.Failed, []string{"R1", "R2", "R3", "R-bytes"}},
+	} {
+		liar := contenders.Contender{Name: "liar", Role: contenders.Peer, Dial: func(string, contenders.Limit) (contenders.Allow, func(), error) {
+			return func(string) contenders.Answer { return tt.says }, func() {}, nil
+		}}
+		b := bench{
+			sizes:      quick,
+			contenders: []contenders.Contender{liar},
+			wanted:     func(string) bool { return true },
+			progress:   func(string, ...any) {},
+		}
+		res, err := b.run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range tt.caught {
+			if res.at(id, "liar").wrong == 0 {
+				t.Errorf("%s did not notice that it says %d", id, tt.says)
+			}
+		}
+	}
+}
+
+// TestAsked looks for the row of this library as it is compared with the peers in
+// each scenario, and for the others that targets ask for.
+func TestAsked(t *testing.T) {
+	for _, sc := range scenarios(full) {
+		if of := asked(sc.id); of[0].who != "" {
+			t.Errorf("%s begins with %q", sc.id, of[0].who)
+		}
+	}
+	if of := asked("R2"); len(of) != 2 || of[1].who != contenders.Lease {
+		t.Errorf("R2 asks for %v", of)
+	}
+}
