@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -10,18 +11,6 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 )
-
-// A call is one request on its way, and its answer.
-type call struct {
-	prog *program
-	req  ratelimit.Request
-	res  ratelimit.Result
-	err  error
-
-	extra bool // whether it is for a lease
-	done  chan struct{}
-	sent  bool // protected by the lock of the shard of its flight
-}
 
 // What is asked, in the words of the script.
 const (
@@ -73,46 +62,53 @@ func (s *Store) now(req ratelimit.Request) (_ ratelimit.Request, told float64) {
 	return req, float64(t.UnixMicro())
 }
 
-// decide sends calls on key, which have the same program, and answers them, or
-// fails all of them. It returns the state that they left, as far as the last of
-// them needs it, and when that was; before is what the server was not asked before.
-func (s *Store) decide(ctx context.Context, key string, calls []*call) (left left, err error) {
-	prog := calls[0].prog
-	base, told := s.now(calls[0].req)
-	request := appendDouble(make([]byte, 0, 64), told)
+// request returns what the script is told of the calls of a group.
+func (s *Store) request(g *group) (request string) {
+	calls := g.calls
+	var now float64
+	g.base, now = s.now(calls[0].req)
+	g.told = now >= 0
+	params := calls[0].prog.params
+	b := append(make([]byte, 0, len(params)+64), params...)
+	b = appendDouble(b, now)
 	for i := 0; i < len(calls); {
 		j := i + 1
 		for j < len(calls) && calls[i].equals(calls[j]) {
 			j++
 		}
-		request = calls[i].appendRun(request, j-i)
+		b = calls[i].appendRun(b, j-i)
 		i = j
 	}
-	left.sent = s.elapsed()
-	reply, err := prog.script.run(ctx, s.conn, key, prog.params, string(request), prog.tag)
-	if err != nil {
-		return left, err
-	}
-	left.received = s.elapsed()
-	if len(reply) < 9 {
-		return left, fmt.Errorf("redisstore: the answer %q to a script is too short", reply)
-	}
-	left.time = micros(reply)
-	if told < 0 {
-		base = base.At(left.time)
-	}
-	if reply[8] == 1 {
+	return string(b)
+}
+
+var errShort = errors.New("redisstore: the answer to a script is too short")
+
+// decide answers the calls of a group by what its command brought, and returns the
+// state that they left, as far as the last of them needs it.
+func decide(prog *program, g *group) (left left, err error) {
+	reply := g.cmd.Reply
+	switch {
+	case g.cmd.Err != nil:
+		return left, g.cmd.Err
+	case len(reply) < 9:
+		return left, errShort
+	case reply[8] == 1:
 		return left, errOther
+	case len(reply) < 17:
+		return left, errShort
 	}
-	if len(reply) < 17 {
-		return left, fmt.Errorf("redisstore: the answer %q to a script is too short", reply)
-	}
-	granted := math.Float64frombits(binary.LittleEndian.Uint64([]byte(reply[9:17])))
+	left.time = time.UnixMicro(int64(double(reply)))
+	granted := double(reply[9:])
 	state := []byte(reply[17:])
 	if prog.tag != "" && len(state) > 0 {
 		state = append([]byte(prog.tag), state...)
 	}
-	for _, c := range calls {
+	base := g.base
+	if !g.told {
+		base = base.At(left.time)
+	}
+	for _, c := range g.calls {
 		req := base
 		req.Op, req.N, req.MaxWait = c.req.Op, c.req.N, c.req.MaxWait
 		next, changed, res, err := prog.t.Apply(state, req)
@@ -134,6 +130,11 @@ func (s *Store) decide(ctx context.Context, key string, calls []*call) (left lef
 	return left, nil
 }
 
+// double returns the number that s begins with, of 8 bytes.
+func double(s string) float64 {
+	return math.Float64frombits(binary.LittleEndian.Uint64([]byte(s[:8])))
+}
+
 // A left is a state that was left on a key, as far as it is known.
 type left struct {
 	state []byte
@@ -144,27 +145,23 @@ type left struct {
 	sent, received time.Duration
 }
 
-func micros(reply string) time.Time {
-	us := math.Float64frombits(binary.LittleEndian.Uint64([]byte(reply[:8])))
-	return time.UnixMicro(int64(us))
-}
-
 // rewrite applies a request where this process is: it fetches the state, and puts
 // back what comes of it unless somebody else was faster; then it starts over. That
-// takes two round trips, and is for what is rare.
-func (s *Store) rewrite(ctx context.Context, key string, prog *program, req ratelimit.Request) (ratelimit.Result, error) {
+// takes two round trips, and is for what is rare. It is guarded by a breaker, if that
+// is not nil.
+func (s *Store) rewrite(ctx context.Context, by Breaker, key string, prog *program, req ratelimit.Request) (ratelimit.Result, error) {
 	for {
-		reply, err := loadScript.run(ctx, s.conn, key)
+		reply, err := s.run(ctx, by, loadScript.command(key), loadScript)
 		if err != nil {
 			return ratelimit.Result{}, err
 		}
 		if len(reply) < 8 {
-			return ratelimit.Result{}, fmt.Errorf("redisstore: the answer %q to a script is too short", reply)
+			return ratelimit.Result{}, errShort
 		}
 		at, told := s.now(req)
 		keep := time.Duration(0)
 		if told < 0 {
-			at = req.At(micros(reply))
+			at = req.At(time.UnixMicro(int64(double(reply))))
 		} else {
 			keep = time.Hour // the time is not the server's
 		}
@@ -178,7 +175,7 @@ func (s *Store) rewrite(ctx context.Context, key string, prog *program, req rate
 		}
 		// At least a millisecond, and one for a part of one.
 		ttl := strconv.FormatInt((min(res.Decision.ResetAfter, math.MaxInt64-2*time.Hour)+keep).Milliseconds()+1, 10)
-		reply, err = swapScript.run(ctx, s.conn, key, value, string(next), ttl)
+		reply, err = s.run(ctx, by, swapScript.command(key, value, string(next), ttl), swapScript)
 		if err != nil || reply == "1" {
 			return res, err
 		}

@@ -5,26 +5,28 @@ import (
 	"time"
 )
 
-// A Conn is what a [Store] needs of a client of Redis: the few commands that it
-// sends. Modules redisstore/goredis and redisstore/rueidis make one of the
-// clients that they are named after.
-//
-// Its methods may be called by any number of goroutines. They return at ctx's
-// end at the latest, send each command at most once (an answer that did not
-// come leaves open whether the command was carried out), except that a cluster's
-// redirection is followed, and return an error reply of the server as an error
-// whose text begins with its code, NOSCRIPT for one.
+// A Conn is what a [Store] needs of a client of Redis. Modules redisstore/goredis and
+// redisstore/rueidis make one of the clients that they are named after.
 type Conn interface {
-	// EvalSha runs the script that has the given SHA-1, in hexadecimal, with one
-	// key, where that key lives (EVALSHA). Keys, arguments and the reply are any
-	// bytes.
-	EvalSha(ctx context.Context, sha, key string, args []string) (reply string, err error)
+	// Do sends each of the commands to where its key lives, those for one server
+	// together, and sets the Reply or the Err of each. An error that the server
+	// replied begins with its code, NOSCRIPT for one.
+	//
+	// It sends each command at most once, for an answer that did not come leaves open
+	// whether the command was carried out; only a cluster's redirections are followed.
+	// What has not been sent when ctx ends is not sent any more, if that can be helped.
+	// The store does not wait for Do longer than until then, but Do must return
+	// sometime, by the client's own timeouts. Any number of goroutines may call it.
+	Do(ctx context.Context, commands []*Command)
+}
 
-	// Eval is EvalSha with the script itself (EVAL).
-	Eval(ctx context.Context, script, key string, args []string) (reply string, err error)
-
-	// Del deletes key, if it exists (DEL).
-	Del(ctx context.Context, key string) error
+// A Command is one that is sent to Redis, and what came of it. Its words and the
+// reply are any bytes.
+type Command struct {
+	Words []string // its name and its arguments
+	Key   int      // which of them is the key
+	Reply string
+	Err   error
 }
 
 // A Breaker keeps calls from a server that does not answer. It is the circuit

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -18,6 +19,13 @@ type denial struct {
 	n    int // events that were asked for
 	left
 }
+
+// shards is the number of parts that what is kept by key is in.
+const shards = 64
+
+var seed = maphash.MakeSeed()
+
+func shardOf(name string) int { return int(maphash.String(seed, name) % shards) }
 
 // denials are the latest ones, by key.
 type denials [shards]struct {
@@ -98,8 +106,11 @@ func (s *Store) note(name string, epoch uint64, calls []*call, left left) {
 	shard := &s.denials[shardOf(name)]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
+	known, ok := shard.recent.get(name)
+	if ok && known.time.After(left.time) {
+		return // another courier was faster
+	}
 	if latest.n == 0 {
-		known, ok := shard.recent.get(name)
 		if !ok {
 			return
 		}

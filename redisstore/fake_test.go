@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -30,6 +31,8 @@ type fakeServer struct {
 	batch  []int           // how many requests each call brought
 	fail   error           // what is answered instead
 	hangs  bool            // whether nothing is
+	stuck  chan struct{}   // if not nil, what hangs does so until this is closed
+	trips  int             // times that commands came, some at once
 }
 
 func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
@@ -37,49 +40,39 @@ func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
 	require.NoError(t, err)
 	prog, err := newProgram(of)
 	require.NoError(t, err)
-	return &fakeServer{prog: prog, states: map[string]string{}, known: map[string]bool{}}
+	known := map[string]bool{prog.script.sha: true, loadScript.sha: true, swapScript.sha: true}
+	return &fakeServer{prog: prog, states: map[string]string{}, known: known}
 }
 
-func (f *fakeServer) EvalSha(ctx context.Context, sha, key string, args []string) (string, error) {
-	f.mu.Lock()
-	known := f.known[sha]
-	f.mu.Unlock()
-	if !known {
-		return "", errors.New("NOSCRIPT No matching script. Please use EVAL.")
+func (f *fakeServer) Do(ctx context.Context, commands []*Command) {
+	fail := func(err error) {
+		for _, c := range commands {
+			c.Err = err
+		}
 	}
-	return f.answer(ctx, sha, key, args)
-}
-
-func (f *fakeServer) Eval(ctx context.Context, text, key string, args []string) (string, error) {
-	s := newScript(text)
-	f.mu.Lock()
-	f.known[s.sha] = true
-	f.evals++
-	f.mu.Unlock()
-	return f.answer(ctx, s.sha, key, args)
-}
-
-func (f *fakeServer) Del(ctx context.Context, key string) error {
-	_, err := f.answer(ctx, "", key, nil)
-	return err
-}
-
-func (f *fakeServer) answer(ctx context.Context, sha, key string, args []string) (string, error) {
 	if err := wait(ctx, f.delay/2); err != nil {
-		return "", err
+		fail(err)
+		return
 	}
 	f.mu.Lock()
 	if f.hangs {
 		f.mu.Unlock()
-		<-ctx.Done()
-		return "", ctx.Err()
+		if f.stuck != nil {
+			<-f.stuck
+		} else {
+			<-ctx.Done()
+		}
+		fail(errors.New("i/o timeout"))
+		return
 	}
-	reply, err := f.do(sha, key, args)
+	f.trips++
+	for _, c := range commands {
+		c.Reply, c.Err = f.do(c)
+	}
 	f.mu.Unlock()
-	if err == nil {
-		err = wait(ctx, f.delay/2)
+	if err := wait(ctx, f.delay/2); err != nil {
+		fail(err)
 	}
-	return reply, err
 }
 
 func wait(ctx context.Context, d time.Duration) error {
@@ -91,7 +84,18 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (f *fakeServer) do(sha, key string, args []string) (string, error) {
+func (f *fakeServer) do(c *Command) (string, error) {
+	sha, key, args := "", c.Words[c.Key], c.Words[c.Key+1:]
+	switch c.Words[0] {
+	case "EVAL":
+		sha = newScript(c.Words[1]).sha
+		f.known[sha] = true
+		f.evals++
+	case "EVALSHA":
+		if sha = c.Words[1]; !f.known[sha] {
+			return "", errors.New("NOSCRIPT No matching script. Please use EVAL.")
+		}
+	}
 	now := time.Now().Add(f.skew).Truncate(tick)
 	at := string(appendDouble(nil, float64(now.UnixMicro())))
 	switch {
@@ -111,7 +115,7 @@ func (f *fakeServer) do(sha, key string, args []string) (string, error) {
 	}
 	before := f.states[key]
 	state, granted, requests := []byte(before), 0.0, 0
-	run := args[1][8:]
+	run := args[0][len(f.prog.params)+8:]
 	for len(run) > 0 {
 		number := func(i int) float64 {
 			return math.Float64frombits(binary.LittleEndian.Uint64([]byte(run[i : i+8])))
@@ -163,9 +167,16 @@ func (f *fakeServer) store(t testing.TB, opts ...Option) (*Store, ratelimit.Limi
 	t.Helper()
 	s, err := New(f, opts...)
 	require.NoError(t, err)
+	s.couriers = 1 // so that it is known who meets
 	l, err := ratelimit.New(f.prog.of.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.NoError(t, err)
 	return s, l
+}
+
+// settle lets what is under way come to an end.
+func settle() {
+	time.Sleep(time.Minute)
+	synctest.Wait()
 }
 
 func (f *fakeServer) String() string {

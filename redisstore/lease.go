@@ -79,10 +79,9 @@ func (s *Store) fromLease(name string, prog *program, req ratelimit.Request) (d 
 	return d, true
 }
 
-// wanted returns the call that takes a lease along with calls, or nil if there is
-// to be none.
-func (s *Store) wanted(name string, calls []*call) *call {
-	prog := calls[0].prog
+// wanted returns the call that takes a lease of a key along with others, or nil if
+// there is to be none.
+func (s *Store) wanted(name string, prog *program) *call {
 	if s.lease == 0 || !prog.leasable {
 		return nil
 	}
@@ -100,7 +99,7 @@ func (s *Store) wanted(name string, calls []*call) *call {
 	if n < few {
 		return nil
 	}
-	return &call{prog: prog, req: ratelimit.Request{Op: ratelimit.OpTake, N: n}, extra: true}
+	return &call{name: name, prog: prog, req: ratelimit.Request{Op: ratelimit.OpTake, N: n}, extra: true}
 }
 
 // learn notes what calls have told of a key, and begins the lease that was taken
@@ -119,12 +118,21 @@ func (s *Store) learn(name string, epoch uint64, calls []*call, left left) {
 	if !last.extra || !last.res.Decision.Allowed || s.denials.epoch(name) != epoch {
 		return
 	}
-	if old := shard.held[name]; old != nil {
-		old.timer.Stop() // it is spent
-	}
 	l := &lease{
 		prog: last.prog, from: calls[0].req, left: last.req.N, taken: left.time,
 		until: left.sent + s.leaseAge, last: last.res.Decision, told: left.received,
+	}
+	old := shard.held[name]
+	if old != nil && old.left > 0 || shard.closed { // another courier was faster, or Close
+		s.returns.begin()
+		go func() {
+			defer s.returns.end()
+			_ = s.giveBack(context.Background(), name, l)
+		}()
+		return
+	}
+	if old != nil {
+		old.timer.Stop() // it is spent
 	}
 	l.timer = time.AfterFunc(s.leaseAge, func() { s.expire(name, l) })
 	if shard.held == nil {
@@ -147,13 +155,15 @@ func (s *Store) end(name string, l *lease) bool {
 }
 
 func (s *Store) expire(name string, l *lease) {
+	s.returns.begin()
+	defer s.returns.end()
 	if s.end(name, l) {
-		_ = s.giveBack(context.Background(), name, l) // nobody is there to be told; Stats counts it
+		_ = s.giveBack(context.Background(), name, l) // nobody is there to be told
 	}
 }
 
 // giveBack returns what is left of a lease that has ended. If that fails, it counts
-// as used.
+// as used. It ends with the timeout.
 func (s *Store) giveBack(ctx context.Context, name string, l *lease) error {
 	if l.left == 0 {
 		return nil
@@ -161,7 +171,7 @@ func (s *Store) giveBack(ctx context.Context, name string, l *lease) error {
 	defer s.denials.forget(name)
 	req := l.from
 	req.Op, req.N, req.Taken = ratelimit.OpReturn, l.left, l.taken
-	_, err := s.direct(ctx, name, l.prog, req)
+	_, err := s.rewrite(ctx, s.breaker, name, l.prog, req)
 	return err
 }
 
@@ -191,5 +201,48 @@ func (s *Store) closeLeases(ctx context.Context) error {
 			errs = append(errs, s.giveBack(ctx, name, l))
 		}
 	}
+	errs = append(errs, s.returns.wait(ctx))
 	return errors.Join(errs...)
+}
+
+// returns counts the leases that are being given back, besides by Close.
+type returns struct {
+	mu    sync.Mutex // protects what follows
+	count int
+	none  chan struct{} // closed when there are none; nil if nobody waits for that
+}
+
+func (r *returns) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count++
+}
+
+func (r *returns) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.count--; r.count == 0 && r.none != nil {
+		close(r.none)
+		r.none = nil
+	}
+}
+
+// wait waits until there are none.
+func (r *returns) wait(ctx context.Context) error {
+	r.mu.Lock()
+	if r.count == 0 {
+		r.mu.Unlock()
+		return nil
+	}
+	if r.none == nil {
+		r.none = make(chan struct{})
+	}
+	none := r.none
+	r.mu.Unlock()
+	select {
+	case <-none:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

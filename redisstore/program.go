@@ -47,18 +47,19 @@ func newProgram(of *ratelimit.Transition) (*program, error) {
 		return nil, err
 	}
 	p := &program{of: of, t: t, tag: string(t.Tag()), cacheable: true, leasable: true}
-	params := []byte{1}
-	parts, ok := t.Algorithm().(ratelimit.All)
-	if !ok {
-		params, parts = []byte{0}, ratelimit.All{t.Algorithm()}
+	var kinds, params []byte
+	parts, all := t.Algorithm().(ratelimit.All)
+	if all {
+		params = binary.LittleEndian.AppendUint16(params, uint16(len(parts)))
+	} else {
+		parts = ratelimit.All{t.Algorithm()}
 	}
-	var kinds []byte
 	for _, part := range parts {
 		kind, constants := p.part(part)
 		kinds = append(kinds, kind)
 		params = append(append(params, kind), constants...)
 	}
-	p.script, p.params = scriptFor(kinds), string(params)
+	p.script, p.params = scriptFor(all, kinds), string(params)
 
 	peek := ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(time.UnixMicro(0))
 	_, _, res, err := t.Apply(nil, peek)

@@ -103,9 +103,10 @@ func TestPrograms(t *testing.T) {
 
 // The scripts have no comments, and one for each set of kinds.
 func TestScripts(t *testing.T) {
-	a, b := scriptFor([]byte{bucketKind, logKind, bucketKind}), scriptFor([]byte{logKind, bucketKind})
+	a, b := scriptFor(true, []byte{bucketKind, logKind, bucketKind}), scriptFor(true, []byte{logKind, bucketKind})
 	assert.Same(t, a, b)
-	assert.NotSame(t, a, scriptFor([]byte{bucketKind}))
+	assert.NotSame(t, a, scriptFor(true, []byte{bucketKind}))
+	assert.NotSame(t, scriptFor(false, []byte{bucketKind}), scriptFor(true, []byte{bucketKind}))
 	assert.NotContains(t, a.text, "--")
 	assert.Len(t, a.sha, 40)
 }

@@ -1,11 +1,11 @@
 package redisstore
 
 import (
-	"context"
 	"crypto/sha1" // the name that Redis gives a script
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,14 +19,14 @@ func newScript(text string) *script {
 	return &script{text, hex.EncodeToString(sum[:])}
 }
 
-// run runs the script on key. The text itself is sent only if the server that has
-// the key does not know it.
-func (s *script) run(ctx context.Context, conn Conn, key string, args ...string) (string, error) {
-	reply, err := conn.EvalSha(ctx, s.sha, key, args)
-	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
-		return conn.Eval(ctx, s.text, key, args)
-	}
-	return reply, err
+// command returns the command that runs the script on key, if the server knows it.
+func (s *script) command(key string, args ...string) *Command {
+	return &Command{Words: append([]string{"EVALSHA", s.sha, "1", key}, args...), Key: 3}
+}
+
+// inFull changes a command that the server did not know the script of.
+func (s *script) inFull(c *Command) {
+	c.Words[0], c.Words[1], c.Err = "EVAL", s.text, nil
 }
 
 // The kinds of parts that an algorithm may have. Their numbers are those in the
@@ -69,67 +69,128 @@ var kernels = [...][]string{
 	warmingKind: {"warming"},
 }
 
-// sections returns the sections of a kernel's file, by their names.
-func sections(file string) map[string]string {
-	text, err := kernelFiles.ReadFile("lua/" + file + ".lua")
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	of := map[string]string{}
-	_, rest, _ := strings.Cut(string(text), marker)
-	for section := range strings.SplitSeq(rest, marker) {
-		name, code, _ := strings.Cut(section, "\n")
-		of[name] = code
+// What lines begin with that name a section or a form, and those that ask for one.
+const (
+	names = "--@@"
+	asks  = "--@<"
+)
+
+// sectionsOf returns the sections of a kernel's files, by their names.
+var sectionsOf = sync.OnceValue(func() (of [len(kernels)]map[string]string) {
+	for kind, files := range kernels {
+		of[kind] = map[string]string{}
+		for _, file := range files {
+			text, err := kernelFiles.ReadFile("lua/" + file + ".lua")
+			if err != nil {
+				panic(err) // it is embedded
+			}
+			name := "" // of what comes before the first one
+			for line := range strings.Lines(string(text)) {
+				if next, ok := strings.CutPrefix(line, names); ok {
+					name = strings.TrimSpace(next)
+				} else {
+					of[kind][name] += line
+				}
+			}
+		}
 	}
 	return of
+})
+
+// scripts are those that were put together so far, by form and set of kinds.
+var scripts sync.Map // from forKinds to *script
+
+type forKinds struct {
+	all bool
+	set uint16
 }
 
-// marker is what names a section, and the place for it.
-const marker = "--@@"
-
-// scripts are those that were put together so far, by the set of kinds.
-var scripts sync.Map // from uint16 to *script
-
-// scriptFor returns the script that decides for parts of these kinds: the driver,
-// with the kernels put in.
-func scriptFor(kinds []byte) *script {
-	var set uint16
+// scriptFor returns the script that decides for parts of these kinds, of an All or
+// not.
+func scriptFor(all bool, kinds []byte) *script {
+	id := forKinds{all: all}
 	for _, k := range kinds {
-		set |= 1 << k
+		id.set |= 1 << k
 	}
-	if s, ok := scripts.Load(set); ok {
+	if s, ok := scripts.Load(id); ok {
 		return s.(*script)
 	}
-	kinds = nil
-	for k := byte(1); k < byte(len(kernels)); k++ {
-		if set&(1<<k) != 0 {
-			kinds = append(kinds, k)
+	a := assembly{all: all}
+	for k := range byte(len(kernels)) {
+		if id.set&(1<<k) != 0 {
+			a.kinds = append(a.kinds, k)
 		}
 	}
-	var text strings.Builder
-	for line := range strings.Lines(driverText) {
-		switch name, ok := strings.CutPrefix(strings.TrimSpace(line), marker); {
-		case !ok:
-			text.WriteString(line)
-		case name == "help":
-			text.WriteString(helpers(kinds))
-		default:
-			text.WriteString(branches(kinds, name))
-		}
-	}
-	s, _ := scripts.LoadOrStore(set, newScript(lean(text.String())))
+	s, _ := scripts.LoadOrStore(id, newScript(a.text()))
 	return s.(*script)
 }
 
-// helpers returns what the kernels of kinds use, each once.
-func helpers(kinds []byte) (code string) {
-	var seen []string
-	for _, k := range kinds {
-		for _, file := range kernels[k] {
-			if !slices.Contains(seen, file) {
-				seen = append(seen, file)
-				code += sections(file)["help"]
+// An assembly puts a script together, as the driver says.
+type assembly struct {
+	all   bool
+	kinds []byte
+}
+
+// arrival is the one section that a section of a kernel asks for.
+const arrival = "arrival"
+
+var field = regexp.MustCompile(`\bp\.(\w+)`)
+
+func (a *assembly) text() string {
+	text := lean(a.expand(driverText))
+	var fields []string
+	for _, f := range field.FindAllStringSubmatch(text, -1) {
+		if !slices.Contains(fields, f[1]) {
+			fields = append(fields, f[1])
+		}
+	}
+	if a.all { // a table of the size that it will have
+		text = strings.Replace(text, "@fields\n", "", 1)
+		return strings.Replace(text, "@table\n", "local p = {"+strings.Join(fields, " = false, ")+" = false}\n", 1)
+	}
+	text = field.ReplaceAllString(text, "p_$1")
+	text = strings.NewReplacer("(p, ", "(", "(p)", "()", "@fields\n", "local p_"+strings.Join(fields, ", p_")+"\n").Replace(text)
+	return text
+}
+
+// expand puts in what text asks for.
+func (a *assembly) expand(text string) string {
+	var out strings.Builder
+	skipping := false
+	for line := range strings.Lines(text) {
+		code := strings.TrimSpace(line)
+		if form, ok := strings.CutPrefix(code, names); ok {
+			skipping = form == "one" && a.all || form == "several" && !a.all
+		} else if name, ok := strings.CutPrefix(code, asks); !skipping {
+			if ok {
+				line = a.asked(name)
 			}
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+// asked returns what is asked for by name.
+func (a *assembly) asked(name string) string {
+	switch {
+	case name == "fields" || name == "table":
+		return "@" + name + "\n" // known at the end
+	case name == "each" && a.all:
+		return "for j = 1, many do\nlocal p = P[j]\n"
+	case name == "each":
+		return "do\n"
+	case name == "help":
+		return a.helpers()
+	}
+	return a.branches(name)
+}
+
+// helpers returns what the kernels use, each file's once.
+func (a *assembly) helpers() (code string) {
+	for _, k := range a.kinds {
+		if help := sectionsOf()[k]["help"]; !strings.Contains(code, help) {
+			code += help
 		}
 	}
 	return code
@@ -137,23 +198,19 @@ func helpers(kinds []byte) (code string) {
 
 // branches returns the code of a section: that of each kind under its condition, or
 // if it is the same for all of them, just that.
-func branches(kinds []byte, name string) (code string) {
-	kind := "p.kind"
-	if name == "open" {
-		kind = "kind" // there is no p yet
-	}
+func (a *assembly) branches(name string) (code string) {
 	var conditions, codes []string
-	for _, k := range kinds {
-		code := ""
-		for _, file := range kernels[k] {
-			code += sections(file)[name]
-		}
-		condition := fmt.Sprintf("%s == %d", kind, k)
+	for _, k := range a.kinds {
+		code := (&assembly{kinds: []byte{k}}).expand(sectionsOf()[k][name])
+		condition := fmt.Sprintf("p.kind == %d", k)
 		if i := slices.Index(codes, code); i >= 0 {
 			conditions[i] += " or " + condition
 		} else {
 			conditions, codes = append(conditions, condition), append(codes, code)
 		}
+	}
+	if len(codes) == 1 && name == arrival {
+		return codes[0] // whose locals are for what follows
 	}
 	if len(codes) == 1 {
 		return "do\n" + codes[0] + "end\n"

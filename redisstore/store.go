@@ -33,17 +33,16 @@ var errOther = errors.New("redisstore: the state was left by another limit")
 // limiters and goroutines may use it.
 type Store struct {
 	config
-	conn  Conn
-	begin time.Time // of the store's own clock
-
-	// unwell says that the latest call to be over failed, and not by its caller's
-	// doing.
-	unwell atomic.Bool
+	conn     Conn
+	begin    time.Time // of the store's own clock
+	couriers int       // the most that are under way
 
 	programs programs
-	flights  flights
+	queue    queue
+	timers   sync.Pool // of stopped *time.Timer; the store's own, for tests in bubbles
 	denials  denials
 	leases   leases
+	returns  returns
 	counts   counts
 }
 
@@ -58,7 +57,7 @@ func New(conn Conn, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{config: *c, conn: conn, begin: time.Now()}, nil
+	return &Store{config: *c, conn: conn, begin: time.Now(), couriers: manyCouriers()}, nil
 }
 
 // elapsed is the reading of the store's own clock: how long ago it was made.
@@ -115,7 +114,7 @@ func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition,
 	switch req.Op {
 	case ratelimit.OpCancel, ratelimit.OpReturn:
 		defer s.denials.forget(name)
-		return s.direct(ctx, name, prog, req)
+		return s.rewrite(ctx, s.breaker, name, prog, req)
 	case ratelimit.OpTake:
 		if d, ok := s.fromLease(name, prog, req); ok {
 			return ratelimit.Result{Decision: d}, nil
@@ -125,7 +124,11 @@ func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition,
 		s.counts.cached.Add(1)
 		return ratelimit.Result{Decision: d}, nil
 	}
-	return s.fly(ctx, name, &call{prog: prog, req: req})
+	c := &call{name: name, prog: prog, req: req}
+	if err := s.ask(ctx, s.breaker, c); err != nil {
+		return ratelimit.Result{}, err
+	}
+	return c.res, nil
 }
 
 // Reset implements [ratelimit.States].
@@ -133,54 +136,8 @@ func (s *states) Reset(ctx context.Context, key string) error {
 	name := s.name(key)
 	s.dropLease(name)
 	defer s.denials.forget(name)
-	err := s.guarded(ctx, func(ctx context.Context) error { return s.conn.Del(ctx, name) })
+	_, err := s.run(ctx, s.breaker, &Command{Words: []string{"DEL", name}, Key: 1}, nil)
 	s.counts.tally(err)
-	return err
-}
-
-// direct is a rewrite on its own.
-func (s *Store) direct(ctx context.Context, name string, prog *program, req ratelimit.Request) (res ratelimit.Result, err error) {
-	err = s.guarded(ctx, func(ctx context.Context) error {
-		res, err = s.rewrite(ctx, name, prog, req)
-		return err
-	})
-	return res, err
-}
-
-// guarded lets f ask Redis, in the time that there is and if the breaker allows it.
-func (s *Store) guarded(ctx context.Context, f func(ctx context.Context) error) error {
-	done := func(error) {}
-	if s.breaker != nil {
-		var err error
-		if done, err = s.breaker.Allow(); err != nil {
-			return &openError{err}
-		}
-	}
-	s.counts.calls.Add(1)
-	within, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	begin := s.elapsed()
-	err := f(within)
-	switch {
-	case err == nil:
-		s.unwell.Store(false)
-		done(nil)
-	case aboutKey(err):
-		done(nil)
-	case ctx.Err() != nil && s.elapsed()-begin < s.timeout/2:
-		// The caller did not give the server much time; it may be well. This is what
-		// breakers are not to count.
-		err = ctx.Err()
-		done(context.Canceled)
-	default:
-		s.unwell.Store(true)
-		done(err)
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		} else if within.Err() != nil {
-			err = fmt.Errorf("%w: %v passed: %w", ErrTimeout, s.timeout, err)
-		}
-	}
 	return err
 }
 
@@ -238,8 +195,8 @@ func (p *programs) of(t *ratelimit.Transition) (*program, error) {
 
 // Stats are counts since the store was made.
 type Stats struct {
-	Calls     uint64 // times that Redis was asked
-	Coalesced uint64 // decisions that went along with another's call
+	Calls     uint64 // commands that were sent
+	Coalesced uint64 // decisions that went along with another's command
 	Cached    uint64 // denials repeated without asking
 	Leased    uint64 // events handed out from leases
 	Failures  uint64 // requests that failed, so that the policy decided

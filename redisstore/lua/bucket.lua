@@ -1,25 +1,18 @@
 -- TokenBucket and LeakyBucket: the instant at which the bucket is full (empty)
 -- again, as whole microseconds and units of which there are p.unit in one.
---@@help
--- that instant after events which cost what they cost were spent at t
-local function arrival(p, t)
-  local ticks, units = p.ticks, p.units
-  if ticks < t then ticks, units = t, 0 end
-  ticks, units = ticks + p.costTicks, units + p.costUnits
-  if units >= p.unit then return ticks + 1, units - p.unit end
-  return ticks, units
-end
 --@@open
-local unit, spanTicks, spanUnits
-unit, spanTicks, spanUnits, at = unpack('<ddd', params, at)
-p = {
-  width = 16, unit = unit, spanTicks = spanTicks, spanUnits = spanUnits,
-  ticks = 0, units = 0, costTicks = 0, costUnits = 0, s = '', kind = 0, queue = kind == 2,
-}
+p.unit, p.spanTicks, p.spanUnits, pos = unpack('<ddd', request, pos)
+p.width, p.queue = 16, p.kind == 2
 --@@load
-if s ~= '' then p.ticks, p.units = unpack('<I8I8', s) end
+if s == '' then p.ticks, p.units = 0, 0 else p.ticks, p.units = unpack('<I8I8', s) end
+--@@arrival
+-- that instant after events which cost what they cost were spent at t
+local ticks, units = p.ticks, p.units
+if ticks < t then ticks, units = t, 0 end
+ticks, units = ticks + p.costTicks, units + p.costUnits
+if units >= p.unit then ticks, units = ticks + 1, units - p.unit end
 --@@ready
-local ticks, units = arrival(p, t)
+--@<arrival
 when = ticks - p.spanTicks
 if units > p.spanUnits then when = when + 1 end -- rounded up
 if when < t then when = t end
@@ -28,7 +21,8 @@ when = p.ticks - t
 if p.units > 0 then when = when + 1 end
 if when < 0 then when = 0 end
 --@@spend
-p.ticks, p.units = arrival(p, t)
+--@<arrival
+p.ticks, p.units = ticks, units
 --@@fresh
 when = p.ticks
 if p.units > 0 then when = when + 1 end

@@ -7,10 +7,10 @@ local function window(p, t)
   return t, 0
 end
 --@@open
-p = {width = 16, start = 0, mark = 0, count = 0}
-p.most, p.length, p.aligned, at = unpack('<ddB', params, at)
+p.most, p.length, p.aligned, pos = unpack('<ddB', request, pos)
+p.width = 16
 --@@load
-if s ~= '' then p.start, p.mark, p.count = unpack('<I7BI8', s) end
+if s == '' then p.start, p.mark, p.count = 0, 0, 0 else p.start, p.mark, p.count = unpack('<I7BI8', s) end
 --@@ready
 when = max(t, p.start)
 local start, count = window(p, when)

@@ -66,11 +66,12 @@ local function logFresh(p)
   return max(p.frontier, entry(p.entries, entryBefore(p.entries, #p.entries + 1)) + p.window)
 end
 --@@open
-p = {grows = true, events = 0, frontier = 0, mark = 0, entries = '', need = 0} -- need: events whose leaving was waited for
 local counted
-p.most, p.window, counted, at = unpack('<ddB', params, at)
-p.notes = counted == 1
+p.most, p.window, counted, pos = unpack('<ddB', request, pos)
+p.grows, p.notes = true, counted == 1
+p.need = 0 -- events whose leaving was waited for
 --@@load
+p.events, p.frontier, p.mark, p.entries = 0, 0, 0, ''
 if s ~= '' then
   local _
   p.events, _, p.frontier, p.mark = unpack('<I8I8I7B', s)

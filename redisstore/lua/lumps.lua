@@ -8,10 +8,10 @@ local function refilled(p, t)
   return p.anchor + came * p.per, p.missing - came * p.lump
 end
 --@@open
-p = {width = 16, anchor = 0, missing = 0}
-p.burst, p.lump, p.per, at = unpack('<ddd', params, at)
+p.burst, p.lump, p.per, pos = unpack('<ddd', request, pos)
+p.width = 16
 --@@load
-if s ~= '' then p.anchor, p.missing = unpack('<I8I8', s) end
+if s == '' then p.anchor, p.missing = 0, 0 else p.anchor, p.missing = unpack('<I8I8', s) end
 --@@ready
 when = max(t, p.anchor)
 local anchor, missing = refilled(p, when)

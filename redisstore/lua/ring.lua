@@ -31,11 +31,11 @@ local function ringFresh(p)
   return p.frontier
 end
 --@@open
-p = {frontier = 0, mark = 0, counts = {}}
-p.slots, p.length, p.most, p.perSlot, p.size, at = unpack('<ddddB', params, at)
+p.slots, p.length, p.most, p.perSlot, p.size, pos = unpack('<ddddB', request, pos)
 p.width = 8 + ceil(p.slots * p.size / 8) * 8
 --@@load
-local c = p.counts
+local c = {}
+p.counts, p.frontier, p.mark = c, 0, 0
 if s == '' then
   for i = 0, p.slots - 1 do c[i] = 0 end
 else

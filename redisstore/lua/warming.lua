@@ -6,10 +6,10 @@ local function coldAt(p)
   return p.free + ceil((p.ns + ceil(p.warmth * p.cooldown)) / 1000)
 end
 --@@open
-p = {width = 24, warmth = 0, free = 0, ns = 0}
-p.stable, p.slope, p.threshold, p.stored, p.cooldown, at = unpack('<ddddd', params, at)
+p.stable, p.slope, p.threshold, p.stored, p.cooldown, pos = unpack('<ddddd', request, pos)
+p.width = 24
 --@@load
-if s ~= '' then p.warmth, p.free, p.ns = unpack('<dI8I8', s) end
+if s == '' then p.warmth, p.free, p.ns = 0, 0, 0 else p.warmth, p.free, p.ns = unpack('<dI8I8', s) end
 --@@ready
 when = p.free
 if p.ns > 0 then when = when + 1 end

@@ -2,7 +2,6 @@ package rueidis
 
 import (
 	"context"
-	"sync"
 
 	"github.com/redis/rueidis"
 
@@ -16,97 +15,52 @@ func NewConn(client rueidis.Client) redisstore.Conn { return conn{client} }
 // A conn is a redisstore.Conn of a client.
 type conn struct{ client rueidis.Client }
 
-// The client sends again what is marked as read-only. Neither EVALSHA nor EVAL
-// nor DEL is.
-
-func (c conn) EvalSha(ctx context.Context, sha, key string, args []string) (string, error) {
-	return reply(c.do(ctx, c.client.B().Evalsha().Sha1(sha).Numkeys(1).Key(key).Arg(args...).Build()))
-}
-
-func (c conn) Eval(ctx context.Context, script, key string, args []string) (string, error) {
-	return reply(c.do(ctx, c.client.B().Eval().Script(script).Numkeys(1).Key(key).Arg(args...).Build()))
-}
-
-func (c conn) Del(ctx context.Context, key string) error {
-	res, err := c.do(ctx, c.client.B().Del().Key(key).Build())
-	if err != nil {
-		return err
-	}
-	return failure(res)
-}
-
-// A call is one that may be abandoned.
-type call struct {
-	client rueidis.Client
-	ctx    context.Context
-	cmd    rueidis.Completed
-	res    rueidis.RedisResult
-	done   chan struct{} // of one element
-}
-
-// calls holds calls whose channel is empty.
-var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
-
-// do carries out cmd. The client waits for another call's dialing, and for room
-// in its pipeline, without looking at ctx, and where a call has the connection
-// for itself it looks at the deadline alone, and closes the connection at it.
-// Hence a goroutine, with a context that does not end, for calls that can: the
-// client's own timeouts end it if it is abandoned.
-func (c conn) do(ctx context.Context, cmd rueidis.Completed) (rueidis.RedisResult, error) {
+// Do implements [redisstore.Conn]. The client gets a context that does not end: where
+// a call has a connection for itself, it would close that at the end, for all. Nor
+// does it send anything again but what is marked as read-only, and nothing here is.
+func (c conn) Do(ctx context.Context, commands []*redisstore.Command) {
 	if err := ctx.Err(); err != nil {
-		return rueidis.RedisResult{}, err
+		for _, of := range commands {
+			of.Err = err
+		}
+		return
 	}
-	if ctx.Done() == nil {
-		return c.client.Do(ctx, cmd), nil
+	ctx = context.WithoutCancel(ctx)
+	if len(commands) == 1 {
+		set(commands[0], c.client.Do(ctx, c.build(commands[0])))
+		return
 	}
-	k := calls.Get().(*call)
-	k.client, k.ctx, k.cmd = c.client, context.WithoutCancel(ctx), cmd
-	go k.run()
-	select {
-	case <-k.done:
-	case <-ctx.Done():
-		select {
-		case <-k.done: // the reply was in time
-		default:
-			return rueidis.RedisResult{}, ctx.Err() // k is still in use
+	built := make(rueidis.Commands, len(commands))
+	for i, of := range commands {
+		built[i] = c.build(of)
+	}
+	for i, res := range c.client.DoMulti(ctx, built...) {
+		set(commands[i], res)
+	}
+}
+
+func (c conn) build(of *redisstore.Command) rueidis.Completed {
+	words, key := of.Words, of.Key
+	return c.client.B().Arbitrary(words[:key]...).Keys(words[key]).Args(words[key+1:]...).Build()
+}
+
+// set gives a command its reply, as text. The client reads each into memory of its
+// own, and takes ERR off an error.
+func set(of *redisstore.Command, res rueidis.RedisResult) {
+	err := res.Error()
+	if err == nil {
+		of.Reply, _ = res.ToString() // DEL's is a number, which nobody asks for
+		return
+	}
+	of.Err = err
+	if _, ok := rueidis.IsRedisErr(err); ok {
+		if text, _ := res.ToString(); text != "" && text != err.Error() {
+			of.Err = &replyError{text, err}
 		}
 	}
-	res := k.res
-	*k = call{done: k.done}
-	calls.Put(k)
-	return res, nil
 }
 
-func (k *call) run() {
-	k.res = k.client.Do(k.ctx, k.cmd)
-	k.done <- struct{}{}
-}
-
-// reply returns do's reply as text. The client reads each into memory of its own.
-func reply(res rueidis.RedisResult, err error) (string, error) {
-	if err != nil {
-		return "", err
-	}
-	text, err := res.ToString()
-	if failed := failure(res); failed != nil {
-		return "", failed
-	}
-	return text, err
-}
-
-// failure returns the error that res is, if it is one.
-func failure(res rueidis.RedisResult) error {
-	err := res.Error()
-	if _, ok := rueidis.IsRedisErr(err); !ok {
-		return err
-	}
-	if text, _ := res.ToString(); text != "" && text != err.Error() {
-		return &replyError{text, err}
-	}
-	return err
-}
-
-// A replyError is an error reply as it came: the client takes ERR off.
+// A replyError is an error reply as it came.
 type replyError struct {
 	text string
 	err  error

@@ -299,11 +299,12 @@ type recorder struct {
 	key string
 }
 
-func (r *recorder) EvalSha(ctx context.Context, sha, key string, args []string) (string, error) {
+func (r *recorder) Do(ctx context.Context, commands []*redisstore.Command) {
 	r.mu.Lock()
-	r.key = key
+	last := commands[len(commands)-1]
+	r.key = last.Words[last.Key]
 	r.mu.Unlock()
-	return r.Conn.EvalSha(ctx, sha, key, args)
+	r.Conn.Do(ctx, commands)
 }
 
 // get returns the value of a key of one letter, as all of them are.
@@ -311,6 +312,5 @@ func (r *recorder) get(ctx context.Context, key string) (string, error) {
 	if r.key == "" {
 		return "", nil // nothing was asked yet
 	}
-	name := r.key[:len(r.key)-1] + key
-	return r.Eval(ctx, "return redis.call('GET', KEYS[1]) or ''", name, nil)
+	return eval(ctx, r.Conn, "return redis.call('GET', KEYS[1]) or ''", r.key[:len(r.key)-1]+key)
 }

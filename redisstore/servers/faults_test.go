@@ -2,6 +2,8 @@ package servers
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,7 +31,7 @@ func TestCrash(t *testing.T) {
 		l := limiter(t, store, hourly(50), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 		of := start(t, l, "k", callers)
 		meet(t, "it is denied", &of.denied)
-		require.EqualValues(t, 50, of.allowed.Load())
+		eventually(t, "the limit is reached", func() bool { return of.allowed.Load() == 50 })
 		s.kill()
 		meet(t, "it is degraded", &of.degraded)
 		assert.EqualValues(t, 50, of.allowed.Load())
@@ -101,6 +103,49 @@ func inBackground(f func()) <-chan struct{} {
 		f()
 	}()
 	return done
+}
+
+// However many callers there are when a server hangs, and wherever they come from,
+// none of them waits for much longer than the timeout.
+func TestManyCallersOfHang(t *testing.T) {
+	withEach(t, func(t *testing.T, create maker) {
+		s := startServer(t)
+		store := create(t, s.addr(), redisstore.WithBreaker(nil), redisstore.WithTimeout(100*time.Millisecond))
+		l := limiter(t, store, hourly(1_000_000))
+		require.True(t, l.Allow("warm"))
+		s.stop()
+		var of load
+		var wg sync.WaitGroup
+		for i := range 6000 {
+			wg.Go(func() { of.ask(l, fmt.Sprint(i)) })
+		}
+		wg.Wait()
+		assert.EqualValues(t, 6000, of.degraded.Load())
+		of.prompt(t)
+		s.cont()
+		exact(t, store, "after")
+	})
+}
+
+// Nor does a caller wait for a connection that leads nowhere.
+func TestDialingHangs(t *testing.T) {
+	withEach(t, func(t *testing.T, create maker) {
+		p := startProxy(t, startServer(t).addr())
+		store := create(t, p.addr(), redisstore.WithTimeout(100*time.Millisecond))
+		t.Cleanup(p.release) // before the client is closed, which may wait for it
+		l := limiter(t, store, hourly(1_000_000))
+		eventually(t, "it is connected", func() bool { _, err := l.Peek(t.Context(), "k"); return err == nil })
+		p.hold()
+		p.cutAfterRequest("evalsha")
+		var of load
+		for range 20 {
+			of.ask(l, "k")
+		}
+		assert.EqualValues(t, 20, of.degraded.Load())
+		of.prompt(t)
+		p.release()
+		exact(t, store, "after")
+	})
 }
 
 // SCRIPT FLUSH is not noticed at all.

@@ -1,0 +1,323 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// Callers put their calls into a queue. A few couriers take what is there, send it
+// together, answer, and come back for more; when there is none left, they end. So
+// calls on one key that meet become one, in their order, calls on others share a
+// round trip, and a caller can leave whenever its time is over: the courier does not
+// need it.
+
+// A queue is the calls that wait to be sent.
+type queue struct {
+	mu       sync.Mutex // protects what follows, and of calls: batch, gone
+	waiting  []*call
+	couriers int // under way, but for those that were given up
+}
+
+// most bounds the calls that are sent together.
+const most = 128
+
+// manyCouriers is how many batches are under way at once: enough for a server not to
+// wait for the next one, and few enough for calls to meet.
+func manyCouriers() int { return max(4, runtime.GOMAXPROCS(0)) }
+
+// A batch is the calls that travel together.
+type batch struct {
+	groups []group
+	lost   bool // whether its time was over before its courier was back
+}
+
+// A group is the calls of a batch that one command is for.
+type group struct {
+	calls []*call
+	cmd   *Command
+	base  ratelimit.Request // has the time of all of them, if it was told
+	told  bool
+	epoch uint64 // of what is known of the key
+}
+
+// A call is one request on its way, and its answer.
+type call struct {
+	name string            // of the key in Redis
+	prog *program          // nil for one that is a command of its own
+	cmd  *Command          // if so
+	from *script           // of which that is, if of any
+	req  ratelimit.Request // else
+	res  ratelimit.Result
+	err  error
+
+	extra bool // whether it is for a lease
+	batch *batch
+	gone  bool // whether nobody waits for it any more
+	done  chan struct{}
+}
+
+// timer returns one that fires after the timeout.
+func (s *Store) timer() *time.Timer {
+	if t, ok := s.timers.Get().(*time.Timer); ok {
+		t.Reset(s.timeout)
+		return t
+	}
+	return time.NewTimer(s.timeout)
+}
+
+// ask makes a call, and waits for its answer, if a breaker allows it and for as long
+// as there is time.
+func (s *Store) ask(ctx context.Context, by Breaker, c *call) error {
+	done := func(error) {}
+	if by != nil {
+		var err error
+		if done, err = by.Allow(); err != nil {
+			return &openError{err}
+		}
+	}
+	c.done = make(chan struct{}, 1)
+	begin := s.elapsed()
+	s.put(c)
+	timer := s.timer()
+	var err error
+	select {
+	case <-c.done:
+		err = c.err
+	case <-timer.C:
+		err = s.giveUp(c, fmt.Errorf("%w: %v passed", ErrTimeout, s.timeout))
+	case <-ctx.Done():
+		err = s.giveUp(c, ctx.Err())
+	}
+	timer.Stop()
+	s.timers.Put(timer)
+	switch {
+	case err == nil || aboutKey(err) && !errors.Is(err, ErrTimeout):
+		done(nil)
+	case errors.Is(err, ctx.Err()) && s.elapsed()-begin < s.timeout/2:
+		// The caller did not give the server much time; it may be well. This is what
+		// breakers are not to count.
+		done(context.Canceled)
+	default:
+		done(err)
+	}
+	return err
+}
+
+// put puts a call into the queue, and sends a courier if there is none.
+func (s *Store) put(c *call) {
+	q := &s.queue
+	q.mu.Lock()
+	q.waiting = append(q.waiting, c)
+	send := q.couriers < s.couriers
+	if send {
+		q.couriers++
+	}
+	q.mu.Unlock()
+	if send {
+		go s.carry() // which ends when the queue is empty
+	}
+}
+
+// giveUp takes back a call whose time is over, if it was not sent, and returns why. A
+// batch that it was sent with is not waited for any more: its courier may be stuck.
+func (s *Store) giveUp(c *call, why error) error {
+	q := &s.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.err // just in time
+	default:
+	}
+	c.gone = true
+	if b := c.batch; b != nil && !b.lost && errors.Is(why, ErrTimeout) {
+		b.lost = true
+		if len(q.waiting) > 0 {
+			go s.carry() // in its place
+		} else {
+			q.couriers--
+		}
+	}
+	return why
+}
+
+// carry sends batch after batch, until there is nothing left to send.
+func (s *Store) carry() {
+	q := &s.queue
+	for {
+		q.mu.Lock()
+		b := q.take()
+		if b == nil {
+			q.couriers--
+			q.mu.Unlock()
+			return
+		}
+		q.mu.Unlock()
+		s.send(b)
+		q.mu.Lock()
+		lost := b.lost
+		q.mu.Unlock()
+		if lost {
+			return // another has come in its place
+		}
+	}
+}
+
+// take returns the next batch, nil if nobody waits.
+func (q *queue) take() *batch {
+	b := &batch{}
+	taken, sent := 0, 0
+	for _, c := range q.waiting {
+		if sent == most {
+			break
+		}
+		taken++
+		if !c.gone {
+			sent++
+			c.batch = b
+			b.add(c)
+		}
+	}
+	rest := copy(q.waiting, q.waiting[taken:])
+	clear(q.waiting[rest:])
+	q.waiting = q.waiting[:rest]
+	if sent == 0 {
+		return nil
+	}
+	return b
+}
+
+// add puts c to those that are for the same key and have the same limit.
+func (b *batch) add(c *call) {
+	if c.prog != nil {
+		for i := range b.groups {
+			if first := b.groups[i].calls[0]; first.prog == c.prog && first.name == c.name {
+				b.groups[i].calls = append(b.groups[i].calls, c)
+				return
+			}
+		}
+	}
+	b.groups = append(b.groups, group{calls: []*call{c}})
+}
+
+// send sends a batch, and answers its calls.
+func (s *Store) send(b *batch) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	commands := make([]*Command, len(b.groups))
+	for i := range b.groups {
+		commands[i] = s.prepare(&b.groups[i])
+	}
+	sent := s.elapsed()
+	s.counts.calls.Add(uint64(len(commands)))
+	s.conn.Do(ctx, commands)
+	s.sendInFull(ctx, b)
+	received := s.elapsed()
+	for i := range b.groups {
+		g := &b.groups[i]
+		if g.cmd.Err != nil && ctx.Err() != nil {
+			g.cmd.Err = fmt.Errorf("%w: %v passed: %w", ErrTimeout, s.timeout, g.cmd.Err)
+		}
+		if first := g.calls[0]; first.prog == nil {
+			first.err = g.cmd.Err
+			first.done <- struct{}{}
+			continue
+		}
+		s.answer(g, sent, received)
+	}
+}
+
+// prepare returns the command of a group.
+func (s *Store) prepare(g *group) *Command {
+	first := g.calls[0]
+	if first.prog == nil {
+		g.cmd = first.cmd
+		return g.cmd
+	}
+	s.counts.coalesced.Add(uint64(len(g.calls) - 1))
+	if lease := s.wanted(first.name, first.prog); lease != nil {
+		g.calls = append(g.calls, lease)
+	}
+	g.epoch = s.denials.epoch(first.name)
+	args := []string{s.request(g), first.prog.tag}
+	if first.prog.tag == "" {
+		args = args[:1]
+	}
+	g.cmd = first.prog.script.command(first.name, args...)
+	return g.cmd
+}
+
+// sendInFull sends scripts again that servers do not know: nothing was done.
+func (s *Store) sendInFull(ctx context.Context, b *batch) {
+	var unknown []*Command
+	for i := range b.groups {
+		g := &b.groups[i]
+		if g.cmd.Err == nil || !strings.HasPrefix(g.cmd.Err.Error(), "NOSCRIPT") {
+			continue
+		}
+		from := g.calls[0].from
+		if prog := g.calls[0].prog; prog != nil {
+			from = prog.script
+		}
+		from.inFull(g.cmd)
+		unknown = append(unknown, g.cmd)
+	}
+	if len(unknown) > 0 {
+		s.conn.Do(ctx, unknown)
+	}
+}
+
+// answer answers the calls of a group.
+func (s *Store) answer(g *group, sent, received time.Duration) {
+	name, prog := g.calls[0].name, g.calls[0].prog
+	left, err := decide(prog, g)
+	if errors.Is(err, errOther) {
+		s.denials.forget(name)
+		go s.adopt(g.calls) // which takes calls of its own, and as long as they may
+		return
+	}
+	if err == nil {
+		left.sent, left.received = sent, received
+		s.note(name, g.epoch, g.calls, left)
+		s.learn(name, g.epoch, g.calls, left)
+	}
+	for _, c := range g.calls {
+		if err != nil {
+			c.res, c.err = ratelimit.Result{}, err
+		}
+		if !c.extra {
+			c.done <- struct{}{}
+		}
+	}
+}
+
+// adopt answers calls on a key whose state was left by another limit.
+func (s *Store) adopt(calls []*call) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	for _, c := range calls {
+		if c.extra {
+			continue
+		}
+		if c.res, c.err = s.rewrite(ctx, nil, c.name, c.prog, c.req); c.err != nil && ctx.Err() != nil {
+			c.err = fmt.Errorf("%w: %w", ErrTimeout, c.err)
+		}
+		c.done <- struct{}{}
+	}
+}
+
+// run sends a command of its own, and returns the reply.
+func (s *Store) run(ctx context.Context, by Breaker, cmd *Command, of *script) (string, error) {
+	c := &call{cmd: cmd, from: of}
+	if err := s.ask(ctx, by, c); err != nil {
+		return "", err
+	}
+	return cmd.Reply, nil
+}
