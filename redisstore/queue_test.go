@@ -26,7 +26,10 @@ func TestCoalescing(t *testing.T) {
 		var mu sync.Mutex
 		remaining := map[int]int{}
 		allowed := 0
-		for range 50 {
+		for i := range 50 {
+			if i == 1 {
+				synctest.Wait() // the first is under way
+			}
 			go func() {
 				d, err := l.Take(t.Context(), "k", 1)
 				assert.NoError(t, err)
@@ -57,6 +60,9 @@ func TestNoCoalescing(t *testing.T) {
 		f.delay = 10 * time.Millisecond
 		_, l := f.store(t)
 		for i := range 50 {
+			if i == 1 {
+				synctest.Wait() // the first is under way
+			}
 			go l.Allow(fmt.Sprint(i))
 		}
 		settle()

@@ -134,10 +134,18 @@ type assembly struct {
 // arrival is the one section that a section of a kernel asks for.
 const arrival = "arrival"
 
+// library finds the lines that name functions of Lua's. To fetch one takes time.
+var library = regexp.MustCompile(`(?m)^local (\w+) = (?:struct|string|math)\.\w+\n`)
+
 var field = regexp.MustCompile(`\bp\.(\w+)`)
 
 func (a *assembly) text() string {
 	text := lean(a.expand(driverText))
+	for _, line := range library.FindAllStringSubmatch(text, -1) {
+		if strings.Count(text, line[1]+"(") == 0 {
+			text = strings.Replace(text, line[0], "", 1)
+		}
+	}
 	var fields []string
 	for _, f := range field.FindAllStringSubmatch(text, -1) {
 		if !slices.Contains(fields, f[1]) {

@@ -39,8 +39,14 @@
 --   dump    sets s to the state
 --   view    sets s to the state that was loaded, as far as it matters (p.grows)
 
-local unpack, pack, sub, call = struct.unpack, struct.pack, string.sub, redis.call
-local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+local call = redis.call
+local unpack = struct.unpack
+local pack = struct.pack
+local sub = string.sub
+local floor = math.floor
+local ceil = math.ceil
+local max = math.max
+local min = math.min
 local LAST = 4611686018427387 -- the last microsecond that a reservation may be for
 --@<fields
 --@<help
@@ -206,14 +212,17 @@ if value ~= '' and not whole then
   --@@both
 end
 if changed then
-  local fresh, lengths, fixed, states = now, '', '', ''
+  local fresh, state = now
+  --@@several
+  local lengths, fixed, states = '', '', ''
+  --@@both
   --@<each
     local when, s
     --@<fresh
     --@<dump
     if when > fresh then fresh = when end
     --@@one
-    states = s
+    state = s
     --@@several
     if p.grows then
       lengths, states = lengths .. pack('<I8', #s / 8), states .. s
@@ -222,8 +231,14 @@ if changed then
     end
     --@@both
   end
-  local ttl = max(1, min(ceil((fresh - now) / 1000), 2251799813685248))
+  --@@several
+  state = lengths .. fixed .. states
+  --@@both
+  if tag ~= '' then state = tag .. state end
+  local ttl = fresh - now -- in milliseconds, rounded up, or one more
+  ttl = (ttl - ttl % 1000) / 1000 + 1
+  if ttl > LAST then ttl = LAST end
   if told then ttl = ttl + 3600000 end -- the time that was told is not this server's
-  call('PSETEX', KEYS[1], ttl, tag .. lengths .. fixed .. states)
+  call('PSETEX', KEYS[1], ttl, state)
 end
-return pack('<dBd', now, 0, granted) .. value
+return pack('<dBdc0', now, 0, granted, value)
