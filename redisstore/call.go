@@ -65,10 +65,16 @@ func (s *Store) now(req ratelimit.Request) (_ ratelimit.Request, told float64) {
 // request returns what the script is told of the calls of a group.
 func (s *Store) request(g *group) (request string) {
 	calls := g.calls
+	prog := calls[0].prog
+	usual := len(calls) == 1 && calls[0].req.N == 1 && calls[0].ask() == askTake && !s.limiterClock
+	if usual {
+		g.base = calls[0].req
+		return prog.one
+	}
 	var now float64
 	g.base, now = s.now(calls[0].req)
 	g.told = now >= 0
-	params := calls[0].prog.params
+	params := prog.params
 	b := append(make([]byte, 0, len(params)+64), params...)
 	b = appendDouble(b, now)
 	for i := 0; i < len(calls); {
@@ -149,9 +155,9 @@ type left struct {
 // back what comes of it unless somebody else was faster; then it starts over. That
 // takes two round trips, and is for what is rare. It is guarded by a breaker, if that
 // is not nil.
-func (s *Store) rewrite(ctx context.Context, by Breaker, key string, prog *program, req ratelimit.Request) (ratelimit.Result, error) {
+func (s *Store) rewrite(ctx context.Context, by Breaker, name name, prog *program, req ratelimit.Request) (ratelimit.Result, error) {
 	for {
-		reply, err := s.run(ctx, by, loadScript.command(key), loadScript)
+		reply, err := s.run(ctx, by, loadScript.command(name.text), loadScript)
 		if err != nil {
 			return ratelimit.Result{}, err
 		}
@@ -175,7 +181,7 @@ func (s *Store) rewrite(ctx context.Context, by Breaker, key string, prog *progr
 		}
 		// At least a millisecond, and one for a part of one.
 		ttl := strconv.FormatInt((min(res.Decision.ResetAfter, math.MaxInt64-2*time.Hour)+keep).Milliseconds()+1, 10)
-		reply, err = s.run(ctx, by, swapScript.command(key, value, string(next), ttl), swapScript)
+		reply, err = s.run(ctx, by, swapScript.command(name.text, value, string(next), ttl), swapScript)
 		if err != nil || reply == "1" {
 			return res, err
 		}

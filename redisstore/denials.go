@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"hash/maphash"
 	"sync"
 	"time"
 
@@ -20,13 +19,6 @@ type denial struct {
 	left
 }
 
-// shards is the number of parts that what is kept by key is in.
-const shards = 64
-
-var seed = maphash.MakeSeed()
-
-func shardOf(name string) int { return int(maphash.String(seed, name) % shards) }
-
 // denials are the latest ones, by key.
 type denials [shards]struct {
 	mu     sync.RWMutex
@@ -39,13 +31,13 @@ type denials [shards]struct {
 const drift = 1000
 
 // denied returns the denial of req, if it needs no asking.
-func (s *Store) denied(name string, prog *program, req ratelimit.Request) (d ratelimit.Decision, ok bool) {
+func (s *Store) denied(name name, prog *program, req ratelimit.Request) (d ratelimit.Decision, ok bool) {
 	if s.denialAge == 0 || !prog.cacheable || req.Op != ratelimit.OpTake && req.Op != ratelimit.OpPeek || req.N == 0 {
 		return d, false
 	}
-	shard := &s.denials[shardOf(name)]
+	shard := &s.denials[name.shard()]
 	shard.mu.RLock()
-	last, ok := shard.recent.get(name)
+	last, ok := shard.recent.get(name.text)
 	shard.mu.RUnlock()
 	if !ok || last.prog != prog || prog.partial && last.n != req.N {
 		return d, false
@@ -74,26 +66,26 @@ func (s *Store) denied(name string, prog *program, req ratelimit.Request) (d rat
 }
 
 // epoch returns the count of what made denials of name doubtful.
-func (d *denials) epoch(name string) uint64 {
-	shard := &d[shardOf(name)]
+func (d *denials) epoch(name name) uint64 {
+	shard := &d[name.shard()]
 	shard.mu.RLock()
 	defer shard.mu.RUnlock()
 	return shard.epoch
 }
 
 // forget drops what is known of name, and what is on its way.
-func (d *denials) forget(name string) {
-	shard := &d[shardOf(name)]
+func (d *denials) forget(name name) {
+	shard := &d[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	shard.epoch++
-	shard.recent.drop(name)
+	shard.recent.drop(name.text)
 }
 
 // note keeps the state that calls left, if one of them was denied, or if one was
 // known already: what this process was told last is what it repeats. Nothing is kept
 // if anything has made it doubtful since the epoch.
-func (s *Store) note(name string, epoch uint64, calls []*call, left left) {
+func (s *Store) note(name name, epoch uint64, calls []*call, left left) {
 	if s.denialAge == 0 || !calls[0].prog.cacheable {
 		return
 	}
@@ -103,10 +95,10 @@ func (s *Store) note(name string, epoch uint64, calls []*call, left left) {
 			latest.n = c.req.N
 		}
 	}
-	shard := &s.denials[shardOf(name)]
+	shard := &s.denials[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	known, ok := shard.recent.get(name)
+	known, ok := shard.recent.get(name.text)
 	if ok && known.time.After(left.time) {
 		return // another courier was faster
 	}
@@ -116,12 +108,12 @@ func (s *Store) note(name string, epoch uint64, calls []*call, left left) {
 		}
 		latest.n = known.n
 		if latest.prog.partial { // what it needs may not be there
-			shard.recent.drop(name)
+			shard.recent.drop(name.text)
 			return
 		}
 	}
 	if shard.epoch == epoch {
-		shard.recent.put(name, latest, left.received, s.denialAge)
+		shard.recent.put(name.text, latest, left.received, s.denialAge)
 	}
 }
 

@@ -104,7 +104,7 @@ func TestDenialOvertaken(t *testing.T) {
 		denied := make(chan bool)
 		go func() { denied <- l.Allow("k") }()
 		time.Sleep(7 * time.Millisecond) // the answer is on its way back
-		s.denials.forget("ratelimit::" + keyOf(f) + ":k")
+		s.denials.forget(nameOf("ratelimit::" + keyOf(f) + ":k"))
 		require.False(t, <-denied)
 		f.set(func() { clear(f.states) })
 		assert.True(t, l.Allow("k"))

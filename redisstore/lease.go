@@ -46,18 +46,18 @@ const (
 )
 
 // fromLease answers req from events that were taken in advance.
-func (s *Store) fromLease(name string, prog *program, req ratelimit.Request) (d ratelimit.Decision, ok bool) {
+func (s *Store) fromLease(name name, prog *program, req ratelimit.Request) (d ratelimit.Decision, ok bool) {
 	if s.lease == 0 || !prog.leasable || req.N < 1 || req.N > prog.limit {
 		return d, false
 	}
-	shard := &s.leases[shardOf(name)]
+	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	now := s.elapsed()
-	of, known := shard.demands.get(name)
+	of, known := shard.demands.get(name.text)
 	if !known {
 		of = &demand{since: now}
-		shard.demands.put(name, of, now, 2*s.leaseAge)
+		shard.demands.put(name.text, of, now, 2*s.leaseAge)
 	}
 	if span := now - of.since; span >= s.leaseAge {
 		of.before, of.asked, of.since = of.asked, 0, now
@@ -67,7 +67,7 @@ func (s *Store) fromLease(name string, prog *program, req ratelimit.Request) (d 
 	}
 	of.asked = min(of.asked+req.N, s.lease)
 
-	l := shard.held[name]
+	l := shard.held[name.text]
 	if l == nil || l.prog != prog || l.left < req.N || now >= l.until {
 		return d, false
 	}
@@ -81,17 +81,17 @@ func (s *Store) fromLease(name string, prog *program, req ratelimit.Request) (d 
 
 // wanted returns the call that takes a lease of a key along with others, or nil if
 // there is to be none.
-func (s *Store) wanted(name string, prog *program) *call {
+func (s *Store) wanted(name name, prog *program) *call {
 	if s.lease == 0 || !prog.leasable {
 		return nil
 	}
-	shard := &s.leases[shardOf(name)]
+	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if l := shard.held[name]; l != nil && l.left > 0 || shard.closed {
+	if l := shard.held[name.text]; l != nil && l.left > 0 || shard.closed {
 		return nil
 	}
-	of, known := shard.demands.get(name)
+	of, known := shard.demands.get(name.text)
 	if !known {
 		return nil
 	}
@@ -104,15 +104,15 @@ func (s *Store) wanted(name string, prog *program) *call {
 
 // learn notes what calls have told of a key, and begins the lease that was taken
 // along, if there is one; unless the key was reset since the epoch.
-func (s *Store) learn(name string, epoch uint64, calls []*call, left left) {
+func (s *Store) learn(name name, epoch uint64, calls []*call, left left) {
 	last := calls[len(calls)-1]
 	if s.lease == 0 || !last.prog.leasable {
 		return
 	}
-	shard := &s.leases[shardOf(name)]
+	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if of, known := shard.demands.get(name); known {
+	if of, known := shard.demands.get(name.text); known {
 		of.room = last.res.Decision.Remaining
 	}
 	if !last.extra || !last.res.Decision.Allowed || s.denials.epoch(name) != epoch {
@@ -122,7 +122,7 @@ func (s *Store) learn(name string, epoch uint64, calls []*call, left left) {
 		prog: last.prog, from: calls[0].req, left: last.req.N, taken: left.time,
 		until: left.sent + s.leaseAge, last: last.res.Decision, told: left.received,
 	}
-	old := shard.held[name]
+	old := shard.held[name.text]
 	if old != nil && old.left > 0 || shard.closed { // another courier was faster, or Close
 		s.returns.begin()
 		go func() {
@@ -138,23 +138,23 @@ func (s *Store) learn(name string, epoch uint64, calls []*call, left left) {
 	if shard.held == nil {
 		shard.held = make(map[string]*lease)
 	}
-	shard.held[name] = l
+	shard.held[name.text] = l
 }
 
 // end takes a lease out of those that are held, and reports whether it was.
-func (s *Store) end(name string, l *lease) bool {
-	shard := &s.leases[shardOf(name)]
+func (s *Store) end(name name, l *lease) bool {
+	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if l == nil || shard.held[name] != l {
+	if l == nil || shard.held[name.text] != l {
 		return false
 	}
 	l.timer.Stop()
-	delete(shard.held, name)
+	delete(shard.held, name.text)
 	return true
 }
 
-func (s *Store) expire(name string, l *lease) {
+func (s *Store) expire(name name, l *lease) {
 	s.returns.begin()
 	defer s.returns.end()
 	if s.end(name, l) {
@@ -164,7 +164,7 @@ func (s *Store) expire(name string, l *lease) {
 
 // giveBack returns what is left of a lease that has ended. If that fails, it counts
 // as used. It ends with the timeout.
-func (s *Store) giveBack(ctx context.Context, name string, l *lease) error {
+func (s *Store) giveBack(ctx context.Context, name name, l *lease) error {
 	if l.left == 0 {
 		return nil
 	}
@@ -176,10 +176,10 @@ func (s *Store) giveBack(ctx context.Context, name string, l *lease) error {
 }
 
 // dropLease forgets what was taken of a key that is reset.
-func (s *Store) dropLease(name string) {
-	shard := &s.leases[shardOf(name)]
+func (s *Store) dropLease(name name) {
+	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
-	l := shard.held[name]
+	l := shard.held[name.text]
 	shard.mu.Unlock()
 	s.end(name, l)
 }
@@ -193,12 +193,12 @@ func (s *Store) closeLeases(ctx context.Context) error {
 		held := shard.held
 		shard.held = nil
 		shard.mu.Unlock()
-		for name, l := range held {
+		for text, l := range held {
 			l.timer.Stop()
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			errs = append(errs, s.giveBack(ctx, name, l))
+			errs = append(errs, s.giveBack(ctx, nameOf(text), l))
 		}
 	}
 	errs = append(errs, s.returns.wait(ctx))

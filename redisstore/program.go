@@ -21,6 +21,7 @@ type program struct {
 	t      *ratelimit.Transition // the same in the form of this store
 	script *script
 	params string // the parts and their constants, as the script reads them
+	one    string // the request to take one event, which is the usual one
 	tag    string // what states begin with, if keys have limits of their own
 	costs  []cost // of one event, for each bucket among the parts
 	limit  int    // the most events at once
@@ -64,6 +65,8 @@ func newProgram(of *ratelimit.Transition) (*program, error) {
 	peek := ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(time.UnixMicro(0))
 	_, _, res, err := t.Apply(nil, peek)
 	p.limit = res.Decision.Limit
+	usual := &call{prog: p, req: ratelimit.Request{Op: ratelimit.OpTake, N: 1}}
+	p.one = string(usual.appendRun(appendDouble(params, -1), 1))
 	return p, err
 }
 

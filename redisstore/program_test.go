@@ -74,7 +74,7 @@ func TestNames(t *testing.T) {
 			st, err := s.Open(limiter, tr)
 			require.NoError(t, err)
 			for _, key := range []string{"", "a", ":a", "{x}", "#a", strings.Repeat("x", 128), strings.Repeat("x", 129), strings.Repeat("x", 1<<20)} {
-				name := st.(*states).name(key)
+				name := st.(*states).name(key).text
 				see(limiter+"/"+key[:min(len(key), 9)], name)
 				assert.LessOrEqual(t, len(name), 200)
 				require.True(t, strings.HasPrefix(name, "p:"+limiter+":"))

@@ -32,6 +32,10 @@ const most = 128
 // wait for the next one, and few enough for calls to meet.
 func manyCouriers() int { return max(4, runtime.GOMAXPROCS(0)) }
 
+// pauses is how often a courier lets others run before it leaves, above all the
+// callers that were just answered: what they ask next can come along.
+const pauses = 4
+
 // A batch is the calls that travel together.
 type batch struct {
 	groups []group
@@ -49,7 +53,7 @@ type group struct {
 
 // A call is one request on its way, and its answer.
 type call struct {
-	name string            // of the key in Redis
+	name name              // of the key in Redis
 	prog *program          // nil for one that is a command of its own
 	cmd  *Command          // if so
 	from *script           // of which that is, if of any
@@ -82,7 +86,6 @@ func (s *Store) ask(ctx context.Context, by Breaker, c *call) error {
 			return &openError{err}
 		}
 	}
-	c.done = make(chan struct{}, 1)
 	begin := s.elapsed()
 	s.put(c)
 	timer := s.timer()
@@ -108,6 +111,19 @@ func (s *Store) ask(ctx context.Context, by Breaker, c *call) error {
 		done(err)
 	}
 	return err
+}
+
+func (s *Store) newCall() *call {
+	if c, ok := s.calls.Get().(*call); ok {
+		return c
+	}
+	return &call{done: make(chan struct{}, 1)}
+}
+
+// free takes back a call that was answered, and that nobody else knows any more.
+func (s *Store) free(c *call) {
+	*c = call{done: c.done}
+	s.calls.Put(c)
 }
 
 // put puts a call into the queue, and sends a courier if there is none.
@@ -152,6 +168,9 @@ func (s *Store) giveUp(c *call, why error) error {
 func (s *Store) carry() {
 	q := &s.queue
 	for {
+		for range pauses {
+			runtime.Gosched()
+		}
 		q.mu.Lock()
 		b := q.take()
 		if b == nil {
@@ -198,7 +217,7 @@ func (q *queue) take() *batch {
 func (b *batch) add(c *call) {
 	if c.prog != nil {
 		for i := range b.groups {
-			if first := b.groups[i].calls[0]; first.prog == c.prog && first.name == c.name {
+			if first := b.groups[i].calls[0]; first.name.hash == c.name.hash && first.name == c.name && first.prog == c.prog {
 				b.groups[i].calls = append(b.groups[i].calls, c)
 				return
 			}
@@ -250,7 +269,7 @@ func (s *Store) prepare(g *group) *Command {
 	if first.prog.tag == "" {
 		args = args[:1]
 	}
-	g.cmd = first.prog.script.command(first.name, args...)
+	g.cmd = first.prog.script.command(first.name.text, args...)
 	return g.cmd
 }
 
@@ -315,7 +334,8 @@ func (s *Store) adopt(calls []*call) {
 
 // run sends a command of its own, and returns the reply.
 func (s *Store) run(ctx context.Context, by Breaker, cmd *Command, of *script) (string, error) {
-	c := &call{cmd: cmd, from: of}
+	c := s.newCall()
+	c.cmd, c.from = cmd, of
 	if err := s.ask(ctx, by, c); err != nil {
 		return "", err
 	}

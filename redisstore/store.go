@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"reflect"
 	"strings"
 	"sync"
@@ -40,6 +41,7 @@ type Store struct {
 	programs programs
 	queue    queue
 	timers   sync.Pool // of stopped *time.Timer; the store's own, for tests in bubbles
+	calls    sync.Pool // of *call that nobody knows
 	denials  denials
 	leases   leases
 	returns  returns
@@ -90,13 +92,28 @@ type states struct {
 // is. Longer ones appear as their SHA-256.
 const longest = 128
 
-func (s *states) name(key string) string {
+func (s *states) name(key string) name {
 	if len(key) <= longest {
-		return s.head + ":" + key
+		return nameOf(s.head + ":" + key)
 	}
 	sum := sha256.Sum256([]byte(key))
-	return s.head + "#" + base64.RawURLEncoding.EncodeToString(sum[:])
+	return nameOf(s.head + "#" + base64.RawURLEncoding.EncodeToString(sum[:]))
 }
+
+// A name is that of a key in Redis, with its hash: many places want that.
+type name struct {
+	text string
+	hash uint64
+}
+
+func nameOf(text string) name { return name{text, maphash.String(seed, text)} }
+
+var seed = maphash.MakeSeed()
+
+// shards is the number of parts that what is kept by key is in.
+const shards = 64
+
+func (n name) shard() int { return int(n.hash % shards) }
 
 // Apply implements [ratelimit.States].
 func (s *states) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
@@ -124,11 +141,14 @@ func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition,
 		s.counts.cached.Add(1)
 		return ratelimit.Result{Decision: d}, nil
 	}
-	c := &call{name: name, prog: prog, req: req}
+	c := s.newCall()
+	c.name, c.prog, c.req = name, prog, req
 	if err := s.ask(ctx, s.breaker, c); err != nil {
 		return ratelimit.Result{}, err
 	}
-	return c.res, nil
+	res := c.res
+	s.free(c)
+	return res, nil
 }
 
 // Reset implements [ratelimit.States].
@@ -136,7 +156,7 @@ func (s *states) Reset(ctx context.Context, key string) error {
 	name := s.name(key)
 	s.dropLease(name)
 	defer s.denials.forget(name)
-	_, err := s.run(ctx, s.breaker, &Command{Words: []string{"DEL", name}, Key: 1}, nil)
+	_, err := s.run(ctx, s.breaker, &Command{Words: []string{"DEL", name.text}, Key: 1}, nil)
 	s.counts.tally(err)
 	return err
 }
