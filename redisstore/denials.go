@@ -52,7 +52,7 @@ func (s *Store) denied(name name, prog *program, req ratelimit.Request) (d ratel
 	early := last.time.Add(age - age/drift)
 	unsure := last.received - last.sent + age/drift*2 + tick
 	if s.limiterClock {
-		req, early = req.Read()
+		req, _ = req.Read()
 		unsure = 0
 	} else {
 		req = req.At(early)

@@ -46,8 +46,10 @@
 //
 // # Calls that travel together
 //
-// While a call on a key is under way, those that the same process asks on that key
-// wait, and then travel together in one, each decided in its turn.
+// Calls of one process that meet travel together: those on one key as one command,
+// each decided in its turn, those on others in one round trip. Four of these, or one
+// for each processor if that is more, are under way at once; they take goroutines for
+// as long as they last.
 //
 // # Leases
 //
@@ -78,7 +80,7 @@
 // lasts:
 //
 //   - No answer in time, or the connection is cut: the events may be spent all the
-//     same, once for each call that failed.
+//     same, once for each request that failed.
 //   - Redis crashes and is empty afterwards: each key may get its limit again. With
 //     appendonly it loses what Redis says that it may lose.
 //   - The primary is lost and a replica takes over: what it had granted and not yet

@@ -67,3 +67,24 @@ func TestAgainstBig(t *testing.T) {
 		}
 	}
 }
+
+func TestRatio(t *testing.T) {
+	for _, tt := range []struct {
+		a, b, c, num, den uint64
+		ok                bool
+	}{
+		{1e9, 10, 1000, 100000, 1, true},
+		{1e9, 7, 1000, 1000000, 7, true},
+		{1, 1, 1, 1, 1, true},
+		{1000, 1, 1000, 1, 1, true},
+		{1 << 60, 1 << 61, 1 << 61, 1, 1 << 62, true},
+		{1, 1 << 63, 1, 1, 1 << 63, true},
+		{1, 1 << 63, 1000, 0, 0, false},
+	} {
+		num, den, ok := uint128.Ratio(tt.a, tt.b, tt.c)
+		require.Equal(t, tt.ok, ok, tt)
+		if ok {
+			require.Equal(t, [2]uint64{tt.num, tt.den}, [2]uint64{num, den}, tt)
+		}
+	}
+}

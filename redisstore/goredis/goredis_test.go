@@ -1,0 +1,30 @@
+package goredis
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// What the store does with the client is tested on servers, in redisstore/servers.
+
+func TestNew(t *testing.T) {
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent
+	defer c.Close()
+	s, err := New(c)
+	require.NoError(t, err)
+	assert.NotNil(t, s)
+}
+
+func TestNilClient(t *testing.T) {
+	var none *redis.Client
+	for _, c := range []redis.UniversalClient{nil, none} {
+		_, err := New(c)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+		assert.ErrorContains(t, err, "nil")
+	}
+}
