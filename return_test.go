@@ -47,11 +47,14 @@ func TestReturn(t *testing.T) {
 		take(3)
 		before := take(0)
 		take(4)
+		taken := take(0)
 		after := giveBack(4)
 		if tt.keeps {
-			assert.NotEqual(t, before.ResetAfter, after.ResetAfter, name)
+			assert.Equal(t, taken.ResetAfter, after.ResetAfter, name)
+			assert.Equal(t, taken.Remaining, after.Remaining, name)
 			continue
 		}
+		assert.NotEqual(t, taken.Remaining, after.Remaining, name)
 		assert.Equal(t, before.Remaining, after.Remaining, name)
 		assert.LessOrEqual(t, after.ResetAfter, before.ResetAfter, name)
 		assert.LessOrEqual(t, giveBack(1000).Remaining, 10, name)
