@@ -24,15 +24,16 @@ type fakeServer struct {
 	skew  time.Duration // by how much its clock is ahead
 	delay time.Duration // how long a call is on its way, there and back together
 
-	mu     sync.Mutex
-	states map[string]string
-	known  map[string]bool // scripts, by their hash
-	evals  int             // times that a script came in full
-	batch  []int           // how many requests each call brought
-	fail   error           // what is answered instead
-	hangs  bool            // whether nothing is
-	stuck  chan struct{}   // if not nil, what hangs does so until this is closed
-	trips  int             // times that commands came, some at once
+	mu       sync.Mutex
+	states   map[string]string
+	known    map[string]bool // scripts, by their hash
+	evals    int             // times that a script came in full
+	batch    []int           // how many requests each call brought
+	fail     error           // what is answered instead
+	failures int             // how many times; without end if it was below 0
+	hangs    bool            // whether nothing is
+	stuck    chan struct{}   // if not nil, what hangs does so until this is closed
+	trips    int             // times that commands came, some at once
 }
 
 func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
@@ -41,7 +42,7 @@ func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
 	prog, err := newProgram(of)
 	require.NoError(t, err)
 	known := map[string]bool{prog.script.sha: true, loadScript.sha: true, swapScript.sha: true}
-	return &fakeServer{prog: prog, states: map[string]string{}, known: known}
+	return &fakeServer{failures: -1, prog: prog, states: map[string]string{}, known: known}
 }
 
 func (f *fakeServer) Do(ctx context.Context, commands []*Command) {
@@ -99,7 +100,8 @@ func (f *fakeServer) do(c *Command) (string, error) {
 	now := time.Now().Add(f.skew).Truncate(tick)
 	at := string(appendDouble(nil, float64(now.UnixMicro())))
 	switch {
-	case f.fail != nil:
+	case f.fail != nil && f.failures != 0:
+		f.failures--
 		return "", f.fail
 	case sha == "":
 		delete(f.states, key)

@@ -237,7 +237,7 @@ func (s *Store) send(b *batch) {
 	sent := s.elapsed()
 	s.counts.calls.Add(uint64(len(commands)))
 	s.conn.Do(ctx, commands)
-	s.sendInFull(ctx, b)
+	s.sendAgain(ctx, b)
 	received := s.elapsed()
 	for i := range b.groups {
 		g := &b.groups[i]
@@ -273,24 +273,48 @@ func (s *Store) prepare(g *group) *Command {
 	return g.cmd
 }
 
-// sendInFull sends scripts again that servers do not know: nothing was done.
-func (s *Store) sendInFull(ctx context.Context, b *batch) {
-	var unknown []*Command
-	for i := range b.groups {
-		g := &b.groups[i]
-		if g.cmd.Err == nil || !strings.HasPrefix(g.cmd.Err.Error(), "NOSCRIPT") {
-			continue
+// resends is how often commands are sent again of which a server said that it did
+// nothing: once because of a script, and while a slot moves.
+const resends = 3
+
+// sendAgain sends commands again of which nothing was done: scripts that a server did
+// not know, in full now, and what a client gave up to redirect.
+func (s *Store) sendAgain(ctx context.Context, b *batch) {
+	for range resends {
+		if ctx.Err() != nil {
+			return
 		}
-		from := g.calls[0].from
-		if prog := g.calls[0].prog; prog != nil {
-			from = prog.script
+		var again []*Command
+		for i := range b.groups {
+			g := &b.groups[i]
+			if g.cmd.Err == nil {
+				continue
+			}
+			switch code, _, _ := strings.Cut(g.cmd.Err.Error(), " "); code {
+			case "NOSCRIPT":
+				g.script().inFull(g.cmd)
+			case "MOVED", "ASK":
+				g.cmd.Err = nil
+			default:
+				continue
+			}
+			again = append(again, g.cmd)
 		}
-		from.inFull(g.cmd)
-		unknown = append(unknown, g.cmd)
+		if len(again) == 0 {
+			return
+		}
+		s.counts.calls.Add(uint64(len(again)))
+		s.conn.Do(ctx, again)
 	}
-	if len(unknown) > 0 {
-		s.conn.Do(ctx, unknown)
+}
+
+// script returns the one that a group's command is for.
+func (g *group) script() *script {
+	first := g.calls[0]
+	if first.prog == nil {
+		return first.from
 	}
+	return first.prog.script
 }
 
 // answer answers the calls of a group.

@@ -299,3 +299,20 @@ func (n nonsense) Do(_ context.Context, commands []*Command) {
 		c.Reply = string(n)
 	}
 }
+
+// What a client gave up to redirect is sent again, as nothing was done; and not for ever.
+func TestMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		_, l := f.store(t)
+		f.fail = errors.New("MOVED 7 127.0.0.1:7001")
+		f.failures = 2
+		require.True(t, l.Allow("k"))
+		assert.Equal(t, 3, f.trips)
+		f.failures = 100
+		_, err := l.Take(t.Context(), "k", 1)
+		require.ErrorIs(t, err, f.fail)
+		assert.Equal(t, 3+1+resends, f.trips)
+		settle()
+	})
+}

@@ -88,7 +88,7 @@ func TestMovingSlot(t *testing.T) {
 			wg.Wait()
 			for k := range of {
 				assert.EqualValues(t, limit, of[k].allowed.Load(), "key %d", k)
-				assert.Zero(t, of[k].degraded.Load(), "key %d", k)
+				assert.Zero(t, of[k].degraded.Load(), "key %d: %v", k, of[k].why.Load())
 			}
 		})
 	}

@@ -69,6 +69,7 @@ type load struct {
 	degraded atomic.Int64 // decided by the policy
 	open     atomic.Int64 // of those, allowed
 	slowest  atomic.Int64 // nanoseconds
+	why      atomic.Value // the latest error
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -96,6 +97,9 @@ func (of *load) ask(l ratelimit.Limiter, key string) {
 	d, err := l.Take(context.Background(), key, 1)
 	if took := int64(time.Since(begin)); took > of.slowest.Load() {
 		of.slowest.Store(took) // nearly the slowest will do
+	}
+	if err != nil {
+		of.why.Store(err.Error())
 	}
 	switch {
 	case d.Degraded != (err != nil):
