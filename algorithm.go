@@ -53,6 +53,18 @@ var inMemory = form{tick: 1}
 // in the 21st century, in microseconds, and a few of these stays below 2⁵³.
 const portableMost = 1 << 51
 
+// portableSlots bounds the counts of a ring in a portable form: a script reads all of
+// them for each decision.
+const portableSlots = 4096
+
+// slots checks the number of counts in a ring.
+func (f form) slots(n uint64, field string) error {
+	if f.portable && n > portableSlots {
+		return invalid(field, n, fmt.Sprintf("must be at most %d in this store, which reads all of them for each decision", portableSlots))
+	}
+	return nil
+}
+
 // ticks returns d in ticks.
 func (f form) ticks(d time.Duration, field string) (uint64, error) {
 	n := uint64(d) / f.tick

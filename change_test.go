@@ -432,3 +432,23 @@ func TestDamagedStates(t *testing.T) {
 		assert.ErrorContains(t, err, "damaged", "%+v", alg)
 	}
 }
+
+// What was taken under other parameters is not returned: it may never have been counted
+// by those that apply now, and the state stays theirs.
+func TestReturnAfterChange(t *testing.T) {
+	bucket, err := newVarying(TokenBucket{Rate: PerHour(100)}, inMemory)
+	require.NoError(t, err)
+	now := time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC)
+	for _, alg := range []Algorithm{FixedWindow{Limit: 10, Window: time.Hour}, TokenBucket{Rate: PerHour(10)}} {
+		other, err := newVarying(alg, inMemory)
+		require.NoError(t, err)
+		state, changed, res, err := other.Apply(nil, Request{Op: OpTake, N: 10}.At(now))
+		require.NoError(t, err)
+		require.True(t, changed && res.Decision.Allowed)
+		next, changed, res, err := bucket.Apply(state, Request{Op: OpReturn, N: 10, Taken: now}.At(now))
+		require.NoError(t, err)
+		assert.False(t, changed)
+		assert.Equal(t, state, next)
+		assert.Zero(t, res.Decision.Remaining)
+	}
+}

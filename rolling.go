@@ -47,6 +47,9 @@ func (a RollingWindow) compile(f form) (kernel, error) {
 	if err == nil {
 		err = f.count(a.Quota, "RollingWindow.Quota")
 	}
+	if err == nil {
+		err = f.slots(uint64(a.Window/a.Period), "RollingWindow.Window / Period")
+	}
 	k := &rolling{newRing(uint64(a.Window/a.Period), length, a.Quota), uint64(a.Quota), math.MaxUint64}
 	if a.PeriodLimit > 0 {
 		k.perSlot = uint64(a.PeriodLimit)

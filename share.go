@@ -6,8 +6,11 @@ import "time"
 // among them; for the [Fallback] of a store that they share, say. Rates are divided
 // exactly (if a span of n times Per can be told), numbers of events are rounded down,
 // but never to 0: n shares of a limit below n are more than it. An n below 1 is 1.
-func Share(alg Algorithm, n int) Algorithm {
-	n = max(n, 1)
+//
+// What is no algorithm stays none: nil, or an All that contains itself.
+func Share(alg Algorithm, n int) Algorithm { return share(alg, max(n, 1), 1) }
+
+func share(alg Algorithm, n, depth int) Algorithm {
 	events := func(of int) int {
 		if of < 1 {
 			return of // 0 may stand for another value, and less than that is an error elsewhere
@@ -24,7 +27,7 @@ func Share(alg Algorithm, n int) Algorithm {
 		return Rate{r.Events, r.Per * time.Duration(n)}
 	}
 	alg, err := value(alg)
-	if err != nil {
+	if err != nil || depth > maxDepth {
 		return nil
 	}
 	switch a := alg.(type) {
@@ -61,7 +64,7 @@ func Share(alg Algorithm, n int) Algorithm {
 	parts := alg.(All) // there are no others
 	shares := make(All, len(parts))
 	for i, part := range parts {
-		shares[i] = Share(part, n)
+		shares[i] = share(part, n, depth+1)
 	}
 	return shares
 }

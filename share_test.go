@@ -45,7 +45,12 @@ func TestShare(t *testing.T) {
 			assert.Equal(t, alg, ratelimit.Share(alg, 1), name)
 		}
 	}
+	itself := ratelimit.All{nil}
+	itself[0] = itself
+	_, err := ratelimit.New(ratelimit.Share(itself, 4))
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+
 	// What cannot be used stays so.
-	_, err := ratelimit.New(ratelimit.Share(ratelimit.FixedWindow{Limit: -1, Window: time.Hour}, 4))
+	_, err = ratelimit.New(ratelimit.Share(ratelimit.FixedWindow{Limit: -1, Window: time.Hour}, 4))
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }

@@ -49,6 +49,9 @@ func (a SlidingWindow) compile(f form) (kernel, error) {
 	if err == nil {
 		err = f.count(a.Limit, "SlidingWindow.Limit")
 	}
+	if err == nil {
+		err = f.slots(segments, "SlidingWindow.Segments")
+	}
 	return &sliding{newRing(segments+1, length, a.Limit), uint64(a.Limit)}, err
 }
 

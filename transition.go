@@ -208,8 +208,15 @@ func (t *Transition) stepFrom(from *Transition, st []uint64, req *Request) (by *
 		return t, st, changed, res
 	}
 	v := t.view(req)
-	if req.Op == OpCancel {
+	switch req.Op {
+	case OpCancel:
 		t = from
+	case OpReturn:
+		if !reflect.DeepEqual(from.alg, t.alg) { // it may not have been counted
+			v.kernel = from.kernel
+			res.Decision = v.describe(st, 0, Decision{})
+			return from, st, false, res
+		}
 	}
 	st, adopted := t.adopt(from, st, v.now)
 	st, changed, res = t.step(st, req)

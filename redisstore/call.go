@@ -153,9 +153,11 @@ type left struct {
 
 // rewrite applies a request where this process is: it fetches the state, and puts
 // back what comes of it unless somebody else was faster; then it starts over. That
-// takes two round trips, and is for what is rare. It is guarded by a breaker, if that
-// is not nil.
+// takes two round trips, and is for what is rare. All of it must be done within the
+// timeout. It is guarded by a breaker, if that is not nil.
 func (s *Store) rewrite(ctx context.Context, by Breaker, name name, prog *program, req ratelimit.Request) (ratelimit.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
 	for {
 		reply, err := s.run(ctx, by, loadScript.command(name.text), loadScript)
 		if err != nil {

@@ -20,6 +20,14 @@ type Conn interface {
 	Do(ctx context.Context, commands []*Command)
 }
 
+// A Scattered is a Conn that may say that keys live on several servers. Then commands
+// on different keys are sent one by one, so that a server that hangs holds up nothing
+// but its own.
+type Scattered interface {
+	Conn
+	Scattered() bool
+}
+
 // A Command is one that is sent to Redis, and what came of it. Its words and the
 // reply are any bytes.
 type Command struct {

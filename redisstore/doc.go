@@ -9,7 +9,8 @@
 // Every algorithm and every promise of package ratelimit holds across processes,
 // to the microsecond: a decision, also on an [ratelimit.All], is one call of a script
 // on one key, which decides and spends, by the clock of Redis; the clocks of the
-// processes do not matter. Redis 6.2 and newer, Valkey, and their clusters will do,
+// processes do not matter. (To cancel a reservation, and to decide on a key whose limit
+// has changed since, takes two.) Redis 6.2 and newer, Valkey, and their clusters will do,
 // on a 64-bit machine.
 //
 // # What is in Redis
@@ -21,7 +22,7 @@
 // each value is then preceded by its limit, some 80 bytes. The value is 16 bytes for
 // a bucket or a fixed window, 24 for [ratelimit.WarmingUp], 8 and 4 for each segment
 // or period (and one more segment) of a [ratelimit.SlidingWindow] or
-// [ratelimit.RollingWindow], 24 and 8 for each event in a [ratelimit.SlidingLog] (16
+// [ratelimit.RollingWindow], which may have 4,096 of them, 24 and 8 for each event in a [ratelimit.SlidingLog] (16
 // for several in one microsecond), and what its parts take together for an All. A
 // decision reads all of it, and a grant writes all of it again. Redis forgets a key,
 // to the millisecond, once it is as good as new; nothing is stored for a denial, but
@@ -47,9 +48,9 @@
 // # Calls that travel together
 //
 // Calls of one process that meet travel together: those on one key as one command,
-// each decided in its turn, those on others in one round trip. Four of these, or one
-// for each processor if that is more, are under way at once; they take goroutines for
-// as long as they last.
+// each decided in its turn, those on others in one round trip, unless they may live on
+// different servers. Four of these, or one for each processor if that is more, are under
+// way at once; they take goroutines for as long as they last.
 //
 // # Leases
 //
@@ -61,7 +62,9 @@
 // when others have used up what came back meanwhile. So with n processes, a span of
 // time may see min(n·k, what the limit grants in the time of a lease) more than the
 // limit. Decisions on leased events tell the Remaining of when the lease was taken.
-// A LeakyBucket, WarmingUp, and a SlidingLog with CountDenied are not leased.
+// A LeakyBucket, WarmingUp, and a SlidingLog with CountDenied are not leased. If
+// another process resets a key, what this one has taken of it before counts for
+// nothing, and may be given back all the same: up to 2·k events more for each process.
 //
 // # When Redis is slow or gone
 //
@@ -88,8 +91,12 @@
 //     that replication is behind. If the new primary's clock is behind, keys wait
 //     for as much longer; if it is ahead, for as much less, once.
 //   - A slot moves to another node, or SCRIPT FLUSH: nothing.
-//   - A replica that is asked to write, or no memory left: nothing is spent; denials
-//     and Peek are still answered when memory is out.
+//   - A replica that is asked to write, or no memory left: nothing is spent. Denials
+//     and Peek are still answered when memory is out, for the breaker does not count
+//     that.
+//   - A node of a cluster hangs or is gone: its keys are as without Redis, the others
+//     are served. The breaker is for all of them, and stays closed as long as others
+//     answer; so each request on a key of that node takes the timeout.
 //   - Redis is back: processes find out one after the other, within a second, and
 //     until all have, those that have not decide by their policy.
 //

@@ -88,7 +88,7 @@ func (s *Store) wanted(name name, prog *program) *call {
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if l := shard.held[name.text]; l != nil && l.left > 0 || shard.closed {
+	if l := shard.held[name.text]; l != nil && l.left > 0 || shard.closed || len(shard.held) >= manyRecent {
 		return nil
 	}
 	of, known := shard.demands.get(name.text)
@@ -185,7 +185,6 @@ func (s *Store) dropLease(name name) {
 }
 
 func (s *Store) closeLeases(ctx context.Context) error {
-	var errs []error
 	for i := range s.leases {
 		shard := &s.leases[i]
 		shard.mu.Lock()
@@ -195,21 +194,28 @@ func (s *Store) closeLeases(ctx context.Context) error {
 		shard.mu.Unlock()
 		for text, l := range held {
 			l.timer.Stop()
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			errs = append(errs, s.giveBack(ctx, nameOf(text), l))
+			s.returns.begin()
+			go func() {
+				defer s.returns.end()
+				s.returns.note(s.giveBack(ctx, nameOf(text), l))
+			}()
 		}
 	}
-	errs = append(errs, s.returns.wait(ctx))
-	return errors.Join(errs...)
+	return s.returns.wait(ctx)
 }
 
-// returns counts the leases that are being given back, besides by Close.
+// returns counts the leases that are being taken or given back.
 type returns struct {
 	mu    sync.Mutex // protects what follows
 	count int
 	none  chan struct{} // closed when there are none; nil if nobody waits for that
+	err   error         // of one that Close could not give back
+}
+
+func (r *returns) note(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = errors.Join(r.err, err)
 }
 
 func (r *returns) begin() {
@@ -230,19 +236,23 @@ func (r *returns) end() {
 // wait waits until there are none.
 func (r *returns) wait(ctx context.Context) error {
 	r.mu.Lock()
-	if r.count == 0 {
-		r.mu.Unlock()
-		return nil
-	}
 	if r.none == nil {
 		r.none = make(chan struct{})
 	}
 	none := r.none
+	if r.count == 0 {
+		close(none)
+		r.none = nil
+	}
 	r.mu.Unlock()
 	select {
 	case <-none:
-		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.err
+	r.err = nil
+	return err
 }

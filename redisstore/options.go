@@ -22,7 +22,8 @@ type config struct {
 }
 
 // WithPrefix begins the names of the store's keys with prefix. The default is
-// "ratelimit:". Limiters in stores of different prefixes share nothing.
+// "ratelimit:". Limiters in stores of different prefixes share nothing. A {tag} in it
+// puts all keys into one slot of a cluster.
 func WithPrefix(prefix string) Option {
 	return func(c *config) { c.prefix = prefix }
 }

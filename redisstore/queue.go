@@ -39,7 +39,8 @@ const pauses = 4
 // A batch is the calls that travel together.
 type batch struct {
 	groups []group
-	lost   bool // whether its time was over before its courier was back
+	back   bool // whether its courier is
+	lost   bool // whether its time was over before that
 }
 
 // A group is the calls of a batch that one command is for.
@@ -153,7 +154,7 @@ func (s *Store) giveUp(c *call, why error) error {
 	default:
 	}
 	c.gone = true
-	if b := c.batch; b != nil && !b.lost && errors.Is(why, ErrTimeout) {
+	if b := c.batch; b != nil && !b.back && !b.lost && errors.Is(why, ErrTimeout) {
 		b.lost = true
 		if len(q.waiting) > 0 {
 			go s.carry() // in its place
@@ -172,7 +173,7 @@ func (s *Store) carry() {
 			runtime.Gosched()
 		}
 		q.mu.Lock()
-		b := q.take()
+		b := q.take(s.apart)
 		if b == nil {
 			q.couriers--
 			q.mu.Unlock()
@@ -181,6 +182,7 @@ func (s *Store) carry() {
 		q.mu.Unlock()
 		s.send(b)
 		q.mu.Lock()
+		b.back = true
 		lost := b.lost
 		q.mu.Unlock()
 		if lost {
@@ -189,24 +191,24 @@ func (s *Store) carry() {
 	}
 }
 
-// take returns the next batch, nil if nobody waits.
-func (q *queue) take() *batch {
+// take returns the next batch, nil if nobody waits: as many as wait, or if those on
+// different keys are to travel apart, those on the key of the first.
+func (q *queue) take(apart bool) *batch {
 	b := &batch{}
-	taken, sent := 0, 0
+	rest, sent := q.waiting[:0], 0
 	for _, c := range q.waiting {
-		if sent == most {
-			break
-		}
-		taken++
-		if !c.gone {
+		switch {
+		case c.gone:
+		case sent == most || apart && sent > 0 && !b.groups[0].calls[0].meets(c):
+			rest = append(rest, c)
+		default:
 			sent++
 			c.batch = b
 			b.add(c)
 		}
 	}
-	rest := copy(q.waiting, q.waiting[taken:])
-	clear(q.waiting[rest:])
-	q.waiting = q.waiting[:rest]
+	clear(q.waiting[len(rest):])
+	q.waiting = rest
 	if sent == 0 {
 		return nil
 	}
@@ -215,15 +217,18 @@ func (q *queue) take() *batch {
 
 // add puts c to those that are for the same key and have the same limit.
 func (b *batch) add(c *call) {
-	if c.prog != nil {
-		for i := range b.groups {
-			if first := b.groups[i].calls[0]; first.name.hash == c.name.hash && first.name == c.name && first.prog == c.prog {
-				b.groups[i].calls = append(b.groups[i].calls, c)
-				return
-			}
+	for i := range b.groups {
+		if b.groups[i].calls[0].meets(c) {
+			b.groups[i].calls = append(b.groups[i].calls, c)
+			return
 		}
 	}
 	b.groups = append(b.groups, group{calls: []*call{c}})
+}
+
+// meets reports whether one command may do for c and d.
+func (c *call) meets(d *call) bool {
+	return c.prog != nil && c.name.hash == d.name.hash && c.name == d.name && c.prog == d.prog
 }
 
 // send sends a batch, and answers its calls.
@@ -263,6 +268,7 @@ func (s *Store) prepare(g *group) *Command {
 	s.counts.coalesced.Add(uint64(len(g.calls) - 1))
 	if lease := s.wanted(first.name, first.prog); lease != nil {
 		g.calls = append(g.calls, lease)
+		s.returns.begin() // until it is known what came of it
 	}
 	g.epoch = s.denials.epoch(first.name)
 	args := []string{s.request(g), first.prog.tag}
@@ -320,6 +326,9 @@ func (g *group) script() *script {
 // answer answers the calls of a group.
 func (s *Store) answer(g *group, sent, received time.Duration) {
 	name, prog := g.calls[0].name, g.calls[0].prog
+	if g.calls[len(g.calls)-1].extra {
+		defer s.returns.end()
+	}
 	left, err := decide(prog, g)
 	if errors.Is(err, errOther) {
 		s.denials.forget(name)

@@ -236,7 +236,7 @@ func TestBreaker(t *testing.T) {
 		require.ErrorIs(t, err, f.fail)
 		assert.NoError(t, b.told[1], "that is one key's trouble")
 
-		f.fail = errors.New("OOM command not allowed")
+		f.fail = errors.New("LOADING Redis is loading the dataset in memory")
 		_, err = l.Take(t.Context(), "k", 1)
 		require.ErrorIs(t, err, f.fail)
 		assert.Equal(t, f.fail, b.told[2])

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"reflect"
 	"strings"
 	"sync"
@@ -37,6 +38,7 @@ type Store struct {
 	conn     Conn
 	begin    time.Time // of the store's own clock
 	couriers int       // the most that are under way
+	apart    bool      // whether keys live on several servers
 
 	programs programs
 	queue    queue
@@ -59,7 +61,11 @@ func New(conn Conn, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{config: *c, conn: conn, begin: time.Now(), couriers: manyCouriers()}, nil
+	s := &Store{config: *c, conn: conn, begin: time.Now(), couriers: manyCouriers()}
+	if conn, ok := conn.(Scattered); ok && conn.Scattered() {
+		s.apart, s.couriers = true, math.MaxInt
+	}
+	return s, nil
 }
 
 // elapsed is the reading of the store's own clock: how long ago it was made.
@@ -79,7 +85,8 @@ func (s *Store) Open(name string, t *ratelimit.Transition) (ratelimit.States, er
 	sum := sha256.Sum256(fmt.Appendf(nil, "1 %q %s", name, of))
 	// The braces have nothing between them, so that those in a user's key do not
 	// choose its slot in a cluster.
-	return &states{s, s.prefix + name + ":" + base64.RawURLEncoding.EncodeToString(sum[:9]) + "{}"}, nil
+	readable := strings.ReplaceAll(name, "{", "(")
+	return &states{s, s.prefix + readable + ":" + base64.RawURLEncoding.EncodeToString(sum[:9]) + "{}"}, nil
 }
 
 // states is a Store's part that belongs to one limiter.
@@ -154,8 +161,13 @@ func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition,
 // Reset implements [ratelimit.States].
 func (s *states) Reset(ctx context.Context, key string) error {
 	name := s.name(key)
-	s.dropLease(name)
-	defer s.denials.forget(name)
+	// Before, so that what is under way is not kept, and after, so that what began
+	// meanwhile is not either.
+	s.denials.forget(name)
+	defer func() {
+		s.denials.forget(name)
+		s.dropLease(name)
+	}()
 	_, err := s.run(ctx, s.breaker, &Command{Words: []string{"DEL", name.text}, Key: 1}, nil)
 	s.counts.tally(err)
 	return err
@@ -169,11 +181,13 @@ func (e *openError) Is(target error) bool { return target == ErrOpen }
 func (e *openError) Unwrap() error        { return e.why }
 
 // aboutKey reports whether err says that something is wrong with a key, whose server
-// is well: what the server says of a script, or this store of an answer.
+// answers at once: what the server says of a script, or of memory that there is not for
+// a new key, or this store of an answer.
 func aboutKey(err error) bool {
-	for _, prefix := range []string{"ERR ", "WRONGTYPE ", "redisstore: ", "ratelimit: "} {
-		if strings.HasPrefix(err.Error(), prefix) {
-			return true
+	text := err.Error()
+	for _, prefix := range []string{"ERR ", "WRONGTYPE ", "OOM ", "redisstore: ", "ratelimit: "} {
+		if strings.HasPrefix(text, prefix) {
+			return !strings.HasPrefix(text, "ERR max number of clients")
 		}
 	}
 	return false
@@ -186,8 +200,8 @@ func (s *Store) Close(ctx context.Context) error { return s.closeLeases(ctx) }
 
 // programs are those of the transitions that were met lately.
 type programs struct {
-	mu    sync.RWMutex // protects known
-	known map[*ratelimit.Transition]*program
+	mu    sync.RWMutex     // protects known
+	known map[any]*program // by transition, or if it varies by its tag, too
 }
 
 // manyPrograms bounds the memory of a programs.
@@ -200,6 +214,16 @@ func (p *programs) of(t *ratelimit.Transition) (*program, error) {
 	if prog != nil {
 		return prog, nil
 	}
+	var id any = t
+	if t.Varies() { // it may have been made for this call
+		id = string(t.Tag())
+		p.mu.RLock()
+		prog = p.known[id]
+		p.mu.RUnlock()
+		if prog != nil {
+			return prog, nil
+		}
+	}
 	prog, err := newProgram(t)
 	if err != nil {
 		return nil, err
@@ -207,9 +231,9 @@ func (p *programs) of(t *ratelimit.Transition) (*program, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.known == nil || len(p.known) >= manyPrograms {
-		p.known = make(map[*ratelimit.Transition]*program)
+		p.known = make(map[any]*program)
 	}
-	p.known[t] = prog
+	p.known[id] = prog
 	return prog, nil
 }
 

@@ -15,6 +15,15 @@ func NewConn(client redis.UniversalClient) redisstore.Conn { return conn{client}
 // A conn is a redisstore.Conn of a client.
 type conn struct{ client redis.UniversalClient }
 
+// Scattered implements [redisstore.Scattered].
+func (c conn) Scattered() bool {
+	switch c.client.(type) {
+	case *redis.ClusterClient, *redis.Ring:
+		return true
+	}
+	return false
+}
+
 // A command is sent once: the client sends others again after a failure that
 // leaves open whether they were carried out. It follows redirections all the
 // same.

@@ -20,6 +20,9 @@ import (
 // return at their context's end and are never sent twice, whatever
 // ContextTimeoutEnabled and MaxRetries say. The store does not close client.
 //
+// Give it the client of a cluster as it is: an AutoPipeliner of one lets a node that
+// hangs hold up the others.
+//
 // What a call left behind when its context ended goes on until the client gives
 // up: with the options' defaults, seconds.
 //

@@ -15,6 +15,9 @@ func NewConn(client rueidis.Client) redisstore.Conn { return conn{client} }
 // A conn is a redisstore.Conn of a client.
 type conn struct{ client rueidis.Client }
 
+// Scattered implements [redisstore.Scattered].
+func (c conn) Scattered() bool { return c.client.Mode() == rueidis.ClientModeCluster }
+
 // Do implements [redisstore.Conn]. The client gets a context that does not end: where
 // a call has a connection for itself, it would close that at the end, for all. Nor
 // does it send anything again but what is marked as read-only, and nothing here is.

@@ -163,3 +163,49 @@ func TestLeasesOfProcesses(t *testing.T) {
 		assert.Equal(t, 100, total[name]+left, "%s: %d were granted, and %d were left", name, total[name], left)
 	}
 }
+
+// A node that hangs holds up its own keys, and no others.
+func TestHangingNode(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
+	for name, conn := range clusterConns(t, c) {
+		store, err := redisstore.New(conn, redisstore.WithTimeout(200*time.Millisecond))
+		require.NoError(t, err)
+		l := limiter(t, store, hourly(1_000_000), ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		probe := &recorder{Conn: conn}
+		asking, err := redisstore.New(probe, redisstore.WithTimeout(patient))
+		require.NoError(t, err)
+		prober := limiter(t, asking, hourly(1_000_000), ratelimit.WithName(name))
+		var dead, live []string
+		for i := 0; len(dead) < 10 || len(live) < 20; i++ {
+			key := fmt.Sprint(i)
+			require.True(t, prober.Allow(key))
+			if c.owner(c.slotOf(t, probe.key)) == 2 {
+				dead = append(dead, key)
+			} else {
+				live = append(live, key)
+			}
+		}
+		c.nodes[2].stop()
+		var wg sync.WaitGroup
+		var ofDead, ofLive load
+		for i := range callers {
+			wg.Go(func() {
+				for range 5 {
+					ofDead.ask(l, dead[rand.IntN(len(dead))])
+				}
+			})
+			wg.Go(func() {
+				for range 100 {
+					ofLive.ask(l, live[(i*7+rand.IntN(5))%len(live)])
+				}
+			})
+		}
+		wg.Wait()
+		c.nodes[2].cont()
+		assert.EqualValues(t, 5*callers, ofDead.degraded.Load(), name)
+		assert.Zero(t, ofLive.degraded.Load(), "%s: %v", name, ofLive.why.Load())
+		ofDead.prompt(t)
+		eventually(t, "the node answers again", func() bool { _, err := l.Peek(t.Context(), dead[0]); return err == nil })
+	}
+}
