@@ -33,6 +33,9 @@ type fakeServer struct {
 	failures int             // how many times; without end if it was below 0
 	hangs    bool            // whether nothing is
 	stuck    chan struct{}   // if not nil, what hangs does so until this is closed
+	other    bool            // whether each state was left by another limit
+	hanging  string          // the hash of a script that is not answered
+	lose     bool            // whether somebody else is always faster to swap
 	trips    int             // times that commands came, some at once
 }
 
@@ -64,6 +67,12 @@ func (f *fakeServer) Do(ctx context.Context, commands []*Command) {
 			<-ctx.Done()
 		}
 		fail(errors.New("i/o timeout"))
+		return
+	}
+	if f.hanging != "" && commands[0].Words[1] == f.hanging {
+		f.mu.Unlock()
+		<-ctx.Done()
+		fail(ctx.Err())
 		return
 	}
 	f.trips++
@@ -109,11 +118,14 @@ func (f *fakeServer) do(c *Command) (string, error) {
 	case sha == loadScript.sha:
 		return at + f.states[key], nil
 	case sha == swapScript.sha:
-		if f.states[key] != args[0] {
+		if f.states[key] != args[0] || f.lose {
 			return "0", nil
 		}
 		f.states[key] = args[1]
 		return "1", nil
+	}
+	if f.other {
+		return at + "\x01" + f.states[key], nil
 	}
 	before := f.states[key]
 	state, granted, requests := []byte(before), 0.0, 0

@@ -81,7 +81,8 @@ func TestNames(t *testing.T) {
 				assert.LessOrEqual(t, len(name), 200)
 				readable := strings.ReplaceAll(limiter, "{", "(")
 				require.True(t, strings.HasPrefix(name, "p:"+readable+":"))
-				assert.Equal(t, "{}", name[strings.Index(name, "{"):][:2], "neither name nor key choose the slot")
+				_, braces, _ := strings.Cut(name, "{")
+				assert.Equal(t, byte('}'), braces[0], "neither name nor key choose the slot")
 			}
 		}
 	}

@@ -316,3 +316,39 @@ func TestMoved(t *testing.T) {
 		settle()
 	})
 }
+
+// A courier that is back is not replaced, however long its calls take to be answered.
+func TestCouriersAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		s, l := f.store(t)
+		f.other, f.hanging = true, loadScript.sha
+		for range 20 {
+			for range 5 {
+				go l.Allow("k")
+			}
+			settle()
+		}
+		assert.Zero(t, s.queue.couriers)
+		f.set(func() { f.other, f.hanging = false, "" })
+		assert.True(t, l.Allow("k"))
+		settle()
+		assert.Zero(t, s.queue.couriers)
+	})
+}
+
+// What is put back here when nobody was faster is given up after the timeout.
+func TestCancelIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+		_, l := f.store(t, WithTimeout(50*time.Millisecond))
+		require.True(t, l.Allow("k"))
+		r, err := l.Reserve(t.Context(), "k", 1)
+		require.NoError(t, err)
+		f.lose, f.delay = true, 7*time.Millisecond
+		begin := time.Now()
+		r.Cancel()
+		assert.Equal(t, 50*time.Millisecond, time.Since(begin))
+		settle()
+	})
+}

@@ -96,6 +96,9 @@ func TestWorker(t *testing.T) {
 		told[name] = int(allowed.Load())
 	}
 	require.NoError(t, store.Close(t.Context()))
+	if do.Lease > 0 {
+		told["leased"] = int(store.Stats().Leased)
+	}
 	require.NoError(t, json.NewEncoder(os.Stdout).Encode(told))
 }
 
