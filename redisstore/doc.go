@@ -55,8 +55,8 @@
 // # Leases
 //
 // With [WithLease] a process takes up to k events of a key in advance, if the key was
-// asked for as many lately and has room for eight times as many, and hands them out
-// without asking; near the limit it leases nothing. What is left when the lease ends
+// asked for as many lately (and for eight at least) and has room for eight times as
+// many, and hands them out without asking; near the limit it leases nothing. What is left when the lease ends
 // it gives back, and [Store.Close] does so for all. Events that were taken in advance
 // count at once, so that in the long run the limit is exact; but they may happen
 // when others have used up what came back meanwhile. So with n processes, a span of

@@ -41,7 +41,7 @@ type leases [shards]struct {
 // Leases are of no use if fewer events than few are taken at once, and a danger if
 // there is not enough times as much room: near the limit, nothing is leased.
 const (
-	few    = 2
+	few    = 8
 	enough = 8
 )
 

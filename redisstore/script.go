@@ -135,7 +135,7 @@ type assembly struct {
 const arrival = "arrival"
 
 // library finds the lines that name functions of Lua's. To fetch one takes time.
-var library = regexp.MustCompile(`(?m)^local (\w+) = (?:struct|string|math)\.\w+\n`)
+var library = regexp.MustCompile(`(?m)^local (\w+) = (?:(?:struct|string|math)\.\w+|unpack)\n`)
 
 var field = regexp.MustCompile(`\bp\.(\w+)`)
 

@@ -40,6 +40,7 @@
 --   view    sets s to the state that was loaded, as far as it matters (p.grows)
 
 local call = redis.call
+local spread = unpack
 local unpack = struct.unpack
 local pack = struct.pack
 local sub = string.sub

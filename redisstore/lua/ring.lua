@@ -60,6 +60,6 @@ when = ringFresh(p)
 s = pack('<I7B', p.frontier, p.mark)
 for from = 0, p.slots - 1, CHUNK do
   local k = min(CHUNK, p.slots - from)
-  s = s .. pack('<' .. string.rep('I' .. p.size, k), _G.unpack(p.counts, from, from + k - 1))
+  s = s .. pack('<' .. string.rep('I' .. p.size, k), spread(p.counts, from, from + k - 1))
 end
 if p.size == 4 and p.slots % 2 == 1 then s = s .. '\0\0\0\0' end
