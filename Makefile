@@ -14,8 +14,8 @@ test: servers
 servers:
 	@scripts/servers
 
-# The same under the race detector, but for the benchmarks: what they time at length
-# runs there from the other modules' tests.
+# The same under the race detector, but for the benchmarks, whose tests are of their
+# harness alone.
 race:
 	@set -e; for m in $(filter-out benchmarks/,$(MODULES)); do echo "== race $$m"; (cd $$m && GOWORK=off go test -race ./...); done
 
