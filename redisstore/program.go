@@ -133,7 +133,7 @@ func ring(slots int, length time.Duration, limit, perSlot int) []byte {
 		perSlot = limit
 	}
 	size := byte(4)
-	if limit > math.MaxUint32 {
+	if uint64(limit) > math.MaxUint32 {
 		size = 8
 	}
 	return append(doubles(uint64(slots), ticks(length), uint64(limit), uint64(min(perSlot, limit))), size)
