@@ -41,7 +41,7 @@ type form struct {
 	tick uint64 // the nanoseconds in a tick
 
 	// portable says that each word of a state is to be a number that a double
-	// holds exactly, up to wholeMost, but for its top byte, which has the marks.
+	// holds exactly, up to a few times portableMost, but for its top byte, which has the marks.
 	// Nothing is packed then, and there is no waste.
 	portable bool
 }

@@ -182,7 +182,7 @@ func (f *fakeServer) store(t testing.TB, opts ...Option) (*Store, ratelimit.Limi
 	s, err := New(f, opts...)
 	require.NoError(t, err)
 	s.couriers = 1 // so that it is known who meets
-	l, err := ratelimit.New(f.prog.of.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.NoError(t, err)
 	return s, l
 }

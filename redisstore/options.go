@@ -82,10 +82,16 @@ func newConfig(opts []Option) (*config, error) {
 	case c.lease > 0 && c.leaseAge <= 0:
 		return nil, invalid("WithLease's duration", c.leaseAge, "must be positive")
 	}
-	if v := reflect.ValueOf(c.breaker); v.Kind() == reflect.Pointer && v.IsNil() {
+	if isNil(c.breaker) {
 		c.breaker = nil
 	}
 	return c, nil
+}
+
+// isNil reports whether v is nil, or an interface with a nil pointer in it.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 // An invalidError says which option cannot be used. It matches

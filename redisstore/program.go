@@ -17,8 +17,7 @@ const tick = time.Microsecond
 
 // A program is a transition as a script applies it.
 type program struct {
-	of     *ratelimit.Transition // what the limiter gave
-	t      *ratelimit.Transition // the same in the form of this store
+	t      *ratelimit.Transition // in the form of this store
 	script *script
 	params string // the parts and their constants, as the script reads them
 	one    string // the request to take one event, which is the usual one
@@ -47,7 +46,7 @@ func newProgram(of *ratelimit.Transition) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{of: of, t: t, tag: string(t.Tag()), cacheable: true, leasable: true}
+	p := &program{t: t, tag: string(t.Tag()), cacheable: true, leasable: true}
 	var kinds, params []byte
 	parts, all := t.Algorithm().(ratelimit.All)
 	if all {

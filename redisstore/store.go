@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,7 +53,7 @@ type Store struct {
 // have one that takes a client. If an option cannot be used, the error names it,
 // and matches [ratelimit.ErrInvalid].
 func New(conn Conn, opts ...Option) (*Store, error) {
-	if v := reflect.ValueOf(conn); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if isNil(conn) {
 		return nil, invalid("the Conn", nil, "must be one, such as that of modules goredis and rueidis")
 	}
 	c, err := newConfig(opts)
@@ -201,28 +200,22 @@ func (s *Store) Close(ctx context.Context) error { return s.closeLeases(ctx) }
 // programs are those of the transitions that were met lately.
 type programs struct {
 	mu    sync.RWMutex     // protects known
-	known map[any]*program // by transition, or if it varies by its tag, too
+	known map[any]*program // by transition, or if that varies by its tag
 }
 
 // manyPrograms bounds the memory of a programs.
 const manyPrograms = 4096
 
 func (p *programs) of(t *ratelimit.Transition) (*program, error) {
-	p.mu.RLock()
-	prog := p.known[t]
-	p.mu.RUnlock()
-	if prog != nil {
-		return prog, nil
-	}
 	var id any = t
 	if t.Varies() { // it may have been made for this call
 		id = string(t.Tag())
-		p.mu.RLock()
-		prog = p.known[id]
-		p.mu.RUnlock()
-		if prog != nil {
-			return prog, nil
-		}
+	}
+	p.mu.RLock()
+	prog := p.known[id]
+	p.mu.RUnlock()
+	if prog != nil {
+		return prog, nil
 	}
 	prog, err := newProgram(t)
 	if err != nil {
