@@ -1,3 +1,10 @@
+// Gin limits each client of a Gin router.
+//
+//	go run ./examples/routers/gin -addr localhost:8080 -limit 3/10s
+//
+// Then, in another terminal:
+//
+//	for i in 1 2 3 4 5; do curl -si localhost:8080/hello/you | grep -iE '^(HTTP|RateLimit|Retry)'; done
 package main
 
 import (
@@ -6,10 +13,13 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/examples/routers/server"
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-func ginRouter(limiter ratelimit.Limiter) http.Handler {
+func main() { server.Main(router) }
+
+func router(limiter ratelimit.Limiter) http.Handler {
 	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()
 	e.Use(limited(httplimit.Middleware(limiter)))

@@ -1,0 +1,29 @@
+// Echo limits each client of an Echo router.
+//
+//	go run ./examples/routers/echo -addr localhost:8080 -limit 3/10s
+//
+// Then, in another terminal:
+//
+//	for i in 1 2 3 4 5; do curl -si localhost:8080/hello/you | grep -iE '^(HTTP|RateLimit|Retry)'; done
+package main
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/examples/routers/server"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+func main() { server.Main(router) }
+
+func router(limiter ratelimit.Limiter) http.Handler {
+	e := echo.New()
+	e.Use(echo.WrapMiddleware(httplimit.Middleware(limiter)))
+	e.GET("/hello/:name", func(c echo.Context) error {
+		return c.String(http.StatusOK, "hello, "+c.Param("name")+"\n")
+	})
+	return e
+}

@@ -1,0 +1,9 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/ratelimit-go/ratelimit/examples/routers/routertest"
+)
+
+func TestRouter(t *testing.T) { routertest.Run(t, "github.com/labstack/echo/v4", router) }
