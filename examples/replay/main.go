@@ -11,10 +11,26 @@
 //	go run ./examples/replay -limit 10/s -key ip+path -alg token,sliding access.log.gz
 //	zcat access.log.*.gz | go run ./examples/replay -o report.html -
 //
-// It reads Common and Combined Log Format, as Apache and nginx write them, and
-// lines of "time key [n]", with the time in RFC 3339 or Unix seconds; either
-// may be compressed with gzip. Lines need not be in order. Those that cannot
-// be read are left out, counted and reported.
+// It reads what servers write, and finds out which format a log has by looking
+// at its first lines, unless -format says it:
+//
+//   - Common and Combined Log Format (Apache, nginx), and Apache's vhost_combined
+//   - JSON lines (Caddy, Traefik, nginx with escape=json, Envoy and others); -json
+//     names the fields, if it does not find them: -json time=ts,key=request.remote_ip
+//   - W3C's extended log file format (IIS, CloudFront)
+//   - the access logs of AWS's application and classic load balancers, and of S3
+//   - HAProxy's HTTP log
+//   - lines of "time key [n]", with the time in RFC 3339 or a Unix time
+//
+// Each line may have a prefix of syslog, docker compose logs or a container's
+// log. Unix times may be in seconds, milliseconds, microseconds or nanoseconds;
+// times without a zone are UTC. The file may be compressed with gzip, and if that
+// is cut off, what is there is replayed. Lines need not be in order. Those that
+// cannot be read are left out, counted and reported.
+//
+// An address has the key that package httplimit gives it: without its port, and
+// for IPv6 its /64. Of a list of addresses, such as X-Forwarded-For's, it is the
+// first. In "time key [n]", the key is taken as it stands.
 //
 // The table goes to standard output, the page to replay.html (-o).
 package main
@@ -55,7 +71,7 @@ type usageError struct{ error }
 // settings is what the command line asks for.
 type settings struct {
 	limit      limit
-	by         keyKind
+	read       readOptions
 	candidates []candidate
 	page       string // the file to write; none if empty
 	log        string // the file to read; "-" is standard input, "" the bundled log
@@ -68,6 +84,8 @@ func parseArgs(args []string, stderr io.Writer) (settings, error) {
 	burst := fs.Int("burst", 0, "the most, `n`, that buckets allow at once; 0 means as many as the limit's events")
 	by := fs.String("key", string(byIP), "`what` has a limit of its own: ip, path or ip+path")
 	algorithms := fs.String("alg", defaultAlgorithms, "the algorithms to try: all, or a `list` of some of "+allAlgorithms+"\n")
+	format := fs.String("format", "auto", "how the log is written, a `name`: "+formatNames()+"\n")
+	fields := fs.String("json", "", "which `fields` of JSON lines to read, such as time=ts,key=request.remote_ip,path=request.uri;\nthose not given are found by looking")
 	page := fs.String("o", "replay.html", "the `file` to write the page with the plots to; -o '' writes none")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -91,8 +109,20 @@ func parseArgs(args []string, stderr io.Writer) (settings, error) {
 	case *burst == 0:
 		s.limit.burst = s.limit.rate.Events
 	}
-	if s.by, err = parseKeyKind(*by); err != nil {
+	if s.read.by, err = parseKeyKind(*by); err != nil {
 		return s, usageError{err}
+	}
+	if s.read.format, err = parseFormat(*format); err != nil {
+		return s, usageError{err}
+	}
+	if s.read.json, err = parseJSONFields(*fields); err != nil {
+		return s, usageError{err}
+	}
+	if *fields != "" {
+		if s.read.format != nil && s.read.format != jsonFormat {
+			return s, usageError{fmt.Errorf("-json is for JSON lines, and -format says %s", *format)}
+		}
+		s.read.format = jsonFormat
 	}
 	if s.candidates, err = candidates(*algorithms, s.limit); err != nil {
 		return s, usageError{err}
@@ -148,9 +178,9 @@ func readLog(s settings, stdin io.Reader, stderr io.Writer) (*trace, error) {
 			return nil, err
 		}
 		defer f.Close()
-		return readTrace(f, "the bundled log", s.by)
+		return readTrace(f, "the bundled log", s.read)
 	case "-":
-		return readTrace(stdin, "standard input", s.by)
+		return readTrace(stdin, "standard input", s.read)
 	}
 	f, err := os.Open(s.log)
 	if err != nil {
@@ -163,7 +193,7 @@ func readLog(s settings, stdin io.Reader, stderr io.Writer) (*trace, error) {
 	}
 	bar := progress(stderr, "reading", info.Size(), 16<<20, true)
 	defer bar.Finish()
-	return readTrace(io.TeeReader(f, bar), s.log, s.by)
+	return readTrace(io.TeeReader(f, bar), s.log, s.read)
 }
 
 // reportSkips says what of the log is not in the replay.
@@ -171,6 +201,13 @@ func reportSkips(w io.Writer, t *trace) {
 	for _, s := range t.skips {
 		fmt.Fprintf(w, "skipped %s of %s lines: %s (%s %d)\n",
 			comma(int64(s.count)), comma(int64(t.lines)), s.reason, lineOrFirst(s.count), s.line)
+	}
+	if t.names > 0 {
+		fmt.Fprintf(w, "kept %s of %s requests whose client is no IP address: %q (%s %d)\n",
+			comma(int64(t.names)), comma(int64(len(t.requests))), safeKey(t.name, 60), lineOrFirst(t.names), t.nameLine)
+	}
+	if t.damage != nil {
+		fmt.Fprintf(w, "the gzip file is damaged or cut off behind line %s (%v): what precedes is replayed\n", comma(int64(t.lines)), t.damage)
 	}
 	if t.late > 0 {
 		fmt.Fprintf(w, "sorted in %s of %s lines: behind a later one (%s %d)\n",

@@ -23,7 +23,7 @@ func runReplay(t *testing.T, stdin string, args ...string) (stdout, stderr strin
 
 func bundledTrace(t testing.TB) *trace {
 	t.Helper()
-	tr, err := readLog(settings{by: byIP}, nil, io.Discard)
+	tr, err := readLog(settings{read: readOptions{by: byIP}}, nil, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,6 +35,7 @@ func bundledTrace(t testing.TB) *trace {
 func TestBundledLog(t *testing.T) {
 	got, _ := runReplay(t, "", "-o", "", "-alg", "all")
 	want := `the bundled log: 12,224 requests from 52 addresses, 2026-03-02 09:00:00 UTC to 2026-03-02 09:59:59 UTC
+format: Common or Combined Log Format
 limit: 60 requests per minute for each address
 
 algorithm                 allowed  denied  denied %  keys limited  worst key     its denials  longest wait
@@ -57,6 +58,7 @@ warming up                  2,142  10,082    82.5 %            50  203.0.113.66 
 func TestTable(t *testing.T) {
 	stdout, stderr := runReplay(t, smallLog+"100 c\nhello\nworld\n", "-o", "", "-limit", "3/10s", "-alg", "token,log,fixed", "-")
 	want := `standard input: 14 events from 3 keys, 1970-01-01 00:01:40.000 UTC to 1970-01-01 00:02:00.000 UTC
+format: 'time key [n]'
 limit: 3 events per 10s for each key
 
 algorithm     allowed  denied  denied %  keys limited  worst key  its denials  longest wait
@@ -68,7 +70,7 @@ fixed window        9       5    35.7 %             1  a                    5   
 	if stdout != want {
 		t.Errorf("got\n%s\nwant\n%s", stdout, want)
 	}
-	wantErr := `skipped 2 of 14 lines: neither an access log's line nor 'time key [n]' (the first is line 13)
+	wantErr := `skipped 2 of 14 lines: not in the log's format (the first is line 13)
 skipped 1 of 14 lines: blank, or a comment (line 1)
 sorted in 1 of 14 lines: behind a later one (line 12)
 `
@@ -109,6 +111,13 @@ func TestErrors(t *testing.T) {
 		{"-limit 0/s", true, `-limit: `},
 		{"-burst -1", true, `-burst -1: must be at least 1, or 0`},
 		{"-key user", true, `-key "user": want ip, path or ip+path`},
+		{"-format clg", true, `-format "clg": want one of auto, combined, vhost_combined, json`},
+		{"-json ts", true, `-json "ts": want some of time=FIELD`},
+		{"-json time=ts,user=a", true, `-json "user=a": want some of time=FIELD`},
+		{"-json time=", true, `-json "time=": want some of`},
+		{"-json key=a,key=b", true, `-json "key=b": key is given twice`},
+		{"-format s3 -json time=ts", true, "-json is for JSON lines, and -format says s3"},
+		{"-format s3 -", false, "not in the log's format"},
 		{"-alg bucket", true, `no algorithm is called "bucket"; want all, or some of token,`},
 		{"-colour", true, "flag provided but not defined: -colour"},
 		{"a.log b.log", true, `2 logs given, the second is "b.log"`},

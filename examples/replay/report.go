@@ -189,6 +189,7 @@ func offeredByKey(t *trace) []int64 {
 func facts(t *trace) []fact {
 	fs := []fact{
 		{"log", t.source},
+		{"format", t.format},
 		{"lines", comma(int64(t.lines))},
 		{"used", fmt.Sprintf("%s, from %s to %s", comma(int64(len(t.requests))),
 			timeText(t.first(), t.subsecond), timeText(t.last(), t.subsecond))},
@@ -198,6 +199,13 @@ func facts(t *trace) []fact {
 	}
 	if len(t.skips) == 0 {
 		fs = append(fs, fact{"skipped", "none"})
+	}
+	if t.names > 0 {
+		fs = append(fs, fact{"no IP address", fmt.Sprintf("the client of %s: %s (%s %d)",
+			count(t.names, t.noun), safeKey(t.name, 60), lineOrFirst(t.names), t.nameLine)})
+	}
+	if t.damage != nil {
+		fs = append(fs, fact{"cut off", fmt.Sprintf("the gzip file is damaged or cut off behind line %s (%v)", comma(int64(t.lines)), t.damage)})
 	}
 	if t.late > 0 {
 		fs = append(fs, fact{"out of order", fmt.Sprintf("%s stood behind a later one, sorted in (%s %d)",

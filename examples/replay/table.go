@@ -38,9 +38,9 @@ func writeTable(w io.Writer, t *trace, l limit, outcomes []*outcome) error {
 	tw.SetStyle(style)
 	tw.SuppressTrailingSpaces()
 
-	_, err := fmt.Fprintf(w, "%s: %s from %s, %s to %s\nlimit: %s\n\n%s\n",
+	_, err := fmt.Fprintf(w, "%s: %s from %s, %s to %s\nformat: %s\nlimit: %s\n\n%s\n",
 		t.source, count(t.total, t.noun), count(len(t.keys), t.keyNoun),
-		timeText(t.first(), t.subsecond), timeText(t.last(), t.subsecond), l.inWords(t), tw.Render())
+		timeText(t.first(), t.subsecond), timeText(t.last(), t.subsecond), t.format, l.inWords(t), tw.Render())
 	return err
 }
 

@@ -3,12 +3,11 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"cmp"
+	"compress/flate"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 )
 
@@ -26,6 +25,7 @@ type trace struct {
 	requests []request // by time; those of the same time in the order of the log
 	keys     []string  // in the order of the log
 	by       keyKind
+	format   string // how it is written, for people
 
 	lines     int    // of the log, the skipped ones included
 	skips     []skip // by count, descending
@@ -33,16 +33,21 @@ type trace struct {
 	lateLine  int    // the line of the first of them
 	latest    int64  // the greatest time so far
 	total     int64  // events: the sum of all n
-	plain     bool   // whether any line is 'time key [n]', so that a key may be anything
+	free      bool   // whether a key may be anything, and need not be an address
+	names     int    // requests whose client is no address, though not free
+	name      string // the first of them
+	nameLine  int    // and where it is
 	weighted  bool   // whether any n is greater than 1
 	subsecond bool   // whether any time is not a whole second
+	damage    error  // what ended the reading of a gzip file early; nil if nothing did
 }
 
 // A skip counts the lines that were left out for one reason.
 type skip struct {
 	reason skipReason
 	count  int
-	line   int // the number of the first of them
+	line   int    // the number of the first of them
+	text   string // and what it says
 }
 
 // first and last are the times of the first and the last request.
@@ -63,10 +68,14 @@ func (t *trace) noun(n int) string {
 // keyNoun says what has a limit of its own, for n of it.
 func (t *trace) keyNoun(n int) string {
 	switch {
-	case t.plain:
+	case t.free:
 		return plural("key", n)
 	case t.by == byPath:
 		return plural("path", n)
+	case t.by == byIPPath && t.names > 0:
+		return plural("pair", n) + " of client and path"
+	case t.names > 0:
+		return plural("client", n)
 	case t.by == byIPPath:
 		return plural("pair", n) + " of address and path"
 	}
@@ -77,95 +86,59 @@ func (t *trace) keyNoun(n int) string {
 }
 
 // readTrace reads a log, compressed with gzip or not.
-func readTrace(r io.Reader, source string, by keyKind) (*trace, error) {
-	buf := bufio.NewReaderSize(r, 1<<20)
+func readTrace(r io.Reader, source string, o readOptions) (*trace, error) {
+	buf := bufio.NewReaderSize(r, maxLine)
+	zipped := false
 	if magic, _ := buf.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(buf)
 		if err != nil {
 			return nil, fmt.Errorf("%s: begins like a gzip file but is none: %w", source, err)
 		}
-		buf = bufio.NewReaderSize(z, 1<<20)
+		buf, zipped = bufio.NewReaderSize(z, maxLine), true
 	}
 	if bom, _ := buf.Peek(3); bytes.Equal(bom, []byte("\ufeff")) {
 		buf.Discard(3)
 	}
 
-	t := &trace{source: source, by: by}
-	ids := make(map[string]int32)
-	skips := make(map[skipReason]*skip)
-	parser := lineParser{by: by}
+	l := newLoader(source, o)
 	for {
 		line, err := readLine(buf)
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		t.lines++
-		var e entry
-		if err == nil {
-			e, err = parser.parse(line)
+		if zipped && isDamage(err) {
+			l.trace.damage = err // what there is of the last line may lack anything
+			break
 		}
-		var why skipReason
+		l.trace.lines++
 		switch {
 		case err == nil:
-			t.add(e, ids)
-		case errors.As(err, &why):
-			if skips[why] == nil {
-				skips[why] = &skip{reason: why, line: t.lines}
-			}
-			skips[why].count++
+			err = l.line(heldLine{l.trace.lines, line})
+		case errors.Is(err, skipTooLong):
+			l.skip(skipTooLong, heldLine{l.trace.lines, nil})
+			err = nil
 		default:
-			return nil, fmt.Errorf("%s: line %d: %w", source, t.lines, err)
+			err = fmt.Errorf("line %d: %w", l.trace.lines, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", source, err)
 		}
 	}
-
-	for _, s := range skips {
-		t.skips = append(t.skips, *s)
+	if err := l.finish(); err != nil {
+		return nil, fmt.Errorf("%s: %w", source, err)
 	}
-	slices.SortFunc(t.skips, func(a, b skip) int {
-		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.line, b.line))
-	})
-	if len(t.requests) == 0 {
-		return nil, t.emptyError()
-	}
-	if t.late > 0 {
-		slices.SortStableFunc(t.requests, func(a, b request) int { return cmp.Compare(a.at, b.at) })
-	}
-	return t, nil
+	return l.trace, nil
 }
 
-// add appends a request, which may be out of order.
-func (t *trace) add(e entry, ids map[string]int32) {
-	id, ok := ids[string(e.key)]
-	if !ok {
-		id = int32(len(t.keys))
-		t.keys = append(t.keys, string(e.key))
-		ids[t.keys[id]] = id
-	}
-	if len(t.requests) == 0 || e.at > t.latest {
-		t.latest = e.at
-	}
-	if e.at < t.latest {
-		t.late++
-		if t.lateLine == 0 {
-			t.lateLine = t.lines
-		}
-	}
-	t.requests = append(t.requests, request{at: e.at, key: id, n: e.n})
-	t.total += int64(e.n)
-	t.plain = t.plain || e.plain
-	t.weighted = t.weighted || e.n > 1
-	t.subsecond = t.subsecond || e.at%int64(time.Second) != 0
+// isDamage reports whether err means that a gzip stream was cut off or is
+// damaged, and not that it could not be read.
+func isDamage(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) ||
+		errors.As(err, new(flate.CorruptInputError))
 }
 
-func (t *trace) emptyError() error {
-	const want = "want an access log in Common or Combined Log Format, or lines of 'time key [n]'"
-	if t.lines == 0 {
-		return fmt.Errorf("%s: the log is empty; %s", t.source, want)
-	}
-	s := t.skips[0]
-	return fmt.Errorf("%s: no request in %d lines; line %d, and %d in all: %w; %s",
-		t.source, t.lines, s.line, s.count, s.reason, want)
-}
+// maxLine is the length of a line that is too long.
+const maxLine = 1 << 20
 
 // readLine returns the next line without its line break, valid until the next
 // call. The error is io.EOF after the last line, or skipTooLong, or the

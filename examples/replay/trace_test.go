@@ -14,7 +14,7 @@ import (
 // mustRead reads a log that is part of a test.
 func mustRead(t testing.TB, log string, by keyKind) *trace {
 	t.Helper()
-	tr, err := readTrace(strings.NewReader(log), "test.log", by)
+	tr, err := readTrace(strings.NewReader(log), "test.log", readOptions{by: by})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ hello
 	if want := []string{"a", "b", "c"}; !reflect.DeepEqual(tr.keys, want) {
 		t.Errorf("keys %q, want %q", tr.keys, want)
 	}
-	if want := []skip{{skipBlank, 2, 1}, {skipForeign, 1, 7}, {skipCount, 1, 10}}; !reflect.DeepEqual(tr.skips, want) {
+	if want := []skip{{skipBlank, 2, 1, "# time key n"}, {skipForeign, 1, 7, "hello"}, {skipCount, 1, 10, "99 c x"}}; !reflect.DeepEqual(tr.skips, want) {
 		t.Errorf("skips %v, want %v", tr.skips, want)
 	}
 	if tr.lines != 10 || tr.late != 3 || tr.lateLine != 5 || tr.total != 10 || !tr.weighted || tr.subsecond {
@@ -69,7 +69,7 @@ func TestReadTraceTakesEveryWrapping(t *testing.T) {
 		"gzip in two parts":   zip("1 a\n", "2 b\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr, err := readTrace(iotest.OneByteReader(strings.NewReader(log)), "test.log", byIP)
+			tr, err := readTrace(iotest.OneByteReader(strings.NewReader(log)), "test.log", readOptions{by: byIP})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func TestReadTracePassesByLinesThatAreTooLong(t *testing.T) {
 	if want := []string{"a", "c"}; !reflect.DeepEqual(tr.keys, want) {
 		t.Errorf("keys %q, want %q", tr.keys, want)
 	}
-	if want := []skip{{skipTooLong, 2, 2}}; tr.lines != 4 || !reflect.DeepEqual(tr.skips, want) {
+	if want := []skip{{skipTooLong, 2, 2, ""}}; tr.lines != 4 || !reflect.DeepEqual(tr.skips, want) {
 		t.Errorf("%d lines, skipped %v; want 4, %v", tr.lines, tr.skips, want)
 	}
 }
@@ -96,13 +96,13 @@ func TestReadTraceErrors(t *testing.T) {
 		log  io.Reader
 		want []string
 	}{
-		"empty":        {strings.NewReader(""), []string{"test.log: the log is empty", "want an access log"}},
-		"nothing read": {strings.NewReader("a b\nc d\n\n"), []string{"no request in 3 lines", "line 1, and 2 in all", string(skipForeign)}},
+		"empty":        {strings.NewReader(""), []string{"test.log: the log is empty"}},
+		"nothing read": {strings.NewReader("a b\nc d\n\n"), []string{"no request in 3 lines", "line 1, and 2 in all", string(skipForeign), "\n    a b\n", "-format"}},
 		"cut gzip":     {strings.NewReader("\x1f\x8b\x08"), []string{"begins like a gzip file", "unexpected EOF"}},
 		"reader fails": {io.MultiReader(strings.NewReader("1 a\n"), iotest.ErrReader(broken)), []string{"test.log: line 2", "broken pipe"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := readTrace(c.log, "test.log", byIP)
+			_, err := readTrace(c.log, "test.log", readOptions{by: byIP})
 			for _, want := range c.want {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("error %v, want %q in it", err, want)

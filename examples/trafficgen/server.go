@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 )
@@ -100,8 +99,9 @@ func (m *meter) Write(p []byte) (int, error) {
 }
 
 // documentation says which range, reserved for documentation (RFC 5737, RFC
-// 3849), stands for the clients that dial from 127.0.i.x.
-var documentation = []string{"192.0.2.", "198.51.100.", "203.0.113.", "2001:db8::"}
+// 3849), stands for the clients that dial from 127.0.i.x. Those with IPv6 have a
+// /64 each, since that is what a provider gives a customer.
+var documentation = []string{"192.0.2.%d", "198.51.100.%d", "203.0.113.%d", "2001:db8:0:%x::1"}
 
 // publicAddr maps the loopback address of a client, with or without a port, to
 // the address that the log shows.
@@ -118,9 +118,5 @@ func publicAddr(remote string) string {
 	if b[0] != 127 || int(b[2]) >= len(documentation) {
 		return host
 	}
-	prefix := documentation[b[2]]
-	if strings.HasSuffix(prefix, ":") {
-		return fmt.Sprintf("%s%x", prefix, b[3])
-	}
-	return fmt.Sprintf("%s%d", prefix, b[3])
+	return fmt.Sprintf(documentation[b[2]], b[3])
 }

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+)
+
+// A source is how the lines of a log are read.
+type source struct {
+	format *format
+	prefix prefix
+	reader lineReader
+}
+
+// parse reads one line, without its line break. The error is a skipReason.
+func (s *source) parse(line []byte) (record, error) {
+	line = bytes.TrimSpace(line)
+	if len(line) == 0 {
+		return record{}, skipBlank
+	}
+	line, ok := s.prefix.cut(line)
+	switch {
+	case !ok:
+		return record{}, skipForeign
+	case len(line) == 0:
+		return record{}, skipBlank
+	case line[0] == '#':
+		if d, ok := s.reader.(director); ok {
+			d.directive(line)
+		}
+		return record{}, skipBlank
+	}
+	return s.reader.read(line)
+}
+
+// String says what was found.
+func (s *source) String() string {
+	text := s.format.title
+	if l, ok := s.reader.(learner); ok {
+		text += " (" + l.String() + ")"
+	}
+	if s.prefix.title != "" {
+		text += ", each line behind a prefix: " + s.prefix.title
+	}
+	return text
+}
+
+// A heldLine is a line that is kept until the format of the log is known.
+type heldLine struct {
+	number int
+	text   []byte
+}
+
+// Lines are held until there are as many or they have as many bytes.
+const (
+	maxHeld      = 1000
+	maxHeldBytes = 1 << 20
+)
+
+// evidence is how many lines speak for a source, the strongest first.
+type evidence struct {
+	clients int // requests of an address, or of a key that may be anything
+	names   int // requests of something else
+	broken  int // lines that are in the format but are not used
+}
+
+func (e evidence) compare(f evidence) int {
+	return cmp.Or(cmp.Compare(e.clients, f.clients), cmp.Compare(e.names, f.names), cmp.Compare(e.broken, f.broken))
+}
+
+// detect returns the source that reads most of lines, and what speaks for it.
+func detect(lines []heldLine, o readOptions) (best *source, most evidence) {
+	wanted := formats
+	if o.format != nil {
+		wanted = []*format{o.format}
+	}
+	known := newClients()
+	for _, p := range prefixes {
+		var behind [][]byte // the lines without the prefix
+		for _, line := range lines {
+			if text := bytes.TrimSpace(line.text); len(text) > 0 {
+				if rest, ok := p.cut(text); ok && len(rest) > 0 {
+					behind = append(behind, rest)
+				}
+			}
+		}
+		for _, f := range wanted {
+			s := &source{format: f, prefix: p, reader: f.new(o)}
+			if l, ok := s.reader.(learner); ok {
+				l.learn(behind)
+			}
+			if e := s.evidence(lines, &known, o); best == nil || e.compare(most) > 0 {
+				best, most = s, e
+			}
+		}
+	}
+	return best, most
+}
+
+func (s *source) evidence(lines []heldLine, known *clients, o readOptions) (e evidence) {
+	for _, line := range lines {
+		r, err := s.parse(line.text)
+		switch {
+		case errors.Is(err, skipForeign) || errors.Is(err, skipBlank):
+		case err != nil:
+			e.broken++
+		case s.format.free:
+			e.clients++
+		default:
+			switch c := known.of(r.client); {
+			case c.addr:
+				e.clients++
+			case c.key != "" || o.by == byPath:
+				e.names++
+			}
+		}
+	}
+	return e
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A loader makes a trace of lines.
+type loader struct {
+	trace  *trace
+	opts   readOptions
+	source *source    // nil until it is known
+	held   []heldLine // until then
+	bytes  int        // in held
+
+	clients clients
+	ids     map[string]int32 // of keys
+	joined  []byte           // where ip+path keys are put together
+	skips   map[skipReason]*skip
+	named   []byte // the first line whose client is no address
+}
+
+func newLoader(source string, o readOptions) *loader {
+	return &loader{
+		trace:   &trace{source: source, by: o.by},
+		opts:    o,
+		clients: newClients(),
+		ids:     make(map[string]int32),
+		skips:   make(map[skipReason]*skip),
+	}
+}
+
+// line takes in a line, which is valid until the next one.
+func (l *loader) line(line heldLine) error {
+	if l.source != nil {
+		l.use(l.source, line)
+		return nil
+	}
+	line.text = bytes.Clone(line.text)
+	l.held = append(l.held, line)
+	l.bytes += len(line.text)
+	if len(l.held) < maxHeld && l.bytes < maxHeldBytes {
+		return nil
+	}
+	return l.decide()
+}
+
+// decide finds out the format by looking at the lines that are held, and takes
+// them in. If there is no request among them, it says why, and the next lines
+// will be looked at: services write other things while they start.
+func (l *loader) decide() error {
+	if len(l.held) == 0 {
+		return nil
+	}
+	s, e := detect(l.held, l.opts)
+	if l.namesMatter(s) && e.names > e.clients {
+		for _, line := range l.held {
+			l.use(s, line)
+		}
+		return l.namesError(s)
+	}
+	if e.clients+e.names > 0 {
+		l.source = s
+		l.trace.format = s.String()
+		l.trace.free = s.format.free
+	}
+	for _, line := range l.held {
+		l.use(s, line)
+	}
+	l.held, l.bytes = nil, 0
+	return nil
+}
+
+// use takes in a line by way of s.
+func (l *loader) use(s *source, line heldLine) {
+	r, err := s.parse(line.text)
+	if err == nil {
+		err = l.add(s, r, line)
+	}
+	if err != nil {
+		l.skip(err.(skipReason), line)
+	}
+}
+
+func (l *loader) skip(why skipReason, line heldLine) {
+	if l.skips[why] == nil {
+		l.skips[why] = &skip{reason: why, line: line.number, text: string(line.text)}
+	}
+	l.skips[why].count++
+}
+
+// add appends a request, which may be out of order. The error is a skipReason.
+func (l *loader) add(s *source, r record, line heldLine) error {
+	t := l.trace
+	key := r.path
+	if t.by != byPath {
+		c := client{addr: true}
+		if !s.format.free {
+			if c = l.clients.of(r.client); c.key == "" {
+				return skipNoClient
+			}
+		}
+		if !c.addr {
+			if t.names == 0 {
+				t.name, t.nameLine, l.named = c.key, line.number, bytes.Clone(line.text)
+			}
+			t.names++
+		}
+		switch {
+		case s.format.free:
+			key = r.client
+		case t.by == byIPPath:
+			l.joined = append(append(append(l.joined[:0], c.key...), ' '), r.path...)
+			key = l.joined
+		default:
+			key = append(l.joined[:0], c.key...)
+			l.joined = key
+		}
+	}
+	id, ok := l.ids[string(key)]
+	if !ok {
+		id = int32(len(t.keys))
+		t.keys = append(t.keys, string(key))
+		l.ids[t.keys[id]] = id
+	}
+	if len(t.requests) == 0 || r.at > t.latest {
+		t.latest = r.at
+	}
+	if r.at < t.latest {
+		t.late++
+		if t.lateLine == 0 {
+			t.lateLine = line.number
+		}
+	}
+	t.requests = append(t.requests, request{at: r.at, key: id, n: r.n})
+	t.total += int64(r.n)
+	t.weighted = t.weighted || r.n > 1
+	t.subsecond = t.subsecond || r.at%int64(time.Second) != 0
+	return nil
+}
+
+// finish makes the trace ready once all lines are in.
+func (l *loader) finish() error {
+	if err := l.decide(); err != nil {
+		return err
+	}
+	t := l.trace
+	for _, s := range l.skips {
+		t.skips = append(t.skips, *s)
+	}
+	slices.SortFunc(t.skips, func(a, b skip) int {
+		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.line, b.line))
+	})
+	if len(t.requests) == 0 {
+		return l.emptyError()
+	}
+	if l.namesMatter(l.source) && t.names > len(t.requests)/2 {
+		return l.namesError(l.source)
+	}
+	if t.late > 0 {
+		slices.SortStableFunc(t.requests, func(a, b request) int { return cmp.Compare(a.at, b.at) })
+	}
+	return nil
+}
+
+// namesMatter reports whether clients in s have to be addresses, most of them:
+// unless the command line says what they are, something else was taken for them.
+func (l *loader) namesMatter(s *source) bool {
+	return l.opts.by != byPath && !s.format.free && l.opts.format == nil
+}
+
+func (l *loader) namesError(s *source) error {
+	return fmt.Errorf("read as %s, the client is no IP address in %s of %s requests; line %d has %q for it:\n    %s\n"+
+		"If that is the client, say -format %s. If not, say what the log is with -format (%s), or cut off what precedes the address",
+		s.format.title, comma(int64(l.trace.names)), comma(int64(len(l.trace.requests))), l.trace.nameLine,
+		safeKey(l.trace.name, 60), safeKey(string(l.named), 160), s.format.id, formatNames())
+}
+
+func (l *loader) emptyError() error {
+	t := l.trace
+	damage := ""
+	if t.damage != nil {
+		damage = fmt.Sprintf(", and its gzip stream ends early (%v)", t.damage)
+	}
+	if t.lines == 0 {
+		return fmt.Errorf("the log is empty%s", damage)
+	}
+	s := t.skips[0]
+	for _, other := range t.skips {
+		if s.reason == skipBlank {
+			s = other
+		}
+	}
+	return fmt.Errorf("no request in %s lines%s; line %d, and %s in all: %w:\n    %s\n"+
+		"Say with -format what the log is: %s",
+		comma(int64(t.lines)), damage, s.line, comma(int64(s.count)), s.reason, safeKey(s.text, 160), formatNames())
+}
