@@ -8,6 +8,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 var (
@@ -173,7 +174,7 @@ func tiles(t *trace, outcomes []*outcome) []tile {
 		{comma(t.total), t.noun(int(t.total)), "in " + brief(t.span())},
 		{comma(int64(len(t.keys))), t.keyNoun(len(t.keys)), fmt.Sprintf("%s of them limited at some time", comma(int64(limited)))},
 		{percent(offered[busiest], t.total), "from one " + t.keyNoun(1), safeKey(t.keys[busiest], 40)},
-		{denied, "would be denied", note},
+		{strings.Replace(denied, " %", "\u00a0%", 1), "would be denied", note}, // may break at the dash only
 	}
 }
 

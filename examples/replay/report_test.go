@@ -5,8 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
 )
 
 // render returns the page for a log.
@@ -68,7 +72,7 @@ func TestPagePlotsEveryRequest(t *testing.T) {
 		t.Errorf("%d keys, the first is %s; want %d, %s", len(d.Keys), d.Keys[0].Label, topKeys, tr.keys[outcomes[0].worst])
 	}
 	for _, o := range outcomes {
-		if !strings.Contains(b.String(), "<td class=\"n\">"+comma(o.denied)+"</td>") {
+		if !strings.Contains(b.String(), "data-label=\"denied\">"+comma(o.denied)+"</td>") {
 			t.Errorf("%s: no %s in the table", o.name, comma(o.denied))
 		}
 	}
@@ -151,5 +155,22 @@ func TestPageAlignsWiderBins(t *testing.T) {
 		if got, want := d.Origin%f, 1772442007%f; got != want {
 			t.Errorf("factor %d: the first bin is number %d of a wider one, want %d", f, got, want)
 		}
+	}
+}
+
+// A narrow page shows no column headings, but each cell's own label: the same
+// words.
+func TestCellsAreLabelledAsTheirColumns(t *testing.T) {
+	html := render(t, smallLog, byIP, "token,log", limit{ratelimit.Rate{Events: 3, Per: 10 * time.Second}, 3})
+	var headings []string
+	for _, m := range regexp.MustCompile(`<th role="columnheader"[^>]*>([^<]*)<`).FindAllStringSubmatch(html, -1) {
+		headings = append(headings, m[1])
+	}
+	var labels []string
+	for _, m := range regexp.MustCompile(`<td [^>]*data-label="([^"]*)"`).FindAllStringSubmatch(html, -1) {
+		labels = append(labels, m[1])
+	}
+	if len(headings) != 7 || !slices.Equal(labels, append(slices.Clone(headings[1:]), headings[1:]...)) {
+		t.Errorf("cells are labelled %q, columns are headed %q", labels, headings)
 	}
 }
