@@ -11,6 +11,7 @@ require (
 	github.com/tidwall/gjson v1.20.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/term v0.47.0
+	golang.org/x/text v0.22.0
 )
 
 require (
@@ -20,7 +21,6 @@ require (
 	github.com/tidwall/match v1.1.1 // indirect
 	github.com/tidwall/pretty v1.2.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
-	golang.org/x/text v0.22.0 // indirect
 )
 
 replace github.com/ratelimit-go/ratelimit => ../

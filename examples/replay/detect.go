@@ -41,7 +41,7 @@ func (s *source) String() string {
 		text += " (" + l.String() + ")"
 	}
 	if s.prefix.title != "" {
-		text += ", each line behind a prefix: " + s.prefix.title
+		text += ", wrapped by " + s.prefix.title
 	}
 	return text
 }
@@ -69,7 +69,9 @@ func (e evidence) compare(f evidence) int {
 	return cmp.Or(cmp.Compare(e.clients, f.clients), cmp.Compare(e.names, f.names), cmp.Compare(e.broken, f.broken))
 }
 
-// detect returns the source that reads most of lines, and what speaks for it.
+// detect returns the source that reads most of lines, and what speaks for it. A
+// format in which a key may be anything has to read most of them to be found, or
+// noise would be read as requests.
 func detect(lines []heldLine, o readOptions) (best *source, most evidence) {
 	wanted := formats
 	if o.format != nil {
@@ -99,10 +101,13 @@ func detect(lines []heldLine, o readOptions) (best *source, most evidence) {
 }
 
 func (s *source) evidence(lines []heldLine, known *clients, o readOptions) (e evidence) {
+	foreign := 0
 	for _, line := range lines {
 		r, err := s.parse(line.text)
 		switch {
-		case errors.Is(err, skipForeign) || errors.Is(err, skipBlank):
+		case errors.Is(err, skipForeign):
+			foreign++
+		case errors.Is(err, skipBlank):
 		case err != nil:
 			e.broken++
 		case s.format.free:
@@ -113,8 +118,13 @@ func (s *source) evidence(lines []heldLine, known *clients, o readOptions) (e ev
 				e.clients++
 			case c.key != "" || o.by == byPath:
 				e.names++
+			default:
+				e.broken++
 			}
 		}
+	}
+	if s.format.free && o.format == nil && e.clients < foreign {
+		return evidence{}
 	}
 	return e
 }

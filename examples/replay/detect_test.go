@@ -58,13 +58,14 @@ func TestClientsThatAreNoAddresses(t *testing.T) {
 // A service may write thousands of other lines before the first request.
 func TestFormatIsFoundLate(t *testing.T) {
 	for name, noise := range map[string]string{
-		"few":                "started\n",
-		"many":               strings.Repeat("LOG:  checkpoint complete\n", 3*maxHeld+7),
-		"long":               strings.Repeat("x", maxHeldBytes/2) + "\n" + strings.Repeat("y", maxHeldBytes-2) + "\n",
-		"too long":           strings.Repeat("x", 3*maxLine) + "\n",
-		"in brackets":        strings.Repeat("[error] open() failed\n", maxHeld),
-		"JSON":               strings.Repeat(`{"level":"info","ts":1772442000,"msg":"started"}`+"\n", maxHeld),
-		"times and one word": strings.Repeat("2026-03-02T09:00:00Z nginx started as a daemon\n", maxHeld),
+		"few":                            "started\n",
+		"many":                           strings.Repeat("LOG:  checkpoint complete\n", 3*maxHeld+7),
+		"long":                           strings.Repeat("x", maxHeldBytes/2) + "\n" + strings.Repeat("y", maxHeldBytes-2) + "\n",
+		"too long":                       strings.Repeat("x", 3*maxLine) + "\n",
+		"in brackets":                    strings.Repeat("[error] open() failed\n", maxHeld),
+		"JSON":                           strings.Repeat(`{"level":"info","ts":1772442000,"msg":"started"}`+"\n", maxHeld),
+		"junk that looks like a request": strings.Repeat(strings.Repeat("\x00\xff junk\n", 999)+"5 key\n", 2),
+		"times and one word":             strings.Repeat("2026-03-02T09:00:00Z nginx started as a daemon\n", maxHeld),
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := mustRead(t, noise+strings.Repeat(accessLine, 5), byIP)
@@ -194,6 +195,24 @@ func TestClientsAreBounded(t *testing.T) {
 		}
 		if len(known.known) > maxClients {
 			t.Fatalf("%d clients are remembered, want at most %d", len(known.known), maxClients)
+		}
+	}
+}
+
+// Errors name what is wrong with a log of which nothing can be read.
+func TestNothingToRead(t *testing.T) {
+	for log, want := range map[string]string{
+		strings.Repeat("\x00junk\n", 99) + "5 key\n":               "no request in 100 lines; line 1, and 100 in all: not in the log's format:\n    \ufffdjunk",
+		strings.Repeat("x", 2*maxLine):                             "no request in 1 line; line 1, and 1 in all: longer than 1 MiB\nSay",
+		"\n \r\n":                                                  "no request in 2 lines; line 1, and 2 in all: blank, or a comment\n",
+		`{"ts":1772442001,"request":{"remote_ip":null}}`:           string(skipNoClient),
+		`{"ts":"yesterday","ip":"192.0.2.1"}`:                      string(skipTime),
+		"#Fields: date time c-ip\n2026-03-02 09:00:01 -\n":         string(skipNoClient),
+		"#Fields: date time s-ip\n2026-03-02 09:00:01 192.0.2.1\n": string(skipNoFields),
+	} {
+		_, err := readTrace(strings.NewReader(log), "test.log", readOptions{by: byIP})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.80q: error %v, want %q in it", log, err, want)
 		}
 	}
 }

@@ -62,16 +62,31 @@ func (l *loader) decide() error {
 		}
 		return l.namesError(s)
 	}
-	if e.clients+e.names > 0 {
+	found := e.clients+e.names > 0
+	if found {
 		l.source = s
 		l.trace.format = s.String()
 		l.trace.free = s.format.free
 	}
 	for _, line := range l.held {
+		if !found && e.broken == 0 {
+			l.skipUnknown(line)
+			continue
+		}
 		l.use(s, line)
 	}
 	l.held, l.bytes = nil, 0
 	return nil
+}
+
+// skipUnknown skips a line whose format is not known.
+func (l *loader) skipUnknown(line heldLine) {
+	text := bytes.TrimSpace(line.text)
+	if len(text) == 0 || text[0] == '#' {
+		l.skip(skipBlank, line)
+		return
+	}
+	l.skip(skipForeign, line)
 }
 
 // use takes in a line by way of s.
@@ -194,7 +209,10 @@ func (l *loader) emptyError() error {
 			s = other
 		}
 	}
-	return fmt.Errorf("no request in %s lines%s; line %d, and %s in all: %w:\n    %s\n"+
-		"Say with -format what the log is: %s",
-		comma(int64(t.lines)), damage, s.line, comma(int64(s.count)), s.reason, safeKey(s.text, 160), formatNames())
+	text := ""
+	if s.text != "" {
+		text = ":\n    " + safeKey(s.text, 160)
+	}
+	return fmt.Errorf("no request in %s%s; line %d, and %s in all: %w%s\nSay with -format what the log is: %s",
+		count(t.lines, func(n int) string { return plural("line", n) }), damage, s.line, comma(int64(s.count)), s.reason, text, formatNames())
 }

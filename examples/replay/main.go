@@ -22,8 +22,8 @@
 //   - HAProxy's HTTP log
 //   - lines of "time key [n]", with the time in RFC 3339 or a Unix time
 //
-// Each line may have a prefix of syslog, docker compose logs or a container's
-// log. Unix times may be in seconds, milliseconds, microseconds or nanoseconds;
+// Each line may be wrapped by syslog, docker compose logs, or what keeps a
+// container's logs. Unix times may be in seconds, milliseconds, microseconds or nanoseconds;
 // times without a zone are UTC. The file may be compressed with gzip, and if that
 // is cut off, what is there is replayed. Lines need not be in order. Those that
 // cannot be read are left out, counted and reported.

@@ -1,8 +1,13 @@
 package main
 
-import "bytes"
+import (
+	"bytes"
 
-// A prefix is what something on the way puts in front of each line of a log.
+	"github.com/tidwall/gjson"
+)
+
+// A prefix is what something on the way puts in front of each line of a log, or
+// around it.
 type prefix struct {
 	title string                                   // for people; empty if there is none
 	cut   func(line []byte) (rest []byte, ok bool) // ok unless line does not have it
@@ -12,15 +17,16 @@ type prefix struct {
 var prefixes = []prefix{
 	{"", func(line []byte) ([]byte, bool) { return line, true }},
 	{"syslog", cutSyslog},
-	{"docker compose", cutCompose},
-	{"docker compose, with times", func(line []byte) ([]byte, bool) {
+	{"docker compose logs", cutCompose},
+	{"docker compose logs with times", func(line []byte) ([]byte, bool) {
 		rest, ok := cutCompose(line)
 		if !ok {
 			return nil, false
 		}
 		return cutContainer(rest)
 	}},
-	{"container", cutContainer},
+	{"a container's log", cutContainer},
+	{"docker's json-file driver", cutJSONFile},
 }
 
 // cutSyslog cuts what syslog daemons and journalctl write: a priority maybe, the
@@ -110,4 +116,14 @@ func cutContainer(line []byte) ([]byte, bool) {
 		_, rest = cutField(after)
 	}
 	return bytes.TrimLeft(rest, " "), true
+}
+
+// cutJSONFile cuts what docker's json-file driver keeps in files:
+//
+//	{"log":"…\n","stream":"stdout","time":"2026-03-02T09:00:01.123456789Z"}
+func cutJSONFile(line []byte) ([]byte, bool) {
+	if !bytes.HasPrefix(line, []byte(`{"log":"`)) || !gjson.ValidBytes(line) {
+		return nil, false
+	}
+	return bytes.TrimSpace([]byte(gjson.GetBytes(line, "log").Str)), true
 }

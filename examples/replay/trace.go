@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"golang.org/x/text/encoding/unicode"
 )
 
 // A request is one event, or n at once, of the log.
@@ -96,8 +98,13 @@ func readTrace(r io.Reader, source string, o readOptions) (*trace, error) {
 		}
 		buf, zipped = bufio.NewReaderSize(z, maxLine), true
 	}
-	if bom, _ := buf.Peek(3); bytes.Equal(bom, []byte("\ufeff")) {
+	bom, _ := buf.Peek(3)
+	switch {
+	case bytes.HasPrefix(bom, []byte("\ufeff")):
 		buf.Discard(3)
+	case bytes.HasPrefix(bom, []byte{0xff, 0xfe}) || bytes.HasPrefix(bom, []byte{0xfe, 0xff}):
+		utf16 := unicode.UTF16(unicode.LittleEndian, unicode.ExpectBOM)
+		buf = bufio.NewReaderSize(utf16.NewDecoder().Reader(buf), maxLine)
 	}
 
 	l := newLoader(source, o)

@@ -61,12 +61,14 @@ func TestReadTraceTakesEveryWrapping(t *testing.T) {
 		return b.String()
 	}
 	for name, log := range map[string]string{
-		"plain":               "1 a\n2 b\n",
-		"no last line break":  "1 a\n2 b",
-		"Windows line breaks": "1 a\r\n2 b\r\n",
-		"byte order mark":     "\ufeff1 a\n2 b\n",
-		"gzip":                zip("1 a\n2 b\n"),
-		"gzip in two parts":   zip("1 a\n", "2 b\n"),
+		"plain":                           "1 a\n2 b\n",
+		"no last line break":              "1 a\n2 b",
+		"Windows line breaks":             "1 a\r\n2 b\r\n",
+		"byte order mark":                 "\ufeff1 a\n2 b\n",
+		"UTF-16, as PowerShell writes it": "\xff\xfe1\x00 \x00a\x00\n\x002\x00 \x00b\x00\r\x00\n\x00",
+		"UTF-16, big endian":              "\xfe\xff\x001\x00 \x00a\x00\n\x002\x00 \x00b\x00\n",
+		"gzip":                            zip("1 a\n2 b\n"),
+		"gzip in two parts":               zip("1 a\n", "2 b\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr, err := readTrace(iotest.OneByteReader(strings.NewReader(log)), "test.log", readOptions{by: byIP})
