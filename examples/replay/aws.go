@@ -16,9 +16,9 @@ func (s *s3Reader) read(line []byte) (record, error) {
 	if len(bucket) == 0 || len(rest) == 0 || rest[0] != '[' {
 		return record{}, skipForeign
 	}
-	stamp, rest, ok := cutStamp(rest)
-	if !ok {
-		return record{}, skipTime
+	stamp, rest, err := cutStamp(rest)
+	if err != nil {
+		return record{}, err
 	}
 	at, err := s.stamps.read(stamp)
 	if err != nil {

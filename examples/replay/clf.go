@@ -29,24 +29,19 @@ const (
 func (c *clfReader) read(line []byte) (record, error) {
 	client, rest := cutField(line)
 	second, behind := cutField(rest)
-	// X-Forwarded-For has commas between addresses, and a container's log may
-	// have a time in front of one.
-	list := bytes.HasSuffix(client, []byte{','})
 	switch {
 	case c.vhost:
-		if list || isRFC3339(client) {
+		if isRFC3339(client) { // which a container's log has in front of an address
 			return record{}, skipForeign
 		}
 		client, rest = second, behind
-	case !list && len(second) > 1 && isAddress(second):
-		return record{}, skipForeign // what precedes the address is a virtual host
-	}
-	if bytes.IndexByte(rest, '[') < 0 {
+	// A second address follows a virtual host, or is X-Forwarded-For's next.
+	case len(second) > 1 && !bytes.HasSuffix(client, []byte{','}) && isAddress(second):
 		return record{}, skipForeign
 	}
-	stamp, rest, ok := cutStamp(rest)
-	if !ok {
-		return record{}, skipTime
+	stamp, rest, err := cutStamp(rest)
+	if err != nil {
+		return record{}, err
 	}
 	at, err := c.stamps.read(stamp)
 	if err != nil {
@@ -54,6 +49,7 @@ func (c *clfReader) read(line []byte) (record, error) {
 	}
 	r := record{at: at, client: client, n: 1}
 	if c.wantPath {
+		var ok bool
 		if r.path, ok = requestPath(bytes.TrimLeft(rest, " ")); !ok {
 			return record{}, skipNoPath
 		}
@@ -63,15 +59,20 @@ func (c *clfReader) read(line []byte) (record, error) {
 
 // cutStamp finds the time in brackets, and returns it and what follows. A
 // bracket that belongs to the user's name, which may be anything, is passed by.
-func cutStamp(s []byte) (stamp, rest []byte, ok bool) {
+func cutStamp(s []byte) (stamp, rest []byte, err error) {
+	err = skipForeign
 	for {
 		i := bytes.IndexByte(s, '[')
-		if i < 0 || len(s) < i+clfTimeLen+2 {
-			return nil, nil, false
+		if i < 0 {
+			return nil, nil, err
 		}
 		s = s[i+1:]
-		if s[clfTimeLen] == ']' && s[2] == '/' {
-			return s[:clfTimeLen], s[clfTimeLen+1:], true
+		if len(s) <= len("02/") || s[2] != '/' {
+			continue
 		}
+		if len(s) > clfTimeLen && s[clfTimeLen] == ']' {
+			return s[:clfTimeLen], s[clfTimeLen+1:], nil
+		}
+		err = skipTime
 	}
 }

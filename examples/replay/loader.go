@@ -34,34 +34,28 @@ func newLoader(source string, o readOptions) *loader {
 }
 
 // line takes in a line, which is valid until the next one.
-func (l *loader) line(line heldLine) error {
+func (l *loader) line(line heldLine) {
 	if l.source != nil {
 		l.use(l.source, line)
-		return nil
+		return
 	}
 	line.text = bytes.Clone(line.text)
 	l.held = append(l.held, line)
 	l.bytes += len(line.text)
-	if len(l.held) < maxHeld && l.bytes < maxHeldBytes {
-		return nil
+	if len(l.held) >= maxHeld || l.bytes >= maxHeldBytes {
+		l.decide()
 	}
-	return l.decide()
 }
 
 // decide finds out the format by looking at the lines that are held, and takes
-// them in. If there is no request among them, it says why, and the next lines
-// will be looked at: services write other things while they start.
-func (l *loader) decide() error {
+// them in. If there is no request among them, they are skipped and the format
+// stays unknown until the next lines are looked at: services write other things
+// while they start.
+func (l *loader) decide() {
 	if len(l.held) == 0 {
-		return nil
+		return
 	}
 	s, e := detect(l.held, l.opts)
-	if l.namesMatter(s) && e.names > e.clients {
-		for _, line := range l.held {
-			l.use(s, line)
-		}
-		return l.namesError(s)
-	}
 	found := e.clients+e.names > 0
 	if found {
 		l.source = s
@@ -76,7 +70,6 @@ func (l *loader) decide() error {
 		l.use(s, line)
 	}
 	l.held, l.bytes = nil, 0
-	return nil
 }
 
 // skipUnknown skips a line whose format is not known.
@@ -159,9 +152,7 @@ func (l *loader) add(s *source, r record, line heldLine) error {
 
 // finish makes the trace ready once all lines are in.
 func (l *loader) finish() error {
-	if err := l.decide(); err != nil {
-		return err
-	}
+	l.decide()
 	t := l.trace
 	for _, s := range l.skips {
 		t.skips = append(t.skips, *s)
@@ -172,8 +163,10 @@ func (l *loader) finish() error {
 	if len(t.requests) == 0 {
 		return l.emptyError()
 	}
-	if l.namesMatter(l.source) && t.names > len(t.requests)/2 {
-		return l.namesError(l.source)
+	// Something else was taken for the client, if the command line does not say
+	// what the log is.
+	if l.opts.format == nil && t.names > len(t.requests)/2 {
+		return l.namesError()
 	}
 	if t.late > 0 {
 		slices.SortStableFunc(t.requests, func(a, b request) int { return cmp.Compare(a.at, b.at) })
@@ -181,17 +174,12 @@ func (l *loader) finish() error {
 	return nil
 }
 
-// namesMatter reports whether clients in s have to be addresses, most of them:
-// unless the command line says what they are, something else was taken for them.
-func (l *loader) namesMatter(s *source) bool {
-	return l.opts.by != byPath && !s.format.free && l.opts.format == nil
-}
-
-func (l *loader) namesError(s *source) error {
+func (l *loader) namesError() error {
+	f := l.source.format
 	return fmt.Errorf("read as %s, the client is no IP address in %s of %s requests; line %d has %q for it:\n    %s\n"+
 		"If that is the client, say -format %s. If not, say what the log is with -format (%s), or cut off what precedes the address",
-		s.format.title, comma(int64(l.trace.names)), comma(int64(len(l.trace.requests))), l.trace.nameLine,
-		safeKey(l.trace.name, 60), safeKey(string(l.named), 160), s.format.id, formatNames())
+		f.title, comma(int64(l.trace.names)), comma(int64(len(l.trace.requests))), l.trace.nameLine,
+		safeKey(l.trace.name, 60), safeKey(string(l.named), 160), f.id, formatNames())
 }
 
 func (l *loader) emptyError() error {

@@ -120,15 +120,11 @@ func readTrace(r io.Reader, source string, o readOptions) (*trace, error) {
 		l.trace.lines++
 		switch {
 		case err == nil:
-			err = l.line(heldLine{l.trace.lines, line})
+			l.line(heldLine{l.trace.lines, line})
 		case errors.Is(err, skipTooLong):
 			l.skip(skipTooLong, heldLine{l.trace.lines, nil})
-			err = nil
 		default:
-			err = fmt.Errorf("line %d: %w", l.trace.lines, err)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", source, err)
+			return nil, fmt.Errorf("%s: line %d: %w", source, l.trace.lines, err)
 		}
 	}
 	if err := l.finish(); err != nil {
