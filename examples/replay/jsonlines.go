@@ -107,7 +107,7 @@ func (j *jsonReader) learn(lines [][]byte) {
 		return 0
 	})
 	j.key = best(j.fields.key, jsonKeys, func(r gjson.Result) int {
-		s, _ := jsonText(r)
+		s := jsonText(r)
 		switch {
 		case known.of([]byte(s)).addr:
 			return good
@@ -160,8 +160,7 @@ func (j *jsonReader) read(line []byte) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	client, _ := jsonText(lookUp(s, j.key))
-	j.client = append(j.client[:0], client...)
+	j.client = append(j.client[:0], jsonText(lookUp(s, j.key))...)
 	r := record{at: at, client: j.client, n: 1}
 	if j.wantPath {
 		uri := lookUp(s, j.path)
@@ -194,15 +193,16 @@ func (j *jsonReader) readTime(r gjson.Result) (int64, error) {
 	return 0, skipTime
 }
 
-// jsonText returns a value that can be a key: a string or a number.
-func jsonText(r gjson.Result) (string, bool) {
+// jsonText returns a value that can be a key, a string or a number, and "" for
+// others.
+func jsonText(r gjson.Result) string {
 	switch r.Type {
 	case gjson.String:
-		return r.Str, true
+		return r.Str
 	case gjson.Number:
-		return r.Raw, true
+		return r.Raw
 	}
-	return "", false
+	return ""
 }
 
 // jsonPath returns the path in what is a URI, or a request line: GET /a HTTP/1.1.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -88,8 +89,9 @@ func (l *loader) use(s *source, line heldLine) {
 	if err == nil {
 		err = l.add(s, r, line)
 	}
-	if err != nil {
-		l.skip(err.(skipReason), line)
+	var why skipReason
+	if errors.As(err, &why) {
+		l.skip(why, line)
 	}
 }
 
@@ -124,8 +126,8 @@ func (l *loader) add(s *source, r record, line heldLine) error {
 			l.joined = append(append(append(l.joined[:0], c.key...), ' '), r.path...)
 			key = l.joined
 		default:
-			key = append(l.joined[:0], c.key...)
-			l.joined = key
+			l.joined = append(l.joined[:0], c.key...)
+			key = l.joined
 		}
 	}
 	id, ok := l.ids[string(key)]

@@ -28,7 +28,11 @@ func Run(t *testing.T, module string, router func(ratelimit.Limiter) http.Handle
 		server := httptest.NewServer(router(limiter))
 		defer server.Close()
 		for i, want := range []int{200, 200, 429} {
-			resp, err := http.Get(server.URL + "/hello/you")
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/hello/you", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := server.Client().Do(req)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -43,7 +47,7 @@ func Run(t *testing.T, module string, router func(ratelimit.Limiter) http.Handle
 		}
 	})
 	t.Run("imports", func(t *testing.T) {
-		out, err := exec.Command("go", "list", "-deps", ".").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").CombinedOutput()
 		if err != nil {
 			t.Fatalf("go list -deps: %v\n%s", err, out)
 		}
