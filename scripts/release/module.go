@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/sumdb/dirhash"
+	"golang.org/x/mod/zip"
+)
+
+// A gomod is a module that is released: the root module or one that requires it.
+type gomod struct {
+	dir  string // from the root of the repository, with slashes; "" for the root module
+	path string
+	file *modfile.File
+	sum  []byte // go.sum as it is in development; nil if there is none
+}
+
+// tag returns what git and the go command call the module's version.
+func (m *gomod) tag(version string) string { return path.Join(m.dir, version) }
+
+func (m *gomod) requires(path string) bool {
+	return slices.ContainsFunc(m.file.Require, func(r *modfile.Require) bool { return r.Mod.Path == path })
+}
+
+// readModules returns the modules in the tree that are released, each after those
+// that it requires. They are those that go.work lists, except tools like this one,
+// which do not require the root module.
+func readModules(ctx context.Context, tree repo) ([]*gomod, error) {
+	all, err := readWork(tree)
+	if err != nil {
+		return nil, err
+	}
+	files, err := tree.lines(ctx, "ls-files", "go.mod", "*/go.mod")
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		dir := strings.TrimSuffix(strings.TrimSuffix(f, "go.mod"), "/")
+		if !slices.ContainsFunc(all, func(m *gomod) bool { return m.dir == dir }) {
+			return nil, fmt.Errorf("%s is the go.mod of a module that go.work does not list: add it there", f)
+		}
+	}
+
+	root := slices.IndexFunc(all, func(m *gomod) bool { return m.dir == "" })
+	if root < 0 {
+		return nil, fmt.Errorf("go.work does not list the root module")
+	}
+	rootPath := all[root].path
+	all = slices.DeleteFunc(all, func(m *gomod) bool { return m.path != rootPath && !m.requires(rootPath) })
+	return sorted(all)
+}
+
+func readWork(tree repo) ([]*gomod, error) {
+	text, err := os.ReadFile(filepath.Join(string(tree), "go.work"))
+	if err != nil {
+		return nil, err
+	}
+	work, err := modfile.ParseWork("go.work", text, nil)
+	if err != nil {
+		return nil, err
+	}
+	var all []*gomod
+	for _, use := range work.Use {
+		m := &gomod{dir: strings.TrimPrefix(path.Clean(use.Path), ".")}
+		name := path.Join(m.dir, "go.mod")
+		text, err := os.ReadFile(filepath.Join(string(tree), filepath.FromSlash(name)))
+		if err != nil {
+			return nil, err
+		}
+		if m.file, err = modfile.Parse(name, text, nil); err != nil {
+			return nil, err
+		}
+		if m.file.Module == nil {
+			return nil, fmt.Errorf("%s has no module directive", name)
+		}
+		m.path = m.file.Module.Mod.Path
+		m.sum, err = os.ReadFile(filepath.Join(string(tree), filepath.FromSlash(m.dir), "go.sum"))
+		if err != nil && !os.IsNotExist(err) {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// sorted returns the modules, each after those that it requires.
+func sorted(all []*gomod) ([]*gomod, error) {
+	var done []*gomod
+	for len(all) > 0 {
+		next := slices.IndexFunc(all, func(m *gomod) bool {
+			return !slices.ContainsFunc(all, func(other *gomod) bool { return m.requires(other.path) })
+		})
+		if next < 0 {
+			return nil, fmt.Errorf("the modules at %s and others require each other", all[0].path)
+		}
+		done = append(done, all[next])
+		all = slices.Delete(all, next, next+1)
+	}
+	return done, nil
+}
+
+// require sets the versions of the modules of this repository that m requires.
+func (m *gomod) require(all []*gomod, version string) error {
+	for _, other := range all {
+		if !m.requires(other.path) {
+			continue
+		}
+		if err := m.file.AddRequire(other.path, version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropReplaces removes the replace directives that development needs: the go
+// command ignores them in a dependency, but run and install refuse a module that
+// has any.
+func (m *gomod) dropReplaces(all []*gomod) error {
+	for _, r := range slices.Clone(m.file.Replace) {
+		if !slices.ContainsFunc(all, func(other *gomod) bool { return other.path == r.Old.Path }) {
+			return fmt.Errorf("%s replaces %s, which is no module of this repository: its users would not get the replacement",
+				m.path, r.Old.Path)
+		}
+		if err := m.file.DropReplace(r.Old.Path, r.Old.Version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeMod writes go.mod as m.file has it.
+func (m *gomod) writeMod(tree repo) error {
+	m.file.Cleanup()
+	text, err := m.file.Format()
+	if err != nil {
+		return err
+	}
+	return m.writeFile(tree, "go.mod", text)
+}
+
+// writeFile writes a file of the module, unless text is empty.
+func (m *gomod) writeFile(tree repo, name string, text []byte) error {
+	if len(text) == 0 {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(string(tree), filepath.FromSlash(m.dir), name), text, 0o644)
+}
+
+// sums returns the lines of go.sum for m at version, if its files are those of a
+// commit or tree of the repository.
+func (m *gomod) sums(tree repo, revision, version string) ([]byte, error) {
+	f, err := os.CreateTemp("", "release-*.zip")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	at := module.Version{Path: m.path, Version: version}
+	if err := zip.CreateFromVCS(f, at, string(tree), revision, m.dir); err != nil {
+		return nil, fmt.Errorf("packing %s: %w", m.path, err)
+	}
+	all, err := dirhash.HashZip(f.Name(), dirhash.Hash1)
+	if err != nil {
+		return nil, err
+	}
+	mod, err := m.file.Format()
+	if err != nil {
+		return nil, err
+	}
+	alone, err := dirhash.Hash1([]string{"go.mod"}, func(string) (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(mod)), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, "%s %s %s\n%s %s/go.mod %s\n", m.path, version, all, m.path, version, alone), nil
+}
+
+// addSums adds lines to a go.sum, in the order of the go command.
+func addSums(sum, lines []byte) []byte {
+	hashes := map[module.Version]string{}
+	for line := range bytes.Lines(slices.Concat(sum, lines)) {
+		if f := strings.Fields(string(line)); len(f) == 3 {
+			hashes[module.Version{Path: f[0], Version: f[1]}] = f[2]
+		}
+	}
+	of := slices.Collect(maps.Keys(hashes))
+	module.Sort(of)
+	var b []byte
+	for _, m := range of {
+		b = fmt.Appendf(b, "%s %s %s\n", m.Path, m.Version, hashes[m])
+	}
+	return b
+}
