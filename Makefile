@@ -1,4 +1,4 @@
-# What you need is Go, make and a shell; everything else is fetched as Go
+# What you need is Go, git, make and a shell; everything else is fetched as Go
 # modules. `make test` is the one command that matters.
 
 MODULES := $(dir $(wildcard go.mod */go.mod */*/go.mod))

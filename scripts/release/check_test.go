@@ -96,6 +96,10 @@ func TestNextRelease(t *testing.T) {
 		next, err := os.ReadFile(filepath.Join(string(tree), "nested/go.mod"))
 		require.NoError(t, err)
 		assert.Equal(t, released+"\n\nreplace example.com/root => ../\n", string(next))
+		sums, err := tree.lines(t.Context(), "ls-tree", "-r", "--name-only", v, "nested/go.sum")
+		require.NoError(t, err)
+		assert.NotEmpty(t, sums)
+		assert.NoFileExists(t, filepath.Join(string(tree), "nested/go.sum"), "it had none before")
 	}
 	tags, err := tree.lines(t.Context(), "tag", "--list")
 	require.NoError(t, err)

@@ -72,7 +72,10 @@ func readWork(tree repo) ([]*gomod, error) {
 	}
 	var all []*gomod
 	for _, use := range work.Use {
-		m := &gomod{dir: strings.TrimPrefix(path.Clean(use.Path), ".")}
+		m := &gomod{dir: path.Clean(use.Path)}
+		if m.dir == "." {
+			m.dir = ""
+		}
 		name := path.Join(m.dir, "go.mod")
 		text, err := os.ReadFile(filepath.Join(string(tree), filepath.FromSlash(name)))
 		if err != nil {
@@ -149,12 +152,13 @@ func (m *gomod) writeMod(tree repo) error {
 	return m.writeFile(tree, "go.mod", text)
 }
 
-// writeFile writes a file of the module, unless text is empty.
+// writeFile writes a file of the module, or removes it if it is to be empty.
 func (m *gomod) writeFile(tree repo, name string, text []byte) error {
+	name = filepath.Join(string(tree), filepath.FromSlash(m.dir), name)
 	if len(text) == 0 {
-		return nil
+		return os.RemoveAll(name)
 	}
-	return os.WriteFile(filepath.Join(string(tree), filepath.FromSlash(m.dir), name), text, 0o644)
+	return os.WriteFile(name, text, 0o644)
 }
 
 // sums returns the lines of go.sum for m at version, if its files are those of a
