@@ -96,10 +96,11 @@ func getModule(t *testing.T, user goCommand, root string, m *gomod) {
 	}
 
 	var packages, programs []string
-	for line := range strings.Lines(user.run(t, "list", "-find", "-f", "{{.Name}} {{.ImportPath}} {{.Module.Path}}", m.path+"/...")) {
+	const form = "{{if .GoFiles}}{{.Name}} {{.ImportPath}} {{.Module.Path}}{{end}}" // not if it has only tests
+	for line := range strings.Lines(user.run(t, "list", "-find", "-f", form, m.path+"/...")) {
 		f := strings.Fields(line)
 		switch {
-		case f[2] != m.path || strings.Contains(f[1], "/internal/"):
+		case len(f) == 0 || f[2] != m.path || strings.Contains(f[1], "/internal/"):
 		case f[0] == "main":
 			programs = append(programs, f[1]+"@"+version)
 		default:
