@@ -53,6 +53,16 @@ type Limiter interface {
 	// [ErrQueueFull], and then has spent nothing.
 	Reserve(ctx context.Context, key string, n int) (*Reservation, error)
 
+	// ReserveWithin reserves n events if their turn comes within maxWait, and
+	// spends nothing otherwise. It works for every algorithm: of a
+	// [LeakyBucket], it needs room in the queue as well. Decision.Delay is the
+	// wait until the turn. If the reservation is refused, it is nil, and
+	// RetryAfter is the wait until the first instant at which the same call
+	// succeeds if nobody else asks. Errors are those of Take: a refusal is none.
+	// If the store fails, the [FailurePolicy] decides, and a reservation that it
+	// allows is due at once and holds nothing.
+	ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, Decision, error)
+
 	// Peek answers what Take(ctx, key, 1) would, and spends nothing: its
 	// Remaining is what could be taken now.
 	Peek(ctx context.Context, key string) (Decision, error)

@@ -84,7 +84,8 @@ func (r *Request) check() error {
 // A Result is a store's answer to a [Request].
 type Result struct {
 	// Decision is the answer to OpTake and OpPeek. For OpReserve, its Allowed
-	// says whether the events were reserved; the rest describes the key
+	// says whether the events were reserved, and RetryAfter is the wait until
+	// the same request succeeds if they were not; the rest describes the key
 	// afterwards, as it does for OpCancel and OpReturn.
 	Decision Decision
 
@@ -232,7 +233,9 @@ func (t *Transition) step(st []uint64, req *Request) (_ []uint64, changed bool, 
 	case OpPeek:
 		res.Decision = v.peek(st)
 	case OpReserve:
-		st, changed, res = v.reserve(st, req)
+		if st, changed, res = v.reserve(st, req); !res.Decision.Allowed {
+			res.Decision = v.refused(st, req)
+		}
 	case OpCancel:
 		st, changed = v.cancel(st, req.Grant)
 		res.Decision = v.describe(st, 0, Decision{})

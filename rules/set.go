@@ -342,6 +342,10 @@ func (l limiterOf) Reserve(ctx context.Context, subject string, n int) (*ratelim
 	return l.set.limiter.Reserve(l.in(ctx), l.key(subject), n)
 }
 
+func (l limiterOf) ReserveWithin(ctx context.Context, subject string, n int, maxWait time.Duration) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	return l.set.limiter.ReserveWithin(l.in(ctx), l.key(subject), n, maxWait)
+}
+
 func (l limiterOf) Peek(ctx context.Context, subject string) (ratelimit.Decision, error) {
 	return l.set.limiter.Peek(l.in(ctx), l.key(subject))
 }

@@ -32,6 +32,7 @@ var rules = []struct {
 	{"Order", "reservations are first come, first served, and nobody gets ahead of them", testOrder},
 	{"Cancel", "a cancelled reservation gives back what can still be given back", testCancel},
 	{"Wait", "Wait costs nothing if its deadline is too near", testWait},
+	{"ReserveWithin", "ReserveWithin spends nothing if the turn is too far off, and a tick before RetryAfter it still is, at it no more", testWithin},
 	{"Reset", "Reset makes a key fresh, and no other", testReset},
 	{"Changes", "a key whose limit changes keeps what it has used", testChanges},
 	{"Names", "limiters of different names share nothing, of the same name everything", testNames},

@@ -1,0 +1,67 @@
+package storetest
+
+import (
+	"context"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// testWithin reserves with many longest waits, and comes back when told to.
+func testWithin(s *suite) {
+	for name, alg := range Algorithms() {
+		b := s.bench(alg)
+		s.within(name, b)
+		b = s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }))
+		s.within(name+", a limit of the key's own", b)
+	}
+}
+
+func (s *suite) within(name string, b *bench) {
+	decision := must[ratelimit.Decision](s)
+	limit := decision(b.Peek(ctx, "k")).Limit
+	for i, most := range []time.Duration{0, s.Tick, 150*time.Millisecond + s.Tick/2, 1234567 * time.Microsecond, 9 * time.Second, time.Hour, ratelimit.Never} {
+		for _, n := range []int{1, max(1, limit/2), limit} {
+			b.AllowN("k", decision(b.Peek(ctx, "k")).Remaining)
+			if i%2 == 1 { // others are in line, if they may be
+				b.ReserveWithin(ctx, "k", 1, time.Second)
+				b.ReserveWithin(ctx, "k", 1, time.Second)
+			}
+			before := decision(b.Peek(ctx, "k"))
+			r, d, err := b.ReserveWithin(ctx, "k", n, most)
+			if err != nil {
+				s.Fatalf("%s: the store failed: %v", name, err)
+			}
+			if !d.Allowed {
+				if r != nil || d.RetryAfter <= 0 || d.RetryAfter == ratelimit.Never || d.Delay != 0 {
+					s.broken("%s: %d within %v are refused with %v and %+v", name, n, most, r, d)
+				}
+				if after := decision(b.Peek(ctx, "k")); after != before {
+					s.broken("%s: %d within %v are refused, and\n%+v\nis now\n%+v", name, n, most, before, after)
+				}
+				b.clk.Advance(d.RetryAfter - s.Tick)
+				if r, early, _ := b.ReserveWithin(ctx, "k", n, most); r != nil || early.RetryAfter != s.Tick {
+					s.broken("%s: %d within %v, %v before RetryAfter, which was %v: %+v", name, n, most, s.Tick, d.RetryAfter, early)
+				}
+				b.clk.Advance(s.Tick)
+				if r, d, _ = b.ReserveWithin(ctx, "k", n, most); r == nil {
+					s.broken("%s: %d within %v are refused at RetryAfter: %+v", name, n, most, d)
+				}
+			}
+			if r == nil || r.Delay() != d.Delay || d.Delay > most || d.RetryAfter != 0 {
+				s.broken("%s: %d within %v are reserved, %+v", name, n, most, d)
+			}
+			b.clk.Advance(d.Delay)
+		}
+	}
+	before := decision(b.Peek(ctx, "k"))
+	if r, d, err := b.ReserveWithin(ctx, "k", limit+1, ratelimit.Never); r != nil || d.Allowed || d.RetryAfter != ratelimit.Never || err != nil {
+		s.broken("%s: %d of a limit of %d: %v, %+v, %v", name, limit+1, limit, r, d, err)
+	}
+	if r, d, err := b.ReserveWithin(ctx, "k", 0, 0); r == nil || !d.Allowed || err != nil {
+		s.broken("%s: none of a limit of %d: %v, %+v, %v", name, limit, r, d, err)
+	}
+	if after := decision(b.Peek(ctx, "k")); after != before {
+		s.broken("%s: asking for too many, and for none, changed\n%+v\nto\n%+v", name, before, after)
+	}
+}

@@ -1,0 +1,203 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// TestReserveWithin asks for reservations with a longest wait in the middle of random
+// schedules, and compares with the reference model.
+func TestReserveWithin(t *testing.T) {
+	t.Parallel()
+	for i, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(60) {
+				s := newSchedule(t, &randomChoices{rand.New(rand.NewPCG(uint64(i)<<32+seed, 1))}, kind)
+				s.log("seed %#x", uint64(i)<<32+seed)
+				for s.run(5) == 0 && len(s.trace) < 100 {
+					s.promiseWithin(pick(s.choices, s.keys...))
+				}
+			}
+		})
+	}
+}
+
+// promiseWithin reserves with a longest wait; if that is refused, it comes back one
+// instant before RetryAfter is over, and then.
+func (s *schedule) promiseWithin(k *scheduleKey) {
+	n := s.events(k)
+	most := pick(s.choices, 0, 1, k.last.RetryAfter/2, s.choices.within(pick(s.choices, s.spans...)), ratelimit.Never)
+	d := s.reserveWithin(k, n, most)
+	if d.Allowed || d.RetryAfter > time.Duration(farthest-s.now) {
+		return
+	}
+	if k.model.Close() { // floats need not agree any more
+		return
+	}
+	due := s.now + int64(d.RetryAfter)
+	s.moveTo(due - 1)
+	if d := s.reserveWithin(k, n, most); d.Allowed || d.RetryAfter != 1 {
+		s.fail("refused until the next instant is right")
+	}
+	s.moveTo(due)
+	if d := s.reserveWithin(k, n, most); !d.Allowed {
+		s.fail("reserved is right")
+	}
+}
+
+func (s *schedule) reserveWithin(k *scheduleKey, n int, most time.Duration) ratelimit.Decision {
+	s.log("ReserveWithin(%q, %d, %d)", k.name, n, most)
+	due, want, refused := k.model.Reserve(s.now, n, most)
+	r, d, err := s.limiter.ReserveWithin(context.Background(), k.name, n, most)
+	s.noError(err)
+	if d.Allowed != (refused == nil) || d.Allowed != (r != nil) {
+		s.fail("want %v\n got %+v", refused, d)
+	}
+	if never := errors.Is(refused, ratelimit.ErrNever); never && d.RetryAfter != ratelimit.Never {
+		s.fail("RetryAfter Never is right")
+	}
+	if d.Allowed {
+		if d.Delay != max(0, time.Duration(due)-time.Duration(s.now)) {
+			s.fail("want a delay until %d\n got %+v", due, d)
+		}
+		k.reservations = append(k.reservations, scheduleReservation{due, r, k.model, want})
+	}
+	return d
+}
+
+// TestReserveWithinNamesTheLatePart: of an All, the part is told that keeps the
+// request waiting.
+func TestReserveWithinNamesTheLatePart(t *testing.T) {
+	for name, tt := range map[string]struct {
+		used, n int
+		most    time.Duration
+		part    int
+		retry   time.Duration
+	}{
+		"a turn too late in the queue": {3, 1, time.Second, 1, 2 * time.Second},
+		"no room in the queue":         {4, 1, time.Minute, 1, time.Second},
+		"a late turn counts more":      {4, 1, time.Second, 1, 3 * time.Second},
+		"the window":                   {5, 1, time.Minute, 2, time.Hour - time.Minute},
+		"the window never":             {0, 6, time.Minute, 2, ratelimit.Never},
+	} {
+		l, clk := at(t, ratelimit.All{
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)},
+			ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 4 + tt.n/6*4},
+			ratelimit.FixedWindow{Limit: 5, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
+		})
+		if tt.used == 5 {
+			require.True(t, l.AllowN("key", 1))
+			clk.Advance(time.Second)
+			tt.retry -= time.Second
+		}
+		require.True(t, tt.used == 0 || l.AllowN("key", min(tt.used, 4)))
+		r, d, err := l.ReserveWithin(ctx, "key", tt.n, tt.most)
+		require.NoError(t, err)
+		assert.Nil(t, r)
+		assert.Equal(t, tt.part, d.Part, name)
+		assert.Equal(t, tt.retry, d.RetryAfter, name)
+	}
+}
+
+func TestReserveWithinMisused(t *testing.T) {
+	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)})
+	_, _, err := l.ReserveWithin(ctx, "key", 1, -1)
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.ErrorContains(t, err, "maxWait is -1ns")
+	_, _, err = l.ReserveWithin(ctx, "key", -3, 0)
+	assert.ErrorIs(t, err, ratelimit.ErrNegative)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	r, d, err := l.ReserveWithin(ended, "key", 1, 0)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Nil(t, r)
+	assert.False(t, d.Allowed)
+	assert.Equal(t, 2, peek(t, l).Remaining)
+}
+
+// TestReserveWithinWhenTheStoreFails: the policy decides, as for Take.
+func TestReserveWithinWhenTheStoreFails(t *testing.T) {
+	broken := func(context.Context, string) (ratelimit.Algorithm, error) { return nil, errors.New("no connection") }
+	spare, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	require.True(t, spare.Allow("key"))
+	for name, tt := range map[string]struct {
+		policy  ratelimit.FailurePolicy
+		allowed bool
+		delay   time.Duration
+	}{
+		"open":     {ratelimit.FailOpen, true, 0},
+		"closed":   {ratelimit.FailClosed, false, 0},
+		"fallback": {ratelimit.Fallback(spare), true, time.Hour},
+	} {
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithLimits(broken), ratelimit.WithFailurePolicy(tt.policy))
+		require.NoError(t, err)
+		r, d, err := l.ReserveWithin(ctx, "key", 1, time.Hour)
+		assert.ErrorContains(t, err, "the store failed", name)
+		assert.True(t, d.Degraded, name)
+		assert.Equal(t, tt.allowed, d.Allowed, name)
+		assert.Equal(t, tt.allowed, r != nil, name)
+		if r != nil {
+			assert.Equal(t, tt.delay, r.Delay(), name)
+			r.Cancel()
+		}
+	}
+	assert.Equal(t, time.Hour, peek(t, spare).RetryAfter, "the fallback's place was given back")
+}
+
+// TestReservationWait waits for a turn, and leaves a line.
+func TestReservationWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}))
+		require.True(t, l.Allow("key"))
+		begin := time.Now()
+		r, _, err := l.ReserveWithin(ctx, "key", 1, time.Second)
+		require.NoError(t, err)
+		require.NoError(t, r.Wait(ctx))
+		assert.Equal(t, time.Second, time.Since(begin))
+
+		r, _, err = l.ReserveWithin(ctx, "key", 1, time.Second)
+		require.NoError(t, err)
+		leaving, leave := context.WithTimeout(ctx, time.Second/2)
+		defer leave()
+		assert.ErrorIs(t, r.Wait(leaving), context.DeadlineExceeded)
+		d, err := l.Peek(ctx, "key")
+		require.NoError(t, err)
+		assert.Equal(t, time.Second/2, d.RetryAfter, "the place is free again")
+	})
+}
+
+func TestClockOf(t *testing.T) {
+	clk := clock.NewMock()
+	assert.Same(t, clk, ratelimit.ClockOf(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}, ratelimit.WithClock(clk)))))
+	assert.WithinDuration(t, time.Now(), ratelimit.ClockOf(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}))).Now(), time.Hour)
+	assert.Nil(t, ratelimit.ClockOf(nil))
+}
+
+// TestReserveWithinWhileTheClockIsBehind: what is told includes the gap.
+func TestReserveWithinWhileTheClockIsBehind(t *testing.T) {
+	l, clk := at(t, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5})
+	require.True(t, l.AllowN("key", 5))
+	clk.Advance(-time.Minute)
+	_, d, err := l.ReserveWithin(ctx, "key", 1, 2*time.Second)
+	require.NoError(t, err)
+	require.Equal(t, time.Minute+3*time.Second, d.RetryAfter)
+	clk.Advance(d.RetryAfter - 1)
+	_, d, err = l.ReserveWithin(ctx, "key", 1, 2*time.Second)
+	require.NoError(t, err)
+	require.Equal(t, time.Duration(1), d.RetryAfter)
+	clk.Advance(1)
+	_, d, err = l.ReserveWithin(ctx, "key", 1, 2*time.Second)
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+}
