@@ -75,11 +75,15 @@ func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
 	return func(m *middleware) { m.shadow, m.shadowed = report, true }
 }
 
-// WithShaping holds a request until its turn instead of refusing it, if that
-// comes within most: with a [ratelimit.LeakyBucket], requests leave at its rate.
-// If the client goes away before, its place is given back as far as
-// [ratelimit.Reservation.Cancel] can; net/http sees that only once the request's
-// body is read, if it has one and comes over HTTP/1.
+// WithShaping holds a request until its turn instead of refusing it, if its turn
+// comes within most, measured by the limiter's clock, and before the request's
+// context ends: with a [ratelimit.LeakyBucket], requests leave at its rate. A
+// request that is refused has spent nothing, and Retry-After tells when its turn
+// will be near enough.
+//
+// If the client goes away while its request is held, the place is given back as
+// far as [ratelimit.Reservation.Cancel] can. net/http notices that only once the
+// request's body is read, if it has one and comes over HTTP/1.
 func WithShaping(most time.Duration) Option { return func(m *middleware) { m.shaping = most } }
 
 // A middleware is what the options make.
@@ -166,13 +170,17 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next.ServeHTTP(w, r)
 		return
 	}
-	d, err := m.decide(r.Context(), key, n)
+	turn, d, err := m.decide(r.Context(), key, n)
 	if err != nil {
 		if ended := r.Context().Err(); ended != nil && errors.Is(err, ended) && !d.Degraded {
 			m.ended(w, r, next)
 			return
 		}
 		m.storeError(r, err)
+	}
+	if err := hold(r.Context(), turn, &d); err != nil {
+		m.ended(w, r, next)
+		return
 	}
 	switch {
 	case m.shadow != nil:
@@ -222,59 +230,30 @@ func (m *middleware) ask(r *http.Request) (key string, n int, err error) {
 	return key, n, err
 }
 
-// decide takes n events of key. The error is that of a store.
-func (m *middleware) decide(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
+// decide takes n events of key, or reserves them if they may wait. The error is
+// that of a store.
+func (m *middleware) decide(ctx context.Context, key string, n int) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	if m.shaping == 0 {
-		return m.limiter.Take(ctx, key, n)
+		d, err := m.limiter.Take(ctx, key, n)
+		return nil, d, err
 	}
-	err := m.limiter.WaitN(patience{ctx, time.Now().Add(m.shaping)}, key, n)
-	var turn *ratelimit.TurnError
-	switch {
-	case err == nil:
-		d, err := m.limiter.Peek(ctx, key)
-		d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
-		return d, err
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		return ratelimit.Decision{}, ctx.Err()
-	case errors.As(err, &turn):
-		d, err := m.limiter.Peek(ctx, key)
-		d.Allowed, d.RetryAfter, d.Delay = false, turn.Wait-turn.Left, 0
-		return d, err
+	most := m.shaping
+	if deadline, ok := ctx.Deadline(); ok {
+		most = min(most, max(0, time.Until(deadline)))
 	}
-	// There is no waiting: the turn never comes, there is no room, or the store
-	// has failed. Take says which, and what then.
-	d, failure := m.limiter.Take(ctx, key, n)
-	switch _, queue := ratelimit.AlgorithmOf(m.limiter).(ratelimit.LeakyBucket); {
-	case d.Allowed && d.Delay > 0:
-		failure = errors.Join(failure, m.hold(ctx, &d)) // there is room by now
-	case !d.Allowed && queue && d.RetryAfter != ratelimit.Never:
-		// Room is not enough: the turn must come in time, too.
-		d.RetryAfter = max(d.RetryAfter, d.ResetAfter-m.shaping)
-	}
-	return d, failure
+	return m.limiter.ReserveWithin(ctx, key, n, most)
 }
 
-// hold waits for the turn of what was granted, if it comes in time.
-func (m *middleware) hold(ctx context.Context, d *ratelimit.Decision) error {
-	if d.Delay > m.shaping {
-		d.Allowed, d.RetryAfter = false, d.Delay-m.shaping
+// hold waits for the turn of what was reserved, by the limiter's clock.
+func hold(ctx context.Context, r *ratelimit.Reservation, d *ratelimit.Decision) error {
+	if r == nil || d.Delay == 0 {
 		return nil
 	}
-	return sleep(ctx, d.Delay)
-}
-
-// A patience is a context in which waiting has a deadline, and nothing else has: a
-// store that is slow is not out of time.
-type patience struct {
-	context.Context
-	until time.Time
-}
-
-func (p patience) Deadline() (time.Time, bool) {
-	if until, ok := p.Context.Deadline(); ok && until.Before(p.until) {
-		return until, true
+	if err := r.Wait(ctx); err != nil {
+		return err
 	}
-	return p.until, true
+	d.ResetAfter -= min(d.Delay, d.ResetAfter)
+	return nil
 }
 
 type decisionKey struct{}

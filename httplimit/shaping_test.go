@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,11 +15,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
 // TestShaping sends ten requests at once through a bucket that leaks one a
@@ -103,8 +106,26 @@ func TestShapingWithoutAQueue(t *testing.T) {
 	})
 }
 
-// TestShapingRetryAfter checks that who comes back when told is let through.
+// TestShapingRetryAfter checks that a client that comes back when told is let
+// through, and not before, whatever the bucket is wrapped in.
 func TestShapingRetryAfter(t *testing.T) {
+	bucket := ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 5}
+	other := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}
+	own := func(alg ratelimit.Algorithm) ratelimit.Option {
+		return ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })
+	}
+	limiters := map[string]func() (ratelimit.Limiter, error){
+		"LeakyBucket": func() (ratelimit.Limiter, error) { return ratelimit.New(bucket) },
+		"All":         func() (ratelimit.Limiter, error) { return ratelimit.New(ratelimit.All{other, bucket}) },
+		"WithLimits":  func() (ratelimit.Limiter, error) { return ratelimit.New(other, own(bucket)) },
+		"WithLimits to an All": func() (ratelimit.Limiter, error) {
+			return ratelimit.New(other, own(ratelimit.All{bucket, other}))
+		},
+		"wrapped": func() (ratelimit.Limiter, error) {
+			l, err := ratelimit.New(bucket)
+			return wrapped{l}, err
+		},
+	}
 	for name, tt := range map[string]struct {
 		cost, used int
 		most, left time.Duration // what the middleware, and the request's context, allow
@@ -116,30 +137,97 @@ func TestShapingRetryAfter(t *testing.T) {
 		"a turn too late":                  {1, 4, time.Minute, 0, "180"},
 		"the request's time is too short":  {1, 2, time.Hour, 30*time.Second + 1, "90"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			l := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 5}))
-			require.True(t, l.AllowN("192.0.2.1", tt.used))
-			h := httplimit.Middleware(l, httplimit.WithShaping(tt.most), httplimit.WithCost(func(*http.Request) int { return tt.cost }))(ok)
-			ask := func() *http.Response {
-				ctx := t.Context()
-				if tt.left > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, tt.left)
-					defer cancel()
+		for kind, limiter := range limiters {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := limiter()
+				require.NoError(t, err)
+				require.True(t, l.AllowN("192.0.2.1", tt.used))
+				h := httplimit.Middleware(l, httplimit.WithShaping(tt.most), httplimit.WithCost(func(*http.Request) int { return tt.cost }))(ok)
+				ask := func() *http.Response {
+					ctx := t.Context()
+					if tt.left > 0 {
+						var cancel context.CancelFunc
+						ctx, cancel = context.WithTimeout(ctx, tt.left)
+						defer cancel()
+					}
+					return serve(h, from("192.0.2.1:1").WithContext(ctx))
 				}
-				return serve(h, from("192.0.2.1:1").WithContext(ctx))
-			}
-			resp := ask()
-			assert.Equal(t, 429, resp.StatusCode, name)
-			assert.Equal(t, tt.want, resp.Header.Get("Retry-After"), name)
-			wait, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-			require.NoError(t, err)
-			time.Sleep(time.Duration(wait)*time.Second - 2)
-			assert.Equal(t, 429, ask().StatusCode, "%s: before, it is refused", name)
-			time.Sleep(2 * time.Nanosecond)
-			assert.Equal(t, 200, ask().StatusCode, name)
-		})
+				resp := ask()
+				assert.Equal(t, 429, resp.StatusCode, "%s, %s", kind, name)
+				assert.Equal(t, tt.want, resp.Header.Get("Retry-After"), "%s, %s", kind, name)
+				wait, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+				require.NoError(t, err)
+				time.Sleep(time.Duration(wait)*time.Second - 2)
+				assert.Equal(t, 429, ask().StatusCode, "%s, %s: before, it is refused", kind, name)
+				time.Sleep(2 * time.Nanosecond)
+				assert.Equal(t, 200, ask().StatusCode, "%s, %s", kind, name)
+			})
+		}
 	}
+}
+
+// A wrapped limiter does not tell its algorithm.
+type wrapped struct{ ratelimit.Limiter }
+
+// TestShapingFollowsTheLimitersClock: it measures the turn, and the wait.
+func TestShapingFollowsTheLimitersClock(t *testing.T) {
+	clk := clock.NewMock() // shows 1970
+	l, err := ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 10}, ratelimit.WithClock(clk))
+	require.NoError(t, err)
+	require.True(t, l.AllowN("192.0.2.1", 3))
+	h := httplimit.Middleware(l, httplimit.WithShaping(2*time.Second))(ok)
+	resp := serve(h, from("192.0.2.1:1"))
+	require.Equal(t, 429, resp.StatusCode, "its turn is in three seconds")
+	require.Equal(t, "1", resp.Header.Get("Retry-After"))
+
+	clk.Add(time.Second)
+	served := make(chan int, 1)
+	go func() { served <- serve(h, from("192.0.2.1:1")).StatusCode }()
+	for inLine := false; !inLine; runtime.Gosched() {
+		d, err := l.Peek(t.Context(), "192.0.2.1")
+		require.NoError(t, err)
+		inLine = d.Remaining == 7
+	}
+	for {
+		select {
+		case status := <-served:
+			assert.Equal(t, 200, status)
+			assert.False(t, clk.Now().Before(time.Unix(3, 0)))
+			return
+		default:
+			require.Less(t, clk.Now().Unix(), int64(1000), "it is held for ever")
+			clk.Add(100 * time.Millisecond)
+		}
+	}
+}
+
+// TestShapingRefusalSpendsNothing lets room appear while the middleware asks.
+func TestShapingRefusalSpendsNothing(t *testing.T) {
+	clk := &passing{Clock: storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))}
+	l, err := ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}, ratelimit.WithClock(clk))
+	require.NoError(t, err)
+	require.True(t, l.AllowN("192.0.2.1", 5))
+	start := clk.Now()
+	clk.step = 500 * time.Millisecond
+	h := httplimit.Middleware(l, httplimit.WithShaping(time.Second))(ok)
+	for range 3 {
+		require.Equal(t, 429, serve(h, from("192.0.2.1:1")).StatusCode)
+	}
+	clk.step = 0
+	d, err := l.Peek(t.Context(), "192.0.2.1")
+	require.NoError(t, err)
+	assert.Equal(t, 5*time.Second, clk.Now().Sub(start)+d.ResetAfter, "five events leak out in five seconds")
+}
+
+// A passing clock moves on each time that it is read.
+type passing struct {
+	*storetest.Clock
+	step time.Duration
+}
+
+func (c *passing) Since(t time.Time) time.Duration {
+	c.Advance(c.step)
+	return c.Clock.Since(t)
 }
 
 // TestShapingWithASlowStore: waiting has a deadline, the store has not.
