@@ -127,7 +127,7 @@ func testHeaders(t *testing.T) {
 		"log":            {ratelimit.SlidingLog{Limit: 3, Window: 1500 * time.Millisecond}, nil, `"default";q=3;w=2`, `"default";r=2;t=2`},
 		"rolling":        {ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, nil, `"default";q=9;w=86400, "default-period";q=4;w=3600`, `"default";r=3`},
 		"sub-second":     {ratelimit.FixedWindow{Limit: 3, Window: 100 * time.Millisecond}, nil, `"default";q=3`, `"default";r=2;t=1`},
-		"warming up":     {ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second}, []httplimit.Option{httplimit.WithPolicyName("w")}, `"w";q=5;w=1`, ""},
+		"warming up":     {ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second}, []httplimit.Option{httplimit.WithPolicyName("w")}, `"w";q=5;w=3`, ""},
 		"all":            {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, hour}, nil, `"default-1";q=10;w=1, "default-2";q=100;w=3600`, `"default-1";r=9`},
 		"name":           {hour, []httplimit.Option{httplimit.WithPolicyName(`per "hour" \ day`)}, `"per \"hour\" \\ day";q=100;w=3600`, `"per \"hour\" \\ day";r=99;t=3600`},
 		"none":           {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "", ""},

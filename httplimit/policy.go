@@ -1,0 +1,112 @@
+package httplimit
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// policies are the limits that a limiter holds its keys to.
+type policies struct {
+	field []string // the value of RateLimit-Policy
+	names []string // of the parts, by number
+	items []string // the same as items of a structured field: in quotes
+
+	single bool // whether there is one limit, and no other
+}
+
+// newPolicies describes the algorithm of l, if that tells.
+func newPolicies(name string, l ratelimit.Limiter) policies {
+	parts := []ratelimit.Algorithm{nil}
+	if t, err := ratelimit.NewTransition(ratelimit.AlgorithmOf(l)); err == nil { // or l does not tell
+		parts[0] = t.Algorithm()
+	}
+	if all, ok := parts[0].(ratelimit.All); ok {
+		parts = all
+	}
+	var p policies
+	field, count := "", 0
+	for i, part := range parts {
+		partName := name
+		if len(parts) > 1 {
+			partName = fmt.Sprintf("%s-%d", name, i+1)
+		}
+		item := quoted(partName)
+		p.names, p.items = append(p.names, partName), append(p.items, item)
+		for j, q := range quotas(part) {
+			if field != "" {
+				field += ", "
+			}
+			count++
+			if j > 0 {
+				item = quoted(partName + "-period")
+			}
+			field += fmt.Sprintf("%s;q=%d", item, min(int64(q.events), maxInteger))
+			if q.window >= time.Second && q.window < ratelimit.Never {
+				field += fmt.Sprintf(";w=%d", seconds(q.window))
+			}
+		}
+	}
+	if field != "" {
+		p.field = []string{field}
+	}
+	p.single = count == 1
+	return p
+}
+
+// part returns the number of the part that decided d.
+func (p *policies) part(d ratelimit.Decision) int { return min(max(d.Part, 0), len(p.names)-1) }
+
+// A quota is the most events that a key can be granted at once, and the time after
+// which none of them counts any more.
+type quota struct {
+	events int
+	window time.Duration
+}
+
+// quotas returns the quotas of an algorithm, and none if it is not one.
+func quotas(alg ratelimit.Algorithm) []quota {
+	if a, ok := alg.(ratelimit.RollingWindow); ok && a.PeriodLimit > 0 {
+		period := ratelimit.FixedWindow{Limit: a.PeriodLimit, Window: a.Period}
+		a.PeriodLimit = 0
+		return append(quotas(a), quotas(period)...)
+	}
+	q, err := spent(alg)
+	if err != nil {
+		return nil
+	}
+	return []quota{q}
+}
+
+// spent asks the algorithm itself: it lets a key that was never seen spend all it can
+// at once. That is done at the Unix epoch, where every window, period and segment
+// begins, so that events count for as long as they ever do.
+func spent(alg ratelimit.Algorithm) (quota, error) {
+	t, err := ratelimit.NewTransition(alg)
+	if err != nil {
+		return quota{}, err
+	}
+	_, _, fresh, err := t.Apply(nil, ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(time.Unix(0, 0)))
+	if err != nil {
+		return quota{}, err
+	}
+	limit := fresh.Decision.Limit
+	_, _, res, err := t.Apply(nil, ratelimit.Request{Op: ratelimit.OpTake, N: limit}.At(time.Unix(0, 0)))
+	return quota{limit, res.Decision.ResetAfter}, err
+}
+
+// maxInteger is the greatest integer of a structured field (RFC 9651, 3.3.1).
+const maxInteger = 999_999_999_999_999
+
+// quoted returns s as a string of a structured field.
+func quoted(s string) string {
+	q := []byte{'"'}
+	for i := range len(s) {
+		if s[i] == '"' || s[i] == '\\' {
+			q = append(q, '\\')
+		}
+		q = append(q, s[i])
+	}
+	return string(append(q, '"'))
+}

@@ -1,0 +1,201 @@
+package httplimit_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// TestPolicy has the policies that people would compute by hand.
+func TestPolicy(t *testing.T) {
+	minute := ratelimit.PerMinute(10)
+	for i, tt := range []struct {
+		alg  ratelimit.Algorithm
+		want string
+	}{
+		{ratelimit.TokenBucket{Rate: minute}, "q=10;w=60"},
+		{ratelimit.TokenBucket{Rate: minute, Burst: 3}, "q=3;w=18"},
+		{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 25}, "q=25;w=3"},
+		{ratelimit.TokenBucket{Rate: minute, Refill: ratelimit.RefillInterval}, "q=10;w=60"},
+		{ratelimit.TokenBucket{Rate: minute, Burst: 3, Refill: ratelimit.RefillInterval}, "q=3;w=60"},
+		{ratelimit.TokenBucket{Rate: minute, Burst: 25, Refill: ratelimit.RefillInterval}, "q=25;w=180"},
+		{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10)}, "q=1"},
+		{ratelimit.LeakyBucket{Rate: minute}, "q=1;w=6"},
+		{ratelimit.LeakyBucket{Rate: minute, Capacity: 1}, "q=1;w=6"},
+		{ratelimit.LeakyBucket{Rate: minute, Capacity: 5}, "q=5;w=30"},
+		{ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, "q=5;w=60"},
+		{ratelimit.FixedWindow{Limit: 5, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}, "q=5;w=60"},
+		{ratelimit.SlidingLog{Limit: 5, Window: 1500 * time.Millisecond}, "q=5;w=2"},
+		{ratelimit.SlidingWindow{Limit: 5, Window: time.Minute}, "q=5;w=120"},
+		{ratelimit.SlidingWindow{Limit: 5, Window: time.Minute, Segments: 6}, "q=5;w=70"},
+		{ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour}, "q=9;w=86400"},
+		{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: 3 * time.Second}, "q=300;w=8"}, // 4.5 s to pay, and 3 s to cool down
+		{ratelimit.TokenBucket{Rate: ratelimit.Every(200 * 365 * 24 * time.Hour), Burst: 1 << 40}, "q=1099511627776"},
+		{ratelimit.FixedWindow{Limit: math.MaxInt, Window: time.Minute}, fmt.Sprintf("q=%d;w=60", min(int64(math.MaxInt), 999_999_999_999_999))},
+	} {
+		l, _ := limiter(t, tt.alg)
+		h := serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1")).Header
+		assert.Equal(t, `"default";`+tt.want, h.Get("RateLimit-Policy"), "%d: %+v", i, tt.alg)
+	}
+}
+
+// TestPolicyOfUnknownLimits: nothing is told of limits that the limiter does not
+// tell, and of what is left only what is true of several limits, too.
+func TestPolicyOfUnknownLimits(t *testing.T) {
+	both := ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}}
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)},
+		ratelimit.WithClock(storetest.NewClock(time.Unix(0, 0))),
+		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return both, nil }))
+	require.NoError(t, err)
+	resp := serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
+	assert.Equal(t, 200, resp.StatusCode)
+	assert.Empty(t, resp.Header.Values("RateLimit-Policy"))
+	assert.Equal(t, `"default";r=0`, resp.Header.Get("RateLimit"), "the time until all of it is back is not that of one limit")
+	resp = serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Equal(t, `"default";r=0;t=1`, resp.Header.Get("RateLimit"))
+}
+
+// A client of a limit, and the fields that it is told.
+type client struct {
+	t    *testing.T
+	name string
+	h    http.Handler
+	clk  *storetest.Clock
+	cost int
+	now  time.Duration // since the start
+
+	quotas []quota
+}
+
+// A quota is so many events in a span of seconds, as a policy tells.
+type quota struct {
+	events int
+	window time.Duration // a second at least
+}
+
+func newClient(t *testing.T, name string, alg ratelimit.Algorithm) *client {
+	c := &client{t: t, name: name, cost: 1, clk: storetest.NewClock(time.Unix(0, 0))}
+	l, err := ratelimit.New(alg, ratelimit.WithClock(c.clk))
+	require.NoError(t, err)
+	c.h = httplimit.Middleware(l, httplimit.WithCost(func(*http.Request) int { return c.cost }))(ok)
+	r := serve(c.h, from("203.0.113.1:1")) // another one's
+	for _, item := range regexp.MustCompile(`;q=(\d+)(;w=(\d+))?`).FindAllStringSubmatch(r.Header.Get("RateLimit-Policy"), -1) {
+		q, _ := strconv.Atoi(item[1])
+		w, _ := strconv.Atoi(item[3])
+		c.quotas = append(c.quotas, quota{q, time.Duration(max(w, 1)) * time.Second})
+	}
+	require.NotEmpty(t, c.quotas, name)
+	return c
+}
+
+func (c *client) after(d time.Duration) {
+	c.now += d
+	c.clk.Advance(d)
+}
+
+// ask asks for n events and checks what it is told.
+func (c *client) ask(n int) (allowed bool) {
+	c.cost = n
+	resp := serve(c.h, from("192.0.2.1:1"))
+	found := regexp.MustCompile(`;r=(\d+)(;t=(\d+))?$`).FindStringSubmatch(resp.Header.Get("RateLimit"))
+	require.NotNil(c.t, found, "%s: %v", c.name, resp.Header)
+	r, _ := strconv.Atoi(found[1])
+	seconds, _ := strconv.Atoi(found[3])
+	least, longest := c.quotas[0].events, c.quotas[0].window
+	for _, q := range c.quotas {
+		least, longest = min(least, q.events), max(longest, q.window)
+	}
+	require.LessOrEqual(c.t, r, least, "%s: r is more than q", c.name)
+	require.LessOrEqual(c.t, time.Duration(seconds)*time.Second, longest, "%s: t is longer than w", c.name)
+	return resp.StatusCode == 200
+}
+
+// TestPolicyIsTrue compares what is told of a limit with what it does.
+func TestPolicyIsTrue(t *testing.T) {
+	algorithms := storetest.Algorithms()
+	algorithms["burst below its lump"] = ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Burst: 3, Refill: ratelimit.RefillInterval}
+	algorithms["burst above its lump"] = ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Burst: 25, Refill: ratelimit.RefillInterval}
+	algorithms["slow drip"] = ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(7)}
+	algorithms["lumps and a log"] = ratelimit.All{algorithms["burst above its lump"], ratelimit.SlidingLog{Limit: 30, Window: 7 * time.Minute}}
+	for name, alg := range algorithms {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rnd := rand.New(rand.NewPCG(1, 2))
+			_, warms := alg.(ratelimit.WarmingUp)
+
+			// Whatever a client did: after it was idle for w, it is granted q at once.
+			c := newClient(t, name, alg)
+			least, longest := c.quotas[0].events, time.Duration(0)
+			for _, q := range c.quotas {
+				least, longest = min(least, q.events), max(longest, q.window)
+			}
+			for range 200 {
+				for range rnd.IntN(20) {
+					c.ask(1 + rnd.IntN(least))
+					c.after(time.Duration(rnd.Int64N(int64(longest / 4))))
+				}
+				c.after(longest)
+				require.True(t, c.ask(least), "after %v at %v", longest, c.now)
+			}
+
+			// There is an instant at which a second less is not enough.
+			if longest > time.Second && len(c.quotas) == 1 && !warms {
+				c = newClient(t, name, alg)
+				require.True(t, c.ask(least))
+				c.after(longest - time.Second)
+				require.False(t, c.ask(least))
+			}
+
+			// A client that sends no more than q in any w is never refused.
+			if warms {
+				return // which spaces what it grants
+			}
+			c = newClient(t, name, alg)
+			type sent struct {
+				at time.Duration
+				n  int
+			}
+			var log []sent
+			for i := range 2000 {
+				if i%5 == 0 && len(log) > 0 { // as soon as something has left the window
+					q := c.quotas[rnd.IntN(len(c.quotas))]
+					past := log[max(0, len(log)-1-rnd.IntN(10))].at + q.window
+					c.after(max(0, past-c.now))
+				} else {
+					c.after(time.Duration(rnd.Int64N(int64(longest / 8))))
+				}
+				may := math.MaxInt
+				for _, q := range c.quotas {
+					left := q.events
+					for j := len(log) - 1; j >= 0 && log[j].at > c.now-q.window; j-- {
+						left -= log[j].n
+					}
+					may = min(may, left)
+				}
+				if may == 0 {
+					continue
+				}
+				n := may
+				if rnd.IntN(3) > 0 {
+					n = 1 + rnd.IntN(may)
+				}
+				require.True(t, c.ask(n), "%d at %v after %v", n, c.now, log[max(0, len(log)-20):])
+				log = append(log, sent{c.now, n})
+			}
+		})
+	}
+}
