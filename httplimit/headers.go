@@ -41,11 +41,11 @@ const (
 	Standard Headers = iota
 
 	// Legacy sends X-RateLimit-Limit, X-RateLimit-Remaining and
-	// X-RateLimit-Reset, the latter as the Unix time, in seconds, at which all
-	// has come back.
+	// X-RateLimit-Reset, the latter as the Unix time, in seconds and by the
+	// limiter's clock, at which the whole quota is back.
 	Legacy
 
-	// None sends neither.
+	// None sends neither. Retry-After is sent all the same.
 	None
 )
 
@@ -89,7 +89,7 @@ func (m *middleware) tell(h http.Header, d ratelimit.Decision) {
 	case Legacy:
 		h[fieldXLimit] = []string{strconv.Itoa(d.Limit)}
 		h[fieldXRemaining] = []string{strconv.Itoa(d.Remaining)}
-		h[fieldXReset] = []string{strconv.FormatInt(seconds(time.Duration(time.Now().UnixNano())+min(d.ResetAfter, math.MaxInt64/4)), 10)}
+		h[fieldXReset] = []string{strconv.FormatInt(seconds(time.Duration(m.now().UnixNano())+min(d.ResetAfter, math.MaxInt64/4)), 10)}
 	}
 }
 

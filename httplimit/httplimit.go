@@ -59,7 +59,8 @@ func WithStoreError(f func(*http.Request, error)) Option {
 func WithSkip(skip func(*http.Request) bool) Option { return func(m *middleware) { m.skip = skip } }
 
 // WithHeaders chooses the header fields that tell what is left: [Standard], the
-// default, [Legacy] or [None]. Retry-After is sent in any case.
+// default, [Legacy] or [None]. Whichever it is, a refusal has Retry-After, except
+// of a request that no wait will make possible: one whose cost exceeds the limit.
 func WithHeaders(h Headers) Option { return func(m *middleware) { m.headers = h } }
 
 // WithPolicyName names the limit in header fields and bodies, by default
@@ -103,6 +104,7 @@ type middleware struct {
 	shadow     func(*http.Request, ratelimit.Decision)
 	shadowed   bool // whether there is to be one
 	shaping    time.Duration
+	now        func() time.Time // what the limiter's clock shows
 }
 
 // Middleware returns what puts l in front of a handler. The handler gets the
@@ -128,6 +130,10 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 	}
 	if err := m.check(); err != nil {
 		return misused(err)
+	}
+	m.now = time.Now
+	if clk := ratelimit.ClockOf(l); clk != nil {
+		m.now = clk.Now
 	}
 	m.policies = newPolicies(m.name, l)
 	m.refusal = newRefusal(m.status, m.policies.names)

@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -111,10 +110,6 @@ func TestRetryAfterIsTrue(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
-	synctest.Test(t, testHeaders) // in which time stands still
-}
-
-func testHeaders(t *testing.T) {
 	hour := ratelimit.FixedWindow{Limit: 100, Window: time.Hour}
 	for name, tt := range map[string]struct {
 		alg             ratelimit.Algorithm
@@ -134,7 +129,7 @@ func testHeaders(t *testing.T) {
 		"legacy":         {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "", ""},
 		"greatest limit": {ratelimit.FixedWindow{Limit: math.MaxInt, Window: time.Hour}, nil, fmt.Sprintf(`"default";q=%d;w=3600`, min(int64(math.MaxInt), 999999999999999)), fmt.Sprintf(`"default";r=%d;t=3600`, min(int64(math.MaxInt)-1, 999999999999999))},
 	} {
-		l, _ := limiter(t, tt.alg)
+		l, clk := limiter(t, tt.alg)
 		h := serve(httplimit.Middleware(l, tt.opts...)(ok), from("192.0.2.1:1")).Header
 		assert.Equal(t, tt.policy, h.Get("RateLimit-Policy"), name)
 		if name != "warming up" { // which is in floating point
@@ -143,10 +138,28 @@ func testHeaders(t *testing.T) {
 		if name == "legacy" {
 			assert.Equal(t, "100", h.Get("X-RateLimit-Limit"))
 			assert.Equal(t, "99", h.Get("X-RateLimit-Remaining"))
-			assert.Equal(t, fmt.Sprint(time.Now().Add(time.Hour+time.Second-1).Unix()), h.Get("X-RateLimit-Reset"))
+			assert.Equal(t, fmt.Sprint(clk.Now().Add(time.Hour+time.Second-1).Unix()), h.Get("X-RateLimit-Reset"))
 		} else {
 			assert.Empty(t, h.Get("X-RateLimit-Limit")+h.Get("X-RateLimit-Remaining")+h.Get("X-RateLimit-Reset"), name)
 		}
+	}
+}
+
+// TestRetryAfterInAnyCase: it does not depend on the other fields, but there is
+// none if no wait helps.
+func TestRetryAfterInAnyCase(t *testing.T) {
+	for _, headers := range []httplimit.Headers{httplimit.Standard, httplimit.Legacy, httplimit.None} {
+		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+		cost := 1
+		h := httplimit.Middleware(l, httplimit.WithHeaders(headers), httplimit.WithCost(func(*http.Request) int { return cost }))(ok)
+		require.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
+		resp := serve(h, from("192.0.2.1:1"))
+		require.Equal(t, 429, resp.StatusCode)
+		assert.Equal(t, "3600", resp.Header.Get("Retry-After"))
+		cost = 2
+		resp = serve(h, from("192.0.2.1:1"))
+		require.Equal(t, 429, resp.StatusCode)
+		assert.Empty(t, resp.Header.Values("Retry-After"))
 	}
 }
 
