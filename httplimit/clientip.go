@@ -13,9 +13,11 @@ type IPOption func(*clientIP)
 // TrustedProxies names the proxies whose word about where a request came from is
 // taken: the load balancers in front of the service. What they add to
 // X-Forwarded-For is believed; what came to them in it, only as far as it is the
-// address of such a proxy again.
+// address of such a proxy again, and over 32 proxies at most. Without prefixes, no
+// proxy is trusted.
 func TrustedProxies(prefixes ...netip.Prefix) IPOption {
 	return func(c *clientIP) {
+		c.listed = true
 		for _, p := range prefixes {
 			c.trusted = append(c.trusted, netip.PrefixFrom(p.Addr().Unmap(), unmappedBits(p)).Masked())
 		}
@@ -36,36 +38,49 @@ func unmappedBits(p netip.Prefix) int {
 // TrustedHops believes the n nearest proxies, whatever their addresses are: 1 if
 // every request comes through one load balancer, 2 if through a content delivery
 // network before that. If anybody can reach the service past them, use
-// [TrustedProxies] instead, for then anybody can be anybody. With both, a proxy
+// [TrustedProxies] instead, because then anybody can be anybody. With both, a proxy
 // must be among the n nearest and have a trusted address.
-func TrustedHops(n int) IPOption { return func(c *clientIP) { c.hops = n } }
+func TrustedHops(n int) IPOption {
+	return func(c *clientIP) { c.hops, c.counted = n, true }
+}
 
 // FromForwarded reads the header field Forwarded (RFC 7239) instead of
-// X-Forwarded-For. It must be the one that the proxies write: the other one is
-// the client's to make up.
+// X-Forwarded-For. It must be the one that the proxies write, because a client can
+// make up the other one.
 func FromForwarded() IPOption { return func(c *clientIP) { c.forwarded = true } }
 
 // IPv6Prefix sets how many bits of an IPv6 address tell clients apart. The
-// default is 64, for who has one address has, as a rule, all of its /64.
+// default is 64, because a client usually controls its whole /64.
 func IPv6Prefix(bits int) IPOption { return func(c *clientIP) { c.bits = bits } }
 
 type clientIP struct {
 	trusted   []netip.Prefix
+	listed    bool // whether only these are trusted
 	hops      int
+	counted   bool // whether only so many are trusted
 	forwarded bool
 	bits      int
 }
 
+// mostProxies bounds how many a header field may name if they are not counted.
+const mostProxies = 32
+
 // ClientIP returns the client's IP address as the key: 192.0.2.1, or for IPv6 a
-// prefix, 2001:db8::/64. It is the address of the connection's other end. Only if
-// that is a proxy that the options trust, X-Forwarded-For is asked where it had
-// the request from: from the right, all its lines joined, over proxies that are
-// trusted, up to the first address that is not: it is the client. An entry that
-// is no address ends the walk at the last one that was. So nothing that a client
-// writes into it can change its key.
+// prefix, 2001:db8::/64. It is the address of the connection's other end, unless
+// that is a proxy that the options trust. Then X-Forwarded-For is read from the
+// right, all its lines joined, over proxies that are trusted, up to the first
+// address that is not: that is the client. An entry that is not an address ends the
+// walk at the last one that was. So nothing that a client writes there can change
+// its key.
 //
-// It fails if the connection has no address, as that of a Unix socket, and
-// nobody trusted tells of one.
+// An IPv6 address that stands for one of IPv4 makes the same key as that: one that
+// is mapped (::ffff:0:0/96) or translated by NAT64 (64:ff9b::/96, RFC 6052), and the
+// client's address in those of 6to4 (2002::/16) and Teredo (2001::/32), which has a
+// whole network, or shares one with others. In 64:ff9b:1::/48, where networks place
+// IPv4 addresses as they like (RFC 8215), each address is a key.
+//
+// It fails if the connection has no address, as that of a Unix socket, and no
+// trusted proxy names one.
 func ClientIP(opts ...IPOption) KeyFunc {
 	c := &clientIP{bits: 64}
 	for _, opt := range opts {
@@ -89,10 +104,14 @@ func ClientIP(opts ...IPOption) KeyFunc {
 		if err != nil {
 			return "", err
 		}
+		bits := c.bits
+		if addr.Is6() {
+			addr, bits = embedded(addr, bits)
+		}
 		if addr.Is4() {
 			return text4(addr, r.RemoteAddr), nil
 		}
-		prefix, err := addr.Prefix(c.bits)
+		prefix, err := addr.Prefix(bits)
 		var text [64]byte
 		return string(prefix.AppendTo(text[:0])), err
 	}
@@ -122,10 +141,38 @@ func (c *clientIP) client(r *http.Request) (netip.Addr, error) {
 // believes reports whether what the hop-th proxy says is to be believed, whose
 // address may not be known.
 func (c *clientIP) believes(hop int, addr netip.Addr, known bool) bool {
-	if len(c.trusted) == 0 {
-		return hop < c.hops
+	switch {
+	case c.counted && hop >= c.hops, !c.counted && hop >= mostProxies:
+		return false
+	case c.listed:
+		return known && c.trusts(addr)
 	}
-	return known && c.trusts(addr) && (c.hops == 0 || hop < c.hops)
+	return c.counted
+}
+
+// Prefixes of IPv6 in which IPv4 addresses lie.
+var (
+	nat64      = netip.MustParsePrefix("64:ff9b::/96")   // RFC 6052
+	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48") // RFC 8215
+	sixToFour  = netip.MustParsePrefix("2002::/16")      // RFC 3056
+	teredo     = netip.MustParsePrefix("2001::/32")      // RFC 4380
+)
+
+// embedded returns the IPv4 address that an IPv6 address stands for, or itself, and
+// how many of its bits tell clients apart.
+func embedded(addr netip.Addr, bits int) (netip.Addr, int) {
+	b := addr.As16()
+	switch {
+	case nat64.Contains(addr):
+		return netip.AddrFrom4([4]byte(b[12:])), 32
+	case sixToFour.Contains(addr):
+		return netip.AddrFrom4([4]byte(b[2:6])), 32
+	case teredo.Contains(addr): // inverted, lest address translators change it
+		return netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]}), 32
+	case localNAT64.Contains(addr):
+		return addr, 128
+	}
+	return addr, bits
 }
 
 // text4 returns an IPv4 address as text, cut out of where it came from if that
@@ -147,140 +194,14 @@ func (c *clientIP) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// A walk goes over the entries of a header field from the right, all its lines
-// joined.
-type walk struct {
-	lines []string // but the one that the walk is in
-	line  string   // what is left of that
-	in    bool     // whether it is in one
-
-	// last returns the last entry of a line, and what is left, if anything is.
-	last func(line string) (entry, rest string, more bool)
-}
-
-func (c *clientIP) newWalk(h http.Header) walk {
-	if c.forwarded {
-		return walk{lines: h["Forwarded"], last: lastNode}
-	}
-	return walk{lines: h["X-Forwarded-For"], last: lastAddress}
-}
-
-// next returns the next entry.
-func (w *walk) next() (entry string, ok bool) {
-	if !w.in {
-		last := len(w.lines) - 1
-		if last < 0 {
-			return "", false
-		}
-		w.lines, w.line = w.lines[:last], w.lines[last]
-	}
-	entry, w.line, w.in = w.last(w.line)
-	return entry, true
-}
-
-func lastAddress(line string) (entry, rest string, more bool) {
-	cut := strings.LastIndexByte(line, ',')
-	return strings.TrimSpace(line[cut+1:]), line[:max(cut, 0)], cut >= 0
-}
-
-// mostCommas bounds how many an element may have within quotes.
-const mostCommas = 8
-
-// lastNode returns the node that the parameter for of the last element of a line
-// of Forwarded names, or "" if it is none, or names none, or more than one.
-//
-// Where elements end, only the quotes before can tell, and a client may have left
-// one open. But what a proxy has added is an element by itself: so the shortest
-// end of the line that is one is taken, whatever comes before.
-func lastNode(line string) (node, rest string, more bool) {
-	cut := len(line)
-	for range mostCommas + 1 {
-		if cut = strings.LastIndexByte(line[:cut], ','); cut < 0 {
-			node, _ = forNode(line)
-			return node, "", false
-		}
-		if node, ok := forNode(line[cut+1:]); ok {
-			return node, line[:cut], true
-		}
-	}
-	return "", "", false
-}
-
-// forNode returns the node that an element of Forwarded names, and whether it is
-// what RFC 7239 says.
-func forNode(element string) (node string, ok bool) {
-	found := 0
-	for rest := element; ; {
-		name, value, end, ok := forwardedPair(rest)
-		if !ok || end < len(rest) && rest[end] == ',' {
-			return "", false
-		}
-		if strings.EqualFold(name, "for") {
-			node, found = value, found+1
-		}
-		if end == len(rest) {
-			if found != 1 {
-				node = ""
-			}
-			return node, true
-		}
-		rest = rest[end+1:]
-	}
-}
-
-// forwardedPair returns the first parameter of s, which may be missing, and where
-// it ends: at a comma, a semicolon or the end of s.
-func forwardedPair(s string) (name, value string, end int, ok bool) {
-	i := skipBlanks(s, 0)
-	from := i
-	for i < len(s) && isToken(s[i]) {
-		i++
-	}
-	if name = s[from:i]; name != "" {
-		if i == len(s) || s[i] != '=' {
-			return "", "", 0, false
-		}
-		i++
-		from = i
-		if i < len(s) && s[i] == '"' {
-			for i++; i < len(s) && s[i] != '"'; i++ {
-				if s[i] == '\\' {
-					i++
-				}
-			}
-			if i >= len(s) {
-				return "", "", 0, false // it does not end
-			}
-			value = s[from+1 : i]
-			i++
-		} else {
-			for i < len(s) && (isToken(s[i]) || s[i] == ':') { // a port is to be in quotes, and often is not
-				i++
-			}
-			value = s[from:i]
-		}
-	}
-	i = skipBlanks(s, i)
-	return name, value, i, i == len(s) || s[i] == ',' || s[i] == ';'
-}
-
-func skipBlanks(s string, i int) int {
-	for i < len(s) && (s[i] == ' ' || s[i] == '\t') {
-		i++
-	}
-	return i
-}
-
-// isToken reports whether c may be in a token (RFC 9110, 5.6.2).
-func isToken(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
-}
+// longestAddr bounds the text of an address, with a port, brackets and a zone.
+const longestAddr = 128
 
 // parseAddr returns the address in s, which may have a port, brackets or a zone.
 func parseAddr(s string) (addr netip.Addr, ok bool) {
 	var err error
 	switch {
-	case s == "":
+	case s == "" || len(s) > longestAddr:
 		return addr, false
 	case s[0] == '[' && s[len(s)-1] == ']':
 		addr, err = netip.ParseAddr(s[1 : len(s)-1])

@@ -61,6 +61,18 @@ func TestClientIP(t *testing.T) {
 		"IPv4 is not cut":          {httplimit.ClientIP(httplimit.IPv6Prefix(8)), from("192.0.2.1:1"), "192.0.2.1"},
 		"IPv4-compatible, written": {direct, from("[::192.0.2.1]:1"), "::/64"},
 
+		// IPv4 addresses within those of IPv6.
+		"NAT64":                     {direct, from("[64:ff9b::192.0.2.1]:1"), "192.0.2.1"},
+		"NAT64, not its prefix":     {direct, from("[64:ff9b:0:0:1::c000:201]:1"), "64:ff9b::/64"},
+		"NAT64, of the network":     {direct, from("[64:ff9b:1::192.0.2.1]:1"), "64:ff9b:1::c000:201/128"},
+		"NAT64, of the network too": {direct, from("[64:ff9b:1:c000:2:100::]:1"), "64:ff9b:1:c000:2:100::/128"},
+		"6to4":                      {direct, from("[2002:c000:201:1::1]:1"), "192.0.2.1"},
+		"6to4, another subnet":      {direct, from("[2002:c000:201:ffff:1:2:3:4]:1"), "192.0.2.1"},
+		"6to4, another client":      {direct, from("[2002:c000:202:1::1]:1"), "192.0.2.2"},
+		"Teredo":                    {direct, from("[2001:0:4136:e378:8000:63bf:3fff:fdd2]:1"), "192.0.2.45"}, // RFC 4380
+		"Teredo, not its prefix":    {direct, from("[2001:1:4136:e378:8000:63bf:3fff:fdd2]:1"), "2001:1:4136:e378::/64"},
+		"6to4, one prefix for all":  {httplimit.ClientIP(httplimit.IPv6Prefix(8)), from("[2002:c000:201:1::1]:1"), "192.0.2.1"},
+
 		// Behind proxies.
 		"through one":                     {behind, from("10.1.1.1:1", xff, "198.51.100.7"), "198.51.100.7"},
 		"past them":                       {behind, from("203.0.113.9:1", xff, "198.51.100.7"), "203.0.113.9"},
@@ -119,11 +131,26 @@ func TestClientIP(t *testing.T) {
 		"Forwarded: closed by the proxy":  {rfc7239, from("10.1.1.1:1", "Forwarded", `for=1.1.1.1;x=", for="[2001:db8::7]:99"`), "2001:db8::/64"},
 		"Forwarded: commas in quotes":     {rfc7239, from("10.1.1.1:1", "Forwarded", `for=1.1.1.1, for=198.51.100.7;host="a, for=2.2.2.2 "`), "198.51.100.7"},
 		"Forwarded: an escape in quotes":  {rfc7239, from("10.1.1.1:1", "Forwarded", `for=198.51.100.7;host="a, for=2.2.2.2;y=\""`), "198.51.100.7"},
-		"Forwarded: too many commas":      {rfc7239, from("10.1.1.1:1", "Forwarded", `for=198.51.100.7;host="`+strings.Repeat(",", 9)+`"`), "10.1.1.1"},
+		"Forwarded: many commas":          {rfc7239, from("10.1.1.1:1", "Forwarded", `for=1.1.1.1, for=198.51.100.7;host="`+strings.Repeat(",", 10000)+`"`), "198.51.100.7"},
+		"Forwarded: many quotes":          {rfc7239, from("10.1.1.1:1", "Forwarded", `for=1.1.1.1, for=198.51.100.7;host="`+strings.Repeat(`\", for=2.2.2.2;x=\"`, 5000)+`"`), "198.51.100.7"},
+		"Forwarded: many left open":       {rfc7239, from("10.1.1.1:1", "Forwarded", strings.Repeat(`for=1.1.1.1;x=",`, 9999)+` for=198.51.100.7;host="a,\\\",b"`), "198.51.100.7"},
+		"Forwarded: backslashes at ends":  {rfc7239, from("10.1.1.1:1", "Forwarded", `for=1.1.1.1;x="\, for=198.51.100.7;host=",\\"`), "198.51.100.7"},
+		"Forwarded: a pair like a start":  {rfc7239, from("10.1.1.1:1", "Forwarded", `for=198.51.100.7;host=", for=2.2.2.2;x=";by="y"`), "198.51.100.7"},
+		"Forwarded: through two, quoted":  {rfc7239, from("10.1.1.1:1", "Forwarded", `for=1.1.1.1;x=", for=198.51.100.7;host="a,b", for=10.2.2.2;host="c,d"`), "198.51.100.7"},
 		"Forwarded: nothing but commas":   {rfc7239, from("10.1.1.1:1", "Forwarded", strings.Repeat(",", 100)), "10.1.1.1"},
 		"Forwarded: half a quote":         {rfc7239, from("10.1.1.1:1", "Forwarded", `for=1.1.1.1"`), "10.1.1.1"},
 		"Forwarded: a port, no quotes":    {rfc7239, from("10.1.1.1:1", "Forwarded", `for=198.51.100.7:80`), "198.51.100.7"},
 		"hops and proxies":                {both, from("10.1.1.1:1", xff, "1.1.1.1, 10.2.2.2"), "10.2.2.2"},
+		"hops, and an empty list":         {httplimit.ClientIP(httplimit.TrustedProxies(), httplimit.TrustedHops(1)), from("10.1.1.1:1", xff, "6.6.6.6"), "10.1.1.1"},
+		"an empty list":                   {httplimit.ClientIP(httplimit.TrustedProxies()), from("10.1.1.1:1", xff, "6.6.6.6"), "10.1.1.1"},
+		"an empty list and another":       {httplimit.ClientIP(httplimit.TrustedProxies(), proxies), from("10.1.1.1:1", xff, "6.6.6.6"), "6.6.6.6"},
+		"proxies, and no hops":            {httplimit.ClientIP(proxies, httplimit.TrustedHops(0)), from("10.1.1.1:1", xff, "6.6.6.6"), "10.1.1.1"},
+		"more proxies than there are":     {behind, from("10.1.1.1:1", xff, "6.6.6.6"+strings.Repeat(", 10.0.0.9", 30)+strings.Repeat(", 10.0.0.8", 100)), "10.0.0.8"},
+		"as many hops as are wanted":      {httplimit.ClientIP(httplimit.TrustedHops(200)), from("10.1.1.1:1", xff, "6.6.6.6, 198.51.100.7"+strings.Repeat(", 10.0.0.8", 199)), "198.51.100.7"},
+		"a long entry":                    {behind, from("10.1.1.1:1", xff, "6.6.6.6,"+strings.Repeat(" ", 1000)+"5.5.5.5"+strings.Repeat("5", 1000)), "10.1.1.1"},
+		"a long zone":                     {behind, from("10.1.1.1:1", xff, "fe80::1%"+strings.Repeat("z", 1000)), "10.1.1.1"},
+		"spaces around":                   {behind, from("10.1.1.1:1", xff, "1.1.1.1,\t 198.51.100.7 \t"), "198.51.100.7"},
+		"NAT64 of a client":               {behind, from("10.1.1.1:1", xff, "64:ff9b::198.51.100.7"), "198.51.100.7"},
 		"hops and proxies: past them":     {both, from("203.0.113.9:1", xff, "6.6.6.6"), "203.0.113.9"},
 		"Forwarded: for in another value": {rfc7239, from("10.1.1.1:1", "Forwarded", `host="for=1.1.1.1";for=198.51.100.7`), "198.51.100.7"},
 	} {
@@ -178,6 +205,14 @@ func FuzzClientIP(f *testing.F) {
 		}
 		if got, err := forwarded(from("10.1.1.1:1", "Forwarded", made+", for=198.51.100.7")); err != nil || got != "198.51.100.7" {
 			t.Errorf("Forwarded: %q: %q, %v", made, got, err)
+		}
+		// A proxy may copy what the client says its host is.
+		host := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(made)
+		element := `for=198.51.100.7;host="` + host + `";proto=https`
+		for _, before := range []string{"", made + ",", element + "," + made + ","} {
+			if got, err := forwarded(from("10.1.1.1:1", "Forwarded", before+element)); err != nil || got != "198.51.100.7" {
+				t.Errorf("Forwarded: %q: %q, %v", before+element, got, err)
+			}
 		}
 		if got, err := xff(from("10.1.1.1:1", "X-Forwarded-For", made+", 198.51.100.7")); err != nil || got != "198.51.100.7" {
 			t.Errorf("%q: %q, %v", made, got, err)

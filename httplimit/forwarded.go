@@ -1,0 +1,158 @@
+package httplimit
+
+import (
+	"net/http"
+	"strings"
+)
+
+// A walk goes over the entries of a header field from the right, all its lines
+// joined.
+type walk struct {
+	lines []string // but the one that the walk is in
+	line  string   // what is left of that
+	in    bool     // whether it is in one
+
+	// last returns the last entry of a line, and what is left, if anything is.
+	last func(line string) (entry, rest string, more bool)
+}
+
+func (c *clientIP) newWalk(h http.Header) walk {
+	if c.forwarded {
+		return walk{lines: h["Forwarded"], last: lastNode}
+	}
+	return walk{lines: h["X-Forwarded-For"], last: lastAddress}
+}
+
+// next returns the next entry.
+func (w *walk) next() (entry string, ok bool) {
+	if !w.in {
+		last := len(w.lines) - 1
+		if last < 0 {
+			return "", false
+		}
+		w.lines, w.line = w.lines[:last], w.lines[last]
+	}
+	entry, w.line, w.in = w.last(w.line)
+	return entry, true
+}
+
+// longestEntry bounds an entry of X-Forwarded-For, and the spaces around it.
+const longestEntry = 2 * longestAddr
+
+// lastAddress returns the last entry of a line, or "" if it is too long for an address.
+func lastAddress(line string) (entry, rest string, more bool) {
+	from := max(0, len(line)-longestEntry)
+	cut := strings.LastIndexByte(line[from:], ',')
+	if cut < 0 && from > 0 {
+		return "", "", false
+	}
+	cut += from
+	return strings.TrimSpace(line[cut+1:]), line[:max(cut, 0)], cut >= 0
+}
+
+// lastNode returns the node that the parameter for of the last element of a line
+// of Forwarded names, or "" if it is none, or names none, or more than one.
+func lastNode(line string) (node, rest string, more bool) {
+	start := lastElement(line)
+	node, _ = forNode(line[start:])
+	return node, line[:max(0, start-1)], start > 0
+}
+
+// lastElement returns where the last element of a line of Forwarded begins: behind
+// the last comma that is not in quotes.
+//
+// It reads from the right, because what a proxy has added is whole, whatever a client
+// has left open before. A quote is an end of a string then, and its beginning is the
+// next one that is not escaped: within a string, all are.
+func lastElement(line string) (start int) {
+	quoted := false
+	for i := len(line) - 1; i >= 0; i-- {
+		switch line[i] {
+		case ',':
+			if !quoted {
+				return i + 1
+			}
+		case '"':
+			if !quoted || !escaped(line[:i]) {
+				quoted = !quoted
+			}
+		}
+	}
+	return 0
+}
+
+// escaped reports whether what comes after s in a quoted string is escaped.
+func escaped(s string) bool {
+	n := len(s) - len(strings.TrimRight(s, `\`))
+	return n%2 == 1
+}
+
+// forNode returns the node that an element of Forwarded names, and whether it is
+// what RFC 7239 says.
+func forNode(element string) (node string, ok bool) {
+	found := 0
+	for rest := element; ; {
+		name, value, end, ok := forwardedPair(rest)
+		if !ok || end < len(rest) && rest[end] == ',' {
+			return "", false
+		}
+		if strings.EqualFold(name, "for") {
+			node, found = value, found+1
+		}
+		if end == len(rest) {
+			if found != 1 {
+				node = ""
+			}
+			return node, true
+		}
+		rest = rest[end+1:]
+	}
+}
+
+// forwardedPair returns the first parameter of s, which may be missing, and where
+// it ends: at a comma, a semicolon or the end of s.
+func forwardedPair(s string) (name, value string, end int, ok bool) {
+	i := skipBlanks(s, 0)
+	from := i
+	for i < len(s) && isToken(s[i]) {
+		i++
+	}
+	if name = s[from:i]; name != "" {
+		if i == len(s) || s[i] != '=' {
+			return "", "", 0, false
+		}
+		i++
+		from = i
+		if i < len(s) && s[i] == '"' {
+			for i++; i < len(s) && s[i] != '"'; i++ {
+				if s[i] == '\\' {
+					i++
+				}
+			}
+			if i >= len(s) {
+				return "", "", 0, false // it does not end
+			}
+			value = s[from+1 : i]
+			i++
+		} else {
+			for i < len(s) && (isToken(s[i]) || s[i] == ':') { // a port is to be in quotes, and often is not
+				i++
+			}
+			value = s[from:i]
+		}
+	}
+	i = skipBlanks(s, i)
+	return name, value, i, i == len(s) || s[i] == ',' || s[i] == ';'
+}
+
+func skipBlanks(s string, i int) int {
+	for i < len(s) && (s[i] == ' ' || s[i] == '\t') {
+		i++
+	}
+	return i
+}
+
+// isToken reports whether c may be in a token (RFC 9110, 5.6.2).
+func isToken(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}
