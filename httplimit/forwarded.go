@@ -65,16 +65,14 @@ func lastNode(line string) (node, rest string, more bool) {
 // has left open before. A quote is an end of a string then, and its beginning is the
 // next one that is not escaped: within a string, all are.
 func lastElement(line string) (start int) {
-	quoted := false
 	for i := len(line) - 1; i >= 0; i-- {
 		switch line[i] {
 		case ',':
-			if !quoted {
-				return i + 1
-			}
+			return i + 1
 		case '"':
-			if !quoted || !escaped(line[:i]) {
-				quoted = !quoted
+			i = strings.LastIndexByte(line[:i], '"')
+			for i > 0 && escaped(line[:i]) {
+				i = strings.LastIndexByte(line[:i], '"')
 			}
 		}
 	}
@@ -124,13 +122,8 @@ func forwardedPair(s string) (name, value string, end int, ok bool) {
 		i++
 		from = i
 		if i < len(s) && s[i] == '"' {
-			for i++; i < len(s) && s[i] != '"'; i++ {
-				if s[i] == '\\' {
-					i++
-				}
-			}
-			if i >= len(s) {
-				return "", "", 0, false // it does not end
+			if i = endOfString(s, i+1); i < 0 {
+				return "", "", 0, false
 			}
 			value = s[from+1 : i]
 			i++
@@ -143,6 +136,19 @@ func forwardedPair(s string) (name, value string, end int, ok bool) {
 	}
 	i = skipBlanks(s, i)
 	return name, value, i, i == len(s) || s[i] == ',' || s[i] == ';'
+}
+
+// endOfString returns where the quoted string ends that begins at i, or -1.
+func endOfString(s string, i int) int {
+	for end := i; ; end++ {
+		next := strings.IndexByte(s[end:], '"')
+		if next < 0 {
+			return -1
+		}
+		if end += next; !escaped(s[i:end]) {
+			return end
+		}
+	}
 }
 
 func skipBlanks(s string, i int) int {

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"mime"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -80,50 +77,6 @@ func (f *refusal) answer(w http.ResponseWriter, r *http.Request, d ratelimit.Dec
 	}
 	w.WriteHeader(f.status)
 	_, _ = w.Write(body)
-}
-
-// takesProblem reports whether a client that accepts these takes a problem in
-// JSON, and rather than plain text.
-func takesProblem(accept []string) bool {
-	if len(accept) == 0 {
-		return true
-	}
-	// Of the ranges that match, the most specific one counts (RFC 9110, 12.5.1).
-	ofProblem, ofText := -1.0, -1.0 // their q
-	var problemRank, textRank int
-	for _, line := range accept {
-		for part := range strings.SplitSeq(line, ",") {
-			media, params, err := mime.ParseMediaType(part)
-			if err != nil {
-				continue
-			}
-			q, err := strconv.ParseFloat(params["q"], 64)
-			if err != nil {
-				q = 1
-			}
-			if rank := rankOf(media, "application/*", "application/json", "application/problem+json"); rank > problemRank {
-				ofProblem, problemRank = q, rank
-			}
-			if rank := rankOf(media, "text/*", "text/plain"); rank > textRank {
-				ofText, textRank = q, rank
-			}
-		}
-	}
-	return ofProblem > 0 && ofProblem >= ofText
-}
-
-// rankOf returns how specific a media range is: 1 for any, 2 and up for the
-// given ones, 0 if it is none of them.
-func rankOf(media string, ranges ...string) int {
-	if media == "*/*" {
-		return 1
-	}
-	for i, r := range ranges {
-		if media == r {
-			return i + 2
-		}
-	}
-	return 0
 }
 
 // check returns what is wrong with the options.
