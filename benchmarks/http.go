@@ -27,3 +27,20 @@ func middlewares(r *round) error {
 	}
 	return nil
 }
+
+// hostileRequests times requests that are refused, of a client that makes them as
+// costly as it can.
+func hostileRequests(r *round) error {
+	allow, real, err := r.limiter(contenders.Once, contenders.Denied)
+	if err != nil {
+		return err
+	}
+	const id = "http-hostile"
+	if real {
+		r.results.addWrong(id, r.contender.Name, repeat(allow, "", contenders.Once.Burst, contenders.Allowed))
+	}
+	n := max(10, r.sizes.alone/500) // each takes longer than all calls of another scenario
+	repeat(allow, "", n, contenders.Denied)
+	r.batches(id, r.sizes.aloneBatches, n, func(int) int { return repeat(allow, "", n, contenders.Denied) })
+	return nil
+}

@@ -72,6 +72,8 @@ func TestQuick(t *testing.T) {
 			least = 1
 		case c.HTTP:
 			least = 3 // in two
+		case c.Wire:
+			least = 2 // in one
 		}
 		if n := strings.Count(text.String(), c.Name); n < least {
 			t.Errorf("the report names %q %d times, want at least %d", c.Name, n, least)

@@ -102,6 +102,7 @@ func scenarios(s sizes) []scenario {
 		{id: "mixed-max", title: "mixed load, longest call", unit: milliseconds},
 		{id: "http", title: "a request through the middleware, let through", unit: nanoseconds},
 		{id: "http-denied", title: "a request through the middleware, refused", unit: nanoseconds},
+		{id: "http-hostile", title: "480 hostile header fields over HTTP/2, refused", unit: nanoseconds},
 		{id: "flood", title: n.Sprintf("a flood of %d new keys against a bound of %d", s.flood, s.bound), unit: nanoseconds},
 		{id: "flood-heap", title: "heap per key of the bound during the flood", unit: bytesPerKey},
 		{id: "R1", title: n.Sprintf("%d keys chosen at random, allowed", s.shared), unit: nanoseconds},
@@ -119,6 +120,7 @@ type group struct {
 	passes int
 	roles  []contenders.Role // who takes part; nil means everybody
 	http   bool              // whether it is for middlewares
+	wire   bool              // whether it is for handlers of hostile requests
 	redis  bool              // whether it is for limiters in Redis
 	heavy  bool              // whether only the best go on after the first pass
 	run    func(r *round) error
@@ -137,6 +139,7 @@ func groups() []group {
 		{name: "big table", ids: []string{"heap-5M", "gc", "longest"}, passes: 3, roles: weighed, heavy: true, run: bigTable},
 		{name: "mixed load", ids: []string{"mixed-p50", "mixed-p99", "mixed-p99.9", "mixed-max"}, passes: 3, roles: limiters, run: mixedLoad},
 		{name: "middleware", ids: []string{"http", "http-denied"}, passes: 5, http: true, run: middlewares},
+		{name: "hostile requests", ids: []string{"http-hostile"}, passes: 5, wire: true, run: hostileRequests},
 		{name: "flood", ids: []string{"flood", "flood-heap"}, passes: 1, roles: []contenders.Role{contenders.Main}, run: flood},
 		{name: "Redis, many keys", ids: []string{"R1"}, passes: 3, redis: true, roles: limiters, run: redisMany},
 		{name: "Redis, one key, allowed", ids: []string{"R2"}, passes: 5, redis: true, roles: limiters, run: redisAllowed},
@@ -157,7 +160,7 @@ func groupOf(id string) group {
 
 // takesPart reports whether the group is for c.
 func (g group) takesPart(c contenders.Contender) bool {
-	return c.HTTP == g.http && (c.Dial != nil) == g.redis && (g.roles == nil || slices.Contains(g.roles, c.Role))
+	return c.HTTP == g.http && c.Wire == g.wire && (c.Dial != nil) == g.redis && (g.roles == nil || slices.Contains(g.roles, c.Role))
 }
 
 // A bench is a run of the program: who takes part in what.

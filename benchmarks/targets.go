@@ -24,6 +24,7 @@ const (
 	aboveFloor                    // the figure less that of no limiter at all
 	oneTimeNow                    // limit times a reading of the clock by time.Now
 	redisRate                     // the figure ÷ that of redis_rate
+	only429                       // the figure ÷ that of a handler that only answers 429
 	nothingAsked                  // the figure is only told
 )
 
@@ -44,6 +45,7 @@ var targets = []target{
 	{scenario: "heap-peak", limit: 64, of: figure},
 	{scenario: "gc", limit: 1, of: figure},
 	{scenario: "longest", limit: 2, of: aboveFloor},
+	{scenario: "http-hostile", limit: 3, of: only429},
 	{scenario: "R1", limit: 0.55, of: redisRate},
 	{scenario: "R1", limit: 0.85, of: redisRate, who: contenders.GoRedis},
 	{scenario: "R2", limit: 0.10, of: redisRate, who: contenders.Lease},
@@ -70,6 +72,8 @@ func (t target) words(u unit) string {
 		return fmt.Sprintf("≤ %v × time.Now()", t.limit)
 	case redisRate:
 		return fmt.Sprintf("≤ %.2f × redis_rate", t.limit)
+	case only429:
+		return fmt.Sprintf("≤ %v × only 429", t.limit)
 	}
 	return fmt.Sprintf("≤ %v %s", t.limit, u)
 }
@@ -82,6 +86,8 @@ func (y yardstick) contender() string {
 		return contenders.TimeNow
 	case redisRate:
 		return contenders.RedisRate
+	case only429:
+		return contenders.Only429
 	}
 	return ""
 }
@@ -115,7 +121,7 @@ func (t target) met(entries []entry) (met, known bool) {
 	case bestPeer:
 		peer, ok := first(entries, contenders.Peer)
 		return ok && got/peer.median() <= t.limit, ok
-	case oneTimeNow, redisRate:
+	case oneTimeNow, redisRate, only429:
 		other, ok := named(entries, t.of.contender())
 		return ok && got/other.median() <= t.limit, ok
 	case aboveFloor:

@@ -80,6 +80,7 @@ type Contender struct {
 	Name   string // as in the tables
 	Role   Role
 	HTTP   bool   // whether it is a middleware: it is compared with such
+	Wire   bool   // whether it answers hostile requests over a connection: likewise
 	Module string // the path of its module, of which the report tells the version
 	Setup  string // how it is configured and called, for the report
 
@@ -128,6 +129,8 @@ func All() []Contender {
 		tollboothMiddleware(),
 		ululeMiddleware(),
 		noMiddleware(),
+		httplimitHostile(),
+		only429(),
 		nothing(),
 		redisRueidis(),
 		redisGoRedis(),
