@@ -44,6 +44,12 @@ func (e *TurnError) Error() string {
 // Unwrap returns [context.DeadlineExceeded].
 func (e *TurnError) Unwrap() error { return context.DeadlineExceeded }
 
+// Timeout is true, so that callers that ask as package net does see a timeout.
+func (*TurnError) Timeout() bool { return true }
+
+// Temporary is true: the turn may come in time if it is asked for later.
+func (*TurnError) Temporary() bool { return true }
+
 // A paramError is an ErrInvalid with its particulars.
 type paramError struct {
 	field string

@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"context"
 	"errors"
+	"net"
 	"runtime"
 	"sync"
 	"testing"
@@ -68,6 +69,9 @@ func TestWaitTooLate(t *testing.T) {
 		err := l.Wait(near, "key")
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.ErrorContains(t, err, "1s")
+		var timeout net.Error
+		require.ErrorAs(t, err, &timeout)
+		assert.True(t, timeout.Timeout(), "as package net asks")
 		assert.Zero(t, time.Since(begin), "it should return at once")
 
 		// A deadline at the very instant of the turn is not too near.

@@ -82,10 +82,12 @@ func (m *middleware) tell(h http.Header, d ratelimit.Decision) {
 	}
 	switch m.headers {
 	case Standard:
-		if m.policies.field != nil {
-			h[fieldPolicy] = joined(h[fieldPolicy], m.policies.field)
+		// The values are this response's alone: a handler may change them.
+		values := [2]string{m.item(d), m.policies.field}
+		h[fieldLimit] = joined(h[fieldLimit], values[0:1:1])
+		if m.policies.field != "" {
+			h[fieldPolicy] = joined(h[fieldPolicy], values[1:2:2])
 		}
-		h[fieldLimit] = joined(h[fieldLimit], []string{m.item(d)})
 	case Legacy:
 		h[fieldXLimit] = []string{strconv.Itoa(d.Limit)}
 		h[fieldXRemaining] = []string{strconv.Itoa(d.Remaining)}

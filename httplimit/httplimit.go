@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"time"
 
@@ -30,7 +29,9 @@ func WithKey(key KeyFunc) Option { return func(m *middleware) { m.key = key } }
 
 // WithCost says how many events a request is; 0 lets it through without asking.
 // The default is 1 for each. A negative cost is answered as a failing key is.
-func WithCost(cost func(*http.Request) int) Option { return func(m *middleware) { m.cost = cost } }
+func WithCost(cost func(*http.Request) int) Option {
+	return func(m *middleware) { m.cost, m.costed = cost, true }
+}
 
 // WithStatus sets the status of a request over the limit: from 400 to 599, by
 // default 429, Too Many Requests.
@@ -38,10 +39,13 @@ func WithStatus(code int) Option { return func(m *middleware) { m.status = code 
 
 // WithDenied lets h answer requests over the limit. When it is called, the header
 // fields are set already; [DecisionOf] tells it more.
-func WithDenied(h http.Handler) Option { return func(m *middleware) { m.denied = h } }
+func WithDenied(h http.Handler) Option {
+	return func(m *middleware) { m.denied, m.answered = h, true }
+}
 
-// WithKeyError lets f answer requests of which the key or the cost cannot be
-// told. The default is 400, Bad Request. To limit them together, have the [KeyFunc]
+// WithKeyError lets f answer requests whose key or cost cannot be told. The default
+// is 400, Bad Request; an error that is not [ErrNoKey] is not shown to the client, but
+// logged with slog, at most once a second. To limit them together, have the [KeyFunc]
 // return one key instead of an error; to let them through, see [WithSkip].
 func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
 	return func(m *middleware) { m.keyError = f }
@@ -49,14 +53,17 @@ func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
 
 // WithStoreError calls f when the limiter's store has failed, with its error.
 // What becomes of the request, the limiter's [ratelimit.FailurePolicy] says. The
-// default logs it with slog.
+// default logs it with slog: at most one line a second, with left_out, how many
+// were left out since the one before.
 func WithStoreError(f func(*http.Request, error)) Option {
 	return func(m *middleware) { m.storeError = f }
 }
 
 // WithSkip lets requests through that skip is true for, without asking the
 // limiter: health checks, or what comes from inside.
-func WithSkip(skip func(*http.Request) bool) Option { return func(m *middleware) { m.skip = skip } }
+func WithSkip(skip func(*http.Request) bool) Option {
+	return func(m *middleware) { m.skip, m.skipped = skip, true }
+}
 
 // WithHeaders chooses the header fields that tell what is left: [Standard], the
 // default, [Legacy] or [None]. Whichever it is, a refusal has Retry-After, except
@@ -105,22 +112,24 @@ type middleware struct {
 	shadowed   bool // whether there is to be one
 	shaping    time.Duration
 	now        func() time.Time // what the limiter's clock shows
+
+	costed, answered, skipped bool // whether there is to be a cost, a denied, a skip
 }
 
 // Middleware returns what puts l in front of a handler. The handler gets the
 // ResponseWriter as it is: streaming, HTTP/2 and upgraded connections work as
 // without it.
 //
-// An option that cannot be used is a mistake that no request can work around:
-// every request is answered with 500 and a body that names it, and the first one
-// is logged.
+// An option that cannot be used, or a limiter or handler that is nil, is a mistake
+// that no request can work around: every request is answered with 500 and a body
+// that names it, and the first one is logged.
 func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Handler {
 	m := &middleware{
 		limiter:    l,
 		key:        ClientIP(),
 		status:     http.StatusTooManyRequests,
-		keyError:   badRequest,
-		storeError: logStoreError,
+		keyError:   badRequest(),
+		storeError: logStoreError(),
 		name:       "default",
 	}
 	for _, opt := range opts {
@@ -129,7 +138,7 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 		}
 	}
 	if err := m.check(); err != nil {
-		return misused(err)
+		return func(http.Handler) http.Handler { return misused(err) }
 	}
 	m.now = time.Now
 	if clk := ratelimit.ClockOf(l); clk != nil {
@@ -138,22 +147,32 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 	m.policies = newPolicies(m.name, l)
 	m.refusal = newRefusal(m.status, m.policies.names)
 	return func(next http.Handler) http.Handler {
+		if isNil(next) {
+			return misused(errors.New("httplimit: the handler behind the limit is nil: give the one that serves what is allowed"))
+		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 	}
 }
 
-func badRequest(w http.ResponseWriter, r *http.Request, err error) {
-	text := "cannot tell whose request this is"
-	if errors.Is(err, ErrNoKey) {
-		text += ": " + err.Error()
-	} else { // which may say what is not for the client
-		slog.WarnContext(r.Context(), "httplimit: "+text, "error", err)
+// badRequest returns what answers a request whose key or cost cannot be told.
+func badRequest() func(http.ResponseWriter, *http.Request, error) {
+	var log valve
+	return func(w http.ResponseWriter, r *http.Request, err error) {
+		text := "cannot tell whose request this is"
+		if errors.Is(err, ErrNoKey) {
+			text += ": " + err.Error()
+		} else { // which may say what is not for the client
+			log.warn(r.Context(), "httplimit: "+text, err)
+		}
+		http.Error(w, text, http.StatusBadRequest)
 	}
-	http.Error(w, text, http.StatusBadRequest)
 }
 
-func logStoreError(r *http.Request, err error) {
-	slog.WarnContext(r.Context(), "httplimit: the limiter's store failed", "error", err)
+func logStoreError() func(*http.Request, error) {
+	var log valve
+	return func(r *http.Request, err error) {
+		log.warn(r.Context(), "httplimit: the limiter's store failed", err)
+	}
 }
 
 // serve lets r through to next, or not.

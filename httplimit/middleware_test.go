@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -312,10 +313,100 @@ func TestMisuse(t *testing.T) {
 		"WithShadow(nil)":            httplimit.Middleware(l, httplimit.WithShadow(nil)),
 		"WithShadow and WithShaping": httplimit.Middleware(l, httplimit.WithShaping(1), httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})),
 		"WithStoreError(nil)":        httplimit.Middleware(l, httplimit.WithStoreError(nil)),
+		"WithDenied(nil)":            httplimit.Middleware(l, httplimit.WithDenied(http.HandlerFunc(nil))),
+		"WithDenied(nil): give":      httplimit.Middleware(l, httplimit.WithDenied((*http.ServeMux)(nil))),
+		"WithCost(nil)":              httplimit.Middleware(l, httplimit.WithCost(nil)),
+		"WithSkip(nil)":              httplimit.Middleware(l, httplimit.WithSkip(nil)),
+		"the limiter is nil: make":   httplimit.Middleware((*nilLimiter)(nil)),
+		"the handler behind":         func(http.Handler) http.Handler { return httplimit.Middleware(l)(nil) },
+		"behind the limit is nil":    func(http.Handler) http.Handler { return httplimit.Middleware(l)(http.HandlerFunc(nil)) },
 	} {
 		resp := serve(h(ok), from("192.0.2.1:1"))
 		assert.Equal(t, 500, resp.StatusCode, want)
 		assert.Contains(t, body(t, resp), want)
+	}
+}
+
+// A nilLimiter panics if it is nil.
+type nilLimiter struct{ ratelimit.Limiter }
+
+// TestValuesAreNotShared: what a handler does to its response does not show in
+// others.
+func TestValuesAreNotShared(t *testing.T) {
+	for name, opts := range map[string][]httplimit.Option{
+		"standard": nil,
+		"legacy":   {httplimit.WithHeaders(httplimit.Legacy)},
+		"denied":   {httplimit.WithDenied(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))},
+	} {
+		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+		h := httplimit.Middleware(l, opts...)(ok)
+		for _, accept := range []string{"text/plain", "*/*"} {
+			for range 6 {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, from("192.0.2.1:1", "Accept", accept))
+				for field, values := range w.Header() {
+					require.NotContains(t, values[:cap(values)], "spoiled", "%s, %s, %d", name, field, w.Code)
+					values[0] = "spoiled"
+					_ = append(values, "spoiled")
+				}
+			}
+		}
+		for field, values := range serve(h, from("192.0.2.1:1")).Header {
+			assert.NotContains(t, values, "spoiled", "%s, %s", name, field)
+		}
+	}
+}
+
+// TestStatusWithoutAText: a refusal says something all the same.
+func TestStatusWithoutAText(t *testing.T) {
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	require.NoError(t, err)
+	resp := serve(httplimit.Middleware(l, httplimit.WithStatus(499), httplimit.WithStoreError(func(*http.Request, error) {}))(ok), from("192.0.2.1:1"))
+	assert.Equal(t, 499, resp.StatusCode)
+	assert.JSONEq(t, `{"type":"about:blank","title":"Limit unavailable","status":499,"detail":"The limit cannot be looked up at present."}`, body(t, resp))
+}
+
+// TestLogIsBounded: a store that is dead, and a key that is misconfigured, log a line
+// a second, which says how many were left out.
+func TestLogIsBounded(t *testing.T) {
+	for name, tt := range map[string]struct {
+		key  httplimit.KeyFunc
+		want string
+	}{
+		"store": {httplimit.ClientIP(), "the limiter's store failed"},
+		"key":   {httplimit.ClientIP(httplimit.IPv6Prefix(0)), "cannot tell whose request this is"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			log := quiet(t)
+			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}))
+			require.NoError(t, err)
+			h := httplimit.Middleware(l, httplimit.WithKey(tt.key))(ok)
+			lines := func(want int) string {
+				got := log.String()
+				log.Reset()
+				require.Equal(t, want, strings.Count(got, "\n"), name)
+				return got
+			}
+			serve(h, from("192.0.2.1:1"))
+			lines(1)
+			for range 999 {
+				serve(h, from("192.0.2.1:1"))
+				time.Sleep(time.Millisecond)
+			}
+			lines(0)
+			time.Sleep(time.Millisecond)
+			serve(h, from("192.0.2.1:1"))
+			serve(h, from("192.0.2.1:1"))
+			got := lines(1)
+			assert.Contains(t, got, tt.want)
+			assert.Contains(t, got, "left_out=999")
+			time.Sleep(time.Hour)
+			serve(h, from("192.0.2.1:1"))
+			assert.Contains(t, lines(1), "left_out=1")
+			time.Sleep(time.Hour)
+			serve(h, from("192.0.2.1:1"))
+			assert.NotContains(t, lines(1), "left_out", name)
+		})
 	}
 }
 

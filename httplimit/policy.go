@@ -9,7 +9,7 @@ import (
 
 // policies are the limits that a limiter holds its keys to.
 type policies struct {
-	field []string // the value of RateLimit-Policy
+	field string   // the value of RateLimit-Policy; empty if there is none
 	names []string // of the parts, by number
 	items []string // the same as items of a structured field: in quotes
 
@@ -26,7 +26,7 @@ func newPolicies(name string, l ratelimit.Limiter) policies {
 		parts = all
 	}
 	var p policies
-	field, count := "", 0
+	count := 0
 	for i, part := range parts {
 		partName := name
 		if len(parts) > 1 {
@@ -35,21 +35,18 @@ func newPolicies(name string, l ratelimit.Limiter) policies {
 		item := quoted(partName)
 		p.names, p.items = append(p.names, partName), append(p.items, item)
 		for j, q := range quotas(part) {
-			if field != "" {
-				field += ", "
+			if count > 0 {
+				p.field += ", "
 			}
 			count++
 			if j > 0 {
 				item = quoted(partName + "-period")
 			}
-			field += fmt.Sprintf("%s;q=%d", item, min(int64(q.events), maxInteger))
+			p.field += fmt.Sprintf("%s;q=%d", item, min(int64(q.events), maxInteger))
 			if q.window >= time.Second && q.window < ratelimit.Never {
-				field += fmt.Sprintf(";w=%d", seconds(q.window))
+				p.field += fmt.Sprintf(";w=%d", seconds(q.window))
 			}
 		}
-	}
-	if field != "" {
-		p.field = []string{field}
 	}
 	p.single = count == 1
 	return p

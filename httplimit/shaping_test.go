@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -473,4 +474,42 @@ func TestTransportFails(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 		assert.True(t, body.closed, "%s: a RoundTripper closes the body", want)
 	}
+}
+
+// TestTransportTimesOut: what fails because of a deadline is a timeout to those who
+// ask as net/http does.
+func TestTransportTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
+		plenty := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}))
+		for name, tr := range map[string]*httplimit.Transport{
+			"the turn is too late": {Limiter: l, Base: roundTripper(func(*http.Request) *http.Response { return answered(200, "") })},
+			"the server rests":     {Limiter: plenty, Base: roundTripper(func(*http.Request) *http.Response { return answered(429, "60") })},
+		} {
+			client := &http.Client{Transport: tr, Timeout: time.Second}
+			resp, err := client.Get("http://example.com")
+			require.NoError(t, err, name)
+			resp.Body.Close()
+			_, err = client.Get("http://example.com")
+			var timeout net.Error
+			require.ErrorAs(t, err, &timeout, name)
+			assert.True(t, timeout.Timeout(), "%s: %v", name, err)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err = tr.RoundTrip(httptest.NewRequestWithContext(ctx, "GET", "http://example.com", nil))
+			require.ErrorAs(t, err, &timeout, name)
+			assert.True(t, timeout.Timeout(), "%s: %v", name, err)
+		}
+	})
+}
+
+// TestTransportTypedNils: nil in a type of its own is nil.
+func TestTransportTypedNils(t *testing.T) {
+	r := httptest.NewRequest("GET", "http://127.0.0.1:1", nil)
+	_, err := (&httplimit.Transport{Limiter: (*nilLimiter)(nil)}).RoundTrip(r)
+	assert.ErrorContains(t, err, "Limiter is nil")
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
+	_, err = (&httplimit.Transport{Limiter: l, Base: (*http.Transport)(nil)}).RoundTrip(r)
+	assert.Error(t, err, "nobody listens there")
 }

@@ -64,7 +64,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // await waits for the turn of r, and returns its key.
 func (t *Transport) await(r *http.Request) (key string, err error) {
-	if t.Limiter == nil {
+	if isNil(t.Limiter) {
 		return "", fmt.Errorf("httplimit: Transport.Limiter is nil: make one with ratelimit.New")
 	}
 	if r.URL == nil {
@@ -112,7 +112,7 @@ func (t *Transport) CloseIdleConnections() {
 }
 
 func (t *Transport) base() http.RoundTripper {
-	if t.Base != nil {
+	if !isNil(t.Base) {
 		return t.Base
 	}
 	return http.DefaultTransport
@@ -121,7 +121,7 @@ func (t *Transport) base() http.RoundTripper {
 // sleep waits for d, or fails: at once if ctx ends before by its deadline.
 func sleep(ctx context.Context, d time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
-		return fmt.Errorf("httplimit: a wait of %v is longer than the deadline allows: %w", d, context.DeadlineExceeded)
+		return tooLong(d)
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -132,6 +132,18 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// A tooLong is the error of a wait of that length that no deadline allows. To net/http
+// and who uses it, it is a timeout.
+type tooLong time.Duration
+
+func (e tooLong) Error() string {
+	return fmt.Sprintf("httplimit: a wait of %v is longer than the deadline allows: %v", time.Duration(e), context.DeadlineExceeded)
+}
+
+func (tooLong) Unwrap() error   { return context.DeadlineExceeded }
+func (tooLong) Timeout() bool   { return true }
+func (tooLong) Temporary() bool { return true }
 
 // heldFor returns for how long a key is held back.
 func (t *Transport) heldFor(key string) time.Duration {
