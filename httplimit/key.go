@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,10 +19,31 @@ type KeyFunc func(*http.Request) (string, error)
 // ErrNoKey says that a request does not have what its key is made of.
 var ErrNoKey = errors.New("httplimit: no key")
 
+// Bounds on what clients write, in bytes: limiters keep keys, and clients can make as
+// many as they like.
+const (
+	longestKey = 8192 // more is refused
+	longestRaw = 256  // more is hashed
+)
+
+// keyOf returns the key for a text that a client wrote.
+func keyOf(text, what string) (string, error) {
+	switch {
+	case len(text) > longestKey:
+		return "", fmt.Errorf("%w: %s is longer than %d bytes", ErrNoKey, what, longestKey)
+	case len(text) <= longestRaw:
+		return text, nil
+	}
+	// Still longer than any text that is a key itself, so that none is the same.
+	return fmt.Sprintf("%s%x", text[:longestRaw-32], sha256.Sum256([]byte(text))), nil
+}
+
 // Header returns the value of a header field, such as X-API-Key, as the key. It
-// fails with [ErrNoKey] if the field is missing, empty, or there more than once:
-// else a caller could have several keys, or nobody's. Host is none of them: net/http
-// keeps it in [http.Request.Host].
+// fails with [ErrNoKey] if the field is missing, empty, or there more than once,
+// because otherwise a caller could have several keys, or nobody's; and if it is
+// longer than 8,192 bytes. Of a value of more than 256 bytes, the key is its
+// beginning and its SHA-256 hash. Host is not such a field: net/http keeps it in
+// [http.Request.Host].
 func Header(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		switch values := r.Header.Values(name); {
@@ -30,7 +52,7 @@ func Header(name string) KeyFunc {
 		case len(values) > 1:
 			return "", fmt.Errorf("%w: the header field %s is there %d times", ErrNoKey, name, len(values))
 		default:
-			return values[0], nil
+			return keyOf(values[0], "the header field "+name)
 		}
 	}
 }
@@ -41,13 +63,18 @@ func Header(name string) KeyFunc {
 // lower case, and with # for each segment that is a number: /user/42/photos and
 // /User//7/photos/ are both /user/#/photos. There are as many such paths as
 // callers care to invent, so use it behind a router, or in a [Join] with who
-// asks.
+// asks. A path of more than 8,192 bytes fails with [ErrNoKey], and a long one is
+// hashed as by [Header].
 func Pattern() KeyFunc {
 	return func(r *http.Request) (string, error) {
 		if r.Pattern != "" {
 			return r.Pattern, nil
 		}
-		return Normalize(r.URL.Path), nil
+		path := r.URL.Path
+		if len(path) <= longestKey {
+			path = Normalize(path)
+		}
+		return keyOf(path, "the path")
 	}
 }
 

@@ -565,3 +565,37 @@ func TestShadowOfAClientThatLeft(t *testing.T) {
 		httplimit.WithStoreError(func(*http.Request, error) { t.Error("no store has failed") }))(ok)
 	assert.Equal(t, "ok", body(t, serve(h, from("192.0.2.1:1").WithContext(ctx))))
 }
+
+// TestLongKeys: what a client writes is not kept at any length, and no two values
+// share a key for being long.
+func TestLongKeys(t *testing.T) {
+	header := httplimit.Header("X-API-Key")
+	pattern := httplimit.Pattern()
+	long := strings.Repeat("a", 10_000)
+	of := func(key httplimit.KeyFunc, value string) (string, error) {
+		r := from("192.0.2.1:1", "X-API-Key", value)
+		r.URL.Path = "/" + value
+		return key(r)
+	}
+	for name, key := range map[string]httplimit.KeyFunc{"header": header, "path": pattern} {
+		seen := make(map[string]int)
+		for _, n := range []int{1, 223, 224, 225, 254, 255, 256, 257, 258, 287, 288, 289, 4096, 8190, 8191} {
+			got, err := of(key, long[:n])
+			require.NoError(t, err, "%s of %d bytes", name, n)
+			assert.LessOrEqual(t, len(got), 300)
+			before, found := seen[got]
+			require.False(t, found, "%s: %d and %d bytes", name, before, n)
+			seen[got] = n
+		}
+		at, err := of(key, long[:200])
+		require.NoError(t, err)
+		assert.Contains(t, []string{long[:200], "/" + long[:200]}, at, "what is short is the key itself")
+		_, err = of(key, long[:8193])
+		assert.ErrorIs(t, err, httplimit.ErrNoKey, name)
+		a, err := of(key, long[:8000]+"b")
+		require.NoError(t, err)
+		b, err := of(key, long[:8000]+"c")
+		require.NoError(t, err)
+		assert.NotEqual(t, a, b, name)
+	}
+}
