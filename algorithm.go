@@ -209,6 +209,7 @@ func compile(alg Algorithm, f form) (Algorithm, kernel, error) {
 			return nil, nil, err
 		}
 	}
+	alg = normalized(alg)
 	k, err := alg.compile(f)
 	return alg, k, err
 }

@@ -66,6 +66,7 @@ func (a All) leaves(to All, f form, name string, depth int) (All, error) {
 			}
 			continue
 		}
+		alg = normalized(alg)
 		if _, err := alg.compile(f); err != nil {
 			return nil, within(field, err)
 		}

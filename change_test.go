@@ -258,14 +258,14 @@ func FuzzTags(f *testing.F) {
 // them.
 func TestKnownLimits(t *testing.T) {
 	l, own, _, _ := newVaryingLimiter(t, TokenBucket{Rate: PerHour(2)})
-	one, two := TokenBucket{Rate: PerHour(1)}, FixedWindow{Limit: 2, Window: time.Hour}
+	one, two := TokenBucket{Rate: PerHour(1), Burst: 1}, FixedWindow{Limit: 2, Window: time.Hour}
 	of := func(alg Algorithm) *Transition {
 		own.set("key", alg)
 		tr, err := l.(*limiter).own.of(t.Context(), "key")
 		require.NoError(t, err)
 		return tr
 	}
-	assert.Same(t, of(one), of(&TokenBucket{Rate: PerHour(1)}))
+	assert.Same(t, of(one), of(&TokenBucket{Rate: PerHour(1), Burst: 1}))
 	assert.Same(t, of(All{one, two}), of(All{one, &two}))
 	assert.NotSame(t, of(All{one, two}), of(All{two, one}))
 	assert.NotSame(t, of(All{one}), of(one))

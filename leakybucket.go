@@ -27,6 +27,6 @@ func (a LeakyBucket) compile(f form) (kernel, error) {
 	if a.Capacity < 0 {
 		return nil, invalid("LeakyBucket.Capacity", a.Capacity, "must be at least 1, or 0 for 1")
 	}
-	k, err := newGCRA(a.Rate, max(a.Capacity, 1), f, "LeakyBucket")
+	k, err := newGCRA(a.Rate, a.Capacity, f, "LeakyBucket")
 	return &leaky{k}, err
 }

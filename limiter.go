@@ -116,8 +116,8 @@ func Must(l Limiter, err error) Limiter {
 	return l
 }
 
-// AlgorithmOf returns the algorithm that l applies, as [New] was given it but for
-// an [All], whose parts that are such themselves are taken apart. It is nil if l
+// AlgorithmOf returns the algorithm that was passed to [New], with the values that
+// zero fields stand for, such as a Capacity of 1. Nested Alls are flattened. It is nil if l
 // was made [WithLimits], or was not made by New and has no method Algorithm that
 // returns one.
 func AlgorithmOf(l Limiter) Algorithm {

@@ -106,7 +106,7 @@ func TestPointerToAlgorithm(t *testing.T) {
 	tr, err := ratelimit.NewTransition(alg)
 	require.NoError(t, err)
 	alg.Burst = 7
-	assert.Equal(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}, tr.Algorithm())
+	assert.Equal(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 2}, tr.Algorithm())
 
 	// So is what an All is made of, however it is put together.
 	inner := &ratelimit.All{&ratelimit.FixedWindow{Limit: 1, Window: 1}, alg}
@@ -115,7 +115,7 @@ func TestPointerToAlgorithm(t *testing.T) {
 	(*inner)[0] = alg
 	alg.Burst = 8
 	assert.Equal(t, ratelimit.All{
-		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3)},
+		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3), Capacity: 1},
 		ratelimit.FixedWindow{Limit: 1, Window: 1},
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 7},
 	}, tr.Algorithm())

@@ -30,11 +30,8 @@ func share(alg Algorithm, n, depth int) Algorithm {
 	if err != nil || depth > maxDepth {
 		return nil
 	}
-	switch a := alg.(type) {
+	switch a := normalized(alg).(type) {
 	case TokenBucket:
-		if a.Burst == 0 {
-			a.Burst = a.Rate.Events
-		}
 		a.Burst = events(a.Burst)
 		if a.Refill == RefillInterval {
 			a.Rate.Events = events(a.Rate.Events) // lumps come as often

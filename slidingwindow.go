@@ -41,7 +41,7 @@ func (a SlidingWindow) compile(f form) (kernel, error) {
 	case a.Segments > maxSlots:
 		return nil, invalid("SlidingWindow.Segments", a.Segments, fmt.Sprintf("must be at most %d, for each takes memory", maxSlots))
 	}
-	segments := uint64(max(a.Segments, 1))
+	segments := uint64(a.Segments)
 	if uint64(a.Window)%segments != 0 {
 		return nil, invalid("SlidingWindow.Segments", a.Segments, fmt.Sprintf("must divide Window, %v, into whole nanoseconds", a.Window))
 	}

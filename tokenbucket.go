@@ -40,20 +40,16 @@ func (a TokenBucket) compile(f form) (kernel, error) {
 	if a.Burst < 0 {
 		return nil, invalid("TokenBucket.Burst", a.Burst, "must be at least 1, or 0 for Rate.Events")
 	}
-	burst := a.Burst
-	if burst == 0 {
-		burst = a.Rate.Events
-	}
 	switch a.Refill {
 	case RefillContinuous:
-		k, err := newGCRA(a.Rate, burst, f, "TokenBucket")
+		k, err := newGCRA(a.Rate, a.Burst, f, "TokenBucket")
 		return &k, err
 	case RefillInterval:
 		per, err := f.ticks(a.Rate.Per, "TokenBucket.Rate.Per")
 		if err == nil {
-			err = f.count(burst, "TokenBucket.Burst")
+			err = f.count(a.Burst, "TokenBucket.Burst")
 		}
-		return &lumps{burst: uint64(burst), lump: uint64(a.Rate.Events), per: per}, err
+		return &lumps{burst: uint64(a.Burst), lump: uint64(a.Rate.Events), per: per}, err
 	}
 	return nil, invalid("TokenBucket.Refill", int(a.Refill), "must be RefillContinuous or RefillInterval")
 }

@@ -38,20 +38,16 @@ func (a WarmingUp) compile(f form) (kernel, error) {
 	if a.Warmup < 1 {
 		return nil, invalid("WarmingUp.Warmup", a.Warmup, "must be at least 1ns")
 	}
-	factor := a.ColdFactor
-	if factor == 0 {
-		factor = 3
-	}
-	if !(factor >= 1 && factor <= math.MaxInt32) { // false for NaN, too
+	if !(a.ColdFactor >= 1 && a.ColdFactor <= math.MaxInt32) { // false for NaN, too
 		return nil, invalid("WarmingUp.ColdFactor", a.ColdFactor, fmt.Sprintf("must be from 1 to %d, or 0 for 3", math.MaxInt32))
 	}
 	// A request costs less than three times the longer of these, and that in
 	// nanoseconds is to be a whole number that a double holds.
-	cold := float64(a.Rate.Per) / float64(a.Rate.Events) * factor
+	cold := float64(a.Rate.Per) / float64(a.Rate.Events) * a.ColdFactor
 	if f.portable && max(float64(a.Warmup), cold) > float64(portableWarmup) {
 		return nil, invalid("WarmingUp", fmt.Sprintf("%+v", a), fmt.Sprintf("must warm up within %v in this store, and a cold permit must not take longer", portableWarmup))
 	}
-	return &warming{form: f, Constants: warmup.New(a.Rate.Events, a.Rate.Per, a.Warmup, factor)}, nil
+	return &warming{form: f, Constants: warmup.New(a.Rate.Events, a.Rate.Per, a.Warmup, a.ColdFactor)}, nil
 }
 
 // warming is the arithmetic of a [WarmingUp]; s, c, w, θ and max are those of

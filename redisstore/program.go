@@ -70,21 +70,18 @@ func newProgram(of *ratelimit.Transition) (*program, error) {
 }
 
 // part returns the kind of a part, and its constants in the order in which its
-// script reads them, and notes what else follows from it.
+// script reads them, and notes what else follows from it. Its zero fields have the
+// values that they stand for: it is that of a Transition.
 func (p *program) part(alg ratelimit.Algorithm) (kind byte, constants []byte) {
 	switch a := alg.(type) {
 	case ratelimit.TokenBucket:
-		burst := a.Burst
-		if burst == 0 {
-			burst = a.Rate.Events
-		}
 		if a.Refill == ratelimit.RefillInterval {
-			return lumpsKind, doubles(uint64(burst), min(uint64(a.Rate.Events), 1<<51), ticks(a.Rate.Per))
+			return lumpsKind, doubles(uint64(a.Burst), min(uint64(a.Rate.Events), 1<<51), ticks(a.Rate.Per))
 		}
-		return bucketKind, p.bucket(a.Rate, burst)
+		return bucketKind, p.bucket(a.Rate, a.Burst)
 	case ratelimit.LeakyBucket:
 		p.leasable = false // each event has a Delay of its own
-		return queueKind, p.bucket(a.Rate, max(a.Capacity, 1))
+		return queueKind, p.bucket(a.Rate, a.Capacity)
 	case ratelimit.FixedWindow:
 		aligned := byte(0)
 		if a.Start == ratelimit.StartAligned {
@@ -92,8 +89,7 @@ func (p *program) part(alg ratelimit.Algorithm) (kind byte, constants []byte) {
 		}
 		return fixedKind, append(doubles(uint64(a.Limit), ticks(a.Window)), aligned)
 	case ratelimit.SlidingWindow:
-		segments := max(a.Segments, 1)
-		return slidingKind, ring(segments+1, a.Window/time.Duration(segments), a.Limit, 0)
+		return slidingKind, ring(a.Segments+1, a.Window/time.Duration(a.Segments), a.Limit, 0)
 	case ratelimit.RollingWindow:
 		return rollingKind, ring(int(a.Window/a.Period), a.Period, a.Quota, a.PeriodLimit)
 	case ratelimit.SlidingLog:
@@ -106,11 +102,7 @@ func (p *program) part(alg ratelimit.Algorithm) (kind byte, constants []byte) {
 		return logKind, append(doubles(uint64(a.Limit), ticks(a.Window)), counted)
 	case ratelimit.WarmingUp:
 		p.leasable = false // it is not events that are counted
-		factor := a.ColdFactor
-		if factor == 0 {
-			factor = 3
-		}
-		c := warmup.New(a.Rate.Events, a.Rate.Per, a.Warmup, factor)
+		c := warmup.New(a.Rate.Events, a.Rate.Per, a.Warmup, a.ColdFactor)
 		for _, f := range []float64{c.Stable, c.Slope, c.Threshold, c.Stored, c.Cooldown} {
 			constants = appendDouble(constants, f)
 		}
