@@ -24,8 +24,11 @@ func (s *suite) within(name string, b *bench) {
 		for _, n := range []int{1, max(1, limit/2), limit} {
 			b.AllowN("k", decision(b.Peek(ctx, "k")).Remaining)
 			if i%2 == 1 { // others are in line, if they may be
-				b.ReserveWithin(ctx, "k", 1, time.Second)
-				b.ReserveWithin(ctx, "k", 1, time.Second)
+				for range 2 {
+					if _, _, err := b.ReserveWithin(ctx, "k", 1, time.Second); err != nil {
+						s.Fatalf("%s: the store failed: %v", name, err)
+					}
+				}
 			}
 			before := decision(b.Peek(ctx, "k"))
 			r, d, err := b.ReserveWithin(ctx, "k", n, most)

@@ -87,7 +87,7 @@ func overHTTP2(handler http.Handler) (_ Allow, stop func(), _ error) {
 	}
 	server := &http.Server{Handler: handler, Protocols: new(http.Protocols)}
 	server.Protocols.SetUnencryptedHTTP2(true)
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }() // until it is closed, which it says
 	conn, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", listener.Addr().String())
 	if err != nil {
 		server.Close()
