@@ -1,9 +1,11 @@
 package rules
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -16,45 +18,96 @@ import (
 //   - id: photos
 //     call: GET /user/#/photos/#
 //     limit: 100
-//     seconds: 60
+//     seconds: 60               # 0.5 is half a second
 //     algorithm: token-bucket   # and what follows may be left out
 //     burst: 20
-//     expires: 1893456000       # in Unix seconds
+//     expires: 1893456000       # in Unix seconds, or 2030-01-01T00:00:00Z
 //     shadow: true
 //     enabled: true
 //
-// A field that is not one of these is an error. To change the file, replace it: a
-// half that is written may be read.
+// A rule with a field that is not one of these, or with a value that cannot be used, is
+// one of [BadRules]. To change the file, replace it: a half that is written may be read.
+//
+// The file is in UTF-8, with or without a byte order mark, and has at most 64 MiB. A
+// named pipe is waited for, as long as a load may take.
 func File(path string) Source {
-	return SourceFunc(func(context.Context) ([]Rule, error) {
-		data, err := os.ReadFile(path)
+	return SourceFunc(func(ctx context.Context) ([]Rule, error) {
+		data, err := readFile(ctx, path)
 		if err != nil {
 			return nil, err
 		}
 		rules, err := parseFile(data)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+			return rules, fmt.Errorf("%s: %w", path, err)
 		}
 		return rules, nil
 	})
 }
 
-// A fileRule is a rule as it is written in a file.
-type fileRule struct {
-	ID        string `yaml:"id"`
-	Call      string `yaml:"call"`
-	Limit     int    `yaml:"limit"`
-	Seconds   int64  `yaml:"seconds"`
-	Algorithm string `yaml:"algorithm"`
-	Burst     int    `yaml:"burst"`
-	Expires   *int64 `yaml:"expires"`
-	Shadow    bool   `yaml:"shadow"`
-	Enabled   *bool  `yaml:"enabled"`
+// maxFile bounds the memory that a file takes which was not meant, such as a device.
+const maxFile = 64 << 20
+
+// readFile reads a file until ctx ends.
+func readFile(ctx context.Context, path string) ([]byte, error) {
+	for {
+		data, pipe, err := readOnce(ctx, path)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%s: it was not read to its end: %w", path, ctx.Err())
+		}
+		if err != nil || !pipe || len(data) > 0 {
+			return data, err
+		}
+		// Nobody has opened the pipe for writing.
+		timer := time.NewTimer(10 * time.Millisecond)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
 }
 
-func parseFile(data []byte) (rules []Rule, err error) {
-	var written []fileRule
-	if err := yaml.UnmarshalWithOptions(data, &written, yaml.Strict()); err != nil {
+// readOnce reads what is in a file, and reports whether that is a named pipe.
+func readOnce(ctx context.Context, path string) (data []byte, pipe bool, err error) {
+	f, err := openFile(path)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, false, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) }) // ends a read of a pipe
+	defer stop()
+	data, err = io.ReadAll(io.LimitReader(reading{ctx, f}, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("%s: it has more than %d bytes: it must be a list of rules", path, maxFile)
+	}
+	return data, info.Mode()&os.ModeNamedPipe != 0, err
+}
+
+// A reading ends with its context.
+type reading struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r reading) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
+// parseFile returns the rules of a file.
+func parseFile(data []byte) ([]Rule, error) {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return nil, errors.New("it is in UTF-16: save it in UTF-8")
+	}
+	var written []any
+	if err := yaml.Unmarshal(data, &written); err != nil {
 		return nil, err
 	}
 	if written == nil {
@@ -67,25 +120,27 @@ func parseFile(data []byte) (rules []Rule, err error) {
 	if len(file.Docs) > 1 {
 		return nil, errors.New("there is more than one document: write one list of rules")
 	}
-	for _, f := range written {
-		window, ok := seconds(f.Seconds)
-		if !ok {
-			return nil, &FieldError{f.ID, "seconds", f.Seconds, "from 1 to 9223372036"}
+	rules, bad := make([]Rule, 0, len(written)), BadRules(nil)
+	for i, w := range written {
+		rule, err := readEntry(w)
+		if err != nil {
+			bad = append(bad, BadRule{rule.ID, fmt.Errorf("entry %d: %w", i+1, err)})
+			continue
 		}
-		r := Rule{
-			ID:        f.ID,
-			Call:      f.Call,
-			Limit:     f.Limit,
-			Window:    window,
-			Algorithm: f.Algorithm,
-			Burst:     f.Burst,
-			Shadow:    f.Shadow,
-			Disabled:  f.Enabled != nil && !*f.Enabled,
-		}
-		if f.Expires != nil {
-			r.Expires = time.Unix(*f.Expires, 0)
-		}
-		rules = append(rules, r)
+		rules = append(rules, rule)
 	}
-	return rules, nil
+	return rules, bad.orNil()
+}
+
+// readEntry makes a rule of one entry of a file.
+func readEntry(written any) (Rule, error) {
+	values, ok := written.(map[string]any)
+	if !ok {
+		return Rule{}, fmt.Errorf("it is %v: it must have fields, such as id: photos", written)
+	}
+	rule, err := readRow(&inFile, values)
+	if name := inFile.unknown(values); err == nil && name != "" {
+		err = &FieldError{rule.ID, name, shown(values[name]), fmt.Sprintf("one of the fields %q", inFile.all())}
+	}
+	return rule, err
 }

@@ -8,7 +8,6 @@ require (
 	github.com/hashicorp/golang-lru/v2 v2.0.7
 	github.com/ratelimit-go/ratelimit v0.0.0
 	github.com/stretchr/testify v1.12.1
-	golang.org/x/sync v0.24.0
 )
 
 require go.yaml.in/yaml/v3 v3.0.5 // indirect

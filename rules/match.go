@@ -1,26 +1,37 @@
 package rules
 
 import (
-	"net/url"
-	"path"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/ascii"
 )
 
 // A compiled rule is one that is in force.
 type compiled struct {
 	Rule
-	alg ratelimit.Algorithm
+	alg  ratelimit.Algorithm
+	call call
+}
+
+// compile checks everything about r that does not depend on other rules.
+func (r Rule) compile() (*compiled, error) {
+	alg, err := r.algorithm()
+	if err != nil {
+		return nil, err
+	}
+	c, want := parseCall(r.Call)
+	if want != "" {
+		return nil, &FieldError{r.ID, "Call", r.Call, want}
+	}
+	r.Expires = r.Expires.Round(0).UTC() // to be compared
+	return &compiled{r, alg, c}, nil
 }
 
 // expired reports whether the rule has ended.
-func (c *compiled) expired(now func() time.Time) bool {
-	return !c.Expires.IsZero() && !now().Before(c.Expires)
+func (c *compiled) expired(now time.Time) bool {
+	return !c.Expires.IsZero() && !now.Before(c.Expires)
 }
 
 // A tree finds the rule for a call, segment by segment. The most specific rule
@@ -43,97 +54,23 @@ type tree struct {
 // methods are the rules of one path, by method; "" is every method.
 type methods map[string]*compiled
 
-// newTree compiles rules: those that are disabled, or have expired by now, do not
-// count.
-func newTree(rules []Rule, now time.Time) (*tree, []*compiled, error) {
-	t := &tree{}
-	var all []*compiled
-	ids := make(map[string]bool)
-	for _, r := range rules {
-		alg, err := r.algorithm()
-		if err != nil {
-			return nil, nil, err
-		}
-		if ids[r.ID] {
-			return nil, nil, &FieldError{r.ID, "ID", r.ID, "a name of its own, and another rule has it"}
-		}
-		ids[r.ID] = true
-		method, segments, below, err := r.parse()
-		if err != nil {
-			return nil, nil, err
-		}
-		r.Expires = r.Expires.Round(0).UTC() // to be compared
-		c := &compiled{r, alg}
-		if r.Disabled || c.expired(func() time.Time { return now }) {
-			continue
-		}
-		if other := t.add(method, segments, below, c); other != nil {
-			return nil, nil, &FieldError{r.ID, "Call", r.Call, "another call than that of rule " + quote(other.ID) + ", " + quote(other.Call)}
-		}
-		all = append(all, c)
-	}
-	slices.SortFunc(all, func(a, b *compiled) int { return strings.Compare(a.ID, b.ID) })
-	return t, all, nil
-}
-
-func quote(s string) string { return `"` + s + `"` }
-
-// parse takes a call apart.
-func (r *Rule) parse() (method string, segments []string, below bool, err error) {
-	wrong := func(want string) error { return &FieldError{r.ID, "Call", r.Call, want} }
-	p := strings.TrimSpace(r.Call)
-	if before, after, ok := strings.Cut(p, " "); ok && !strings.HasPrefix(before, "/") {
-		method, p = strings.ToUpper(before), strings.TrimSpace(after)
-	}
-	if !utf8.ValidString(p) {
-		return "", nil, false, wrong("valid UTF-8")
-	}
-	if !strings.HasPrefix(p, "/") {
-		return "", nil, false, wrong(`a path such as "/user/#", or a method and a path, "GET /user/#"`)
-	}
-	if p, below = strings.CutSuffix(p, "/**"); !below && p != "/" {
-		if p, below = strings.CutSuffix(p, "/"); !below && strings.HasSuffix(p, "...}") && strings.HasPrefix(path.Base(p), "{") {
-			p, below = path.Dir(p), true
-		}
-	}
-	p = strings.TrimSuffix(p, "/{$}")
-	if p = path.Clean("/" + p); p == "/" {
-		return method, nil, below, nil
-	}
-	for s := range strings.SplitSeq(p[1:], "/") {
-		switch {
-		case s == "**" || s == "{$}" || strings.HasSuffix(s, "...}"):
-			return "", nil, false, wrong("a call with ** at its end only")
-		case strings.HasPrefix(s, "{") && strings.HasSuffix(s, "}") && len(s) > 2:
-			s = "{}"
-		case strings.ContainsAny(s, "{}*"):
-			return "", nil, false, wrong("a call whose segments are words, # or {name}")
-		case ascii.IsNumber(s):
-			s = "#" // as in the path of a request
-		default:
-			s = strings.ToLower(s)
-		}
-		segments = append(segments, s)
-	}
-	return method, segments, below, nil
-}
-
-// add puts a rule into the tree, unless another one is there.
-func (t *tree) add(method string, segments []string, below bool, c *compiled) (other *compiled) {
+// at returns the node for a path of segments, the words of which are changed by as,
+// and makes it if there is none.
+func (t *tree) at(segments []segment, as func(string) string) *tree {
 	for _, s := range segments {
 		next := &t.any
-		switch s {
-		case "{}":
-		case "#":
+		switch s.kind {
+		case number:
 			next = &t.number
-		default:
+		case word:
 			if t.words == nil {
 				t.words = make(map[string]*tree)
 			}
-			if t.words[s] == nil {
-				t.words[s] = &tree{}
+			w := as(s.word)
+			if t.words[w] == nil {
+				t.words[w] = &tree{}
 			}
-			t = t.words[s]
+			t = t.words[w]
 			continue
 		}
 		if *next == nil {
@@ -141,35 +78,45 @@ func (t *tree) add(method string, segments []string, below bool, c *compiled) (o
 		}
 		t = *next
 	}
-	to := &t.here
-	if below {
-		to = &t.below
+	return t
+}
+
+// add puts a rule into the tree, unless another one is there for one of its methods.
+func (t *tree) add(c *compiled, as func(string) string) (other *compiled) {
+	node := t.at(c.call.segments, as)
+	to := &node.here
+	if c.call.below {
+		to = &node.below
+	}
+	for _, m := range c.call.methods {
+		if other := (*to)[m]; other != nil {
+			return other
+		}
 	}
 	if *to == nil {
 		*to = make(methods)
 	}
-	if other = (*to)[method]; other == nil {
-		(*to)[method] = c
+	for _, m := range c.call.methods {
+		(*to)[m] = c
 	}
-	return other
+	return nil
 }
 
-// find returns the rule for a call whose path is clean and in lower case, without
-// its first slash, or nil.
-func (t *tree) find(method, path string, now func() time.Time) *compiled {
-	if path == "" {
+// find returns the rule for a call, or nil.
+func (t *tree) find(method string, segments []string, now time.Time) *compiled {
+	if len(segments) == 0 {
 		if c := t.here.find(method, now); c != nil {
 			return c
 		}
 		return t.below.find(method, now)
 	}
-	segment, rest, _ := strings.Cut(path, "/")
-	if next := t.words[segment]; next != nil {
+	s, rest := segments[0], segments[1:]
+	if next := t.words[s]; next != nil {
 		if c := next.find(method, rest, now); c != nil {
 			return c
 		}
 	}
-	if t.number != nil && ascii.IsNumber(segment) {
+	if t.number != nil && isNumber(s) {
 		if c := t.number.find(method, rest, now); c != nil {
 			return c
 		}
@@ -182,7 +129,7 @@ func (t *tree) find(method, path string, now func() time.Time) *compiled {
 	return t.below.find(method, now)
 }
 
-func (m methods) find(method string, now func() time.Time) *compiled {
+func (m methods) find(method string, now time.Time) *compiled {
 	if m == nil {
 		return nil
 	}
@@ -198,25 +145,90 @@ func (m methods) find(method string, now func() time.Time) *compiled {
 	return m.find("", now)
 }
 
-// escaped is normal for a path as it was sent, of which the segments are unescaped
-// one by one, as net/http's ServeMux does it: a slash in one does not divide it.
-func escaped(p string) string {
-	if !strings.Contains(p, "%") {
-		return normal(p)
-	}
-	segments := strings.Split(strings.TrimPrefix(path.Clean("/"+p), "/"), "/")
-	for i, s := range segments {
-		if plain, err := url.PathUnescape(s); err == nil {
-			segments[i] = strings.ToLower(strings.ReplaceAll(plain, "/", "%2F"))
-		}
-	}
-	return strings.Join(segments, "/")
+// An index has the rules of one load.
+type index struct {
+	folded tree            // words in lower case
+	exact  tree            // words as they are written
+	cased  bool            // whether these differ
+	ends   bool            // whether a rule expires
+	depth  int             // the most segments of a rule
+	rules  []*compiled     // that are in force, by ID
+	good   map[string]Rule // all that can be used, by ID
 }
 
-// normal returns a path as find takes it.
-func normal(p string) string {
-	if p == "" || p[0] != '/' {
-		p = "/" + p
+// newIndex compiles rules. Those that are disabled, or have expired by now, do not
+// count. Instead of each rule that cannot be used, one of last, those of the load
+// before, counts if there is one of that ID. The error says which cannot be used.
+func newIndex(rules []Rule, unread BadRules, last map[string]Rule, now time.Time) (*index, BadRules) {
+	t := &index{good: make(map[string]Rule, len(rules))}
+	bad := slices.Clone(unread)
+	// Of two rules that exclude each other, the one that has not changed stays.
+	var changed []*compiled
+	add := func(c *compiled) {
+		if err := t.add(c, now); err != nil {
+			bad = append(bad, BadRule{c.ID, err})
+		}
 	}
-	return strings.ToLower(path.Clean(p))[1:]
+	for _, r := range rules {
+		c, err := r.compile()
+		if err != nil {
+			bad = append(bad, BadRule{r.ID, err})
+			continue
+		}
+		if old, ok := last[r.ID]; ok && old == c.Rule {
+			add(c)
+		} else {
+			changed = append(changed, c)
+		}
+	}
+	for _, c := range changed {
+		add(c)
+	}
+	t.keep(bad, last, now)
+	slices.SortFunc(t.rules, func(a, b *compiled) int { return strings.Compare(a.ID, b.ID) })
+	return t, bad
+}
+
+// keep adds the last good versions of rules that cannot be used.
+func (t *index) keep(bad BadRules, last map[string]Rule, now time.Time) {
+	for _, b := range bad {
+		if b.ID == "" {
+			// This may be any of those that are missing.
+			for id := range last {
+				t.keepOne(id, last, now)
+			}
+		}
+		t.keepOne(b.ID, last, now)
+	}
+}
+
+func (t *index) keepOne(id string, last map[string]Rule, now time.Time) {
+	old, ok := last[id]
+	if _, loaded := t.good[id]; loaded || !ok {
+		return
+	}
+	if c, err := old.compile(); err == nil {
+		_ = t.add(c, now) // unless another rule has taken its call
+	}
+}
+
+// add adds a rule, unless it excludes another one.
+func (t *index) add(c *compiled, now time.Time) error {
+	if _, ok := t.good[c.ID]; ok {
+		return &FieldError{c.ID, "ID", c.ID, "a name of its own, and another rule has it"}
+	}
+	if !c.Disabled && !c.expired(now) {
+		if other := t.folded.add(c, strings.ToLower); other != nil {
+			return &FieldError{c.ID, "Call", c.Call, "another call than that of rule " + quote(other.ID) + ", " + quote(other.Call)}
+		}
+		t.exact.add(c, func(w string) string { return w })
+		t.ends = t.ends || !c.Expires.IsZero()
+		t.depth = max(t.depth, len(c.call.segments))
+		for _, s := range c.call.segments {
+			t.cased = t.cased || s.word != strings.ToLower(s.word)
+		}
+		t.rules = append(t.rules, c)
+	}
+	t.good[c.ID] = c.Rule
+	return nil
 }

@@ -1,18 +1,23 @@
 package rules
 
 import (
+	"context"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	"github.com/ratelimit-go/ratelimit/internal/ascii"
 )
 
 // Middleware returns what holds the calls of a handler to the rules, for net/http.
 // It answers and tells what is left as [httplimit.Middleware] does, and takes its
 // options: [httplimit.WithKey] says who the subject is, by default the client's
 // address. The policy's name is the rule's ID, if that is printable.
+//
+// If there are several ways to read the path of a request (see [Rule]), it must pass the
+// rules of all of them, and the response has the header fields of each rule up to the
+// one that refuses. With [httplimit.WithShaping], it waits for one after the other.
 func (s *Set) Middleware(opts ...httplimit.Option) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return &middleware{set: s, next: next, opts: opts}
@@ -26,29 +31,90 @@ type middleware struct {
 
 	mu      sync.RWMutex // protects what follows
 	version uint64       // of the rules that the handlers are for
-	of      map[*compiled]http.Handler
+	of      map[turn]http.Handler
+}
+
+// A turn says which requests a handler is for: those that count against a rule, alone
+// or with others.
+type turn struct {
+	rule  *compiled
+	joint bool
 }
 
 func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	force := m.set.force.Load()
-	rule := force.tree.find(r.Method, escaped(r.URL.EscapedPath()), m.set.clk.Now)
-	if rule == nil {
+	var buf [4]*compiled
+	f := m.set.force.Load()
+	if f == nil { // not made by New
 		m.next.ServeHTTP(w, r)
 		return
 	}
-	m.handler(force.version, rule).ServeHTTP(w, r)
+	switch rules := f.match(buf[:0], r.Method, r.URL.EscapedPath(), m.set.clk); len(rules) {
+	case 0:
+		m.next.ServeHTTP(w, r)
+	case 1:
+		m.handler(f.version, turn{rules[0], false}).ServeHTTP(w, r)
+	default:
+		j := &joint{version: f.version, rules: slices.Clone(rules)}
+		m.handler(f.version, turn{rules[0], true}).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), m, j)))
+	}
+}
+
+// A joint is a request that counts against several rules. It goes through the handler
+// of one after the other, which tells what its rule decided.
+type joint struct {
+	version uint64
+	rules   []*compiled
+	passed  int // rules
+
+	verdicts  []verdict // nil if nothing is decided yet
+	strictest int
+}
+
+func (m *middleware) jointOf(ctx context.Context) *joint {
+	if ctx == nil {
+		return nil
+	}
+	j, _ := ctx.Value(m).(*joint)
+	return j
+}
+
+// take decides on the request, the first time for all its rules, and returns what the
+// one of l decided. One that would have passed does so, if another one refuses.
+func (j *joint) take(ctx context.Context, l limiterOf, subject string, n int) (ratelimit.Decision, error) {
+	if j.verdicts == nil {
+		j.verdicts, j.strictest = l.set.takeAll(ctx, subject, n, j.rules)
+	}
+	i := slices.Index(j.rules, l.rule)
+	if i >= len(j.verdicts) { // refused, and it would be a shadow's turn: an option has let it pass
+		return limiterOf{set: l.set, rule: l.rule}.Take(ctx, subject, n)
+	}
+	v := j.verdicts[i]
+	if i != j.strictest && !l.rule.Shadow {
+		v.Allowed, v.RetryAfter = true, 0
+	}
+	return v.Decision, v.err
+}
+
+// pass hands a request of several rules on, which one of them lets through.
+func (m *middleware) pass(w http.ResponseWriter, r *http.Request) {
+	j := m.jointOf(r.Context())
+	if j.passed++; j.passed < len(j.rules) {
+		m.handler(j.version, turn{j.rules[j.passed], true}).ServeHTTP(w, r)
+		return
+	}
+	m.next.ServeHTTP(w, r)
 }
 
 // handler returns the handler behind the limit of a rule.
-func (m *middleware) handler(version uint64, rule *compiled) http.Handler {
+func (m *middleware) handler(version uint64, l turn) http.Handler {
 	m.mu.RLock()
-	h := m.of[rule]
+	h := m.of[l]
 	m.mu.RUnlock()
 	if h != nil {
 		return h
 	}
-	opts := m.opts
-	if ascii.IsPrintable(rule.ID) {
+	rule, opts := l.rule, m.opts
+	if isPrintable(rule.ID) {
 		opts = append([]httplimit.Option{httplimit.WithPolicyName(rule.ID)}, opts...)
 	}
 	if rule.Shadow {
@@ -58,14 +124,30 @@ func (m *middleware) handler(version uint64, rule *compiled) http.Handler {
 			}
 		}))
 	}
-	h = httplimit.Middleware(limiterOf{m.set, rule}, opts...)(m.next)
+	if limiter := (limiterOf{set: m.set, rule: rule}); l.joint {
+		limiter.within = m
+		h = httplimit.Middleware(limiter, opts...)(http.HandlerFunc(m.pass))
+	} else {
+		h = httplimit.Middleware(limiter, opts...)(m.next)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.of == nil || m.version < version { // the handlers of rules that are gone go with them
-		m.of, m.version = make(map[*compiled]http.Handler), version
+		m.of, m.version = make(map[turn]http.Handler), version
 	}
 	if m.version == version {
-		m.of[rule] = h
+		m.of[l] = h
 	}
 	return h
+}
+
+// isPrintable reports whether s has printable ASCII characters only, and one at least:
+// then it may name a policy.
+func isPrintable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != ""
 }

@@ -2,7 +2,7 @@ package rules
 
 import (
 	"fmt"
-	"math"
+	"strings"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -18,13 +18,21 @@ type Rule struct {
 	//
 	//	/user/#/photos/#      a path; # is a segment that is a number
 	//	GET /user/{id}        a method and a path; {id} is any segment
+	//	GET,POST /user/{id}   several methods, which share the limit; * is every method
 	//	/files/**             the path and all below it; also /files/ and /files/{path...}
+	//	/caf%C3%A9            words may be escaped as in URLs
 	//
-	// Paths are compared after cleaning and in lower case, as
-	// [httplimit.Normalize] does. A ** must come last. So that both kinds of rules
-	// can be written for it, / is the root alone, and /** is everything. A number
-	// is of the digits 0 to 9; where a handler takes others for one too, +5 or ٥,
-	// {id} leaves no way around the rule.
+	// A ** must come last. So that both kinds of rules can be written for it, / is the
+	// root alone, and /** is everything. A number is of the digits 0 to 9; where a
+	// handler takes others for one too, +5 or ٥, {id} leaves no way around the rule.
+	// A call that can never match is refused: a method that HTTP does not have, a query.
+	//
+	// Of several rules that match a path, the most specific one counts. Handlers do
+	// not agree on how to read some paths: with escapes (%2F, %2e%2e), with double
+	// slashes or dots, or in another case than the rule's. Such a call counts against
+	// the rule of each way to read it, and is refused if one of them refuses. So no
+	// spelling of a path leads around the rule of the handler that serves it. A slash
+	// at the end makes no difference.
 	Call string
 
 	// Limit is how many events are allowed in Window.
@@ -73,6 +81,50 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("rules: rule %q: %s is %#v: it must be %s", e.ID, e.Field, e.Value, e.Want)
 }
 
+// A BadRule is a rule that cannot be used.
+type BadRule struct {
+	ID  string // empty if it cannot be read
+	Err error  // in most cases a [FieldError]
+}
+
+// BadRules is the error of a load in which some rules cannot be used. A [Source] that
+// finds such rules returns it together with the others.
+type BadRules []BadRule
+
+// Error describes the first few.
+func (b BadRules) Error() string {
+	const few = 5
+	var text strings.Builder
+	for i, bad := range b {
+		if i == few {
+			fmt.Fprintf(&text, "; and %d more", len(b)-few)
+			break
+		}
+		if i > 0 {
+			text.WriteString("; ")
+		}
+		text.WriteString(bad.Err.Error())
+	}
+	return text.String()
+}
+
+// Unwrap returns the errors of all of them.
+func (b BadRules) Unwrap() []error {
+	errs := make([]error, len(b))
+	for i, bad := range b {
+		errs[i] = bad.Err
+	}
+	return errs
+}
+
+// orNil returns b as an error, which is nil if there are none.
+func (b BadRules) orNil() error {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
 // algorithm returns the limit of r.
 func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 	wrong := func(field string, value any, want string) (ratelimit.Algorithm, error) {
@@ -108,18 +160,10 @@ func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 		return wrong("Algorithm", r.Algorithm, fmt.Sprintf("one of %q", Algorithms()))
 	}
 	if r.Burst > 0 && r.Algorithm != "token-bucket" && r.Algorithm != "leaky-bucket" {
-		return wrong("Burst", r.Burst, "0, but for a token-bucket or a leaky-bucket")
+		return wrong("Burst", r.Burst, "0, except for a token-bucket or a leaky-bucket")
 	}
 	if _, err := ratelimit.NewTransition(alg); err != nil {
 		return nil, fmt.Errorf("rules: rule %q: %w", r.ID, err)
 	}
 	return alg, nil
-}
-
-// seconds returns so many seconds, if that is a duration.
-func seconds(n int64) (time.Duration, bool) {
-	if n < 1 || n > math.MaxInt64/int64(time.Second) {
-		return 0, false
-	}
-	return time.Duration(n) * time.Second, true
 }

@@ -101,7 +101,7 @@ func TestKeysAreApart(t *testing.T) {
 	keys := make(map[string]string)
 	for _, subject := range []string{"", "a", "ab", "1:a", "1", "1:"} {
 		for _, id := range []string{"a", "b", "bc", "c", ":a", "1:a", "a1:a"} {
-			k := limiterOf{nil, &compiled{Rule: Rule{ID: id}}}.key(subject)
+			k := limiterOf{rule: &compiled{Rule: Rule{ID: id}}}.key(subject)
 			assert.Empty(t, keys[k], "%q and %q", subject, id)
 			keys[k] = subject + " " + id
 		}
@@ -151,11 +151,11 @@ func TestEdits(t *testing.T) {
 	assert.Equal(t, 10, granted(t, s, "ann", "/x", 20), "another algorithm starts afresh")
 }
 
-// TestBadLoads checks that the last good rules stay in force.
-func TestBadLoads(t *testing.T) {
+// TestFailedLoads checks that the last good rules stay in force.
+func TestFailedLoads(t *testing.T) {
 	src := &table{rules: []Rule{limited("r", "/x", 3, "")}}
 	var reported []error
-	s, clk := newSet(t, src, WithOnError(func(err error) { reported = append(reported, err) }))
+	s, clk := newSet(t, src, WithAllOrNothing(), WithOnError(func(err error) { reported = append(reported, err) }))
 	loaded := clk.Now()
 	clk.Add(time.Second)
 	gone := errors.New("the database is gone")
@@ -183,6 +183,10 @@ func TestBadLoads(t *testing.T) {
 	require.NoError(t, s.Reload(t.Context()))
 	assert.Equal(t, Status{Version: 2, Loaded: clk.Now(), Rules: 1}, s.Status())
 	assert.Equal(t, 2, granted(t, s, "ann", "/x", 10))
+
+	src.put(nil, limited("r", "/x", 0, ""))
+	_, err := New(t.Context(), src, WithAllOrNothing())
+	assert.ErrorContains(t, err, "Limit is 0")
 }
 
 func TestFirstLoad(t *testing.T) {
@@ -202,6 +206,7 @@ func TestFirstLoad(t *testing.T) {
 		"WithInterval(-1s)": WithInterval(-time.Second),
 		"WithTimeout(0s)":   WithTimeout(0),
 		"WithClock(nil)":    WithClock(nil),
+		"option 0 of New":   nil,
 		"WithInitial":       WithInitial(Rule{}),
 	} {
 		_, err := New(t.Context(), Static(), opt)

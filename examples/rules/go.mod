@@ -17,7 +17,6 @@ require (
 	github.com/ncruces/go-strftime v1.1.0 // indirect
 	github.com/ratelimit-go/ratelimit v0.0.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
-	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	modernc.org/libc v1.79.0 // indirect
 	modernc.org/mathutil v1.7.1 // indirect

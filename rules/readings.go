@@ -1,0 +1,175 @@
+package rules
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/benbjohnson/clock"
+)
+
+// Handlers do not agree on what a path is. For /a%2Fb/../c, net/http's ServeMux looks
+// at the segments of the clean path, and unescapes each; http.FileServer unescapes the
+// whole first, and then cleans it, so that %2F and %2e%2e count; some routers do not
+// clean, some do not unescape, and most heed upper and lower case. A client that knows
+// which rules there are could write a path that its handler reads in one way and that
+// is counted in another. So a call counts against the rule of every way to read its
+// path: whichever the handler's is, the rule for it is among them.
+
+// match appends to found each rule that a call may be meant by, once: first those that
+// refuse, then the shadows.
+func (t *index) match(found []*compiled, method, p string, clk clock.Clock) []*compiled {
+	m := matching{index: t, method: method, upper: strings.ToUpper(method)}
+	if t.ends {
+		m.now = clk.Now()
+	}
+	if isPlain(p) {
+		return m.read(found, p)
+	}
+	found = m.readEscaped(found, p)
+	if clean := path.Clean("/" + p); clean != p {
+		found = m.readEscaped(found, clean)
+	}
+	slices.SortStableFunc(found, func(a, b *compiled) int {
+		switch {
+		case a.Shadow == b.Shadow:
+			return 0
+		case b.Shadow:
+			return -1
+		}
+		return 1
+	})
+	return found
+}
+
+// isPlain reports whether a path reads the same unescaped, cleaned, and in lower case,
+// except for a slash at its end.
+func isPlain(p string) bool {
+	if p == "" || p[0] != '/' {
+		return p == ""
+	}
+	for i := 1; i < len(p); i++ {
+		switch c := p[i]; {
+		case c == '%' || c >= 0x80 || 'A' <= c && c <= 'Z':
+			return false
+		case (c == '/' || c == '.') && p[i-1] == '/':
+			return false
+		}
+	}
+	return true
+}
+
+// A matching finds the rules of the ways to read a call. Its methods append to found
+// those that are not there yet.
+type matching struct {
+	*index
+	method, upper string
+	now           time.Time // if it matters
+}
+
+// readEscaped reads a path that may have escapes.
+func (m *matching) readEscaped(found []*compiled, p string) []*compiled {
+	found = m.read(found, p)
+	if !strings.Contains(p, "%") {
+		return found
+	}
+	segments := m.split(nil, p)
+	for i, s := range segments {
+		segments[i] = unescape(s) // a slash in it does not divide it
+	}
+	found = m.find(found, segments)
+	plain := unescape(p)
+	found = m.read(found, plain)
+	return m.read(found, path.Clean("/"+plain))
+}
+
+// read reads a path without escapes, or as if it had none.
+func (m *matching) read(found []*compiled, p string) []*compiled {
+	var buf [16]string
+	return m.find(found, m.split(buf[:0], p))
+}
+
+// split appends the segments of a path. If they are more than any rule has, the last
+// one is the rest. A slash at the end begins no segment.
+func (m *matching) split(segments []string, p string) []string {
+	p = strings.TrimPrefix(p, "/")
+	p = strings.TrimSuffix(p, "/")
+	if p == "" {
+		return segments
+	}
+	for len(segments) < m.depth {
+		s, rest, more := strings.Cut(p, "/")
+		segments = append(segments, s)
+		if !more {
+			return segments
+		}
+		p = rest
+	}
+	return append(segments, p)
+}
+
+// find finds the rules for segments, whether or not a handler heeds their case.
+func (m *matching) find(found []*compiled, segments []string) []*compiled {
+	folds := m.cased
+	for _, s := range segments {
+		folds = folds || strings.ToLower(s) != s
+	}
+	if !folds {
+		return m.findIn(found, &m.folded, segments)
+	}
+	found = m.findIn(found, &m.exact, segments)
+	lower := make([]string, len(segments))
+	for i, s := range segments {
+		lower[i] = strings.ToLower(s)
+	}
+	return m.findIn(found, &m.folded, lower)
+}
+
+func (m *matching) findIn(found []*compiled, t *tree, segments []string) []*compiled {
+	found = add(found, t.find(m.upper, segments, m.now))
+	if m.method != m.upper {
+		found = add(found, t.find(m.method, segments, m.now))
+	}
+	return found
+}
+
+func add(found []*compiled, c *compiled) []*compiled {
+	if c == nil || slices.Contains(found, c) {
+		return found
+	}
+	return append(found, c)
+}
+
+// unescape returns s without its escapes, where they are right.
+func unescape(s string) string {
+	at := strings.IndexByte(s, '%')
+	if at < 0 {
+		return s
+	}
+	plain := append(make([]byte, 0, len(s)), s[:at]...)
+	for i := at; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if high, low := unhex(s[i+1]), unhex(s[i+2]); high < 16 && low < 16 {
+				plain = append(plain, high<<4|low)
+				i += 2
+				continue
+			}
+		}
+		plain = append(plain, s[i])
+	}
+	return string(plain)
+}
+
+// unhex returns the value of a hexadecimal digit, or more than 15.
+func unhex(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
+	case 'A' <= c && c <= 'F':
+		return c - 'A' + 10
+	}
+	return 16
+}

@@ -1,0 +1,289 @@
+package rules
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// asker returns a function that sends requests to a handler, for one subject, and
+// returns the status.
+func asker(h http.Handler) func(method, path string) int {
+	return func(method, path string) int {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+		return w.Code
+	}
+}
+
+// TestFileServer: http.FileServer unescapes a path before it cleans it.
+func TestFileServer(t *testing.T) {
+	files := http.FileServerFS(fstest.MapFS{
+		"private/x":     {Data: []byte("x")},
+		"private/sub/y": {Data: []byte("y")},
+		"a/z":           {Data: []byte("z")},
+	})
+	s, _ := newSet(t, Static(limited("private", "/private/**", 1, ""), limited("all", "/**", 1000, "")))
+	ask := asker(s.Middleware()(files))
+	require.Equal(t, 200, ask("GET", "/private/x"))
+	for _, p := range []string{
+		"/private/x", "/private%2Fx", "/private%2fx", "/a/%2e%2e/private/x", "/a%2F..%2Fprivate/x", "/%70rivate/x",
+		"/a/..%2Fprivate/x", "/a/../private/x", "//private/x", "/./private/x", "/%2e/private/x", "/%2Fprivate%2Fx", "/private//x",
+		"/a%2f%2e%2e%2fprivate%2fsub%2f..%2fx", "/private/x/%2e", "/private/sub/%2e%2E/x", "/.%2E/private/x", "/%2E%2E/%2e%2e/private/x",
+		"/a/b/c/d/e/f/../../../../../../private/x", "/a/b/c/d/e/f%2f..%2f..%2f..%2f..%2f..%2f../private/x",
+	} {
+		assert.Equal(t, 429, ask("GET", p), p)
+		assert.Equal(t, 429, ask("HEAD", p), p)
+		assert.Equal(t, 429, ask("get", p), p)
+	}
+	assert.Equal(t, 200, ask("GET", "/a/z"))
+}
+
+// TestStrictest lets a path be read in two ways: it counts against the rules of both,
+// and so whichever the handler's is, its rule holds.
+func TestStrictest(t *testing.T) {
+	for _, alg := range Algorithms() {
+		s, clk := newSet(t, Static(limited("one", "/{x}", 3, alg), limited("two", "/{x}/{y}", 5, alg)))
+		take := func(path string, n int) Answer {
+			t.Helper()
+			a, err := s.Take(t.Context(), "ann", "GET", path, n)
+			require.NoError(t, err)
+			return a
+		}
+		a := take("/a%2Fb", 1)
+		assert.Equal(t, []any{"one", true, 2}, []any{a.Rule.ID, a.Allowed, a.Remaining}, "the one with the least left")
+		require.True(t, take("/a/b", 3).Allowed)
+		a = take("/a%2Fb", 1)
+		assert.Equal(t, []any{"two", true, 0}, []any{a.Rule.ID, a.Allowed, a.Remaining})
+		a = take("/a%2Fb", 1)
+		assert.Equal(t, []any{"two", true}, []any{a.Rule.ID, a.Refused})
+		assert.True(t, take("/a", 1).Allowed, "a refusal has spent nothing of the other rule")
+		a = take("/a%2Fb", 4)
+		assert.True(t, a.Refused)
+		assert.Positive(t, a.RetryAfter)
+		clk.Add(a.RetryAfter - 1)
+		assert.True(t, take("/a%2Fb", 4).Refused)
+		assert.Equal(t, 0, granted(t, s, "bob", "/a", 0))
+		clk.Add(time.Hour)
+		assert.Equal(t, 3, granted(t, s, "ann", "/a%2Fb", 9), alg)
+		assert.Equal(t, 2, granted(t, s, "ann", "/a/b", 9), alg)
+	}
+	// Of rules that refuse, the longest RetryAfter is told.
+	r := limited("hour", "/{x}/{y}", 1, "")
+	r.Window = time.Hour
+	s, _ := newSet(t, Static(limited("minute", "/{x}", 1, ""), r))
+	require.Equal(t, 1, granted(t, s, "ann", "/a%2Fb", 2))
+	a, err := s.Take(t.Context(), "ann", "GET", "/a%2Fb", 1)
+	require.NoError(t, err)
+	assert.Equal(t, []any{"hour", time.Hour}, []any{a.Rule.ID, a.RetryAfter})
+}
+
+// TestStrictestOfShadows: a shadow among several rules is told of, and refuses nothing.
+func TestStrictestOfShadows(t *testing.T) {
+	shadow := limited("shadow", "/{x}/{y}", 1, "")
+	shadow.Shadow = true
+	var told []string
+	onShadow := WithOnShadow(func(a Answer) { told = append(told, a.Rule.ID) })
+	s, _ := newSet(t, Static(shadow, limited("real", "/{x}", 3, "")), onShadow)
+	a, err := s.Take(t.Context(), "ann", "GET", "/a%2Fb", 1)
+	require.NoError(t, err)
+	assert.Equal(t, []any{"real", 2, false}, []any{a.Rule.ID, a.Remaining, a.Refused})
+	assert.Equal(t, 2, granted(t, s, "ann", "/a%2Fb", 5))
+	assert.Equal(t, []string{"shadow", "shadow"}, told, "not of what the other rule has refused")
+
+	told = nil
+	ask := asker(s.Middleware(httplimit.WithKey(func(*http.Request) (string, error) { return "bob", nil }))(http.NotFoundHandler()))
+	for _, want := range []int{404, 404, 404, 429, 429} {
+		assert.Equal(t, want, ask("GET", "/a%2Fb"))
+	}
+	assert.Equal(t, []string{"shadow", "shadow"}, told)
+
+	other := shadow
+	other.ID, other.Call, other.Limit = "other", "/{x}", 2
+	s, _ = newSet(t, Static(shadow, other), onShadow)
+	told = nil
+	for _, want := range []string{"shadow", "shadow", "other"} {
+		a, err := s.Take(t.Context(), "ann", "GET", "/a%2Fb", 1)
+		require.NoError(t, err)
+		assert.True(t, a.Allowed)
+		assert.Equal(t, want, a.Rule.ID)
+	}
+	assert.Equal(t, []string{"shadow", "shadow", "other"}, told)
+}
+
+// TestStrictestMiddleware: the header fields are those of each rule.
+func TestStrictestMiddleware(t *testing.T) {
+	s, _ := newSet(t, Static(limited("one", "/{x}", 2, "fixed-window"), limited("two", "/{x}/{y}", 3, "fixed-window")))
+	reached := 0
+	var h http.Handler
+	h = s.Middleware()(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if reached++; r.Header.Get("Again") != "" { // a handler that sends it through once more
+			r.Header.Del("Again")
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}
+	}))
+	ask := func(path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w
+	}
+	for range 2 {
+		w := ask("/a%2Fb")
+		assert.Equal(t, 200, w.Code)
+		assert.Equal(t, []string{`"one";q=2;w=60`, `"two";q=3;w=60`}, w.Header().Values("RateLimit-Policy"))
+	}
+	w := ask("/a%2Fb")
+	assert.Equal(t, 429, w.Code)
+	assert.Equal(t, []string{`"one";r=0;t=60`}, w.Header().Values("RateLimit"))
+	assert.Equal(t, 2, reached)
+	for _, want := range []int{200, 429} { // one refusal of "one" has left 1 of "two"
+		assert.Equal(t, want, ask("/a/b").Code)
+	}
+	s, _ = newSet(t, Static(limited("one", "/{x}", 4, ""), limited("two", "/{x}/{y}", 9, "")))
+	reached = 0
+	h = s.Middleware()(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if reached++; reached%2 == 1 {
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}
+	}))
+	for range 5 {
+		ask("/a%2Fb")
+	}
+	assert.Equal(t, 4, reached, "each passage counts")
+}
+
+// handlers are ways to find out what a request asks for, of which each is what some
+// router or file server does.
+var handlers = map[string]func(u *url.URL) []string{
+	"ServeMux": func(u *url.URL) []string {
+		var segments []string
+		for s := range strings.SplitSeq(strings.Trim(path.Clean("/"+u.EscapedPath()), "/"), "/") {
+			plain, _ := url.PathUnescape(s)
+			segments = append(segments, plain)
+		}
+		return segments
+	},
+	"FileServer":                 func(u *url.URL) []string { return strings.Split(strings.Trim(path.Clean("/"+u.Path), "/"), "/") },
+	"gin":                        func(u *url.URL) []string { return strings.Split(trim(u.Path), "/") },
+	"chi, echo":                  func(u *url.URL) []string { return strings.Split(trim(u.EscapedPath()), "/") },
+	"clean, not unescaped":       func(u *url.URL) []string { return strings.Split(trim(path.Clean(u.EscapedPath())), "/") },
+	"unescaped by segment":       func(u *url.URL) []string { return unescaped(strings.Split(trim(u.EscapedPath()), "/")) },
+	"clean, and then unescaped":  func(u *url.URL) []string { return strings.Split(trim(unescape(path.Clean(u.EscapedPath()))), "/") },
+	"in lower case, and cleaned": func(u *url.URL) []string { return strings.Split(trim(path.Clean(strings.ToLower(u.Path))), "/") },
+}
+
+func trim(p string) string { return strings.TrimSuffix(strings.TrimPrefix(p, "/"), "/") }
+
+func unescaped(segments []string) []string {
+	for i, s := range segments {
+		segments[i], _ = url.PathUnescape(s)
+	}
+	return segments
+}
+
+// TestNoWayAround makes up paths, and looks whether the rule of what each handler
+// makes of them is among those that match.
+func TestNoWayAround(t *testing.T) {
+	var rules []Rule
+	for _, call := range []string{"/**", "/", "/a", "/a/**", "/a/b", "/a/#", "/{x}/b", "/{x}/#/{y}", "/a/{x}/b", "/Up/Case", "/a/b/**", "/..x/{y}", "/é/{x}"} {
+		rules = append(rules, ruleFor(call, call))
+	}
+	all, bad := newIndex(rules, nil, nil, time.Now())
+	require.Empty(t, bad)
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 1))
+	parts := []string{"/", "/", "/", "a", "b", "1", "42", ".", "..", "%2F", "%2f", "%2e", "%2E%2e", "%61", "A", "Up", "Case", "up", "%25", "%2561", "é", "%C3%A9", "%31", "%00", "%FF"}
+	clk := clock.New()
+	for range 20_000 {
+		var p strings.Builder
+		p.WriteString("/")
+		for range random.IntN(10) {
+			p.WriteString(parts[random.IntN(len(parts))])
+		}
+		u, err := url.ParseRequestURI(p.String())
+		if err != nil {
+			continue
+		}
+		found := all.match(nil, "GET", u.EscapedPath(), clk)
+		for name, read := range handlers {
+			segments := read(u)
+			if len(segments) == 1 && segments[0] == "" {
+				segments = nil
+			}
+			tree := &all.exact
+			if strings.Contains(name, "lower") {
+				tree = &all.folded
+			}
+			require.Contains(t, found, tree.find("GET", segments, time.Time{}), "%s: %q as %q; seed %d", name, p.String(), segments, seed)
+		}
+		require.LessOrEqual(t, len(found), len(rules))
+	}
+}
+
+// TestCase: a handler that heeds upper and lower case takes /ME for a {name}.
+func TestCase(t *testing.T) {
+	s, _ := newSet(t, Static(limited("me", "/user/me", 1000, ""), limited("name", "/user/{name}", 1, ""), limited("cased", "/User/List", 1000, "")))
+	assert.Equal(t, 1, granted(t, s, "ann", "/user/ME", 5))
+	assert.Equal(t, 5, granted(t, s, "ann", "/user/me", 5))
+	assert.Equal(t, 0, granted(t, s, "ann", "/user/list", 5))
+	assert.Equal(t, 5, granted(t, s, "ann", "/User/List", 5))
+}
+
+// TestLongPaths: the work is bounded by the length of the path.
+func TestLongPaths(t *testing.T) {
+	all, bad := newIndex([]Rule{ruleFor("a", "/{x}/{y}/**"), ruleFor("b", "/a/#")}, nil, nil, time.Now())
+	require.Empty(t, bad)
+	for _, part := range []string{"/a", "/%2e%2e", "%2F", "/A", "//", "/..", "%"} {
+		p := strings.Repeat(part, 1<<20/len(part))
+		assert.NotPanics(t, func() { all.match(nil, "GET", p, clock.New()) }, part)
+		allocs := testing.AllocsPerRun(1, func() { all.match(nil, "GET", p, clock.New()) })
+		assert.Less(t, allocs, 100.0, part)
+	}
+}
+
+// TestMatchAllocates nothing for a path that reads in one way.
+func TestMatchAllocates(t *testing.T) {
+	all, bad := newIndex(many(100), nil, nil, time.Now())
+	require.Empty(t, bad)
+	clk := clock.New()
+	for _, p := range []string{"/service-1/42/x1", "/service-1/42/x1/", "/none", "/"} {
+		assert.Zero(t, testing.AllocsPerRun(100, func() {
+			var buf [4]*compiled
+			all.match(buf[:0], "GET", p, clk)
+		}), p)
+	}
+}
+
+func ExampleSet_Take() {
+	set, err := New(context.Background(), Static(
+		Rule{ID: "private", Call: "/private/**", Limit: 1, Window: time.Minute},
+		Rule{ID: "all", Call: "/**", Limit: 100, Window: time.Minute},
+	), WithInterval(0))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer set.Close()
+	for _, path := range []string{"/private/x", "/private%2Fx", "/public"} {
+		a, err := set.Take(context.Background(), "ann", "GET", path, 1)
+		fmt.Println(path, a.Rule.ID, a.Allowed, err)
+	}
+	// Output:
+	// /private/x private true <nil>
+	// /private%2Fx private false <nil>
+	// /public all true <nil>
+}

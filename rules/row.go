@@ -1,0 +1,182 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// names are what the fields of a rule are called in a table or a file. A file has no
+// method of its own: it is a part of the call.
+type names struct {
+	id, call, limit, window                           string // must have a value
+	method, algorithm, burst, expires, shadow, enable string
+}
+
+var inTable = names{
+	id:        "THROTTLE_ID",
+	call:      "NORMALIZED_CALL",
+	limit:     "MAX_LOCKS",
+	window:    "LOCK_TIMEOUT_SECONDS",
+	method:    "METHOD",
+	algorithm: "ALGORITHM",
+	burst:     "BURST",
+	expires:   "THROTTLE_EXPIRATION",
+	shadow:    "SHADOW",
+	enable:    "ENABLED",
+}
+
+var inFile = names{
+	id:        "id",
+	call:      "call",
+	limit:     "limit",
+	window:    "seconds",
+	algorithm: "algorithm",
+	burst:     "burst",
+	expires:   "expires",
+	shadow:    "shadow",
+	enable:    "enabled",
+}
+
+// required returns the names of what every rule must have.
+func (n *names) required() []string { return []string{n.id, n.call, n.limit, n.window} }
+
+// all returns all names that a file may have.
+func (n *names) all() []string {
+	return append(n.required(), n.algorithm, n.burst, n.expires, n.shadow, n.enable)
+}
+
+// of returns the name of a field of [Rule].
+func (n *names) of(field string) string {
+	switch field {
+	case "ID":
+		return n.id
+	case "Call":
+		return n.call
+	case "Limit":
+		return n.limit
+	case "Window":
+		return n.window
+	case "Algorithm":
+		return n.algorithm
+	case "Burst":
+		return n.burst
+	}
+	return field
+}
+
+// A row reads the values of one rule, and keeps the first error.
+type row struct {
+	*names
+	values map[string]any
+	rowID  string
+	err    error
+}
+
+// rule returns the rule, and what is wrong with it.
+func (r *row) rule() (Rule, error) {
+	r.rowID = r.text(r.id, "")
+	for _, name := range r.required() {
+		if r.values[name] == nil {
+			r.wrong(name, "there")
+		}
+	}
+	rule := Rule{
+		ID:        r.rowID,
+		Call:      r.text(r.call, ""),
+		Limit:     r.number(r.limit),
+		Algorithm: r.text(r.algorithm, ""),
+		Burst:     r.number(r.burst),
+		Shadow:    r.truth(r.shadow, false),
+		Disabled:  !r.truth(r.enable, true),
+	}
+	var ok bool
+	if rule.Window, ok = seconds(r.values[r.window]); !ok {
+		r.wrong(r.window, wantSeconds)
+	}
+	if v := r.values[r.expires]; v != nil {
+		if rule.Expires, ok = instant(v); !ok {
+			r.wrong(r.expires, wantInstant)
+		}
+	}
+	if method := strings.TrimSpace(r.text(r.method, "")); method != "" {
+		rule.Call = method + " " + rule.Call
+	}
+	if r.err == nil {
+		r.err = r.check(rule)
+	}
+	return rule, r.err
+}
+
+// check returns what is wrong with a rule, by the names that its fields have here.
+func (r *row) check(rule Rule) error {
+	_, err := rule.compile()
+	var field *FieldError
+	if errors.As(err, &field) {
+		field.Field = r.of(field.Field)
+	}
+	return err
+}
+
+func (r *row) wrong(name string, want string) {
+	if r.err == nil {
+		r.err = &FieldError{r.rowID, name, shown(r.values[name]), want}
+	}
+}
+
+func (r *row) text(name, otherwise string) string {
+	switch v := r.values[name].(type) {
+	case nil:
+		return otherwise
+	case string:
+		return v
+	case []byte:
+		return string(v)
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// number returns a whole number; 0 for null.
+func (r *row) number(name string) int {
+	v := r.values[name]
+	if v == nil {
+		return 0
+	}
+	n, ok := whole(v)
+	if !ok || n < math.MinInt || n > math.MaxInt {
+		r.wrong(name, "a whole number")
+	}
+	return int(n)
+}
+
+func (r *row) truth(name string, otherwise bool) bool {
+	switch strings.ToLower(r.text(name, strconv.FormatBool(otherwise))) {
+	case "true", "t", "1", "y", "yes":
+		return true
+	case "false", "f", "0", "n", "no":
+		return false
+	}
+	r.wrong(name, "true or false, or 1 or 0")
+	return otherwise
+}
+
+// readRow makes a rule of the values of a row. With an error, its ID counts at most.
+func readRow(of *names, values map[string]any) (Rule, error) {
+	r := row{names: of, values: values}
+	return r.rule()
+}
+
+// unknown returns the first name of a row, in alphabetical order, that is not one of
+// these, or "".
+func (n *names) unknown(values map[string]any) (name string) {
+	for v := range values {
+		if !slices.Contains(n.all(), v) && (name == "" || v < name) {
+			name = v
+		}
+	}
+	return name
+}
