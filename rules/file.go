@@ -36,11 +36,20 @@ func File(path string) Source {
 		if err != nil {
 			return nil, err
 		}
-		rules, err := parseFile(data)
+		entries, err := parseFile(data)
 		if err != nil {
-			return rules, fmt.Errorf("%s: %w", path, err)
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		return rules, nil
+		rules, bad := make([]Rule, 0, len(entries)), BadRules(nil)
+		for i, e := range entries {
+			rule, err := readEntry(e)
+			if err != nil {
+				bad = append(bad, BadRule{rule.ID, fmt.Errorf("%s: entry %d: %w", path, i+1, err)})
+				continue
+			}
+			rules = append(rules, rule)
+		}
+		return rules, bad.orNil()
 	})
 }
 
@@ -100,8 +109,8 @@ func (r reading) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// parseFile returns the rules of a file.
-func parseFile(data []byte) ([]Rule, error) {
+// parseFile returns the entries of a file.
+func parseFile(data []byte) ([]any, error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
 		return nil, errors.New("it is in UTF-16: save it in UTF-8")
@@ -120,16 +129,7 @@ func parseFile(data []byte) ([]Rule, error) {
 	if len(file.Docs) > 1 {
 		return nil, errors.New("there is more than one document: write one list of rules")
 	}
-	rules, bad := make([]Rule, 0, len(written)), BadRules(nil)
-	for i, w := range written {
-		rule, err := readEntry(w)
-		if err != nil {
-			bad = append(bad, BadRule{rule.ID, fmt.Errorf("entry %d: %w", i+1, err)})
-			continue
-		}
-		rules = append(rules, rule)
-	}
-	return rules, bad.orNil()
+	return written, nil
 }
 
 // readEntry makes a rule of one entry of a file.

@@ -99,11 +99,11 @@ func (s *Set) leave(l *load) {
 
 // beginLocked begins the next load, if there is one and none is under way.
 func (s *Set) beginLocked() {
-	if s.loading || s.next == nil || s.closed {
+	if s.under != nil || s.next == nil || s.closed {
 		return
 	}
 	l := s.next
-	s.next, s.loading = nil, true
+	s.next, s.under = nil, l
 	close(l.begun)
 	within, cancel := context.WithTimeout(l.ctx, s.timeout)
 	answer := make(chan error, 1)
@@ -113,7 +113,7 @@ func (s *Set) beginLocked() {
 		answer <- s.put(rules, err)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.loading = false
+		s.under = nil
 		s.beginLocked()
 	}()
 	go func() {
@@ -121,7 +121,10 @@ func (s *Set) beginLocked() {
 		select {
 		case l.err = <-answer:
 		default:
-			l.err = fmt.Errorf("rules: they cannot be loaded: no answer in %v: %w", s.timeout, context.Cause(within))
+			l.err = errClosed // or nobody waits, and nobody is told
+			if l.ctx.Err() == nil {
+				l.err = fmt.Errorf("rules: they cannot be loaded: no answer in %v: %w", s.timeout, context.DeadlineExceeded)
+			}
 		}
 		if l.err != nil && l.ctx.Err() == nil {
 			s.fail(l.err)

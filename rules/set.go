@@ -38,11 +38,11 @@ type Set struct {
 	limiter ratelimit.Limiter
 	force   atomic.Pointer[inForce]
 
-	mu      sync.Mutex // protects what follows
-	status  Status
-	loading bool  // whether the source is being asked
-	next    *load // the load to begin when it has answered; nil if nobody waits
-	closed  bool
+	mu     sync.Mutex // protects what follows
+	status Status
+	under  *load // the load that the source is working on; nil if it is on none
+	next   *load // the one to begin when it has answered; nil if nobody waits for one
+	closed bool
 
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
@@ -125,8 +125,10 @@ func New(ctx context.Context, source Source, opts ...Option) (*Set, error) {
 func (s *Set) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	if s.next != nil {
-		s.next.cancel()
+	for _, l := range []*load{s.under, s.next} {
+		if l != nil {
+			l.cancel()
+		}
 	}
 	s.mu.Unlock()
 	if s.stop != nil {

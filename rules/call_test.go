@@ -1,0 +1,101 @@
+package rules
+
+import (
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCallsThatNeverMatch are refused, and the error has the right spelling.
+func TestCallsThatNeverMatch(t *testing.T) {
+	for call, want := range map[string]string{
+		"GTE /x":                `"GET /x"`,
+		"GETT /x":               `"GET /x"`,
+		"get,pots /x":           `"POST /x"`,
+		"GET POST /x":           `GET,POST`,
+		"GET, /x":               `GET,POST`,
+		"FLY /x":                `a method such as GET`,
+		"^/user":                `a method such as GET`,
+		"http://host/x":         `a method such as GET`,
+		"/search?q=#":           `"/search": a query makes no difference`,
+		"GET /search?q={q}":     `"GET /search": a query makes no difference`,
+		"/user/:id":             `{id}`,
+		"/user/<id>":            `{name}`,
+		"/user/[0-9]+":          `{name}`,
+		`/user/\d+`:             `{name}`,
+		"/user/*":               `{name}`,
+		"/user/{}":              `{name}`,
+		"/user/{a}{b}":          `{name}`,
+		"/photo-#":              `# as %23`,
+		"/100%":                 `%25 for each %`,
+		"/%zz":                  `%25 for each %`,
+		"/a/%2e%2e/b":           `without . and ..`,
+		"/**/x":                 `** at its end only`,
+		"/{rest...}/x":          `** at its end only`,
+		"/x/{$}/y":              `** at its end only`,
+		"user/x\xff":            `valid UTF-8`,
+		"GET":                   `a path such as "/user/#"`,
+		"":                      `a path such as "/user/#"`,
+		"GET user":              `a path such as "/user/#"`,
+		"GET example.com/x":     `a method such as GET`,
+		"GETAWAYFROMALLTHIS /x": `a method such as GET`,
+	} {
+		_, err := ruleFor("r", call).compile()
+		var field *FieldError
+		require.ErrorAs(t, err, &field, call)
+		assert.Equal(t, "Call", field.Field)
+		assert.Contains(t, field.Want, want, call)
+	}
+}
+
+// TestCallsAsWritten are understood.
+func TestCallsAsWritten(t *testing.T) {
+	for _, tt := range []struct{ call, method, path string }{
+		{"GET,POST /x", "GET", "/x"},
+		{"GET,POST /x", "POST", "/x"},
+		{"get, post  /x", "POST", "/x"},
+		{"GET/x", "GET", "/x"},
+		{"* /x", "DELETE", "/x"},
+		{"*/x", "", "/x"},
+		{"propfind /x", "PROPFIND", "/x"},
+		{"/caf%C3%A9", "GET", "/caf%C3%A9"},
+		{"/café", "GET", "/caf%C3%A9"},
+		{"/CAFÉ", "GET", "/caf%C3%A9"},
+		{"/a%20b", "GET", "/a%20b"},
+		{"/a b", "GET", "/a%20b"},
+		{"/a%2Fb", "GET", "/a%2Fb"},
+		{"/a%23b", "GET", "/a%23b"},
+		{"/%23", "GET", "/%23"},
+		{"/%7Bid%7D", "GET", "/%7Bid%7D"},
+		{"/100%25", "GET", "/100%25"},
+		{"/%3Aid", "GET", "/:id"},
+		{"/%37", "GET", "/42"},
+		{"/v1/items:get", "GET", "/v1/items:get"},
+		{"/what%3F", "GET", "/what%3F"},
+		{"/a//b/../c/", "GET", "/a/c"},
+		{"/**", "GET", "/"},
+	} {
+		all, bad := newIndex([]Rule{ruleFor("r", tt.call)}, nil, nil, time.Now())
+		require.Empty(t, bad, tt.call)
+		assert.NotEmpty(t, all.match(nil, tt.method, tt.path, clock.New()), "%s: %s %s", tt.call, tt.method, tt.path)
+	}
+	all, bad := newIndex([]Rule{ruleFor("r", "GET,POST /x"), ruleFor("s", "PUT /x"), ruleFor("t", "DELETE,POST /x")}, nil, nil, time.Now())
+	require.Len(t, bad, 1)
+	assert.ErrorContains(t, bad, `rule "t"`)
+	assert.Equal(t, []string{"r"}, matched(all, "POST", "/x"))
+	assert.Equal(t, []string{"s"}, matched(all, "PUT", "/x"))
+	assert.Empty(t, matched(all, "DELETE", "/x"), "a part of a rule that cannot be used is not in force")
+}
+
+// TestSeveralMethods share a limit.
+func TestSeveralMethods(t *testing.T) {
+	s, _ := newSet(t, Static(limited("r", "GET,POST /x", 2, "")))
+	for i, method := range []string{"GET", "POST", "GET"} {
+		a, err := s.Take(t.Context(), "ann", method, "/x", 1)
+		require.NoError(t, err)
+		assert.Equal(t, i < 2, a.Allowed)
+	}
+}

@@ -1,0 +1,345 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A slowStore answers after a while or, while it hangs, never; it heeds contexts or not.
+type slowStore struct {
+	takes   time.Duration
+	heeding bool
+	hangs   atomic.Bool
+	limit   atomic.Int64
+	lookups atomic.Int32
+	at      atomic.Int32
+	most    atomic.Int32
+	release chan struct{}
+}
+
+func newSlowStore(heeding bool) *slowStore {
+	s := &slowStore{heeding: heeding, release: make(chan struct{})}
+	s.limit.Store(5)
+	return s
+}
+
+func (s *slowStore) Limit(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+	s.lookups.Add(1)
+	s.most.Store(max(s.most.Load(), s.at.Add(1)))
+	defer s.at.Add(-1)
+	switch {
+	case s.hangs.Load() && s.heeding:
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-s.release:
+		}
+	case s.hangs.Load():
+		<-s.release
+	case s.takes > 0:
+		time.Sleep(s.takes)
+	}
+	return perMinute(int(s.limit.Load())), nil
+}
+
+// TestKnownKeysNeverWait: what is known is told at once while the store hangs, for
+// however long it does and however long ago the key was asked for.
+func TestKnownKeysNeverWait(t *testing.T) {
+	for _, heeding := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newSlowStore(heeding)
+			c, err := Cached(store, WithTTL(200*time.Millisecond), WithLookupTimeout(400*time.Millisecond), WithMaxLookups(2))
+			require.NoError(t, err)
+			for i := range 20 {
+				_, err := c.Limit(t.Context(), fmt.Sprint(i))
+				require.NoError(t, err)
+			}
+			store.hangs.Store(true)
+			for range 250 {
+				time.Sleep(10 * time.Millisecond)
+				for i := range 20 {
+					start := time.Now()
+					alg, err := c.Limit(t.Context(), fmt.Sprint(i))
+					require.NoError(t, err)
+					require.Equal(t, perMinute(5), alg)
+					require.Zero(t, time.Since(start))
+				}
+			}
+			time.Sleep(24 * time.Hour)
+			start := time.Now()
+			alg, err := c.Limit(t.Context(), "7")
+			require.NoError(t, err)
+			require.Equal(t, perMinute(5), alg)
+			require.Zero(t, time.Since(start))
+			store.hangs.Store(false)
+			store.limit.Store(6)
+			close(store.release)
+			time.Sleep(time.Minute)
+			for range 2 {
+				alg, err = c.Limit(t.Context(), "7")
+				require.NoError(t, err)
+				synctest.Wait()
+			}
+			assert.Equal(t, perMinute(6), alg, "it is looked up again when the store is back")
+			assert.EqualValues(t, 2, store.most.Load())
+		})
+	}
+}
+
+// TestHotKeyOfAHungStore: calls on a key, known or not, leave nothing behind while its
+// lookup hangs.
+func TestHotKeyOfAHungStore(t *testing.T) {
+	store := newSlowStore(false)
+	c, err := Cached(store, WithTTL(time.Nanosecond), WithLookupTimeout(time.Nanosecond))
+	require.NoError(t, err)
+	c.known.Add("known", found{alg: perMinute(5)})
+	store.hangs.Store(true)
+	ctx := context.Background()
+	for _, key := range []string{"known", "new"} {
+		_, _ = c.Limit(ctx, key)
+		goroutines := runtime.NumGoroutine()
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for range 100_000 {
+			_, _ = c.Limit(ctx, key)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(100_000), key)
+		assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
+	}
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = c.Limit(ctx, "known") }))
+	assert.Len(t, c.flights, 2)
+	close(store.release)
+}
+
+// TestLookupsThatDoNotEnd: lookups that ignore their context are as many as may run at
+// once, and no more, whatever is asked; keys that are not known get an error in time.
+func TestLookupsThatDoNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSlowStore(false)
+		store.hangs.Store(true)
+		c, err := Cached(store, WithMaxLookups(3), WithSize(50))
+		require.NoError(t, err)
+		for round := range 20 {
+			var wg sync.WaitGroup
+			for i := range 500 {
+				wg.Go(func() {
+					start := time.Now()
+					_, err := c.Limit(t.Context(), fmt.Sprint(round%2, " ", i))
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+					assert.LessOrEqual(t, time.Since(start), time.Second)
+				})
+			}
+			wg.Wait()
+			c.Forget(fmt.Sprint(round%2, " ", 0))
+		}
+		assert.EqualValues(t, 3, store.lookups.Load())
+		c.mu.Lock()
+		assert.Zero(t, c.queue.Len(), "nobody waits any more")
+		assert.LessOrEqual(t, len(c.flights), 3)
+		c.mu.Unlock()
+		start := time.Now()
+		_, err = c.Limit(t.Context(), "0 1")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		store.hangs.Store(false)
+		close(store.release)
+		synctest.Wait()
+		alg, err := c.Limit(t.Context(), "another")
+		require.NoError(t, err)
+		assert.Equal(t, perMinute(5), alg)
+		assert.LessOrEqual(t, time.Since(start), time.Second)
+	})
+}
+
+// TestColdStart asks for 2,000 new keys at once: the store sees a few at a time, and all
+// get their limits.
+func TestColdStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSlowStore(true)
+		store.takes, store.limit = 3*time.Millisecond, atomic.Int64{}
+		store.limit.Store(2)
+		c, err := Cached(store)
+		require.NoError(t, err)
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, ratelimit.WithLimits(c.Limit)))
+		var grants, failed atomic.Int32
+		var wg sync.WaitGroup
+		for key := range 2000 {
+			for range 10 {
+				wg.Go(func() {
+					d, err := l.Take(t.Context(), fmt.Sprint(key), 1)
+					if d.Allowed {
+						grants.Add(1)
+					}
+					if err != nil {
+						failed.Add(1)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		assert.Zero(t, failed.Load())
+		assert.EqualValues(t, 4000, grants.Load())
+		assert.EqualValues(t, 8, store.most.Load())
+		assert.EqualValues(t, 2000, store.lookups.Load())
+	})
+}
+
+// TestQueuedCallersLeave: what nobody waits for is not looked up.
+func TestQueuedCallersLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSlowStore(true)
+		store.takes = 100 * time.Millisecond
+		c, err := Cached(store, WithMaxLookups(1))
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = c.Limit(t.Context(), "first") })
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range 5 {
+			wg.Go(func() {
+				_, err := c.Limit(ctx, fmt.Sprint(i))
+				assert.ErrorIs(t, err, context.Canceled)
+			})
+		}
+		wg.Go(func() {
+			alg, err := c.Limit(t.Context(), "3")
+			assert.NoError(t, err)
+			assert.Equal(t, perMinute(5), alg)
+		})
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		assert.EqualValues(t, 2, store.lookups.Load())
+		_, err = c.Limit(nil, "first") //nolint:staticcheck // it is refused
+		assert.Error(t, err)
+	})
+}
+
+// TestRefreshesAreBounded by the keys that are remembered, and those that come too late
+// are not made.
+func TestRefreshesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSlowStore(false)
+		c, err := Cached(store, WithMaxLookups(1), WithSize(10), WithTTL(time.Second))
+		require.NoError(t, err)
+		ask := func() {
+			for i := range 30 {
+				_, _ = c.Limit(t.Context(), fmt.Sprint(i))
+			}
+		}
+		ask()
+		require.EqualValues(t, 30, store.lookups.Load())
+		store.hangs.Store(true)
+		time.Sleep(2 * time.Second)
+		for i := 20; i < 30; i++ { // these are known
+			_, err := c.Limit(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+		}
+		c.mu.Lock()
+		assert.Len(t, c.flights, 10)
+		c.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		store.hangs.Store(false)
+		close(store.release)
+		synctest.Wait()
+		assert.EqualValues(t, 31, store.lookups.Load(), "the others' time was up")
+		assert.Empty(t, c.flights)
+	})
+}
+
+// TestUnusableLimits: a limit of 0 or null lets nobody through without a limit; the last
+// good one stays in force, or else the limiter's own, and Stats says so.
+func TestUnusableLimits(t *testing.T) {
+	for _, unusable := range []struct {
+		name string
+		alg  ratelimit.Algorithm
+		err  error
+	}{
+		{"a column", nil, &FieldError{"key", "capacity", nil, "at least 1"}},
+		{"an algorithm of 0 events", ratelimit.TokenBucket{Rate: ratelimit.PerMinute(0)}, nil},
+		{"an empty All", ratelimit.All{}, nil},
+		{"a negative limit", ratelimit.FixedWindow{Limit: -1, Window: time.Hour}, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			good := map[string]bool{"known": true}
+			c, err := Cached(LookupFunc(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+				if good[key] {
+					return ratelimit.FixedWindow{Limit: 7, Window: time.Hour}, nil
+				}
+				return unusable.alg, unusable.err
+			}))
+			require.NoError(t, err)
+			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Hour}, ratelimit.WithLimits(c.Limit)))
+			count := func(key string) (n int) {
+				for range 20 {
+					d, err := l.Take(t.Context(), key, 1)
+					require.NoError(t, err)
+					if d.Allowed {
+						n++
+					}
+				}
+				return n
+			}
+			require.Equal(t, 7, count("known"))
+			good["known"] = false
+			time.Sleep(2 * time.Minute)
+			assert.Zero(t, count("known"), unusable.name)
+			synctest.Wait()
+			assert.Zero(t, count("known"), unusable.name)
+			require.Error(t, c.Stats().Err, unusable.name)
+			assert.EqualValues(t, 1, c.Stats().Invalid)
+			assert.Zero(t, c.Stats().Failures)
+			assert.Equal(t, 3, count("new"), unusable.name)
+			assert.EqualValues(t, 2, c.Stats().Invalid)
+			good["new"] = true
+			time.Sleep(2 * time.Minute)
+			count("new")
+			synctest.Wait()
+			assert.Equal(t, 4, count("new"), "it was put right")
+		})
+	}
+}
+
+// TestStatsOfFailures has the latest error.
+func TestStatsOfFailures(t *testing.T) {
+	down := errors.New("down")
+	c, err := Cached(LookupFunc(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, down }))
+	require.NoError(t, err)
+	_, err = c.Limit(t.Context(), "key")
+	require.ErrorIs(t, err, down)
+	assert.Equal(t, CacheStats{Misses: 1, Failures: 1, Keys: 1, Err: down}, c.Stats())
+}
+
+// A pool is a lookup that knows how many may run at once.
+type pool struct {
+	*slowStore
+	n int
+}
+
+func (p pool) most() (int, bool) { return p.n, p.n > 0 }
+
+// TestPool leaves a connection to others.
+func TestPool(t *testing.T) {
+	for connections, want := range map[int]int{0: 8, 1: 1, 3: 3, 100: 8} {
+		c, err := Cached(pool{newSlowStore(true), connections})
+		require.NoError(t, err)
+		assert.Equal(t, want, c.most)
+		c, err = Cached(pool{newSlowStore(true), connections}, WithMaxLookups(50))
+		require.NoError(t, err)
+		assert.Equal(t, 50, c.most)
+	}
+}

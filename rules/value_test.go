@@ -1,0 +1,68 @@
+package rules
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestWhole(t *testing.T) {
+	for v, want := range map[any]int64{
+		7: 7, int64(-7): -7, uint64(7): 7, 7.0: 7, "7": 7, " 7 ": 7, "7.00": 7, "1e3": 1000, 1e3: 1000, "1.5e1": 15,
+		int64(math.MaxInt64): math.MaxInt64, "-9223372036854775808": math.MinInt64,
+	} {
+		got, ok := whole(v)
+		assert.True(t, ok, "%v", v)
+		assert.Equal(t, want, got, "%v", v)
+	}
+	n, ok := whole([]byte("12"))
+	assert.Equal(t, []any{int64(12), true}, []any{n, ok})
+	for _, v := range []any{nil, 1.9, "1.9", "", "many", "0x10", "1_000", "1/2", "1e99", "1e999999999", true, uint64(math.MaxUint64), math.NaN(), math.Inf(1), time.Now(), []any{1}, map[string]any{}} {
+		_, ok := whole(v)
+		assert.False(t, ok, "%v", v)
+	}
+}
+
+func TestSeconds(t *testing.T) {
+	for v, want := range map[any]time.Duration{
+		60: time.Minute, "60": time.Minute, 1.9: 1900 * time.Millisecond, "0.000000001": 1, 0.1: 100 * time.Millisecond,
+		9223372036: 9223372036 * time.Second, "9223372036.854775807": math.MaxInt64, float32(0.5): 500 * time.Millisecond,
+	} {
+		got, ok := seconds(v)
+		assert.True(t, ok, "%v", v)
+		assert.Equal(t, want, got, "%v", v)
+	}
+	for _, v := range []any{nil, 0, -1, "0.0000000001", "9223372036.854775808", 9223372037, math.Inf(1), math.NaN(), "1m", true} {
+		_, ok := seconds(v)
+		assert.False(t, ok, "%v", v)
+	}
+}
+
+func TestInstant(t *testing.T) {
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, v := range []any{
+		1893456000, uint64(1893456000), 1893456000.0, "1893456000", []byte("1893456000"), "1893456000.0", "1.893456e9", at,
+		"2030-01-01T00:00:00Z", "2030-01-01T01:00:00+01:00", "2030-01-01 00:00:00", "2030-01-01 00:00:00.000", "2030-01-01",
+		"2030-01-01 01:00:00+01", "2030-01-01 01:00:00+01:00", "2030-01-01T00:00:00", "2030-01-01 00:00:00 +0000 UTC", []byte("2030-01-01 00:00:00"),
+	} {
+		got, ok := instant(v)
+		assert.True(t, ok, "%v", v)
+		assert.True(t, at.Equal(got), "%v: %v", v, got)
+	}
+	got, _ := instant("1.5")
+	assert.Equal(t, time.Unix(1, 500_000_000), got)
+	for _, v := range []any{int64(math.MaxInt64), uint64(math.MaxUint64), "9223372036854775807", "99999999999999999999999", int64(lastUnix) + 1, math.Inf(1), 1e30, "infinity", []byte("Infinity")} {
+		got, ok := instant(v)
+		assert.True(t, ok, "%v", v)
+		assert.True(t, got.IsZero(), "%v is never: %v", v, got)
+	}
+	last, ok := instant(int64(lastUnix))
+	assert.True(t, ok)
+	assert.True(t, last.After(at), "the last that a time can hold is not before others: %v", last)
+	for _, v := range []any{nil, 0, -1, int64(math.MinInt64), "-1", "never", "", "tomorrow", "-infinity", math.NaN(), math.Inf(-1), true, "0000-00-00 00:00:00", time.Time{}, time.Unix(0, 0), time.Unix(-1, 0), "2030-13-01", "1969-12-31", []int{1}} {
+		_, ok := instant(v)
+		assert.False(t, ok, "%v", v)
+	}
+}
