@@ -1,0 +1,126 @@
+package rules
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func writeFile(t *testing.T, text string) Source {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return File(path)
+}
+
+// TestFileNumbers are exact, or errors.
+func TestFileNumbers(t *testing.T) {
+	for text, want := range map[string]Rule{
+		`{id: a, call: /x, limit: 5, seconds: 1.9}`:                              {Limit: 5, Window: 1900 * time.Millisecond},
+		`{id: a, call: /x, limit: 5.0, seconds: 0.001}`:                          {Limit: 5, Window: time.Millisecond},
+		`{"id": "a", "call": "/x", "limit": 1e3, "seconds": 2.5e0}`:              {Limit: 1000, Window: 2500 * time.Millisecond},
+		`{id: a, call: /x, limit: "5", seconds: "60"}`:                           {Limit: 5, Window: time.Minute},
+		`{id: a, call: /x, limit: 5, seconds: 1, enabled: no}`:                   {Limit: 5, Window: time.Second, Disabled: true},
+		`{id: a, call: /x, limit: 5, seconds: 1, burst: null}`:                   {Limit: 5, Window: time.Second},
+		`{id: a, call: /x, limit: 5, seconds: 1, expires: 1893456000}`:           {Limit: 5, Window: time.Second, Expires: time.Unix(1893456000, 0)},
+		`{id: a, call: /x, limit: 5, seconds: 1, expires: 2030-01-01T00:00:00Z}`: {Limit: 5, Window: time.Second, Expires: time.Unix(1893456000, 0)},
+		`{id: a, call: /x, limit: 5, seconds: 1, expires: 2030-01-01}`:           {Limit: 5, Window: time.Second, Expires: time.Unix(1893456000, 0)},
+		`{id: a, call: /x, limit: 5, seconds: 1, expires: 9223372036854775807}`:  {Limit: 5, Window: time.Second},
+		`{id: a, call: /x, limit: 5, seconds: 1, expires: 18446744073709551615}`: {Limit: 5, Window: time.Second},
+		`{id: a, call: /x, limit: 5, seconds: 1, expires: .inf}`:                 {Limit: 5, Window: time.Second},
+	} {
+		got, err := writeFile(t, "- "+text).Load(t.Context())
+		require.NoError(t, err, text)
+		want.ID, want.Call = "a", "/x"
+		require.Len(t, got, 1)
+		assert.True(t, want.Expires.Equal(got[0].Expires), text)
+		got[0].Expires = want.Expires
+		assert.Equal(t, want, got[0], text)
+	}
+	for text, want := range map[string]string{
+		`{id: a, call: /x, limit: 1.9, seconds: 1}`:                                    `rule "a": limit is 1.9: it must be a whole number`,
+		`{id: a, call: /x, limit: 1, seconds: 1, algorithm: token-bucket, burst: 2.5}`: `burst is 2.5`,
+		`{id: a, call: /x, limit: 1, seconds: 1e-10}`:                                  `seconds is "1e-10": it must be more than 0`,
+		`{id: a, call: /x, limit: 1, seconds: .nan}`:                                   `seconds is NaN`,
+		`{id: a, call: /x, limit: .inf, seconds: 1}`:                                   `limit is +Inf`,
+		`{id: a, call: /x, limit: 99999999999999999999, seconds: 1}`:                   `limit is`,
+		`{id: a, call: /x, limit: 0, seconds: 1}`:                                      `limit is 0: it must be at least 1`,
+		`{id: a, call: /x, limit: null, seconds: 1}`:                                   `limit is <nil>: it must be there`,
+		`{id: a, call: /x, seconds: 1}`:                                                `limit is <nil>: it must be there`,
+		`{id: a, call: /x, limit: true, seconds: 1}`:                                   `limit is true`,
+		`{id: a, call: /x, limit: [1], seconds: 1}`:                                    `limit is`,
+		`{id: a, call: /x, limit: 1, seconds: 1, expires: -1}`:                         `expires is -1: it must be in Unix seconds`,
+		`{id: a, call: /x, limit: 1, seconds: 1, expires: 0}`:                          `expires is 0`,
+		`{id: a, call: /x, limit: 1, seconds: 1, expires: soon}`:                       `expires is "soon"`,
+		`{id: a, call: /x, limit: 1, seconds: 1, shadow: 2}`:                           `shadow is 2`,
+		`{id: a, call: /x, limit: 1, seconds: 1, enabled: maybe}`:                      `enabled is "maybe"`,
+		`{id: a, call: /x, limit: 1, seconds: 1, ID: b}`:                               `ID is "b": it must be one of the fields`,
+		`{call: /x, limit: 1, seconds: 1}`:                                             `id is <nil>: it must be there`,
+		`{id: a, call: /x, limit: 1, seconds: 1, method: GET}`:                         `method is "GET": it must be one of the fields`,
+	} {
+		got, err := writeFile(t, "- "+text).Load(t.Context())
+		assert.ErrorContains(t, err, want, text)
+		assert.Empty(t, got, text)
+		var bad BadRules
+		assert.ErrorAs(t, err, &bad)
+	}
+}
+
+// TestFileEncodings: a byte order mark is no part of the text.
+func TestFileEncodings(t *testing.T) {
+	for _, text := range []string{
+		"\xef\xbb\xbf- {id: a, call: /x, limit: 1, seconds: 1}",
+		"\xef\xbb\xbf[{\"id\":\"a\",\"call\":\"/x\",\"limit\":1,\"seconds\":1}]",
+		"\r\n- id: a\r\n  call: /x\r\n  limit: 1\r\n  seconds: 1\r\n",
+		"- &base {id: a, call: /x, limit: 1, seconds: 1}",
+	} {
+		got, err := writeFile(t, text).Load(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []Rule{{ID: "a", Call: "/x", Limit: 1, Window: time.Second}}, got)
+	}
+	got, err := writeFile(t, "- &base {id: a, call: /x, limit: 1, seconds: 1}\n- {<<: *base, id: b, call: /y}").Load(t.Context())
+	require.NoError(t, err)
+	require.Len(t, got, 2)
+	assert.Equal(t, "/y", got[1].Call)
+	for _, text := range []string{"\xff\xfe-\x00 \x00", "\xfe\xff\x00-\x00 "} {
+		_, err := writeFile(t, text).Load(t.Context())
+		assert.ErrorContains(t, err, "UTF-16")
+	}
+	_, err = writeFile(t, "\xef\xbb\xbf").Load(t.Context())
+	assert.ErrorContains(t, err, "no list of rules")
+}
+
+// TestEndlessFile: what was not meant as a file of rules takes neither for ever nor all
+// memory.
+func TestEndlessFile(t *testing.T) {
+	if _, err := os.Stat("/dev/zero"); err != nil {
+		t.Skip("SKIPPED: there is no /dev/zero")
+	}
+	_, err := File("/dev/zero").Load(t.Context())
+	require.ErrorContains(t, err, "more than")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = File("/dev/zero").Load(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = File(t.TempDir()).Load(t.Context())
+	require.Error(t, err)
+	_, err = writeFile(t, "- "+strings.Repeat("[", 10_000)).Load(t.Context())
+	require.Error(t, err)
+}
+
+// TestNeverEnds: an end beyond what a time can hold is none.
+func TestNeverEnds(t *testing.T) {
+	s, _ := newSet(t, writeFile(t, "- {id: a, call: /x, limit: 2, seconds: 60, expires: 9223372036854775807}"))
+	assert.Equal(t, 2, granted(t, s, "ann", "/x", 5))
+	r := limited("r", "/x", 2, "")
+	r.Expires = time.Unix(math.MaxInt64-62135596800, 0)
+	s, _ = newSet(t, Static(r))
+	assert.Equal(t, 2, granted(t, s, "ann", "/x", 5))
+}
