@@ -9,6 +9,8 @@ require (
 	github.com/ratelimit-go/ratelimit v0.0.0
 )
 
+require github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
+
 require (
 	github.com/benbjohnson/clock v1.3.5 // indirect
 	github.com/bytedance/gopkg v0.1.3 // indirect
@@ -33,6 +35,7 @@ require (
 	github.com/pelletier/go-toml/v2 v2.2.4 // indirect
 	github.com/quic-go/qpack v0.6.0 // indirect
 	github.com/quic-go/quic-go v0.59.0 // indirect
+	github.com/ratelimit-go/ratelimit/rules v0.0.0
 	github.com/twitchyliquid64/golang-asm v0.15.1 // indirect
 	github.com/ugorji/go/codec v1.3.1 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
@@ -47,3 +50,5 @@ require (
 )
 
 replace github.com/ratelimit-go/ratelimit => ../../
+
+replace github.com/ratelimit-go/ratelimit/rules => ../../rules

@@ -112,6 +112,187 @@ func TestLeastTable(t *testing.T) {
 	})
 }
 
+// kind tells the databases apart by their types and parameters.
+func kind(s server) string {
+	switch s.(type) {
+	case *postgres:
+		return "postgresql"
+	case *mariaDB:
+		return "mariadb"
+	}
+	return "sqlite"
+}
+
+// TestExpiration puts an end into columns of each type that there is for one.
+func TestExpiration(t *testing.T) {
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	onEach(t, func(t *testing.T, s server, db *sql.DB) {
+		columns := map[string][]string{
+			"postgresql": {"bigint", "numeric", "double precision", "text", "timestamp", "timestamptz", "date"},
+			"mariadb":    {"bigint unsigned", "decimal(20,0)", "double", "varchar(40)", "datetime", "timestamp NULL", "date"},
+			"sqlite":     {"bigint", "numeric", "real", "text", "timestamp", "datetime", "date"},
+		}[kind(s)]
+		dbs := map[string]*sql.DB{"": db}
+		if m, ok := s.(*mariaDB); ok {
+			dbs = map[string]*sql.DB{
+				"":              connect(t, "mysql", fmt.Sprintf("root@tcp(127.0.0.1:%d)/mysql?multiStatements=true&time_zone=%%27%%2B00%%3A00%%27", m.port)),
+				" parsed by it": connect(t, "mysql", fmt.Sprintf("root@tcp(127.0.0.1:%d)/mysql?multiStatements=true&parseTime=true&time_zone=%%27%%2B00%%3A00%%27", m.port)),
+			}
+		}
+		for i, column := range columns {
+			numeric := i < 4
+			for how, db := range dbs {
+				execute(t, db, "CREATE TABLE ends (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(200), MAX_LOCKS int, LOCK_TIMEOUT_SECONDS int, THROTTLE_EXPIRATION "+column+")")
+				load := func(value string) (rules.Rule, error) {
+					t.Helper()
+					execute(t, db, "INSERT INTO ends VALUES (1, '/x', 2, 60, "+value+")")
+					defer execute(t, db, "DELETE FROM ends")
+					got, err := rules.SQLTable(db, "ends").Load(t.Context())
+					if err != nil {
+						return rules.Rule{}, err
+					}
+					return got[0], nil
+				}
+				value := "'2030-01-01 00:00:00'"
+				if numeric {
+					value = "1893456000"
+				}
+				r, err := load(value)
+				require.NoError(t, err, column+how)
+				assert.True(t, at.Equal(r.Expires), "%s: %v", column+how, r.Expires)
+				r, err = load("NULL")
+				require.NoError(t, err)
+				assert.True(t, r.Expires.IsZero())
+				if numeric {
+					for _, never := range []string{"9223372036854775807", "9200000000000000000"} {
+						r, err = load(never)
+						require.NoError(t, err, column)
+						assert.True(t, r.Expires.IsZero() || r.Expires.After(at), "%s: %v", column, r.Expires)
+					}
+					_, err = load("0")
+					assert.ErrorContains(t, err, "THROTTLE_EXPIRATION is", column)
+					assert.ErrorContains(t, err, "Unix seconds", column)
+				}
+				if kind(s) == "postgresql" && !numeric {
+					r, err = load("'infinity'")
+					require.NoError(t, err, column)
+					assert.True(t, r.Expires.IsZero(), column)
+					_, err = load("'-infinity'")
+					assert.ErrorContains(t, err, "Unix seconds", column)
+				}
+				if !numeric && column != "timestamp NULL" { // which begins in 1970
+					_, err = load("'1960-01-01 00:00:00'")
+					assert.ErrorContains(t, err, "Unix seconds", column+how)
+				}
+				execute(t, db, "DROP TABLE ends")
+			}
+		}
+	})
+}
+
+// TestNever is an end that no time can hold: the rule stays in force.
+func TestNever(t *testing.T) {
+	onEach(t, func(t *testing.T, _ server, db *sql.DB) {
+		insert(t, db, "r", "/x", 3, 3600)
+		execute(t, db, "UPDATE THROTTLED_CALLS SET THROTTLE_EXPIRATION = 9223372036854775807")
+		set, err := rules.New(t.Context(), rules.SQL(db), rules.WithInterval(0))
+		require.NoError(t, err)
+		defer set.Close()
+		assert.Equal(t, 3, granted(t, set, "/x", 10))
+	})
+}
+
+// TestBadRows: one that cannot be used holds up no others, at the start or later.
+func TestBadRows(t *testing.T) {
+	onEach(t, func(t *testing.T, _ server, db *sql.DB) {
+		execute(t, db, "CREATE TABLE calls (THROTTLE_ID varchar(20) PRIMARY KEY, NORMALIZED_CALL varchar(200), MAX_LOCKS int, LOCK_TIMEOUT_SECONDS int, THROTTLE_EXPIRATION bigint, METHOD varchar(20))")
+		execute(t, db, "INSERT INTO calls VALUES ('a', '/a', 0, 60, NULL, NULL), ('b', '/b', 2, 3600, NULL, 'get,post'), ('c', '/c', NULL, 60, NULL, '*')")
+		set, err := rules.New(t.Context(), rules.SQLTable(db, "calls"), rules.WithInterval(0))
+		require.NoError(t, err)
+		defer set.Close()
+		st := set.Status()
+		assert.Equal(t, []int{1, 2}, []int{st.Rules, st.Bad})
+		assert.ErrorContains(t, st.Err, `rule "a": MAX_LOCKS is 0`)
+		assert.ErrorContains(t, st.Err, `rule "c": MAX_LOCKS is <nil>`)
+		assert.Equal(t, 2, granted(t, set, "/b", 9))
+		execute(t, db, "UPDATE calls SET MAX_LOCKS = 3")
+		require.NoError(t, set.Reload(t.Context()))
+		assert.Equal(t, 1, granted(t, set, "/b", 9))
+		execute(t, db, "UPDATE calls SET MAX_LOCKS = 0 WHERE THROTTLE_ID = 'b'")
+		execute(t, db, "UPDATE calls SET MAX_LOCKS = 5 WHERE THROTTLE_ID = 'a'")
+		require.Error(t, set.Reload(t.Context()))
+		assert.Zero(t, granted(t, set, "/b", 9), "its last good version")
+		assert.Equal(t, 5, granted(t, set, "/a", 9))
+		_, err = rules.New(t.Context(), rules.SQLTable(db, "calls"), rules.WithAllOrNothing())
+		assert.ErrorContains(t, err, `rule "b"`)
+	})
+}
+
+// TestColdStart asks for many new keys at once through a small pool.
+func TestColdStart(t *testing.T) {
+	onEach(t, func(t *testing.T, s server, db *sql.DB) {
+		const keys = 200
+		for i := range keys {
+			execute(t, db, fmt.Sprintf("INSERT INTO limits VALUES ('%d', 86400, 2)", i))
+		}
+		db.SetMaxOpenConns(3)
+		query := "SELECT time_window_sec, capacity FROM limits WHERE config_key = $1"
+		if kind(s) == "mariadb" {
+			query = "SELECT time_window_sec, capacity FROM limits WHERE config_key = ?"
+		}
+		var at, most atomic.Int32
+		lookup := rules.SQLLimits(db, query, func(events int, window time.Duration) ratelimit.Algorithm {
+			most.Store(max(most.Load(), at.Add(1)))
+			defer at.Add(-1)
+			return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: events, Per: window}}
+		})
+		cache, err := rules.Cached(lookup, rules.WithLookupTimeout(time.Minute))
+		require.NoError(t, err)
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerDay(100)}, ratelimit.WithLimits(cache.Limit)))
+		var grants atomic.Int32
+		var wg sync.WaitGroup
+		for i := range keys {
+			for range 5 {
+				wg.Go(func() {
+					d, err := l.Take(t.Context(), strconv.Itoa(i), 1)
+					assert.NoError(t, err)
+					if d.Allowed {
+						grants.Add(1)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		assert.EqualValues(t, 2*keys, grants.Load())
+		assert.LessOrEqual(t, most.Load(), int32(2))
+		assert.LessOrEqual(t, db.Stats().WaitCount, int64(0), "nobody waits for a connection")
+	})
+}
+
+// TestUnusableLimits: a capacity of 0 or null is not an open door.
+func TestUnusableLimits(t *testing.T) {
+	onEach(t, func(t *testing.T, s server, db *sql.DB) {
+		execute(t, db, "CREATE TABLE loose (config_key varchar(20), time_window_sec int, capacity int)")
+		execute(t, db, "INSERT INTO loose VALUES ('zero', 60, 0), ('null', 60, NULL), ('window', NULL, 5), ('minus', 60, -1)")
+		query := "SELECT time_window_sec, capacity FROM loose WHERE config_key = $1"
+		if kind(s) == "mariadb" {
+			query = "SELECT time_window_sec, capacity FROM loose WHERE config_key = ?"
+		}
+		cache, err := rules.Cached(rules.SQLLimits(db, query, nil), rules.WithLookupTimeout(time.Minute))
+		require.NoError(t, err)
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerDay(2)}, ratelimit.WithLimits(cache.Limit)))
+		for i, key := range []string{"zero", "null", "window", "minus"} {
+			for n := range 10 {
+				d, err := l.Take(t.Context(), key, 1)
+				require.NoError(t, err)
+				assert.Equal(t, n < 2, d.Allowed, "%s has the limiter's own limit", key)
+			}
+			assert.EqualValues(t, i+1, cache.Stats().Invalid)
+			assert.ErrorContains(t, cache.Stats().Err, key)
+		}
+	})
+}
+
 // TestUnderLoad edits the table while many ask, from outside where there is a psql:
 // nobody gains a call, and no request fails.
 func TestUnderLoad(t *testing.T) {

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
+	chimiddleware "github.com/go-chi/chi/v5/middleware"
+	"github.com/labstack/echo/v4"
+
+	"github.com/ratelimit-go/ratelimit/rules"
+)
+
+// routes are the calls that there are, with and without a rule of their own. The
+// last two have far more than the others.
+var routes = []struct {
+	id, pattern, call string
+	limit             int
+}{
+	{"photos", "/user/:a/photos/:b", "/user/#/photos/#", 1},
+	{"name", "/user/:a", "/user/{name}", 1},
+	{"sub", "/x/:a/:b", "/x/{a}/{b}", 1},
+	{"me", "/user/me", "/user/me", 1000},
+	{"free", "/free", "/**", 1000},
+}
+
+// newRouters make the same routes of each router, in each way in which it may be told to
+// read a path. The response says which of them has served a request.
+var newRouters = map[string]func() http.Handler{
+	"gin":      func() http.Handler { return ginRoutes(func(*gin.Engine) {}) },
+	"gin, raw": func() http.Handler { return ginRoutes(func(e *gin.Engine) { e.UseRawPath = true }) },
+	"gin, raw, escaped": func() http.Handler {
+		return ginRoutes(func(e *gin.Engine) { e.UseRawPath, e.UnescapePathValues = true, false })
+	},
+	"gin, extra slashes": func() http.Handler { return ginRoutes(func(e *gin.Engine) { e.RemoveExtraSlash = true }) },
+	"chi":                func() http.Handler { return chiRoutes() },
+	"chi, clean":         func() http.Handler { return chiRoutes(chimiddleware.CleanPath) },
+	"chi, slashes":       func() http.Handler { return chiRoutes(chimiddleware.StripSlashes) },
+	"echo":               echoRoutes,
+	"net/http":           muxRoutes,
+}
+
+func ginRoutes(change func(*gin.Engine)) http.Handler {
+	gin.SetMode(gin.ReleaseMode)
+	e := gin.New()
+	change(e)
+	for _, r := range routes {
+		e.GET(r.pattern, func(c *gin.Context) { c.Header("Route", r.id) })
+	}
+	return e
+}
+
+func chiRoutes(middlewares ...func(http.Handler) http.Handler) http.Handler {
+	m := chi.NewRouter()
+	m.Use(middlewares...)
+	for _, r := range routes {
+		m.Get(braces(r.pattern), func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Route", r.id) })
+	}
+	return m
+}
+
+func echoRoutes() http.Handler {
+	e := echo.New()
+	for _, r := range routes {
+		e.GET(r.pattern, func(c echo.Context) error {
+			c.Response().Header().Set("Route", r.id)
+			return c.NoContent(http.StatusOK)
+		})
+	}
+	return e
+}
+
+func muxRoutes() http.Handler {
+	m := http.NewServeMux()
+	for _, r := range routes {
+		m.HandleFunc("GET "+braces(r.pattern), func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Route", r.id) })
+	}
+	return m
+}
+
+// braces returns a pattern with {a} for :a.
+func braces(pattern string) string {
+	b := []byte{}
+	for i := 0; i < len(pattern); i++ {
+		if pattern[i] == ':' {
+			b = append(b, '{', pattern[i+1], '}')
+			i++
+			continue
+		}
+		b = append(b, pattern[i])
+	}
+	return string(b)
+}
+
+// TestRulesBeforeRouters: however a path is spelled, the router serves it no more often
+// than the rule of the route that it chooses allows.
+func TestRulesBeforeRouters(t *testing.T) {
+	var table []rules.Rule
+	for _, r := range routes {
+		table = append(table, rules.Rule{ID: r.id, Call: r.call, Limit: r.limit, Window: time.Hour})
+	}
+	paths := []string{
+		"/user/1/photos/2", "/user/1%2Fphotos%2F2", "/user%2F1%2Fphotos%2F2", "/user/1/photos%2f2", "/user/%31/photos/2", "/%75ser/1/photos/2",
+		"/user//1/photos/2", "/user/1/./photos/2", "/free/../user/1/photos/2", "/free/%2e%2e/user/1/photos/2", "/free%2F..%2Fuser/1/photos/2", "/user/1/photos/2/",
+		"/user/ann", "/user/%61nn", "/user%2Fann", "/user/ME", "/user/Me", "/user/me/", "/user/%6de", "/user/..", "/user/.", "/user/%2e%2e", "/user/a%2Fb", "/user/me%2F", "/user/me%2F..%2Fann",
+		"/x/1/2", "/x//2", "/x/a%2Fb", "/x/a%2Fb/c", "/x/../y", "/x/%2e%2e/y", "/x/./y", "//x/1/2", "/X/1/2", "/free/../x/1/2", "/x/1/2/", "/x/%2F/2", "/x/1/%2F",
+		"/free", "/free/", "/%66ree", "/user/me",
+	}
+	for name, router := range newRouters {
+		t.Run(name, func(t *testing.T) {
+			set, err := rules.New(t.Context(), rules.Static(table...), rules.WithInterval(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer set.Close()
+			h := set.Middleware()(router())
+			served := make(map[string]int)
+			for range 3 {
+				for _, path := range paths {
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+					if id := w.Header().Get("Route"); id != "" {
+						served[id]++
+					}
+				}
+			}
+			for _, r := range routes {
+				if n := served[r.id]; n == 0 || n > r.limit {
+					t.Errorf("%s was served %d times, with a limit of %d", r.id, n, r.limit)
+				}
+			}
+		})
+	}
+}
