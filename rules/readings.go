@@ -24,12 +24,20 @@ func (t *index) match(found []*compiled, method, p string, clk clock.Clock) []*c
 	if t.ends {
 		m.now = clk.Now()
 	}
-	if isPlain(p) {
-		return m.read(found, p)
+	var buf [16]string
+	if segments, ok := t.plain(buf[:0], p); ok {
+		found = m.findIn(found, &t.folded, segments)
+		if t.cased {
+			found = m.findIn(found, &t.exact, segments)
+		}
+	} else {
+		found = m.readEscaped(found, p)
+		if clean := path.Clean("/" + p); clean != p {
+			found = m.readEscaped(found, clean)
+		}
 	}
-	found = m.readEscaped(found, p)
-	if clean := path.Clean("/" + p); clean != p {
-		found = m.readEscaped(found, clean)
+	if len(found) < 2 {
+		return found
 	}
 	slices.SortStableFunc(found, func(a, b *compiled) int {
 		switch {
@@ -43,21 +51,28 @@ func (t *index) match(found []*compiled, method, p string, clk clock.Clock) []*c
 	return found
 }
 
-// isPlain reports whether a path reads the same unescaped, cleaned, and in lower case,
-// except for a slash at its end.
-func isPlain(p string) bool {
+// plain appends the segments of a path as split does, if it reads the same unescaped,
+// cleaned, and in lower case, except for a slash at its end.
+func (t *index) plain(segments []string, p string) (_ []string, ok bool) {
 	if p == "" || p[0] != '/' {
-		return p == ""
+		return segments, p == ""
 	}
+	begin := 1
 	for i := 1; i < len(p); i++ {
 		switch c := p[i]; {
 		case c == '%' || c >= 0x80 || 'A' <= c && c <= 'Z':
-			return false
+			return nil, false
 		case (c == '/' || c == '.') && p[i-1] == '/':
-			return false
+			return nil, false
+		case c == '/' && len(segments) < t.depth:
+			segments = append(segments, p[begin:i])
+			begin = i + 1
 		}
 	}
-	return true
+	if begin < len(p) {
+		segments = append(segments, p[begin:])
+	}
+	return segments, true
 }
 
 // A matching finds the rules of the ways to read a call. Its methods append to found
@@ -111,13 +126,6 @@ func (m *matching) split(segments []string, p string) []string {
 
 // find finds the rules for segments, whether or not a handler heeds their case.
 func (m *matching) find(found []*compiled, segments []string) []*compiled {
-	folds := m.cased
-	for _, s := range segments {
-		folds = folds || strings.ToLower(s) != s
-	}
-	if !folds {
-		return m.findIn(found, &m.folded, segments)
-	}
 	found = m.findIn(found, &m.exact, segments)
 	lower := make([]string, len(segments))
 	for i, s := range segments {
