@@ -24,6 +24,11 @@ require (
 )
 
 require (
+	github.com/goccy/go-yaml v1.19.2 // indirect
+	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
+)
+
+require (
 	codeberg.org/go-fonts/liberation v0.5.0 // indirect
 	codeberg.org/go-latex/latex v0.2.0 // indirect
 	codeberg.org/go-pdf/fpdf v0.11.1 // indirect
@@ -38,6 +43,7 @@ require (
 	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
 	github.com/kr/text v0.2.0 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
+	github.com/ratelimit-go/ratelimit/rules v0.0.0
 	github.com/sony/gobreaker/v2 v2.4.0 // indirect
 	github.com/zeebo/xxh3 v1.1.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
@@ -50,3 +56,5 @@ replace (
 	github.com/ratelimit-go/ratelimit/redisstore/goredis => ../redisstore/goredis
 	github.com/ratelimit-go/ratelimit/redisstore/rueidis => ../redisstore/rueidis
 )
+
+replace github.com/ratelimit-go/ratelimit/rules => ../rules

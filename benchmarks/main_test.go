@@ -70,7 +70,7 @@ func TestQuick(t *testing.T) {
 			least = 4 // in three scenarios
 		case c.Dial != nil:
 			least = 1
-		case c.HTTP:
+		case c.HTTP || c.Rules:
 			least = 3 // in two
 		case c.Wire:
 			least = 2 // in one

@@ -211,7 +211,7 @@ func allocations(s sizes, res *results, all []contenders.Contender) (known, unse
 	for _, sc := range scenarios(s) {
 		own, ok := first(res.of(sc.id, all), contenders.Main)
 		switch {
-		case !ok || own.HTTP || own.Wire || own.Dial != nil || len(own.allocs) == 0:
+		case !ok || own.HTTP || own.Wire || own.Rules || own.Dial != nil || len(own.allocs) == 0:
 		case sc.id == "S7":
 			unseen = append(unseen, median(own.allocs))
 		default:

@@ -103,6 +103,8 @@ func scenarios(s sizes) []scenario {
 		{id: "http", title: "a request through the middleware, let through", unit: nanoseconds},
 		{id: "http-denied", title: "a request through the middleware, refused", unit: nanoseconds},
 		{id: "http-hostile", title: "480 hostile header fields over HTTP/2, refused", unit: nanoseconds},
+		{id: "rules-none", title: "a call that no rule names", unit: nanoseconds},
+		{id: "rules-one", title: "a call that one rule names", unit: nanoseconds},
 		{id: "flood", title: n.Sprintf("a flood of %d new keys against a bound of %d", s.flood, s.bound), unit: nanoseconds},
 		{id: "flood-heap", title: "heap per key of the bound during the flood", unit: bytesPerKey},
 		{id: "R1", title: n.Sprintf("%d keys chosen at random, allowed", s.shared), unit: nanoseconds},
@@ -121,6 +123,7 @@ type group struct {
 	roles  []contenders.Role // who takes part; nil means everybody
 	http   bool              // whether it is for middlewares
 	wire   bool              // whether it is for handlers of hostile requests
+	rules  bool              // whether it is for tables of rules
 	redis  bool              // whether it is for limiters in Redis
 	heavy  bool              // whether only the best go on after the first pass
 	run    func(r *round) error
@@ -140,6 +143,7 @@ func groups() []group {
 		{name: "mixed load", ids: []string{"mixed-p50", "mixed-p99", "mixed-p99.9", "mixed-max"}, passes: 3, roles: limiters, run: mixedLoad},
 		{name: "middleware", ids: []string{"http", "http-denied"}, passes: 5, http: true, run: middlewares},
 		{name: "hostile requests", ids: []string{"http-hostile"}, passes: 5, wire: true, run: hostileRequests},
+		{name: "rules", ids: []string{"rules-none", "rules-one"}, passes: 5, rules: true, run: throttledCalls},
 		{name: "flood", ids: []string{"flood", "flood-heap"}, passes: 1, roles: []contenders.Role{contenders.Main}, run: flood},
 		{name: "Redis, many keys", ids: []string{"R1"}, passes: 3, redis: true, roles: limiters, run: redisMany},
 		{name: "Redis, one key, allowed", ids: []string{"R2"}, passes: 5, redis: true, roles: limiters, run: redisAllowed},
@@ -160,7 +164,7 @@ func groupOf(id string) group {
 
 // takesPart reports whether the group is for c.
 func (g group) takesPart(c contenders.Contender) bool {
-	return c.HTTP == g.http && c.Wire == g.wire && (c.Dial != nil) == g.redis && (g.roles == nil || slices.Contains(g.roles, c.Role))
+	return c.HTTP == g.http && c.Wire == g.wire && c.Rules == g.rules && (c.Dial != nil) == g.redis && (g.roles == nil || slices.Contains(g.roles, c.Role))
 }
 
 // A bench is a run of the program: who takes part in what.

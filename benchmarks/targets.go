@@ -25,6 +25,8 @@ const (
 	oneTimeNow                    // limit times a reading of the clock by time.Now
 	redisRate                     // the figure ÷ that of redis_rate
 	only429                       // the figure ÷ that of a handler that only answers 429
+	limitAlone                    // the figure ÷ that of a rule's limit without a table of rules
+	fewRules                      // the figure ÷ that of a table of a few rules
 	nothingAsked                  // the figure is only told
 )
 
@@ -46,6 +48,9 @@ var targets = []target{
 	{scenario: "gc", limit: 1, of: figure},
 	{scenario: "longest", limit: 2, of: aboveFloor},
 	{scenario: "http-hostile", limit: 3, of: only429},
+	{scenario: "rules-none", limit: 1, of: limitAlone},
+	{scenario: "rules-one", limit: 5, of: limitAlone},
+	{scenario: "rules-one", limit: 1.5, of: fewRules},
 	{scenario: "R1", limit: 0.55, of: redisRate},
 	{scenario: "R1", limit: 0.85, of: redisRate, who: contenders.GoRedis},
 	{scenario: "R2", limit: 0.10, of: redisRate, who: contenders.Lease},
@@ -74,6 +79,10 @@ func (t target) words(u unit) string {
 		return fmt.Sprintf("≤ %.2f × redis_rate", t.limit)
 	case only429:
 		return fmt.Sprintf("≤ %v × only 429", t.limit)
+	case limitAlone:
+		return fmt.Sprintf("≤ %v × the limit alone", t.limit)
+	case fewRules:
+		return fmt.Sprintf("≤ %v × 10 rules", t.limit)
 	}
 	return fmt.Sprintf("≤ %v %s", t.limit, u)
 }
@@ -88,6 +97,10 @@ func (y yardstick) contender() string {
 		return contenders.RedisRate
 	case only429:
 		return contenders.Only429
+	case limitAlone:
+		return contenders.LimitAlone
+	case fewRules:
+		return contenders.FewRules
 	}
 	return ""
 }
@@ -121,7 +134,7 @@ func (t target) met(entries []entry) (met, known bool) {
 	case bestPeer:
 		peer, ok := first(entries, contenders.Peer)
 		return ok && got/peer.median() <= t.limit, ok
-	case oneTimeNow, redisRate, only429:
+	case oneTimeNow, redisRate, only429, limitAlone, fewRules:
 		other, ok := named(entries, t.of.contender())
 		return ok && got/other.median() <= t.limit, ok
 	case aboveFloor:

@@ -81,6 +81,7 @@ type Contender struct {
 	Role   Role
 	HTTP   bool   // whether it is a middleware: it is compared with such
 	Wire   bool   // whether it answers hostile requests over a connection: likewise
+	Rules  bool   // whether it is a table of rules, or what such are compared with
 	Module string // the path of its module, of which the report tells the version
 	Setup  string // how it is configured and called, for the report
 
@@ -131,6 +132,9 @@ func All() []Contender {
 		noMiddleware(),
 		httplimitHostile(),
 		only429(),
+		rulesOf("rules, 10,000 of them", Main, 10_000),
+		rulesOf(FewRules, Variant, 10),
+		limitAlone(),
 		nothing(),
 		redisRueidis(),
 		redisGoRedis(),
