@@ -98,6 +98,7 @@ type Cache struct {
 	cacheConfig
 	lookup Lookup
 	known  *lru.Cache[string, found]
+	failed *lru.Cache[string, failure] // keys that are not known; they take no room from those that are
 
 	hits, misses, stale, failures, invalid atomic.Uint64
 
@@ -112,7 +113,12 @@ type Cache struct {
 // found is what a lookup has found for a key.
 type found struct {
 	alg   ratelimit.Algorithm
-	err   error     // if there never was an answer
+	until time.Time // when to look it up again
+}
+
+// failure is the error of a lookup.
+type failure struct {
+	err   error
 	until time.Time // when to look it up again
 }
 
@@ -140,7 +146,10 @@ func Cached(lookup Lookup, opts ...CacheOption) (*Cache, error) {
 		return nil, err
 	}
 	c := &Cache{cacheConfig: *config, lookup: lookup, flights: make(map[string]*flight)}
-	c.known, err = lru.New[string, found](c.size)
+	if c.known, err = lru.New[string, found](c.size); err != nil {
+		return nil, err
+	}
+	c.failed, err = lru.New[string, failure](c.size)
 	return c, err
 }
 
@@ -153,14 +162,19 @@ func (c *Cache) Limit(ctx context.Context, key string) (ratelimit.Algorithm, err
 	now := c.clk.Now()
 	if known && now.Before(old.until) {
 		c.hits.Add(1)
-		return old.alg, old.err
+		return old.alg, nil
 	}
-	c.misses.Add(1)
-	if known && old.err == nil {
+	if known {
+		c.misses.Add(1)
 		c.stale.Add(1)
 		c.refresh(ctx, key, now)
 		return old.alg, nil
 	}
+	if f, failed := c.failed.Get(key); failed && now.Before(f.until) {
+		c.hits.Add(1)
+		return nil, f.err
+	}
+	c.misses.Add(1)
 	f := c.join(ctx, key, now)
 	defer c.leave(f)
 	left := f.deadline.Sub(now)
@@ -187,6 +201,7 @@ func (c *Cache) Forget(key string) {
 		delete(c.flights, key) // and so what it finds is not remembered
 	}
 	c.known.Remove(key)
+	c.failed.Remove(key)
 }
 
 // CacheStats are the counts of a [Cache].
@@ -196,7 +211,7 @@ type CacheStats struct {
 	Stale    uint64 // of these, answered with what was known before
 	Failures uint64 // lookups that failed
 	Invalid  uint64 // lookups that found a limit that cannot be used
-	Keys     int    // remembered
+	Keys     int    // known
 	Err      error  // of the latest of Failures and Invalid; nil if there was none
 }
 

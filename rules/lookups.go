@@ -139,29 +139,31 @@ func (c *Cache) endLocked(f *flight, alg ratelimit.Algorithm, err error, now tim
 		c.err = err
 	}
 	next, known := c.known.Peek(f.key)
-	known = known && next.err == nil
 	switch {
 	case err == nil:
-		next = found{alg, nil, now.Add(c.ttl)}
-	case isInvalid(err):
+		next = found{alg, now.Add(c.ttl)}
+	case isInvalid(err): // it has answered
 		c.invalid.Add(1)
-		if !known {
-			next = found{}
-		}
-		next.until = now.Add(c.ttl) // it has answered
+		next.until = now.Add(c.ttl)
 	default:
 		c.failures.Add(1)
-		if !known {
-			next = found{err: err}
-		}
 		next.until = now.Add(min(retryAfter, c.ttl))
+		if !known {
+			f.err = err
+		}
 	}
-	f.alg, f.err = next.alg, next.err
-	if c.flights[f.key] == f {
-		delete(c.flights, f.key)
-		c.known.Add(f.key, next)
-	}
+	f.alg = next.alg
 	close(f.done)
+	if c.flights[f.key] != f {
+		return // forgotten
+	}
+	delete(c.flights, f.key)
+	if f.err != nil {
+		c.failed.Add(f.key, failure{f.err, next.until})
+		return
+	}
+	c.known.Add(f.key, next)
+	c.failed.Remove(f.key)
 }
 
 // isInvalid reports whether err says that a limit cannot be used, and not that the

@@ -307,7 +307,7 @@ func TestUnusableLimits(t *testing.T) {
 			assert.EqualValues(t, 2, c.Stats().Invalid)
 			good["new"] = true
 			time.Sleep(2 * time.Minute)
-			count("new")
+			_, _ = c.Limit(t.Context(), "new")
 			synctest.Wait()
 			assert.Equal(t, 4, count("new"), "it was put right")
 		})
@@ -321,7 +321,7 @@ func TestStatsOfFailures(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.Limit(t.Context(), "key")
 	require.ErrorIs(t, err, down)
-	assert.Equal(t, CacheStats{Misses: 1, Failures: 1, Keys: 1, Err: down}, c.Stats())
+	assert.Equal(t, CacheStats{Misses: 1, Failures: 1, Err: down}, c.Stats())
 }
 
 // A pool is a lookup that knows how many may run at once.
@@ -342,4 +342,28 @@ func TestPool(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 50, c.most)
 	}
+}
+
+// TestFloodWhileDown: new keys, which fail while the store is down, do not make it
+// forget those that are known.
+func TestFloodWhileDown(t *testing.T) {
+	down := false
+	c, err := Cached(LookupFunc(func(context.Context, string) (ratelimit.Algorithm, error) {
+		if down {
+			return nil, errors.New("down")
+		}
+		return perMinute(5), nil
+	}), WithSize(10))
+	require.NoError(t, err)
+	_, err = c.Limit(t.Context(), "customer")
+	require.NoError(t, err)
+	down = true
+	for i := range 1000 {
+		_, err := c.Limit(t.Context(), fmt.Sprint(i))
+		require.Error(t, err)
+	}
+	alg, err := c.Limit(t.Context(), "customer")
+	require.NoError(t, err)
+	assert.Equal(t, perMinute(5), alg)
+	assert.LessOrEqual(t, c.failed.Len(), 10)
 }

@@ -48,7 +48,12 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.next.ServeHTTP(w, r)
 		return
 	}
-	switch rules := f.match(buf[:0], r.Method, r.URL.EscapedPath(), m.set.clk); len(rules) {
+	path := r.URL.EscapedPath()
+	rules := f.match(buf[:0], r.Method, path, m.set.clk)
+	if raw := r.URL.RawPath; raw != "" && raw != path { // of before somebody changed Path; some routers heed it
+		rules = f.match(rules, r.Method, raw, m.set.clk)
+	}
+	switch len(rules) {
 	case 0:
 		m.next.ServeHTTP(w, r)
 	case 1:

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -286,4 +288,54 @@ func ExampleSet_Take() {
 	// /private/x private true <nil>
 	// /private%2Fx private false <nil>
 	// /public all true <nil>
+}
+
+// TestStrictestUnderLoad: with many calls at once, no rule is passed by.
+func TestStrictestUnderLoad(t *testing.T) {
+	for _, alg := range Algorithms() {
+		s, _ := newSet(t, Static(limited("one", "/{x}", 100, alg), limited("two", "/{x}/{y}", 150, alg)))
+		var one, two, both atomic.Int64
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 100 {
+					for path, count := range map[string]*atomic.Int64{"/a": &one, "/a/b": &two, "/a%2Fb": &both} {
+						a, err := s.Take(context.Background(), "ann", "GET", path, 1)
+						assert.NoError(t, err)
+						if a.Allowed {
+							count.Add(1)
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		assert.LessOrEqual(t, one.Load()+both.Load(), int64(100), alg)
+		assert.LessOrEqual(t, two.Load()+both.Load(), int64(150), alg)
+		assert.Positive(t, both.Load())
+	}
+}
+
+// TestStaleRawPath: a middleware further out has changed the path, and not the other
+// form of it, which some routers go by.
+func TestStaleRawPath(t *testing.T) {
+	s, _ := newSet(t, Static(limited("raw", "/raw/{x}", 1, ""), limited("path", "/path/**", 2, "")))
+	h := s.Middleware()(http.NotFoundHandler())
+	for _, want := range []int{404, 429, 429} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/raw/a%2Fb", nil)
+		r.URL.Path = "/path/x"
+		h.ServeHTTP(w, r)
+		assert.Equal(t, want, w.Code)
+	}
+}
+
+// TestNotMadeByNew: a Set without rules throttles nothing.
+func TestNotMadeByNew(t *testing.T) {
+	var s Set
+	a, err := s.Take(t.Context(), "ann", "GET", "/x", 1)
+	require.NoError(t, err)
+	assert.True(t, a.Allowed)
+	assert.Equal(t, 404, asker(s.Middleware()(http.NotFoundHandler()))("GET", "/x"))
+	assert.Error(t, s.Reload(t.Context()))
+	assert.NoError(t, s.Close())
 }

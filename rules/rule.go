@@ -81,9 +81,10 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("rules: rule %q: %s is %#v: it must be %s", e.ID, e.Field, e.Value, e.Want)
 }
 
-// A BadRule is a rule that cannot be used.
+// A BadRule is a rule that cannot be used. Its last good version stays in force. If its
+// ID is not known, it may be any that is missing: then these stay in force as well.
 type BadRule struct {
-	ID  string // empty if it cannot be read
+	ID  string // empty if it is not known
 	Err error  // in most cases a [FieldError]
 }
 

@@ -15,7 +15,7 @@ import (
 // A Source is where rules come from.
 type Source interface {
 	// Load returns all rules. An error leaves the ones that were loaded before in
-	// force.
+	// force, except BadRules, which may come with rules: those can be used.
 	Load(ctx context.Context) ([]Rule, error)
 }
 
@@ -27,6 +27,7 @@ func (f SourceFunc) Load(ctx context.Context) ([]Rule, error) { return f(ctx) }
 
 // Static returns a source of rules in code.
 func Static(rules ...Rule) Source {
+	rules = slices.Clone(rules)
 	return SourceFunc(func(context.Context) ([]Rule, error) { return rules, nil })
 }
 
