@@ -57,16 +57,30 @@ func File(path string) Source {
 const maxFile = 64 << 20
 
 // readFile reads a file until ctx ends.
-func readFile(ctx context.Context, path string) ([]byte, error) {
+func readFile(ctx context.Context, path string) (data []byte, err error) {
+	f, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) }) // ends a read of a pipe
+	defer stop()
 	for {
-		data, pipe, err := readOnce(ctx, path)
-		if ctx.Err() != nil {
+		data, err = io.ReadAll(io.LimitReader(reading{ctx, f}, maxFile+1))
+		switch {
+		case ctx.Err() != nil:
 			return nil, fmt.Errorf("%s: it was not read to its end: %w", path, ctx.Err())
-		}
-		if err != nil || !pipe || len(data) > 0 {
+		case err == nil && len(data) > maxFile:
+			return nil, fmt.Errorf("%s: it has more than %d bytes: it must be a list of rules", path, maxFile)
+		case err != nil, len(data) > 0, info.Mode()&os.ModeNamedPipe == 0:
 			return data, err
 		}
-		// Nobody has opened the pipe for writing.
+		// Nobody has the pipe open for writing. It stays open here, so that one who
+		// comes meanwhile finds a reader.
 		timer := time.NewTimer(10 * time.Millisecond)
 		select {
 		case <-timer.C:
@@ -74,26 +88,6 @@ func readFile(ctx context.Context, path string) ([]byte, error) {
 			timer.Stop()
 		}
 	}
-}
-
-// readOnce reads what is in a file, and reports whether that is a named pipe.
-func readOnce(ctx context.Context, path string) (data []byte, pipe bool, err error) {
-	f, err := openFile(path)
-	if err != nil {
-		return nil, false, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, false, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) }) // ends a read of a pipe
-	defer stop()
-	data, err = io.ReadAll(io.LimitReader(reading{ctx, f}, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("%s: it has more than %d bytes: it must be a list of rules", path, maxFile)
-	}
-	return data, info.Mode()&os.ModeNamedPipe != 0, err
 }
 
 // A reading ends with its context.

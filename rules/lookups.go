@@ -36,6 +36,9 @@ func (f *flight) late() error {
 func (c *Cache) refresh(ctx context.Context, key string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if old, ok := c.known.Peek(key); ok && now.Before(old.until) {
+		return // it has just ended
+	}
 	if c.flights[key] == nil && len(c.flights) < c.size {
 		c.queueLocked(ctx, key, now)
 	}
@@ -45,6 +48,9 @@ func (c *Cache) refresh(ctx context.Context, key string, now time.Time) {
 func (c *Cache) join(ctx context.Context, key string, now time.Time) *flight {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if f := c.endedLocked(key, now); f != nil {
+		return f
+	}
 	f := c.flights[key]
 	if f != nil && f.queued != nil && !now.Before(f.deadline) { // of a refresh that never ran
 		c.dropLocked(f)
@@ -54,6 +60,21 @@ func (c *Cache) join(ctx context.Context, key string, now time.Time) *flight {
 		f = c.queueLocked(ctx, key, now)
 	}
 	f.waiting++
+	return f
+}
+
+// endedLocked returns a lookup that has just ended, or nil.
+func (c *Cache) endedLocked(key string, now time.Time) *flight {
+	k, known := c.known.Peek(key)
+	failed, ok := c.failed.Peek(key)
+	if !known && (!ok || !now.Before(failed.until)) {
+		return nil
+	}
+	f := &flight{key: key, deadline: now.Add(c.timeout), done: make(chan struct{}), alg: k.alg}
+	if !known {
+		f.err = failed.err
+	}
+	close(f.done)
 	return f
 }
 
