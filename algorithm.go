@@ -223,5 +223,10 @@ func value(alg Algorithm) (Algorithm, error) {
 	if !v.IsValid() || v.Kind() == reflect.Pointer {
 		return nil, invalid("Algorithm", nil, "must be one such as TokenBucket{Rate: PerSecond(10)}")
 	}
-	return v.Interface().(Algorithm), nil
+	switch alg := v.Interface().(type) {
+	case TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, RollingWindow, WarmingUp, All:
+		return alg.(Algorithm), nil
+	}
+	// It embeds one, and so has its methods. Nothing is known of its other fields.
+	return nil, invalid("Algorithm", fmt.Sprintf("a %v", v.Type()), "must be one of this package's own, such as TokenBucket, not a type that embeds one")
 }

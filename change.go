@@ -1,10 +1,7 @@
 package ratelimit
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"math"
 	"math/big"
@@ -308,6 +305,13 @@ func (l *limits) of(ctx context.Context, key string) (*Transition, error) {
 	return t, nil
 }
 
+// find returns a transition that is known.
+func (l *limits) find(key any) *Transition {
+	l.mu.RLock()
+	defer l.mu.RUnlock() // also if key should turn out not to be hashable
+	return l.known[key]
+}
+
 // transition returns the one for alg, which a user gave.
 func (l *limits) transition(alg Algorithm) (*Transition, error) {
 	alg, err := value(alg)
@@ -316,10 +320,7 @@ func (l *limits) transition(alg Algorithm) (*Transition, error) {
 	}
 	known, ok := keyOf(alg)
 	if ok {
-		l.mu.RLock()
-		t := l.known[known]
-		l.mu.RUnlock()
-		if t != nil {
+		if t := l.find(known); t != nil {
 			return t, nil
 		}
 	}
@@ -355,100 +356,4 @@ func keyOf(alg Algorithm) (key any, ok bool) {
 		parts[i] = part
 	}
 	return parts, true
-}
-
-// newVarying is newTransition for a limiter with WithLimits.
-func newVarying(alg Algorithm, f form) (*Transition, error) {
-	t, err := newTransition(alg, f)
-	if err != nil {
-		return nil, err
-	}
-	t.kernel = unpacked(t.kernel)
-	t.tag = sync.OnceValue(func() []byte { return tagOf(t.alg) })
-	return t, nil
-}
-
-// Varies reports whether t comes from a limiter with [WithLimits]. Then each key's
-// state is to be kept together with the transition that left it, or with what it
-// encodes to: [Transition.Apply] does so by itself.
-func (t *Transition) Varies() bool { return t.tag != nil }
-
-// Tag returns what precedes the states that t leaves, in [Transition.Apply], if it
-// varies, and nil if not.
-func (t *Transition) Tag() []byte {
-	if !t.Varies() {
-		return nil
-	}
-	return t.tag()
-}
-
-// A tag precedes a state among bytes, if it varies: the algorithm that left it,
-// in JSON, after the length of that.
-
-type tagged struct {
-	Kind   string
-	Params json.RawMessage
-}
-
-var varyingKinds = []Algorithm{TokenBucket{}, LeakyBucket{}, FixedWindow{}, SlidingWindow{}, SlidingLog{}, RollingWindow{}, WarmingUp{}}
-
-func tagOf(alg Algorithm) []byte {
-	var of []tagged
-	parts, ok := alg.(All)
-	if ok {
-		of = append(of, tagged{Kind: "All"})
-	} else {
-		parts = All{alg}
-	}
-	for _, part := range parts {
-		params, err := json.Marshal(part)
-		if err != nil {
-			panic(err) // there is nothing but finite numbers in it
-		}
-		of = append(of, tagged{reflect.TypeOf(part).Name(), params})
-	}
-	text, err := json.Marshal(of)
-	if err != nil {
-		panic(err) // it was put together here
-	}
-	return append(binary.AppendUvarint(nil, uint64(len(text))), text...)
-}
-
-// untag splits a state that varies, and returns the transition that left it.
-func (t *Transition) untag(state []byte) (from *Transition, words []byte, err error) {
-	if len(state) == 0 {
-		return t, nil, nil
-	}
-	if words, ok := bytes.CutPrefix(state, t.tag()); ok {
-		return t, words, nil
-	}
-	n, size := binary.Uvarint(state)
-	if size <= 0 || n > uint64(len(state)-size) {
-		return nil, nil, damaged(state, t.alg)
-	}
-	text, words := state[size:size+int(n)], state[size+int(n):]
-	var of []tagged
-	if err := json.Unmarshal(text, &of); err != nil || len(of) == 0 {
-		return nil, nil, damaged(state, t.alg)
-	}
-	var parts All
-	for _, part := range of {
-		for _, kind := range varyingKinds {
-			if typ := reflect.TypeOf(kind); typ.Name() == part.Kind {
-				v := reflect.New(typ)
-				if err := json.Unmarshal(part.Params, v.Interface()); err != nil {
-					return nil, nil, damaged(state, t.alg)
-				}
-				parts = append(parts, v.Elem().Interface().(Algorithm))
-			}
-		}
-	}
-	var alg Algorithm = parts
-	if of[0].Kind != "All" && len(parts) == 1 {
-		alg = parts[0]
-	}
-	if from, err = newVarying(alg, t.form); err != nil {
-		return nil, nil, damaged(state, t.alg)
-	}
-	return from, words, nil
 }

@@ -204,56 +204,6 @@ func TestChangesUnderConcurrency(t *testing.T) {
 	}
 }
 
-// TestTags encodes what left a state, and decodes it.
-func TestTags(t *testing.T) {
-	for _, alg := range []Algorithm{
-		TokenBucket{Rate: PerSecond(3), Burst: math.MaxInt, Refill: RefillInterval},
-		LeakyBucket{Rate: PerSecond(3), Capacity: 7},
-		FixedWindow{Limit: 3, Window: math.MaxInt64, Start: StartOnFirstEvent},
-		SlidingWindow{Limit: 3, Window: time.Second, Segments: 4},
-		SlidingLog{Limit: 3, Window: time.Second, CountDenied: true},
-		RollingWindow{Quota: 3, Window: time.Hour, Period: time.Minute, PeriodLimit: 2},
-		WarmingUp{Rate: PerSecond(3), Warmup: time.Second, ColdFactor: 1.1},
-		All{TokenBucket{Rate: PerSecond(3)}, All{SlidingLog{Limit: 3, Window: time.Second}}},
-		All{SlidingLog{Limit: 3, Window: time.Second}},
-	} {
-		by, err := newVarying(alg, inMemory)
-		require.NoError(t, err)
-		other, err := newVarying(FixedWindow{Limit: 1, Window: 1}, inMemory)
-		require.NoError(t, err)
-		from, words, err := other.untag(append(by.tag(), 1, 2, 3))
-		require.NoError(t, err)
-		assert.Equal(t, by.alg, from.alg)
-		assert.Equal(t, []byte{1, 2, 3}, words)
-	}
-}
-
-// FuzzTags reads states that somebody else may have written.
-func FuzzTags(f *testing.F) {
-	by, err := newVarying(All{SlidingLog{Limit: 3, Window: time.Second}, TokenBucket{Rate: PerSecond(3)}}, inMemory)
-	require.NoError(f, err)
-	log, err := newVarying(SlidingLog{Limit: 3, Window: time.Second}, inMemory)
-	require.NoError(f, err)
-	for _, t := range []*Transition{by, log} {
-		state, _, _, err := t.Apply(nil, Request{N: 1}.At(time.Unix(1000, 0)))
-		require.NoError(f, err)
-		f.Add(state)
-		f.Add(state[:len(state)-8])
-	}
-	f.Add([]byte(nil))
-	f.Fuzz(func(t *testing.T, state []byte) {
-		next, changed, _, err := by.Apply(state, Request{N: 1}.At(time.Unix(1001, 0)))
-		if err != nil {
-			assert.ErrorContains(t, err, "ratelimit: ")
-			return
-		}
-		if changed {
-			_, _, _, err = by.Apply(next, Request{N: 1}.At(time.Unix(1002, 0)))
-			require.NoError(t, err, "what was stored can be read")
-		}
-	})
-}
-
 // TestKnownLimits: the same parameters are put together once, others not taken for
 // them.
 func TestKnownLimits(t *testing.T) {
@@ -428,8 +378,10 @@ func TestDamagedStates(t *testing.T) {
 				state[i+j] = 255
 			}
 		}
-		_, _, _, err = tr.Apply(state, req)
-		assert.ErrorContains(t, err, "damaged", "%+v", alg)
+		_, _, res, err := tr.Apply(state, req)
+		require.NoError(t, err)
+		assert.ErrorIs(t, res.StateErr, ErrState, "%+v", alg)
+		assert.ErrorContains(t, res.StateErr, "damaged", "%+v", alg)
 	}
 }
 

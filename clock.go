@@ -86,6 +86,11 @@ func (t *timeline) at(d time.Duration) instant {
 	return min(t.origin+instant(d), maxInstant)
 }
 
+// wall returns what the clock showed when now and lag were told.
+func (t *timeline) wall(now instant, lag uint64) time.Time {
+	return t.base.Add(time.Duration(now) - time.Duration(t.origin) - time.Duration(lag))
+}
+
 // until returns the time until the clock will have reached t.
 func (t *timeline) until(at instant) time.Duration {
 	v := view{tick: 1}

@@ -29,6 +29,12 @@ var (
 	ErrQueueFull = errors.New("ratelimit: queue full")
 )
 
+// ErrState says that a key's state, as a store of bytes returned it, cannot be
+// read: it was damaged, or stored by a later version of this package or by
+// something else. The [FailurePolicy] has decided, as for a store that fails. It
+// is reported once: the key has begun afresh.
+var ErrState = errors.New("ratelimit: unreadable state")
+
 // A TurnError says that the turn of a [Limiter.Wait] comes after its context
 // ends. It matches [context.DeadlineExceeded].
 type TurnError struct {

@@ -273,9 +273,9 @@ func TestApplyRefusesNonsense(t *testing.T) {
 			for i := range state {
 				state[i] = 0xff
 			}
-			_, changed, _, err := tr.Apply(state, Request{N: 1}.At(at))
-			assert.Error(t, err, "%T, %d bytes", alg, size)
-			assert.False(t, changed)
+			_, _, res, err := tr.Apply(state, Request{N: 1}.At(at))
+			require.NoError(t, err)
+			assert.ErrorIs(t, res.StateErr, ErrState, "%T, %d bytes", alg, size)
 		}
 	}
 }

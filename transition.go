@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"encoding/binary"
 	"fmt"
 	"reflect"
 	"slices"
@@ -45,8 +44,9 @@ type Request struct {
 
 // A reading is what a clock showed, in nanoseconds.
 type reading struct {
-	now instant
-	lag uint64 // by how much the clock is behind now
+	now  instant
+	lag  uint64    // by how much the clock is behind now
+	wall time.Time // that the clock showed
 }
 
 // At returns the request with its time fixed to t, for stores that have a
@@ -54,15 +54,18 @@ type reading struct {
 // limiter's clock shows when the state is at hand, so that a decision is never
 // made at an earlier time than the one that left the state.
 func (r Request) At(t time.Time) Request {
-	r.fixed = &reading{now: instantOf(t)}
+	r.fixed = &reading{now: instantOf(t), wall: t}
 	return r
 }
 
 // Read returns the request with its time fixed to what the limiter's clock shows
-// now, and that time.
+// now, unless it was fixed before, and that time.
 func (r Request) Read() (Request, time.Time) {
-	now, lag := r.now()
-	r.fixed = &reading{now, lag}
+	if r.fixed == nil {
+		now, lag := r.timeline.now()
+		r.fixed = &reading{now, lag, r.timeline.wall(now, lag)}
+	}
+	now := r.fixed.now
 	return r, time.Unix(int64(now/1e9), int64(now%1e9))
 }
 
@@ -102,6 +105,17 @@ type Result struct {
 	// Grant is what OpCancel needs to take events back. Only the store that
 	// made it knows what it is.
 	Grant any
+
+	// Expires is the time, by the limiter's clock, from which on the state that
+	// [Transition.Apply] returned equals that of a key never seen, and may be
+	// forgotten. It is zero if that is more than 292 years away, or if the state
+	// is not changed.
+	Expires time.Time
+
+	// StateErr matches [ErrState] if the state that [Transition.Apply] was given
+	// could not be read, and the key has begun afresh. The limiter reports it as
+	// it does an error of the store; a store need not look at it.
+	StateErr error
 }
 
 // A Transition is an algorithm ready to be applied: its parameters, checked,
@@ -117,7 +131,9 @@ type Transition struct {
 	alg    Algorithm
 	form   form
 	kernel kernel
-	tag    func() []byte // what precedes states among bytes, if keys have limits of their own
+
+	tag     func() []byte      // what states begin with among bytes
+	varying func() *Transition // t for a limiter with WithLimits; nil if it is
 }
 
 // NewTransition checks the parameters of alg. Its error is the one that [New]
@@ -131,14 +147,16 @@ func newTransition(alg Algorithm, f form) (*Transition, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Transition{alg: alg, form: f, kernel: k}, nil
+	t := &Transition{alg: alg, form: f, kernel: k}
+	t.encodings()
+	return t, nil
 }
 
 // Portable returns t for a store whose clock counts in ticks, of whole
 // microseconds for one, and whose states are also read and written elsewhere, such
 // as in a script whose numbers are doubles: what is told is rounded up to ticks,
-// reservations are for whole ticks, and states are the words that docs/design.md
-// describes. Windows and periods must be multiples of tick; nothing may count
+// reservations are for whole ticks, and states are [Transition.Tag] and the words
+// that docs/design.md describes. Windows and periods must be multiples of tick; nothing may count
 // beyond 2⁵¹ or last longer than 2⁵¹ ticks; the error says what does.
 func (t *Transition) Portable(tick time.Duration) (*Transition, error) {
 	if tick < 1 {
@@ -153,53 +171,6 @@ func (t *Transition) Portable(tick time.Duration) (*Transition, error) {
 
 // Algorithm returns the algorithm with the parameters that it was made with.
 func (t *Transition) Algorithm() Algorithm { return t.alg }
-
-// Apply applies req to a key's state. A key that was never seen has the state
-// nil, and a state may be forgotten once the ResetAfter of the last Decision
-// made on it has passed. If changed is true, next must be stored in its place,
-// provided that nobody stored another in between; then Apply must be called
-// again with that one. A state is not changed in place.
-func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool, res Result, err error) {
-	if err := req.check(); err != nil {
-		return nil, false, Result{}, err
-	}
-	from, encoded := t, state
-	if t.Varies() {
-		if from, encoded, err = t.untag(state); err != nil {
-			return nil, false, Result{}, err
-		}
-	}
-	width := from.kernel.width()
-	if len(encoded)%8 != 0 || len(encoded) > 0 && width > 0 && len(encoded) != 8*width {
-		return nil, false, Result{}, fmt.Errorf("ratelimit: a state of %d bytes is not one of %+v; was it stored by another algorithm?", len(encoded), from.alg)
-	}
-	words := make([]uint64, max(width, len(encoded)/8))
-	for i := range len(encoded) / 8 {
-		words[i] = binary.LittleEndian.Uint64(encoded[8*i:])
-	}
-	valid := from.kernel.valid
-	if t.Varies() {
-		valid = lenient{from.kernel}.valid
-	}
-	if !valid(words) {
-		return nil, false, Result{}, damaged(state, from.alg)
-	}
-	by, words, changed, res := t.stepFrom(from, words, &req)
-	if !changed {
-		return state, false, res, nil
-	}
-	if by.Varies() {
-		next = append(next, by.tag()...)
-	}
-	for _, w := range words {
-		next = binary.LittleEndian.AppendUint64(next, w)
-	}
-	return next, true, res, nil
-}
-
-func damaged(state []byte, alg Algorithm) error {
-	return fmt.Errorf("ratelimit: the state %x is not one of %+v; was it stored by another algorithm, or damaged?", state[:min(len(state), 64)], alg)
-}
 
 // stepFrom is step for a state that from left, which may have had other parameters,
 // and returns by whom the next one is. A reservation is cancelled where it was made.

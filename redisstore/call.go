@@ -106,10 +106,7 @@ func decide(prog *program, g *group) (left left, err error) {
 	}
 	left.time = time.UnixMicro(int64(double(reply)))
 	granted := double(reply[9:])
-	state := []byte(reply[17:])
-	if prog.tag != "" && len(state) > 0 {
-		state = append([]byte(prog.tag), state...)
-	}
+	state := prog.state("", reply[17:])
 	base := g.base
 	if !g.told {
 		base = base.At(left.time)
@@ -120,6 +117,9 @@ func decide(prog *program, g *group) (left left, err error) {
 		next, changed, res, err := prog.t.Apply(state, req)
 		if err != nil {
 			return left, err
+		}
+		if res.StateErr != nil {
+			return left, errOther // which tells of it, if it is still so
 		}
 		c.res = res
 		if changed {
@@ -174,7 +174,7 @@ func (s *Store) rewrite(ctx context.Context, by Breaker, name name, prog *progra
 			keep = time.Hour // the time is not the server's
 		}
 		value := reply[8:]
-		next, changed, res, err := prog.t.Apply([]byte(value), at)
+		next, changed, res, err := prog.t.Apply(prog.state(prog.tag, value), at)
 		if err != nil || !changed {
 			return res, err
 		}
@@ -183,7 +183,10 @@ func (s *Store) rewrite(ctx context.Context, by Breaker, name name, prog *progra
 		}
 		// At least a millisecond, and one for a part of one.
 		ttl := strconv.FormatInt((min(res.Decision.ResetAfter, math.MaxInt64-2*time.Hour)+keep).Milliseconds()+1, 10)
-		reply, err = s.run(ctx, by, swapScript.command(name.text, value, string(next), ttl), swapScript)
+		reply, err = s.run(ctx, by, swapScript.command(name.text, value, prog.value(next), ttl), swapScript)
+		if err == nil && reply == "1" && res.StateErr != nil {
+			s.counts.unreadable.Add(1)
+		}
 		if err != nil || reply == "1" {
 			return res, err
 		}

@@ -125,10 +125,10 @@ func (f *fakeServer) do(c *Command) (string, error) {
 		return "1", nil
 	}
 	if f.other {
-		return at + "\x01" + f.states[key], nil
+		return at + "\x01", nil
 	}
 	before := f.states[key]
-	state, granted, requests := []byte(before), 0.0, 0
+	state, granted, requests := f.prog.state(f.prog.tag, before), 0.0, 0
 	run := args[0][len(f.prog.params)+8:]
 	for len(run) > 0 {
 		number := func(i int) float64 {
@@ -150,6 +150,9 @@ func (f *fakeServer) do(c *Command) (string, error) {
 			if err != nil {
 				return "", err
 			}
+			if res.StateErr != nil {
+				return at + "\x01", nil
+			}
 			state = next
 			requests++
 			if res.Decision.Allowed && run[0] != askPeek {
@@ -158,7 +161,7 @@ func (f *fakeServer) do(c *Command) (string, error) {
 		}
 		run = run[21+16*len(f.prog.costs):]
 	}
-	f.states[key] = string(state)
+	f.states[key] = f.prog.value(state)
 	f.batch = append(f.batch, requests)
 	return at + "\x00" + string(appendDouble(nil, granted)) + before, nil
 }

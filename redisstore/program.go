@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"strings"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -21,7 +22,8 @@ type program struct {
 	script *script
 	params string // the parts and their constants, as the script reads them
 	one    string // the request to take one event, which is the usual one
-	tag    string // what states begin with, if keys have limits of their own
+	header string // what a state begins with for t
+	tag    string // what a value in Redis begins with: header, or nothing if the key's name has it
 	costs  []cost // of one event, for each bucket among the parts
 	limit  int    // the most events at once
 
@@ -46,7 +48,10 @@ func newProgram(of *ratelimit.Transition) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{t: t, tag: string(t.Tag()), cacheable: true, leasable: true}
+	p := &program{t: t, header: string(t.Tag()), cacheable: true, leasable: true}
+	if t.Varies() {
+		p.tag = p.header
+	}
 	var kinds, params []byte
 	parts, all := t.Algorithm().(ratelimit.All)
 	if all {
@@ -67,6 +72,28 @@ func newProgram(of *ratelimit.Transition) (*program, error) {
 	usual := &call{prog: p, req: ratelimit.Request{Op: ratelimit.OpTake, N: 1}}
 	p.one = string(usual.appendRun(appendDouble(params, -1), 1))
 	return p, err
+}
+
+// state returns the state that a value in Redis, or one in an answer, which has no tag,
+// stands for. It is in the key's name by which limit the values are that have no tag, so
+// that the script need not look.
+func (p *program) state(tag, value string) []byte {
+	if value == "" {
+		return nil
+	}
+	state := make([]byte, 0, len(p.header)+len(value))
+	if tag == "" {
+		state = append(state, p.header...)
+	}
+	return append(state, value...)
+}
+
+// value returns what is kept in Redis for a state.
+func (p *program) value(state []byte) string {
+	if p.tag != "" {
+		return string(state)
+	}
+	return strings.TrimPrefix(string(state), p.header)
 }
 
 // part returns the kind of a part, and its constants in the order in which its

@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"math"
 	"strings"
@@ -27,8 +27,9 @@ var (
 	ErrOpen = errors.New("redisstore: the circuit breaker is open")
 )
 
-// errOther says that a limit left the state which is not the one that applies.
-var errOther = errors.New("redisstore: the state was left by another limit")
+// errOther says that the script cannot work with the state: another limit left it, or
+// it was damaged. The caller rewrites it then.
+var errOther = errors.New("redisstore: the state is not one of this limit")
 
 // A Store keeps states in Redis. It implements [ratelimit.Store]; any number of
 // limiters and goroutines may use it.
@@ -73,20 +74,26 @@ func (s *Store) elapsed() time.Duration { return time.Since(s.begin) }
 // Open implements [ratelimit.Store]. The error says what of the algorithm does not
 // fit into this store: it counts time in microseconds, and numbers up to 2⁵¹.
 func (s *Store) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	if _, err := s.programs.of(t); err != nil {
+	prog, err := s.programs.of(t)
+	if err != nil {
 		return nil, err
 	}
 	// States of other parameters do not meet, unless they say what left them.
-	of := "by limits of their own"
-	if !t.Varies() {
-		of = fmt.Sprintf("%T%+v", t.Algorithm(), t.Algorithm())
+	id := binary.AppendUvarint([]byte{nameVersion}, uint64(len(name)))
+	id = append(id, name...)
+	if prog.tag == "" {
+		id = append(id, prog.header...)
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "1 %q %s", name, of))
+	sum := sha256.Sum256(id)
 	// The braces have nothing between them, so that those in a user's key do not
 	// choose its slot in a cluster.
 	readable := strings.ReplaceAll(name, "{", "(")
 	return &states{s, s.prefix + readable + ":" + base64.RawURLEncoding.EncodeToString(sum[:9]) + "{}"}, nil
 }
+
+// nameVersion is the version of the names of keys, apart from that of what left their
+// states, which is in the header.
+const nameVersion = 2
 
 // states is a Store's part that belongs to one limiter.
 type states struct {
@@ -239,10 +246,12 @@ type Stats struct {
 	Failures  uint64 // requests that failed, so that the policy decided
 	Timeouts  uint64 // of those, requests that were not answered in time
 	Refused   uint64 // of those, requests that the circuit breaker kept from Redis
+
+	Unreadable uint64 // states that could not be read, and began afresh: see [ratelimit.ErrState]
 }
 
 type counts struct {
-	calls, coalesced, cached, leased, failures, timeouts, refused atomic.Uint64
+	calls, coalesced, cached, leased, failures, timeouts, refused, unreadable atomic.Uint64
 }
 
 // tally counts a request that failed.
@@ -265,5 +274,6 @@ func (s *Store) Stats() Stats {
 	return Stats{
 		Calls: c.calls.Load(), Coalesced: c.coalesced.Load(), Cached: c.cached.Load(), Leased: c.leased.Load(),
 		Failures: c.failures.Load(), Timeouts: c.timeouts.Load(), Refused: c.refused.Load(),
+		Unreadable: c.unreadable.Load(),
 	}
 }

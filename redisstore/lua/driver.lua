@@ -11,7 +11,7 @@
 -- ARGV[2]  what states begin with, if keys have limits of their own
 --
 -- Answer: the time, 0 and how many requests were granted, and the state; or the
--- time, 1 and the whole value, if another limit left it: then nothing was done.
+-- time and 1, if the value is no state of this limit: then nothing was done.
 --
 -- Numbers are doubles, which hold whole numbers up to 2^53. Instants are whole
 -- microseconds since 1970 and end in 2116 (below 2^52.1); windows, limits and the
@@ -84,7 +84,7 @@ end
 local value = call('GET', KEYS[1]) or ''
 if tag ~= '' and value ~= '' then
   if sub(value, 1, #tag) ~= tag then
-    return pack('<dB', now, 1) .. value
+    return pack('<dB', now, 1)
   end
   value = sub(value, #tag + 1)
 end
@@ -117,7 +117,7 @@ else
 end
 --@@both
 if not fits then
-  return redis.error_reply('ERR ratelimit: the value of ' .. KEYS[1] .. ' is not a state of this limit')
+  return pack('<dB', now, 1)
 end
 --@<each
   --@@several

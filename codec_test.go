@@ -1,0 +1,309 @@
+package ratelimit
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// storedAlgorithms are algorithms of each kind with the header of their states.
+// A change to what stands here orphans what users have stored.
+var storedAlgorithms = []struct {
+	alg    Algorithm
+	header string
+}{
+	{TokenBucket{Rate: PerSecond(10)}, "01 02 01 03 0a 8094ebdc03"},
+	{TokenBucket{Rate: PerSecond(3), Burst: 300, Refill: RefillInterval}, "01 02 01 0f 03 8094ebdc03 ac02 01"},
+	{LeakyBucket{Rate: PerMinute(3), Capacity: 7}, "01 02 02 07 03 80b09dc2df01 07"},
+	{LeakyBucket{Rate: PerMinute(3)}, "01 02 02 03 03 80b09dc2df01"},
+	{FixedWindow{Limit: 3, Window: time.Hour, Start: StartOnFirstEvent}, "01 02 03 07 03 80c0e285e368 01"},
+	{FixedWindow{Limit: 3, Window: math.MaxInt64}, "01 02 03 03 03 ffffffffffffffff7f"},
+	{SlidingWindow{Limit: 3, Window: time.Second, Segments: 4}, "01 02 04 07 03 8094ebdc03 04"},
+	{SlidingLog{Limit: 3, Window: time.Second}, "01 02 05 03 03 8094ebdc03"},
+	{SlidingLog{Limit: 3, Window: time.Second, CountDenied: true}, "01 02 05 07 03 8094ebdc03 01"},
+	{RollingWindow{Quota: 3, Window: time.Hour, Period: time.Minute, PeriodLimit: 2}, "01 02 06 0f 03 80c0e285e368 80b09dc2df01 02"},
+	{WarmingUp{Rate: PerSecond(3), Warmup: time.Second, ColdFactor: 1.5}, "01 02 07 0f 03 8094ebdc03 8094ebdc03 80808080808080fc3f"},
+	{All{SlidingLog{Limit: 3, Window: time.Second}}, "01 02 08 01 05 03 03 8094ebdc03"},
+	{All{TokenBucket{Rate: PerSecond(10)}, All{LeakyBucket{Rate: PerMinute(3)}}}, "01 02 08 02 01 03 0a 8094ebdc03 02 03 03 80b09dc2df01"},
+}
+
+func unhex(t testing.TB, text string) []byte {
+	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
+	require.NoError(t, err)
+	return b
+}
+
+func TestHeaders(t *testing.T) {
+	kinds := map[string]bool{}
+	for _, tt := range storedAlgorithms {
+		tr, err := NewTransition(tt.alg)
+		require.NoError(t, err)
+		assert.Equal(t, hex.EncodeToString(unhex(t, tt.header)), hex.EncodeToString(tr.Tag()), "%+v", tt.alg)
+		kinds[string(tr.Tag()[2])] = true
+
+		from, words, err := readHeader(append(tr.Tag(), 1, 2, 3), inMemory)
+		require.NoError(t, err)
+		assert.Equal(t, tr.alg, from.alg)
+		assert.Equal(t, []byte{1, 2, 3}, words)
+	}
+	assert.Len(t, kinds, len(storedKinds), "each kind")
+
+	portable, err := NewTransition(FixedWindow{Limit: 3, Window: time.Hour})
+	require.NoError(t, err)
+	portable, err = portable.Portable(time.Microsecond)
+	require.NoError(t, err)
+	assert.Equal(t, unhex(t, "01 d10f 03 03 03 80c0e285e368"), portable.Tag())
+}
+
+// TestStates pins states as a whole, after one event at noon.
+func TestStates(t *testing.T) {
+	req := Request{N: 1}.At(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	for want, alg := range map[string]Algorithm{
+		"0102010301" + "80c0e285e368" + "00208fe41fb99818":                                                                                         TokenBucket{Rate: PerHour(1)},
+		"0102030302" + "80c0e285e368" + "0080d6b3d9b59818" + "0100000000000000":                                                                    FixedWindow{Limit: 2, Window: time.Hour},
+		"01020801" + "050302" + "80c0e285e368" + "0400000000000000" + "01000000000000000300000000000000" + "0080d6b3d9b59818" + "0080d6b3d9b59818": All{SlidingLog{Limit: 2, Window: time.Hour}},
+	} {
+		tr, err := NewTransition(alg)
+		require.NoError(t, err)
+		state, changed, _, err := tr.Apply(nil, req)
+		require.NoError(t, err)
+		assert.True(t, changed)
+		assert.Equal(t, want, hex.EncodeToString(state), "%+v", alg)
+	}
+}
+
+// Each field of each algorithm is stored: a field that storedFields forgets would
+// make two limits one.
+func TestEveryFieldIsStored(t *testing.T) {
+	for i, kind := range storedKinds {
+		if _, ok := kind.(All); ok {
+			assert.Equal(t, allKind, i+1)
+			continue
+		}
+		assert.Equal(t, leafFields(kind), len(storedFields(pointerTo(kind))), "%T", kind)
+		alg, err := value(kind)
+		require.NoError(t, err, "%T is not one of the sealed algorithms", kind)
+		assert.Equal(t, kind, alg)
+	}
+}
+
+// What cannot be read is told, once, and is fresh from then on; what was adopted is
+// not.
+func TestUnreadableStates(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	tr, err := NewTransition(FixedWindow{Limit: 2, Window: time.Hour})
+	require.NoError(t, err)
+	good, _, _, err := tr.Apply(nil, Request{N: 1}.At(now))
+	require.NoError(t, err)
+	with := func(at int, b byte) []byte {
+		state := append([]byte(nil), good...)
+		state[at] = b
+		return state
+	}
+	portable, err := tr.Portable(time.Microsecond)
+	require.NoError(t, err)
+	foreign, _, _, err := portable.Apply(nil, Request{N: 1}.At(now))
+	require.NoError(t, err)
+	longer, _, _, err := mustTransition(t, SlidingLog{Limit: 2, Window: time.Hour}).Apply(nil, Request{N: 1}.At(now))
+	require.NoError(t, err)
+	for name, state := range map[string][]byte{
+		"a later version":    with(0, 2),
+		"an unknown kind":    with(2, 99),
+		"kind 0":             with(2, 0),
+		"an unknown field":   with(3, 0x0b),
+		"a zero field":       unhex(t, "010203070280c0e285e36800"+"0080d6b3d9b598180100000000000000"),
+		"an invalid field":   with(4, 0),
+		"a count too high":   with(len(good)-1, 0xff),
+		"cut in the header":  good[:4],
+		"cut in the words":   good[:len(good)-1],
+		"a word is missing":  good[:len(good)-8],
+		"a word too many":    append(append([]byte(nil), good...), make([]byte, 8)...),
+		"a log without end":  longer[:len(longer)-8],
+		"another form":       foreign,
+		"JSON":               []byte(`{"tokens":3}`),
+		"nothing but zeros":  make([]byte, 16),
+		"a number too large": unhex(t, "01020303ffffffffffffffffff01"+"80c0e285e368"),
+		"an endless number":  []byte("\x01\x02\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
+		"too many parts":     unhex(t, "010208ffff7f"),
+		"an All in an All":   unhex(t, "0102080108010503028094ebdc03"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for op := OpTake; op <= OpCancel; op++ {
+				next, changed, res, err := tr.Apply(state, Request{Op: op, N: 1, MaxWait: Never}.At(now))
+				require.NoError(t, err)
+				require.True(t, changed, "it is to be replaced")
+				require.ErrorIs(t, res.StateErr, ErrState)
+				require.ErrorContains(t, res.StateErr, "damaged")
+
+				_, _, res, err = tr.Apply(next, Request{Op: OpTake, N: 1}.At(now))
+				require.NoError(t, err)
+				require.NoError(t, res.StateErr, "once")
+				want := 1
+				if op == OpTake || op == OpReserve {
+					want = 0
+				}
+				require.Equal(t, want, res.Decision.Remaining, "the request was applied to a fresh key")
+			}
+		})
+	}
+}
+
+// A limiter tells of a state that cannot be read as it does of a store that fails,
+// and goes on from there: FailOpen lets nobody through for ever.
+func TestLimiterReportsUnreadableState(t *testing.T) {
+	for name, tt := range map[string]struct {
+		policy FailurePolicy
+		first  bool
+	}{"open": {FailOpen, true}, "closed": {FailClosed, false}} {
+		t.Run(name, func(t *testing.T) {
+			db := mapStates{"key": "nonsense"}
+			l, err := New(FixedWindow{Limit: 3, Window: time.Hour}, WithStore(db), WithFailurePolicy(tt.policy))
+			require.NoError(t, err)
+			d, err := l.Take(t.Context(), "key", 1)
+			require.ErrorIs(t, err, ErrState)
+			assert.Equal(t, tt.first, d.Allowed)
+			assert.True(t, d.Degraded)
+			for _, want := range []bool{true, true, false, false} {
+				d, err := l.Take(t.Context(), "key", 1)
+				require.NoError(t, err)
+				assert.Equal(t, want, d.Allowed)
+			}
+		})
+	}
+}
+
+// A restart with other parameters keeps what was used, whether the limiter is one
+// WithLimits or not.
+func TestRestartWithOtherParameters(t *testing.T) {
+	own := WithLimits(func(_ context.Context, key string) (Algorithm, error) { return nil, nil })
+	hour := func(n int) Algorithm { return TokenBucket{Rate: PerHour(n)} }
+	type start struct {
+		alg  Algorithm
+		opts []Option
+	}
+	for name, tt := range map[string]struct {
+		was, is start
+		kept    bool
+	}{
+		"lower":             {start{hour(10), nil}, start{hour(7), nil}, true},
+		"WithLimits added":  {start{hour(10), nil}, start{hour(10), []Option{own}}, true},
+		"WithLimits gone":   {start{hour(10), []Option{own}}, start{hour(10), nil}, true},
+		"both":              {start{hour(10), []Option{own}}, start{hour(7), nil}, true},
+		"hour to day":       {start{FixedWindow{Limit: 10, Window: time.Hour}, nil}, start{FixedWindow{Limit: 10, Window: 24 * time.Hour}, nil}, true},
+		"window to bucket":  {start{FixedWindow{Limit: 10, Window: time.Hour}, nil}, start{hour(10), nil}, false},
+		"log to log in All": {start{SlidingLog{Limit: 10, Window: time.Hour}, nil}, start{All{SlidingLog{Limit: 10, Window: time.Hour}}, nil}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, clk := mapStates{}, newStepClock()
+			limiter := func(s start) Limiter {
+				return Must(New(s.alg, append(s.opts, WithStore(db), WithClock(clk), WithFailurePolicy(FailClosed))...))
+			}
+			l := limiter(tt.was)
+			require.True(t, l.AllowN("key", 10))
+			require.False(t, l.Allow("key"))
+			l = limiter(tt.is)
+			d, err := l.Take(t.Context(), "key", 1)
+			require.NoError(t, err)
+			assert.Equal(t, !tt.kept, d.Allowed, "%+v", d)
+			again, err := l.Peek(t.Context(), "key")
+			require.NoError(t, err)
+			assert.Equal(t, !tt.kept, again.Allowed)
+		})
+	}
+}
+
+// Expires is when the key is fresh by the limiter's clock, wherever that stands.
+func TestExpires(t *testing.T) {
+	tr := mustTransition(t, FixedWindow{Limit: 2, Window: time.Hour, Start: StartOnFirstEvent})
+	for _, at := range []time.Time{{}, time.Unix(0, 0), time.Date(2026, 3, 1, 12, 0, 0, 7, time.UTC), time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		_, _, res, err := tr.Apply(nil, Request{N: 1}.At(at))
+		require.NoError(t, err)
+		assert.True(t, at.Add(time.Hour).Equal(res.Expires), "%v", res.Expires)
+
+		clk := newStepClock()
+		clk.now = at
+		req := Request{N: 1, timeline: newTimeline(clk)}
+		clk.advance(time.Minute)
+		_, _, res, err = tr.Apply(nil, req)
+		require.NoError(t, err)
+		assert.True(t, at.Add(61*time.Minute).Equal(res.Expires), "%v", res.Expires)
+		clk.advance(-time.Second) // time stands still, and is a second behind
+		_, _, res, err = tr.Apply(nil, req)
+		require.NoError(t, err)
+		assert.True(t, at.Add(61*time.Minute).Equal(res.Expires), "%v", res.Expires)
+	}
+	forever := mustTransition(t, FixedWindow{Limit: 2, Window: math.MaxInt64, Start: StartOnFirstEvent})
+	_, _, res, err := forever.Apply(nil, Request{N: 1}.At(time.Unix(1e9, 0)))
+	require.NoError(t, err)
+	assert.Zero(t, res.Expires)
+}
+
+func mustTransition(t testing.TB, alg Algorithm) *Transition {
+	tr, err := NewTransition(alg)
+	require.NoError(t, err)
+	return tr
+}
+
+// mapStates is a store of bytes for one goroutine. It is what a third party's store
+// may look like: nothing in it knows of states that cannot be read.
+type mapStates map[string]string
+
+func (m mapStates) Open(string, *Transition) (States, error) { return m, nil }
+
+func (m mapStates) Apply(_ context.Context, key string, t *Transition, req Request) (Result, error) {
+	next, changed, res, err := t.Apply([]byte(m[key]), req)
+	if err != nil || !changed {
+		return res, err
+	}
+	m[key] = string(next)
+	return res, nil
+}
+
+func (m mapStates) Reset(_ context.Context, key string) error {
+	delete(m, key)
+	return nil
+}
+
+// FuzzStates reads states that somebody else may have written.
+func FuzzStates(f *testing.F) {
+	by := mustTransition(f, All{SlidingLog{Limit: 3, Window: time.Second}, TokenBucket{Rate: PerSecond(3)}})
+	for _, tt := range storedAlgorithms {
+		state, _, _, err := mustTransition(f, tt.alg).Apply(nil, Request{N: 1}.At(time.Unix(1000, 0)))
+		require.NoError(f, err)
+		f.Add(state)
+		f.Add(state[:len(state)-8])
+	}
+	f.Add([]byte(nil))
+	f.Fuzz(func(t *testing.T, state []byte) {
+		next, changed, res, err := by.Apply(state, Request{N: 1}.At(time.Unix(1001, 0)))
+		require.NoError(t, err)
+		if res.StateErr != nil {
+			require.True(t, changed && errors.Is(res.StateErr, ErrState))
+		}
+		if changed {
+			_, _, res, err = by.Apply(next, Request{N: 1}.At(time.Unix(1002, 0)))
+			require.NoError(t, err)
+			require.NoError(t, res.StateErr, "what was stored can be read")
+		}
+	})
+}
+
+func pointerTo(alg Algorithm) any { return reflect.New(reflect.TypeOf(alg)).Interface() }
+
+// leafFields counts the fields of an algorithm, and those of its Rate instead of it.
+func leafFields(alg Algorithm) (n int) {
+	for _, field := range reflect.VisibleFields(reflect.TypeOf(alg)) {
+		if n++; field.Type == reflect.TypeFor[Rate]() {
+			n++
+		}
+	}
+	return n
+}
