@@ -26,12 +26,13 @@ type Limiter interface {
 	Allow(key string) bool
 
 	// AllowN reports whether n events may happen now, all of them, and spends
-	// them if so. It is the Allowed of Take's decision.
+	// them if so. It is the Allowed of Take's decision. It waits for the store
+	// for as long as [WithStoreTimeout] says.
 	AllowN(key string, n int) bool
 
 	// Take is AllowN with the whole answer. A denial is no error. If the store
-	// fails, or has not answered by ctx's deadline, the error says why, and the
-	// decision is that of the [FailurePolicy].
+	// fails, or has not answered by ctx's deadline or within [WithStoreTimeout],
+	// the error says why, and the decision is that of the [FailurePolicy].
 	Take(ctx context.Context, key string, n int) (Decision, error)
 
 	// Wait waits until one event may happen, and spends it. See WaitN.
@@ -43,7 +44,8 @@ type Limiter interface {
 	// turn (a [TurnError], which matches [context.DeadlineExceeded]), if a [LeakyBucket]
 	// has no room ([ErrQueueFull]), or if their turn never comes ([ErrNever]).
 	// If ctx ends while it waits, it gives its place back as
-	// [Reservation.Cancel] does and returns the context's error.
+	// [Reservation.Cancel] does and returns the context's error. For what it
+	// does if the store fails, see [FailurePolicy].
 	WaitN(ctx context.Context, key string, n int) error
 
 	// Reserve spends n events at the first instant at which they may happen,
@@ -101,7 +103,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		name:     c.name,
 		t:        t,
 		own:      own,
-		states:   states,
+		states:   boundStates(states, c),
 		timeline: newTimeline(c.clock),
 		policy:   c.policy,
 	}, nil

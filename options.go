@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/benbjohnson/clock"
 )
@@ -20,7 +21,9 @@ type config struct {
 
 	lookup func(ctx context.Context, key string) (Algorithm, error)
 
-	storeSet, clockSet, lookupSet bool
+	storeTimeout time.Duration
+
+	storeSet, clockSet, lookupSet, storeTimeoutSet bool
 }
 
 // WithStore keeps the limiter's states in s, which several limiters may share.
@@ -53,7 +56,7 @@ func WithFailurePolicy(p FailurePolicy) Option {
 }
 
 func newConfig(opts []Option) (*config, error) {
-	c := &config{}
+	c := &config{storeTimeout: defaultStoreTimeout}
 	for i, opt := range opts {
 		if opt == nil {
 			return nil, invalid(fmt.Sprintf("option %d of New", i), nil, "must be one of the With functions' results")
@@ -72,6 +75,9 @@ func newConfig(opts []Option) (*config, error) {
 	if c.policy.kind == fallback && isNil(c.policy.limiter) {
 		return nil, invalid("Fallback's limiter", "nil", "must be a Limiter")
 	}
+	if c.storeTimeout <= 0 {
+		return nil, invalid("WithStoreTimeout's duration", c.storeTimeout, "must be positive")
+	}
 	if !c.storeSet {
 		c.store = NewMemoryStore()
 	}
@@ -79,7 +85,19 @@ func newConfig(opts []Option) (*config, error) {
 }
 
 // A FailurePolicy says what a limiter decides when its store fails: [FailOpen],
-// [FailClosed] or [Fallback]. Such a decision is marked as Degraded.
+// [FailClosed] or [Fallback]. A store fails if it returns an error, if it does not
+// answer in time (see [WithStoreTimeout]), and if it cannot read a key's state
+// ([ErrState]).
+//
+//   - Take and Peek return the policy's decision, marked as Degraded, and the error.
+//     Allow is the Allowed of that decision.
+//   - With FailOpen, Reserve and Wait succeed at once, and nothing marks that: the
+//     Delay is 0, nothing is reserved, and the error is nil. With FailClosed they return
+//     the error. With Fallback they are those of its limiter.
+//   - Reset returns the error, and Cancel gives nothing back.
+//
+// If the caller's context was cancelled, its error is returned, and no policy decides.
+// That is so for Reserve and Wait also if its deadline has passed.
 type FailurePolicy struct {
 	kind    failure
 	limiter Limiter // for fallback

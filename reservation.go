@@ -39,6 +39,9 @@ func (r *Reservation) Delay() time.Duration {
 // [SlidingLog] with CountDenied keep the events. So of several reservations,
 // the last one should be cancelled first.
 //
+// It waits for the store for as long as [WithStoreTimeout] says. If the store fails,
+// nothing is given back.
+//
 // If the key was forgotten meanwhile, because [WithMaxKeys] forced the store to
 // or by the Reset of another limiter of the same name, windows may give back
 // events that others have spent since.

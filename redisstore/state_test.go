@@ -19,8 +19,8 @@ func TestNamesArePinned(t *testing.T) {
 	require.NoError(t, err)
 	for want, alg := range map[string]ratelimit.Algorithm{
 		"ratelimit:api:QNfNeq2vKRjN{}:key": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
-		"ratelimit:api:rkBneEEpESPh{}:key":        ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 10},
-		"ratelimit:api:hBHm9kmzUmNK{}:key":        ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}},
+		"ratelimit:api:rkBneEEpESPh{}:key": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 10},
+		"ratelimit:api:hBHm9kmzUmNK{}:key": ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}},
 	} {
 		tr, err := ratelimit.NewTransition(alg)
 		require.NoError(t, err)

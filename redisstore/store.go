@@ -128,6 +128,10 @@ const shards = 64
 
 func (n name) shard() int { return int(n.hash % shards) }
 
+// Bounded implements [ratelimit.BoundedStates]: callers leave when their context ends or
+// the store's own timeout is over.
+func (s *states) Bounded() bool { return true }
+
 // Apply implements [ratelimit.States].
 func (s *states) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
 	res, err := s.apply(ctx, key, t, req)
