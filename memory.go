@@ -1,8 +1,6 @@
 package ratelimit
 
 import (
-	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -130,8 +128,8 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 		}
 	}
 	if sp := s.spaces[name]; sp != nil {
-		if have := sp.transition().alg; !reflect.DeepEqual(have, t.alg) || sp.transition().Varies() != t.Varies() {
-			return nil, fmt.Errorf("ratelimit: the store already has a limiter named %q, with %+v: give the one with %+v another name with WithName: %w", name, have, t.alg, ErrInvalid)
+		if err := sp.transition().shares(name, t); err != nil {
+			return nil, err
 		}
 		return sp, nil
 	}

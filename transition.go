@@ -122,11 +122,9 @@ type Result struct {
 // and its arithmetic. It holds no state of any key, and any number of
 // goroutines may use it.
 //
-// A [Store] is given one and may use it in three ways: apply it to states that
-// it keeps as bytes ([Transition.Apply]), which needs no more than get and
-// compare-and-swap; look at the [Transition.Algorithm] and do the same
-// arithmetic elsewhere, as a script in a database does; or, within this
-// package, apply it to words in memory.
+// A [Store] is given one, and applies it to states that it keeps as bytes
+// ([Transition.Apply]). Its other methods are for stores with scripts, which do the
+// same arithmetic elsewhere.
 type Transition struct {
 	alg    Algorithm
 	form   form

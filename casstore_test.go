@@ -1,0 +1,221 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A map becomes a store. The version of a state is the state itself.
+func ExampleNewCASStore() {
+	var mu sync.Mutex
+	states := map[string]string{}
+
+	get := func(_ context.Context, key string) (state []byte, version string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return []byte(states[key]), states[key], nil
+	}
+	compareAndSwap := func(_ context.Context, key, version string, state []byte, expires time.Time) (bool, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if states[key] != version {
+			return false, nil
+		}
+		states[key] = string(state)
+		return true, nil
+	}
+	remove := func(_ context.Context, key string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		delete(states, key)
+		return nil
+	}
+
+	l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour},
+		ratelimit.WithStore(ratelimit.NewCASStore(get, compareAndSwap, remove)),
+		ratelimit.WithName("logins"))
+	if err != nil {
+		panic(err)
+	}
+	for range 3 {
+		fmt.Println(l.Allow("alice@example.com"))
+	}
+	for key := range states {
+		fmt.Println(key)
+	}
+	// Output:
+	// true
+	// true
+	// false
+	// logins:alice%40example.com
+}
+
+// A mapDB is a database in a map, whose functions fail and interfere as told.
+type mapDB struct {
+	mu     sync.Mutex
+	states map[string]string
+	until  map[string]time.Time
+	err    error  // of get
+	swap   error  // of compareAndSwap
+	before func() // once, before the next compareAndSwap
+}
+
+func newMapDB() *mapDB { return &mapDB{states: map[string]string{}, until: map[string]time.Time{}} }
+
+func (db *mapDB) store() *ratelimit.CASStore {
+	return ratelimit.NewCASStore(db.get, db.compareAndSwap, db.remove)
+}
+
+func (db *mapDB) get(_ context.Context, key string) ([]byte, string, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return []byte(db.states[key]), db.states[key], db.err
+}
+
+func (db *mapDB) compareAndSwap(_ context.Context, key, version string, state []byte, expires time.Time) (bool, error) {
+	db.mu.Lock()
+	before := db.before
+	db.before = nil
+	db.mu.Unlock()
+	if before != nil {
+		before()
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.swap != nil || db.states[key] != version {
+		return false, db.swap
+	}
+	db.states[key], db.until[key] = string(state), expires
+	return true, nil
+}
+
+func (db *mapDB) remove(_ context.Context, key string) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	delete(db.states, key)
+	return db.err
+}
+
+func TestCASStore(t *testing.T) {
+	day := ratelimit.FixedWindow{Limit: 3, Window: 24 * time.Hour}
+	limiter := func(t *testing.T, s ratelimit.Store, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
+		l, _ := at(t, alg, append(opts, ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed))...)
+		return l
+	}
+
+	t.Run("conflict", func(t *testing.T) {
+		db := newMapDB()
+		s := db.store()
+		l := limiter(t, s, day)
+		db.before = func() { require.True(t, l.Allow("key")) }
+		d, err := l.Take(ctx, "key", 1)
+		require.NoError(t, err)
+		assert.Equal(t, 1, d.Remaining, "the other came first")
+		assert.Equal(t, ratelimit.CASStats{Conflicts: 1}, s.Stats())
+	})
+	t.Run("expires", func(t *testing.T) {
+		db := newMapDB()
+		require.True(t, limiter(t, db.store(), day).Allow("key"))
+		assert.True(t, midnight.Add(24*time.Hour).Equal(db.until[":key"]), db.until)
+	})
+	t.Run("errors", func(t *testing.T) {
+		db := newMapDB()
+		l := limiter(t, db.store(), day)
+		db.err = errors.New("no such table")
+		_, err := l.Take(ctx, "key", 1)
+		assert.ErrorIs(t, err, db.err)
+		assert.ErrorIs(t, l.Reset(ctx, "key"), db.err)
+		db.err, db.swap = nil, errors.New("disk full")
+		_, err = l.Take(ctx, "key", 1)
+		assert.ErrorIs(t, err, db.swap)
+	})
+	t.Run("never swaps", func(t *testing.T) {
+		db := newMapDB()
+		s := ratelimit.NewCASStore(db.get, func(ctx context.Context, key, version string, state []byte, _ time.Time) (bool, error) {
+			return false, nil
+		}, db.remove)
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		tr, err := ratelimit.NewTransition(day)
+		require.NoError(t, err)
+		st, err := s.Open("", tr)
+		require.NoError(t, err)
+		_, err = st.Apply(ended, "key", tr, ratelimit.Request{N: 1}.At(midnight))
+		assert.ErrorIs(t, err, context.Canceled)
+	})
+	t.Run("unreadable", func(t *testing.T) {
+		db := newMapDB()
+		db.states["api:key"] = "nonsense"
+		s := db.store()
+		l := limiter(t, s, day, ratelimit.WithName("api"))
+		_, err := l.Take(ctx, "key", 1)
+		require.ErrorIs(t, err, ratelimit.ErrState)
+		require.True(t, l.Allow("key"))
+		assert.Equal(t, ratelimit.CASStats{Unreadable: 1}, s.Stats())
+	})
+	t.Run("one name, two algorithms", func(t *testing.T) {
+		db := newMapDB()
+		s := db.store()
+		limiter(t, s, day, ratelimit.WithName("api"))
+		limiter(t, s, day, ratelimit.WithName("api"))
+		limiter(t, s, ratelimit.SlidingLog{Limit: 1, Window: time.Hour})
+		own := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil })
+		for _, opts := range [][]ratelimit.Option{{}, {own}} {
+			alg := ratelimit.FixedWindow{Limit: 4, Window: 24 * time.Hour}
+			if len(opts) > 0 {
+				alg = day
+			}
+			_, err := ratelimit.New(alg, append(opts, ratelimit.WithStore(s), ratelimit.WithName("api"))...)
+			require.ErrorIs(t, err, ratelimit.ErrInvalid)
+			assert.ErrorContains(t, err, `"api"`)
+		}
+		l := limiter(t, db.store(), ratelimit.FixedWindow{Limit: 4, Window: 24 * time.Hour}, ratelimit.WithName("api"))
+		assert.True(t, l.Allow("key"), "after a restart it may have another")
+	})
+	t.Run("functions that are missing", func(t *testing.T) {
+		db := newMapDB()
+		for want, s := range map[string]*ratelimit.CASStore{
+			"NewCASStore's get is nil":            ratelimit.NewCASStore(nil, db.compareAndSwap, db.remove),
+			"NewCASStore's compareAndSwap is nil": ratelimit.NewCASStore(db.get, nil, db.remove),
+			"NewCASStore's remove is nil":         ratelimit.NewCASStore(db.get, db.compareAndSwap, nil),
+			"must be made by NewCASStore":         {},
+		} {
+			_, err := ratelimit.New(day, ratelimit.WithStore(s))
+			require.ErrorIs(t, err, ratelimit.ErrInvalid)
+			assert.ErrorContains(t, err, want)
+		}
+	})
+}
+
+// Keys in the database are different for different pairs of a name and a key, short,
+// and of ASCII.
+func TestCASStoreKeys(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	parts := []string{"", "a", "b", ":", "a:", ":a", "%3A", "#", "A", "a b", "a+b", "\xff", "\xfe", "é", long, long + "x", "%" + long, strings.Repeat("é", 40)}
+	db := newMapDB()
+	for _, name := range parts {
+		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}, ratelimit.WithStore(db.store()), ratelimit.WithName(name))
+		require.NoError(t, err)
+		for _, key := range parts {
+			assert.True(t, l.Allow(key), "%.10q, %.10q", name, key)
+		}
+	}
+	assert.Len(t, db.states, len(parts)*len(parts))
+	for key := range db.states {
+		assert.NotEmpty(t, key)
+		assert.LessOrEqual(t, len(key), 200)
+		for _, r := range key {
+			assert.True(t, r > ' ' && r < 0x7f, "%q", key)
+		}
+	}
+}
