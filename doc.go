@@ -63,6 +63,7 @@
 // # Stores
 //
 // The default store keeps states in memory; see [MemoryStore]. Package redisstore keeps
-// them in Redis, for limits that processes share. A [Store] of your own can keep them
-// elsewhere: see there, [Transition], and package storetest.
+// them in Redis, for limits that processes share. [NewCASStore] keeps them in any
+// database that can compare and swap. For what a [Store] of your own must do, see
+// there; package storetest checks it.
 package ratelimit

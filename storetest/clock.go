@@ -15,8 +15,9 @@ import (
 type Clock struct {
 	clock.Clock // a mock that nobody moves, for what is not defined below
 
-	mu  sync.Mutex // protects now
-	now time.Time
+	mu   sync.Mutex // protects what follows
+	now  time.Time
+	next func() // called by the next reading, before it returns
 }
 
 // NewClock returns a clock that shows t.
@@ -28,8 +29,21 @@ func NewClock(t time.Time) *Clock {
 func (c *Clock) Now() time.Time {
 	runtime.Gosched()
 	c.mu.Lock()
+	now, next := c.now, c.next
+	c.next = nil
+	c.mu.Unlock()
+	if next != nil {
+		next()
+	}
+	return now
+}
+
+// interlude sets what the next reading calls, and returns what it would have called.
+func (c *Clock) interlude(f func()) (before func()) {
+	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.now
+	before, c.next = c.next, f
+	return before
 }
 
 // Since returns the time since t by this clock.

@@ -34,9 +34,16 @@ var rules = []struct {
 	{"Wait", "Wait costs nothing if its deadline is too near", testWait},
 	{"ReserveWithin", "ReserveWithin spends nothing if the turn is too far off, and a tick before RetryAfter it still is, at it no more", testWithin},
 	{"Reset", "Reset makes a key fresh, and no other", testReset},
+	{"Meanwhile", "what others do between a request's reading of the state and its end is not lost", testMeanwhile},
+	{"Contexts", "a call has its own context, and one that ends harms no other", testContexts},
 	{"Changes", "a key whose limit changes keeps what it has used", testChanges},
 	{"Names", "limiters of different names share nothing, of the same name everything", testNames},
+	{"SameName", "limiters of one name and different algorithms are refused or kept apart", testSameName},
 	{"Keys", "any string is a key of its own", testKeys},
+	{"ManyKeys", "a key in use is kept, however many others are", testManyKeys},
+	{"LargeStates", "a state is kept as it is, however large", testLargeStates},
+	{"Restart", "a store that is opened again has what it had, and limits may have changed", testRestart},
+	{"Handles", "handles on one store, in several processes, are as good as one", testHandles},
 }
 
 var ctx = context.Background()
@@ -353,25 +360,6 @@ type deadline struct {
 
 func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
 
-func testReset(s *suite) {
-	for name, alg := range Algorithms() {
-		b := s.bench(alg)
-		fresh := must[ratelimit.Decision](s)(b.Peek(ctx, "a"))
-		b.AllowN("a", fresh.Limit)
-		b.AllowN("b", fresh.Limit)
-		other := must[ratelimit.Decision](s)(b.Peek(ctx, "b"))
-		if err := b.Reset(ctx, "a"); err != nil {
-			s.Fatalf("the store failed: %v", err)
-		}
-		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "a")); d != fresh {
-			s.broken("%s: after Reset %+v\na fresh key has %+v", name, d, fresh)
-		}
-		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "b")); d != other {
-			s.broken("%s: Reset of another key changed %+v\nto %+v", name, other, d)
-		}
-	}
-}
-
 // testChanges lets the limit of a key change and change back.
 func testChanges(s *suite) {
 	// What every algorithm has left can be read by the next one, which begins afresh.
@@ -473,44 +461,6 @@ func testChanges(s *suite) {
 		of = nil
 		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != before.Remaining || d.ResetAfter < before.ResetAfter {
 			s.broken("%s: a change that was taken back made\n%+v\nof\n%+v", name, d, before)
-		}
-	}
-}
-
-func testNames(s *suite) {
-	alg := ratelimit.FixedWindow{Limit: 2, Window: time.Hour}
-	b := s.bench(alg, ratelimit.WithName("a"))
-	same := s.limiter(b, alg, ratelimit.WithName("a"))
-	other := s.limiter(b, alg, ratelimit.WithName("b"))
-	b.Allow("k")
-	if d := must[ratelimit.Decision](s)(same.Peek(ctx, "k")); d.Remaining != 1 {
-		s.broken("same name: %+v", d)
-	}
-	if d := must[ratelimit.Decision](s)(other.Peek(ctx, "k")); d.Remaining != 2 {
-		s.broken("other name: %+v", d)
-	}
-	// A name and a key are not told from others by where one ends.
-	b = s.bench(alg, ratelimit.WithName("a"))
-	other = s.limiter(b, alg, ratelimit.WithName("ab"))
-	b.Allow("bc")
-	if d := must[ratelimit.Decision](s)(other.Peek(ctx, "c")); d.Remaining != 2 {
-		s.broken("name a and key bc, name ab and key c: %+v", d)
-	}
-}
-
-func testKeys(s *suite) {
-	b := s.bench(ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
-	long := make([]byte, 1<<20)
-	keys := []string{"", "\x00", "\x00\x00", " ", "a", "A", "a ", "\xff\xfe", "é", "e\u0301", "{a}", "a:b", "a\nb", "*",
-		string(long), string(long[:len(long)-1])}
-	for i, key := range keys {
-		if !b.Allow(key) {
-			s.broken("key %d, %.20q, is taken for another", i, key)
-		}
-	}
-	for i, key := range keys {
-		if b.Allow(key) {
-			s.broken("key %d, %.20q, was forgotten", i, key)
 		}
 	}
 }

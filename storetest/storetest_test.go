@@ -3,9 +3,6 @@ package storetest_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,13 +24,12 @@ func TestMemoryStore(t *testing.T) {
 func TestMemoryStoreWithMaxKeys(t *testing.T) {
 	storetest.Run(t, storetest.Config{
 		New: func(testing.TB, clock.Clock) ratelimit.Store {
-			return ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(100))
+			return ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(400))
 		},
+		Keys: 390,
 	})
 }
 
-// A store that has no more than get and compare-and-swap, as a third party's
-// may, keeps them too.
 // TestRestlessMemoryStore lets other keys come all the time, and tables be replaced.
 func TestRestlessMemoryStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
@@ -70,123 +66,165 @@ func (s *restlessStates) Apply(ctx context.Context, key string, t *ratelimit.Tra
 	return s.States.Apply(ctx, key, t, req)
 }
 
-func TestCompareAndSwapStore(t *testing.T) {
+// A store that has no more than get and compare-and-swap keeps them too, be its versions
+// the states themselves or numbers; and one that has its keys under a lock.
+func TestCASStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
-		New: func(testing.TB, clock.Clock) ratelimit.Store { return &casStore{} },
+		New: func(testing.TB, clock.Clock) ratelimit.Store { return newDatabase().byState() },
+		Reopen: func(_ testing.TB, _ clock.Clock, s ratelimit.Store) ratelimit.Store {
+			return s.(*dbStore).db.byState()
+		},
+	})
+}
+
+func TestCASStoreByRevision(t *testing.T) {
+	storetest.Run(t, storetest.Config{
+		New: func(testing.TB, clock.Clock) ratelimit.Store { return newDatabase().byRevision() },
+		Reopen: func(_ testing.TB, _ clock.Clock, s ratelimit.Store) ratelimit.Store {
+			return s.(*dbStore).db.byRevision()
+		},
+		Exclusive: true,
+		Steps:     100,
+	})
+}
+
+func TestLockedStore(t *testing.T) {
+	storetest.Run(t, storetest.Config{
+		New:   func(testing.TB, clock.Clock) ratelimit.Store { return newLockedStore() },
+		Steps: 100,
 	})
 }
 
 // So does one that forgets a state as soon as it is told that it may.
 func TestExpiringStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
-		New: func(_ testing.TB, clk clock.Clock) ratelimit.Store { return &casStore{expires: clk} },
+		New: func(_ testing.TB, clk clock.Clock) ratelimit.Store {
+			db := newDatabase()
+			db.expires = clk
+			return db.byState()
+		},
 	})
 }
 
 // So does one whose states are portable and whose clock is coarse.
 func TestPortableStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
-		New:  func(testing.TB, clock.Clock) ratelimit.Store { return &casStore{tick: time.Microsecond} },
+		New: func(testing.TB, clock.Clock) ratelimit.Store {
+			return portableStore{newDatabase().byState(), time.Microsecond}
+		},
 		Tick: time.Microsecond,
 	})
 }
 
-// TestBrokenStores runs the suite on stores that break a promise, in a process
-// of its own, and expects it to say so.
-func TestBrokenStores(t *testing.T) {
-	const variable = "STORETEST_BROKEN"
-	for broken, promise := range map[string]string{
-		"lost update": "any number of goroutines get exactly what one would have got",
-		"early":       "a tick before RetryAfter the same request is still denied",
-		"no names":    "limiters of different names share nothing",
-		"no wait":     "Wait costs nothing if its deadline is too near",
-	} {
-		t.Run(broken, func(t *testing.T) {
-			if os.Getenv(variable) == broken {
-				storetest.Run(t, storetest.Config{
-					New: func(_ testing.TB, clk clock.Clock) ratelimit.Store {
-						return &casStore{broken: broken, expires: clk}
-					},
-				})
-				return
-			}
-			if os.Getenv(variable) != "" {
-				return
-			}
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBrokenStores$/^"+strings.ReplaceAll(broken, " ", "_")+"$")
-			cmd.Env = append(os.Environ(), variable+"="+broken)
-			out, err := cmd.CombinedOutput()
-			if err == nil || !strings.Contains(string(out), "broken promise: "+promise) {
-				t.Errorf("the suite did not notice; it said %v\n%s", err, out)
-			}
-		})
+// A database keeps values in a map.
+type database struct {
+	mu      sync.Mutex
+	values  map[string]value
+	writes  int
+	expires clock.Clock // if not nil, values are gone when they may be
+}
+
+type value struct {
+	state    string
+	revision int
+	until    time.Time
+}
+
+func newDatabase() *database { return &database{values: map[string]value{}} }
+
+// value returns the value of a key, if there is one.
+func (db *database) value(key string) value {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	v := db.values[key]
+	if db.expires != nil && !v.until.IsZero() && !db.expires.Now().Before(v.until) {
+		delete(db.values, key)
+		return value{}
 	}
+	return v
 }
 
-// A casStore keeps states as bytes.
-type casStore struct {
-	states  sync.Map      // from [2]string, a name and a key, to entry
-	expires clock.Clock   // if not nil, states are forgotten when they may be
-	broken  string        // in which way, if in any
-	tick    time.Duration // of its clock, if states are portable
-}
-
-type entry struct {
-	state string
-	until time.Time
-}
-
-func (s *casStore) Open(name string, _ *ratelimit.Transition) (ratelimit.States, error) {
-	if s.broken == "no names" {
-		name = ""
+// swap puts a state in the place of one that has not changed.
+func (db *database) swap(key string, same func(value) bool, state []byte, until time.Time) bool {
+	now := time.Time{}
+	if db.expires != nil {
+		now = db.expires.Now()
 	}
-	return casStates{s, name}, nil
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	old := db.values[key]
+	if !old.until.IsZero() && db.expires != nil && !now.Before(old.until) {
+		old = value{}
+	}
+	if !same(old) {
+		return false
+	}
+	db.writes++
+	db.values[key] = value{string(state), db.writes, until}
+	return true
 }
 
-type casStates struct {
-	*casStore
-	name string
-}
-
-func (s casStates) Apply(_ context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	id := [2]string{s.name, key}
-	if s.tick > 0 {
-		var err error
-		if t, err = t.Portable(s.tick); err != nil {
-			return ratelimit.Result{}, err
-		}
-	}
-	if s.broken == "no wait" {
-		req.MaxWait = ratelimit.Never
-	}
-	for {
-		old, _ := s.states.LoadOrStore(id, entry{})
-		state := old.(entry).state
-		if s.expires != nil && !s.expires.Now().Before(old.(entry).until) {
-			state = ""
-		}
-		next, changed, res, err := t.Apply([]byte(state), req)
-		if err != nil || !changed {
-			return res, err
-		}
-		e := entry{state: string(next)}
-		if s.expires != nil {
-			e.until = s.expires.Now().Add(res.Decision.ResetAfter)
-		}
-		switch s.broken {
-		case "lost update":
-			s.states.Store(id, e)
-			return res, nil
-		case "early":
-			e.until = e.until.Add(-time.Millisecond)
-		}
-		if s.states.CompareAndSwap(id, old, e) {
-			return res, nil
-		}
-	}
-}
-
-func (s casStates) Reset(_ context.Context, key string) error {
-	s.states.Delete([2]string{s.name, key})
+func (db *database) remove(_ context.Context, key string) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	delete(db.values, key)
 	return nil
+}
+
+// A dbStore is a handle on a database.
+type dbStore struct {
+	*ratelimit.CASStore
+	db *database
+}
+
+func (db *database) byState() *dbStore {
+	return &dbStore{ratelimit.NewCASStore(
+		func(_ context.Context, key string) ([]byte, string, error) {
+			v := db.value(key)
+			return []byte(v.state), v.state, nil
+		},
+		func(_ context.Context, key, old string, state []byte, until time.Time) (bool, error) {
+			return db.swap(key, func(v value) bool { return v.state == old }, state, until), nil
+		},
+		db.remove), db}
+}
+
+func (db *database) byRevision() *dbStore {
+	return &dbStore{ratelimit.NewCASStore(
+		func(_ context.Context, key string) ([]byte, int, error) {
+			v := db.value(key)
+			return []byte(v.state), v.revision, nil
+		},
+		func(_ context.Context, key string, old int, state []byte, until time.Time) (bool, error) {
+			return db.swap(key, func(v value) bool { return v.revision == old }, state, until), nil
+		},
+		db.remove), db}
+}
+
+// A portableStore keeps states in portable form.
+type portableStore struct {
+	ratelimit.Store
+	tick time.Duration
+}
+
+func (s portableStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	t, err := t.Portable(s.tick)
+	if err != nil {
+		return nil, err
+	}
+	states, err := s.Store.Open(name, t)
+	return portableStates{states, s.tick}, err
+}
+
+type portableStates struct {
+	ratelimit.States
+	tick time.Duration
+}
+
+func (s portableStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	t, err := t.Portable(s.tick)
+	if err != nil {
+		return ratelimit.Result{}, err
+	}
+	return s.States.Apply(ctx, key, t, req)
 }

@@ -91,7 +91,9 @@ func conform(t *testing.T, conn func() redisstore.Conn, steps int) {
 			require.NoError(t, err)
 			return s
 		},
-		Tick:  time.Microsecond,
-		Steps: steps,
+		Tick:     time.Microsecond,
+		Steps:    steps,
+		OwnClock: true, // WithLimiterClock reads it before the script runs
+		Timeout:  2 * patient,
 	})
 }

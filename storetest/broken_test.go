@@ -1,0 +1,445 @@
+package storetest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// A lockedStore is what somebody writes who has read the documentation of Store: a
+// map, under a lock. Its fields break it in one way or another.
+type lockedStore struct {
+	mu     sync.Mutex
+	names  map[string]string // the Tag of the limiter of each name
+	states map[string]string
+
+	id       func(name, key string) string    // of a state
+	get      func(state string) string        // what is read
+	put      func(state string) string        // what is stored
+	open     func(name string) error          // what Open answers
+	fail     func(key string) error           // what Apply answers
+	reset    func(s *lockedStore, key string) // what Reset does
+	request  func(ratelimit.Request) ratelimit.Request
+	keeps    func(ratelimit.Result) bool // whether a change is stored
+	shares   bool                        // whether any algorithm may have any name
+	forgets  int                         // how many states it keeps
+	order    []string                    // in which they came
+	context  context.Context             // of the first call
+	oneFirst bool                        // whether all calls have that
+}
+
+func newLockedStore() *lockedStore {
+	return &lockedStore{
+		names: map[string]string{}, states: map[string]string{},
+		id: func(name, key string) string { return fmt.Sprintf("%d:%s%s", len(name), name, key) },
+	}
+}
+
+func (s *lockedStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open != nil {
+		if err := s.open(name); err != nil {
+			return nil, err
+		}
+	}
+	tag := fmt.Sprintf("%x %v", t.Tag(), t.Varies())
+	if have, ok := s.names[name]; ok && have != tag && !s.shares {
+		return nil, fmt.Errorf("%q has another algorithm: %w", name, ratelimit.ErrInvalid)
+	}
+	s.names[name] = tag
+	return &lockedStates{s, name}, nil
+}
+
+type lockedStates struct {
+	*lockedStore
+	name string
+}
+
+func (s *lockedStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	if s.fail != nil {
+		if err := s.fail(key); err != nil {
+			return ratelimit.Result{}, err
+		}
+	}
+	if s.request != nil {
+		req = s.request(req)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.context == nil {
+		s.context = ctx
+	}
+	if s.oneFirst && s.context.Err() != nil {
+		return ratelimit.Result{}, s.context.Err()
+	}
+	id := s.id(s.name, key)
+	state := s.states[id]
+	if s.get != nil {
+		state = s.get(state)
+	}
+	next, changed, res, err := t.Apply([]byte(state), req)
+	if err != nil || !changed || s.keeps != nil && !s.keeps(res) {
+		return res, err
+	}
+	if _, known := s.states[id]; !known {
+		s.order = append(s.order, id)
+	}
+	if s.put != nil {
+		next = []byte(s.put(string(next)))
+	}
+	s.states[id] = string(next)
+	if s.forgets > 0 && len(s.order) > s.forgets {
+		delete(s.states, s.order[0])
+		s.order = s.order[1:]
+	}
+	return res, nil
+}
+
+func (s *lockedStates) Reset(_ context.Context, key string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reset != nil {
+		s.reset(s.lockedStore, key)
+		return nil
+	}
+	delete(s.states, s.id(s.name, key))
+	return nil
+}
+
+// locked returns what makes a broken store of a locked one.
+func locked(change func(s *lockedStore)) func(clock.Clock) ratelimit.Store {
+	return func(clock.Clock) ratelimit.Store {
+		s := newLockedStore()
+		change(s)
+		return s
+	}
+}
+
+// cas returns what makes a broken store of a database.
+func cas(swap func(db *database, key string, old value, state []byte, until time.Time) bool) func(clock.Clock) ratelimit.Store {
+	return func(clk clock.Clock) ratelimit.Store {
+		db := newDatabase()
+		db.expires = clk
+		return &dbStore{ratelimit.NewCASStore(
+			func(_ context.Context, key string) ([]byte, value, error) {
+				v := db.value(key)
+				return []byte(v.state), v, nil
+			},
+			func(_ context.Context, key string, old value, state []byte, until time.Time) (bool, error) {
+				return swap(db, key, old, state, until), nil
+			},
+			db.remove), db}
+	}
+}
+
+var errTooLarge = errors.New("value too large for this table")
+
+// TestBrokenStores runs one rule of the suite on stores that break a promise, each in a
+// process of its own, and expects it to say so.
+func TestBrokenStores(t *testing.T) {
+	const variable = "STORETEST_BROKEN"
+	bytesLonger := func(most int) func(string) string {
+		return func(state string) string { return state[:min(len(state), most)] }
+	}
+	refused := func(s *lockedStore, most int) {
+		s.put = func(state string) string {
+			if len(state) > most {
+				panic(errTooLarge)
+			}
+			return state
+		}
+	}
+	for broken, tt := range map[string]struct {
+		rule  string
+		says  string // beginning with "broken promise: ", unless the store fails
+		store func(clock.Clock) ratelimit.Store
+
+		reopen func(s ratelimit.Store) ratelimit.Store
+	}{
+		"lost update": {rule: "Atomic", store: cas(func(db *database, key string, _ value, state []byte, until time.Time) bool {
+			return db.swap(key, func(value) bool { return true }, state, until)
+		})},
+		"early": {rule: "RetryAfter", store: cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
+			return db.swap(key, func(v value) bool { return v.state == old.state }, state, until.Add(-time.Millisecond))
+		})},
+		"no names":            {rule: "Names", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return key } })},
+		"ambiguous":           {rule: "Names", store: locked(func(s *lockedStore) { s.id = func(name, key string) string { return name + ":" + key } })},
+		"without a separator": {rule: "Names", store: locked(func(s *lockedStore) { s.id = func(name, key string) string { return name + key } })},
+		"names in lower case": {rule: "Names", store: locked(func(s *lockedStore) {
+			s.id = func(name, key string) string { return strings.ToLower(name) + "\x00\x01" + key }
+		})},
+		"names cut to 16 bytes":  {rule: "Names", store: locked(func(s *lockedStore) { s.id = cutNames(16) })},
+		"names cut to 255 bytes": {rule: "Names", store: locked(func(s *lockedStore) { s.id = cutNames(255) })},
+		"keys in lower case":     {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return strings.ToLower(key) } })},
+		"keys cut to 255 bytes":  {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return key[:min(len(key), 255)] } })},
+		"keys without spaces":    {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return strings.TrimRight(key, " ") } })},
+		"keys until a zero byte": {rule: "Keys", store: locked(func(s *lockedStore) {
+			s.id = func(_, key string) string { key, _, _ = strings.Cut(key, "\x00"); return key }
+		})},
+		"keys made valid UTF-8": {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return strings.ToValidUTF8(key, "\ufffd") } })},
+		"keys read as UTF-8":    {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return string([]rune(key)) } })},
+		"keys too large": {rule: "Keys", says: "key too large", store: locked(func(s *lockedStore) {
+			s.fail = func(key string) error {
+				if len(key) > 32768 {
+					return errors.New("key too large")
+				}
+				return nil
+			}
+		})},
+		"resets other names": {rule: "Reset", store: locked(func(s *lockedStore) {
+			s.reset = func(s *lockedStore, key string) {
+				for name := range s.names {
+					delete(s.states, s.id(name, key))
+				}
+			}
+		})},
+		"resets all": {rule: "Reset", store: locked(func(s *lockedStore) {
+			s.reset = func(s *lockedStore, _ string) { clear(s.states) }
+		})},
+		"resets by prefix": {rule: "Reset", store: locked(func(s *lockedStore) {
+			s.id = func(name, key string) string { return key + "\x00\x01" + name }
+			s.reset = func(s *lockedStore, key string) {
+				for id := range s.states {
+					if strings.HasPrefix(id, key) {
+						delete(s.states, id)
+					}
+				}
+			}
+		})},
+		"resets nothing":             {rule: "Reset", store: locked(func(s *lockedStore) { s.reset = func(*lockedStore, string) {} })},
+		"states cut to 8 KiB":        {rule: "LargeStates", says: "unreadable state", store: locked(func(s *lockedStore) { s.put = bytesLonger(8 << 10) })},
+		"states cut to 64 KiB":       {rule: "LargeStates", says: "unreadable state", store: locked(func(s *lockedStore) { s.put = bytesLonger(64 << 10) })},
+		"states refused from 8 KiB":  {rule: "LargeStates", says: errTooLarge.Error(), store: locked(func(s *lockedStore) { refused(s, 8<<10) })},
+		"states refused from 64 KiB": {rule: "LargeStates", says: errTooLarge.Error(), store: locked(func(s *lockedStore) { refused(s, 64<<10) })},
+		"evicts above 10,000":        {rule: "ManyKeys", store: locked(func(s *lockedStore) { s.forgets = 10_000 })},
+		"time before the state": {rule: "Meanwhile", store: locked(func(s *lockedStore) {
+			s.request = func(req ratelimit.Request) ratelimit.Request { req, _ = req.Read(); return req }
+		})},
+		"recreates what was reset": {rule: "Meanwhile", store: cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
+			return db.swap(key, func(v value) bool { return v.state == "" || v.state == old.state }, state, until)
+		})},
+		"counters that begin anew": {rule: "Meanwhile", store: counters},
+		"inserts over others": {rule: "Meanwhile", store: cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
+			return db.swap(key, func(v value) bool { return old.state == "" || v.state == old.state }, state, until)
+		})},
+		"the first context": {rule: "Contexts", says: "context canceled", store: locked(func(s *lockedStore) { s.oneFirst = true })},
+		"any algorithm":     {rule: "SameName", store: locked(func(s *lockedStore) { s.shares = true })},
+		"another error": {rule: "SameName", store: locked(func(s *lockedStore) {
+			s.open = func(name string) error {
+				if _, ok := s.names[name]; ok {
+					return errors.New("already open")
+				}
+				return nil
+			}
+		})},
+		"stores grants only": {rule: "CountDenied", store: locked(func(s *lockedStore) {
+			s.keeps = func(res ratelimit.Result) bool { return res.Decision.Allowed }
+		})},
+		"no wait": {rule: "Wait", store: locked(func(s *lockedStore) {
+			s.request = func(req ratelimit.Request) ratelimit.Request { req.MaxWait = ratelimit.Never; return req }
+		})},
+		"cancels nothing": {rule: "Cancel", says: "connection lost", store: func(clock.Clock) ratelimit.Store {
+			return failing{newLockedStore(), func(op ratelimit.Op) error {
+				if op == ratelimit.OpCancel {
+					return errors.New("connection lost")
+				}
+				return nil
+			}}
+		}},
+		"fails": {rule: "Exact/TokenBucket", says: "no such table", store: locked(func(s *lockedStore) {
+			s.fail = func(string) error { return errors.New("no such table") }
+		})},
+		"fails at times": {rule: "Atomic", says: "database is locked", store: func(clock.Clock) ratelimit.Store {
+			calls := 0
+			return failing{newLockedStore(), func(ratelimit.Op) error {
+				if calls++; calls%50 == 0 {
+					return errors.New("database is locked")
+				}
+				return nil
+			}}
+		}},
+		"forgets over a restart": {rule: "Restart", store: locked(func(*lockedStore) {}), reopen: func(ratelimit.Store) ratelimit.Store { return newLockedStore() }},
+		"apart by parameters":    {rule: "Restart", store: apartStore, reopen: func(s ratelimit.Store) ratelimit.Store { return s }},
+		"a cache in each handle": {rule: "Handles", store: locked(func(*lockedStore) {}), reopen: func(s ratelimit.Store) ratelimit.Store {
+			s.(*lockedStore).mu.Lock()
+			defer s.(*lockedStore).mu.Unlock()
+			again := newLockedStore()
+			for id, state := range s.(*lockedStore).states {
+				again.states[id] = state
+			}
+			return again
+		}},
+	} {
+		t.Run(broken, func(t *testing.T) {
+			if os.Getenv(variable) == broken {
+				c := storetest.Config{New: func(_ testing.TB, clk clock.Clock) ratelimit.Store { return tt.store(clk) }}
+				if tt.reopen != nil {
+					c.Reopen = func(_ testing.TB, _ clock.Clock, s ratelimit.Store) ratelimit.Store { return tt.reopen(s) }
+				}
+				storetest.Run(t, c)
+				return
+			}
+			if os.Getenv(variable) != "" {
+				return
+			}
+			t.Parallel()
+			says := tt.says
+			if says == "" {
+				says = "broken promise: "
+			}
+			out, err := alone(t, variable, broken, tt.rule)
+			if err == nil || !strings.Contains(out, says) {
+				t.Errorf("the suite did not notice; it said %v\n%s", err, out)
+			}
+			if tt.says != "" && strings.Contains(out, "broken promise") {
+				t.Errorf("the suite does not say that the store failed:\n%s", out)
+			}
+		})
+	}
+}
+
+// A store that hangs or panics fails its subtest, with what it did, and the others go
+// on.
+func TestStoreThatStopsTheRun(t *testing.T) {
+	const variable = "STORETEST_STOPS"
+	for broken, tt := range map[string]struct {
+		reset func(*lockedStore, string)
+		open  func(name string) error
+		says  string
+	}{
+		"hangs":        {reset: func(*lockedStore, string) { select {} }, says: "did not return within 200ms"},
+		"panics":       {reset: func(*lockedStore, string) { var m map[string]int; m["x"] = 1 }, says: "panicked: assignment to entry in nil map"},
+		"hangs, Open":  {open: onceOpened(func() { select {} }), says: "Open did not return within 200ms"},
+		"panics, Open": {open: onceOpened(func() { panic("odd") }), says: "Open panicked: odd"},
+	} {
+		t.Run(broken, func(t *testing.T) {
+			if os.Getenv(variable) == broken {
+				storetest.Run(t, storetest.Config{
+					New: func(testing.TB, clock.Clock) ratelimit.Store {
+						s := newLockedStore()
+						s.reset, s.open = tt.reset, tt.open
+						return s
+					},
+					Steps:   10,
+					Keys:    10,
+					Timeout: 200 * time.Millisecond,
+				})
+				return
+			}
+			if os.Getenv(variable) != "" {
+				return
+			}
+			t.Parallel()
+			out, err := alone(t, variable, broken, "(Reset|Names|Alignment|ManyKeys)")
+			if err == nil || !strings.Contains(out, tt.says) {
+				t.Errorf("the suite did not notice; it said %v\n%s", err, out)
+			}
+			for _, rule := range []string{"Alignment", "ManyKeys"} {
+				if !strings.Contains(out, "PASS: TestStoreThatStopsTheRun/"+strings.ReplaceAll(broken, " ", "_")+"/"+rule) {
+					t.Errorf("%s did not go on:\n%s", rule, out)
+				}
+			}
+		})
+	}
+}
+
+// onceOpened calls f when a limiter with a name is opened.
+func onceOpened(f func()) func(string) error {
+	return func(name string) error {
+		if name != "" {
+			f()
+		}
+		return nil
+	}
+}
+
+// alone runs the calling test's subtest in a process of its own, where a variable names
+// it, and only one rule of it.
+func alone(t *testing.T, variable, name, rule string) (out string, err error) {
+	test, _, _ := strings.Cut(t.Name(), "/")
+	subtest := strings.NewReplacer(" ", "_", "(", `\(`).Replace(name)
+	pattern := "^" + test + "$/^" + subtest + "$"
+	for part := range strings.SplitSeq(rule, "/") {
+		pattern += "/^" + part
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run="+pattern)
+	cmd.Env = append(os.Environ(), variable+"="+name)
+	text, err := cmd.CombinedOutput()
+	if !bytes.Contains(text, []byte("--- FAIL: "+test)) && err != nil {
+		t.Errorf("the process ended: %v", err)
+	}
+	return string(text), err
+}
+
+func cutNames(most int) func(name, key string) string {
+	return func(name, key string) string { return name[:min(len(name), most)] + "\x00\x01" + key }
+}
+
+// counters has a version per key that begins with 1 again when the key was deleted.
+func counters(clock.Clock) ratelimit.Store {
+	db := newDatabase()
+	return &dbStore{ratelimit.NewCASStore(
+		func(_ context.Context, key string) ([]byte, int, error) {
+			v := db.value(key)
+			return []byte(v.state), v.revision, nil
+		},
+		func(_ context.Context, key string, old int, state []byte, _ time.Time) (bool, error) {
+			db.mu.Lock()
+			defer db.mu.Unlock()
+			if db.values[key].revision != old {
+				return false, nil
+			}
+			db.values[key] = value{state: string(state), revision: old + 1}
+			return true, nil
+		},
+		db.remove), db}
+}
+
+// apartStore keeps limiters of other parameters apart.
+func apartStore(clock.Clock) ratelimit.Store { return &apart{newLockedStore()} }
+
+type apart struct{ *lockedStore }
+
+func (s *apart) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	return s.lockedStore.Open(name+string(t.Tag()), t)
+}
+
+// failing answers with errors by what is asked.
+type failing struct {
+	ratelimit.Store
+	fail func(op ratelimit.Op) error
+}
+
+func (s failing) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	states, err := s.Store.Open(name, t)
+	return &failingStates{States: states, fail: s.fail}, err
+}
+
+type failingStates struct {
+	ratelimit.States
+	mu   sync.Mutex
+	fail func(op ratelimit.Op) error
+}
+
+func (s *failingStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	s.mu.Lock()
+	err := s.fail(req.Op)
+	s.mu.Unlock()
+	if err != nil {
+		return ratelimit.Result{}, err
+	}
+	return s.States.Apply(ctx, key, t, req)
+}

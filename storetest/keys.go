@@ -1,0 +1,198 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// What keeps keys apart, and what keeps them at all.
+
+// strangers are strings that stores have been seen to take for one another.
+var strangers = []string{
+	"", "\x00", "\x00\x00", " ", "a", "A", "a ", " a", "a\x00", "\xff", "\xfe", "\ufffd", "é", "e\u0301",
+	"{a}", "{b}", "a:", ":a", "a:b", "a/b", "a\nb", "*", "%", "_", "?", "'", "%61", "a%3Ab",
+}
+
+func testNames(s *suite) {
+	alg := ratelimit.FixedWindow{Limit: 2, Window: time.Hour}
+	b := s.bench(alg, ratelimit.WithName("a"))
+	same := s.limiter(b, alg, ratelimit.WithName("a"))
+	other := s.limiter(b, alg, ratelimit.WithName("b"))
+	b.Allow("k")
+	if d := must[ratelimit.Decision](s)(same.Peek(ctx, "k")); d.Remaining != 1 {
+		s.broken("same name: %+v", d)
+	}
+	if d := must[ratelimit.Decision](s)(other.Peek(ctx, "k")); d.Remaining != 2 {
+		s.broken("other name: %+v", d)
+	}
+
+	// No pair of a name and a key is taken for another, wherever one ends and however
+	// long they are.
+	prefix := strings.Repeat("x", 300)
+	names := append([]string{prefix, prefix + "y", prefix[:255], prefix[:63], prefix[:64], prefix[:16], prefix[:17]}, strangers...)
+	keys := []string{"", "a", "b", ":b", "b:c", "c", "\x00", "a:b:c"}
+	b = s.bench(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithName("the first"))
+	limiters := make([]ratelimit.Limiter, len(names))
+	for i, name := range names {
+		limiters[i] = s.limiter(b, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithName(name))
+	}
+	for _, allowed := range []bool{true, false} {
+		for i, name := range names {
+			for _, key := range keys {
+				switch d := must[ratelimit.Decision](s)(limiters[i].Take(ctx, key, 1)); {
+				case d.Allowed && !allowed:
+					s.broken("name %.70q (%d bytes), key %q: it was forgotten", name, len(name), key)
+				case allowed && !d.Allowed:
+					s.broken("name %.70q (%d bytes), key %q: it is taken for another", name, len(name), key)
+				}
+			}
+		}
+	}
+}
+
+// testSameName opens a second limiter of another algorithm and the same name. It may
+// be refused. If not, it must not let the first one grant more than it may.
+func testSameName(s *suite) {
+	hour := ratelimit.FixedWindow{Limit: 3, Window: time.Hour}
+	for name, other := range map[string]ratelimit.Algorithm{
+		"other parameters": ratelimit.FixedWindow{Limit: 100, Window: time.Hour},
+		"another kind":     ratelimit.SlidingLog{Limit: 100, Window: time.Hour},
+		"in an All":        ratelimit.All{hour},
+	} {
+		b := s.bench(hour, ratelimit.WithName("n"))
+		l, err := s.tryLimiter(b, other, ratelimit.WithName("n"))
+		if errors.Is(err, ratelimit.ErrInvalid) {
+			continue
+		}
+		if err != nil {
+			s.broken("%s: it is refused, but not with ErrInvalid: %v", name, err)
+		}
+		granted := 0
+		for range 10 {
+			if b.Allow("k") {
+				granted++
+			}
+			must[ratelimit.Decision](s)(l.Take(ctx, "k", 1))
+		}
+		if granted > hour.Limit {
+			s.broken("%s: the first grants %d of %d, for the second makes it begin afresh", name, granted, hour.Limit)
+		}
+	}
+}
+
+func testKeys(s *suite) {
+	b := s.bench(ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+	long := strings.Repeat("x", 1<<20)
+	keys := append([]string{long, long[:1<<20-1], long + "y", long[:129], long[:128], long[:255], long[:256], long[:1024], long[:65536],
+		"\xff\xfe", "\xfe\xff", "\xffa", "\xfea", "\ufffda", "\xc3\x28", "\xc3\x29"}, strangers...)
+	for i, key := range keys {
+		if !b.Allow(key) {
+			s.broken("key %d, %.20q (%d bytes), is taken for another", i, key, len(key))
+		}
+	}
+	for i, key := range keys {
+		if b.Allow(key) {
+			s.broken("key %d, %.20q (%d bytes), was forgotten", i, key, len(key))
+		}
+	}
+}
+
+func testManyKeys(s *suite) {
+	b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.Every(24 * time.Hour)})
+	key := func(i int) string { return fmt.Sprint("user ", i) }
+	for i := range s.Keys {
+		if !b.Allow(key(i)) {
+			s.broken("key %d was denied its first event", i)
+		}
+	}
+	for i := range s.Keys {
+		if i >= 100 && i%101 != 0 {
+			continue // the oldest, and some of the others
+		}
+		if d := must[ratelimit.Decision](s)(b.Peek(ctx, key(i))); d.Allowed {
+			s.broken("key %d of %d was forgotten, %v before it is fresh", i, s.Keys, 24*time.Hour)
+		}
+	}
+}
+
+// testLargeStates has states of 16 and of 96 KiB.
+func testLargeStates(s *suite) {
+	const segments = 4095
+	window := ratelimit.SlidingWindow{Limit: 3, Window: segments * time.Second, Segments: segments}
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"16 KiB": window,
+		"96 KiB": ratelimit.All{window, window, window, window, window, window},
+	} {
+		b := s.bench(alg)
+		for i := range 3 {
+			if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1)); !d.Allowed || d.Remaining != 2-i {
+				s.broken("%s: event %d of 3: %+v", name, i+1, d)
+			}
+			b.clk.Advance(time.Second)
+		}
+		d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
+		if d.Allowed {
+			s.broken("%s: a fourth event of 3 was granted", name)
+		}
+		b.clk.Advance(d.RetryAfter)
+		if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1)); !d.Allowed {
+			s.broken("%s: denied at RetryAfter: %+v", name, d)
+		}
+	}
+}
+
+func testReset(s *suite) {
+	for name, alg := range Algorithms() {
+		b := s.bench(alg)
+		fresh := must[ratelimit.Decision](s)(b.Peek(ctx, "a"))
+		b.AllowN("a", fresh.Limit)
+		b.AllowN("b", fresh.Limit)
+		other := must[ratelimit.Decision](s)(b.Peek(ctx, "b"))
+		s.reset(b, "a")
+		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "a")); d != fresh {
+			s.broken("%s: after Reset %+v\na fresh key has %+v", name, d, fresh)
+		}
+		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "b")); d != other {
+			s.broken("%s: Reset of another key changed %+v\nto %+v", name, other, d)
+		}
+	}
+
+	// It knows no patterns, and is for the keys of its limiter only.
+	alg := ratelimit.FixedWindow{Limit: 1, Window: time.Hour}
+	b := s.bench(alg, ratelimit.WithName("n"))
+	others := map[string]ratelimit.Limiter{"": s.limiter(b, alg), "n": b, "n2": s.limiter(b, alg, ratelimit.WithName("n2"))}
+	for _, l := range others {
+		for _, key := range strangers {
+			l.Allow(key)
+		}
+	}
+	for _, key := range strangers {
+		s.reset(b, key)
+		for name, l := range others {
+			for _, kept := range strangers {
+				if name == "n" && kept == key {
+					continue
+				}
+				if d := must[ratelimit.Decision](s)(l.Peek(ctx, kept)); d.Allowed {
+					s.broken(`Reset of key %q of limiter "n" forgot key %q of limiter %q`, key, kept, name)
+				}
+			}
+		}
+		if !b.Allow(key) {
+			s.broken("Reset of key %q has not made it fresh", key)
+		}
+	}
+	s.reset(b, "never seen")
+}
+
+func (s *suite) reset(l ratelimit.Limiter, key string) {
+	s.Helper()
+	if err := l.Reset(ctx, key); err != nil {
+		s.intact()
+		s.Fatalf("the store failed: %v", err)
+	}
+}

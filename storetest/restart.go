@@ -1,0 +1,99 @@
+package storetest
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// What a store keeps over a restart, and among several processes.
+
+func testRestart(s *suite) {
+	if s.Reopen == nil {
+		s.Skip("Config.Reopen is nil")
+	}
+	for name, alg := range Algorithms() {
+		b := s.bench(alg)
+		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+		b.AllowN("k", limit/2+1)
+		b.Allow("\xff other")
+		before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+		for range 2 {
+			b = s.reopened(b, alg)
+			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before {
+				s.broken("%s: before %+v\nafter  %+v", name, before, d)
+			}
+		}
+	}
+
+	own := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil })
+	hourly := func(n int) ratelimit.Algorithm { return ratelimit.TokenBucket{Rate: ratelimit.PerHour(n)} }
+	fixed := func(n int, window time.Duration) ratelimit.Algorithm {
+		return ratelimit.FixedWindow{Limit: n, Window: window}
+	}
+	for name, tt := range map[string]struct {
+		was, is         ratelimit.Algorithm
+		wasOwn, isOwn   bool
+		used, remaining int
+	}{
+		"lower":               {was: hourly(10), is: hourly(7), used: 10},
+		"higher":              {was: hourly(10), is: hourly(17), used: 10, remaining: 7},
+		"WithLimits is added": {was: hourly(10), is: hourly(10), isOwn: true, used: 9, remaining: 1},
+		"WithLimits is gone":  {was: hourly(10), is: hourly(10), wasOwn: true, used: 9, remaining: 1},
+		"WithLimits and more": {was: fixed(10, time.Hour), is: fixed(12, time.Hour), wasOwn: true, used: 9, remaining: 3},
+		"hour to day":         {was: fixed(10, time.Hour), is: fixed(10, 24*time.Hour), used: 9, remaining: 1},
+		"lower window":        {was: fixed(10, time.Hour), is: fixed(5, time.Hour), used: 9},
+		"another kind":        {was: fixed(10, time.Hour), is: hourly(10), used: 9, remaining: 10},
+		"All of one":          {was: ratelimit.All{hourly(10)}, is: ratelimit.All{hourly(12)}, used: 9, remaining: 3},
+		"a log":               {was: ratelimit.SlidingLog{Limit: 10, Window: time.Hour}, is: ratelimit.SlidingLog{Limit: 12, Window: 2 * time.Hour}, used: 9, remaining: 3},
+	} {
+		var was, is []ratelimit.Option
+		if tt.wasOwn {
+			was = append(was, own)
+		}
+		if tt.isOwn {
+			is = append(is, own)
+		}
+		b := s.bench(tt.was, was...)
+		if !b.AllowN("k", tt.used) {
+			s.broken("%s: a fresh key was denied %d", name, tt.used)
+		}
+		b = s.reopened(b, tt.is, is...)
+		for range 2 { // also once it has been stored anew
+			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != tt.remaining {
+				s.broken("%s: %d of %+v were used, and after a restart with %+v %d remain, want %d", name, tt.used, tt.was, tt.is, d.Remaining, tt.remaining)
+			}
+			must[ratelimit.Decision](s)(b.Take(ctx, "k", tt.remaining+1))
+		}
+		if tt.remaining > 0 && !b.AllowN("k", tt.remaining) || b.Allow("k") {
+			s.broken("%s: %d remaining is not what can be taken", name, tt.remaining)
+		}
+	}
+}
+
+func testHandles(s *suite) {
+	if s.Reopen == nil || s.Exclusive {
+		s.Skip("Config.Reopen is nil, or Config.Exclusive set")
+	}
+	alg := ratelimit.FixedWindow{Limit: 100, Window: time.Hour}
+	one := s.bench(alg)
+	two := s.reopened(one, alg)
+	three := s.reopened(two, alg)
+	var turn atomic.Int64
+	allowed := contend(func() bool {
+		return []*bench{one, two, three}[turn.Add(1)%3].Allow("k")
+	})
+	if allowed != alg.Limit {
+		s.broken("three handles together granted %d, the limit is %d", allowed, alg.Limit)
+	}
+	s.reset(two, "k")
+	if d := must[ratelimit.Decision](s)(one.Peek(ctx, "k")); d.Remaining != alg.Limit {
+		s.broken("one handle forgot the key, and for another there remain %d of %d", d.Remaining, alg.Limit)
+	}
+	must[ratelimit.Decision](s)(one.Take(ctx, "k", 40))
+	if d := must[ratelimit.Decision](s)(three.Take(ctx, "k", 40)); d.Remaining != 20 {
+		s.broken("two handles took 40 of 100 each, and %d remain", d.Remaining)
+	}
+}

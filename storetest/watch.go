@@ -1,0 +1,136 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A watch looks at what a store does in one subtest. A limiter hides some of it: Allow
+// tells of no errors, and Cancel neither.
+type watch struct {
+	timeout time.Duration
+
+	mu   sync.Mutex
+	err  error // the first one
+	dead bool  // whether the store hangs, and is not called any more
+}
+
+func (w *watch) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// note keeps err, unless the caller has left.
+func (w *watch) note(ctx context.Context, err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil && w.err == nil && ctx.Err() == nil {
+		w.err = err
+	}
+	return err
+}
+
+// guard calls f, which is what the store does, and returns its error; or that it
+// panicked, or did not return in time.
+func (w *watch) guard(ctx context.Context, what string, f func() error) error {
+	w.mu.Lock()
+	dead := w.dead
+	w.mu.Unlock()
+	if dead {
+		return errors.New("not called, for an earlier call hangs")
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := fmt.Errorf("%s ended its goroutine", what)
+		defer func() {
+			if v := recover(); v != nil {
+				err = fmt.Errorf("%s panicked: %v\n%s", what, v, debug.Stack())
+			}
+			done <- err
+		}()
+		err = f()
+	}()
+	timer := time.NewTimer(w.timeout)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return w.note(ctx, err)
+	case <-timer.C:
+		w.mu.Lock()
+		w.dead = true
+		w.mu.Unlock()
+		return w.note(ctx, fmt.Errorf("%s did not return within %v", what, w.timeout))
+	}
+}
+
+// store returns s, watched. The one in memory has shortcuts that are to be tested, too,
+// and does not fail.
+func (w *watch) store(s ratelimit.Store) ratelimit.Store {
+	if s, ok := s.(*ratelimit.MemoryStore); ok {
+		return s
+	}
+	return &watchedStore{s, w}
+}
+
+type watchedStore struct {
+	store ratelimit.Store
+	watch *watch
+}
+
+// unwatched returns the store that a test's New has returned.
+func unwatched(s ratelimit.Store) ratelimit.Store {
+	if w, ok := s.(*watchedStore); ok {
+		return w.store
+	}
+	return s
+}
+
+func (s *watchedStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	var states ratelimit.States
+	var refused error // which may be right
+	err := s.watch.guard(context.Background(), "Open", func() (err error) {
+		states, refused = s.store.Open(name, t)
+		return nil
+	})
+	if err = errors.Join(err, refused); err != nil {
+		return nil, err
+	}
+	return &watchedStates{states, s.watch}, nil
+}
+
+type watchedStates struct {
+	states ratelimit.States
+	watch  *watch
+}
+
+// Bounded spares a limiter what guard does.
+func (s *watchedStates) Bounded() bool { return true }
+
+func (s *watchedStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	var res ratelimit.Result
+	err := s.watch.guard(ctx, fmt.Sprintf("Apply(%.20q)", key), func() error {
+		got, err := s.states.Apply(ctx, key, t, req)
+		if err == nil {
+			err = got.StateErr
+		}
+		res = got
+		return err
+	})
+	if err != nil {
+		return ratelimit.Result{}, err
+	}
+	return res, nil
+}
+
+func (s *watchedStates) Reset(ctx context.Context, key string) error {
+	return s.watch.guard(ctx, fmt.Sprintf("Reset(%.20q)", key), func() error {
+		return s.states.Reset(ctx, key)
+	})
+}
