@@ -43,36 +43,52 @@ type BoundedStates interface {
 	Bounded() bool
 }
 
-// boundStates returns states whose methods return in time.
+// boundStates returns states whose methods return in time, and tell by an error of a
+// state that could not be read.
 func boundStates(states States, c *config) States {
 	if _, ok := states.(space); ok {
 		return states // in memory
 	}
 	if b, ok := states.(BoundedStates); ok && b.Bounded() {
+		trusted := &trusted{States: states}
 		if c.storeTimeoutSet {
-			return &hurried{states, c.storeTimeout}
+			trusted.timeout = c.storeTimeout
 		}
-		return states
+		return trusted
 	}
 	return &bounded{states: states, timeout: c.storeTimeout}
 }
 
-// hurried are BoundedStates with less time than they take by themselves.
-type hurried struct {
+// readable returns the error of Apply, or of the state that it could not read.
+func readable(res Result, err error) (Result, error) {
+	if err == nil {
+		err = res.StateErr()
+	}
+	return res, err
+}
+
+// trusted are BoundedStates, perhaps with less time than they take by themselves.
+type trusted struct {
 	States
-	timeout time.Duration
+	timeout time.Duration // 0 if it is theirs
 }
 
-func (h *hurried) Apply(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.timeout)
-	defer cancel()
-	return h.States.Apply(ctx, key, t, req)
+func (s *trusted) Apply(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
+	if s.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.timeout)
+		defer cancel()
+	}
+	return readable(s.States.Apply(ctx, key, t, req))
 }
 
-func (h *hurried) Reset(ctx context.Context, key string) error {
-	ctx, cancel := context.WithTimeout(ctx, h.timeout)
-	defer cancel()
-	return h.States.Reset(ctx, key)
+func (s *trusted) Reset(ctx context.Context, key string) error {
+	if s.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.timeout)
+		defer cancel()
+	}
+	return s.States.Reset(ctx, key)
 }
 
 // bounded are States that may not return.
@@ -87,7 +103,7 @@ type bounded struct {
 const mostBehind = 1024
 
 func (b *bounded) Apply(ctx context.Context, key string, t *Transition, req Request) (res Result, err error) {
-	return b.call(ctx, func(ctx context.Context) (Result, error) { return b.states.Apply(ctx, key, t, req) })
+	return readable(b.call(ctx, func(ctx context.Context) (Result, error) { return b.states.Apply(ctx, key, t, req) }))
 }
 
 func (b *bounded) Reset(ctx context.Context, key string) error {

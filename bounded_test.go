@@ -299,7 +299,7 @@ func TestBoundedStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := New(TokenBucket{Rate: PerHour(1)}, WithStore(s))
 		require.NoError(t, err)
-		assert.IsType(t, s, l.(*limiter).states)
+		assert.IsType(t, &trusted{}, l.(*limiter).states)
 		require.True(t, l.Allow("key"))
 		assert.Zero(t, deadline)
 		l, err = New(TokenBucket{Rate: PerHour(1)}, WithStore(s), WithStoreTimeout(time.Minute))

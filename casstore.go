@@ -70,21 +70,25 @@ func NewCASStore[V any](
 		s.missing = "remove"
 	}
 	s.apply = func(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
+		if err := req.check(); err != nil {
+			return Result{}, err
+		}
 		for {
 			state, version, err := get(ctx, key)
 			if err != nil {
 				return Result{}, err
 			}
-			next, changed, res, err := t.Apply(state, req)
+			at, _ := req.Read() // now that the state is at hand
+			next, changed, res, err := t.Apply(state, at)
 			if err != nil || !changed {
 				return res, err
 			}
-			swapped, err := compareAndSwap(ctx, key, version, next, res.Expires)
+			swapped, err := compareAndSwap(ctx, key, version, next, at.expiry(res.Decision))
 			if err != nil {
 				return Result{}, err
 			}
 			if swapped {
-				if res.StateErr != nil {
+				if res.StateErr() != nil {
 					s.unreadable.Add(1)
 				}
 				return res, nil
@@ -96,6 +100,15 @@ func NewCASStore[V any](
 		}
 	}
 	return s
+}
+
+// expiry returns the time at which the key of a decision is as good as new, by the
+// limiter's clock, and the zero Time if that is never. Its time is fixed.
+func (r *Request) expiry(d Decision) time.Time {
+	if d.ResetAfter == Never {
+		return time.Time{}
+	}
+	return r.fixed.wall.Add(d.ResetAfter)
 }
 
 // CASStats are counts of a [CASStore] since it was made.

@@ -380,8 +380,8 @@ func TestDamagedStates(t *testing.T) {
 		}
 		_, _, res, err := tr.Apply(state, req)
 		require.NoError(t, err)
-		assert.ErrorIs(t, res.StateErr, ErrState, "%+v", alg)
-		assert.ErrorContains(t, res.StateErr, "damaged", "%+v", alg)
+		assert.ErrorIs(t, res.StateErr(), ErrState, "%+v", alg)
+		assert.ErrorContains(t, res.StateErr(), "damaged", "%+v", alg)
 	}
 }
 

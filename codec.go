@@ -284,17 +284,29 @@ func (e *stateError) Error() string {
 
 func (e *stateError) Is(target error) bool { return target == ErrState }
 
+// StateErr returns an error that matches [ErrState] if the state that
+// [Transition.Apply] was given could not be read, and the key has begun afresh. The
+// limiter reports it as it does an error of the store; a store need not look at it,
+// but must return this Result.
+func (r *Result) StateErr() error {
+	if err, ok := r.Grant.(*stateError); ok {
+		return err
+	}
+	return nil
+}
+
 // Apply applies req to a key's state, which a store keeps as bytes. A key that
 // was never seen has the state nil. If changed is true, next must be stored in
 // the place of state, provided that nobody stored another in between; then
 // Apply must be called again with that one. The key's state may be forgotten
-// at Result.Expires.
+// once the ResetAfter of the Decision has passed by the limiter's clock. As an
+// instant, that is the time of [Request.Read] plus ResetAfter.
 //
 // A state tells which algorithm left it. If that had other parameters, the
 // state is adopted as [WithLimits] describes, and an algorithm of another kind
 // begins afresh. A state that cannot be read (damaged, or of a later version of
 // this package) is replaced by a fresh one, to which req is applied, and
-// Result.StateErr says so; that is no err, so that the caller stores next and
+// [Result.StateErr] says so; that is no err, so that the caller stores next and
 // the next call finds a state that can be read.
 //
 // The error is for a request that a limiter would not make, and matches
@@ -305,21 +317,18 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 		return nil, false, Result{}, err
 	}
 	t = t.loose()
-	req, _ = req.Read() // now that the state is at hand
 	from, words, unread := t.read(state)
 	if unread != nil {
 		from, words = t, make([]uint64, t.kernel.width())
 	}
 	by, words, changed, res := t.stepFrom(from, words, &req)
-	if unread != nil {
-		res.StateErr = &stateError{bytes.Clone(state[:min(len(state), mostShown)]), len(state), unread}
-		changed = true
-	}
-	if !changed {
+	if !changed && unread == nil {
 		return state, false, res, nil
 	}
-	if resetAfter := res.Decision.ResetAfter; resetAfter < Never {
-		res.Expires = req.fixed.wall.Add(resetAfter)
+	if unread != nil {
+		// In the place of a grant, which nobody is given along with an error: a
+		// field of its own would slow down each Take in memory.
+		res.Grant = &stateError{bytes.Clone(state[:min(len(state), mostShown)]), len(state), unread}
 	}
 	return by.write(words), true, res, nil
 }

@@ -140,12 +140,12 @@ func TestUnreadableStates(t *testing.T) {
 				next, changed, res, err := tr.Apply(state, Request{Op: op, N: 1, MaxWait: Never}.At(now))
 				require.NoError(t, err)
 				require.True(t, changed, "it is to be replaced")
-				require.ErrorIs(t, res.StateErr, ErrState)
-				require.ErrorContains(t, res.StateErr, "damaged")
+				require.ErrorIs(t, res.StateErr(), ErrState)
+				require.ErrorContains(t, res.StateErr(), "damaged")
 
 				_, _, res, err = tr.Apply(next, Request{Op: OpTake, N: 1}.At(now))
 				require.NoError(t, err)
-				require.NoError(t, res.StateErr, "once")
+				require.NoError(t, res.StateErr(), "once")
 				want := 1
 				if op == OpTake || op == OpReserve {
 					want = 0
@@ -220,32 +220,6 @@ func TestRestartWithOtherParameters(t *testing.T) {
 	}
 }
 
-// Expires is when the key is fresh by the limiter's clock, wherever that stands.
-func TestExpires(t *testing.T) {
-	tr := mustTransition(t, FixedWindow{Limit: 2, Window: time.Hour, Start: StartOnFirstEvent})
-	for _, at := range []time.Time{{}, time.Unix(0, 0), time.Date(2026, 3, 1, 12, 0, 0, 7, time.UTC), time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC)} {
-		_, _, res, err := tr.Apply(nil, Request{N: 1}.At(at))
-		require.NoError(t, err)
-		assert.True(t, at.Add(time.Hour).Equal(res.Expires), "%v", res.Expires)
-
-		clk := newStepClock()
-		clk.now = at
-		req := Request{N: 1, timeline: newTimeline(clk)}
-		clk.advance(time.Minute)
-		_, _, res, err = tr.Apply(nil, req)
-		require.NoError(t, err)
-		assert.True(t, at.Add(61*time.Minute).Equal(res.Expires), "%v", res.Expires)
-		clk.advance(-time.Second) // time stands still, and is a second behind
-		_, _, res, err = tr.Apply(nil, req)
-		require.NoError(t, err)
-		assert.True(t, at.Add(61*time.Minute).Equal(res.Expires), "%v", res.Expires)
-	}
-	forever := mustTransition(t, FixedWindow{Limit: 2, Window: math.MaxInt64, Start: StartOnFirstEvent})
-	_, _, res, err := forever.Apply(nil, Request{N: 1}.At(time.Unix(1e9, 0)))
-	require.NoError(t, err)
-	assert.Zero(t, res.Expires)
-}
-
 func mustTransition(t testing.TB, alg Algorithm) *Transition {
 	tr, err := NewTransition(alg)
 	require.NoError(t, err)
@@ -285,13 +259,13 @@ func FuzzStates(f *testing.F) {
 	f.Fuzz(func(t *testing.T, state []byte) {
 		next, changed, res, err := by.Apply(state, Request{N: 1}.At(time.Unix(1001, 0)))
 		require.NoError(t, err)
-		if res.StateErr != nil {
-			require.True(t, changed && errors.Is(res.StateErr, ErrState))
+		if res.StateErr() != nil {
+			require.True(t, changed && errors.Is(res.StateErr(), ErrState))
 		}
 		if changed {
 			_, _, res, err = by.Apply(next, Request{N: 1}.At(time.Unix(1002, 0)))
 			require.NoError(t, err)
-			require.NoError(t, res.StateErr, "what was stored can be read")
+			require.NoError(t, res.StateErr(), "what was stored can be read")
 		}
 	})
 }

@@ -275,7 +275,7 @@ func TestApplyRefusesNonsense(t *testing.T) {
 			}
 			_, _, res, err := tr.Apply(state, Request{N: 1}.At(at))
 			require.NoError(t, err)
-			assert.ErrorIs(t, res.StateErr, ErrState, "%T, %d bytes", alg, size)
+			assert.ErrorIs(t, res.StateErr(), ErrState, "%T, %d bytes", alg, size)
 		}
 	}
 }

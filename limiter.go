@@ -158,9 +158,6 @@ func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transi
 	}
 	req.timeline = l.timeline
 	res, err := l.states.Apply(ctx, key, t, req)
-	if err == nil {
-		err = res.StateErr
-	}
 	return t, res, err
 }
 

@@ -33,9 +33,11 @@ import "context"
 // [All] the sum of its parts. A store that cannot keep a state must return an error. What
 // it returns later must be those bytes: there is no checksum in them.
 //
-// Forgetting: a state may be deleted from Result.Expires on, which is told by the
-// limiter's clock. Deleting it later, or never, only costs room; deleting it earlier
-// hands out a fresh limit. So a database that deletes by its own clock needs a margin.
+// Forgetting: a state may be deleted once the ResetAfter of the last Decision has
+// passed, by the limiter's clock: at the time that [Request.Read] tells, called when the
+// state has been read, plus ResetAfter. Deleting it later, or never, only costs room;
+// deleting it earlier hands out a fresh limit. So a database that deletes by its own
+// clock needs a margin.
 //
 // Contexts: a method should return when its context ends, with any error. A limiter
 // does not rely on that: it leaves behind what takes longer than the context or than

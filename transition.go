@@ -105,17 +105,6 @@ type Result struct {
 	// Grant is what OpCancel needs to take events back. Only the store that
 	// made it knows what it is.
 	Grant any
-
-	// Expires is the time, by the limiter's clock, from which on the state that
-	// [Transition.Apply] returned equals that of a key never seen, and may be
-	// forgotten. It is zero if that is more than 292 years away, or if the state
-	// is not changed.
-	Expires time.Time
-
-	// StateErr matches [ErrState] if the state that [Transition.Apply] was given
-	// could not be read, and the key has begun afresh. The limiter reports it as
-	// it does an error of the store; a store need not look at it.
-	StateErr error
 }
 
 // A Transition is an algorithm ready to be applied: its parameters, checked,

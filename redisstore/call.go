@@ -118,7 +118,7 @@ func decide(prog *program, g *group) (left left, err error) {
 		if err != nil {
 			return left, err
 		}
-		if res.StateErr != nil {
+		if res.StateErr() != nil {
 			return left, errOther // which tells of it, if it is still so
 		}
 		c.res = res
@@ -184,7 +184,7 @@ func (s *Store) rewrite(ctx context.Context, by Breaker, name name, prog *progra
 		// At least a millisecond, and one for a part of one.
 		ttl := strconv.FormatInt((min(res.Decision.ResetAfter, math.MaxInt64-2*time.Hour)+keep).Milliseconds()+1, 10)
 		reply, err = s.run(ctx, by, swapScript.command(name.text, value, prog.value(next), ttl), swapScript)
-		if err == nil && reply == "1" && res.StateErr != nil {
+		if err == nil && reply == "1" && res.StateErr() != nil {
 			s.counts.unreadable.Add(1)
 		}
 		if err != nil || reply == "1" {

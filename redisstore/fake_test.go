@@ -150,7 +150,7 @@ func (f *fakeServer) do(c *Command) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			if res.StateErr != nil {
+			if res.StateErr() != nil {
 				return at + "\x01", nil
 			}
 			state = next

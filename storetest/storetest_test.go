@@ -36,6 +36,7 @@ func TestRestlessMemoryStore(t *testing.T) {
 		New: func(testing.TB, clock.Clock) ratelimit.Store {
 			return restlessStore{ratelimit.NewMemoryStore()}
 		},
+		Keys:  1000, // it shrinks at every fourth call
 		Steps: 200,
 	})
 }

@@ -118,7 +118,7 @@ func (s *watchedStates) Apply(ctx context.Context, key string, t *ratelimit.Tran
 	err := s.watch.guard(ctx, fmt.Sprintf("Apply(%.20q)", key), func() error {
 		got, err := s.states.Apply(ctx, key, t, req)
 		if err == nil {
-			err = got.StateErr
+			err = got.StateErr()
 		}
 		res = got
 		return err
