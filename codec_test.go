@@ -80,6 +80,30 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// What Store's documentation says of the sizes of states.
+func TestStateSizes(t *testing.T) {
+	most := math.MaxInt32
+	for _, alg := range []Algorithm{
+		TokenBucket{Rate: Rate{Events: 1e6 + 1, Per: 999 * time.Hour}, Burst: 1e6, Refill: RefillInterval},
+		TokenBucket{Rate: PerSecond(7)},
+		LeakyBucket{Rate: Rate{Events: 1e6 + 1, Per: 999 * time.Hour}, Capacity: 1e6},
+		FixedWindow{Limit: most, Window: math.MaxInt64, Start: StartOnFirstEvent},
+		WarmingUp{Rate: Rate{Events: most, Per: 999 * time.Hour}, Warmup: 999 * time.Hour, ColdFactor: 1.1},
+		FixedWindow{Limit: 1, Window: 1},
+	} {
+		state, _, _, err := mustTransition(t, alg).Apply(nil, Request{N: 1}.At(time.Unix(1e9, 0)))
+		require.NoError(t, err)
+		assert.LessOrEqual(t, len(state), 60, "%+v", alg)
+		assert.GreaterOrEqual(t, len(state), 10, "%+v", alg)
+	}
+	state, _, _, err := mustTransition(t, SlidingWindow{Limit: most, Window: 1000 * time.Hour, Segments: 1000}).Apply(nil, Request{N: 1}.At(time.Unix(1e9, 0)))
+	require.NoError(t, err)
+	assert.InDelta(t, 4000, len(state), 60)
+	state, _, _, err = mustTransition(t, RollingWindow{Quota: most, Window: 1000 * time.Hour, Period: time.Hour}).Apply(nil, Request{N: 1}.At(time.Unix(1e9, 0)))
+	require.NoError(t, err)
+	assert.InDelta(t, 4000, len(state), 60)
+}
+
 // Each field of each algorithm is stored: a field that storedFields forgets would
 // make two limits one.
 func TestEveryFieldIsStored(t *testing.T) {

@@ -17,10 +17,11 @@ import "context"
 // states themselves does not matter: equal bytes mean the same. But if the key was
 // deleted meanwhile, by Reset, it must not come back.
 //
-// Time: pass on the request as it is. [Transition.Apply] reads the limiter's
-// clock when it has the state; a time that was read before the state makes decisions
-// that nobody would have made who came alone. A store that decides by a clock of its
-// own uses [Request.At], and reads that clock when the state cannot change any more.
+// Time: pass the request on unchanged. [Transition.Apply] reads the limiter's clock,
+// after the store has read the state. A store that reads the clock first may decide
+// at an earlier time than the state it finds, and deny a request although no limit
+// was hit. A store that decides by a clock of its own uses [Request.At], and also reads
+// that clock after the state.
 //
 // Keys: a limiter's name and a key are any strings: empty, with any byte, invalid
 // UTF-8, a megabyte long. Different pairs must never meet: neither "a" and "b:c" with
@@ -51,14 +52,19 @@ import "context"
 // Memory: Apply keeps neither the state it is given nor the one it returns. The buffer of
 // either may be used again when the state is stored. If there was no change, they are one.
 //
-// Grants: a Result's Grant lives in the memory of its process, and comes back in the
-// OpCancel of the limiter that was given it. A store of bytes has nothing to do with it.
+// Grants: a Result's Grant is a value in the memory of its process. The limiter passes it
+// back in the OpCancel of the same reservation. A store of bytes never looks at it, and
+// does not store it.
+//
+// Failures: for what a limiter answers when its store fails, see [FailurePolicy]. With
+// the default, FailOpen, Reserve and Wait succeed at once, and nothing marks that.
 //
 // # Stores with scripts
 //
-// [Transition.Portable], [Transition.Tag], [Transition.Varies], [Transition.Algorithm]
-// and [OpReturn] are for stores that decide elsewhere, in a script in a database, or that
-// take events in advance. Package redisstore is one. Others need none of them.
+// [Transition.Portable], [Transition.Algorithm] and [OpReturn] are for stores that decide
+// elsewhere, in a script in a database, or that take events in advance, and so are
+// [Transition.Tag] and [Transition.Varies], except in Open. Package redisstore is such a
+// store. Others need none of them.
 type Store interface {
 	// Open returns the states of the limiter called name, which runs t. It is
 	// called once by [New]. Limiters of the same name share states if their

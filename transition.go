@@ -112,8 +112,13 @@ type Result struct {
 // goroutines may use it.
 //
 // A [Store] is given one, and applies it to states that it keeps as bytes
-// ([Transition.Apply]). Its other methods are for stores with scripts, which do the
-// same arithmetic elsewhere.
+// ([Transition.Apply]).
+//
+// # For stores with scripts
+//
+// The other methods are for stores that do the same arithmetic elsewhere, such as
+// in a script in a database. Tag and Varies also tell algorithms apart when a limiter
+// is opened. See [Store].
 type Transition struct {
 	alg    Algorithm
 	form   form
