@@ -1,10 +1,12 @@
 package servers
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -267,7 +269,8 @@ func (tr *trace) algorithm(depth int) ratelimit.Algorithm {
 	return all
 }
 
-// A portableStore keeps states as bytes in the form of those in Redis.
+// A portableStore keeps states as bytes in the form of those in Redis, which are
+// without the header unless keys have limits of their own.
 type portableStore struct{ states map[string][]byte }
 
 func (s *portableStore) Open(_ string, t *ratelimit.Transition) (ratelimit.States, error) {
@@ -280,9 +283,16 @@ func (s *portableStore) Apply(_ context.Context, key string, t *ratelimit.Transi
 	if err != nil {
 		return ratelimit.Result{}, err
 	}
-	next, changed, res, err := t.Apply(s.states[key], req)
+	state, header := s.states[key], t.Tag()
+	if t.Varies() {
+		header = nil // it is in Redis, too
+	}
+	if state != nil {
+		state = slices.Concat(header, state)
+	}
+	next, changed, res, err := t.Apply(state, req)
 	if err == nil && changed {
-		s.states[key] = next
+		s.states[key] = bytes.TrimPrefix(next, header)
 	}
 	return res, err
 }
