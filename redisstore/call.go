@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -88,6 +89,14 @@ func (s *Store) request(g *group) (request string) {
 	return string(b)
 }
 
+// A scriptError says that the script failed, before it has changed anything: it may
+// have found what it cannot work with.
+type scriptError struct{ error }
+
+func (e *scriptError) Unwrap() error { return e.error }
+
+func (e *scriptError) Is(target error) bool { return target == errOther }
+
 var errShort = errors.New("redisstore: the answer to a script is too short")
 
 // decide answers the calls of a group by what its command brought, and returns the
@@ -95,6 +104,8 @@ var errShort = errors.New("redisstore: the answer to a script is too short")
 func decide(prog *program, g *group) (left left, err error) {
 	reply := g.cmd.Reply
 	switch {
+	case g.cmd.Err != nil && strings.Contains(g.cmd.Err.Error(), "user_script:"):
+		return left, &scriptError{g.cmd.Err}
 	case g.cmd.Err != nil:
 		return left, g.cmd.Err
 	case len(reply) < 9:
@@ -154,8 +165,9 @@ type left struct {
 // rewrite applies a request where this process is: it fetches the state, and puts
 // back what comes of it unless somebody else was faster; then it starts over. That
 // takes two round trips, and is for what is rare. All of it must be done within the
-// timeout. It is guarded by a breaker, if that is not nil.
-func (s *Store) rewrite(ctx context.Context, by Breaker, name name, prog *program, req ratelimit.Request) (ratelimit.Result, error) {
+// timeout. It is guarded by a breaker, if that is not nil. If why is not nil, it only
+// replaces a state that cannot be read, and returns why for any other.
+func (s *Store) rewrite(ctx context.Context, by Breaker, name name, prog *program, req ratelimit.Request, why error) (ratelimit.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	for {
@@ -175,6 +187,9 @@ func (s *Store) rewrite(ctx context.Context, by Breaker, name name, prog *progra
 		}
 		value := reply[8:]
 		next, changed, res, err := prog.t.Apply(prog.state(prog.tag, value), at)
+		if why != nil && res.StateErr() == nil {
+			return ratelimit.Result{}, why
+		}
 		if err != nil || !changed {
 			return res, err
 		}

@@ -171,7 +171,7 @@ func (s *Store) giveBack(ctx context.Context, name name, l *lease) error {
 	defer s.denials.forget(name)
 	req := l.from
 	req.Op, req.N, req.Taken = ratelimit.OpReturn, l.left, l.taken
-	_, err := s.rewrite(ctx, s.breaker, name, l.prog, req)
+	_, err := s.rewrite(ctx, s.breaker, name, l.prog, req, nil)
 	return err
 }
 

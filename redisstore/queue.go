@@ -332,7 +332,7 @@ func (s *Store) answer(g *group, sent, received time.Duration) {
 	left, err := decide(prog, g)
 	if errors.Is(err, errOther) {
 		s.denials.forget(name)
-		go s.adopt(g.calls) // which takes calls of its own, and as long as they may
+		go s.adopt(g.calls, err) // which takes calls of its own, and as long as they may
 		return
 	}
 	if err == nil {
@@ -350,16 +350,24 @@ func (s *Store) answer(g *group, sent, received time.Duration) {
 	}
 }
 
-// adopt answers calls on a key whose state was left by another limit.
-func (s *Store) adopt(calls []*call) {
+// adopt answers calls on a key whose state was left by another limit, or on which the
+// script failed.
+func (s *Store) adopt(calls []*call, err error) {
+	var why error // not to rewrite a state that can be read
+	if e, ok := errors.AsType[*scriptError](err); ok {
+		why = e.error
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
 	for _, c := range calls {
 		if c.extra {
 			continue
 		}
-		if c.res, c.err = s.rewrite(ctx, nil, c.name, c.prog, c.req); c.err != nil && ctx.Err() != nil {
+		if c.res, c.err = s.rewrite(ctx, nil, c.name, c.prog, c.req, why); c.err != nil && ctx.Err() != nil {
 			c.err = fmt.Errorf("%w: %w", ErrTimeout, c.err)
+		}
+		if c.err == nil {
+			why = nil // the others find a state that can be read
 		}
 		c.done <- struct{}{}
 	}

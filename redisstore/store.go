@@ -148,7 +148,7 @@ func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition,
 	switch req.Op {
 	case ratelimit.OpCancel, ratelimit.OpReturn:
 		defer s.denials.forget(name)
-		return s.rewrite(ctx, s.breaker, name, prog, req)
+		return s.rewrite(ctx, s.breaker, name, prog, req, nil)
 	case ratelimit.OpTake:
 		if d, ok := s.fromLease(name, prog, req); ok {
 			return ratelimit.Result{Decision: d}, nil
