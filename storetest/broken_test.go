@@ -25,12 +25,11 @@ type lockedStore struct {
 	names  map[string]string // the Tag of the limiter of each name
 	states map[string]string
 
-	id       func(name, key string) string    // of a state
-	get      func(state string) string        // what is read
-	put      func(state string) string        // what is stored
-	open     func(name string) error          // what Open answers
-	fail     func(key string) error           // what Apply answers
-	reset    func(s *lockedStore, key string) // what Reset does
+	id       func(name, key string) string      // of a state
+	put      func(state string) (string, error) // what is stored
+	open     func(name string) error            // what Open answers
+	fail     func(key string) error             // what Apply answers
+	reset    func(s *lockedStore, key string)   // what Reset does
 	request  func(ratelimit.Request) ratelimit.Request
 	keeps    func(ratelimit.Result) bool // whether a change is stored
 	shares   bool                        // whether any algorithm may have any name
@@ -87,9 +86,6 @@ func (s *lockedStates) Apply(ctx context.Context, key string, t *ratelimit.Trans
 	}
 	id := s.id(s.name, key)
 	state := s.states[id]
-	if s.get != nil {
-		state = s.get(state)
-	}
 	next, changed, res, err := t.Apply([]byte(state), req)
 	if err != nil || !changed || s.keeps != nil && !s.keeps(res) {
 		return res, err
@@ -97,10 +93,13 @@ func (s *lockedStates) Apply(ctx context.Context, key string, t *ratelimit.Trans
 	if _, known := s.states[id]; !known {
 		s.order = append(s.order, id)
 	}
+	stored := string(next)
 	if s.put != nil {
-		next = []byte(s.put(string(next)))
+		if stored, err = s.put(stored); err != nil {
+			return ratelimit.Result{}, err
+		}
 	}
-	s.states[id] = string(next)
+	s.states[id] = stored
 	if s.forgets > 0 && len(s.order) > s.forgets {
 		delete(s.states, s.order[0])
 		s.order = s.order[1:]
@@ -151,15 +150,15 @@ var errTooLarge = errors.New("value too large for this table")
 // process of its own, and expects it to say so.
 func TestBrokenStores(t *testing.T) {
 	const variable = "STORETEST_BROKEN"
-	bytesLonger := func(most int) func(string) string {
-		return func(state string) string { return state[:min(len(state), most)] }
+	cut := func(most int) func(string) (string, error) {
+		return func(state string) (string, error) { return state[:min(len(state), most)], nil }
 	}
-	refused := func(s *lockedStore, most int) {
-		s.put = func(state string) string {
+	refused := func(most int) func(string) (string, error) {
+		return func(state string) (string, error) {
 			if len(state) > most {
-				panic(errTooLarge)
+				return "", errTooLarge
 			}
-			return state
+			return state, nil
 		}
 	}
 	for broken, tt := range map[string]struct {
@@ -220,10 +219,10 @@ func TestBrokenStores(t *testing.T) {
 			}
 		})},
 		"resets nothing":             {rule: "Reset", store: locked(func(s *lockedStore) { s.reset = func(*lockedStore, string) {} })},
-		"states cut to 8 KiB":        {rule: "LargeStates", says: "unreadable state", store: locked(func(s *lockedStore) { s.put = bytesLonger(8 << 10) })},
-		"states cut to 64 KiB":       {rule: "LargeStates", says: "unreadable state", store: locked(func(s *lockedStore) { s.put = bytesLonger(64 << 10) })},
-		"states refused from 8 KiB":  {rule: "LargeStates", says: errTooLarge.Error(), store: locked(func(s *lockedStore) { refused(s, 8<<10) })},
-		"states refused from 64 KiB": {rule: "LargeStates", says: errTooLarge.Error(), store: locked(func(s *lockedStore) { refused(s, 64<<10) })},
+		"states cut to 8 KiB":        {rule: "LargeStates", says: "unreadable state", store: locked(func(s *lockedStore) { s.put = cut(8 << 10) })},
+		"states cut to 64 KiB":       {rule: "LargeStates", says: "unreadable state", store: locked(func(s *lockedStore) { s.put = cut(64 << 10) })},
+		"states refused from 8 KiB":  {rule: "LargeStates", says: errTooLarge.Error(), store: locked(func(s *lockedStore) { s.put = refused(8 << 10) })},
+		"states refused from 64 KiB": {rule: "LargeStates", says: errTooLarge.Error(), store: locked(func(s *lockedStore) { s.put = refused(64 << 10) })},
 		"evicts above 10,000":        {rule: "ManyKeys", store: locked(func(s *lockedStore) { s.forgets = 10_000 })},
 		"time before the state": {rule: "Meanwhile", store: locked(func(s *lockedStore) {
 			s.request = func(req ratelimit.Request) ratelimit.Request { req, _ = req.Read(); return req }
