@@ -305,13 +305,6 @@ func (l *limits) of(ctx context.Context, key string) (*Transition, error) {
 	return t, nil
 }
 
-// find returns a transition that is known.
-func (l *limits) find(key any) *Transition {
-	l.mu.RLock()
-	defer l.mu.RUnlock() // also if key should turn out not to be hashable
-	return l.known[key]
-}
-
 // transition returns the one for alg, which a user gave.
 func (l *limits) transition(alg Algorithm) (*Transition, error) {
 	alg, err := value(alg)
@@ -320,7 +313,10 @@ func (l *limits) transition(alg Algorithm) (*Transition, error) {
 	}
 	known, ok := keyOf(alg)
 	if ok {
-		if t := l.find(known); t != nil {
+		l.mu.RLock()
+		t := l.known[known]
+		l.mu.RUnlock()
+		if t != nil {
 			return t, nil
 		}
 	}

@@ -373,7 +373,7 @@ func TestDamagedStates(t *testing.T) {
 		req := Request{N: 1}.At(time.Unix(1e9, 0))
 		state, _, _, err := tr.Apply(nil, req)
 		require.NoError(t, err)
-		for i := len(tr.tag()) + 8; i+8 <= len(state); i += 8 {
+		for i := len(tr.Tag()) + 8; i+8 <= len(state); i += 8 {
 			for j := range 8 {
 				state[i+j] = 255
 			}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"sync"
 )
 
 // States as bytes are in this file: what a database keeps for a key.
@@ -226,7 +225,7 @@ func readHeader(state []byte, f form) (from *Transition, words []byte, err error
 		return nil, nil, err
 	}
 	header, words := state[:len(state)-len(r.rest)], r.rest
-	if !bytes.Equal(header, from.tag()) {
+	if !bytes.Equal(header, from.Tag()) {
 		return nil, nil, errors.New("its header is not one that this store writes")
 	}
 	return from, words, nil
@@ -238,7 +237,7 @@ func (t *Transition) read(state []byte) (from *Transition, words []uint64, err e
 		return t, make([]uint64, t.kernel.width()), nil
 	}
 	from = t
-	encoded, ok := bytes.CutPrefix(state, t.tag())
+	encoded, ok := bytes.CutPrefix(state, t.Tag())
 	if !ok {
 		if from, encoded, err = readHeader(state, t.form); err != nil {
 			return nil, nil, err
@@ -260,7 +259,7 @@ func (t *Transition) read(state []byte) (from *Transition, words []uint64, err e
 
 // write returns a state as bytes. t is loose.
 func (t *Transition) write(words []uint64) []byte {
-	header := t.tag()
+	header := t.Tag()
 	state := append(make([]byte, 0, len(header)+8*len(words)), header...)
 	for _, w := range words {
 		state = binary.LittleEndian.AppendUint64(state, w)
@@ -337,10 +336,17 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 // of a limit that was lowered do. All states among bytes are of such kernels, so
 // that they are the same with WithLimits and without.
 func (t *Transition) loose() *Transition {
-	if t.Varies() {
+	if t.varies {
 		return t
 	}
-	return t.varying()
+	if t.other.Load() == nil {
+		loose, err := newVarying(t.alg, t.form)
+		if err != nil {
+			panic(err) // it was compiled before
+		}
+		t.other.CompareAndSwap(nil, loose)
+	}
+	return t.other.Load()
 }
 
 // newVarying is newTransition for states that other parameters may have left.
@@ -349,30 +355,23 @@ func newVarying(alg Algorithm, f form) (*Transition, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.kernel = unpacked(t.kernel)
-	t.varying = nil
+	t.kernel, t.varies = unpacked(t.kernel), true
 	return t, nil
-}
-
-// encodings sets what is encoded when it is needed first.
-func (t *Transition) encodings() {
-	alg, f := t.alg, t.form
-	t.tag = sync.OnceValue(func() []byte { return appendHeader(nil, alg, f) })
-	t.varying = sync.OnceValue(func() *Transition {
-		loose, err := newVarying(alg, f)
-		if err != nil {
-			panic(err) // it was compiled before
-		}
-		return loose
-	})
 }
 
 // Varies reports whether t comes from a limiter with [WithLimits]: then requests
 // on one key may come with different transitions.
-func (t *Transition) Varies() bool { return t.varying == nil }
+func (t *Transition) Varies() bool { return t.varies }
 
 // Tag returns what the states that t leaves begin with in [Transition.Apply]:
 // the version of the format, the kind of the algorithm and its parameters. Two
 // transitions have the same Tag if their algorithms have the same parameters.
 // What it returns must not be changed.
-func (t *Transition) Tag() []byte { return t.tag() }
+func (t *Transition) Tag() []byte {
+	if h := t.header.Load(); h != nil {
+		return *h
+	}
+	h := appendHeader(nil, t.alg, t.form)
+	t.header.Store(&h)
+	return h
+}

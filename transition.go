@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -123,9 +124,10 @@ type Transition struct {
 	alg    Algorithm
 	form   form
 	kernel kernel
+	varies bool // whether it is for a limiter with WithLimits
 
-	tag     func() []byte      // what states begin with among bytes
-	varying func() *Transition // t for a limiter with WithLimits; nil if it is
+	header atomic.Pointer[[]byte]     // what states begin with among bytes, once needed
+	other  atomic.Pointer[Transition] // t that varies, once needed, if t does not
 }
 
 // NewTransition checks the parameters of alg. Its error is the one that [New]
@@ -139,9 +141,7 @@ func newTransition(alg Algorithm, f form) (*Transition, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Transition{alg: alg, form: f, kernel: k}
-	t.encodings()
-	return t, nil
+	return &Transition{alg: alg, form: f, kernel: k}, nil
 }
 
 // Portable returns t for a store whose clock counts in ticks, of whole
