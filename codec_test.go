@@ -20,10 +20,10 @@ var storedAlgorithms = []struct {
 	alg    Algorithm
 	header string
 }{
-	{TokenBucket{Rate: PerSecond(10)}, "01 02 01 03 0a 8094ebdc03"},
+	{TokenBucket{Rate: PerSecond(10)}, "01 02 01 07 0a 8094ebdc03 0a"},
 	{TokenBucket{Rate: PerSecond(3), Burst: 300, Refill: RefillInterval}, "01 02 01 0f 03 8094ebdc03 ac02 01"},
 	{LeakyBucket{Rate: PerMinute(3), Capacity: 7}, "01 02 02 07 03 80b09dc2df01 07"},
-	{LeakyBucket{Rate: PerMinute(3)}, "01 02 02 03 03 80b09dc2df01"},
+	{LeakyBucket{Rate: PerMinute(3)}, "01 02 02 07 03 80b09dc2df01 01"},
 	{FixedWindow{Limit: 3, Window: time.Hour, Start: StartOnFirstEvent}, "01 02 03 07 03 80c0e285e368 01"},
 	{FixedWindow{Limit: 3, Window: math.MaxInt64}, "01 02 03 03 03 ffffffffffffffff7f"},
 	{SlidingWindow{Limit: 3, Window: time.Second, Segments: 4}, "01 02 04 07 03 8094ebdc03 04"},
@@ -32,7 +32,7 @@ var storedAlgorithms = []struct {
 	{RollingWindow{Quota: 3, Window: time.Hour, Period: time.Minute, PeriodLimit: 2}, "01 02 06 0f 03 80c0e285e368 80b09dc2df01 02"},
 	{WarmingUp{Rate: PerSecond(3), Warmup: time.Second, ColdFactor: 1.5}, "01 02 07 0f 03 8094ebdc03 8094ebdc03 80808080808080fc3f"},
 	{All{SlidingLog{Limit: 3, Window: time.Second}}, "01 02 08 01 05 03 03 8094ebdc03"},
-	{All{TokenBucket{Rate: PerSecond(10)}, All{LeakyBucket{Rate: PerMinute(3)}}}, "01 02 08 02 01 03 0a 8094ebdc03 02 03 03 80b09dc2df01"},
+	{All{TokenBucket{Rate: PerSecond(10)}, All{LeakyBucket{Rate: PerMinute(3)}}}, "01 02 08 02 01 07 0a 8094ebdc03 0a 02 07 03 80b09dc2df01 01"},
 }
 
 func unhex(t testing.TB, text string) []byte {
@@ -67,7 +67,7 @@ func TestHeaders(t *testing.T) {
 func TestStates(t *testing.T) {
 	req := Request{N: 1}.At(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	for want, alg := range map[string]Algorithm{
-		"0102010301" + "80c0e285e368" + "00208fe41fb99818":                                                                                         TokenBucket{Rate: PerHour(1)},
+		"0102010701" + "80c0e285e36801" + "00208fe41fb99818":                                                                                       TokenBucket{Rate: PerHour(1)},
 		"0102030302" + "80c0e285e368" + "0080d6b3d9b59818" + "0100000000000000":                                                                    FixedWindow{Limit: 2, Window: time.Hour},
 		"01020801" + "050302" + "80c0e285e368" + "0400000000000000" + "01000000000000000300000000000000" + "0080d6b3d9b59818" + "0080d6b3d9b59818": All{SlidingLog{Limit: 2, Window: time.Hour}},
 	} {

@@ -17,16 +17,19 @@ import (
 func TestNamesArePinned(t *testing.T) {
 	s, err := New(nonsense(""))
 	require.NoError(t, err)
-	for want, alg := range map[string]ratelimit.Algorithm{
-		"ratelimit:api:QNfNeq2vKRjN{}:key": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
-		"ratelimit:api:rkBneEEpESPh{}:key": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 10},
-		"ratelimit:api:hBHm9kmzUmNK{}:key": ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}},
+	for _, tt := range []struct {
+		want string
+		alg  ratelimit.Algorithm
+	}{
+		{"ratelimit:api:rkBneEEpESPh{}:key", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}},
+		{"ratelimit:api:rkBneEEpESPh{}:key", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 10}}, // the same limit
+		{"ratelimit:api:zj5plcOh4quD{}:key", ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}}},
 	} {
-		tr, err := ratelimit.NewTransition(alg)
+		tr, err := ratelimit.NewTransition(tt.alg)
 		require.NoError(t, err)
 		st, err := s.Open("api", tr)
 		require.NoError(t, err)
-		assert.Equal(t, want, st.(*states).name("key").text)
+		assert.Equal(t, tt.want, st.(*states).name("key").text)
 	}
 	own := &opened{Store: s}
 	_, err = ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.WithName("api"), ratelimit.WithStore(own),
