@@ -23,8 +23,7 @@ import (
 // key takes 13⅓ bytes and its state, and half as much again of both that the
 // tables keep free on average.
 type MemoryStore struct {
-	maxKeys    int64 // 0 means no bound
-	full       FullPolicy
+	memoryConfig
 	identifier              // with the secrets of this store
 	seats      atomic.Int64 // taken, if there is a bound: as many as keys are held
 	evicted    atomic.Uint64
@@ -47,17 +46,41 @@ type space interface {
 }
 
 // A MemoryOption changes how [NewMemoryStore] makes a store.
-type MemoryOption func(*MemoryStore)
+type MemoryOption func(*memoryConfig)
 
-// NewMemoryStore returns an empty store.
+// memoryConfig is what options choose. The store keeps a copy, which nothing
+// changes later. Every check of it is in check.
+type memoryConfig struct {
+	maxKeys int64 // 0 means no bound
+	full    FullPolicy
+	missing error // names the first option that is nil
+}
+
+// NewMemoryStore returns an empty store. If an option is nil or cannot be used,
+// [New] returns an error for each limiter on the store.
 func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 	s := &MemoryStore{}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(s)
+	for i, opt := range opts {
+		switch {
+		case opt != nil:
+			opt(&s.memoryConfig)
+		case s.missing == nil:
+			s.missing = invalid(fmt.Sprintf("option %d of NewMemoryStore", i), nil, "must be WithMaxKeys's or WithFullPolicy's result")
 		}
 	}
 	return s
+}
+
+func (c *memoryConfig) check() error {
+	switch {
+	case c.missing != nil:
+		return c.missing
+	case c.maxKeys < 0:
+		return invalid("WithMaxKeys's n", c.maxKeys, "must be at least 1, or 0 for no bound")
+	case c.full < EvictLeast || c.full > ShareUnseen:
+		return invalid("WithFullPolicy's policy", int(c.full), "must be EvictLeast, RefuseUnseen or ShareUnseen")
+	}
+	return nil
 }
 
 // Len returns the number of keys held, idle ones not yet forgotten included.
@@ -112,11 +135,8 @@ func (s *MemoryStore) open() []space {
 
 // Open implements [Store].
 func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
-	if s.maxKeys < 0 {
-		return nil, invalid("WithMaxKeys's n", s.maxKeys, "must be at least 1, or 0 for no bound")
-	}
-	if s.full < EvictLeast || s.full > ShareUnseen {
-		return nil, invalid("WithFullPolicy's policy", int(s.full), "must be EvictLeast, RefuseUnseen or ShareUnseen")
+	if err := s.memoryConfig.check(); err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,8 +2,10 @@ package ratelimit
 
 import (
 	"fmt"
+	"go/token"
 	"math"
 	"math/bits"
+	"reflect"
 	"runtime"
 	"strconv"
 	"strings"
@@ -563,6 +565,13 @@ func TestOpenTwice(t *testing.T) {
 	require.NoError(t, err)
 	_, err = New(All{ten}, WithStore(s), WithName("all"))
 	assert.NoError(t, err, "the same algorithm shares")
+}
+
+// TestOptionsReachNoStore: an option has nothing to do with a store that is in use.
+func TestOptionsReachNoStore(t *testing.T) {
+	arg := reflect.TypeFor[MemoryOption]().In(0).Elem()
+	assert.Equal(t, reflect.TypeFor[memoryConfig](), arg)
+	assert.False(t, token.IsExported(arg.Name()), "users cannot make one, or get at a store's")
 }
 
 func TestRefuseUnseen(t *testing.T) {

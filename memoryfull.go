@@ -34,7 +34,7 @@ import (
 // Each loss is counted in [MemoryStats].Evictions. A negative n is an error that
 // [New] returns.
 func WithMaxKeys(n int) MemoryOption {
-	return func(s *MemoryStore) { s.maxKeys = int64(n) }
+	return func(c *memoryConfig) { c.maxKeys = int64(n) }
 }
 
 // A FullPolicy says what a store does with a new key when it is full, and finds
@@ -60,7 +60,7 @@ const (
 // WithFullPolicy says what a store with [WithMaxKeys] does when it is full. The
 // default is EvictLeast.
 func WithFullPolicy(p FullPolicy) MemoryOption {
-	return func(s *MemoryStore) { s.full = p }
+	return func(c *memoryConfig) { c.full = p }
 }
 
 // ErrFull says that a [MemoryStore] with [RefuseUnseen] has no room for the key

@@ -92,6 +92,8 @@ func TestBadOptions(t *testing.T) {
 		"WithClock's clock is nil": ratelimit.WithClock((*clock.Mock)(nil)),
 		"Fallback's limiter":       ratelimit.WithFailurePolicy(ratelimit.Fallback(nil)),
 		"WithMaxKeys's n is -1":    ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(-1))),
+		"WithFullPolicy's policy is 3": ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithFullPolicy(3))),
+		"option 1 of NewMemoryStore is <nil>": ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), nil, nil)),
 	} {
 		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, opt)
 		assert.Nil(t, l)
