@@ -93,6 +93,10 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		}
 		own = &limits{lookup: c.lookup, base: t}
 	}
+	tl, err := timelineOf(c.store, c.clock)
+	if err != nil {
+		return nil, err
+	}
 	states, err := c.store.Open(c.name, t)
 	if err != nil {
 		return nil, err
@@ -104,7 +108,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		t:        t,
 		own:      own,
 		states:   boundStates(states, c),
-		timeline: newTimeline(c.clock),
+		timeline: tl,
 		policy:   c.policy,
 	}, nil
 }

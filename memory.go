@@ -28,6 +28,7 @@ type MemoryStore struct {
 	seats      atomic.Int64 // taken, if there is a bound: as many as keys are held
 	evicted    atomic.Uint64
 	turned     atomic.Uint64
+	time       atomic.Pointer[timeline] // of all limiters; nil until there is one
 
 	mu     sync.Mutex // protects spaces, and all against another Open
 	spaces map[string]space

@@ -172,13 +172,9 @@ func (sh *shard) freeze(t *table, p place, st []uint64) bool {
 }
 
 func (sp *tables) shrink() {
-	tl := sp.time.Load()
-	if tl == nil {
-		tl = newTimeline(nil) // there are no keys, or all from requests with a time of their own
-	}
 	for _, e := range *sp.shards.Load() {
 		sh := e.(*shard)
-		now, _ := tl.now()
+		now := sp.store.now()
 		sh.mu.Lock()
 		sh.replaceLocked(sh.current(), now, 0)
 		sh.mu.Unlock()

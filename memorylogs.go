@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 )
 
 // logs are the states of one limiter, if they grow with use: those with a
@@ -15,9 +14,8 @@ type logs struct {
 	store  *MemoryStore
 	over   overflow
 	t      *Transition
-	time   atomic.Pointer[timeline] // the one of the first key
-	shards []logShard               // a power of two
-	all    []evictee                // the same
+	shards []logShard // a power of two
+	all    []evictee  // the same
 }
 
 func newLogs(s *MemoryStore, t *Transition) *logs {
@@ -129,9 +127,7 @@ func (sh *logShard) applyLocked(key string, t *Transition, req *Request) (res Re
 	sh.entries = append(sh.entries, e)
 	sh.inserts++
 	sh.bytes += e.weigh()
-	if sh.space.time.Load() == nil {
-		sh.space.time.Store(req.timeline)
-	}
+	sh.space.store.keepTime(req)
 	return res, true
 }
 
@@ -207,11 +203,7 @@ func (sh *logShard) evict(v victim, now instant, room int) bool {
 
 // shrink forgets idle keys, and moves the others to maps and slices of their size.
 func (sp *logs) shrink() {
-	tl := sp.time.Load()
-	if tl == nil {
-		tl = newTimeline(nil) // there are no keys, or all from requests with a time of their own
-	}
-	now, _ := tl.now()
+	now := sp.store.now()
 	for i := range sp.shards {
 		sp.shards[i].shrink(now)
 	}

@@ -113,9 +113,8 @@ type tables struct {
 	store *MemoryStore
 	over  overflow
 	t     *Transition
-	time  atomic.Pointer[timeline] // the one of the first key
-	word  wordKernel               // t's, if a state is one word
-	width uint64                   // words of a state
+	word  wordKernel // t's, if a state is one word
+	width uint64     // words of a state
 
 	splitAt uint64 // the constant, but for tests
 
@@ -404,9 +403,7 @@ func (sh *shard) updateLocked(t *table, id identity, req *Request, f change) out
 	sh.used++
 	sh.keys++
 	sh.inserts++
-	if sp.time.Load() == nil {
-		sp.time.Store(req.timeline)
-	}
+	sp.store.keepTime(req)
 	return updated
 }
 

@@ -33,12 +33,19 @@ func WithStore(s Store) Option {
 }
 
 // WithClock makes the limiter tell the time by clk. The default is the
-// system's clock. A clock that steps back makes time stand still until it has
-// caught up; so one that jumps a year ahead by mistake, and back, makes it
+// system's clock. If the clock steps back, time stands still until it has
+// caught up; so a clock that jumps a year ahead by mistake, and back, makes time
 // stand still for a year.
 //
-// Whole windows are aligned by the wall time that clk shows when New is
-// called, and by the time that has passed since.
+// All limiters on a [MemoryStore] must have the same clock, since what one of
+// them has stored is compared with the time that another one reads. New returns
+// an error if they have not. Two clocks are the same if they are equal, or both
+// are the system's.
+//
+// Whole windows are aligned by the wall time that clk shows when New is called
+// for the first limiter on the store, and by the time that has passed since. If
+// the clock shows a time before 1970 or after 2100, they are aligned by weeks;
+// once it shows one between, by that.
 func WithClock(clk clock.Clock) Option {
 	return func(c *config) { c.clock, c.clockSet = clk, true }
 }
