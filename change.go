@@ -282,12 +282,14 @@ type limits struct {
 	lookup func(ctx context.Context, key string) (Algorithm, error)
 	base   *Transition
 
-	mu    sync.RWMutex        // protects known
-	known map[any]*Transition // by keyOf
+	mu         sync.RWMutex        // protects what follows
+	young, old map[any]*Transition // by keyOf
 }
 
-// manyLimits bounds the memory of a limits. There are rarely more than a few.
-const manyLimits = 4096
+// manyLimits bounds the memory of a limits: it knows at most twice as many
+// transitions. When young has reached that number it becomes old, and what was old
+// is dropped, except for what was used meanwhile.
+const manyLimits = 8192
 
 // of returns the transition for key.
 func (l *limits) of(ctx context.Context, key string) (*Transition, error) {
@@ -311,26 +313,44 @@ func (l *limits) transition(alg Algorithm) (*Transition, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, ok := keyOf(alg)
+	key, ok := keyOf(alg)
 	if ok {
-		l.mu.RLock()
-		t := l.known[known]
-		l.mu.RUnlock()
-		if t != nil {
+		if t := l.known(key); t != nil {
 			return t, nil
 		}
 	}
 	t, err := newVarying(alg, inMemory)
-	if err != nil || !ok {
-		return t, err
+	if err == nil && ok {
+		l.keep(key, t)
 	}
+	return t, err
+}
+
+// known returns the transition that was kept for key, if it still is.
+func (l *limits) known(key any) *Transition {
+	t, young := l.find(key)
+	if t != nil && !young {
+		l.keep(key, t)
+	}
+	return t
+}
+
+func (l *limits) find(key any) (t *Transition, young bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if t = l.young[key]; t != nil {
+		return t, true
+	}
+	return l.old[key], false
+}
+
+func (l *limits) keep(key any, t *Transition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.known == nil || len(l.known) >= manyLimits {
-		l.known = make(map[any]*Transition)
+	if l.young == nil || len(l.young) >= manyLimits {
+		l.young, l.old = make(map[any]*Transition), l.young
 	}
-	l.known[known] = t
-	return t, nil
+	l.young[key] = t
 }
 
 // keyOf returns what equals that of another algorithm if that has the same

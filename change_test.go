@@ -162,7 +162,8 @@ func TestManyLimits(t *testing.T) {
 		require.True(t, l.Allow("key"), "one more each time")
 		require.False(t, l.Allow("key"))
 	}
-	assert.LessOrEqual(t, len(l.(*limiter).own.known), manyLimits)
+	cache := l.(*limiter).own
+	assert.LessOrEqual(t, len(cache.young)+len(cache.old), 2*manyLimits)
 	s.check(t)
 }
 
@@ -402,5 +403,33 @@ func TestReturnAfterChange(t *testing.T) {
 		assert.False(t, changed)
 		assert.Equal(t, state, next)
 		assert.Zero(t, res.Decision.Remaining)
+	}
+}
+
+// TestLimitsInUseAreKept: a limit that is in use is compiled once, however many others come,
+// and those that are not are forgotten.
+func TestLimitsInUseAreKept(t *testing.T) {
+	l := &limits{}
+	of := func(n int) *Transition {
+		tr, err := l.transition(FixedWindow{Limit: 1 + n, Window: time.Hour})
+		require.NoError(t, err)
+		return tr
+	}
+	used := of(0)
+	for n := range 5 * manyLimits {
+		of(n)
+		require.Same(t, used, of(0), "after %d others", n)
+		require.LessOrEqual(t, len(l.young)+len(l.old), 2*manyLimits)
+	}
+	for n := range 3 * manyLimits / 4 {
+		of(n)
+	}
+	var kept [3 * manyLimits / 4]*Transition
+	for range 3 {
+		for n := range kept {
+			tr := of(n)
+			require.True(t, kept[n] == nil || kept[n] == tr, "limit %d was compiled again", n)
+			kept[n] = tr
+		}
 	}
 }
