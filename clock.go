@@ -215,7 +215,8 @@ func (a *anchor) at(d time.Duration) instant {
 
 // wall returns what the clock showed when now and lag were told.
 func (t *timeline) wall(now instant, lag uint64) time.Time {
-	return t.base.Add(time.Duration(now) - time.Duration(t.origin) - time.Duration(lag))
+	from := t.anchor()
+	return from.base.Add(time.Duration(now) - time.Duration(from.origin) - time.Duration(lag))
 }
 
 // until returns the time until the clock will have reached t.

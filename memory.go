@@ -1,7 +1,7 @@
 package ratelimit
 
 import (
-	"slices"
+	"fmt"
 	"sync"
 	"sync/atomic"
 )
@@ -34,6 +34,7 @@ type MemoryStore struct {
 	spaces map[string]space
 	all    atomic.Pointer[[]space] // the same
 	door   door
+	blanks sync.Pool // of *[1]uint64, for kernels to work on copies of states: they must live on the heap
 }
 
 // A space is the states of one limiter: tables or logs.
@@ -156,7 +157,7 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 	}
 	sp := newSpace(s, t)
 	s.spaces[name] = sp
-	all := append(slices.Clone(s.open()), sp)
+	all := append(s.open(), sp) // in place: those who read the list see no more of it
 	s.all.Store(&all)
 	return sp, nil
 }
@@ -171,11 +172,10 @@ func newSpace(s *MemoryStore, t *Transition) space {
 func (sp *tables) transition() *Transition { return sp.t }
 func (sp *logs) transition() *Transition   { return sp.t }
 
-// shardCount returns how many shards a space begins with: n, a power of two, or
-// fewer if there are so few keys at most that most would be empty.
-func (s *MemoryStore) shardCount(n int) int {
-	for s.maxKeys > 0 && n > 1 && int64(n)*32 > s.maxKeys {
-		n /= 2
+// blank returns a word for a kernel to work on, until it is put back into blanks.
+func (s *MemoryStore) blank() *[1]uint64 {
+	if b, ok := s.blanks.Get().(*[1]uint64); ok {
+		return b
 	}
-	return n
+	return new([1]uint64)
 }

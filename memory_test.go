@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,7 +31,10 @@ func (s *MemoryStore) check(t testing.TB) {
 	total := 0
 	for _, sp := range s.spaces {
 		require.Contains(t, s.open(), sp)
-		if sp, ok := sp.(*tables); ok {
+		switch sp := sp.(type) {
+		case *tables:
+			sp.check(t)
+		case *logs:
 			sp.check(t)
 		}
 		for _, sh := range sp.evictees() {
@@ -51,32 +53,50 @@ func (s *MemoryStore) check(t testing.TB) {
 	}
 }
 
-// check checks that the directory leads to each shard as often as it should.
+// checkDirectory checks that a directory leads to each shard as often as it should.
+func checkDirectory[T any](t testing.TB, d *directory[T], of func(*T) (sh evictee, first, depth uint32)) {
+	t.Helper()
+	entries := *d.entries.Load()
+	require.Equal(t, 1, bits.OnesCount(uint(len(entries))), "a power of two of entries")
+	require.LessOrEqual(t, len(entries), d.most)
+	led := make(map[evictee]int)
+	for i := range entries {
+		at := entries[i].Load()
+		sh, first, depth := of(at)
+		require.Same(t, entries[first].Load(), at, "all entries of a shard lead to the same")
+		require.Equal(t, first, uint32(i)&(1<<depth-1))
+		led[sh]++
+	}
+	require.Len(t, d.list(), len(led), "evictions see every shard, once")
+	for _, sh := range d.list() {
+		require.NotZero(t, led[sh])
+	}
+}
+
 func (sp *tables) check(t testing.TB) {
 	t.Helper()
-	require.Equal(t, 1, bits.OnesCount(uint(len(sp.directory))), "a power of two of entries")
-	entries := make(map[evictee]int)
-	for i := range sp.directory {
-		tbl := sp.directory[i].Load()
-		sh := tbl.shard
-		require.Same(t, sh.current(), tbl, "all entries of a shard lead to one table")
-		require.Equal(t, sh.first, uint32(i)&(1<<sh.depth-1))
-		entries[sh]++
-	}
-	require.Len(t, sp.evictees(), len(entries), "evictions see every shard, once")
-	for _, sh := range sp.evictees() {
-		require.Equal(t, len(sp.directory)>>sh.(*shard).depth, entries[sh])
-	}
-	for i, word := range sp.empty {
+	checkDirectory(t, &sp.directory, func(tbl *table) (evictee, uint32, uint32) {
+		return tbl.shard, tbl.shard.first, tbl.shard.depth
+	})
+	for i, word := range noKeys {
 		require.Zero(t, word, "word %d", i)
 	}
+}
+
+func (sp *logs) check(t testing.TB) {
+	t.Helper()
+	checkDirectory(t, &sp.directory, func(sh *logShard) (evictee, uint32, uint32) {
+		return sh, sh.first, sh.depth
+	})
 }
 
 // check checks one shard and returns how many keys it holds.
 func (sh *shard) check(t testing.TB) (keys int) {
 	t.Helper()
 	sp, tbl := sh.space, sh.current()
-	require.Len(t, tbl.words, int(tbl.groups*tbl.size))
+	if tbl.most > 0 {
+		require.Len(t, tbl.words, int(tbl.groups*tbl.size))
+	}
 	require.LessOrEqual(t, sh.used, tbl.most)
 	require.Less(t, tbl.most, tbl.groups*groupSlots, "some slots are free, or looking would not end")
 	used := uint64(0)
@@ -84,6 +104,10 @@ func (sh *shard) check(t testing.TB) (keys int) {
 		for slot := range uint64(groupSlots) {
 			p := place{group, slot}
 			id := tbl.id(p)
+			if tbl.most == 0 {
+				require.Zero(t, id, "all shards without keys share these")
+				continue
+			}
 			if id.hi == 0 {
 				require.Zero(t, id.lo, "nobody was ever here")
 				for _, word := range tbl.state(p) {
@@ -99,7 +123,7 @@ func (sh *shard) check(t testing.TB) (keys int) {
 				continue
 			}
 			keys++
-			require.Same(t, sh, sp.table(id).shard, "each key in its own shard")
+			require.Same(t, sh, sp.at(id).shard, "each key in its own shard")
 			found, ok := tbl.find(id)
 			require.True(t, ok && found == p, "each key is found, once")
 			if sp.word != nil {
@@ -114,17 +138,24 @@ func (sh *shard) check(t testing.TB) (keys int) {
 
 func (sh *logShard) check(t testing.TB) (keys int) {
 	t.Helper()
-	require.Len(t, sh.index, len(sh.entries))
-	bytes := 0
-	for i := range sh.entries {
-		bytes += sh.entries[i].weigh()
+	words := 0
+	for i := range sh.slots {
+		e := &sh.slots[i]
+		if e.free() {
+			require.Zero(t, *e)
+			continue
+		}
+		keys++
+		words += cap(e.state)
+		require.Same(t, sh, sh.space.at(e.id), "each key in its own shard")
+		found, ok := sh.find(e.id)
+		require.True(t, ok && found == i, "each key is found, once")
 	}
-	require.Equal(t, bytes, sh.bytes)
-	for i, e := range sh.entries {
-		require.Equal(t, i, sh.index[e.key])
-		require.Same(t, sh, sh.space.shard(e.key), "each key in its own shard")
-	}
-	return len(sh.entries)
+	require.EqualValues(t, words, sh.words)
+	require.EqualValues(t, keys, sh.keys)
+	require.LessOrEqual(t, sh.keys, mostOf(len(sh.slots)))
+	require.True(t, keys == 0 || keys < len(sh.slots), "some slots are free, or looking would not end")
+	return keys
 }
 
 // A stepClock is set by hand.
@@ -158,6 +189,16 @@ func newTestLimiter(t testing.TB, alg Algorithm, opts ...MemoryOption) (*limiter
 	l, err := New(alg, WithStore(s), WithClock(clk))
 	require.NoError(t, err)
 	return l.(*limiter), s, clk
+}
+
+// splitSoon makes the limiter's shards split at so many keys.
+func splitSoon(l *limiter, keys uint64) {
+	switch sp := l.states.(type) {
+	case *tables:
+		sp.splitAt = keys
+	case *logs:
+		sp.splitAt = keys
+	}
 }
 
 var everyWidth = []Algorithm{
@@ -506,9 +547,7 @@ func TestStoreUnderConcurrency(t *testing.T) {
 	for _, bound := range []int{0, 1, 7, 300} {
 		for _, alg := range everyWidth {
 			l, s, clk := newTestLimiter(t, alg, WithMaxKeys(bound))
-			if l.fast != nil {
-				l.fast.splitAt = 4
-			}
+			splitSoon(l, 4)
 			var wg sync.WaitGroup
 			for g := range 8 {
 				wg.Go(func() {
@@ -533,20 +572,6 @@ func TestStoreUnderConcurrency(t *testing.T) {
 			}
 			wg.Wait()
 			s.check(t)
-		}
-	}
-}
-
-// TestKeyIsCopied checks that a store keeps no more than the key, even if it
-// was cut out of something large, where it keeps the key at all.
-func TestKeyIsCopied(t *testing.T) {
-	l, s, _ := newTestLimiter(t, SlidingLog{Limit: 1, Window: time.Second})
-	large := strings.Repeat("x", 1<<10)
-	key := large[:10]
-	l.Allow(key)
-	for i := range s.spaces[""].(*logs).shards {
-		for _, held := range s.spaces[""].(*logs).shards[i].entries {
-			assert.NotSame(t, unsafe.StringData(key), unsafe.StringData(held.key))
 		}
 	}
 }
@@ -680,7 +705,7 @@ func TestShrink(t *testing.T) {
 		require.NoError(t, err)
 		s.Shrink()
 		assert.Less(t, s.Len(), 2)
-		assert.LessOrEqual(t, s.Stats().Bytes, empty)
+		assert.LessOrEqual(t, s.Stats().Bytes, empty+uint64(200*len(s.spaces[""].evictees())), "but for the shards")
 		still, err := l.Peek(t.Context(), "in use")
 		require.NoError(t, err)
 		assert.Equal(t, held, still)
@@ -823,7 +848,7 @@ func TestBytesOfForgottenKeys(t *testing.T) {
 	}
 	assert.Equal(t, held, s.Stats().Bytes)
 	s.Shrink()
-	assert.Less(t, s.Stats().Bytes, held/2+16_000)
+	assert.Less(t, s.Stats().Bytes, held/2)
 }
 
 // TestSplit grows a limiter until each entry of the directory has a shard of its
@@ -834,14 +859,14 @@ func TestSplit(t *testing.T) {
 		SlidingWindow{Limit: 10, Window: time.Hour},
 	} {
 		l, s, clk := newTestLimiter(t, alg)
-		l.fast.splitAt = 4
+		l.fast.splitAt, l.fast.most = 4, 2048
 		const n = 20_000
 		for i := range n {
 			require.True(t, l.AllowN(fmt.Sprint(i), 1+i%10))
 		}
 		s.check(t)
 		require.Equal(t, n, s.Len())
-		require.Greater(t, len(l.fast.evictees()), mostShards*9/10)
+		require.Greater(t, len(l.fast.evictees()), l.fast.most*8/10)
 		for i := range n {
 			d, err := l.Peek(t.Context(), fmt.Sprint(i))
 			require.NoError(t, err)
@@ -861,9 +886,13 @@ func newSplitting(t *testing.T) (*limiter, *MemoryStore, *shard) {
 	l, s, _ := newTestLimiter(t, TokenBucket{Rate: PerHour(10)}, WithMaxKeys(31))
 	sp := l.fast
 	sh := sp.evictees()[0].(*shard)
-	old := sh.current()
-	sp.directory = make([]atomic.Pointer[table], mostShards)
-	sh.publish(old)
+	sp.most = 1024
+	sh.publishLocked(sh.current())
+	entries := make([]atomic.Pointer[table], sp.most)
+	for i := range entries {
+		entries[i].Store(sh.current())
+	}
+	sp.entries.Store(&entries)
 	for i := range 20 {
 		require.True(t, l.Allow(fmt.Sprint(i)))
 	}
@@ -876,7 +905,7 @@ func newSplitting(t *testing.T) (*limiter, *MemoryStore, *shard) {
 func TestSplitLocksBoth(t *testing.T) {
 	for range 50 {
 		l, s, sh := newSplitting(t)
-		directory := l.fast.directory
+		directory := *l.fast.entries.Load()
 		var wg sync.WaitGroup
 		var arrived atomic.Bool
 		wg.Go(func() {
@@ -886,7 +915,7 @@ func TestSplitLocksBoth(t *testing.T) {
 			other := directory[1].Load().shard
 			other.mu.Lock()
 			defer other.mu.Unlock()
-			if other != directory[mostShards-1].Load().shard {
+			if other != directory[len(directory)-1].Load().shard {
 				t.Error("some entries still lead to the old shard")
 			}
 		})

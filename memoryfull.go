@@ -139,14 +139,13 @@ func spares(room, least int) bool { return least == unlessIdle || room < least }
 // A victim is a key that may be evicted.
 type victim struct {
 	sh    evictee
-	id    identity // in tables
-	key   string   // in logs
-	room  int      // what it could still be granted
-	ripe  instant  // when it may be evicted, if it is not used until then; 0 for now
-	fresh instant  // when nothing is lost with it
+	id    identity
+	room  int     // what it could still be granted
+	ripe  instant // when it may be evicted, if it is not used until then; 0 for now
+	fresh instant // when nothing is lost with it
 }
 
-const victimSize = 72 // bytes, where words have 64 bits
+const victimSize = 56 // bytes, where words have 64 bits
 
 // An eviction looks for the keys whose loss forgives least.
 type eviction struct {
@@ -258,7 +257,6 @@ func (s *MemoryStore) admit(req *Request, newcomer victim, try func() (seated bo
 		}
 	}
 	if d.scarce && len(d.newcomers) < d.eviction.keep {
-		newcomer.key = strings.Clone(newcomer.key)
 		d.newcomers = append(d.newcomers, newcomer)
 	}
 	return 0, false

@@ -44,9 +44,7 @@ func FuzzMemory(f *testing.F) {
 		if samples {
 			s.door.lookSizes = lookSizes{fewest: 2, most: 3, perShard: 1, remembered: 2, parts: 4}
 		}
-		if l.fast != nil {
-			l.fast.splitAt = 1
-		}
+		splitSoon(l, 1)
 		tr, err := NewTransition(alg)
 		require.NoError(t, err)
 		m := &mirror{samples: samples, t: t, l: l, s: s, tr: tr, clk: clk, states: make(map[string][]byte)}

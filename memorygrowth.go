@@ -2,8 +2,6 @@ package ratelimit
 
 import (
 	"iter"
-	"math/bits"
-	"slices"
 	"sync/atomic"
 )
 
@@ -25,52 +23,39 @@ import (
 // identities, so that both tables are gone through from one end to the other.
 //
 // To replace a table takes as long as there are keys in it. So a shard that has
-// more than splitAt is split (as in extendible hashing, Fagin et al., ACM TODS
-// 4(3), 1979): every second of its entries in the directory leads to a new shard
-// from then on, which gets the keys that belong there. The directory does not
-// grow: once each entry has a shard of its own, tables get larger again.
-//
-//	directory    0   1   2   3   4   5   6   7
-//	before       A   B   A   B   A   B   A   B    A and B have depth 1
-//	A is split   A   B   C   B   A   B   C   B    A and C have depth 2
+// more than splitAt is split in two (memorydirectory.go). A limiter begins with one
+// shard, and the first ones are split at a few keys each, for callers that change
+// states under a lock not to meet.
 
 const (
 	minLoad    = 0.46
 	maxNewLoad = 0.56
 	maxLoad    = 0.85
-
-	fewestShards = 64
-	mostShards   = 2048 // entries of the directory
-	splitAt      = 4096 // keys of a shard
 )
+
+// noKeys is what the words of every shard are that has no keys.
+var noKeys = make([]uint64, groupHead)
 
 // newTable returns a table for so many keys.
 func (sh *shard) newTable(keys uint64) *table {
-	// Any sequence would do that spreads over what is between the bounds.
-	load := minLoad + (maxNewLoad-minLoad)*float64(bits.Reverse32(sh.first))/(1<<32)
-	sp := sh.space
-	t := &table{words: sp.empty, groups: 1, width: sp.width, size: uint64(len(sp.empty)), shard: sh}
+	width := sh.space.width
+	t := &table{words: noKeys, groups: 1, width: width, size: groupHead + groupSlots*width, shard: sh}
 	if keys > 0 {
-		t.groups = uint64(float64(keys)/load)/groupSlots + 1
+		t.groups = uint64(float64(keys)/loadOf(sh.first))/groupSlots + 1
 		t.words = make([]uint64, t.groups*t.size)
 		t.most = uint64(float64(t.groups*groupSlots) * maxLoad)
 	}
 	return t
 }
 
-// publish makes t the table of sh.
-func (sh *shard) publish(t *table) {
-	directory := sh.space.directory
-	for i := int(sh.first); i < len(directory); i += 1 << sh.depth {
-		directory[i].Store(t)
-	}
-}
+// publishLocked makes t the table of sh.
+func (sh *shard) publishLocked(t *table) { sh.space.publish(sh.first, sh.depth, t) }
 
 // replaceLocked replaces the table by one with the keys that are in use, and
 // room for some more, or by two if that is many.
 func (sh *shard) replaceLocked(old *table, now instant, more uint64) {
 	sh.sweepLocked(old, now)
-	if sh.keys > sh.space.splitAt && 1<<sh.depth < len(sh.space.directory) {
+	if sh.space.splits(sh.keys, sh.depth) {
 		sh.splitLocked(old, more)
 		return
 	}
@@ -79,7 +64,7 @@ func (sh *shard) replaceLocked(old *table, now instant, more uint64) {
 		sh.space.copyTo(t, old, p)
 	}
 	sh.used = sh.keys
-	sh.publish(t)
+	sh.publishLocked(t)
 }
 
 // splitLocked gives half of the entries and the keys that belong there to a new
@@ -105,12 +90,9 @@ func (sh *shard) splitLocked(old *table, more uint64) {
 		}
 	}
 	sh.used, other.used = sh.keys, other.keys
-	sp.mu.Lock()
-	all := append(slices.Clone(*sp.shards.Load()), other)
-	sp.shards.Store(&all)
-	sp.mu.Unlock()
-	sh.publish(stay)
-	other.publish(move)
+	sp.add(other)
+	sh.publishLocked(stay)
+	other.publishLocked(move)
 }
 
 // copyTo copies a key to a table that nobody else has seen, and makes sure that
@@ -130,10 +112,10 @@ func (sp *tables) copyTo(t, old *table, p place) {
 
 // sweepLocked forgets the keys that are idle.
 func (sh *shard) sweepLocked(t *table, now instant) {
-	blank := sh.space.blanks.Get().(*[]uint64)
-	defer sh.space.blanks.Put(blank)
+	blank := sh.space.store.blank()
+	defer sh.space.store.blanks.Put(blank)
 	for p := range t.held() {
-		if st := sh.read(t, p, *blank); sh.space.t.kernel.fresh(st) <= now && sh.freeze(t, p, st) {
+		if st := sh.read(t, p, blank[:]); sh.space.t.kernel.fresh(st) <= now && sh.freeze(t, p, st) {
 			sh.forgetLocked(t, p)
 		}
 	}
@@ -172,7 +154,7 @@ func (sh *shard) freeze(t *table, p place, st []uint64) bool {
 }
 
 func (sp *tables) shrink() {
-	for _, e := range *sp.shards.Load() {
+	for _, e := range sp.list() {
 		sh := e.(*shard)
 		now := sp.store.now()
 		sh.mu.Lock()
@@ -184,13 +166,13 @@ func (sp *tables) shrink() {
 // count adds up what the shards hold.
 func (sp *tables) count(stats *MemoryStats) {
 	sp.over.count(stats)
-	stats.Bytes += uint64(8 * len(sp.directory))
-	for _, e := range *sp.shards.Load() {
+	stats.Bytes += sizeOf[tables]() + sp.bytes()
+	for _, e := range sp.list() {
 		sh := e.(*shard)
 		sh.mu.Lock()
 		stats.Keys += int(sh.keys)
 		stats.Inserts += sh.inserts
-		stats.Bytes += 64 + 64             // the shard and its table
+		stats.Bytes += sizeOf[shard]() + sizeOf[table]()
 		if t := sh.current(); t.most > 0 { // else it has none of its own
 			stats.Bytes += 8 * uint64(len(t.words))
 		}
@@ -199,7 +181,7 @@ func (sp *tables) count(stats *MemoryStats) {
 }
 
 // current returns the table of sh. The caller has the lock.
-func (sh *shard) current() *table { return sh.space.directory[sh.first].Load() }
+func (sh *shard) current() *table { return (*sh.space.entries.Load())[sh.first].Load() }
 
 // offer shows keys to an eviction, from where the last one stopped.
 func (sh *shard) offer(e *eviction, most int) {
@@ -210,8 +192,8 @@ func (sh *shard) offer(e *eviction, most int) {
 		return
 	}
 	k, t := sh.space.t.kernel, sh.current()
-	blank := sh.space.blanks.Get().(*[]uint64)
-	defer sh.space.blanks.Put(blank)
+	blank := sh.space.store.blank()
+	defer sh.space.store.blanks.Put(blank)
 	slots := t.groups * groupSlots
 	for range slots {
 		if sh.hand++; sh.hand >= slots {
@@ -221,7 +203,7 @@ func (sh *shard) offer(e *eviction, most int) {
 		if !t.holds(p) {
 			continue
 		}
-		st := sh.read(t, p, *blank)
+		st := sh.read(t, p, blank[:])
 		v := victim{sh: sh, id: t.id(p), fresh: k.fresh(st)}
 		if v.fresh <= e.now && sh.freeze(t, p, st) {
 			sh.forgetLocked(t, p)
@@ -244,9 +226,9 @@ func (sh *shard) evict(v victim, now instant, room int) bool {
 	if !ok {
 		return false
 	}
-	blank := sp.blanks.Get().(*[]uint64)
-	defer sp.blanks.Put(blank)
-	st := sh.read(t, p, *blank)
+	blank := sp.store.blank()
+	defer sp.store.blanks.Put(blank)
+	st := sh.read(t, p, blank[:])
 	idle := sp.t.kernel.fresh(st) <= now
 	if !idle && spares(sp.t.kernel.room(st, now), room) || !sh.freeze(t, p, st) {
 		return false
@@ -256,4 +238,4 @@ func (sh *shard) evict(v victim, now instant, room int) bool {
 	return true
 }
 
-func (sp *tables) evictees() []evictee { return *sp.shards.Load() }
+func (sp *tables) evictees() []evictee { return sp.list() }

@@ -2,239 +2,389 @@ package ratelimit
 
 import (
 	"context"
+	"math/bits"
 	"slices"
-	"strings"
 	"sync"
 )
 
 // logs are the states of one limiter, if they grow with use: those with a
-// SlidingLog in them, or WithLimits. They are kept in maps, by key, under locks.
+// SlidingLog in them, or WithLimits. Like tables, they know a key by its identity,
+// and have a directory and shards that are split. Unlike them, they hold pointers,
+// and are looked at under the shard's lock only, so that an entry can be moved.
 type logs struct {
 	seated
-	store  *MemoryStore
-	over   overflow
-	t      *Transition
-	shards []logShard // a power of two
-	all    []evictee  // the same
+	store *MemoryStore
+	over  overflow
+	t     *Transition
+	directory[logShard]
 }
 
 func newLogs(s *MemoryStore, t *Transition) *logs {
-	sp := &logs{store: s, over: newOverflow(s, t), t: t, shards: make([]logShard, s.shardCount(256))}
-	for i := range sp.shards {
-		sp.shards[i].space = sp
-		sp.shards[i].index = make(map[string]int)
-		sp.all = append(sp.all, &sp.shards[i])
-	}
+	sp := &logs{store: s, over: newOverflow(s, t), t: t}
+	sh := &logShard{space: sp}
+	sp.directory.init(s, logSplitAt, sh, sh)
 	return sp
 }
 
-func (sp *logs) shard(key string) *logShard {
-	return &sp.shards[sp.store.identify(key).hi>>1&uint64(len(sp.shards)-1)]
-}
-
 // Apply implements [States].
-func (sp *logs) Apply(_ context.Context, key string, t *Transition, req Request) (Result, error) {
+func (sp *logs) Apply(_ context.Context, key string, t *Transition, req Request) (res Result, _ error) {
 	if err := req.check(); err != nil {
 		return Result{}, err
 	}
 	if res, ok := sp.over.cancels(t, &req); ok {
 		return res, nil
 	}
-	sh := sp.shard(key)
-	res, done := sh.apply(key, t, &req)
-	if done {
+	id := sp.store.identify(key)
+	seat := func() (seated bool) {
+		for {
+			var of outcome
+			if res, of = sp.apply(id, t, &req); of != replaced {
+				return of == updated
+			}
+		}
+	}
+	if seat() {
 		return res, nil
 	}
-	idle, full := sp.store.admit(&req, victim{sh: sh, key: key}, func() bool {
-		res, done = sh.apply(key, t, &req)
-		return done
-	})
-	if full {
+	if idle, full := sp.store.admit(&req, victim{sh: sp.at(id), id: id}, seat); full {
 		return sp.over.apply(t, &req, idle), nil
 	}
 	return res, nil
 }
 
+// lock locks the shard of id, and returns it.
+func (sp *logs) lock(id identity) *logShard {
+	for {
+		sh := sp.at(id)
+		sh.mu.Lock()
+		if sp.at(id) == sh {
+			return sh
+		}
+		sh.mu.Unlock() // it was split meanwhile
+	}
+}
+
+// apply takes the lock for applyLocked. It gives it back even if the user's clock
+// panics.
+func (sp *logs) apply(id identity, t *Transition, req *Request) (Result, outcome) {
+	sh := sp.lock(id)
+	defer sh.mu.Unlock()
+	return sh.applyLocked(id, t, req)
+}
+
 // Reset implements [States].
 func (sp *logs) Reset(_ context.Context, key string) error {
-	sh := sp.shard(key)
-	sh.mu.Lock()
+	id := sp.store.identify(key)
+	sh := sp.lock(id)
 	defer sh.mu.Unlock()
-	if i, ok := sh.index[key]; ok {
+	if i, ok := sh.find(id); ok {
 		sh.removeLocked(i)
 	}
 	return nil
 }
 
-// A logShard is a part of the states under one lock. Entries lie side by side in no
-// order, without gaps; a map finds them.
+// A logShard is a part of the states under one lock. Its slots are an open
+// addressing table: an entry lies at the slot that its identity points to,
+// proportionally, or in one of those after it, with no free one between. There is
+// always a free one, or looking would not end; a shard without keys has no slots.
 type logShard struct {
-	mu      sync.Mutex // protects everything below
-	space   *logs
-	index   map[string]int // where a key is
-	entries []logEntry
-	hand    int // the key to be looked at next for being idle
+	space *logs
+	first uint32 // of its entries in the directory
 
+	depth   uint32     // those after it are 2 to the power of depth apart
+	mu      sync.Mutex // protects depth and what follows
+	slots   []logEntry
+	keys    uint64 // held
+	hand    int    // the slot to be looked at next for being idle
 	inserts uint64 // so far
-	bytes   int    // of keys and states
+	words   uint64 // of the states
 }
+
+const (
+	// logSplitAt is the most keys of a shard, so that it takes a fraction of a
+	// millisecond to go through them.
+	logSplitAt = 1024
+
+	// sweepSlots is how many slots are looked at for idle keys when a new key comes.
+	// Some are free; more than half are not.
+	sweepSlots = 8
+
+	// sparse is the share of its slots below which a table is replaced by a smaller
+	// one. One that was replaced has at least minLoad.
+	sparse = 0.15
+)
 
 // A logEntry is a key, its state, and the transition that left it.
 type logEntry struct {
-	key   string
-	state []uint64
+	id    identity // hi is 0 if the slot is free
 	by    *Transition
+	state []uint64
 }
+
+func (e *logEntry) free() bool { return e.id.hi == 0 }
 
 func (e *logEntry) fresh() instant { return e.by.kernel.fresh(e.state) }
 
-// weigh returns how many bytes it takes, with its place in the map.
-func (e *logEntry) weigh() int { return len(e.key) + 8*cap(e.state) + 16 + 24 + 8 + 8 }
+// mostOf returns how many of some slots may be taken.
+func mostOf(slots int) uint64 { return uint64(float64(slots) * maxLoad) }
 
-// apply takes the lock for applyLocked. It gives it back even if the user's clock
-// panics.
-func (sh *logShard) apply(key string, t *Transition, req *Request) (res Result, done bool) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return sh.applyLocked(key, t, req)
+// home returns the slot that an identity points to.
+func (sh *logShard) home(id identity) int {
+	i, _ := bits.Mul64(id.hi, uint64(len(sh.slots)))
+	return int(i)
 }
 
-// applyLocked applies req to key. If that needs a seat for a new key and there
-// is none, it does nothing and returns false.
-func (sh *logShard) applyLocked(key string, t *Transition, req *Request) (res Result, done bool) {
-	if i, ok := sh.index[key]; ok {
-		e := &sh.entries[i]
+func (sh *logShard) after(i int) int {
+	if i++; i == len(sh.slots) {
+		return 0
+	}
+	return i
+}
+
+// find returns the slot of id, or if it has none, the one that it would take.
+func (sh *logShard) find(id identity) (i int, ok bool) {
+	if len(sh.slots) == 0 {
+		return 0, false
+	}
+	for i = sh.home(id); ; i = sh.after(i) {
+		switch e := &sh.slots[i]; {
+		case e.free():
+			return i, false
+		case e.id == id:
+			return i, true
+		}
+	}
+}
+
+// applyLocked applies req to the key of id. If that needs a seat for a new key and
+// there is none, it does nothing and returns noSeat. If it returns replaced, it is
+// to be tried again.
+func (sh *logShard) applyLocked(id identity, t *Transition, req *Request) (res Result, _ outcome) {
+	sp := sh.space
+	i, ok := sh.find(id)
+	if ok {
+		e := &sh.slots[i]
 		by, st, _, res := t.stepFrom(e.by, e.state, req)
-		sh.bytes += 8 * (cap(st) - cap(e.state))
+		sh.words += uint64(cap(st)) - uint64(cap(e.state))
 		e.state, e.by = st, by
-		return res, true
+		return res, updated
 	}
-	var st []uint64
-	if width := t.kernel.width(); width > 0 {
-		st = make([]uint64, width)
+	if sh.keys >= mostOf(len(sh.slots)) {
+		now, _ := req.now()
+		sh.replaceLocked(now, 1)
+		return res, replaced
 	}
-	st, changed, res := t.step(st, req)
+	st, changed, res := t.step(newState(t.kernel), req)
 	if !changed {
-		return res, sh.space.store.answers(req.Op)
+		if sp.store.answers(req.Op) {
+			return res, updated
+		}
+		return res, noSeat
 	}
 	now, _ := req.now()
-	sh.sweepLocked(now)
-	if !sh.space.store.takeSeat(&sh.space.seated) {
-		return Result{}, false
+	if sh.sweepLocked(now) {
+		return res, replaced // and so is the slot, perhaps
 	}
-	e := logEntry{strings.Clone(key), st, t} // not to keep alive what the key was cut out of
-	sh.index[e.key] = len(sh.entries)
-	sh.entries = append(sh.entries, e)
+	if !sp.store.takeSeat(&sp.seated) {
+		return Result{}, noSeat
+	}
+	i, _ = sh.find(id)
+	sh.slots[i] = logEntry{id, t, st}
+	sh.keys++
 	sh.inserts++
-	sh.bytes += e.weigh()
-	sh.space.store.keepTime(req)
-	return res, true
+	sh.words += uint64(cap(st))
+	sp.store.keepTime(req)
+	return res, updated
 }
 
-// sweepLocked looks at a few keys, and forgets those that are idle.
-func (sh *logShard) sweepLocked(now instant) {
-	for range 4 {
-		if len(sh.entries) == 0 {
-			return
-		}
-		if sh.hand >= len(sh.entries) || sh.hand < 0 {
+// newState returns the state of a key never seen, with room for a first event if it
+// grows with use. Its capacity is what is allocated for it.
+func newState(k kernel) []uint64 {
+	if width := k.width(); width > 0 {
+		return slices.Grow([]uint64(nil), width)[:width]
+	}
+	return make([]uint64, 0, logHeader+1)
+}
+
+// sweepLocked looks at a few slots, and forgets keys that are idle. If few are left,
+// it replaces the table, and returns true.
+func (sh *logShard) sweepLocked(now instant) (replaced bool) {
+	for range sweepSlots {
+		if sh.hand >= len(sh.slots) {
 			sh.hand = 0
 		}
-		if sh.entries[sh.hand].fresh() <= now {
-			sh.removeLocked(sh.hand) // and look next at the one that takes its place
+		if e := &sh.slots[sh.hand]; !e.free() && e.fresh() <= now {
+			sh.removeLocked(sh.hand) // and look next at what takes its place
 		} else {
 			sh.hand++
 		}
 	}
+	if float64(sh.keys+1) < sparse*float64(len(sh.slots)) {
+		sh.replaceLocked(now, 1)
+		return true
+	}
+	return false
 }
 
-// removeLocked forgets the i-th key, and puts the last one in its place.
+// removeLocked forgets the key in a slot, and moves those after it that would not be
+// found any more.
 func (sh *logShard) removeLocked(i int) {
-	last := len(sh.entries) - 1
-	sh.bytes -= sh.entries[i].weigh()
-	delete(sh.index, sh.entries[i].key)
-	if i < last {
-		sh.entries[i] = sh.entries[last]
-		sh.index[sh.entries[i].key] = i
+	sh.forgotLocked(&sh.slots[i])
+	for j := sh.after(i); !sh.slots[j].free(); j = sh.after(j) {
+		home := sh.home(sh.slots[j].id)
+		between := i < home && home <= j // so that it is found without going past i
+		if i > j {
+			between = i < home || home <= j
+		}
+		if !between {
+			sh.slots[i] = sh.slots[j]
+			i = j
+		}
 	}
-	sh.entries[last] = logEntry{}
-	sh.entries = sh.entries[:last]
+	sh.slots[i] = logEntry{}
+}
+
+// forgotLocked counts a key out.
+func (sh *logShard) forgotLocked(e *logEntry) {
+	sh.keys--
+	sh.words -= uint64(cap(e.state))
 	sh.space.store.leaveSeat(&sh.space.seated)
+}
+
+// replaceLocked replaces the table by one with the keys that are in use, and room
+// for some more, or by two if that is many.
+func (sh *logShard) replaceLocked(now instant, more uint64) {
+	old := sh.slots
+	for i := range old {
+		if e := &old[i]; !e.free() && e.fresh() <= now {
+			sh.forgotLocked(e)
+			*e = logEntry{}
+		}
+	}
+	if sh.space.splits(sh.keys, sh.depth) {
+		sh.splitLocked(more)
+		return
+	}
+	sh.resizeLocked(more)
+	for i := range old {
+		sh.putLocked(&old[i])
+	}
+}
+
+// resizeLocked gives the shard a new table, without entries.
+func (sh *logShard) resizeLocked(more uint64) {
+	sh.slots, sh.hand = nil, 0
+	if n := sh.keys + more; n > 0 {
+		sh.slots = make([]logEntry, 2+int(float64(n)/loadOf(sh.first)))
+	}
+}
+
+// putLocked puts an entry of an old table into the new one.
+func (sh *logShard) putLocked(e *logEntry) {
+	if !e.free() {
+		i, _ := sh.find(e.id)
+		sh.slots[i] = *e
+	}
+}
+
+// splitLocked gives half of the entries in the directory, and the keys that belong
+// there, to a new shard.
+func (sh *logShard) splitLocked(more uint64) {
+	bit, old := uint64(1)<<sh.depth, sh.slots
+	sh.depth++
+	other := &logShard{space: sh.space, first: sh.first | uint32(bit), depth: sh.depth}
+	moves := func(e *logEntry) bool { return !e.free() && e.id.entry()&bit != 0 }
+	for i := range old {
+		if e := &old[i]; moves(e) {
+			other.keys++
+			other.words += uint64(cap(e.state))
+		}
+	}
+	sh.keys -= other.keys
+	sh.words -= other.words
+	sh.resizeLocked(more)
+	other.resizeLocked(more)
+	for i := range old {
+		if e := &old[i]; moves(e) {
+			other.putLocked(e)
+		} else {
+			sh.putLocked(e)
+		}
+	}
+	sh.space.add(other)
+	sh.space.publish(other.first, other.depth, other) // when it is complete; all others of sh stay as they are
 }
 
 func (sh *logShard) offer(e *eviction, most int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for range min(len(sh.entries), most) {
-		if sh.hand++; sh.hand >= len(sh.entries) {
+	most = min(most, int(sh.keys))
+	for looks := len(sh.slots); looks > 0 && most > 0 && !e.done; {
+		if sh.hand >= len(sh.slots) {
 			sh.hand = 0
 		}
-		of := &sh.entries[sh.hand]
-		v := victim{sh: sh, key: of.key, fresh: of.fresh()}
-		if v.fresh <= e.now {
-			sh.removeLocked(sh.hand)
-			sh.hand-- // and look next at the one that takes its place
+		of := &sh.slots[sh.hand]
+		if of.free() {
+			sh.hand++
+			looks--
+			continue
+		}
+		most--
+		if v := (victim{sh: sh, id: of.id, fresh: of.fresh()}); v.fresh <= e.now {
+			sh.removeLocked(sh.hand) // and look next at what takes its place
 			e.forgot()
 		} else {
 			e.look(of.by.kernel, of.state, v)
-		}
-		if e.done {
-			return
+			sh.hand++
+			looks--
 		}
 	}
 }
 
 func (sh *logShard) evict(v victim, now instant, room int) bool {
-	sh.mu.Lock()
+	sp := sh.space
+	sh = sp.lock(v.id) // it may have come to another by now
 	defer sh.mu.Unlock()
-	i, ok := sh.index[v.key]
+	i, ok := sh.find(v.id)
 	if !ok {
 		return false
 	}
-	e := &sh.entries[i]
+	e := &sh.slots[i]
 	idle := e.fresh() <= now
 	if !idle && spares(e.by.kernel.room(e.state, now), room) {
 		return false
 	}
 	sh.removeLocked(i)
-	sh.space.store.lost(idle)
+	sp.store.lost(idle)
 	return true
 }
 
-// shrink forgets idle keys, and moves the others to maps and slices of their size.
+// shrink forgets idle keys, and moves the others to tables of their size.
 func (sp *logs) shrink() {
-	now := sp.store.now()
-	for i := range sp.shards {
-		sp.shards[i].shrink(now)
+	for _, e := range sp.list() {
+		e.(*logShard).shrink()
 	}
 }
 
-func (sh *logShard) shrink(now instant) {
+func (sh *logShard) shrink() {
+	now := sh.space.store.now()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for i := len(sh.entries) - 1; i >= 0; i-- {
-		if sh.entries[i].fresh() <= now {
-			sh.removeLocked(i)
-		}
-	}
-	sh.entries = slices.Clip(slices.Clone(sh.entries))
-	sh.index = make(map[string]int, len(sh.entries))
-	for i := range sh.entries {
-		sh.index[sh.entries[i].key] = i
-	}
+	sh.replaceLocked(now, 0)
 }
 
-// count adds up what the shards hold, without the memory of their maps.
+// count adds up what the shards hold.
 func (sp *logs) count(stats *MemoryStats) {
 	sp.over.count(stats)
-	for i := range sp.shards {
-		sh := &sp.shards[i]
+	stats.Bytes += sizeOf[logs]() + sp.bytes()
+	for _, e := range sp.list() {
+		sh := e.(*logShard)
 		sh.mu.Lock()
-		stats.Keys += len(sh.entries)
+		stats.Keys += int(sh.keys)
 		stats.Inserts += sh.inserts
-		stats.Bytes += uint64(sh.bytes)
+		stats.Bytes += sizeOf[logShard]() + uint64(len(sh.slots))*sizeOf[logEntry]() + 8*sh.words
 		sh.mu.Unlock()
 	}
 }
 
-func (sp *logs) evictees() []evictee { return sp.all }
+func (sp *logs) evictees() []evictee { return sp.list() }

@@ -20,9 +20,8 @@ import (
 // the key itself is not kept.
 //
 // A space (one limiter's states) has shards, and a directory that leads to the
-// table of each, by the low bits of the identity. A shard begins with several
-// entries of the directory, and shares them with a new one when it has many keys
-// (memorygrowth.go). A table is one slice of words without pointers, for the
+// table of each, by the low bits of the identity (memorydirectory.go). A shard with
+// many keys is split (memorygrowth.go). A table is one slice of words without pointers, for the
 // garbage collector to pass over. Three slots make a group:
 //
 //	words 0–2   the first parts of three identities, 64 bits each; 0 if
@@ -48,7 +47,9 @@ import (
 //
 //  1. Under the lock only, slots are taken, forgotten, and the table replaced,
 //     with the shard's entries of the directory. Whoever has waited for the lock
-//     looks into the directory again: the shard may have been split.
+//     looks into the directory again: the shard may have been split, and the
+//     directory doubled. An old directory leads to tables that are or were those
+//     of their shards, as an entry does that was read before it changed.
 //  2. The first part in a slot changes once, from 0, and last: who sees it sees
 //     the second and a state (or that it was forgotten). A slot is not used
 //     again; it goes when the table is replaced.
@@ -116,20 +117,7 @@ type tables struct {
 	word  wordKernel // t's, if a state is one word
 	width uint64     // words of a state
 
-	splitAt uint64 // the constant, but for tests
-
-	// directory leads to the tables, by the low bits of an identity.
-	directory []atomic.Pointer[table]
-
-	mu     sync.Mutex                // protects shards against another split
-	shards atomic.Pointer[[]evictee] // all there are
-
-	// empty is what the words of every shard are that has no keys.
-	empty []uint64
-
-	// blanks holds copies of states for kernels to work on: they must live on
-	// the heap.
-	blanks sync.Pool
+	directory[table]
 }
 
 // A wordKernel is one whose state may be a single word, which it can then
@@ -144,38 +132,21 @@ type wordKernel interface {
 
 func newTables(s *MemoryStore, t *Transition) *tables {
 	width := t.kernel.width()
-	sp := &tables{store: s, over: newOverflow(s, t), t: t, width: uint64(width), splitAt: splitAt}
+	sp := &tables{store: s, over: newOverflow(s, t), t: t, width: uint64(width)}
 	if width == 1 {
 		sp.word, _ = t.kernel.(wordKernel)
 	}
-	sp.blanks.New = func() any { st := make([]uint64, width); return &st }
-	sp.empty = make([]uint64, groupHead+groupSlots*width)
-	sp.directory = make([]atomic.Pointer[table], s.shardCount(mostShards))
-	var all []evictee
-	depth := bits.TrailingZeros(uint(s.shardCount(fewestShards)))
-	for i := range 1 << depth {
-		sh := &shard{space: sp, first: uint32(i), depth: uint32(depth)}
-		sh.publish(sh.newTable(0))
-		all = append(all, sh)
-	}
-	sp.shards.Store(&all)
+	sh := &shard{space: sp}
+	sp.directory.init(s, splitAt, sh, sh.newTable(0))
 	return sp
 }
-
-// table returns the table in which id has its place, if it has one.
-func (sp *tables) table(id identity) *table {
-	return sp.directory[id.entry()&uint64(len(sp.directory)-1)].Load()
-}
-
-// entry returns the bits by which the directory is looked into.
-func (id identity) entry() uint64 { return id.hi >> 1 } // bit 0 is always set
 
 // lock locks the shard of id, and returns its table.
 func (sp *tables) lock(id identity) (*shard, *table) {
 	for {
-		sh := sp.table(id).shard
+		sh := sp.at(id).shard
 		sh.mu.Lock()
-		if t := sp.table(id); t.shard == sh { // guarantee 1
+		if t := sp.at(id); t.shard == sh { // guarantee 1
 			return sh, t
 		}
 		sh.mu.Unlock()
@@ -252,7 +223,7 @@ type change func(st []uint64) (changed bool)
 func (sp *tables) allow(tl *timeline, key string, n int) bool {
 	id := sp.store.identify(key)
 	if sp.word != nil {
-		t := sp.table(id)
+		t := sp.at(id)
 		if p, ok := t.find(id); ok {
 			state := t.word(p)
 			for tries := 0; ; tries++ {
@@ -302,7 +273,7 @@ func (sp *tables) Apply(_ context.Context, key string, t *Transition, req Reques
 		return changed
 	}
 	if sp.word != nil {
-		tbl := sp.table(id)
+		tbl := sp.at(id)
 		if p, ok := tbl.find(id); ok && sp.swap(tbl.word(p), step) {
 			return res, nil
 		}
@@ -315,9 +286,9 @@ func (sp *tables) Apply(_ context.Context, key string, t *Transition, req Reques
 
 // swap applies f to a state of one word, unless that is gone.
 func (sp *tables) swap(state *uint64, f change) (ok bool) {
-	blank := sp.blanks.Get().(*[]uint64)
-	defer sp.blanks.Put(blank)
-	st := *blank
+	blank := sp.store.blank()
+	defer sp.store.blanks.Put(blank)
+	st := blank[:]
 	for tries := 0; ; tries++ {
 		word := atomic.LoadUint64(state)
 		if word == gone {
@@ -339,7 +310,7 @@ func (sp *tables) update(id identity, req *Request, f change) (idle instant, ful
 	if sp.seat(id, req, f) {
 		return 0, false
 	}
-	return sp.store.admit(req, victim{sh: sp.table(id).shard, id: id}, func() bool { return sp.seat(id, req, f) })
+	return sp.store.admit(req, victim{sh: sp.at(id).shard, id: id}, func() bool { return sp.seat(id, req, f) })
 }
 
 // seat tries an update until it is done, or the store is full.
