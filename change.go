@@ -42,8 +42,8 @@ import (
 // Refill, begins afresh. A [Reservation] that was made under other parameters gives
 // nothing back.
 //
-// Such a limiter keeps its keys by name, in maps, as those with a [SlidingLog]
-// are: that takes about 200 bytes a key. AlgorithmOf it is nil. An All of more than
+// A key of such a limiter costs about 75 bytes in a [MemoryStore], besides its state.
+// AlgorithmOf returns nil for it. An All of more than
 // four parts costs a few microseconds for each call, for it is put together each time.
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {
 	return func(c *config) { c.lookup, c.lookupSet = lookup, true }

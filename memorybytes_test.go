@@ -1,0 +1,125 @@
+package ratelimit
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// heapOf returns by how much f grows the heap.
+func heapOf(f func()) float64 {
+	read := func() float64 {
+		runtime.GC()
+		runtime.GC() // a sync.Pool keeps what it has for one
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	before := read()
+	f()
+	return read() - before
+}
+
+// names returns n short keys.
+func names(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprint("key ", i)
+	}
+	return all
+}
+
+// TestBytesAreThoseOfTheHeap compares what Stats says with what is taken.
+func TestBytesAreThoseOfTheHeap(t *testing.T) {
+	algs := append([]Algorithm{
+		TokenBucket{Rate: PerSecond(7)},
+		RollingWindow{Quota: 10, Window: 24 * time.Hour, Period: time.Hour},
+		All{TokenBucket{Rate: PerSecond(10)}, FixedWindow{Limit: 100, Window: time.Hour}, FixedWindow{Limit: 1000, Window: 24 * time.Hour}},
+	}, everyWidth...)
+	for _, of := range []struct{ limiters, keys int }{{2000, 0}, {2000, 1}, {200, 100}, {1, 100_000}} {
+		all := names(max(of.limiters, of.keys))
+		for _, alg := range algs {
+			for _, own := range []bool{false, true} {
+				opts := []Option{}
+				if own {
+					limits := &ownLimits{}
+					opts = append(opts, WithLimits(limits.lookup))
+				}
+				s, clk := NewMemoryStore(), newStepClock()
+				opts = append(opts, WithStore(s), WithClock(clk))
+				limiters := make([]Limiter, of.limiters)
+				heap := heapOf(func() {
+					for i := range limiters {
+						limiters[i] = Must(New(alg, append(opts, WithName(all[i]))...))
+						for _, key := range all[:of.keys] {
+							require.True(t, limiters[i].Allow(key))
+						}
+					}
+				})
+				assert.InEpsilon(t, heap, float64(s.Stats().Bytes), 0.2, "%d limiters with %d keys each, %T, own limits: %v", of.limiters, of.keys, alg, own)
+				if of.keys == 0 {
+					assert.Less(t, heap/float64(of.limiters), 1100.0, "for an empty limiter, %T, own limits: %v", alg, own)
+				}
+				runtime.KeepAlive(limiters)
+			}
+		}
+	}
+}
+
+// TestLongKeysCostNoMore: keys are not kept.
+func TestLongKeysCostNoMore(t *testing.T) {
+	for _, alg := range everyWidth {
+		for _, opts := range [][]Option{nil, {WithLimits((&ownLimits{}).lookup)}} {
+			s := NewMemoryStore()
+			l := Must(New(alg, append(opts, WithStore(s), WithClock(newStepClock()))...))
+			heap := heapOf(func() {
+				for i := range 1000 {
+					require.True(t, l.Allow(fmt.Sprint(strings.Repeat("long ", 1000), i)))
+				}
+			})
+			assert.Less(t, heap, 500e3, "%T", alg)
+			runtime.KeepAlive(l)
+		}
+	}
+}
+
+// TestLogsAreSmall: what a key takes beside its events.
+func TestLogsAreSmall(t *testing.T) {
+	const n = 20_000
+	all := names(n)
+	l, s, _ := newTestLimiter(t, SlidingLog{Limit: 20, Window: time.Hour})
+	heap := heapOf(func() {
+		for _, key := range all {
+			require.True(t, l.Allow(key))
+		}
+	})
+	assert.Less(t, heap/n, 150.0)
+	s.check(t)
+	runtime.KeepAlive(l)
+}
+
+// TestFloodsAreGivenBack lets a flood of keys pass, and then a trickle: by itself, the
+// store gives back what the flood took.
+func TestFloodsAreGivenBack(t *testing.T) {
+	const flood, trickle = 50_000, 30_000
+	for _, opts := range [][]Option{{WithLimits((&ownLimits{}).lookup)}, nil} {
+		s, clk := NewMemoryStore(), newStepClock()
+		l := Must(New(SlidingLog{Limit: 10, Window: time.Second}, append(opts, WithStore(s), WithClock(clk))...))
+		for i := range flood {
+			require.True(t, l.Allow(fmt.Sprint("flood ", i)))
+		}
+		peak := s.Stats().Bytes
+		for i := range trickle {
+			clk.advance(10 * time.Millisecond)
+			require.True(t, l.Allow(fmt.Sprint("trickle ", i)))
+		}
+		assert.Less(t, s.Len(), 300, "about a hundred are in use")
+		assert.Less(t, s.Stats().Bytes, peak/50)
+		s.check(t)
+	}
+}
