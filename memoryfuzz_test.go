@@ -42,7 +42,7 @@ func FuzzMemory(f *testing.F) {
 		l, s, clk := newTestLimiter(t, alg, WithMaxKeys(int(data[1]%16)))
 		samples := data[1]&128 != 0
 		if samples {
-			s.door.lookSizes = lookSizes{fewest: 2, most: 3, perShard: 1, remembered: 2, parts: 4}
+			s.door.lookSizes = lookSizes{fewest: 2, most: 3, perShard: 1, remembered: 2, stride: 100, parts: 4}
 		}
 		splitSoon(l, 1)
 		tr, err := NewTransition(alg)

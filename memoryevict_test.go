@@ -1,0 +1,103 @@
+package ratelimit
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// smallSizes make a store of two thousand keys one that is looked at in strides.
+var smallSizes = lookSizes{fewest: 4, most: 8, perShard: 2, remembered: 4, stride: 256, parts: 8, scant: 4, queue: 64}
+
+const manyStrides = 8 * 256
+
+// TestStridesAreShort: however many used-up keys there are, no new key has more of them
+// looked at than a stride, and on average it is few.
+func TestStridesAreShort(t *testing.T) {
+	for _, alg := range everyWidth {
+		for _, left := range []int{0, 1, 20} {
+			l, s, _ := newTestLimiter(t, alg, WithMaxKeys(manyStrides))
+			s.door.lookSizes = smallSizes
+			fill(t, l, manyStrides, left)
+			most, sum := 0, 0
+			for i := range manyStrides {
+				s.door.eviction.seen = 0
+				require.True(t, l.AllowN(fmt.Sprint("new ", i), 10))
+				sum += s.door.eviction.seen
+				most = max(most, s.door.eviction.seen)
+			}
+			assert.LessOrEqual(t, most, smallSizes.stride, "%T, %d left", alg, left)
+			assert.LessOrEqual(t, sum/manyStrides, 2*smallSizes.parts, "%T, %d left", alg, left)
+			assert.GreaterOrEqual(t, s.Len(), manyStrides-smallSizes.stride/smallSizes.parts)
+			s.check(t)
+		}
+	}
+}
+
+// TestStridesSpareUsedUpKeys: while enough keys of a stride have something left, none
+// that is used up goes.
+func TestStridesSpareUsedUpKeys(t *testing.T) {
+	for _, alg := range everyWidth {
+		l, s, _ := newTestLimiter(t, alg, WithMaxKeys(manyStrides))
+		s.door.lookSizes = smallSizes
+		const left = manyStrides / 10
+		fill(t, l, manyStrides, left)
+		for i := range left / 2 {
+			require.True(t, l.AllowN(fmt.Sprint("new ", i), 10))
+		}
+		for i := range manyStrides - left {
+			require.False(t, l.Allow(fmt.Sprint(i)), "%T: key %d was lost", alg, i)
+		}
+		assert.EqualValues(t, left/2, s.Stats().Evictions)
+		s.check(t)
+	}
+}
+
+// TestStridesFindIdleKeys: a store that may not evict looks at all keys once a second,
+// a stride at a time, and remembers those that will be idle soonest.
+func TestStridesFindIdleKeys(t *testing.T) {
+	for _, policy := range []FullPolicy{RefuseUnseen, ShareUnseen} {
+		for _, alg := range []Algorithm{
+			TokenBucket{Rate: PerMinute(10)},
+			SlidingLog{Limit: 10, Window: time.Minute},
+		} {
+			l, s, clk := newTestLimiter(t, alg, WithMaxKeys(manyStrides), WithFullPolicy(policy))
+			s.door.lookSizes = smallSizes
+			const busy = manyStrides * 9 / 10
+			fill(t, l, manyStrides-busy, 0)
+			clk.advance(time.Minute) // and so they are idle
+			for i := range busy {
+				require.True(t, l.AllowN(fmt.Sprint("busy ", i), 10))
+			}
+			served := 0
+			for i := range 4 * manyStrides {
+				s.door.eviction.seen = 0
+				turned := s.Stats().Turned
+				l.AllowN(fmt.Sprint("new ", i), 10)
+				require.LessOrEqual(t, s.door.eviction.seen, smallSizes.stride)
+				if s.Stats().Turned == turned {
+					served++
+				}
+				clk.advance(time.Second / manyStrides)
+			}
+			assert.GreaterOrEqual(t, served, manyStrides-busy, "%T: all idle keys were found", alg)
+			assert.LessOrEqual(t, len(s.door.victims), smallSizes.queue)
+			assert.Zero(t, s.Stats().Evictions)
+
+			d, err := l.Take(t.Context(), "newest", 1)
+			require.NoError(t, err)
+			if policy == RefuseUnseen {
+				require.False(t, d.Allowed)
+				require.Less(t, d.RetryAfter, time.Minute)
+				clk.advance(d.RetryAfter)
+				turned := s.Stats().Turned
+				l.Allow("newest")
+				assert.Equal(t, turned, s.Stats().Turned, "it came when a key was idle")
+			}
+			s.check(t)
+		}
+	}
+}
