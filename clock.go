@@ -152,6 +152,17 @@ func (t *timeline) now() (now instant, lag uint64) {
 	return t.unsteady()
 }
 
+// renew reads a clock again that is read every so often, before a request is denied.
+// It reports whether that made a difference.
+func (t *timeline) renew() bool { return t.coarse != nil && t.coarse.renew() }
+
+// reread is renew for what is rare: it always reads the clock.
+func (t *timeline) reread() {
+	if t.coarse != nil {
+		t.coarse.refresh()
+	}
+}
+
 // unsteady is now for a clock that may step back, or far ahead.
 func (t *timeline) unsteady() (now instant, lag uint64) {
 	from := t.anchor()
@@ -221,6 +232,7 @@ func (t *timeline) wall(now instant, lag uint64) time.Time {
 
 // until returns the time until the clock will have reached t.
 func (t *timeline) until(at instant) time.Duration {
+	t.reread()
 	v := view{tick: 1}
 	v.now, v.lag = t.now()
 	return v.until(at)

@@ -225,7 +225,7 @@ func (sp *tables) allow(tl *timeline, key string, n int) bool {
 	if sp.word != nil {
 		t := sp.at(id)
 		if p, ok := t.find(id); ok {
-			state := t.word(p)
+			state, renewed := t.word(p), false
 			for tries := 0; ; tries++ {
 				word := atomic.LoadUint64(state)
 				if word == gone {
@@ -233,10 +233,15 @@ func (sp *tables) allow(tl *timeline, key string, n int) bool {
 				}
 				now, _ := tl.now()
 				next, granted := sp.word.decide(word, now, n)
-				if !granted || atomic.CompareAndSwapUint64(state, word, next) {
-					return granted // guarantee 5
+				if granted && atomic.CompareAndSwapUint64(state, word, next) {
+					return true // guarantee 5
 				}
-				backOff(tries)
+				if !granted && (renewed || !tl.renew()) {
+					return false // guarantee 5
+				}
+				if renewed = !granted; granted {
+					backOff(tries)
+				}
 			}
 		}
 	}
@@ -248,10 +253,13 @@ func (sp *tables) allowLocked(id identity, tl *timeline, n int) (granted bool) {
 	v := view{kernel: sp.t.kernel, tick: 1}
 	req := Request{Op: OpTake, N: n, timeline: tl}
 	idle, full := sp.update(id, &req, func(st []uint64) bool {
-		v.now, v.lag = tl.now()
-		_, at, changed := v.decide(st, n)
-		granted = at == v.now
-		return changed
+		for renewed := false; ; renewed = true {
+			v.now, v.lag = tl.now()
+			_, at, changed := v.decide(st, n)
+			if granted = at == v.now; granted || renewed || !tl.renew() {
+				return changed // a denial changes nothing in a state of fixed width
+			}
+		}
 	})
 	if full {
 		return sp.over.apply(sp.t, &req, idle).Decision.Allowed

@@ -77,6 +77,16 @@ func (r *Request) now() (now instant, lag uint64) {
 	return r.timeline.now()
 }
 
+// renew is the timeline's, unless the time is fixed.
+func (r *Request) renew() bool { return r.fixed == nil && r.timeline.renew() }
+
+// reread is the timeline's, unless the time is fixed.
+func (r *Request) reread() {
+	if r.fixed == nil {
+		r.timeline.reread()
+	}
+}
+
 // check returns what is wrong with a request that did not come from a limiter.
 func (r *Request) check() error {
 	if r.N < 0 || r.Op > OpReturn || r.timeline == nil && r.fixed == nil {
@@ -191,6 +201,20 @@ func (t *Transition) stepFrom(from *Transition, st []uint64, req *Request) (by *
 // whether they changed. It reads the clock, so whoever may change the state
 // meanwhile must be locked out, or found out afterwards.
 func (t *Transition) step(st []uint64, req *Request) (_ []uint64, changed bool, res Result) {
+	switch { // of what cannot be decided on twice
+	case req.Op == OpReserve:
+		req.reread()
+	case t.kernel.notes():
+		req.renew()
+	}
+	st, changed, res = t.stepOnce(st, req)
+	if req.Op <= OpPeek && !changed && !res.Decision.Allowed && req.renew() {
+		return t.stepOnce(st, req)
+	}
+	return st, changed, res
+}
+
+func (t *Transition) stepOnce(st []uint64, req *Request) (_ []uint64, changed bool, res Result) {
 	v := t.view(req)
 	switch req.Op {
 	case OpPeek:
