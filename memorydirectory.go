@@ -36,7 +36,7 @@ const (
 	fewestShards = 64      // as long as there are fewer, callers of few keys would meet
 	mostShards   = 1 << 16 // then they grow
 	splitAt      = 4096    // keys, which take a fraction of a millisecond to be replaced,
-	splitWords   = 1 << 16 // or fewer, with this many words of state
+	splitWords   = 1 << 14 // or fewer, with this many words of state
 	splitEarlyAt = 8
 )
 
