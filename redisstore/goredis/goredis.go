@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/sony/gobreaker/v2"
@@ -36,6 +37,9 @@ import (
 func New(client redis.UniversalClient, opts ...redisstore.Option) (*redisstore.Store, error) {
 	if isNil(client) {
 		return nil, fmt.Errorf("%w: client is %#v: it must be a client that redis.NewClient or the like returned", ratelimit.ErrInvalid, client)
+	}
+	if i := slices.IndexFunc(opts, func(opt redisstore.Option) bool { return opt == nil }); i >= 0 { // counted without the breaker
+		return nil, fmt.Errorf("%w: option %d of New is nil: it must be one of redisstore's With functions' results", ratelimit.ErrInvalid, i)
 	}
 	return redisstore.New(conn{client}, append([]redisstore.Option{redisstore.WithBreaker(newBreaker())}, opts...)...)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
 // What the store does with the client is tested on servers, in redisstore/servers.
@@ -27,4 +28,12 @@ func TestNilClient(t *testing.T) {
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 		assert.ErrorContains(t, err, "nil")
 	}
+}
+
+func TestNilOption(t *testing.T) {
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent
+	defer c.Close()
+	_, err := New(c, redisstore.WithPrefix("x"), nil)
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.ErrorContains(t, err, "option 1 of New is nil")
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redis/rueidis"
 	"github.com/sony/gobreaker/v2"
@@ -33,6 +34,9 @@ import (
 func New(client rueidis.Client, opts ...redisstore.Option) (*redisstore.Store, error) {
 	if client == nil {
 		return nil, fmt.Errorf("%w: client is nil: it must be one that rueidis.NewClient returned", ratelimit.ErrInvalid)
+	}
+	if i := slices.IndexFunc(opts, func(opt redisstore.Option) bool { return opt == nil }); i >= 0 { // counted without the breaker
+		return nil, fmt.Errorf("%w: option %d of New is nil: it must be one of redisstore's With functions' results", ratelimit.ErrInvalid, i)
 	}
 	return redisstore.New(conn{client}, append([]redisstore.Option{redisstore.WithBreaker(newBreaker())}, opts...)...)
 }

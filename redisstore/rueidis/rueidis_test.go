@@ -3,9 +3,11 @@ package rueidis
 import (
 	"testing"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
 // What the store does with the client is tested on servers, in redisstore/servers.
@@ -14,4 +16,11 @@ func TestNilClient(t *testing.T) {
 	_, err := New(nil)
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "nil")
+}
+
+func TestNilOption(t *testing.T) {
+	var client struct{ rueidis.Client } // nothing is sent
+	_, err := New(client, redisstore.WithPrefix("x"), nil)
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.ErrorContains(t, err, "option 1 of New is nil")
 }
