@@ -29,9 +29,8 @@ type timeline struct {
 
 // An anchor is a reading of a clock, and the instant that it stands for.
 type anchor struct {
-	base    time.Time
-	origin  instant
-	shifted bool // whether base is out of the range of years in which wall time counts
+	base   time.Time
+	origin instant
 }
 
 // newTimeline returns the timeline of clk, or of the system's clock if clk is
@@ -131,15 +130,13 @@ const (
 
 func instantOf(t time.Time) instant {
 	sec := t.Unix()
-	if shifted(t) {
+	if sec < 0 || sec >= epochEnd {
 		sec = (sec%epochTurn + epochTurn) % epochTurn
 	}
 	return instant(sec)*1e9 + instant(t.Nanosecond())
 }
 
-func shifted(t time.Time) bool { return t.Unix() < 0 || t.Unix() >= epochEnd }
-
-func anchorAt(t time.Time) anchor { return anchor{t, instantOf(t), shifted(t)} }
+func anchorAt(t time.Time) anchor { return anchor{t, instantOf(t)} }
 
 // now returns the present instant, and by how much the clock is behind it.
 func (t *timeline) now() (now instant, lag uint64) {
@@ -167,7 +164,7 @@ func (t *timeline) reread() {
 func (t *timeline) unsteady() (now instant, lag uint64) {
 	from := t.anchor()
 	d := t.clk.Since(from.base)
-	if t.passes(from, d) {
+	if from.ends(d) {
 		t.move(from)
 		from = t.anchor()
 		d = t.clk.Since(from.base)
@@ -191,14 +188,10 @@ func (t *timeline) anchor() *anchor {
 	return &t.first
 }
 
-// passes reports whether instants must be counted from another anchor, now that d
-// has passed since from: if they would not fit, or if the clock has come from a
-// time out of range to one within.
-func (t *timeline) passes(from *anchor, d time.Duration) bool {
-	if d <= 0 || from.origin == maxInstant {
-		return false
-	}
-	return from.origin+instant(d) > maxInstant || d == Never || from.shifted && !shifted(t.clk.Now())
+// ends reports whether instants counted from a would not fit any more, now that d has
+// passed since. If d is saturated, they do not.
+func (a *anchor) ends(d time.Duration) bool {
+	return d > 0 && a.origin < maxInstant && a.origin+instant(d) > maxInstant
 }
 
 // move counts instants from what the clock shows now. If that is not after the

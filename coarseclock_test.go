@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -92,6 +93,12 @@ func TestCoarseClockWhoseGoroutineIsLate(t *testing.T) {
 			assert.LessOrEqual(t, r.Delay(), 10*time.Millisecond, name)
 			require.NoError(t, l.Wait(t.Context(), "key"))
 			assert.LessOrEqual(t, time.Since(begin), 20*time.Millisecond, name)
+
+			require.True(t, l.AllowN("other", 10))
+			time.Sleep(9 * time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			defer cancel()
+			require.NoError(t, l.WaitN(ctx, "other", 10), "%s: 1 ms is left", name)
 		})
 	}
 }

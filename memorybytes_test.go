@@ -123,3 +123,22 @@ func TestFloodsAreGivenBack(t *testing.T) {
 		s.check(t)
 	}
 }
+
+// TestLimitersCostTheSame: a limiter allocates as much if there are ten thousand others
+// in the store as if there are a thousand.
+func TestLimitersCostTheSame(t *testing.T) {
+	s := NewMemoryStore()
+	all := names(10_000)
+	var allocated []uint64 // by each thousand
+	for i, name := range all {
+		if i%1000 == 0 {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			allocated = append(allocated, m.TotalAlloc)
+		}
+		Must(New(TokenBucket{Rate: PerSecond(10)}, WithStore(s), WithName(name)))
+	}
+	for i := 1; i < len(allocated); i++ {
+		assert.Less(t, allocated[i]-allocated[i-1], uint64(1000*4096), "thousand %d", i)
+	}
+}

@@ -22,13 +22,16 @@ func TestStridesAreShort(t *testing.T) {
 			l, s, _ := newTestLimiter(t, alg, WithMaxKeys(manyStrides))
 			s.door.lookSizes = smallSizes
 			fill(t, l, manyStrides, left)
-			most, sum := 0, 0
+			most, sum, first := 0, 0, 0
 			for i := range manyStrides {
 				s.door.eviction.seen = 0
 				require.True(t, l.AllowN(fmt.Sprint("new ", i), 10))
 				sum += s.door.eviction.seen
-				most = max(most, s.door.eviction.seen)
+				if most = max(most, s.door.eviction.seen); i < 20 {
+					first = sum
+				}
 			}
+			assert.LessOrEqual(t, first/20, 40, "%T, %d left", alg, left)
 			assert.LessOrEqual(t, most, smallSizes.stride, "%T, %d left", alg, left)
 			assert.LessOrEqual(t, sum/manyStrides, 2*smallSizes.parts, "%T, %d left", alg, left)
 			assert.GreaterOrEqual(t, s.Len(), manyStrides-smallSizes.stride/smallSizes.parts)
@@ -40,7 +43,8 @@ func TestStridesAreShort(t *testing.T) {
 // TestStridesSpareUsedUpKeys: while enough keys of a stride have something left, none
 // that is used up goes.
 func TestStridesSpareUsedUpKeys(t *testing.T) {
-	for _, alg := range everyWidth {
+	for i := range 5 * len(everyWidth) {
+		alg := everyWidth[i%len(everyWidth)]
 		l, s, _ := newTestLimiter(t, alg, WithMaxKeys(manyStrides))
 		s.door.lookSizes = smallSizes
 		const left = manyStrides / 10
@@ -56,8 +60,8 @@ func TestStridesSpareUsedUpKeys(t *testing.T) {
 	}
 }
 
-// TestStridesFindIdleKeys: a store that may not evict looks at all keys once a second,
-// a stride at a time, and remembers those that will be idle soonest.
+// TestStridesFindIdleKeys: a store that may not evict looks at nearly all keys once a
+// second, a stride at a time, and remembers those that will be idle soonest.
 func TestStridesFindIdleKeys(t *testing.T) {
 	for _, policy := range []FullPolicy{RefuseUnseen, ShareUnseen} {
 		for _, alg := range []Algorithm{
@@ -67,13 +71,13 @@ func TestStridesFindIdleKeys(t *testing.T) {
 			l, s, clk := newTestLimiter(t, alg, WithMaxKeys(manyStrides), WithFullPolicy(policy))
 			s.door.lookSizes = smallSizes
 			const busy = manyStrides * 9 / 10
-			fill(t, l, manyStrides-busy, 0)
-			clk.advance(time.Minute) // and so they are idle
+			fill(t, l, manyStrides, 0)
+			clk.advance(time.Minute) // and so all are idle
 			for i := range busy {
-				require.True(t, l.AllowN(fmt.Sprint("busy ", i), 10))
+				require.True(t, l.AllowN(fmt.Sprint(i), 10))
 			}
 			served := 0
-			for i := range 4 * manyStrides {
+			for i := range manyStrides * 5 / 4 { // a second and a quarter
 				s.door.eviction.seen = 0
 				turned := s.Stats().Turned
 				l.AllowN(fmt.Sprint("new ", i), 10)
@@ -83,7 +87,7 @@ func TestStridesFindIdleKeys(t *testing.T) {
 				}
 				clk.advance(time.Second / manyStrides)
 			}
-			assert.GreaterOrEqual(t, served, manyStrides-busy, "%T: all idle keys were found", alg)
+			assert.GreaterOrEqual(t, served, (manyStrides-busy)*8/10, "%T: most idle keys were found", alg)
 			assert.LessOrEqual(t, len(s.door.victims), smallSizes.queue)
 			assert.Zero(t, s.Stats().Evictions)
 

@@ -44,8 +44,8 @@ func WithStore(s Store) Option {
 //
 // Whole windows are aligned by the wall time that clk shows when New is called
 // for the first limiter on the store, and by the time that has passed since. If
-// the clock shows a time before 1970 or after 2100, they are aligned by weeks;
-// once it shows one between, by that.
+// the clock shows a time before 1970 or after 2100, windows of up to a week are
+// aligned by it, and longer ones differently.
 func WithClock(clk clock.Clock) Option {
 	return func(c *config) { c.clock, c.clockSet = clk, true }
 }

@@ -80,13 +80,6 @@ func (r *Request) now() (now instant, lag uint64) {
 // renew is the timeline's, unless the time is fixed.
 func (r *Request) renew() bool { return r.fixed == nil && r.timeline.renew() }
 
-// reread is the timeline's, unless the time is fixed.
-func (r *Request) reread() {
-	if r.fixed == nil {
-		r.timeline.reread()
-	}
-}
-
 // check returns what is wrong with a request that did not come from a limiter.
 func (r *Request) check() error {
 	if r.N < 0 || r.Op > OpReturn || r.timeline == nil && r.fixed == nil {
@@ -201,14 +194,14 @@ func (t *Transition) stepFrom(from *Transition, st []uint64, req *Request) (by *
 // whether they changed. It reads the clock, so whoever may change the state
 // meanwhile must be locked out, or found out afterwards.
 func (t *Transition) step(st []uint64, req *Request) (_ []uint64, changed bool, res Result) {
-	switch { // of what cannot be decided on twice
-	case req.Op == OpReserve:
-		req.reread()
-	case t.kernel.notes():
-		req.renew()
+	if req.Op > OpPeek {
+		return t.stepOnce(st, req)
+	}
+	if t.kernel.notes() {
+		req.renew() // since a denial that is noted cannot be decided on twice
 	}
 	st, changed, res = t.stepOnce(st, req)
-	if req.Op <= OpPeek && !changed && !res.Decision.Allowed && req.renew() {
+	if !changed && !res.Decision.Allowed && req.renew() {
 		return t.stepOnce(st, req)
 	}
 	return st, changed, res
