@@ -26,6 +26,8 @@ import (
 //   - [TokenBucket] and [LeakyBucket]: the tokens that are missing (the level)
 //     stay so, also those beyond a new, smaller bucket, and come back at the new
 //     rate. With RefillInterval, lumps are counted from the change if Per changes.
+//     While reservations are pending, the tokens that are missing at the instant of
+//     the last one stay so, and nobody goes before it.
 //   - [FixedWindow], [SlidingWindow] and [RollingWindow] keep their counts, also
 //     those above a new, lower limit. If the window's length changes, or its
 //     Segments or Period, what the old window holds counts as used at once.
@@ -87,19 +89,25 @@ func alike(a, b kernel) bool {
 	return true
 }
 
-// adopt keeps the events that are missing: the time until all have come back
-// changes as the time that one takes. It is rounded up to the next unit.
+// adopt keeps the events that are missing, now or at the latest reservation: the time
+// until all have come back changes as the time that one takes. It is rounded up to
+// the next unit.
 func (k *gcra) adopt(from kernel, st []uint64, now instant) []uint64 {
 	old := gcraOf(from)
 	next := make([]uint64, k.width())
-	missing := bigOf(old.load(st).Sub(uint128.Mul(now, old.unit)))
-	if missing.Sign() == 0 {
+	pivot := now
+	if frontier := old.frontier(st); frontier > now {
+		pivot = frontier
+		next[len(next)-1] = frontier
+	}
+	missing := bigOf(old.load(st).Sub(uint128.Mul(pivot, old.unit)))
+	if missing.Sign() == 0 && pivot == now {
 		return next
 	}
 	missing.Mul(missing, new(big.Int).SetUint64(k.cost))
 	missing.Add(missing, new(big.Int).SetUint64(old.cost-1))
 	missing.Quo(missing, new(big.Int).SetUint64(old.cost))
-	tat := missing.Add(missing, bigOf(uint128.Mul(now, k.unit)))
+	tat := missing.Add(missing, bigOf(uint128.Mul(pivot, k.unit)))
 	most := uint128.Mul(1<<63, k.unit) // beyond the end of time, all the same
 	switch {
 	case k.split:
@@ -156,9 +164,12 @@ func (k *fixed) adopt(from kernel, st []uint64, now instant) []uint64 {
 	return []uint64{start, count}
 }
 
-// unpacked makes room for counts above the limit.
+// unpacked makes room for what a state has only if limits vary: counts above the
+// limit, and the latest instant of a bucket.
 func unpacked(k kernel) kernel {
 	switch k := k.(type) {
+	case *gcra, *leaky:
+		gcraOf(k).keeps = true
 	case *fixed:
 		k.packed = 0
 	case *all:
@@ -253,7 +264,7 @@ func (l lenient) valid(st []uint64) bool {
 		return of.valid(st)
 	case *gcra, *leaky:
 		of := gcraOf(k)
-		return !uint128.Mul(1<<63, of.unit).Less(of.load(st))
+		return of.frontier(st) <= maxInstant && !uint128.Mul(1<<63, of.unit).Less(of.load(st))
 	case *fixed, *lumps:
 		return st[0]&^touched <= maxInstant && st[1] <= mostCounted
 	case *sliding:

@@ -107,12 +107,25 @@ func (k *fixed) mark() uint64 {
 func (k *fixed) current(st []uint64, t instant) (start instant, count uint64) {
 	start, count = k.load(st)
 	switch {
-	case count > 0 && t < start+k.length:
+	case count > 0 && t < k.end(start):
 		return start, count
 	case k.aligned:
 		return t - t%k.length, 0
 	}
 	return t, 0
+}
+
+// end returns the end of the window that begins at start. One that was adopted from
+// another limit need not be aligned, and lasts until one that is begins: otherwise
+// that would begin before the instants that were promised in it.
+func (k *fixed) end(start instant) instant {
+	end := start + k.length
+	if k.aligned && k.packed == 0 {
+		if over := end % k.length; over != 0 {
+			end = after(end, k.length-over)
+		}
+	}
+	return end
 }
 
 func (k *fixed) ready(st []uint64, now instant, n int) instant {
@@ -122,7 +135,7 @@ func (k *fixed) ready(st []uint64, now instant, n int) instant {
 	if count+uint64(n) <= k.most {
 		return now
 	}
-	return start + k.length
+	return k.end(start)
 }
 
 func (k *fixed) spend(st []uint64, at instant, n int) []uint64 {
@@ -157,7 +170,7 @@ func (k *fixed) fresh(st []uint64) instant {
 	if count == 0 {
 		return start
 	}
-	return start + k.length
+	return k.end(start)
 }
 
 // cancel takes the events out of the count, whoever came after them.
@@ -169,7 +182,7 @@ func (k *fixed) cancel(st []uint64, g *grant) []uint64 {
 		}
 	}
 	start, count := k.load(st)
-	if g.at < start || g.at-start >= k.length || count < uint64(g.n) {
+	if g.at < start || g.at >= k.end(start) || count < uint64(g.n) {
 		return st // a later window is being counted, or another state
 	}
 	st[0] |= k.mark()

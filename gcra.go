@@ -25,6 +25,10 @@ import (
 // coarsest in which T is whole; 1 or 3 for most rates that people choose. A
 // state is one word of such units where that is wide enough, two if not; if it is
 // to be portable, the whole ticks and the units beyond them.
+//
+// If limits vary, tat may also lie ahead because a burst was lowered, and a
+// reservation is not to be overtaken when it is raised. So a further word has the
+// latest instant that events were spent at.
 type gcra struct {
 	plain
 	depth int             // most events at once
@@ -33,6 +37,7 @@ type gcra struct {
 	span  uint128.Uint128 // depth·T, in units
 	wide  bool            // whether tat needs two words, low word first
 	split bool            // whether tat is in two words, the first of whole ticks
+	keeps bool            // whether the last word is the latest instant
 }
 
 func newGCRA(rate Rate, depth int, f form, field string) (gcra, error) {
@@ -54,10 +59,22 @@ func newGCRA(rate Rate, depth int, f form, field string) (gcra, error) {
 func (k *gcra) limit() int { return k.depth }
 
 func (k *gcra) width() int {
+	width := 1
 	if k.wide || k.split {
-		return 2
+		width++
 	}
-	return 1
+	if k.keeps {
+		width++
+	}
+	return width
+}
+
+// frontier returns the latest instant that events were spent at, if it is kept.
+func (k *gcra) frontier(st []uint64) instant {
+	if k.keeps {
+		return st[len(st)-1]
+	}
+	return 0
 }
 
 func (k *gcra) load(st []uint64) uint128.Uint128 {
@@ -98,6 +115,7 @@ func (k *gcra) next(st []uint64, at instant, n int) (t, tat uint128.Uint128) {
 }
 
 func (k *gcra) ready(st []uint64, now instant, n int) instant {
+	now = max(now, k.frontier(st))
 	t, tat := k.next(st, now, n)
 	if k.grants(tat, t) {
 		return now
@@ -107,6 +125,9 @@ func (k *gcra) ready(st []uint64, now instant, n int) instant {
 
 func (k *gcra) spend(st []uint64, at instant, n int) []uint64 {
 	_, tat := k.next(st, at, n)
+	if k.keeps {
+		st[len(st)-1] = at
+	}
 	return k.store(st, tat)
 }
 
@@ -119,20 +140,23 @@ func (k *gcra) decide(word uint64, now instant, n int) (next uint64, granted boo
 }
 
 func (k *gcra) room(st []uint64, now instant) int {
+	if now < k.frontier(st) {
+		return 0 // a reservation is ahead
+	}
 	t := uint128.Mul(now, k.unit)
 	free := t.Add(k.span).Sub(uint128.Max(k.load(st), t))
 	return int(free.Div(k.cost)) // at most span/cost = depth
 }
 
 func (k *gcra) fresh(st []uint64) instant {
-	return k.load(st).DivCeil(k.unit)
+	return max(k.frontier(st), k.load(st).DivCeil(k.unit))
 }
 
 // giveBack makes the bucket as full as if the events had not been taken, or as it
 // would be after as long a time. A reservation that is ahead counts on them.
 func (k *gcra) giveBack(st []uint64, _, now instant, n int) []uint64 {
 	tat := k.load(st)
-	if !k.grants(tat, uint128.Mul(now, k.unit)) {
+	if now < k.frontier(st) || !k.grants(tat, uint128.Mul(now, k.unit)) {
 		return st
 	}
 	return k.store(st, tat.Sub(uint128.Mul(uint64(n), k.cost)))
@@ -154,5 +178,5 @@ func (k *leaky) full(st []uint64, now instant, n int) bool {
 
 // valid: tat is at most that of a full bucket at the end of time.
 func (k *gcra) valid(st []uint64) bool {
-	return !uint128.Mul(maxInstant, k.unit).Add(k.span).Less(k.load(st))
+	return k.frontier(st) <= maxInstant && !uint128.Mul(maxInstant, k.unit).Add(k.span).Less(k.load(st))
 }

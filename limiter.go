@@ -297,7 +297,9 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 		return nil, &TurnError{N: n, Wait: res.Wait, Left: maxWait}
 	}
 	r.grant = res.Grant
-	r.due = l.timeline.in(res.Wait)
+	if r.due = res.due; r.due == 0 { // the store has a clock of its own
+		r.due = l.timeline.in(res.Wait)
+	}
 	return r, nil
 }
 

@@ -3,9 +3,12 @@ package ratelimit
 import (
 	"context"
 	"hash/maphash"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/benbjohnson/clock"
 )
 
 // A Reservation holds events that [Limiter.Reserve] has spent ahead of time.
@@ -57,12 +60,16 @@ func (r *Reservation) Cancel() {
 // wait waits until the reserved events may happen, or cancels the reservation
 // if ctx ends before.
 func (r *Reservation) wait(ctx context.Context) error {
-	for {
+	for looks := 0; ; looks++ {
 		d := r.Delay()
 		if d == 0 {
 			return nil
 		}
 		timer := r.l.timeline.clk.Timer(d)
+		if looks < manyLooks && !r.l.timeline.flows() && r.Delay() != d {
+			timer.Stop() // the clock moved before the timer was set
+			continue
+		}
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -74,6 +81,18 @@ func (r *Reservation) wait(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// manyLooks bounds how often wait sets its timer anew because the clock has moved.
+// A clock that somebody moves by hand stands still long before.
+const manyLooks = 1000
+
+var systemClock = reflect.TypeOf(clock.New())
+
+// flows reports whether the clock shows another time whenever it is read. Its timers
+// count the same time, and are not made late by what passed before they were set.
+func (t *timeline) flows() bool {
+	return t.steady || t.coarse != nil || reflect.TypeOf(t.clk) == systemClock
 }
 
 // resets remembers which keys were reset lately, so that a reservation made

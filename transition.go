@@ -48,6 +48,7 @@ type reading struct {
 	now  instant
 	lag  uint64    // by how much the clock is behind now
 	wall time.Time // that the clock showed
+	own  bool      // whether the clock is the limiter's
 }
 
 // At returns the request with its time fixed to t, for stores that have a
@@ -64,7 +65,7 @@ func (r Request) At(t time.Time) Request {
 func (r Request) Read() (Request, time.Time) {
 	if r.fixed == nil {
 		now, lag := r.timeline.now()
-		r.fixed = &reading{now, lag, r.timeline.wall(now, lag)}
+		r.fixed = &reading{now: now, lag: lag, wall: r.timeline.wall(now, lag), own: true}
 	}
 	now := r.fixed.now
 	return r, time.Unix(int64(now/1e9), int64(now%1e9))
@@ -102,6 +103,10 @@ type Result struct {
 
 	// QueueFull says that OpReserve found no room in a LeakyBucket.
 	QueueFull bool
+
+	// due is, for OpReserve, the instant at which the events may happen by the
+	// limiter's clock, or 0 if the store decided by a clock of its own.
+	due instant
 
 	// Full says that the store had no room for a new key, see [RefuseUnseen].
 	Full bool
@@ -359,6 +364,9 @@ func (v *view) reserve(st []uint64, req *Request) (_ []uint64, changed bool, res
 	st = v.spend(st, at, req.N)
 	g.post = slices.Clone(st)
 	res.Grant = g
+	if req.fixed == nil || req.fixed.own {
+		res.due = due * v.tick // at most that of a wait that is not Never
+	}
 	res.Decision = v.describe(st, 0, Decision{Allowed: true})
 	return st, true, res
 }

@@ -143,7 +143,11 @@ func (p *program) bucket(rate ratelimit.Rate, depth int) []byte {
 	c := cost{units, unit}
 	p.costs = append(p.costs, c)
 	spanTicks, spanUnits := c.of(depth)
-	return appendDouble(appendDouble(doubles(unit), spanTicks), spanUnits)
+	keeps := byte(0) // whether states have the latest instant
+	if p.t.Varies() {
+		keeps = 1
+	}
+	return append(appendDouble(appendDouble(doubles(unit), spanTicks), spanUnits), keeps)
 }
 
 func ring(slots int, length time.Duration, limit, perSlot int) []byte {

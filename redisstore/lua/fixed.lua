@@ -1,8 +1,17 @@
 -- FixedWindow: the start of the window, its mark, and the events in it.
 --@@help
+-- the end of the window, which a change of the limit may have left unaligned: then
+-- it lasts until an aligned one begins
+local function windowEnd(p)
+  local over = 0
+  if p.aligned == 1 then over = p.start % p.length end
+  if over == 0 then return p.start + p.length end
+  return p.start + 2 * p.length - over
+end
+
 -- the window that t lies in, and the events in it
 local function window(p, t)
-  if p.count > 0 and t < p.start + p.length then return p.start, p.count end
+  if p.count > 0 and t < windowEnd(p) then return p.start, p.count end
   if p.aligned == 1 then return t - t % p.length, 0 end
   return t, 0
 end
@@ -14,13 +23,15 @@ if s == '' then p.start, p.mark, p.count = 0, 0, 0 else p.start, p.mark, p.count
 --@@ready
 when = max(t, p.start)
 local start, count = window(p, when)
-if count + n > p.most then when = start + p.length end
+if count + n > p.most then
+  if start == p.start then when = windowEnd(p) else when = start + p.length end
+end
 --@@spend
 local start, count = window(p, t)
-if t >= p.start + p.length or p.count == 0 and t >= p.start then p.mark = 0 end
+if t >= windowEnd(p) or p.count == 0 and t >= p.start then p.mark = 0 end
 p.start, p.count = start, count + n
 --@@fresh
 when = p.start
-if p.count > 0 then when = when + p.length end
+if p.count > 0 then when = windowEnd(p) end
 --@@dump
 s = pack('<I7BI8', p.start, p.mark, p.count)

@@ -1,0 +1,121 @@
+package ratelimit_test
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A movingClock is a mock that moves on by itself whenever it is read.
+type movingClock struct {
+	clock.Clock
+	mu  sync.Mutex // protects what follows
+	now time.Time
+	by  time.Duration
+}
+
+func (c *movingClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(c.by)
+	return c.now
+}
+
+func (c *movingClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// The due instant of a reservation is the one that was decided, however late the
+// limiter comes to look at it.
+func TestDueInstantIsTheDecidedOne(t *testing.T) {
+	for name, store := range map[string]ratelimit.Store{
+		"tables": ratelimit.NewMemoryStore(),
+		"read":   &readingStore{Store: ratelimit.NewMemoryStore()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := &movingClock{Clock: clock.NewMock(), now: time.Unix(1e9, 0)}
+			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)}, ratelimit.WithClock(clk), ratelimit.WithStore(store))
+			require.NoError(t, err)
+			require.True(t, l.Allow("key"))
+			begin := clk.Now()
+			clk.by = 30 * time.Second
+			r, err := l.Reserve(t.Context(), "key", 1)
+			require.NoError(t, err)
+			clk.by = 0
+			assert.Equal(t, begin.Add(time.Minute), clk.Now().Add(r.Delay()))
+		})
+	}
+}
+
+// A readingStore fixes the time of each request to what the limiter's clock shows.
+type readingStore struct{ ratelimit.Store }
+
+type readingStates struct{ ratelimit.States }
+
+func (s *readingStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	states, err := s.Store.Open(name, t)
+	return readingStates{states}, err
+}
+
+func (s readingStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	req, _ = req.Read()
+	return s.States.Apply(ctx, key, t, req)
+}
+
+// A waiter whose turn comes while it gets ready to sleep does not sleep on.
+func TestWaitSeesAClockThatMoved(t *testing.T) {
+	for range 500 {
+		mock := clock.NewMock()
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)}, ratelimit.WithClock(mock))
+		require.NoError(t, err)
+		require.True(t, l.Allow("key"))
+		done := make(chan error, 1)
+		go func() { done <- l.Wait(t.Context(), "key") }()
+		for { // until it is in line
+			d, err := l.Peek(t.Context(), "key")
+			require.NoError(t, err)
+			if d.RetryAfter == 2*time.Minute {
+				break
+			}
+			runtime.Gosched()
+		}
+		mock.Add(time.Hour)
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+		case <-time.After(5 * time.Second):
+			require.Fail(t, "the waiter sleeps on")
+		}
+	}
+}
+
+// The same if the clock moves between the look at it and the timer, for sure.
+func TestWaitLooksAgainAfterTheTimerIsSet(t *testing.T) {
+	for _, steps := range [][]time.Duration{{time.Minute}, {time.Hour}, {30 * time.Second, 30 * time.Second}, {1, 2, time.Minute - 3}} {
+		clk := &jumpyClock{Mock: clock.NewMock(), steps: steps}
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)}, ratelimit.WithClock(clk))
+		require.NoError(t, err)
+		require.True(t, l.Allow("key"))
+		require.NoError(t, l.Wait(t.Context(), "key"), "%v", steps)
+	}
+}
+
+// A jumpyClock moves when a timer is made, just before.
+type jumpyClock struct {
+	*clock.Mock
+	steps []time.Duration
+}
+
+func (c *jumpyClock) Timer(d time.Duration) *clock.Timer {
+	if len(c.steps) > 0 {
+		c.Add(c.steps[0])
+		c.steps = c.steps[1:]
+	}
+	return c.Mock.Timer(d)
+}
