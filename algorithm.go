@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"slices"
 	"time"
 )
 
@@ -111,9 +110,12 @@ type kernel interface {
 	// granted if nothing else happens to the key.
 	ready(st []uint64, now instant, n int) instant
 
-	// spend records n events at the instant that ready returned, which is at
-	// most maxInstant.
+	// spend records n events at the instant that ready returned, which is now.
 	spend(st []uint64, at instant, n int) []uint64
+
+	// reserve is spend at an instant that may be after now, and appends what
+	// cancel needs, for each part.
+	reserve(st []uint64, now, at instant, n int, to []trace) ([]uint64, []trace)
 
 	// room returns the most events that are granted at now.
 	room(st []uint64, now instant) int
@@ -140,8 +142,8 @@ type kernel interface {
 	// where others may write.
 	valid(st []uint64) bool
 
-	// cancel takes back what can be taken back of a grant.
-	cancel(st []uint64, g *grant) []uint64
+	// cancel takes back what can be taken back of the cancelled grants in a line.
+	cancel(st []uint64, u *undoing) []uint64
 
 	// giveBack takes back, at now, n events that were granted at an instant, and did
 	// not happen.
@@ -151,31 +153,6 @@ type kernel interface {
 	// longest, or if n is 0 of the one with the least room.
 	part(st []uint64, now instant, n int) int
 }
-
-// A grant is what was spent for a reservation, and what is needed to undo it.
-type grant struct {
-	by   kernel   // that made it
-	at   instant  // when the events were charged
-	due  instant  // when they may happen: at, but for a leaky bucket's hold
-	n    int      // how many
-	pre  []uint64 // the state before
-	post []uint64 // the state after
-}
-
-// undo makes st what it was before g if nothing came after g, and reports
-// whether that was so.
-func (g *grant) undo(st []uint64) ([]uint64, bool) {
-	if !slices.Equal(st, g.post) {
-		return st, false
-	}
-	return append(st[:0], g.pre...), true
-}
-
-// touched marks, in a word that is below 2⁶² otherwise, a state that a grant was
-// taken out of although others had come after. From then on it may come to equal
-// an earlier state with others in it, so that nothing is undone any more until
-// the key has been fresh: grants are only taken out.
-const touched = 1 << 63
 
 // plain is what most kernels have in common: no holding, no queue, no record
 // of refusals, no parts.
@@ -190,12 +167,9 @@ func (plain) giveBack(st []uint64, _, _ instant, _ int) []uint64 { return st }
 
 func (plain) refuse(st []uint64, _ instant, _ int) ([]uint64, bool) { return st, false }
 
-// cancel gives everything back if nothing came after, and nothing otherwise:
-// whoever came after was told an instant that counts on these events.
-func (plain) cancel(st []uint64, g *grant) []uint64 {
-	st, _ = g.undo(st)
-	return st
-}
+// cancel gives back what nothing came after: whoever came after was told an instant
+// that counts on these events.
+func (plain) cancel(st []uint64, u *undoing) []uint64 { return u.unwind(st) }
 
 // compile checks alg, which a user gave, and returns it as plain values that
 // nobody can change later, with its kernel. An All becomes a list of its leaves.

@@ -188,6 +188,14 @@ func (k *all) spend(st []uint64, at instant, n int) []uint64 {
 	})
 }
 
+func (k *all) reserve(st []uint64, now, at instant, n int, to []trace) ([]uint64, []trace) {
+	st = k.update(st, func(part kernel, st []uint64) []uint64 {
+		st, to = part.reserve(st, now, at, n, to)
+		return st
+	})
+	return st, to
+}
+
 func (k *all) room(st []uint64, now instant) int {
 	room := k.most
 	for part, st := range k.states(st) {
@@ -242,16 +250,11 @@ func (k *all) refuse(st []uint64, now instant, n int) (_ []uint64, changed bool)
 }
 
 // cancel lets each part take back what it can.
-func (k *all) cancel(st []uint64, g *grant) []uint64 {
-	pre, post := k.begin(g.pre), k.begin(g.post)
-	preAt, postAt := k.cursor(), k.cursor()
+func (k *all) cancel(st []uint64, u *undoing) []uint64 {
+	u.part = -1
 	return k.update(st, func(part kernel, st []uint64) []uint64 {
-		of := *g
-		from, to := preAt.next(part, pre)
-		of.pre = pre[from:to]
-		from, to = postAt.next(part, post)
-		of.post = post[from:to]
-		return part.cancel(st, &of)
+		u.part++
+		return part.cancel(st, u)
 	})
 }
 

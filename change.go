@@ -266,7 +266,7 @@ func (l lenient) valid(st []uint64) bool {
 		of := gcraOf(k)
 		return of.frontier(st) <= maxInstant && !uint128.Mul(1<<63, of.unit).Less(of.load(st))
 	case *fixed, *lumps:
-		return st[0]&^touched <= maxInstant && st[1] <= mostCounted
+		return st[0] <= maxInstant && st[1] <= mostCounted
 	case *sliding:
 		return k.sane(st)
 	case *rolling:

@@ -281,7 +281,7 @@ func TestEditsGrantNothing(t *testing.T) {
 				most = max(most, n)
 				if rng.IntN(8) == 0 && seed%3 == 0 {
 					if r, err := l.Reserve(t.Context(), "key", 1+rng.IntN(n)); err == nil && r.Delay() == 0 {
-						granted += r.grant.(*grant).n
+						granted += r.waiter.n
 					}
 				}
 				for range rng.IntN(30) {

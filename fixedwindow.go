@@ -51,16 +51,16 @@ func (a FixedWindow) compile(f form) (kernel, error) {
 	k := &fixed{most: uint64(a.Limit), length: length, aligned: a.Start == StartAligned}
 	last := maxInstant / k.length // the number of the last window
 	low := bits.Len64(k.most)
-	if k.aligned && !f.portable && low+1+bits.Len64(last) <= 64 && last<<(low+1)|1<<low|k.most < gone {
+	if k.aligned && !f.portable && low+bits.Len64(last) <= 64 && last<<low|k.most < gone {
 		k.packed = uint(low)
 	}
 	return k, nil
 }
 
 // fixed is the arithmetic of a [FixedWindow]. Its state is the window of the
-// latest event, as its start, perhaps touched, and the events counted in it.
-// Where windows are aligned, their number, the mark and the count often fit in
-// one word, in that order from the top.
+// latest event, as its start, and the events counted in it. Where windows are
+// aligned, their number and the count often fit in one word, in that order from the
+// top.
 type fixed struct {
 	plain
 	most    uint64 // the limit
@@ -80,27 +80,18 @@ func (k *fixed) width() int {
 
 func (k *fixed) load(st []uint64) (start instant, count uint64) {
 	if k.packed > 0 {
-		return st[0] >> (k.packed + 1) * k.length, st[0] & (1<<k.packed - 1)
+		return st[0] >> k.packed * k.length, st[0] & (1<<k.packed - 1)
 	}
-	return st[0] &^ touched, st[1]
+	return st[0], st[1]
 }
 
-// store keeps the mark, if there is one.
 func (k *fixed) store(st []uint64, start instant, count uint64) []uint64 {
 	if k.packed > 0 {
-		st[0] = start/k.length<<(k.packed+1) | st[0]&k.mark() | count
+		st[0] = start/k.length<<k.packed | count
 	} else {
-		st[0], st[1] = start|st[0]&k.mark(), count
+		st[0], st[1] = start, count
 	}
 	return st
-}
-
-// mark returns the bit of the first word that says touched.
-func (k *fixed) mark() uint64 {
-	if k.packed > 0 {
-		return 1 << k.packed
-	}
-	return touched
 }
 
 // current returns the window that t lies in, which is not before st's.
@@ -140,9 +131,6 @@ func (k *fixed) ready(st []uint64, now instant, n int) instant {
 
 func (k *fixed) spend(st []uint64, at instant, n int) []uint64 {
 	start, count := k.current(st, at)
-	if k.fresh(st) <= at {
-		clear(st)
-	}
 	return k.store(st, start, count+uint64(n))
 }
 
@@ -173,28 +161,64 @@ func (k *fixed) fresh(st []uint64) instant {
 	return k.end(start)
 }
 
-// cancel takes the events out of the count, whoever came after them.
-func (k *fixed) cancel(st []uint64, g *grant) []uint64 {
-	if st[0]&k.mark() == 0 {
-		var ok bool
-		if st, ok = g.undo(st); ok {
-			return st
+func (k *fixed) reserve(st []uint64, _, at instant, n int, to []trace) ([]uint64, []trace) {
+	var t trace
+	copy(t.pre[:], st)
+	was, _ := k.load(st)
+	st = k.spend(st, at, n)
+	t.slot, _ = k.load(st)
+	t.raised = t.slot != was
+	return st, append(to, t)
+}
+
+// cancel takes the events out of the count. A window ahead that nothing is left in
+// makes way for the one before it, if the line knows that.
+func (k *fixed) cancel(st []uint64, u *undoing) []uint64 {
+	for again := true; again; {
+		again = false
+		for _, p := range u.line {
+			start, _ := k.load(st)
+			if u.cancelled(p) && !u.gone(p) && p.at >= start && p.at < k.end(start) {
+				st = k.remove(st, p.n)
+				u.changed = true
+				u.take(p)
+			}
+		}
+		start, count := k.load(st)
+		if count > 0 || start <= u.now {
+			break
+		}
+		for _, p := range u.line {
+			if t := u.trace(p); t.raised && t.slot == start && u.cancelled(p) && !u.progress(p).fallen {
+				copy(st, t.pre[:])
+				u.changed, again = true, true
+				u.fall(p)
+				break
+			}
 		}
 	}
+	return st
+}
+
+// remove takes n events out of the window, unless there are fewer: then it is that of
+// another state.
+func (k *fixed) remove(st []uint64, n int) []uint64 {
 	start, count := k.load(st)
-	if g.at < start || g.at >= k.end(start) || count < uint64(g.n) {
-		return st // a later window is being counted, or another state
+	if count < uint64(n) {
+		return st
 	}
-	st[0] |= k.mark()
-	return k.store(st, start, count-uint64(g.n))
+	return k.store(st, start, count-uint64(n))
 }
 
 func (k *fixed) giveBack(st []uint64, at, _ instant, n int) []uint64 {
-	return k.cancel(st, &grant{at: at, n: n})
+	if start, _ := k.load(st); at < start || at >= k.end(start) {
+		return st
+	}
+	return k.remove(st, n)
 }
 
 func (k *fixed) valid(st []uint64) bool {
-	if k.packed > 0 && st[0]>>(k.packed+1) > maxInstant/k.length {
+	if k.packed > 0 && st[0]>>k.packed > maxInstant/k.length {
 		return false
 	}
 	start, count := k.load(st)

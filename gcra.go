@@ -131,6 +131,14 @@ func (k *gcra) spend(st []uint64, at instant, n int) []uint64 {
 	return k.store(st, tat)
 }
 
+func (k *gcra) reserve(st []uint64, _, at instant, n int, to []trace) ([]uint64, []trace) {
+	st, t := chained(k, st, at, n, func(st []uint64) [2]uint64 {
+		tat := k.load(st)
+		return [2]uint64{tat.Hi, tat.Lo}
+	})
+	return st, append(to, t)
+}
+
 // decide implements wordKernel. It is not used if wide: what it multiplies fits
 // into 64 bits, else tat would not.
 func (k *gcra) decide(word uint64, now instant, n int) (next uint64, granted bool) {

@@ -102,8 +102,10 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		return nil, err
 	}
 	fast, _ := states.(*tables)
+	_, local := states.(space)
 	return &limiter{
 		fast:     fast,
+		local:    local,
 		name:     c.name,
 		t:        t,
 		own:      own,
@@ -149,7 +151,9 @@ type limiter struct {
 	timeline *timeline
 	policy   FailurePolicy
 	resets   resets
+	lines    lines
 	fast     *tables // states, if they are tables in memory
+	local    bool    // whether they are in memory
 }
 
 // apply sends req to the store, and returns what it was decided by, too.
@@ -248,7 +252,11 @@ func (l *limiter) Reset(ctx context.Context, key string) error {
 	// Noted before, so that none of the reservations from before is cancelled
 	// after, and after, so that neither is one made meanwhile.
 	l.resets.note(key)
-	defer l.resets.note(key)
+	l.end(ctx, key)
+	defer func() {
+		l.resets.note(key)
+		l.end(ctx, key)
+	}()
 	if err := l.states.Reset(ctx, key); err != nil {
 		return l.failed(err)
 	}
@@ -259,7 +267,7 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int) (*Reservation,
 	if err := l.check(ctx, n); err != nil {
 		return nil, err
 	}
-	r, err := l.reserve(ctx, key, n, Never)
+	r, err := l.reserve(ctx, key, n, Never, false)
 	if errors.Is(err, errFallback) {
 		return l.policy.limiter.Reserve(ctx, key, n)
 	}
@@ -269,13 +277,14 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int) (*Reservation,
 // errFallback says that the store failed, and that the fallback is to be asked.
 var errFallback = errors.New("ratelimit: ask the fallback")
 
-// reserve reserves n events unless the wait for them exceeds maxWait.
-func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, error) {
-	r := &Reservation{l: l, key: key, resets: l.resets.count.Load()}
+// reserve reserves n events unless the wait for them exceeds maxWait. If atOnce is
+// set, it may return nil for events that may happen at once, and keeps no record.
+func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration, atOnce bool) (*Reservation, error) {
 	if n == 0 {
-		return r, nil
+		return &Reservation{l: l, key: key}, nil
 	}
-	t, res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait})
+	m := l.mark(key)
+	t, res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait, atOnce: atOnce && l.local})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -284,7 +293,7 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	case err != nil && l.policy.kind == failClosed:
 		return nil, l.failed(err)
 	case err != nil:
-		return r, nil // FailOpen: now
+		return &Reservation{l: l, key: key}, nil // FailOpen: now
 	case res.Full:
 		return nil, fmt.Errorf("%w: no room for a new key", ErrFull)
 	case res.QueueFull:
@@ -296,9 +305,17 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	case !res.Decision.Allowed:
 		return nil, &TurnError{N: n, Wait: res.Wait, Left: maxWait}
 	}
-	r.grant = res.Grant
-	if r.due = res.due; r.due == 0 { // the store has a clock of its own
+	if atOnce && res.Wait == 0 {
+		return nil, nil
+	}
+	r := &Reservation{l: l, key: key, due: res.due}
+	if r.due == 0 { // the store has a clock of its own
 		r.due = l.timeline.in(res.Wait)
+	}
+	if g, ok := res.Grant.(*grant); ok {
+		r.line, r.waiter = l.enter(key, g, r.due, m)
+	} else {
+		r.grant, r.resets = res.Grant, m.resets
 	}
 	return r, nil
 }
@@ -313,11 +330,11 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		maxWait = l.timeline.clk.Until(deadline)
 	}
-	r, err := l.reserve(ctx, key, n, maxWait)
+	r, err := l.reserve(ctx, key, n, maxWait, true)
 	switch {
 	case errors.Is(err, errFallback):
 		return l.policy.limiter.WaitN(ctx, key, n)
-	case err != nil:
+	case err != nil || r == nil:
 		return err
 	}
 	return r.wait(ctx)

@@ -18,8 +18,10 @@ type Reservation struct {
 	key string
 	due instant // when the events may happen
 
-	grant    any    // what the store needs to take it back; nil if nothing was spent
-	resets   uint64 // of the limiter, when this was made
+	line     *line   // where it stands, if there is anything to take back
+	waiter   *waiter // in that
+	grant    any     // what a store that is not in the line's words needs instead
+	resets   uint64  // of the limiter, when this was made
 	canceled atomic.Bool
 }
 
@@ -30,31 +32,35 @@ func (r *Reservation) Delay() time.Duration {
 }
 
 // Cancel says that the reserved events will not happen. It gives back what can
-// still be given back; calling it twice is harmless.
+// be given back; calling it twice is harmless.
 //
-// Once the events may happen (Delay is 0 and the clock has moved on), they count
-// as having happened, and nothing is given back. Before, if all that came after
-// was cancelled first, the key is again what it was before Reserve. Otherwise
-// somebody came after and was told an instant that counts on these events, and
-// that promise stands: windows and logs forget the cancelled events, but let
-// nobody in before the latest instant that was told, nor do they for other
-// reservations then until the key has been idle; buckets, [WarmingUp], and a
-// [SlidingLog] with CountDenied keep the events. So of several reservations,
-// the last one should be cancelled first.
+// If every reservation that was made on the key after this one is cancelled as well,
+// in whatever order, the key is as if none of them had been made. As long as one of
+// them stays, it keeps the instant that it was told, and no caller is admitted before
+// the last such instant. Until then windows and logs already have the cancelled
+// events back, and [TokenBucket], [LeakyBucket] and [WarmingUp] keep them.
 //
-// It waits for the store for as long as [WithStoreTimeout] says. If the store fails,
-// nothing is given back.
+// Once the events may happen (Delay is 0 and the clock has moved on), they count as
+// having happened, and nothing is given back. Nor is it after a Reset of the key, if
+// the store has failed to cancel another reservation of the key, if the limit was
+// changed since (see [WithLimits]), or while a reservation that another process made
+// afterwards on the same key is pending: that one is respected in the same way.
 //
-// If the key was forgotten meanwhile, because [WithMaxKeys] forced the store to
-// or by the Reset of another limiter of the same name, windows may give back
-// events that others have spent since.
+// If the key was evicted because of [WithMaxKeys], or another limiter of the same
+// name called Reset, windows may give back events that others have spent since.
+//
+// Cancel calls the store, and waits for it for as long as [WithStoreTimeout] says. Calls
+// at the same time share one call for each key.
 func (r *Reservation) Cancel() {
-	if r.grant == nil || r.canceled.Swap(true) || r.l.resets.since(r.resets, r.key) {
+	if r.canceled.Swap(true) {
 		return
 	}
-	// The error of a store that fails is of no use to anybody here: the events
-	// stay spent, which is the safe side.
-	_, _, _ = r.l.apply(context.Background(), r.key, Request{Op: OpCancel, Grant: r.grant})
+	switch {
+	case r.waiter != nil:
+		r.l.cancel(r.key, r.line, r.waiter)
+	case r.grant != nil && !r.l.resets.since(r.resets, r.key):
+		_, _, _ = r.l.apply(context.Background(), r.key, Request{Op: OpCancel, Grant: r.grant})
+	}
 }
 
 // wait waits until the reserved events may happen, or cancels the reservation
@@ -95,8 +101,8 @@ func (t *timeline) flows() bool {
 	return t.steady || t.coarse != nil || reflect.TypeOf(t.clk) == systemClock
 }
 
-// resets remembers which keys were reset lately, so that a reservation made
-// before is not taken out of what happened after.
+// resets remembers which keys were reset lately, so that a reservation under way does
+// not enter the line of what happened after.
 type resets struct {
 	count atomic.Uint64 // resets so far
 
@@ -106,8 +112,8 @@ type resets struct {
 	lost uint64            // the count up to which last is not known any more
 }
 
-// manyResets bounds the memory of a resets. Reservations from before more
-// resets than these give nothing back, which is the safe side.
+// manyResets bounds the memory of a resets. If there are more resets than these while
+// a store is making a reservation, that gives nothing back, which is the safe side.
 const manyResets = 1024
 
 func (r *resets) note(key string) {

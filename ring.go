@@ -8,8 +8,8 @@ const maxSlots = 1 << 20
 // ring is the part of the arithmetic that [SlidingWindow] and [RollingWindow]
 // share: the counts of the last few slots of time, which are aligned to the
 // Unix epoch. The first word of a state is the latest instant that events were
-// spent at, perhaps touched; the rest are counts: slot i is at place i mod
-// slots. Slots that have passed without an event since the latest one are not
+// spent at, the frontier, perhaps touched; the rest are counts: slot i is at place i
+// mod slots. Slots that have passed without an event since the latest one are not
 // written; they read as 0.
 type ring struct {
 	plain
@@ -83,14 +83,10 @@ func (r *ring) back(st []uint64, slot, back uint64) uint64 {
 
 func (r *ring) spend(st []uint64, at instant, n int) []uint64 {
 	slot := at / r.length
-	mark := st[0] & touched
-	if mark != 0 && r.fresh(st) <= at {
-		mark = 0
-	}
 	for i := range min(slot-r.latest(st), r.slots) {
 		r.set(st, (slot-i)%r.slots, 0)
 	}
-	st[0] = at | mark
+	st[0] = at // which is not ahead, so that it is not touched any more
 	place := slot % r.slots
 	r.set(st, place, r.get(st, place)+uint64(n))
 	return st
@@ -112,28 +108,6 @@ func (r *ring) fresh(st []uint64) instant {
 		place--
 	}
 	return r.frontier(st)
-}
-
-// cancel takes the events out of their slot, whoever came after them.
-func (r *ring) cancel(st []uint64, g *grant) []uint64 {
-	if st[0]&touched == 0 {
-		var ok bool
-		if st, ok = g.undo(st); ok {
-			return st
-		}
-	}
-	slot := g.at / r.length
-	count := r.back(st, slot, 0)
-	if count < uint64(g.n) {
-		return st // out of sight, or another state
-	}
-	r.set(st, slot%r.slots, count-uint64(g.n))
-	st[0] |= touched
-	return st
-}
-
-func (r *ring) giveBack(st []uint64, at, _ instant, n int) []uint64 {
-	return r.cancel(st, &grant{at: at, n: n})
 }
 
 // holds reports whether the last span slots have at most limit events together,

@@ -14,7 +14,7 @@ import (
 // it begins. The price is memory: three words for a key, and one for each event
 // in the window (two for several at once), at most about Limit of them. A
 // decision takes time for each event that has left the window since the last
-// grant, and for n if it is denied.
+// grant, for n if it is denied, and for each reservation that is pending.
 //
 // With CountDenied, refused events enter the log too, so that a caller who
 // does not back off is not let in again until it does. That is the access
@@ -41,16 +41,18 @@ func (a SlidingLog) compile(f form) (kernel, error) {
 
 // log is the arithmetic of a [SlidingLog]. Its state grows with use:
 //
-//	word 0   how many events the entries stand for
+//	word 0   how many events the entries stand for, modulo 2⁶⁴
 //	word 1   where the first entry begins; words before it are waste
-//	word 2   the latest instant that events were granted at, perhaps touched,
-//	         and perhaps marked for events refused since
+//	word 2   the latest instant that events were granted at
 //	         entries, oldest first: an instant, and then, if several events
 //	         happened at it, their number with its top bit set
 //
 // An empty state is the fresh one. Instants are below 2⁶², so that the top bit
 // tells a number from an instant from either end. Entries that have left the
-// window are dropped when the next event is spent.
+// window are dropped when the next event is spent: those that have left it now. The
+// others may count again when a reservation that is ahead is cancelled. So together
+// the entries may stand for more events than the limit; in any window they do not,
+// except for refused ones.
 type log struct {
 	plain
 	most        uint64 // the limit
@@ -60,9 +62,8 @@ type log struct {
 }
 
 const (
-	logHeader  = 3       // words before the first entry
-	logMany    = 1 << 63 // marks a number of events
-	logRefused = 1 << 62 // marks an instant that events were refused after
+	logHeader = 3       // words before the first entry
+	logMany   = 1 << 63 // marks a number of events
 )
 
 func (k *log) limit() int { return int(k.most) }
@@ -81,7 +82,7 @@ func (k *log) frontier(st []uint64) instant {
 	if len(st) == 0 {
 		return 0
 	}
-	return st[2] &^ (touched | logRefused)
+	return st[2]
 }
 
 // lastEntry returns where the entry that ends at word end begins, if any does.
@@ -115,7 +116,7 @@ func (k *log) live(st []uint64, t instant) (n, first uint64) {
 func (k *log) ready(st []uint64, now instant, n int) instant {
 	now = max(now, k.frontier(st)) // not ahead of a reservation
 	live, i := k.live(st, now)
-	for live+uint64(n) > k.most {
+	for live > k.most-uint64(n) {
 		at, many, next := k.entry(st, i)
 		live, i = live-many, next
 		now = at + k.window
@@ -124,13 +125,14 @@ func (k *log) ready(st []uint64, now instant, n int) instant {
 }
 
 func (k *log) spend(st []uint64, at instant, n int) []uint64 {
-	var mark uint64
-	if len(st) > 0 && k.fresh(st) > at {
-		mark = st[2] & touched
-	}
-	st = k.insert(k.trim(st, at), at, uint64(n))
-	st[2] = at | mark
+	st, _ = k.reserve(st, at, at, n, nil)
 	return st
+}
+
+func (k *log) reserve(st []uint64, now, at instant, n int, to []trace) ([]uint64, []trace) {
+	st = k.insert(k.trim(st, now), at, uint64(n))
+	st[2] = at
+	return st, append(to, trace{})
 }
 
 // trim drops the entries that no longer count at t, and moves the others to
@@ -166,12 +168,16 @@ func (k *log) insert(st []uint64, at instant, n uint64) []uint64 {
 		}
 		if st[begin] == at {
 			_, many, _ := k.entry(st, begin)
-			return k.replace(st, begin, end, at, min(many+n, max(many, k.most))) // a number below 2⁶³
+			return k.replace(st, begin, end, at, min(many+n, max(many, k.atOnce())))
 		}
 		end = begin
 	}
 	return k.replace(st, end, end, at, n)
 }
+
+// atOnce returns how many events at one instant are told apart, a number below 2⁶³:
+// as many as may be granted, and cancelled, and as many refused.
+func (k *log) atOnce() uint64 { return min(2*k.most, logMany-1) }
 
 // replace puts n events at an instant in the place of the words from begin to
 // end, which are one entry or none, and keeps the sum.
@@ -208,60 +214,81 @@ func (k *log) fresh(st []uint64) instant {
 	return k.frontier(st)
 }
 
-// refuse logs refused events if it is told to. Only the newest Limit events
-// can matter: once they are in the window, older ones make no difference.
+// refuse logs refused events if it is told to. Of what happened before, only the
+// newest Limit events can matter: while they are in the window, older ones make no
+// difference.
 func (k *log) refuse(st []uint64, now instant, n int) ([]uint64, bool) {
 	if !k.countDenied {
 		return st, false
 	}
 	st = k.insert(k.trim(st, now), now, uint64(n))
-	st[2] |= logRefused
-	for st[0] > k.most {
+	before := st[0]
+	for end := uint64(len(st)); ; {
+		begin, ok := k.lastEntry(st, end)
+		if !ok || st[begin] < now {
+			break
+		}
+		_, many, _ := k.entry(st, begin)
+		before, end = before-many, begin
+	}
+	for before > k.most {
 		at, many, next := k.entry(st, st[1])
-		if excess := st[0] - k.most; many > excess {
-			st = k.replace(st, st[1], next, at, many-excess)
+		if excess := before - k.most; many > excess {
+			st, before = k.replace(st, st[1], next, at, many-excess), k.most
 		} else {
-			st[0], st[1] = st[0]-many, next
+			st[0], st[1], before = st[0]-many, next, before-many
 		}
 	}
 	return k.compact(st), true
 }
 
-// cancel takes the events out of the log, whoever came after them. If refused
-// ones are logged, then what they pushed out may count again without those, and
-// is no longer known: so nothing is given back unless nothing came after.
-func (k *log) cancel(st []uint64, g *grant) []uint64 {
-	if len(st) > 0 && st[2]&touched == 0 {
-		var ok bool
-		if st, ok = g.undo(st); ok {
-			return st
+// cancel takes the events out of the log. If refused ones are logged, then what is
+// in the past stays: what they made no difference to any more may be forgotten.
+func (k *log) cancel(st []uint64, u *undoing) []uint64 {
+	for _, p := range u.line {
+		if u.cancelled(p) && !u.gone(p) {
+			u.take(p)
+			if !k.countDenied || p.at >= u.now {
+				st = k.remove(st, p.at, p.n)
+				u.changed = true
+			}
 		}
 	}
-	if k.countDenied {
-		return st
-	}
+	return st
+}
+
+// remove takes out n events at an instant. The frontier falls to what is left.
+func (k *log) remove(st []uint64, at instant, n int) []uint64 {
 	for end := uint64(len(st)); ; {
 		begin, ok := k.lastEntry(st, end)
-		if !ok || st[begin] < g.at {
+		if !ok || st[begin] < at {
 			return st
 		}
-		if st[begin] == g.at {
+		if st[begin] == at {
 			_, many, _ := k.entry(st, begin)
-			st[2] |= touched
-			return k.replace(st, begin, end, g.at, many-min(many, uint64(g.n)))
+			st = k.replace(st, begin, end, at, many-min(many, uint64(n)))
+			if last, ok := k.lastEntry(st, uint64(len(st))); !ok {
+				st[2] = 0
+			} else if st[last] < st[2] {
+				st[2] = st[last]
+			}
+			return st
 		}
 		end = begin
 	}
 }
 
 func (k *log) giveBack(st []uint64, at, _ instant, n int) []uint64 {
-	return k.cancel(st, &grant{at: at, n: n})
+	if k.countDenied {
+		return st
+	}
+	return k.remove(st, at, n)
 }
 
 func (k *log) notes() bool { return k.countDenied }
 
-// valid walks over the entries: in the order of time, and as many events as
-// the first word says.
+// valid walks over the entries: in the order of time, no more than the limit in any
+// window, and as many events as the first word says.
 func (k *log) valid(st []uint64) bool {
 	if len(st) == 0 {
 		return true
@@ -270,12 +297,24 @@ func (k *log) valid(st []uint64) bool {
 		return false
 	}
 	var sum, last uint64
+	var within uint64 // in the window that ends with the entry
+	oldest := st[1]   // in that
 	for i := st[1]; i < uint64(len(st)); {
 		at, n, next := k.entry(st, i)
-		if at > maxInstant || at < last || n == 0 || n > k.most-sum {
+		if at > maxInstant || at < last || n == 0 || n > k.atOnce() {
 			return false
 		}
-		sum, last, i = sum+n, at, next
+		for oldest < i {
+			first, many, after := k.entry(st, oldest)
+			if first+k.window > at {
+				break
+			}
+			within, oldest = within-many, after
+		}
+		if !k.countDenied && n > k.most-within {
+			return false
+		}
+		sum, within, last, i = sum+n, within+n, at, next
 	}
 	return sum == st[0]
 }

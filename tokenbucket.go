@@ -110,6 +110,11 @@ func (k *lumps) spend(st []uint64, at instant, n int) []uint64 {
 	return st
 }
 
+func (k *lumps) reserve(st []uint64, _, at instant, n int, to []trace) ([]uint64, []trace) {
+	st, t := chained(k, st, at, n, func(st []uint64) [2]uint64 { return [2]uint64{0, st[1]} })
+	return st, append(to, t)
+}
+
 func (k *lumps) room(st []uint64, now instant) int {
 	if now < st[0] {
 		return 0 // a reservation is ahead

@@ -41,6 +41,7 @@ type Request struct {
 
 	timeline *timeline
 	fixed    *reading
+	atOnce   bool // whether OpReserve needs no Grant if there is no wait
 }
 
 // A reading is what a clock showed, in nanoseconds.
@@ -111,8 +112,8 @@ type Result struct {
 	// Full says that the store had no room for a new key, see [RefuseUnseen].
 	Full bool
 
-	// Grant is what OpCancel needs to take events back. Only the store that
-	// made it knows what it is.
+	// Grant is, for OpReserve, what OpCancel needs to take events back, and for
+	// OpCancel what came of it. Only who made it knows what it is.
 	Grant any
 }
 
@@ -222,7 +223,7 @@ func (t *Transition) stepOnce(st []uint64, req *Request) (_ []uint64, changed bo
 			res.Decision = v.refused(st, req)
 		}
 	case OpCancel:
-		st, changed = v.cancel(st, req.Grant)
+		st, changed, res.Grant = v.undo(st, req.Grant)
 		res.Decision = v.describe(st, 0, Decision{})
 	case OpReturn:
 		before := slices.Clone(st)
@@ -233,6 +234,14 @@ func (t *Transition) stepOnce(st []uint64, req *Request) (_ []uint64, changed bo
 		st, changed, res.Decision = v.take(st, req.N)
 	}
 	return st, changed, res
+}
+
+// parts returns the number of traces that a grant has.
+func (v *view) parts() int {
+	if k, ok := v.kernel.(*all); ok {
+		return len(k.parts)
+	}
+	return 1
 }
 
 // view reads the clock.
@@ -360,26 +369,16 @@ func (v *view) reserve(st []uint64, req *Request) (_ []uint64, changed bool, res
 		res.Decision = v.describe(st, 0, Decision{})
 		return st, false, res
 	}
-	g := &grant{by: v.kernel, at: at, due: due, n: req.N, pre: slices.Clone(st)}
-	st = v.spend(st, at, req.N)
-	g.post = slices.Clone(st)
-	res.Grant = g
+	if req.atOnce && due == v.now {
+		st = v.spend(st, at, req.N)
+	} else {
+		g := &grant{by: v.kernel, at: at, due: due, n: req.N}
+		st, g.traces = v.kernel.reserve(st, v.now, at, req.N, make([]trace, 0, v.parts()))
+		res.Grant = g
+	}
 	if req.fixed == nil || req.fixed.own {
 		res.due = due * v.tick // at most that of a wait that is not Never
 	}
 	res.Decision = v.describe(st, 0, Decision{Allowed: true})
 	return st, true, res
-}
-
-func (v *view) cancel(st []uint64, of any) (_ []uint64, changed bool) {
-	g, ok := of.(*grant)
-	if !ok || g.due < v.now {
-		return st, false // not ours, or the events may have happened
-	}
-	if g.by != v.kernel && !reflect.DeepEqual(g.by, v.kernel) {
-		return st, false // made under other parameters
-	}
-	before := slices.Clone(st)
-	st = v.kernel.cancel(st, g)
-	return st, !slices.Equal(st, before)
 }

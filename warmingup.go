@@ -100,6 +100,11 @@ func (k *warming) spend(st []uint64, at instant, n int) []uint64 {
 	return k.store(st, warmth+taken, after(at*k.form.tick, saturated(math.Round(cost))))
 }
 
+func (k *warming) reserve(st []uint64, _, at instant, n int, to []trace) ([]uint64, []trace) {
+	st, t := chained(k, st, at, n, func(st []uint64) [2]uint64 { return [2]uint64{k.free(st), st[0]} })
+	return st, append(to, t)
+}
+
 // cost returns how long it takes to hand out the permits taken of those
 // stored: the integral of the time per permit, which is k.Stable below the
 // threshold and rises by k.Slope from there.

@@ -34,26 +34,41 @@ type level struct {
 	amount *big.Rat
 }
 
-// levels are those after each charge, the starting one first. A bucket's
-// charge can be taken back only while it is the latest.
-type levels []level
+// A charge is the state of a bucket after a charge at an instant.
+type charge[S any] struct {
+	at        instant
+	state     S
+	cancelled bool
+}
 
-func (l levels) last() level    { return l[len(l)-1] }
-func (l levels) charges() int   { return len(l) - 1 }
-func (l *levels) undo()         { *l = (*l)[:len(*l)-1] }
-func (l levels) lose(int)       {}
-func (l levels) undoable() bool { return true }
+// A stack is the states after each charge, the starting one first. A charge can be
+// taken back only while it is the latest: the others count on it. If it is cancelled
+// before, it is taken back when those after it are gone.
+type stack[S any] []charge[S]
+
+func newStack[S any](state S) stack[S]       { return stack[S]{{state: state}} }
+func (s stack[S]) last() S                   { return s[len(s)-1].state }
+func (s stack[S]) charges() int              { return len(s) - 1 }
+func (s stack[S]) latest() instant           { return s[len(s)-1].at }
+func (s *stack[S]) push(at instant, state S) { *s = append(*s, charge[S]{at: at, state: state}) }
+
+func (s *stack[S]) cancel(index int, _ instant) {
+	(*s)[1+index].cancelled = true
+	for (*s)[len(*s)-1].cancelled {
+		*s = (*s)[:len(*s)-1]
+	}
+}
 
 // tokenBucket is ratelimit.TokenBucket with RefillContinuous.
 type tokenBucket struct {
-	levels
+	stack[level]
 	rate  *big.Rat
 	burst int
 }
 
 func newTokenBucket(a ratelimit.TokenBucket) *tokenBucket {
 	burst := burstOf(a)
-	return &tokenBucket{levels{{0, ratOf(burst)}}, perNano(a.Rate), burst}
+	return &tokenBucket{newStack(level{0, ratOf(burst)}), perNano(a.Rate), burst}
 }
 
 func burstOf(a ratelimit.TokenBucket) int {
@@ -77,22 +92,22 @@ func (b *tokenBucket) grantable(t instant, n int) bool { return b.tokens(t).Cmp(
 func (b *tokenBucket) forgotten(t instant) bool { return b.tokens(t).Cmp(ratOf(b.burst)) == 0 }
 
 func (b *tokenBucket) charge(t instant, n int) {
-	b.levels = append(b.levels, level{t, new(big.Rat).Sub(b.tokens(t), ratOf(n))})
+	b.push(t, level{t, new(big.Rat).Sub(b.tokens(t), ratOf(n))})
 }
 
 func (b *tokenBucket) clone() part {
-	return &tokenBucket{slices.Clone(b.levels), b.rate, b.burst}
+	return &tokenBucket{slices.Clone(b.stack), b.rate, b.burst}
 }
 
 // leakyBucket is ratelimit.LeakyBucket.
 type leakyBucket struct {
-	levels
+	stack[level]
 	rate     *big.Rat
 	capacity int
 }
 
 func newLeakyBucket(a ratelimit.LeakyBucket) *leakyBucket {
-	return &leakyBucket{levels{{0, new(big.Rat)}}, perNano(a.Rate), max(a.Capacity, 1)}
+	return &leakyBucket{newStack(level{0, new(big.Rat)}), perNano(a.Rate), max(a.Capacity, 1)}
 }
 
 // level is max(0, level − elapsed·E/P).
@@ -115,7 +130,7 @@ func (b *leakyBucket) grantable(t instant, n int) bool {
 func (b *leakyBucket) forgotten(t instant) bool { return b.level(t).Sign() == 0 }
 
 func (b *leakyBucket) charge(t instant, n int) {
-	b.levels = append(b.levels, level{t, new(big.Rat).Add(b.level(t), ratOf(n))})
+	b.push(t, level{t, new(big.Rat).Add(b.level(t), ratOf(n))})
 }
 
 // delay is the time after which the level that is there at t has leaked out.
@@ -128,15 +143,15 @@ func (b *leakyBucket) delay(t instant) time.Duration {
 }
 
 func (b *leakyBucket) clone() part {
-	return &leakyBucket{slices.Clone(b.levels), b.rate, b.capacity}
+	return &leakyBucket{slices.Clone(b.stack), b.rate, b.capacity}
 }
 
 // lumpBucket is ratelimit.TokenBucket with RefillInterval.
 type lumpBucket struct {
-	states []lumpState // after each charge, the starting one first
-	lump   int         // arrives at anchor + k·per
-	per    instant
-	burst  int
+	stack[lumpState]
+	lump  int // arrives at anchor + k·per
+	per   instant
+	burst int
 }
 
 // A lumpState is what the bucket held right after the charge at an instant.
@@ -148,10 +163,8 @@ type lumpState struct {
 
 func newLumpBucket(a ratelimit.TokenBucket) *lumpBucket {
 	burst := burstOf(a)
-	return &lumpBucket{[]lumpState{{tokens: burst}}, a.Rate.Events, instant(a.Rate.Per), burst}
+	return &lumpBucket{newStack(lumpState{tokens: burst}), a.Rate.Events, instant(a.Rate.Per), burst}
 }
-
-func (b *lumpBucket) last() lumpState { return b.states[len(b.states)-1] }
 
 // tokens counts the lumps that came after the latest charge and by t.
 func (b *lumpBucket) tokens(t instant) int {
@@ -175,14 +188,9 @@ func (b *lumpBucket) charge(t instant, n int) {
 	if b.forgotten(t) {
 		s.anchor = t
 	}
-	b.states = append(b.states, s)
+	b.push(t, s)
 }
 
-func (b *lumpBucket) charges() int   { return len(b.states) - 1 }
-func (b *lumpBucket) undo()          { b.states = b.states[:len(b.states)-1] }
-func (b *lumpBucket) lose(int)       {}
-func (b *lumpBucket) undoable() bool { return true }
-
 func (b *lumpBucket) clone() part {
-	return &lumpBucket{slices.Clone(b.states), b.lump, b.per, b.burst}
+	return &lumpBucket{slices.Clone(b.stack), b.lump, b.per, b.burst}
 }

@@ -29,7 +29,7 @@ const farthest instant = 1<<62 - 1
 
 // A part is one algorithm's view of one key. It keeps an entry for every
 // charge, in the order in which they were made. Questions are only asked about
-// instants no earlier than the latest charge.
+// instants no earlier than the latest charge that is left.
 type part interface {
 	// limit is the most events a fresh key could be granted at once.
 	limit() int
@@ -48,14 +48,11 @@ type part interface {
 	// charges returns the number of charges; the next one gets it as its index.
 	charges() int
 
-	// undo takes back the latest charge: all is as before it.
-	undo()
+	// cancel takes back, at now, what can be taken back of a charge.
+	cancel(index int, now instant)
 
-	// lose takes back, of a charge that others followed, what can be.
-	lose(index int)
-
-	// undoable reports whether the latest charge can be undone.
-	undoable() bool
+	// latest is the instant of the latest charge that is left.
+	latest() instant
 
 	// clone returns an independent copy.
 	clone() part
@@ -78,8 +75,8 @@ type denialCounter interface {
 type Key struct {
 	parts []part
 
-	// frontier is the instant at which the latest reservation acts. Nothing
-	// is granted before it.
+	// frontier is the instant of the latest charge that a part has left. Nothing is
+	// granted before it.
 	frontier instant
 
 	// tick is the unit in which the store counts time: everything happens at
@@ -179,10 +176,9 @@ func (k *Key) Peek(now int64) ratelimit.Decision {
 
 // A Reservation is a charge that may be taken back.
 type Reservation struct {
-	due      instant
-	frontier instant // the key's, before it
-	indexes  []int   // of the charge, in each part
-	done     bool
+	due     instant
+	indexes []int // of the charge, in each part
+	done    bool
 }
 
 // Reserve spends n events at the first instant at which they may happen, and
@@ -220,7 +216,7 @@ func (k *Key) Reserve(now int64, n int, maxWait time.Duration) (due uint64, r *R
 	if due-at > instant(maxWait) {
 		return 0, nil, context.DeadlineExceeded
 	}
-	r = &Reservation{due: due, frontier: k.frontier}
+	r = &Reservation{due: due}
 	for _, p := range k.parts {
 		r.indexes = append(r.indexes, p.charges())
 	}
@@ -235,22 +231,10 @@ func (k *Key) Cancel(now int64, r *Reservation) {
 		return
 	}
 	r.done = true
-	undone, held := false, instant(0)
+	k.frontier = 0
 	for i, p := range k.parts {
-		if r.indexes[i] == p.charges()-1 && p.undoable() {
-			p.undo()
-			undone = true
-			continue
-		}
-		p.lose(r.indexes[i])
-		if w, ok := p.(interface{ opened() instant }); ok {
-			held = max(held, w.opened())
-		} else {
-			held = k.frontier
-		}
-	}
-	if undone { // by a part that saw nothing after r, so nothing is ahead but what was before
-		k.frontier = max(r.frontier, held)
+		p.cancel(r.indexes[i], instant(now))
+		k.frontier = max(k.frontier, p.latest())
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // warmingUp is ratelimit.WarmingUp. Permits are stored while nobody asks; the
 // more of them are stored, the colder it is, and the longer each one takes.
 type warmingUp struct {
-	states []warmState // after each charge, the starting one first
+	stack[warmState]
 
 	stable   *big.Rat // ns per permit once warm
 	most     *big.Rat // stored permits at most, as at the start
@@ -45,7 +45,7 @@ func newWarmingUp(a ratelimit.WarmingUp) *warmingUp {
 	above := new(big.Rat).Quo(twice(warmup), new(big.Rat).Add(stable, cold))
 	most := new(big.Rat).Add(theta, above)
 	return &warmingUp{
-		states:   []warmState{{0, most}},
+		stack:    newStack(warmState{0, most}),
 		stable:   stable,
 		most:     most,
 		warm:     theta,
@@ -55,8 +55,6 @@ func newWarmingUp(a ratelimit.WarmingUp) *warmingUp {
 }
 
 func twice(r *big.Rat) *big.Rat { return new(big.Rat).Add(r, r) }
-
-func (w *warmingUp) last() warmState { return w.states[len(w.states)-1] }
 
 // stored is how many permits are stored at t ≥ nextFree.
 func (w *warmingUp) stored(t instant) *big.Rat {
@@ -99,7 +97,7 @@ func (w *warmingUp) charge(t instant, n int) {
 	cost := new(big.Rat).Sub(w.heat(stored), w.heat(left))
 	fresh := new(big.Rat).Sub(ratOf(n), taken)
 	cost.Add(cost, fresh.Mul(fresh, w.stable))
-	w.states = append(w.states, warmState{t + w.round(cost), left})
+	w.push(t, warmState{t + w.round(cost), left})
 }
 
 // round rounds to the nearest whole nanosecond, at most the longest wait.
@@ -118,14 +116,9 @@ func (w *warmingUp) round(cost *big.Rat) instant {
 	return instant(whole.Int64())
 }
 
-func (w *warmingUp) charges() int   { return len(w.states) - 1 }
-func (w *warmingUp) undo()          { w.states = w.states[:len(w.states)-1] }
-func (w *warmingUp) lose(int)       {}
-func (w *warmingUp) undoable() bool { return true }
-
 func (w *warmingUp) clone() part {
 	c := *w
-	c.states = slices.Clone(w.states)
+	c.stack = slices.Clone(w.stack)
 	return &c
 }
 

@@ -12,42 +12,27 @@ type batch struct {
 	at      instant
 	n       int
 	start   instant // of their window, if that depends on events
-	lost    bool    // taken back after others followed
-	touched bool    // whether the history was, before
+	lost    bool    // taken back
+	refused bool
 }
 
 // A history is every batch in the order in which they were charged.
-type history struct {
-	batches []batch
+type history struct{ batches []batch }
 
-	// touched says that a batch was lost. Then nothing can be undone any more
-	// until all is forgotten.
-	touched bool
-}
+func (h *history) charges() int { return len(h.batches) }
+func (h *history) add(b batch)  { h.batches = append(h.batches, b) }
 
-func (h *history) charges() int   { return len(h.batches) }
-func (h *history) undoable() bool { return !h.touched }
-func (h *history) latest() batch  { return h.batches[len(h.batches)-1] }
+// cancel takes a batch back, whatever followed.
+func (h *history) cancel(index int, _ instant) { h.batches[index].lost = true }
 
-// add charges a batch. Before it, all may have been forgotten.
-func (h *history) add(b batch, forgotten bool) {
-	b.touched = h.touched
-	h.batches = append(h.batches, b)
-	h.touched = h.touched && !forgotten
-}
-
-func (h *history) undo() {
-	h.touched = h.latest().touched
-	h.batches = h.batches[:len(h.batches)-1]
-}
-
-// lose takes back the batch with that index, unless it no longer counts when
-// the latest one happens. Nothing can be granted before that one, so then it
-// makes no difference any more; not even if that one is taken back later.
-func (h *history) lose(index int, counts func(b batch, t instant) bool) {
-	if counts(h.batches[index], h.latest().at) {
-		h.batches[index].lost, h.touched = true, true
+// latest is the latest instant of what was granted, and not taken back.
+func (h *history) latest() (at instant) {
+	for _, b := range h.batches {
+		if !b.lost && !b.refused {
+			at = max(at, b.at)
+		}
 	}
+	return at
 }
 
 // count adds up the events of the batches that match.
@@ -61,7 +46,7 @@ func (h *history) count(match func(batch) bool) *big.Int {
 	return sum
 }
 
-func (h *history) clone() history { return history{slices.Clone(h.batches), h.touched} }
+func (h *history) clone() history { return history{slices.Clone(h.batches)} }
 
 // fits reports whether count + n ≤ limit.
 func fits(count *big.Int, n, limit int) bool {
@@ -86,13 +71,8 @@ func (w *fixedWindow) current(t instant) *big.Int {
 func (w *fixedWindow) limit() int                      { return w.max }
 func (w *fixedWindow) grantable(t instant, n int) bool { return fits(w.current(t), n, w.max) }
 func (w *fixedWindow) forgotten(t instant) bool        { return w.current(t).Sign() == 0 }
-func (w *fixedWindow) charge(t instant, n int)         { w.add(batch{at: t, n: n}, w.forgotten(t)) }
-func (w *fixedWindow) lose(index int)                  { w.history.lose(index, w.counts) }
+func (w *fixedWindow) charge(t instant, n int)         { w.add(batch{at: t, n: n}) }
 func (w *fixedWindow) clone() part                     { return &fixedWindow{w.history.clone(), w.max, w.window} }
-
-// opened is when the latest window opened: nobody is let in before, even if
-// what was reserved in it is taken back.
-func (w *fixedWindow) opened() instant { return w.latest().at / w.window * w.window }
 
 // eventWindow is ratelimit.FixedWindow with StartOnFirstEvent.
 type eventWindow struct {
@@ -111,8 +91,6 @@ func (w *eventWindow) current(t instant) *big.Int {
 func (w *eventWindow) limit() int                      { return w.max }
 func (w *eventWindow) grantable(t instant, n int) bool { return fits(w.current(t), n, w.max) }
 func (w *eventWindow) forgotten(t instant) bool        { return w.current(t).Sign() == 0 }
-func (w *eventWindow) lose(index int)                  { w.history.lose(index, w.counts) }
-func (w *eventWindow) opened() instant                 { return w.latest().start }
 func (w *eventWindow) clone() part                     { return &eventWindow{w.history.clone(), w.max, w.window} }
 
 // charge puts the events into the window that holds t, which starts there if
@@ -124,7 +102,7 @@ func (w *eventWindow) charge(t instant, n int) {
 			start = b.start
 		}
 	}
-	w.add(batch{at: t, n: n, start: start}, w.forgotten(t))
+	w.add(batch{at: t, n: n, start: start})
 }
 
 // slidingWindow is ratelimit.SlidingWindow.
@@ -163,8 +141,7 @@ func (w *slidingWindow) forgotten(t instant) bool { return w.estimate(t).Sign() 
 // counts reports whether b has any weight at t.
 func (w *slidingWindow) counts(b batch, t instant) bool { return b.at/w.segment+w.k >= t/w.segment }
 
-func (w *slidingWindow) charge(t instant, n int) { w.add(batch{at: t, n: n}, w.forgotten(t)) }
-func (w *slidingWindow) lose(index int)          { w.history.lose(index, w.counts) }
+func (w *slidingWindow) charge(t instant, n int) { w.add(batch{at: t, n: n}) }
 
 func (w *slidingWindow) clone() part {
 	return &slidingWindow{w.history.clone(), w.max, w.k, w.segment}
@@ -189,20 +166,20 @@ func (w *slidingLog) current(t instant) *big.Int {
 func (w *slidingLog) limit() int                      { return w.max }
 func (w *slidingLog) grantable(t instant, n int) bool { return fits(w.current(t), n, w.max) }
 func (w *slidingLog) forgotten(t instant) bool        { return w.current(t).Sign() == 0 }
-func (w *slidingLog) charge(t instant, n int)         { w.add(batch{at: t, n: n}, w.forgotten(t)) }
+func (w *slidingLog) charge(t instant, n int)         { w.add(batch{at: t, n: n}) }
 
 func (w *slidingLog) refuse(t instant, n int) {
 	if w.countDenied {
-		w.add(batch{at: t, n: n}, false)
+		w.add(batch{at: t, n: n, refused: true})
 	}
 }
 
-// lose takes nothing back where refused events are logged too. All but the
-// newest Limit events may then be forgotten, and without the lost ones some of
-// those would count again.
-func (w *slidingLog) lose(index int) {
-	if !w.countDenied {
-		w.history.lose(index, w.counts)
+// cancel leaves what is in the past where refused events are logged too. All but the
+// newest Limit of those before may then be forgotten, and without the cancelled ones
+// some of them would count again.
+func (w *slidingLog) cancel(index int, now instant) {
+	if !w.countDenied || w.batches[index].at >= now {
+		w.history.cancel(index, now)
 	}
 }
 
@@ -264,8 +241,7 @@ func (w *rollingWindow) forgotten(t instant) bool {
 // counts reports whether b has any weight at t.
 func (w *rollingWindow) counts(b batch, t instant) bool { return b.at/w.period+w.periods > t/w.period }
 
-func (w *rollingWindow) charge(t instant, n int) { w.add(batch{at: t, n: n}, w.forgotten(t)) }
-func (w *rollingWindow) lose(index int)          { w.history.lose(index, w.counts) }
+func (w *rollingWindow) charge(t instant, n int) { w.add(batch{at: t, n: n}) }
 
 func (w *rollingWindow) clone() part {
 	return &rollingWindow{w.history.clone(), w.quota, w.perPeriod, w.periods, w.period}

@@ -1,4 +1,4 @@
--- FixedWindow: the start of the window, its mark, and the events in it.
+-- FixedWindow: the start of the window, and the events in it.
 --@@help
 -- the end of the window, which a change of the limit may have left unaligned: then
 -- it lasts until an aligned one begins
@@ -19,7 +19,7 @@ end
 p.most, p.length, p.aligned, pos = unpack('<ddB', request, pos)
 p.width = 16
 --@@load
-if s == '' then p.start, p.mark, p.count = 0, 0, 0 else p.start, p.mark, p.count = unpack('<I7BI8', s) end
+if s == '' then p.start, p.count = 0, 0 else p.start, p.count = unpack('<I8I8', s) end
 --@@ready
 when = max(t, p.start)
 local start, count = window(p, when)
@@ -28,10 +28,9 @@ if count + n > p.most then
 end
 --@@spend
 local start, count = window(p, t)
-if t >= windowEnd(p) or p.count == 0 and t >= p.start then p.mark = 0 end
 p.start, p.count = start, count + n
 --@@fresh
 when = p.start
 if p.count > 0 then when = windowEnd(p) end
 --@@dump
-s = pack('<I7BI8', p.start, p.mark, p.count)
+s = pack('<I8I8', p.start, p.count)

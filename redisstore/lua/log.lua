@@ -1,6 +1,5 @@
 -- SlidingLog: how many events there are, where the entries begin (here, always
--- after these), the latest instant that events were granted at and its marks; then
--- the entries, oldest first: an instant, and if several events happened at it then
+-- after these), the latest instant that events were granted at; then the entries, oldest first: an instant, and if several events happened at it then
 -- their number, with its top bit set.
 --@@help
 -- the entry at a place in entries: its instant, its events, and the next place
@@ -49,7 +48,7 @@ local function insert(p, t, n)
     local when, m = entry(s, at)
     if when < t then break end
     if when == t then
-      local sum = min(m + n, max(m, p.most))
+      local sum = min(m + n, max(m, 2 * p.most))
       p.events = p.events - m + sum
       p.entries = sub(s, 1, at - 1) .. packed(t, sum) .. sub(s, to)
       return
@@ -71,10 +70,10 @@ p.most, p.window, counted, pos = unpack('<ddB', request, pos)
 p.grows, p.notes = true, counted == 1
 p.need = 0 -- events whose leaving was waited for
 --@@load
-p.events, p.frontier, p.mark, p.entries = 0, 0, 0, ''
+p.events, p.frontier, p.entries = 0, 0, ''
 if s ~= '' then
   local _
-  p.events, _, p.frontier, p.mark = unpack('<I8I8I7B', s)
+  p.events, _, p.frontier = unpack('<I8I8I8', s)
   p.entries = sub(s, 25)
 end
 p.eventsWere, p.entriesWere = p.events, p.entries
@@ -82,6 +81,7 @@ p.eventsWere, p.entriesWere = p.events, p.entries
 when = max(t, p.frontier)
 local events, at = live(p, p.events, p.entries, when)
 local popped = 0
+if when > t then popped = live(p, p.events, p.entries, t) - events end
 while events + n > p.most do
   local first, m, after = entry(p.entries, at)
   events, at, popped = events - m, after, popped + m
@@ -89,27 +89,32 @@ while events + n > p.most do
 end
 p.need = max(p.need, popped)
 --@@spend
-if p.mark >= 128 and logFresh(p) > t then p.mark = 128 else p.mark = 0 end
-trim(p, t)
+trim(p, now)
 insert(p, t, n)
 p.frontier = t
 --@@refuse
--- of the refused events only the newest can matter
-trim(p, t)
-insert(p, t, n)
-if p.mark % 128 < 64 then p.mark = p.mark + 64 end
-while p.events > p.most do
+-- of what happened before, only the newest events can matter
+trim(p, now)
+insert(p, now, n)
+local before, last = p.events, #p.entries + 1
+while last > 1 do
+  local at = entryBefore(p.entries, last)
+  local when, m = entry(p.entries, at)
+  if when < now then break end
+  before, last = before - m, at
+end
+while before > p.most do
   local first, m, after = entry(p.entries, 1)
-  local keep = max(m - (p.events - p.most), 0)
-  p.events = p.events - m + keep
+  local keep = max(m - (before - p.most), 0)
+  p.events, before = p.events - m + keep, before - m + keep
   p.entries = packed(first, keep) .. sub(p.entries, after)
 end
 --@@fresh
 when = logFresh(p)
 --@@dump
 s = ''
-if p.events > 0 or p.frontier > 0 or p.mark > 0 then
-  s = pack('<I8I8I7B', p.events, 3, p.frontier, p.mark) .. p.entries
+if p.events > 0 or p.frontier > 0 then
+  s = pack('<I8I8I8', p.events, 3, p.frontier) .. p.entries
 end
 --@@view
 -- what does not matter are entries that do not count, and the instants of those

@@ -48,7 +48,7 @@ else
 end
 --@@spend
 local slot, l = floor(t / p.length), latest(p)
-if p.mark ~= 0 and ringFresh(p) <= t then p.mark = 0 end
+if p.frontier <= now then p.mark = 0 end
 for i = 0, min(slot - l, p.slots) - 1 do
   p.counts[(slot - i) % p.slots] = 0
 end
