@@ -207,7 +207,7 @@ func TestFreshWaitsForTheFrontier(t *testing.T) {
 			w.asked = true
 			v := view{kernel: k, now: 10, tick: 1}
 			var out any
-			st, _, out = v.undo(st, &cancellation{line})
+			st, _, out = v.undo(st, &cancellation{line: line})
 			for w, to := range out.(*undone).done[0] {
 				w.parts[0] = to
 			}

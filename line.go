@@ -212,6 +212,7 @@ func (l *limiter) carryOut(sh *lineShard, key string, ln *line, b *batch) {
 	if of == nil {
 		return
 	}
+	of.local = l.local
 	ln.under = b
 	ln.batches++
 	var out *undone
@@ -271,7 +272,7 @@ func (ln *line) ask(b *batch, now instant) *cancellation {
 	if !slices.ContainsFunc(line, func(w *waiter) bool { return w.asked }) {
 		return nil
 	}
-	return &cancellation{line}
+	return &cancellation{line: line}
 }
 
 // settle notes what came of a batch.

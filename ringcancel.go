@@ -5,11 +5,11 @@ package ratelimit
 // else has spent anything since the first of them, and what they pushed out of the
 // ring comes back.
 //
-// Whether somebody else has is seen by counts: if the slot has as many events as
-// before. They would mislead if an event from before had been taken out in exchange
-// for one that another limiter promised since. So whoever takes out events that
-// others may count on marks the ring as touched, and the frontier of a touched ring
-// does not fall.
+// Whether somebody else has is seen by counts: if the slot has no events but those of
+// the line, or as many as before. The latter would mislead if an event from before had
+// been taken out in exchange for one that another limiter promised since. So whoever
+// takes out events that others may count on marks the ring as touched, unless the
+// state is in memory and nobody else's, and then only the former is believed.
 
 // touched marks the first word of a ring, which is below 2⁶² otherwise, until the
 // frontier has passed.
@@ -56,7 +56,7 @@ func (r *ring) cancel(st []uint64, u *undoing) []uint64 {
 	for again := true; again; again = r.fall(st, u) {
 		for i, p := range u.line {
 			if slot := u.trace(p).slot; u.cancelled(p) && !u.gone(p) && r.visible(st, slot) {
-				if !r.alone(st, u, i) {
+				if !u.local && !r.alone(st, u, i) {
 					st[0] |= touched
 				}
 				r.remove(st, slot, p.n)
@@ -72,7 +72,7 @@ func (r *ring) cancel(st []uint64, u *undoing) []uint64 {
 // reports whether it did.
 func (r *ring) fall(st []uint64, u *undoing) bool {
 	frontier := r.frontier(st)
-	if frontier <= u.now || st[0]&touched != 0 {
+	if frontier <= u.now {
 		return false
 	}
 	first := -1 // of the grants at the frontier, the one that raised it
@@ -93,7 +93,7 @@ func (r *ring) fall(st []uint64, u *undoing) bool {
 	}
 	p := u.line[first]
 	t := u.trace(p)
-	st[0] = t.pre[0]
+	st[0] = t.pre[0] | st[0]&touched
 	for _, c := range t.cleared {
 		r.set(st, c.place, c.count)
 	}
@@ -107,22 +107,33 @@ func (r *ring) fall(st []uint64, u *undoing) bool {
 func (r *ring) sole(st []uint64, u *undoing, i int) bool {
 	p := u.line[i]
 	slot := u.trace(p).slot
-	sum := u.trace(p).before
-	if sum > 0 && p.unsure {
-		return false
-	}
-	sum -= min(sum, u.progress(p).less)
+	count := r.back(st, slot, 0)
+	var since uint64
 	for j := i; j < len(u.line) && u.trace(u.line[j]).slot == slot; j++ {
 		if q := u.line[j]; !u.gone(q) {
-			sum += uint64(q.n)
+			since += uint64(q.n)
 		}
 	}
+	earlier := uint64(0)
+	for j := i - 1; j >= 0 && u.trace(u.line[j]).slot == slot; j-- {
+		if q := u.line[j]; !u.gone(q) {
+			earlier += uint64(q.n)
+		}
+	}
+	if count == earlier+since {
+		return true // all of it is the line's
+	}
+	if p.unsure || st[0]&touched != 0 {
+		return false
+	}
+	sum := u.trace(p).before + since
+	sum -= min(sum, u.progress(p).less)
 	for j := i - 1; j >= 0 && u.trace(u.line[j]).slot == slot; j-- { // of those there before, which are taken out now
 		if q := u.line[j]; q.at < p.at && u.gone(q) && !q.parts[u.part].gone {
 			sum -= min(sum, uint64(q.n))
 		}
 	}
-	return r.back(st, slot, 0) == sum
+	return count == sum
 }
 
 // alone reports whether no other limiter can have been promised an instant after the

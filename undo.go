@@ -65,13 +65,17 @@ type progress struct {
 
 // A cancellation is the Grant of a Request to cancel waiters in a line. The line does
 // not change while a store has it.
-type cancellation struct{ line []*waiter }
+type cancellation struct {
+	line  []*waiter
+	local bool // whether nobody else has the state
+}
 
 // An undoing is one application of a cancellation to a state. It changes nothing but
 // the state: a store may apply it again to another one.
 type undoing struct {
 	line    []*waiter
 	now     instant
+	local   bool // whether nobody else has the state
 	part    int  // whose turn it is
 	changed bool // whether the state has
 	done    []map[*waiter]progress
@@ -86,15 +90,16 @@ type undone struct {
 // undo applies a cancellation.
 func (v *view) undo(st []uint64, of any) (_ []uint64, changed bool, _ any) {
 	var line []*waiter
+	local := false
 	switch of := of.(type) {
 	case *cancellation:
-		line = of.line
+		line, local = of.line, of.local
 	case *grant: // of a store's own line, of one
 		line = []*waiter{{grant: of, asked: true, parts: make([]progress, len(of.traces))}}
 	default:
 		return st, false, nil
 	}
-	u := &undoing{now: v.now, line: line}
+	u := &undoing{now: v.now, line: line, local: local}
 	if others := func(p *waiter) bool { return !v.made(p.grant) }; slices.ContainsFunc(line, others) {
 		u.line = slices.DeleteFunc(slices.Clone(line), others)
 	}
@@ -165,19 +170,19 @@ func chained(k kernel, st []uint64, at instant, n int, order func(st []uint64) [
 	return st, t
 }
 
-// unwind undoes grants from the end of the line.
+// unwind undoes grants from the end of the line: the one that left the state, then
+// the one before it. Where windows have freed instants that a bucket keeps, that may
+// not be the order of instants.
 func (u *undoing) unwind(st []uint64) []uint64 {
-	for _, p := range slices.Backward(u.line) {
-		if u.gone(p) {
-			continue
+	for again := true; again; {
+		again = false
+		for _, p := range slices.Backward(u.line) {
+			if t := u.trace(p); slices.Equal(st, t.post[:len(st)]) && u.cancelled(p) && !u.gone(p) {
+				copy(st, t.pre[:])
+				u.changed, again = true, true
+				u.take(p)
+			}
 		}
-		t := u.trace(p)
-		if !u.cancelled(p) || !slices.Equal(st, t.post[:len(st)]) {
-			break
-		}
-		copy(st, t.pre[:])
-		u.changed = true
-		u.take(p)
 	}
 	return st
 }

@@ -31,6 +31,7 @@ var rules = []struct {
 	{"Alignment", "windows are aligned to the Unix epoch", testAlignment},
 	{"Order", "reservations are first come, first served, and nobody gets ahead of them", testOrder},
 	{"Cancel", "a cancelled reservation gives back what can still be given back", testCancel},
+	{"CancelOrder", "reservations are cancelled in any order, and those that stay keep their turn", testCancelOrder},
 	{"Wait", "Wait costs nothing if its deadline is too near", testWait},
 	{"ReserveWithin", "ReserveWithin spends nothing if the turn is too far off, and a tick before RetryAfter it still is, at it no more", testWithin},
 	{"Reset", "Reset makes a key fresh, and no other", testReset},

@@ -1,0 +1,223 @@
+package ratelimit_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/model"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// queues are algorithms in whose lines several reservations stand in one slot or
+// window and in several, with those that have parts of every kind.
+var queues = map[string]ratelimit.Algorithm{
+	"window over days":     ratelimit.FixedWindow{Limit: 2, Window: time.Minute},
+	"sliding, in one slot": ratelimit.SlidingWindow{Limit: 7, Window: time.Minute},
+	"sliding, far ahead":   ratelimit.SlidingWindow{Limit: 2, Window: time.Second, Segments: 2},
+	"rolling, far ahead":   ratelimit.RollingWindow{Quota: 3, Window: 3 * time.Second, Period: time.Second, PeriodLimit: 2},
+	"log":                  ratelimit.SlidingLog{Limit: 3, Window: time.Second},
+	"log that counts":      ratelimit.SlidingLog{Limit: 3, Window: time.Second, CountDenied: true},
+	"all kinds": ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 4},
+		ratelimit.FixedWindow{Limit: 5, Window: 1700 * time.Millisecond},
+		ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 2},
+		ratelimit.SlidingLog{Limit: 4, Window: 1300 * time.Millisecond},
+		ratelimit.RollingWindow{Quota: 6, Window: 2 * time.Second, Period: 500 * time.Millisecond},
+	},
+	"windows": ratelimit.All{
+		ratelimit.FixedWindow{Limit: 3, Window: 1700 * time.Millisecond, Start: ratelimit.StartOnFirstEvent},
+		ratelimit.SlidingWindow{Limit: 4, Window: time.Second},
+		ratelimit.SlidingLog{Limit: 4, Window: 1300 * time.Millisecond, CountDenied: true},
+	},
+	"a queue among windows": ratelimit.All{
+		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(2), Capacity: 3},
+		ratelimit.SlidingWindow{Limit: 2, Window: time.Second},
+	},
+}
+
+// TestCancelOrders lets five reservations stand in line, and cancels each set of them
+// in every order, with time passing in between or not. The library must agree with
+// the model after each, and when all that can be is cancelled, with a key on which
+// they were never made.
+func TestCancelOrders(t *testing.T) {
+	t.Parallel()
+	algorithms := storetest.Algorithms()
+	for name, alg := range queues {
+		algorithms["queues/"+name] = alg
+	}
+	const many = 5
+	for name, alg := range algorithms {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, floats := alg.(ratelimit.WarmingUp)
+			orders(many, func(order []int) {
+				if len(order) == many && order[0] > 1 && testing.Short() {
+					return
+				}
+				l, clk := at(t, alg)
+				ref := model.New(alg, 1)
+				now := func() int64 { return clk.Now().UnixNano() }
+				check := func(what string) {
+					want := ref.Peek(now())
+					got := peek(t, l)
+					if floats && (got.ResetAfter-want.ResetAfter).Abs() <= 2 {
+						got.ResetAfter = want.ResetAfter
+					}
+					got.Part = want.Part
+					require.Equal(t, want, got, "%v of %v", what, order)
+				}
+				limit := ref.Limit()
+				ref.Take(now(), (limit+1)/2)
+				require.True(t, l.AllowN("key", (limit+1)/2))
+				never := ref.Clone()
+				rng := rand.New(rand.NewPCG(uint64(len(order)), uint64(order[0])))
+				var line []*ratelimit.Reservation
+				var refs []*model.Reservation
+				for i := range many {
+					n := []int{1, limit, max(1, limit/3), 1, max(1, limit/2)}[i]
+					due, ref, wantErr := ref.Reserve(now(), n, ratelimit.Never)
+					r, err := l.Reserve(ctx, "key", n)
+					require.ErrorIs(t, err, wantErr)
+					line, refs = append(line, r), append(refs, ref)
+					if err == nil {
+						require.EqualValues(t, due, now()+int64(r.Delay()))
+					}
+				}
+				passes := rng.IntN(2) == 0
+				for i, j := range order {
+					if line[j] != nil {
+						line[j].Cancel()
+						ref.Cancel(now(), refs[j])
+					}
+					check(fmt.Sprint("step ", i))
+					if passes && i == 1 && line[0] != nil {
+						clk.Advance(line[0].Delay() / 3)
+					}
+				}
+				if len(order) == many && !slices.Contains(line, nil) && !passes {
+					require.Equal(t, never.Peek(now()), ref.Peek(now()), "all cancelled in order %v", order)
+				}
+			})
+		})
+	}
+}
+
+// orders calls f with each order of each subset of 0…n−1 that is not empty.
+func orders(n int, f func(order []int)) {
+	var extend func(order []int)
+	extend = func(order []int) {
+		if len(order) > 0 {
+			f(slices.Clone(order))
+		}
+		for i := range n {
+			if !slices.Contains(order, i) {
+				extend(append(order, i))
+			}
+		}
+	}
+	extend(nil)
+}
+
+// TestCancelStorm cancels a long line from many goroutines at once, while some stay
+// and others come. Nobody is admitted before those who stay; when they leave, too, the
+// key is as if nobody had been there.
+func TestCancelStorm(t *testing.T) {
+	t.Parallel()
+	algorithms := storetest.Algorithms()
+	for name, alg := range queues {
+		algorithms["queues/"+name] = alg
+	}
+	for name, alg := range algorithms {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, _ := at(t, alg)
+			require.True(t, l.AllowN("key", 1))
+			before := peek(t, l)
+			var mu sync.Mutex // protects stay
+			var stay []*ratelimit.Reservation
+			storm := func(many int) {
+				var line []*ratelimit.Reservation
+				for range many {
+					if r, err := l.Reserve(ctx, "key", 1); err == nil {
+						line = append(line, r)
+					}
+				}
+				rand.Shuffle(len(line), func(i, j int) { line[i], line[j] = line[j], line[i] })
+				var wg sync.WaitGroup
+				for i, r := range line {
+					wg.Go(func() {
+						if i%10 != 0 {
+							r.Cancel()
+							return
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						stay = append(stay, r)
+					})
+				}
+				wg.Wait()
+			}
+			storm(200)
+			storm(200)
+			latest := time.Duration(0)
+			for _, r := range stay {
+				latest = max(latest, r.Delay())
+			}
+			d := peek(t, l)
+			if !strings.Contains(name, "queue") && !strings.Contains(name, "strict") && latest > 0 { // a LeakyBucket admits whom it holds
+				require.False(t, d.Allowed)
+				require.GreaterOrEqual(t, d.RetryAfter, latest)
+			}
+			for _, r := range stay {
+				r.Cancel()
+			}
+			require.Equal(t, before, peek(t, l))
+		})
+	}
+}
+
+// TestCancelWhileOthersCome makes and cancels reservations from many goroutines: what
+// was used before stays used, and all that was reserved comes back.
+func TestCancelWhileOthersCome(t *testing.T) {
+	t.Parallel()
+	for name, alg := range queues {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, _ := at(t, alg)
+			require.True(t, l.AllowN("key", 1))
+			before := peek(t, l)
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					for range 50 {
+						r, err := l.Reserve(ctx, "key", 1)
+						if err != nil {
+							continue
+						}
+						runtime.Gosched()
+						r.Cancel()
+					}
+				})
+			}
+			wg.Wait()
+			after := peek(t, l)
+			require.LessOrEqual(t, after.Remaining, before.Remaining)
+			if sliding := strings.HasPrefix(name, "sliding") || strings.HasPrefix(name, "all"); sliding && !after.Allowed {
+				// If a reservation and a cancellation were made at the same time, the
+				// frontier may stay until the end of the present segment.
+				require.LessOrEqual(t, after.RetryAfter, time.Minute)
+				return
+			}
+			require.Equal(t, before, after)
+		})
+	}
+}

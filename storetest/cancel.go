@@ -1,0 +1,87 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/model"
+)
+
+// testCancelOrder lets four reservations wait on a key, and cancels them in every
+// order. After each, the key is what the reference model says; after the last, it is
+// as if none of them had been made.
+func testCancelOrder(s *suite) {
+	for name, alg := range Algorithms() {
+		b := s.bench(alg)
+		for _, order := range orders(4) {
+			key := fmt.Sprint(order)
+			k := model.New(alg, s.Tick)
+			now := b.clk.Now().UnixNano()
+			c := &comparison{suite: s, bench: b, alg: alg, log: []string{fmt.Sprintf("%s: cancelled of four, in the order %v", name, order)}}
+			peek := func() {
+				got, err := b.Peek(ctx, key)
+				want := k.Peek(now)
+				got.Part = want.Part // which is left open while reservations are ahead
+				c.compare(want, got, err)
+			}
+			used := (k.Limit() + 1) / 2
+			k.Take(now, used)
+			b.AllowN(key, used)
+			var held []heldPair
+			for _, n := range []int{1, k.Limit(), 1, max(1, k.Limit()/2)} {
+				_, m, wantErr := k.Reserve(now, n, ratelimit.Never)
+				r, err := b.Reserve(ctx, key, n)
+				if !errors.Is(err, wantErr) {
+					c.differ("error %v", "error %v", wantErr, err)
+				}
+				held = append(held, heldPair{r, m})
+			}
+			peek()
+			for _, i := range order {
+				if held[i].real != nil {
+					c.logf("Cancel of reservation %d", i)
+					held[i].real.Cancel()
+					k.Cancel(now, held[i].model)
+					peek()
+				}
+			}
+		}
+	}
+	testCancelTogether(s)
+}
+
+// testCancelTogether cancels a line from many goroutines at once.
+func testCancelTogether(s *suite) {
+	b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
+	b.Allow("k")
+	before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+	var wg sync.WaitGroup
+	for range 50 {
+		r, err := b.Reserve(context.Background(), "k", 1)
+		if err != nil {
+			s.Fatalf("the store failed: %v", err)
+		}
+		wg.Go(r.Cancel)
+	}
+	wg.Wait()
+	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before {
+		s.broken("50 reservations were cancelled at once, and\n%+v\nis now\n%+v", before, d)
+	}
+}
+
+// orders returns all orders of 0…n−1.
+func orders(n int) (all [][]int) {
+	if n == 0 {
+		return [][]int{nil}
+	}
+	for _, shorter := range orders(n - 1) {
+		for i := range n {
+			all = append(all, slices.Insert(slices.Clone(shorter), i, n-1))
+		}
+	}
+	return all
+}
