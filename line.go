@@ -128,7 +128,7 @@ func (ln *line) drop(now instant) {
 		if w.turn >= now {
 			break
 		}
-		if !w.cancelled {
+		if !w.cancelled || ln.last < now {
 			gone = i + 1
 		}
 	}
