@@ -44,8 +44,10 @@ type Limiter interface {
 	// turn (a [TurnError], which matches [context.DeadlineExceeded]), if a [LeakyBucket]
 	// has no room ([ErrQueueFull]), or if their turn never comes ([ErrNever]).
 	// If ctx ends while it waits, it gives its place back as
-	// [Reservation.Cancel] does and returns the context's error. For what it
-	// does if the store fails, see [FailurePolicy].
+	// [Reservation.Cancel] does and returns the context's error: if all who came
+	// later leave as well, in whatever order, the key is as if none had come. A
+	// call that need not wait costs as much as Allow. For what it does if the
+	// store fails, see [FailurePolicy].
 	WaitN(ctx context.Context, key string, n int) error
 
 	// Reserve spends n events at the first instant at which they may happen,
@@ -69,8 +71,8 @@ type Limiter interface {
 	// Remaining is what could be taken now.
 	Peek(ctx context.Context, key string) (Decision, error)
 
-	// Reset forgets key: its next request meets a fresh one. Reservations made
-	// before are forgotten with it; cancelling them gives nothing back.
+	// Reset forgets key: its next request meets a fresh one. Reservations of key
+	// made before are forgotten with it; cancelling them gives nothing back.
 	Reset(ctx context.Context, key string) error
 }
 

@@ -125,18 +125,15 @@ func (k *log) ready(st []uint64, now instant, n int) instant {
 }
 
 func (k *log) spend(st []uint64, at instant, n int) []uint64 {
-	return k.record(st, at, at, n)
-}
-
-// record adds n events at an instant, and drops what has left the window now.
-func (k *log) record(st []uint64, now, at instant, n int) []uint64 {
-	st = k.insert(k.trim(st, now), at, uint64(n))
+	st = k.insert(k.trim(st, at), at, uint64(n))
 	st[2] = at
 	return st
 }
 
 func (k *log) reserve(st []uint64, now, at instant, n int, to []trace) ([]uint64, []trace) {
-	return k.record(st, now, at, n), append(to, trace{})
+	st = k.insert(k.trim(st, now), at, uint64(n))
+	st[2] = at
+	return st, append(to, trace{})
 }
 
 // trim drops the entries that no longer count at t, and moves the others to

@@ -22,7 +22,8 @@ const (
 	// unless the wait for it would exceed MaxWait.
 	OpReserve
 
-	// OpCancel takes back what can be taken back of Grant.
+	// OpCancel takes back what can be taken back of Grant. It may stand for several
+	// reservations of the key.
 	OpCancel
 
 	// OpReturn takes back N events that OpTake granted at the time Taken, and that
@@ -36,7 +37,7 @@ type Request struct {
 	Op      Op
 	N       int           // how many events; from 0 for OpTake, from 1 for OpReserve
 	MaxWait time.Duration // the longest wait that OpReserve may answer
-	Grant   any           // for OpCancel: the Grant of an earlier Result
+	Grant   any           // for OpCancel: the Grants of earlier Results, as Transition.Apply reads them
 	Taken   time.Time     // for OpReturn
 
 	timeline *timeline
@@ -113,7 +114,10 @@ type Result struct {
 	Full bool
 
 	// Grant is, for OpReserve, what OpCancel needs to take events back, and for
-	// OpCancel what came of it. Only who made it knows what it is.
+	// OpCancel what came of it. A store passes both on as Transition.Apply returns
+	// them; without the latter, the limiter assumes that cancelling has failed. A
+	// store that does not use Transition.Apply may return a Grant of its own for
+	// OpReserve, and gets it back as the Grant of the Request.
 	Grant any
 }
 
