@@ -199,6 +199,11 @@ func TestCancelThatFails(t *testing.T) {
 		r, err = l.Reserve(t.Context(), "key", 3)
 		require.NoError(t, err)
 		assert.Equal(t, before, r.Delay(), "%T: later reservations are cancelled", alg)
+		r.Cancel()
+		clk.advance(stays)
+		d, err = l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.LessOrEqual(t, d.Remaining, 7, "%T: the first one counts", alg)
 	}
 }
 
