@@ -104,7 +104,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		return nil, err
 	}
 	fast, _ := states.(*tables)
-	_, local := states.(space)
+	local, _ := states.(space)
 	return &limiter{
 		fast:     fast,
 		local:    local,
@@ -155,7 +155,7 @@ type limiter struct {
 	resets   resets
 	lines    lines
 	fast     *tables // states, if they are tables in memory
-	local    bool    // whether they are in memory
+	local    space   // states, if they are in memory
 }
 
 // apply sends req to the store, and returns what it was decided by, too.
@@ -286,7 +286,7 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 		return &Reservation{l: l, key: key}, nil
 	}
 	m := l.mark(key)
-	t, res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait, atOnce: atOnce && l.local})
+	t, res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait, atOnce: atOnce && l.local != nil})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()

@@ -212,7 +212,7 @@ func (l *limiter) carryOut(sh *lineShard, key string, ln *line, b *batch) {
 	if of == nil {
 		return
 	}
-	of.local = l.local
+	of.local = l.local != nil && !l.local.shared()
 	ln.under = b
 	ln.batches++
 	var out *undone

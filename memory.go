@@ -45,6 +45,8 @@ type space interface {
 	transition() *Transition
 	evictees() []evictee // its shards
 	vacant() bool        // whether it has no keys, if there is a bound
+	share()              // says that another limiter has it, too
+	shared() bool        // whether one has
 	shrink()
 	count(stats *MemoryStats) // adds what it holds
 }
@@ -178,6 +180,7 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 		if err := sp.transition().shares(name, t); err != nil {
 			return nil, err
 		}
+		sp.share()
 		return sp, nil
 	}
 	sp := newSpace(s, t)

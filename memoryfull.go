@@ -65,7 +65,13 @@ func WithFullPolicy(p FullPolicy) MemoryOption {
 var ErrFull = errors.New("ratelimit: the store is full")
 
 // A seated is how many keys a space has, if there is a bound.
-type seated struct{ keys atomic.Int64 }
+type seated struct {
+	keys atomic.Int64
+	more atomic.Bool // whether several limiters have it
+}
+
+func (of *seated) share()       { of.more.Store(true) }
+func (of *seated) shared() bool { return of.more.Load() }
 
 func (of *seated) vacant() bool { return of.keys.Load() == 0 }
 

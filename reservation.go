@@ -76,18 +76,36 @@ func (r *Reservation) wait(ctx context.Context) error {
 			timer.Stop() // the clock moved before the timer was set
 			continue
 		}
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			if r.Delay() == 0 {
-				return nil // both came at once, and the events are spent
+		var again <-chan time.Time
+		if looks < manyLooks && !r.l.timeline.flows() {
+			again = time.After(lookAgain)
+		}
+		for waiting := true; waiting; {
+			select {
+			case <-timer.C:
+				waiting = false
+			case <-again:
+				again = nil
+				if r.Delay() != d {
+					timer.Stop()
+					waiting = false
+				}
+			case <-ctx.Done():
+				timer.Stop()
+				if r.Delay() == 0 {
+					return nil // both came at once, and the events are spent
+				}
+				r.Cancel()
+				return ctx.Err()
 			}
-			r.Cancel()
-			return ctx.Err()
 		}
 	}
 }
+
+// lookAgain is when wait looks at a clock that is moved by hand once more after it has
+// set a timer: a mock may have passed over its timers just before, and show its new
+// time just after.
+const lookAgain = 10 * time.Millisecond
 
 // manyLooks bounds how often wait sets its timer anew because the clock has moved.
 // A clock that somebody moves by hand stands still long before.
