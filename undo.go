@@ -135,7 +135,11 @@ func (u *undoing) progress(p *waiter) progress {
 	return p.parts[u.part]
 }
 
-func (u *undoing) gone(p *waiter) bool    { return u.progress(p).gone }
+// gone reports whether the events of p are out of the state.
+func (u *undoing) gone(p *waiter) bool {
+	return p.parts[u.part].gone || len(u.done[u.part]) > 0 && u.done[u.part][p].gone
+}
+
 func (u *undoing) trace(p *waiter) *trace { return &p.traces[u.part] }
 
 // set notes how far p is in the present part.
