@@ -102,6 +102,7 @@ func TestHungStore(t *testing.T) {
 				l, err := New(TokenBucket{Rate: PerHour(10)}, append(tt.opts, WithStore(s))...)
 				require.NoError(t, err)
 				open := l.(*limiter).policy.kind == failOpen
+				require.True(t, l.AllowN("reserved", 10))
 				r, err := l.Reserve(t.Context(), "reserved", 1)
 				require.NoError(t, err)
 				s.hang()

@@ -67,7 +67,7 @@ func TestHeaders(t *testing.T) {
 func TestStates(t *testing.T) {
 	req := Request{N: 1}.At(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	for want, alg := range map[string]Algorithm{
-		"0102010701" + "80c0e285e36801" + "00208fe41fb99818":                                                                                       TokenBucket{Rate: PerHour(1)},
+		"0102010701" + "80c0e285e36801" + "00208fe41fb99818" + "0080d6b3d9b59818":                                                                  TokenBucket{Rate: PerHour(1)},
 		"0102030302" + "80c0e285e368" + "0080d6b3d9b59818" + "0100000000000000":                                                                    FixedWindow{Limit: 2, Window: time.Hour},
 		"01020801" + "050302" + "80c0e285e368" + "0400000000000000" + "01000000000000000300000000000000" + "0080d6b3d9b59818" + "0080d6b3d9b59818": All{SlidingLog{Limit: 2, Window: time.Hour}},
 	} {

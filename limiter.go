@@ -310,6 +310,11 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	if atOnce && res.Wait == 0 {
 		return nil, nil
 	}
+	return l.reserved(key, res, m), nil
+}
+
+// reserved returns the reservation that res made, which came after m.
+func (l *limiter) reserved(key string, res Result, m mark) *Reservation {
 	r := &Reservation{l: l, key: key, due: res.due}
 	if r.due == 0 { // the store has a clock of its own
 		r.due = l.timeline.in(res.Wait)
@@ -319,7 +324,7 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	} else {
 		r.grant, r.resets = res.Grant, m.resets
 	}
-	return r, nil
+	return r
 }
 
 func (l *limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }

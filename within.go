@@ -15,11 +15,12 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 	if maxWait < 0 {
 		return nil, Decision{}, invalid("maxWait", maxWait, "must be at least 0, which means not to wait, or Never for any wait")
 	}
-	r := &Reservation{l: l, key: key, resets: l.resets.count.Load()}
+	r := &Reservation{l: l, key: key}
 	if n == 0 {
 		d, err := l.Take(ctx, key, 0)
 		return r, d, err
 	}
+	m := l.mark(key)
 	t, res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait})
 	if err != nil {
 		d, err := l.degraded(ctx, t, err, func(fallback Limiter) (d Decision, err error) {
@@ -36,8 +37,7 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 		return nil, d, nil
 	}
 	d.Delay = res.Wait
-	r.grant, r.due = res.Grant, l.timeline.in(res.Wait)
-	return r, d, nil
+	return l.reserved(key, res, m), d, nil
 }
 
 // Wait waits until the reserved events may happen; nil means that they may. The
