@@ -143,11 +143,7 @@ func (p *program) bucket(rate ratelimit.Rate, depth int) []byte {
 	c := cost{units, unit}
 	p.costs = append(p.costs, c)
 	spanTicks, spanUnits := c.of(depth)
-	keeps := byte(0) // whether states have the latest instant
-	if p.t.Varies() {
-		keeps = 1
-	}
-	return append(appendDouble(appendDouble(doubles(unit), spanTicks), spanUnits), keeps)
+	return appendDouble(appendDouble(doubles(unit), spanTicks), spanUnits)
 }
 
 func ring(slots int, length time.Duration, limit, perSlot int) []byte {

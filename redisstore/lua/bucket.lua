@@ -1,16 +1,12 @@
 -- TokenBucket and LeakyBucket: the instant at which the bucket is full (empty)
--- again, as whole microseconds and units of which there are p.unit in one; and if
--- limits vary, the latest instant that events were spent at.
+-- again, as whole microseconds and units of which there are p.unit in one; and the
+-- latest instant that events were spent at.
 --@@open
-local keeps
-p.unit, p.spanTicks, p.spanUnits, keeps, pos = unpack('<dddB', request, pos)
-p.width, p.queue, p.keeps = 16 + 8 * keeps, p.kind == 2, keeps == 1
+p.unit, p.spanTicks, p.spanUnits, pos = unpack('<ddd', request, pos)
+p.width, p.queue = 24, p.kind == 2
 --@@load
 p.ticks, p.units, p.last = 0, 0, 0
-if s ~= '' then
-  p.ticks, p.units = unpack('<I8I8', s)
-  if p.keeps then p.last = unpack('<I8', s, 17) end
-end
+if s ~= '' then p.ticks, p.units, p.last = unpack('<I8I8I8', s) end
 --@@arrival
 -- that instant after events which cost what they cost were spent at from
 local ticks, units = p.ticks, p.units
@@ -31,11 +27,10 @@ if when < 0 then when = 0 end
 local from = t
 --@<arrival
 p.ticks, p.units = ticks, units
-if p.keeps then p.last = t end
+p.last = t
 --@@fresh
 when = p.ticks
 if p.units > 0 then when = when + 1 end
 if when < p.last then when = p.last end
 --@@dump
-s = pack('<I8I8', p.ticks, p.units)
-if p.keeps then s = s .. pack('<I8', p.last) end
+s = pack('<I8I8I8', p.ticks, p.units, p.last)
