@@ -102,12 +102,12 @@ var errShort = errors.New("redisstore: the answer to a script is too short")
 // decide answers the calls of a group by what its command brought, and returns the
 // state that they left, as far as the last of them needs it.
 func decide(prog *program, g *group) (left left, err error) {
-	reply := g.cmd.Reply
+	reply := g.reply
 	switch {
-	case g.cmd.Err != nil && strings.Contains(g.cmd.Err.Error(), "user_script:"):
-		return left, &scriptError{g.cmd.Err}
-	case g.cmd.Err != nil:
-		return left, g.cmd.Err
+	case g.err != nil && strings.Contains(g.err.Error(), "user_script:"):
+		return left, &scriptError{g.err}
+	case g.err != nil:
+		return left, g.err
 	case len(reply) < 9:
 		return left, errShort
 	case reply[8] == 1:
@@ -165,13 +165,13 @@ type left struct {
 // rewrite applies a request where this process is: it fetches the state, and puts
 // back what comes of it unless somebody else was faster; then it starts over. That
 // takes two round trips, and is for what is rare. All of it must be done within the
-// timeout. It is guarded by a breaker, if that is not nil. If why is not nil, it only
-// replaces a state that cannot be read, and returns why for any other.
-func (s *Store) rewrite(ctx context.Context, by Breaker, name name, prog *program, req ratelimit.Request, why error) (ratelimit.Result, error) {
+// timeout. If why is not nil, it only replaces a state that cannot be read, and returns
+// why for any other.
+func (s *Store) rewrite(ctx context.Context, name name, prog *program, req ratelimit.Request, why error) (ratelimit.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	for {
-		reply, err := s.run(ctx, by, loadScript.command(name.text), loadScript)
+		reply, err := s.run(ctx, name, loadScript.command(name.text), loadScript)
 		if err != nil {
 			return ratelimit.Result{}, err
 		}
@@ -198,7 +198,7 @@ func (s *Store) rewrite(ctx context.Context, by Breaker, name name, prog *progra
 		}
 		// At least a millisecond, and one for a part of one.
 		ttl := strconv.FormatInt((min(res.Decision.ResetAfter, math.MaxInt64-2*time.Hour)+keep).Milliseconds()+1, 10)
-		reply, err = s.run(ctx, by, swapScript.command(name.text, value, prog.value(next), ttl), swapScript)
+		reply, err = s.run(ctx, name, swapScript.command(name.text, value, prog.value(next), ttl), swapScript)
 		if err == nil && reply == "1" && res.StateErr() != nil {
 			s.counts.unreadable.Add(1)
 		}

@@ -100,7 +100,7 @@ func (s *Store) note(name name, epoch uint64, calls []*call, left left) {
 	defer shard.mu.Unlock()
 	known, ok := shard.recent.get(name.text)
 	if ok && known.time.After(left.time) {
-		return // another courier was faster
+		return // another command was faster
 	}
 	if latest.n == 0 {
 		if !ok {

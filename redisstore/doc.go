@@ -47,10 +47,14 @@
 //
 // # Calls that travel together
 //
-// Calls of one process that meet travel together: those on one key as one command,
-// each decided in its turn, those on others in one round trip, unless they may live on
-// different servers. Four of these, or one for each processor if that is more, are under
-// way at once; they take goroutines for as long as they last.
+// A call on a key is sent at once. Calls of this process on the same key that come
+// while it is under way are sent together when it is back, as one command that decides
+// each in its turn. So a process has one command for a key under way at a time, in a
+// goroutine that ends with it. Commands on different keys do not wait for each other;
+// whether they share a round trip is up to the client. rueidis always pipelines them.
+// go-redis uses a connection of its pool for each: if more keys than it has connections
+// are asked for at once, calls wait for a connection, unless PoolSize is larger or the
+// store is given its AutoPipeline.
 //
 // # Leases
 //
@@ -70,14 +74,16 @@
 //
 // A call that has not been answered after a timeout, of 50 milliseconds unless
 // [WithTimeout] says otherwise, is an [ErrTimeout]; what cannot be asked at all is the
-// client's error. After five failures in a row the circuit breaker opens for a
-// second, in which nothing is asked and nobody waits ([ErrOpen]); then one call tries
-// again. Each time the limiter's [ratelimit.FailurePolicy] decides, and the Decision
+// client's error. Time in which this process does not run does not count, and while its
+// goroutines wait for a processor time counts a quarter, because answers wait, too. After
+// five commands in a row that failed, whoever waited for them, the circuit breaker opens
+// for a second, in which nothing is asked and nobody waits ([ErrOpen]); then one command
+// tries again. Each time the limiter's [ratelimit.FailurePolicy] decides, and the Decision
 // says that it is Degraded: FailOpen (the default), FailClosed, or Fallback to a
 // limiter in memory, with this process's [ratelimit.Share] of the limit perhaps.
 // [Store.Stats] counts. Nothing is sent twice: what was not answered may have been
-// done. A caller whose own context ends early is answered by the policy as well;
-// only if it gave Redis half of the timeout does the breaker count it.
+// done. A caller whose own context ends early is answered by the policy as well; its
+// command goes on, and counts for the breaker by what comes of it.
 //
 // What each fault does to a limit, besides what the policy lets through while it
 // lasts:

@@ -33,10 +33,10 @@ type fakeServer struct {
 	failures int             // how many times; without end if it was below 0
 	hangs    bool            // whether nothing is
 	stuck    chan struct{}   // if not nil, what hangs does so until this is closed
-	other    bool            // whether each state was left by another limit
+	other    bool            // whether states were left by another limit, until one is replaced
 	hanging  string          // the hash of a script that is not answered
 	lose     bool            // whether somebody else is always faster to swap
-	trips    int             // times that commands came, some at once
+	trips    int             // commands that came
 }
 
 func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
@@ -48,41 +48,31 @@ func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
 	return &fakeServer{failures: -1, prog: prog, states: map[string]string{}, known: known}
 }
 
-func (f *fakeServer) Do(ctx context.Context, commands []*Command) {
-	fail := func(err error) {
-		for _, c := range commands {
-			c.Err = err
-		}
-	}
+func (f *fakeServer) Do(ctx context.Context, c Command) (string, error) {
 	if err := wait(ctx, f.delay/2); err != nil {
-		fail(err)
-		return
+		return "", err
 	}
 	f.mu.Lock()
-	if f.hangs {
-		f.mu.Unlock()
-		if f.stuck != nil {
-			<-f.stuck
-		} else {
-			<-ctx.Done()
-		}
-		fail(errors.New("i/o timeout"))
-		return
-	}
-	if f.hanging != "" && commands[0].Words[1] == f.hanging {
-		f.mu.Unlock()
-		<-ctx.Done()
-		fail(ctx.Err())
-		return
-	}
 	f.trips++
-	for _, c := range commands {
-		c.Reply, c.Err = f.do(c)
+	hangs := f.hangs || f.hanging != "" && c.Words[1] == f.hanging
+	var reply string
+	var err error
+	if !hangs {
+		reply, err = f.do(c)
 	}
 	f.mu.Unlock()
-	if err := wait(ctx, f.delay/2); err != nil {
-		fail(err)
+	switch {
+	case hangs && f.stuck != nil:
+		<-f.stuck
+		return "", errors.New("i/o timeout")
+	case hangs:
+		<-ctx.Done()
+		return "", errors.New("i/o timeout")
 	}
+	if err := wait(ctx, f.delay/2); err != nil {
+		return "", err
+	}
+	return reply, err
 }
 
 func wait(ctx context.Context, d time.Duration) error {
@@ -94,7 +84,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (f *fakeServer) do(c *Command) (string, error) {
+func (f *fakeServer) do(c Command) (string, error) {
 	sha, key, args := "", c.Words[c.Key], c.Words[c.Key+1:]
 	switch c.Words[0] {
 	case "EVAL":
@@ -121,7 +111,7 @@ func (f *fakeServer) do(c *Command) (string, error) {
 		if f.states[key] != args[0] || f.lose {
 			return "0", nil
 		}
-		f.states[key] = args[1]
+		f.states[key], f.other = args[1], false
 		return "1", nil
 	}
 	if f.other {
@@ -184,7 +174,7 @@ func (f *fakeServer) store(t testing.TB, opts ...Option) (*Store, ratelimit.Limi
 	t.Helper()
 	s, err := New(f, opts...)
 	require.NoError(t, err)
-	s.couriers = 1 // so that it is known who meets
+	s.backlog = func() bool { return false } // bubbles' clocks stand still while anything runs
 	l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.NoError(t, err)
 	return s, l

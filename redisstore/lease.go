@@ -123,7 +123,7 @@ func (s *Store) learn(name name, epoch uint64, calls []*call, left left) {
 		until: left.sent + s.leaseAge, last: last.res.Decision, told: left.received,
 	}
 	old := shard.held[name.text]
-	if old != nil && old.left > 0 || shard.closed { // another courier was faster, or Close
+	if old != nil && old.left > 0 || shard.closed { // another command was faster, or Close
 		s.returns.begin()
 		go func() {
 			defer s.returns.end()
@@ -171,7 +171,7 @@ func (s *Store) giveBack(ctx context.Context, name name, l *lease) error {
 	defer s.denials.forget(name)
 	req := l.from
 	req.Op, req.N, req.Taken = ratelimit.OpReturn, l.left, l.taken
-	_, err := s.rewrite(ctx, s.breaker, name, l.prog, req, nil)
+	_, err := s.rewrite(ctx, name, l.prog, req, nil)
 	return err
 }
 

@@ -29,7 +29,10 @@ func WithPrefix(prefix string) Option {
 }
 
 // WithTimeout bounds how long a call waits for Redis; then the limiter's
-// [ratelimit.FailurePolicy] decides. The default is 50 milliseconds.
+// [ratelimit.FailurePolicy] decides. The default is 50 milliseconds. Time is counted in
+// tenths of d, in which this process must have run, and counts a quarter while goroutines
+// wait for a processor: so a busy process may wait up to 4·d. The caller's context always
+// ends the wait.
 func WithTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }

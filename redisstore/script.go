@@ -20,13 +20,14 @@ func newScript(text string) *script {
 }
 
 // command returns the command that runs the script on key, if the server knows it.
-func (s *script) command(key string, args ...string) *Command {
-	return &Command{Words: append([]string{"EVALSHA", s.sha, "1", key}, args...), Key: 3}
+func (s *script) command(key string, args ...string) Command {
+	return Command{Words: append([]string{"EVALSHA", s.sha, "1", key}, args...), Key: 3}
 }
 
-// inFull changes a command that the server did not know the script of.
-func (s *script) inFull(c *Command) {
-	c.Words[0], c.Words[1], c.Err = "EVAL", s.text, nil
+// inFull returns a command for a server that did not know the script of c.
+func (s *script) inFull(c Command) Command {
+	words := append([]string{"EVAL", s.text}, c.Words[2:]...)
+	return Command{Words: words, Key: c.Key}
 }
 
 // The kinds of parts that an algorithm may have. Their numbers are those in the

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/maphash"
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,15 +34,15 @@ var errOther = errors.New("redisstore: the state is not one of this limit")
 // limiters and goroutines may use it.
 type Store struct {
 	config
-	conn     Conn
-	begin    time.Time // of the store's own clock
-	couriers int       // the most that are under way
-	apart    bool      // whether keys live on several servers
+	conn  Conn
+	begin time.Time // of the store's own clock
 
 	programs programs
-	queue    queue
-	timers   sync.Pool // of stopped *time.Timer; the store's own, for tests in bubbles
-	calls    sync.Pool // of *call that nobody knows
+	flights  flights
+	ticks    atomic.Int64 // of the timeout
+	ticking  atomic.Bool
+	backlog  func() bool // whether goroutines wait for a processor
+	calls    sync.Pool   // of *call that nobody knows; the store's own, for tests in bubbles
 	denials  denials
 	leases   leases
 	returns  returns
@@ -61,11 +60,7 @@ func New(conn Conn, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{config: *c, conn: conn, begin: time.Now(), couriers: manyCouriers()}
-	if conn, ok := conn.(Scattered); ok && conn.Scattered() {
-		s.apart, s.couriers = true, math.MaxInt
-	}
-	return s, nil
+	return &Store{config: *c, conn: conn, begin: time.Now(), backlog: backlog}, nil
 }
 
 // elapsed is the reading of the store's own clock: how long ago it was made.
@@ -148,7 +143,7 @@ func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition,
 	switch req.Op {
 	case ratelimit.OpCancel, ratelimit.OpReturn:
 		defer s.denials.forget(name)
-		return s.rewrite(ctx, s.breaker, name, prog, req, nil)
+		return s.rewrite(ctx, name, prog, req, nil)
 	case ratelimit.OpTake:
 		if d, ok := s.fromLease(name, prog, req); ok {
 			return ratelimit.Result{Decision: d}, nil
@@ -160,7 +155,7 @@ func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition,
 	}
 	c := s.newCall()
 	c.name, c.prog, c.req = name, prog, req
-	if err := s.ask(ctx, s.breaker, c); err != nil {
+	if err := s.ask(ctx, c); err != nil {
 		return ratelimit.Result{}, err
 	}
 	res := c.res
@@ -178,7 +173,7 @@ func (s *states) Reset(ctx context.Context, key string) error {
 		s.denials.forget(name)
 		s.dropLease(name)
 	}()
-	_, err := s.run(ctx, s.breaker, &Command{Words: []string{"DEL", name.text}, Key: 1}, nil)
+	_, err := s.run(ctx, name, Command{Words: []string{"DEL", name.text}, Key: 1}, nil)
 	s.counts.tally(err)
 	return err
 }
@@ -190,12 +185,11 @@ func (e *openError) Error() string        { return "redisstore: not asked: " + e
 func (e *openError) Is(target error) bool { return target == ErrOpen }
 func (e *openError) Unwrap() error        { return e.why }
 
-// aboutKey reports whether err says that something is wrong with a key, whose server
-// answers at once: what the server says of a script, or of memory that there is not for
-// a new key, or this store of an answer.
+// aboutKey reports whether a server's err is about a key or a script, or says that there
+// is no memory for a new key: the server itself answers at once.
 func aboutKey(err error) bool {
 	text := err.Error()
-	for _, prefix := range []string{"ERR ", "WRONGTYPE ", "OOM ", "redisstore: ", "ratelimit: "} {
+	for _, prefix := range []string{"ERR ", "WRONGTYPE ", "OOM "} {
 		if strings.HasPrefix(text, prefix) {
 			return !strings.HasPrefix(text, "ERR max number of clients")
 		}

@@ -15,15 +15,6 @@ func NewConn(client redis.UniversalClient) redisstore.Conn { return conn{client}
 // A conn is a redisstore.Conn of a client.
 type conn struct{ client redis.UniversalClient }
 
-// Scattered implements [redisstore.Scattered].
-func (c conn) Scattered() bool {
-	switch c.client.(type) {
-	case *redis.ClusterClient, *redis.Ring:
-		return true
-	}
-	return false
-}
-
 // A command is sent once: the client sends others again after a failure that
 // leaves open whether they were carried out. It follows redirections all the
 // same.
@@ -39,7 +30,7 @@ func (c *command) Clone() redis.Cmder {
 
 // newCommand has its words as pointers: a string in an interface is an allocation
 // each.
-func newCommand(ctx context.Context, c *redisstore.Command) *command {
+func newCommand(ctx context.Context, c redisstore.Command) *command {
 	words := make([]any, len(c.Words))
 	for i := range c.Words {
 		words[i] = &c.Words[i]
@@ -51,27 +42,11 @@ func newCommand(ctx context.Context, c *redisstore.Command) *command {
 }
 
 // Do implements [redisstore.Conn].
-func (c conn) Do(ctx context.Context, commands []*redisstore.Command) {
+func (c conn) Do(ctx context.Context, of redisstore.Command) (string, error) {
 	if err := ctx.Err(); err != nil { // at which an AutoPipeliner does not look
-		for _, of := range commands {
-			of.Err = err
-		}
-		return
+		return "", err
 	}
-	if len(commands) == 1 {
-		cmd := newCommand(ctx, commands[0])
-		_ = c.client.Process(ctx, cmd) // it is cmd's too, and Err waits for it if the client does not
-		commands[0].Reply, commands[0].Err = cmd.Result()
-		return
-	}
-	pipe := c.client.Pipeline()
-	sent := make([]*command, len(commands))
-	for i, of := range commands {
-		sent[i] = newCommand(ctx, of)
-		_ = pipe.Process(ctx, sent[i])
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own
-	for i, of := range commands {
-		of.Reply, of.Err = sent[i].Result() // DEL's is a number, which nobody asks for
-	}
+	cmd := newCommand(ctx, of)
+	_ = c.client.Process(ctx, cmd) // it is cmd's too, and Result waits for it if the client does not
+	return cmd.Result()            // DEL's is a number, which nobody asks for
 }

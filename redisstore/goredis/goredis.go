@@ -21,6 +21,10 @@ import (
 // return at their context's end and are never sent twice, whatever
 // ContextTimeoutEnabled and MaxRetries say. The store does not close client.
 //
+// Each command under way takes a connection of the client's pool. For more commands at
+// once than Options.PoolSize, raise that or pass the client's AutoPipeline, which sends
+// them together.
+//
 // Give it the client of a cluster as it is: an AutoPipeliner of one lets a node that
 // hangs hold up the others.
 //
@@ -28,9 +32,8 @@ import (
 // up: with the options' defaults, seconds.
 //
 // The store has a breaker, which opens after [redisstore.BreakerFailures]
-// failures in a row, for [redisstore.BreakerCooldown]. Calls whose context was
-// canceled are not among them. Options come after it, so that
-// [redisstore.WithBreaker] replaces it.
+// commands in a row that failed, for [redisstore.BreakerCooldown]. Options come after
+// it, so that [redisstore.WithBreaker] replaces it.
 //
 // A nil client is [ratelimit.ErrInvalid]. Other errors are those of
 // [redisstore.New]. Nothing is sent.

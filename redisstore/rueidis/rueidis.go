@@ -15,7 +15,7 @@ import (
 )
 
 // New returns a store that sends its commands through client, of one server, of
-// sentinels or of a cluster. Calls at the same time share a pipeline. They return
+// sentinels or of a cluster. Commands at the same time share a pipeline. They return
 // at their context's end, and are never sent twice, unless the client has a
 // ConnLifetime: rueidis sends again what was under way on a connection that
 // expired, without regard to whether it was carried out, so leave that unset. The
@@ -25,9 +25,8 @@ import (
 // up: with the options' defaults, after seconds.
 //
 // The store has a breaker, which opens after [redisstore.BreakerFailures]
-// failures in a row, for [redisstore.BreakerCooldown]. Calls whose context was
-// canceled are not among them. Options come after it, so that
-// [redisstore.WithBreaker] replaces it.
+// commands in a row that failed, for [redisstore.BreakerCooldown]. Options come after
+// it, so that [redisstore.WithBreaker] replaces it.
 //
 // A nil client is [ratelimit.ErrInvalid]. Other errors are those of
 // [redisstore.New]. Nothing is sent.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,9 +49,7 @@ func contexts(t *testing.T) map[string]context.Context {
 
 // do sends one command, and returns what came of it.
 func do(ctx context.Context, c redisstore.Conn, key int, words ...string) (string, error) {
-	cmd := &redisstore.Command{Words: words, Key: key}
-	c.Do(ctx, []*redisstore.Command{cmd})
-	return cmd.Reply, cmd.Err
+	return c.Do(ctx, redisstore.Command{Words: words, Key: key})
 }
 
 func eval(ctx context.Context, c redisstore.Conn, script, key string, args ...string) (string, error) {
@@ -140,21 +139,18 @@ func testLostReply(t *testing.T, connect connector) {
 // testTogether sends commands on many keys at once, and each gets its own answer.
 func testTogether(t *testing.T, connect connector) {
 	c := connect(t, startServer(t).addr())
-	var commands []*redisstore.Command
-	for i := range 100 {
-		words := []string{"EVAL", "return KEYS[1] .. ARGV[1]", "1", fmt.Sprint(i), "x"}
-		if i%10 == 3 {
-			words = []string{"EVAL", "return redis.error_reply('ERR ' .. KEYS[1])", "1", fmt.Sprint(i)}
-		}
-		commands = append(commands, &redisstore.Command{Words: words, Key: 3})
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			if i%10 == 3 {
+				_, err := eval(t.Context(), c, "return redis.error_reply('ERR ' .. KEYS[1])", fmt.Sprint(i))
+				assert.EqualError(t, err, fmt.Sprint("ERR ", i))
+				return
+			}
+			reply, err := eval(t.Context(), c, "return KEYS[1] .. ARGV[1]", fmt.Sprint(i), "x")
+			assert.NoError(t, err)
+			assert.Equal(t, fmt.Sprint(i, "x"), reply)
+		})
 	}
-	c.Do(t.Context(), commands)
-	for i, cmd := range commands {
-		if i%10 == 3 {
-			assert.EqualError(t, cmd.Err, fmt.Sprint("ERR ", i))
-			continue
-		}
-		assert.NoError(t, cmd.Err)
-		assert.Equal(t, fmt.Sprint(i, "x"), cmd.Reply)
-	}
+	wg.Wait()
 }

@@ -309,12 +309,11 @@ type recorder struct {
 	key string
 }
 
-func (r *recorder) Do(ctx context.Context, commands []*redisstore.Command) {
+func (r *recorder) Do(ctx context.Context, c redisstore.Command) (string, error) {
 	r.mu.Lock()
-	last := commands[len(commands)-1]
-	r.key = last.Words[last.Key]
+	r.key = c.Words[c.Key]
 	r.mu.Unlock()
-	r.Conn.Do(ctx, commands)
+	return r.Conn.Do(ctx, c)
 }
 
 // get returns the value of a key of one letter, as all of them are.

@@ -53,21 +53,20 @@ func TestCoalescing(t *testing.T) {
 	})
 }
 
-// Calls on other keys are commands of their own.
-func TestNoCoalescing(t *testing.T) {
+// Calls on other keys do not wait for each other.
+func TestOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 		f.delay = 10 * time.Millisecond
 		_, l := f.store(t)
-		for i := range 50 {
-			if i == 1 {
-				synctest.Wait() // the first is under way
-			}
-			go l.Allow(fmt.Sprint(i))
+		begin := time.Now()
+		var wg sync.WaitGroup
+		for i := range 500 {
+			wg.Go(func() { l.Allow(fmt.Sprint(i)) })
 		}
-		settle()
-		assert.Equal(t, 50, f.calls())
-		assert.Equal(t, 2, f.trips, "what comes while one is under way shares a trip")
+		wg.Wait()
+		assert.Equal(t, f.delay, time.Since(begin))
+		assert.Equal(t, 500, f.calls())
 	})
 }
 
@@ -151,78 +150,226 @@ func TestTimeout(t *testing.T) {
 		s, l := f.store(t, WithTimeout(50*time.Millisecond))
 		require.True(t, l.Allow("k"))
 		f.set(func() { f.hangs = true })
-		begin := time.Now()
-		var late atomic.Int64
-		for i := range 20 {
-			go func() {
+		var wg sync.WaitGroup
+		for i := range 60 {
+			wg.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
 				asked := time.Now()
 				d, err := l.Take(t.Context(), "k", 1)
 				assert.ErrorIs(t, err, ErrTimeout)
 				assert.True(t, d.Degraded && !d.Allowed)
-				if time.Since(asked) != 50*time.Millisecond {
-					late.Add(1)
-				}
-			}()
+				assert.LessOrEqual(t, time.Since(asked), 50*time.Millisecond)
+				assert.GreaterOrEqual(t, time.Since(asked), 45*time.Millisecond, "at most a part early")
+			})
 		}
-		time.Sleep(200 * time.Millisecond)
-		synctest.Wait()
-		assert.Zero(t, late.Load(), "waited for longer or shorter than the timeout")
-		assert.Greater(t, time.Since(begin), 100*time.Millisecond)
-		assert.EqualValues(t, 20, s.Stats().Timeouts)
+		wg.Wait()
+		assert.EqualValues(t, 60, s.Stats().Timeouts)
 		settle()
-		assert.Empty(t, s.queue.waiting)
-		assert.Zero(t, s.queue.couriers)
+		requireGrounded(t, s)
 	})
 }
 
-// The caller's own context ends a call, too; that is no fault of the server's.
+// While goroutines wait for a processor, there is four times as much time.
+func TestBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		b := &countingBreaker{}
+		s, l := f.store(t, WithTimeout(50*time.Millisecond), WithBreaker(b))
+		s.backlog = func() bool { return true }
+		f.delay = 190 * time.Millisecond
+		require.True(t, l.Allow("k"))
+		synctest.Wait()
+		assert.Equal(t, []error{nil}, b.told)
+		f.delay = 210 * time.Millisecond
+		begin := time.Now()
+		_, err := l.Take(t.Context(), "k", 1)
+		assert.ErrorIs(t, err, ErrTimeout)
+		assert.InDelta(t, 200*time.Millisecond, time.Since(begin), float64(5*time.Millisecond))
+		synctest.Wait()
+		require.Len(t, b.told, 2)
+		assert.ErrorIs(t, b.told[1], ErrTimeout)
+	})
+}
+
+// requireGrounded checks that nothing is under way, and nothing is left of what was.
+func requireGrounded(t *testing.T, s *Store) {
+	t.Helper()
+	synctest.Wait()
+	for i := range s.flights {
+		require.Empty(t, s.flights[i].under)
+	}
+}
+
+// Calls that wait behind a command without an answer are sent once that is given up.
+func TestGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		b := &countingBreaker{}
+		s, l := f.store(t, WithTimeout(50*time.Millisecond), WithBreaker(b))
+		f.hangs, f.stuck = true, make(chan struct{})
+		go l.Allow("k")
+		synctest.Wait()
+		f.set(func() { f.hangs = false })
+		time.Sleep(10 * time.Millisecond) // a part; those that come in it have as much time
+		var wg sync.WaitGroup
+		for range 10 {
+			time.Sleep(2 * time.Millisecond)
+			wg.Go(func() { assert.True(t, l.Allow("k")) })
+		}
+		wg.Wait()
+		synctest.Wait()
+		assert.Equal(t, []int{10}, f.batch, "together")
+		require.Len(t, b.told, 2)
+		assert.ErrorIs(t, b.told[0], ErrTimeout)
+		assert.NoError(t, b.told[1])
+		close(f.stuck) // the client gives up, too
+		settle()
+		assert.Len(t, b.told, 2, "that was told before")
+		assert.True(t, l.Allow("k"))
+		requireGrounded(t, s)
+	})
+}
+
+// A caller can leave when it likes; its command goes on, and counts by what comes of it.
 func TestCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		f.delay = 10 * time.Millisecond
 		b := &countingBreaker{}
 		s, l := f.store(t, WithBreaker(b))
+		leave := func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Millisecond, cancel)
+			begin := time.Now()
+			_, err := l.Take(ctx, "k", 1)
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, ErrTimeout)
+			assert.Equal(t, time.Millisecond, time.Since(begin))
+			settle()
+		}
+		leave()
+		assert.Equal(t, []error{nil}, b.told)
 		f.hangs = true
+		leave()
+		require.Len(t, b.told, 2)
+		assert.ErrorIs(t, b.told[1], ErrTimeout, "nobody waited for it to be so")
+		assert.Zero(t, s.Stats().Timeouts)
+
 		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Millisecond, cancel)
+		cancel()
+		trips := f.trips
 		_, err := l.Take(ctx, "k", 1)
 		require.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, []error{context.Canceled}, b.told)
-		settle()
-		assert.Zero(t, s.Stats().Timeouts)
+		assert.Equal(t, trips, f.trips, "not sent at all")
+		requireGrounded(t, s)
 	})
 }
 
-// A caller whose own time is short says nothing about the server; one who waited for
-// half of the timeout does.
-func TestImpatientCaller(t *testing.T) {
+// However little time callers have, a server that answers in time is well.
+func TestImpatientCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 10_000, Window: time.Hour})
+		f.delay = 10 * time.Millisecond
+		b := &countingBreaker{}
+		s, l := f.store(t, WithBreaker(b))
+		var left, answered atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 1000 {
+			wg.Go(func() {
+				ctx := t.Context()
+				if i%3 > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, time.Duration(i)*20*time.Microsecond)
+					defer cancel()
+				}
+				switch _, err := l.Take(ctx, fmt.Sprint("k", i%7), 1); {
+				case err == nil:
+					answered.Add(1)
+				case errors.Is(err, context.DeadlineExceeded) && i%3 > 0:
+					left.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		settle()
+		assert.Greater(t, left.Load(), int64(300))
+		assert.Greater(t, answered.Load(), int64(300))
+		assert.LessOrEqual(t, len(b.told), 14, "commands")
+		for _, err := range b.told {
+			assert.NoError(t, err)
+		}
+		requireGrounded(t, s)
+	})
+}
+
+// A breaker is told of a command that fails, and not of each caller that waited for it.
+func TestBreakerCountsCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		f.delay, f.fail, f.failures = 10*time.Millisecond, errors.New("EOF"), 2
 		b := &countingBreaker{}
-		_, l := f.store(t, WithBreaker(b), WithTimeout(50*time.Millisecond))
-		f.hangs = true
-		for _, patience := range []time.Duration{time.Microsecond, 24 * time.Millisecond, 25 * time.Millisecond} {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			_, err := l.Take(ctx, "k", 1)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.NotErrorIs(t, err, ErrTimeout)
-			cancel()
+		_, l := f.store(t, WithBreaker(b))
+		var failed atomic.Int64
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				if _, err := l.Take(t.Context(), "k", 1); err != nil {
+					failed.Add(1)
+				}
+			})
 		}
-		assert.Equal(t, []error{context.Canceled, context.Canceled, context.DeadlineExceeded}, b.told)
-		settle()
+		wg.Wait()
+		assert.EqualValues(t, 100, failed.Load())
+		assert.Equal(t, []error{f.fail, f.fail}, b.told)
 	})
+}
+
+// Time in which this process did not run is not the server's.
+func TestVerdict(t *testing.T) {
+	s, err := New(&fakeServer{}, WithTimeout(50*time.Millisecond))
+	require.NoError(t, err)
+	lost := errors.New("i/o timeout")
+	for _, tt := range []struct {
+		err   error
+		took  time.Duration
+		ticks int64
+		want  error
+	}{
+		{nil, time.Hour, 0, nil},
+		{lost, 0, 0, lost},
+		{lost, 10 * time.Millisecond, 0, lost}, // half of it is unknown
+		{lost, 11 * time.Millisecond, 0, context.Canceled},
+		{lost, 50 * time.Millisecond, 10 * idle, lost},
+		{lost, 80 * time.Millisecond, 7 * idle, lost},
+		{lost, 81 * time.Millisecond, 7 * idle, context.Canceled},
+		{lost, 3 * time.Second, 1, context.Canceled}, // the process was stopped
+		{errors.New("WRONGTYPE Operation against a key"), 0, 0, nil},
+		{errors.New("OOM command not allowed"), 0, 0, nil},
+		{errors.New("ERR value is not an integer"), 0, 0, nil},
+	} {
+		assert.Equal(t, tt.want, s.verdict(tt.err, tt.took, tt.ticks), "%v after %v, %d ticks", tt.err, tt.took, tt.ticks)
+	}
+	full := errors.New("ERR max number of clients reached")
+	assert.Equal(t, full, s.verdict(full, 0, 0))
 }
 
 type countingBreaker struct {
+	mu   sync.Mutex
 	open error
 	told []error
 }
 
 func (b *countingBreaker) Allow() (func(error), error) {
-	return func(err error) { b.told = append(b.told, err) }, b.open
+	return func(err error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.told = append(b.told, err)
+	}, b.open
 }
 
-// The breaker is told how calls went, and what it keeps from the server is counted.
+// The breaker is told how commands went, and what it keeps from the server is counted.
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
@@ -250,6 +397,64 @@ func TestBreaker(t *testing.T) {
 		assert.Equal(t, calls, f.calls())
 		assert.EqualValues(t, 2, s.Stats().Refused)
 		assert.EqualValues(t, 4, s.Stats().Failures)
+		settle()
+		requireGrounded(t, s)
+	})
+}
+
+// More calls than one command is for take several.
+func TestMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 2*most + 7, Window: time.Hour})
+		f.delay = 10 * time.Millisecond
+		_, l := f.store(t)
+		go l.Allow("k")
+		synctest.Wait()
+		var wg sync.WaitGroup
+		for range 2*most + 6 {
+			wg.Go(func() { assert.True(t, l.Allow("k")) })
+		}
+		wg.Wait()
+		assert.Equal(t, []int{1, most, most, 6}, f.batch)
+		assert.False(t, l.Allow("k"))
+	})
+}
+
+// Of calls on a key whose limit has changed, the first replaces the state, and the
+// others go along with the next command.
+func TestAdoption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 300, Window: time.Hour})
+		f.delay = 4 * time.Millisecond
+		s, l := f.store(t, WithTimeout(50*time.Millisecond))
+		f.other = true
+		var wg sync.WaitGroup
+		for i := range 200 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 10 * time.Microsecond)
+				assert.True(t, l.Allow("k"))
+			})
+		}
+		wg.Wait()
+		assert.LessOrEqual(t, f.trips, 5, "asked, read, replaced, all others, and those that came meanwhile")
+		d, err := l.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Equal(t, 100, d.Remaining)
+		assert.Zero(t, s.Stats().Failures)
+
+		// If it cannot be replaced, each is told within the timeout.
+		f.other, f.hanging = true, loadScript.sha
+		for range 100 {
+			wg.Go(func() {
+				asked := time.Now()
+				_, err := l.Take(t.Context(), "k", 1)
+				assert.ErrorIs(t, err, ErrTimeout)
+				assert.LessOrEqual(t, time.Since(asked), 50*time.Millisecond)
+			})
+		}
+		wg.Wait()
+		settle()
+		requireGrounded(t, s)
 	})
 }
 
@@ -294,11 +499,7 @@ func TestNonsense(t *testing.T) {
 
 type nonsense string
 
-func (n nonsense) Do(_ context.Context, commands []*Command) {
-	for _, c := range commands {
-		c.Reply = string(n)
-	}
-}
+func (n nonsense) Do(context.Context, Command) (string, error) { return string(n), nil }
 
 // What a client gave up to redirect is sent again, as nothing was done; and not for ever.
 func TestMoved(t *testing.T) {
@@ -314,26 +515,6 @@ func TestMoved(t *testing.T) {
 		require.ErrorIs(t, err, f.fail)
 		assert.Equal(t, 3+1+resends, f.trips)
 		settle()
-	})
-}
-
-// A courier that is back is not replaced, however long its calls take to be answered.
-func TestCouriersAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
-		s, l := f.store(t)
-		f.other, f.hanging = true, loadScript.sha
-		for range 20 {
-			for range 5 {
-				go l.Allow("k")
-			}
-			settle()
-		}
-		assert.Zero(t, s.queue.couriers)
-		f.set(func() { f.other, f.hanging = false, "" })
-		assert.True(t, l.Allow("k"))
-		settle()
-		assert.Zero(t, s.queue.couriers)
 	})
 }
 
