@@ -137,10 +137,19 @@ func TestFailover(t *testing.T) {
 
 // With leases, N processes get the limit, and what they do not use is there for others.
 func TestLeasesOfProcesses(t *testing.T) {
-	t.Parallel()
+	for name, w := range wires {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			leasesOfProcesses(t, w)
+		})
+	}
+}
+
+func leasesOfProcesses(t *testing.T, w wire) {
 	s := startServer(t)
 	const processes = 4
-	total := runProcesses(t, processes, task{Addr: s.addr(), Callers: 4, Tries: 40, Lease: 10, LeaseAge: 50 * time.Millisecond})
+	addr := startWire(t, s.addr(), w).addr()
+	total := runProcesses(t, processes, task{Addr: addr, Client: "rueidis", Callers: 4, Tries: 40, Lease: 10, LeaseAge: 50 * time.Millisecond})
 	assert.Positive(t, total["leased"])
 	delete(total, "leased")
 	for name, allowed := range total {

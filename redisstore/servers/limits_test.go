@@ -40,12 +40,14 @@ var makers = map[string]maker{
 	},
 }
 
-// withEach runs a test with each client.
+// withEach runs a test with each client, half a millisecond away from the server.
 func withEach(t *testing.T, test func(t *testing.T, create maker)) {
 	for name, m := range makers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, m)
+			test(t, func(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store {
+				return m(t, startWire(t, addr, wires["0.5 ms"]).addr(), opts...)
+			})
 		})
 	}
 }

@@ -2,23 +2,23 @@ package servers
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	rueidisclient "github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
-	"github.com/ratelimit-go/ratelimit/redisstore/rueidis"
 )
 
 const year = 365 * 24 * time.Hour
@@ -47,7 +47,9 @@ func algorithms(limit int) map[string]ratelimit.Algorithm {
 type (
 	task struct {
 		Addr     string
+		Client   string
 		Callers  int
+		Busy     int // goroutines that use two processors besides
 		Tries    int
 		Lease    int
 		LeaseAge time.Duration
@@ -65,15 +67,17 @@ func TestWorker(t *testing.T) {
 	} else if err := json.Unmarshal([]byte(text), &do); err != nil {
 		t.Fatal(err)
 	}
-	client, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: []string{do.Addr}})
-	require.NoError(t, err)
-	defer client.Close()
+	if do.Busy > 0 {
+		runtime.GOMAXPROCS(2)
+	}
+	for range do.Busy {
+		go burn(t.Context())
+	}
 	opts := []redisstore.Option{redisstore.WithTimeout(patient)}
 	if do.Lease > 0 {
 		opts = append(opts, redisstore.WithLease(do.Lease, do.LeaseAge))
 	}
-	store, err := rueidis.New(client, opts...)
-	require.NoError(t, err)
+	store := makers[do.Client](t, do.Addr, opts...)
 	fmt.Println("ready")
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // all begin at once
 	told := outcome{}
@@ -149,10 +153,37 @@ func runProcesses(t *testing.T, n int, do task) outcome {
 	return total
 }
 
-// Eight processes with eight goroutines each get exactly the limit of a key.
+// burn uses a processor as a handler does, two milliseconds at a time.
+func burn(ctx context.Context) {
+	for ctx.Err() == nil {
+		for begin := time.Now(); time.Since(begin) < 2*time.Millisecond; {
+		}
+		runtime.Gosched()
+	}
+}
+
+// Eight processes with eight goroutines each get exactly the limit of a key, however far
+// away the server is, and however busy they are.
 func TestProcesses(t *testing.T) {
-	s := startServer(t)
-	total := runProcesses(t, 8, task{Addr: s.addr(), Callers: 8, Tries: 10})
+	for name, w := range wires {
+		for client := range makers {
+			t.Run(client+"/"+name, func(t *testing.T) {
+				exactly(t, 8, task{Addr: startWire(t, startServer(t).addr(), w).addr(), Client: client, Callers: 8, Tries: 10})
+			})
+		}
+	}
+	for client := range makers {
+		t.Run(client+"/busy", func(t *testing.T) {
+			addr := startWire(t, startServer(t).addr(), wires["0.5 ms"]).addr()
+			exactly(t, 2, task{Addr: addr, Client: client, Callers: 32, Tries: 4, Busy: 8})
+		})
+	}
+}
+
+// exactly checks that processes get the limits of all algorithms.
+func exactly(t *testing.T, processes int, do task) {
+	t.Helper()
+	total := runProcesses(t, processes, do)
 	require.Len(t, total, len(algorithms(1)))
 	for name, allowed := range total {
 		want := 100

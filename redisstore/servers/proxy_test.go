@@ -2,21 +2,24 @@ package servers
 
 import (
 	"bufio"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// A proxy stands between clients and a server, and breaks what is between them. It
-// knows where requests and replies end, so that it is exact with clients that send
-// several at a time.
+// A proxy stands between clients and a server, and slows down or breaks what is between
+// them. It knows where requests and replies end, so that it is exact with clients that
+// send several at a time.
 type proxy struct {
 	t    testing.TB
 	to   string
+	wire wire
 	port int
 	wg   sync.WaitGroup // all its goroutines
 
@@ -39,10 +42,24 @@ type link struct {
 	cutAt int // the reply to swallow, counted from 1; 0 for none
 }
 
+// A wire is how long requests are on their way, and replies on theirs: at least delay,
+// and up to jitter more. They stay in order.
+type wire struct{ delay, jitter time.Duration }
+
+// wires are no wire, one as within a data centre, and one as between two.
+var wires = map[string]wire{
+	"0 ms":   {},
+	"0.5 ms": {500 * time.Microsecond, 200 * time.Microsecond},
+	"2 ms":   {2 * time.Millisecond, time.Millisecond},
+}
+
 // startProxy starts a proxy to a server's address, for the time of the test.
-func startProxy(t testing.TB, to string) *proxy {
+func startProxy(t testing.TB, to string) *proxy { return startWire(t, to, wire{}) }
+
+// startWire starts a proxy that takes its time.
+func startWire(t testing.TB, to string, w wire) *proxy {
 	t.Helper()
-	p := &proxy{t: t, to: to, links: map[*link]struct{}{}}
+	p := &proxy{t: t, to: to, wire: w, links: map[*link]struct{}{}}
 	p.changed.L = &p.mu
 	eventually(t, "the proxy has a port", func() bool {
 		p.port = freePort(t)
@@ -149,21 +166,55 @@ func (p *proxy) serve(accepted net.Listener, client net.Conn) {
 
 // requests passes a client's on, until one is the last.
 func (p *proxy) requests(l *link) {
-	from := bufio.NewReader(l.client)
-	for n := 1; ; n++ {
-		request, err := readValue(from)
-		if err != nil {
-			p.end(l)
-			return
-		}
+	defer p.end(l)
+	n := 0
+	p.carry(l.client, func(request []byte) bool {
+		n++
 		last := p.isCut(l, n, request)
 		if _, err := l.server.Write(request); err != nil {
 			p.end(l)
+			return false
+		}
+		return !last // whose reply ends the link
+	})
+}
+
+// carry reads values, and passes each on after its time on the wire, as long as pass
+// returns true. It ends with the connection.
+func (p *proxy) carry(from net.Conn, pass func(value []byte) bool) {
+	type parcel struct {
+		value []byte
+		due   time.Time
+	}
+	way := make(chan parcel, 1024)
+	done := make(chan struct{})
+	p.wg.Go(func() {
+		defer close(done)
+		for it := range way {
+			if p.wire != (wire{}) {
+				time.Sleep(time.Until(it.due))
+			}
+			if !pass(it.value) {
+				break
+			}
+		}
+		for range way { // what comes after is lost
+		}
+	})
+	defer func() {
+		close(way)
+		<-done
+	}()
+	for r := bufio.NewReader(from); ; {
+		value, err := readValue(r)
+		if err != nil {
 			return
 		}
-		if last {
-			return // the reply ends the link
+		due := time.Now().Add(p.wire.delay)
+		if p.wire.jitter > 0 {
+			due = due.Add(rand.N(p.wire.jitter))
 		}
+		way <- parcel{value, due}
 	}
 }
 
@@ -181,19 +232,21 @@ func (p *proxy) isCut(l *link, n int, request []byte) bool {
 // replies passes a server's on.
 func (p *proxy) replies(l *link) {
 	defer p.end(l)
-	from := bufio.NewReader(l.server)
-	for n := 1; ; {
-		reply, err := readValue(from)
-		if err != nil || !p.mayPass(l, n, reply) {
-			return
+	n := 1
+	p.carry(l.server, func(reply []byte) bool {
+		if !p.mayPass(l, n, reply) {
+			p.end(l)
+			return false
 		}
 		if _, err := l.client.Write(reply); err != nil {
-			return
+			p.end(l)
+			return false
 		}
 		if !isPush(reply) {
 			n++
 		}
-	}
+		return true
+	})
 }
 
 // mayPass reports whether the client is to have a reply, the link's n-th, once it is
