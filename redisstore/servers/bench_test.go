@@ -13,7 +13,8 @@ import (
 )
 
 // BenchmarkAlgorithms compares the algorithms with each other: 64 callers, 10,000
-// keys, one server. BENCHMARKS.md compares the store with others.
+// keys, one server. BENCHMARKS.md compares the store with others, and BenchmarkBusy with
+// the script's command alone.
 func BenchmarkAlgorithms(b *testing.B) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"TokenBucket":        ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e6)},
