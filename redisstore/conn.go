@@ -20,6 +20,14 @@ type Conn interface {
 	Do(ctx context.Context, c Command) (reply string, err error)
 }
 
+// A Cluster is a Conn that knows on which of several servers a key lives. Each server has
+// a breaker of its own then, see [WithBreakers].
+type Cluster interface {
+	Conn
+	// Server names the server of a key, or returns "" if it is not known.
+	Server(ctx context.Context, key string) string
+}
+
 // A Command is one that is sent to Redis.
 type Command struct {
 	Words []string // its name and its arguments, any bytes

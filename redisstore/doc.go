@@ -101,8 +101,9 @@
 //     and Peek are still answered when memory is out, for the breaker does not count
 //     that.
 //   - A node of a cluster hangs or is gone: its keys are as without Redis, the others
-//     are served. The breaker is for all of them, and stays closed as long as others
-//     answer; so each request on a key of that node takes the timeout.
+//     are served. With go-redis each node has a breaker of its own. rueidis does not
+//     tell nodes, so there is one breaker, which stays closed as long as other nodes
+//     answer: each request on a key of that node takes the timeout.
 //   - Redis is back: processes find out one after the other, within a second, and
 //     until all have, those that have not decide by their policy.
 //

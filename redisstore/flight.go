@@ -41,8 +41,8 @@ type flightID struct {
 type flight struct {
 	shard *flightShard
 	id    flightID
-	group *group  // whose command is under way; nil before it is sent, and once it is answered or given up
-	next  []*call // that have come since it was sent
+	group *group  // whose command is under way, nil if it was given up
+	next  []*call // that have come since
 }
 
 // A group is the calls that one command is for.
@@ -55,10 +55,11 @@ type group struct {
 	told  bool
 	epoch uint64 // of what is known of the key
 
-	begin  time.Duration      // when it was sent
-	ticks  int64              // the store's then
-	cancel context.CancelFunc // gives the command up
-	done   func(error)        // tells the breaker, once; protected by the lock of the flight's shard
+	begin  time.Duration   // when it was sent
+	ticks  int64           // the store's when it departed
+	ctx    context.Context // ends when the command is given up
+	cancel context.CancelFunc
+	done   func(error) // tells the breaker, once; protected by the lock of the flight's shard
 }
 
 // A call is one request on its way, and its answer.
@@ -150,7 +151,7 @@ func (s *Store) board(c *call) {
 // fly sends one command after the other, until nobody waits any more.
 func (s *Store) fly(f *flight) {
 	for {
-		g := f.depart()
+		g := s.depart(f)
 		if g == nil || !s.send(f, g) {
 			return
 		}
@@ -158,14 +159,16 @@ func (s *Store) fly(f *flight) {
 }
 
 // depart returns the next group, or ends the flight if nobody waits.
-func (f *flight) depart() *group {
+func (s *Store) depart(f *flight) *group {
 	f.shard.mu.Lock()
 	defer f.shard.mu.Unlock()
 	for len(f.next) > 0 {
 		n := min(len(f.next), most)
 		calls := slices.DeleteFunc(f.next[:n:n], func(c *call) bool { return c.over.Load() })
 		if f.next = f.next[n:]; len(calls) > 0 {
-			return &group{calls: calls}
+			f.group = &group{calls: calls, ticks: s.ticks.Load()}
+			f.group.ctx, f.group.cancel = context.WithCancel(context.Background())
+			return f.group
 		}
 	}
 	delete(f.shard.under, f.id)
@@ -175,22 +178,23 @@ func (f *flight) depart() *group {
 // send sends a group's command and answers its calls. It reports false if the command
 // was given up meanwhile, and somebody else flies.
 func (s *Store) send(f *flight, g *group) bool {
-	done, err := s.allow()
+	defer g.cancel()
+	done, err := s.allow(g.ctx, g.calls[0].name.text)
 	if err != nil {
-		for _, c := range g.calls {
-			c.answer(err)
-		}
-		return true
+		return f.finish(g, err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	script := s.prepare(g)
 	f.shard.mu.Lock()
-	f.group = g
-	g.begin, g.ticks, g.cancel, g.done = s.elapsed(), s.ticks.Load(), cancel, done
+	g.done = done
+	given := f.group != g
 	f.shard.mu.Unlock()
+	if given {
+		done(context.Canceled) // it was not sent
+		return false
+	}
+	script := s.prepare(f, g)
+	g.begin = s.elapsed()
 
-	s.transmit(ctx, g, script)
+	s.transmit(g, script)
 
 	received := s.elapsed()
 	f.shard.mu.Lock()
@@ -207,13 +211,18 @@ func (s *Store) send(f *flight, g *group) bool {
 	if errors.Is(err, errOther) {
 		return s.adopt(f, g, err)
 	}
-	landed := f.land(g, nil)
-	if landed {
-		for _, c := range g.calls {
-			c.answer(err)
-		}
+	return f.finish(g, err)
+}
+
+// finish answers a group's calls, if its command was not given up before.
+func (f *flight) finish(g *group, err error) bool {
+	if !f.land(g, nil) {
+		return false
 	}
-	return landed
+	for _, c := range g.calls {
+		c.answer(err)
+	}
+	return true
 }
 
 // land takes a group off the flight, whose calls are about to be answered but for
@@ -229,21 +238,8 @@ func (f *flight) land(g *group, again []*call) bool {
 	return true
 }
 
-// allow asks the breaker whether a command may be sent, and returns what is to be told
-// how it went.
-func (s *Store) allow() (done func(error), err error) {
-	if s.breaker == nil {
-		return func(error) {}, nil
-	}
-	done, err = s.breaker.Allow()
-	if err != nil {
-		return nil, &openError{err}
-	}
-	return done, nil
-}
-
 // prepare makes a group's command, and returns the script that it is of, if of any.
-func (s *Store) prepare(g *group) *script {
+func (s *Store) prepare(f *flight, g *group) *script {
 	first := g.calls[0]
 	if first.prog == nil {
 		g.cmd = first.cmd
@@ -251,7 +247,9 @@ func (s *Store) prepare(g *group) *script {
 	}
 	s.counts.coalesced.Add(uint64(len(g.calls) - 1))
 	if lease := s.wanted(first.name, first.prog); lease != nil {
+		f.shard.mu.Lock()
 		g.calls = append(g.calls, lease)
+		f.shard.mu.Unlock()
 		s.returns.begin() // until it is known what came of it
 	}
 	g.epoch = s.denials.epoch(first.name)
@@ -269,10 +267,10 @@ const resends = 3
 
 // transmit sends a group's command, and sends it again if nothing was done: with its
 // script in full if the server did not know that, and what a client gave up to redirect.
-func (s *Store) transmit(ctx context.Context, g *group, script *script) {
+func (s *Store) transmit(g *group, script *script) {
 	for range 1 + resends {
 		s.counts.calls.Add(1)
-		if g.reply, g.err = s.conn.Do(ctx, g.cmd); g.err == nil || ctx.Err() != nil {
+		if g.reply, g.err = s.conn.Do(g.ctx, g.cmd); g.err == nil || g.ctx.Err() != nil {
 			return
 		}
 		switch code, _, _ := strings.Cut(g.err.Error(), " "); code {

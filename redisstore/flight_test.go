@@ -358,10 +358,12 @@ func TestVerdict(t *testing.T) {
 type countingBreaker struct {
 	mu   sync.Mutex
 	open error
+	slow time.Duration
 	told []error
 }
 
 func (b *countingBreaker) Allow() (func(error), error) {
+	time.Sleep(b.slow)
 	return func(err error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -398,6 +400,76 @@ func TestBreaker(t *testing.T) {
 		assert.EqualValues(t, 2, s.Stats().Refused)
 		assert.EqualValues(t, 4, s.Stats().Failures)
 		settle()
+		requireGrounded(t, s)
+	})
+}
+
+// twoServers are a server that answers and one that hangs, for keys that end with h.
+type twoServers struct{ *fakeServer }
+
+func (two twoServers) Server(_ context.Context, key string) string { return key[len(key)-1:] }
+
+func (two twoServers) Do(ctx context.Context, c Command) (string, error) {
+	if two.Server(ctx, c.Words[c.Key]) == "h" {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	return two.fakeServer.Do(ctx, c)
+}
+
+// Each server has a breaker of its own.
+func TestBreakers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
+		var made []*countingBreaker
+		s, err := New(twoServers{f}, WithBreakers(func() Breaker {
+			made = append(made, &countingBreaker{})
+			return made[len(made)-1]
+		}))
+		require.NoError(t, err)
+		s.backlog = func() bool { return false }
+		l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s))
+		require.NoError(t, err)
+		for range 3 {
+			for _, key := range []string{"well", "ah", "oh"} {
+				_, err := l.Take(t.Context(), key, 1)
+				assert.Equal(t, key != "well", errors.Is(err, ErrTimeout), "%s: %v", key, err)
+			}
+		}
+		synctest.Wait()
+		require.Len(t, made, 2)
+		assert.Equal(t, []error{nil, nil, nil}, made[0].told)
+		assert.Len(t, made[1].told, 6)
+
+		// One for all, and none.
+		one := &countingBreaker{}
+		for _, opt := range []Option{WithBreaker(one), WithBreaker(nil), WithBreakers(nil)} {
+			s, err := New(twoServers{f}, WithBreakers(func() Breaker { panic("replaced") }), opt)
+			require.NoError(t, err)
+			s.backlog = func() bool { return false }
+			l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s))
+			require.NoError(t, err)
+			l.Allow("well")
+			l.Allow("ah")
+		}
+		synctest.Wait()
+		assert.Len(t, one.told, 2)
+	})
+}
+
+// A breaker that takes its time holds nobody up.
+func TestSlowBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		b := &countingBreaker{slow: time.Second}
+		s, l := f.store(t, WithBreaker(b), WithTimeout(50*time.Millisecond))
+		begin := time.Now()
+		_, err := l.Take(t.Context(), "k", 1)
+		assert.ErrorIs(t, err, ErrTimeout)
+		assert.LessOrEqual(t, time.Since(begin), 50*time.Millisecond)
+		settle()
+		assert.Equal(t, []error{context.Canceled}, b.told)
+		assert.Zero(t, f.trips, "it was not sent")
 		requireGrounded(t, s)
 	})
 }

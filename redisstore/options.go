@@ -18,6 +18,7 @@ type config struct {
 	lease        int
 	leaseAge     time.Duration
 	breaker      Breaker
+	breakers     func() Breaker
 	limiterClock bool
 }
 
@@ -54,10 +55,17 @@ func WithLease(events int, age time.Duration) Option {
 	return func(c *config) { c.lease, c.leaseAge = events, age }
 }
 
-// WithBreaker keeps calls from Redis while b says so. Modules goredis and rueidis
-// set one; nil turns it off.
+// WithBreaker keeps commands from Redis while b says so, from all servers if there are
+// several; nil turns it off. It replaces WithBreakers.
 func WithBreaker(b Breaker) Option {
-	return func(c *config) { c.breaker = b }
+	return func(c *config) { c.breaker, c.breakers = b, nil }
+}
+
+// WithBreakers keeps commands from a server while its breaker says so: create makes one
+// for each server of a [Cluster], and one for any other Conn. Modules goredis and rueidis
+// set it. It replaces WithBreaker.
+func WithBreakers(create func() Breaker) Option {
+	return func(c *config) { c.breaker, c.breakers = nil, create }
 }
 
 // WithLimiterClock makes the store decide by the clock of each limiter, see

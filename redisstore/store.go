@@ -38,6 +38,7 @@ type Store struct {
 	begin time.Time // of the store's own clock
 
 	programs programs
+	servers  servers
 	flights  flights
 	ticks    atomic.Int64 // of the timeout
 	ticking  atomic.Bool

@@ -15,6 +15,23 @@ func NewConn(client redis.UniversalClient) redisstore.Conn { return conn{client}
 // A conn is a redisstore.Conn of a client.
 type conn struct{ client redis.UniversalClient }
 
+// Server implements [redisstore.Cluster]: a shard of a ring and a node of a cluster have
+// their addresses.
+func (c conn) Server(ctx context.Context, key string) string {
+	var node *redis.Client
+	var err error
+	switch client := c.client.(type) {
+	case *redis.ClusterClient:
+		node, err = client.MasterForKey(ctx, key)
+	case *redis.Ring:
+		node, err = client.GetShardClientForKey(key)
+	}
+	if err != nil || node == nil {
+		return "" // the command says why
+	}
+	return node.Options().Addr
+}
+
 // A command is sent once: the client sends others again after a failure that
 // leaves open whether they were carried out. It follows redirections all the
 // same.

@@ -31,9 +31,10 @@ import (
 // What a call left behind when its context ended goes on until the client gives
 // up: with the options' defaults, seconds.
 //
-// The store has a breaker, which opens after [redisstore.BreakerFailures]
-// commands in a row that failed, for [redisstore.BreakerCooldown]. Options come after
-// it, so that [redisstore.WithBreaker] replaces it.
+// The store has a breaker for each node of a cluster and for each shard of a ring, one
+// otherwise. It opens after [redisstore.BreakerFailures] commands in a row that failed,
+// for [redisstore.BreakerCooldown]. Options come after it, so that
+// [redisstore.WithBreaker] replaces it.
 //
 // A nil client is [ratelimit.ErrInvalid]. Other errors are those of
 // [redisstore.New]. Nothing is sent.
@@ -44,7 +45,7 @@ func New(client redis.UniversalClient, opts ...redisstore.Option) (*redisstore.S
 	if i := slices.IndexFunc(opts, func(opt redisstore.Option) bool { return opt == nil }); i >= 0 { // counted without the breaker
 		return nil, fmt.Errorf("%w: option %d of New is nil: it must be one of redisstore's With functions' results", ratelimit.ErrInvalid, i)
 	}
-	return redisstore.New(conn{client}, append([]redisstore.Option{redisstore.WithBreaker(newBreaker())}, opts...)...)
+	return redisstore.New(conn{client}, append([]redisstore.Option{redisstore.WithBreakers(newBreaker)}, opts...)...)
 }
 
 // isNil also finds the nil pointer that a failed constructor left in a variable.

@@ -24,9 +24,10 @@ import (
 // What a call left behind when its context ended goes on until the client gives
 // up: with the options' defaults, after seconds.
 //
-// The store has a breaker, which opens after [redisstore.BreakerFailures]
-// commands in a row that failed, for [redisstore.BreakerCooldown]. Options come after
-// it, so that [redisstore.WithBreaker] replaces it.
+// The store has a breaker, which opens after [redisstore.BreakerFailures] commands in a
+// row that failed, for [redisstore.BreakerCooldown]. It is one for all nodes of a cluster,
+// because the client does not tell on which of them a key lives. Options come after it,
+// so that [redisstore.WithBreaker] replaces it.
 //
 // A nil client is [ratelimit.ErrInvalid]. Other errors are those of
 // [redisstore.New]. Nothing is sent.
@@ -37,7 +38,7 @@ func New(client rueidis.Client, opts ...redisstore.Option) (*redisstore.Store, e
 	if i := slices.IndexFunc(opts, func(opt redisstore.Option) bool { return opt == nil }); i >= 0 { // counted without the breaker
 		return nil, fmt.Errorf("%w: option %d of New is nil: it must be one of redisstore's With functions' results", ratelimit.ErrInvalid, i)
 	}
-	return redisstore.New(conn{client}, append([]redisstore.Option{redisstore.WithBreaker(newBreaker())}, opts...)...)
+	return redisstore.New(conn{client}, append([]redisstore.Option{redisstore.WithBreakers(newBreaker)}, opts...)...)
 }
 
 func newBreaker() redisstore.Breaker {

@@ -175,6 +175,57 @@ func leasesOfProcesses(t *testing.T, w wire) {
 	}
 }
 
+// keysOn returns keys of a limiter of this name that live on the third node, and others.
+func keysOn(t *testing.T, c *cluster, conn redisstore.Conn, name string) (third, others []string) {
+	t.Helper()
+	probe := &recorder{Conn: conn}
+	asking, err := redisstore.New(probe, redisstore.WithTimeout(patient))
+	require.NoError(t, err)
+	l := limiter(t, asking, hourly(1_000_000), ratelimit.WithName(name))
+	for i := 0; len(third) < 10 || len(others) < 20; i++ {
+		key := fmt.Sprint(i)
+		require.True(t, l.Allow(key))
+		if c.owner(c.slotOf(t, probe.key)) == 2 {
+			third = append(third, key)
+		} else {
+			others = append(others, key)
+		}
+	}
+	return third, others
+}
+
+// A node that hangs is asked no more, and the others are: each has its breaker.
+func TestBreakerOfNode(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
+	conn := clusterConns(t, c)["goredis"]
+	dead, live := keysOn(t, c, conn, "x")
+	store, err := goredis.New(c.client(), redisstore.WithTimeout(200*time.Millisecond))
+	require.NoError(t, err)
+	l := limiter(t, store, hourly(1_000_000), ratelimit.WithName("x"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	require.True(t, l.Allow(live[0])) // it knows the cluster
+	c.nodes[2].stop()
+	hanging := inBackground(func() {
+		for store.Stats().Refused < 10_000 {
+			for _, key := range dead {
+				_, err := l.Take(context.Background(), key, 1)
+				assert.Error(t, err)
+			}
+		}
+	})
+	eventually(t, "the node is not asked any more", func() bool { return store.Stats().Refused > 100 })
+	var of load
+	for _, key := range live {
+		for range 20 {
+			of.ask(l, key)
+		}
+	}
+	assert.Zero(t, of.degraded.Load(), "%v", of.why.Load())
+	<-hanging
+	c.nodes[2].cont()
+	eventually(t, "the node answers again", func() bool { _, err := l.Peek(t.Context(), dead[0]); return err == nil })
+}
+
 // A node that hangs holds up its own keys, and no others.
 func TestHangingNode(t *testing.T) {
 	t.Parallel()
@@ -183,20 +234,7 @@ func TestHangingNode(t *testing.T) {
 		store, err := redisstore.New(conn, redisstore.WithTimeout(200*time.Millisecond))
 		require.NoError(t, err)
 		l := limiter(t, store, hourly(1_000_000), ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-		probe := &recorder{Conn: conn}
-		asking, err := redisstore.New(probe, redisstore.WithTimeout(patient))
-		require.NoError(t, err)
-		prober := limiter(t, asking, hourly(1_000_000), ratelimit.WithName(name))
-		var dead, live []string
-		for i := 0; len(dead) < 10 || len(live) < 20; i++ {
-			key := fmt.Sprint(i)
-			require.True(t, prober.Allow(key))
-			if c.owner(c.slotOf(t, probe.key)) == 2 {
-				dead = append(dead, key)
-			} else {
-				live = append(live, key)
-			}
-		}
+		dead, live := keysOn(t, c, conn, name)
 		c.nodes[2].stop()
 		var wg sync.WaitGroup
 		var ofDead, ofLive load
