@@ -49,6 +49,9 @@ func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
 }
 
 func (f *fakeServer) Do(ctx context.Context, c Command) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
 	if err := wait(ctx, f.delay/2); err != nil {
 		return "", err
 	}

@@ -107,9 +107,6 @@ func (c *call) answer(err error) {
 
 // ask makes a call, and waits for its answer as long as there is time.
 func (s *Store) ask(ctx context.Context, c *call) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	s.board(c)
 	select {
 	case err := <-c.done:
@@ -185,12 +182,7 @@ func (s *Store) send(f *flight, g *group) bool {
 	}
 	f.shard.mu.Lock()
 	g.done = done
-	given := f.group != g
 	f.shard.mu.Unlock()
-	if given {
-		done(context.Canceled) // it was not sent
-		return false
-	}
 	script := s.prepare(f, g)
 	g.begin = s.elapsed()
 

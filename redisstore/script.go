@@ -21,7 +21,8 @@ func newScript(text string) *script {
 
 // command returns the command that runs the script on key, if the server knows it.
 func (s *script) command(key string, args ...string) Command {
-	return Command{Words: append([]string{"EVALSHA", s.sha, "1", key}, args...), Key: 3}
+	words := append(make([]string, 0, 4+len(args)), "EVALSHA", s.sha, "1", key)
+	return Command{Words: append(words, args...), Key: 3}
 }
 
 // inFull returns a command for a server that did not know the script of c.
