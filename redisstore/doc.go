@@ -49,8 +49,8 @@
 //
 // A call on a key is sent at once. Calls of this process on the same key that come
 // while it is under way are sent together when it is back, as one command that decides
-// each in its turn. So a process has one command for a key under way at a time, in a
-// goroutine that ends with it. Commands on different keys do not wait for each other;
+// each in its turn. So a process has one command for a key under way at a time. While
+// any are, they have a goroutine each, and up to 64 goroutines wait for more. Commands on different keys do not wait for each other;
 // whether they share a round trip is up to the client. rueidis always pipelines them.
 // go-redis uses a connection of its pool for each: if more keys than it has connections
 // are asked for at once, calls wait for a connection, unless PoolSize is larger or the

@@ -141,7 +141,7 @@ func (s *Store) board(c *call) {
 	}
 	shard.under[id] = f
 	shard.mu.Unlock()
-	go s.fly(f) // which ends with the calls
+	s.launch(f)
 	s.startTicking()
 }
 

@@ -58,7 +58,7 @@ func TestOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 		f.delay = 10 * time.Millisecond
-		_, l := f.store(t)
+		s, l := f.store(t)
 		begin := time.Now()
 		var wg sync.WaitGroup
 		for i := range 500 {
@@ -67,6 +67,25 @@ func TestOtherKeys(t *testing.T) {
 		wg.Wait()
 		assert.Equal(t, f.delay, time.Since(begin))
 		assert.Equal(t, 500, f.calls())
+		requireGrounded(t, s)
+
+		// Goroutines that are done wait for more while one is under way, and not all.
+		f.delay = time.Hour
+		go l.Allow("long")
+		synctest.Wait()
+		f.delay = 10 * time.Millisecond
+		for range 2 {
+			for i := range 100 {
+				wg.Go(func() { l.Allow(fmt.Sprint(i)) })
+			}
+			wg.Wait()
+			synctest.Wait()
+			s.workers.mu.Lock()
+			assert.Len(t, s.workers.idle, manyIdle)
+			s.workers.mu.Unlock()
+		}
+		time.Sleep(2 * time.Hour)
+		requireGrounded(t, s)
 	})
 }
 
@@ -198,6 +217,8 @@ func requireGrounded(t *testing.T, s *Store) {
 	for i := range s.flights {
 		require.Empty(t, s.flights[i].under)
 	}
+	require.Zero(t, s.workers.busy)
+	require.Empty(t, s.workers.idle)
 }
 
 // Calls that wait behind a command without an answer are sent once that is given up.

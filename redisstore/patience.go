@@ -57,6 +57,7 @@ func (s *Store) tick() {
 func (s *Store) tickShard(shard *flightShard, now int64) bool {
 	var late []*call
 	var lost []func(error)
+	var given []*flight
 	note := func(calls []*call) {
 		for _, c := range calls {
 			if now-c.ticks >= patience && c.claim() {
@@ -80,10 +81,13 @@ func (s *Store) tickShard(shard *flightShard, now int64) bool {
 			}
 			g.cancel()
 			f.group = nil
-			go s.fly(f)
+			given = append(given, f)
 		}
 	}
 	shard.mu.Unlock()
+	for _, f := range given {
+		s.launch(f)
+	}
 	if len(late) > 0 || len(lost) > 0 {
 		err := fmt.Errorf("%w: %v passed", ErrTimeout, s.timeout)
 		for _, done := range lost {

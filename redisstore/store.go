@@ -40,6 +40,7 @@ type Store struct {
 	programs programs
 	servers  servers
 	flights  flights
+	workers  workers
 	ticks    atomic.Int64 // of the timeout
 	ticking  atomic.Bool
 	backlog  func() bool // whether goroutines wait for a processor
