@@ -67,7 +67,7 @@ type call struct {
 	name name              // of the key in Redis
 	prog *program          // nil for one that is a command of its own
 	cmd  Command           // if so
-	from *script           // of which that is, if of any
+	from *script           // which that runs, if any
 	req  ratelimit.Request // else
 	res  ratelimit.Result  // the answer
 	text string            // the reply to a command of its own
@@ -217,8 +217,8 @@ func (f *flight) finish(g *group, err error) bool {
 	return true
 }
 
-// land takes a group off the flight, whose calls are about to be answered but for
-// those to send again. It reports false if its command was given up before.
+// land takes a group off the flight. Its calls are about to be answered, except those to
+// send again. It reports false if its command was given up before.
 func (f *flight) land(g *group, again []*call) bool {
 	f.shard.mu.Lock()
 	defer f.shard.mu.Unlock()
@@ -230,7 +230,7 @@ func (f *flight) land(g *group, again []*call) bool {
 	return true
 }
 
-// prepare makes a group's command, and returns the script that it is of, if of any.
+// prepare makes a group's command, and returns the script that it runs, if any.
 func (s *Store) prepare(f *flight, g *group) *script {
 	first := g.calls[0]
 	if first.prog == nil {
