@@ -16,7 +16,7 @@ const manyServers = 4096
 
 // breakerOf returns the breaker of the server that key lives on, nil if there is none.
 func (s *Store) breakerOf(ctx context.Context, key string) Breaker {
-	if s.config.breakers == nil {
+	if s.breakers == nil {
 		return s.breaker
 	}
 	name := ""
@@ -30,7 +30,7 @@ func (s *Store) breakerOf(ctx context.Context, key string) Breaker {
 	if b != nil {
 		return b
 	}
-	made := s.config.breakers()
+	made := s.breakers()
 	known.mu.Lock()
 	defer known.mu.Unlock()
 	if b = known.breakers[name]; b != nil {
