@@ -1,0 +1,116 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// The code of docs/testing.md.
+
+func Example_testingAHandler() {
+	clk := clock.NewMock()
+	limiter := ratelimit.Must(ratelimit.New(
+		ratelimit.FixedWindow{Limit: 2, Window: time.Minute},
+		ratelimit.WithClock(clk),
+	))
+	handler := httplimit.Middleware(limiter)(http.NotFoundHandler())
+
+	serve := func() *http.Response {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		return w.Result()
+	}
+
+	serve()
+	serve()
+	refused := serve()
+	fmt.Println(refused.StatusCode, refused.Header.Get("Retry-After"))
+
+	wait, _ := time.ParseDuration(refused.Header.Get("Retry-After") + "s")
+	clk.Add(wait)
+	fmt.Println(serve().StatusCode)
+	// Output:
+	// 429 60
+	// 404
+}
+
+func TestDocumentedBubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}))
+		require.True(t, limiter.Allow("alice"))
+		require.False(t, limiter.Allow("alice"))
+		time.Sleep(time.Second) // takes no time
+		require.True(t, limiter.Allow("alice"))
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, limiter.Wait(ctx, "alice"), context.DeadlineExceeded)
+	})
+}
+
+// A limiter made before a bubble is ahead of the bubble's clock: time stands still.
+func TestDocumentedBubbleNeedsItsOwnLimiter(t *testing.T) {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}))
+	limiter.Allow("alice")
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Hour)
+		require.False(t, limiter.Allow("alice"))
+	})
+}
+
+func TestDocumentedExhaustedLimiter(t *testing.T) {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}))
+	limiter.Allow("alice")
+	require.False(t, limiter.Allow("alice"))
+}
+
+// With a mock, a deadline of today is decades away for the limiter, and real for the
+// context.
+func TestDocumentedDeadlineWithMock(t *testing.T) {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)},
+		ratelimit.WithClock(clock.NewMock())))
+	limiter.Allow("alice")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		err := limiter.Wait(ctx, "alice")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorAs(t, err, new(*ratelimit.TurnError)) // it did not fail at once
+		require.Equal(t, time.Millisecond, time.Since(begin))
+	})
+}
+
+// unreachable is a store that fails every call.
+type unreachable struct{}
+
+func (s unreachable) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return s, nil }
+
+func (unreachable) Apply(context.Context, string, *ratelimit.Transition, ratelimit.Request) (ratelimit.Result, error) {
+	return ratelimit.Result{}, errors.New("connection refused")
+}
+
+func (unreachable) Reset(context.Context, string) error { return errors.New("connection refused") }
+
+func Example_testingAnOutage() {
+	limiter := ratelimit.Must(ratelimit.New(
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
+		ratelimit.WithStore(unreachable{}),
+		ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+	))
+	d, err := limiter.Take(context.Background(), "alice", 1)
+	fmt.Println(d.Allowed, d.Degraded, d.RetryAfter, err != nil)
+	// Output: false true 1s true
+}
