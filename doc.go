@@ -2,9 +2,9 @@
 // second", "each address 1,000 a day", "this table of partners so much an hour".
 //
 //	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}))
-//
 //	if !limiter.Allow(userID) {
-//		// too many: answer 429
+//		http.Error(w, "too many requests", http.StatusTooManyRequests)
+//		return
 //	}
 //
 // # Algorithms

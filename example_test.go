@@ -14,11 +14,8 @@ import (
 
 // The example of the README.
 func Example() {
-	// Each API key may do 20 calls at once, and 10 a second in the long run.
-	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{
-		Rate:  ratelimit.PerSecond(10),
-		Burst: 20,
-	}))
+	// Each API key may make 20 calls at once, and 10 a second in the long run.
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}))
 
 	http.HandleFunc("/search", func(w http.ResponseWriter, r *http.Request) {
 		if !limiter.Allow(r.Header.Get("X-API-Key")) {
@@ -46,6 +43,22 @@ func Example() {
 // stopped is a clock that stands still, so that the examples' output is the
 // same each time. A program leaves WithClock out.
 func stopped() *clock.Mock { return clock.NewMock() }
+
+// The example of the package's documentation.
+func ExampleLimiter_allow() {
+	handler := func(w http.ResponseWriter, userID string) {
+		limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}))
+		if !limiter.Allow(userID) {
+			http.Error(w, "too many requests", http.StatusTooManyRequests)
+			return
+		}
+		fmt.Fprint(w, "found")
+	}
+	w := httptest.NewRecorder()
+	handler(w, "alice")
+	fmt.Println(w.Body)
+	// Output: found
+}
 
 func ExampleLimiter_take() {
 	limiter := ratelimit.Must(ratelimit.New(
@@ -116,10 +129,8 @@ func ExampleLeakyBucket() {
 
 // Ten a second, and a thousand a day.
 func ExampleAll() {
-	limiter := ratelimit.Must(ratelimit.New(ratelimit.All{
-		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
-		ratelimit.FixedWindow{Limit: 1000, Window: 24 * time.Hour},
-	}))
+	limit := ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.FixedWindow{Limit: 1000, Window: 24 * time.Hour}}
+	limiter := ratelimit.Must(ratelimit.New(limit))
 	fmt.Println(limiter.AllowN("alice", 10), limiter.Allow("alice"))
 	// Output: true false
 }

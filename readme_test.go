@@ -1,7 +1,13 @@
 package ratelimit_test
 
 import (
+	"go/ast"
+	"go/doc/comment"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -10,38 +16,145 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeCodeIsTested checks that the Go code in the README, and in the
-// package's documentation, is a copy of code in the tested examples.
-func TestReadmeCodeIsTested(t *testing.T) {
-	examples := unindented(t, "example_test.go") + unindented(t, "redisstore/goredis/example_test.go")
+// This file checks what the documentation shows and points at.
 
-	readme, err := os.ReadFile("README.md")
-	require.NoError(t, err)
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
-	require.NotEmpty(t, blocks)
-	for _, block := range blocks {
-		code := strings.ReplaceAll(block[1], "\t", "")
-		assert.Contains(t, examples, code)
-		assert.LessOrEqual(t, strings.Count(code, "\n"), 15, "a reader's patience")
+// TestDocumentedCodeIsCompiled checks that the Go code in README, in docs and in the
+// doc comments of every package is a copy of code that is compiled: in a test or in a
+// program of this repository.
+func TestDocumentedCodeIsCompiled(t *testing.T) {
+	compiled := plain(strings.Join(sources(t, func(path string) bool {
+		return strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "examples/")
+	}), "\n"))
+
+	blocks := 0
+	check := func(where, code string) {
+		blocks++
+		if !strings.Contains(compiled, plain(code)) {
+			t.Errorf("%s shows code that nothing compiles", where)
+		}
+	}
+	fence := regexp.MustCompile("(?s)```go\n(.*?)```")
+	for _, page := range pages(t) {
+		for _, block := range fence.FindAllStringSubmatch(read(t, page), -1) {
+			check(page, block[1])
+			assert.LessOrEqual(t, strings.Count(block[1], "\n"), 20, "%s: a reader's patience", page)
+		}
+	}
+	for where, code := range commentedCode(t) {
+		if isGo(code) {
+			check(where, code)
+		}
+	}
+	require.Greater(t, blocks, 10, "the search finds nothing")
+}
+
+// TestDocumentedLinksExist checks that the files and folders that pages point at are
+// there.
+func TestDocumentedLinksExist(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	for _, page := range pages(t) {
+		for _, to := range link.FindAllStringSubmatch(read(t, page), -1) {
+			_, err := os.Stat(filepath.Join(filepath.Dir(page), to[1]))
+			assert.NoError(t, err, "%s points at %s", page, to[1])
+		}
 	}
 }
 
-func unindented(t *testing.T, file string) string {
+// pages returns the Markdown files.
+func pages(t *testing.T) []string {
+	t.Helper()
+	top, err := filepath.Glob("*.md")
+	require.NoError(t, err)
+	docs, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	require.NotEmpty(t, docs)
+	return append(top, docs...)
+}
+
+func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	return strings.ReplaceAll(string(text), "\t", "")
+	return string(text)
 }
 
-// TestReadmeNamesWhatExists checks that the files and folders that the README
-// and the design point at are there.
-func TestReadmeNamesWhatExists(t *testing.T) {
-	for _, doc := range []string{"README.md", "CONTRIBUTING.md"} {
-		text, err := os.ReadFile(doc)
+// files returns the paths of the Go files of all modules that match.
+func files(t *testing.T, match func(path string) bool) (found []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && path != "."):
+			return filepath.SkipDir
+		}
+		if path = filepath.ToSlash(path); strings.HasSuffix(path, ".go") && match(path) {
+			found = append(found, path)
+		}
+		return nil
+	}))
+	return found
+}
+
+func sources(t *testing.T, match func(path string) bool) (texts []string) {
+	t.Helper()
+	for _, file := range files(t, match) {
+		texts = append(texts, read(t, file))
+	}
+	return texts
+}
+
+// commentedCode returns the code blocks of the doc comments of all packages that users
+// import, by where they stand.
+func commentedCode(t *testing.T) map[string]string {
+	t.Helper()
+	blocks := make(map[string]string)
+	for _, file := range files(t, func(path string) bool {
+		return !strings.HasSuffix(path, "_test.go") && !strings.Contains("/"+path, "/internal/") &&
+			!strings.HasPrefix(path, "httplimit/") && !strings.HasPrefix(path, "storetest/")
+	}) {
+		set := token.NewFileSet()
+		parsed, err := parser.ParseFile(set, file, nil, parser.ParseComments)
 		require.NoError(t, err)
-		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(string(text), -1) {
-			_, err := os.Stat(link[1])
-			assert.NoError(t, err, "%s points at %s", doc, link[1])
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			var doc *ast.CommentGroup
+			switch n := n.(type) {
+			case *ast.File:
+				doc = n.Doc
+			case *ast.FuncDecl:
+				doc = n.Doc
+			case *ast.GenDecl:
+				doc = n.Doc
+			case *ast.TypeSpec:
+				doc = n.Doc
+			case *ast.Field:
+				doc = n.Doc
+			}
+			for _, block := range new(comment.Parser).Parse(doc.Text()).Content {
+				if code, ok := block.(*comment.Code); ok {
+					first, _, _ := strings.Cut(code.Text, "\n")
+					blocks[set.Position(doc.Pos()).String()+", "+first] = code.Text
+				}
+			}
+			return true
+		})
+	}
+	return blocks
+}
+
+// isGo reports whether a code block is Go: statements or declarations, and not a
+// picture, a table or a command.
+func isGo(code string) bool {
+	for _, frame := range []string{"package p\n" + code, "package p\nfunc f() {\n" + code + "\n}"} {
+		if _, err := parser.ParseFile(token.NewFileSet(), "", frame, 0); err == nil {
+			return true
 		}
 	}
+	return false
+}
+
+// plain returns code without indentation, and without the name of this package, which
+// its own files leave out.
+func plain(code string) string {
+	return strings.TrimSpace(strings.NewReplacer("\t", "", "ratelimit.", "").Replace(code))
 }

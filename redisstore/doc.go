@@ -3,8 +3,14 @@
 // redisstore/rueidis make a [Store] of the client that a service has already:
 //
 //	store, err := goredis.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"}))
-//	limiter, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
-//		ratelimit.WithStore(store), ratelimit.WithName("api"))
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	limit := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}
+//	// While Redis is away, each of eight processes has an eighth of the limit.
+//	alone := ratelimit.Must(ratelimit.New(ratelimit.Share(limit, 8)))
+//	limiter := ratelimit.Must(ratelimit.New(limit, ratelimit.WithStore(store),
+//		ratelimit.WithName("api"), ratelimit.WithFailurePolicy(ratelimit.Fallback(alone))))
 //
 // Every algorithm and every promise of package ratelimit holds across processes,
 // to the microsecond: a decision, also on an [ratelimit.All], is one call of a script
