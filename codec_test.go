@@ -112,7 +112,7 @@ func TestEveryFieldIsStored(t *testing.T) {
 			assert.Equal(t, allKind, i+1)
 			continue
 		}
-		assert.Equal(t, leafFields(kind), len(storedFields(pointerTo(kind))), "%T", kind)
+		assert.Len(t, storedFields(pointerTo(kind)), leafFields(kind), "%T", kind)
 		alg, err := value(kind)
 		require.NoError(t, err, "%T is not one of the sealed algorithms", kind)
 		assert.Equal(t, kind, alg)

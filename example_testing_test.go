@@ -27,20 +27,20 @@ func Example_testingAHandler() {
 	))
 	handler := httplimit.Middleware(limiter)(http.NotFoundHandler())
 
-	serve := func() *http.Response {
+	serve := func() *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-		return w.Result()
+		return w
 	}
 
 	serve()
 	serve()
 	refused := serve()
-	fmt.Println(refused.StatusCode, refused.Header.Get("Retry-After"))
+	fmt.Println(refused.Code, refused.Header().Get("Retry-After"))
 
-	wait, _ := time.ParseDuration(refused.Header.Get("Retry-After") + "s")
+	wait, _ := time.ParseDuration(refused.Header().Get("Retry-After") + "s")
 	clk.Add(wait)
-	fmt.Println(serve().StatusCode)
+	fmt.Println(serve().Code)
 	// Output:
 	// 429 60
 	// 404

@@ -22,7 +22,7 @@ type logs struct {
 func newLogs(s *MemoryStore, t *Transition) *logs {
 	sp := &logs{store: s, over: newOverflow(s, t), t: t}
 	sh := &logShard{space: sp}
-	sp.directory.init(s, logSplitAt, sh, sh)
+	sp.init(s, logSplitAt, sh, sh)
 	return sp
 }
 

@@ -137,7 +137,7 @@ func newTables(s *MemoryStore, t *Transition) *tables {
 		sp.word, _ = t.kernel.(wordKernel)
 	}
 	sh := &shard{space: sp}
-	sp.directory.init(s, min(splitAt, max(splitEarlyAt, splitWords/sp.width)), sh, sh.newTable(0))
+	sp.init(s, min(splitAt, max(splitEarlyAt, splitWords/sp.width)), sh, sh.newTable(0))
 	return sp
 }
 

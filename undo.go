@@ -113,7 +113,7 @@ func (v *view) undo(st []uint64, of any) (_ []uint64, changed bool, _ any) {
 		return st, false, out
 	}
 	u.done = make([]map[*waiter]progress, len(out.cancelled[0].traces))
-	st = v.kernel.cancel(st, u)
+	st = v.cancel(st, u)
 	out.done = u.done
 	return st, u.changed, out
 }

@@ -138,9 +138,6 @@ func (w *slidingWindow) grantable(t instant, n int) bool {
 
 func (w *slidingWindow) forgotten(t instant) bool { return w.estimate(t).Sign() == 0 }
 
-// counts reports whether b has any weight at t.
-func (w *slidingWindow) counts(b batch, t instant) bool { return b.at/w.segment+w.k >= t/w.segment }
-
 func (w *slidingWindow) charge(t instant, n int) { w.add(batch{at: t, n: n}) }
 
 func (w *slidingWindow) clone() part {
@@ -237,9 +234,6 @@ func (w *rollingWindow) forgotten(t instant) bool {
 	p := t / w.period
 	return w.count(func(b batch) bool { return b.at/w.period+w.periods > p }).Sign() == 0
 }
-
-// counts reports whether b has any weight at t.
-func (w *rollingWindow) counts(b batch, t instant) bool { return b.at/w.period+w.periods > t/w.period }
 
 func (w *rollingWindow) charge(t instant, n int) { w.add(batch{at: t, n: n}) }
 
