@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
 // Raising a bucket's limit lets nobody overtake those who wait.
@@ -93,7 +95,7 @@ func TestChangesKeepTheFrontier(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(200) {
+			for seed := range race.Few(200) {
 				rng := rand.New(rand.NewPCG(seed, 23))
 				l, own, s, clk := newVaryingLimiter(t, of(rng))
 				var promised time.Time
@@ -129,7 +131,7 @@ func TestChangesKeepTheFrontier(t *testing.T) {
 
 // The bound of a bucket, burst + t·rate, holds for the most generous of its limits.
 func TestChangedBucketsKeepTheGenerousBound(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range race.Few(300) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		l, own, _, clk := newVaryingLimiter(t, TokenBucket{Rate: PerSecond(1)})
 		begin := clk.Now()

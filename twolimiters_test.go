@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
 // TestReservationsOfOthers lets two limiters, as of two processes, reserve and cancel at
@@ -35,7 +37,7 @@ func TestReservationsOfOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(400) {
+			for seed := range race.Few(400) {
 				rng := rand.New(rand.NewPCG(seed, 28))
 				clk := newStepClock()
 				var store Store = NewMemoryStore()
