@@ -12,7 +12,9 @@ import (
 // Handlers do not agree on what a path is. For /a%2Fb/../c, net/http's ServeMux looks
 // at the segments of the clean path, and unescapes each; http.FileServer unescapes the
 // whole first, and then cleans it, so that %2F and %2e%2e count; some routers do not
-// clean, some do not unescape, and most heed upper and lower case. A client that knows
+// clean, some do not unescape, and most heed upper and lower case. A handler that is
+// mounted on a prefix may do with the rest what it likes: http.FileServer behind
+// http.StripPrefix cleans it alone, so that .. in it leads no further up than that. A client that knows
 // which rules there are could write a path that its handler reads in one way and that
 // is counted in another. So a call counts against the rule of every way to read its
 // path: whichever the handler's is, the rule for it is among them.
@@ -87,7 +89,7 @@ type matching struct {
 func (m *matching) readEscaped(found []*compiled, p string) []*compiled {
 	found = m.read(found, p)
 	if !strings.Contains(p, "%") {
-		return found
+		return m.readMounted(found, p, p)
 	}
 	segments := m.split(nil, p)
 	for i, s := range segments {
@@ -96,7 +98,35 @@ func (m *matching) readEscaped(found []*compiled, p string) []*compiled {
 	found = m.find(found, segments)
 	plain := unescape(p)
 	found = m.read(found, plain)
-	return m.read(found, path.Clean("/"+plain))
+	found = m.read(found, path.Clean("/"+plain))
+	found = m.readMounted(found, p, plain) // on segments of the path as it was sent
+	return m.readMounted(found, plain, plain)
+}
+
+// readMounted reads a path as handlers do that are mounted on a prefix of it, and clean
+// the rest, unescaped. plain is the path, unescaped: the same if its segments are to be
+// taken as they are.
+func (m *matching) readMounted(found []*compiled, p, plain string) []*compiled {
+	if !strings.Contains(plain, "/.") && !strings.Contains(plain, "//") && strings.Count(p, "/") == strings.Count(plain, "/") {
+		return found // it makes no difference
+	}
+	if strings.HasPrefix(p, "/") {
+		p, plain = p[1:], plain[1:]
+	}
+	var prefix []string
+	for escaped := len(p) > len(plain); len(prefix) < m.depth; {
+		s, rest, more := strings.Cut(p, "/")
+		if !more {
+			break
+		}
+		if escaped {
+			s = unescape(s)
+		}
+		p, plain = rest, plain[len(s)+1:]
+		prefix = append(prefix, s)
+		found = m.find(found, m.split(slices.Clone(prefix), path.Clean("/"+plain)))
+	}
+	return found
 }
 
 // read reads a path without escapes, or as if it had none.
