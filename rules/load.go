@@ -199,8 +199,17 @@ func (s *Set) refresh(ctx context.Context, timer *clock.Timer) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			_ = s.Reload(ctx) // which has reported it
-			timer.Reset(s.jittered())
+			done := make(chan struct{})
+			go func() { // Close does not wait for it: what is told of an error may call Close
+				defer close(done)
+				_ = s.Reload(ctx) // which has reported it
+			}()
+			select {
+			case <-done:
+				timer.Reset(s.jittered())
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }

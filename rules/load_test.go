@@ -156,6 +156,36 @@ func TestSourceThatHangs(t *testing.T) {
 	})
 }
 
+// TestCloseByOnError: whatever the error is, its receiver may close the set.
+func TestCloseByOnError(t *testing.T) {
+	for _, at := range []int32{1, 2, 3} { // the first load's end, and those that wait for it
+		synctest.Test(t, func(t *testing.T) {
+			var loads, reported atomic.Int32
+			hangs := make(chan struct{})
+			defer close(hangs)
+			var s *Set
+			closed := make(chan struct{})
+			s, err := New(t.Context(), SourceFunc(func(context.Context) ([]Rule, error) {
+				if loads.Add(1) > 1 {
+					<-hangs
+				}
+				return nil, nil
+			}), WithTimeout(time.Second), WithInterval(30*time.Second), WithOnError(func(error) {
+				if reported.Add(1) == at {
+					assert.NoError(t, s.Close())
+					close(closed)
+				}
+			}))
+			require.NoError(t, err)
+			select {
+			case <-closed:
+			case <-time.After(time.Hour):
+				t.Errorf("error %d: Close hangs", at)
+			}
+		})
+	}
+}
+
 // TestReloadIsCanceled when nobody waits for it any more.
 func TestReloadIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
