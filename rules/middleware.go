@@ -20,6 +20,9 @@ import (
 // one that refuses. With [httplimit.WithShaping], it waits for one after the other.
 func (s *Set) Middleware(opts ...httplimit.Option) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
+		if isNil(next) {
+			return httplimit.Middleware(limiterOf{set: s, rule: new(compiled)}, opts...)(next) // which says so
+		}
 		return &middleware{set: s, next: next, opts: opts}
 	}
 }

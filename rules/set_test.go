@@ -351,6 +351,17 @@ func TestMiddleware(t *testing.T) {
 	assert.Equal(t, `"default";q=1;w=60`, ask("GET", "/other").Header().Get("RateLimit-Policy"), "a name must be ASCII")
 }
 
+// TestMiddlewareWithoutHandler: a nil handler is told of when it is called, by every call.
+func TestMiddlewareWithoutHandler(t *testing.T) {
+	s, _ := newSet(t, Static(limited("x", "/x", 1, "")))
+	for _, next := range []http.Handler{nil, (*http.ServeMux)(nil), http.HandlerFunc(nil)} {
+		ask := asker(s.Middleware()(next))
+		for _, path := range []string{"/x", "/other", "/x%2Fy"} {
+			assert.Equal(t, 500, ask("GET", path), path)
+		}
+	}
+}
+
 // TestEditsUnderLoad edits the limit while many ask: in the end, exactly the highest
 // limit was granted.
 func TestEditsUnderLoad(t *testing.T) {
