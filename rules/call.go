@@ -64,7 +64,7 @@ func parseCall(text string) (c call, want string) {
 
 // cutBelow cuts off the end of a path that stands for everything below it.
 func cutBelow(p string) (_ string, below bool) {
-	if p == "/" {
+	if strings.Trim(p, "/") == "" { // the root
 		return p, false
 	}
 	if before, ok := strings.CutSuffix(p, "/**"); ok {
@@ -86,6 +86,8 @@ func parseSegment(s string) (_ segment, want string) {
 		return segment{}, "a call with ** at its end only"
 	case s == "#":
 		return segment{kind: number}, ""
+	case s[0] == '{' && strings.Contains(s, ":"):
+		return segment{}, "a call with # for a number, or {name} for any segment: a name, without a pattern"
 	case len(s) > 2 && s[0] == '{' && s[len(s)-1] == '}' && !strings.ContainsAny(s[1:len(s)-1], "{}"):
 		return segment{kind: anyone}, ""
 	case len(s) > 1 && s[0] == ':':

@@ -29,6 +29,7 @@ func TestCallsThatNeverMatch(t *testing.T) {
 		"/user/*":               `{name}`,
 		"/user/{}":              `{name}`,
 		"/user/{a}{b}":          `{name}`,
+		"/user/{id:[0-9]+}":     `a name, without a pattern`,
 		"/photo-#":              `# as %23`,
 		"/100%":                 `%25 for each %`,
 		"/%zz":                  `%25 for each %`,
@@ -82,7 +83,10 @@ func TestCallsAsWritten(t *testing.T) {
 		require.Empty(t, bad, tt.call)
 		assert.NotEmpty(t, all.match(nil, tt.method, tt.path, clock.New()), "%s: %s %s", tt.call, tt.method, tt.path)
 	}
-	all, bad := newIndex([]Rule{ruleFor("r", "GET,POST /x"), ruleFor("s", "PUT /x"), ruleFor("t", "DELETE,POST /x")}, nil, nil, time.Now())
+	all, bad := newIndex([]Rule{ruleFor("r", "//")}, nil, nil, time.Now())
+	require.Empty(t, bad)
+	assert.Empty(t, matched(all, "GET", "/x"), "it is the root")
+	all, bad = newIndex([]Rule{ruleFor("r", "GET,POST /x"), ruleFor("s", "PUT /x"), ruleFor("t", "DELETE,POST /x")}, nil, nil, time.Now())
 	require.Len(t, bad, 1)
 	assert.ErrorContains(t, bad, `rule "t"`)
 	assert.Equal(t, []string{"r"}, matched(all, "POST", "/x"))
