@@ -130,7 +130,7 @@ func parseFile(data []byte) ([]any, error) {
 func readEntry(written any) (Rule, error) {
 	values, ok := written.(map[string]any)
 	if !ok {
-		return Rule{}, fmt.Errorf("it is %v: it must have fields, such as id: photos", written)
+		return Rule{}, fmt.Errorf("it is %v: it must have fields, such as id: photos", shown(written))
 	}
 	rule, err := readRow(&inFile, values)
 	if name := inFile.unknown(values); err == nil && name != "" {

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -55,15 +56,21 @@ func TestFileNumbers(t *testing.T) {
 		`{id: a, call: /x, limit: null, seconds: 1}`:                                   `limit is <nil>: it must be there`,
 		`{id: a, call: /x, seconds: 1}`:                                                `limit is <nil>: it must be there`,
 		`{id: a, call: /x, limit: true, seconds: 1}`:                                   `limit is true`,
-		`{id: a, call: /x, limit: [1], seconds: 1}`:                                    `limit is`,
-		`{id: a, call: /x, limit: 1, seconds: 1, expires: -1}`:                         `expires is -1: it must be in Unix seconds`,
-		`{id: a, call: /x, limit: 1, seconds: 1, expires: 0}`:                          `expires is 0`,
-		`{id: a, call: /x, limit: 1, seconds: 1, expires: soon}`:                       `expires is "soon"`,
-		`{id: a, call: /x, limit: 1, seconds: 1, shadow: 2}`:                           `shadow is 2`,
-		`{id: a, call: /x, limit: 1, seconds: 1, enabled: maybe}`:                      `enabled is "maybe"`,
-		`{id: a, call: /x, limit: 1, seconds: 1, ID: b}`:                               `ID is "b": it must be one of the fields`,
-		`{call: /x, limit: 1, seconds: 1}`:                                             `id is <nil>: it must be there`,
-		`{id: a, call: /x, limit: 1, seconds: 1, method: GET}`:                         `method is "GET": it must be one of the fields`,
+		`{id: a, call: /x, limit: [1], seconds: 1}`:                                    `limit is a list: it must be a whole number`,
+		`{id: [a], call: /x, limit: 1, seconds: 1}`:                                    `id is a list: it must be text`,
+		`{id: {a: b}, call: /x, limit: 1, seconds: 1}`:                                 `id is a mapping: it must be text`,
+		`{id: a, call: [/x], limit: 1, seconds: 1}`:                                    `call is a list: it must be text`,
+		`{id: a, call: /x, limit: 1, seconds: 1, shadow: [true]}`:                      `shadow is a list`,
+		`{id: a, call: /x, limit: 1, seconds: 1, more: [true]}`:                        `more is a list: it must be one of the fields`,
+		`[a]`: `it is a list: it must have fields`,
+		`{id: a, call: /x, limit: 1, seconds: 1, expires: -1}`:    `expires is -1: it must be in Unix seconds`,
+		`{id: a, call: /x, limit: 1, seconds: 1, expires: 0}`:     `expires is 0`,
+		`{id: a, call: /x, limit: 1, seconds: 1, expires: soon}`:  `expires is "soon"`,
+		`{id: a, call: /x, limit: 1, seconds: 1, shadow: 2}`:      `shadow is 2`,
+		`{id: a, call: /x, limit: 1, seconds: 1, enabled: maybe}`: `enabled is "maybe"`,
+		`{id: a, call: /x, limit: 1, seconds: 1, ID: b}`:          `ID is "b": it must be one of the fields`,
+		`{call: /x, limit: 1, seconds: 1}`:                        `id is <nil>: it must be there`,
+		`{id: a, call: /x, limit: 1, seconds: 1, method: GET}`:    `method is "GET": it must be one of the fields`,
 	} {
 		got, err := writeFile(t, "- "+text).Load(t.Context())
 		assert.ErrorContains(t, err, want, text)
@@ -95,6 +102,23 @@ func TestFileEncodings(t *testing.T) {
 	}
 	_, err = writeFile(t, "\xef\xbb\xbf").Load(t.Context())
 	assert.ErrorContains(t, err, "no list of rules")
+}
+
+// TestNestedAliases: a few lines that stand for 10^100 values are errors like others.
+func TestNestedAliases(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("- &v0 [x, x]\n")
+	for i := range 100 {
+		fmt.Fprintf(&text, "- &v%d [%s*v%d]\n", i+1, strings.Repeat(fmt.Sprintf("*v%d, ", i), 9), i)
+	}
+	for _, field := range inFile.all() {
+		fmt.Fprintf(&text, "- {%s: *v100, id: a}\n", field)
+	}
+	_, err := writeFile(t, strings.ReplaceAll(text.String(), "{id: *v100, id: a}", "{id: *v100}")).Load(t.Context())
+	var bad BadRules
+	require.ErrorAs(t, err, &bad)
+	assert.Len(t, bad, 101+len(inFile.all()))
+	assert.Less(t, len(err.Error()), 1000)
 }
 
 // TestEndlessFile: what was not meant as a file of rules takes neither for ever nor all

@@ -135,6 +135,9 @@ func (r *row) text(name, otherwise string) string {
 		return v
 	case []byte:
 		return string(v)
+	case []any, map[string]any:
+		r.wrong(name, "text")
+		return ""
 	default:
 		return fmt.Sprint(v)
 	}

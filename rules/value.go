@@ -114,8 +114,21 @@ func instant(v any) (time.Time, bool) {
 	return time.Time{}, false
 }
 
+// A composite is a value that holds others, of which a few lines of YAML can make more
+// than memory has: it is shown by its kind.
+type composite string
+
+// GoString is for [FieldError].
+func (c composite) GoString() string { return string(c) }
+
 // shown returns v as an error shows it.
 func shown(v any) any {
+	switch v.(type) {
+	case []any:
+		return composite("a list")
+	case map[string]any:
+		return composite("a mapping")
+	}
 	if n, ok := whole(v); ok {
 		return n
 	}
