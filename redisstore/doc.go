@@ -26,7 +26,7 @@
 // bytes. So limiters share a key's state if their names and their parameters are
 // the same. To change parameters and keep what is used, see [ratelimit.WithLimits];
 // each value is then preceded by its limit, some 80 bytes. The value is 16 bytes for
-// a bucket or a fixed window, 24 for [ratelimit.WarmingUp], 8 and 4 for each segment
+// a fixed window, 24 for a bucket or [ratelimit.WarmingUp], 8 and 4 for each segment
 // or period (and one more segment) of a [ratelimit.SlidingWindow] or
 // [ratelimit.RollingWindow], which may have 4,096 of them, 24 and 8 for each event in a [ratelimit.SlidingLog] (16
 // for several in one microsecond), and what its parts take together for an All. A
