@@ -193,7 +193,7 @@ func readLog(s settings, stdin io.Reader, stderr io.Writer) (*trace, error) {
 	}
 	bar := progress(stderr, "reading", info.Size(), 16<<20, true)
 	defer bar.Finish()
-	return readTrace(io.TeeReader(f, bar), s.log, s.read)
+	return readTrace(watched(f, bar), s.log, s.read)
 }
 
 // reportSkips says what of the log is not in the replay.

@@ -101,6 +101,17 @@ func TestFileAndPage(t *testing.T) {
 	}
 }
 
+// TestWatched: a log may be a pipe, or grow while it is read.
+func TestWatched(t *testing.T) {
+	const log = "1 a\n2 b\n"
+	for _, size := range []int64{0, 1, int64(len(log)), 100} {
+		got, err := io.ReadAll(watched(strings.NewReader(log), progress(io.Discard, "reading", size, 0, true)))
+		if err != nil || string(got) != log {
+			t.Errorf("size %d: got %q, %v; want %q", size, got, err, log)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	for _, c := range []struct {
 		args  string

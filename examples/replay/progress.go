@@ -23,3 +23,16 @@ func progress(w io.Writer, what string, total, least int64, bytes bool) *progres
 		progressbar.OptionClearOnFinish(),
 	)
 }
+
+// watched returns what reads r and moves bar. A pipe has no size, and a log that is
+// written has more than it had: what bar makes of that is no error of the log.
+func watched(r io.Reader, bar *progressbar.ProgressBar) io.Reader {
+	return io.TeeReader(r, mover{bar})
+}
+
+type mover struct{ bar *progressbar.ProgressBar }
+
+func (m mover) Write(p []byte) (int, error) {
+	_ = m.bar.Add(len(p))
+	return len(p), nil
+}
