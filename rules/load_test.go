@@ -163,8 +163,7 @@ func TestCloseByOnError(t *testing.T) {
 			var loads, reported atomic.Int32
 			hangs := make(chan struct{})
 			defer close(hangs)
-			var s *Set
-			closed := make(chan struct{})
+			made, closed := make(chan *Set, 1), make(chan struct{})
 			s, err := New(t.Context(), SourceFunc(func(context.Context) ([]Rule, error) {
 				if loads.Add(1) > 1 {
 					<-hangs
@@ -172,11 +171,12 @@ func TestCloseByOnError(t *testing.T) {
 				return nil, nil
 			}), WithTimeout(time.Second), WithInterval(30*time.Second), WithOnError(func(error) {
 				if reported.Add(1) == at {
-					assert.NoError(t, s.Close())
+					assert.NoError(t, (<-made).Close())
 					close(closed)
 				}
 			}))
 			require.NoError(t, err)
+			made <- s
 			select {
 			case <-closed:
 			case <-time.After(time.Hour):
