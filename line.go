@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"context"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,12 +14,14 @@ import (
 type lines struct {
 	count  atomic.Int64 // of lines
 	deaths atomic.Uint64
+	swept  atomic.Uint64 // shards so far, each as often as it was
 	shards [16]lineShard
 }
 
 type lineShard struct {
 	mu   sync.Mutex // protects what follows, and the lines
 	keys map[string]*line
+	most int // the most keys since the map was made: maps do not shrink
 }
 
 var lineSeed = maphash.MakeSeed()
@@ -75,6 +78,7 @@ func (l *limiter) mark(key string) mark {
 func (l *limiter) enter(key string, g *grant, turn instant, m mark) (*line, *waiter) {
 	now, _ := l.timeline.now()
 	w := &waiter{grant: g, turn: turn, parts: make([]progress, len(g.traces))}
+	defer l.lines.sweep(now) // when the lock is free again
 	sh := l.lines.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -90,13 +94,13 @@ func (l *limiter) enter(key string, g *grant, turn instant, m mark) (*line, *wai
 	default:
 		w.unsure = l.lines.deaths.Load() != m.deaths || ln != nil && ln.batches > 0
 	}
-	l.lines.sweep(sh, now)
-	if ln = sh.keys[key]; ln == nil {
+	if ln == nil {
 		ln = &line{}
 		if sh.keys == nil {
 			sh.keys = make(map[string]*line)
 		}
 		sh.keys[key] = ln
+		sh.most = max(sh.most, len(sh.keys))
 		l.lines.count.Add(1)
 	}
 	ln.insert(w, now)
@@ -135,8 +139,12 @@ func (ln *line) drop(now instant) {
 	ln.waiters = slices.Delete(ln.waiters, 0, gone)
 }
 
-// sweep looks at a few lines, and drops those that nobody stands in any more.
-func (ls *lines) sweep(sh *lineShard, now instant) {
+// sweep looks at a few lines, each time in the next shard, and drops those that nobody
+// stands in any more.
+func (ls *lines) sweep(now instant) {
+	sh := &ls.shards[ls.swept.Add(1)%uint64(len(ls.shards))]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
 	looks := 0
 	for key, ln := range sh.keys { // in an order of chance
 		if ln.last < now && ln.under == nil && ln.next == nil {
@@ -145,6 +153,11 @@ func (ls *lines) sweep(sh *lineShard, now instant) {
 		if looks++; looks == 3 {
 			break
 		}
+	}
+	if sh.most > 64 && len(sh.keys) < sh.most/4 {
+		few := make(map[string]*line, len(sh.keys))
+		maps.Copy(few, sh.keys)
+		sh.keys, sh.most = few, len(few)
 	}
 }
 

@@ -164,6 +164,51 @@ func (s failingStates) Apply(ctx context.Context, key string, t *Transition, req
 	return s.States.Apply(ctx, key, t, req)
 }
 
+// TestLinesGiveMemoryBack: what a flood of keys with reservations took is given back as
+// reservations of one key follow.
+func TestLinesGiveMemoryBack(t *testing.T) {
+	const many = 100_000
+	l, store, clk := newTestLimiter(t, TokenBucket{Rate: PerSecond(1)})
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for i := range many {
+		_, err := l.Reserve(t.Context(), fmt.Sprint(i), 1)
+		require.NoError(t, err)
+	}
+	for range many {
+		clk.advance(time.Minute)
+		_, err := l.Reserve(t.Context(), "key", 1)
+		require.NoError(t, err)
+	}
+	store.Shrink()
+	assert.LessOrEqual(t, l.lines.count.Load(), int64(1))
+	assert.Less(t, heap()-before, int64(1<<20))
+	runtime.KeepAlive(l)
+}
+
+// TestWaitersLeaveNoLines: those who have waited look after the lines of others, so
+// that a flood of them leaves little behind even if nobody comes after it.
+func TestWaitersLeaveNoLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := Must(New(TokenBucket{Rate: PerSecond(1)})).(*limiter)
+		var wg sync.WaitGroup
+		for i := range 1000 {
+			key := fmt.Sprint(i)
+			require.True(t, l.Allow(key))
+			wg.Go(func() { assert.NoError(t, l.Wait(t.Context(), key)) })
+			time.Sleep(100 * time.Microsecond)
+		}
+		assert.EqualValues(t, 1000, l.lines.count.Load())
+		wg.Wait()
+		assert.LessOrEqual(t, l.lines.count.Load(), int64(100))
+	})
+}
+
 // TestCancelThatFails: when nobody knows whether the store has cancelled, nothing is
 // taken back twice.
 func TestCancelThatFails(t *testing.T) {

@@ -69,6 +69,9 @@ func (r *Reservation) wait(ctx context.Context) error {
 	for looks := 0; ; looks++ {
 		d := r.Delay()
 		if d == 0 {
+			if now, _ := r.l.timeline.now(); looks > 0 {
+				r.l.lines.sweep(now)
+			}
 			return nil
 		}
 		timer := r.l.timeline.clk.Timer(d)
