@@ -26,8 +26,10 @@ import (
 //   - [TokenBucket] and [LeakyBucket]: the tokens that are missing (the level)
 //     stay so, also those beyond a new, smaller bucket, and come back at the new
 //     rate. With RefillInterval, lumps are counted from the change if Per changes.
-//     While reservations are pending, the tokens that are missing at the instant of
-//     the last one stay so, and nobody goes before it.
+//     While reservations of a TokenBucket are pending, the tokens that are missing at
+//     the instant of the last one stay so, and nobody goes before it. In a LeakyBucket
+//     that leaks faster than before, those who come now may be told an earlier turn
+//     than those who wait already.
 //   - [FixedWindow], [SlidingWindow] and [RollingWindow] keep their counts, also
 //     those above a new, lower limit. If the window's length changes, or its
 //     Segments or Period, what the old window holds counts as used at once.
@@ -40,11 +42,14 @@ import (
 // So a change lets nobody do at once what the new limit would not have let it, had
 // it been there before; and one that is taken back, before anything has come of it,
 // has changed nothing. But what has left a window that was made shorter is
-// forgotten, if it is made longer again. Another kind of algorithm, or another
+// forgotten, if it is made longer again; so are missing tokens that would take more
+// than a century to come back at the lower rate, and the part of a count above 2³²−1
+// under a limit of no more than that (in a SlidingWindow or RollingWindow). Another kind of algorithm, or another
 // Refill, begins afresh. A [Reservation] that was made under other parameters gives
 // nothing back.
 //
-// A key of such a limiter costs about 75 bytes in a [MemoryStore], besides its state.
+// A key of such a limiter costs about 75 bytes in a [MemoryStore], besides its state,
+// and each limit that differs from the others about 250, which [MemoryStats] does not count.
 // AlgorithmOf returns nil for it. An All of more than
 // four parts costs a few microseconds for each call, for it is put together each time.
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {

@@ -63,7 +63,8 @@ type Limiter interface {
 	// [LeakyBucket], it needs room in the queue as well. Decision.Delay is the
 	// wait until the turn. If the reservation is refused, it is nil, and
 	// RetryAfter is the wait until the first instant at which the same call
-	// succeeds if nobody else asks. Errors are those of Take: a refusal is none.
+	// succeeds if nobody else asks. Errors are those of Take: a refusal is none. A
+	// maxWait below 0 is an error that matches [ErrInvalid].
 	// If the store fails, the [FailurePolicy] decides, and a reservation that it
 	// allows is due at once and holds nothing.
 	ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, Decision, error)
@@ -103,6 +104,9 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	states, err := c.store.Open(c.name, t)
 	if err != nil {
 		return nil, err
+	}
+	if states == nil {
+		return nil, invalid("WithStore's store", fmt.Sprintf("a %T", c.store), "must return States from Open if it returns no error")
 	}
 	fast, _ := states.(*tables)
 	local, _ := states.(space)
@@ -178,10 +182,12 @@ func (l *limiter) check(ctx context.Context, n int) error {
 	case n < 0:
 		return fmt.Errorf("%w: %d", ErrNegative, n)
 	case ctx == nil:
-		return invalid("ctx", nil, "must not be nil; context.Background() is one")
+		return errNoContext
 	}
 	return ctx.Err()
 }
+
+var errNoContext = invalid("ctx", nil, "must not be nil; context.Background() is one")
 
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
@@ -336,7 +342,7 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 	}
 	maxWait := Never - 1
 	if deadline, ok := ctx.Deadline(); ok {
-		maxWait = l.timeline.clk.Until(deadline)
+		maxWait = max(0, l.timeline.clk.Until(deadline)) // a mock may be ahead
 	}
 	r, err := l.reserve(ctx, key, n, maxWait, true)
 	switch {

@@ -131,6 +131,42 @@ func TestNilContext(t *testing.T) {
 	assert.ErrorIs(t, l.Wait(none, "key"), ratelimit.ErrInvalid)
 }
 
+// A context that is nil is an error also where it is not needed yet.
+func TestNilContextOfReservation(t *testing.T) {
+	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
+	require.True(t, l.Allow("key"))
+	r, err := l.Reserve(t.Context(), "key", 1)
+	require.NoError(t, err)
+	var none context.Context
+	assert.ErrorIs(t, r.Wait(none), ratelimit.ErrInvalid)
+	assert.Equal(t, time.Second, r.Delay())
+}
+
+// The zero Reservation is what a Limiter of one's own can return.
+func TestZeroReservation(t *testing.T) {
+	var r ratelimit.Reservation
+	assert.Zero(t, r.Delay())
+	assert.NoError(t, r.Wait(t.Context()))
+	r.Cancel()
+}
+
+type storeOfNothing struct{}
+
+func (storeOfNothing) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return nil, nil }
+
+func TestStoreThatOpensNothing(t *testing.T) {
+	_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(storeOfNothing{}))
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+}
+
+// What AlgorithmOf returns is the caller's to change.
+func TestAlgorithmOfIsACopy(t *testing.T) {
+	alg := ratelimit.All{ratelimit.FixedWindow{Limit: 3, Window: time.Second}}
+	l, _ := at(t, alg)
+	ratelimit.AlgorithmOf(l).(ratelimit.All)[0] = nil
+	assert.Equal(t, alg, ratelimit.AlgorithmOf(l))
+}
+
 func TestZeroMemoryStore(t *testing.T) {
 	s := &ratelimit.MemoryStore{}
 	s.Shrink()

@@ -12,7 +12,8 @@ import (
 )
 
 // A Reservation holds events that [Limiter.Reserve] has spent ahead of time.
-// Its methods may be called by several goroutines.
+// Its methods may be called by several goroutines. The zero Reservation is due at once
+// and holds nothing, as the one that FailOpen returns.
 type Reservation struct {
 	l   *limiter
 	key string
@@ -28,6 +29,9 @@ type Reservation struct {
 // Delay returns how long it is from now until the reserved events may happen;
 // 0 means that they may.
 func (r *Reservation) Delay() time.Duration {
+	if r.l == nil {
+		return 0
+	}
 	return r.l.timeline.until(r.due)
 }
 
@@ -43,7 +47,8 @@ func (r *Reservation) Delay() time.Duration {
 // Once the events may happen (Delay is 0 and the clock has moved on), they count as
 // having happened, and nothing is given back. Nor is it after a Reset of the key, if
 // the store has failed to cancel another reservation of the key, if the limit was
-// changed since (see [WithLimits]), or while a reservation that another process made
+// changed since (see [WithLimits]), if a [LeakyBucket] has taken in events behind it
+// by Allow or Take, or while a reservation that another process made
 // afterwards on the same key is pending: that one is respected in the same way.
 //
 // If the key was evicted because of [WithMaxKeys], or another limiter of the same
@@ -69,7 +74,8 @@ func (r *Reservation) wait(ctx context.Context) error {
 	for looks := 0; ; looks++ {
 		d := r.Delay()
 		if d == 0 {
-			if now, _ := r.l.timeline.now(); looks > 0 {
+			if looks > 0 {
+				now, _ := r.l.timeline.now()
 				r.l.lines.sweep(now)
 			}
 			return nil

@@ -175,7 +175,12 @@ func (t *Transition) Portable(tick time.Duration) (*Transition, error) {
 }
 
 // Algorithm returns the algorithm with the parameters that it was made with.
-func (t *Transition) Algorithm() Algorithm { return t.alg }
+func (t *Transition) Algorithm() Algorithm {
+	if parts, ok := t.alg.(All); ok {
+		return slices.Clone(parts)
+	}
+	return t.alg
+}
 
 // stepFrom is step for a state that from left, which may have had other parameters,
 // and returns by whom the next one is. A reservation is cancelled where it was made.

@@ -20,6 +20,18 @@ import (
 // The tests in this file wait, in the virtual time of a synctest bubble and
 // with the default clock.
 
+// A mock may be ahead of the real time, in which contexts end. Who need not wait is
+// granted all the same.
+func TestWaitWithAMockThatIsAhead(t *testing.T) {
+	clk := clock.NewMock()
+	clk.Set(time.Now().AddDate(10, 0, 0))
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithClock(clk)))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	require.NoError(t, l.Wait(ctx, "key"))
+	require.ErrorIs(t, l.Wait(ctx, "key"), context.DeadlineExceeded)
+}
+
 func TestWaitersAreServedInOrder(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"TokenBucket":   ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 1},

@@ -43,7 +43,12 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 // Wait waits until the reserved events may happen; nil means that they may. The
 // limiter's clock measures the wait. If ctx ends before, Wait gives the place back
 // as [Reservation.Cancel] does and returns ctx's error.
-func (r *Reservation) Wait(ctx context.Context) error { return r.wait(ctx) }
+func (r *Reservation) Wait(ctx context.Context) error {
+	if ctx == nil {
+		return errNoContext
+	}
+	return r.wait(ctx)
+}
 
 // refused is the decision on a reservation that st refuses. Without other
 // requests, the turn is the same instant whenever it is reserved, and room in a
