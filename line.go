@@ -14,9 +14,11 @@ import (
 type lines struct {
 	count  atomic.Int64 // of lines
 	deaths atomic.Uint64
-	swept  atomic.Uint64 // shards so far, each as often as it was
-	shards [16]lineShard
+	swept  atomic.Uint64              // shards so far, each as often as it was
+	shards atomic.Pointer[lineShards] // nil until the first line: most limiters have none
 }
+
+type lineShards [16]lineShard
 
 type lineShard struct {
 	mu   sync.Mutex // protects what follows, and the lines
@@ -27,7 +29,15 @@ type lineShard struct {
 var lineSeed = maphash.MakeSeed()
 
 func (ls *lines) shard(key string) *lineShard {
-	return &ls.shards[maphash.String(lineSeed, key)%uint64(len(ls.shards))]
+	shards := ls.all()
+	return &shards[maphash.String(lineSeed, key)%uint64(len(shards))]
+}
+
+func (ls *lines) all() *lineShards {
+	if ls.shards.Load() == nil {
+		ls.shards.CompareAndSwap(nil, new(lineShards))
+	}
+	return ls.shards.Load()
 }
 
 // A line has the reservations of a key that are pending, and those that were
@@ -142,7 +152,8 @@ func (ln *line) drop(now instant) {
 // sweep looks at a few lines, each time in the next shard, and drops those that nobody
 // stands in any more.
 func (ls *lines) sweep(now instant) {
-	sh := &ls.shards[ls.swept.Add(1)%uint64(len(ls.shards))]
+	shards := ls.all()
+	sh := &shards[ls.swept.Add(1)%uint64(len(shards))]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	looks := 0

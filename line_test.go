@@ -112,8 +112,8 @@ func TestLinesEnd(t *testing.T) {
 	}
 	clk.advance(10 * time.Hour)
 	assert.LessOrEqual(t, l.lines.count.Load(), int64(400+100))
-	for i := range l.lines.shards {
-		for key, ln := range l.lines.shards[i].keys {
+	for i := range l.lines.all() {
+		for key, ln := range l.lines.all()[i].keys {
 			ln.drop(clk.now1())
 			assert.Empty(t, ln.waiters, key)
 		}

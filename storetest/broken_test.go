@@ -407,13 +407,13 @@ func counters(clock.Clock) ratelimit.Store {
 		db.remove), db}
 }
 
-// apartStore keeps limiters of other parameters apart.
+// apartStore keeps limiters of other parameters, and those with WithLimits, apart.
 func apartStore(clock.Clock) ratelimit.Store { return &apart{newLockedStore()} }
 
 type apart struct{ *lockedStore }
 
 func (s *apart) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	return s.lockedStore.Open(name+string(t.Tag()), t)
+	return s.lockedStore.Open(fmt.Sprintf("%s%s%v", name, t.Tag(), t.Varies()), t)
 }
 
 // failing answers with errors by what is asked.
