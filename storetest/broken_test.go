@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -187,6 +189,29 @@ func TestBrokenStores(t *testing.T) {
 		"keys without spaces":    {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return strings.TrimRight(key, " ") } })},
 		"keys until a zero byte": {rule: "Keys", store: locked(func(s *lockedStore) {
 			s.id = func(_, key string) string { key, _, _ = strings.Cut(key, "\x00"); return key }
+		})},
+		"keys in lower case, of all letters": {rule: "Keys", store: locked(func(s *lockedStore) {
+			s.id = func(_, key string) string { return strings.Replace(key, "É", "é", 1) }
+		})},
+		"keys without accents": {rule: "Keys", store: locked(func(s *lockedStore) {
+			s.id = func(_, key string) string { return strings.Replace(key, "é", "e", 1) }
+		})},
+		"keys in normal form": {rule: "Keys", store: locked(func(s *lockedStore) {
+			s.id = func(_, key string) string { return strings.Replace(key, "e\u0301", "é", 1) }
+		})},
+		"keys read as numbers": {rule: "Keys", store: locked(func(s *lockedStore) {
+			s.id = func(_, key string) string {
+				if x, err := strconv.ParseFloat(key, 64); err == nil {
+					return strconv.FormatFloat(x, 'g', -1, 64)
+				}
+				return key
+			}
+		})},
+		"keys without line breaks": {rule: "Keys", store: locked(func(s *lockedStore) {
+			s.id = func(_, key string) string { return strings.TrimRight(key, "\n") }
+		})},
+		"keys as paths": {rule: "Keys", store: locked(func(s *lockedStore) {
+			s.id = func(_, key string) string { return path.Clean("/" + key) }
 		})},
 		"keys made valid UTF-8": {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return strings.ToValidUTF8(key, "\ufffd") } })},
 		"keys read as UTF-8":    {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return string([]rune(key)) } })},
