@@ -55,7 +55,8 @@ type Limiter interface {
 	// that key, but that a [LeakyBucket] goes on to take in what it has room
 	// for, with a later turn. It fails with [ErrNever] or, for a [LeakyBucket],
 	// [ErrQueueFull], and then has spent nothing. It takes some 300 to 600 bytes until
-	// its turn has passed, which later reservations and waits of any key give back.
+	// its turn has passed, and about 130 more for each further part of an [All]; later
+	// reservations and waits, of any key, give them back.
 	Reserve(ctx context.Context, key string, n int) (*Reservation, error)
 
 	// ReserveWithin reserves n events if their turn comes within maxWait, and

@@ -45,7 +45,7 @@ const (
 	// limiter's clock, at which the whole quota is back.
 	Legacy
 
-	// None sends neither. Retry-After is sent all the same.
+	// None sends neither. Retry-After is sent as with the others.
 	None
 )
 
