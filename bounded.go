@@ -46,7 +46,7 @@ type BoundedStates interface {
 // boundStates returns states whose methods return in time, and tell by an error of a
 // state that could not be read.
 func boundStates(states States, c *config) States {
-	if _, ok := states.(space); ok {
+	if _, ok := states.(*memoryStates); ok {
 		return states // in memory
 	}
 	if b, ok := states.(BoundedStates); ok && b.Bounded() {

@@ -312,7 +312,7 @@ func TestBoundedStates(t *testing.T) {
 	for _, alg := range []Algorithm{TokenBucket{Rate: PerHour(1)}, SlidingLog{Limit: 1, Window: time.Hour}} {
 		l, err := New(alg, WithStoreTimeout(time.Minute))
 		require.NoError(t, err)
-		assert.Implements(t, (*space)(nil), l.(*limiter).states)
+		assert.IsType(t, &memoryStates{}, l.(*limiter).states)
 	}
 	for _, d := range []time.Duration{0, -1} {
 		_, err := New(TokenBucket{Rate: PerHour(1)}, WithStoreTimeout(d))

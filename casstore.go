@@ -5,12 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"net/url"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // A CASStore keeps states in a database that can get a value, put one in the place
@@ -102,15 +102,6 @@ func NewCASStore[V any](
 	return s
 }
 
-// expiry returns the time at which the key of a decision is as good as new, by the
-// limiter's clock, and the zero Time if that is never. Its time is fixed.
-func (r *Request) expiry(d Decision) time.Time {
-	if d.ResetAfter == Never {
-		return time.Time{}
-	}
-	return r.fixed.wall.Add(d.ResetAfter)
-}
-
 // CASStats are counts of a [CASStore] since it was made.
 type CASStats struct {
 	Conflicts  uint64 // times that a request was applied again, for another had changed the state
@@ -127,10 +118,10 @@ func (s *CASStore) Stats() CASStats {
 // in another process) may have another, as [WithLimits] describes.
 func (s *CASStore) Open(name string, t *Transition) (States, error) {
 	if s.apply == nil {
-		return nil, invalid("the CASStore", "zero", "must be made by NewCASStore")
+		return nil, param.Invalid("the CASStore", "zero", "must be made by NewCASStore")
 	}
 	if s.missing != "" {
-		return nil, invalid("NewCASStore's "+s.missing, "nil", "must be a function")
+		return nil, param.Invalid("NewCASStore's "+s.missing, "nil", "must be a function")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,21 +135,6 @@ func (s *CASStore) Open(name string, t *Transition) (States, error) {
 	}
 	s.open[name] = t
 	return &casStates{s, name}, nil
-}
-
-// shares returns why limiters called name with t and other cannot share states.
-func (t *Transition) shares(name string, other *Transition) error {
-	if reflect.DeepEqual(t.alg, other.alg) && t.Varies() == other.Varies() {
-		return nil
-	}
-	describe := func(t *Transition) string {
-		if t.Varies() {
-			return fmt.Sprintf("%+v and limits per key", t.alg)
-		}
-		return fmt.Sprintf("%+v", t.alg)
-	}
-	return fmt.Errorf("ratelimit: the store already has a limiter named %q, with %s: give the one with %s another name with WithName: %w",
-		name, describe(t), describe(other), ErrInvalid)
 }
 
 // casStates are the states of one limiter.

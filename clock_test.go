@@ -1,137 +1,135 @@
 package ratelimit
 
 import (
+	"context"
+	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// TestClockSetFromAfar: a clock that shows a time far away when New is called, and
-// is set to today later, is followed, and the keys used up before are idle.
-func TestClockSetFromAfar(t *testing.T) {
-	today := time.Date(2026, 11, 21, 22, 58, 30, 0, time.UTC)
-	for _, first := range []time.Time{
-		{},
-		time.Date(1582, 10, 15, 1, 2, 3, 0, time.UTC),
-		time.Date(1850, 1, 1, 0, 0, 0, 0, time.UTC),
-		time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC),
-		time.Date(1969, 12, 31, 23, 59, 59, 0, time.UTC),
-		time.Unix(0, 0),
-	} {
-		clk := newStepClock()
-		clk.now = first
-		l := Must(New(FixedWindow{Limit: 10, Window: time.Minute}, WithClock(clk)))
-		require.True(t, l.AllowN("key", 10))
-		require.False(t, l.Allow("key"))
-		clk.now = today
-		require.True(t, l.AllowN("key", 10), "from %v", first)
-		require.False(t, l.Allow("key"))
-		d, err := l.Peek(t.Context(), "key")
+func TestCoarseClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clk, err := NewCoarseClock(10 * time.Millisecond)
 		require.NoError(t, err)
-		assert.Equal(t, 30*time.Second, d.RetryAfter, "aligned to minutes, from %v", first)
-		clk.advance(30 * time.Second)
-		assert.True(t, l.Allow("key"), "from %v", first)
+		begin := time.Now()
+		time.Sleep(19 * time.Millisecond)
+		synctest.Wait()
+		assert.Equal(t, 10*time.Millisecond, clk.Now().Sub(begin), "the reading of 9 ms ago")
+		assert.Equal(t, 10*time.Millisecond, clk.Since(begin))
+		assert.Equal(t, 20*time.Millisecond, clk.Until(begin.Add(30*time.Millisecond)))
 
-		clk.now = first
-		assert.True(t, l.AllowN("key", 9))
-		assert.False(t, l.Allow("key"), "a clock that steps back mints nothing")
-		clk.now = today.Add(2 * time.Minute)
-		assert.True(t, l.AllowN("key", 10))
-	}
-}
-
-// TestClockThatLeapsFar: time goes on after steps that are longer than can be told.
-func TestClockThatLeapsFar(t *testing.T) {
-	clk := newStepClock()
-	l := Must(New(TokenBucket{Rate: PerHour(10)}, WithClock(clk)))
-	for range 4 {
-		require.True(t, l.AllowN("key", 10))
+		l := Must(New(TokenBucket{Rate: PerSecond(1)}, WithClock(clk)))
+		require.True(t, l.Allow("key"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		// The token of the reading at 10 ms is back at 1,010 ms; it is 1,019.
+		require.True(t, l.Allow("key"))
 		require.False(t, l.Allow("key"))
-		clk.now = clk.now.AddDate(400, 0, 0)
-		require.True(t, l.AllowN("key", 10), "%v", clk.now)
-		clk.advance(6 * time.Minute)
-		require.True(t, l.Allow("key"), "%v", clk.now)
-		require.False(t, l.Allow("key"))
-		clk.advance(time.Hour)
+		assert.Equal(t, 1019*time.Millisecond, clk.Since(begin), "a denial reads the clock")
+		require.NoError(t, l.Wait(t.Context(), "key"))
+		assert.InDelta(t, 2010*time.Millisecond, time.Since(begin), float64(10*time.Millisecond))
+
+		// Once stopped, it is exact, and has left nothing behind.
+		time.Sleep(5 * time.Millisecond)
+		clk.Stop()
+		clk.Stop()
+		synctest.Wait()
+		assert.Equal(t, time.Since(begin), clk.Since(begin))
+		time.Sleep(time.Millisecond)
+		assert.Equal(t, time.Since(begin), clk.Since(begin))
+		require.False(t, l.AllowN("key", 1) && l.Allow("key"))
+	})
+	_, err := NewCoarseClock(0)
+	assert.ErrorIs(t, err, ErrInvalid)
+}
+
+// TestCoarseClockWhoseGoroutineIsLate has a clock whose goroutine never gets a
+// processor: the rate is kept, by all that a limiter does, and waits are exact.
+func TestCoarseClockWhoseGoroutineIsLate(t *testing.T) {
+	for name, alg := range map[string]Algorithm{
+		"one word": TokenBucket{Rate: PerSecond(1000), Burst: 10},
+		"wide":     All{TokenBucket{Rate: PerSecond(1000), Burst: 10}, TokenBucket{Rate: PerSecond(1000), Burst: 11}},
+		"log":      SlidingLog{Limit: 10, Window: 10 * time.Millisecond},
+		"denied":   SlidingLog{Limit: 10, Window: 10 * time.Millisecond, CountDenied: true},
+	} {
+		asks := map[string]func(l Limiter) bool{
+			"Allow": func(l Limiter) bool { return l.Allow("key") },
+			"Take":  func(l Limiter) bool { d, err := l.Take(t.Context(), "key", 1); return d.Allowed && err == nil },
+			"Peek": func(l Limiter) bool {
+				d, err := l.Peek(t.Context(), "key")
+				return d.Allowed && err == nil && l.Allow("key")
+			},
+		}
+		step := 500 * time.Microsecond
+		if name == "denied" {
+			step = 1001 * time.Microsecond // or it would never let anyone in again
+		}
+		for method, ask := range asks {
+			synctest.Test(t, func(t *testing.T) {
+				clk := newCoarseClock(10 * time.Millisecond)
+				l := Must(New(alg, WithClock(clk)))
+				granted := 0
+				for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(step) {
+					if ask(l) {
+						granted++
+					}
+				}
+				assert.GreaterOrEqual(t, granted, 950, "%s, %s", name, method)
+				assert.LessOrEqual(t, granted, 1011, "%s, %s", name, method)
+			})
+		}
+		synctest.Test(t, func(t *testing.T) {
+			l := Must(New(alg, WithClock(newCoarseClock(10*time.Millisecond))))
+			time.Sleep(time.Second)
+			require.True(t, l.AllowN("key", 10))
+			time.Sleep(4 * time.Millisecond)
+			begin := time.Now()
+			r, err := l.Reserve(t.Context(), "key", 5)
+			require.NoError(t, err)
+			assert.LessOrEqual(t, r.Delay(), 10*time.Millisecond, name)
+			require.NoError(t, l.Wait(t.Context(), "key"))
+			assert.LessOrEqual(t, time.Since(begin), 20*time.Millisecond, name)
+
+			require.True(t, l.AllowN("other", 10))
+			time.Sleep(9 * time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			defer cancel()
+			require.NoError(t, l.WaitN(ctx, "other", 10), "%s: 1 ms is left", name)
+		})
 	}
 }
 
-// A setClock has a wall that is set, and a monotonic side that knows nothing of it.
-type setClock struct {
-	*stepClock
-	wall time.Duration // by how much the wall was set
-}
-
-func (c *setClock) Now() time.Time                  { return c.stepClock.Now().Add(c.wall) }
-func (c *setClock) Since(t time.Time) time.Duration { return c.stepClock.Since(t.Add(-c.wallAt(t))) }
-
-// wallAt returns what the wall was set by when t was read: the tests read it before
-// and after, and far apart.
-func (c *setClock) wallAt(t time.Time) time.Duration {
-	if t.After(c.stepClock.Now()) {
-		return c.wall
-	}
-	return 0
-}
-
-// TestWallSetBetweenLimiters: limiters on one store agree on what time it is.
-func TestWallSetBetweenLimiters(t *testing.T) {
-	clk := &setClock{stepClock: newStepClock()}
-	s := NewMemoryStore(WithMaxKeys(1))
-	one := Must(New(TokenBucket{Rate: PerHour(10)}, WithStore(s), WithClock(clk), WithName("one")))
-	require.True(t, one.AllowN("key", 10))
-	clk.wall = 2 * time.Hour
-	two := Must(New(TokenBucket{Rate: PerHour(10)}, WithStore(s), WithClock(clk), WithName("two")))
-	require.True(t, two.Allow("key"))
-	assert.EqualValues(t, 1, s.Stats().Evictions, "the first key was in use, and that is counted")
-
-	s = NewMemoryStore()
-	clk.wall = 0
-	one = Must(New(FixedWindow{Limit: 10, Window: time.Hour}, WithStore(s), WithClock(clk)))
-	require.True(t, one.AllowN("key", 10))
-	clk.wall = 2 * time.Hour
-	two = Must(New(FixedWindow{Limit: 10, Window: time.Hour}, WithStore(s), WithClock(clk)))
-	assert.False(t, two.Allow("key"), "of the same name, and the window is the same")
-}
-
-func TestOneClockPerStore(t *testing.T) {
-	alg := TokenBucket{Rate: PerSecond(1)}
-	mock, other := clock.NewMock(), clock.NewMock()
-	coarse, err := NewCoarseClock(time.Millisecond)
-	require.NoError(t, err)
-	defer coarse.Stop()
-	type uncomparable struct {
-		clock.Clock
-		_ []int
-	}
-	open := func(s Store, name string, opts ...Option) error {
-		_, err := New(alg, append(opts, WithStore(s), WithName(name))...)
-		return err
-	}
-
-	s := NewMemoryStore()
-	require.NoError(t, open(s, "a", WithClock(mock)))
-	require.NoError(t, open(s, "b", WithClock(mock)))
-	for _, opts := range [][]Option{{}, {WithClock(other)}, {WithClock(clock.New())}, {WithClock(coarse)}, {WithClock(uncomparable{Clock: mock})}} {
-		err := open(s, "c", opts...)
-		assert.ErrorIs(t, err, ErrInvalid)
-		assert.ErrorContains(t, err, "WithClock's clock is")
-		assert.ErrorContains(t, err, "*clock.Mock at 0x")
-	}
-	assert.Len(t, s.spaces, 2, "what was refused has left nothing")
-
-	s = NewMemoryStore()
-	require.NoError(t, open(s, "a"))
-	require.NoError(t, open(s, "b"))
-	require.NoError(t, open(s, "c", WithClock(clock.New())), "that is the system's, too")
-	assert.ErrorContains(t, open(s, "d", WithClock(mock)), "the system's clock")
-
-	type wrapped struct{ *MemoryStore }
-	s = NewMemoryStore()
-	require.NoError(t, open(wrapped{s}, "a", WithClock(coarse)))
-	require.NoError(t, open(wrapped{s}, "b", WithClock(coarse)))
-	assert.ErrorIs(t, open(wrapped{s}, "c"), ErrInvalid)
+// TestCoarseClockGrantsAtMost holds the bound: any span sees what the limit allows in
+// that span and one resolution; and it is reached.
+func TestCoarseClockGrantsAtMost(t *testing.T) {
+	const each, resolution = 10 * time.Millisecond, 10 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		clk, err := NewCoarseClock(resolution)
+		require.NoError(t, err)
+		defer clk.Stop()
+		l := Must(New(TokenBucket{Rate: Every(each)}, WithClock(clk)))
+		rng := rand.New(rand.NewPCG(1, 2))
+		var granted []time.Time
+		closest := time.Hour
+		for range 5000 {
+			time.Sleep(time.Duration(rng.Int64N(2*int64(each))) / time.Duration(1+50*rng.IntN(2)))
+			synctest.Wait()
+			if !l.Allow("key") {
+				continue
+			}
+			now := time.Now()
+			for i := len(granted) - 1; i >= max(0, len(granted)-10); i-- {
+				span := now.Sub(granted[i])
+				events := len(granted) - i + 1
+				require.LessOrEqual(t, events, 1+int((span+resolution)/each), "in %v", span)
+				closest = min(closest, span)
+			}
+			granted = append(granted, now)
+		}
+		assert.Less(t, closest, each/20, "events can be that close")
+	})
 }

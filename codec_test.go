@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // storedAlgorithms are algorithms of each kind with the header of their states.
@@ -49,7 +51,7 @@ func TestHeaders(t *testing.T) {
 		assert.Equal(t, hex.EncodeToString(unhex(t, tt.header)), hex.EncodeToString(tr.Tag()), "%+v", tt.alg)
 		kinds[string(tr.Tag()[2])] = true
 
-		from, words, err := readHeader(append(tr.Tag(), 1, 2, 3), inMemory)
+		from, words, err := readHeader(append(tr.Tag(), 1, 2, 3), kernel.InMemory)
 		require.NoError(t, err)
 		assert.Equal(t, tr.alg, from.alg)
 		assert.Equal(t, []byte{1, 2, 3}, words)
@@ -104,15 +106,18 @@ func TestStateSizes(t *testing.T) {
 	assert.InDelta(t, 4000, len(state), 60)
 }
 
-// Each field of each algorithm is stored: a field that storedFields forgets would
+// Each field of each algorithm is stored: a field that fields forgets would
 // make two limits one.
 func TestEveryFieldIsStored(t *testing.T) {
 	for i, kind := range storedKinds {
 		if _, ok := kind.(All); ok {
-			assert.Equal(t, allKind, i+1)
+			assert.EqualValues(t, allKind, i+1)
 			continue
 		}
-		assert.Len(t, storedFields(pointerTo(kind)), leafFields(kind), "%T", kind)
+		var stored int
+		kind.fields(func(fields ...any) { stored = len(fields) })
+		assert.Equal(t, leafFields(kind), stored, "%T", kind)
+		assert.EqualValues(t, i+1, kind.kind(), "%T", kind)
 		alg, err := value(kind)
 		require.NoError(t, err, "%T is not one of the sealed algorithms", kind)
 		assert.Equal(t, kind, alg)

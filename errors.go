@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // Errors that [New] and [ParseRate] return.
 var (
 	// ErrInvalid says that a parameter or an option cannot be used. The
 	// message names the field, its value and what it should be.
-	ErrInvalid = errors.New("ratelimit: invalid parameter")
+	ErrInvalid = param.ErrInvalid
 )
 
 // Errors that the methods of a [Limiter] return. A denial is not among them:
@@ -27,6 +29,10 @@ var (
 	// ErrQueueFull says that a LeakyBucket has no room for the events that
 	// Wait or Reserve would have queued.
 	ErrQueueFull = errors.New("ratelimit: queue full")
+
+	// ErrFull says that a [MemoryStore] with [RefuseUnseen] has no room for the key
+	// of a Wait or a Reserve.
+	ErrFull = errors.New("ratelimit: the store is full")
 )
 
 // ErrState says that a key's state, as a store of bytes returned it, cannot be
@@ -56,28 +62,18 @@ func (*TurnError) Timeout() bool { return true }
 // Temporary is true: the turn may come in time if it is asked for later.
 func (*TurnError) Temporary() bool { return true }
 
-// A paramError is an ErrInvalid with its particulars.
-type paramError struct {
-	field string
-	value any
-	want  string
+// A stateError says that a state cannot be read, and why.
+type stateError struct {
+	state []byte // how it begins
+	size  int
+	why   error
 }
 
-// invalid returns the error for a parameter that cannot be used.
-func invalid(field string, value any, want string) error {
-	return &paramError{field, value, want}
+// mostShown is how much of a state an error shows.
+const mostShown = 32
+
+func (e *stateError) Error() string {
+	return fmt.Sprintf("%v: %v; the %d bytes begin with %x; was it damaged, or stored by something else? The key has begun afresh", ErrState, e.why, e.size, e.state)
 }
 
-func (e *paramError) Error() string {
-	return fmt.Sprintf("ratelimit: %s is %v: it %s", e.field, e.value, e.want)
-}
-
-func (e *paramError) Is(target error) bool { return target == ErrInvalid }
-
-// within returns err with its field named as a part of another.
-func within(field string, err error) error {
-	if e, ok := errors.AsType[*paramError](err); ok {
-		return &paramError{field + "." + e.field, e.value, e.want}
-	}
-	return err
-}
+func (e *stateError) Is(target error) bool { return target == ErrState }

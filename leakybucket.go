@@ -1,5 +1,10 @@
 package ratelimit
 
+import (
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
+
 // A LeakyBucket fills by one with each event and leaks at Rate. n events are
 // granted if they fit: level + n ≤ Capacity.
 //
@@ -20,13 +25,31 @@ type LeakyBucket struct {
 	Capacity int  // the most it holds; 0 means 1: one event per Rate.Per/Rate.Events
 }
 
-func (a LeakyBucket) compile(f form) (kernel, error) {
+func (a LeakyBucket) normalized() Algorithm {
+	if a.Capacity == 0 {
+		a.Capacity = 1
+	}
+	return a
+}
+
+func (a LeakyBucket) share(by divisor) Algorithm {
+	a.Rate, a.Capacity = by.rate(a.Rate), by.events(a.Capacity)
+	return a
+}
+
+func (LeakyBucket) kind() uint64 { return 2 }
+
+func (a LeakyBucket) fields(visit func(...any)) Algorithm {
+	visit(&a.Rate.Events, &a.Rate.Per, &a.Capacity)
+	return a
+}
+
+func (a LeakyBucket) compile(f kernel.Form) (kernel.Kernel, error) {
 	if err := a.Rate.check("LeakyBucket.Rate"); err != nil {
 		return nil, err
 	}
 	if a.Capacity < 0 {
-		return nil, invalid("LeakyBucket.Capacity", a.Capacity, "must be at least 1, or 0 for 1")
+		return nil, param.Invalid("LeakyBucket.Capacity", a.Capacity, "must be at least 1, or 0 for 1")
 	}
-	k, err := newGCRA(a.Rate, a.Capacity, f, "LeakyBucket")
-	return &leaky{k}, err
+	return kernel.NewLeakyBucket(a.Rate.Events, a.Rate.Per, a.Rate, a.Capacity, f, "LeakyBucket")
 }

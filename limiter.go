@@ -5,6 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/memory"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // A Limiter decides, for each key on its own, whether events may happen. A key
@@ -93,7 +99,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	}
 	var own *limits
 	if c.lookup != nil {
-		if t, err = newVarying(alg, inMemory); err != nil {
+		if t, err = newTransition(alg, kernel.InMemory.Varying()); err != nil {
 			return nil, err
 		}
 		own = &limits{lookup: c.lookup, base: t}
@@ -107,20 +113,20 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		return nil, err
 	}
 	if states == nil {
-		return nil, invalid("WithStore's store", fmt.Sprintf("a %T", c.store), "must return States from Open if it returns no error")
+		return nil, param.Invalid("WithStore's store", fmt.Sprintf("a %T", c.store), "must return States from Open if it returns no error")
 	}
-	fast, _ := states.(*tables)
-	local, _ := states.(space)
-	return &limiter{
-		fast:     fast,
-		local:    local,
+	l := &limiter{
 		name:     c.name,
 		t:        t,
 		own:      own,
 		states:   boundStates(states, c),
 		timeline: tl,
 		policy:   c.policy,
-	}, nil
+	}
+	if local, ok := states.(*memoryStates); ok {
+		l.local, l.fast = local, local.tables
+	}
+	return l, nil
 }
 
 // Must returns l, and panics if err is not nil. It is for limiters whose
@@ -150,18 +156,30 @@ func (l *limiter) Algorithm() Algorithm {
 	return l.t.Algorithm()
 }
 
+// ClockOf returns the clock by which l tells the time, as [WithClock] set it, or
+// the system's. It is nil if l was not made by [New] and has no method Clock that
+// returns one.
+func ClockOf(l Limiter) clock.Clock {
+	if l, ok := l.(interface{ Clock() clock.Clock }); ok {
+		return l.Clock()
+	}
+	return nil
+}
+
+func (l *limiter) Clock() clock.Clock { return l.timeline.Clock() }
+
 // A limiter binds an algorithm to the states of its keys and to a clock.
 type limiter struct {
 	name     string
 	t        *Transition // of keys without a limit of their own
 	own      *limits     // of the others; nil if there are none
 	states   States
-	timeline *timeline
+	timeline *kernel.Timeline
 	policy   FailurePolicy
 	resets   resets
 	lines    lines
-	fast     *tables // states, if they are tables in memory
-	local    space   // states, if they are in memory
+	local    *memoryStates  // states, if they are in memory
+	fast     *memory.Tables // states, if they are tables in memory
 }
 
 // apply sends req to the store, and returns what it was decided by, too.
@@ -188,13 +206,13 @@ func (l *limiter) check(ctx context.Context, n int) error {
 	return ctx.Err()
 }
 
-var errNoContext = invalid("ctx", nil, "must not be nil; context.Background() is one")
+var errNoContext = param.Invalid("ctx", nil, "must not be nil; context.Background() is one")
 
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
-	if l.fast != nil && (n == 1 || n > 0 && n <= l.t.kernel.limit()) { // every limit is at least 1
-		return l.fast.allow(l.timeline, key, n)
+	if l.fast != nil && (n == 1 || n > 0 && n <= l.t.kernel.Limit()) { // every limit is at least 1
+		return l.fast.Allow(l.timeline, key, n)
 	}
 	d, _ := l.Take(context.Background(), key, n)
 	return d.Allowed
@@ -203,6 +221,12 @@ func (l *limiter) AllowN(key string, n int) bool {
 func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error) {
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
+	}
+	if l.fast != nil { // spares it the ways of a store that may fail
+		req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
+		var a kernel.Answer
+		l.fast.Apply(key, &req, &a)
+		return decision(&a), nil
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})
 	if err != nil {
@@ -239,9 +263,9 @@ func (l *limiter) degraded(ctx context.Context, t *Transition, err error, ask fu
 		d, also = ask(l.policy.limiter)
 		err = errors.Join(err, also)
 	case failClosed:
-		d = Decision{Limit: t.kernel.limit(), RetryAfter: closedRetry}
+		d = Decision{Limit: t.kernel.Limit(), RetryAfter: closedRetry}
 	case failOpen:
-		d = Decision{Allowed: true, Limit: t.kernel.limit()}
+		d = Decision{Allowed: true, Limit: t.kernel.Limit()}
 	}
 	d.Degraded = true
 	return d, err
@@ -284,6 +308,39 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int) (*Reservation,
 	return r, err
 }
 
+// ReserveWithin implements [Limiter].
+func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, Decision, error) {
+	if err := l.check(ctx, n); err != nil {
+		return nil, Decision{}, err
+	}
+	if maxWait < 0 {
+		return nil, Decision{}, param.Invalid("maxWait", maxWait, "must be at least 0, which means not to wait, or Never for any wait")
+	}
+	r := &Reservation{l: l, key: key}
+	if n == 0 {
+		d, err := l.Take(ctx, key, 0)
+		return r, d, err
+	}
+	m := l.mark(key)
+	t, res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait})
+	if err != nil {
+		d, err := l.degraded(ctx, t, err, func(fallback Limiter) (d Decision, err error) {
+			r, d, err = fallback.ReserveWithin(context.WithoutCancel(ctx), key, n, maxWait)
+			return d, err
+		})
+		if !d.Allowed {
+			r = nil
+		}
+		return r, d, err
+	}
+	d := res.Decision
+	if !d.Allowed {
+		return nil, d, nil
+	}
+	d.Delay = res.Wait
+	return l.reserved(key, res, m), d, nil
+}
+
 // errFallback says that the store failed, and that the fallback is to be asked.
 var errFallback = errors.New("ratelimit: ask the fallback")
 
@@ -308,10 +365,10 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 		return nil, fmt.Errorf("%w: no room for a new key", ErrFull)
 	case res.QueueFull:
 		return nil, fmt.Errorf("%w: no room for %d", ErrQueueFull, n)
-	case res.Wait == Never && n <= t.kernel.limit():
+	case res.Wait == Never && n <= t.kernel.Limit():
 		return nil, fmt.Errorf("%w: the turn of %d comes after 2116, where time ends", ErrNever, n)
 	case res.Wait == Never:
-		return nil, fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, n, t.kernel.limit())
+		return nil, fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, n, t.kernel.Limit())
 	case !res.Decision.Allowed:
 		return nil, &TurnError{N: n, Wait: res.Wait, Left: maxWait}
 	}
@@ -325,9 +382,9 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 func (l *limiter) reserved(key string, res Result, m mark) *Reservation {
 	r := &Reservation{l: l, key: key, due: res.due}
 	if r.due == 0 { // the store has a clock of its own
-		r.due = l.timeline.in(res.Wait)
+		r.due = l.timeline.In(res.Wait)
 	}
-	if g, ok := res.Grant.(*grant); ok {
+	if g, ok := res.Grant.(*kernel.Grant); ok {
 		r.line, r.waiter = l.enter(key, g, r.due, m)
 	} else {
 		r.grant, r.resets = res.Grant, m.resets
@@ -343,7 +400,7 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 	}
 	maxWait := Never - 1
 	if deadline, ok := ctx.Deadline(); ok {
-		maxWait = max(0, l.timeline.clk.Until(deadline)) // a mock may be ahead
+		maxWait = max(0, l.timeline.Clock().Until(deadline)) // a mock may be ahead
 	}
 	r, err := l.reserve(ctx, key, n, maxWait, true)
 	switch {

@@ -1,10 +1,17 @@
 package ratelimit
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"sync"
 	"sync/atomic"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/memory"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // A MemoryStore keeps states in the memory of the process. It is safe for any
@@ -26,29 +33,10 @@ import (
 // A limiter without keys takes about a kilobyte or less.
 type MemoryStore struct {
 	memoryConfig
-	identifier              // with the secrets of this store
-	seats      atomic.Int64 // taken, if there is a bound: as many as keys are held
-	evicted    atomic.Uint64
-	turned     atomic.Uint64
-	time       atomic.Pointer[timeline] // of all limiters; nil until there is one
+	engine memory.Store
 
-	mu     sync.Mutex // protects spaces, and all against another Open
-	spaces map[string]space
-	all    atomic.Pointer[[]space] // the same
-	door   door
-	blanks sync.Pool // of *[1]uint64, for kernels to work on copies of states: they must live on the heap
-}
-
-// A space is the states of one limiter: tables or logs.
-type space interface {
-	States
-	transition() *Transition
-	evictees() []evictee // its shards
-	vacant() bool        // whether it has no keys, if there is a bound
-	share()              // says that another limiter has it, too
-	shared() bool        // whether one has
-	shrink()
-	count(stats *MemoryStats) // adds what it holds
+	mu     sync.Mutex // protects spaces
+	spaces map[string]*memoryStates
 }
 
 // A MemoryOption changes how [NewMemoryStore] makes a store.
@@ -71,9 +59,10 @@ func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 		case opt != nil:
 			opt(&s.memoryConfig)
 		case s.missing == nil:
-			s.missing = invalid(fmt.Sprintf("option %d of NewMemoryStore", i), nil, "must be WithMaxKeys's or WithFullPolicy's result")
+			s.missing = param.Invalid(fmt.Sprintf("option %d of NewMemoryStore", i), nil, "must be WithMaxKeys's or WithFullPolicy's result")
 		}
 	}
+	s.engine.MaxKeys, s.engine.Full = s.maxKeys, memory.Policy(s.full)
 	return s
 }
 
@@ -82,20 +71,64 @@ func (c *memoryConfig) check() error {
 	case c.missing != nil:
 		return c.missing
 	case c.maxKeys < 0:
-		return invalid("WithMaxKeys's n", c.maxKeys, "must be at least 1, or 0 for no bound")
+		return param.Invalid("WithMaxKeys's n", c.maxKeys, "must be at least 1, or 0 for no bound")
 	case c.full < EvictLeast || c.full > ShareUnseen:
-		return invalid("WithFullPolicy's policy", int(c.full), "must be EvictLeast, RefuseUnseen or ShareUnseen")
+		return param.Invalid("WithFullPolicy's policy", int(c.full), "must be EvictLeast, RefuseUnseen or ShareUnseen")
 	}
 	return nil
 }
 
-// Len returns the number of keys held, idle ones not yet forgotten included.
-func (s *MemoryStore) Len() int {
-	if s.maxKeys > 0 {
-		return int(s.seats.Load())
-	}
-	return s.Stats().Keys
+// WithMaxKeys bounds the number of keys that a store holds, over all of its
+// limiters, to n; 0, the default, sets no bound. When a further key comes, and
+// no idle one is found, the store evicts the key whose loss forgives least:
+// the one with the most Remaining, and among equals the one that resets
+// soonest. So a flood of new keys pushes out its own, and not a key that has used
+// up its limit; unless each new key uses up its own limit at once, as with a
+// limit of 1, since then they are equals. [WithFullPolicy] chooses otherwise.
+//
+// With up to 512 keys, the store compares all of them. With more, it compares a
+// sample of 64; if several keys in the sample tie for the most Remaining, up to 16
+// of them are evicted one after the other within the next second. While all keys in
+// the sample are used up, the sample is enlarged, to at most 16,384 keys. If still
+// all of them are used up, the 1/64 of them that have something left soonest are
+// evicted at once, since to look at so many takes a millisecond or two, for which
+// new keys wait. (They are also evicted if there are more keys, and fewer than 16 in
+// the sample have something left.)
+//
+// Each loss is counted in [MemoryStats].Evictions. A negative n is an error that
+// [New] returns.
+func WithMaxKeys(n int) MemoryOption {
+	return func(c *memoryConfig) { c.maxKeys = int64(n) }
 }
+
+// A FullPolicy says what a store does with a new key when it is full, and finds
+// no idle key among those that it looks at.
+type FullPolicy int
+
+const (
+	// EvictLeast forgets the key whose loss forgives least, see [WithMaxKeys].
+	EvictLeast FullPolicy = iota
+
+	// RefuseUnseen denies the new key. RetryAfter is the time until the first of the
+	// keys that the store has looked at lately is idle, if it is not used until
+	// then. Wait and Reserve fail with [ErrFull]. Nothing is ever evicted. The store
+	// looks at up to 16,384 keys at a time, and at all keys at most once a second,
+	// or each time that 1/64 of them have become idle.
+	RefuseUnseen
+
+	// ShareUnseen lets all new keys share one state, as if they were one key
+	// more, for as long as the store is full. Nothing is ever evicted.
+	ShareUnseen
+)
+
+// WithFullPolicy says what a store with [WithMaxKeys] does when it is full. The
+// default is EvictLeast.
+func WithFullPolicy(p FullPolicy) MemoryOption {
+	return func(c *memoryConfig) { c.full = p }
+}
+
+// Len returns the number of keys held, idle ones not yet forgotten included.
+func (s *MemoryStore) Len() int { return s.engine.Len() }
 
 // MemoryStats are the counts of a [MemoryStore].
 type MemoryStats struct {
@@ -110,57 +143,21 @@ type MemoryStats struct {
 // takes about a microsecond for each limiter, and a few more for each thousand of
 // keys.
 func (s *MemoryStore) Stats() MemoryStats {
-	stats := MemoryStats{Evictions: s.evicted.Load(), Turned: s.turned.Load(), Bytes: s.door.bytes.Load()}
-	for _, sp := range s.open() {
-		sp.count(&stats)
-		stats.Bytes += sp.transition().bytes() + sizeOf[limiter]() + spaceBytes
+	stats := s.engine.Stats()
+	return MemoryStats{
+		Keys:      stats.Keys,
+		Inserts:   stats.Inserts,
+		Evictions: stats.Evictions,
+		Turned:    stats.Rejected,
+		Bytes:     stats.Bytes,
 	}
-	return stats
-}
-
-// spaceBytes is what the list and the map of spaces take for each, about.
-const spaceBytes = 72
-
-// tagBytes is what is kept for [Transition.Tag], about.
-const tagBytes = 100
-
-// bytes returns the memory that the transition takes, about.
-func (t *Transition) bytes() uint64 {
-	of := func(v any) uint64 { return uint64(reflect.Indirect(reflect.ValueOf(v)).Type().Size()) }
-	sum := sizeOf[Transition]() + of(t.alg) + of(t.kernel)
-	if t.Varies() {
-		sum += sizeOf[limits]() + tagBytes
-	}
-	if k, ok := t.kernel.(*all); ok {
-		for i, part := range k.parts {
-			sum += 16 + of(part) + 16 + of(t.alg.(All)[i])
-		}
-	}
-	return sum
 }
 
 // Shrink forgets all idle keys and gives the memory that they took back to the
 // garbage collector. A store does the same by itself as new keys come; call it
 // if a flood has passed and few come any more. It looks at every key held, and
 // holds up callers for the part of the keys that it is at.
-func (s *MemoryStore) Shrink() {
-	s.door.mu.Lock()
-	s.door.forget()
-	s.door.newcomers, s.door.eviction = nil, eviction{}
-	s.door.bytes.Store(0)
-	s.door.mu.Unlock()
-	for _, sp := range s.open() {
-		sp.shrink()
-	}
-}
-
-// open returns the spaces.
-func (s *MemoryStore) open() []space {
-	if all := s.all.Load(); all != nil {
-		return *all
-	}
-	return nil
-}
+func (s *MemoryStore) Shrink() { s.engine.Shrink() }
 
 // Open implements [Store].
 func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
@@ -169,41 +166,103 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.spaces == nil {
-		s.spaces = make(map[string]space)
-		s.draw()
-		if s.door.parts == 0 {
-			s.door.lookSizes = usualSizes
-		}
-	}
 	if sp := s.spaces[name]; sp != nil {
-		if err := sp.transition().shares(name, t); err != nil {
+		if err := sp.t.shares(name, t); err != nil {
 			return nil, err
 		}
-		sp.share()
+		sp.shared.Store(true)
 		return sp, nil
 	}
-	sp := newSpace(s, t)
+	sp := &memoryStates{t: t}
+	if overhead := t.bytes() + limiterBytes; t.kernel.Width() > 0 && !t.Varies() {
+		sp.tables = s.engine.OpenTables(t.kernel, overhead)
+	} else {
+		sp.logs = s.engine.OpenLogs(overhead)
+	}
+	if s.spaces == nil {
+		s.spaces = make(map[string]*memoryStates)
+	}
 	s.spaces[name] = sp
-	all := append(s.open(), sp) // in place: those who read the list see no more of it
-	s.all.Store(&all)
 	return sp, nil
 }
 
-func newSpace(s *MemoryStore, t *Transition) space {
-	if t.kernel.width() > 0 && !t.Varies() {
-		return newTables(s, t)
+// limiterBytes is what a limiter takes, and its place in the map of a store, about.
+var limiterBytes = sizeOf[limiter]() + sizeOf[memoryStates]() + 56
+
+// tagBytes is what is kept for [Transition.Tag], about.
+const tagBytes = 100
+
+// bytes returns the memory that the transition takes, about.
+func (t *Transition) bytes() uint64 {
+	size := func(v any) uint64 { return uint64(reflect.Indirect(reflect.ValueOf(v)).Type().Size()) }
+	sum := sizeOf[Transition]() + size(t.alg) + t.kernel.Size()
+	if t.Varies() {
+		sum += sizeOf[limits]() + tagBytes
 	}
-	return newLogs(s, t)
+	if parts, ok := t.alg.(All); ok {
+		for _, part := range parts {
+			sum += 16 + size(part)
+		}
+	}
+	return sum
 }
 
-func (sp *tables) transition() *Transition { return sp.t }
-func (sp *logs) transition() *Transition   { return sp.t }
+// sizeOf returns the bytes of a T.
+func sizeOf[T any]() uint64 { return uint64(reflect.TypeFor[T]().Size()) }
 
-// blank returns a word for a kernel to work on, until it is put back into blanks.
-func (s *MemoryStore) blank() *[1]uint64 {
-	if b, ok := s.blanks.Get().(*[1]uint64); ok {
-		return b
+// memoryStates are the states of the limiters of one name: in tables if they are of
+// fixed width, and in logs if they grow with use or limits vary.
+type memoryStates struct {
+	t      *Transition
+	tables *memory.Tables
+	logs   *memory.Logs
+	shared atomic.Bool // whether several limiters have them
+}
+
+// Apply implements [States].
+func (s *memoryStates) Apply(_ context.Context, key string, t *Transition, req Request) (Result, error) {
+	if err := req.check(); err != nil {
+		return Result{}, err
 	}
-	return new([1]uint64)
+	asked, a := req.toKernel(), kernel.Answer{}
+	if s.tables != nil {
+		s.tables.Apply(key, &asked, &a)
+	} else {
+		s.logs.Apply(key, t.kernel, &asked, &a)
+	}
+	return result(&a), nil
+}
+
+// Reset implements [States].
+func (s *memoryStates) Reset(_ context.Context, key string) error {
+	if s.tables != nil {
+		s.tables.Reset(key)
+	} else {
+		s.logs.Reset(key)
+	}
+	return nil
+}
+
+// A timekeeper is a [Store] whose limiters must agree on the time.
+type timekeeper interface {
+	// timelineOf returns the timeline that the store's limiters use, or an error
+	// if that is not the one of clk.
+	timelineOf(clk clock.Clock) (*kernel.Timeline, error)
+}
+
+// timelineOf returns the timeline for a limiter in store, by clk.
+func timelineOf(store Store, clk clock.Clock) (*kernel.Timeline, error) {
+	if s, ok := store.(timekeeper); ok {
+		return s.timelineOf(clk)
+	}
+	return newTimeline(clk), nil
+}
+
+// timelineOf implements timekeeper.
+func (s *MemoryStore) timelineOf(clk clock.Clock) (*kernel.Timeline, error) {
+	t := s.engine.Timeline(func() *kernel.Timeline { return newTimeline(clk) })
+	if !t.Tells(clk) {
+		return nil, param.Invalid("WithClock's clock", kernel.NameOf(clk), fmt.Sprintf("must be the clock of the other limiters on this store, %s, since states hold instants; use another store for another clock", kernel.NameOf(t.Clock())))
+	}
+	return t, nil
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/benbjohnson/clock"
+
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // An Option changes how [New] makes a limiter.
@@ -66,24 +68,24 @@ func newConfig(opts []Option) (*config, error) {
 	c := &config{storeTimeout: defaultStoreTimeout}
 	for i, opt := range opts {
 		if opt == nil {
-			return nil, invalid(fmt.Sprintf("option %d of New", i), nil, "must be one of the With functions' results")
+			return nil, param.Invalid(fmt.Sprintf("option %d of New", i), nil, "must be one of the With functions' results")
 		}
 		opt(c)
 	}
 	if c.storeSet && isNil(c.store) {
-		return nil, invalid("WithStore's store", "nil", "must be a Store, such as NewMemoryStore()")
+		return nil, param.Invalid("WithStore's store", "nil", "must be a Store, such as NewMemoryStore()")
 	}
 	if c.clockSet && isNil(c.clock) {
-		return nil, invalid("WithClock's clock", "nil", "must be a clock.Clock, such as clock.New()")
+		return nil, param.Invalid("WithClock's clock", "nil", "must be a clock.Clock, such as clock.New()")
 	}
 	if c.lookupSet && c.lookup == nil {
-		return nil, invalid("WithLimits's lookup", nil, "must be a function")
+		return nil, param.Invalid("WithLimits's lookup", nil, "must be a function")
 	}
 	if c.policy.kind == fallback && isNil(c.policy.limiter) {
-		return nil, invalid("Fallback's limiter", "nil", "must be a Limiter")
+		return nil, param.Invalid("Fallback's limiter", "nil", "must be a Limiter")
 	}
 	if c.storeTimeout <= 0 {
-		return nil, invalid("WithStoreTimeout's duration", c.storeTimeout, "must be positive")
+		return nil, param.Invalid("WithStoreTimeout's duration", c.storeTimeout, "must be positive")
 	}
 	if !c.storeSet {
 		c.store = NewMemoryStore()

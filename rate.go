@@ -7,6 +7,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // A Rate is a number of events per span of time: "10 per second". The zero
@@ -64,7 +66,7 @@ func (r Rate) String() string {
 // [time.ParseDuration] reads. Both numbers must be positive.
 func ParseRate(s string) (Rate, error) {
 	bad := func(why string) (Rate, error) {
-		return Rate{}, invalid("Rate", strconv.Quote(s), "must be EVENTS/SPAN such as 10/s or 5/250ms, but "+why)
+		return Rate{}, param.Invalid("Rate", strconv.Quote(s), "must be EVENTS/SPAN such as 10/s or 5/250ms, but "+why)
 	}
 	events, span, ok := strings.Cut(s, "/")
 	if !ok {
@@ -103,10 +105,10 @@ func parseSpan(s string) (time.Duration, bool) {
 // check returns an error that names the field if r cannot be used.
 func (r Rate) check(field string) error {
 	if r.Events < 1 {
-		return invalid(field+".Events", r.Events, "must be at least 1")
+		return param.Invalid(field+".Events", r.Events, "must be at least 1")
 	}
 	if r.Per < 1 {
-		return invalid(field+".Per", r.Per, "must be at least 1ns")
+		return param.Invalid(field+".Per", r.Per, "must be at least 1ns")
 	}
 	return nil
 }

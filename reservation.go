@@ -2,13 +2,10 @@ package ratelimit
 
 import (
 	"context"
-	"hash/maphash"
-	"reflect"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/benbjohnson/clock"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // A Reservation holds events that [Limiter.Reserve] has spent ahead of time.
@@ -17,12 +14,12 @@ import (
 type Reservation struct {
 	l   *limiter
 	key string
-	due instant // when the events may happen
+	due kernel.Instant // when the events may happen
 
-	line     *line   // where it stands, if there is anything to take back
-	waiter   *waiter // in that
-	grant    any     // what a store that is not in the line's words needs instead
-	resets   uint64  // of the limiter, when this was made
+	line     *line          // where it stands, if there is anything to take back
+	waiter   *kernel.Waiter // in that
+	grant    any            // what a store that is not in the line's words needs instead
+	resets   uint64         // of the limiter, when this was made
 	canceled atomic.Bool
 }
 
@@ -32,7 +29,7 @@ func (r *Reservation) Delay() time.Duration {
 	if r.l == nil {
 		return 0
 	}
-	return r.l.timeline.until(r.due)
+	return r.l.timeline.Until(r.due)
 }
 
 // Cancel says that the reserved events will not happen. It gives back what can
@@ -68,6 +65,16 @@ func (r *Reservation) Cancel() {
 	}
 }
 
+// Wait waits until the reserved events may happen; nil means that they may. The
+// limiter's clock measures the wait. If ctx ends before, Wait gives the place back
+// as [Reservation.Cancel] does and returns ctx's error.
+func (r *Reservation) Wait(ctx context.Context) error {
+	if ctx == nil {
+		return errNoContext
+	}
+	return r.wait(ctx)
+}
+
 // wait waits until the reserved events may happen, or cancels the reservation
 // if ctx ends before.
 func (r *Reservation) wait(ctx context.Context) error {
@@ -75,18 +82,18 @@ func (r *Reservation) wait(ctx context.Context) error {
 		d := r.Delay()
 		if d == 0 {
 			if looks > 0 {
-				now, _ := r.l.timeline.now()
+				now, _ := r.l.timeline.Now()
 				r.l.lines.sweep(now)
 			}
 			return nil
 		}
-		timer := r.l.timeline.clk.Timer(d)
-		if looks < manyLooks && !r.l.timeline.flows() && r.Delay() != d {
+		timer := r.l.timeline.Clock().Timer(d)
+		if looks < manyLooks && !r.l.timeline.Flows() && r.Delay() != d {
 			timer.Stop() // the clock moved before the timer was set
 			continue
 		}
 		var again <-chan time.Time
-		if looks < manyLooks && !r.l.timeline.flows() {
+		if looks < manyLooks && !r.l.timeline.Flows() {
 			again = time.After(lookAgain)
 		}
 		for waiting := true; waiting; {
@@ -119,45 +126,3 @@ const lookAgain = 10 * time.Millisecond
 // manyLooks bounds how often wait sets its timer anew because the clock has moved.
 // A clock that somebody moves by hand stands still long before.
 const manyLooks = 1000
-
-var systemClock = reflect.TypeOf(clock.New())
-
-// flows reports whether the clock shows another time whenever it is read. Its timers
-// count the same time, and are not made late by what passed before they were set.
-func (t *timeline) flows() bool {
-	return t.steady || t.coarse != nil || reflect.TypeOf(t.clk) == systemClock
-}
-
-// resets remembers which keys were reset lately, so that a reservation under way does
-// not enter the line of what happened after.
-type resets struct {
-	count atomic.Uint64 // resets so far
-
-	mu   sync.Mutex // protects what follows
-	seed maphash.Seed
-	last map[uint64]uint64 // by the hash of a key: the count at its latest reset
-	lost uint64            // the count up to which last is not known any more
-}
-
-// manyResets bounds the memory of a resets. If there are more resets than these while
-// a store is making a reservation, that gives nothing back, which is the safe side.
-const manyResets = 1024
-
-func (r *resets) note(key string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.last == nil || len(r.last) >= manyResets {
-		r.seed, r.last, r.lost = maphash.MakeSeed(), make(map[uint64]uint64), r.count.Load()
-	}
-	r.last[maphash.String(r.seed, key)] = r.count.Add(1)
-}
-
-// since reports whether key may have been reset after the first count resets.
-func (r *resets) since(count uint64, key string) bool {
-	if count == r.count.Load() {
-		return false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return count < r.lost || count < r.last[maphash.String(r.seed, key)]
-}

@@ -2,8 +2,10 @@ package ratelimit
 
 import (
 	"fmt"
-	"math"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // A RollingWindow recalculates at the start of each Period what a key may do
@@ -27,79 +29,45 @@ type RollingWindow struct {
 	PeriodLimit int           // the most events in one period; 0 means no such limit
 }
 
-func (a RollingWindow) compile(f form) (kernel, error) {
+func (a RollingWindow) normalized() Algorithm { return a }
+
+func (a RollingWindow) share(by divisor) Algorithm {
+	a.Quota, a.PeriodLimit = by.events(a.Quota), by.events(a.PeriodLimit)
+	return a
+}
+
+func (RollingWindow) kind() uint64 { return 6 }
+
+func (a RollingWindow) fields(visit func(...any)) Algorithm {
+	visit(&a.Quota, &a.Window, &a.Period, &a.PeriodLimit)
+	return a
+}
+
+func (a RollingWindow) compile(f kernel.Form) (kernel.Kernel, error) {
 	switch {
 	case a.Quota < 1:
-		return nil, invalid("RollingWindow.Quota", a.Quota, "must be at least 1")
+		return nil, param.Invalid("RollingWindow.Quota", a.Quota, "must be at least 1")
 	case a.Window < 1:
-		return nil, invalid("RollingWindow.Window", a.Window, "must be at least 1ns")
+		return nil, param.Invalid("RollingWindow.Window", a.Window, "must be at least 1ns")
 	case a.Period < 1 || a.Window%a.Period != 0:
-		return nil, invalid("RollingWindow.Period", a.Period, fmt.Sprintf("must be at least 1ns and divide Window, %v", a.Window))
-	case a.Window/a.Period > maxSlots:
-		return nil, invalid("RollingWindow.Period", a.Period, fmt.Sprintf("must be at least a %dth of Window, %v, for each period takes memory", maxSlots, a.Window))
+		return nil, param.Invalid("RollingWindow.Period", a.Period, fmt.Sprintf("must be at least 1ns and divide Window, %v", a.Window))
+	case a.Window/a.Period > kernel.MaxSlots:
+		return nil, param.Invalid("RollingWindow.Period", a.Period, fmt.Sprintf("must be at least a %dth of Window, %v, for each period takes memory", kernel.MaxSlots, a.Window))
 	case a.PeriodLimit < 0:
-		return nil, invalid("RollingWindow.PeriodLimit", a.PeriodLimit, "must be at least 1, or 0 for no such limit")
+		return nil, param.Invalid("RollingWindow.PeriodLimit", a.PeriodLimit, "must be at least 1, or 0 for no such limit")
 	}
-	length, err := f.ticks(a.Period, "RollingWindow.Period")
+	length, err := f.Ticks(a.Period, "RollingWindow.Period")
 	if err == nil {
-		_, err = f.ticks(a.Window, "RollingWindow.Window") // not too long
-	}
-	if err == nil {
-		err = f.count(a.Quota, "RollingWindow.Quota")
+		_, err = f.Ticks(a.Window, "RollingWindow.Window") // not too long
 	}
 	if err == nil {
-		err = f.slots(uint64(a.Window/a.Period), "RollingWindow.Window / Period")
+		err = f.Count(a.Quota, "RollingWindow.Quota")
 	}
-	k := &rolling{newRing(uint64(a.Window/a.Period), length, a.Quota), uint64(a.Quota), math.MaxUint64}
-	if a.PeriodLimit > 0 {
-		k.perSlot = uint64(a.PeriodLimit)
+	if err == nil {
+		err = f.Slots(uint64(a.Window/a.Period), "RollingWindow.Window / Period")
 	}
-	return k, err
-}
-
-// rolling is the arithmetic of a [RollingWindow]: a ring with a slot for each
-// period of the window. All of them together never hold more than the quota.
-type rolling struct {
-	ring
-	quota   uint64
-	perSlot uint64 // the most events in one period
-}
-
-func (k *rolling) limit() int { return int(min(k.quota, k.perSlot)) }
-
-// counts returns the events in the periods before slot that still count there,
-// and in its own.
-func (k *rolling) counts(st []uint64, slot uint64) (before, in uint64) {
-	in = k.back(st, slot, 0)
-	return k.sum(st, slot-min(slot, k.slots-1), slot) - in, in
-}
-
-// bucket returns what is left of a period's bucket.
-func (k *rolling) bucket(before, in uint64) uint64 {
-	left := min(k.quota-min(before, k.quota), k.perSlot)
-	return left - min(in, left)
-}
-
-func (k *rolling) ready(st []uint64, now instant, n int) instant {
-	now = max(now, k.frontier(st))
-	slot := now / k.length
-	before, in := k.counts(st, slot)
-	for k.bucket(before, in) < uint64(n) {
-		slot++
-		before += in - k.back(st, slot, k.slots)
-		in = 0
-		now = slot * k.length
+	if err != nil {
+		return nil, err
 	}
-	return now
-}
-
-func (k *rolling) room(st []uint64, now instant) int {
-	if now < k.frontier(st) {
-		return 0 // a reservation is ahead
-	}
-	return int(k.bucket(k.counts(st, now/k.length)))
-}
-
-func (k *rolling) valid(st []uint64) bool {
-	return k.holds(st, k.slots, k.quota) && k.back(st, k.latest(st), 0) <= k.perSlot
+	return kernel.NewRollingWindow(a.Quota, a.PeriodLimit, uint64(a.Window/a.Period), length), nil
 }

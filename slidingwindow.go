@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/uint128"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // A SlidingWindow estimates the events of the last Window from the counts of
@@ -30,78 +31,49 @@ type SlidingWindow struct {
 	Segments int           // how many parts it is counted in; must divide Window; 0 means 1
 }
 
-func (a SlidingWindow) compile(f form) (kernel, error) {
+func (a SlidingWindow) normalized() Algorithm {
+	if a.Segments == 0 {
+		a.Segments = 1
+	}
+	return a
+}
+
+func (a SlidingWindow) share(by divisor) Algorithm {
+	a.Limit = by.events(a.Limit)
+	return a
+}
+
+func (SlidingWindow) kind() uint64 { return 4 }
+
+func (a SlidingWindow) fields(visit func(...any)) Algorithm {
+	visit(&a.Limit, &a.Window, &a.Segments)
+	return a
+}
+
+func (a SlidingWindow) compile(f kernel.Form) (kernel.Kernel, error) {
 	switch {
 	case a.Limit < 1:
-		return nil, invalid("SlidingWindow.Limit", a.Limit, "must be at least 1")
+		return nil, param.Invalid("SlidingWindow.Limit", a.Limit, "must be at least 1")
 	case a.Window < 1:
-		return nil, invalid("SlidingWindow.Window", a.Window, "must be at least 1ns")
+		return nil, param.Invalid("SlidingWindow.Window", a.Window, "must be at least 1ns")
 	case a.Segments < 0:
-		return nil, invalid("SlidingWindow.Segments", a.Segments, "must be at least 1, or 0 for 1")
-	case a.Segments > maxSlots:
-		return nil, invalid("SlidingWindow.Segments", a.Segments, fmt.Sprintf("must be at most %d, for each takes memory", maxSlots))
+		return nil, param.Invalid("SlidingWindow.Segments", a.Segments, "must be at least 1, or 0 for 1")
+	case a.Segments > kernel.MaxSlots:
+		return nil, param.Invalid("SlidingWindow.Segments", a.Segments, fmt.Sprintf("must be at most %d, for each takes memory", kernel.MaxSlots))
 	}
 	segments := uint64(a.Segments)
 	if uint64(a.Window)%segments != 0 {
-		return nil, invalid("SlidingWindow.Segments", a.Segments, fmt.Sprintf("must divide Window, %v, into whole nanoseconds", a.Window))
+		return nil, param.Invalid("SlidingWindow.Segments", a.Segments, fmt.Sprintf("must divide Window, %v, into whole nanoseconds", a.Window))
 	}
-	length, err := f.ticks(a.Window/time.Duration(segments), "SlidingWindow.Window / Segments")
+	length, err := f.Ticks(a.Window/time.Duration(segments), "SlidingWindow.Window / Segments")
 	if err == nil {
-		err = f.count(a.Limit, "SlidingWindow.Limit")
+		err = f.Count(a.Limit, "SlidingWindow.Limit")
 	}
 	if err == nil {
-		err = f.slots(segments, "SlidingWindow.Segments")
+		err = f.Slots(segments, "SlidingWindow.Segments")
 	}
-	return &sliding{newRing(segments+1, length, a.Limit), uint64(a.Limit)}, err
-}
-
-// sliding is the arithmetic of a [SlidingWindow]: a ring with a slot for each
-// segment and one for the oldest.
-type sliding struct {
-	ring
-	most uint64 // the limit
-}
-
-func (k *sliding) limit() int { return int(k.most) }
-
-// counts returns the events of the segments that count fully at slot, and of
-// the oldest, which is weighted. The former are at most the limit.
-func (k *sliding) counts(st []uint64, slot uint64) (full, oldest uint64) {
-	others := k.slots - 2 // that count fully, besides slot itself
-	return k.sum(st, slot-min(slot, others), slot), k.back(st, slot, others+1)
-}
-
-// ready follows the estimate, which only falls while nothing happens, from
-// segment to segment.
-func (k *sliding) ready(st []uint64, now instant, n int) instant {
-	now = max(now, k.frontier(st))
-	slot := now / k.length
-	full, oldest := k.counts(st, slot)
-	for full+uint64(n) > k.most {
-		slot++
-		oldest = k.back(st, slot, k.slots-1)
-		full -= oldest
+	if err != nil {
+		return nil, err
 	}
-	return max(now, slot*k.length+k.fades(oldest, k.most-uint64(n)-full))
+	return kernel.NewSlidingWindow(a.Limit, segments, length), nil
 }
-
-// fades returns how far into a segment the weight of the oldest has fallen to
-// spare: the least e with oldest·(length−e) ≤ spare·length.
-func (k *sliding) fades(oldest, spare uint64) uint64 {
-	if oldest <= spare {
-		return 0
-	}
-	return k.length - uint128.Mul(spare, k.length).Div(oldest)
-}
-
-func (k *sliding) room(st []uint64, now instant) int {
-	if now < k.frontier(st) {
-		return 0 // a reservation is ahead
-	}
-	slot := now / k.length
-	full, oldest := k.counts(st, slot)
-	weighted := uint128.Mul(oldest, k.length-now%k.length).DivCeil(k.length)
-	return int(max(k.most, full+weighted) - full - weighted)
-}
-
-func (k *sliding) valid(st []uint64) bool { return k.holds(st, k.slots-1, k.most) }

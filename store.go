@@ -1,6 +1,13 @@
 package ratelimit
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
 
 // A Store keeps the states of keys, and applies one transition at a time to each. It
 // knows nothing of how limits are computed: [Transition.Apply] takes a state as
@@ -91,4 +98,119 @@ type States interface {
 
 	// Reset forgets key, of this limiter only.
 	Reset(ctx context.Context, key string) error
+}
+
+// An Op is what a [Request] asks of a key.
+type Op uint8
+
+const (
+	// OpTake spends N events if they are granted now.
+	OpTake Op = iota
+
+	// OpPeek answers what OpTake of one event would, and spends nothing.
+	OpPeek
+
+	// OpReserve spends N events at the first instant at which they are granted
+	// unless the wait for it would exceed MaxWait.
+	OpReserve
+
+	// OpCancel takes back what can be taken back of Grant. It may stand for several
+	// reservations of the key.
+	OpCancel
+
+	// OpReturn takes back N events that OpTake granted at the time Taken, and that
+	// will not happen: those that a store took in advance and did not hand out. A
+	// LeakyBucket, WarmingUp, and a SlidingLog with CountDenied keep them.
+	OpReturn
+)
+
+// A Request is what a [Limiter] asks of its store: one transition of one key.
+type Request struct {
+	Op      Op
+	N       int           // how many events; from 0 for OpTake, from 1 for OpReserve
+	MaxWait time.Duration // the longest wait that OpReserve may answer
+	Grant   any           // for OpCancel: the Grants of earlier Results, as Transition.Apply reads them
+	Taken   time.Time     // for OpReturn
+
+	timeline *kernel.Timeline
+	fixed    *kernel.Reading
+	atOnce   bool // whether OpReserve needs no Grant if there is no wait
+}
+
+// At returns the request with its time fixed to t, for stores that have a
+// clock of their own. Without it, the request is decided at the time that the
+// limiter's clock shows when the state is at hand, so that a decision is never
+// made at an earlier time than the one that left the state.
+func (r Request) At(t time.Time) Request {
+	r.fixed = &kernel.Reading{Now: kernel.InstantOf(t), Wall: t}
+	return r
+}
+
+// Read returns the request with its time fixed to what the limiter's clock shows
+// now, unless it was fixed before, and that time.
+func (r Request) Read() (Request, time.Time) {
+	if r.fixed == nil {
+		now, lag := r.timeline.Now()
+		r.fixed = &kernel.Reading{Now: now, Lag: lag, Wall: r.timeline.Wall(now, lag), Own: true}
+	}
+	now := r.fixed.Now
+	return r, time.Unix(int64(now/1e9), int64(now%1e9))
+}
+
+// check returns what is wrong with a request that did not come from a limiter.
+func (r *Request) check() error {
+	if r.N < 0 || r.Op > OpReturn || r.timeline == nil && r.fixed == nil {
+		return param.Invalid("Request", fmt.Sprintf("{Op: %d, N: %d}", r.Op, r.N), "must have an Op, no negative N, and a time: that of a Limiter or of At")
+	}
+	return nil
+}
+
+// A Result is a store's answer to a [Request].
+type Result struct {
+	// Decision is the answer to OpTake and OpPeek. For OpReserve, its Allowed
+	// says whether the events were reserved, and RetryAfter is the wait until
+	// the same request succeeds if they were not; the rest describes the key
+	// afterwards, as it does for OpCancel and OpReturn.
+	Decision Decision
+
+	// Wait is, for OpReserve, the time until the events may happen: Never if
+	// that never comes. It is told if it exceeds MaxWait, too.
+	Wait time.Duration
+
+	// QueueFull says that OpReserve found no room in a LeakyBucket.
+	QueueFull bool
+
+	// Full says that the store had no room for a new key, see [RefuseUnseen].
+	Full bool
+
+	// Grant is, for OpReserve, what OpCancel needs to take events back, and for
+	// OpCancel what came of it. A store passes both on as Transition.Apply returns
+	// them; without the latter, the limiter assumes that cancelling has failed. A
+	// store that does not use Transition.Apply may return a Grant of its own for
+	// OpReserve, and gets it back as the Grant of the Request.
+	Grant any
+
+	// due is, for OpReserve, the instant at which the events may happen by the
+	// limiter's clock, or 0 if the store decided by a clock of its own.
+	due kernel.Instant
+}
+
+// expiry returns the time at which the key of a decision is as good as new, by the
+// limiter's clock, and the zero Time if that is never. Its time is fixed.
+func (r *Request) expiry(d Decision) time.Time {
+	if d.ResetAfter == Never {
+		return time.Time{}
+	}
+	return r.fixed.Wall.Add(d.ResetAfter)
+}
+
+// StateErr returns an error that matches [ErrState] if the state that
+// [Transition.Apply] was given could not be read, and the key has begun afresh. The
+// limiter reports it as it does an error of the store; a store need not look at it,
+// but must return this Result.
+func (r *Result) StateErr() error {
+	if err, ok := r.Grant.(*stateError); ok {
+		return err
+	}
+	return nil
 }

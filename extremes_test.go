@@ -1,0 +1,130 @@
+package ratelimit
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+func kernelOf(t testing.TB, alg Algorithm) *kernel.Compiled {
+	t.Helper()
+	_, k, err := compile(alg, kernel.InMemory)
+	require.NoError(t, err)
+	return k
+}
+
+// TestWidths holds the table of docs/design.md, and what each algorithm's
+// documentation says a key costs.
+func TestWidths(t *testing.T) {
+	for _, tt := range []struct {
+		alg   Algorithm
+		words int
+	}{
+		{TokenBucket{Rate: PerSecond(10)}, 1},
+		{TokenBucket{Rate: PerMinute(60)}, 1},
+		{TokenBucket{Rate: PerSecond(3), Burst: 1e9}, 1}, // thirds of a nanosecond
+		{TokenBucket{Rate: PerSecond(60)}, 1},            // thirds too
+		{TokenBucket{Rate: PerSecond(7)}, 2},             // sevenths
+		{TokenBucket{Rate: PerDay(1), Burst: 50_000}, 1}, // 137 years to fill
+		{TokenBucket{Rate: PerDay(1), Burst: 60_000}, 2}, // 164 years
+		{TokenBucket{Rate: PerSecond(1), Refill: RefillInterval}, 2},
+		{LeakyBucket{Rate: PerSecond(10), Capacity: 10}, 1},
+		{FixedWindow{Limit: 1e9, Window: time.Second}, 1},
+		{FixedWindow{Limit: math.MaxInt32, Window: time.Microsecond}, 2},
+		{FixedWindow{Limit: 3, Window: 1}, 2}, // the last of one word would be gone
+		{FixedWindow{Limit: 10, Window: time.Second, Start: StartOnFirstEvent}, 2},
+		{SlidingWindow{Limit: 10, Window: time.Minute}, 2},
+		{SlidingWindow{Limit: 10, Window: time.Minute, Segments: 60}, 1 + 31},
+		{RollingWindow{Quota: 10_000, Window: 24 * time.Hour, Period: time.Hour}, 1 + 12},
+		{SlidingLog{Limit: 10, Window: time.Second}, 0},
+		{WarmingUp{Rate: PerSecond(10), Warmup: time.Second}, 2},
+		{All{TokenBucket{Rate: PerSecond(10)}, RollingWindow{Quota: 4, Window: 2, Period: 1}}, 1 + 2},
+		{All{TokenBucket{Rate: PerSecond(10)}, SlidingLog{Limit: 4, Window: 2}}, 0},
+	} {
+		assert.Equal(t, tt.words, kernelOf(t, tt.alg).Width(), "%T%+v", tt.alg, tt.alg)
+	}
+}
+
+// TestWidthOfHugeLimits has the rows of the table that a 32-bit int cannot name.
+func TestWidthOfHugeLimits(t *testing.T) {
+	if math.MaxInt == math.MaxInt32 {
+		return
+	}
+	below, above := int64(math.MaxUint32), int64(math.MaxUint32+1)
+	assert.Equal(t, 2, kernelOf(t, SlidingWindow{Limit: int(below), Window: time.Minute}).Width())
+	assert.Equal(t, 3, kernelOf(t, SlidingWindow{Limit: int(above), Window: time.Minute}).Width())
+	assert.Equal(t, 1+24, kernelOf(t, RollingWindow{Quota: int(above), Window: 24 * time.Hour, Period: time.Hour}).Width())
+}
+
+// TestExtremes drives every kernel at the ends of the integers: nothing
+// panics, and the answers stay within their bounds.
+func TestExtremes(t *testing.T) {
+	const huge = math.MaxInt
+	const long = time.Duration(math.MaxInt64)
+	var algorithms []Algorithm
+	for _, events := range []int{1, 2, 3, 7, 1e9, huge - 1, huge} {
+		for _, span := range []time.Duration{1, 2, 3, time.Second, 1e18 + 3, long - 1, long} {
+			rate := Rate{events, span}
+			for _, size := range []int{1, 2, 1e9 + 7, huge - 1, huge} {
+				algorithms = append(algorithms,
+					TokenBucket{Rate: rate, Burst: size},
+					TokenBucket{Rate: rate, Burst: size, Refill: RefillInterval},
+					LeakyBucket{Rate: rate, Capacity: size},
+					FixedWindow{Limit: size, Window: span},
+					FixedWindow{Limit: size, Window: span, Start: StartOnFirstEvent},
+					SlidingWindow{Limit: size, Window: span},
+					SlidingLog{Limit: size, Window: span},
+					SlidingLog{Limit: size, Window: span, CountDenied: true},
+					RollingWindow{Quota: size, Window: span, Period: span, PeriodLimit: events},
+				)
+			}
+			for _, factor := range []float64{1, 3, math.MaxInt32} {
+				algorithms = append(algorithms, WarmingUp{Rate: rate, Warmup: span, ColdFactor: factor},
+					WarmingUp{Rate: rate, Warmup: 1, ColdFactor: factor})
+			}
+		}
+	}
+	for _, span := range []time.Duration{1 << 20, 1 << 62} {
+		algorithms = append(algorithms,
+			SlidingWindow{Limit: huge, Window: span, Segments: 1 << 10},
+			RollingWindow{Quota: huge, Window: span, Period: span / (1 << 10), PeriodLimit: huge - 1})
+	}
+	instants := []kernel.Instant{0, 1, uint64(time.Second), 1_800_000_000e9 + 1, kernel.MaxInstant - 1, kernel.MaxInstant}
+	for _, alg := range algorithms {
+		k := kernelOf(t, alg)
+		limit := k.Limit()
+		require.Positive(t, limit, "%T%+v", alg, alg)
+		for _, first := range instants {
+			st := make([]uint64, k.Width())
+			for _, now := range instants {
+				if now < first {
+					continue
+				}
+				for _, n := range []int{1, limit/2 + 1, limit} {
+					room := k.Room(st, now)
+					require.GreaterOrEqual(t, room, 0, "%T%+v", alg, alg)
+					require.LessOrEqual(t, room, limit, "%T%+v", alg, alg)
+					at := k.Ready(st, now, n)
+					require.GreaterOrEqual(t, at, now, "%T%+v", alg, alg)
+					require.Equal(t, at == now, n <= room, "%T%+v: %d at %d: room %d, ready %d", alg, alg, n, now, room, at)
+					if at > now && at <= kernel.MaxInstant {
+						require.LessOrEqual(t, n, k.Room(st, at), "%T%+v: %d at %d, ready at %d", alg, alg, n, now, at)
+						require.Greater(t, n, k.Room(st, at-1), "%T%+v: %d at %d, ready before %d", alg, alg, n, now, at)
+					}
+					if at == now {
+						st = k.Spend(st, now, n)
+						require.Greater(t, k.Fresh(st), now, "%T%+v", alg, alg)
+					}
+				}
+			}
+			if fresh := k.Fresh(st); fresh <= kernel.MaxInstant {
+				require.Equal(t, limit, k.Room(st, fresh), "%T%+v: not fresh at %d", alg, alg, fresh)
+			}
+		}
+	}
+}

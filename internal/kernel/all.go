@@ -1,0 +1,286 @@
+package kernel
+
+import (
+	"iter"
+	"math"
+	"slices"
+)
+
+// all is the arithmetic of an [All]. Its state is the states of its parts: first
+// those of fixed width, in the order of the parts, then those that grow with
+// use. If there are any of the latter, it begins with the length of each.
+type all struct {
+	parts []capable
+	grows int    // how many parts grow with use
+	fixed int    // the sum of the others' widths
+	most  int    // the limit
+	tick  uint64 // the nanoseconds in a tick
+}
+
+// NewAll returns the kernel of an All of some parts, none of which is an All itself.
+func NewAll(parts []Kernel, f Form) Kernel {
+	k := &all{parts: make([]capable, 0, len(parts)), most: math.MaxInt, tick: f.Tick}
+	for _, part := range parts {
+		k.parts = append(k.parts, capabilities(part))
+		k.most = min(k.most, part.Limit())
+		k.fixed += part.Width()
+		if part.Width() == 0 {
+			k.grows++
+		}
+	}
+	return k
+}
+
+func (k *all) Limit() int { return k.most }
+
+func (k *all) Width() int {
+	if k.grows > 0 {
+		return 0
+	}
+	return k.fixed
+}
+
+// states iterates over the parts and their states, to be read.
+func (k *all) states(st []uint64) iter.Seq2[*capable, []uint64] {
+	return func(yield func(*capable, []uint64) bool) {
+		st := k.begin(st)
+		c := k.cursor()
+		for i := range k.parts {
+			part := &k.parts[i]
+			from, to := c.next(part, st)
+			if !yield(part, st[from:to:to]) {
+				return
+			}
+		}
+	}
+}
+
+// update puts in the place of each part's state what f makes of it.
+func (k *all) update(st []uint64, f func(part *capable, st []uint64) []uint64) []uint64 {
+	st = k.begin(st)
+	c := k.cursor()
+	for i := range k.parts {
+		part := &k.parts[i]
+		from, to := c.next(part, st)
+		if part.Width() > 0 {
+			f(part, st[from:to:to])
+			continue
+		}
+		limit := to // of what f may write
+		if to == len(st) {
+			limit = cap(st)
+		}
+		next := f(part, st[from:to:limit])
+		moved := len(next) > 0 && (cap(st) == from || &next[0] != &st[:from+1][from])
+		switch {
+		case to < len(st) && (moved || len(next) != to-from):
+			st = slices.Replace(st, from, to, next...)
+		case to == len(st) && moved:
+			st = append(st[:from], next...)
+		case to == len(st):
+			st = st[:from+len(next)]
+		}
+		c.resized(st, len(next))
+	}
+	return st
+}
+
+// begin returns st with its header and fixed part, which an empty state lacks.
+func (k *all) begin(st []uint64) []uint64 {
+	if len(st) == 0 {
+		st = append(st, make([]uint64, k.grows+k.fixed)...)
+	}
+	return st
+}
+
+// A cursor walks over the states of the parts.
+type cursor struct {
+	fixed   int // where the next state of fixed width begins
+	growing int // where the next that grows begins
+	length  int // the word of the header that holds the latter's length
+}
+
+func (k *all) cursor() cursor { return cursor{fixed: k.grows, growing: k.grows + k.fixed} }
+
+// next returns where the state of part begins and ends.
+func (c *cursor) next(part *capable, st []uint64) (from, to int) {
+	if w := part.Width(); w > 0 {
+		from, c.fixed = c.fixed, c.fixed+w
+		return from, c.fixed
+	}
+	from, c.growing = c.growing, c.growing+int(st[c.length])
+	c.length++
+	return from, c.growing
+}
+
+// resized notes the new length of the growing state that next returned.
+func (c *cursor) resized(st []uint64, length int) {
+	c.growing += length - int(st[c.length-1])
+	st[c.length-1] = uint64(length)
+}
+
+func (k *all) Ready(st []uint64, now Instant, n int) Instant {
+	at := now
+	for part, st := range k.states(st) {
+		at = max(at, part.Ready(st, now, n))
+	}
+	return at
+}
+
+func (k *all) Spend(st []uint64, at Instant, n int) []uint64 {
+	return k.update(st, func(part *capable, st []uint64) []uint64 {
+		return part.Spend(st, at, n)
+	})
+}
+
+func (k *all) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
+	st = k.update(st, func(part *capable, st []uint64) []uint64 {
+		st, to = part.reserve(st, now, at, n, to)
+		return st
+	})
+	return st, to
+}
+
+func (k *all) Room(st []uint64, now Instant) int {
+	room := k.most
+	for part, st := range k.states(st) {
+		room = min(room, part.Room(st, now))
+	}
+	return room
+}
+
+func (k *all) Fresh(st []uint64) (at Instant) {
+	for part, st := range k.states(st) {
+		at = max(at, part.Fresh(st))
+	}
+	return at
+}
+
+func (k *all) hold(st []uint64, at Instant) (ns uint64) {
+	for part, st := range k.states(st) {
+		ns = max(ns, part.hold(st, at))
+	}
+	return ns
+}
+
+// full asks the queues at the instant at which the other parts grant.
+func (k *all) full(st []uint64, now Instant, n int) bool {
+	at := now
+	for part, st := range k.states(st) {
+		if part.can&holds == 0 {
+			at = max(at, part.Ready(st, now, n))
+		}
+	}
+	if at > MaxInstant/k.tick {
+		return false // never is another answer
+	}
+	for part, st := range k.states(st) {
+		if part.full(st, at, n) {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *all) refuse(st []uint64, now Instant, n int) (_ []uint64, changed bool) {
+	st = k.update(st, func(part *capable, st []uint64) []uint64 {
+		st, noted := part.refuse(st, now, n)
+		changed = changed || noted
+		return st
+	})
+	return st, changed
+}
+
+// cancel lets each part take back what it can.
+func (k *all) cancel(st []uint64, u *undoing) []uint64 {
+	u.part = -1
+	return k.update(st, func(part *capable, st []uint64) []uint64 {
+		u.part++
+		return part.cancel(st, u)
+	})
+}
+
+func (k *all) giveBack(st []uint64, at, now Instant, n int) []uint64 {
+	return k.update(st, func(part *capable, st []uint64) []uint64 {
+		return part.giveBack(st, at, now, n)
+	})
+}
+
+func (k *all) part(st []uint64, now Instant, n int) (index int) {
+	var latest Instant
+	least := math.MaxInt
+	i := 0
+	for part, st := range k.states(st) {
+		if n == 0 {
+			if room := part.Room(st, now); room < least {
+				index, least = i, room
+			}
+		} else {
+			at := Forever
+			if n <= part.Limit() {
+				at = part.Ready(st, now, n)
+			}
+			if at > latest {
+				index, latest = i, at
+			}
+		}
+		i++
+	}
+	return index
+}
+
+func (k *all) notes() bool {
+	return slices.ContainsFunc(k.parts, func(part capable) bool { return part.can&notes != 0 })
+}
+
+func (k *all) Valid(st []uint64) bool {
+	if len(st) == 0 {
+		return true
+	}
+	left := uint64(len(st))
+	for _, n := range append([]uint64{uint64(k.grows + k.fixed)}, st[:min(k.grows, len(st))]...) {
+		if n > left {
+			return false
+		}
+		left -= n
+	}
+	if left > 0 {
+		return false
+	}
+	for part, st := range k.states(st) {
+		if !part.Valid(st) {
+			return false
+		}
+	}
+	return true
+}
+
+func (k *all) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
+	var lengths, fixed, growing []uint64
+	i := 0
+	for old, st := range from.(*all).states(st) {
+		part := k.parts[i]
+		i++
+		st = part.Adopt(old.Kernel, st, now)
+		if part.Width() > 0 {
+			fixed = append(fixed, st...)
+		} else {
+			lengths, growing = append(lengths, uint64(len(st))), append(growing, st...)
+		}
+	}
+	return append(append(lengths, fixed...), growing...)
+}
+
+// lastTurn returns the index of the part in which the turn of n events comes last.
+func (k *all) lastTurn(st []uint64, now Instant, n int) (index int) {
+	var last Instant
+	i := 0
+	for part, st := range k.states(st) {
+		at := part.Ready(st, now, n)
+		if turn := After(at, part.hold(st, at)); turn > last {
+			index, last = i, turn
+		}
+		i++
+	}
+	return index
+}

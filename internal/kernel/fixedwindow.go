@@ -1,0 +1,194 @@
+package kernel
+
+import "math/bits"
+
+// fixed is the arithmetic of a [FixedWindow]. Its state is the window of the
+// latest event, as its start, and the events counted in it. Where windows are
+// aligned, their number and the count often fit in one word, in that order from the
+// top.
+type fixed struct {
+	most    uint64 // the limit
+	length  uint64 // of a window, in ticks
+	aligned bool   // whether windows begin at multiples of length
+	packed  uint   // bits of the count in the only word; 0 if there are two words
+}
+
+// NewFixedWindow returns the kernel of a FixedWindow with windows of so many ticks.
+func NewFixedWindow(limit int, length uint64, aligned bool, f Form) Kernel {
+	k := &fixed{most: uint64(limit), length: length, aligned: aligned}
+	last := MaxInstant / k.length // the number of the last window
+	low := bits.Len64(k.most)
+	if aligned && !f.Portable && !f.Varies && low+bits.Len64(last) <= 64 && last<<low|k.most < Gone {
+		k.packed = uint(low)
+	}
+	return k
+}
+
+func (k *fixed) Limit() int { return int(k.most) }
+
+func (k *fixed) Width() int {
+	if k.packed > 0 {
+		return 1
+	}
+	return 2
+}
+
+func (k *fixed) load(st []uint64) (start Instant, count uint64) {
+	if k.packed > 0 {
+		return st[0] >> k.packed * k.length, st[0] & (1<<k.packed - 1)
+	}
+	return st[0], st[1]
+}
+
+func (k *fixed) store(st []uint64, start Instant, count uint64) []uint64 {
+	if k.packed > 0 {
+		st[0] = start/k.length<<k.packed | count
+	} else {
+		st[0], st[1] = start, count
+	}
+	return st
+}
+
+// current returns the window that t lies in, which is not before st's.
+func (k *fixed) current(st []uint64, t Instant) (start Instant, count uint64) {
+	start, count = k.load(st)
+	switch {
+	case count > 0 && t < k.end(start):
+		return start, count
+	case k.aligned:
+		return t - t%k.length, 0
+	}
+	return t, 0
+}
+
+// end returns the end of the window that begins at start. One that was adopted from
+// another limit need not be aligned, and lasts until one that is begins: otherwise
+// that would begin before the instants that were promised in it.
+func (k *fixed) end(start Instant) Instant {
+	end := start + k.length
+	if k.aligned && k.packed == 0 {
+		if over := end % k.length; over != 0 {
+			end = After(end, k.length-over)
+		}
+	}
+	return end
+}
+
+func (k *fixed) Ready(st []uint64, now Instant, n int) Instant {
+	start, _ := k.load(st)
+	now = max(now, start) // not ahead of a reservation
+	start, count := k.current(st, now)
+	if count+uint64(n) <= k.most {
+		return now
+	}
+	return k.end(start)
+}
+
+func (k *fixed) Spend(st []uint64, at Instant, n int) []uint64 {
+	start, count := k.current(st, at)
+	return k.store(st, start, count+uint64(n))
+}
+
+// decide implements wordKernel. It is used if packed.
+func (k *fixed) Decide(word uint64, now Instant, n int) (next uint64, granted bool) {
+	st := [1]uint64{word}
+	if granted = k.Ready(st[:], now, n) == now; granted {
+		k.Spend(st[:], now, n)
+	}
+	return st[0], granted
+}
+
+func (k *fixed) Room(st []uint64, now Instant) int {
+	if start, _ := k.load(st); now < start {
+		return 0 // a reservation is ahead
+	}
+	_, count := k.current(st, now)
+	return int(k.most - min(count, k.most))
+}
+
+// fresh returns the end of the window, or its start if all in it was
+// cancelled: nobody may get ahead of it all the same.
+func (k *fixed) Fresh(st []uint64) Instant {
+	start, count := k.load(st)
+	if count == 0 {
+		return start
+	}
+	return k.end(start)
+}
+
+func (k *fixed) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
+	var t trace
+	copy(t.pre[:], st)
+	was, _ := k.load(st)
+	st = k.Spend(st, at, n)
+	t.slot, _ = k.load(st)
+	t.raised = t.slot != was
+	return st, append(to, t)
+}
+
+// cancel takes the events out of the count. A window ahead that nothing is left in
+// makes way for the one before it, if the line knows that.
+func (k *fixed) cancel(st []uint64, u *undoing) []uint64 {
+	for again := true; again; {
+		again = false
+		for _, p := range u.pending() {
+			if start, _ := k.load(st); p.at >= start && p.at < k.end(start) {
+				st = k.remove(st, p.n)
+				u.changed = true
+				u.take(p)
+			}
+		}
+		start, count := k.load(st)
+		if count > 0 || start <= u.now {
+			break
+		}
+		for _, p := range u.line {
+			if t := u.trace(p); t.raised && t.slot == start && u.cancelled(p) && !u.progress(p).fallen {
+				copy(st, t.pre[:])
+				u.changed, again = true, true
+				u.fall(p)
+				break
+			}
+		}
+	}
+	return st
+}
+
+// remove takes n events out of the window, unless there are fewer: then it is that of
+// another state.
+func (k *fixed) remove(st []uint64, n int) []uint64 {
+	start, count := k.load(st)
+	if count < uint64(n) {
+		return st
+	}
+	return k.store(st, start, count-uint64(n))
+}
+
+func (k *fixed) giveBack(st []uint64, at, _ Instant, n int) []uint64 {
+	if start, _ := k.load(st); at < start || at >= k.end(start) {
+		return st
+	}
+	return k.remove(st, n)
+}
+
+func (k *fixed) Valid(st []uint64) bool {
+	start, count := k.load(st)
+	return start <= MaxInstant && count <= mostCounted
+}
+
+func (k *fixed) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
+	old := from.(*fixed)
+	if old.length == k.length && old.aligned == k.aligned {
+		return st
+	}
+	start, count := old.load(st)
+	switch {
+	case old.Fresh(st) <= now:
+		return make([]uint64, 2)
+	case start <= now && k.aligned:
+		start = now - now%k.length
+	case start <= now:
+		start = now
+	} // else reservations are ahead: the window begins with them, wherever that is
+	return []uint64{start, count}
+}

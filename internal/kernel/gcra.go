@@ -1,0 +1,226 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"math/bits"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/uint128"
+)
+
+// gcra is the arithmetic of the continuous [TokenBucket] and of the
+// [LeakyBucket], which are each other's mirror image: the generic cell rate
+// algorithm (ITU-T I.371, 1996), after which a bucket needs no more memory
+// than the instant at which it would be full again (or empty; in the
+// algorithm's terms, the theoretical arrival time). With T the time that one
+// event takes, n events are granted at t if
+//
+//	max(tat, t) + n·T ≤ t + depth·T
+//
+// and move tat to the left side. A reservation does the same at a later t, so
+// that tat lies more than depth·T ahead of the clock while one is pending.
+//
+// T need not be a whole number of nanoseconds: three a second take 333,333,333⅓
+// each. Times are therefore counted in units of 1/unit of a nanosecond, the
+// coarsest in which T is whole; 1 or 3 for most rates that people choose. A
+// state is one word of such units where that is wide enough, two if not; if it is
+// to be portable, the whole ticks and the units beyond them.
+//
+// If limits vary, tat may also lie ahead because a burst was lowered, and a
+// reservation is not to be overtaken when it is raised. So a further word has the
+// latest instant that events were spent at.
+type gcra struct {
+	unwound
+	depth int             // most events at once
+	cost  uint64          // T, in units; cost/unit is in lowest terms
+	unit  uint64          // units in a tick
+	span  uint128.Uint128 // depth·T, in units
+	wide  bool            // whether tat needs two words, low word first
+	split bool            // whether tat is in two words, the first of whole ticks
+	keeps bool            // whether the last word is the latest instant
+}
+
+// newGCRA returns the arithmetic of a bucket that holds depth events, of which so many
+// come or go per span. In errors, the rate is called that of field.
+func newGCRA(events int, per time.Duration, rate fmt.Stringer, depth int, f Form, field string) (gcra, error) {
+	cost, unit, ok := uint128.Ratio(uint64(per), uint64(events), f.Tick)
+	if !ok || f.Portable && unit > portableMost {
+		return gcra{}, param.Invalid(field+".Rate", rate, "has too many events for this store")
+	}
+	k := gcra{depth: depth, cost: cost, unit: unit, split: f.Portable, keeps: f.Varies}
+	k.span = uint128.Mul(uint64(depth), k.cost)
+	// The greatest tat is that of a full bucket at MaxInstant < 2⁶², in units.
+	// Up to 3 units a nanosecond and a span below 2⁶² keep it below 2⁶⁴.
+	k.wide = !k.split && (k.unit > 3 || k.span.Hi != 0 || bits.Len64(k.span.Lo) > 62)
+	if k.split && k.span.Div(k.unit) > portableMost {
+		return gcra{}, param.Invalid(field, fmt.Sprintf("{%v, %d at once}", rate, depth), fmt.Sprintf("must fill up within %v in this store", time.Duration(portableMost*f.Tick)))
+	}
+	return k, f.Count(depth, field)
+}
+
+func (k *gcra) Limit() int { return k.depth }
+
+func (k *gcra) Width() int {
+	width := 1
+	if k.wide || k.split {
+		width++
+	}
+	if k.keeps {
+		width++
+	}
+	return width
+}
+
+// frontier returns the latest instant that events were spent at, if it is kept.
+func (k *gcra) frontier(st []uint64) Instant {
+	if k.keeps {
+		return st[len(st)-1]
+	}
+	return 0
+}
+
+func (k *gcra) load(st []uint64) uint128.Uint128 {
+	switch {
+	case k.wide:
+		return uint128.Uint128{Hi: st[1], Lo: st[0]}
+	case k.split:
+		return uint128.Mul(st[0], k.unit).Add(uint128.From(st[1]))
+	}
+	return uint128.From(st[0])
+}
+
+func (k *gcra) store(st []uint64, tat uint128.Uint128) []uint64 {
+	switch {
+	case k.split:
+		st[0] = tat.Div(k.unit)
+		st[1] = tat.Sub(uint128.Mul(st[0], k.unit)).Lo
+		return st
+	case k.wide:
+		st[1] = tat.Hi
+	}
+	st[0] = tat.Lo
+	return st
+}
+
+// arrival returns the tat after events that take so long, at the time t.
+func arrival(tat, t, events uint128.Uint128) uint128.Uint128 {
+	return uint128.Max(tat, t).Add(events)
+}
+
+// grants reports whether events that move tat to where it is are granted at t.
+func (k *gcra) grants(tat, t uint128.Uint128) bool { return !k.span.Less(tat.Sub(t)) }
+
+// next returns the time of an instant, and the tat after n events then.
+func (k *gcra) next(st []uint64, at Instant, n int) (t, tat uint128.Uint128) {
+	t = uint128.Mul(at, k.unit)
+	return t, arrival(k.load(st), t, uint128.Mul(uint64(n), k.cost))
+}
+
+func (k *gcra) Ready(st []uint64, now Instant, n int) Instant {
+	now = max(now, k.frontier(st))
+	t, tat := k.next(st, now, n)
+	if k.grants(tat, t) {
+		return now
+	}
+	return tat.Sub(k.span).DivCeil(k.unit)
+}
+
+func (k *gcra) Spend(st []uint64, at Instant, n int) []uint64 {
+	_, tat := k.next(st, at, n)
+	if k.keeps {
+		st[len(st)-1] = at
+	}
+	return k.store(st, tat)
+}
+
+func (k *gcra) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
+	st, t := chained(k, st, at, n, func(st []uint64) [2]uint64 {
+		tat := k.load(st)
+		return [2]uint64{tat.Hi, tat.Lo}
+	})
+	return st, append(to, t)
+}
+
+// decide implements wordKernel. It is not used if wide: what it multiplies fits
+// into 64 bits, else tat would not.
+func (k *gcra) Decide(word uint64, now Instant, n int) (next uint64, granted bool) {
+	t := uint128.From(now * k.unit)
+	tat := arrival(uint128.From(word), t, uint128.From(uint64(n)*k.cost))
+	return tat.Lo, k.grants(tat, t)
+}
+
+func (k *gcra) Room(st []uint64, now Instant) int {
+	if now < k.frontier(st) {
+		return 0 // a reservation is ahead
+	}
+	t := uint128.Mul(now, k.unit)
+	free := t.Add(k.span).Sub(uint128.Max(k.load(st), t))
+	return int(free.Div(k.cost)) // at most span/cost = depth
+}
+
+func (k *gcra) Fresh(st []uint64) Instant {
+	return max(k.frontier(st), k.load(st).DivCeil(k.unit))
+}
+
+// giveBack makes the bucket as full as if the events had not been taken, or as it
+// would be after as long a time. A reservation that is ahead counts on them.
+func (k *gcra) giveBack(st []uint64, _, now Instant, n int) []uint64 {
+	tat := k.load(st)
+	if now < k.frontier(st) || !k.grants(tat, uint128.Mul(now, k.unit)) {
+		return st
+	}
+	return k.store(st, tat.Sub(uint128.Mul(uint64(n), k.cost)))
+}
+
+// Valid: tat is at most that of a bucket that was adopted at the end of time.
+func (k *gcra) Valid(st []uint64) bool {
+	return k.frontier(st) <= MaxInstant && !uint128.Mul(1<<63, k.unit).Less(k.load(st))
+}
+
+// adopt keeps the events that are missing, now or at the latest reservation: the time
+// until all have come back changes as the time that one takes. It is rounded up to
+// the next unit.
+func (k *gcra) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
+	old := gcraOf(from)
+	next := make([]uint64, k.Width())
+	pivot := now
+	if frontier := old.frontier(st); frontier > now {
+		pivot = frontier
+		next[len(next)-1] = frontier
+	}
+	missing := bigOf(old.load(st).Sub(uint128.Mul(pivot, old.unit)))
+	if missing.Sign() == 0 && pivot == now {
+		return next
+	}
+	missing.Mul(missing, new(big.Int).SetUint64(k.cost))
+	missing.Add(missing, new(big.Int).SetUint64(old.cost-1))
+	missing.Quo(missing, new(big.Int).SetUint64(old.cost))
+	tat := missing.Add(missing, bigOf(uint128.Mul(pivot, k.unit)))
+	most := uint128.Mul(1<<63, k.unit) // beyond the end of time, all the same
+	switch {
+	case k.split:
+		most = uint128.Mul(3*portableMost, k.unit)
+	case !k.wide:
+		most = uint128.From(Gone - 1)
+	}
+	if tat.Cmp(bigOf(most)) > 0 {
+		tat = bigOf(most)
+	}
+	low := new(big.Int).And(tat, new(big.Int).SetUint64(math.MaxUint64))
+	return k.store(next, uint128.Uint128{Hi: new(big.Int).Rsh(tat, 64).Uint64(), Lo: low.Uint64()})
+}
+
+func bigOf(x uint128.Uint128) *big.Int {
+	b := new(big.Int).SetUint64(x.Hi)
+	return b.Lsh(b, 64).Or(b, new(big.Int).SetUint64(x.Lo))
+}
+
+func gcraOf(k Kernel) *gcra {
+	if l, ok := k.(*leaky); ok {
+		return &l.gcra
+	}
+	return k.(*gcra)
+}

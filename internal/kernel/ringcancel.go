@@ -1,0 +1,164 @@
+package kernel
+
+// Reservations on a ring are taken back here. Events are taken out of their slot at
+// once. The frontier falls when the last grants of the line are cancelled, if nobody
+// else has spent anything since the first of them, and what they pushed out of the
+// ring comes back.
+//
+// Whether somebody else has is seen by counts: if the slot has no events but those of
+// the line, or as many as before. The latter would mislead if an event from before had
+// been taken out in exchange for one that another limiter promised since. So whoever
+// takes out events that others may count on marks the ring as touched, unless the
+// state is in memory and nobody else's, and then only the former is believed.
+
+// touched marks the first word of a ring, which is below 2⁶² otherwise, until the
+// frontier has passed.
+const touched = 1 << 63
+
+func (r *ring) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
+	was, mark := r.frontier(st), st[0]&touched
+	if was <= now {
+		mark = 0
+	}
+	slot, latest := at/r.length, r.latest(st)
+	t := trace{raised: was < at, slot: slot}
+	t.pre[0] = was
+	if slot == latest {
+		t.before = r.get(st, slot%r.slots)
+	}
+	if at > now {
+		for i := range min(slot-latest, r.slots) { // those that still count now
+			if place := (slot - i) % r.slots; slot-i > now/r.length && r.get(st, place) > 0 {
+				t.cleared = append(t.cleared, cleared{place, r.get(st, place)})
+			}
+		}
+	}
+	st = r.Spend(st, at, n)
+	st[0] |= mark
+	return st, append(to, t)
+}
+
+// remove takes n events out of a slot, unless there are fewer: then it is that of
+// another state.
+func (r *ring) remove(st []uint64, slot uint64, n int) {
+	if count := r.back(st, slot, 0); count >= uint64(n) {
+		r.set(st, slot%r.slots, count-uint64(n))
+	}
+}
+
+// visible reports whether the events of a slot are in st.
+func (r *ring) visible(st []uint64, slot uint64) bool {
+	latest := r.latest(st)
+	return slot <= latest && latest-slot < r.slots
+}
+
+func (r *ring) cancel(st []uint64, u *undoing) []uint64 {
+	for again := true; again; again = r.fall(st, u) {
+		for i, p := range u.pending() {
+			if slot := u.trace(p).slot; r.visible(st, slot) {
+				if !u.local && !r.alone(st, u, i) {
+					st[0] |= touched
+				}
+				r.remove(st, slot, p.n)
+				u.changed = true
+				u.take(p)
+			}
+		}
+	}
+	return st
+}
+
+// fall lets the frontier fall to what it was before the last grants in the line, and
+// reports whether it did.
+func (r *ring) fall(st []uint64, u *undoing) bool {
+	frontier := r.frontier(st)
+	if frontier <= u.now {
+		return false
+	}
+	first := -1 // of the grants at the frontier, the one that raised it
+	for i := len(u.line) - 1; i >= 0 && u.line[i].at >= frontier; i-- {
+		p := u.line[i]
+		if p.at > frontier {
+			continue // it has fallen here
+		}
+		if !u.cancelled(p) {
+			return false
+		}
+		if u.trace(p).raised && !u.progress(p).fallen {
+			first = i
+		}
+	}
+	if first < 0 || !r.sole(st, u, first) {
+		return false
+	}
+	p := u.line[first]
+	t := u.trace(p)
+	st[0] = t.pre[0] | st[0]&touched
+	for _, c := range t.cleared {
+		r.set(st, c.place, c.count)
+	}
+	u.changed = true
+	u.fall(p)
+	return true
+}
+
+// sole reports whether the slot of the i-th grant, which raised the frontier, has
+// nothing but what was there before it, and what the line knows of since.
+func (r *ring) sole(st []uint64, u *undoing, i int) bool {
+	p := u.line[i]
+	slot := u.trace(p).slot
+	count := r.back(st, slot, 0)
+	var since uint64
+	for j := i; j < len(u.line) && u.trace(u.line[j]).slot == slot; j++ {
+		if q := u.line[j]; !u.gone(q) {
+			since += uint64(q.n)
+		}
+	}
+	earlier := uint64(0)
+	for j := i - 1; j >= 0 && u.trace(u.line[j]).slot == slot; j-- {
+		if q := u.line[j]; !u.gone(q) {
+			earlier += uint64(q.n)
+		}
+	}
+	if count == earlier+since {
+		return true // all of it is the line's
+	}
+	if p.unsure || st[0]&touched != 0 {
+		return false
+	}
+	sum := u.trace(p).before + since
+	sum -= min(sum, u.progress(p).less)
+	for j := i - 1; j >= 0 && u.trace(u.line[j]).slot == slot; j-- { // of those there before, which are taken out now
+		if q := u.line[j]; q.at < p.at && u.gone(q) && !q.parts[u.part].gone {
+			sum -= min(sum, uint64(q.n))
+		}
+	}
+	return count == sum
+}
+
+// alone reports whether no other limiter can have been promised an instant after the
+// i-th grant, in its slot.
+func (r *ring) alone(st []uint64, u *undoing, i int) bool {
+	p := u.line[i]
+	if r.frontier(st) <= max(p.at, u.now) {
+		return true
+	}
+	for j := i + 1; j < len(u.line); j++ {
+		next := u.line[j]
+		t := u.trace(next)
+		if next.at == p.at || !t.raised || u.progress(next).fallen {
+			continue
+		}
+		return t.pre[0] <= max(p.at, u.now) && (t.slot != u.trace(p).slot || r.sole(st, u, j))
+	}
+	return false
+}
+
+func (r *ring) giveBack(st []uint64, at, now Instant, n int) []uint64 {
+	slot := at / r.length
+	if r.frontier(st) > now && slot == now/r.length {
+		st[0] |= touched
+	}
+	r.remove(st, slot, n)
+	return st
+}

@@ -1,0 +1,291 @@
+package kernel
+
+import (
+	"math"
+	"slices"
+)
+
+// eventLog is the arithmetic of a [SlidingLog]. Its state grows with use:
+//
+//	word 0   how many events the entries stand for, modulo 2⁶⁴
+//	word 1   where the first entry begins; words before it are waste
+//	word 2   the latest instant that events were granted at
+//	         entries, oldest first: an instant, and then, if several events
+//	         happened at it, their number with its top bit set
+//
+// An empty state is the fresh one. Instants are below 2⁶², so that the top bit
+// tells a number from an instant from either end. Entries that have left the
+// window are dropped when the next event is spent: those that have left it now. The
+// others may count again when a reservation that is ahead is cancelled. So together
+// the entries may stand for more events than the limit; in any window they do not,
+// except for refused ones.
+type eventLog struct {
+	most        uint64 // the limit
+	window      uint64 // ticks
+	countDenied bool
+	tight       bool // whether there is to be no waste
+}
+
+const (
+	logHeader = 3       // words before the first entry
+	logMany   = 1 << 63 // marks a number of events
+)
+
+// NewSlidingLog returns the kernel of a SlidingLog with a window of so many ticks.
+func NewSlidingLog(limit int, window uint64, countDenied bool, f Form) Kernel {
+	return &eventLog{most: uint64(limit), window: window, countDenied: countDenied, tight: f.Portable}
+}
+
+func (k *eventLog) Limit() int { return int(k.most) }
+func (k *eventLog) Width() int { return 0 }
+
+// entry returns the entry that begins at word i, and where the next begins.
+func (k *eventLog) entry(st []uint64, i uint64) (at Instant, n, next uint64) {
+	if i+1 < uint64(len(st)) && st[i+1]&logMany != 0 {
+		return st[i], st[i+1] &^ logMany, i + 2
+	}
+	return st[i], 1, i + 1
+}
+
+// frontier returns the latest instant that events were granted at.
+func (k *eventLog) frontier(st []uint64) Instant {
+	if len(st) == 0 {
+		return 0
+	}
+	return st[2]
+}
+
+// lastEntry returns where the entry that ends at word end begins, if any does.
+func (k *eventLog) lastEntry(st []uint64, end uint64) (begin uint64, ok bool) {
+	if len(st) == 0 || end <= st[1] {
+		return 0, false
+	}
+	if st[end-1]&logMany != 0 {
+		return end - 2, true
+	}
+	return end - 1, true
+}
+
+// live returns how many events count at t, and where their entries begin.
+func (k *eventLog) live(st []uint64, t Instant) (n, first uint64) {
+	if len(st) == 0 {
+		return 0, logHeader
+	}
+	n, first = st[0], st[1]
+	for first < uint64(len(st)) {
+		at, many, next := k.entry(st, first)
+		if at+k.window > t {
+			break
+		}
+		n, first = n-many, next
+	}
+	return n, first
+}
+
+// ready finds the event whose leaving makes room for n.
+func (k *eventLog) Ready(st []uint64, now Instant, n int) Instant {
+	now = max(now, k.frontier(st)) // not ahead of a reservation
+	live, i := k.live(st, now)
+	for live > k.most-uint64(n) {
+		at, many, next := k.entry(st, i)
+		live, i = live-many, next
+		now = at + k.window
+	}
+	return now
+}
+
+func (k *eventLog) Spend(st []uint64, at Instant, n int) []uint64 {
+	st = k.insert(k.trim(st, at), at, uint64(n))
+	st[2] = at
+	return st
+}
+
+func (k *eventLog) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
+	st = k.insert(k.trim(st, now), at, uint64(n))
+	st[2] = at
+	return st, append(to, trace{})
+}
+
+// trim drops the entries that no longer count at t, and moves the others to
+// the front once more than half of the words are waste, so that both the
+// moving and the waste stay in proportion to the use.
+func (k *eventLog) trim(st []uint64, t Instant) []uint64 {
+	if len(st) == 0 {
+		return append(st, 0, logHeader, 0)
+	}
+	st[0], st[1] = k.live(st, t)
+	return k.compact(st)
+}
+
+func (k *eventLog) compact(st []uint64) []uint64 {
+	if first := st[1]; first-logHeader > uint64(len(st))/2 || k.tight && first > logHeader {
+		st = slices.Delete(st, logHeader, int(first))
+		st[1] = logHeader
+		if cap(st) > 64 && cap(st) > 4*len(st) {
+			st = slices.Clone(st)
+		}
+	}
+	return st
+}
+
+// insert adds an entry in the order of time. It goes to the end, but for an
+// event that is refused while reservations are ahead.
+func (k *eventLog) insert(st []uint64, at Instant, n uint64) []uint64 {
+	end := uint64(len(st))
+	for {
+		begin, ok := k.lastEntry(st, end)
+		if !ok || st[begin] < at {
+			break
+		}
+		if st[begin] == at {
+			_, many, _ := k.entry(st, begin)
+			return k.replace(st, begin, end, at, min(many+n, max(many, k.atOnce())))
+		}
+		end = begin
+	}
+	return k.replace(st, end, end, at, n)
+}
+
+// atOnce returns how many events at one instant are told apart, a number below 2⁶³:
+// as many as may be granted, and cancelled, and as many refused.
+func (k *eventLog) atOnce() uint64 { return min(2*k.most, logMany-1) }
+
+// replace puts n events at an instant in the place of the words from begin to
+// end, which are one entry or none, and keeps the sum.
+func (k *eventLog) replace(st []uint64, begin, end uint64, at Instant, n uint64) []uint64 {
+	if begin < end {
+		_, old, _ := k.entry(st, begin)
+		st[0] -= old
+	}
+	st[0] += n
+	switch n {
+	case 0:
+		return slices.Delete(st, int(begin), int(end))
+	case 1:
+		return slices.Replace(st, int(begin), int(end), at)
+	}
+	return slices.Replace(st, int(begin), int(end), at, n|logMany)
+}
+
+func (k *eventLog) Room(st []uint64, now Instant) int {
+	if now < k.frontier(st) {
+		return 0 // a reservation is ahead
+	}
+	live, _ := k.live(st, now)
+	return int(k.most - min(live, k.most))
+}
+
+// fresh returns when the newest event leaves the window. If it was a
+// reservation that was cancelled, the others may be gone before its instant,
+// which nobody may get ahead of all the same.
+func (k *eventLog) Fresh(st []uint64) Instant {
+	if i, ok := k.lastEntry(st, uint64(len(st))); ok {
+		return max(k.frontier(st), st[i]+k.window)
+	}
+	return k.frontier(st)
+}
+
+// refuse logs refused events if it is told to. Of what happened before, only the
+// newest Limit events can matter: while they are in the window, older ones make no
+// difference.
+func (k *eventLog) refuse(st []uint64, now Instant, n int) ([]uint64, bool) {
+	if !k.countDenied {
+		return st, false
+	}
+	st = k.insert(k.trim(st, now), now, uint64(n))
+	before := st[0]
+	for end := uint64(len(st)); ; {
+		begin, ok := k.lastEntry(st, end)
+		if !ok || st[begin] < now {
+			break
+		}
+		_, many, _ := k.entry(st, begin)
+		before, end = before-many, begin
+	}
+	for before > k.most {
+		at, many, next := k.entry(st, st[1])
+		if excess := before - k.most; many > excess {
+			st, before = k.replace(st, st[1], next, at, many-excess), k.most
+		} else {
+			st[0], st[1], before = st[0]-many, next, before-many
+		}
+	}
+	return k.compact(st), true
+}
+
+// cancel takes the events out of the log. If refused ones are logged, then what is
+// in the past stays: what they made no difference to any more may be forgotten.
+func (k *eventLog) cancel(st []uint64, u *undoing) []uint64 {
+	for _, p := range u.pending() {
+		u.take(p)
+		if !k.countDenied || p.at >= u.now {
+			st = k.remove(st, p.at, p.n)
+			u.changed = true
+		}
+	}
+	return st
+}
+
+// remove takes out n events at an instant. The frontier falls to what is left.
+func (k *eventLog) remove(st []uint64, at Instant, n int) []uint64 {
+	for end := uint64(len(st)); ; {
+		begin, ok := k.lastEntry(st, end)
+		if !ok || st[begin] < at {
+			return st
+		}
+		if st[begin] == at {
+			_, many, _ := k.entry(st, begin)
+			st = k.replace(st, begin, end, at, many-min(many, uint64(n)))
+			if last, ok := k.lastEntry(st, uint64(len(st))); !ok {
+				st[2] = 0
+			} else if st[last] < st[2] {
+				st[2] = st[last]
+			}
+			return st
+		}
+		end = begin
+	}
+}
+
+func (k *eventLog) giveBack(st []uint64, at, _ Instant, n int) []uint64 {
+	if k.countDenied {
+		return st
+	}
+	return k.remove(st, at, n)
+}
+
+func (k *eventLog) notes() bool { return k.countDenied }
+
+// Valid walks over the entries: in the order of time, no more in any window than can be
+// counted, and as many events as the first word says.
+func (k *eventLog) Valid(st []uint64) bool {
+	if len(st) == 0 {
+		return true
+	}
+	if len(st) < logHeader || st[1] < logHeader || st[1] > uint64(len(st)) || k.frontier(st) > MaxInstant {
+		return false
+	}
+	var sum, last uint64
+	var within uint64 // in the window that ends with the entry
+	oldest := st[1]   // in that
+	for i := st[1]; i < uint64(len(st)); {
+		at, n, next := k.entry(st, i)
+		if at > MaxInstant || at < last || n == 0 {
+			return false
+		}
+		for oldest < i {
+			first, many, after := k.entry(st, oldest)
+			if first+k.window > at {
+				break
+			}
+			within, oldest = within-many, after
+		}
+		if !k.countDenied && n > math.MaxInt64-within {
+			return false
+		}
+		sum, within, last, i = sum+n, within+n, at, next
+	}
+	return sum == st[0]
+}
+
+func (k *eventLog) Adopt(_ Kernel, st []uint64, _ Instant) []uint64 { return st }

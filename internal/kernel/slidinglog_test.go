@@ -1,0 +1,49 @@
+package kernel
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestLogGrowsWithUse checks that the memory of a SlidingLog follows what is
+// in the window, not Limit, and that it does not keep what has left it.
+func TestLogGrowsWithUse(t *testing.T) {
+	k := NewSlidingLog(math.MaxInt, uint64(time.Second), false, InMemory)
+	var st []uint64
+	for i := range uint64(1000) {
+		st = k.Spend(st, i, 1)
+	}
+	assert.Len(t, st, logHeader+1000, "a word for each event")
+	assert.Equal(t, math.MaxInt-1000, k.Room(st, 1000))
+	grown := cap(st)
+
+	st = k.Spend(st, uint64(time.Second)+998, 5)
+	assert.Len(t, st, logHeader+1+2, "one left, and two words for five at once")
+	assert.Less(t, cap(st), grown/2, "memory is given back")
+
+	now := uint64(time.Hour)
+	for range 100_000 { // a steady flow of about 100 in the window
+		now += uint64(10 * time.Millisecond)
+		st = k.Spend(st, now, 1)
+		require.LessOrEqual(t, len(st), logHeader+2*100+2)
+	}
+	require.LessOrEqual(t, cap(st), 1024)
+}
+
+// TestLogKeepsRefusedThatMatter checks that refused events do not grow a log
+// beyond its limit.
+func TestLogKeepsRefusedThatMatter(t *testing.T) {
+	k := NewSlidingLog(10, uint64(time.Second), true, InMemory).(*eventLog)
+	st := k.Spend(nil, 1, 10)
+	for i := range uint64(10_000) {
+		var changed bool
+		st, changed = k.refuse(st, 2+i, 1+int(i%10))
+		require.True(t, changed)
+		require.LessOrEqual(t, st[0], uint64(10+20), "those before, and those at one instant")
+		require.LessOrEqual(t, len(st), logHeader+2*(2*10))
+	}
+}

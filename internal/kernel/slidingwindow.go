@@ -1,0 +1,63 @@
+package kernel
+
+import "github.com/ratelimit-go/ratelimit/internal/uint128"
+
+// sliding is the arithmetic of a [SlidingWindow]: a ring with a slot for each
+// segment and one for the oldest.
+type sliding struct {
+	ring
+	most uint64 // the limit
+}
+
+// NewSlidingWindow returns the kernel of a SlidingWindow with segments of so many ticks.
+func NewSlidingWindow(limit int, segments, length uint64) Kernel {
+	return &sliding{newRing(segments+1, length, limit), uint64(limit)}
+}
+
+func (k *sliding) Limit() int { return int(k.most) }
+
+// counts returns the events of the segments that count fully at slot, and of
+// the oldest, which is weighted. The former are at most the limit.
+func (k *sliding) counts(st []uint64, slot uint64) (full, oldest uint64) {
+	others := k.slots - 2 // that count fully, besides slot itself
+	return k.sum(st, slot-min(slot, others), slot), k.back(st, slot, others+1)
+}
+
+// ready follows the estimate, which only falls while nothing happens, from
+// segment to segment.
+func (k *sliding) Ready(st []uint64, now Instant, n int) Instant {
+	now = max(now, k.frontier(st))
+	slot := now / k.length
+	full, oldest := k.counts(st, slot)
+	for full+uint64(n) > k.most {
+		slot++
+		oldest = k.back(st, slot, k.slots-1)
+		full -= oldest
+	}
+	return max(now, slot*k.length+k.fades(oldest, k.most-uint64(n)-full))
+}
+
+// fades returns how far into a segment the weight of the oldest has fallen to
+// spare: the least e with oldest·(length−e) ≤ spare·length.
+func (k *sliding) fades(oldest, spare uint64) uint64 {
+	if oldest <= spare {
+		return 0
+	}
+	return k.length - uint128.Mul(spare, k.length).Div(oldest)
+}
+
+func (k *sliding) Room(st []uint64, now Instant) int {
+	if now < k.frontier(st) {
+		return 0 // a reservation is ahead
+	}
+	slot := now / k.length
+	full, oldest := k.counts(st, slot)
+	weighted := uint128.Mul(oldest, k.length-now%k.length).DivCeil(k.length)
+	return int(max(k.most, full+weighted) - full - weighted)
+}
+
+func (k *sliding) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
+	old := from.(*sliding)
+	full, oldest := old.counts(st, max(old.frontier(st), now)/old.length)
+	return k.adoptRing(&old.ring, st, full+oldest, now)
+}

@@ -1,0 +1,263 @@
+package kernel
+
+import (
+	"slices"
+	"time"
+)
+
+// What every algorithm means by a decision, by the times that are told, and by a
+// reservation, is in this file and nowhere else.
+
+// Step applies req to the words of a state, in place, and returns them and
+// whether they changed; a is the answer. It reads the clock, so whoever may change the
+// state meanwhile must be locked out, or found out afterwards.
+func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
+	if req.Op > OpPeek {
+		return c.stepOnce(st, req, a)
+	}
+	if c.can&notes != 0 {
+		req.renew() // since a denial that is noted cannot be decided on twice
+	}
+	st, changed = c.stepOnce(st, req, a)
+	if !changed && !a.Allowed && req.renew() {
+		return c.stepOnce(st, req, a)
+	}
+	return st, changed
+}
+
+// StepFrom is Step for a state that from left, which may have had other parameters,
+// and returns by whom the next one is. A reservation is cancelled where it was made.
+func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer) (by *Compiled, _ []uint64, changed bool) {
+	if from == c {
+		st, changed = c.Step(st, req, a)
+		return c, st, changed
+	}
+	v := c.view(req)
+	switch req.Op {
+	case OpCancel:
+		c = from
+	case OpReturn:
+		if !from.same(c) { // it may not have been counted
+			v.Compiled = from
+			*a = Answer{}
+			v.describe(st, 0, a)
+			return from, st, false
+		}
+	}
+	st, adopted := c.adopt(from, st, v.now)
+	st, changed = c.Step(st, req, a)
+	return c, st, changed || adopted
+}
+
+func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
+	v := c.view(req)
+	*a = Answer{}
+	switch req.Op {
+	case OpPeek:
+		v.peek(st, a)
+	case OpReserve:
+		if st, changed = v.reserve(st, req, a); !a.Allowed {
+			v.refused(st, req, a)
+		}
+	case OpCancel:
+		st, changed, a.Grant = v.undo(st, req.Grant)
+		v.describe(st, 0, a)
+	case OpReturn:
+		before := slices.Clone(st)
+		st = v.giveBack(st, req.Taken/v.Tick, v.now, req.N)
+		changed = !slices.Equal(st, before)
+		v.describe(st, 0, a)
+	default:
+		st, changed = v.take(st, req.N, a)
+	}
+	return st, changed
+}
+
+// Allow is Step for OpTake, for those who want to know nothing but whether n events
+// were granted, from 1 to the limit.
+func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted, changed bool) {
+	v := view{Compiled: c}
+	for renewed := false; ; renewed = true {
+		v.now, v.lag = clk.Now()
+		var at Instant
+		st, at, changed = v.decide(st, n)
+		if granted = at == v.now; granted || changed || renewed || !clk.Renew() {
+			return st, granted, changed
+		}
+	}
+}
+
+// view reads the clock.
+func (c *Compiled) view(req *Request) view {
+	now, lag := req.Now()
+	if c.Tick > 1 { // spares memory a division
+		now /= c.Tick
+	}
+	return view{c, now, lag}
+}
+
+// A view is a kernel at a reading of the clock.
+type view struct {
+	*Compiled
+	now Instant
+	lag uint64 // by how many nanoseconds the clock is behind now
+}
+
+// Until returns the time from a reading of the clock, now and lag, to t, in
+// nanoseconds all of them.
+func Until(t, now Instant, lag uint64) time.Duration { return until(t, now, lag, 1) }
+
+// until returns the time from the reading of the clock to t.
+func (v *view) until(t Instant) time.Duration { return until(t, v.now, v.lag, v.Tick) }
+
+// until returns the time from a reading of the clock, now and lag, to t.
+func until(t, now Instant, lag, tick uint64) time.Duration {
+	if t <= now {
+		return 0
+	}
+	if t-now > uint64(Never)/tick {
+		return Never
+	}
+	return time.Duration(min((t-now)*tick+lag, uint64(Never)))
+}
+
+// ready is the kernel's Ready, but also answers for n beyond the limit and for 0.
+func (v *view) ready(st []uint64, n int) Instant {
+	switch {
+	case n == 0:
+		return v.now
+	case n > v.Limit():
+		return Forever
+	}
+	return v.Ready(st, v.now, n)
+}
+
+// describe fills in what does not depend on the request, and Part: n events
+// were asked for and refused, or n is 0.
+func (v *view) describe(st []uint64, n int, a *Answer) {
+	if v.parts != nil {
+		a.Part = v.parts.part(st, v.now, n)
+	}
+	a.Limit = v.Limit()
+	a.Remaining = v.Room(st, v.now)
+	a.ResetAfter = v.until(v.Fresh(st))
+}
+
+// decide spends n events if they are granted now, and lets the kernel note it
+// if not. It returns the instant at which they are granted, which is now or not.
+func (v *view) decide(st []uint64, n int) (_ []uint64, at Instant, changed bool) {
+	if at = v.ready(st, n); at > v.now {
+		return v.refuse(st, n, at)
+	}
+	if n > 0 {
+		st = v.Spend(st, v.now, n)
+	}
+	return st, at, n > 0
+}
+
+// refuse lets the kernel note that n events were refused, which would have been
+// granted at an instant, and returns the one at which they are then.
+func (v *view) refuse(st []uint64, n int, at Instant) (_ []uint64, _ Instant, changed bool) {
+	if n <= v.Limit() {
+		if st, changed = v.capable.refuse(st, v.now, n); changed {
+			at = v.ready(st, n)
+		}
+	}
+	return st, at, changed
+}
+
+func (v *view) take(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
+	hold := v.hold(st, v.now)
+	st, at, changed := v.decide(st, n)
+	if at > v.now {
+		v.denial(st, n, at, a)
+		return st, changed
+	}
+	a.Allowed = true
+	if n > 0 && hold > 0 {
+		a.Delay = v.until(After(v.now, hold))
+	}
+	v.describe(st, 0, a)
+	return st, changed
+}
+
+// denial is the answer to a request that would be granted only at an instant.
+func (v *view) denial(st []uint64, n int, at Instant, a *Answer) {
+	a.RetryAfter = Never
+	if at < Forever {
+		a.RetryAfter = v.until(at)
+	}
+	v.describe(st, n, a)
+}
+
+func (v *view) peek(st []uint64, a *Answer) {
+	if at := v.ready(st, 1); at > v.now {
+		if v.can&notes != 0 { // what OpTake would note is not to stay
+			st, at, _ = v.refuse(slices.Clone(st), 1, at)
+		}
+		v.denial(st, 1, at, a)
+		return
+	}
+	a.Allowed = true
+	a.Delay = v.until(After(v.now, v.hold(st, v.now)))
+	v.describe(st, 0, a)
+}
+
+func (v *view) reserve(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
+	if req.N <= v.Limit() && v.full(st, v.now, req.N) {
+		a.QueueFull = true
+		return st, false
+	}
+	at := v.ready(st, req.N)
+	if at > MaxInstant/v.Tick {
+		a.Wait = Never
+		return st, false
+	}
+	due := After(at, v.hold(st, at))
+	if a.Wait = v.until(due); a.Wait > req.MaxWait || a.Wait == Never {
+		return st, false
+	}
+	if req.AtOnce && due == v.now {
+		st = v.Spend(st, at, req.N)
+	} else {
+		g := &Grant{by: v.Compiled, at: at, due: due, n: req.N}
+		st, g.traces = v.Kernel.reserve(st, v.now, at, req.N, make([]trace, 0, len(v.leaves())))
+		a.Grant = g
+	}
+	if req.Fixed == nil || req.Fixed.Own {
+		a.Due = due * v.Tick // at most that of a wait that is not Never
+	}
+	a.Allowed = true
+	v.describe(st, 0, a)
+	return st, true
+}
+
+// refused is the answer to a reservation that st refuses. Without other
+// requests, the turn is the same instant whenever it is reserved, and room in a
+// queue that has none now comes when all grant: so the same reservation succeeds
+// once there is room and the turn is no more than MaxWait away.
+func (v *view) refused(st []uint64, req *Request, a *Answer) {
+	a.RetryAfter = Never
+	at := v.ready(st, req.N)
+	if at > MaxInstant/v.Tick {
+		v.describe(st, req.N, a)
+		return
+	}
+	turn := v.until(After(at, v.hold(st, at)))
+	if turn == Never {
+		v.describe(st, req.N, a)
+		return
+	}
+	var room time.Duration
+	if v.full(st, v.now, req.N) {
+		room = v.until(at)
+	}
+	// A wait of a part of a tick is too short for that tick.
+	tick := time.Duration(v.Tick)
+	near := turn - max(0, req.MaxWait)/tick*tick
+	a.RetryAfter = max(room, near)
+	v.describe(st, req.N, a)
+	if near > room && v.parts != nil {
+		a.Part = v.parts.lastTurn(st, v.now, req.N)
+	}
+}

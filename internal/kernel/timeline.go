@@ -1,0 +1,200 @@
+package kernel
+
+import (
+	"fmt"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/benbjohnson/clock"
+)
+
+// A Timeline turns readings of a clock into instants. It reads only the clock's
+// monotonic side, as the time since a base, which costs one clock read where
+// time.Now costs two. It never goes back: while the clock is behind an earlier
+// reading, the timeline stands still.
+//
+// The limiters on a [MemoryStore] share one, so that they agree on what time it
+// is even if the wall clock is set between two calls of [New].
+type Timeline struct {
+	clk    clock.Clock
+	steady bool    // whether clk is the system's, which never steps back
+	coarse *Coarse // what clk shows, if it is one: that never steps back either
+	first  anchor
+
+	// Only for other clocks.
+	moved  atomic.Pointer[anchor] // what counts instead of first, if it is not nil
+	latest atomic.Uint64          // the latest instant returned
+}
+
+// An anchor is a reading of a clock, and the instant that it stands for.
+type anchor struct {
+	base   time.Time
+	origin Instant
+}
+
+// NewTimeline returns the timeline of clk, or of the system's clock if clk is
+// nil. coarse has the readings of clk, if those are kept.
+func NewTimeline(clk clock.Clock, coarse *Coarse) *Timeline {
+	if clk = exceptSystem(clk); clk == nil {
+		return &Timeline{clk: clock.New(), steady: true, first: anchorAt(time.Now())}
+	}
+	if coarse != nil {
+		return &Timeline{clk: clk, coarse: coarse, first: anchorAt(coarse.Base)}
+	}
+	return &Timeline{clk: clk, first: anchorAt(clk.Now())}
+}
+
+// exceptSystem returns clk, or nil if it is one that clock.New returned. Those
+// have no state, so all of them are the same clock.
+func exceptSystem(clk clock.Clock) clock.Clock {
+	if reflect.TypeOf(clk) == reflect.TypeOf(clock.New()) {
+		return nil
+	}
+	return clk
+}
+
+// Tells reports whether t is the timeline of clk, which is nil for the system's.
+func (t *Timeline) Tells(clk clock.Clock) bool {
+	if clk = exceptSystem(clk); clk == nil {
+		return t.steady
+	}
+	return reflect.TypeOf(clk).Comparable() && reflect.ValueOf(clk).Comparable() && clk == t.clk
+}
+
+// Instants are counted from the Unix epoch as long as the clock is within
+// these years. A clock that is not (one that shows the zero Time, say) is
+// shifted by a multiple of a number of whole weeks, which leaves the borders of
+// minutes, hours, days and weeks where they are.
+const (
+	epochEnd  = 4102444800       // 2100-01-01, in seconds
+	epochTurn = 5000 * 7 * 86400 // 5,000 weeks, in seconds
+	week      = 7 * 86400 * 1e9  // in nanoseconds
+)
+
+// InstantOf returns the instant of a time.
+func InstantOf(t time.Time) Instant {
+	sec := t.Unix()
+	if sec < 0 || sec >= epochEnd {
+		sec = (sec%epochTurn + epochTurn) % epochTurn
+	}
+	return Instant(sec)*1e9 + Instant(t.Nanosecond())
+}
+
+func anchorAt(t time.Time) anchor { return anchor{t, InstantOf(t)} }
+
+// Now returns the present instant, and by how much the clock is behind it.
+func (t *Timeline) Now() (now Instant, lag uint64) {
+	switch {
+	case t.steady:
+		return t.first.origin + Instant(time.Since(t.first.base)), 0 // from 2100 to MaxInstant are 16 years
+	case t.coarse != nil:
+		return t.first.origin + Instant(t.coarse.SinceBase()), 0
+	}
+	return t.unsteady()
+}
+
+// Renew reads a clock again that is read every so often, before a request is denied.
+// It reports whether that made a difference.
+func (t *Timeline) Renew() bool { return t.coarse != nil && t.coarse.Renew() }
+
+// Reread is Renew for what is rare: it always reads the clock.
+func (t *Timeline) Reread() {
+	if t.coarse != nil {
+		t.coarse.Refresh()
+	}
+}
+
+// unsteady is now for a clock that may step back, or far ahead.
+func (t *Timeline) unsteady() (now Instant, lag uint64) {
+	from := t.anchor()
+	d := t.clk.Since(from.base)
+	if from.ends(d) {
+		t.move(from)
+		from = t.anchor()
+		d = t.clk.Since(from.base)
+	}
+	now = from.at(d)
+	for {
+		latest := t.latest.Load()
+		if now < latest {
+			return latest, latest - now
+		}
+		if now == latest || t.latest.CompareAndSwap(latest, now) {
+			return now, 0
+		}
+	}
+}
+
+func (t *Timeline) anchor() *anchor {
+	if moved := t.moved.Load(); moved != nil {
+		return moved
+	}
+	return &t.first
+}
+
+// ends reports whether instants counted from a would not fit any more, now that d has
+// passed since. If d is saturated, they do not.
+func (a *anchor) ends(d time.Duration) bool {
+	return d > 0 && a.origin < MaxInstant && a.origin+Instant(d) > MaxInstant
+}
+
+// move counts instants from what the clock shows now. If that is not after the
+// latest instant, it skips half of what is left of time, since the clock has gone
+// ahead by more than can be told, and whole weeks, which keep windows aligned.
+func (t *Timeline) move(from *anchor) {
+	next := anchorAt(t.clk.Now())
+	if latest := t.latest.Load(); next.origin < latest {
+		next.origin += (latest + (MaxInstant-latest)/2 - next.origin) / week * week
+	}
+	next.origin = min(next.origin, MaxInstant)
+	if from == &t.first {
+		from = nil
+	}
+	t.moved.CompareAndSwap(from, &next) // or another caller has just moved it
+}
+
+// at returns the instant d after the anchor, as near as instants come to it.
+func (a *anchor) at(d time.Duration) Instant {
+	if d < 0 {
+		return a.origin - min(a.origin, -Instant(d))
+	}
+	return min(a.origin+Instant(d), MaxInstant)
+}
+
+// Wall returns what the clock showed when now and lag were told.
+func (t *Timeline) Wall(now Instant, lag uint64) time.Time {
+	from := t.anchor()
+	return from.base.Add(time.Duration(now) - time.Duration(from.origin) - time.Duration(lag))
+}
+
+// Until returns the time until the clock will have reached t.
+func (t *Timeline) Until(at Instant) time.Duration {
+	t.Reread()
+	now, lag := t.Now()
+	return until(at, now, lag, 1)
+}
+
+// In returns the instant that the clock will show after d.
+func (t *Timeline) In(d time.Duration) Instant {
+	now, lag := t.Now()
+	return After(now, uint64(d)-min(uint64(d), lag))
+}
+
+// Clock returns the clock.
+func (t *Timeline) Clock() clock.Clock { return t.clk }
+
+// Flows reports whether the clock shows another time whenever it is read. Its timers
+// count the same time, and are not made late by what passed before they were set.
+func (t *Timeline) Flows() bool { return t.steady || t.coarse != nil || exceptSystem(t.clk) == nil }
+
+// NameOf names a clock in an error.
+func NameOf(clk clock.Clock) string {
+	switch clk = exceptSystem(clk); reflect.ValueOf(clk).Kind() {
+	case reflect.Invalid:
+		return "the system's clock"
+	case reflect.Pointer:
+		return fmt.Sprintf("the %T at %p", clk, clk)
+	}
+	return fmt.Sprintf("a %T", clk)
+}

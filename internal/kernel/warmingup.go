@@ -1,0 +1,126 @@
+package kernel
+
+import (
+	"math"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/warmup"
+)
+
+// warming is the arithmetic of a [WarmingUp]; s, c, w, θ and max are those of
+// its description in Guava, in nanoseconds. Its state is the warmth, which is
+// max less the stored permits, as the bits of a float64, and the next free
+// time, in nanoseconds, or if it is to be portable in whole ticks and nanoseconds.
+// The warmth is that at the next free time; it is 0 when cold.
+type warming struct {
+	unwound
+	form Form
+	warmup.Constants
+}
+
+// NewWarmingUp returns the kernel of a WarmingUp.
+func NewWarmingUp(events int, per, warm time.Duration, coldFactor float64, f Form) Kernel {
+	return &warming{form: f, Constants: warmup.New(events, per, warm, coldFactor)}
+}
+
+func (k *warming) Limit() int { return k.Constants.Limit }
+
+func (k *warming) Width() int {
+	if k.form.Portable {
+		return 3
+	}
+	return 2
+}
+
+// free returns the next free time, in nanoseconds.
+func (k *warming) free(st []uint64) uint64 {
+	if k.form.Portable {
+		return st[1]*k.form.Tick + st[2]
+	}
+	return st[1]
+}
+
+func (k *warming) store(st []uint64, warmth float64, free uint64) []uint64 {
+	st[0], st[1] = math.Float64bits(warmth), free
+	if k.form.Portable {
+		st[1], st[2] = free/k.form.Tick, free%k.form.Tick
+	}
+	return st
+}
+
+func (k *warming) Ready(st []uint64, now Instant, _ int) Instant {
+	return max(now, ceilDiv(k.free(st), k.form.Tick))
+}
+
+func (k *warming) Spend(st []uint64, at Instant, n int) []uint64 {
+	warmth := k.warmth(st, at)
+	stored := k.Stored - warmth
+	taken := min(float64(n), stored)
+	// The conversions keep products and sums from being fused on machines that
+	// could: what is computed in Redis is to be the same bit by bit.
+	cost := k.cost(stored, taken) + float64((float64(n)-taken)*k.Stable)
+	return k.store(st, warmth+taken, After(at*k.form.Tick, saturated(math.Round(cost))))
+}
+
+func (k *warming) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
+	st, t := chained(k, st, at, n, func(st []uint64) [2]uint64 { return [2]uint64{k.free(st), st[0]} })
+	return st, append(to, t)
+}
+
+// cost returns how long it takes to hand out the permits taken of those
+// stored: the integral of the time per permit, which is k.Stable below the
+// threshold and rises by k.Slope from there.
+func (k *warming) cost(stored, taken float64) float64 {
+	cost := float64(taken * k.Stable)
+	if above := stored - k.Threshold; above > 0 {
+		part := min(taken, above)
+		cost += float64(k.Slope * part * (above - float64(part/2)))
+	}
+	return cost
+}
+
+// warmth returns what is left of the warmth at t.
+func (k *warming) warmth(st []uint64, t Instant) float64 {
+	if t >= k.Fresh(st) {
+		return 0
+	}
+	warmth := math.Float64frombits(st[0])
+	if ns, free := t*k.form.Tick, k.free(st); ns > free {
+		warmth -= float64(ns-free) / k.Cooldown
+	}
+	return max(0, warmth)
+}
+
+func (k *warming) Room(st []uint64, now Instant) int {
+	if k.Ready(st, now, 1) > now {
+		return 0
+	}
+	return k.Limit()
+}
+
+func (k *warming) Fresh(st []uint64) Instant {
+	return ceilDiv(After(k.free(st), saturated(math.Ceil(math.Float64frombits(st[0])*k.Cooldown))), k.form.Tick)
+}
+
+// saturated returns ns, a whole number, as an integer, at most Forever.
+func saturated(ns float64) uint64 {
+	if ns >= float64(Forever) {
+		return Forever
+	}
+	return uint64(ns)
+}
+
+func (k *warming) Valid(st []uint64) bool {
+	if k.form.Portable && (st[1] > math.MaxUint64/k.form.Tick-1 || st[2] >= k.form.Tick) {
+		return false
+	}
+	warmth := math.Float64frombits(st[0])
+	return warmth >= 0 && warmth <= k.Stored*(1+1e-9) // false for NaN, too
+}
+
+func (k *warming) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
+	old := from.(*warming)
+	at := old.Ready(st, now, 1)
+	share := old.warmth(st, at) / old.Stored
+	return k.store(make([]uint64, k.Width()), min(share, 1)*k.Stored, max(old.free(st), now*k.form.Tick))
+}

@@ -1,0 +1,122 @@
+package memory
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestLooksOfAFlood counts at how many keys an eviction looks on average, when there
+// is little to choose from.
+func TestLooksOfAFlood(t *testing.T) {
+	const bound = 20_000
+	floods := map[string]func(l *limiter, clk *stepClock, key string) bool{
+		"used up at once": func(l *limiter, _ *stepClock, key string) bool { return l.AllowN(key, 10) },
+		"something left":  func(l *limiter, _ *stepClock, key string) bool { return l.Allow(key) },
+		"used up in two":  func(l *limiter, _ *stepClock, key string) bool { return l.Allow(key) && l.AllowN(key, 9) },
+		"slow": func(l *limiter, clk *stepClock, key string) bool {
+			clk.advance(time.Minute / bound / 10) // about one key comes to have something left
+			return l.AllowN(key, 10)
+		},
+	}
+	for name, flood := range floods {
+		for _, policy := range []Policy{EvictLeast, RefuseUnseen, ShareUnseen} {
+			l, s, clk := newTestLimiter(t, bucket(10, time.Minute), withMaxKeys(bound), withFullPolicy(policy))
+			for i := range bound {
+				require.True(t, l.AllowN(fmt.Sprint(i), 10))
+				clk.advance(time.Minute / bound / 10)
+			}
+			looks := 0
+			const n = 2000
+			for i := range n {
+				s.admission.eviction.seen = 0
+				granted := flood(l, clk, fmt.Sprint("flood ", i))
+				looks += s.admission.eviction.seen
+				require.True(t, granted || policy != EvictLeast)
+			}
+			assert.LessOrEqual(t, looks/n, 2*usualSizes.parts+2*bound/n, "%s, policy %d", name, policy)
+			s.check(t)
+		}
+	}
+}
+
+// TestRememberedForASecond: what a look has seen is of no use for longer.
+func TestRememberedForASecond(t *testing.T) {
+	l, s, clk := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(5000))
+	fill(t, l, 5000, 2500)
+	looks := func(key string) int {
+		s.admission.eviction.seen = 0
+		require.True(t, l.Allow(key))
+		return s.admission.eviction.seen
+	}
+	assert.NotZero(t, looks("first"))
+	assert.Zero(t, looks("second"), "it takes what the first has seen")
+	clk.advance(time.Second)
+	assert.NotZero(t, looks("third"))
+}
+
+// TestMixedLimitsStayCheap: of two limiters in a store, the keys of one are the
+// first to have something left, and those of the other the first to be idle.
+func TestMixedLimitsStayCheap(t *testing.T) {
+	const bound = 10_000
+	s, clk := &Store{MaxKeys: 2 * bound}, newStepClock()
+	slow := newLimiter(s, bucket(3600, time.Hour), clk)
+	short := newLimiter(s, onFirstEvent(1, time.Minute), clk)
+	for i := range bound {
+		require.True(t, slow.AllowN(fmt.Sprint(i), 3600))
+		require.True(t, short.Allow(fmt.Sprint(i)))
+		clk.advance(100 * time.Microsecond)
+	}
+	looks := 0
+	const n = 2000
+	for i := range n {
+		s.admission.eviction.seen = 0
+		require.True(t, short.Allow(fmt.Sprint("new ", i)))
+		looks += s.admission.eviction.seen
+		clk.advance(100 * time.Microsecond)
+	}
+	assert.LessOrEqual(t, looks/n, 3*usualSizes.parts)
+	s.check(t)
+}
+
+// TestMaxKeysOverLimiters checks that the bound is the store's, whoever fills it.
+func TestMaxKeysOverLimiters(t *testing.T) {
+	s, clk := &Store{MaxKeys: 10}, newStepClock()
+	one := newLimiter(s, bucket(10, time.Second), clk)
+	two := newLimiter(s, eventLog(5, time.Second), clk)
+	for i := range 10 {
+		require.True(t, one.AllowN(fmt.Sprint(i), 10))
+	}
+	for i := range 100 {
+		require.True(t, two.Allow(fmt.Sprint(i)))
+		require.Equal(t, 10, s.Len())
+	}
+	s.check(t)
+	require.Equal(t, 9, count(t, one.evictees()), "but for the first, the flood pushes out its own")
+}
+
+func count(t testing.TB, shards []evictee) (n int) {
+	t.Helper()
+	for _, sh := range shards {
+		n += sh.(*shard).check(t)
+	}
+	return n
+}
+
+// TestRefusalsAreCheap lets a full store turn many new keys away.
+func TestRefusalsAreCheap(t *testing.T) {
+	for _, policy := range []Policy{RefuseUnseen, ShareUnseen} {
+		l, s, _ := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(1000), withFullPolicy(policy))
+		for i := range 1000 {
+			require.True(t, l.AllowN(fmt.Sprint(i), 1+i%10))
+		}
+		s.admission.near.shard, s.admission.far.shard = math.MaxInt-3, math.MaxInt-3
+		// None, but that under the race detector a sync.Pool forgets on purpose.
+		assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { l.Allow("new") }), 4.0)
+		s.check(t)
+	}
+}

@@ -1,0 +1,133 @@
+package memory
+
+import (
+	"math/bits"
+	"reflect"
+	"sync"
+	"sync/atomic"
+)
+
+// A directory divides a space into shards (extendible hashing, Fagin et al., ACM
+// TODS 4(3), 1979). Its entries lead from the low bits of an identity to what a
+// shard has published. A space begins with one shard and one entry. A shard that is
+// split gives half of its entries, and the keys that belong there, to a new one; if
+// it has one entry only, the directory is doubled first.
+//
+//	directory    0   1   2   3
+//	before       A   B   A   C     A has depth 1, B and C have depth 2
+//	A is split   A   B   D   C     all have depth 2
+//
+//	directory    0   1   2   3   4   5   6   7
+//	B is split   A   B   D   C   A   E   D   C     B and E have depth 3
+//
+// The entries of a shard change under its lock only, so whoever has waited for it
+// looks into the directory again.
+type directory[T any] struct {
+	entries atomic.Pointer[[]atomic.Pointer[T]] // a power of two
+
+	fewest, most int    // shards: up to fewest of them are split early
+	splitAt      uint64 // keys of a shard; the constant, except in tests
+
+	mu     sync.Mutex                // protects entries and shards against another change
+	shards atomic.Pointer[[]evictee] // all there are, the oldest first
+}
+
+const (
+	fewestShards = 64      // as long as there are fewer, callers of few keys would meet
+	mostShards   = 1 << 16 // then they grow
+	splitAt      = 4096    // keys, which take a fraction of a millisecond to be replaced,
+	splitWords   = 1 << 14 // or fewer, with this many words of state
+	splitEarlyAt = 8
+)
+
+// init prepares a directory whose first shard publishes t.
+func (d *directory[T]) init(s *Store, splitAt uint64, sh evictee, t *T) {
+	entries := make([]atomic.Pointer[T], 1)
+	d.entries.Store(&entries)
+	d.fewest, d.most, d.splitAt = s.shardCount(fewestShards), s.shardCount(mostShards), splitAt
+	d.add(sh)
+	d.publish(0, 0, t)
+}
+
+// at returns what leads to id.
+func (d *directory[T]) at(id identity) *T {
+	entries := *d.entries.Load()
+	return entries[id.entry()&uint64(len(entries)-1)].Load()
+}
+
+// entry returns the bits by which the directory is looked into.
+func (id identity) entry() uint64 { return id.hi >> 1 } // bit 0 is always set
+
+// publish makes the entries of a shard, which are those at first and then every
+// 1<<depth, lead to t. The caller has the lock of the shard.
+func (d *directory[T]) publish(first, depth uint32, t *T) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	entries := *d.entries.Load()
+	for len(entries) < 1<<depth {
+		entries = doubled(entries)
+	}
+	for i := int(first); i < len(entries); i += 1 << depth {
+		entries[i].Store(t)
+	}
+	d.entries.Store(&entries)
+}
+
+// doubled returns twice the entries, each half of which leads where all did.
+func doubled[T any](entries []atomic.Pointer[T]) []atomic.Pointer[T] {
+	twice := make([]atomic.Pointer[T], 2*len(entries))
+	for i := range twice {
+		twice[i].Store(entries[i%len(entries)].Load())
+	}
+	return twice
+}
+
+// add adds a shard to the list.
+func (d *directory[T]) add(sh evictee) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := append(d.list(), sh) // in place: those who read the list see no more of it
+	d.shards.Store(&all)
+}
+
+func (d *directory[T]) list() []evictee {
+	if all := d.shards.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// splits reports whether a shard with so many keys is to be split.
+func (d *directory[T]) splits(keys uint64, depth uint32) bool {
+	switch shards := 1 << depth; {
+	case shards >= d.most:
+		return false
+	case shards < d.fewest:
+		return keys > min(splitEarlyAt, d.splitAt)
+	}
+	return keys > d.splitAt
+}
+
+// bytes returns the memory that the directory takes.
+func (d *directory[T]) bytes() uint64 {
+	return 8*uint64(len(*d.entries.Load())) + 16*uint64(cap(d.list())) + 2*24
+}
+
+// loadOf returns the share of the slots that is taken in a new table of the shard
+// with that first entry: another one for each, so that not all grow at once.
+func loadOf(first uint32) float64 {
+	// Any sequence would do that spreads over what is between the bounds.
+	return minLoad + (maxNewLoad-minLoad)*float64(bits.Reverse32(first))/(1<<32)
+}
+
+// sizeOf returns the bytes of a T.
+func sizeOf[T any]() uint64 { return uint64(reflect.TypeFor[T]().Size()) }
+
+// shardCount returns how many shards a space may have: n, a power of two, or
+// fewer if there are so few keys at most that most would be empty.
+func (s *Store) shardCount(n int) int {
+	for s.MaxKeys > 0 && n > 1 && int64(n)*32 > s.MaxKeys {
+		n /= 2
+	}
+	return n
+}

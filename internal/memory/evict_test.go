@@ -1,0 +1,145 @@
+package memory
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// smallSizes make a store of two thousand keys one that is looked at in strides.
+var smallSizes = lookSizes{fewest: 4, most: 8, perShard: 2, remembered: 4, stride: 256, parts: 8, scant: 4, queue: 64}
+
+const manyStrides = 8 * 256
+
+// TestStridesAreShort: however many used-up keys there are, no new key has more of them
+// looked at than a stride, and on average it is few.
+func TestStridesAreShort(t *testing.T) {
+	for _, alg := range everyWidth {
+		for _, left := range []int{0, 1, 20} {
+			l, s, _ := newTestLimiter(t, alg, withMaxKeys(manyStrides))
+			s.admission.lookSizes = smallSizes
+			fill(t, l, manyStrides, left)
+			most, sum := 0, 0
+			for i := range manyStrides {
+				s.admission.eviction.seen = 0
+				require.True(t, l.AllowN(fmt.Sprint("new ", i), 10))
+				sum += s.admission.eviction.seen
+				most = max(most, s.admission.eviction.seen)
+			}
+			assert.LessOrEqual(t, most, smallSizes.stride, "%v, %d left", alg.Kind(), left)
+			assert.LessOrEqual(t, sum/manyStrides, 2*smallSizes.parts, "%v, %d left", alg.Kind(), left)
+			assert.GreaterOrEqual(t, s.Len(), manyStrides-smallSizes.stride/smallSizes.parts)
+			s.check(t)
+		}
+	}
+}
+
+// TestStridesSpareUsedUpKeys: while enough keys of a stride have something left, none
+// that is used up goes.
+func TestStridesSpareUsedUpKeys(t *testing.T) {
+	for i := range 5 * len(everyWidth) {
+		alg := everyWidth[i%len(everyWidth)]
+		l, s, _ := newTestLimiter(t, alg, withMaxKeys(manyStrides))
+		s.admission.lookSizes = smallSizes
+		const left = manyStrides / 10
+		fill(t, l, manyStrides, left)
+		for i := range left / 2 {
+			require.True(t, l.AllowN(fmt.Sprint("new ", i), 10))
+		}
+		for i := range manyStrides - left {
+			require.False(t, l.Allow(fmt.Sprint(i)), "%v: key %d was lost", alg.Kind(), i)
+		}
+		assert.EqualValues(t, left/2, s.Stats().Evictions)
+		s.check(t)
+	}
+}
+
+// TestStridesFindIdleKeys: a store that may not evict looks at nearly all keys once a
+// second, a stride at a time, and remembers those that will be idle soonest.
+func TestStridesFindIdleKeys(t *testing.T) {
+	for _, policy := range []Policy{RefuseUnseen, ShareUnseen} {
+		for _, alg := range []*kernel.Compiled{
+			bucket(10, time.Minute),
+			eventLog(10, time.Minute),
+		} {
+			l, s, clk := newTestLimiter(t, alg, withMaxKeys(manyStrides), withFullPolicy(policy))
+			s.admission.lookSizes = smallSizes
+			const busy = manyStrides * 9 / 10
+			fill(t, l, manyStrides, 0)
+			clk.advance(time.Minute) // and so all are idle
+			for i := range busy {
+				require.True(t, l.AllowN(fmt.Sprint(i), 10))
+			}
+			served := 0
+			for i := range manyStrides * 5 / 4 { // a second and a quarter
+				s.admission.eviction.seen = 0
+				turned := s.Stats().Rejected
+				l.AllowN(fmt.Sprint("new ", i), 10)
+				require.LessOrEqual(t, s.admission.eviction.seen, smallSizes.stride)
+				if s.Stats().Rejected == turned {
+					served++
+				}
+				clk.advance(time.Second / manyStrides)
+			}
+			assert.GreaterOrEqual(t, served, (manyStrides-busy)*8/10, "%v: most idle keys were found", alg.Kind())
+			assert.LessOrEqual(t, len(s.admission.candidates), smallSizes.queue)
+			assert.Zero(t, s.Stats().Evictions)
+
+			d, err := l.Take(t.Context(), "newest", 1)
+			require.NoError(t, err)
+			if policy == RefuseUnseen {
+				require.False(t, d.Allowed)
+				require.Less(t, d.RetryAfter, time.Minute)
+				clk.advance(d.RetryAfter)
+				turned := s.Stats().Rejected
+				l.Allow("newest")
+				assert.Equal(t, turned, s.Stats().Rejected, "it came when a key was idle")
+			}
+			s.check(t)
+		}
+	}
+}
+
+// A counter counts evictions.
+type counter struct{ evicted int }
+
+func (c *counter) offer(*eviction, int) {}
+
+func (c *counter) evict(candidate, kernel.Instant, int) bool {
+	c.evicted++
+	return true
+}
+
+// TestScantStrides: if few keys of a stride have something left, used-up ones go, too,
+// or each new key might cost a stride.
+func TestScantStrides(t *testing.T) {
+	for _, of := range []struct {
+		strides bool
+		left    int
+		want    int
+	}{
+		{false, 0, 32}, {true, 0, 32},
+		{false, 1, 1}, {true, 1, 32},
+		{false, 3, 1}, {true, 3, 32},
+		{false, 4, 1}, {true, 4, 1},
+	} {
+		c := &counter{}
+		d := &admission{lookSizes: smallSizes}
+		d.eviction = eviction{lookSizes: smallSizes, strides: of.strides, left: of.left, room: min(1, of.left), seen: 256, part: 32, keep: 32}
+		for i := range 32 {
+			v := candidate{sh: c}
+			if i < of.left {
+				v.room = 1
+			}
+			d.eviction.best = append(d.eviction.best, v)
+		}
+		require.True(t, d.choose())
+		assert.Equal(t, of.want, c.evicted, "%+v", of)
+		assert.Len(t, d.candidates, 32-of.want, "%+v", of)
+	}
+}

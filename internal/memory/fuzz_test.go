@@ -1,0 +1,167 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// fuzzedAlgorithms have states of one word, of two, of several, and in maps.
+var fuzzedAlgorithms = append([]*kernel.Compiled{
+	aligned(3, time.Second),
+	onFirstEvent(3, time.Second),
+	rolling(5, 4*time.Second, time.Second),
+	bucket(1, time.Second),
+}, everyWidth...)
+
+// FuzzMemory decodes an algorithm, a bound and a sequence of calls from bytes, and
+// does the same to a plain map of states: the store, whose tables are replaced,
+// split, swept and emptied meanwhile, must answer the same. If it is full, it may
+// forget a key, of which none may forgive less.
+func FuzzMemory(f *testing.F) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for alg := range fuzzedAlgorithms {
+		for _, bound := range []byte{0, 1, 5, 12, 5 + 128, 15 + 128} {
+			data := make([]byte, 400)
+			for i := range data {
+				data[i] = byte(rng.Uint32())
+			}
+			data[0], data[1] = byte(alg), bound
+			f.Add(data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) < 2 {
+			return
+		}
+		alg := fuzzedAlgorithms[int(data[0])%len(fuzzedAlgorithms)]
+		l, s, clk := newTestLimiter(t, alg, withMaxKeys(int(data[1]%16)))
+		samples := data[1]&128 != 0
+		if samples {
+			s.admission.lookSizes = lookSizes{fewest: 2, most: 3, perShard: 1, remembered: 2, stride: 100, parts: 4}
+		}
+		splitSoon(l, 1)
+		m := &mirror{samples: samples, t: t, l: l, s: s, clk: clk, states: make(map[string][]uint64)}
+		for data = data[2:min(len(data), 2000)]; len(data) >= 2; data = data[2:] {
+			key, n := fmt.Sprint(data[0]%32), 1+int(data[1]%4)
+			switch data[0] / 32 {
+			default:
+				m.take(key, n, data[1]&64 != 0)
+			case 5:
+				clk.advance(time.Duration(data[1]) * 10 * time.Millisecond)
+			case 6:
+				require.NoError(t, l.Reset(context.Background(), key))
+				delete(m.states, key)
+			case 7:
+				s.Shrink()
+				s.check(t)
+			}
+			m.forget(key)
+		}
+		s.check(t)
+	})
+}
+
+// A mirror holds what a store should.
+type mirror struct {
+	samples   bool // whether evictions look at samples
+	t         *testing.T
+	l         *limiter
+	s         *Store
+	clk       *stepClock
+	states    map[string][]uint64
+	evictions uint64
+}
+
+func (m *mirror) apply(key string, op kernel.Op, n int) (a kernel.Answer) {
+	k, st := m.l.k, slices.Clone(m.states[key])
+	if st == nil {
+		st = k.NewState()
+	}
+	now := kernel.InstantOf(m.clk.Now())
+	if st, changed := k.Step(st, &kernel.Request{Op: op, N: n, Fixed: &kernel.Reading{Now: now}}, &a); changed {
+		m.states[key] = st
+	}
+	return a
+}
+
+func (m *mirror) take(key string, n int, allow bool) {
+	want := m.apply(key, kernel.OpTake, n)
+	if allow {
+		require.Equal(m.t, want.Allowed, m.l.AllowN(key, n))
+		return
+	}
+	got, err := m.l.Take(context.Background(), key, n)
+	require.NoError(m.t, err)
+	require.Equal(m.t, want, got)
+}
+
+// forget finds out which key the store has evicted, if it has, which may not be the
+// newcomer's.
+func (m *mirror) forget(newcomer string) {
+	stats := m.s.Stats()
+	if stats.Evictions == m.evictions {
+		return
+	}
+	if m.samples {
+		m.forgetSampled(stats.Evictions, newcomer)
+		return
+	}
+	require.Equal(m.t, m.evictions+1, stats.Evictions)
+	m.evictions++
+	lost := ""
+	var of kernel.Answer
+	decisions := make(map[string]kernel.Answer)
+	for key := range m.states {
+		want := m.apply(key, kernel.OpPeek, 1)
+		got, err := m.l.Peek(context.Background(), key)
+		require.NoError(m.t, err)
+		if got != want {
+			require.Empty(m.t, lost, "one eviction, and two keys lost")
+			lost, of = key, want
+		} else if key != newcomer && want.ResetAfter > 0 { // else it is idle, and may be forgotten at any time
+			decisions[key] = want
+		}
+	}
+	require.NotEmpty(m.t, lost, "an eviction was counted")
+	require.NotEqual(m.t, newcomer, lost)
+	for key, d := range decisions {
+		require.LessOrEqual(m.t, d.Remaining, of.Remaining, "%q was lost rather than %q", lost, key)
+		if d.Remaining == of.Remaining {
+			require.GreaterOrEqual(m.t, d.ResetAfter, of.ResetAfter, "%q was lost rather than %q", lost, key)
+		}
+	}
+	delete(m.states, lost)
+}
+
+// forgetSampled finds out which keys were evicted after a look at a sample: none
+// that was used up, unless all that are left are.
+func (m *mirror) forgetSampled(evictions uint64, newcomer string) {
+	var lost []string
+	usedUp, all := false, true
+	for key := range m.states {
+		want := m.apply(key, kernel.OpPeek, 1)
+		got, err := m.l.Peek(context.Background(), key)
+		require.NoError(m.t, err)
+		switch {
+		case got != want:
+			lost = append(lost, key)
+			usedUp = usedUp || want.Remaining == 0
+		case key != newcomer && want.ResetAfter > 0 && want.Remaining > 0:
+			all = false
+		}
+	}
+	require.Len(m.t, lost, int(evictions-m.evictions))
+	require.True(m.t, all || !usedUp, "a key that is used up was lost, and others had something left")
+	m.evictions = evictions
+	for _, key := range lost {
+		delete(m.states, key)
+	}
+}

@@ -1,0 +1,243 @@
+package memory
+
+import (
+	"iter"
+	"sync/atomic"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// # Growth
+//
+// When more than maxLoad of its slots are taken, a table is replaced. First the
+// keys that are idle are forgotten: that is all there is of a sweeper. The new
+// table begins with a smaller share of its slots taken, between minLoad and
+// maxNewLoad, another for each shard. So they do not all grow at once: neither
+// does the memory of all come to its worst at the same moment, nor do many
+// callers wait at the same time. It grows, or shrinks, to about two thirds more
+// than what is in use, and not to the next power of two, which would waste half
+// of the memory right after.
+//
+//	old      │ a · B · · c │ D e · F │ · · g · │ H · i │  capitals are idle
+//	new      │ a · · · c · · │ · e · · · │ · · g · · · │ · · i │
+//
+// Keys keep their order, since their places are in proportion to their
+// identities, so that both tables are gone through from one end to the other.
+//
+// To replace a table takes as long as there are keys in it. So a shard that has
+// more than splitAt is split in two (directory.go). A limiter begins with one
+// shard, and the first ones are split at a few keys each, for callers that change
+// states under a lock not to meet.
+
+const (
+	minLoad    = 0.46
+	maxNewLoad = 0.56
+	maxLoad    = 0.85
+)
+
+// noKeys is what the words of every shard are that has no keys.
+var noKeys = make([]uint64, groupHead)
+
+// newTable returns a table for so many keys.
+func (sh *shard) newTable(keys uint64) *table {
+	width := sh.space.width
+	t := &table{words: noKeys, groups: 1, width: width, size: groupHead + groupSlots*width, shard: sh}
+	if keys > 0 {
+		t.groups = uint64(float64(keys)/loadOf(sh.first))/groupSlots + 1
+		t.words = make([]uint64, t.groups*t.size)
+		t.most = uint64(float64(t.groups*groupSlots) * maxLoad)
+	}
+	return t
+}
+
+// publishLocked makes t the table of sh.
+func (sh *shard) publishLocked(t *table) { sh.space.publish(sh.first, sh.depth, t) }
+
+// replaceLocked replaces the table by one with the keys that are in use, and
+// room for some more, or by two if that is many.
+func (sh *shard) replaceLocked(old *table, now kernel.Instant, more uint64) {
+	sh.sweepLocked(old, now)
+	if sh.space.splits(sh.keys, sh.depth) {
+		sh.splitLocked(old, more)
+		return
+	}
+	t := sh.newTable(sh.keys + more)
+	for p := range old.held() {
+		sh.space.copyTo(t, old, p)
+	}
+	sh.used = sh.keys
+	sh.publishLocked(t)
+}
+
+// splitLocked gives half of the entries and the keys that belong there to a new
+// shard.
+func (sh *shard) splitLocked(old *table, more uint64) {
+	sp, bit := sh.space, uint64(1)<<sh.depth
+	sh.depth++
+	other := &shard{space: sp, first: sh.first | uint32(bit), depth: sh.depth}
+	other.mu.Lock() // until all its entries lead to it: of two locks, the older shard's is first
+	defer other.mu.Unlock()
+	for p := range old.held() {
+		if old.id(p).entry()&bit != 0 {
+			other.keys++
+		}
+	}
+	sh.keys -= other.keys
+	stay, move := sh.newTable(sh.keys+more), other.newTable(other.keys+more)
+	for p := range old.held() {
+		if old.id(p).entry()&bit != 0 {
+			sp.copyTo(move, old, p)
+		} else {
+			sp.copyTo(stay, old, p)
+		}
+	}
+	sh.used, other.used = sh.keys, other.keys
+	sp.add(other)
+	sh.publishLocked(stay)
+	other.publishLocked(move)
+}
+
+// copyTo copies a key to a table that nobody else has seen, and makes sure that
+// its old state does not change any more.
+func (sp *Tables) copyTo(t, old *table, p place) {
+	id := old.id(p)
+	to, _ := t.find(id)
+	t.words[to.group+to.slot] = id.hi
+	word, shift := t.secondWord(to)
+	*word |= uint64(id.lo) << shift
+	if sp.word != nil {
+		*t.word(to) = atomic.SwapUint64(old.word(p), kernel.Gone) // guarantee 3
+	} else {
+		copy(t.state(to), old.state(p))
+	}
+}
+
+// sweepLocked forgets the keys that are idle.
+func (sh *shard) sweepLocked(t *table, now kernel.Instant) {
+	blank := sh.space.store.blank()
+	defer sh.space.store.blanks.Put(blank)
+	for p := range t.held() {
+		if st := sh.read(t, p, blank[:]); sh.space.k.Fresh(st) <= now && sh.freeze(t, p, st) {
+			sh.forgetLocked(t, p)
+		}
+	}
+}
+
+// held iterates over the places that hold a key. The caller has the lock.
+func (t *table) held() iter.Seq[place] {
+	return func(yield func(place) bool) {
+		for group := uint64(0); group < uint64(len(t.words)); group += t.size {
+			for slot := range uint64(groupSlots) {
+				if p := (place{group, slot}); t.holds(p) && !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// holds reports whether there is a key in a place. The caller has the lock.
+func (t *table) holds(p place) bool { return t.words[p.group+p.slot] != 0 && t.second(p) != 0 }
+
+// read returns the state in a place; if it may change meanwhile, a copy in st.
+// The caller has the lock.
+func (sh *shard) read(t *table, p place, st []uint64) []uint64 {
+	if sh.space.word == nil {
+		return t.state(p)
+	}
+	st[0] = atomic.LoadUint64(t.word(p))
+	return st
+}
+
+// freeze makes the state in a place final, unless it is no longer st. The caller
+// has the lock.
+func (sh *shard) freeze(t *table, p place, st []uint64) bool {
+	return sh.space.word == nil || atomic.CompareAndSwapUint64(t.word(p), st[0], kernel.Gone) // guarantee 3
+}
+
+func (sp *Tables) shrink() {
+	for _, e := range sp.list() {
+		sh := e.(*shard)
+		now := sp.store.now()
+		sh.mu.Lock()
+		sh.replaceLocked(sh.current(), now, 0)
+		sh.mu.Unlock()
+	}
+}
+
+// count adds up what the shards hold.
+func (sp *Tables) count(stats *Stats) {
+	sp.over.count(stats)
+	stats.Bytes += sizeOf[Tables]() + sp.bytes()
+	for _, e := range sp.list() {
+		sh := e.(*shard)
+		sh.mu.Lock()
+		stats.Keys += int(sh.keys)
+		stats.Inserts += sh.inserts
+		stats.Bytes += sizeOf[shard]() + sizeOf[table]()
+		if t := sh.current(); t.most > 0 { // else it has none of its own
+			stats.Bytes += 8 * uint64(len(t.words))
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// current returns the table of sh. The caller has the lock.
+func (sh *shard) current() *table { return (*sh.space.entries.Load())[sh.first].Load() }
+
+// offer shows keys to an eviction, from where the last one stopped.
+func (sh *shard) offer(e *eviction, most int) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	most = min(most, int(sh.keys))
+	if most == 0 {
+		return
+	}
+	k, t := sh.space.k, sh.current()
+	blank := sh.space.store.blank()
+	defer sh.space.store.blanks.Put(blank)
+	slots := t.groups * groupSlots
+	for range slots {
+		if sh.hand++; sh.hand >= slots {
+			sh.hand = 0
+		}
+		p := place{sh.hand / groupSlots * t.size, sh.hand % groupSlots}
+		if !t.holds(p) {
+			continue
+		}
+		st := sh.read(t, p, blank[:])
+		v := candidate{sh: sh, id: t.id(p), fresh: k.Fresh(st)}
+		if v.fresh <= e.now && sh.freeze(t, p, st) {
+			sh.forgetLocked(t, p)
+			e.forgot()
+		} else {
+			e.look(k, st, v)
+		}
+		if most--; most == 0 || e.done {
+			return
+		}
+	}
+}
+
+// evict implements evictee.
+func (sh *shard) evict(v candidate, now kernel.Instant, room int) bool {
+	sp := sh.space
+	sh, t := sp.lock(v.id) // it may have come to another by now
+	defer sh.mu.Unlock()
+	p, ok := t.find(v.id)
+	if !ok {
+		return false
+	}
+	blank := sp.store.blank()
+	defer sp.store.blanks.Put(blank)
+	st := sh.read(t, p, blank[:])
+	idle := sp.k.Fresh(st) <= now
+	if !idle && spares(sp.k.Room(st, now), room) || !sh.freeze(t, p, st) {
+		return false
+	}
+	sh.forgetLocked(t, p)
+	sp.store.lost(idle)
+	return true
+}
+
+func (sp *Tables) evictees() []evictee { return sp.list() }

@@ -1,0 +1,317 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// The kernels that the tests use, with a limit of so many events.
+
+func must(k kernel.Kernel, err error) *kernel.Compiled {
+	if err != nil {
+		panic(err)
+	}
+	return kernel.Compile(k, kernel.InMemory)
+}
+
+func bucket(events int, per time.Duration) *kernel.Compiled {
+	return must(kernel.NewTokenBucket(events, per, per, events, kernel.InMemory, ""))
+}
+
+func aligned(limit int, window time.Duration) *kernel.Compiled {
+	return must(kernel.NewFixedWindow(limit, uint64(window), true, kernel.InMemory), nil)
+}
+
+func onFirstEvent(limit int, window time.Duration) *kernel.Compiled {
+	return must(kernel.NewFixedWindow(limit, uint64(window), false, kernel.InMemory), nil)
+}
+
+func sliding(limit int, window time.Duration, segments uint64) *kernel.Compiled {
+	return must(kernel.NewSlidingWindow(limit, segments, uint64(window)/segments), nil)
+}
+
+func rolling(quota int, window, period time.Duration) *kernel.Compiled {
+	return must(kernel.NewRollingWindow(quota, 0, uint64(window/period), uint64(period)), nil)
+}
+
+func eventLog(limit int, window time.Duration) *kernel.Compiled {
+	return must(kernel.NewSlidingLog(limit, uint64(window), false, kernel.InMemory), nil)
+}
+
+func all(parts ...*kernel.Compiled) *kernel.Compiled {
+	var kernels []kernel.Kernel
+	for _, part := range parts {
+		kernels = append(kernels, part.Kernel)
+	}
+	return must(kernel.NewAll(kernels, kernel.InMemory), nil)
+}
+
+var everyWidth = []*kernel.Compiled{
+	bucket(10, time.Second),
+	sliding(10, time.Second, 5),
+	eventLog(10, time.Second),
+	all(eventLog(10, time.Second), bucket(10, time.Second)),
+}
+
+// A limiter is a space, and a clock.
+type limiter struct {
+	k        *kernel.Compiled
+	fast     *Tables // one of these
+	logs     *Logs
+	timeline *kernel.Timeline
+}
+
+func newLimiter(s *Store, k *kernel.Compiled, clk clock.Clock) *limiter {
+	l := &limiter{k: k, timeline: s.Timeline(func() *kernel.Timeline { return kernel.NewTimeline(clk, nil) })}
+	if k.Width() > 0 {
+		l.fast = s.OpenTables(k, 0)
+	} else {
+		l.logs = s.OpenLogs(0)
+	}
+	return l
+}
+
+func (l *limiter) apply(op kernel.Op, key string, n int) (a kernel.Answer) {
+	req := kernel.Request{Op: op, N: n, Clock: l.timeline}
+	if l.fast != nil {
+		l.fast.Apply(key, &req, &a)
+	} else {
+		l.logs.Apply(key, l.k, &req, &a)
+	}
+	return a
+}
+
+func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
+
+func (l *limiter) AllowN(key string, n int) bool {
+	if l.fast != nil && n <= l.k.Limit() {
+		return l.fast.Allow(l.timeline, key, n)
+	}
+	return l.apply(kernel.OpTake, key, n).Allowed
+}
+
+func (l *limiter) Take(_ context.Context, key string, n int) (kernel.Answer, error) {
+	return l.apply(kernel.OpTake, key, n), nil
+}
+
+func (l *limiter) Peek(_ context.Context, key string) (kernel.Answer, error) {
+	return l.apply(kernel.OpPeek, key, 1), nil
+}
+
+func (l *limiter) Reset(_ context.Context, key string) error {
+	if l.fast != nil {
+		l.fast.Reset(key)
+	} else {
+		l.logs.Reset(key)
+	}
+	return nil
+}
+
+// evictees returns the shards.
+func (l *limiter) evictees() []evictee {
+	if l.fast != nil {
+		return l.fast.evictees()
+	}
+	return l.logs.evictees()
+}
+
+// An option changes a store.
+type option func(*Store)
+
+func withMaxKeys(n int) option       { return func(s *Store) { s.MaxKeys = int64(n) } }
+func withFullPolicy(p Policy) option { return func(s *Store) { s.Full = p } }
+
+func newTestLimiter(t testing.TB, k *kernel.Compiled, opts ...option) (*limiter, *Store, *stepClock) {
+	t.Helper()
+	s, clk := new(Store), newStepClock()
+	for _, opt := range opts {
+		opt(s)
+	}
+	return newLimiter(s, k, clk), s, clk
+}
+
+// A stepClock is set by hand.
+type stepClock struct {
+	clock.Clock
+	mu  sync.Mutex // protects now
+	now time.Time
+}
+
+func newStepClock() *stepClock {
+	return &stepClock{Clock: clock.NewMock(), now: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)}
+}
+
+func (c *stepClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *stepClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+func (c *stepClock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// fill makes so many keys, all but the last of which are exhausted.
+func fill(t testing.TB, l *limiter, keys, left int) {
+	t.Helper()
+	for i := range keys {
+		require.True(t, l.AllowN(fmt.Sprint(i), 10-min(1, max(0, i-keys+left+1))))
+	}
+}
+
+// check fails the test unless every invariant of the store holds. Nobody else
+// may use the store meanwhile.
+func (s *Store) check(t testing.TB) {
+	t.Helper()
+	held := s.Stats().Keys
+	require.Equal(t, held, s.Len())
+	total := 0
+	for _, sp := range s.spaces() {
+		switch sp := sp.(type) {
+		case *Tables:
+			sp.check(t)
+		case *Logs:
+			sp.check(t)
+		}
+		for _, sh := range sp.evictees() {
+			switch sh := sh.(type) {
+			case *shard:
+				total += sh.check(t)
+			case *logShard:
+				total += sh.check(t)
+			}
+		}
+	}
+	require.Equal(t, total, held)
+	if s.MaxKeys > 0 {
+		require.LessOrEqual(t, int64(total), s.MaxKeys)
+		require.EqualValues(t, total, s.held.Load())
+	}
+}
+
+// checkDirectory checks that a directory leads to each shard as often as it should.
+func checkDirectory[T any](t testing.TB, d *directory[T], of func(*T) (sh evictee, first, depth uint32)) {
+	t.Helper()
+	entries := *d.entries.Load()
+	require.Equal(t, 1, bits.OnesCount(uint(len(entries))), "a power of two of entries")
+	require.LessOrEqual(t, len(entries), d.most)
+	led := make(map[evictee]int)
+	for i := range entries {
+		at := entries[i].Load()
+		sh, first, depth := of(at)
+		require.Same(t, entries[first].Load(), at, "all entries of a shard lead to the same")
+		require.Equal(t, first, uint32(i)&(1<<depth-1))
+		led[sh]++
+	}
+	require.Len(t, d.list(), len(led), "evictions see every shard, once")
+	for _, sh := range d.list() {
+		require.NotZero(t, led[sh])
+	}
+}
+
+func (sp *Tables) check(t testing.TB) {
+	t.Helper()
+	checkDirectory(t, &sp.directory, func(tbl *table) (evictee, uint32, uint32) {
+		return tbl.shard, tbl.shard.first, tbl.shard.depth
+	})
+	for i, word := range noKeys {
+		require.Zero(t, word, "word %d", i)
+	}
+}
+
+func (sp *Logs) check(t testing.TB) {
+	t.Helper()
+	checkDirectory(t, &sp.directory, func(sh *logShard) (evictee, uint32, uint32) {
+		return sh, sh.first, sh.depth
+	})
+}
+
+// check checks one shard and returns how many keys it holds.
+func (sh *shard) check(t testing.TB) (keys int) {
+	t.Helper()
+	sp, tbl := sh.space, sh.current()
+	if tbl.most > 0 {
+		require.Len(t, tbl.words, int(tbl.groups*tbl.size))
+	}
+	require.LessOrEqual(t, sh.used, tbl.most)
+	require.Less(t, tbl.most, tbl.groups*groupSlots, "some slots are free, or looking would not end")
+	used := uint64(0)
+	for group := uint64(0); group < uint64(len(tbl.words)); group += tbl.size {
+		for slot := range uint64(groupSlots) {
+			p := place{group, slot}
+			id := tbl.id(p)
+			if tbl.most == 0 {
+				require.Zero(t, id, "all shards without keys share these")
+				continue
+			}
+			if id.hi == 0 {
+				require.Zero(t, id.lo, "nobody was ever here")
+				for _, word := range tbl.state(p) {
+					require.Zero(t, word, "nobody was ever here")
+				}
+				continue
+			}
+			used++
+			if id.lo == 0 { // forgotten
+				if sp.word != nil {
+					require.Equal(t, uint64(kernel.Gone), *tbl.word(p), "guarantee 3")
+				}
+				continue
+			}
+			keys++
+			require.Same(t, sh, sp.at(id).shard, "each key in its own shard")
+			found, ok := tbl.find(id)
+			require.True(t, ok && found == p, "each key is found, once")
+			if sp.word != nil {
+				require.NotEqual(t, uint64(kernel.Gone), *tbl.word(p), "nothing is gone in a current table")
+			}
+		}
+	}
+	require.Equal(t, used, sh.used)
+	require.EqualValues(t, keys, sh.keys)
+	return keys
+}
+
+func (sh *logShard) check(t testing.TB) (keys int) {
+	t.Helper()
+	words := 0
+	for i := range sh.slots {
+		e := &sh.slots[i]
+		if e.free() {
+			require.Zero(t, *e)
+			continue
+		}
+		keys++
+		words += cap(e.state)
+		require.Same(t, sh, sh.space.at(e.id), "each key in its own shard")
+		found, ok := sh.find(e.id)
+		require.True(t, ok && found == i, "each key is found, once")
+	}
+	require.EqualValues(t, words, sh.words)
+	require.EqualValues(t, keys, sh.keys)
+	require.LessOrEqual(t, sh.keys, mostOf(len(sh.slots)))
+	require.True(t, keys == 0 || keys < len(sh.slots), "some slots are free, or looking would not end")
+	return keys
+}
+
+// splitSoon makes the shards split at so many keys.
+func splitSoon(l *limiter, keys uint64) {
+	if l.fast != nil {
+		l.fast.splitAt = keys
+	} else {
+		l.logs.splitAt = keys
+	}
+}

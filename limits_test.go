@@ -1,0 +1,439 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/race"
+)
+
+// Package storetest has what must hold for every store; here is what is the
+// limiter's and the memory's own.
+
+// ownLimits are limits that a test changes.
+type ownLimits struct {
+	mu  sync.Mutex // protects what follows
+	of  map[string]Algorithm
+	err error
+}
+
+func (o *ownLimits) lookup(_ context.Context, key string) (Algorithm, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.of[key], o.err
+}
+
+func (o *ownLimits) set(key string, alg Algorithm) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.of == nil {
+		o.of = make(map[string]Algorithm)
+	}
+	o.of[key] = alg
+}
+
+func newVaryingLimiter(t testing.TB, base Algorithm, opts ...Option) (Limiter, *ownLimits, *MemoryStore, *stepClock) {
+	t.Helper()
+	own, s, clk := &ownLimits{}, NewMemoryStore(), newStepClock()
+	l, err := New(base, append([]Option{WithStore(s), WithClock(clk), WithLimits(own.lookup)}, opts...)...)
+	require.NoError(t, err)
+	return l, own, s, clk
+}
+
+func TestLimitsOfKeys(t *testing.T) {
+	l, own, s, clk := newVaryingLimiter(t, TokenBucket{Rate: PerHour(2)})
+	own.set("gold", &TokenBucket{Rate: PerHour(5)})
+	own.set("both", All{TokenBucket{Rate: PerHour(9)}, FixedWindow{Limit: 4, Window: time.Hour}})
+	count := func(key string) (n int) {
+		for l.Allow(key) {
+			n++
+		}
+		return n
+	}
+	assert.Equal(t, 2, count("free"))
+	assert.Equal(t, 5, count("gold"))
+	assert.Equal(t, 4, count("both"))
+	assert.Nil(t, AlgorithmOf(l), "it has no one limit")
+	d, err := l.Take(t.Context(), "gold", 1)
+	require.NoError(t, err)
+	assert.Equal(t, Decision{Limit: 5, RetryAfter: 12 * time.Minute, ResetAfter: time.Hour}, d)
+	_, err = l.Reserve(t.Context(), "gold", 6)
+	assert.ErrorIs(t, err, ErrNever)
+	assert.ErrorContains(t, err, "a limit of 5")
+	require.NoError(t, l.Reset(t.Context(), "gold"))
+	assert.True(t, l.AllowN("gold", 5))
+	s.check(t)
+	clk.advance(2 * time.Hour)
+	s.Shrink()
+	assert.Zero(t, s.Len())
+}
+
+// TestLimitsAtTheCap: each key is judged by its own limit when the store is full.
+func TestLimitsAtTheCap(t *testing.T) {
+	own, s, clk := &ownLimits{}, NewMemoryStore(WithMaxKeys(2)), newStepClock()
+	l, err := New(TokenBucket{Rate: PerHour(2)}, WithStore(s), WithClock(clk), WithLimits(own.lookup))
+	require.NoError(t, err)
+	own.set("gold", TokenBucket{Rate: PerHour(100)})
+	require.True(t, l.AllowN("gold", 50))
+	require.True(t, l.AllowN("free", 2))
+	require.True(t, l.Allow("new"))
+	d, err := l.Peek(t.Context(), "gold")
+	require.NoError(t, err)
+	assert.Equal(t, 100, d.Remaining, "it had the most remaining")
+	assert.False(t, l.Allow("free"))
+	s.check(t)
+}
+
+func TestLimitsThatFail(t *testing.T) {
+	down := errors.New("the store of limits is down")
+	for _, tt := range []struct {
+		policy FailurePolicy
+		want   Decision
+	}{
+		{FailOpen, Decision{Allowed: true, Limit: 2, Degraded: true}},
+		{FailClosed, Decision{Limit: 2, RetryAfter: time.Second, Degraded: true}},
+		{Fallback(Must(New(TokenBucket{Rate: PerHour(7)}))), Decision{Allowed: true, Limit: 7, Remaining: 6, Degraded: true}},
+	} {
+		l, own, s, _ := newVaryingLimiter(t, TokenBucket{Rate: PerHour(2)}, WithFailurePolicy(tt.policy))
+		own.err = down
+		d, err := l.Take(t.Context(), "key", 1)
+		require.ErrorIs(t, err, down)
+		d.ResetAfter = 0
+		assert.Equal(t, tt.want, d)
+		assert.Zero(t, s.Len())
+		own.err = nil
+		own.set("key", TokenBucket{})
+		_, err = l.Take(t.Context(), "key", 1)
+		assert.ErrorIs(t, err, ErrInvalid)
+		assert.ErrorContains(t, err, `the limit of key "key"`)
+		own.set("key", (*TokenBucket)(nil))
+		_, err = l.Take(t.Context(), "key", 1)
+		assert.ErrorIs(t, err, ErrInvalid)
+	}
+	_, err := New(TokenBucket{Rate: PerHour(2)}, WithLimits(nil))
+	assert.ErrorIs(t, err, ErrInvalid)
+	_, err = New(TokenBucket{}, WithLimits((&ownLimits{}).lookup))
+	assert.ErrorIs(t, err, ErrInvalid)
+}
+
+// TestReservationAcrossAChange: the events of a reservation that was made under
+// other parameters stay spent.
+func TestReservationAcrossAChange(t *testing.T) {
+	for _, change := range []Algorithm{
+		FixedWindow{Limit: 9, Window: time.Hour},
+		TokenBucket{Rate: PerHour(2)},
+		All{FixedWindow{Limit: 9, Window: time.Hour}, SlidingLog{Limit: 4, Window: time.Hour}},
+	} {
+		l, own, s, _ := newVaryingLimiter(t, FixedWindow{Limit: 2, Window: time.Hour})
+		require.True(t, l.AllowN("key", 2))
+		r, err := l.Reserve(t.Context(), "key", 2)
+		require.NoError(t, err)
+		own.set("key", change)
+		before, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		r.Cancel()
+		after, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.Equal(t, before, after, "%+v", change)
+		s.check(t)
+
+		own.set("key", nil)
+		require.NoError(t, l.Reset(t.Context(), "key"))
+		r, err = l.Reserve(t.Context(), "key", 2)
+		require.NoError(t, err)
+		r.Cancel()
+		assert.True(t, l.AllowN("key", 2), "without a change, they are given back")
+	}
+}
+
+// TestManyLimits asks for more limits than are remembered.
+func TestManyLimits(t *testing.T) {
+	l, own, s, _ := newVaryingLimiter(t, FixedWindow{Limit: 2, Window: time.Hour})
+	for i := 1; i <= manyLimits+10; i++ {
+		own.set("key", FixedWindow{Limit: i, Window: time.Hour})
+		require.True(t, l.Allow("key"), "one more each time")
+		require.False(t, l.Allow("key"))
+	}
+	cache := l.(*limiter).own
+	assert.LessOrEqual(t, len(cache.young)+len(cache.old), 2*manyLimits)
+	s.check(t)
+}
+
+// TestChangesUnderConcurrency changes a limit while many ask: as many are granted as
+// the highest allows.
+func TestChangesUnderConcurrency(t *testing.T) {
+	for _, of := range []func(n int) Algorithm{
+		func(n int) Algorithm { return FixedWindow{Limit: n, Window: time.Hour} },
+		func(n int) Algorithm { return SlidingWindow{Limit: n, Window: time.Hour} },
+		func(n int) Algorithm { return SlidingLog{Limit: n, Window: time.Hour} },
+		func(n int) Algorithm { return RollingWindow{Quota: n, Window: time.Hour, Period: time.Minute} },
+		func(n int) Algorithm { return LeakyBucket{Rate: PerHour(1), Capacity: n} },
+		func(n int) Algorithm {
+			return All{SlidingLog{Limit: n, Window: time.Hour}, FixedWindow{Limit: n, Window: time.Hour}}
+		},
+	} {
+		l, own, s, _ := newVaryingLimiter(t, of(100))
+		var granted atomic.Int64
+		var wg sync.WaitGroup
+		for g := range 4 {
+			wg.Go(func() {
+				for i := range 1000 {
+					if i%10 == 0 {
+						own.set("key", of(1+(i*7+g)%100))
+					}
+					if l.Allow("key") {
+						granted.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		own.set("key", of(100))
+		for l.Allow("key") {
+			granted.Add(1)
+		}
+		assert.EqualValues(t, 100, granted.Load(), "%T", of(1))
+		s.check(t)
+	}
+}
+
+// TestKnownLimits: the same parameters are put together once, others not taken for
+// them.
+func TestKnownLimits(t *testing.T) {
+	l, own, _, _ := newVaryingLimiter(t, TokenBucket{Rate: PerHour(2)})
+	one, two := TokenBucket{Rate: PerHour(1), Burst: 1}, FixedWindow{Limit: 2, Window: time.Hour}
+	of := func(alg Algorithm) *Transition {
+		own.set("key", alg)
+		tr, err := l.(*limiter).own.of(t.Context(), "key")
+		require.NoError(t, err)
+		return tr
+	}
+	assert.Same(t, of(one), of(&TokenBucket{Rate: PerHour(1), Burst: 1}))
+	assert.Same(t, of(All{one, two}), of(All{one, &two}))
+	assert.NotSame(t, of(All{one, two}), of(All{two, one}))
+	assert.NotSame(t, of(All{one}), of(one))
+	assert.NotSame(t, of(All{one}), of(All{one, one}))
+	assert.Equal(t, All{one, one, one, one, two}, of(All{one, one, one, one, two}).Algorithm(), "too many to be remembered")
+	assert.Equal(t, All{one, two}, of(All{one, All{two}}).Algorithm(), "nor is one in another")
+	own.set("key", All{})
+	_, err := l.(*limiter).own.of(t.Context(), "key")
+	require.ErrorIs(t, err, ErrInvalid)
+	own.set("key", All{one, nil})
+	_, err = l.(*limiter).own.of(t.Context(), "key")
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+func BenchmarkWithLimits(b *testing.B) {
+	bucket := TokenBucket{Rate: PerSecond(1e8)}
+	for name, alg := range map[string]Algorithm{
+		"bucket": bucket,
+		"all":    All{bucket, FixedWindow{Limit: 1e9, Window: time.Hour}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			l := Must(New(TokenBucket{Rate: PerSecond(1e9)}, WithLimits(func(context.Context, string) (Algorithm, error) { return alg, nil })))
+			for i := range 1000 {
+				l.Allow(fmt.Sprint(i))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Allow("7")
+			}
+		})
+	}
+}
+
+// TestEditsGrantNothing edits limits at random, at one instant: never are more events
+// granted than the highest limit, reservations included.
+func TestEditsGrantNothing(t *testing.T) {
+	windows := []time.Duration{time.Second, time.Minute, 7 * time.Minute, time.Hour, 24 * time.Hour}
+	for name, of := range map[string]func(n int, w time.Duration) Algorithm{
+		"token bucket": func(n int, w time.Duration) Algorithm { return TokenBucket{Rate: Rate{n, w}} },
+		"leaky bucket": func(n int, w time.Duration) Algorithm { return LeakyBucket{Rate: Rate{3, w}, Capacity: n} },
+		"lumps":        func(n int, w time.Duration) Algorithm { return TokenBucket{Rate: Rate{n, w}, Refill: RefillInterval} },
+		"aligned":      func(n int, w time.Duration) Algorithm { return FixedWindow{Limit: n, Window: w} },
+		"first event": func(n int, w time.Duration) Algorithm {
+			return FixedWindow{Limit: n, Window: w, Start: StartOnFirstEvent}
+		},
+		"sliding": func(n int, w time.Duration) Algorithm {
+			return SlidingWindow{Limit: n, Window: w, Segments: []int{1, 2, 5}[n%3]}
+		},
+		"log":     func(n int, w time.Duration) Algorithm { return SlidingLog{Limit: n, Window: w} },
+		"rolling": func(n int, w time.Duration) Algorithm { return RollingWindow{Quota: n, Window: w, Period: w / 4} },
+		"all": func(n int, w time.Duration) Algorithm {
+			return All{SlidingLog{Limit: n, Window: w}, TokenBucket{Rate: Rate{n, w}}, FixedWindow{Limit: n, Window: w}}
+		},
+	} {
+		for seed := range race.Few(300) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			l, own, s, _ := newVaryingLimiter(t, of(1, time.Minute))
+			most, granted := 0, 0
+			for range 30 {
+				n, w := 1+rng.IntN(20), windows[rng.IntN(len(windows))]
+				own.set("key", of(n, w))
+				most = max(most, n)
+				if rng.IntN(8) == 0 && seed%3 == 0 {
+					ahead := 1 + rng.IntN(n)
+					if r, err := l.Reserve(t.Context(), "key", ahead); err == nil && r.Delay() == 0 {
+						granted += ahead
+					}
+				}
+				for range rng.IntN(30) {
+					if l.Allow("key") {
+						granted++
+					}
+				}
+			}
+			require.LessOrEqual(t, granted, most, "%s, seed %d", name, seed)
+			s.check(t)
+		}
+	}
+}
+
+// TestChangesOverTime has what matters only as time passes.
+func TestChangesOverTime(t *testing.T) {
+	// Lumps come at the new pace from the change on.
+	lumps := func(per time.Duration) Algorithm {
+		return TokenBucket{Rate: Rate{10, per}, Refill: RefillInterval}
+	}
+	l, own, _, clk := newVaryingLimiter(t, lumps(time.Hour))
+	require.True(t, l.AllowN("key", 10))
+	clk.advance(59 * time.Minute)
+	own.set("key", lumps(time.Minute))
+	d, err := l.Take(t.Context(), "key", 1)
+	require.NoError(t, err)
+	assert.Equal(t, Decision{Limit: 10, RetryAfter: time.Minute, ResetAfter: time.Minute}, d)
+	clk.advance(time.Minute)
+	assert.True(t, l.AllowN("key", 10))
+
+	// Nobody gets ahead of a reservation for a window whose length changes.
+	window := func(w time.Duration) Algorithm { return FixedWindow{Limit: 2, Window: w} }
+	l, own, _, clk = newVaryingLimiter(t, window(time.Hour))
+	require.True(t, l.AllowN("key", 2))
+	r, err := l.Reserve(t.Context(), "key", 2)
+	require.NoError(t, err)
+	own.set("key", window(24*time.Hour))
+	require.False(t, l.Allow("key"))
+	own.set("key", nil)
+	clk.advance(r.Delay())
+	assert.False(t, l.Allow("key"))
+
+	// A Peek after a change tells what holds from then on, and so it is stored.
+	l, own, _, clk = newVaryingLimiter(t, TokenBucket{Rate: PerHour(10)})
+	require.True(t, l.AllowN("key", 10))
+	own.set("key", TokenBucket{Rate: PerMinute(10)})
+	d, err = l.Peek(t.Context(), "key")
+	require.NoError(t, err)
+	clk.advance(d.RetryAfter)
+	assert.True(t, l.Allow("key"))
+}
+
+// TestShareUnseenOfTwoKinds: new keys with limits of different kinds share what can
+// be shared.
+func TestShareUnseenOfTwoKinds(t *testing.T) {
+	own, clk := &ownLimits{}, newStepClock()
+	l, err := New(TokenBucket{Rate: PerHour(10)}, WithStore(NewMemoryStore(WithMaxKeys(1), WithFullPolicy(ShareUnseen))), WithClock(clk), WithLimits(own.lookup))
+	require.NoError(t, err)
+	require.True(t, l.Allow("first"))
+	own.set("a", FixedWindow{Limit: 2, Window: time.Hour})
+	own.set("b", SlidingLog{Limit: 2, Window: time.Hour})
+	own.set("c", All{SlidingLog{Limit: 2, Window: time.Hour}, TokenBucket{Rate: PerHour(2)}})
+	granted := 0
+	for range 10 {
+		for _, key := range []string{"a", "b", "c"} {
+			if l.Allow(key) {
+				granted++
+			}
+		}
+	}
+	assert.Equal(t, 6, granted)
+}
+
+// TestDamagedStates: bytes with counts that nobody could have made are an error.
+func TestDamagedStates(t *testing.T) {
+	for _, alg := range []Algorithm{
+		FixedWindow{Limit: 10, Window: time.Hour},
+		TokenBucket{Rate: PerSecond(7)},
+		TokenBucket{Rate: PerSecond(7), Refill: RefillInterval},
+		SlidingWindow{Limit: math.MaxInt, Window: time.Hour},
+		RollingWindow{Quota: math.MaxInt, Window: time.Hour, Period: time.Minute},
+		SlidingLog{Limit: 10, Window: time.Hour},
+		All{FixedWindow{Limit: 10, Window: time.Hour}, SlidingLog{Limit: 10, Window: time.Hour}},
+	} {
+		if k := kernelOf(t, alg); math.MaxInt == math.MaxInt32 && k.Limit() == math.MaxInt {
+			continue // its counts have 32 bits, and any is one
+		}
+		tr, err := newTransition(alg, kernel.InMemory.Varying())
+		require.NoError(t, err)
+		req := Request{N: 1}.At(time.Unix(1e9, 0))
+		state, _, _, err := tr.Apply(nil, req)
+		require.NoError(t, err)
+		for i := len(tr.Tag()) + 8; i+8 <= len(state); i += 8 {
+			for j := range 8 {
+				state[i+j] = 255
+			}
+		}
+		_, _, res, err := tr.Apply(state, req)
+		require.NoError(t, err)
+		assert.ErrorIs(t, res.StateErr(), ErrState, "%+v", alg)
+		assert.ErrorContains(t, res.StateErr(), "damaged", "%+v", alg)
+	}
+}
+
+// What was taken under other parameters is not returned: it may never have been counted
+// by those that apply now, and the state stays theirs.
+func TestReturnAfterChange(t *testing.T) {
+	bucket, err := newTransition(TokenBucket{Rate: PerHour(100)}, kernel.InMemory.Varying())
+	require.NoError(t, err)
+	now := time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC)
+	for _, alg := range []Algorithm{FixedWindow{Limit: 10, Window: time.Hour}, TokenBucket{Rate: PerHour(10)}} {
+		other, err := newTransition(alg, kernel.InMemory.Varying())
+		require.NoError(t, err)
+		state, changed, res, err := other.Apply(nil, Request{Op: OpTake, N: 10}.At(now))
+		require.NoError(t, err)
+		require.True(t, changed && res.Decision.Allowed)
+		next, changed, res, err := bucket.Apply(state, Request{Op: OpReturn, N: 10, Taken: now}.At(now))
+		require.NoError(t, err)
+		assert.False(t, changed)
+		assert.Equal(t, state, next)
+		assert.Zero(t, res.Decision.Remaining)
+	}
+}
+
+// TestLimitsInUseAreKept: a limit that is in use is compiled once, however many others come,
+// and those that are not are forgotten.
+func TestLimitsInUseAreKept(t *testing.T) {
+	l := &limits{}
+	of := func(n int) *Transition {
+		tr, err := l.transition(FixedWindow{Limit: 1 + n, Window: time.Hour})
+		require.NoError(t, err)
+		return tr
+	}
+	used := of(0)
+	for n := range 5 * manyLimits {
+		of(n)
+		require.Same(t, used, of(0), "after %d others", n)
+		require.LessOrEqual(t, len(l.young)+len(l.old), 2*manyLimits)
+	}
+	for n := range 3 * manyLimits / 4 {
+		of(n)
+	}
+	var kept [3 * manyLimits / 4]*Transition
+	for range 3 {
+		for n := range kept {
+			tr := of(n)
+			require.True(t, kept[n] == nil || kept[n] == tr, "limit %d was compiled again", n)
+			kept[n] = tr
+		}
+	}
+}

@@ -1,0 +1,276 @@
+package ratelimit
+
+import (
+	"context"
+	"hash/maphash"
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// lines are the lines of the keys that have reservations pending. A line exists as
+// long as one is.
+type lines struct {
+	count  atomic.Int64 // of lines
+	deaths atomic.Uint64
+	swept  atomic.Uint64              // shards so far, each as often as it was
+	shards atomic.Pointer[lineShards] // nil until the first line: most limiters have none
+}
+
+type lineShards [16]lineShard
+
+type lineShard struct {
+	mu   sync.Mutex // protects what follows, and the lines
+	keys map[string]*line
+	most int // the most keys since the map was made: maps do not shrink
+}
+
+var lineSeed = maphash.MakeSeed()
+
+func (ls *lines) shard(key string) *lineShard {
+	shards := ls.all()
+	return &shards[maphash.String(lineSeed, key)%uint64(len(shards))]
+}
+
+func (ls *lines) all() *lineShards {
+	if ls.shards.Load() == nil {
+		ls.shards.CompareAndSwap(nil, new(lineShards))
+	}
+	return ls.shards.Load()
+}
+
+// A line is the line of a key. Its lock is the shard's, which is never held while a
+// store is called.
+type line struct {
+	kernel.Line
+	batches uint64 // of cancellations so far
+	over    bool   // whether the key was reset, or the store failed
+
+	under *batch // the cancellation under way
+	next  *batch // the one to follow
+}
+
+// A batch is the cancellations that one call of the store is for.
+type batch struct {
+	asked []*kernel.Waiter
+	done  chan struct{} // closed when it is
+}
+
+// A mark is what a line looked like before a reservation was made.
+type mark struct {
+	line    *line
+	batches uint64
+	busy    bool   // whether a cancellation was under way
+	deaths  uint64 // of lines
+	resets  uint64 // of keys
+}
+
+// mark is to be called before a reservation is made.
+func (l *limiter) mark(key string) mark {
+	m := mark{deaths: l.lines.deaths.Load(), resets: l.resets.count.Load()}
+	if l.lines.count.Load() == 0 {
+		return m
+	}
+	sh := l.lines.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if ln := sh.keys[key]; ln != nil {
+		m.line, m.batches, m.busy = ln, ln.batches, ln.under != nil
+	}
+	return m
+}
+
+// enter puts a grant into the line of key. It returns nil if the key was reset since
+// m: the grant is forgotten then.
+func (l *limiter) enter(key string, g *kernel.Grant, turn kernel.Instant, m mark) (*line, *kernel.Waiter) {
+	now, _ := l.timeline.Now()
+	defer l.lines.sweep(now) // when the lock is free again
+	sh := l.lines.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if l.resets.since(m.resets, key) {
+		return nil, nil
+	}
+	ln := sh.keys[key]
+	var unsure bool // whether a cancellation may lie between the making of g and its trace
+	switch {
+	case m.busy || ln != nil && ln.under != nil:
+		unsure = true
+	case m.line != nil:
+		unsure = ln != m.line || ln.batches != m.batches
+	default:
+		unsure = l.lines.deaths.Load() != m.deaths || ln != nil && ln.batches > 0
+	}
+	if ln == nil {
+		ln = &line{}
+		if sh.keys == nil {
+			sh.keys = make(map[string]*line)
+		}
+		sh.keys[key] = ln
+		sh.most = max(sh.most, len(sh.keys))
+		l.lines.count.Add(1)
+	}
+	w := kernel.NewWaiter(g, turn, unsure)
+	ln.Insert(w, now)
+	return ln, w
+}
+
+// sweep looks at a few lines, each time in the next shard, and drops those that nobody
+// stands in any more.
+func (ls *lines) sweep(now kernel.Instant) {
+	shards := ls.all()
+	sh := &shards[ls.swept.Add(1)%uint64(len(shards))]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	looks := 0
+	for key, ln := range sh.keys { // in an order of chance
+		if ln.Over(now) && ln.under == nil && ln.next == nil {
+			ls.remove(sh, key)
+		}
+		if looks++; looks == 3 {
+			break
+		}
+	}
+	if sh.most > 64 && len(sh.keys) < sh.most/4 {
+		few := make(map[string]*line, len(sh.keys))
+		maps.Copy(few, sh.keys)
+		sh.keys, sh.most = few, len(few)
+	}
+}
+
+func (ls *lines) remove(sh *lineShard, key string) {
+	delete(sh.keys, key)
+	ls.count.Add(-1)
+	ls.deaths.Add(1)
+}
+
+// end ends the line of key, if there is one: what stands in it is not cancelled any
+// more. It waits for a cancellation under way, until ctx ends.
+func (l *limiter) end(ctx context.Context, key string) {
+	sh := l.lines.shard(key)
+	sh.mu.Lock()
+	ln := sh.keys[key]
+	var under *batch
+	if ln != nil {
+		ln.over, under = true, ln.under
+		l.lines.remove(sh, key)
+	}
+	sh.mu.Unlock()
+	if under != nil {
+		select {
+		case <-under.done:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// cancel cancels a waiter: together with others, if some are being cancelled now.
+func (l *limiter) cancel(key string, ln *line, w *kernel.Waiter) {
+	sh := l.lines.shard(key)
+	sh.mu.Lock()
+	b := ln.next
+	leads := b == nil
+	if leads {
+		b = &batch{done: make(chan struct{})}
+		ln.next = b
+	}
+	b.asked = append(b.asked, w)
+	under := ln.under
+	sh.mu.Unlock()
+	if !leads {
+		<-b.done
+		return
+	}
+	if under != nil {
+		<-under.done
+	}
+	l.carryOut(sh, key, ln, b)
+}
+
+// carryOut does a batch, after the one before.
+func (l *limiter) carryOut(sh *lineShard, key string, ln *line, b *batch) {
+	now, _ := l.timeline.Now()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	defer close(b.done)
+	ln.next = nil
+	if ln.over {
+		return
+	}
+	cancellation := ln.Cancel(b.asked, now)
+	if cancellation == nil {
+		return
+	}
+	cancellation.Local = l.local != nil && !l.local.shared.Load()
+	ln.under = b
+	ln.batches++
+	var out *kernel.Undone
+	func() {
+		sh.mu.Unlock()
+		defer func() {
+			sh.mu.Lock()
+			ln.under = nil
+			ln.Release()
+			if out == nil { // nobody knows what the store has done
+				l.lines.close(sh, key, ln)
+			}
+		}()
+		// The error of a store that fails is of no use to anybody here: the events
+		// stay spent, which is the safe side.
+		_, res, err := l.apply(context.Background(), key, Request{Op: OpCancel, Grant: cancellation})
+		if err == nil {
+			out, _ = res.Grant.(*kernel.Undone)
+		}
+	}()
+	if out == nil {
+		return
+	}
+	ln.Settle(cancellation, out)
+	if ln.Len() == 0 && ln.next == nil {
+		l.lines.close(sh, key, ln)
+	}
+}
+
+// close removes a line. Those who stand in it are not cancelled any more.
+func (ls *lines) close(sh *lineShard, key string, ln *line) {
+	ln.over = true
+	if sh.keys[key] == ln {
+		ls.remove(sh, key)
+	}
+}
+
+// resets remembers which keys were reset lately, so that a reservation under way does
+// not enter the line of what happened after.
+type resets struct {
+	count atomic.Uint64 // resets so far
+
+	mu   sync.Mutex // protects what follows
+	seed maphash.Seed
+	last map[uint64]uint64 // by the hash of a key: the count at its latest reset
+	lost uint64            // the count up to which last is not known any more
+}
+
+// manyResets bounds the memory of a resets. If there are more resets than these while
+// a store is making a reservation, that gives nothing back, which is the safe side.
+const manyResets = 1024
+
+func (r *resets) note(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last == nil || len(r.last) >= manyResets {
+		r.seed, r.last, r.lost = maphash.MakeSeed(), make(map[uint64]uint64), r.count.Load()
+	}
+	r.last[maphash.String(r.seed, key)] = r.count.Add(1)
+}
+
+// since reports whether key may have been reset after the first count resets.
+func (r *resets) since(count uint64, key string) bool {
+	if count == r.count.Load() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return count < r.lost || count < r.last[maphash.String(r.seed, key)]
+}

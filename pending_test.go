@@ -1,0 +1,277 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// TestReservationsAreSmall: a reservation takes the same memory whatever its key's
+// state is.
+func TestReservationsAreSmall(t *testing.T) {
+	for _, alg := range []Algorithm{
+		TokenBucket{Rate: PerSecond(1)},
+		SlidingLog{Limit: 5000, Window: time.Minute},
+		SlidingWindow{Limit: 5000, Window: time.Minute, Segments: 60},
+		RollingWindow{Quota: 100_000, Window: 24 * time.Hour, Period: time.Minute},
+	} {
+		l, _, clk := newTestLimiter(t, alg)
+		for l.Allow("key") {
+			clk.advance(time.Millisecond)
+		}
+		const many = 10_000
+		line := make([]*Reservation, many)
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range line {
+			var err error
+			line[i], err = l.Reserve(t.Context(), "key", 1)
+			require.NoError(t, err)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		assert.Less(t, (int64(after.HeapAlloc)-int64(before.HeapAlloc))/many, int64(640), "%T: bytes for each", alg)
+		runtime.KeepAlive(line)
+	}
+}
+
+// TestWaitThatIsGrantedKeepsNothing: it does not stand in line, and copies nothing.
+func TestWaitThatIsGrantedKeepsNothing(t *testing.T) {
+	for _, alg := range []Algorithm{
+		TokenBucket{Rate: PerSecond(1), Burst: 1e9},
+		FixedWindow{Limit: 1e9, Window: time.Hour},
+		SlidingWindow{Limit: 1e9, Window: time.Hour, Segments: 6},
+	} {
+		l, _, _ := newTestLimiter(t, alg)
+		require.NoError(t, l.Wait(t.Context(), "key"))
+		ctx := context.Background()
+		assert.Zero(t, testing.AllocsPerRun(100, func() { _ = l.Wait(ctx, "key") }), "%T", alg)
+		assert.Zero(t, l.lines.count.Load())
+	}
+	l, _, clk := newTestLimiter(t, SlidingLog{Limit: 20_000, Window: time.Hour})
+	for range 10_000 {
+		clk.advance(1)
+		require.True(t, l.Allow("key"))
+	}
+	ctx := context.Background()
+	assert.Less(t, testing.AllocsPerRun(100, func() { _ = l.Wait(ctx, "key") }), 1.0)
+}
+
+// TestLogKeepsItsRate: waiters on a log that is full get all of its rate.
+func TestLogKeepsItsRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, waiters = 2000, 64
+		l := Must(New(SlidingLog{Limit: limit, Window: time.Second}))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second-1)
+		defer cancel()
+		var granted atomic.Int64
+		var wg sync.WaitGroup
+		for range waiters {
+			wg.Go(func() {
+				for l.Wait(ctx, "key") == nil {
+					granted.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		assert.EqualValues(t, 5*limit, granted.Load())
+	})
+}
+
+// TestLinesEnd: no key keeps a line when nobody stands in it, whatever became of
+// those who did, and whether anybody ever comes back to it.
+func TestLinesEnd(t *testing.T) {
+	l, _, clk := newTestLimiter(t, SlidingWindow{Limit: 2, Window: time.Second})
+	for i := range 1000 {
+		key := fmt.Sprint(i)
+		var line []*Reservation
+		for range 4 {
+			r, err := l.Reserve(t.Context(), key, 1)
+			require.NoError(t, err)
+			line = append(line, r)
+		}
+		for j := range i % 5 {
+			line[(i+j)%4].Cancel()
+		}
+	}
+	clk.advance(time.Hour)
+	assert.NotZero(t, l.lines.count.Load())
+	for i := range 20_000 { // others come, and look after those who are gone
+		_, err := l.Reserve(t.Context(), fmt.Sprint("other ", i%400), 1)
+		require.NoError(t, err)
+	}
+	clk.advance(10 * time.Hour)
+	assert.LessOrEqual(t, l.lines.count.Load(), int64(400+100))
+	for i := range l.lines.all() {
+		for key, ln := range l.lines.all()[i].keys {
+			assert.True(t, ln.Over(kernel.InstantOf(clk.Now())), key)
+		}
+	}
+	l, _, _ = newTestLimiter(t, TokenBucket{Rate: PerSecond(1)})
+	r, err := l.Reserve(t.Context(), "key", 1)
+	require.NoError(t, err)
+	r.Cancel()
+	assert.Zero(t, l.lines.count.Load())
+	_, err = l.Reserve(t.Context(), "key", 1)
+	require.NoError(t, err)
+	require.NoError(t, l.Reset(t.Context(), "key"))
+	assert.Zero(t, l.lines.count.Load())
+}
+
+// A failingStore fails to cancel.
+type failingStore struct {
+	*MemoryStore
+	fails atomic.Bool
+	calls atomic.Int64
+	gate  chan struct{} // if not nil, cancelling waits for it
+}
+
+type failingStates struct {
+	States
+	of *failingStore
+}
+
+func (s *failingStore) Open(name string, t *Transition) (States, error) {
+	states, err := s.MemoryStore.Open(name, t)
+	return failingStates{states, s}, err
+}
+
+func (s failingStates) Apply(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
+	if req.Op == OpCancel {
+		s.of.calls.Add(1)
+		if s.of.gate != nil {
+			<-s.of.gate
+		}
+		res, err := s.States.Apply(ctx, key, t, req)
+		if s.of.fails.Load() {
+			return Result{}, errors.New("the answer was lost")
+		}
+		return res, err
+	}
+	return s.States.Apply(ctx, key, t, req)
+}
+
+// TestLinesGiveMemoryBack: what a flood of keys with reservations took is given back as
+// reservations of one key follow.
+func TestLinesGiveMemoryBack(t *testing.T) {
+	const many = 100_000
+	l, store, clk := newTestLimiter(t, TokenBucket{Rate: PerSecond(1)})
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for i := range many {
+		_, err := l.Reserve(t.Context(), fmt.Sprint(i), 1)
+		require.NoError(t, err)
+	}
+	for range many {
+		clk.advance(time.Minute)
+		_, err := l.Reserve(t.Context(), "key", 1)
+		require.NoError(t, err)
+	}
+	store.Shrink()
+	assert.LessOrEqual(t, l.lines.count.Load(), int64(1))
+	assert.Less(t, heap()-before, int64(1<<20))
+	runtime.KeepAlive(l)
+}
+
+// TestWaitersLeaveNoLines: those who have waited look after the lines of others, so
+// that a flood of them leaves little behind even if nobody comes after it.
+func TestWaitersLeaveNoLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := Must(New(TokenBucket{Rate: PerSecond(1)})).(*limiter)
+		var wg sync.WaitGroup
+		for i := range 1000 {
+			key := fmt.Sprint(i)
+			require.True(t, l.Allow(key))
+			wg.Go(func() { assert.NoError(t, l.Wait(t.Context(), key)) })
+			time.Sleep(100 * time.Microsecond)
+		}
+		assert.EqualValues(t, 1000, l.lines.count.Load())
+		wg.Wait()
+		assert.LessOrEqual(t, l.lines.count.Load(), int64(100))
+	})
+}
+
+// TestCancelThatFails: when nobody knows whether the store has cancelled, nothing is
+// taken back twice.
+func TestCancelThatFails(t *testing.T) {
+	for _, alg := range append([]Algorithm{
+		FixedWindow{Limit: 10, Window: time.Second},
+		All{FixedWindow{Limit: 10, Window: time.Second}, RollingWindow{Quota: 10, Window: time.Second, Period: time.Second}},
+	}, everyWidth...) {
+		store := &failingStore{MemoryStore: NewMemoryStore()}
+		clk := newStepClock()
+		l, err := New(alg, WithStore(store), WithClock(clk))
+		require.NoError(t, err)
+		require.True(t, l.AllowN("key", 10))
+		var line []*Reservation
+		for range 3 {
+			r, err := l.Reserve(t.Context(), "key", 3)
+			require.NoError(t, err)
+			line = append(line, r)
+		}
+		stays := line[0].Delay()
+		store.fails.Store(true)
+		line[2].Cancel()
+		store.fails.Store(false)
+		for _, r := range line[1:] {
+			r.Cancel()
+		}
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, d.RetryAfter, stays, "%T", alg)
+		r, err := l.Reserve(t.Context(), "key", 3)
+		require.NoError(t, err)
+		before := r.Delay()
+		r.Cancel()
+		r, err = l.Reserve(t.Context(), "key", 3)
+		require.NoError(t, err)
+		assert.Equal(t, before, r.Delay(), "%T: later reservations are cancelled", alg)
+		r.Cancel()
+		clk.advance(stays)
+		d, err = l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.LessOrEqual(t, d.Remaining, 7, "%T: the first one counts", alg)
+	}
+}
+
+// TestCancelsShareCalls: those at the same time share a call of the store, and Reset
+// waits for it.
+func TestCancelsShareCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &failingStore{MemoryStore: NewMemoryStore(), gate: make(chan struct{})}
+		l, err := New(SlidingWindow{Limit: 2, Window: time.Second}, WithStore(store))
+		require.NoError(t, err)
+		before, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for range 100 {
+			r, err := l.Reserve(t.Context(), "key", 1)
+			require.NoError(t, err)
+			wg.Go(r.Cancel)
+		}
+		synctest.Wait()
+		close(store.gate)
+		wg.Wait()
+		assert.LessOrEqual(t, store.calls.Load(), int64(3))
+		after, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.Equal(t, before.Remaining, after.Remaining)
+	})
+}

@@ -1,0 +1,71 @@
+package ratelimit
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestApplyRefusesNonsense(t *testing.T) {
+	at := time.Unix(1, 0)
+	for _, alg := range everyWidth {
+		tr, err := NewTransition(alg)
+		require.NoError(t, err)
+		for _, req := range []Request{{N: 1}, Request{N: -1}.At(at), Request{Op: OpReturn + 1}.At(at)} {
+			_, _, _, err := tr.Apply(nil, req)
+			assert.ErrorIs(t, err, ErrInvalid)
+		}
+		for _, size := range []int{1, 7, 9, 8 * 999} {
+			state := make([]byte, size)
+			for i := range state {
+				state[i] = 0xff
+			}
+			_, _, res, err := tr.Apply(state, Request{N: 1}.At(at))
+			require.NoError(t, err)
+			assert.ErrorIs(t, res.StateErr(), ErrState, "%T, %d bytes", alg, size)
+		}
+	}
+}
+
+// FuzzApply gives transitions states that anybody may have written: they are
+// refused or worked with, and nothing panics.
+func FuzzApply(f *testing.F) {
+	algorithms := append([]Algorithm{
+		TokenBucket{Rate: PerSecond(7)},
+		TokenBucket{Rate: PerSecond(7), Refill: RefillInterval},
+		FixedWindow{Limit: 7, Window: time.Second},
+		FixedWindow{Limit: 7, Window: time.Second, Start: StartOnFirstEvent},
+		SlidingWindow{Limit: 7, Window: time.Second},
+		RollingWindow{Quota: 7, Window: time.Second, Period: time.Second / 4, PeriodLimit: 3},
+		SlidingLog{Limit: 7, Window: time.Second, CountDenied: true},
+		WarmingUp{Rate: PerSecond(7), Warmup: time.Second},
+	}, everyWidth...)
+	transitions := make([]*Transition, len(algorithms))
+	for i, alg := range algorithms {
+		t, err := NewTransition(alg)
+		require.NoError(f, err)
+		transitions[i] = t
+		var state []byte
+		for n := range 3 {
+			state, _, _, err = t.Apply(state, Request{N: 1}.At(time.Unix(int64(n), 5)))
+			require.NoError(f, err)
+			f.Add(i, state, 1, int64(n))
+		}
+	}
+	f.Fuzz(func(t *testing.T, which int, state []byte, n int, sec int64) {
+		tr := transitions[uint(which)%uint(len(transitions))]
+		for op := OpTake; op <= OpReserve; op++ {
+			req := Request{Op: op, N: max(0, n), MaxWait: Never}.At(time.Unix(sec, 0))
+			if op == OpReserve {
+				req.N = max(1, n)
+			}
+			_, _, res, err := tr.Apply(state, req)
+			if err == nil {
+				require.LessOrEqual(t, res.Decision.Remaining, tr.kernel.Limit())
+				require.GreaterOrEqual(t, res.Decision.Remaining, 0)
+			}
+		}
+	})
+}
