@@ -42,10 +42,10 @@ fuzz:
 ENGINE := FuzzMemory|Identit|Split|Growth|Freeze|Concurrency|Width
 cross:
 	@set -e; for arch in 386 arm64 s390x; do echo "== vet $$arch"; GOARCH=$$arch GOWORK=off go vet ./...; done
-	@set -e; if [ "$$(go env GOHOSTARCH)" = amd64 ]; then echo "== test 386"; GOARCH=386 GOWORK=off go test .; \
+	@set -e; if [ "$$(go env GOHOSTARCH)" = amd64 ]; then echo "== test 386"; GOARCH=386 GOWORK=off go test . ./internal/...; \
 		else echo "== test 386: SKIPPED, this machine cannot run it"; fi
 	@set -e; for of in arm64:aarch64 s390x:s390x; do arch=$${of%:*}; qemu=qemu-$${of#*:}; \
-		if command -v $$qemu >/dev/null; then echo "== test $$arch"; GOARCH=$$arch GOWORK=off go test -exec $$qemu -run '$(ENGINE)' .; \
+		if command -v $$qemu >/dev/null; then echo "== test $$arch"; GOARCH=$$arch GOWORK=off go test -exec $$qemu -run '$(ENGINE)' . ./internal/memory; \
 		else echo "== test $$arch: SKIPPED, there is no $$qemu"; fi; done
 
 bench:

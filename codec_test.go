@@ -111,7 +111,7 @@ func TestStateSizes(t *testing.T) {
 func TestEveryFieldIsStored(t *testing.T) {
 	for i, kind := range storedKinds {
 		if _, ok := kind.(All); ok {
-			assert.EqualValues(t, allKind, i+1)
+			assert.Equal(t, allKind, i+1)
 			continue
 		}
 		var stored int
@@ -298,8 +298,6 @@ func FuzzStates(f *testing.F) {
 		}
 	})
 }
-
-func pointerTo(alg Algorithm) any { return reflect.New(reflect.TypeOf(alg)).Interface() }
 
 // leafFields counts the fields of an algorithm, and those of its Rate instead of it.
 func leafFields(alg Algorithm) (n int) {

@@ -186,7 +186,7 @@ type limiter struct {
 func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transition, _ Result, err error) {
 	t = l.t
 	if l.own != nil && req.Op != OpCancel {
-		if t, err = l.own.of(ctx, key); err != nil {
+		if t, err = l.own.forKey(ctx, key); err != nil {
 			return l.t, Result{}, err
 		}
 	}
@@ -222,10 +222,10 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error)
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
-	if l.fast != nil { // spares it the ways of a store that may fail
+	if l.local != nil && l.own == nil { // a shorter way, since nothing can fail
 		req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
 		var a kernel.Answer
-		l.fast.Apply(key, &req, &a)
+		l.local.apply(key, l.t.kernel, &req, &a)
 		return decision(&a), nil
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})

@@ -65,8 +65,8 @@ type limits struct {
 // is dropped, except for what was used meanwhile.
 const manyLimits = 8192
 
-// of returns the transition for key.
-func (l *limits) of(ctx context.Context, key string) (*Transition, error) {
+// forKey returns the transition for key.
+func (l *limits) forKey(ctx context.Context, key string) (*Transition, error) {
 	alg, err := l.lookup(ctx, key)
 	if err == nil && alg == nil {
 		return l.base, nil

@@ -215,7 +215,7 @@ func TestKnownLimits(t *testing.T) {
 	one, two := TokenBucket{Rate: PerHour(1), Burst: 1}, FixedWindow{Limit: 2, Window: time.Hour}
 	of := func(alg Algorithm) *Transition {
 		own.set("key", alg)
-		tr, err := l.(*limiter).own.of(t.Context(), "key")
+		tr, err := l.(*limiter).own.forKey(t.Context(), "key")
 		require.NoError(t, err)
 		return tr
 	}
@@ -227,10 +227,10 @@ func TestKnownLimits(t *testing.T) {
 	assert.Equal(t, All{one, one, one, one, two}, of(All{one, one, one, one, two}).Algorithm(), "too many to be remembered")
 	assert.Equal(t, All{one, two}, of(All{one, All{two}}).Algorithm(), "nor is one in another")
 	own.set("key", All{})
-	_, err := l.(*limiter).own.of(t.Context(), "key")
+	_, err := l.(*limiter).own.forKey(t.Context(), "key")
 	require.ErrorIs(t, err, ErrInvalid)
 	own.set("key", All{one, nil})
-	_, err = l.(*limiter).own.of(t.Context(), "key")
+	_, err = l.(*limiter).own.forKey(t.Context(), "key")
 	require.ErrorIs(t, err, ErrInvalid)
 }
 

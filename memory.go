@@ -225,12 +225,16 @@ func (s *memoryStates) Apply(_ context.Context, key string, t *Transition, req R
 		return Result{}, err
 	}
 	asked, a := req.toKernel(), kernel.Answer{}
-	if s.tables != nil {
-		s.tables.Apply(key, &asked, &a)
-	} else {
-		s.logs.Apply(key, t.kernel, &asked, &a)
-	}
+	s.apply(key, t.kernel, &asked, &a)
 	return result(&a), nil
+}
+
+func (s *memoryStates) apply(key string, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) {
+	if s.tables != nil {
+		s.tables.Apply(key, req, a)
+	} else {
+		s.logs.Apply(key, k, req, a)
+	}
 }
 
 // Reset implements [States].

@@ -145,7 +145,7 @@ func (t *Transition) loose() *Transition {
 		return t
 	}
 	if t.other.Load() == nil {
-		loose, err := newTransition(t.alg, t.kernel.Form.Varying())
+		loose, err := newTransition(t.alg, t.kernel.Varying())
 		if err != nil {
 			panic(err) // it was compiled before
 		}

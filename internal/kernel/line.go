@@ -87,8 +87,8 @@ func (ln *Line) Cancel(asked []*Waiter, now Instant) *Cancellation {
 func (ln *Line) Release() { ln.held = false }
 
 // Settle notes what came of a cancellation.
-func (ln *Line) Settle(of *Cancellation, out *Undone) {
-	asked := of.asked
+func (ln *Line) Settle(c *Cancellation, out *Undone) {
+	asked := c.asked
 	for _, w := range asked {
 		w.asked = false
 	}

@@ -14,8 +14,8 @@ import (
 // time.Now costs two. It never goes back: while the clock is behind an earlier
 // reading, the timeline stands still.
 //
-// The limiters on a [MemoryStore] share one, so that they agree on what time it
-// is even if the wall clock is set between two calls of [New].
+// The limiters on a store in memory share one, so that they agree on what time it
+// is even if the wall clock is set between the making of two.
 type Timeline struct {
 	clk    clock.Clock
 	steady bool    // whether clk is the system's, which never steps back

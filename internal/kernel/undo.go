@@ -89,14 +89,14 @@ type Undone struct {
 }
 
 // undo applies a cancellation.
-func (v *view) undo(st []uint64, of any) (_ []uint64, changed bool, _ any) {
+func (v *view) undo(st []uint64, cancelled any) (_ []uint64, changed bool, _ any) {
 	var line []*Waiter
 	local := false
-	switch of := of.(type) {
+	switch g := cancelled.(type) {
 	case *Cancellation:
-		line, local = of.line, of.Local
+		line, local = g.line, g.Local
 	case *Grant: // of a store's own line, of one
-		line = []*Waiter{{Grant: of, asked: true, parts: make([]progress, len(of.traces))}}
+		line = []*Waiter{{Grant: g, asked: true, parts: make([]progress, len(g.traces))}}
 	default:
 		return st, false, nil
 	}

@@ -5,8 +5,6 @@ import (
 	"container/heap"
 	"math"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
@@ -139,13 +137,6 @@ func (e *eviction) Swap(i, j int)      { e.best[i], e.best[j] = e.best[j], e.bes
 func (*eviction) Push(any)             {} // it is only put in order
 func (*eviction) Pop() any             { return nil }
 
-// answers reports whether a request that changes nothing is answered for a new
-// key as if there were room for it: always, but for an OpPeek, which must answer
-// what OpTake would, if the store may have to turn that away.
-func (s *Store) answers(op kernel.Op) bool {
-	return op != kernel.OpPeek || s.Full == EvictLeast || s.MaxKeys == 0 || s.held.Load() < s.MaxKeys
-}
-
 // lost counts an eviction, unless the key was idle.
 func (s *Store) lost(idle bool) {
 	if !idle {
@@ -153,129 +144,25 @@ func (s *Store) lost(idle bool) {
 	}
 }
 
-// An admission is where new keys wait if there is a bound, one after the other.
-type admission struct {
-	bytes atomic.Uint64 // of memory for what follows
-
-	mu         sync.Mutex     // protects what follows; taken before that of a shard
-	lookSizes                 // usualSizes, but for tests
-	near       hand           // where the next sample begins
-	far        hand           // where the next look at many begins
-	found      kernel.Instant // when the last look was
-	candidates []candidate    // that it remembered, those left, the best first
-	scarce     bool           // whether it had to look at many
-	admitted   []candidate    // if so: who came since, and may have something left
-	eviction   eviction       // the last one, kept for its memory
-}
-
-// A hand points at a shard. Looks at many have one of their own, so that none is at
-// keys that the last ones have seen while there are others.
-type hand struct{ space, shard int }
-
-// admit calls try, which takes a seat for a new key, until it has found one, and
-// makes room for it as often as need be. If the policy forbids that, it returns
-// when a key may be idle.
-//
-// It is the only one to do so then: a key has its seat before the next one
-// looks for another.
-func (s *Store) admit(req *kernel.Request, key candidate, try func() (ok bool)) (idle kernel.Instant, full bool) {
-	d := &s.admission
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for !try() {
-		now, _ := req.Now()
-		if now >= d.found+rememberedNs {
-			d.forget()
-		}
-		if idle, full = s.makeRoom(now); full {
-			return idle, true
-		}
-	}
-	if d.scarce && len(d.admitted) < d.eviction.keep {
-		d.admitted = append(d.admitted, key)
-	}
-	return 0, false
-}
-
-// makeRoom frees at least one seat, unless keys have moved meanwhile, or the
-// policy forbids it.
-//
-// The keys of all spaces are looked at as of now: limiters that share a store
-// are taken to share a clock.
-func (s *Store) makeRoom(now kernel.Instant) (idle kernel.Instant, full bool) {
-	d := &s.admission
-	idleOnly := s.Full != EvictLeast
-	if d.recall(now, idleOnly) {
-		return 0, false
-	}
-	if idleOnly && len(d.candidates) > 0 && now < d.found+s.rest() {
-		return d.candidates[0].from, true
-	}
-	s.look(now, idleOnly)
-	if d.choose() {
-		return 0, false
-	}
-	return d.candidates[0].from, true
-}
-
-// rest returns how long a store that may not evict waits until it looks at keys
-// again, since others may be idle: so long that it looks at all once a second.
-func (s *Store) rest() kernel.Instant {
-	stride := int64(s.admission.stride)
-	return rememberedNs / uint64(max(1, (s.MaxKeys+stride-1)/stride))
-}
-
-// forget drops what was remembered.
-func (d *admission) forget() {
-	d.candidates = nil
-	clear(d.admitted)
-	d.admitted = d.admitted[:0]
-}
-
-// recall evicts a key that was remembered.
-func (d *admission) recall(now kernel.Instant, idleOnly bool) bool {
-	for len(d.candidates) > 0 && d.candidates[0].from <= now {
-		v := d.candidates[0]
-		d.candidates[0] = candidate{}
-		d.candidates = d.candidates[1:]
-		least := max(v.room, 1)
-		if idleOnly {
-			least = unlessIdle
-		}
-		if v.sh.evict(v, now, least) {
-			return true
-		}
-	}
-	for last := len(d.admitted) - 1; last >= 0; last-- {
-		v := d.admitted[last]
-		d.admitted[last] = candidate{}
-		d.admitted = d.admitted[:last]
-		if v.sh.evict(v, now, 1) {
-			return true
-		}
-	}
-	return false
-}
-
 // look looks for keys to evict: in a sample, and if that is of no use, among many.
 func (s *Store) look(now kernel.Instant, idleOnly bool) {
-	d := &s.admission
-	d.found = now
-	part := max(1, min(int(s.MaxKeys), d.stride)/d.parts)
+	a := &s.admission
+	a.found = now
+	part := max(1, min(int(s.MaxKeys), a.stride)/a.parts)
 	begin := eviction{
-		lookSizes: d.lookSizes,
+		lookSizes: a.lookSizes,
 		now:       now,
 		idle:      idleOnly,
-		few:       s.MaxKeys <= int64(d.most),
-		strides:   s.MaxKeys > int64(d.stride),
+		few:       s.MaxKeys <= int64(a.most),
+		strides:   s.MaxKeys > int64(a.stride),
 		part:      part,
-		keep:      max(d.most, part),
+		keep:      max(a.most, part),
 	}
-	e := &d.eviction
+	e := &a.eviction
 	if !begin.idle && !begin.few {
 		begin.sample, begin.best = true, e.best[:0]
 		*e = begin
-		d.walk(s.spaces())
+		a.walk(s.spaces())
 		if e.freed || e.room > 0 {
 			return
 		}
@@ -284,7 +171,7 @@ func (s *Store) look(now kernel.Instant, idleOnly bool) {
 	begin.best = e.best[:0]
 	*e = begin
 	shards := shardsOf(s.spaces())
-	d.walk(s.spaces())
+	a.walk(s.spaces())
 	if shardsOf(s.spaces()) > shards {
 		e.freed = true // perhaps not, but keys moved to another shard meanwhile: look again
 	}
@@ -300,10 +187,10 @@ func shardsOf(spaces []space) (n int) {
 
 // walk shows the keys of all spaces to the eviction, from the hand on, until it is
 // done.
-func (d *admission) walk(spaces []space) {
-	e, most, hand := &d.eviction, math.MaxInt, &d.far
+func (a *admission) walk(spaces []space) {
+	e, most, hand := &a.eviction, math.MaxInt, &a.far
 	if e.sample {
-		most, hand = e.perShard, &d.near
+		most, hand = e.perShard, &a.near
 	}
 	first, begin := hand.space%len(spaces), hand.shard
 	for i := range len(spaces) + 1 { // the first one twice: from the hand on, and up to it
@@ -334,13 +221,13 @@ func (d *admission) walk(spaces []space) {
 
 // choose evicts some of those that the last look found, unless an idle key was,
 // and remembers others. It returns false if it may not.
-func (d *admission) choose() (freed bool) {
-	e := &d.eviction
+func (a *admission) choose() (freed bool) {
+	e := &a.eviction
 	if e.idle {
-		return d.chooseIdle()
+		return a.chooseIdle()
 	}
-	d.forget()
-	d.scarce = !e.few && !e.sample
+	a.forget()
+	a.scarce = !e.few && !e.sample
 	best := e.best
 	if e.sample {
 		best = slices.DeleteFunc(best, func(v candidate) bool { return v.room < e.room })
@@ -348,8 +235,8 @@ func (d *admission) choose() (freed bool) {
 	slices.SortFunc(best, prefer)
 	n := 0
 	switch {
-	case e.freed || e.seen == 0: // if the last, all seats are about to be used
-	case d.scarce && (e.room == 0 || e.strides && e.left < e.scant):
+	case e.freed || e.seen == 0: // if the last, all places are about to be used
+	case a.scarce && (e.room == 0 || e.strides && e.left < e.scant):
 		n = min(len(best), e.part)
 	default:
 		n = 1
@@ -358,28 +245,28 @@ func (d *admission) choose() (freed bool) {
 		v.sh.evict(v, e.now, v.room)
 	}
 	switch {
-	case d.scarce:
-		d.candidates = best[n:]
+	case a.scarce:
+		a.candidates = best[n:]
 	case n > 0 && e.sample:
-		d.candidates = best[n:min(len(best), e.remembered)]
+		a.candidates = best[n:min(len(best), e.remembered)]
 	}
-	d.bytes.Store(uint64(cap(e.best)+cap(d.admitted)) * candidateSize)
+	a.bytes.Store(uint64(cap(e.best)+cap(a.admitted)) * candidateSize)
 	return e.freed || n > 0 || e.seen == 0
 }
 
 // chooseIdle remembers the keys that will be idle soonest, also those of earlier
 // strides. It returns false if none is idle now.
-func (d *admission) chooseIdle() (freed bool) {
-	e := &d.eviction
+func (a *admission) chooseIdle() (freed bool) {
+	e := &a.eviction
 	if !e.strides {
-		d.candidates = nil
+		a.candidates = nil
 	}
-	d.candidates = append(d.candidates, e.best...)
-	slices.SortFunc(d.candidates, prefer)
-	if len(d.candidates) > e.queue {
-		clear(d.candidates[e.queue:])
-		d.candidates = d.candidates[:e.queue]
+	a.candidates = append(a.candidates, e.best...)
+	slices.SortFunc(a.candidates, prefer)
+	if len(a.candidates) > e.queue {
+		clear(a.candidates[e.queue:])
+		a.candidates = a.candidates[:e.queue]
 	}
-	d.bytes.Store(uint64(cap(e.best)+cap(d.candidates)) * candidateSize)
+	a.bytes.Store(uint64(cap(e.best)+cap(a.candidates)) * candidateSize)
 	return e.freed || e.seen == 0
 }

@@ -149,7 +149,7 @@ func (sh *logShard) find(id identity) (i int, ok bool) {
 	}
 }
 
-// applyLocked applies req to the key of id. If that needs a seat for a new key and
+// applyLocked applies req to the key of id. If that needs a place for a new key and
 // there is none, it does nothing and returns noRoom. If it returns replaced, it is
 // to be tried again.
 func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) outcome {
@@ -307,18 +307,18 @@ func (sh *logShard) offer(e *eviction, most int) {
 		if sh.hand >= len(sh.slots) {
 			sh.hand = 0
 		}
-		of := &sh.slots[sh.hand]
-		if of.free() {
+		entry := &sh.slots[sh.hand]
+		if entry.free() {
 			sh.hand++
 			looks--
 			continue
 		}
 		most--
-		if v := (candidate{sh: sh, id: of.id, fresh: of.fresh()}); v.fresh <= e.now {
+		if v := (candidate{sh: sh, id: entry.id, fresh: entry.fresh()}); v.fresh <= e.now {
 			sh.removeLocked(sh.hand) // and look next at what takes its place
 			e.forgot()
 		} else {
-			e.look(of.by, of.state, v)
+			e.look(entry.by, entry.state, v)
 			sh.hand++
 			looks--
 		}

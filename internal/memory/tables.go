@@ -290,14 +290,14 @@ func (sp *Tables) swap(state *uint64, f change) (ok bool) {
 // need be. If the store is full then and may not forget any key, it returns
 // when one may be idle.
 func (sp *Tables) update(id identity, req *kernel.Request, f change) (idle kernel.Instant, full bool) {
-	if sp.seat(id, req, f) {
+	if sp.tryAll(id, req, f) {
 		return 0, false
 	}
-	return sp.store.admit(req, candidate{sh: sp.at(id).shard, id: id}, func() bool { return sp.seat(id, req, f) })
+	return sp.store.admit(req, candidate{sh: sp.at(id).shard, id: id}, func() bool { return sp.tryAll(id, req, f) })
 }
 
-// seat tries an update until it is done, or the store is full.
-func (sp *Tables) seat(id identity, req *kernel.Request, f change) bool {
+// tryAll tries an update until it is done, or the store is full.
+func (sp *Tables) tryAll(id identity, req *kernel.Request, f change) bool {
 	for {
 		switch sp.tryUpdate(id, req, f) {
 		case updated:

@@ -1,0 +1,81 @@
+package ratelimit_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/model"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// TestSealedSet finds the algorithms in the source, and looks whether every place that
+// must know an algorithm, and that the compiler does not ask for, knows all of them.
+func TestSealedSet(t *testing.T) {
+	declared := receivers(t, "kind")
+	require.NotEmpty(t, declared)
+	tested := make(map[string]ratelimit.Algorithm)
+	for _, alg := range storetest.Algorithms() {
+		tested[reflect.TypeOf(alg).Name()] = alg
+	}
+	scripts := cases(t, filepath.Join("redisstore", "program.go"), "part")
+	for _, name := range declared {
+		alg, ok := tested[name]
+		if !assert.True(t, ok, "storetest.Algorithms lacks a %s", name) {
+			continue
+		}
+		_, err := ratelimit.NewTransition(alg)
+		assert.NoError(t, err, "storedKinds in codec.go lacks a %s", name)
+		assert.NotPanics(t, func() { model.New(alg, 1) }, "internal/model lacks a definition of a %s", name)
+		if name != "All" { // its parts have scripts
+			assert.Contains(t, scripts, name, "redisstore has no script for a %s", name)
+		}
+	}
+}
+
+// receivers returns the types of this package that have a method.
+func receivers(t *testing.T, method string) (names []string) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, file := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		require.NoError(t, err)
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil && fn.Name.Name == method {
+				names = append(names, fmt.Sprint(fn.Recv.List[0].Type))
+			}
+		}
+	}
+	return names
+}
+
+// cases returns the types of package ratelimit that a function of a file tells apart.
+func cases(t *testing.T, file, function string) (names []string) {
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	require.NoError(t, err)
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || fn.Name.Name != function {
+			continue
+		}
+		ast.Inspect(fn, func(n ast.Node) bool {
+			if c, ok := n.(*ast.CaseClause); ok {
+				for _, e := range c.List {
+					if s, ok := e.(*ast.SelectorExpr); ok {
+						names = append(names, s.Sel.Name)
+					}
+				}
+			}
+			return true
+		})
+	}
+	return names
+}
