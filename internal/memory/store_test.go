@@ -81,11 +81,14 @@ func newLimiter(s *Store, k *kernel.Compiled, clk clock.Clock) *limiter {
 }
 
 func (l *limiter) apply(op kernel.Op, key string, n int) (a kernel.Answer) {
-	req := kernel.Request{Op: op, N: n, Clock: l.timeline}
+	return l.do(key, &kernel.Request{Op: op, N: n, Clock: l.timeline})
+}
+
+func (l *limiter) do(key string, req *kernel.Request) (a kernel.Answer) {
 	if l.fast != nil {
-		l.fast.Apply(key, &req, &a)
+		l.fast.Apply(key, req, &a)
 	} else {
-		l.logs.Apply(key, l.k, &req, &a)
+		l.logs.Apply(key, l.k, req, &a)
 	}
 	return a
 }
@@ -313,5 +316,49 @@ func splitSoon(l *limiter, keys uint64) {
 		l.fast.splitAt = keys
 	} else {
 		l.logs.splitAt = keys
+	}
+}
+
+// TestConcurrency races everything that can change a store.
+func TestConcurrency(t *testing.T) {
+	for _, bound := range []int{0, 1, 7, 300} {
+		for _, k := range everyWidth {
+			l, s, clk := newTestLimiter(t, k, withMaxKeys(bound))
+			splitSoon(l, 4)
+			var wg sync.WaitGroup
+			for g := range 8 {
+				wg.Go(func() {
+					for i := range 500 {
+						key := fmt.Sprint((i * (g + 1)) % 400)
+						switch i % 50 {
+						default:
+							l.AllowN(key, 1+i%10)
+						case 10:
+							_ = l.Reset(t.Context(), key)
+						case 20:
+							_, _ = l.Peek(t.Context(), key)
+						case 30:
+							l.reserveAndCancel(key, 3)
+						case 40:
+							clk.advance(20 * time.Millisecond)
+						case 45:
+							if g == 0 {
+								s.Shrink()
+							}
+						}
+					}
+				})
+			}
+			wg.Wait()
+			s.check(t)
+		}
+	}
+}
+
+func (l *limiter) reserveAndCancel(key string, n int) {
+	req := kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: time.Hour, Clock: l.timeline}
+	a := l.do(key, &req)
+	if a.Grant != nil {
+		l.do(key, &kernel.Request{Op: kernel.OpCancel, Grant: a.Grant, Clock: l.timeline})
 	}
 }
