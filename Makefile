@@ -1,35 +1,34 @@
-# What you need is Go, git, make and a shell; everything else is fetched as Go
-# modules. `make test` is the one command that matters.
+# You need Go, git, make and a shell; all other tools are fetched as Go modules. The main
+# command is `make test`.
 
 MODULES := $(dir $(wildcard go.mod */go.mod */*/go.mod))
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: test servers race vet lint fuzz cross bench
 
-# The tests of every module, each on its own as its users get it. That of a release
-# reads all files of the repository, which go test's cache of results does not notice.
+# The tests of every module, each without go.work, as its users get it. The test of a
+# release reads all files of the repository, which go test's cache does not track.
 test: servers
 	@set -e; for m in $(filter-out scripts/release/,$(MODULES)); do echo "== test $$m"; (cd $$m && GOWORK=off go test ./...); done
 	@echo "== test scripts/release/"; cd scripts/release && GOWORK=off go test -count=1 ./...
 
-# Databases that tests start; what cannot be installed is skipped, and said.
+# Installs the databases that tests start. What cannot be installed is reported and skipped.
 servers:
 	@scripts/servers
 
-# The same under the race detector, except the benchmarks, whose tests are of their
-# harness alone, and the release, which runs other programs.
+# The same with the race detector, except the benchmarks, whose tests cover only their
+# harness, and the release, whose test runs other programs.
 race:
 	@set -e; for m in $(filter-out benchmarks/ scripts/release/,$(MODULES)); do echo "== race $$m"; (cd $$m && GOWORK=off go test -race ./...); done
 
 vet:
 	@set -e; for m in $(MODULES); do echo "== vet $$m"; (cd $$m && GOWORK=off go vet ./... && test -z "$$(gofmt -l .)"); done
 
-# golangci-lint is compiled from its module, which takes a minute or two the
-# first time.
+# Compiles golangci-lint from its module, which takes a minute or two the first time.
 lint:
 	@set -e; for m in $(MODULES); do echo "== lint $$m"; (cd $$m && GOWORK=off go run $(LINT) run ./...); done
 
-# Each fuzz target for a short while; FUZZTIME=10m for longer.
+# Runs each fuzz target for a short time. Use FUZZTIME=10m for longer.
 FUZZTIME ?= 10s
 fuzz:
 	@set -e; for d in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
@@ -37,8 +36,8 @@ fuzz:
 			(cd $$d && GOWORK=off go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x .); \
 		done; done
 
-# The packages that users import compile for other word sizes and byte orders, and
-# the engine's tests run there, where that is possible.
+# Compiles the packages that users import for other word sizes and byte orders, and runs the
+# engine's tests there if possible.
 ENGINE := FuzzMemory|Identit|Split|Growth|Freeze|Concurrency|Width
 cross:
 	@set -e; for arch in 386 arm64 s390x; do echo "== vet $$arch"; GOARCH=$$arch GOWORK=off go vet ./...; done
@@ -46,7 +45,7 @@ cross:
 		else echo "== test 386: SKIPPED, this machine cannot run it"; fi
 	@set -e; for of in arm64:aarch64 s390x:s390x; do arch=$${of%:*}; qemu=qemu-$${of#*:}; \
 		if command -v $$qemu >/dev/null; then echo "== test $$arch"; GOARCH=$$arch GOWORK=off go test -exec $$qemu -run '$(ENGINE)' . ./internal/memory; \
-		else echo "== test $$arch: SKIPPED, there is no $$qemu"; fi; done
+		else echo "== test $$arch: SKIPPED, $$qemu is not installed"; fi; done
 
 bench:
 	go test -run '^$$' -bench . -benchmem .

@@ -10,8 +10,8 @@ import (
 // collections is how many forced collections are timed in a pass.
 const collections = 3
 
-// bigTable grows a limiter to very many keys, each call timed, and then sees
-// what it costs to have them: bytes, and work for the collector.
+// bigTable grows a limiter to very many keys, times each call, and then measures the cost
+// of these keys in bytes and in work for the garbage collector.
 func bigTable(r *round) error {
 	n := r.sizes.table
 	empty := heap()
@@ -32,7 +32,7 @@ func bigTable(r *round) error {
 		}
 	}
 	r.add("longest", milli(longest), wrong)
-	full := heap() // which also collects what the growth has left behind
+	full := heap() // also collects the garbage of the growth
 	if real {
 		r.add("heap-5M", (full-empty)/float64(n), 0)
 	}
@@ -44,8 +44,8 @@ func bigTable(r *round) error {
 		}
 	}
 	if real {
-		// Every key is used up by now. One that is allowed has been forgotten,
-		// and the bytes and the time of it saved by that.
+		// Every key is exhausted by now. A key that is allowed has been forgotten, which
+		// saved its bytes and its time.
 		wrong := 0
 		for i := 0; i < n; i += max(1, n/10_000) {
 			if allow(r.keys.at(i)) != contenders.Denied {

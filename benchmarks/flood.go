@@ -7,9 +7,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
-// flood sends new keys, one event of each, against a store with a bound in which
-// some keys are used up, and looks after each tenth of them what a call took and
-// what the store weighs. In the end the used up keys must be denied.
+// flood sends new keys, one event of each, to a store with a bound in which some keys are
+// exhausted. After each tenth of them it records the time of a call and the heap. In the
+// end, the exhausted keys must still be denied.
 func flood(r *round) error {
 	s := r.sizes
 	empty := heap()

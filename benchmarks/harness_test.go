@@ -63,13 +63,13 @@ func TestCalendar(t *testing.T) {
 	if counts != [3]int{forLive: 90, forDenied: 9, forNew: 1} {
 		t.Errorf("of a hundred calls: %v", counts)
 	}
-	// A live key is asked for once before, and then in turn with the others.
+	// A live key is used once before, and then in turn with the others.
 	for _, s := range []sizes{full, quick} {
 		if most := 1 + s.mixed/s.live + 1; most >= contenders.Hundred.Burst {
-			t.Errorf("a live key is asked for %d times, and used up by %d", most, contenders.Hundred.Burst)
+			t.Errorf("a live key is used %d times, but is exhausted after %d", most, contenders.Hundred.Burst)
 		}
 		if needed := hotKeys + s.live + s.mixed/10; needed > max(s.table, s.many) {
-			t.Errorf("%d keys are needed, and there are %d", needed, max(s.table, s.many))
+			t.Errorf("%d keys are needed, but there are only %d", needed, max(s.table, s.many))
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestTargets(t *testing.T) {
 		}
 	}
 	if _, known := targets[0].met(nil); known {
-		t.Error("a target is met or not although nobody took part")
+		t.Error("a target is met or not although no contender took part")
 	}
 	for _, target := range targets {
 		if !slices.ContainsFunc(scenarios(full), func(sc scenario) bool { return sc.id == target.scenario }) {
@@ -147,6 +147,6 @@ func TestGoesOn(t *testing.T) {
 		}
 	}
 	if want := []string{"own", "first", "second", "third", "lean", "nothing"}; !slices.Equal(on, want) {
-		t.Errorf("%q go on, want %q", on, want)
+		t.Errorf("%q continue, want %q", on, want)
 	}
 }

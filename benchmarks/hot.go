@@ -2,7 +2,7 @@ package main
 
 import "github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 
-// repeat asks for one key n times, and returns how many answers were wrong.
+// repeat calls allow n times for one key, and returns the number of wrong answers.
 func repeat(allow contenders.Allow, key string, n int, want contenders.Answer) (wrong int) {
 	for range n {
 		if allow(key) != want {
@@ -12,12 +12,12 @@ func repeat(allow contenders.Allow, key string, n int, want contenders.Answer) (
 	return wrong
 }
 
-// hot times one key that answers want: by one caller, and from all cores.
+// hot times decisions on one key whose answer is want: by one caller, and from all cores.
 func (r *round) hot(allow contenders.Allow, want contenders.Answer, alone, together string) {
 	key := r.keys.at(0)
 	s := r.sizes
 	if r.wanted(alone) {
-		repeat(allow, key, s.alone, want) // not timed: caches and branch predictors learn
+		repeat(allow, key, s.alone, want) // not timed: warms up caches and branch predictors
 	}
 	r.batches(alone, s.aloneBatches, s.alone, func(int) int {
 		return repeat(allow, key, s.alone, want)
@@ -48,7 +48,7 @@ func hotDenied(r *round) error {
 	return nil
 }
 
-// fewKeys goes through keys whose state the caches hold.
+// fewKeys times decisions on keys whose states are in the caches.
 func fewKeys(r *round) error {
 	allow, real, err := r.limiter(contenders.Plenty, contenders.Allowed)
 	if err != nil {

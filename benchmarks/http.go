@@ -2,8 +2,7 @@ package main
 
 import "github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 
-// middlewares times requests of one client that are let through, and then
-// requests that are refused.
+// middlewares times requests of one client that pass, and then requests that are refused.
 func middlewares(r *round) error {
 	for _, s := range []struct {
 		id    string
@@ -20,7 +19,7 @@ func middlewares(r *round) error {
 		if real && s.usual == contenders.Denied {
 			r.results.addWrong(s.id, r.contender.Name, repeat(allow, "", s.limit.Burst, contenders.Allowed))
 		}
-		repeat(allow, "", r.sizes.alone/10, s.usual) // not timed: caches and branch predictors learn
+		repeat(allow, "", r.sizes.alone/10, s.usual) // not timed: warms up caches and branch predictors
 		r.batches(s.id, r.sizes.aloneBatches, r.sizes.alone/4, func(int) int {
 			return repeat(allow, "", r.sizes.alone/4, s.usual)
 		})
@@ -28,8 +27,7 @@ func middlewares(r *round) error {
 	return nil
 }
 
-// hostileRequests times requests that are refused, of a client that makes them as
-// costly as it can.
+// hostileRequests times refused requests that the client makes as expensive as it can.
 func hostileRequests(r *round) error {
 	allow, real, err := r.limiter(contenders.Once, contenders.Denied)
 	if err != nil {

@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// keyLength is the length of a key in bytes. It divides a cache line, so that
-// a key that is touched is in the cache as a whole.
+// keyLength is the length of a key in bytes. It divides a cache line, so that touching a key
+// brings all of it into the cache.
 const keyLength = 16
 
-// keys are the callers' keys, made before anything is measured. They lie in
-// one text, and are cut out of it when they are used: slices of strings would
-// be memory for the collector to scan, and its time would count against every
-// contender.
+// keys are the callers' keys, made before the measurement. They are substrings of one
+// string, because the garbage collector would have to scan a slice of strings, and its time
+// would be added to that of every contender.
 type keys struct {
 	text string
 }
@@ -32,14 +31,14 @@ func (k keys) at(i int) string {
 	return k.text[i*keyLength : (i+1)*keyLength]
 }
 
-// touch brings the bytes of the i-th key into the cache. The result is to be
-// used, lest the compiler drop the load.
+// touch brings the bytes of the i-th key into the cache. The caller must use the result, or
+// the compiler removes the load.
 func (k keys) touch(i int) byte {
 	return k.text[i*keyLength]
 }
 
-// shuffled returns the numbers below n in an order that no prefetcher follows.
-// It is the same in every run.
+// shuffled returns the numbers below n in a random order, which defeats prefetchers. The
+// order is the same in every run.
 func shuffled(n int) []uint32 {
 	order := make([]uint32, n)
 	for i := range order {

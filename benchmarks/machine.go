@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// A machine is where a run took place, without anything that names it.
+// A machine describes the machine of a run, without anything that identifies it.
 type machine struct {
 	CPU    string
-	Cores  int // that the system has
-	Procs  int // that Go uses
+	Cores  int // of the system
+	Procs  int // GOMAXPROCS
 	OS     string
 	Kernel string
-	Clock  string // where the system takes the time from
+	Clock  string // the clock source of the system
 	Go     string
 }
 
@@ -38,8 +38,8 @@ func thisMachine() machine {
 	return m
 }
 
-// contents returns what a small file holds, or nothing if there is no such file,
-// as on systems other than Linux.
+// contents returns the contents of a small file, or "" if it does not exist, as on systems
+// other than Linux.
 func contents(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -58,8 +58,7 @@ func field(path, name, separator string) string {
 	return ""
 }
 
-// versions returns the versions of the modules that this program was built of,
-// by path.
+// versions returns the versions of the modules in this program, by path.
 func versions() map[string]string {
 	v := make(map[string]string)
 	if info, ok := debug.ReadBuildInfo(); ok {

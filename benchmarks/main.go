@@ -1,18 +1,18 @@
-// Command benchmarks measures this library beside others that limit rates in
-// memory, all through one harness and each through its own public API, and
-// writes what it finds to BENCHMARKS.md and docs/benchmarks.svg. Run it in the
-// root of the repository:
+// Command benchmarks compares this library with other rate limiters, all in one harness and
+// each through its own public API, and writes the results to BENCHMARKS.md and
+// docs/benchmarks.svg. Run it in the root of the repository:
 //
 //	go run ./benchmarks                      # everything: up to ten minutes
 //	go run ./benchmarks -run 'S[12]$'        # some scenarios, to the terminal
 //	go run ./benchmarks -run '^R'            # those in Redis, to the terminal
 //	go run ./benchmarks -only 'ratelimit$'   # some contenders, to the terminal
-//	go run ./benchmarks -quick               # does it all still work?
+//	go run ./benchmarks -quick               # check that everything works
 //
-// A wrong answer of any contender makes it fail, after it has written the rest.
+// If a contender gives a wrong answer, the command fails after it has written the results of
+// the others.
 //
-// For limiters in Redis it starts a redis-server or valkey-server, if there is one
-// in PATH, on a free port. Without one it leaves them out, and says so.
+// For limiters in Redis it starts a redis-server or valkey-server from PATH on a free port. If
+// neither is installed, it leaves these limiters out and says so.
 package main
 
 import (
@@ -32,8 +32,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
-// memoryLimit keeps the collector from letting garbage take all there is. It
-// is far above what the live data of any contender needs.
+// memoryLimit keeps garbage from using all memory. It is far above the live data of any
+// contender.
 const memoryLimit = 8 << 30
 
 func main() {
@@ -46,27 +46,27 @@ func main() {
 	}
 }
 
-// run is the program, with its arguments.
+// run runs the command with the given arguments.
 func run(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("benchmarks", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	var (
 		out   = flags.String("o", "BENCHMARKS.md", "write the report to this `file`")
 		svg   = flags.String("plot", "docs/benchmarks.svg", "write the plot to this `file`")
-		short = flags.Bool("quick", false, "do everything once and on a small scale, to see that it works")
-		which = flags.String("run", "", "take only the scenarios whose id, such as S4h, heap-1M or R1, matches this `regexp`")
-		who   = flags.String("only", "", "take only the contenders whose name matches this `regexp`")
+		short = flags.Bool("quick", false, "do everything once on a small scale, to check that it works")
+		which = flags.String("run", "", "run only the scenarios whose id, such as S4h, heap-1M or R1, matches this `regexp`")
+		who   = flags.String("only", "", "run only the contenders whose name matches this `regexp`")
 	)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("%q is no flag: see -help", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q: see -help for the flags", flags.Arg(0))
 	}
 	given := make(map[string]bool)
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	partial := *short || *which != "" || *who != ""
-	toFile := !partial || given["o"] // a part does not replace the whole by accident
+	toFile := !partial || given["o"] // so that a partial run does not overwrite the full report by accident
 	if toFile && !given["o"] {
 		if err := inRoot(); err != nil {
 			return err
@@ -122,17 +122,17 @@ func run(args []string, stdout, stderr io.Writer) error {
 	return res.check(scenarios(b.sizes))
 }
 
-// inRoot returns an error unless this is the root of the repository, where the
-// default paths lead to.
+// inRoot returns an error unless the working directory is the root of the repository, to
+// which the default paths are relative.
 func inRoot() error {
 	mod, err := os.ReadFile("go.mod")
 	if err != nil || !bytes.HasPrefix(mod, []byte("module github.com/ratelimit-go/ratelimit\n")) {
-		return errors.New("this is not the root of the repository: go there, or say with -o and -plot where to write")
+		return errors.New("this is not the root of the repository: change to it, or set the files to write with -o and -plot")
 	}
 	return nil
 }
 
-// wanted returns which scenarios match pattern.
+// wanted returns a function that reports whether a scenario matches pattern.
 func wanted(pattern string, s sizes) (func(id string) bool, error) {
 	re, err := regexp.Compile(pattern)
 	if err != nil {
@@ -143,13 +143,13 @@ func wanted(pattern string, s sizes) (func(id string) bool, error) {
 		ids = append(ids, sc.id)
 	}
 	if !slices.ContainsFunc(ids, re.MatchString) {
-		return nil, fmt.Errorf("-run: no scenario matches %q; there are %s", pattern, strings.Join(ids, ", "))
+		return nil, fmt.Errorf("-run: no scenario matches %q; the scenarios are %s", pattern, strings.Join(ids, ", "))
 	}
 	return re.MatchString, nil
 }
 
-// takingPart returns the contenders whose names match pattern, and the one
-// that shows what the harness costs.
+// takingPart returns the contenders whose names match pattern, and the one that measures the
+// harness.
 func takingPart(pattern string) ([]contenders.Contender, error) {
 	re, err := regexp.Compile(pattern)
 	if err != nil {
@@ -167,13 +167,13 @@ func takingPart(pattern string) ([]contenders.Contender, error) {
 		names = append(names, c.Name)
 	}
 	if !found {
-		return nil, fmt.Errorf("-only: no contender matches %q; there are: %s", pattern, strings.Join(names, "; "))
+		return nil, fmt.Errorf("-only: no contender matches %q; the contenders are: %s", pattern, strings.Join(names, "; "))
 	}
 	return matching, nil
 }
 
-// command returns the command that does the same again, without the paths that
-// it was told to write to.
+// command returns the command line that repeats this run, without the paths of -o and
+// -plot.
 func command(flags *flag.FlagSet) string {
 	words := []string{"go run ./benchmarks"}
 	flags.Visit(func(f *flag.Flag) {
@@ -188,7 +188,7 @@ func command(flags *flag.FlagSet) string {
 	return strings.Join(words, " ")
 }
 
-// relative returns how the report at out refers to the plot at svg.
+// relative returns the path of the plot at svg relative to the report at out.
 func relative(out, svg string) (string, error) {
 	out, err := filepath.Abs(out)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
-// TestQuick runs every contender through every scenario on a small scale: all
-// answers are right, all figures are there, and the report can be written.
-// How fast anything was does not matter here.
+// TestQuick runs every contender through every scenario on a small scale, and checks that
+// all answers are right, that all figures are present, and that the report can be written.
+// It does not check speeds.
 func TestQuick(t *testing.T) {
 	b := bench{
 		sizes:      quick,
@@ -37,7 +37,7 @@ func TestQuick(t *testing.T) {
 			for _, c := range b.contenders {
 				takesPart := g.takesPart(c) && (asked || !g.redis)
 				if strings.HasPrefix(id, "heap") && (c.Role == contenders.Floor || c.Role == contenders.Bound) {
-					takesPart = false // there is nothing to weigh
+					takesPart = false // there are no bytes to measure
 				}
 				if measured := len(res.at(id, c.Name).values) > 0; measured != takesPart {
 					t.Errorf("%s: %s: measured: %v, takes part: %v", id, c.Name, measured, takesPart)
@@ -65,7 +65,7 @@ func TestQuick(t *testing.T) {
 		least := 10
 		switch {
 		case c.Role == contenders.Weighed && asked:
-			least = 2 // in one scenario, and in the table of who takes part
+			least = 2 // in one scenario, and in the table of contenders
 		case c.Dial != nil && asked:
 			least = 4 // in three scenarios
 		case c.Dial != nil:
@@ -89,8 +89,7 @@ func TestQuick(t *testing.T) {
 	}
 }
 
-// TestWrongAnswers lets liars take part: every scenario in which they lie has
-// to find out.
+// TestWrongAnswers checks that every scenario notices contenders that give wrong answers.
 func TestWrongAnswers(t *testing.T) {
 	liar := func(name string, allow func(l contenders.Limit, asked map[string]int, key string) contenders.Answer) contenders.Contender {
 		return contenders.Contender{Name: name, Role: contenders.Peer, New: func(l contenders.Limit) (contenders.Allow, error) {
@@ -151,8 +150,8 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestPartialRunKeepsReport runs parts: they go to the terminal and write no
-// file, unless they are told to.
+// TestPartialRunKeepsReport checks that partial runs write to the terminal, and to no file
+// unless -o or -plot is given.
 func TestPartialRunKeepsReport(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -178,7 +177,7 @@ func TestPartialRunKeepsReport(t *testing.T) {
 	}
 }
 
-// TestErrors calls the program wrongly: it does not start to measure.
+// TestErrors checks that the command reports wrong arguments and does not start to measure.
 func TestErrors(t *testing.T) {
 	t.Chdir(t.TempDir())
 	tests := []struct {
@@ -186,10 +185,10 @@ func TestErrors(t *testing.T) {
 		want string
 	}{
 		{nil, "not the root of the repository"},
-		{[]string{"-run", "S99"}, "there are S1, S2"},
+		{[]string{"-run", "S99"}, "the scenarios are S1, S2"},
 		{[]string{"-run", "("}, "-run: error parsing regexp"},
 		{[]string{"-only", "nobody"}, "no contender matches"},
-		{[]string{"surplus"}, `"surplus" is no flag`},
+		{[]string{"surplus"}, `unexpected argument "surplus"`},
 	}
 	for _, tt := range tests {
 		if err := run(tt.args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
-// walk asks once for each key in order, all of which are to be allowed.
+// walk calls allow once for each key in order. All of them should be allowed.
 func walk(allow contenders.Allow, ks keys, order []uint32) (wrong int) {
 	for _, i := range order {
 		if allow(ks.at(int(i))) != contenders.Allowed {
@@ -17,9 +17,8 @@ func walk(allow contenders.Allow, ks keys, order []uint32) (wrong int) {
 	return wrong
 }
 
-// walkWarm is walk with the bytes of each key brought into the cache while it
-// is still ahead, as they are in a server that has just parsed them. What stays
-// cold is the limiter's own state.
+// walkWarm is like walk, but touches the bytes of each key some time before its use, as if a
+// server had just parsed them. Only the limiter's own state is cold.
 func walkWarm(allow contenders.Allow, ks keys, order []uint32) (wrong int) {
 	var touched byte
 	for at, i := range order {
@@ -32,11 +31,11 @@ func walkWarm(allow contenders.Allow, ks keys, order []uint32) (wrong int) {
 	return wrong
 }
 
-// sink keeps the compiler from dropping what nobody else looks at.
+// sink keeps the compiler from removing loads whose result is not used.
 var sink atomic.Uint32
 
-// manyKeys fills a limiter with keys that it has never seen, weighs it, and
-// goes through them in an order that defeats caches.
+// manyKeys fills a limiter with new keys, measures its heap, and then uses the keys in an
+// order that defeats caches.
 func manyKeys(r *round) error {
 	s := r.sizes
 	empty := 0.0
@@ -56,7 +55,7 @@ func manyKeys(r *round) error {
 	if real && r.contender.Role != contenders.Bound && r.wanted("heap-1M") {
 		r.add("heap-1M", (heap()-empty)/float64(s.many), 0)
 	} else {
-		runtime.GC() // all go on from the same state of the heap
+		runtime.GC() // so that all continue with the same heap
 	}
 
 	order := shuffled(s.many)
@@ -82,15 +81,15 @@ func manyKeys(r *round) error {
 	return nil
 }
 
-// part returns n of the keys in order, others for each batch until all have
-// been visited.
+// part returns n of the keys in order for a batch. Different batches have different keys
+// until all have been used.
 func part(order []uint32, batch, n, offset int) []uint32 {
 	from := (batch*n + offset) % (len(order) - n + 1)
 	return order[from : from+n]
 }
 
-// growth weighs a limiter again and again while it grows, each time after five
-// of a hundred keys more: tables that grow in steps weigh most right after one.
+// growth measures the heap of a growing limiter after every 5 % of growth, because tables
+// that grow in steps are largest right after a step.
 func growth(r *round) error {
 	empty := heap()
 	allow, _, err := r.limiter(contenders.Hundred, contenders.Allowed)

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
-// A round is the turn of one contender in one pass of a group.
+// A round is the run of one contender in one pass of a group.
 type round struct {
 	sizes     sizes
 	keys      keys
@@ -18,11 +18,11 @@ type round struct {
 	wanted    func(id string) bool
 	results   *results
 	server    *server // for limiters in Redis
-	close     func()  // closes what such a one opened, if not nil
+	close     func()  // closes the client of such a limiter, if not nil
 }
 
-// limiter returns a new limiter of the contender, and whether it is a real
-// one: if not, it says usual and needs no preparation.
+// limiter returns a new limiter of the contender. If real is false, it always answers usual
+// and needs no preparation.
 func (r *round) limiter(l contenders.Limit, usual contenders.Answer) (allow contenders.Allow, real bool, err error) {
 	if r.contender.Role == contenders.Floor {
 		return r.contender.Always(usual), false, nil
@@ -33,12 +33,12 @@ func (r *round) limiter(l contenders.Limit, usual contenders.Answer) (allow cont
 		allow, err = r.contender.New(l)
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("%s cannot be made with a burst of %d, one of which comes back each %v: %w (change how it is configured in benchmarks/contenders)", r.contender.Name, l.Burst, l.Every, err)
+		return nil, false, fmt.Errorf("cannot make %s with a burst of %d that refills by one every %v: %w (change its configuration in benchmarks/contenders)", r.contender.Name, l.Burst, l.Every, err)
 	}
 	return allow, true, nil
 }
 
-// stop ends what the contender runs in the background, and closes what it opened.
+// stop stops the contender's background work and closes its client.
 func (r *round) stop() {
 	if r.close != nil {
 		r.close()
@@ -49,17 +49,15 @@ func (r *round) stop() {
 	}
 }
 
-// add records a figure of scenario id, and how many of the answers that it was
-// taken from were wrong.
+// add records a figure of scenario id, and the number of wrong answers in its measurement.
 func (r *round) add(id string, value float64, wrong int) {
 	if r.wanted(id) {
 		r.results.add(id, r.contender.Name, value, wrong)
 	}
 }
 
-// batches times count batches of n operations each, all of which f does, and
-// records what one operation took in each. f returns how many answers were
-// wrong.
+// batches times count batches of n operations each, and records the time per operation of
+// each batch. f runs a batch and returns the number of wrong answers.
 func (r *round) batches(id string, count, n int, f func(batch int) (wrong int)) {
 	if !r.wanted(id) {
 		return
@@ -87,10 +85,11 @@ func heap() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// cores returns how many callers "all cores at once" are.
+// cores returns the number of callers that use all cores at once.
 func cores() int { return runtime.GOMAXPROCS(0) }
 
-// parallel runs f so many times at once, and returns how many answers were wrong.
+// parallel runs f in the given number of goroutines, and returns the number of wrong
+// answers.
 func parallel(workers int, f func(worker int) (wrong int)) int {
 	var wg sync.WaitGroup
 	var wrong atomic.Int64
@@ -103,8 +102,8 @@ func parallel(workers int, f func(worker int) (wrong int)) int {
 	return int(wrong.Load())
 }
 
-// fill spends one event of each of the first n keys, which are new, and
-// returns how many were not allowed.
+// fill spends one event of each of the first n keys, which are new, and returns how many
+// were not allowed.
 func fill(allow contenders.Allow, ks keys, n int) (wrong int) {
 	for i := range n {
 		if allow(ks.at(i)) != contenders.Allowed {

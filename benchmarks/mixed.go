@@ -11,27 +11,26 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
-// Of a hundred calls of the mixed load, so many are for keys that are new, and
-// for hot keys that are used up. The others go round the live keys.
+// The numbers of calls, out of a hundred of the mixed load, for new keys and for exhausted
+// hot keys. The others use the live keys in turn.
 const (
 	newOfHundred    = 1
 	deniedOfHundred = 9
 )
 
-// mixedLoad times every call of a load that has something of everything, from
-// all cores at once, and from two at least. Each worker goes round keys of its
-// own, so that it is known how often each of them was asked for, and its
-// answers can be checked.
+// mixedLoad times every call of a mixed load, from all cores at once and from at least two
+// goroutines. Each worker uses its own live keys, so that the number of calls per key is
+// known and the answers can be checked.
 func mixedLoad(r *round) error {
 	s := r.sizes
 	allow, _, err := r.limiter(contenders.Hundred, contenders.Allowed)
 	if err != nil {
 		return err
 	}
-	// The keys are the hot ones, the live ones, and then the new ones.
+	// The order of the keys is: hot ones, live ones, new ones.
 	wrong := 0
 	for range contenders.Hundred.Burst {
-		wrong += fill(allow, r.keys, hotKeys) // until they are used up
+		wrong += fill(allow, r.keys, hotKeys) // until they are exhausted
 	}
 	for i := range s.live {
 		if allow(r.keys.at(hotKeys+i)) != contenders.Allowed {
@@ -77,14 +76,14 @@ func mixedLoad(r *round) error {
 	return nil
 }
 
-// What a call of the mixed load is for.
+// The kinds of calls of the mixed load.
 const (
 	forLive = iota
 	forDenied
 	forNew
 )
 
-// calendar returns what each of a hundred calls is for.
+// calendar returns the kind of each of a hundred calls.
 func calendar(seed uint64) (kinds [100]uint8) {
 	for i := range kinds {
 		switch {
@@ -101,12 +100,12 @@ func calendar(seed uint64) (kinds [100]uint8) {
 	return kinds
 }
 
-// A load is what one worker of the mixed load does.
+// A load is the load of one worker.
 type load struct {
 	allow    contenders.Allow
 	keys     keys
-	live     []uint32 // the live keys that it goes round
-	nextNew  int      // the next key that nobody has seen
+	live     []uint32 // the live keys that it uses in turn
+	nextNew  int      // the next new key
 	calls    int
 	calendar [100]uint8
 

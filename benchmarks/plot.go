@@ -21,8 +21,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
-// plotted are the scenarios that the plot shows, from the top, with names that
-// fit beside it.
+// plotted are the scenarios in the plot, from the top, with short labels.
 var plotted = []struct{ id, label string }{
 	{"S1", "one hot key, allowed"},
 	{"S5", "the same from all cores"},
@@ -36,7 +35,7 @@ var plotted = []struct{ id, label string }{
 	{"S7", "1 M keys never seen"},
 }
 
-// The look of the plot.
+// The style of the plot.
 var (
 	ink      = color.RGBA{0x1f, 0x23, 0x28, 0xff}
 	faint    = color.RGBA{0x6e, 0x77, 0x81, 0xff}
@@ -47,8 +46,8 @@ var (
 	peerBest = color.RGBA{0xbc, 0x4c, 0x00, 0xff}
 )
 
-// errNothingToPlot says that a partial run took none of the plotted figures.
-var errNothingToPlot = errors.New("nothing to plot: none of S1 to S7 was measured; select some of them with -run, or leave it out")
+// errNothingToPlot means that a partial run measured none of the plotted scenarios.
+var errNothingToPlot = errors.New("nothing to plot: none of S1 to S7 was measured; select some of them with -run, or omit -run")
 
 // A marks is a kind of point in the plot.
 type marks struct {
@@ -118,7 +117,7 @@ func writePlot(path string, res *results, all []contenders.Contender) error {
 			p.Legend.Add(m.name, &plotter.Scatter{GlyphStyle: m.style})
 		}
 	}
-	// Notes on either side of the row, so that they do not meet.
+	// Notes above and below the row, so that they do not overlap.
 	if err := addNotes(p, bestNotes, style(10.5, peerBest, text.XLeft, text.YBottom), vg.Point{X: -3, Y: 7}); err != nil {
 		return err
 	}
@@ -156,8 +155,8 @@ func style(size vg.Length, c color.Color, x text.XAlignment, y text.YAlignment) 
 	}
 }
 
-// newPlot returns an empty plot with a row for each scenario and a logarithmic
-// axis of nanoseconds from low to high.
+// newPlot returns an empty plot with a row for each scenario and a logarithmic axis of
+// nanoseconds from low to high.
 func newPlot(rows []plot.Tick, low, high float64) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = color.White
@@ -202,7 +201,7 @@ func newPlot(rows []plot.Tick, low, high float64) *plot.Plot {
 	return p
 }
 
-// save writes p to path, and makes the folder of it if there is none.
+// save writes p to path, and creates its folder if necessary.
 func save(path string, p *plot.Plot, width, height vg.Length) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -216,8 +215,7 @@ func save(path string, p *plot.Plot, width, height vg.Length) error {
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return err
 	}
-	// The font of the drawing has the widths of Arial, which those who do not
-	// have the former will see.
+	// The font has the same metrics as Arial, which is a good fallback.
 	svg := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;"))
 	return os.WriteFile(path, svg, 0o644)
 }

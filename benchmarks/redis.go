@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
-// redisMany asks for keys at random, all of which Redis knows.
+// redisMany uses keys chosen at random, all of which Redis knows.
 func redisMany(r *round) error {
 	allow, err := r.inRedis(contenders.Lavish)
 	if err != nil {
@@ -50,7 +50,7 @@ func (r *round) inRedis(l contenders.Limit) (contenders.Allow, error) {
 	return allow, err
 }
 
-// visit spends so many events of each of the first n keys, a key always by the same
+// visit spends the given number of events of each of the first n keys, each key from one
 // caller, and returns how many were not allowed.
 func (r *round) visit(allow contenders.Allow, n, events int) int {
 	return parallel(callers, func(caller int) (wrong int) {
@@ -65,9 +65,9 @@ func (r *round) visit(allow contenders.Allow, n, events int) int {
 	})
 }
 
-// calls times what all callers at once get done in a while, for what one call takes
-// differs by a factor of thousands. The first batch is not timed: connections are
-// made, and scripts loaded.
+// calls times how many calls all callers together make in a fixed time, because the time of
+// a call differs by a factor of thousands. The first batch, in which connections are made
+// and scripts loaded, is not timed.
 func (r *round) calls(id string, allow contenders.Allow, want contenders.Answer, next func(random *rand.Rand) string) {
 	_, wrong := r.batch(allow, want, next, 0)
 	r.results.addWrong(id, r.contender.Name, wrong)
@@ -81,8 +81,8 @@ func (r *round) calls(id string, allow contenders.Allow, want contenders.Answer,
 	r.results.addAllocs(id, r.contender.Name, float64(mallocs()-before)/float64(all))
 }
 
-// batch lets all callers call until the time is up, and returns how many calls were
-// made, and how many were answered wrongly. Each caller makes one at least.
+// batch makes all callers call until the time is up, and returns the number of calls and of
+// wrong answers. Each caller makes at least one call.
 func (r *round) batch(allow contenders.Allow, want contenders.Answer, next func(random *rand.Rand) string, seed int) (n, wrong int) {
 	var up atomic.Bool
 	var made atomic.Int64
@@ -102,7 +102,7 @@ func (r *round) batch(allow contenders.Allow, want contenders.Answer, next func(
 	return int(made.Load()), wrong
 }
 
-// redisMemory weighs the states of keys in Redis.
+// redisMemory measures the memory of keys in Redis.
 func redisMemory(r *round) error {
 	if err := r.server.flush(); err != nil {
 		return err

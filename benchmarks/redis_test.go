@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
-// needServer skips a test that needs a server if there is none, or fails it if CI
-// says that there has to be one.
+// needServer skips a test if no server is installed, or fails it if RATELIMIT_SERVERS is
+// set, as in CI.
 func needServer(t *testing.T) *server {
 	t.Helper()
 	s, err := startServer()
@@ -61,7 +61,8 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestNoServer leaves out what is in Redis, and says so.
+// TestNoServer checks that limiters in Redis are left out if there is no server, and that the
+// report says so.
 func TestNoServer(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	var out, progress bytes.Buffer
@@ -76,7 +77,7 @@ func TestNoServer(t *testing.T) {
 	}
 }
 
-// TestRedisPart takes a part of the figures in Redis.
+// TestRedisPart measures a part of the scenarios in Redis.
 func TestRedisPart(t *testing.T) {
 	needServer(t)
 	var out bytes.Buffer
@@ -95,8 +96,8 @@ func TestRedisPart(t *testing.T) {
 	}
 }
 
-// TestRedisWrongAnswers lets a liar take part in each scenario in Redis, and one
-// that fails.
+// TestRedisWrongAnswers checks that each scenario in Redis notices a contender that gives
+// wrong answers, and one that fails.
 func TestRedisWrongAnswers(t *testing.T) {
 	needServer(t)
 	for _, tt := range []struct {
@@ -128,15 +129,15 @@ func TestRedisWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestAsked looks for the row of this library as it is compared with the peers in
-// each scenario, and for the others that targets ask for.
+// TestAsked checks that each scenario has a row for this library as compared with the peers,
+// and the other rows that targets ask for.
 func TestAsked(t *testing.T) {
 	for _, sc := range scenarios(full) {
-		if of := asked(sc.id); of[0].who != "" {
-			t.Errorf("%s begins with %q", sc.id, of[0].who)
+		if found := asked(sc.id); found[0].who != "" {
+			t.Errorf("%s begins with %q", sc.id, found[0].who)
 		}
 	}
-	if of := asked("R2"); len(of) != 2 || of[1].who != contenders.Lease {
-		t.Errorf("R2 asks for %v", of)
+	if found := asked("R2"); len(found) != 2 || found[1].who != contenders.Lease {
+		t.Errorf("R2 asks for %v", found)
 	}
 }

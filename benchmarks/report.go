@@ -19,16 +19,16 @@ import (
 //go:embed report.md.tmpl
 var reportText string
 
-// A report is what the template of the report is filled with.
+// A report is the data of the report's template.
 type report struct {
 	Command string
 	Date    string
 	Took    time.Duration
 	Machine machine
-	Plot    string // path of the plot from the report; empty if there is none
+	Plot    string // the path of the plot relative to the report, or ""
 	Quick   bool
 	Partial bool
-	Targets string // tables, ready made
+	Targets string // a table in Markdown
 	Redis   redisReport
 	Tables  []reportTable
 	Setups  string
@@ -41,7 +41,7 @@ type reportTable struct {
 	ID, Title, Unit, Table string
 }
 
-// reportSizes are the numbers that the text of the report speaks of.
+// reportSizes are the numbers in the text of the report.
 type reportSizes struct {
 	Alone, AloneBatches, Together, TogetherBatches string
 	Live, Mixed, Table, Many                       string
@@ -52,17 +52,17 @@ type reportSizes struct {
 	Callers, Span, Spans, KeysPasses, KeyPasses    int
 }
 
-// A redisReport is what the report says of limiters in Redis. It is empty if none
-// was asked for.
+// A redisReport is the data of the report on limiters in Redis. It is zero if none was
+// measured or left out.
 type redisReport struct {
 	Version string // of the server
-	Missing string // why there was none
-	GoRedis string // the version of the client
-	Rueidis string // the version of the other one
-	Targets string // a table, ready made
+	Missing string // why there was no server
+	GoRedis string // the version of go-redis
+	Rueidis string // the version of rueidis
+	Targets string // a table in Markdown
 }
 
-// summary is what the terminal shows of it when the rest goes to a file.
+// summary returns the text for the terminal when the report is written to a file.
 func (r redisReport) summary() string {
 	if r.Missing != "" {
 		return "What is in Redis was left out: " + r.Missing + ".\n"
@@ -79,7 +79,7 @@ func (r report) write(w io.Writer) error {
 	return t.Execute(w, r)
 }
 
-// tables fills in everything that comes from the results.
+// tables fills in the fields that depend on the results.
 func (r *report) tables(s sizes, res *results, all []contenders.Contender) {
 	n := message.NewPrinter(language.English)
 	r.Targets = targetTable(s, res, all)
@@ -110,14 +110,13 @@ func (r *report) tables(s sizes, res *results, all []contenders.Contender) {
 	}
 }
 
-// passesOf returns in how many passes the figure of a scenario is taken.
+// passesOf returns the number of passes of a scenario.
 func passesOf(id string, s sizes) int {
 	return s.passes(groupOf(id))
 }
 
-// targetTable compares this library's token bucket with the best peer of each
-// scenario, with what no exact limiter can undercut, and with what it is to
-// reach.
+// targetTable compares this library's token bucket with the best peer of each scenario, with
+// the lower bound of every exact limiter, and with its target.
 func targetTable(s sizes, res *results, all []contenders.Contender) string {
 	t := newTable("", "scenario", "ratelimit", "best peer", "ratio", "no less than", "target", "met")
 	for _, sc := range scenarios(s) {
@@ -132,16 +131,15 @@ func targetTable(s sizes, res *results, all []contenders.Contender) string {
 	}
 	known, unseen := allocations(s, res, all)
 	if len(known) > 0 {
-		t.row("", "allocations per decision on a known key, the most of S1 to S6h", fmt.Sprintf("%.3f", slices.Max(known)), "", "", "", "0", yesNo(slices.Max(known) <= allocsKnown))
+		t.row("", "allocations per decision on a known key, the maximum of S1 to S6h", fmt.Sprintf("%.3f", slices.Max(known)), "", "", "", "0", yesNo(slices.Max(known) <= allocsKnown))
 	}
 	if len(unseen) > 0 {
-		t.row("", "allocations per new key (S7), all of them for tables that grow", fmt.Sprintf("%.3f", slices.Max(unseen)), "", "", "", "0, amortised growth apart", yesNo(slices.Max(unseen) <= allocsUnseen))
+		t.row("", "allocations per new key (S7), all of them for growing tables", fmt.Sprintf("%.3f", slices.Max(unseen)), "", "", "", "0, except amortised growth", yesNo(slices.Max(unseen) <= allocsUnseen))
 	}
 	return t.String()
 }
 
-// redisTable is the same for limiters in Redis, where nothing says what no limiter
-// can undercut.
+// redisTable is the same for limiters in Redis, for which there is no lower bound.
 func redisTable(s sizes, res *results, all []contenders.Contender) string {
 	const noLessThan = 5 // the column
 	t := newTable("", "scenario", "ratelimit", "beside", "ratio", "target", "met")
@@ -158,22 +156,22 @@ func redisTable(s sizes, res *results, all []contenders.Contender) string {
 	return t.String()
 }
 
-// asked returns the targets of a scenario, the first of them for this library as it
-// is compared with the peers, even if nothing is asked of that.
-func asked(id string) (of []target) {
+// asked returns the targets of a scenario. The first one is that of this library as compared
+// with the peers, even if there is no target for it.
+func asked(id string) (found []target) {
 	for _, t := range targets {
 		if t.scenario == id {
-			of = append(of, t)
+			found = append(found, t)
 		}
 	}
-	if len(of) == 0 || of[0].who != "" {
-		of = append([]target{{scenario: id, of: nothingAsked}}, of...)
+	if len(found) == 0 || found[0].who != "" {
+		found = append([]target{{scenario: id, of: nothingAsked}}, found...)
 	}
-	return of
+	return found
 }
 
-// cells returns the row of a target, if it took part in its scenario, which has
-// entries.
+// cells returns the table row of a target, given the entries of its scenario. ok is false if
+// the target's contender is not among them.
 func (t target) cells(sc scenario, entries []entry) (cells []string, ok bool) {
 	own, ok := t.own(entries)
 	if !ok {
@@ -205,8 +203,8 @@ func (t target) cells(sc scenario, entries []entry) (cells []string, ok bool) {
 	return []string{sc.id, title, amount(own.median(), sc.unit), peerCell, ratio, bound, ask, met}, true
 }
 
-// allocations returns how many allocations this library's token bucket made per
-// decision in each scenario: on known keys, and on new ones.
+// allocations returns the allocations per decision of this library's token bucket in each
+// scenario: on known keys, and on new ones.
 func allocations(s sizes, res *results, all []contenders.Contender) (known, unseen []float64) {
 	for _, sc := range scenarios(s) {
 		own, ok := first(res.of(sc.id, all), contenders.Main)
@@ -228,7 +226,7 @@ func yesNo(ok bool) string {
 	return "**no**"
 }
 
-// scenarioTable lists who took part in a scenario, the fastest first.
+// scenarioTable lists the contenders of a scenario, the fastest first.
 func scenarioTable(sc scenario, entries []entry) string {
 	headers := []string{"", "median", "min – max"}
 	counted := len(entries[0].allocs) > 0
@@ -277,10 +275,11 @@ func setupTable(all []contenders.Contender) string {
 	return t.String()
 }
 
-// amount writes a figure with its unit.
+// amount formats a figure with its unit.
 func amount(v float64, u unit) string { return number(v, u) + " " + string(u) }
 
-// number writes a figure with three digits or all before the point.
+// number formats a figure with three digits, or with all digits before the point if these are
+// more.
 func number(v float64, u unit) string {
 	digits := 0
 	switch a := math.Abs(v); {

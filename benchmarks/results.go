@@ -9,11 +9,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
-// A series is what was measured of one contender in one scenario.
+// A series has the measurements of one contender in one scenario.
 type series struct {
 	values []float64
-	allocs []float64 // per operation; empty where it was not counted
-	wrong  int       // answers
+	allocs []float64 // per operation; empty if not counted
+	wrong  int       // the number of wrong answers
 }
 
 func (s *series) median() float64 { return median(s.values) }
@@ -32,8 +32,8 @@ func median(values []float64) float64 {
 type results struct {
 	series map[string]map[string]*series // by scenario and contender
 	server struct {
-		version string // of the server that limiters in Redis asked
-		missing string // why there was none
+		version string // of the Redis server
+		missing string // why there was no server
 	}
 }
 
@@ -42,15 +42,15 @@ func newResults() *results {
 }
 
 func (r *results) at(id, contender string) *series {
-	of := r.series[id]
-	if of == nil {
-		of = make(map[string]*series)
-		r.series[id] = of
+	byContender := r.series[id]
+	if byContender == nil {
+		byContender = make(map[string]*series)
+		r.series[id] = byContender
 	}
-	s := of[contender]
+	s := byContender[contender]
 	if s == nil {
 		s = &series{}
-		of[contender] = s
+		byContender[contender] = s
 	}
 	return s
 }
@@ -66,7 +66,7 @@ func (r *results) addAllocs(id, contender string, allocs float64) {
 	s.allocs = append(s.allocs, allocs)
 }
 
-// addWrong records wrong answers of a preparation or a check.
+// addWrong records wrong answers in a preparation or a check.
 func (r *results) addWrong(id, contender string, wrong int) {
 	r.at(id, contender).wrong += wrong
 }
@@ -77,7 +77,7 @@ type entry struct {
 	*series
 }
 
-// of returns who took part in scenario id, the lowest median first.
+// of returns the entries of scenario id, the lowest median first.
 func (r *results) of(id string, all []contenders.Contender) []entry {
 	var entries []entry
 	for _, c := range all {
@@ -98,12 +98,12 @@ func first(entries []entry, role contenders.Role) (entry, bool) {
 	return entries[i], true
 }
 
-// goOn is how many of the best peers go on after the first pass of a heavy
-// group. One would do if nothing else ran on the machine.
+// goOn is how many of the best peers continue after the first pass of a heavy group. One
+// would be enough if nothing else ran on the machine.
 const goOn = 3
 
-// goesOn reports whether c is one of those whose figures in scenarios ids need
-// more than one pass: this library, no limiter, and the best peers.
+// goesOn reports whether c continues after the first pass of a group with scenarios ids: this
+// library, no limiter, and the best peers do.
 func (r *results) goesOn(ids []string, c contenders.Contender, all []contenders.Contender) bool {
 	switch c.Role {
 	case contenders.Main, contenders.Floor:
@@ -139,5 +139,5 @@ func (r *results) check(all []scenario) error {
 		return nil
 	}
 	slices.Sort(lines)
-	return fmt.Errorf("a limiter that answers wrongly is not measured. Find out why, or configure it in benchmarks/contenders so that it answers rightly:\n\t%s", strings.Join(lines, "\n\t"))
+	return fmt.Errorf("limiters with wrong answers are not measured. Find the cause, or correct their configuration in benchmarks/contenders:\n\t%s", strings.Join(lines, "\n\t"))
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
-// A scenario is a figure that is taken of every contender.
+// A scenario is a figure that is measured of every contender.
 type scenario struct {
 	id    string
 	title string
 	unit  unit
 }
 
-// A unit is what a figure counts.
+// A unit is the unit of a figure.
 type unit string
 
 const (
@@ -29,18 +29,18 @@ const (
 	milliseconds unit = "ms"
 )
 
-// sizes say how much is done. Full and quick differ in nothing else.
+// sizes are the sizes of the measurements. A full and a quick run differ in nothing else.
 //
-// A batch by one caller takes a millisecond or two, so that most batches run
-// without another process taking the core in the middle. One by all cores is
-// longer, so that their start does not count.
+// A batch by one caller takes a millisecond or two, so that most batches are not interrupted
+// by other processes. A batch by all cores is longer, so that starting the goroutines does
+// not matter.
 type sizes struct {
 	alone, aloneBatches       int // operations of a timed batch by one caller, and batches in a pass
-	together, togetherBatches int // operations for each core of one by all cores, and batches
+	together, togetherBatches int // operations per core of a batch by all cores, and batches
 	many                      int // keys of S4, S6 and S7
 	table                     int // keys of the grown table
 	live, mixed               int // keys and operations of the mixed load
-	flood, bound, exhausted   int // new keys of the flood, keys that the store holds, those of them that are used up
+	flood, bound, exhausted   int // new keys of the flood, keys that the store holds, exhausted keys among them
 	shared                    int // keys in Redis
 	span, spans               int // milliseconds of a batch of calls to Redis, and batches in a pass
 	passes                    func(g group) int
@@ -57,8 +57,7 @@ var full = sizes{
 	passes: func(g group) int { return g.passes },
 }
 
-// quick measures nothing that means anything; it is there to see that
-// everything works.
+// quick gives meaningless figures. It is for checking that everything works.
 var quick = sizes{
 	alone: 2_000, aloneBatches: 2,
 	together: 2_000, togetherBatches: 2,
@@ -74,10 +73,10 @@ const (
 	few     = 1_000              // keys of S3
 	hotKeys = 10                 // of the mixed load, which are denied
 	callers = contenders.Callers // of Redis at once
-	ahead   = 64                 // how many positions before its use a key is touched
+	ahead   = 64                 // the number of positions before its use at which a key is touched
 )
 
-// scenarios returns what is measured, in the order of the report.
+// scenarios returns the scenarios in the order of the report.
 func scenarios(s sizes) []scenario {
 	n := message.NewPrinter(language.English)
 	return []scenario{
@@ -100,7 +99,7 @@ func scenarios(s sizes) []scenario {
 		{id: "mixed-p99", title: "mixed load, 99 of 100 calls", unit: nanoseconds},
 		{id: "mixed-p99.9", title: "mixed load, 999 of 1,000 calls", unit: nanoseconds},
 		{id: "mixed-max", title: "mixed load, longest call", unit: milliseconds},
-		{id: "http", title: "a request through the middleware, let through", unit: nanoseconds},
+		{id: "http", title: "a request through the middleware, allowed", unit: nanoseconds},
 		{id: "http-denied", title: "a request through the middleware, refused", unit: nanoseconds},
 		{id: "http-hostile", title: "480 hostile header fields over HTTP/2, refused", unit: nanoseconds},
 		{id: "rules-none", title: "a call that no rule names", unit: nanoseconds},
@@ -114,18 +113,17 @@ func scenarios(s sizes) []scenario {
 	}
 }
 
-// A group takes the figures of several scenarios from one limiter, so that it
-// need not be filled for each.
+// A group measures several scenarios with one limiter, which need not be filled for each.
 type group struct {
 	name   string
 	ids    []string
 	passes int
-	roles  []contenders.Role // who takes part; nil means everybody
+	roles  []contenders.Role // that take part; nil means all
 	http   bool              // whether it is for middlewares
 	wire   bool              // whether it is for handlers of hostile requests
 	rules  bool              // whether it is for tables of rules
 	redis  bool              // whether it is for limiters in Redis
-	heavy  bool              // whether only the best go on after the first pass
+	heavy  bool              // whether only the best continue after the first pass
 	run    func(r *round) error
 }
 
@@ -152,7 +150,7 @@ func groups() []group {
 	}
 }
 
-// groupOf returns the group that takes the figure of a scenario.
+// groupOf returns the group that measures a scenario.
 func groupOf(id string) group {
 	for _, g := range groups() {
 		if slices.Contains(g.ids, id) {
@@ -167,17 +165,17 @@ func (g group) takesPart(c contenders.Contender) bool {
 	return c.HTTP == g.http && c.Wire == g.wire && c.Rules == g.rules && (c.Dial != nil) == g.redis && (g.roles == nil || slices.Contains(g.roles, c.Role))
 }
 
-// A bench is a run of the program: who takes part in what.
+// A bench is a run of the program.
 type bench struct {
 	sizes      sizes
 	contenders []contenders.Contender
 	wanted     func(id string) bool
 	progress   func(format string, args ...any)
-	server     *server // nil if nobody asks one, or there is none
+	server     *server // nil if none is needed or installed
 }
 
-// run takes all figures. The contenders take turns, in another order in each
-// pass, so that what else the machine does meanwhile hits all of them alike.
+// run measures all scenarios. The contenders take turns, in another order in each pass, so
+// that other load on the machine affects all of them equally.
 func (b bench) run() (*results, error) {
 	res := newResults()
 	ks := newKeys(max(b.sizes.table, b.sizes.many, b.sizes.flood+b.sizes.exhausted, b.sizes.shared))
@@ -189,7 +187,7 @@ func (b bench) run() (*results, error) {
 		switch {
 		case errors.Is(err, errNoServer):
 			res.server.missing = err.Error()
-			b.progress("SKIPPED: what is in Redis: %v\n", err)
+			b.progress("SKIPPED: limiters in Redis: %v\n", err)
 		case err != nil:
 			return nil, err
 		default:
@@ -230,9 +228,9 @@ func (b bench) run() (*results, error) {
 	return res, nil
 }
 
-// settle collects what the contender before left behind, so that the next one
-// does not pay for it.
+// settle collects the garbage of the previous contender, so that it does not affect the next
+// one.
 func settle() {
 	runtime.GC()
-	runtime.GC() // what finalizers held on to
+	runtime.GC() // collects the objects that finalizers have kept
 }

@@ -16,19 +16,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// servers are the programs that limiters in Redis can ask.
+// servers are the server programs that can be used.
 var servers = []string{"redis-server", "valkey-server"}
 
-// errNoServer says that there is none of them.
+// errNoServer means that none of them is installed.
 var errNoServer = fmt.Errorf("neither %s is in PATH", strings.Join(servers, " nor "))
 
-// A server is a process of Redis or Valkey, on a port of its own, that keeps nothing
-// on disk.
+// A server is a Redis or Valkey process on its own port, without persistence.
 type server struct {
 	addr  string
 	dir   string
 	cmd   *exec.Cmd
-	ended chan struct{} // closed once cmd has
+	ended chan struct{} // closed when cmd has exited
 	admin *redis.Client
 }
 
@@ -49,12 +48,12 @@ func startServer() (*server, error) {
 		if err == nil || !errors.Is(err, errPortTaken) {
 			return s, err
 		}
-		// Somebody took the port since it was found free.
+		// Another process took the port since it was found free.
 	}
 	return nil, errPortTaken
 }
 
-var errPortTaken = errors.New("each port was taken before the server had it")
+var errPortTaken = errors.New("every free port was taken by another process before the server could use it")
 
 func launch(path string) (_ *server, err error) {
 	port, err := freePort()
@@ -73,7 +72,7 @@ func launch(path string) (_ *server, err error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	go func() {
-		_ = cmd.Wait() // which says how it ended
+		_ = cmd.Wait() // its exit status does not matter
 		close(s.ended)
 	}()
 	s.admin = redis.NewClient(&redis.Options{Addr: s.addr})
@@ -87,7 +86,7 @@ func launch(path string) (_ *server, err error) {
 			if bytes.Contains(said.Bytes(), []byte("Address already in use")) {
 				return nil, errPortTaken
 			}
-			return nil, fmt.Errorf("%s does not start:\n%s", filepath.Base(path), said.Bytes())
+			return nil, fmt.Errorf("%s did not start:\n%s", filepath.Base(path), said.Bytes())
 		case <-time.After(10 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
@@ -106,17 +105,16 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// answers reports whether this very process answers, and not one that has the port
-// already.
+// answers reports whether this process answers on the port, as opposed to another one.
 func (s *server) answers() bool {
 	pid, err := s.info("server", "process_id")
 	return err == nil && pid == strconv.Itoa(s.cmd.Process.Pid)
 }
 
-// end ends the process, if it has not ended, and removes what it left.
+// end ends the process if necessary, and removes its files.
 func (s *server) end() {
 	_ = s.admin.Close()
-	_ = s.cmd.Process.Kill() // which fails if it has ended
+	_ = s.cmd.Process.Kill() // fails if it has exited
 	<-s.ended
 	_ = os.RemoveAll(s.dir)
 }
@@ -136,8 +134,8 @@ func (s *server) version() string {
 // flush deletes all keys.
 func (s *server) flush() error { return s.admin.FlushAll(context.Background()).Err() }
 
-// memory returns the bytes that the server uses once all clients but its own have
-// left: they take some, too.
+// memory returns the bytes that the server uses after all other clients have disconnected,
+// because clients use memory as well.
 func (s *server) memory() (int, error) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		clients, err := s.info("clients", "connected_clients")
@@ -148,7 +146,7 @@ func (s *server) memory() (int, error) {
 			break
 		}
 		if time.Now().After(deadline) {
-			return 0, fmt.Errorf("the server has %s clients, which do not leave", clients)
+			return 0, fmt.Errorf("the server still has %s clients", clients)
 		}
 	}
 	used, err := s.info("memory", "used_memory")

@@ -7,27 +7,27 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
-// A target is what this library is to reach in a scenario.
+// A target is a goal of this library in a scenario.
 type target struct {
 	scenario string
 	limit    float64
 	of       yardstick
-	who      string // the contender that is to reach it, if not this library's token bucket
+	who      string // the contender that it is for, if not this library's token bucket
 }
 
-// A yardstick is what a limit is compared with.
+// A yardstick is the quantity that a target's limit is for.
 type yardstick int
 
 const (
 	bestPeer     yardstick = iota // this library ÷ the best peer
 	figure                        // the figure itself
-	aboveFloor                    // the figure less that of no limiter at all
-	oneTimeNow                    // limit times a reading of the clock by time.Now
+	aboveFloor                    // the figure minus that of no limiter
+	oneTimeNow                    // the figure ÷ that of a call of time.Now
 	redisRate                     // the figure ÷ that of redis_rate
 	only429                       // the figure ÷ that of a handler that only answers 429
 	limitAlone                    // the figure ÷ that of a rule's limit without a table of rules
 	fewRules                      // the figure ÷ that of a table of a few rules
-	nothingAsked                  // the figure is only told
+	nothingAsked                  // no target; the figure is only shown
 )
 
 var targets = []target{
@@ -57,16 +57,15 @@ var targets = []target{
 	{scenario: "R3", limit: 1000, of: figure},
 }
 
-// How many allocations a decision may make: of a key that is known, none but
-// those of the runtime that happen to fall into a batch; of a new one, also
-// those of the tables that it makes grow and of the shards that it makes split, a
-// few each: some thousand before they hold a million keys.
+// The allocations that a decision may make. On a known key there are none, except those of
+// the runtime that happen during a batch. On a new key there are those of growing tables and
+// splitting shards as well: a few thousand in total until there are a million keys.
 const (
 	allocsKnown  = 0.001
 	allocsUnseen = 0.02
 )
 
-// words says what the target asks for.
+// words describes the target.
 func (t target) words(u unit) string {
 	switch t.of {
 	case bestPeer:
@@ -87,8 +86,8 @@ func (t target) words(u unit) string {
 	return fmt.Sprintf("≤ %v %s", t.limit, u)
 }
 
-// contender returns the name of the only contender that y compares with, if it
-// is one.
+// contender returns the name of the contender that y compares with, if it is a particular
+// one.
 func (y yardstick) contender() string {
 	switch y {
 	case oneTimeNow:
@@ -105,7 +104,7 @@ func (y yardstick) contender() string {
 	return ""
 }
 
-// own returns the entry that the target is for, if it took part.
+// own returns the entry of the contender that the target is for, if it took part.
 func (t target) own(entries []entry) (entry, bool) {
 	if t.who == "" {
 		return first(entries, contenders.Main)
@@ -122,8 +121,8 @@ func named(entries []entry, name string) (entry, bool) {
 	return entries[i], true
 }
 
-// met reports whether entries, those of the target's scenario, meet it. Known
-// is false if too few took part to tell.
+// met reports whether the entries of the target's scenario meet it. known is false if a
+// necessary contender did not take part.
 func (t target) met(entries []entry) (met, known bool) {
 	own, ok := t.own(entries)
 	if !ok {

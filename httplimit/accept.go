@@ -2,15 +2,15 @@ package httplimit
 
 import "strings"
 
-// How much of Accept is read: enough for every client that means it, and so little
-// that it costs nothing to refuse one that does not.
+// How much of Accept is read: enough for every honest client, and so little that a
+// hostile one costs nothing to refuse.
 const (
 	acceptBytes  = 1024
 	acceptRanges = 32
 )
 
-// takesProblem reports whether a client that accepts these takes a problem in
-// JSON, and rather than plain text.
+// takesProblem reports whether a client that sends these Accept fields accepts
+// problem+json, and likes it at least as much as plain text.
 func takesProblem(accept []string) bool {
 	if len(accept) == 0 {
 		return true
@@ -25,7 +25,8 @@ func takesProblem(accept []string) bool {
 	return problem.weight > 0 && problem.weight >= text.weight
 }
 
-// mediaRanges iterates over what is read of Accept. One that is cut is left out.
+// mediaRanges iterates over the media ranges within the bounds above. A range that
+// the bound cuts in two is left out.
 func mediaRanges(accept []string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		left := acceptBytes
@@ -45,22 +46,22 @@ func mediaRanges(accept []string) func(yield func(string) bool) {
 	}
 }
 
-// A preference is how much a client wants something: what the most specific of the
-// media ranges says that match it (RFC 9110, 12.5.1).
+// A preference is how much a client wants a media type: the weight of the most
+// specific media range that matches it (RFC 9110, 12.5.1).
 type preference struct {
 	rank   int // of that range; 0 if there is none
 	weight int // in thousandths
 }
 
-// consider takes account of a media range with these parameters.
+// consider records a media range of the given rank and parameters.
 func (p *preference) consider(rank int, params string) {
 	if rank > p.rank {
 		p.rank, p.weight = rank, weightIn(params)
 	}
 }
 
-// weightIn returns the weight among parameters, in thousandths. It is 1 if there is
-// none, or none that RFC 9110 knows.
+// weightIn returns the weight among parameters, in thousandths. A missing or
+// malformed weight counts as 1.
 func weightIn(params string) int {
 	for param := range strings.SplitSeq(params, ";") {
 		name, value, _ := strings.Cut(param, "=")
@@ -71,7 +72,8 @@ func weightIn(params string) int {
 	return 1000
 }
 
-// thousandths returns the weight in s: from 0 to 1, with three decimals at most.
+// thousandths returns the weight in s, which is from 0 to 1 with at most three
+// decimals. A malformed weight counts as 1.
 func thousandths(s string) int {
 	whole, decimals, _ := strings.Cut(s, ".")
 	if whole != "0" || len(decimals) > 3 {
@@ -90,8 +92,8 @@ func thousandths(s string) int {
 	return n
 }
 
-// rankOf returns how specific a media range is: 1 for any, 2 and up for the
-// given ones, 0 if it is none of them.
+// rankOf returns how specific a media range is: 1 for */*, 2 and up for the given
+// ranges in order, and 0 for any other.
 func rankOf(media string, ranges ...string) int {
 	if media == "*/*" {
 		return 1

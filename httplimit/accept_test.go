@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-// hostile are header fields that cost whoever reads all of them.
+// hostile are header fields that are expensive to read in full.
 var hostile = map[string]func(http.Header){
 	"Accept with parameters": func(h http.Header) {
 		for range 230 {
@@ -62,7 +62,8 @@ func BenchmarkRefusal(b *testing.B) {
 	}
 }
 
-// TestAcceptIsReadInPart: what comes after a kilobyte, or 32 ranges, does not count.
+// TestAcceptIsReadInPart checks that only the first kilobyte and the first 32 ranges
+// count.
 func TestAcceptIsReadInPart(t *testing.T) {
 	const json, text = "application/problem+json", "text/plain; charset=utf-8"
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
@@ -90,7 +91,7 @@ func TestAcceptIsReadInPart(t *testing.T) {
 	}
 }
 
-// TestAcceptQuality has weights that are written well, and not.
+// TestAcceptQuality has well-formed and malformed weights.
 func TestAcceptQuality(t *testing.T) {
 	const json, text = "application/problem+json", "text/plain; charset=utf-8"
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})

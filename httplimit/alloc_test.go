@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-// discard is a ResponseWriter that costs nothing.
+// discard is a ResponseWriter that does not allocate.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header         { return d.header }
@@ -19,8 +19,8 @@ func (d discard) WriteHeader(int)             {}
 
 var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
-// TestAllocations: what is allocated are the values of header fields, a slice and
-// a string each, and an IPv6 client's prefix.
+// TestAllocations checks that only the values of header fields (a slice and a string
+// each) and the prefix of an IPv6 client are allocated.
 func TestAllocations(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1e9)})
 	w := discard{make(http.Header)}

@@ -56,7 +56,7 @@ func clients(t *testing.T) map[string]*http.Client {
 	return made
 }
 
-// TestHostileHeaders: whatever a client sends, it gets its limit and no more.
+// TestHostileHeaders checks that a client gets exactly its limit, whatever it sends.
 func TestHostileHeaders(t *testing.T) {
 	addr := make(map[string]string)
 	const limit = 1
@@ -149,8 +149,8 @@ func TestHostileHosts(t *testing.T) {
 	assert.Equal(t, map[string]int{"203.0.113.66": sent}, keys)
 }
 
-// TestClientsThatLeave hold places in a line and go away, the last one first, over
-// HTTP/1.1 and HTTP/2.
+// TestClientsThatLeave has clients wait for their turn and disconnect, the last one
+// first, over HTTP/1.1 and HTTP/2.
 func TestClientsThatLeave(t *testing.T) {
 	for version, client := range clients(t) {
 		t.Run(version, func(t *testing.T) {

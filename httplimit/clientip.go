@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// An IPOption says what [ClientIP] believes.
+// An IPOption says which proxies and header fields [ClientIP] trusts.
 type IPOption func(*clientIP)
 
-// TrustedProxies names the proxies whose word about where a request came from is
-// taken: the load balancers in front of the service. What they add to
-// X-Forwarded-For is believed; what came to them in it, only as far as it is the
-// address of such a proxy again, and over 32 proxies at most. Without prefixes, no
-// proxy is trusted.
+// TrustedProxies names the proxies, such as the load balancers in front of the
+// service, that are trusted to report where a request came from. [ClientIP]
+// believes the address that a trusted proxy adds to X-Forwarded-For. If that is
+// again the address of a trusted proxy, it also believes the address before it, and
+// so on for at most 32 proxies. Without prefixes, no proxy is trusted.
 func TrustedProxies(prefixes ...netip.Prefix) IPOption {
 	return func(c *clientIP) {
 		c.listed = true
@@ -30,23 +30,23 @@ func unmappedBits(p netip.Prefix) int {
 		return p.Bits() - 96
 	}
 	if p.Addr().Is4In6() {
-		return -1 // more than IPv4: no prefix of either
+		return -1 // the prefix reaches beyond IPv4, so it is invalid in both
 	}
 	return p.Bits()
 }
 
-// TrustedHops believes the n nearest proxies, whatever their addresses are: 1 if
-// every request comes through one load balancer, 2 if through a content delivery
-// network before that. If anybody can reach the service past them, use
-// [TrustedProxies] instead, because then anybody can be anybody. With both, a proxy
-// must be among the n nearest and have a trusted address.
+// TrustedHops trusts the n nearest proxies, whatever their addresses are. Use 1 if
+// every request comes through one load balancer, and 2 if it comes through a content
+// delivery network before that. If clients can reach the service without passing
+// these proxies, they can claim any address: use [TrustedProxies] instead. With
+// both, a proxy must be among the n nearest and have a trusted address.
 func TrustedHops(n int) IPOption {
 	return func(c *clientIP) { c.hops, c.counted = n, true }
 }
 
 // FromForwarded reads the header field Forwarded (RFC 7239) instead of
-// X-Forwarded-For. It must be the one that the proxies write, because a client can
-// make up the other one.
+// X-Forwarded-For. Read the field that the proxies write: the other one comes from
+// the client as it is.
 func FromForwarded() IPOption { return func(c *clientIP) { c.forwarded = true } }
 
 // IPv6Prefix sets how many bits of an IPv6 address tell clients apart. The
@@ -55,32 +55,33 @@ func IPv6Prefix(bits int) IPOption { return func(c *clientIP) { c.bits = bits } 
 
 type clientIP struct {
 	trusted   []netip.Prefix
-	listed    bool // whether only these are trusted
+	listed    bool // whether TrustedProxies was given
 	hops      int
-	counted   bool // whether only so many are trusted
+	counted   bool // whether TrustedHops was given
 	forwarded bool
 	bits      int
 }
 
-// mostProxies bounds how many a header field may name if they are not counted.
-const mostProxies = 32
+// maxProxies is how many proxies are trusted without TrustedHops.
+const maxProxies = 32
 
 // ClientIP returns the client's IP address as the key: 192.0.2.1, or for IPv6 a
-// prefix, 2001:db8::/64. It is the address of the connection's other end, unless
-// that is a proxy that the options trust. Then X-Forwarded-For is read from the
-// right, all its lines joined, over proxies that are trusted, up to the first
-// address that is not: that is the client. An entry that is not an address ends the
-// walk at the last one that was. So nothing that a client writes there can change
-// its key.
+// prefix, 2001:db8::/64.
 //
-// An IPv6 address that stands for one of IPv4 makes the same key as that: one that
-// is mapped (::ffff:0:0/96) or translated by NAT64 (64:ff9b::/96, RFC 6052), and the
-// client's address in those of 6to4 (2002::/16) and Teredo (2001::/32), which has a
-// whole network, or shares one with others. In 64:ff9b:1::/48, where networks place
-// IPv4 addresses as they like (RFC 8215), each address is a key.
+// The client is the peer of the connection, unless the options trust that peer as a
+// proxy. Then ClientIP reads X-Forwarded-For from right to left, all its lines
+// joined, and skips trusted proxies: the first address that is not trusted is the
+// client. If an entry is not an address, the address to its right, or else the peer, is
+// the client. So nothing that a client writes into the field can change its key.
 //
-// It fails if the connection has no address, as that of a Unix socket, and no
-// trusted proxy names one.
+// An IPv6 address that contains an IPv4 address makes the same key as that IPv4
+// address: mapped addresses (::ffff:0:0/96), NAT64 (64:ff9b::/96, RFC 6052), 6to4
+// (2002::/16) and Teredo (2001::/32), because in the latter two one IPv4 address has a
+// whole network, or shares one with others. In 64:ff9b:1::/48, where operators choose
+// the place of the IPv4 address (RFC 8215), each IPv6 address is a key.
+//
+// ClientIP fails with [ErrNoKey] if the connection has no IP address, such as that
+// of a Unix socket, and no trusted proxy names one.
 func ClientIP(opts ...IPOption) KeyFunc {
 	c := &clientIP{bits: 64}
 	for _, opt := range opts {
@@ -91,12 +92,12 @@ func ClientIP(opts ...IPOption) KeyFunc {
 	for _, p := range c.trusted {
 		if !p.IsValid() {
 			return func(*http.Request) (string, error) {
-				return "", fmt.Errorf("httplimit: TrustedProxies: %v is no prefix: give one such as 10.0.0.0/8 or 2001:db8::/32", p)
+				return "", fmt.Errorf("httplimit: TrustedProxies: %v is not a valid prefix: use one such as 10.0.0.0/8 or 2001:db8::/32", p)
 			}
 		}
 	}
 	if c.bits < 1 || c.bits > 128 || c.hops < 0 {
-		err := fmt.Errorf("httplimit: IPv6Prefix(%d), TrustedHops(%d): a prefix has 1 to 128 bits, and there are at least 0 hops", c.bits, c.hops)
+		err := fmt.Errorf("httplimit: IPv6Prefix(%d), TrustedHops(%d): the prefix must be from 1 to 128 bits, and hops must not be negative", c.bits, c.hops)
 		return func(*http.Request) (string, error) { return "", err }
 	}
 	return func(r *http.Request) (string, error) {
@@ -117,7 +118,7 @@ func ClientIP(opts ...IPOption) KeyFunc {
 	}
 }
 
-// client returns the address that r came from, unmapped and without a zone.
+// client returns the address of the client that sent r, unmapped and without a zone.
 func (c *clientIP) client(r *http.Request) (netip.Addr, error) {
 	client, ok := parseAddr(r.RemoteAddr)
 	walk := c.newWalk(r.Header)
@@ -133,16 +134,15 @@ func (c *clientIP) client(r *http.Request) (netip.Addr, error) {
 		client, ok = addr, true
 	}
 	if !ok {
-		return client, fmt.Errorf("%w: the connection's address is %q, which is no IP address", ErrNoKey, r.RemoteAddr)
+		return client, fmt.Errorf("%w: the connection's address %q is not an IP address", ErrNoKey, r.RemoteAddr)
 	}
 	return client, nil
 }
 
-// believes reports whether what the hop-th proxy says is to be believed, whose
-// address may not be known.
+// believes reports whether the hop-th proxy is trusted. Its address may be unknown.
 func (c *clientIP) believes(hop int, addr netip.Addr, known bool) bool {
 	switch {
-	case c.counted && hop >= c.hops, !c.counted && hop >= mostProxies:
+	case c.counted && hop >= c.hops, !c.counted && hop >= maxProxies:
 		return false
 	case c.listed:
 		return known && c.trusts(addr)
@@ -150,7 +150,7 @@ func (c *clientIP) believes(hop int, addr netip.Addr, known bool) bool {
 	return c.counted
 }
 
-// Prefixes of IPv6 in which IPv4 addresses lie.
+// IPv6 prefixes whose addresses contain an IPv4 address.
 var (
 	nat64      = netip.MustParsePrefix("64:ff9b::/96")   // RFC 6052
 	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48") // RFC 8215
@@ -158,8 +158,8 @@ var (
 	teredo     = netip.MustParsePrefix("2001::/32")      // RFC 4380
 )
 
-// embedded returns the IPv4 address that an IPv6 address stands for, or itself, and
-// how many of its bits tell clients apart.
+// embedded returns the IPv4 address that an IPv6 address contains, or else the
+// address itself, and how many of its bits tell clients apart.
 func embedded(addr netip.Addr, bits int) (netip.Addr, int) {
 	b := addr.As16()
 	switch {
@@ -167,7 +167,7 @@ func embedded(addr netip.Addr, bits int) (netip.Addr, int) {
 		return netip.AddrFrom4([4]byte(b[12:])), 32
 	case sixToFour.Contains(addr):
 		return netip.AddrFrom4([4]byte(b[2:6])), 32
-	case teredo.Contains(addr): // inverted, lest address translators change it
+	case teredo.Contains(addr): // the bits are inverted, to hide the address from NATs that would rewrite it
 		return netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]}), 32
 	case localNAT64.Contains(addr):
 		return addr, 128
@@ -175,8 +175,8 @@ func embedded(addr netip.Addr, bits int) (netip.Addr, int) {
 	return addr, bits
 }
 
-// text4 returns an IPv4 address as text, cut out of where it came from if that
-// is the same: then it costs nothing.
+// text4 returns an IPv4 address as text. If peer, an address with a port, has the
+// same address, the text is a part of peer and needs no allocation.
 func text4(addr netip.Addr, peer string) string {
 	host := peer[:max(0, strings.LastIndexByte(peer, ':'))]
 	if same, err := netip.ParseAddr(host); err == nil && same == addr {
@@ -194,7 +194,7 @@ func (c *clientIP) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// longestAddr bounds the text of an address, with a port, brackets and a zone.
+// longestAddr bounds the length of an address with its port, brackets and zone.
 const longestAddr = 128
 
 // parseAddr returns the address in s, which may have a port, brackets or a zone.

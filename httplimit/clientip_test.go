@@ -13,7 +13,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-// from makes a request of a peer, with header fields: names and values in turn.
+// from returns a request from the given peer, with header fields given as names and
+// values in turn.
 func from(peer string, fields ...string) *http.Request {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.RemoteAddr = peer
@@ -29,7 +30,7 @@ var proxies = httplimit.TrustedProxies(
 	netip.MustParsePrefix("fd00::/8"),
 )
 
-// TestClientIP has what clients try, and what proxies do.
+// TestClientIP has the fields that clients forge and the ones that proxies write.
 func TestClientIP(t *testing.T) {
 	const xff = "X-Forwarded-For"
 	direct := httplimit.ClientIP()
@@ -42,7 +43,7 @@ func TestClientIP(t *testing.T) {
 		r    *http.Request
 		want string
 	}{
-		// Nobody is trusted.
+		// No proxy is trusted.
 		"peer":                     {direct, from("192.0.2.1:1234"), "192.0.2.1"},
 		"peer without a port":      {direct, from("192.0.2.1"), "192.0.2.1"},
 		"made up":                  {direct, from("192.0.2.1:1", xff, "198.51.100.7"), "192.0.2.1"},
@@ -61,7 +62,7 @@ func TestClientIP(t *testing.T) {
 		"IPv4 is not cut":          {httplimit.ClientIP(httplimit.IPv6Prefix(8)), from("192.0.2.1:1"), "192.0.2.1"},
 		"IPv4-compatible, written": {direct, from("[::192.0.2.1]:1"), "::/64"},
 
-		// IPv4 addresses within those of IPv6.
+		// IPv6 addresses that contain an IPv4 address.
 		"NAT64":                     {direct, from("[64:ff9b::192.0.2.1]:1"), "192.0.2.1"},
 		"NAT64, not its prefix":     {direct, from("[64:ff9b:0:0:1::c000:201]:1"), "64:ff9b::/64"},
 		"NAT64, of the network":     {direct, from("[64:ff9b:1::192.0.2.1]:1"), "64:ff9b:1::c000:201/128"},
@@ -180,8 +181,8 @@ func TestClientIPFails(t *testing.T) {
 	assert.Equal(t, "192.0.2.1", got)
 }
 
-// FuzzClientIP: whatever a client writes in front of what a proxy adds, its key
-// is the one that the proxy saw.
+// FuzzClientIP checks that the key is the address that the proxy saw, whatever the
+// client sends before it.
 func FuzzClientIP(f *testing.F) {
 	for _, made := range []string{"", "1.1.1.1", "10.0.0.1", "x,y", `"`, `\"`, "for=1.1.1.1", `for="`, ",", ";", "\x00", "[", "]", "%"} {
 		f.Add(made)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -35,8 +36,15 @@ func Example() {
 	// 429 Too Many Requests "default";q=2;w=86400 "default";r=0;t=86400
 }
 
-// Who asks, and for what, together have a limit; the load balancers are trusted
-// to say who that is.
+// A server that allows each client 60 requests a minute.
+func ExampleMiddleware() {
+	mux := http.NewServeMux()
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}))
+	log.Fatal(http.ListenAndServe(":8080", httplimit.Middleware(limiter)(mux)))
+}
+
+// The client's address and the route together make the key. The address comes from
+// X-Forwarded-For, because requests come from trusted load balancers.
 func ExampleJoin() {
 	balancers := httplimit.TrustedProxies(netip.MustParsePrefix("10.0.0.0/8"))
 	key := httplimit.Join(httplimit.ClientIP(balancers), httplimit.Pattern())
@@ -48,12 +56,11 @@ func ExampleJoin() {
 	// Output: 11:203.0.113.914:/user/#/photos <nil>
 }
 
-// A client that keeps to ten requests a minute for each host that it asks, and
-// has no time to wait for its turn.
+// A client that sends at most ten requests a minute to each host. Its deadline of
+// five seconds is too short for the third one to wait for its turn.
 func ExampleTransport() {
-	client := &http.Client{Transport: &httplimit.Transport{
-		Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Burst: 2})),
-	}}
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Burst: 2}))
+	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// A walk goes over the entries of a header field from the right, all its lines
-// joined.
+// A walk iterates over the entries of a header field from right to left, all its
+// lines joined.
 type walk struct {
-	lines []string // but the one that the walk is in
-	line  string   // what is left of that
-	in    bool     // whether it is in one
+	lines []string // that the walk has not reached yet
+	line  string   // the unread part of the current line
+	in    bool     // whether there is a current line
 
-	// last returns the last entry of a line, and what is left, if anything is.
+	// last returns the last entry of a line, the rest of the line before it, and
+	// whether there is such a rest, which may be empty.
 	last func(line string) (entry, rest string, more bool)
 }
 
@@ -23,7 +24,7 @@ func (c *clientIP) newWalk(h http.Header) walk {
 	return walk{lines: h["X-Forwarded-For"], last: lastAddress}
 }
 
-// next returns the next entry.
+// next returns the next entry, or false after the last one.
 func (w *walk) next() (entry string, ok bool) {
 	if !w.in {
 		last := len(w.lines) - 1
@@ -36,7 +37,7 @@ func (w *walk) next() (entry string, ok bool) {
 	return entry, true
 }
 
-// longestEntry bounds an entry of X-Forwarded-For, and the spaces around it.
+// longestEntry bounds an entry of X-Forwarded-For with the spaces around it.
 const longestEntry = 2 * longestAddr
 
 // lastAddress returns the last entry of a line, or "" if it is too long for an address.
@@ -50,20 +51,22 @@ func lastAddress(line string) (entry, rest string, more bool) {
 	return strings.TrimSpace(line[cut+1:]), line[:max(cut, 0)], cut >= 0
 }
 
-// lastNode returns the node that the parameter for of the last element of a line
-// of Forwarded names, or "" if it is none, or names none, or more than one.
+// lastNode returns the node that the "for" parameter of the last element of a
+// Forwarded line names. It is "" if the element is malformed, or does not have
+// exactly one such parameter.
 func lastNode(line string) (node, rest string, more bool) {
 	start := lastElement(line)
 	node, _ = forNode(line[start:])
 	return node, line[:max(0, start-1)], start > 0
 }
 
-// lastElement returns where the last element of a line of Forwarded begins: behind
-// the last comma that is not in quotes.
+// lastElement returns the start of the last element of a Forwarded line: the
+// position after the last comma outside quotes.
 //
-// It reads from the right, because what a proxy has added is whole, whatever a client
-// has left open before. A quote is an end of a string then, and its beginning is the
-// next one that is not escaped: within a string, all are.
+// It reads from the right, because the element that a proxy added is complete even
+// if the client before it sent an unterminated string. Reading that way, a quote ends
+// a string, and the next quote that is not escaped begins it: all quotes inside a
+// string are escaped.
 func lastElement(line string) (start int) {
 	for i := len(line) - 1; i >= 0; i-- {
 		switch line[i] {
@@ -79,14 +82,14 @@ func lastElement(line string) (start int) {
 	return 0
 }
 
-// escaped reports whether what comes after s in a quoted string is escaped.
+// escaped reports whether the character that follows s in a quoted string is escaped.
 func escaped(s string) bool {
 	n := len(s) - len(strings.TrimRight(s, `\`))
 	return n%2 == 1
 }
 
-// forNode returns the node that an element of Forwarded names, and whether it is
-// what RFC 7239 says.
+// forNode returns the node that an element of Forwarded names, or "" if it does not
+// have exactly one "for". ok reports whether the element is well-formed (RFC 7239).
 func forNode(element string) (node string, ok bool) {
 	found := 0
 	for rest := element; ; {
@@ -107,8 +110,9 @@ func forNode(element string) (node string, ok bool) {
 	}
 }
 
-// forwardedPair returns the first parameter of s, which may be missing, and where
-// it ends: at a comma, a semicolon or the end of s.
+// forwardedPair returns the first parameter of s, which may be empty, and the
+// position of its end: a comma, a semicolon or the end of s. ok reports whether it is
+// well-formed.
 func forwardedPair(s string) (name, value string, end int, ok bool) {
 	i := skipBlanks(s, 0)
 	from := i
@@ -128,7 +132,7 @@ func forwardedPair(s string) (name, value string, end int, ok bool) {
 			value = s[from+1 : i]
 			i++
 		} else {
-			for i < len(s) && (isToken(s[i]) || s[i] == ':') { // a port is to be in quotes, and often is not
+			for i < len(s) && (isToken(s[i]) || s[i] == ':') { // an address with a port should be quoted, but often is not
 				i++
 			}
 			value = s[from:i]
@@ -138,7 +142,8 @@ func forwardedPair(s string) (name, value string, end int, ok bool) {
 	return name, value, i, i == len(s) || s[i] == ',' || s[i] == ';'
 }
 
-// endOfString returns where the quoted string ends that begins at i, or -1.
+// endOfString returns the position of the quote that ends the string whose content
+// begins at i, or -1.
 func endOfString(s string, i int) int {
 	for end := i; ; end++ {
 		next := strings.IndexByte(s[end:], '"')
@@ -158,7 +163,7 @@ func skipBlanks(s string, i int) int {
 	return i
 }
 
-// isToken reports whether c may be in a token (RFC 9110, 5.6.2).
+// isToken reports whether c may occur in a token (RFC 9110, 5.6.2).
 func isToken(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }

@@ -9,47 +9,48 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// Headers says in which header fields a client is told what is left.
+// Headers chooses the header fields that tell a client how much of its limit is left.
 type Headers int
 
 const (
-	// Standard sends RateLimit-Policy, which tells the limits, and RateLimit,
-	// which tells what is left of the one that is nearest to its end, as
-	// draft-ietf-httpapi-ratelimit-headers-11 writes them:
+	// Standard sends RateLimit-Policy, which lists the limits, and RateLimit, which
+	// says how much is left of the limit that is closest to exhaustion, in the form of
+	// draft-ietf-httpapi-ratelimit-headers-11:
 	//
 	//	RateLimit-Policy: "default";q=60;w=60
 	//	RateLimit: "default";r=59;t=1
 	//
-	// q is the most events that a client can be granted at once, and w is how many
-	// seconds it takes at most until none of them counts any more, rounded up. So
-	// a client that sends at most q events in any w seconds is never refused
-	// (except by a [ratelimit.WarmingUp], which spaces events out). It may well be
-	// granted more: a bucket refills while it is used. For a bucket, w is the time
-	// in which it fills; for a [ratelimit.SlidingWindow], which remembers events by
-	// segments, w is Window and a segment; for other windows, w is Window. It is
-	// left out if it is less than a second, or over 292 years.
+	// q is the most events that can be granted at once. w is the number of seconds,
+	// rounded up, after which none of these events counts any more. So a client that
+	// sends at most q events in any w seconds is never refused (except by a
+	// [ratelimit.WarmingUp], which spaces events out). It may be granted more, because
+	// a bucket refills while it is used. For a bucket, w is the time to refill it; for
+	// a [ratelimit.SlidingWindow], which counts events by segment, w is Window plus one
+	// segment; for other windows, w is Window. w is left out if it is less than a
+	// second or more than 292 years.
 	//
 	// r is the number of events left. t is the number of seconds until the whole
 	// quota is back or, after a refusal, until the same request would be granted.
 	//
 	// Each part of a [ratelimit.All] is an item of RateLimit-Policy. RateLimit then
-	// has one item, for the part that decided: r is the least over the parts, and t
-	// is sent only after a refusal. A RollingWindow's PeriodLimit is an item of its
-	// own as well, but RateLimit and refusals always use the quota's name. If the
-	// limiter does not tell its algorithm (see [ratelimit.AlgorithmOf]),
-	// RateLimit-Policy is not sent, and t only after a refusal.
+	// has one item, named after the part that decided: r is the minimum over the
+	// parts, and t is sent only after a refusal. A RollingWindow's PeriodLimit is a
+	// separate item in RateLimit-Policy, but RateLimit and refusals always use the
+	// quota's name. If the limiter's algorithm is not known (see
+	// [ratelimit.AlgorithmOf]), RateLimit-Policy is not sent, and t is sent only after
+	// a refusal.
 	Standard Headers = iota
 
-	// Legacy sends X-RateLimit-Limit, X-RateLimit-Remaining and
-	// X-RateLimit-Reset, the latter as the Unix time, in seconds and by the
-	// limiter's clock, at which the whole quota is back.
+	// Legacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
+	// X-RateLimit-Reset is the Unix time in seconds, by the limiter's clock, at which
+	// the whole quota is back.
 	Legacy
 
-	// None sends neither. Retry-After is sent as with the others.
+	// None sends neither. Refusals still have Retry-After.
 	None
 )
 
-// The header fields, in the form that net/http keys them by.
+// The header fields, in the canonical form of net/http.
 const (
 	fieldPolicy     = "Ratelimit-Policy"
 	fieldLimit      = "Ratelimit"
@@ -59,8 +60,8 @@ const (
 	fieldXReset     = "X-Ratelimit-Reset"
 )
 
-// seconds returns d in whole seconds, rounded up: nobody is told to come too
-// early.
+// seconds returns d in whole seconds, rounded up, so that no client is told to
+// retry too early.
 func seconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {
@@ -69,10 +70,10 @@ func seconds(d time.Duration) int64 {
 	return s
 }
 
-// tell sets the header fields that tell d.
-func (m *middleware) tell(h http.Header, d ratelimit.Decision) {
+// setHeaders sets the header fields that describe d.
+func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision) {
 	if d.Degraded && d.Allowed {
-		return // nobody knows what is left
+		return // the store did not answer, so Remaining is unknown
 	}
 	if !d.Allowed && d.RetryAfter != ratelimit.Never {
 		h[fieldRetryAfter] = []string{strconv.FormatInt(retryAfter(d), 10)}
@@ -82,7 +83,7 @@ func (m *middleware) tell(h http.Header, d ratelimit.Decision) {
 	}
 	switch m.headers {
 	case Standard:
-		// The values are this response's alone: a handler may change them.
+		// Responses must not share these values, because a handler may change them.
 		values := [2]string{m.item(d), m.policies.field}
 		h[fieldLimit] = joined(h[fieldLimit], values[0:1:1])
 		if m.policies.field != "" {
@@ -95,7 +96,8 @@ func (m *middleware) tell(h http.Header, d ratelimit.Decision) {
 	}
 }
 
-// joined adds lines to those of a limit further out. None of them is changed.
+// joined appends lines to those that an outer middleware has set, without changing
+// either slice.
 func joined(outer, lines []string) []string {
 	if len(outer) == 0 {
 		return lines
@@ -114,12 +116,12 @@ func (m *middleware) item(d ratelimit.Decision) string {
 	b = append(b, ";r="...)
 	b = strconv.AppendInt(b, min(int64(d.Remaining), maxInteger), 10)
 	if d.Allowed && !m.policies.single || !d.Allowed && d.RetryAfter == ratelimit.Never {
-		return string(b) // only that of all limits together is known
+		return string(b) // ResetAfter covers all parts together, not the one named; or no wait helps
 	}
 	b = append(b, ";t="...)
 	return string(strconv.AppendInt(b, window, 10))
 }
 
-// retryAfter returns in how many seconds to come back after a refusal. It is not
-// 0, which would be at once, even if the place in a queue was lost just now.
+// retryAfter returns the number of seconds to wait after a refusal. It is at least
+// 1, even if RetryAfter is 0, because 0 would mean to retry at once.
 func retryAfter(d ratelimit.Decision) int64 { return max(1, seconds(d.RetryAfter)) }

@@ -1,14 +1,14 @@
-// Package httplimit puts a [ratelimit.Limiter] in front of HTTP handlers, and
-// behind HTTP clients.
+// Package httplimit limits the requests that HTTP servers handle and HTTP clients
+// send, with a [ratelimit.Limiter].
 //
 //	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}))
-//	http.ListenAndServe(":8080", httplimit.Middleware(limiter)(mux))
+//	log.Fatal(http.ListenAndServe(":8080", httplimit.Middleware(limiter)(mux)))
 //
-// [Middleware] takes one event of the client's key for each request, tells the
-// client in header fields what is left, and answers a request over the limit
-// with 429 and the time to wait. The key is the client's address, see [ClientIP],
-// unless [WithKey] says otherwise. [Transport] is the other side: it makes
-// requests wait for their turn, and heeds a server's Retry-After.
+// [Middleware] takes one event of the client's key for each request, reports in
+// header fields how much is left, and answers a request over the limit with status
+// 429 and the time to wait. The key is the client's IP address (see [ClientIP])
+// unless [WithKey] sets another one. [Transport] is for clients: it makes requests
+// wait for their turn, and honours a server's Retry-After.
 package httplimit
 
 import (
@@ -24,83 +24,88 @@ import (
 // An Option changes what [Middleware] does.
 type Option func(*middleware)
 
-// WithKey says whose limit a request counts against. The default is ClientIP().
+// WithKey sets the function that returns the key of a request. The default is
+// ClientIP().
 func WithKey(key KeyFunc) Option { return func(m *middleware) { m.key = key } }
 
-// WithCost says how many events a request is; 0 lets it through without asking.
-// The default is 1 for each. A negative cost is answered as a failing key is.
+// WithCost sets the function that returns how many events a request counts as. The
+// default is 1 for every request. A request that costs 0 passes without asking the
+// limiter. A negative cost is handled like an error of the key, see [WithKeyError].
 func WithCost(cost func(*http.Request) int) Option {
 	return func(m *middleware) { m.cost, m.costed = cost, true }
 }
 
-// WithStatus sets the status of a request over the limit: from 400 to 599, by
-// default 429, Too Many Requests.
+// WithStatus sets the status code of the response to a request over the limit, from
+// 400 to 599. The default is 429, Too Many Requests.
 func WithStatus(code int) Option { return func(m *middleware) { m.status = code } }
 
-// WithDenied lets h answer requests over the limit. When it is called, the header
-// fields are set already; [DecisionOf] tells it more.
+// WithDenied makes h answer requests over the limit. The header fields are set before
+// h is called. It gets the decision from [DecisionOf].
 func WithDenied(h http.Handler) Option {
 	return func(m *middleware) { m.denied, m.answered = h, true }
 }
 
-// WithKeyError lets f answer requests whose key or cost cannot be told. The default
-// is 400, Bad Request; an error that is not [ErrNoKey] is not shown to the client, but
-// logged with slog, at most once a second. To limit them together, have the [KeyFunc]
-// return one key instead of an error; to let them through, see [WithSkip].
+// WithKeyError makes f answer requests whose key or cost cannot be determined. The
+// default answers with 400, Bad Request. It shows the client only an [ErrNoKey], and
+// logs other errors with slog, at most one a second. To limit such requests
+// together, return one key for all of them from the [KeyFunc] instead of an error.
+// To let them pass, use [WithSkip].
 func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
 	return func(m *middleware) { m.keyError = f }
 }
 
-// WithStoreError calls f when the limiter's store has failed, with its error.
-// What becomes of the request, the limiter's [ratelimit.FailurePolicy] says. The
-// default logs it with slog: at most one line a second, with left_out, how many
-// were left out since the one before.
+// WithStoreError calls f with the error when the limiter's store has failed. The
+// limiter's [ratelimit.FailurePolicy] decides whether the request passes. The default
+// logs the error with slog, at most one line a second; its attribute left_out is the
+// number of errors omitted since the previous line.
 func WithStoreError(f func(*http.Request, error)) Option {
 	return func(m *middleware) { m.storeError = f }
 }
 
-// WithSkip lets requests through that skip is true for, without asking the
-// limiter: health checks, or what comes from inside.
+// WithSkip lets requests for which skip returns true pass without asking the
+// limiter, such as health checks and internal requests.
 func WithSkip(skip func(*http.Request) bool) Option {
 	return func(m *middleware) { m.skip, m.skipped = skip, true }
 }
 
-// WithHeaders chooses the header fields that tell what is left: [Standard], the
-// default, [Legacy] or [None]. Whichever it is, a refusal has Retry-After, except
-// of a request that no wait will make possible: one whose cost exceeds the limit.
+// WithHeaders chooses the header fields that report how much is left: [Standard],
+// the default, [Legacy] or [None]. In each case a refusal has Retry-After, unless no
+// wait helps because the request costs more than the limit.
 func WithHeaders(h Headers) Option { return func(m *middleware) { m.headers = h } }
 
-// WithPolicyName names the limit in header fields and bodies, by default
-// "default". The parts of a [ratelimit.All] are told apart by a number after the
-// name: "default-1", "default-2". It must be of printable ASCII characters.
+// WithPolicyName sets the name of the limit in header fields and bodies. The default
+// is "default". The parts of a [ratelimit.All] have a number after the name:
+// "default-1", "default-2". The name must consist of printable ASCII characters.
 func WithPolicyName(name string) Option { return func(m *middleware) { m.name = name } }
 
-// WithShadow lets every request through, and calls report with those that would
-// have been refused: to see what a limit would do before it is turned on. No
-// header fields are sent. Of a request whose key cannot be told, the decision is
-// zero. It cannot be told what [WithShaping] would have held: leave that out.
+// WithShadow lets every request pass, and calls report for those that would have
+// been refused, to try a limit before enforcing it. No header fields are sent. If
+// the key or the cost cannot be determined, report gets a zero Decision. WithShadow
+// cannot be combined with [WithShaping].
 func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
 	return func(m *middleware) { m.shadow, m.shadowed = report, true }
 }
 
 // WithShaping holds a request until its turn instead of refusing it, if its turn
-// comes within most, measured by the limiter's clock, and before the request's
-// context ends: with a [ratelimit.LeakyBucket], requests leave at its rate. A
-// request that is refused has spent nothing, and Retry-After tells when its turn
-// will be near enough.
+// comes within maxDelay, measured by the limiter's clock, and before the deadline of
+// the request's context. With a [ratelimit.LeakyBucket], requests leave at its rate.
+// A refused request spends nothing, and its Retry-After says when a retry would be
+// held or pass.
 //
-// If the client goes away while its request is held, the place is given back as
-// far as [ratelimit.Reservation.Cancel] can. net/http notices that only once the
-// request's body is read, if it has one and comes over HTTP/1.
-func WithShaping(most time.Duration) Option { return func(m *middleware) { m.shaping = most } }
+// If the client disconnects while its request is held, the reservation is cancelled,
+// which gives back what [ratelimit.Reservation.Cancel] can. For a request with a body
+// over HTTP/1, net/http notices a disconnect only after the body is read.
+func WithShaping(maxDelay time.Duration) Option {
+	return func(m *middleware) { m.shaping = maxDelay }
+}
 
-// A middleware is what the options make.
+// A middleware is the configuration that the options make.
 type middleware struct {
 	limiter    ratelimit.Limiter
 	key        KeyFunc
 	cost       func(*http.Request) int
 	status     int
-	denied     http.Handler // nil for refusal
+	denied     http.Handler // nil if refusal answers
 	refusal    *refusal
 	keyError   func(http.ResponseWriter, *http.Request, error)
 	storeError func(*http.Request, error)
@@ -109,20 +114,20 @@ type middleware struct {
 	name       string
 	policies   policies
 	shadow     func(*http.Request, ratelimit.Decision)
-	shadowed   bool // whether there is to be one
-	shaping    time.Duration
-	now        func() time.Time // what the limiter's clock shows
+	shadowed   bool             // whether WithShadow was given
+	shaping    time.Duration    // the longest delay, or 0
+	now        func() time.Time // the time of the limiter's clock
 
-	costed, answered, skipped bool // whether there is to be a cost, a denied, a skip
+	costed, answered, skipped bool // whether WithCost, WithDenied, WithSkip were given
 }
 
-// Middleware returns what puts l in front of a handler. The handler gets the
-// ResponseWriter as it is: streaming, HTTP/2 and upgraded connections work as
-// without it.
+// Middleware returns a function that wraps a handler so that l limits its requests.
+// The handler gets the ResponseWriter as it is: streaming, HTTP/2 and upgraded
+// connections work as without the middleware.
 //
-// An option that cannot be used, or a limiter or handler that is nil, is a mistake
-// that no request can work around: every request is answered with 500 and a body
-// that names it, and the first one is logged.
+// If an option has an invalid value, or the limiter or the handler is nil, every
+// request is answered with status 500 and a body that says what is wrong. The first
+// such request is logged with slog.
 func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Handler {
 	m := &middleware{
 		limiter:    l,
@@ -148,34 +153,34 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 	m.refusal = newRefusal(m.status, m.policies.names)
 	return func(next http.Handler) http.Handler {
 		if isNil(next) {
-			return misused(errors.New("httplimit: the handler behind the limit is nil: give the one that serves what is allowed"))
+			return misused(errors.New("httplimit: the handler is nil: pass the handler to be limited"))
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 	}
 }
 
-// badRequest returns what answers a request whose key or cost cannot be told.
+// badRequest returns the default of WithKeyError.
 func badRequest() func(http.ResponseWriter, *http.Request, error) {
-	var log valve
+	var warnings limitedLog
 	return func(w http.ResponseWriter, r *http.Request, err error) {
-		text := "cannot tell whose request this is"
+		text := "cannot determine the client of this request"
 		if errors.Is(err, ErrNoKey) {
 			text += ": " + err.Error()
-		} else { // which may say what is not for the client
-			log.warn(r.Context(), "httplimit: "+text, err)
+		} else { // the error may contain what the client must not see
+			warnings.warn(r.Context(), "httplimit: "+text, err)
 		}
 		http.Error(w, text, http.StatusBadRequest)
 	}
 }
 
 func logStoreError() func(*http.Request, error) {
-	var log valve
+	var warnings limitedLog
 	return func(r *http.Request, err error) {
-		log.warn(r.Context(), "httplimit: the limiter's store failed", err)
+		warnings.warn(r.Context(), "httplimit: the limiter's store failed", err)
 	}
 }
 
-// serve lets r through to next, or not.
+// serve passes r to next, or refuses it.
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if m.skip != nil && m.skip(r) {
 		next.ServeHTTP(w, r)
@@ -214,11 +219,11 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		}
 		next.ServeHTTP(w, r)
 	case d.Allowed:
-		m.tell(w.Header(), d)
+		m.setHeaders(w.Header(), d)
 		next.ServeHTTP(w, r)
 	default:
 		h := w.Header()
-		m.tell(h, d)
+		m.setHeaders(h, d)
 		if m.denied == nil {
 			m.refusal.answer(w, r, d, m.policies.part(d))
 			return
@@ -228,8 +233,8 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 }
 
-// ended answers a request that is over before anything was decided: its client has
-// gone away, or its time is up. Shadow changes nothing for it either.
+// ended answers a request whose context ended before a decision was made: the client
+// has disconnected, or the deadline has passed. With WithShadow, it passes.
 func (m *middleware) ended(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if m.shadow != nil {
 		next.ServeHTTP(w, r)
@@ -239,7 +244,7 @@ func (m *middleware) ended(w http.ResponseWriter, r *http.Request, next http.Han
 	w.WriteHeader(http.StatusServiceUnavailable)
 }
 
-// ask returns the key of r, and how many events it is.
+// ask returns the key of r, and how many events it counts as.
 func (m *middleware) ask(r *http.Request) (key string, n int, err error) {
 	n = 1
 	if m.cost != nil {
@@ -249,14 +254,14 @@ func (m *middleware) ask(r *http.Request) (key string, n int, err error) {
 	}
 	if n > 0 {
 		if key, err = m.key(r); err == nil && key == "" {
-			err = fmt.Errorf("%w: it is empty", ErrNoKey) // and must not be everybody's
+			err = fmt.Errorf("%w: the key is empty", ErrNoKey) // clients must not share a key by mistake
 		}
 	}
 	return key, n, err
 }
 
-// decide takes n events of key, or reserves them if they may wait. The error is
-// that of a store.
+// decide takes n events of key, or reserves them if WithShaping was given. The error
+// is that of the store, or of ctx.
 func (m *middleware) decide(ctx context.Context, key string, n int) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	if m.shaping == 0 {
 		d, err := m.limiter.Take(ctx, key, n)
@@ -269,7 +274,7 @@ func (m *middleware) decide(ctx context.Context, key string, n int) (*ratelimit.
 	return m.limiter.ReserveWithin(ctx, key, n, most)
 }
 
-// hold waits for the turn of what was reserved, by the limiter's clock.
+// hold waits for the turn of the reservation, by the limiter's clock.
 func hold(ctx context.Context, r *ratelimit.Reservation, d *ratelimit.Decision) error {
 	if r == nil || d.Delay == 0 {
 		return nil
@@ -283,8 +288,8 @@ func hold(ctx context.Context, r *ratelimit.Reservation, d *ratelimit.Decision) 
 
 type decisionKey struct{}
 
-// DecisionOf returns the decision on a request that was refused, to the handler
-// given to [WithDenied].
+// DecisionOf returns the decision that refused r. It is for the handler given to
+// [WithDenied]; for other requests, ok is false.
 func DecisionOf(r *http.Request) (d ratelimit.Decision, ok bool) {
 	d, ok = r.Context().Value(decisionKey{}).(ratelimit.Decision)
 	return d, ok

@@ -12,21 +12,21 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/ascii"
 )
 
-// A KeyFunc tells whose limit a request counts against. Requests of the same key
-// share one. An error refuses the request, see [WithKeyError].
+// A KeyFunc returns the key of a request. Requests with the same key share a limit.
+// If it returns an error, the request is refused, see [WithKeyError].
 type KeyFunc func(*http.Request) (string, error)
 
-// ErrNoKey says that a request does not have what its key is made of.
+// ErrNoKey means that a request lacks the data that its key is made of.
 var ErrNoKey = errors.New("httplimit: no key")
 
-// Bounds on what clients write, in bytes: limiters keep keys, and clients can make as
-// many as they like.
+// Bounds in bytes on text that clients send, because limiters keep keys in memory and
+// clients can send any number of them.
 const (
-	longestKey = 8192 // more is refused
-	longestRaw = 256  // more is hashed
+	longestKey = 8192 // longer text is refused
+	longestRaw = 256  // longer text is hashed
 )
 
-// keyOf returns the key for a text that a client wrote.
+// keyOf returns the key for text that a client sent. what names it in errors.
 func keyOf(text, what string) (string, error) {
 	switch {
 	case len(text) > longestKey:
@@ -34,51 +34,49 @@ func keyOf(text, what string) (string, error) {
 	case len(text) <= longestRaw:
 		return text, nil
 	}
-	// Still longer than any text that is a key itself, so that none is the same.
+	// This is longer than any text that is used as it is, so the two cannot collide.
 	return fmt.Sprintf("%s%x", text[:longestRaw-32], sha256.Sum256([]byte(text))), nil
 }
 
 // Header returns the value of a header field, such as X-API-Key, as the key. It
-// fails with [ErrNoKey] if the field is missing, empty, or there more than once,
-// because otherwise a caller could have several keys, or nobody's; and if it is
-// longer than 8,192 bytes. Of a value of more than 256 bytes, the key is its
-// beginning and its SHA-256 hash. Host is not such a field: net/http keeps it in
-// [http.Request.Host].
+// fails with [ErrNoKey] if the field is missing, empty, longer than 8,192 bytes, or
+// present more than once, because then it would not identify one client. For a value
+// longer than 256 bytes, the key is its beginning followed by its SHA-256 hash.
+// Header does not work for Host, which net/http keeps in [http.Request.Host].
 func Header(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		switch values := r.Header.Values(name); {
 		case len(values) == 0 || values[0] == "":
 			return "", fmt.Errorf("%w: the header field %s is missing or empty", ErrNoKey, name)
 		case len(values) > 1:
-			return "", fmt.Errorf("%w: the header field %s is there %d times", ErrNoKey, name, len(values))
+			return "", fmt.Errorf("%w: the header field %s is present %d times", ErrNoKey, name, len(values))
 		default:
 			return keyOf(values[0], "the header field "+name)
 		}
 	}
 }
 
-// Pattern returns what a request asks for, without what tells one such request
-// from another, as the key: the pattern of the route that net/http's ServeMux
-// found, if the middleware is behind it. Otherwise it is the path, cleaned, in
-// lower case, and with # for each segment that is a number: /user/42/photos and
-// /User//7/photos/ are both /user/#/photos. There are as many such paths as
-// callers care to invent, so use it behind a router, or in a [Join] with who
-// asks. A path of more than 8,192 bytes fails with [ErrNoKey], and a long one is
-// hashed as by [Header].
+// Pattern returns the route of a request as the key: the pattern that net/http's
+// ServeMux matched, if the middleware wraps a handler of the mux. Otherwise it is the
+// path, cleaned, in lower case, with # for each segment that is a number:
+// /user/42/photos and /User//7/photos/ both become /user/#/photos. Clients can make
+// up any number of such paths, so use Pattern behind a router, or in a [Join] with
+// the client's key. A path of more than 8,192 bytes fails with [ErrNoKey], and one of
+// more than 256 bytes is hashed as by [Header].
 func Pattern() KeyFunc {
 	return func(r *http.Request) (string, error) {
 		if r.Pattern != "" {
 			return r.Pattern, nil
 		}
-		path := r.URL.Path
-		if len(path) <= longestKey {
-			path = Normalize(path)
+		p := r.URL.Path
+		if len(p) <= longestKey {
+			p = Normalize(p)
 		}
-		return keyOf(path, "the path")
+		return keyOf(p, "the path")
 	}
 }
 
-// Normalize returns path as [Pattern] does without a route.
+// Normalize returns the key that [Pattern] makes of a path without a route.
 func Normalize(p string) string {
 	p = strings.ToLower(path.Clean("/" + p))
 	segments := strings.Split(p, "/")
@@ -94,13 +92,13 @@ func Normalize(p string) string {
 	return strings.Join(segments, "/")
 }
 
-// Join makes one key of several: of who asks, and for what. Different parts make
-// different keys, wherever they are cut: ("a", "bc") is not ("ab", "c"). It fails
-// if one of them does, or is empty.
+// Join combines several keys into one, such as the client's and the route's.
+// Different parts make different keys, wherever they are cut: ("a", "bc") is not
+// ("ab", "c"). Join fails if one of the keys fails or is empty.
 func Join(keys ...KeyFunc) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		if len(keys) == 0 {
-			return "", errors.New("httplimit: Join of no keys: give some, such as ClientIP() and Pattern()")
+			return "", errors.New("httplimit: Join has no keys: give it some, such as ClientIP() and Pattern()")
 		}
 		var joined []byte
 		for i, key := range keys {
@@ -112,7 +110,7 @@ func Join(keys ...KeyFunc) KeyFunc {
 				return "", err
 			}
 			if part == "" {
-				return "", fmt.Errorf("%w: part %d of it is empty", ErrNoKey, i+1) // and must not be everybody's
+				return "", fmt.Errorf("%w: part %d of Join is empty", ErrNoKey, i+1) // clients must not share a key by mistake
 			}
 			joined = strconv.AppendInt(joined, int64(len(part)), 10)
 			joined = append(joined, ':')

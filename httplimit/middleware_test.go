@@ -26,7 +26,7 @@ import (
 
 var ok = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
 
-// limiter returns one whose clock stands still until it is moved.
+// limiter returns a limiter and its mock clock.
 func limiter(t testing.TB, alg ratelimit.Algorithm) (ratelimit.Limiter, *clock.Mock) {
 	t.Helper()
 	clk := clock.NewMock()
@@ -82,8 +82,8 @@ func TestMiddleware(t *testing.T) {
 	}
 }
 
-// TestRetryAfterIsTrue: who comes back when told is served, and not a second
-// before.
+// TestRetryAfterIsTrue checks that a client that retries after Retry-After is served,
+// and one that retries a second earlier is not.
 func TestRetryAfterIsTrue(t *testing.T) {
 	for _, alg := range []ratelimit.Algorithm{
 		ratelimit.TokenBucket{Rate: ratelimit.PerMinute(7), Burst: 3},
@@ -146,8 +146,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestRetryAfterInAnyCase: it does not depend on the other fields, but there is
-// none if no wait helps.
+// TestRetryAfterInAnyCase checks that Retry-After is sent with every choice of header
+// fields, unless no wait helps.
 func TestRetryAfterInAnyCase(t *testing.T) {
 	for _, headers := range []httplimit.Headers{httplimit.Standard, httplimit.Legacy, httplimit.None} {
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
@@ -164,7 +164,8 @@ func TestRetryAfterInAnyCase(t *testing.T) {
 	}
 }
 
-// TestWhichPartRefuses names the part of an All that is used up.
+// TestWhichPartRefuses checks that a refusal names the part of an All that is
+// exhausted.
 func TestWhichPartRefuses(t *testing.T) {
 	l, clk := limiter(t, ratelimit.All{ratelimit.FixedWindow{Limit: 1, Window: time.Second}, ratelimit.FixedWindow{Limit: 2, Window: time.Hour}})
 	h := httplimit.Middleware(l, httplimit.WithPolicyName("p"))(ok)
@@ -212,7 +213,7 @@ func TestRefusalBody(t *testing.T) {
 		assert.Equal(t, want == text, resp.Header.Get("X-Content-Type-Options") == "nosniff")
 		assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
 		if want == text {
-			assert.Equal(t, "Not enough is left of the limit for now.\n", body(t, resp))
+			assert.Equal(t, "Not enough of the limit is left for now.\n", body(t, resp))
 			continue
 		}
 		var got map[string]any
@@ -221,28 +222,29 @@ func TestRefusalBody(t *testing.T) {
 			"type":              "https://iana.org/assignments/http-problem-types#quota-exceeded",
 			"title":             "Quota exceeded",
 			"status":            429.0,
-			"detail":            "Not enough is left of the limit for now.",
+			"detail":            "Not enough of the limit is left for now.",
 			"violated-policies": []any{"default"},
 		}, got)
 	}
 	resp := serve(httplimit.Middleware(l, httplimit.WithCost(func(*http.Request) int { return 2 }))(ok), from("192.0.2.1:1"))
 	assert.Equal(t, 429, resp.StatusCode)
 	assert.Empty(t, resp.Header.Get("Retry-After"), "no wait makes it possible")
-	assert.Contains(t, body(t, resp), "more than the limit ever allows")
+	assert.Contains(t, body(t, resp), "exceeds what the limit ever allows")
 }
 
-// TestRefusalWithoutAStore: nobody knows then whether a quota is exceeded.
+// TestRefusalWithoutAStore checks that a refusal does not claim that a quota is
+// exceeded if the store failed.
 func TestRefusalWithoutAStore(t *testing.T) {
 	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.NoError(t, err)
 	resp := serve(httplimit.Middleware(l, httplimit.WithStoreError(func(*http.Request, error) {}))(ok), from("192.0.2.1:1"))
 	assert.Equal(t, 429, resp.StatusCode)
-	assert.JSONEq(t, `{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"The limit cannot be looked up at present."}`, body(t, resp))
+	assert.JSONEq(t, `{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"The limit cannot be checked at the moment."}`, body(t, resp))
 	assert.Empty(t, resp.Header.Get("RateLimit"))
 	assert.Equal(t, "1", resp.Header.Get("Retry-After"))
 }
 
-// TestNested puts one limit before another: both are told.
+// TestNested puts one limit before another: the response reports both.
 func TestNested(t *testing.T) {
 	outer, _ := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 	inner, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Minute})
@@ -297,7 +299,7 @@ func TestOptions(t *testing.T) {
 	assert.False(t, found)
 }
 
-// TestMisuse: a mistake in the options is told to whoever asks.
+// TestMisuse checks that a mistake in the options is named in every response.
 func TestMisuse(t *testing.T) {
 	quiet(t)
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
@@ -318,8 +320,8 @@ func TestMisuse(t *testing.T) {
 		"WithCost(nil)":              httplimit.Middleware(l, httplimit.WithCost(nil)),
 		"WithSkip(nil)":              httplimit.Middleware(l, httplimit.WithSkip(nil)),
 		"the limiter is nil: make":   httplimit.Middleware((*nilLimiter)(nil)),
-		"the handler behind":         func(http.Handler) http.Handler { return httplimit.Middleware(l)(nil) },
-		"behind the limit is nil":    func(http.Handler) http.Handler { return httplimit.Middleware(l)(http.HandlerFunc(nil)) },
+		"the handler is nil":         func(http.Handler) http.Handler { return httplimit.Middleware(l)(nil) },
+		"the handler is nil: pass":   func(http.Handler) http.Handler { return httplimit.Middleware(l)(http.HandlerFunc(nil)) },
 	} {
 		resp := serve(h(ok), from("192.0.2.1:1"))
 		assert.Equal(t, 500, resp.StatusCode, want)
@@ -330,8 +332,8 @@ func TestMisuse(t *testing.T) {
 // A nilLimiter panics if it is nil.
 type nilLimiter struct{ ratelimit.Limiter }
 
-// TestValuesAreNotShared: what a handler does to its response does not show in
-// others.
+// TestValuesAreNotShared checks that a handler's changes to its header do not show in
+// other responses.
 func TestValuesAreNotShared(t *testing.T) {
 	for name, opts := range map[string][]httplimit.Option{
 		"standard": nil,
@@ -357,33 +359,33 @@ func TestValuesAreNotShared(t *testing.T) {
 	}
 }
 
-// TestStatusWithoutAText: a refusal says something all the same.
+// TestStatusWithoutAText checks the title of a refusal whose status has no text.
 func TestStatusWithoutAText(t *testing.T) {
 	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.NoError(t, err)
 	resp := serve(httplimit.Middleware(l, httplimit.WithStatus(499), httplimit.WithStoreError(func(*http.Request, error) {}))(ok), from("192.0.2.1:1"))
 	assert.Equal(t, 499, resp.StatusCode)
-	assert.JSONEq(t, `{"type":"about:blank","title":"Limit unavailable","status":499,"detail":"The limit cannot be looked up at present."}`, body(t, resp))
+	assert.JSONEq(t, `{"type":"about:blank","title":"Limit unavailable","status":499,"detail":"The limit cannot be checked at the moment."}`, body(t, resp))
 }
 
-// TestLogIsBounded: a store that is dead, and a key that is misconfigured, log a line
-// a second, which says how many were left out.
+// TestLogIsBounded checks that a failing store and a misconfigured key each log one
+// line a second, which says how many were omitted.
 func TestLogIsBounded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		key  httplimit.KeyFunc
 		want string
 	}{
 		"store": {httplimit.ClientIP(), "the limiter's store failed"},
-		"key":   {httplimit.ClientIP(httplimit.IPv6Prefix(0)), "cannot tell whose request this is"},
+		"key":   {httplimit.ClientIP(httplimit.IPv6Prefix(0)), "cannot determine the client of this request"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			log := quiet(t)
+			logged := quiet(t)
 			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}))
 			require.NoError(t, err)
 			h := httplimit.Middleware(l, httplimit.WithKey(tt.key))(ok)
 			lines := func(want int) string {
-				got := log.String()
-				log.Reset()
+				got := logged.String()
+				logged.Reset()
 				require.Equal(t, want, strings.Count(got, "\n"), name)
 				return got
 			}
@@ -436,7 +438,7 @@ func TestShadow(t *testing.T) {
 	assert.Zero(t, refused[1], "it has no key")
 }
 
-// A broken store.
+// A broken store fails every call.
 type broken struct{}
 
 func (broken) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return broken{}, nil }
@@ -446,7 +448,7 @@ func (broken) Apply(context.Context, string, *ratelimit.Transition, ratelimit.Re
 func (broken) Reset(context.Context, string) error { return nil }
 
 func TestStoreFails(t *testing.T) {
-	log := quiet(t)
+	logged := quiet(t)
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}
 	local, _ := limiter(t, bucket)
 	for i, tt := range []struct {
@@ -470,7 +472,7 @@ func TestStoreFails(t *testing.T) {
 		assert.Equal(t, tt.current, resp.Header.Get("RateLimit"), i)
 		assert.ErrorContains(t, told, "no route to the store")
 		serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
-		assert.Contains(t, log.String(), "no route to the store")
+		assert.Contains(t, logged.String(), "no route to the store")
 	}
 }
 
@@ -497,7 +499,7 @@ func TestKeys(t *testing.T) {
 	} {
 		assert.Equal(t, want, get(httplimit.Pattern(), request(path)), path)
 	}
-	// However a path is written, the key is that of what it says.
+	// Different spellings of a path make the same key.
 	for _, written := range []string{"/user/42", "/user/%34%32", "/%75ser/42", "/USER/42/", "//user/42", "/user/./42", "/a/../user/42", "/user/00042"} {
 		r := httptest.NewRequest("GET", "http://h"+written, nil)
 		assert.Equal(t, "/user/#", get(httplimit.Pattern(), r), written)
@@ -534,17 +536,17 @@ func TestKeys(t *testing.T) {
 	_, err := httplimit.Join(constant("a"), httplimit.Header("X-API-Key"))(header())
 	assert.ErrorIs(t, err, httplimit.ErrNoKey)
 	_, err = httplimit.Join(constant("a"), constant(""))(header())
-	assert.ErrorIs(t, err, httplimit.ErrNoKey, "nobody's key is not everybody's")
+	assert.ErrorIs(t, err, httplimit.ErrNoKey, "an empty key is not a shared key")
 	for _, key := range []httplimit.KeyFunc{httplimit.Join(), httplimit.Join(constant("a"), nil)} {
 		_, err := key(nil)
 		assert.ErrorContains(t, err, "Join")
 	}
 }
 
-// TestEmptyKeyIsNobodys: what a KeyFunc forgot to check does not become a limit
-// that all share; nor is the client told what went wrong inside.
+// TestEmptyKeyIsNobodys checks that an empty key is refused, not shared by all clients,
+// and that the client does not see internal errors.
 func TestEmptyKeyIsNobodys(t *testing.T) {
-	log := quiet(t)
+	logged := quiet(t)
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
 	empty := func(r *http.Request) (string, error) { return r.Header.Get("X-API-Key"), nil }
 	assert.Equal(t, 400, serve(httplimit.Middleware(l, httplimit.WithKey(empty))(ok), from("192.0.2.1:1")).StatusCode)
@@ -552,10 +554,10 @@ func TestEmptyKeyIsNobodys(t *testing.T) {
 	resp := serve(httplimit.Middleware(l, httplimit.WithKey(fails))(ok), from("192.0.2.1:1"))
 	assert.Equal(t, 400, resp.StatusCode)
 	assert.NotContains(t, body(t, resp), "password")
-	assert.Contains(t, log.String(), "password")
+	assert.Contains(t, logged.String(), "password")
 }
 
-// TestShadowOfAClientThatLeft lets its request through, too.
+// TestShadowOfAClientThatLeft checks that its request passes as well.
 func TestShadowOfAClientThatLeft(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -566,13 +568,13 @@ func TestShadowOfAClientThatLeft(t *testing.T) {
 	assert.Equal(t, "ok", body(t, serve(h, from("192.0.2.1:1").WithContext(ctx))))
 }
 
-// TestLongKeys: what a client writes is not kept at any length, and no two values
-// share a key for being long.
+// TestLongKeys checks that keys have a bounded length, and that different long values
+// have different keys.
 func TestLongKeys(t *testing.T) {
 	header := httplimit.Header("X-API-Key")
 	pattern := httplimit.Pattern()
 	long := strings.Repeat("a", 10_000)
-	of := func(key httplimit.KeyFunc, value string) (string, error) {
+	keyFor := func(key httplimit.KeyFunc, value string) (string, error) {
 		r := from("192.0.2.1:1", "X-API-Key", value)
 		r.URL.Path = "/" + value
 		return key(r)
@@ -580,21 +582,21 @@ func TestLongKeys(t *testing.T) {
 	for name, key := range map[string]httplimit.KeyFunc{"header": header, "path": pattern} {
 		seen := make(map[string]int)
 		for _, n := range []int{1, 223, 224, 225, 254, 255, 256, 257, 258, 287, 288, 289, 4096, 8190, 8191} {
-			got, err := of(key, long[:n])
+			got, err := keyFor(key, long[:n])
 			require.NoError(t, err, "%s of %d bytes", name, n)
 			assert.LessOrEqual(t, len(got), 300)
 			before, found := seen[got]
 			require.False(t, found, "%s: %d and %d bytes", name, before, n)
 			seen[got] = n
 		}
-		at, err := of(key, long[:200])
+		at, err := keyFor(key, long[:200])
 		require.NoError(t, err)
 		assert.Contains(t, []string{long[:200], "/" + long[:200]}, at, "what is short is the key itself")
-		_, err = of(key, long[:8193])
+		_, err = keyFor(key, long[:8193])
 		assert.ErrorIs(t, err, httplimit.ErrNoKey, name)
-		a, err := of(key, long[:8000]+"b")
+		a, err := keyFor(key, long[:8000]+"b")
 		require.NoError(t, err)
-		b, err := of(key, long[:8000]+"c")
+		b, err := keyFor(key, long[:8000]+"c")
 		require.NoError(t, err)
 		assert.NotEqual(t, a, b, name)
 	}

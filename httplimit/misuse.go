@@ -19,32 +19,32 @@ func (m *middleware) check() error {
 	case m.key == nil:
 		return errors.New("httplimit: WithKey(nil): give a KeyFunc, such as ClientIP()")
 	case m.costed && m.cost == nil:
-		return errors.New("httplimit: WithCost(nil): give a function that tells how many events a request is")
+		return errors.New("httplimit: WithCost(nil): give a function that returns how many events a request counts as")
 	case m.skipped && m.skip == nil:
-		return errors.New("httplimit: WithSkip(nil): give a function that tells which requests to let through")
+		return errors.New("httplimit: WithSkip(nil): give a function that reports which requests pass without a limit")
 	case m.answered && isNil(m.denied):
-		return errors.New("httplimit: WithDenied(nil): give a handler, or leave it out for the usual answer")
+		return errors.New("httplimit: WithDenied(nil): give a handler, or omit the option for the default response")
 	case m.keyError == nil:
 		return errors.New("httplimit: WithKeyError(nil): give a function that answers the request")
 	case m.storeError == nil:
 		return errors.New("httplimit: WithStoreError(nil): give a function to call")
 	case m.shadowed && m.shadow == nil:
-		return errors.New("httplimit: WithShadow(nil): give a function that is told what would have been refused")
+		return errors.New("httplimit: WithShadow(nil): give a function to call for requests that would have been refused")
 	case m.shadowed && m.shaping > 0:
-		return errors.New("httplimit: WithShadow and WithShaping: give one of them")
+		return errors.New("httplimit: WithShadow and WithShaping cannot be combined: remove one of them")
 	case m.status < 400 || m.status > 599:
-		return fmt.Errorf("httplimit: WithStatus(%d): a refusal has a status from 400 to 599", m.status)
+		return fmt.Errorf("httplimit: WithStatus(%d): must be from 400 to 599", m.status)
 	case m.headers < Standard || m.headers > None:
 		return fmt.Errorf("httplimit: WithHeaders(%d): must be Standard, Legacy or None", m.headers)
 	case !ascii.IsPrintable(m.name):
-		return fmt.Errorf("httplimit: WithPolicyName(%q): must be of printable ASCII characters, one at least", m.name)
+		return fmt.Errorf("httplimit: WithPolicyName(%q): must be one or more printable ASCII characters", m.name)
 	case m.shaping < 0:
 		return fmt.Errorf("httplimit: WithShaping(%v): must not be negative", m.shaping)
 	}
 	return nil
 }
 
-// misused answers every request with what is wrong with the middleware.
+// misused returns a handler that answers every request with err.
 func misused(err error) http.Handler {
 	var logged atomic.Bool
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +55,7 @@ func misused(err error) http.Handler {
 	})
 }
 
-// isNil reports whether v is nil, or an interface with a nil in it.
+// isNil reports whether v is nil, or an interface that holds a nil.
 func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	switch r.Kind() {

@@ -7,19 +7,19 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// policies are the limits that a limiter holds its keys to.
+// policies describe the limits of a limiter, for header fields and bodies.
 type policies struct {
 	field string   // the value of RateLimit-Policy; empty if there is none
 	names []string // of the parts, by number
-	items []string // the same as items of a structured field: in quotes
+	items []string // the names as items of a structured field, in quotes
 
-	single bool // whether there is one limit, and no other
+	single bool // whether there is exactly one limit
 }
 
-// newPolicies describes the algorithm of l, if that tells.
+// newPolicies describes the algorithm of l, if it is known.
 func newPolicies(name string, l ratelimit.Limiter) policies {
 	parts := []ratelimit.Algorithm{nil}
-	if t, err := ratelimit.NewTransition(ratelimit.AlgorithmOf(l)); err == nil { // or l does not tell
+	if t, err := ratelimit.NewTransition(ratelimit.AlgorithmOf(l)); err == nil { // otherwise it is not known
 		parts[0] = t.Algorithm()
 	}
 	if all, ok := parts[0].(ratelimit.All); ok {
@@ -55,14 +55,14 @@ func newPolicies(name string, l ratelimit.Limiter) policies {
 // part returns the number of the part that decided d.
 func (p *policies) part(d ratelimit.Decision) int { return min(max(d.Part, 0), len(p.names)-1) }
 
-// A quota is the most events that a key can be granted at once, and the time after
+// A quota is the most events that can be granted to a key at once, and the time after
 // which none of them counts any more.
 type quota struct {
 	events int
 	window time.Duration
 }
 
-// quotas returns the quotas of an algorithm, and none if it is not one.
+// quotas returns the quotas of an algorithm, or none if alg is nil or invalid.
 func quotas(alg ratelimit.Algorithm) []quota {
 	if a, ok := alg.(ratelimit.RollingWindow); ok && a.PeriodLimit > 0 {
 		period := ratelimit.FixedWindow{Limit: a.PeriodLimit, Window: a.Period}
@@ -76,9 +76,9 @@ func quotas(alg ratelimit.Algorithm) []quota {
 	return []quota{q}
 }
 
-// spent asks the algorithm itself: it lets a key that was never seen spend all it can
-// at once. That is done at the Unix epoch, where every window, period and segment
-// begins, so that events count for as long as they ever do.
+// spent finds the quota by trying: it lets a fresh key spend all it can at once. It
+// does so at the Unix epoch, where every window, period and segment begins, so that
+// the events count for as long as they ever can.
 func spent(alg ratelimit.Algorithm) (quota, error) {
 	t, err := ratelimit.NewTransition(alg)
 	if err != nil {

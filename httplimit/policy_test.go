@@ -19,7 +19,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// TestPolicy has the policies that people would compute by hand.
+// TestPolicy compares policies with ones computed by hand.
 func TestPolicy(t *testing.T) {
 	minute := ratelimit.PerMinute(10)
 	for i, tt := range []struct {
@@ -52,8 +52,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestPolicyOfUnknownLimits: nothing is told of limits that the limiter does not
-// tell, and of what is left only what is true of several limits, too.
+// TestPolicyOfUnknownLimits checks that there is no policy for a limiter whose
+// algorithm is unknown, and that RateLimit has only what is true of several limits.
 func TestPolicyOfUnknownLimits(t *testing.T) {
 	both := ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}}
 	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)},
@@ -69,7 +69,7 @@ func TestPolicyOfUnknownLimits(t *testing.T) {
 	assert.Equal(t, `"default";r=0;t=1`, resp.Header.Get("RateLimit"))
 }
 
-// A client of a limit, and the fields that it is told.
+// A client of a limit, and the header fields that it receives.
 type client struct {
 	t    *testing.T
 	name string
@@ -81,7 +81,7 @@ type client struct {
 	quotas []quota
 }
 
-// A quota is so many events in a span of seconds, as a policy tells.
+// A quota is an item of RateLimit-Policy: q events in w seconds.
 type quota struct {
 	events int
 	window time.Duration // a second at least
@@ -92,7 +92,7 @@ func newClient(t *testing.T, name string, alg ratelimit.Algorithm) *client {
 	l, err := ratelimit.New(alg, ratelimit.WithClock(c.clk))
 	require.NoError(t, err)
 	c.h = httplimit.Middleware(l, httplimit.WithCost(func(*http.Request) int { return c.cost }))(ok)
-	r := serve(c.h, from("203.0.113.1:1")) // another one's
+	r := serve(c.h, from("203.0.113.1:1")) // another client's
 	for _, item := range regexp.MustCompile(`;q=(\d+)(;w=(\d+))?`).FindAllStringSubmatch(r.Header.Get("RateLimit-Policy"), -1) {
 		q, _ := strconv.Atoi(item[1])
 		w, _ := strconv.Atoi(item[3])
@@ -107,7 +107,7 @@ func (c *client) after(d time.Duration) {
 	c.clk.Advance(d)
 }
 
-// ask asks for n events and checks what it is told.
+// ask asks for n events and checks the header fields of the response.
 func (c *client) ask(n int) (allowed bool) {
 	c.cost = n
 	resp := serve(c.h, from("192.0.2.1:1"))
@@ -124,7 +124,7 @@ func (c *client) ask(n int) (allowed bool) {
 	return resp.StatusCode == 200
 }
 
-// TestPolicyIsTrue compares what is told of a limit with what it does.
+// TestPolicyIsTrue compares the policy of a limit with its behaviour.
 func TestPolicyIsTrue(t *testing.T) {
 	algorithms := storetest.Algorithms()
 	algorithms["burst below its lump"] = ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Burst: 3, Refill: ratelimit.RefillInterval}
@@ -137,7 +137,7 @@ func TestPolicyIsTrue(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(1, 2))
 			_, warms := alg.(ratelimit.WarmingUp)
 
-			// Whatever a client did: after it was idle for w, it is granted q at once.
+			// After a client was idle for w, it is granted q at once, whatever it did before.
 			c := newClient(t, name, alg)
 			least, longest := c.quotas[0].events, time.Duration(0)
 			for _, q := range c.quotas {
@@ -152,7 +152,7 @@ func TestPolicyIsTrue(t *testing.T) {
 				require.True(t, c.ask(least), "after %v at %v", longest, c.now)
 			}
 
-			// There is an instant at which a second less is not enough.
+			// At some instant, a second less than w is not enough.
 			if longest > time.Second && len(c.quotas) == 1 && !warms {
 				c = newClient(t, name, alg)
 				require.True(t, c.ask(least))
@@ -162,7 +162,7 @@ func TestPolicyIsTrue(t *testing.T) {
 
 			// A client that sends no more than q in any w is never refused.
 			if warms {
-				return // which spaces what it grants
+				return // it spaces events out
 			}
 			c = newClient(t, name, alg)
 			type sent struct {

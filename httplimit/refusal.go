@@ -9,16 +9,16 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// problemType is the type of problem (RFC 9457) that a refusal is.
+// problemType is the problem type (RFC 9457) of a refusal.
 const problemType = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
-// A refusal answers requests over the limit: with a problem if the client takes
-// one, otherwise in plain text.
+// A refusal answers requests over the limit: with problem+json if the client accepts
+// it, otherwise in plain text.
 type refusal struct {
 	status int
-	before []byte   // the body, up to its detail
-	after  [][]byte // the rest, for each part of the policy
-	failed []byte   // the body if nobody knows whether the quota is exceeded
+	before []byte   // the body up to its detail
+	after  [][]byte // the rest of the body, for each part of the policy
+	failed []byte   // the body if the store failed
 }
 
 func newRefusal(status int, names []string) *refusal {
@@ -27,12 +27,12 @@ func newRefusal(status int, names []string) *refusal {
 	for _, name := range names {
 		quoted, err := json.Marshal(name)
 		if err != nil {
-			panic(err) // a string
+			panic(err) // cannot happen: name is a string
 		}
 		f.after = append(f.after, fmt.Appendf(nil, `","violated-policies":[%s]}`, quoted))
 	}
 	title := http.StatusText(status)
-	if title == "" { // as of 499
+	if title == "" { // for example of 499
 		title = "Limit unavailable"
 	}
 	f.failed = fmt.Appendf(nil, `{"type":"about:blank","title":%q,"status":%d,"detail":"%s"}`,
@@ -40,21 +40,21 @@ func newRefusal(status int, names []string) *refusal {
 	return f
 }
 
-// detail says what is the matter, in characters that JSON takes as they are.
+// detail says why the request is refused, in characters that need no escape in JSON.
 func detail(d ratelimit.Decision) string {
 	switch {
 	case d.Degraded:
-		return "The limit cannot be looked up at present."
+		return "The limit cannot be checked at the moment."
 	case d.RetryAfter == ratelimit.Never:
-		return "The request is more than the limit ever allows at once."
+		return "The request exceeds what the limit ever allows at once."
 	}
-	return "Not enough is left of the limit for now."
+	return "Not enough of the limit is left for now."
 }
 
 // problemJSON is the media type of a problem.
 const problemJSON = "application/problem+json"
 
-// answer refuses a request on which d was decided, by a part of the policy.
+// answer writes the refusal d, which the given part of the policy decided.
 func (f *refusal) answer(w http.ResponseWriter, r *http.Request, d ratelimit.Decision, part int) {
 	h := w.Header()
 	h["Cache-Control"] = []string{"no-store"}

@@ -21,8 +21,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-// TestLoad sends 100,000 requests of three clients over many connections to a
-// server on loopback: of each client, exactly the limit gets through.
+// TestLoad sends 100,000 requests of three clients over many connections to a server
+// on loopback, and checks that exactly the limit of each client passes.
 func TestLoad(t *testing.T) {
 	total := 100_000
 	if testing.Short() {
@@ -66,7 +66,8 @@ func TestLoad(t *testing.T) {
 	assert.EqualValues(t, clients*limit, served.Load())
 }
 
-// TestHandlersGoThroughUntouched has what wrapped ResponseWriters break.
+// TestHandlersGoThroughUntouched has handlers that a wrapped ResponseWriter would
+// break.
 func TestHandlersGoThroughUntouched(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)})
 	release := make(chan struct{})
@@ -141,7 +142,7 @@ func TestHandlersGoThroughUntouched(t *testing.T) {
 	assert.Equal(t, "echo hello\n", line)
 }
 
-// TestRefusedOverTheWire asks a used up limit over HTTP/1.1, by GET and HEAD.
+// TestRefusedOverTheWire sends GET and HEAD over HTTP/1.1 to an exhausted limit.
 func TestRefusedOverTheWire(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
 	server := httptest.NewServer(httplimit.Middleware(l)(ok))
@@ -164,8 +165,8 @@ func TestRefusedOverTheWire(t *testing.T) {
 	}
 }
 
-// TestBehindAProxy lets real proxies on loopback add what they add, while the
-// client makes up more.
+// TestBehindAProxy sends requests with forged fields through real proxies on
+// loopback.
 func TestBehindAProxy(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
 	key := httplimit.ClientIP(httplimit.TrustedHops(1))

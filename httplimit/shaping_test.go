@@ -25,9 +25,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// TestShaping sends ten requests at once through a bucket that leaks one a
-// second and holds six: those whose turn is within three seconds are served at
-// it, one after the other, and the rest is refused.
+// TestShaping sends ten requests at once through a bucket that leaks one a second and
+// holds six: those whose turn is within three seconds are served one a second, and
+// the others are refused.
 func TestShaping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 6}))
@@ -57,7 +57,8 @@ func TestShaping(t *testing.T) {
 	})
 }
 
-// TestShapingGivesPlacesBack lets the last client in the line go away.
+// TestShapingGivesPlacesBack checks that a waiting client that disconnects gives its
+// place back.
 func TestShapingGivesPlacesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 6}))
@@ -107,8 +108,8 @@ func TestShapingWithoutAQueue(t *testing.T) {
 	})
 }
 
-// TestShapingRetryAfter checks that a client that comes back when told is let
-// through, and not before, whatever the bucket is wrapped in.
+// TestShapingRetryAfter checks that a client that retries after Retry-After passes,
+// and not earlier, whatever the bucket is wrapped in.
 func TestShapingRetryAfter(t *testing.T) {
 	bucket := ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 5}
 	other := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}
@@ -129,7 +130,7 @@ func TestShapingRetryAfter(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		cost, used int
-		most, left time.Duration // what the middleware, and the request's context, allow
+		most, left time.Duration // that the middleware and the request's context allow
 		want       string
 	}{
 		"no room, and then a turn in time": {1, 5, time.Hour, 0, "60"},
@@ -167,10 +168,10 @@ func TestShapingRetryAfter(t *testing.T) {
 	}
 }
 
-// A wrapped limiter does not tell its algorithm.
+// A wrapped limiter hides its algorithm.
 type wrapped struct{ ratelimit.Limiter }
 
-// TestShapingFollowsTheLimitersClock: it measures the turn, and the wait.
+// TestShapingFollowsTheLimitersClock checks that turns and waits use that clock.
 func TestShapingFollowsTheLimitersClock(t *testing.T) {
 	clk := clock.NewMock() // shows 1970
 	l, err := ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 10}, ratelimit.WithClock(clk))
@@ -220,7 +221,7 @@ func TestShapingRefusalSpendsNothing(t *testing.T) {
 	assert.Equal(t, 5*time.Second, clk.Now().Sub(start)+d.ResetAfter, "five events leak out in five seconds")
 }
 
-// A passing clock moves on each time that it is read.
+// A passing clock advances each time it is read.
 type passing struct {
 	*storetest.Clock
 	step time.Duration
@@ -231,7 +232,8 @@ func (c *passing) Since(t time.Time) time.Duration {
 	return c.Clock.Since(t)
 }
 
-// TestShapingWithASlowStore: waiting has a deadline, the store has not.
+// TestShapingWithASlowStore checks that the bound on the delay does not apply to the
+// store's answer.
 func TestShapingWithASlowStore(t *testing.T) {
 	for _, tt := range []struct {
 		policy ratelimit.FailurePolicy
@@ -246,8 +248,8 @@ func TestShapingWithASlowStore(t *testing.T) {
 			assert.Equal(t, tt.want, resp.StatusCode)
 			assert.Equal(t, 1, reported)
 
-			// Neither is a request whose time is up while the store is silent the
-			// client's fault.
+			// A request whose deadline passes while the store is silent is not the
+			// client's fault either.
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			resp = serve(httplimit.Middleware(l, report)(ok), from("192.0.2.1:1").WithContext(ctx))
@@ -273,7 +275,7 @@ func (slow) Apply(ctx context.Context, _ string, _ *ratelimit.Transition, _ rate
 
 func (slow) Reset(context.Context, string) error { return nil }
 
-// A scripted server answers with what it is told, and notes when it was asked.
+// A scripted server answers with the given responses, and records when it was asked.
 type scripted struct {
 	mu      sync.Mutex // protects what follows
 	answers []*http.Response
@@ -325,7 +327,7 @@ func TestTransportWaitsItsTurn(t *testing.T) {
 		assert.ErrorIs(t, get(ctx, "http://one.example/x"), context.DeadlineExceeded)
 		assert.Zero(t, time.Since(start), "it would not be its turn in time")
 		require.NoError(t, get(t.Context(), "http://one.example/x"))
-		assert.Equal(t, time.Second, time.Since(start), "and it took nobody's")
+		assert.Equal(t, time.Second, time.Since(start), "and it took no other request's turn")
 	})
 }
 
@@ -377,8 +379,8 @@ func TestTransportHeedsRetryAfter(t *testing.T) {
 	})
 }
 
-// TestTransportHeedsRetryAfterOfOthers: requests that wait for their turn heed
-// what the server answers to another one meanwhile.
+// TestTransportHeedsRetryAfterOfOthers checks that waiting requests honour the
+// Retry-After of a response to another one.
 func TestTransportHeedsRetryAfterOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &scripted{answers: []*http.Response{answered(429, "60")}, start: time.Now()}
@@ -422,7 +424,7 @@ func TestTransportKeys(t *testing.T) {
 	assert.ErrorContains(t, err, "no URL")
 }
 
-// TestTransportForgetsHosts lets more servers ask for a rest than are remembered.
+// TestTransportForgetsHosts has more servers send Retry-After than are remembered.
 func TestTransportForgetsHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &httplimit.Transport{
@@ -449,7 +451,7 @@ type roundTripper func(*http.Request) *http.Response
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
 
-// closing notes whether it was closed.
+// closing records whether it was closed.
 type closing struct {
 	io.Reader
 	closed bool
@@ -462,10 +464,10 @@ func TestTransportFails(t *testing.T) {
 	spent := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1), Capacity: 1}))
 	require.True(t, spent.Allow("example.com"))
 	for want, tr := range map[string]*httplimit.Transport{
-		"Limiter is nil": {},
-		"no key":         {Limiter: l, Key: httplimit.Header("X-API-Key")},
-		"it is empty":    {Limiter: l, Key: func(*http.Request) (string, error) { return "", nil }},
-		"queue full":     {Limiter: spent},
+		"Limiter is nil":   {},
+		"no key":           {Limiter: l, Key: httplimit.Header("X-API-Key")},
+		"the key is empty": {Limiter: l, Key: func(*http.Request) (string, error) { return "", nil }},
+		"queue full":       {Limiter: spent},
 	} {
 		body := &closing{Reader: strings.NewReader("x")}
 		r := httptest.NewRequest("POST", "http://example.com", nil)
@@ -476,8 +478,8 @@ func TestTransportFails(t *testing.T) {
 	}
 }
 
-// TestTransportTimesOut: what fails because of a deadline is a timeout to those who
-// ask as net/http does.
+// TestTransportTimesOut checks that an error because of a deadline is a timeout by
+// net/http's convention.
 func TestTransportTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
@@ -504,12 +506,12 @@ func TestTransportTimesOut(t *testing.T) {
 	})
 }
 
-// TestTransportTypedNils: nil in a type of its own is nil.
+// TestTransportTypedNils checks that an interface that holds a nil counts as nil.
 func TestTransportTypedNils(t *testing.T) {
 	r := httptest.NewRequest("GET", "http://127.0.0.1:1", nil)
 	_, err := (&httplimit.Transport{Limiter: (*nilLimiter)(nil)}).RoundTrip(r)
 	assert.ErrorContains(t, err, "Limiter is nil")
 	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
 	_, err = (&httplimit.Transport{Limiter: l, Base: (*http.Transport)(nil)}).RoundTrip(r)
-	assert.Error(t, err, "nobody listens there")
+	assert.Error(t, err, "no server listens there")
 }

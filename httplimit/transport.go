@@ -15,33 +15,35 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A Transport is an [http.RoundTripper] that makes each request wait for its
-// turn, so that a client keeps to a server's limit:
+// A Transport is an [http.RoundTripper] that makes each request wait for its turn, so
+// that a client stays within a server's limit:
 //
 //	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
 //
-// A request whose context ends before its turn fails: at once, if its deadline
-// says so already, and it has not taken anybody's place, unless its turn had come and
-// the server asked for a rest meanwhile. After an answer of 429
-// or 503 with Retry-After, no request of the same key is sent until that time has
-// passed, or a day; 4,096 keys are held back at a time. Nothing is sent twice: an
-// answer of 429 is the caller's to handle, or a retrying client's around this one.
+// If the request's deadline is before its turn, it fails at once and uses no quota.
+// (The exception: if the server sent Retry-After while the request waited, its turn
+// may already be spent.) It also fails when its context ends while it waits.
 //
-// It must not be changed once it is used. It may be used by any number of
-// goroutines.
+// After a response of 429 or 503 with Retry-After, requests with the same key are
+// held back for that time, at most for a day. At most 4,096 keys are held back at a
+// time. Transport sends nothing twice: responses of 429 are returned to the caller,
+// which may retry.
+//
+// The fields must not be changed after first use. A Transport is safe for concurrent
+// use by multiple goroutines.
 type Transport struct {
-	// Limiter says when. It must not be nil.
+	// Limiter decides when a request may be sent. It must not be nil.
 	Limiter ratelimit.Limiter
 
-	// Key says whose limit a request counts against. The default is the host
-	// that it is for, and the port unless it is that of the scheme.
+	// Key returns the key of a request. The default is the host of its URL, with the
+	// port unless it is the scheme's default port.
 	Key KeyFunc
 
 	// Base sends the requests. The default is [http.DefaultTransport].
 	Base http.RoundTripper
 
-	mu     sync.Mutex           // protects closed
-	closed map[string]time.Time // until when keys are held back
+	mu        sync.Mutex           // protects heldUntil
+	heldUntil map[string]time.Time // by key, after Retry-After
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -56,7 +58,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.base().RoundTrip(r)
 	if err == nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
 		if until, ok := retryAt(resp.Header.Get("Retry-After"), time.Now()); ok {
-			t.close(key, until)
+			t.holdBack(key, until)
 		}
 	}
 	return resp, err
@@ -76,7 +78,7 @@ func (t *Transport) await(r *http.Request) (key string, err error) {
 			return "", err
 		}
 		if key == "" {
-			return "", fmt.Errorf("%w: it is empty", ErrNoKey) // and must not be every request's
+			return "", fmt.Errorf("%w: the key is empty", ErrNoKey) // hosts must not share a key by mistake
 		}
 	}
 	for {
@@ -89,13 +91,14 @@ func (t *Transport) await(r *http.Request) (key string, err error) {
 		if err := t.Limiter.Wait(r.Context(), key); err != nil {
 			return "", err
 		}
-		if t.heldFor(key) <= 0 { // or the server has asked for a rest meanwhile
+		if t.heldFor(key) <= 0 { // otherwise the server sent Retry-After meanwhile
 			return key, nil
 		}
 	}
 }
 
-// host returns whom a URL leads to.
+// host returns the host of u in lower case, with the port unless it is the scheme's
+// default port.
 func host(u *url.URL) string {
 	name, port := strings.ToLower(u.Hostname()), u.Port()
 	if port == "" || u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
@@ -104,7 +107,8 @@ func host(u *url.URL) string {
 	return net.JoinHostPort(name, port)
 }
 
-// CloseIdleConnections closes those of Base, if it has such a method.
+// CloseIdleConnections calls the method of that name of Base, if there is one. It
+// makes [http.Client.CloseIdleConnections] work.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
@@ -118,7 +122,8 @@ func (t *Transport) base() http.RoundTripper {
 	return http.DefaultTransport
 }
 
-// sleep waits for d, or fails: at once if ctx ends before by its deadline.
+// sleep waits for d or until ctx is done. It fails at once if d exceeds the time to
+// the deadline of ctx.
 func sleep(ctx context.Context, d time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
 		return tooLong(d)
@@ -133,66 +138,67 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// A tooLong is the error of a wait of that length that no deadline allows. To net/http
-// and who uses it, it is a timeout.
+// tooLong is the error of a wait that would exceed the deadline. Its value is the
+// length of that wait. net/http and its callers see a timeout.
 type tooLong time.Duration
 
 func (e tooLong) Error() string {
-	return fmt.Sprintf("httplimit: a wait of %v is longer than the deadline allows: %v", time.Duration(e), context.DeadlineExceeded)
+	return fmt.Sprintf("httplimit: a wait of %v exceeds the deadline: %v", time.Duration(e), context.DeadlineExceeded)
 }
 
 func (tooLong) Unwrap() error   { return context.DeadlineExceeded }
 func (tooLong) Timeout() bool   { return true }
 func (tooLong) Temporary() bool { return true }
 
-// heldFor returns for how long a key is held back.
+// heldFor returns how much longer a key is held back. It is at most 0 if it is not.
 func (t *Transport) heldFor(key string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	until, ok := t.closed[key]
+	until, ok := t.heldUntil[key]
 	if !ok {
 		return 0
 	}
 	wait := time.Until(until)
 	if wait <= 0 {
-		delete(t.closed, key)
+		delete(t.heldUntil, key)
 	}
 	return wait
 }
 
-// What servers may ask for in Retry-After.
+// Bounds on Retry-After.
 const (
-	longestRest = 24 * time.Hour
-	mostResting = 4096 // keys at a time; more are not held back
+	maxRetryAfter = 24 * time.Hour
+	maxHeldKeys   = 4096 // further keys are not held back
 )
 
-// close holds a key back, and forgets those that need no longer be.
-func (t *Transport) close(key string, until time.Time) {
+// holdBack holds a key back until the given time, and removes keys whose time has
+// passed.
+func (t *Transport) holdBack(key string, until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed == nil {
-		t.closed = make(map[string]time.Time)
+	if t.heldUntil == nil {
+		t.heldUntil = make(map[string]time.Time)
 	}
 	now := time.Now()
-	for k, u := range t.closed {
+	for k, u := range t.heldUntil {
 		if !u.After(now) {
-			delete(t.closed, k)
+			delete(t.heldUntil, k)
 		}
 	}
-	if limit := now.Add(longestRest); until.After(limit) {
+	if limit := now.Add(maxRetryAfter); until.After(limit) {
 		until = limit
 	}
-	held, known := t.closed[key]
-	if until.After(now) && until.After(held) && (known || len(t.closed) < mostResting) {
-		t.closed[key] = until
+	held, known := t.heldUntil[key]
+	if until.After(now) && until.After(held) && (known || len(t.heldUntil) < maxHeldKeys) {
+		t.heldUntil[key] = until
 	}
 }
 
-// retryAt returns the time that a Retry-After tells, which is a number of seconds
-// or a date.
+// retryAt returns the time that a Retry-After of the given value names. The value is
+// a number of seconds or a date.
 func retryAt(value string, now time.Time) (time.Time, bool) {
 	s, err := strconv.ParseUint(value, 10, 32)
-	if err == nil || errors.Is(err, strconv.ErrRange) { // then s is the most: 136 years
+	if err == nil || errors.Is(err, strconv.ErrRange) { // then s is the maximum: 136 years
 		return now.Add(time.Duration(s) * time.Second), true
 	}
 	at, err := http.ParseTime(value)

@@ -1,5 +1,5 @@
-// Package lincheck checks that concurrent histories of a limiter are
-// linearizable: that what goroutines were told at once, one could have been
-// told call after call. It has nothing but tests, in a module of their own for
-// the sake of their dependencies.
+// Package lincheck checks that concurrent histories of a limiter are linearizable: the
+// results of concurrent calls equal those of the same calls made one after the other, in
+// some order. It contains only tests, and is a separate module because of their
+// dependencies.
 package lincheck

@@ -25,17 +25,18 @@ type call struct {
 	advance time.Duration
 }
 
-// A state is what a sequential limiter would have for one key.
+// A state is the state of one key in a sequential limiter.
 type state struct {
 	now   int64
 	bytes string
 }
 
-// sequential returns the specification: the transition, applied to one key by
-// one caller.
+// sequential returns the specification: the transition, applied to one key by one caller
+// at a time.
 func sequential(t *ratelimit.Transition, start int64) porcupine.Model {
 	return porcupine.Model{
-		// Keys are independent but for the clock, so each gets its moves.
+		// Keys are independent except for the clock, so each partition has the clock's
+		// moves.
 		Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
 			byKey := make(map[string][]porcupine.Operation)
 			for _, op := range history {
@@ -81,17 +82,17 @@ func sequential(t *ratelimit.Transition, start int64) porcupine.Model {
 	}
 }
 
-// A setting is a store, and what else happens to it meanwhile. That must make no
-// difference.
+// A setting is a store and what else happens to it during a history, which must make no
+// difference to the results.
 type setting struct {
 	opts []ratelimit.MemoryOption
 
-	// keys are there when the history begins.
+	// keys is the number of keys in the store when the history begins.
 	keys int
 
-	// noise is done again and again while the history is made. A second limiter
-	// in the store, with a limit of 1000, is for keys whose loss forgives less
-	// than that of any key in the history.
+	// noise is called repeatedly during the history. The second limiter in the store, with
+	// a limit of 1000, is for keys that the store evicts before any key of the history,
+	// because their loss forgives less.
 	noise func(l, second ratelimit.Limiter, s *ratelimit.MemoryStore, i int)
 
 	seeds uint64
@@ -109,8 +110,8 @@ var settings = map[string]setting{
 		noise: func(_, second ratelimit.Limiter, _ *ratelimit.MemoryStore, i int) {
 			second.Allow(fmt.Sprint("new ", i))
 		}},
-	// Each of the 64 shards has more than the 4,096 keys from which on it is split
-	// when its table is replaced.
+	// Each of the 64 shards has more than 4,096 keys, so that it is split when its table
+	// is replaced.
 	"splitting": {seeds: 1, keys: 64 * 4400, noise: func(_, _ ratelimit.Limiter, s *ratelimit.MemoryStore, i int) {
 		if i > 20 {
 			s.Shrink()
@@ -138,7 +139,7 @@ func TestLinearizable(t *testing.T) {
 	for name, alg := range algorithms {
 		for settingName, s := range settings {
 			if s.keys > 0 && !strings.HasPrefix(name, "TokenBucket") && name != "SlidingWindow" {
-				continue // for one of each width will do
+				continue // one algorithm of each width is enough
 			}
 			t.Run(name+"/"+settingName, func(t *testing.T) {
 				t.Parallel()
@@ -150,7 +151,7 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// check lets a few goroutines call a limiter at once and checks the history.
+// check calls a limiter from a few goroutines concurrently and checks the history.
 func check(t *testing.T, alg ratelimit.Algorithm, set setting, seed uint64) {
 	t.Helper()
 	const callers, calls = 4, 25
@@ -206,7 +207,7 @@ func check(t *testing.T, alg ratelimit.Algorithm, set setting, seed uint64) {
 		t.Fatal(err)
 	}
 	if !porcupine.CheckOperations(sequential(transition, start.UnixNano()), history) {
-		t.Errorf("seed %d: no caller alone could have been told this:", seed)
+		t.Errorf("seed %d: no sequential order of these calls has these results:", seed)
 		for _, op := range history {
 			t.Errorf("%d..%d caller %d: %+v → %+v", op.Call, op.Return, op.ClientId, op.Input, op.Output)
 		}
@@ -214,8 +215,7 @@ func check(t *testing.T, alg ratelimit.Algorithm, set setting, seed uint64) {
 	}
 }
 
-// noise makes the noise of a setting until it is told to stop, which waits for
-// its end.
+// noise calls the noise of a setting until stop is called. stop waits for the last call.
 func noise(l, second ratelimit.Limiter, s *ratelimit.MemoryStore, set setting) (stop func()) {
 	if set.noise == nil {
 		return func() {}
@@ -258,8 +258,8 @@ func do(t *testing.T, l ratelimit.Limiter, clk *storetest.Clock, c call) (d rate
 	return d
 }
 
-// TestCatchesLostUpdate makes sure that the check can fail: it breaks a store
-// on purpose, in the way that stores are usually broken.
+// TestCatchesLostUpdate checks that the check can fail, on a store that loses updates, the
+// most common bug in stores.
 func TestCatchesLostUpdate(t *testing.T) {
 	alg := ratelimit.FixedWindow{Limit: 4, Window: time.Second}
 	transition, err := ratelimit.NewTransition(alg)
@@ -280,6 +280,6 @@ func TestCatchesLostUpdate(t *testing.T) {
 		t.Error("two overlapping calls may take effect in either order")
 	}
 	if porcupine.CheckOperations(sequential(transition, 0), history(3, 3)) {
-		t.Error("two calls were granted the same event, and nobody noticed")
+		t.Error("two calls were granted the same event, and the check did not notice")
 	}
 }

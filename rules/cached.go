@@ -17,11 +17,11 @@ import (
 
 // A Lookup finds the limit of a key, in a database or another store.
 type Lookup interface {
-	// Limit returns the limit of key, or nil if it has none of its own.
+	// Limit returns the limit of key, or nil if the limiter's own limit applies.
 	Limit(ctx context.Context, key string) (ratelimit.Algorithm, error)
 }
 
-// A LookupFunc is a [Lookup] that is a function.
+// LookupFunc makes a [Lookup] of a function.
 type LookupFunc func(ctx context.Context, key string) (ratelimit.Algorithm, error)
 
 // Limit calls f.
@@ -29,36 +29,36 @@ func (f LookupFunc) Limit(ctx context.Context, key string) (ratelimit.Algorithm,
 	return f(ctx, key)
 }
 
-// A CacheOption changes how [Cached] makes a cache.
+// A CacheOption configures a [Cache].
 type CacheOption func(*cacheConfig)
 
-// cacheConfig is what options choose. Every check of it is in newCacheConfig.
+// cacheConfig is the configuration that options make. newCacheConfig validates it.
 type cacheConfig struct {
 	size    int
 	ttl     time.Duration
 	timeout time.Duration
-	most    int
+	most    int // lookups at once
 	clk     clock.Clock
 }
 
-// WithSize sets how many keys are remembered. The default is 10,000. When there are
-// more, the least recently used one is forgotten.
+// WithSize sets how many keys the cache holds. The default is 10,000. A further key
+// replaces the least recently used one.
 func WithSize(n int) CacheOption { return func(c *cacheConfig) { c.size = n } }
 
-// WithTTL sets for how long a limit is remembered before it is looked up again, also
-// that a key has none. The default is a minute.
+// WithTTL sets how long a limit, or the result that a key has none, is used before it
+// is looked up again. The default is a minute.
 func WithTTL(d time.Duration) CacheOption { return func(c *cacheConfig) { c.ttl = d } }
 
-// WithLookupTimeout sets how long a lookup may take, with the time that it waits for
-// others. The default is a second.
+// WithLookupTimeout sets how long a lookup may take, including the time it waits for
+// other lookups. The default is a second.
 func WithLookupTimeout(d time.Duration) CacheOption { return func(c *cacheConfig) { c.timeout = d } }
 
-// WithMaxLookups sets how many lookups run at once; others wait. The default is 8, or, if
-// [SQLLimits] asks a database whose connections are limited, one less than these if
-// that is less.
+// WithMaxLookups sets how many lookups may run at once; further ones wait. The default
+// is 8. If [SQLLimits] uses a database whose number of connections is limited, the
+// default is at most one less than that limit, and at least 1.
 func WithMaxLookups(n int) CacheOption { return func(c *cacheConfig) { c.most = n } }
 
-// WithCacheClock makes the cache tell the time by clk.
+// WithCacheClock sets the clock of the cache. The default is the system's.
 func WithCacheClock(clk clock.Clock) CacheOption { return func(c *cacheConfig) { c.clk = clk } }
 
 const defaultLookups = 8
@@ -93,24 +93,25 @@ func newCacheConfig(lookup Lookup, opts []CacheOption) (*cacheConfig, error) {
 	return c, nil
 }
 
-// A Cache remembers what a [Lookup] has found.
+// A Cache holds the limits that a [Lookup] has found. It is safe for concurrent use by
+// multiple goroutines.
 type Cache struct {
 	cacheConfig
 	lookup Lookup
 	known  *lru.Cache[string, found]
-	failed *lru.Cache[string, failure] // keys that are not known; they take no room from those that are
+	failed *lru.Cache[string, failure] // separate, so that failing keys do not evict known ones
 
 	hits, misses, stale, failures, invalid atomic.Uint64
 
-	mu      sync.Mutex         // protects what follows
-	flights map[string]*flight // by key: those that are queued, and the latest that runs
+	mu      sync.Mutex         // protects the fields below
+	flights map[string]*flight // by key: the queued ones, and the latest running one
 	queue   list.List          // of flights
-	running int                // lookups, those that are late included
-	err     error              // of the latest lookup that failed or found what cannot be used
-	logged  time.Time          // when an error was
+	running int                // lookups, including those past their deadline
+	err     error              // of the latest lookup that failed or found an invalid limit
+	logged  time.Time          // when an invalid limit was last logged
 }
 
-// found is what a lookup has found for a key.
+// found is the result of a lookup.
 type found struct {
 	alg   ratelimit.Algorithm
 	until time.Time // when to look it up again
@@ -122,24 +123,24 @@ type failure struct {
 	until time.Time // when to look it up again
 }
 
-// retryAfter is how long a lookup that has failed is not tried again.
+// retryAfter is the time between a failed lookup and the next one of the same key.
 const retryAfter = time.Second
 
-// Cached returns a cache before lookup. Its method Limit is for
+// Cached returns a cache of the results of lookup. Its method Limit is for
 // [ratelimit.WithLimits].
 //
-// Only a key that is not known waits for its lookup. A key that is known, however long
-// ago it was looked up, gets the limit that was found then at once; after the TTL, it is
-// looked up again in the background. While that fails, the limit stays in force. A key
-// that is not known gets the error of its lookup. After an error, a key is not looked up
-// for a second.
+// A call waits for a lookup only if its key is not in the cache, and gets the error if
+// that lookup fails. For a key in the cache, Limit returns the cached limit at once,
+// however old it is. If it is older than the TTL, the key is looked up again in the
+// background; while that fails, the cached limit stays in force. After a failed lookup,
+// a key is not looked up again for a second.
 //
-// A key has one lookup at a time, and all keys have [WithMaxLookups] together. A lookup
-// that does not heed its context counts until it returns.
+// There is at most one lookup at a time for each key, and [WithMaxLookups] for all
+// keys. A lookup that ignores its context counts until it returns.
 //
-// A limit that cannot be used, such as one of 0 events, is not put in force: the last
-// good one of the key stays, or the limiter's own if there was none. [Cache.Stats] has
-// the error, and it is logged.
+// An invalid limit, such as one of 0 events, is not used: the last valid limit of the
+// key stays in force, or the limiter's own if there was none. The error is logged, and
+// [Cache.Stats] has it.
 func Cached(lookup Lookup, opts ...CacheOption) (*Cache, error) {
 	config, err := newCacheConfig(lookup, opts)
 	if err != nil {
@@ -153,7 +154,7 @@ func Cached(lookup Lookup, opts ...CacheOption) (*Cache, error) {
 	return c, err
 }
 
-// Limit returns the limit of key, or nil if it has none of its own.
+// Limit returns the limit of key, or nil if the limiter's own limit applies.
 func (c *Cache) Limit(ctx context.Context, key string) (ratelimit.Algorithm, error) {
 	if ctx == nil {
 		return nil, errors.New("rules: Limit(nil): give a context, such as context.Background()")
@@ -181,7 +182,7 @@ func (c *Cache) Limit(ctx context.Context, key string) (ratelimit.Algorithm, err
 	if left <= 0 {
 		return nil, f.late()
 	}
-	timer := c.clk.Timer(left) // for a lookup that does not heed its context
+	timer := c.clk.Timer(left) // in case the lookup ignores its context
 	defer timer.Stop()
 	select {
 	case <-f.done:
@@ -193,29 +194,29 @@ func (c *Cache) Limit(ctx context.Context, key string) (ratelimit.Algorithm, err
 	}
 }
 
-// Forget makes the limit of key be looked up again when it is needed next.
+// Forget removes key from the cache, so that the next call looks up its limit again.
 func (c *Cache) Forget(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f := c.flights[key]; f != nil && f.queued == nil {
-		delete(c.flights, key) // and so what it finds is not remembered
+		delete(c.flights, key) // so that its result is not cached
 	}
 	c.known.Remove(key)
 	c.failed.Remove(key)
 }
 
-// CacheStats are the counts of a [Cache].
+// CacheStats are the counters of a [Cache].
 type CacheStats struct {
-	Hits     uint64 // answered from memory
-	Misses   uint64 // not, or not any more
-	Stale    uint64 // of these, answered with what was known before
+	Hits     uint64 // calls answered from the cache
+	Misses   uint64 // calls whose key was not in the cache, or older than the TTL
+	Stale    uint64 // misses answered at once with a limit older than the TTL
 	Failures uint64 // lookups that failed
-	Invalid  uint64 // lookups that found a limit that cannot be used
-	Keys     int    // known
-	Err      error  // of the latest of Failures and Invalid; nil if there was none
+	Invalid  uint64 // lookups that found an invalid limit
+	Keys     int    // in the cache
+	Err      error  // of the latest failed lookup or invalid limit, or nil
 }
 
-// Stats returns the counts.
+// Stats returns the counters.
 func (c *Cache) Stats() CacheStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -38,7 +38,7 @@ func TestCached(t *testing.T) {
 		}
 		for range 3 {
 			assert.Equal(t, perMinute(5), get("ann"))
-			assert.Nil(t, get("nobody"), "that there is none is remembered, too")
+			assert.Nil(t, get("nobody"), "the result that there is none is cached as well")
 		}
 		assert.Equal(t, 2, lookups)
 		assert.Equal(t, CacheStats{Hits: 4, Misses: 2, Keys: 2}, c.Stats())
@@ -48,7 +48,7 @@ func TestCached(t *testing.T) {
 		assert.Equal(t, perMinute(5), get("ann"))
 		require.Equal(t, 2, lookups)
 		time.Sleep(1 * time.Nanosecond)
-		assert.Equal(t, perMinute(5), get("ann"), "nobody waits for what is known")
+		assert.Equal(t, perMinute(5), get("ann"), "a known limit is returned at once")
 		assert.Equal(t, perMinute(6), get("ann"))
 		limit = 7
 		time.Sleep(2 * time.Minute)
@@ -56,7 +56,8 @@ func TestCached(t *testing.T) {
 		assert.Equal(t, perMinute(7), get("ann"))
 		assert.Equal(t, 4, lookups)
 
-		// While the store is down, what was known is told, and it is not asked each time.
+		// While the store is down, the known limit is returned, and the store is not
+		// asked for each call.
 		fails = errors.New("down")
 		time.Sleep(10 * time.Minute)
 		for range 3 {
@@ -81,7 +82,7 @@ func TestCached(t *testing.T) {
 	})
 }
 
-// TestForgetDuringALookup: what is found then is told, and not remembered.
+// TestForgetDuringALookup checks that the lookup's result is returned but not cached.
 func TestForgetDuringALookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := Cached(LookupFunc(func(context.Context, string) (ratelimit.Algorithm, error) {
@@ -97,7 +98,8 @@ func TestForgetDuringALookup(t *testing.T) {
 	})
 }
 
-// TestLookupThatPanics: it is called where nobody else could recover.
+// TestLookupThatPanics checks that a panic becomes an error, because the caller cannot
+// recover from it.
 func TestLookupThatPanics(t *testing.T) {
 	c, err := Cached(LookupFunc(func(context.Context, string) (ratelimit.Algorithm, error) { panic("oh no") }))
 	require.NoError(t, err)
@@ -105,7 +107,8 @@ func TestLookupThatPanics(t *testing.T) {
 	assert.ErrorContains(t, err, "oh no")
 }
 
-// TestOneLookupAtATime lets many ask for a key at once, the first of whom leaves.
+// TestOneLookupAtATime has many callers ask for a key at once, and the first one give
+// up.
 func TestOneLookupAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int32
@@ -140,8 +143,8 @@ func TestOneLookupAtATime(t *testing.T) {
 	})
 }
 
-// TestSlowLookup: a store that does not answer holds nobody for long, whether it
-// heeds the context or not.
+// TestSlowLookup checks that a store that does not answer delays no caller for long,
+// whether or not it honours the context.
 func TestSlowLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := Cached(LookupFunc(func(context.Context, string) (ratelimit.Algorithm, error) {
@@ -174,8 +177,8 @@ func TestCacheOptions(t *testing.T) {
 	assert.ErrorContains(t, err, "Cached(nil)")
 }
 
-// TestCachedLimiter puts a cache behind a limiter: customers have limits of their
-// own, that change.
+// TestCachedLimiter uses a cache with a limiter whose customers have limits of their own,
+// which change.
 func TestCachedLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := map[string]int{"gold": 100}

@@ -8,29 +8,29 @@ import (
 	"unicode/utf8"
 )
 
-// A call is what a rule applies to.
+// A call is the parsed Call of a rule.
 type call struct {
 	methods  []string // "" is every method
 	segments []segment
-	below    bool // whether it is also everything below
+	below    bool // whether it matches all paths below as well
 }
 
 // A segment is a part of the path of a call.
 type segment struct {
 	kind kind
-	word string // if it is one: as in a path without escapes
+	word string // unescaped, if kind is word
 }
 
 type kind int
 
 const (
-	word   kind = iota
-	number      // #
-	anyone      // {name}
+	word     kind = iota
+	number        // #
+	wildcard      // {name}
 )
 
-// parseCall takes the Call of a rule apart. If it can never match a request, it
-// returns what is right instead.
+// parseCall parses the Call of a rule. If it can never match a request, want describes
+// a valid one.
 func parseCall(text string) (c call, want string) {
 	text = strings.TrimSpace(text)
 	if !utf8.ValidString(text) {
@@ -45,7 +45,7 @@ func parseCall(text string) (c call, want string) {
 		return call{}, want
 	}
 	if before, _, ok := strings.Cut(p, "?"); ok {
-		return call{}, quote(methods+before) + ": a query makes no difference; a ? in the path is %3F"
+		return call{}, quote(methods+before) + ": queries are not matched; write a ? in the path as %3F"
 	}
 	p, c.below = cutBelow(p)
 	p = strings.TrimSuffix(p, "/{$}")
@@ -62,7 +62,7 @@ func parseCall(text string) (c call, want string) {
 	return c, ""
 }
 
-// cutBelow cuts off the end of a path that stands for everything below it.
+// cutBelow removes the suffix of a path that stands for everything below it.
 func cutBelow(p string) (_ string, below bool) {
 	if strings.Trim(p, "/") == "" { // the root
 		return p, false
@@ -79,36 +79,36 @@ func cutBelow(p string) (_ string, below bool) {
 	return p, false
 }
 
-// parseSegment returns the segment that s is, or what is right instead.
+// parseSegment parses s. If it is invalid, want describes a valid call.
 func parseSegment(s string) (_ segment, want string) {
 	switch {
 	case s == "**" || s == "{$}" || strings.HasSuffix(s, "...}"):
-		return segment{}, "a call with ** at its end only"
+		return segment{}, "a call with ** only at its end"
 	case s == "#":
 		return segment{kind: number}, ""
 	case s[0] == '{' && strings.Contains(s, ":"):
 		return segment{}, "a call with # for a number, or {name} for any segment: a name, without a pattern"
 	case len(s) > 2 && s[0] == '{' && s[len(s)-1] == '}' && !strings.ContainsAny(s[1:len(s)-1], "{}"):
-		return segment{kind: anyone}, ""
+		return segment{kind: wildcard}, ""
 	case len(s) > 1 && s[0] == ':':
-		return segment{}, "a call with {" + s[1:] + "} for any segment; a : at the start of a word is %3A"
+		return segment{}, "a call with {" + s[1:] + "} for any segment; write a : at the start of a word as %3A"
 	case strings.ContainsAny(s, `{}*#<>[]\^|`):
-		return segment{}, "a call whose segments are words, # or {name}; in a word, such a character is written as in URLs, # as %23"
+		return segment{}, "a call whose segments are words, # or {name}; escape special characters in words as in URLs, such as # as %23"
 	}
 	plain, err := url.PathUnescape(s)
 	switch {
 	case err != nil:
-		return segment{}, "a call with %25 for each % that is not followed by two hexadecimal digits"
+		return segment{}, "a call with each % that does not start an escape written as %25"
 	case plain == "." || plain == "..":
 		return segment{}, "a call without . and .."
 	case isNumber(plain):
-		return segment{kind: number}, "" // as in the path of a request
+		return segment{kind: number}, "" // a number in a rule stands for any number
 	}
 	return segment{word: plain}, ""
 }
 
-// known are the methods that a call may name: those that are registered for HTTP, and
-// some that are widely used without.
+// known are the methods that a call may name: those in the IANA registry, and some that
+// are widely used but not registered.
 var known = []string{
 	"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "QUERY",
 	"ACL", "BASELINE-CONTROL", "BIND", "CHECKIN", "CHECKOUT", "COPY", "LABEL", "LINK", "LOCK", "MERGE",
@@ -118,7 +118,7 @@ var known = []string{
 	"BAN", "LIST", "M-SEARCH", "NOTIFY", "PURGE", "REFRESH", "SOURCE", "SUBSCRIBE", "UNSUBSCRIBE", "VIEW",
 }
 
-// parseMethods returns the methods that stand before the path p of a call.
+// parseMethods parses the methods before the path p of a call.
 func parseMethods(text, p string) (methods []string, want string) {
 	text = strings.TrimSpace(text)
 	if text == "" || text == "*" {
@@ -130,7 +130,7 @@ func parseMethods(text, p string) (methods []string, want string) {
 			if near := nearest(m); near != "" {
 				return nil, quote(near + " " + p)
 			}
-			return nil, "a path, after a method such as GET, several such as GET,POST, or none for all of them"
+			return nil, "a path after a method such as GET, several methods such as GET,POST, or none for every method"
 		}
 		if !slices.Contains(methods, m) {
 			methods = append(methods, m)
@@ -139,12 +139,12 @@ func parseMethods(text, p string) (methods []string, want string) {
 	return methods, ""
 }
 
-// nearest returns the method that was probably meant by m, or "".
+// nearest returns the method that m is probably a misspelling of, or "".
 func nearest(m string) (near string) {
 	if len(m) > 20 {
 		return ""
 	}
-	best := 3 // changes of a letter, which are too many
+	best := 3 // a distance of 3 is too far
 	for _, k := range known {
 		if d := distance(m, k); d < best && d < len(k) {
 			near, best = k, d
@@ -153,8 +153,7 @@ func nearest(m string) (near string) {
 	return near
 }
 
-// distance returns how many letters are to be inserted, deleted or replaced to make b
-// of a.
+// distance returns the Levenshtein distance of a and b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -177,5 +176,5 @@ func distance(a, b string) int {
 
 func quote(s string) string { return `"` + s + `"` }
 
-// isNumber reports whether s is one digit or more, 0 to 9.
+// isNumber reports whether s consists of one or more digits 0 to 9.
 func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }

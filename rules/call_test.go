@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCallsThatNeverMatch are refused, and the error has the right spelling.
+// TestCallsThatNeverMatch checks that such calls are invalid, and that the error says
+// what to write instead.
 func TestCallsThatNeverMatch(t *testing.T) {
 	for call, want := range map[string]string{
 		"GTE /x":                `"GET /x"`,
@@ -20,8 +21,8 @@ func TestCallsThatNeverMatch(t *testing.T) {
 		"FLY /x":                `a method such as GET`,
 		"^/user":                `a method such as GET`,
 		"http://host/x":         `a method such as GET`,
-		"/search?q=#":           `"/search": a query makes no difference`,
-		"GET /search?q={q}":     `"GET /search": a query makes no difference`,
+		"/search?q=#":           `"/search": queries are not matched`,
+		"GET /search?q={q}":     `"GET /search": queries are not matched`,
 		"/user/:id":             `{id}`,
 		"/user/<id>":            `{name}`,
 		"/user/[0-9]+":          `{name}`,
@@ -31,12 +32,12 @@ func TestCallsThatNeverMatch(t *testing.T) {
 		"/user/{a}{b}":          `{name}`,
 		"/user/{id:[0-9]+}":     `a name, without a pattern`,
 		"/photo-#":              `# as %23`,
-		"/100%":                 `%25 for each %`,
-		"/%zz":                  `%25 for each %`,
+		"/100%":                 `each % that does not start an escape`,
+		"/%zz":                  `each % that does not start an escape`,
 		"/a/%2e%2e/b":           `without . and ..`,
-		"/**/x":                 `** at its end only`,
-		"/{rest...}/x":          `** at its end only`,
-		"/x/{$}/y":              `** at its end only`,
+		"/**/x":                 `** only at its end`,
+		"/{rest...}/x":          `** only at its end`,
+		"/x/{$}/y":              `** only at its end`,
 		"user/x\xff":            `valid UTF-8`,
 		"GET":                   `a path such as "/user/#"`,
 		"":                      `a path such as "/user/#"`,
@@ -52,7 +53,7 @@ func TestCallsThatNeverMatch(t *testing.T) {
 	}
 }
 
-// TestCallsAsWritten are understood.
+// TestCallsAsWritten checks the ways to write a call.
 func TestCallsAsWritten(t *testing.T) {
 	for _, tt := range []struct{ call, method, path string }{
 		{"GET,POST /x", "GET", "/x"},
@@ -94,7 +95,7 @@ func TestCallsAsWritten(t *testing.T) {
 	assert.Empty(t, matched(all, "DELETE", "/x"), "a part of a rule that cannot be used is not in force")
 }
 
-// TestSeveralMethods share a limit.
+// TestSeveralMethods checks that the methods of a rule share a limit.
 func TestSeveralMethods(t *testing.T) {
 	s, _ := newSet(t, Static(limited("r", "GET,POST /x", 2, "")))
 	for i, method := range []string{"GET", "POST", "GET"} {

@@ -21,7 +21,7 @@ func writeFile(t *testing.T, text string) Source {
 	return File(path)
 }
 
-// TestFileNumbers are exact, or errors.
+// TestFileNumbers checks that numbers are exact, or errors.
 func TestFileNumbers(t *testing.T) {
 	for text, want := range map[string]Rule{
 		`{id: a, call: /x, limit: 5, seconds: 1.9}`:                              {Limit: 5, Window: 1900 * time.Millisecond},
@@ -53,8 +53,8 @@ func TestFileNumbers(t *testing.T) {
 		`{id: a, call: /x, limit: .inf, seconds: 1}`:                                   `limit is +Inf`,
 		`{id: a, call: /x, limit: 99999999999999999999, seconds: 1}`:                   `limit is`,
 		`{id: a, call: /x, limit: 0, seconds: 1}`:                                      `limit is 0: it must be at least 1`,
-		`{id: a, call: /x, limit: null, seconds: 1}`:                                   `limit is <nil>: it must be there`,
-		`{id: a, call: /x, seconds: 1}`:                                                `limit is <nil>: it must be there`,
+		`{id: a, call: /x, limit: null, seconds: 1}`:                                   `limit is <nil>: it must be present`,
+		`{id: a, call: /x, seconds: 1}`:                                                `limit is <nil>: it must be present`,
 		`{id: a, call: /x, limit: true, seconds: 1}`:                                   `limit is true`,
 		`{id: a, call: /x, limit: [1], seconds: 1}`:                                    `limit is a list: it must be a whole number`,
 		`{id: [a], call: /x, limit: 1, seconds: 1}`:                                    `id is a list: it must be text`,
@@ -62,14 +62,14 @@ func TestFileNumbers(t *testing.T) {
 		`{id: a, call: [/x], limit: 1, seconds: 1}`:                                    `call is a list: it must be text`,
 		`{id: a, call: /x, limit: 1, seconds: 1, shadow: [true]}`:                      `shadow is a list`,
 		`{id: a, call: /x, limit: 1, seconds: 1, more: [true]}`:                        `more is a list: it must be one of the fields`,
-		`[a]`: `it is a list: it must have fields`,
+		`[a]`: `the entry is a list: it must have fields`,
 		`{id: a, call: /x, limit: 1, seconds: 1, expires: -1}`:    `expires is -1: it must be in Unix seconds`,
 		`{id: a, call: /x, limit: 1, seconds: 1, expires: 0}`:     `expires is 0`,
 		`{id: a, call: /x, limit: 1, seconds: 1, expires: soon}`:  `expires is "soon"`,
 		`{id: a, call: /x, limit: 1, seconds: 1, shadow: 2}`:      `shadow is 2`,
 		`{id: a, call: /x, limit: 1, seconds: 1, enabled: maybe}`: `enabled is "maybe"`,
 		`{id: a, call: /x, limit: 1, seconds: 1, ID: b}`:          `ID is "b": it must be one of the fields`,
-		`{call: /x, limit: 1, seconds: 1}`:                        `id is <nil>: it must be there`,
+		`{call: /x, limit: 1, seconds: 1}`:                        `id is <nil>: it must be present`,
 		`{id: a, call: /x, limit: 1, seconds: 1, method: GET}`:    `method is "GET": it must be one of the fields`,
 	} {
 		got, err := writeFile(t, "- "+text).Load(t.Context())
@@ -80,7 +80,7 @@ func TestFileNumbers(t *testing.T) {
 	}
 }
 
-// TestFileEncodings: a byte order mark is no part of the text.
+// TestFileEncodings checks that a byte order mark is not part of the text.
 func TestFileEncodings(t *testing.T) {
 	for _, text := range []string{
 		"\xef\xbb\xbf- {id: a, call: /x, limit: 1, seconds: 1}",
@@ -104,7 +104,8 @@ func TestFileEncodings(t *testing.T) {
 	assert.ErrorContains(t, err, "no list of rules")
 }
 
-// TestNestedAliases: a few lines that stand for 10^100 values are errors like others.
+// TestNestedAliases checks that a few lines that stand for 10^100 values are errors like
+// any other.
 func TestNestedAliases(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("- &v0 [x, x]\n")
@@ -121,14 +122,14 @@ func TestNestedAliases(t *testing.T) {
 	assert.Less(t, len(err.Error()), 1000)
 }
 
-// TestEndlessFile: what was not meant as a file of rules takes neither for ever nor all
-// memory.
+// TestEndlessFile checks that reading a device or the like takes a bounded time and
+// amount of memory.
 func TestEndlessFile(t *testing.T) {
 	if _, err := os.Stat("/dev/zero"); err != nil {
 		t.Skip("SKIPPED: there is no /dev/zero")
 	}
 	_, err := File("/dev/zero").Load(t.Context())
-	require.ErrorContains(t, err, "more than")
+	require.ErrorContains(t, err, "longer than")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = File("/dev/zero").Load(ctx)
@@ -139,7 +140,7 @@ func TestEndlessFile(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestNeverEnds: an end beyond what a time can hold is none.
+// TestNeverEnds checks that an expiry later than the last time.Time means never.
 func TestNeverEnds(t *testing.T) {
 	s, _ := newSet(t, writeFile(t, "- {id: a, call: /x, limit: 2, seconds: 60, expires: 9223372036854775807}"))
 	assert.Equal(t, 2, granted(t, s, "ann", "/x", 5))

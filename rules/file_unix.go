@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// openFile opens a file, and does not wait if it is a named pipe that nobody writes.
+// openFile opens a file. It does not block if it is a named pipe without a writer.
 func openFile(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }

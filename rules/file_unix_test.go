@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNamedPipe: one that nobody writes, or that somebody has opened and does not
-// write, is waited for until the context ends; one that is written is read.
+// TestNamedPipe checks that a load waits for a pipe without a writer, or whose writer is
+// silent, until the context ends, and that it reads a pipe that is written.
 func TestNamedPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(path, 0o600))
@@ -25,16 +25,16 @@ func TestNamedPipe(t *testing.T) {
 		return File(path).Load(ctx)
 	}
 	_, err := load()
-	require.ErrorIs(t, err, context.DeadlineExceeded, "nobody writes")
+	require.ErrorIs(t, err, context.DeadlineExceeded, "no writer")
 
 	writer, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(t, err)
 	_, err = load()
-	require.ErrorIs(t, err, context.DeadlineExceeded, "somebody has it open")
+	require.ErrorIs(t, err, context.DeadlineExceeded, "a writer has it open")
 	_, err = writer.WriteString("- {id: a, call: /x,")
 	require.NoError(t, err)
 	_, err = load()
-	require.ErrorIs(t, err, context.DeadlineExceeded, "somebody has written a part")
+	require.ErrorIs(t, err, context.DeadlineExceeded, "a writer has written a part")
 	require.NoError(t, writer.Close())
 
 	s, err := New(t.Context(), File(path), WithTimeout(50*time.Millisecond), WithInitial(limited("r", "/x", 1, "")), WithInterval(time.Millisecond))

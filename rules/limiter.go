@@ -9,12 +9,12 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// limitOf finds the limit for a key in the context of the request: the rule that it
-// was matched with, whatever is loaded meanwhile.
+// limitOf returns the limit in the context of a request: that of the rule that the
+// request was matched with, even if another version has been loaded since.
 func limitOf(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
 	alg, ok := ctx.Value(ruleKey{}).(ratelimit.Algorithm)
 	if !ok {
-		return nil, errors.New("rules: a request without a rule")
+		return nil, errors.New("rules: the context has no rule")
 	}
 	return alg, nil
 }
@@ -34,11 +34,11 @@ func (c ruled) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// A limiterOf is the limiter of one rule; its keys are subjects.
+// A limiterOf is the limiter of one rule. Its keys are subjects.
 type limiterOf struct {
 	set    *Set
 	rule   *compiled
-	within *middleware // whose requests it decides with other rules; nil for none
+	within *middleware // if not nil, its requests count against several rules
 }
 
 // key joins a subject and the rule so that different ones make different keys.
@@ -48,12 +48,12 @@ func (l limiterOf) key(subject string) string {
 
 func (l limiterOf) in(ctx context.Context) context.Context {
 	if ctx == nil {
-		return nil // which the limiter refuses
+		return nil // the limiter returns an error for it
 	}
 	return ruled{ctx, l.rule.alg}
 }
 
-// Algorithm is for [ratelimit.AlgorithmOf].
+// Algorithm implements what [ratelimit.AlgorithmOf] looks for.
 func (l limiterOf) Algorithm() ratelimit.Algorithm { return l.rule.alg }
 
 func (l limiterOf) Allow(subject string) bool { return l.AllowN(subject, 1) }

@@ -11,31 +11,32 @@ import (
 	"github.com/benbjohnson/clock"
 )
 
-// A load is one call of the source. Whoever waits for it does so no longer than its own
-// context lasts, whether or not the source heeds contexts.
+// A load is one call of the source. A caller waits for it at most until the caller's
+// own context ends, even if the source ignores its context.
 type load struct {
-	ctx     context.Context // of the first caller, without its end
+	ctx     context.Context // the first caller's, without its cancellation
 	cancel  context.CancelFunc
 	waiting int           // callers; protected by Set.mu
 	begun   chan struct{} // closed when the source is called
-	ended   chan struct{} // closed when it has answered or its time is up, and err is set
+	ended   chan struct{} // closed after the source has answered or timed out, and err is set
 	err     error
 }
 
-// Reload loads the rules now, and puts all of them in force at once. If it fails, those
-// of the last load that succeeded stay in force. If some rules cannot be used, the
-// others are in force, with the last good versions of those, and the error is
-// [BadRules].
+// Reload loads the rules now, and puts all of them in force together. If the load
+// fails, the rules of the last successful load stay in force. If some rules are invalid,
+// the error is [BadRules]; the other rules are put in force, together with the last
+// valid versions of the invalid ones.
 //
-// There is one load at a time. The one under way may have missed an edit, so Reload
-// waits for it to end and then for the next one, which all callers that wait share. If
-// ctx ends before, Reload returns, and what it waits for goes on if others wait for it.
+// Only one load runs at a time. A load that is already running may have missed an edit,
+// so Reload waits for it to end and then for the next one, which all waiting callers
+// share. If ctx ends first, Reload returns; the load continues if other callers wait
+// for it.
 func (s *Set) Reload(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("rules: Reload(nil): give a context, such as context.Background()")
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("rules: they were not loaded: %w", err)
+		return fmt.Errorf("rules: not loaded: %w", err)
 	}
 	l, err := s.join(ctx)
 	if err != nil {
@@ -49,9 +50,9 @@ func (s *Set) Reload(ctx context.Context) error {
 	case <-l.ctx.Done():
 		return errClosed
 	case <-ctx.Done():
-		return fmt.Errorf("rules: they were not loaded: %w", ctx.Err())
+		return fmt.Errorf("rules: not loaded: %w", ctx.Err())
 	case <-timeout.C:
-		err := fmt.Errorf("rules: they cannot be loaded: the source still does not answer an earlier load: %w", context.DeadlineExceeded)
+		err := fmt.Errorf("rules: cannot load: the source has not answered an earlier load yet: %w", context.DeadlineExceeded)
 		s.fail(err)
 		s.report(ctx, err)
 		return err
@@ -60,13 +61,13 @@ func (s *Set) Reload(ctx context.Context) error {
 	case <-l.ended:
 		return l.err
 	case <-ctx.Done():
-		return fmt.Errorf("rules: they were not loaded: %w", ctx.Err())
+		return fmt.Errorf("rules: not loaded: %w", ctx.Err())
 	}
 }
 
 var errClosed = errors.New("rules: the set is closed")
 
-// join returns the load to wait for: the one after that which is under way.
+// join returns the load to wait for: the one after the load that is running, if any.
 func (s *Set) join(ctx context.Context) (*load, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +85,7 @@ func (s *Set) join(ctx context.Context) (*load, error) {
 	return l, nil
 }
 
-// leave cancels a load that nobody waits for any more.
+// leave undoes a join. It cancels the load if no other caller waits for it.
 func (s *Set) leave(l *load) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,44 +98,45 @@ func (s *Set) leave(l *load) {
 	}
 }
 
-// beginLocked begins the next load, if there is one and none is under way.
+// beginLocked starts the next load, if there is one and none is running.
 func (s *Set) beginLocked() {
-	if s.under != nil || s.next == nil || s.closed {
+	if s.current != nil || s.next == nil || s.closed {
 		return
 	}
 	l := s.next
-	s.next, s.under = nil, l
+	s.next, s.current = nil, l
 	close(l.begun)
 	within, cancel := context.WithTimeout(l.ctx, s.timeout)
 	answer := make(chan error, 1)
-	go func() { // it may outlast its time; there is never more than one
+	go func() { // may outlast the timeout, but there is never more than one
 		defer cancel()
 		rules, err := s.ask(within)
 		answer <- s.put(rules, err)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.under = nil
+		s.current = nil
 		s.beginLocked()
 	}()
 	go func() {
-		<-within.Done() // which the answer is followed by
+		<-within.Done() // canceled after the answer, or the timeout
 		select {
 		case l.err = <-answer:
 		default:
-			l.err = errClosed // or nobody waits, and nobody is told
+			l.err = errClosed // or no caller waits any more, so no caller sees this
 			if l.ctx.Err() == nil {
-				l.err = fmt.Errorf("rules: they cannot be loaded: no answer in %v: %w", s.timeout, context.DeadlineExceeded)
+				l.err = fmt.Errorf("rules: cannot load: the source did not answer within %v: %w", s.timeout, context.DeadlineExceeded)
 			}
 		}
 		if l.err != nil && l.ctx.Err() == nil {
 			s.fail(l.err)
-			s.report(within, l.err) // which may call Reload
+			s.report(within, l.err) // user code, which may call Reload
 		}
 		close(l.ended)
 	}()
 }
 
-// ask asks the source. A panic here would end the process.
+// ask calls the source. It recovers from panics, because a panic in this goroutine
+// would end the process.
 func (s *Set) ask(ctx context.Context) (rules []Rule, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -144,11 +146,11 @@ func (s *Set) ask(ctx context.Context) (rules []Rule, err error) {
 	return s.source.Load(ctx)
 }
 
-// put puts in force what the source has answered, and returns what is wrong with it.
+// put puts the source's answer in force, and returns an error for what is invalid.
 func (s *Set) put(rules []Rule, err error) error {
 	var bad BadRules
 	if err != nil && !errors.As(err, &bad) {
-		return fmt.Errorf("rules: they cannot be loaded: %w", err)
+		return fmt.Errorf("rules: cannot load: %w", err)
 	}
 	now := s.clk.Now()
 	old := s.force.Load()
@@ -171,27 +173,27 @@ func (s *Set) put(rules []Rule, err error) error {
 	return bad.orNil()
 }
 
-// fail notes what is wrong with a load.
+// fail records the error of a load.
 func (s *Set) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status.Err = err
 }
 
-// report tells the error of a load.
+// report logs the error of a load and passes it to WithOnError's function.
 func (s *Set) report(ctx context.Context, err error) {
 	var bad BadRules
 	if errors.As(err, &bad) && !s.allOrNothing {
-		slog.ErrorContext(ctx, "rules: some cannot be used; their last good versions stay in force", "count", len(bad), "error", err)
+		slog.ErrorContext(ctx, "rules: some rules are invalid; their last valid versions stay in force", "count", len(bad), "error", err)
 	} else {
-		slog.ErrorContext(ctx, "rules: those loaded before stay in force", "error", err)
+		slog.ErrorContext(ctx, "rules: loading failed; the rules loaded before stay in force", "error", err)
 	}
 	if s.onError != nil {
 		s.onError(err)
 	}
 }
 
-// refresh loads the rules every so often.
+// refresh loads the rules at intervals until ctx ends.
 func (s *Set) refresh(ctx context.Context, timer *clock.Timer) {
 	defer timer.Stop()
 	for {
@@ -200,9 +202,9 @@ func (s *Set) refresh(ctx context.Context, timer *clock.Timer) {
 			return
 		case <-timer.C:
 			done := make(chan struct{})
-			go func() { // Close does not wait for it: what is told of an error may call Close
+			go func() { // Close does not wait for it, because WithOnError's function may call Close
 				defer close(done)
-				_ = s.Reload(ctx) // which has reported it
+				_ = s.Reload(ctx) // has reported the error
 			}()
 			select {
 			case <-done:

@@ -47,8 +47,8 @@ func (s *slowSource) Load(ctx context.Context) ([]Rule, error) {
 	return []Rule{limited("r", "/x", limit, "")}, nil
 }
 
-// TestReloadEndsWithItsContext, whatever else is loaded, and whether or not the source
-// heeds contexts.
+// TestReloadEndsWithItsContext checks that Reload returns when its context ends, even
+// while another load runs and even if the source ignores contexts.
 func TestReloadEndsWithItsContext(t *testing.T) {
 	for _, heeding := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -70,13 +70,13 @@ func TestReloadEndsWithItsContext(t *testing.T) {
 			wg.Wait()
 			assert.Equal(t, 3*time.Second, time.Since(start))
 			require.NoError(t, s.Close())
-			assert.EqualValues(t, 2, src.loads.Load(), "the one that nobody waited for was not made")
+			assert.EqualValues(t, 2, src.loads.Load(), "the load that no caller waited for was not made")
 		})
 	}
 }
 
-// TestReloadsAtOnce share the load that follows the one under way, and so see every
-// edit that was made before they began.
+// TestReloadsAtOnce checks that concurrent calls share the load after the running one,
+// and so see every edit made before they began.
 func TestReloadsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &slowSource{}
@@ -105,7 +105,7 @@ func TestReloadsAtOnce(t *testing.T) {
 	})
 }
 
-// TestSourceThatHangs: whatever is called while the source does not answer returns
+// TestSourceThatHangs checks that, while the source does not answer, all methods return
 // in time, the source is not called again, and Close does not wait for it.
 func TestSourceThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestSourceThatHangs(t *testing.T) {
 		require.ErrorIs(t, s.Reload(t.Context()), context.DeadlineExceeded)
 		assert.Equal(t, time.Second, time.Since(start))
 
-		// What it answers in the end is put in force.
+		// Its late answer is put in force.
 		close(src.hangs)
 		synctest.Wait()
 		assert.Equal(t, 9, granted(t, s, "ann", "/x", 20))
@@ -156,9 +156,10 @@ func TestSourceThatHangs(t *testing.T) {
 	})
 }
 
-// TestCloseByOnError: whatever the error is, its receiver may close the set.
+// TestCloseByOnError checks that WithOnError's function may close the set, whatever the
+// error is.
 func TestCloseByOnError(t *testing.T) {
-	for _, at := range []int32{1, 2, 3} { // the first load's end, and those that wait for it
+	for _, at := range []int32{1, 2, 3} { // the end of the first load, and the callers that wait for it
 		synctest.Test(t, func(t *testing.T) {
 			var loads, reported atomic.Int32
 			hangs := make(chan struct{})
@@ -186,7 +187,7 @@ func TestCloseByOnError(t *testing.T) {
 	}
 }
 
-// TestReloadIsCanceled when nobody waits for it any more.
+// TestReloadIsCanceled checks that a load is canceled when no caller waits for it.
 func TestReloadIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &slowSource{heeding: true}
@@ -201,14 +202,14 @@ func TestReloadIsCanceled(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, <-done, context.Canceled)
 		synctest.Wait()
-		assert.Zero(t, src.at.Load(), "the source was told")
+		assert.Zero(t, src.at.Load(), "the context of the source was canceled")
 		require.NoError(t, s.Close())
 		assert.Error(t, s.Reload(nil)) //nolint:staticcheck // it is refused
 	})
 }
 
-// TestEditsDuringLoads makes Reload see what was written before it was called, with many
-// at once.
+// TestEditsDuringLoads checks that Reload sees every edit made before it was called, with
+// many concurrent calls.
 func TestEditsDuringLoads(t *testing.T) {
 	src := &slowSource{}
 	src.limit.Store(1)
@@ -237,8 +238,8 @@ func TestEditsDuringLoads(t *testing.T) {
 	assert.EqualValues(t, 1, src.most.Load())
 }
 
-// TestBadRows: of a rule that cannot be used, the last good version is kept, the others
-// are loaded, and Status says so.
+// TestBadRows checks that an invalid rule keeps its last valid version, that the other
+// rules are loaded, and that Status says so.
 func TestBadRows(t *testing.T) {
 	src := &table{rules: []Rule{limited("r", "/x", 3, ""), limited("half", "/y", 0, "")}}
 	var reported []error
@@ -286,22 +287,22 @@ func TestBadRows(t *testing.T) {
 	assert.Equal(t, 5, granted(t, s, "ann", "/x", 5), "what was deleted does not come back")
 	assert.Len(t, reported, 4)
 
-	// Of two rules that exclude each other, the one that was there stays.
+	// Of two conflicting rules, the old one stays.
 	a, b := limited("a", "/c", 1, ""), limited("b", "/c", 100, "")
 	load(0, a)
 	load(1, b, a)
 	assert.Equal(t, 1, granted(t, s, "bob", "/c", 5))
 	load(1, limited("a", "/d", 1, ""), a)
 	assert.Zero(t, granted(t, s, "bob", "/c", 5), "of two of one ID as well")
-	// If the call of a last good version is another rule's by now, that one counts.
+	// If another rule now has the call of a last valid version, the other rule counts.
 	load(1, limited("a", "/c", 0, ""), limited("b", "/c", 2, ""))
 	assert.Equal(t, 2, granted(t, s, "eve", "/c", 5))
-	// A rule without an ID may be any of those that are missing.
+	// A rule without an ID may be any of the missing ones.
 	load(0, a, limited("b", "/b", 1, ""))
 	load(1, Rule{Call: "/c", Limit: 1, Window: time.Minute}, limited("b", "/b", 1, ""))
 	assert.Equal(t, 2, s.Status().Rules)
 	assert.Equal(t, 1, granted(t, s, "pam", "/c", 5))
-	// One that is kept may have been disabled.
+	// The last valid version may be disabled.
 	off := a
 	off.Disabled = true
 	load(0, off)
@@ -309,7 +310,7 @@ func TestBadRows(t *testing.T) {
 	assert.Zero(t, s.Status().Rules)
 }
 
-// TestManyBadRows: the error is not longer for it.
+// TestManyBadRows checks that the error's length is bounded.
 func TestManyBadRows(t *testing.T) {
 	var rules []Rule
 	for i := range 1000 {
@@ -321,7 +322,7 @@ func TestManyBadRows(t *testing.T) {
 	assert.ErrorContains(t, s.Status().Err, "and 995 more")
 }
 
-// TestSourceWithBadRules: a source may say so itself, also in an error of its own.
+// TestSourceWithBadRules checks a source that returns BadRules, wrapped in its own error.
 func TestSourceWithBadRules(t *testing.T) {
 	odd := errors.New("odd")
 	s, _ := newSet(t, SourceFunc(func(context.Context) ([]Rule, error) {
@@ -332,7 +333,7 @@ func TestSourceWithBadRules(t *testing.T) {
 	assert.Equal(t, 1, granted(t, s, "ann", "/x", 5))
 }
 
-// TestFileWithBadEntries keeps the others.
+// TestFileWithBadEntries checks that the valid entries are loaded.
 func TestFileWithBadEntries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }

@@ -11,40 +11,41 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A flight is the lookup of one key. It is queued until one of the places for lookups is
-// free. If nobody waits for it any more, it is taken out of the queue; once it runs, it
-// runs to its end.
+// A flight is the lookup of one key. It is queued until fewer than the maximum number of
+// lookups are running. It is removed from the queue when no caller waits for it any
+// more; once started, it runs to its end.
 type flight struct {
 	key      string
-	ctx      context.Context // of the first caller, without its end
+	ctx      context.Context // the first caller's, without its cancellation
 	deadline time.Time
 	waiting  int           // callers
 	queued   *list.Element // nil once it runs
-	done     chan struct{} // closed when it has ended, and what follows is set
+	done     chan struct{} // closed when it has ended; then the fields below are set
 
 	alg ratelimit.Algorithm
 	err error
 }
 
-// late returns the error of a lookup that has not ended by its deadline.
+// late returns the error of a lookup that has missed its deadline.
 func (f *flight) late() error {
-	return fmt.Errorf("rules: the limit of key %q: no answer in time: %w", f.key, context.DeadlineExceeded)
+	return fmt.Errorf("rules: the limit of key %q: the lookup did not answer in time: %w", f.key, context.DeadlineExceeded)
 }
 
-// refresh looks a key up in the background, unless that is being done. There are no
-// more such lookups than keys are remembered.
+// refresh looks up a key in the background, unless a lookup of it is queued or running.
+// The number of such lookups is bounded by the size of the cache.
 func (c *Cache) refresh(ctx context.Context, key string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if old, ok := c.known.Peek(key); ok && now.Before(old.until) {
-		return // it has just ended
+		return // another lookup has just ended
 	}
 	if c.flights[key] == nil && len(c.flights) < c.size {
 		c.queueLocked(ctx, key, now)
 	}
 }
 
-// join returns the lookup of a key, to wait for until its deadline, which may be over.
+// join returns the lookup of a key, for the caller to wait for until its deadline,
+// which may have passed already.
 func (c *Cache) join(ctx context.Context, key string, now time.Time) *flight {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +53,7 @@ func (c *Cache) join(ctx context.Context, key string, now time.Time) *flight {
 		return f
 	}
 	f := c.flights[key]
-	if f != nil && f.queued != nil && !now.Before(f.deadline) { // of a refresh that never ran
+	if f != nil && f.queued != nil && !now.Before(f.deadline) { // a refresh that never started
 		c.dropLocked(f)
 		f = nil
 	}
@@ -63,7 +64,7 @@ func (c *Cache) join(ctx context.Context, key string, now time.Time) *flight {
 	return f
 }
 
-// endedLocked returns a lookup that has just ended, or nil.
+// endedLocked returns a finished flight if a lookup of key has just ended, or nil.
 func (c *Cache) endedLocked(key string, now time.Time) *flight {
 	k, known := c.known.Peek(key)
 	failed, ok := c.failed.Peek(key)
@@ -78,7 +79,7 @@ func (c *Cache) endedLocked(key string, now time.Time) *flight {
 	return f
 }
 
-// leave takes back a join.
+// leave undoes a join.
 func (c *Cache) leave(f *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,14 +96,14 @@ func (c *Cache) queueLocked(ctx context.Context, key string, now time.Time) *fli
 	return f
 }
 
-// dropLocked takes a flight out of the queue.
+// dropLocked removes a flight from the queue.
 func (c *Cache) dropLocked(f *flight) {
 	c.queue.Remove(f.queued)
 	f.queued = nil
 	delete(c.flights, f.key)
 }
 
-// startLocked starts lookups while places are free.
+// startLocked starts queued lookups while fewer than the maximum are running.
 func (c *Cache) startLocked(now time.Time) {
 	for c.running < c.most && c.queue.Len() > 0 {
 		f := c.queue.Front().Value.(*flight)
@@ -117,7 +118,7 @@ func (c *Cache) startLocked(now time.Time) {
 	}
 }
 
-// run looks a key up, and then lets the next one start.
+// run looks up a key, and then starts the next lookup.
 func (c *Cache) run(f *flight, left time.Duration) {
 	alg, err := c.ask(f, left)
 	now := c.clk.Now()
@@ -130,12 +131,13 @@ func (c *Cache) run(f *flight, left time.Duration) {
 		c.logged = now
 	}
 	c.mu.Unlock()
-	if logs { // because no caller gets the error
-		slog.ErrorContext(f.ctx, "rules: a limit that cannot be used; the last good one of the key, or the limiter's own, is in force", "error", err)
+	if logs { // no caller gets this error
+		slog.ErrorContext(f.ctx, "rules: invalid limit; the key's last valid one, or the limiter's own, is in force", "error", err)
 	}
 }
 
-// ask calls the lookup, which may panic in a goroutine that nobody else could save.
+// ask calls the lookup. It recovers from panics, because the caller of Limit cannot: the
+// lookup runs in another goroutine.
 func (c *Cache) ask(f *flight, left time.Duration) (alg ratelimit.Algorithm, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -153,8 +155,8 @@ func (c *Cache) ask(f *flight, left time.Duration) (alg ratelimit.Algorithm, err
 	return alg, err
 }
 
-// endLocked ends a flight with what its lookup has found, and remembers that, unless
-// the key was forgotten meanwhile.
+// endLocked ends a flight with the result of its lookup. It caches the result, unless
+// Forget was called for the key in the meantime.
 func (c *Cache) endLocked(f *flight, alg ratelimit.Algorithm, err error, now time.Time) {
 	if err != nil {
 		c.err = err
@@ -163,7 +165,7 @@ func (c *Cache) endLocked(f *flight, alg ratelimit.Algorithm, err error, now tim
 	switch {
 	case err == nil:
 		next = found{alg, now.Add(c.ttl)}
-	case isInvalid(err): // it has answered
+	case isInvalid(err): // the store has answered, so it is not asked again for a TTL
 		c.invalid.Add(1)
 		next.until = now.Add(c.ttl)
 	default:
@@ -176,7 +178,7 @@ func (c *Cache) endLocked(f *flight, alg ratelimit.Algorithm, err error, now tim
 	f.alg = next.alg
 	close(f.done)
 	if c.flights[f.key] != f {
-		return // forgotten
+		return // Forget was called
 	}
 	delete(c.flights, f.key)
 	if f.err != nil {
@@ -187,8 +189,8 @@ func (c *Cache) endLocked(f *flight, alg ratelimit.Algorithm, err error, now tim
 	c.failed.Remove(f.key)
 }
 
-// isInvalid reports whether err says that a limit cannot be used, and not that the
-// lookup has failed.
+// isInvalid reports whether err means that a limit is invalid, as opposed to a failed
+// lookup.
 func isInvalid(err error) bool {
 	var field *FieldError
 	return errors.As(err, &field) || errors.Is(err, ratelimit.ErrInvalid)

@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A slowStore answers after a while or, while it hangs, never; it heeds contexts or not.
+// A slowStore answers after a while or, while it hangs, never. It may ignore contexts.
 type slowStore struct {
 	takes   time.Duration
 	heeding bool
@@ -54,8 +54,8 @@ func (s *slowStore) Limit(ctx context.Context, _ string) (ratelimit.Algorithm, e
 	return perMinute(int(s.limit.Load())), nil
 }
 
-// TestKnownKeysNeverWait: what is known is told at once while the store hangs, for
-// however long it does and however long ago the key was asked for.
+// TestKnownKeysNeverWait checks that known limits are returned at once while the store
+// hangs, however long it hangs and however old the limit is.
 func TestKnownKeysNeverWait(t *testing.T) {
 	for _, heeding := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestKnownKeysNeverWait(t *testing.T) {
 	}
 }
 
-// TestHotKeyOfAHungStore: calls on a key, known or not, leave nothing behind while its
+// TestHotKeyOfAHungStore checks that calls for a key, known or not, leak nothing while its
 // lookup hangs.
 func TestHotKeyOfAHungStore(t *testing.T) {
 	store := newSlowStore(false)
@@ -126,8 +126,8 @@ func TestHotKeyOfAHungStore(t *testing.T) {
 	close(store.release)
 }
 
-// TestLookupsThatDoNotEnd: lookups that ignore their context are as many as may run at
-// once, and no more, whatever is asked; keys that are not known get an error in time.
+// TestLookupsThatDoNotEnd checks that the number of lookups that ignore their context
+// stays within the maximum, and that unknown keys get an error in time.
 func TestLookupsThatDoNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSlowStore(false)
@@ -149,7 +149,7 @@ func TestLookupsThatDoNotEnd(t *testing.T) {
 		}
 		assert.EqualValues(t, 3, store.lookups.Load())
 		c.mu.Lock()
-		assert.Zero(t, c.queue.Len(), "nobody waits any more")
+		assert.Zero(t, c.queue.Len(), "no caller waits any more")
 		assert.LessOrEqual(t, len(c.flights), 3)
 		c.mu.Unlock()
 		start := time.Now()
@@ -165,8 +165,8 @@ func TestLookupsThatDoNotEnd(t *testing.T) {
 	})
 }
 
-// TestColdStart asks for 2,000 new keys at once: the store sees a few at a time, and all
-// get their limits.
+// TestColdStart asks for 2,000 new keys at once: the store gets a few lookups at a time,
+// and all keys get their limits.
 func TestColdStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSlowStore(true)
@@ -198,7 +198,7 @@ func TestColdStart(t *testing.T) {
 	})
 }
 
-// TestQueuedCallersLeave: what nobody waits for is not looked up.
+// TestQueuedCallersLeave checks that a key that no caller waits for is not looked up.
 func TestQueuedCallersLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSlowStore(true)
@@ -229,8 +229,8 @@ func TestQueuedCallersLeave(t *testing.T) {
 	})
 }
 
-// TestRefreshesAreBounded by the keys that are remembered, and those that come too late
-// are not made.
+// TestRefreshesAreBounded checks that there are no more refreshes than the cache holds
+// keys, and that a refresh whose deadline has passed is not made.
 func TestRefreshesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSlowStore(false)
@@ -261,8 +261,8 @@ func TestRefreshesAreBounded(t *testing.T) {
 	})
 }
 
-// TestUnusableLimits: a limit of 0 or null lets nobody through without a limit; the last
-// good one stays in force, or else the limiter's own, and Stats says so.
+// TestUnusableLimits checks that a limit of 0 or null does not disable limiting: the last
+// valid limit stays in force, or else the limiter's own, and Stats says so.
 func TestUnusableLimits(t *testing.T) {
 	for _, unusable := range []struct {
 		name string
@@ -314,7 +314,7 @@ func TestUnusableLimits(t *testing.T) {
 	}
 }
 
-// TestStatsOfFailures has the latest error.
+// TestStatsOfFailures checks that Stats has the latest error.
 func TestStatsOfFailures(t *testing.T) {
 	down := errors.New("down")
 	c, err := Cached(LookupFunc(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, down }))
@@ -324,7 +324,7 @@ func TestStatsOfFailures(t *testing.T) {
 	assert.Equal(t, CacheStats{Misses: 1, Failures: 1, Err: down}, c.Stats())
 }
 
-// A pool is a lookup that knows how many may run at once.
+// A pool is a lookup that limits how many may run at once.
 type pool struct {
 	*slowStore
 	n int
@@ -332,7 +332,7 @@ type pool struct {
 
 func (p pool) most() (int, bool) { return p.n, p.n > 0 }
 
-// TestPool leaves a connection to others.
+// TestPool checks that a connection is left for other uses.
 func TestPool(t *testing.T) {
 	for connections, want := range map[int]int{0: 8, 1: 1, 3: 3, 100: 8} {
 		c, err := Cached(pool{newSlowStore(true), connections})
@@ -344,8 +344,8 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// TestFloodWhileDown: new keys, which fail while the store is down, do not make it
-// forget those that are known.
+// TestFloodWhileDown checks that new keys that fail while the store is down do not evict
+// known ones.
 func TestFloodWhileDown(t *testing.T) {
 	down := false
 	c, err := Cached(LookupFunc(func(context.Context, string) (ratelimit.Algorithm, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A compiled rule is one that is in force.
+// A compiled rule is a valid rule with its parsed call and its algorithm.
 type compiled struct {
 	Rule
 	alg  ratelimit.Algorithm
@@ -25,37 +25,36 @@ func (r Rule) compile() (*compiled, error) {
 	if want != "" {
 		return nil, &FieldError{r.ID, "Call", r.Call, want}
 	}
-	r.Expires = r.Expires.Round(0).UTC() // to be compared
+	r.Expires = r.Expires.Round(0).UTC() // so that equal rules compare equal with ==
 	return &compiled{r, alg, c}, nil
 }
 
-// expired reports whether the rule has ended.
+// expired reports whether the rule has expired by now.
 func (c *compiled) expired(now time.Time) bool {
 	return !c.Expires.IsZero() && !now.Before(c.Expires)
 }
 
-// A tree finds the rule for a call, segment by segment. The most specific rule
-// wins: where two differ first, from the left, a word comes before a number (#),
-// that before any segment ({name}), and that before all below (**). Of two rules
-// with the same path, the one with the method wins.
+// A tree finds the rule for a call, segment by segment. The most specific rule wins: at
+// the first segment, from the left, in which two rules differ, a word precedes a number
+// (#), a number precedes any segment ({name}), and that precedes everything below (**).
+// Of two rules with the same path, the one that names the method wins.
 //
-// The time to find it depends on the length of the path and not on the number of
-// rules, as long as few of them have words and placeholders in the same places: a
-// segment is tried as each of what rules have there, so it may be up to three times
-// as long for each such place.
+// The time to find a rule depends on the length of the path, not on the number of
+// rules. It grows by a factor of up to three for each segment in which rules have a
+// word, a number and a placeholder as alternatives, because each is tried in turn.
 type tree struct {
 	words  map[string]*tree
 	number *tree
 	any    *tree
-	here   methods // rules that end here
-	below  methods // rules that end with ** here
+	here   methods // rules whose path ends here
+	below  methods // rules whose path ends here with **
 }
 
-// methods are the rules of one path, by method; "" is every method.
+// methods are the rules of one path by method. "" is every method.
 type methods map[string]*compiled
 
-// at returns the node for a path of segments, the words of which are changed by as,
-// and makes it if there is none.
+// at returns the node for a path, and creates it if necessary. The function as maps each
+// word of the path to its spelling in the tree.
 func (t *tree) at(segments []segment, as func(string) string) *tree {
 	for _, s := range segments {
 		next := &t.any
@@ -81,7 +80,8 @@ func (t *tree) at(segments []segment, as func(string) string) *tree {
 	return t
 }
 
-// add puts a rule into the tree, unless another one is there for one of its methods.
+// add adds a rule to the tree, unless the tree already has a rule for the same path and
+// one of its methods. Then it returns that one.
 func (t *tree) add(c *compiled, as func(string) string) (other *compiled) {
 	node := t.at(c.call.segments, as)
 	to := &node.here
@@ -139,7 +139,7 @@ func (m methods) find(method string, now time.Time) *compiled {
 	switch method {
 	case "":
 		return nil
-	case "HEAD": // which net/http routes as GET, too
+	case "HEAD": // net/http routes HEAD to handlers for GET as well
 		return m.find("GET", now)
 	}
 	return m.find("", now)
@@ -148,21 +148,21 @@ func (m methods) find(method string, now time.Time) *compiled {
 // An index has the rules of one load.
 type index struct {
 	folded tree            // words in lower case
-	exact  tree            // words as they are written
-	cased  bool            // whether these differ
+	exact  tree            // words as written
+	cased  bool            // whether folded and exact differ
 	ends   bool            // whether a rule expires
-	depth  int             // the most segments of a rule
-	rules  []*compiled     // that are in force, by ID
-	good   map[string]Rule // all that can be used, by ID
+	depth  int             // the largest number of segments of a rule
+	rules  []*compiled     // in force, sorted by ID
+	good   map[string]Rule // all valid rules, including disabled ones, by ID
 }
 
-// newIndex compiles rules. Those that are disabled, or have expired by now, do not
-// count. Instead of each rule that cannot be used, one of last, those of the load
-// before, counts if there is one of that ID. The error says which cannot be used.
+// newIndex compiles rules. It leaves out those that are disabled or have expired by now.
+// An invalid rule is replaced by the rule with the same ID in last, the valid rules of
+// the previous load, if there is one. The error lists unread and the invalid rules.
 func newIndex(rules []Rule, unread BadRules, last map[string]Rule, now time.Time) (*index, BadRules) {
 	t := &index{good: make(map[string]Rule, len(rules))}
 	bad := slices.Clone(unread)
-	// Of two rules that exclude each other, the one that has not changed stays.
+	// Of two conflicting rules, the one that has not changed stays.
 	var changed []*compiled
 	add := func(c *compiled) {
 		if err := t.add(c, now); err != nil {
@@ -189,11 +189,11 @@ func newIndex(rules []Rule, unread BadRules, last map[string]Rule, now time.Time
 	return t, bad
 }
 
-// keep adds the last good versions of rules that cannot be used.
+// keep adds the last valid versions of invalid rules.
 func (t *index) keep(bad BadRules, last map[string]Rule, now time.Time) {
 	for _, b := range bad {
 		if b.ID == "" {
-			// This may be any of those that are missing.
+			// Any of the missing rules may be this one.
 			for id := range last {
 				t.keepOne(id, last, now)
 			}
@@ -208,18 +208,18 @@ func (t *index) keepOne(id string, last map[string]Rule, now time.Time) {
 		return
 	}
 	if c, err := old.compile(); err == nil {
-		_ = t.add(c, now) // unless another rule has taken its call
+		_ = t.add(c, now) // fails if another rule now has the same call
 	}
 }
 
-// add adds a rule, unless it excludes another one.
+// add adds a rule, unless it conflicts with another one.
 func (t *index) add(c *compiled, now time.Time) error {
 	if _, ok := t.good[c.ID]; ok {
-		return &FieldError{c.ID, "ID", c.ID, "a name of its own, and another rule has it"}
+		return &FieldError{c.ID, "ID", c.ID, "unique, but another rule has it too"}
 	}
 	if !c.Disabled && !c.expired(now) {
 		if other := t.folded.add(c, strings.ToLower); other != nil {
-			return &FieldError{c.ID, "Call", c.Call, "another call than that of rule " + quote(other.ID) + ", " + quote(other.Call)}
+			return &FieldError{c.ID, "Call", c.Call, "a different call than that of rule " + quote(other.ID) + ", " + quote(other.Call)}
 		}
 		t.exact.add(c, func(w string) string { return w })
 		t.ends = t.ends || !c.Expires.IsZero()

@@ -14,7 +14,7 @@ import (
 
 func ruleFor(id, call string) Rule { return Rule{ID: id, Call: call, Limit: 1, Window: time.Minute} }
 
-// matched returns the IDs of the rules that match.
+// matched returns the IDs of the matching rules.
 func matched(t *index, method, path string) (ids []string) {
 	for _, c := range t.match(nil, method, path, clock.New()) {
 		ids = append(ids, c.ID)
@@ -75,9 +75,9 @@ func TestBadRules(t *testing.T) {
 	long := ruleFor("long", "/x")
 	long.Limit, long.Window, long.Algorithm = 1, time.Nanosecond, "sliding-window"
 	for want, rules := range map[string][]Rule{
-		`rule "": ID is "": it must be a name of its own`:                            {ruleFor("", "/x")},
-		`rule "a": ID is "a"`:                                                        {ruleFor("a", "/x"), ruleFor("a", "/y")},
-		`rule "b": Call is "/USER/7": it must be another call than that of rule "a"`: {ruleFor("a", "/user/#"), ruleFor("b", "/USER/7")},
+		`rule "": ID is "": it must be a unique name`: {ruleFor("", "/x")},
+		`rule "a": ID is "a"`:                         {ruleFor("a", "/x"), ruleFor("a", "/y")},
+		`rule "b": Call is "/USER/7": it must be a different call than that of rule "a"`: {ruleFor("a", "/user/#"), ruleFor("b", "/USER/7")},
 		`Call is "x"`:                 {ruleFor("a", "x")},
 		`Call is ""`:                  {ruleFor("a", "")},
 		`Call is "/a/**/b"`:           {ruleFor("a", "/a/**/b")},
@@ -95,7 +95,7 @@ func TestBadRules(t *testing.T) {
 	}
 }
 
-// TestEnds checks rules that do not count, or not any more.
+// TestEnds checks rules that are disabled or have expired.
 func TestEnds(t *testing.T) {
 	now := time.Unix(1000, 0)
 	with := func(r Rule, f func(*Rule)) Rule { f(&r); return r }
@@ -117,7 +117,7 @@ func TestEnds(t *testing.T) {
 	assert.Equal(t, "below", find(time.Unix(1001, 0)), "then a less specific one")
 }
 
-// many returns rules for n calls, each of three segments.
+// many returns rules for n calls of three segments each.
 func many(n int) (rules []Rule) {
 	for i := range n {
 		rules = append(rules, ruleFor(fmt.Sprint(i), fmt.Sprintf("/service-%d/#/x%d", i%100, i)))
@@ -146,8 +146,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkRegexps is what many write instead: an expression for each rule, one
-// after the other.
+// BenchmarkRegexps measures the usual alternative: a regular expression for each rule,
+// tried one after the other.
 func BenchmarkRegexps(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		var all []*regexp.Regexp

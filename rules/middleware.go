@@ -10,18 +10,19 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-// Middleware returns what holds the calls of a handler to the rules, for net/http.
-// It answers and tells what is left as [httplimit.Middleware] does, and takes its
-// options: [httplimit.WithKey] says who the subject is, by default the client's
-// address. The policy's name is the rule's ID, if that is printable.
+// Middleware returns net/http middleware that applies the rules to the requests of a
+// handler. It responds like [httplimit.Middleware], and takes the same options:
+// [httplimit.WithKey] sets the subject, by default the client's address. The policy's
+// name is the rule's ID, if that consists of printable ASCII characters.
 //
-// If there are several ways to read the path of a request (see [Rule]), it must pass the
-// rules of all of them, and the response has the header fields of each rule up to the
-// one that refuses. With [httplimit.WithShaping], it waits for one after the other.
+// If the path of a request has several interpretations (see [Rule]), the request must
+// pass the rules for all of them, and the response has the header fields of each rule
+// up to the one that refuses. With [httplimit.WithShaping], the request waits for one
+// rule after the other.
 func (s *Set) Middleware(opts ...httplimit.Option) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if isNil(next) {
-			return httplimit.Middleware(limiterOf{set: s, rule: new(compiled)}, opts...)(next) // which says so
+			return httplimit.Middleware(limiterOf{set: s, rule: new(compiled)}, opts...)(next) // reports the nil handler
 		}
 		return &middleware{set: s, next: next, opts: opts}
 	}
@@ -32,14 +33,14 @@ type middleware struct {
 	next http.Handler
 	opts []httplimit.Option
 
-	mu      sync.RWMutex // protects what follows
-	version uint64       // of the rules that the handlers are for
-	of      map[turn]http.Handler
+	mu       sync.RWMutex // protects the fields below
+	version  uint64       // of the rules that the handlers are for
+	handlers map[handlerKey]http.Handler
 }
 
-// A turn says which requests a handler is for: those that count against a rule, alone
-// or with others.
-type turn struct {
+// A handlerKey identifies a handler by the requests that it is for: those that count
+// against a rule, alone or jointly with other rules.
+type handlerKey struct {
 	rule  *compiled
 	joint bool
 }
@@ -47,34 +48,34 @@ type turn struct {
 func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var buf [4]*compiled
 	f := m.set.force.Load()
-	if f == nil { // not made by New
+	if f == nil { // the set was not made by New
 		m.next.ServeHTTP(w, r)
 		return
 	}
 	path := r.URL.EscapedPath()
 	rules := f.match(buf[:0], r.Method, path, m.set.clk)
-	if raw := r.URL.RawPath; raw != "" && raw != path { // of before somebody changed Path; some routers heed it
+	if raw := r.URL.RawPath; raw != "" && raw != path { // outdated, because Path was changed since, but some routers use it
 		rules = f.match(rules, r.Method, raw, m.set.clk)
 	}
 	switch len(rules) {
 	case 0:
 		m.next.ServeHTTP(w, r)
 	case 1:
-		m.handler(f.version, turn{rules[0], false}).ServeHTTP(w, r)
+		m.handler(f.version, handlerKey{rules[0], false}).ServeHTTP(w, r)
 	default:
 		j := &joint{version: f.version, rules: slices.Clone(rules)}
-		m.handler(f.version, turn{rules[0], true}).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), m, j)))
+		m.handler(f.version, handlerKey{rules[0], true}).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), m, j)))
 	}
 }
 
-// A joint is a request that counts against several rules. It goes through the handler
-// of one after the other, which tells what its rule decided.
+// A joint is a request that counts against several rules. It passes through the handlers
+// of these rules in turn, each of which reports the decision of its rule.
 type joint struct {
 	version uint64
 	rules   []*compiled
-	passed  int // rules
+	passed  int // the number of rules that the request has passed
 
-	verdicts  []verdict // nil if nothing is decided yet
+	verdicts  []verdict // nil before the decision
 	strictest int
 }
 
@@ -86,14 +87,14 @@ func (m *middleware) jointOf(ctx context.Context) *joint {
 	return j
 }
 
-// take decides on the request, the first time for all its rules, and returns what the
-// one of l decided. One that would have passed does so, if another one refuses.
+// take returns the decision of l's rule on the request. The first call decides for all
+// its rules. If the request is refused, only the strictest rule reports a refusal.
 func (j *joint) take(ctx context.Context, l limiterOf, subject string, n int) (ratelimit.Decision, error) {
 	if j.verdicts == nil {
 		j.verdicts, j.strictest = l.set.takeAll(ctx, subject, n, j.rules)
 	}
 	i := slices.Index(j.rules, l.rule)
-	if i >= len(j.verdicts) { // refused, and it would be a shadow's turn: an option has let it pass
+	if i >= len(j.verdicts) { // the request was refused, but an option let it pass on to a shadow
 		return limiterOf{set: l.set, rule: l.rule}.Take(ctx, subject, n)
 	}
 	v := j.verdicts[i]
@@ -103,20 +104,20 @@ func (j *joint) take(ctx context.Context, l limiterOf, subject string, n int) (r
 	return v.Decision, v.err
 }
 
-// pass hands a request of several rules on, which one of them lets through.
+// pass passes a joint request on to the handler of its next rule, or to the user's.
 func (m *middleware) pass(w http.ResponseWriter, r *http.Request) {
 	j := m.jointOf(r.Context())
 	if j.passed++; j.passed < len(j.rules) {
-		m.handler(j.version, turn{j.rules[j.passed], true}).ServeHTTP(w, r)
+		m.handler(j.version, handlerKey{j.rules[j.passed], true}).ServeHTTP(w, r)
 		return
 	}
 	m.next.ServeHTTP(w, r)
 }
 
-// handler returns the handler behind the limit of a rule.
-func (m *middleware) handler(version uint64, l turn) http.Handler {
+// handler returns a handler that applies a rule, of the given version of the rules.
+func (m *middleware) handler(version uint64, l handlerKey) http.Handler {
 	m.mu.RLock()
-	h := m.of[l]
+	h := m.handlers[l]
 	m.mu.RUnlock()
 	if h != nil {
 		return h
@@ -140,17 +141,17 @@ func (m *middleware) handler(version uint64, l turn) http.Handler {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.of == nil || m.version < version { // the handlers of rules that are gone go with them
-		m.of, m.version = make(map[turn]http.Handler), version
+	if m.handlers == nil || m.version < version { // drop the handlers of the old rules
+		m.handlers, m.version = make(map[handlerKey]http.Handler), version
 	}
 	if m.version == version {
-		m.of[l] = h
+		m.handlers[l] = h
 	}
 	return h
 }
 
-// isPrintable reports whether s has printable ASCII characters only, and one at least:
-// then it may name a policy.
+// isPrintable reports whether s consists of one or more printable ASCII characters, and
+// so can be the name of a policy.
 func isPrintable(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {

@@ -11,10 +11,10 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// An Option changes how [New] makes a set.
+// An Option configures a [Set].
 type Option func(*config)
 
-// config is what options choose. Every check of it is in newConfig.
+// config is the configuration that options make. newConfig validates it.
 type config struct {
 	interval     time.Duration
 	timeout      time.Duration
@@ -27,37 +27,37 @@ type config struct {
 	clk          clock.Clock
 }
 
-// WithInterval sets how often the rules are loaded: on average, because each time is
-// drawn from 10 % less to 10 % more, so that many processes do not ask at once. The
-// default is 30 s; 0 means only when [Set.Reload] is called.
+// WithInterval sets the time between loads. Each interval is chosen at random between
+// 90 % and 110 % of d, so that many processes do not load at the same time. The default
+// is 30 s. With 0, rules are loaded only by [New] and [Set.Reload].
 func WithInterval(d time.Duration) Option { return func(c *config) { c.interval = d } }
 
 // WithTimeout sets how long a load may take. The default is 10 s.
 func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
 
-// WithInitial gives rules to start with, in case the first load fails.
+// WithInitial sets rules that are in force until the first load succeeds.
 func WithInitial(rules ...Rule) Option {
 	return func(c *config) { c.initial, c.hasInitial = rules, true }
 }
 
-// WithAllOrNothing makes a load in which one rule cannot be used change nothing. The
-// default is to keep the last good version of that rule, and to load the others.
+// WithAllOrNothing makes a load change nothing if any rule is invalid. The default is to
+// keep the last valid version of that rule and to load the others.
 func WithAllOrNothing() Option { return func(c *config) { c.allOrNothing = true } }
 
-// WithOnError calls f with the error of each load that has failed, or in which rules
-// cannot be used ([BadRules]), besides logging it with slog. It must return soon.
+// WithOnError calls f with the error of each load that failed or had invalid rules
+// ([BadRules]). The error is also logged with slog. f must return soon.
 func WithOnError(f func(error)) Option { return func(c *config) { c.onError = f } }
 
-// WithOnShadow calls f for each call that a rule with Shadow would have refused.
+// WithOnShadow calls f for each call that a rule with Shadow set would have refused.
 func WithOnShadow(f func(Answer)) Option { return func(c *config) { c.onShadow = f } }
 
-// WithLimiter passes options on to the limiter behind the set: a store, a failure
-// policy. [ratelimit.WithLimits] is the set's own.
+// WithLimiter passes options, such as a store or a failure policy, to the limiter that
+// the set uses. [ratelimit.WithLimits] has no effect, because the set uses it itself.
 func WithLimiter(opts ...ratelimit.Option) Option {
 	return func(c *config) { c.limiterOpts = append(c.limiterOpts, opts...) }
 }
 
-// WithClock makes the set, and its limiter, tell the time by clk.
+// WithClock sets the clock of the set and its limiter. The default is the system's.
 func WithClock(clk clock.Clock) Option { return func(c *config) { c.clk = clk } }
 
 func newConfig(opts []Option) (*config, error) {
@@ -70,7 +70,7 @@ func newConfig(opts []Option) (*config, error) {
 	}
 	switch {
 	case c.interval < 0:
-		return nil, fmt.Errorf("rules: WithInterval(%v): must be longer than 0, or 0 for no loads but those of Reload", c.interval)
+		return nil, fmt.Errorf("rules: WithInterval(%v): must be positive, or 0 to load only on Reload", c.interval)
 	case c.timeout <= 0:
 		return nil, fmt.Errorf("rules: WithTimeout(%v): must be longer than 0", c.timeout)
 	case isNil(c.clk):
@@ -79,11 +79,11 @@ func newConfig(opts []Option) (*config, error) {
 	return c, nil
 }
 
-func nilOption(i int, of string) error {
-	return fmt.Errorf("rules: option %d of %s is nil: give the result of one of the With functions", i, of)
+func nilOption(i int, function string) error {
+	return fmt.Errorf("rules: option %d of %s is nil: use the result of one of the With functions", i, function)
 }
 
-// isNil reports whether v is nil, or an interface with a nil in it.
+// isNil reports whether v is nil, or an interface that holds a nil.
 func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	switch r.Kind() {

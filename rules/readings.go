@@ -9,18 +9,18 @@ import (
 	"github.com/benbjohnson/clock"
 )
 
-// Handlers do not agree on what a path is. For /a%2Fb/../c, net/http's ServeMux looks
-// at the segments of the clean path, and unescapes each; http.FileServer unescapes the
-// whole first, and then cleans it, so that %2F and %2e%2e count; some routers do not
-// clean, some do not unescape, and most heed upper and lower case. A handler that is
-// mounted on a prefix may do with the rest what it likes: http.FileServer behind
-// http.StripPrefix cleans it alone, so that .. in it leads no further up than that. A client that knows
-// which rules there are could write a path that its handler reads in one way and that
-// is counted in another. So a call counts against the rule of every way to read its
-// path: whichever the handler's is, the rule for it is among them.
+// Handlers interpret paths differently. For /a%2Fb/../c, net/http's ServeMux cleans the
+// path, splits it into segments, and unescapes each. http.FileServer unescapes the whole
+// path first and then cleans it, so that %2F and %2e%2e count. Some routers do not clean
+// paths, some do not unescape them, and most distinguish upper and lower case. A handler
+// mounted on a prefix may process the rest of the path separately: http.FileServer behind
+// http.StripPrefix cleans only the rest, so that .. cannot lead above the prefix. A client
+// that knows the rules could write a path that its handler reads in one way and the
+// rules in another. So a call counts against the rules for every reading of its path:
+// the rule for the handler's reading is among them.
 
-// match appends to found each rule that a call may be meant by, once: first those that
-// refuse, then the shadows.
+// match appends to found each rule that applies to a reading of the call, once: first
+// the enforced rules, then the shadows.
 func (t *index) match(found []*compiled, method, p string, clk clock.Clock) []*compiled {
 	m := matching{index: t, method: method, upper: strings.ToUpper(method)}
 	if t.ends {
@@ -53,8 +53,9 @@ func (t *index) match(found []*compiled, method, p string, clk clock.Clock) []*c
 	return found
 }
 
-// plain appends the segments of a path as split does, if it reads the same unescaped,
-// cleaned, and in lower case, except for a slash at its end.
+// plain appends the segments of a path as split does, if all readings of the path are
+// the same: unescaping, cleaning and lower-casing change nothing except perhaps a
+// trailing slash.
 func (t *index) plain(segments []string, p string) (_ []string, ok bool) {
 	if p == "" || p[0] != '/' {
 		return segments, p == ""
@@ -77,15 +78,15 @@ func (t *index) plain(segments []string, p string) (_ []string, ok bool) {
 	return segments, true
 }
 
-// A matching finds the rules of the ways to read a call. Its methods append to found
-// those that are not there yet.
+// A matching finds the rules for the readings of a call. Its methods append to found
+// the rules that it does not contain yet.
 type matching struct {
 	*index
 	method, upper string
-	now           time.Time // if it matters
+	now           time.Time // set only if a rule expires
 }
 
-// readEscaped reads a path that may have escapes.
+// readEscaped finds the rules for a path that may have escapes.
 func (m *matching) readEscaped(found []*compiled, p string) []*compiled {
 	found = m.read(found, p)
 	if !strings.Contains(p, "%") {
@@ -93,22 +94,22 @@ func (m *matching) readEscaped(found []*compiled, p string) []*compiled {
 	}
 	segments := m.split(nil, p)
 	for i, s := range segments {
-		segments[i] = unescape(s) // a slash in it does not divide it
+		segments[i] = unescape(s) // an escaped slash does not separate segments here
 	}
 	found = m.find(found, segments)
 	plain := unescape(p)
 	found = m.read(found, plain)
 	found = m.read(found, path.Clean("/"+plain))
-	found = m.readMounted(found, p, plain) // on segments of the path as it was sent
+	found = m.readMounted(found, p, plain) // mounted on segments of the path as sent
 	return m.readMounted(found, plain, plain)
 }
 
-// readMounted reads a path as handlers do that are mounted on a prefix of it, and clean
-// the rest, unescaped. plain is the path, unescaped: the same if its segments are to be
-// taken as they are.
+// readMounted finds the rules for a path p as read by handlers that are mounted on a prefix
+// of it, and unescape and clean the rest. plain is p unescaped, or p itself if escapes are to
+// be taken literally.
 func (m *matching) readMounted(found []*compiled, p, plain string) []*compiled {
 	if !strings.Contains(plain, "/.") && !strings.Contains(plain, "//") && strings.Count(p, "/") == strings.Count(plain, "/") {
-		return found // it makes no difference
+		return found // cleaning makes no difference
 	}
 	if strings.HasPrefix(p, "/") {
 		p, plain = p[1:], plain[1:]
@@ -129,14 +130,14 @@ func (m *matching) readMounted(found []*compiled, p, plain string) []*compiled {
 	return found
 }
 
-// read reads a path without escapes, or as if it had none.
+// read finds the rules for a path, taking escapes literally.
 func (m *matching) read(found []*compiled, p string) []*compiled {
 	var buf [16]string
 	return m.find(found, m.split(buf[:0], p))
 }
 
-// split appends the segments of a path. If they are more than any rule has, the last
-// one is the rest. A slash at the end begins no segment.
+// split appends the segments of a path. If the path has more segments than any rule, the
+// last one appended is the rest of the path. A trailing slash is ignored.
 func (m *matching) split(segments []string, p string) []string {
 	p = strings.TrimPrefix(p, "/")
 	p = strings.TrimSuffix(p, "/")
@@ -154,7 +155,7 @@ func (m *matching) split(segments []string, p string) []string {
 	return append(segments, p)
 }
 
-// find finds the rules for segments, whether or not a handler heeds their case.
+// find finds the rules for segments, both case-sensitively and case-insensitively.
 func (m *matching) find(found []*compiled, segments []string) []*compiled {
 	found = m.findIn(found, &m.exact, segments)
 	lower := make([]string, len(segments))
@@ -179,7 +180,7 @@ func add(found []*compiled, c *compiled) []*compiled {
 	return append(found, c)
 }
 
-// unescape returns s without its escapes, where they are right.
+// unescape replaces the valid escapes in s and keeps invalid ones as they are.
 func unescape(s string) string {
 	at := strings.IndexByte(s, '%')
 	if at < 0 {
@@ -199,7 +200,7 @@ func unescape(s string) string {
 	return string(plain)
 }
 
-// unhex returns the value of a hexadecimal digit, or more than 15.
+// unhex returns the value of a hexadecimal digit, or 16 if c is not one.
 func unhex(c byte) byte {
 	switch {
 	case '0' <= c && c <= '9':

@@ -32,7 +32,7 @@ func asker(h http.Handler) func(method, path string) int {
 	}
 }
 
-// TestFileServer: http.FileServer unescapes a path before it cleans it.
+// TestFileServer uses http.FileServer, which unescapes a path before it cleans it.
 func TestFileServer(t *testing.T) {
 	files := http.FileServerFS(fstest.MapFS{
 		"private/x":     {Data: []byte("x")},
@@ -55,8 +55,8 @@ func TestFileServer(t *testing.T) {
 	assert.Equal(t, 200, ask("GET", "/a/z"))
 }
 
-// TestMounted: a handler that is mounted on a prefix of the path unescapes and cleans
-// what follows, and there .. leads up to the prefix at most.
+// TestMounted has handlers mounted on a prefix of the path, which unescape and clean the
+// rest, so that .. leads at most up to the prefix.
 func TestMounted(t *testing.T) {
 	files := http.FileServerFS(fstest.MapFS{"private/x": {Data: []byte("x")}, "public/x": {Data: []byte("x")}})
 	mux := http.NewServeMux()
@@ -85,8 +85,8 @@ func TestMounted(t *testing.T) {
 	assert.Equal(t, 200, ask("GET", "/static/%2e%2e/public/x"))
 }
 
-// TestStrictest lets a path be read in two ways: it counts against the rules of both,
-// and so whichever the handler's is, its rule holds.
+// TestStrictest has a path with two readings: it counts against the rules of both, so
+// that the rule for the handler's reading always applies.
 func TestStrictest(t *testing.T) {
 	for _, alg := range Algorithms() {
 		s, clk := newSet(t, Static(limited("one", "/{x}", 3, alg), limited("two", "/{x}/{y}", 5, alg)))
@@ -114,7 +114,7 @@ func TestStrictest(t *testing.T) {
 		assert.Equal(t, 3, granted(t, s, "ann", "/a%2Fb", 9), alg)
 		assert.Equal(t, 2, granted(t, s, "ann", "/a/b", 9), alg)
 	}
-	// Of rules that refuse, the longest RetryAfter is told.
+	// Of several refusals, the one with the longest RetryAfter is returned.
 	r := limited("hour", "/{x}/{y}", 1, "")
 	r.Window = time.Hour
 	s, _ := newSet(t, Static(limited("minute", "/{x}", 1, ""), r))
@@ -124,7 +124,8 @@ func TestStrictest(t *testing.T) {
 	assert.Equal(t, []any{"hour", time.Hour}, []any{a.Rule.ID, a.RetryAfter})
 }
 
-// TestStrictestOfShadows: a shadow among several rules is told of, and refuses nothing.
+// TestStrictestOfShadows checks that a shadow among several rules is reported, and refuses
+// nothing.
 func TestStrictestOfShadows(t *testing.T) {
 	shadow := limited("shadow", "/{x}/{y}", 1, "")
 	shadow.Shadow = true
@@ -157,7 +158,7 @@ func TestStrictestOfShadows(t *testing.T) {
 	assert.Equal(t, []string{"shadow", "shadow", "other"}, told)
 }
 
-// TestStrictestMiddleware: the header fields are those of each rule.
+// TestStrictestMiddleware checks that the response has the header fields of each rule.
 func TestStrictestMiddleware(t *testing.T) {
 	s, _ := newSet(t, Static(limited("one", "/{x}", 2, "fixed-window"), limited("two", "/{x}/{y}", 3, "fixed-window")))
 	reached := 0
@@ -198,8 +199,7 @@ func TestStrictestMiddleware(t *testing.T) {
 	assert.Equal(t, 4, reached, "each passage counts")
 }
 
-// handlers are ways to find out what a request asks for, of which each is what some
-// router or file server does.
+// handlers are the ways in which routers and file servers interpret a path.
 var handlers = map[string]func(u *url.URL) []string{
 	"ServeMux": func(u *url.URL) []string {
 		var segments []string
@@ -222,8 +222,8 @@ var handlers = map[string]func(u *url.URL) []string{
 	"gin, mounted on 2":          func(u *url.URL) []string { return mounted(2, strings.ReplaceAll(u.Path, "%", "%25")) },
 }
 
-// mounted returns the path as a handler reads it that is mounted on its first n segments:
-// it unescapes and cleans the rest.
+// mounted returns the path as read by a handler that is mounted on its first n segments, and
+// unescapes and cleans the rest.
 func mounted(n int, p string) []string {
 	segments := strings.SplitN(strings.TrimPrefix(p, "/"), "/", n+1)
 	if len(segments) <= n {
@@ -246,8 +246,8 @@ func unescaped(segments []string) []string {
 	return segments
 }
 
-// TestNoWayAround makes up paths, and looks whether the rule of what each handler
-// makes of them is among those that match.
+// TestNoWayAround generates paths, and checks that the rule for each handler's reading is
+// among the matching rules.
 func TestNoWayAround(t *testing.T) {
 	var rules []Rule
 	for _, call := range []string{"/**", "/", "/a", "/a/**", "/a/b", "/a/#", "/{x}/b", "/{x}/#/{y}", "/a/{x}/b", "/Up/Case", "/a/b/**", "/..x/{y}", "/é/{x}"} {
@@ -288,7 +288,7 @@ func TestNoWayAround(t *testing.T) {
 	}
 }
 
-// TestCase: a handler that heeds upper and lower case takes /ME for a {name}.
+// TestCase has a case-sensitive handler, for which /ME is a {name}.
 func TestCase(t *testing.T) {
 	s, _ := newSet(t, Static(limited("me", "/user/me", 1000, ""), limited("name", "/user/{name}", 1, ""), limited("cased", "/User/List", 1000, "")))
 	assert.Equal(t, 1, granted(t, s, "ann", "/user/ME", 5))
@@ -297,7 +297,7 @@ func TestCase(t *testing.T) {
 	assert.Equal(t, 5, granted(t, s, "ann", "/User/List", 5))
 }
 
-// TestLongPaths: the work is bounded by the length of the path.
+// TestLongPaths checks that the work is bounded by the length of the path.
 func TestLongPaths(t *testing.T) {
 	all, bad := newIndex([]Rule{ruleFor("a", "/{x}/{y}/**"), ruleFor("b", "/a/#")}, nil, nil, time.Now())
 	require.Empty(t, bad)
@@ -309,7 +309,7 @@ func TestLongPaths(t *testing.T) {
 	}
 }
 
-// TestMatchAllocates nothing for a path that reads in one way.
+// TestMatchAllocates checks that matching a path with one reading does not allocate.
 func TestMatchAllocates(t *testing.T) {
 	all, bad := newIndex(many(100), nil, nil, time.Now())
 	require.Empty(t, bad)
@@ -342,7 +342,7 @@ func ExampleSet_Take() {
 	// /public all true <nil>
 }
 
-// TestStrictestUnderLoad: with many calls at once, no rule is passed by.
+// TestStrictestUnderLoad checks that concurrent calls do not bypass a rule.
 func TestStrictestUnderLoad(t *testing.T) {
 	for _, alg := range Algorithms() {
 		s, _ := newSet(t, Static(limited("one", "/{x}", 100, alg), limited("two", "/{x}/{y}", 150, alg)))
@@ -368,8 +368,8 @@ func TestStrictestUnderLoad(t *testing.T) {
 	}
 }
 
-// TestStaleRawPath: a middleware further out has changed the path, and not the other
-// form of it, which some routers go by.
+// TestStaleRawPath has an outer middleware that changes Path but not RawPath, which some
+// routers use.
 func TestStaleRawPath(t *testing.T) {
 	s, _ := newSet(t, Static(limited("raw", "/raw/{x}", 1, ""), limited("path", "/path/**", 2, "")))
 	h := s.Middleware()(http.NotFoundHandler())
@@ -381,7 +381,7 @@ func TestStaleRawPath(t *testing.T) {
 	}
 }
 
-// TestNotMadeByNew: a Set without rules throttles nothing.
+// TestNotMadeByNew checks that the zero Set throttles nothing.
 func TestNotMadeByNew(t *testing.T) {
 	var s Set
 	a, err := s.Take(t.Context(), "ann", "GET", "/x", 1)

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// names are what the fields of a rule are called in a table or a file. A file has no
-// method of its own: it is a part of the call.
+// names are the names of a rule's fields in a table or a file. A file has no field for
+// the method, which is part of the call.
 type names struct {
-	id, call, limit, window                           string // must have a value
+	id, call, limit, window                           string // required
 	method, algorithm, burst, expires, shadow, enable string
 }
 
@@ -41,7 +41,7 @@ var inFile = names{
 	enable:    "enabled",
 }
 
-// required returns the names of what every rule must have.
+// required returns the names of the fields that every rule must have.
 func (n *names) required() []string { return []string{n.id, n.call, n.limit, n.window} }
 
 // all returns all names that a file may have.
@@ -76,12 +76,12 @@ type row struct {
 	err    error
 }
 
-// rule returns the rule, and what is wrong with it.
+// rule returns the rule, and an error if it is invalid.
 func (r *row) rule() (Rule, error) {
 	r.rowID = r.text(r.id, "")
 	for _, name := range r.required() {
 		if r.values[name] == nil {
-			r.wrong(name, "there")
+			r.wrong(name, "present")
 		}
 	}
 	rule := Rule{
@@ -111,7 +111,7 @@ func (r *row) rule() (Rule, error) {
 	return rule, r.err
 }
 
-// check returns what is wrong with a rule, by the names that its fields have here.
+// check validates the rule. Its errors have the names that fields have in this source.
 func (r *row) check(rule Rule) error {
 	_, err := rule.compile()
 	var field *FieldError
@@ -143,7 +143,7 @@ func (r *row) text(name, otherwise string) string {
 	}
 }
 
-// number returns a whole number; 0 for null.
+// number returns the value as an integer, and 0 for null.
 func (r *row) number(name string) int {
 	v := r.values[name]
 	if v == nil {
@@ -167,14 +167,15 @@ func (r *row) truth(name string, otherwise bool) bool {
 	return otherwise
 }
 
-// readRow makes a rule of the values of a row. With an error, its ID counts at most.
-func readRow(of *names, values map[string]any) (Rule, error) {
-	r := row{names: of, values: values}
+// readRow converts the values of a row to a rule. If there is an error, only the rule's
+// ID is meaningful; it may be empty.
+func readRow(n *names, values map[string]any) (Rule, error) {
+	r := row{names: n, values: values}
 	return r.rule()
 }
 
-// unknown returns the first name of a row, in alphabetical order, that is not one of
-// these, or "".
+// unknown returns the alphabetically first name in values that is not the name of a
+// field, or "".
 func (n *names) unknown(values map[string]any) (name string) {
 	for v := range values {
 		if !slices.Contains(n.all(), v) && (name == "" || v < name) {

@@ -10,8 +10,8 @@ import (
 
 // A Rule limits a call.
 type Rule struct {
-	// ID names the rule. What a subject has used is kept under it, so it should not
-	// be given to another rule.
+	// ID identifies the rule, and its subjects' events are counted under it. Do not
+	// reuse the ID of one rule for another.
 	ID string
 
 	// Call is what the rule applies to:
@@ -19,80 +19,82 @@ type Rule struct {
 	//	/user/#/photos/#      a path; # is a segment that is a number
 	//	GET /user/{id}        a method and a path; {id} is any segment
 	//	GET,POST /user/{id}   several methods, which share the limit; * is every method
-	//	/files/**             the path and all below it; also /files/ and /files/{path...}
+	//	/files/**             the path and everything below it, like /files/ and /files/{path...}
 	//	/caf%C3%A9            words may be escaped as in URLs
 	//
-	// A ** must come last. So that both kinds of rules can be written for it, / is the
-	// root alone, and /** is everything. A number is of the digits 0 to 9; where a
-	// handler takes others for one too, +5 or ٥, {id} leaves no way around the rule.
-	// A call that can never match is refused: a method that HTTP does not have, a query.
+	// A ** must come last. A call of / matches the root alone, and /** matches every
+	// path. A number consists of the digits 0 to 9; if a handler accepts other numbers,
+	// such as +5 or ٥, use {id}, which matches them too. A call that can never match is
+	// invalid, such as one with an unknown HTTP method or a query.
 	//
-	// Of several rules that match a path, the most specific one counts. Handlers do
-	// not agree on how to read some paths: with escapes (%2F, %2e%2e), with double
-	// slashes or dots, or in another case than the rule's. Such a call counts against
-	// the rule of each way to read it, and is refused if one of them refuses. So no
-	// spelling of a path leads around the rule of the handler that serves it. A slash
-	// at the end makes no difference.
+	// If several rules match a path, the most specific one applies. Handlers interpret
+	// some paths differently: those with escapes (%2F, %2e%2e), with double slashes or
+	// dots, or in another case than the rule's. Such a call counts against the rule for
+	// each interpretation, and is refused if one of these rules refuses it. So no
+	// spelling of a path avoids the rule of the handler that serves it. A trailing slash
+	// makes no difference.
 	Call string
 
-	// Limit is how many events are allowed in Window.
+	// Limit is the number of events that are allowed in Window.
 	Limit  int
 	Window time.Duration
 
-	// Algorithm is how they are counted: see [Algorithms]. The default, "", is
+	// Algorithm is the name of an algorithm, one of [Algorithms]. The default, "", is
 	// "sliding-log".
 	Algorithm string
 
-	// Burst is how many of them may come at once, for a "token-bucket" or a
-	// "leaky-bucket"; 0 means Limit.
+	// Burst is the number of events that may come at once, for a "token-bucket" or a
+	// "leaky-bucket"; 0 means Limit. It must be 0 for other algorithms.
 	Burst int
 
-	// Expires is when the rule ends; the zero time means never.
+	// Expires is the time at which the rule ends. The zero time means never.
 	Expires time.Time
 
-	// Shadow lets everything through, and reports what would have been refused.
+	// Shadow lets every call pass, and reports those that would have been refused: see
+	// [WithOnShadow].
 	Shadow bool
 
-	// Disabled is a rule that does not count.
+	// Disabled turns the rule off.
 	Disabled bool
 }
 
 // Algorithms returns the names of the algorithms that a rule may have:
 //
-//	sliding-log      [ratelimit.SlidingLog]: no span of Window sees more than Limit;
-//	                 for each subject, it takes 8 bytes for each of its events
-//	sliding-window   [ratelimit.SlidingWindow]: nearly so, and takes little memory
-//	fixed-window     [ratelimit.FixedWindow]
-//	token-bucket     [ratelimit.TokenBucket]: Burst at once, then Limit in Window, evenly
-//	leaky-bucket     [ratelimit.LeakyBucket]: likewise, as a queue of length Burst
+//	sliding-log      [ratelimit.SlidingLog]: at most Limit events in any span of Window;
+//	                 takes 8 bytes for each event of each subject
+//	sliding-window   [ratelimit.SlidingWindow]: an estimate of the same, in little memory
+//	fixed-window     [ratelimit.FixedWindow]: at most Limit in each aligned window
+//	token-bucket     [ratelimit.TokenBucket]: Burst at once, refilled evenly at Limit per Window
+//	leaky-bucket     [ratelimit.LeakyBucket]: the same rate, as a queue of length Burst
 func Algorithms() []string {
 	return []string{"sliding-log", "sliding-window", "fixed-window", "token-bucket", "leaky-bucket"}
 }
 
-// A FieldError says which rule, and what in it, cannot be used.
+// A FieldError is an invalid field of a rule or, from [SQLLimits], of a limit.
 type FieldError struct {
-	ID    string // of the rule
-	Field string // or the column
+	ID    string // of the rule, or the key of the limit
+	Field string // the name of the field or column
 	Value any
-	Want  string // what is right
+	Want  string // describes valid values
 }
 
 func (e *FieldError) Error() string {
 	return fmt.Sprintf("rules: rule %q: %s is %#v: it must be %s", e.ID, e.Field, e.Value, e.Want)
 }
 
-// A BadRule is a rule that cannot be used. Its last good version stays in force. If its
-// ID is not known, it may be any that is missing: then these stay in force as well.
+// A BadRule is an invalid rule. The last valid version of the rule stays in force. If
+// its ID is not known, all rules that are missing from the load stay in force, because
+// it may be any of them.
 type BadRule struct {
 	ID  string // empty if it is not known
 	Err error  // in most cases a [FieldError]
 }
 
-// BadRules is the error of a load in which some rules cannot be used. A [Source] that
-// finds such rules returns it together with the others.
+// BadRules is the error of a load in which some rules are invalid. A [Source] may
+// return it together with the valid rules.
 type BadRules []BadRule
 
-// Error describes the first few.
+// Error describes the first five rules.
 func (b BadRules) Error() string {
 	const few = 5
 	var text strings.Builder
@@ -109,7 +111,7 @@ func (b BadRules) Error() string {
 	return text.String()
 }
 
-// Unwrap returns the errors of all of them.
+// Unwrap returns the errors of all rules.
 func (b BadRules) Unwrap() []error {
 	errs := make([]error, len(b))
 	for i, bad := range b {
@@ -118,7 +120,7 @@ func (b BadRules) Unwrap() []error {
 	return errs
 }
 
-// orNil returns b as an error, which is nil if there are none.
+// orNil returns b as an error, or nil if b is empty.
 func (b BadRules) orNil() error {
 	if len(b) == 0 {
 		return nil
@@ -126,14 +128,14 @@ func (b BadRules) orNil() error {
 	return b
 }
 
-// algorithm returns the limit of r.
+// algorithm validates r except its Call, and returns its limit.
 func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 	wrong := func(field string, value any, want string) (ratelimit.Algorithm, error) {
 		return nil, &FieldError{r.ID, field, value, want}
 	}
 	switch {
 	case r.ID == "":
-		return wrong("ID", r.ID, "a name of its own")
+		return wrong("ID", r.ID, "a unique name")
 	case r.Limit < 1:
 		return wrong("Limit", r.Limit, "at least 1")
 	case r.Window <= 0:

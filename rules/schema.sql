@@ -1,12 +1,12 @@
--- For PostgreSQL, MySQL, MariaDB and SQLite alike.
+-- For PostgreSQL, MySQL, MariaDB and SQLite.
 CREATE TABLE THROTTLED_CALLS (
     THROTTLE_ID          varchar(255) PRIMARY KEY,
     NORMALIZED_CALL      varchar(255) NOT NULL UNIQUE,
     MAX_LOCKS            int          NOT NULL CHECK (MAX_LOCKS > 0),
     LOCK_TIMEOUT_SECONDS int          NOT NULL CHECK (LOCK_TIMEOUT_SECONDS > 0),
-    THROTTLE_EXPIRATION  bigint,               -- Unix seconds; null for never
-    -- What follows may be left out.
-    ALGORITHM            varchar(20),          -- null for sliding-log
+    THROTTLE_EXPIRATION  bigint,               -- in Unix seconds; null means never
+    -- The columns below are optional.
+    ALGORITHM            varchar(20),          -- null means sliding-log
     BURST                int,
     SHADOW               boolean      NOT NULL DEFAULT false,
     ENABLED              boolean      NOT NULL DEFAULT true

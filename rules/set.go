@@ -12,50 +12,50 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A Source is where rules come from.
+// A Source loads rules, from a database for example.
 type Source interface {
-	// Load returns all rules. An error leaves the ones that were loaded before in
-	// force, except BadRules, which may come with rules: those can be used.
+	// Load returns all rules. If it fails, the rules loaded before stay in force. If the
+	// error is BadRules, the returned rules are put in force all the same.
 	Load(ctx context.Context) ([]Rule, error)
 }
 
-// A SourceFunc is a [Source] that is a function.
+// SourceFunc makes a [Source] of a function.
 type SourceFunc func(ctx context.Context) ([]Rule, error)
 
 // Load calls f.
 func (f SourceFunc) Load(ctx context.Context) ([]Rule, error) { return f(ctx) }
 
-// Static returns a source of rules in code.
+// Static returns a source of the given rules.
 func Static(rules ...Rule) Source {
 	rules = slices.Clone(rules)
 	return SourceFunc(func(context.Context) ([]Rule, error) { return rules, nil })
 }
 
-// A Set holds calls to the rules that are in force. It may be used by any number of
-// goroutines.
+// A Set limits calls by the rules of a [Source]. It is safe for concurrent use by
+// multiple goroutines.
 type Set struct {
 	config
 	source  Source
 	limiter ratelimit.Limiter
 	force   atomic.Pointer[inForce]
 
-	mu     sync.Mutex // protects what follows
-	status Status
-	under  *load // the load that the source is working on; nil if it is on none
-	next   *load // the one to begin when it has answered; nil if nobody waits for one
-	closed bool
+	mu      sync.Mutex // protects status, current, next and closed
+	status  Status
+	current *load // the load that is running, or nil
+	next    *load // the load to start after it, or nil if no caller waits for one
+	closed  bool
 
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
 }
 
-// inForce is what one load has found.
+// inForce has the rules in force.
 type inForce struct {
 	*index
 	version uint64
 }
 
-// lastGood returns all rules that could be used in the last load, by ID.
+// lastGood returns all valid rules of the last load by ID.
 func (f *inForce) lastGood() map[string]Rule {
 	if f == nil {
 		return nil
@@ -63,30 +63,30 @@ func (f *inForce) lastGood() map[string]Rule {
 	return f.good
 }
 
-// same reports whether the rules of t are in force already.
+// same reports whether the rules of t are those already in force.
 func (f *inForce) same(t *index) bool {
 	return f != nil && slices.EqualFunc(f.rules, t.rules, func(a, b *compiled) bool { return a.Rule == b.Rule })
 }
 
-// with returns the same table with other good rules.
+// with returns a copy of the index with another map of valid rules.
 func (f *inForce) with(good map[string]Rule) *index {
 	t := *f.index
 	t.good = good
 	return &t
 }
 
-// Status says how the loading of a set fares.
+// Status describes the rules of a set and how loading them went.
 type Status struct {
-	Version uint64    // how many loads have changed the rules
-	Loaded  time.Time // when the last load was that put its rules in force; zero if none did
-	Rules   int       // how many are in force, those that have expired since included
-	Bad     int       // how many rules of that load cannot be used
-	Err     error     // of the last load: why it failed, or BadRules; nil if all is well
+	Version uint64    // the number of loads that changed the rules
+	Loaded  time.Time // of the last load that put its rules in force, or zero
+	Rules   int       // the number of rules in force, including those expired since the load
+	Bad     int       // the number of invalid rules in that load
+	Err     error     // of the last load: why it failed, or BadRules; nil if it succeeded
 }
 
-// New loads the rules of source, and returns the set of them. That fails if the
-// load does, unless there are rules [WithInitial]. Rules that cannot be used are left
-// out, and [Set.Status] says so. The set must be closed.
+// New loads the rules of source and returns a set of them. It fails if the load fails,
+// unless [WithInitial] is given. Invalid rules are left out, and [Set.Status] reports
+// them. Call Close when the set is no longer needed, to stop loading.
 func New(ctx context.Context, source Source, opts ...Option) (*Set, error) {
 	if ctx == nil {
 		return nil, errors.New("rules: New(nil): give a context, such as context.Background()")
@@ -121,12 +121,12 @@ func New(ctx context.Context, source Source, opts ...Option) (*Set, error) {
 	return s, nil
 }
 
-// Close ends the loading, also if the source hangs. The rules that are in force stay
-// so.
+// Close stops loading, and does not wait for a source that hangs. The rules stay in
+// force.
 func (s *Set) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	for _, l := range []*load{s.under, s.next} {
+	for _, l := range []*load{s.current, s.next} {
 		if l != nil {
 			l.cancel()
 		}
@@ -139,7 +139,7 @@ func (s *Set) Close() error {
 	return nil
 }
 
-// Status returns how the loading fares.
+// Status returns the status of the set.
 func (s *Set) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,24 +150,24 @@ func (s *Set) Status() Status {
 type Answer struct {
 	ratelimit.Decision
 
-	// Rule is the one that the call counts against, or nil if none names it: then
-	// it is allowed, and the rest of the decision is zero.
+	// Rule is the rule that the call counts against. It is nil if no rule matches; then
+	// the call is allowed, and the rest of the decision is zero.
 	Rule *Rule
 
-	// Refused says that the rule refused it: that is Allowed all the same if the
-	// rule is a Shadow.
+	// Refused means that the rule refused the call. If the rule is a Shadow, Allowed is
+	// still true.
 	Refused bool
 }
 
-// Take decides on n events of a subject: on a call of a path with a method. The
-// subject is whatever has a limit of its own: a user, an address. The path is that of
-// a request as it was sent, with its escapes ([net/url.URL.EscapedPath]); one without
-// them does as well where a handler is called by it.
+// Take decides on n events of a subject that calls a path with a method. A subject is
+// anything that has a limit of its own, such as a user or an address. The path should be
+// that of the request as sent, with its escapes ([net/url.URL.EscapedPath]). An unescaped
+// path is fine if the handler is chosen by that path.
 //
-// If there are several ways to read the path (see [Rule]), the answer is that of the
-// strictest rule: of those that refuse, the one with the longest RetryAfter, and
-// otherwise the one with the least Remaining. A refusal then spends nothing of the
-// other rules either, unless the subject's limits are used by other calls meanwhile.
+// If the path has several interpretations (see [Rule]), the answer is that of the
+// strictest rule: of the rules that refuse, the one with the longest RetryAfter, or if
+// none does, the one with the least Remaining. A refusal spends nothing of the other
+// rules, unless concurrent calls of the same subject use its limits.
 func (s *Set) Take(ctx context.Context, subject, method, path string, n int) (Answer, error) {
 	var buf [4]*compiled
 	switch rules := s.match(buf[:0], method, path); len(rules) {
@@ -177,11 +177,11 @@ func (s *Set) Take(ctx context.Context, subject, method, path string, n int) (An
 		d, err := limiterOf{set: s, rule: rules[0]}.Take(ctx, subject, n)
 		return s.answer(rules[0], verdict{d, err})
 	default:
-		rules = slices.Clone(rules) // which escape
+		rules = slices.Clone(rules) // so that buf does not escape to the heap
 		verdicts, strictest := s.takeAll(ctx, subject, n, rules)
 		for i, v := range verdicts {
 			if i != strictest && rules[i].Shadow {
-				_, _ = s.answer(rules[i], v) // which reports it
+				_, _ = s.answer(rules[i], v) // calls WithOnShadow's function
 			}
 		}
 		return s.answer(rules[strictest], verdicts[strictest])
@@ -191,13 +191,13 @@ func (s *Set) Take(ctx context.Context, subject, method, path string, n int) (An
 // match appends to found the rules in force for a call.
 func (s *Set) match(found []*compiled, method, path string) []*compiled {
 	f := s.force.Load()
-	if f == nil { // not made by New
+	if f == nil { // the set was not made by New
 		return found
 	}
 	return f.match(found, method, path, s.clk)
 }
 
-// answer returns what rule decided.
+// answer returns the verdict of rule as an Answer, and reports refusals by shadows.
 func (s *Set) answer(rule *compiled, v verdict) (Answer, error) {
 	a := Answer{Decision: v.Decision, Rule: &rule.Rule, Refused: v.refused()}
 	if a.Refused && rule.Shadow {

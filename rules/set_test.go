@@ -63,7 +63,7 @@ func limited(id, call string, limit int, algorithm string) Rule {
 	return Rule{ID: id, Call: call, Limit: limit, Window: time.Minute, Algorithm: algorithm}
 }
 
-// granted returns how many of n calls are.
+// granted returns how many of n calls are allowed.
 func granted(t testing.TB, s *Set, subject, path string, n int) (count int) {
 	t.Helper()
 	for range n {
@@ -96,7 +96,8 @@ func TestTake(t *testing.T) {
 	assert.Equal(t, 3, granted(t, s, "ann", "/user/7/photos/9", 5))
 }
 
-// TestKeysAreApart looks for a subject and a rule that are another's together.
+// TestKeysAreApart checks that different pairs of a subject and a rule have different
+// keys.
 func TestKeysAreApart(t *testing.T) {
 	keys := make(map[string]string)
 	for _, subject := range []string{"", "a", "ab", "1:a", "1", "1:"} {
@@ -108,7 +109,7 @@ func TestKeysAreApart(t *testing.T) {
 	}
 }
 
-// TestEdits checks that no edit hands out a fresh quota.
+// TestEdits checks that no edit gives a fresh quota.
 func TestEdits(t *testing.T) {
 	for _, alg := range Algorithms() {
 		src := &table{rules: []Rule{limited("r", "/x", 10, alg)}}
@@ -216,7 +217,7 @@ func TestFirstLoad(t *testing.T) {
 	assert.ErrorContains(t, err, "source is nil")
 }
 
-// TestRefresh lets time pass.
+// TestRefresh checks that the rules are reloaded at intervals.
 func TestRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &table{rules: []Rule{limited("r", "/x", 3, "")}}
@@ -238,7 +239,7 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
-// TestSourceThatPanics: what loads in the background must not end the process.
+// TestSourceThatPanics checks that a panic in a background load does not end the process.
 func TestSourceThatPanics(t *testing.T) {
 	bad := false
 	var s *Set
@@ -259,7 +260,7 @@ func TestSourceThatPanics(t *testing.T) {
 	assert.Equal(t, 1, granted(t, s, "ann", "/x", 3))
 }
 
-// TestEscapedPaths: a request counts as what net/http routes it to.
+// TestEscapedPaths checks that a request counts as the path that net/http routes it by.
 func TestEscapedPaths(t *testing.T) {
 	s, _ := newSet(t, Static(limited("search", "GET /search/{q}", 1, ""), limited("me", "/user/me", 1, "")))
 	mux := http.NewServeMux()
@@ -280,7 +281,7 @@ func TestEscapedPaths(t *testing.T) {
 	assert.Equal(t, 429, ask("/%75ser/me"))
 }
 
-// TestErrorsAreNoRefusals of a shadow.
+// TestErrorsAreNoRefusals checks that an error is not reported as a shadow's refusal.
 func TestErrorsAreNoRefusals(t *testing.T) {
 	r := limited("r", "/x", 1, "")
 	r.Shadow = true
@@ -290,7 +291,7 @@ func TestErrorsAreNoRefusals(t *testing.T) {
 	assert.False(t, a.Allowed || a.Refused)
 }
 
-// TestExpiry lets a rule end while it is in force.
+// TestExpiry has a rule expire while it is in force.
 func TestExpiry(t *testing.T) {
 	r := limited("r", "/x", 1, "")
 	src := &table{}
@@ -351,7 +352,7 @@ func TestMiddleware(t *testing.T) {
 	assert.Equal(t, `"default";q=1;w=60`, ask("GET", "/other").Header().Get("RateLimit-Policy"), "a name must be ASCII")
 }
 
-// TestMiddlewareWithoutHandler: a nil handler is told of when it is called, by every call.
+// TestMiddlewareWithoutHandler checks that every call of a nil handler reports it.
 func TestMiddlewareWithoutHandler(t *testing.T) {
 	s, _ := newSet(t, Static(limited("x", "/x", 1, "")))
 	for _, next := range []http.Handler{nil, (*http.ServeMux)(nil), http.HandlerFunc(nil)} {
@@ -362,8 +363,8 @@ func TestMiddlewareWithoutHandler(t *testing.T) {
 	}
 }
 
-// TestEditsUnderLoad edits the limit while many ask: in the end, exactly the highest
-// limit was granted.
+// TestEditsUnderLoad edits the limit during concurrent calls: in the end, exactly the
+// highest limit was granted.
 func TestEditsUnderLoad(t *testing.T) {
 	src := &table{rules: []Rule{limited("r", "/x", 100, "")}}
 	s, _ := newSet(t, src)
@@ -440,7 +441,7 @@ func TestFile(t *testing.T) {
 		"":                                                    "no list of rules",
 		"null":                                                "no list of rules",
 		"# nothing":                                           "no list of rules",
-		"- {id: a, call: /x, limit: 1, seconds: 1}\n---\n- {id: b, call: /y, limit: 1, seconds: 1}": "more than one document",
+		"- {id: a, call: /x, limit: 1, seconds: 1}\n---\n- {id: b, call: /y, limit: 1, seconds: 1}": "more than one YAML document",
 	} {
 		_, err := write("bad.yaml", text).Load(t.Context())
 		require.ErrorContains(t, err, want, text)

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// Schema has the statements that create the tables for [SQL] and [SQLLimits], in
+// Schema has the SQL statements that create the tables for [SQL] and [SQLLimits] in
 // PostgreSQL, MySQL, MariaDB or SQLite.
 //
 //go:embed schema.sql
@@ -29,29 +29,28 @@ var Schema string
 //	LOCK_TIMEOUT_SECONDS     int: Rule.Window
 //	THROTTLE_EXPIRATION      bigint null: Rule.Expires, in Unix seconds, or a timestamp
 //
-// and may have METHOD, ALGORITHM, BURST, SHADOW and ENABLED, in which null stands
-// for the default. Other columns are not looked at. [Schema] has the statements
-// that create it.
+// and may have METHOD, ALGORITHM, BURST, SHADOW and ENABLED, in which null means the
+// default. Other columns are ignored. [Schema] has the statements that create the table.
 //
-// A THROTTLE_EXPIRATION that is null, or later than a [time.Time] can be, means never.
-// A timestamp without a time zone is in UTC. Rows that cannot be used are [BadRules].
+// A THROTTLE_EXPIRATION that is null, or later than the last [time.Time], means never. A
+// timestamp without a time zone is in UTC. Invalid rows are reported as [BadRules].
 func SQL(db *sql.DB) Source { return SQLTable(db, "THROTTLED_CALLS") }
 
-// SQLTable is SQL for a table of another name, which may have a schema before it:
-// throttling.calls.
+// SQLTable is like [SQL] for a table with another name, which may include a schema, such
+// as throttling.calls.
 func SQLTable(db *sql.DB, table string) Source {
 	return SourceFunc(func(ctx context.Context) ([]Rule, error) {
 		if db == nil {
 			return nil, errors.New("the database is nil: open one with sql.Open")
 		}
 		if !tableName.MatchString(table) {
-			return nil, fmt.Errorf("the table's name is %q: it must be one such as THROTTLED_CALLS or throttling.calls", table)
+			return nil, fmt.Errorf("invalid table name %q: it must be one such as THROTTLED_CALLS or throttling.calls", table)
 		}
 		rules, err := loadSQL(ctx, db, table)
 		var bad BadRules
 		if err != nil && !errors.As(err, &bad) && ctx.Err() == nil {
-			// A column may have been added since the driver prepared the statement, or
-			// the connection was one that is gone; now that it knows, once more.
+			// Retry once: a column may have been added since the driver prepared the
+			// statement, or the pooled connection was broken. The driver knows by now.
 			rules, err = loadSQL(ctx, db, table)
 		}
 		return rules, err
@@ -61,7 +60,7 @@ func SQLTable(db *sql.DB, table string) Source {
 var tableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?$`)
 
 func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err error) {
-	rows, err := db.QueryContext(ctx, "SELECT * FROM "+table) // a name, as it was checked
+	rows, err := db.QueryContext(ctx, "SELECT * FROM "+table) // cannot be an injection: it matches tableName
 	if err != nil {
 		return nil, err
 	}
@@ -105,17 +104,19 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 	return rules, bad.orNil()
 }
 
-// SQLLimits returns a [Lookup] that asks a database. The query has one parameter,
-// the key, and returns a window in seconds and what a key may do in it, or no row
-// for the limiter's own limit:
+// SQLLimits returns a [Lookup] that queries a database. The query has one parameter, the
+// key. It returns a window in seconds and the number of events allowed in it, or no row
+// if the limiter's own limit applies:
 //
 //	SELECT time_window_sec, capacity FROM limits WHERE config_key = $1   -- PostgreSQL, SQLite
 //	SELECT time_window_sec, capacity FROM limits WHERE config_key = ?    -- MySQL, MariaDB
 //
-// limit makes an algorithm of them; nil means a token bucket that fills in the
-// window. A window or a capacity that is null, or less than 1, is a [FieldError].
+// limit converts these to an algorithm. If it is nil, the algorithm is a token bucket of
+// that many events that refills within the window. A capacity that is null or less than
+// 1, or a window that is null or not positive, is a [FieldError].
 //
-// If db has a limit on its connections, a [Cache] leaves one of them to others.
+// If the number of db's connections is limited, a [Cache] leaves one of them to other
+// uses.
 func SQLLimits(db *sql.DB, query string, limit func(events int, window time.Duration) ratelimit.Algorithm) Lookup {
 	if limit == nil {
 		limit = func(events int, window time.Duration) ratelimit.Algorithm {
@@ -138,7 +139,7 @@ func (l *sqlLimits) Limit(ctx context.Context, key string) (ratelimit.Algorithm,
 	var window, capacity any
 	err := l.db.QueryRowContext(ctx, l.query, key).Scan(&window, &capacity)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil //nolint:nilnil // as WithLimits wants it: the limiter's own limit
+		return nil, nil //nolint:nilnil // means the limiter's own limit, as in WithLimits
 	}
 	if err != nil {
 		return nil, fmt.Errorf("rules: the limit of key %q: %w", key, err)
@@ -154,8 +155,8 @@ func (l *sqlLimits) Limit(ctx context.Context, key string) (ratelimit.Algorithm,
 	return l.limit(int(n), per), nil
 }
 
-// most returns how many lookups the pool of connections has room for at once, if it is
-// bounded.
+// most returns how many lookups the connection pool allows at once. ok is false if the
+// pool is unbounded.
 func (l *sqlLimits) most() (n int, ok bool) {
 	if l.db == nil {
 		return 0, false

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Values come from database drivers and from the parser of files: a number may be any
-// of Go's, or text, and a time may be a number, a time.Time or text. What is read from
-// them is exact; what would have to be rounded is refused.
+// Values come from database drivers and from the YAML parser. A number may be of any Go
+// number type, or text; a time may be a number, a time.Time or text. Conversions are
+// exact: a value that would have to be rounded is invalid.
 
-// decimal is the text of a number that big.Rat can take without using much memory.
+// decimal matches the numbers that big.Rat can parse without using much memory.
 var decimal = regexp.MustCompile(`^[+-]?[0-9]{1,64}(\.[0-9]{0,64})?([eE][+-]?[0-9]{1,2})?$`)
 
-// exact returns v as a number.
+// exact returns v as an exact number.
 func exact(v any) (*big.Rat, bool) {
 	switch t := v.(type) {
 	case string:
@@ -26,14 +26,14 @@ func exact(v any) (*big.Rat, bool) {
 	default:
 		return nil, false
 	}
-	text := strings.TrimSpace(fmt.Sprint(v)) // a float is the shortest text that makes it: 1.9 is 1.9
+	text := strings.TrimSpace(fmt.Sprint(v)) // formats a float as the shortest equivalent decimal: 1.9 stays 1.9
 	if !decimal.MatchString(text) {
 		return nil, false
 	}
 	return new(big.Rat).SetString(text)
 }
 
-// whole returns v as a whole number.
+// whole returns v as an integer.
 func whole(v any) (int64, bool) {
 	r, ok := exact(v)
 	if !ok || !r.IsInt() || !r.Num().IsInt64() {
@@ -42,10 +42,10 @@ func whole(v any) (int64, bool) {
 	return r.Num().Int64(), true
 }
 
-// wantSeconds says what seconds takes.
+// wantSeconds describes the values that seconds accepts.
 const wantSeconds = "more than 0 and at most 9223372036 seconds, in whole nanoseconds"
 
-// seconds returns that many seconds, if they are a duration.
+// seconds returns v, a number of seconds, as a duration.
 func seconds(v any) (time.Duration, bool) {
 	r, ok := exact(v)
 	if !ok {
@@ -58,13 +58,13 @@ func seconds(v any) (time.Duration, bool) {
 	return time.Duration(r.Num().Int64()), true
 }
 
-// wantInstant says what instant takes.
+// wantInstant describes the values that instant accepts.
 const wantInstant = "in Unix seconds, more than 0, or a timestamp after 1970; or null for never"
 
 // lastUnix is the last Unix second that a time.Time can hold.
 const lastUnix = math.MaxInt64 - 62135596800
 
-// layouts are those of timestamps as text. Where they have no time zone, it is UTC.
+// layouts are the layouts of timestamps as text. Those without a time zone are in UTC.
 var layouts = []string{
 	time.RFC3339,
 	"2006-01-02T15:04:05",
@@ -75,9 +75,9 @@ var layouts = []string{
 	"2006-01-02",
 }
 
-// instant returns v, a timestamp or Unix seconds, as a time. One that is later than a
-// time.Time can hold is never, the zero time. One that is not after 1970 is an error:
-// it is more often a mistake (-1, or a zero date, for never) than a rule that has ended.
+// instant returns v, a timestamp or Unix seconds, as a time. A time later than the last
+// time.Time means never, and becomes the zero time. A time not after 1970 is an error,
+// because it is more often a mistake (-1 or a zero date for never) than an expired rule.
 func instant(v any) (time.Time, bool) {
 	if t, ok := v.(time.Time); ok {
 		return t, t.Unix() > 0
@@ -114,14 +114,14 @@ func instant(v any) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// A composite is a value that holds others, of which a few lines of YAML can make more
-// than memory has: it is shown by its kind.
+// A composite is the kind of a value that contains others. It is shown instead of the value,
+// because a few lines of YAML can describe a value that is larger than the memory.
 type composite string
 
-// GoString is for [FieldError].
+// GoString returns the kind as it is, for [FieldError].
 func (c composite) GoString() string { return string(c) }
 
-// shown returns v as an error shows it.
+// shown returns v in the form used in error messages.
 func shown(v any) any {
 	switch v.(type) {
 	case []any:

@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// Algorithms returns algorithms of every kind, with parameters ordinary and
-// not, by name. They are what Run compares with the reference model.
+// Algorithms returns algorithms of every kind, with ordinary and extreme parameters, by
+// name. Run compares them with the reference model.
 func Algorithms() map[string]ratelimit.Algorithm {
 	return map[string]ratelimit.Algorithm{
 		"TokenBucket/10 per second":         ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},

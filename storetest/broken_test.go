@@ -20,25 +20,25 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// A lockedStore is what somebody writes who has read the documentation of Store: a
-// map, under a lock. Its fields break it in one way or another.
+// A lockedStore is a simple store as a user would write it: a map protected by a mutex.
+// Its fields break it in various ways.
 type lockedStore struct {
 	mu     sync.Mutex
 	names  map[string]string // the Tag of the limiter of each name
 	states map[string]string
 
 	id       func(name, key string) string      // of a state
-	put      func(state string) (string, error) // what is stored
-	open     func(name string) error            // what Open answers
-	fail     func(key string) error             // what Apply answers
-	reset    func(s *lockedStore, key string)   // what Reset does
+	put      func(state string) (string, error) // returns the state to store
+	open     func(name string) error            // returns the error of Open
+	fail     func(key string) error             // returns the error of Apply
+	reset    func(s *lockedStore, key string)   // implements Reset
 	request  func(ratelimit.Request) ratelimit.Request
 	keeps    func(ratelimit.Result) bool // whether a change is stored
 	shares   bool                        // whether any algorithm may have any name
-	forgets  int                         // how many states it keeps
-	order    []string                    // in which they came
+	forgets  int                         // the most states that it keeps
+	order    []string                    // in which the states were added
 	context  context.Context             // of the first call
-	oneFirst bool                        // whether all calls have that
+	oneFirst bool                        // whether all calls use that context
 }
 
 func newLockedStore() *lockedStore {
@@ -120,7 +120,7 @@ func (s *lockedStates) Reset(_ context.Context, key string) error {
 	return nil
 }
 
-// locked returns what makes a broken store of a locked one.
+// locked returns a constructor of lockedStores that change breaks.
 func locked(change func(s *lockedStore)) func(clock.Clock) ratelimit.Store {
 	return func(clock.Clock) ratelimit.Store {
 		s := newLockedStore()
@@ -129,7 +129,7 @@ func locked(change func(s *lockedStore)) func(clock.Clock) ratelimit.Store {
 	}
 }
 
-// cas returns what makes a broken store of a database.
+// cas returns a constructor of CAS stores whose database swaps states by swap.
 func cas(swap func(db *database, key string, old value, state []byte, until time.Time) bool) func(clock.Clock) ratelimit.Store {
 	return func(clk clock.Clock) ratelimit.Store {
 		db := newDatabase()
@@ -149,7 +149,7 @@ func cas(swap func(db *database, key string, old value, state []byte, until time
 var errTooLarge = errors.New("value too large for this table")
 
 // TestBrokenStores runs one rule of the suite on stores that break a promise, each in a
-// process of its own, and expects it to say so.
+// separate process, and expects the suite to name the promise.
 func TestBrokenStores(t *testing.T) {
 	const variable = "STORETEST_BROKEN"
 	cut := func(most int) func(string) (string, error) {
@@ -165,7 +165,7 @@ func TestBrokenStores(t *testing.T) {
 	}
 	for broken, tt := range map[string]struct {
 		rule  string
-		says  string // beginning with "broken promise: ", unless the store fails
+		says  string // the expected message; empty for that of the broken promise
 		store func(clock.Clock) ratelimit.Store
 
 		reopen func(s ratelimit.Store) ratelimit.Store
@@ -335,8 +335,8 @@ func TestBrokenStores(t *testing.T) {
 	}
 }
 
-// A store that hangs or panics fails its subtest, with what it did, and the others go
-// on.
+// TestStoreThatStopsTheRun checks that a store that hangs or panics fails its subtest
+// with a message that says so, and that the others continue.
 func TestStoreThatStopsTheRun(t *testing.T) {
 	const variable = "STORETEST_STOPS"
 	for broken, tt := range map[string]struct {
@@ -380,7 +380,7 @@ func TestStoreThatStopsTheRun(t *testing.T) {
 	}
 }
 
-// onceOpened calls f when a limiter with a name is opened.
+// onceOpened returns an open function that calls f for a limiter with a name.
 func onceOpened(f func()) func(string) error {
 	return func(name string) error {
 		if name != "" {
@@ -390,8 +390,8 @@ func onceOpened(f func()) func(string) error {
 	}
 }
 
-// alone runs the calling test's subtest in a process of its own, where a variable names
-// it, and only one rule of it.
+// alone runs one rule for the named subtest of the calling test in a separate process. An
+// environment variable tells that process which subtest to run.
 func alone(t *testing.T, variable, name, rule string) (out string, err error) {
 	test, _, _ := strings.Cut(t.Name(), "/")
 	subtest := strings.NewReplacer(" ", "_", "(", `\(`).Replace(name)
@@ -412,7 +412,8 @@ func cutNames(most int) func(name, key string) string {
 	return func(name, key string) string { return name[:min(len(name), most)] + "\x00\x01" + key }
 }
 
-// counters has a version per key that begins with 1 again when the key was deleted.
+// counters has a version number for each key that starts again with 1 after the key was
+// deleted.
 func counters(clock.Clock) ratelimit.Store {
 	db := newDatabase()
 	return &dbStore{ratelimit.NewCASStore(
@@ -432,7 +433,7 @@ func counters(clock.Clock) ratelimit.Store {
 		db.remove), db}
 }
 
-// apartStore keeps limiters of other parameters, and those with WithLimits, apart.
+// apartStore keeps limiters with different parameters, and those with WithLimits, apart.
 func apartStore(clock.Clock) ratelimit.Store { return &apart{newLockedStore()} }
 
 type apart struct{ *lockedStore }
@@ -441,7 +442,7 @@ func (s *apart) Open(name string, t *ratelimit.Transition) (ratelimit.States, er
 	return s.lockedStore.Open(fmt.Sprintf("%s%s%v", name, t.Tag(), t.Varies()), t)
 }
 
-// failing answers with errors by what is asked.
+// failing returns errors that depend on the operation.
 type failing struct {
 	ratelimit.Store
 	fail func(op ratelimit.Op) error

@@ -11,9 +11,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/model"
 )
 
-// testCancelOrder lets four reservations wait on a key, and cancels them in every
-// order. After each, the key is what the reference model says; after the last, it is
-// as if none of them had been made.
+// testCancelOrder makes four reservations on a key and cancels them, in every order.
+// After each cancellation, the key must equal the reference model.
 func testCancelOrder(s *suite) {
 	for name, alg := range Algorithms() {
 		b := s.bench(alg)
@@ -21,11 +20,11 @@ func testCancelOrder(s *suite) {
 			key := fmt.Sprint(order)
 			k := model.New(alg, s.Tick)
 			now := b.clk.Now().UnixNano()
-			c := &comparison{suite: s, bench: b, alg: alg, log: []string{fmt.Sprintf("%s: cancelled of four, in the order %v", name, order)}}
+			c := &comparison{suite: s, bench: b, alg: alg, log: []string{fmt.Sprintf("%s: four reservations, cancelled in the order %v", name, order)}}
 			peek := func() {
 				got, err := b.Peek(ctx, key)
 				want := k.Peek(now)
-				got.Part = want.Part // which is left open while reservations are ahead
+				got.Part = want.Part // unspecified while a reservation is pending
 				c.compare(want, got, err)
 			}
 			used := (k.Limit() + 1) / 2
@@ -54,7 +53,7 @@ func testCancelOrder(s *suite) {
 	testCancelTogether(s)
 }
 
-// testCancelTogether cancels a line from many goroutines at once.
+// testCancelTogether cancels many reservations concurrently.
 func testCancelTogether(s *suite) {
 	b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
 	b.Allow("k")
@@ -69,11 +68,11 @@ func testCancelTogether(s *suite) {
 	}
 	wg.Wait()
 	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before {
-		s.broken("50 reservations were cancelled at once, and\n%+v\nis now\n%+v", before, d)
+		s.broken("50 reservations were cancelled concurrently: before\n%+v\nafter\n%+v", before, d)
 	}
 }
 
-// orders returns all orders of 0…n−1.
+// orders returns all permutations of 0…n−1.
 func orders(n int) (all [][]int) {
 	if n == 0 {
 		return [][]int{nil}

@@ -8,24 +8,24 @@ import (
 	"github.com/benbjohnson/clock"
 )
 
-// A Clock stands still until it is moved, and may be moved back. Moving it
-// takes no time. Its timers never fire. Reading it lets other goroutines run:
-// a transition reads the clock when it has the state at hand, and if a store
-// lets others change that meanwhile, now is when they do.
+// A Clock is a mock clock that changes only by Set and Advance, and may be moved back.
+// Its timers never fire. Now yields to other goroutines: a transition reads the clock
+// after it has read the state, so if a store is not atomic, this is the moment at which
+// other calls can change the state.
 type Clock struct {
-	clock.Clock // a mock that nobody moves, for what is not defined below
+	clock.Clock // a mock that never moves, for the methods not defined below
 
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // protects the fields below
 	now  time.Time
-	next func() // called by the next reading, before it returns
+	next func() // called by the next Now, before it returns
 }
 
-// NewClock returns a clock that shows t.
+// NewClock returns a clock whose time is t.
 func NewClock(t time.Time) *Clock {
 	return &Clock{Clock: clock.NewMock(), now: t}
 }
 
-// Now returns the time that the clock shows.
+// Now returns the time of the clock.
 func (c *Clock) Now() time.Time {
 	runtime.Gosched()
 	c.mu.Lock()
@@ -38,7 +38,8 @@ func (c *Clock) Now() time.Time {
 	return now
 }
 
-// interlude sets what the next reading calls, and returns what it would have called.
+// interlude sets the function that the next Now calls, and returns the previous one,
+// which is nil if it was called or not set.
 func (c *Clock) interlude(f func()) (before func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,14 +53,14 @@ func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 // Until returns the time until t by this clock.
 func (c *Clock) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
 
-// Set makes the clock show t.
+// Set sets the time of the clock to t.
 func (c *Clock) Set(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = t
 }
 
-// Advance moves the clock by d.
+// Advance moves the clock by d, which may be negative.
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

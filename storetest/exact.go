@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/model"
 )
 
-// testExact compares the store with the reference model, call by call, for
-// every algorithm.
+// testExact compares the store with the reference model call by call, for every
+// algorithm.
 func testExact(s *suite) {
 	algorithms := Algorithms()
 	for i, name := range slices.Sorted(maps.Keys(algorithms)) {
@@ -35,7 +35,7 @@ type comparison struct {
 	alg  ratelimit.Algorithm
 	rng  *rand.Rand
 	keys []*comparedKey
-	span time.Duration // how long it takes the algorithm to forget, about
+	span time.Duration // the approximate time until a used key is fresh again
 	log  []string      // the calls so far
 }
 
@@ -46,7 +46,7 @@ type comparedKey struct {
 	held  []heldPair
 }
 
-// A heldPair is one reservation, in both worlds.
+// A heldPair is a reservation in the store and the same one in the model.
 type heldPair struct {
 	real  *ratelimit.Reservation
 	model *model.Reservation
@@ -97,7 +97,7 @@ func (c *comparison) logf(format string, args ...any) {
 	c.log = append(c.log, fmt.Sprintf(format, args...))
 }
 
-// advance moves the clock to where something may change, or not at all.
+// advance moves the clock to a time at which a decision may change, or not at all.
 func (c *comparison) advance() {
 	k := c.keys[c.rng.IntN(len(c.keys))]
 	var d time.Duration
@@ -187,7 +187,8 @@ func (c *comparison) reset(k *comparedKey) {
 	*k = comparedKey{name: k.name, model: model.New(c.alg, c.Tick)}
 }
 
-// compare fails the test unless the decisions are equal, to the tick.
+// compare fails the test unless the decisions are equal when durations are rounded up to
+// ticks.
 func (c *comparison) compare(want, got ratelimit.Decision, err error) {
 	if err != nil {
 		c.Fatalf("the store failed: %v", err)
@@ -196,7 +197,7 @@ func (c *comparison) compare(want, got ratelimit.Decision, err error) {
 	want.ResetAfter = c.roundUp(want.ResetAfter)
 	want.Delay = c.roundUp(want.Delay)
 	if _, ok := c.alg.(ratelimit.WarmingUp); ok {
-		// It is in floating point, and the model is not.
+		// It uses floating point, and the model does not.
 		want.RetryAfter = c.unlessNear(want.RetryAfter, got.RetryAfter)
 		want.ResetAfter = c.unlessNear(want.ResetAfter, got.ResetAfter)
 	}
@@ -205,7 +206,7 @@ func (c *comparison) compare(want, got ratelimit.Decision, err error) {
 	}
 }
 
-// unlessNear returns want, or got if that is at most a tick away.
+// unlessNear returns want, or got if the two differ by at most a tick.
 func (c *comparison) unlessNear(want, got time.Duration) time.Duration {
 	if (want - got).Abs() <= c.Tick {
 		return got

@@ -9,15 +9,15 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// What keeps keys apart, and what keeps them at all.
+// The tests in this file check that keys are kept, and kept apart.
 
-// strangers are strings that stores have been seen to take for one another.
-var strangers = []string{
+// confusable are strings that some databases confuse with one another.
+var confusable = []string{
 	"", "\x00", "\x00\x00", " ", "a", "A", "a ", " a", "a\x00", "\xff", "\xfe", "\ufffd", "é", "e\u0301",
 	"{a}", "{b}", "a:", ":a", "a:b", "a/b", "a\nb", "*", "%", "_", "?", "'", "%61", "a%3Ab",
 }
 
-// equals are keys that a collation, a column of numbers or a path takes for one another.
+// equals are keys that a collation, a numeric column or a path treats as equal.
 var equals = []string{
 	"e", "É", "ss", "ß", "a\n", "a\r\n", "1", "01", "1.0", "+1", "1e0", "a/", "/a", "a//b", "b/../a/b", "./a",
 }
@@ -29,16 +29,16 @@ func testNames(s *suite) {
 	other := s.limiter(b, alg, ratelimit.WithName("b"))
 	b.Allow("k")
 	if d := must[ratelimit.Decision](s)(same.Peek(ctx, "k")); d.Remaining != 1 {
-		s.broken("same name: %+v", d)
+		s.broken("a limiter with the same name has another state: %+v", d)
 	}
 	if d := must[ratelimit.Decision](s)(other.Peek(ctx, "k")); d.Remaining != 2 {
-		s.broken("other name: %+v", d)
+		s.broken("a limiter with another name shares the state: %+v", d)
 	}
 
-	// No pair of a name and a key is taken for another, wherever one ends and however
-	// long they are.
+	// Different pairs of a name and a key are different keys, wherever the name ends and
+	// however long they are.
 	prefix := strings.Repeat("x", 300)
-	names := append([]string{prefix, prefix + "y", prefix[:255], prefix[:63], prefix[:64], prefix[:16], prefix[:17]}, strangers...)
+	names := append([]string{prefix, prefix + "y", prefix[:255], prefix[:63], prefix[:64], prefix[:16], prefix[:17]}, confusable...)
 	keys := []string{"", "a", "b", ":b", "b:c", "c", "\x00", "a:b:c"}
 	b = s.bench(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithName("the first"))
 	limiters := make([]ratelimit.Limiter, len(names))
@@ -50,17 +50,18 @@ func testNames(s *suite) {
 			for _, key := range keys {
 				switch d := must[ratelimit.Decision](s)(limiters[i].Take(ctx, key, 1)); {
 				case d.Allowed && !allowed:
-					s.broken("name %.70q (%d bytes), key %q: it was forgotten", name, len(name), key)
+					s.broken("name %.70q (%d bytes), key %q: the key was forgotten", name, len(name), key)
 				case allowed && !d.Allowed:
-					s.broken("name %.70q (%d bytes), key %q: it is taken for another", name, len(name), key)
+					s.broken("name %.70q (%d bytes), key %q: confused with another key", name, len(name), key)
 				}
 			}
 		}
 	}
 }
 
-// testSameName opens a second limiter of another algorithm and the same name. It may
-// be refused. If not, it must not let the first one grant more than it may.
+// testSameName opens a second limiter with the same name and another algorithm. The store
+// may refuse it. If not, the second limiter must not make the first one grant more than
+// its limit.
 func testSameName(s *suite) {
 	hour := ratelimit.FixedWindow{Limit: 3, Window: time.Hour}
 	for name, other := range map[string]ratelimit.Algorithm{
@@ -74,7 +75,7 @@ func testSameName(s *suite) {
 			continue
 		}
 		if err != nil {
-			s.broken("%s: it is refused, but not with ErrInvalid: %v", name, err)
+			s.broken("%s: refused with an error that is not ErrInvalid: %v", name, err)
 		}
 		granted := 0
 		for range 10 {
@@ -84,7 +85,7 @@ func testSameName(s *suite) {
 			must[ratelimit.Decision](s)(l.Take(ctx, "k", 1))
 		}
 		if granted > hour.Limit {
-			s.broken("%s: the first grants %d of %d, for the second makes it begin afresh", name, granted, hour.Limit)
+			s.broken("%s: the first limiter granted %d of %d, because the second one resets its state", name, granted, hour.Limit)
 		}
 	}
 }
@@ -93,11 +94,11 @@ func testKeys(s *suite) {
 	b := s.bench(ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
 	long := strings.Repeat("x", 1<<20)
 	keys := append([]string{long, long[:1<<20-1], long + "y", long[:129], long[:128], long[:255], long[:256], long[:1024], long[:65536],
-		"\xff\xfe", "\xfe\xff", "\xffa", "\xfea", "\ufffda", "\xc3\x28", "\xc3\x29"}, strangers...)
+		"\xff\xfe", "\xfe\xff", "\xffa", "\xfea", "\ufffda", "\xc3\x28", "\xc3\x29"}, confusable...)
 	keys = append(keys, equals...)
 	for i, key := range keys {
 		if !b.Allow(key) {
-			s.broken("key %d, %.20q (%d bytes), is taken for another", i, key, len(key))
+			s.broken("key %d, %.20q (%d bytes), is confused with another key", i, key, len(key))
 		}
 	}
 	for i, key := range keys {
@@ -117,15 +118,15 @@ func testManyKeys(s *suite) {
 	}
 	for i := range s.Keys {
 		if i >= 100 && i%101 != 0 {
-			continue // the oldest, and some of the others
+			continue // check only the oldest keys and some of the others
 		}
 		if d := must[ratelimit.Decision](s)(b.Peek(ctx, key(i))); d.Allowed {
-			s.broken("key %d of %d was forgotten, %v before it is fresh", i, s.Keys, 24*time.Hour)
+			s.broken("key %d of %d was forgotten %v too early", i, s.Keys, 24*time.Hour)
 		}
 	}
 }
 
-// testLargeStates has states of 16 and of 96 KiB.
+// testLargeStates has states of 16 KiB and 96 KiB.
 func testLargeStates(s *suite) {
 	const segments = 4095
 	window := ratelimit.SlidingWindow{Limit: 3, Window: segments * time.Second, Segments: segments}
@@ -160,26 +161,26 @@ func testReset(s *suite) {
 		other := must[ratelimit.Decision](s)(b.Peek(ctx, "b"))
 		s.reset(b, "a")
 		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "a")); d != fresh {
-			s.broken("%s: after Reset %+v\na fresh key has %+v", name, d, fresh)
+			s.broken("%s: after Reset, Peek returns\n%+v\nand of a fresh key\n%+v", name, d, fresh)
 		}
 		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "b")); d != other {
 			s.broken("%s: Reset of another key changed %+v\nto %+v", name, other, d)
 		}
 	}
 
-	// It knows no patterns, and is for the keys of its limiter only.
+	// Reset interprets no patterns, and affects only the keys of its own limiter.
 	alg := ratelimit.FixedWindow{Limit: 1, Window: time.Hour}
 	b := s.bench(alg, ratelimit.WithName("n"))
 	others := map[string]ratelimit.Limiter{"": s.limiter(b, alg), "n": b, "n2": s.limiter(b, alg, ratelimit.WithName("n2"))}
 	for _, l := range others {
-		for _, key := range strangers {
+		for _, key := range confusable {
 			l.Allow(key)
 		}
 	}
-	for _, key := range strangers {
+	for _, key := range confusable {
 		s.reset(b, key)
 		for name, l := range others {
-			for _, kept := range strangers {
+			for _, kept := range confusable {
 				if name == "n" && kept == key {
 					continue
 				}
@@ -189,7 +190,7 @@ func testReset(s *suite) {
 			}
 		}
 		if !b.Allow(key) {
-			s.broken("Reset of key %q has not made it fresh", key)
+			s.broken("key %q is not fresh after Reset", key)
 		}
 	}
 	s.reset(b, "never seen")

@@ -9,12 +9,12 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// locked is how long a request waits for what happens meanwhile, if the store lets
-// nobody else in until the request is done.
+// locked is how long a request waits for the interfering call, if the store lets no other
+// call proceed until the request is done.
 const locked = 50 * time.Millisecond
 
-// meanwhile does something while call is between its reading of the state and its
-// end, if the store lets it; else after call.
+// meanwhile runs something between the moment at which call has read the state and the
+// end of call. If the store does not allow that, something runs after call.
 func (s *suite) meanwhile(b *bench, call, something func()) {
 	done := make(chan struct{})
 	run := func() {
@@ -30,7 +30,7 @@ func (s *suite) meanwhile(b *bench, call, something func()) {
 	})
 	call()
 	if b.clk.interlude(nil) != nil {
-		run() // nobody has read the clock
+		run() // call did not read the clock
 	}
 	<-done
 }
@@ -40,13 +40,13 @@ func testMeanwhile(s *suite) {
 	take := func(b *bench, n int) func() {
 		return func() {
 			if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", n)); !d.Allowed {
-				s.broken("%d of a limit that nobody has hit were denied: %+v", n, d)
+				s.broken("%d events within the limit were denied: %+v", n, d)
 			}
 		}
 	}
 	for name, tt := range map[string]struct {
 		something func(b *bench)
-		remaining []int // if 2 were taken before, and 1 meanwhile
+		remaining []int // allowed results, if 2 were taken before and 1 at the same time
 	}{
 		"Take":                 {func(b *bench) { take(b, 7)() }, []int{10}},
 		"Reset":                {func(b *bench) { s.reset(b, "k") }, []int{20, 19}},
@@ -57,23 +57,24 @@ func testMeanwhile(s *suite) {
 		take(b, 2)()
 		s.meanwhile(b, take(b, 1), func() { tt.something(b) })
 		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); !slices.Contains(tt.remaining, d.Remaining) {
-			s.broken("2 of 20 were taken; while 1 was, somebody else did: %s; and %d remain, want one of %d", name, d.Remaining, tt.remaining)
+			s.broken("2 of 20 were taken; while 1 more was taken, another caller did: %s; then %d remain, want one of %d", name, d.Remaining, tt.remaining)
 		}
 	}
-	// The same of a key that was not there.
+	// The same with a new key.
 	b := s.bench(alg)
 	s.meanwhile(b, take(b, 1), take(b, 7))
 	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != 12 {
-		s.broken("1 and 7 of 20 were taken at once of a new key, and %d remain", d.Remaining)
+		s.broken("1 and 7 of 20 were taken concurrently from a new key, and %d remain", d.Remaining)
 	}
 
-	// A decision is not made at an earlier time than the state that it is made on: if
-	// the next window begins meanwhile, whoever is still to be decided is in it.
+	// A decision is never made at an earlier time than the state it is based on: if
+	// another call has moved the state to the next window, the decision is made in that
+	// window as well.
 	if s.OwnClock {
 		return
 	}
 	b = s.bench(alg)
-	other := &bench{Limiter: s.limiter(b, alg), clk: b.clk} // for the time of one limiter never goes back
+	other := &bench{Limiter: s.limiter(b, alg), clk: b.clk} // because the time of one limiter never goes back
 	s.meanwhile(b, take(b, 1), func() {
 		b.clk.Advance(time.Hour)
 		take(other, 1)()
@@ -91,8 +92,8 @@ func testContexts(s *suite) {
 		cancel()
 	}
 
-	// A caller may leave at any time: its events are spent or not, and others are told
-	// the truth.
+	// A caller may give up at any time. Its events are then either spent or not, and the
+	// state is consistent.
 	for _, n := range []int{1, 3} {
 		b := s.bench(alg)
 		own, cancel := context.WithCancel(ctx)
@@ -104,7 +105,7 @@ func testContexts(s *suite) {
 		cancel()
 		left := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Remaining
 		if left != 20-n && (left != 20 || err == nil && d.Allowed) {
-			s.broken("%d of 20 were taken by a caller that left (%+v, %v), and %d remain", n, d, err, left)
+			s.broken("%d of 20 were taken by a caller whose context was cancelled (%+v, %v), and %d remain", n, d, err, left)
 		}
 		s.reset(b, "k")
 	}

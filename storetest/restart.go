@@ -8,7 +8,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// What a store keeps over a restart, and among several processes.
+// The tests in this file check what a store keeps across restarts and shares between
+// processes.
 
 func testRestart(s *suite) {
 	if s.Reopen == nil {
@@ -61,14 +62,14 @@ func testRestart(s *suite) {
 			s.broken("%s: a fresh key was denied %d", name, tt.used)
 		}
 		b = s.reopened(b, tt.is, is...)
-		for range 2 { // also once it has been stored anew
+		for range 2 { // the second time, the state has been stored again
 			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != tt.remaining {
-				s.broken("%s: %d of %+v were used, and after a restart with %+v %d remain, want %d", name, tt.used, tt.was, tt.is, d.Remaining, tt.remaining)
+				s.broken("%s: %d of %+v were used; after a restart with %+v, %d remain, want %d", name, tt.used, tt.was, tt.is, d.Remaining, tt.remaining)
 			}
 			must[ratelimit.Decision](s)(b.Take(ctx, "k", tt.remaining+1))
 		}
 		if tt.remaining > 0 && !b.AllowN("k", tt.remaining) || b.Allow("k") {
-			s.broken("%s: %d remaining is not what can be taken", name, tt.remaining)
+			s.broken("%s: Remaining is %d, but that is not what can be taken", name, tt.remaining)
 		}
 	}
 }
@@ -90,7 +91,7 @@ func testHandles(s *suite) {
 	}
 	s.reset(two, "k")
 	if d := must[ratelimit.Decision](s)(one.Peek(ctx, "k")); d.Remaining != alg.Limit {
-		s.broken("one handle forgot the key, and for another there remain %d of %d", d.Remaining, alg.Limit)
+		s.broken("one handle reset the key, and for another one %d of %d remain", d.Remaining, alg.Limit)
 	}
 	must[ratelimit.Decision](s)(one.Take(ctx, "k", 40))
 	if d := must[ratelimit.Decision](s)(three.Take(ctx, "k", 40)); d.Remaining != 20 {

@@ -13,38 +13,38 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// rules are the promises, in the order of the package's documentation.
+// rules are the promises of package ratelimit, and their tests.
 var rules = []struct {
 	name string
 	text string
 	test func(*suite)
 }{
 	{"Exact", "decisions are those of the mathematical definition", testExact},
-	{"RetryAfter", "a tick before RetryAfter the same request is still denied, at it the request is granted", testRetryAfter},
+	{"RetryAfter", "one tick before RetryAfter, the same request is still denied; at RetryAfter, it is granted", testRetryAfter},
 	{"Remaining", "AllowN(Remaining) succeeds, AllowN(Remaining+1) does not", testRemaining},
-	{"DenialSpendsNothing", "a denial spends nothing, nor does n = 0 or n above the limit", testDenialSpendsNothing},
-	{"CountDenied", "with CountDenied, and only then, a denial is remembered", testCountDenied},
-	{"Atomic", "any number of goroutines get exactly what one would have got", testAtomic},
+	{"DenialSpendsNothing", "a denial spends nothing, and neither does n = 0 or n above the limit", testDenialSpendsNothing},
+	{"CountDenied", "denied events are counted with CountDenied, and only then", testCountDenied},
+	{"Atomic", "any number of goroutines together get exactly what one would have got", testAtomic},
 	{"AllOrNothing", "an All is spent in all parts or in none", testAllOrNothing},
 	{"Forgetting", "a key is forgotten only when its state equals a fresh key's", testForgetting},
-	{"ClockBack", "a clock that steps back mints nothing", testClockBack},
+	{"ClockBack", "a clock that steps back never grants more", testClockBack},
 	{"Alignment", "windows are aligned to the Unix epoch", testAlignment},
-	{"Order", "reservations are first come, first served, and nobody gets ahead of them", testOrder},
+	{"Order", "reservations are first come, first served, and no call overtakes them", testOrder},
 	{"Cancel", "a cancelled reservation gives back what can still be given back", testCancel},
-	{"CancelOrder", "reservations are cancelled in any order, and those that stay keep their turn", testCancelOrder},
-	{"Wait", "Wait costs nothing if its deadline is too near", testWait},
-	{"ReserveWithin", "ReserveWithin spends nothing if the turn is too far off, and a tick before RetryAfter it still is, at it no more", testWithin},
-	{"Reset", "Reset makes a key fresh, and no other", testReset},
-	{"Meanwhile", "what others do between a request's reading of the state and its end is not lost", testMeanwhile},
-	{"Contexts", "a call has its own context, and one that ends harms no other", testContexts},
-	{"Changes", "a key whose limit changes keeps what it has used", testChanges},
-	{"Names", "limiters of different names share nothing, of the same name everything", testNames},
-	{"SameName", "limiters of one name and different algorithms are refused or kept apart", testSameName},
-	{"Keys", "any string is a key of its own", testKeys},
-	{"ManyKeys", "a key in use is kept, however many others are", testManyKeys},
-	{"LargeStates", "a state is kept as it is, however large", testLargeStates},
-	{"Restart", "a store that is opened again has what it had, and limits may have changed", testRestart},
-	{"Handles", "handles on one store, in several processes, are as good as one", testHandles},
+	{"CancelOrder", "reservations can be cancelled in any order, and the others keep their turn", testCancelOrder},
+	{"Wait", "Wait spends nothing if its deadline is before its turn", testWait},
+	{"ReserveWithin", "ReserveWithin spends nothing if the turn is too far off; one tick before RetryAfter it still is, at RetryAfter it is not", testWithin},
+	{"Reset", "Reset makes a key fresh, and affects no other key", testReset},
+	{"Meanwhile", "changes that other calls make while a request is being decided are not lost", testMeanwhile},
+	{"Contexts", "each call uses its own context, and ending one affects no other call", testContexts},
+	{"Changes", "a key whose limit changes keeps the events it has used", testChanges},
+	{"Names", "limiters with different names share nothing, and limiters with the same name share all states", testNames},
+	{"SameName", "limiters with one name and different algorithms are refused or kept apart", testSameName},
+	{"Keys", "different strings are different keys", testKeys},
+	{"ManyKeys", "a key in use is kept, however many other keys there are", testManyKeys},
+	{"LargeStates", "a state is stored unchanged, however large it is", testLargeStates},
+	{"Restart", "a store that is reopened has its states, even if limits have changed", testRestart},
+	{"Handles", "several handles on one store, as in several processes, act like one", testHandles},
 }
 
 var ctx = context.Background()
@@ -75,10 +75,10 @@ func testRemaining(s *suite) {
 		for i := range 10 {
 			d := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
 			if d.Remaining < d.Limit && b.AllowN("k", d.Remaining+1) {
-				s.broken("%s: Remaining is %d, and AllowN of one more succeeds", name, d.Remaining)
+				s.broken("%s: Remaining is %d, but AllowN(Remaining+1) succeeds", name, d.Remaining)
 			}
 			if d = must[ratelimit.Decision](s)(b.Peek(ctx, "k")); !b.AllowN("k", d.Remaining) {
-				s.broken("%s: Remaining is %d, and AllowN of it fails", name, d.Remaining)
+				s.broken("%s: Remaining is %d, but AllowN(Remaining) fails", name, d.Remaining)
 			}
 			b.clk.Advance(s.roundUp(d.ResetAfter / time.Duration(i+2)))
 		}
@@ -107,8 +107,8 @@ func testDenialSpendsNothing(s *suite) {
 }
 
 func countsDenied(alg ratelimit.Algorithm) bool {
-	log, ok := alg.(ratelimit.SlidingLog)
-	return ok && log.CountDenied
+	l, ok := alg.(ratelimit.SlidingLog)
+	return ok && l.CountDenied
 }
 
 func testCountDenied(s *suite) {
@@ -118,7 +118,7 @@ func testCountDenied(s *suite) {
 		b.clk.Advance(9 * time.Second)
 		b.Allow("k") // denied
 		b.clk.Advance(time.Second)
-		// The first two are out of the window, the denied one is not.
+		// The first two events have left the window, the denied one has not.
 		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != 2 && !counted || d.Remaining != 1 && counted {
 			s.broken("CountDenied %v: %+v", counted, d)
 		}
@@ -141,7 +141,7 @@ func testAtomic(s *suite) {
 		b := s.bench(alg)
 		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
 		if allowed := contend(func() bool { return b.Allow("k") }); allowed != limit {
-			s.broken("%s: %d of %d calls at once were allowed, the limit is %d", name, allowed, goroutines*tries, limit)
+			s.broken("%s: %d of %d concurrent calls were allowed, the limit is %d", name, allowed, goroutines*tries, limit)
 		}
 	}
 }
@@ -170,22 +170,23 @@ func testAllOrNothing(s *suite) {
 		ratelimit.FixedWindow{Limit: 100, Window: 24 * time.Hour},
 		ratelimit.FixedWindow{Limit: 10, Window: time.Hour},
 	})
-	// Every hour the second part grants 10, and refuses what the first would
-	// have granted. Ten hours later, still on the same day, the first is spent.
+	// Each hour the second part grants 10 events, and refuses more, which the first part
+	// would have granted. After ten hours, still on the same day, the first part is
+	// exhausted.
 	for hour := range 10 {
 		if granted := contend(func() bool { return b.AllowN("k", 2) }); granted != 5 {
-			s.broken("hour %d: %d times 2 were granted of 10", hour, granted)
+			s.broken("hour %d: AllowN(2) succeeded %d times with a limit of 10", hour, granted)
 		}
 		b.clk.Advance(time.Hour)
 	}
 	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != 0 || d.Part != 0 {
-		s.broken("100 of 100 were granted, and then %+v", d)
+		s.broken("100 of 100 were granted, but then Peek returns %+v", d)
 	}
 }
 
 func testForgetting(s *suite) {
-	// Keys come and go, many times as many as are in use. Each is drained, and
-	// must be found drained until the very tick at which it is fresh.
+	// The test uses many more keys than are in use at a time. Each is exhausted, and must
+	// remain so until the exact tick at which it is fresh.
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"TokenBucket": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(4), Burst: 2},
 		"SlidingLog":  ratelimit.SlidingLog{Limit: 2, Window: 500 * time.Millisecond},
@@ -208,7 +209,7 @@ func testForgetting(s *suite) {
 			b.clk.Advance(s.roundUp(d.ResetAfter/10) + s.Tick)
 			for len(inUse) > 0 && !b.clk.Now().Before(inUse[0].fresh) {
 				if d := must[ratelimit.Decision](s)(b.Peek(ctx, inUse[0].key)); d.Remaining != limit || d.ResetAfter != 0 {
-					s.broken("%s: a key that is idle is not like new: %+v", name, d)
+					s.broken("%s: an idle key is not like a fresh one: %+v", name, d)
 				}
 				inUse = inUse[1:]
 			}
@@ -227,16 +228,16 @@ func testClockBack(s *suite) {
 			b := s.bench(alg)
 			limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
 			if !b.AllowN("k", limit) {
-				s.broken("%s: the limit is not granted", name)
+				s.broken("%s: a fresh key was denied its limit", name)
 			}
 			before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
 			b.clk.Advance(-back)
 			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining > before.Remaining || b.Allow("k") {
-				s.broken("%s: back by %v, and granted: %+v", name, back, d)
+				s.broken("%s: the clock went back by %v, and events were granted: %+v", name, back, d)
 			}
 			b.clk.Advance(back)
 			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before && !countsDenied(alg) {
-				s.broken("%s: back by %v and forth, and %+v\nis now %+v", name, back, before, d)
+				s.broken("%s: the clock went back by %v and forward again: before %+v\nafter %+v", name, back, before, d)
 			}
 		}
 	}
@@ -251,7 +252,7 @@ func testAlignment(s *suite) {
 		b.Allow("k")
 		want := b.clk.Now().Truncate(time.Hour).Add(time.Hour).Sub(b.clk.Now())
 		if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1)); d.RetryAfter != want {
-			s.broken("%s: the hour ends in %v, RetryAfter is %v", name, want, d.RetryAfter)
+			s.broken("%s: the hour ends in %v, but RetryAfter is %v", name, want, d.RetryAfter)
 		}
 	}
 }
@@ -259,7 +260,7 @@ func testAlignment(s *suite) {
 func testOrder(s *suite) {
 	for name, alg := range Algorithms() {
 		if _, ok := alg.(ratelimit.LeakyBucket); ok {
-			continue // Reserve does not wait for room there
+			continue // its Reserve does not wait for room
 		}
 		b := s.bench(alg)
 		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
@@ -274,7 +275,7 @@ func testOrder(s *suite) {
 				s.broken("%s: Reserve: %v", name, err)
 			}
 			if r.Delay() < last {
-				s.broken("%s: reservation %d comes in %v, the one before in %v", name, i, r.Delay(), last)
+				s.broken("%s: reservation %d has a delay of %v, the one before it %v", name, i, r.Delay(), last)
 			}
 			last = r.Delay()
 			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); last > 0 && (d.Allowed || d.Remaining != 0 || d.RetryAfter < last && !countsDenied(alg)) {
@@ -309,10 +310,10 @@ func testCancel(s *suite) {
 			first.Cancel()
 		}
 		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before {
-			s.broken("%s: two reservations were cancelled, the last one first, and\n%+v\nis now\n%+v", name, before, d)
+			s.broken("%s: two reservations were cancelled, the last one first: before\n%+v\nafter\n%+v", name, before, d)
 		}
 	}
-	// Whoever has had its turn gives nothing back.
+	// A reservation whose time has passed gives nothing back.
 	b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 	b.Allow("k")
 	r, err := b.Reserve(ctx, "k", 1)
@@ -322,7 +323,7 @@ func testCancel(s *suite) {
 	b.clk.Advance(r.Delay() + s.Tick)
 	r.Cancel()
 	if b.Allow("k") {
-		s.broken("a reservation whose time had come was given back")
+		s.broken("a reservation whose time had passed was given back")
 	}
 }
 
@@ -334,26 +335,26 @@ func testWait(s *suite) {
 	before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
 	near, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer time.AfterFunc(5*time.Second, cancel).Stop() // for a store that lets it wait
+	defer time.AfterFunc(5*time.Second, cancel).Stop() // in case a broken store makes it wait
 	err := b.Wait(deadline{near, b.clk.Now().Add(time.Second - s.Tick)}, "k")
 	if !errors.Is(err, context.DeadlineExceeded) {
-		s.broken("the turn comes in 1s, the deadline %v before, and the error is %v", s.Tick, err)
+		s.broken("the turn is in 1s and the deadline %v before it, but the error is %v", s.Tick, err)
 	}
 	if err := b.WaitN(ctx, "k", 2); !errors.Is(err, ratelimit.ErrNever) {
-		s.broken("2 of a limit of 1, and the error is %v", err)
+		s.broken("WaitN(2) with a limit of 1, but the error is %v", err)
 	}
 	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before {
-		s.broken("a Wait that failed changed %+v\nto %+v", before, d)
+		s.broken("a failed Wait changed %+v\nto %+v", before, d)
 	}
 
 	b = s.bench(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 2})
 	b.AllowN("k", 2)
 	if err := b.Wait(ctx, "k"); !errors.Is(err, ratelimit.ErrQueueFull) {
-		s.broken("the queue is full, and the error is %v", err)
+		s.broken("the queue is full, but the error is %v", err)
 	}
 }
 
-// A deadline is a context with a deadline that the clock of the test tells.
+// A deadline is a context with a deadline by the clock of the test.
 type deadline struct {
 	context.Context
 	at time.Time
@@ -361,17 +362,17 @@ type deadline struct {
 
 func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
 
-// testChanges lets the limit of a key change and change back.
+// testChanges changes the limit of a key, and changes it back.
 func testChanges(s *suite) {
-	// What every algorithm has left can be read by the next one, which begins afresh.
+	// An algorithm can replace the state of any other kind, and starts fresh.
 	for name, alg := range Algorithms() {
-		of := alg
-		b := s.bench(alg, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return of, nil }))
+		limit := alg
+		b := s.bench(alg, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
 		must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
 		must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
-		of = ratelimit.RollingWindow{Quota: 3, Window: 3 * time.Hour, Period: time.Hour}
+		limit = ratelimit.RollingWindow{Quota: 3, Window: 3 * time.Hour, Period: time.Hour}
 		if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1)); !d.Allowed || d.Remaining != 2 && !strings.HasPrefix(name, "RollingWindow") {
-			s.broken("%s: %+v began with %+v", name, of, d)
+			s.broken("%s: %+v started with %+v", name, limit, d)
 		}
 	}
 	minute := func(limit int) ratelimit.Algorithm {
@@ -380,12 +381,12 @@ func testChanges(s *suite) {
 	sliding := func(limit int) ratelimit.Algorithm {
 		return ratelimit.SlidingWindow{Limit: limit, Window: time.Minute}
 	}
-	log := func(limit int) ratelimit.Algorithm { return ratelimit.SlidingLog{Limit: limit, Window: time.Minute} }
+	eventLog := func(limit int) ratelimit.Algorithm { return ratelimit.SlidingLog{Limit: limit, Window: time.Minute} }
 	rolling := func(quota int) ratelimit.Algorithm {
 		return ratelimit.RollingWindow{Quota: quota, Window: time.Hour, Period: time.Minute}
 	}
 	bucket := func(n int) ratelimit.Algorithm { return ratelimit.TokenBucket{Rate: ratelimit.PerMinute(n)} }
-	both := func(n int) ratelimit.Algorithm { return ratelimit.All{log(n), bucket(n), minute(n)} }
+	both := func(n int) ratelimit.Algorithm { return ratelimit.All{eventLog(n), bucket(n), minute(n)} }
 	for name, tt := range map[string]struct {
 		was, is   ratelimit.Algorithm
 		used      int
@@ -399,9 +400,9 @@ func testChanges(s *suite) {
 		"sliding, up":       {sliding(10), sliding(100), 10, 90},
 		"sliding, down":     {sliding(100), sliding(10), 50, 0},
 		"sliding, segments": {sliding(10), ratelimit.SlidingWindow{Limit: 20, Window: time.Minute, Segments: 6}, 10, 10},
-		"log, up":           {log(10), log(100), 10, 90},
-		"log, down":         {log(100), log(10), 50, 0},
-		"log, shorter":      {log(10), ratelimit.SlidingLog{Limit: 1, Window: time.Second}, 10, 0},
+		"log, up":           {eventLog(10), eventLog(100), 10, 90},
+		"log, down":         {eventLog(100), eventLog(10), 50, 0},
+		"log, shorter":      {eventLog(10), ratelimit.SlidingLog{Limit: 1, Window: time.Second}, 10, 0},
 		"rolling, up":       {rolling(10), rolling(100), 10, 90},
 		"rolling, down":     {rolling(100), rolling(10), 50, 0},
 		"rolling, periods":  {rolling(10), ratelimit.RollingWindow{Quota: 30, Window: time.Hour, Period: time.Hour, PeriodLimit: 25}, 10, 15},
@@ -420,20 +421,20 @@ func testChanges(s *suite) {
 		"another algorithm": {bucket(10), minute(10), 10, 10},
 		"no change":         {bucket(10), bucket(10), 10, 0},
 	} {
-		of := tt.was
-		b := s.bench(minute(1), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return of, nil }))
+		limit := tt.was
+		b := s.bench(minute(1), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
 		if !b.AllowN("k", tt.used) {
 			s.broken("%s: a fresh key was denied %d", name, tt.used)
 		}
 		before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
-		of = tt.is
+		limit = tt.is
 		d := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
 		if d.Remaining != tt.remaining {
-			s.broken("%s: after %d of %+v were used, %+v has %d remaining; want %d", name, tt.used, tt.was, tt.is, d.Remaining, tt.remaining)
+			s.broken("%s: %d of %+v were used, and then %+v has %d remaining, want %d", name, tt.used, tt.was, tt.is, d.Remaining, tt.remaining)
 		}
 		// Remaining and RetryAfter are true of the new limit.
 		if b.AllowN("k", tt.remaining+1) || !b.AllowN("k", tt.remaining) {
-			s.broken("%s: %d remaining is not what can be taken", name, tt.remaining)
+			s.broken("%s: Remaining is %d, but that is not what can be taken", name, tt.remaining)
 		}
 		d = must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
 		if d.Allowed {
@@ -451,17 +452,17 @@ func testChanges(s *suite) {
 			continue
 		}
 
-		// A change that is taken back has changed nothing, unless the window's shape
-		// did.
-		b = s.bench(tt.was, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return of, nil }))
-		of = nil // the limiter's own
+		// A change that is reverted before it affects a request has no effect, except that
+		// ResetAfter may be later if the window's length or segments differ.
+		b = s.bench(tt.was, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
+		limit = nil // the limiter's own
 		b.AllowN("k", tt.used)
-		of = tt.is
+		limit = tt.is
 		b.Allow("another")
 		must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
-		of = nil
+		limit = nil
 		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != before.Remaining || d.ResetAfter < before.ResetAfter {
-			s.broken("%s: a change that was taken back made\n%+v\nof\n%+v", name, d, before)
+			s.broken("%s: a reverted change turned\n%+v\ninto\n%+v", name, before, d)
 		}
 	}
 }

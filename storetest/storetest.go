@@ -3,20 +3,21 @@
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, storetest.Config{
-//			New: func(t testing.TB, clk clock.Clock) ratelimit.Store { return mystore.New() },
+//			New: func(t testing.TB, clk clock.Clock) ratelimit.Store { return newStore() },
 //		})
 //	}
 //
-// Each subtest is one promise and gets stores of its own. A failure says which
-// promise is broken, and by which calls; or what the store's error was, for a store
-// that keeps every promise does not fail. A store that hangs or panics fails its
-// subtest, and the others go on.
+// Each subtest checks one promise, with stores of its own. A failure names the broken
+// promise and the calls that broke it. An error of the store also fails the subtest,
+// because no call of the tests may fail. A store that hangs or panics fails its subtest,
+// and the others continue.
 //
-// What is not tested is what a store does when its database fails: the limiter's
-// [ratelimit.FailurePolicy] decides then, whatever the store.
+// Run does not test how a store behaves when its database fails, because then the
+// limiter's [ratelimit.FailurePolicy] decides.
 package storetest
 
 import (
+	"errors"
 	"runtime/debug"
 	"testing"
 	"time"
@@ -26,47 +27,45 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// Config says what to test.
+// Config describes the store to test.
 type Config struct {
-	// New returns an empty store that shares nothing with others. The tests
-	// tell the time by clk, which they move by hand; a store that does not
-	// decide by the time of the requests must be made to use it.
+	// New returns an empty store that shares nothing with other stores. The tests
+	// advance clk themselves. A store that uses its own time instead of the requests'
+	// must use clk.
 	New func(t testing.TB, clk clock.Clock) ratelimit.Store
 
-	// Reopen returns another handle on what s keeps, which New or Reopen has
-	// returned: as the process would have it after a restart, or another process.
-	// If it is nil, nothing of that is tested; that is right for a store in memory.
+	// Reopen returns another handle on the states of s, a store returned by New or
+	// Reopen, as after a restart of the process or from another process. If it is nil,
+	// as is right for a store in memory, restarts and handles are not tested.
 	Reopen func(t testing.TB, clk clock.Clock, s ratelimit.Store) ratelimit.Store
 
-	// Exclusive says that s cannot be used any more after Reopen, as if one
-	// process at a time locks a file. Then restarts are tested, and no handles that
-	// are in use at once.
+	// Exclusive means that s cannot be used any more after Reopen, for example because
+	// the store locks a file. Then restarts are tested, but not concurrent handles.
 	Exclusive bool
 
-	// OwnClock says that the store does not decide by the time of the requests, and
-	// was made to read clk before it has the state, for these tests only. Then it is
-	// not tested when it reads it.
+	// OwnClock means that the store uses its own time instead of the requests', and for
+	// these tests reads clk before it reads the state. Then the order of these two is
+	// not tested.
 	OwnClock bool
 
-	// Tick is the unit in which the store tells the time; 0 means 1ns. The
-	// tests then move clk by multiples of it, and allow durations to be rounded
-	// up to the next one.
+	// Tick is the resolution of the store's time; 0 means 1ns. The tests advance clk by
+	// multiples of it, and expect durations to be rounded up to the next multiple.
 	Tick time.Duration
 
-	// Steps is the number of calls in each comparison with the reference
-	// model; 0 means 500. Lower it for a store that takes long to answer.
+	// Steps is the number of calls in each comparison with the reference model; 0 means
+	// 500. Lower it for a slow store.
 	Steps int
 
-	// Keys is how many keys are used at once in the test that many can be; 0 means
-	// 12,000. Lower it for a store that takes long to answer, or holds fewer.
+	// Keys is the number of keys that the test of many keys uses at once; 0 means
+	// 12,000. Lower it for a store that is slow or holds fewer keys.
 	Keys int
 
-	// Timeout is how long a call of the store may take; 0 means 10s. A call that
-	// takes longer fails its subtest, and the others go on.
+	// Timeout is how long a call of the store may take; 0 means 10s. A call that takes
+	// longer fails its subtest, and the others continue.
 	Timeout time.Duration
 }
 
-// Run tests the store that c.New makes.
+// Run tests the stores that c.New returns.
 func Run(t *testing.T, c Config) {
 	if c.Tick == 0 {
 		c.Tick = 1
@@ -95,7 +94,7 @@ func Run(t *testing.T, c Config) {
 	}
 }
 
-// A suite is what one subtest works with.
+// A suite is the context of one subtest.
 type suite struct {
 	*testing.T
 	Config
@@ -103,8 +102,8 @@ type suite struct {
 	watch *watch
 }
 
-// broken fails the test in the words of the promise; or by what the store said, if
-// that is why.
+// broken fails the test with the text of the promise, or with the store's error if the
+// store has failed.
 func (s *suite) broken(format string, args ...any) {
 	s.Helper()
 	s.intact()
@@ -115,19 +114,19 @@ func (s *suite) broken(format string, args ...any) {
 func (s *suite) intact() {
 	s.Helper()
 	if err := s.watch.failure(); err != nil {
-		s.Fatalf("the store failed: %v\nit was asked because of the promise: %s", err, s.rule)
+		s.Fatalf("the store failed: %v\nwhile testing the promise: %s", err, s.rule)
 	}
 }
 
-// bench is a limiter on a store and a clock of its own.
+// A bench is a limiter with its store and its clock.
 type bench struct {
 	ratelimit.Limiter
 	clk   *Clock
 	store ratelimit.Store
 }
 
-// start is when most tests begin: neither at the start of a second nor of an
-// hour, so that windows which should be aligned are seen to be.
+// start is the time at which most tests begin. It is not at the start of a second or an
+// hour, so that the tests notice windows that are not aligned.
 var start = time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC)
 
 // bench returns a limiter with a store and a clock of its own.
@@ -139,18 +138,21 @@ func (s *suite) bench(alg ratelimit.Algorithm, opts ...ratelimit.Option) *bench 
 	return b
 }
 
-// limiter returns a further limiter on the store of b.
+// limiter returns another limiter on the store of b.
 func (s *suite) limiter(b *bench, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
 	s.Helper()
 	l, err := s.tryLimiter(b, alg, opts...)
+	if errors.Is(err, ratelimit.ErrInvalid) { // the store refuses the algorithm
+		s.broken("New(%T%+v): %v", alg, alg, err)
+	}
 	if err != nil {
 		s.Fatalf("New(%T%+v): %v", alg, alg, err)
 	}
 	return l
 }
 
-// tryLimiter is limiter, which may be refused. A failure of the store never grants
-// anything.
+// tryLimiter is like limiter, but returns an error if the store refuses it. The limiter
+// denies everything if the store fails.
 func (s *suite) tryLimiter(b *bench, alg ratelimit.Algorithm, opts ...ratelimit.Option) (ratelimit.Limiter, error) {
 	return ratelimit.New(alg, append(opts, ratelimit.WithStore(b.store), ratelimit.WithClock(b.clk), ratelimit.WithFailurePolicy(ratelimit.FailClosed))...)
 }

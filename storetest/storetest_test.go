@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// The in-memory store keeps every promise, whatever its bound.
+// TestMemoryStore checks that the in-memory store keeps every promise, whatever its bound.
 func TestMemoryStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
 		New: func(testing.TB, clock.Clock) ratelimit.Store { return ratelimit.NewMemoryStore() },
@@ -30,13 +30,14 @@ func TestMemoryStoreWithMaxKeys(t *testing.T) {
 	})
 }
 
-// TestRestlessMemoryStore lets other keys come all the time, and tables be replaced.
+// TestRestlessMemoryStore runs the suite while other keys are added and tables are
+// replaced.
 func TestRestlessMemoryStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
 		New: func(testing.TB, clock.Clock) ratelimit.Store {
 			return restlessStore{ratelimit.NewMemoryStore()}
 		},
-		Keys:  1000, // it shrinks at every fourth call
+		Keys:  1000, // because it shrinks at every fourth call
 		Steps: 200,
 	})
 }
@@ -67,8 +68,8 @@ func (s *restlessStates) Apply(ctx context.Context, key string, t *ratelimit.Tra
 	return s.States.Apply(ctx, key, t, req)
 }
 
-// A store that has no more than get and compare-and-swap keeps them too, be its versions
-// the states themselves or numbers; and one that has its keys under a lock.
+// TestCASStore runs the suite on a store that has only get and compare-and-swap. The
+// versions of its states are the states themselves.
 func TestCASStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
 		New: func(testing.TB, clock.Clock) ratelimit.Store { return newDatabase().byState() },
@@ -78,6 +79,7 @@ func TestCASStore(t *testing.T) {
 	})
 }
 
+// TestCASStoreByRevision is the same with numbers as versions.
 func TestCASStoreByRevision(t *testing.T) {
 	storetest.Run(t, storetest.Config{
 		New: func(testing.TB, clock.Clock) ratelimit.Store { return newDatabase().byRevision() },
@@ -89,14 +91,16 @@ func TestCASStoreByRevision(t *testing.T) {
 	})
 }
 
-func TestLockedStore(t *testing.T) {
+func newStore() ratelimit.Store { return newLockedStore() }
+
+// TestStore runs the suite on a simple store, as in the package documentation.
+func TestStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
-		New:   func(testing.TB, clock.Clock) ratelimit.Store { return newLockedStore() },
-		Steps: 100,
+		New: func(t testing.TB, clk clock.Clock) ratelimit.Store { return newStore() },
 	})
 }
 
-// So does one that forgets a state as soon as it is told that it may.
+// TestExpiringStore runs the suite on a store that drops each state as soon as it may.
 func TestExpiringStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
 		New: func(_ testing.TB, clk clock.Clock) ratelimit.Store {
@@ -107,7 +111,7 @@ func TestExpiringStore(t *testing.T) {
 	})
 }
 
-// So does one whose states are portable and whose clock is coarse.
+// TestPortableStore runs the suite on a store with portable states and a coarse clock.
 func TestPortableStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
 		New: func(testing.TB, clock.Clock) ratelimit.Store {
@@ -122,7 +126,7 @@ type database struct {
 	mu      sync.Mutex
 	values  map[string]value
 	writes  int
-	expires clock.Clock // if not nil, values are gone when they may be
+	expires clock.Clock // if not nil, values are dropped as soon as they may be
 }
 
 type value struct {
@@ -145,7 +149,7 @@ func (db *database) value(key string) value {
 	return v
 }
 
-// swap puts a state in the place of one that has not changed.
+// swap replaces a state if it has not changed.
 func (db *database) swap(key string, same func(value) bool, state []byte, until time.Time) bool {
 	now := time.Time{}
 	if db.expires != nil {

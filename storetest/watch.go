@@ -11,14 +11,14 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A watch looks at what a store does in one subtest. A limiter hides some of it: Allow
-// tells of no errors, and Cancel neither.
+// A watch records failures of a store in one subtest. A limiter hides some of them: Allow
+// and Cancel return no errors.
 type watch struct {
 	timeout time.Duration
 
-	mu   sync.Mutex
-	err  error // the first one
-	dead bool  // whether the store hangs, and is not called any more
+	mu   sync.Mutex // protects the fields below
+	err  error      // the first one
+	dead bool       // whether the store hangs; then it is not called any more
 }
 
 func (w *watch) failure() error {
@@ -27,7 +27,7 @@ func (w *watch) failure() error {
 	return w.err
 }
 
-// note keeps err, unless the caller has left.
+// note records err, unless ctx has ended.
 func (w *watch) note(ctx context.Context, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -37,14 +37,14 @@ func (w *watch) note(ctx context.Context, err error) error {
 	return err
 }
 
-// guard calls f, which is what the store does, and returns its error; or that it
-// panicked, or did not return in time.
+// guard calls f, a method of the store, and returns its error, or an error if it panics
+// or does not return in time.
 func (w *watch) guard(ctx context.Context, what string, f func() error) error {
 	w.mu.Lock()
 	dead := w.dead
 	w.mu.Unlock()
 	if dead {
-		return errors.New("not called, for an earlier call hangs")
+		return errors.New("not called, because an earlier call hangs")
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -70,8 +70,8 @@ func (w *watch) guard(ctx context.Context, what string, f func() error) error {
 	}
 }
 
-// store returns s, watched. The one in memory has shortcuts that are to be tested, too,
-// and does not fail.
+// store returns s with its failures recorded by w. It returns a MemoryStore as it is:
+// that never fails, and a wrapper would bypass the shortcuts that limiters take with it.
 func (w *watch) store(s ratelimit.Store) ratelimit.Store {
 	if s, ok := s.(*ratelimit.MemoryStore); ok {
 		return s
@@ -84,7 +84,7 @@ type watchedStore struct {
 	watch *watch
 }
 
-// unwatched returns the store that a test's New has returned.
+// unwatched returns the store that Config.New has returned.
 func unwatched(s ratelimit.Store) ratelimit.Store {
 	if w, ok := s.(*watchedStore); ok {
 		return w.store
@@ -94,7 +94,7 @@ func unwatched(s ratelimit.Store) ratelimit.Store {
 
 func (s *watchedStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
 	var states ratelimit.States
-	var refused error // which may be right
+	var refused error // may be legitimate, so it is not recorded
 	err := s.watch.guard(context.Background(), "Open", func() (err error) {
 		states, refused = s.store.Open(name, t)
 		return nil
@@ -110,7 +110,7 @@ type watchedStates struct {
 	watch  *watch
 }
 
-// Bounded spares a limiter what guard does.
+// Bounded makes the limiter not bound the time of calls, because guard does.
 func (s *watchedStates) Bounded() bool { return true }
 
 func (s *watchedStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {

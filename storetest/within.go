@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// testWithin reserves with many longest waits, and comes back when told to.
+// testWithin reserves with various maximum waits, and retries after RetryAfter.
 func testWithin(s *suite) {
 	for name, alg := range Algorithms() {
 		b := s.bench(alg)
@@ -23,7 +23,7 @@ func (s *suite) within(name string, b *bench) {
 	for i, most := range []time.Duration{0, s.Tick, 150*time.Millisecond + s.Tick/2, 1234567 * time.Microsecond, 9 * time.Second, time.Hour, ratelimit.Never} {
 		for _, n := range []int{1, max(1, limit/2), limit} {
 			b.AllowN("k", decision(b.Peek(ctx, "k")).Remaining)
-			if i%2 == 1 { // others are in line, if they may be
+			if i%2 == 1 { // with other reservations pending, if they are granted
 				for range 2 {
 					if _, _, err := b.ReserveWithin(ctx, "k", 1, time.Second); err != nil {
 						s.Fatalf("%s: the store failed: %v", name, err)
@@ -37,22 +37,22 @@ func (s *suite) within(name string, b *bench) {
 			}
 			if !d.Allowed {
 				if r != nil || d.RetryAfter <= 0 || d.RetryAfter == ratelimit.Never || d.Delay != 0 {
-					s.broken("%s: %d within %v are refused with %v and %+v", name, n, most, r, d)
+					s.broken("%s: %d within %v were refused with %v and %+v", name, n, most, r, d)
 				}
 				if after := decision(b.Peek(ctx, "k")); after != before {
-					s.broken("%s: %d within %v are refused, and\n%+v\nis now\n%+v", name, n, most, before, after)
+					s.broken("%s: %d within %v were refused: before\n%+v\nafter\n%+v", name, n, most, before, after)
 				}
 				b.clk.Advance(d.RetryAfter - s.Tick)
 				if r, early, _ := b.ReserveWithin(ctx, "k", n, most); r != nil || early.RetryAfter != s.Tick {
-					s.broken("%s: %d within %v, %v before RetryAfter, which was %v: %+v", name, n, most, s.Tick, d.RetryAfter, early)
+					s.broken("%s: %d within %v were asked for %v before RetryAfter (%v), with %+v", name, n, most, s.Tick, d.RetryAfter, early)
 				}
 				b.clk.Advance(s.Tick)
 				if r, d, _ = b.ReserveWithin(ctx, "k", n, most); r == nil {
-					s.broken("%s: %d within %v are refused at RetryAfter: %+v", name, n, most, d)
+					s.broken("%s: %d within %v were refused at RetryAfter: %+v", name, n, most, d)
 				}
 			}
 			if r == nil || r.Delay() != d.Delay || d.Delay > most || d.RetryAfter != 0 {
-				s.broken("%s: %d within %v are reserved, %+v", name, n, most, d)
+				s.broken("%s: %d within %v were reserved with %+v", name, n, most, d)
 			}
 			b.clk.Advance(d.Delay)
 		}
@@ -65,6 +65,6 @@ func (s *suite) within(name string, b *bench) {
 		s.broken("%s: none of a limit of %d: %v, %+v, %v", name, limit, r, d, err)
 	}
 	if after := decision(b.Peek(ctx, "k")); after != before {
-		s.broken("%s: asking for too many, and for none, changed\n%+v\nto\n%+v", name, before, after)
+		s.broken("%s: asking for too many events, and for none, changed\n%+v\nto\n%+v", name, before, after)
 	}
 }

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// bound does no more than a limiter must which is exact and keeps the time: it
-// hashes the key, loads a word of its state, reads the clock, and swaps the
-// word. It does not look whose word it is, never grows, and counts to one. So a
-// limiter with a keyed hash and an exact clock can hardly be much faster than this.
+// bound does only what every exact limiter must do: it hashes the key, loads a word of
+// state, reads the clock, and swaps the word. It does not check which key the word
+// belongs to, and never grows. So a limiter with a keyed hash and an exact clock can
+// hardly be much faster.
 func bound() Contender {
 	return Contender{
 		Name:  "(hash, clock, swap)",
 		Role:  Bound,
-		Setup: "`maphash.String`, one of 4 Mi words, `time.Since`, compare-and-swap: what every exact limiter has to do",
+		Setup: "`maphash.String`, one of 4 Mi words, `time.Since`, compare-and-swap: the work of every exact limiter",
 		New: func(l Limit) (Allow, error) {
 			seed, base := maphash.MakeSeed(), time.Now()
 			words := make([]uint64, 1<<22)

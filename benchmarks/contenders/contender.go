@@ -1,50 +1,47 @@
-// Package contenders makes the limiters that are compared do the same thing,
-// each through its own public API: hold each key to a limit, and say whether
-// one more event may happen.
+// Package contenders makes the compared limiters do the same, each through its own public
+// API: limit each key, and decide whether one more event may happen.
 //
-// To add one, write a file with a function that returns its [Contender], and
-// put that into [All].
+// To add a limiter, write a file with a function that returns its [Contender], and add
+// that to [All].
 package contenders
 
 import "time"
 
-// A Limit is what every key is held to.
+// A Limit is the limit of every key.
 type Limit struct {
-	Burst int           // events that a key may have at once when it is new
-	Every time.Duration // how long it takes until one of them comes back
+	Burst int           // the events that a new key may have at once
+	Every time.Duration // the time until one of them comes back
 }
 
-// The limits of the scenarios. Under all of them, what a run spends does not
-// come back while it lasts: a key that was used stays in use, so that nobody
-// may forget it, and a key that is denied stays denied.
+// The limits of the scenarios. With each of them, no event comes back during a run: a key
+// that was used stays in use, so that no limiter may forget it, and a key that is denied
+// stays denied.
 var (
-	// Plenty is more than one key uses up in any run. Burst times Every is 127
-	// years, near the most that a limiter which counts in nanoseconds can hold;
-	// a key that is used all the time is in use whatever Every is.
+	// Plenty is more than one key can use in a run. Burst times Every is 127 years, near
+	// the maximum of a limiter that counts in nanoseconds. Every may be short, because
+	// the key is used all the time.
 	Plenty = Limit{Burst: 400_000_000, Every: 10 * time.Second}
 
-	// Hundred is more than any of many keys uses up, and few enough to use up
-	// a key on purpose.
+	// Hundred is more than any of many keys uses, and small enough to exhaust a key on
+	// purpose.
 	Hundred = Limit{Burst: 100, Every: 1000 * time.Hour}
 
-	// Lavish is Plenty where the clock counts in microseconds up to the year
-	// 2116. A key in Redis whose one event has come back is forgotten, so that takes
-	// longer than a round does.
+	// Lavish is Plenty for a clock that counts in microseconds up to the year 2116. Every
+	// is longer than a round, because Redis forgets a key once its event has come back.
 	Lavish = Limit{Burst: 20_000_000, Every: 50 * time.Second}
 
-	// Once is used up by the first event.
+	// Once is exhausted by the first event.
 	Once = Limit{Burst: 1, Every: 1000 * time.Hour}
 )
 
-// window is the window of contenders that count events in windows instead of
-// letting them come back one by one. It is longer than any run.
+// window is the window of contenders that count events in windows. It is longer than any
+// run.
 const window = 1000 * time.Hour
 
-// An Answer is what a limiter says about one event.
+// An Answer is the decision of a limiter on one event.
 type Answer uint8
 
-// The answers. Failed is an error of the limiter itself, which says neither,
-// and is never the right one.
+// The answers. Failed is an error of the limiter, and is always wrong.
 const (
 	Denied Answer = iota
 	Allowed
@@ -58,53 +55,53 @@ func answer(allowed bool) Answer {
 	return Denied
 }
 
-// Allow asks a limiter whether one event of key may happen now, and spends it
-// if so. It may be called by any number of goroutines at once.
+// Allow asks a limiter whether one event of key may happen now, and spends it if so. It is
+// safe for concurrent use by multiple goroutines.
 type Allow func(key string) Answer
 
-// A Role is the part that a contender has in the comparison.
+// A Role is the role of a contender in the comparison.
 type Role int
 
 // The roles.
 const (
-	Main    Role = iota // this library, as it is compared with the peers
+	Main    Role = iota // this library, as compared with the peers
 	Variant             // this library with another algorithm
 	Peer                // another library
-	Bound               // a sketch that does only what every exact limiter must
-	Floor               // nothing at all: what the harness itself costs
-	Weighed             // this library with another algorithm, of which only the bytes count
+	Bound               // a sketch that does only what every exact limiter must do
+	Floor               // no limiter: the cost of the harness
+	Weighed             // this library with another algorithm, to measure its bytes only
 )
 
-// A Contender is a limiter that takes part.
+// A Contender is a limiter in the comparison.
 type Contender struct {
 	Name   string // as in the tables
 	Role   Role
-	HTTP   bool   // whether it is a middleware: it is compared with such
-	Wire   bool   // whether it answers hostile requests over a connection: likewise
-	Rules  bool   // whether it is a table of rules, or what such are compared with
-	Module string // the path of its module, of which the report tells the version
+	HTTP   bool   // whether it is a middleware, which is compared with other ones
+	Wire   bool   // whether it answers hostile requests over a connection; likewise
+	Rules  bool   // whether it is a table of rules, or is compared with one
+	Module string // the path of its module, whose version the report has
 	Setup  string // how it is configured and called, for the report
 
 	// New returns a new limiter without keys.
 	New func(Limit) (Allow, error)
 
-	// Dial takes the place of New for limiters in Redis: it returns one that asks
-	// the server at addr through a client of its own, and what closes that.
+	// Dial replaces New for limiters in Redis. It returns a limiter that uses the server
+	// at addr through its own client, and a function that closes the client.
 	Dial func(addr string, l Limit) (Allow, func(), error)
 
-	// Events is how many of a key are spent to weigh its state in Redis, if not
-	// one.
+	// Events is how many events of a key are spent to measure its state in Redis; 0 means
+	// 1.
 	Events int
 
-	// Always takes the place of New for Floor: it always says the same.
+	// Always replaces New for Floor. It returns a limiter that always gives the same
+	// answer.
 	Always func(Answer) Allow
 
-	// Stop stops what the latest limiter runs in the background. It is nil if
-	// that is nothing.
+	// Stop stops the background work of the latest limiter. It is nil if there is none.
 	Stop func()
 }
 
-// All returns the contenders, those of this library first.
+// All returns the contenders, with those of this library first.
 func All() []Contender {
 	return []Contender{
 		tokenBucket(),
@@ -152,10 +149,10 @@ func All() []Contender {
 	}
 }
 
-// LeftOut says which peers are missing, and why.
+// LeftOut returns the peers that are missing, with the reasons.
 func LeftOut() []string {
 	return []string{
-		"clipperhouse/rate: the Go module proxy answers 403 for github.com/clipperhouse/rate, no version of it can be had",
+		"clipperhouse/rate: the Go module proxy answers 403 for github.com/clipperhouse/rate, so that no version is available",
 		"httprate-redis: the same for github.com/go-chi/httprate-redis",
 	}
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-// Only429 is the name of the contender that refuses without looking.
+// Only429 is the name of the contender that refuses every request without reading it.
 const Only429 = "(only 429)"
 
-// httplimitHostile refuses requests that are as costly as their author could make
-// them, from an address that is trusted.
+// httplimitHostile refuses requests that are as expensive as we could make them, from a
+// trusted address.
 func httplimitHostile() Contender {
 	var stop func()
 	return Contender{
@@ -30,7 +30,7 @@ func httplimitHostile() Contender {
 		Role:   Main,
 		Wire:   true,
 		Module: ModulePath,
-		Setup:  "`Middleware` by `ClientIP(TrustedProxies(…), FromForwarded())`, all proxies trusted that a request names, before a `TokenBucket`",
+		Setup:  "`Middleware` by `ClientIP(TrustedProxies(…), FromForwarded())`, which trusts all proxies that a request names, with a `TokenBucket`",
 		New: func(l Limit) (allow Allow, err error) {
 			limiter, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst})
 			if err != nil {
@@ -51,7 +51,7 @@ func only429() Contender {
 		Name:  Only429,
 		Role:  Floor,
 		Wire:  true,
-		Setup: "a handler that answers 429 to the same requests, and nothing else",
+		Setup: "a handler that only answers 429, with the same requests",
 		Always: func(Answer) Allow {
 			handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })
 			var allow Allow
@@ -66,8 +66,9 @@ func only429() Contender {
 	}
 }
 
-// hostileFields are 480 header fields of 2 kB, near the 1 MB that net/http takes. With
-// two entries in a table of 4 kB, each is a byte on the wire, except for the first two.
+// hostileFields are 480 header fields of 2 kB, together almost the 1 MB that net/http
+// accepts. They are two different fields, which fit into HPACK's table of 4 kB, so that
+// each field but the first two is one byte on the wire.
 func hostileFields() (fields []hpack.HeaderField) {
 	accept := strings.Repeat("a;b*0=c,", 240)
 	forwarded := `for=127.0.0.1;host="` + strings.Repeat(",", 1900) + `"`
@@ -77,9 +78,9 @@ func hostileFields() (fields []hpack.HeaderField) {
 	return fields
 }
 
-// overHTTP2 returns an Allow that sends one hostile request after another to a server
-// with this handler, over a connection on loopback, and what closes both. The client
-// does no more than it must: what is measured is the server.
+// overHTTP2 returns an Allow that sends hostile requests one after the other to a server
+// with this handler, over a loopback connection, and a function that closes both. The
+// client does as little as possible, because the server is to be measured.
 func overHTTP2(handler http.Handler) (_ Allow, stop func(), _ error) {
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -87,7 +88,7 @@ func overHTTP2(handler http.Handler) (_ Allow, stop func(), _ error) {
 	}
 	server := &http.Server{Handler: handler, Protocols: new(http.Protocols)}
 	server.Protocols.SetUnencryptedHTTP2(true)
-	go func() { _ = server.Serve(listener) }() // until it is closed, which it says
+	go func() { _ = server.Serve(listener) }() // returns an error when it is closed
 	conn, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", listener.Addr().String())
 	if err != nil {
 		server.Close()
@@ -111,7 +112,7 @@ func overHTTP2(handler http.Handler) (_ Allow, stop func(), _ error) {
 	}, func() { conn.Close(); server.Close() }, nil
 }
 
-// A hostileClient sends the same request again and again.
+// A hostileClient sends the same request repeatedly.
 type hostileClient struct {
 	conn    net.Conn
 	framer  *http2.Framer
@@ -138,7 +139,7 @@ func (c *hostileClient) begin() error {
 	return c.framer.WriteWindowUpdate(0, 1<<31-1-65535) // enough for every answer
 }
 
-// ask sends the request and returns the status of the answer.
+// ask sends the request and returns the status of the response.
 func (c *hostileClient) ask() (status int, err error) {
 	c.block.Reset()
 	for _, f := range c.fields {

@@ -11,8 +11,8 @@ import (
 
 const httprateModule = "github.com/go-chi/httprate"
 
-// httprateOnLimit asks the limiter of a middleware with a request that is made
-// once, and a response that nothing is written to.
+// httprateOnLimit calls the limiter of a middleware with a request that is made once, and
+// a response that nothing is written to.
 func httprateOnLimit() Contender {
 	return Contender{
 		Name:   "httprate",
@@ -32,14 +32,14 @@ func httprateOnLimit() Contender {
 	}
 }
 
-// httprateCounter does what OnLimit does, without what is there for HTTP: it
-// asks the counter and increments it under a mutex.
+// httprateCounter does what OnLimit does without the HTTP part: it reads the counter and
+// increments it, under a mutex.
 func httprateCounter() Contender {
 	return Contender{
 		Name:   "httprate's counter",
 		Role:   Peer,
 		Module: httprateModule,
-		Setup:  "`LimitCounter.Get`, then `IncrementBy` if there is room, under a mutex: what `OnLimit` does, without HTTP",
+		Setup:  "`LimitCounter.Get`, then `IncrementBy` if there is room, under a mutex, as `OnLimit` does, without HTTP",
 		New: func(l Limit) (Allow, error) {
 			var mu sync.Mutex
 			counter := httprate.NewLocalLimitCounter(window)

@@ -16,9 +16,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-// throughMiddleware returns an Allow that sends one request again and again
-// through a middleware, by the client's address, and sees whether it reaches the
-// handler behind.
+// throughMiddleware returns an Allow that sends one request repeatedly through a
+// middleware that limits by the client's address, and reports whether the request reaches
+// the wrapped handler.
 func throughMiddleware(middleware func(http.Handler) http.Handler) Allow {
 	reached := false
 	handler := middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
@@ -33,7 +33,7 @@ func throughMiddleware(middleware func(http.Handler) http.Handler) Allow {
 	}
 }
 
-// silence is a response that nobody reads.
+// silence is a ResponseWriter that discards the response.
 type silence struct{ header http.Header }
 
 func (s silence) Header() http.Header       { return s.header }
@@ -46,7 +46,7 @@ func httplimitMiddleware() Contender {
 		Role:   Main,
 		HTTP:   true,
 		Module: ModulePath,
-		Setup:  "`Middleware` with its defaults, before a `TokenBucket`",
+		Setup:  "`Middleware` with its defaults and a `TokenBucket`",
 		New: func(l Limit) (Allow, error) {
 			limiter, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst})
 			if err != nil {
@@ -94,7 +94,7 @@ func ululeMiddleware() Contender {
 		Role:   Peer,
 		HTTP:   true,
 		Module: "github.com/ulule/limiter/v3",
-		Setup:  "`stdlib` middleware before the `memory` store",
+		Setup:  "`stdlib` middleware with the `memory` store",
 		New: func(l Limit) (Allow, error) {
 			store := memory.NewStoreWithOptions(limiter.StoreOptions{Prefix: limiter.DefaultPrefix})
 			lim := limiter.New(store, limiter.Rate{Period: window, Limit: int64(l.Burst)})

@@ -2,12 +2,12 @@ package contenders
 
 import "time"
 
-// nothing answers without looking: what is measured of it is the harness.
+// nothing answers without doing anything, to measure the harness.
 func nothing() Contender {
 	return Contender{
 		Name:   "(no limiter)",
 		Role:   Floor,
-		Setup:  "answers without looking: what the harness itself costs",
+		Setup:  "answers without doing anything: the cost of the harness",
 		Always: func(a Answer) Allow { return func(string) Answer { return a } },
 	}
 }
@@ -19,7 +19,7 @@ func timeNow() Contender {
 	return Contender{
 		Name:  TimeNow,
 		Role:  Floor,
-		Setup: "reads the clock with `time.Now`, and answers without looking",
+		Setup: "only reads the clock with `time.Now`",
 		Always: func(a Answer) Allow {
 			return func(string) Answer {
 				if time.Now().IsZero() {

@@ -9,8 +9,8 @@ import (
 // ModulePath is the path of this library's module.
 const ModulePath = "github.com/ratelimit-go/ratelimit"
 
-// library returns the contender that this library is with an algorithm: the
-// default store and clock, and a call of Allow for each decision.
+// library returns a contender that is this library with the given algorithm, the default
+// store and clock, and a call of Allow for each decision.
 func library(name string, role Role, setup string, alg func(Limit) ratelimit.Algorithm) Contender {
 	return Contender{
 		Name:   name,
@@ -48,11 +48,11 @@ func coarseClock() Contender {
 	}
 }
 
-// CoarseClock is the name of the contender that has one.
+// CoarseClock is the name of the contender with a CoarseClock.
 const CoarseClock = "ratelimit, coarse clock"
 
-// Bounded returns a token bucket of this library whose store holds so many keys
-// at most.
+// Bounded returns a token bucket of this library whose store holds at most the given
+// number of keys.
 func Bounded(l Limit, keys int) (Allow, error) {
 	return bucket(l, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(keys))))
 }

@@ -15,11 +15,11 @@ import (
 	rueidisstore "github.com/ratelimit-go/ratelimit/redisstore/rueidis"
 )
 
-// Callers is how many at once ask a limiter in Redis. A client that has a
-// connection for each call has as many.
+// Callers is the number of concurrent callers of a limiter in Redis. A client that uses a
+// connection for each call has as many connections.
 const Callers = 64
 
-// Names of contenders that targets speak of, and the modules of the clients.
+// Names of contenders that targets refer to, and the modules of the clients.
 const (
 	GoRedis   = "ratelimit, go-redis"
 	Lease     = "ratelimit, rueidis, lease"
@@ -29,8 +29,8 @@ const (
 	RueidisModule = "github.com/redis/rueidis"
 )
 
-// An opener makes a store of this library that asks the server at addr, and what
-// closes its client.
+// An opener returns a store of this library that uses the server at addr, and a function
+// that closes its client.
 type opener func(addr string, opts ...redisstore.Option) (*redisstore.Store, func(), error)
 
 func openRueidis(addr string, opts ...redisstore.Option) (*redisstore.Store, func(), error) {
@@ -58,18 +58,18 @@ func openAutoPipeline(addr string, opts ...redisstore.Option) (*redisstore.Store
 	return store, closer(client), err
 }
 
-// goRedis returns the client that all contenders on go-redis have.
+// goRedis returns the client that all contenders on go-redis use.
 func goRedis(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, PoolSize: Callers})
 }
 
 func closer(client *redis.Client) func() {
-	return func() { _ = client.Close() } // nothing is under way
+	return func() { _ = client.Close() } // no call is running
 }
 
-// inRedis returns the contender that this library is in Redis.
+// inRedis returns a contender that is this library in Redis.
 func inRedis(name string, role Role, setup string, open opener, alg func(Limit) ratelimit.Algorithm, opts ...redisstore.Option) Contender {
-	// On a machine whose cores are all busy, the default of 50 ms may pass.
+	// On a machine whose cores are all busy, a call may exceed the default of 50 ms.
 	opts = append(opts, redisstore.WithTimeout(time.Second))
 	return Contender{
 		Name:   name,
@@ -95,7 +95,7 @@ func inRedis(name string, role Role, setup string, open opener, alg func(Limit) 
 				return answer(d.Allowed)
 			}
 			return allow, func() {
-				_ = store.Close(ctx) // what leases have left is lost with the server
+				_ = store.Close(ctx) // the unused events of leases do not matter
 				closeClient()
 			}, nil
 		},
@@ -118,7 +118,7 @@ func redisLease() Contender {
 	return inRedis(Lease, Variant, "the first with `WithLease(1000, 100*time.Millisecond)`", openRueidis, bucketOf, redisstore.WithLease(1000, 100*time.Millisecond))
 }
 
-// weighed returns a contender of which only the bytes count.
+// weighed returns a contender of which only the bytes are measured.
 func weighed(name, setup string, alg func(Limit) ratelimit.Algorithm) Contender {
 	return inRedis("ratelimit in Redis, "+name, Weighed, setup, openRueidis, alg)
 }

@@ -9,8 +9,8 @@ import (
 	ululestore "github.com/ulule/limiter/v3/drivers/store/redis"
 )
 
-// onGoRedis returns a peer that asks Redis through go-redis, which each of them
-// does with the same client.
+// onGoRedis returns a peer that uses Redis through go-redis. All such peers configure the
+// client in the same way.
 func onGoRedis(name, module, setup string, limiter func(client *redis.Client, l Limit) (Allow, error)) Contender {
 	return Contender{
 		Name:   name,

@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/rules"
 )
 
-// The calls that tables of rules are asked for: one that each table has a rule for, and
-// one that none has.
+// The calls that are looked up in tables of rules: one for which each table has a rule, and
+// one for which none has.
 const (
 	NamedCall   = "/service-7/42/x7"
 	UnnamedCall = "/another/42/x7"
@@ -21,7 +21,7 @@ const (
 	FewRules   = "rules, 10 of them"
 )
 
-// rulesOf is a table of so many rules, each of three segments. Its keys are paths.
+// rulesOf is a table of n rules of three segments each. Its keys are paths.
 func rulesOf(name string, role Role, n int) Contender {
 	return Contender{
 		Name:   name,
@@ -53,14 +53,14 @@ func rulesOf(name string, role Role, n int) Contender {
 	}
 }
 
-// limitAlone decides on a key by the limit that a rule has, without a table.
+// limitAlone decides on a key by the limit of a rule, without a table.
 func limitAlone() Contender {
 	return Contender{
 		Name:   LimitAlone,
 		Role:   Bound,
 		Rules:  true,
 		Module: ModulePath,
-		Setup:  "`Take` of a `TokenBucket` by one key: what a decision on a key in memory costs",
+		Setup:  "`Take` of a `TokenBucket` by one key: the cost of a decision on a key in memory",
 		New: func(l Limit) (Allow, error) {
 			limiter, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1, Per: l.Every}, Burst: l.Burst})
 			if err != nil {

@@ -11,7 +11,7 @@ func sethvargoMemory() Contender {
 		Name:   "sethvargo/go-limiter",
 		Role:   Peer,
 		Module: "github.com/sethvargo/go-limiter",
-		Setup:  "`memorystore`, `Take`; it refills all at once each Interval, which is 1000 h; its purge is off, for it would find nothing",
+		Setup:  "`memorystore`, `Take`; it refills all at once each Interval, which is 1000 h; its purge is off, because it would find nothing",
 		New: func(l Limit) (Allow, error) {
 			store, err := memorystore.New(&memorystore.Config{
 				Tokens:       uint64(l.Burst),

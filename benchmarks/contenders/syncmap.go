@@ -2,8 +2,8 @@ package contenders
 
 import "sync"
 
-// A syncMap is how libraries that have a limiter but no keys are used for
-// many: a sync.Map with a limiter for each key, made when the key is new.
+// A syncMap is the usual way to limit many keys with a library that has no keys: a sync.Map
+// with a limiter for each key, made when the key is new.
 type syncMap[V any] struct {
 	limiters sync.Map // of V by key
 	fresh    func() V

@@ -13,7 +13,7 @@ func throttledMemory() Contender {
 		Name:   "throttled",
 		Role:   Peer,
 		Module: "github.com/throttled/throttled/v2",
-		Setup:  "GCRA on `memstore` without a bound, `RateLimitCtx`; `SetMaxCASAttemptsLimit` is raised without limit, for by default it gives up after 10 attempts and returns an error instead of an answer",
+		Setup:  "GCRA on `memstore` without a bound, `RateLimitCtx`; `SetMaxCASAttemptsLimit` is unlimited, because by default it gives up after 10 attempts and returns an error instead of an answer",
 		New: func(l Limit) (Allow, error) {
 			store, err := memstore.NewCtx(0)
 			if err != nil {
@@ -28,7 +28,7 @@ func throttledMemory() Contender {
 func throttledOn(store throttled.GCRAStoreCtx, l Limit) (Allow, error) {
 	limiter, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
 		MaxRate:  throttled.PerDuration(1, l.Every),
-		MaxBurst: l.Burst - 1, // beyond the one that the rate itself grants
+		MaxBurst: l.Burst - 1, // in addition to the one that the rate grants
 	})
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ func ululeMemory() Contender {
 		Name:   "ulule/limiter",
 		Role:   Peer,
 		Module: "github.com/ulule/limiter/v3",
-		Setup:  "`memory` store, `Get`; it counts in windows from a key's first event, here of 1000 h; its clean-up is off, for it would find nothing; a denial counts as an event too",
+		Setup:  "`memory` store, `Get`; it counts in windows from a key's first event, here of 1000 h; its clean-up is off, because it would find nothing; a denial counts as an event too",
 		New: func(l Limit) (Allow, error) {
 			store := memory.NewStoreWithOptions(limiter.StoreOptions{Prefix: limiter.DefaultPrefix})
 			return ululeOn(store, l), nil

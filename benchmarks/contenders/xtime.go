@@ -9,8 +9,8 @@ import (
 
 const xtimeModule = "golang.org/x/time"
 
-// xtimeMutex is what most code that needs a limit per key does: a map of
-// golang.org/x/time/rate limiters under a mutex. It forgets nothing.
+// xtimeMutex is the usual code for a limit per key: a map of golang.org/x/time/rate limiters
+// protected by a mutex. It never forgets a key.
 func xtimeMutex() Contender {
 	return Contender{
 		Name:   "x/time in a mutex map",
@@ -34,7 +34,7 @@ func xtimeMutex() Contender {
 	}
 }
 
-// xtimeXsync is the same with the fastest concurrent map there is.
+// xtimeXsync is the same with a fast concurrent map, xsync.Map.
 func xtimeXsync() Contender {
 	return Contender{
 		Name:   "x/time in an xsync map",

@@ -14,22 +14,22 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// jobEnv is the variable that tells a process that it is a child, and what to do.
+// jobEnv is the environment variable with the job of a child process.
 const jobEnv = "RATELIMIT_FLEET_JOB"
 
-// A job is what a child does: it keeps a server, or it is a process of the fleet.
+// A job is the task of a child process: it runs a server, or it is a process of the fleet.
 type job struct {
 	Server []string // the server and its arguments
 
 	Process   int // its number, from 1
 	Processes int
-	Redis     string // where it is
+	Redis     string // its address
 	Prefix    string // of the names of the store's keys
 	Rate      ratelimit.Rate
 }
 
 func doJob(text string) error {
-	// Ctrl-C reaches all processes at once. The parent ends the others.
+	// Ctrl-C reaches all processes at once. The parent stops the children.
 	signal.Ignore(os.Interrupt)
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -44,8 +44,8 @@ func doJob(text string) error {
 	return nil
 }
 
-// A child is this program once more. It ends when its stdin does: when it is told
-// to, and when this process ends in whatever way.
+// A child is another process of this program. It exits when its stdin is closed: by end,
+// or because this process has exited in any way.
 type child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -73,20 +73,20 @@ func spawn(ctx context.Context, j job) (*child, error) {
 		return nil, err
 	}
 	cmd.Cancel = in.Close
-	cmd.WaitDelay = 5 * time.Second // then it is killed
+	cmd.WaitDelay = 5 * time.Second // after that, it is killed
 	return &child{cmd, in, bufio.NewScanner(out)}, cmd.Start()
 }
 
-// end ends c, and returns when it has.
+// end stops c and waits until it has exited.
 func (c *child) end() {
 	_ = c.in.Close()
-	_ = c.cmd.Wait() // it was not to end well
+	_ = c.cmd.Wait() // its exit status does not matter
 }
 
-// A fleet is the processes, in their order.
+// A fleet has the processes in order of their numbers.
 type fleet struct{ children []*child }
 
-// startFleet starts as many processes as j says, and returns when all of them serve.
+// startFleet starts j.Processes processes, and returns when all of them are ready.
 func startFleet(ctx context.Context, j job) (*fleet, error) {
 	f := &fleet{}
 	for i := range j.Processes {
@@ -101,17 +101,17 @@ func startFleet(ctx context.Context, j job) (*fleet, error) {
 	return f, nil
 }
 
-// ask has each process report what it decided since it was asked last.
+// ask returns a report from each process on its decisions since the previous call.
 func (f *fleet) ask() ([]report, error) {
 	for i, c := range f.children {
 		if _, err := io.WriteString(c.in, "\n"); err != nil {
-			return nil, fmt.Errorf("process %d does not listen: %w", i+1, err)
+			return nil, fmt.Errorf("process %d does not read its stdin: %w", i+1, err)
 		}
 	}
 	reports := make([]report, len(f.children))
 	for i, c := range f.children {
 		if !c.out.Scan() {
-			return nil, fmt.Errorf("process %d has ended", i+1)
+			return nil, fmt.Errorf("process %d has exited", i+1)
 		}
 		if err := json.Unmarshal(c.out.Bytes(), &reports[i]); err != nil {
 			return nil, fmt.Errorf("process %d: %w", i+1, err)
@@ -120,10 +120,10 @@ func (f *fleet) ask() ([]report, error) {
 	return reports, nil
 }
 
-// stop ends all processes, and returns when they have.
+// stop stops all processes and waits until they have exited.
 func (f *fleet) stop() {
 	for _, c := range f.children {
-		_ = c.in.Close() // all at once
+		_ = c.in.Close() // stops them concurrently
 	}
 	for _, c := range f.children {
 		c.end()

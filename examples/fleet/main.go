@@ -1,19 +1,19 @@
-// Fleet is several processes that serve one limit for each API key through Redis,
-// and what becomes of it when Redis goes away and comes back.
+// Fleet runs several processes that share one limit for each API key through Redis, and
+// shows what happens when Redis fails and recovers.
 //
 //	go run ./examples/fleet
 //
-// It starts a redis-server of its own, or a valkey-server, and four processes that
-// are asked for three API keys: alice and bob come at half of the limit, spread over
-// the fleet; abuser hammers process 1, and comes to the others at twice what would be
-// their share. After four seconds the server is killed, and four seconds later it is
-// started again. A table each second tells what each process decided, and how long
-// the slowest decision took, which on a busy machine is the time it had to wait for a
-// core.
+// It starts its own redis-server or valkey-server, and four processes that decide on
+// requests with three API keys. The requests of alice and bob come at half of the limit,
+// spread over the fleet. Those of abuser come to process 1 as fast as possible, and to
+// each other process at twice its share of the limit. After four seconds the server is
+// killed, and four seconds later it is started again. A table each second shows the
+// decisions of each process and the duration of the slowest one, which on a busy machine
+// is mostly the time spent waiting for a CPU.
 //
 //	go run ./examples/fleet -redis localhost:6379
 //
-// uses a server that runs already, and leaves it alone. Then there is no outage.
+// uses a running server, which it does not stop. Then there is no outage.
 package main
 
 import (
@@ -51,13 +51,13 @@ func main() {
 	}
 }
 
-// run tells the whole story on out.
+// run runs the whole demonstration and writes it to out.
 func run(ctx context.Context, args []string, out io.Writer) (*summary, error) {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
-	limit := flags.String("rate", "100/s", "how many `requests/span` each API key may make")
+	limit := flags.String("rate", "100/s", "the limit of each API key, as `requests/span`")
 	processes := flags.Int("processes", 4, "how many processes serve them, 1 to 64")
-	seconds := flags.Float64("seconds", 4, "how long each part of the story is, in `seconds`")
-	redis := flags.String("redis", "", "the `host:port` of a Redis that runs already")
+	seconds := flags.Float64("seconds", 4, "the length of each part of the demonstration, in `seconds`")
+	redis := flags.String("redis", "", "the `host:port` of a running Redis to use")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -91,19 +91,18 @@ func run(ctx context.Context, args []string, out io.Writer) (*summary, error) {
 	s := newSummary(out, rate, *processes)
 	fleet, err := startFleet(ctx, job{
 		Redis: *redis, Rate: rate, Processes: *processes,
-		// A run of its own: what another one left in that Redis does not count.
+		// Unique to this run, so that keys of earlier runs in that Redis do not count.
 		Prefix: fmt.Sprintf("ratelimit-fleet:%d:%d:", os.Getpid(), time.Now().UnixMicro()),
 	})
 	if err != nil {
 		return nil, err
 	}
 	defer fleet.stop()
-	return s, tell(ctx, s, fleet, own, span)
+	return s, demonstrate(ctx, s, fleet, own, span)
 }
 
-// tell goes through the parts of the story; there is but one if the server is not
-// its own.
-func tell(ctx context.Context, s *summary, fleet *fleet, own *server, span time.Duration) error {
+// demonstrate runs the parts of the demonstration. There is only one part if own is nil.
+func demonstrate(ctx context.Context, s *summary, fleet *fleet, own *server, span time.Duration) error {
 	s.part("Redis is up: one limit for the fleet, %v for each key.", s.rate)
 	if err := watch(ctx, s, fleet, span); err != nil {
 		return err
@@ -115,7 +114,7 @@ func tell(ctx context.Context, s *summary, fleet *fleet, own *server, span time.
 		if err := watch(ctx, s, fleet, span); err != nil {
 			return err
 		}
-		// From before it could grant anything: the bound is to be no less than it is.
+		// Before the server can grant anything, so that the bound is not too low.
 		s.serverBegins("Redis again")
 		if err := own.start(ctx); err != nil {
 			return err
@@ -124,7 +123,7 @@ func tell(ctx context.Context, s *summary, fleet *fleet, own *server, span time.
 		if err := watch(ctx, s, fleet, span); err != nil {
 			return err
 		}
-		// The breakers take a second, and a part of the story may be shorter.
+		// The circuit breakers take a second to close, and a part may be shorter.
 		for more := 0; more < 10 && !s.recovered(); more++ {
 			if err := watch(ctx, s, fleet, min(span, time.Second)); err != nil {
 				return err
@@ -136,7 +135,7 @@ func tell(ctx context.Context, s *summary, fleet *fleet, own *server, span time.
 	return nil
 }
 
-// watch lets the fleet work for a span, and has a table of each second of it.
+// watch lets the fleet run for a span, and prints a table each second.
 func watch(ctx context.Context, s *summary, fleet *fleet, span time.Duration) error {
 	begin := time.Now()
 	for passed := time.Duration(0); passed < span; {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// testParent makes the test's program the command.
+// testParent is the environment variable that makes the test binary act as the command.
 const testParent = "RATELIMIT_FLEET_TEST"
 
 func TestMain(m *testing.M) {
@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// needServer skips a test where there is no server; CI sets RATELIMIT_SERVERS, and
-// then it fails.
+// needServer skips a test if no server is installed, or fails it if RATELIMIT_SERVERS is
+// set, as in CI.
 func needServer(t *testing.T) {
 	t.Helper()
 	if _, err := findServer(); err == nil {
@@ -34,7 +34,7 @@ func needServer(t *testing.T) {
 	t.Skipf("SKIPPED: none of %v is installed; scripts/servers installs it", servers)
 }
 
-// TestFleet runs the whole story, in short.
+// TestFleet runs a short version of the demonstration.
 func TestFleet(t *testing.T) {
 	needServer(t)
 	var out strings.Builder
@@ -50,7 +50,7 @@ func TestFleet(t *testing.T) {
 		t.Error("decisions are degraded when Redis is back")
 	}
 	if len(s.slowest) != 3 || s.local == nil || len(s.epochs) != 3 {
-		t.Fatalf("%d parts, %d epochs: want the outage, and what comes before and after", len(s.slowest), len(s.epochs))
+		t.Fatalf("%d parts, %d epochs: want before, in and after the outage", len(s.slowest), len(s.epochs))
 	}
 	for _, e := range s.epochs {
 		if e.keys[0].Allowed < e.burst || e.keys[0].Denied == 0 {
@@ -63,7 +63,7 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// TestRunning uses a server that runs already, twice, and leaves it alone.
+// TestRunning uses a running server twice, and checks that it keeps running.
 func TestRunning(t *testing.T) {
 	needServer(t)
 	own, err := newServer(t.Context())
@@ -86,8 +86,8 @@ func TestRunning(t *testing.T) {
 	}
 }
 
-// TestLeftBehind kills the command in the midst of it. The server and the processes
-// have inherited its stderr: that ends when all of them have.
+// TestLeftBehind kills the command while it runs. The server and the processes have
+// inherited its stderr, which is closed when all of them have exited.
 func TestLeftBehind(t *testing.T) {
 	needServer(t)
 	for name, end := range map[string]os.Signal{"killed": os.Kill, "interrupted": os.Interrupt} {
@@ -118,9 +118,9 @@ func TestLeftBehind(t *testing.T) {
 				t.Fatal(err)
 			}
 			if said, err := io.ReadAll(r); err != nil || !working {
-				t.Errorf("want a table (%v), then nobody left (%v); stderr: %s", working, err, said)
+				t.Errorf("want a table (%v), then no process left (%v); stderr: %s", working, err, said)
 			}
-			_ = cmd.Wait() // it did not end well
+			_ = cmd.Wait() // it was killed
 		})
 	}
 }

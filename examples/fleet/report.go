@@ -9,24 +9,24 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A summary is the story so far.
+// A summary has the results so far.
 type summary struct {
 	out       io.Writer
 	rate      ratelimit.Rate
 	processes int
 
 	begin   time.Time
-	asked   time.Time // the last time
-	last    report    // of all processes together
+	asked   time.Time // when the processes reported last
+	last    report    // the last reports, added up
 	epochs  []*epoch
-	shared  *epoch          // of the states in Redis as it is now
-	local   *epoch          // of those in the processes
-	slowest []time.Duration // decision, in each part
+	shared  *epoch          // of the states in the current Redis
+	local   *epoch          // of the states in the processes
+	slowest []time.Duration // the slowest decision of each part
 }
 
-// An epoch is a time in which decisions were made on the same states. A token bucket
-// cannot allow more in it than its burst, and what is refilled meanwhile. A Redis
-// that has lost its memory begins another one.
+// An epoch is a time in which decisions were based on the same states. In an epoch, a
+// token bucket allows at most its burst plus the tokens refilled since its start. A Redis
+// server that has lost its data begins a new epoch.
 type epoch struct {
 	name     string
 	burst    int
@@ -48,7 +48,7 @@ func (s *summary) serverBegins(name string) {
 
 func (s *summary) serverEnds() { s.shared.to = time.Now() }
 
-// bound returns the most that may have been allowed of a key in e.
+// bound returns the most requests of a key that may be allowed in e.
 func (s *summary) bound(e *epoch) int {
 	return e.burst + int(float64(s.rate.Events)*e.length().Seconds()/s.rate.Per.Seconds())
 }
@@ -60,7 +60,7 @@ func (e *epoch) length() time.Duration {
 	return e.to.Sub(e.from)
 }
 
-// part begins a part of the story.
+// part begins a part of the demonstration.
 func (s *summary) part(format string, args ...any) {
 	s.slowest = append(s.slowest, 0)
 	fmt.Fprintf(s.out, "\n"+format+"\n\n", args...)
@@ -68,7 +68,7 @@ func (s *summary) part(format string, args ...any) {
 	fmt.Fprintln(s.out, "  time process    ok    denied     ok  denied     ok  denied   calls   locally  graded  decision")
 }
 
-// table prints what each process has reported, and the sum.
+// table prints the report of each process and the sum.
 func (s *summary) table(reports []report) {
 	now := time.Now()
 	stamp := fmt.Sprintf("%.1fs", now.Sub(s.begin).Seconds())
@@ -83,7 +83,7 @@ func (s *summary) table(reports []report) {
 	s.slowest[len(s.slowest)-1] = max(s.slowest[len(s.slowest)-1], all.Slowest)
 
 	if all.degraded() > 0 {
-		if s.local == nil { // it began since they were asked
+		if s.local == nil { // it began since the last report
 			s.local = &epoch{name: "fallbacks", burst: s.processes * max(1, s.rate.Events/s.processes), from: s.asked}
 			s.epochs = append(s.epochs, s.local)
 		}
@@ -96,11 +96,11 @@ func (s *summary) table(reports []report) {
 			s.local.keys[k].add(tally.Local)
 		}
 	}
-	var so []string
+	var soFar []string
 	for _, e := range s.epochs {
-		so = append(so, fmt.Sprintf("%s %d (<= %d)", e.name, e.keys[0].Allowed, s.bound(e)))
+		soFar = append(soFar, fmt.Sprintf("%s %d (<= %d)", e.name, e.keys[0].Allowed, s.bound(e)))
 	}
-	fmt.Fprintf(s.out, "       abuser so far: %s\n", strings.Join(so, ", "))
+	fmt.Fprintf(s.out, "       abuser so far: %s\n", strings.Join(soFar, ", "))
 }
 
 func (s *summary) row(stamp, process string, r report) {
@@ -127,7 +127,7 @@ func (c *count) add(o count) {
 	c.Denied += o.Denied
 }
 
-// degraded returns how many decisions were the fallback's.
+// degraded returns how many decisions the fallback made.
 func (r *report) degraded() (n int) {
 	for _, t := range r.Keys {
 		n += t.Local.Allowed + t.Local.Denied
@@ -135,10 +135,10 @@ func (r *report) degraded() (n int) {
 	return n
 }
 
-// recovered says whether all decisions in the last table were shared ones.
+// recovered reports whether all decisions in the last table were shared ones.
 func (s *summary) recovered() bool { return s.last.degraded() == 0 }
 
-// held says whether no epoch allowed more than it may.
+// held reports whether no epoch allowed more than its bound.
 func (s *summary) held() bool {
 	for _, e := range s.epochs {
 		for _, c := range e.keys {
@@ -150,10 +150,10 @@ func (s *summary) held() bool {
 	return true
 }
 
-// print tells the end of the story.
+// print prints the final summary.
 func (s *summary) print() {
-	fmt.Fprintf(s.out, "\nIn short: what each key got, and the most it may get, which is a burst and %v of refill\n\n", s.rate)
-	fmt.Fprintln(s.out, "decided by        during   at most   abuser    alice (refused)      bob (refused)")
+	fmt.Fprintf(s.out, "\nSummary: what each key got, and the most that it may get, which is a burst plus a refill of %v\n\n", s.rate)
+	fmt.Fprintln(s.out, "decided by           for   at most   abuser    alice (refused)      bob (refused)")
 	var total, most int
 	for _, e := range s.epochs {
 		bound := s.bound(e)
@@ -164,21 +164,21 @@ func (s *summary) print() {
 	}
 	fmt.Fprintln(s.out)
 	if len(s.slowest) == 3 {
-		end := "All decisions are shared ones again."
+		end := "All decisions are shared again."
 		if !s.recovered() {
-			end = "NOT ALL decisions are shared ones again."
+			end = "NOT ALL decisions are shared again."
 		}
-		fmt.Fprintf(s.out, "The slowest decision took %s before, %s in, and %s after the outage.\n%s\n",
+		fmt.Fprintf(s.out, "The slowest decision took %s before, %s during and %s after the outage.\n%s\n",
 			brief(s.slowest[0]), brief(s.slowest[1]), brief(s.slowest[2]), end)
 	}
 	verdict := "The bound held"
 	if !s.held() {
 		verdict = "THE BOUND DID NOT HOLD"
 	}
-	fmt.Fprintf(s.out, "%s: %d processes let abuser through %d times, of at most %d.\n", verdict, s.processes, total, most)
+	fmt.Fprintf(s.out, "%s: %d processes allowed %d requests of abuser; the bound is %d.\n", verdict, s.processes, total, most)
 }
 
-// brief is d with few digits.
+// brief formats d with few digits.
 func brief(d time.Duration) string {
 	switch {
 	case d >= time.Second:

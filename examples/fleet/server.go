@@ -14,32 +14,32 @@ import (
 	"time"
 )
 
-// servers are the programs that will do.
+// servers are the programs that can be used.
 var servers = []string{"redis-server", "valkey-server"}
 
-// errNoServer says that there is none of them.
-var errNoServer = errors.New("there is no redis-server and no valkey-server in PATH: install one " +
+// errNoServer means that none of them is installed.
+var errNoServer = errors.New("neither redis-server nor valkey-server is in PATH: install one " +
 	"(apt-get install redis-server, brew install redis), or name a server that runs with -redis host:port")
 
-// A server is a Redis of this program's own, on a port of its own, that keeps
-// nothing on disk. It runs under a keeper: this program again, which kills it when
-// its stdin ends. So it ends with this process, however that ends.
+// A server is a Redis started by this program, on its own port, without persistence. Its
+// parent is a keeper, another process of this program, which kills it when its own stdin
+// is closed. So the server ends when this process ends, in whatever way.
 type server struct {
 	path   string
 	port   int
-	keeper *child // nil if it does not run
+	keeper *child // nil if the server is not running
 }
 
-// newServer starts one.
+// newServer starts a server.
 func newServer(ctx context.Context) (*server, error) {
 	path, err := findServer()
 	if err != nil {
 		return nil, err
 	}
 	s := &server{path: path}
-	for range 10 { // somebody may be faster to take the port
-		// Below those that systems give to outgoing connections: a client that dials
-		// while the server is down may be given the server's, and then keeps it.
+	for range 10 { // another process may take the port first
+		// A port below the range for outgoing connections: otherwise, a client that
+		// dials while the server is down could get the server's port as its own.
 		s.port = 12_000 + rand.IntN(20_000)
 		if err = s.start(ctx); err == nil {
 			return s, nil
@@ -59,7 +59,7 @@ func findServer() (string, error) {
 
 func (s *server) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// start starts the program, and returns when it serves.
+// start starts the program, and returns when it is ready.
 func (s *server) start(ctx context.Context) error {
 	keeper, err := spawn(ctx, job{Server: []string{
 		s.path, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
@@ -70,10 +70,10 @@ func (s *server) start(ctx context.Context) error {
 	var last string
 	for keeper.out.Scan() {
 		last = keeper.out.Text()
-		// Its own word, and not an answer from whoever has the port.
+		// Wait for the log line, because another process may answer on the port.
 		if strings.Contains(last, "Ready to accept connections") {
 			s.keeper = keeper
-			go func() { // or its log would fill the pipe
+			go func() { // otherwise its log would fill the pipe and block it
 				for keeper.out.Scan() {
 				}
 			}()
@@ -81,10 +81,10 @@ func (s *server) start(ctx context.Context) error {
 		}
 	}
 	keeper.end()
-	return fmt.Errorf("%s does not start on port %d: %s", s.path, s.port, last)
+	return fmt.Errorf("%s did not start on port %d: %s", s.path, s.port, last)
 }
 
-// kill ends the server at once, as a crash does.
+// kill stops the server at once, like a crash.
 func (s *server) kill() {
 	if s.keeper != nil {
 		s.keeper.end()
@@ -92,13 +92,13 @@ func (s *server) kill() {
 	}
 }
 
-// keep runs a server until in ends. It is what a keeper does.
+// keep runs a server until in is closed. It is the job of a keeper.
 func keep(in io.Reader, args []string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
 		_, _ = io.Copy(io.Discard, in)
-		cancel() // which kills it
+		cancel() // kills the server
 	}()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -109,7 +109,7 @@ func keep(in io.Reader, args []string) error {
 	return nil
 }
 
-// reachable says whether somebody listens at addr, in words that are about -redis.
+// reachable returns an error about -redis if there is no server at addr.
 func reachable(ctx context.Context, addr string) error {
 	dialer := net.Dialer{Timeout: 2 * time.Second}
 	conn, err := dialer.DialContext(ctx, "tcp", addr)

@@ -18,30 +18,31 @@ import (
 // keys are the API keys.
 var keys = [...]string{"abuser", "alice", "bob"}
 
-// A report is what a process decided in a while: a line of JSON on its stdout.
+// A report has the decisions of a process since its last report. It is a line of JSON on
+// stdout.
 type report struct {
 	Keys    [len(keys)]tally // as in keys
 	Calls   uint64           // of Redis
 	Cached  uint64           // denials that needed no call
-	Slowest time.Duration    // decision
+	Slowest time.Duration    // the slowest decision
 }
 
-// A tally is the decisions on one key.
+// A tally counts the decisions on one key.
 type tally struct {
 	Shared count // by the limit in Redis
-	Local  count // by the fallback: these are degraded
+	Local  count // degraded ones, by the fallback
 }
 
 type count struct{ Allowed, Denied int }
 
-// newLimiter makes the limiter of one process of the fleet, which is all that this
-// example is about.
+// newLimiter returns the limiter of one process of the fleet. It is the essential part of
+// this example.
 func newLimiter(client rueidis.Client, j job) (ratelimit.Limiter, *redisstore.Store, error) {
 	store, err := redisrueidis.New(client, redisstore.WithPrefix(j.Prefix))
 	if err != nil {
 		return nil, nil, err
 	}
-	// While Redis is away, each process has its share of the limit.
+	// While Redis is unavailable, each process uses its share of the limit.
 	limit := ratelimit.TokenBucket{Rate: j.Rate}
 	fallback, err := ratelimit.New(ratelimit.Share(limit, j.Processes))
 	if err != nil {
@@ -53,8 +54,8 @@ func newLimiter(client rueidis.Client, j job) (ratelimit.Limiter, *redisstore.St
 	return limiter, store, err
 }
 
-// work is what a process of the fleet does: it decides, and reports once for each
-// line of in, until in ends.
+// work is the job of a process of the fleet: it decides on requests, and writes a report
+// for each line of in, until in is closed.
 func work(j job, in io.Reader, out io.Writer) error {
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{j.Redis}})
 	if err != nil {
@@ -86,15 +87,15 @@ func work(j job, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// A pace is how a client asks: volleys of requests, one a pause.
+// A pace is the rate of a client: batches of requests with a pause after each.
 type pace struct {
 	volley int
 	pause  time.Duration
 }
 
-// paces are those of the clients that have each key.
+// paces returns the pace of the client of each key.
 func (j job) paces() (paces [len(keys)]pace) {
-	// This one would use up this process's share of the limit, unless no ticker is
+	// This pace uses exactly the process's share of the limit, unless tickers are not
 	// that precise.
 	even := max(j.Rate.Per*time.Duration(j.Processes)/time.Duration(j.Rate.Events), 2*time.Millisecond)
 	for key := range paces {
@@ -102,22 +103,22 @@ func (j job) paces() (paces [len(keys)]pace) {
 	}
 	paces[0] = pace{1, even / 2} // abuser
 	if j.Process == 1 {
-		// As much as a network brings. Without a pause, it would take a core, and
-		// the slowest decision would tell how busy the machine is.
+		// As many requests as could come over a network. Without a pause, the client
+		// would occupy a CPU and slow down the decisions.
 		paces[0] = pace{100, time.Millisecond}
 	}
 	return paces
 }
 
-// A worker counts what a limiter decides.
+// A worker counts the decisions of a limiter.
 type worker struct {
 	limiter ratelimit.Limiter
 
-	mu  sync.Mutex // protects all below
+	mu  sync.Mutex // protects the fields below
 	now report
 }
 
-// client asks for a key again and again.
+// client sends requests with a key until ctx ends.
 func (w *worker) client(ctx context.Context, key int, p pace) {
 	ticker := time.NewTicker(p.pause)
 	defer ticker.Stop()
@@ -133,13 +134,13 @@ func (w *worker) client(ctx context.Context, key int, p pace) {
 	}
 }
 
-// ask is where a service would answer a request, with 200 or 429.
+// ask decides on a request. A service would respond with 200 or 429 here.
 func (w *worker) ask(ctx context.Context, key int) {
 	begin := time.Now()
 	d, err := w.limiter.Take(ctx, keys[key], 1)
 	took := time.Since(begin)
 	if err != nil && !d.Degraded {
-		return // the end of ctx
+		return // ctx has ended
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,7 +156,7 @@ func (w *worker) ask(ctx context.Context, key int) {
 	}
 }
 
-// take returns what was counted, and begins anew.
+// take returns the counts and resets them.
 func (w *worker) take() (r report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,5 +1,5 @@
-// Httpserver is a web server that limits how often each client may ask. All it
-// takes is a limiter, and a line to put it in front of the handlers.
+// Httpserver is a web server that limits the rate of each client's requests. It needs
+// only a limiter, and one line that wraps its handlers.
 //
 //	go run ./examples/httpserver -addr localhost:8080 -limit 5/10s
 //
@@ -43,13 +43,13 @@ func main() {
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		log.Fatal(err)
 	}
-	if err := <-stopped; err != nil { // requests under way have been answered
+	if err := <-stopped; err != nil { // running requests have been answered
 		log.Fatal(err)
 	}
 }
 
-// handler greets clients at a rate. Behind a load balancer, every request comes
-// from its address: see httplimit.TrustedProxies then.
+// handler returns a handler that limits each client. Behind a load balancer, all
+// requests come from its address: use httplimit.TrustedProxies in that case.
 func handler(rate ratelimit.Rate) http.Handler {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: rate}))
 	mux := http.NewServeMux()

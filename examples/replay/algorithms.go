@@ -10,27 +10,27 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A candidate is one algorithm, set up for the limit that was asked for.
+// A candidate is an algorithm with the parameters for the given limit.
 type candidate struct {
-	id        string              // what -alg calls it
-	name      string              // what people call it
+	id        string              // its name for -alg
+	name      string              // its name for people
 	algorithm ratelimit.Algorithm // ready to use
-	code      string              // the same in Go, to copy
-	settings  string              // what it was given, in short
-	about     string              // how it decides, in a sentence
+	code      string              // the same as Go code, to copy
+	settings  string              // its parameters, in short
+	about     string              // how it decides, in a sentence or two
 }
 
-// A limit is what the flags ask for.
+// A limit is the limit that the flags set.
 type limit struct {
 	rate  ratelimit.Rate
 	burst int // at least 1
 }
 
-// build holds, for each name that -alg knows and in the order of the report,
-// how to set that algorithm up for a limit.
+// build has, for each algorithm's name for -alg and in the order of the report, the
+// function that returns the candidate for a limit.
 var build = []struct {
 	id string
-	on bool // part of the default set
+	on bool // whether it is in the default set
 	of func(limit) candidate
 }{
 	{"token", true, tokenBucket},
@@ -41,12 +41,12 @@ var build = []struct {
 	{"sliding", true, slidingWindow},
 	{"log", true, slidingLog},
 	{"rolling", true, rollingWindow},
-	// It spaces single requests evenly and so refuses any burst: of use to
-	// callers that wait, but no fair comparison in a log of those that did not.
+	// It spaces requests evenly and so denies every burst. That is useful for callers
+	// that wait, but an unfair comparison for a log of callers that did not.
 	{"warmup", false, warmingUp},
 }
 
-// defaultAlgorithms and allAlgorithms are values for -alg.
+// defaultAlgorithms and allAlgorithms are lists of names for -alg.
 var defaultAlgorithms, allAlgorithms = algorithmLists()
 
 func algorithmLists() (byDefault, all string) {
@@ -60,8 +60,8 @@ func algorithmLists() (byDefault, all string) {
 	return strings.Join(on, ","), strings.Join(every, ",")
 }
 
-// candidates returns the algorithms in a comma-separated list of names, set up
-// for l, each once, in the order of the list.
+// candidates returns the candidates for l of a comma-separated list of names, in the order
+// of the list and without duplicates.
 func candidates(list string, l limit) ([]candidate, error) {
 	if strings.TrimSpace(list) == "all" {
 		list = allAlgorithms
@@ -82,7 +82,7 @@ func candidates(list string, l limit) ([]candidate, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("-alg: no algorithm is called %q; want all, or some of %s", id, allAlgorithms)
+			return nil, fmt.Errorf("-alg: unknown algorithm %q: must be all, or a list of some of %s", id, allAlgorithms)
 		}
 	}
 	return cs, nil
@@ -94,18 +94,18 @@ func tokenBucket(l limit) candidate {
 		algorithm: ratelimit.TokenBucket{Rate: l.rate, Burst: l.burst},
 		code:      fmt.Sprintf("ratelimit.TokenBucket{Rate: %s, Burst: %d}", rateCode(l.rate), l.burst),
 		settings:  fmt.Sprintf("%s, burst %d", rateText(l.rate), l.burst),
-		about:     "A bucket that starts full and refills evenly. Each request takes a token; without one it is denied.",
+		about:     "A bucket of tokens that starts full and refills evenly. Each request takes a token, and is denied if there is none.",
 	}
 }
 
-// intervalBucket refills in lumps. A lump greater than the bucket would spill
-// over and make the limit lower than was asked for, so with a burst less than
-// the rate's events the lumps are as great as the burst and come more often.
+// intervalBucket refills in lumps. A lump larger than the bucket would overflow and make
+// the limit lower than requested. So if the burst is less than the rate's events, the
+// lumps have the size of the burst and come more often.
 func intervalBucket(l limit) candidate {
 	r := l.rate
 	if l.burst < r.Events {
-		// Per·burst/Events, rounded up: never more than was asked for. The
-		// product may need 128 bits; the quotient is less than Per.
+		// Per·burst/Events, rounded up so that the rate is never higher than requested.
+		// The product may need 128 bits; the quotient is less than Per.
 		events := uint64(r.Events)
 		hi, lo := bits.Mul64(uint64(r.Per), uint64(l.burst))
 		lo, carry := bits.Add64(lo, events-1, 0)
@@ -127,7 +127,7 @@ func leakyBucket(l limit) candidate {
 		algorithm: ratelimit.LeakyBucket{Rate: l.rate, Capacity: l.burst},
 		code:      fmt.Sprintf("ratelimit.LeakyBucket{Rate: %s, Capacity: %d}", rateCode(l.rate), l.burst),
 		settings:  fmt.Sprintf("%s, capacity %d", rateText(l.rate), l.burst),
-		about:     "A level that each request raises and that leaks evenly. It denies exactly what the token bucket does; it can also say how long to hold each request so that they leave evenly.",
+		about:     "Each request raises a level, which leaks evenly. It denies exactly the requests that the token bucket denies. It can also tell how long to delay each request so that they leave evenly.",
 	}
 }
 
@@ -137,7 +137,7 @@ func fixedWindow(l limit) candidate {
 		algorithm: ratelimit.FixedWindow{Limit: l.rate.Events, Window: l.rate.Per},
 		code:      fmt.Sprintf("ratelimit.FixedWindow{Limit: %d, Window: %s}", l.rate.Events, durationCode(l.rate.Per)),
 		settings:  fmt.Sprintf("%d per %s, by the clock", l.rate.Events, exact(l.rate.Per)),
-		about:     "One counter, back to zero at each full window of the clock. Twice the limit can pass around that moment.",
+		about:     "A counter that is reset at each full window of the clock. Up to twice the limit can pass around that moment.",
 	}
 }
 
@@ -148,7 +148,7 @@ func fixedFromFirst(l limit) candidate {
 		code: fmt.Sprintf("ratelimit.FixedWindow{Limit: %d, Window: %s, Start: ratelimit.StartOnFirstEvent}",
 			l.rate.Events, durationCode(l.rate.Per)),
 		settings: fmt.Sprintf("%d per %s, from the first", l.rate.Events, exact(l.rate.Per)),
-		about:    "The same counter, but a key’s window opens with its first request, so that not all keys start afresh together.",
+		about:    "The same counter, but the window of a key starts with its first request, so that not all keys are reset at the same time.",
 	}
 }
 
@@ -158,7 +158,7 @@ func slidingWindow(l limit) candidate {
 		algorithm: ratelimit.SlidingWindow{Limit: l.rate.Events, Window: l.rate.Per},
 		code:      fmt.Sprintf("ratelimit.SlidingWindow{Limit: %d, Window: %s}", l.rate.Events, durationCode(l.rate.Per)),
 		settings:  fmt.Sprintf("%d per %s, estimated", l.rate.Events, exact(l.rate.Per)),
-		about:     "Two counters: this window’s, and the last one’s in proportion to how much of it still counts. An estimate of the sliding log.",
+		about:     "Two counters: that of this window, plus that of the previous one in proportion to its overlap. An estimate of the sliding log.",
 	}
 }
 
@@ -168,7 +168,7 @@ func slidingLog(l limit) candidate {
 		algorithm: ratelimit.SlidingLog{Limit: l.rate.Events, Window: l.rate.Per},
 		code:      fmt.Sprintf("ratelimit.SlidingLog{Limit: %d, Window: %s}", l.rate.Events, durationCode(l.rate.Per)),
 		settings:  fmt.Sprintf("%d in any %s", l.rate.Events, exact(l.rate.Per)),
-		about:     fmt.Sprintf("Remembers when each request was: never more than %d in any %s, wherever it begins.", l.rate.Events, exact(l.rate.Per)),
+		about:     fmt.Sprintf("Stores the time of each request: never more than %d in any %s, wherever it begins.", l.rate.Events, exact(l.rate.Per)),
 	}
 }
 
@@ -180,12 +180,12 @@ func rollingWindow(l limit) candidate {
 		code: fmt.Sprintf("ratelimit.RollingWindow{Quota: %d, Window: %s, Period: %s}",
 			l.rate.Events, durationCode(l.rate.Per), durationCode(period)),
 		settings: fmt.Sprintf("%d per %s, every %s", l.rate.Events, exact(l.rate.Per), exact(period)),
-		about: fmt.Sprintf("A quota for the last %s that is worked out anew every %s by the clock.",
+		about: fmt.Sprintf("A quota for the last %s that is recalculated every %s by the clock.",
 			exact(l.rate.Per), exact(period)),
 	}
 }
 
-// rollingPeriod divides a window into about six periods, without a remainder.
+// rollingPeriod returns a period that divides window into about six, without a remainder.
 func rollingPeriod(window time.Duration) time.Duration {
 	for _, n := range []time.Duration{6, 5, 4, 8, 10, 7, 3, 2} {
 		if window%n == 0 {
@@ -205,10 +205,10 @@ func warmingUp(l limit) candidate {
 	}
 }
 
-// rateText writes a rate as -limit takes it.
+// rateText formats a rate in the syntax of -limit.
 func rateText(r ratelimit.Rate) string { return fmt.Sprintf("%d/%s", r.Events, exact(r.Per)) }
 
-// rateCode writes a rate as a Go expression.
+// rateCode formats a rate as a Go expression.
 func rateCode(r ratelimit.Rate) string {
 	for _, u := range []struct {
 		name string
@@ -229,7 +229,7 @@ func rateCode(r ratelimit.Rate) string {
 	return fmt.Sprintf("ratelimit.Rate{Events: %d, Per: %s}", r.Events, durationCode(r.Per))
 }
 
-// durationCode writes a duration as a Go expression.
+// durationCode formats a duration as a Go expression.
 func durationCode(d time.Duration) string {
 	for _, u := range []struct {
 		name string

@@ -60,9 +60,9 @@ func TestCandidatesList(t *testing.T) {
 		" log , token,log ": "log token",
 		"all":               "token interval leaky fixed first sliding log rolling warmup",
 		defaultAlgorithms:   "token interval leaky fixed first sliding log rolling",
-		"token,bucket":      `-alg: no algorithm is called "bucket"; want all, or some of ` + allAlgorithms,
-		"":                  `-alg: no algorithm is called ""; want all, or some of ` + allAlgorithms,
-		"token,,log":        `-alg: no algorithm is called ""; want all, or some of ` + allAlgorithms,
+		"token,bucket":      `-alg: unknown algorithm "bucket": must be all, or a list of some of ` + allAlgorithms,
+		"":                  `-alg: unknown algorithm "": must be all, or a list of some of ` + allAlgorithms,
+		"token,,log":        `-alg: unknown algorithm "": must be all, or a list of some of ` + allAlgorithms,
 	} {
 		if got := ids(list); got != want {
 			t.Errorf("-alg %q: got %s, want %s", list, got, want)
@@ -70,7 +70,7 @@ func TestCandidatesList(t *testing.T) {
 	}
 }
 
-// Lumps are never greater than the bucket, and never faster than the limit.
+// Lumps are never larger than the bucket, and never come faster than the limit.
 func TestIntervalBucketKeepsTheRate(t *testing.T) {
 	for _, c := range []struct {
 		l    limit
@@ -92,7 +92,7 @@ func TestIntervalBucketKeepsTheRate(t *testing.T) {
 func TestRollingPeriod(t *testing.T) {
 	for window, want := range map[time.Duration]time.Duration{
 		time.Minute: 10 * time.Second,
-		time.Second: 200 * time.Millisecond, // a sixth is no whole number of nanoseconds
+		time.Second: 200 * time.Millisecond, // a sixth is not a whole number of nanoseconds
 		49:          7,
 		11:          11,
 		1:           1,

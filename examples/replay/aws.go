@@ -26,20 +26,20 @@ func (s *s3Reader) read(line []byte) (record, error) {
 	}
 	client, rest := cutField(rest)
 	if rest == nil {
-		return record{}, skipForeign // cut off in the address, maybe
+		return record{}, skipForeign // perhaps cut off in the address
 	}
 	return withRequest(record{at: at, client: client, n: 1}, rest, s.wantPath)
 }
 
-// An elbReader reads the access logs of AWS's load balancers: the application
-// load balancer's, and without kind the classic one's:
+// An elbReader reads the access logs of AWS's application load balancer or, if kind is
+// false, of the classic one:
 //
 //	h2 2026-03-02T09:00:01.186641Z app/shop/50dc6c495c0c9188 203.0.113.9:2817 10.0.0.1:80 … "GET https://shop.example:443/a HTTP/2.0" …
 //	2026-03-02T09:00:01.186641Z shop 203.0.113.9:2817 10.0.0.1:80 … "GET http://shop.example:80/a HTTP/1.1" …
 //
 // The time is that of the response.
 type elbReader struct {
-	kind     bool // whether the kind of connection comes first
+	kind     bool // whether the first field is the kind of connection
 	wantPath bool
 }
 
@@ -58,7 +58,7 @@ func (e elbReader) read(line []byte) (record, error) {
 	}
 	_, rest = cutField(rest) // the load balancer
 	client, rest := cutField(rest)
-	// The requests are routed to address:port, or nowhere.
+	// The target is address:port, or - if there was none.
 	if target, _ := cutField(rest); rest == nil || !bytes.Contains(target, []byte{':'}) && string(target) != "-" {
 		return record{}, skipForeign
 	}
@@ -69,8 +69,7 @@ func (e elbReader) read(line []byte) (record, error) {
 	return withRequest(record{at: at, client: client, n: 1}, rest, e.wantPath)
 }
 
-// withRequest adds the path of the first quoted field of rest to r, if it is
-// wanted.
+// withRequest returns r with the path of the first quoted field of rest, if wantPath.
 func withRequest(r record, rest []byte, wantPath bool) (record, error) {
 	if wantPath {
 		var ok bool

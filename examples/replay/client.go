@@ -9,29 +9,29 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-// maxClients is how many clients are remembered by the way they are written.
+// maxClients is how many clients are cached by their text.
 const maxClients = 1 << 16
 
-// clients tells which key a client has, by what a line says of it. An address has
-// the key that httplimit gives it: 192.0.2.1, or 2001:db8::/64.
+// clients maps the text of a client in a line to its key. An address has the key that
+// httplimit gives it: 192.0.2.1, or 2001:db8::/64.
 type clients struct {
 	keyOf httplimit.KeyFunc
 	known map[string]client // at most maxClients of them
 }
 
-// A client is what a line's word for it means.
+// A client is the parsed text of a client.
 type client struct {
-	key  string // empty if the line names none
-	addr bool   // whether it is an address, and not a name
+	key  string // empty if the line has no client
+	addr bool   // whether it is an address, as opposed to a name
 }
 
 func newClients() clients {
 	return clients{keyOf: httplimit.ClientIP(), known: make(map[string]client)}
 }
 
-// of returns the client that is written as s: an address with a port or without
-// one, a list such as X-Forwarded-For's, whose first entry is the client, or
-// anything else, which is its name.
+// of returns the client with the text s: an address with or without a port, a list such
+// as X-Forwarded-For's, whose first entry is the client, or any other text, which is its
+// name.
 func (c *clients) of(s []byte) client {
 	s = withoutPort(s)
 	if known, ok := c.known[string(s)]; ok {
@@ -52,7 +52,7 @@ func (c *clients) parse(s string) client {
 	host := string(withoutPort([]byte(s)))
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
-		// Some write no brackets around an IPv6 address in front of a port.
+		// Some programs write an IPv6 address before a port without brackets.
 		if i := strings.LastIndexByte(host, ':'); i > 0 {
 			addr, err = netip.ParseAddr(host[:i])
 		}
@@ -69,8 +69,8 @@ func (c *clients) parse(s string) client {
 	return client{host, false}
 }
 
-// withoutPort returns s without brackets and port, if it has them. It leaves an
-// address alone that is IPv6 without brackets.
+// withoutPort returns s without its brackets and port, if it has them. It does not change
+// an IPv6 address without brackets.
 func withoutPort(s []byte) []byte {
 	i := bytes.IndexByte(s, ':')
 	if i < 0 {
@@ -88,8 +88,8 @@ func withoutPort(s []byte) []byte {
 	return s[:i]
 }
 
-// withoutLastPort is withoutPort for an address that has a port for certain, and
-// no brackets if it is IPv6.
+// withoutLastPort is like withoutPort for an address that is known to have a port, and may
+// be IPv6 without brackets.
 func withoutLastPort(s []byte) []byte {
 	if i := bytes.LastIndexByte(s, ':'); i >= 0 {
 		return bytes.Trim(s[:i], "[]")
@@ -97,7 +97,7 @@ func withoutLastPort(s []byte) []byte {
 	return s
 }
 
-// isAddress reports whether s is an address, maybe with a port.
+// isAddress reports whether s is an address, with or without a port.
 func isAddress(s []byte) bool {
 	_, err := netip.ParseAddr(string(withoutPort(s)))
 	return err == nil

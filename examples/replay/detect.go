@@ -6,7 +6,7 @@ import (
 	"errors"
 )
 
-// A source is how the lines of a log are read.
+// A source is a way to read the lines of a log.
 type source struct {
 	format *format
 	prefix prefix
@@ -34,7 +34,7 @@ func (s *source) parse(line []byte) (record, error) {
 	return s.reader.read(line)
 }
 
-// String says what was found.
+// String describes the source.
 func (s *source) String() string {
 	text := s.format.title
 	if l, ok := s.reader.(learner); ok {
@@ -52,26 +52,26 @@ type heldLine struct {
 	text   []byte
 }
 
-// Lines are held until there are as many or they have as many bytes.
+// Lines are held until there are this many of them, or they have this many bytes.
 const (
 	maxHeld      = 1000
 	maxHeldBytes = 1 << 20
 )
 
-// evidence is how many lines speak for a source, the strongest first.
+// evidence counts the lines that suit a source, the strongest evidence first.
 type evidence struct {
-	clients int // requests of an address, or of a key that may be anything
-	names   int // requests of something else
-	broken  int // lines that are in the format but are not used
+	clients int // requests of an address, or of any key if the format has no addresses
+	names   int // requests of a client that is not an address
+	broken  int // lines in the format that cannot be used
 }
 
 func (e evidence) compare(f evidence) int {
 	return cmp.Or(cmp.Compare(e.clients, f.clients), cmp.Compare(e.names, f.names), cmp.Compare(e.broken, f.broken))
 }
 
-// detect returns the source that reads most of lines, and what speaks for it. A
-// format in which a key may be anything has to read most of them to be found, or
-// noise would be read as requests.
+// detect returns the source that reads the most lines, and its evidence. A format in which
+// a key may be any text must read more than half of the lines, because otherwise noise
+// would be read as requests.
 func detect(lines []heldLine, o readOptions) (best *source, most evidence) {
 	wanted := formats
 	if o.format != nil {

@@ -13,8 +13,8 @@ import (
 
 const accessLine = `192.0.2.1 - - [02/Mar/2026:09:00:01 +0000] "GET /a HTTP/1.1" 200 12` + "\n"
 
-// A first field that is no address is a sign that the format is another one, and
-// limiting by it would say nothing about clients.
+// A first field that is not an address suggests that the format is another one, and
+// limiting by it would be meaningless.
 func TestClientsThatAreNoAddresses(t *testing.T) {
 	named := strings.ReplaceAll(accessLine, "192.0.2.1", "shop.example")
 	prefixed := "2026-03-02 09:00:01 " + accessLine
@@ -25,15 +25,15 @@ func TestClientsThatAreNoAddresses(t *testing.T) {
 		o    readOptions
 		want string // in the error; none if empty
 	}{
-		{"all", strings.Repeat(named, 3), readOptions{by: byIP}, `is no IP address in 3 of 3 requests; line 1 has "shop.example"`},
-		{"most", accessLine + named + named, readOptions{by: byIP}, `is no IP address in 2 of 3 requests; line 2 has "shop.example"`},
+		{"all", strings.Repeat(named, 3), readOptions{by: byIP}, `is not an IP address in 3 of 3 requests; in line 1 it is "shop.example"`},
+		{"most", accessLine + named + named, readOptions{by: byIP}, `is not an IP address in 2 of 3 requests; in line 2 it is "shop.example"`},
 		{"half", accessLine + named, readOptions{by: byIP}, ""},
-		{"most, after many that are", manyGood + strings.Repeat(named, maxHeld+1), readOptions{by: byIP}, "is no IP address in 1,001 of 2,001 requests; line 1001 has"},
-		{"by pairs", named, readOptions{by: byIPPath}, "is no IP address"},
+		{"most, after many that are", manyGood + strings.Repeat(named, maxHeld+1), readOptions{by: byIP}, "is not an IP address in 1,001 of 2,001 requests; in line 1001 it is"},
+		{"by pairs", named, readOptions{by: byIPPath}, "is not an IP address"},
 		{"by paths", named, readOptions{by: byPath}, ""},
 		{"format given", named, readOptions{by: byIP, format: mustFormat(t, "combined")}, ""},
-		{"an unknown prefix", prefixed, readOptions{by: byIP}, `line 1 has "2026-03-02" for it:` + "\n    2026-03-02 09:00:01 192.0.2.1 - -"},
-		{"a key in JSON", `{"ts":1772442001,"client":"alice"}`, readOptions{by: byIP}, `line 1 has "alice"`},
+		{"an unknown prefix", prefixed, readOptions{by: byIP}, `in line 1 it is "2026-03-02":` + "\n    2026-03-02 09:00:01 192.0.2.1 - -"},
+		{"a key in JSON", `{"ts":1772442001,"client":"alice"}`, readOptions{by: byIP}, `in line 1 it is "alice"`},
 		{"a key in JSON that is given", `{"ts":1772442001,"client":"alice"}`,
 			readOptions{by: byIP, format: jsonFormat, json: jsonFields{key: "client"}}, ""},
 	} {
@@ -126,8 +126,8 @@ func TestJSONFields(t *testing.T) {
 	}
 }
 
-// A gzip file that was cut off, or is damaged, is read as far as it goes. What
-// there is of its last line may lack anything, and is left out.
+// A gzip file that is cut off or damaged is read up to that point. The incomplete last line
+// is left out.
 func TestDamagedGzip(t *testing.T) {
 	var plain, zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
@@ -163,7 +163,7 @@ func TestDamagedGzip(t *testing.T) {
 			}
 			var stderr bytes.Buffer
 			reportSkips(&stderr, tr)
-			if want := fmt.Sprintf("cut off behind line %s (%v)", comma(int64(tr.lines)), tr.damage); !strings.Contains(stderr.String(), want) {
+			if want := fmt.Sprintf("cut off after line %s (%v)", comma(int64(tr.lines)), tr.damage); !strings.Contains(stderr.String(), want) {
 				t.Errorf("reported %q, want %q in it", stderr.String(), want)
 			}
 			if f := fmt.Sprint(facts(tr)); !strings.Contains(f, "cut off") {
@@ -175,14 +175,13 @@ func TestDamagedGzip(t *testing.T) {
 	if _, err := readTrace(bytes.NewReader(whole[:20]), "test.log", readOptions{by: byIP}); err == nil || !strings.Contains(err.Error(), "ends early") {
 		t.Errorf("cut off in the first line: error %v, want one that says so", err)
 	}
-	// A disk that fails is another matter.
+	// A read error is still an error.
 	if _, err := readTrace(io.MultiReader(bytes.NewReader(whole[:len(whole)/2]), iotest.ErrReader(iotest.ErrTimeout)), "test.log", readOptions{by: byIP}); err == nil {
 		t.Error("no error of a reader that fails")
 	}
 }
 
-// The clients that are remembered do not grow without bound, and what is
-// forgotten is found again.
+// The cache of clients is bounded, and evicted clients are parsed again.
 func TestClientsAreBounded(t *testing.T) {
 	known := newClients()
 	for i := range 3 * maxClients {
@@ -199,12 +198,12 @@ func TestClientsAreBounded(t *testing.T) {
 	}
 }
 
-// Errors name what is wrong with a log of which nothing can be read.
+// Errors say what is wrong with a log that has no readable line.
 func TestNothingToRead(t *testing.T) {
 	for log, want := range map[string]string{
-		strings.Repeat("\x00junk\n", 99) + "5 key\n":               "no request in 100 lines; line 1, and 100 in all: not in the log's format:\n    \ufffdjunk",
-		strings.Repeat("x", 2*maxLine):                             "no request in 1 line; line 1, and 1 in all: longer than 1 MiB\nSay",
-		"\n \r\n":                                                  "no request in 2 lines; line 1, and 2 in all: blank, or a comment\n",
+		strings.Repeat("\x00junk\n", 99) + "5 key\n":               "no request in 100 lines; 100 skipped (the first is line 1): not in the log's format:\n    \ufffdjunk",
+		strings.Repeat("x", 2*maxLine):                             "no request in 1 line; 1 skipped (line 1): longer than 1 MiB\nSet",
+		"\n \r\n":                                                  "no request in 2 lines; 2 skipped (the first is line 1): blank or a comment\n",
 		`{"ts":1772442001,"request":{"remote_ip":null}}`:           string(skipNoClient),
 		`{"ts":"yesterday","ip":"192.0.2.1"}`:                      string(skipTime),
 		"#Fields: date time c-ip\n2026-03-02 09:00:01 -\n":         string(skipNoClient),

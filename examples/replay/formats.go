@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// A format is a way to write down a request in a line.
+// A format is a format of log lines.
 type format struct {
-	id    string   // what -format calls it
-	also  []string // what else -format takes for it
+	id    string   // its name for -format
+	also  []string // other names for -format
 	title string   // for people
-	free  bool     // whether a key is taken as it stands, and need not be an address
+	free  bool     // whether a key may be any text, and is used as it is
 	new   func(readOptions) lineReader
 }
 
-// readOptions say how to read a log.
+// readOptions are the options for reading a log.
 type readOptions struct {
 	by     keyKind
-	format *format // nil means that it is found by looking
+	format *format // nil means to detect it
 	json   jsonFields
 }
 
@@ -26,28 +26,28 @@ func (o readOptions) wantPath() bool { return o.by != byIP }
 
 // A lineReader reads lines of one format.
 type lineReader interface {
-	// read reads a line that is not empty, has no space around it and does not
-	// begin with #. The error is a skipReason.
+	// read reads a line that is not empty, has no surrounding space and does not begin
+	// with #. The error is a skipReason.
 	read(line []byte) (record, error)
 }
 
-// A learner is a lineReader that looks at some lines of the log first, and then
-// can say what it has found.
+// A learner is a lineReader that first learns details of the format from some lines, and
+// can describe them.
 type learner interface {
 	lineReader
 	fmt.Stringer
 	learn(lines [][]byte)
 }
 
-// A director is a lineReader for a format in which lines that begin with # say
-// how to read the others.
+// A director is a lineReader for a format in which lines that begin with # describe the
+// others.
 type director interface {
 	lineReader
 	directive(line []byte)
 }
 
-// formats are those that can be read. Where several read as many lines of a log,
-// the first of them is meant.
+// formats are the known formats. If several read equally many lines of a log, the first
+// one is used.
 var formats = []*format{
 	{
 		id: "combined", also: []string{"common", "clf", "apache", "nginx"}, title: "Common or Combined Log Format",
@@ -92,7 +92,7 @@ var formats = []*format{
 	},
 }
 
-// jsonFormat is what -json speaks of.
+// jsonFormat is the format that -json selects.
 var jsonFormat = &format{
 	id: "json", also: []string{"caddy", "traefik"}, title: "JSON lines",
 	new: func(o readOptions) lineReader { return &jsonReader{wantPath: o.wantPath(), fields: o.json} },
@@ -117,5 +117,5 @@ func parseFormat(name string) (*format, error) {
 			return f, nil
 		}
 	}
-	return nil, fmt.Errorf("-format %q: want one of %s", name, formatNames())
+	return nil, fmt.Errorf("-format %q: must be one of %s", name, formatNames())
 }

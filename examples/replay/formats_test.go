@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Every file in testdata/formats has the same four requests, each in another
-// format, and what the programs that write it say besides.
+// Each file in testdata/formats has the same four requests in another format, and other
+// lines that the programs with that format write.
 var sampleFormats = map[string]string{
 	"alb.log":                     "AWS application load balancer",
 	"caddy-compose.log":           "JSON lines (time=ts,key=request.client_ip), wrapped by docker compose logs",
@@ -76,7 +76,7 @@ func TestFormats(t *testing.T) {
 			if got := sampleOf(mustRead(t, string(log), byIPPath)); !reflect.DeepEqual(got, sample) {
 				t.Errorf("by address and path: %v, want %v", got, sample)
 			}
-			// Its format may be named, too.
+			// The result is the same if -format names the format.
 			o := readOptions{by: byIP}
 			for _, f := range formats {
 				if strings.HasPrefix(tr.format, f.title) {

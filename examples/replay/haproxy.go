@@ -6,7 +6,7 @@ import "bytes"
 //
 //	203.0.113.9:33317 [02/Mar/2026:09:00:01.655] http-in static/srv1 10/0/30/69/109 200 2750 … "GET /a HTTP/1.1"
 //
-// Its time is local and names no zone: it is taken as UTC.
+// Its time is local time without a zone, and is read as UTC.
 type haproxyReader struct {
 	wantPath bool
 	stamps   stamps

@@ -7,12 +7,12 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// jsonFields names the fields of JSON lines that -json maps. Those of an object
-// inside the line are named as in request.remote_ip. An empty name is found by
-// looking.
+// jsonFields has the names of the fields of JSON lines that -json sets. The name of a field
+// in a nested object has dots, as in request.remote_ip. A field whose name is empty is
+// detected.
 type jsonFields struct{ time, key, path string }
 
-// parseJSONFields reads what -json says, such as time=ts,key=request.remote_ip.
+// parseJSONFields parses the value of -json, such as time=ts,key=request.remote_ip.
 func parseJSONFields(s string) (jsonFields, error) {
 	var f jsonFields
 	if s == "" {
@@ -24,7 +24,7 @@ func parseJSONFields(s string) (jsonFields, error) {
 		to, known := map[string]*string{"time": &f.time, "key": &f.key, "path": &f.path}[name]
 		switch {
 		case !ok || !known || field == "":
-			return f, fmt.Errorf("-json %q: want some of time=FIELD, key=FIELD and path=FIELD, with commas between them", pair)
+			return f, fmt.Errorf("-json %q: must be some of time=FIELD, key=FIELD and path=FIELD, separated by commas", pair)
 		case *to != "":
 			return f, fmt.Errorf("-json %q: %s is given twice", pair, name)
 		}
@@ -33,9 +33,8 @@ func parseJSONFields(s string) (jsonFields, error) {
 	return f, nil
 }
 
-// The fields that are looked for, in the order of preference: first those of
-// Caddy and Traefik, then those that people choose for nginx, then those of
-// Envoy, Google Cloud, AWS WAF and Cloudflare.
+// The names of fields to look for, in order of preference: those of Caddy and Traefik,
+// those common with nginx, and those of Envoy, Google Cloud, AWS WAF and Cloudflare.
 var (
 	jsonTimes = []string{
 		"ts", "StartUTC", "time", "timestamp", "@timestamp", "time_iso8601", "time_local", "msec", "date",
@@ -54,7 +53,7 @@ var (
 
 // A jsonReader reads JSON lines: a JSON object in each.
 type jsonReader struct {
-	fields   jsonFields // as -json has them
+	fields   jsonFields // from -json
 	wantPath bool
 	times    textTime
 
@@ -63,11 +62,10 @@ type jsonReader struct {
 	client, uri []byte // of the line
 }
 
-// A jsonField is the name of a field and how gjson finds it.
+// A jsonField is the name of a field and the gjson query for it.
 type jsonField struct{ name, query string }
 
-// learn finds out which fields have the time, the client and the path in most
-// of lines.
+// learn determines the fields that have the time, the client and the path in most lines.
 func (j *jsonReader) learn(lines [][]byte) {
 	known := newClients()
 	var objects []string
@@ -94,7 +92,8 @@ func (j *jsonReader) learn(lines [][]byte) {
 		}
 		return most
 	}
-	// What is there, but no time or no address, counts only where nothing is one.
+	// A field that is present but is not a time or an address counts only if no other
+	// field is one.
 	good := len(lines) + 1
 	j.time = best(j.fields.time, jsonTimes, func(r gjson.Result) int {
 		_, err := j.readTime(r)
@@ -124,8 +123,8 @@ func (j *jsonReader) learn(lines [][]byte) {
 	})
 }
 
-// jsonQueries returns the ways to find a field whose name has dots: within
-// objects, and by that name.
+// jsonQueries returns the queries for a field whose name has dots: as a field of nested
+// objects, and as a name with dots.
 func jsonQueries(name string) []jsonField {
 	parts := strings.Split(name, ".")
 	for i, p := range parts {
@@ -138,7 +137,7 @@ func jsonQueries(name string) []jsonField {
 	return fs
 }
 
-// String says which fields are read.
+// String returns the fields in the syntax of -json.
 func (j *jsonReader) String() string {
 	s := "time=" + j.time.name + ",key=" + j.key.name
 	if j.wantPath {
@@ -193,8 +192,8 @@ func (j *jsonReader) readTime(r gjson.Result) (int64, error) {
 	return 0, skipTime
 }
 
-// jsonText returns a value that can be a key, a string or a number, and "" for
-// others.
+// jsonText returns a value that can be a key, which is a string or a number, as text, and
+// "" for other values.
 func jsonText(r gjson.Result) string {
 	switch r.Type {
 	case gjson.String:
@@ -205,7 +204,7 @@ func jsonText(r gjson.Result) string {
 	return ""
 }
 
-// jsonPath returns the path in what is a URI, or a request line: GET /a HTTP/1.1.
+// jsonPath returns the path of a URI or of a request line, such as GET /a HTTP/1.1.
 func jsonPath(s []byte) []byte {
 	first, rest := cutField(s)
 	if len(rest) > 0 && len(first) > 0 && first[0] != '/' {

@@ -18,7 +18,7 @@ func load(o readOptions, lines ...string) (*trace, error) {
 	return l.trace, l.finish()
 }
 
-// readOne reads one line, twice over so that its time is also known from before.
+// readOne reads one line twice, the second time with its time cached.
 func readOne(format string, by keyKind, line string) (at int64, key string, n int32, err error) {
 	f, err := parseFormat(format)
 	if err != nil {
@@ -200,7 +200,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// In W3C's format, what precedes a line says how to read it.
+// In W3C's format, directives before a line describe it.
 func TestW3CFields(t *testing.T) {
 	const rest = "2026-03-02 09:00:01 /a 192.0.2.1\n"
 	for _, c := range []struct {
@@ -236,8 +236,8 @@ func mustFormat(t testing.TB, name string) *format {
 	return f
 }
 
-// What is written in a format is read back as it was, whatever the fields hold;
-// and no line whatever makes a reader fail.
+// A request written in a format is read back unchanged, whatever its fields contain, and no
+// line makes a reader panic.
 func FuzzLines(f *testing.F) {
 	f.Add("192.0.2.1", "-", "/a", int64(1772442001), `192.0.2.1 - - [02/Mar/2026:09:00:01 +0000] "GET /a HTTP/1.1"`)
 	f.Add("[::1]", "a [b] \"c\"", "/\\\"", int64(-1), "1.5 a 3")

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// A loader makes a trace of lines.
+// A loader builds a trace from lines.
 type loader struct {
 	trace  *trace
 	opts   readOptions
-	source *source    // nil until it is known
-	held   []heldLine // until then
+	source *source    // nil until the format is known
+	held   []heldLine // the lines held until then
 	bytes  int        // in held
 
 	clients clients
 	ids     map[string]int32 // of keys
-	joined  []byte           // where ip+path keys are put together
+	joined  []byte           // a buffer for ip+path keys
 	skips   map[skipReason]*skip
-	named   []byte // the first line whose client is no address
+	named   []byte // the first line whose client is not an address
 }
 
 func newLoader(source string, o readOptions) *loader {
@@ -34,7 +34,7 @@ func newLoader(source string, o readOptions) *loader {
 	}
 }
 
-// line takes in a line, which is valid until the next one.
+// line processes a line, which is valid until the next one.
 func (l *loader) line(line heldLine) {
 	if l.source != nil {
 		l.use(l.source, line)
@@ -48,10 +48,9 @@ func (l *loader) line(line heldLine) {
 	}
 }
 
-// decide finds out the format by looking at the lines that are held, and takes
-// them in. If there is no request among them, they are skipped and the format
-// stays unknown until the next lines are looked at: services write other things
-// while they start.
+// decide detects the format of the held lines and processes them. If they have no request,
+// for example because a service writes other lines while it starts, they are skipped, and
+// the format is detected from later lines.
 func (l *loader) decide() {
 	if len(l.held) == 0 {
 		return
@@ -83,7 +82,7 @@ func (l *loader) skipUnknown(line heldLine) {
 	l.skip(skipForeign, line)
 }
 
-// use takes in a line by way of s.
+// use processes a line with s.
 func (l *loader) use(s *source, line heldLine) {
 	r, err := s.parse(line.text)
 	if err == nil {
@@ -152,7 +151,7 @@ func (l *loader) add(s *source, r record, line heldLine) error {
 	return nil
 }
 
-// finish makes the trace ready once all lines are in.
+// finish completes the trace after the last line.
 func (l *loader) finish() error {
 	l.decide()
 	t := l.trace
@@ -165,8 +164,7 @@ func (l *loader) finish() error {
 	if len(t.requests) == 0 {
 		return l.emptyError()
 	}
-	// Something else was taken for the client, if the command line does not say
-	// what the log is.
+	// If the format was detected, another field was probably mistaken for the client.
 	if l.opts.format == nil && t.names > len(t.requests)/2 {
 		return l.namesError()
 	}
@@ -178,8 +176,8 @@ func (l *loader) finish() error {
 
 func (l *loader) namesError() error {
 	f := l.source.format
-	return fmt.Errorf("read as %s, the client is no IP address in %s of %s requests; line %d has %q for it:\n    %s\n"+
-		"If that is the client, say -format %s. If not, say what the log is with -format (%s), or cut off what precedes the address",
+	return fmt.Errorf("read as %s, the client is not an IP address in %s of %s requests; in line %d it is %q:\n    %s\n"+
+		"If that is the client, use -format %s. If not, set the format with -format (%s), or remove the text before the address",
 		f.title, comma(int64(l.trace.names)), comma(int64(len(l.trace.requests))), l.trace.nameLine,
 		safeKey(l.trace.name, 60), safeKey(string(l.named), 160), f.id, formatNames())
 }
@@ -203,6 +201,6 @@ func (l *loader) emptyError() error {
 	if s.text != "" {
 		text = ":\n    " + safeKey(s.text, 160)
 	}
-	return fmt.Errorf("no request in %s%s; line %d, and %s in all: %w%s\nSay with -format what the log is: %s",
-		count(t.lines, func(n int) string { return plural("line", n) }), damage, s.line, comma(int64(s.count)), s.reason, text, formatNames())
+	return fmt.Errorf("no request in %s%s; %s skipped (%s %d): %w%s\nSet the format of the log with -format: %s",
+		count(t.lines, func(n int) string { return plural("line", n) }), damage, comma(int64(s.count)), lineOrFirst(s.count), s.line, s.reason, text, formatNames())
 }

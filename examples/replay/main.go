@@ -1,38 +1,38 @@
-// Replay answers "what would this limit do to my traffic?" before anybody is
-// limited: it reads an access log, replays every request of it on a simulated
-// clock through one limiter for each algorithm, and says what each would have
-// allowed and denied: in a table, and on a page with plots.
+// Replay answers the question "what would this limit do to my traffic?" before the limit
+// is enforced. It reads an access log, replays each request on a simulated clock through
+// one limiter for each algorithm, and shows what each would have allowed and denied, in a
+// table and on a page with plots.
 //
-// Run it from the repository root. Without arguments it replays a log that is
-// built in (see examples/trafficgen for how that was made):
+// Run it in the root of the repository. Without arguments it replays a bundled log, which
+// examples/trafficgen made:
 //
 //	go run ./examples/replay
 //	go run ./examples/replay -limit 100/1m -burst 20 /var/log/nginx/access.log
 //	go run ./examples/replay -limit 10/s -key ip+path -alg token,sliding access.log.gz
 //	zcat access.log.*.gz | go run ./examples/replay -o report.html -
 //
-// It reads what servers write, and finds out which format a log has by looking
-// at its first lines, unless -format says it:
+// It reads the following formats, and detects the format of a log from its first lines
+// unless -format sets it:
 //
 //   - Common and Combined Log Format (Apache, nginx), and Apache's vhost_combined
-//   - JSON lines (Caddy, Traefik, nginx with escape=json, Envoy and others); -json
-//     names the fields, if it does not find them: -json time=ts,key=request.remote_ip
+//   - JSON lines (Caddy, Traefik, nginx with escape=json, Envoy and others); set the names
+//     of the fields if they are not detected: -json time=ts,key=request.remote_ip
 //   - W3C's extended log file format (IIS, CloudFront)
 //   - the access logs of AWS's application and classic load balancers, and of S3
 //   - HAProxy's HTTP log
 //   - lines of "time key [n]", with the time in RFC 3339 or a Unix time
 //
-// Each line may be wrapped by syslog, docker compose logs, or what keeps a
-// container's logs. Unix times may be in seconds, milliseconds, microseconds or nanoseconds;
-// times without a zone are UTC. The file may be compressed with gzip, and if that
-// is cut off, what is there is replayed. Lines need not be in order. Those that
-// cannot be read are left out, counted and reported.
+// Each line may be wrapped by syslog, docker compose logs, or a container runtime. Unix
+// times may be in seconds, milliseconds, microseconds or nanoseconds; times without a zone
+// are UTC. The file may be compressed with gzip; if it is cut off, the lines before that
+// are replayed. Lines need not be in order. Lines that cannot be read are skipped, counted
+// and reported.
 //
-// An address has the key that package httplimit gives it: without its port, and
-// for IPv6 its /64. Of a list of addresses, such as X-Forwarded-For's, it is the
-// first. In "time key [n]", the key is taken as it stands.
+// The key of an address is that of package httplimit: without its port, and for IPv6 its
+// /64. Of a list of addresses, such as X-Forwarded-For's, the first one is used. In "time
+// key [n]", the key may be any text.
 //
-// The table goes to standard output, the page to replay.html (-o).
+// The table is written to standard output, and the page to replay.html (-o).
 package main
 
 import (
@@ -65,28 +65,28 @@ func main() {
 	}
 }
 
-// A usageError says that the command line cannot be used.
+// A usageError is an error in the command line.
 type usageError struct{ error }
 
-// settings is what the command line asks for.
+// settings are the settings of the command line.
 type settings struct {
 	limit      limit
 	read       readOptions
 	candidates []candidate
-	page       string // the file to write; none if empty
+	page       string // the file to write, or "" for none
 	log        string // the file to read; "-" is standard input, "" the bundled log
 }
 
 func parseArgs(args []string, stderr io.Writer) (settings, error) {
 	fs := flag.NewFlagSet("replay", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // errors are returned; only -h shows all flags
-	rate := fs.String("limit", "60/1m", "the limit: so many `events/span`, such as 10/s, 100/1m or 5/250ms")
-	burst := fs.Int("burst", 0, "the most, `n`, that buckets allow at once; 0 means as many as the limit's events")
-	by := fs.String("key", string(byIP), "`what` has a limit of its own: ip, path or ip+path")
+	rate := fs.String("limit", "60/1m", "the limit as `events/span`, such as 10/s, 100/1m or 5/250ms")
+	burst := fs.Int("burst", 0, "the most events, `n`, that buckets allow at once; 0 means the events of -limit")
+	by := fs.String("key", string(byIP), "the `key` that has a limit of its own: ip, path or ip+path")
 	algorithms := fs.String("alg", defaultAlgorithms, "the algorithms to try: all, or a `list` of some of "+allAlgorithms+"\n")
-	format := fs.String("format", "auto", "how the log is written, a `name`: "+formatNames()+"\n")
-	fields := fs.String("json", "", "which `fields` of JSON lines to read, such as time=ts,key=request.remote_ip,path=request.uri;\nthose not given are found by looking")
-	page := fs.String("o", "replay.html", "the `file` to write the page with the plots to; -o '' writes none")
+	format := fs.String("format", "auto", "the `name` of the log's format: "+formatNames()+"\n")
+	fields := fs.String("json", "", "the `fields` of JSON lines to read, such as time=ts,key=request.remote_ip,path=request.uri;\nthe others are detected")
+	page := fs.String("o", "replay.html", "the `file` for the page with the plots; -o '' writes none")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			fmt.Fprintln(stderr, "Usage: replay [flags] [access.log | -]")
@@ -105,7 +105,7 @@ func parseArgs(args []string, stderr io.Writer) (settings, error) {
 	s.limit.burst = *burst
 	switch {
 	case *burst < 0:
-		return s, usageError{fmt.Errorf("-burst %d: must be at least 1, or 0 for as many as the limit's events", *burst)}
+		return s, usageError{fmt.Errorf("-burst %d: must be at least 1, or 0 for the events of -limit", *burst)}
 	case *burst == 0:
 		s.limit.burst = s.limit.rate.Events
 	}
@@ -120,7 +120,7 @@ func parseArgs(args []string, stderr io.Writer) (settings, error) {
 	}
 	if *fields != "" {
 		if s.read.format != nil && s.read.format != jsonFormat {
-			return s, usageError{fmt.Errorf("-json is for JSON lines, and -format says %s", *format)}
+			return s, usageError{fmt.Errorf("-json is for JSON lines, but -format is %s", *format)}
 		}
 		s.read.format = jsonFormat
 	}
@@ -128,7 +128,7 @@ func parseArgs(args []string, stderr io.Writer) (settings, error) {
 		return s, usageError{err}
 	}
 	if fs.NArg() > 1 {
-		return s, usageError{fmt.Errorf("%d logs given, the second is %q: give one, or pipe several in and say -", fs.NArg(), fs.Arg(1))}
+		return s, usageError{fmt.Errorf("%d logs given, the second is %q: give one, or pipe several into standard input and give -", fs.NArg(), fs.Arg(1))}
 	}
 	return s, nil
 }
@@ -196,21 +196,21 @@ func readLog(s settings, stdin io.Reader, stderr io.Writer) (*trace, error) {
 	return readTrace(watched(f, bar), s.log, s.read)
 }
 
-// reportSkips says what of the log is not in the replay.
+// reportSkips reports the lines that are not in the replay, and other problems of the log.
 func reportSkips(w io.Writer, t *trace) {
 	for _, s := range t.skips {
 		fmt.Fprintf(w, "skipped %s of %s lines: %s (%s %d)\n",
 			comma(int64(s.count)), comma(int64(t.lines)), s.reason, lineOrFirst(s.count), s.line)
 	}
 	if t.names > 0 {
-		fmt.Fprintf(w, "kept %s of %s requests whose client is no IP address: %q (%s %d)\n",
+		fmt.Fprintf(w, "kept %s of %s requests although the client is not an IP address: %q (%s %d)\n",
 			comma(int64(t.names)), comma(int64(len(t.requests))), safeKey(t.name, 60), lineOrFirst(t.names), t.nameLine)
 	}
 	if t.damage != nil {
-		fmt.Fprintf(w, "the gzip file is damaged or cut off behind line %s (%v): what precedes is replayed\n", comma(int64(t.lines)), t.damage)
+		fmt.Fprintf(w, "the gzip file is damaged or cut off after line %s (%v): the lines before are replayed\n", comma(int64(t.lines)), t.damage)
 	}
 	if t.late > 0 {
-		fmt.Fprintf(w, "sorted in %s of %s lines: behind a later one (%s %d)\n",
+		fmt.Fprintf(w, "sorted %s of %s lines that came after a later one (%s %d)\n",
 			comma(int64(t.late)), comma(int64(t.lines)), lineOrFirst(t.late), t.lateLine)
 	}
 }

@@ -30,8 +30,8 @@ func bundledTrace(t testing.TB) *trace {
 	return tr
 }
 
-// The numbers of the bundled log are pinned: they change only if the log or a
-// decision does.
+// The results for the bundled log are pinned: they change only if the log or a decision
+// changes.
 func TestBundledLog(t *testing.T) {
 	got, _ := runReplay(t, "", "-o", "", "-alg", "all")
 	want := `the bundled log: 12,224 requests from 52 addresses, 2026-03-02 09:00:00 UTC to 2026-03-02 09:59:59 UTC
@@ -63,16 +63,16 @@ limit: 3 events per 10s for each key
 
 algorithm     allowed  denied  denied %  keys limited  worst key  its denials  longest wait
 ─────────────────────────────────────────────────────────────────────────────────────────────
-token bucket        8       6    42.9 %             1  a                    6      for ever
-sliding log         7       7    50.0 %             1  a                    7      for ever
-fixed window        9       5    35.7 %             1  a                    5      for ever
+token bucket        8       6    42.9 %             1  a                    6       forever
+sliding log         7       7    50.0 %             1  a                    7       forever
+fixed window        9       5    35.7 %             1  a                    5       forever
 `
 	if stdout != want {
 		t.Errorf("got\n%s\nwant\n%s", stdout, want)
 	}
 	wantErr := `skipped 2 of 14 lines: not in the log's format (the first is line 13)
-skipped 1 of 14 lines: blank, or a comment (line 1)
-sorted in 1 of 14 lines: behind a later one (line 12)
+skipped 1 of 14 lines: blank or a comment (line 1)
+sorted 1 of 14 lines that came after a later one (line 12)
 `
 	if stderr != wantErr {
 		t.Errorf("standard error:\n%s\nwant\n%s", stderr, wantErr)
@@ -101,7 +101,7 @@ func TestFileAndPage(t *testing.T) {
 	}
 }
 
-// TestWatched: a log may be a pipe, or grow while it is read.
+// TestWatched checks that a log may be a pipe, or grow while it is read.
 func TestWatched(t *testing.T) {
 	const log = "1 a\n2 b\n"
 	for _, size := range []int64{0, 1, int64(len(log)), 100} {
@@ -121,15 +121,15 @@ func TestErrors(t *testing.T) {
 		{"-limit 5", true, `-limit: `},
 		{"-limit 0/s", true, `-limit: `},
 		{"-burst -1", true, `-burst -1: must be at least 1, or 0`},
-		{"-key user", true, `-key "user": want ip, path or ip+path`},
-		{"-format clg", true, `-format "clg": want one of auto, combined, vhost_combined, json`},
-		{"-json ts", true, `-json "ts": want some of time=FIELD`},
-		{"-json time=ts,user=a", true, `-json "user=a": want some of time=FIELD`},
-		{"-json time=", true, `-json "time=": want some of`},
+		{"-key user", true, `-key "user": must be ip, path or ip+path`},
+		{"-format clg", true, `-format "clg": must be one of auto, combined, vhost_combined, json`},
+		{"-json ts", true, `-json "ts": must be some of time=FIELD`},
+		{"-json time=ts,user=a", true, `-json "user=a": must be some of time=FIELD`},
+		{"-json time=", true, `-json "time=": must be some of`},
 		{"-json key=a,key=b", true, `-json "key=b": key is given twice`},
-		{"-format s3 -json time=ts", true, "-json is for JSON lines, and -format says s3"},
+		{"-format s3 -json time=ts", true, "-json is for JSON lines, but -format is s3"},
 		{"-format s3 -", false, "not in the log's format"},
-		{"-alg bucket", true, `no algorithm is called "bucket"; want all, or some of token,`},
+		{"-alg bucket", true, `unknown algorithm "bucket": must be all, or a list of some of token,`},
 		{"-colour", true, "flag provided but not defined: -colour"},
 		{"a.log b.log", true, `2 logs given, the second is "b.log"`},
 		{"no/such.log", false, "open no/such.log: "},

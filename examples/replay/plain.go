@@ -11,7 +11,7 @@ import (
 //
 //	1772442001.25 some-key 3
 //
-// The key is taken as it stands.
+// The key may be any text.
 type plainReader struct{ wantPath bool }
 
 func (p plainReader) read(line []byte) (record, error) {

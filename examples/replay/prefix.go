@@ -6,14 +6,13 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// A prefix is what something on the way puts in front of each line of a log, or
-// around it.
+// A prefix is text that another program adds before or around each line of a log.
 type prefix struct {
 	title string                                   // for people; empty if there is none
-	cut   func(line []byte) (rest []byte, ok bool) // ok unless line does not have it
+	cut   func(line []byte) (rest []byte, ok bool) // ok if the line has the prefix
 }
 
-// prefixes are those that are looked for, the most likely first.
+// prefixes are the known prefixes, the most likely first.
 var prefixes = []prefix{
 	{"", func(line []byte) ([]byte, bool) { return line, true }},
 	{"syslog", cutSyslog},
@@ -29,9 +28,9 @@ var prefixes = []prefix{
 	{"docker's json-file driver", cutJSONFile},
 }
 
-// cutSyslog cuts what syslog daemons and journalctl write: a priority maybe, the
-// time as in RFC 3164 or RFC 3339, the host maybe, and the program; or the header
-// of RFC 5424.
+// cutSyslog cuts the prefix of syslog daemons and journalctl: an optional priority, the
+// time as in RFC 3164 or RFC 3339, an optional host, and the program; or the header of RFC
+// 5424.
 //
 //	Mar  2 09:00:01 web1 nginx[123]: …
 //	2026-03-02T09:00:01.123456+00:00 web1 nginx: …
@@ -56,7 +55,7 @@ func cutSyslog(line []byte) ([]byte, bool) {
 	default:
 		return nil, false
 	}
-	for range 3 { // the program has a colon behind it, and may be two words
+	for range 3 { // the program ends with a colon, and may be two words
 		var field []byte
 		field, rest = cutField(rest)
 		if bytes.HasSuffix(field, []byte{':'}) {
@@ -66,7 +65,7 @@ func cutSyslog(line []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// cutSyslog5424 cuts an RFC 5424 header behind its version.
+// cutSyslog5424 cuts the rest of an RFC 5424 header after its version.
 func cutSyslog5424(rest []byte) ([]byte, bool) {
 	for range 5 { // time, host, application, process, kind of message
 		_, rest = cutField(rest)
@@ -78,8 +77,8 @@ func cutSyslog5424(rest []byte) ([]byte, bool) {
 	return bytes.TrimPrefix(rest, []byte("\ufeff")), ok
 }
 
-// cutCompose cuts the name of a service, as docker compose logs writes it, with
-// colours or without:
+// cutCompose cuts the name of a service that docker compose logs writes, with or without
+// colours:
 //
 //	web-1  | …
 func cutCompose(line []byte) ([]byte, bool) {
@@ -91,7 +90,7 @@ func cutCompose(line []byte) ([]byte, bool) {
 	return bytes.TrimLeft(withoutColour(rest), " "), true
 }
 
-// withoutColour returns s without a terminal's code for a colour in front.
+// withoutColour returns s without a leading terminal colour code.
 func withoutColour(s []byte) []byte {
 	if rest, ok := bytes.CutPrefix(s, []byte("\x1b[")); ok {
 		if end := bytes.IndexByte(rest, 'm'); end >= 0 {
@@ -101,8 +100,8 @@ func withoutColour(s []byte) []byte {
 	return s
 }
 
-// cutContainer cuts what docker logs and kubectl logs write with --timestamps, and
-// what Kubernetes keeps in files:
+// cutContainer cuts the prefix that docker logs and kubectl logs write with --timestamps,
+// and the one in the log files of Kubernetes:
 //
 //	2026-03-02T09:00:01.123456789Z …
 //	2026-03-02T09:00:01.123456789Z stdout F …
@@ -118,7 +117,7 @@ func cutContainer(line []byte) ([]byte, bool) {
 	return bytes.TrimLeft(rest, " "), true
 }
 
-// cutJSONFile cuts what docker's json-file driver keeps in files:
+// cutJSONFile extracts the line from the files of docker's json-file driver:
 //
 //	{"log":"…\n","stream":"stdout","time":"2026-03-02T09:00:01.123456789Z"}
 func cutJSONFile(line []byte) ([]byte, bool) {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows a bar on w while something long goes on, if w is a terminal.
-// Otherwise, and for less than least, it returns a bar that shows nothing.
+// progress returns a progress bar on w. The bar is invisible if w is not a terminal, or if
+// total is less than least.
 func progress(w io.Writer, what string, total, least int64, bytes bool) *progressbar.ProgressBar {
 	if f, ok := w.(*os.File); !ok || total < least || !term.IsTerminal(int(f.Fd())) {
 		return progressbar.DefaultSilent(total)
@@ -24,8 +24,8 @@ func progress(w io.Writer, what string, total, least int64, bytes bool) *progres
 	)
 }
 
-// watched returns what reads r and moves bar. A pipe has no size, and a log that is
-// written has more than it had: what bar makes of that is no error of the log.
+// watched returns a reader of r that advances bar. It ignores errors of bar, which occur if
+// r is a pipe, whose size is unknown, or a log that grows while it is read.
 func watched(r io.Reader, bar *progressbar.ProgressBar) io.Reader {
 	return io.TeeReader(r, mover{bar})
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// A keyKind says what has a limit of its own.
+// A keyKind says what the key of a request is.
 type keyKind string
 
 const (
@@ -19,7 +19,7 @@ func parseKeyKind(s string) (keyKind, error) {
 	case byIP, byPath, byIPPath:
 		return k, nil
 	}
-	return "", fmt.Errorf("-key %q: want ip, path or ip+path", s)
+	return "", fmt.Errorf("-key %q: must be ip, path or ip+path", s)
 }
 
 // A skipReason is why a line is left out of the replay.
@@ -28,26 +28,25 @@ type skipReason string
 func (r skipReason) Error() string { return string(r) }
 
 const (
-	skipBlank     skipReason = "blank, or a comment"
+	skipBlank     skipReason = "blank or a comment"
 	skipTooLong   skipReason = "longer than 1 MiB"
 	skipForeign   skipReason = "not in the log's format"
 	skipTime      skipReason = "the time cannot be read"
 	skipTimeRange skipReason = "the time is before 1678 or after 2261"
 	skipNoTime    skipReason = "the time is missing"
-	skipCount     skipReason = "n is not a whole number from 1 to 2147483647"
+	skipCount     skipReason = "n is not an integer from 1 to 2147483647"
 	skipNoClient  skipReason = "the client's address is missing"
 	skipNoPath    skipReason = "the request has no path"
-	skipPlainPath skipReason = "has no path, which -key asks for: it is 'time key [n]'"
-	skipNoFields  skipReason = "the #Fields line before it does not name all of date, time, c-ip and, for a path, cs-uri-stem"
+	skipPlainPath skipReason = "'time key [n]' has no path, which -key requires"
+	skipNoFields  skipReason = "the #Fields line before it lacks one of date, time, c-ip and, for a path, cs-uri-stem"
 )
 
-// A record is what a line says about a request. Its slices are valid until the
-// next line is read.
+// A record is the request of a line. Its slices are valid until the next line is read.
 type record struct {
 	at     int64  // nanoseconds since the Unix epoch
-	client []byte // who sent it, as the line has it
-	path   []byte // what it asked for, without the query; nil if none was asked for
-	n      int32  // how many events it stands for; at least 1
+	client []byte // the client's text in the line
+	path   []byte // without the query; nil if the path is not needed
+	n      int32  // the number of events, at least 1
 }
 
 // requestPath returns the path of the request line at the start of s, which is
@@ -64,7 +63,7 @@ func requestPath(s []byte) ([]byte, bool) {
 	for i := 0; i < len(s); i++ {
 		switch s[i] {
 		case '\\':
-			i++ // what follows is escaped
+			i++ // the next character is escaped
 		case ' ', '"':
 			path := uriPath(s[:i])
 			return path, len(path) > 0
@@ -73,7 +72,7 @@ func requestPath(s []byte) ([]byte, bool) {
 	return nil, false // cut off inside the path
 }
 
-// quotedRequestPath is requestPath for the first quoted field of a line.
+// quotedRequestPath is like requestPath for the first quoted field of a line.
 func quotedRequestPath(s []byte) ([]byte, bool) {
 	i := bytes.Index(s, []byte(` "`))
 	if i < 0 {
@@ -82,8 +81,8 @@ func quotedRequestPath(s []byte) ([]byte, bool) {
 	return requestPath(s[i+1:])
 }
 
-// uriPath returns the path of a URI: without its query and, if it is absolute,
-// without scheme and host.
+// uriPath returns the path of a URI, without the query and without the scheme and host of
+// an absolute URI.
 func uriPath(uri []byte) []byte {
 	if i := bytes.IndexByte(uri, '?'); i >= 0 {
 		uri = uri[:i]
@@ -101,8 +100,8 @@ func uriPath(uri []byte) []byte {
 	return []byte{'/'}
 }
 
-// cutField returns the first field of s, up to a space or tab, and what follows
-// that. Space before the field is passed over.
+// cutField returns the first field of s, up to a space or tab, and the rest of s. It skips
+// space before the field.
 func cutField(s []byte) (field, rest []byte) {
 	s = bytes.TrimLeft(s, " \t")
 	if i := bytes.IndexAny(s, " \t"); i >= 0 {

@@ -12,11 +12,10 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A simClock shows the time that it was set to. The clock package's own mock
-// does too, but fires timers whenever it is set, and sleeps for a millisecond
-// to let them run; a limiter that is only asked to Take sets no timers.
+// A simClock is a clock that returns the time it was set to. The clock package's mock would
+// sleep for a millisecond whenever it is set, to let timers run; but Take uses no timers.
 type simClock struct {
-	clock.Clock // for what limiters are not asked to do here
+	clock.Clock // for the methods that Take does not use
 	now         time.Time
 }
 
@@ -25,25 +24,24 @@ func newSimClock(now time.Time) *simClock { return &simClock{Clock: clock.NewMoc
 func (c *simClock) Now() time.Time                  { return c.now }
 func (c *simClock) Since(t time.Time) time.Duration { return c.now.Sub(t) }
 
-// An outcome is what one algorithm made of a trace.
+// An outcome has the decisions of one algorithm on a trace.
 type outcome struct {
 	candidate
-	verdicts []uint64 // one bit for each request of the trace: allowed
+	verdicts []uint64 // a bit for each request of the trace: whether it was allowed
 
 	allowed, denied int64         // events
 	deniedOf        []int64       // events, by key
-	limited         int           // keys that were denied anything
-	worst           int           // the key that was denied most; -1 if none was denied
-	longestWait     time.Duration // the greatest RetryAfter of a denial; Never if it could never have been allowed
+	limited         int           // the number of keys with a denial
+	worst           int           // the key with the most denials, or -1 if there are none
+	longestWait     time.Duration // the greatest RetryAfter of a denial, which may be Never
 }
 
 // isAllowed reports whether the request with index i was allowed.
 func (o *outcome) isAllowed(i int) bool { return o.verdicts[i/64]>>(i%64)&1 == 1 }
 
-// replay runs a trace through each of the algorithms, as many at once as there
-// are processors. Each has a limiter and a clock of its own. The function done
-// is told now and then how many more requests have been decided; it may be
-// called by several goroutines at once.
+// replay runs a trace through each of the algorithms, as many at once as there are CPUs.
+// Each has its own limiter and clock. From time to time, replay calls done with the number
+// of requests decided since the last call, possibly from several goroutines at once.
 func replay(t *trace, cs []candidate, done func(n int)) ([]*outcome, error) {
 	outcomes := make([]*outcome, len(cs))
 	var g errgroup.Group

@@ -23,8 +23,8 @@ func mustReplay(t testing.TB, tr *trace, list string, l limit) []*outcome {
 	return outcomes
 }
 
-// A log on which every algorithm decides differently enough to be checked by
-// hand, for 3 per 10 s. Key b is there to be kept apart from a.
+// A log on which the algorithms decide differently with 3 per 10 s, checked by hand. Key b
+// must not affect key a.
 const smallLog = `
 100 a
 100 b
@@ -43,13 +43,13 @@ func TestReplaySmallLog(t *testing.T) {
 	l := limit{ratelimit.Rate{Events: 3, Per: 10 * time.Second}, 3}
 	// By request: a b a a a, at 110, 111 and 112.5, the four at once, the last.
 	for list, want := range map[string]string{
-		"token":    "YYYYY nnY n Y", // at 109, 3 tokens again: one comes each 3⅓ s
+		"token":    "YYYYY nnY n Y", // at 109, 3 tokens again: one arrives every 3⅓ s
 		"interval": "YYYYn YYY n Y", // the lump comes at 110
 		"leaky":    "YYYYY nnY n Y",
 		"fixed":    "YYYYn YYY n Y", // a new window at 110
-		"first":    "YYYYn YYY n Y", // windows from 100, 110 and 120: as by the clock, here
+		"first":    "YYYYn YYY n Y", // windows from 100, 110 and 120: the clock's, in this case
 		"sliding":  "YYYYn nnn n Y", // at 112.5, ¾ of 3 still count: with 1 more, 3¼
-		"log":      "YYYYn Ynn n Y", // at 120, only that of 110 (10 s old) is out
+		"log":      "YYYYn Ynn n Y", // at 120, only that of 110 (10 s old) no longer counts
 	} {
 		o := mustReplay(t, tr, list, l)[0]
 		want = strings.ReplaceAll(want, " ", "")
@@ -90,8 +90,8 @@ func TestReplayTellsTheLongestWait(t *testing.T) {
 	}
 }
 
-// Two algorithms are simple enough to be written again here, in the most naive
-// way; on the bundled log, the library has to agree with them on each request.
+// Two algorithms are simple enough to implement here naively. On the bundled log, the
+// library must agree with them on each request.
 func TestReplayAgreesWithNaiveModels(t *testing.T) {
 	tr := bundledTrace(t)
 	outcomes := mustReplay(t, tr, "fixed,log", minuteLimit(60, 60))

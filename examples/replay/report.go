@@ -28,19 +28,19 @@ var (
 	pageTemplate = template.Must(template.New("page").Parse(pageHTML))
 )
 
-// topKeys is how many keys the page shows one by one.
+// topKeys is how many keys the page shows individually.
 const topKeys = 12
 
-// A page is what the template shows.
+// A page is the data of the template.
 type page struct {
-	Source, Name          string // the log, as it was given and without its folder
+	Source, Name          string // of the log: as given, and without its folder
 	Limit, From, To, Span string
-	OneNoun, Noun         string // what is counted, one and many of it
-	OneKey, Keys          string // what has a limit of its own, one and many of it
+	OneNoun, Noun         string // for events: singular and plural
+	OneKey, Keys          string // for keys: singular and plural
 	Burst                 bool   // whether the burst differs from the rate's events
 	Tiles                 []tile
 	Rows                  []row
-	Denied                bool // whether anything was
+	Denied                bool // whether any event was denied
 	Read                  []fact
 	Code                  []code
 	Data                  pageData
@@ -49,7 +49,7 @@ type page struct {
 	JS  template.JS
 }
 
-// A tile is a number that says something about the log.
+// A tile is a figure about the log.
 type tile struct{ Value, Label, Note string }
 
 // A row is a line of the summary.
@@ -58,21 +58,21 @@ type row struct {
 	Allowed, Denied, Percent string
 	DeniedWidth              template.CSS // of the bar
 	Limited                  string
-	Worst, WorstFull, Worsts string // the worst key, short and whole, and its denials
+	Worst, WorstFull, Worsts string // the key denied most, short and in full, and its denials
 	Wait                     string
 }
 
-// A fact is a line about the reading of the log.
+// A fact is a line about how the log was read.
 type fact struct{ Name, Value string }
 
 // A code is an algorithm written in Go.
 type code struct{ Name, Go string }
 
-// A pageData is what the plots show.
+// A pageData is the data of the plots.
 type pageData struct {
 	Start      float64     `json:"start"`  // of the first bin, Unix seconds
 	Step       float64     `json:"step"`   // the width of a bin, in seconds
-	Bins       int         `json:"bins"`   // how many there are
+	Bins       int         `json:"bins"`   // the number of bins
 	Origin     int         `json:"origin"` // the first bin's number since the epoch, modulo every factor
 	Factors    []int       `json:"factors"`
 	Noun       string      `json:"noun"`
@@ -96,7 +96,7 @@ type keyOfPage struct {
 	TotalDenied []int64 `json:"totalDenied"` // by algorithm
 }
 
-// writePage writes the report as one HTML file that needs nothing else.
+// writePage writes the report as one self-contained HTML file.
 func writePage(w io.Writer, t *trace, l limit, outcomes []*outcome) error {
 	p := page{
 		Source:  t.source,
@@ -172,9 +172,9 @@ func tiles(t *trace, outcomes []*outcome) []tile {
 	}
 	return []tile{
 		{comma(t.total), t.noun(int(t.total)), "in " + brief(t.span())},
-		{comma(int64(len(t.keys))), t.keyNoun(len(t.keys)), fmt.Sprintf("%s of them limited at some time", comma(int64(limited)))},
+		{comma(int64(len(t.keys))), t.keyNoun(len(t.keys)), fmt.Sprintf("%s of them limited at least once", comma(int64(limited)))},
 		{percent(offered[busiest], t.total), "from one " + t.keyNoun(1), safeKey(t.keys[busiest], 40)},
-		{strings.Replace(denied, " %", "\u00a0%", 1), "would be denied", note}, // may break at the dash only
+		{strings.Replace(denied, " %", "\u00a0%", 1), "would be denied", note}, // a line break is possible only at the dash
 	}
 }
 
@@ -186,7 +186,7 @@ func offeredByKey(t *trace) []int64 {
 	return offered
 }
 
-// facts tells what was read and what was not.
+// facts describes what was read and what was skipped.
 func facts(t *trace) []fact {
 	fs := []fact{
 		{"log", t.source},
@@ -206,10 +206,10 @@ func facts(t *trace) []fact {
 			count(t.names, t.noun), safeKey(t.name, 60), lineOrFirst(t.names), t.nameLine)})
 	}
 	if t.damage != nil {
-		fs = append(fs, fact{"cut off", fmt.Sprintf("the gzip file is damaged or cut off behind line %s (%v)", comma(int64(t.lines)), t.damage)})
+		fs = append(fs, fact{"cut off", fmt.Sprintf("the gzip file is damaged or cut off after line %s (%v)", comma(int64(t.lines)), t.damage)})
 	}
 	if t.late > 0 {
-		fs = append(fs, fact{"out of order", fmt.Sprintf("%s stood behind a later one, sorted in (%s %d)",
+		fs = append(fs, fact{"out of order", fmt.Sprintf("%s came after a later one and were sorted (%s %d)",
 			comma(int64(t.late)), lineOrFirst(t.late), t.lateLine)})
 	}
 	return fs
@@ -230,7 +230,7 @@ func newPageData(t *trace, outcomes []*outcome) pageData {
 		All:     all,
 		Keys:    []keyOfPage{},
 	}
-	// Only where wider bins begin matters to the page.
+	// The page needs Origin only to find where wider bins begin.
 	common := int64(1)
 	for _, f := range factors {
 		common = lcm(common, int64(f))
@@ -263,8 +263,8 @@ func lcm(a, b int64) int64 {
 	return a / x * b
 }
 
-// mostLimited returns the keys that any of the algorithms denied most, or, if
-// nothing was denied, the busiest ones.
+// mostLimited returns the keys with the most denials by any algorithm or, if there are no
+// denials, the busiest keys.
 func mostLimited(t *trace, outcomes []*outcome) []int {
 	offered := offeredByKey(t)
 	denied := make([]int64, len(t.keys)) // by the strictest algorithm

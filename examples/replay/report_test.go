@@ -106,7 +106,7 @@ func TestPageNeedsNothingElse(t *testing.T) {
 		}
 	}
 	if n := strings.Count(html, "</script>"); n != 2 {
-		t.Errorf("%d scripts end, want 2: what is embedded must not end one", n)
+		t.Errorf("%d scripts end, want 2: embedded data must not end a script", n)
 	}
 }
 
@@ -120,10 +120,10 @@ func TestPageOfUnusualLogs(t *testing.T) {
 		want                  []string
 		keys                  int
 	}{
-		{"one request", "1 a\n", "token", []string{"Nobody hit the limit", "1 rate limiting algorithm.", "0.0 %"}, 1},
-		{"nothing denied", "1 a\n300 a\n2 b\n", "all", []string{"Nobody hit the limit", "9 rate limiting algorithms.", "by all of the algorithms"}, 2},
+		{"one request", "1 a\n", "token", []string{"(none was limited)", "1 rate limiting algorithm.", "0.0 %"}, 1},
+		{"nothing denied", "1 a\n300 a\n2 b\n", "all", []string{"(none was limited)", "9 rate limiting algorithms.", "by all of the algorithms"}, 2},
 		{"100,000 keys", many.String(), "token,log", []string{"100,000"}, topKeys},
-		{"all denied", "1 a 5\n2 a 5\n", "token", []string{"Who hit the limit", "100.0 %", "for ever", "width:100.00%"}, 1},
+		{"all denied", "1 a 5\n2 a 5\n", "token", []string{"The most limited", "100.0 %", "forever", "width:100.00%"}, 1},
 		{"a long key", "1 " + strings.Repeat("k", 100_000) + " 3\n", "token", []string{"kkk…kkk"}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -144,8 +144,7 @@ func TestPageOfUnusualLogs(t *testing.T) {
 	}
 }
 
-// The page merges bins by the factors it is given; wider bins have to begin
-// where the clock's do.
+// The page merges bins by the given factors. Wider bins must be aligned to the clock.
 func TestPageAlignsWiderBins(t *testing.T) {
 	d := plotted(t, render(t, "1772442007 a\n1772445600 a\n", byIP, "token", minuteLimit(1, 1)))
 	if d.Step != 1 || d.Start != 1772442007 {
@@ -158,8 +157,7 @@ func TestPageAlignsWiderBins(t *testing.T) {
 	}
 }
 
-// A narrow page shows no column headings, but each cell's own label: the same
-// words.
+// A narrow page shows a label in each cell instead of column headings, with the same words.
 func TestCellsAreLabelledAsTheirColumns(t *testing.T) {
 	html := render(t, smallLog, byIP, "token,log", limit{ratelimit.Rate{Events: 3, Per: 10 * time.Second}, 3})
 	var headings []string

@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// writeTable writes the summary for a terminal: what was read, and a line for
-// each algorithm.
+// writeTable writes the summary for a terminal: what was read, and a line for each
+// algorithm.
 func writeTable(w io.Writer, t *trace, l limit, outcomes []*outcome) error {
 	tw := table.NewWriter()
 	tw.AppendHeader(table.Row{"algorithm", "allowed", "denied", "denied %", "keys limited", "worst key", "its denials", "longest wait"})
@@ -44,18 +44,18 @@ func writeTable(w io.Writer, t *trace, l limit, outcomes []*outcome) error {
 	return err
 }
 
-// wait writes the longest wait that anybody was told.
+// wait formats the longest RetryAfter of a denial.
 func wait(d time.Duration) string {
 	switch d {
 	case 0:
 		return "–"
 	case ratelimit.Never:
-		return "for ever"
+		return "forever"
 	}
 	return brief(d)
 }
 
-// timeText writes a time of the log.
+// timeText formats a time of the log.
 func timeText(t time.Time, subsecond bool) string {
 	if subsecond {
 		return t.UTC().Format("2006-01-02 15:04:05.000 MST")

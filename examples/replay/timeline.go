@@ -2,12 +2,12 @@ package main
 
 import "time"
 
-// maxBins is the most bins that a log is counted in for the page: an hour's
-// seconds. A screen has no room for so many; they are there to zoom in.
+// maxBins is the maximum number of bins in the page: the seconds of an hour. That is more
+// than a screen can show, so that one can zoom in.
 const maxBins = 3601
 
-// binWidths are the widths that a bin may have, and twice the last, four times
-// the last and so on.
+// binWidths are the possible widths of a bin, followed by twice the last, four times the
+// last and so on.
 var binWidths = []time.Duration{
 	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
 	10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
@@ -26,8 +26,8 @@ type binning struct {
 	count int
 }
 
-// newBinning chooses the narrowest bins that are few enough and not narrower
-// than the log's own times.
+// newBinning chooses the narrowest bins of which there are at most maxBins and that are not
+// narrower than the resolution of the log's times.
 func newBinning(t *trace) binning {
 	from, to := t.requests[0].at, t.requests[len(t.requests)-1].at
 	cover := func(width time.Duration) (binning, bool) {
@@ -52,7 +52,7 @@ func newBinning(t *trace) binning {
 // of returns the index of the bin that a time falls into.
 func (b binning) of(at int64) int { return int(floorDiv(at, int64(b.width)) - b.first) }
 
-// floorDiv is a/b rounded down, also for times before the epoch.
+// floorDiv returns a/b rounded down, even if a is negative.
 func floorDiv(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {
@@ -61,8 +61,8 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// coarser returns the factors by which bins may be merged into wider ones that
-// people know, 1 first.
+// coarser returns the factors by which bins can be merged into wider ones of familiar
+// widths. The first factor is 1.
 func (b binning) coarser() []int {
 	factors := []int{1}
 	for _, w := range binWidths {
@@ -73,15 +73,14 @@ func (b binning) coarser() []int {
 	return factors
 }
 
-// A timeline counts events by bin: all that were offered, and what each
-// algorithm denied.
+// A timeline counts events by bin: all events, and those that each algorithm denied.
 type timeline struct {
 	Offered sparse   `json:"offered"`
 	Denied  []sparse `json:"denied"` // by algorithm
 }
 
-// A sparse is a row of counts, most of them 0, as pairs of how many bins to go
-// on from the last one (at first, from 0) and the count there.
+// A sparse is a row of counts, most of which are 0. It has a pair of numbers for each other
+// count: the distance to the previous one (for the first, its index), and the count.
 type sparse []int64
 
 func newSparse(counts []int64) sparse {
@@ -99,7 +98,7 @@ func newSparse(counts []int64) sparse {
 // timelines returns the timeline of all keys, and those of some of them.
 func timelines(t *trace, outcomes []*outcome, b binning, keys []int) (all timeline, some []timeline) {
 	// Row 0 of counts is for all keys, row 1+i for keys[i].
-	row := make([]int32, len(t.keys)) // by key; 0 if it has no row of its own
+	row := make([]int32, len(t.keys)) // by key; 0 if it has no row
 	for i, key := range keys {
 		row[key] = int32(1 + i)
 	}

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// stamps reads times that are written in one layout. Neighbouring lines of a log
-// mostly have the same time, so the last one is kept together with what it means.
+// stamps reads times in one layout. It caches the last time, because neighbouring lines of
+// a log mostly have the same one.
 type stamps struct {
 	layout string
 	last   []byte
 	at     int64
 }
 
-// read returns a time in nanoseconds since the Unix epoch. Without a zone, it is
-// UTC. The error is a skipReason.
+// read returns a time in nanoseconds since the Unix epoch. A time without a zone is UTC.
+// The error is a skipReason.
 func (s *stamps) read(text []byte) (int64, error) {
 	if len(s.last) > 0 && bytes.Equal(text, s.last) {
 		return s.at, nil
@@ -34,9 +34,8 @@ func (s *stamps) read(text []byte) (int64, error) {
 	return at, nil
 }
 
-// textLayouts are the layouts in which a time is recognized wherever a format
-// leaves open how it is written. A fraction of a second may follow the seconds in
-// any of them. What has no zone is UTC.
+// textLayouts are the layouts of times in formats that do not specify one. The seconds may
+// have a fraction. A time without a zone is UTC.
 var textLayouts = []string{
 	time.RFC3339,
 	"2006-01-02T15:04:05Z0700",
@@ -50,7 +49,7 @@ var textLayouts = []string{
 }
 
 // A textTime reads times in any of textLayouts and as Unix times.
-type textTime struct{ last int } // the layout that fitted last
+type textTime struct{ last int } // the layout of the previous time
 
 func (t *textTime) read(text string) (int64, error) {
 	if isUnixTime([]byte(text)) {
@@ -76,7 +75,7 @@ func isRFC3339(s []byte) bool {
 	return len(s) >= len("2006-01-02T15:04:05Z") && s[4] == '-' && (s[10] == 'T' || s[10] == 't')
 }
 
-// isUnixTime reports whether s is a number, maybe negative or with a fraction.
+// isUnixTime reports whether s is a number, possibly negative or with a fraction.
 func isUnixTime(s []byte) bool {
 	dots, digits := 0, 0
 	for i, c := range s {
@@ -93,9 +92,9 @@ func isUnixTime(s []byte) bool {
 	return digits > 0 && dots <= 1
 }
 
-// unixUnits are the units in which Unix times are counted. The size of a number
-// tells which of them it is: read in seconds, times up to the year 5138 are below
-// 100,000,000,000, and read in milliseconds those since 1973 are not, and so on.
+// unixUnits are the units of Unix times. The magnitude of a number determines its unit: in
+// seconds, times up to the year 5138 are below 100,000,000,000; in milliseconds, times
+// since 1973 are not; and so on.
 var unixUnits = []struct{ below, perSecond uint64 }{
 	{1e11, 1},
 	{1e14, 1e3},
@@ -103,7 +102,7 @@ var unixUnits = []struct{ below, perSecond uint64 }{
 	{math.MaxUint64, 1e9},
 }
 
-// unixTime reads what isUnixTime recognizes.
+// unixTime parses a number that isUnixTime accepts.
 func unixTime(s []byte) (int64, error) {
 	s, negative := bytes.CutPrefix(s, []byte{'-'})
 	whole, fraction, _ := bytes.Cut(s, []byte{'.'})
@@ -146,8 +145,8 @@ var (
 	latest   = time.Unix(0, math.MaxInt64).AddDate(-1, 0, 0).Unix()
 )
 
-// unixNano returns t in nanoseconds since the Unix epoch, if it is within what
-// an int64 can hold with room to spare for a limit's window.
+// unixNano returns t in nanoseconds since the Unix epoch. ok is false if an int64 cannot
+// hold that with some margin for a limit's window.
 func unixNano(t time.Time) (int64, bool) {
 	if s := t.Unix(); s < earliest || s > latest {
 		return 0, false

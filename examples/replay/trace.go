@@ -13,35 +13,35 @@ import (
 	"golang.org/x/text/encoding/unicode"
 )
 
-// A request is one event, or n at once, of the log.
+// A request is a request of the log, which counts as n events.
 type request struct {
 	at  int64 // nanoseconds since the Unix epoch
 	key int32 // index into trace.keys
 	n   int32 // at least 1
 }
 
-// A trace is a log that has been read: 16 bytes for a request, and each key
+// A trace is a log that has been read. It takes 16 bytes for each request, and has each key
 // once.
 type trace struct {
 	source   string    // what was read, for people
 	requests []request // by time; those of the same time in the order of the log
 	keys     []string  // in the order of the log
 	by       keyKind
-	format   string // how it is written, for people
+	format   string // of the log, for people
 
 	lines     int    // of the log, the skipped ones included
 	skips     []skip // by count, descending
-	late      int    // requests that stood behind a later one in the log
+	late      int    // requests that came after a later one in the log
 	lateLine  int    // the line of the first of them
 	latest    int64  // the greatest time so far
 	total     int64  // events: the sum of all n
-	free      bool   // whether a key may be anything, and need not be an address
-	names     int    // requests whose client is no address, though not free
-	name      string // the first of them
-	nameLine  int    // and where it is
+	free      bool   // whether a key may be any text, and need not be an address
+	names     int    // requests whose client is not an address, if not free
+	name      string // the first such client
+	nameLine  int    // its line
 	weighted  bool   // whether any n is greater than 1
 	subsecond bool   // whether any time is not a whole second
-	damage    error  // what ended the reading of a gzip file early; nil if nothing did
+	damage    error  // the error that ended a gzip file early, or nil
 }
 
 // A skip counts the lines that were left out for one reason.
@@ -49,7 +49,7 @@ type skip struct {
 	reason skipReason
 	count  int
 	line   int    // the number of the first of them
-	text   string // and what it says
+	text   string // the text of that line
 }
 
 // first and last are the times of the first and the last request.
@@ -59,7 +59,7 @@ func (t *trace) last() time.Time  { return time.Unix(0, t.requests[len(t.request
 // span is the time from the first request to the last.
 func (t *trace) span() time.Duration { return t.last().Sub(t.first()) }
 
-// noun says what is counted, for n of it.
+// noun returns the word for n events.
 func (t *trace) noun(n int) string {
 	if t.weighted {
 		return plural("event", n)
@@ -67,7 +67,7 @@ func (t *trace) noun(n int) string {
 	return plural("request", n)
 }
 
-// keyNoun says what has a limit of its own, for n of it.
+// keyNoun returns the word for n keys.
 func (t *trace) keyNoun(n int) string {
 	switch {
 	case t.free:
@@ -94,7 +94,7 @@ func readTrace(r io.Reader, source string, o readOptions) (*trace, error) {
 	if magic, _ := buf.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(buf)
 		if err != nil {
-			return nil, fmt.Errorf("%s: begins like a gzip file but is none: %w", source, err)
+			return nil, fmt.Errorf("%s: begins like a gzip file but is not one: %w", source, err)
 		}
 		buf, zipped = bufio.NewReaderSize(z, maxLine), true
 	}
@@ -114,7 +114,7 @@ func readTrace(r io.Reader, source string, o readOptions) (*trace, error) {
 			break
 		}
 		if zipped && isDamage(err) {
-			l.trace.damage = err // what there is of the last line may lack anything
+			l.trace.damage = err // the incomplete last line is left out
 			break
 		}
 		l.trace.lines++
@@ -133,19 +133,18 @@ func readTrace(r io.Reader, source string, o readOptions) (*trace, error) {
 	return l.trace, nil
 }
 
-// isDamage reports whether err means that a gzip stream was cut off or is
-// damaged, and not that it could not be read.
+// isDamage reports whether err means that a gzip stream is cut off or damaged, as opposed
+// to a read error.
 func isDamage(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) ||
 		errors.As(err, new(flate.CorruptInputError))
 }
 
-// maxLine is the length of a line that is too long.
+// maxLine is the length from which on a line is too long.
 const maxLine = 1 << 20
 
-// readLine returns the next line without its line break, valid until the next
-// call. The error is io.EOF after the last line, or skipTooLong, or the
-// reader's.
+// readLine returns the next line without its line break, valid until the next call. The
+// error is io.EOF after the last line, skipTooLong, or the reader's.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {

@@ -99,7 +99,7 @@ func TestReadTraceErrors(t *testing.T) {
 		want []string
 	}{
 		"empty":        {strings.NewReader(""), []string{"test.log: the log is empty"}},
-		"nothing read": {strings.NewReader("a b\nc d\n\n"), []string{"no request in 3 lines", "line 1, and 2 in all", string(skipForeign), "\n    a b\n", "-format"}},
+		"nothing read": {strings.NewReader("a b\nc d\n\n"), []string{"no request in 3 lines", "2 skipped (the first is line 1)", string(skipForeign), "\n    a b\n", "-format"}},
 		"cut gzip":     {strings.NewReader("\x1f\x8b\x08"), []string{"begins like a gzip file", "unexpected EOF"}},
 		"reader fails": {io.MultiReader(strings.NewReader("1 a\n"), iotest.ErrReader(broken)), []string{"test.log: line 2", "broken pipe"}},
 	} {

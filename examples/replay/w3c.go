@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// A w3cReader reads W3C's extended log file format, in which lines beginning
-// with #Fields say what the lines behind them have. IIS writes it with spaces
-// between fields, CloudFront with tabs:
+// A w3cReader reads W3C's extended log file format, in which #Fields lines name the fields
+// of the lines after them. IIS separates fields with spaces, CloudFront with tabs:
 //
 //	#Fields: date time cs-method cs-uri-stem c-ip cs(User-Agent)
 //	2026-03-02 09:00:01 GET /a 203.0.113.9 curl/8.5.0
@@ -17,14 +16,14 @@ type w3cReader struct {
 	wantPath bool
 	stamps   stamps
 
-	named bool // whether there was a #Fields
+	named bool // whether there was a #Fields line
 
-	// Where in a line these are. The client is at -1 if #Fields does not name all
-	// that is wanted.
+	// The indexes of these fields in a line. That of the client is -1 if #Fields does not
+	// name all required fields.
 	date, time, client, path int
 
 	fields [][]byte // of the line
-	stamp  []byte   // where date and time are put together
+	stamp  []byte   // a buffer for date and time
 }
 
 const w3cTime = "2006-01-02 15:04:05"
@@ -33,7 +32,7 @@ func newW3C(wantPath bool) *w3cReader {
 	return &w3cReader{wantPath: wantPath, stamps: stamps{layout: w3cTime}}
 }
 
-// directive heeds a line that begins with #.
+// directive processes a line that begins with #.
 func (w *w3cReader) directive(line []byte) {
 	names, ok := bytes.CutPrefix(line, []byte("#Fields:"))
 	if !ok {
@@ -76,7 +75,7 @@ func (w *w3cReader) read(line []byte) (record, error) {
 	return r, nil
 }
 
-// split divides a line into w.fields. A field in quotes may have spaces.
+// split splits a line into w.fields. A field in quotes may contain spaces.
 func (w *w3cReader) split(line []byte) {
 	w.fields = w.fields[:0]
 	tabs := bytes.IndexByte(line, '\t') >= 0

@@ -10,7 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// inWords says what a limit means.
+// inWords describes the limit.
 func (l limit) inWords(t *trace) string {
 	span := exact(l.rate.Per)
 	switch l.rate.Per {
@@ -30,15 +30,15 @@ func (l limit) inWords(t *trace) string {
 	return s
 }
 
-// count writes a number and what it counts.
+// count formats a number with its noun.
 func count[N int | int64](n N, noun func(n int) string) string {
 	return comma(int64(n)) + " " + noun(int(n))
 }
 
 const day = 24 * time.Hour
 
-// exact writes a duration without the zeros at its end and with days: 1m rather
-// than 1m0s, 2d rather than 48h0m0s.
+// exact formats a duration with days and without trailing zero units: 1m instead of 1m0s,
+// and 2d instead of 48h0m0s.
 func exact(d time.Duration) string {
 	if d >= day {
 		days := fmt.Sprintf("%dd", d/day)
@@ -57,7 +57,7 @@ func exact(d time.Duration) string {
 	return s
 }
 
-// brief is exact for a duration rounded to about three digits.
+// brief is like exact, but rounds the duration to about three digits.
 func brief(d time.Duration) string {
 	for _, u := range []struct{ from, to time.Duration }{
 		{100 * day, day},
@@ -75,11 +75,11 @@ func brief(d time.Duration) string {
 	return exact(d)
 }
 
-// comma writes a number with thousands separators.
+// comma formats a number with thousands separators.
 func comma(n int64) string { return humanize.Comma(n) }
 
-// percent writes part of whole with one digit, and never rounds something to
-// nothing or not quite all to all.
+// percent formats part/whole as a percentage with one decimal. It never rounds a nonzero
+// part to 0 %, or an incomplete one to 100 %.
 func percent(part, whole int64) string {
 	p := 100 * float64(part) / float64(max(whole, 1))
 	switch {
@@ -91,14 +91,14 @@ func percent(part, whole int64) string {
 	return fmt.Sprintf("%.1f %%", p)
 }
 
-// safeKey makes a key fit for display: what could confuse a terminal or a
-// reader (control characters, changes of direction, broken UTF-8) becomes �,
-// and what is longer than most characters is cut in the middle.
+// safeKey makes a key safe to display: characters that could confuse a terminal or a reader
+// (control characters, changes of direction, invalid UTF-8) become �, and a key longer than
+// most characters is shortened in the middle.
 func safeKey(key string, most int) string {
 	if key == "" {
 		return "(empty)"
 	}
-	// No need to look at more bytes than most runes can have, at either end.
+	// At either end, at most this many bytes can be shown.
 	if room := most * utf8.UTFMax; len(key) > 2*room {
 		key = key[:room] + key[len(key)-room:]
 	}
@@ -116,7 +116,7 @@ func safeKey(key string, most int) string {
 	return string(runes)
 }
 
-// plural is noun for one and noun+s otherwise.
+// plural returns noun if n is 1, and noun+"s" otherwise.
 func plural(noun string, n int) string {
 	if n == 1 {
 		return noun
@@ -124,7 +124,7 @@ func plural(noun string, n int) string {
 	return noun + "s"
 }
 
-// lineOrFirst introduces the number of the line that is an example of n.
+// lineOrFirst returns the words before the number of the first of n lines.
 func lineOrFirst(n int) string {
 	if n == 1 {
 		return "line"

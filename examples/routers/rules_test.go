@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/rules"
 )
 
-// routes are the calls that there are, with and without a rule of their own. The
-// last two have far more than the others.
+// routes are the routes, with and without a rule of their own, and their limits. The last
+// two have much higher limits than the others.
 var routes = []struct {
 	id, pattern, call string
 	limit             int
@@ -29,8 +29,8 @@ var routes = []struct {
 	{"free", "/free", "/**", 1000},
 }
 
-// newRouters make the same routes of each router, in each way in which it may be told to
-// read a path. The response says which of them has served a request.
+// newRouters returns handlers with the same routes for each router, in each of its modes
+// of interpreting paths. The response names the route that served the request.
 var newRouters = map[string]func() http.Handler{
 	"gin":      func() http.Handler { return ginRoutes(func(*gin.Engine) {}) },
 	"gin, raw": func() http.Handler { return ginRoutes(func(e *gin.Engine) { e.UseRawPath = true }) },
@@ -97,8 +97,8 @@ func braces(pattern string) string {
 	return string(b)
 }
 
-// TestRulesBeforeRouters: however a path is spelled, a router does not serve it by a
-// route whose rule is used up.
+// TestRulesBeforeRouters checks that no spelling of a path makes a router serve it by a
+// route whose limit is exhausted.
 func TestRulesBeforeRouters(t *testing.T) {
 	var table []rules.Rule
 	for _, r := range routes {

@@ -1,13 +1,13 @@
-// Rules is a web server whose limits lie in a table of an SQLite database, and can
-// be changed while it runs.
+// Rules is a web server whose limits are in a table of an SQLite database, and can be
+// changed while it runs.
 //
 //	go run ./examples/rules -addr localhost:8080 -db throttle.db
 //
-// Ask more often than the table allows:
+// Send more requests than the table allows:
 //
 //	for i in 1 2 3 4 5; do curl -si localhost:8080/user/42/photos/7 | grep -iE '^(HTTP|RateLimit|Retry)'; done
 //
-// Then edit the table, by the server itself or behind its back, and ask again:
+// Then edit the table, through the server or directly, and send them again:
 //
 //	curl -X PUT localhost:8080/rules/photos -d call=/user/%23/photos/%23 -d limit=20 -d seconds=10
 //	sqlite3 throttle.db "UPDATE THROTTLED_CALLS SET MAX_LOCKS = 20 WHERE THROTTLE_ID = 'photos'"
@@ -73,7 +73,7 @@ func handler(db *sql.DB, set *rules.Set) http.Handler {
 	app.HandleFunc("GET /user/{user}/photos/{photo}", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "photo %s of user %s\n", r.PathValue("photo"), r.PathValue("user"))
 	})
-	// A service would ask here who may do this.
+	// A real service would check here that the caller is authorized.
 	app.HandleFunc("PUT /rules/{id}", func(w http.ResponseWriter, r *http.Request) {
 		_, err := db.ExecContext(r.Context(), `INSERT INTO THROTTLED_CALLS
 			(THROTTLE_ID, NORMALIZED_CALL, MAX_LOCKS, LOCK_TIMEOUT_SECONDS) VALUES (?, ?, ?, ?)

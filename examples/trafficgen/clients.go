@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A crowd is all the clients of one run.
+// A crowd has all clients of a run.
 type crowd struct {
 	clock *fastClock
 	base  string // the server's URL
@@ -21,8 +21,8 @@ type crowd struct {
 	dial  func(addr string) http.RoundTripper // connections from that address
 }
 
-// run lets the clients in and waits until all of them have left, which is when
-// span is over. It returns the first error that kept a client from the server.
+// run starts the clients and waits until all of them have stopped, when span is over. It
+// returns the first error of a client's request.
 func (c crowd) run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -58,8 +58,8 @@ func (c crowd) run(ctx context.Context) error {
 	join("127.0.2.140", "Mozilla/5.0 (Windows NT 10.0)", (*client).guess)
 
 	c.clock.sleepUntil(ctx, c.from.Add(c.span))
-	err := context.Cause(ctx) // nil if the time is over and nothing went wrong
-	fail(nil)                 // send home who is still waiting
+	err := context.Cause(ctx) // nil if the time is over and no request failed
+	fail(nil)                 // stops clients that are still waiting
 	wg.Wait()
 	return err
 }
@@ -78,19 +78,19 @@ var browsers = []string{
 	"Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.5 Mobile/15E148 Safari/604.1",
 }
 
-// A client is one address that makes requests. Its methods below that take
-// nothing are ways to behave; each returns when the crowd's time is over.
+// A client is an address that makes requests. Its methods without parameters below are
+// kinds of behaviour. Each returns when the crowd's time is over.
 type client struct {
 	crowd
-	ctx   context.Context // ends when the crowd is sent home
+	ctx   context.Context // ends when the crowd stops
 	fail  context.CancelCauseFunc
 	agent string
 	rand  *rand.Rand // used by behave's own goroutine only
 	http  *http.Client
 }
 
-// visit is a person: now and then a few pages, each with its parts, read at
-// leisure. More of them come in the quarter of an hour after a newsletter.
+// visit is a person who from time to time reads a few pages. There are more visits in the
+// quarter of an hour after a newsletter.
 func (c *client) visit() {
 	newsletter := c.from.Add(c.span / 6)
 	c.pause(0, c.span/3)
@@ -118,8 +118,7 @@ func (c *client) visit() {
 
 var parts = []string{"style.css", "shop.js", "logo.svg", "cart.js", "hero.webp", "fonts/text.woff2", "icons.svg", "tile.webp"}
 
-// sync is an app that comes back every few minutes to fetch all at once what
-// has changed since.
+// sync is an app that every few minutes fetches all changes at once.
 func (c *client) sync() {
 	c.pause(0, 4*time.Minute)
 	for c.alive() {
@@ -130,9 +129,8 @@ func (c *client) sync() {
 	}
 }
 
-// export is a job that some scheduler starts every five minutes. It begins a
-// little before the full minute and ends a little after it, which is where the
-// windows of a limit meet.
+// export is a job that a scheduler starts every five minutes. It begins a little before
+// the full minute and ends a little after it, so that it spans two windows of a limit.
 func (c *client) export() {
 	const every = 5 * time.Minute
 	for next := c.from.Add(every - 5*time.Second); c.clock.sleepUntil(c.ctx, next); next = next.Add(every) {
@@ -145,7 +143,7 @@ func (c *client) export() {
 	}
 }
 
-// monitor asks every half minute whether the site is up.
+// monitor checks every half minute whether the site is up.
 func (c *client) monitor() {
 	for c.alive() {
 		c.get("/healthz", "-")
@@ -161,8 +159,8 @@ func (c *client) crawl() {
 	}
 }
 
-// scrape copies the catalogue as fast as it is let: for a quarter of the time,
-// several requests at once, without end.
+// scrape copies the catalogue as fast as possible: for a quarter of the time, it sends
+// several requests at once without a pause.
 func (c *client) scrape() {
 	c.clock.sleepUntil(c.ctx, c.from.Add(c.span*7/20))
 	end := c.from.Add(c.span * 12 / 20)
@@ -174,7 +172,7 @@ func (c *client) scrape() {
 	})
 }
 
-// guess tries passwords, a little faster than a limit should let it.
+// guess tries passwords, a little faster than a limit should allow.
 func (c *client) guess() {
 	c.clock.sleepUntil(c.ctx, c.from.Add(c.span*14/20))
 	for end := c.from.Add(c.span * 18 / 20); c.alive() && c.clock.now().Before(end); {
@@ -188,8 +186,8 @@ func (c *client) alive() bool {
 	return c.ctx.Err() == nil && c.clock.now().Before(c.from.Add(c.span))
 }
 
-// pause waits for a random time from least to most, or for least if most is not
-// greater. It reports false if the crowd was sent home meanwhile.
+// pause waits for a random time from least to most, or for least if most is not greater.
+// It returns false if the crowd stopped first.
 func (c *client) pause(least, most time.Duration) bool {
 	d := least
 	if most > least {
@@ -198,7 +196,7 @@ func (c *client) pause(least, most time.Duration) bool {
 	return c.clock.sleep(c.ctx, d)
 }
 
-// parallel calls f(0) to f(n-1) from lanes goroutines.
+// parallel calls f(0) to f(n-1) from the given number of goroutines.
 func (c *client) parallel(n, lanes int, f func(i int)) {
 	jobs := make(chan int)
 	var wg sync.WaitGroup
@@ -218,8 +216,8 @@ func (c *client) parallel(n, lanes int, f func(i int)) {
 
 func (c *client) get(path, referer string) { c.do(http.MethodGet, path, referer) }
 
-// do makes one request. An error ends the run, but for those of the requests
-// that are under way when the crowd is sent home.
+// do makes one request. An error ends the run, except when the crowd stops during the
+// request.
 func (c *client) do(method, path, referer string) {
 	if !c.alive() {
 		return

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A fastClock tells the log's time: it starts at a given time and runs speedup
-// times faster than the real one.
+// A fastClock is the clock of the log. It starts at a given time and runs speedup times
+// faster than real time.
 type fastClock struct {
 	from    time.Time // the log's time when the clock was made
 	made    time.Time // the real time then
@@ -22,7 +22,7 @@ func (c *fastClock) now() time.Time {
 	return c.from.Add(time.Duration(float64(time.Since(c.made)) * c.speedup))
 }
 
-// sleep pauses for d of the log's time. It reports false if ctx ended first.
+// sleep pauses for d of the log's time. It returns false if ctx ended first.
 func (c *fastClock) sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(time.Duration(float64(d) / c.speedup))
 	defer t.Stop()

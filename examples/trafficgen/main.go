@@ -1,24 +1,22 @@
-// Trafficgen makes the access log that examples/replay has built in. It starts
-// a real HTTP server on the loopback interface, lets a few dozen real HTTP
-// clients use it (visitors, programs that come in bursts, a crawler, a scraper
-// that will not stop), and writes what the server saw in Combined Log Format.
+// Trafficgen makes the access log that examples/replay includes. It starts a real HTTP
+// server on the loopback interface and a few dozen real HTTP clients (visitors, programs
+// that send bursts, a crawler, a persistent scraper), and writes the server's log in
+// Combined Log Format.
 //
-// To make the bundled log again, from the repository root:
+// To make the bundled log again, run in the root of the repository:
 //
 //	go run ./examples/trafficgen -o examples/replay/testdata/access.log.gz
 //
-// What is real and what is not: every line is a request that went through a TCP
-// connection and net/http, and its order and spacing are what the scheduler and
-// the network made of it. The time stamps are written from a clock that runs
-// -speedup times too fast, so that a minute of serving reads like an hour of
-// traffic; all pauses of the clients are shortened by the same factor. Each
-// client dials from a loopback address of its own (127.0.a.b), which the log
-// shows as an address from the ranges reserved for documentation. The clients'
-// choices come from -seed, so another run tells the same story; it is not the
-// same to the byte, because the serving is real.
+// What is real: every line is a request that went through a TCP connection and net/http,
+// and the scheduler and the network determined its order and timing. What is not: the
+// time stamps come from a clock that runs -speedup times faster than real time, so that a
+// minute of serving looks like an hour of traffic; the clients' pauses are shorter by the
+// same factor. Each client dials from its own loopback address (127.0.a.b), which the log
+// shows as an address from the ranges reserved for documentation. The clients' choices
+// depend on -seed only, so another run makes similar traffic, but not the same bytes.
 //
-// It needs a system that lets a program dial from any 127.0.0.0/8 address, as
-// Linux does.
+// It needs a system on which a program can dial from any 127.0.0.0/8 address, such as
+// Linux.
 package main
 
 import (
@@ -64,7 +62,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	from, err := time.Parse(time.RFC3339, *start)
 	if err != nil {
-		return fmt.Errorf("-start %q: want a time such as 2026-03-02T09:00:00Z", *start)
+		return fmt.Errorf("-start %q: must be a time such as 2026-03-02T09:00:00Z", *start)
 	}
 
 	clk := newFastClock(from, *speedup)

@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// site is a small shop: pages, their parts, an API, a login that always fails.
-// Answers take from 20 to 1500 ms of the log's time, as those of a real site
-// would.
+// site is a small shop: pages, their parts, an API, and a login that always fails.
+// Responses take from 20 to 1500 ms of the log's time, as on a real site.
 func site(clk *fastClock) http.Handler {
 	filler := bytes.Repeat([]byte("All work and no play makes a dull response. "), 1024)
 	answer := func(status int, slowest time.Duration) http.HandlerFunc {
@@ -36,13 +35,13 @@ func site(clk *fastClock) http.Handler {
 	return mux
 }
 
-// An accessLog collects one line per request, in Combined Log Format. As in
-// Apache's, a line carries the time at which its request began and is written
-// when it is done, so lines are not quite in the order of their times.
+// An accessLog collects one line per request in Combined Log Format. As in Apache's log, a
+// line has the time at which its request began and is written when the request is done, so
+// lines are not exactly in the order of their times.
 type accessLog struct {
 	clock *fastClock
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	text  bytes.Buffer
 	lines int
 }
@@ -81,7 +80,7 @@ func (l *accessLog) len() int {
 	return l.lines
 }
 
-// A meter notes the status and the size of a response.
+// A meter records the status and the size of a response.
 type meter struct {
 	http.ResponseWriter
 	status, size int
@@ -98,9 +97,9 @@ func (m *meter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// documentation says which range, reserved for documentation (RFC 5737, RFC
-// 3849), stands for the clients that dial from 127.0.i.x. Those with IPv6 have a
-// /64 each, since that is what a provider gives a customer.
+// documentation has the ranges, reserved for documentation (RFC 5737, RFC 3849), that
+// element i uses for clients that dial from 127.0.i.x. IPv6 clients have a /64 each,
+// because providers assign at least that to a customer.
 var documentation = []string{"192.0.2.%d", "198.51.100.%d", "203.0.113.%d", "2001:db8:0:%x::1"}
 
 // publicAddr maps the loopback address of a client, with or without a port, to

@@ -20,7 +20,7 @@ func TestPublicAddr(t *testing.T) {
 		"127.0.1.77:5000":  "198.51.100.77",
 		"127.0.2.66":       "203.0.113.66",
 		"127.0.3.16:5000":  "2001:db8:0:10::1",
-		"127.0.9.1:5000":   "127.0.9.1",   // no range stands for it
+		"127.0.9.1:5000":   "127.0.9.1",   // has no range
 		"[::1]:5000":       "::1",         // not one of ours
 		"192.0.2.1:80":     "192.0.2.1",   // nor this
 		"@":                "@",           // a Unix socket
@@ -46,8 +46,8 @@ func TestAccessLogLine(t *testing.T) {
 	}
 }
 
-// handlerTransport hands requests to a handler as if they came from addr, so
-// that a whole hour of traffic passes in no time inside a synctest bubble.
+// handlerTransport passes requests to a handler as if they came from addr, so that an
+// hour of traffic takes no real time in a synctest bubble.
 type handlerTransport struct {
 	addr    string
 	handler http.Handler
@@ -125,7 +125,7 @@ func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, 
 func TestFlagErrors(t *testing.T) {
 	for args, want := range map[string]string{
 		"-speedup 0":       "must be greater than 0",
-		"-start yesterday": "want a time such as",
+		"-start yesterday": "must be a time such as",
 		"out.log":          "unexpected argument",
 	} {
 		err := run(context.Background(), strings.Fields(args), io.Discard)

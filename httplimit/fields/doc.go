@@ -1,3 +1,3 @@
-// Package fields checks the header fields of package httplimit against a parser
-// of structured fields (RFC 9651) that others wrote. It has nothing but tests.
+// Package fields checks the header fields of package httplimit with a third-party
+// parser of structured fields (RFC 9651). It contains only tests.
 package fields

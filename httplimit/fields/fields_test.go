@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-// TestFieldsParse reads what the middleware sends as lists of strings with
-// parameters, and compares it with what the limiter says.
+// TestFieldsParse parses the header fields of the middleware as lists of strings with
+// parameters, and compares them with the limiter's decisions.
 func TestFieldsParse(t *testing.T) {
 	hour := ratelimit.FixedWindow{Limit: 100, Window: time.Hour}
 	for name, tt := range map[string]struct {

@@ -13,7 +13,7 @@ func ratOf[N int | instant](n N) *big.Rat {
 	return new(big.Rat).SetInt(new(big.Int).SetUint64(uint64(n)))
 }
 
-// over returns r · (to − from): what a rate per nanosecond adds up to.
+// over returns r · (to − from), the events of a rate per nanosecond in that time.
 func over(r *big.Rat, from, to instant) *big.Rat {
 	return new(big.Rat).Mul(r, ratOf(to-from))
 }
@@ -28,7 +28,7 @@ func minRat(a, b *big.Rat) *big.Rat {
 // perNano returns the rate in events per nanosecond.
 func perNano(r ratelimit.Rate) *big.Rat { return big.NewRat(int64(r.Events), int64(r.Per)) }
 
-// A level is what a bucket held right after the charge at an instant.
+// A level is the content of a bucket right after a charge at an instant.
 type level struct {
 	at     instant
 	amount *big.Rat
@@ -41,9 +41,9 @@ type charge[S any] struct {
 	cancelled bool
 }
 
-// A stack is the states after each charge, the starting one first. A charge can be
-// taken back only while it is the latest: the others count on it. If it is cancelled
-// before, it is taken back when those after it are gone.
+// A stack has the initial state and the states after each charge. A charge can be
+// removed only while it is the latest, because later states depend on it. If it is
+// cancelled earlier, it is removed once the later charges are gone.
 type stack[S any] []charge[S]
 
 func newStack[S any](state S) stack[S]       { return stack[S]{{state: state}} }
@@ -133,7 +133,7 @@ func (b *leakyBucket) charge(t instant, n int) {
 	b.push(t, level{t, new(big.Rat).Add(b.level(t), ratOf(n))})
 }
 
-// delay is the time after which the level that is there at t has leaked out.
+// delay is the time that the level at t takes to leak out.
 func (b *leakyBucket) delay(t instant) time.Duration {
 	empty, ok := first(t, t+instant(ratelimit.Never), b.forgotten)
 	if !ok {
@@ -154,8 +154,8 @@ type lumpBucket struct {
 	burst int
 }
 
-// A lumpState is what the bucket held right after the charge at an instant.
-// The anchor is the charge that took it from full.
+// A lumpState is the content of the bucket right after a charge at an instant. The anchor
+// is the instant of the charge that took it from full.
 type lumpState struct {
 	at, anchor instant
 	tokens     int
@@ -166,7 +166,8 @@ func newLumpBucket(a ratelimit.TokenBucket) *lumpBucket {
 	return &lumpBucket{newStack(lumpState{tokens: burst}), a.Rate.Events, instant(a.Rate.Per), burst}
 }
 
-// tokens counts the lumps that came after the latest charge and by t.
+// tokens is the tokens after the latest charge, plus the lumps that arrived since then
+// until t.
 func (b *lumpBucket) tokens(t instant) int {
 	s := b.last()
 	lumps := (t-s.anchor)/b.per - (s.at-s.anchor)/b.per

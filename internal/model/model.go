@@ -1,12 +1,10 @@
-// Package model is a reference model of the algorithms: slow, exact, and as
-// close to the words of their definitions as code can be. The tests hold the
-// library against it.
+// Package model is a reference model of the algorithms: slow, exact, and as close to
+// their written definitions as code can be. Tests compare the library with it.
 //
-// Each algorithm only says whether n events may happen at an instant, and
-// whether anything that happened still counts then. Both answers change once
-// at most as time passes, so the first instant at which they do, and the most
-// events that may happen now, are found by bisection. No formula for them is
-// written down anywhere in this package.
+// Each algorithm only says whether n events may happen at an instant, and whether any
+// earlier event still counts then. As time passes, both answers change at most once. So
+// the first instant at which they change, and the most events that may happen now, are
+// found by bisection, and this package contains no formula for them.
 package model
 
 import (
@@ -19,27 +17,25 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// An instant counts nanoseconds since the Unix epoch. The longest wait after
-// the farthest of them still fits.
+// An instant is a number of nanoseconds since the Unix epoch. The sum of farthest and the
+// longest wait does not overflow.
 type instant = uint64
 
-// farthest is the last instant that a clock may show, and at which a
-// reservation may act.
+// farthest is the last instant of a clock or a reservation.
 const farthest instant = 1<<62 - 1
 
-// A part is one algorithm's view of one key. It keeps an entry for every
-// charge, in the order in which they were made. Questions are only asked about
-// instants no earlier than the latest charge that is left.
+// A part is the state of one key in one algorithm. It keeps an entry for every charge, in
+// order. Callers pass only instants that are not before the latest remaining charge.
 type part interface {
-	// limit is the most events a fresh key could be granted at once.
+	// limit is the most events that can be granted to a fresh key at once.
 	limit() int
 
 	// grantable reports whether n events, 1 ≤ n ≤ limit, may happen at t. Once
 	// true it stays true as t grows, and it is true for fewer events as well.
 	grantable(t instant, n int) bool
 
-	// forgotten reports whether nothing charged so far counts at t any more.
-	// Once true it stays true as t grows.
+	// forgotten reports whether no charge so far counts at t any more. Once true, it
+	// stays true as t grows.
 	forgotten(t instant) bool
 
 	// charge spends n events at t.
@@ -48,24 +44,24 @@ type part interface {
 	// charges returns the number of charges; the next one gets it as its index.
 	charges() int
 
-	// cancel takes back, at now, what can be taken back of a charge.
+	// cancel gives back, at now, as much of a charge as can be given back.
 	cancel(index int, now instant)
 
-	// latest is the instant of the latest charge that is left.
+	// latest is the instant of the latest remaining charge.
 	latest() instant
 
 	// clone returns an independent copy.
 	clone() part
 }
 
-// A delayer is a part that asks for events to be held.
+// A delayer is a part that delays events.
 type delayer interface {
 	part
 	// delay is how long to hold events that happen at t.
 	delay(t instant) time.Duration
 }
 
-// A denialCounter is a part that may remember what was refused.
+// A denialCounter is a part that may count refused events.
 type denialCounter interface {
 	refuse(t instant, n int)
 }
@@ -75,22 +71,21 @@ type denialCounter interface {
 type Key struct {
 	parts []part
 
-	// frontier is the instant of the latest charge that a part has left. Nothing is
+	// frontier is the instant of the latest remaining charge of any part. Nothing is
 	// granted before it.
 	frontier instant
 
-	// tick is the unit in which the store counts time: everything happens at
-	// multiples of it.
+	// tick is the resolution of the store's time: everything happens at multiples of it.
 	tick instant
 }
 
-// New returns a fresh key in a store whose clock counts in ticks. The parameters
+// New returns a fresh key in a store whose clock counts in ticks. The parameters of alg
 // must be valid.
 func New(alg ratelimit.Algorithm, tick time.Duration) *Key {
 	return &Key{parts: newParts(alg), tick: instant(tick)}
 }
 
-// whole returns t, or the next whole tick after it.
+// whole returns t rounded up to a whole tick.
 func (k *Key) whole(t instant) instant { return (t + k.tick - 1) / k.tick * k.tick }
 
 func newParts(alg ratelimit.Algorithm) []part {
@@ -134,13 +129,13 @@ func (k *Key) Clone() *Key {
 	return c
 }
 
-// Ahead reports whether a reservation acts later than now.
+// Ahead reports whether a reservation is for later than now.
 func (k *Key) Ahead(now int64) bool { return k.frontier > instant(now) }
 
-// Parts is the number of parts of an All, those of its parts included.
+// Parts returns the number of parts of an All, with nested Alls flattened.
 func (k *Key) Parts() int { return len(k.parts) }
 
-// Limit is the most events a fresh key could be granted at once.
+// Limit returns the most events that can be granted to a fresh key at once.
 func (k *Key) Limit() int {
 	limit := math.MaxInt
 	for _, p := range k.parts {
@@ -164,8 +159,8 @@ func (k *Key) Take(now int64, n int) ratelimit.Decision {
 	}
 }
 
-// Peek answers what Take(now, 1) would, and changes nothing. What would be
-// granted is not taken away from what remains.
+// Peek returns the decision of Take(now, 1) without changing anything. Remaining is
+// therefore not reduced by the event.
 func (k *Key) Peek(now int64) ratelimit.Decision {
 	at := instant(now)
 	if k.mayTake(at, 1) {
@@ -174,17 +169,17 @@ func (k *Key) Peek(now int64) ratelimit.Decision {
 	return k.Clone().refused(at, 1)
 }
 
-// A Reservation is a charge that may be taken back.
+// A Reservation is a charge that can be cancelled.
 type Reservation struct {
 	due     instant
 	indexes []int // of the charge, in each part
 	done    bool
 }
 
-// Reserve spends n events at the first instant at which they may happen, and
-// says when that is, unless it is more than maxWait away. Events do not wait for
-// room in a queue: it must have some when the other parts grant them. The
-// reservation is nil if there is nothing to take back.
+// Reserve spends n events at the first instant at which they may happen, unless that is
+// more than maxWait away, and returns the instant at which they are due. Events do not
+// wait for room in a queue: the queue must have room when the other parts grant them. The
+// reservation is nil if there is nothing to cancel.
 func (k *Key) Reserve(now int64, n int, maxWait time.Duration) (due uint64, r *Reservation, err error) {
 	at := instant(now)
 	if n == 0 {
@@ -225,7 +220,7 @@ func (k *Key) Reserve(now int64, n int, maxWait time.Duration) (due uint64, r *R
 	return due, r, nil
 }
 
-// Cancel gives back what r took, as far as that is still possible.
+// Cancel gives back as much of r as still can be given back.
 func (k *Key) Cancel(now int64, r *Reservation) {
 	if r == nil || r.done || instant(now) > r.due {
 		return
@@ -238,8 +233,8 @@ func (k *Key) Cancel(now int64, r *Reservation) {
 	}
 }
 
-// mayTake reports whether n ≥ 1 events may happen at t, after every
-// reservation and by every part.
+// mayTake reports whether n ≥ 1 events may happen at t: no reservation is later, and
+// every part grants them.
 func (k *Key) mayTake(t instant, n int) bool {
 	if t < k.frontier || n > k.Limit() {
 		return false
@@ -269,7 +264,7 @@ func (k *Key) delay(t instant) time.Duration {
 	return d
 }
 
-// granted describes the key at now, once what was granted has been charged.
+// granted returns the decision that grants a request at now, after it was charged.
 func (k *Key) granted(now instant, delay time.Duration) ratelimit.Decision {
 	d := k.describe(now)
 	d.Allowed = true
@@ -285,8 +280,8 @@ func (k *Key) granted(now instant, delay time.Duration) ratelimit.Decision {
 	return d
 }
 
-// refused lets the parts remember that n events were refused at now, and
-// describes the key after that.
+// refused records in the parts that n events were refused at now, and returns the
+// decision.
 func (k *Key) refused(now instant, n int) ratelimit.Decision {
 	if n <= k.Limit() {
 		for _, p := range k.parts {
@@ -310,7 +305,7 @@ func (k *Key) refused(now instant, n int) ratelimit.Decision {
 	return d
 }
 
-// describe fills in what does not depend on the request.
+// describe returns a decision with the fields that do not depend on the request.
 func (k *Key) describe(now instant) ratelimit.Decision {
 	d := ratelimit.Decision{Limit: k.Limit(), Remaining: math.MaxInt}
 	for _, p := range k.parts {
@@ -320,7 +315,7 @@ func (k *Key) describe(now instant) ratelimit.Decision {
 	return d
 }
 
-// remaining is the most events that p would let happen at now.
+// remaining is the most events that p would grant at now.
 func (k *Key) remaining(p part, now instant) int {
 	if now < k.frontier {
 		return 0

@@ -19,7 +19,7 @@ const (
 
 func fresh(alg ratelimit.Algorithm) *Key { return New(alg, 1) }
 
-// A step asks for n events at an instant, and says what should come of it.
+// A step asks for n events at an instant, and has the expected decision.
 type step struct {
 	at         int64
 	n          int
@@ -160,7 +160,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// A quarter into a window, 9 events before and 5 now are 11.75; the limit is 10.
+// A quarter into the window, 9 events in the previous one and 5 in this one are estimated
+// as 11.75. The limit is 10.
 func TestSlidingWindowWeighsThePreviousWindow(t *testing.T) {
 	w := newSlidingWindow(ratelimit.SlidingWindow{Limit: 10, Window: time.Second})
 	w.charge(0, 9)
@@ -287,8 +288,8 @@ func TestReserveLeakyBucket(t *testing.T) {
 func TestCancelAmongOthers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		alg ratelimit.Algorithm
-		// remaining is what a window of 10 s and 5 events has left at 11 s, if
-		// of the 3 and the 1 events reserved for 10 s the former are cancelled.
+		// remaining is the number of events left at 11 s in a window of 10 s with limit
+		// 5, if 3 events and 1 event are reserved for 10 s and the 3 are cancelled.
 		remaining int
 	}{
 		"FixedWindow":    {ratelimit.FixedWindow{Limit: 5, Window: 10 * time.Second}, 4},

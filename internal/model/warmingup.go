@@ -8,24 +8,24 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// warmingUp is ratelimit.WarmingUp. Permits are stored while nobody asks; the
-// more of them are stored, the colder it is, and the longer each one takes.
+// warmingUp is ratelimit.WarmingUp. Permits are stored while there are no requests. The
+// more permits are stored, the colder it is, and the longer each one takes.
 type warmingUp struct {
 	stack[warmState]
 
 	stable   *big.Rat // ns per permit once warm
-	most     *big.Rat // stored permits at most, as at the start
-	warm     *big.Rat // stored permits above which a permit takes longer
-	slope    *big.Rat // how much longer, for each one above
+	most     *big.Rat // the most stored permits, and their number at the start
+	warm     *big.Rat // the number of stored permits above which a permit takes longer
+	slope    *big.Rat // the additional ns for each stored permit above warm
 	coolDown *big.Rat // ns to store one permit
 
-	// close is set once a next free time was so near the middle of two
-	// nanoseconds that arithmetic in floats may round it the other way.
+	// close is set once a next free time was so near the middle between two
+	// nanoseconds that floating-point arithmetic may round it the other way.
 	close bool
 }
 
-// A warmState is what is stored from the instant on at which the next request
-// may come.
+// A warmState is the number of stored permits at nextFree, the instant from which the
+// next request may be granted.
 type warmState struct {
 	nextFree instant
 	stored   *big.Rat
@@ -63,12 +63,12 @@ func (w *warmingUp) stored(t instant) *big.Rat {
 	return minRat(w.most, gained.Add(gained, s.stored))
 }
 
-// heat is the time that all permits stored cost together: the integral of the
-// cost of one from 0 to stored.
+// heat is the time that all stored permits cost together: the integral of the cost of a
+// permit from 0 to stored.
 func (w *warmingUp) heat(stored *big.Rat) *big.Rat {
 	cost := new(big.Rat).Mul(stored, w.stable)
 	if above := new(big.Rat).Sub(stored, w.warm); above.Sign() > 0 {
-		area := new(big.Rat).Mul(above, above) // of a square; half of it counts
+		area := new(big.Rat).Mul(above, above) // of the square that the triangle is half of
 		area.Mul(area, w.slope)
 		cost.Add(cost, area.Mul(area, big.NewRat(1, 2)))
 	}
@@ -89,7 +89,7 @@ func (w *warmingUp) forgotten(t instant) bool {
 	return t >= w.last().nextFree && w.stored(t).Cmp(w.most) == 0
 }
 
-// charge lets the next request wait for what this one costs.
+// charge makes the next request wait for the cost of this one.
 func (w *warmingUp) charge(t instant, n int) {
 	stored := w.stored(t)
 	taken := minRat(stored, ratOf(n))
@@ -100,7 +100,7 @@ func (w *warmingUp) charge(t instant, n int) {
 	w.push(t, warmState{t + w.round(cost), left})
 }
 
-// round rounds to the nearest whole nanosecond, at most the longest wait.
+// round rounds to the nearest nanosecond, and to Never if the cost is longer than that.
 func (w *warmingUp) round(cost *big.Rat) instant {
 	up := new(big.Rat).Add(cost, big.NewRat(1, 2))
 	whole := new(big.Int).Quo(up.Num(), up.Denom())
@@ -108,7 +108,8 @@ func (w *warmingUp) round(cost *big.Rat) instant {
 		return instant(ratelimit.Never)
 	}
 
-	// What is left over lies in [0, 1); the middle of two is at either end.
+	// The rest lies in [0, 1). The middle between two nanoseconds is at either end,
+	// because 1/2 was added.
 	rest := up.Sub(up, new(big.Rat).SetInt(whole))
 	if rest.Cmp(big.NewRat(1, 10000)) < 0 || rest.Cmp(big.NewRat(9999, 10000)) > 0 {
 		w.close = true
@@ -122,8 +123,8 @@ func (w *warmingUp) clone() part {
 	return &c
 }
 
-// Close reports whether a float computation may by now differ from this exact
-// one, because some instant fell too near the middle of two nanoseconds.
+// Close reports whether a floating-point computation may differ from this exact one by
+// now, because some instant was too near the middle between two nanoseconds.
 func (k *Key) Close() bool {
 	for _, p := range k.parts {
 		if w, ok := p.(*warmingUp); ok && w.close {

@@ -11,21 +11,21 @@ import (
 type batch struct {
 	at      instant
 	n       int
-	start   instant // of their window, if that depends on events
-	lost    bool    // taken back
+	start   instant // of their window, in a window that starts on the first event
+	lost    bool    // whether the batch was cancelled
 	refused bool
 }
 
-// A history is every batch in the order in which they were charged.
+// A history has all batches in the order in which they were charged.
 type history struct{ batches []batch }
 
 func (h *history) charges() int { return len(h.batches) }
 func (h *history) add(b batch)  { h.batches = append(h.batches, b) }
 
-// cancel takes a batch back, whatever followed.
+// cancel removes a batch, whether or not others followed.
 func (h *history) cancel(index int, _ instant) { h.batches[index].lost = true }
 
-// latest is the latest instant of what was granted, and not taken back.
+// latest is the latest instant of a batch that was granted and not cancelled.
 func (h *history) latest() (at instant) {
 	for _, b := range h.batches {
 		if !b.lost && !b.refused {
@@ -63,7 +63,7 @@ type fixedWindow struct {
 
 func (w *fixedWindow) counts(b batch, t instant) bool { return b.at/w.window == t/w.window }
 
-// current counts the events in the window that holds t.
+// current counts the events in the window that contains t.
 func (w *fixedWindow) current(t instant) *big.Int {
 	return w.count(func(b batch) bool { return w.counts(b, t) })
 }
@@ -83,7 +83,7 @@ type eventWindow struct {
 
 func (w *eventWindow) counts(b batch, t instant) bool { return b.start <= t && t-b.start < w.window }
 
-// current counts the events whose window holds t.
+// current counts the events whose window contains t.
 func (w *eventWindow) current(t instant) *big.Int {
 	return w.count(func(b batch) bool { return w.counts(b, t) })
 }
@@ -93,8 +93,7 @@ func (w *eventWindow) grantable(t instant, n int) bool { return fits(w.current(t
 func (w *eventWindow) forgotten(t instant) bool        { return w.current(t).Sign() == 0 }
 func (w *eventWindow) clone() part                     { return &eventWindow{w.history.clone(), w.max, w.window} }
 
-// charge puts the events into the window that holds t, which starts there if
-// there is none.
+// charge adds the events to the window that contains t, or to a new one that starts at t.
 func (w *eventWindow) charge(t instant, n int) {
 	start := t
 	for _, b := range w.batches {
@@ -118,8 +117,8 @@ func newSlidingWindow(a ratelimit.SlidingWindow) *slidingWindow {
 	return &slidingWindow{max: a.Limit, k: k, segment: instant(a.Window) / k}
 }
 
-// estimate is the current segment and the k−1 before it, plus the one before
-// those weighted by 1 − e/segment, e being the time since the current began.
+// estimate is the current segment and the k−1 before it, plus the one before those
+// weighted by 1 − e/segment, where e is the time since the current segment began.
 func (w *slidingWindow) estimate(t instant) *big.Rat {
 	now, e := t/w.segment, t%w.segment
 	whole := w.count(func(b batch) bool { return b.at/w.segment+w.k > now })
@@ -144,8 +143,8 @@ func (w *slidingWindow) clone() part {
 	return &slidingWindow{w.history.clone(), w.max, w.k, w.segment}
 }
 
-// slidingLog is ratelimit.SlidingLog. It keeps every event, whether or not it
-// can still matter.
+// slidingLog is ratelimit.SlidingLog. It keeps every event, even those that cannot count
+// any more.
 type slidingLog struct {
 	history
 	max         int
@@ -171,9 +170,9 @@ func (w *slidingLog) refuse(t instant, n int) {
 	}
 }
 
-// cancel leaves what is in the past where refused events are logged too. All but the
-// newest Limit of those before may then be forgotten, and without the cancelled ones
-// some of them would count again.
+// cancel keeps past events if refused events are logged. In that case the library keeps
+// only the newest Limit events, and without the cancelled ones some of those that it has
+// dropped would count again.
 func (w *slidingLog) cancel(index int, now instant) {
 	if !w.countDenied || w.batches[index].at >= now {
 		w.history.cancel(index, now)
@@ -206,9 +205,9 @@ func newRollingWindow(a ratelimit.RollingWindow) *rollingWindow {
 	return w
 }
 
-// bucket is what the period numbered p started with: the quota less what was
-// granted in the periods before it that share a window with it, and no more
-// than one period may have.
+// bucket is the number of events that period p started with: the quota minus the events
+// granted in the earlier periods that share a window with p, and at most the limit of
+// one period.
 func (w *rollingWindow) bucket(p instant) *big.Int {
 	before := w.count(func(b batch) bool {
 		q := b.at / w.period

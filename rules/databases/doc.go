@@ -1,3 +1,3 @@
-// Package databases has no code: its tests run package rules on real databases. It
-// is a module of its own so that their drivers are nobody else's dependencies.
+// Package databases contains only tests, which run package rules on real databases. It
+// is a separate module so that other modules do not depend on the database drivers.
 package databases

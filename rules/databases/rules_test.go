@@ -83,7 +83,7 @@ func TestTable(t *testing.T) {
 	})
 }
 
-// TestLeastTable has no more columns than it must, and values that cannot be used.
+// TestLeastTable has only the required columns, and invalid values.
 func TestLeastTable(t *testing.T) {
 	onEach(t, func(t *testing.T, _ server, db *sql.DB) {
 		execute(t, db, "CREATE TABLE calls (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(200) UNIQUE, MAX_LOCKS int, LOCK_TIMEOUT_SECONDS int, THROTTLE_EXPIRATION bigint NULL)")
@@ -108,11 +108,11 @@ func TestLeastTable(t *testing.T) {
 		_, err = load()
 		assert.ErrorContains(t, err, "the table calls has no column LOCK_TIMEOUT_SECONDS")
 		_, err = rules.SQLTable(db, "calls; DROP TABLE calls").Load(t.Context())
-		assert.ErrorContains(t, err, "the table's name")
+		assert.ErrorContains(t, err, "invalid table name")
 	})
 }
 
-// kind tells the databases apart by their types and parameters.
+// kind returns the kind of the database, by its types and parameters.
 func kind(s server) string {
 	switch s.(type) {
 	case *postgres:
@@ -123,7 +123,7 @@ func kind(s server) string {
 	return "sqlite"
 }
 
-// TestExpiration puts an end into columns of each type that there is for one.
+// TestExpiration checks expiry times in columns of every suitable type.
 func TestExpiration(t *testing.T) {
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	onEach(t, func(t *testing.T, s server, db *sql.DB) {
@@ -190,7 +190,8 @@ func TestExpiration(t *testing.T) {
 	})
 }
 
-// TestNever is an end that no time can hold: the rule stays in force.
+// TestNever checks that a rule whose expiry is later than the last time.Time stays in
+// force.
 func TestNever(t *testing.T) {
 	onEach(t, func(t *testing.T, _ server, db *sql.DB) {
 		insert(t, db, "r", "/x", 3, 3600)
@@ -202,7 +203,8 @@ func TestNever(t *testing.T) {
 	})
 }
 
-// TestBadRows: one that cannot be used holds up no others, at the start or later.
+// TestBadRows checks that an invalid row does not affect the others, at the start or
+// later.
 func TestBadRows(t *testing.T) {
 	onEach(t, func(t *testing.T, _ server, db *sql.DB) {
 		execute(t, db, "CREATE TABLE calls (THROTTLE_ID varchar(20) PRIMARY KEY, NORMALIZED_CALL varchar(200), MAX_LOCKS int, LOCK_TIMEOUT_SECONDS int, THROTTLE_EXPIRATION bigint, METHOD varchar(20))")
@@ -265,11 +267,11 @@ func TestColdStart(t *testing.T) {
 		wg.Wait()
 		assert.EqualValues(t, 2*keys, grants.Load())
 		assert.LessOrEqual(t, most.Load(), int32(2))
-		assert.LessOrEqual(t, db.Stats().WaitCount, int64(0), "nobody waits for a connection")
+		assert.LessOrEqual(t, db.Stats().WaitCount, int64(0), "no call waits for a connection")
 	})
 }
 
-// TestUnusableLimits: a capacity of 0 or null is not an open door.
+// TestUnusableLimits checks that a capacity of 0 or null does not disable limiting.
 func TestUnusableLimits(t *testing.T) {
 	onEach(t, func(t *testing.T, s server, db *sql.DB) {
 		execute(t, db, "CREATE TABLE loose (config_key varchar(20), time_window_sec int, capacity int)")
@@ -293,8 +295,8 @@ func TestUnusableLimits(t *testing.T) {
 	})
 }
 
-// TestUnderLoad edits the table while many ask, from outside where there is a psql:
-// nobody gains a call, and no request fails.
+// TestUnderLoad edits the table during concurrent calls, with psql if it is installed: no
+// extra call is granted, and no request fails.
 func TestUnderLoad(t *testing.T) {
 	onEach(t, func(t *testing.T, s server, db *sql.DB) {
 		insert(t, db, "r", "/x", 100, 86400)
@@ -369,7 +371,7 @@ func TestDatabaseGone(t *testing.T) {
 	})
 }
 
-// TestManyRules loads 10,000.
+// TestManyRules loads 10,000 rules.
 func TestManyRules(t *testing.T) {
 	db := (&sqlite{file: t.TempDir() + "/many.db"}).open(t)
 	execute(t, db, rules.Schema)

@@ -26,8 +26,8 @@ type server interface {
 	kill(t *testing.T)
 }
 
-// servers start each kind. Without its programs, a test is skipped; CI sets
-// RATELIMIT_SERVERS, and then it fails.
+// servers start each kind of database. If its programs are not installed, a test is
+// skipped, or fails if RATELIMIT_SERVERS is set, as in CI.
 var servers = map[string]func(t *testing.T) server{
 	"sqlite":     func(t *testing.T) server { return &sqlite{file: filepath.Join(t.TempDir(), "test.db")} },
 	"postgresql": newPostgres,
@@ -67,14 +67,14 @@ func connect(t *testing.T, driver, dsn string) *sql.DB {
 	return db
 }
 
-// A process is a server of its own, on a free port, with its data in a directory
-// of the test.
+// A process is a database server on a free port, with its data in a directory of the
+// test.
 type process struct {
 	path string
 	args []string
 	as   *syscall.SysProcAttr
 	port int
-	with os.Signal // what ends it at once
+	with os.Signal // the signal that ends it at once
 	cmd  *exec.Cmd
 	ping func() error
 }
@@ -94,7 +94,7 @@ func (p *process) start(t *testing.T) {
 func (p *process) kill(t *testing.T) {
 	t.Helper()
 	require.NoError(t, p.cmd.Process.Signal(p.with))
-	_ = p.cmd.Wait() // which says how it ended
+	_ = p.cmd.Wait() // returns an error, because it was killed
 }
 
 func freePort(t *testing.T) int {
@@ -105,7 +105,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// unprivileged returns how to run a program as somebody else than root, which
+// unprivileged returns the attributes to run a program as another user than root, which
 // some servers refuse, and gives that user the directory.
 func unprivileged(t *testing.T, dir string, names ...string) *syscall.SysProcAttr {
 	t.Helper()
@@ -127,7 +127,7 @@ func unprivileged(t *testing.T, dir string, names ...string) *syscall.SysProcAtt
 		require.NoError(t, os.Chown(dir, uid, gid))
 		return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
 	}
-	t.Fatal("there is nobody to run the server as")
+	t.Fatal("there is no unprivileged user to run the server as")
 	return nil
 }
 
@@ -147,7 +147,7 @@ func newPostgres(t *testing.T) server {
 	as := unprivileged(t, dir, "postgres")
 	data := filepath.Join(dir, "data")
 	run(t, as, dir, initdb, "-D", data, "-A", "trust", "-U", "test", "--no-sync")
-	// If it was killed, its children would go on for a while.
+	// SIGKILL would leave its children running for a while.
 	p := &postgres{process{path: filepath.Join(filepath.Dir(initdb), "postgres"), as: as, port: freePort(t), with: syscall.SIGQUIT}}
 	p.args = []string{"-D", data, "-p", strconv.Itoa(p.port), "-c", "listen_addresses=127.0.0.1", "-k", dir, "-F"}
 	p.ping = p.open(t).Ping

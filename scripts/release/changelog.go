@@ -14,8 +14,8 @@ var (
 	entry      = regexp.MustCompile(`(?m)^- `)
 )
 
-// releaseChangelog gives the entries under Unreleased the heading of a version,
-// and leaves Unreleased empty above it.
+// releaseChangelog moves the entries under Unreleased under the heading of a version, and
+// leaves an empty Unreleased above it.
 func releaseChangelog(text, version string, date time.Time) (string, error) {
 	at := unreleased.FindStringIndex(text)
 	if at == nil {
@@ -26,7 +26,7 @@ func releaseChangelog(text, version string, date time.Time) (string, error) {
 		entries = entries[:next[0]]
 	}
 	if !entry.MatchString(entries) {
-		return "", errors.New("CHANGELOG.md has no entries under [Unreleased]: write what has changed for users")
+		return "", errors.New("CHANGELOG.md has no entries under [Unreleased]: list the changes for users")
 	}
 	heading := fmt.Sprintf("\n\n## [%s] - %s", strings.TrimPrefix(version, "v"), date.UTC().Format(time.DateOnly))
 	return text[:at[1]] + heading + text[at[1]:], nil

@@ -36,8 +36,8 @@ func smallRepo(t *testing.T, changed map[string]string) repo {
 	return tree
 }
 
-// TestRefusals checks that what cannot be released is refused, with the reason,
-// before anything changes.
+// TestRefusals checks that a tree that cannot be released is refused, with the reason, before
+// anything changes.
 func TestRefusals(t *testing.T) {
 	for name, tt := range map[string]struct {
 		version string            // "" is v0.2.0
@@ -45,20 +45,20 @@ func TestRefusals(t *testing.T) {
 		git     []string          // run in it first
 		want    string
 	}{
-		"not a version":     {version: "0.2.0", want: `version "0.2.0" is not of the form v1.2.3`},
-		"half a version":    {version: "v0.2", want: `version "v0.2" is not of the form v1.2.3`},
-		"build metadata":    {version: "v0.2.0+linux", want: `version "v0.2.0+linux" is not of the form v1.2.3`},
+		"not a version":     {version: "0.2.0", want: `invalid version "0.2.0": must be of the form v1.2.3`},
+		"half a version":    {version: "v0.2", want: `invalid version "v0.2": must be of the form v1.2.3`},
+		"build metadata":    {version: "v0.2.0+linux", want: `invalid version "v0.2.0+linux": must be of the form v1.2.3`},
 		"major version":     {version: "v2.0.0", want: "version v2.0.0 does not fit the module path example.com/root"},
-		"not newer":         {git: []string{"tag", "v0.10.0"}, want: "version v0.2.0 is not newer than the last, v0.10.0"},
-		"candidate of last": {version: "v0.2.0-rc.1", git: []string{"tag", "v0.2.0"}, want: "is not newer than the last, v0.2.0"},
-		"half released":     {git: []string{"tag", "nested/v0.2.0"}, want: "tag nested/v0.2.0 exists"},
-		"changed tree":      {git: []string{"rm", "--quiet", "root.go"}, want: "changes that are not committed:\nD  root.go"},
+		"not newer":         {git: []string{"tag", "v0.10.0"}, want: "version v0.2.0 is not newer than the last one, v0.10.0"},
+		"candidate of last": {version: "v0.2.0-rc.1", git: []string{"tag", "v0.2.0"}, want: "is not newer than the last one, v0.2.0"},
+		"half released":     {git: []string{"tag", "nested/v0.2.0"}, want: "tag nested/v0.2.0 already exists"},
+		"changed tree":      {git: []string{"rm", "--quiet", "root.go"}, want: "uncommitted changes:\nD  root.go"},
 		"no branch":         {git: []string{"checkout", "--quiet", "--detach"}, want: "no branch is checked out"},
 		"nothing to tell":   {files: map[string]string{"CHANGELOG.md": "## [Unreleased]\n"}, want: "no entries under [Unreleased]"},
-		"module forgotten":  {files: map[string]string{"other/go.mod": "module example.com/root/other\n"}, want: "other/go.mod is the go.mod of a module that go.work does not list"},
+		"module forgotten":  {files: map[string]string{"other/go.mod": "module example.com/root/other\n"}, want: "other/go.mod belongs to a module that go.work does not list"},
 		"replaces another": {
 			files: map[string]string{"nested/go.mod": small["nested/go.mod"] + "\nreplace example.com/fork => ../fork\n"},
-			want:  "example.com/root/nested replaces example.com/fork, which is no module of this repository",
+			want:  "example.com/root/nested replaces example.com/fork, which is not a module of this repository",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

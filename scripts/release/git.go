@@ -24,8 +24,8 @@ func (r repo) git(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSuffix(stdout.String(), "\n"), nil
 }
 
-// forgetRepo makes git look for repositories where it is run: a hook of git runs
-// with variables that name another.
+// forgetRepo makes git use the repository of its working directory. A git hook, for example,
+// runs with environment variables that name another one.
 func forgetRepo(ctx context.Context) error {
 	names, err := repo(".").lines(ctx, "rev-parse", "--local-env-vars")
 	for _, name := range names {
@@ -34,7 +34,7 @@ func forgetRepo(ctx context.Context) error {
 	return err
 }
 
-// lines is git for a command that prints a list.
+// lines is like git for a command that prints a list.
 func (r repo) lines(ctx context.Context, args ...string) ([]string, error) {
 	out, err := r.git(ctx, args...)
 	if out == "" {
@@ -43,8 +43,8 @@ func (r repo) lines(ctx context.Context, args ...string) ([]string, error) {
 	return strings.Split(out, "\n"), err
 }
 
-// clone makes a clone of the commit that is checked out, in dir. Its commits have
-// the author that commits here have.
+// clone makes a clone of the checked out commit in dir. Commits in the clone have the same
+// author as commits here.
 func (r repo) clone(ctx context.Context, dir string) (repo, error) {
 	args := []string{"clone", "--quiet", "--shared", "--no-tags"}
 	for _, key := range []string{"user.name", "user.email"} {

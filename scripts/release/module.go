@@ -23,19 +23,19 @@ type gomod struct {
 	dir  string // from the root of the repository, with slashes; "" for the root module
 	path string
 	file *modfile.File
-	sum  []byte // go.sum as it is in development; nil if there is none
+	sum  []byte // go.sum during development; nil if there is none
 }
 
-// tag returns what git and the go command call the module's version.
+// tag returns the git tag of the module at version.
 func (m *gomod) tag(version string) string { return path.Join(m.dir, version) }
 
 func (m *gomod) requires(path string) bool {
 	return slices.ContainsFunc(m.file.Require, func(r *modfile.Require) bool { return r.Mod.Path == path })
 }
 
-// readModules returns the modules in the tree that are released, each after those
-// that it requires. They are those that go.work lists, except tools like this one,
-// which do not require the root module.
+// readModules returns the modules of the tree that are released, each after those that it
+// requires. They are the modules that go.work lists, except tools like this one, which do not
+// require the root module.
 func readModules(ctx context.Context, tree repo) ([]*gomod, error) {
 	all, err := readWork(tree)
 	if err != nil {
@@ -48,7 +48,7 @@ func readModules(ctx context.Context, tree repo) ([]*gomod, error) {
 	for _, f := range files {
 		dir := strings.TrimSuffix(strings.TrimSuffix(f, "go.mod"), "/")
 		if !slices.ContainsFunc(all, func(m *gomod) bool { return m.dir == dir }) {
-			return nil, fmt.Errorf("%s is the go.mod of a module that go.work does not list: add it there", f)
+			return nil, fmt.Errorf("%s belongs to a module that go.work does not list: add it to go.work", f)
 		}
 	}
 
@@ -126,13 +126,12 @@ func (m *gomod) require(all []*gomod, version string) error {
 	return nil
 }
 
-// dropReplaces removes the replace directives that development needs: the go
-// command ignores them in a dependency, but run and install refuse a module that
-// has any.
+// dropReplaces removes the replace directives for development. The go command ignores those
+// of a dependency, but go run and go install refuse a module that has any.
 func (m *gomod) dropReplaces(all []*gomod) error {
 	for _, r := range slices.Clone(m.file.Replace) {
 		if !slices.ContainsFunc(all, func(other *gomod) bool { return other.path == r.Old.Path }) {
-			return fmt.Errorf("%s replaces %s, which is no module of this repository: its users would not get the replacement",
+			return fmt.Errorf("%s replaces %s, which is not a module of this repository: users would not get the replacement",
 				m.path, r.Old.Path)
 		}
 		if err := m.file.DropReplace(r.Old.Path, r.Old.Version); err != nil {
@@ -142,7 +141,7 @@ func (m *gomod) dropReplaces(all []*gomod) error {
 	return nil
 }
 
-// writeMod writes go.mod as m.file has it.
+// writeMod writes m.file to go.mod.
 func (m *gomod) writeMod(tree repo) error {
 	m.file.Cleanup()
 	text, err := m.file.Format()
@@ -152,7 +151,7 @@ func (m *gomod) writeMod(tree repo) error {
 	return m.writeFile(tree, "go.mod", text)
 }
 
-// writeFile writes a file of the module, or removes it if it is to be empty.
+// writeFile writes a file of the module, or removes it if text is empty.
 func (m *gomod) writeFile(tree repo, name string, text []byte) error {
 	name = filepath.Join(string(tree), filepath.FromSlash(m.dir), name)
 	if len(text) == 0 {
@@ -161,8 +160,8 @@ func (m *gomod) writeFile(tree repo, name string, text []byte) error {
 	return os.WriteFile(name, text, 0o644)
 }
 
-// sums returns the lines of go.sum for m at version, if its files are those of a
-// commit or tree of the repository.
+// sums returns the lines of go.sum for m at version, with the files of the given commit or
+// tree.
 func (m *gomod) sums(tree repo, revision, version string) ([]byte, error) {
 	f, err := os.CreateTemp("", "release-*.zip")
 	if err != nil {
@@ -199,10 +198,10 @@ func addSums(sum, lines []byte) []byte {
 			hashes[module.Version{Path: f[0], Version: f[1]}] = f[2]
 		}
 	}
-	of := slices.Collect(maps.Keys(hashes))
-	module.Sort(of)
+	modules := slices.Collect(maps.Keys(hashes))
+	module.Sort(modules)
 	var b []byte
-	for _, m := range of {
+	for _, m := range modules {
 		b = fmt.Appendf(b, "%s %s %s\n", m.Path, m.Version, hashes[m])
 	}
 	return b

@@ -16,10 +16,9 @@ import (
 
 // A release is one version of all modules of a repository.
 //
-// Its commit differs from the one before in CHANGELOG.md and in every go.mod,
-// which requires the other modules at this version and does not replace them with
-// their directories. A second commit puts the replace directives back. All tags
-// point at the first.
+// The release commit changes CHANGELOG.md and every go.mod, which requires the other modules
+// at this version and does not replace them with their directories. A second commit restores
+// the replace directives. All tags point at the first commit.
 type release struct {
 	version string
 	tag     bool // change the repository; otherwise only show what would change
@@ -79,7 +78,7 @@ func (r *release) run(ctx context.Context, dir string) error {
 func (r *release) check(ctx context.Context, tree repo, modules []*gomod) error {
 	v := r.version
 	if semver.Canonical(v) != v {
-		return fmt.Errorf("version %q is not of the form v1.2.3 or v1.2.3-rc.1", v)
+		return fmt.Errorf("invalid version %q: must be of the form v1.2.3 or v1.2.3-rc.1", v)
 	}
 	for _, m := range modules {
 		if _, major, ok := module.SplitPathVersion(m.path); !ok || !module.MatchPathMajor(v, major) {
@@ -94,7 +93,7 @@ func (r *release) check(ctx context.Context, tree repo, modules []*gomod) error 
 		return err
 	}
 	if status != "" {
-		return fmt.Errorf("the work tree has changes that are not committed:\n%s", status)
+		return fmt.Errorf("the work tree has uncommitted changes:\n%s", status)
 	}
 
 	tags, err := tree.lines(ctx, "tag", "--list")
@@ -103,13 +102,13 @@ func (r *release) check(ctx context.Context, tree repo, modules []*gomod) error 
 	}
 	for _, m := range modules {
 		if slices.Contains(tags, m.tag(v)) {
-			return fmt.Errorf("tag %s exists", m.tag(v))
+			return fmt.Errorf("tag %s already exists", m.tag(v))
 		}
 	}
 	tags = slices.DeleteFunc(tags, func(t string) bool { return !semver.IsValid(t) })
 	semver.Sort(tags)
 	if n := len(tags); n > 0 && semver.Compare(v, tags[n-1]) <= 0 {
-		return fmt.Errorf("version %s is not newer than the last, %s", v, tags[n-1])
+		return fmt.Errorf("version %s is not newer than the last one, %s", v, tags[n-1])
 	}
 	return nil
 }
@@ -175,8 +174,8 @@ func (r *release) commit(ctx context.Context, tree repo, modules []*gomod) (rele
 	return released, next, err
 }
 
-// writeSums adds the hashes of the modules to the go.sum of those that require
-// them. A module is hashed after its own go.sum is complete.
+// writeSums adds the hashes of the modules to the go.sum of the modules that require them. A
+// module is hashed after its own go.sum is complete.
 func (r *release) writeSums(ctx context.Context, tree repo, modules []*gomod) error {
 	lines := map[string][]byte{}
 	for _, m := range modules {

@@ -29,14 +29,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The version that TestRelease releases: one that nobody has published.
+// The version that TestRelease releases, which has never been published.
 const version = "v0.999.0"
 
-// TestRelease releases this tree, as it is in the work tree, in a scratch
-// repository, and uses the modules as others do: from a module proxy, with an empty
-// module cache. What the proxy has, the go command has packed from the scratch
-// repository's tags, as a public proxy would. Other modules come from the usual
-// module cache or proxy.
+// TestRelease releases the files of this work tree in a scratch repository, and uses the
+// modules as users do: from a module proxy, with an empty module cache. The go command packs
+// the files of the proxy from the tags of the scratch repository, as a public proxy would.
+// Other modules come from the usual module cache or proxy.
 func TestRelease(t *testing.T) {
 	ctx := t.Context()
 	tree := scratch(t)
@@ -96,7 +95,7 @@ func getModule(t *testing.T, user goCommand, root string, m *gomod) {
 	}
 
 	var packages, programs []string
-	const form = "{{if .GoFiles}}{{.Name}} {{.ImportPath}} {{.Module.Path}}{{end}}" // not if it has only tests
+	const form = "{{if .GoFiles}}{{.Name}} {{.ImportPath}} {{.Module.Path}}{{end}}" // empty if it has only tests
 	for line := range strings.Lines(user.run(t, "list", "-find", "-f", form, m.path+"/...")) {
 		f := strings.Fields(line)
 		switch {
@@ -116,8 +115,7 @@ func getModule(t *testing.T, user goCommand, root string, m *gomod) {
 	}
 }
 
-// runCode compiles the Go code in a document, and runs the tested examples that it is
-// copied from.
+// runCode compiles the Go code in a document, and runs the examples that it is copied from.
 func runCode(t *testing.T, user goCommand, tree repo, modules []*gomod, doc string) {
 	examples := readExamples(t, tree)
 	text, err := os.ReadFile(filepath.Join(string(tree), doc))
@@ -152,8 +150,8 @@ func runCode(t *testing.T, user goCommand, tree repo, modules []*gomod, doc stri
 	}
 	require.NotEmpty(t, needed)
 	user.run(t, append([]string{"get"}, needed...)...)
-	user.run(t, "get", "-t", "./...") // what they require, and the code imports, too
-	// Vet would miss what the examples are named after.
+	user.run(t, "get", "-t", "./...") // the other modules that the code imports
+	// Vet would complain that the names of the examples refer to nothing.
 	user.run(t, "test", "-vet=off", "-count=1", "./...")
 }
 
@@ -192,12 +190,11 @@ func writeLog(t *testing.T, name string) {
 	require.NoError(t, os.WriteFile(name, []byte(log.String()), 0o644))
 }
 
-// scratch returns a new repository with the files of this one as they are in the
-// work tree.
+// scratch returns a new repository with the files of this work tree.
 func scratch(t *testing.T) repo {
 	top, err := repo(".").git(t.Context(), "rev-parse", "--show-toplevel")
 	if err != nil {
-		t.Skip("SKIPPED: this is no clone of the repository:", err)
+		t.Skip("SKIPPED: this is not a clone of the repository:", err)
 	}
 	files, err := repo(top).lines(t.Context(), "ls-files", "--cached", "--others", "--exclude-standard")
 	require.NoError(t, err)
@@ -220,7 +217,7 @@ func scratch(t *testing.T) repo {
 	return tree
 }
 
-// initRepo makes a repository of the files in the directory.
+// initRepo makes a repository with the files in the directory.
 func initRepo(t *testing.T, tree repo) {
 	for _, args := range [][]string{
 		{"init", "--quiet", "--initial-branch=main"},
@@ -236,7 +233,7 @@ func initRepo(t *testing.T, tree repo) {
 	require.NoError(t, err)
 }
 
-// state returns all that a release can change.
+// state returns everything that a release can change.
 func state(t *testing.T, tree repo) string {
 	var all strings.Builder
 	for _, args := range [][]string{{"status", "--porcelain"}, {"show-ref", "--head"}} {
@@ -270,14 +267,15 @@ func (g goCommand) run(t *testing.T, args ...string) string {
 	return stdout.String()
 }
 
-// newUser returns the go command of a user who has nothing yet, and gets the
-// modules of the tree from a proxy of files.
+// newUser returns the go command of a new user, who gets the modules of the tree from a file
+// proxy.
 func newUser(t *testing.T, tree repo, modules []*gomod) goCommand {
-	// Without the path of the module cache, the build cache serves from run to run.
+	// With -trimpath, the build cache can be reused between runs, although the path of the
+	// module cache is different each time.
 	env := []string{"GOENV=off", "GOWORK=off", "GOTOOLCHAIN=local", "GOSUMDB=off", "GOPRIVATE=", "GONOPROXY=",
 		"GOFLAGS=-modcacherw -trimpath"}
 
-	// The proxy's files are a module cache that was filled from the repository.
+	// The proxy has the files of a module cache that is filled from the repository.
 	packed := t.TempDir()
 	pack := goCommand{dir: t.TempDir(), env: append(env[:len(env):len(env)], "GOPROXY=direct", "GOMODCACHE="+packed,
 		"GIT_CONFIG_COUNT=1",

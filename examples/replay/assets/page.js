@@ -22,7 +22,7 @@
 
   const pad = (n, width = 2) => String(n).padStart(width, "0");
   const months = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
-  // Times are shown as exactly as the width of a bin asks for.
+  // Times are shown with the precision that the width of a bin requires.
   const clockText = (t, exact) => {
     const d = new Date(Math.round(t * 1000));
     let s = pad(d.getUTCHours()) + ":" + pad(d.getUTCMinutes());
@@ -43,7 +43,7 @@
 
   // ---- Counts by bin -------------------------------------------------------
 
-  // Row i of a subject's counts is what algorithm i denied; offered is apart.
+  // denied[i] has the counts of algorithm i, by bin.
   const unpack = sparse => {
     const row = new Float64Array(data.bins);
     for (let i = 0, at = 0; i < sparse.length; i += 2) row[at += sparse[i]] = sparse[i + 1];
@@ -58,8 +58,8 @@
     return unpacked.get(key);
   };
 
-  // Bins i to j-1 of the log belong to one bin of the plot, `factor` times as
-  // wide and aligned to the clock.
+  // merged adds up the bins of the log into bins that are `factor` times as wide and
+  // aligned to the clock.
   const merged = (row, factor) => {
     const out = [];
     for (let i = 0; i < row.length;) {
@@ -77,9 +77,9 @@
     return out;
   };
 
-  // ---- What is shown -------------------------------------------------------
+  // ---- State ---------------------------------------------------------------
 
-  // A log of a few bins gets some room on both sides.
+  // A log of a few bins gets a margin on both sides.
   const margin = Math.max(0, 12 - data.bins) / 2 * data.step;
   const whole = [data.start - margin, data.start + data.bins * data.step + margin];
   const state = { key: -1, range: whole, fit: false, algorithm: 0 };
@@ -109,7 +109,7 @@
     view.top = state.fit ? Math.max(...rows.map(r => peak(r.allowed))) : peak(all);
     view.top = Math.max(view.top, 1) * 1.06;
 
-    // A last point closes the last step.
+    // An additional point ends the last step.
     const close = row => row.concat(row[row.length - 1]);
     const xs = x.concat(x[x.length - 1] + step);
     charts.forEach(c => {
@@ -127,10 +127,10 @@
   // ---- Plots over time -----------------------------------------------------
 
   const step = uPlot.paths.stepped({ align: 1 });
-  let hovered = null; // the plot under the pointer: others follow it
+  let hovered = null; // the plot under the pointer, which the others follow
 
-  // Distances between ticks. Those of time are never less than a bin; uPlot
-  // knows months and years by their length here.
+  // Distances between ticks. Those of time are never less than a bin. uPlot recognizes
+  // months and years by these lengths.
   const incrs = [];
   for (let p = 1; p < 1e15; p *= 10) incrs.push(p, 2 * p, 5 * p);
   const times = [.001, .002, .005, .01, .02, .05, .1, .2, .5];
@@ -139,8 +139,8 @@
     times.push(...counts.map(n => n * unit));
   while (times[0] < data.step && times.length > 1) times.shift();
 
-  // The first and the last plot show the dates too, in a second line below the
-  // first tick of each day.
+  // The first and the last plot also show dates, in a second line below the first tick of
+  // each day.
   const axisTimes = dated => (u, splits, axis, space, incr) => splits.map((t, i) => {
     const newYear = i === 0 || dateText(t, true).slice(-4) !== dateText(splits[i - 1], true).slice(-4);
     const date = dateText(t, newYear) + (i === 0 ? " UTC" : "");
@@ -159,7 +159,7 @@
     box.append(words, place);
     $("charts").append(box);
 
-    // say shows the numbers of bin i, or of all that is visible.
+    // say shows the numbers of bin i, or those of the visible range if i is null.
     const say = i => {
       const pick = row => i === null ? view.sum(row) : row[i];
       const offered = pick(view.offered);
@@ -300,16 +300,16 @@
     b.type = "button";
     b.title = a.about;
     b.addEventListener("click", () => {
-      $("keys").classList.add("keys-ready"); // from now on bars move, but not when the page opens
+      $("keys").classList.add("keys-ready"); // animates the bars from now on, but not when the page opens
       state.algorithm = i;
       drawKeys();
     });
     $("algorithms").append(b);
   });
 
-  // ---- Begin ---------------------------------------------------------------
+  // ---- Start ---------------------------------------------------------------
 
-  addChart(-1, "offered", "all that the log asks for", "What the log asks for, whatever a limit makes of it.");
+  addChart(-1, "offered", "all " + noun + " of the log", "All " + noun + " of the log, allowed and denied.");
   algorithms.forEach((a, i) => addChart(i, a.name, a.settings, a.about));
   $("pick").addEventListener("change", e => show({ key: +e.target.value }));
   $("fit").addEventListener("click", () => show({ fit: !state.fit }));

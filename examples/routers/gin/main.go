@@ -29,8 +29,8 @@ func router(limiter ratelimit.Limiter) http.Handler {
 	return e
 }
 
-// limited makes a Gin handler of a middleware: what comes after it in the chain
-// is its next handler.
+// limited converts net/http middleware to a Gin handler. The rest of the Gin chain is the
+// handler that the middleware wraps.
 func limited(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		passed := false

@@ -1,4 +1,4 @@
-// Package routertest checks the routers of the programs beside it.
+// Package routertest tests the router examples.
 package routertest
 
 import (
@@ -20,8 +20,8 @@ var modules = []string{
 	"github.com/labstack/echo/v4",
 }
 
-// Run checks that router says hello as often as its limiter allows, and that the
-// program in the working directory is built from module and from no other router.
+// Run checks that router serves as many requests as its limiter allows, and that the
+// program in the working directory imports the router module and no other one.
 func Run(t *testing.T, module string, router func(ratelimit.Limiter) http.Handler) {
 	t.Run("limits", func(t *testing.T) {
 		limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}))

@@ -1,6 +1,5 @@
-// Package server is what the programs beside it share: their flags and their
-// server. It imports none of the routers, so that each program compiles its own
-// alone.
+// Package server has the flags and the server that the router examples share. It imports
+// no router, so that each program compiles only its own.
 package server
 
 import (
@@ -12,8 +11,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// Main listens where -addr says, with the handler that router makes of a limiter
-// for -limit. It does not return.
+// Main serves the handler that router returns, for a limiter with the limit of -limit, at
+// the address of -addr. It does not return.
 func Main(router func(ratelimit.Limiter) http.Handler) {
 	addr := flag.String("addr", "localhost:8080", "the `address` to listen on")
 	limit := flag.String("limit", "3/10s", "how many `requests/span` a client may make")
