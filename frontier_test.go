@@ -49,6 +49,53 @@ func TestRaisedLimitKeepsTheOrder(t *testing.T) {
 	assert.Equal(t, 100, granted)
 }
 
+// A LeakyBucket that leaks faster from now on tells nobody an earlier turn than those
+// who wait already, and goes on at its new pace behind them.
+func TestRaisedLimitKeepsTheTurns(t *testing.T) {
+	slow, fast := LeakyBucket{Rate: PerSecond(10), Capacity: 20}, LeakyBucket{Rate: PerSecond(1000), Capacity: 500}
+	l, own, s, clk := newVaryingLimiter(t, slow)
+	reserve := func(n int, want time.Duration) *Reservation {
+		t.Helper()
+		r, err := l.Reserve(t.Context(), "key", n)
+		require.NoError(t, err)
+		require.Equal(t, want, r.Delay())
+		return r
+	}
+	reserve(2, 0)
+	last := reserve(3, 200*time.Millisecond)
+	for range 10 { // there and back makes no difference
+		own.set("key", fast)
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		require.Equal(t, 500*time.Millisecond, d.Delay)
+		own.set("key", slow)
+		d, err = l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		require.Equal(t, 500*time.Millisecond, d.Delay)
+	}
+	own.set("key", fast)
+	r := reserve(1, 500*time.Millisecond)
+	r.Cancel()
+	reserve(1, 500*time.Millisecond)
+	d, err := l.Take(t.Context(), "key", 1)
+	require.NoError(t, err)
+	assert.Equal(t, 501*time.Millisecond, d.Delay)
+	assert.Equal(t, 200*time.Millisecond, last.Delay())
+	clk.advance(400 * time.Millisecond)
+	reserve(1, 102*time.Millisecond)
+	clk.advance(103 * time.Millisecond)
+	reserve(1, 0)
+	s.check(t)
+
+	// A meter has told no turns: what it has let through leaks out at the new rate.
+	own.set("meter", slow)
+	require.True(t, l.AllowN("meter", 20))
+	own.set("meter", fast)
+	d, err = l.Peek(t.Context(), "meter")
+	require.NoError(t, err)
+	assert.Equal(t, 20*time.Millisecond, d.Delay)
+}
+
 // However limits change, up, down and back, nobody is granted anything before the
 // latest instant that was promised, nor more than the most generous limit grants.
 func TestChangesKeepTheFrontier(t *testing.T) {

@@ -22,9 +22,8 @@ import (
 //     stay so, also those beyond a new, smaller bucket, and come back at the new
 //     rate. With RefillInterval, lumps are counted from the change if Per changes.
 //     While reservations of a TokenBucket are pending, the tokens that are missing at
-//     the instant of the last one stay so, and nobody goes before it. In a LeakyBucket
-//     that leaks faster than before, those who come now may be told an earlier turn
-//     than those who wait already.
+//     the instant of the last one stay so, and nobody goes before it. While those of a
+//     LeakyBucket are, turns are told behind theirs.
 //   - [FixedWindow], [SlidingWindow] and [RollingWindow] keep their counts, also
 //     those above a new, lower limit. If the window's length changes, or its
 //     Segments or Period, what the old window holds counts as used at once.

@@ -41,6 +41,7 @@ type gcra struct {
 	wide  bool            // whether tat needs two words, low word first
 	split bool            // whether tat is in two words, the first of whole ticks
 	keeps bool            // whether the last word is the latest instant
+	queue bool            // whether that is when the turns told are over, which holds up nothing
 }
 
 // newGCRA returns the arithmetic of a bucket that holds depth events, of which so many
@@ -74,12 +75,21 @@ func (k *gcra) Width() int {
 	return width
 }
 
-// frontier returns the latest instant that events were spent at, if it is kept.
-func (k *gcra) frontier(st []uint64) Instant {
+// latest returns the latest instant that events were spent at, or in a queue the one at
+// which the turns that reservations were told are over, if it is kept.
+func (k *gcra) latest(st []uint64) Instant {
 	if k.keeps {
 		return st[len(st)-1]
 	}
 	return 0
+}
+
+// frontier returns the instant before which nothing is granted.
+func (k *gcra) frontier(st []uint64) Instant {
+	if k.queue {
+		return 0
+	}
+	return k.latest(st)
 }
 
 func (k *gcra) load(st []uint64) uint128.Uint128 {
@@ -130,18 +140,21 @@ func (k *gcra) Ready(st []uint64, now Instant, n int) Instant {
 
 func (k *gcra) Spend(st []uint64, at Instant, n int) []uint64 {
 	_, tat := k.next(st, at, n)
-	if k.keeps {
+	if k.keeps && !k.queue {
 		st[len(st)-1] = at
 	}
 	return k.store(st, tat)
 }
 
 func (k *gcra) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
-	st, t := chained(k, st, at, n, func(st []uint64) [2]uint64 {
-		tat := k.load(st)
-		return [2]uint64{tat.Hi, tat.Lo}
-	})
+	st, t := chained(st, k.order, func(st []uint64) []uint64 { return k.Spend(st, at, n) })
 	return st, append(to, t)
+}
+
+// order returns what only grows while reservations are made.
+func (k *gcra) order(st []uint64) [2]uint64 {
+	tat := k.load(st)
+	return [2]uint64{tat.Hi, tat.Lo}
 }
 
 // decide implements wordKernel. It is not used if wide: what it multiplies fits
@@ -162,7 +175,7 @@ func (k *gcra) Room(st []uint64, now Instant) int {
 }
 
 func (k *gcra) Fresh(st []uint64) Instant {
-	return max(k.frontier(st), k.load(st).DivCeil(k.unit))
+	return max(k.latest(st), k.load(st).DivCeil(k.unit))
 }
 
 // giveBack makes the bucket as full as if the events had not been taken, or as it
@@ -177,7 +190,7 @@ func (k *gcra) giveBack(st []uint64, _, now Instant, n int) []uint64 {
 
 // Valid: tat is at most that of a bucket that was adopted at the end of time.
 func (k *gcra) Valid(st []uint64) bool {
-	return k.frontier(st) <= MaxInstant && !uint128.Mul(1<<63, k.unit).Less(k.load(st))
+	return k.latest(st) <= MaxInstant && !uint128.Mul(1<<63, k.unit).Less(k.load(st))
 }
 
 // adopt keeps the events that are missing, now or at the latest reservation: the time
@@ -186,10 +199,9 @@ func (k *gcra) Valid(st []uint64) bool {
 func (k *gcra) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	old := gcraOf(from)
 	next := make([]uint64, k.Width())
-	pivot := now
-	if frontier := old.frontier(st); frontier > now {
-		pivot = frontier
-		next[len(next)-1] = frontier
+	pivot := max(now, old.frontier(st))
+	if latest := old.latest(st); latest > now {
+		next[len(next)-1] = latest
 	}
 	missing := bigOf(old.load(st).Sub(uint128.Mul(pivot, old.unit)))
 	if missing.Sign() == 0 && pivot == now {

@@ -14,12 +14,44 @@ type leaky struct{ gcra }
 // span. Errors tell the rate, and name field.
 func NewLeakyBucket(events int, per time.Duration, rate fmt.Stringer, capacity int, f Form, field string) (Kernel, error) {
 	k, err := newGCRA(events, per, rate, capacity, f, field)
+	k.queue = true
 	return &leaky{k}, err
 }
 
-// hold returns the time that the level at an instant needs to leak out.
+// turns returns when the turns told are over, in units: when the level has leaked out,
+// or later, and late, if the bucket leaks faster than when they were told.
+func (k *leaky) turns(st []uint64) (over uint128.Uint128, late bool) {
+	level := k.load(st)
+	if latest := k.latest(st); latest > level.DivCeil(k.unit) {
+		return uint128.Mul(latest, k.unit), true
+	}
+	return level, false
+}
+
+// hold returns the time until the turns told are over.
 func (k *leaky) hold(st []uint64, at Instant) uint64 {
-	return k.load(st).Sub(uint128.Mul(at, k.unit)).DivCeil(k.unit)
+	over, _ := k.turns(st)
+	return over.Sub(uint128.Mul(at, k.unit)).DivCeil(k.unit)
+}
+
+// Spend lets events that come behind reservations take their turns behind those.
+func (k *leaky) Spend(st []uint64, at Instant, n int) []uint64 { return k.spend(st, at, n, false) }
+
+func (k *leaky) spend(st []uint64, at Instant, n int, reserved bool) []uint64 {
+	if k.keeps {
+		if over, late := k.turns(st); late || reserved {
+			over = arrival(over, uint128.Mul(at, k.unit), uint128.Mul(uint64(n), k.cost))
+			st[len(st)-1] = over.DivCeil(k.unit)
+		}
+	}
+	return k.gcra.Spend(st, at, n)
+}
+
+// reserve keeps when the turns told are over, so that nobody is told an earlier one
+// when the bucket leaks faster from then on.
+func (k *leaky) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
+	st, t := chained(st, k.order, func(st []uint64) []uint64 { return k.spend(st, at, n, true) })
+	return st, append(to, t)
 }
 
 func (k *leaky) giveBack(st []uint64, _, _ Instant, _ int) []uint64 { return st }

@@ -75,7 +75,8 @@ func (k *lumps) Spend(st []uint64, at Instant, n int) []uint64 {
 }
 
 func (k *lumps) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
-	st, t := chained(k, st, at, n, func(st []uint64) [2]uint64 { return [2]uint64{0, st[1]} })
+	order := func(st []uint64) [2]uint64 { return [2]uint64{0, st[1]} }
+	st, t := chained(st, order, func(st []uint64) []uint64 { return k.Spend(st, at, n) })
 	return st, append(to, t)
 }
 

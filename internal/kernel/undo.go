@@ -177,11 +177,11 @@ func (u *undoing) fall(p *Waiter) {
 	u.set(p, to)
 }
 
-// chained is spend for an algorithm whose grants are undone from the end of the line.
-func chained(k Kernel, st []uint64, at Instant, n int, order func(st []uint64) [2]uint64) ([]uint64, trace) {
+// chained spends for an algorithm whose grants are undone from the end of the line.
+func chained(st []uint64, order func(st []uint64) [2]uint64, spend func(st []uint64) []uint64) ([]uint64, trace) {
 	var t trace
 	copy(t.pre[:], st)
-	st = k.Spend(st, at, n)
+	st = spend(st)
 	copy(t.post[:], st)
 	t.order = order(st)
 	return st, t
@@ -214,6 +214,9 @@ func (u *undoing) unwind(st []uint64) []uint64 {
 func (g *Grant) before(h *Grant) bool {
 	if g.at != h.at {
 		return g.at < h.at
+	}
+	if g.due != h.due { // in a queue whose limit was changed meanwhile, words do not compare
+		return g.due < h.due
 	}
 	for i := range min(len(g.traces), len(h.traces)) {
 		if o, p := g.traces[i].order, h.traces[i].order; o != p {

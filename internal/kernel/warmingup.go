@@ -63,7 +63,8 @@ func (k *warming) Spend(st []uint64, at Instant, n int) []uint64 {
 }
 
 func (k *warming) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
-	st, t := chained(k, st, at, n, func(st []uint64) [2]uint64 { return [2]uint64{k.free(st), st[0]} })
+	order := func(st []uint64) [2]uint64 { return [2]uint64{k.free(st), st[0]} }
+	st, t := chained(st, order, func(st []uint64) []uint64 { return k.Spend(st, at, n) })
 	return st, append(to, t)
 }
 

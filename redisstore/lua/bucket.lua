@@ -1,6 +1,7 @@
 -- TokenBucket and LeakyBucket: the instant at which the bucket is full (empty)
 -- again, as whole microseconds and units of which there are p.unit in one; and the
--- latest instant that events were spent at.
+-- latest instant that events were spent at, or in a queue the one at which the turns
+-- that reservations were told are over.
 --@@open
 p.unit, p.spanTicks, p.spanUnits, pos = unpack('<ddd', request, pos)
 p.width, p.queue = 24, p.kind == 2
@@ -14,20 +15,36 @@ if ticks < from then ticks, units = from, 0 end
 ticks, units = ticks + p.costTicks, units + p.costUnits
 if units >= p.unit then ticks, units = ticks + 1, units - p.unit end
 --@@ready
-local from = max(t, p.last)
+local from = t
+if p.last > t and not p.queue then from = p.last end
 --@<arrival
 when = ticks - p.spanTicks
 if units > p.spanUnits then when = when + 1 end -- rounded up
 if when < from then when = from end
 --@@hold
-when = p.ticks - t
+when = p.ticks
 if p.units > 0 then when = when + 1 end
+if p.queue and when < p.last then when = p.last end
+when = when - t
 if when < 0 then when = 0 end
 --@@spend
+if not p.queue then
+  p.last = t
+else
+  local ticks, units = p.ticks, p.units -- when the turns told are over
+  local late = p.last > ticks + (units > 0 and 1 or 0)
+  if late then ticks, units = p.last, 0 end
+  if late or op == 2 then
+    if ticks < t then ticks, units = t, 0 end
+    ticks, units = ticks + p.costTicks, units + p.costUnits
+    if units >= p.unit then ticks, units = ticks + 1, units - p.unit end
+    if units > 0 then ticks = ticks + 1 end
+    p.last = ticks
+  end
+end
 local from = t
 --@<arrival
 p.ticks, p.units = ticks, units
-p.last = t
 --@@fresh
 when = p.ticks
 if p.units > 0 then when = when + 1 end
