@@ -119,6 +119,9 @@ func (c *cursor) resized(st []uint64, length int) {
 	st[c.length-1] = uint64(length)
 }
 
+// frontier is 0: each part has one of its own.
+func (k *all) frontier([]uint64) Instant { return 0 }
+
 func (k *all) Ready(st []uint64, now Instant, n int) Instant {
 	at := now
 	for part, st := range k.states(st) {

@@ -49,6 +49,12 @@ func (k *fixed) store(st []uint64, start Instant, count uint64) []uint64 {
 	return st
 }
 
+// frontier returns the start of the window, which is ahead if it was reserved.
+func (k *fixed) frontier(st []uint64) Instant {
+	start, _ := k.load(st)
+	return start
+}
+
 // current returns the window that t lies in, which is not before st's.
 func (k *fixed) current(st []uint64, t Instant) (start Instant, count uint64) {
 	start, count = k.load(st)
@@ -75,8 +81,7 @@ func (k *fixed) end(start Instant) Instant {
 }
 
 func (k *fixed) Ready(st []uint64, now Instant, n int) Instant {
-	start, _ := k.load(st)
-	now = max(now, start) // not ahead of a reservation
+	now = max(now, k.frontier(st))
 	start, count := k.current(st, now)
 	if count+uint64(n) <= k.most {
 		return now
@@ -89,7 +94,7 @@ func (k *fixed) Spend(st []uint64, at Instant, n int) []uint64 {
 	return k.store(st, start, count+uint64(n))
 }
 
-// decide implements wordKernel. It is used if packed.
+// Decide implements Word. It is used if packed.
 func (k *fixed) Decide(word uint64, now Instant, n int) (next uint64, granted bool) {
 	st := [1]uint64{word}
 	if granted = k.Ready(st[:], now, n) == now; granted {
@@ -99,14 +104,11 @@ func (k *fixed) Decide(word uint64, now Instant, n int) (next uint64, granted bo
 }
 
 func (k *fixed) Room(st []uint64, now Instant) int {
-	if start, _ := k.load(st); now < start {
-		return 0 // a reservation is ahead
-	}
 	_, count := k.current(st, now)
 	return int(k.most - min(count, k.most))
 }
 
-// fresh returns the end of the window, or its start if all in it was
+// Fresh returns the end of the window, or its start if all in it was
 // cancelled: nobody may get ahead of it all the same.
 func (k *fixed) Fresh(st []uint64) Instant {
 	start, count := k.load(st)

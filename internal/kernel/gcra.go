@@ -157,7 +157,7 @@ func (k *gcra) order(st []uint64) [2]uint64 {
 	return [2]uint64{tat.Hi, tat.Lo}
 }
 
-// decide implements wordKernel. It is not used if wide: what it multiplies fits
+// Decide implements Word. It is not used if wide: what it multiplies fits
 // into 64 bits, else tat would not.
 func (k *gcra) Decide(word uint64, now Instant, n int) (next uint64, granted bool) {
 	t := uint128.From(now * k.unit)
@@ -166,9 +166,6 @@ func (k *gcra) Decide(word uint64, now Instant, n int) (next uint64, granted boo
 }
 
 func (k *gcra) Room(st []uint64, now Instant) int {
-	if now < k.frontier(st) {
-		return 0 // a reservation is ahead
-	}
 	t := uint128.Mul(now, k.unit)
 	free := t.Add(k.span).Sub(uint128.Max(k.load(st), t))
 	return int(free.Div(k.cost)) // at most span/cost = depth
@@ -193,7 +190,7 @@ func (k *gcra) Valid(st []uint64) bool {
 	return k.latest(st) <= MaxInstant && !uint128.Mul(1<<63, k.unit).Less(k.load(st))
 }
 
-// adopt keeps the events that are missing, now or at the latest reservation: the time
+// Adopt keeps the events that are missing, now or at the latest reservation: the time
 // until all have come back changes as the time that one takes. It is rounded up to
 // the next unit.
 func (k *gcra) Adopt(from Kernel, st []uint64, now Instant) []uint64 {

@@ -91,7 +91,7 @@ func (r *ring) Spend(st []uint64, at Instant, n int) []uint64 {
 	return st
 }
 
-// fresh returns the end of the slot in which the newest that has events is the
+// Fresh returns the end of the slot in which the newest that has events is the
 // oldest kept. If those of the latest were cancelled, the others may be gone
 // before its instant, which nobody may get ahead of all the same.
 func (r *ring) Fresh(st []uint64) Instant {

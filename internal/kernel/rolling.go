@@ -49,9 +49,6 @@ func (k *rolling) Ready(st []uint64, now Instant, n int) Instant {
 }
 
 func (k *rolling) Room(st []uint64, now Instant) int {
-	if now < k.frontier(st) {
-		return 0 // a reservation is ahead
-	}
 	return int(k.bucket(k.counts(st, now/k.length)))
 }
 

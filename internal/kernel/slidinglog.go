@@ -82,9 +82,9 @@ func (k *eventLog) live(st []uint64, t Instant) (n, first uint64) {
 	return n, first
 }
 
-// ready finds the event whose leaving makes room for n.
+// Ready finds the event whose leaving makes room for n.
 func (k *eventLog) Ready(st []uint64, now Instant, n int) Instant {
-	now = max(now, k.frontier(st)) // not ahead of a reservation
+	now = max(now, k.frontier(st))
 	live, i := k.live(st, now)
 	for live > k.most-uint64(n) {
 		at, many, next := k.entry(st, i)
@@ -168,14 +168,11 @@ func (k *eventLog) replace(st []uint64, begin, end uint64, at Instant, n uint64)
 }
 
 func (k *eventLog) Room(st []uint64, now Instant) int {
-	if now < k.frontier(st) {
-		return 0 // a reservation is ahead
-	}
 	live, _ := k.live(st, now)
 	return int(k.most - min(live, k.most))
 }
 
-// fresh returns when the newest event leaves the window. If it was a
+// Fresh returns when the newest event leaves the window. If it was a
 // reservation that was cancelled, the others may be gone before its instant,
 // which nobody may get ahead of all the same.
 func (k *eventLog) Fresh(st []uint64) Instant {

@@ -23,7 +23,7 @@ func (k *sliding) counts(st []uint64, slot uint64) (full, oldest uint64) {
 	return k.sum(st, slot-min(slot, others), slot), k.back(st, slot, others+1)
 }
 
-// ready follows the estimate, which only falls while nothing happens, from
+// Ready follows the estimate, which only falls while nothing happens, from
 // segment to segment.
 func (k *sliding) Ready(st []uint64, now Instant, n int) Instant {
 	now = max(now, k.frontier(st))
@@ -47,9 +47,6 @@ func (k *sliding) fades(oldest, spare uint64) uint64 {
 }
 
 func (k *sliding) Room(st []uint64, now Instant) int {
-	if now < k.frontier(st) {
-		return 0 // a reservation is ahead
-	}
 	slot := now / k.length
 	full, oldest := k.counts(st, slot)
 	weighted := uint128.Mul(oldest, k.length-now%k.length).DivCeil(k.length)

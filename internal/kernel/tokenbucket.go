@@ -32,6 +32,8 @@ func NewIntervalBucket(burst, lump int, per uint64) Kernel {
 func (k *lumps) Limit() int { return int(k.burst) }
 func (k *lumps) Width() int { return 2 }
 
+func (k *lumps) frontier(st []uint64) Instant { return st[0] }
+
 // refilled returns the state at t, which is not before st's: its words, with
 // the lumps that have come by then counted in.
 func (k *lumps) refilled(st []uint64, t Instant) (anchor Instant, missing uint64) {
@@ -52,7 +54,7 @@ func ceilDiv(a, b uint64) uint64 {
 }
 
 func (k *lumps) Ready(st []uint64, now Instant, n int) Instant {
-	now = max(now, st[0])
+	now = max(now, k.frontier(st))
 	anchor, missing := k.refilled(st, now)
 	if missing+uint64(n) <= k.burst {
 		return now
@@ -81,9 +83,6 @@ func (k *lumps) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64
 }
 
 func (k *lumps) Room(st []uint64, now Instant) int {
-	if now < st[0] {
-		return 0 // a reservation is ahead
-	}
 	_, missing := k.refilled(st, now)
 	return int(k.burst - min(missing, k.burst))
 }
@@ -103,7 +102,7 @@ func (k *lumps) giveBack(st []uint64, _, now Instant, n int) []uint64 {
 
 func (k *lumps) Valid(st []uint64) bool { return st[0] <= MaxInstant && st[1] <= mostCounted }
 
-// adopt counts the lumps from now on, if they come at another pace.
+// Adopt counts the lumps from now on, if they come at another pace.
 func (k *lumps) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	old := from.(*lumps)
 	anchor, missing := st[0], st[1]

@@ -48,9 +48,10 @@ func (k *warming) store(st []uint64, warmth float64, free uint64) []uint64 {
 	return st
 }
 
-func (k *warming) Ready(st []uint64, now Instant, _ int) Instant {
-	return max(now, ceilDiv(k.free(st), k.form.Tick))
-}
+// frontier returns the next free time: it does not matter for how many events that is.
+func (k *warming) frontier(st []uint64) Instant { return ceilDiv(k.free(st), k.form.Tick) }
+
+func (k *warming) Ready(st []uint64, now Instant, _ int) Instant { return max(now, k.frontier(st)) }
 
 func (k *warming) Spend(st []uint64, at Instant, n int) []uint64 {
 	warmth := k.warmth(st, at)
@@ -92,12 +93,7 @@ func (k *warming) warmth(st []uint64, t Instant) float64 {
 	return max(0, warmth)
 }
 
-func (k *warming) Room(st []uint64, now Instant) int {
-	if k.Ready(st, now, 1) > now {
-		return 0
-	}
-	return k.Limit()
-}
+func (k *warming) Room([]uint64, Instant) int { return k.Limit() }
 
 func (k *warming) Fresh(st []uint64) Instant {
 	return ceilDiv(After(k.free(st), saturated(math.Ceil(math.Float64frombits(st[0])*k.Cooldown))), k.form.Tick)
