@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// all is the arithmetic of an [All]. Its state is the states of its parts: first
+// all is the arithmetic of an All. Its state is the states of its parts: first
 // those of fixed width, in the order of the parts, then those that grow with
 // use. If there are any of the latter, it begins with the length of each.
 type all struct {

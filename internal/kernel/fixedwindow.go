@@ -2,7 +2,7 @@ package kernel
 
 import "math/bits"
 
-// fixed is the arithmetic of a [FixedWindow]. Its state is the window of the
+// fixed is the arithmetic of a FixedWindow. Its state is the window of the
 // latest event, as its start, and the events counted in it. Where windows are
 // aligned, their number and the count often fit in one word, in that order from the
 // top.

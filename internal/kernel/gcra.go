@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/uint128"
 )
 
-// gcra is the arithmetic of the continuous [TokenBucket] and of the
-// [LeakyBucket], which are each other's mirror image: the generic cell rate
+// gcra is the arithmetic of the continuous TokenBucket and of the
+// LeakyBucket, which are each other's mirror image: the generic cell rate
 // algorithm (ITU-T I.371, 1996), after which a bucket needs no more memory
 // than the instant at which it would be full again (or empty; in the
 // algorithm's terms, the theoretical arrival time). With T the time that one

@@ -5,7 +5,7 @@ import "math"
 // MaxSlots bounds the memory that one key can take: 8 MiB and a word.
 const MaxSlots = 1 << 20
 
-// ring is the part of the arithmetic that [SlidingWindow] and [RollingWindow]
+// ring is the part of the arithmetic that SlidingWindow and RollingWindow
 // share: the counts of the last few slots of time, which are aligned to the
 // Unix epoch. The first word of a state is the latest instant that events were
 // spent at, the frontier, perhaps touched; the rest are counts: slot i is at place i

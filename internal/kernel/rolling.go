@@ -2,7 +2,7 @@ package kernel
 
 import "math"
 
-// rolling is the arithmetic of a [RollingWindow]: a ring with a slot for each
+// rolling is the arithmetic of a RollingWindow: a ring with a slot for each
 // period of the window. All of them together never hold more than the quota.
 type rolling struct {
 	ring

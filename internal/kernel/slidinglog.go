@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// eventLog is the arithmetic of a [SlidingLog]. Its state grows with use:
+// eventLog is the arithmetic of a SlidingLog. Its state grows with use:
 //
 //	word 0   how many events the entries stand for, modulo 2⁶⁴
 //	word 1   where the first entry begins; words before it are waste

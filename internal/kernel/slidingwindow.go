@@ -2,7 +2,7 @@ package kernel
 
 import "github.com/ratelimit-go/ratelimit/internal/uint128"
 
-// sliding is the arithmetic of a [SlidingWindow]: a ring with a slot for each
+// sliding is the arithmetic of a SlidingWindow: a ring with a slot for each
 // segment and one for the oldest.
 type sliding struct {
 	ring

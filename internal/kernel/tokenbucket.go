@@ -12,7 +12,7 @@ func NewTokenBucket(events int, per time.Duration, rate fmt.Stringer, burst int,
 	return &k, err
 }
 
-// lumps is the arithmetic of a [TokenBucket] with RefillInterval. Its state
+// lumps is the arithmetic of a TokenBucket with RefillInterval. Its state
 // has two words: the instant from which the lumps are counted (that of the
 // event which took the bucket from full, or of a lump since), and the tokens
 // missing at that instant. If none are missing, the first word means nothing.

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/warmup"
 )
 
-// warming is the arithmetic of a [WarmingUp]; s, c, w, θ and max are those of
+// warming is the arithmetic of a WarmingUp; s, c, w, θ and max are those of
 // its description in Guava, in nanoseconds. Its state is the warmth, which is
 // max less the stored permits, as the bits of a float64, and the next free
 // time, in nanoseconds, or if it is to be portable in whole ticks and nanoseconds.

@@ -18,7 +18,7 @@ type identity struct {
 
 // shortKey is how many bytes of a key are hashed here alone. Of longer ones,
 // hash/maphash first makes as many. To leave all to it would cost a third of a
-// decision with a [CoarseClock] (BenchmarkIdentify: 9 ns instead of 4), and on
+// decision with a CoarseClock (BenchmarkIdentify: 9 ns instead of 4), and on
 // machines without AES, it spreads keys that look alike unevenly under some seeds.
 const shortKey = 16
 

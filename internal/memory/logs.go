@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// logs are the states of one limiter, if they grow with use: those with a
+// Logs are the states of one limiter, if they grow with use: those with a
 // SlidingLog in them, or WithLimits. Like tables, they know a key by its identity,
 // and have a directory and shards that are split. Unlike them, they hold pointers,
 // and are looked at under the shard's lock only, so that an entry can be moved.

@@ -105,7 +105,7 @@ type shard struct {
 	_ [64 - 7*8]byte
 }
 
-// tables are the states of one limiter, if they are of fixed width.
+// Tables are the states of one limiter, if they are of fixed width.
 type Tables struct {
 	occupancy
 	store *Store
