@@ -105,24 +105,27 @@ func (t *Timeline) Reread() {
 	}
 }
 
-// unsteady is now for a clock that may step back, or far ahead.
+// unsteady is Now for a clock that may step back, or far ahead. It loads the latest
+// instant before it reads the clock: a clock that is behind that has stepped back, and
+// was not only overtaken by another caller's reading. A state that was at hand before was
+// left at that instant at the latest.
 func (t *Timeline) unsteady() (now Instant, lag uint64) {
-	from := t.anchor()
-	d := t.clk.Since(from.base)
-	if from.ends(d) {
-		t.move(from)
-		from = t.anchor()
-		d = t.clk.Since(from.base)
-	}
-	now = from.at(d)
 	for {
 		latest := t.latest.Load()
+		from := t.anchor()
+		d := t.clk.Since(from.base)
+		if from.ends(d) {
+			t.move(from)
+			continue
+		}
+		now = from.at(d)
 		if now < latest {
 			return latest, latest - now
 		}
-		if now == latest || t.latest.CompareAndSwap(latest, now) {
-			return now, 0
+		for now > latest && !t.latest.CompareAndSwap(latest, now) {
+			latest = t.latest.Load()
 		}
+		return now, 0
 	}
 }
 
