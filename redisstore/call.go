@@ -13,28 +13,29 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// What is asked, in the words of the script.
+// The operations, by their numbers in the script.
 const (
-	askPeek = iota
-	askTake
-	askReserve
+	opPeek = iota
+	opTake
+	opReserve
 )
 
-// ask returns what c asks of the script. What cannot be granted only looks.
-func (c *call) ask() byte {
+// op returns the operation that the script executes for c. A request that can never be
+// granted only peeks.
+func (c *call) op() byte {
 	switch n := c.req.N; {
 	case n == 0 || n > c.prog.limit || c.req.Op == ratelimit.OpPeek:
-		return askPeek
+		return opPeek
 	case c.req.Op == ratelimit.OpReserve:
-		return askReserve
+		return opReserve
 	}
-	return askTake
+	return opTake
 }
 
-// appendRun appends what c asks for, times over.
+// appendRun appends a run of so many requests that equal c's, in the script's encoding.
 func (c *call) appendRun(b []byte, times int) []byte {
 	n := max(1, min(c.req.N, c.prog.limit))
-	b = append(b, c.ask())
+	b = append(b, c.op())
 	b = binary.LittleEndian.AppendUint32(b, uint32(times))
 	b = appendDouble(b, float64(n))
 	wait := c.req.MaxWait / tick
@@ -50,12 +51,12 @@ func (c *call) appendRun(b []byte, times int) []byte {
 }
 
 func (c *call) equals(d *call) bool {
-	return c.ask() == d.ask() && c.req.N == d.req.N && c.req.MaxWait == d.req.MaxWait
+	return c.op() == d.op() && c.req.N == d.req.N && c.req.MaxWait == d.req.MaxWait
 }
 
-// now returns a request whose time is that of the limiter's clock, if that counts,
-// and what the script is told of the time.
-func (s *Store) now(req ratelimit.Request) (_ ratelimit.Request, told float64) {
+// now returns the time to send to the script: with WithLimiterClock that of the request's
+// clock, which the returned request has read, and otherwise -1 for the server's.
+func (s *Store) now(req ratelimit.Request) (_ ratelimit.Request, micros float64) {
 	if !s.limiterClock {
 		return req, -1
 	}
@@ -63,18 +64,19 @@ func (s *Store) now(req ratelimit.Request) (_ ratelimit.Request, told float64) {
 	return req, float64(t.UnixMicro())
 }
 
-// request returns what the script is told of the calls of a group.
+// request returns the argument of the script for a group: the parameters, the time and
+// the requests.
 func (s *Store) request(g *group) (request string) {
 	calls := g.calls
 	prog := calls[0].prog
-	usual := len(calls) == 1 && calls[0].req.N == 1 && calls[0].ask() == askTake && !s.limiterClock
+	usual := len(calls) == 1 && calls[0].req.N == 1 && calls[0].op() == opTake && !s.limiterClock
 	if usual {
 		g.base = calls[0].req
 		return prog.one
 	}
 	var now float64
 	g.base, now = s.now(calls[0].req)
-	g.told = now >= 0
+	g.timeGiven = now >= 0
 	params := prog.params
 	b := append(make([]byte, 0, len(params)+64), params...)
 	b = appendDouble(b, now)
@@ -89,8 +91,8 @@ func (s *Store) request(g *group) (request string) {
 	return string(b)
 }
 
-// A scriptError says that the script failed, before it has changed anything: it may
-// have found what it cannot work with.
+// A scriptError means that the script failed, perhaps because of the state it read. A
+// script that fails has changed nothing.
 type scriptError struct{ error }
 
 func (e *scriptError) Unwrap() error { return e.error }
@@ -99,8 +101,8 @@ func (e *scriptError) Is(target error) bool { return target == errOther }
 
 var errShort = errors.New("redisstore: the answer to a script is too short")
 
-// decide answers the calls of a group by what its command brought, and returns the
-// state that they left, as far as the last of them needs it.
+// decide sets the results of a group's calls from the reply to its command, and returns
+// the state after them, as far as the last of them needs it.
 func decide(prog *program, g *group) (left left, err error) {
 	reply := g.reply
 	switch {
@@ -119,7 +121,7 @@ func decide(prog *program, g *group) (left left, err error) {
 	granted := double(reply[9:])
 	state := prog.state("", reply[17:])
 	base := g.base
-	if !g.told {
+	if !g.timeGiven {
 		base = base.At(left.time)
 	}
 	for _, c := range g.calls {
@@ -130,7 +132,7 @@ func decide(prog *program, g *group) (left left, err error) {
 			return left, err
 		}
 		if res.StateErr() != nil {
-			return left, errOther // which tells of it, if it is still so
+			return left, errOther // rewrite reports it, if the state is still unreadable
 		}
 		c.res = res
 		if changed {
@@ -141,32 +143,32 @@ func decide(prog *program, g *group) (left left, err error) {
 		}
 	}
 	if granted != 0 {
-		return left, fmt.Errorf("redisstore: the script granted %v more than the arithmetic it stands for: this is a defect of the store", granted)
+		return left, fmt.Errorf("redisstore: the script granted %v more requests than package ratelimit would: this is a defect of the store, please report it", granted)
 	}
 	left.state = state
 	return left, nil
 }
 
-// double returns the number that s begins with, of 8 bytes.
+// double returns the number in the first 8 bytes of s.
 func double(s string) float64 {
 	return math.Float64frombits(binary.LittleEndian.Uint64([]byte(s[:8])))
 }
 
-// A left is a state that was left on a key, as far as it is known.
+// A left is the state that a command left on a key, as far as it is known.
 type left struct {
 	state []byte
-	time  time.Time // of the server then
+	time  time.Time // by the server's clock
 
-	// When the server was asked, and when its answer came, by the store's clock:
-	// its own reading lies between them.
+	// When the command was sent and its reply received, by the store's clock. The server
+	// read its clock between the two.
 	sent, received time.Duration
 }
 
-// rewrite applies a request where this process is: it fetches the state, and puts
-// back what comes of it unless somebody else was faster; then it starts over. That
-// takes two round trips, and is for what is rare. All of it must be done within the
-// timeout. If why is not nil, it only replaces a state that cannot be read, and returns
-// why for any other.
+// rewrite applies a request in this process: it reads the state, applies the transition,
+// and replaces the state unless another process has changed it, in which case it starts
+// over. That takes two round trips, and is for rare requests. It fails if it does not
+// succeed within the timeout. If why is not nil, rewrite replaces only an unreadable state,
+// and returns why for any other.
 func (s *Store) rewrite(ctx context.Context, name name, prog *program, req ratelimit.Request, why error) (ratelimit.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -178,12 +180,12 @@ func (s *Store) rewrite(ctx context.Context, name name, prog *program, req ratel
 		if len(reply) < 8 {
 			return ratelimit.Result{}, errShort
 		}
-		at, told := s.now(req)
+		at, micros := s.now(req)
 		keep := time.Duration(0)
-		if told < 0 {
+		if micros < 0 {
 			at = req.At(time.UnixMicro(int64(double(reply))))
 		} else {
-			keep = time.Hour // the time is not the server's
+			keep = time.Hour // the server's clock may be ahead of the limiter's
 		}
 		value := reply[8:]
 		next, changed, res, err := prog.t.Apply(prog.state(prog.tag, value), at)
@@ -196,7 +198,7 @@ func (s *Store) rewrite(ctx context.Context, name name, prog *program, req ratel
 		if res.Decision.ResetAfter == 0 {
 			next = nil
 		}
-		// At least a millisecond, and one for a part of one.
+		// In milliseconds: rounded up, or one more, and so at least 1.
 		ttl := strconv.FormatInt((min(res.Decision.ResetAfter, math.MaxInt64-2*time.Hour)+keep).Milliseconds()+1, 10)
 		reply, err = s.run(ctx, name, swapScript.command(name.text, value, prog.value(next), ttl), swapScript)
 		if err == nil && reply == "1" && res.StateErr() != nil {

@@ -5,46 +5,49 @@ import (
 	"time"
 )
 
-// A Conn is what a [Store] needs of a client of Redis. Modules redisstore/goredis and
-// redisstore/rueidis make one of the clients that they are named after.
+// A Conn sends the commands of a [Store] to Redis. Modules redisstore/goredis and
+// redisstore/rueidis implement it for the clients they are named after.
 type Conn interface {
-	// Do sends a command to where its key lives, and returns the reply, any bytes. An
-	// error that the server replied begins with its code, such as NOSCRIPT.
+	// Do sends a command to the server that holds its key, and returns the reply, which
+	// may be any bytes. If the server replied with an error, the text of err begins with
+	// the error's code, such as NOSCRIPT.
 	//
-	// It sends the command at most once, because an answer that does not come leaves
-	// open whether the command was carried out; only a cluster's redirections are
-	// followed. A command that has not been sent when ctx ends is not sent any more, if
-	// that can be helped. The store does not wait for Do longer than until then, but Do
-	// must return sometime, by the client's own timeouts. Any number of goroutines call
-	// it at once; to send what they ask in one round trip is up to the client.
+	// Do sends the command at most once, except to follow a cluster's redirections,
+	// because a command without an answer may have been executed. If ctx ends before the
+	// command is sent, Do should not send it. The store stops waiting when ctx ends; Do
+	// must still return eventually, by the client's own timeouts. Do may be called
+	// concurrently. Whether concurrent commands share a round trip depends on the client.
 	Do(ctx context.Context, c Command) (reply string, err error)
 }
 
-// A Cluster is a Conn that knows on which of several servers a key lives. Each server has
-// a breaker of its own then, see [WithBreakers].
+// A Cluster is a Conn that reports which of several servers a key is on. Each server
+// then has its own breaker; see [WithBreakers].
 type Cluster interface {
 	Conn
-	// Server names the server of a key, or returns "" if it is not known.
+	// Server returns the name of key's server, or "" if it is not known.
 	Server(ctx context.Context, key string) string
 }
 
-// A Command is one that is sent to Redis.
+// A Command is a command for Redis.
 type Command struct {
-	Words []string // its name and its arguments, any bytes
-	Key   int      // which of them is the key
+	Words []string // the command's name and its arguments, which may be any bytes
+	Key   int      // the index of the key in Words
 }
 
-// A Breaker keeps commands from a server that does not answer. It is the circuit
-// breaker of github.com/sony/gobreaker/v2, in the words of its
-// TwoStepCircuitBreaker: Allow returns an error if the command is not to be sent,
-// and otherwise a function to report the command's outcome to. [context.Canceled] says
-// that it failed while this process did not run, so that nothing is known of the server.
+// A Breaker is a circuit breaker: it stops commands to a server that does not answer.
+// The TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 implements it.
 type Breaker interface {
+	// Allow returns an error if the command must not be sent, and otherwise a function
+	// to report the command's outcome to. The store calls that function once: with nil
+	// if the command succeeded or its error concerns only the key, and otherwise with the
+	// error. [context.Canceled] means that
+	// this process did not run for most of the time, so that the outcome says nothing
+	// about the server.
 	Allow() (done func(err error), err error)
 }
 
-// How the breakers of goredis and rueidis are set.
+// Settings of the breakers of goredis and rueidis.
 const (
-	BreakerFailures = 5           // failures in a row after which it opens
-	BreakerCooldown = time.Second // how long it stays open, before one command tries again
+	BreakerFailures = 5           // consecutive failures that open the breaker
+	BreakerCooldown = time.Second // how long it stays open before it lets one command through
 )

@@ -7,30 +7,30 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// After a denial, the state of the key is known, and while nothing is given back
-// others can only make it worse: what it refuses, the server would refuse. So it is
-// kept, and requests that it refuses are answered with it, by the same arithmetic
-// and at the time that the server's clock shows by now.
+// After a denial, the process knows the state of the key. Until something is given back,
+// other processes can only make it worse: a request that this state denies, the server
+// would deny. So the store keeps the state, and applies the same transition to it at the
+// current time of the server's clock. If that denies a request, no call is needed.
 
-// A denial is the state that a request was denied on.
+// A denial is a state on which a request was denied.
 type denial struct {
 	prog *program
-	n    int // events that were asked for
+	n    int // the events of that request
 	left
 }
 
-// denials are the latest ones, by key.
+// denials are the latest denials, by key.
 type denials [shards]struct {
 	mu     sync.RWMutex
 	recent recent[denial]
-	epoch  uint64 // counts what made denials doubtful
+	epoch  uint64 // counts calls of forget
 }
 
-// drift is by how much the clocks of two machines may differ after a time: by a
-// thousandth of it. NTP lets them differ by half as much.
+// Two clocks may drift apart by 1/drift of the time that passes. NTP permits half of
+// that.
 const drift = 1000
 
-// denied returns the denial of req, if it needs no asking.
+// denied returns the denial of req if it is known without a call.
 func (s *Store) denied(name name, prog *program, req ratelimit.Request) (d ratelimit.Decision, ok bool) {
 	if s.denialAge == 0 || !prog.cacheable || req.Op != ratelimit.OpTake && req.Op != ratelimit.OpPeek || req.N == 0 {
 		return d, false
@@ -47,8 +47,9 @@ func (s *Store) denied(name name, prog *program, req ratelimit.Request) (d ratel
 	if age > s.denialAge {
 		return d, false
 	}
-	// The server's clock shows at least as much as when it answered and what has
-	// passed since, and at most what has passed since it was asked.
+	// The server's clock now shows at least its reading plus the time since the reply was
+	// received, and at most its reading plus the time since the command was sent. The
+	// denial is computed for the earliest time, and used if it holds at the latest.
 	early := last.time.Add(age - age/drift)
 	unsure := last.received - last.sent + age/drift*2 + tick
 	if s.limiterClock {
@@ -65,7 +66,7 @@ func (s *Store) denied(name name, prog *program, req ratelimit.Request) (d ratel
 	return d, true
 }
 
-// epoch returns the count of what made denials of name doubtful.
+// epoch returns how often denials in the shard of name were forgotten.
 func (d *denials) epoch(name name) uint64 {
 	shard := &d[name.shard()]
 	shard.mu.RLock()
@@ -73,7 +74,7 @@ func (d *denials) epoch(name name) uint64 {
 	return shard.epoch
 }
 
-// forget drops what is known of name, and what is on its way.
+// forget drops the denial of name, and those of replies that have not arrived yet.
 func (d *denials) forget(name name) {
 	shard := &d[name.shard()]
 	shard.mu.Lock()
@@ -82,16 +83,16 @@ func (d *denials) forget(name name) {
 	shard.recent.drop(name.text)
 }
 
-// note keeps the state that calls left, if one of them was denied, or if one was
-// known already: what this process was told last is what it repeats. Nothing is kept
-// if anything has made it doubtful since the epoch.
-func (s *Store) note(name name, epoch uint64, calls []*call, left left) {
+// cacheDenial keeps the state that calls left, if one of them was denied or if a denial of
+// the key is cached already: that one is replaced by what is known now. It keeps nothing if
+// forget was called since the epoch.
+func (s *Store) cacheDenial(name name, epoch uint64, calls []*call, left left) {
 	if s.denialAge == 0 || !calls[0].prog.cacheable {
 		return
 	}
 	latest := denial{prog: calls[0].prog, left: left}
 	for _, c := range calls {
-		if c.ask() == askTake && !c.res.Decision.Allowed && !c.extra {
+		if c.op() == opTake && !c.res.Decision.Allowed && !c.forLease {
 			latest.n = c.req.N
 		}
 	}
@@ -107,7 +108,7 @@ func (s *Store) note(name name, epoch uint64, calls []*call, left left) {
 			return
 		}
 		latest.n = known.n
-		if latest.prog.partial { // what it needs may not be there
+		if latest.prog.partial { // the state may lack the entries that this n depends on
 			shard.recent.drop(name.text)
 			return
 		}
@@ -117,12 +118,11 @@ func (s *Store) note(name name, epoch uint64, calls []*call, left left) {
 	}
 }
 
-// manyRecent bounds the keys of one generation in one shard.
-const manyRecent = 256
+// maxRecent bounds the keys in one generation of a recent.
+const maxRecent = 256
 
-// A recent is a map that forgets what was put into it a while ago, or before many
-// others: it has two generations, and when the younger is old or full, it becomes
-// the elder one.
+// A recent is a map that forgets old entries. It has two generations: entries go into the
+// younger, and when that is old or full, it replaces the elder and a new one begins.
 type recent[V any] struct {
 	young, elder map[string]V
 	born         time.Duration // when the younger generation began
@@ -136,7 +136,7 @@ func (r *recent[V]) get(key string) (v V, ok bool) {
 }
 
 func (r *recent[V]) put(key string, v V, now, age time.Duration) {
-	if r.young == nil || now-r.born > age || len(r.young) >= manyRecent {
+	if r.young == nil || now-r.born > age || len(r.young) >= maxRecent {
 		r.young, r.elder, r.born = make(map[string]V), r.young, now
 	}
 	r.young[key] = v

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A denial is repeated without asking, truly to the instant at which it ends.
+// A denial is repeated without a call, and is correct until the instant at which it ends.
 func TestDenialCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 3})
@@ -32,13 +32,13 @@ func TestDenialCache(t *testing.T) {
 		}
 		assert.Equal(t, asked, f.calls())
 		assert.EqualValues(t, 100, s.Stats().Cached)
-		// Whoever comes back after RetryAfter is let in.
+		// A caller that retries after RetryAfter is admitted.
 		time.Sleep(d.RetryAfter)
 		assert.True(t, l.Allow("k"))
 	})
 }
 
-// What is asked of a key that was denied more is answered by the same state.
+// A request for fewer events than were denied is answered from the same state.
 func TestDenialCacheOfFewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, alg := range []ratelimit.Algorithm{
@@ -55,7 +55,7 @@ func TestDenialCacheOfFewer(t *testing.T) {
 			assert.True(t, l.AllowN("k", 2), "what remains is granted")
 			d, err = l.Take(t.Context(), "k", 5)
 			require.NoError(t, err)
-			assert.Equal(t, 0, d.Remaining, "what this process knows is told")
+			assert.Equal(t, 0, d.Remaining, "the cached state includes what this process has spent")
 			d, err = l.Take(t.Context(), "k", 11)
 			require.NoError(t, err)
 			assert.Equal(t, ratelimit.Never, d.RetryAfter)
@@ -63,7 +63,7 @@ func TestDenialCacheOfFewer(t *testing.T) {
 	})
 }
 
-// What makes a denial doubtful makes it forgotten: its age, a reset, a cancellation.
+// A denial is forgotten at its maximal age, on a reset and on a cancellation.
 func TestDenialCacheEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour})
@@ -77,9 +77,9 @@ func TestDenialCacheEnds(t *testing.T) {
 
 		require.False(t, l.Allow("k"))
 		require.NoError(t, other.Reset(ctx, "k"))
-		assert.False(t, l.Allow("k"), "it was reset elsewhere, and nobody said so")
+		assert.False(t, l.Allow("k"), "a reset elsewhere goes unnoticed")
 		time.Sleep(time.Second + time.Millisecond)
-		assert.True(t, l.Allow("k"), "a second later it is found out")
+		assert.True(t, l.Allow("k"), "a second later it is noticed")
 
 		r, err := l.Reserve(ctx, "k", 1)
 		require.NoError(t, err)
@@ -90,11 +90,11 @@ func TestDenialCacheEnds(t *testing.T) {
 		assert.False(t, d.Allowed)
 		asked := f.calls()
 		require.False(t, l.Allow("k"))
-		assert.Equal(t, asked+1, f.calls(), "after a cancellation the server is asked")
+		assert.Equal(t, asked+1, f.calls(), "after a cancellation a call is sent")
 	})
 }
 
-// A denial that is on its way when the key is reset is not kept.
+// A denial in transit when the key is reset is not kept.
 func TestDenialOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
@@ -103,7 +103,7 @@ func TestDenialOvertaken(t *testing.T) {
 		f.delay = 10 * time.Millisecond
 		denied := make(chan bool)
 		go func() { denied <- l.Allow("k") }()
-		time.Sleep(7 * time.Millisecond) // the answer is on its way back
+		time.Sleep(7 * time.Millisecond) // the answer is in transit
 		s.denials.forget(nameOf("ratelimit::" + keyOf(f) + ":k"))
 		require.False(t, <-denied)
 		f.set(func() { clear(f.states) })
@@ -121,7 +121,7 @@ func keyOf(f *fakeServer) string {
 	return ""
 }
 
-// What logs denials asks each time, and so does 0.
+// With CountDenied, or a cache of duration 0, each denial takes a call.
 func TestNoDenialCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, tt := range []struct {
@@ -141,16 +141,16 @@ func TestNoDenialCache(t *testing.T) {
 	})
 }
 
-// Memory is bounded whatever keys come.
+// Memory is bounded, no matter which keys are used.
 func TestRecent(t *testing.T) {
 	var r recent[int]
 	key := func(i int) string { return string(rune(i)) }
-	for i := range 10 * manyRecent {
+	for i := range 10 * maxRecent {
 		r.put(key(i), i, 0, time.Second)
 		got, ok := r.get(key(i))
 		require.True(t, ok)
 		require.Equal(t, i, got)
-		require.LessOrEqual(t, len(r.young)+len(r.elder), 2*manyRecent)
+		require.LessOrEqual(t, len(r.young)+len(r.elder), 2*maxRecent)
 	}
 	_, ok := r.get(key(0))
 	assert.False(t, ok, "it came before many others")

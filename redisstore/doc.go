@@ -1,6 +1,11 @@
 // Package redisstore keeps the states of limiters in Redis or Valkey, so that all
-// processes of a fleet share one limit for each key. Modules redisstore/goredis and
-// redisstore/rueidis make a [Store] of the client that a service has already:
+// processes of a fleet share one limit for each key.
+//
+// When Redis fails or does not answer in time, the limiter's [ratelimit.FailurePolicy]
+// decides. The default is FailOpen: while Redis is away, everything is allowed.
+//
+// Modules redisstore/goredis and redisstore/rueidis make a [Store] from the client that
+// a service already has:
 //
 //	store, err := goredis.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"}))
 //	if err != nil {
@@ -12,108 +17,134 @@
 //	limiter := ratelimit.Must(ratelimit.New(limit, ratelimit.WithStore(store),
 //		ratelimit.WithName("api"), ratelimit.WithFailurePolicy(ratelimit.Fallback(alone))))
 //
-// Every algorithm and every promise of package ratelimit holds across processes,
-// to the microsecond: a decision, also on an [ratelimit.All], is one call of a script
-// on one key, which decides and spends, by the clock of Redis; the clocks of the
-// processes do not matter. (To cancel a reservation, and to decide on a key whose limit
-// has changed since, takes two.) Redis 6.2 and newer, Valkey, and their clusters will do,
-// on a 64-bit machine.
+// Every algorithm and every promise of package ratelimit holds across processes, to the
+// microsecond. A decision, even on an [ratelimit.All], is one call of a script on one
+// key. The script decides and spends by the clock of Redis; the clocks of the processes
+// do not matter. Two cases take two more calls: cancelling a reservation, and the first
+// decision on a key after its limit has changed. The store works with Redis 6.2 or
+// newer, Valkey, and clusters of either, on 64-bit machines.
 //
-// # What is in Redis
+// # What is stored in Redis
 //
-// A key of a limiter is a key in Redis: the prefix, the limiter's name, a hash of
-// that and of its algorithm, and the key, or its SHA-256 if it is longer than 128
-// bytes. So limiters share a key's state if their names and their parameters are
-// the same. To change parameters and keep what is used, see [ratelimit.WithLimits];
-// each value is then preceded by its limit, some 80 bytes. The value is 16 bytes for
-// a fixed window, 24 for a bucket or [ratelimit.WarmingUp], 8 and 4 for each segment
-// or period (and one more segment) of a [ratelimit.SlidingWindow] or
-// [ratelimit.RollingWindow], which may have 4,096 of them, 24 and 8 for each event in a [ratelimit.SlidingLog] (16
-// for several in one microsecond), and what its parts take together for an All. A
-// decision reads all of it, and a grant writes all of it again. Redis forgets a key,
-// to the millisecond, once it is as good as new; nothing is stored for a denial, but
-// by a SlidingLog with CountDenied.
+// Each key of a limiter is one key in Redis. Its name consists of the prefix, the
+// limiter's name, a hash of that name and of the algorithm, and the key, or the key's
+// SHA-256 if it is longer than 128 bytes. So limiters share the state of a key if they
+// have the same name and the same parameters. To change parameters without losing what
+// has been spent, use [ratelimit.WithLimits]; each value then begins with its limit,
+// which takes about 80 bytes.
 //
-// Redis must not evict keys of its own accord (maxmemory-policy noeviction is the
-// default): who is evicted has its whole limit again.
+// The size of a value depends on the algorithm:
 //
-// # Denials that need no asking
+//   - FixedWindow, and TokenBucket with RefillInterval: 16 bytes.
+//   - TokenBucket, LeakyBucket and WarmingUp: 24 bytes.
+//   - RollingWindow: 8 bytes, and 4 for each period, of which there may be 4,096.
+//   - SlidingWindow: 8 bytes, and 4 for each segment and one more segment. There may be
+//     4,096 segments.
+//   - SlidingLog: 24 bytes, and 8 for each event, or 16 for all events in the same
+//     microsecond.
+//   - All: the sum of its parts.
 //
-// After a denial the process knows the state of the key, and while nothing is given
-// back others can only make it worse. So until RetryAfter it repeats the denial by
-// itself, with RetryAfter and Remaining counted on, for at most a second
-// ([WithDenialCache]). It allows for the time that the answer was on its way and for
-// clocks that drift by a thousandth, in favour of the caller: who comes when it was
-// told to is let in. This is so for every algorithm but a SlidingLog with
-// CountDenied, which wants to know of each denial, and for requests that Wait or
-// Reserve make. What it may be wrong about, for that second: a Reset or a
-// cancellation by another process is noticed late, and what others have taken since
-// is not told in Remaining and RetryAfter. A key that is hammered costs Redis a call
-// for each time that its limit lets an event through, or one a second.
+// A decision reads the whole value, and a grant writes the whole value. Redis deletes a
+// key, to the millisecond, once its state equals that of a new key. A denial writes nothing, except in a
+// SlidingLog with CountDenied.
 //
-// # Calls that travel together
+// Redis must not evict these keys: leave maxmemory-policy at its default, noeviction. An
+// evicted key gets its whole limit back.
 //
-// A call on a key is sent at once. Calls of this process on the same key that come
-// while it is under way are sent together when it is back, as one command that decides
-// each in its turn. So a process has one command for a key under way at a time. While
-// any are, they have a goroutine each, and up to 64 goroutines wait for more. Commands on different keys do not wait for each other;
-// whether they share a round trip is up to the client. rueidis always pipelines them.
-// go-redis uses a connection of its pool for each: if more keys than it has connections
-// are asked for at once, calls wait for a connection, unless PoolSize is larger or the
-// store is given its AutoPipeline.
+// # Cached denials
+//
+// After a denial, the process knows the state of the key. Until something is given back,
+// other processes can only make that state worse. So the process repeats the denial
+// without a call until RetryAfter has passed, for at most one second
+// ([WithDenialCache]), and updates RetryAfter and Remaining as time passes. It allows
+// for the latency of the answer and for clocks that drift by 0.1 %, in favor of the
+// caller: a caller that retries when told to is admitted, unless another has spent that
+// capacity. A key under heavy load costs Redis one call for each event that its limit
+// admits, or one a second.
+//
+// A cached denial may be wrong in two ways. A Reset or a cancellation by another process
+// goes unnoticed, and Remaining and RetryAfter do not include what other processes have
+// spent since.
+//
+// The cache does not apply to a SlidingLog with CountDenied, which must record each
+// denial, nor to Wait and Reserve.
+//
+// # Coalesced calls
+//
+// A call on a key is sent at once. Calls of the same process on the same key that arrive
+// while a command is in progress are sent together when it completes, as one command
+// that decides them in order. So a process has at most one command in progress for each
+// key. Each command in progress uses one goroutine, and up to 64 goroutines are kept for
+// reuse until no command is in progress.
+//
+// Commands on different keys do not wait for each other. Whether they share a round trip
+// depends on the client. rueidis always pipelines them. go-redis uses one connection of
+// its pool for each command: if there are more commands than connections, calls wait for
+// a connection. In that case raise PoolSize, or give the store the client's
+// AutoPipeline.
 //
 // # Leases
 //
-// With [WithLease] a process takes up to k events of a key in advance, if the key was
-// asked for as many lately (and for eight at least) and has room for eight times as
-// many, and hands them out without asking; near the limit it leases nothing. What is left when the lease ends
-// it gives back, and [Store.Close] does so for all. Events that were taken in advance
-// count at once, so that in the long run the limit is exact; but they may happen
-// when others have used up what came back meanwhile. So with n processes, a span of
-// time may see min(n·k, what the limit grants in the time of a lease) more than the
-// limit. Decisions on leased events tell the Remaining of when the lease was taken.
-// A LeakyBucket, WarmingUp, and a SlidingLog with CountDenied are not leased. If
-// another process resets a key, what this one has taken of it before counts for
-// nothing, and may be given back all the same: up to 2·k events more for each process.
+// With [WithLease], a process takes up to k events of a key in advance, and grants them
+// without a call. It takes no more than the process has requested lately, and no more
+// than an eighth of what remains, and takes no lease of fewer than eight events. When a
+// lease ends, or on [Store.Close], the process gives back the events it has not granted.
+//
+// Leased events are spent when the lease is taken, so the limit is exact in the long
+// run. But leased events may happen after other processes have already spent the
+// capacity that replaced them. With n processes, the events in any span of time may
+// exceed the limit by min(n·k, what the limit grants in the duration of a lease).
+// The Remaining of a leased decision dates from when the lease was taken.
+//
+// A LeakyBucket, a WarmingUp, and a SlidingLog with CountDenied are not leased. If
+// another process resets a key, this process may still give back events that it leased
+// before the reset: that grants up to 2·k more events for each process.
 //
 // # When Redis is slow or gone
 //
-// A call that has not been answered after a timeout, of 50 milliseconds unless
-// [WithTimeout] says otherwise, is an [ErrTimeout]; what cannot be asked at all is the
-// client's error. Time in which this process does not run does not count, and while its
-// goroutines wait for a processor time counts a quarter, because answers wait, too. After
-// five commands in a row that failed, whoever waited for them, the circuit breaker opens
-// for a second, in which nothing is asked and nobody waits ([ErrOpen]); then one command
-// tries again. Each time the limiter's [ratelimit.FailurePolicy] decides, and the Decision
-// says that it is Degraded: FailOpen (the default), FailClosed, or Fallback to a
-// limiter in memory, with this process's [ratelimit.Share] of the limit perhaps.
-// [Store.Stats] counts. Nothing is sent twice: what was not answered may have been
-// done. A caller whose own context ends early is answered by the policy as well; its
-// command goes on, and counts for the breaker by what comes of it.
+// A call without an answer after the timeout fails with [ErrTimeout]. The timeout is 50
+// milliseconds, or that of [WithTimeout]. Time in which this process does not run does
+// not count. While goroutines of this process wait for a processor, time counts a
+// quarter, because the answer may be waiting to be read. If a command cannot be sent, the
+// error is the client's.
 //
-// What each fault does to a limit, besides what the policy lets through while it
+// After five failed commands in a row, the circuit breaker opens for a second. While it
+// is open, calls fail at once with [ErrOpen]; then one command is sent to test the
+// server.
+//
+// On each failure the limiter's [ratelimit.FailurePolicy] decides, and the Decision is
+// marked Degraded. The policies are FailOpen (the default), FailClosed, and Fallback to
+// a limiter in memory, for example with this process's [ratelimit.Share] of the limit.
+// [Store.Stats] counts failures.
+//
+// No command is sent twice, because one without an answer may have been executed. A
+// caller whose context ends early returns at once. Its command continues, and the breaker
+// counts the command's own outcome.
+//
+// Each fault affects a limit as follows, besides what the policy allows while the fault
 // lasts:
 //
-//   - No answer in time, or the connection is cut: the events may be spent all the
-//     same, once for each request that failed.
-//   - Redis crashes and is empty afterwards: each key may get its limit again. With
-//     appendonly it loses what Redis says that it may lose.
-//   - The primary is lost and a replica takes over: what it had granted and not yet
-//     told the replica may be granted again, that is, what is granted in the time
-//     that replication is behind. If the new primary's clock is behind, keys wait
-//     for as much longer; if it is ahead, for as much less, once.
-//   - A slot moves to another node, or SCRIPT FLUSH: nothing.
-//   - A replica that is asked to write, or no memory left: nothing is spent. Denials
-//     and Peek are still answered when memory is out, for the breaker does not count
-//     that.
-//   - A node of a cluster hangs or is gone: its keys are as without Redis, the others
-//     are served. With go-redis each node has a breaker of its own. rueidis does not
-//     tell nodes, so there is one breaker, which stays closed as long as other nodes
-//     answer: each request on a key of that node takes the timeout.
-//   - Redis is back: processes find out one after the other, within a second, and
-//     until all have, those that have not decide by their policy.
+//   - No answer in time, or a lost connection: the events of each failed request may
+//     have been spent, once.
+//   - Redis crashes and comes back empty: each key may get its limit again. With
+//     appendonly, Redis loses what its persistence settings allow it to lose.
+//   - The primary is lost and a replica takes over: grants that had not reached the
+//     replica may be granted again, which is what the limit grants in the replication
+//     lag. If the new primary's clock is behind, keys wait that much longer, once; if it
+//     is ahead, that much less.
+//   - A slot moves to another node, or SCRIPT FLUSH: no effect.
+//   - A write to a replica, or no memory left: nothing is spent. When memory is out,
+//     denials and Peek are still answered, because the breaker does not count that error
+//     as a failure.
+//   - A node of a cluster hangs or is gone: its keys are without Redis, and other keys
+//     are not affected. With go-redis, each node has its own breaker. rueidis does not
+//     report which node a key is on, so all nodes share one breaker, which stays closed
+//     while other nodes answer: each request on a key of the failed node waits for the
+//     timeout.
+//   - Redis is back: each process notices within a second. Until then, its policy
+//     decides.
 //
-// A client may refuse to be made while Redis is away (rueidis does, go-redis does
-// not): then a service that must start all the same tries again later, and uses its
-// fallback until then.
+// A client may fail to connect while Redis is away: rueidis.NewClient returns an error,
+// and redis.NewClient does not. A service that must start anyway can use its fallback
+// and try again later.
 package redisstore

@@ -16,27 +16,27 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A fakeServer answers as Redis does, one call after the other, but with this
-// library's own arithmetic in the place of the scripts: those are tested on real
-// servers, in redisstore/servers. It is for what happens around a call.
+// A fakeServer answers as Redis does, one call after another, but with this library's own
+// arithmetic in place of the scripts, which redisstore/servers tests on real servers. It
+// serves to test everything around a call.
 type fakeServer struct {
-	prog  *program      // that of its one limiter
+	prog  *program      // of its one limiter
 	skew  time.Duration // by how much its clock is ahead
-	delay time.Duration // how long a call is on its way, there and back together
+	delay time.Duration // the round-trip time
 
 	mu       sync.Mutex
 	states   map[string]string
 	known    map[string]bool // scripts, by their hash
-	evals    int             // times that a script came in full
-	batch    []int           // how many requests each call brought
-	fail     error           // what is answered instead
-	failures int             // how many times; without end if it was below 0
-	hangs    bool            // whether nothing is
-	stuck    chan struct{}   // if not nil, what hangs does so until this is closed
+	evals    int             // scripts received in full
+	batch    []int           // the number of requests in each call
+	fail     error           // the error to reply with
+	failures int             // how many times to reply with it; no limit if it was negative
+	hangs    bool            // whether it does not reply
+	stuck    chan struct{}   // if not nil, calls that hang return when it is closed
 	other    bool            // whether states were left by another limit, until one is replaced
 	hanging  string          // the hash of a script that is not answered
-	lose     bool            // whether somebody else is always faster to swap
-	trips    int             // commands that came
+	lose     bool            // whether each compare-and-swap fails
+	trips    int             // commands received
 }
 
 func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
@@ -133,9 +133,9 @@ func (f *fakeServer) do(c Command) (string, error) {
 		}
 		req := ratelimit.Request{Op: ratelimit.OpTake, N: int(number(5)), MaxWait: longest}.At(now)
 		switch run[0] {
-		case askPeek:
+		case opPeek:
 			req.Op = ratelimit.OpPeek
-		case askReserve:
+		case opReserve:
 			req.Op = ratelimit.OpReserve
 		}
 		for range binary.LittleEndian.Uint32([]byte(run[1:5])) {
@@ -148,7 +148,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 			}
 			state = next
 			requests++
-			if res.Decision.Allowed && run[0] != askPeek {
+			if res.Decision.Allowed && run[0] != opPeek {
 				granted++
 			}
 		}
@@ -172,7 +172,7 @@ func (f *fakeServer) set(change func()) {
 	change()
 }
 
-// store returns a further store on the server, and a limiter of it.
+// store returns another store on the server, and a limiter on that store.
 func (f *fakeServer) store(t testing.TB, opts ...Option) (*Store, ratelimit.Limiter) {
 	t.Helper()
 	s, err := New(f, opts...)
@@ -183,7 +183,7 @@ func (f *fakeServer) store(t testing.TB, opts ...Option) (*Store, ratelimit.Limi
 	return s, l
 }
 
-// settle lets what is under way come to an end.
+// settle waits until everything in progress has ended.
 func settle() {
 	time.Sleep(time.Minute)
 	synctest.Wait()

@@ -9,102 +9,103 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A lease is events of a key that were taken in advance. Its fields are protected
-// by the lock of its shard.
+// A lease is a number of events of a key that were taken in advance. The lock of its shard
+// protects its fields.
 type lease struct {
 	prog  *program
-	from  ratelimit.Request  // one of the limiter whose it is
-	left  int                // events that may be handed out
-	taken time.Time          // by the server's clock
-	until time.Duration      // by the store's clock
-	last  ratelimit.Decision // the answer that it was taken with
-	told  time.Duration      // when that was
+	from  ratelimit.Request  // a request of the limiter, to give events back with
+	left  int                // events that can still be granted
+	taken time.Time          // when it was taken, by the server's clock
+	until time.Duration      // when it ends, by the store's clock
+	last  ratelimit.Decision // the decision that took it
+	since time.Duration      // when that was received, by the store's clock
 	timer *time.Timer        // ends it
 }
 
-// A demand is what was asked of a key lately, to know whether more of it should be
-// taken in advance.
+// A demand counts the events requested of a key lately, to decide on the size of its next
+// lease. A span has the duration of a lease.
 type demand struct {
-	asked, before int           // events, in this span and in the one before
-	since         time.Duration // when this span began
-	room          int           // what remained when the server was asked last
+	current, previous int           // events requested in this span and in the previous one
+	since             time.Duration // when this span began
+	remaining         int           // the Remaining of the latest reply
 }
 
-// leases are kept by key, as demands are.
+// leases are the leases and the demands, by key.
 type leases [shards]struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // protects the fields below
 	held    map[string]*lease
 	demands recent[*demand]
 	closed  bool
 }
 
-// Leases are of no use if fewer events than few are taken at once, and a danger if
-// there is not enough times as much room: near the limit, nothing is leased.
+// A lease of fewer events than minLease saves too few calls. One of more than 1/minRoom of
+// what remains would keep too much from other processes; so near the limit, nothing is
+// leased.
 const (
-	few    = 8
-	enough = 8
+	minLease = 8
+	minRoom  = 8
 )
 
-// fromLease answers req from events that were taken in advance.
-func (s *Store) fromLease(name name, prog *program, req ratelimit.Request) (d ratelimit.Decision, ok bool) {
+// fromLease grants req from the key's lease, if that has enough events left.
+func (s *Store) fromLease(name name, prog *program, req ratelimit.Request) (decision ratelimit.Decision, ok bool) {
 	if s.lease == 0 || !prog.leasable || req.N < 1 || req.N > prog.limit {
-		return d, false
+		return decision, false
 	}
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	now := s.elapsed()
-	of, known := shard.demands.get(name.text)
+	d, known := shard.demands.get(name.text)
 	if !known {
-		of = &demand{since: now}
-		shard.demands.put(name.text, of, now, 2*s.leaseAge)
+		d = &demand{since: now}
+		shard.demands.put(name.text, d, now, 2*s.leaseAge)
 	}
-	if span := now - of.since; span >= s.leaseAge {
-		of.before, of.asked, of.since = of.asked, 0, now
+	if span := now - d.since; span >= s.leaseAge {
+		d.previous, d.current, d.since = d.current, 0, now
 		if span >= 2*s.leaseAge {
-			of.before = 0
+			d.previous = 0
 		}
 	}
-	of.asked = min(of.asked+req.N, s.lease)
+	d.current = min(d.current+req.N, s.lease)
 
 	l := shard.held[name.text]
 	if l == nil || l.prog != prog || l.left < req.N || now >= l.until {
-		return d, false
+		return decision, false
 	}
 	l.left -= req.N
 	s.counts.leased.Add(uint64(req.N))
-	d = l.last
-	d.Remaining += l.left
-	d.ResetAfter = max(0, d.ResetAfter-(now-l.told))
-	return d, true
+	decision = l.last
+	decision.Remaining += l.left
+	decision.ResetAfter = max(0, decision.ResetAfter-(now-l.since))
+	return decision, true
 }
 
-// wanted returns the call that takes a lease of a key along with others, or nil if
-// there is to be none.
-func (s *Store) wanted(name name, prog *program) *call {
+// leaseCall returns a call that takes a lease of a key, to append to a group, or nil if the
+// key should not be leased now.
+func (s *Store) leaseCall(name name, prog *program) *call {
 	if s.lease == 0 || !prog.leasable {
 		return nil
 	}
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if l := shard.held[name.text]; l != nil && l.left > 0 || shard.closed || len(shard.held) >= manyRecent {
+	if l := shard.held[name.text]; l != nil && l.left > 0 || shard.closed || len(shard.held) >= maxRecent {
 		return nil
 	}
-	of, known := shard.demands.get(name.text)
+	d, known := shard.demands.get(name.text)
 	if !known {
 		return nil
 	}
-	n := min(s.lease, max(of.asked, of.before), of.room/enough)
-	if n < few {
+	n := min(s.lease, max(d.current, d.previous), d.remaining/minRoom)
+	if n < minLease {
 		return nil
 	}
-	return &call{name: name, prog: prog, req: ratelimit.Request{Op: ratelimit.OpTake, N: n}, extra: true}
+	return &call{name: name, prog: prog, req: ratelimit.Request{Op: ratelimit.OpTake, N: n}, forLease: true}
 }
 
-// learn notes what calls have told of a key, and begins the lease that was taken
-// along, if there is one; unless the key was reset since the epoch.
-func (s *Store) learn(name name, epoch uint64, calls []*call, left left) {
+// updateLease records what remains of a key after calls, and begins the lease that the last
+// of them took, if any, unless the key was reset since the epoch.
+func (s *Store) updateLease(name name, epoch uint64, calls []*call, left left) {
 	last := calls[len(calls)-1]
 	if s.lease == 0 || !last.prog.leasable {
 		return
@@ -112,15 +113,15 @@ func (s *Store) learn(name name, epoch uint64, calls []*call, left left) {
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if of, known := shard.demands.get(name.text); known {
-		of.room = last.res.Decision.Remaining
+	if d, known := shard.demands.get(name.text); known {
+		d.remaining = last.res.Decision.Remaining
 	}
-	if !last.extra || !last.res.Decision.Allowed || s.denials.epoch(name) != epoch {
+	if !last.forLease || !last.res.Decision.Allowed || s.denials.epoch(name) != epoch {
 		return
 	}
 	l := &lease{
 		prog: last.prog, from: calls[0].req, left: last.req.N, taken: left.time,
-		until: left.sent + s.leaseAge, last: last.res.Decision, told: left.received,
+		until: left.sent + s.leaseAge, last: last.res.Decision, since: left.received,
 	}
 	old := shard.held[name.text]
 	if old != nil && old.left > 0 || shard.closed { // another command was faster, or Close
@@ -132,7 +133,7 @@ func (s *Store) learn(name name, epoch uint64, calls []*call, left left) {
 		return
 	}
 	if old != nil {
-		old.timer.Stop() // it is spent
+		old.timer.Stop() // all its events were granted
 	}
 	l.timer = time.AfterFunc(s.leaseAge, func() { s.expire(name, l) })
 	if shard.held == nil {
@@ -141,7 +142,7 @@ func (s *Store) learn(name name, epoch uint64, calls []*call, left left) {
 	shard.held[name.text] = l
 }
 
-// end takes a lease out of those that are held, and reports whether it was.
+// end removes a lease from those held, and reports whether it was held.
 func (s *Store) end(name name, l *lease) bool {
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
@@ -158,12 +159,12 @@ func (s *Store) expire(name name, l *lease) {
 	s.returns.begin()
 	defer s.returns.end()
 	if s.end(name, l) {
-		_ = s.giveBack(context.Background(), name, l) // nobody is there to be told
+		_ = s.giveBack(context.Background(), name, l) // no caller waits for the error
 	}
 }
 
-// giveBack returns what is left of a lease that has ended. If that fails, it counts
-// as used. It ends with the timeout.
+// giveBack gives back the unused events of a lease that has ended. If that fails, they stay
+// spent. It takes no longer than the timeout.
 func (s *Store) giveBack(ctx context.Context, name name, l *lease) error {
 	if l.left == 0 {
 		return nil
@@ -175,7 +176,7 @@ func (s *Store) giveBack(ctx context.Context, name name, l *lease) error {
 	return err
 }
 
-// dropLease forgets what was taken of a key that is reset.
+// dropLease forgets the lease of a key that was reset.
 func (s *Store) dropLease(name name) {
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
@@ -197,22 +198,22 @@ func (s *Store) closeLeases(ctx context.Context) error {
 			s.returns.begin()
 			go func() {
 				defer s.returns.end()
-				s.returns.note(s.giveBack(ctx, nameOf(text), l))
+				s.returns.addErr(s.giveBack(ctx, nameOf(text), l))
 			}()
 		}
 	}
 	return s.returns.wait(ctx)
 }
 
-// returns counts the leases that are being taken or given back.
+// returns counts the leases that are being taken or given back, for Close to wait for.
 type returns struct {
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	count int
-	none  chan struct{} // closed when there are none; nil if nobody waits for that
-	err   error         // of one that Close could not give back
+	none  chan struct{} // closed when count becomes 0; nil if no Close waits for that
+	err   error         // of leases that Close could not give back
 }
 
-func (r *returns) note(err error) {
+func (r *returns) addErr(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.err = errors.Join(r.err, err)
@@ -233,7 +234,7 @@ func (r *returns) end() {
 	}
 }
 
-// wait waits until there are none.
+// wait waits until the count is 0, and returns the errors of addErr.
 func (r *returns) wait(ctx context.Context) error {
 	r.mu.Lock()
 	if r.none == nil {

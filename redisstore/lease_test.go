@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A key in demand is leased, and then the server is hardly asked.
+// A key in demand is leased, and then takes few calls.
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100_000)})
@@ -35,8 +35,8 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// A key that is asked for now and then is not leased, nor is one near its limit, nor
-// what cannot be given back.
+// A key in little demand is not leased, nor is one near its limit, nor an algorithm that
+// cannot be leased.
 func TestNoLease(t *testing.T) {
 	for name, tt := range map[string]struct {
 		alg   ratelimit.Algorithm
@@ -63,8 +63,8 @@ func TestNoLease(t *testing.T) {
 	}
 }
 
-// What is not handed out is given back when a lease ends, and when the store is
-// closed: by every algorithm that is leased.
+// Unused events are given back when a lease ends and when the store is closed, with every
+// algorithm that can be leased.
 func TestGivingBack(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"bucket":   ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1000, Per: 1000 * time.Hour}},
@@ -105,7 +105,7 @@ func TestGivingBack(t *testing.T) {
 	}
 }
 
-// After Close there are no leases; the store works.
+// After Close there are no leases, and the store still works.
 func TestClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100_000)})
@@ -117,7 +117,7 @@ func TestClosed(t *testing.T) {
 		assert.Equal(t, 100, f.calls())
 		require.NoError(t, s.Close(t.Context()))
 
-		// A server that is gone does not hold up whoever ends.
+		// Close returns when its context ends, even if the server is gone.
 		s, l = f.store(t, WithLease(1000, time.Hour))
 		for range 100 {
 			require.True(t, l.Allow("k"))
@@ -128,11 +128,11 @@ func TestClosed(t *testing.T) {
 		begin := time.Now()
 		assert.ErrorIs(t, s.Close(ctx), context.DeadlineExceeded)
 		assert.Equal(t, 10*time.Millisecond, time.Since(begin))
-		time.Sleep(time.Second) // what is under way ends with its time
+		time.Sleep(time.Second) // until the commands in progress time out
 	})
 }
 
-// A key that is reset has its whole limit, and what was taken of it before is gone.
+// A key that is reset gets its whole limit back, and its lease is dropped.
 func TestLeaseReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: 1000 * time.Hour})
@@ -151,9 +151,9 @@ func TestLeaseReset(t *testing.T) {
 	})
 }
 
-// With N processes, a span of time sees at most what the limit allows in it, and N
-// leases, or what the limit allows in the time of one, whichever is less. In the long
-// run it is the limit.
+// With N processes, a span of time has at most what the limit grants in it, plus the lesser
+// of N leases and what the limit grants in the duration of one. In the long run the limit
+// is exact.
 func TestLeaseBound(t *testing.T) {
 	const (
 		processes = 5
@@ -197,7 +197,7 @@ func TestLeaseBound(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			require.Greater(t, leased, uint64(len(granted)/10), "hardly anything was leased")
+			require.Greater(t, leased, uint64(len(granted)/10), "too little was leased")
 			most := 0.0
 			for i := range granted {
 				for _, span := range []time.Duration{0, age / 2, age, 10 * age, seconds * time.Second} {
@@ -216,7 +216,8 @@ func TestLeaseBound(t *testing.T) {
 	}
 }
 
-// The bound is met: what was leased can come on top of what others used up meanwhile.
+// The bound is tight: leased events can happen after others have spent the capacity that
+// replaced them.
 func TestLeaseWorstCase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const processes, events, age = 5, 40, 100 * time.Millisecond

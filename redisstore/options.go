@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// An Option changes how a [Store] works.
+// An Option configures a [Store].
 type Option func(*config)
 
 type config struct {
@@ -22,55 +22,55 @@ type config struct {
 	limiterClock bool
 }
 
-// WithPrefix begins the names of the store's keys with prefix. The default is
-// "ratelimit:". Limiters in stores of different prefixes share nothing. A {tag} in it
-// puts all keys into one slot of a cluster.
+// WithPrefix sets the prefix of the names of the store's keys. The default is
+// "ratelimit:". Stores with different prefixes share no state. A {tag} in the prefix puts
+// all keys into one slot of a cluster.
 func WithPrefix(prefix string) Option {
 	return func(c *config) { c.prefix = prefix }
 }
 
-// WithTimeout bounds how long a call waits for Redis; then the limiter's
-// [ratelimit.FailurePolicy] decides. The default is 50 milliseconds. Time is counted in
-// tenths of d, in which this process must have run, and counts a quarter while goroutines
-// wait for a processor: so a busy process may wait up to 4·d. The caller's context always
-// ends the wait.
+// WithTimeout sets how long a call waits for Redis before the limiter's
+// [ratelimit.FailurePolicy] decides. The default is 50 milliseconds. The store counts time
+// in tenths of d. Time in which this process did not run does not count, and time in which
+// its goroutines wait for a processor counts a quarter: a busy process may wait up to 4·d.
+// The end of the caller's context always ends the wait.
 func WithTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }
 
-// WithDenialCache says for how long, at the most, a denial is repeated without
-// asking Redis again. The default is a second; 0 turns it off. See the package's
-// documentation for what it can be wrong about.
+// WithDenialCache sets the longest time for which a denial is repeated without a call to
+// Redis. The default is one second; 0 turns the cache off. The section "Cached denials" of
+// the package documentation says when a cached denial can be wrong.
 func WithDenialCache(age time.Duration) Option {
 	return func(c *config) { c.denialAge = age }
 }
 
-// WithLease lets this process take up to events of a key at once, if the key is in
-// much demand and far from its limit, and hand them out without asking Redis
-// again, for at most age. What is not handed out is given back then, and by
-// [Store.Close]. With n processes, any span of time may see min(n·events, what the
-// limit lets through in age) more than the limit: see the package's documentation.
-// The default is no leases.
+// WithLease lets this process take up to the given number of events of a key in advance,
+// if the key is in demand and far from its limit. It grants them without a call to Redis
+// for at most age, and then, or on [Store.Close], gives back the rest. With n processes,
+// the events in any span of time may exceed the limit by min(n·events, what the limit
+// grants in age); see the section "Leases" of the package documentation. By default there
+// are no leases.
 func WithLease(events int, age time.Duration) Option {
 	return func(c *config) { c.lease, c.leaseAge = events, age }
 }
 
-// WithBreaker keeps commands from Redis while b says so, from all servers if there are
-// several; nil turns it off. It replaces WithBreakers.
+// WithBreaker makes b decide whether a command may be sent, to any server. A nil b means
+// no breaker. WithBreaker replaces WithBreakers.
 func WithBreaker(b Breaker) Option {
 	return func(c *config) { c.breaker, c.breakers = b, nil }
 }
 
-// WithBreakers keeps commands from a server while its breaker says so: create makes one
-// for each server of a [Cluster], and one for any other Conn. Modules goredis and rueidis
-// set it. It replaces WithBreaker.
+// WithBreakers makes a breaker for each server decide whether a command may be sent to it.
+// The store calls create once for each server of a [Cluster], or once for any other Conn.
+// Modules goredis and rueidis set it. WithBreakers replaces WithBreaker.
 func WithBreakers(create func() Breaker) Option {
 	return func(c *config) { c.breaker, c.breakers = nil, create }
 }
 
-// WithLimiterClock makes the store decide by the clock of each limiter, see
-// [ratelimit.WithClock], instead of that of Redis. It is for tests: then the clocks
-// of all processes must agree, and Redis forgets a key an hour late.
+// WithLimiterClock makes the store decide by the clock of each limiter (see
+// [ratelimit.WithClock]) instead of the clock of Redis. It is for tests: the clocks of all
+// processes must then agree, and Redis deletes each key an hour late.
 func WithLimiterClock() Option {
 	return func(c *config) { c.limiterClock = true }
 }
@@ -79,7 +79,7 @@ func newConfig(opts []Option) (*config, error) {
 	c := &config{prefix: "ratelimit:", timeout: 50 * time.Millisecond, denialAge: time.Second}
 	for i, opt := range opts {
 		if opt == nil {
-			return nil, invalid(fmt.Sprintf("option %d of New", i), nil, "must be one of the With functions' results")
+			return nil, invalid(fmt.Sprintf("option %d of New", i), nil, "must be the result of a With function")
 		}
 		opt(c)
 	}
@@ -99,14 +99,13 @@ func newConfig(opts []Option) (*config, error) {
 	return c, nil
 }
 
-// isNil reports whether v is nil, or an interface with a nil pointer in it.
+// isNil reports whether v is nil or contains a nil pointer.
 func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
 }
 
-// An invalidError says which option cannot be used. It matches
-// [ratelimit.ErrInvalid].
+// An invalidError reports an invalid option. It matches [ratelimit.ErrInvalid].
 type invalidError struct{ text string }
 
 func invalid(what string, value any, want string) error {

@@ -13,30 +13,30 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/warmup"
 )
 
-// tick is the unit of the clock of Redis.
+// tick is the unit of Redis's clock.
 const tick = time.Microsecond
 
-// A program is a transition as a script applies it.
+// A program is what the store needs to apply a transition by a script.
 type program struct {
-	t      *ratelimit.Transition // in the form of this store
+	t      *ratelimit.Transition // in its portable form, with microsecond ticks
 	script *script
-	params string // the parts and their constants, as the script reads them
-	one    string // the request to take one event, which is the usual one
-	header string // what a state begins with for t
-	tag    string // what a value in Redis begins with: header, or nothing if the key's name has it
-	costs  []cost // of one event, for each bucket among the parts
-	limit  int    // the most events at once
+	params string // the parts and their constants, in the script's encoding
+	one    string // params, and the most common request: take one event
+	header string // what each state of t begins with
+	tag    string // what each value in Redis begins with: header, or "" if the key's name depends on it
+	costs  []cost // the cost of one event in each bucket among the parts
+	limit  int    // the most events that one request may take
 
-	partial   bool // whether the state in an answer may be without what does not matter to it
-	cacheable bool // whether a denial leaves the state as it is
-	leasable  bool // whether events can be taken in advance, and be given back
+	partial   bool // whether a reply omits the entries of a state that do not affect its decisions
+	cacheable bool // whether a denial leaves the state unchanged
+	leasable  bool // whether events can be taken in advance and given back
 }
 
-// A cost is how many units of a microsecond an event takes, and how many there are.
+// A cost is the time that an event costs: units, of which a microsecond has unit.
 type cost struct{ units, unit uint64 }
 
-// of returns the cost of n events in microseconds and units. n is at most what
-// fills the bucket, which is less than 2⁵¹ microseconds.
+// of returns the cost of n events, in whole microseconds and units. n is at most the
+// capacity of the bucket, which fills up in less than 2⁵¹ microseconds.
 func (c cost) of(n int) (ticks, units float64) {
 	hi, lo := bits.Mul64(uint64(n), c.units)
 	q, r := bits.Div64(hi, lo, c.unit)
@@ -74,9 +74,8 @@ func newProgram(of *ratelimit.Transition) (*program, error) {
 	return p, err
 }
 
-// state returns the state that a value in Redis, or one in an answer, which has no tag,
-// stands for. It is in the key's name by which limit the values are that have no tag, so
-// that the script need not look.
+// state returns the state for a value that begins with tag. Values in replies have none,
+// nor have values in Redis if the key's name depends on the parameters.
 func (p *program) state(tag, value string) []byte {
 	if value == "" {
 		return nil
@@ -88,7 +87,7 @@ func (p *program) state(tag, value string) []byte {
 	return append(state, value...)
 }
 
-// value returns what is kept in Redis for a state.
+// value returns the value that represents a state in Redis.
 func (p *program) value(state []byte) string {
 	if p.tag != "" {
 		return string(state)
@@ -96,9 +95,9 @@ func (p *program) value(state []byte) string {
 	return strings.TrimPrefix(string(state), p.header)
 }
 
-// part returns the kind of a part, and its constants in the order in which its
-// script reads them, and notes what else follows from it. Its zero fields have the
-// values that they stand for: it is that of a Transition.
+// part returns the kind of a part and its constants, in the order in which its script reads
+// them, and sets the fields of p that depend on it. alg comes from a Transition, so its zero
+// fields have been replaced by their defaults.
 func (p *program) part(alg ratelimit.Algorithm) (kind byte, constants []byte) {
 	switch a := alg.(type) {
 	case ratelimit.TokenBucket:
@@ -128,14 +127,14 @@ func (p *program) part(alg ratelimit.Algorithm) (kind byte, constants []byte) {
 		p.partial = true
 		return logKind, append(doubles(uint64(a.Limit), ticks(a.Window)), counted)
 	case ratelimit.WarmingUp:
-		p.leasable = false // it is not events that are counted
+		p.leasable = false // its state does not count events
 		c := warmup.New(a.Rate.Events, a.Rate.Per, a.Warmup, a.ColdFactor)
 		for _, f := range []float64{c.Stable, c.Slope, c.Threshold, c.Stored, c.Cooldown} {
 			constants = appendDouble(constants, f)
 		}
 		return warmingKind, constants
 	}
-	panic(fmt.Sprintf("redisstore: unknown algorithm %T", alg)) // there are no others
+	panic(fmt.Sprintf("redisstore: unknown algorithm %T", alg)) // the interface is sealed
 }
 
 func (p *program) bucket(rate ratelimit.Rate, depth int) []byte {

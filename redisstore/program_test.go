@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// Options and algorithms that cannot be used are named.
+// The error for an invalid option or parameter names it.
 func TestInvalid(t *testing.T) {
 	for want, opts := range map[string][]Option{
 		"WithTimeout's duration is 0s":      {WithTimeout(0)},
@@ -59,7 +59,7 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// Names keep limiters apart, whatever is in them; long keys are short in Redis.
+// Different limiters and keys have different names, and names are short.
 func TestNames(t *testing.T) {
 	s, err := New(nonsense(""), WithPrefix("p:"))
 	require.NoError(t, err)
@@ -92,10 +92,10 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Transitions come and go with limits of keys; what is kept of them is bounded.
+// The number of cached programs is bounded.
 func TestPrograms(t *testing.T) {
 	var p programs
-	for i := range manyPrograms + 10 {
+	for i := range maxPrograms + 10 {
 		tr, err := ratelimit.NewTransition(ratelimit.FixedWindow{Limit: i + 1, Window: time.Hour})
 		require.NoError(t, err)
 		prog, err := p.of(tr)
@@ -105,10 +105,10 @@ func TestPrograms(t *testing.T) {
 		require.Same(t, prog, again)
 		require.Equal(t, i+1, prog.limit)
 	}
-	assert.LessOrEqual(t, len(p.known), manyPrograms)
+	assert.LessOrEqual(t, len(p.known), maxPrograms)
 }
 
-// The scripts have no comments, and one for each set of kinds.
+// There is one script for each set of kinds, without comments.
 func TestScripts(t *testing.T) {
 	a, b := scriptFor(true, []byte{bucketKind, logKind, bucketKind}), scriptFor(true, []byte{logKind, bucketKind})
 	assert.Same(t, a, b)

@@ -1,7 +1,7 @@
 package redisstore
 
 import (
-	"crypto/sha1" // the name that Redis gives a script
+	"crypto/sha1" // by which Redis knows scripts
 	"embed"
 	"encoding/hex"
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// A script is a program in Lua, known to Redis by the hash of its text.
+// A script is a Lua program, which Redis identifies by the hash of its text.
 type script struct{ text, sha string }
 
 func newScript(text string) *script {
@@ -19,20 +19,19 @@ func newScript(text string) *script {
 	return &script{text, hex.EncodeToString(sum[:])}
 }
 
-// command returns the command that runs the script on key, if the server knows it.
+// command returns the command that runs the script on key, on a server that knows it.
 func (s *script) command(key string, args ...string) Command {
 	words := append(make([]string, 0, 4+len(args)), "EVALSHA", s.sha, "1", key)
 	return Command{Words: append(words, args...), Key: 3}
 }
 
-// inFull returns a command for a server that did not know the script of c.
+// inFull returns c with the full text of s, for a server that did not know the script.
 func (s *script) inFull(c Command) Command {
 	words := append([]string{"EVAL", s.text}, c.Words[2:]...)
 	return Command{Words: words, Key: c.Key}
 }
 
-// The kinds of parts that an algorithm may have. Their numbers are those in the
-// scripts.
+// The kinds of parts, by their numbers in the scripts.
 const (
 	bucketKind = iota + 1
 	queueKind
@@ -59,7 +58,7 @@ var (
 //go:embed lua/bucket.lua lua/lumps.lua lua/fixed.lua lua/ring.lua lua/sliding.lua lua/rolling.lua lua/log.lua lua/warming.lua
 var kernelFiles embed.FS
 
-// kernels are the files that each kind's kernel is in.
+// kernels are the files of each kind's kernel.
 var kernels = [...][]string{
 	bucketKind:  {"bucket"},
 	queueKind:   {"bucket"},
@@ -71,13 +70,14 @@ var kernels = [...][]string{
 	warmingKind: {"warming"},
 }
 
-// What lines begin with that name a section or a form, and those that ask for one.
+// The template's directives, at the beginning of a line: one begins a section or a form, the
+// other inserts a section. See lua/driver.lua.
 const (
-	names = "--@@"
-	asks  = "--@<"
+	beginMark  = "--@@"
+	insertMark = "--@<"
 )
 
-// sectionsOf returns the sections of a kernel's files, by their names.
+// sectionsOf returns the sections of each kernel, by their names.
 var sectionsOf = sync.OnceValue(func() (of [len(kernels)]map[string]string) {
 	for kind, files := range kernels {
 		of[kind] = map[string]string{}
@@ -86,9 +86,9 @@ var sectionsOf = sync.OnceValue(func() (of [len(kernels)]map[string]string) {
 			if err != nil {
 				panic(err) // it is embedded
 			}
-			name := "" // of what comes before the first one
+			name := "" // for the text before the first section
 			for line := range strings.Lines(string(text)) {
-				if next, ok := strings.CutPrefix(line, names); ok {
+				if next, ok := strings.CutPrefix(line, beginMark); ok {
 					name = strings.TrimSpace(next)
 				} else {
 					of[kind][name] += line
@@ -99,7 +99,7 @@ var sectionsOf = sync.OnceValue(func() (of [len(kernels)]map[string]string) {
 	return of
 })
 
-// scripts are those that were put together so far, by form and set of kinds.
+// scripts caches the assembled scripts, by form and set of kinds.
 var scripts sync.Map // from forKinds to *script
 
 type forKinds struct {
@@ -107,8 +107,8 @@ type forKinds struct {
 	set uint16
 }
 
-// scriptFor returns the script that decides for parts of these kinds, of an All or
-// not.
+// scriptFor returns the script for parts of these kinds. all is whether they are the parts of
+// an All.
 func scriptFor(all bool, kinds []byte) *script {
 	id := forKinds{all: all}
 	for _, k := range kinds {
@@ -127,16 +127,17 @@ func scriptFor(all bool, kinds []byte) *script {
 	return s.(*script)
 }
 
-// An assembly puts a script together, as the driver says.
+// An assembly assembles a script from the template, as lua/driver.lua describes.
 type assembly struct {
 	all   bool
 	kinds []byte
 }
 
-// arrival is the one section that a section of a kernel asks for.
+// arrival is the one section that other sections of a kernel insert.
 const arrival = "arrival"
 
-// library finds the lines that name functions of Lua's. To fetch one takes time.
+// library matches the lines that make a library function a local variable. Each such line
+// costs time, so that unused ones are removed.
 var library = regexp.MustCompile(`(?m)^local (\w+) = (?:(?:struct|string|math)\.\w+|unpack)\n`)
 
 var field = regexp.MustCompile(`\bp\.(\w+)`)
@@ -154,7 +155,7 @@ func (a *assembly) text() string {
 			fields = append(fields, f[1])
 		}
 	}
-	if a.all { // a table of the size that it will have
+	if a.all { // allocate the table at its final size
 		text = strings.Replace(text, "@fields\n", "", 1)
 		return strings.Replace(text, "@table\n", "local p = {"+strings.Join(fields, " = false, ")+" = false}\n", 1)
 	}
@@ -163,17 +164,17 @@ func (a *assembly) text() string {
 	return text
 }
 
-// expand puts in what text asks for.
+// expand inserts the sections that text refers to, and drops the form that does not apply.
 func (a *assembly) expand(text string) string {
 	var out strings.Builder
 	skipping := false
 	for line := range strings.Lines(text) {
 		code := strings.TrimSpace(line)
-		if form, ok := strings.CutPrefix(code, names); ok {
+		if form, ok := strings.CutPrefix(code, beginMark); ok {
 			skipping = form == "one" && a.all || form == "several" && !a.all
-		} else if name, ok := strings.CutPrefix(code, asks); !skipping {
+		} else if name, ok := strings.CutPrefix(code, insertMark); !skipping {
 			if ok {
-				line = a.asked(name)
+				line = a.section(name)
 			}
 			out.WriteString(line)
 		}
@@ -181,11 +182,11 @@ func (a *assembly) expand(text string) string {
 	return out.String()
 }
 
-// asked returns what is asked for by name.
-func (a *assembly) asked(name string) string {
+// section returns the code to insert for a name.
+func (a *assembly) section(name string) string {
 	switch {
 	case name == "fields" || name == "table":
-		return "@" + name + "\n" // known at the end
+		return "@" + name + "\n" // replaced by text, when all fields are known
 	case name == "each" && a.all:
 		return "for j = 1, many do\nlocal p = P[j]\n"
 	case name == "each":
@@ -196,7 +197,7 @@ func (a *assembly) asked(name string) string {
 	return a.branches(name)
 }
 
-// helpers returns what the kernels use, each file's once.
+// helpers returns the kernels' help sections, each file's once.
 func (a *assembly) helpers() (code string) {
 	for _, k := range a.kinds {
 		if help := sectionsOf()[k]["help"]; !strings.Contains(code, help) {
@@ -206,8 +207,8 @@ func (a *assembly) helpers() (code string) {
 	return code
 }
 
-// branches returns the code of a section: that of each kind under its condition, or
-// if it is the same for all of them, just that.
+// branches returns the code of a section: an if statement with a branch for each kind, or
+// just the code if it is the same for all kinds.
 func (a *assembly) branches(name string) (code string) {
 	var conditions, codes []string
 	for _, k := range a.kinds {
@@ -220,7 +221,7 @@ func (a *assembly) branches(name string) (code string) {
 		}
 	}
 	if len(codes) == 1 && name == arrival {
-		return codes[0] // whose locals are for what follows
+		return codes[0] // without a block: the code after it uses its local variables
 	}
 	if len(codes) == 1 {
 		return "do\n" + codes[0] + "end\n"
@@ -234,7 +235,7 @@ func (a *assembly) branches(name string) (code string) {
 	return code + "end\n"
 }
 
-// lean drops comments, which Redis would keep.
+// lean removes comments and indentation, which Redis would keep in memory.
 func lean(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {

@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// servers are the breakers of servers, by their names.
+// servers holds the breaker of each server.
 type servers struct {
 	mu       sync.RWMutex // protects breakers
 	breakers map[string]Breaker
 }
 
-// manyServers bounds the memory of a servers: their names may change.
-const manyServers = 4096
+// maxServers bounds the memory of a servers, because the names of servers may change.
+const maxServers = 4096
 
-// breakerOf returns the breaker of the server that key lives on, nil if there is none.
+// breakerOf returns the breaker of key's server, or nil if there is none.
 func (s *Store) breakerOf(ctx context.Context, key string) Breaker {
 	if s.breakers == nil {
 		return s.breaker
@@ -34,17 +34,17 @@ func (s *Store) breakerOf(ctx context.Context, key string) Breaker {
 	known.mu.Lock()
 	defer known.mu.Unlock()
 	if b = known.breakers[name]; b != nil {
-		return b // another was faster
+		return b // another goroutine was faster
 	}
-	if known.breakers == nil || len(known.breakers) >= manyServers {
+	if known.breakers == nil || len(known.breakers) >= maxServers {
 		known.breakers = make(map[string]Breaker)
 	}
 	known.breakers[name] = made
 	return made
 }
 
-// allow asks the breaker of key's server whether a command may be sent, and returns what
-// is to be told how it went.
+// allow asks the breaker of key's server whether a command may be sent, and returns the
+// function to report the command's outcome to.
 func (s *Store) allow(ctx context.Context, key string) (done func(error), err error) {
 	b := s.breakerOf(ctx, key)
 	if b == nil {

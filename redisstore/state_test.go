@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// Names of keys are what a later version must find. A change here hands out fresh
-// quotas when it is deployed.
+// A later version must find the same names. A change here would give every key its whole
+// limit back on a deploy.
 func TestNamesArePinned(t *testing.T) {
 	s, err := New(nonsense(""))
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func TestNamesArePinned(t *testing.T) {
 	assert.Equal(t, "ratelimit:api:7HZ36I0szwSV{}:key", own.states.(*states).name("key").text)
 }
 
-// opened keeps what a limiter was given.
+// opened records the States of a limiter.
 type opened struct {
 	*Store
 	states ratelimit.States
@@ -49,8 +49,8 @@ func (o *opened) Open(name string, t *ratelimit.Transition) (_ ratelimit.States,
 	return o.states, err
 }
 
-// A value that is no state is told once, counted, and begun afresh: be it that the
-// script sees it, or that the arithmetic does.
+// An unreadable value is reported once, counted, and replaced by a new state, whether the
+// script detects it or the arithmetic does.
 func TestUnreadableState(t *testing.T) {
 	for name, value := range map[string]string{
 		"short":   "damaged",

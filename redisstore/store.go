@@ -15,48 +15,48 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// Errors that a limiter's own error matches when this store has failed. In each
-// case the limiter's [ratelimit.FailurePolicy] has decided.
+// A limiter's error matches one of these if this store failed for that reason. In each
+// case the limiter's [ratelimit.FailurePolicy] decides.
 var (
-	// ErrTimeout says that Redis did not answer in time. What was asked may have
-	// been done all the same, or may still be.
+	// ErrTimeout means that Redis did not answer in time. The request may have been
+	// executed, or may still be.
 	ErrTimeout = errors.New("redisstore: no answer in time")
 
-	// ErrOpen says that the circuit breaker kept the call from Redis.
+	// ErrOpen means that the circuit breaker was open, so that nothing was sent.
 	ErrOpen = errors.New("redisstore: the circuit breaker is open")
 )
 
-// errOther says that the script cannot work with the state: another limit left it, or
-// it was damaged. The caller rewrites it then.
-var errOther = errors.New("redisstore: the state is not one of this limit")
+// errOther means that the script cannot use the state, because another limit left it or
+// because it is damaged. The caller then rewrites it.
+var errOther = errors.New("redisstore: the state does not belong to this limit")
 
-// A Store keeps states in Redis. It implements [ratelimit.Store]; any number of
-// limiters and goroutines may use it.
+// A Store keeps states in Redis. It implements [ratelimit.Store]. It is safe for
+// concurrent use, and any number of limiters may share it.
 type Store struct {
 	config
 	conn  Conn
-	begin time.Time // of the store's own clock
+	begin time.Time // when the store was made
 
 	programs programs
 	servers  servers
-	flights  flights
-	workers  workers
-	ticks    atomic.Int64 // of the timeout
-	ticking  atomic.Bool
-	backlog  func() bool // whether goroutines wait for a processor
-	calls    sync.Pool   // of *call that nobody knows; the store's own, for tests in bubbles
+	queues   queues
+	senders  senders
+	ticks    atomic.Int64 // counted so far; see tick
+	ticking  atomic.Bool  // whether the timer runs
+	backlog  func() bool  // whether goroutines wait for a processor
+	calls    sync.Pool    // of unused *call; not global, because its channels belong to one synctest bubble
 	denials  denials
 	leases   leases
 	returns  returns
 	counts   counts
 }
 
-// New returns a store that reaches Redis through conn. Modules goredis and rueidis
-// have one that takes a client. If an option cannot be used, the error names it,
-// and matches [ratelimit.ErrInvalid].
+// New returns a store that sends its commands through conn. Modules goredis and rueidis
+// have a New that takes a client, and sets a circuit breaker. If conn is nil or an option
+// is invalid, the error names it and matches [ratelimit.ErrInvalid].
 func New(conn Conn, opts ...Option) (*Store, error) {
 	if isNil(conn) {
-		return nil, invalid("the Conn", nil, "must be one, such as that of modules goredis and rueidis")
+		return nil, invalid("the Conn", nil, "must be a Conn, such as NewConn of module goredis or rueidis returns")
 	}
 	c, err := newConfig(opts)
 	if err != nil {
@@ -65,52 +65,53 @@ func New(conn Conn, opts ...Option) (*Store, error) {
 	return &Store{config: *c, conn: conn, begin: time.Now(), backlog: backlog}, nil
 }
 
-// elapsed is the reading of the store's own clock: how long ago it was made.
+// elapsed returns the reading of the store's own clock, which is the store's age.
 func (s *Store) elapsed() time.Duration { return time.Since(s.begin) }
 
-// Open implements [ratelimit.Store]. The error says what of the algorithm does not
-// fit into this store: it counts time in microseconds, and numbers up to 2⁵¹.
+// Open implements [ratelimit.Store]. It returns an error that matches
+// [ratelimit.ErrInvalid] if a parameter of the algorithm does not fit into this store, which
+// counts time in microseconds and supports numbers up to 2⁵¹.
 func (s *Store) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
 	prog, err := s.programs.of(t)
 	if err != nil {
 		return nil, err
 	}
-	// States of other parameters do not meet, unless they say what left them.
+	// The name depends on the parameters, unless each state carries them as its tag.
 	id := binary.AppendUvarint([]byte{nameVersion}, uint64(len(name)))
 	id = append(id, name...)
 	if prog.tag == "" {
 		id = append(id, prog.header...)
 	}
 	sum := sha256.Sum256(id)
-	// The braces have nothing between them, so that those in a user's key do not
-	// choose its slot in a cluster.
+	// Redis ignores empty braces, and looks at no others: so braces in a user's key do not
+	// choose the slot in a cluster.
 	readable := strings.ReplaceAll(name, "{", "(")
 	return &states{s, s.prefix + readable + ":" + base64.RawURLEncoding.EncodeToString(sum[:9]) + "{}"}, nil
 }
 
-// nameVersion is the version of the names of keys, apart from that of what left their
-// states, which is in the header.
+// nameVersion is the version of the format of key names. The encoding of the parameters
+// has its own version, in the header.
 const nameVersion = 2
 
-// states is a Store's part that belongs to one limiter.
+// states are the states of one limiter. It implements [ratelimit.States].
 type states struct {
 	*Store
-	head string // of the names of its keys
+	head string // what the names of its keys begin with
 }
 
-// longest is how long a key may be to appear in the name of its key in Redis as it
-// is. Longer ones appear as their SHA-256.
-const longest = 128
+// maxKey is the length of the longest key, in bytes, that its name in Redis contains
+// literally. The name of a longer key contains its SHA-256.
+const maxKey = 128
 
 func (s *states) name(key string) name {
-	if len(key) <= longest {
+	if len(key) <= maxKey {
 		return nameOf(s.head + ":" + key)
 	}
 	sum := sha256.Sum256([]byte(key))
 	return nameOf(s.head + "#" + base64.RawURLEncoding.EncodeToString(sum[:]))
 }
 
-// A name is that of a key in Redis, with its hash: many places want that.
+// A name is the name of a key in Redis, and its hash.
 type name struct {
 	text string
 	hash uint64
@@ -120,13 +121,13 @@ func nameOf(text string) name { return name{text, maphash.String(seed, text)} }
 
 var seed = maphash.MakeSeed()
 
-// shards is the number of parts that what is kept by key is in.
+// shards is the number of shards of each map by key.
 const shards = 64
 
 func (n name) shard() int { return int(n.hash % shards) }
 
-// Bounded implements [ratelimit.BoundedStates]: callers leave when their context ends or
-// the store's own timeout is over.
+// Bounded implements [ratelimit.BoundedStates]: Apply and Reset return when the context
+// ends or the store's own timeout has passed.
 func (s *states) Bounded() bool { return true }
 
 // Apply implements [ratelimit.States].
@@ -157,7 +158,7 @@ func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition,
 	}
 	c := s.newCall()
 	c.name, c.prog, c.req = name, prog, req
-	if err := s.ask(ctx, c); err != nil {
+	if err := s.do(ctx, c); err != nil {
 		return ratelimit.Result{}, err
 	}
 	res := c.res
@@ -168,8 +169,8 @@ func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition,
 // Reset implements [ratelimit.States].
 func (s *states) Reset(ctx context.Context, key string) error {
 	name := s.name(key)
-	// Before, so that what is under way is not kept, and after, so that what began
-	// meanwhile is not either.
+	// Before, so that answers in progress are not cached, and after, so that those of
+	// commands that began in the meantime are not either.
 	s.denials.forget(name)
 	defer func() {
 		s.denials.forget(name)
@@ -180,15 +181,15 @@ func (s *states) Reset(ctx context.Context, key string) error {
 	return err
 }
 
-// An openError is what a breaker says that keeps a call from the server.
+// An openError wraps the error of a breaker's Allow. It matches [ErrOpen].
 type openError struct{ why error }
 
-func (e *openError) Error() string        { return "redisstore: not asked: " + e.why.Error() }
+func (e *openError) Error() string        { return "redisstore: not sent: " + e.why.Error() }
 func (e *openError) Is(target error) bool { return target == ErrOpen }
 func (e *openError) Unwrap() error        { return e.why }
 
-// aboutKey reports whether a server's err is about a key or a script, or says that there
-// is no memory for a new key: the server itself answers at once.
+// aboutKey reports whether err is a server's error that concerns only a key or a script,
+// or a lack of memory for a new key. Such an error does not mean that the server is down.
 func aboutKey(err error) bool {
 	text := err.Error()
 	for _, prefix := range []string{"ERR ", "WRONGTYPE ", "OOM "} {
@@ -199,23 +200,23 @@ func aboutKey(err error) bool {
 	return false
 }
 
-// Close gives back what leases have left, and lets none be taken any more. The
-// store may be used further. It returns at ctx's end at the latest, with its error;
-// what could not be given back counts as used.
+// Close gives back the unused events of all leases, and takes no leases from then on.
+// The store remains usable. If ctx ends first, Close returns its error. Events that could
+// not be given back stay spent.
 func (s *Store) Close(ctx context.Context) error { return s.closeLeases(ctx) }
 
-// programs are those of the transitions that were met lately.
+// programs caches the programs of transitions.
 type programs struct {
 	mu    sync.RWMutex     // protects known
-	known map[any]*program // by transition, or if that varies by its tag
+	known map[any]*program // by transition, or by its tag if it varies
 }
 
-// manyPrograms bounds the memory of a programs.
-const manyPrograms = 4096
+// maxPrograms bounds the memory of a programs.
+const maxPrograms = 4096
 
 func (p *programs) of(t *ratelimit.Transition) (*program, error) {
 	var id any = t
-	if t.Varies() { // it may have been made for this call
+	if t.Varies() { // t may have been made for this call
 		id = string(t.Tag())
 	}
 	p.mu.RLock()
@@ -230,31 +231,31 @@ func (p *programs) of(t *ratelimit.Transition) (*program, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.known == nil || len(p.known) >= manyPrograms {
+	if p.known == nil || len(p.known) >= maxPrograms {
 		p.known = make(map[any]*program)
 	}
 	p.known[id] = prog
 	return prog, nil
 }
 
-// Stats are counts since the store was made.
+// Stats are a store's counters since it was made.
 type Stats struct {
-	Calls     uint64 // commands that were sent
-	Coalesced uint64 // decisions that went along with another's command
-	Cached    uint64 // denials repeated without asking
-	Leased    uint64 // events handed out from leases
-	Failures  uint64 // requests that failed, so that the policy decided
-	Timeouts  uint64 // of those, requests that were not answered in time
-	Refused   uint64 // of those, requests that the circuit breaker kept from Redis
+	Calls     uint64 // commands sent
+	Coalesced uint64 // requests that shared another request's command
+	Cached    uint64 // denials answered from the denial cache
+	Leased    uint64 // events granted from leases
+	Failures  uint64 // requests that failed with any error, including those below
+	Timeouts  uint64 // requests that failed with ErrTimeout
+	Refused   uint64 // requests that failed with ErrOpen
 
-	Unreadable uint64 // states that could not be read, and began afresh: see [ratelimit.ErrState]
+	Unreadable uint64 // unreadable states that were replaced by new ones: see [ratelimit.ErrState]
 }
 
 type counts struct {
 	calls, coalesced, cached, leased, failures, timeouts, refused, unreadable atomic.Uint64
 }
 
-// tally counts a request that failed.
+// tally counts a request's error, if it has one.
 func (c *counts) tally(err error) {
 	if err == nil {
 		return
@@ -268,7 +269,7 @@ func (c *counts) tally(err error) {
 	}
 }
 
-// Stats returns how often what has happened.
+// Stats returns the store's counters.
 func (s *Store) Stats() Stats {
 	c := &s.counts
 	return Stats{

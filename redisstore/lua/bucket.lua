@@ -1,7 +1,8 @@
--- TokenBucket and LeakyBucket: the instant at which the bucket is full (empty)
--- again, as whole microseconds and units of which there are p.unit in one; and the
--- latest instant that events were spent at, or in a queue the one at which the turns
--- that reservations were told are over.
+-- TokenBucket and LeakyBucket (RefillInterval is lumps.lua; driver.lua explains the
+-- sections). The state is the instant at which the bucket will be full (of a LeakyBucket:
+-- empty), as whole microseconds and units, of which a microsecond has p.unit; and the
+-- latest instant at which events were spent, or of a LeakyBucket the instant at which the
+-- turns of its reservations end.
 --@@open
 p.unit, p.spanTicks, p.spanUnits, pos = unpack('<ddd', request, pos)
 p.width, p.queue = 24, p.kind == 2
@@ -9,7 +10,7 @@ p.width, p.queue = 24, p.kind == 2
 p.ticks, p.units, p.last = 0, 0, 0
 if s ~= '' then p.ticks, p.units, p.last = unpack('<I8I8I8', s) end
 --@@arrival
--- that instant after events which cost what they cost were spent at from
+-- sets ticks and units to that instant, after events of this cost are spent at from
 local ticks, units = p.ticks, p.units
 if ticks < from then ticks, units = from, 0 end
 ticks, units = ticks + p.costTicks, units + p.costUnits

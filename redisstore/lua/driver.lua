@@ -1,43 +1,42 @@
--- One call decides a list of requests on one key, in order, at one time, and
--- spends what it grants. It answers with the state that was there before and the
--- time: from these the caller computes what it tells, with the arithmetic of
--- package ratelimit. So only what decides and spends is written here.
+-- The script decides a list of requests on one key, in order and at one time, and spends
+-- the events that it grants. It returns the state from before and the time. From these the
+-- caller computes the Decisions with the arithmetic of package ratelimit, so the script
+-- contains only the arithmetic that decides and spends.
 --
 -- KEYS[1]  the key
--- ARGV[1]  if the algorithm is an All, how many parts it has; for each part its kind
---          and its constants; the time, or a negative number for that of this server;
---          then for each run of equal requests: what is asked, how many times, how
---          many events, the longest wait, and for each bucket what the events cost
--- ARGV[2]  what states begin with, if keys have limits of their own
+-- ARGV[1]  if the algorithm is an All, the number of its parts; for each part its kind and
+--          its constants; the time, or a negative number for the time of this server; then
+--          for each run of equal requests: the operation, the number of requests, the
+--          events of each, the longest wait, and for each bucket the cost of the events
+-- ARGV[2]  the prefix of each state, if keys have limits of their own
 --
--- Answer: the time, 0 and how many requests were granted, and the state; or the
--- time and 1, if the value is no state of this limit: then nothing was done.
+-- The reply is the time, 0, the number of requests granted, and the state; or the time and
+-- 1, if the value is not a state of this limit: then nothing was changed.
 --
--- Numbers are doubles, which hold whole numbers up to 2^53. Instants are whole
--- microseconds since 1970 and end in 2116 (below 2^52.1); windows, limits and the
--- units of a microsecond in which buckets count are at most 2^51, so that a sum
--- of an instant and two of these is still exact. Of whole numbers below 2^53,
--- floor(a / b) and a % b are exact, too. Products that may be larger are compared
--- in two halves, in sliding.lua.
+-- Numbers are doubles, which represent integers up to 2^53 exactly. Instants are whole
+-- microseconds since 1970, up to the year 2116 (below 2^52.1). Windows, limits and the units
+-- of a microsecond in which buckets count are at most 2^51, so the sum of an instant and
+-- two of these is exact. For integers below 2^53, floor(a / b) and a % b are exact as well.
+-- Products that may be larger are compared in two halves, in sliding.lua.
 --
--- This is a template: Redis runs a script from its first line for each call, and to
--- make a function or a table takes it as long as all the arithmetic. What follows
--- --@@several is for an All, what follows --@@one for any other algorithm, and after
--- --@@both it is for both. There is a loop over the parts p where it says --@<each;
--- if there is one part, there is none, and each p.field is a local variable. The
--- sections of the kernels are put in where it says --@< and their name, as a branch
--- on p.kind if there are several:
+-- This file is a template. Redis runs a script from its first line on each call, and
+-- creating a function or a table takes as long as all the arithmetic. The lines after
+-- --@@several are for an All, those after --@@one for any other algorithm, and those after
+-- --@@both for both. --@<each becomes a loop over the parts p; with one part, there is no
+-- loop, and each p.field is a local variable. Any other --@< inserts the sections of that
+-- name from the kernels, as branches on p.kind if they differ:
 --
---   help    functions that the others use
+--   help    functions that the other sections use
 --   open    reads the constants, from pos in request
 --   load    reads the state s
 --   ready   sets when to the first instant from t on at which n events are granted
---   hold    sets when to how long events granted at t are to be held (p.queue)
---   spend   takes n events at t
---   refuse  notes that n events were refused at t (p.notes)
---   fresh   sets when to the instant at which the state equals an empty one
+--   hold    sets when to the time for which events granted at t are held (if p.queue)
+--   spend   spends n events at t
+--   refuse  records that n events were denied at t (if p.notes)
+--   fresh   sets when to the instant from which the state equals that of a new key
 --   dump    sets s to the state
---   view    sets s to the state that was loaded, as far as it matters (p.grows)
+--   view    removes from the state that was loaded what did not affect the decisions, and
+--           sets s to the rest (if p.grows)
 
 local call = redis.call
 local spread = unpack
@@ -48,7 +47,7 @@ local floor = math.floor
 local ceil = math.ceil
 local max = math.max
 local min = math.min
-local LAST = 4611686018427387 -- the last microsecond that a reservation may be for
+local LAST = 4611686018427387 -- the latest microsecond that a reservation may be for
 --@<fields
 --@<help
 
@@ -76,8 +75,8 @@ end
 -- the time, and the value
 local now
 now, pos = unpack('<d', request, pos)
-local told = now >= 0
-if not told then
+local timeGiven = now >= 0
+if not timeGiven then
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
 end
@@ -89,7 +88,8 @@ if tag ~= '' and value ~= '' then
   value = sub(value, #tag + 1)
 end
 
--- the states: of an All, the lengths of those that grow, the others, those that grow
+-- the states. The value of an All has the lengths of the states that grow, then the
+-- states that do not grow, then those that grow.
 local fits = true
 --@@one
 local s = value
@@ -137,14 +137,14 @@ while pos <= #request do
   end
   for _ = 1, times do
     local t = now
-    local at = now -- when the events are granted, and spent
-    if op < 2 then -- peek, whose answer is to tell that as well, or take
+    local at = now -- when the events are granted and spent
+    if op < 2 then -- take, or peek, whose Decision depends on ready as well
       --@<each
         local when
         --@<ready
         if when > at then at = when end
       end
-    else -- reserve: a queue must have room when the others grant
+    else -- reserve: a queue must have room at the time when the other parts grant
       whole = true
       local function ready(t, n, queues)
         local at = t
@@ -184,7 +184,7 @@ while pos <= #request do
       end
       changed = true
     else
-      break -- nor will the next equal one be granted
+      break -- the next equal request will not be granted either
     end
   end
 end
@@ -236,10 +236,10 @@ if changed then
   state = lengths .. fixed .. states
   --@@both
   if tag ~= '' then state = tag .. state end
-  local ttl = fresh - now -- in milliseconds, rounded up, or one more
+  local ttl = fresh - now -- in milliseconds: rounded up, or one more
   ttl = (ttl - ttl % 1000) / 1000 + 1
   if ttl > LAST then ttl = LAST end
-  if told then ttl = ttl + 3600000 end -- the time that was told is not this server's
+  if timeGiven then ttl = ttl + 3600000 end -- an hour more, because the given time is not this server's
   call('PSETEX', KEYS[1], ttl, state)
 end
 return pack('<dBdc0', now, 0, granted, value)

@@ -1,7 +1,7 @@
--- FixedWindow: the start of the window, and the events in it.
+-- FixedWindow. The state is the start of the window, and the number of events in it.
 --@@help
--- the end of the window, which a change of the limit may have left unaligned: then
--- it lasts until an aligned one begins
+-- the end of the window. After a change of the limit, its start may be unaligned; then it
+-- is extended to the start of an aligned window.
 local function windowEnd(p)
   local over = 0
   if p.aligned == 1 then over = p.start % p.length end
@@ -9,7 +9,7 @@ local function windowEnd(p)
   return p.start + 2 * p.length - over
 end
 
--- the window that t lies in, and the events in it
+-- the start of the window that contains t, and the number of events in it
 local function window(p, t)
   if p.count > 0 and t < windowEnd(p) then return p.start, p.count end
   if p.aligned == 1 then return t - t % p.length, 0 end

@@ -1,8 +1,10 @@
--- SlidingLog: how many events there are, where the entries begin (here, always
--- after these), the latest instant that events were granted at; then the entries, oldest first: an instant, and if several events happened at it then
--- their number, with its top bit set.
+-- SlidingLog. The state is the number of events, the word at which the entries begin (here
+-- always 3), the latest instant at which events were granted, and the entries, oldest
+-- first. An entry is an instant, and for several events at that instant their number with
+-- the top bit set.
 --@@help
--- the entry at a place in entries: its instant, its events, and the next place
+-- the entry at a position of the entries s: its instant, its number of events, and the
+-- position of the next entry
 local function entry(s, at)
   local t = unpack('<I7', s, at)
   if s:byte(at + 15) == 128 then
@@ -11,13 +13,13 @@ local function entry(s, at)
   return t, 1, at + 8
 end
 
--- the place of the last entry before a place
+-- the position of the entry before position at
 local function entryBefore(s, at)
   if s:byte(at - 1) == 128 then return at - 16 end
   return at - 8
 end
 
--- how many events count at t, and the place of the first of them
+-- the number of events in the window at t, and the position of their first entry
 local function live(p, events, entries, t)
   local at = 1
   while at <= #entries do
@@ -40,7 +42,7 @@ local function trim(p, t)
   if at > 1 then p.entries = sub(p.entries, at) end
 end
 
--- adds n events at t, in the order of time
+-- adds n events at t, keeping the entries in order of time
 local function insert(p, t, n)
   local s, to = p.entries, #p.entries + 1
   while to > 1 do
@@ -59,7 +61,6 @@ local function insert(p, t, n)
   p.entries = sub(s, 1, to - 1) .. packed(t, n) .. sub(s, to)
 end
 
-
 local function logFresh(p)
   if p.entries == '' then return p.frontier end
   return max(p.frontier, entry(p.entries, entryBefore(p.entries, #p.entries + 1)) + p.window)
@@ -68,7 +69,7 @@ end
 local counted
 p.most, p.window, counted, pos = unpack('<ddB', request, pos)
 p.grows, p.notes = true, counted == 1
-p.need = 0 -- events whose leaving was waited for
+p.need = 0 -- the most events that any decision waited for to leave the window
 --@@load
 p.events, p.frontier, p.entries = 0, 0, ''
 if s ~= '' then
@@ -93,7 +94,7 @@ trim(p, now)
 insert(p, t, n)
 p.frontier = t
 --@@refuse
--- of what happened before, only the newest events can matter
+-- of the events before now, only the newest p.most can affect a decision
 trim(p, now)
 insert(p, now, n)
 local before, last = p.events, #p.entries + 1
@@ -117,8 +118,8 @@ if p.events > 0 or p.frontier > 0 then
   s = pack('<I8I8I8', p.events, 3, p.frontier) .. p.entries
 end
 --@@view
--- what does not matter are entries that do not count, and the instants of those
--- that nobody waited for
+-- omits the entries that have left the window, and combines those that no decision waited
+-- for into one
 if s ~= '' and not p.notes then
   local entries = p.entriesWere
   local count, from = live(p, p.eventsWere, entries, now)

@@ -1,7 +1,7 @@
--- TokenBucket with RefillInterval: where the lumps are counted from, and the
--- tokens missing then.
+-- TokenBucket with RefillInterval. The state is the instant from which the refills are
+-- counted, and the number of tokens missing at that instant.
 --@@help
--- the same at t
+-- the same two numbers at t
 local function refilled(p, t)
   local came = floor((t - p.anchor) / p.per)
   if came >= ceil(p.missing / p.lump) then return t, 0 end

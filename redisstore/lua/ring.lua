@@ -1,18 +1,19 @@
--- What SlidingWindow and RollingWindow share: the latest instant that events were
--- spent at, its mark, and the events of the last slots; slot i is at i % p.slots.
+-- The state of SlidingWindow and RollingWindow: the latest instant at which events were
+-- spent, its mark, and the counts of events of the latest p.slots slots. The count of slot
+-- i is at index i % p.slots.
 --@@help
-local CHUNK = 256 -- numbers are read and written so many at once
+local CHUNK = 256 -- how many numbers are packed or unpacked in one call
 
 local function latest(p) return floor(p.frontier / p.length) end
 
--- the events in a slot
+-- the number of events in a slot
 local function within(p, slot)
   local l = latest(p)
   if slot < 0 or slot > l or slot <= l - p.slots then return 0 end
   return p.counts[slot % p.slots]
 end
 
--- the events in the slots from one to another
+-- the number of events in the slots from .. to
 local function sum(p, from, to)
   local l, n = latest(p), 0
   for slot = max(from, l - p.slots + 1, 0), min(to, l) do

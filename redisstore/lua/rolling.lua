@@ -1,6 +1,7 @@
 -- RollingWindow: a ring with a slot for each period of the window.
 --@@help
--- what is left of a period's bucket, with so many events in the others and in it
+-- how many events a period still permits, if there were before events in the other periods
+-- and used events in this one
 local function left(p, before, used)
   return max(min(max(p.most - before, 0), p.perSlot) - used, 0)
 end

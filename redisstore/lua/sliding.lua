@@ -1,8 +1,8 @@
--- SlidingWindow: a ring with a slot for each segment and one for the oldest, which
--- is weighted.
+-- SlidingWindow: a ring with a slot for each segment of the window, and one more for the
+-- oldest segment, whose count is weighted.
 --@@help
--- a * b as two numbers, of which the second is below 2^52. Both are at most 2^51:
--- their halves of 26 and 25 bits have products below 2^52.
+-- a * b as high * 2^52 + low. a and b are at most 2^51: products of their halves, of 26 and
+-- 25 bits, are below 2^52.
 local function product(a, b)
   local h = 67108864 -- 2^26
   local a1, b1 = floor(a / h), floor(b / h)
@@ -14,7 +14,7 @@ local function product(a, b)
   return a1 * b1 + mid1 + carry, low - carry * 4503599627370496
 end
 
--- the greatest q for which q * b <= a * c; all at most 2^51, and a < b, so q < c
+-- the greatest q with q * b <= a * c. All are at most 2^51, and a < b, so q < c.
 local function share(a, b, c)
   if a * c < 9007199254740992 then return floor(a * c / b) end
   local high, low = product(a, c)
@@ -22,7 +22,7 @@ local function share(a, b, c)
     local h, l = product(q, b)
     return h < high or h == high and l <= low
   end
-  local q = min(floor(a / b * c), c) -- a few off at most
+  local q = min(floor(a / b * c), c) -- off by a few at most
   while not fits(q) do q = q - 1 end
   while fits(q + 1) do q = q + 1 end
   return q
@@ -37,6 +37,6 @@ while full + n > p.most do
   full = full - oldest
 end
 local spare = p.most - n - full
-local fades = 0 -- how far into the segment the weight of the oldest leaves room
+local fades = 0 -- the time from the start of the segment until the oldest one's weight leaves room for n
 if oldest > spare then fades = p.length - share(spare, oldest, p.length) end
 when = max(when, slot * p.length + fades)

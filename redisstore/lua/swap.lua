@@ -1,5 +1,5 @@
--- Puts ARGV[2] in the place of ARGV[1] for ARGV[3] milliseconds, unless another
--- value is there; empty is none. Answers 1, or 0 if so.
+-- Compare and swap: if the value of KEYS[1] is ARGV[1], sets it to ARGV[2] for ARGV[3]
+-- milliseconds and returns 1, otherwise returns 0. An empty string means no value.
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then
   return '0'
 end

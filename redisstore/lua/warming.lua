@@ -1,6 +1,6 @@
--- WarmingUp: the warmth, and the next free time as whole microseconds and the
--- nanoseconds beyond. The same operations in the same order as in warmingup.go, so
--- that the same doubles come of them.
+-- WarmingUp. The state is the warmth, and the next free time as whole microseconds and
+-- nanoseconds. The operations and their order are the same as in warmingup.go, so that they
+-- give the same doubles.
 --@@help
 local function coldAt(p)
   return p.free + ceil((p.ns + ceil(p.warmth * p.cooldown)) / 1000)
@@ -31,7 +31,7 @@ if above > 0 then
   cost = cost + p.slope * part * (above - part / 2)
 end
 cost = cost + (n - taken) * p.stable
-local ns = floor(cost) -- rounded, half up
+local ns = floor(cost) -- rounded half up
 if cost - ns >= 0.5 then ns = ns + 1 end
 p.warmth, p.free, p.ns = warmth + taken, t + floor(ns / 1000), ns % 1000
 --@@fresh

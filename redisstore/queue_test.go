@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// Those who ask for a key while it is being asked for travel together, and are told
-// what they would have been told one after the other.
+// Calls on a key that arrive while its command is in progress share the next command, and
+// get the answers that they would have got one after the other.
 func TestCoalescing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
@@ -28,7 +28,7 @@ func TestCoalescing(t *testing.T) {
 		allowed := 0
 		for i := range 50 {
 			if i == 1 {
-				synctest.Wait() // the first is under way
+				synctest.Wait() // the first is in progress
 			}
 			go func() {
 				d, err := l.Take(t.Context(), "k", 1)
@@ -47,13 +47,13 @@ func TestCoalescing(t *testing.T) {
 		assert.EqualValues(t, 48, s.Stats().Coalesced)
 		assert.EqualValues(t, 2, s.Stats().Calls)
 		assert.Equal(t, 30, allowed)
-		assert.Len(t, remaining, 30, "each was told what remained after it")
+		assert.Len(t, remaining, 30, "each call got its own Remaining")
 		_, l = f.store(t)
 		assert.False(t, l.Allow("k"))
 	})
 }
 
-// Calls on other keys do not wait for each other.
+// Calls on different keys do not wait for each other.
 func TestOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
@@ -67,9 +67,9 @@ func TestOtherKeys(t *testing.T) {
 		wg.Wait()
 		assert.Equal(t, f.delay, time.Since(begin))
 		assert.Equal(t, 500, f.calls())
-		requireGrounded(t, s)
+		requireIdle(t, s)
 
-		// Goroutines that are done wait for more while one is under way, and not all.
+		// Senders that are done wait for more while one is busy, up to maxIdle of them.
 		f.delay = time.Hour
 		go l.Allow("long")
 		synctest.Wait()
@@ -80,16 +80,16 @@ func TestOtherKeys(t *testing.T) {
 			}
 			wg.Wait()
 			synctest.Wait()
-			s.workers.mu.Lock()
-			assert.Len(t, s.workers.idle, manyIdle)
-			s.workers.mu.Unlock()
+			s.senders.mu.Lock()
+			assert.Len(t, s.senders.idle, maxIdle)
+			s.senders.mu.Unlock()
 		}
 		time.Sleep(2 * time.Hour)
-		requireGrounded(t, s)
+		requireIdle(t, s)
 	})
 }
 
-// Takes of different sizes, peeks and reservations travel together, too.
+// Takes of different sizes, peeks and reservations share a command, too.
 func TestCoalescingMixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)})
@@ -125,8 +125,7 @@ func TestCoalescingMixed(t *testing.T) {
 	})
 }
 
-// One who gives up while others' call is under way is not sent; the others are not
-// held up.
+// A call whose caller leaves while it is queued is not sent, and does not delay the others.
 func TestGivingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
@@ -137,7 +136,7 @@ func TestGivingUp(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
 		var mu sync.Mutex
-		told := 0
+		allowed := 0
 		for i := range 10 {
 			ctx := ctx
 			if i%2 == 0 {
@@ -148,7 +147,7 @@ func TestGivingUp(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil && d.Allowed {
-					told++
+					allowed++
 				} else {
 					assert.ErrorIs(t, err, context.DeadlineExceeded)
 				}
@@ -156,13 +155,13 @@ func TestGivingUp(t *testing.T) {
 		}
 		time.Sleep(30 * time.Millisecond)
 		synctest.Wait()
-		assert.Equal(t, 5, told)
+		assert.Equal(t, 5, allowed)
 		assert.Equal(t, []int{1, 5}, f.batch)
 	})
 }
 
-// Nobody waits for longer than the timeout, those that wait for others included, and
-// nothing is left behind.
+// No call waits for longer than the timeout, even if it is queued, and nothing is left
+// behind.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
@@ -178,13 +177,13 @@ func TestTimeout(t *testing.T) {
 				assert.ErrorIs(t, err, ErrTimeout)
 				assert.True(t, d.Degraded && !d.Allowed)
 				assert.LessOrEqual(t, time.Since(asked), 50*time.Millisecond)
-				assert.GreaterOrEqual(t, time.Since(asked), 45*time.Millisecond, "at most a part early")
+				assert.GreaterOrEqual(t, time.Since(asked), 45*time.Millisecond, "at most a tick early")
 			})
 		}
 		wg.Wait()
 		assert.EqualValues(t, 60, s.Stats().Timeouts)
 		settle()
-		requireGrounded(t, s)
+		requireIdle(t, s)
 	})
 }
 
@@ -198,30 +197,30 @@ func TestBusy(t *testing.T) {
 		f.delay = 190 * time.Millisecond
 		require.True(t, l.Allow("k"))
 		synctest.Wait()
-		assert.Equal(t, []error{nil}, b.told)
+		assert.Equal(t, []error{nil}, b.outcomes)
 		f.delay = 210 * time.Millisecond
 		begin := time.Now()
 		_, err := l.Take(t.Context(), "k", 1)
 		assert.ErrorIs(t, err, ErrTimeout)
 		assert.InDelta(t, 200*time.Millisecond, time.Since(begin), float64(5*time.Millisecond))
 		synctest.Wait()
-		require.Len(t, b.told, 2)
-		assert.ErrorIs(t, b.told[1], ErrTimeout)
+		require.Len(t, b.outcomes, 2)
+		assert.ErrorIs(t, b.outcomes[1], ErrTimeout)
 	})
 }
 
-// requireGrounded checks that nothing is under way, and nothing is left of what was.
-func requireGrounded(t *testing.T, s *Store) {
+// requireIdle checks that no command is in progress, and that no queue and no sender is left.
+func requireIdle(t *testing.T, s *Store) {
 	t.Helper()
 	synctest.Wait()
-	for i := range s.flights {
-		require.Empty(t, s.flights[i].under)
+	for i := range s.queues {
+		require.Empty(t, s.queues[i].active)
 	}
-	require.Zero(t, s.workers.busy)
-	require.Empty(t, s.workers.idle)
+	require.Zero(t, s.senders.busy)
+	require.Empty(t, s.senders.idle)
 }
 
-// Calls that wait behind a command without an answer are sent once that is given up.
+// Calls queued behind a command without an answer are sent when that is abandoned.
 func TestGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
@@ -231,7 +230,7 @@ func TestGivenUp(t *testing.T) {
 		go l.Allow("k")
 		synctest.Wait()
 		f.set(func() { f.hangs = false })
-		time.Sleep(10 * time.Millisecond) // a part; those that come in it have as much time
+		time.Sleep(10 * time.Millisecond) // a tick; all calls that arrive in the next one have the same timeout
 		var wg sync.WaitGroup
 		for range 10 {
 			time.Sleep(2 * time.Millisecond)
@@ -240,18 +239,18 @@ func TestGivenUp(t *testing.T) {
 		wg.Wait()
 		synctest.Wait()
 		assert.Equal(t, []int{10}, f.batch, "together")
-		require.Len(t, b.told, 2)
-		assert.ErrorIs(t, b.told[0], ErrTimeout)
-		assert.NoError(t, b.told[1])
-		close(f.stuck) // the client gives up, too
+		require.Len(t, b.outcomes, 2)
+		assert.ErrorIs(t, b.outcomes[0], ErrTimeout)
+		assert.NoError(t, b.outcomes[1])
+		close(f.stuck) // the client returns, too
 		settle()
-		assert.Len(t, b.told, 2, "that was told before")
+		assert.Len(t, b.outcomes, 2, "its outcome was reported before")
 		assert.True(t, l.Allow("k"))
-		requireGrounded(t, s)
+		requireIdle(t, s)
 	})
 }
 
-// A caller can leave when it likes; its command goes on, and counts by what comes of it.
+// A caller can leave at any time. Its command continues, and the breaker gets its outcome.
 func TestCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
@@ -269,11 +268,11 @@ func TestCallerLeaves(t *testing.T) {
 			settle()
 		}
 		leave()
-		assert.Equal(t, []error{nil}, b.told)
+		assert.Equal(t, []error{nil}, b.outcomes)
 		f.hangs = true
 		leave()
-		require.Len(t, b.told, 2)
-		assert.ErrorIs(t, b.told[1], ErrTimeout, "nobody waited for it to be so")
+		require.Len(t, b.outcomes, 2)
+		assert.ErrorIs(t, b.outcomes[1], ErrTimeout, "the caller did not wait for it")
 		assert.Zero(t, s.Stats().Timeouts)
 
 		ctx, cancel := context.WithCancel(t.Context())
@@ -282,11 +281,11 @@ func TestCallerLeaves(t *testing.T) {
 		_, err := l.Take(ctx, "k", 1)
 		require.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, trips, f.trips, "not sent at all")
-		requireGrounded(t, s)
+		requireIdle(t, s)
 	})
 }
 
-// However little time callers have, a server that answers in time is well.
+// Callers that leave early do not count as failures of a server that answers in time.
 func TestImpatientCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 10_000, Window: time.Hour})
@@ -317,15 +316,15 @@ func TestImpatientCallers(t *testing.T) {
 		settle()
 		assert.Greater(t, left.Load(), int64(300))
 		assert.Greater(t, answered.Load(), int64(300))
-		assert.LessOrEqual(t, len(b.told), 14, "commands")
-		for _, err := range b.told {
+		assert.LessOrEqual(t, len(b.outcomes), 14, "commands")
+		for _, err := range b.outcomes {
 			assert.NoError(t, err)
 		}
-		requireGrounded(t, s)
+		requireIdle(t, s)
 	})
 }
 
-// A breaker is told of a command that fails, and not of each caller that waited for it.
+// A breaker gets one failure for each command, and not one for each of its calls.
 func TestBreakerCountsCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
@@ -336,7 +335,7 @@ func TestBreakerCountsCommands(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 100 {
 			if i == 1 {
-				synctest.Wait() // the first is under way
+				synctest.Wait() // the first is in progress
 			}
 			wg.Go(func() {
 				if _, err := l.Take(t.Context(), "k", 1); err != nil {
@@ -346,12 +345,12 @@ func TestBreakerCountsCommands(t *testing.T) {
 		}
 		wg.Wait()
 		assert.EqualValues(t, 100, failed.Load())
-		assert.Equal(t, []error{f.fail, f.fail}, b.told)
+		assert.Equal(t, []error{f.fail, f.fail}, b.outcomes)
 	})
 }
 
-// Time in which this process did not run is not the server's.
-func TestVerdict(t *testing.T) {
+// Time in which this process did not run does not count as a failure of the server.
+func TestOutcome(t *testing.T) {
 	s, err := New(&fakeServer{}, WithTimeout(50*time.Millisecond))
 	require.NoError(t, err)
 	lost := errors.New("i/o timeout")
@@ -363,27 +362,27 @@ func TestVerdict(t *testing.T) {
 	}{
 		{nil, time.Hour, 0, nil},
 		{lost, 0, 0, lost},
-		{lost, 10 * time.Millisecond, 0, lost}, // half of it is unknown
+		{lost, 10 * time.Millisecond, 0, lost}, // half of it was not counted
 		{lost, 11 * time.Millisecond, 0, context.Canceled},
-		{lost, 50 * time.Millisecond, 10 * idle, lost},
-		{lost, 80 * time.Millisecond, 7 * idle, lost},
-		{lost, 81 * time.Millisecond, 7 * idle, context.Canceled},
+		{lost, 50 * time.Millisecond, 10 * tickWeight, lost},
+		{lost, 80 * time.Millisecond, 7 * tickWeight, lost},
+		{lost, 81 * time.Millisecond, 7 * tickWeight, context.Canceled},
 		{lost, 3 * time.Second, 1, context.Canceled}, // the process was stopped
 		{errors.New("WRONGTYPE Operation against a key"), 0, 0, nil},
 		{errors.New("OOM command not allowed"), 0, 0, nil},
 		{errors.New("ERR value is not an integer"), 0, 0, nil},
 	} {
-		assert.Equal(t, tt.want, s.verdict(tt.err, tt.took, tt.ticks), "%v after %v, %d ticks", tt.err, tt.took, tt.ticks)
+		assert.Equal(t, tt.want, s.outcome(tt.err, tt.took, tt.ticks), "%v after %v, %d ticks", tt.err, tt.took, tt.ticks)
 	}
 	full := errors.New("ERR max number of clients reached")
-	assert.Equal(t, full, s.verdict(full, 0, 0))
+	assert.Equal(t, full, s.outcome(full, 0, 0))
 }
 
 type countingBreaker struct {
-	mu   sync.Mutex
-	open error
-	slow time.Duration
-	told []error
+	mu       sync.Mutex
+	open     error
+	slow     time.Duration
+	outcomes []error
 }
 
 func (b *countingBreaker) Allow() (func(error), error) {
@@ -391,28 +390,28 @@ func (b *countingBreaker) Allow() (func(error), error) {
 	return func(err error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.told = append(b.told, err)
+		b.outcomes = append(b.outcomes, err)
 	}, b.open
 }
 
-// The breaker is told how commands went, and what it keeps from the server is counted.
+// The breaker gets the outcomes of commands, and the calls that it refuses are counted.
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 		b := &countingBreaker{}
 		s, l := f.store(t, WithBreaker(b))
 		require.True(t, l.Allow("k"))
-		assert.Equal(t, []error{nil}, b.told)
+		assert.Equal(t, []error{nil}, b.outcomes)
 
 		f.fail = errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")
 		_, err := l.Take(t.Context(), "k", 1)
 		require.ErrorIs(t, err, f.fail)
-		assert.NoError(t, b.told[1], "that is one key's trouble")
+		assert.NoError(t, b.outcomes[1], "the error concerns one key only")
 
 		f.fail = errors.New("LOADING Redis is loading the dataset in memory")
 		_, err = l.Take(t.Context(), "k", 1)
 		require.ErrorIs(t, err, f.fail)
-		assert.Equal(t, f.fail, b.told[2])
+		assert.Equal(t, f.fail, b.outcomes[2])
 
 		b.open = errors.New("too many failures")
 		calls := f.calls()
@@ -424,11 +423,11 @@ func TestBreaker(t *testing.T) {
 		assert.EqualValues(t, 2, s.Stats().Refused)
 		assert.EqualValues(t, 4, s.Stats().Failures)
 		settle()
-		requireGrounded(t, s)
+		requireIdle(t, s)
 	})
 }
 
-// twoServers are a server that answers and one that hangs, for keys that end with h.
+// twoServers are a server that answers, and one that hangs and has the keys that end with h.
 type twoServers struct{ *fakeServer }
 
 func (two twoServers) Server(_ context.Context, key string) string { return key[len(key)-1:] }
@@ -462,10 +461,10 @@ func TestBreakers(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Len(t, made, 2)
-		assert.Equal(t, []error{nil, nil, nil}, made[0].told)
-		assert.Len(t, made[1].told, 6)
+		assert.Equal(t, []error{nil, nil, nil}, made[0].outcomes)
+		assert.Len(t, made[1].outcomes, 6)
 
-		// One for all, and none.
+		// One breaker for all servers, and none.
 		one := &countingBreaker{}
 		for _, opt := range []Option{WithBreaker(one), WithBreaker(nil), WithBreakers(nil)} {
 			s, err := New(twoServers{f}, WithBreakers(func() Breaker { panic("replaced") }), opt)
@@ -477,11 +476,11 @@ func TestBreakers(t *testing.T) {
 			l.Allow("ah")
 		}
 		synctest.Wait()
-		assert.Len(t, one.told, 2)
+		assert.Len(t, one.outcomes, 2)
 	})
 }
 
-// A breaker that takes its time holds nobody up.
+// A slow breaker does not delay callers.
 func TestSlowBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
@@ -492,32 +491,32 @@ func TestSlowBreaker(t *testing.T) {
 		assert.ErrorIs(t, err, ErrTimeout)
 		assert.LessOrEqual(t, time.Since(begin), 50*time.Millisecond)
 		settle()
-		assert.Equal(t, []error{context.Canceled}, b.told)
+		assert.Equal(t, []error{context.Canceled}, b.outcomes)
 		assert.Zero(t, f.trips, "it was not sent")
-		requireGrounded(t, s)
+		requireIdle(t, s)
 	})
 }
 
-// More calls than one command is for take several.
-func TestMost(t *testing.T) {
+// More than maxGroup calls take several commands.
+func TestMaxGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 2*most + 7, Window: time.Hour})
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 2*maxGroup + 7, Window: time.Hour})
 		f.delay = 10 * time.Millisecond
 		_, l := f.store(t)
 		go l.Allow("k")
 		synctest.Wait()
 		var wg sync.WaitGroup
-		for range 2*most + 6 {
+		for range 2*maxGroup + 6 {
 			wg.Go(func() { assert.True(t, l.Allow("k")) })
 		}
 		wg.Wait()
-		assert.Equal(t, []int{1, most, most, 6}, f.batch)
+		assert.Equal(t, []int{1, maxGroup, maxGroup, 6}, f.batch)
 		assert.False(t, l.Allow("k"))
 	})
 }
 
-// Of calls on a key whose limit has changed, the first replaces the state, and the
-// others go along with the next command.
+// Of the calls on a key whose limit has changed, the first replaces the state, and the
+// others share the next command.
 func TestAdoption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 300, Window: time.Hour})
@@ -526,20 +525,20 @@ func TestAdoption(t *testing.T) {
 		var wg sync.WaitGroup
 		ask := func() { assert.True(t, l.Allow("k")) }
 		wg.Go(ask)
-		time.Sleep(3 * time.Millisecond) // the answer is on its way back
+		time.Sleep(3 * time.Millisecond) // the answer is in transit
 		f.set(func() { f.other = true })
 		for range 199 {
 			wg.Go(ask)
 		}
 		wg.Wait()
-		assert.Equal(t, 5, f.trips, "the first; all, in vain; the state, read and replaced; the other 198")
+		assert.Equal(t, 5, f.trips, "the first; all, which fails; the state, read and replaced; the other 198")
 		assert.Equal(t, []int{1, 198}, f.batch)
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
 		assert.Equal(t, 100, d.Remaining)
 		assert.Zero(t, s.Stats().Failures)
 
-		// If it cannot be replaced, each is told within the timeout.
+		// If it cannot be replaced, each call fails within the timeout.
 		f.other, f.hanging = true, loadScript.sha
 		for range 100 {
 			wg.Go(func() {
@@ -551,11 +550,11 @@ func TestAdoption(t *testing.T) {
 		}
 		wg.Wait()
 		settle()
-		requireGrounded(t, s)
+		requireIdle(t, s)
 	})
 }
 
-// A server that does not know a script is sent it in full, once.
+// A server that does not know a script gets its full text, once.
 func TestUnknownScript(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
@@ -570,11 +569,11 @@ func TestUnknownScript(t *testing.T) {
 		assert.Equal(t, 1, f.evals)
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
-		assert.Equal(t, 23, d.Remaining, "none was done twice")
+		assert.Equal(t, 23, d.Remaining, "no call was executed twice")
 	})
 }
 
-// What a server answers that makes no sense is an error.
+// A malformed reply is an error.
 func TestNonsense(t *testing.T) {
 	for _, answer := range []string{"", "x", "12345678", "12345678\x00", "12345678\x00123456789012", string(make([]byte, 17)) + "odd"} {
 		s, err := New(nonsense(answer))
@@ -585,7 +584,7 @@ func TestNonsense(t *testing.T) {
 		assert.Error(t, err, "%q", answer)
 		assert.True(t, d.Degraded, "%q", answer)
 	}
-	// Nor is one that denies what the arithmetic grants.
+	// So is a reply that denies what the arithmetic grants.
 	s, err := New(nonsense(make([]byte, 17)))
 	require.NoError(t, err)
 	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)}, ratelimit.WithStore(s))
@@ -598,7 +597,8 @@ type nonsense string
 
 func (n nonsense) Do(context.Context, Command) (string, error) { return string(n), nil }
 
-// What a client gave up to redirect is sent again, as nothing was done; and not for ever.
+// A command that the client stopped redirecting is sent again, because it was not executed,
+// but only a few times.
 func TestMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
@@ -610,12 +610,12 @@ func TestMoved(t *testing.T) {
 		f.failures = 100
 		_, err := l.Take(t.Context(), "k", 1)
 		require.ErrorIs(t, err, f.fail)
-		assert.Equal(t, 3+1+resends, f.trips)
+		assert.Equal(t, 3+1+maxResends, f.trips)
 		settle()
 	})
 }
 
-// What is put back here when nobody was faster is given up after the timeout.
+// A compare-and-swap that never succeeds ends at the timeout.
 func TestCancelIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
