@@ -40,9 +40,8 @@ type Breaker interface {
 	// Allow returns an error if the command must not be sent, and otherwise a function
 	// to report the command's outcome to. The store calls that function once: with nil
 	// if the command succeeded or its error concerns only the key, and otherwise with the
-	// error. [context.Canceled] means that
-	// this process did not run for most of the time, so that the outcome says nothing
-	// about the server.
+	// error. [context.Canceled] means that this process did not run for most of the time,
+	// so that the outcome says nothing about the server.
 	Allow() (done func(err error), err error)
 }
 

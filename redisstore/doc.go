@@ -59,8 +59,8 @@
 // ([WithDenialCache]), and updates RetryAfter and Remaining as time passes. It allows
 // for the latency of the answer and for clocks that drift by 0.1 %, in favor of the
 // caller: a caller that retries when told to is admitted, unless another has spent that
-// capacity. A key under heavy load costs Redis one call for each event that its limit
-// admits, or one a second.
+// capacity. A process that keeps requesting an exhausted key sends a call each time
+// the limit may admit an event again, and at least once a second.
 //
 // A cached denial may be wrong in two ways. A Reset or a cancellation by another process
 // goes unnoticed, and Remaining and RetryAfter do not include what other processes have
