@@ -8,15 +8,15 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// NewConn returns what a store needs of client, for those who put something around
-// it, and give that to [redisstore.New].
+// NewConn returns a Conn that sends commands through client. Use it to wrap the Conn, for
+// example to measure calls, and pass the wrapper to [redisstore.New]; otherwise use [New].
 func NewConn(client redis.UniversalClient) redisstore.Conn { return conn{client} }
 
-// A conn is a redisstore.Conn of a client.
+// A conn implements redisstore.Conn for a client.
 type conn struct{ client redis.UniversalClient }
 
-// Server implements [redisstore.Cluster]: a shard of a ring and a node of a cluster have
-// their addresses.
+// Server implements [redisstore.Cluster]. The name of a cluster's node or a ring's shard is
+// its address; other clients have one server, "".
 func (c conn) Server(ctx context.Context, key string) string {
 	var node *redis.Client
 	var err error
@@ -27,43 +27,42 @@ func (c conn) Server(ctx context.Context, key string) string {
 		node, err = client.GetShardClientForKey(key)
 	}
 	if err != nil || node == nil {
-		return "" // the command says why
+		return "" // the command will fail with the error
 	}
 	return node.Options().Addr
 }
 
-// A command is sent once: the client sends others again after a failure that
-// leaves open whether they were carried out. It follows redirections all the
-// same.
+// A command is a command that the client sends once. The client sends other commands again
+// after failures, even if they may have been executed. It still follows redirections.
 type command struct{ *redis.StringCmd }
 
-// NoRetry is what the client asks.
+// NoRetry tells the client not to send the command again.
 func (*command) NoRetry() bool { return true }
 
-// Clone is the client's, which would forget NoRetry.
+// Clone replaces that of StringCmd, which would lose NoRetry.
 func (c *command) Clone() redis.Cmder {
 	return &command{c.StringCmd.Clone().(*redis.StringCmd)}
 }
 
-// newCommand has its words as pointers: a string in an interface is an allocation
-// each.
+// newCommand returns a command whose words are pointers, because converting each string to
+// an interface would allocate.
 func newCommand(ctx context.Context, c redisstore.Command) *command {
 	words := make([]any, len(c.Words))
 	for i := range c.Words {
 		words[i] = &c.Words[i]
 	}
-	words[0] = c.Words[0] // which the client looks at itself
+	words[0] = c.Words[0] // the client expects the name as a string
 	cmd := redis.NewStringCmd(ctx, words...)
 	cmd.SetFirstKeyPos(int8(c.Key))
 	return &command{cmd}
 }
 
 // Do implements [redisstore.Conn].
-func (c conn) Do(ctx context.Context, of redisstore.Command) (string, error) {
-	if err := ctx.Err(); err != nil { // at which an AutoPipeliner does not look
+func (c conn) Do(ctx context.Context, command redisstore.Command) (string, error) {
+	if err := ctx.Err(); err != nil { // an AutoPipeliner does not check it
 		return "", err
 	}
-	cmd := newCommand(ctx, of)
-	_ = c.client.Process(ctx, cmd) // it is cmd's too, and Result waits for it if the client does not
-	return cmd.Result()            // DEL's is a number, which nobody asks for
+	cmd := newCommand(ctx, command)
+	_ = c.client.Process(ctx, cmd) // Result returns the same error, and waits if Process does not
+	return cmd.Result()            // the store does not use the number that DEL returns
 }

@@ -1,4 +1,8 @@
-// Package goredis keeps limits in Redis through github.com/redis/go-redis/v9.
+// Package goredis makes stores that keep limits in Redis through
+// github.com/redis/go-redis/v9. Package redisstore describes them.
+//
+// By default a limiter fails open: while Redis is away, everything is allowed. See
+// [ratelimit.WithFailurePolicy].
 package goredis
 
 import (
@@ -15,40 +19,38 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// New returns a store that sends its commands through client, which may be a
-// [redis.Client] (one with sentinels too), a [redis.ClusterClient], a
-// [redis.Ring] or a [redis.AutoPipeliner], with its options as they are: calls
-// return at their context's end and are never sent twice, whatever
-// ContextTimeoutEnabled and MaxRetries say. The store does not close client.
+// New returns a store that sends its commands through client: a [redis.Client] (also with
+// sentinels), a [redis.ClusterClient], a [redis.Ring] or a [redis.AutoPipeliner]. Any options
+// of the client will do: calls return when their context ends, and no command is sent twice,
+// regardless of ContextTimeoutEnabled and MaxRetries. The store does not close client.
 //
-// Each command under way takes a connection of the client's pool. For more commands at
-// once than Options.PoolSize, raise that or pass the client's AutoPipeline, which sends
-// them together.
+// Each command in progress uses a connection of the client's pool. If there are more
+// concurrent commands than Options.PoolSize, raise PoolSize, or pass the client's
+// AutoPipeline, which sends commands together. Do not use an AutoPipeliner with a cluster,
+// because a node that hangs then delays commands to the other nodes.
 //
-// Give it the client of a cluster as it is: an AutoPipeliner of one lets a node that
-// hangs hold up the others.
+// When a call's context ends, its command continues until the client's own timeouts, which
+// by default are seconds.
 //
-// What a call left behind when its context ended goes on until the client gives
-// up: with the options' defaults, seconds.
+// The store has a circuit breaker for each node of a cluster and each shard of a ring, or one
+// for any other client. A breaker opens after [redisstore.BreakerFailures] consecutive failed
+// commands, for [redisstore.BreakerCooldown]. [redisstore.WithBreaker] and
+// [redisstore.WithBreakers] replace the breakers.
 //
-// The store has a breaker for each node of a cluster and for each shard of a ring, one
-// otherwise. It opens after [redisstore.BreakerFailures] commands in a row that failed,
-// for [redisstore.BreakerCooldown]. Options come after it, so that
-// [redisstore.WithBreaker] replaces it.
-//
-// A nil client is [ratelimit.ErrInvalid]. Other errors are those of
-// [redisstore.New]. Nothing is sent.
+// If client is nil, the error matches [ratelimit.ErrInvalid]. Other errors are those of
+// [redisstore.New]. New sends nothing.
 func New(client redis.UniversalClient, opts ...redisstore.Option) (*redisstore.Store, error) {
 	if isNil(client) {
-		return nil, fmt.Errorf("%w: client is %#v: it must be a client that redis.NewClient or the like returned", ratelimit.ErrInvalid, client)
+		return nil, fmt.Errorf("%w: client is %#v: it must be a client, such as redis.NewClient returns", ratelimit.ErrInvalid, client)
 	}
-	if i := slices.IndexFunc(opts, func(opt redisstore.Option) bool { return opt == nil }); i >= 0 { // counted without the breaker
-		return nil, fmt.Errorf("%w: option %d of New is nil: it must be one of redisstore's With functions' results", ratelimit.ErrInvalid, i)
+	if i := slices.IndexFunc(opts, func(opt redisstore.Option) bool { return opt == nil }); i >= 0 { // here, so that the index does not count the breaker
+		return nil, fmt.Errorf("%w: option %d of New is nil: it must be the result of a With function of redisstore", ratelimit.ErrInvalid, i)
 	}
 	return redisstore.New(conn{client}, append([]redisstore.Option{redisstore.WithBreakers(newBreaker)}, opts...)...)
 }
 
-// isNil also finds the nil pointer that a failed constructor left in a variable.
+// isNil reports whether client is nil or contains a nil pointer, such as a failed
+// constructor returns.
 func isNil(client redis.UniversalClient) bool {
 	if client == nil {
 		return true

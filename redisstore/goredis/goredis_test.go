@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// What the store does with the client is tested on servers, in redisstore/servers.
+// redisstore/servers tests the store with real servers.
 
 func TestNew(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent
