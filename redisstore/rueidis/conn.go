@@ -8,27 +8,28 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// NewConn returns what a store needs of client, for those who put something around
-// it, and give that to [redisstore.New].
+// NewConn returns a Conn that sends commands through client. Use it to wrap the Conn, for
+// example to measure calls, and pass the wrapper to [redisstore.New]; otherwise use [New].
 func NewConn(client rueidis.Client) redisstore.Conn { return conn{client} }
 
-// A conn is a redisstore.Conn of a client.
+// A conn implements redisstore.Conn for a client.
 type conn struct{ client rueidis.Client }
 
-// Do implements [redisstore.Conn]. The client gets a context that does not end: where
-// a call has a connection for itself, it would close that at the end, for all. Nor
-// does it send anything again but what is marked as read-only, and nothing here is. It
-// reads each reply into memory of its own, and takes ERR off an error.
-func (c conn) Do(ctx context.Context, of redisstore.Command) (string, error) {
+// Do implements [redisstore.Conn]. The client gets a context that does not end, because for
+// a call that has the connection to itself, rueidis closes the connection when the context
+// ends, which fails the calls of others. rueidis sends only read-only commands again, and
+// marks none of these as such. It removes the prefix ERR from the text of errors; Do restores
+// it.
+func (c conn) Do(ctx context.Context, command redisstore.Command) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	words, key := of.Words, of.Key
+	words, key := command.Words, command.Key
 	cmd := c.client.B().Arbitrary(words[:key]...).Keys(words[key]).Args(words[key+1:]...).Build()
 	res := c.client.Do(context.WithoutCancel(ctx), cmd)
 	err := res.Error()
 	if err == nil {
-		reply, _ := res.ToString() // DEL's is a number, which nobody asks for
+		reply, _ := res.ToString() // the store does not use the number that DEL returns
 		return reply, nil
 	}
 	if _, ok := rueidis.IsRedisErr(err); ok {
@@ -39,7 +40,7 @@ func (c conn) Do(ctx context.Context, of redisstore.Command) (string, error) {
 	return "", err
 }
 
-// A replyError is an error reply as it came.
+// A replyError is an error reply with its full text.
 type replyError struct {
 	text string
 	err  error

@@ -1,4 +1,8 @@
-// Package rueidis keeps limits in Redis through github.com/redis/rueidis.
+// Package rueidis makes stores that keep limits in Redis through
+// github.com/redis/rueidis. Package redisstore describes them.
+//
+// By default a limiter fails open: while Redis is away, everything is allowed. See
+// [ratelimit.WithFailurePolicy].
 package rueidis
 
 import (
@@ -14,29 +18,29 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// New returns a store that sends its commands through client, of one server, of
-// sentinels or of a cluster. Commands at the same time share a pipeline. They return
-// at their context's end, and are never sent twice, unless the client has a
-// ConnLifetime: rueidis sends again what was under way on a connection that
-// expired, without regard to whether it was carried out, so leave that unset. The
-// store does not close client.
+// New returns a store that sends its commands through client, which may be connected to one
+// server, to sentinels or to a cluster. Concurrent commands share a pipeline. Calls return
+// when their context ends, and no command is sent twice. The store does not close client.
 //
-// What a call left behind when its context ended goes on until the client gives
-// up: with the options' defaults, after seconds.
+// Leave the client's ConnLifetime unset: when a connection reaches that age, rueidis sends
+// its commands in progress again, even if they were executed.
 //
-// The store has a breaker, which opens after [redisstore.BreakerFailures] commands in a
-// row that failed, for [redisstore.BreakerCooldown]. It is one for all nodes of a cluster,
-// because the client does not tell on which of them a key lives. Options come after it,
-// so that [redisstore.WithBreaker] replaces it.
+// When a call's context ends, its command continues until the client's own timeouts, which
+// by default are seconds.
 //
-// A nil client is [ratelimit.ErrInvalid]. Other errors are those of
-// [redisstore.New]. Nothing is sent.
+// The store has one circuit breaker, which opens after [redisstore.BreakerFailures]
+// consecutive failed commands, for [redisstore.BreakerCooldown]. All nodes of a cluster share
+// it, because the client does not report which node a key is on. [redisstore.WithBreaker]
+// and [redisstore.WithBreakers] replace it.
+//
+// If client is nil, the error matches [ratelimit.ErrInvalid]. Other errors are those of
+// [redisstore.New]. New sends nothing.
 func New(client rueidis.Client, opts ...redisstore.Option) (*redisstore.Store, error) {
 	if client == nil {
-		return nil, fmt.Errorf("%w: client is nil: it must be one that rueidis.NewClient returned", ratelimit.ErrInvalid)
+		return nil, fmt.Errorf("%w: client is nil: it must be a client, such as rueidis.NewClient returns", ratelimit.ErrInvalid)
 	}
-	if i := slices.IndexFunc(opts, func(opt redisstore.Option) bool { return opt == nil }); i >= 0 { // counted without the breaker
-		return nil, fmt.Errorf("%w: option %d of New is nil: it must be one of redisstore's With functions' results", ratelimit.ErrInvalid, i)
+	if i := slices.IndexFunc(opts, func(opt redisstore.Option) bool { return opt == nil }); i >= 0 { // here, so that the index does not count the breaker
+		return nil, fmt.Errorf("%w: option %d of New is nil: it must be the result of a With function of redisstore", ratelimit.ErrInvalid, i)
 	}
 	return redisstore.New(conn{client}, append([]redisstore.Option{redisstore.WithBreakers(newBreaker)}, opts...)...)
 }

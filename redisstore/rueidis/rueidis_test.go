@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// What the store does with the client is tested on servers, in redisstore/servers.
+// redisstore/servers tests the store with real servers.
 
 func TestNilClient(t *testing.T) {
 	_, err := New(nil)
