@@ -32,7 +32,7 @@ func (c *call) op() byte {
 	return opTake
 }
 
-// appendRun appends a run of so many requests that equal c's, in the script's encoding.
+// appendRun appends a run of equal requests, times of c's, in the script's encoding.
 func (c *call) appendRun(b []byte, times int) []byte {
 	n := max(1, min(c.req.N, c.prog.limit))
 	b = append(b, c.op())

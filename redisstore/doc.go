@@ -20,8 +20,8 @@
 // Every algorithm and every promise of package ratelimit holds across processes, to the
 // microsecond. A decision, even on an [ratelimit.All], is one call of a script on one
 // key. The script decides and spends by the clock of Redis; the clocks of the processes
-// do not matter. Two cases take two more calls: cancelling a reservation, and the first
-// decision on a key after its limit has changed. The store works with Redis 6.2 or
+// do not matter. Cancelling a reservation takes two calls. The first decision on a key after
+// its limit has changed takes three. The store works with Redis 6.2 or
 // newer, Valkey, and clusters of either, on 64-bit machines.
 //
 // # What is stored in Redis
@@ -37,12 +37,13 @@
 //
 //   - FixedWindow, and TokenBucket with RefillInterval: 16 bytes.
 //   - TokenBucket, LeakyBucket and WarmingUp: 24 bytes.
-//   - RollingWindow: 8 bytes, and 4 for each period, of which there may be 4,096.
-//   - SlidingWindow: 8 bytes, and 4 for each segment and one more segment. There may be
-//     4,096 segments.
+//   - RollingWindow: 8 bytes, and 4 for each period (8 if the quota is 2³² or more). There
+//     may be up to 4,096 periods.
+//   - SlidingWindow: 8 bytes, and 4 for each segment and for one more (8 if the limit is 2³²
+//     or more). There may be up to 4,096 segments.
 //   - SlidingLog: 24 bytes, and 8 for each event, or 16 for all events in the same
 //     microsecond.
-//   - All: the sum of its parts.
+//   - All: the sum of its parts, and 8 bytes for each SlidingLog.
 //
 // A decision reads the whole value, and a grant writes the whole value. Redis deletes a
 // key, to the millisecond, once its state equals that of a new key. A denial writes nothing, except in a
@@ -94,7 +95,8 @@
 // run. But leased events may happen after other processes have already spent the
 // capacity that replaced them. With n processes, the events in any span of time may
 // exceed the limit by min(n·k, what the limit grants in the duration of a lease).
-// The Remaining of a leased decision dates from when the lease was taken.
+// The Remaining of a leased decision does not include what other processes have spent
+// since the lease was taken.
 //
 // A LeakyBucket, a WarmingUp, and a SlidingLog with CountDenied are not leased. If
 // another process resets a key, this process may still give back events that it leased

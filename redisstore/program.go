@@ -32,7 +32,7 @@ type program struct {
 	leasable  bool // whether events can be taken in advance and given back
 }
 
-// A cost is the time that an event costs: units, of which a microsecond has unit.
+// A cost is the time that an event costs, in units. A microsecond has unit units.
 type cost struct{ units, unit uint64 }
 
 // of returns the cost of n events, in whole microseconds and units. n is at most the

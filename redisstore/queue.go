@@ -95,7 +95,7 @@ func (s *Store) free(c *call) {
 	s.calls.Put(c)
 }
 
-// claim reports whether the caller still waits and nobody else has claimed the call. The
+// claim reports whether the caller still waits and no other goroutine has claimed the call. The
 // goroutine that gets true must answer it.
 func (c *call) claim() bool { return !c.forLease && c.claimed.CompareAndSwap(false, true) }
 

@@ -10,7 +10,7 @@ import (
 // The timeout should measure the server and not this process, which may be stopped for a
 // while, or have more runnable goroutines than processors. In both cases an answer can
 // arrive long before it is read. So the store does not compare clock readings; it counts
-// ticks of a timer, of which a timeout has ticksPerTimeout. A late tick counts the same as
+// ticks of a timer. A timeout is ticksPerTimeout ticks. A late tick counts the same as
 // any other, and a tick that finds goroutines waiting for a processor counts a quarter,
 // because one of them may have the answer.
 //
