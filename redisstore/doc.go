@@ -33,7 +33,7 @@
 // has been spent, use [ratelimit.WithLimits]; each value then begins with its limit,
 // which takes about 80 bytes.
 //
-// The size of a value depends on the algorithm:
+// The size of a value depends on the algorithm, rounded up to a multiple of 8 bytes:
 //
 //   - FixedWindow, and TokenBucket with RefillInterval: 16 bytes.
 //   - TokenBucket, LeakyBucket and WarmingUp: 24 bytes.

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// A limit that is changed while many ask for it is exact all the time.
+// A limit that changes while many callers use it stays exact.
 func TestLimitChange(t *testing.T) {
 	for name, w := range wires {
 		for client, create := range makers {

@@ -13,8 +13,8 @@ import (
 )
 
 // BenchmarkAlgorithms compares the algorithms with each other: 64 callers, 10,000
-// keys, one server. BENCHMARKS.md compares the store with others, and BenchmarkBusy with
-// the script's command alone.
+// keys, one server. BENCHMARKS.md compares the store with others, and BenchmarkBusy
+// compares it with the bare command of its script.
 func BenchmarkAlgorithms(b *testing.B) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"TokenBucket":        ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e6)},
@@ -55,7 +55,7 @@ func BenchmarkAlgorithms(b *testing.B) {
 	}
 }
 
-// scriptTime returns how long the server took for a script, on average.
+// scriptTime returns the server's average time for a script.
 func scriptTime(b *testing.B, s *server) float64 {
 	b.Helper()
 	_, rest, ok := strings.Cut(s.info("commandstats", "cmdstat_evalsha"), "usec_per_call=")

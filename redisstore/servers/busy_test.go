@@ -25,27 +25,27 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore/rueidis"
 )
 
-// What a process is told to measure, and what it tells.
+// The task of a measuring process, and its report.
 type (
 	busyTask struct {
 		Addr     string
 		Client   string
-		Bare     bool // sends the command that a Take sends, without the store
-		Handlers int  // ask for a key, and then use a processor for 2 ms
-		Callers  int  // ask for one key after the other
+		Bare     bool // sends the command of a Take, without the store
+		Handlers int  // goroutines that take from a key, and then use a processor for 2 ms
+		Callers  int  // goroutines that take from one key after another
 		For      time.Duration
 	}
 	busyOutcome struct {
 		Calls    int
 		P50, P99 time.Duration
-		ByPolicy int    // decisions
-		Why      string // the last one
+		ByPolicy int    // decisions by the failure policy
+		Why      string // the last error
 	}
 )
 
 const busyVariable = "REDISSTORE_BUSY"
 
-// A lastCommand keeps the command that was sent last.
+// A lastCommand records the latest command.
 type lastCommand struct {
 	redisstore.Conn
 	c redisstore.Command
@@ -56,7 +56,7 @@ func (l *lastCommand) Do(ctx context.Context, c redisstore.Command) (string, err
 	return l.Conn.Do(ctx, c)
 }
 
-// busyClients open a client with its defaults, and a store on it with its defaults.
+// busyClients open a client and a store on it, both with default options.
 var busyClients = map[string]func(t *testing.T, addr string) (redisstore.Conn, *redisstore.Store){
 	"goredis": func(t *testing.T, addr string) (redisstore.Conn, *redisstore.Store) {
 		c := redis.NewClient(&redis.Options{Addr: addr})
@@ -84,7 +84,7 @@ var busyClients = map[string]func(t *testing.T, addr string) (redisstore.Conn, *
 	},
 }
 
-// TestBusyWorker is what the processes of BenchmarkBusy run.
+// The processes of BenchmarkBusy run TestBusyWorker.
 func TestBusyWorker(t *testing.T) {
 	var do busyTask
 	if text := os.Getenv(busyVariable); text == "" {
@@ -98,7 +98,7 @@ func TestBusyWorker(t *testing.T) {
 	last := &lastCommand{Conn: conn}
 	probe, err := redisstore.New(last)
 	require.NoError(t, err)
-	for range 2 { // the first may bring the script
+	for range 2 { // the first may send the script
 		require.True(t, limiter(t, probe, alg).Allow(""))
 	}
 	l := limiter(t, store, alg)
@@ -147,7 +147,7 @@ func TestBusyWorker(t *testing.T) {
 	require.NoError(t, json.NewEncoder(os.Stdout).Encode(out))
 }
 
-// measureBusy lets a process of its own measure, as this one may have other things to do.
+// measureBusy measures in another process, because this one may be busy.
 func measureBusy(b *testing.B, do busyTask) (out busyOutcome) {
 	b.Helper()
 	text, err := json.Marshal(do)
@@ -161,11 +161,11 @@ func measureBusy(b *testing.B, do busyTask) (out busyOutcome) {
 	return out
 }
 
-// BenchmarkBusy measures what a decision takes in a process of two processors, eight of
-// whose goroutines work for 2 ms after each, beside what the script's command itself takes
-// through the same client; and how many decisions the policy made, though the server is
-// well: 0 is the target. Callers ask all the time, a server is 0, 1 or 4 ms away. Each
-// takes two seconds:
+// BenchmarkBusy measures the latency of a decision in a process with two processors, in
+// which eight goroutines use a processor for 2 ms after each decision. It compares it with
+// the latency of the bare command through the same client, and counts the decisions of the
+// failure policy, which should be 0 because the server works. Callers take all the time, and
+// the server is 0, 1 or 4 ms away. Each measurement takes two seconds:
 //
 //	go test -run '^$' -bench Busy -benchtime 1x ./redisstore/servers
 func BenchmarkBusy(b *testing.B) {

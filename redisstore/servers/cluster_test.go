@@ -13,20 +13,20 @@ import (
 
 const slots = 16384
 
-// A cluster is three masters that share the slots.
+// A cluster has three masters, which share the slots.
 type cluster struct {
 	t     testing.TB
 	nodes []*server
 }
 
-// startCluster starts one, with more arguments for each node. It takes two seconds
-// at least, which a master waits before it says that it is in a cluster.
+// startCluster starts a cluster, with more arguments for each node. It takes at least two
+// seconds, because a master waits that long before it reports that the cluster is up.
 func startCluster(t testing.TB, args ...string) *cluster {
 	t.Helper()
 	args = append([]string{
 		"--cluster-enabled", "yes",
 		"--cluster-node-timeout", "1000",
-		"--cluster-announce-ip", "127.0.0.1", // or a node does not know it until others tell
+		"--cluster-announce-ip", "127.0.0.1", // otherwise a node learns its address only from others
 	}, args...)
 	c := &cluster{t: t}
 	for range 3 {
@@ -34,7 +34,7 @@ func startCluster(t testing.TB, args ...string) *cluster {
 	}
 	for i, n := range c.nodes {
 		n.do("CLUSTER", "ADDSLOTSRANGE", i*slots/3, (i+1)*slots/3-1)
-		n.do("CLUSTER", "SET-CONFIG-EPOCH", i+1) // or they find out that they have the same one
+		n.do("CLUSTER", "SET-CONFIG-EPOCH", i+1) // otherwise the nodes have the same epoch, and must resolve that first
 	}
 	for _, n := range c.nodes[1:] {
 		c.nodes[0].do("CLUSTER", "MEET", "127.0.0.1", n.port)
@@ -43,7 +43,7 @@ func startCluster(t testing.TB, args ...string) *cluster {
 	return c
 }
 
-// ready waits until each node knows all of them, and that every slot is served.
+// ready waits until each node knows all nodes, and that every slot is served.
 func (c *cluster) ready(t testing.TB) {
 	t.Helper()
 	eventually(t, "the cluster is ready", func() bool {
@@ -78,7 +78,7 @@ func (c *cluster) slotOf(t testing.TB, key string) int {
 	return int(slot)
 }
 
-// owner returns which of the nodes has the slot, as it says itself.
+// owner returns the index of the node that says it has the slot.
 func (c *cluster) owner(slot int) int {
 	c.t.Helper()
 	for i, n := range c.nodes {
@@ -90,7 +90,7 @@ func (c *cluster) owner(slot int) int {
 			}
 		}
 	}
-	c.t.Fatalf("nobody has slot %d", slot)
+	c.t.Fatalf("no node has slot %d", slot)
 	return 0
 }
 
@@ -105,11 +105,10 @@ func (c *cluster) moveSlot(t testing.TB, slot, to int) {
 	target.do("CLUSTER", "SETSLOT", slot, "IMPORTING", id(source))
 	source.do("CLUSTER", "SETSLOT", slot, "MIGRATING", id(target))
 	for {
-		// Small batches: clients come in between, and meet keys that are here,
-		// and keys that are gone.
+		// Small batches, so that clients find some keys here and some keys moved.
 		keys := source.do("CLUSTER", "GETKEYSINSLOT", slot, 3).([]any)
 		if len(keys) == 0 {
-			break // and no new ones come, as the source creates none
+			break // the source creates no new keys in the slot
 		}
 		source.do(slices.Concat([]any{"MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS"}, keys)...)
 	}

@@ -16,8 +16,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// A connector makes a connection to a server with a client whose options are the
-// defaults.
+// A connector connects to a server with a client that has default options.
 type connector func(t testing.TB, addr string) redisstore.Conn
 
 var connectors = map[string]connector{
@@ -58,7 +57,7 @@ var connectors = map[string]connector{
 	},
 }
 
-// patient is the timeout of tests that are not about it.
+// patient is the timeout in tests that do not test timeouts.
 const patient = 20 * time.Second
 
 // Every promise of the library holds in Redis, to the microsecond.
@@ -73,7 +72,7 @@ func TestConformance(t *testing.T) {
 
 var prefixes = newPrefixes()
 
-// newPrefixes returns what tells a new prefix each time.
+// newPrefixes returns a function that returns a new prefix each time.
 func newPrefixes() func() string {
 	next := make(chan string)
 	go func() {

@@ -18,8 +18,7 @@ import (
 
 const incr = "return tostring(redis.call('INCR', KEYS[1]))"
 
-// Each adapter keeps what [redisstore.Conn] says, with a client whose options are the
-// defaults.
+// Each adapter fulfills the contract of [redisstore.Conn] for a client with default options.
 func TestContract(t *testing.T) {
 	for name, connect := range connectors {
 		for what, test := range map[string]func(*testing.T, connector){
@@ -39,15 +38,14 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// contexts are the two ways of a call: one that may be abandoned, and one that may
-// not.
+// contexts are the two kinds of contexts: one that may end, and one that does not.
 func contexts(t *testing.T) map[string]context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return map[string]context.Context{"timeout": ctx, "background": context.Background()}
 }
 
-// do sends one command, and returns what came of it.
+// do sends one command, and returns its outcome.
 func do(ctx context.Context, c redisstore.Conn, key int, words ...string) (string, error) {
 	return c.Do(ctx, redisstore.Command{Words: words, Key: key})
 }
@@ -132,7 +130,7 @@ func testLostReply(t *testing.T, connect connector) {
 		p.cutAfterRequest("eval")
 		_, err = eval(ctx, c, incr, name)
 		require.Error(t, err, name)
-		assert.Equal(t, 2, counted(t, s, name), "%s: carried out again", name)
+		assert.Equal(t, 2, counted(t, s, name), "%s: executed again", name)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// A value that somebody else has written is told once, and the limit holds from then
-// on, also with FailOpen.
+// A value that another program wrote is reported once, and the limit holds from then on,
+// even with FailOpen.
 func TestUnreadableValue(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		addr := startServer(t).addr()

@@ -19,10 +19,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// The same calls are made to a limiter in Redis, to one whose states are bytes in
-// this process, and, as long as nothing is reserved (which Redis does for whole
-// microseconds), to one in memory. Every field of every answer must be the same, to
-// the microsecond, and the bytes in Redis those in this process.
+// The same calls are made to a limiter in Redis, to one whose states are bytes in this
+// process, and, until the first reservation (which Redis rounds to whole microseconds), to
+// one in memory. Every field of every answer must be the same, to the microsecond, and the
+// bytes in Redis must be the bytes in this process.
 
 func FuzzScripts(f *testing.F) {
 	for seed := range uint64(50) {
@@ -42,7 +42,7 @@ type trace struct {
 	redis, here, memory ratelimit.Limiter
 	store               *portableStore
 	conn                *recorder
-	of                  *ratelimit.Algorithm // the limit of the keys; nil if they have none of their own
+	of                  *ratelimit.Algorithm // the limit of each key, with WithLimits; nil without
 	held                [][2]*ratelimit.Reservation
 	reserved            bool
 	last                ratelimit.Decision
@@ -109,7 +109,7 @@ func (tr *trace) run(steps int) {
 			if tr.of != nil && tr.rng.IntN(3) == 0 {
 				*tr.of = tr.algorithm(0)
 				tr.note("now %#v", *tr.of)
-				tr.reserved = true // adopted at another resolution
+				tr.reserved = true // its instants in memory have another resolution
 			} else if tr.rng.IntN(5) == 0 {
 				tr.note("Reset(%s)", key)
 				for _, l := range []ratelimit.Limiter{tr.redis, tr.here, tr.memory} {
@@ -158,7 +158,7 @@ func (tr *trace) events() int {
 	}
 }
 
-// up returns d rounded up to microseconds.
+// up rounds d up to microseconds.
 func up(d time.Duration) time.Duration {
 	if d > math.MaxInt64-time.Microsecond {
 		return d
@@ -184,7 +184,7 @@ func (tr *trace) compare(key string, ask func(ratelimit.Limiter) (ratelimit.Deci
 		*d = up(*d)
 	}
 	if strings.Contains(tr.log[0], "WarmingUp") {
-		return // in memory its instants are nanoseconds
+		return // its instants in memory are in nanoseconds
 	}
 	if got != want {
 		tr.fail("in Redis  %+v\nin memory %+v", got, want)
@@ -225,7 +225,7 @@ func (tr *trace) fail(format string, args ...any) {
 	tr.Fatalf("after\n\t%s\n"+format, append([]any{strings.Join(tr.log, "\n\t")}, args...)...)
 }
 
-// algorithm returns one of any kind, with parameters ordinary and not.
+// algorithm returns a random algorithm, with ordinary or extreme parameters.
 func (tr *trace) algorithm(depth int) ratelimit.Algorithm {
 	of := func(numbers ...int) int { return numbers[tr.rng.IntN(len(numbers))] }
 	limit := func() int { return of(1, 2, 3, 5, 10, 100, 1<<33, 1<<51) }
@@ -269,8 +269,8 @@ func (tr *trace) algorithm(depth int) ratelimit.Algorithm {
 	return all
 }
 
-// A portableStore keeps states as bytes in the form of those in Redis, which are
-// without the header unless keys have limits of their own.
+// A portableStore keeps states as bytes, in the same form as in Redis: without the header,
+// unless keys have limits of their own.
 type portableStore struct{ states map[string][]byte }
 
 func (s *portableStore) Open(_ string, t *ratelimit.Transition) (ratelimit.States, error) {
@@ -285,7 +285,7 @@ func (s *portableStore) Apply(_ context.Context, key string, t *ratelimit.Transi
 	}
 	state, header := s.states[key], t.Tag()
 	if t.Varies() {
-		header = nil // it is in Redis, too
+		header = nil // Redis has it as well
 	}
 	if state != nil {
 		state = slices.Concat(header, state)
@@ -302,7 +302,7 @@ func (s *portableStore) Reset(_ context.Context, key string) error {
 	return nil
 }
 
-// A recorder remembers the key that was asked for last.
+// A recorder records the key of the latest command.
 type recorder struct {
 	redisstore.Conn
 	mu  sync.Mutex
@@ -316,10 +316,10 @@ func (r *recorder) Do(ctx context.Context, c redisstore.Command) (string, error)
 	return r.Conn.Do(ctx, c)
 }
 
-// get returns the value of a key of one letter, as all of them are.
+// get returns the value of a key. All keys here have one letter.
 func (r *recorder) get(ctx context.Context, key string) (string, error) {
 	if r.key == "" {
-		return "", nil // nothing was asked yet
+		return "", nil // no command was sent yet
 	}
 	return eval(ctx, r.Conn, "return redis.call('GET', KEYS[1]) or ''", r.key[:len(r.key)-1]+key)
 }

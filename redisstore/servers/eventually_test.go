@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// eventually waits until f returns true. It is the one place that sleeps.
+// eventually waits until f returns true. Nothing else sleeps.
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(15 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {

@@ -16,14 +16,14 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// What each fault does to a limiter under load: nobody waits, the policy decides,
-// and afterwards the limit is exact again. What a fault lets through or loses is
-// what redisstore's documentation says.
+// These tests cause each fault under load. No caller waits, the policy decides, and
+// afterwards the limit is exact again. What a fault grants or loses is what redisstore's
+// documentation says.
 
 const callers = 8
 
-// A server that crashes has forgotten everything: a key may get its limit again,
-// once for each crash.
+// A server that crashes loses everything: a key may get its limit again, once for each
+// crash.
 func TestCrash(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
@@ -35,7 +35,7 @@ func TestCrash(t *testing.T) {
 		s.kill()
 		meet(t, "it is degraded", &of.degraded)
 		assert.EqualValues(t, 50, of.allowed.Load())
-		assert.Zero(t, of.open.Load(), "FailClosed lets nobody through")
+		assert.Zero(t, of.open.Load(), "FailClosed allows nothing")
 		s.restart()
 		meet(t, "it is denied by the server", &of.denied)
 		of.end()
@@ -45,8 +45,8 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// A server that hangs costs each caller the timeout once, until the breaker opens;
-// then nothing.
+// When a server hangs, callers wait for the timeout until the breaker opens, and then not
+// at all.
 func TestHang(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
@@ -63,11 +63,11 @@ func TestHang(t *testing.T) {
 		s.cont()
 		meet(t, "it is allowed by the server again", &of.allowed)
 		of.end()
-		assert.Equal(t, of.degraded.Load(), of.open.Load(), "FailOpen lets everybody through")
+		assert.Equal(t, of.degraded.Load(), of.open.Load(), "FailOpen allows everything")
 		of.prompt(t)
 		exact(t, store, "after")
-		// What was asked and not answered may have been spent.
-		eventually(t, "the count is what was told, and at most what was asked besides", func() bool {
+		// Requests without an answer may have been spent.
+		eventually(t, "the count is the number of grants, and at most that of failed calls more", func() bool {
 			d, err := l.Peek(t.Context(), "k")
 			used := int64(1_000_000 - d.Remaining)
 			return err == nil && used >= of.allowed.Load() && used <= of.allowed.Load()+of.degraded.Load()
@@ -75,7 +75,7 @@ func TestHang(t *testing.T) {
 	})
 }
 
-// DEBUG SLEEP for longer than the timeout: the same, and over by itself.
+// DEBUG SLEEP for longer than the timeout: the same, and the server recovers by itself.
 func TestSleep(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
@@ -95,7 +95,7 @@ func TestSleep(t *testing.T) {
 	})
 }
 
-// inBackground runs f, and tells when it is done.
+// inBackground runs f, and returns a channel that is closed when f is done.
 func inBackground(f func()) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
@@ -105,8 +105,8 @@ func inBackground(f func()) <-chan struct{} {
 	return done
 }
 
-// However many callers there are when a server hangs, and wherever they come from,
-// none of them waits for much longer than the timeout.
+// No matter how many callers there are when a server hangs, none waits for much longer than
+// the timeout.
 func TestManyCallersOfHang(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
@@ -127,12 +127,12 @@ func TestManyCallersOfHang(t *testing.T) {
 	})
 }
 
-// Nor does a caller wait for a connection that leads nowhere.
+// No caller waits longer than that for a new connection either.
 func TestDialingHangs(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		p := startProxy(t, startServer(t).addr())
 		store := create(t, p.addr(), redisstore.WithTimeout(100*time.Millisecond))
-		t.Cleanup(p.release) // before the client is closed, which may wait for it
+		t.Cleanup(p.release) // before the client is closed, because Close may wait for it
 		l := limiter(t, store, hourly(1_000_000))
 		eventually(t, "it is connected", func() bool { _, err := l.Peek(t.Context(), "k"); return err == nil })
 		p.hold()
@@ -148,7 +148,7 @@ func TestDialingHangs(t *testing.T) {
 	})
 }
 
-// SCRIPT FLUSH is not noticed at all.
+// SCRIPT FLUSH has no effect.
 func TestScriptFlush(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
@@ -166,7 +166,7 @@ func TestScriptFlush(t *testing.T) {
 	})
 }
 
-// pick returns the count that grows.
+// pick returns the counter that should grow.
 func pick(of *load) *atomic.Int64 {
 	if of.denied.Load() > 0 {
 		return &of.denied
@@ -174,7 +174,7 @@ func pick(of *load) *atomic.Int64 {
 	return &of.allowed
 }
 
-// A replica cannot be written to: the policy decides, and a Peek is answered.
+// On a write to a replica the policy decides. A Peek is answered.
 func TestReadOnly(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		primary, replica := startReplicated(t)
@@ -198,8 +198,7 @@ func TestReadOnly(t *testing.T) {
 	})
 }
 
-// A server without memory refuses what it would have to write; what is denied needs
-// no writing.
+// A server that is out of memory refuses writes. Denials need no write.
 func TestMaxMemory(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
@@ -217,13 +216,13 @@ func TestMaxMemory(t *testing.T) {
 		assert.False(t, d.Allowed)
 		s.do("CONFIG", "SET", "maxmemory", "0")
 		assert.True(t, l.AllowN("another", 2))
-		assert.False(t, l.Allow("another"), "the refused one counts for nothing")
+		assert.False(t, l.Allow("another"), "the refused request was not spent")
 		exact(t, store, "after")
 	})
 }
 
-// If the connection is cut after the script ran, the event is spent, and the caller
-// is told that nobody knows: at most one a call is lost, none is granted twice.
+// If the connection is cut after the script ran, the event is spent, and the caller gets an
+// error: each failed call loses at most one event, and none is granted twice.
 func TestCut(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
@@ -266,8 +265,8 @@ func TestCallersClock(t *testing.T) {
 	})
 }
 
-// What others wrote at a key's place is an error, once, and then begun afresh; what is
-// no string is theirs, and stays.
+// A string that another program wrote is an error once, and is then replaced. A value of
+// another type is an error, and stays.
 func TestForeignValues(t *testing.T) {
 	s := startServer(t)
 	store := makers["rueidis"](t, s.addr(), redisstore.WithBreaker(nil), redisstore.WithDenialCache(0))
@@ -281,7 +280,7 @@ func TestForeignValues(t *testing.T) {
 			s.do("SET", conn.key, value)
 			d, err := l.Take(t.Context(), "k", 1)
 			if err == nil {
-				continue // it may pass for a state
+				continue // it may be a valid state
 			}
 			assert.True(t, d.Degraded, name)
 			assert.ErrorIs(t, err, ratelimit.ErrState, name)

@@ -20,7 +20,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore/rueidis"
 )
 
-// clusterConns are connections to a cluster through each client.
+// clusterConns returns a Conn to a cluster for each client.
 func clusterConns(t *testing.T, c *cluster) map[string]redisstore.Conn {
 	var addrs []string
 	for _, n := range c.nodes {
@@ -34,7 +34,7 @@ func clusterConns(t *testing.T, c *cluster) map[string]redisstore.Conn {
 	return map[string]redisstore.Conn{"goredis": goredis.NewConn(one), "rueidis": rueidis.NewConn(other)}
 }
 
-// Every promise holds in a cluster, too, whose nodes do not know the scripts at first.
+// Every promise holds in a cluster as well. Its nodes do not know the scripts at first.
 func TestClusterConformance(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -45,7 +45,7 @@ func TestClusterConformance(t *testing.T) {
 	}
 }
 
-// Keys of a slot that moves from node to node lose and gain nothing.
+// Keys in a slot that moves between nodes lose and gain nothing.
 func TestMovingSlot(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -94,8 +94,8 @@ func TestMovingSlot(t *testing.T) {
 	}
 }
 
-// When the primary is lost, what it had not told the replica yet is lost with it;
-// then the limit is exact again. A failover that waits for the replica loses nothing.
+// When the primary is lost, grants that had not reached the replica are lost with it; then
+// the limit is exact again. A failover that waits for the replica loses nothing.
 func TestFailover(t *testing.T) {
 	for name, connect := range map[string]func(t *testing.T, sentinel string) redisstore.Conn{
 		"goredis": func(t *testing.T, sentinel string) redisstore.Conn {
@@ -135,7 +135,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// With leases, N processes get the limit, and what they do not use is there for others.
+// With leases, N processes get exactly the limit, and others can use what they give back.
 func TestLeasesOfProcesses(t *testing.T) {
 	for name, w := range wires {
 		t.Run(name, func(t *testing.T) {
@@ -157,8 +157,8 @@ func leasesOfProcesses(t *testing.T, w wire) {
 			assert.Equal(t, 1, allowed, name)
 			continue
 		}
-		// None of these limits gives back anything within a year or an hour, so that
-		// nothing may be granted twice; and what was not handed out is given back.
+		// None of these limits refills within an hour, so nothing may be granted twice; and
+		// unused events are given back.
 		assert.LessOrEqual(t, allowed, 100, name)
 	}
 	store := makers["rueidis"](t, s.addr())
@@ -175,7 +175,7 @@ func leasesOfProcesses(t *testing.T, w wire) {
 	}
 }
 
-// keysOn returns keys of a limiter of this name that live on the third node, and others.
+// keysOn returns keys of a limiter of this name that are on the third node, and others.
 func keysOn(t *testing.T, c *cluster, conn redisstore.Conn, name string) (third, others []string) {
 	t.Helper()
 	probe := &recorder{Conn: conn}
@@ -194,7 +194,7 @@ func keysOn(t *testing.T, c *cluster, conn redisstore.Conn, name string) (third,
 	return third, others
 }
 
-// A node that hangs is asked no more, and the others are: each has its breaker.
+// Each node has its own breaker: a node that hangs gets no more calls, and the others do.
 func TestBreakerOfNode(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
@@ -203,7 +203,7 @@ func TestBreakerOfNode(t *testing.T) {
 	store, err := goredis.New(c.client(), redisstore.WithTimeout(200*time.Millisecond))
 	require.NoError(t, err)
 	l := limiter(t, store, hourly(1_000_000), ratelimit.WithName("x"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-	require.True(t, l.Allow(live[0])) // it knows the cluster
+	require.True(t, l.Allow(live[0])) // now the client knows the cluster
 	c.nodes[2].stop()
 	hanging := inBackground(func() {
 		for store.Stats().Refused < 10_000 {
@@ -213,7 +213,7 @@ func TestBreakerOfNode(t *testing.T) {
 			}
 		}
 	})
-	eventually(t, "the node is not asked any more", func() bool { return store.Stats().Refused > 100 })
+	eventually(t, "the node gets no more calls", func() bool { return store.Stats().Refused > 100 })
 	var of load
 	for _, key := range live {
 		for range 20 {
@@ -226,7 +226,7 @@ func TestBreakerOfNode(t *testing.T) {
 	eventually(t, "the node answers again", func() bool { _, err := l.Peek(t.Context(), dead[0]); return err == nil })
 }
 
-// A node that hangs holds up its own keys, and no others.
+// A node that hangs delays its own keys only.
 func TestHangingNode(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")

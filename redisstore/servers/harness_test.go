@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests of this file are of what the others stand on.
+// The tests in this file test the helpers of the others.
 
 func TestServer(t *testing.T) {
 	t.Parallel()
@@ -46,8 +46,8 @@ func TestServer(t *testing.T) {
 	s.restart()
 	assert.Equal(t, addr, s.addr())
 	assert.Equal(t, int64(0), s.do("EXISTS", "k"))
-	s.restart() // while it runs
-	s.stop()    // and it ends all the same
+	s.restart() // while the server runs
+	s.stop()    // a stopped server still ends
 }
 
 func TestServerArguments(t *testing.T) {
@@ -64,8 +64,8 @@ func TestServerPortTaken(t *testing.T) {
 	assert.Contains(t, string(s.log()), "Address already in use")
 }
 
-// TestClusterMoveSlot counts while the slot moves to and fro: none is lost, and none
-// is twice.
+// TestClusterMoveSlot counts while the slot moves to and fro: no increment is lost or made
+// twice.
 func TestClusterMoveSlot(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -99,7 +99,7 @@ func TestClusterMoveSlot(t *testing.T) {
 		eventually(t, "clients go on", func() bool { return rounds.Load() > before+1 })
 	}
 	more()
-	asked := func() bool { // the client met a key that was gone
+	asked := func() bool { // the client used a key that had moved
 		return slices.ContainsFunc(c.nodes, func(n *server) bool { return n.info("errorstats", "errorstat_ASK") != "" })
 	}
 	to := from
@@ -129,7 +129,7 @@ func TestReplica(t *testing.T) {
 	require.ErrorContains(t, primary.client().Set(t.Context(), "k", "x", 0).Err(), "READONLY")
 	eventually(t, "it is copied", func() bool { return primary.do("GET", "k") == "w" })
 
-	// And back, without asking the one that writes.
+	// And back, without waiting for the writer.
 	replica.kill()
 	promote(t, primary)
 	assert.Equal(t, "OK", primary.do("SET", "k", "x"))
@@ -181,8 +181,8 @@ func TestProxyCut(t *testing.T) {
 	assert.Equal(t, int64(4), c.Incr(t.Context(), "k").Val())
 }
 
-// TestProxyCutAmong cuts one of several requests that are sent together: those
-// before it are answered, those after it are not even sent.
+// TestProxyCutAmong cuts one of several requests that are sent together: those before it are
+// answered, and those after it are not sent.
 func TestProxyCutAmong(t *testing.T) {
 	t.Parallel()
 	s, p, _ := throughProxy(t)
@@ -228,7 +228,7 @@ func TestProxyHold(t *testing.T) {
 	p.release()
 	wg.Wait()
 	assert.Equal(t, int64(1), n.Load())
-	p.hold() // which keeps no goroutine after the test
+	p.hold() // leaves no goroutine behind
 	wg.Go(func() { _ = c.Ping(context.Background()).Err() })
 	eventually(t, "the reply is held back", func() bool { return p.holding() == 1 })
 	p.refuse()

@@ -19,7 +19,7 @@ import (
 	rueidisclient "github.com/redis/rueidis"
 )
 
-// A maker makes a store as users do, with a client whose options are the defaults.
+// A maker makes a store as users do, with a client that has default options.
 type maker func(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store
 
 var makers = map[string]maker{
@@ -40,7 +40,7 @@ var makers = map[string]maker{
 	},
 }
 
-// withEach runs a test with each client, half a millisecond away from the server.
+// withEach runs a test with each client, 0.5 ms away from the server.
 func withEach(t *testing.T, test func(t *testing.T, create maker)) {
 	for name, m := range makers {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func withEach(t *testing.T, test func(t *testing.T, create maker)) {
 	}
 }
 
-// hourly is a limit that does not come back while a test runs.
+// hourly is a limit that does not refill while a test runs.
 func hourly(limit int) ratelimit.Algorithm {
 	return ratelimit.FixedWindow{Limit: limit, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}
 }
@@ -64,7 +64,7 @@ func limiter(t testing.TB, store ratelimit.Store, alg ratelimit.Algorithm, opts 
 	return l
 }
 
-// A load is what callers met who asked for a key all the time.
+// A load counts what happens to callers that take from a key all the time.
 type load struct {
 	allowed  atomic.Int64 // by Redis
 	denied   atomic.Int64 // by Redis
@@ -77,8 +77,7 @@ type load struct {
 	wg   sync.WaitGroup
 }
 
-// start lets callers ask for one event of key after the other, until the load is
-// ended.
+// start starts callers that take one event of key after another, until the load ends.
 func start(t testing.TB, l ratelimit.Limiter, key string, callers int) *load {
 	of := &load{}
 	var ctx context.Context
@@ -98,7 +97,7 @@ func (of *load) ask(l ratelimit.Limiter, key string) {
 	begin := time.Now()
 	d, err := l.Take(context.Background(), key, 1)
 	if took := int64(time.Since(begin)); took > of.slowest.Load() {
-		of.slowest.Store(took) // nearly the slowest will do
+		of.slowest.Store(took) // a race may lose the slowest; nearly the slowest will do
 	}
 	if err != nil {
 		of.why.Store(err.Error())
@@ -123,15 +122,14 @@ func (of *load) end() {
 	of.wg.Wait()
 }
 
-// meet waits until something has happened to some of the callers from now on.
+// meet waits until count has grown by some calls from now on.
 func meet(t testing.TB, what string, count *atomic.Int64) {
 	t.Helper()
 	was := count.Load()
 	eventually(t, what, func() bool { return count.Load() > was+10 })
 }
 
-// exact checks that a fresh key lets exactly its limit through, once the server
-// answers.
+// exact checks that a new key grants exactly its limit, as soon as the server answers.
 func exact(t testing.TB, store ratelimit.Store, key string) {
 	t.Helper()
 	l := limiter(t, store, hourly(20), ratelimit.WithName("exact"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
@@ -153,8 +151,8 @@ func exact(t testing.TB, store ratelimit.Store, key string) {
 	assert.Zero(t, of.degraded.Load())
 }
 
-// prompt says that nobody waited for much longer than a timeout, on a machine that
-// has other things to do.
+// prompt checks that no caller waited for much longer than the timeout. It is generous,
+// because the machine may be busy.
 func (of *load) prompt(t testing.TB) {
 	t.Helper()
 	assert.Less(t, time.Duration(of.slowest.Load()), 3*time.Second, "slowest decision")

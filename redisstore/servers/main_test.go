@@ -6,8 +6,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// TestMain keeps go-redis from saying each time that a server is away: tests take
-// them away.
+// TestMain stops go-redis from logging that a server is away, because tests stop servers.
 func TestMain(m *testing.M) {
 	logging.Disable()
 	m.Run()

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// busOffset is how far above its port a node of a cluster listens for the others.
+// busOffset is the difference between a node's cluster bus port and its port.
 const busOffset = 10_000
 
-// freePort returns a port that is free now, as is that of a cluster's bus. Both are
-// below those that systems give to outgoing connections (from 32768 on Linux): there,
-// a client that dials while its server is down may be given the server's port, and
-// then the server cannot start again, or the client is connected to itself.
+// freePort returns a port that is free now, with a free cluster bus port. Both are below the
+// range of outgoing connections (from 32768 on Linux). In that range, a client that dials
+// while its server is down may get the server's port: then the server cannot start again, or
+// the client connects to itself.
 func freePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {

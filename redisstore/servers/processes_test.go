@@ -23,8 +23,8 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// algorithms grant a key so many events, one by one, and none afterwards while a
-// test runs; but for WarmingUp, which grants one.
+// algorithms grant a key this many events, one by one, and no more while a test runs,
+// except WarmingUp, which grants one.
 func algorithms(limit int) map[string]ratelimit.Algorithm {
 	rate := ratelimit.Rate{Events: limit, Per: year}
 	return map[string]ratelimit.Algorithm{
@@ -43,13 +43,13 @@ func algorithms(limit int) map[string]ratelimit.Algorithm {
 	}
 }
 
-// What a process is told to do, and what it tells.
+// The task of a process, and its report.
 type (
 	task struct {
 		Addr     string
 		Client   string
 		Callers  int
-		Busy     int // goroutines that use two processors besides
+		Busy     int // goroutines that keep two processors busy
 		Tries    int
 		Lease    int
 		LeaseAge time.Duration
@@ -59,7 +59,7 @@ type (
 
 const workerVariable = "REDISSTORE_WORKER"
 
-// TestWorker is what the processes of the other tests run.
+// The processes of the other tests run TestWorker.
 func TestWorker(t *testing.T) {
 	var do task
 	if text := os.Getenv(workerVariable); text == "" {
@@ -79,7 +79,7 @@ func TestWorker(t *testing.T) {
 	}
 	store := makers[do.Client](t, do.Addr, opts...)
 	fmt.Println("ready")
-	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // all begin at once
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // all processes begin at once
 	told := outcome{}
 	for name, alg := range algorithms(100) {
 		l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
@@ -106,8 +106,8 @@ func TestWorker(t *testing.T) {
 	require.NoError(t, json.NewEncoder(os.Stdout).Encode(told))
 }
 
-// runProcesses lets n processes do the same at once, and returns what all of them
-// were allowed.
+// runProcesses runs n processes with the same task, and returns the sums of what they were
+// granted.
 func runProcesses(t *testing.T, n int, do task) outcome {
 	text, err := json.Marshal(do)
 	require.NoError(t, err)
@@ -161,14 +161,14 @@ func burn(ctx context.Context) {
 	}
 }
 
-// work uses a processor as a handler does.
+// work uses a processor as a handler would.
 func work() {
 	for begin := time.Now(); time.Since(begin) < 2*time.Millisecond; {
 	}
 }
 
-// Eight processes with eight goroutines each get exactly the limit of a key, however far
-// away the server is, and however busy they are.
+// Eight processes with eight goroutines each get exactly the limit of a key, no matter how
+// far away the server is or how busy they are.
 func TestProcesses(t *testing.T) {
 	for name, w := range wires {
 		for client := range makers {

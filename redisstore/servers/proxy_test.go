@@ -13,9 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A proxy stands between clients and a server, and slows down or breaks what is between
-// them. It knows where requests and replies end, so that it is exact with clients that
-// send several at a time.
+// A proxy connects clients to a server, and delays or breaks their connections. It parses
+// requests and replies, so that it is exact for clients that pipeline.
 type proxy struct {
 	t    testing.TB
 	to   string
@@ -24,39 +23,39 @@ type proxy struct {
 	wg   sync.WaitGroup // all its goroutines
 
 	mu       sync.Mutex
-	changed  sync.Cond    // of held, or a link's end
+	changed  sync.Cond    // signals a change of held, or the end of a link
 	listener net.Listener // nil while refusing
 	links    map[*link]struct{}
 	held     bool
-	waiting  int // replies that are held back, one of a link at most
+	waiting  int // replies that are held back, at most one of each link
 	armed    bool
-	cut      []string // the commands that it is armed for, all if none
+	cut      []string // the commands that it is armed for; all if empty
 }
 
-// A link is a client's connection, and that to the server for it.
+// A link is a client's connection and the proxy's connection to the server for it.
 type link struct {
 	client, server net.Conn
 
-	// Both under the proxy's mu.
+	// Both are protected by the proxy's mu.
 	ended bool
-	cutAt int // the reply to swallow, counted from 1; 0 for none
+	cutAt int // the reply to drop, counted from 1; 0 for none
 }
 
-// A wire is how long requests are on their way, and replies on theirs: at least delay,
-// and up to jitter more. They stay in order.
+// A wire is the latency of requests and of replies: at least delay, and up to jitter more.
+// Their order is kept.
 type wire struct{ delay, jitter time.Duration }
 
-// wires are no wire, one as within a data centre, and one as between two.
+// wires are none, one within a data center, and one between two.
 var wires = map[string]wire{
 	"0 ms":   {},
 	"0.5 ms": {500 * time.Microsecond, 200 * time.Microsecond},
 	"2 ms":   {2 * time.Millisecond, time.Millisecond},
 }
 
-// startProxy starts a proxy to a server's address, for the time of the test.
+// startProxy starts a proxy to a server's address, which ends with the test.
 func startProxy(t testing.TB, to string) *proxy { return startWire(t, to, wire{}) }
 
-// startWire starts a proxy that takes its time.
+// startWire starts a proxy with the latency of w.
 func startWire(t testing.TB, to string, w wire) *proxy {
 	t.Helper()
 	p := &proxy{t: t, to: to, wire: w, links: map[*link]struct{}{}}
@@ -95,7 +94,7 @@ func (p *proxy) listen() error {
 	return nil
 }
 
-// refuse closes all connections, and refuses new ones as if nobody listened.
+// refuse closes all connections, and refuses new ones.
 func (p *proxy) refuse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,10 +113,10 @@ func (p *proxy) accept() {
 	require.NoError(p.t, p.listen())
 }
 
-// hold holds replies back from now on. Requests go on to the server.
+// hold holds replies back from now on. Requests still reach the server.
 func (p *proxy) hold() { p.setHeld(true) }
 
-// release lets the replies through that were held back, and those to come.
+// release ends hold, and passes on the replies that were held back.
 func (p *proxy) release() { p.setHeld(false) }
 
 // holding returns how many connections have replies that are held back.
@@ -134,10 +133,10 @@ func (p *proxy) setHeld(held bool) {
 	p.changed.Broadcast()
 }
 
-// cutAfterRequest passes the next request to the server, swallows its reply and
-// closes the connection: what was asked is done, and the client cannot know. It is
-// once. With names of commands, it is the next of them; without, a new connection's
-// greeting counts as well as anything.
+// cutAfterRequest passes the next request to the server, drops its reply and closes the
+// connection: the request is executed, and the client cannot know. It does so once. With
+// names of commands, it waits for one of these; without, a new connection's greeting counts
+// as a request.
 func (p *proxy) cutAfterRequest(commands ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,7 +155,7 @@ func (p *proxy) serve(accepted net.Listener, client net.Conn) {
 	l := &link{client: client, server: server}
 	p.mu.Lock()
 	p.links[l] = struct{}{}
-	if p.listener != accepted { // it came while refuse was called
+	if p.listener != accepted { // it was accepted while refuse was called
 		p.endLocked(l)
 	}
 	p.mu.Unlock()
@@ -164,7 +163,7 @@ func (p *proxy) serve(accepted net.Listener, client net.Conn) {
 	p.requests(l)
 }
 
-// requests passes a client's on, until one is the last.
+// requests passes on a client's requests, up to the one to cut after.
 func (p *proxy) requests(l *link) {
 	defer p.end(l)
 	n := 0
@@ -175,12 +174,12 @@ func (p *proxy) requests(l *link) {
 			p.end(l)
 			return false
 		}
-		return !last // whose reply ends the link
+		return !last // dropping its reply ends the link
 	})
 }
 
-// carry reads values, and passes each on after its time on the wire, as long as pass
-// returns true. It ends with the connection.
+// carry reads values, and passes each on after the wire's latency, until pass returns false
+// or the connection ends.
 func (p *proxy) carry(from net.Conn, pass func(value []byte) bool) {
 	type parcel struct {
 		value []byte
@@ -198,7 +197,7 @@ func (p *proxy) carry(from net.Conn, pass func(value []byte) bool) {
 				break
 			}
 		}
-		for range way { // what comes after is lost
+		for range way { // later values are lost
 		}
 	})
 	defer func() {
@@ -218,7 +217,7 @@ func (p *proxy) carry(from net.Conn, pass func(value []byte) bool) {
 	}
 }
 
-// isCut reports whether request, the link's n-th, is the one to cut after.
+// isCut reports whether request, the n-th of the link, is the one to cut after.
 func (p *proxy) isCut(l *link, n int, request []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,7 +228,7 @@ func (p *proxy) isCut(l *link, n int, request []byte) bool {
 	return true
 }
 
-// replies passes a server's on.
+// replies passes on a server's replies.
 func (p *proxy) replies(l *link) {
 	defer p.end(l)
 	n := 1
@@ -249,8 +248,8 @@ func (p *proxy) replies(l *link) {
 	})
 }
 
-// mayPass reports whether the client is to have a reply, the link's n-th, once it is
-// not held back.
+// mayPass waits while replies are held back, and reports whether to pass on the n-th reply of
+// the link.
 func (p *proxy) mayPass(l *link, n int, reply []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

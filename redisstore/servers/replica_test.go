@@ -8,19 +8,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// startReplicated starts a server and one that copies it, in sync. What the primary
-// has answered reaches the replica a moment later, or not at all.
+// startReplicated starts a primary and its replica, in sync. Writes reach the replica after
+// the primary has answered, or not at all.
 func startReplicated(t testing.TB) (primary, replica *server) {
 	t.Helper()
-	args := []string{"--repl-diskless-sync-delay", "0"} // or it waits five seconds for more replicas
+	args := []string{"--repl-diskless-sync-delay", "0"} // otherwise it waits five seconds for more replicas
 	primary = startServer(t, args...)
 	replica = startServer(t, append(args, "--replicaof", "127.0.0.1 "+strconv.Itoa(primary.port))...)
 	awaitSync(t, primary, replica)
 	return primary, replica
 }
 
-// awaitSync waits until the replica has all that the primary has, and the primary
-// knows.
+// awaitSync waits until the primary knows that the replica has all its data.
 func awaitSync(t testing.TB, primary, replica *server) {
 	t.Helper()
 	eventually(t, "the replica is in sync", func() bool {
@@ -31,7 +30,7 @@ func awaitSync(t testing.TB, primary, replica *server) {
 	})
 }
 
-// failover has primary and replica change places, with no write lost.
+// failover exchanges primary and replica, and loses no write.
 func failover(t testing.TB, primary, replica *server) {
 	t.Helper()
 	_, err := primary.admin.Do(t.Context(), "FAILOVER", "TO", "127.0.0.1", replica.port).Result()
@@ -44,15 +43,15 @@ func failover(t testing.TB, primary, replica *server) {
 	awaitSync(t, replica, primary)
 }
 
-// promote makes a primary of the replica, as after the loss of the other one: what
-// has not reached it is lost.
+// promote makes the replica a primary, as after the loss of the primary: writes that have
+// not reached it are lost.
 func promote(t testing.TB, replica *server) {
 	t.Helper()
 	replica.do("REPLICAOF", "NO", "ONE")
 	eventually(t, "the replica is a primary", func() bool { return replica.info("replication", "role") == "master" })
 }
 
-// follow makes a replica of primary of s, in sync.
+// follow makes s a replica of primary, in sync.
 func follow(t testing.TB, s, primary *server) {
 	t.Helper()
 	s.do("REPLICAOF", "127.0.0.1", primary.port)

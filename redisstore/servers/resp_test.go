@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// readValue returns the bytes of the next value of Redis' protocol, a request or a
-// reply, with all that it holds.
+// readValue returns the bytes of the next value of Redis's protocol, a request or a reply,
+// including the values it contains.
 func readValue(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadBytes('\n')
 	if err != nil {
@@ -25,17 +25,17 @@ func readValue(r *bufio.Reader) ([]byte, error) {
 	}
 	var values int
 	switch line[0] {
-	case '$', '!', '=': // a string of so many bytes, or none if negative
+	case '$', '!', '=': // the length of a string in bytes; negative for none
 		if n := number(); err == nil && n >= 0 {
 			body := make([]byte, n+2)
 			_, err = io.ReadFull(r, body)
 			line = append(line, body...)
 		}
-	case '*', '~', '>': // so many values
+	case '*', '~', '>': // the number of values
 		values = number()
-	case '%': // so many pairs
+	case '%': // the number of pairs
 		values = 2 * number()
-	case '|': // so many pairs, and the value that they are about
+	case '|': // the number of pairs, and the value that they describe
 		values = 2*number() + 1
 	}
 	for ; err == nil && values > 0; values-- {
@@ -46,7 +46,7 @@ func readValue(r *bufio.Reader) ([]byte, error) {
 	return line, err
 }
 
-// isPush reports whether a value from a server answers no request.
+// isPush reports whether a value from a server is not the reply to a request.
 func isPush(value []byte) bool { return value[0] == '>' }
 
 // commandOf returns the name of a request's command, in lower case.

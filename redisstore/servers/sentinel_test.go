@@ -11,15 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sentinelName is what the sentinel calls the primary and its replica.
+// sentinelName is the sentinel's name for the primary and its replica.
 const sentinelName = "main"
 
-// startSentinel starts a sentinel that puts the replica of primary in its place soon
-// after it is gone, and returns the sentinel's address.
+// startSentinel starts a sentinel that promotes the replica soon after primary is gone, and
+// returns the sentinel's address.
 func startSentinel(t testing.TB, primary *server) (addr string) {
 	t.Helper()
 	dir := t.TempDir()
-	file := filepath.Join(dir, "sentinel.conf") // which it rewrites
+	file := filepath.Join(dir, "sentinel.conf") // the sentinel rewrites it
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
 sentinel monitor %[1]s 127.0.0.1 %[2]d 1
 sentinel down-after-milliseconds %[1]s 500

@@ -19,13 +19,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A server is a process of Redis or Valkey, on a port of its own, that keeps nothing
-// on disk. Its methods fail the test that started it, so they are for that test's
-// goroutine.
+// A server is a process of Redis or Valkey, on its own port, that keeps nothing on disk. Its
+// methods may fail the test that started it, so only that test's goroutine may call them.
 type server struct {
 	t     testing.TB
 	path  string
-	dir   string // working directory, of the test
+	dir   string // working directory, removed with the test
 	args  []string
 	port  int
 	cmd   *exec.Cmd
@@ -33,8 +32,8 @@ type server struct {
 	admin *redis.Client
 }
 
-// find returns the path of the server's program. Without one, a test is skipped; CI
-// sets RATELIMIT_SERVERS, and then it fails.
+// find returns the path of the server's program. If there is none, it skips the test, or
+// fails it if RATELIMIT_SERVERS is set, as in CI.
 func find(t testing.TB) string {
 	t.Helper()
 	names := []string{"redis-server", "valkey-server"}
@@ -73,13 +72,13 @@ func startServer(t testing.TB, args ...string) *server {
 	return launch(t, t.TempDir(), append(all, args...)...)
 }
 
-// launch starts the program in dir with args, and where to listen.
+// launch starts the program in dir with args and its port.
 func launch(t testing.TB, dir string, args ...string) *server {
 	t.Helper()
 	s := &server{t: t, path: find(t), dir: dir, args: args}
 	t.Cleanup(func() {
 		s.end()
-		if _, fuzzing := t.(*testing.F); t.Failed() && !fuzzing { // which may not log any more
+		if _, fuzzing := t.(*testing.F); t.Failed() && !fuzzing { // a fuzz target may not log any more
 			t.Logf("the log of %s:\n%s", s.addr(), s.log())
 		}
 	})
@@ -88,13 +87,13 @@ func launch(t testing.TB, dir string, args ...string) *server {
 		if s.start() {
 			return s
 		}
-		// Somebody took the port since freePort looked.
+		// Another process took the port since freePort.
 	}
 	t.Fatal("each port was taken before the server had it")
 	return nil
 }
 
-// start reports whether the server runs; if not, its port is taken.
+// start starts the process and reports whether it runs; if not, its port is taken.
 func (s *server) start() bool {
 	s.t.Helper()
 	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -106,7 +105,7 @@ func (s *server) start() bool {
 	require.NoError(s.t, cmd.Start())
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // which says how it ended
+		_ = cmd.Wait() // the error says how it ended
 		close(ended)
 	}()
 	s.cmd, s.ended = cmd, ended
@@ -120,9 +119,9 @@ func (s *server) start() bool {
 	return false
 }
 
-// answers reports whether the answer to a PING comes from this very process, and not
-// from one that has the port already. It asks with a new client each time, as one
-// that was refused often waits for a second.
+// answers reports whether this process answers a PING, and not another one that has the port
+// already. It uses a new client each time, because one that was refused often waits for a
+// second.
 func (s *server) answers() bool {
 	c := redis.NewClient(s.options())
 	defer c.Close()
@@ -142,12 +141,12 @@ func (s *server) running() bool {
 	}
 }
 
-// end ends the process, stopped or not, if there is one.
+// end ends the process if there is one, even if it is stopped.
 func (s *server) end() {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Kill() // which fails if it has ended
+	_ = s.cmd.Process.Kill() // fails if it has ended
 	<-s.ended
 }
 
@@ -160,7 +159,7 @@ func (s *server) log() []byte {
 
 func (s *server) addr() string { return local(s.port) }
 
-// options are a client's that sends nothing twice, nothing that old servers refuse,
+// options are those of a client that sends nothing twice, nothing that old servers refuse,
 // and does not wait for longer than its caller.
 func (s *server) options() *redis.Options {
 	o := &redis.Options{
@@ -188,13 +187,13 @@ func (s *server) do(args ...any) any {
 	return reply
 }
 
-// info returns a field of INFO, "" if there is none or no answer.
+// info returns a field of INFO, or "" if there is no such field or no answer.
 func (s *server) info(section, name string) string {
 	text, _ := s.admin.Info(context.Background(), section).Result()
 	return field(text, name)
 }
 
-// field returns that of "name:value" lines.
+// field returns the value of a field in "name:value" lines.
 func field(text, name string) string {
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
@@ -210,24 +209,24 @@ func (s *server) kill() {
 	s.end()
 }
 
-// restart starts the server again, where it was, with nothing in it.
+// restart starts the server again on the same port, without data.
 func (s *server) restart() {
 	s.t.Helper()
 	s.end()
-	require.True(s.t, s.start(), "somebody took port %d", s.port)
+	require.True(s.t, s.start(), "another process took port %d", s.port)
 }
 
-// stop makes the server hang: the system goes on accepting connections for it.
+// stop makes the server hang. The system still accepts connections for it.
 func (s *server) stop() {
 	s.t.Helper()
 	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGSTOP))
 	eventually(s.t, "the server is stopped", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
-		return err != nil || bytes.Contains(stat, []byte(") T ")) // there is no /proc elsewhere
+		return err != nil || bytes.Contains(stat, []byte(") T ")) // other systems have no /proc
 	})
 }
 
-// cont lets a stopped server go on.
+// cont continues a stopped server.
 func (s *server) cont() {
 	s.t.Helper()
 	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGCONT))

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// Many goroutines that spin on an exhausted key are denied all the time, by Redis or by
-// what is known of it.
+// Goroutines that take from an exhausted key in a loop are denied all the time, by Redis or
+// by the denial cache.
 func TestSpinning(t *testing.T) {
 	for client, create := range makers {
 		t.Run(client, func(t *testing.T) {

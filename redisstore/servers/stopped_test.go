@@ -20,8 +20,8 @@ import (
 
 const stoppedVariable = "REDISSTORE_STOPPED"
 
-// TestStoppedWorker is what the process of the next test runs: callers that ask until
-// standard input ends. It prints how many decisions were made, and how many not by Redis.
+// The process of the next test runs TestStoppedWorker: callers that take until standard
+// input ends. It prints the number of decisions, and the number that Redis did not make.
 func TestStoppedWorker(t *testing.T) {
 	addr := os.Getenv(stoppedVariable)
 	if addr == "" {
@@ -50,8 +50,8 @@ func TestStoppedWorker(t *testing.T) {
 	require.NoError(t, json.NewEncoder(os.Stdout).Encode([]int64{made.Load(), lost.Load()}))
 }
 
-// A process that was stopped for longer than the timeout does not take that for a
-// failure of the server.
+// A process that was stopped for longer than the timeout does not count that as a failure of
+// the server.
 func TestStoppedProcess(t *testing.T) {
 	for client := range makers {
 		t.Run(client, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestStoppedProcess(t *testing.T) {
 			before := calls()
 			eventually(t, "it asks", func() bool { return calls() != before })
 			require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
-			require.Error(t, s.admin.BLPop(t.Context(), 2*time.Second, "nobody").Err(), "the server waits so long")
+			require.Error(t, s.admin.BLPop(t.Context(), 2*time.Second, "nobody").Err(), "the server waits for two seconds")
 			require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 			before = calls()
 			eventually(t, "it asks again", func() bool { return calls() != before })
