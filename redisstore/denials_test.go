@@ -111,7 +111,7 @@ func TestDenialOvertaken(t *testing.T) {
 	})
 }
 
-// keyOf returns what is between the prefix and the user's key.
+// keyOf returns the part of the name between the prefix and the user's key.
 func keyOf(f *fakeServer) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

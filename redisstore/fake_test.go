@@ -159,7 +159,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 	return at + "\x00" + string(appendDouble(nil, granted)) + before, nil
 }
 
-// calls returns how many times the server was asked.
+// calls returns the number of script calls that the server has executed.
 func (f *fakeServer) calls() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

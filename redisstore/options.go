@@ -14,11 +14,11 @@ type Option func(*config)
 type config struct {
 	prefix       string
 	timeout      time.Duration
-	denialAge    time.Duration
-	lease        int
-	leaseAge     time.Duration
-	breaker      Breaker
-	breakers     func() Breaker
+	denialAge    time.Duration  // of the oldest denial to repeat; 0 for no cache
+	lease        int            // the most events in a lease; 0 for no leases
+	leaseAge     time.Duration  // the duration of a lease
+	breaker      Breaker        // for all servers, or nil
+	breakers     func() Breaker // makes one for each server, if not nil
 	limiterClock bool
 }
 

@@ -22,8 +22,8 @@ type program struct {
 	script *script
 	params string // the parts and their constants, in the script's encoding
 	one    string // params, and the most common request: take one event
-	header string // what each state of t begins with
-	tag    string // what each value in Redis begins with: header, or "" if the key's name depends on it
+	header string // the prefix of each state of t
+	tag    string // the prefix of each value in Redis: header, or "" if the key's name depends on it
 	costs  []cost // the cost of one event in each bucket among the parts
 	limit  int    // the most events that one request may take
 

@@ -116,7 +116,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 		if c.claim() {
 			return ctx.Err()
 		}
-		return <-c.done // the answer is about to come
+		return <-c.done // another goroutine is about to answer
 	}
 }
 

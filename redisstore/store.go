@@ -52,8 +52,8 @@ type Store struct {
 }
 
 // New returns a store that sends its commands through conn. Modules goredis and rueidis
-// have a New that takes a client, and sets a circuit breaker. If conn is nil or an option
-// is invalid, the error names it and matches [ratelimit.ErrInvalid].
+// have a New that takes a client and sets a circuit breaker; this one sets none. If conn is
+// nil or an option is invalid, the error names it and matches [ratelimit.ErrInvalid].
 func New(conn Conn, opts ...Option) (*Store, error) {
 	if isNil(conn) {
 		return nil, invalid("the Conn", nil, "must be a Conn, such as NewConn of module goredis or rueidis returns")
@@ -96,7 +96,7 @@ const nameVersion = 2
 // states are the states of one limiter. It implements [ratelimit.States].
 type states struct {
 	*Store
-	head string // what the names of its keys begin with
+	head string // the beginning of the names of its keys
 }
 
 // maxKey is the length of the longest key, in bytes, that its name in Redis contains

@@ -17,8 +17,8 @@ import (
 // A store has one timer, which runs while commands are in progress.
 const (
 	ticksPerTimeout = 10
-	tickWeight      = 4 // what a tick counts
-	busyTickWeight  = 1 // what it counts while goroutines wait for a processor
+	tickWeight      = 4 // the weight of a tick
+	busyTickWeight  = 1 // its weight while goroutines wait for a processor
 	timeoutWeight   = ticksPerTimeout * tickWeight
 )
 

@@ -9,7 +9,8 @@ import (
 )
 
 // NewConn returns a Conn that sends commands through client. Use it to wrap the Conn, for
-// example to measure calls, and pass the wrapper to [redisstore.New]; otherwise use [New].
+// example to measure calls, and pass the wrapper to [redisstore.New], with
+// [redisstore.WithBreaker], because that New sets no circuit breaker. Otherwise use [New].
 func NewConn(client rueidis.Client) redisstore.Conn { return conn{client} }
 
 // A conn implements redisstore.Conn for a client.

@@ -129,7 +129,7 @@ func TestFailover(t *testing.T) {
 			used := int64(limit - d.Remaining)
 			lost := of.allowed.Load() - used
 			t.Logf("%d allowed, %d degraded, %d on the new primary: %d were granted that it does not know", of.allowed.Load(), of.degraded.Load(), used, lost)
-			assert.LessOrEqual(t, used, of.allowed.Load()+of.degraded.Load(), "more is spent than was asked for")
+			assert.LessOrEqual(t, used, of.allowed.Load()+of.degraded.Load(), "more is spent than was requested")
 			exact(t, store, "after")
 		})
 	}
