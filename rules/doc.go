@@ -16,9 +16,9 @@
 //
 // Calls that no rule names are not throttled. Each rule's limit applies to each
 // subject separately; the subject is by default the client's address. An edit takes
-// effect with the next load. It gives no subject a fresh quota, even if a rule is
-// deleted and added again: the events counted so far are kept, as [ratelimit.WithLimits]
-// describes for each algorithm. If a rule is invalid, its last valid version stays in
+// effect with the next load. The events counted so far are kept, even if a rule is
+// deleted and added again, as [ratelimit.WithLimits] describes for each algorithm: only
+// an edit that changes the kind of algorithm gives subjects a fresh quota. If a rule is invalid, its last valid version stays in
 // force and [Set.Status] reports it; the other rules are loaded.
 //
 // HTTP handlers interpret some paths differently. A call counts against the rules for
