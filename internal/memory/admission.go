@@ -7,15 +7,15 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// What a store does when it is full is in this file: which new keys are
-// admitted, and what becomes of the others. Which keys go is in evict.go.
+// This file decides which new keys a full store admits, and what happens to the
+// requests of those that it does not. evict.go decides which keys are evicted.
 
-// An occupancy is how many keys a space has, if there is a bound.
+// An occupancy counts the keys of a space, if the store has a bound.
 type occupancy struct{ keys atomic.Int64 }
 
 func (o *occupancy) vacant() bool { return o.keys.Load() == 0 }
 
-// take counts a further key in, unless the store is full.
+// take counts a new key. It returns false if the store is full.
 func (s *Store) take(o *occupancy) bool {
 	if s.MaxKeys == 0 {
 		return true
@@ -32,7 +32,7 @@ func (s *Store) take(o *occupancy) bool {
 	}
 }
 
-// leave counts a key out.
+// leave counts a key that was forgotten.
 func (s *Store) leave(o *occupancy) {
 	if s.MaxKeys > 0 {
 		o.keys.Add(-1)
@@ -40,38 +40,38 @@ func (s *Store) leave(o *occupancy) {
 	}
 }
 
-// answers reports whether a request that changes nothing is answered for a new
-// key as if there were room for it: always, but for an OpPeek, which must answer
-// what OpTake would, if the store may have to reject that.
+// answers reports whether a request that changes nothing can be answered for a new key
+// without a place in the store. That is true except for an OpPeek when the store may
+// have to reject the OpTake that it foretells.
 func (s *Store) answers(op kernel.Op) bool {
 	return op != kernel.OpPeek || s.Full == EvictLeast || s.MaxKeys == 0 || s.held.Load() < s.MaxKeys
 }
 
-// An admission is where new keys wait if there is a bound, one after the other.
+// An admission makes room for new keys, one at a time, if the store has a bound.
 type admission struct {
-	bytes atomic.Uint64 // of memory for what follows
+	bytes atomic.Uint64 // memory of the fields below
 
-	mu         sync.Mutex     // protects what follows; taken before that of a shard
-	lookSizes                 // usualSizes, but for tests
-	near       hand           // where the next sample begins
-	far        hand           // where the next look at many begins
+	mu         sync.Mutex     // protects the fields below; locked before a shard's
+	lookSizes                 // usualSizes, except in tests
+	near       cursor         // where the next sample starts
+	far        cursor         // where the next scan starts
 	found      kernel.Instant // when the last look was
-	candidates []candidate    // that it remembered, those left, the best first
-	scarce     bool           // whether it had to look at many
-	admitted   []candidate    // if so: who came since, and may have something left
-	eviction   eviction       // the last one, kept for its memory
+	candidates []candidate    // remembered from it and not yet used, best first
+	scarce     bool           // whether it had to scan
+	admitted   []candidate    // if so, keys admitted since, which may have events left
+	eviction   eviction       // the last one, whose memory is reused
 }
 
-// A hand points at a shard. Looks at many have one of their own, so that none is at
-// keys that the last ones have seen while there are others.
-type hand struct{ space, shard int }
+// A cursor points at a shard. Scans have their own, so that a scan revisits keys that
+// the last scans have seen only after all others.
+type cursor struct{ space, shard int }
 
-// admit calls try, which takes a place for a new key, until it has found one, and
-// makes room for it as often as need be. If the policy forbids that, it returns
-// when a key may be idle.
+// admit calls try, which takes a place for a new key, and makes room until try
+// succeeds. If the policy forbids making room, admit reports full, and the instant at
+// which a key may be idle.
 //
-// It is the only one to do so then: a key has its place before the next one
-// looks for another.
+// Only one call runs at a time: a key has its place before the next one looks for
+// another.
 func (s *Store) admit(req *kernel.Request, key candidate, try func() (ok bool)) (idle kernel.Instant, full bool) {
 	a := &s.admission
 	a.mu.Lock()
@@ -91,11 +91,11 @@ func (s *Store) admit(req *kernel.Request, key candidate, try func() (ok bool)) 
 	return 0, false
 }
 
-// makeRoom frees at least one place, unless keys have moved meanwhile, or the
-// policy forbids it.
+// makeRoom frees at least one place, or reports full if the policy forbids that. (If
+// keys move between shards meanwhile, it may free none; admit then calls it again.)
 //
-// The keys of all spaces are looked at as of now: limiters that share a store
-// are taken to share a clock.
+// It judges the keys of all spaces at now, because limiters that share a store share a
+// clock.
 func (s *Store) makeRoom(now kernel.Instant) (idle kernel.Instant, full bool) {
 	a := &s.admission
 	idleOnly := s.Full != EvictLeast
@@ -112,21 +112,21 @@ func (s *Store) makeRoom(now kernel.Instant) (idle kernel.Instant, full bool) {
 	return a.candidates[0].from, true
 }
 
-// rest returns how long a store that may not evict waits until it looks at keys
-// again, since others may be idle: so long that it looks at all once a second.
+// rest returns how long a store that may not evict waits before it looks for idle keys
+// again: long enough that it looks at every key about once a second.
 func (s *Store) rest() kernel.Instant {
 	stride := int64(s.admission.stride)
 	return rememberedNs / uint64(max(1, (s.MaxKeys+stride-1)/stride))
 }
 
-// forget drops what was remembered.
+// forget drops the remembered candidates.
 func (a *admission) forget() {
 	a.candidates = nil
 	clear(a.admitted)
 	a.admitted = a.admitted[:0]
 }
 
-// recall evicts a key that was remembered.
+// recall evicts a remembered candidate. It returns false if none qualifies any more.
 func (a *admission) recall(now kernel.Instant, idleOnly bool) bool {
 	for len(a.candidates) > 0 && a.candidates[0].from <= now {
 		v := a.candidates[0]
@@ -151,17 +151,17 @@ func (a *admission) recall(now kernel.Instant, idleOnly bool) bool {
 	return false
 }
 
-// An overflow decides on the requests of new keys for which there is no room.
+// An overflow answers the requests of new keys for which the store has no room.
 type overflow struct {
 	store *Store
 
-	// With ShareUnseen, the one key that they all are, in a store of its own: one of
-	// these. In logs, there is one for each kind of kernel.
+	// With ShareUnseen, one of these is set: a separate store in which all such requests
+	// use the same key. In logs, there is one key for each kind of kernel.
 	tables *Tables
 	logs   *Logs
 }
 
-// newOverflow returns what Tables of k need, or if k is nil, Logs.
+// newOverflow returns the overflow of Tables of k or, if k is nil, of Logs.
 func newOverflow(s *Store, k *kernel.Compiled) overflow {
 	o := overflow{store: s}
 	switch {
@@ -198,10 +198,11 @@ func (o *overflow) shared(k *kernel.Compiled, req kernel.Request) (a kernel.Answ
 
 func (o *overflow) shares() bool { return o.tables != nil || o.logs != nil }
 
-// A sharedGrant is one that was made in an overflow.
+// A sharedGrant is a grant that was made in an overflow.
 type sharedGrant struct{ grant any }
 
-// cancels reports whether req is to cancel a grant that was made here, and does.
+// cancels reports whether req cancels a grant that was made here. If so, it applies
+// req.
 func (o *overflow) cancels(k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) bool {
 	g, ok := req.Grant.(sharedGrant)
 	if !ok || !o.shares() {
@@ -213,8 +214,8 @@ func (o *overflow) cancels(k *kernel.Compiled, req *kernel.Request, a *kernel.An
 	return true
 }
 
-// apply decides on req, whose key found no room. Another may be idle at an
-// instant.
+// apply answers req, for whose key the store has no room. Another key may be idle at
+// idle.
 func (o *overflow) apply(k *kernel.Compiled, req *kernel.Request, idle kernel.Instant, a *kernel.Answer) {
 	if req.Op != kernel.OpPeek {
 		o.store.rejected.Add(1)

@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 )
 
-// A directory divides a space into shards (extendible hashing, Fagin et al., ACM
-// TODS 4(3), 1979). Its entries lead from the low bits of an identity to what a
-// shard has published. A space begins with one shard and one entry. A shard that is
-// split gives half of its entries, and the keys that belong there, to a new one; if
-// it has one entry only, the directory is doubled first.
+// A directory divides a space into shards (extendible hashing, Fagin et al., ACM TODS
+// 4(3), 1979). Its entries map the low bits of an identity to a T, which each shard
+// publishes. A space starts with one shard and one entry. A shard that is split gives
+// half of its entries, with their keys, to a new shard. If it has only one entry, the
+// directory is doubled first.
 //
 //	directory    0   1   2   3
 //	before       A   B   A   C     A has depth 1, B and C have depth 2
@@ -20,27 +20,27 @@ import (
 //	directory    0   1   2   3   4   5   6   7
 //	B is split   A   B   D   C   A   E   D   C     B and E have depth 3
 //
-// The entries of a shard change under its lock only, so whoever has waited for it
-// looks into the directory again.
+// The entries of a shard change only under the shard's lock. So a caller that has
+// acquired the lock looks in the directory again.
 type directory[T any] struct {
-	entries atomic.Pointer[[]atomic.Pointer[T]] // a power of two
+	entries atomic.Pointer[[]atomic.Pointer[T]] // the length is a power of two
 
-	fewest, most int    // shards: up to fewest of them are split early
-	splitAt      uint64 // keys of a shard; the constant, except in tests
+	fewest, most int    // shards: while there are fewer than fewest, they are split early
+	splitAt      uint64 // most keys of a shard; the constant, except in tests
 
 	mu     sync.Mutex                // protects entries and shards against another change
-	shards atomic.Pointer[[]evictee] // all there are, the oldest first
+	shards atomic.Pointer[[]evictee] // all shards, oldest first
 }
 
 const (
-	fewestShards = 64      // as long as there are fewer, callers of few keys would meet
-	mostShards   = 1 << 16 // then they grow
-	splitAt      = 4096    // keys, which take a fraction of a millisecond to be replaced,
-	splitWords   = 1 << 14 // or fewer, with this many words of state
+	fewestShards = 64      // with fewer, concurrent callers would often wait for the same lock
+	mostShards   = 1 << 16 // after that, shards grow instead
+	splitAt      = 4096    // keys: replacing their table takes a fraction of a millisecond
+	splitWords   = 1 << 14 // the same as words of state, for wide states
 	splitEarlyAt = 8
 )
 
-// init prepares a directory whose first shard publishes t.
+// init prepares a directory with one shard, which publishes t.
 func (d *directory[T]) init(s *Store, splitAt uint64, sh evictee, t *T) {
 	entries := make([]atomic.Pointer[T], 1)
 	d.entries.Store(&entries)
@@ -49,17 +49,17 @@ func (d *directory[T]) init(s *Store, splitAt uint64, sh evictee, t *T) {
 	d.publish(0, 0, t)
 }
 
-// at returns what leads to id.
+// at returns what the shard of id has published.
 func (d *directory[T]) at(id identity) *T {
 	entries := *d.entries.Load()
 	return entries[id.entry()&uint64(len(entries)-1)].Load()
 }
 
-// entry returns the bits by which the directory is looked into.
+// entry returns the bits that index the directory.
 func (id identity) entry() uint64 { return id.hi >> 1 } // bit 0 is always set
 
-// publish makes the entries of a shard, which are those at first and then every
-// 1<<depth, lead to t. The caller has the lock of the shard.
+// publish points the entries of a shard, which are first and every 1<<depth after it,
+// to t. The caller holds the shard's lock.
 func (d *directory[T]) publish(first, depth uint32, t *T) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,7 +73,7 @@ func (d *directory[T]) publish(first, depth uint32, t *T) {
 	d.entries.Store(&entries)
 }
 
-// doubled returns twice the entries, each half of which leads where all did.
+// doubled returns the entries twice in a row.
 func doubled[T any](entries []atomic.Pointer[T]) []atomic.Pointer[T] {
 	twice := make([]atomic.Pointer[T], 2*len(entries))
 	for i := range twice {
@@ -86,7 +86,7 @@ func doubled[T any](entries []atomic.Pointer[T]) []atomic.Pointer[T] {
 func (d *directory[T]) add(sh evictee) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := append(d.list(), sh) // in place: those who read the list see no more of it
+	all := append(d.list(), sh) // may append in place: readers keep their length
 	d.shards.Store(&all)
 }
 
@@ -97,7 +97,7 @@ func (d *directory[T]) list() []evictee {
 	return nil
 }
 
-// splits reports whether a shard with so many keys is to be split.
+// splits reports whether a shard with that many keys is to be split.
 func (d *directory[T]) splits(keys uint64, depth uint32) bool {
 	switch shards := 1 << depth; {
 	case shards >= d.most:
@@ -113,18 +113,18 @@ func (d *directory[T]) bytes() uint64 {
 	return 8*uint64(len(*d.entries.Load())) + 16*uint64(cap(d.list())) + 2*24
 }
 
-// loadOf returns the share of the slots that is taken in a new table of the shard
-// with that first entry: another one for each, so that not all grow at once.
+// loadOf returns the load of a new table of the shard whose first entry is given. It
+// differs from shard to shard, so that they do not all grow at once.
 func loadOf(first uint32) float64 {
-	// Any sequence would do that spreads over what is between the bounds.
+	// Any sequence that spreads evenly between the bounds would do.
 	return minLoad + (maxNewLoad-minLoad)*float64(bits.Reverse32(first))/(1<<32)
 }
 
 // sizeOf returns the bytes of a T.
 func sizeOf[T any]() uint64 { return uint64(reflect.TypeFor[T]().Size()) }
 
-// shardCount returns how many shards a space may have: n, a power of two, or
-// fewer if there are so few keys at most that most would be empty.
+// shardCount returns the number of shards that a space may have: n, a power of two, or
+// fewer if the bound on keys is so low that most shards would be empty.
 func (s *Store) shardCount(n int) int {
 	for s.MaxKeys > 0 && n > 1 && int64(n)*32 > s.MaxKeys {
 		n /= 2

@@ -9,91 +9,95 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// Which key a full store evicts is in this file.
+// This file decides which key a full store evicts.
 
-// An eviction looks at a sample: at some keys of one shard after the other, up to
-// fewest, and further up to most while all are used up. If it still saw none that
-// is idle or has something left, and always if these are all that there are or if
-// only an idle one will do, it looks at many: at all keys, or at as many as a stride
-// if there are more. The next look goes on where it has stopped. Shards hold keys in
-// the order of their hashes, so that a stride is a sample, too.
+// An eviction first looks at a sample: perShard keys of each shard in turn, up to
+// fewest keys, and on up to most while all of them are exhausted. It scans instead
 //
-// What it has seen serves the next ones, too. A sample lets some keys be remembered
-// that are as good as the best. A look at many has taken long, and a part of them is
-// remembered, one in parts: those to choose now, and those that will be the next to
-// have something left. If no key has, or so few of a stride that it may take another
-// one for each of them, a part is evicted. So if there are many new keys, each costs
-// about twice as many looks as there are parts, as a rule, and at most as many as a
-// stride divided by scant.
+//   - if the sample contains no key that is idle or has events left,
+//   - if the store has no more than most keys, or
+//   - if only an idle key may be evicted.
+//
+// A scan looks at all keys, or at a stride of them if there are more. The next scan
+// continues where the last one stopped. Shards hold keys in the order of their hashes,
+// so a stride is also a random sample.
+//
+// The result of one look serves several evictions. A sample remembers some of the keys
+// that are as good as the best one. A scan takes long, so it remembers more: 1/parts of
+// the keys it may look at, namely those to evict now and those that will regain
+// capacity soonest. If every key is exhausted, or so few in a stride have events left
+// that each of them would cost another scan, then 1/parts of the keys are evicted in
+// one batch. So when there are many new keys, each of them usually costs about 2·parts
+// looks, and on average never more than stride/scant.
 type lookSizes struct {
 	fewest, most int // keys of a sample
-	perShard     int // of them
-	remembered   int // of them
-	stride       int // keys that are looked at if a sample is of no use
-	parts        int
-	scant        int // if fewer in a stride have something left, the used-up ones go, too
-	queue        int // keys that may be idle soon, which are remembered if only they will do
+	perShard     int // keys of a sample from one shard
+	remembered   int // keys of a sample that are remembered
+	stride       int // keys of a scan
+	parts        int // a batch evicts 1/parts of a scan's keys; a scan remembers as many, or most if that is more
+	scant        int // if fewer keys of a stride have events left, exhausted keys are evicted
+	queue        int // keys that will be idle soon, remembered if only idle keys may be evicted
 }
 
 var usualSizes = lookSizes{fewest: 64, most: 512, perShard: 16, remembered: 16, stride: 1 << 14, parts: 64, scant: 16, queue: 1 << 12}
 
-const rememberedNs = 1e9 // after that, others may be better
+const rememberedNs = 1e9 // after that, other keys may be better
 
 // An evictee is a shard with keys to choose from.
 type evictee interface {
-	// offer shows up to most keys to the eviction, one after the other, until that
-	// is done. Those that are idle it forgets at once.
+	// offer passes up to most keys to the eviction, until the eviction is done. It
+	// forgets idle keys at once.
 	offer(e *eviction, most int)
 
-	// evict forgets a key, and counts that, if it is idle or has at least so much
-	// room, and reports whether it did.
+	// evict forgets a key, and counts the eviction, if the key is idle or has at least
+	// the given room. It reports whether it did.
 	evict(v candidate, now kernel.Instant, room int) bool
 }
 
-// unlessIdle is a room that no key has.
+// unlessIdle, as the least room, means that a key in use may not be evicted.
 const unlessIdle = -1
 
-// spares reports whether a key that is in use has less room than it must have to
-// be evicted.
+// spares reports whether a key that is in use has too little room to be evicted.
 func spares(room, least int) bool { return least == unlessIdle || room < least }
 
 // A candidate is a key that may be evicted.
 type candidate struct {
 	sh    evictee
 	id    identity
-	room  int            // what it could still be granted
-	from  kernel.Instant // when it may be evicted, if it is not used until then; 0 for now
-	fresh kernel.Instant // when nothing is lost with it
+	room  int            // events that it would still be granted
+	from  kernel.Instant // when it may be evicted, unless it is used before; 0 for now
+	fresh kernel.Instant // when it is idle
 }
 
-const candidateSize = 56 // bytes, where words have 64 bits
+const candidateSize = 56 // bytes, on 64-bit machines
 
-// An eviction looks for the keys whose loss forgives least.
+// An eviction collects the keys whose loss gives away least: those with most events
+// left, and among equals those that are idle soonest.
 type eviction struct {
 	lookSizes
 	now     kernel.Instant
-	idle    bool // whether only an idle key will do
-	few     bool // whether there are so few keys that it always looks at all
-	sample  bool // whether it looks at a sample, and not at many
-	strides bool // whether there are more keys than it looks at
-	part    int  // how many keys are a part
-	keep    int  // the most that it remembers
+	idle    bool // whether only an idle key may be evicted
+	few     bool // whether the store has so few keys that it always scans all of them
+	sample  bool // whether it takes a sample, rather than a scan
+	strides bool // whether there are more keys than one scan looks at
+	part    int  // keys evicted in a batch
+	keep    int  // most keys that it collects
 
-	seen  int
-	room  int // the most seen
-	left  int // how many of those seen have something left
+	seen  int // keys looked at
+	room  int // the most room seen
+	left  int // keys seen that have events left
 	best  []candidate
 	freed bool // whether idle keys were forgotten
-	done  bool // whether enough was seen
+	done  bool // whether it has seen enough keys
 }
 
-// forgot takes an idle key into account that was forgotten.
+// forgot counts an idle key that was forgotten.
 func (e *eviction) forgot() {
 	e.freed = true
 	e.count()
 }
 
-// look takes a key into account that is in use.
+// look considers a key that is in use.
 func (e *eviction) look(k *kernel.Compiled, st []uint64, v candidate) {
 	if e.idle {
 		v.from = v.fresh
@@ -129,12 +133,12 @@ func prefer(a, b candidate) int {
 	return cmp.Or(cmp.Compare(b.room, a.room), cmp.Compare(a.from, b.from), cmp.Compare(a.fresh, b.fresh))
 }
 
-// An eviction is a heap, the worst on top, once it remembers as much as it may.
+// An eviction is a heap once it has collected keep keys, with the worst on top.
 
 func (e *eviction) Len() int           { return len(e.best) }
 func (e *eviction) Less(i, j int) bool { return prefer(e.best[i], e.best[j]) > 0 }
 func (e *eviction) Swap(i, j int)      { e.best[i], e.best[j] = e.best[j], e.best[i] }
-func (*eviction) Push(any)             {} // it is only put in order
+func (*eviction) Push(any)             {} // unused: the size is fixed
 func (*eviction) Pop() any             { return nil }
 
 // lost counts an eviction, unless the key was idle.
@@ -144,7 +148,7 @@ func (s *Store) lost(idle bool) {
 	}
 }
 
-// look looks for keys to evict: in a sample, and if that is of no use, among many.
+// look looks for keys to evict: in a sample or, if that yields none, in a scan.
 func (s *Store) look(now kernel.Instant, idleOnly bool) {
 	a := &s.admission
 	a.found = now
@@ -173,7 +177,7 @@ func (s *Store) look(now kernel.Instant, idleOnly bool) {
 	shards := shardsOf(s.spaces())
 	a.walk(s.spaces())
 	if shardsOf(s.spaces()) > shards {
-		e.freed = true // perhaps not, but keys moved to another shard meanwhile: look again
+		e.freed = true // keys may have moved to a shard that was not visited: look again
 	}
 }
 
@@ -185,15 +189,15 @@ func shardsOf(spaces []space) (n int) {
 	return n
 }
 
-// walk shows the keys of all spaces to the eviction, from the hand on, until it is
-// done.
+// walk passes the keys of all spaces to the eviction, starting at the cursor, until the
+// eviction is done.
 func (a *admission) walk(spaces []space) {
-	e, most, hand := &a.eviction, math.MaxInt, &a.far
+	e, most, next := &a.eviction, math.MaxInt, &a.far
 	if e.sample {
-		most, hand = e.perShard, &a.near
+		most, next = e.perShard, &a.near
 	}
-	first, begin := hand.space%len(spaces), hand.shard
-	for i := range len(spaces) + 1 { // the first one twice: from the hand on, and up to it
+	first, begin := next.space%len(spaces), next.shard
+	for i := range len(spaces) + 1 { // the first one twice: from the cursor on, and up to it
 		at := (first + i) % len(spaces)
 		if spaces[at].vacant() {
 			continue
@@ -211,16 +215,16 @@ func (a *admission) walk(spaces []space) {
 			if !e.done {
 				continue
 			}
-			if !e.sample || !e.freed { // else there may be more to forget where it began
-				hand.space, hand.shard = at, j+1
+			if !e.sample || !e.freed { // else there may be more idle keys where it started
+				next.space, next.shard = at, j+1
 			}
 			return
 		}
 	}
 }
 
-// choose evicts some of those that the last look found, unless an idle key was,
-// and remembers others. It returns false if it may not.
+// choose evicts some of the keys that the last look collected, unless it found idle
+// keys, and remembers others. It returns false if it freed no place.
 func (a *admission) choose() (freed bool) {
 	e := &a.eviction
 	if e.idle {
@@ -235,7 +239,7 @@ func (a *admission) choose() (freed bool) {
 	slices.SortFunc(best, prefer)
 	n := 0
 	switch {
-	case e.freed || e.seen == 0: // if the last, all places are about to be used
+	case e.freed || e.seen == 0: // if seen is 0, all places are taken by keys that are still being inserted
 	case a.scarce && (e.room == 0 || e.strides && e.left < e.scant):
 		n = min(len(best), e.part)
 	default:
@@ -254,8 +258,8 @@ func (a *admission) choose() (freed bool) {
 	return e.freed || n > 0 || e.seen == 0
 }
 
-// chooseIdle remembers the keys that will be idle soonest, also those of earlier
-// strides. It returns false if none is idle now.
+// chooseIdle remembers the keys that will be idle soonest, including those of earlier
+// strides. It returns false if no key is idle now.
 func (a *admission) chooseIdle() (freed bool) {
 	e := &a.eviction
 	if !e.strides {

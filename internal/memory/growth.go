@@ -9,25 +9,24 @@ import (
 
 // # Growth
 //
-// When more than maxLoad of its slots are taken, a table is replaced. First the
-// keys that are idle are forgotten: that is all there is of a sweeper. The new
-// table begins with a smaller share of its slots taken, between minLoad and
-// maxNewLoad, another for each shard. So they do not all grow at once: neither
-// does the memory of all come to its worst at the same moment, nor do many
-// callers wait at the same time. It grows, or shrinks, to about two thirds more
-// than what is in use, and not to the next power of two, which would waste half
-// of the memory right after.
+// A table is replaced when more than maxLoad of its slots are taken. Idle keys are not
+// copied to the new table; there is no other sweeper. The new table starts with a load
+// between minLoad and maxNewLoad, which differs from shard to shard. So the shards do
+// not all grow at once: their memory does not peak at the same moment, and not all
+// callers wait at the same time. The new table has room for about two thirds more keys
+// than are in use, whether it grows or shrinks. Growing to the next power of two would
+// leave up to half of the memory unused.
 //
 //	old      │ a · B · · c │ D e · F │ · · g · │ H · i │  capitals are idle
 //	new      │ a · · · c · · │ · e · · · │ · · g · · · │ · · i │
 //
-// Keys keep their order, since their places are in proportion to their
-// identities, so that both tables are gone through from one end to the other.
+// A key's place is in proportion to its identity, so keys keep their order, and a copy
+// goes through both tables from start to end.
 //
-// To replace a table takes as long as there are keys in it. So a shard that has
-// more than splitAt is split in two (directory.go). A limiter begins with one
-// shard, and the first ones are split at a few keys each, for callers that change
-// states under a lock not to meet.
+// Replacing a table takes time proportional to its keys. So a shard with more than
+// splitAt keys is split in two (directory.go). A limiter starts with one shard. The
+// first shards are split at a few keys each, so that concurrent callers seldom wait for
+// the same lock.
 
 const (
 	minLoad    = 0.46
@@ -35,10 +34,10 @@ const (
 	maxLoad    = 0.85
 )
 
-// noKeys is what the words of every shard are that has no keys.
+// noKeys are the words of the table of every shard without keys.
 var noKeys = make([]uint64, groupHead)
 
-// newTable returns a table for so many keys.
+// newTable returns an empty table for the given number of keys.
 func (sh *shard) newTable(keys uint64) *table {
 	width := sh.space.width
 	t := &table{words: noKeys, groups: 1, width: width, size: groupHead + groupSlots*width, shard: sh}
@@ -53,8 +52,8 @@ func (sh *shard) newTable(keys uint64) *table {
 // publishLocked makes t the table of sh.
 func (sh *shard) publishLocked(t *table) { sh.space.publish(sh.first, sh.depth, t) }
 
-// replaceLocked replaces the table by one with the keys that are in use, and
-// room for some more, or by two if that is many.
+// replaceLocked replaces the table with one for the keys in use and more further keys,
+// or splits the shard if it has too many.
 func (sh *shard) replaceLocked(old *table, now kernel.Instant, more uint64) {
 	sh.sweepLocked(old, now)
 	if sh.space.splits(sh.keys, sh.depth) {
@@ -69,13 +68,13 @@ func (sh *shard) replaceLocked(old *table, now kernel.Instant, more uint64) {
 	sh.publishLocked(t)
 }
 
-// splitLocked gives half of the entries and the keys that belong there to a new
+// splitLocked gives half of the shard's directory entries, and their keys, to a new
 // shard.
 func (sh *shard) splitLocked(old *table, more uint64) {
 	sp, bit := sh.space, uint64(1)<<sh.depth
 	sh.depth++
 	other := &shard{space: sp, first: sh.first | uint32(bit), depth: sh.depth}
-	other.mu.Lock() // until all its entries lead to it: of two locks, the older shard's is first
+	other.mu.Lock() // until all its entries lead to it. Lock order: the older shard first
 	defer other.mu.Unlock()
 	for p := range old.held() {
 		if old.id(p).entry()&bit != 0 {
@@ -97,8 +96,8 @@ func (sh *shard) splitLocked(old *table, more uint64) {
 	other.publishLocked(move)
 }
 
-// copyTo copies a key to a table that nobody else has seen, and makes sure that
-// its old state does not change any more.
+// copyTo copies a key to a table that is not published yet, and makes the old state
+// final.
 func (sp *Tables) copyTo(t, old *table, p place) {
 	id := old.id(p)
 	to, _ := t.find(id)
@@ -123,7 +122,7 @@ func (sh *shard) sweepLocked(t *table, now kernel.Instant) {
 	}
 }
 
-// held iterates over the places that hold a key. The caller has the lock.
+// held iterates over the places that hold a key. The caller holds the lock.
 func (t *table) held() iter.Seq[place] {
 	return func(yield func(place) bool) {
 		for group := uint64(0); group < uint64(len(t.words)); group += t.size {
@@ -136,11 +135,11 @@ func (t *table) held() iter.Seq[place] {
 	}
 }
 
-// holds reports whether there is a key in a place. The caller has the lock.
+// holds reports whether there is a key at p. The caller holds the lock.
 func (t *table) holds(p place) bool { return t.words[p.group+p.slot] != 0 && t.second(p) != 0 }
 
-// read returns the state in a place; if it may change meanwhile, a copy in st.
-// The caller has the lock.
+// read returns the state at p, or a copy of it in st if the state may change
+// concurrently. The caller holds the lock.
 func (sh *shard) read(t *table, p place, st []uint64) []uint64 {
 	if sh.space.word == nil {
 		return t.state(p)
@@ -149,8 +148,8 @@ func (sh *shard) read(t *table, p place, st []uint64) []uint64 {
 	return st
 }
 
-// freeze makes the state in a place final, unless it is no longer st. The caller
-// has the lock.
+// freeze makes the state at p final. It returns false if the state is no longer st. The
+// caller holds the lock.
 func (sh *shard) freeze(t *table, p place, st []uint64) bool {
 	return sh.space.word == nil || atomic.CompareAndSwapUint64(t.word(p), st[0], kernel.Gone) // guarantee 3
 }
@@ -165,7 +164,7 @@ func (sp *Tables) shrink() {
 	}
 }
 
-// count adds up what the shards hold.
+// count adds the totals of all shards to stats.
 func (sp *Tables) count(stats *Stats) {
 	sp.over.count(stats)
 	stats.Bytes += sizeOf[Tables]() + sp.bytes()
@@ -175,17 +174,17 @@ func (sp *Tables) count(stats *Stats) {
 		stats.Keys += int(sh.keys)
 		stats.Inserts += sh.inserts
 		stats.Bytes += sizeOf[shard]() + sizeOf[table]()
-		if t := sh.current(); t.most > 0 { // else it has none of its own
+		if t := sh.current(); t.most > 0 { // else the words are noKeys, which are shared
 			stats.Bytes += 8 * uint64(len(t.words))
 		}
 		sh.mu.Unlock()
 	}
 }
 
-// current returns the table of sh. The caller has the lock.
+// current returns the table of sh. The caller holds the lock.
 func (sh *shard) current() *table { return (*sh.space.entries.Load())[sh.first].Load() }
 
-// offer shows keys to an eviction, from where the last one stopped.
+// offer implements evictee. It starts where the last eviction stopped.
 func (sh *shard) offer(e *eviction, most int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -198,10 +197,10 @@ func (sh *shard) offer(e *eviction, most int) {
 	defer sh.space.store.blanks.Put(blank)
 	slots := t.groups * groupSlots
 	for range slots {
-		if sh.hand++; sh.hand >= slots {
-			sh.hand = 0
+		if sh.next++; sh.next >= slots {
+			sh.next = 0
 		}
-		p := place{sh.hand / groupSlots * t.size, sh.hand % groupSlots}
+		p := place{sh.next / groupSlots * t.size, sh.next % groupSlots}
 		if !t.holds(p) {
 			continue
 		}
@@ -222,7 +221,7 @@ func (sh *shard) offer(e *eviction, most int) {
 // evict implements evictee.
 func (sh *shard) evict(v candidate, now kernel.Instant, room int) bool {
 	sp := sh.space
-	sh, t := sp.lock(v.id) // it may have come to another by now
+	sh, t := sp.lock(v.id) // the key may have moved to another shard
 	defer sh.mu.Unlock()
 	p, ok := t.find(v.id)
 	if !ok {

@@ -7,19 +7,18 @@ import (
 	"math/bits"
 )
 
-// An identity stands for a key: 96 bits of hash under secrets that each store
-// draws for itself. One bit of each part is set so that it differs from 0, which
-// leaves 94: the chance that any two of 10⁸ keys share an identity is below
-// 10⁻¹².
+// An identity stands for a key: 96 bits of hash, keyed with secrets that each store
+// draws for itself. One bit of each part is set, so that neither part is 0. That leaves
+// 94 bits: the chance that any two of 10⁸ keys share an identity is below 10⁻¹².
 type identity struct {
 	hi uint64
 	lo uint32
 }
 
-// shortKey is how many bytes of a key are hashed here alone. Of longer ones,
-// hash/maphash first makes as many. To leave all to it would cost a third of a
-// decision with a CoarseClock (BenchmarkIdentify: 9 ns instead of 4), and on
-// machines without AES, it spreads keys that look alike unevenly under some seeds.
+// shortKey is the length in bytes up to which a key is hashed by hasher alone. A longer
+// key is first reduced to that length by hash/maphash. Using maphash for all keys would
+// cost a third of a decision with a CoarseClock (BenchmarkIdentify: 9 ns instead of 4),
+// and on machines without AES it distributes similar keys unevenly for some seeds.
 const shortKey = 16
 
 // An identifier makes identities.
@@ -28,12 +27,11 @@ type identifier struct {
 	long   [2]maphash.Seed
 }
 
-// A hasher is a keyed hash of 64 bits for a key that is told by two words and its
-// length: NH (Black et al., "UMAC: fast and secure message
-// authentication", CRYPTO 1999), which is (a + k₀)·(b + k₁), plus the length; the
-// two halves of that are multiplied in the same way and folded. For any two keys,
-// the chance of drawing secrets under which NH's 128 bits are the same is at most
-// 2⁻⁶⁴, and they are folded under secrets again.
+// A hasher is a keyed 64-bit hash of a key given as two words and a length. It is NH
+// (Black et al., "UMAC: fast and secure message authentication", CRYPTO 1999), which is
+// (a + k₀)·(b + k₁), plus the length; the two halves of the result are multiplied in
+// the same way and folded. For any two keys, NH's 128 bits are equal for at most 2⁻⁶⁴
+// of all secrets; the fold has secrets of its own.
 type hasher struct {
 	words, fold [2]uint64
 }
@@ -42,7 +40,7 @@ type hasher struct {
 func (h *identifier) draw() {
 	h.long = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	var secrets [64]byte
-	rand.Read(secrets[:]) // which never fails
+	rand.Read(secrets[:]) // never fails
 	for i, word := range []*uint64{
 		&h.hi.words[0], &h.hi.words[1], &h.hi.fold[0], &h.hi.fold[1],
 		&h.lo.words[0], &h.lo.words[1], &h.lo.fold[0], &h.lo.fold[1],
@@ -73,7 +71,7 @@ func word64(s string) uint64 {
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// word56 returns the bytes of s, of which there are fewer than eight.
+// word56 returns the bytes of s, which has fewer than eight.
 func word56(s string) (word uint64) {
 	for i := range len(s) {
 		word |= uint64(s[i]) << (8 * i)
@@ -81,7 +79,7 @@ func word56(s string) (word uint64) {
 	return word
 }
 
-// hash hashes the key of n bytes that two words tell.
+// hash hashes the key of n bytes given by two words.
 func (h *hasher) hash(a, b, n uint64) uint64 {
 	hi, lo := bits.Mul64(a+h.words[0], b+h.words[1])
 	lo, carry := bits.Add64(lo, n, 0)

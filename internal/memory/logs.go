@@ -7,10 +7,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// Logs are the states of one limiter, if they grow with use: those with a
-// SlidingLog in them, or WithLimits. Like tables, they know a key by its identity,
-// and have a directory and shards that are split. Unlike them, they hold pointers,
-// and are looked at under the shard's lock only, so that an entry can be moved.
+// Logs is a space for states that grow with use, or whose limits vary by key: those
+// with a SlidingLog in them, or WithLimits. As in Tables, a key is known by its
+// identity, and a directory divides the space into shards that are split. Unlike in
+// Tables, entries contain pointers, and are accessed only under the shard's lock, so
+// that they can be moved.
 type Logs struct {
 	occupancy
 	store *Store
@@ -25,7 +26,7 @@ func newLogs(s *Store) *Logs {
 	return sp
 }
 
-// Apply applies req to the state of key, with k, and fills in the answer.
+// Apply applies req to the state of key, with the kernel k, and fills in the answer.
 func (sp *Logs) Apply(key string, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) {
 	if sp.over.cancels(k, req, a) {
 		return
@@ -33,8 +34,8 @@ func (sp *Logs) Apply(key string, k *kernel.Compiled, req *kernel.Request, a *ke
 	id := sp.store.identify(key)
 	try := func() (ok bool) {
 		for {
-			if came := sp.apply(id, k, req, a); came != replaced {
-				return came == updated
+			if out := sp.apply(id, k, req, a); out != replaced {
+				return out == updated
 			}
 		}
 	}
@@ -58,7 +59,7 @@ func (sp *Logs) lock(id identity) *logShard {
 	}
 }
 
-// apply takes the lock for applyLocked. It gives it back even if the user's clock
+// apply calls applyLocked under the lock, which it releases even if the user's clock
 // panics.
 func (sp *Logs) apply(id identity, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) outcome {
 	sh := sp.lock(id)
@@ -76,38 +77,39 @@ func (sp *Logs) Reset(key string) {
 	}
 }
 
-// A logShard is a part of the states under one lock. Its slots are an open
-// addressing table: an entry lies at the slot that its identity points to,
-// proportionally, or in one of those after it, with no free one between. There is
-// always a free one, or looking would not end; a shard without keys has no slots.
+// A logShard is one part of a space, with its own lock. Its slots are an
+// open-addressing table. An entry lies at the slot selected by its identity, in
+// proportion to its range, or in a later one, with no free slot between. There is
+// always a free slot, so that every search ends; a shard without keys has no slots at
+// all.
 type logShard struct {
 	space *Logs
-	first uint32 // of its entries in the directory
+	first uint32 // index of its first directory entry
 
-	depth   uint32     // those after it are 2 to the power of depth apart
-	mu      sync.Mutex // protects depth and what follows
+	depth   uint32     // its directory entries are 1<<depth apart
+	mu      sync.Mutex // protects depth and the fields below
 	slots   []logEntry
-	keys    uint64 // held
-	hand    int    // the slot to be looked at next for being idle
-	inserts uint64 // so far
-	words   uint64 // of the states
+	keys    uint64 // keys held
+	next    int    // the slot that is checked next for an idle key
+	inserts uint64 // keys inserted so far
+	words   uint64 // words of all states
 }
 
 const (
-	// logSplitAt is the most keys of a shard, so that it takes a fraction of a
-	// millisecond to go through them.
+	// logSplitAt is the most keys of a shard, chosen so that visiting all of them takes
+	// a fraction of a millisecond.
 	logSplitAt = 1024
 
-	// sweepSlots is how many slots are looked at for idle keys when a new key comes.
-	// Some are free; more than half are not.
+	// sweepSlots is the number of slots that are checked for idle keys when a key is
+	// inserted. More than half of them are usually taken.
 	sweepSlots = 8
 
-	// sparse is the share of its slots below which a table is replaced by a smaller
-	// one. One that was replaced has at least minLoad.
+	// sparse is the load below which a table is replaced by a smaller one. A new table
+	// has at least minLoad.
 	sparse = 0.15
 )
 
-// A logEntry is a key, its state, and the transition that left it.
+// A logEntry is a key, its state, and the kernel that left the state.
 type logEntry struct {
 	id    identity // hi is 0 if the slot is free
 	by    *kernel.Compiled
@@ -118,10 +120,10 @@ func (e *logEntry) free() bool { return e.id.hi == 0 }
 
 func (e *logEntry) fresh() kernel.Instant { return e.by.Fresh(e.state) }
 
-// mostOf returns how many of some slots may be taken.
+// mostOf returns how many of the given number of slots may be taken.
 func mostOf(slots int) uint64 { return uint64(float64(slots) * maxLoad) }
 
-// home returns the slot that an identity points to.
+// home returns the slot selected by an identity.
 func (sh *logShard) home(id identity) int {
 	i, _ := bits.Mul64(id.hi, uint64(len(sh.slots)))
 	return int(i)
@@ -134,7 +136,7 @@ func (sh *logShard) after(i int) int {
 	return i
 }
 
-// find returns the slot of id, or if it has none, the one that it would take.
+// find returns the slot of id or, if id is not in the shard, the slot for inserting it.
 func (sh *logShard) find(id identity) (i int, ok bool) {
 	if len(sh.slots) == 0 {
 		return 0, false
@@ -149,9 +151,9 @@ func (sh *logShard) find(id identity) (i int, ok bool) {
 	}
 }
 
-// applyLocked applies req to the key of id. If that needs a place for a new key and
-// there is none, it does nothing and returns noRoom. If it returns replaced, it is
-// to be tried again.
+// applyLocked applies req to the state of id. If that takes a place for a new key and
+// the store has none, it changes nothing and returns noRoom. If it returns replaced,
+// the caller tries again.
 func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) outcome {
 	sp := sh.space
 	i, ok := sh.find(id)
@@ -176,7 +178,7 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 	}
 	now, _ := req.Now()
 	if sh.sweepLocked(now) {
-		return replaced // and so is the slot, perhaps
+		return replaced // the slot may have changed, too
 	}
 	if !sp.store.take(&sp.occupancy) {
 		return noRoom
@@ -190,17 +192,17 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 	return updated
 }
 
-// sweepLocked looks at a few slots, and forgets keys that are idle. If few are left,
-// it replaces the table, and returns true.
+// sweepLocked checks a few slots and forgets idle keys. If few keys remain, it replaces
+// the table and returns true.
 func (sh *logShard) sweepLocked(now kernel.Instant) (replaced bool) {
 	for range sweepSlots {
-		if sh.hand >= len(sh.slots) {
-			sh.hand = 0
+		if sh.next >= len(sh.slots) {
+			sh.next = 0
 		}
-		if e := &sh.slots[sh.hand]; !e.free() && e.fresh() <= now {
-			sh.removeLocked(sh.hand) // and look next at what takes its place
+		if e := &sh.slots[sh.next]; !e.free() && e.fresh() <= now {
+			sh.removeLocked(sh.next) // and look next at what takes its place
 		} else {
-			sh.hand++
+			sh.next++
 		}
 	}
 	if float64(sh.keys+1) < sparse*float64(len(sh.slots)) {
@@ -210,8 +212,8 @@ func (sh *logShard) sweepLocked(now kernel.Instant) (replaced bool) {
 	return false
 }
 
-// removeLocked forgets the key in a slot, and moves those after it that would not be
-// found any more.
+// removeLocked forgets the key in a slot, and moves later entries that could no longer
+// be found.
 func (sh *logShard) removeLocked(i int) {
 	sh.forgotLocked(&sh.slots[i])
 	for j := sh.after(i); !sh.slots[j].free(); j = sh.after(j) {
@@ -228,15 +230,15 @@ func (sh *logShard) removeLocked(i int) {
 	sh.slots[i] = logEntry{}
 }
 
-// forgotLocked counts a key out.
+// forgotLocked counts a key that was forgotten.
 func (sh *logShard) forgotLocked(e *logEntry) {
 	sh.keys--
 	sh.words -= uint64(cap(e.state))
 	sh.space.store.leave(&sh.space.occupancy)
 }
 
-// replaceLocked replaces the table by one with the keys that are in use, and room
-// for some more, or by two if that is many.
+// replaceLocked replaces the table with one for the keys in use and more further keys,
+// or splits the shard if it has too many.
 func (sh *logShard) replaceLocked(now kernel.Instant, more uint64) {
 	old := sh.slots
 	for i := range old {
@@ -257,7 +259,7 @@ func (sh *logShard) replaceLocked(now kernel.Instant, more uint64) {
 
 // resizeLocked gives the shard a new table, without entries.
 func (sh *logShard) resizeLocked(more uint64) {
-	sh.slots, sh.hand = nil, 0
+	sh.slots, sh.next = nil, 0
 	if n := sh.keys + more; n > 0 {
 		sh.slots = make([]logEntry, 2+int(float64(n)/loadOf(sh.first)))
 	}
@@ -271,8 +273,8 @@ func (sh *logShard) putLocked(e *logEntry) {
 	}
 }
 
-// splitLocked gives half of the entries in the directory, and the keys that belong
-// there, to a new shard.
+// splitLocked gives half of the shard's directory entries, and their keys, to a new
+// shard.
 func (sh *logShard) splitLocked(more uint64) {
 	bit, old := uint64(1)<<sh.depth, sh.slots
 	sh.depth++
@@ -296,7 +298,7 @@ func (sh *logShard) splitLocked(more uint64) {
 		}
 	}
 	sh.space.add(other)
-	sh.space.publish(other.first, other.depth, other) // when it is complete; all others of sh stay as they are
+	sh.space.publish(other.first, other.depth, other) // only when complete; the other entries of sh stay the same
 }
 
 func (sh *logShard) offer(e *eviction, most int) {
@@ -304,22 +306,22 @@ func (sh *logShard) offer(e *eviction, most int) {
 	defer sh.mu.Unlock()
 	most = min(most, int(sh.keys))
 	for looks := len(sh.slots); looks > 0 && most > 0 && !e.done; {
-		if sh.hand >= len(sh.slots) {
-			sh.hand = 0
+		if sh.next >= len(sh.slots) {
+			sh.next = 0
 		}
-		entry := &sh.slots[sh.hand]
+		entry := &sh.slots[sh.next]
 		if entry.free() {
-			sh.hand++
+			sh.next++
 			looks--
 			continue
 		}
 		most--
 		if v := (candidate{sh: sh, id: entry.id, fresh: entry.fresh()}); v.fresh <= e.now {
-			sh.removeLocked(sh.hand) // and look next at what takes its place
+			sh.removeLocked(sh.next) // and look next at what takes its place
 			e.forgot()
 		} else {
 			e.look(entry.by, entry.state, v)
-			sh.hand++
+			sh.next++
 			looks--
 		}
 	}
@@ -327,7 +329,7 @@ func (sh *logShard) offer(e *eviction, most int) {
 
 func (sh *logShard) evict(v candidate, now kernel.Instant, room int) bool {
 	sp := sh.space
-	sh = sp.lock(v.id) // it may have come to another by now
+	sh = sp.lock(v.id) // the key may have moved to another shard
 	defer sh.mu.Unlock()
 	i, ok := sh.find(v.id)
 	if !ok {
@@ -343,7 +345,7 @@ func (sh *logShard) evict(v candidate, now kernel.Instant, room int) bool {
 	return true
 }
 
-// shrink forgets idle keys, and moves the others to tables of their size.
+// shrink forgets idle keys, and moves the others to tables that fit them.
 func (sp *Logs) shrink() {
 	for _, e := range sp.list() {
 		e.(*logShard).shrink()
@@ -357,7 +359,7 @@ func (sh *logShard) shrink() {
 	sh.replaceLocked(now, 0)
 }
 
-// count adds up what the shards hold.
+// count adds the totals of all shards to stats.
 func (sp *Logs) count(stats *Stats) {
 	sp.over.count(stats)
 	stats.Bytes += sizeOf[Logs]() + sp.bytes()

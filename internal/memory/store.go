@@ -1,6 +1,7 @@
-// Package memory is the engine of the store in memory: it keeps the states of keys,
-// knows a key by a hash, makes room for new ones, and decides what becomes of a key
-// for which there is none. It knows arithmetic only as a [kernel.Compiled].
+// Package memory is the engine of the store in memory. It keeps the states of keys,
+// which it identifies by a hash. It makes room for new keys when the store is full, and
+// answers the requests of those for which there is none. It knows the arithmetic only
+// as a [kernel.Compiled].
 package memory
 
 import (
@@ -10,53 +11,53 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// A Policy says what a store does with a new key when it is full, and finds no idle
-// key among those that it looks at.
+// A Policy says what a full store does with a new key if it finds no idle key to
+// forget.
 type Policy int
 
-// The policies, in the order of those that users see.
+// The policies, in the order of the public ones.
 const (
-	EvictLeast   Policy = iota // forget the key whose loss forgives least
+	EvictLeast   Policy = iota // evict the key with most events left
 	RefuseUnseen               // deny the new key
-	ShareUnseen                // let all new keys share one state
+	ShareUnseen                // let all rejected keys share one state
 )
 
-// A Store keeps states in the memory of the process, in spaces. It is safe for any
-// number of goroutines. The zero Store is empty, and ready to use.
+// A Store keeps states in the memory of the process, in spaces. It is safe for
+// concurrent use. The zero Store is empty and ready to use.
 type Store struct {
-	MaxKeys int64 // 0 means no bound; not changed once there is a space
+	MaxKeys int64 // 0 means no bound; must not change once there is a space
 	Full    Policy
 
 	identifier              // with the secrets of this store
 	held       atomic.Int64 // keys, if there is a bound
 	evicted    atomic.Uint64
 	rejected   atomic.Uint64
-	time       atomic.Pointer[kernel.Timeline] // of all requests; nil until there is one
-	overhead   atomic.Uint64                   // bytes that the users of spaces take
+	time       atomic.Pointer[kernel.Timeline] // of all requests; nil until the first
+	overhead   atomic.Uint64                   // bytes that the users of spaces take, and the list of spaces
 	mu         sync.Mutex                      // protects against another Open
 	all        atomic.Pointer[[]space]
 	admission  admission
 	blanks     sync.Pool // of *[1]uint64, for kernels to work on copies of states: they must live on the heap
 }
 
-// A space is the states that belong together: Tables or Logs.
+// A space is the states of one limiter: Tables or Logs.
 type space interface {
 	evictees() []evictee // its shards
-	vacant() bool        // whether it has no keys, if there is a bound
+	vacant() bool        // whether it has no keys; only if there is a bound
 	shrink()
-	count(stats *Stats) // adds what it holds
+	count(stats *Stats) // adds its counts to stats
 }
 
 // Stats are the counts of a Store.
 type Stats struct {
-	Keys      int    // held now, idle ones not yet forgotten included
-	Inserts   uint64 // keys that were new, or had been forgotten, so far
-	Evictions uint64 // keys in use that the bound forced the store to forget, so far
+	Keys      int    // keys held now, including idle ones not yet forgotten
+	Inserts   uint64 // keys inserted so far; a key that was forgotten counts again
+	Evictions uint64 // keys in use evicted so far
 	Rejected  uint64 // requests of new keys for which there was no room, so far
-	Bytes     uint64 // of memory, to within a fifth
+	Bytes     uint64 // memory in bytes, to within a fifth
 }
 
-// Len returns the number of keys held, idle ones not yet forgotten included.
+// Len returns the number of keys held, including idle ones not yet forgotten.
 func (s *Store) Len() int {
 	if s.MaxKeys > 0 {
 		return int(s.held.Load())
@@ -64,7 +65,7 @@ func (s *Store) Len() int {
 	return s.Stats().Keys
 }
 
-// Stats returns the counts of the store, read one after the other.
+// Stats returns the counts of the store. They are not read at a single instant.
 func (s *Store) Stats() Stats {
 	stats := Stats{Evictions: s.evicted.Load(), Rejected: s.rejected.Load(), Bytes: s.admission.bytes.Load() + s.overhead.Load()}
 	for _, sp := range s.spaces() {
@@ -73,8 +74,7 @@ func (s *Store) Stats() Stats {
 	return stats
 }
 
-// Shrink forgets all idle keys and gives the memory that they took back to the
-// garbage collector.
+// Shrink forgets all idle keys and releases their memory to the garbage collector.
 func (s *Store) Shrink() {
 	s.admission.mu.Lock()
 	s.admission.forget()
@@ -94,11 +94,11 @@ func (s *Store) spaces() []space {
 	return nil
 }
 
-// spaceBytes is what the list of spaces takes for each.
+// spaceBytes is the memory that the list of spaces takes for each of them.
 const spaceBytes = 16
 
-// OpenTables returns a space for the states of k, which are of fixed width. Whoever
-// uses it takes so many bytes more.
+// OpenTables returns a space for states of k, which have a fixed width. overhead is the
+// memory in bytes that the user of the space takes.
 func (s *Store) OpenTables(k *kernel.Compiled, overhead uint64) *Tables {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,8 @@ func (s *Store) OpenTables(k *kernel.Compiled, overhead uint64) *Tables {
 	return sp
 }
 
-// OpenLogs returns a space for states that grow with use, or that several kernels leave.
+// OpenLogs returns a space for states that grow with use, or that different kernels
+// leave.
 func (s *Store) OpenLogs(overhead uint64) *Logs {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +119,7 @@ func (s *Store) OpenLogs(overhead uint64) *Logs {
 	return sp
 }
 
-// begin prepares for a further space. The caller has the lock.
+// begin prepares for another space. The caller holds the lock.
 func (s *Store) begin(overhead uint64) {
 	if s.all.Load() == nil {
 		s.draw()
@@ -130,12 +131,12 @@ func (s *Store) begin(overhead uint64) {
 }
 
 func (s *Store) add(sp space) {
-	all := append(s.spaces(), sp) // in place: those who read the list see no more of it
+	all := append(s.spaces(), sp) // may append in place: readers keep their length
 	s.all.Store(&all)
 }
 
-// Timeline returns the timeline that requests have, and if there is none yet, makes
-// it that of first.
+// Timeline returns the timeline of the store's requests. If there is none yet, it
+// becomes that of first.
 func (s *Store) Timeline(first func() *kernel.Timeline) *kernel.Timeline {
 	if s.time.Load() == nil {
 		s.time.CompareAndSwap(nil, first())
@@ -143,24 +144,24 @@ func (s *Store) Timeline(first func() *kernel.Timeline) *kernel.Timeline {
 	return s.time.Load()
 }
 
-// keepTime notes the timeline of a request.
+// keepTime remembers the timeline of the first request that has one.
 func (s *Store) keepTime(clk *kernel.Timeline) {
 	if s.time.Load() == nil && clk != nil {
 		s.time.CompareAndSwap(nil, clk)
 	}
 }
 
-// now returns the present instant, for what no request asked for.
+// now returns the present instant, for work that no request caused.
 func (s *Store) now() kernel.Instant {
 	t := s.time.Load()
 	if t == nil {
-		t = kernel.NewTimeline(nil, nil) // there are no keys, or all from requests with a time of their own
+		t = kernel.NewTimeline(nil, nil) // no keys, or only keys of requests with a fixed time
 	}
 	now, _ := t.Now()
 	return now
 }
 
-// blank returns a word for a kernel to work on, until it is put back into blanks.
+// blank returns a word for a kernel to work on. The caller puts it back into blanks.
 func (s *Store) blank() *[1]uint64 {
 	if b, ok := s.blanks.Get().(*[1]uint64); ok {
 		return b

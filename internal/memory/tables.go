@@ -10,23 +10,23 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// This file and growth.go are the engine of the in-memory store for states
-// of fixed width: all but those with a SlidingLog in them, which logs.go
-// keeps. Here is how a key is found and decided on; there, how tables come and
-// go.
+// This file and growth.go are the engine of the in-memory store for states of fixed
+// width. (States that contain a SlidingLog, or whose limits vary by key, are kept in
+// logs.go.) This file describes how a key is found and decided on; growth.go describes
+// how tables are replaced and split.
 //
 // # Terms and layout
 //
-// A key is known by its identity (identity.go), two parts of hash that are not 0;
-// the key itself is not kept.
+// A key is known by its identity (identity.go): two hashes, neither of which is 0. The
+// key itself is not stored.
 //
-// A space (one limiter's states) has shards, and a directory that leads to the
-// table of each, by the low bits of the identity (directory.go). A shard with
-// many keys is split (growth.go). A table is one slice of words without pointers, for the
-// garbage collector to pass over. Three slots make a group:
+// A space holds one limiter's states. It has shards, and a directory that maps the low
+// bits of an identity to the table of a shard (directory.go). A shard with many keys is
+// split (growth.go). A table is a single slice of words without pointers, so the
+// garbage collector does not scan it. Three slots make a group:
 //
 //	words 0–2   the first parts of three identities, 64 bits each; 0 if
-//	            nobody ever took the slot
+//	            the slot was never taken
 //	words 3–4   the second parts, 32 bits each; 0 if the key was forgotten
 //	words 5 …   the three states, one after the other
 //
@@ -34,54 +34,53 @@ import (
 //	group  │ id 0 │ id 1 │ id 2 │ 0, 1 │ 2, – │ st. 0 │ st. 1 │ st. 2 │
 //	       └──────┴──────┴──────┴──────┴──────┴───────┴───────┴───────┘
 //
-// So with states of one word a group is a cache line, and what is asked of a key
-// most often touches no more than that one. Keys are looked for from the group
-// that the first part of their identity points to, proportionally, and on to the
-// next until there is a slot that nobody ever took.
+// With states of one word, a group is one cache line, and most decisions touch only
+// that line. The first part of an identity, in proportion to its range, selects the
+// group where the search begins. The search continues group by group until it finds the
+// key or a slot that was never taken.
 //
 // # What is atomic
 //
-// A state of one word is changed by compare-and-swap and by nothing else; a
-// denial only reads. Wider states are changed under the shard's lock.
+// A state of one word is changed only by an atomic operation: a compare-and-swap, or
+// the store of Gone. A denial only reads. Wider states are changed under the shard's
+// lock.
 //
-// Guarantees, by number where the code relies on them:
+// Guarantees, numbered as the code refers to them:
 //
-//  1. Under the lock only, slots are taken, forgotten, and the table replaced,
-//     with the shard's entries of the directory. Whoever has waited for the lock
-//     looks into the directory again: the shard may have been split, and the
-//     directory doubled. An old directory leads to tables that are or were those
-//     of their shards, as an entry does that was read before it changed.
-//  2. The first part in a slot changes once, from 0, and last: who sees it sees
-//     the second and a state (or that it was forgotten). A slot is not used
-//     again; it goes when the table is replaced.
-//  3. gone in a state of one word is final: no compare-and-swap succeeds on it.
-//     It is swapped in, under the lock, before a key is forgotten and before
-//     its state is copied to another table. So no update is lost: it came
-//     before the swap, and is in the value that was swapped out, or it fails,
-//     and its caller starts over with the lock.
-//  4. Whoever finds gone, or no identity, and wants to change something, takes
-//     the lock and looks again in the table that is current then (lock does).
-//  5. The clock is read after the state, and then the state is seen to be what
-//     it was: by the compare-and-swap, or if nothing changes, by loading it once
-//     more. So there was an instant at which the clock and the state were both
-//     what the decision was made on, and it is as if it had been made then; in
-//     particular not at an earlier time than the one that left the state (see
-//     docs/design.md, Time). A mere no needs no second look: what a state denies
-//     now, it denied when it was loaded, too.
+//  1. Slots are taken and forgotten, and the table and the shard's directory entries are
+//     replaced, only under the shard's lock. After acquiring the lock, a caller looks
+//     in the directory again, because the shard may have been split and the directory
+//     doubled meanwhile. An old directory, or an entry read before it changed, leads to
+//     a table that is or was its shard's.
+//  2. The first part in a slot changes once, from 0, and is written last: a reader that
+//     sees it also sees the second part (or 0, if the key was forgotten) and the state. A
+//     slot is never reused; it disappears when the table is replaced.
+//  3. Gone in a state of one word is final: no compare-and-swap succeeds on it. It is
+//     written, under the lock, before a key is forgotten and before its state is copied
+//     to another table. So no update is lost: either it came first, and is part of the
+//     value that Gone replaced, or it fails, and its caller starts over under the lock.
+//  4. A caller that finds Gone, or does not find the identity, and wants to make a change
+//     takes the lock and looks again in the current table (see lock).
+//  5. The clock is read after the state. Then the state is checked to be unchanged: by
+//     the compare-and-swap or, if nothing changes, by a second load. So there was an
+//     instant at which both the clock and the state had the values that the decision is
+//     based on, and the decision counts as made then. In particular, it is not earlier
+//     than the decision that left the state (see docs/design.md, Time). A bare denial
+//     needs no recheck: a state that denies now also denied when it was loaded.
 
 const (
 	groupSlots = 3
 	groupHead  = 5 // words of a group before the states
 )
 
-// A table is what a shard holds at one time. Its words are atomic once it is the
-// shard's, but for states of more than one.
+// A table holds the keys of a shard until it is replaced. Once it is published, its
+// words are accessed atomically, except states of more than one word.
 type table struct {
 	words  []uint64
 	groups uint64
 	size   uint64 // words of a group
 	width  uint64 // words of a state
-	most   uint64 // slots that may be taken; fewer than there are, or looking would not end
+	most   uint64 // slots that may be taken; fewer than the table has, so that every search ends
 	shard  *shard
 }
 
@@ -89,29 +88,29 @@ type table struct {
 // three it is.
 type place struct{ group, slot uint64 }
 
-// A shard is one part of a space. Where words have 64 bits, it is as large as a
-// cache line, so that neighbours' locks are apart.
+// A shard is one part of a space, with its own lock. On 64-bit machines it fills a
+// cache line, so that the locks of neighbours do not share one.
 type shard struct {
 	space *Tables
-	first uint32 // of its entries in the directory
+	first uint32 // index of its first directory entry
 
-	depth   uint32     // those after it are 2 to the power of depth apart
-	mu      sync.Mutex // protects depth and what follows, and as said above
-	used    uint64     // slots taken in the table, those of forgotten keys included
-	keys    uint64     // held
-	inserts uint64     // so far
-	hand    uint64     // the slot at which the next eviction looks first
+	depth   uint32     // its directory entries are 1<<depth apart
+	mu      sync.Mutex // protects depth and the fields below, and see guarantee 1
+	used    uint64     // slots taken in the table, including those of forgotten keys
+	keys    uint64     // keys held
+	inserts uint64     // keys inserted so far
+	next    uint64     // the slot where the next eviction starts
 
 	_ [64 - 7*8]byte
 }
 
-// Tables are the states of one limiter, if they are of fixed width.
+// Tables is a space for states of fixed width.
 type Tables struct {
 	occupancy
 	store *Store
 	over  overflow
 	k     *kernel.Compiled
-	word  kernel.Word // k's, if a state is one word
+	word  kernel.Word // k, if a state is one word; else nil
 	width uint64      // words of a state
 
 	directory[table]
@@ -124,7 +123,7 @@ func newTables(s *Store, k *kernel.Compiled) *Tables {
 	return sp
 }
 
-// lock locks the shard of id, and returns its table.
+// lock locks the shard of id, and returns the shard and its table.
 func (sp *Tables) lock(id identity) (*shard, *table) {
 	for {
 		sh := sp.at(id).shard
@@ -136,7 +135,8 @@ func (sp *Tables) lock(id identity) (*shard, *table) {
 	}
 }
 
-// find returns the place of id, or if it has none, the one that it would take.
+// find returns the place of id or, if id is not in the table, the place for inserting
+// it.
 func (t *table) find(id identity) (p place, ok bool) {
 	first, _ := bits.Mul64(id.hi, t.groups)
 	for p.group = first * t.size; ; {
@@ -167,8 +167,8 @@ func (t *table) find(id identity) (p place, ok bool) {
 	}
 }
 
-// secondWord returns the word with the second part of the identity in a place,
-// and how far up in it that is.
+// secondWord returns the word that contains the second part of the identity at p, and
+// the bit offset of that part.
 func (t *table) secondWord(p place) (word *uint64, shift uint64) {
 	return &t.words[p.group+groupSlots+p.slot/2], p.slot % 2 * 32
 }
@@ -178,31 +178,31 @@ func (t *table) second(p place) uint32 {
 	return uint32(atomic.LoadUint64(word) >> shift)
 }
 
-// setSecond changes the second part. The caller has the lock.
+// setSecond changes the second part. The caller holds the lock.
 func (t *table) setSecond(p place, lo uint32) {
 	word, shift := t.secondWord(p)
 	atomic.StoreUint64(word, *word&^(math.MaxUint32<<shift)|uint64(lo)<<shift)
 }
 
-// word returns the state of one word in a place.
+// word returns the state at p, which is one word wide.
 func (t *table) word(p place) *uint64 { return &t.words[p.group+groupHead+p.slot] }
 
-// state returns the state in a place.
+// state returns the state at p.
 func (t *table) state(p place) []uint64 {
 	from := p.group + groupHead + p.slot*t.width
 	return t.words[from : from+t.width : from+t.width]
 }
 
-// id returns the identity in a place. The caller has the lock.
+// id returns the identity at p. The caller holds the lock.
 func (t *table) id(p place) identity { return identity{t.words[p.group+p.slot], t.second(p)} }
 
-// A change looks at a state, and may change it in place: then it returns true.
-// It reads the clock itself, and may be called again with another state if that
-// came to change meanwhile.
+// A change decides on a state. It may update the state in place; then it returns true.
+// It reads the clock itself. If the state was changed concurrently, it is called again
+// with the new one.
 type change func(st []uint64) (changed bool)
 
-// Allow decides on n events of key, from 1 to the limit. It is Apply for those who
-// want to know nothing else.
+// Allow reports whether n events of key are granted, 1 ≤ n ≤ limit. It is a faster
+// Apply for callers that need nothing else.
 func (sp *Tables) Allow(clk *kernel.Timeline, key string, n int) bool {
 	id := sp.store.identify(key)
 	if sp.word != nil {
@@ -231,7 +231,7 @@ func (sp *Tables) Allow(clk *kernel.Timeline, key string, n int) bool {
 	return sp.allowLocked(id, clk, n)
 }
 
-// allowLocked is Allow, but takes the lock.
+// allowLocked is Allow under the lock.
 func (sp *Tables) allowLocked(id identity, clk *kernel.Timeline, n int) (granted bool) {
 	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: clk}
 	idle, full := sp.update(id, &req, func(st []uint64) (changed bool) {
@@ -267,7 +267,7 @@ func (sp *Tables) Apply(key string, req *kernel.Request, a *kernel.Answer) {
 	}
 }
 
-// swap applies f to a state of one word, unless that is gone.
+// swap applies f to a state of one word. It returns false if the state is Gone.
 func (sp *Tables) swap(state *uint64, f change) (ok bool) {
 	blank := sp.store.blank()
 	defer sp.store.blanks.Put(blank)
@@ -286,9 +286,9 @@ func (sp *Tables) swap(state *uint64, f change) (ok bool) {
 	}
 }
 
-// update applies f to the state of id under the lock, and takes a slot for it if
-// need be. If the store is full then and may not forget any key, it returns
-// when one may be idle.
+// update applies f to the state of id under the lock, and takes a slot if the key is
+// new and its state changes. If the store is full and its policy forbids evicting a
+// key, it reports full, and the instant at which a key may be idle.
 func (sp *Tables) update(id identity, req *kernel.Request, f change) (idle kernel.Instant, full bool) {
 	if sp.tryAll(id, req, f) {
 		return 0, false
@@ -296,7 +296,7 @@ func (sp *Tables) update(id identity, req *kernel.Request, f change) (idle kerne
 	return sp.store.admit(req, candidate{sh: sp.at(id).shard, id: id}, func() bool { return sp.tryAll(id, req, f) })
 }
 
-// tryAll tries an update until it is done, or the store is full.
+// tryAll retries an update until it succeeds, or returns false if the store is full.
 func (sp *Tables) tryAll(id identity, req *kernel.Request, f change) bool {
 	for {
 		switch sp.tryUpdate(id, req, f) {
@@ -308,7 +308,7 @@ func (sp *Tables) tryAll(id identity, req *kernel.Request, f change) bool {
 	}
 }
 
-// tryUpdate takes the lock for updateLocked. It gives it back even if the user's
+// tryUpdate calls updateLocked under the lock, which it releases even if the user's
 // clock panics.
 func (sp *Tables) tryUpdate(id identity, req *kernel.Request, f change) outcome {
 	sh, t := sp.lock(id)
@@ -316,22 +316,22 @@ func (sp *Tables) tryUpdate(id identity, req *kernel.Request, f change) outcome 
 	return sh.updateLocked(t, id, req, f)
 }
 
-// An outcome is what came of an update.
+// An outcome is the result of an attempt to update.
 type outcome int
 
 const (
 	updated  outcome = iota
-	replaced         // the table was, and the update is to be tried again
+	replaced         // the table was replaced: try the update again
 	noRoom           // the store is full
 )
 
-// updateLocked tries an update in the table that id belongs in.
+// updateLocked tries an update in t, the table of id's shard.
 func (sh *shard) updateLocked(t *table, id identity, req *kernel.Request, f change) outcome {
 	sp := sh.space
 	p, ok := t.find(id)
 	switch {
 	case ok && sp.word != nil:
-		sp.swap(t.word(p), f) // it is not gone: that takes the lock
+		sp.swap(t.word(p), f) // it is not Gone: writing Gone takes the lock
 		return updated
 	case ok:
 		f(t.state(p))
@@ -341,7 +341,7 @@ func (sh *shard) updateLocked(t *table, id identity, req *kernel.Request, f chan
 		sh.replaceLocked(t, now, 1)
 		return replaced
 	}
-	st := t.state(p) // which is zero, and nobody looks at before the slot is taken
+	st := t.state(p) // all zero; no other goroutine reads it until the slot is taken
 	if !f(st) {
 		if sp.store.answers(req.Op) {
 			return updated
@@ -361,7 +361,7 @@ func (sh *shard) updateLocked(t *table, id identity, req *kernel.Request, f chan
 	return updated
 }
 
-// forgetLocked forgets the key in a place. A state of one word is gone by then.
+// forgetLocked forgets the key at p. If its state is one word, that is already Gone.
 func (sh *shard) forgetLocked(t *table, p place) {
 	t.setSecond(p, 0)
 	sh.keys--
@@ -381,12 +381,12 @@ func (sp *Tables) Reset(key string) {
 	}
 }
 
-// backOff waits a moment after a swap has failed for the tries-th time, so that
-// whoever was faster has the cache line for a few more decisions before it moves
-// on: to move it takes longer than to decide. BenchmarkHotKeyAllowedParallel
-// shows what it is good for.
+// backOff waits briefly after the tries-th failed swap, so that the goroutine that
+// succeeded makes a few more decisions before the cache line moves to another core:
+// moving it takes longer than deciding. BenchmarkHotKeyAllowedParallel measures the
+// gain.
 func backOff(tries int) {
 	for i := range 2048 << min(tries, 3) {
-		runtime.KeepAlive(i) // and so does not drop the loop
+		runtime.KeepAlive(i) // keeps the compiler from removing the loop
 	}
 }
