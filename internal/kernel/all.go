@@ -159,11 +159,11 @@ func (k *all) Fresh(st []uint64) (at Instant) {
 	return at
 }
 
-func (k *all) hold(st []uint64, at Instant) (ns uint64) {
+func (k *all) hold(st []uint64, at Instant) (ticks uint64) {
 	for part, st := range k.states(st) {
-		ns = max(ns, part.hold(st, at))
+		ticks = max(ticks, part.hold(st, at))
 	}
-	return ns
+	return ticks
 }
 
 // full asks the queues at the instant at which the other parts grant.

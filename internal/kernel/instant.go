@@ -8,10 +8,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// An Instant is a number of ticks since the Unix epoch; a tick is a nanosecond in
-// memory, and what a store's clock counts elsewhere. Readings of the
-// clock are at most MaxInstant; what is computed from them may lie beyond it,
-// up to Forever, to which sums saturate.
+// An Instant is a number of ticks since the Unix epoch. In memory, a tick is a
+// nanosecond; in other stores, it is the unit of the store's clock. Readings of the
+// clock are at most MaxInstant. Computed instants may be later, up to Forever, at which
+// sums saturate.
 type Instant = uint64
 
 const (
@@ -19,11 +19,11 @@ const (
 	Forever    Instant = math.MaxUint64
 )
 
-// Never is the wait for what never comes.
+// Never is the wait for an instant that is never reached.
 const Never time.Duration = math.MaxInt64
 
-// Gone is a state of one word that no kernel makes before the last moments of time:
-// the latest instants, in the finest units of one word, lie below it.
+// Gone is not a state: no kernel produces this word. The states of one word at the
+// latest instants, in the finest units that fit one word, lie below it.
 const Gone = math.MaxUint64
 
 // After returns t + d, at most Forever.
@@ -34,35 +34,35 @@ func After(t Instant, d uint64) Instant {
 	return t + d
 }
 
-// A Form is what a kernel's states look like.
+// A Form is the representation of a kernel's states.
 type Form struct {
 	Tick uint64 // the nanoseconds in a tick
 
-	// Portable says that each word of a state is to be a number that a double
-	// holds exactly, up to a few times portableMost, but for its top byte, which has the marks.
-	// Nothing is packed then, and there is no waste.
+	// Portable says that each word of a state is a number that a float64 holds exactly:
+	// at most a small multiple of portableMost, apart from flags in its top byte.
+	// Counts are not packed with other numbers then, and a log has no unused words.
 	Portable bool
 
-	// Varies says that other parameters may have left a state: it has room for
-	// counts above the limit, and for the latest instant of a bucket.
+	// Varies says that a kernel with other parameters may have left a state. States
+	// then have room for counts above the limit, and for the frontier of a bucket.
 	Varies bool
 }
 
 // InMemory is the form of the states in memory.
 var InMemory = Form{Tick: 1}
 
-// Varying returns f for states that other parameters may have left.
+// Varying returns f with Varies set.
 func (f Form) Varying() Form {
 	f.Varies = true
 	return f
 }
 
-// portableMost bounds what users may ask of a portable form: the sum of an instant
-// in the 21st century, in microseconds, and a few of these stays below 2⁵³.
+// portableMost is the largest parameter in a portable form. The sum of an instant in
+// the 21st century, in microseconds, and a few of these stays below 2⁵³.
 const portableMost = 1 << 51
 
-// portableSlots bounds the counts of a ring in a portable form: a script reads all of
-// them for each decision.
+// portableSlots is the most counts of a ring in a portable form, because a script reads
+// all of them for each decision.
 const portableSlots = 4096
 
 // Slots checks the number of counts in a ring.

@@ -1,9 +1,8 @@
 // Package kernel is the arithmetic of one key: what a state is, when events are
-// granted, and what a grant, a reservation or a cancellation makes of the state.
+// granted, and how a grant, a reservation or a cancellation changes the state.
 //
-// There is a file for each kernel, named as the file of its algorithm. What all of
-// them share, step.go has once. The package knows no store, and none of the types
-// that users see.
+// Each kernel has a file with the same name as the file of its algorithm. step.go has
+// what they share. The package knows neither stores nor the types that users see.
 package kernel
 
 import (
@@ -14,107 +13,104 @@ import (
 
 // A Kernel is the arithmetic of an algorithm: pure functions of a key's state.
 //
-// The state is a few 64-bit words; all zero is that of a key never seen, and
-// so is a state at or after the instant that Fresh returns for it. A kernel
-// may change the words that it is given in place, and returns them; those of
-// fixed width never move.
+// The state is a few 64-bit words. All zero is the state of a key never seen, and from
+// the instant that Fresh returns for it, any state is equivalent to that. A kernel may
+// change the words that it is given in place, and returns them. States of fixed width
+// never move.
 //
-// There is one question that decides everything else, Ready: when would n
-// events be granted? A request is granted if the answer is now, is told to
-// come back then if not, and is reserved by spending at the instant answered.
-// It never answers an instant before that of a reservation already in the
-// state, which is what makes reservations first come, first served.
+// One question decides everything else, Ready: when would n events be granted? A
+// request is granted if the answer is now. If not, it is denied until then, or reserved
+// by spending at that instant. Ready never returns an instant before that of a
+// reservation already in the state. So reservations are served in the order they were
+// made.
 //
-// Preconditions: now ≤ MaxInstant, and not before an earlier now; n from 1 to
-// Limit().
+// Preconditions: now ≤ MaxInstant, and not before an earlier now; n from 1 to Limit().
 //
-// What only some kernels can do are the interfaces below. [Compile] looks for them
+// What only some kernels can do are the interfaces below. [Compile] checks for them
 // once.
 type Kernel interface {
-	// Limit returns the most events that a fresh key is granted at once.
+	// Limit returns the most events that a fresh key grants at once.
 	Limit() int
 
 	// Width returns the number of words of a state, or 0 if it grows with use.
 	Width() int
 
-	// Ready returns the first instant, now or later, at which n events are
-	// granted if nothing else happens to the key.
+	// Ready returns the first instant, now or later, at which n events are granted if
+	// nothing else happens to the key.
 	Ready(st []uint64, now Instant, n int) Instant
 
 	// Spend records n events at the instant that Ready returned.
 	Spend(st []uint64, at Instant, n int) []uint64
 
-	// Room returns the most events that are granted at now.
+	// Room returns the most events that are granted at now, which is not before the
+	// frontier.
 	Room(st []uint64, now Instant) int
 
 	// Fresh returns the first instant at which st equals the zero state.
 	Fresh(st []uint64) Instant
 
-	// frontier returns the latest instant that was promised: nobody is granted
-	// anything before it. Room is asked for instants from it on only; Ready sees to
-	// it by itself, which is faster.
+	// frontier returns the latest instant promised to a reservation; nothing is granted
+	// before it. Callers of Room check it; Ready checks it by itself, which is faster.
 	frontier(st []uint64) Instant
 
-	// Valid reports whether st may be a state that this kernel made, if its form
-	// varies, or at least one that it can work with: its counts may lie above the
-	// limit. It is for states that were stored where others may write.
+	// Valid reports whether this kernel can work with st, a state from a store that
+	// others may write to. Counts may lie above the limit.
 	Valid(st []uint64) bool
 
-	// Adopt makes a state of its own of one that another kernel of the same type
-	// left. Counts may lie above the limit then.
+	// Adopt converts a state of another kernel of the same type to one of this kernel.
+	// Counts may then lie above the limit.
 	Adopt(from Kernel, st []uint64, now Instant) []uint64
 
 	undoer
 }
 
-// An undoer takes grants back. Either it is a chained kernel, whose grants are undone
-// from the end of the line, or a counting one, whose events are taken out of the
-// counts at once.
+// An undoer takes grants back. It is either chained, and undoes grants from the end of
+// the line, or counting, and takes events out of its counts at once.
 type undoer interface {
-	// reserve is Spend at an instant that may be after now, and appends what
-	// cancel needs, for each part.
+	// reserve is Spend at an instant that may be after now. It appends what cancel
+	// needs to know, one trace for each part.
 	reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace)
 
-	// cancel takes back what can be taken back of the cancelled grants in a line.
+	// cancel takes back as much as possible of the cancelled grants in a line.
 	cancel(st []uint64, u *undoing) []uint64
 }
 
-// A Word is a kernel whose state may be a single word, which it can then
-// decide on without touching memory.
+// A Word is a kernel whose state may be a single word, on which it can then decide
+// without accessing memory.
 type Word interface {
-	// Decide is Ready and Spend in one: it reports whether n events are
-	// granted now, and returns the state after them.
+	// Decide is Ready and Spend in one. It reports whether n events are granted now,
+	// and returns the state after them.
 	Decide(word uint64, now Instant, n int) (next uint64, granted bool)
 }
 
-// A queue is a kernel that holds the events that it grants, so that they leave evenly.
+// A queue is a kernel that delays the events that it grants, so that they leave evenly.
 type queue interface {
-	// hold returns how many nanoseconds events granted at an instant are to
-	// be held. st is the state before they are spent.
+	// hold returns how long events granted at an instant are to be delayed, in ticks.
+	// st is the state before they are spent.
 	hold(st []uint64, at Instant) uint64
 
-	// full reports whether n events find no room in the queue.
+	// full reports whether the queue has no room for n events.
 	full(st []uint64, now Instant, n int) bool
 }
 
 // A denialLog is a kernel that records denials.
 type denialLog interface {
-	// notes reports whether refuse ever changes anything.
+	// notes reports whether refuse ever changes a state.
 	notes() bool
 
-	// refuse records that n events were refused at now, and reports whether
-	// that changed anything.
+	// refuse records that n events were denied at now, and reports whether that changed
+	// the state.
 	refuse(st []uint64, now Instant, n int) ([]uint64, bool)
 }
 
-// A returner is a kernel that takes events back that did not happen.
+// A returner is a kernel that takes back events that did not happen.
 type returner interface {
-	// giveBack takes back, at now, n events that were granted at an instant, and did
-	// not happen.
+	// giveBack takes back, at now, n events that were granted at an earlier instant,
+	// at, and did not happen.
 	giveBack(st []uint64, at, now Instant, n int) []uint64
 }
 
-// A capable is a kernel, and what it can do.
+// A capable is a kernel with the set of its abilities.
 type capable struct {
 	Kernel
 	can ability
@@ -125,7 +121,7 @@ type ability uint8
 
 const (
 	holds   ability = 1 << iota // it is a queue
-	notes                       // it is a denialLog that notes anything
+	notes                       // it is a denialLog that notes denials
 	returns                     // it is a returner
 )
 
@@ -143,8 +139,7 @@ func capabilities(k Kernel) capable {
 	return c
 }
 
-// Room returns the most events that are granted at now. While a reservation is ahead,
-// there is none.
+// Room returns the most events that are granted at now: 0 while a reservation is ahead.
 func (c *capable) Room(st []uint64, now Instant) int {
 	if now < c.frontier(st) {
 		return 0
@@ -152,7 +147,7 @@ func (c *capable) Room(st []uint64, now Instant) int {
 	return c.Kernel.Room(st, now)
 }
 
-// hold is that of a queue, and 0 for what is none.
+// hold is queue.hold, or 0 if the kernel is not a queue.
 func (c *capable) hold(st []uint64, at Instant) uint64 {
 	if c.can&holds == 0 {
 		return 0
@@ -160,12 +155,12 @@ func (c *capable) hold(st []uint64, at Instant) uint64 {
 	return c.Kernel.(queue).hold(st, at)
 }
 
-// full is that of a queue. What is none has room.
+// full is queue.full, or false if the kernel is not a queue.
 func (c *capable) full(st []uint64, now Instant, n int) bool {
 	return c.can&holds != 0 && c.Kernel.(queue).full(st, now, n)
 }
 
-// refuse is that of a log of denials. What is none notes nothing.
+// refuse is denialLog.refuse, or does nothing if the kernel does not note denials.
 func (c *capable) refuse(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if c.can&notes == 0 {
 		return st, false
@@ -173,7 +168,7 @@ func (c *capable) refuse(st []uint64, now Instant, n int) ([]uint64, bool) {
 	return c.Kernel.(denialLog).refuse(st, now, n)
 }
 
-// giveBack is that of a returner. What is none keeps the events.
+// giveBack is returner.giveBack, or does nothing if the kernel is not a returner.
 func (c *capable) giveBack(st []uint64, at, now Instant, n int) []uint64 {
 	if c.can&returns == 0 {
 		return st
@@ -181,15 +176,15 @@ func (c *capable) giveBack(st []uint64, at, now Instant, n int) []uint64 {
 	return c.Kernel.(returner).giveBack(st, at, now, n)
 }
 
-// A Compiled is a kernel ready to be applied. What every algorithm means by a
-// decision, and by a reservation, are its methods.
+// A Compiled is a kernel ready to be applied. Its methods define what every algorithm
+// means by a decision and by a reservation.
 type Compiled struct {
 	capable
 	Form
-	parts *all // the kernel, if it is one
+	parts *all // the kernel, if it is an All's; else nil
 }
 
-// Compile returns k, whose states are in form f, ready to be applied.
+// Compile returns k, whose states have form f, ready to be applied.
 func Compile(k Kernel, f Form) *Compiled {
 	c := &Compiled{capable: capabilities(k), Form: f}
 	c.parts, _ = k.(*all)
@@ -205,7 +200,7 @@ func (c *Compiled) Word() Word {
 	return word
 }
 
-// leaves returns the kernels of the parts, or the one that there is.
+// leaves returns the kernels of the parts of an All, or else the kernel itself.
 func (c *Compiled) leaves() []capable {
 	if c.parts != nil {
 		return c.parts.parts
@@ -213,7 +208,7 @@ func (c *Compiled) leaves() []capable {
 	return []capable{c.capable}
 }
 
-// Kind names the kernel: states of different kinds have nothing in common.
+// Kind names the kernel's type. States of different kinds cannot be converted.
 func (c *Compiled) Kind() string {
 	var names []string
 	for _, leaf := range c.leaves() {
@@ -222,7 +217,7 @@ func (c *Compiled) Kind() string {
 	return strings.Join(names, " ")
 }
 
-// Size returns the bytes that the kernel takes, about.
+// Size returns the approximate memory of the kernel, in bytes.
 func (c *Compiled) Size() uint64 {
 	size := func(v any) uint64 { return uint64(reflect.TypeOf(v).Elem().Size()) }
 	sum := size(c) + size(c.Kernel)
@@ -234,8 +229,8 @@ func (c *Compiled) Size() uint64 {
 	return sum
 }
 
-// NewState returns the state of a key never seen, with room for a first event if it
-// grows with use. Its capacity is what is allocated for it.
+// NewState returns the state of a key never seen. If states grow with use, it has room
+// for a first event.
 func (c *Compiled) NewState() []uint64 {
 	if width := c.Width(); width > 0 {
 		return slices.Grow([]uint64(nil), width)[:width]
@@ -248,7 +243,7 @@ func (c *Compiled) same(other *Compiled) bool {
 	return c == other || reflect.DeepEqual(c, other)
 }
 
-// alike reports whether a state of c can become one of other.
+// alike reports whether other can adopt a state of c.
 func (c *Compiled) alike(other *Compiled) bool {
 	return reflect.TypeOf(c.Kernel) == reflect.TypeOf(other.Kernel) &&
 		slices.EqualFunc(c.leaves(), other.leaves(), func(a, b capable) bool {
@@ -256,7 +251,8 @@ func (c *Compiled) alike(other *Compiled) bool {
 		})
 }
 
-// adopt returns what becomes of a state that from left, and whether it is another.
+// adopt converts st, a state that from left, to one of c, and reports whether that was
+// necessary.
 func (c *Compiled) adopt(from *Compiled, st []uint64, now Instant) (_ []uint64, changed bool) {
 	switch {
 	case c.same(from):

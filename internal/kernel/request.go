@@ -2,10 +2,10 @@ package kernel
 
 import "time"
 
-// An Op is what a Request asks of a key.
+// An Op is the kind of a Request.
 type Op uint8
 
-// The operations, in the order of those that stores are told.
+// The operations, in the order of the public ones.
 const (
 	OpTake Op = iota
 	OpPeek
@@ -14,27 +14,28 @@ const (
 	OpReturn
 )
 
-// A Request asks something of one key.
+// A Request is an operation on one key.
 type Request struct {
 	Op      Op
-	N       int           // how many events; from 0 for OpTake, from 1 for OpReserve
-	MaxWait time.Duration // the longest wait that OpReserve may answer
+	N       int           // events; at least 0 for OpTake, at least 1 for OpReserve
+	MaxWait time.Duration // for OpReserve: the longest acceptable wait
 	Grant   any           // for OpCancel: a *Cancellation, or a *Grant
-	Taken   Instant       // for OpReturn, in nanoseconds
+	Taken   Instant       // for OpReturn: when the events were granted, in nanoseconds
 	Clock   *Timeline
-	Fixed   *Reading // what the clock showed, if it is not to be read any more
-	AtOnce  bool     // whether OpReserve needs no Grant if there is no wait
+	Fixed   *Reading // if not nil, used instead of reading Clock
+	AtOnce  bool     // for OpReserve: whether no Grant is needed if there is no wait
 }
 
-// A Reading is what a clock showed, in nanoseconds.
+// A Reading is a reading of a clock, as instants in nanoseconds.
 type Reading struct {
 	Now  Instant
 	Lag  uint64    // by how much the clock is behind Now
-	Wall time.Time // that the clock showed
+	Wall time.Time // the time that the clock showed
 	Own  bool      // whether the clock is the limiter's
 }
 
-// Now returns the present instant, in nanoseconds, and by how much the clock is behind it.
+// Now returns the present instant, in nanoseconds, and by how much the clock is behind
+// it.
 func (r *Request) Now() (now Instant, lag uint64) {
 	if r.Fixed != nil {
 		return r.Fixed.Now, r.Fixed.Lag
@@ -42,10 +43,10 @@ func (r *Request) Now() (now Instant, lag uint64) {
 	return r.Clock.Now()
 }
 
-// renew is the clock's, unless the time is fixed.
+// renew calls Timeline.Renew, unless the reading is fixed.
 func (r *Request) renew() bool { return r.Fixed == nil && r.Clock.Renew() }
 
-// An Answer is what came of a Request.
+// An Answer is the answer to a Request.
 type Answer struct {
 	Allowed    bool
 	Limit      int
@@ -55,9 +56,9 @@ type Answer struct {
 	Delay      time.Duration
 	Part       int
 
-	Wait      time.Duration // for OpReserve: until the events may happen; Never if that never comes
-	QueueFull bool          // whether OpReserve found no room in a queue
+	Wait      time.Duration // for OpReserve: until the events may happen; Never if they never may
+	QueueFull bool          // for OpReserve: whether the queue had no room
 	Full      bool          // whether the store had no room for a new key
 	Due       Instant       // for OpReserve: when the events may happen, in nanoseconds, by the limiter's clock
-	Grant     any           // for OpReserve a *Grant, and for OpCancel an *Undone
+	Grant     any           // for OpReserve: a *Grant; for OpCancel: an *Undone
 }

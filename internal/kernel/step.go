@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// What every algorithm means by a decision, by the times that are told, and by a
-// reservation, is in this file and nowhere else.
+// This file defines, once for all algorithms, what a decision, its durations and a
+// reservation mean.
 
-// Step applies req to the words of a state, in place, and returns them and
-// whether they changed; a is the answer. It reads the clock, so whoever may change the
-// state meanwhile must be locked out, or found out afterwards.
+// Step applies req to a state, in place. It returns the state and whether it changed,
+// and sets a to the answer. It reads the clock, so the caller must prevent concurrent
+// changes of the state, or detect them afterwards.
 func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
 	if req.Op > OpPeek {
 		return c.stepOnce(st, req, a)
 	}
 	if c.can&notes != 0 {
-		req.renew() // since a denial that is noted cannot be decided on twice
+		req.renew() // because a denial that is noted cannot be decided on twice
 	}
 	st, changed = c.stepOnce(st, req, a)
 	if !changed && !a.Allowed && req.renew() {
@@ -25,8 +25,9 @@ func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, chang
 	return st, changed
 }
 
-// StepFrom is Step for a state that from left, which may have had other parameters,
-// and returns by whom the next one is. A reservation is cancelled where it was made.
+// StepFrom is Step for a state that from left, whose parameters may differ from those
+// of c. It also returns the kernel of the resulting state. A cancellation is applied by
+// from, not c.
 func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer) (by *Compiled, _ []uint64, changed bool) {
 	if from == c {
 		st, changed = c.Step(st, req, a)
@@ -37,7 +38,7 @@ func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	case OpCancel:
 		c = from
 	case OpReturn:
-		if !from.same(c) { // it may not have been counted
+		if !from.same(c) { // the events may not have been counted
 			v.Compiled = from
 			*a = Answer{}
 			v.describe(st, 0, a)
@@ -73,8 +74,8 @@ func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, c
 	return st, changed
 }
 
-// Allow is Step for OpTake, for those who want to know nothing but whether n events
-// were granted, from 1 to the limit.
+// Allow is a faster Step for OpTake that only reports whether n events were granted, 1
+// ≤ n ≤ limit.
 func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted, changed bool) {
 	v := view{Compiled: c}
 	for renewed := false; ; renewed = true {
@@ -90,7 +91,7 @@ func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted
 // view reads the clock.
 func (c *Compiled) view(req *Request) view {
 	now, lag := req.Now()
-	if c.Tick > 1 { // spares memory a division
+	if c.Tick > 1 { // avoids a division for stores in memory
 		now /= c.Tick
 	}
 	return view{c, now, lag}
@@ -103,8 +104,8 @@ type view struct {
 	lag uint64 // by how many nanoseconds the clock is behind now
 }
 
-// Until returns the time from a reading of the clock, now and lag, to t, in
-// nanoseconds all of them.
+// Until returns the time from a reading of the clock, now and lag, to t, all in
+// nanoseconds.
 func Until(t, now Instant, lag uint64) time.Duration { return until(t, now, lag, 1) }
 
 // until returns the time from the reading of the clock to t.
@@ -121,7 +122,7 @@ func until(t, now Instant, lag, tick uint64) time.Duration {
 	return time.Duration(min((t-now)*tick+lag, uint64(Never)))
 }
 
-// ready is the kernel's Ready, but also answers for n beyond the limit and for 0.
+// ready is the kernel's Ready, extended to n = 0 and n above the limit.
 func (v *view) ready(st []uint64, n int) Instant {
 	switch {
 	case n == 0:
@@ -132,8 +133,8 @@ func (v *view) ready(st []uint64, n int) Instant {
 	return v.Ready(st, v.now, n)
 }
 
-// describe fills in what does not depend on the request, and Part: n events
-// were asked for and refused, or n is 0.
+// describe fills in the fields of a that do not depend on the request, and Part. n is
+// the number of events denied, or 0.
 func (v *view) describe(st []uint64, n int, a *Answer) {
 	if v.parts != nil {
 		a.Part = v.parts.part(st, v.now, n)
@@ -143,8 +144,8 @@ func (v *view) describe(st []uint64, n int, a *Answer) {
 	a.ResetAfter = v.until(v.Fresh(st))
 }
 
-// decide spends n events if they are granted now, and lets the kernel note it
-// if not. It returns the instant at which they are granted, which is now or not.
+// decide spends n events if they are granted now, and otherwise lets the kernel note
+// the denial. It returns the instant at which they are granted, which may be now.
 func (v *view) decide(st []uint64, n int) (_ []uint64, at Instant, changed bool) {
 	if at = v.ready(st, n); at > v.now {
 		return v.refuse(st, n, at)
@@ -155,8 +156,8 @@ func (v *view) decide(st []uint64, n int) (_ []uint64, at Instant, changed bool)
 	return st, at, n > 0
 }
 
-// refuse lets the kernel note that n events were refused, which would have been
-// granted at an instant, and returns the one at which they are then.
+// refuse lets the kernel note that n events, which were ready at the given instant, are
+// denied. It returns the instant at which they are ready after that.
 func (v *view) refuse(st []uint64, n int, at Instant) (_ []uint64, _ Instant, changed bool) {
 	if n <= v.Limit() {
 		if st, changed = v.capable.refuse(st, v.now, n); changed {
@@ -181,7 +182,7 @@ func (v *view) take(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
 	return st, changed
 }
 
-// denial is the answer to a request that would be granted only at an instant.
+// denial fills in the answer to a request that would be granted only at an instant.
 func (v *view) denial(st []uint64, n int, at Instant, a *Answer) {
 	a.RetryAfter = Never
 	if at < Forever {
@@ -192,7 +193,7 @@ func (v *view) denial(st []uint64, n int, at Instant, a *Answer) {
 
 func (v *view) peek(st []uint64, a *Answer) {
 	if at := v.ready(st, 1); at > v.now {
-		if v.can&notes != 0 { // what OpTake would note is not to stay
+		if v.can&notes != 0 { // OpTake would note the denial; OpPeek must not
 			st, at, _ = v.refuse(slices.Clone(st), 1, at)
 		}
 		v.denial(st, 1, at, a)
@@ -225,17 +226,17 @@ func (v *view) reserve(st []uint64, req *Request, a *Answer) (_ []uint64, change
 		a.Grant = g
 	}
 	if req.Fixed == nil || req.Fixed.Own {
-		a.Due = due * v.Tick // at most that of a wait that is not Never
+		a.Due = due * v.Tick // does not overflow, because the wait is not Never
 	}
 	a.Allowed = true
 	v.describe(st, 0, a)
 	return st, true
 }
 
-// refused is the answer to a reservation that st refuses. Without other
-// requests, the turn is the same instant whenever it is reserved, and room in a
-// queue that has none now comes when all grant: so the same reservation succeeds
-// once there is room and the turn is no more than MaxWait away.
+// refused fills in the answer to a reservation that is denied. Without other requests,
+// the turn is at the same instant whenever it is reserved, and a full queue has room
+// again at the instant when all parts grant. So the same reservation succeeds once
+// there is room and the turn is no more than MaxWait away.
 func (v *view) refused(st []uint64, req *Request, a *Answer) {
 	a.RetryAfter = Never
 	at := v.ready(st, req.N)
@@ -252,7 +253,7 @@ func (v *view) refused(st []uint64, req *Request, a *Answer) {
 	if v.full(st, v.now, req.N) {
 		room = v.until(at)
 	}
-	// A wait of a part of a tick is too short for that tick.
+	// A fraction of a tick of MaxWait does not count.
 	tick := time.Duration(v.Tick)
 	near := turn - max(0, req.MaxWait)/tick*tick
 	a.RetryAfter = max(room, near)
