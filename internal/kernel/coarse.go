@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Coarse is the readings of a clock that is read every so often: the latest is kept.
+// A Coarse holds the latest reading of a clock that is read only periodically.
 type Coarse struct {
 	Base    time.Time
 	elapsed atomic.Int64  // since Base, in nanoseconds; below 0 once stopped
@@ -20,21 +20,21 @@ func (c *Coarse) Init() {
 	c.odds.Store(always)
 }
 
-// Tick takes a reading. It is to be called every so often.
+// Tick takes a reading. The owner calls it periodically.
 func (c *Coarse) Tick() {
-	if c.Refresh() > fewDenials { // or they would have read it
+	if c.Refresh() > fewDenials { // more denials would have read the clock
 		c.odds.Store(always)
 	}
 }
 
-// Stop says that Tick is not called any more. From then on, the clock is read each time.
+// Stop says that Tick is no longer called. From then on, the clock is read each time.
 func (c *Coarse) Stop() { c.elapsed.Store(-1) }
 
 // The odds that a denial reads the clock fall by an eighth when the reading turns out
-// to be recent, and rise when it does not. So denials that are many find one that is
-// ten to twenty microseconds old, and denials that are few read it each time, which
-// costs little then. They share no counter, since to share it would take as long as
-// to read the clock.
+// to be recent, and rise when it does not. So frequent denials use a reading that is 10
+// to 20 µs old, and rare denials read the clock each time, which costs little then.
+// Denials do not share a counter, because updating one would take as long as reading
+// the clock.
 const (
 	always = math.MaxUint32
 	rarely = 1 << 16 // one in 65,536
@@ -52,8 +52,8 @@ func (c *Coarse) SinceBase() time.Duration {
 	return time.Since(c.Base)
 }
 
-// Renew is called before a request is denied. It reports whether the reading is
-// another one now, with which the request should be decided on again.
+// Renew is called before a request is denied. It reports whether the reading has
+// changed, in which case the request is decided on again.
 func (c *Coarse) Renew() bool {
 	odds := c.odds.Load()
 	if odds != always && rand.Uint32() > odds {
@@ -71,7 +71,7 @@ func (c *Coarse) Renew() bool {
 	return age > 0
 }
 
-// Refresh reads the clock, and returns how old the latest reading was.
+// Refresh reads the clock and returns the age of the previous reading.
 func (c *Coarse) Refresh() (age int64) {
 	for {
 		last := c.elapsed.Load()

@@ -2,16 +2,16 @@ package kernel
 
 import "slices"
 
-// A Line has the reservations of a key that are pending, and those that were
-// cancelled while others stood behind them: see undo.go.
+// A Line has the pending reservations of a key, and cancelled ones that others still
+// stand behind. See undo.go.
 type Line struct {
 	waiters []*Waiter // not changed in place while held is set, except at the end
 	last    Instant   // the latest turn
 	held    bool      // whether a Cancellation has the waiters
 }
 
-// NewWaiter returns a waiter whose turn is at an instant of the limiter's clock. unsure
-// says that a cancellation may lie between the making of the grant and its trace.
+// NewWaiter returns a waiter whose turn is an instant of the limiter's clock. unsure
+// means that a cancellation may have come between the grant and its trace.
 func NewWaiter(g *Grant, turn Instant, unsure bool) *Waiter {
 	return &Waiter{Grant: g, turn: turn, unsure: unsure, parts: make([]progress, len(g.traces))}
 }
@@ -19,10 +19,10 @@ func NewWaiter(g *Grant, turn Instant, unsure bool) *Waiter {
 // Over reports whether the last turn in the line has passed.
 func (ln *Line) Over(now Instant) bool { return ln.last < now }
 
-// Len returns how many stand in the line.
+// Len returns the number of waiters in the line.
 func (ln *Line) Len() int { return len(ln.waiters) }
 
-// Insert puts w where it belongs, which is nearly always the end.
+// Insert inserts w in order, which is nearly always at the end.
 func (ln *Line) Insert(w *Waiter, now Instant) {
 	ln.drop(now)
 	i := len(ln.waiters)
@@ -36,8 +36,8 @@ func (ln *Line) Insert(w *Waiter, now Instant) {
 	ln.last = max(ln.last, w.turn)
 }
 
-// drop drops those whose turn has passed, and who stand before such: they are not
-// cancelled any more, nor is anything undone beyond them.
+// drop removes waiters whose turn has passed, and those before them: they can no longer
+// be cancelled, and nothing is undone beyond them.
 func (ln *Line) drop(now Instant) {
 	if ln.held {
 		return
@@ -54,8 +54,9 @@ func (ln *Line) drop(now Instant) {
 	ln.waiters = slices.Delete(ln.waiters, 0, passed)
 }
 
-// Cancel returns what the store is to be asked for to cancel some waiters, or nil if
-// that is nothing. Then the line must not be asked again before Settle, or Release.
+// Cancel returns the request that cancels the given waiters in the store, or nil if the
+// store need not be called. After a non-nil result, Cancel must not be called again
+// before Settle or Release.
 func (ln *Line) Cancel(asked []*Waiter, now Instant) *Cancellation {
 	ln.drop(now)
 	asked = slices.DeleteFunc(asked, func(w *Waiter) bool { return w.turn < now }) // too late
@@ -72,7 +73,7 @@ func (ln *Line) Cancel(asked []*Waiter, now Instant) *Cancellation {
 		line = line[i:]
 		for _, w := range asked {
 			if len(line) == 0 || w.before(line[0].Grant) {
-				w.asked, w.cancelled = false, true // until those behind are gone
+				w.asked, w.cancelled = false, true // to be undone once those behind it are
 			}
 		}
 	}
@@ -83,10 +84,10 @@ func (ln *Line) Cancel(asked []*Waiter, now Instant) *Cancellation {
 	return &Cancellation{line: line, asked: asked}
 }
 
-// Release says that the store has the waiters no more.
+// Release says that the store no longer uses the line.
 func (ln *Line) Release() { ln.held = false }
 
-// Settle notes what came of a cancellation.
+// Settle records the outcome of a cancellation.
 func (ln *Line) Settle(c *Cancellation, out *Undone) {
 	asked := c.asked
 	for _, w := range asked {
@@ -114,8 +115,8 @@ func (ln *Line) Settle(c *Cancellation, out *Undone) {
 	ln.waiters = slices.DeleteFunc(ln.waiters, (*Waiter).complete)
 }
 
-// lessen notes that the events of w were taken out of a part, for those that they
-// were there before.
+// lessen records that the events of w were removed from a part, for the waiters whose
+// trace counts them as there before.
 func (ln *Line) lessen(w *Waiter, part int) {
 	slot := w.traces[part].slot
 	for _, other := range slices.Backward(ln.waiters) {
@@ -128,7 +129,7 @@ func (ln *Line) lessen(w *Waiter, part int) {
 	}
 }
 
-// complete reports whether nothing remains to be undone of w.
+// complete reports whether w is cancelled and entirely undone.
 func (w *Waiter) complete() bool {
 	for i, to := range w.parts {
 		if !to.gone || w.traces[i].raised && !to.fallen {

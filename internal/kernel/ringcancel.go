@@ -1,18 +1,18 @@
 package kernel
 
-// Reservations on a ring are taken back here. Events are taken out of their slot at
-// once. The frontier falls when the last grants of the line are cancelled, if nobody
-// else has spent anything since the first of them, and what they pushed out of the
-// ring comes back.
+// This file takes back reservations on a ring. Their events are removed from the slot
+// at once. When the last grants of the line are cancelled, the frontier falls, and the
+// counts that they pushed out of the ring are restored, unless another limiter has
+// spent something since the first of them.
 //
-// Whether somebody else has is seen by counts: if the slot has no events but those of
-// the line, or as many as before. The latter would mislead if an event from before had
-// been taken out in exchange for one that another limiter promised since. So whoever
-// takes out events that others may count on marks the ring as touched, unless the
-// state is in memory and nobody else's, and then only the former is believed.
+// Counts show whether another limiter has: they must be the line's alone, or the same
+// as before. The second test fails if an earlier event was removed while another
+// limiter reserved one in the same slot. So a limiter that removes events which others
+// may have counted marks the ring as touched, and only the first test is used on a
+// touched ring. A state in memory that no other limiter uses is never marked.
 
-// touched marks the first word of a ring, which is below 2⁶² otherwise, until the
-// frontier has passed.
+// touched is a flag in the first word of a ring, which is otherwise below 2⁶². It lasts
+// until the frontier has passed.
 const touched = 1 << 63
 
 func (r *ring) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
@@ -27,7 +27,7 @@ func (r *ring) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint6
 		t.before = r.get(st, slot%r.slots)
 	}
 	if at > now {
-		for i := range min(slot-latest, r.slots) { // those that still count now
+		for i := range min(slot-latest, r.slots) { // slots that still count now
 			if place := (slot - i) % r.slots; slot-i > now/r.length && r.get(st, place) > 0 {
 				t.cleared = append(t.cleared, cleared{place, r.get(st, place)})
 			}
@@ -38,8 +38,8 @@ func (r *ring) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint6
 	return st, append(to, t)
 }
 
-// remove takes n events out of a slot, unless there are fewer: then it is that of
-// another state.
+// remove removes n events from a slot. If it has fewer, the state is not the one that
+// the grant was made in, and remove does nothing.
 func (r *ring) remove(st []uint64, slot uint64, n int) {
 	if count := r.back(st, slot, 0); count >= uint64(n) {
 		r.set(st, slot%r.slots, count-uint64(n))
@@ -68,18 +68,18 @@ func (r *ring) cancel(st []uint64, u *undoing) []uint64 {
 	return st
 }
 
-// fall lets the frontier fall to what it was before the last grants in the line, and
-// reports whether it did.
+// fall lowers the frontier to its value before the last, cancelled grants of the line.
+// It reports whether it did.
 func (r *ring) fall(st []uint64, u *undoing) bool {
 	frontier := r.frontier(st)
 	if frontier <= u.now {
 		return false
 	}
-	first := -1 // of the grants at the frontier, the one that raised it
+	first := -1 // index of the grant that raised the frontier to where it is
 	for i := len(u.line) - 1; i >= 0 && u.line[i].at >= frontier; i-- {
 		p := u.line[i]
 		if p.at > frontier {
-			continue // it has fallen here
+			continue // the frontier has already fallen below it
 		}
 		if !u.cancelled(p) {
 			return false
@@ -102,8 +102,8 @@ func (r *ring) fall(st []uint64, u *undoing) bool {
 	return true
 }
 
-// sole reports whether the slot of the i-th grant, which raised the frontier, has
-// nothing but what was there before it, and what the line knows of since.
+// sole reports whether all events in the slot of the i-th grant, which raised the
+// frontier, were there before that grant or belong to the line.
 func (r *ring) sole(st []uint64, u *undoing, i int) bool {
 	p := u.line[i]
 	slot := u.trace(p).slot
@@ -121,14 +121,14 @@ func (r *ring) sole(st []uint64, u *undoing, i int) bool {
 		}
 	}
 	if count == earlier+since {
-		return true // all of it is the line's
+		return true // all events are the line's
 	}
 	if p.unsure || st[0]&touched != 0 {
 		return false
 	}
 	sum := u.trace(p).before + since
 	sum -= min(sum, u.progress(p).less)
-	for j := i - 1; j >= 0 && u.trace(u.line[j]).slot == slot; j-- { // of those there before, which are taken out now
+	for j := i - 1; j >= 0 && u.trace(u.line[j]).slot == slot; j-- { // earlier grants that are removed now
 		if q := u.line[j]; q.at < p.at && u.gone(q) && !q.parts[u.part].gone {
 			sum -= min(sum, uint64(q.n))
 		}
@@ -136,8 +136,8 @@ func (r *ring) sole(st []uint64, u *undoing, i int) bool {
 	return count == sum
 }
 
-// alone reports whether no other limiter can have been promised an instant after the
-// i-th grant, in its slot.
+// alone reports whether no other limiter can have been promised an instant in the slot
+// of the i-th grant after it.
 func (r *ring) alone(st []uint64, u *undoing, i int) bool {
 	p := u.line[i]
 	if r.frontier(st) <= max(p.at, u.now) {

@@ -9,32 +9,31 @@ import (
 	"github.com/benbjohnson/clock"
 )
 
-// A Timeline turns readings of a clock into instants. It reads only the clock's
-// monotonic side, as the time since a base, which costs one clock read where
-// time.Now costs two. It never goes back: while the clock is behind an earlier
-// reading, the timeline stands still.
+// A Timeline converts readings of a clock to instants. It reads only the monotonic time
+// since a base, which takes one clock read where time.Now takes two. It never goes
+// back: while the clock is behind an earlier reading, the timeline stands still.
 //
-// The limiters on a store in memory share one, so that they agree on what time it
-// is even if the wall clock is set between the making of two.
+// Limiters that share a store in memory share a timeline, so that they agree on the
+// time even if the wall clock is set between the creation of two.
 type Timeline struct {
 	clk    clock.Clock
 	steady bool    // whether clk is the system's, which never steps back
-	coarse *Coarse // what clk shows, if it is one: that never steps back either
+	coarse *Coarse // the readings of clk, if it is a CoarseClock, which never steps back either
 	first  anchor
 
 	// Only for other clocks.
-	moved  atomic.Pointer[anchor] // what counts instead of first, if it is not nil
+	moved  atomic.Pointer[anchor] // replaces first, if not nil
 	latest atomic.Uint64          // the latest instant returned
 }
 
-// An anchor is a reading of a clock, and the instant that it stands for.
+// An anchor is a reading of a clock and the instant that it stands for.
 type anchor struct {
 	base   time.Time
 	origin Instant
 }
 
-// NewTimeline returns the timeline of clk, or of the system's clock if clk is
-// nil. coarse has the readings of clk, if those are kept.
+// NewTimeline returns the timeline of clk, or of the system's clock if clk is nil.
+// coarse has the readings of clk if it is a CoarseClock, and is nil otherwise.
 func NewTimeline(clk clock.Clock, coarse *Coarse) *Timeline {
 	if clk = exceptSystem(clk); clk == nil {
 		return &Timeline{clk: clock.New(), steady: true, first: anchorAt(time.Now())}
@@ -62,10 +61,9 @@ func (t *Timeline) Tells(clk clock.Clock) bool {
 	return reflect.TypeOf(clk).Comparable() && reflect.ValueOf(clk).Comparable() && clk == t.clk
 }
 
-// Instants are counted from the Unix epoch as long as the clock is within
-// these years. A clock that is not (one that shows the zero Time, say) is
-// shifted by a multiple of a number of whole weeks, which leaves the borders of
-// minutes, hours, days and weeks where they are.
+// Instants are counted from the Unix epoch while the clock shows a time in these years.
+// A clock that does not (one that starts at the zero Time, for example) is shifted by a
+// multiple of 5,000 weeks, which keeps minutes, hours, days and weeks aligned.
 const (
 	epochEnd  = 4102444800       // 2100-01-01, in seconds
 	epochTurn = 5000 * 7 * 86400 // 5,000 weeks, in seconds
@@ -94,11 +92,11 @@ func (t *Timeline) Now() (now Instant, lag uint64) {
 	return t.unsteady()
 }
 
-// Renew reads a clock again that is read every so often, before a request is denied.
-// It reports whether that made a difference.
+// Renew reads a CoarseClock again, before a request is denied. It reports whether the
+// reading has changed.
 func (t *Timeline) Renew() bool { return t.coarse != nil && t.coarse.Renew() }
 
-// Reread is Renew for what is rare: it always reads the clock.
+// Reread reads a CoarseClock again. Unlike Renew, it always does; it is for rare calls.
 func (t *Timeline) Reread() {
 	if t.coarse != nil {
 		t.coarse.Refresh()
@@ -136,15 +134,15 @@ func (t *Timeline) anchor() *anchor {
 	return &t.first
 }
 
-// ends reports whether instants counted from a would not fit any more, now that d has
-// passed since. If d is saturated, they do not.
+// ends reports whether instants counted from a no longer fit, d after its base. A
+// saturated d never fits.
 func (a *anchor) ends(d time.Duration) bool {
 	return d > 0 && a.origin < MaxInstant && a.origin+Instant(d) > MaxInstant
 }
 
-// move counts instants from what the clock shows now. If that is not after the
-// latest instant, it skips half of what is left of time, since the clock has gone
-// ahead by more than can be told, and whole weeks, which keep windows aligned.
+// move starts counting instants from the clock's present reading. If that is not after
+// the latest instant, the clock has jumped ahead by an unknown time. Then move skips
+// half of the remaining range, in whole weeks, which keeps windows aligned.
 func (t *Timeline) move(from *anchor) {
 	next := anchorAt(t.clk.Now())
 	if latest := t.latest.Load(); next.origin < latest {
@@ -157,7 +155,7 @@ func (t *Timeline) move(from *anchor) {
 	t.moved.CompareAndSwap(from, &next) // or another caller has just moved it
 }
 
-// at returns the instant d after the anchor, as near as instants come to it.
+// at returns the instant d after the anchor, limited to the range of instants.
 func (a *anchor) at(d time.Duration) Instant {
 	if d < 0 {
 		return a.origin - min(a.origin, -Instant(d))
@@ -165,13 +163,13 @@ func (a *anchor) at(d time.Duration) Instant {
 	return min(a.origin+Instant(d), MaxInstant)
 }
 
-// Wall returns what the clock showed when now and lag were told.
+// Wall returns the time that the clock showed when Now returned now and lag.
 func (t *Timeline) Wall(now Instant, lag uint64) time.Time {
 	from := t.anchor()
 	return from.base.Add(time.Duration(now) - time.Duration(from.origin) - time.Duration(lag))
 }
 
-// Until returns the time until the clock will have reached t.
+// Until returns the time until the clock reaches an instant.
 func (t *Timeline) Until(at Instant) time.Duration {
 	t.Reread()
 	now, lag := t.Now()
@@ -187,8 +185,8 @@ func (t *Timeline) In(d time.Duration) Instant {
 // Clock returns the clock.
 func (t *Timeline) Clock() clock.Clock { return t.clk }
 
-// Flows reports whether the clock shows another time whenever it is read. Its timers
-// count the same time, and are not made late by what passed before they were set.
+// Flows reports whether the clock advances by itself, so that its timers count the same
+// time, and do not fire late because of time that passed before they were set.
 func (t *Timeline) Flows() bool { return t.steady || t.coarse != nil || exceptSystem(t.clk) == nil }
 
 // NameOf names a clock in an error.

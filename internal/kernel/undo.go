@@ -5,86 +5,85 @@ import (
 	"slices"
 )
 
-// How reservations are taken back is in this file and, for windows, next to their
-// arithmetic.
+// This file takes reservations back. For windows, the arithmetic is in their own files.
 //
-// A grant keeps a few words for each part of the algorithm, however large the key's
-// state is: its trace. Grants of one limiter on one key stand in a line, in the order
-// of their instants. A cancellation looks at that line and at the state:
+// For each part of the algorithm, a grant keeps a trace: a few words, however large the
+// key's state is. The grants of one limiter on one key form a line, in the order of
+// their instants. A cancellation looks at the line and at the state:
 //
-//   - Buckets are undone from the end of the line. While the last grant is cancelled
-//     and the state is the one that it left, the state becomes the one before it.
-//     A cancelled grant with others behind it stays in the line until these are gone.
-//   - Windows and logs take events out of their counts at once, for counts are sums.
-//     Then the frontier, the latest instant that was promised, falls back to what it
-//     was before the grants at the end of the line that are cancelled, and what was
-//     dropped for their sake comes back.
+//   - Buckets are undone from the end of the line. While the last grant is cancelled and
+//     the state is the one that it left, the state is set to the one before it. A
+//     cancelled grant with others behind it stays in the line until these are gone.
+//   - Windows and logs remove events from their counts at once, because counts are sums.
+//     If the grants at the end of the line are cancelled, the frontier (the latest
+//     instant promised) falls back to its value before them, and counts that they
+//     pushed out are restored.
 //
-// Grants of other limiters on the same key are not in the line, and nothing is undone
-// beyond them: the state does not look as the line says then.
+// Grants of other limiters on the same key are not in the line. Nothing is undone
+// beyond them, because the state then differs from what the line implies.
 
-// A Grant is what was spent for a reservation.
+// A Grant records what was spent for a reservation.
 type Grant struct {
-	by     *Compiled // that made it
+	by     *Compiled // the kernel that made it
 	at     Instant   // when the events were charged
-	due    Instant   // when they may happen: at, except for a leaky bucket's hold
-	n      int       // how many
-	traces []trace   // of the parts, in their order
+	due    Instant   // when they may happen: at, plus a leaky bucket's hold
+	n      int       // number of events
+	traces []trace   // one for each part, in order
 }
 
-// A trace is what a part of an algorithm needs to take a grant back. Which fields it
-// uses is up to its kernel.
+// A trace is what a part of an algorithm needs to take a grant back. Each kernel uses
+// only some of the fields.
 type trace struct {
 	pre, post [3]uint64 // words of the state before and after
 	order     [2]uint64 // increases from grant to grant at the same instant
 	raised    bool      // whether the frontier rose: to a later window, or instant
 	slot      uint64    // where the events were counted: the window or slot
-	before    uint64    // the events there before
+	before    uint64    // the events there before the grant
 	cleared   []cleared // counts that the grant pushed out of a ring
 }
 
-// A cleared count is one that was at a place of a ring.
+// A cleared is a count that was pushed out of a ring.
 type cleared struct{ place, count uint64 }
 
 // A Waiter is a grant in the line.
 type Waiter struct {
 	*Grant
 	turn      Instant // due, by the limiter's clock
-	asked     bool    // whether the cancellation under way is for it
-	cancelled bool    // whether an earlier one was
-	unsure    bool    // whether a cancellation may lie between its making and its trace
+	asked     bool    // whether the current cancellation is for it
+	cancelled bool    // whether an earlier cancellation was for it
+	unsure    bool    // whether a cancellation may have come between the grant and its trace
 	parts     []progress
 }
 
-// A progress says what has come of a cancelled waiter in a part.
+// A progress says how much of a cancelled waiter has been undone in a part.
 type progress struct {
-	gone   bool   // the events are out of the state
-	fallen bool   // so is what else the grant changed
-	less   uint64 // of trace.before: events that were taken out since
+	gone   bool   // the events are removed from the state
+	fallen bool   // the frontier that the grant raised has fallen back
+	less   uint64 // events of trace.before that were removed since
 }
 
 // A Cancellation is the Grant of a Request to cancel waiters in a line. The line does
-// not change while a store has it.
+// not change while a store uses it.
 type Cancellation struct {
 	line  []*Waiter
-	asked []*Waiter // those of it to be cancelled now
-	Local bool      // whether nobody else has the state
+	asked []*Waiter // the waiters to cancel now
+	Local bool      // whether no other limiter or process uses the state
 }
 
-// An undoing is one application of a cancellation to a state. It changes nothing but
-// the state: a store may apply it again to another one.
+// An undoing is one application of a cancellation to a state. It changes only the
+// state, so a store may repeat it with another state.
 type undoing struct {
 	line    []*Waiter
 	now     Instant
-	local   bool // whether nobody else has the state
-	part    int  // whose turn it is
-	changed bool // whether the state has
+	local   bool // see Cancellation.Local
+	part    int  // the current part
+	changed bool // whether the state has changed
 	done    []map[*Waiter]progress
 }
 
 // An Undone is the Grant of the Answer to a cancellation.
 type Undone struct {
-	cancelled []*Waiter              // of those asked for, in time and by the same parameters
+	cancelled []*Waiter              // the waiters asked for that were in time and have the same parameters
 	done      []map[*Waiter]progress // by part
 }
 
@@ -95,7 +94,7 @@ func (v *view) undo(st []uint64, cancelled any) (_ []uint64, changed bool, _ any
 	switch g := cancelled.(type) {
 	case *Cancellation:
 		line, local = g.line, g.Local
-	case *Grant: // of a store's own line, of one
+	case *Grant: // a line of one, made by a store
 		line = []*Waiter{{Grant: g, asked: true, parts: make([]progress, len(g.traces))}}
 	default:
 		return st, false, nil
@@ -119,16 +118,16 @@ func (v *view) undo(st []uint64, cancelled any) (_ []uint64, changed bool, _ any
 	return st, u.changed, out
 }
 
-// made reports whether the kernel of v, or one of the same parameters, made g.
+// made reports whether the kernel of v, or one with the same parameters, made g.
 func (v *view) made(g *Grant) bool {
 	return v.same(g.by)
 }
 
 func (u *undoing) cancelled(p *Waiter) bool {
-	return p.cancelled || p.asked && p.due >= u.now // else the events may have happened
+	return p.cancelled || p.asked && p.due >= u.now // otherwise the events may have happened
 }
 
-// progress returns how far p is in the present part.
+// progress returns the progress of p in the current part.
 func (u *undoing) progress(p *Waiter) progress {
 	if done, ok := u.done[u.part][p]; ok {
 		return done
@@ -136,14 +135,14 @@ func (u *undoing) progress(p *Waiter) progress {
 	return p.parts[u.part]
 }
 
-// gone reports whether the events of p are out of the state.
+// gone reports whether the events of p are removed from the state.
 func (u *undoing) gone(p *Waiter) bool {
 	return p.parts[u.part].gone || len(u.done[u.part]) > 0 && u.done[u.part][p].gone
 }
 
 func (u *undoing) trace(p *Waiter) *trace { return &p.traces[u.part] }
 
-// set notes how far p is in the present part.
+// set records the progress of p in the current part.
 func (u *undoing) set(p *Waiter, to progress) {
 	if u.done[u.part] == nil {
 		u.done[u.part] = make(map[*Waiter]progress)
@@ -163,21 +162,22 @@ func (u *undoing) pending() iter.Seq2[int, *Waiter] {
 	}
 }
 
-// take notes that the events of p are out of the state.
+// take records that the events of p are removed from the state.
 func (u *undoing) take(p *Waiter) {
 	to := u.progress(p)
 	to.gone = true
 	u.set(p, to)
 }
 
-// fall notes that what else p changed is as before.
+// fall records that the frontier that p raised has fallen back.
 func (u *undoing) fall(p *Waiter) {
 	to := u.progress(p)
 	to.fallen = true
 	u.set(p, to)
 }
 
-// chained spends for an algorithm whose grants are undone from the end of the line.
+// chained spends for a kernel whose grants are undone from the end of the line, and
+// returns the trace.
 func chained(st []uint64, order func(st []uint64) [2]uint64, spend func(st []uint64) []uint64) ([]uint64, trace) {
 	var t trace
 	copy(t.pre[:], st)
@@ -187,15 +187,15 @@ func chained(st []uint64, order func(st []uint64) [2]uint64, spend func(st []uin
 	return st, t
 }
 
-// An unwound kernel gives back what nothing came after: whoever came after was told an
-// instant that counts on these events.
+// An unwound kernel takes a grant back only if nothing was granted after it: a later
+// caller has been given an instant that counts on these events.
 type unwound struct{}
 
 func (unwound) cancel(st []uint64, u *undoing) []uint64 { return u.unwind(st) }
 
-// unwind undoes grants from the end of the line: the one that left the state, then
-// the one before it. Where windows have freed instants that a bucket keeps, that may
-// not be the order of instants.
+// unwind undoes grants from the end of the line: the one that left the state, then the
+// one before it. That may differ from the order of instants if another part, a window,
+// has made earlier instants available that a bucket does not.
 func (u *undoing) unwind(st []uint64) []uint64 {
 	for again := true; again; {
 		again = false
@@ -215,7 +215,7 @@ func (g *Grant) before(h *Grant) bool {
 	if g.at != h.at {
 		return g.at < h.at
 	}
-	if g.due != h.due { // in a queue whose limit was changed meanwhile, words do not compare
+	if g.due != h.due { // in a queue whose limit was changed, words are not comparable
 		return g.due < h.due
 	}
 	for i := range min(len(g.traces), len(h.traces)) {
