@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// all is the arithmetic of an All. Its state is the states of its parts: first
-// those of fixed width, in the order of the parts, then those that grow with
-// use. If there are any of the latter, it begins with the length of each.
+// all is the arithmetic of an All. Its state consists of the states of its parts: first
+// those of fixed width, in the order of the parts, then those that grow with use. If
+// any grow, the state begins with the length of each of them.
 type all struct {
 	parts []capable
 	grows int    // how many parts grow with use
@@ -17,7 +17,7 @@ type all struct {
 	tick  uint64 // the nanoseconds in a tick
 }
 
-// NewAll returns the kernel of an All of some parts, none of which is an All itself.
+// NewAll returns the kernel of an All of the given parts, none of which is an All.
 func NewAll(parts []Kernel, f Form) Kernel {
 	k := &all{parts: make([]capable, 0, len(parts)), most: math.MaxInt, tick: f.Tick}
 	for _, part := range parts {
@@ -40,7 +40,7 @@ func (k *all) Width() int {
 	return k.fixed
 }
 
-// states iterates over the parts and their states, to be read.
+// states iterates over the parts and their states, for reading.
 func (k *all) states(st []uint64) iter.Seq2[*capable, []uint64] {
 	return func(yield func(*capable, []uint64) bool) {
 		st := k.begin(st)
@@ -55,7 +55,7 @@ func (k *all) states(st []uint64) iter.Seq2[*capable, []uint64] {
 	}
 }
 
-// update puts in the place of each part's state what f makes of it.
+// update replaces each part's state with the result of f.
 func (k *all) update(st []uint64, f func(part *capable, st []uint64) []uint64) []uint64 {
 	st = k.begin(st)
 	c := k.cursor()
@@ -66,7 +66,7 @@ func (k *all) update(st []uint64, f func(part *capable, st []uint64) []uint64) [
 			f(part, st[from:to:to])
 			continue
 		}
-		limit := to // of what f may write
+		limit := to // the end of what f may write
 		if to == len(st) {
 			limit = cap(st)
 		}
@@ -85,7 +85,7 @@ func (k *all) update(st []uint64, f func(part *capable, st []uint64) []uint64) [
 	return st
 }
 
-// begin returns st with its header and fixed part, which an empty state lacks.
+// begin returns st with its header and fixed part, even if it was empty.
 func (k *all) begin(st []uint64) []uint64 {
 	if len(st) == 0 {
 		st = append(st, make([]uint64, k.grows+k.fixed)...)
@@ -97,7 +97,7 @@ func (k *all) begin(st []uint64) []uint64 {
 type cursor struct {
 	fixed   int // where the next state of fixed width begins
 	growing int // where the next that grows begins
-	length  int // the word of the header that holds the latter's length
+	length  int // the word of the header that has the length of that one
 }
 
 func (k *all) cursor() cursor { return cursor{fixed: k.grows, growing: k.grows + k.fixed} }
@@ -113,7 +113,7 @@ func (c *cursor) next(part *capable, st []uint64) (from, to int) {
 	return from, c.growing
 }
 
-// resized notes the new length of the growing state that next returned.
+// resized records the new length of the growing state that next returned.
 func (c *cursor) resized(st []uint64, length int) {
 	c.growing += length - int(st[c.length-1])
 	st[c.length-1] = uint64(length)
@@ -166,7 +166,7 @@ func (k *all) hold(st []uint64, at Instant) (ticks uint64) {
 	return ticks
 }
 
-// full asks the queues at the instant at which the other parts grant.
+// full checks the queues at the instant at which all other parts grant.
 func (k *all) full(st []uint64, now Instant, n int) bool {
 	at := now
 	for part, st := range k.states(st) {
@@ -175,7 +175,7 @@ func (k *all) full(st []uint64, now Instant, n int) bool {
 		}
 	}
 	if at > MaxInstant/k.tick {
-		return false // never is another answer
+		return false // never granted, which is not the same as a full queue
 	}
 	for part, st := range k.states(st) {
 		if part.full(st, at, n) {
@@ -274,7 +274,7 @@ func (k *all) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	return append(append(lengths, fixed...), growing...)
 }
 
-// lastTurn returns the index of the part in which the turn of n events comes last.
+// lastTurn returns the index of the part in which n events have the latest turn.
 func (k *all) lastTurn(st []uint64, now Instant, n int) (index int) {
 	var last Instant
 	i := 0

@@ -2,10 +2,10 @@ package kernel
 
 import "math/bits"
 
-// fixed is the arithmetic of a FixedWindow. Its state is the window of the
-// latest event, as its start, and the events counted in it. Where windows are
-// aligned, their number and the count often fit in one word, in that order from the
-// top.
+// fixed is the arithmetic of a FixedWindow. Its state is the start of the window of the
+// latest event, and the number of events in that window. If windows are aligned, the
+// window's number and the count often fit in one word, with the number in the high
+// bits.
 type fixed struct {
 	most    uint64 // the limit
 	length  uint64 // of a window, in ticks
@@ -13,7 +13,7 @@ type fixed struct {
 	packed  uint   // bits of the count in the only word; 0 if there are two words
 }
 
-// NewFixedWindow returns the kernel of a FixedWindow with windows of so many ticks.
+// NewFixedWindow returns the kernel of a FixedWindow with windows of length ticks.
 func NewFixedWindow(limit int, length uint64, aligned bool, f Form) Kernel {
 	k := &fixed{most: uint64(limit), length: length, aligned: aligned}
 	last := MaxInstant / k.length // the number of the last window
@@ -49,13 +49,13 @@ func (k *fixed) store(st []uint64, start Instant, count uint64) []uint64 {
 	return st
 }
 
-// frontier returns the start of the window, which is ahead if it was reserved.
+// frontier returns the start of the window, which is in the future if it was reserved.
 func (k *fixed) frontier(st []uint64) Instant {
 	start, _ := k.load(st)
 	return start
 }
 
-// current returns the window that t lies in, which is not before st's.
+// current returns the window of t, which is not before the window of st.
 func (k *fixed) current(st []uint64, t Instant) (start Instant, count uint64) {
 	start, count = k.load(st)
 	switch {
@@ -67,9 +67,9 @@ func (k *fixed) current(st []uint64, t Instant) (start Instant, count uint64) {
 	return t, 0
 }
 
-// end returns the end of the window that begins at start. One that was adopted from
-// another limit need not be aligned, and lasts until one that is begins: otherwise
-// that would begin before the instants that were promised in it.
+// end returns the end of the window that begins at start. A window adopted from another
+// limit need not be aligned. It lasts until an aligned one begins, because an aligned
+// window that contained its end would begin before instants promised in it.
 func (k *fixed) end(start Instant) Instant {
 	end := start + k.length
 	if k.aligned && k.packed == 0 {
@@ -108,8 +108,8 @@ func (k *fixed) Room(st []uint64, now Instant) int {
 	return int(k.most - min(count, k.most))
 }
 
-// Fresh returns the end of the window, or its start if all in it was
-// cancelled: nobody may get ahead of it all the same.
+// Fresh returns the end of the window. If all events in it were cancelled, it returns
+// the start, because nothing may be granted before that.
 func (k *fixed) Fresh(st []uint64) Instant {
 	start, count := k.load(st)
 	if count == 0 {
@@ -128,8 +128,8 @@ func (k *fixed) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64
 	return st, append(to, t)
 }
 
-// cancel takes the events out of the count. A window ahead that nothing is left in
-// makes way for the one before it, if the line knows that.
+// cancel removes the events from the count. A future window that becomes empty is
+// replaced by the one before it, if the line knows that.
 func (k *fixed) cancel(st []uint64, u *undoing) []uint64 {
 	for again := true; again; {
 		again = false
@@ -156,8 +156,8 @@ func (k *fixed) cancel(st []uint64, u *undoing) []uint64 {
 	return st
 }
 
-// remove takes n events out of the window, unless there are fewer: then it is that of
-// another state.
+// remove removes n events from the window. If it has fewer, the state is not the one
+// that the grant was made in, and remove does nothing.
 func (k *fixed) remove(st []uint64, n int) []uint64 {
 	start, count := k.load(st)
 	if count < uint64(n) {
@@ -191,6 +191,6 @@ func (k *fixed) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 		start = now - now%k.length
 	case start <= now:
 		start = now
-	} // else reservations are ahead: the window begins with them, wherever that is
+	} // else reservations are ahead, and the window keeps its start
 	return []uint64{start, count}
 }

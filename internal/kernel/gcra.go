@@ -11,27 +11,26 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/uint128"
 )
 
-// gcra is the arithmetic of the continuous TokenBucket and of the
-// LeakyBucket, which are each other's mirror image: the generic cell rate
-// algorithm (ITU-T I.371, 1996), after which a bucket needs no more memory
-// than the instant at which it would be full again (or empty; in the
-// algorithm's terms, the theoretical arrival time). With T the time that one
-// event takes, n events are granted at t if
+// gcra is the arithmetic of the continuous TokenBucket and of the LeakyBucket, which
+// are mirror images of each other: the generic cell rate algorithm (ITU-T I.371, 1996).
+// A bucket needs no more memory than the instant at which it is full again (or empty),
+// called the theoretical arrival time, tat. If T is the time per event, n events are
+// granted at t if
 //
 //	max(tat, t) + n·T ≤ t + depth·T
 //
-// and move tat to the left side. A reservation does the same at a later t, so
-// that tat lies more than depth·T ahead of the clock while one is pending.
+// and tat becomes the left side. A reservation does the same at a later t, so while one
+// is pending, tat may lie more than depth·T ahead of the clock.
 //
-// T need not be a whole number of nanoseconds: three a second take 333,333,333⅓
-// each. Times are therefore counted in units of 1/unit of a nanosecond, the
-// coarsest in which T is whole; 1 or 3 for most rates that people choose. A
-// state is one word of such units where that is wide enough, two if not; if it is
-// to be portable, the whole ticks and the units beyond them.
+// T need not be a whole number of nanoseconds: at three events a second, it is
+// 333,333,333⅓ ns. So times are counted in units of 1/unit of a nanosecond, where unit
+// is the least number for which T is whole: 1 or 3 for most rates. A state is one word
+// of such units if that is wide enough, and two if not. A portable state is the whole
+// ticks, and the units beyond them.
 //
-// If limits vary, tat may also lie ahead because a burst was lowered, and a
-// reservation is not to be overtaken when it is raised. So a further word has the
-// latest instant that events were spent at.
+// If limits vary, tat may also lie ahead because a burst was lowered, and a higher
+// limit must not let a caller overtake a reservation. So a further word has the latest
+// instant at which events were spent.
 type gcra struct {
 	unwound
 	depth int             // most events at once
@@ -41,11 +40,11 @@ type gcra struct {
 	wide  bool            // whether tat needs two words, low word first
 	split bool            // whether tat is in two words, the first of whole ticks
 	keeps bool            // whether the last word is the latest instant
-	queue bool            // whether that is when the turns told are over, which holds up nothing
+	queue bool            // whether that is the end of all turns, before which events may be granted
 }
 
-// newGCRA returns the arithmetic of a bucket that holds depth events, of which so many
-// come or go per span. In errors, the rate is called that of field.
+// newGCRA returns the arithmetic of a bucket that holds depth events and gains or loses
+// events per span. Errors name rate as the Rate of field.
 func newGCRA(events int, per time.Duration, rate fmt.Stringer, depth int, f Form, field string) (gcra, error) {
 	cost, unit, ok := uint128.Ratio(uint64(per), uint64(events), f.Tick)
 	if !ok || f.Portable && unit > portableMost {
@@ -75,8 +74,8 @@ func (k *gcra) Width() int {
 	return width
 }
 
-// latest returns the latest instant that events were spent at, or in a queue the one at
-// which the turns that reservations were told are over, if it is kept.
+// latest returns the latest instant at which events were spent or, in a queue, the
+// instant at which the turns of all reservations are over. It is 0 if that is not kept.
 func (k *gcra) latest(st []uint64) Instant {
 	if k.keeps {
 		return st[len(st)-1]
@@ -115,15 +114,15 @@ func (k *gcra) store(st []uint64, tat uint128.Uint128) []uint64 {
 	return st
 }
 
-// arrival returns the tat after events that take so long, at the time t.
+// arrival returns the tat after events that take the given time are spent at t.
 func arrival(tat, t, events uint128.Uint128) uint128.Uint128 {
 	return uint128.Max(tat, t).Add(events)
 }
 
-// grants reports whether events that move tat to where it is are granted at t.
+// grants reports whether events that move tat to the given value are granted at t.
 func (k *gcra) grants(tat, t uint128.Uint128) bool { return !k.span.Less(tat.Sub(t)) }
 
-// next returns the time of an instant, and the tat after n events then.
+// next returns an instant in units, and the tat after n events are spent then.
 func (k *gcra) next(st []uint64, at Instant, n int) (t, tat uint128.Uint128) {
 	t = uint128.Mul(at, k.unit)
 	return t, arrival(k.load(st), t, uint128.Mul(uint64(n), k.cost))
@@ -151,14 +150,14 @@ func (k *gcra) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64,
 	return st, append(to, t)
 }
 
-// order returns what only grows while reservations are made.
+// order returns a value that only increases while reservations are made.
 func (k *gcra) order(st []uint64) [2]uint64 {
 	tat := k.load(st)
 	return [2]uint64{tat.Hi, tat.Lo}
 }
 
-// Decide implements Word. It is not used if wide: what it multiplies fits
-// into 64 bits, else tat would not.
+// Decide implements Word. It is not called if wide is set. Products fit into 64 bits,
+// because tat does.
 func (k *gcra) Decide(word uint64, now Instant, n int) (next uint64, granted bool) {
 	t := uint128.From(now * k.unit)
 	tat := arrival(uint128.From(word), t, uint128.From(uint64(n)*k.cost))
@@ -175,8 +174,8 @@ func (k *gcra) Fresh(st []uint64) Instant {
 	return max(k.latest(st), k.load(st).DivCeil(k.unit))
 }
 
-// giveBack makes the bucket as full as if the events had not been taken, or as it
-// would be after as long a time. A reservation that is ahead counts on them.
+// giveBack makes the bucket as full as if the events had not been taken. If a
+// reservation is ahead, it does nothing, because the reservation counts on the events.
 func (k *gcra) giveBack(st []uint64, _, now Instant, n int) []uint64 {
 	tat := k.load(st)
 	if now < k.frontier(st) || !k.grants(tat, uint128.Mul(now, k.unit)) {
@@ -185,14 +184,14 @@ func (k *gcra) giveBack(st []uint64, _, now Instant, n int) []uint64 {
 	return k.store(st, tat.Sub(uint128.Mul(uint64(n), k.cost)))
 }
 
-// Valid: tat is at most that of a bucket that was adopted at the end of time.
+// Valid checks that tat is at most that of a bucket adopted at MaxInstant.
 func (k *gcra) Valid(st []uint64) bool {
 	return k.latest(st) <= MaxInstant && !uint128.Mul(1<<63, k.unit).Less(k.load(st))
 }
 
-// Adopt keeps the events that are missing, now or at the latest reservation: the time
-// until all have come back changes as the time that one takes. It is rounded up to
-// the next unit.
+// Adopt keeps the number of missing events, as of now or of the latest reservation. So
+// the time until all have come back is scaled with the time per event, rounded up to a
+// unit.
 func (k *gcra) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	old := gcraOf(from)
 	next := make([]uint64, k.Width())
@@ -208,7 +207,7 @@ func (k *gcra) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	missing.Add(missing, new(big.Int).SetUint64(old.cost-1))
 	missing.Quo(missing, new(big.Int).SetUint64(old.cost))
 	tat := missing.Add(missing, bigOf(uint128.Mul(pivot, k.unit)))
-	most := uint128.Mul(1<<63, k.unit) // beyond the end of time, all the same
+	most := uint128.Mul(1<<63, k.unit) // beyond MaxInstant, so the difference does not matter
 	switch {
 	case k.split:
 		most = uint128.Mul(3*portableMost, k.unit)

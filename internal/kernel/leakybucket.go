@@ -7,19 +7,20 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/uint128"
 )
 
-// leaky is a gcra seen as a queue that drains.
+// leaky is a gcra used as a queue that drains.
 type leaky struct{ gcra }
 
-// NewLeakyBucket returns the kernel of a LeakyBucket with a rate of so many events per
-// span. Errors tell the rate, and name field.
+// NewLeakyBucket returns the kernel of a LeakyBucket that leaks events per span. Errors
+// name rate as the Rate of field.
 func NewLeakyBucket(events int, per time.Duration, rate fmt.Stringer, capacity int, f Form, field string) (Kernel, error) {
 	k, err := newGCRA(events, per, rate, capacity, f, field)
 	k.queue = true
 	return &leaky{k}, err
 }
 
-// turns returns when the turns told are over, in units: when the level has leaked out,
-// or later, and late, if the bucket leaks faster than when they were told.
+// turns returns when all turns are over, in units. That is when the level has leaked
+// out, or later, with late set, if the bucket leaks faster now than when the turns were
+// given.
 func (k *leaky) turns(st []uint64) (over uint128.Uint128, late bool) {
 	level := k.load(st)
 	if latest := k.latest(st); latest > level.DivCeil(k.unit) {
@@ -28,13 +29,13 @@ func (k *leaky) turns(st []uint64) (over uint128.Uint128, late bool) {
 	return level, false
 }
 
-// hold returns the time until the turns told are over.
+// hold returns the time until all turns are over.
 func (k *leaky) hold(st []uint64, at Instant) uint64 {
 	over, _ := k.turns(st)
 	return over.Sub(uint128.Mul(at, k.unit)).DivCeil(k.unit)
 }
 
-// Spend lets events that come behind reservations take their turns behind those.
+// Spend gives the events turns after those of all reservations.
 func (k *leaky) Spend(st []uint64, at Instant, n int) []uint64 { return k.spend(st, at, n, false) }
 
 func (k *leaky) spend(st []uint64, at Instant, n int, reserved bool) []uint64 {
@@ -47,8 +48,8 @@ func (k *leaky) spend(st []uint64, at Instant, n int, reserved bool) []uint64 {
 	return k.gcra.Spend(st, at, n)
 }
 
-// reserve keeps when the turns told are over, so that nobody is told an earlier one
-// when the bucket leaks faster from then on.
+// reserve also records when all turns are over. So if the bucket leaks faster later, no
+// caller gets an earlier turn.
 func (k *leaky) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
 	st, t := chained(st, k.order, func(st []uint64) []uint64 { return k.spend(st, at, n, true) })
 	return st, append(to, t)

@@ -2,17 +2,17 @@ package kernel
 
 import "math"
 
-// MaxSlots bounds the memory that one key can take: 8 MiB and a word.
+// MaxSlots is the most slots of a ring. It limits the memory of a key to 8 MiB and a
+// word.
 const MaxSlots = 1 << 20
 
-// ring is the part of the arithmetic that SlidingWindow and RollingWindow
-// share: the counts of the last few slots of time, which are aligned to the
-// Unix epoch. The first word of a state is the latest instant that events were
-// spent at, the frontier, perhaps touched; the rest are counts: slot i is at place i
-// mod slots. Slots that have passed without an event since the latest one are not
-// written; they read as 0.
+// ring is the arithmetic that SlidingWindow and RollingWindow share: the counts of the
+// last few slots of time, which are aligned to the Unix epoch. The first word of a
+// state is the frontier, the latest instant at which events were spent, possibly with
+// the flag touched. The others are counts: slot i is at place i mod slots. Slots
+// without an event since the frontier are not written; they read as 0.
 type ring struct {
-	slots  uint64 // how many are kept, the latest included
+	slots  uint64 // number of slots, including the latest
 	length uint64 // of a slot, in ticks
 	narrow bool   // whether two counts share a word
 }
@@ -52,7 +52,7 @@ func (r *ring) frontier(st []uint64) Instant { return st[0] &^ touched }
 // latest returns the slot of that instant.
 func (r *ring) latest(st []uint64) uint64 { return r.frontier(st) / r.length }
 
-// sum returns the events in the slots from one to another, both included.
+// sum returns the events in the slots from through to.
 func (r *ring) sum(st []uint64, from, to uint64) (n uint64) {
 	latest := r.latest(st)
 	to = min(to, latest)
@@ -72,7 +72,7 @@ func (r *ring) sum(st []uint64, from, to uint64) (n uint64) {
 	return n
 }
 
-// back returns the events in the slot that lies back slots before slot.
+// back returns the events in the slot that is back slots before slot.
 func (r *ring) back(st []uint64, slot, back uint64) uint64 {
 	if back > slot {
 		return 0 // before 1970
@@ -85,15 +85,15 @@ func (r *ring) Spend(st []uint64, at Instant, n int) []uint64 {
 	for i := range min(slot-r.latest(st), r.slots) {
 		r.set(st, (slot-i)%r.slots, 0)
 	}
-	st[0] = at // which is not ahead, so that it is not touched any more
+	st[0] = at // this clears the flag touched
 	place := slot % r.slots
 	r.set(st, place, r.get(st, place)+uint64(n))
 	return st
 }
 
-// Fresh returns the end of the slot in which the newest that has events is the
-// oldest kept. If those of the latest were cancelled, the others may be gone
-// before its instant, which nobody may get ahead of all the same.
+// Fresh returns the first instant at which the newest slot with events is no longer
+// kept, or the frontier if that is later: after a cancellation, it may be. Nothing is
+// granted before the frontier.
 func (r *ring) Fresh(st []uint64) Instant {
 	latest := r.latest(st)
 	place := latest % r.slots
@@ -109,7 +109,7 @@ func (r *ring) Fresh(st []uint64) Instant {
 	return r.frontier(st)
 }
 
-// adoptRing keeps the counts, or if the slots are others, what was used as one.
+// adoptRing keeps the counts. If the slots differ, it puts all used events in one slot.
 func (r *ring) adoptRing(old *ring, st []uint64, used uint64, now Instant) []uint64 {
 	if *old == *r {
 		return st
@@ -134,7 +134,7 @@ func (r *ring) adoptRing(old *ring, st []uint64, used uint64, now Instant) []uin
 	return next
 }
 
-// mostCounted is what counts may reach: their sums must not overflow.
+// mostCounted is the largest valid count. Sums must not overflow.
 const mostCounted = 1 << 62
 
 // Valid reports whether the counts can be added up.

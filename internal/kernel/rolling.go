@@ -2,16 +2,16 @@ package kernel
 
 import "math"
 
-// rolling is the arithmetic of a RollingWindow: a ring with a slot for each
-// period of the window. All of them together never hold more than the quota.
+// rolling is the arithmetic of a RollingWindow: a ring with a slot for each period of
+// the window. All slots together never have more than the quota.
 type rolling struct {
 	ring
 	quota   uint64
 	perSlot uint64 // the most events in one period
 }
 
-// NewRollingWindow returns the kernel of a RollingWindow with periods of so many ticks,
-// with at most perPeriod events each, unless that is 0.
+// NewRollingWindow returns the kernel of a RollingWindow with periods of length ticks
+// and, unless perPeriod is 0, at most perPeriod events in each.
 func NewRollingWindow(quota, perPeriod int, periods, length uint64) Kernel {
 	k := &rolling{newRing(periods, length, quota), uint64(quota), math.MaxUint64}
 	if perPeriod > 0 {
@@ -22,8 +22,8 @@ func NewRollingWindow(quota, perPeriod int, periods, length uint64) Kernel {
 
 func (k *rolling) Limit() int { return int(min(k.quota, k.perSlot)) }
 
-// counts returns the events in the periods before slot that still count there,
-// and in its own.
+// counts returns the events in the periods before slot that still count at slot, and
+// those in slot itself.
 func (k *rolling) counts(st []uint64, slot uint64) (before, in uint64) {
 	in = k.back(st, slot, 0)
 	return k.sum(st, slot-min(slot, k.slots-1), slot) - in, in

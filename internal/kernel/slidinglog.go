@@ -8,22 +8,22 @@ import (
 // eventLog is the arithmetic of a SlidingLog. Its state grows with use:
 //
 //	word 0   how many events the entries stand for, modulo 2⁶⁴
-//	word 1   where the first entry begins; words before it are waste
-//	word 2   the latest instant that events were granted at
-//	         entries, oldest first: an instant, and then, if several events
-//	         happened at it, their number with its top bit set
+//	word 1   index of the first entry; words between are unused
+//	word 2   the frontier: the latest instant at which events were granted
+//	         entries, oldest first: an instant, followed, if several events
+//	         happened at it, by their number with its top bit set
 //
-// An empty state is the fresh one. Instants are below 2⁶², so that the top bit
-// tells a number from an instant from either end. Entries that have left the
-// window are dropped when the next event is spent: those that have left it now. The
-// others may count again when a reservation that is ahead is cancelled. So together
-// the entries may stand for more events than the limit; in any window they do not,
-// except for refused ones.
+// An empty state is the fresh one. Instants are below 2⁶², so the top bit distinguishes
+// numbers from instants when reading from either end. Spending drops the entries that
+// have left the window as of the present time, not as of a reservation's instant,
+// because these count again if the reservation is cancelled. So all entries together
+// may stand for more events than the limit, but those of any one window do not, except
+// for denied events.
 type eventLog struct {
 	most        uint64 // the limit
 	window      uint64 // ticks
 	countDenied bool
-	tight       bool // whether there is to be no waste
+	tight       bool // whether there must be no unused words
 }
 
 const (
@@ -31,7 +31,7 @@ const (
 	logMany   = 1 << 63 // marks a number of events
 )
 
-// NewSlidingLog returns the kernel of a SlidingLog with a window of so many ticks.
+// NewSlidingLog returns the kernel of a SlidingLog with a window in ticks.
 func NewSlidingLog(limit int, window uint64, countDenied bool, f Form) Kernel {
 	return &eventLog{most: uint64(limit), window: window, countDenied: countDenied, tight: f.Portable}
 }
@@ -39,7 +39,7 @@ func NewSlidingLog(limit int, window uint64, countDenied bool, f Form) Kernel {
 func (k *eventLog) Limit() int { return int(k.most) }
 func (k *eventLog) Width() int { return 0 }
 
-// entry returns the entry that begins at word i, and where the next begins.
+// entry returns the entry that begins at word i, and the index of the next one.
 func (k *eventLog) entry(st []uint64, i uint64) (at Instant, n, next uint64) {
 	if i+1 < uint64(len(st)) && st[i+1]&logMany != 0 {
 		return st[i], st[i+1] &^ logMany, i + 2
@@ -55,7 +55,7 @@ func (k *eventLog) frontier(st []uint64) Instant {
 	return st[2]
 }
 
-// lastEntry returns where the entry that ends at word end begins, if any does.
+// lastEntry returns the index of the entry that ends at word end, if there is one.
 func (k *eventLog) lastEntry(st []uint64, end uint64) (begin uint64, ok bool) {
 	if len(st) == 0 || end <= st[1] {
 		return 0, false
@@ -66,7 +66,8 @@ func (k *eventLog) lastEntry(st []uint64, end uint64) (begin uint64, ok bool) {
 	return end - 1, true
 }
 
-// live returns how many events count at t, and where their entries begin.
+// live returns the number of events that count at t, and the index of the first of
+// them.
 func (k *eventLog) live(st []uint64, t Instant) (n, first uint64) {
 	if len(st) == 0 {
 		return 0, logHeader
@@ -82,7 +83,7 @@ func (k *eventLog) live(st []uint64, t Instant) (n, first uint64) {
 	return n, first
 }
 
-// Ready finds the event whose leaving makes room for n.
+// Ready finds the event that makes room for n when it leaves the window.
 func (k *eventLog) Ready(st []uint64, now Instant, n int) Instant {
 	now = max(now, k.frontier(st))
 	live, i := k.live(st, now)
@@ -106,9 +107,9 @@ func (k *eventLog) reserve(st []uint64, now, at Instant, n int, to []trace) ([]u
 	return st, append(to, trace{})
 }
 
-// trim drops the entries that no longer count at t, and moves the others to
-// the front once more than half of the words are waste, so that both the
-// moving and the waste stay in proportion to the use.
+// trim drops the entries that no longer count at t. Once more than half of the words
+// are unused, it moves the others to the front, so that both the moving and the unused
+// memory are proportional to the use.
 func (k *eventLog) trim(st []uint64, t Instant) []uint64 {
 	if len(st) == 0 {
 		return append(st, 0, logHeader, 0)
@@ -128,8 +129,8 @@ func (k *eventLog) compact(st []uint64) []uint64 {
 	return st
 }
 
-// insert adds an entry in the order of time. It goes to the end, but for an
-// event that is refused while reservations are ahead.
+// insert adds an entry in the order of time. That is at the end, except for an event
+// that is denied while reservations are ahead.
 func (k *eventLog) insert(st []uint64, at Instant, n uint64) []uint64 {
 	end := uint64(len(st))
 	for {
@@ -146,12 +147,12 @@ func (k *eventLog) insert(st []uint64, at Instant, n uint64) []uint64 {
 	return k.replace(st, end, end, at, n)
 }
 
-// atOnce returns how many events at one instant are told apart, a number below 2⁶³:
-// as many as may be granted, and cancelled, and as many refused.
+// atOnce returns the most events that one entry counts, below 2⁶³: as many as may be
+// granted and cancelled, and as many denied.
 func (k *eventLog) atOnce() uint64 { return min(2*k.most, logMany-1) }
 
-// replace puts n events at an instant in the place of the words from begin to
-// end, which are one entry or none, and keeps the sum.
+// replace replaces the words from begin to end, which are one entry or none, with n
+// events at an instant, and updates the sum.
 func (k *eventLog) replace(st []uint64, begin, end uint64, at Instant, n uint64) []uint64 {
 	if begin < end {
 		_, old, _ := k.entry(st, begin)
@@ -172,9 +173,8 @@ func (k *eventLog) Room(st []uint64, now Instant) int {
 	return int(k.most - min(live, k.most))
 }
 
-// Fresh returns when the newest event leaves the window. If it was a
-// reservation that was cancelled, the others may be gone before its instant,
-// which nobody may get ahead of all the same.
+// Fresh returns when the newest event leaves the window, or the frontier if that is
+// later: after a cancellation, it may be. Nothing is granted before the frontier.
 func (k *eventLog) Fresh(st []uint64) Instant {
 	if i, ok := k.lastEntry(st, uint64(len(st))); ok {
 		return max(k.frontier(st), st[i]+k.window)
@@ -182,9 +182,8 @@ func (k *eventLog) Fresh(st []uint64) Instant {
 	return k.frontier(st)
 }
 
-// refuse logs refused events if it is told to. Of what happened before, only the
-// newest Limit events can matter: while they are in the window, older ones make no
-// difference.
+// refuse logs denied events, if they count. Of the events before, only the newest Limit
+// can matter: while they are in the window, older ones make no difference.
 func (k *eventLog) refuse(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if !k.countDenied {
 		return st, false
@@ -210,8 +209,8 @@ func (k *eventLog) refuse(st []uint64, now Instant, n int) ([]uint64, bool) {
 	return k.compact(st), true
 }
 
-// cancel takes the events out of the log. If refused ones are logged, then what is
-// in the past stays: what they made no difference to any more may be forgotten.
+// cancel removes the events from the log. If denied events count, past ones stay,
+// because entries that they made irrelevant may have been dropped.
 func (k *eventLog) cancel(st []uint64, u *undoing) []uint64 {
 	for _, p := range u.pending() {
 		u.take(p)
@@ -223,7 +222,8 @@ func (k *eventLog) cancel(st []uint64, u *undoing) []uint64 {
 	return st
 }
 
-// remove takes out n events at an instant. The frontier falls to what is left.
+// remove removes n events at an instant. The frontier falls to the last remaining
+// entry.
 func (k *eventLog) remove(st []uint64, at Instant, n int) []uint64 {
 	for end := uint64(len(st)); ; {
 		begin, ok := k.lastEntry(st, end)
@@ -253,8 +253,8 @@ func (k *eventLog) giveBack(st []uint64, at, _ Instant, n int) []uint64 {
 
 func (k *eventLog) notes() bool { return k.countDenied }
 
-// Valid walks over the entries: in the order of time, no more in any window than can be
-// counted, and as many events as the first word says.
+// Valid checks the entries: they are in the order of time, no window has more than can
+// be counted, and the first word is their sum.
 func (k *eventLog) Valid(st []uint64) bool {
 	if len(st) == 0 {
 		return true

@@ -9,22 +9,22 @@ type sliding struct {
 	most uint64 // the limit
 }
 
-// NewSlidingWindow returns the kernel of a SlidingWindow with segments of so many ticks.
+// NewSlidingWindow returns the kernel of a SlidingWindow with segments of length ticks.
 func NewSlidingWindow(limit int, segments, length uint64) Kernel {
 	return &sliding{newRing(segments+1, length, limit), uint64(limit)}
 }
 
 func (k *sliding) Limit() int { return int(k.most) }
 
-// counts returns the events of the segments that count fully at slot, and of
-// the oldest, which is weighted. The former are at most the limit.
+// counts returns the events of the segments that count in full at slot, and those of
+// the oldest segment, which is weighted. The former are at most the limit.
 func (k *sliding) counts(st []uint64, slot uint64) (full, oldest uint64) {
 	others := k.slots - 2 // that count fully, besides slot itself
 	return k.sum(st, slot-min(slot, others), slot), k.back(st, slot, others+1)
 }
 
-// Ready follows the estimate, which only falls while nothing happens, from
-// segment to segment.
+// Ready follows the estimate from segment to segment. The estimate only falls while
+// nothing happens.
 func (k *sliding) Ready(st []uint64, now Instant, n int) Instant {
 	now = max(now, k.frontier(st))
 	slot := now / k.length
@@ -37,7 +37,7 @@ func (k *sliding) Ready(st []uint64, now Instant, n int) Instant {
 	return max(now, slot*k.length+k.fades(oldest, k.most-uint64(n)-full))
 }
 
-// fades returns how far into a segment the weight of the oldest has fallen to
+// fades returns how far into a segment the weight of the oldest one has fallen to
 // spare: the least e with oldest·(length−e) ≤ spare·length.
 func (k *sliding) fades(oldest, spare uint64) uint64 {
 	if oldest <= spare {

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// NewTokenBucket returns the kernel of a TokenBucket whose tokens come evenly, so many
-// events per span. Errors tell the rate, and name field.
+// NewTokenBucket returns the kernel of a TokenBucket that gains events tokens per span,
+// continuously. Errors name rate as the Rate of field.
 func NewTokenBucket(events int, per time.Duration, rate fmt.Stringer, burst int, f Form, field string) (Kernel, error) {
 	k, err := newGCRA(events, per, rate, burst, f, field)
 	return &k, err
 }
 
-// lumps is the arithmetic of a TokenBucket with RefillInterval. Its state
-// has two words: the instant from which the lumps are counted (that of the
-// event which took the bucket from full, or of a lump since), and the tokens
-// missing at that instant. If none are missing, the first word means nothing.
+// lumps is the arithmetic of a TokenBucket with RefillInterval. Its state has two
+// words: the instant from which refills are counted (that of the event that took the
+// first token from a full bucket, or of a later refill), and the tokens missing then.
+// If none are missing, the first word is only the frontier.
 type lumps struct {
 	unwound
 	burst uint64 // the most tokens
-	lump  uint64 // how many arrive at once
-	per   uint64 // ticks between lumps
+	lump  uint64 // tokens of one refill
+	per   uint64 // ticks between refills
 }
 
-// NewIntervalBucket returns the kernel of a TokenBucket with RefillInterval: lumps of so
-// many tokens come every so many ticks.
+// NewIntervalBucket returns the kernel of a TokenBucket with RefillInterval: lump
+// tokens arrive every per ticks.
 func NewIntervalBucket(burst, lump int, per uint64) Kernel {
 	return &lumps{burst: uint64(burst), lump: uint64(lump), per: per}
 }
@@ -34,8 +34,8 @@ func (k *lumps) Width() int { return 2 }
 
 func (k *lumps) frontier(st []uint64) Instant { return st[0] }
 
-// refilled returns the state at t, which is not before st's: its words, with
-// the lumps that have come by then counted in.
+// refilled returns the words of the state at t, which is not before the state's own,
+// after the refills up to t.
 func (k *lumps) refilled(st []uint64, t Instant) (anchor Instant, missing uint64) {
 	anchor, missing = st[0], st[1]
 	came := (t - anchor) / k.per
@@ -62,7 +62,7 @@ func (k *lumps) Ready(st []uint64, now Instant, n int) Instant {
 	return k.lumpsAfter(anchor, ceilDiv(missing+uint64(n)-k.burst, k.lump))
 }
 
-// lumpsAfter returns the instant at which the count-th lump after anchor comes.
+// lumpsAfter returns the instant of the count-th refill after anchor.
 func (k *lumps) lumpsAfter(anchor Instant, count uint64) Instant {
 	if count > (Forever-anchor)/k.per {
 		return Forever
@@ -102,7 +102,7 @@ func (k *lumps) giveBack(st []uint64, _, now Instant, n int) []uint64 {
 
 func (k *lumps) Valid(st []uint64) bool { return st[0] <= MaxInstant && st[1] <= mostCounted }
 
-// Adopt counts the lumps from now on, if they come at another pace.
+// Adopt counts refills from now on, if their interval has changed.
 func (k *lumps) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	old := from.(*lumps)
 	anchor, missing := st[0], st[1]

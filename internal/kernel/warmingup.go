@@ -7,11 +7,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/warmup"
 )
 
-// warming is the arithmetic of a WarmingUp; s, c, w, θ and max are those of
-// its description in Guava, in nanoseconds. Its state is the warmth, which is
-// max less the stored permits, as the bits of a float64, and the next free
-// time, in nanoseconds, or if it is to be portable in whole ticks and nanoseconds.
-// The warmth is that at the next free time; it is 0 when cold.
+// warming is the arithmetic of a WarmingUp, after Guava's SmoothWarmingUp. Its state is
+// the warmth, as the bits of a float64, and the next free time, in nanoseconds (in a
+// portable state, in whole ticks and nanoseconds). The warmth is the maximum of stored
+// permits less those stored, at the next free time; it is 0 when cold.
 type warming struct {
 	unwound
 	form Form
@@ -48,7 +47,7 @@ func (k *warming) store(st []uint64, warmth float64, free uint64) []uint64 {
 	return st
 }
 
-// frontier returns the next free time: it does not matter for how many events that is.
+// frontier returns the next free time, which does not depend on the number of events.
 func (k *warming) frontier(st []uint64) Instant { return ceilDiv(k.free(st), k.form.Tick) }
 
 func (k *warming) Ready(st []uint64, now Instant, _ int) Instant { return max(now, k.frontier(st)) }
@@ -57,8 +56,8 @@ func (k *warming) Spend(st []uint64, at Instant, n int) []uint64 {
 	warmth := k.warmth(st, at)
 	stored := k.Stored - warmth
 	taken := min(float64(n), stored)
-	// The conversions keep products and sums from being fused on machines that
-	// could: what is computed in Redis is to be the same bit by bit.
+	// The conversions keep compilers from fusing products and sums, so that Redis
+	// computes the same result bit by bit.
 	cost := k.cost(stored, taken) + float64((float64(n)-taken)*k.Stable)
 	return k.store(st, warmth+taken, After(at*k.form.Tick, saturated(math.Round(cost))))
 }
@@ -69,9 +68,9 @@ func (k *warming) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint
 	return st, append(to, t)
 }
 
-// cost returns how long it takes to hand out the permits taken of those
-// stored: the integral of the time per permit, which is k.Stable below the
-// threshold and rises by k.Slope from there.
+// cost returns how long it takes to hand out taken of the stored permits: the integral
+// of the time per permit, which is k.Stable below the threshold and rises by k.Slope
+// above it.
 func (k *warming) cost(stored, taken float64) float64 {
 	cost := float64(taken * k.Stable)
 	if above := stored - k.Threshold; above > 0 {
@@ -81,7 +80,7 @@ func (k *warming) cost(stored, taken float64) float64 {
 	return cost
 }
 
-// warmth returns what is left of the warmth at t.
+// warmth returns the warmth that remains at t.
 func (k *warming) warmth(st []uint64, t Instant) float64 {
 	if t >= k.Fresh(st) {
 		return 0
@@ -99,7 +98,7 @@ func (k *warming) Fresh(st []uint64) Instant {
 	return ceilDiv(After(k.free(st), saturated(math.Ceil(math.Float64frombits(st[0])*k.Cooldown))), k.form.Tick)
 }
 
-// saturated returns ns, a whole number, as an integer, at most Forever.
+// saturated converts ns, a whole number, to an integer, at most Forever.
 func saturated(ns float64) uint64 {
 	if ns >= float64(Forever) {
 		return Forever

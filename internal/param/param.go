@@ -1,4 +1,4 @@
-// Package param has the error of a parameter that cannot be used.
+// Package param has the error for an invalid parameter.
 package param
 
 import (
@@ -6,17 +6,18 @@ import (
 	"fmt"
 )
 
-// ErrInvalid is what every such error matches.
+// ErrInvalid matches every error of this package.
 var ErrInvalid = errors.New("ratelimit: invalid parameter")
 
-// An invalidError is an ErrInvalid with its particulars.
+// An invalidError is an ErrInvalid with its details.
 type invalidError struct {
 	field string
 	value any
 	want  string
 }
 
-// Invalid returns the error for a parameter that cannot be used.
+// Invalid returns the error for a field with an invalid value. want completes the
+// sentence "it …".
 func Invalid(field string, value any, want string) error {
 	return &invalidError{field, value, want}
 }
@@ -27,7 +28,7 @@ func (e *invalidError) Error() string {
 
 func (e *invalidError) Is(target error) bool { return target == ErrInvalid }
 
-// Within returns err with its field named as a part of another.
+// Within returns err with its field named as a field of another one.
 func Within(field string, err error) error {
 	if e, ok := errors.AsType[*invalidError](err); ok {
 		return &invalidError{field + "." + e.field, e.value, e.want}
