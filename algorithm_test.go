@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// A type of a user's that embeds an algorithm is refused: nobody knows what its
+// A type of a user's that embeds an algorithm is refused: the library cannot know what its
 // other fields mean, or whether it can be compared.
 func TestForeignAlgorithm(t *testing.T) {
 	type tagged struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
-// Raising a bucket's limit lets nobody overtake those who wait.
+// Raising a bucket's limit lets no caller overtake those who wait.
 func TestRaisedLimitKeepsTheOrder(t *testing.T) {
 	slow, fast := TokenBucket{Rate: PerSecond(1)}, TokenBucket{Rate: PerSecond(10), Burst: 1}
 	l, own, _, clk := newVaryingLimiter(t, slow)

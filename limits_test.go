@@ -359,7 +359,7 @@ func TestShareUnseenOfTwoKinds(t *testing.T) {
 	assert.Equal(t, 6, granted)
 }
 
-// TestDamagedStates: bytes with counts that nobody could have made are an error.
+// TestDamagedStates: bytes with impossible counts are an error.
 func TestDamagedStates(t *testing.T) {
 	for _, alg := range []Algorithm{
 		FixedWindow{Limit: 10, Window: time.Hour},

@@ -140,7 +140,7 @@ func TestMaxKeysKeepsWhoIsExhausted(t *testing.T) {
 	}
 }
 
-// TestExhaustedKeysGoLast fills a store with exhausted keys but for a few, and
+// TestExhaustedKeysGoLast fills a store with exhausted keys except for a few, and
 // floods it: as long as there is one key that has something left, that goes.
 func TestExhaustedKeysGoLast(t *testing.T) {
 	const bound = 5000
@@ -160,7 +160,7 @@ func TestExhaustedKeysGoLast(t *testing.T) {
 	}
 }
 
-// fill makes so many keys, all but the last of which are exhausted.
+// fill makes the given number of keys; all but the last are exhausted.
 func fill(t testing.TB, l Limiter, keys, left int) {
 	t.Helper()
 	for i := range keys {

@@ -264,7 +264,7 @@ func FuzzParseRate(f *testing.F) {
 	})
 }
 
-// A brokenStore fails once it is told to.
+// A brokenStore fails with err once that is set.
 type brokenStore struct {
 	ratelimit.States
 	err error

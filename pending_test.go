@@ -90,8 +90,8 @@ func TestLogKeepsItsRate(t *testing.T) {
 	})
 }
 
-// TestLinesEnd: no key keeps a line when nobody stands in it, whatever became of
-// those who did, and whether anybody ever comes back to it.
+// TestLinesEnd: no key keeps a line without waiters, whatever the waiters did, and even
+// if the key is not used again.
 func TestLinesEnd(t *testing.T) {
 	l, _, clk := newTestLimiter(t, SlidingWindow{Limit: 2, Window: time.Second})
 	for i := range 1000 {

@@ -185,7 +185,7 @@ func TestClockOf(t *testing.T) {
 	assert.Nil(t, ratelimit.ClockOf(nil))
 }
 
-// TestReserveWithinWhileTheClockIsBehind: what is told includes the gap.
+// TestReserveWithinWhileTheClockIsBehind: returned durations include the gap.
 func TestReserveWithinWhileTheClockIsBehind(t *testing.T) {
 	l, clk := at(t, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5})
 	require.True(t, l.AllowN("key", 5))

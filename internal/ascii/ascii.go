@@ -1,4 +1,4 @@
-// Package ascii tells strings of certain characters.
+// Package ascii recognizes strings of certain ASCII characters.
 package ascii
 
 // IsNumber reports whether s is one digit or more, 0 to 9.

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestManyDenialsReadRarely: while there are many denials, few of them read the clock;
-// when they have become few, each does.
+// TestManyDenialsReadRarely: if denials are frequent, few of them read the clock; if
+// they are rare, each does.
 func TestManyDenialsReadRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Coarse

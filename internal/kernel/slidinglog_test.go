@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLogGrowsWithUse checks that the memory of a SlidingLog follows what is
-// in the window, not Limit, and that it does not keep what has left it.
+// TestLogGrowsWithUse checks that the memory of a SlidingLog follows the number of
+// events in the window, not Limit, and that events which have left the window are
+// dropped.
 func TestLogGrowsWithUse(t *testing.T) {
 	k := NewSlidingLog(math.MaxInt, uint64(time.Second), false, InMemory)
 	var st []uint64

@@ -50,7 +50,7 @@ func do(c *Compiled, st []uint64, now Instant, req Request) ([]uint64, bool, Ans
 	return st, changed, a
 }
 
-// TestRetryAfterIsExact: what is denied is granted after RetryAfter, and not a
+// TestRetryAfterIsExact: a denied request is granted after RetryAfter, and not a
 // nanosecond before.
 func TestRetryAfterIsExact(t *testing.T) {
 	for name, c := range each(t) {
@@ -79,7 +79,7 @@ func TestLineIsUndone(t *testing.T) {
 		for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {1, 2, 0}} {
 			used := 10
 			if name == "leaky" {
-				used = 1 // a queue that is full takes nobody in
+				used = 1 // a full queue has no room
 			}
 			st, _, a := do(c, c.NewState(), begun, Request{Op: OpTake, N: min(used, c.Limit())})
 			require.True(t, a.Allowed, name)
@@ -110,8 +110,8 @@ func TestLineIsUndone(t *testing.T) {
 	}
 }
 
-// TestAdoptedByItself: a state that another kernel of the same parameters left stays
-// what it is; one of another kind begins afresh.
+// TestAdoptedByItself: a state that another kernel with the same parameters left is
+// unchanged; one of another kind is replaced by a fresh state.
 func TestAdoptedByItself(t *testing.T) {
 	again, others := each(t), each(t)
 	for name, c := range each(t) {

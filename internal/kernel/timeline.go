@@ -53,7 +53,7 @@ func exceptSystem(clk clock.Clock) clock.Clock {
 	return clk
 }
 
-// Tells reports whether t is the timeline of clk, which is nil for the system's.
+// Tells reports whether t is the timeline of clk; a nil clk is the system's clock.
 func (t *Timeline) Tells(clk clock.Clock) bool {
 	if clk = exceptSystem(clk); clk == nil {
 		return t.steady

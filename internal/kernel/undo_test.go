@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestFreshWaitsForTheFrontier checks that a key is not forgotten before the
-// latest instant that was told, even if all that counts is gone before.
+// TestFreshWaitsForTheFrontier checks that a key is not forgotten before the latest
+// promised instant, even if no event counts any more.
 func TestFreshWaitsForTheFrontier(t *testing.T) {
 	second := uint64(time.Second)
 	for name, kernel := range map[string]Kernel{

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLooksOfAFlood counts at how many keys an eviction looks on average, when there
-// is little to choose from.
+// TestLooksOfAFlood counts how many keys an eviction looks at on average, when few keys
+// have events left.
 func TestLooksOfAFlood(t *testing.T) {
 	const bound = 20_000
 	floods := map[string]func(l *limiter, clk *stepClock, key string) bool{
@@ -19,7 +19,7 @@ func TestLooksOfAFlood(t *testing.T) {
 		"something left":  func(l *limiter, _ *stepClock, key string) bool { return l.Allow(key) },
 		"used up in two":  func(l *limiter, _ *stepClock, key string) bool { return l.Allow(key) && l.AllowN(key, 9) },
 		"slow": func(l *limiter, clk *stepClock, key string) bool {
-			clk.advance(time.Minute / bound / 10) // about one key comes to have something left
+			clk.advance(time.Minute / bound / 10) // about one key regains capacity
 			return l.AllowN(key, 10)
 		},
 	}
@@ -44,7 +44,7 @@ func TestLooksOfAFlood(t *testing.T) {
 	}
 }
 
-// TestRememberedForASecond: what a look has seen is of no use for longer.
+// TestRememberedForASecond: the result of a look is used for a second only.
 func TestRememberedForASecond(t *testing.T) {
 	l, s, clk := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(5000))
 	fill(t, l, 5000, 2500)
@@ -59,8 +59,8 @@ func TestRememberedForASecond(t *testing.T) {
 	assert.NotZero(t, looks("third"))
 }
 
-// TestMixedLimitsStayCheap: of two limiters in a store, the keys of one are the
-// first to have something left, and those of the other the first to be idle.
+// TestMixedLimitsStayCheap: two limiters share a store. The keys of one are the first
+// to regain capacity, and those of the other are the first to be idle.
 func TestMixedLimitsStayCheap(t *testing.T) {
 	const bound = 10_000
 	s, clk := &Store{MaxKeys: 2 * bound}, newStepClock()
@@ -83,7 +83,7 @@ func TestMixedLimitsStayCheap(t *testing.T) {
 	s.check(t)
 }
 
-// TestMaxKeysOverLimiters checks that the bound is the store's, whoever fills it.
+// TestMaxKeysOverLimiters checks that the bound applies to all limiters on the store.
 func TestMaxKeysOverLimiters(t *testing.T) {
 	s, clk := &Store{MaxKeys: 10}, newStepClock()
 	one := newLimiter(s, bucket(10, time.Second), clk)
@@ -107,7 +107,7 @@ func count(t testing.TB, shards []evictee) (n int) {
 	return n
 }
 
-// TestRefusalsAreCheap lets a full store turn many new keys away.
+// TestRefusalsAreCheap makes a full store reject many new keys.
 func TestRefusalsAreCheap(t *testing.T) {
 	for _, policy := range []Policy{RefuseUnseen, ShareUnseen} {
 		l, s, _ := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(1000), withFullPolicy(policy))
@@ -115,7 +115,8 @@ func TestRefusalsAreCheap(t *testing.T) {
 			require.True(t, l.AllowN(fmt.Sprint(i), 1+i%10))
 		}
 		s.admission.near.shard, s.admission.far.shard = math.MaxInt-3, math.MaxInt-3
-		// None, but that under the race detector a sync.Pool forgets on purpose.
+		// None, except under the race detector, where a sync.Pool drops items on
+		// purpose.
 		assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { l.Allow("new") }), 4.0)
 		s.check(t)
 	}

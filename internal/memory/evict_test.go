@@ -11,13 +11,13 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// smallSizes make a store of two thousand keys one that is looked at in strides.
+// smallSizes make scans stop after a stride even in a store of two thousand keys.
 var smallSizes = lookSizes{fewest: 4, most: 8, perShard: 2, remembered: 4, stride: 256, parts: 8, scant: 4, queue: 64}
 
 const manyStrides = 8 * 256
 
-// TestStridesAreShort: however many used-up keys there are, no new key has more of them
-// looked at than a stride, and on average it is few.
+// TestStridesAreShort: however many keys are exhausted, a new key waits for a look at
+// no more than a stride of them, and on average at few.
 func TestStridesAreShort(t *testing.T) {
 	for _, alg := range everyWidth {
 		for _, left := range []int{0, 1, 20} {
@@ -39,8 +39,8 @@ func TestStridesAreShort(t *testing.T) {
 	}
 }
 
-// TestStridesSpareUsedUpKeys: while enough keys of a stride have something left, none
-// that is used up goes.
+// TestStridesSpareUsedUpKeys: while enough keys of a stride have events left, no
+// exhausted key is evicted.
 func TestStridesSpareUsedUpKeys(t *testing.T) {
 	for i := range 5 * len(everyWidth) {
 		alg := everyWidth[i%len(everyWidth)]
@@ -115,8 +115,8 @@ func (c *counter) evict(candidate, kernel.Instant, int) bool {
 	return true
 }
 
-// TestScantStrides: if few keys of a stride have something left, used-up ones go, too,
-// or each new key might cost a stride.
+// TestScantStrides: if few keys of a stride have events left, exhausted keys are
+// evicted as well; otherwise each new key might cost a scan.
 func TestScantStrides(t *testing.T) {
 	for _, of := range []struct {
 		strides bool

@@ -22,9 +22,9 @@ var fuzzedAlgorithms = append([]*kernel.Compiled{
 }, everyWidth...)
 
 // FuzzMemory decodes an algorithm, a bound and a sequence of calls from bytes, and
-// does the same to a plain map of states: the store, whose tables are replaced,
-// split, swept and emptied meanwhile, must answer the same. If it is full, it may
-// forget a key, of which none may forgive less.
+// applies them to the store and to a plain map of states. The store, whose tables are
+// replaced, split, swept and emptied meanwhile, must give the same answers. If it is
+// full, it may evict a key, but none while another key has more events left.
 func FuzzMemory(f *testing.F) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for alg := range fuzzedAlgorithms {
@@ -103,15 +103,15 @@ func (m *mirror) take(key string, n int, allow bool) {
 	require.Equal(m.t, want, got)
 }
 
-// forget finds out which key the store has evicted, if it has, which may not be the
-// newcomer's.
-func (m *mirror) forget(newcomer string) {
+// forget finds out which key the store has evicted, if any. That must not be the key
+// just admitted.
+func (m *mirror) forget(admitted string) {
 	stats := m.s.Stats()
 	if stats.Evictions == m.evictions {
 		return
 	}
 	if m.samples {
-		m.forgetSampled(stats.Evictions, newcomer)
+		m.forgetSampled(stats.Evictions, admitted)
 		return
 	}
 	require.Equal(m.t, m.evictions+1, stats.Evictions)
@@ -126,12 +126,12 @@ func (m *mirror) forget(newcomer string) {
 		if got != want {
 			require.Empty(m.t, lost, "one eviction, and two keys lost")
 			lost, of = key, want
-		} else if key != newcomer && want.ResetAfter > 0 { // else it is idle, and may be forgotten at any time
+		} else if key != admitted && want.ResetAfter > 0 { // else it is idle, and may be forgotten at any time
 			decisions[key] = want
 		}
 	}
 	require.NotEmpty(m.t, lost, "an eviction was counted")
-	require.NotEqual(m.t, newcomer, lost)
+	require.NotEqual(m.t, admitted, lost)
 	for key, d := range decisions {
 		require.LessOrEqual(m.t, d.Remaining, of.Remaining, "%q was lost rather than %q", lost, key)
 		if d.Remaining == of.Remaining {
@@ -141,9 +141,9 @@ func (m *mirror) forget(newcomer string) {
 	delete(m.states, lost)
 }
 
-// forgetSampled finds out which keys were evicted after a look at a sample: none
-// that was used up, unless all that are left are.
-func (m *mirror) forgetSampled(evictions uint64, newcomer string) {
+// forgetSampled finds out which keys were evicted after a sample: no exhausted one,
+// unless all remaining keys are exhausted.
+func (m *mirror) forgetSampled(evictions uint64, admitted string) {
 	var lost []string
 	usedUp, all := false, true
 	for key := range m.states {
@@ -154,7 +154,7 @@ func (m *mirror) forgetSampled(evictions uint64, newcomer string) {
 		case got != want:
 			lost = append(lost, key)
 			usedUp = usedUp || want.Remaining == 0
-		case key != newcomer && want.ResetAfter > 0 && want.Remaining > 0:
+		case key != admitted && want.ResetAfter > 0 && want.Remaining > 0:
 			all = false
 		}
 	}

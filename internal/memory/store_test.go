@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// The kernels that the tests use, with a limit of so many events.
+// The kernels that the tests use; the argument is the limit.
 
 func must(k kernel.Kernel, err error) *kernel.Compiled {
 	if err != nil {
@@ -167,7 +167,7 @@ func (c *stepClock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// fill makes so many keys, all but the last of which are exhausted.
+// fill makes the given number of keys; all but the last are exhausted.
 func fill(t testing.TB, l *limiter, keys, left int) {
 	t.Helper()
 	for i := range keys {
@@ -175,8 +175,8 @@ func fill(t testing.TB, l *limiter, keys, left int) {
 	}
 }
 
-// check fails the test unless every invariant of the store holds. Nobody else
-// may use the store meanwhile.
+// check fails the test unless every invariant of the store holds. The store must not be
+// in use.
 func (s *Store) check(t testing.TB) {
 	t.Helper()
 	held := s.Stats().Keys
@@ -310,7 +310,7 @@ func (sh *logShard) check(t testing.TB) (keys int) {
 	return keys
 }
 
-// splitSoon makes the shards split at so many keys.
+// splitSoon makes the shards split at the given number of keys.
 func splitSoon(l *limiter, keys uint64) {
 	if l.fast != nil {
 		l.fast.splitAt = keys

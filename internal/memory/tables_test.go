@@ -78,8 +78,8 @@ func TestFreezeSeesUpdates(t *testing.T) {
 	require.False(t, l.Allow("key"))
 }
 
-// TestSplit grows a limiter until each entry of the directory has a shard of its
-// own, and beyond, and looks whether every key is still what it was.
+// TestSplit grows a limiter until each directory entry has a shard of its own, and
+// further, and checks that every key has kept its state.
 func TestSplit(t *testing.T) {
 	for _, alg := range []*kernel.Compiled{
 		bucket(10, time.Hour),
@@ -107,8 +107,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// newSplitting returns a limiter with one shard, which is split when its table is
-// replaced next, and that.
+// newSplitting returns a limiter with one shard, which is split when its table is next
+// replaced, and that shard.
 func newSplitting(t *testing.T) (*limiter, *Store, *shard) {
 	l, s, _ := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(31))
 	sp := l.fast
@@ -127,8 +127,8 @@ func newSplitting(t *testing.T) (*limiter, *Store, *shard) {
 	return l, s, sh
 }
 
-// TestSplitLocksBoth looks at a split from another goroutine: whoever gets the lock
-// of the new shard must find that all its entries lead to it.
+// TestSplitLocksBoth observes a split from another goroutine: once that has the new
+// shard's lock, all of the shard's entries must lead to it.
 func TestSplitLocksBoth(t *testing.T) {
 	for range 50 {
 		l, s, sh := newSplitting(t)
@@ -155,8 +155,8 @@ func TestSplitLocksBoth(t *testing.T) {
 	}
 }
 
-// TestSplitWhileWaiting lets new keys wait for the lock of a shard that is split:
-// half of them belong in the other one then.
+// TestSplitWhileWaiting makes new keys wait for the lock of a shard while it is split:
+// half of them then belong to the other shard.
 func TestSplitWhileWaiting(t *testing.T) {
 	for range 50 {
 		l, s, sh := newSplitting(t)
@@ -192,7 +192,7 @@ func TestGroupsFillCacheLines(t *testing.T) {
 	}
 }
 
-// TestShardFillsACacheLine keeps neighbours' locks apart.
+// TestShardFillsACacheLine: the locks of two shards must not share a cache line.
 func TestShardFillsACacheLine(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) == 8 {
 		assert.EqualValues(t, 64, unsafe.Sizeof(shard{}))

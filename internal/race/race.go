@@ -1,5 +1,5 @@
-// Package race tells tests whether they run under the race detector, where they take
-// ten times as long.
+// Package race reports whether a test runs under the race detector, where it takes ten
+// times as long.
 package race
 
 // Few returns n, or a tenth of it under the race detector: for how often a test
