@@ -13,81 +13,93 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A Limiter decides, for each key on its own, whether events may happen. A key
-// is whatever should have a limit of its own: a user, an address, a tenant; any
-// string, the empty one included.
+// A Limiter decides for each key separately whether events may happen. A key is
+// any string, including the empty one. It names what is limited: a user, an
+// address, a tenant.
 //
-// Which method to call: [Limiter.Allow] to drop what is over the limit,
-// [Limiter.Take] to also learn how much is left and when to come back,
-// [Limiter.Wait] to hold the caller until it is its turn, [Limiter.Reserve] to
-// hold it by other means. All of them may be called by any number of
-// goroutines at once; what they decide on one key equals what one caller would
-// have been told, call after call.
+// Use [Limiter.Allow] to drop events that exceed the limit, [Limiter.Take] to also
+// learn how many are left and when to retry, [Limiter.Wait] to block until an event
+// may happen, and [Limiter.Reserve] to delay it by other means. Any number of
+// goroutines may call the methods at once. Calls on one key have the same results as
+// if they were made one after another.
 //
-// An n of 0 is always allowed and spends nothing. An n below 0 is refused with
-// [ErrNegative]. A context that has ended is answered with its error, and
-// nothing is spent.
+// n = 0 is always allowed and spends nothing. If n is negative, methods return
+// [ErrNegative]. If the context has ended, they return its error and spend nothing.
+//
+// Later versions may add methods to this interface. To write a limiter, embed
+// another one: calls of methods that it does not override, including methods added
+// later, go to the embedded limiter and bypass the overrides. Embedding does not
+// forward the methods that [AlgorithmOf] and [ClockOf] call: give the wrapper a method
+// Algorithm and a method Clock that return their results for the embedded limiter.
+// Without them, package httplimit does not know the policy or the clock. The example
+// of AlgorithmOf is such a limiter.
 type Limiter interface {
 	// Allow reports whether one event may happen now, and spends it if so.
 	Allow(key string) bool
 
-	// AllowN reports whether n events may happen now, all of them, and spends
-	// them if so. It is the Allowed of Take's decision. It waits for the store
-	// for as long as [WithStoreTimeout] says.
+	// AllowN reports whether all of n events may happen now, and spends them if
+	// so. It returns the Allowed of Take's decision. [WithStoreTimeout] bounds
+	// how long it waits for the store.
 	AllowN(key string, n int) bool
 
-	// Take is AllowN with the whole answer. A denial is no error. If the store
-	// fails, or has not answered by ctx's deadline or within [WithStoreTimeout],
-	// the error says why, and the decision is that of the [FailurePolicy].
+	// Take is like AllowN, and returns the whole decision. A denial is not an
+	// error. If the store fails, or does not answer by ctx's deadline or within
+	// [WithStoreTimeout], Take returns the decision of the [FailurePolicy], and
+	// an error that says why.
 	Take(ctx context.Context, key string, n int) (Decision, error)
 
 	// Wait waits until one event may happen, and spends it. See WaitN.
 	Wait(ctx context.Context, key string) error
 
-	// WaitN waits until n events may happen, and spends them: nil means go
-	// ahead. Waiters on a key are served in the order in which they came. It
-	// returns at once, without having spent anything, if ctx ends before their
-	// turn (a [TurnError], which matches [context.DeadlineExceeded]), if a [LeakyBucket]
-	// has no room ([ErrQueueFull]), or if their turn never comes ([ErrNever]).
-	// If ctx ends while it waits, it gives its place back as
-	// [Reservation.Cancel] does and returns the context's error: if all who came
-	// later leave as well, in whatever order, the key is as if none had come. A
-	// call that need not wait costs as much as Allow. For what it does if the
-	// store fails, see [FailurePolicy].
+	// WaitN waits until n events may happen, and spends them. It returns nil
+	// when they may. Waiters on a key are served in the order of their arrival.
+	//
+	// WaitN fails at once and spends nothing if ctx's deadline is before the
+	// turn (a [TurnError], which matches [context.DeadlineExceeded]), if a
+	// [LeakyBucket] has no room ([ErrQueueFull]), or if the turn never comes
+	// ([ErrNever]). If ctx ends during the wait, WaitN gives its place back as
+	// [Reservation.Cancel] does, and returns the context's error. If all later
+	// waiters leave as well, in any order, the key is as if none had come.
+	//
+	// A call that need not wait costs as much as Allow. [FailurePolicy] says
+	// what WaitN does if the store fails.
 	WaitN(ctx context.Context, key string, n int) error
 
-	// Reserve spends n events at the first instant at which they may happen,
-	// and says when that is. Until then nobody else is granted anything on
-	// that key, but that a [LeakyBucket] goes on to take in what it has room
-	// for, with a later turn. It fails with [ErrNever] or, for a [LeakyBucket],
-	// [ErrQueueFull], and then has spent nothing. It takes some 300 to 600 bytes until
-	// its turn has passed, and about 130 more for each further part of an [All]; later
-	// reservations and waits, of any key, give them back.
+	// Reserve spends n events at the earliest time at which they may happen,
+	// and returns a Reservation that knows this time. Until then the key grants
+	// nothing else, except that a [LeakyBucket] keeps queueing events that fit,
+	// behind these. Reserve fails with [ErrNever] or, for a [LeakyBucket],
+	// [ErrQueueFull], and then spends nothing.
+	//
+	// A reservation takes 300 to 600 bytes, and about 130 more for each further
+	// part of an [All]. After its turn has passed, later reservations and waits,
+	// on any key, free them.
 	Reserve(ctx context.Context, key string, n int) (*Reservation, error)
 
 	// ReserveWithin reserves n events if their turn comes within maxWait, and
-	// spends nothing otherwise. It works for every algorithm: of a
-	// [LeakyBucket], it needs room in the queue as well. Decision.Delay is the
-	// wait until the turn. If the reservation is refused, it is nil, and
-	// RetryAfter is the wait until the first instant at which the same call
-	// succeeds if nobody else asks. Errors are those of Take: a refusal is none. A
-	// maxWait below 0 is an error that matches [ErrInvalid].
-	// If the store fails, the [FailurePolicy] decides, and a reservation that it
-	// allows is due at once and holds nothing.
+	// spends nothing otherwise. It works for every algorithm; a [LeakyBucket]
+	// must also have room in its queue. Decision.Delay is the wait until the
+	// turn. If the reservation is refused, the Reservation is nil, and RetryAfter
+	// is the wait until the same call succeeds, provided that nobody else uses
+	// the key.
+	//
+	// The errors are those of Take; a refusal is not an error. If maxWait is
+	// negative, the error matches [ErrInvalid]. If the store fails, the
+	// [FailurePolicy] decides; a reservation that it allows is due at once and
+	// holds nothing.
 	ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, Decision, error)
 
-	// Peek answers what Take(ctx, key, 1) would, and spends nothing: its
-	// Remaining is what could be taken now.
+	// Peek returns the decision that Take(ctx, key, 1) would, but spends
+	// nothing: Remaining events could be taken now.
 	Peek(ctx context.Context, key string) (Decision, error)
 
-	// Reset forgets key: its next request meets a fresh one. Reservations of key
-	// made before are forgotten with it; cancelling them gives nothing back.
+	// Reset forgets key, so that its next request finds it unused. It also
+	// forgets the reservations on key: cancelling them gives nothing back.
 	Reset(ctx context.Context, key string) error
 }
 
-// New returns a limiter that applies alg to each key. If a parameter or an
-// option cannot be used, it returns nil and an error that names it, which
-// matches [ErrInvalid].
+// New returns a limiter that applies alg to each key. If a parameter or an option
+// cannot be used, New returns an error that names it and matches [ErrInvalid].
 func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	t, err := NewTransition(alg)
 	if err != nil {
@@ -129,7 +141,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	return l, nil
 }
 
-// Must returns l, and panics if err is not nil. It is for limiters whose
+// Must returns l, and panics if err is not nil. Use it for limiters whose
 // parameters are written in the source.
 func Must(l Limiter, err error) Limiter {
 	if err != nil {
@@ -138,10 +150,10 @@ func Must(l Limiter, err error) Limiter {
 	return l
 }
 
-// AlgorithmOf returns the algorithm that was passed to [New], with the values that
-// zero fields stand for, such as a Capacity of 1. Nested Alls are flattened. It is nil if l
-// was made [WithLimits], or was not made by New and has no method Algorithm that
-// returns one.
+// AlgorithmOf returns the algorithm that was passed to [New], with defaults filled
+// in, such as a Capacity of 1 for 0. Nested Alls are flattened. It returns nil if l
+// was made [WithLimits]. If l was not made by New, AlgorithmOf returns the result of
+// its method Algorithm() Algorithm, or nil if it has none.
 func AlgorithmOf(l Limiter) Algorithm {
 	if l, ok := l.(interface{ Algorithm() Algorithm }); ok {
 		return l.Algorithm()
@@ -156,9 +168,9 @@ func (l *limiter) Algorithm() Algorithm {
 	return l.t.Algorithm()
 }
 
-// ClockOf returns the clock by which l tells the time, as [WithClock] set it, or
-// the system's. It is nil if l was not made by [New] and has no method Clock that
-// returns one.
+// ClockOf returns the clock that l uses: that of [WithClock], or the system's. If l
+// was not made by [New], ClockOf returns the result of its method
+// Clock() clock.Clock, or nil if it has none.
 func ClockOf(l Limiter) clock.Clock {
 	if l, ok := l.(interface{ Clock() clock.Clock }); ok {
 		return l.Clock()
@@ -171,8 +183,8 @@ func (l *limiter) Clock() clock.Clock { return l.timeline.Clock() }
 // A limiter binds an algorithm to the states of its keys and to a clock.
 type limiter struct {
 	name     string
-	t        *Transition // of keys without a limit of their own
-	own      *limits     // of the others; nil if there are none
+	t        *Transition // for keys without a limit of their own
+	own      *limits     // for the others; nil without WithLimits
 	states   States
 	timeline *kernel.Timeline
 	policy   FailurePolicy
@@ -182,7 +194,7 @@ type limiter struct {
 	fast     *memory.Tables // states, if they are tables in memory
 }
 
-// apply sends req to the store, and returns what it was decided by, too.
+// apply sends req to the store. It also returns the transition that decided it.
 func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transition, _ Result, err error) {
 	t = l.t
 	if l.own != nil && req.Op != OpCancel {
@@ -195,7 +207,7 @@ func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transi
 	return t, res, err
 }
 
-// check returns the error of a request that need not be sent to the store.
+// check returns an error if the request need not be sent to the store.
 func (l *limiter) check(ctx context.Context, n int) error {
 	switch {
 	case n < 0:
@@ -222,7 +234,7 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error)
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
-	if l.local != nil && l.own == nil { // a shorter way, since nothing can fail
+	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
 		req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
 		var a kernel.Answer
 		l.local.apply(key, l.t.kernel, &req, &a)
@@ -271,8 +283,8 @@ func (l *limiter) degraded(ctx context.Context, t *Transition, err error, ask fu
 	return d, err
 }
 
-// closedRetry is the RetryAfter that FailClosed tells: nobody knows when the
-// store will answer again, and 0 would invite to try at once.
+// closedRetry is the RetryAfter of FailClosed. Nobody knows when the store will
+// answer again, and with 0 callers would retry at once.
 const closedRetry = time.Second
 
 func (l *limiter) failed(err error) error {
@@ -283,8 +295,8 @@ func (l *limiter) Reset(ctx context.Context, key string) error {
 	if err := l.check(ctx, 0); err != nil {
 		return err
 	}
-	// Noted before, so that none of the reservations from before is cancelled
-	// after, and after, so that neither is one made meanwhile.
+	// Note the reset twice: before, so that no earlier reservation is cancelled
+	// after it, and after, so that none made meanwhile is either.
 	l.resets.note(key)
 	l.end(ctx, key)
 	defer func() {
@@ -341,11 +353,11 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 	return l.reserved(key, res, m), d, nil
 }
 
-// errFallback says that the store failed, and that the fallback is to be asked.
+// errFallback says that the store failed and that the fallback must decide.
 var errFallback = errors.New("ratelimit: ask the fallback")
 
 // reserve reserves n events unless the wait for them exceeds maxWait. If atOnce is
-// set, it may return nil for events that may happen at once, and keeps no record.
+// set, it may return nil and keep no record if the events may happen at once.
 func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration, atOnce bool) (*Reservation, error) {
 	if n == 0 {
 		return &Reservation{l: l, key: key}, nil
@@ -378,7 +390,7 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	return l.reserved(key, res, m), nil
 }
 
-// reserved returns the reservation that res made, which came after m.
+// reserved returns the reservation that res describes. m was taken before it was made.
 func (l *limiter) reserved(key string, res Result, m mark) *Reservation {
 	r := &Reservation{l: l, key: key, due: res.due}
 	if r.due == 0 { // the store has a clock of its own
