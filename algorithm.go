@@ -10,33 +10,34 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// An Algorithm is the kind of a limit together with its parameters. It is
-// implemented by [TokenBucket], [LeakyBucket], [FixedWindow], [SlidingWindow],
-// [SlidingLog], [RollingWindow], [WarmingUp] and [All], which are plain data:
-// they hold no state, can be copied and printed, and but for All compared.
+// An Algorithm is a kind of limit with its parameters: a [TokenBucket],
+// [LeakyBucket], [FixedWindow], [SlidingWindow], [SlidingLog], [RollingWindow],
+// [WarmingUp] or [All]. Algorithms are plain data. They hold no state, and can be
+// copied, printed and (except All) compared.
 type Algorithm interface {
-	// normalized returns the algorithm with its zero fields replaced by what they
-	// stand for. Nothing else knows what that is. What a zero field leaves out, as
-	// RollingWindow's PeriodLimit, stays left out.
+	// normalized returns the algorithm with its zero fields replaced by their
+	// defaults, which only this method knows. A zero field that means no limit,
+	// such as RollingWindow's PeriodLimit, stays zero.
 	normalized() Algorithm
 
-	// compile checks the parameters, which are normalized, and returns the kernel
-	// that they ask for.
+	// compile checks the parameters of a normalized algorithm and returns its
+	// kernel.
 	compile(kernel.Form) (kernel.Kernel, error)
 
-	// share returns the algorithm, which is normalized, with a part of its limit.
+	// share returns a normalized algorithm with a part of its limit.
 	share(divisor) Algorithm
 
 	// kind is the number of the algorithm in stored states; see storedKinds.
 	kind() uint64
 
-	// fields calls visit with pointers to the fields of a copy, which it returns. The
-	// places of fields in stored states never change: a new one comes last.
+	// fields calls visit with pointers to the fields of a copy, and returns the
+	// copy. The order of fields in stored states never changes: a new field comes
+	// last.
 	fields(visit func(fields ...any)) Algorithm
 }
 
-// compile checks alg, which a user gave, and returns it as plain values that
-// nobody can change later, with its kernel. An All becomes a list of its leaves.
+// compile checks alg, which a user passed, and returns its kernel and a normalized
+// copy that shares no memory with it. An All becomes a list of its leaves.
 func compile(alg Algorithm, f kernel.Form) (Algorithm, *kernel.Compiled, error) {
 	alg, err := value(alg)
 	if err != nil {
@@ -55,7 +56,7 @@ func compile(alg Algorithm, f kernel.Form) (Algorithm, *kernel.Compiled, error) 
 	return alg, kernel.Compile(k, f), nil
 }
 
-// value returns alg, or what it points at.
+// value returns alg, dereferenced if it is a pointer.
 func value(alg Algorithm) (Algorithm, error) {
 	v := reflect.ValueOf(alg)
 	for v.Kind() == reflect.Pointer && !v.IsNil() {
@@ -67,16 +68,18 @@ func value(alg Algorithm) (Algorithm, error) {
 	if slices.ContainsFunc(storedKinds, func(kind Algorithm) bool { return reflect.TypeOf(kind) == v.Type() }) {
 		return v.Interface().(Algorithm), nil
 	}
-	// It embeds one, and so has its methods. Nothing is known of its other fields.
+	// The type embeds an algorithm and so has its methods. Its other fields have
+	// no meaning here.
 	return nil, param.Invalid("Algorithm", fmt.Sprintf("a %v", v.Type()), "must be one of this package's own, such as TokenBucket, not a type that embeds one")
 }
 
-// Share returns alg with an n-th of its limit, for one of n processes that divide it
-// among them; for the [Fallback] of a store that they share, say. Rates are divided
-// exactly (if a span of n times Per can be told), numbers of events are rounded down,
-// but never to 0: n shares of a limit below n are more than it. An n below 1 is 1.
+// Share returns alg with an n-th of its limit, for one of n processes that divide the
+// limit among them: for example, as the [Fallback] of a store that they share. Rates
+// are divided exactly, unless n times Per overflows a Duration. Numbers of events are
+// rounded down, but to no less than 1, so n shares of a limit below n exceed it. An
+// n below 1 counts as 1.
 //
-// What is no algorithm stays none: nil, or an All that contains itself.
+// Share(nil, n) is nil. A share of an algorithm that [New] rejects is rejected as well.
 func Share(alg Algorithm, n int) Algorithm { return share(alg, divisor{n: max(n, 1), depth: 1}) }
 
 func share(alg Algorithm, by divisor) Algorithm {
@@ -87,21 +90,21 @@ func share(alg Algorithm, by divisor) Algorithm {
 	return alg.normalized().share(by)
 }
 
-// A divisor is what a limit is divided by.
+// A divisor divides limits by n.
 type divisor struct {
 	n     int
-	depth int // of the All that a part is in
+	depth int // how deep in nested Alls the algorithm is
 }
 
-// events returns a part of a number of events.
+// events returns an n-th of a number of events.
 func (by divisor) events(whole int) int {
 	if whole < 1 {
-		return whole // 0 may stand for no limit, and less than that is an error elsewhere
+		return whole // 0 may mean no limit; a negative number is reported elsewhere
 	}
 	return max(1, whole/by.n)
 }
 
-// rate returns a part of a rate, exactly if it can be told.
+// rate returns an n-th of a rate, exactly if it can be represented.
 func (by divisor) rate(r Rate) Rate {
 	if r.Events%by.n == 0 {
 		return Rate{r.Events / by.n, r.Per}

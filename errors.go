@@ -12,7 +12,7 @@ import (
 // Errors that [New] and [ParseRate] return.
 var (
 	// ErrInvalid says that a parameter or an option cannot be used. The
-	// message names the field, its value and what it should be.
+	// message names it, its value, and the values it may have.
 	ErrInvalid = param.ErrInvalid
 )
 
@@ -20,7 +20,7 @@ var (
 // it is a [Decision] that is not Allowed.
 var (
 	// ErrNever says that the request can never be granted: n exceeds the limit,
-	// or its turn would come later than a clock can tell.
+	// or its turn would come later than a clock can represent.
 	ErrNever = errors.New("ratelimit: can never be granted")
 
 	// ErrNegative says that a request asked for fewer than zero events.
@@ -35,18 +35,18 @@ var (
 	ErrFull = errors.New("ratelimit: the store is full")
 )
 
-// ErrState says that a key's state, as a store of bytes returned it, cannot be
-// read: it was damaged, or stored by a later version of this package or by
-// something else. The [FailurePolicy] has decided, as for a store that fails. It
-// is reported once: the key has begun afresh.
+// ErrState says that the state of a key that a store of bytes returned cannot be
+// read: it is damaged, or was written by a later version of this package or by
+// another program. The [FailurePolicy] decides, as if the store had failed. The error
+// is reported once, because the key then starts afresh.
 var ErrState = errors.New("ratelimit: unreadable state")
 
 // A TurnError says that the turn of a [Limiter.Wait] comes after its context
 // ends. It matches [context.DeadlineExceeded].
 type TurnError struct {
-	N    int           // how many events were asked for
-	Wait time.Duration // how long it is until their turn
-	Left time.Duration // how long the context has left
+	N    int           // the number of events requested
+	Wait time.Duration // the time until their turn
+	Left time.Duration // the time until the context's deadline
 }
 
 func (e *TurnError) Error() string {
@@ -56,20 +56,20 @@ func (e *TurnError) Error() string {
 // Unwrap returns [context.DeadlineExceeded].
 func (e *TurnError) Unwrap() error { return context.DeadlineExceeded }
 
-// Timeout is true, so that callers that ask as package net does see a timeout.
+// Timeout returns true, as for the timeouts of package net.
 func (*TurnError) Timeout() bool { return true }
 
-// Temporary is true: the turn may come in time if it is asked for later.
+// Temporary returns true: a later call may get its turn in time.
 func (*TurnError) Temporary() bool { return true }
 
 // A stateError says that a state cannot be read, and why.
 type stateError struct {
-	state []byte // how it begins
-	size  int
+	state []byte // its first bytes, at most mostShown
+	size  int    // of the whole state
 	why   error
 }
 
-// mostShown is how much of a state an error shows.
+// mostShown is the most bytes of a state that an error shows.
 const mostShown = 32
 
 func (e *stateError) Error() string {

@@ -14,7 +14,7 @@ import (
 // An Option changes how [New] makes a limiter.
 type Option func(*config)
 
-// config is what options choose. Every check of it is in check.
+// A config holds the values of options. newConfig checks them.
 type config struct {
 	name   string
 	store  Store
@@ -28,38 +28,35 @@ type config struct {
 	storeSet, clockSet, lookupSet, storeTimeoutSet bool
 }
 
-// WithStore keeps the limiter's states in s, which several limiters may share.
-// The default is a [MemoryStore] of its own, without a limit on its keys.
+// WithStore keeps the limiter's states in s, which several limiters may share. By
+// default a limiter has its own [MemoryStore], with no bound on the number of keys.
 func WithStore(s Store) Option {
 	return func(c *config) { c.store, c.storeSet = s, true }
 }
 
-// WithClock makes the limiter tell the time by clk. The default is the
-// system's clock. If the clock steps back, time stands still until it has
-// caught up; so a clock that jumps a year ahead by mistake, and back, makes time
-// stand still for a year.
+// WithClock makes the limiter use clk. The default is the system's clock. If clk
+// steps back, the limiter's time stands still until clk has caught up: if clk jumps
+// a year ahead by mistake and back again, time stands still for a year.
 //
-// All limiters on a [MemoryStore] must have the same clock, since what one of
-// them has stored is compared with the time that another one reads. New returns
-// an error if they have not. Two clocks are the same if they are equal, or both
-// are the system's.
+// All limiters on a [MemoryStore] must have the same clock, because times that one
+// of them stores are compared with the time of the others. Otherwise New returns an
+// error. Two clocks are the same if they are equal, or if both are the system's.
 //
-// Whole windows are aligned by the wall time that clk shows when New is called
-// for the first limiter on the store, and by the time that has passed since. If
-// the clock shows a time before 1970 or after 2100, windows of up to a week are
-// aligned by it, and longer ones differently.
+// Aligned windows follow the wall time that clk shows when New is called for the
+// first limiter on the store, plus the time elapsed since. If that wall time is
+// before 1970 or after 2100, only windows of up to a week are aligned as documented.
 func WithClock(clk clock.Clock) Option {
 	return func(c *config) { c.clock, c.clockSet = clk, true }
 }
 
-// WithName gives the limiter a name. Limiters in one store are kept apart by
-// their names; the default is the empty one. It also appears in errors.
+// WithName gives the limiter a name, which keeps it apart from others on the same
+// store. The default is the empty name. Names also appear in errors.
 func WithName(name string) Option {
 	return func(c *config) { c.name = name }
 }
 
-// WithFailurePolicy says what a limiter decides when its store fails. The
-// default is [FailOpen]. The in-memory store never fails.
+// WithFailurePolicy sets what the limiter decides when its store fails. The default
+// is [FailOpen]. The in-memory store never fails.
 func WithFailurePolicy(p FailurePolicy) Option {
 	return func(c *config) { c.policy = p }
 }
@@ -94,19 +91,18 @@ func newConfig(opts []Option) (*config, error) {
 }
 
 // A FailurePolicy says what a limiter decides when its store fails: [FailOpen],
-// [FailClosed] or [Fallback]. A store fails if it returns an error, if it does not
-// answer in time (see [WithStoreTimeout]), and if it cannot read a key's state
-// ([ErrState]).
+// [FailClosed] or [Fallback]. A store fails if it returns an error, does not answer
+// in time (see [WithStoreTimeout]), or cannot read a key's state ([ErrState]).
 //
-//   - Take and Peek return the policy's decision, marked as Degraded, and the error.
-//     Allow is the Allowed of that decision.
-//   - With FailOpen, Reserve and Wait succeed at once, and nothing marks that: the
-//     Delay is 0, nothing is reserved, and the error is nil. With FailClosed they return
-//     the error. With Fallback they are those of its limiter.
+//   - Take, Peek and ReserveWithin return the policy's decision, with Degraded set,
+//     and the error. Allow returns the Allowed of that decision.
+//   - With FailOpen, Reserve and Wait succeed at once, with no sign of the failure: the
+//     Delay is 0, nothing is reserved, and the error is nil. With FailClosed they
+//     return the error. With Fallback they call the same method of its limiter.
 //   - Reset returns the error, and Cancel gives nothing back.
 //
-// If the caller's context was cancelled, its error is returned, and no policy decides.
-// That is so for Reserve and Wait also if its deadline has passed.
+// If the caller's context was cancelled, its error is returned and the policy is not
+// used. For Reserve and Wait, this is so even if its deadline has passed.
 type FailurePolicy struct {
 	kind    failure
 	limiter Limiter // for fallback
@@ -129,11 +125,11 @@ var (
 	FailClosed = FailurePolicy{kind: failClosed}
 )
 
-// Fallback lets l decide while the store fails: a limiter in memory with this
-// process's share of the limit, say.
+// Fallback makes l decide while the store fails: for example, a limiter in memory
+// with this process's [Share] of the limit.
 func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, limiter: l} }
 
-// isNil reports whether v is nil, or an interface with a nil in it.
+// isNil reports whether v is nil or holds a nil pointer.
 func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()

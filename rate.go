@@ -35,7 +35,7 @@ func PerDay(n int) Rate { return Rate{n, day} }
 // Every returns the rate of one event per d.
 func Every(d time.Duration) Rate { return Rate{1, d} }
 
-// rateUnits are the spans that String writes without a number.
+// rateUnits are the spans that String writes as a unit without a number.
 var rateUnits = []struct {
 	name string
 	span time.Duration
@@ -49,8 +49,8 @@ var rateUnits = []struct {
 	{"ns", time.Nanosecond},
 }
 
-// String writes the rate as "10/s" or "5/250ms". [ParseRate] reads it back to
-// the same value if the rate is valid.
+// String returns the rate in the form "10/s" or "5/250ms". If the rate is valid,
+// [ParseRate] returns the same value from it.
 func (r Rate) String() string {
 	for _, u := range rateUnits {
 		if r.Per == u.span {
@@ -60,10 +60,10 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%d/%v", r.Events, r.Per)
 }
 
-// ParseRate reads a rate written as events, a slash and a span of time:
+// ParseRate parses a rate, written as events, a slash and a span of time:
 // "10/s", "100/1m", "5/250ms", "10000/24h", "1/1d". The span is a unit (ns,
-// us, ms, s, m, h, d), a number of days ("7d"), or anything that
-// [time.ParseDuration] reads. Both numbers must be positive.
+// us, ms, s, m, h, d), a number of days ("7d"), or any duration that
+// [time.ParseDuration] accepts. Both numbers must be positive.
 func ParseRate(s string) (Rate, error) {
 	bad := func(why string) (Rate, error) {
 		return Rate{}, param.Invalid("Rate", strconv.Quote(s), "must be EVENTS/SPAN such as 10/s or 5/250ms, but "+why)

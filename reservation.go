@@ -8,23 +8,23 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// A Reservation holds events that [Limiter.Reserve] has spent ahead of time.
-// Its methods may be called by several goroutines. The zero Reservation is due at once
-// and holds nothing, as the one that FailOpen returns.
+// A Reservation holds events that [Limiter.Reserve] has spent ahead of time. Any
+// number of goroutines may call its methods at once. The zero Reservation is due at
+// once and holds nothing; FailOpen returns such a Reservation.
 type Reservation struct {
 	l   *limiter
 	key string
 	due kernel.Instant // when the events may happen
 
-	line     *line          // where it stands, if there is anything to take back
-	waiter   *kernel.Waiter // in that
-	grant    any            // what a store that is not in the line's words needs instead
-	resets   uint64         // of the limiter, when this was made
+	line     *line          // nil if nothing can be taken back, or grant is used
+	waiter   *kernel.Waiter // its place in line
+	grant    any            // the Grant of a store that does not use Transition.Apply
+	resets   uint64         // with grant: the limiter's count of resets before the reservation
 	canceled atomic.Bool
 }
 
-// Delay returns how long it is from now until the reserved events may happen;
-// 0 means that they may.
+// Delay returns the time until the reserved events may happen. 0 means that they
+// may happen now.
 func (r *Reservation) Delay() time.Duration {
 	if r.l == nil {
 		return 0
@@ -32,27 +32,30 @@ func (r *Reservation) Delay() time.Duration {
 	return r.l.timeline.Until(r.due)
 }
 
-// Cancel says that the reserved events will not happen. It gives back what can
-// be given back; calling it twice is harmless.
+// Cancel says that the reserved events will not happen. It gives back as many of
+// them as possible. Calling it twice is harmless.
 //
-// If every reservation that was made on the key after this one is cancelled as well,
-// in whatever order, the key is as if none of them had been made. As long as one of
-// them stays, it keeps the instant that it was told, and no caller is admitted before
-// the last such instant. Until then windows and logs already have the cancelled
-// events back, and [TokenBucket], [LeakyBucket] and [WarmingUp] keep them.
+// If all later reservations on the key are cancelled as well, in any order, the key
+// is as if none of them had been made. A later reservation that is not cancelled
+// keeps its time, and no caller is admitted before the latest such time. Until then,
+// windows and logs have already given the cancelled events back; [TokenBucket],
+// [LeakyBucket] and [WarmingUp] still keep them.
 //
-// Once the events may happen (Delay is 0 and the clock has moved on), they count as
-// having happened, and nothing is given back. Nor is it after a Reset of the key, if
-// the store has failed to cancel another reservation of the key, if the limit was
-// changed since (see [WithLimits]), if a [LeakyBucket] has taken in events behind it
-// by Allow or Take, or while a reservation that another process made
-// afterwards on the same key is pending: that one is respected in the same way.
+// Cancel gives nothing back
+//   - once the events may happen (Delay is 0 and the clock has moved on), because
+//     they then count as having happened,
+//   - after a Reset of the key,
+//   - if the store has failed to cancel another reservation of the key,
+//   - if the limit has changed since (see [WithLimits]),
+//   - if a [LeakyBucket] has queued events of Allow or Take behind it, or
+//   - while a later reservation of another process on the key is pending, which
+//     keeps its time as well.
 //
 // If the key was evicted because of [WithMaxKeys], or another limiter of the same
 // name called Reset, windows may give back events that others have spent since.
 //
-// Cancel calls the store, and waits for it for as long as [WithStoreTimeout] says. Calls
-// at the same time share one call for each key.
+// Cancel calls the store; [WithStoreTimeout] bounds how long it waits. Concurrent
+// cancellations on a key share one call.
 func (r *Reservation) Cancel() {
 	if r.canceled.Swap(true) {
 		return
@@ -65,9 +68,9 @@ func (r *Reservation) Cancel() {
 	}
 }
 
-// Wait waits until the reserved events may happen; nil means that they may. The
-// limiter's clock measures the wait. If ctx ends before, Wait gives the place back
-// as [Reservation.Cancel] does and returns ctx's error.
+// Wait waits until the reserved events may happen, by the limiter's clock, and
+// returns nil when they may. If ctx ends before that, Wait cancels the reservation as
+// [Reservation.Cancel] does, and returns ctx's error.
 func (r *Reservation) Wait(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
@@ -75,8 +78,7 @@ func (r *Reservation) Wait(ctx context.Context) error {
 	return r.wait(ctx)
 }
 
-// wait waits until the reserved events may happen, or cancels the reservation
-// if ctx ends before.
+// wait is Wait with a ctx that is not nil.
 func (r *Reservation) wait(ctx context.Context) error {
 	for looks := 0; ; looks++ {
 		d := r.Delay()
@@ -109,7 +111,7 @@ func (r *Reservation) wait(ctx context.Context) error {
 			case <-ctx.Done():
 				timer.Stop()
 				if r.Delay() == 0 {
-					return nil // both came at once, and the events are spent
+					return nil // both happened at once, and the events are spent
 				}
 				r.Cancel()
 				return ctx.Err()
@@ -118,11 +120,11 @@ func (r *Reservation) wait(ctx context.Context) error {
 	}
 }
 
-// lookAgain is when wait looks at a clock that is moved by hand once more after it has
-// set a timer: a mock may have passed over its timers just before, and show its new
-// time just after.
+// lookAgain is the real time after which wait rechecks a clock that is moved by
+// hand: a mock may have fired its timers just before wait set one, and show its new
+// time only just after.
 const lookAgain = 10 * time.Millisecond
 
-// manyLooks bounds how often wait sets its timer anew because the clock has moved.
-// A clock that somebody moves by hand stands still long before.
+// manyLooks bounds how often wait resets its timer because the clock has moved. A
+// clock that is moved by hand stops moving long before that.
 const manyLooks = 1000
