@@ -7,22 +7,23 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// An All grants what each of its parts grants, and then spends it in all of
-// them at once; if one part refuses, nothing is spent in any. So
+// An All grants events if each of its parts grants them, and spends them in all
+// parts at once. If any part refuses, nothing is spent in any part. For example,
 //
 //	All{TokenBucket{Rate: PerSecond(10)}, FixedWindow{Limit: 1000, Window: 24 * time.Hour}}
 //
-// is 10 a second and 1,000 a day. Parts may be of any kind and number, two of
-// the same included; an All within an All stands for its parts.
+// allows 10 a second and 1,000 a day. Parts may be of any kind, and several may be
+// equal. An All within an All stands for its parts; there may be 1,024 in total.
 //
-// Limit and Remaining are the least over the parts, RetryAfter, ResetAfter and
-// Delay the greatest; [Decision].Part says which part decided. Reserve waits
-// until the parts grant, but not for room in a [LeakyBucket] among them: it
-// fails with [ErrQueueFull] if there is none when the others grant. A refusal by any part enters the log of every
-// [SlidingLog] with CountDenied. Its state is the states of its parts.
+// Limit and Remaining are the least of the parts; RetryAfter, ResetAfter and Delay
+// are the greatest. [Decision].Part is the part that decided. Reserve waits until
+// the parts grant the events, but not for room in a [LeakyBucket] among them: it
+// fails with [ErrQueueFull] if there is no room when the other parts grant. A
+// refusal by any part enters the log of every [SlidingLog] with CountDenied. The
+// state consists of the states of the parts.
 type All []Algorithm
 
-func (a All) normalized() Algorithm { return a } // leaves has seen to its parts
+func (a All) normalized() Algorithm { return a } // leaves normalizes the parts
 
 func (a All) share(by divisor) Algorithm {
 	by.depth++
@@ -39,7 +40,7 @@ func (a All) fields(func(...any)) Algorithm { return a } // its parts are stored
 
 func (a All) compile(f kernel.Form) (kernel.Kernel, error) {
 	parts := make([]kernel.Kernel, len(a))
-	for i, alg := range a { // which compile has made a list of leaves
+	for i, alg := range a { // a list of leaves: see the function compile
 		var err error
 		if parts[i], err = alg.compile(f); err != nil {
 			return nil, err
@@ -48,14 +49,13 @@ func (a All) compile(f kernel.Form) (kernel.Kernel, error) {
 	return kernel.NewAll(parts, f), nil
 }
 
-// Bounds on what a user may put together, by mistake: an All that contains
-// itself, for one.
+// Bounds that stop mistakes, such as an All that contains itself.
 const (
 	maxDepth = 16
 	maxParts = 1024
 )
 
-// leaves appends the parts of a that are no Alls themselves, checked, as values.
+// leaves appends the parts of a, checked and normalized, with nested Alls flattened.
 func (a All) leaves(to All, f kernel.Form, name string, depth int) (All, error) {
 	switch {
 	case len(a) == 0:

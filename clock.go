@@ -10,25 +10,26 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A CoarseClock is the system's clock, read only every so often. To read the
-// system's clock is most of what a decision costs; a reading that is kept costs
-// next to nothing.
+// A CoarseClock is the system's clock, read only once every resolution. Reading the
+// system's clock is most of the cost of a decision; using a stored reading costs
+// almost nothing.
 //
-// A goroutine of its own reads it every resolution. In a process whose processors
-// are all busy, that goroutine may be tens of milliseconds late. So a limiter that
-// would deny a request, or make it wait, reads the clock again first: each time, or
-// while there are more than some 100,000 denials a second, so often that the reading
-// is some ten microseconds old. Hence the rate is kept in a busy process, too.
+// A goroutine reads the clock every resolution. If all processors are busy, that
+// goroutine may be tens of milliseconds late. So before a limiter denies a request or
+// makes it wait, it reads the clock again: every time, or, with more than about
+// 100,000 denials a second, often enough that the reading is about ten microseconds
+// old. So the rate is kept even in a busy process.
 //
-// Readings are never ahead of the system's clock, and never go back. Their age is
-// at most the resolution and the time for which the goroutine waited for a
-// processor. Events granted at two readings may be closer to each other, in real
-// time, by the age of the first. So a span of length s sees at most as many events
-// as the limit allows in s plus the age of the oldest reading in it: with one event
-// every 10 ms and a resolution of 10 ms, two may be granted within a microsecond;
-// with a resolution of 1 ms, they are 9 ms apart.
+// Readings are never ahead of the system's clock, and never go back. Their age is at
+// most the resolution, plus the time for which the goroutine waited for a processor.
+// The real time between two events may be shorter than the time between their
+// readings, by the age of the first reading. So a span of length s sees at most as
+// many events as the limit allows in s plus the age of the oldest reading in it: with
+// one event every 10 ms and a resolution of 10 ms, two may be granted within a
+// microsecond; with a resolution of 1 ms, and a goroutine that is not late, they are
+// at least 9 ms apart.
 type CoarseClock struct {
-	clock.Clock // timers and the like, which are exact
+	clock.Clock // for timers, which are exact
 
 	readings   kernel.Coarse
 	resolution time.Duration
@@ -36,9 +37,9 @@ type CoarseClock struct {
 	once       sync.Once
 }
 
-// NewCoarseClock returns a clock that is read every resolution. It needs to be
-// stopped. It returns an error that matches [ErrInvalid] if the resolution is
-// not positive.
+// NewCoarseClock returns a clock that is read every resolution. Call Stop when it is
+// no longer needed. If the resolution is not positive, NewCoarseClock returns an
+// error that matches [ErrInvalid].
 func NewCoarseClock(resolution time.Duration) (*CoarseClock, error) {
 	if resolution < 1 {
 		return nil, param.Invalid("NewCoarseClock's resolution", resolution, "must be at least 1ns, such as 1ms")
@@ -68,8 +69,8 @@ func (c *CoarseClock) run() {
 	}
 }
 
-// Stop ends the goroutine. The clock goes on as an exact one. Calling it twice
-// is harmless.
+// Stop ends the goroutine. The clock then reads the system's clock each time. Calling
+// Stop twice is harmless.
 func (c *CoarseClock) Stop() { c.once.Do(func() { close(c.stop) }) }
 
 // Now returns the latest reading.

@@ -10,10 +10,10 @@ import (
 // A FixedWindow counts the events of each window of length Window, and grants
 // n if count + n ≤ Limit.
 //
-// It is the easiest to explain ("1,000 a day") and bounds each window exactly,
-// but two bursts on either side of a border are as close as the border: a span
-// as long as a window may see 2·Limit. Its state is one word for most limits,
-// two otherwise or with StartOnFirstEvent.
+// It is the easiest to explain ("1,000 a day") and bounds each window exactly. But a
+// burst at the end of one window may be followed by another at the start of the
+// next: a span as long as a window may see 2·Limit events. Its state is one word for
+// most limits, and two words for the others and with StartOnFirstEvent.
 type FixedWindow struct {
 	Limit  int           // the most events in one window
 	Window time.Duration // the length of a window
@@ -25,12 +25,12 @@ type WindowStart int
 
 const (
 	// StartAligned begins windows at whole multiples of their length since the
-	// Unix epoch, 1970-01-01 00:00 UTC: those of an hour begin on the hour.
+	// Unix epoch, 1970-01-01 00:00 UTC: windows of an hour begin on the hour.
 	StartAligned WindowStart = iota
 
-	// StartOnFirstEvent begins a window of a key with the first event that is
-	// granted outside the window before, so that keys do not all start afresh
-	// at once.
+	// StartOnFirstEvent begins a key's window with the first event granted after
+	// the end of its previous window. So the windows of different keys do not all
+	// begin at once.
 	StartOnFirstEvent
 )
 

@@ -8,20 +8,19 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A RollingWindow recalculates at the start of each Period what a key may do
-// in it: Quota less what it was granted in the last Window − Period, and at
-// most PeriodLimit. A key that was never seen has the whole of that.
+// A RollingWindow recalculates at the start of each Period how many events a key is
+// granted in it: Quota minus the events granted in the last Window − Period, and at
+// most PeriodLimit. For a new key, that is Quota, or PeriodLimit if it is set and less.
 //
 // So 10,000 per 24 hours, recalculated hourly with at most 1,000 an hour, lets
 // a key run for ten hours, then makes it wait until the first of those falls
-// out of the window. It bounds every 24 hours that begin on the hour, and
-// changes only on the hour, which people can be told. A span as long as
-// Window that begins elsewhere may see as much more as one period may hold.
-// Its state is a word, and half a word for each period in the window (a word
-// if Quota is above 2³²−1); the time of a decision grows with their number.
+// out of the window. It bounds every 24 hours that begin on the hour, and changes
+// only on the hour, which is easy to explain to users. A span as long as Window that
+// begins within a period may exceed Quota by as much as one period may hold. The
+// state is a word, plus half a word for each period in the window (a word if Quota is
+// above 2³²−1). The time of a decision grows with the number of periods.
 //
-// It is the limit that the .uk registry, Nominet, describes for its domain
-// availability checker.
+// Nominet, the .uk registry, describes this limit for its domain availability checker.
 type RollingWindow struct {
 	Quota       int           // the most events in Window, counted in whole periods
 	Window      time.Duration // the length of the window

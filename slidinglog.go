@@ -7,20 +7,20 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A SlidingLog remembers the instant of every event, and grants n if no span
-// of length Window then holds more than Limit: the events after t − Window and
-// not after t, and n, are at most Limit. An event exactly one Window old no
+// A SlidingLog stores the time of every event, and grants n at time t if no span of
+// length Window then holds more than Limit events: that is, if the events in
+// (t − Window, t], plus n, are at most Limit. An event exactly one Window old no
 // longer counts.
 //
-// It is the only one that bounds every span of length Window exactly, wherever
-// it begins. The price is memory: three words for a key, and one for each event
-// in the window (two for several at once), at most about Limit of them. A
-// decision takes time for each event that has left the window since the last
-// grant, for n if it is denied, and for each reservation that is pending.
+// It is the only algorithm that bounds every span of length Window exactly, wherever
+// the span begins. It needs more memory in return: three words for a key, and one for
+// each event in the window (two for several at once), at most about Limit of them.
+// The time of a decision grows with the number of events that have left the window
+// since the last grant, with n if it is a denial, and with the number of pending
+// reservations.
 //
-// With CountDenied, refused events enter the log too, so that a caller who
-// does not back off is not let in again until it does. That is the access
-// list which many servlet filters keep.
+// With CountDenied, refused events enter the log as well, so that a caller is not
+// admitted again until it backs off. Many servlet filters keep such an access list.
 type SlidingLog struct {
 	Limit       int           // the most events in any span of length Window
 	Window      time.Duration // the length of that span

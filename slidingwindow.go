@@ -8,20 +8,20 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A SlidingWindow estimates the events of the last Window from the counts of
-// Segments equal parts, and grants n if estimate + n ≤ Limit. The estimate is
-// the current segment and the Segments−1 before it, plus the oldest one
-// weighted by the share of it that the window still covers. It is compared
-// exactly, not after rounding.
+// A SlidingWindow divides Window into Segments equal parts, counts the events in
+// each, estimates from the counts how many events the last Window saw, and grants n
+// if estimate + n ≤ Limit. The last Window overlaps Segments+1 segments: the estimate
+// counts the newest Segments in full, and the oldest in proportion to its overlap.
+// The estimate is not rounded.
 //
-// With one segment this is the classic pair of windows: a quarter into the
-// current one, with 9 events in the previous and 5 in this, the estimate is
-// 9·0.75 + 5 = 11.75. It has no burst at a border as [FixedWindow] has, for
-// little more memory, but takes the events of the oldest segment for evenly
-// spread. So it bounds every span of Window·(1 − 1/Segments) to Limit exactly;
-// a span of Window itself sees, at the very worst, 2·Limit − 1. Its state is
-// two words with one segment, and half a word for each further one (a word if
-// Limit is above 2³²−1); the time of a decision grows with Segments.
+// With one segment this is the classic pair of windows: a quarter into the current
+// window, with 9 events in the previous window and 5 in this one, the estimate is
+// 9·0.75 + 5 = 11.75. Unlike [FixedWindow], it has no burst at a border, and it needs
+// little more memory. But it assumes that the events of the oldest segment are evenly
+// spread. So every span of Window·(1 − 1/Segments) sees at most Limit events; a span
+// of Window sees, in the worst case, 2·Limit − 1. The state is two words with one
+// segment, and half a word more for each further one (a word if Limit is above
+// 2³²−1). The time of a decision grows with Segments.
 //
 // The weighted pair is described in "How we built rate limiting capable of
 // scaling to millions of domains", Cloudflare, 2017.
@@ -59,7 +59,7 @@ func (a SlidingWindow) compile(f kernel.Form) (kernel.Kernel, error) {
 	case a.Segments < 0:
 		return nil, param.Invalid("SlidingWindow.Segments", a.Segments, "must be at least 1, or 0 for 1")
 	case a.Segments > kernel.MaxSlots:
-		return nil, param.Invalid("SlidingWindow.Segments", a.Segments, fmt.Sprintf("must be at most %d, for each takes memory", kernel.MaxSlots))
+		return nil, param.Invalid("SlidingWindow.Segments", a.Segments, fmt.Sprintf("must be at most %d, because each takes memory", kernel.MaxSlots))
 	}
 	segments := uint64(a.Segments)
 	if uint64(a.Window)%segments != 0 {

@@ -5,14 +5,13 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A TokenBucket holds up to Burst tokens, starts full, and gains tokens at
-// Rate. n events are granted if n tokens are there, which they take.
+// A TokenBucket holds up to Burst tokens, starts full, and gains tokens at Rate.
+// Each event takes a token. n events are granted if there are at least n tokens.
 //
-// It lets a key that was idle do Burst events at once and then Rate, and in
-// any span of length t at most Burst + t·Rate. It is the one to take when in
-// doubt. Its state is one word, or two if an event does not take a multiple of
-// half or a third of a nanosecond (7 a second), or if so many events fit into
-// the bucket that it takes decades to fill.
+// An idle key may do Burst events at once, and then Rate. Any span of length t sees
+// at most Burst + t·Rate events. Use it when in doubt. Its state is one word. It is
+// two words if the time per event is not a multiple of a half or a third of a
+// nanosecond (as for 7 a second), or if an empty bucket takes decades to fill.
 //
 // The bucket was described as a meter by J. Turner, "New directions in
 // communications (or which way to the information age?)", IEEE Communications
@@ -20,21 +19,21 @@ import (
 type TokenBucket struct {
 	Rate   Rate   // how fast tokens arrive
 	Burst  int    // the most tokens it holds; 0 means Rate.Events
-	Refill Refill // whether they arrive evenly or in lumps
+	Refill Refill // whether tokens arrive evenly or in lumps
 }
 
 // Refill says how the tokens of a [TokenBucket] arrive.
 type Refill int
 
 const (
-	// RefillContinuous lets tokens, and fractions of them, arrive evenly: at
-	// 60 a minute, one each second.
+	// RefillContinuous adds tokens, and fractions of tokens, evenly: at 60 a
+	// minute, one each second.
 	RefillContinuous Refill = iota
 
-	// RefillInterval lets tokens arrive in lumps of Rate.Events, at whole
-	// multiples of Rate.Per after the event that took the bucket from full: at
-	// 60 a minute, 60 a minute after that. In a span of length t the key gets
-	// at most Burst + ⌈t/Per⌉·Events.
+	// RefillInterval adds tokens in lumps of Rate.Events, at whole multiples of
+	// Rate.Per after the event that found the bucket full: at 60 a minute, 60
+	// tokens one minute after that event, and so on. A span of length t sees at
+	// most Burst + ⌈t/Per⌉·Events events.
 	RefillInterval
 )
 

@@ -9,27 +9,26 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A WarmingUp limiter grants Rate once it is warm, and less while it is cold:
-// a permit takes ColdFactor times as long then, and ever less over Warmup of
-// use at full speed. It cools down again when it idles. It protects what needs
-// to warm up itself: caches, pools, a peer that just started.
+// A WarmingUp limiter grants events at Rate when it is warm, and more slowly when it
+// is cold: an event then takes ColdFactor times as long. That time decreases while
+// the limiter is used at full speed, for Warmup, and increases again when it is idle.
+// Use it to protect a service that needs to warm up itself: one that fills caches or
+// pools, or has just started.
 //
-// A request is granted if the next free time has come, whatever n is (up to
-// Limit), and the next one pays for it: it has to wait for as long as the
-// permits before it took. Limit is the permits that warming up takes, at least
-// 1; Remaining is Limit or 0.
+// A request is granted if the next free time has come, whatever n is (up to Limit).
+// The next request pays for it: it waits for the time that these n events take. Limit
+// is the number of events that warming up takes, at least 1. Remaining is Limit or 0.
 //
 // This is Guava's SmoothWarmingUp RateLimiter (com.google.common.util.concurrent,
-// where the integral is drawn), and as there the arithmetic is in floating
-// point, with instants rounded to the nearest nanosecond. Its state is two
-// words.
+// which has a drawing of the integral). As in Guava, the arithmetic is in floating
+// point; times are rounded to the nearest nanosecond. The state is two words.
 type WarmingUp struct {
 	Rate       Rate          // the rate once warm
 	Warmup     time.Duration // how long warming up takes at full speed
-	ColdFactor float64       // how many times longer a permit takes when cold; at least 1, 0 means 3
+	ColdFactor float64       // how many times as long an event takes when cold; at least 1, 0 means 3
 }
 
-// portableWarmup bounds Warmup in a portable form.
+// portableWarmup bounds Warmup in the portable form.
 const portableWarmup = 30 * day
 
 func (a WarmingUp) normalized() Algorithm {
