@@ -8,60 +8,60 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// WithLimits gives keys limits of their own, which may change at any time:
-// lookup returns the algorithm for a key, or nil for the one given to [New]. It is
-// called by each Take, Wait, Reserve and Peek, before the store is, so it should
-// answer from memory (package rules has a cache for those that ask a database). If
-// it fails, or returns parameters that cannot be used, the limiter's
-// [FailurePolicy] decides, as if the store had failed.
+// WithLimits gives keys limits of their own, which may change at any time. lookup
+// returns the algorithm for a key, or nil for the algorithm passed to [New]. Each
+// Take, Wait, Reserve and Peek calls it before the store, so it should answer from
+// memory (package rules has a cache for lookups in a database). If lookup fails, or
+// returns parameters that cannot be used, the limiter's [FailurePolicy] decides, as
+// if the store had failed.
 //
-// A key that is given another limit keeps what it has used. What that means,
-// when its next request comes:
+// A key whose limit changes keeps its usage. At its next request:
 //
-//   - [TokenBucket] and [LeakyBucket]: the tokens that are missing (the level)
-//     stay so, also those beyond a new, smaller bucket, and come back at the new
-//     rate. With RefillInterval, lumps are counted from the change if Per changes.
-//     While reservations of a TokenBucket are pending, the tokens that are missing at
-//     the instant of the last one stay so, and nobody goes before it. While those of a
-//     LeakyBucket are, turns are told behind theirs.
-//   - [FixedWindow], [SlidingWindow] and [RollingWindow] keep their counts, also
-//     those above a new, lower limit. If the window's length changes, or its
-//     Segments or Period, what the old window holds counts as used at once.
-//   - [SlidingLog] keeps its events, and their instants; with CountDenied, no
-//     more of them than the lowest Limit since.
-//   - [WarmingUp] keeps the next free time, and how warm it is, in proportion.
-//   - [All] does so for each part, if they are as many as before and of the same
-//     kinds in the same order.
+//   - [TokenBucket] and [LeakyBucket]: spent tokens (the level) stay spent, even if
+//     they exceed the new Burst or Capacity, and return at the new rate. If 8 tokens
+//     of 10 a second are spent, and the limit becomes 5 a second, the next event is
+//     granted 0.8 s later. With RefillInterval, lumps arrive at multiples of Per after
+//     the change if Per changes. While reservations of a TokenBucket are pending, the
+//     tokens missing at the time of the last one stay spent, and no caller goes before
+//     it. While reservations of a LeakyBucket are pending, new turns come after theirs.
+//   - [FixedWindow], [SlidingWindow] and [RollingWindow] keep their counts, even
+//     above a new, lower limit. If the length of the window, Segments or Period
+//     changes, all events that the old window holds count as used now.
+//   - [SlidingLog] keeps its events and their times; with CountDenied, no more of
+//     them than the lowest Limit since.
+//   - [WarmingUp] keeps the next free time, and its warmth in proportion.
+//   - [All] does this for each part, if the new All has the same number of parts, of
+//     the same kinds in the same order.
 //
-// So a change lets nobody do at once what the new limit would not have let it, had
-// it been there before; and one that is taken back, before anything has come of it,
-// has changed nothing. But what has left a window that was made shorter is
-// forgotten, if it is made longer again; so are missing tokens that would take more
-// than a century to come back at the lower rate, and the part of a count above 2³²−1
-// under a limit of no more than that (in a SlidingWindow or RollingWindow). Another kind of algorithm, or another
-// Refill, begins afresh. A [Reservation] that was made under other parameters gives
-// nothing back.
+// So changing a limit never grants more at once than the new limit would have granted
+// had it applied all along. Reverting a change before it has affected a request has no
+// effect. However, some usage is lost: events that leave a window while it is shorter
+// do not return when it is made longer again; nor do missing tokens that would take
+// more than a century to return at a lower rate, or, in a SlidingWindow or
+// RollingWindow, the part of a count above 2³²−1 under a limit up to that number. With
+// another kind of algorithm, or another Refill, a key starts afresh. A [Reservation]
+// that was made under other parameters gives nothing back.
 //
-// A key of such a limiter costs about 75 bytes in a [MemoryStore], besides its state,
-// and each limit that differs from the others about 250, which [MemoryStats] does not count.
-// AlgorithmOf returns nil for it. An All of more than
-// four parts costs a few microseconds for each call, for it is put together each time.
+// In a [MemoryStore], a key of such a limiter costs about 75 bytes plus its state.
+// Each distinct limit costs about 250 bytes more, which [MemoryStats] does not count.
+// [AlgorithmOf] returns nil for the limiter. An All of more than four parts costs a few
+// microseconds in each call, because it is compiled each time.
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {
 	return func(c *config) { c.lookup, c.lookupSet = lookup, true }
 }
 
-// limits is what a limiter knows of the limits of its keys.
+// limits looks up the limits of keys, and caches their transitions.
 type limits struct {
 	lookup func(ctx context.Context, key string) (Algorithm, error)
 	base   *Transition
 
-	mu         sync.RWMutex        // protects what follows
+	mu         sync.RWMutex        // protects young and old
 	young, old map[any]*Transition // by keyOf
 }
 
-// manyLimits bounds the memory of a limits: it knows at most twice as many
-// transitions. When young has reached that number it becomes old, and what was old
-// is dropped, except for what was used meanwhile.
+// manyLimits is the most transitions in each of young and old. When young is full, it
+// becomes old, and the previous old is dropped. A transition in old that is used moves
+// to young.
 const manyLimits = 8192
 
 // forKey returns the transition for key.
@@ -80,7 +80,7 @@ func (l *limits) forKey(ctx context.Context, key string) (*Transition, error) {
 	return t, nil
 }
 
-// transition returns the one for alg, which a user gave.
+// transition returns the transition for alg, which a user passed.
 func (l *limits) transition(alg Algorithm) (*Transition, error) {
 	alg, err := value(alg)
 	if err != nil {
@@ -99,7 +99,7 @@ func (l *limits) transition(alg Algorithm) (*Transition, error) {
 	return t, err
 }
 
-// known returns the transition that was kept for key, if it still is.
+// known returns the cached transition for key, or nil.
 func (l *limits) known(key any) *Transition {
 	t, young := l.find(key)
 	if t != nil && !young {
@@ -126,8 +126,8 @@ func (l *limits) keep(key any, t *Transition) {
 	l.young[key] = t
 }
 
-// keyOf returns what equals that of another algorithm if that has the same
-// parameters, unless alg is an All of many parts, or of another All.
+// keyOf returns a key for the cache: keys of two algorithms are equal if their
+// parameters are. An All with more than four parts, or with a nested All, has none.
 func keyOf(alg Algorithm) (key any, ok bool) {
 	all, isAll := alg.(All)
 	if !isAll {

@@ -14,23 +14,22 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A MemoryStore keeps states in the memory of the process. It is safe for any
-// number of goroutines and limiters, needs no goroutine of its own and need
-// not be closed. The zero MemoryStore is empty and ready to use. Limiters that
-// share one should share a clock, too: a key is idle if it is by the clock of
-// whoever looks.
+// A MemoryStore keeps states in the memory of the process. Any number of goroutines
+// and limiters may use it. It has no goroutine and need not be closed. The zero
+// MemoryStore is empty and ready to use. Limiters that share a store must have the
+// same clock (see [WithClock]).
 //
-// It forgets a key only when that makes no difference: when its state equals
-// that of a key never seen. It looks for such keys when it needs room for new
-// ones, or when [MemoryStore.Shrink] tells it to. [WithMaxKeys] sets a bound for
-// the case that too many are in use.
+// The store forgets a key only when that makes no difference: when the key is idle,
+// that is, when its state equals that of a key never seen. It looks for idle keys
+// when it needs room for new ones, and in [MemoryStore.Shrink]. [WithMaxKeys] bounds
+// the number of keys in case too many are in use.
 //
-// Keys are known by 96 bits of hash, under secrets that each store draws for
-// itself. That two of 100 million keys share a state has a chance below 10⁻¹²,
-// which no attacker can raise. On average, two thirds of a table are in use. So a
-// key costs 1.5 × (13⅓ bytes + its state). With a [SlidingLog] or [WithLimits] it
-// costs 1.5 × 48 bytes + its state, which is 32 bytes for a log of one event.
-// A limiter without keys takes about a kilobyte or less.
+// The store identifies keys by 96 bits of a hash with secret seeds of its own. With
+// 100 million keys, the probability that any two share a state is below 10⁻¹², and no
+// attacker can raise it. On average the tables are two-thirds full, so a key costs
+// 1.5 × (13⅓ bytes + its state). With a [SlidingLog] or [WithLimits] a key costs
+// 1.5 × 48 bytes + its state, which is 32 bytes for a log of one event. A limiter
+// without keys takes about a kilobyte or less.
 type MemoryStore struct {
 	memoryConfig
 	engine memory.Store
@@ -42,8 +41,8 @@ type MemoryStore struct {
 // A MemoryOption changes how [NewMemoryStore] makes a store.
 type MemoryOption func(*memoryConfig)
 
-// memoryConfig is what options choose. The store keeps a copy, which nothing
-// changes later. Every check of it is in check.
+// A memoryConfig holds the values of options. The store keeps a copy that never
+// changes. check checks all of them.
 type memoryConfig struct {
 	maxKeys int64 // 0 means no bound
 	full    FullPolicy
@@ -51,7 +50,7 @@ type memoryConfig struct {
 }
 
 // NewMemoryStore returns an empty store. If an option is nil or cannot be used,
-// [New] returns an error for each limiter on the store.
+// [New] returns an error for every limiter on the store.
 func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 	s := &MemoryStore{}
 	for i, opt := range opts {
@@ -78,46 +77,46 @@ func (c *memoryConfig) check() error {
 	return nil
 }
 
-// WithMaxKeys bounds the number of keys that a store holds, over all of its
-// limiters, to n; 0, the default, sets no bound. When a further key comes, and
-// no idle one is found, the store evicts the key whose loss forgives least:
-// the one with the most Remaining, and among equals the one that resets
-// soonest. So a flood of new keys pushes out its own, and not a key that has used
-// up its limit; unless each new key uses up its own limit at once, as with a
-// limit of 1, since then they are equals. [WithFullPolicy] chooses otherwise.
+// WithMaxKeys bounds the number of keys that a store holds, for all its limiters
+// together, to n. 0, the default, sets no bound. If the store is full and finds no idle
+// key, it evicts one for each new key: the key with the most Remaining, and among
+// equals the one that resets soonest. Its usage is forgotten. So a flood of new keys
+// evicts keys of the flood, and not a key that has used up its limit. That does not
+// hold if each new key uses up its own limit at once, as with a limit of 1.
+// [WithFullPolicy] sets another policy.
 //
 // With up to 512 keys, the store compares all of them. With more, it compares a
 // sample of 64; if several keys in the sample tie for the most Remaining, up to 16
-// of them are evicted one after the other within the next second. While all keys in
-// the sample are used up, the sample is enlarged, to at most 16,384 keys. If still
-// all of them are used up, the 1/64 of them that have something left soonest are
-// evicted at once, since to look at so many takes a millisecond or two, for which
-// new keys wait. (They are also evicted if there are more keys, and fewer than 16 in
-// the sample have something left.)
+// of them are evicted one after the other within the next second. If all keys in the
+// sample are used up, the sample is enlarged, to at most 16,384 keys. If they are all
+// used up as well, the 1/64 of them that regain capacity soonest are evicted at once,
+// because such a scan takes a millisecond or two, in which new keys wait. (This also
+// happens if the store has more than 16,384 keys and fewer than 16 of those compared
+// have capacity left.)
 //
-// Each loss is counted in [MemoryStats].Evictions. A negative n is an error that
-// [New] returns.
+// [MemoryStats].Evictions counts the evicted keys. If n is negative, [New] returns an
+// error.
 func WithMaxKeys(n int) MemoryOption {
 	return func(c *memoryConfig) { c.maxKeys = int64(n) }
 }
 
-// A FullPolicy says what a store does with a new key when it is full, and finds
-// no idle key among those that it looks at.
+// A FullPolicy says what a full store does with a new key if it finds no idle key
+// among those that it scans.
 type FullPolicy int
 
 const (
-	// EvictLeast forgets the key whose loss forgives least, see [WithMaxKeys].
+	// EvictLeast evicts the key with the most Remaining; see [WithMaxKeys].
 	EvictLeast FullPolicy = iota
 
-	// RefuseUnseen denies the new key. RetryAfter is the time until the first of the
-	// keys that the store has looked at lately is idle, if it is not used until
-	// then. Wait and Reserve fail with [ErrFull]. Nothing is ever evicted. The store
-	// looks at up to 16,384 keys at a time, and at all keys at most once a second,
-	// or each time that 1/64 of them have become idle.
+	// RefuseUnseen denies the new key. RetryAfter is the time until the first of
+	// the recently scanned keys becomes idle, assuming that it is not used. Wait and
+	// Reserve fail with [ErrFull]. Nothing is evicted. The store scans up to 16,384
+	// keys at a time, and scans all keys at most once a second, or each time that
+	// 1/64 of them have become idle.
 	RefuseUnseen
 
-	// ShareUnseen lets all new keys share one state, as if they were one key
-	// more, for as long as the store is full. Nothing is ever evicted.
+	// ShareUnseen makes all new keys share one state, as if they were one
+	// additional key, while the store is full. Nothing is evicted.
 	ShareUnseen
 )
 
@@ -127,21 +126,20 @@ func WithFullPolicy(p FullPolicy) MemoryOption {
 	return func(c *memoryConfig) { c.full = p }
 }
 
-// Len returns the number of keys held, idle ones not yet forgotten included.
+// Len returns the number of keys held, including idle ones not yet forgotten.
 func (s *MemoryStore) Len() int { return s.engine.Len() }
 
 // MemoryStats are the counts of a [MemoryStore].
 type MemoryStats struct {
-	Keys      int    // held now, idle ones not yet forgotten included
-	Inserts   uint64 // keys that were new, or had been forgotten, so far
-	Evictions uint64 // keys in use that WithMaxKeys forced the store to forget, so far
-	Turned    uint64 // requests of new keys that RefuseUnseen denied or ShareUnseen decided, so far
-	Bytes     uint64 // of memory for keys, states and limiters, to within a fifth
+	Keys      int    // keys held now, including idle ones not yet forgotten
+	Inserts   uint64 // keys stored so far that were new or had been forgotten
+	Evictions uint64 // keys in use that were evicted so far because of WithMaxKeys
+	Turned    uint64 // requests for new keys that RefuseUnseen denied or ShareUnseen decided so far
+	Bytes     uint64 // memory of keys, states and limiters, to within a fifth
 }
 
-// Stats returns the counts of the store. They are read one after the other, which
-// takes about a microsecond for each limiter, and a few more for each thousand of
-// keys.
+// Stats returns the counts of the store. It does not read them at one instant. It
+// takes about a microsecond for each limiter, and a few more for each thousand keys.
 func (s *MemoryStore) Stats() MemoryStats {
 	stats := s.engine.Stats()
 	return MemoryStats{
@@ -153,10 +151,10 @@ func (s *MemoryStore) Stats() MemoryStats {
 	}
 }
 
-// Shrink forgets all idle keys and gives the memory that they took back to the
-// garbage collector. A store does the same by itself as new keys come; call it
-// if a flood has passed and few come any more. It looks at every key held, and
-// holds up callers for the part of the keys that it is at.
+// Shrink forgets all idle keys and releases their memory to the garbage collector.
+// A store does the same by itself while new keys arrive; call Shrink after a flood, if
+// few new keys arrive. It scans every key, and blocks callers only for the part of the
+// keys that it is scanning.
 func (s *MemoryStore) Shrink() { s.engine.Shrink() }
 
 // Open implements [Store].
@@ -186,13 +184,13 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 	return sp, nil
 }
 
-// limiterBytes is what a limiter takes, and its place in the map of a store, about.
+// limiterBytes is roughly the memory of a limiter and its entry in a store's map.
 var limiterBytes = sizeOf[limiter]() + sizeOf[memoryStates]() + 56
 
-// tagBytes is what is kept for [Transition.Tag], about.
+// tagBytes is roughly the memory of a stored [Transition.Tag].
 const tagBytes = 100
 
-// bytes returns the memory that the transition takes, about.
+// bytes returns roughly the memory of the transition.
 func (t *Transition) bytes() uint64 {
 	size := func(v any) uint64 { return uint64(reflect.Indirect(reflect.ValueOf(v)).Type().Size()) }
 	sum := sizeOf[Transition]() + size(t.alg) + t.kernel.Size()
@@ -207,16 +205,16 @@ func (t *Transition) bytes() uint64 {
 	return sum
 }
 
-// sizeOf returns the bytes of a T.
+// sizeOf returns the size of a T in bytes.
 func sizeOf[T any]() uint64 { return uint64(reflect.TypeFor[T]().Size()) }
 
-// memoryStates are the states of the limiters of one name: in tables if they are of
-// fixed width, and in logs if they grow with use or limits vary.
+// memoryStates are the states of all limiters with one name: in tables if their width
+// is fixed, or in logs if they grow with use or limits vary.
 type memoryStates struct {
 	t      *Transition
 	tables *memory.Tables
 	logs   *memory.Logs
-	shared atomic.Bool // whether several limiters have them
+	shared atomic.Bool // whether several limiters use them
 }
 
 // Apply implements [States].
@@ -249,12 +247,12 @@ func (s *memoryStates) Reset(_ context.Context, key string) error {
 
 // A timekeeper is a [Store] whose limiters must agree on the time.
 type timekeeper interface {
-	// timelineOf returns the timeline that the store's limiters use, or an error
-	// if that is not the one of clk.
+	// timelineOf returns the timeline of the store's limiters, or an error if
+	// their clock is not clk.
 	timelineOf(clk clock.Clock) (*kernel.Timeline, error)
 }
 
-// timelineOf returns the timeline for a limiter in store, by clk.
+// timelineOf returns the timeline for a limiter on store with the clock clk.
 func timelineOf(store Store, clk clock.Clock) (*kernel.Timeline, error) {
 	if s, ok := store.(timekeeper); ok {
 		return s.timelineOf(clk)
@@ -266,7 +264,7 @@ func timelineOf(store Store, clk clock.Clock) (*kernel.Timeline, error) {
 func (s *MemoryStore) timelineOf(clk clock.Clock) (*kernel.Timeline, error) {
 	t := s.engine.Timeline(func() *kernel.Timeline { return newTimeline(clk) })
 	if !t.Tells(clk) {
-		return nil, param.Invalid("WithClock's clock", kernel.NameOf(clk), fmt.Sprintf("must be the clock of the other limiters on this store, %s, since states hold instants; use another store for another clock", kernel.NameOf(t.Clock())))
+		return nil, param.Invalid("WithClock's clock", kernel.NameOf(clk), fmt.Sprintf("must be the clock of the other limiters on this store, %s, because states hold times; use another store for another clock", kernel.NameOf(t.Clock())))
 	}
 	return t, nil
 }
