@@ -12,28 +12,27 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A Transition is an algorithm ready to be applied: its parameters, checked,
-// and its arithmetic. It holds no state of any key, and any number of
-// goroutines may use it.
+// A Transition is an algorithm with checked parameters, ready to be applied to the
+// states of keys. It holds no state itself, and any number of goroutines may use it.
 //
-// A [Store] is given one, and applies it to states that it keeps as bytes
-// ([Transition.Apply]).
+// A [Store] gets a Transition from the limiter, and applies it to the states that it
+// keeps as bytes ([Transition.Apply]).
 //
 // # For stores with scripts
 //
-// The other methods are for stores that do the same arithmetic elsewhere, such as
-// in a script in a database. Tag and Varies also tell algorithms apart when a limiter
-// is opened. See [Store].
+// The other methods are for stores that do the same arithmetic elsewhere, such as in
+// a script in a database. In Open, Tag and Varies also serve to compare algorithms. See
+// [Store].
 type Transition struct {
 	alg    Algorithm
 	kernel *kernel.Compiled
 
-	header atomic.Pointer[[]byte]     // what states begin with among bytes, once needed
-	other  atomic.Pointer[Transition] // t that varies, once needed, if t does not
+	header atomic.Pointer[[]byte]     // the result of Tag; nil until needed
+	other  atomic.Pointer[Transition] // the result of loose; nil until needed
 }
 
-// NewTransition checks the parameters of alg. Its error is the one that [New]
-// would return.
+// NewTransition returns a Transition for alg, or the error that [New] would return
+// for it.
 func NewTransition(alg Algorithm) (*Transition, error) {
 	return newTransition(alg, kernel.InMemory)
 }
@@ -46,12 +45,12 @@ func newTransition(alg Algorithm, f kernel.Form) (*Transition, error) {
 	return &Transition{alg: alg, kernel: k}, nil
 }
 
-// Portable returns t for a store whose clock counts in ticks, of whole
-// microseconds for one, and whose states are also read and written elsewhere, such
-// as in a script whose numbers are doubles: what is told is rounded up to ticks,
-// reservations are for whole ticks, and states are [Transition.Tag] and the words
-// that docs/design.md describes. Windows and periods must be multiples of tick; nothing may count
-// beyond 2⁵¹ or last longer than 2⁵¹ ticks; the error says what does.
+// Portable returns t for a store whose clock has a coarser tick (Redis: 1 µs) and
+// whose states are also read and written by other code, such as a Lua script with
+// float64 numbers. Durations in Decisions are rounded up to ticks, and reservations
+// are for whole ticks. A state is [Transition.Tag] followed by the words that
+// docs/design.md describes. Windows and periods must be multiples of tick. No count
+// may exceed 2⁵¹, and no duration 2⁵¹ ticks; the error names the parameter that does.
 func (t *Transition) Portable(tick time.Duration) (*Transition, error) {
 	if tick < 1 {
 		return nil, param.Invalid("tick", tick, "must be at least 1ns")
@@ -59,7 +58,7 @@ func (t *Transition) Portable(tick time.Duration) (*Transition, error) {
 	return newTransition(t.alg, kernel.Form{Tick: uint64(tick), Portable: true, Varies: t.Varies()})
 }
 
-// Algorithm returns the algorithm with the parameters that it was made with.
+// Algorithm returns the algorithm, with defaults filled in and nested Alls flattened.
 func (t *Transition) Algorithm() Algorithm {
 	if parts, ok := t.alg.(All); ok {
 		return slices.Clone(parts)
@@ -67,23 +66,22 @@ func (t *Transition) Algorithm() Algorithm {
 	return t.alg
 }
 
-// Apply applies req to a key's state, which a store keeps as bytes. A key that
-// was never seen has the state nil. If changed is true, next must be stored in
-// the place of state, provided that nobody stored another in between; then
-// Apply must be called again with that one. The key's state may be forgotten
-// once the ResetAfter of the Decision has passed by the limiter's clock. As an
-// instant, that is the time of [Request.Read] plus ResetAfter.
+// Apply applies req to a key's state, which a store keeps as bytes. The state of a key
+// never seen is nil. If changed is true, the store must replace state by next, unless
+// another state was stored in between: then it must call Apply again with that state.
+// It may delete the state once the ResetAfter of the Decision has passed by the
+// limiter's clock: at the time of [Request.Read] plus ResetAfter.
 //
-// A state tells which algorithm left it. If that had other parameters, the
-// state is adopted as [WithLimits] describes, and an algorithm of another kind
-// begins afresh. A state that cannot be read (damaged, or of a later version of
-// this package) is replaced by a fresh one, to which req is applied, and
-// [Result.StateErr] says so; that is no err, so that the caller stores next and
-// the next call finds a state that can be read.
+// Each state names its algorithm and parameters. A state of other parameters is
+// adopted as [WithLimits] describes; with an algorithm of another kind, the key starts
+// afresh. If a state cannot be read (because it is damaged, or was written by a later
+// version of this package), Apply applies req to a fresh state, and [Result.StateErr]
+// returns an error. err is nil in this case, so that the caller stores next and the
+// next call finds a readable state.
 //
-// The error is for a request that a limiter would not make, and matches
-// [ErrInvalid]. Neither state nor next is kept or changed by Apply: the caller
-// may use their memory again. If changed is false, next is state.
+// If no limiter would make req, err matches [ErrInvalid]. Apply neither keeps nor
+// changes state and next: the caller may reuse their memory. If changed is false, next
+// is state.
 func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool, res Result, err error) {
 	if err := req.check(); err != nil {
 		return nil, false, Result{}, err
@@ -103,14 +101,14 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 		from = t
 	}
 	if unread != nil {
-		// In the place of a grant, which nobody is given along with an error: a
-		// field of its own would slow down each Take in memory.
+		// Grant is not used along with an error. A separate field would slow
+		// down each Take in memory.
 		res.Grant = &stateError{bytes.Clone(state[:min(len(state), mostShown)]), len(state), unread}
 	}
 	return from.write(words), true, res, nil
 }
 
-// toKernel returns the request as kernels read it.
+// toKernel converts a request.
 func (r *Request) toKernel() kernel.Request {
 	req := kernel.Request{Op: kernel.Op(r.Op), N: r.N, MaxWait: r.MaxWait, Grant: r.Grant, Clock: r.timeline, Fixed: r.fixed, AtOnce: r.atOnce}
 	if r.Op == OpReturn {
@@ -119,7 +117,7 @@ func (r *Request) toKernel() kernel.Request {
 	return req
 }
 
-// decision returns an answer as users read it.
+// decision converts an answer for users.
 func decision(a *kernel.Answer) Decision {
 	return Decision{
 		Allowed:    a.Allowed,
@@ -132,7 +130,7 @@ func decision(a *kernel.Answer) Decision {
 	}
 }
 
-// result returns an answer as limiters read it.
+// result converts an answer for limiters.
 func result(a *kernel.Answer) Result {
 	return Result{Decision: decision(a), Wait: a.Wait, QueueFull: a.QueueFull, Full: a.Full, Grant: a.Grant, due: a.Due}
 }
@@ -154,14 +152,14 @@ func (t *Transition) loose() *Transition {
 	return t.other.Load()
 }
 
-// Varies reports whether t comes from a limiter with [WithLimits]: then requests
-// on one key may come with different transitions.
+// Varies reports whether t comes from a limiter with [WithLimits]: requests on one
+// key may then come with different transitions.
 func (t *Transition) Varies() bool { return t.kernel.Varies }
 
-// Tag returns what the states that t leaves begin with in [Transition.Apply]:
-// the version of the format, the kind of the algorithm and its parameters. Two
-// transitions have the same Tag if their algorithms have the same parameters.
-// What it returns must not be changed.
+// Tag returns the prefix that [Transition.Apply] puts before each state of t: the
+// version of the format, the kind of the algorithm and its parameters. The Tags of two
+// transitions are equal if their algorithms have the same parameters. The caller must
+// not change the returned bytes.
 func (t *Transition) Tag() []byte {
 	if h := t.header.Load(); h != nil {
 		return *h
@@ -171,7 +169,7 @@ func (t *Transition) Tag() []byte {
 	return h
 }
 
-// shares returns why limiters called name with t and other cannot share states.
+// shares returns an error if limiters called name with t and other cannot share states.
 func (t *Transition) shares(name string, other *Transition) error {
 	if reflect.DeepEqual(t.alg, other.alg) && t.Varies() == other.Varies() {
 		return nil
