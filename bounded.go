@@ -9,42 +9,39 @@ import (
 	"time"
 )
 
-// WithStoreTimeout bounds how long the limiter waits for one call of its store; the
-// end of the caller's context bounds it as well, whatever the store does with it.
-// Then the [FailurePolicy] decides, and the error matches
-// [context.DeadlineExceeded]. This holds for each method, for
-// [Reservation.Cancel], and for the call by which a Wait whose context has ended
-// gives its place back. The default is a second, or what the store itself keeps to,
-// if it is one of [BoundedStates]. It does not concern a [MemoryStore], which does not
-// wait for anything.
+// WithStoreTimeout bounds how long the limiter waits for one call of its store. The end
+// of the caller's context bounds it as well, even if the store ignores the context.
+// After the timeout, the [FailurePolicy] decides, and the error matches
+// [context.DeadlineExceeded]. This holds for each method, for [Reservation.Cancel],
+// and for the call by which a Wait whose context has ended gives its place back. The
+// default is one second, or the store's own timeout if it has [BoundedStates]. The
+// option has no effect with a [MemoryStore], which never waits.
 //
-// Time is the real one here, not that of [WithClock].
+// The timeout is in real time, not that of [WithClock].
 //
-// What the store does after that is not known: if it grants the request late, the
-// events are spent, although the caller was not told. The goroutine in which the store
-// was called ends when the store's method returns. If 1,024 calls of a limiter
-// have been left behind like this and have not returned, further ones fail at once.
+// The limiter does not know what the store does after the timeout: if it grants the
+// request late, the events are spent. The goroutine of the abandoned call ends when the
+// store's method returns. While 1,024 abandoned calls of a limiter have not returned,
+// further calls fail at once.
 func WithStoreTimeout(d time.Duration) Option {
 	return func(c *config) { c.storeTimeout, c.storeTimeoutSet = d, true }
 }
 
-// defaultStoreTimeout is long for a store, and short for whoever waits for it.
+// defaultStoreTimeout is long for a store, and short for a caller that waits for it.
 const defaultStoreTimeout = time.Second
 
-// BoundedStates are States that keep to deadlines by themselves. The limiter calls
-// those of others in a goroutine of its own, which it can leave behind; that takes
-// a few microseconds.
+// BoundedStates are States that keep deadlines by themselves. The limiter calls other
+// States in a separate goroutine, which it can abandon; that costs a few microseconds.
 type BoundedStates interface {
 	States
 
-	// Bounded reports whether Apply and Reset return when their context ends, at
-	// the latest, and soon if it does not: they do not wait for anything without
-	// a timeout.
+	// Bounded reports whether Apply and Reset always return soon, and at the latest
+	// when their context ends: they never wait without a timeout.
 	Bounded() bool
 }
 
-// boundStates returns states whose methods return in time, and tell by an error of a
-// state that could not be read.
+// boundStates returns states whose methods return in time, and return an error if a
+// state cannot be read.
 func boundStates(states States, c *config) States {
 	if _, ok := states.(*memoryStates); ok {
 		return states // in memory
@@ -59,7 +56,8 @@ func boundStates(states States, c *config) States {
 	return &bounded{states: states, timeout: c.storeTimeout}
 }
 
-// readable returns the error of Apply, or of the state that it could not read.
+// readable returns the results of Apply, with the error of an unreadable state if err
+// is nil.
 func readable(res Result, err error) (Result, error) {
 	if err == nil {
 		err = res.StateErr()
@@ -67,10 +65,10 @@ func readable(res Result, err error) (Result, error) {
 	return res, err
 }
 
-// trusted are BoundedStates, perhaps with less time than they take by themselves.
+// trusted are BoundedStates, with the timeout of WithStoreTimeout if it was given.
 type trusted struct {
 	States
-	timeout time.Duration // 0 if it is theirs
+	timeout time.Duration // 0 means only their own
 }
 
 func (s *trusted) Apply(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
@@ -95,11 +93,11 @@ func (s *trusted) Reset(ctx context.Context, key string) error {
 type bounded struct {
 	states  States
 	timeout time.Duration
-	behind  atomic.Int64 // calls that were left behind and have not returned
+	behind  atomic.Int64 // abandoned calls that have not returned
 }
 
-// mostBehind bounds the goroutines that a store which hangs can hold. Each has a stack
-// of some kilobytes.
+// mostBehind bounds the goroutines that a hanging store can hold. Each has a stack of
+// some kilobytes.
 const mostBehind = 1024
 
 func (b *bounded) Apply(ctx context.Context, key string, t *Transition, req Request) (res Result, err error) {
@@ -111,24 +109,24 @@ func (b *bounded) Reset(ctx context.Context, key string) error {
 	return err
 }
 
-// An answer is what came of a call.
+// An answer is the outcome of a call.
 type answer struct {
 	res      Result
 	err      error
 	panicked *storePanic
 }
 
-// call calls do in a goroutine of its own, and returns what it does, or that it takes
-// too long.
+// call calls do in a separate goroutine, and returns its results, or an error if it
+// takes too long.
 func (b *bounded) call(ctx context.Context, do func(ctx context.Context) (Result, error)) (Result, error) {
 	if n := b.behind.Load(); n >= mostBehind {
 		return Result{}, fmt.Errorf("not asked, for %d calls have not returned", n)
 	}
-	// Not WithTimeout: a deadline that tells the time of a test's clock may be past.
+	// Not WithTimeout: with a mock clock, a deadline in real time may have passed.
 	inner, cancel := context.WithCancel(ctx)
-	defer cancel() // also tells a call that is left behind
+	defer cancel() // reaches an abandoned call as well
 	answers := make(chan answer, 1)
-	var over atomic.Bool // whether the call has returned, or was left behind
+	var over atomic.Bool // whether the call has returned or was abandoned
 	go func() {
 		a := answer{err: errGoexit}
 		defer func() {
@@ -172,8 +170,8 @@ func (a *answer) result() (Result, error) {
 	return a.res, a.err
 }
 
-// A storePanic is what a store panicked with, in the goroutine of the caller. If that
-// has left, the panic is dropped.
+// A storePanic carries a panic of the store to the caller's goroutine. The panic of an
+// abandoned call is dropped.
 type storePanic struct {
 	value any
 	stack []byte
@@ -183,7 +181,7 @@ func (p *storePanic) Error() string {
 	return fmt.Sprintf("the store panicked: %v\n\n%s", p.value, p.stack)
 }
 
-// Unwrap returns what the store panicked with, if that is an error.
+// Unwrap returns the value of the panic if it is an error.
 func (p *storePanic) Unwrap() error {
 	err, _ := p.value.(error)
 	return err

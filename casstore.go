@@ -13,12 +13,12 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A CASStore keeps states in a database that can get a value, put one in the place
-// of another that it was read as, and delete one: bbolt, SQLite, DynamoDB, etcd, a
-// map. Made by [NewCASStore], it is safe for any number of goroutines and limiters.
-// Any number of processes may use one database, if their clocks agree.
+// A CASStore keeps states in a database that can get, compare-and-swap and delete
+// values: bbolt, SQLite, DynamoDB, etcd, or a map. It must be made by [NewCASStore].
+// Any number of goroutines and limiters may use it. Any number of processes may use
+// one database, if their clocks agree.
 type CASStore struct {
-	missing string // which function, if one is
+	missing string // the name of a function that is nil, or empty
 	apply   func(ctx context.Context, key string, t *Transition, req Request) (Result, error)
 	del     func(ctx context.Context, key string) error
 
@@ -28,33 +28,32 @@ type CASStore struct {
 	open map[string]*Transition // by the name of their limiters
 }
 
-// NewCASStore returns a store on a database that is reached by three functions. Any
-// number of goroutines call them at once. They should heed ctx; if they do not, the
-// limiter leaves them behind, see [WithStoreTimeout]. An error of theirs is
-// what the limiter reports.
+// NewCASStore returns a store on a database that three functions access. Any number
+// of goroutines call them at once. They should return when ctx ends; if they do not,
+// the limiter abandons the call (see [WithStoreTimeout]). The limiter reports their
+// errors.
 //
-// get returns the state of key, with its version: whatever compareAndSwap needs to
-// tell whether the state is still that one. If there is none, state is nil or
-// empty, err is nil, and version says so. get may return a state whose time to expire
-// has come.
+// get returns the state of key and its version, which compareAndSwap uses to check
+// that the state has not changed. If key has no state, state is nil or empty, err is
+// nil, and version denotes that there is none. get may return an expired state.
 //
-// compareAndSwap stores state for key, if the state there still has the version
-// that get returned, and reports whether it did. That must be one atomic step. In
-// particular, it must return false if the key had a state and has none now, or had
-// none and has one now. state may be kept. From the time expires on, by the limiter's
-// clock, the state is as good as none and may be deleted; the zero Time means never.
-// A database that deletes by a clock of its own should do so later by as much as
-// the two may differ: too late costs room, too early hands out a fresh limit.
+// compareAndSwap stores state for key if the present state still has the version that
+// get returned, and reports whether it did so, in one atomic step. It must return
+// false if the key had a state and has none now, or had none and has one now. It may
+// keep the slice state. From the time expires on, by the limiter's clock, the state is
+// worth no more than none and may be deleted; the zero Time means never. A database
+// that deletes by its own clock should add the greatest difference between the two
+// clocks: deleting late costs space, deleting early hands out a fresh limit.
 //
-// remove deletes the state of key, whatever its version, if there is one.
+// remove deletes the state of key, if it has one, whatever its version.
 //
-// A version may be the state itself (as a string, or []byte), compared byte by byte.
-// It may be a number, or a token, that is new for each write; but a counter that
-// begins anew when a key was deleted is none, for one version is two states then.
+// A version may be the state itself (a string or []byte), compared byte by byte, or a
+// number or token that is new for each write. A counter that restarts after a key was
+// deleted is not a version, because different states would get the same number.
 //
-// Keys are not empty, of ASCII, and at most 200 bytes long; long ones have a hash in
-// them. The database must tell upper case from lower case. For the size of states,
-// see [Store].
+// Keys are ASCII, not empty, and at most 200 bytes long; a hash replaces longer ones.
+// The database must distinguish upper and lower case. [Store] documents the size of
+// states.
 func NewCASStore[V any](
 	get func(ctx context.Context, key string) (state []byte, version V, err error),
 	compareAndSwap func(ctx context.Context, key string, version V, state []byte, expires time.Time) (swapped bool, err error),
@@ -102,10 +101,10 @@ func NewCASStore[V any](
 	return s
 }
 
-// CASStats are counts of a [CASStore] since it was made.
+// CASStats are the counts of a [CASStore] since it was made.
 type CASStats struct {
-	Conflicts  uint64 // times that a request was applied again, for another had changed the state
-	Unreadable uint64 // states that could not be read, and began afresh: see ErrState
+	Conflicts  uint64 // times that a swap failed because another request had changed the state
+	Unreadable uint64 // keys that started afresh because their state could not be read: see ErrState
 }
 
 // Stats returns the counts of the store.
@@ -113,9 +112,10 @@ func (s *CASStore) Stats() CASStats {
 	return CASStats{Conflicts: s.conflicts.Load(), Unreadable: s.unreadable.Load()}
 }
 
-// Open implements [Store]. Two limiters of one name in one CASStore must have the same
-// algorithm. A limiter that is opened on the same database later (after a restart, or
-// in another process) may have another, as [WithLimits] describes.
+// Open implements [Store]. Limiters with the same name on one CASStore must have the
+// same algorithm. A limiter that another CASStore opens on the same database (after a
+// restart, or in another process) may have another algorithm: its states are adopted as
+// [WithLimits] describes.
 func (s *CASStore) Open(name string, t *Transition) (States, error) {
 	if s.apply == nil {
 		return nil, param.Invalid("the CASStore", "zero", "must be made by NewCASStore")
@@ -153,11 +153,11 @@ func (s *casStates) Reset(ctx context.Context, key string) error {
 	return s.del(ctx, s.key(key))
 }
 
-// longestCASKey is what DynamoDB, etcd, MySQL's indexes and others all take.
+// longestCASKey is a length that DynamoDB, etcd, MySQL's indexes and others accept.
 const longestCASKey = 200
 
-// key returns the key in the database: the limiter's name and the key, so that no
-// other pair has the same one.
+// key returns the key in the database, which is different for each pair of a limiter's
+// name and a key.
 func (s *casStates) key(key string) string {
 	if len(s.name)+len(key) < longestCASKey {
 		if k := url.QueryEscape(s.name) + ":" + url.QueryEscape(key); len(k) <= longestCASKey {
@@ -167,5 +167,5 @@ func (s *casStates) key(key string) string {
 	sum := sha256.New()
 	sum.Write(binary.AppendUvarint(nil, uint64(len(s.name))))
 	sum.Write([]byte(s.name + key))
-	return "#" + hex.EncodeToString(sum.Sum(nil)) // nothing that is escaped begins so
+	return "#" + hex.EncodeToString(sum.Sum(nil)) // '#' is escaped in all other keys
 }

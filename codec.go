@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// States as bytes are in this file: what a database keeps for a key.
+// This file encodes states as bytes, for stores that keep them in a database.
 //
 //	state  = header words
 //	header = version form limit
@@ -19,21 +19,19 @@ import (
 //	fields = mask number...
 //	words  = 8 bytes each, little-endian
 //
-// All numbers are varints (encoding/binary). The form is twice the ticks of a
-// nanosecond, plus 1 if the words are portable. Kinds are the places in
-// storedKinds. Bit i of the mask says that field i is not zero and that its
-// number follows. So a field that is added later, at the end, changes no state
-// of an algorithm that does not set it, and a reader that does not know the
-// field finds a bit that it does not know.
+// All numbers are varints (encoding/binary). The form is twice the tick in
+// nanoseconds, plus 1 if the words are portable. A kind is a place in storedKinds,
+// counted from 1. Bit i of the mask says that field i is not zero and that its number
+// follows. So a field added later, at the end, changes no state of an algorithm that
+// does not set it, and a reader that does not know the field finds an unknown bit.
 //
-// There is only one header for an algorithm and a form, so headers can be
-// compared as bytes.
+// Each algorithm and form has exactly one header, so headers can be compared as bytes.
 
 // stateVersion is the version of the format. A reader refuses any other.
 const stateVersion = 1
 
-// storedKinds are the algorithms by their kind in a header, which begins at 1.
-// Their places never change.
+// storedKinds are the algorithms in the order of their kinds, which begin at 1. The
+// order never changes.
 var storedKinds = []Algorithm{
 	TokenBucket{}, LeakyBucket{}, FixedWindow{}, SlidingWindow{},
 	SlidingLog{}, RollingWindow{}, WarmingUp{}, All{},
@@ -42,7 +40,7 @@ var storedKinds = []Algorithm{
 // allKind is the kind of an All, whose limit is the list of its parts.
 const allKind = 8
 
-// number returns the number that stands for the field at p.
+// number encodes the field at p as a number.
 func number(p any) uint64 {
 	switch v := reflect.ValueOf(p).Elem(); v.Kind() {
 	case reflect.Bool:
@@ -57,8 +55,7 @@ func number(p any) uint64 {
 	}
 }
 
-// setNumber sets the field at p to what n stands for, and reports whether it
-// stands for anything.
+// setNumber decodes n into the field at p, and reports whether n is valid for it.
 func setNumber(p any, n uint64) bool {
 	switch v := reflect.ValueOf(p).Elem(); v.Kind() {
 	case reflect.Bool:
@@ -76,8 +73,7 @@ func setNumber(p any, n uint64) bool {
 	}
 }
 
-// appendHeader appends the header of the states that alg, which compile has
-// returned, leaves in form f.
+// appendHeader appends the header of the states of alg in form f. alg is normalized.
 func appendHeader(b []byte, alg Algorithm, f kernel.Form) []byte {
 	code := f.Tick << 1
 	if f.Portable {
@@ -124,8 +120,8 @@ func (r *headerReader) number() (uint64, error) {
 	return n, nil
 }
 
-// limit reads an algorithm. Within an All, which was taken apart before it was
-// stored, there is no other.
+// limit reads an algorithm. Stored Alls are flattened, so an All is invalid within
+// another.
 func (r *headerReader) limit(within bool) (Algorithm, error) {
 	kind, err := r.number()
 	switch {
@@ -143,7 +139,7 @@ func (r *headerReader) limit(within bool) (Algorithm, error) {
 	return storedKinds[kind-1].fields(func(fields ...any) { err = r.fields(kind, mask, fields) }), err
 }
 
-// fields reads the fields that a mask names.
+// fields reads the fields whose bits are set in mask.
 func (r *headerReader) fields(kind, mask uint64, fields []any) error {
 	name := reflect.TypeOf(storedKinds[kind-1]).Name()
 	if mask>>len(fields) != 0 {
@@ -183,8 +179,8 @@ func (r *headerReader) parts() (Algorithm, error) {
 	return parts, nil
 }
 
-// readHeader returns the transition that left a state in form f, and the bytes
-// of its words.
+// readHeader returns the transition that wrote a state in form f, and the bytes of the
+// state's words.
 func readHeader(state []byte, f kernel.Form) (from *Transition, words []byte, err error) {
 	r := headerReader{state}
 	version, err := r.number()
@@ -211,7 +207,7 @@ func readHeader(state []byte, f kernel.Form) (from *Transition, words []byte, er
 	return from, words, nil
 }
 
-// read splits a state into the transition that left it and its words. t is loose.
+// read returns the transition that wrote a state, and the state's words. t is loose.
 func (t *Transition) read(state []byte) (from *Transition, words []uint64, err error) {
 	if len(state) == 0 {
 		return t, make([]uint64, t.kernel.Width()), nil

@@ -10,19 +10,19 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// lines are the lines of the keys that have reservations pending. A line exists as
-// long as one is.
+// lines are the lines of keys with pending reservations. A line exists as long as a
+// reservation of its key is pending.
 type lines struct {
-	count  atomic.Int64 // of lines
-	deaths atomic.Uint64
-	swept  atomic.Uint64              // shards so far, each as often as it was
+	count  atomic.Int64               // lines that exist
+	deaths atomic.Uint64              // lines removed so far
+	swept  atomic.Uint64              // calls of sweep so far
 	shards atomic.Pointer[lineShards] // nil until the first line: most limiters have none
 }
 
 type lineShards [16]lineShard
 
 type lineShard struct {
-	mu   sync.Mutex // protects what follows, and the lines
+	mu   sync.Mutex // protects keys, their lines, and most
 	keys map[string]*line
 	most int // the most keys since the map was made: maps do not shrink
 }
@@ -41,33 +41,33 @@ func (ls *lines) all() *lineShards {
 	return ls.shards.Load()
 }
 
-// A line is the line of a key. Its lock is the shard's, which is never held while a
-// store is called.
+// A line is the line of waiters on a key. Its shard's lock protects it. That lock is
+// never held during a call of a store.
 type line struct {
 	kernel.Line
-	batches uint64 // of cancellations so far
-	over    bool   // whether the key was reset, or the store failed
+	batches uint64 // batches of cancellations so far
+	over    bool   // whether the line was closed: all have left, a reset, or a failed store
 
-	under *batch // the cancellation under way
-	next  *batch // the one to follow
+	under *batch // the batch being carried out, or nil
+	next  *batch // the batch after it, or nil
 }
 
-// A batch is the cancellations that one call of the store is for.
+// A batch consists of cancellations that share one call of the store.
 type batch struct {
 	asked []*kernel.Waiter
-	done  chan struct{} // closed when it is
+	done  chan struct{} // closed when the batch is done
 }
 
-// A mark is what a line looked like before a reservation was made.
+// A mark records the state of a line before a reservation is made.
 type mark struct {
 	line    *line
 	batches uint64
-	busy    bool   // whether a cancellation was under way
-	deaths  uint64 // of lines
-	resets  uint64 // of keys
+	busy    bool   // whether a batch was being carried out
+	deaths  uint64 // lines.deaths
+	resets  uint64 // resets.count
 }
 
-// mark is to be called before a reservation is made.
+// mark must be called before a reservation is made.
 func (l *limiter) mark(key string) mark {
 	m := mark{deaths: l.lines.deaths.Load(), resets: l.resets.count.Load()}
 	if l.lines.count.Load() == 0 {
@@ -82,11 +82,11 @@ func (l *limiter) mark(key string) mark {
 	return m
 }
 
-// enter puts a grant into the line of key. It returns nil if the key was reset since
-// m: the grant is forgotten then.
+// enter puts a grant into the line of key. If the key was reset since m, enter drops
+// the grant and returns nil.
 func (l *limiter) enter(key string, g *kernel.Grant, turn kernel.Instant, m mark) (*line, *kernel.Waiter) {
 	now, _ := l.timeline.Now()
-	defer l.lines.sweep(now) // when the lock is free again
+	defer l.lines.sweep(now) // after the lock is released
 	sh := l.lines.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -94,7 +94,7 @@ func (l *limiter) enter(key string, g *kernel.Grant, turn kernel.Instant, m mark
 		return nil, nil
 	}
 	ln := sh.keys[key]
-	var unsure bool // whether a cancellation may lie between the making of g and its trace
+	var unsure bool // whether a cancellation may have happened between the making of g and now
 	switch {
 	case m.busy || ln != nil && ln.under != nil:
 		unsure = true
@@ -117,15 +117,15 @@ func (l *limiter) enter(key string, g *kernel.Grant, turn kernel.Instant, m mark
 	return ln, w
 }
 
-// sweep looks at a few lines, each time in the next shard, and drops those that nobody
-// stands in any more.
+// sweep checks a few lines of one shard, each time the next one, and removes those in
+// which no reservation is pending.
 func (ls *lines) sweep(now kernel.Instant) {
 	shards := ls.all()
 	sh := &shards[ls.swept.Add(1)%uint64(len(shards))]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	looks := 0
-	for key, ln := range sh.keys { // in an order of chance
+	for key, ln := range sh.keys { // in random order
 		if ln.Over(now) && ln.under == nil && ln.next == nil {
 			ls.remove(sh, key)
 		}
@@ -146,8 +146,8 @@ func (ls *lines) remove(sh *lineShard, key string) {
 	ls.deaths.Add(1)
 }
 
-// end ends the line of key, if there is one: what stands in it is not cancelled any
-// more. It waits for a cancellation under way, until ctx ends.
+// end closes the line of key, if there is one: its reservations can no longer be
+// cancelled. It waits for a cancellation in progress, until ctx ends.
 func (l *limiter) end(ctx context.Context, key string) {
 	sh := l.lines.shard(key)
 	sh.mu.Lock()
@@ -166,7 +166,8 @@ func (l *limiter) end(ctx context.Context, key string) {
 	}
 }
 
-// cancel cancels a waiter: together with others, if some are being cancelled now.
+// cancel cancels a waiter. Waiters that leave during another cancellation of the key
+// are cancelled together, after it.
 func (l *limiter) cancel(key string, ln *line, w *kernel.Waiter) {
 	sh := l.lines.shard(key)
 	sh.mu.Lock()
@@ -189,7 +190,7 @@ func (l *limiter) cancel(key string, ln *line, w *kernel.Waiter) {
 	l.carryOut(sh, key, ln, b)
 }
 
-// carryOut does a batch, after the one before.
+// carryOut carries out a batch. The previous one must be done.
 func (l *limiter) carryOut(sh *lineShard, key string, ln *line, b *batch) {
 	now, _ := l.timeline.Now()
 	sh.mu.Lock()
@@ -213,12 +214,12 @@ func (l *limiter) carryOut(sh *lineShard, key string, ln *line, b *batch) {
 			sh.mu.Lock()
 			ln.under = nil
 			ln.Release()
-			if out == nil { // nobody knows what the store has done
+			if out == nil { // the store may or may not have cancelled
 				l.lines.close(sh, key, ln)
 			}
 		}()
-		// The error of a store that fails is of no use to anybody here: the events
-		// stay spent, which is the safe side.
+		// Nobody can use an error here: the events stay spent, which never grants
+		// too much.
 		_, res, err := l.apply(context.Background(), key, Request{Op: OpCancel, Grant: cancellation})
 		if err == nil {
 			out, _ = res.Grant.(*kernel.Undone)
@@ -233,7 +234,7 @@ func (l *limiter) carryOut(sh *lineShard, key string, ln *line, b *batch) {
 	}
 }
 
-// close removes a line. Those who stand in it are not cancelled any more.
+// close removes a line. Its reservations can no longer be cancelled.
 func (ls *lines) close(sh *lineShard, key string, ln *line) {
 	ln.over = true
 	if sh.keys[key] == ln {
@@ -241,19 +242,19 @@ func (ls *lines) close(sh *lineShard, key string, ln *line) {
 	}
 }
 
-// resets remembers which keys were reset lately, so that a reservation under way does
-// not enter the line of what happened after.
+// resets remembers which keys were reset recently, so that a reservation made before a
+// reset does not enter a line made after it.
 type resets struct {
 	count atomic.Uint64 // resets so far
 
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // protects seed, last and lost
 	seed maphash.Seed
 	last map[uint64]uint64 // by the hash of a key: the count at its latest reset
-	lost uint64            // the count up to which last is not known any more
+	lost uint64            // the count up to which last has been dropped
 }
 
-// manyResets bounds the memory of a resets. If there are more resets than these while
-// a store is making a reservation, that gives nothing back, which is the safe side.
+// manyResets bounds the memory of resets. If more resets happen while a store makes a
+// reservation, cancelling that gives nothing back, which never grants too much.
 const manyResets = 1024
 
 func (r *resets) note(key string) {
@@ -265,7 +266,7 @@ func (r *resets) note(key string) {
 	r.last[maphash.String(r.seed, key)] = r.count.Add(1)
 }
 
-// since reports whether key may have been reset after the first count resets.
+// since reports whether key may have been reset after the count of resets was count.
 func (r *resets) since(count uint64, key string) bool {
 	if count == r.count.Load() {
 		return false

@@ -135,9 +135,9 @@ func result(a *kernel.Answer) Result {
 	return Result{Decision: decision(a), Wait: a.Wait, QueueFull: a.QueueFull, Full: a.Full, Grant: a.Grant, due: a.Due}
 }
 
-// loose returns t with a kernel whose counts may lie above the limit, as those
-// of a limit that was lowered do. All states among bytes are of such kernels, so
-// that they are the same with WithLimits and without.
+// loose returns t with a kernel whose counts may exceed the limit, as they do after a
+// limit was lowered. All states stored as bytes are of such kernels, so that they are
+// the same with and without WithLimits.
 func (t *Transition) loose() *Transition {
 	if t.Varies() {
 		return t
