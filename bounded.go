@@ -120,7 +120,7 @@ type answer struct {
 // takes too long.
 func (b *bounded) call(ctx context.Context, do func(ctx context.Context) (Result, error)) (Result, error) {
 	if n := b.behind.Load(); n >= mostBehind {
-		return Result{}, fmt.Errorf("not asked, for %d calls have not returned", n)
+		return Result{}, fmt.Errorf("not asked, because %d calls have not returned", n)
 	}
 	// Not WithTimeout: with a mock clock, a deadline in real time may have passed.
 	inner, cancel := context.WithCancel(ctx)

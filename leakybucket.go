@@ -8,11 +8,11 @@ import (
 // A LeakyBucket fills by one with each event and leaks at Rate. n events are
 // granted if they fit: level + n ≤ Capacity.
 //
-// The same bucket serves in three ways. As a meter, [Limiter.Allow] drops events
-// that do not fit. As a pacer, the caller of [Limiter.Take] holds each allowed event
-// for [Decision].Delay, and events leave at Rate however unevenly they came. As a
-// queue, [Limiter.Wait] does the holding, and fails at once with [ErrQueueFull] when
-// Capacity events are in it.
+// The same bucket serves in three ways. As a meter, [Limiter.Allow] drops what does
+// not fit. As a pacer, the caller of [Limiter.Take] holds each allowed event for
+// [Decision].Delay, and events leave at Rate however unevenly they came. As a queue,
+// [Limiter.Wait] does the holding, and fails at once with [ErrQueueFull] when Capacity
+// events are in it.
 //
 // Any span of length t sees at most Capacity + t·Rate granted events. If events are
 // held for their Delay and each request has n = 1, at most 1 + t·Rate leave in it.

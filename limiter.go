@@ -29,10 +29,10 @@ import (
 // Later versions may add methods to this interface. To write a limiter, embed
 // another one: calls of methods that it does not override, including methods added
 // later, go to the embedded limiter and bypass the overrides. Embedding does not
-// forward the methods that [AlgorithmOf] and [ClockOf] call: give the wrapper a method
-// Algorithm and a method Clock that return their results for the embedded limiter.
-// Without them, package httplimit does not know the policy or the clock. The example
-// of AlgorithmOf is such a limiter.
+// forward the methods that [AlgorithmOf] and [ClockOf] call. So give the wrapper a
+// method Algorithm that returns AlgorithmOf of the embedded limiter, and a method Clock
+// that returns ClockOf of it. Without them, package httplimit does not know the policy
+// and the clock. The example of AlgorithmOf shows a wrapper.
 type Limiter interface {
 	// Allow reports whether one event may happen now, and spends it if so.
 	Allow(key string) bool

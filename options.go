@@ -125,8 +125,8 @@ var (
 	FailClosed = FailurePolicy{kind: failClosed}
 )
 
-// Fallback makes l decide while the store fails: for example, a limiter in memory
-// with this process's [Share] of the limit.
+// Fallback makes l decide while the store fails. l may be a limiter in memory with
+// this process's [Share] of the limit.
 func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, limiter: l} }
 
 // isNil reports whether v is nil or holds a nil pointer.

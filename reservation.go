@@ -10,7 +10,7 @@ import (
 
 // A Reservation holds events that [Limiter.Reserve] has spent ahead of time. Any
 // number of goroutines may call its methods at once. The zero Reservation is due at
-// once and holds nothing; FailOpen returns such a Reservation.
+// once and holds nothing, like those of FailOpen.
 type Reservation struct {
 	l   *limiter
 	key string
@@ -41,7 +41,7 @@ func (r *Reservation) Delay() time.Duration {
 // windows and logs have already given the cancelled events back; [TokenBucket],
 // [LeakyBucket] and [WarmingUp] still keep them.
 //
-// Cancel gives nothing back
+// Cancel gives nothing back:
 //   - once the events may happen (Delay is 0 and the clock has moved on), because
 //     they then count as having happened,
 //   - after a Reset of the key,

@@ -56,9 +56,9 @@ import (
 // its [FailurePolicy] decides. A store does not decide by itself, and need not retry:
 // a call that failed may have had its effect.
 //
-// Memory: Apply keeps neither the state that it is given nor the one that it returns.
-// Their buffers may be reused once the state is stored. If there was no change, both
-// are the same slice.
+// Memory: [Transition.Apply] keeps neither the state that it is given nor the one that
+// it returns. Their buffers may be reused once the state is stored. If there was no
+// change, both are the same slice.
 //
 // Grants: a Result's Grant is a value in the memory of its process. The limiter passes
 // it back in the OpCancel of the same reservation. A store of bytes neither reads nor
