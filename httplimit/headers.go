@@ -9,6 +9,9 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
+// The r and t of RateLimit come from the Decision, here; the q and w of RateLimit-Policy
+// are computed in policy.go.
+
 // Headers chooses the header fields that tell a client how much of its limit is left.
 type Headers int
 

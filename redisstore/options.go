@@ -30,7 +30,8 @@ func WithPrefix(prefix string) Option {
 }
 
 // WithTimeout sets how long a call waits for Redis before the limiter's
-// [ratelimit.FailurePolicy] decides. The default is 50 milliseconds. The store counts time
+// [ratelimit.FailurePolicy] decides, which allows everything unless WithFailurePolicy says
+// otherwise. The default is 50 milliseconds. The store counts time
 // in tenths of d. Time in which this process did not run does not count, and time in which
 // its goroutines wait for a processor counts a quarter: a busy process may wait up to 4·d.
 // The end of the caller's context always ends the wait.

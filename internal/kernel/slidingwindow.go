@@ -3,7 +3,13 @@ package kernel
 import "github.com/ratelimit-go/ratelimit/internal/uint128"
 
 // sliding is the arithmetic of a SlidingWindow: a ring with a slot for each
-// segment and one for the oldest.
+// segment and one for the oldest. With e ticks elapsed in the current segment, n events
+// are granted if
+//
+//	full + oldest·(length−e)/length + n ≤ limit
+//
+// where full counts the current segment and those that the window covers whole. step.go
+// makes a decision of the instant that Ready returns.
 type sliding struct {
 	ring
 	most uint64 // the limit

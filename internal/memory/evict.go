@@ -11,6 +11,10 @@ import (
 
 // This file decides which key a full store evicts.
 
+// The key with the most Room is evicted, among equals the one that is Fresh soonest.
+// Whether a key may be evicted at all, and what becomes of the new key otherwise, is
+// decided in admission.go.
+//
 // An eviction first looks at a sample: perShard keys of each shard in turn, up to
 // fewest keys, and on up to most while all of them are exhausted. It scans instead
 //

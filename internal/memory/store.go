@@ -2,6 +2,10 @@
 // which it identifies by a hash. It makes room for new keys when the store is full, and
 // answers the requests of those for which there is none. It knows the arithmetic only
 // as a [kernel.Compiled].
+//
+// tables.go decides without a lock where it can, and its head says when it takes one;
+// logs.go always locks. growth.go says when idle keys are forgotten, admission.go and
+// evict.go what happens when the store is full.
 package memory
 
 import (
