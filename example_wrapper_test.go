@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/benbjohnson/clock"
+
 	"github.com/ratelimit-go/ratelimit"
 )
 
@@ -23,8 +25,10 @@ func (c *counted) Take(ctx context.Context, key string, n int) (ratelimit.Decisi
 	return d, err
 }
 
-// Algorithm lets AlgorithmOf, and so the header fields of httplimit, see what is inside.
+// Algorithm and Clock let AlgorithmOf and ClockOf, and so httplimit, see what is inside.
 func (c *counted) Algorithm() ratelimit.Algorithm { return ratelimit.AlgorithmOf(c.Limiter) }
+
+func (c *counted) Clock() clock.Clock { return ratelimit.ClockOf(c.Limiter) }
 
 // A limiter of one's own embeds another, because the interface may gain methods.
 func ExampleAlgorithmOf() {
