@@ -8,6 +8,9 @@ import (
 // Never is the RetryAfter of a request that no wait will make possible.
 const Never time.Duration = math.MaxInt64
 
+// A Decision is filled in by internal/kernel/step.go: RetryAfter is the instant that the
+// algorithm's kernel answers to "when would n events be granted?", less now.
+
 // A Decision is the answer to one request. Its durations start at the reading of
 // the clock by which the decision was made.
 type Decision struct {

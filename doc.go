@@ -60,6 +60,18 @@
 //     No caller overtakes them (in a [LeakyBucket]: no caller that honours Delay).
 //  8. The in-memory limiter needs no goroutine, and nothing to close.
 //
+// # Terms
+//
+//   - A [Limiter] decides, for any number of keys. It binds an [Algorithm] to a store and
+//     a clock.
+//   - A [Store] keeps the state of each key: a few words, or bytes. [States] are those of
+//     one limiter.
+//   - A [Transition] is an algorithm ready to be applied to a state. Its arithmetic is its
+//     kernel: pure functions of a state and an instant.
+//   - A [Request] is what a limiter asks of a store, one transition of one key. A [Result]
+//     is the store's answer.
+//   - A [Reservation] holds events that were spent ahead of their time.
+//
 // # Stores
 //
 // The default store keeps states in memory; see [MemoryStore]. Package redisstore

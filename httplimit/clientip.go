@@ -84,10 +84,12 @@ const maxProxies = 32
 // of a Unix socket, and no trusted proxy names one.
 func ClientIP(opts ...IPOption) KeyFunc {
 	c := &clientIP{bits: 64}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(c)
+	for i, opt := range opts {
+		if opt == nil {
+			err := fmt.Errorf("httplimit: option %d of ClientIP is nil: it must be the result of TrustedProxies, TrustedHops or another such function", i)
+			return func(*http.Request) (string, error) { return "", err }
 		}
+		opt(c)
 	}
 	for _, p := range c.trusted {
 		if !p.IsValid() {

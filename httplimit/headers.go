@@ -9,8 +9,9 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// The r and t of RateLimit come from the Decision, here; the q and w of RateLimit-Policy
-// are computed in policy.go.
+// The r and t of RateLimit are the Remaining of the request's Decision, and its RetryAfter or
+// ResetAfter. The q and w of RateLimit-Policy are computed in policy.go from the limiter's
+// algorithm: q is its Limit, w the ResetAfter of a fresh key that spends q at once.
 
 // Headers chooses the header fields that tell a client how much of its limit is left.
 type Headers int

@@ -137,13 +137,14 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 		storeError: logStoreError(),
 		name:       "default",
 	}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(m)
+	for i, opt := range opts {
+		if opt == nil {
+			return misuse(fmt.Errorf("httplimit: option %d of Middleware is nil: it must be the result of a With function", i))
 		}
+		opt(m)
 	}
 	if err := m.check(); err != nil {
-		return func(http.Handler) http.Handler { return misused(err) }
+		return misuse(err)
 	}
 	m.now = time.Now
 	if clk := ratelimit.ClockOf(l); clk != nil {

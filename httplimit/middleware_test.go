@@ -320,6 +320,7 @@ func TestMisuse(t *testing.T) {
 		"WithCost(nil)":              httplimit.Middleware(l, httplimit.WithCost(nil)),
 		"WithSkip(nil)":              httplimit.Middleware(l, httplimit.WithSkip(nil)),
 		"the limiter is nil: make":   httplimit.Middleware((*nilLimiter)(nil)),
+		"option 1 of Middleware":     httplimit.Middleware(l, httplimit.WithStatus(429), nil),
 		"the handler is nil":         func(http.Handler) http.Handler { return httplimit.Middleware(l)(nil) },
 		"the handler is nil: pass":   func(http.Handler) http.Handler { return httplimit.Middleware(l)(http.HandlerFunc(nil)) },
 	} {
@@ -327,6 +328,11 @@ func TestMisuse(t *testing.T) {
 		assert.Equal(t, 500, resp.StatusCode, want)
 		assert.Contains(t, body(t, resp), want)
 	}
+}
+
+func TestNilIPOption(t *testing.T) {
+	_, err := httplimit.ClientIP(httplimit.TrustedHops(1), nil)(from("192.0.2.1:1"))
+	assert.ErrorContains(t, err, "option 1 of ClientIP is nil")
 }
 
 // A nilLimiter panics if it is nil.

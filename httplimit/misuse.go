@@ -44,6 +44,11 @@ func (m *middleware) check() error {
 	return nil
 }
 
+// misuse returns a middleware that answers every request with err.
+func misuse(err error) func(http.Handler) http.Handler {
+	return func(http.Handler) http.Handler { return misused(err) }
+}
+
 // misused returns a handler that answers every request with err.
 func misused(err error) http.Handler {
 	var logged atomic.Bool

@@ -11,9 +11,16 @@ import (
 
 // This file decides which key a full store evicts.
 
-// The key with the most Room is evicted, among equals the one that is Fresh soonest.
-// Whether a key may be evicted at all, and what becomes of the new key otherwise, is
-// decided in admission.go.
+// A full store first forgets idle keys: those whose state equals a fresh one. (Without a
+// bound they go when their table is replaced, see growth.go, or at Shrink.) If it finds
+// none, its policy decides, in admission.go:
+//
+//   - EvictLeast evicts the key with the most Room, among equals the one that is Fresh
+//     soonest, so that exhausted keys go last.
+//   - RefuseUnseen denies the new key until the first of the keys seen becomes idle.
+//   - ShareUnseen lets all new keys share one state.
+//
+// Which key has the most Room is found as follows.
 //
 // An eviction first looks at a sample: perShard keys of each shard in turn, up to
 // fewest keys, and on up to most while all of them are exhausted. It scans instead
