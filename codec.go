@@ -19,6 +19,10 @@ import (
 //	fields = mask number...
 //	words  = 8 bytes each, little-endian
 //
+// In Redis, a value has no header unless limits vary by key, and its words are those of
+// the portable form: see redisstore/lua, and docs/design.md for the words of each
+// algorithm.
+//
 // All numbers are varints (encoding/binary). The form is twice the tick in
 // nanoseconds, plus 1 if the words are portable. A kind is a place in storedKinds,
 // counted from 1. Bit i of the mask says that field i is not zero and that its number

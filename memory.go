@@ -24,6 +24,10 @@ import (
 // when it needs room for new ones, and in [MemoryStore.Shrink]. [WithMaxKeys] bounds
 // the number of keys in case too many are in use.
 //
+// A state takes 8 bytes for [TokenBucket], [LeakyBucket] and [FixedWindow] with most
+// limits, 16 for others of these and for [WarmingUp]; each algorithm's documentation
+// says more.
+//
 // The store identifies keys by 96 bits of a hash with secret seeds of its own. With
 // 100 million keys, the probability that any two share a state is below 10⁻¹², and no
 // attacker can raise it. On average the tables are two-thirds full, so a key costs

@@ -10,6 +10,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
+// When a waiter in the middle of a line leaves, those behind it keep the times that they
+// were told. Windows and logs give its events back at once, buckets once all behind it
+// have left: see [Reservation.Cancel]. internal/kernel computes that; here is what several
+// callers at once need.
+
 // lines are the lines of keys with pending reservations. A line exists as long as a
 // reservation of its key is pending.
 type lines struct {

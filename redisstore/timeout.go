@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// If Redis does not answer within the timeout, 50 ms by default, the call fails, and the
+// limiter's FailurePolicy decides: FailOpen, the default, allows it. options.go and doc.go
+// say what users can choose.
+//
 // The timeout should measure the server and not this process, which may be stopped for a
 // while, or have more runnable goroutines than processors. In both cases an answer can
 // arrive long before it is read. So the store does not compare clock readings; it counts
