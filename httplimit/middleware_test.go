@@ -269,7 +269,6 @@ func TestOptions(t *testing.T) {
 			assert.True(t, ok && !d.Allowed && d.Limit == 3)
 			w.WriteHeader(418)
 		})),
-		nil,
 	)(ok)
 	ask := func(target, key string) int {
 		r := httptest.NewRequest("GET", target, nil)
