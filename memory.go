@@ -62,7 +62,7 @@ func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 		case opt != nil:
 			opt(&s.memoryConfig)
 		case s.missing == nil:
-			s.missing = param.Invalid(fmt.Sprintf("option %d of NewMemoryStore", i), nil, "must be WithMaxKeys's or WithFullPolicy's result")
+			s.missing = param.Invalid(fmt.Sprintf("option %d of NewMemoryStore", i), nil, "must be the result of WithMaxKeys or WithFullPolicy")
 		}
 	}
 	s.engine.MaxKeys, s.engine.Full = s.maxKeys, memory.Policy(s.full)

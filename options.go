@@ -65,7 +65,7 @@ func newConfig(opts []Option) (*config, error) {
 	c := &config{storeTimeout: defaultStoreTimeout}
 	for i, opt := range opts {
 		if opt == nil {
-			return nil, param.Invalid(fmt.Sprintf("option %d of New", i), nil, "must be one of the With functions' results")
+			return nil, param.Invalid(fmt.Sprintf("option %d of New", i), nil, "must be the result of a With function")
 		}
 		opt(c)
 	}

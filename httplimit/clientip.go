@@ -86,7 +86,7 @@ func ClientIP(opts ...IPOption) KeyFunc {
 	c := &clientIP{bits: 64}
 	for i, opt := range opts {
 		if opt == nil {
-			err := fmt.Errorf("httplimit: option %d of ClientIP is nil: it must be the result of TrustedProxies, TrustedHops or another such function", i)
+			err := fmt.Errorf("httplimit: option %d of ClientIP is nil: it must be the result of a function that returns an IPOption, such as TrustedProxies", i)
 			return func(*http.Request) (string, error) { return "", err }
 		}
 		opt(c)

@@ -80,7 +80,7 @@ func newConfig(opts []Option) (*config, error) {
 }
 
 func nilOption(i int, function string) error {
-	return fmt.Errorf("rules: option %d of %s is nil: use the result of one of the With functions", i, function)
+	return fmt.Errorf("rules: option %d of %s is nil: it must be the result of a With function", i, function)
 }
 
 // isNil reports whether v is nil, or an interface that holds a nil.
