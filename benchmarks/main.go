@@ -2,7 +2,7 @@
 // each through its own public API, and writes the results to BENCHMARKS.md and
 // docs/benchmarks.svg. Run it in the root of the repository:
 //
-//	go run ./benchmarks                      # everything: up to ten minutes
+//	go run ./benchmarks                      # everything: about twelve minutes
 //	go run ./benchmarks -run 'S[12]$'        # some scenarios, to the terminal
 //	go run ./benchmarks -run '^R'            # those in Redis, to the terminal
 //	go run ./benchmarks -only 'ratelimit$'   # some contenders, to the terminal
