@@ -13,7 +13,8 @@ import (
 //	All{TokenBucket{Rate: PerSecond(10)}, FixedWindow{Limit: 1000, Window: 24 * time.Hour}}
 //
 // allows 10 a second and 1,000 a day. Parts may be of any kind, and several may be
-// equal. An All within an All stands for its parts; there may be 1,024 in total.
+// equal. An All within an All is replaced by its parts. There may be 1,024 parts in
+// total.
 //
 // Limit and Remaining are the least of the parts; RetryAfter, ResetAfter and Delay
 // are the greatest. [Decision].Part is the part that decided. Reserve waits until

@@ -24,9 +24,9 @@ import (
 // when it needs room for new ones, and in [MemoryStore.Shrink]. [WithMaxKeys] bounds
 // the number of keys in case too many are in use.
 //
-// A state takes 8 bytes for [TokenBucket], [LeakyBucket] and [FixedWindow] with most
-// limits, 16 for others of these and for [WarmingUp]; each algorithm's documentation
-// says more.
+// The state of a [TokenBucket], [LeakyBucket] or [FixedWindow] takes 8 bytes with most
+// limits and 16 with the others. That of a [WarmingUp] takes 16. The documentation of
+// each algorithm says more.
 //
 // The store identifies keys by 96 bits of a hash with secret seeds of its own. With
 // 100 million keys, the probability that any two share a state is below 10⁻¹², and no

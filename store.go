@@ -109,7 +109,7 @@ const (
 	// OpTake spends N events if they are granted now.
 	OpTake Op = iota
 
-	// OpPeek has the answer of OpTake of one event, but spends nothing.
+	// OpPeek returns what OpTake of one event would, but spends nothing.
 	OpPeek
 
 	// OpReserve spends N events at the earliest time at which they are granted,

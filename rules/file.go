@@ -15,15 +15,16 @@ import (
 
 // File returns a source that reads a YAML or JSON file with a list of rules:
 //
-//   - id: photos
-//     call: GET /user/#/photos/#
-//     limit: 100
-//     seconds: 60               # 0.5 is half a second
-//     algorithm: token-bucket   # this and the fields below are optional
-//     burst: 20
-//     expires: 1893456000       # in Unix seconds, or 2030-01-01T00:00:00Z
-//     shadow: true
-//     enabled: true
+//	# throttle.yaml
+//	- id: photos
+//	  call: GET /user/#/photos/#
+//	  limit: 100
+//	  seconds: 60               # 0.5 is half a second
+//	  algorithm: token-bucket   # this and the fields below are optional
+//	  burst: 20
+//	  expires: 1893456000       # in Unix seconds, or 2030-01-01T00:00:00Z
+//	  shadow: true
+//	  enabled: true
 //
 // A rule with an unknown field or an invalid value is reported in [BadRules]. To change
 // the file, replace it atomically (rename a new file over it), because a load may read

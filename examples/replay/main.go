@@ -1,7 +1,7 @@
 // Replay answers the question "what would this limit do to my traffic?" before the limit
 // is enforced. It reads an access log, replays each request on a simulated clock through
-// one limiter for each algorithm, and shows what each would have allowed and denied, in a
-// table and on a page with plots.
+// one limiter for each algorithm of -alg, and shows what each would have allowed and
+// denied, in a table and on a page with plots.
 //
 // Run it in the root of the repository. Without arguments it replays a bundled log, which
 // examples/trafficgen made:
