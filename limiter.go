@@ -152,7 +152,7 @@ func Must(l Limiter, err error) Limiter {
 
 // AlgorithmOf returns the algorithm that was passed to [New], with defaults filled
 // in, such as a Capacity of 1 for 0. Nested Alls are flattened. It returns nil if l
-// was made [WithLimits]. If l was not made by New, AlgorithmOf returns the result of
+// was made with [WithLimits]. If l was not made by New, AlgorithmOf returns the result of
 // its method Algorithm() Algorithm, or nil if it has none.
 func AlgorithmOf(l Limiter) Algorithm {
 	if l, ok := l.(interface{ Algorithm() Algorithm }); ok {
