@@ -19,6 +19,8 @@ import (
 //	fields = mask number...
 //	words  = 8 bytes each, little-endian
 //
+// In the portable form, a log is written without its unused words.
+//
 // In Redis, a value has no header unless limits vary by key, and its words are those of
 // the portable form: see redisstore/lua, and docs/design.md for the words of each
 // algorithm.
@@ -237,8 +239,11 @@ func (t *Transition) read(state []byte) (from *Transition, words []uint64, err e
 	return from, words, nil
 }
 
-// write returns a state as bytes. t is loose.
+// write returns a state as bytes, and may change words. t is loose.
 func (t *Transition) write(words []uint64) []byte {
+	if t.kernel.Portable {
+		words = t.kernel.Pack(words)
+	}
 	header := t.Tag()
 	state := append(make([]byte, 0, len(header)+8*len(words)), header...)
 	for _, w := range words {

@@ -52,5 +52,5 @@ func (a SlidingLog) compile(f kernel.Form) (kernel.Kernel, error) {
 	if err == nil {
 		err = f.Count(a.Limit, "SlidingLog.Limit")
 	}
-	return kernel.NewSlidingLog(a.Limit, window, a.CountDenied, f), err
+	return kernel.NewSlidingLog(a.Limit, window, a.CountDenied), err
 }

@@ -209,6 +209,10 @@ func (k *all) giveBack(st []uint64, at, now Instant, n int) []uint64 {
 	})
 }
 
+func (k *all) pack(st []uint64) []uint64 {
+	return k.update(st, func(part *capable, st []uint64) []uint64 { return part.Pack(st) })
+}
+
 func (k *all) part(st []uint64, now Instant, n int) (index int) {
 	var latest Instant
 	least := math.MaxInt

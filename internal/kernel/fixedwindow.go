@@ -18,7 +18,7 @@ func NewFixedWindow(limit int, length uint64, aligned bool, f Form) Kernel {
 	k := &fixed{most: uint64(limit), length: length, aligned: aligned}
 	last := MaxInstant / k.length // the number of the last window
 	low := bits.Len64(k.most)
-	if aligned && !f.Portable && !f.Varies && low+bits.Len64(last) <= 64 && last<<low|k.most < Gone {
+	if aligned && !f.Varies && low+bits.Len64(last) <= 64 && last<<low|k.most < Gone {
 		k.packed = uint(low)
 	}
 	return k

@@ -40,11 +40,11 @@ type Form struct {
 
 	// Portable says that each word of a state is a number that a float64 holds exactly:
 	// at most a small multiple of portableMost, apart from flags in its top byte.
-	// Counts are not packed with other numbers then, and a log has no unused words.
 	Portable bool
 
 	// Varies says that a kernel with other parameters may have left a state. States
-	// then have room for counts above the limit, and for the frontier of a bucket.
+	// then have room for counts above the limit, and for the frontier of a bucket. All
+	// states that are kept as bytes are of such a form.
 	Varies bool
 }
 

@@ -110,6 +110,12 @@ type returner interface {
 	giveBack(st []uint64, at, now Instant, n int) []uint64
 }
 
+// A packer is a kernel whose states may have unused words.
+type packer interface {
+	// pack removes the unused words of a state that is not empty.
+	pack(st []uint64) []uint64
+}
+
 // A capable is a kernel with the set of its abilities.
 type capable struct {
 	Kernel
@@ -174,6 +180,14 @@ func (c *capable) giveBack(st []uint64, at, now Instant, n int) []uint64 {
 		return st
 	}
 	return c.Kernel.(returner).giveBack(st, at, now, n)
+}
+
+// Pack is packer.pack, or does nothing if the kernel is not a packer.
+func (c *capable) Pack(st []uint64) []uint64 {
+	if p, ok := c.Kernel.(packer); ok && len(st) > 0 {
+		return p.pack(st)
+	}
+	return st
 }
 
 // A Compiled is a kernel ready to be applied. Its methods define what every algorithm

@@ -23,7 +23,6 @@ type eventLog struct {
 	most        uint64 // the limit
 	window      uint64 // ticks
 	countDenied bool
-	tight       bool // whether there must be no unused words
 }
 
 const (
@@ -32,8 +31,8 @@ const (
 )
 
 // NewSlidingLog returns the kernel of a SlidingLog with a window in ticks.
-func NewSlidingLog(limit int, window uint64, countDenied bool, f Form) Kernel {
-	return &eventLog{most: uint64(limit), window: window, countDenied: countDenied, tight: f.Portable}
+func NewSlidingLog(limit int, window uint64, countDenied bool) Kernel {
+	return &eventLog{most: uint64(limit), window: window, countDenied: countDenied}
 }
 
 func (k *eventLog) Limit() int { return int(k.most) }
@@ -107,9 +106,7 @@ func (k *eventLog) reserve(st []uint64, now, at Instant, n int, to []trace) ([]u
 	return st, append(to, trace{})
 }
 
-// trim drops the entries that no longer count at t. Once more than half of the words
-// are unused, it moves the others to the front, so that both the moving and the unused
-// memory are proportional to the use.
+// trim drops the entries that no longer count at t.
 func (k *eventLog) trim(st []uint64, t Instant) []uint64 {
 	if len(st) == 0 {
 		return append(st, 0, logHeader, 0)
@@ -118,14 +115,22 @@ func (k *eventLog) trim(st []uint64, t Instant) []uint64 {
 	return k.compact(st)
 }
 
+// compact packs the state once more than half of the words are unused, so that both the
+// moving and the unused memory are proportional to the use.
 func (k *eventLog) compact(st []uint64) []uint64 {
-	if first := st[1]; first-logHeader > uint64(len(st))/2 || k.tight && first > logHeader {
-		st = slices.Delete(st, logHeader, int(first))
-		st[1] = logHeader
+	if st[1]-logHeader > uint64(len(st))/2 {
+		st = k.pack(st)
 		if cap(st) > 64 && cap(st) > 4*len(st) {
 			st = slices.Clone(st)
 		}
 	}
+	return st
+}
+
+// pack moves the entries to the front.
+func (k *eventLog) pack(st []uint64) []uint64 {
+	st = slices.Delete(st, logHeader, int(st[1]))
+	st[1] = logHeader
 	return st
 }
 

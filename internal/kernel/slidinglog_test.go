@@ -13,7 +13,7 @@ import (
 // events in the window, not Limit, and that events which have left the window are
 // dropped.
 func TestLogGrowsWithUse(t *testing.T) {
-	k := NewSlidingLog(math.MaxInt, uint64(time.Second), false, InMemory)
+	k := NewSlidingLog(math.MaxInt, uint64(time.Second), false)
 	var st []uint64
 	for i := range uint64(1000) {
 		st = k.Spend(st, i, 1)
@@ -38,7 +38,7 @@ func TestLogGrowsWithUse(t *testing.T) {
 // TestLogKeepsRefusedThatMatter checks that refused events do not grow a log
 // beyond its limit.
 func TestLogKeepsRefusedThatMatter(t *testing.T) {
-	k := NewSlidingLog(10, uint64(time.Second), true, InMemory).(*eventLog)
+	k := NewSlidingLog(10, uint64(time.Second), true).(*eventLog)
 	st := k.Spend(nil, 1, 10)
 	for i := range uint64(10_000) {
 		var changed bool

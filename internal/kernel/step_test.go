@@ -30,8 +30,8 @@ func each(t *testing.T) map[string]*Compiled {
 		"first":    NewFixedWindow(10, second, false, InMemory),
 		"sliding":  NewSlidingWindow(10, 2, second/2),
 		"rolling":  NewRollingWindow(10, 0, 2, second/2),
-		"log":      NewSlidingLog(10, second, false, InMemory),
-		"counted":  NewSlidingLog(10, second, true, InMemory),
+		"log":      NewSlidingLog(10, second, false),
+		"counted":  NewSlidingLog(10, second, true),
 		"warming":  NewWarmingUp(10, time.Second, time.Second, 3, InMemory),
 	}
 	kernels["all"] = NewAll([]Kernel{kernels["token"], kernels["log"], kernels["fixed"]}, InMemory)

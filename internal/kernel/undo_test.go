@@ -15,7 +15,7 @@ func TestFreshWaitsForTheFrontier(t *testing.T) {
 		"fixed":   NewFixedWindow(10, second, true, InMemory),
 		"sliding": NewSlidingWindow(10, 1, second),
 		"rolling": NewRollingWindow(10, 0, 1, second),
-		"log":     NewSlidingLog(10, second, false, InMemory),
+		"log":     NewSlidingLog(10, second, false),
 	} {
 		k := Compile(kernel, InMemory)
 		st := k.Spend(make([]uint64, k.Width()), 10, 10)

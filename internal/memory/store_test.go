@@ -44,7 +44,7 @@ func rolling(quota int, window, period time.Duration) *kernel.Compiled {
 }
 
 func eventLog(limit int, window time.Duration) *kernel.Compiled {
-	return must(kernel.NewSlidingLog(limit, uint64(window), false, kernel.InMemory), nil)
+	return must(kernel.NewSlidingLog(limit, uint64(window), false), nil)
 }
 
 func all(parts ...*kernel.Compiled) *kernel.Compiled {
