@@ -107,7 +107,7 @@ func TestChangesKeepTheFrontier(t *testing.T) {
 			n, w := draw(rng)
 			return TokenBucket{Rate: Rate{n, w}, Burst: 1 + rng.IntN(12)}
 		},
-		"lumps": func(rng *rand.Rand) Algorithm {
+		"interval": func(rng *rand.Rand) Algorithm {
 			n, w := draw(rng)
 			return TokenBucket{Rate: Rate{n, w}, Burst: 1 + rng.IntN(12), Refill: RefillInterval}
 		},

@@ -41,7 +41,7 @@ func take(t testing.TB, l ratelimit.Limiter, n int) ratelimit.Decision {
 
 func TestFigureSixtyTokensEverySixtySeconds(t *testing.T) {
 	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60), Refill: ratelimit.RefillInterval})
-	clk.Advance(7 * time.Second) // the lumps come after the first event, not on the minute
+	clk.Advance(7 * time.Second) // the refills come after the first event, not on the minute
 	for i := range 60 {
 		require.True(t, l.Allow("key"), "event %d", i)
 		clk.Advance(500 * time.Millisecond)

@@ -20,7 +20,7 @@ import (
 //   - [TokenBucket] and [LeakyBucket]: spent tokens (the level) stay spent, even if
 //     they exceed the new Burst or Capacity, and return at the new rate. If a key
 //     has spent 8 of 10 a second, and the limit becomes 5 a second, the next event is
-//     granted 0.8 s later. With RefillInterval, lumps arrive at multiples of Per after
+//     granted 0.8 s later. With RefillInterval, refills arrive at multiples of Per after
 //     the change if Per changes. While reservations of a TokenBucket are pending, the
 //     tokens missing at the time of the last one stay spent, and no caller goes before
 //     it. While reservations of a LeakyBucket are pending, new turns come after theirs.

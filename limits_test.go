@@ -260,7 +260,7 @@ func TestEditsGrantNothing(t *testing.T) {
 	for name, of := range map[string]func(n int, w time.Duration) Algorithm{
 		"token bucket": func(n int, w time.Duration) Algorithm { return TokenBucket{Rate: Rate{n, w}} },
 		"leaky bucket": func(n int, w time.Duration) Algorithm { return LeakyBucket{Rate: Rate{3, w}, Capacity: n} },
-		"lumps":        func(n int, w time.Duration) Algorithm { return TokenBucket{Rate: Rate{n, w}, Refill: RefillInterval} },
+		"interval":     func(n int, w time.Duration) Algorithm { return TokenBucket{Rate: Rate{n, w}, Refill: RefillInterval} },
 		"aligned":      func(n int, w time.Duration) Algorithm { return FixedWindow{Limit: n, Window: w} },
 		"first event": func(n int, w time.Duration) Algorithm {
 			return FixedWindow{Limit: n, Window: w, Start: StartOnFirstEvent}
@@ -302,14 +302,14 @@ func TestEditsGrantNothing(t *testing.T) {
 
 // TestChangesOverTime has what matters only as time passes.
 func TestChangesOverTime(t *testing.T) {
-	// Lumps come at the new pace from the change on.
-	lumps := func(per time.Duration) Algorithm {
+	// Refills come at the new pace from the change on.
+	bucket := func(per time.Duration) Algorithm {
 		return TokenBucket{Rate: Rate{10, per}, Refill: RefillInterval}
 	}
-	l, own, _, clk := newVaryingLimiter(t, lumps(time.Hour))
+	l, own, _, clk := newVaryingLimiter(t, bucket(time.Hour))
 	require.True(t, l.AllowN("key", 10))
 	clk.advance(59 * time.Minute)
-	own.set("key", lumps(time.Minute))
+	own.set("key", bucket(time.Minute))
 	d, err := l.Take(t.Context(), "key", 1)
 	require.NoError(t, err)
 	assert.Equal(t, Decision{Limit: 10, RetryAfter: time.Minute, ResetAfter: time.Minute}, d)

@@ -20,7 +20,7 @@ func TestReturn(t *testing.T) {
 	}{
 		"bucket":   {alg: ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)}},
 		"sevenths": {alg: ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 7, Per: time.Minute}, Burst: 10}},
-		"lumps":    {alg: ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Refill: ratelimit.RefillInterval}},
+		"interval": {alg: ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Refill: ratelimit.RefillInterval}},
 		"fixed":    {alg: ratelimit.FixedWindow{Limit: 10, Window: time.Hour}},
 		"sliding":  {alg: ratelimit.SlidingWindow{Limit: 10, Window: time.Hour, Segments: 3}},
 		"log":      {alg: ratelimit.SlidingLog{Limit: 10, Window: time.Minute}},

@@ -19,7 +19,7 @@ import (
 type TokenBucket struct {
 	Rate   Rate   // how fast tokens arrive
 	Burst  int    // the most tokens it holds; 0 means Rate.Events
-	Refill Refill // whether tokens arrive evenly or in lumps
+	Refill Refill // whether tokens arrive evenly or once per Rate.Per
 }
 
 // Refill says how the tokens of a [TokenBucket] arrive.
@@ -30,7 +30,7 @@ const (
 	// minute, one each second.
 	RefillContinuous Refill = iota
 
-	// RefillInterval adds tokens in lumps of Rate.Events, at whole multiples of
+	// RefillInterval adds Rate.Events tokens at a time, at whole multiples of
 	// Rate.Per after the event that found the bucket full: at 60 a minute, 60
 	// tokens one minute after that event, and so on. A span of length t sees at
 	// most Burst + ⌈t/Per⌉·Events events.
@@ -47,7 +47,7 @@ func (a TokenBucket) normalized() Algorithm {
 func (a TokenBucket) share(by divisor) Algorithm {
 	a.Burst = by.events(a.Burst)
 	if a.Refill == RefillInterval {
-		a.Rate.Events = by.events(a.Rate.Events) // lumps come as often
+		a.Rate.Events = by.events(a.Rate.Events) // refills come as often
 		return a
 	}
 	a.Rate = by.rate(a.Rate)

@@ -23,7 +23,7 @@ func TestReservationsOfOthers(t *testing.T) {
 	}
 	for name, b := range map[string]bound{
 		"token":    {alg: TokenBucket{Rate: PerSecond(3), Burst: 2}, most: 5, span: time.Second - 1},
-		"lumps":    {alg: TokenBucket{Rate: PerSecond(3), Refill: RefillInterval}, most: 6, span: time.Second - 1},
+		"interval": {alg: TokenBucket{Rate: PerSecond(3), Refill: RefillInterval}, most: 6, span: time.Second - 1},
 		"fixed":    {alg: FixedWindow{Limit: 3, Window: time.Second}, most: 6, span: time.Second - 1},
 		"first":    {alg: FixedWindow{Limit: 3, Window: time.Second, Start: StartOnFirstEvent}, most: 6, span: time.Second - 1},
 		"sliding":  {alg: SlidingWindow{Limit: 4, Window: time.Second}, most: 7, span: time.Second - 1},

@@ -127,10 +127,10 @@ func (c *client) ask(n int) (allowed bool) {
 // TestPolicyIsTrue compares the policy of a limit with its behaviour.
 func TestPolicyIsTrue(t *testing.T) {
 	algorithms := storetest.Algorithms()
-	algorithms["burst below its lump"] = ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Burst: 3, Refill: ratelimit.RefillInterval}
-	algorithms["burst above its lump"] = ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Burst: 25, Refill: ratelimit.RefillInterval}
+	algorithms["burst below its refill"] = ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Burst: 3, Refill: ratelimit.RefillInterval}
+	algorithms["burst above its refill"] = ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Burst: 25, Refill: ratelimit.RefillInterval}
 	algorithms["slow drip"] = ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(7)}
-	algorithms["lumps and a log"] = ratelimit.All{algorithms["burst above its lump"], ratelimit.SlidingLog{Limit: 30, Window: 7 * time.Minute}}
+	algorithms["refills and a log"] = ratelimit.All{algorithms["burst above its refill"], ratelimit.SlidingLog{Limit: 30, Window: 7 * time.Minute}}
 	for name, alg := range algorithms {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

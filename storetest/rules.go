@@ -411,7 +411,7 @@ func testChanges(s *suite) {
 		"bucket, slower":    {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, 10, 0},
 		"bucket, down":      {bucket(100), bucket(10), 50, 0},
 		"bucket, sevenths":  {bucket(10), ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 7, Per: time.Minute}, Burst: 70}, 10, 60},
-		"lumps": {
+		"interval": {
 			ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Refill: ratelimit.RefillInterval},
 			ratelimit.TokenBucket{Rate: ratelimit.PerMinute(100), Refill: ratelimit.RefillInterval}, 10, 90,
 		},

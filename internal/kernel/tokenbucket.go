@@ -12,37 +12,37 @@ func NewTokenBucket(events int, per time.Duration, rate fmt.Stringer, burst int,
 	return &k, err
 }
 
-// lumps is the arithmetic of a TokenBucket with RefillInterval. Its state has two
-// words: the instant from which refills are counted (that of the event that took the
-// first token from a full bucket, or of a later refill), and the tokens missing then.
-// If none are missing, the first word is only the frontier.
-type lumps struct {
+// intervalBucket is the arithmetic of a TokenBucket with RefillInterval. Its state has
+// two words: the instant from which refills are counted (that of the event that took
+// the first token from a full bucket, or of a later refill), and the tokens missing
+// then. If none are missing, the first word is only the frontier.
+type intervalBucket struct {
 	unwound
-	burst uint64 // the most tokens
-	lump  uint64 // tokens of one refill
-	per   uint64 // ticks between refills
+	burst  uint64 // the most tokens
+	refill uint64 // tokens of one refill
+	per    uint64 // ticks between refills
 }
 
-// NewIntervalBucket returns the kernel of a TokenBucket with RefillInterval: lump
+// NewIntervalBucket returns the kernel of a TokenBucket with RefillInterval: refill
 // tokens arrive every per ticks.
-func NewIntervalBucket(burst, lump int, per uint64) Kernel {
-	return &lumps{burst: uint64(burst), lump: uint64(lump), per: per}
+func NewIntervalBucket(burst, refill int, per uint64) Kernel {
+	return &intervalBucket{burst: uint64(burst), refill: uint64(refill), per: per}
 }
 
-func (k *lumps) Limit() int { return int(k.burst) }
-func (k *lumps) Width() int { return 2 }
+func (k *intervalBucket) Limit() int { return int(k.burst) }
+func (k *intervalBucket) Width() int { return 2 }
 
-func (k *lumps) frontier(st []uint64) Instant { return st[0] }
+func (k *intervalBucket) frontier(st []uint64) Instant { return st[0] }
 
 // refilled returns the words of the state at t, which is not before the state's own,
 // after the refills up to t.
-func (k *lumps) refilled(st []uint64, t Instant) (anchor Instant, missing uint64) {
+func (k *intervalBucket) refilled(st []uint64, t Instant) (anchor Instant, missing uint64) {
 	anchor, missing = st[0], st[1]
 	came := (t - anchor) / k.per
-	if came >= ceilDiv(missing, k.lump) {
+	if came >= ceilDiv(missing, k.refill) {
 		return t, 0
 	}
-	return anchor + came*k.per, missing - came*k.lump
+	return anchor + came*k.per, missing - came*k.refill
 }
 
 func ceilDiv(a, b uint64) uint64 {
@@ -53,45 +53,45 @@ func ceilDiv(a, b uint64) uint64 {
 	return q
 }
 
-func (k *lumps) Ready(st []uint64, now Instant, n int) Instant {
+func (k *intervalBucket) Ready(st []uint64, now Instant, n int) Instant {
 	now = max(now, k.frontier(st))
 	anchor, missing := k.refilled(st, now)
 	if missing+uint64(n) <= k.burst {
 		return now
 	}
-	return k.lumpsAfter(anchor, ceilDiv(missing+uint64(n)-k.burst, k.lump))
+	return k.refillAt(anchor, ceilDiv(missing+uint64(n)-k.burst, k.refill))
 }
 
-// lumpsAfter returns the instant of the count-th refill after anchor.
-func (k *lumps) lumpsAfter(anchor Instant, count uint64) Instant {
+// refillAt returns the instant of the count-th refill after anchor.
+func (k *intervalBucket) refillAt(anchor Instant, count uint64) Instant {
 	if count > (Forever-anchor)/k.per {
 		return Forever
 	}
 	return anchor + count*k.per
 }
 
-func (k *lumps) Spend(st []uint64, at Instant, n int) []uint64 {
+func (k *intervalBucket) Spend(st []uint64, at Instant, n int) []uint64 {
 	anchor, missing := k.refilled(st, at)
 	st[0], st[1] = anchor, missing+uint64(n)
 	return st
 }
 
-func (k *lumps) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
+func (k *intervalBucket) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
 	order := func(st []uint64) [2]uint64 { return [2]uint64{0, st[1]} }
 	st, t := chained(st, order, func(st []uint64) []uint64 { return k.Spend(st, at, n) })
 	return st, append(to, t)
 }
 
-func (k *lumps) Room(st []uint64, now Instant) int {
+func (k *intervalBucket) Room(st []uint64, now Instant) int {
 	_, missing := k.refilled(st, now)
 	return int(k.burst - min(missing, k.burst))
 }
 
-func (k *lumps) Fresh(st []uint64) Instant {
-	return k.lumpsAfter(st[0], ceilDiv(st[1], k.lump))
+func (k *intervalBucket) Fresh(st []uint64) Instant {
+	return k.refillAt(st[0], ceilDiv(st[1], k.refill))
 }
 
-func (k *lumps) giveBack(st []uint64, _, now Instant, n int) []uint64 {
+func (k *intervalBucket) giveBack(st []uint64, _, now Instant, n int) []uint64 {
 	if now < st[0] {
 		return st // a reservation that is ahead counts on them
 	}
@@ -100,11 +100,11 @@ func (k *lumps) giveBack(st []uint64, _, now Instant, n int) []uint64 {
 	return st
 }
 
-func (k *lumps) Valid(st []uint64) bool { return st[0] <= MaxInstant && st[1] <= mostCounted }
+func (k *intervalBucket) Valid(st []uint64) bool { return st[0] <= MaxInstant && st[1] <= mostCounted }
 
 // Adopt counts refills from now on, if their interval has changed.
-func (k *lumps) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
-	old := from.(*lumps)
+func (k *intervalBucket) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
+	old := from.(*intervalBucket)
 	anchor, missing := st[0], st[1]
 	if now > anchor {
 		anchor, missing = old.refilled(st, now)

@@ -146,52 +146,52 @@ func (b *leakyBucket) clone() part {
 	return &leakyBucket{slices.Clone(b.stack), b.rate, b.capacity}
 }
 
-// lumpBucket is ratelimit.TokenBucket with RefillInterval.
-type lumpBucket struct {
-	stack[lumpState]
-	lump  int // arrives at anchor + k·per
-	per   instant
-	burst int
+// intervalBucket is ratelimit.TokenBucket with RefillInterval.
+type intervalBucket struct {
+	stack[intervalState]
+	refill int // arrives at anchor + k·per
+	per    instant
+	burst  int
 }
 
-// A lumpState is the content of the bucket right after a charge at an instant. The anchor
+// An intervalState is the content of the bucket right after a charge at an instant. The anchor
 // is the instant of the charge that took it from full.
-type lumpState struct {
+type intervalState struct {
 	at, anchor instant
 	tokens     int
 }
 
-func newLumpBucket(a ratelimit.TokenBucket) *lumpBucket {
+func newIntervalBucket(a ratelimit.TokenBucket) *intervalBucket {
 	burst := burstOf(a)
-	return &lumpBucket{newStack(lumpState{tokens: burst}), a.Rate.Events, instant(a.Rate.Per), burst}
+	return &intervalBucket{newStack(intervalState{tokens: burst}), a.Rate.Events, instant(a.Rate.Per), burst}
 }
 
-// tokens is the tokens after the latest charge, plus the lumps that arrived since then
+// tokens is the tokens after the latest charge, plus the refills that arrived since then
 // until t.
-func (b *lumpBucket) tokens(t instant) int {
+func (b *intervalBucket) tokens(t instant) int {
 	s := b.last()
-	lumps := (t-s.anchor)/b.per - (s.at-s.anchor)/b.per
-	gained := new(big.Int).Mul(new(big.Int).SetUint64(lumps), big.NewInt(int64(b.lump)))
+	refills := (t-s.anchor)/b.per - (s.at-s.anchor)/b.per
+	gained := new(big.Int).Mul(new(big.Int).SetUint64(refills), big.NewInt(int64(b.refill)))
 	if gained.Cmp(big.NewInt(int64(b.burst-s.tokens))) >= 0 {
 		return b.burst
 	}
 	return s.tokens + int(gained.Int64())
 }
 
-func (b *lumpBucket) limit() int { return b.burst }
+func (b *intervalBucket) limit() int { return b.burst }
 
-func (b *lumpBucket) grantable(t instant, n int) bool { return b.tokens(t) >= n }
+func (b *intervalBucket) grantable(t instant, n int) bool { return b.tokens(t) >= n }
 
-func (b *lumpBucket) forgotten(t instant) bool { return b.tokens(t) == b.burst }
+func (b *intervalBucket) forgotten(t instant) bool { return b.tokens(t) == b.burst }
 
-func (b *lumpBucket) charge(t instant, n int) {
-	s := lumpState{at: t, anchor: b.last().anchor, tokens: b.tokens(t) - n}
+func (b *intervalBucket) charge(t instant, n int) {
+	s := intervalState{at: t, anchor: b.last().anchor, tokens: b.tokens(t) - n}
 	if b.forgotten(t) {
 		s.anchor = t
 	}
 	b.push(t, s)
 }
 
-func (b *lumpBucket) clone() part {
-	return &lumpBucket{slices.Clone(b.stack), b.lump, b.per, b.burst}
+func (b *intervalBucket) clone() part {
+	return &intervalBucket{slices.Clone(b.stack), b.refill, b.per, b.burst}
 }

@@ -92,7 +92,7 @@ func newParts(alg ratelimit.Algorithm) []part {
 	switch a := alg.(type) {
 	case ratelimit.TokenBucket:
 		if a.Refill == ratelimit.RefillInterval {
-			return []part{newLumpBucket(a)}
+			return []part{newIntervalBucket(a)}
 		}
 		return []part{newTokenBucket(a)}
 	case ratelimit.LeakyBucket:

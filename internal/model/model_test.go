@@ -52,14 +52,14 @@ func TestSteps(t *testing.T) {
 			{at: 333333333, n: 1, remaining: 0, retryAfter: 1, resetAfter: 1},
 			{at: 333333334, n: 1, allowed: true, remaining: 0, resetAfter: 333333334},
 		}},
-		"TokenBucket in lumps": {ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60), Refill: ratelimit.RefillInterval}, 60, []step{
+		"TokenBucket by interval": {ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60), Refill: ratelimit.RefillInterval}, 60, []step{
 			{at: 7 * sec, n: 10, allowed: true, remaining: 50, resetAfter: 60 * s},
 			{at: 30 * sec, n: 50, allowed: true, remaining: 0, resetAfter: 37 * s},
 			{at: 67*sec - 1, n: 1, remaining: 0, retryAfter: 1, resetAfter: 1},
 			{at: 67 * sec, n: 0, allowed: true, remaining: 60},
 			{at: 100 * sec, n: 60, allowed: true, remaining: 0, resetAfter: 60 * s},
 		}},
-		"TokenBucket in small lumps": {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 5, Refill: ratelimit.RefillInterval}, 5, []step{
+		"TokenBucket by interval, small refills": {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 5, Refill: ratelimit.RefillInterval}, 5, []step{
 			{at: 0, n: 5, allowed: true, remaining: 0, resetAfter: 3 * s},
 			{at: 1500 * ms, n: 2, allowed: true, remaining: 0, resetAfter: 5 * s / 2},
 			{at: 1500 * ms, n: 3, remaining: 0, retryAfter: 3 * s / 2, resetAfter: 5 * s / 2},
