@@ -102,7 +102,7 @@ func TestChangesKeepTheFrontier(t *testing.T) {
 	draw := func(rng *rand.Rand) (n int, w time.Duration) {
 		return 1 + rng.IntN(12), []time.Duration{time.Second, 7 * time.Second, time.Minute}[rng.IntN(3)]
 	}
-	for name, of := range map[string]func(rng *rand.Rand) Algorithm{
+	for name, random := range map[string]func(rng *rand.Rand) Algorithm{
 		"token": func(rng *rand.Rand) Algorithm {
 			n, w := draw(rng)
 			return TokenBucket{Rate: Rate{n, w}, Burst: 1 + rng.IntN(12)}
@@ -144,12 +144,12 @@ func TestChangesKeepTheFrontier(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for seed := range race.Few(200) {
 				rng := rand.New(rand.NewPCG(seed, 23))
-				l, own, s, clk := newVaryingLimiter(t, of(rng))
+				l, own, s, clk := newVaryingLimiter(t, random(rng))
 				var promised time.Time
 				for range 60 {
 					switch rng.IntN(4) {
 					case 0:
-						alg := of(rng)
+						alg := random(rng)
 						own.set("key", alg)
 					case 1:
 						clk.advance(time.Duration(rng.Int64N(int64(3 * time.Second))))

@@ -173,7 +173,7 @@ func TestManyLimits(t *testing.T) {
 // TestChangesUnderConcurrency changes a limit while many ask: as many are granted as
 // the highest allows.
 func TestChangesUnderConcurrency(t *testing.T) {
-	for _, of := range []func(n int) Algorithm{
+	for _, withLimit := range []func(n int) Algorithm{
 		func(n int) Algorithm { return FixedWindow{Limit: n, Window: time.Hour} },
 		func(n int) Algorithm { return SlidingWindow{Limit: n, Window: time.Hour} },
 		func(n int) Algorithm { return SlidingLog{Limit: n, Window: time.Hour} },
@@ -183,14 +183,14 @@ func TestChangesUnderConcurrency(t *testing.T) {
 			return All{SlidingLog{Limit: n, Window: time.Hour}, FixedWindow{Limit: n, Window: time.Hour}}
 		},
 	} {
-		l, own, s, _ := newVaryingLimiter(t, of(100))
+		l, own, s, _ := newVaryingLimiter(t, withLimit(100))
 		var granted atomic.Int64
 		var wg sync.WaitGroup
 		for g := range 4 {
 			wg.Go(func() {
 				for i := range 1000 {
 					if i%10 == 0 {
-						own.set("key", of(1+(i*7+g)%100))
+						own.set("key", withLimit(1+(i*7+g)%100))
 					}
 					if l.Allow("key") {
 						granted.Add(1)
@@ -199,11 +199,11 @@ func TestChangesUnderConcurrency(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		own.set("key", of(100))
+		own.set("key", withLimit(100))
 		for l.Allow("key") {
 			granted.Add(1)
 		}
-		assert.EqualValues(t, 100, granted.Load(), "%T", of(1))
+		assert.EqualValues(t, 100, granted.Load(), "%T", withLimit(1))
 		s.check(t)
 	}
 }
@@ -213,19 +213,19 @@ func TestChangesUnderConcurrency(t *testing.T) {
 func TestKnownLimits(t *testing.T) {
 	l, own, _, _ := newVaryingLimiter(t, TokenBucket{Rate: PerHour(2)})
 	one, two := TokenBucket{Rate: PerHour(1), Burst: 1}, FixedWindow{Limit: 2, Window: time.Hour}
-	of := func(alg Algorithm) *Transition {
+	transition := func(alg Algorithm) *Transition {
 		own.set("key", alg)
 		tr, err := l.(*limiter).own.forKey(t.Context(), "key")
 		require.NoError(t, err)
 		return tr
 	}
-	assert.Same(t, of(one), of(&TokenBucket{Rate: PerHour(1), Burst: 1}))
-	assert.Same(t, of(All{one, two}), of(All{one, &two}))
-	assert.NotSame(t, of(All{one, two}), of(All{two, one}))
-	assert.NotSame(t, of(All{one}), of(one))
-	assert.NotSame(t, of(All{one}), of(All{one, one}))
-	assert.Equal(t, All{one, one, one, one, two}, of(All{one, one, one, one, two}).Algorithm(), "too many to be remembered")
-	assert.Equal(t, All{one, two}, of(All{one, All{two}}).Algorithm(), "nor is one in another")
+	assert.Same(t, transition(one), transition(&TokenBucket{Rate: PerHour(1), Burst: 1}))
+	assert.Same(t, transition(All{one, two}), transition(All{one, &two}))
+	assert.NotSame(t, transition(All{one, two}), transition(All{two, one}))
+	assert.NotSame(t, transition(All{one}), transition(one))
+	assert.NotSame(t, transition(All{one}), transition(All{one, one}))
+	assert.Equal(t, All{one, one, one, one, two}, transition(All{one, one, one, one, two}).Algorithm(), "too many to be remembered")
+	assert.Equal(t, All{one, two}, transition(All{one, All{two}}).Algorithm(), "nor is one in another")
 	own.set("key", All{})
 	_, err := l.(*limiter).own.forKey(t.Context(), "key")
 	require.ErrorIs(t, err, ErrInvalid)
@@ -257,7 +257,7 @@ func BenchmarkWithLimits(b *testing.B) {
 // granted than the highest limit, reservations included.
 func TestEditsGrantNothing(t *testing.T) {
 	windows := []time.Duration{time.Second, time.Minute, 7 * time.Minute, time.Hour, 24 * time.Hour}
-	for name, of := range map[string]func(n int, w time.Duration) Algorithm{
+	for name, algorithm := range map[string]func(n int, w time.Duration) Algorithm{
 		"token bucket": func(n int, w time.Duration) Algorithm { return TokenBucket{Rate: Rate{n, w}} },
 		"leaky bucket": func(n int, w time.Duration) Algorithm { return LeakyBucket{Rate: Rate{3, w}, Capacity: n} },
 		"interval":     func(n int, w time.Duration) Algorithm { return TokenBucket{Rate: Rate{n, w}, Refill: RefillInterval} },
@@ -276,11 +276,11 @@ func TestEditsGrantNothing(t *testing.T) {
 	} {
 		for seed := range race.Few(300) {
 			rng := rand.New(rand.NewPCG(seed, 1))
-			l, own, s, _ := newVaryingLimiter(t, of(1, time.Minute))
+			l, own, s, _ := newVaryingLimiter(t, algorithm(1, time.Minute))
 			most, granted := 0, 0
 			for range 30 {
 				n, w := 1+rng.IntN(20), windows[rng.IntN(len(windows))]
-				own.set("key", of(n, w))
+				own.set("key", algorithm(n, w))
 				most = max(most, n)
 				if rng.IntN(8) == 0 && seed%3 == 0 {
 					ahead := 1 + rng.IntN(n)
@@ -414,24 +414,24 @@ func TestReturnAfterChange(t *testing.T) {
 // and those that are not are forgotten.
 func TestLimitsInUseAreKept(t *testing.T) {
 	l := &limits{}
-	of := func(n int) *Transition {
+	compiled := func(n int) *Transition {
 		tr, err := l.transition(FixedWindow{Limit: 1 + n, Window: time.Hour})
 		require.NoError(t, err)
 		return tr
 	}
-	used := of(0)
+	used := compiled(0)
 	for n := range 5 * manyLimits {
-		of(n)
-		require.Same(t, used, of(0), "after %d others", n)
+		compiled(n)
+		require.Same(t, used, compiled(0), "after %d others", n)
 		require.LessOrEqual(t, len(l.young)+len(l.old), 2*manyLimits)
 	}
 	for n := range 3 * manyLimits / 4 {
-		of(n)
+		compiled(n)
 	}
 	var kept [3 * manyLimits / 4]*Transition
 	for range 3 {
 		for n := range kept {
-			tr := of(n)
+			tr := compiled(n)
 			require.True(t, kept[n] == nil || kept[n] == tr, "limit %d was compiled again", n)
 			kept[n] = tr
 		}

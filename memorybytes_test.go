@@ -41,8 +41,8 @@ func TestBytesAreThoseOfTheHeap(t *testing.T) {
 		RollingWindow{Quota: 10, Window: 24 * time.Hour, Period: time.Hour},
 		All{TokenBucket{Rate: PerSecond(10)}, FixedWindow{Limit: 100, Window: time.Hour}, FixedWindow{Limit: 1000, Window: 24 * time.Hour}},
 	}, everyWidth...)
-	for _, of := range []struct{ limiters, keys int }{{2000, 0}, {2000, 1}, {200, 100}, {1, 100_000}} {
-		all := names(max(of.limiters, of.keys))
+	for _, tt := range []struct{ limiters, keys int }{{2000, 0}, {2000, 1}, {200, 100}, {1, 100_000}} {
+		all := names(max(tt.limiters, tt.keys))
 		for _, alg := range algs {
 			for _, own := range []bool{false, true} {
 				opts := []Option{}
@@ -52,18 +52,18 @@ func TestBytesAreThoseOfTheHeap(t *testing.T) {
 				}
 				s, clk := NewMemoryStore(), newStepClock()
 				opts = append(opts, WithStore(s), WithClock(clk))
-				limiters := make([]Limiter, of.limiters)
+				limiters := make([]Limiter, tt.limiters)
 				heap := heapOf(func() {
 					for i := range limiters {
 						limiters[i] = Must(New(alg, append(opts, WithName(all[i]))...))
-						for _, key := range all[:of.keys] {
+						for _, key := range all[:tt.keys] {
 							require.True(t, limiters[i].Allow(key))
 						}
 					}
 				})
-				assert.InEpsilon(t, heap, float64(s.Stats().Bytes), 0.2, "%d limiters with %d keys each, %T, own limits: %v", of.limiters, of.keys, alg, own)
-				if of.keys == 0 {
-					assert.Less(t, heap/float64(of.limiters), 1400.0, "for an empty limiter, %T, own limits: %v", alg, own)
+				assert.InEpsilon(t, heap, float64(s.Stats().Bytes), 0.2, "%d limiters with %d keys each, %T, own limits: %v", tt.limiters, tt.keys, alg, own)
+				if tt.keys == 0 {
+					assert.Less(t, heap/float64(tt.limiters), 1400.0, "for an empty limiter, %T, own limits: %v", alg, own)
 				}
 				runtime.KeepAlive(limiters)
 			}

@@ -140,7 +140,7 @@ type failingStore struct {
 
 type failingStates struct {
 	States
-	of *failingStore
+	store *failingStore
 }
 
 func (s *failingStore) Open(name string, t *Transition) (States, error) {
@@ -150,12 +150,12 @@ func (s *failingStore) Open(name string, t *Transition) (States, error) {
 
 func (s failingStates) Apply(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
 	if req.Op == OpCancel {
-		s.of.calls.Add(1)
-		if s.of.gate != nil {
-			<-s.of.gate
+		s.store.calls.Add(1)
+		if s.store.gate != nil {
+			<-s.store.gate
 		}
 		res, err := s.States.Apply(ctx, key, t, req)
-		if s.of.fails.Load() {
+		if s.store.fails.Load() {
 			return Result{}, errors.New("the answer was lost")
 		}
 		return res, err

@@ -118,7 +118,7 @@ func (c *counter) evict(candidate, kernel.Instant, int) bool {
 // TestScantStrides: if few keys of a stride have events left, exhausted keys are
 // evicted as well; otherwise each new key might cost a scan.
 func TestScantStrides(t *testing.T) {
-	for _, of := range []struct {
+	for _, tt := range []struct {
 		strides bool
 		left    int
 		want    int
@@ -130,16 +130,16 @@ func TestScantStrides(t *testing.T) {
 	} {
 		c := &counter{}
 		d := &admission{lookSizes: smallSizes}
-		d.eviction = eviction{lookSizes: smallSizes, strides: of.strides, left: of.left, room: min(1, of.left), seen: 256, part: 32, keep: 32}
+		d.eviction = eviction{lookSizes: smallSizes, strides: tt.strides, left: tt.left, room: min(1, tt.left), seen: 256, part: 32, keep: 32}
 		for i := range 32 {
 			v := candidate{sh: c}
-			if i < of.left {
+			if i < tt.left {
 				v.room = 1
 			}
 			d.eviction.best = append(d.eviction.best, v)
 		}
 		require.True(t, d.choose())
-		assert.Equal(t, of.want, c.evicted, "%+v", of)
-		assert.Len(t, d.candidates, 32-of.want, "%+v", of)
+		assert.Equal(t, tt.want, c.evicted, "%+v", tt)
+		assert.Len(t, d.candidates, 32-tt.want, "%+v", tt)
 	}
 }

@@ -117,7 +117,7 @@ func (m *mirror) forget(admitted string) {
 	require.Equal(m.t, m.evictions+1, stats.Evictions)
 	m.evictions++
 	lost := ""
-	var of kernel.Answer
+	var answer kernel.Answer // of the lost key
 	decisions := make(map[string]kernel.Answer)
 	for key := range m.states {
 		want := m.apply(key, kernel.OpPeek, 1)
@@ -125,7 +125,7 @@ func (m *mirror) forget(admitted string) {
 		require.NoError(m.t, err)
 		if got != want {
 			require.Empty(m.t, lost, "one eviction, and two keys lost")
-			lost, of = key, want
+			lost, answer = key, want
 		} else if key != admitted && want.ResetAfter > 0 { // else it is idle, and may be forgotten at any time
 			decisions[key] = want
 		}
@@ -133,9 +133,9 @@ func (m *mirror) forget(admitted string) {
 	require.NotEmpty(m.t, lost, "an eviction was counted")
 	require.NotEqual(m.t, admitted, lost)
 	for key, d := range decisions {
-		require.LessOrEqual(m.t, d.Remaining, of.Remaining, "%q was lost rather than %q", lost, key)
-		if d.Remaining == of.Remaining {
-			require.GreaterOrEqual(m.t, d.ResetAfter, of.ResetAfter, "%q was lost rather than %q", lost, key)
+		require.LessOrEqual(m.t, d.Remaining, answer.Remaining, "%q was lost rather than %q", lost, key)
+		if d.Remaining == answer.Remaining {
+			require.GreaterOrEqual(m.t, d.ResetAfter, answer.ResetAfter, "%q was lost rather than %q", lost, key)
 		}
 	}
 	delete(m.states, lost)

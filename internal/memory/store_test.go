@@ -206,7 +206,7 @@ func (s *Store) check(t testing.TB) {
 }
 
 // checkDirectory checks that a directory leads to each shard as often as it should.
-func checkDirectory[T any](t testing.TB, d *directory[T], of func(*T) (sh evictee, first, depth uint32)) {
+func checkDirectory[T any](t testing.TB, d *directory[T], shardOf func(*T) (sh evictee, first, depth uint32)) {
 	t.Helper()
 	entries := *d.entries.Load()
 	require.Equal(t, 1, bits.OnesCount(uint(len(entries))), "a power of two of entries")
@@ -214,7 +214,7 @@ func checkDirectory[T any](t testing.TB, d *directory[T], of func(*T) (sh evicte
 	led := make(map[evictee]int)
 	for i := range entries {
 		at := entries[i].Load()
-		sh, first, depth := of(at)
+		sh, first, depth := shardOf(at)
 		require.Same(t, entries[first].Load(), at, "all entries of a shard lead to the same")
 		require.Equal(t, first, uint32(i)&(1<<depth-1))
 		led[sh]++

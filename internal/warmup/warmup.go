@@ -35,7 +35,7 @@ func New(events int, per, warmup time.Duration, factor float64) Constants {
 	above := div(new(big.Rat).Mul(two, w), new(big.Rat).Add(s, c)) // max − θ
 	most := new(big.Rat).Add(theta, above)
 
-	of := Constants{
+	consts := Constants{
 		Stable:    float(s),
 		Slope:     float(div(new(big.Rat).Sub(c, s), above)),
 		Threshold: float(theta),
@@ -44,7 +44,7 @@ func New(events int, per, warmup time.Duration, factor float64) Constants {
 		Limit:     math.MaxInt,
 	}
 	if whole := new(big.Int).Quo(most.Num(), most.Denom()); whole.IsInt64() && whole.Int64() <= math.MaxInt {
-		of.Limit = max(1, int(whole.Int64()))
+		consts.Limit = max(1, int(whole.Int64()))
 	}
-	return of
+	return consts
 }
