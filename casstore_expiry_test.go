@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // A state expires when the key is fresh by the limiter's clock, wherever that stands.
@@ -22,14 +24,14 @@ func TestCASStoreExpiry(t *testing.T) {
 				return true, nil
 			},
 			func(context.Context, string) error { return nil })
-		clk := newStepClock()
-		clk.now = start
+		clk := stepclock.New()
+		clk.Set(start)
 		l := Must(New(FixedWindow{Limit: 10, Window: time.Hour, Start: StartOnFirstEvent}, WithStore(s), WithClock(clk)))
-		clk.advance(time.Minute)
+		clk.Advance(time.Minute)
 		for range 3 {
 			require.True(t, l.Allow("key"))
 			assert.True(t, start.Add(61*time.Minute).Equal(expires), "%v", expires)
-			clk.advance(-time.Second) // time stands still, and is a second behind
+			clk.Advance(-time.Second) // time stands still, and is a second behind
 		}
 		l = Must(New(FixedWindow{Limit: 10, Window: math.MaxInt64, Start: StartOnFirstEvent}, WithStore(s), WithClock(clk), WithName("never")))
 		require.True(t, l.Allow("key"))

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // storedAlgorithms are algorithms of each kind with the header of their states.
@@ -231,7 +232,7 @@ func TestRestartWithOtherParameters(t *testing.T) {
 		"log to log in All": {start{SlidingLog{Limit: 10, Window: time.Hour}, nil}, start{All{SlidingLog{Limit: 10, Window: time.Hour}}, nil}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			db, clk := mapStates{}, newStepClock()
+			db, clk := mapStates{}, stepclock.New()
 			limiter := func(s start) Limiter {
 				return Must(New(s.alg, append(s.opts, WithStore(db), WithClock(clk), WithFailurePolicy(FailClosed))...))
 			}

@@ -37,11 +37,11 @@ func TestRaisedLimitKeepsTheOrder(t *testing.T) {
 	}
 	own.set("key", fast)
 	require.False(t, l.Allow("key"))
-	clk.advance(100 * time.Second)
+	clk.Advance(100 * time.Second)
 	require.False(t, l.Allow("key"))
 	granted := 0
 	for clk.Now().Before(begin.Add(110 * time.Second)) {
-		clk.advance(100 * time.Millisecond)
+		clk.Advance(100 * time.Millisecond)
 		if l.Allow("key") {
 			granted++
 		}
@@ -81,9 +81,9 @@ func TestRaisedLimitKeepsTheTurns(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 501*time.Millisecond, d.Delay)
 	assert.Equal(t, 200*time.Millisecond, last.Delay())
-	clk.advance(400 * time.Millisecond)
+	clk.Advance(400 * time.Millisecond)
 	reserve(1, 102*time.Millisecond)
-	clk.advance(103 * time.Millisecond)
+	clk.Advance(103 * time.Millisecond)
 	reserve(1, 0)
 	s.check(t)
 
@@ -152,7 +152,7 @@ func TestChangesKeepTheFrontier(t *testing.T) {
 						alg := random(rng)
 						own.set("key", alg)
 					case 1:
-						clk.advance(time.Duration(rng.Int64N(int64(3 * time.Second))))
+						clk.Advance(time.Duration(rng.Int64N(int64(3 * time.Second))))
 					case 2:
 						r, err := l.Reserve(t.Context(), "key", 1+rng.IntN(2))
 						if err != nil {
@@ -191,7 +191,7 @@ func TestChangedBucketsKeepTheGenerousBound(t *testing.T) {
 				burst, rate = max(burst, a.Burst), max(rate, a.Rate.Events)
 				own.set("key", a)
 			case 1:
-				clk.advance(time.Duration(rng.Int64N(int64(2 * time.Second))))
+				clk.Advance(time.Duration(rng.Int64N(int64(2 * time.Second))))
 			case 2:
 				if r, err := l.Reserve(t.Context(), "key", 1); err == nil {
 					granted = append(granted, clk.Now().Add(r.Delay()).Sub(begin))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // Package storetest has what must hold for every store; here is what is the
@@ -43,9 +44,9 @@ func (o *ownLimits) set(key string, alg Algorithm) {
 	o.of[key] = alg
 }
 
-func newVaryingLimiter(t testing.TB, base Algorithm, opts ...Option) (Limiter, *ownLimits, *MemoryStore, *stepClock) {
+func newVaryingLimiter(t testing.TB, base Algorithm, opts ...Option) (Limiter, *ownLimits, *MemoryStore, *stepclock.Clock) {
 	t.Helper()
-	own, s, clk := &ownLimits{}, NewMemoryStore(), newStepClock()
+	own, s, clk := &ownLimits{}, NewMemoryStore(), stepclock.New()
 	l, err := New(base, append([]Option{WithStore(s), WithClock(clk), WithLimits(own.lookup)}, opts...)...)
 	require.NoError(t, err)
 	return l, own, s, clk
@@ -74,14 +75,14 @@ func TestLimitsOfKeys(t *testing.T) {
 	require.NoError(t, l.Reset(t.Context(), "gold"))
 	assert.True(t, l.AllowN("gold", 5))
 	s.check(t)
-	clk.advance(2 * time.Hour)
+	clk.Advance(2 * time.Hour)
 	s.Shrink()
 	assert.Zero(t, s.Len())
 }
 
 // TestLimitsAtTheCap: each key is judged by its own limit when the store is full.
 func TestLimitsAtTheCap(t *testing.T) {
-	own, s, clk := &ownLimits{}, NewMemoryStore(WithMaxKeys(2)), newStepClock()
+	own, s, clk := &ownLimits{}, NewMemoryStore(WithMaxKeys(2)), stepclock.New()
 	l, err := New(TokenBucket{Rate: PerHour(2)}, WithStore(s), WithClock(clk), WithLimits(own.lookup))
 	require.NoError(t, err)
 	own.set("gold", TokenBucket{Rate: PerHour(100)})
@@ -308,12 +309,12 @@ func TestChangesOverTime(t *testing.T) {
 	}
 	l, own, _, clk := newVaryingLimiter(t, bucket(time.Hour))
 	require.True(t, l.AllowN("key", 10))
-	clk.advance(59 * time.Minute)
+	clk.Advance(59 * time.Minute)
 	own.set("key", bucket(time.Minute))
 	d, err := l.Take(t.Context(), "key", 1)
 	require.NoError(t, err)
 	assert.Equal(t, Decision{Limit: 10, RetryAfter: time.Minute, ResetAfter: time.Minute}, d)
-	clk.advance(time.Minute)
+	clk.Advance(time.Minute)
 	assert.True(t, l.AllowN("key", 10))
 
 	// Nobody gets ahead of a reservation for a window whose length changes.
@@ -325,7 +326,7 @@ func TestChangesOverTime(t *testing.T) {
 	own.set("key", window(24*time.Hour))
 	require.False(t, l.Allow("key"))
 	own.set("key", nil)
-	clk.advance(r.Delay())
+	clk.Advance(r.Delay())
 	assert.False(t, l.Allow("key"))
 
 	// A Peek after a change tells what holds from then on, and so it is stored.
@@ -334,14 +335,14 @@ func TestChangesOverTime(t *testing.T) {
 	own.set("key", TokenBucket{Rate: PerMinute(10)})
 	d, err = l.Peek(t.Context(), "key")
 	require.NoError(t, err)
-	clk.advance(d.RetryAfter)
+	clk.Advance(d.RetryAfter)
 	assert.True(t, l.Allow("key"))
 }
 
 // TestShareUnseenOfTwoKinds: new keys with limits of different kinds share what can
 // be shared.
 func TestShareUnseenOfTwoKinds(t *testing.T) {
-	own, clk := &ownLimits{}, newStepClock()
+	own, clk := &ownLimits{}, stepclock.New()
 	l, err := New(TokenBucket{Rate: PerHour(10)}, WithStore(NewMemoryStore(WithMaxKeys(1), WithFullPolicy(ShareUnseen))), WithClock(clk), WithLimits(own.lookup))
 	require.NoError(t, err)
 	require.True(t, l.Allow("first"))

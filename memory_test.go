@@ -12,36 +12,13 @@ import (
 	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// A stepClock is set by hand.
-type stepClock struct {
-	clock.Clock
-	mu  sync.Mutex // protects now
-	now time.Time
-}
-
-func newStepClock() *stepClock {
-	return &stepClock{Clock: clock.NewMock(), now: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)}
-}
-
-func (c *stepClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *stepClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
-
-func (c *stepClock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
-func newTestLimiter(t testing.TB, alg Algorithm, opts ...MemoryOption) (*limiter, *MemoryStore, *stepClock) {
+func newTestLimiter(t testing.TB, alg Algorithm, opts ...MemoryOption) (*limiter, *MemoryStore, *stepclock.Clock) {
 	t.Helper()
-	s, clk := NewMemoryStore(opts...), newStepClock()
+	s, clk := NewMemoryStore(opts...), stepclock.New()
 	l, err := New(alg, WithStore(s), WithClock(clk))
 	require.NoError(t, err)
 	return l.(*limiter), s, clk
@@ -74,7 +51,7 @@ func TestIdleKeysMakeRoom(t *testing.T) {
 		most := 0
 		for i := range 100 * inUse {
 			require.True(t, l.Allow(fmt.Sprint(i)))
-			clk.advance(2 * time.Second / inUse) // at most 2 s until a key is fresh
+			clk.Advance(2 * time.Second / inUse) // at most 2 s until a key is fresh
 			if i%100 == 0 {
 				most = max(most, s.Len())
 			}
@@ -176,11 +153,11 @@ func TestAllExhausted(t *testing.T) {
 		l, s, clk := newTestLimiter(t, alg, WithMaxKeys(bound))
 		for i := range bound {
 			require.True(t, l.AllowN(fmt.Sprint(i), 10))
-			clk.advance(time.Nanosecond)
+			clk.Advance(time.Nanosecond)
 		}
 		for i := range bound / 2 {
 			require.True(t, l.AllowN(fmt.Sprint("flood ", i), 10))
-			clk.advance(time.Nanosecond)
+			clk.Advance(time.Nanosecond)
 		}
 		assert.EqualValues(t, bound/2, s.Stats().Evictions)
 		s.check(t)
@@ -223,7 +200,7 @@ func TestNewcomersTogether(t *testing.T) {
 		for _, policy := range []FullPolicy{RefuseUnseen, ShareUnseen} {
 			l, s, clk := newTestLimiter(t, alg, WithMaxKeys(bound), WithFullPolicy(policy))
 			fill(t, l, bound/2, 0)
-			clk.advance(time.Hour) // and so they are idle
+			clk.Advance(time.Hour) // and so they are idle
 			for i := range bound / 2 {
 				require.True(t, l.AllowN(fmt.Sprint("busy ", i), 10))
 			}
@@ -238,13 +215,13 @@ func TestNewcomersTogether(t *testing.T) {
 // nothing but idle keys.
 func TestOthersIdleKeysGoFirst(t *testing.T) {
 	const bound = 20_000
-	s, clk := NewMemoryStore(WithMaxKeys(bound)), newStepClock()
+	s, clk := NewMemoryStore(WithMaxKeys(bound)), stepclock.New()
 	one := Must(New(TokenBucket{Rate: PerSecond(10)}, WithStore(s), WithClock(clk), WithName("one")))
 	two := Must(New(TokenBucket{Rate: PerHour(10)}, WithStore(s), WithClock(clk), WithName("two")))
 	for i := range bound {
 		require.True(t, one.Allow(fmt.Sprint(i)))
 	}
-	clk.advance(time.Hour)
+	clk.Advance(time.Hour)
 	for i := range bound {
 		require.True(t, two.Allow(fmt.Sprint(i)))
 	}
@@ -276,7 +253,7 @@ func TestMaxKeysForgivesLeast(t *testing.T) {
 	l, s, clk := newTestLimiter(t, FixedWindow{Limit: 10, Window: time.Minute, Start: StartOnFirstEvent}, WithMaxKeys(4))
 	use := func(key string, n int) {
 		require.True(t, l.AllowN(key, n))
-		clk.advance(time.Second)
+		clk.Advance(time.Second)
 	}
 	gone := func(key string) {
 		t.Helper()
@@ -296,7 +273,7 @@ func TestMaxKeysForgivesLeast(t *testing.T) {
 	use("seven", 7)
 	gone("five, late")
 	assert.EqualValues(t, 3, s.Stats().Evictions)
-	clk.advance(time.Minute)
+	clk.Advance(time.Minute)
 	use("one", 1)
 	assert.EqualValues(t, 3, s.Stats().Evictions, "idle keys go first, and are not counted")
 	s.check(t)
@@ -324,7 +301,7 @@ func TestStoreUnderConcurrency(t *testing.T) {
 								r.Cancel()
 							}
 						case 40:
-							clk.advance(20 * time.Millisecond)
+							clk.Advance(20 * time.Millisecond)
 						}
 					}
 				})
@@ -362,7 +339,7 @@ func TestRefuseUnseen(t *testing.T) {
 	for _, alg := range everyWidth {
 		l, s, clk := newTestLimiter(t, alg, WithMaxKeys(2), WithFullPolicy(RefuseUnseen))
 		require.True(t, l.Allow("a"))
-		clk.advance(10 * time.Millisecond)
+		clk.Advance(10 * time.Millisecond)
 		require.True(t, l.AllowN("b", 10))
 		idle, err := l.Peek(t.Context(), "a")
 		require.NoError(t, err)
@@ -380,7 +357,7 @@ func TestRefuseUnseen(t *testing.T) {
 		assert.Zero(t, s.Stats().Evictions)
 		assert.EqualValues(t, 2, s.Stats().Turned)
 
-		clk.advance(10 * time.Second)
+		clk.Advance(10 * time.Second)
 		assert.True(t, l.Allow("c"), "idle keys make room")
 		s.check(t)
 	}
@@ -396,9 +373,9 @@ func TestRefusalsRememberedInVain(t *testing.T) {
 		d, err := l.Take(t.Context(), "c", 1)
 		require.NoError(t, err)
 		require.False(t, d.Allowed)
-		clk.advance(d.RetryAfter - 1)
+		clk.Advance(d.RetryAfter - 1)
 		require.True(t, l.AllowN("a", 9))
-		clk.advance(1)
+		clk.Advance(1)
 		before, err := l.Peek(t.Context(), "a")
 		require.NoError(t, err)
 		l.Allow("c")
@@ -436,7 +413,7 @@ func TestShareUnseen(t *testing.T) {
 
 		assert.Equal(t, 2, s.Len())
 		assert.Zero(t, s.Stats().Evictions)
-		clk.advance(10 * time.Second)
+		clk.Advance(10 * time.Second)
 		assert.True(t, l.AllowN("new", 10), "idle keys make room")
 		s.check(t)
 	}
@@ -457,9 +434,9 @@ func TestShrink(t *testing.T) {
 		require.Greater(t, s.Stats().Bytes, empty+100_000*8)
 		s.Shrink()
 		require.Equal(t, 100_001, s.Len(), "all are in use")
-		clk.advance(500 * time.Millisecond)
+		clk.Advance(500 * time.Millisecond)
 		require.True(t, l.AllowN("in use", 5) || alg != everyWidth[0])
-		clk.advance(700 * time.Millisecond)
+		clk.Advance(700 * time.Millisecond)
 		held, err := l.Peek(t.Context(), "in use")
 		require.NoError(t, err)
 		s.Shrink()

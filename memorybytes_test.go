@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // heapOf returns by how much f grows the heap.
@@ -50,7 +52,7 @@ func TestBytesAreThoseOfTheHeap(t *testing.T) {
 					limits := &ownLimits{}
 					opts = append(opts, WithLimits(limits.lookup))
 				}
-				s, clk := NewMemoryStore(), newStepClock()
+				s, clk := NewMemoryStore(), stepclock.New()
 				opts = append(opts, WithStore(s), WithClock(clk))
 				limiters := make([]Limiter, tt.limiters)
 				heap := heapOf(func() {
@@ -76,7 +78,7 @@ func TestLongKeysCostNoMore(t *testing.T) {
 	for _, alg := range everyWidth {
 		for _, opts := range [][]Option{nil, {WithLimits((&ownLimits{}).lookup)}} {
 			s := NewMemoryStore()
-			l := Must(New(alg, append(opts, WithStore(s), WithClock(newStepClock()))...))
+			l := Must(New(alg, append(opts, WithStore(s), WithClock(stepclock.New()))...))
 			heap := heapOf(func() {
 				for i := range 1000 {
 					require.True(t, l.Allow(fmt.Sprint(strings.Repeat("long ", 1000), i)))
@@ -108,14 +110,14 @@ func TestLogsAreSmall(t *testing.T) {
 func TestFloodsAreGivenBack(t *testing.T) {
 	const flood, trickle = 50_000, 30_000
 	for _, opts := range [][]Option{{WithLimits((&ownLimits{}).lookup)}, nil} {
-		s, clk := NewMemoryStore(), newStepClock()
+		s, clk := NewMemoryStore(), stepclock.New()
 		l := Must(New(SlidingLog{Limit: 10, Window: time.Second}, append(opts, WithStore(s), WithClock(clk))...))
 		for i := range flood {
 			require.True(t, l.Allow(fmt.Sprint("flood ", i)))
 		}
 		peak := s.Stats().Bytes
 		for i := range trickle {
-			clk.advance(10 * time.Millisecond)
+			clk.Advance(10 * time.Millisecond)
 			require.True(t, l.Allow(fmt.Sprint("trickle ", i)))
 		}
 		assert.Less(t, s.Len(), 300, "about a hundred are in use")

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // TestReservationsAreSmall: a reservation takes the same memory whatever its key's
@@ -28,7 +29,7 @@ func TestReservationsAreSmall(t *testing.T) {
 	} {
 		l, _, clk := newTestLimiter(t, alg)
 		for l.Allow("key") {
-			clk.advance(time.Millisecond)
+			clk.Advance(time.Millisecond)
 		}
 		const many = 10_000
 		line := make([]*Reservation, many)
@@ -62,7 +63,7 @@ func TestWaitThatIsGrantedKeepsNothing(t *testing.T) {
 	}
 	l, _, clk := newTestLimiter(t, SlidingLog{Limit: 20_000, Window: time.Hour})
 	for range 10_000 {
-		clk.advance(1)
+		clk.Advance(1)
 		require.True(t, l.Allow("key"))
 	}
 	ctx := context.Background()
@@ -106,13 +107,13 @@ func TestLinesEnd(t *testing.T) {
 			line[(i+j)%4].Cancel()
 		}
 	}
-	clk.advance(time.Hour)
+	clk.Advance(time.Hour)
 	assert.NotZero(t, l.lines.count.Load())
 	for i := range 20_000 { // others come, and look after those who are gone
 		_, err := l.Reserve(t.Context(), fmt.Sprint("other ", i%400), 1)
 		require.NoError(t, err)
 	}
-	clk.advance(10 * time.Hour)
+	clk.Advance(10 * time.Hour)
 	assert.LessOrEqual(t, l.lines.count.Load(), int64(400+100))
 	for i := range l.lines.all() {
 		for key, ln := range l.lines.all()[i].keys {
@@ -180,7 +181,7 @@ func TestLinesGiveMemoryBack(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for range many {
-		clk.advance(time.Minute)
+		clk.Advance(time.Minute)
 		_, err := l.Reserve(t.Context(), "key", 1)
 		require.NoError(t, err)
 	}
@@ -216,7 +217,7 @@ func TestCancelThatFails(t *testing.T) {
 		All{FixedWindow{Limit: 10, Window: time.Second}, RollingWindow{Quota: 10, Window: time.Second, Period: time.Second}},
 	}, everyWidth...) {
 		store := &failingStore{MemoryStore: NewMemoryStore()}
-		clk := newStepClock()
+		clk := stepclock.New()
 		l, err := New(alg, WithStore(store), WithClock(clk))
 		require.NoError(t, err)
 		require.True(t, l.AllowN("key", 10))
@@ -244,7 +245,7 @@ func TestCancelThatFails(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, before, r.Delay(), "%T: later reservations are cancelled", alg)
 		r.Cancel()
-		clk.advance(stays)
+		clk.Advance(stays)
 		d, err = l.Peek(t.Context(), "key")
 		require.NoError(t, err)
 		assert.LessOrEqual(t, d.Remaining, 7, "%T: the first one counts", alg)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // TestClockSetFromAfar: a clock that shows a time far away when New is called, and
@@ -23,57 +24,57 @@ func TestClockSetFromAfar(t *testing.T) {
 		time.Date(1969, 12, 31, 23, 59, 59, 0, time.UTC),
 		time.Unix(0, 0),
 	} {
-		clk := newStepClock()
-		clk.now = first
+		clk := stepclock.New()
+		clk.Set(first)
 		l := Must(New(FixedWindow{Limit: 10, Window: time.Minute}, WithClock(clk)))
 		require.True(t, l.AllowN("key", 10))
 		require.False(t, l.Allow("key"))
-		clk.now = today
+		clk.Set(today)
 		require.True(t, l.AllowN("key", 10), "from %v", first)
 		require.False(t, l.Allow("key"))
 		d, err := l.Peek(t.Context(), "key")
 		require.NoError(t, err)
 		assert.Equal(t, 30*time.Second, d.RetryAfter, "aligned to minutes, from %v", first)
-		clk.advance(30 * time.Second)
+		clk.Advance(30 * time.Second)
 		assert.True(t, l.Allow("key"), "from %v", first)
 
-		clk.now = first
+		clk.Set(first)
 		assert.True(t, l.AllowN("key", 9))
 		assert.False(t, l.Allow("key"), "a clock that steps back mints nothing")
-		clk.now = today.Add(2 * time.Minute)
+		clk.Set(today.Add(2 * time.Minute))
 		assert.True(t, l.AllowN("key", 10))
 	}
 }
 
 // TestClockThatLeapsFar: time goes on after steps that are longer than can be told.
 func TestClockThatLeapsFar(t *testing.T) {
-	clk := newStepClock()
+	clk := stepclock.New()
 	l := Must(New(TokenBucket{Rate: PerHour(10)}, WithClock(clk)))
 	for range 4 {
 		require.True(t, l.AllowN("key", 10))
 		require.False(t, l.Allow("key"))
-		clk.now = clk.now.AddDate(400, 0, 0)
-		require.True(t, l.AllowN("key", 10), "%v", clk.now)
-		clk.advance(6 * time.Minute)
-		require.True(t, l.Allow("key"), "%v", clk.now)
+		clk.Set(clk.Now().AddDate(400, 0, 0))
+		require.True(t, l.AllowN("key", 10), "%v", clk.Now())
+		clk.Advance(6 * time.Minute)
+		require.True(t, l.Allow("key"), "%v", clk.Now())
 		require.False(t, l.Allow("key"))
-		clk.advance(time.Hour)
+		clk.Advance(time.Hour)
 	}
 }
 
 // A setClock has a wall that is set, and a monotonic side that knows nothing of it.
 type setClock struct {
-	*stepClock
+	*stepclock.Clock
 	wall time.Duration // by how much the wall was set
 }
 
-func (c *setClock) Now() time.Time                  { return c.stepClock.Now().Add(c.wall) }
-func (c *setClock) Since(t time.Time) time.Duration { return c.stepClock.Since(t.Add(-c.wallAt(t))) }
+func (c *setClock) Now() time.Time                  { return c.Clock.Now().Add(c.wall) }
+func (c *setClock) Since(t time.Time) time.Duration { return c.Clock.Since(t.Add(-c.wallAt(t))) }
 
 // wallAt returns what the wall was set by when t was read: the tests read it before
 // and after, and far apart.
 func (c *setClock) wallAt(t time.Time) time.Duration {
-	if t.After(c.stepClock.Now()) {
+	if t.After(c.Clock.Now()) {
 		return c.wall
 	}
 	return 0
@@ -81,7 +82,7 @@ func (c *setClock) wallAt(t time.Time) time.Duration {
 
 // TestWallSetBetweenLimiters: limiters on one store agree on what time it is.
 func TestWallSetBetweenLimiters(t *testing.T) {
-	clk := &setClock{stepClock: newStepClock()}
+	clk := &setClock{Clock: stepclock.New()}
 	s := NewMemoryStore(WithMaxKeys(1))
 	one := Must(New(TokenBucket{Rate: PerHour(10)}, WithStore(s), WithClock(clk), WithName("one")))
 	require.True(t, one.AllowN("key", 10))
@@ -146,20 +147,20 @@ func TestClockBehind(t *testing.T) {
 		LeakyBucket{Rate: PerSecond(1), Capacity: 2},
 	})
 	require.True(t, l.Allow("key"))
-	clk.advance(-time.Hour)
+	clk.Advance(-time.Hour)
 	d, err := l.Take(t.Context(), "key", 1)
 	require.NoError(t, err)
 	assert.Equal(t, Decision{Allowed: true, Limit: 2, ResetAfter: time.Hour + 2*time.Second, Delay: time.Hour + time.Second}, d)
 	d, err = l.Take(t.Context(), "key", 1)
 	require.NoError(t, err)
 	assert.Equal(t, time.Hour+time.Second, d.RetryAfter)
-	clk.advance(time.Hour + time.Second)
+	clk.Advance(time.Hour + time.Second)
 	assert.True(t, l.Allow("key"))
 
 	// Time goes on, more and more slowly towards its end, and nothing panics.
 	before, _ := l.timeline.Now()
 	for range 100 {
-		clk.advance(200 * 365 * 24 * time.Hour)
+		clk.Advance(200 * 365 * 24 * time.Hour)
 		l.Allow("key")
 		now, _ := l.timeline.Now()
 		require.GreaterOrEqual(t, now, before)
@@ -167,6 +168,6 @@ func TestClockBehind(t *testing.T) {
 		before = now
 	}
 	assert.Greater(t, before, kernel.MaxInstant-uint64(2*7*24*time.Hour))
-	clk.advance(-290 * 365 * 24 * time.Hour)
+	clk.Advance(-290 * 365 * 24 * time.Hour)
 	l.Allow("key")
 }

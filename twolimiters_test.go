@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // TestReservationsOfOthers lets two limiters, as of two processes, reserve and cancel at
@@ -39,7 +40,7 @@ func TestReservationsOfOthers(t *testing.T) {
 			t.Parallel()
 			for seed := range race.Few(400) {
 				rng := rand.New(rand.NewPCG(seed, 28))
-				clk := newStepClock()
+				clk := stepclock.New()
 				var store Store = NewMemoryStore()
 				if seed%2 == 0 { // one that nobody knows
 					store = &failingStore{MemoryStore: NewMemoryStore()}
@@ -70,7 +71,7 @@ func TestReservationsOfOthers(t *testing.T) {
 					l := both[rng.IntN(2)]
 					switch rng.IntN(8) {
 					case 0:
-						clk.advance(time.Duration(rng.Int64N(int64(600 * time.Millisecond))))
+						clk.Advance(time.Duration(rng.Int64N(int64(600 * time.Millisecond))))
 					case 1, 2:
 						trace = append(trace, "Take")
 						if l.Allow("key") {

@@ -8,18 +8,20 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // TestLooksOfAFlood counts how many keys an eviction looks at on average, when few keys
 // have events left.
 func TestLooksOfAFlood(t *testing.T) {
 	const bound = 20_000
-	floods := map[string]func(l *limiter, clk *stepClock, key string) bool{
-		"used up at once": func(l *limiter, _ *stepClock, key string) bool { return l.AllowN(key, 10) },
-		"something left":  func(l *limiter, _ *stepClock, key string) bool { return l.Allow(key) },
-		"used up in two":  func(l *limiter, _ *stepClock, key string) bool { return l.Allow(key) && l.AllowN(key, 9) },
-		"slow": func(l *limiter, clk *stepClock, key string) bool {
-			clk.advance(time.Minute / bound / 10) // about one key regains capacity
+	floods := map[string]func(l *limiter, clk *stepclock.Clock, key string) bool{
+		"used up at once": func(l *limiter, _ *stepclock.Clock, key string) bool { return l.AllowN(key, 10) },
+		"something left":  func(l *limiter, _ *stepclock.Clock, key string) bool { return l.Allow(key) },
+		"used up in two":  func(l *limiter, _ *stepclock.Clock, key string) bool { return l.Allow(key) && l.AllowN(key, 9) },
+		"slow": func(l *limiter, clk *stepclock.Clock, key string) bool {
+			clk.Advance(time.Minute / bound / 10) // about one key regains capacity
 			return l.AllowN(key, 10)
 		},
 	}
@@ -28,7 +30,7 @@ func TestLooksOfAFlood(t *testing.T) {
 			l, s, clk := newTestLimiter(t, bucket(10, time.Minute), withMaxKeys(bound), withFullPolicy(policy))
 			for i := range bound {
 				require.True(t, l.AllowN(fmt.Sprint(i), 10))
-				clk.advance(time.Minute / bound / 10)
+				clk.Advance(time.Minute / bound / 10)
 			}
 			looks := 0
 			const n = 2000
@@ -55,7 +57,7 @@ func TestRememberedForASecond(t *testing.T) {
 	}
 	assert.NotZero(t, looks("first"))
 	assert.Zero(t, looks("second"), "it takes what the first has seen")
-	clk.advance(time.Second)
+	clk.Advance(time.Second)
 	assert.NotZero(t, looks("third"))
 }
 
@@ -63,13 +65,13 @@ func TestRememberedForASecond(t *testing.T) {
 // to regain capacity, and those of the other are the first to be idle.
 func TestMixedLimitsStayCheap(t *testing.T) {
 	const bound = 10_000
-	s, clk := &Store{MaxKeys: 2 * bound}, newStepClock()
+	s, clk := &Store{MaxKeys: 2 * bound}, stepclock.New()
 	slow := newLimiter(s, bucket(3600, time.Hour), clk)
 	short := newLimiter(s, onFirstEvent(1, time.Minute), clk)
 	for i := range bound {
 		require.True(t, slow.AllowN(fmt.Sprint(i), 3600))
 		require.True(t, short.Allow(fmt.Sprint(i)))
-		clk.advance(100 * time.Microsecond)
+		clk.Advance(100 * time.Microsecond)
 	}
 	looks := 0
 	const n = 2000
@@ -77,7 +79,7 @@ func TestMixedLimitsStayCheap(t *testing.T) {
 		s.admission.eviction.seen = 0
 		require.True(t, short.Allow(fmt.Sprint("new ", i)))
 		looks += s.admission.eviction.seen
-		clk.advance(100 * time.Microsecond)
+		clk.Advance(100 * time.Microsecond)
 	}
 	assert.LessOrEqual(t, looks/n, 3*usualSizes.parts)
 	s.check(t)
@@ -85,7 +87,7 @@ func TestMixedLimitsStayCheap(t *testing.T) {
 
 // TestMaxKeysOverLimiters checks that the bound applies to all limiters on the store.
 func TestMaxKeysOverLimiters(t *testing.T) {
-	s, clk := &Store{MaxKeys: 10}, newStepClock()
+	s, clk := &Store{MaxKeys: 10}, stepclock.New()
 	one := newLimiter(s, bucket(10, time.Second), clk)
 	two := newLimiter(s, eventLog(5, time.Second), clk)
 	for i := range 10 {

@@ -71,7 +71,7 @@ func TestStridesFindIdleKeys(t *testing.T) {
 			s.admission.lookSizes = smallSizes
 			const busy = manyStrides * 9 / 10
 			fill(t, l, manyStrides, 0)
-			clk.advance(time.Minute) // and so all are idle
+			clk.Advance(time.Minute) // and so all are idle
 			for i := range busy {
 				require.True(t, l.AllowN(fmt.Sprint(i), 10))
 			}
@@ -84,7 +84,7 @@ func TestStridesFindIdleKeys(t *testing.T) {
 				if s.Stats().Rejected == turned {
 					served++
 				}
-				clk.advance(time.Second / manyStrides)
+				clk.Advance(time.Second / manyStrides)
 			}
 			assert.GreaterOrEqual(t, served, (manyStrides-busy)*8/10, "%v: most idle keys were found", alg.Kind())
 			assert.LessOrEqual(t, len(s.admission.candidates), smallSizes.queue)
@@ -95,7 +95,7 @@ func TestStridesFindIdleKeys(t *testing.T) {
 			if policy == RefuseUnseen {
 				require.False(t, d.Allowed)
 				require.Less(t, d.RetryAfter, time.Minute)
-				clk.advance(d.RetryAfter)
+				clk.Advance(d.RetryAfter)
 				turned := s.Stats().Rejected
 				l.Allow("newest")
 				assert.Equal(t, turned, s.Stats().Rejected, "it came when a key was idle")

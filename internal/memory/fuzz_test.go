@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // fuzzedAlgorithms have states of one word, of two, of several, and in maps.
@@ -55,7 +56,7 @@ func FuzzMemory(f *testing.F) {
 			default:
 				m.take(key, n, data[1]&64 != 0)
 			case 5:
-				clk.advance(time.Duration(data[1]) * 10 * time.Millisecond)
+				clk.Advance(time.Duration(data[1]) * 10 * time.Millisecond)
 			case 6:
 				require.NoError(t, l.Reset(context.Background(), key))
 				delete(m.states, key)
@@ -75,7 +76,7 @@ type mirror struct {
 	t         *testing.T
 	l         *limiter
 	s         *Store
-	clk       *stepClock
+	clk       *stepclock.Clock
 	states    map[string][]uint64
 	evictions uint64
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // The kernels that the tests use; the argument is the limit.
@@ -133,38 +134,13 @@ type option func(*Store)
 func withMaxKeys(n int) option       { return func(s *Store) { s.MaxKeys = int64(n) } }
 func withFullPolicy(p Policy) option { return func(s *Store) { s.Full = p } }
 
-func newTestLimiter(t testing.TB, k *kernel.Compiled, opts ...option) (*limiter, *Store, *stepClock) {
+func newTestLimiter(t testing.TB, k *kernel.Compiled, opts ...option) (*limiter, *Store, *stepclock.Clock) {
 	t.Helper()
-	s, clk := new(Store), newStepClock()
+	s, clk := new(Store), stepclock.New()
 	for _, opt := range opts {
 		opt(s)
 	}
 	return newLimiter(s, k, clk), s, clk
-}
-
-// A stepClock is set by hand.
-type stepClock struct {
-	clock.Clock
-	mu  sync.Mutex // protects now
-	now time.Time
-}
-
-func newStepClock() *stepClock {
-	return &stepClock{Clock: clock.NewMock(), now: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)}
-}
-
-func (c *stepClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *stepClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
-
-func (c *stepClock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
 }
 
 // fill makes the given number of keys; all but the last are exhausted.
@@ -340,7 +316,7 @@ func TestConcurrency(t *testing.T) {
 						case 30:
 							l.reserveAndCancel(key, 3)
 						case 40:
-							clk.advance(20 * time.Millisecond)
+							clk.Advance(20 * time.Millisecond)
 						case 45:
 							if g == 0 {
 								s.Shrink()

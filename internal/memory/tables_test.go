@@ -63,7 +63,7 @@ func TestFreezeSeesUpdates(t *testing.T) {
 	l, _, clk := newTestLimiter(t, bucket(10, time.Second), withMaxKeys(31)) // one shard
 	sp := l.fast
 	require.True(t, l.Allow("key"))
-	clk.advance(time.Minute) // and so it is idle
+	clk.Advance(time.Minute) // and so it is idle
 	sh, tbl := sp.lock(sp.store.identify("key"))
 	p, ok := tbl.find(sp.store.identify("key"))
 	require.True(t, ok)
@@ -99,7 +99,7 @@ func TestSplit(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 9-i%10, d.Remaining, "%v, key %d", alg.Kind(), i)
 		}
-		clk.advance(24 * time.Hour)
+		clk.Advance(24 * time.Hour)
 		s.Shrink()
 		assert.Zero(t, s.Len())
 		assert.Less(t, s.Stats().Bytes, uint64(300_000))
