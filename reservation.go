@@ -89,32 +89,39 @@ func (r *Reservation) wait(ctx context.Context) error {
 			}
 			return nil
 		}
-		timer := r.l.timeline.Clock().Timer(d)
-		if looks < manyLooks && !r.l.timeline.Flows() && r.Delay() != d {
-			timer.Stop() // the clock moved before the timer was set
-			continue
+		recheck := looks < manyLooks && !r.l.timeline.Flows()
+		if err := r.sleep(ctx, d, recheck); err != nil {
+			if r.Delay() == 0 {
+				return nil // both happened at once, and the events are spent
+			}
+			r.Cancel()
+			return err
 		}
-		var again <-chan time.Time
-		if looks < manyLooks && !r.l.timeline.Flows() {
-			again = time.After(lookAgain)
+	}
+}
+
+// sleep returns nil after d, by the limiter's clock, or the error of ctx if that ends
+// first. With recheck, it may return nil early, if the clock has moved while the timer
+// was set.
+func (r *Reservation) sleep(ctx context.Context, d time.Duration, recheck bool) error {
+	timer := r.l.timeline.Clock().Timer(d)
+	defer timer.Stop()
+	var again <-chan time.Time
+	if recheck {
+		if r.Delay() != d {
+			return nil
 		}
-		for waiting := true; waiting; {
-			select {
-			case <-timer.C:
-				waiting = false
-			case <-again:
-				again = nil
-				if r.Delay() != d {
-					timer.Stop()
-					waiting = false
-				}
-			case <-ctx.Done():
-				timer.Stop()
-				if r.Delay() == 0 {
-					return nil // both happened at once, and the events are spent
-				}
-				r.Cancel()
-				return ctx.Err()
+		again = time.After(lookAgain)
+	}
+	for {
+		select {
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-again: // once
+			if r.Delay() != d {
+				return nil
 			}
 		}
 	}
