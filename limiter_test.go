@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -467,4 +468,11 @@ func TestRegressions(t *testing.T) {
 	require.False(t, l.AllowN("key", 100))
 	clk.Advance(25 * 365 * 24 * time.Hour)
 	require.False(t, l.Allow("key"))
+}
+
+func TestClockOf(t *testing.T) {
+	clk := clock.NewMock()
+	assert.Same(t, clk, ratelimit.ClockOf(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}, ratelimit.WithClock(clk)))))
+	assert.WithinDuration(t, time.Now(), ratelimit.ClockOf(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}))).Now(), time.Hour)
+	assert.Nil(t, ratelimit.ClockOf(nil))
 }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -31,8 +32,8 @@ func (c *movingClock) Now() time.Time {
 
 func (c *movingClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// The due instant of a reservation is the one that was decided, however late the
-// limiter comes to look at it.
+// The due instant of a reservation is the one that was decided, even if the clock has
+// moved on when the limiter gets the answer.
 func TestDueInstantIsTheDecidedOne(t *testing.T) {
 	for name, store := range map[string]ratelimit.Store{
 		"tables": ratelimit.NewMemoryStore(),
@@ -68,7 +69,7 @@ func (s readingStates) Apply(ctx context.Context, key string, t *ratelimit.Trans
 	return s.States.Apply(ctx, key, t, req)
 }
 
-// A waiter whose turn comes while it gets ready to sleep does not sleep on.
+// A waiter whose turn comes while it sets its timer returns.
 func TestWaitSeesAClockThatMoved(t *testing.T) {
 	for range 500 {
 		mock := clock.NewMock()
@@ -90,12 +91,12 @@ func TestWaitSeesAClockThatMoved(t *testing.T) {
 		case err := <-done:
 			require.NoError(t, err)
 		case <-time.After(5 * time.Second):
-			require.Fail(t, "the waiter sleeps on")
+			require.Fail(t, "the waiter does not return")
 		}
 	}
 }
 
-// The same if the clock moves between the look at it and the timer, for sure.
+// The same if the clock always moves between the reading and the timer.
 func TestWaitLooksAgainAfterTheTimerIsSet(t *testing.T) {
 	for _, steps := range [][]time.Duration{{time.Minute}, {time.Hour}, {30 * time.Second, 30 * time.Second}, {1, 2, time.Minute - 3}} {
 		clk := &jumpyClock{Mock: clock.NewMock(), steps: steps}
@@ -118,4 +119,26 @@ func (c *jumpyClock) Timer(d time.Duration) *clock.Timer {
 		c.steps = c.steps[1:]
 	}
 	return c.Mock.Timer(d)
+}
+
+// TestReservationWait waits until a reservation is due, and until the context ends.
+func TestReservationWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}))
+		require.True(t, l.Allow("key"))
+		begin := time.Now()
+		r, _, err := l.ReserveWithin(ctx, "key", 1, time.Second)
+		require.NoError(t, err)
+		require.NoError(t, r.Wait(ctx))
+		assert.Equal(t, time.Second, time.Since(begin))
+
+		r, _, err = l.ReserveWithin(ctx, "key", 1, time.Second)
+		require.NoError(t, err)
+		leaving, leave := context.WithTimeout(ctx, time.Second/2)
+		defer leave()
+		assert.ErrorIs(t, r.Wait(leaving), context.DeadlineExceeded)
+		d, err := l.Peek(ctx, "key")
+		require.NoError(t, err)
+		assert.Equal(t, time.Second/2, d.RetryAfter, "the events are given back")
+	})
 }

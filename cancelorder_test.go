@@ -127,10 +127,10 @@ func orders(n int, f func(order []int)) {
 	extend(nil)
 }
 
-// TestCancelStorm cancels a long line from many goroutines at once, while some stay
-// and others come. Nobody is admitted before those who stay; when they leave, too, the
-// key is as if nobody had been there.
-func TestCancelStorm(t *testing.T) {
+// TestConcurrentCancel cancels most of a long line from many goroutines at once. No
+// event is granted before the reservations that are kept. Once these are cancelled, too,
+// the key is as if none had been made.
+func TestConcurrentCancel(t *testing.T) {
 	t.Parallel()
 	algorithms := storetest.Algorithms()
 	for name, alg := range queues {
@@ -144,7 +144,7 @@ func TestCancelStorm(t *testing.T) {
 			before := peek(t, l)
 			var mu sync.Mutex // protects stay
 			var stay []*ratelimit.Reservation
-			storm := func(many int) {
+			reserveAndCancel := func(many int) {
 				var line []*ratelimit.Reservation
 				for range many {
 					if r, err := l.Reserve(ctx, "key", 1); err == nil {
@@ -166,14 +166,14 @@ func TestCancelStorm(t *testing.T) {
 				}
 				wg.Wait()
 			}
-			storm(200)
-			storm(200)
+			reserveAndCancel(200)
+			reserveAndCancel(200)
 			latest := time.Duration(0)
 			for _, r := range stay {
 				latest = max(latest, r.Delay())
 			}
 			d := peek(t, l)
-			if !strings.Contains(name, "queue") && !strings.Contains(name, "strict") && latest > 0 { // a LeakyBucket admits whom it holds
+			if !strings.Contains(name, "queue") && !strings.Contains(name, "strict") && latest > 0 { // a LeakyBucket grants events with a later turn
 				require.False(t, d.Allowed)
 				require.GreaterOrEqual(t, d.RetryAfter, latest)
 			}
@@ -185,9 +185,9 @@ func TestCancelStorm(t *testing.T) {
 	}
 }
 
-// TestCancelWhileOthersCome makes and cancels reservations from many goroutines: what
-// was used before stays used, and all that was reserved comes back.
-func TestCancelWhileOthersCome(t *testing.T) {
+// TestConcurrentReserveAndCancel makes and cancels reservations from many goroutines:
+// the events taken before stay used, and all reserved ones are given back.
+func TestConcurrentReserveAndCancel(t *testing.T) {
 	t.Parallel()
 	for name, alg := range queues {
 		t.Run(name, func(t *testing.T) {

@@ -12,10 +12,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// TestReservationsOfOthers lets two limiters, as of two processes, reserve and cancel at
-// random on one key of one store. Neither overtakes what the other was promised and
-// has not cancelled, and what both have granted stays within the limit.
-func TestReservationsOfOthers(t *testing.T) {
+// TestTwoLimitersOnOneStore lets two limiters reserve and cancel at random on one key of
+// one store, as two processes do. Neither grants anything before a pending reservation
+// of the other, and together they stay within the limit.
+func TestTwoLimitersOnOneStore(t *testing.T) {
 	t.Parallel()
 	type bound struct {
 		alg  Algorithm
@@ -42,7 +42,7 @@ func TestReservationsOfOthers(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 28))
 				clk := stepclock.New()
 				var store Store = NewMemoryStore()
-				if seed%2 == 0 { // one that nobody knows
+				if seed%2 == 0 { // called through the Store interface only
 					store = &failingStore{MemoryStore: NewMemoryStore()}
 				}
 				var both [2]Limiter

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
-// Raising a bucket's limit lets no caller overtake those who wait.
+// Raising a bucket's limit lets no caller overtake pending reservations.
 func TestRaisedLimitKeepsTheOrder(t *testing.T) {
 	slow, fast := TokenBucket{Rate: PerSecond(1)}, TokenBucket{Rate: PerSecond(10), Burst: 1}
 	l, own, _, clk := newVaryingLimiter(t, slow)
@@ -49,8 +49,8 @@ func TestRaisedLimitKeepsTheOrder(t *testing.T) {
 	assert.Equal(t, 100, granted)
 }
 
-// A LeakyBucket that leaks faster from now on tells nobody an earlier turn than those
-// who wait already, and goes on at its new pace behind them.
+// A LeakyBucket that leaks faster from now on gives no caller an earlier turn than the
+// pending reservations have, and leaks at the new rate behind them.
 func TestRaisedLimitKeepsTheTurns(t *testing.T) {
 	slow, fast := LeakyBucket{Rate: PerSecond(10), Capacity: 20}, LeakyBucket{Rate: PerSecond(1000), Capacity: 500}
 	l, own, s, clk := newVaryingLimiter(t, slow)
@@ -87,7 +87,7 @@ func TestRaisedLimitKeepsTheTurns(t *testing.T) {
 	reserve(1, 0)
 	s.check(t)
 
-	// A meter has told no turns: what it has let through leaks out at the new rate.
+	// Without reservations, no turns are promised: the level leaks at the new rate.
 	own.set("meter", slow)
 	require.True(t, l.AllowN("meter", 20))
 	own.set("meter", fast)
@@ -96,9 +96,9 @@ func TestRaisedLimitKeepsTheTurns(t *testing.T) {
 	assert.Equal(t, 20*time.Millisecond, d.Delay)
 }
 
-// However limits change, up, down and back, nobody is granted anything before the
-// latest instant that was promised, nor more than the most generous limit grants.
-func TestChangesKeepTheFrontier(t *testing.T) {
+// However limits change, up, down and back, nothing is granted before the latest
+// pending reservation.
+func TestChangesKeepPendingReservations(t *testing.T) {
 	draw := func(rng *rand.Rand) (n int, w time.Duration) {
 		return 1 + rng.IntN(12), []time.Duration{time.Second, 7 * time.Second, time.Minute}[rng.IntN(3)]
 	}
@@ -176,8 +176,8 @@ func TestChangesKeepTheFrontier(t *testing.T) {
 	}
 }
 
-// The bound of a bucket, burst + t·rate, holds for the most generous of its limits.
-func TestChangedBucketsKeepTheGenerousBound(t *testing.T) {
+// The bound of a bucket, burst + t·rate, holds for the highest of its limits.
+func TestChangedBucketsKeepTheHighestBound(t *testing.T) {
 	for seed := range race.Few(300) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		l, own, _, clk := newVaryingLimiter(t, TokenBucket{Rate: PerSecond(1)})

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -34,8 +32,8 @@ func TestReserveWithin(t *testing.T) {
 	}
 }
 
-// promiseWithin reserves with a longest wait; if that is refused, it comes back one
-// instant before RetryAfter is over, and then.
+// promiseWithin reserves with a longest wait. If that is denied, it tries again one
+// instant before RetryAfter has passed, and when it has.
 func (s *schedule) promiseWithin(k *scheduleKey) {
 	n := s.events(k)
 	most := pick(s.choices, 0, 1, k.last.RetryAfter/2, s.choices.within(pick(s.choices, s.spans...)), ratelimit.Never)
@@ -77,8 +75,8 @@ func (s *schedule) reserveWithin(k *scheduleKey, n int, most time.Duration) rate
 	return d
 }
 
-// TestReserveWithinNamesTheLatePart: of an All, the part is told that keeps the
-// request waiting.
+// TestReserveWithinNamesTheLatePart: Part is the part of an All that delays the request
+// most.
 func TestReserveWithinNamesTheLatePart(t *testing.T) {
 	for name, tt := range map[string]struct {
 		used, n int
@@ -154,35 +152,6 @@ func TestReserveWithinWhenTheStoreFails(t *testing.T) {
 		}
 	}
 	assert.Equal(t, time.Hour, peek(t, spare).RetryAfter, "the fallback's place was given back")
-}
-
-// TestReservationWait waits for a turn, and leaves a line.
-func TestReservationWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}))
-		require.True(t, l.Allow("key"))
-		begin := time.Now()
-		r, _, err := l.ReserveWithin(ctx, "key", 1, time.Second)
-		require.NoError(t, err)
-		require.NoError(t, r.Wait(ctx))
-		assert.Equal(t, time.Second, time.Since(begin))
-
-		r, _, err = l.ReserveWithin(ctx, "key", 1, time.Second)
-		require.NoError(t, err)
-		leaving, leave := context.WithTimeout(ctx, time.Second/2)
-		defer leave()
-		assert.ErrorIs(t, r.Wait(leaving), context.DeadlineExceeded)
-		d, err := l.Peek(ctx, "key")
-		require.NoError(t, err)
-		assert.Equal(t, time.Second/2, d.RetryAfter, "the place is free again")
-	})
-}
-
-func TestClockOf(t *testing.T) {
-	clk := clock.NewMock()
-	assert.Same(t, clk, ratelimit.ClockOf(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}, ratelimit.WithClock(clk)))))
-	assert.WithinDuration(t, time.Now(), ratelimit.ClockOf(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}))).Now(), time.Hour)
-	assert.Nil(t, ratelimit.ClockOf(nil))
 }
 
 // TestReserveWithinWhileTheClockIsBehind: returned durations include the gap.
