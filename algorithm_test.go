@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// A type of a user's that embeds an algorithm is refused: the library cannot know what its
+// A user's type that embeds an algorithm is refused: the library cannot know what its
 // other fields mean, or whether it can be compared.
 func TestForeignAlgorithm(t *testing.T) {
 	type tagged struct {
@@ -55,8 +55,8 @@ func TestForeignAlgorithm(t *testing.T) {
 	}
 }
 
-// TestZeroFields: a limiter tells what its zero fields stand for, so that nobody else
-// must know.
+// TestZeroFields: AlgorithmOf returns parameters with defaults filled in, so that its
+// callers need not know the defaults.
 func TestZeroFields(t *testing.T) {
 	rate := ratelimit.PerSecond(7)
 	for _, tt := range []struct{ given, want ratelimit.Algorithm }{

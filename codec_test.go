@@ -18,7 +18,7 @@ import (
 )
 
 // storedAlgorithms are algorithms of each kind with the header of their states.
-// A change to what stands here orphans what users have stored.
+// A change to one of them orphans the states that users have stored.
 var storedAlgorithms = []struct {
 	alg    Algorithm
 	header string
@@ -83,7 +83,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// What Store's documentation says of the sizes of states.
+// The sizes of states are those that the documentation of Store says.
 func TestStateSizes(t *testing.T) {
 	most := math.MaxInt32
 	for _, alg := range []Algorithm{
@@ -125,8 +125,7 @@ func TestEveryFieldIsStored(t *testing.T) {
 	}
 }
 
-// What cannot be read is told, once, and is fresh from then on; what was adopted is
-// not.
+// A state that cannot be read is reported once, and is replaced by a fresh one.
 func TestUnreadableStates(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	tr, err := NewTransition(FixedWindow{Limit: 2, Window: time.Hour})
@@ -186,8 +185,8 @@ func TestUnreadableStates(t *testing.T) {
 	}
 }
 
-// A limiter tells of a state that cannot be read as it does of a store that fails,
-// and goes on from there: FailOpen lets nobody through for ever.
+// A limiter reports a state that cannot be read as it reports a store that fails, but
+// once: FailOpen does not grant everything from then on.
 func TestLimiterReportsUnreadableState(t *testing.T) {
 	for name, tt := range map[string]struct {
 		policy FailurePolicy
@@ -210,8 +209,7 @@ func TestLimiterReportsUnreadableState(t *testing.T) {
 	}
 }
 
-// A restart with other parameters keeps what was used, whether the limiter is one
-// WithLimits or not.
+// A restart with other parameters keeps the usage, with and without WithLimits.
 func TestRestartWithOtherParameters(t *testing.T) {
 	own := WithLimits(func(_ context.Context, key string) (Algorithm, error) { return nil, nil })
 	hour := func(n int) Algorithm { return TokenBucket{Rate: PerHour(n)} }
@@ -256,8 +254,8 @@ func mustTransition(t testing.TB, alg Algorithm) *Transition {
 	return tr
 }
 
-// mapStates is a store of bytes for one goroutine. It is what a third party's store
-// may look like: nothing in it knows of states that cannot be read.
+// mapStates is a store of bytes for one goroutine. It looks as a third-party store may:
+// nothing in it handles states that cannot be read.
 type mapStates map[string]string
 
 func (m mapStates) Open(string, *Transition) (States, error) { return m, nil }
@@ -276,7 +274,7 @@ func (m mapStates) Reset(_ context.Context, key string) error {
 	return nil
 }
 
-// FuzzStates reads states that somebody else may have written.
+// FuzzStates reads states with arbitrary bytes.
 func FuzzStates(f *testing.F) {
 	by := mustTransition(f, All{SlidingLog{Limit: 3, Window: time.Second}, TokenBucket{Rate: PerSecond(3)}})
 	for _, tt := range storedAlgorithms {
@@ -295,7 +293,7 @@ func FuzzStates(f *testing.F) {
 		if changed {
 			_, _, res, err = by.Apply(next, Request{N: 1}.At(time.Unix(1002, 0)))
 			require.NoError(t, err)
-			require.NoError(t, res.StateErr(), "what was stored can be read")
+			require.NoError(t, res.StateErr(), "the stored state can be read")
 		}
 	})
 }

@@ -25,7 +25,7 @@ func Example() {
 		fmt.Fprintln(w, "found")
 	})
 
-	// Of 25 calls at once by each of two callers, so many are served:
+	// Two callers make 25 calls each, all at once. This many are served:
 	served := map[string]int{}
 	for range 25 {
 		for _, key := range []string{"alice", "bob"} {
@@ -145,7 +145,7 @@ func ExampleParseRate() {
 	// ratelimit: Rate is "100": it must be EVENTS/SPAN such as 10/s or 5/250ms, but has no slash
 }
 
-// Bounded memory: a flood of new keys pushes out its own.
+// Bounded memory: a flood of new keys evicts keys of the flood.
 func ExampleWithMaxKeys() {
 	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1000))
 	limiter := ratelimit.Must(ratelimit.New(

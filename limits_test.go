@@ -171,8 +171,8 @@ func TestManyLimits(t *testing.T) {
 	s.check(t)
 }
 
-// TestChangesUnderConcurrency changes a limit while many ask: as many are granted as
-// the highest allows.
+// TestChangesUnderConcurrency changes a limit while many goroutines make calls. As many
+// events are granted as the highest limit allows.
 func TestChangesUnderConcurrency(t *testing.T) {
 	for _, withLimit := range []func(n int) Algorithm{
 		func(n int) Algorithm { return FixedWindow{Limit: n, Window: time.Hour} },
@@ -209,8 +209,8 @@ func TestChangesUnderConcurrency(t *testing.T) {
 	}
 }
 
-// TestKnownLimits: the same parameters are put together once, others not taken for
-// them.
+// TestKnownLimits: equal parameters are compiled once, and different ones are kept
+// apart.
 func TestKnownLimits(t *testing.T) {
 	l, own, _, _ := newVaryingLimiter(t, TokenBucket{Rate: PerHour(2)})
 	one, two := TokenBucket{Rate: PerHour(1), Burst: 1}, FixedWindow{Limit: 2, Window: time.Hour}
@@ -317,7 +317,7 @@ func TestChangesOverTime(t *testing.T) {
 	clk.Advance(time.Minute)
 	assert.True(t, l.AllowN("key", 10))
 
-	// Nobody gets ahead of a reservation for a window whose length changes.
+	// No caller overtakes a reservation for a window whose length changes.
 	window := func(w time.Duration) Algorithm { return FixedWindow{Limit: 2, Window: w} }
 	l, own, _, clk = newVaryingLimiter(t, window(time.Hour))
 	require.True(t, l.AllowN("key", 2))
@@ -329,7 +329,7 @@ func TestChangesOverTime(t *testing.T) {
 	clk.Advance(r.Delay())
 	assert.False(t, l.Allow("key"))
 
-	// A Peek after a change tells what holds from then on, and so it is stored.
+	// A Peek after a change stores the adopted state.
 	l, own, _, clk = newVaryingLimiter(t, TokenBucket{Rate: PerHour(10)})
 	require.True(t, l.AllowN("key", 10))
 	own.set("key", TokenBucket{Rate: PerMinute(10)})
@@ -411,8 +411,8 @@ func TestReturnAfterChange(t *testing.T) {
 	}
 }
 
-// TestLimitsInUseAreKept: a limit that is in use is compiled once, however many others come,
-// and those that are not are forgotten.
+// TestLimitsInUseAreKept: a limit that is in use is compiled once, however many other
+// limits follow. Unused ones are forgotten.
 func TestLimitsInUseAreKept(t *testing.T) {
 	l := &limits{}
 	compiled := func(n int) *Transition {

@@ -61,7 +61,7 @@ func TestIdleKeysMakeRoom(t *testing.T) {
 	}
 }
 
-func TestDenialsAndLooksAddNoKeys(t *testing.T) {
+func TestDenialsAndPeeksAddNoKeys(t *testing.T) {
 	l, s, _ := newTestLimiter(t, TokenBucket{Rate: PerSecond(10)})
 	l.AllowN("a", 11)
 	l.AllowN("b", 0)
@@ -78,8 +78,8 @@ func TestDenialsAndLooksAddNoKeys(t *testing.T) {
 	s.check(t)
 }
 
-// TestMaxKeysKeepsWhoIsExhausted floods a bounded store with new keys.
-func TestMaxKeysKeepsWhoIsExhausted(t *testing.T) {
+// TestMaxKeysKeepsExhaustedKeys floods a bounded store with new keys.
+func TestMaxKeysKeepsExhaustedKeys(t *testing.T) {
 	for _, bound := range []int{100, 1000, 10_000} {
 		for _, alg := range everyWidth {
 			l, s, _ := newTestLimiter(t, alg, WithMaxKeys(bound))
@@ -117,8 +117,8 @@ func TestMaxKeysKeepsWhoIsExhausted(t *testing.T) {
 	}
 }
 
-// TestExhaustedKeysGoLast fills a store with exhausted keys except for a few, and
-// floods it: as long as there is one key that has something left, that goes.
+// TestExhaustedKeysGoLast fills a store with keys that are exhausted, except for a few,
+// and floods it: as long as a key has events left, such a key is evicted.
 func TestExhaustedKeysGoLast(t *testing.T) {
 	const bound = 5000
 	for _, alg := range everyWidth {
@@ -145,8 +145,8 @@ func fill(t testing.TB, l Limiter, keys, left int) {
 	}
 }
 
-// TestAllExhausted floods a store with keys that use up their limit at once:
-// then those that reset soonest go.
+// TestAllExhausted floods a store with keys that use up their limit at once: those that
+// reset soonest are evicted.
 func TestAllExhausted(t *testing.T) {
 	const bound = 6400
 	for _, alg := range everyWidth {
@@ -171,8 +171,8 @@ func TestAllExhausted(t *testing.T) {
 	}
 }
 
-// TestNewcomersTogether lets many new keys come at once to a store without room.
-func TestNewcomersTogether(t *testing.T) {
+// TestConcurrentNewKeys uses many new keys at once in a full store.
+func TestConcurrentNewKeys(t *testing.T) {
 	const bound, newcomers = 16_000, 64
 	together := func(f func(i int)) {
 		var wg sync.WaitGroup
@@ -211,9 +211,9 @@ func TestNewcomersTogether(t *testing.T) {
 	}
 }
 
-// TestOthersIdleKeysGoFirst floods one limiter while another in the store has
-// nothing but idle keys.
-func TestOthersIdleKeysGoFirst(t *testing.T) {
+// TestIdleKeysOfOtherLimiterGoFirst floods one limiter while all keys of another in
+// the store are idle.
+func TestIdleKeysOfOtherLimiterGoFirst(t *testing.T) {
 	const bound = 20_000
 	s, clk := NewMemoryStore(WithMaxKeys(bound)), stepclock.New()
 	one := Must(New(TokenBucket{Rate: PerSecond(10)}, WithStore(s), WithClock(clk), WithName("one")))
@@ -248,8 +248,8 @@ func BenchmarkManyLimiters(b *testing.B) {
 	}
 }
 
-// TestMaxKeysForgivesLeast fills a small store and looks which key goes.
-func TestMaxKeysForgivesLeast(t *testing.T) {
+// TestMaxKeysEvictsLeastUsed fills a small store and checks which key is evicted.
+func TestMaxKeysEvictsLeastUsed(t *testing.T) {
 	l, s, clk := newTestLimiter(t, FixedWindow{Limit: 10, Window: time.Minute, Start: StartOnFirstEvent}, WithMaxKeys(4))
 	use := func(key string, n int) {
 		require.True(t, l.AllowN(key, n))
@@ -441,7 +441,7 @@ func TestShrink(t *testing.T) {
 		require.NoError(t, err)
 		s.Shrink()
 		assert.Less(t, s.Len(), 2)
-		assert.LessOrEqual(t, s.Stats().Bytes, empty+60_000, "but for the shards")
+		assert.LessOrEqual(t, s.Stats().Bytes, empty+60_000, "except for the shards")
 		still, err := l.Peek(t.Context(), "in use")
 		require.NoError(t, err)
 		assert.Equal(t, held, still)

@@ -420,8 +420,8 @@ func (s *schedule) compare(k *scheduleKey, want, got ratelimit.Decision) {
 	if off := got.ResetAfter - want.ResetAfter; s.floats && -2 <= off && off <= 2 {
 		got.ResetAfter = want.ResetAfter
 	}
-	// Which part of an All is named is left open if all of them wait for a
-	// reservation, and if some wait for so long that nobody can tell how long.
+	// Part is not defined if all parts wait for a reservation, or if some wait longer
+	// than a Duration can express.
 	open := k.model.Ahead(s.now) || want.RetryAfter == ratelimit.Never
 	if parts := k.model.Parts(); open && 0 <= got.Part && got.Part < parts {
 		got.Part = want.Part

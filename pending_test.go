@@ -109,7 +109,7 @@ func TestLinesEnd(t *testing.T) {
 	}
 	clk.Advance(time.Hour)
 	assert.NotZero(t, l.lines.count.Load())
-	for i := range 20_000 { // others come, and look after those who are gone
+	for i := range 20_000 { // reservations of other keys remove lines that are over
 		_, err := l.Reserve(t.Context(), fmt.Sprint("other ", i%400), 1)
 		require.NoError(t, err)
 	}
@@ -164,8 +164,8 @@ func (s failingStates) Apply(ctx context.Context, key string, t *Transition, req
 	return s.States.Apply(ctx, key, t, req)
 }
 
-// TestLinesGiveMemoryBack: what a flood of keys with reservations took is given back as
-// reservations of one key follow.
+// TestLinesGiveMemoryBack: the memory of a flood of keys with reservations is released
+// while reservations of a single key follow.
 func TestLinesGiveMemoryBack(t *testing.T) {
 	const many = 100_000
 	l, store, clk := newTestLimiter(t, TokenBucket{Rate: PerSecond(1)})
@@ -191,8 +191,8 @@ func TestLinesGiveMemoryBack(t *testing.T) {
 	runtime.KeepAlive(l)
 }
 
-// TestWaitersLeaveNoLines: those who have waited look after the lines of others, so
-// that a flood of them leaves little behind even if nobody comes after it.
+// TestWaitersLeaveNoLines: a caller that has waited also removes lines of other keys. So
+// few lines are left after a flood of waiters, even if no call follows.
 func TestWaitersLeaveNoLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := Must(New(TokenBucket{Rate: PerSecond(1)})).(*limiter)
@@ -209,8 +209,8 @@ func TestWaitersLeaveNoLines(t *testing.T) {
 	})
 }
 
-// TestCancelThatFails: when nobody knows whether the store has cancelled, nothing is
-// taken back twice.
+// TestCancelThatFails: if it is unknown whether the store has cancelled, nothing is
+// given back twice.
 func TestCancelThatFails(t *testing.T) {
 	for _, alg := range append([]Algorithm{
 		FixedWindow{Limit: 10, Window: time.Second},
@@ -252,8 +252,7 @@ func TestCancelThatFails(t *testing.T) {
 	}
 }
 
-// TestCancelsShareCalls: those at the same time share a call of the store, and Reset
-// waits for it.
+// TestCancelsShareCalls: concurrent cancellations share a call of the store.
 func TestCancelsShareCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &failingStore{MemoryStore: NewMemoryStore(), gate: make(chan struct{})}

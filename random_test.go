@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// newRand returns a source that is the same in each run, and tells its seed if
+// newRand returns a source that is the same in each run, and logs its seed if
 // the test fails.
 func newRand(t testing.TB) *rand.Rand {
 	const seed = 20260301

@@ -57,7 +57,7 @@ func receivers(t *testing.T, method string) (names []string) {
 	return names
 }
 
-// cases returns the types of package ratelimit that a function of a file tells apart.
+// cases returns the types of package ratelimit that a function of a file distinguishes.
 func cases(t *testing.T, file, function string) (names []string) {
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 	require.NoError(t, err)

@@ -46,7 +46,7 @@ func TestClockSetFromAfar(t *testing.T) {
 	}
 }
 
-// TestClockThatLeapsFar: time goes on after steps that are longer than can be told.
+// TestClockThatLeapsFar: time goes on after steps longer than a Duration.
 func TestClockThatLeapsFar(t *testing.T) {
 	clk := stepclock.New()
 	l := Must(New(TokenBucket{Rate: PerHour(10)}, WithClock(clk)))
@@ -62,7 +62,7 @@ func TestClockThatLeapsFar(t *testing.T) {
 	}
 }
 
-// A setClock has a wall that is set, and a monotonic side that knows nothing of it.
+// A setClock has a wall clock that is set; its monotonic clock does not change then.
 type setClock struct {
 	*stepclock.Clock
 	wall time.Duration // by how much the wall was set
@@ -71,8 +71,8 @@ type setClock struct {
 func (c *setClock) Now() time.Time                  { return c.Clock.Now().Add(c.wall) }
 func (c *setClock) Since(t time.Time) time.Duration { return c.Clock.Since(t.Add(-c.wallAt(t))) }
 
-// wallAt returns what the wall was set by when t was read: the tests read it before
-// and after, and far apart.
+// wallAt returns by how much the wall clock was set when t was read. The tests read it
+// long before and long after.
 func (c *setClock) wallAt(t time.Time) time.Duration {
 	if t.After(c.Clock.Now()) {
 		return c.wall
@@ -80,7 +80,7 @@ func (c *setClock) wallAt(t time.Time) time.Duration {
 	return 0
 }
 
-// TestWallSetBetweenLimiters: limiters on one store agree on what time it is.
+// TestWallSetBetweenLimiters: limiters on one store agree on the time.
 func TestWallSetBetweenLimiters(t *testing.T) {
 	clk := &setClock{Clock: stepclock.New()}
 	s := NewMemoryStore(WithMaxKeys(1))
@@ -139,7 +139,7 @@ func TestOneClockPerStore(t *testing.T) {
 	assert.ErrorIs(t, open(wrapped{s}, "c"), ErrInvalid)
 }
 
-// TestClockBehind checks that the durations told while a clock is behind an
+// TestClockBehind checks that the durations returned while a clock is behind an
 // earlier reading include the gap.
 func TestClockBehind(t *testing.T) {
 	l, _, clk := newTestLimiter(t, All{

@@ -20,8 +20,8 @@ import (
 // The tests in this file wait, in the virtual time of a synctest bubble and
 // with the default clock.
 
-// A mock may be ahead of the real time, in which contexts end. Who need not wait is
-// granted all the same.
+// A mock may be ahead of the real time, in which contexts end. A call that need not wait
+// is granted all the same.
 func TestWaitWithAMockThatIsAhead(t *testing.T) {
 	clk := clock.NewMock()
 	clk.Set(time.Now().AddDate(10, 0, 0))

@@ -38,6 +38,6 @@ func TestFreshWaitsForTheFrontier(t *testing.T) {
 			w.asked, w.cancelled = false, true
 		}
 		assert.GreaterOrEqual(t, k.Fresh(st), line[2].at, name)
-		assert.GreaterOrEqual(t, k.Ready(st, 10, 1), line[2].at, "%s: nobody gets ahead", name)
+		assert.GreaterOrEqual(t, k.Ready(st, 10, 1), line[2].at, "%s: no caller overtakes it", name)
 	}
 }

@@ -56,7 +56,7 @@ func TestRememberedForASecond(t *testing.T) {
 		return s.admission.eviction.seen
 	}
 	assert.NotZero(t, looks("first"))
-	assert.Zero(t, looks("second"), "it takes what the first has seen")
+	assert.Zero(t, looks("second"), "it uses the result of the first look")
 	clk.Advance(time.Second)
 	assert.NotZero(t, looks("third"))
 }
@@ -98,7 +98,7 @@ func TestMaxKeysOverLimiters(t *testing.T) {
 		require.Equal(t, 10, s.Len())
 	}
 	s.check(t)
-	require.Equal(t, 9, count(t, one.evictees()), "but for the first, the flood pushes out its own")
+	require.Equal(t, 9, count(t, one.evictees()), "except for the first, the flood evicts its own keys")
 }
 
 func count(t testing.TB, shards []evictee) (n int) {

@@ -11,9 +11,10 @@ import (
 
 // This file decides which key a full store evicts.
 
-// A full store first forgets idle keys: those whose state equals a fresh one. (Without a
-// bound they go when their table is replaced, see growth.go, or at Shrink.) If it finds
-// none, its policy decides, in admission.go:
+// A full store first forgets idle keys: those whose state equals a fresh one. (Any store
+// also forgets them when it replaces a table, see growth.go, when it inserts a key into
+// a log shard, see logs.go, and in Shrink.) If it finds none, its policy decides, in
+// admission.go:
 //
 //   - EvictLeast evicts the key with the most Room, among equals the one that is Fresh
 //     soonest, so that exhausted keys go last.

@@ -39,6 +39,11 @@ import (
 // group where the search begins. The search continues group by group until it finds the
 // key or a slot that was never taken.
 //
+// Which states have one word is up to the kernels (see kernel.Compiled.Word): those of a
+// continuous TokenBucket and of a LeakyBucket at most rates, and those of a FixedWindow
+// aligned to multiples of its length with most limits. TestWidths in the root has
+// examples.
+//
 // # What is atomic
 //
 // A state of one word is changed only by an atomic operation: a compare-and-swap, or

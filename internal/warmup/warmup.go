@@ -20,8 +20,8 @@ type Constants struct {
 }
 
 // New returns the constants of events per span, and a warm-up. They are computed
-// exactly and then rounded, so that a whole number of permits is not missed by a
-// hair.
+// exactly and then rounded, so that rounding errors do not turn a whole number of permits
+// into a little less.
 func New(events int, per, warmup time.Duration, factor float64) Constants {
 	div := func(a, b *big.Rat) *big.Rat { return new(big.Rat).Quo(a, b) }
 	float := func(r *big.Rat) float64 { f, _ := r.Float64(); return f }
