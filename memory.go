@@ -26,7 +26,7 @@ import (
 //
 // The state of a [TokenBucket], [LeakyBucket] or [FixedWindow] takes 8 bytes with most
 // limits and 16 with the others. That of a [WarmingUp] takes 16. The documentation of
-// each algorithm says more, and docs/design.md has a table of the bytes per key.
+// each algorithm says more, and docs/design.md has a table of all, in words of 8 bytes.
 //
 // The store identifies keys by 96 bits of a hash with secret seeds of its own. With
 // 100 million keys, the probability that any two share a state is below 10⁻¹², and no
