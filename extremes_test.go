@@ -106,15 +106,15 @@ func TestExtremes(t *testing.T) {
 					continue
 				}
 				for _, n := range []int{1, limit/2 + 1, limit} {
-					room := k.Room(st, now)
+					room := k.Remaining(st, now)
 					require.GreaterOrEqual(t, room, 0, "%T%+v", alg, alg)
 					require.LessOrEqual(t, room, limit, "%T%+v", alg, alg)
 					at := k.Ready(st, now, n)
 					require.GreaterOrEqual(t, at, now, "%T%+v", alg, alg)
 					require.Equal(t, at == now, n <= room, "%T%+v: %d at %d: room %d, ready %d", alg, alg, n, now, room, at)
 					if at > now && at <= kernel.MaxInstant {
-						require.LessOrEqual(t, n, k.Room(st, at), "%T%+v: %d at %d, ready at %d", alg, alg, n, now, at)
-						require.Greater(t, n, k.Room(st, at-1), "%T%+v: %d at %d, ready before %d", alg, alg, n, now, at)
+						require.LessOrEqual(t, n, k.Remaining(st, at), "%T%+v: %d at %d, ready at %d", alg, alg, n, now, at)
+						require.Greater(t, n, k.Remaining(st, at-1), "%T%+v: %d at %d, ready before %d", alg, alg, n, now, at)
 					}
 					if at == now {
 						st = k.Spend(st, now, n)
@@ -123,7 +123,7 @@ func TestExtremes(t *testing.T) {
 				}
 			}
 			if fresh := k.Fresh(st); fresh <= kernel.MaxInstant {
-				require.Equal(t, limit, k.Room(st, fresh), "%T%+v: not fresh at %d", alg, alg, fresh)
+				require.Equal(t, limit, k.Remaining(st, fresh), "%T%+v: not fresh at %d", alg, alg, fresh)
 			}
 		}
 	}

@@ -144,12 +144,12 @@ func (k *all) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64
 	return st, to
 }
 
-func (k *all) Room(st []uint64, now Instant) int {
-	room := k.most
+func (k *all) Remaining(st []uint64, now Instant) int {
+	remaining := k.most
 	for part, st := range k.states(st) {
-		room = min(room, part.Room(st, now))
+		remaining = min(remaining, part.Remaining(st, now))
 	}
-	return room
+	return remaining
 }
 
 func (k *all) Fresh(st []uint64) (at Instant) {
@@ -219,8 +219,8 @@ func (k *all) part(st []uint64, now Instant, n int) (index int) {
 	i := 0
 	for part, st := range k.states(st) {
 		if n == 0 {
-			if room := part.Room(st, now); room < least {
-				index, least = i, room
+			if remaining := part.Remaining(st, now); remaining < least {
+				index, least = i, remaining
 			}
 		} else {
 			at := Forever

@@ -103,7 +103,7 @@ func (k *fixed) Decide(word uint64, now Instant, n int) (next uint64, granted bo
 	return st[0], granted
 }
 
-func (k *fixed) Room(st []uint64, now Instant) int {
+func (k *fixed) Remaining(st []uint64, now Instant) int {
 	_, count := k.current(st, now)
 	return int(k.most - min(count, k.most))
 }

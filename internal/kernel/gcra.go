@@ -164,7 +164,7 @@ func (k *gcra) Decide(word uint64, now Instant, n int) (next uint64, granted boo
 	return tat.Lo, k.grants(tat, t)
 }
 
-func (k *gcra) Room(st []uint64, now Instant) int {
+func (k *gcra) Remaining(st []uint64, now Instant) int {
 	t := uint128.Mul(now, k.unit)
 	free := t.Add(k.span).Sub(uint128.Max(k.load(st), t))
 	return int(free.Div(k.cost)) // at most span/cost = depth

@@ -42,15 +42,15 @@ type Kernel interface {
 	// Spend records n events at the instant that Ready returned.
 	Spend(st []uint64, at Instant, n int) []uint64
 
-	// Room returns the most events that are granted at now, which is not before the
+	// Remaining returns the most events that are granted at now, which is not before the
 	// frontier.
-	Room(st []uint64, now Instant) int
+	Remaining(st []uint64, now Instant) int
 
 	// Fresh returns the first instant at which st equals the zero state.
 	Fresh(st []uint64) Instant
 
 	// frontier returns the latest instant promised to a reservation; nothing is granted
-	// before it. Callers of Room check it; Ready checks it by itself, which is faster.
+	// before it. Callers of Remaining check it; Ready checks it by itself, which is faster.
 	frontier(st []uint64) Instant
 
 	// Valid reports whether this kernel can work with st, a state from a store that
@@ -145,12 +145,13 @@ func capabilities(k Kernel) capable {
 	return c
 }
 
-// Room returns the most events that are granted at now: 0 while a reservation is ahead.
-func (c *capable) Room(st []uint64, now Instant) int {
+// Remaining returns the most events that are granted at now: 0 while a reservation is
+// ahead.
+func (c *capable) Remaining(st []uint64, now Instant) int {
 	if now < c.frontier(st) {
 		return 0
 	}
-	return c.Kernel.Room(st, now)
+	return c.Kernel.Remaining(st, now)
 }
 
 // hold is queue.hold, or 0 if the kernel is not a queue.

@@ -48,7 +48,7 @@ func (k *rolling) Ready(st []uint64, now Instant, n int) Instant {
 	return now
 }
 
-func (k *rolling) Room(st []uint64, now Instant) int {
+func (k *rolling) Remaining(st []uint64, now Instant) int {
 	return int(k.bucket(k.counts(st, now/k.length)))
 }
 

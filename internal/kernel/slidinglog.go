@@ -173,7 +173,7 @@ func (k *eventLog) replace(st []uint64, begin, end uint64, at Instant, n uint64)
 	return slices.Replace(st, int(begin), int(end), at, n|logMany)
 }
 
-func (k *eventLog) Room(st []uint64, now Instant) int {
+func (k *eventLog) Remaining(st []uint64, now Instant) int {
 	live, _ := k.live(st, now)
 	return int(k.most - min(live, k.most))
 }

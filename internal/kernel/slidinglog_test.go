@@ -19,7 +19,7 @@ func TestLogGrowsWithUse(t *testing.T) {
 		st = k.Spend(st, i, 1)
 	}
 	assert.Len(t, st, logHeader+1000, "a word for each event")
-	assert.Equal(t, math.MaxInt-1000, k.Room(st, 1000))
+	assert.Equal(t, math.MaxInt-1000, k.Remaining(st, 1000))
 	grown := cap(st)
 
 	st = k.Spend(st, uint64(time.Second)+998, 5)

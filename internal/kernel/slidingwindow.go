@@ -52,7 +52,7 @@ func (k *sliding) fades(oldest, spare uint64) uint64 {
 	return k.length - uint128.Mul(spare, k.length).Div(oldest)
 }
 
-func (k *sliding) Room(st []uint64, now Instant) int {
+func (k *sliding) Remaining(st []uint64, now Instant) int {
 	slot := now / k.length
 	full, oldest := k.counts(st, slot)
 	weighted := uint128.Mul(oldest, k.length-now%k.length).DivCeil(k.length)

@@ -141,7 +141,7 @@ func (v *view) describe(st []uint64, n int, a *Answer) {
 		a.Part = v.parts.part(st, v.now, n)
 	}
 	a.Limit = v.Limit()
-	a.Remaining = v.Room(st, v.now)
+	a.Remaining = v.Remaining(st, v.now)
 	a.ResetAfter = v.until(v.Fresh(st))
 }
 

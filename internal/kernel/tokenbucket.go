@@ -82,7 +82,7 @@ func (k *intervalBucket) reserve(st []uint64, _, at Instant, n int, to []trace) 
 	return st, append(to, t)
 }
 
-func (k *intervalBucket) Room(st []uint64, now Instant) int {
+func (k *intervalBucket) Remaining(st []uint64, now Instant) int {
 	_, missing := k.refilled(st, now)
 	return int(k.burst - min(missing, k.burst))
 }

@@ -92,7 +92,7 @@ func (k *warming) warmth(st []uint64, t Instant) float64 {
 	return max(0, warmth)
 }
 
-func (k *warming) Room([]uint64, Instant) int { return k.Limit() }
+func (k *warming) Remaining([]uint64, Instant) int { return k.Limit() }
 
 func (k *warming) Fresh(st []uint64) Instant {
 	return ceilDiv(After(k.free(st), saturated(math.Ceil(math.Float64frombits(st[0])*k.Cooldown))), k.form.Tick)

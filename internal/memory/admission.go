@@ -134,7 +134,7 @@ func (a *admission) recall(now kernel.Instant, idleOnly bool) bool {
 		v := a.candidates[0]
 		a.candidates[0] = candidate{}
 		a.candidates = a.candidates[1:]
-		least := max(v.room, 1)
+		least := max(v.remaining, 1)
 		if idleOnly {
 			least = unlessIdle
 		}

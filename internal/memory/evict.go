@@ -16,12 +16,12 @@ import (
 // a log shard, see logs.go, and in Shrink.) If it finds none, its policy decides, in
 // admission.go:
 //
-//   - EvictLeast evicts the key with the most Room, among equals the one that is Fresh
-//     soonest, so that exhausted keys go last.
+//   - EvictLeast evicts the key with the most events remaining, among equals the one that
+//     is Fresh soonest, so that exhausted keys go last.
 //   - RefuseUnseen denies the new key until the first of the keys seen becomes idle.
 //   - ShareUnseen lets all new keys share one state.
 //
-// Which key has the most Room is found as follows.
+// The key with the most events remaining is found as follows.
 //
 // An eviction first looks at a sample: perShard keys of each shard in turn, up to
 // fewest keys, and on up to most while all of them are exhausted. It scans instead
@@ -62,23 +62,23 @@ type evictee interface {
 	offer(e *eviction, most int)
 
 	// evict forgets a key, and counts the eviction, if the key is idle or has at least
-	// the given room. It reports whether it did.
-	evict(v candidate, now kernel.Instant, room int) bool
+	// the given number of events remaining. It reports whether it did.
+	evict(v candidate, now kernel.Instant, least int) bool
 }
 
-// unlessIdle, as the least room, means that a key in use may not be evicted.
+// unlessIdle, as the least remaining, means that a key in use may not be evicted.
 const unlessIdle = -1
 
-// spares reports whether a key that is in use has too little room to be evicted.
-func spares(room, least int) bool { return least == unlessIdle || room < least }
+// spares reports whether a key that is in use has too few events remaining to be evicted.
+func spares(remaining, least int) bool { return least == unlessIdle || remaining < least }
 
 // A candidate is a key that may be evicted.
 type candidate struct {
-	sh    evictee
-	id    identity
-	room  int            // events that it would still be granted
-	from  kernel.Instant // when it may be evicted, unless it is used before; 0 for now
-	fresh kernel.Instant // when it is idle
+	sh        evictee
+	id        identity
+	remaining int            // events that it would still be granted
+	from      kernel.Instant // when it may be evicted, unless it is used before; 0 for now
+	fresh     kernel.Instant // when it is idle
 }
 
 const candidateSize = 56 // bytes, on 64-bit machines
@@ -95,12 +95,12 @@ type eviction struct {
 	part    int  // keys evicted in a batch
 	keep    int  // most keys that it collects
 
-	seen  int // keys looked at
-	room  int // the most room seen
-	left  int // keys seen that have events left
-	best  []candidate
-	freed bool // whether idle keys were forgotten
-	done  bool // whether it has seen enough keys
+	seen      int // keys looked at
+	remaining int // the most remaining seen
+	left      int // keys seen that have events left
+	best      []candidate
+	freed     bool // whether idle keys were forgotten
+	done      bool // whether it has seen enough keys
 }
 
 // forgot counts an idle key that was forgotten.
@@ -113,10 +113,10 @@ func (e *eviction) forgot() {
 func (e *eviction) look(k *kernel.Compiled, st []uint64, v candidate) {
 	if e.idle {
 		v.from = v.fresh
-	} else if v.room = k.Room(st, e.now); v.room == 0 && !e.sample && !e.few {
+	} else if v.remaining = k.Remaining(st, e.now); v.remaining == 0 && !e.sample && !e.few {
 		v.from = k.Ready(st, e.now, 1)
 	}
-	if e.room = max(e.room, v.room); v.room > 0 {
+	if e.remaining = max(e.remaining, v.remaining); v.remaining > 0 {
 		e.left++
 	}
 	switch {
@@ -134,7 +134,7 @@ func (e *eviction) look(k *kernel.Compiled, st []uint64, v candidate) {
 func (e *eviction) count() {
 	e.seen++
 	if e.sample {
-		e.done = e.seen >= e.fewest && (e.freed || e.room > 0 || e.seen >= e.most)
+		e.done = e.seen >= e.fewest && (e.freed || e.remaining > 0 || e.seen >= e.most)
 	} else {
 		e.done = e.strides && e.seen >= e.stride
 	}
@@ -142,7 +142,7 @@ func (e *eviction) count() {
 
 // prefer compares two candidates: the better one comes first.
 func prefer(a, b candidate) int {
-	return cmp.Or(cmp.Compare(b.room, a.room), cmp.Compare(a.from, b.from), cmp.Compare(a.fresh, b.fresh))
+	return cmp.Or(cmp.Compare(b.remaining, a.remaining), cmp.Compare(a.from, b.from), cmp.Compare(a.fresh, b.fresh))
 }
 
 // An eviction is a heap once it has collected keep keys, with the worst on top.
@@ -179,7 +179,7 @@ func (s *Store) look(now kernel.Instant, idleOnly bool) {
 		begin.sample, begin.best = true, e.best[:0]
 		*e = begin
 		a.walk(s.spaces())
-		if e.freed || e.room > 0 {
+		if e.freed || e.remaining > 0 {
 			return
 		}
 		begin.sample = false
@@ -246,19 +246,19 @@ func (a *admission) choose() (freed bool) {
 	a.scarce = !e.few && !e.sample
 	best := e.best
 	if e.sample {
-		best = slices.DeleteFunc(best, func(v candidate) bool { return v.room < e.room })
+		best = slices.DeleteFunc(best, func(v candidate) bool { return v.remaining < e.remaining })
 	}
 	slices.SortFunc(best, prefer)
 	n := 0
 	switch {
 	case e.freed || e.seen == 0: // if seen is 0, all places are taken by keys that are still being inserted
-	case a.scarce && (e.room == 0 || e.strides && e.left < e.scant):
+	case a.scarce && (e.remaining == 0 || e.strides && e.left < e.scant):
 		n = min(len(best), e.part)
 	default:
 		n = 1
 	}
 	for _, v := range best[:n] {
-		v.sh.evict(v, e.now, v.room)
+		v.sh.evict(v, e.now, v.remaining)
 	}
 	switch {
 	case a.scarce:

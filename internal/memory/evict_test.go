@@ -130,11 +130,11 @@ func TestScantStrides(t *testing.T) {
 	} {
 		c := &counter{}
 		d := &admission{lookSizes: smallSizes}
-		d.eviction = eviction{lookSizes: smallSizes, strides: tt.strides, left: tt.left, room: min(1, tt.left), seen: 256, part: 32, keep: 32}
+		d.eviction = eviction{lookSizes: smallSizes, strides: tt.strides, left: tt.left, remaining: min(1, tt.left), seen: 256, part: 32, keep: 32}
 		for i := range 32 {
 			v := candidate{sh: c}
 			if i < tt.left {
-				v.room = 1
+				v.remaining = 1
 			}
 			d.eviction.best = append(d.eviction.best, v)
 		}

@@ -219,7 +219,7 @@ func (sh *shard) offer(e *eviction, most int) {
 }
 
 // evict implements evictee.
-func (sh *shard) evict(v candidate, now kernel.Instant, room int) bool {
+func (sh *shard) evict(v candidate, now kernel.Instant, least int) bool {
 	sp := sh.space
 	sh, t := sp.lock(v.id) // the key may have moved to another shard
 	defer sh.mu.Unlock()
@@ -231,7 +231,7 @@ func (sh *shard) evict(v candidate, now kernel.Instant, room int) bool {
 	defer sp.store.blanks.Put(blank)
 	st := sh.read(t, p, blank[:])
 	idle := sp.k.Fresh(st) <= now
-	if !idle && spares(sp.k.Room(st, now), room) || !sh.freeze(t, p, st) {
+	if !idle && spares(sp.k.Remaining(st, now), least) || !sh.freeze(t, p, st) {
 		return false
 	}
 	sh.forgetLocked(t, p)

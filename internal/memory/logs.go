@@ -327,7 +327,7 @@ func (sh *logShard) offer(e *eviction, most int) {
 	}
 }
 
-func (sh *logShard) evict(v candidate, now kernel.Instant, room int) bool {
+func (sh *logShard) evict(v candidate, now kernel.Instant, least int) bool {
 	sp := sh.space
 	sh = sp.lock(v.id) // the key may have moved to another shard
 	defer sh.mu.Unlock()
@@ -337,7 +337,7 @@ func (sh *logShard) evict(v candidate, now kernel.Instant, room int) bool {
 	}
 	e := &sh.slots[i]
 	idle := e.fresh() <= now
-	if !idle && spares(e.by.Room(e.state, now), room) {
+	if !idle && spares(e.by.Remaining(e.state, now), least) {
 		return false
 	}
 	sh.removeLocked(i)

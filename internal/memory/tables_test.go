@@ -74,7 +74,7 @@ func TestFreezeSeesUpdates(t *testing.T) {
 	*tbl.word(p) = seen[0]
 	sh.mu.Unlock()
 	require.True(t, l.AllowN("key", 10))
-	require.False(t, sh.evict(candidate{id: sp.store.identify("key"), room: 1}, 0, 1), "it has no room any more")
+	require.False(t, sh.evict(candidate{id: sp.store.identify("key"), remaining: 1}, 0, 1), "it has no events remaining")
 	require.False(t, l.Allow("key"))
 }
 
