@@ -134,6 +134,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		states:   boundStates(states, c),
 		timeline: tl,
 		policy:   c.policy,
+		failures: failureLog{logger: c.failureLog, off: c.failureLogSet && c.failureLog == nil},
 	}
 	if local, ok := states.(*memoryStates); ok {
 		l.local, l.fast = local, local.tables
@@ -188,6 +189,7 @@ type limiter struct {
 	states   States
 	timeline *kernel.Timeline
 	policy   FailurePolicy
+	failures failureLog
 	resets   resets
 	lines    lines
 	local    *memoryStates  // states, if they are in memory
@@ -268,6 +270,7 @@ func (l *limiter) degraded(ctx context.Context, t *Transition, err error, ask fu
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return Decision{}, ctx.Err() // the caller left; the store may be well
 	}
+	l.failing(ctx, err)
 	err = l.failed(err)
 	switch l.policy.kind {
 	case fallback:
@@ -367,12 +370,8 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
-	case err != nil && l.policy.kind == fallback:
-		return nil, errFallback
-	case err != nil && l.policy.kind == failClosed:
-		return nil, l.failed(err)
 	case err != nil:
-		return &Reservation{l: l, key: key}, nil // FailOpen: now
+		return l.degradedReserve(ctx, key, err)
 	case res.Full:
 		return nil, fmt.Errorf("%w: no room for a new key", ErrFull)
 	case res.QueueFull:
@@ -388,6 +387,18 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 		return nil, nil
 	}
 	return l.reserved(key, res, m), nil
+}
+
+// degradedReserve is what reserve returns after the store failed with err.
+func (l *limiter) degradedReserve(ctx context.Context, key string, err error) (*Reservation, error) {
+	l.failing(ctx, err)
+	switch l.policy.kind {
+	case fallback:
+		return nil, errFallback
+	case failClosed:
+		return nil, l.failed(err)
+	}
+	return &Reservation{l: l, key: key}, nil // FailOpen: now
 }
 
 // reserved returns the reservation that res describes. m was taken before it was made.

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"time"
 
@@ -24,8 +25,9 @@ type config struct {
 	lookup func(ctx context.Context, key string) (Algorithm, error)
 
 	storeTimeout time.Duration
+	failureLog   *slog.Logger
 
-	storeSet, clockSet, lookupSet, storeTimeoutSet bool
+	storeSet, clockSet, lookupSet, storeTimeoutSet, failureLogSet bool
 }
 
 // WithStore keeps the limiter's states in s, which several limiters may share. By
@@ -96,10 +98,12 @@ func newConfig(opts []Option) (*config, error) {
 //
 //   - Take, Peek and ReserveWithin return the policy's decision, with Degraded set,
 //     and the error. Allow returns the Allowed of that decision.
-//   - With FailOpen, Reserve and Wait succeed at once, with no sign of the failure: the
-//     Delay is 0, nothing is reserved, and the error is nil. With FailClosed they
+//   - With FailOpen, Reserve and Wait succeed at once, with no other sign of the failure
+//     than the log: the Delay is 0, nothing is reserved, and the error is nil. With FailClosed they
 //     return the error. With Fallback they call the same method of its limiter.
 //   - Reset returns the error, and Cancel gives nothing back.
+//
+// The limiter logs that the policy decides: see [WithFailureLog].
 //
 // If the caller's context was cancelled, its error is returned and the policy is not
 // used. For Reserve and Wait, this is so even if its deadline has passed.

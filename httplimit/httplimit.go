@@ -46,20 +46,21 @@ func WithDenied(h http.Handler) Option {
 }
 
 // WithKeyError makes f answer requests whose key or cost cannot be determined. The
-// default answers with 400, Bad Request. It shows the client only an [ErrNoKey], and
-// logs other errors with slog, at most one a second. To limit such requests
-// together, return one key for all of them from the [KeyFunc] instead of an error.
-// To let them pass, use [WithSkip].
+// default is a [BadRequest] for each middleware. To limit such requests together,
+// return one key for all of them from the [KeyFunc] instead of an error. To let them
+// pass, use [WithSkip].
 func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
 	return func(m *middleware) { m.keyError = f }
 }
 
 // WithStoreError calls f with the error when the limiter's store has failed. The
-// limiter's [ratelimit.FailurePolicy] decides whether the request passes. The default
-// logs the error with slog, at most one line a second; its attribute left_out is the
-// number of errors omitted since the previous line.
+// limiter's [ratelimit.FailurePolicy] decides whether the request passes. The limiter
+// logs such errors whether f is set or not; see [ratelimit.WithFailureLog]. Without
+// WithStoreError, the middleware logs only errors of a limiter that does not mark its
+// decision as Degraded, at most one line a second; the attribute left_out is the number
+// of errors omitted since the previous line.
 func WithStoreError(f func(*http.Request, error)) Option {
-	return func(m *middleware) { m.storeError = f }
+	return func(m *middleware) { m.storeError, m.storeErrorSet = f, true }
 }
 
 // WithSkip lets requests for which skip returns true pass without asking the
@@ -118,7 +119,7 @@ type middleware struct {
 	shaping    time.Duration    // the longest delay, or 0
 	now        func() time.Time // the time of the limiter's clock
 
-	costed, answered, skipped bool // whether WithCost, WithDenied, WithSkip were given
+	costed, answered, skipped, storeErrorSet bool // whether these options were given
 }
 
 // Middleware returns a function that wraps a handler so that l limits its requests.
@@ -133,7 +134,7 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 		limiter:    l,
 		key:        ClientIP(),
 		status:     http.StatusTooManyRequests,
-		keyError:   badRequest(),
+		keyError:   BadRequest(),
 		storeError: logStoreError(),
 		name:       "default",
 	}
@@ -160,8 +161,11 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 	}
 }
 
-// badRequest returns the default of WithKeyError.
-func badRequest() func(http.ResponseWriter, *http.Request, error) {
+// BadRequest returns a function for [WithKeyError]. It answers with 400, Bad Request. It
+// shows the client only an [ErrNoKey], and logs other errors with slog, at most one line
+// a second; the attribute left_out is the number of errors omitted since the previous
+// line. Middlewares that share the function share this bound.
+func BadRequest() func(http.ResponseWriter, *http.Request, error) {
 	var warnings limitedLog
 	return func(w http.ResponseWriter, r *http.Request, err error) {
 		text := "cannot determine the client of this request"
@@ -177,7 +181,7 @@ func badRequest() func(http.ResponseWriter, *http.Request, error) {
 func logStoreError() func(*http.Request, error) {
 	var warnings limitedLog
 	return func(r *http.Request, err error) {
-		warnings.warn(r.Context(), "httplimit: the limiter's store failed", err)
+		warnings.warn(r.Context(), "httplimit: the limiter failed", err)
 	}
 }
 
@@ -207,7 +211,9 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 			m.ended(w, r, next)
 			return
 		}
-		m.storeError(r, err)
+		if m.storeErrorSet || !d.Degraded { // the limiter logs that a policy decided
+			m.storeError(r, err)
+		}
 	}
 	if err := hold(r.Context(), turn, &d); err != nil {
 		m.ended(w, r, next)

@@ -3,8 +3,9 @@ package httplimit
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 )
 
 // logInterval is the least time between two lines of a limitedLog.
@@ -13,15 +14,11 @@ const logInterval = time.Second
 // A limitedLog logs errors that requests cause, at most one line a second, so that
 // clients cannot fill the log. Each line says how many were omitted since the previous
 // one.
-type limitedLog struct {
-	mu      sync.Mutex // protects the fields below
-	last    time.Time  // of the last line
-	leftOut int        // lines omitted since then
-}
+type limitedLog struct{ valve logvalve.Valve }
 
 // warn logs a line, or counts it as omitted.
 func (l *limitedLog) warn(ctx context.Context, text string, err error) {
-	leftOut, ok := l.pass(time.Now())
+	leftOut, ok := l.valve.Pass(time.Now(), logInterval)
 	switch {
 	case !ok:
 	case leftOut > 0:
@@ -29,16 +26,4 @@ func (l *limitedLog) warn(ctx context.Context, text string, err error) {
 	default:
 		slog.WarnContext(ctx, text, "error", err)
 	}
-}
-
-// pass reports whether a line may be logged now, and how many were omitted before it.
-func (l *limitedLog) pass(now time.Time) (leftOut int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.last.IsZero() && now.Sub(l.last) < logInterval {
-		l.leftOut++
-		return 0, false
-	}
-	leftOut, l.last, l.leftOut = l.leftOut, now, 0
-	return leftOut, true
 }

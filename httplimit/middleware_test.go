@@ -373,21 +373,27 @@ func TestStatusWithoutAText(t *testing.T) {
 	assert.JSONEq(t, `{"type":"about:blank","title":"Limit unavailable","status":499,"detail":"The limit cannot be checked at the moment."}`, body(t, resp))
 }
 
-// TestLogIsBounded checks that a failing store and a misconfigured key each log one
-// line a second, which says how many were omitted.
+// An unmarked limiter fails without marking its decisions.
+type unmarked struct{ ratelimit.Limiter }
+
+func (unmarked) Take(context.Context, string, int) (ratelimit.Decision, error) {
+	return ratelimit.Decision{}, errors.New("no route to the limits")
+}
+
+// TestLogIsBounded checks that a failing limiter of another make and a misconfigured key
+// each log one line a second, which says how many were omitted.
 func TestLogIsBounded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		key  httplimit.KeyFunc
 		want string
 	}{
-		"store": {httplimit.ClientIP(), "the limiter's store failed"},
-		"key":   {httplimit.ClientIP(httplimit.IPv6Prefix(0)), "cannot determine the client of this request"},
+		"limiter": {httplimit.ClientIP(), "the limiter failed"},
+		"key":     {httplimit.ClientIP(httplimit.IPv6Prefix(0)), "cannot determine the client of this request"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			logged := quiet(t)
-			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}))
-			require.NoError(t, err)
-			h := httplimit.Middleware(l, httplimit.WithKey(tt.key))(ok)
+			l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+			h := httplimit.Middleware(unmarked{l}, httplimit.WithKey(tt.key))(ok)
 			lines := func(want int) string {
 				got := logged.String()
 				logged.Reset()
@@ -476,8 +482,12 @@ func TestStoreFails(t *testing.T) {
 		assert.Equal(t, tt.retryAfter, resp.Header.Get("Retry-After"), i)
 		assert.Equal(t, tt.current, resp.Header.Get("RateLimit"), i)
 		assert.ErrorContains(t, told, "no route to the store")
+		l, err = ratelimit.New(bucket, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(tt.policy))
+		require.NoError(t, err)
+		logged.Reset()
 		serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
 		assert.Contains(t, logged.String(), "no route to the store")
+		assert.Equal(t, 1, strings.Count(logged.String(), "\n"), "the limiter and the middleware do not both log it")
 	}
 }
 

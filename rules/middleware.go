@@ -21,10 +21,11 @@ import (
 // rule after the other.
 func (s *Set) Middleware(opts ...httplimit.Option) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
-		if isNil(next) {
-			return httplimit.Middleware(limiterOf{set: s, rule: new(compiled)}, opts...)(next) // reports the nil handler
+		if isNil(next) || slices.ContainsFunc(opts, func(o httplimit.Option) bool { return o == nil }) {
+			return httplimit.Middleware(limiterOf{set: s, rule: new(compiled)}, opts...)(next) // reports it
 		}
-		return &middleware{set: s, next: next, opts: opts}
+		shared := httplimit.WithKeyError(httplimit.BadRequest()) // one for all rules
+		return &middleware{set: s, next: next, opts: append([]httplimit.Option{shared}, opts...)}
 	}
 }
 

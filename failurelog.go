@@ -1,0 +1,54 @@
+package ratelimit
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/logvalve"
+)
+
+// WithFailureLog sets the logger that the limiter warns when its [FailurePolicy] has
+// decided because the store failed. The first such decision is logged at once, and then
+// one in ten seconds, by the limiter's clock. A line has the limiter's name, the store's
+// error, and the number of decisions without the store since the previous line. The
+// default is [slog.Default] at the time of the line. A nil logger turns the log off.
+//
+// Limiters with the same logger have a line each. Nothing is logged while the store works.
+func WithFailureLog(log *slog.Logger) Option {
+	return func(c *config) { c.failureLog, c.failureLogSet = log, true }
+}
+
+// failureLogInterval is the least time between two lines of a limiter.
+const failureLogInterval = 10 * time.Second
+
+// A failureLog logs the decisions of a failure policy.
+type failureLog struct {
+	logger *slog.Logger // nil for the default one
+	off    bool
+	valve  logvalve.Valve
+}
+
+// decided is what the log says that a policy did.
+var decided = [...]string{
+	failOpen:   "ratelimit: the store failed, and requests are allowed without it",
+	failClosed: "ratelimit: the store failed, and requests are denied",
+	fallback:   "ratelimit: the store failed, and the fallback decides",
+}
+
+// failing logs that the policy decides because the store failed with err.
+func (l *limiter) failing(ctx context.Context, err error) {
+	log := &l.failures
+	if log.off {
+		return
+	}
+	held, ok := log.valve.Pass(l.timeline.Clock().Now(), failureLogInterval)
+	if !ok {
+		return
+	}
+	logger := log.logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	logger.WarnContext(ctx, decided[l.policy.kind], "limiter", l.name, "error", err, "decisions", held+1)
+}

@@ -1,0 +1,121 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// newLog returns a logger without times, and what it has logged since the last call.
+func newLog() (*slog.Logger, func() string) {
+	var text strings.Builder
+	h := slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})
+	return slog.New(h), func() string {
+		defer text.Reset()
+		return text.String()
+	}
+}
+
+// TestFailureLog: the first decision without the store is logged, and then one in ten
+// seconds, which says how many there were.
+func TestFailureLog(t *testing.T) {
+	log, logged := newLog()
+	s := &brokenStore{}
+	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(log))
+	line := func(decisions int) string {
+		return fmt.Sprintf("level=WARN msg=\"ratelimit: the store failed, and requests are allowed without it\" limiter=api error=\"no route\" decisions=%d\n", decisions)
+	}
+	require.True(t, l.Allow("key"))
+	require.Empty(t, logged())
+	s.err = errors.New("no route")
+	require.True(t, l.Allow("key"))
+	require.Equal(t, line(1), logged())
+	for range 99 {
+		require.True(t, l.Allow("key"))
+	}
+	clk.Advance(10*time.Second - 1)
+	require.True(t, l.Allow("key"))
+	require.Empty(t, logged())
+	clk.Advance(1)
+	require.True(t, l.Allow("key"))
+	require.Equal(t, line(101), logged())
+	clk.Advance(time.Hour)
+	require.True(t, l.Allow("key"))
+	require.Equal(t, line(1), logged())
+}
+
+// TestFailureLogOfMethods: each decision of a policy is logged, and nothing else is.
+func TestFailureLogOfMethods(t *testing.T) {
+	left, leave := context.WithCancel(ctx)
+	leave()
+	calls := []struct {
+		name   string
+		counts bool
+		call   func(l ratelimit.Limiter)
+	}{
+		{"Allow", true, func(l ratelimit.Limiter) { l.Allow("key") }},
+		{"Take", true, func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "key", 1) }},
+		{"Peek", true, func(l ratelimit.Limiter) { _, _ = l.Peek(ctx, "key") }},
+		{"Wait", true, func(l ratelimit.Limiter) { _ = l.Wait(ctx, "key") }},
+		{"Reserve", true, func(l ratelimit.Limiter) { _, _ = l.Reserve(ctx, "key", 1) }},
+		{"ReserveWithin", true, func(l ratelimit.Limiter) { _, _, _ = l.ReserveWithin(ctx, "key", 1, time.Hour) }},
+		{"Reset", false, func(l ratelimit.Limiter) { _ = l.Reset(ctx, "key") }},
+		{"Take after the caller left", false, func(l ratelimit.Limiter) { _, _ = l.Take(left, "key", 1) }},
+		{"Reserve after the caller left", false, func(l ratelimit.Limiter) { _, _ = l.Reserve(left, "key", 1) }},
+		{"Take of less than nothing", false, func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "key", -1) }},
+	}
+	spare, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	for want, policy := range map[string]ratelimit.FailurePolicy{
+		"requests are allowed": ratelimit.FailOpen,
+		"requests are denied":  ratelimit.FailClosed,
+		"the fallback decides": ratelimit.Fallback(spare),
+	} {
+		for _, c := range calls {
+			log, logged := newLog()
+			s := &brokenStore{}
+			l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(log))
+			s.err = errors.New("no route")
+			c.call(l)
+			if got := logged(); c.counts {
+				assert.Contains(t, got, want, c.name)
+				assert.Equal(t, 1, strings.Count(got, "\n"), c.name)
+			} else {
+				assert.Empty(t, got, c.name)
+			}
+		}
+	}
+}
+
+// TestFailureLogDefault: it is slog's default logger, unless the option is nil.
+func TestFailureLogDefault(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	log, logged := newLog()
+	s := &brokenStore{}
+	fails := func(opts ...ratelimit.Option) {
+		s.err = nil
+		l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, append(opts, ratelimit.WithStore(s))...)
+		s.err = errors.New("no route")
+		slog.SetDefault(log) // after New
+		require.True(t, l.Allow("key"))
+		slog.SetDefault(before)
+	}
+	fails()
+	assert.Contains(t, logged(), "no route")
+	fails(ratelimit.WithFailureLog(nil))
+	assert.Empty(t, logged())
+}

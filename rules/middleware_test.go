@@ -1,0 +1,84 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// A downStore fails every call.
+type downStore struct{}
+
+func (downStore) Open(string, *ratelimit.Transition) (ratelimit.States, error) {
+	return downStore{}, nil
+}
+
+func (downStore) Apply(context.Context, string, *ratelimit.Transition, ratelimit.Request) (ratelimit.Result, error) {
+	return ratelimit.Result{}, errors.New("no route to the store")
+}
+
+func (downStore) Reset(context.Context, string) error { return nil }
+
+// TestMiddlewareLogs: all rules together log a failing store once in ten seconds, and keys
+// that cannot be determined once a second.
+func TestMiddlewareLogs(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	var log strings.Builder
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	source := &table{rules: []Rule{
+		{ID: "a", Call: "/a", Limit: 1, Window: time.Hour},
+		{ID: "b", Call: "/b", Limit: 1, Window: time.Hour},
+	}}
+	noKey := func(*http.Request) (string, error) { return "", errors.New("no key server") }
+	for want, tt := range map[string]struct {
+		opts     []httplimit.Option
+		interval time.Duration
+	}{
+		"no route to the store": {nil, 10 * time.Second},
+		"no key server":         {[]httplimit.Option{httplimit.WithKey(noKey)}, time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, clk := newSet(t, source, WithLimiter(ratelimit.WithStore(downStore{})))
+			h := s.Middleware(tt.opts...)(http.NotFoundHandler())
+			ask := func() {
+				for _, path := range []string{"/a", "/b"} {
+					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, http.NoBody))
+				}
+			}
+			pass := func(d time.Duration) {
+				clk.Add(d)
+				time.Sleep(d)
+			}
+			log.Reset()
+			ask()
+			pass(tt.interval / 2)
+			ask()
+			require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+			require.Contains(t, log.String(), want)
+			pass(tt.interval / 2)
+			ask()
+			require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
+		})
+	}
+}
+
+func TestMiddlewareNilOption(t *testing.T) {
+	s, _ := newSet(t, &table{})
+	w := httptest.NewRecorder()
+	s.Middleware(httplimit.WithStatus(499), nil)(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/a", http.NoBody))
+	assert.Equal(t, 500, w.Code)
+	assert.Contains(t, w.Body.String(), "option 1 of Middleware is nil")
+}
