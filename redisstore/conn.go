@@ -35,7 +35,8 @@ type Command struct {
 }
 
 // A Breaker is a circuit breaker: it stops commands to a server that does not answer.
-// The TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 implements it.
+// The TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 implements it. If a Breaker also
+// has the method State() string, [Store.Stats] shows what it returns.
 type Breaker interface {
 	// Allow returns an error if the command must not be sent, and otherwise a function
 	// to report the command's outcome to. The store calls that function once: with nil

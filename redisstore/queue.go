@@ -191,6 +191,7 @@ func (s *Store) send(q *queue, g *group) bool {
 	s.transmit(g, script)
 
 	received := s.elapsed()
+	s.counts.observe(received-g.begin, g.err)
 	q.shard.mu.Lock()
 	done, g.done = g.done, nil
 	q.shard.mu.Unlock()

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"maps"
 	"sync"
 )
 
@@ -54,4 +55,23 @@ func (s *Store) allow(ctx context.Context, key string) (done func(error), err er
 		return nil, &openError{err}
 	}
 	return done, nil
+}
+
+// breakerStates returns the states of the breakers that report one, by the names of servers.
+func (s *Store) breakerStates() map[string]string {
+	states := map[string]string{}
+	add := func(name string, b Breaker) {
+		if b, ok := b.(interface{ State() string }); ok {
+			states[name] = b.State()
+		}
+	}
+	add("", s.breaker)
+	known := &s.servers
+	known.mu.RLock()
+	breakers := maps.Clone(known.breakers) // State is called without the lock
+	known.mu.RUnlock()
+	for name, b := range breakers {
+		add(name, b)
+	}
+	return states
 }

@@ -72,6 +72,8 @@ func TestUnreadableState(t *testing.T) {
 					assert.Equal(t, want, d.Allowed, "the first call has spent one of two")
 				}
 				assert.EqualValues(t, 1, s.Stats().Unreadable)
+				assert.EqualValues(t, 1, s.Stats().OtherErrors)
+				assert.EqualValues(t, 1, s.Stats().Failures)
 			})
 		})
 	}

@@ -133,7 +133,7 @@ func (s *states) Bounded() bool { return true }
 // Apply implements [ratelimit.States].
 func (s *states) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
 	res, err := s.apply(ctx, key, t, req)
-	s.counts.tally(err)
+	s.counts.tally(ctx, req.Op, res, err)
 	return res, err
 }
 
@@ -177,7 +177,6 @@ func (s *states) Reset(ctx context.Context, key string) error {
 		s.dropLease(name)
 	}()
 	_, err := s.run(ctx, name, Command{Words: []string{"DEL", name.text}, Key: 1}, nil)
-	s.counts.tally(err)
 	return err
 }
 
@@ -188,11 +187,19 @@ func (e *openError) Error() string        { return "redisstore: not sent: " + e.
 func (e *openError) Is(target error) bool { return target == ErrOpen }
 func (e *openError) Unwrap() error        { return e.why }
 
-// aboutKey reports whether err is a server's error that concerns only a key or a script,
-// or a lack of memory for a new key. Such an error does not mean that the server is down.
+// isReply reports whether err is the server's reply, and not an error of the client: its text
+// begins with a code in upper case, such as OOM or NOPERM, and a space.
+func isReply(err error) bool {
+	code, _, ok := strings.Cut(err.Error(), " ")
+	return ok && code != "" && strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
+// aboutKey reports whether err is a server's error that concerns only a key, a script or a
+// permission, or a lack of memory for a new key. Such an error does not mean that the server
+// is down.
 func aboutKey(err error) bool {
 	text := err.Error()
-	for _, prefix := range []string{"ERR ", "WRONGTYPE ", "OOM "} {
+	for _, prefix := range []string{"ERR ", "WRONGTYPE ", "OOM ", "NOPERM "} {
 		if strings.HasPrefix(text, prefix) {
 			return !strings.HasPrefix(text, "ERR max number of clients")
 		}
@@ -236,45 +243,4 @@ func (p *programs) of(t *ratelimit.Transition) (*program, error) {
 	}
 	p.known[id] = prog
 	return prog, nil
-}
-
-// Stats are a store's counters since it was made.
-type Stats struct {
-	Calls     uint64 // commands sent
-	Coalesced uint64 // requests that shared another request's command
-	Cached    uint64 // denials answered from the denial cache
-	Leased    uint64 // events granted from leases
-	Failures  uint64 // requests that failed with any error, including those below
-	Timeouts  uint64 // requests that failed with ErrTimeout
-	Refused   uint64 // requests that failed with ErrOpen
-
-	Unreadable uint64 // unreadable states that were replaced by new ones: see [ratelimit.ErrState]
-}
-
-type counts struct {
-	calls, coalesced, cached, leased, failures, timeouts, refused, unreadable atomic.Uint64
-}
-
-// tally counts a request's error, if it has one.
-func (c *counts) tally(err error) {
-	if err == nil {
-		return
-	}
-	c.failures.Add(1)
-	switch {
-	case errors.Is(err, ErrTimeout):
-		c.timeouts.Add(1)
-	case errors.Is(err, ErrOpen):
-		c.refused.Add(1)
-	}
-}
-
-// Stats returns the store's counters.
-func (s *Store) Stats() Stats {
-	c := &s.counts
-	return Stats{
-		Calls: c.calls.Load(), Coalesced: c.coalesced.Load(), Cached: c.cached.Load(), Leased: c.leased.Load(),
-		Failures: c.failures.Load(), Timeouts: c.timeouts.Load(), Refused: c.refused.Load(),
-		Unreadable: c.unreadable.Load(),
-	}
 }

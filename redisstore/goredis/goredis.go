@@ -59,8 +59,16 @@ func isNil(client redis.UniversalClient) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
+// A breaker tells the store its state.
+type breaker struct {
+	*gobreaker.TwoStepCircuitBreaker[struct{}]
+}
+
+// State returns "closed", "half-open" or "open".
+func (b breaker) State() string { return b.TwoStepCircuitBreaker.State().String() }
+
 func newBreaker() redisstore.Breaker {
-	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+	return breaker{gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        "ratelimit",
 		MaxRequests: 1,
 		Timeout:     redisstore.BreakerCooldown,
@@ -68,5 +76,5 @@ func newBreaker() redisstore.Breaker {
 			return c.ConsecutiveFailures >= redisstore.BreakerFailures
 		},
 		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
-	})
+	})}
 }

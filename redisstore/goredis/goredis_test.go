@@ -1,6 +1,7 @@
 package goredis
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -36,4 +37,17 @@ func TestNilOption(t *testing.T) {
 	_, err := New(c, redisstore.WithPrefix("x"), nil)
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "option 1 of New is nil")
+}
+
+func TestBreakerState(t *testing.T) {
+	b := newBreaker()
+	for range redisstore.BreakerFailures {
+		assert.Equal(t, "closed", b.(breaker).State())
+		done, err := b.Allow()
+		require.NoError(t, err)
+		done(errors.New("no answer"))
+	}
+	assert.Equal(t, "open", b.(breaker).State())
+	_, err := b.Allow()
+	assert.Error(t, err)
 }

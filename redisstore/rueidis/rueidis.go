@@ -45,8 +45,16 @@ func New(client rueidis.Client, opts ...redisstore.Option) (*redisstore.Store, e
 	return redisstore.New(conn{client}, append([]redisstore.Option{redisstore.WithBreakers(newBreaker)}, opts...)...)
 }
 
+// A breaker tells the store its state.
+type breaker struct {
+	*gobreaker.TwoStepCircuitBreaker[struct{}]
+}
+
+// State returns "closed", "half-open" or "open".
+func (b breaker) State() string { return b.TwoStepCircuitBreaker.State().String() }
+
 func newBreaker() redisstore.Breaker {
-	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+	return breaker{gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        "ratelimit",
 		MaxRequests: 1,
 		Timeout:     redisstore.BreakerCooldown,
@@ -54,5 +62,5 @@ func newBreaker() redisstore.Breaker {
 			return c.ConsecutiveFailures >= redisstore.BreakerFailures
 		},
 		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
-	})
+	})}
 }

@@ -1,10 +1,12 @@
 package rueidis
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
@@ -23,4 +25,17 @@ func TestNilOption(t *testing.T) {
 	_, err := New(client, redisstore.WithPrefix("x"), nil)
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "option 1 of New is nil")
+}
+
+func TestBreakerState(t *testing.T) {
+	b := newBreaker()
+	for range redisstore.BreakerFailures {
+		assert.Equal(t, "closed", b.(breaker).State())
+		done, err := b.Allow()
+		require.NoError(t, err)
+		done(errors.New("no answer"))
+	}
+	assert.Equal(t, "open", b.(breaker).State())
+	_, err := b.Allow()
+	assert.Error(t, err)
 }

@@ -1,0 +1,113 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// Stats are a store's counters since it was made.
+type Stats struct {
+	Calls     uint64 // commands sent
+	Coalesced uint64 // requests that shared another request's command
+	Cached    uint64 // denials answered from the denial cache
+	Leased    uint64 // events granted from leases
+
+	// Failures counts the requests that the limiter's [ratelimit.FailurePolicy] decided:
+	// the sum of the four fields below. It does not count requests whose context was
+	// cancelled, reservations and waits whose context ended, and errors that are returned
+	// without a decision, such as those of Reset.
+	Failures     uint64
+	Timeouts     uint64 // no answer in time: ErrTimeout, or the deadline of a context or of the client
+	Refused      uint64 // not sent: ErrOpen
+	ErrorReplies uint64 // the server replied with an error, such as OOM or NOPERM
+	OtherErrors  uint64 // for example lost connections and unreadable states
+
+	Unreadable uint64 // unreadable states that were replaced by new ones: see [ratelimit.ErrState]
+
+	// Latency counts the commands that the server replied to, by the time from sending to
+	// reading the reply: Latency[i] took at most LatencyBounds()[i], and longer than the
+	// bound before. The last element counts those that took longer than all bounds.
+	Latency [len(latencyBounds) + 1]uint64
+
+	// Breakers has the state of the circuit breaker of each server that has been used. A
+	// server's name is its address in a cluster or ring of go-redis, and "" otherwise. The
+	// states are those of the breaker's method State, "closed", "half-open" and "open" by
+	// default. A [Breaker] without that method is left out.
+	Breakers map[string]string
+}
+
+var latencyBounds = [...]time.Duration{
+	250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond,
+	5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
+}
+
+// LatencyBounds returns the upper bounds of the buckets of Stats.Latency, from 250 µs to
+// 100 ms.
+func LatencyBounds() []time.Duration { return append([]time.Duration(nil), latencyBounds[:]...) }
+
+// Stats returns the store's counters. They are read one after another, while requests
+// continue.
+func (s *Store) Stats() Stats {
+	c := &s.counts
+	stats := Stats{
+		Calls: c.calls.Load(), Coalesced: c.coalesced.Load(), Cached: c.cached.Load(), Leased: c.leased.Load(),
+		Timeouts: c.timeouts.Load(), Refused: c.refused.Load(), ErrorReplies: c.errorReplies.Load(), OtherErrors: c.otherErrors.Load(),
+		Unreadable: c.unreadable.Load(),
+		Breakers:   s.breakerStates(),
+	}
+	stats.Failures = stats.Timeouts + stats.Refused + stats.ErrorReplies + stats.OtherErrors
+	for i := range c.latency {
+		stats.Latency[i] = c.latency[i].Load()
+	}
+	return stats
+}
+
+type counts struct {
+	calls, coalesced, cached, leased             atomic.Uint64
+	timeouts, refused, errorReplies, otherErrors atomic.Uint64
+	unreadable                                   atomic.Uint64
+	latency                                      [len(latencyBounds) + 1]atomic.Uint64
+}
+
+// tally counts a request if the limiter lets its policy decide because of the outcome.
+func (c *counts) tally(ctx context.Context, op ratelimit.Op, res ratelimit.Result, err error) {
+	if err == nil {
+		err = res.StateErr()
+	}
+	ended := ctx.Err()
+	switch {
+	case err == nil, op == ratelimit.OpCancel, op == ratelimit.OpReturn:
+	case errors.Is(ended, context.Canceled), op == ratelimit.OpReserve && ended != nil:
+	case errors.Is(err, ErrTimeout), isTimeout(err):
+		c.timeouts.Add(1)
+	case errors.Is(err, ErrOpen):
+		c.refused.Add(1)
+	case isReply(err):
+		c.errorReplies.Add(1)
+	default:
+		c.otherErrors.Add(1)
+	}
+}
+
+// isTimeout reports whether err is the timeout of a context or a client.
+func isTimeout(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout()
+}
+
+// observe counts a command that returned err after took, if the server replied.
+func (c *counts) observe(took time.Duration, err error) {
+	if err != nil && !isReply(err) {
+		return
+	}
+	i := 0
+	for i < len(latencyBounds) && took > latencyBounds[i] {
+		i++
+	}
+	c.latency[i].Add(1)
+}

@@ -1,0 +1,216 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// TestFailures: Failures counts exactly the requests that the policy decides, which are those
+// that the limiter logs.
+func TestFailures(t *testing.T) {
+	within := func(f func(context.Context, ratelimit.Limiter), end func(ctx context.Context) (context.Context, context.CancelFunc)) func(context.Context, ratelimit.Limiter) {
+		return func(ctx context.Context, l ratelimit.Limiter) {
+			ctx, cancel := end(ctx)
+			defer cancel()
+			f(ctx, l)
+		}
+	}
+	deadline := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, time.Millisecond)
+	}
+	leaving := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		time.AfterFunc(time.Millisecond, cancel)
+		return ctx, cancel
+	}
+	take := func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 1) }
+	peek := func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Peek(ctx, "k") }
+	wait := func(ctx context.Context, l ratelimit.Limiter) { _ = l.Wait(ctx, "k") }
+	reserve := func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Reserve(ctx, "k", 1) }
+	reserveWithin := func(ctx context.Context, l ratelimit.Limiter) { _, _, _ = l.ReserveWithin(ctx, "k", 1, time.Hour) }
+	for name, tt := range map[string]struct {
+		call   func(context.Context, ratelimit.Limiter)
+		counts bool
+	}{
+		"Allow":                       {func(_ context.Context, l ratelimit.Limiter) { l.Allow("k") }, true},
+		"Take":                        {take, true},
+		"Take, with a deadline":       {within(take, deadline), true},
+		"Take, cancelled":             {within(take, leaving), false},
+		"Peek":                        {peek, true},
+		"Peek, with a deadline":       {within(peek, deadline), true},
+		"Peek, cancelled":             {within(peek, leaving), false},
+		"Wait":                        {wait, true},
+		"Wait, with a deadline":       {within(wait, deadline), false},
+		"Wait, cancelled":             {within(wait, leaving), false},
+		"Reserve":                     {reserve, true},
+		"Reserve, with a deadline":    {within(reserve, deadline), false},
+		"Reserve, cancelled":          {within(reserve, leaving), false},
+		"ReserveWithin":               {reserveWithin, true},
+		"ReserveWithin, cancelled":    {within(reserveWithin, leaving), false},
+		"Reset":                       {func(ctx context.Context, l ratelimit.Limiter) { _ = l.Reset(ctx, "k") }, false},
+		"Take of more than the limit": {func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 100) }, true},
+		"Take of nothing":             {func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 0) }, true},
+		"Take, with a context in vain": {within(take, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Hour)
+		}), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+				s, _ := f.store(t)
+				var log strings.Builder
+				l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(&log, nil))))
+				require.NoError(t, err)
+				f.hangs = true
+				tt.call(t.Context(), l)
+				stats := s.Stats()
+				assert.Equal(t, tt.counts, stats.Failures == 1, "%+v", stats)
+				assert.Equal(t, stats.Failures, stats.Timeouts)
+				assert.Equal(t, tt.counts, log.Len() > 0, "the limiter says so")
+				settle()
+				requireIdle(t, s)
+			})
+		})
+	}
+}
+
+// TestFailuresOfCancel: a cancellation that fails is not decided by a policy.
+func TestFailuresOfCancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+		s, l := f.store(t)
+		require.True(t, l.Allow("k"))
+		r, err := l.Reserve(t.Context(), "k", 1)
+		require.NoError(t, err)
+		f.hangs = true
+		r.Cancel()
+		assert.Zero(t, s.Stats().Failures)
+		settle()
+	})
+}
+
+// TestFailuresByKind checks that each failure is of one kind, and which commands were
+// answered.
+func TestFailuresByKind(t *testing.T) {
+	for text, tt := range map[string]struct {
+		err      error
+		kind     func(Stats) uint64
+		answered bool
+	}{
+		"OOM":          {errors.New("OOM command not allowed when used memory > 'maxmemory'."), func(s Stats) uint64 { return s.ErrorReplies }, true},
+		"NOPERM":       {errors.New("NOPERM this user has no permissions"), func(s Stats) uint64 { return s.ErrorReplies }, true},
+		"lost":         {io.EOF, func(s Stats) uint64 { return s.OtherErrors }, false},
+		"refused":      {errors.New("dial tcp 127.0.0.1:1: connect: connection refused"), func(s Stats) uint64 { return s.OtherErrors }, false},
+		"i/o timeout":  {context.DeadlineExceeded, func(s Stats) uint64 { return s.Timeouts }, false},
+		"breaker open": {ErrOpen, func(s Stats) uint64 { return s.Refused }, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+			b := &countingBreaker{}
+			s, l := f.store(t, WithBreaker(b))
+			if f.fail = tt.err; errors.Is(tt.err, ErrOpen) {
+				b.open = errors.New("five failures")
+			}
+			_, err := l.Take(t.Context(), "k", 1)
+			require.ErrorIs(t, err, tt.err)
+			stats := s.Stats()
+			assert.EqualValues(t, 1, stats.Failures, text)
+			assert.EqualValues(t, 1, tt.kind(stats), text)
+			assert.Equal(t, tt.answered, stats.Latency[0] == 1, text)
+			settle()
+		})
+	}
+}
+
+// TestNoPermission: a lack of permission does not open a breaker, which would hide it.
+func TestNoPermission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+		b := &countingBreaker{}
+		_, l := f.store(t, WithBreaker(b))
+		f.fail = errors.New("NOPERM this user has no permissions")
+		_, err := l.Take(t.Context(), "k", 1)
+		require.ErrorIs(t, err, f.fail)
+		synctest.Wait()
+		assert.Equal(t, []error{nil}, b.outcomes)
+	})
+}
+
+// TestLatency puts commands into the buckets of their round-trip times.
+func TestLatency(t *testing.T) {
+	bounds := LatencyBounds()
+	require.Len(t, bounds, len(Stats{}.Latency)-1)
+	bounds[0] = 0
+	bounds = LatencyBounds()
+	require.Equal(t, 250*time.Microsecond, bounds[0], "it was a copy")
+	require.Equal(t, 100*time.Millisecond, bounds[len(bounds)-1])
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
+		s, l := f.store(t, WithTimeout(time.Minute))
+		var want [len(Stats{}.Latency)]uint64
+		for i := range want {
+			for _, d := range []time.Duration{0, 2} { // at the bound before this bucket, and after it
+				bucket := i
+				if i > 0 {
+					f.delay = bounds[i-1] + d
+					if d == 0 {
+						bucket--
+					}
+				}
+				require.True(t, l.Allow("k"))
+				want[bucket]++
+				require.Equal(t, want, s.Stats().Latency)
+			}
+		}
+		f.hangs = true
+		l.Allow("k")
+		assert.Equal(t, want, s.Stats().Latency, "there was no reply")
+		settle()
+	})
+}
+
+// A statedBreaker is a breaker that reports its state.
+type statedBreaker struct {
+	countingBreaker
+	state string
+}
+
+func (b *statedBreaker) State() string { return b.state }
+
+func TestBreakerStates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
+		_, l := f.store(t)
+		require.True(t, l.Allow("well"))
+		ask := func(opts ...Option) Stats {
+			s, err := New(twoServers{f}, opts...)
+			require.NoError(t, err)
+			s.backlog = func() bool { return false }
+			l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s))
+			require.NoError(t, err)
+			assert.True(t, l.Allow("well"))
+			assert.True(t, l.Allow("ah"))
+			settle()
+			return s.Stats()
+		}
+		states := []string{"half-open", "closed"}
+		assert.Equal(t, map[string]string{"l": "closed", "h": "half-open"}, ask(WithBreakers(func() Breaker {
+			defer func() { states = states[:1] }()
+			return &statedBreaker{state: states[len(states)-1]}
+		})).Breakers)
+		assert.Equal(t, map[string]string{"": "open"}, ask(WithBreaker(&statedBreaker{state: "open"})).Breakers)
+		assert.Empty(t, ask(WithBreaker(&countingBreaker{})).Breakers, "it has no state")
+		assert.Empty(t, ask().Breakers)
+	})
+}
