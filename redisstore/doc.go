@@ -63,8 +63,9 @@
 // capacity. A process that keeps requesting an exhausted key sends a call each time
 // the limit may admit an event again, and at least once a second.
 //
-// A cached denial may be wrong in two ways. A Reset or a cancellation by another process
-// goes unnoticed, and Remaining and RetryAfter do not include what other processes have
+// A cached denial may be wrong in two ways, for up to that second. It does not notice what
+// another process gives back: by a Reset, by cancelling a reservation, or by returning the
+// rest of a lease. And its Remaining and RetryAfter do not include what other processes have
 // spent since.
 //
 // The cache does not apply to a SlidingLog with CountDenied, which must record each
@@ -117,7 +118,7 @@
 // On each failure the limiter's [ratelimit.FailurePolicy] decides, and the Decision is
 // marked Degraded. The policies are FailOpen (the default), FailClosed, and Fallback to
 // a limiter in memory, for example with this process's [ratelimit.Share] of the limit.
-// [Store.Stats] counts failures.
+// The limiter logs that it decides, at most one line in ten seconds.
 //
 // No command is sent twice, because one without an answer may have been executed. A
 // caller whose context ends early returns at once. Its command continues, and the breaker
@@ -149,4 +150,26 @@
 // A client may fail to connect while Redis is away: rueidis.NewClient returns an error,
 // and redis.NewClient does not. A service that must start anyway can use its fallback
 // and try again later.
+//
+// # Operating
+//
+// [Store.Stats] has counters for monitoring: failures by kind, the latency of commands, and
+// the state of each circuit breaker. The limiter logs when its policy decides; see
+// [ratelimit.WithFailureLog].
+//
+// The store needs no more permissions than those of this user. The pattern is the prefix
+// of [WithPrefix], followed by *.
+//
+//	ACL SETUSER limits on >password ~ratelimit:* +evalsha +eval +get +set +psetex +del +time
+//
+// rueidis also needs +client|tracking, unless its option DisableCache is set. With a cluster,
+// go-redis also needs +cluster|slots and +command (without +command it works, but asks for
+// it before each command), and rueidis +cluster|slots or, from version 8 of the server on,
+// +cluster|shards. The clients may send PING and CLIENT SETINFO as well; if the user lacks
+// these permissions, that shows in ACL LOG and does no harm. A sentinel has users of its own.
+//
+// The tests use Redis 7.0 and Valkey 8.0, also with TLS, with the clients' default options.
+// twemproxy does not work: it closes the connection on HELLO and CLIENT, which both clients
+// send when they connect. The Redis proxy of Envoy has not been tried. Any proxy must support
+// EVALSHA, EVAL and DEL, and send a key's commands to the same server each time.
 package redisstore
