@@ -119,3 +119,26 @@ func TestFailureLogDefault(t *testing.T) {
 	fails(ratelimit.WithFailureLog(nil))
 	assert.Empty(t, logged())
 }
+
+// An askingHandler asks the limiter while it handles a line.
+type askingHandler struct {
+	slog.Handler
+	l     ratelimit.Limiter
+	lines int
+}
+
+func (h *askingHandler) Handle(context.Context, slog.Record) error {
+	h.lines++
+	h.l.Allow("key")
+	return nil
+}
+
+// TestFailureLogIsNotLocked: a handler may use the limiter, which does not log again.
+func TestFailureLogIsNotLocked(t *testing.T) {
+	h := &askingHandler{Handler: slog.Default().Handler()}
+	s := &brokenStore{}
+	h.l, _ = at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithFailureLog(slog.New(h)))
+	s.err = errors.New("no route")
+	require.True(t, h.l.Allow("key"))
+	require.Equal(t, 1, h.lines)
+}

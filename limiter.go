@@ -189,11 +189,11 @@ type limiter struct {
 	states   States
 	timeline *kernel.Timeline
 	policy   FailurePolicy
-	failures failureLog
 	resets   resets
 	lines    lines
 	local    *memoryStates  // states, if they are in memory
 	fast     *memory.Tables // states, if they are tables in memory
+	failures failureLog
 }
 
 // apply sends req to the store. It also returns the transition that decided it.

@@ -168,8 +168,8 @@
 // +cluster|shards. The clients may send PING and CLIENT SETINFO as well; if the user lacks
 // these permissions, that shows in ACL LOG and does no harm. A sentinel has users of its own.
 //
-// The tests use Redis 7.0 and Valkey 8.0, also with TLS, with the clients' default options.
-// twemproxy does not work: it closes the connection on HELLO and CLIENT, which both clients
-// send when they connect. The Redis proxy of Envoy has not been tried. Any proxy must support
+// The store was tested with Redis 7.0 and Valkey 8.0, also with TLS. twemproxy 0.5 does not
+// work: it closes the connection on HELLO and CLIENT, which both clients send when they
+// connect. The Redis proxy of Envoy has not been tried. Any proxy must support
 // EVALSHA, EVAL and DEL, and send a key's commands to the same server each time.
 package redisstore
