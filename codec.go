@@ -22,8 +22,10 @@ import (
 // In the portable form, a log is written without its unused words.
 //
 // In Redis, a value has no header unless limits vary by key, and its words are those of
-// the portable form: see redisstore/lua, and docs/design.md for the words of each
-// algorithm.
+// the portable form. So the value of a TokenBucket has 24 bytes, which are three numbers:
+// the instant at which it will be full, as whole microseconds and the units beyond them,
+// and the latest instant at which events were spent (redisstore/lua/bucket.lua). With
+// RefillInterval it has 16 (lumps.lua). docs/design.md has the words of each algorithm.
 //
 // All numbers are varints (encoding/binary). The form is twice the tick in
 // nanoseconds, plus 1 if the words are portable. A kind is a place in storedKinds,

@@ -68,7 +68,7 @@
 //     one limiter.
 //   - A [Transition] is an algorithm ready to be applied to a state. Its arithmetic is its
 //     kernel: pure functions of a state and an instant.
-//   - A [Request] is what a limiter asks of a store, one transition of one key. A [Result]
+//   - A [Request] is what a limiter asks of a store, one operation on one key. A [Result]
 //     is the store's answer.
 //   - A [Reservation] holds events that were spent ahead of their time.
 //

@@ -21,7 +21,7 @@ import (
 //
 // The store forgets a key only when that makes no difference: when the key is idle,
 // that is, when its state equals that of a key never seen. It looks for idle keys
-// when it needs room for new ones, and in [MemoryStore.Shrink]. [WithMaxKeys] bounds
+// when a table of keys has filled up, and in [MemoryStore.Shrink]. [WithMaxKeys] bounds
 // the number of keys in case too many are in use.
 //
 // The state of a [TokenBucket], [LeakyBucket] or [FixedWindow] takes 8 bytes with most

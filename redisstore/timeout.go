@@ -8,8 +8,10 @@ import (
 )
 
 // If Redis does not answer within the timeout, 50 ms by default, the call fails, and the
-// limiter's FailurePolicy decides: FailOpen, the default, allows it. options.go and doc.go
-// say what users can choose.
+// limiter's FailurePolicy decides: FailOpen, the default, allows it and marks the Decision
+// as Degraded. After five such failures in a row, the circuit breaker (goredis.New and
+// rueidis.New set one) fails all calls at once for a second. options.go and doc.go say what
+// users can choose.
 //
 // The timeout should measure the server and not this process, which may be stopped for a
 // while, or have more runnable goroutines than processors. In both cases an answer can

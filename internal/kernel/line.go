@@ -3,7 +3,10 @@ package kernel
 import "slices"
 
 // A Line has the pending reservations of a key, and cancelled ones that others still
-// stand behind. See undo.go.
+// stand behind. When a waiter in the middle leaves, those behind it keep the times that
+// they were told. Windows and logs give its events back at once, buckets once all behind it
+// have left. undo.go does the arithmetic, and pending.go in the root calls Line for
+// concurrent callers.
 type Line struct {
 	waiters []*Waiter // not changed in place while held is set, except at the end
 	last    Instant   // the latest turn

@@ -6,8 +6,8 @@ import (
 )
 
 // This file defines, once for all algorithms, what a decision, its durations and a
-// reservation mean. Only the RetryAfter of a new key for which a full store has no room
-// is computed elsewhere: in overflow.apply, in internal/memory/admission.go.
+// reservation mean. decision.go in the root names the two kinds of RetryAfter that are
+// computed elsewhere.
 
 // Step applies req to a state, in place. It returns the state and whether it changed,
 // and sets a to the answer. It reads the clock, so the caller must prevent concurrent

@@ -7,10 +7,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// This file decides which new keys a full store admits, and what happens to the
-// requests of those that it does not, by its policy: EvictLeast admits a new key in the
-// place of another, which evict.go chooses; RefuseUnseen denies it; ShareUnseen lets it
-// share one state with all others that find no room.
+// This file decides which new keys a full store admits, and answers the requests of those
+// that it does not. evict.go describes the policies.
 
 // An occupancy counts the keys of a space, if the store has a bound.
 type occupancy struct{ keys atomic.Int64 }

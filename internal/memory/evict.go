@@ -16,9 +16,10 @@ import (
 // a log shard, see logs.go, and in Shrink.) If it finds none, its policy decides, in
 // admission.go:
 //
-//   - EvictLeast evicts the key with the most events remaining, among equals the one that
+//   - EvictLeast, the default, evicts the key with the most events remaining, among equals the one that
 //     is Fresh soonest, so that exhausted keys go last.
-//   - RefuseUnseen denies the new key until the first of the keys seen becomes idle.
+//   - RefuseUnseen denies the new key until the first of the keys seen becomes idle. Wait
+//     and Reserve then fail with ErrFull.
 //   - ShareUnseen lets all new keys share one state.
 //
 // The key with the most events remaining is found as follows.

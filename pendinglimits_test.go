@@ -12,6 +12,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
+// What a change of its limit does to a key is documented at WithLimits, in limits.go. These
+// tests check what it does to pending reservations.
+
 // Raising a bucket's limit lets no caller overtake pending reservations.
 func TestRaisedLimitKeepsTheOrder(t *testing.T) {
 	slow, fast := TokenBucket{Rate: PerSecond(1)}, TokenBucket{Rate: PerSecond(10), Burst: 1}

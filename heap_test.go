@@ -13,6 +13,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
+// What a key takes is documented at MemoryStore, in memory.go, and in docs/design.md, for
+// each algorithm. These tests compare it with the heap.
+
 // heapOf returns by how much f grows the heap.
 func heapOf(f func()) float64 {
 	read := func() float64 {
