@@ -99,9 +99,17 @@
 // The Remaining of a leased decision does not include what other processes have spent
 // since the lease was taken.
 //
-// A LeakyBucket, a WarmingUp, and a SlidingLog with CountDenied are not leased. If
-// another process resets a key, this process may still give back events that it leased
-// before the reset: that grants up to 2·k more events for each process.
+// Each leased event is granted, given back, or counted in Stats.Lost: if Redis does not
+// answer while a lease is taken or given back, its events may stay spent. A Reset drops the
+// leases that this process has on the key. If another process resets a key, or a lease is
+// being given back at that time, this process may give back events that it leased before
+// the reset: that grants up to 2·k more events for each process.
+//
+// If the limit of a key changes (see [ratelimit.WithLimits]), the next request gives back
+// the lease under the new limit. While callers of a process disagree about the limit of a
+// key, nothing is leased.
+//
+// A LeakyBucket, a WarmingUp, and a SlidingLog with CountDenied are not leased.
 //
 // # When Redis is slow or gone
 //

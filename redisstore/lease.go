@@ -9,12 +9,15 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A lease is a number of events of a key that were taken in advance. The lock of its shard
-// protects its fields.
+// A lease is a number of events of a key that were taken in advance. Each of them is
+// granted, given back, or counted as lost, unless the key is reset. The lock of its shard
+// protects the fields of a lease that is held or asked for. After that, it belongs to the
+// goroutine that gives it back.
 type lease struct {
 	prog  *program
 	from  ratelimit.Request  // a request of the limiter, to give events back with
 	left  int                // events that can still be granted
+	void  bool               // whether the key was reset since the lease was asked for
 	taken time.Time          // when it was taken, by the server's clock
 	until time.Duration      // when it ends, by the store's clock
 	last  ratelimit.Decision // the decision that took it
@@ -25,14 +28,20 @@ type lease struct {
 // A demand counts the events requested of a key lately, to decide on the size of its next
 // lease. A span has the duration of a lease.
 type demand struct {
+	prog              *program      // the limit that applied
 	current, previous int           // events requested in this span and in the previous one
 	since             time.Duration // when this span began
 	remaining         int           // the Remaining of the latest reply
 }
 
-// leases are the leases and the demands, by key.
-type leases [shards]struct {
+// leases are the leases and the demands, by key. A lease is asked for until the outcome of
+// its command is known, and then held until it ends. A key has at most one of each, and a
+// lease is asked for only when that held has no events left.
+type leases [shards]leaseShard
+
+type leaseShard struct {
 	mu      sync.Mutex // protects the fields below
+	asked   map[string]*lease
 	held    map[string]*lease
 	demands recent[*demand]
 	closed  bool
@@ -56,8 +65,10 @@ func (s *Store) fromLease(name name, prog *program, req ratelimit.Request) (deci
 	defer shard.mu.Unlock()
 	now := s.elapsed()
 	d, known := shard.demands.get(name.text)
-	if !known {
-		d = &demand{since: now}
+	if !known || !d.prog.equals(prog) {
+		// After a change of the limit, and while callers disagree about it, nothing is
+		// leased.
+		d = &demand{prog: prog, since: now}
 		shard.demands.put(name.text, d, now, 2*s.leaseAge)
 	}
 	if span := now - d.since; span >= s.leaseAge {
@@ -69,7 +80,15 @@ func (s *Store) fromLease(name name, prog *program, req ratelimit.Request) (deci
 	d.current = min(d.current+req.N, s.lease)
 
 	l := shard.held[name.text]
-	if l == nil || l.prog != prog || l.left < req.N || now >= l.until {
+	switch {
+	case l == nil:
+		return decision, false
+	case !l.prog.equals(prog):
+		shard.dropLocked(name, l)
+		l.prog = prog // to give back under the key's new limit, which keeps what was spent
+		s.giveBackSoon(context.Background(), name, l)
+		return decision, false
+	case l.left < req.N || now >= l.until:
 		return decision, false
 	}
 	l.left -= req.N
@@ -81,7 +100,7 @@ func (s *Store) fromLease(name name, prog *program, req ratelimit.Request) (deci
 }
 
 // leaseCall returns a call that takes a lease of a key, to append to a group, or nil if the
-// key should not be leased now.
+// key should not be leased now. The caller must call leaseOutcome for the group.
 func (s *Store) leaseCall(name name, prog *program) *call {
 	if s.lease == 0 || !prog.leasable {
 		return nil
@@ -92,20 +111,28 @@ func (s *Store) leaseCall(name name, prog *program) *call {
 	if l := shard.held[name.text]; l != nil && l.left > 0 || shard.closed || len(shard.held) >= maxRecent {
 		return nil
 	}
+	if shard.asked[name.text] != nil {
+		return nil
+	}
 	d, known := shard.demands.get(name.text)
-	if !known {
+	if !known || !d.prog.equals(prog) {
 		return nil
 	}
 	n := min(s.lease, max(d.current, d.previous), d.remaining/minRoom)
 	if n < minLease {
 		return nil
 	}
+	if shard.asked == nil {
+		shard.asked, shard.held = make(map[string]*lease), make(map[string]*lease)
+	}
+	shard.asked[name.text] = &lease{prog: prog, left: n}
+	s.returns.begin() // until leaseOutcome
 	return &call{name: name, prog: prog, req: ratelimit.Request{Op: ratelimit.OpTake, N: n}, forLease: true}
 }
 
-// updateLease records what remains of a key after calls, and begins the lease that the last
-// of them took, if any, unless the key was reset since the epoch.
-func (s *Store) updateLease(name name, epoch uint64, calls []*call, left left) {
+// leaseOutcome records what remains of a key after the calls of a command, or the
+// command's error, and begins the lease that the last of them asked for, if any.
+func (s *Store) leaseOutcome(name name, calls []*call, left left, err error) {
 	last := calls[len(calls)-1]
 	if s.lease == 0 || !last.prog.leasable {
 		return
@@ -113,40 +140,42 @@ func (s *Store) updateLease(name name, epoch uint64, calls []*call, left left) {
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if d, known := shard.demands.get(name.text); known {
+	if d, known := shard.demands.get(name.text); known && err == nil && d.prog.equals(last.prog) {
 		d.remaining = last.res.Decision.Remaining
 	}
-	if !last.forLease || !last.res.Decision.Allowed || s.denials.epoch(name) != epoch {
+	if !last.forLease {
 		return
 	}
-	l := &lease{
-		prog: last.prog, from: calls[0].req, left: last.req.N, taken: left.time,
-		until: left.sent + s.leaseAge, last: last.res.Decision, since: left.received,
-	}
-	old := shard.held[name.text]
-	if old != nil && old.left > 0 || shard.closed { // another command was faster, or Close
-		s.returns.begin()
-		go func() {
-			defer s.returns.end()
-			_ = s.giveBack(context.Background(), name, l)
-		}()
+	defer s.returns.end()
+	l := shard.asked[name.text]
+	delete(shard.asked, name.text)
+	switch {
+	case err != nil:
+		if !refused(err) { // it may have been taken
+			s.counts.lost.Add(uint64(l.left))
+		}
+		return
+	case !last.res.Decision.Allowed:
+		return
+	case l.void: // the server may have reset the key first, or last
+		s.counts.lost.Add(uint64(l.left))
 		return
 	}
-	if old != nil {
+	l.from, l.taken = calls[0].req, left.time
+	l.until, l.last, l.since = left.sent+s.leaseAge, last.res.Decision, left.received
+	if shard.closed {
+		s.giveBackSoon(context.Background(), name, l)
+		return
+	}
+	if old := shard.held[name.text]; old != nil {
 		old.timer.Stop() // all its events were granted
 	}
-	l.timer = time.AfterFunc(s.leaseAge, func() { s.expire(name, l) })
-	if shard.held == nil {
-		shard.held = make(map[string]*lease)
-	}
+	l.timer = time.AfterFunc(l.until-s.elapsed(), func() { s.expire(name, l) })
 	shard.held[name.text] = l
 }
 
-// end removes a lease from those held, and reports whether it was held.
-func (s *Store) end(name name, l *lease) bool {
-	shard := &s.leases[name.shard()]
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
+// dropLocked removes a lease from those held, and reports whether it was held.
+func (shard *leaseShard) dropLocked(name name, l *lease) bool {
 	if l == nil || shard.held[name.text] != l {
 		return false
 	}
@@ -156,11 +185,21 @@ func (s *Store) end(name name, l *lease) bool {
 }
 
 func (s *Store) expire(name name, l *lease) {
-	s.returns.begin()
-	defer s.returns.end()
-	if s.end(name, l) {
-		_ = s.giveBack(context.Background(), name, l) // no caller waits for the error
+	shard := &s.leases[name.shard()]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if shard.dropLocked(name, l) {
+		s.giveBackSoon(context.Background(), name, l)
 	}
+}
+
+// giveBackSoon calls giveBack in a goroutine that Close waits for.
+func (s *Store) giveBackSoon(ctx context.Context, name name, l *lease) {
+	s.returns.begin()
+	go func() {
+		defer s.returns.end()
+		s.returns.addErr(s.giveBack(ctx, name, l))
+	}()
 }
 
 // giveBack gives back the unused events of a lease that has ended. If that fails, they stay
@@ -173,19 +212,30 @@ func (s *Store) giveBack(ctx context.Context, name name, l *lease) error {
 	req := l.from
 	req.Op, req.N, req.Taken = ratelimit.OpReturn, l.left, l.taken
 	_, err := s.rewrite(ctx, name, l.prog, req, nil)
+	if err != nil {
+		s.counts.lost.Add(uint64(l.left))
+	}
 	return err
 }
 
-// dropLease forgets the lease of a key that was reset.
-func (s *Store) dropLease(name name) {
+// resetLease drops the leases of a key, asked for or held, after a Reset that returned err.
+func (s *Store) resetLease(name name, err error) {
+	if errors.Is(err, ErrOpen) {
+		return // the key was not reset
+	}
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
-	l := shard.held[name.text]
-	shard.mu.Unlock()
-	s.end(name, l)
+	defer shard.mu.Unlock()
+	if l := shard.asked[name.text]; l != nil {
+		l.void = true
+	}
+	if l := shard.held[name.text]; shard.dropLocked(name, l) && err != nil {
+		s.counts.lost.Add(uint64(l.left)) // the key may not have been reset
+	}
 }
 
 func (s *Store) closeLeases(ctx context.Context) error {
+	s.returns.close()
 	for i := range s.leases {
 		shard := &s.leases[i]
 		shard.mu.Lock()
@@ -195,11 +245,7 @@ func (s *Store) closeLeases(ctx context.Context) error {
 		shard.mu.Unlock()
 		for text, l := range held {
 			l.timer.Stop()
-			s.returns.begin()
-			go func() {
-				defer s.returns.end()
-				s.returns.addErr(s.giveBack(ctx, nameOf(text), l))
-			}()
+			s.giveBackSoon(ctx, nameOf(text), l)
 		}
 	}
 	return s.returns.wait(ctx)
@@ -207,16 +253,26 @@ func (s *Store) closeLeases(ctx context.Context) error {
 
 // returns counts the leases that are being taken or given back, for Close to wait for.
 type returns struct {
-	mu    sync.Mutex // protects the fields below
-	count int
-	none  chan struct{} // closed when count becomes 0; nil if no Close waits for that
-	err   error         // of leases that Close could not give back
+	mu     sync.Mutex // protects the fields below
+	count  int
+	none   chan struct{} // closed when count becomes 0; nil if no Close waits for that
+	closed bool          // whether Close was called
+	err    error         // of leases that could not be given back since then
 }
 
+func (r *returns) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+}
+
+// addErr adds an error for wait to return. Before Close, there is no one to return it to.
 func (r *returns) addErr(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.err = errors.Join(r.err, err)
+	if r.closed {
+		r.err = errors.Join(r.err, err)
+	}
 }
 
 func (r *returns) begin() {

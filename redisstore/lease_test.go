@@ -2,6 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -248,4 +251,244 @@ func TestLeaseWorstCase(t *testing.T) {
 		assert.Positive(t, over)
 		assert.LessOrEqual(t, over, processes*events)
 	})
+}
+
+// conserved checks that after all leases have ended, each event was granted, remains, or is
+// counted as lost.
+func conserved(t *testing.T, f *fakeServer, s *Store, limit, used int) {
+	t.Helper()
+	require.NoError(t, s.Close(t.Context()))
+	settle()
+	_, other := f.store(t)
+	d, err := other.Peek(t.Context(), "k")
+	require.NoError(t, err)
+	lost := int(s.Stats().Lost)
+	assert.Equal(t, limit, used+d.Remaining+lost, "%d used, %d remain, %d lost", used, d.Remaining, lost)
+}
+
+// A lease is kept no matter what is cancelled on other keys meanwhile.
+func TestLeaseBesideCancels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, others = 100_000, 200
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: 1000 * time.Hour})
+		s, l := f.store(t, WithLease(100, 100*time.Millisecond))
+		for i := range others {
+			require.True(t, l.AllowN(fmt.Sprint(i), limit)) // so that reservations are pending
+		}
+		f.delay = 4 * time.Millisecond
+		end := time.Now().Add(time.Second)
+		var wg sync.WaitGroup
+		for i := range others {
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					r, err := l.Reserve(t.Context(), fmt.Sprint(i), 1)
+					require.NoError(t, err)
+					require.Positive(t, r.Delay())
+					r.Cancel()
+				}
+			})
+		}
+		used := 0
+		for time.Now().Before(end) {
+			require.True(t, l.Allow("k"))
+			used++
+			time.Sleep(50 * time.Microsecond)
+		}
+		wg.Wait()
+		conserved(t, f, s, limit, used)
+		assert.Zero(t, s.Stats().Lost)
+		assert.Greater(t, s.Stats().Leased, uint64(used/2))
+	})
+}
+
+// A strangeConn is a connection that delays or loses the replies to commands that take a
+// lease. The server executes them.
+type strangeConn struct {
+	*fakeServer
+	reply func() error // called before such a reply is returned
+}
+
+func (c *strangeConn) Do(ctx context.Context, cmd Command) (string, error) {
+	before := c.spent()
+	reply, err := c.fakeServer.Do(context.WithoutCancel(ctx), cmd)
+	if err == nil && c.spent()-before >= minLease {
+		err = c.reply()
+	}
+	return reply, err
+}
+
+// spent returns the number of events that the server's window counts.
+func (c *strangeConn) spent() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, state := range c.states { // of one key
+		return int(binary.LittleEndian.Uint64([]byte(state[8:16])))
+	}
+	return 0
+}
+
+// If the reply to a command that takes a lease is late or lost, no event is missing.
+func TestLeaseReplies(t *testing.T) {
+	const limit = 10_000
+	for name, tt := range map[string]struct {
+		reply func() error
+		lost  bool
+	}{
+		"after the timeout": {func() error { time.Sleep(70 * time.Millisecond); return nil }, false},
+		"after the lease":   {func() error { time.Sleep(time.Second); return nil }, false},
+		"never":             {func() error { return errors.New("EOF") }, true},
+		"at once":           {func() error { return nil }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: 1000 * time.Hour})
+				f.delay = time.Millisecond
+				c := &strangeConn{f, tt.reply}
+				s, err := New(c, WithLease(100, 100*time.Millisecond))
+				require.NoError(t, err)
+				s.backlog = func() bool { return false }
+				l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				require.NoError(t, err)
+				used := 0
+				for range 300 {
+					// A failed request of one event may have been spent.
+					if d, err := l.Take(t.Context(), "k", 1); err != nil || d.Allowed {
+						used++
+					}
+				}
+				conserved(t, f, s, limit, used)
+				assert.Equal(t, tt.lost, s.Stats().Lost > 0, "%d lost", s.Stats().Lost)
+			})
+		})
+	}
+}
+
+// askForLease makes requests until a lease is asked for, and returns how many were granted
+// and a function that waits until the last of them is answered. The server must have a
+// delay.
+func askForLease(t *testing.T, s *Store, l ratelimit.Limiter) (used int, wait func()) {
+	for range minLease - 1 {
+		require.True(t, l.Allow("k"))
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.True(t, l.Allow("k")) })
+	synctest.Wait()
+	asked := 0
+	for i := range s.leases {
+		asked += len(s.leases[i].asked)
+	}
+	require.Equal(t, 1, asked)
+	return minLease, wg.Wait
+}
+
+// Close waits for a lease that is being taken, and gives it back.
+func TestCloseDuringLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 10_000
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: 1000 * time.Hour})
+		f.delay = 10 * time.Millisecond
+		s, l := f.store(t, WithLease(100, 100*time.Millisecond))
+		used, wait := askForLease(t, s, l)
+		require.NoError(t, s.Close(t.Context()))
+		_, other := f.store(t)
+		d, err := other.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Equal(t, limit, used+d.Remaining, "before the first Close has returned")
+		wait()
+		conserved(t, f, s, limit, used)
+	})
+}
+
+// A Reset drops a lease that is being taken, because the server may have taken it first. It
+// does not drop one of another key.
+func TestResetDuringLease(t *testing.T) {
+	for key, lost := range map[string]uint64{"k": minLease, "other": 0} {
+		synctest.Test(t, func(t *testing.T) {
+			const limit = 10_000
+			f := newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: 1000 * time.Hour})
+			f.delay = 10 * time.Millisecond
+			s, l := f.store(t, WithLease(100, 100*time.Millisecond))
+			_, wait := askForLease(t, s, l)
+			f.set(func() { f.delay = 0 })
+			require.NoError(t, l.Reset(t.Context(), key))
+			wait()
+			assert.Equal(t, lost, s.Stats().Lost)
+			before := s.Stats().Leased
+			require.True(t, l.Allow("k"))
+			assert.Equal(t, lost == 0, s.Stats().Leased > before)
+			require.NoError(t, s.Close(t.Context()))
+		})
+	}
+}
+
+// A Reset that fails may have been executed: the lease is dropped and counted. One that was
+// not sent does nothing.
+func TestFailedReset(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err  error
+		lost bool
+	}{
+		"lost":     {errors.New("EOF"), true},
+		"not sent": {&openError{errors.New("open")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const limit = 10_000
+				f := newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: 1000 * time.Hour})
+				s, l := f.store(t, WithLease(100, 100*time.Millisecond))
+				used := 0
+				for s.Stats().Leased == 0 {
+					require.True(t, l.Allow("k"))
+					used++
+				}
+				f.set(func() { f.fail = tt.err })
+				require.Error(t, l.Reset(t.Context(), "k"))
+				f.set(func() { f.fail = nil })
+				conserved(t, f, s, limit, used)
+				assert.Equal(t, tt.lost, s.Stats().Lost > 0)
+			})
+		})
+	}
+}
+
+// A lease that cannot be given back is counted, and Close reports it.
+func TestLeaseNotGivenBack(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, s *Store){
+		"expiry": func(t *testing.T, s *Store) {
+			settle()
+			assert.NoError(t, s.Close(t.Context()), "that is past")
+		},
+		"close": func(t *testing.T, s *Store) { assert.ErrorContains(t, s.Close(t.Context()), "no more") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const limit = 10_000
+				f := newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: 1000 * time.Hour})
+				s, l := f.store(t, WithLease(100, 100*time.Millisecond))
+				used := 0
+				for s.Stats().Leased == 0 {
+					require.True(t, l.Allow("k"))
+					used++
+				}
+				f.set(func() { f.fail = errors.New("ERR no more") })
+				end(t, s)
+				f.set(func() { f.fail = nil })
+				conserved(t, f, s, limit, used)
+				assert.Positive(t, s.Stats().Lost)
+			})
+		})
+	}
+}
+
+// An error is of a server that refused a command if it begins with a code, as replies do.
+func TestRefused(t *testing.T) {
+	for _, yes := range []string{"ERR x", "OOM command not allowed", "LOADING Redis is loading", "MOVED 7 127.0.0.1:7001"} {
+		assert.True(t, refused(errors.New(yes)), yes)
+	}
+	for _, no := range []string{"EOF", "i/o timeout", "read tcp 127.0.0.1: use of closed network connection", "", "redis: nil"} {
+		assert.False(t, refused(errors.New(no)), no)
+	}
+	assert.False(t, refused(context.DeadlineExceeded))
+	assert.False(t, refused(errShort))
+	assert.True(t, refused(&scriptError{errShort}))
 }

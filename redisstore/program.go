@@ -32,6 +32,9 @@ type program struct {
 	leasable  bool // whether events can be taken in advance and given back
 }
 
+// equals reports whether p and q are for the same limit.
+func (p *program) equals(q *program) bool { return p == q || p.header == q.header }
+
 // A cost is the time that an event costs, in units. A microsecond has unit units.
 type cost struct{ units, unit uint64 }
 

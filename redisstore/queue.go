@@ -246,7 +246,6 @@ func (s *Store) prepare(q *queue, g *group) *script {
 		q.shard.mu.Lock()
 		g.calls = append(g.calls, lease)
 		q.shard.mu.Unlock()
-		s.returns.begin() // until readReply
 	}
 	g.epoch = s.denials.epoch(first.name)
 	args := []string{s.request(g), first.prog.tag}
@@ -283,21 +282,17 @@ func (s *Store) transmit(g *group, script *script) {
 // readReply sets the results of a group's calls from the reply, and updates the cached
 // denials and leases.
 func (s *Store) readReply(g *group, received time.Duration) error {
-	if g.calls[len(g.calls)-1].forLease {
-		defer s.returns.end()
-	}
 	name, prog := g.calls[0].name, g.calls[0].prog
 	left, err := decide(prog, g)
-	if errors.Is(err, errOther) {
+	left.sent, left.received = g.begin, received
+	s.leaseOutcome(name, g.calls, left, err)
+	switch {
+	case err == nil:
+		s.cacheDenial(name, g.epoch, g.calls, left)
+	case errors.Is(err, errOther):
 		s.denials.forget(name)
 	}
-	if err != nil {
-		return err
-	}
-	left.sent, left.received = g.begin, received
-	s.cacheDenial(name, g.epoch, g.calls, left)
-	s.updateLease(name, g.epoch, g.calls, left)
-	return nil
+	return err
 }
 
 // adopt answers a group on a key whose state another limit left, or on which the script

@@ -16,6 +16,7 @@ type Stats struct {
 	Coalesced uint64 // requests that shared another request's command
 	Cached    uint64 // denials answered from the denial cache
 	Leased    uint64 // events granted from leases
+	Lost      uint64 // events that were not given back, or perhaps not
 
 	// Failures counts the requests that the limiter's [ratelimit.FailurePolicy] decided:
 	// the sum of the four fields below. It does not count requests whose context was
@@ -55,7 +56,7 @@ func LatencyBounds() []time.Duration { return append([]time.Duration(nil), laten
 func (s *Store) Stats() Stats {
 	c := &s.counts
 	stats := Stats{
-		Calls: c.calls.Load(), Coalesced: c.coalesced.Load(), Cached: c.cached.Load(), Leased: c.leased.Load(),
+		Calls: c.calls.Load(), Coalesced: c.coalesced.Load(), Cached: c.cached.Load(), Leased: c.leased.Load(), Lost: c.lost.Load(),
 		Timeouts: c.timeouts.Load(), Refused: c.refused.Load(), ErrorReplies: c.errorReplies.Load(), OtherErrors: c.otherErrors.Load(),
 		Unreadable: c.unreadable.Load(),
 		Breakers:   s.breakerStates(),
@@ -68,7 +69,7 @@ func (s *Store) Stats() Stats {
 }
 
 type counts struct {
-	calls, coalesced, cached, leased             atomic.Uint64
+	calls, coalesced, cached, leased, lost       atomic.Uint64
 	timeouts, refused, errorReplies, otherErrors atomic.Uint64
 	unreadable                                   atomic.Uint64
 	latency                                      [len(latencyBounds) + 1]atomic.Uint64

@@ -172,11 +172,9 @@ func (s *states) Reset(ctx context.Context, key string) error {
 	// Before, so that answers in progress are not cached, and after, so that those of
 	// commands that began in the meantime are not either.
 	s.denials.forget(name)
-	defer func() {
-		s.denials.forget(name)
-		s.dropLease(name)
-	}()
+	defer s.denials.forget(name)
 	_, err := s.run(ctx, name, Command{Words: []string{"DEL", name.text}, Key: 1}, nil)
+	s.resetLease(name, err)
 	return err
 }
 
@@ -205,6 +203,13 @@ func aboutKey(err error) bool {
 		}
 	}
 	return false
+}
+
+// refused reports whether a command failed with err without being executed, because the
+// server's reply says so. After any other error, it may have been executed.
+func refused(err error) bool {
+	code, _, isReply := strings.Cut(err.Error(), " ")
+	return errors.Is(err, errOther) || isReply && strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
 // Close gives back the unused events of all leases, and takes no leases from then on.
