@@ -391,23 +391,32 @@ func TestDamagedStates(t *testing.T) {
 	}
 }
 
-// What was taken under other parameters is not returned: it may never have been counted
-// by those that apply now, and the state stays theirs.
+// What was taken under other parameters is returned to the limit that adopted it, whose
+// state it stays. An algorithm of another kind has not adopted it.
 func TestReturnAfterChange(t *testing.T) {
 	bucket, err := newTransition(TokenBucket{Rate: PerHour(100)}, kernel.InMemory.Varying())
 	require.NoError(t, err)
 	now := time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC)
-	for _, alg := range []Algorithm{FixedWindow{Limit: 10, Window: time.Hour}, TokenBucket{Rate: PerHour(10)}} {
-		other, err := newTransition(alg, kernel.InMemory.Varying())
+	for _, tt := range []struct {
+		alg      Algorithm
+		returned int
+	}{
+		{FixedWindow{Limit: 10, Window: time.Hour}, 0},
+		{TokenBucket{Rate: PerHour(10)}, 4},
+	} {
+		other, err := newTransition(tt.alg, kernel.InMemory.Varying())
 		require.NoError(t, err)
 		state, changed, res, err := other.Apply(nil, Request{Op: OpTake, N: 10}.At(now))
 		require.NoError(t, err)
 		require.True(t, changed && res.Decision.Allowed)
-		next, changed, res, err := bucket.Apply(state, Request{Op: OpReturn, N: 10, Taken: now}.At(now))
+		next, changed, res, err := bucket.Apply(state, Request{Op: OpReturn, N: 4, Taken: now}.At(now))
 		require.NoError(t, err)
-		assert.False(t, changed)
-		assert.Equal(t, state, next)
-		assert.Zero(t, res.Decision.Remaining)
+		assert.Equal(t, tt.returned > 0, changed)
+		assert.Equal(t, tt.returned, res.Decision.Remaining)
+		assert.Equal(t, other.Tag(), next[:len(other.Tag())])
+		_, _, res, err = other.Apply(next, Request{Op: OpPeek, N: 1}.At(now))
+		require.NoError(t, err)
+		assert.Equal(t, tt.returned, res.Decision.Remaining)
 	}
 }
 

@@ -68,6 +68,16 @@
 // rest of a lease. And its Remaining and RetryAfter do not include what other processes have
 // spent since.
 //
+// RetryAfter counts from the reading of the server's clock, so a caller that retries after
+// it arrives a round trip later than the capacity does. Limits that store capacity lose
+// nothing by that. A TokenBucket with a Burst of 1 and a WarmingUp lose it for each event:
+// at 100 events a second, saturated by such callers in several processes, 99 % of the rate
+// is used with a round trip of 0.1 ms, 91 % with 1 ms, and 71 % with 4 ms, and less by as
+// much as the callers' timers are late. RetryAfter cannot be shorter, because a caller that
+// retries after it must be admitted even if the next request travels faster. Wait and
+// Reserve take their turns ahead of time, and use all of the rate; so does Take with a Burst
+// of 2.
+//
 // The cache does not apply to a SlidingLog with CountDenied, which must record each
 // denial, nor to Wait and Reserve.
 //
@@ -92,8 +102,8 @@
 // than an eighth of what remains, and takes no lease of fewer than eight events. When a
 // lease ends, or on [Store.Close], the process gives back the events it has not granted.
 //
-// Leased events are spent when the lease is taken, so the limit is exact in the long
-// run. But leased events may happen after other processes have already spent the
+// Leased events are spent when the lease is taken, and what is not granted is given back, so
+// the limit is exact in the long run. But leased events may happen after other processes have already spent the
 // capacity that replaced them. With n processes, the events in any span of time may
 // exceed the limit by min(n·k, what the limit grants in the duration of a lease).
 // The Remaining of a leased decision does not include what other processes have spent

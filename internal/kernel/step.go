@@ -27,8 +27,8 @@ func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, chang
 }
 
 // StepFrom is Step for a state that from left, whose parameters may differ from those
-// of c. It also returns the kernel of the resulting state. A cancellation is applied by
-// from, not c.
+// of c. It also returns the kernel of the resulting state. Cancellations and returns are
+// applied by from, not c.
 func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer) (by *Compiled, _ []uint64, changed bool) {
 	if from == c {
 		st, changed = c.Step(st, req, a)
@@ -39,12 +39,13 @@ func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	case OpCancel:
 		c = from
 	case OpReturn:
-		if !from.same(c) { // the events may not have been counted
+		if !from.alike(c) { // the events are not counted
 			v.Compiled = from
 			*a = Answer{}
 			v.describe(st, 0, a)
 			return from, st, false
 		}
+		c = from // it counts them: its state is the one that they left, or was adopted from it
 	}
 	st, adopted := c.adopt(from, st, v.now)
 	st, changed = c.Step(st, req, a)

@@ -157,3 +157,33 @@ func (of *load) prompt(t testing.TB) {
 	t.Helper()
 	assert.Less(t, time.Duration(of.slowest.Load()), 3*time.Second, "slowest decision")
 }
+
+// When the limit of a key changes, its leases are given back under the new limit, which
+// keeps what was spent.
+func TestLeaseOfChangedLimit(t *testing.T) {
+	withEach(t, func(t *testing.T, create maker) {
+		s := startServer(t)
+		const before, after = 10_000, 5_000
+		var limit atomic.Int64
+		limit.Store(before)
+		store := create(t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithLease(100, time.Hour))
+		l := limiter(t, store, hourly(before), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return hourly(int(limit.Load())), nil }))
+		used := 0
+		for store.Stats().Leased < 1000 || store.Stats().Leased%2 == 0 {
+			require.True(t, l.Allow("k"))
+			used++
+		}
+		limit.Store(after)
+		for range 1000 {
+			require.True(t, l.Allow("k"))
+			used++
+		}
+		require.NoError(t, store.Close(t.Context()))
+		d, err := l.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Equal(t, after-used, d.Remaining)
+		assert.Greater(t, store.Stats().Leased, uint64(1100), "it is leased again")
+		assert.Zero(t, store.Stats().Lost)
+	})
+}

@@ -78,8 +78,7 @@ func TestWorker(t *testing.T) {
 		opts = append(opts, redisstore.WithLease(do.Lease, do.LeaseAge))
 	}
 	store := makers[do.Client](t, do.Addr, opts...)
-	fmt.Println("ready")
-	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // all processes begin at once
+	ready()
 	told := outcome{}
 	for name, alg := range algorithms(100) {
 		l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
@@ -109,7 +108,20 @@ func TestWorker(t *testing.T) {
 // runProcesses runs n processes with the same task, and returns the sums of what they were
 // granted.
 func runProcesses(t *testing.T, n int, do task) outcome {
-	text, err := json.Marshal(do)
+	total := outcome{}
+	for _, told := range inProcesses[outcome](t, n, "TestWorker", workerVariable, do) {
+		for name, allowed := range told {
+			total[name] += allowed
+		}
+	}
+	return total
+}
+
+// inProcesses runs a test in n processes, which find the task in an environment variable,
+// and returns their reports. A process prints a line when it is ready, reads one when all
+// are, and prints its report as another.
+func inProcesses[Report any](t testing.TB, n int, test, variable string, task any) (reports []Report) {
+	text, err := json.Marshal(task)
 	require.NoError(t, err)
 	type worker struct {
 		cmd *exec.Cmd
@@ -118,8 +130,8 @@ func runProcesses(t *testing.T, n int, do task) outcome {
 	}
 	var workers []worker
 	for range n {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWorker$")
-		cmd.Env = append(os.Environ(), workerVariable+"="+string(text))
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$")
+		cmd.Env = append(os.Environ(), variable+"="+string(text))
 		cmd.Stderr = os.Stderr
 		in, err := cmd.StdinPipe()
 		require.NoError(t, err)
@@ -140,17 +152,20 @@ func runProcesses(t *testing.T, n int, do task) outcome {
 		_, err := io.WriteString(w.in, "go\n")
 		require.NoError(t, err)
 	}
-	total := outcome{}
 	for _, w := range workers {
-		var told outcome
+		var told Report
 		require.NoError(t, json.Unmarshal([]byte(line(w)), &told))
-		for name, allowed := range told {
-			total[name] += allowed
-		}
+		reports = append(reports, told)
 		_, _ = io.Copy(io.Discard, w.out)
 		require.NoError(t, w.cmd.Wait())
 	}
-	return total
+	return reports
+}
+
+// ready is called by a test in such a process. It returns when all processes are ready.
+func ready() {
+	fmt.Println("ready")
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
 // burn uses a processor all the time.
