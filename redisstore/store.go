@@ -208,8 +208,7 @@ func aboutKey(err error) bool {
 // refused reports whether a command failed with err without being executed, because the
 // server's reply says so. After any other error, it may have been executed.
 func refused(err error) bool {
-	code, _, isReply := strings.Cut(err.Error(), " ")
-	return errors.Is(err, errOther) || isReply && strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+	return errors.Is(err, errOther) || isReply(err)
 }
 
 // Close gives back the unused events of all leases, and takes no leases from then on.

@@ -187,3 +187,21 @@ func TestLeaseOfChangedLimit(t *testing.T) {
 		assert.Zero(t, store.Stats().Lost)
 	})
 }
+
+// While callers disagree about the limit of a key, nothing is leased.
+func TestNoLeaseOfDisputedLimit(t *testing.T) {
+	s := startServer(t)
+	store := makers["goredis"](t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithLease(100, time.Hour))
+	var calls atomic.Int64
+	l := limiter(t, store, hourly(1000), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+			return hourly(1000 + 1000*int(calls.Add(1)/2%2)), nil // the first of two adopts
+		}))
+	const used = 101
+	for range used {
+		require.True(t, l.Allow("k"))
+	}
+	d, err := l.Peek(t.Context(), "k")
+	require.NoError(t, err)
+	assert.Equal(t, d.Limit-used, d.Remaining)
+}
