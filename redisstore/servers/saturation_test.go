@@ -44,19 +44,18 @@ type (
 // A steady is a limit, and what it grants.
 type steady struct {
 	alg   ratelimit.Algorithm
-	burst int // the most events at once
+	burst int // the most events in a short time: of two windows or lumps
 	rate  int // a second
 }
 
-// most is the most that the limit grants in a span of time. A window may be spent at its end
-// and the next one at its beginning.
+// most is the most that the limit grants in a span of time.
 func (s steady) most(d time.Duration) float64 { return float64(s.burst) + float64(s.rate)*d.Seconds() }
 
 var steadies = map[string]steady{
 	"TokenBucket":          {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2000), Burst: 500}, 500, 2000},
-	"TokenBucket/interval": {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 500, Per: time.Second / 4}, Refill: ratelimit.RefillInterval}, 500, 2000},
-	"FixedWindow":          {ratelimit.FixedWindow{Limit: 500, Window: time.Second / 4}, 500, 2000},
-	"SlidingWindow":        {ratelimit.SlidingWindow{Limit: 500, Window: time.Second / 4, Segments: 5}, 600, 2000},
+	"TokenBucket/interval": {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 500, Per: time.Second / 4}, Refill: ratelimit.RefillInterval}, 1000, 2000},
+	"FixedWindow":          {ratelimit.FixedWindow{Limit: 500, Window: time.Second / 4}, 1000, 2000},
+	"SlidingWindow":        {ratelimit.SlidingWindow{Limit: 500, Window: time.Second / 4, Segments: 5}, 1000, 2000},
 	"TokenBucket/burst 1":  {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 1}, 1, 100},
 	"TokenBucket/burst 2":  {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 2}, 2, 100},
 	"WarmingUp":            {ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: time.Second}, 1, 100},
