@@ -37,7 +37,7 @@ import (
 // had it applied all along. Reverting a change before it has affected a request has no
 // effect. However, some usage is lost: events that leave a window while it is shorter
 // do not return when it is made longer again; nor do missing tokens that would take
-// more than a century to return at a lower rate, or, in a SlidingWindow or
+// more than 70 years to return at a lower rate, or, in a SlidingWindow or
 // RollingWindow, the part of a count above 2³²−1 under a limit up to that number. With
 // another kind of algorithm, or another Refill, a key starts afresh. A [Reservation]
 // that was made under other parameters gives nothing back.

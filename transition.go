@@ -21,8 +21,8 @@ import (
 // # For stores with scripts
 //
 // The other methods are for stores that do the same arithmetic elsewhere, such as in
-// a script in a database. In Open, Tag and Varies also serve to compare algorithms. See
-// [Store].
+// a script in a database. Tag and Origin show which limit left a state. In Open, Tag and
+// Varies also serve to compare algorithms. See [Store].
 type Transition struct {
 	alg    Algorithm
 	kernel *kernel.Compiled
@@ -167,6 +167,14 @@ func (t *Transition) Tag() []byte {
 	h := appendHeader(nil, t.alg, t.kernel.Form)
 	t.header.Store(&h)
 	return h
+}
+
+// Origin returns the transition that left state, in the form of t. Only the beginning of
+// state is needed: its Tag. If another version of this package wrote state, or if it is
+// damaged or cut off, the error says why it cannot be read.
+func (t *Transition) Origin(state []byte) (*Transition, error) {
+	from, _, err := readHeader(state, t.kernel.Form)
+	return from, err
 }
 
 // shares returns an error if limiters called name with t and other cannot share states.

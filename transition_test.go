@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -26,6 +27,32 @@ func TestApplyRefusesNonsense(t *testing.T) {
 			require.NoError(t, err)
 			assert.ErrorIs(t, res.StateErr(), ErrState, "%T, %d bytes", alg, size)
 		}
+	}
+}
+
+// A Tag names the limit that left a state, and nothing shorter does.
+func TestOrigin(t *testing.T) {
+	for _, alg := range append([]Algorithm{All{SlidingLog{Limit: 7, Window: time.Second}, WarmingUp{Rate: PerSecond(7), Warmup: time.Second}}}, everyWidth...) {
+		of, err := NewTransition(alg)
+		require.NoError(t, err)
+		portable, err := of.Portable(time.Microsecond)
+		require.NoError(t, err)
+		other, err := NewTransition(FixedWindow{Limit: 9, Window: time.Minute})
+		require.NoError(t, err)
+		for _, by := range []*Transition{other, of} {
+			by, err := by.Portable(time.Microsecond)
+			require.NoError(t, err)
+			from, err := by.Origin(slices.Concat(portable.Tag(), []byte("words")))
+			require.NoError(t, err)
+			assert.Equal(t, portable.Algorithm(), from.Algorithm())
+			assert.Equal(t, portable.Tag(), from.Tag())
+		}
+		for i := range portable.Tag() {
+			_, err := portable.Origin(portable.Tag()[:i])
+			assert.Error(t, err, "%d bytes of the tag of %+v", i, alg)
+		}
+		_, err = portable.Origin(of.Tag())
+		assert.Error(t, err, "it has another form")
 	}
 }
 

@@ -3,7 +3,6 @@ package kernel
 import (
 	"fmt"
 	"math"
-	"math/big"
 	"math/bits"
 	"time"
 
@@ -49,6 +48,11 @@ func newGCRA(events int, per time.Duration, rate fmt.Stringer, depth int, f Form
 	cost, unit, ok := uint128.Ratio(uint64(per), uint64(events), f.Tick)
 	if !ok || f.Portable && unit > portableMost {
 		return gcra{}, param.Invalid(field+".Rate", rate, "has too many events for this store")
+	}
+	if f.Portable && cost > portableMost {
+		most := time.Duration(portableMost)
+		return gcra{}, param.Invalid(field+".Rate", rate, fmt.Sprintf("must have a Per of at most %v, or a multiple of %v up to %v, in this store",
+			most, time.Duration(f.Tick), most*time.Duration(f.Tick)))
 	}
 	k := gcra{depth: depth, cost: cost, unit: unit, split: f.Portable, keeps: f.Varies}
 	k.span = uint128.Mul(uint64(depth), k.cost)
@@ -199,31 +203,39 @@ func (k *gcra) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	if latest := old.latest(st); latest > now {
 		next[len(next)-1] = latest
 	}
-	missing := bigOf(old.load(st).Sub(uint128.Mul(pivot, old.unit)))
-	if missing.Sign() == 0 && pivot == now {
+	missing := old.load(st).Sub(uint128.Mul(pivot, old.unit))
+	if missing == (uint128.Uint128{}) && pivot == now {
 		return next
 	}
-	missing.Mul(missing, new(big.Int).SetUint64(k.cost))
-	missing.Add(missing, new(big.Int).SetUint64(old.cost-1))
-	missing.Quo(missing, new(big.Int).SetUint64(old.cost))
-	tat := missing.Add(missing, bigOf(uint128.Mul(pivot, k.unit)))
-	most := uint128.Mul(1<<63, k.unit) // beyond MaxInstant, so the difference does not matter
+	tat := uint128.Mul(pivot, k.unit).Add(k.scaled(missing, old))
 	switch {
-	case k.split:
-		most = uint128.Mul(3*portableMost, k.unit)
-	case !k.wide:
-		most = uint128.From(Gone - 1)
+	case k.wide:
+		// beyond MaxInstant, so the difference does not matter
+		tat = uint128.Min(tat, uint128.Mul(1<<63, k.unit))
+	case !k.split:
+		tat = uint128.Min(tat, uint128.From(Gone-1))
 	}
-	if tat.Cmp(bigOf(most)) > 0 {
-		tat = bigOf(most)
-	}
-	low := new(big.Int).And(tat, new(big.Int).SetUint64(math.MaxUint64))
-	return k.store(next, uint128.Uint128{Hi: new(big.Int).Rsh(tat, 64).Uint64(), Lo: low.Uint64()})
+	return k.store(next, tat)
 }
 
-func bigOf(x uint128.Uint128) *big.Int {
-	b := new(big.Int).SetUint64(x.Hi)
-	return b.Lsh(b, 64).Or(b, new(big.Int).SetUint64(x.Lo))
+// scaled returns the time in which k regains the events that old regains in the given
+// time. A portable time is at most portableMost ticks, and stands for at most as many
+// events, which no bucket exceeds. bucket.lua in redisstore/lua does the same.
+func (k *gcra) scaled(missing uint128.Uint128, old *gcra) uint128.Uint128 {
+	most := uint64(math.MaxUint64)
+	if k.split {
+		most = portableMost
+		missing = uint128.Min(missing, uint128.Mul(portableMost, old.unit))
+	}
+	events, part := min(missing.Div(old.cost), most), uint64(0)
+	if events < most {
+		part = missing.Sub(uint128.Mul(events, old.cost)).Lo // of another event
+	}
+	scaled := uint128.Mul(events, k.cost).Add(uint128.From(uint128.Mul(part, k.cost).DivCeil(old.cost)))
+	if k.split {
+		scaled = uint128.Min(scaled, uint128.Mul(portableMost, k.unit))
+	}
+	return scaled
 }
 
 func gcraOf(k Kernel) *gcra {

@@ -273,7 +273,11 @@ func (c *Compiled) adopt(from *Compiled, st []uint64, now Instant) (_ []uint64, 
 	case c.same(from):
 		return st, false
 	case !c.alike(from):
-		return make([]uint64, c.Width()), true
+		st = make([]uint64, c.Width())
+		if c.parts != nil {
+			st = c.parts.begin(st)
+		}
+		return st, true
 	}
 	return c.Adopt(from.Kernel, st, now), true
 }

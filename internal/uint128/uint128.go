@@ -32,6 +32,14 @@ func Max(x, y Uint128) Uint128 {
 	return x
 }
 
+// Min returns the smaller of x and y.
+func Min(x, y Uint128) Uint128 {
+	if y.Less(x) {
+		return y
+	}
+	return x
+}
+
 // Add returns x + y, which must be below 2¹²⁸.
 func (x Uint128) Add(y Uint128) Uint128 {
 	lo, carry := bits.Add64(x.Lo, y.Lo, 0)
