@@ -20,6 +20,12 @@ const (
 	opReserve
 )
 
+// The outcomes that a reply may report, besides 0.
+const (
+	replyOther   = 1 // the value is not a state of a limit that the command names
+	replyAdopted = 2 // the state of another limit was adopted
+)
+
 // op returns the operation that the script executes for c. A request that can never be
 // granted only peeks.
 func (c *call) op() byte {
@@ -112,7 +118,7 @@ func decide(prog *program, g *group) (left left, err error) {
 		return left, g.err
 	case len(reply) < 9:
 		return left, errShort
-	case reply[8] == 1:
+	case reply[8] == replyOther:
 		return left, errOther
 	case len(reply) < 17:
 		return left, errShort
@@ -120,6 +126,9 @@ func decide(prog *program, g *group) (left left, err error) {
 	left.time = time.UnixMicro(int64(double(reply)))
 	granted := double(reply[9:])
 	state := prog.state("", reply[17:])
+	if reply[8] == replyAdopted {
+		state = []byte(reply[17:])
+	}
 	base := g.base
 	if !g.timeGiven {
 		base = base.At(left.time)
@@ -137,9 +146,9 @@ func decide(prog *program, g *group) (left left, err error) {
 		c.res = res
 		if changed {
 			state = next
-			if res.Decision.Allowed {
-				granted--
-			}
+		}
+		if res.Decision.Allowed && c.op() != opPeek {
+			granted--
 		}
 	}
 	if granted != 0 {

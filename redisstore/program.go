@@ -19,6 +19,8 @@ const tick = time.Microsecond
 // A program is what the store needs to apply a transition by a script.
 type program struct {
 	t      *ratelimit.Transition // in its portable form, with microsecond ticks
+	all    bool                  // whether the algorithm is an All
+	kinds  []byte                // of its parts
 	script *script
 	params string // the parts and their constants, in the script's encoding
 	one    string // params, and the most common request: take one event
@@ -30,6 +32,8 @@ type program struct {
 	partial   bool // whether a reply omits the entries of a state that do not affect its decisions
 	cacheable bool // whether a denial leaves the state unchanged
 	leasable  bool // whether events can be taken in advance and given back
+
+	foreigns foreigns // the limits whose states it has met lately
 }
 
 // equals reports whether p and q are for the same limit.
@@ -55,19 +59,19 @@ func newProgram(of *ratelimit.Transition) (*program, error) {
 	if t.Varies() {
 		p.tag = p.header
 	}
-	var kinds, params []byte
+	var params []byte
 	parts, all := t.Algorithm().(ratelimit.All)
-	if all {
+	if p.all = all; all {
 		params = binary.LittleEndian.AppendUint16(params, uint16(len(parts)))
 	} else {
 		parts = ratelimit.All{t.Algorithm()}
 	}
 	for _, part := range parts {
 		kind, constants := p.part(part)
-		kinds = append(kinds, kind)
+		p.kinds = append(p.kinds, kind)
 		params = append(append(params, kind), constants...)
 	}
-	p.script, p.params = scriptFor(all, kinds), string(params)
+	p.script, p.params = scriptFor(p.all, false, p.kinds), string(params)
 
 	peek := ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(time.UnixMicro(0))
 	_, _, res, err := t.Apply(nil, peek)

@@ -111,10 +111,10 @@ func TestPrograms(t *testing.T) {
 
 // There is one script for each set of kinds, without comments.
 func TestScripts(t *testing.T) {
-	a, b := scriptFor(true, []byte{bucketKind, logKind, bucketKind}), scriptFor(true, []byte{logKind, bucketKind})
+	a, b := scriptFor(true, false, []byte{bucketKind, logKind, bucketKind}), scriptFor(true, false, []byte{logKind, bucketKind})
 	assert.Same(t, a, b)
-	assert.NotSame(t, a, scriptFor(true, []byte{bucketKind}))
-	assert.NotSame(t, scriptFor(false, []byte{bucketKind}), scriptFor(true, []byte{bucketKind}))
+	assert.NotSame(t, a, scriptFor(true, false, []byte{bucketKind}))
+	assert.NotSame(t, scriptFor(false, false, []byte{bucketKind}), scriptFor(true, false, []byte{bucketKind}))
 	assert.NotContains(t, a.text, "--")
 	assert.Len(t, a.sha, 40)
 }

@@ -54,6 +54,7 @@ type group struct {
 	base      ratelimit.Request // provides the time of all calls, if timeGiven
 	timeGiven bool              // whether the limiter's clock counts, and not the server's
 	epoch     uint64            // of the key's cached denials, before sending
+	foreigns  []foreign         // the limits whose states the command can adopt
 
 	begin  time.Duration   // when it was sent
 	ticks  int64           // of the store when it left the queue
@@ -74,6 +75,7 @@ type call struct {
 	reply  string  // to the raw command
 
 	forLease bool        // whether it takes a lease; then no caller waits
+	again    int         // how often it was sent again because of another limit's state
 	ticks    int64       // of the store when it was made
 	claimed  atomic.Bool // whether the right to answer it was claimed
 	done     chan error  // receives the outcome; buffered
@@ -203,8 +205,11 @@ func (s *Store) send(q *queue, g *group) bool {
 	} else {
 		err = s.readReply(g, received)
 	}
-	if errors.Is(err, errOther) {
-		return s.adopt(q, g, err)
+	switch {
+	case errors.Is(err, errOther) && s.learn(g):
+		return s.sendAgain(q, g)
+	case errors.Is(err, errOther):
+		return s.repair(q, g, err)
 	}
 	return q.finish(g, err)
 }
@@ -252,8 +257,15 @@ func (s *Store) prepare(q *queue, g *group) *script {
 	if first.prog.tag == "" {
 		args = args[:1]
 	}
-	g.cmd = first.prog.script.command(first.name.text, args...)
-	return first.prog.script
+	script := first.prog.script
+	if g.foreigns = s.expected(first.prog); len(g.foreigns) > 0 {
+		script = scriptFor(first.prog.all, true, first.prog.kinds)
+		for _, f := range g.foreigns {
+			args = append(args, f.tag, f.params)
+		}
+	}
+	g.cmd = script.command(first.name.text, args...)
+	return script
 }
 
 // maxResends bounds how often a command is sent again after a reply that says the server
@@ -288,6 +300,9 @@ func (s *Store) readReply(g *group, received time.Duration) error {
 	s.leaseOutcome(name, g.calls, left, err)
 	switch {
 	case err == nil:
+		if g.reply[8] == replyAdopted {
+			prog.foreigns.met.Store(int64(received))
+		}
 		s.cacheDenial(name, g.epoch, g.calls, left)
 	case errors.Is(err, errOther):
 		s.denials.forget(name)
@@ -295,9 +310,9 @@ func (s *Store) readReply(g *group, received time.Duration) error {
 	return err
 }
 
-// adopt answers a group on a key whose state another limit left, or on which the script
+// repair answers a group on a key whose state the script cannot read, or on which it
 // failed: it replaces the state for the first call, and puts the others back in the queue.
-func (s *Store) adopt(q *queue, g *group, err error) bool {
+func (s *Store) repair(q *queue, g *group, err error) bool {
 	var waiting []*call
 	for _, c := range g.calls {
 		if !c.forLease && !c.claimed.Load() {

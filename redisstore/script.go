@@ -55,7 +55,7 @@ var (
 	swapScript = newScript(lean(swapText))
 )
 
-//go:embed lua/bucket.lua lua/lumps.lua lua/fixed.lua lua/ring.lua lua/sliding.lua lua/rolling.lua lua/log.lua lua/warming.lua
+//go:embed lua/bucket.lua lua/lumps.lua lua/fixed.lua lua/ring.lua lua/wide.lua lua/sliding.lua lua/rolling.lua lua/log.lua lua/warming.lua
 var kernelFiles embed.FS
 
 // kernels are the files of each kind's kernel.
@@ -64,10 +64,16 @@ var kernels = [...][]string{
 	queueKind:   {"bucket"},
 	lumpsKind:   {"lumps"},
 	fixedKind:   {"fixed"},
-	slidingKind: {"ring", "sliding"},
+	slidingKind: {"ring", "wide", "sliding"},
 	rollingKind: {"ring", "rolling"},
 	logKind:     {"log"},
 	warmingKind: {"warming"},
+}
+
+// adopters are the files of kernels that only the adopting variant needs.
+var adopters = [len(kernels)][]string{
+	bucketKind: {"wide"},
+	queueKind:  {"wide"},
 }
 
 // The template's directives, at the beginning of a line: one begins a section or a form, the
@@ -77,22 +83,21 @@ const (
 	insertMark = "--@<"
 )
 
-// sectionsOf returns the sections of each kernel, by their names.
-var sectionsOf = sync.OnceValue(func() (of [len(kernels)]map[string]string) {
-	for kind, files := range kernels {
-		of[kind] = map[string]string{}
-		for _, file := range files {
-			text, err := kernelFiles.ReadFile("lua/" + file + ".lua")
-			if err != nil {
-				panic(err) // it is embedded
-			}
-			name := "" // for the text before the first section
-			for line := range strings.Lines(string(text)) {
-				if next, ok := strings.CutPrefix(line, beginMark); ok {
-					name = strings.TrimSpace(next)
-				} else {
-					of[kind][name] += line
-				}
+// sectionsOf returns the sections of each kernel file, by their names.
+var sectionsOf = sync.OnceValue(func() map[string]map[string]string {
+	of := map[string]map[string]string{}
+	for _, file := range slices.Concat(kernels[:]...) {
+		text, err := kernelFiles.ReadFile("lua/" + file + ".lua")
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		of[file] = map[string]string{}
+		name := "" // for the text before the first section
+		for line := range strings.Lines(string(text)) {
+			if next, ok := strings.CutPrefix(line, beginMark); ok {
+				name = strings.TrimSpace(next)
+			} else {
+				of[file][name] += line
 			}
 		}
 	}
@@ -103,21 +108,21 @@ var sectionsOf = sync.OnceValue(func() (of [len(kernels)]map[string]string) {
 var scripts sync.Map // from forKinds to *script
 
 type forKinds struct {
-	all bool
-	set uint16
+	all, adopting bool
+	set           uint16
 }
 
 // scriptFor returns the script for parts of these kinds. all is whether they are the parts of
-// an All.
-func scriptFor(all bool, kinds []byte) *script {
-	id := forKinds{all: all}
+// an All. If adopting is true, the script can adopt the states of other limits.
+func scriptFor(all, adopting bool, kinds []byte) *script {
+	id := forKinds{all: all, adopting: adopting}
 	for _, k := range kinds {
 		id.set |= 1 << k
 	}
 	if s, ok := scripts.Load(id); ok {
 		return s.(*script)
 	}
-	a := assembly{all: all}
+	a := assembly{all: all, adopting: adopting}
 	for k := range byte(len(kernels)) {
 		if id.set&(1<<k) != 0 {
 			a.kinds = append(a.kinds, k)
@@ -129,12 +134,22 @@ func scriptFor(all bool, kinds []byte) *script {
 
 // An assembly assembles a script from the template, as lua/driver.lua describes.
 type assembly struct {
-	all   bool
-	kinds []byte
+	all, adopting bool
+	kinds         []byte
 }
 
-// arrival is the one section that other sections of a kernel insert.
-const arrival = "arrival"
+// applies reports whether the assembly has lines of a form, a list of words.
+func (a *assembly) applies(form string) bool {
+	for _, word := range strings.Fields(form) {
+		if word == "one" && a.all || word == "several" && !a.all || word == "adopting" && !a.adopting || word == "plain" && a.adopting {
+			return false
+		}
+	}
+	return true
+}
+
+// shared are the sections that other sections of a kernel insert.
+var shared = []string{"arrival", "remains"}
 
 // library matches the lines that make a library function a local variable. Each such line
 // costs time, so that unused ones are removed.
@@ -171,7 +186,7 @@ func (a *assembly) expand(text string) string {
 	for line := range strings.Lines(text) {
 		code := strings.TrimSpace(line)
 		if form, ok := strings.CutPrefix(code, beginMark); ok {
-			skipping = form == "one" && a.all || form == "several" && !a.all
+			skipping = !a.applies(form)
 		} else if name, ok := strings.CutPrefix(code, insertMark); !skipping {
 			if ok {
 				line = a.section(name)
@@ -199,9 +214,16 @@ func (a *assembly) section(name string) string {
 
 // helpers returns the kernels' help sections, each file's once.
 func (a *assembly) helpers() (code string) {
+	var files []string
 	for _, k := range a.kinds {
-		if help := sectionsOf()[k]["help"]; !strings.Contains(code, help) {
-			code += help
+		files = append(files, kernels[k]...)
+		if a.adopting {
+			files = append(files, adopters[k]...)
+		}
+	}
+	for i, file := range files {
+		if slices.Index(files, file) == i {
+			code += sectionsOf()[file]["help"]
 		}
 	}
 	return code
@@ -212,7 +234,11 @@ func (a *assembly) helpers() (code string) {
 func (a *assembly) branches(name string) (code string) {
 	var conditions, codes []string
 	for _, k := range a.kinds {
-		code := (&assembly{kinds: []byte{k}}).expand(sectionsOf()[k][name])
+		var text string
+		for _, file := range kernels[k] {
+			text += sectionsOf()[file][name]
+		}
+		code := (&assembly{kinds: []byte{k}}).expand(text)
 		condition := fmt.Sprintf("p.kind == %d", k)
 		if i := slices.Index(codes, code); i >= 0 {
 			conditions[i] += " or " + condition
@@ -220,7 +246,7 @@ func (a *assembly) branches(name string) (code string) {
 			conditions, codes = append(conditions, condition), append(codes, code)
 		}
 	}
-	if len(codes) == 1 && name == arrival {
+	if slices.Contains(shared, name) {
 		return codes[0] // without a block: the code after it uses its local variables
 	}
 	if len(codes) == 1 {

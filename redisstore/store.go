@@ -27,7 +27,7 @@ var (
 )
 
 // errOther means that the script cannot use the state, because another limit left it or
-// because it is damaged. The caller then rewrites it.
+// because it is damaged.
 var errOther = errors.New("redisstore: the state does not belong to this limit")
 
 // A Store keeps states in Redis. It implements [ratelimit.Store]. It is safe for

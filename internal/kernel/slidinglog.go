@@ -290,4 +290,10 @@ func (k *eventLog) Valid(st []uint64) bool {
 	return sum == st[0]
 }
 
-func (k *eventLog) Adopt(_ Kernel, st []uint64, _ Instant) []uint64 { return st }
+// Adopt keeps the entries. Without any, the state is empty, as in a script.
+func (k *eventLog) Adopt(_ Kernel, st []uint64, _ Instant) []uint64 {
+	if k.Fresh(st) == 0 {
+		return st[:0]
+	}
+	return st
+}

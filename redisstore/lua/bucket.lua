@@ -50,5 +50,29 @@ p.ticks, p.units = ticks, units
 when = p.ticks
 if p.units > 0 then when = when + 1 end
 if when < p.last then when = p.last end
+--@@leave
+-- The missing events: whole ones, and the units of a part of one. They are counted as of
+-- now, or as of the latest reservation.
+p.costWas, p.costIs, pos = unpack('<dd', request, pos)
+p.pivot = now
+if p.last > now and not p.queue then p.pivot = p.last end
+local ticks, units = p.ticks - p.pivot, p.units
+if ticks < 0 then ticks, units = 0, 0 end
+if ticks >= MOST then ticks, units = MOST, 0 end
+local high, low = product(ticks, p.unit, units)
+p.events, p.part = divide(high, low, p.costWas, MOST)
+if p.events == MOST then p.part = 0 end
+--@@adopt
+if p.last <= now then p.last = 0 end
+if p.events == 0 and p.part == 0 and p.pivot == now then
+  p.ticks, p.units = 0, 0
+else
+  local high, low = product(p.part, p.costIs, p.costWas - 1)
+  local part = divide(high, low, p.costWas, p.costIs) -- rounded up
+  high, low = product(p.events, p.costIs, part)
+  local ticks, units = divide(high, low, p.unit, MOST)
+  if ticks == MOST then units = 0 end
+  p.ticks, p.units = p.pivot + ticks, units
+end
 --@@dump
 s = pack('<I8I8I8', p.ticks, p.units, p.last)

@@ -9,20 +9,26 @@
 --          for each run of equal requests: the operation, the number of requests, the
 --          events of each, the longest wait, and for each bucket the cost of the events
 -- ARGV[2]  the prefix of each state, if keys have limits of their own
+-- ARGV[3]  and so on, if adopting: for each of a few other limits the prefix of its states, and
+--          its parts and their constants, followed by the cost of an event in each bucket
+--          there and here; or nothing if its kind is another, so that a key starts afresh
 --
--- The reply is the time, 0, the number of requests granted, and the state; or the time and
--- 1, if the value is not a state of this limit: then nothing was changed.
+-- The reply is the time, 0, the number of requests granted, and the state. If another
+-- limit's state was adopted, the reply has 2 instead of 0, and the value as it was. If the
+-- value is not a state of any of these limits, nothing is changed, and the reply is the
+-- time, 1 and the beginning of the value, or just the time and 1 if its prefix is known.
 --
 -- Numbers are doubles, which represent integers up to 2^53 exactly. Instants are whole
 -- microseconds since 1970, up to the year 2116 (below 2^52.1). Windows, limits and the units
 -- of a microsecond in which buckets count are at most 2^51, so the sum of an instant and
 -- two of these is exact. For integers below 2^53, floor(a / b) and a % b are exact as well.
--- Products that may be larger are compared in two halves, in sliding.lua.
+-- Larger products have two halves, in wide.lua.
 --
 -- This file is a template. Redis runs a script from its first line on each call, and
 -- creating a function or a table takes as long as all the arithmetic. The lines after
--- --@@several are for an All, those after --@@one for any other algorithm, and those after
--- --@@both for both. --@<each becomes a loop over the parts p; with one part, there is no
+-- --@@several are for an All, those after --@@one for any other algorithm, those after
+-- --@@adopting for the variant that adopts states, those after --@@plain for the usual one,
+-- and those after --@@always for all. --@<each becomes a loop over the parts p; with one part, there is no
 -- loop, and each p.field is a local variable. Any other --@< inserts the sections of that
 -- name from the kernels, as branches on p.kind if they differ:
 --
@@ -35,6 +41,9 @@
 --   refuse  records that n events were denied at t (if p.notes)
 --   fresh   sets when to the instant from which the state equals that of a new key
 --   dump    sets s to the state
+--   leave   records what adopt needs of the state and of the constants of the other limit
+--   adopt   converts the state to one for the constants of this limit, as Adopt does in
+--           package kernel
 --   view    removes from the state that was loaded what did not affect the decisions, and
 --           sets s to the rest (if p.grows)
 
@@ -70,7 +79,7 @@ for j = 1, many do
   if p.grows then growing = growing + 1 end
   notes = notes or p.notes
 end
---@@both
+--@@always
 
 -- the time, and the value
 local now
@@ -81,12 +90,41 @@ if not timeGiven then
   now = t[1] * 1000000 + t[2]
 end
 local value = call('GET', KEYS[1]) or ''
+--@@plain
 if tag ~= '' and value ~= '' then
   if sub(value, 1, #tag) ~= tag then
-    return pack('<dB', now, 1)
+    return pack('<dB', now, 1) .. sub(value, 1, 1024)
   end
   value = sub(value, #tag + 1)
 end
+--@@adopting
+local found, own, foreign = value, pos -- foreign has the constants of the other limit
+if sub(value, 1, #tag) == tag then
+  value = sub(value, #tag + 1)
+elseif value ~= '' then
+  for i = 3, #ARGV, 2 do
+    if sub(value, 1, #ARGV[i]) == ARGV[i] then
+      foreign, value = ARGV[i + 1], sub(value, #ARGV[i] + 1)
+      break
+    end
+  end
+  if not foreign then
+    return pack('<dB', now, 1) .. sub(value, 1, 1024)
+  end
+  if foreign == '' then
+    value = ''
+  else
+    request, pos = foreign, 1
+    --@@several adopting
+    pos = 3
+    --@@adopting
+    --@<each
+      pos = pos + 1
+      --@<open
+    end
+  end
+end
+--@@always
 
 -- the states. The value of an All has the lengths of the states that grow, then the
 -- states that do not grow, then those that grow.
@@ -115,18 +153,38 @@ else
   end
   fits = fits and from == #value + 1
 end
---@@both
+--@@always
 if not fits then
   return pack('<dB', now, 1)
 end
 --@<each
   --@@several
   local s = p.s
-  --@@both
+  --@@always
   --@<load
 end
+--@@adopting
+if foreign and foreign ~= '' then
+  --@<each
+    --@<leave
+  end
+  request, pos = ARGV[1], 1
+  --@@several adopting
+  pos = 3
+  --@@adopting
+  --@<each
+    pos = pos + 1
+    --@<open
+    --@<adopt
+  end
+  pos = own
+end
+--@@always
 
-local granted, changed, whole = 0, false, false
+local granted, changed, whole = 0, false, false -- whole: whether the reply has the whole value
+--@@adopting
+if foreign then changed, whole = true, true end
+--@@always
 while pos <= #request do
   local op, times, n, wait
   op, times, n, wait, pos = unpack('<BI4dd', request, pos)
@@ -210,13 +268,13 @@ if value ~= '' and not whole then
     end
     value = lengths .. fixed .. states
   end
-  --@@both
+  --@@always
 end
 if changed then
   local fresh, state = now
   --@@several
   local lengths, fixed, states = '', '', ''
-  --@@both
+  --@@always
   --@<each
     local when, s
     --@<fresh
@@ -230,16 +288,21 @@ if changed then
     else
       fixed = fixed .. s
     end
-    --@@both
+    --@@always
   end
   --@@several
   state = lengths .. fixed .. states
-  --@@both
+  --@@always
   if tag ~= '' then state = tag .. state end
-  local ttl = fresh - now -- in milliseconds: rounded up, or one more
-  ttl = (ttl - ttl % 1000) / 1000 + 1
+  local ttl = fresh - now
   if ttl > LAST then ttl = LAST end
+  ttl = (ttl - ttl % 1000) / 1000 + 1 -- in milliseconds: rounded up, or one more
   if timeGiven then ttl = ttl + 3600000 end -- an hour more, because the given time is not this server's
   call('PSETEX', KEYS[1], ttl, state)
 end
+--@@adopting
+if foreign then
+  return pack('<dBdc0', now, 2, granted, found)
+end
+--@@always
 return pack('<dBdc0', now, 0, granted, value)

@@ -32,5 +32,17 @@ p.start, p.count = start, count + n
 --@@fresh
 when = p.start
 if p.count > 0 then when = windowEnd(p) end
+--@@leave
+p.lengthWas, p.alignedWas, p.over = p.length, p.aligned, p.start
+if p.count > 0 then p.over = windowEnd(p) end
+--@@adopt
+if p.length ~= p.lengthWas or p.aligned ~= p.alignedWas then
+  if p.over <= now then
+    p.start, p.count = 0, 0
+  elseif p.start <= now then
+    p.start = now
+    if p.aligned == 1 then p.start = now - now % p.length end
+  end
+end
 --@@dump
 s = pack('<I8I8', p.start, p.count)

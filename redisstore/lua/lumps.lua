@@ -23,5 +23,10 @@ p.anchor, p.missing = refilled(p, t)
 p.missing = p.missing + n
 --@@fresh
 when = p.anchor + ceil(p.missing / p.lump) * p.per
+--@@leave
+if now > p.anchor then p.anchor, p.missing = refilled(p, now) end
+p.perWas = p.per
+--@@adopt
+if p.per ~= p.perWas then p.anchor = max(p.anchor, now) end
 --@@dump
 s = pack('<I8I8', p.anchor, p.missing)

@@ -57,6 +57,20 @@ p.frontier = t
 p.counts[slot % p.slots] = p.counts[slot % p.slots] + n
 --@@fresh
 when = ringFresh(p)
+--@@leave
+local slot = floor(max(p.frontier, now) / p.length)
+p.used = sum(p, slot - p.slots + 1, slot)
+p.slotsWas, p.lengthWas = p.slots, p.length
+--@@adopt
+local largest = 9007199254740992 -- 2^53
+if p.size == 4 then largest = 4294967295 end
+if p.slots == p.slotsWas and p.length == p.lengthWas then
+  for i = 0, p.slots - 1 do p.counts[i] = min(p.counts[i], largest) end
+else
+  p.frontier = max(p.frontier, now)
+  for i = 0, p.slots - 1 do p.counts[i] = 0 end
+  p.counts[floor(p.frontier / p.length) % p.slots] = min(p.used, largest)
+end
 --@@dump
 s = pack('<I7B', p.frontier, p.mark)
 for from = 0, p.slots - 1, CHUNK do

@@ -32,6 +32,12 @@ func FuzzScripts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { newTrace(t, conn, seed).run(120) })
 }
 
+// A held is a reservation in both stores.
+type held struct {
+	key         string
+	redis, here *ratelimit.Reservation
+}
+
 type trace struct {
 	*testing.T
 	rng  *rand.Rand
@@ -43,7 +49,8 @@ type trace struct {
 	store               *portableStore
 	conn                *recorder
 	of                  *ratelimit.Algorithm // the limit of each key, with WithLimits; nil without
-	held                [][2]*ratelimit.Reservation
+	earlier             ratelimit.Algorithm
+	held                []held
 	reserved            bool
 	last                ratelimit.Decision
 }
@@ -51,19 +58,20 @@ type trace struct {
 func newTrace(t *testing.T, conn redisstore.Conn, seed uint64) *trace {
 	tr := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 1)), conn: &recorder{Conn: conn}, store: &portableStore{states: map[string][]byte{}}}
 	tr.clk = storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
-	alg := tr.algorithm(0)
+	alg := tr.algorithm()
 	tr.note("seed %d: %#v", seed, alg)
 	opts := []redisstore.Option{redisstore.WithLimiterClock(), redisstore.WithTimeout(patient), redisstore.WithPrefix(prefixes())}
-	if tr.rng.IntN(2) == 0 {
+	var own []ratelimit.Option
+	switch tr.rng.IntN(4) {
+	case 0:
 		opts = append(opts, redisstore.WithDenialCache(0))
+	case 1, 2:
+		opts = append(opts, redisstore.WithDenialCache(0)) // whose states are of one limit
+		tr.of, tr.earlier = &alg, alg
+		own = append(own, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *tr.of, nil }))
 	}
 	store, err := redisstore.New(tr.conn, opts...)
 	require.NoError(t, err)
-	var own []ratelimit.Option
-	if tr.rng.IntN(3) == 0 {
-		tr.of = &alg
-		own = append(own, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *tr.of, nil }))
-	}
 	limiter := func(s ratelimit.Store) ratelimit.Limiter {
 		l, err := ratelimit.New(alg, append(own, ratelimit.WithStore(s), ratelimit.WithClock(tr.clk))...)
 		if err != nil {
@@ -86,6 +94,9 @@ func (tr *trace) run(steps int) {
 	ctx := tr.Context()
 	for range steps {
 		tr.advance()
+		if tr.of != nil && tr.rng.IntN(6) == 0 {
+			tr.change()
+		}
 		key := string(rune('a' + tr.rng.IntN(2)))
 		n := tr.events()
 		switch tr.rng.IntN(16) {
@@ -101,16 +112,14 @@ func (tr *trace) run(steps int) {
 			if len(tr.held) > 0 {
 				i := tr.rng.IntN(len(tr.held))
 				tr.note("Cancel(%d)", i)
-				tr.held[i][0].Cancel()
-				tr.held[i][1].Cancel()
+				held := tr.held[i]
+				held.redis.Cancel()
+				held.here.Cancel()
 				tr.held = append(tr.held[:i], tr.held[i+1:]...)
+				tr.compareStates(held.key)
 			}
 		case 5:
-			if tr.of != nil && tr.rng.IntN(3) == 0 {
-				*tr.of = tr.algorithm(0)
-				tr.note("now %#v", *tr.of)
-				tr.reserved = true // its instants in memory have another resolution
-			} else if tr.rng.IntN(5) == 0 {
+			if tr.rng.IntN(5) == 0 {
 				tr.note("Reset(%s)", key)
 				for _, l := range []ratelimit.Limiter{tr.redis, tr.here, tr.memory} {
 					require.NoError(tr, l.Reset(ctx, key))
@@ -118,6 +127,22 @@ func (tr *trace) run(steps int) {
 			}
 		}
 	}
+}
+
+// change changes the limit: mostly to a similar one, or back to an earlier one.
+func (tr *trace) change() {
+	switch was := *tr.of; tr.rng.IntN(8) {
+	case 0:
+		*tr.of = tr.algorithm()
+	case 1, 2, 3:
+		*tr.of = tr.earlier
+		tr.earlier = was
+	default:
+		*tr.of = tr.like(was)
+		tr.earlier = was
+	}
+	tr.note("now %#v", *tr.of)
+	tr.reserved = true // its instants in memory have another resolution
 }
 
 func (tr *trace) advance() {
@@ -168,7 +193,11 @@ func up(d time.Duration) time.Duration {
 
 func (tr *trace) compare(key string, ask func(ratelimit.Limiter) (ratelimit.Decision, error)) {
 	tr.Helper()
+	loads := tr.conn.loads
 	got, gotErr := ask(tr.redis)
+	if tr.conn.loads > loads {
+		tr.fail("it was not decided by the script")
+	}
 	want, wantErr := ask(tr.here)
 	if got != want || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 		tr.fail("in Redis %+v, %v\n    here %+v, %v", got, gotErr, want, wantErr)
@@ -195,7 +224,10 @@ func (tr *trace) compareStates(key string) {
 	tr.Helper()
 	got, err := tr.conn.get(tr.Context(), key)
 	require.NoError(tr, err)
-	if want := string(tr.store.states[key]); got != want && got != "" {
+	if got == "" { // Redis has no state that equals that of a new key
+		delete(tr.store.states, key)
+	}
+	if want := string(tr.store.states[key]); got != want {
 		tr.fail("in Redis %x\n    here %x", got, want)
 	}
 }
@@ -203,7 +235,11 @@ func (tr *trace) compareStates(key string) {
 func (tr *trace) reserve(key string, n int) {
 	tr.reserved = true
 	tr.note("Reserve(%s, %d)", key, n)
+	loads := tr.conn.loads
 	got, gotErr := tr.redis.Reserve(tr.Context(), key, n)
+	if tr.conn.loads > loads {
+		tr.fail("it was not decided by the script")
+	}
 	want, wantErr := tr.here.Reserve(tr.Context(), key, n)
 	if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 		tr.fail("in Redis %v\n    here %v", gotErr, wantErr)
@@ -216,7 +252,7 @@ func (tr *trace) reserve(key string, n int) {
 	}
 	tr.compareStates(key)
 	if n > 0 {
-		tr.held = append(tr.held, [2]*ratelimit.Reservation{got, want})
+		tr.held = append(tr.held, held{key, got, want})
 	}
 }
 
@@ -226,7 +262,46 @@ func (tr *trace) fail(format string, args ...any) {
 }
 
 // algorithm returns a random algorithm, with ordinary or extreme parameters.
-func (tr *trace) algorithm(depth int) ratelimit.Algorithm {
+func (tr *trace) algorithm() ratelimit.Algorithm {
+	if kind := tr.rng.IntN(9); kind < 8 {
+		return tr.ofKind(kind)
+	}
+	var all ratelimit.All
+	for range 1 + tr.rng.IntN(4) {
+		all = append(all, tr.ofKind(tr.rng.IntN(8)))
+	}
+	return all
+}
+
+// like returns a random algorithm whose states can be converted to and from those of alg.
+func (tr *trace) like(alg ratelimit.Algorithm) ratelimit.Algorithm {
+	switch a := alg.(type) {
+	case ratelimit.All:
+		var all ratelimit.All
+		for _, part := range a {
+			all = append(all, tr.like(part))
+		}
+		return all
+	case ratelimit.TokenBucket:
+		if a.Refill == ratelimit.RefillInterval {
+			return tr.ofKind(1)
+		}
+		return tr.ofKind(0)
+	case ratelimit.LeakyBucket:
+		return tr.ofKind(2)
+	case ratelimit.FixedWindow:
+		return tr.ofKind(3)
+	case ratelimit.SlidingWindow:
+		return tr.ofKind(4)
+	case ratelimit.SlidingLog:
+		return tr.ofKind(5)
+	case ratelimit.RollingWindow:
+		return tr.ofKind(6)
+	}
+	return tr.ofKind(7)
+}
+
+func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 	of := func(numbers ...int) int { return numbers[tr.rng.IntN(len(numbers))] }
 	limit := func() int { return of(1, 2, 3, 5, 10, 100, 1<<33, 1<<51) }
 	window := func() time.Duration {
@@ -238,11 +313,7 @@ func (tr *trace) algorithm(depth int) ratelimit.Algorithm {
 			Per:    time.Duration(of(1, 1000, 12345, 1e9, 977e9+1, 86400e9)),
 		}
 	}
-	kinds := 9
-	if depth > 0 {
-		kinds = 8
-	}
-	switch tr.rng.IntN(kinds) {
+	switch kind {
 	case 0:
 		return ratelimit.TokenBucket{Rate: rate(), Burst: of(0, 1, 3, 10, 1000)}
 	case 1:
@@ -259,14 +330,8 @@ func (tr *trace) algorithm(depth int) ratelimit.Algorithm {
 	case 6:
 		period := window()
 		return ratelimit.RollingWindow{Quota: limit(), Window: period * time.Duration(of(1, 2, 24, 299)), Period: period, PeriodLimit: of(0, 1, 3, 1<<35)}
-	case 7:
-		return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: of(1, 10, 1000), Per: time.Duration(of(1e6, 1e9, 60e9))}, Warmup: window(), ColdFactor: []float64{0, 1, 2.5, 100}[tr.rng.IntN(4)]}
 	}
-	var all ratelimit.All
-	for range 1 + tr.rng.IntN(4) {
-		all = append(all, tr.algorithm(depth+1))
-	}
-	return all
+	return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: of(1, 10, 1000), Per: time.Duration(of(1e6, 1e9, 60e9))}, Warmup: window(), ColdFactor: []float64{0, 1, 2.5, 100}[tr.rng.IntN(4)]}
 }
 
 // A portableStore keeps states as bytes, in the same form as in Redis: without the header,
@@ -305,13 +370,16 @@ func (s *portableStore) Reset(_ context.Context, key string) error {
 // A recorder records the key of the latest command.
 type recorder struct {
 	redisstore.Conn
-	mu  sync.Mutex
-	key string
+	mu    sync.Mutex
+	key   string
+	loads int // commands without arguments besides the key, which only fetch a state
 }
 
 func (r *recorder) Do(ctx context.Context, c redisstore.Command) (string, error) {
 	r.mu.Lock()
-	r.key = c.Words[c.Key]
+	if r.key = c.Words[c.Key]; c.Words[0] != "DEL" && len(c.Words) == c.Key+1 {
+		r.loads++
+	}
 	r.mu.Unlock()
 	return r.Conn.Do(ctx, c)
 }

@@ -1,0 +1,110 @@
+package redisstore
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// If keys have limits of their own, a value may be the state of another limit: the limit
+// has changed, or processes disagree about it while it changes. Then the script replies with
+// the beginning of the value, which names that limit, and the command is sent again with
+// the constants of that limit. The script now adopts the state, decides, and stores the new
+// state in the same call. That depends on the limit and not on the value, so it succeeds
+// no matter how often other processes change the state in the meantime.
+//
+// A program remembers the limits that it has met. For a while, its commands are for the
+// adopting variant of the script, and have the constants of these limits. So as long as
+// processes disagree, and if a limit changes for many keys, decisions take one call each.
+
+// A foreign is another limit that has left a state.
+type foreign struct {
+	tag    string // the prefix of its states
+	params string // its constants; "" if keys start afresh, because its kind is another
+}
+
+// foreigns are the limits whose states a program has met.
+type foreigns struct {
+	mu     sync.Mutex                // held while latest is replaced
+	latest atomic.Pointer[[]foreign] // the latest first; the slice never changes
+	met    atomic.Int64              // when a state of one of them was met, by the store's clock
+}
+
+const (
+	maxForeigns = 4                // limits that a program remembers
+	foreignAge  = 10 * time.Second // how long it remembers them after it has met one
+
+	// maxAgain bounds how often a call is sent again. Each time, the value is a state of
+	// a limit that the command did not name, and the next one names it. So more than
+	// maxForeigns only happens if still more limits are in use on one key at once.
+	maxAgain = 2 * maxForeigns
+)
+
+// expected returns the limits whose states a command of prog should be able to adopt.
+func (s *Store) expected(prog *program) []foreign {
+	latest := prog.foreigns.latest.Load()
+	if latest == nil || s.elapsed()-time.Duration(prog.foreigns.met.Load()) > foreignAge {
+		return nil
+	}
+	return *latest
+}
+
+// learn reads from a reply which limit left the value. It reports false if the value cannot
+// be read, so that another attempt would not help.
+func (s *Store) learn(g *group) bool {
+	prog := g.calls[0].prog
+	if g.err != nil || g.reply[8] != replyOther || len(g.reply) == 9 || prog.tag == "" {
+		return false
+	}
+	from, err := prog.t.Origin([]byte(g.reply[9:]))
+	if err != nil {
+		return false
+	}
+	left, err := newProgram(from)
+	if err != nil {
+		return false
+	}
+	f := &prog.foreigns
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	latest := []foreign{prog.foreign(left)}
+	for _, other := range s.expected(prog) {
+		if other.tag != left.tag && len(latest) < maxForeigns {
+			latest = append(latest, other)
+		}
+	}
+	f.latest.Store(&latest)
+	f.met.Store(int64(s.elapsed()))
+	return true
+}
+
+// foreign returns what the script of p needs to adopt states that another program left.
+func (p *program) foreign(left *program) foreign {
+	if left.all != p.all || !slices.Equal(left.kinds, p.kinds) {
+		return foreign{tag: left.tag}
+	}
+	params := []byte(left.params)
+	for i, cost := range left.costs {
+		params = append(params, doubles(cost.units, p.costs[i].units)...)
+	}
+	return foreign{left.tag, string(params)}
+}
+
+// sendAgain puts the calls of a group back at the head of the queue, to be sent with the
+// limit that learn has learned of.
+func (s *Store) sendAgain(q *queue, g *group) bool {
+	var again []*call
+	for _, c := range g.calls {
+		switch {
+		case c.forLease || c.claimed.Load():
+		case c.again == maxAgain:
+			c.answer(fmt.Errorf("redisstore: %d other limits left the state of %q one after the other, each while a call that adopts the previous one's was under way", maxAgain, c.name.text))
+		default:
+			c.again++
+			again = append(again, c)
+		}
+	}
+	return q.detach(g, again)
+}
