@@ -27,8 +27,8 @@ import (
 //   - [FixedWindow], [SlidingWindow] and [RollingWindow] keep their counts, even
 //     above a new, lower limit. If the length of the window, Segments or Period
 //     changes, all events that the old window holds count as used now.
-//   - [SlidingLog] keeps its events and their times; with CountDenied, no more of
-//     them than the lowest Limit since.
+//   - [SlidingLog] keeps its events and their times; with CountDenied, an event that
+//     a lower Limit denies replaces the oldest one.
 //   - [WarmingUp] keeps the next free time, and its warmth in proportion.
 //   - [All] does this for each part, if the new All has the same number of parts, of
 //     the same kinds in the same order.

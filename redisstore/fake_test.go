@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -26,17 +27,20 @@ type fakeServer struct {
 
 	mu       sync.Mutex
 	states   map[string]string
-	known    map[string]bool // scripts, by their hash
-	evals    int             // scripts received in full
-	batch    []int           // the number of requests in each call
-	fail     error           // the error to reply with
-	failures int             // how many times to reply with it; no limit if it was negative
-	hangs    bool            // whether it does not reply
-	stuck    chan struct{}   // if not nil, calls that hang return when it is closed
-	other    bool            // whether states were left by another limit, until one is replaced
-	hanging  string          // the hash of a script that is not answered
-	lose     bool            // whether each compare-and-swap fails
-	trips    int             // commands received
+	known    map[string]bool     // scripts, by their hash
+	evals    int                 // scripts received in full
+	batch    []int               // the number of requests in each call
+	fail     error               // the error to reply with
+	failures int                 // how many times to reply with it; no limit if it was negative
+	hangs    bool                // whether it does not reply
+	stuck    chan struct{}       // if not nil, calls that hang return when it is closed
+	other    bool                // whether states were left by another limit, until one is replaced
+	hanging  string              // the hash of a script that is not answered
+	lose     bool                // whether each compare-and-swap fails
+	trips    int                 // commands received
+	limits   map[string]*program // of a limiter with limits per key, by tag
+	adopting int                 // commands received that can adopt states
+	meddle   func()              // if not nil, is called before each command is executed
 }
 
 func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
@@ -120,9 +124,29 @@ func (f *fakeServer) do(c Command) (string, error) {
 	if f.other {
 		return at + "\x01", nil
 	}
+	if f.meddle != nil {
+		f.meddle()
+	}
+	prog, outcome := f.prog, byte(0)
+	if len(args) > 1 {
+		prog = f.limits[args[1]]
+	}
+	if len(args) > 2 {
+		f.adopting++
+	}
 	before := f.states[key]
-	state, granted, requests := f.prog.state(f.prog.tag, before), 0.0, 0
-	run := args[0][len(f.prog.params)+8:]
+	value, ok := strings.CutPrefix(before, prog.tag)
+	if !ok && before != "" {
+		value, outcome = before, replyAdopted
+		for args = args[2:]; len(args) > 0 && !strings.HasPrefix(before, args[0]); {
+			args = args[2:]
+		}
+		if len(args) == 0 {
+			return at + "\x01" + before, nil
+		}
+	}
+	state, granted, requests := prog.state(prog.tag, before), 0.0, 0
+	run := c.Words[c.Key+1][len(prog.params)+8:]
 	for len(run) > 0 {
 		number := func(i int) float64 {
 			return math.Float64frombits(binary.LittleEndian.Uint64([]byte(run[i : i+8])))
@@ -139,7 +163,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 			req.Op = ratelimit.OpReserve
 		}
 		for range binary.LittleEndian.Uint32([]byte(run[1:5])) {
-			next, _, res, err := f.prog.t.Apply(state, req)
+			next, _, res, err := prog.t.Apply(state, req)
 			if err != nil {
 				return "", err
 			}
@@ -152,11 +176,11 @@ func (f *fakeServer) do(c Command) (string, error) {
 				granted++
 			}
 		}
-		run = run[21+16*len(f.prog.costs):]
+		run = run[21+16*len(prog.costs):]
 	}
-	f.states[key] = f.prog.value(state)
+	f.states[key] = prog.value(state)
 	f.batch = append(f.batch, requests)
-	return at + "\x00" + string(appendDouble(nil, granted)) + before, nil
+	return at + string([]byte{outcome}) + string(appendDouble(nil, granted)) + value, nil
 }
 
 // calls returns the number of script calls that the server has executed.

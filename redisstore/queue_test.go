@@ -515,9 +515,9 @@ func TestMaxGroup(t *testing.T) {
 	})
 }
 
-// Of the calls on a key whose limit has changed, the first replaces the state, and the
-// others share the next command.
-func TestAdoption(t *testing.T) {
+// Of the calls on a key whose state the script cannot read, the first replaces the state,
+// and the others share the next command.
+func TestRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 300, Window: time.Hour})
 		f.delay = 4 * time.Millisecond

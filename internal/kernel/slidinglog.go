@@ -188,12 +188,16 @@ func (k *eventLog) Fresh(st []uint64) Instant {
 }
 
 // refuse logs denied events, if they count. Of the events before, only the newest Limit
-// can matter: while they are in the window, older ones make no difference.
+// can matter: while they are in the window, older ones make no difference. But no more
+// are dropped than are added, because a limiter with a higher Limit may use the state
+// too, and must not find room that it did not have before.
 func (k *eventLog) refuse(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if !k.countDenied {
 		return st, false
 	}
-	st = k.insert(k.trim(st, now), now, uint64(n))
+	st = k.trim(st, now)
+	total := st[0]
+	st = k.insert(st, now, uint64(n))
 	before := st[0]
 	for end := uint64(len(st)); ; {
 		begin, ok := k.lastEntry(st, end)
@@ -203,12 +207,12 @@ func (k *eventLog) refuse(st []uint64, now Instant, n int) ([]uint64, bool) {
 		_, many, _ := k.entry(st, begin)
 		before, end = before-many, begin
 	}
-	for before > k.most {
+	for drop := min(st[0]-total, before-min(before, k.most)); drop > 0; {
 		at, many, next := k.entry(st, st[1])
-		if excess := before - k.most; many > excess {
-			st, before = k.replace(st, st[1], next, at, many-excess), k.most
+		if many > drop {
+			st, drop = k.replace(st, st[1], next, at, many-drop), 0
 		} else {
-			st[0], st[1], before = st[0]-many, next, before-many
+			st[0], st[1], drop = st[0]-many, next, drop-many
 		}
 	}
 	return k.compact(st), true

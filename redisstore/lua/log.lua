@@ -96,6 +96,7 @@ p.frontier = t
 --@@refuse
 -- of the events before now, only the newest p.most can affect a decision
 trim(p, now)
+local total = p.events
 insert(p, now, n)
 local before, last = p.events, #p.entries + 1
 while last > 1 do
@@ -104,11 +105,12 @@ while last > 1 do
   if when < now then break end
   before, last = before - m, at
 end
-while before > p.most do
+local drop = min(p.events - total, before - p.most)
+while drop > 0 do
   local first, m, after = entry(p.entries, 1)
-  local keep = max(m - (before - p.most), 0)
-  p.events, before = p.events - m + keep, before - m + keep
-  p.entries = packed(first, keep) .. sub(p.entries, after)
+  local gone = min(m, drop)
+  p.events, drop = p.events - gone, drop - gone
+  p.entries = packed(first, m - gone) .. sub(p.entries, after)
 end
 --@@fresh
 when = logFresh(p)
