@@ -447,3 +447,39 @@ func TestLimitsInUseAreKept(t *testing.T) {
 		}
 	}
 }
+
+// While processes disagree about a limit, a key is granted no more than the higher one,
+// although each adopts what the other left.
+func TestDisagreement(t *testing.T) {
+	rate := func(n int) Rate { return Rate{Events: n, Per: 1000 * time.Hour} }
+	for name, of := range map[string]func(n int) Algorithm{
+		"TokenBucket":          func(n int) Algorithm { return TokenBucket{Rate: rate(n), Burst: n} },
+		"TokenBucket/interval": func(n int) Algorithm { return TokenBucket{Rate: rate(n), Burst: n, Refill: RefillInterval} },
+		"LeakyBucket":          func(n int) Algorithm { return LeakyBucket{Rate: rate(n), Capacity: n} },
+		"FixedWindow":          func(n int) Algorithm { return FixedWindow{Limit: n, Window: 1000 * time.Hour} },
+		"FixedWindow/length": func(n int) Algorithm {
+			return FixedWindow{Limit: n, Window: time.Duration(n) * 1000 * time.Hour, Start: StartOnFirstEvent}
+		},
+		"SlidingWindow":        func(n int) Algorithm { return SlidingWindow{Limit: n, Window: 1000 * time.Hour, Segments: 5} },
+		"SlidingWindow/length": func(n int) Algorithm { return SlidingWindow{Limit: n, Window: 1000 * time.Hour, Segments: n} },
+		"RollingWindow": func(n int) Algorithm {
+			return RollingWindow{Quota: n, Window: 1000 * time.Hour, Period: 100 * time.Hour}
+		},
+		"SlidingLog":              func(n int) Algorithm { return SlidingLog{Limit: n, Window: 1000 * time.Hour} },
+		"SlidingLog/count denied": func(n int) Algorithm { return SlidingLog{Limit: n, Window: 1000 * time.Hour, CountDenied: true} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, own, _, clk := newVaryingLimiter(t, of(20))
+			allowed := 0
+			for i := range 300 {
+				clk.advance(time.Millisecond)
+				own.set("k", of(20+10*(i/3%2)))
+				if l.AllowN("k", 1+i%2) {
+					allowed += 1 + i%2
+				}
+			}
+			assert.LessOrEqual(t, allowed, 30)
+			assert.GreaterOrEqual(t, allowed, 20)
+		})
+	}
+}
