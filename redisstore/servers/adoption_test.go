@@ -2,9 +2,11 @@ package servers
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,46 +15,133 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// A limit that changes while many callers use it stays exact.
+// A changeable is a limiter whose limit a test changes.
+type changeable struct {
+	ratelimit.Limiter
+	*redisstore.Store
+	limit atomic.Pointer[ratelimit.Algorithm]
+}
+
+func newChangeable(t *testing.T, store *redisstore.Store, limit ratelimit.Algorithm) *changeable {
+	c := &changeable{Store: store}
+	c.limit.Store(&limit)
+	c.Limiter = limiter(t, store, hourly(1), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *c.limit.Load(), nil }))
+	return c
+}
+
+// ask has callers take from key, each that many times, and returns the events granted. No
+// decision may be made by the policy.
+func (c *changeable) ask(t *testing.T, key string, callers, times int) int {
+	var allowed atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range times {
+				d, err := c.Take(t.Context(), key, 1)
+				assert.NoError(t, err)
+				if d.Allowed {
+					allowed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return int(allowed.Load())
+}
+
+// scripted checks that no state was replaced by get and swap: only that script sends SET.
+func scripted(t *testing.T, s *server) {
+	t.Helper()
+	assert.Empty(t, s.info("commandstats", "cmdstat_set"))
+}
+
+// A limit that changes while many callers use it stays exact. The script decides throughout.
 func TestLimitChange(t *testing.T) {
+	for name, w := range wires {
+		for client, create := range makers {
+			for _, callers := range []int{15, 60} {
+				t.Run(fmt.Sprintf("%s/%s/%d callers", client, name, callers), func(t *testing.T) {
+					t.Parallel()
+					s := startServer(t)
+					addr := startWire(t, s.addr(), w).addr()
+					c := newChangeable(t, create(t, addr, redisstore.WithTimeout(patient), redisstore.WithDenialCache(0)), hourly(100))
+					for _, step := range []struct{ limit, granted int }{{100, 100}, {150, 50}, {120, 0}, {151, 1}} {
+						to := hourly(step.limit)
+						c.limit.Store(&to)
+						assert.Equal(t, step.granted, c.ask(t, "k", callers, 180/callers))
+					}
+					assert.Zero(t, c.Stats().Failures)
+					scripted(t, s)
+				})
+			}
+		}
+	}
+}
+
+// Processes that disagree about a limit grant a key together what the higher limit does. The
+// script decides throughout.
+func TestDisagreement(t *testing.T) {
+	lower, higher := algorithms(40), algorithms(60)
+	lower["FixedWindow/length"] = ratelimit.FixedWindow{Limit: 40, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}
+	higher["FixedWindow/length"] = ratelimit.FixedWindow{Limit: 60, Window: 2 * time.Hour, Start: ratelimit.StartOnFirstEvent}
+	lower["SlidingWindow/segments"] = ratelimit.SlidingWindow{Limit: 40, Window: year, Segments: 5}
+	higher["SlidingWindow/segments"] = ratelimit.SlidingWindow{Limit: 60, Window: 2 * year, Segments: 8}
 	for name, w := range wires {
 		for client, create := range makers {
 			t.Run(client+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				addr := startWire(t, startServer(t).addr(), w).addr()
-				store := create(t, addr, redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
-				var of atomic.Value
-				of.Store(hourly(100))
-				l := limiter(t, store, hourly(1), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
-					ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
-						return of.Load().(ratelimit.Algorithm), nil
-					}))
-				var allowed atomic.Int64
-				ask := func() {
+				s := startServer(t)
+				addr := startWire(t, s.addr(), w).addr()
+				var processes []*changeable
+				for range 3 {
+					processes = append(processes, newChangeable(t, create(t, addr, redisstore.WithTimeout(patient)), hourly(1)))
+				}
+				for name, limit := range lower {
+					var granted atomic.Int64
 					var wg sync.WaitGroup
-					for range 60 {
-						wg.Go(func() {
-							for range 3 {
-								d, err := l.Take(t.Context(), "k", 1)
-								require.NoError(t, err)
-								if d.Allowed {
-									allowed.Add(1)
-								}
-							}
-						})
+					for i, p := range processes {
+						limits := []ratelimit.Algorithm{limit, higher[name], limit}
+						p.limit.Store(&limits[i])
+						wg.Go(func() { granted.Add(int64(p.ask(t, name, 4, 25))) })
 					}
 					wg.Wait()
+					switch want := 60; name {
+					case "WarmingUp":
+						assert.EqualValues(t, 1, granted.Load(), name)
+					case "SlidingLog/count denied": // what is denied counts, too
+						assert.LessOrEqual(t, granted.Load(), int64(want), name)
+						assert.GreaterOrEqual(t, granted.Load(), int64(40), name)
+					default:
+						assert.EqualValues(t, want, granted.Load(), name)
+					}
 				}
-				ask()
-				assert.EqualValues(t, 100, allowed.Load())
-				of.Store(hourly(150))
-				ask()
-				assert.EqualValues(t, 150, allowed.Load())
-				of.Store(hourly(120))
-				ask()
-				assert.EqualValues(t, 150, allowed.Load())
-				assert.Zero(t, store.Stats().Failures)
+				for _, p := range processes {
+					assert.Zero(t, p.Stats().Failures)
+				}
+				scripted(t, s)
 			})
 		}
 	}
+}
+
+// A process that meets a limit it does not know needs one more command, once.
+func TestAdoptionIsOneCommand(t *testing.T) {
+	s := startServer(t)
+	addr := s.addr()
+	for name, limit := range algorithms(100) {
+		a := newChangeable(t, makers["goredis"](t, addr), limit)
+		b := newChangeable(t, makers["goredis"](t, addr), algorithms(50)[name])
+		for i := range 20 {
+			for _, p := range []*changeable{a, b} {
+				_, err := p.Take(t.Context(), fmt.Sprint(name, i%2), 1)
+				require.NoError(t, err)
+			}
+		}
+		for _, p := range []*changeable{a, b} {
+			calls := 20 + 1 + 3 // one to meet the other limit, and two or three to send a script in full
+			assert.LessOrEqual(t, p.Stats().Calls, uint64(calls), name)
+		}
+	}
+	scripted(t, s)
 }
