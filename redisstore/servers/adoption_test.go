@@ -145,3 +145,51 @@ func TestAdoptionIsOneCommand(t *testing.T) {
 	}
 	scripted(t, s)
 }
+
+// The script converts the state of a bucket exactly, whatever the rates and sizes are.
+func TestAdoptBuckets(t *testing.T) {
+	conn := connectors["goredis"](t, startServer(t).addr())
+	var tr *trace
+	for seed := uint64(0); tr == nil || tr.of == nil; seed++ {
+		tr = newTrace(t, conn, seed)
+	}
+	number := func(bits int) int { return 1 + int(tr.rng.Uint64()>>(64-1-tr.rng.IntN(bits))) }
+	bucket := func(leaky bool) ratelimit.Algorithm {
+		for {
+			rate := ratelimit.Rate{Events: number(51), Per: time.Duration(number(61))}
+			var alg ratelimit.Algorithm = ratelimit.TokenBucket{Rate: rate, Burst: number(51)}
+			if leaky {
+				alg = ratelimit.LeakyBucket{Rate: rate, Capacity: number(51)}
+			}
+			of, err := ratelimit.NewTransition(alg)
+			if err != nil {
+				continue
+			}
+			if _, err = of.Portable(time.Microsecond); err == nil {
+				return alg
+			}
+		}
+	}
+	for range 500 {
+		leaky := tr.rng.IntN(2) == 0
+		key := string(rune('a' + tr.rng.IntN(2)))
+		for range 4 {
+			*tr.of, tr.reserved = bucket(leaky), true
+			tr.note("now %#v", *tr.of)
+			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Peek(t.Context(), key) })
+			for range 1 + tr.rng.IntN(3) {
+				if n := max(1, tr.last.Remaining); tr.rng.IntN(3) > 0 {
+					tr.note("Take(%s, %d)", key, n)
+					tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(t.Context(), key, n) })
+				} else {
+					tr.reserve(key, tr.last.Limit)
+				}
+			}
+			tr.clk.Advance(time.Duration(tr.rng.IntN(3)) * time.Microsecond)
+		}
+		tr.held, tr.log = nil, tr.log[:1]
+		for _, l := range []ratelimit.Limiter{tr.redis, tr.here} {
+			require.NoError(t, l.Reset(t.Context(), key))
+		}
+	}
+}
