@@ -20,8 +20,7 @@
 // Every algorithm and every promise of package ratelimit holds across processes, to the
 // microsecond. A decision, even on an [ratelimit.All], is one call of a script on one
 // key. The script decides and spends by the clock of Redis; the clocks of the processes
-// do not matter. Cancelling a reservation takes two calls. The first decision on a key after
-// its limit has changed takes three. The store works with Redis 6.2 or
+// do not matter. Cancelling a reservation takes two calls. The store works with Redis 6.2 or
 // newer, Valkey, and clusters of either, on 64-bit machines.
 //
 // # What is stored in Redis
@@ -94,6 +93,20 @@
 // its pool for each command: if there are more commands than connections, calls wait for
 // a connection. In that case raise PoolSize, or give the store the client's
 // AutoPipeline.
+//
+// # Limits that change
+//
+// With [ratelimit.WithLimits], a process may find a state that another limit left, because
+// the limit of the key has changed, or because processes learn of the change at different
+// times. The script adopts this state and decides in the same call. A process needs one
+// more call if it has not met that other limit in the last ten seconds. So while processes
+// disagree about a limit, each grants what its own limit permits after what all of them
+// have spent, and no call waits for them to agree. At most eight other limits may be in use
+// on a key at the same time.
+//
+// If the kind of a key's algorithm changes, the key starts afresh, and does so again each
+// time that a process with the other kind uses it. To change the kind of a limit while
+// processes run, change the limiter's name as well.
 //
 // # Leases
 //

@@ -33,13 +33,13 @@ type foreigns struct {
 }
 
 const (
-	maxForeigns = 4                // limits that a program remembers
+	maxForeigns = 8                // limits that a program remembers
 	foreignAge  = 10 * time.Second // how long it remembers them after it has met one
 
 	// maxAgain bounds how often a call is sent again. Each time, the value is a state of
-	// a limit that the command did not name, and the next one names it. So more than
-	// maxForeigns only happens if still more limits are in use on one key at once.
-	maxAgain = 2 * maxForeigns
+	// a limit that the command did not name, and the next one names it. So that is
+	// enough unless more than maxForeigns other limits are in use on one key at once.
+	maxAgain = maxForeigns
 )
 
 // expected returns the limits whose states a command of prog should be able to adopt.
@@ -51,8 +51,9 @@ func (s *Store) expected(prog *program) []foreign {
 	return *latest
 }
 
-// learn reads from a reply which limit left the value. It reports false if the value cannot
-// be read, so that another attempt would not help.
+// learn reads from a reply which limit left the value. It reports false if it cannot, so
+// that another attempt would not help: the value is damaged, or it begins with an All of so
+// many parts that the reply does not have all of its parameters. Then repair replaces it.
 func (s *Store) learn(g *group) bool {
 	prog := g.calls[0].prog
 	if g.err != nil || g.reply[8] != replyOther || len(g.reply) == 9 || prog.tag == "" {
@@ -100,7 +101,7 @@ func (s *Store) sendAgain(q *queue, g *group) bool {
 		switch {
 		case c.forLease || c.claimed.Load():
 		case c.again == maxAgain:
-			c.answer(fmt.Errorf("redisstore: %d other limits left the state of %q one after the other, each while a call that adopts the previous one's was under way", maxAgain, c.name.text))
+			c.answer(fmt.Errorf("redisstore: %d other limits left the state of %q one after another: let all processes use the same limit", maxAgain, c.name.text))
 		default:
 			c.again++
 			again = append(again, c)
