@@ -193,3 +193,41 @@ func TestAdoptBuckets(t *testing.T) {
 		}
 	}
 }
+
+// A damaged state of another limit is reported once, and the key starts afresh. So does a
+// key that the script cannot adopt because its limit has hundreds of parts, but it keeps
+// its events.
+func TestAdoptByRepair(t *testing.T) {
+	s := startServer(t)
+	store := makers["goredis"](t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
+	c := newChangeable(t, store, hourly(3))
+	to := hourly(2)
+	require.Equal(t, 1, c.ask(t, "k", 1, 1))
+	client := s.client()
+	key := client.Keys(t.Context(), "*").Val()[0]
+	for _, cut := range []int{3, 8, 11} {
+		was := client.Get(t.Context(), key).Val()
+		require.NoError(t, client.Set(t.Context(), key, was[:len(was)-cut], 0).Err())
+		c.limit.Store(&to)
+		_, err := c.Take(t.Context(), "k", 1)
+		require.ErrorIs(t, err, ratelimit.ErrState)
+		assert.Equal(t, 1, c.ask(t, "k", 1, 5), "the first call has spent one of two")
+		to = hourly(2 + cut)
+		assert.Equal(t, cut, c.ask(t, "k", 1, 3*cut)) // adopted
+		to = hourly(2)
+	}
+	assert.EqualValues(t, 3, c.Stats().Unreadable)
+
+	var wide, wider ratelimit.All
+	for i := range 300 {
+		wide, wider = append(wide, hourly(5+i)), append(wider, hourly(7+i))
+	}
+	for _, step := range []struct {
+		limit   ratelimit.All
+		granted int
+	}{{wide, 5}, {wider, 2}, {wide, 0}} {
+		var limit ratelimit.Algorithm = step.limit
+		c.limit.Store(&limit)
+		assert.Equal(t, step.granted, c.ask(t, "all", 1, 10))
+	}
+}
