@@ -27,7 +27,7 @@ func (f *fakeServer) know(t *testing.T, limits ...ratelimit.Algorithm) (progs []
 		require.NoError(t, err)
 		prog.tag = prog.header
 		f.limits[prog.tag] = prog
-		f.known[prog.script.sha], f.known[scriptFor(prog.all, true, prog.kinds).sha] = true, true
+		f.known[prog.script.sha], f.known[scriptFor(prog.all, adopting, prog.kinds).sha] = true, true
 		progs = append(progs, prog)
 	}
 	return progs

@@ -71,7 +71,7 @@ func newProgram(of *ratelimit.Transition) (*program, error) {
 		p.kinds = append(p.kinds, kind)
 		params = append(append(params, kind), constants...)
 	}
-	p.script, p.params = scriptFor(p.all, false, p.kinds), string(params)
+	p.script, p.params = scriptFor(p.all, plain, p.kinds), string(params)
 
 	peek := ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(time.UnixMicro(0))
 	_, _, res, err := t.Apply(nil, peek)

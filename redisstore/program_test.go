@@ -111,10 +111,13 @@ func TestPrograms(t *testing.T) {
 
 // There is one script for each set of kinds, without comments.
 func TestScripts(t *testing.T) {
-	a, b := scriptFor(true, false, []byte{bucketKind, logKind, bucketKind}), scriptFor(true, false, []byte{logKind, bucketKind})
+	a, b := scriptFor(true, plain, []byte{bucketKind, logKind, bucketKind}), scriptFor(true, plain, []byte{logKind, bucketKind})
 	assert.Same(t, a, b)
-	assert.NotSame(t, a, scriptFor(true, false, []byte{bucketKind}))
-	assert.NotSame(t, scriptFor(false, false, []byte{bucketKind}), scriptFor(true, false, []byte{bucketKind}))
-	assert.NotContains(t, a.text, "--")
+	assert.NotSame(t, a, scriptFor(true, plain, []byte{bucketKind}))
+	assert.NotSame(t, scriptFor(false, plain, []byte{bucketKind}), scriptFor(true, plain, []byte{bucketKind}))
+	adopts := scriptFor(true, adopting, []byte{bucketKind, logKind})
+	assert.NotSame(t, a, adopts)
+	assert.Greater(t, len(adopts.text), len(a.text))
+	assert.NotContains(t, a.text+adopts.text, "--")
 	assert.Len(t, a.sha, 40)
 }

@@ -259,7 +259,7 @@ func (s *Store) prepare(q *queue, g *group) *script {
 	}
 	script := first.prog.script
 	if g.foreigns = s.expected(first.prog); len(g.foreigns) > 0 {
-		script = scriptFor(first.prog.all, true, first.prog.kinds)
+		script = scriptFor(first.prog.all, adopting, first.prog.kinds)
 		for _, f := range g.foreigns {
 			args = append(args, f.tag, f.params)
 		}

@@ -108,21 +108,31 @@ var sectionsOf = sync.OnceValue(func() map[string]map[string]string {
 var scripts sync.Map // from forKinds to *script
 
 type forKinds struct {
-	all, adopting bool
-	set           uint16
+	all     bool
+	variant variant
+	set     uint16
 }
 
+// A variant is a variant of the script. What few calls need is not in the plain one, because
+// Redis runs a script from its first line on each call.
+type variant byte
+
+const (
+	plain    variant = iota
+	adopting         // can adopt the states of other limits
+)
+
 // scriptFor returns the script for parts of these kinds. all is whether they are the parts of
-// an All. If adopting is true, the script can adopt the states of other limits.
-func scriptFor(all, adopting bool, kinds []byte) *script {
-	id := forKinds{all: all, adopting: adopting}
+// an All.
+func scriptFor(all bool, v variant, kinds []byte) *script {
+	id := forKinds{all: all, variant: v}
 	for _, k := range kinds {
 		id.set |= 1 << k
 	}
 	if s, ok := scripts.Load(id); ok {
 		return s.(*script)
 	}
-	a := assembly{all: all, adopting: adopting}
+	a := assembly{all: all, variant: v}
 	for k := range byte(len(kernels)) {
 		if id.set&(1<<k) != 0 {
 			a.kinds = append(a.kinds, k)
@@ -134,15 +144,23 @@ func scriptFor(all, adopting bool, kinds []byte) *script {
 
 // An assembly assembles a script from the template, as lua/driver.lua describes.
 type assembly struct {
-	all, adopting bool
-	kinds         []byte
+	all     bool
+	variant variant
+	kinds   []byte
 }
 
 // applies reports whether the assembly has lines of a form, a list of words.
 func (a *assembly) applies(form string) bool {
 	for _, word := range strings.Fields(form) {
-		if word == "one" && a.all || word == "several" && !a.all || word == "adopting" && !a.adopting || word == "plain" && a.adopting {
-			return false
+		switch word {
+		case "one", "several":
+			if a.all != (word == "several") {
+				return false
+			}
+		case "plain", "adopting":
+			if (a.variant == adopting) != (word == "adopting") {
+				return false
+			}
 		}
 	}
 	return true
@@ -217,7 +235,7 @@ func (a *assembly) helpers() (code string) {
 	var files []string
 	for _, k := range a.kinds {
 		files = append(files, kernels[k]...)
-		if a.adopting {
+		if a.variant == adopting {
 			files = append(files, adopters[k]...)
 		}
 	}
