@@ -472,7 +472,7 @@ func TestDisagreement(t *testing.T) {
 			l, own, _, clk := newVaryingLimiter(t, of(20))
 			allowed := 0
 			for i := range 300 {
-				clk.advance(time.Millisecond)
+				clk.Advance(time.Millisecond)
 				own.set("k", of(20+10*(i/3%2)))
 				if l.AllowN("k", 1+i%2) {
 					allowed += 1 + i%2
