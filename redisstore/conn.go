@@ -41,13 +41,14 @@ type Breaker interface {
 	// Allow returns an error if the command must not be sent, and otherwise a function
 	// to report the command's outcome to. The store calls that function once: with nil
 	// if the command succeeded or its error concerns only the key, and otherwise with the
-	// error. [context.Canceled] means that this process did not run for most of the time,
-	// so that the outcome says nothing about the server.
+	// error. [context.Canceled] means that the outcome says nothing about the server:
+	// this process did not run for most of the time, or a command that was in progress at
+	// the same time failed before.
 	Allow() (done func(err error), err error)
 }
 
 // Settings of the breakers of goredis and rueidis.
 const (
-	BreakerFailures = 5           // consecutive failures that open the breaker
+	BreakerFailures = 5           // consecutive failures that open the breaker: see [Breaker]
 	BreakerCooldown = time.Second // how long it stays open before it lets one command through
 )

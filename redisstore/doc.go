@@ -142,9 +142,11 @@
 // quarter, because the answer may be waiting to be read. If a command cannot be sent, the
 // error is the client's.
 //
-// After five failed commands in a row, the circuit breaker opens for a second. While it
-// is open, calls fail at once with [ErrOpen]; then one command is sent to test the
-// server.
+// After five failures in a row, the circuit breaker opens for a second. While it is open,
+// calls fail at once with [ErrOpen]; then one command is sent to test the server. Commands
+// that were in progress at the same time count as one failure, because one lost connection
+// or one stall of the server fails all of them. So when a server stops answering, the
+// breaker opens after five timeouts.
 //
 // On each failure the limiter's [ratelimit.FailurePolicy] decides, and the Decision is
 // marked Degraded. The policies are FailOpen (the default), FailClosed, and Fallback to

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -347,6 +348,40 @@ func TestBreakerCountsCommands(t *testing.T) {
 		assert.EqualValues(t, 100, failed.Load())
 		assert.Equal(t, []error{f.fail, f.fail}, b.outcomes)
 	})
+}
+
+// A breaker gets one failure of all commands that were in progress when a server stalled or
+// a connection was lost, no matter for how many keys, and one of each that was sent after.
+func TestBreakerCountsIncidents(t *testing.T) {
+	for name, fault := range map[string]func(f *fakeServer){
+		"stall": func(f *fakeServer) { f.hangs = true },
+		"reset": func(f *fakeServer) { f.delay, f.fail = 10*time.Millisecond, errors.New("EOF") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+				fault(f)
+				b := &countingBreaker{}
+				_, l := f.store(t, WithBreaker(b))
+				for incident := range 3 {
+					b.outcomes = nil
+					var wg sync.WaitGroup
+					for i := range 64 {
+						wg.Go(func() {
+							time.Sleep(time.Duration(i) * 10 * time.Microsecond)
+							_, err := l.Take(t.Context(), fmt.Sprint(i), 1)
+							assert.Error(t, err)
+						})
+					}
+					wg.Wait()
+					synctest.Wait()
+					require.Len(t, b.outcomes, 64)
+					failures := slices.DeleteFunc(b.outcomes, func(err error) bool { return errors.Is(err, context.Canceled) })
+					assert.Len(t, failures, 1, "incident %d", incident)
+				}
+			})
+		})
+	}
 }
 
 // Time in which this process did not run does not count as a failure of the server.

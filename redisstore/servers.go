@@ -2,59 +2,94 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
+	"time"
 )
 
-// servers holds the breaker of each server.
+// servers holds what the store knows about each server.
 type servers struct {
-	mu       sync.RWMutex // protects breakers
-	breakers map[string]Breaker
+	mu    sync.RWMutex // protects known
+	known map[string]*server
+}
+
+// A server has a breaker, and decides which failures the breaker gets. Any number of commands
+// may be in progress when a server stalls or a connection is lost. They all fail then, but
+// that is one failure: the breaker gets that of the first of them, and the next one only of a
+// command that was sent later.
+type server struct {
+	breaker Breaker
+
+	mu     sync.Mutex    // protects failed
+	failed time.Duration // when the breaker last got a failure, by the store's clock
 }
 
 // maxServers bounds the memory of a servers, because the names of servers may change.
 const maxServers = 4096
 
-// breakerOf returns the breaker of key's server, or nil if there is none.
-func (s *Store) breakerOf(ctx context.Context, key string) Breaker {
-	if s.breakers == nil {
-		return s.breaker
-	}
+// serverOf returns the server of a key, or nil if it has no breaker. If all servers share a
+// breaker, they are one server here.
+func (s *Store) serverOf(ctx context.Context, key string) *server {
+	create := s.breakers
 	name := ""
-	if cluster, ok := s.conn.(Cluster); ok {
+	switch cluster, ok := s.conn.(Cluster); {
+	case create == nil && s.breaker == nil:
+		return nil
+	case create == nil:
+		create = func() Breaker { return s.breaker }
+	case ok:
 		name = cluster.Server(ctx, key)
 	}
-	known := &s.servers
-	known.mu.RLock()
-	b := known.breakers[name]
-	known.mu.RUnlock()
-	if b != nil {
-		return b
+	all := &s.servers
+	all.mu.RLock()
+	of := all.known[name]
+	all.mu.RUnlock()
+	if of != nil {
+		return of
 	}
-	made := s.breakers()
-	known.mu.Lock()
-	defer known.mu.Unlock()
-	if b = known.breakers[name]; b != nil {
-		return b // another goroutine was faster
+	made := &server{breaker: create()}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if of = all.known[name]; of != nil {
+		return of // another goroutine was faster
 	}
-	if known.breakers == nil || len(known.breakers) >= maxServers {
-		known.breakers = make(map[string]Breaker)
+	if all.known == nil || len(all.known) >= maxServers {
+		all.known = make(map[string]*server)
 	}
-	known.breakers[name] = made
+	all.known[name] = made
 	return made
 }
 
 // allow asks the breaker of key's server whether a command may be sent, and returns the
 // function to report the command's outcome to.
 func (s *Store) allow(ctx context.Context, key string) (done func(error), err error) {
-	b := s.breakerOf(ctx, key)
-	if b == nil {
+	of := s.serverOf(ctx, key)
+	if of == nil {
 		return func(error) {}, nil
 	}
-	if done, err = b.Allow(); err != nil {
+	report, err := of.breaker.Allow()
+	if err != nil {
 		return nil, &openError{err}
 	}
-	return done, nil
+	sent := s.elapsed()
+	return func(err error) {
+		if err != nil && !errors.Is(err, context.Canceled) && !of.fail(sent, s.elapsed()) {
+			err = context.Canceled
+		}
+		report(err)
+	}, nil
+}
+
+// fail reports whether the failure of a command that was sent at the given time is a new one.
+func (of *server) fail(sent, now time.Duration) bool {
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	if sent < of.failed {
+		return false
+	}
+	of.failed = now
+	return true
 }
 
 // breakerStates returns the states of the breakers that report one, by the names of servers.
@@ -66,12 +101,11 @@ func (s *Store) breakerStates() map[string]string {
 		}
 	}
 	add("", s.breaker)
-	known := &s.servers
-	known.mu.RLock()
-	breakers := maps.Clone(known.breakers) // State is called without the lock
-	known.mu.RUnlock()
-	for name, b := range breakers {
-		add(name, b)
+	s.servers.mu.RLock()
+	known := maps.Clone(s.servers.known) // State is called without the lock
+	s.servers.mu.RUnlock()
+	for name, server := range known {
+		add(name, server.breaker)
 	}
 	return states
 }

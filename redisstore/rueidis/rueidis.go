@@ -29,8 +29,7 @@ import (
 // by default are seconds.
 //
 // The store has one circuit breaker, which opens after [redisstore.BreakerFailures]
-// consecutive failed commands, for [redisstore.BreakerCooldown]. All nodes of a cluster share
-// it, because the client does not report which node a key is on. [redisstore.WithBreaker]
+// consecutive failures, for [redisstore.BreakerCooldown]. All nodes of a cluster share it, because the client does not report which node a key is on. [redisstore.WithBreaker]
 // and [redisstore.WithBreakers] replace it.
 //
 // If client is nil, the error matches [ratelimit.ErrInvalid]. Other errors are those of
