@@ -33,8 +33,8 @@ import (
 // by default are seconds.
 //
 // The store has a circuit breaker for each node of a cluster and each shard of a ring, or one
-// for any other client. A breaker opens after [redisstore.BreakerFailures] consecutive failures,
-// for [redisstore.BreakerCooldown]. [redisstore.WithBreaker] and
+// for any other client. A breaker opens after [redisstore.BreakerFailures] consecutive
+// failures, for [redisstore.BreakerCooldown]. [redisstore.WithBreaker] and
 // [redisstore.WithBreakers] replace the breakers.
 //
 // If client is nil, the error matches [ratelimit.ErrInvalid]. Other errors are those of

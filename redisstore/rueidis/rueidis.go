@@ -29,8 +29,9 @@ import (
 // by default are seconds.
 //
 // The store has one circuit breaker, which opens after [redisstore.BreakerFailures]
-// consecutive failures, for [redisstore.BreakerCooldown]. All nodes of a cluster share it, because the client does not report which node a key is on. [redisstore.WithBreaker]
-// and [redisstore.WithBreakers] replace it.
+// consecutive failures, for [redisstore.BreakerCooldown]. All nodes of a cluster share it,
+// because the client does not report which node a key is on. [redisstore.WithBreaker] and
+// [redisstore.WithBreakers] replace it.
 //
 // If client is nil, the error matches [ratelimit.ErrInvalid]. Other errors are those of
 // [redisstore.New]. New sends nothing.
