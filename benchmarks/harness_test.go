@@ -7,6 +7,12 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
+// TestMain lets the tests start this program as a wire.
+func TestMain(m *testing.M) {
+	serveIfWire()
+	m.Run()
+}
+
 func TestKeys(t *testing.T) {
 	ks := newKeys(1001)
 	seen := make(map[string]bool)

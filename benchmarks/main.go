@@ -29,6 +29,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
@@ -37,6 +39,8 @@ import (
 const memoryLimit = 8 << 30
 
 func main() {
+	serveIfWire()
+	logging.Disable() // go-redis logs connections that are closed while they are in use
 	debug.SetMemoryLimit(memoryLimit)
 	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		if !errors.Is(err, flag.ErrHelp) {

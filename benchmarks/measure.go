@@ -17,8 +17,13 @@ type round struct {
 	contender contenders.Contender
 	wanted    func(id string) bool
 	results   *results
-	server    *server // for limiters in Redis
-	close     func()  // closes the client of such a limiter, if not nil
+
+	// For limiters in Redis:
+	server  *server
+	wire    *wire         // to the server
+	addr    string        // to connect to
+	timeout time.Duration // of this library's store; 0 means the default
+	close   func()        // closes the client, if not nil
 }
 
 // limiter returns a new limiter of the contender. If real is false, it always answers usual
@@ -28,7 +33,7 @@ func (r *round) limiter(l contenders.Limit, usual contenders.Answer) (allow cont
 		return r.contender.Always(usual), false, nil
 	}
 	if r.contender.Dial != nil {
-		allow, r.close, err = r.contender.Dial(r.server.addr, l)
+		allow, r.close, err = r.contender.Dial(r.addr, l, r.timeout)
 	} else {
 		allow, err = r.contender.New(l)
 	}

@@ -8,6 +8,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
@@ -61,6 +64,32 @@ func TestServer(t *testing.T) {
 	}
 }
 
+// TestWire checks that a wire delays requests and replies.
+func TestWire(t *testing.T) {
+	s := needServer(t)
+	w, err := startWire(s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.end()
+	client := redis.NewClient(&redis.Options{Addr: w.addr})
+	defer client.Close()
+	ctx := context.Background()
+	for range 10 {
+		start := time.Now()
+		if got, err := client.Echo(ctx, "hello").Result(); err != nil || got != "hello" {
+			t.Errorf("it answers %q, error %v", got, err)
+		}
+		if took := time.Since(start); took < 2*oneWay {
+			t.Errorf("a round trip takes %v", took)
+		}
+	}
+	s.end()
+	if err := client.Echo(ctx, "hello").Err(); err == nil {
+		t.Error("it answers for a server that has ended")
+	}
+}
+
 // TestNoServer checks that limiters in Redis are left out if there is no server, and that the
 // report says so.
 func TestNoServer(t *testing.T) {
@@ -108,7 +137,7 @@ func TestRedisWrongAnswers(t *testing.T) {
 		{contenders.Denied, []string{"R1", "R2", "R-bytes"}},
 		{contenders.Failed, []string{"R1", "R2", "R3", "R-bytes"}},
 	} {
-		liar := contenders.Contender{Name: "liar", Role: contenders.Peer, Dial: func(string, contenders.Limit) (contenders.Allow, func(), error) {
+		liar := contenders.Contender{Name: "liar", Role: contenders.Peer, Dial: func(string, contenders.Limit, time.Duration) (contenders.Allow, func(), error) {
 			return func(string) contenders.Answer { return tt.says }, func() {}, nil
 		}}
 		b := bench{
@@ -120,6 +149,21 @@ func TestRedisWrongAnswers(t *testing.T) {
 		res, err := b.run()
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, scenario := range tt.caught {
+			if scenario == "R-bytes" {
+				continue
+			}
+			for _, n := range awayCallers {
+				failed := res.at(away(scenario, n, byPolicy), "liar")
+				if tt.says == contenders.Failed {
+					if failed.median() != 100 {
+						t.Errorf("%s with %d callers: %v %% failed", scenario, n, failed.median())
+					}
+				} else if failed.wrong == 0 {
+					t.Errorf("%s with %d callers did not notice that it says %d", scenario, n, tt.says)
+				}
+			}
 		}
 		for _, id := range tt.caught {
 			if res.at(id, "liar").wrong == 0 {

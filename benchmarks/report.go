@@ -50,6 +50,9 @@ type reportSizes struct {
 	GoOn                                           int
 	Flood, Bound, Exhausted                        string
 	Callers, Span, Spans, KeysPasses, KeyPasses    int
+	Handlers, Busy, AwayPasses                     int
+	ManyCallers                                    string
+	RoundTrip, Work                                time.Duration
 }
 
 // A redisReport is the data of the report on limiters in Redis. It is zero if none was
@@ -107,6 +110,8 @@ func (r *report) tables(s sizes, res *results, all []contenders.Contender) {
 		GoOn:  goOn,
 		Flood: n.Sprint(s.flood), Bound: n.Sprint(s.bound), Exhausted: n.Sprint(s.exhausted),
 		Callers: callers, Span: s.span, Spans: s.spans, KeysPasses: passesOf("R1", s), KeyPasses: passesOf("R2", s),
+		Handlers: handlers, Busy: s.busy, AwayPasses: passesOf(away("R1", callers, p50), s),
+		ManyCallers: n.Sprint(slices.Max(awayCallers)), RoundTrip: 2 * oneWay, Work: work,
 	}
 }
 
@@ -184,14 +189,14 @@ func (t target) cells(sc scenario, entries []entry) (cells []string, ok bool) {
 	peerCell, ratio, bound := "", "", ""
 	if peer, ok := first(entries, contenders.Peer); ok {
 		peerCell = fmt.Sprintf("%s (%s)", amount(peer.median(), sc.unit), peer.Name)
-		ratio = fmt.Sprintf("%.2f", own.median()/peer.median())
+		ratio = quotient(own.median(), peer.median())
 		if b, ok := first(entries, contenders.Bound); ok && t.who == "" {
 			bound = fmt.Sprintf("%s, %.2f", amount(b.median(), sc.unit), b.median()/peer.median())
 		}
 	}
 	if other, ok := named(entries, t.of.contender()); ok {
 		name := strings.Trim(other.Name, "()")
-		peerCell, ratio, bound = fmt.Sprintf("%s (%s)", amount(other.median(), sc.unit), name), fmt.Sprintf("%.2f", own.median()/other.median()), ""
+		peerCell, ratio, bound = fmt.Sprintf("%s (%s)", amount(other.median(), sc.unit), name), quotient(own.median(), other.median()), ""
 	}
 	ask, met := "", ""
 	if t.of != nothingAsked {
@@ -253,7 +258,7 @@ func scenarioTable(sc scenario, entries []entry) string {
 		if hasPeer {
 			ratio := ""
 			if e.Role != contenders.Floor && e.Role != contenders.Bound {
-				ratio = fmt.Sprintf("%.2f", e.median()/peer.median())
+				ratio = quotient(e.median(), peer.median())
 			}
 			cells = append(cells, ratio)
 		}
@@ -273,6 +278,14 @@ func setupTable(all []contenders.Contender) string {
 		t.row(c.Name, c.Module, version, c.Setup)
 	}
 	return t.String()
+}
+
+// quotient formats a ÷ b, or nothing if b is 0.
+func quotient(a, b float64) string {
+	if b == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", a/b)
 }
 
 // amount formats a figure with its unit.

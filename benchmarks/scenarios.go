@@ -27,6 +27,7 @@ const (
 	nanoseconds  unit = "ns" // per decision
 	bytesPerKey  unit = "B/key"
 	milliseconds unit = "ms"
+	percent      unit = "%"
 )
 
 // sizes are the sizes of the measurements. A full and a quick run differ in nothing else.
@@ -42,6 +43,7 @@ type sizes struct {
 	live, mixed               int // keys and operations of the mixed load
 	flood, bound, exhausted   int // new keys of the flood, keys that the store holds, exhausted keys among them
 	shared                    int // keys in Redis
+	busy                      int // milliseconds of a batch of calls to Redis on busy cores
 	span, spans               int // milliseconds of a batch of calls to Redis, and batches in a pass
 	passes                    func(g group) int
 }
@@ -53,7 +55,7 @@ var full = sizes{
 	table: 5_000_000,
 	live:  100_000, mixed: 2_000_000,
 	flood: 10_000_000, bound: 100_000, exhausted: 1_000,
-	shared: 100_000, span: 200, spans: 5,
+	shared: 100_000, span: 200, spans: 5, busy: 250,
 	passes: func(g group) int { return g.passes },
 }
 
@@ -65,7 +67,7 @@ var quick = sizes{
 	table: 40_000,
 	live:  5_000, mixed: 40_000,
 	flood: 20_000, bound: 2_000, exhausted: 100,
-	shared: 1_000, span: 5, spans: 2,
+	shared: 1_000, span: 5, spans: 2, busy: 20,
 	passes: func(group) int { return 1 },
 }
 
@@ -79,7 +81,7 @@ const (
 // scenarios returns the scenarios in the order of the report.
 func scenarios(s sizes) []scenario {
 	n := message.NewPrinter(language.English)
-	return []scenario{
+	all := []scenario{
 		{id: "S1", title: "one hot key, allowed", unit: nanoseconds},
 		{id: "S2", title: "one hot key, denied", unit: nanoseconds},
 		{id: "S2p", title: "one hot key, denied, from all cores at once", unit: nanoseconds},
@@ -111,6 +113,20 @@ func scenarios(s sizes) []scenario {
 		{id: "R3", title: "one hot key, denied", unit: nanoseconds},
 		{id: "R-bytes", title: n.Sprintf("memory of Redis per key, %d keys", s.shared), unit: bytesPerKey},
 	}
+	for _, of := range []struct{ id, title string }{
+		{"R1", n.Sprintf("%d keys, allowed", min(awayKeys, s.shared))},
+		{"R2", "one hot key, allowed"},
+		{"R3", "one hot key, denied"},
+	} {
+		for _, callers := range awayCallers {
+			title := n.Sprintf("%s, away and busy, %d callers: ", of.title, callers)
+			all = append(all,
+				scenario{id: away(of.id, callers, p50), title: title + "median", unit: milliseconds},
+				scenario{id: away(of.id, callers, p99), title: title + "99 of 100 calls", unit: milliseconds},
+				scenario{id: away(of.id, callers, byPolicy), title: title + "decided without Redis", unit: percent})
+		}
+	}
+	return all
 }
 
 // A group measures several scenarios with one limiter, which need not be filled for each.
@@ -123,6 +139,7 @@ type group struct {
 	wire   bool              // whether it is for handlers of hostile requests
 	rules  bool              // whether it is for tables of rules
 	redis  bool              // whether it is for limiters in Redis
+	crowd  bool              // whether a thousand callers use one key, which limiters that swap cannot serve
 	heavy  bool              // whether only the best continue after the first pass
 	run    func(r *round) error
 }
@@ -146,6 +163,9 @@ func groups() []group {
 		{name: "Redis, many keys", ids: []string{"R1"}, passes: 3, redis: true, roles: limiters, run: redisMany},
 		{name: "Redis, one key, allowed", ids: []string{"R2"}, passes: 5, redis: true, roles: limiters, run: redisAllowed},
 		{name: "Redis, one key, denied", ids: []string{"R3"}, passes: 5, redis: true, roles: limiters, run: redisDenied},
+		{name: "Redis, away, many keys", ids: awayIDs("R1"), passes: 3, redis: true, roles: limiters, run: awayMany},
+		{name: "Redis, away, one key, allowed", ids: awayIDs("R2"), passes: 3, redis: true, crowd: true, roles: limiters, run: awayAllowed},
+		{name: "Redis, away, one key, denied", ids: awayIDs("R3"), passes: 3, redis: true, roles: limiters, run: awayDenied},
 		{name: "Redis, memory", ids: []string{"R-bytes"}, passes: 1, redis: true, roles: []contenders.Role{contenders.Main, contenders.Weighed, contenders.Peer}, run: redisMemory},
 	}
 }
@@ -162,7 +182,7 @@ func groupOf(id string) group {
 
 // takesPart reports whether the group is for c.
 func (g group) takesPart(c contenders.Contender) bool {
-	return c.HTTP == g.http && c.Wire == g.wire && c.Rules == g.rules && (c.Dial != nil) == g.redis && (g.roles == nil || slices.Contains(g.roles, c.Role))
+	return c.HTTP == g.http && c.Wire == g.wire && c.Rules == g.rules && (c.Dial != nil) == g.redis && !(g.crowd && c.Swaps) && (g.roles == nil || slices.Contains(g.roles, c.Role))
 }
 
 // A bench is a run of the program.
@@ -172,6 +192,7 @@ type bench struct {
 	wanted     func(id string) bool
 	progress   func(format string, args ...any)
 	server     *server // nil if none is needed or installed
+	wire       *wire   // to the server
 }
 
 // run measures all scenarios. The contenders take turns, in another order in each pass, so
@@ -192,6 +213,10 @@ func (b bench) run() (*results, error) {
 			return nil, err
 		default:
 			defer srv.end()
+			if b.wire, err = startWire(srv.addr); err != nil {
+				return nil, err
+			}
+			defer b.wire.end()
 			b.server, res.server.version = srv, srv.version()
 		}
 	}
@@ -215,7 +240,12 @@ func (b bench) run() (*results, error) {
 					continue
 				}
 				settle()
-				r := &round{sizes: b.sizes, keys: ks, contender: c, wanted: b.wanted, results: res, server: b.server}
+				// The timeout is long because callers and server share the cores. farAway
+				// sets it to the default.
+				r := &round{sizes: b.sizes, keys: ks, contender: c, wanted: b.wanted, results: res, server: b.server, wire: b.wire, timeout: time.Second}
+				if b.server != nil {
+					r.addr = b.server.addr
+				}
 				err := g.run(r)
 				r.stop()
 				if err != nil {

@@ -55,6 +55,22 @@ var targets = []target{
 	{scenario: "R1", limit: 0.85, of: redisRate, who: contenders.GoRedis},
 	{scenario: "R2", limit: 0.10, of: redisRate, who: contenders.Lease},
 	{scenario: "R3", limit: 1000, of: figure},
+	{scenario: "R1-64-p50", limit: 1.3, of: redisRate},
+	{scenario: "R1-64-p50", limit: 1.3, of: redisRate, who: contenders.GoRedis},
+	{scenario: "R1-64-p99", limit: 1.3, of: redisRate},
+	{scenario: "R1-64-p99", limit: 1.3, of: redisRate, who: contenders.GoRedis},
+	{scenario: "R1-64-policy", limit: 0, of: figure},
+	{scenario: "R1-64-policy", limit: 0, of: figure, who: contenders.GoRedis},
+	{scenario: "R1-1024-p50", limit: 1.3, of: redisRate},
+	{scenario: "R1-1024-p50", limit: 1.3, of: redisRate, who: contenders.GoRedis},
+	{scenario: "R1-1024-p99", limit: 1.3, of: redisRate},
+	{scenario: "R1-1024-p99", limit: 1.3, of: redisRate, who: contenders.GoRedis},
+	{scenario: "R1-1024-policy", limit: 0, of: figure},
+	{scenario: "R1-1024-policy", limit: 0, of: figure, who: contenders.GoRedis},
+	{scenario: "R2-64-policy", limit: 0, of: figure},
+	{scenario: "R2-1024-policy", limit: 0, of: figure},
+	{scenario: "R3-64-policy", limit: 0, of: figure},
+	{scenario: "R3-1024-policy", limit: 0, of: figure},
 }
 
 // The allocations that a decision may make. On a known key there are none, except those of

@@ -86,8 +86,13 @@ type Contender struct {
 	New func(Limit) (Allow, error)
 
 	// Dial replaces New for limiters in Redis. It returns a limiter that uses the server
-	// at addr through its own client, and a function that closes the client.
-	Dial func(addr string, l Limit) (Allow, func(), error)
+	// at addr through its own client, and a function that closes the client. The timeout
+	// is that of this library's store; 0 means the default.
+	Dial func(addr string, l Limit, timeout time.Duration) (Allow, func(), error)
+
+	// Swaps is whether the limiter in Redis reads a state and replaces it if it has not
+	// changed, until that succeeds. With a thousand callers of one key that takes minutes.
+	Swaps bool
 
 	// Events is how many events of a key are spent to measure its state in Redis; 0 means
 	// 1.

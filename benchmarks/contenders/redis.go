@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -69,15 +70,17 @@ func closer(client *redis.Client) func() {
 
 // inRedis returns a contender that is this library in Redis.
 func inRedis(name string, role Role, setup string, open opener, alg func(Limit) ratelimit.Algorithm, opts ...redisstore.Option) Contender {
-	// On a machine whose cores are all busy, a call may exceed the default of 50 ms.
-	opts = append(opts, redisstore.WithTimeout(time.Second))
 	return Contender{
 		Name:   name,
 		Role:   role,
 		Module: ModulePath,
 		Setup:  setup,
-		Dial: func(addr string, l Limit) (Allow, func(), error) {
-			store, closeClient, err := open(addr, opts...)
+		Dial: func(addr string, l Limit, timeout time.Duration) (Allow, func(), error) {
+			own := opts
+			if timeout > 0 {
+				own = append(slices.Clip(opts), redisstore.WithTimeout(timeout))
+			}
+			store, closeClient, err := open(addr, own...)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -103,7 +106,7 @@ func inRedis(name string, role Role, setup string, open opener, alg func(Limit) 
 }
 
 func redisRueidis() Contender {
-	return inRedis("ratelimit, rueidis", Main, "`redisstore/rueidis`, `TokenBucket`, `Take`; `WithTimeout` of 1 s", openRueidis, bucketOf)
+	return inRedis("ratelimit, rueidis", Main, "`redisstore/rueidis`, `TokenBucket`, `Take`; `WithTimeout` of 1 s, except where the cores are busy, where it is the default of 50 ms", openRueidis, bucketOf)
 }
 
 func redisGoRedis() Contender {

@@ -2,6 +2,7 @@ package contenders
 
 import (
 	"context"
+	"time"
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
@@ -17,7 +18,7 @@ func onGoRedis(name, module, setup string, limiter func(client *redis.Client, l 
 		Role:   Peer,
 		Module: module,
 		Setup:  setup,
-		Dial: func(addr string, l Limit) (Allow, func(), error) {
+		Dial: func(addr string, l Limit, _ time.Duration) (Allow, func(), error) {
 			client := goRedis(addr)
 			allow, err := limiter(client, l)
 			return allow, closer(client), err
@@ -42,13 +43,15 @@ func redisRate() Contender {
 
 func redisThrottled() Contender {
 	const setup = "GCRA on `goredisstore.v9`, `RateLimitCtx`; `SetMaxCASAttemptsLimit` as in memory, for the same reason"
-	return onGoRedis("throttled, Redis", "github.com/throttled/throttled/v2", setup, func(client *redis.Client, l Limit) (Allow, error) {
+	c := onGoRedis("throttled, Redis", "github.com/throttled/throttled/v2", setup, func(client *redis.Client, l Limit) (Allow, error) {
 		store, err := throttledstore.NewCtx(client, "throttled:")
 		if err != nil {
 			return nil, err
 		}
 		return throttledOn(store, l)
 	})
+	c.Swaps = true
+	return c
 }
 
 func redisUlule() Contender {

@@ -1,0 +1,17 @@
+package main
+
+import (
+	"syscall"
+	"time"
+)
+
+// nap sleeps for d. time.Sleep sleeps for a millisecond at least, because it waits in
+// epoll_wait.
+func nap(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	left := syscall.NsecToTimespec(int64(d))
+	for syscall.Nanosleep(&left, &left) == syscall.EINTR {
+	}
+}
