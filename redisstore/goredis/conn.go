@@ -11,10 +11,23 @@ import (
 // NewConn returns a Conn that sends commands through client. Use it to wrap the Conn, for
 // example to measure calls, and pass the wrapper to [redisstore.New], with
 // [redisstore.WithBreaker], because that New sets no circuit breaker. Otherwise use [New].
-func NewConn(client redis.UniversalClient) redisstore.Conn { return conn{client} }
+func NewConn(client redis.UniversalClient) redisstore.Conn {
+	return newConn(client)
+}
 
 // A conn implements redisstore.Conn for a client.
-type conn struct{ client redis.UniversalClient }
+type conn struct {
+	client redis.UniversalClient
+	gather *gatherer // if the client has one pool of connections
+}
+
+func newConn(client redis.UniversalClient) conn {
+	c := conn{client: client}
+	if one, ok := client.(*redis.Client); ok {
+		c.gather = newGatherer(one)
+	}
+	return c
+}
 
 // Server implements [redisstore.Cluster]. The name of a cluster's node or a ring's shard is
 // its address; other clients have one server, "".
@@ -64,6 +77,12 @@ func (c conn) Do(ctx context.Context, command redisstore.Command) (string, error
 		return "", err
 	}
 	cmd := newCommand(ctx, command)
+	if c.gather != nil {
+		if err := c.gather.process(ctx, cmd); err != nil {
+			return "", err
+		}
+		return cmd.Val(), nil
+	}
 	_ = c.client.Process(ctx, cmd) // Result returns the same error, and waits if Process does not
 	return cmd.Result()            // the store does not use the number that DEL returns
 }

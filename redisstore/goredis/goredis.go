@@ -24,10 +24,11 @@ import (
 // of the client will do: calls return when their context ends, and no command is sent twice,
 // regardless of ContextTimeoutEnabled and MaxRetries. The store does not close client.
 //
-// Each command in progress uses a connection of the client's pool. If there are more
-// concurrent commands than Options.PoolSize, raise PoolSize, or pass the client's
-// AutoPipeline, which sends commands together. Do not use an AutoPipeliner with a cluster,
-// because a node that hangs then delays commands to the other nodes.
+// Each command in progress uses a connection of the client's pool. While there are as many
+// as Options.PoolSize, a [redis.Client] sends further commands together, through the next
+// connection that becomes free. In a cluster and a ring they wait for a connection each, so
+// there PoolSize should be the number of concurrent commands. Do not use an AutoPipeliner
+// with a cluster, because a node that hangs then delays commands to the other nodes.
 //
 // When a call's context ends, its command continues until the client's own timeouts, which
 // by default are seconds.
@@ -46,7 +47,7 @@ func New(client redis.UniversalClient, opts ...redisstore.Option) (*redisstore.S
 	if i := slices.IndexFunc(opts, func(opt redisstore.Option) bool { return opt == nil }); i >= 0 { // here, so that the index does not count the breaker
 		return nil, fmt.Errorf("%w: option %d of New is nil: it must be the result of a With function of redisstore", ratelimit.ErrInvalid, i)
 	}
-	return redisstore.New(conn{client}, append([]redisstore.Option{redisstore.WithBreakers(newBreaker)}, opts...)...)
+	return redisstore.New(newConn(client), append([]redisstore.Option{redisstore.WithBreakers(newBreaker)}, opts...)...)
 }
 
 // isNil reports whether client is nil or contains a nil pointer, such as a failed

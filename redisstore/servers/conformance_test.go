@@ -25,8 +25,8 @@ var connectors = map[string]connector{
 		t.Cleanup(func() { c.Close() })
 		return goredis.NewConn(c)
 	},
-	"goredis, RESP2": func(t testing.TB, addr string) redisstore.Conn {
-		c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2})
+	"goredis, RESP2, one connection": func(t testing.TB, addr string) redisstore.Conn {
+		c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, PoolSize: 1})
 		t.Cleanup(func() { c.Close() })
 		return goredis.NewConn(c)
 	},

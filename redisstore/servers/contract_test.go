@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -22,13 +23,14 @@ const incr = "return tostring(redis.call('INCR', KEYS[1]))"
 func TestContract(t *testing.T) {
 	for name, connect := range connectors {
 		for what, test := range map[string]func(*testing.T, connector){
-			"bytes":       testBytes,
-			"sha":         testSha,
-			"error reply": testErrorReply,
-			"del":         testDel,
-			"ended":       testEnded,
-			"lost reply":  testLostReply,
-			"together":    testTogether,
+			"bytes":         testBytes,
+			"sha":           testSha,
+			"error reply":   testErrorReply,
+			"del":           testDel,
+			"ended":         testEnded,
+			"lost reply":    testLostReply,
+			"together":      testTogether,
+			"lost together": testLostTogether,
 		} {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				t.Parallel()
@@ -151,4 +153,65 @@ func testTogether(t *testing.T, connect connector) {
 		})
 	}
 	wg.Wait()
+}
+
+// testLostTogether cuts the connection of many commands. None is executed twice.
+func testLostTogether(t *testing.T, connect connector) {
+	s := startServer(t)
+	p := startProxy(t, s.addr())
+	c := connect(t, p.addr())
+	_, err := eval(t.Context(), c, incr, "first")
+	require.NoError(t, err)
+	p.cutAfterRequest("eval")
+	const commands = 100
+	var errs [commands]error
+	var wg sync.WaitGroup
+	for i := range commands {
+		wg.Go(func() { _, errs[i] = eval(context.Background(), c, incr, fmt.Sprint(i)) })
+	}
+	wg.Wait()
+	lost := 0
+	for i, err := range errs {
+		times := counted(t, s, fmt.Sprint(i))
+		if err == nil {
+			assert.Equal(t, 1, times, "%d was answered", i)
+		} else {
+			lost++
+			assert.LessOrEqual(t, times, 1, "%d was not answered: %v", i, err)
+		}
+	}
+	assert.Positive(t, lost)
+}
+
+// With go-redis, commands that wait because all connections are in use are sent later, unless
+// their contexts have ended.
+func TestWaitingForConnection(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := startProxy(t, s.addr())
+	c := connectors["goredis, RESP2, one connection"](t, p.addr())
+	_, err := eval(t.Context(), c, incr, "first")
+	require.NoError(t, err)
+	p.hold()
+	var wg sync.WaitGroup
+	for range 300 {
+		wg.Go(func() {
+			_, err := eval(context.Background(), c, incr, "patient")
+			assert.NoError(t, err)
+		})
+	}
+	eventually(t, "a reply is held back", func() bool { return p.holding() > 0 })
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := eval(ctx, c, incr, "hasty")
+		left <- err
+	}()
+	runtime.Gosched() // most likely it waits now
+	cancel()
+	assert.ErrorIs(t, <-left, context.Canceled, "while nothing is answered")
+	p.release()
+	wg.Wait()
+	assert.Equal(t, 300, counted(t, s, "patient"))
+	assert.Equal(t, 0, counted(t, s, "hasty"))
 }
