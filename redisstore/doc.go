@@ -90,9 +90,9 @@
 //
 // Commands on different keys do not wait for each other. Whether they share a round trip
 // depends on the client. rueidis always pipelines them. go-redis uses one connection of
-// its pool for each command: if there are more commands than connections, calls wait for
-// a connection. In that case raise PoolSize, or give the store the client's
-// AutoPipeline.
+// its pool for each command. If there are more commands than connections, the rest are
+// pipelined, except in a cluster or a ring, where calls wait for a connection: raise
+// PoolSize there.
 //
 // # Limits that change
 //

@@ -200,7 +200,7 @@ func TestBreakerOfNode(t *testing.T) {
 	c := startCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
 	conn := clusterConns(t, c)["goredis"]
 	dead, live := keysOn(t, c, conn, "x")
-	store, err := goredis.New(c.client(), redisstore.WithTimeout(200*time.Millisecond))
+	store, err := goredis.New(c.client(), redisstore.WithTimeout(500*time.Millisecond)) // no live node stalls for so long
 	require.NoError(t, err)
 	l := limiter(t, store, hourly(1_000_000), ratelimit.WithName("x"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.True(t, l.Allow(live[0])) // now the client knows the cluster
@@ -231,7 +231,7 @@ func TestHangingNode(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
 	for name, conn := range clusterConns(t, c) {
-		store, err := redisstore.New(conn, redisstore.WithTimeout(200*time.Millisecond))
+		store, err := redisstore.New(conn, redisstore.WithTimeout(time.Second)) // no live node stalls for so long
 		require.NoError(t, err)
 		l := limiter(t, store, hourly(1_000_000), ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 		dead, live := keysOn(t, c, conn, name)
@@ -240,7 +240,7 @@ func TestHangingNode(t *testing.T) {
 		var ofDead, ofLive load
 		for i := range callers {
 			wg.Go(func() {
-				for range 5 {
+				for range 2 {
 					ofDead.ask(l, dead[rand.IntN(len(dead))])
 				}
 			})
@@ -252,7 +252,7 @@ func TestHangingNode(t *testing.T) {
 		}
 		wg.Wait()
 		c.nodes[2].cont()
-		assert.EqualValues(t, 5*callers, ofDead.degraded.Load(), name)
+		assert.EqualValues(t, 2*callers, ofDead.degraded.Load(), name)
 		assert.Zero(t, ofLive.degraded.Load(), "%s: %v", name, ofLive.why.Load())
 		ofDead.prompt(t)
 		eventually(t, "the node answers again", func() bool { _, err := l.Peek(t.Context(), dead[0]); return err == nil })

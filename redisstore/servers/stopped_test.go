@@ -27,7 +27,7 @@ func TestStoppedWorker(t *testing.T) {
 	if addr == "" {
 		return
 	}
-	store := makers[os.Getenv(stoppedVariable+"_CLIENT")](t, addr, redisstore.WithTimeout(time.Second))
+	store := makers[os.Getenv(stoppedVariable+"_CLIENT")](t, addr, redisstore.WithTimeout(2*time.Second))
 	l := limiter(t, store, hourly(1_000_000_000))
 	require.True(t, l.Allow("k"))
 	var stop atomic.Bool
@@ -74,7 +74,7 @@ func TestStoppedProcess(t *testing.T) {
 			before := calls()
 			eventually(t, "it asks", func() bool { return calls() != before })
 			require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
-			require.Error(t, s.admin.BLPop(t.Context(), 2*time.Second, "nobody").Err(), "the server waits for two seconds")
+			require.Error(t, s.admin.BLPop(t.Context(), 3*time.Second, "nobody").Err(), "the server waits for three seconds")
 			require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 			before = calls()
 			eventually(t, "it asks again", func() bool { return calls() != before })
