@@ -140,16 +140,20 @@ func TestLeasesOfProcesses(t *testing.T) {
 	for name, w := range wires {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			leasesOfProcesses(t, w)
+			leasesOfProcesses(t, w, 0)
 		})
 	}
+	t.Run("busy", func(t *testing.T) {
+		t.Parallel()
+		leasesOfProcesses(t, wires["0.5 ms"], 8)
+	})
 }
 
-func leasesOfProcesses(t *testing.T, w wire) {
+func leasesOfProcesses(t *testing.T, w wire, busy int) {
 	s := startServer(t)
 	const processes = 4
 	addr := startWire(t, s.addr(), w).addr()
-	total := runProcesses(t, processes, task{Addr: addr, Client: "rueidis", Callers: 4, Tries: 40, Lease: 10, LeaseAge: 50 * time.Millisecond})
+	total := runProcesses(t, processes, task{Addr: addr, Client: "rueidis", Callers: 4, Tries: 40, Busy: busy, Lease: 10, LeaseAge: 50 * time.Millisecond})
 	assert.Positive(t, total["leased"])
 	delete(total, "leased")
 	for name, allowed := range total {
@@ -231,7 +235,7 @@ func TestHangingNode(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
 	for name, conn := range clusterConns(t, c) {
-		store, err := redisstore.New(conn, redisstore.WithTimeout(time.Second)) // no live node stalls for so long
+		store, err := redisstore.New(conn, redisstore.WithTimeout(500*time.Millisecond)) // no live node stalls for so long
 		require.NoError(t, err)
 		l := limiter(t, store, hourly(1_000_000), ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 		dead, live := keysOn(t, c, conn, name)

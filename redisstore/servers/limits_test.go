@@ -41,13 +41,14 @@ var makers = map[string]maker{
 	},
 }
 
-// withEach runs a test with each client, 0.5 ms away from the server.
+// withEach runs a test with each client, usually 0.5 ms away from the server: see
+// TestEverywhere.
 func withEach(t *testing.T, test func(t *testing.T, create maker)) {
 	for name, m := range makers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, func(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store {
-				return m(t, startWire(t, addr, wires["0.5 ms"]).addr(), opts...)
+				return m(t, startWire(t, addr, usualWire()).addr(), opts...)
 			})
 		})
 	}
@@ -156,9 +157,12 @@ func exact(t testing.TB, store ratelimit.Store, key string) {
 }
 
 // prompt checks that no caller waited for much longer than the timeout. It is generous,
-// because the machine may be busy.
+// because the machine may be busy. In a process that is busy on purpose, nothing is prompt.
 func (of *load) prompt(t testing.TB) {
 	t.Helper()
+	if burning() {
+		return
+	}
 	assert.Less(t, time.Duration(of.slowest.Load()), 3*time.Second, "slowest decision")
 }
 

@@ -9,5 +9,6 @@ import (
 // TestMain stops go-redis from logging that a server is away, because tests stop servers.
 func TestMain(m *testing.M) {
 	logging.Disable()
+	burnIfAsked()
 	m.Run()
 }

@@ -200,7 +200,7 @@ func (p *proxy) carry(from net.Conn, pass func(value []byte) bool) {
 		defer close(done)
 		for it := range way {
 			if p.wire != (wire{}) {
-				time.Sleep(time.Until(it.due))
+				nap(time.Until(it.due))
 			}
 			if !pass(it.value) {
 				break
