@@ -199,14 +199,19 @@ type limiter struct {
 // apply sends req to the store. It also returns the transition that decided it.
 func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transition, _ Result, err error) {
 	t = l.t
-	if l.own != nil && req.Op != OpCancel {
+	if l.own != nil {
 		if t, err = l.own.forKey(ctx, key); err != nil {
 			return l.t, Result{}, err
 		}
 	}
-	req.timeline = l.timeline
-	res, err := l.states.Apply(ctx, key, t, req)
+	res, err := l.applyBy(ctx, key, t, req)
 	return t, res, err
+}
+
+// applyBy sends req to the store, to be decided by t.
+func (l *limiter) applyBy(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
+	req.timeline = l.timeline
+	return l.states.Apply(ctx, key, t, req)
 }
 
 // check returns an error if the request need not be sent to the store.
@@ -353,7 +358,7 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 		return nil, d, nil
 	}
 	d.Delay = res.Wait
-	return l.reserved(key, res, m), d, nil
+	return l.reserved(key, t, res, m), d, nil
 }
 
 // errFallback says that the store failed and that the fallback must decide.
@@ -386,7 +391,7 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	if atOnce && res.Wait == 0 {
 		return nil, nil
 	}
-	return l.reserved(key, res, m), nil
+	return l.reserved(key, t, res, m), nil
 }
 
 // degradedReserve is what reserve returns after the store failed with err.
@@ -401,9 +406,9 @@ func (l *limiter) degradedReserve(ctx context.Context, key string, err error) (*
 	return &Reservation{l: l, key: key}, nil // FailOpen: now
 }
 
-// reserved returns the reservation that res describes. m was taken before it was made.
-func (l *limiter) reserved(key string, res Result, m mark) *Reservation {
-	r := &Reservation{l: l, key: key, due: res.due}
+// reserved returns the reservation by t that res describes. m was taken before it was made.
+func (l *limiter) reserved(key string, t *Transition, res Result, m mark) *Reservation {
+	r := &Reservation{l: l, key: key, by: t, due: res.due}
 	if r.due == 0 { // the store has a clock of its own
 		r.due = l.timeline.In(res.Wait)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -60,6 +61,7 @@ type line struct {
 // A batch consists of cancellations that share one call of the store.
 type batch struct {
 	asked []*kernel.Waiter
+	by    []*Transition // those that reserved for them, usually one
 	done  chan struct{} // closed when the batch is done
 }
 
@@ -173,7 +175,7 @@ func (l *limiter) end(ctx context.Context, key string) {
 
 // cancel cancels a waiter. Waiters that leave during another cancellation of the key
 // are cancelled together, after it.
-func (l *limiter) cancel(key string, ln *line, w *kernel.Waiter) {
+func (l *limiter) cancel(key string, ln *line, w *kernel.Waiter, by *Transition) {
 	sh := l.lines.shard(key)
 	sh.mu.Lock()
 	b := ln.next
@@ -183,6 +185,9 @@ func (l *limiter) cancel(key string, ln *line, w *kernel.Waiter) {
 		ln.next = b
 	}
 	b.asked = append(b.asked, w)
+	if !slices.Contains(b.by, by) {
+		b.by = append(b.by, by)
+	}
 	under := ln.under
 	sh.mu.Unlock()
 	if !leads {
@@ -223,12 +228,7 @@ func (l *limiter) carryOut(sh *lineShard, key string, ln *line, b *batch) {
 				l.lines.close(sh, key, ln)
 			}
 		}()
-		// Nobody can use an error here: the events stay spent, which never grants
-		// too much.
-		_, res, err := l.apply(context.Background(), key, Request{Op: OpCancel, Grant: cancellation})
-		if err == nil {
-			out, _ = res.Grant.(*kernel.Undone)
-		}
+		out = l.undo(key, b.by, cancellation)
 	}()
 	if out == nil {
 		return
@@ -237,6 +237,23 @@ func (l *limiter) carryOut(sh *lineShard, key string, ln *line, b *batch) {
 	if ln.Len() == 0 && ln.next == nil {
 		l.lines.close(sh, key, ln)
 	}
+}
+
+// undo has the store carry out a cancellation of reservations that were made by one of the
+// transitions. The state is of one of them, so the call with that one does something. undo
+// returns nil if a call fails. Nobody can use its error: the events stay spent, which never
+// grants too much.
+func (l *limiter) undo(key string, by []*Transition, c *kernel.Cancellation) (out *kernel.Undone) {
+	for _, t := range by {
+		res, err := l.applyBy(context.Background(), key, t, Request{Op: OpCancel, Grant: c})
+		if err != nil {
+			return nil
+		}
+		if out, _ = res.Grant.(*kernel.Undone); out == nil || out.Any() {
+			break
+		}
+	}
+	return out
 }
 
 // close removes a line. Its reservations can no longer be cancelled.

@@ -14,6 +14,7 @@ import (
 type Reservation struct {
 	l   *limiter
 	key string
+	by  *Transition    // that made it
 	due kernel.Instant // when the events may happen
 
 	line     *line          // nil if nothing can be taken back, or grant is used
@@ -62,9 +63,9 @@ func (r *Reservation) Cancel() {
 	}
 	switch {
 	case r.waiter != nil:
-		r.l.cancel(r.key, r.line, r.waiter)
+		r.l.cancel(r.key, r.line, r.waiter, r.by)
 	case r.grant != nil && !r.l.resets.since(r.resets, r.key):
-		_, _, _ = r.l.apply(context.Background(), r.key, Request{Op: OpCancel, Grant: r.grant})
+		_, _ = r.l.applyBy(context.Background(), r.key, r.by, Request{Op: OpCancel, Grant: r.grant})
 	}
 }
 

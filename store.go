@@ -69,9 +69,10 @@ import (
 //
 // # Stores with scripts
 //
-// [Transition.Portable], [Transition.Algorithm] and [OpReturn] are for stores that
-// decide elsewhere, such as in a script in a database, or that take events in advance.
-// So are [Transition.Tag] and [Transition.Varies], except in Open. Package redisstore
+// [Transition.Portable], [Transition.Algorithm], [Transition.AppendCancellation] and
+// [OpReturn] are for stores that decide elsewhere, such as in a script in a database, or
+// that take events in advance. So are [Transition.Tag] and [Transition.Varies], except in
+// Open. Package redisstore
 // is such a store. Other stores need none of them.
 type Store interface {
 	// Open returns the states of the limiter called name, which uses t. [New]
@@ -93,7 +94,8 @@ type Store interface {
 type States interface {
 	// Apply applies req to the state of key with t, atomically: concurrent calls
 	// have the same results as if they were made one after another. If the limiter
-	// has [WithLimits], t may differ from the one passed to Open. An error means
+	// has [WithLimits], t may differ from the one passed to Open; for an OpCancel, it
+	// is the one that made the reservations, or one of them. An error means
 	// that the store failed, never that a request was denied. After an error, the
 	// state may or may not have changed.
 	Apply(ctx context.Context, key string, t *Transition, req Request) (Result, error)

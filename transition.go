@@ -108,6 +108,17 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 	return from.write(words), true, res, nil
 }
 
+// AppendCancellation appends grant, the Grant of an OpCancel, to b, for a store whose script
+// takes the events back. It appends as little as the script needs, in the encoding of
+// internal/kernel/encode.go, which may change with each version of this package. Grants that
+// transitions with other parameters made are left out: there is nothing to take back
+// from a state of t for them.
+//
+// Such a store returns the Result of Apply with the state that the script found.
+func (t *Transition) AppendCancellation(b []byte, grant any) []byte {
+	return t.loose().kernel.AppendCancellation(b, grant)
+}
+
 // toKernel converts a request.
 func (r *Request) toKernel() kernel.Request {
 	req := kernel.Request{Op: kernel.Op(r.Op), N: r.N, MaxWait: r.MaxWait, Grant: r.Grant, Clock: r.timeline, Fixed: r.fixed, AtOnce: r.atOnce}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // The operations, by their numbers in the script.
@@ -18,6 +19,8 @@ const (
 	opPeek = iota
 	opTake
 	opReserve
+	opReturn
+	opCancel
 )
 
 // The outcomes that a reply may report, besides 0.
@@ -30,10 +33,14 @@ const (
 // granted only peeks.
 func (c *call) op() byte {
 	switch n := c.req.N; {
+	case c.req.Op == ratelimit.OpCancel:
+		return opCancel
 	case n == 0 || n > c.prog.limit || c.req.Op == ratelimit.OpPeek:
 		return opPeek
 	case c.req.Op == ratelimit.OpReserve:
 		return opReserve
+	case c.req.Op == ratelimit.OpReturn:
+		return opReturn
 	}
 	return opTake
 }
@@ -42,22 +49,36 @@ func (c *call) op() byte {
 func (c *call) appendRun(b []byte, times int) []byte {
 	n := max(1, min(c.req.N, c.prog.limit))
 	b = append(b, c.op())
+	var cancellation []byte
+	if c.op() == opCancel {
+		cancellation = c.prog.t.AppendCancellation(nil, c.req.Grant)
+		n = len(cancellation)
+	}
 	b = binary.LittleEndian.AppendUint32(b, uint32(times))
 	b = appendDouble(b, float64(n))
+	b = appendDouble(b, c.wait())
+	for _, cost := range c.prog.costs {
+		ticks, units := cost.of(min(n, c.prog.limit))
+		b = appendDouble(appendDouble(b, ticks), units)
+	}
+	return append(b, cancellation...)
+}
+
+// wait returns the longest wait for a reservation or, for events to return, the instant at
+// which they were granted.
+func (c *call) wait() float64 {
+	if c.req.Op == ratelimit.OpReturn {
+		return float64(kernel.InstantOf(c.req.Taken) / uint64(tick))
+	}
 	wait := c.req.MaxWait / tick
 	if c.req.MaxWait%tick < 0 {
 		wait-- // a deadline that has just passed
 	}
-	b = appendDouble(b, float64(wait))
-	for _, cost := range c.prog.costs {
-		ticks, units := cost.of(n)
-		b = appendDouble(appendDouble(b, ticks), units)
-	}
-	return b
+	return float64(wait)
 }
 
 func (c *call) equals(d *call) bool {
-	return c.op() == d.op() && c.req.N == d.req.N && c.req.MaxWait == d.req.MaxWait
+	return c.op() == d.op() && c.op() != opCancel && c.req.N == d.req.N && c.wait() == d.wait()
 }
 
 // now returns the time to send to the script: with WithLimiterClock that of the request's
@@ -135,7 +156,7 @@ func decide(prog *program, g *group) (left left, err error) {
 	}
 	for _, c := range g.calls {
 		req := base
-		req.Op, req.N, req.MaxWait = c.req.Op, c.req.N, c.req.MaxWait
+		req.Op, req.N, req.MaxWait, req.Grant, req.Taken = c.req.Op, c.req.N, c.req.MaxWait, c.req.Grant, c.req.Taken
 		next, changed, res, err := prog.t.Apply(state, req)
 		if err != nil {
 			return left, err
@@ -173,9 +194,9 @@ type left struct {
 	sent, received time.Duration
 }
 
-// rewrite applies a request in this process: it reads the state, applies the transition,
-// and replaces the state unless another process has changed it, in which case it starts
-// over. That takes two round trips, and is for rare requests. It fails if it does not
+// rewrite applies a request in this process, to a state that the script cannot use: it reads
+// the state, applies the transition, and replaces the state unless another process has
+// changed it, in which case it starts over. That takes two round trips. It fails if it does not
 // succeed within the timeout. If why is not nil, rewrite replaces only an unreadable state,
 // and returns why for any other.
 func (s *Store) rewrite(ctx context.Context, name name, prog *program, req ratelimit.Request, why error) (ratelimit.Result, error) {
@@ -203,9 +224,6 @@ func (s *Store) rewrite(ctx context.Context, name name, prog *program, req ratel
 		}
 		if err != nil || !changed {
 			return res, err
-		}
-		if res.Decision.ResetAfter == 0 {
-			next = nil
 		}
 		// In milliseconds: rounded up, or one more, and so at least 1.
 		ttl := strconv.FormatInt((min(res.Decision.ResetAfter, math.MaxInt64-2*time.Hour)+keep).Milliseconds()+1, 10)

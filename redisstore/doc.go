@@ -20,7 +20,9 @@
 // Every algorithm and every promise of package ratelimit holds across processes, to the
 // microsecond. A decision, even on an [ratelimit.All], is one call of a script on one
 // key. The script decides and spends by the clock of Redis; the clocks of the processes
-// do not matter. Cancelling a reservation takes two calls. The store works with Redis 6.2 or
+// do not matter. Cancelling a reservation is one call as well, and so is returning a lease;
+// those of one process that happen together on a key share a call. The store works with
+// Redis 6.2 or
 // newer, Valkey, and clusters of either, on 64-bit machines.
 //
 // # What is stored in Redis
@@ -30,7 +32,7 @@
 // SHA-256 if it is longer than 128 bytes. So limiters share the state of a key if they
 // have the same name and the same parameters. To change parameters without losing what
 // has been spent, use [ratelimit.WithLimits]; each value then begins with its limit,
-// which takes about 80 bytes.
+// which takes 10 to 20 bytes, or that for each part of an All.
 //
 // The size of a value depends on the algorithm, rounded up to a multiple of 8 bytes:
 //
@@ -151,7 +153,9 @@
 // On each failure the limiter's [ratelimit.FailurePolicy] decides, and the Decision is
 // marked Degraded. The policies are FailOpen (the default), FailClosed, and Fallback to
 // a limiter in memory, for example with this process's [ratelimit.Share] of the limit.
-// The limiter logs that it decides, at most one line in ten seconds.
+// The limiter logs that it decides, at most one line in ten seconds. A cancellation that
+// fails is not repeated, nor is the return of a lease: its events stay spent, unless only the
+// answer was lost. Stats counts them as Lost.
 //
 // No command is sent twice, because one without an answer may have been executed. A
 // caller whose context ends early returns at once. Its command continues, and the breaker
@@ -193,7 +197,7 @@
 // The store needs no more permissions than those of this user. The pattern is the prefix
 // of [WithPrefix], followed by *.
 //
-//	ACL SETUSER limits on >password ~ratelimit:* +evalsha +eval +get +set +psetex +del +time
+//	ACL SETUSER limits on >password ~ratelimit:* +evalsha +eval +get +psetex +del +time
 //
 // rueidis also needs +client|tracking, unless its option DisableCache is set. With a cluster,
 // go-redis also needs +cluster|slots and +command (without +command it works, but asks for

@@ -48,7 +48,7 @@ func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
 	require.NoError(t, err)
 	prog, err := newProgram(of)
 	require.NoError(t, err)
-	known := map[string]bool{prog.script.sha: true, loadScript.sha: true, swapScript.sha: true}
+	known := map[string]bool{prog.script.sha: true, prog.undoScript().sha: true, loadScript.sha: true, swapScript.sha: true}
 	return &fakeServer{failures: -1, prog: prog, states: map[string]string{}, known: known}
 }
 
@@ -115,7 +115,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 	case sha == loadScript.sha:
 		return at + f.states[key], nil
 	case sha == swapScript.sha:
-		if f.states[key] != args[0] || f.lose {
+		if f.states[key] != args[0] {
 			return "0", nil
 		}
 		f.states[key], f.other = args[1], false
@@ -147,7 +147,13 @@ func (f *fakeServer) do(c Command) (string, error) {
 	}
 	state, granted, requests := prog.state(prog.tag, before), 0.0, 0
 	run := c.Words[c.Key+1][len(prog.params)+8:]
+	header := 21 + 16*len(prog.costs)
 	for len(run) > 0 {
+		if run[0] == opCancel { // only the scripts can read it
+			requests++
+			run = run[header+int(math.Float64frombits(binary.LittleEndian.Uint64([]byte(run[5:13])))):]
+			continue
+		}
 		number := func(i int) float64 {
 			return math.Float64frombits(binary.LittleEndian.Uint64([]byte(run[i : i+8])))
 		}
@@ -161,6 +167,8 @@ func (f *fakeServer) do(c Command) (string, error) {
 			req.Op = ratelimit.OpPeek
 		case opReserve:
 			req.Op = ratelimit.OpReserve
+		case opReturn:
+			req.Op, req.Taken = ratelimit.OpReturn, time.UnixMicro(int64(number(13)))
 		}
 		for range binary.LittleEndian.Uint32([]byte(run[1:5])) {
 			next, _, res, err := prog.t.Apply(state, req)
@@ -176,7 +184,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 				granted++
 			}
 		}
-		run = run[21+16*len(prog.costs):]
+		run = run[header:]
 	}
 	f.states[key] = prog.value(state)
 	f.batch = append(f.batch, requests)

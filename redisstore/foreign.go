@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // If keys have limits of their own, a value may be the state of another limit: the limit
@@ -51,21 +53,21 @@ func (s *Store) expected(prog *program) []foreign {
 	return *latest
 }
 
-// learn reads from a reply which limit left the value. It reports false if it cannot, so
-// that another attempt would not help: the value is damaged, or it begins with an All of so
-// many parts that the reply does not have all of its parameters. Then repair replaces it.
-func (s *Store) learn(g *group) bool {
+// learn returns the program of the limit that left the value, which it reads from a reply.
+// It returns nil if it cannot, so that another attempt would not help: the value is damaged,
+// or it begins with an All of so many parts that the reply does not have all of its
+// parameters. Then repair replaces it.
+func (s *Store) learn(g *group) (left *program) {
 	prog := g.calls[0].prog
 	if g.err != nil || g.reply[8] != replyOther || len(g.reply) == 9 || prog.tag == "" {
-		return false
+		return nil
 	}
 	from, err := prog.t.Origin([]byte(g.reply[9:]))
 	if err != nil {
-		return false
+		return nil
 	}
-	left, err := newProgram(from)
-	if err != nil {
-		return false
+	if left, err = newProgram(from); err != nil {
+		return nil
 	}
 	f := &prog.foreigns
 	f.mu.Lock()
@@ -78,12 +80,17 @@ func (s *Store) learn(g *group) bool {
 	}
 	f.latest.Store(&latest)
 	f.met.Store(int64(s.elapsed()))
-	return true
+	return left
+}
+
+// alike reports whether p can adopt the states of another program.
+func (p *program) alike(left *program) bool {
+	return left.all == p.all && slices.Equal(left.kinds, p.kinds)
 }
 
 // foreign returns what the script of p needs to adopt states that another program left.
 func (p *program) foreign(left *program) foreign {
-	if left.all != p.all || !slices.Equal(left.kinds, p.kinds) {
+	if !p.alike(left) {
 		return foreign{tag: left.tag}
 	}
 	params := []byte(left.params)
@@ -94,12 +101,22 @@ func (p *program) foreign(left *program) foreign {
 }
 
 // sendAgain puts the calls of a group back at the head of the queue, to be sent with the
-// limit that learn has learned of.
-func (s *Store) sendAgain(q *queue, g *group) bool {
-	var again []*call
+// limit that left the value, as learn has read it. Calls that take events back do not adopt
+// the value: reservations of another limit give nothing back, and events to return are
+// given back under the limit that left the value, if it is of the same kind.
+func (s *Store) sendAgain(q *queue, g *group, left *program) bool {
+	var again, elsewhere []*call
 	for _, c := range g.calls {
 		switch {
 		case c.forLease || c.claimed.Load():
+		case c.op() == opCancel:
+			c.res.Grant = &kernel.Undone{}
+			c.answer(nil)
+		case c.undoes() && (c.again == maxAgain || c.req.N > left.limit || !c.prog.alike(left)):
+			c.answer(nil)
+		case c.undoes():
+			c.again++
+			elsewhere = append(elsewhere, c)
 		case c.again == maxAgain:
 			c.answer(fmt.Errorf("redisstore: %d other limits left the state of %q one after another: let all processes use the same limit", maxAgain, c.name.text))
 		default:
@@ -107,5 +124,12 @@ func (s *Store) sendAgain(q *queue, g *group) bool {
 			again = append(again, c)
 		}
 	}
-	return q.detach(g, again)
+	if !q.detach(g, again) {
+		return false
+	}
+	for _, c := range elsewhere {
+		c.prog = left
+		s.enqueue(c)
+	}
+	return true
 }

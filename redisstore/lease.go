@@ -208,15 +208,10 @@ func (s *Store) giveBack(ctx context.Context, name name, l *lease) error {
 	if l.left == 0 {
 		return nil
 	}
-	defer s.denials.forget(name)
 	req := l.from
 	req.Op, req.N, req.Taken = ratelimit.OpReturn, min(l.left, l.prog.limit), l.taken
-	_, err := s.rewrite(ctx, name, l.prog, req, nil)
-	if err != nil {
-		s.counts.lost.Add(uint64(l.left))
-	} else { // a new limit may be smaller than the lease
-		s.counts.lost.Add(uint64(l.left - req.N))
-	}
+	_, err := s.undo(ctx, name, l.prog, req)
+	s.counts.lost.Add(uint64(l.left - req.N)) // a new limit may be smaller than the lease
 	return err
 }
 

@@ -81,6 +81,9 @@ func newProgram(of *ratelimit.Transition) (*program, error) {
 	return p, err
 }
 
+// undoScript returns the script for commands with requests that take events back.
+func (p *program) undoScript() *script { return scriptFor(p.all, undoing, p.kinds) }
+
 // state returns the state for a value that begins with tag. Values in replies have none,
 // nor have values in Redis if the key's name depends on the parameters.
 func (p *program) state(tag, value string) []byte {

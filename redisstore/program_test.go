@@ -119,5 +119,9 @@ func TestScripts(t *testing.T) {
 	assert.NotSame(t, a, adopts)
 	assert.Greater(t, len(adopts.text), len(a.text))
 	assert.NotContains(t, a.text+adopts.text, "--")
+	undoes := scriptFor(true, undoing, []byte{bucketKind, logKind})
+	assert.NotSame(t, a, undoes)
+	assert.NotSame(t, adopts, undoes)
+	assert.Greater(t, len(undoes.text), len(a.text))
 	assert.Len(t, a.sha, 40)
 }

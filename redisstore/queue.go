@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // The first call on a key is sent at once. Calls on that key that arrive while its
@@ -55,6 +56,7 @@ type group struct {
 	timeGiven bool              // whether the limiter's clock counts, and not the server's
 	epoch     uint64            // of the key's cached denials, before sending
 	foreigns  []foreign         // the limits whose states the command can adopt
+	undoes    bool              // whether a call takes events back
 
 	begin  time.Duration   // when it was sent
 	ticks  int64           // of the store when it left the queue
@@ -205,10 +207,10 @@ func (s *Store) send(q *queue, g *group) bool {
 	} else {
 		err = s.readReply(g, received)
 	}
-	switch {
-	case errors.Is(err, errOther) && s.learn(g):
-		return s.sendAgain(q, g)
-	case errors.Is(err, errOther):
+	if errors.Is(err, errOther) {
+		if left := s.learn(g); left != nil {
+			return s.sendAgain(q, g, left)
+		}
 		return s.repair(q, g, err)
 	}
 	return q.finish(g, err)
@@ -247,7 +249,10 @@ func (s *Store) prepare(q *queue, g *group) *script {
 		return first.script
 	}
 	s.counts.coalesced.Add(uint64(len(g.calls) - 1))
-	if lease := s.leaseCall(first.name, first.prog); lease != nil {
+	script := first.prog.script
+	if g.undoes = slices.ContainsFunc(g.calls, (*call).undoes); g.undoes {
+		script = first.prog.undoScript()
+	} else if lease := s.leaseCall(first.name, first.prog); lease != nil {
 		q.shard.mu.Lock()
 		g.calls = append(g.calls, lease)
 		q.shard.mu.Unlock()
@@ -257,8 +262,10 @@ func (s *Store) prepare(q *queue, g *group) *script {
 	if first.prog.tag == "" {
 		args = args[:1]
 	}
-	script := first.prog.script
-	if g.foreigns = s.expected(first.prog); len(g.foreigns) > 0 {
+	if !g.undoes {
+		g.foreigns = s.expected(first.prog)
+	}
+	if len(g.foreigns) > 0 {
 		script = scriptFor(first.prog.all, adopting, first.prog.kinds)
 		for _, f := range g.foreigns {
 			args = append(args, f.tag, f.params)
@@ -307,15 +314,29 @@ func (s *Store) readReply(g *group, received time.Duration) error {
 	case errors.Is(err, errOther):
 		s.denials.forget(name)
 	}
+	if g.undoes {
+		s.denials.forget(name)
+	}
 	return err
 }
 
 // repair answers a group on a key whose state the script cannot read, or on which it
 // failed: it replaces the state for the first call, and puts the others back in the queue.
+// Calls that take events back are answered without that.
 func (s *Store) repair(q *queue, g *group, err error) bool {
+	var why error // the script's error: then a readable state is not replaced
+	if e, ok := errors.AsType[*scriptError](err); ok {
+		why = e.error
+	}
 	var waiting []*call
 	for _, c := range g.calls {
-		if !c.forLease && !c.claimed.Load() {
+		switch {
+		case c.undoes():
+			if c.op() == opCancel {
+				c.res.Grant = &kernel.Undone{}
+			}
+			c.answer(why)
+		case !c.forLease && !c.claimed.Load():
 			waiting = append(waiting, c)
 		}
 	}
@@ -325,10 +346,6 @@ func (s *Store) repair(q *queue, g *group, err error) bool {
 	first := waiting[0]
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
-	var why error // the script's error: then a readable state is not replaced
-	if e, ok := errors.AsType[*scriptError](err); ok {
-		why = e.error
-	}
 	res, err := s.rewrite(ctx, first.name, first.prog, first.req, why)
 	if !q.detach(g, waiting[1:]) {
 		return false

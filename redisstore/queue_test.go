@@ -650,18 +650,36 @@ func TestMoved(t *testing.T) {
 	})
 }
 
-// A compare-and-swap that never succeeds ends at the timeout.
-func TestCancelIsBounded(t *testing.T) {
+// Events that cannot be given back are counted: those of reservations whose cancellation is
+// not answered in time, or is refused, and those of leases.
+func TestLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
-		_, l := f.store(t, WithTimeout(50*time.Millisecond))
-		require.True(t, l.Allow("k"))
-		r, err := l.Reserve(t.Context(), "k", 1)
-		require.NoError(t, err)
-		f.lose, f.delay = true, 7*time.Millisecond
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
+		s, l := f.store(t, WithTimeout(50*time.Millisecond), WithLease(100, time.Second))
+		require.True(t, l.AllowN("k", 1000))
+		var line []*ratelimit.Reservation
+		for range 3 {
+			r, err := l.Reserve(t.Context(), "k", 2)
+			require.NoError(t, err)
+			line = append(line, r)
+		}
+		line[0].Cancel()
+		assert.Zero(t, s.Stats().Lost)
+		f.set(func() { f.hangs = true })
 		begin := time.Now()
-		r.Cancel()
+		line[1].Cancel()
 		assert.Equal(t, 50*time.Millisecond, time.Since(begin))
+		assert.EqualValues(t, 2, s.Stats().Lost)
+		line[2].Cancel()
+		assert.EqualValues(t, 2, s.Stats().Lost, "after a failure, nothing else in the line is asked for")
+		f.set(func() { f.hangs = false })
+
+		for s.Stats().Leased == 0 {
+			require.True(t, l.Allow("other"))
+		}
+		f.set(func() { f.fail = errors.New("LOADING") })
+		require.Error(t, s.Close(t.Context()))
+		assert.Greater(t, s.Stats().Lost, uint64(2))
 		settle()
 	})
 }

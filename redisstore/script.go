@@ -46,6 +46,8 @@ const (
 var (
 	//go:embed lua/driver.lua
 	driverText string
+	//go:embed lua/undo.lua
+	undoText string
 	//go:embed lua/load.lua
 	loadText string
 	//go:embed lua/swap.lua
@@ -56,18 +58,19 @@ var (
 )
 
 //go:embed lua/bucket.lua lua/lumps.lua lua/fixed.lua lua/ring.lua lua/wide.lua lua/sliding.lua lua/rolling.lua lua/log.lua lua/warming.lua
+//go:embed lua/unwind.lua lua/ringcancel.lua
 var kernelFiles embed.FS
 
 // kernels are the files of each kind's kernel.
 var kernels = [...][]string{
-	bucketKind:  {"bucket"},
-	queueKind:   {"bucket"},
-	lumpsKind:   {"lumps"},
+	bucketKind:  {"bucket", "unwind"},
+	queueKind:   {"bucket", "unwind"},
+	lumpsKind:   {"lumps", "unwind"},
 	fixedKind:   {"fixed"},
-	slidingKind: {"ring", "wide", "sliding"},
-	rollingKind: {"ring", "rolling"},
+	slidingKind: {"ring", "wide", "sliding", "ringcancel"},
+	rollingKind: {"ring", "rolling", "ringcancel"},
 	logKind:     {"log"},
-	warmingKind: {"warming"},
+	warmingKind: {"warming", "unwind"},
 }
 
 // adopters are the files of kernels that only the adopting variant needs.
@@ -120,6 +123,7 @@ type variant byte
 const (
 	plain    variant = iota
 	adopting         // can adopt the states of other limits
+	undoing          // can take events back
 )
 
 // scriptFor returns the script for parts of these kinds. all is whether they are the parts of
@@ -224,14 +228,18 @@ func (a *assembly) section(name string) string {
 		return "for j = 1, many do\nlocal p = P[j]\n"
 	case name == "each":
 		return "do\n"
-	case name == "help":
-		return a.helpers()
+	case name == "help" || name == "undoHelp":
+		return a.helpers(name)
+	case name == "undo" && a.variant == undoing:
+		return a.expand(undoText)
+	case name == "undo":
+		return ""
 	}
 	return a.branches(name)
 }
 
-// helpers returns the kernels' help sections, each file's once.
-func (a *assembly) helpers() (code string) {
+// helpers returns the kernels' sections of functions, each file's once.
+func (a *assembly) helpers(name string) (code string) {
 	var files []string
 	for _, k := range a.kinds {
 		files = append(files, kernels[k]...)
@@ -241,7 +249,7 @@ func (a *assembly) helpers() (code string) {
 	}
 	for i, file := range files {
 		if slices.Index(files, file) == i {
-			code += sectionsOf()[file]["help"]
+			code += sectionsOf()[file][name]
 		}
 	}
 	return code

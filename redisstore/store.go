@@ -145,8 +145,7 @@ func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition,
 	name := s.name(key)
 	switch req.Op {
 	case ratelimit.OpCancel, ratelimit.OpReturn:
-		defer s.denials.forget(name)
-		return s.rewrite(ctx, name, prog, req, nil)
+		return s.undo(ctx, name, prog, req)
 	case ratelimit.OpTake:
 		if d, ok := s.fromLease(name, prog, req); ok {
 			return ratelimit.Result{Decision: d}, nil
@@ -156,6 +155,11 @@ func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition,
 		s.counts.cached.Add(1)
 		return ratelimit.Result{Decision: d}, nil
 	}
+	return s.ask(ctx, name, prog, req)
+}
+
+// ask queues a request and waits for its result.
+func (s *Store) ask(ctx context.Context, name name, prog *program, req ratelimit.Request) (ratelimit.Result, error) {
 	c := s.newCall()
 	c.name, c.prog, c.req = name, prog, req
 	if err := s.do(ctx, c); err != nil {

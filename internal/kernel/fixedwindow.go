@@ -133,22 +133,22 @@ func (k *fixed) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64
 func (k *fixed) cancel(st []uint64, u *undoing) []uint64 {
 	for again := true; again; {
 		again = false
-		for _, p := range u.pending() {
+		for i, p := range u.pending() {
 			if start, _ := k.load(st); p.at >= start && p.at < k.end(start) {
 				st = k.remove(st, p.n)
 				u.changed = true
-				u.take(p)
+				u.take(i)
 			}
 		}
 		start, count := k.load(st)
 		if count > 0 || start <= u.now {
 			break
 		}
-		for _, p := range u.line {
-			if t := u.trace(p); t.raised && t.slot == start && u.cancelled(p) && !u.progress(p).fallen {
+		for i, p := range u.line {
+			if t := u.trace(p); t.raised && t.slot == start && u.cancelled(p) && !u.progress(i).fallen {
 				copy(st, t.pre[:])
 				u.changed, again = true, true
-				u.fall(p)
+				u.fall(i)
 				break
 			}
 		}

@@ -73,6 +73,9 @@ type undoer interface {
 
 	// cancel takes back as much as possible of the cancelled grants in a line.
 	cancel(st []uint64, u *undoing) []uint64
+
+	// encode appends what cancel of a part looks at in a line; see encode.go.
+	encode(b []byte, line []*Waiter, part int) []byte
 }
 
 // A Word is a kernel whose state may be a single word, on which it can then decide

@@ -100,7 +100,8 @@ func (ln *Line) Settle(c *Cancellation, out *Undone) {
 		w.cancelled = true
 	}
 	for part, done := range out.done {
-		for w, to := range done {
+		for i, to := range done {
+			w := out.line[i]
 			if was := w.parts[part]; to.gone && !was.gone {
 				ln.lessen(w, part)
 			}

@@ -61,7 +61,7 @@ func (r *ring) cancel(st []uint64, u *undoing) []uint64 {
 				}
 				r.remove(st, slot, p.n)
 				u.changed = true
-				u.take(p)
+				u.take(i)
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func (r *ring) fall(st []uint64, u *undoing) bool {
 		if !u.cancelled(p) {
 			return false
 		}
-		if u.trace(p).raised && !u.progress(p).fallen {
+		if u.trace(p).raised && !u.progress(i).fallen {
 			first = i
 		}
 	}
@@ -98,7 +98,7 @@ func (r *ring) fall(st []uint64, u *undoing) bool {
 		r.set(st, c.place, c.count)
 	}
 	u.changed = true
-	u.fall(p)
+	u.fall(first)
 	return true
 }
 
@@ -110,13 +110,13 @@ func (r *ring) sole(st []uint64, u *undoing, i int) bool {
 	count := r.back(st, slot, 0)
 	var since uint64
 	for j := i; j < len(u.line) && u.trace(u.line[j]).slot == slot; j++ {
-		if q := u.line[j]; !u.gone(q) {
+		if q := u.line[j]; !u.gone(j) {
 			since += uint64(q.n)
 		}
 	}
 	earlier := uint64(0)
 	for j := i - 1; j >= 0 && u.trace(u.line[j]).slot == slot; j-- {
-		if q := u.line[j]; !u.gone(q) {
+		if q := u.line[j]; !u.gone(j) {
 			earlier += uint64(q.n)
 		}
 	}
@@ -127,9 +127,9 @@ func (r *ring) sole(st []uint64, u *undoing, i int) bool {
 		return false
 	}
 	sum := u.trace(p).before + since
-	sum -= min(sum, u.progress(p).less)
+	sum -= min(sum, u.progress(i).less)
 	for j := i - 1; j >= 0 && u.trace(u.line[j]).slot == slot; j-- { // earlier grants that are removed now
-		if q := u.line[j]; q.at < p.at && u.gone(q) && !q.parts[u.part].gone {
+		if q := u.line[j]; q.at < p.at && u.gone(j) && !q.parts[u.part].gone {
 			sum -= min(sum, uint64(q.n))
 		}
 	}
@@ -146,7 +146,7 @@ func (r *ring) alone(st []uint64, u *undoing, i int) bool {
 	for j := i + 1; j < len(u.line); j++ {
 		next := u.line[j]
 		t := u.trace(next)
-		if next.at == p.at || !t.raised || u.progress(next).fallen {
+		if next.at == p.at || !t.raised || u.progress(j).fallen {
 			continue
 		}
 		return t.pre[0] <= max(p.at, u.now) && (t.slot != u.trace(p).slot || r.sole(st, u, j))

@@ -221,8 +221,8 @@ func (k *eventLog) refuse(st []uint64, now Instant, n int) ([]uint64, bool) {
 // cancel removes the events from the log. If denied events count, past ones stay,
 // because entries that they made irrelevant may have been dropped.
 func (k *eventLog) cancel(st []uint64, u *undoing) []uint64 {
-	for _, p := range u.pending() {
-		u.take(p)
+	for i, p := range u.pending() {
+		u.take(i)
 		if !k.countDenied || p.at >= u.now {
 			st = k.remove(st, p.at, p.n)
 			u.changed = true
@@ -232,7 +232,7 @@ func (k *eventLog) cancel(st []uint64, u *undoing) []uint64 {
 }
 
 // remove removes n events at an instant. The frontier falls to the last remaining
-// entry.
+// entry. If there is none, the state is the fresh one.
 func (k *eventLog) remove(st []uint64, at Instant, n int) []uint64 {
 	for end := uint64(len(st)); ; {
 		begin, ok := k.lastEntry(st, end)
@@ -242,11 +242,11 @@ func (k *eventLog) remove(st []uint64, at Instant, n int) []uint64 {
 		if st[begin] == at {
 			_, many, _ := k.entry(st, begin)
 			st = k.replace(st, begin, end, at, many-min(many, uint64(n)))
-			if last, ok := k.lastEntry(st, uint64(len(st))); !ok {
-				st[2] = 0
-			} else if st[last] < st[2] {
-				st[2] = st[last]
+			last, ok := k.lastEntry(st, uint64(len(st)))
+			if !ok {
+				return st[:0]
 			}
+			st[2] = min(st[2], st[last])
 			return st
 		}
 		end = begin

@@ -67,7 +67,9 @@ func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, c
 		v.describe(st, 0, a)
 	case OpReturn:
 		before := slices.Clone(st)
-		st = v.giveBack(st, req.Taken/v.Tick, v.now, req.N)
+		if len(st) > 0 && req.N > 0 && req.N <= v.Limit() { // otherwise they were not granted
+			st = v.giveBack(st, req.Taken/v.Tick, v.now, req.N)
+		}
 		changed = !slices.Equal(st, before)
 		v.describe(st, 0, a)
 	default:

@@ -75,34 +75,29 @@ type Cancellation struct {
 type undoing struct {
 	line    []*Waiter
 	now     Instant
-	local   bool // see Cancellation.Local
-	part    int  // the current part
-	changed bool // whether the state has changed
-	done    []map[*Waiter]progress
+	local   bool         // see Cancellation.Local
+	part    int          // the current part
+	changed bool         // whether the state has changed
+	done    [][]progress // of each part and waiter; nil for parts without any so far
 }
 
 // An Undone is the Grant of the Answer to a cancellation.
 type Undone struct {
-	cancelled []*Waiter              // the waiters asked for that were in time and have the same parameters
-	done      []map[*Waiter]progress // by part
+	cancelled []*Waiter // the waiters asked for that were in time and have the same parameters
+	line      []*Waiter
+	done      [][]progress // see undoing.done
 }
+
+// Any reports whether anything was cancelled.
+func (out *Undone) Any() bool { return len(out.cancelled) > 0 }
 
 // undo applies a cancellation.
 func (v *view) undo(st []uint64, cancelled any) (_ []uint64, changed bool, _ any) {
-	var line []*Waiter
-	local := false
-	switch g := cancelled.(type) {
-	case *Cancellation:
-		line, local = g.line, g.Local
-	case *Grant: // a line of one, made by a store
-		line = []*Waiter{{Grant: g, asked: true, parts: make([]progress, len(g.traces))}}
-	default:
+	line, local := v.lineOf(cancelled)
+	if line == nil {
 		return st, false, nil
 	}
 	u := &undoing{now: v.now, line: line, local: local}
-	if others := func(p *Waiter) bool { return !v.made(p.Grant) }; slices.ContainsFunc(line, others) {
-		u.line = slices.DeleteFunc(slices.Clone(line), others)
-	}
 	out := &Undone{}
 	for _, p := range u.line {
 		if p.asked && u.cancelled(p) {
@@ -112,42 +107,54 @@ func (v *view) undo(st []uint64, cancelled any) (_ []uint64, changed bool, _ any
 	if len(out.cancelled) == 0 {
 		return st, false, out
 	}
-	u.done = make([]map[*Waiter]progress, len(out.cancelled[0].traces))
+	u.done = make([][]progress, len(out.cancelled[0].traces))
 	st = v.cancel(st, u)
-	out.done = u.done
+	out.line, out.done = u.line, u.done
 	return st, u.changed, out
 }
 
-// made reports whether the kernel of v, or one with the same parameters, made g.
-func (v *view) made(g *Grant) bool {
-	return v.same(g.by)
+// lineOf returns the line in the Grant of an OpCancel without the waiters that kernels with
+// other parameters made, and Cancellation.Local. The line is nil if there is none.
+func (c *Compiled) lineOf(cancelled any) (line []*Waiter, local bool) {
+	switch g := cancelled.(type) {
+	case *Cancellation:
+		line, local = g.line, g.Local
+	case *Grant: // a line of one, made by a store
+		line = []*Waiter{{Grant: g, asked: true, parts: make([]progress, len(g.traces))}}
+	}
+	if others := func(p *Waiter) bool { return !c.same(p.by) }; slices.ContainsFunc(line, others) {
+		line = slices.DeleteFunc(slices.Clone(line), others)
+	}
+	return line, local
 }
 
 func (u *undoing) cancelled(p *Waiter) bool {
 	return p.cancelled || p.asked && p.due >= u.now // otherwise the events may have happened
 }
 
-// progress returns the progress of p in the current part.
-func (u *undoing) progress(p *Waiter) progress {
-	if done, ok := u.done[u.part][p]; ok {
-		return done
+// progress returns the progress of the i-th waiter in the current part.
+func (u *undoing) progress(i int) progress {
+	if done := u.done[u.part]; done != nil {
+		return done[i]
 	}
-	return p.parts[u.part]
+	return u.line[i].parts[u.part]
 }
 
-// gone reports whether the events of p are removed from the state.
-func (u *undoing) gone(p *Waiter) bool {
-	return p.parts[u.part].gone || len(u.done[u.part]) > 0 && u.done[u.part][p].gone
-}
+// gone reports whether the events of the i-th waiter are removed from the state.
+func (u *undoing) gone(i int) bool { return u.progress(i).gone }
 
 func (u *undoing) trace(p *Waiter) *trace { return &p.traces[u.part] }
 
-// set records the progress of p in the current part.
-func (u *undoing) set(p *Waiter, to progress) {
+// at returns the progress of the i-th waiter in the current part, to be changed.
+func (u *undoing) at(i int) *progress {
 	if u.done[u.part] == nil {
-		u.done[u.part] = make(map[*Waiter]progress)
+		done := make([]progress, len(u.line))
+		for i, p := range u.line {
+			done[i] = p.parts[u.part]
+		}
+		u.done[u.part] = done
 	}
-	u.done[u.part][p] = to
+	return &u.done[u.part][i]
 }
 
 // pending iterates over the cancelled grants whose events are still in the state, in
@@ -155,26 +162,18 @@ func (u *undoing) set(p *Waiter, to progress) {
 func (u *undoing) pending() iter.Seq2[int, *Waiter] {
 	return func(yield func(int, *Waiter) bool) {
 		for i, p := range u.line {
-			if u.cancelled(p) && !u.gone(p) && !yield(i, p) {
+			if u.cancelled(p) && !u.gone(i) && !yield(i, p) {
 				return
 			}
 		}
 	}
 }
 
-// take records that the events of p are removed from the state.
-func (u *undoing) take(p *Waiter) {
-	to := u.progress(p)
-	to.gone = true
-	u.set(p, to)
-}
+// take records that the events of the i-th waiter are removed from the state.
+func (u *undoing) take(i int) { u.at(i).gone = true }
 
-// fall records that the frontier that p raised has fallen back.
-func (u *undoing) fall(p *Waiter) {
-	to := u.progress(p)
-	to.fallen = true
-	u.set(p, to)
-}
+// fall records that the frontier that the i-th waiter raised has fallen back.
+func (u *undoing) fall(i int) { u.at(i).fallen = true }
 
 // chained spends for a kernel whose grants are undone from the end of the line, and
 // returns the trace.
@@ -199,11 +198,11 @@ func (unwound) cancel(st []uint64, u *undoing) []uint64 { return u.unwind(st) }
 func (u *undoing) unwind(st []uint64) []uint64 {
 	for again := true; again; {
 		again = false
-		for _, p := range slices.Backward(u.line) {
-			if t := u.trace(p); slices.Equal(st, t.post[:len(st)]) && u.cancelled(p) && !u.gone(p) {
+		for i, p := range slices.Backward(u.line) {
+			if t := u.trace(p); slices.Equal(st, t.post[:len(st)]) && u.cancelled(p) && !u.gone(i) {
 				copy(st, t.pre[:])
 				u.changed, again = true, true
-				u.take(p)
+				u.take(i)
 			}
 		}
 	}

@@ -32,8 +32,8 @@ func TestFreshWaitsForTheFrontier(t *testing.T) {
 			v := view{Compiled: k, now: 10}
 			var out any
 			st, _, out = v.undo(st, &Cancellation{line: line})
-			for w, to := range out.(*Undone).done[0] {
-				w.parts[0] = to
+			for i, to := range out.(*Undone).done[0] {
+				line[i].parts[0] = to
 			}
 			w.asked, w.cancelled = false, true
 		}

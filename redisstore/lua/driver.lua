@@ -46,6 +46,9 @@
 --           package kernel
 --   view    removes from the state that was loaded what did not affect the decisions, and
 --           sets s to the rest (if p.grows)
+--
+-- Requests that take events back need a longer script: --@<undo inserts undo.lua, if there
+-- are any.
 
 local call = redis.call
 local spread = unpack
@@ -193,6 +196,7 @@ while pos <= #request do
       p.costTicks, p.costUnits, pos = unpack('<dd', request, pos)
     end
   end
+  --@<undo
   for _ = 1, times do
     local t = now
     local at = now -- when the events are granted and spent

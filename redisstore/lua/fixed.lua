@@ -46,3 +46,46 @@ if p.length ~= p.lengthWas or p.aligned ~= p.alignedWas then
 end
 --@@dump
 s = pack('<I8I8', p.start, p.count)
+--@@giveBack
+if taken >= p.start and taken < windowEnd(p) and p.count >= n then p.count = p.count - n end
+--@@undoHelp
+-- the counterpart of fixed.cancel in fixedwindow.go
+local function fixedCancel(p, request, pos, now)
+  local many
+  many, pos = unpack('<I4', request, pos)
+  local at, n, times, falls = {}, {}, {}, {}
+  for i = 1, many do
+    local flags, due
+    flags, at[i], due, n[i], times[i], pos = unpack('<BdddI4', request, pos)
+    if flags % 2 == 1 or due < now then times[i] = 0 end
+    if flags >= 2 then
+      local start, was, count
+      start, was, count, pos = unpack('<ddd', request, pos)
+      if due >= now then
+        local of = falls[start] or {next = 1}
+        of[#of + 1], falls[start] = {was, count}, of
+      end
+    end
+  end
+  local before
+  repeat
+    local i, to = 1, many + 1 -- to the first entry in the window
+    while i < to do
+      local mid = floor((i + to) / 2)
+      if at[mid] < p.start then i = mid + 1 else to = mid end
+    end
+    while i <= many and at[i] < windowEnd(p) do
+      p.count = p.count - min(times[i], floor(p.count / n[i])) * n[i]
+      i, times[i] = i + 1, 0
+    end
+    before = nil
+    local of = falls[p.start]
+    if p.count == 0 and p.start > now and of then
+      before, of.next = of[of.next], of.next + 1
+      if before then p.start, p.count = before[1], before[2] end
+    end
+  until not before
+  return pos
+end
+--@@cancel
+pos = fixedCancel(p, request, pos, now)

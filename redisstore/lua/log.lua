@@ -136,3 +136,54 @@ if s ~= '' and not p.notes then
   end
   s = pack('<I8I8', count, 3) .. sub(s, 17, 24) .. sub(entries, from, at - 1) .. rest
 end
+--@@undoHelp
+-- removes n[i] events at at[i], for each i. The instants are in order. The frontier falls to
+-- the last remaining entry.
+local function removeAll(p, at, n)
+  local s, i = p.entries, #at
+  local to, kept, pieces = #s + 1, #s, {} -- pieces are what remains from kept on, the last one first
+  while to > 1 and i > 0 do
+    local from = entryBefore(s, to)
+    local when, m = entry(s, from)
+    while i > 0 and at[i] > when do i = i - 1 end
+    local rest = m
+    while i > 0 and at[i] == when do
+      rest, i = max(rest - n[i], 0), i - 1
+    end
+    if rest < m then
+      pieces[#pieces + 1] = sub(s, to, kept)
+      pieces[#pieces + 1] = packed(when, rest)
+      p.events, kept = p.events - m + rest, from - 1
+    end
+    to = from
+  end
+  if #pieces == 0 then return end
+  pieces[#pieces + 1] = sub(s, 1, kept)
+  for i = 1, floor(#pieces / 2) do
+    local j = #pieces + 1 - i
+    pieces[i], pieces[j] = pieces[j], pieces[i]
+  end
+  s = table.concat(pieces)
+  p.entries = s
+  p.frontier = min(p.frontier, s ~= '' and entry(s, entryBefore(s, #s + 1)) or 0)
+end
+
+-- the counterpart of eventLog.cancel in slidinglog.go
+local function logCancel(p, request, pos, now)
+  local many
+  many, pos = unpack('<I4', request, pos)
+  local at, n = {}, {}
+  for _ = 1, many do
+    local when, due, events, times, _
+    _, when, due, events, times, pos = unpack('<BdddI4', request, pos)
+    if due >= now and (not p.notes or when >= now) then
+      at[#at + 1], n[#n + 1] = when, events * times
+    end
+  end
+  removeAll(p, at, n)
+  return pos
+end
+--@@giveBack
+if not p.notes then removeAll(p, {taken}, {n}) end
+--@@cancel
+pos = logCancel(p, request, pos, now)

@@ -30,3 +30,8 @@ p.perWas = p.per
 if p.per ~= p.perWas then p.anchor = max(p.anchor, now) end
 --@@dump
 s = pack('<I8I8', p.anchor, p.missing)
+--@@giveBack
+if now >= p.anchor then -- otherwise a reservation that is ahead counts on the tokens
+  p.anchor, p.missing = refilled(p, now)
+  p.missing = p.missing - min(p.missing, n)
+end

@@ -78,3 +78,8 @@ for from = 0, p.slots - 1, CHUNK do
   s = s .. pack('<' .. string.rep('I' .. p.size, k), spread(p.counts, from, from + k - 1))
 end
 if p.size == 4 and p.slots % 2 == 1 then s = s .. '\0\0\0\0' end
+--@@giveBack
+local slot = floor(taken / p.length)
+if p.frontier > now and slot == floor(now / p.length) then p.mark = 128 end -- see ringcancel.go
+local count = within(p, slot)
+if count >= n then p.counts[slot % p.slots] = count - n end

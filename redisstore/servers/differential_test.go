@@ -46,12 +46,14 @@ type trace struct {
 	span time.Duration
 
 	redis, here, memory ratelimit.Limiter
+	opened              opened
 	store               *portableStore
 	conn                *recorder
 	of                  *ratelimit.Algorithm // the limit of each key, with WithLimits; nil without
 	earlier             ratelimit.Algorithm
 	held                []held
 	reserved            bool
+	taken               []taken
 	last                ratelimit.Decision
 }
 
@@ -79,7 +81,8 @@ func newTrace(t *testing.T, conn redisstore.Conn, seed uint64) *trace {
 		}
 		return l
 	}
-	tr.redis, tr.here, tr.memory = limiter(store), limiter(tr.store), limiter(ratelimit.NewMemoryStore())
+	tr.opened.Store = store
+	tr.redis, tr.here, tr.memory = limiter(&tr.opened), limiter(tr.store), limiter(ratelimit.NewMemoryStore())
 	d, err := tr.here.Take(t.Context(), "probe", 1)
 	require.NoError(t, err)
 	tr.span = max(d.ResetAfter, time.Microsecond)
@@ -103,6 +106,9 @@ func (tr *trace) run(steps int) {
 		default:
 			tr.note("Take(%s, %d)", key, n)
 			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(ctx, key, n) })
+			if tr.last.Allowed && n > 0 {
+				tr.taken = append(tr.taken, taken{key, n, tr.clk.Now()})
+			}
 		case 0, 1:
 			tr.note("Peek(%s)", key)
 			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Peek(ctx, key) })
@@ -118,6 +124,8 @@ func (tr *trace) run(steps int) {
 				tr.held = append(tr.held[:i], tr.held[i+1:]...)
 				tr.compareStates(held.key)
 			}
+		case 6, 7:
+			tr.giveBack()
 		case 5:
 			if tr.rng.IntN(5) == 0 {
 				tr.note("Reset(%s)", key)
@@ -143,6 +151,33 @@ func (tr *trace) change() {
 	}
 	tr.note("now %#v", *tr.of)
 	tr.reserved = true // its instants in memory have another resolution
+}
+
+// A taken is a number of events of a key that were granted.
+type taken struct {
+	key string
+	n   int
+	at  time.Time
+}
+
+// giveBack gives back some of the events of a request, as the end of a lease does.
+func (tr *trace) giveBack() {
+	if len(tr.taken) == 0 {
+		return
+	}
+	of := tr.taken[tr.rng.IntN(len(tr.taken))]
+	req := tr.store.req
+	req.Op, req.N, req.Taken = ratelimit.OpReturn, 1+tr.rng.IntN(of.n), of.at
+	tr.note("Return(%s, %d of %d at %d)", of.key, req.N, of.n, of.at.UnixMicro())
+	got, err := tr.opened.States.Apply(tr.Context(), of.key, tr.store.t, req)
+	require.NoError(tr, err)
+	want, err := tr.store.Apply(tr.Context(), of.key, tr.store.t, req)
+	require.NoError(tr, err)
+	if tr.of == nil && got.Decision != want.Decision { // the Decision for another limit's state is not used
+		tr.fail("in Redis %+v\n    here %+v", got.Decision, want.Decision)
+	}
+	tr.compareStates(of.key)
+	tr.reserved = true
 }
 
 func (tr *trace) advance() {
@@ -336,7 +371,13 @@ func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 
 // A portableStore keeps states as bytes, in the same form as in Redis: without the header,
 // unless keys have limits of their own.
-type portableStore struct{ states map[string][]byte }
+type portableStore struct {
+	states map[string][]byte
+
+	// of the latest Apply
+	t   *ratelimit.Transition
+	req ratelimit.Request
+}
 
 func (s *portableStore) Open(_ string, t *ratelimit.Transition) (ratelimit.States, error) {
 	_, err := t.Portable(time.Microsecond)
@@ -344,6 +385,7 @@ func (s *portableStore) Open(_ string, t *ratelimit.Transition) (ratelimit.State
 }
 
 func (s *portableStore) Apply(_ context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	s.t, s.req = t, req
 	t, err := t.Portable(time.Microsecond)
 	if err != nil {
 		return ratelimit.Result{}, err
@@ -365,6 +407,18 @@ func (s *portableStore) Apply(_ context.Context, key string, t *ratelimit.Transi
 func (s *portableStore) Reset(_ context.Context, key string) error {
 	delete(s.states, key)
 	return nil
+}
+
+// An opened keeps the States of the one limiter on a store.
+type opened struct {
+	ratelimit.Store
+	ratelimit.States
+}
+
+func (o *opened) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	var err error
+	o.States, err = o.Store.Open(name, t)
+	return o.States, err
 }
 
 // A recorder records the key of the latest command.

@@ -153,8 +153,10 @@ func leasesOfProcesses(t *testing.T, w wire, busy int) {
 	s := startServer(t)
 	const processes = 4
 	addr := startWire(t, s.addr(), w).addr()
-	total := runProcesses(t, processes, task{Addr: addr, Client: "rueidis", Callers: 4, Tries: 40, Busy: busy, Lease: 10, LeaseAge: 50 * time.Millisecond})
-	assert.Positive(t, total["leased"])
+	total := runProcesses(t, processes, task{Addr: addr, Client: "rueidis", Callers: 4, Tries: 40, Busy: busy, Lease: 10, LeaseAge: time.Second})
+	if busy == 0 { // callers that seldom run do not ask for enough
+		assert.Positive(t, total["leased"])
+	}
 	delete(total, "leased")
 	for name, allowed := range total {
 		if name == "WarmingUp" {

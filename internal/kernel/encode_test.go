@@ -1,0 +1,53 @@
+package kernel
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// The encoding of a cancellation does not depend on how many waiters stay, and equal waiters
+// share an entry.
+func TestAppendCancellationIsShort(t *testing.T) {
+	second := uint64(time.Second / time.Microsecond)
+	form := Form{Tick: 1000, Portable: true, Varies: true}
+	for name, tt := range map[string]struct {
+		k        Kernel
+		one, all int // the most bytes to cancel one waiter, and for each of all
+	}{
+		"fixed":   {NewFixedWindow(100, second, true, form), 100, 2},
+		"sliding": {NewSlidingWindow(10, 6, 10*second), 300, 70},
+		"rolling": {NewRollingWindow(1000, 0, 60, second), 300, 1},
+		"log":     {NewSlidingLog(100, second, false), 100, 30},
+		"lumps":   {NewIntervalBucket(10, 10, second), 100, 56},
+	} {
+		const many = 5000
+		c := Compile(tt.k, form)
+		st, now := c.NewState(), 1000*second
+		var line Line
+		var waiters []*Waiter
+		for range many {
+			req := Request{Op: OpReserve, N: 1, MaxWait: Never, Fixed: &Reading{Now: now * 1000}}
+			var a Answer
+			st, _ = c.Step(st, &req, &a)
+			w := NewWaiter(a.Grant.(*Grant), a.Grant.(*Grant).due, false)
+			line.Insert(w, now)
+			waiters = append(waiters, w)
+		}
+		last := waiters[many-1:]
+		middle := waiters[many/2 : many/2+1]
+		for _, asked := range [][]*Waiter{last, middle} {
+			if cancellation := line.Cancel(asked, now); cancellation != nil {
+				assert.Equal(t, 1, Asked(cancellation), name)
+				assert.Less(t, len(c.AppendCancellation(nil, cancellation)), tt.one, name)
+				line.Settle(cancellation, &Undone{})
+				line.Release()
+			}
+		}
+		all := line.Cancel(waiters, now)
+		assert.LessOrEqual(t, len(c.AppendCancellation(nil, all)), 100+tt.all*many, name)
+		other := Compile(NewFixedWindow(7, second, true, form), form)
+		assert.Len(t, other.AppendCancellation(nil, all), 8, "no grant of this kernel")
+	}
+}
