@@ -137,7 +137,7 @@ func (r *headerReader) limit(within bool) (Algorithm, error) {
 		return nil, err
 	case kind == allKind && !within:
 		return r.parts()
-	case kind == 0 || kind >= allKind:
+	case kind == 0 || kind == allKind || kind > uint64(len(storedKinds)):
 		return nil, fmt.Errorf("kind %d of limit is unknown", kind)
 	}
 	mask, err := r.number()

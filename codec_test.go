@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +123,35 @@ func TestEveryFieldIsStored(t *testing.T) {
 		alg, err := value(kind)
 		require.NoError(t, err, "%T is not one of the sealed algorithms", kind)
 		assert.Equal(t, kind, alg)
+	}
+}
+
+// A ninth is an algorithm that comes after those of this package.
+type ninth struct{ FixedWindow }
+
+func (a ninth) normalized() Algorithm      { return a }
+func (a ninth) share(by divisor) Algorithm { return ninth{a.FixedWindow.share(by).(FixedWindow)} }
+func (ninth) kind() uint64                 { return 9 }
+func (a ninth) fields(visit func(...any)) Algorithm {
+	return ninth{a.FixedWindow.fields(visit).(FixedWindow)}
+}
+
+// An algorithm that is added to storedKinds needs nothing else for its states to be read.
+func TestNewKindIsRead(t *testing.T) {
+	one := ninth{FixedWindow{Limit: 5, Window: time.Hour}}
+	_, err := NewTransition(one)
+	require.ErrorIs(t, err, ErrInvalid, "it is not in storedKinds")
+	sealed := storedKinds
+	defer func() { storedKinds = sealed }()
+	storedKinds = append(slices.Clip(storedKinds), ninth{})
+
+	for _, alg := range []Algorithm{one, All{one, TokenBucket{Rate: PerSecond(10)}}} {
+		state, _, _, err := mustTransition(t, alg).Apply(nil, Request{N: 1}.At(time.Unix(1000, 0)))
+		require.NoError(t, err)
+		_, _, res, err := mustTransition(t, Share(alg, 2)).Apply(state, Request{N: 1}.At(time.Unix(1000, 0)))
+		require.NoError(t, err)
+		require.NoError(t, res.StateErr())
+		assert.Equal(t, 0, res.Decision.Remaining, "2, less one event under each limit")
 	}
 }
 

@@ -7,7 +7,9 @@ import (
 	"go/token"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -32,8 +34,11 @@ func TestSealedSet(t *testing.T) {
 		if !assert.True(t, ok, "storetest.Algorithms lacks a %s", name) {
 			continue
 		}
-		_, err := ratelimit.NewTransition(alg)
-		assert.NoError(t, err, "storedKinds in codec.go lacks a %s", name)
+		tr, err := ratelimit.NewTransition(alg)
+		if !assert.NoError(t, err, "storedKinds in codec.go lacks a %s", name) {
+			continue
+		}
+		readBack(t, tr)
 		assert.NotPanics(t, func() { model.New(alg, 1) }, "internal/model lacks a definition of a %s", name)
 		if name != "All" { // its parts have scripts
 			assert.Contains(t, scripts, name, "redisstore has no script for a %s", name)
@@ -41,11 +46,27 @@ func TestSealedSet(t *testing.T) {
 	}
 }
 
+// readBack checks that a limiter with half of the limit of tr reads a state that tr left.
+func readBack(t *testing.T, tr *ratelimit.Transition) {
+	half, err := ratelimit.NewTransition(ratelimit.Share(tr.Algorithm(), 2))
+	require.NoError(t, err)
+	require.NotEqual(t, tr.Tag(), half.Tag())
+	now := ratelimit.Request{N: 1}.At(time.Unix(1000, 0))
+	state, _, _, err := tr.Apply(nil, now)
+	require.NoError(t, err)
+	_, _, res, err := half.Apply(state, now)
+	require.NoError(t, err)
+	assert.NoError(t, res.StateErr(), "a state of %+v", tr.Algorithm())
+}
+
 // receivers returns the types of this package that have a method.
 func receivers(t *testing.T, method string) (names []string) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		require.NoError(t, err)
 		for _, d := range f.Decls {
