@@ -11,8 +11,8 @@ import (
 )
 
 // A CoarseClock is the system's clock, read only once every resolution. Reading the
-// system's clock is most of the cost of a decision; using a stored reading costs
-// almost nothing.
+// system's clock is about half of the cost of a decision on a hot key; using a stored
+// reading costs almost nothing.
 //
 // A goroutine reads the clock every resolution. If all processors are busy, that
 // goroutine may be tens of milliseconds late. So before a limiter denies a request or
