@@ -121,7 +121,7 @@ func (s *CASStore) Open(name string, t *Transition) (States, error) {
 		return nil, param.Invalid("the CASStore", "zero", "must be made by NewCASStore")
 	}
 	if s.missing != "" {
-		return nil, param.Invalid("NewCASStore's "+s.missing, "nil", "must be a function")
+		return nil, param.Invalid("NewCASStore's "+s.missing, nil, "must be a function")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -71,17 +70,17 @@ func newConfig(opts []Option) (*config, error) {
 		}
 		opt(c)
 	}
-	if c.storeSet && isNil(c.store) {
-		return nil, param.Invalid("WithStore's store", "nil", "must be a Store, such as NewMemoryStore()")
+	if c.storeSet && param.IsNil(c.store) {
+		return nil, param.Invalid("WithStore's store", nil, "must be a Store, such as NewMemoryStore()")
 	}
-	if c.clockSet && isNil(c.clock) {
-		return nil, param.Invalid("WithClock's clock", "nil", "must be a clock.Clock, such as clock.New()")
+	if c.clockSet && param.IsNil(c.clock) {
+		return nil, param.Invalid("WithClock's clock", nil, "must be a clock.Clock, such as clock.New()")
 	}
 	if c.lookupSet && c.lookup == nil {
 		return nil, param.Invalid("WithLimits's lookup", nil, "must be a function")
 	}
-	if c.policy.kind == fallback && isNil(c.policy.limiter) {
-		return nil, param.Invalid("Fallback's limiter", "nil", "must be a Limiter")
+	if c.policy.kind == fallback && param.IsNil(c.policy.limiter) {
+		return nil, param.Invalid("Fallback's limiter", nil, "must be a Limiter")
 	}
 	if c.storeTimeout <= 0 {
 		return nil, param.Invalid("WithStoreTimeout's duration", c.storeTimeout, "must be positive")
@@ -132,9 +131,3 @@ var (
 // Fallback makes l decide while the store fails. l may be a limiter in memory with
 // this process's [Share] of the limit.
 func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, limiter: l} }
-
-// isNil reports whether v is nil or holds a nil pointer.
-func isNil(v any) bool {
-	r := reflect.ValueOf(v)
-	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
-}

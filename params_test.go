@@ -85,15 +85,15 @@ func wide(n int) (a ratelimit.All) {
 
 func TestBadOptions(t *testing.T) {
 	for part, opt := range map[string]ratelimit.Option{
-		"option 0 of New is <nil>":            nil,
-		"WithStore":                           ratelimit.WithStore(nil),
-		"WithClock":                           ratelimit.WithClock(nil),
-		"WithStore's store is nil":            ratelimit.WithStore((*ratelimit.MemoryStore)(nil)),
-		"WithClock's clock is nil":            ratelimit.WithClock((*clock.Mock)(nil)),
-		"Fallback's limiter":                  ratelimit.WithFailurePolicy(ratelimit.Fallback(nil)),
-		"WithMaxKeys's n is -1":               ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(-1))),
-		"WithFullPolicy's policy is 3":        ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithFullPolicy(3))),
-		"option 1 of NewMemoryStore is <nil>": ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), nil, nil)),
+		"option 0 of New is nil":            nil,
+		"WithStore":                         ratelimit.WithStore(nil),
+		"WithClock":                         ratelimit.WithClock(nil),
+		"WithStore's store is nil":          ratelimit.WithStore((*ratelimit.MemoryStore)(nil)),
+		"WithClock's clock is nil":          ratelimit.WithClock((*clock.Mock)(nil)),
+		"Fallback's limiter":                ratelimit.WithFailurePolicy(ratelimit.Fallback(nil)),
+		"WithMaxKeys's n is -1":             ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(-1))),
+		"WithFullPolicy's policy is 3":      ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithFullPolicy(3))),
+		"option 1 of NewMemoryStore is nil": ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), nil, nil)),
 	} {
 		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, opt)
 		assert.Nil(t, l)

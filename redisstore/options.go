@@ -2,10 +2,9 @@ package redisstore
 
 import (
 	"fmt"
-	"reflect"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // An Option configures a [Store].
@@ -102,19 +101,9 @@ func newConfig(opts []Option) (*config, error) {
 	return c, nil
 }
 
-// isNil reports whether v is nil or contains a nil pointer.
-func isNil(v any) bool {
-	r := reflect.ValueOf(v)
-	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
-}
+func isNil(v any) bool { return param.IsNil(v) }
 
-// An invalidError reports an invalid option. It matches [ratelimit.ErrInvalid].
-type invalidError struct{ text string }
-
+// invalid returns an error that matches [ratelimit.ErrInvalid].
 func invalid(what string, value any, want string) error {
-	return &invalidError{fmt.Sprintf("redisstore: %s is %v: it %s", what, value, want)}
+	return param.InvalidIn("redisstore", what, value, want)
 }
-
-func (e *invalidError) Error() string { return e.text }
-
-func (e *invalidError) Is(target error) bool { return target == ratelimit.ErrInvalid }

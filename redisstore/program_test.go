@@ -20,7 +20,7 @@ func TestInvalid(t *testing.T) {
 		"WithDenialCache's duration is -1s": {WithDenialCache(-time.Second)},
 		"WithLease's events is -1":          {WithLease(-1, time.Second)},
 		"WithLease's duration is 0s":        {WithLease(1, 0)},
-		"option 1 of New is <nil>":          {WithPrefix("x"), nil},
+		"option 1 of New is nil":            {WithPrefix("x"), nil},
 	} {
 		_, err := New(nonsense(""), opts...)
 		require.ErrorIs(t, err, ratelimit.ErrInvalid)

@@ -1,9 +1,11 @@
-// Package param has the error for an invalid parameter.
+// Package param has what the packages of this module share to check parameters and
+// options.
 package param
 
 import (
 	"errors"
 	"fmt"
+	"reflect"
 )
 
 // ErrInvalid matches every error of this package.
@@ -11,19 +13,29 @@ var ErrInvalid = errors.New("ratelimit: invalid parameter")
 
 // An invalidError is an ErrInvalid with its details.
 type invalidError struct {
+	pkg   string
 	field string
 	value any
 	want  string
 }
 
-// Invalid returns the error for a field with an invalid value. want completes the
-// sentence "it …".
+// Invalid returns the error for a field of package ratelimit with an invalid value.
+// want completes the sentence "it …".
 func Invalid(field string, value any, want string) error {
-	return &invalidError{field, value, want}
+	return InvalidIn("ratelimit", field, value, want)
+}
+
+// InvalidIn is Invalid for a field of another package.
+func InvalidIn(pkg, field string, value any, want string) error {
+	return &invalidError{pkg, field, value, want}
 }
 
 func (e *invalidError) Error() string {
-	return fmt.Sprintf("ratelimit: %s is %v: it %s", e.field, e.value, e.want)
+	value := e.value
+	if value == nil {
+		value = "nil" // which is how users write it
+	}
+	return fmt.Sprintf("%s: %s is %v: it %s", e.pkg, e.field, value, e.want)
 }
 
 func (e *invalidError) Is(target error) bool { return target == ErrInvalid }
@@ -31,7 +43,19 @@ func (e *invalidError) Is(target error) bool { return target == ErrInvalid }
 // Within returns err with its field named as a field of another one.
 func Within(field string, err error) error {
 	if e, ok := errors.AsType[*invalidError](err); ok {
-		return &invalidError{field + "." + e.field, e.value, e.want}
+		return &invalidError{e.pkg, field + "." + e.field, e.value, e.want}
 	}
 	return err
+}
+
+// IsNil reports whether v is nil, or an interface that holds a nil.
+func IsNil(v any) bool {
+	r := reflect.ValueOf(v)
+	switch r.Kind() {
+	case reflect.Invalid:
+		return true
+	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Slice, reflect.Chan:
+		return r.IsNil()
+	}
+	return false
 }

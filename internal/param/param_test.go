@@ -13,9 +13,27 @@ func TestInvalid(t *testing.T) {
 	assert.ErrorIs(t, err, param.ErrInvalid)
 	assert.EqualError(t, err, "ratelimit: FixedWindow.Limit is -1: it must be at least 1")
 
+	assert.EqualError(t, param.Invalid("ctx", nil, "must not be nil"), "ratelimit: ctx is nil: it must not be nil")
+
 	err = param.Within("All[2]", err)
 	assert.ErrorIs(t, err, param.ErrInvalid)
 	assert.EqualError(t, err, "ratelimit: All[2].FixedWindow.Limit is -1: it must be at least 1")
 
 	assert.Equal(t, assert.AnError, param.Within("All[2]", assert.AnError), "not one of a parameter")
+}
+
+func TestInvalidIn(t *testing.T) {
+	err := param.InvalidIn("httplimit", "WithStatus's code", 42, "must be from 400 to 599")
+	assert.ErrorIs(t, err, param.ErrInvalid)
+	assert.EqualError(t, err, "httplimit: WithStatus's code is 42: it must be from 400 to 599")
+	assert.EqualError(t, param.Within("x", err), "httplimit: x.WithStatus's code is 42: it must be from 400 to 599")
+}
+
+func TestIsNil(t *testing.T) {
+	for _, v := range []any{nil, (*int)(nil), (func())(nil), map[int]int(nil), []int(nil), chan int(nil)} {
+		assert.True(t, param.IsNil(v), "%T", v)
+	}
+	for _, v := range []any{0, "", struct{}{}, new(int), func() {}, map[int]int{}, []int{}, make(chan int)} {
+		assert.False(t, param.IsNil(v), "%T", v)
+	}
 }
