@@ -8,7 +8,7 @@ import (
 )
 
 // An IPOption says which proxies and header fields [ClientIP] trusts.
-type IPOption func(*clientIP)
+type IPOption func(*ipConfig)
 
 // TrustedProxies names the proxies, such as the load balancers in front of the
 // service, that are trusted to report where a request came from. [ClientIP]
@@ -16,7 +16,7 @@ type IPOption func(*clientIP)
 // again the address of a trusted proxy, it also believes the address before it, and
 // so on for at most 32 proxies. Without prefixes, no proxy is trusted.
 func TrustedProxies(prefixes ...netip.Prefix) IPOption {
-	return func(c *clientIP) {
+	return func(c *ipConfig) {
 		c.listed = true
 		for _, p := range prefixes {
 			c.trusted = append(c.trusted, netip.PrefixFrom(p.Addr().Unmap(), unmappedBits(p)).Masked())
@@ -41,25 +41,48 @@ func unmappedBits(p netip.Prefix) int {
 // these proxies, they can claim any address: use [TrustedProxies] instead. With
 // both, a proxy must be among the n nearest and have a trusted address.
 func TrustedHops(n int) IPOption {
-	return func(c *clientIP) { c.hops, c.counted = n, true }
+	return func(c *ipConfig) { c.hops, c.counted = n, true }
 }
 
 // FromForwarded reads the header field Forwarded (RFC 7239) instead of
 // X-Forwarded-For. Read the field that the proxies write: the other one comes from
 // the client as it is.
-func FromForwarded() IPOption { return func(c *clientIP) { c.forwarded = true } }
+func FromForwarded() IPOption { return func(c *ipConfig) { c.forwarded = true } }
 
 // IPv6Prefix sets how many bits of an IPv6 address tell clients apart. The
 // default is 64, because a client usually controls its whole /64.
-func IPv6Prefix(bits int) IPOption { return func(c *clientIP) { c.bits = bits } }
+func IPv6Prefix(bits int) IPOption { return func(c *ipConfig) { c.bits = bits } }
 
-type clientIP struct {
+// An ipConfig is what the options of ClientIP make. newIPConfig checks it.
+type ipConfig struct {
 	trusted   []netip.Prefix
 	listed    bool // whether TrustedProxies was given
 	hops      int
 	counted   bool // whether TrustedHops was given
 	forwarded bool
 	bits      int
+}
+
+func newIPConfig(opts []IPOption) (*ipConfig, error) {
+	c := &ipConfig{bits: 64}
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, invalid(fmt.Sprintf("option %d of ClientIP", i), nil, "must be the result of a function that returns an IPOption, such as TrustedProxies")
+		}
+		opt(c)
+	}
+	for _, p := range c.trusted {
+		if !p.IsValid() {
+			return nil, invalid("TrustedProxies's prefix", p, "must be one such as 10.0.0.0/8 or 2001:db8::/32")
+		}
+	}
+	switch {
+	case c.bits < 1 || c.bits > 128:
+		return nil, invalid("IPv6Prefix's number of bits", c.bits, "must be from 1 to 128")
+	case c.hops < 0:
+		return nil, invalid("TrustedHops's number", c.hops, "must not be negative")
+	}
+	return c, nil
 }
 
 // maxProxies is how many proxies are trusted without TrustedHops.
@@ -81,25 +104,11 @@ const maxProxies = 32
 // the place of the IPv4 address (RFC 8215), each IPv6 address is a key.
 //
 // ClientIP fails with [ErrNoKey] if the connection has no IP address, such as that
-// of a Unix socket, and no trusted proxy names one.
+// of a Unix socket, and no trusted proxy names one. If an option is invalid, it fails
+// with an error that matches [ratelimit.ErrInvalid].
 func ClientIP(opts ...IPOption) KeyFunc {
-	c := &clientIP{bits: 64}
-	for i, opt := range opts {
-		if opt == nil {
-			err := fmt.Errorf("httplimit: option %d of ClientIP is nil: it must be the result of a function that returns an IPOption, such as TrustedProxies", i)
-			return func(*http.Request) (string, error) { return "", err }
-		}
-		opt(c)
-	}
-	for _, p := range c.trusted {
-		if !p.IsValid() {
-			return func(*http.Request) (string, error) {
-				return "", fmt.Errorf("httplimit: TrustedProxies: %v is not a valid prefix: use one such as 10.0.0.0/8 or 2001:db8::/32", p)
-			}
-		}
-	}
-	if c.bits < 1 || c.bits > 128 || c.hops < 0 {
-		err := fmt.Errorf("httplimit: IPv6Prefix(%d), TrustedHops(%d): the prefix must be from 1 to 128 bits, and hops must not be negative", c.bits, c.hops)
+	c, err := newIPConfig(opts)
+	if err != nil {
 		return func(*http.Request) (string, error) { return "", err }
 	}
 	return func(r *http.Request) (string, error) {
@@ -121,7 +130,7 @@ func ClientIP(opts ...IPOption) KeyFunc {
 }
 
 // client returns the address of the client that sent r, unmapped and without a zone.
-func (c *clientIP) client(r *http.Request) (netip.Addr, error) {
+func (c *ipConfig) client(r *http.Request) (netip.Addr, error) {
 	client, ok := parseAddr(r.RemoteAddr)
 	walk := c.newWalk(r.Header)
 	for hop := 0; c.believes(hop, client, ok); hop++ {
@@ -142,7 +151,7 @@ func (c *clientIP) client(r *http.Request) (netip.Addr, error) {
 }
 
 // believes reports whether the hop-th proxy is trusted. Its address may be unknown.
-func (c *clientIP) believes(hop int, addr netip.Addr, known bool) bool {
+func (c *ipConfig) believes(hop int, addr netip.Addr, known bool) bool {
 	switch {
 	case c.counted && hop >= c.hops, !c.counted && hop >= maxProxies:
 		return false
@@ -187,7 +196,7 @@ func text4(addr netip.Addr, peer string) string {
 	return addr.String()
 }
 
-func (c *clientIP) trusts(addr netip.Addr) bool {
+func (c *ipConfig) trusts(addr netip.Addr) bool {
 	for _, p := range c.trusted {
 		if p.Contains(addr) {
 			return true

@@ -17,7 +17,7 @@ type walk struct {
 	last func(line string) (entry, rest string, more bool)
 }
 
-func (c *clientIP) newWalk(h http.Header) walk {
+func (c *ipConfig) newWalk(h http.Header) walk {
 	if c.forwarded {
 		return walk{lines: h["Forwarded"], last: lastNode}
 	}

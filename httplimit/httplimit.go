@@ -19,108 +19,8 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
-
-// An Option changes what [Middleware] does.
-type Option func(*middleware)
-
-// WithKey sets the function that returns the key of a request. The default is
-// ClientIP().
-func WithKey(key KeyFunc) Option { return func(m *middleware) { m.key = key } }
-
-// WithCost sets the function that returns how many events a request counts as. The
-// default is 1 for every request. A request that costs 0 passes without asking the
-// limiter. A negative cost is handled like an error of the key, see [WithKeyError].
-func WithCost(cost func(*http.Request) int) Option {
-	return func(m *middleware) { m.cost, m.costed = cost, true }
-}
-
-// WithStatus sets the status code of the response to a request over the limit, from
-// 400 to 599. The default is 429, Too Many Requests.
-func WithStatus(code int) Option { return func(m *middleware) { m.status = code } }
-
-// WithDenied makes h answer requests over the limit. The header fields are set before
-// h is called. It gets the decision from [DecisionOf].
-func WithDenied(h http.Handler) Option {
-	return func(m *middleware) { m.denied, m.answered = h, true }
-}
-
-// WithKeyError makes f answer requests whose key or cost cannot be determined. The
-// default is a [BadRequest] for each middleware. To limit such requests together,
-// return one key for all of them from the [KeyFunc] instead of an error. To let them
-// pass, use [WithSkip].
-func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
-	return func(m *middleware) { m.keyError = f }
-}
-
-// WithStoreError calls f with the error when the limiter's store has failed. The
-// limiter's [ratelimit.FailurePolicy] decides whether the request passes. The limiter
-// logs such errors whether f is set or not; see [ratelimit.WithFailureLog]. Without
-// WithStoreError, the middleware logs only errors of a limiter that does not mark its
-// decision as Degraded, at most one line a second; the attribute left_out is the number
-// of errors omitted since the previous line.
-func WithStoreError(f func(*http.Request, error)) Option {
-	return func(m *middleware) { m.storeError, m.storeErrorSet = f, true }
-}
-
-// WithSkip lets requests for which skip returns true pass without asking the
-// limiter, such as health checks and internal requests.
-func WithSkip(skip func(*http.Request) bool) Option {
-	return func(m *middleware) { m.skip, m.skipped = skip, true }
-}
-
-// WithHeaders chooses the header fields that report how much is left: [Standard],
-// the default, [Legacy] or [None]. In each case a refusal has Retry-After, unless no
-// wait helps because the request costs more than the limit.
-func WithHeaders(h Headers) Option { return func(m *middleware) { m.headers = h } }
-
-// WithPolicyName sets the name of the limit in header fields and bodies. The default
-// is "default". The parts of a [ratelimit.All] have a number after the name:
-// "default-1", "default-2". The name must consist of printable ASCII characters.
-func WithPolicyName(name string) Option { return func(m *middleware) { m.name = name } }
-
-// WithShadow lets every request pass, and calls report for those that would have
-// been refused, to try a limit before enforcing it. No header fields are sent. If
-// the key or the cost cannot be determined, report gets a zero Decision. WithShadow
-// cannot be combined with [WithShaping].
-func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
-	return func(m *middleware) { m.shadow, m.shadowed = report, true }
-}
-
-// WithShaping holds a request until its turn instead of refusing it, if its turn
-// comes within maxDelay, measured by the limiter's clock, and before the deadline of
-// the request's context. With a [ratelimit.LeakyBucket], requests leave at its rate.
-// A refused request spends nothing, and its Retry-After says when a retry would be
-// held or pass.
-//
-// If the client disconnects while its request is held, the reservation is cancelled,
-// which gives back what [ratelimit.Reservation.Cancel] can. For a request with a body
-// over HTTP/1, net/http notices a disconnect only after the body is read.
-func WithShaping(maxDelay time.Duration) Option {
-	return func(m *middleware) { m.shaping = maxDelay }
-}
-
-// A middleware is the configuration that the options make.
-type middleware struct {
-	limiter    ratelimit.Limiter
-	key        KeyFunc
-	cost       func(*http.Request) int
-	status     int
-	denied     http.Handler // nil if refusal answers
-	refusal    *refusal
-	keyError   func(http.ResponseWriter, *http.Request, error)
-	storeError func(*http.Request, error)
-	skip       func(*http.Request) bool
-	headers    Headers
-	name       string
-	policies   policies
-	shadow     func(*http.Request, ratelimit.Decision)
-	shadowed   bool             // whether WithShadow was given
-	shaping    time.Duration    // the longest delay, or 0
-	now        func() time.Time // the time of the limiter's clock
-
-	costed, answered, skipped, storeErrorSet bool // whether these options were given
-}
 
 // Middleware returns a function that wraps a handler so that l limits its requests.
 // The handler gets the ResponseWriter as it is: streaming, HTTP/2 and upgraded
@@ -128,25 +28,17 @@ type middleware struct {
 //
 // If an option has an invalid value, or the limiter or the handler is nil, every
 // request is answered with status 500 and a body that says what is wrong. The first
-// such request is logged with slog.
+// such request is logged with slog. The same goes for a [KeyFunc] made by [ClientIP] or
+// [Join] with an invalid argument, except that requests which need no key pass.
 func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Handler {
-	m := &middleware{
-		limiter:    l,
-		key:        ClientIP(),
-		status:     http.StatusTooManyRequests,
-		keyError:   BadRequest(),
-		storeError: logStoreError(),
-		name:       "default",
+	c, err := newConfig(opts)
+	if param.IsNil(l) {
+		err = invalid("the limiter", nil, "must be a Limiter, such as ratelimit.New returns")
 	}
-	for i, opt := range opts {
-		if opt == nil {
-			return misuse(fmt.Errorf("httplimit: option %d of Middleware is nil: it must be the result of a With function", i))
-		}
-		opt(m)
+	if err != nil {
+		return func(http.Handler) http.Handler { return misused(err) }
 	}
-	if err := m.check(); err != nil {
-		return misuse(err)
-	}
+	m := &middleware{config: c, limiter: l}
 	m.now = time.Now
 	if clk := ratelimit.ClockOf(l); clk != nil {
 		m.now = clk.Now
@@ -154,11 +46,21 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 	m.policies = newPolicies(m.name, l)
 	m.refusal = newRefusal(m.status, m.policies.names)
 	return func(next http.Handler) http.Handler {
-		if isNil(next) {
-			return misused(errors.New("httplimit: the handler is nil: pass the handler to be limited"))
+		if param.IsNil(next) {
+			return misused(invalid("the handler", nil, "must be the handler whose requests are limited"))
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 	}
+}
+
+// A middleware limits the requests of one handler or several.
+type middleware struct {
+	*config
+	limiter  ratelimit.Limiter
+	policies policies
+	refusal  *refusal         // answers unless WithDenied was given
+	now      func() time.Time // the time of the limiter's clock
+	misuse   misuse           // answers if the key is misused
 }
 
 // BadRequest returns a function for [WithKeyError]. It answers with 400, Bad Request. It
@@ -193,6 +95,10 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 	key, n, err := m.ask(r)
 	if err != nil {
+		if isMisuse(err) {
+			m.misuse.answer(w, r, err)
+			return
+		}
 		if m.shadow != nil {
 			m.shadow(r, ratelimit.Decision{})
 			next.ServeHTTP(w, r)

@@ -94,17 +94,15 @@ func Normalize(p string) string {
 
 // Join combines several keys into one, such as the client's and the route's.
 // Different parts make different keys, wherever they are cut: ("a", "bc") is not
-// ("ab", "c"). Join fails if one of the keys fails or is empty.
+// ("ab", "c"). Join fails if one of the keys fails or is empty. Without keys, or with a
+// nil one, it fails with an error that matches [ratelimit.ErrInvalid].
 func Join(keys ...KeyFunc) KeyFunc {
+	if err := checkJoin(keys); err != nil {
+		return func(*http.Request) (string, error) { return "", err }
+	}
 	return func(r *http.Request) (string, error) {
-		if len(keys) == 0 {
-			return "", errors.New("httplimit: Join has no keys: give it some, such as ClientIP() and Pattern()")
-		}
 		var joined []byte
 		for i, key := range keys {
-			if key == nil {
-				return "", fmt.Errorf("httplimit: Join: key %d is nil", i+1)
-			}
 			part, err := key(r)
 			if err != nil {
 				return "", err
@@ -118,6 +116,18 @@ func Join(keys ...KeyFunc) KeyFunc {
 		}
 		return string(joined), nil
 	}
+}
+
+func checkJoin(keys []KeyFunc) error {
+	if len(keys) == 0 {
+		return invalid("Join's list of keys", keys, "must have some, such as ClientIP() and Pattern()")
+	}
+	for i, key := range keys {
+		if key == nil {
+			return invalid(fmt.Sprintf("key %d of Join", i+1), nil, "must be a KeyFunc, such as ClientIP()")
+		}
+	}
+	return nil
 }
 
 func costError(n int) error {

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -302,26 +303,37 @@ func TestOptions(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	quiet(t)
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+	keyed := func(key httplimit.KeyFunc) func(http.Handler) http.Handler {
+		return httplimit.Middleware(l, httplimit.WithKey(key))
+	}
 	for want, h := range map[string]func(http.Handler) http.Handler{
-		"limiter is nil":             httplimit.Middleware(nil),
-		"WithKey(nil)":               httplimit.Middleware(l, httplimit.WithKey(nil)),
-		"WithKeyError(nil)":          httplimit.Middleware(l, httplimit.WithKeyError(nil)),
-		"WithStatus(42)":             httplimit.Middleware(l, httplimit.WithStatus(42)),
-		"WithHeaders(7)":             httplimit.Middleware(l, httplimit.WithHeaders(7)),
-		`WithPolicyName("ü")`:        httplimit.Middleware(l, httplimit.WithPolicyName("ü")),
-		`WithPolicyName("")`:         httplimit.Middleware(l, httplimit.WithPolicyName("")),
-		"WithShaping(-1ns)":          httplimit.Middleware(l, httplimit.WithShaping(-1)),
-		"WithShadow(nil)":            httplimit.Middleware(l, httplimit.WithShadow(nil)),
-		"WithShadow and WithShaping": httplimit.Middleware(l, httplimit.WithShaping(1), httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})),
-		"WithStoreError(nil)":        httplimit.Middleware(l, httplimit.WithStoreError(nil)),
-		"WithDenied(nil)":            httplimit.Middleware(l, httplimit.WithDenied(http.HandlerFunc(nil))),
-		"WithDenied(nil): give":      httplimit.Middleware(l, httplimit.WithDenied((*http.ServeMux)(nil))),
-		"WithCost(nil)":              httplimit.Middleware(l, httplimit.WithCost(nil)),
-		"WithSkip(nil)":              httplimit.Middleware(l, httplimit.WithSkip(nil)),
-		"the limiter is nil: make":   httplimit.Middleware((*nilLimiter)(nil)),
-		"option 1 of Middleware":     httplimit.Middleware(l, httplimit.WithStatus(429), nil),
-		"the handler is nil":         func(http.Handler) http.Handler { return httplimit.Middleware(l)(nil) },
-		"the handler is nil: pass":   func(http.Handler) http.Handler { return httplimit.Middleware(l)(http.HandlerFunc(nil)) },
+		"the limiter is nil":                     httplimit.Middleware(nil),
+		"the limiter is nil: it must be":         httplimit.Middleware((*nilLimiter)(nil)),
+		"WithKey's function is nil":              httplimit.Middleware(l, httplimit.WithKey(nil)),
+		"WithKeyError's function is nil":         httplimit.Middleware(l, httplimit.WithKeyError(nil)),
+		"WithStatus's code is 42":                httplimit.Middleware(l, httplimit.WithStatus(42)),
+		"WithHeaders's choice is 7":              httplimit.Middleware(l, httplimit.WithHeaders(7)),
+		`WithPolicyName's name is "ü"`:           httplimit.Middleware(l, httplimit.WithPolicyName("ü")),
+		`WithPolicyName's name is ""`:            httplimit.Middleware(l, httplimit.WithPolicyName("")),
+		"WithShaping's delay is -1ns":            httplimit.Middleware(l, httplimit.WithShaping(-1)),
+		"WithShadow's function is nil":           httplimit.Middleware(l, httplimit.WithShadow(nil)),
+		"must be 0 with WithShadow":              httplimit.Middleware(l, httplimit.WithShaping(1), httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})),
+		"WithStoreError's function is nil":       httplimit.Middleware(l, httplimit.WithStoreError(nil)),
+		"WithDenied's handler is nil":            httplimit.Middleware(l, httplimit.WithDenied(http.HandlerFunc(nil))),
+		"WithDenied's handler is nil: it":        httplimit.Middleware(l, httplimit.WithDenied((*http.ServeMux)(nil))),
+		"WithCost's function is nil":             httplimit.Middleware(l, httplimit.WithCost(nil)),
+		"WithSkip's function is nil":             httplimit.Middleware(l, httplimit.WithSkip(nil)),
+		"option 1 of Middleware is nil":          httplimit.Middleware(l, httplimit.WithStatus(429), nil),
+		"the handler is nil":                     func(http.Handler) http.Handler { return httplimit.Middleware(l)(nil) },
+		"the handler is nil: it must":            func(http.Handler) http.Handler { return httplimit.Middleware(l)(http.HandlerFunc(nil)) },
+		"option 0 of ClientIP is nil":            keyed(httplimit.ClientIP(nil)),
+		"option 1 of ClientIP is nil":            keyed(httplimit.ClientIP(httplimit.TrustedHops(1), nil)),
+		"TrustedProxies's prefix is invalid Pre": keyed(httplimit.ClientIP(httplimit.TrustedProxies(netip.Prefix{}))),
+		"IPv6Prefix's number of bits is 0":       keyed(httplimit.ClientIP(httplimit.IPv6Prefix(0))),
+		"TrustedHops's number is -1":             keyed(httplimit.ClientIP(httplimit.TrustedHops(-1))),
+		"Join's list of keys is []":              keyed(httplimit.Join()),
+		"key 2 of Join is nil":                   keyed(httplimit.Join(httplimit.Header("Host"), nil)),
+		"IPv6Prefix's number of bits is 129":     keyed(httplimit.Join(httplimit.ClientIP(httplimit.IPv6Prefix(129)))),
 	} {
 		resp := serve(h(ok), from("192.0.2.1:1"))
 		assert.Equal(t, 500, resp.StatusCode, want)
@@ -329,9 +341,20 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-func TestNilIPOption(t *testing.T) {
-	_, err := httplimit.ClientIP(httplimit.TrustedHops(1), nil)(from("192.0.2.1:1"))
-	assert.ErrorContains(t, err, "option 1 of ClientIP is nil")
+// TestMisusedKeyIsLogged checks that a mistake in the options of a KeyFunc is an error of
+// the server: it is logged once, whatever answers the errors of clients.
+func TestMisusedKeyIsLogged(t *testing.T) {
+	logged := quiet(t)
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+	h := httplimit.Middleware(l, httplimit.WithKey(httplimit.ClientIP(nil)),
+		httplimit.WithKeyError(func(http.ResponseWriter, *http.Request, error) { t.Error("not the client's error") }),
+		httplimit.WithShadow(func(*http.Request, ratelimit.Decision) { t.Error("not a decision") }))(ok)
+	for range 3 {
+		assert.Equal(t, 500, serve(h, from("192.0.2.1:1")).StatusCode)
+	}
+	assert.Equal(t, 1, strings.Count(logged.String(), "\n"), logged.String())
+	assert.Contains(t, logged.String(), "level=ERROR")
+	assert.Contains(t, logged.String(), "option 0 of ClientIP is nil")
 }
 
 // A nilLimiter panics if it is nil.
@@ -380,15 +403,16 @@ func (unmarked) Take(context.Context, string, int) (ratelimit.Decision, error) {
 	return ratelimit.Decision{}, errors.New("no route to the limits")
 }
 
-// TestLogIsBounded checks that a failing limiter of another make and a misconfigured key
-// each log one line a second, which says how many were omitted.
+// TestLogIsBounded checks that a failing limiter of another make and a failing key each
+// log one line a second, which says how many were omitted.
 func TestLogIsBounded(t *testing.T) {
+	failing := func(*http.Request) (string, error) { return "", errors.New("no route to the sessions") }
 	for name, tt := range map[string]struct {
 		key  httplimit.KeyFunc
 		want string
 	}{
 		"limiter": {httplimit.ClientIP(), "the limiter failed"},
-		"key":     {httplimit.ClientIP(httplimit.IPv6Prefix(0)), "cannot determine the client of this request"},
+		"key":     {failing, "cannot determine the client of this request"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			logged := quiet(t)

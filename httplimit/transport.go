@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // A Transport is an [http.RoundTripper] that makes each request wait for its turn, so
@@ -66,8 +67,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // await waits for the turn of r, and returns its key.
 func (t *Transport) await(r *http.Request) (key string, err error) {
-	if isNil(t.Limiter) {
-		return "", fmt.Errorf("httplimit: Transport.Limiter is nil: make one with ratelimit.New")
+	if param.IsNil(t.Limiter) {
+		return "", invalid("Transport.Limiter", nil, "must be a Limiter, such as ratelimit.New returns")
 	}
 	if r.URL == nil {
 		return "", errors.New("httplimit: the request has no URL")
@@ -116,7 +117,7 @@ func (t *Transport) CloseIdleConnections() {
 }
 
 func (t *Transport) base() http.RoundTripper {
-	if !isNil(t.Base) {
+	if !param.IsNil(t.Base) {
 		return t.Base
 	}
 	return http.DefaultTransport

@@ -1,0 +1,155 @@
+package httplimit
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/ascii"
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
+
+// An Option changes what [Middleware] does.
+type Option func(*config)
+
+// WithKey sets the function that returns the key of a request. The default is
+// ClientIP().
+func WithKey(key KeyFunc) Option { return func(c *config) { c.key = key } }
+
+// WithCost sets the function that returns how many events a request counts as. The
+// default is 1 for every request. A request that costs 0 passes without asking the
+// limiter. A negative cost is handled like an error of the key, see [WithKeyError].
+func WithCost(cost func(*http.Request) int) Option {
+	return func(c *config) { c.cost, c.costed = cost, true }
+}
+
+// WithStatus sets the status code of the response to a request over the limit, from
+// 400 to 599. The default is 429, Too Many Requests.
+func WithStatus(code int) Option { return func(c *config) { c.status = code } }
+
+// WithDenied makes h answer requests over the limit. The header fields are set before
+// h is called. It gets the decision from [DecisionOf].
+func WithDenied(h http.Handler) Option {
+	return func(c *config) { c.denied, c.answered = h, true }
+}
+
+// WithKeyError makes f answer requests whose key or cost cannot be determined. The
+// default is a [BadRequest] for each middleware. To limit such requests together,
+// return one key for all of them from the [KeyFunc] instead of an error. To let them
+// pass, use [WithSkip].
+func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
+	return func(c *config) { c.keyError = f }
+}
+
+// WithStoreError calls f with the error when the limiter's store has failed. The
+// limiter's [ratelimit.FailurePolicy] decides whether the request passes. The limiter
+// logs such errors whether f is set or not; see [ratelimit.WithFailureLog]. Without
+// WithStoreError, the middleware logs only errors of a limiter that does not mark its
+// decision as Degraded, at most one line a second; the attribute left_out is the number
+// of errors omitted since the previous line.
+func WithStoreError(f func(*http.Request, error)) Option {
+	return func(c *config) { c.storeError, c.storeErrorSet = f, true }
+}
+
+// WithSkip lets requests for which skip returns true pass without asking the
+// limiter, such as health checks and internal requests.
+func WithSkip(skip func(*http.Request) bool) Option {
+	return func(c *config) { c.skip, c.skipped = skip, true }
+}
+
+// WithHeaders chooses the header fields that report how much is left: [Standard],
+// the default, [Legacy] or [None]. In each case a refusal has Retry-After, unless no
+// wait helps because the request costs more than the limit.
+func WithHeaders(h Headers) Option { return func(c *config) { c.headers = h } }
+
+// WithPolicyName sets the name of the limit in header fields and bodies. The default
+// is "default". The parts of a [ratelimit.All] have a number after the name:
+// "default-1", "default-2". The name must consist of printable ASCII characters.
+func WithPolicyName(name string) Option { return func(c *config) { c.name = name } }
+
+// WithShadow lets every request pass, and calls report for those that would have
+// been refused, to try a limit before enforcing it. No header fields are sent. If
+// the key or the cost cannot be determined, report gets a zero Decision. WithShadow
+// cannot be combined with [WithShaping].
+func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
+	return func(c *config) { c.shadow, c.shadowed = report, true }
+}
+
+// WithShaping holds a request until its turn instead of refusing it, if its turn
+// comes within maxDelay, measured by the limiter's clock, and before the deadline of
+// the request's context. With a [ratelimit.LeakyBucket], requests leave at its rate.
+// A refused request spends nothing, and its Retry-After says when a retry would be
+// held or pass.
+//
+// If the client disconnects while its request is held, the reservation is cancelled,
+// which gives back what [ratelimit.Reservation.Cancel] can. For a request with a body
+// over HTTP/1, net/http notices a disconnect only after the body is read.
+func WithShaping(maxDelay time.Duration) Option {
+	return func(c *config) { c.shaping = maxDelay }
+}
+
+// A config is what the options make. newConfig checks it.
+type config struct {
+	key        KeyFunc
+	cost       func(*http.Request) int
+	status     int
+	denied     http.Handler // nil for the default response
+	keyError   func(http.ResponseWriter, *http.Request, error)
+	storeError func(*http.Request, error)
+	skip       func(*http.Request) bool
+	headers    Headers
+	name       string
+	shadow     func(*http.Request, ratelimit.Decision)
+	shaping    time.Duration // the longest delay, or 0
+
+	costed, answered, skipped, shadowed, storeErrorSet bool // whether these options were given
+}
+
+func newConfig(opts []Option) (*config, error) {
+	c := &config{
+		key:        ClientIP(),
+		status:     http.StatusTooManyRequests,
+		keyError:   BadRequest(),
+		storeError: logStoreError(),
+		name:       "default",
+	}
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, invalid(fmt.Sprintf("option %d of Middleware", i), nil, "must be the result of a With function")
+		}
+		opt(c)
+	}
+	return c, c.check()
+}
+
+// check returns what is wrong with the options.
+func (c *config) check() error {
+	switch {
+	case c.key == nil:
+		return invalid("WithKey's function", nil, "must be a KeyFunc, such as ClientIP()")
+	case c.costed && c.cost == nil:
+		return invalid("WithCost's function", nil, "must return how many events a request counts as")
+	case c.skipped && c.skip == nil:
+		return invalid("WithSkip's function", nil, "must report which requests pass without a limit")
+	case c.answered && param.IsNil(c.denied):
+		return invalid("WithDenied's handler", nil, "must be a handler; omit the option for the default response")
+	case c.keyError == nil:
+		return invalid("WithKeyError's function", nil, "must answer a request, as BadRequest() does")
+	case c.storeError == nil:
+		return invalid("WithStoreError's function", nil, "must be a function to call with the error")
+	case c.shadowed && c.shadow == nil:
+		return invalid("WithShadow's function", nil, "must be a function to call for requests that would have been refused")
+	case c.shaping < 0:
+		return invalid("WithShaping's delay", c.shaping, "must not be negative")
+	case c.shadowed && c.shaping > 0:
+		return invalid("WithShaping's delay", c.shaping, "must be 0 with WithShadow: remove one of the two")
+	case c.status < 400 || c.status > 599:
+		return invalid("WithStatus's code", c.status, "must be from 400 to 599")
+	case c.headers < Standard || c.headers > None:
+		return invalid("WithHeaders's choice", int(c.headers), "must be Standard, Legacy or None")
+	case !ascii.IsPrintable(c.name):
+		return invalid("WithPolicyName's name", fmt.Sprintf("%q", c.name), "must be one or more printable ASCII characters")
+	}
+	return nil
+}
