@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -66,7 +67,11 @@ func newConfig(opts []Option) (*config, error) {
 		if opt == nil {
 			return nil, nilOption(i, "New")
 		}
+		before := len(c.limiterOpts)
 		opt(c)
+		if n := slices.IndexFunc(c.limiterOpts[before:], func(o ratelimit.Option) bool { return o == nil }); n >= 0 {
+			return nil, fmt.Errorf("rules: option %d of WithLimiter is nil: it must be the result of a With function of ratelimit", n)
+		}
 	}
 	switch {
 	case c.interval < 0:
@@ -83,7 +88,8 @@ func nilOption(i int, function string) error {
 	return fmt.Errorf("rules: option %d of %s is nil: it must be the result of a With function", i, function)
 }
 
-// isNil reports whether v is nil, or an interface that holds a nil.
+// isNil reports whether v is nil, or an interface that holds a nil. (The root's function
+// of that kind is internal, and this module may meet another version of the root.)
 func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	switch r.Kind() {
