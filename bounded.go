@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync/atomic"
@@ -159,9 +158,6 @@ func (b *bounded) call(ctx context.Context, do func(ctx context.Context) (Result
 	}
 	return Result{}, why
 }
-
-// errGoexit is the answer of a call that called runtime.Goexit, as a test's Fatal does.
-var errGoexit = errors.New("the goroutine of the call was ended")
 
 func (a *answer) result() (Result, error) {
 	if a.panicked != nil {

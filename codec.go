@@ -113,9 +113,6 @@ func appendLimit(b []byte, alg Algorithm) []byte {
 	return append(binary.AppendUvarint(b, mask), numbers...)
 }
 
-// errCut says that a state ends within its header.
-var errCut = errors.New("it ends too early")
-
 // A headerReader reads a header.
 type headerReader struct{ rest []byte }
 

@@ -41,6 +41,22 @@ var (
 // is reported once, because the key then starts afresh.
 var ErrState = errors.New("ratelimit: unreadable state")
 
+// Errors that other files of this package compare with, or that carry no details.
+var (
+	// errNoContext is what a method of a Limiter returns if its context is nil.
+	errNoContext = param.Invalid("ctx", nil, "must not be nil; context.Background() is one")
+
+	// errFallback says that the store failed and that the fallback must decide.
+	errFallback = errors.New("ratelimit: ask the fallback")
+
+	// errGoexit is the answer of a call of the store that called runtime.Goexit, as a
+	// test's Fatal does.
+	errGoexit = errors.New("the goroutine of the call was ended")
+
+	// errCut says that a state as bytes ends within its header.
+	errCut = errors.New("it ends too early")
+)
+
 // A TurnError says that the turn of a [Limiter.Wait] comes after its context
 // ends. It matches [context.DeadlineExceeded].
 type TurnError struct {

@@ -225,8 +225,6 @@ func (l *limiter) check(ctx context.Context, n int) error {
 	return ctx.Err()
 }
 
-var errNoContext = param.Invalid("ctx", nil, "must not be nil; context.Background() is one")
-
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
@@ -360,9 +358,6 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 	d.Delay = res.Wait
 	return l.reserved(key, t, res, m), d, nil
 }
-
-// errFallback says that the store failed and that the fallback must decide.
-var errFallback = errors.New("ratelimit: ask the fallback")
 
 // reserve reserves n events unless the wait for them exceeds maxWait. If atOnce is
 // set, it may return nil and keep no record if the events may happen at once.
