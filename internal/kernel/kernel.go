@@ -132,6 +132,7 @@ const (
 	holds   ability = 1 << iota // it is a queue
 	notes                       // it is a denialLog that notes denials
 	returns                     // it is a returner
+	packs                       // it is a packer
 )
 
 func capabilities(k Kernel) capable {
@@ -144,6 +145,9 @@ func capabilities(k Kernel) capable {
 	}
 	if _, ok := k.(returner); ok {
 		c.can |= returns
+	}
+	if _, ok := k.(packer); ok {
+		c.can |= packs
 	}
 	return c
 }
@@ -188,10 +192,10 @@ func (c *capable) giveBack(st []uint64, at, now Instant, n int) []uint64 {
 
 // Pack is packer.pack, or does nothing if the kernel is not a packer.
 func (c *capable) Pack(st []uint64) []uint64 {
-	if p, ok := c.Kernel.(packer); ok && len(st) > 0 {
-		return p.pack(st)
+	if c.can&packs == 0 || len(st) == 0 {
+		return st
 	}
-	return st
+	return c.Kernel.(packer).pack(st)
 }
 
 // A Compiled is a kernel ready to be applied. Its methods define what every algorithm
