@@ -50,7 +50,9 @@ type Kernel interface {
 	Fresh(st []uint64) Instant
 
 	// frontier returns the latest instant promised to a reservation; nothing is granted
-	// before it. Callers of Remaining check it; Ready checks it by itself, which is faster.
+	// before it. Callers of Remaining check it. Each Ready begins with it: asking for it
+	// through this interface first would make a decision up to 9 % slower (5 ns of 80 for
+	// an interval bucket, 8 of 93 for a sliding window, 10 of 115 for an All of two).
 	frontier(st []uint64) Instant
 
 	// Valid reports whether this kernel can work with st, a state from a store that
