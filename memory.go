@@ -138,7 +138,7 @@ type MemoryStats struct {
 	Keys      int    // keys held now, including idle ones not yet forgotten
 	Inserts   uint64 // keys stored so far that were new or had been forgotten
 	Evictions uint64 // keys in use that were evicted so far because of WithMaxKeys
-	Turned    uint64 // requests for new keys that RefuseUnseen denied or ShareUnseen decided so far
+	Rejected  uint64 // requests for new keys that RefuseUnseen denied or ShareUnseen decided so far
 	Bytes     uint64 // memory of keys, states and limiters, to within a fifth
 }
 
@@ -150,7 +150,7 @@ func (s *MemoryStore) Stats() MemoryStats {
 		Keys:      stats.Keys,
 		Inserts:   stats.Inserts,
 		Evictions: stats.Evictions,
-		Turned:    stats.Rejected,
+		Rejected:  stats.Rejected,
 		Bytes:     stats.Bytes,
 	}
 }

@@ -173,10 +173,10 @@ func TestAllExhausted(t *testing.T) {
 
 // TestConcurrentNewKeys uses many new keys at once in a full store.
 func TestConcurrentNewKeys(t *testing.T) {
-	const bound, newcomers = 16_000, 64
+	const bound, candidates = 16_000, 64
 	together := func(f func(i int)) {
 		var wg sync.WaitGroup
-		for i := range newcomers {
+		for i := range candidates {
 			wg.Go(func() { f(i) })
 		}
 		wg.Wait()
@@ -191,7 +191,7 @@ func TestConcurrentNewKeys(t *testing.T) {
 		l, s, _ = newTestLimiter(t, alg, WithMaxKeys(bound))
 		fill(t, l, bound, 1)
 		together(func(i int) { assert.True(t, l.Allow(fmt.Sprint("new ", i))) })
-		assert.EqualValues(t, newcomers, s.Stats().Evictions, "%T: they push out each other", alg)
+		assert.EqualValues(t, candidates, s.Stats().Evictions, "%T: they evict each other", alg)
 		for i := range bound - 1 {
 			require.False(t, l.Allow(fmt.Sprint(i)), "%T: key %d", alg, i)
 		}
@@ -205,7 +205,7 @@ func TestConcurrentNewKeys(t *testing.T) {
 				require.True(t, l.AllowN(fmt.Sprint("busy ", i), 10))
 			}
 			together(func(i int) { assert.True(t, l.AllowN(fmt.Sprint("new ", i), 10)) })
-			assert.Zero(t, s.Stats().Turned, "%T: there was room", alg)
+			assert.Zero(t, s.Stats().Rejected, "%T: there was room", alg)
 			s.check(t)
 		}
 	}
@@ -352,10 +352,10 @@ func TestRefuseUnseen(t *testing.T) {
 		assert.Equal(t, d, p, "Peek answers what Take would")
 		assert.ErrorIs(t, l.Wait(t.Context(), "c"), ErrFull)
 		assert.True(t, l.AllowN("c", 0))
-		assert.True(t, l.Allow("a"), "who is known is served")
+		assert.True(t, l.Allow("a"), "a key that is held is served")
 		assert.False(t, l.Allow("b"))
 		assert.Zero(t, s.Stats().Evictions)
-		assert.EqualValues(t, 2, s.Stats().Turned)
+		assert.EqualValues(t, 2, s.Stats().Rejected)
 
 		clk.Advance(10 * time.Second)
 		assert.True(t, l.Allow("c"), "idle keys make room")

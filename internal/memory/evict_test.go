@@ -78,10 +78,10 @@ func TestStridesFindIdleKeys(t *testing.T) {
 			served := 0
 			for i := range manyStrides * 5 / 4 { // a second and a quarter
 				s.admission.eviction.seen = 0
-				turned := s.Stats().Rejected
+				rejected := s.Stats().Rejected
 				l.AllowN(fmt.Sprint("new ", i), 10)
 				require.LessOrEqual(t, s.admission.eviction.seen, smallSizes.stride)
-				if s.Stats().Rejected == turned {
+				if s.Stats().Rejected == rejected {
 					served++
 				}
 				clk.Advance(time.Second / manyStrides)
@@ -96,9 +96,9 @@ func TestStridesFindIdleKeys(t *testing.T) {
 				require.False(t, d.Allowed)
 				require.Less(t, d.RetryAfter, time.Minute)
 				clk.Advance(d.RetryAfter)
-				turned := s.Stats().Rejected
+				rejected := s.Stats().Rejected
 				l.Allow("newest")
-				assert.Equal(t, turned, s.Stats().Rejected, "it came when a key was idle")
+				assert.Equal(t, rejected, s.Stats().Rejected, "it came when a key was idle")
 			}
 			s.check(t)
 		}
