@@ -115,8 +115,8 @@ func (s *Store) makeRoom(now kernel.Instant) (idle kernel.Instant, full bool) {
 // rest returns how long a store that may not evict waits before it looks for idle keys
 // again: long enough that it looks at every key about once a second.
 func (s *Store) rest() kernel.Instant {
-	stride := int64(s.admission.stride)
-	return rememberedNs / uint64(max(1, (s.MaxKeys+stride-1)/stride))
+	scan := int64(s.admission.scan)
+	return rememberedNs / uint64(max(1, (s.MaxKeys+scan-1)/scan))
 }
 
 // forget drops the remembered candidates.

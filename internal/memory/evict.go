@@ -16,8 +16,8 @@ import (
 // a log shard, see logs.go, and in Shrink.) If it finds none, its policy decides, in
 // admission.go:
 //
-//   - EvictLeast, the default, evicts the key with the most events remaining, among equals the one that
-//     is Fresh soonest, so that exhausted keys go last.
+//   - EvictLeast, the default, evicts the key with the most events remaining, among
+//     equals the one that is Fresh soonest, so that exhausted keys go last.
 //   - RefuseUnseen denies the new key until the first of the keys seen becomes idle. Wait
 //     and Reserve then fail with ErrFull.
 //   - ShareUnseen lets all new keys share one state.
@@ -31,28 +31,28 @@ import (
 //   - if the store has no more than most keys, or
 //   - if only an idle key may be evicted.
 //
-// A scan looks at all keys, or at a stride of them if there are more. The next scan
-// continues where the last one stopped. Shards hold keys in the order of their hashes,
-// so a stride is also a random sample.
+// A scan looks at all keys. If there are too many, it is partial, and the next scan
+// continues where it stopped. Shards hold keys in the order of their hashes, so the keys
+// of a partial scan are also a random sample.
 //
 // The result of one look serves several evictions. A sample remembers some of the keys
 // that are as good as the best one. A scan takes long, so it remembers more: 1/parts of
 // the keys it may look at, namely those to evict now and those that will regain
-// capacity soonest. If every key is exhausted, or so few in a stride have events left
-// that each of them would cost another scan, then 1/parts of the keys are evicted in
+// capacity soonest. If every key is exhausted, or so few in a partial scan have events
+// left that each of them would cost another scan, then 1/parts of the keys are evicted in
 // one batch. So when there are many new keys, each of them usually costs about 2·parts
-// looks, and on average never more than stride/scant.
+// looks, and on average never more than scan/enough.
 type lookSizes struct {
 	fewest, most int // keys of a sample
 	perShard     int // keys of a sample from one shard
 	remembered   int // keys of a sample that are remembered
-	stride       int // keys of a scan
+	scan         int // most keys of a scan; one that stops there is partial
 	parts        int // a batch evicts 1/parts of a scan's keys; a scan remembers as many, or most if that is more
-	scant        int // if fewer keys of a stride have events left, exhausted keys are evicted
+	enough       int // if fewer keys of a partial scan have events left, exhausted keys are evicted
 	queue        int // keys that will be idle soon, remembered if only idle keys may be evicted
 }
 
-var usualSizes = lookSizes{fewest: 64, most: 512, perShard: 16, remembered: 16, stride: 1 << 14, parts: 64, scant: 16, queue: 1 << 12}
+var usualSizes = lookSizes{fewest: 64, most: 512, perShard: 16, remembered: 16, scan: 1 << 14, parts: 64, enough: 16, queue: 1 << 12}
 
 const rememberedNs = 1e9 // after that, other keys may be better
 
@@ -92,7 +92,7 @@ type eviction struct {
 	idle    bool // whether only an idle key may be evicted
 	few     bool // whether the store has so few keys that it always scans all of them
 	sample  bool // whether it takes a sample, rather than a scan
-	strides bool // whether there are more keys than one scan looks at
+	partial bool // whether a scan is partial: there are more keys than it looks at
 	part    int  // keys evicted in a batch
 	keep    int  // most keys that it collects
 
@@ -137,7 +137,7 @@ func (e *eviction) count() {
 	if e.sample {
 		e.done = e.seen >= e.fewest && (e.freed || e.remaining > 0 || e.seen >= e.most)
 	} else {
-		e.done = e.strides && e.seen >= e.stride
+		e.done = e.partial && e.seen >= e.scan
 	}
 }
 
@@ -165,13 +165,13 @@ func (s *Store) lost(idle bool) {
 func (s *Store) look(now kernel.Instant, idleOnly bool) {
 	a := &s.admission
 	a.found = now
-	part := max(1, min(int(s.MaxKeys), a.stride)/a.parts)
+	part := max(1, min(int(s.MaxKeys), a.scan)/a.parts)
 	begin := eviction{
 		lookSizes: a.lookSizes,
 		now:       now,
 		idle:      idleOnly,
 		few:       s.MaxKeys <= int64(a.most),
-		strides:   s.MaxKeys > int64(a.stride),
+		partial:   s.MaxKeys > int64(a.scan),
 		part:      part,
 		keep:      max(a.most, part),
 	}
@@ -253,7 +253,7 @@ func (a *admission) choose() (freed bool) {
 	n := 0
 	switch {
 	case e.freed || e.seen == 0: // if seen is 0, all places are taken by keys that are still being inserted
-	case a.scarce && (e.remaining == 0 || e.strides && e.left < e.scant):
+	case a.scarce && (e.remaining == 0 || e.partial && e.left < e.enough):
 		n = min(len(best), e.part)
 	default:
 		n = 1
@@ -272,10 +272,10 @@ func (a *admission) choose() (freed bool) {
 }
 
 // chooseIdle remembers the keys that will be idle soonest, including those of earlier
-// strides. It returns false if no key is idle now.
+// partial scans. It returns false if no key is idle now.
 func (a *admission) chooseIdle() (freed bool) {
 	e := &a.eviction
-	if !e.strides {
+	if !e.partial {
 		a.candidates = nil
 	}
 	a.candidates = append(a.candidates, e.best...)

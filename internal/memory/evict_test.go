@@ -11,47 +11,47 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// smallSizes make scans stop after a stride even in a store of two thousand keys.
-var smallSizes = lookSizes{fewest: 4, most: 8, perShard: 2, remembered: 4, stride: 256, parts: 8, scant: 4, queue: 64}
+// smallSizes make scans partial even in a store of two thousand keys.
+var smallSizes = lookSizes{fewest: 4, most: 8, perShard: 2, remembered: 4, scan: 256, parts: 8, enough: 4, queue: 64}
 
-const manyStrides = 8 * 256
+const manyScans = 8 * 256
 
-// TestStridesAreShort: however many keys are exhausted, a new key waits for a look at
-// no more than a stride of them, and on average at few.
-func TestStridesAreShort(t *testing.T) {
+// TestScansAreShort: however many keys are exhausted, a new key waits for a look at
+// no more than a partial scan of them, and on average at few.
+func TestScansAreShort(t *testing.T) {
 	for _, alg := range everyWidth {
 		for _, left := range []int{0, 1, 20} {
-			l, s, _ := newTestLimiter(t, alg, withMaxKeys(manyStrides))
+			l, s, _ := newTestLimiter(t, alg, withMaxKeys(manyScans))
 			s.admission.lookSizes = smallSizes
-			fill(t, l, manyStrides, left)
+			fill(t, l, manyScans, left)
 			most, sum := 0, 0
-			for i := range manyStrides {
+			for i := range manyScans {
 				s.admission.eviction.seen = 0
 				require.True(t, l.AllowN(fmt.Sprint("new ", i), 10))
 				sum += s.admission.eviction.seen
 				most = max(most, s.admission.eviction.seen)
 			}
-			assert.LessOrEqual(t, most, smallSizes.stride, "%v, %d left", alg.Kind(), left)
-			assert.LessOrEqual(t, sum/manyStrides, 2*smallSizes.parts, "%v, %d left", alg.Kind(), left)
-			assert.GreaterOrEqual(t, s.Len(), manyStrides-smallSizes.stride/smallSizes.parts)
+			assert.LessOrEqual(t, most, smallSizes.scan, "%v, %d left", alg.Kind(), left)
+			assert.LessOrEqual(t, sum/manyScans, 2*smallSizes.parts, "%v, %d left", alg.Kind(), left)
+			assert.GreaterOrEqual(t, s.Len(), manyScans-smallSizes.scan/smallSizes.parts)
 			s.check(t)
 		}
 	}
 }
 
-// TestStridesSpareUsedUpKeys: while enough keys of a stride have events left, no
+// TestScansSpareExhaustedKeys: while enough keys of a partial scan have events left, no
 // exhausted key is evicted.
-func TestStridesSpareUsedUpKeys(t *testing.T) {
+func TestScansSpareExhaustedKeys(t *testing.T) {
 	for i := range 5 * len(everyWidth) {
 		alg := everyWidth[i%len(everyWidth)]
-		l, s, _ := newTestLimiter(t, alg, withMaxKeys(manyStrides))
+		l, s, _ := newTestLimiter(t, alg, withMaxKeys(manyScans))
 		s.admission.lookSizes = smallSizes
-		const left = manyStrides / 10
-		fill(t, l, manyStrides, left)
+		const left = manyScans / 10
+		fill(t, l, manyScans, left)
 		for i := range left / 2 {
 			require.True(t, l.AllowN(fmt.Sprint("new ", i), 10))
 		}
-		for i := range manyStrides - left {
+		for i := range manyScans - left {
 			require.False(t, l.Allow(fmt.Sprint(i)), "%v: key %d was lost", alg.Kind(), i)
 		}
 		assert.EqualValues(t, left/2, s.Stats().Evictions)
@@ -59,34 +59,34 @@ func TestStridesSpareUsedUpKeys(t *testing.T) {
 	}
 }
 
-// TestStridesFindIdleKeys: a store that may not evict looks at nearly all keys once a
-// second, a stride at a time, and remembers those that will be idle soonest.
-func TestStridesFindIdleKeys(t *testing.T) {
+// TestScansFindIdleKeys: a store that may not evict looks at nearly all keys once a
+// second, in partial scans, and remembers those that will be idle soonest.
+func TestScansFindIdleKeys(t *testing.T) {
 	for _, policy := range []Policy{RefuseUnseen, ShareUnseen} {
 		for _, alg := range []*kernel.Compiled{
 			bucket(10, time.Minute),
 			eventLog(10, time.Minute),
 		} {
-			l, s, clk := newTestLimiter(t, alg, withMaxKeys(manyStrides), withFullPolicy(policy))
+			l, s, clk := newTestLimiter(t, alg, withMaxKeys(manyScans), withFullPolicy(policy))
 			s.admission.lookSizes = smallSizes
-			const busy = manyStrides * 9 / 10
-			fill(t, l, manyStrides, 0)
+			const busy = manyScans * 9 / 10
+			fill(t, l, manyScans, 0)
 			clk.Advance(time.Minute) // and so all are idle
 			for i := range busy {
 				require.True(t, l.AllowN(fmt.Sprint(i), 10))
 			}
 			served := 0
-			for i := range manyStrides * 5 / 4 { // a second and a quarter
+			for i := range manyScans * 5 / 4 { // a second and a quarter
 				s.admission.eviction.seen = 0
 				rejected := s.Stats().Rejected
 				l.AllowN(fmt.Sprint("new ", i), 10)
-				require.LessOrEqual(t, s.admission.eviction.seen, smallSizes.stride)
+				require.LessOrEqual(t, s.admission.eviction.seen, smallSizes.scan)
 				if s.Stats().Rejected == rejected {
 					served++
 				}
-				clk.Advance(time.Second / manyStrides)
+				clk.Advance(time.Second / manyScans)
 			}
-			assert.GreaterOrEqual(t, served, (manyStrides-busy)*8/10, "%v: most idle keys were found", alg.Kind())
+			assert.GreaterOrEqual(t, served, (manyScans-busy)*8/10, "%v: most idle keys were found", alg.Kind())
 			assert.LessOrEqual(t, len(s.admission.candidates), smallSizes.queue)
 			assert.Zero(t, s.Stats().Evictions)
 
@@ -115,11 +115,11 @@ func (c *counter) evict(candidate, kernel.Instant, int) bool {
 	return true
 }
 
-// TestScantStrides: if few keys of a stride have events left, exhausted keys are
+// TestFewEventsLeft: if few keys of a partial scan have events left, exhausted keys are
 // evicted as well; otherwise each new key might cost a scan.
-func TestScantStrides(t *testing.T) {
+func TestFewEventsLeft(t *testing.T) {
 	for _, tt := range []struct {
-		strides bool
+		partial bool
 		left    int
 		want    int
 	}{
@@ -130,7 +130,7 @@ func TestScantStrides(t *testing.T) {
 	} {
 		c := &counter{}
 		d := &admission{lookSizes: smallSizes}
-		d.eviction = eviction{lookSizes: smallSizes, strides: tt.strides, left: tt.left, remaining: min(1, tt.left), seen: 256, part: 32, keep: 32}
+		d.eviction = eviction{lookSizes: smallSizes, partial: tt.partial, left: tt.left, remaining: min(1, tt.left), seen: 256, part: 32, keep: 32}
 		for i := range 32 {
 			v := candidate{sh: c}
 			if i < tt.left {

@@ -114,9 +114,9 @@ func TestIdentitiesSpread(t *testing.T) {
 	}
 }
 
-// TestIdentityFeelsEveryBit flips each bit of keys of each length: on average,
+// TestEveryBitChangesIdentity flips each bit of keys of each length: on average,
 // half of the bits of the identity change.
-func TestIdentityFeelsEveryBit(t *testing.T) {
+func TestEveryBitChangesIdentity(t *testing.T) {
 	random := rand.New(rand.NewPCG(20260301, 1))
 	for n := 1; n <= shortKey; n++ {
 		changed, flips := 0, 0
