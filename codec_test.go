@@ -341,9 +341,9 @@ func leafFields(alg Algorithm) (n int) {
 // A portable log has no unused words, even in an All. In other forms it has some after
 // its first entries have left the window.
 func TestPortableLogsArePacked(t *testing.T) {
-	log := SlidingLog{Limit: 100, Window: time.Second}
+	plain := SlidingLog{Limit: 100, Window: time.Second}
 	counting := SlidingLog{Limit: 100, Window: time.Second, CountDenied: true}
-	for _, alg := range []Algorithm{log, counting, All{log, TokenBucket{Rate: PerSecond(100)}, counting}} {
+	for _, alg := range []Algorithm{plain, counting, All{plain, TokenBucket{Rate: PerSecond(100)}, counting}} {
 		parts, _ := alg.(All)
 		for _, portable := range []bool{false, true} {
 			tr := mustTransition(t, alg)

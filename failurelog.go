@@ -15,8 +15,8 @@ import (
 // default is [slog.Default] at the time of the line. A nil logger turns the log off.
 //
 // Limiters with the same logger have a line each. Nothing is logged while the store works.
-func WithFailureLog(log *slog.Logger) Option {
-	return func(c *config) { c.failureLog, c.failureLogSet = log, true }
+func WithFailureLog(logger *slog.Logger) Option {
+	return func(c *config) { c.failureLog, c.failureLogSet = logger, true }
 }
 
 // failureLogInterval is the least time between two lines of a limiter.
@@ -38,15 +38,15 @@ var decided = [...]string{
 
 // failing logs that the policy decides because the store failed with err.
 func (l *limiter) failing(ctx context.Context, err error) {
-	log := &l.failures
-	if log.off {
+	failures := &l.failures
+	if failures.off {
 		return
 	}
-	held, ok := log.valve.Pass(l.timeline.Clock().Now(), failureLogInterval)
+	held, ok := failures.valve.Pass(l.timeline.Clock().Now(), failureLogInterval)
 	if !ok {
 		return
 	}
-	logger := log.logger
+	logger := failures.logger
 	if logger == nil {
 		logger = slog.Default()
 	}

@@ -33,9 +33,9 @@ func newLog() (*slog.Logger, func() string) {
 // TestFailureLog: the first decision without the store is logged, and then one in ten
 // seconds, which says how many there were.
 func TestFailureLog(t *testing.T) {
-	log, logged := newLog()
+	logger, logged := newLog()
 	s := &brokenStore{}
-	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(log))
+	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
 	line := func(decisions int) string {
 		return fmt.Sprintf("level=WARN msg=\"ratelimit: the store failed, and requests are allowed without it\" limiter=api error=\"no route\" decisions=%d\n", decisions)
 	}
@@ -85,9 +85,9 @@ func TestFailureLogOfMethods(t *testing.T) {
 		"the fallback decides": ratelimit.Fallback(spare),
 	} {
 		for _, c := range calls {
-			log, logged := newLog()
+			logger, logged := newLog()
 			s := &brokenStore{}
-			l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(log))
+			l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(logger))
 			s.err = errors.New("no route")
 			c.call(l)
 			if got := logged(); c.counts {
@@ -104,13 +104,13 @@ func TestFailureLogOfMethods(t *testing.T) {
 func TestFailureLogDefault(t *testing.T) {
 	before := slog.Default()
 	defer slog.SetDefault(before)
-	log, logged := newLog()
+	logger, logged := newLog()
 	s := &brokenStore{}
 	fails := func(opts ...ratelimit.Option) {
 		s.err = nil
 		l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, append(opts, ratelimit.WithStore(s))...)
 		s.err = errors.New("no route")
-		slog.SetDefault(log) // after New
+		slog.SetDefault(logger) // after New
 		require.True(t, l.Allow("key"))
 		slog.SetDefault(before)
 	}

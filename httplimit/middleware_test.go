@@ -451,9 +451,9 @@ func TestLogIsBounded(t *testing.T) {
 func quiet(t *testing.T) *strings.Builder {
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
-	var log strings.Builder
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	return &log
+	var logged strings.Builder
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	return &logged
 }
 
 func TestShadow(t *testing.T) {

@@ -169,11 +169,11 @@ func TestPolicyIsTrue(t *testing.T) {
 				at time.Duration
 				n  int
 			}
-			var log []sent
+			var allowed []sent
 			for i := range 2000 {
-				if i%5 == 0 && len(log) > 0 { // as soon as something has left the window
+				if i%5 == 0 && len(allowed) > 0 { // as soon as something has left the window
 					q := c.quotas[rnd.IntN(len(c.quotas))]
-					past := log[max(0, len(log)-1-rnd.IntN(10))].at + q.window
+					past := allowed[max(0, len(allowed)-1-rnd.IntN(10))].at + q.window
 					c.after(max(0, past-c.now))
 				} else {
 					c.after(time.Duration(rnd.Int64N(int64(longest / 8))))
@@ -181,8 +181,8 @@ func TestPolicyIsTrue(t *testing.T) {
 				may := math.MaxInt
 				for _, q := range c.quotas {
 					left := q.events
-					for j := len(log) - 1; j >= 0 && log[j].at > c.now-q.window; j-- {
-						left -= log[j].n
+					for j := len(allowed) - 1; j >= 0 && allowed[j].at > c.now-q.window; j-- {
+						left -= allowed[j].n
 					}
 					may = min(may, left)
 				}
@@ -193,8 +193,8 @@ func TestPolicyIsTrue(t *testing.T) {
 				if rnd.IntN(3) > 0 {
 					n = 1 + rnd.IntN(may)
 				}
-				require.True(t, c.ask(n), "%d at %v after %v", n, c.now, log[max(0, len(log)-20):])
-				log = append(log, sent{c.now, n})
+				require.True(t, c.ask(n), "%d at %v after %v", n, c.now, allowed[max(0, len(allowed)-20):])
+				allowed = append(allowed, sent{c.now, n})
 			}
 		})
 	}

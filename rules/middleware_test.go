@@ -36,8 +36,8 @@ func (downStore) Reset(context.Context, string) error { return nil }
 func TestMiddlewareLogs(t *testing.T) {
 	before := slog.Default()
 	defer slog.SetDefault(before)
-	var log strings.Builder
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	var logged strings.Builder
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
 	source := &table{rules: []Rule{
 		{ID: "a", Call: "/a", Limit: 1, Window: time.Hour},
 		{ID: "b", Call: "/b", Limit: 1, Window: time.Hour},
@@ -62,15 +62,15 @@ func TestMiddlewareLogs(t *testing.T) {
 				clk.Add(d)
 				time.Sleep(d)
 			}
-			log.Reset()
+			logged.Reset()
 			ask()
 			pass(tt.interval / 2)
 			ask()
-			require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
-			require.Contains(t, log.String(), want)
+			require.Equal(t, 1, strings.Count(logged.String(), "\n"), logged.String())
+			require.Contains(t, logged.String(), want)
 			pass(tt.interval / 2)
 			ask()
-			require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
+			require.Equal(t, 2, strings.Count(logged.String(), "\n"), logged.String())
 		})
 	}
 }

@@ -98,9 +98,9 @@ func tokenBucket(l limit) candidate {
 	}
 }
 
-// intervalBucket refills in lumps. A lump larger than the bucket would overflow and make
-// the limit lower than requested. So if the burst is less than the rate's events, the
-// lumps have the size of the burst and come more often.
+// intervalBucket refills at intervals. A refill larger than the bucket would overflow and
+// make the limit lower than requested. So if the burst is less than the rate's events,
+// each refill has the size of the burst, and they come more often.
 func intervalBucket(l limit) candidate {
 	r := l.rate
 	if l.burst < r.Events {
@@ -113,7 +113,7 @@ func intervalBucket(l limit) candidate {
 		r = ratelimit.Rate{Events: l.burst, Per: time.Duration(per)}
 	}
 	return candidate{
-		name:      "token bucket, in lumps",
+		name:      "token bucket, at intervals",
 		algorithm: ratelimit.TokenBucket{Rate: r, Burst: l.burst, Refill: ratelimit.RefillInterval},
 		code:      fmt.Sprintf("ratelimit.TokenBucket{Rate: %s, Burst: %d, Refill: ratelimit.RefillInterval}", rateCode(r), l.burst),
 		settings:  fmt.Sprintf("%d every %s, burst %d", r.Events, brief(r.Per), l.burst),

@@ -70,7 +70,7 @@ func TestCandidatesList(t *testing.T) {
 	}
 }
 
-// Lumps are never larger than the bucket, and never come faster than the limit.
+// Refills are never larger than the bucket, and never come faster than the limit.
 func TestIntervalBucketKeepsTheRate(t *testing.T) {
 	for _, c := range []struct {
 		l    limit

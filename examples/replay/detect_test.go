@@ -138,7 +138,7 @@ func TestDamagedGzip(t *testing.T) {
 	whole := zipped.Bytes()
 	flipped := bytes.Clone(whole)
 	flipped[len(flipped)/2] ^= 0x55
-	for name, log := range map[string][]byte{
+	for name, text := range map[string][]byte{
 		"cut off":          whole[:len(whole)*2/3],
 		"cut off at once":  whole[:len(whole)-1],
 		"wrong checksum":   append(bytes.Clone(whole[:len(whole)-8]), 0, 0, 0, 0, 0, 0, 0, 0),
@@ -146,7 +146,7 @@ func TestDamagedGzip(t *testing.T) {
 		"a byte changed":   flipped,
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr, err := readTrace(bytes.NewReader(log), "test.log", readOptions{by: byIP})
+			tr, err := readTrace(bytes.NewReader(text), "test.log", readOptions{by: byIP})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +200,7 @@ func TestClientsAreBounded(t *testing.T) {
 
 // Errors say what is wrong with a log that has no readable line.
 func TestNothingToRead(t *testing.T) {
-	for log, want := range map[string]string{
+	for text, want := range map[string]string{
 		strings.Repeat("\x00junk\n", 99) + "5 key\n":               "no request in 100 lines; 100 skipped (the first is line 1): not in the log's format:\n    \ufffdjunk",
 		strings.Repeat("x", 2*maxLine):                             "no request in 1 line; 1 skipped (line 1): longer than 1 MiB\nSet",
 		"\n \r\n":                                                  "no request in 2 lines; 2 skipped (the first is line 1): blank or a comment\n",
@@ -209,9 +209,9 @@ func TestNothingToRead(t *testing.T) {
 		"#Fields: date time c-ip\n2026-03-02 09:00:01 -\n":         string(skipNoClient),
 		"#Fields: date time s-ip\n2026-03-02 09:00:01 192.0.2.1\n": string(skipNoFields),
 	} {
-		_, err := readTrace(strings.NewReader(log), "test.log", readOptions{by: byIP})
+		_, err := readTrace(strings.NewReader(text), "test.log", readOptions{by: byIP})
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.80q: error %v, want %q in it", log, err, want)
+			t.Errorf("%.80q: error %v, want %q in it", text, err, want)
 		}
 	}
 }

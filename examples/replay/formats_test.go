@@ -51,11 +51,11 @@ func TestFormats(t *testing.T) {
 	for _, file := range files {
 		name := filepath.Base(file)
 		t.Run(name, func(t *testing.T) {
-			log, err := os.ReadFile(file)
+			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			tr := mustRead(t, string(log), byIP)
+			tr := mustRead(t, string(text), byIP)
 			if want := sampleFormats[name]; tr.format != want {
 				t.Errorf("format %q, want %q", tr.format, want)
 			}
@@ -67,13 +67,13 @@ func TestFormats(t *testing.T) {
 				t.Errorf("by address: %v, want %v", got, sample)
 			}
 			paths := []sampled{{"09:00:01", "/a"}, {"09:00:02", "/b"}, {"09:00:02", "/a"}, {"09:00:03", "/"}}
-			if got := sampleOf(mustRead(t, string(log), byPath)); !reflect.DeepEqual(got, paths) {
+			if got := sampleOf(mustRead(t, string(text), byPath)); !reflect.DeepEqual(got, paths) {
 				t.Errorf("by path: %v, want %v", got, paths)
 			}
 			for i := range sample {
 				sample[i].key += " " + paths[i].key
 			}
-			if got := sampleOf(mustRead(t, string(log), byIPPath)); !reflect.DeepEqual(got, sample) {
+			if got := sampleOf(mustRead(t, string(text), byIPPath)); !reflect.DeepEqual(got, sample) {
 				t.Errorf("by address and path: %v, want %v", got, sample)
 			}
 			// The result is the same if -format names the format.
@@ -83,7 +83,7 @@ func TestFormats(t *testing.T) {
 					o.format = f
 				}
 			}
-			if named, err := readTrace(strings.NewReader(string(log)), name, o); err != nil || named.format != tr.format || !reflect.DeepEqual(named.requests, tr.requests) {
+			if named, err := readTrace(strings.NewReader(string(text)), name, o); err != nil || named.format != tr.format || !reflect.DeepEqual(named.requests, tr.requests) {
 				t.Errorf("with -format %s: %v, error %v", o.format.id, named, err)
 			}
 		})

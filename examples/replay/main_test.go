@@ -38,17 +38,17 @@ func TestBundledLog(t *testing.T) {
 format: Common or Combined Log Format
 limit: 60 requests per minute for each address
 
-algorithm                 allowed  denied  denied %  keys limited  worst key     its denials  longest wait
-────────────────────────────────────────────────────────────────────────────────────────────────────────────
-token bucket                9,649   2,575    21.1 %             5  203.0.113.66        1,744            1s
-token bucket, in lumps      9,164   3,060    25.0 %             6  203.0.113.66        1,803           59s
-leaky bucket                9,649   2,575    21.1 %             5  203.0.113.66        1,744            1s
-fixed window                9,370   2,854    23.3 %             6  203.0.113.66        1,803           58s
-fixed window, from first    9,164   3,060    25.0 %             6  203.0.113.66        1,803           59s
-sliding window              9,215   3,009    24.6 %             6  203.0.113.66        1,817           59s
-sliding log                 9,163   3,061    25.0 %             6  203.0.113.66        1,803           59s
-rolling window              9,164   3,060    25.0 %             6  203.0.113.66        1,803           58s
-warming up                  2,142  10,082    82.5 %            50  203.0.113.66        2,405         2.97s
+algorithm                   allowed  denied  denied %  keys limited  worst key     its denials  longest wait
+──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+token bucket                  9,649   2,575    21.1 %             5  203.0.113.66        1,744            1s
+token bucket, at intervals    9,164   3,060    25.0 %             6  203.0.113.66        1,803           59s
+leaky bucket                  9,649   2,575    21.1 %             5  203.0.113.66        1,744            1s
+fixed window                  9,370   2,854    23.3 %             6  203.0.113.66        1,803           58s
+fixed window, from first      9,164   3,060    25.0 %             6  203.0.113.66        1,803           59s
+sliding window                9,215   3,009    24.6 %             6  203.0.113.66        1,817           59s
+sliding log                   9,163   3,061    25.0 %             6  203.0.113.66        1,803           59s
+rolling window                9,164   3,060    25.0 %             6  203.0.113.66        1,803           58s
+warming up                    2,142  10,082    82.5 %            50  203.0.113.66        2,405         2.97s
 `
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -81,12 +81,12 @@ sorted 1 of 14 lines that came after a later one (line 12)
 
 func TestFileAndPage(t *testing.T) {
 	dir := t.TempDir()
-	log, page := filepath.Join(dir, "access.log"), filepath.Join(dir, "page.html")
+	access, page := filepath.Join(dir, "access.log"), filepath.Join(dir, "page.html")
 	line := `192.0.2.1 - - [02/Mar/2026:09:00:01 +0000] "GET /a HTTP/1.1" 200 12` + "\n"
-	if err := os.WriteFile(log, []byte(strings.Repeat(line, 5)), 0o600); err != nil {
+	if err := os.WriteFile(access, []byte(strings.Repeat(line, 5)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	stdout, _ := runReplay(t, "", "-limit", "2/s", "-key", "ip+path", "-alg", "log", "-o", page, log)
+	stdout, _ := runReplay(t, "", "-limit", "2/s", "-key", "ip+path", "-alg", "log", "-o", page, access)
 	for _, want := range []string{"192.0.2.1 /a", "60.0 %", "plots: " + page} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)

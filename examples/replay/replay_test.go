@@ -115,13 +115,13 @@ func TestReplayAgreesWithNaiveModels(t *testing.T) {
 				count++
 			}
 		}
-		log := count < most
-		if log {
+		sliding := count < most
+		if sliding {
 			granted[r.key] = append(granted[r.key], r.at)
 		}
-		if outcomes[0].isAllowed(i) != fixed || outcomes[1].isAllowed(i) != log {
+		if outcomes[0].isAllowed(i) != fixed || outcomes[1].isAllowed(i) != sliding {
 			t.Fatalf("request %d: fixed window %v, sliding log %v; the models say %v, %v",
-				i, outcomes[0].isAllowed(i), outcomes[1].isAllowed(i), fixed, log)
+				i, outcomes[0].isAllowed(i), outcomes[1].isAllowed(i), fixed, sliding)
 		}
 	}
 }

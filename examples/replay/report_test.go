@@ -14,9 +14,9 @@ import (
 )
 
 // render returns the page for a log.
-func render(t *testing.T, log string, by keyKind, algorithms string, l limit) string {
+func render(t *testing.T, text string, by keyKind, algorithms string, l limit) string {
 	t.Helper()
-	tr := mustRead(t, log, by)
+	tr := mustRead(t, text, by)
 	var b bytes.Buffer
 	if err := writePage(&b, tr, l, mustReplay(t, tr, algorithms, l)); err != nil {
 		t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 )
 
 // mustRead reads a log that is part of a test.
-func mustRead(t testing.TB, log string, by keyKind) *trace {
+func mustRead(t testing.TB, text string, by keyKind) *trace {
 	t.Helper()
-	tr, err := readTrace(strings.NewReader(log), "test.log", readOptions{by: by})
+	tr, err := readTrace(strings.NewReader(text), "test.log", readOptions{by: by})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestReadTraceTakesEveryWrapping(t *testing.T) {
 		}
 		return b.String()
 	}
-	for name, log := range map[string]string{
+	for name, text := range map[string]string{
 		"plain":                           "1 a\n2 b\n",
 		"no last line break":              "1 a\n2 b",
 		"Windows line breaks":             "1 a\r\n2 b\r\n",
@@ -71,7 +71,7 @@ func TestReadTraceTakesEveryWrapping(t *testing.T) {
 		"gzip in two parts":               zip("1 a\n", "2 b\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr, err := readTrace(iotest.OneByteReader(strings.NewReader(log)), "test.log", readOptions{by: byIP})
+			tr, err := readTrace(iotest.OneByteReader(strings.NewReader(text)), "test.log", readOptions{by: byIP})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -66,8 +66,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 
 	clk := newFastClock(from, *speedup)
-	log := &accessLog{clock: clk}
-	server := httptest.NewServer(log.wrap(site(clk)))
+	accesses := &accessLog{clock: clk}
+	server := httptest.NewServer(accesses.wrap(site(clk)))
 	defer server.Close()
 	fmt.Fprintf(stderr, "serving %v of traffic in %v\n", *span, time.Duration(float64(*span) / *speedup))
 
@@ -83,10 +83,10 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return fmt.Errorf("nothing written: %w", err)
 	}
 	server.Close()
-	if err := writeLog(*out, log.bytes()); err != nil {
+	if err := writeLog(*out, accesses.bytes()); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "%s: %d requests\n", *out, log.len())
+	fmt.Fprintf(stderr, "%s: %d requests\n", *out, accesses.len())
 	return nil
 }
 

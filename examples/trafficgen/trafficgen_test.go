@@ -34,14 +34,14 @@ func TestPublicAddr(t *testing.T) {
 }
 
 func TestAccessLogLine(t *testing.T) {
-	log := &accessLog{clock: newFastClock(time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC), 1)}
+	accesses := &accessLog{clock: newFastClock(time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC), 1)}
 	r := httptest.NewRequest("GET", `/search?q="x"`, nil)
 	r.RemoteAddr = "127.0.2.66:4711"
 	r.Header.Set("User-Agent", `say "hi"`)
-	log.wrap(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
+	accesses.wrap(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
 
 	want := `203.0.113.66 - - [02/Mar/2026:09:00:00 +0000] "GET /search?q=\"x\" HTTP/1.1" 404 19 "-" "say \"hi\""` + "\n"
-	if got := string(log.bytes()); got != want {
+	if got := string(accesses.bytes()); got != want {
 		t.Errorf("got  %swant %s", got, want)
 	}
 }
@@ -66,8 +66,8 @@ func TestCrowdMakesAnHourOfTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from := time.Now()
 		clk := newFastClock(from, 60)
-		log := &accessLog{clock: clk}
-		handler := log.wrap(site(clk))
+		accesses := &accessLog{clock: clk}
+		handler := accesses.wrap(site(clk))
 		err := crowd{
 			clock: clk, base: "http://shop.example", seed: 1, from: from, span: time.Hour,
 			dial: func(addr string) http.RoundTripper { return handlerTransport{addr, handler} },
@@ -79,7 +79,7 @@ func TestCrowdMakesAnHourOfTraffic(t *testing.T) {
 			t.Errorf("an hour at 60 times the speed took %v, want 1m", took)
 		}
 
-		lines := bytes.Split(bytes.TrimSpace(log.bytes()), []byte("\n"))
+		lines := bytes.Split(bytes.TrimSpace(accesses.bytes()), []byte("\n"))
 		if len(lines) < 5_000 || len(lines) > 20_000 {
 			t.Errorf("%d lines, want from 5,000 to 20,000", len(lines))
 		}

@@ -53,11 +53,11 @@ func (r *release) run(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	log, err := clone.git(ctx, "log", "-2", "--reverse", "--stat", "--format=commit: %s")
+	history, err := clone.git(ctx, "log", "-2", "--reverse", "--stat", "--format=commit: %s")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(r.out, "%s\n\n", log)
+	fmt.Fprintf(r.out, "%s\n\n", history)
 	for _, m := range modules {
 		fmt.Fprintln(r.out, "tag:", m.tag(r.version))
 	}

@@ -181,13 +181,13 @@ func readExamples(t *testing.T, tree repo) []string {
 func unindented(code string) string { return strings.ReplaceAll(code, "\t", "") }
 
 func writeLog(t *testing.T, name string) {
-	var log strings.Builder
+	var lines strings.Builder
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i := range 100 {
-		fmt.Fprintf(&log, "192.0.2.%d - - [%s] \"GET / HTTP/1.1\" 200 1\n",
+		fmt.Fprintf(&lines, "192.0.2.%d - - [%s] \"GET / HTTP/1.1\" 200 1\n",
 			i%3, start.Add(time.Duration(i)*time.Second/10).Format("02/Jan/2006:15:04:05 -0700"))
 	}
-	require.NoError(t, os.WriteFile(name, []byte(log.String()), 0o644))
+	require.NoError(t, os.WriteFile(name, []byte(lines.String()), 0o644))
 }
 
 // scratch returns a new repository with the files of this work tree.
