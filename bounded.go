@@ -39,12 +39,9 @@ type BoundedStates interface {
 	Bounded() bool
 }
 
-// boundStates returns states whose methods return in time, and return an error if a
-// state cannot be read.
+// boundStates returns the states of a store that may fail: their methods return in time,
+// and return an error if a state cannot be read.
 func boundStates(states States, c *config) States {
-	if _, ok := states.(*memoryStates); ok {
-		return states // in memory
-	}
 	if b, ok := states.(BoundedStates); ok && b.Bounded() {
 		trusted := &trusted{States: states}
 		if c.storeTimeoutSet {

@@ -131,13 +131,14 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		name:     c.name,
 		t:        t,
 		own:      own,
-		states:   boundStates(states, c),
 		timeline: tl,
 		policy:   c.policy,
 		failures: failureLog{logger: c.failureLog, off: c.failureLogSet && c.failureLog == nil},
 	}
 	if local, ok := states.(*memoryStates); ok {
-		l.local, l.fast = local, local.tables
+		l.states, l.local, l.fast = local, local, local.fast()
+	} else {
+		l.states = boundStates(states, c)
 	}
 	return l, nil
 }
@@ -192,7 +193,7 @@ type limiter struct {
 	resets   resets
 	lines    lines
 	local    *memoryStates  // states, if they are in memory
-	fast     *memory.Tables // states, if they are tables in memory
+	fast     *memory.Tables // local, if its states have a fixed width
 	failures failureLog
 }
 

@@ -231,6 +231,13 @@ func (s *memoryStates) Apply(_ context.Context, key string, t *Transition, req R
 	return result(&a), nil
 }
 
+// fast returns the tables, which decide faster by themselves, or nil.
+func (s *memoryStates) fast() *memory.Tables { return s.tables }
+
+// exclusive reports whether only one limiter uses the states.
+func (s *memoryStates) exclusive() bool { return !s.shared.Load() }
+
+// apply is Apply without checks and conversions.
 func (s *memoryStates) apply(key string, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) {
 	if s.tables != nil {
 		s.tables.Apply(key, req, a)

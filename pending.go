@@ -214,7 +214,7 @@ func (l *limiter) carryOut(sh *lineShard, key string, ln *line, b *batch) {
 	if cancellation == nil {
 		return
 	}
-	cancellation.Local = l.local != nil && !l.local.shared.Load()
+	cancellation.Local = l.local != nil && l.local.exclusive()
 	ln.under = b
 	ln.batches++
 	var out *kernel.Undone

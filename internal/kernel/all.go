@@ -33,6 +33,8 @@ func NewAll(parts []Kernel, f Form) Kernel {
 
 func (k *all) Limit() int { return k.most }
 
+func (k *all) leaves() []capable { return k.parts }
+
 func (k *all) Width() int {
 	if k.grows > 0 {
 		return 0
@@ -216,6 +218,7 @@ func (k *all) pack(st []uint64) []uint64 {
 	return k.update(st, func(part *capable, st []uint64) []uint64 { return part.Pack(st) })
 }
 
+// part implements composite.
 func (k *all) part(st []uint64, now Instant, n int) (index int) {
 	var latest Instant
 	least := math.MaxInt
@@ -281,7 +284,7 @@ func (k *all) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	return append(append(lengths, fixed...), growing...)
 }
 
-// lastTurn returns the index of the part in which n events have the latest turn.
+// lastTurn implements composite.
 func (k *all) lastTurn(st []uint64, now Instant, n int) (index int) {
 	var last Instant
 	i := 0

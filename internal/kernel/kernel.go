@@ -121,6 +121,19 @@ type packer interface {
 	pack(st []uint64) []uint64
 }
 
+// A composite is a kernel that consists of others.
+type composite interface {
+	// leaves returns the kernels of the parts.
+	leaves() []capable
+
+	// part returns the index of the part that decides: the one that grants n events last
+	// or, if n is 0, the one with the fewest events remaining.
+	part(st []uint64, now Instant, n int) (index int)
+
+	// lastTurn returns the index of the part in which n events have the latest turn.
+	lastTurn(st []uint64, now Instant, n int) (index int)
+}
+
 // A capable is a kernel with the set of its abilities.
 type capable struct {
 	Kernel
@@ -205,13 +218,13 @@ func (c *capable) Pack(st []uint64) []uint64 {
 type Compiled struct {
 	capable
 	Form
-	parts *all // the kernel, if it is an All's; else nil
+	parts composite // the kernel, if it is one; else nil
 }
 
 // Compile returns k, whose states have form f, ready to be applied.
 func Compile(k Kernel, f Form) *Compiled {
 	c := &Compiled{capable: capabilities(k), Form: f}
-	c.parts, _ = k.(*all)
+	c.parts, _ = k.(composite)
 	return c
 }
 
@@ -224,10 +237,10 @@ func (c *Compiled) Word() Word {
 	return word
 }
 
-// leaves returns the kernels of the parts of an All, or else the kernel itself.
+// leaves returns the kernels of the parts, or else the kernel itself.
 func (c *Compiled) leaves() []capable {
 	if c.parts != nil {
-		return c.parts.parts
+		return c.parts.leaves()
 	}
 	return []capable{c.capable}
 }
@@ -246,12 +259,16 @@ func (c *Compiled) Size() uint64 {
 	size := func(v any) uint64 { return uint64(reflect.TypeOf(v).Elem().Size()) }
 	sum := size(c) + size(c.Kernel)
 	if c.parts != nil {
-		for i := range c.parts.parts {
-			sum += size(&c.parts.parts[i]) + size(c.parts.parts[i].Kernel)
+		for _, leaf := range c.parts.leaves() {
+			sum += size(&leaf) + size(leaf.Kernel)
 		}
 	}
 	return sum
 }
+
+// firstCapacity is the capacity, in words, of a new state that grows with use: that of a
+// SlidingLog with one event.
+const firstCapacity = 4
 
 // NewState returns the state of a key never seen. If states grow with use, it has room
 // for a first event.
@@ -259,7 +276,7 @@ func (c *Compiled) NewState() []uint64 {
 	if width := c.Width(); width > 0 {
 		return slices.Grow([]uint64(nil), width)[:width]
 	}
-	return make([]uint64, 0, logHeader+1)
+	return make([]uint64, 0, firstCapacity)
 }
 
 // same reports whether c and other have the same parameters.

@@ -63,7 +63,7 @@ func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, c
 			v.refused(st, req, a)
 		}
 	case OpCancel:
-		st, changed, a.Grant = v.undo(st, req.Grant)
+		st, changed, a.Grant = v.undo(st, v.now, req.Grant)
 		v.describe(st, 0, a)
 	case OpReturn:
 		before := slices.Clone(st)

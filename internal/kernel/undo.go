@@ -91,13 +91,13 @@ type Undone struct {
 // Any reports whether anything was cancelled.
 func (out *Undone) Any() bool { return len(out.cancelled) > 0 }
 
-// undo applies a cancellation.
-func (v *view) undo(st []uint64, cancelled any) (_ []uint64, changed bool, _ any) {
-	line, local := v.lineOf(cancelled)
+// undo applies a cancellation at now.
+func (c *Compiled) undo(st []uint64, now Instant, cancelled any) (_ []uint64, changed bool, _ any) {
+	line, local := c.lineOf(cancelled)
 	if line == nil {
 		return st, false, nil
 	}
-	u := &undoing{now: v.now, line: line, local: local}
+	u := &undoing{now: now, line: line, local: local}
 	out := &Undone{}
 	for _, p := range u.line {
 		if p.asked && u.cancelled(p) {
@@ -108,7 +108,7 @@ func (v *view) undo(st []uint64, cancelled any) (_ []uint64, changed bool, _ any
 		return st, false, out
 	}
 	u.done = make([][]progress, len(out.cancelled[0].traces))
-	st = v.cancel(st, u)
+	st = c.cancel(st, u)
 	out.line, out.done = u.line, u.done
 	return st, u.changed, out
 }

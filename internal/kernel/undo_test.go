@@ -29,9 +29,8 @@ func TestFreshWaitsForTheFrontier(t *testing.T) {
 		}
 		for _, w := range line[:2] { // the last one stays
 			w.asked = true
-			v := view{Compiled: k, now: 10}
 			var out any
-			st, _, out = v.undo(st, &Cancellation{line: line})
+			st, _, out = k.undo(st, 10, &Cancellation{line: line})
 			for i, to := range out.(*Undone).done[0] {
 				line[i].parts[0] = to
 			}
