@@ -26,9 +26,6 @@ func WithStoreTimeout(d time.Duration) Option {
 	return func(c *config) { c.storeTimeout, c.storeTimeoutSet = d, true }
 }
 
-// defaultStoreTimeout is long for a store, and short for a caller that waits for it.
-const defaultStoreTimeout = time.Second
-
 // BoundedStates are States that keep deadlines by themselves. The limiter calls other
 // States in a separate goroutine, which it can abandon; that costs a few microseconds.
 type BoundedStates interface {

@@ -50,6 +50,9 @@ func WithClock(clk clock.Clock) Option {
 	return func(c *config) { c.clock, c.clockSet = clk, true }
 }
 
+// defaultStoreTimeout is long for a store, and short for a caller that waits for it.
+const defaultStoreTimeout = time.Second
+
 // WithName gives the limiter a name, which keeps it apart from others on the same
 // store. The default is the empty name. Names also appear in errors.
 func WithName(name string) Option {

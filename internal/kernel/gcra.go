@@ -67,6 +67,9 @@ func newGCRA(events int, per time.Duration, rate fmt.Stringer, depth int, f Form
 
 func (k *gcra) Limit() int { return k.depth }
 
+// cells returns the arithmetic that two kinds of bucket share.
+func (k *gcra) cells() *gcra { return k }
+
 func (k *gcra) Width() int {
 	width := 1
 	if k.wide || k.split {
@@ -197,7 +200,7 @@ func (k *gcra) Valid(st []uint64) bool {
 // the time until all have come back is scaled with the time per event, rounded up to a
 // unit.
 func (k *gcra) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
-	old := gcraOf(from)
+	old := from.(interface{ cells() *gcra }).cells()
 	next := make([]uint64, k.Width())
 	pivot := max(now, old.frontier(st))
 	if latest := old.latest(st); latest > now {
@@ -236,11 +239,4 @@ func (k *gcra) scaled(missing uint128.Uint128, old *gcra) uint128.Uint128 {
 		scaled = uint128.Min(scaled, uint128.Mul(portableMost, k.unit))
 	}
 	return scaled
-}
-
-func gcraOf(k Kernel) *gcra {
-	if l, ok := k.(*leaky); ok {
-		return &l.gcra
-	}
-	return k.(*gcra)
 }
