@@ -2,16 +2,11 @@ package httplimit_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
-	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -80,180 +75,6 @@ func TestMiddleware(t *testing.T) {
 		} else {
 			assert.Equal(t, "ok", body(t, resp))
 		}
-	}
-}
-
-// TestRetryAfterIsTrue checks that a client that retries after Retry-After is served,
-// and one that retries a second earlier is not.
-func TestRetryAfterIsTrue(t *testing.T) {
-	for _, alg := range []ratelimit.Algorithm{
-		ratelimit.TokenBucket{Rate: ratelimit.PerMinute(7), Burst: 3},
-		ratelimit.FixedWindow{Limit: 3, Window: time.Minute},
-		ratelimit.SlidingWindow{Limit: 3, Window: time.Minute},
-		ratelimit.SlidingLog{Limit: 3, Window: 90 * time.Millisecond},
-	} {
-		l, clk := limiter(t, alg)
-		clk.Add(1234567 * time.Microsecond)
-		h := httplimit.Middleware(l)(ok)
-		for range 3 {
-			require.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
-		}
-		resp := serve(h, from("192.0.2.1:1"))
-		require.Equal(t, 429, resp.StatusCode)
-		wait, err := time.ParseDuration(resp.Header.Get("Retry-After") + "s")
-		require.NoError(t, err)
-		d, err := l.Peek(t.Context(), "192.0.2.1")
-		require.NoError(t, err)
-		assert.GreaterOrEqual(t, wait, d.RetryAfter, "%T", alg)
-		assert.Less(t, wait-d.RetryAfter, time.Second, "%T", alg)
-		clk.Add(wait)
-		assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode, "%T", alg)
-	}
-}
-
-func TestHeaders(t *testing.T) {
-	hour := ratelimit.FixedWindow{Limit: 100, Window: time.Hour}
-	for name, tt := range map[string]struct {
-		alg             ratelimit.Algorithm
-		opts            []httplimit.Option
-		policy, current string
-	}{
-		"bucket":         {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 25}, nil, `"default";q=25;w=3`, `"default";r=24;t=1`},
-		"leaky":          {ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}, nil, `"default";q=5;w=5`, `"default";r=4;t=1`},
-		"window":         {hour, nil, `"default";q=100;w=3600`, `"default";r=99;t=3600`},
-		"log":            {ratelimit.SlidingLog{Limit: 3, Window: 1500 * time.Millisecond}, nil, `"default";q=3;w=2`, `"default";r=2;t=2`},
-		"rolling":        {ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, nil, `"default";q=9;w=86400, "default-period";q=4;w=3600`, `"default";r=3`},
-		"sub-second":     {ratelimit.FixedWindow{Limit: 3, Window: 100 * time.Millisecond}, nil, `"default";q=3`, `"default";r=2;t=1`},
-		"warming up":     {ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second}, []httplimit.Option{httplimit.WithPolicyName("w")}, `"w";q=5;w=3`, ""},
-		"all":            {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, hour}, nil, `"default-1";q=10;w=1, "default-2";q=100;w=3600`, `"default-1";r=9`},
-		"name":           {hour, []httplimit.Option{httplimit.WithPolicyName(`per "hour" \ day`)}, `"per \"hour\" \\ day";q=100;w=3600`, `"per \"hour\" \\ day";r=99;t=3600`},
-		"none":           {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "", ""},
-		"legacy":         {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "", ""},
-		"greatest limit": {ratelimit.FixedWindow{Limit: math.MaxInt, Window: time.Hour}, nil, fmt.Sprintf(`"default";q=%d;w=3600`, min(int64(math.MaxInt), 999999999999999)), fmt.Sprintf(`"default";r=%d;t=3600`, min(int64(math.MaxInt)-1, 999999999999999))},
-	} {
-		l, clk := limiter(t, tt.alg)
-		h := serve(httplimit.Middleware(l, tt.opts...)(ok), from("192.0.2.1:1")).Header
-		assert.Equal(t, tt.policy, h.Get("RateLimit-Policy"), name)
-		if name != "warming up" { // which is in floating point
-			assert.Equal(t, tt.current, h.Get("RateLimit"), name)
-		}
-		if name == "legacy" {
-			assert.Equal(t, "100", h.Get("X-RateLimit-Limit"))
-			assert.Equal(t, "99", h.Get("X-RateLimit-Remaining"))
-			assert.Equal(t, fmt.Sprint(clk.Now().Add(time.Hour+time.Second-1).Unix()), h.Get("X-RateLimit-Reset"))
-		} else {
-			assert.Empty(t, h.Get("X-RateLimit-Limit")+h.Get("X-RateLimit-Remaining")+h.Get("X-RateLimit-Reset"), name)
-		}
-	}
-}
-
-// TestRetryAfterInAnyCase checks that Retry-After is sent with every choice of header
-// fields, unless no wait helps.
-func TestRetryAfterInAnyCase(t *testing.T) {
-	for _, headers := range []httplimit.Headers{httplimit.Standard, httplimit.Legacy, httplimit.None} {
-		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
-		cost := 1
-		h := httplimit.Middleware(l, httplimit.WithHeaders(headers), httplimit.WithCost(func(*http.Request) int { return cost }))(ok)
-		require.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
-		resp := serve(h, from("192.0.2.1:1"))
-		require.Equal(t, 429, resp.StatusCode)
-		assert.Equal(t, "3600", resp.Header.Get("Retry-After"))
-		cost = 2
-		resp = serve(h, from("192.0.2.1:1"))
-		require.Equal(t, 429, resp.StatusCode)
-		assert.Empty(t, resp.Header.Values("Retry-After"))
-	}
-}
-
-// TestWhichPartRefuses checks that a refusal names the part of an All that is
-// exhausted.
-func TestWhichPartRefuses(t *testing.T) {
-	l, clk := limiter(t, ratelimit.All{ratelimit.FixedWindow{Limit: 1, Window: time.Second}, ratelimit.FixedWindow{Limit: 2, Window: time.Hour}})
-	h := httplimit.Middleware(l, httplimit.WithPolicyName("p"))(ok)
-	serve(h, from("192.0.2.1:1"))
-	assert.Contains(t, body(t, serve(h, from("192.0.2.1:1"))), `"violated-policies":["p-1"]`)
-	clk.Add(time.Second)
-	serve(h, from("192.0.2.1:1"))
-	resp := serve(h, from("192.0.2.1:1"))
-	assert.Equal(t, `"p-2";r=0;t=3599`, resp.Header.Get("RateLimit"))
-	assert.Contains(t, body(t, resp), `"violated-policies":["p-2"]`)
-}
-
-func TestRefusalBody(t *testing.T) {
-	const (
-		problem = "application/problem+json"
-		text    = "text/plain; charset=utf-8"
-	)
-	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
-	h := httplimit.Middleware(l)(ok)
-	serve(h, from("192.0.2.1:1"))
-	for accept, want := range map[string]string{
-		"-":                        problem,
-		"*/*":                      problem,
-		"application/json":         problem,
-		"application/problem+json": problem,
-		"application/*;q=0.1":      problem,
-		"text/html,application/xml;q=0.9,*/*;q=0.8": problem,
-		"text/html":                            text,
-		"text/plain":                           text,
-		"text/plain, */*;q=0.5":                text,
-		"text/plain, application/json":         problem,
-		"application/problem+json;q=0, */*":    text,
-		"application/json;q=0.2, text/*;q=0.3": text,
-		"image/png":                            text,
-		"":                                     text,
-		"nonsense;;;":                          text,
-	} {
-		r := from("192.0.2.1:1")
-		if accept != "-" {
-			r.Header.Set("Accept", accept)
-		}
-		resp := serve(h, r)
-		require.Equal(t, 429, resp.StatusCode)
-		assert.Equal(t, want, resp.Header.Get("Content-Type"), accept)
-		assert.Equal(t, want == text, resp.Header.Get("X-Content-Type-Options") == "nosniff")
-		assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
-		if want == text {
-			assert.Equal(t, "Not enough of the limit is left for now.\n", body(t, resp))
-			continue
-		}
-		var got map[string]any
-		require.NoError(t, json.NewDecoder(resp.Body).Decode(&got))
-		assert.Equal(t, map[string]any{
-			"type":              "https://iana.org/assignments/http-problem-types#quota-exceeded",
-			"title":             "Quota exceeded",
-			"status":            429.0,
-			"detail":            "Not enough of the limit is left for now.",
-			"violated-policies": []any{"default"},
-		}, got)
-	}
-	resp := serve(httplimit.Middleware(l, httplimit.WithCost(func(*http.Request) int { return 2 }))(ok), from("192.0.2.1:1"))
-	assert.Equal(t, 429, resp.StatusCode)
-	assert.Empty(t, resp.Header.Get("Retry-After"), "no wait makes it possible")
-	assert.Contains(t, body(t, resp), "exceeds what the limit ever allows")
-}
-
-// TestRefusalWithoutAStore checks that a refusal does not claim that a quota is
-// exceeded if the store failed.
-func TestRefusalWithoutAStore(t *testing.T) {
-	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-	require.NoError(t, err)
-	resp := serve(httplimit.Middleware(l, httplimit.WithStoreError(func(*http.Request, error) {}))(ok), from("192.0.2.1:1"))
-	assert.Equal(t, 429, resp.StatusCode)
-	assert.JSONEq(t, `{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"The limit cannot be checked at the moment."}`, body(t, resp))
-	assert.Empty(t, resp.Header.Get("RateLimit"))
-	assert.Equal(t, "1", resp.Header.Get("Retry-After"))
-}
-
-// TestNested puts one limit before another: the response reports both.
-func TestNested(t *testing.T) {
-	outer, _ := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
-	inner, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Minute})
-	h := httplimit.Middleware(outer, httplimit.WithPolicyName("all"))(httplimit.Middleware(inner, httplimit.WithPolicyName("this"))(ok))
-	for left := 2; left >= 1; left-- {
-		got := serve(h, from("192.0.2.1:1")).Header
-		assert.Equal(t, []string{`"all";q=3;w=3600`, `"this";q=100;w=60`}, got.Values("RateLimit-Policy"))
-		assert.Equal(t, []string{fmt.Sprintf(`"all";r=%d;t=3600`, left), fmt.Sprintf(`"this";r=%d;t=60`, 97+left)}, got.Values("RateLimit"))
 	}
 }
 
@@ -387,15 +208,6 @@ func TestValuesAreNotShared(t *testing.T) {
 	}
 }
 
-// TestStatusWithoutAText checks the title of a refusal whose status has no text.
-func TestStatusWithoutAText(t *testing.T) {
-	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-	require.NoError(t, err)
-	resp := serve(httplimit.Middleware(l, httplimit.WithStatus(499), httplimit.WithStoreError(func(*http.Request, error) {}))(ok), from("192.0.2.1:1"))
-	assert.Equal(t, 499, resp.StatusCode)
-	assert.JSONEq(t, `{"type":"about:blank","title":"Limit unavailable","status":499,"detail":"The limit cannot be checked at the moment."}`, body(t, resp))
-}
-
 // An unmarked limiter fails without marking its decisions.
 type unmarked struct{ ratelimit.Limiter }
 
@@ -515,87 +327,6 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
-func TestKeys(t *testing.T) {
-	get := func(key httplimit.KeyFunc, r *http.Request) string {
-		t.Helper()
-		k, err := key(r)
-		require.NoError(t, err)
-		return k
-	}
-	request := func(path string) *http.Request { return &http.Request{URL: &url.URL{Path: path}} }
-	for path, want := range map[string]string{
-		"/user/42/photos":     "/user/#/photos",
-		"/user/7/photos/123":  "/user/#/photos/#",
-		"/User//7/./photos/":  "/user/#/photos",
-		"/x/../user/7/photos": "/user/#/photos",
-		"/user/7a":            "/user/7a",
-		"/user/\u0667":        "/user/\u0667", // a digit, but of another script
-		"/":                   "/",
-		"":                    "/",
-		"*":                   "/*",
-		"/v1/42":              "/v1/#",
-		"/../../etc":          "/etc",
-	} {
-		assert.Equal(t, want, get(httplimit.Pattern(), request(path)), path)
-	}
-	// Different spellings of a path make the same key.
-	for _, written := range []string{"/user/42", "/user/%34%32", "/%75ser/42", "/USER/42/", "//user/42", "/user/./42", "/a/../user/42", "/user/00042"} {
-		r := httptest.NewRequest("GET", "http://h"+written, nil)
-		assert.Equal(t, "/user/#", get(httplimit.Pattern(), r), written)
-	}
-
-	mux := http.NewServeMux()
-	var seen string
-	mux.HandleFunc("GET /user/{id}/photos", func(w http.ResponseWriter, r *http.Request) { seen = get(httplimit.Pattern(), r) })
-	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/user/ann/photos", nil))
-	assert.Equal(t, "GET /user/{id}/photos", seen)
-
-	header := func(values ...string) *http.Request {
-		r := from("192.0.2.1:1")
-		r.Header["X-Api-Key"] = values
-		return r
-	}
-	assert.Equal(t, "a", get(httplimit.Header("x-api-key"), header("a")))
-	for _, r := range []*http.Request{header(), header(""), header("a", "b"), header("", "b")} {
-		_, err := httplimit.Header("X-API-Key")(r)
-		assert.ErrorIs(t, err, httplimit.ErrNoKey)
-	}
-
-	constant := func(s string) httplimit.KeyFunc { return func(*http.Request) (string, error) { return s, nil } }
-	joined := make(map[string][]string)
-	for _, parts := range [][]string{{"a", "bc"}, {"ab", "c"}, {"abc"}, {"a", "b", "c"}, {"1:a", "2:bc"}, {"1:a2:bc"}} {
-		var keys []httplimit.KeyFunc
-		for _, p := range parts {
-			keys = append(keys, constant(p))
-		}
-		k := get(httplimit.Join(keys...), nil)
-		assert.NotContains(t, joined, k, "%q and %q", parts, joined[k])
-		joined[k] = parts
-	}
-	_, err := httplimit.Join(constant("a"), httplimit.Header("X-API-Key"))(header())
-	assert.ErrorIs(t, err, httplimit.ErrNoKey)
-	_, err = httplimit.Join(constant("a"), constant(""))(header())
-	assert.ErrorIs(t, err, httplimit.ErrNoKey, "an empty key is not a shared key")
-	for _, key := range []httplimit.KeyFunc{httplimit.Join(), httplimit.Join(constant("a"), nil)} {
-		_, err := key(nil)
-		assert.ErrorContains(t, err, "Join")
-	}
-}
-
-// TestEmptyKeyIsNobodys checks that an empty key is refused, not shared by all clients,
-// and that the client does not see internal errors.
-func TestEmptyKeyIsNobodys(t *testing.T) {
-	logged := quiet(t)
-	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
-	empty := func(r *http.Request) (string, error) { return r.Header.Get("X-API-Key"), nil }
-	assert.Equal(t, 400, serve(httplimit.Middleware(l, httplimit.WithKey(empty))(ok), from("192.0.2.1:1")).StatusCode)
-	fails := func(r *http.Request) (string, error) { return "", errors.New("password of the database: x") }
-	resp := serve(httplimit.Middleware(l, httplimit.WithKey(fails))(ok), from("192.0.2.1:1"))
-	assert.Equal(t, 400, resp.StatusCode)
-	assert.NotContains(t, body(t, resp), "password")
-	assert.Contains(t, logged.String(), "password")
-}
-
 // TestShadowOfAClientThatLeft checks that its request passes as well.
 func TestShadowOfAClientThatLeft(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
@@ -605,38 +336,4 @@ func TestShadowOfAClientThatLeft(t *testing.T) {
 		httplimit.WithShadow(func(*http.Request, ratelimit.Decision) { t.Error("it was not refused") }),
 		httplimit.WithStoreError(func(*http.Request, error) { t.Error("no store has failed") }))(ok)
 	assert.Equal(t, "ok", body(t, serve(h, from("192.0.2.1:1").WithContext(ctx))))
-}
-
-// TestLongKeys checks that keys have a bounded length, and that different long values
-// have different keys.
-func TestLongKeys(t *testing.T) {
-	header := httplimit.Header("X-API-Key")
-	pattern := httplimit.Pattern()
-	long := strings.Repeat("a", 10_000)
-	keyFor := func(key httplimit.KeyFunc, value string) (string, error) {
-		r := from("192.0.2.1:1", "X-API-Key", value)
-		r.URL.Path = "/" + value
-		return key(r)
-	}
-	for name, key := range map[string]httplimit.KeyFunc{"header": header, "path": pattern} {
-		seen := make(map[string]int)
-		for _, n := range []int{1, 223, 224, 225, 254, 255, 256, 257, 258, 287, 288, 289, 4096, 8190, 8191} {
-			got, err := keyFor(key, long[:n])
-			require.NoError(t, err, "%s of %d bytes", name, n)
-			assert.LessOrEqual(t, len(got), 300)
-			before, found := seen[got]
-			require.False(t, found, "%s: %d and %d bytes", name, before, n)
-			seen[got] = n
-		}
-		at, err := keyFor(key, long[:200])
-		require.NoError(t, err)
-		assert.Contains(t, []string{long[:200], "/" + long[:200]}, at, "what is short is the key itself")
-		_, err = keyFor(key, long[:8193])
-		assert.ErrorIs(t, err, httplimit.ErrNoKey, name)
-		a, err := keyFor(key, long[:8000]+"b")
-		require.NoError(t, err)
-		b, err := keyFor(key, long[:8000]+"c")
-		require.NoError(t, err)
-		assert.NotEqual(t, a, b, name)
-	}
 }

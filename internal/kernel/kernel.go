@@ -126,6 +126,9 @@ type composite interface {
 	// leaves returns the kernels of the parts.
 	leaves() []capable
 
+	// begin returns st with its header and fixed part, even if it was empty.
+	begin(st []uint64) []uint64
+
 	// part returns the index of the part that decides: the one that grants n events last
 	// or, if n is 0, the one with the fewest events remaining.
 	part(st []uint64, now Instant, n int) (index int)

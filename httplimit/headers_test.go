@@ -1,0 +1,109 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// TestRetryAfterIsTrue checks that a client that retries after Retry-After is served,
+// and one that retries a second earlier is not.
+func TestRetryAfterIsTrue(t *testing.T) {
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.TokenBucket{Rate: ratelimit.PerMinute(7), Burst: 3},
+		ratelimit.FixedWindow{Limit: 3, Window: time.Minute},
+		ratelimit.SlidingWindow{Limit: 3, Window: time.Minute},
+		ratelimit.SlidingLog{Limit: 3, Window: 90 * time.Millisecond},
+	} {
+		l, clk := limiter(t, alg)
+		clk.Add(1234567 * time.Microsecond)
+		h := httplimit.Middleware(l)(ok)
+		for range 3 {
+			require.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
+		}
+		resp := serve(h, from("192.0.2.1:1"))
+		require.Equal(t, 429, resp.StatusCode)
+		wait, err := time.ParseDuration(resp.Header.Get("Retry-After") + "s")
+		require.NoError(t, err)
+		d, err := l.Peek(t.Context(), "192.0.2.1")
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, wait, d.RetryAfter, "%T", alg)
+		assert.Less(t, wait-d.RetryAfter, time.Second, "%T", alg)
+		clk.Add(wait)
+		assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode, "%T", alg)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	hour := ratelimit.FixedWindow{Limit: 100, Window: time.Hour}
+	for name, tt := range map[string]struct {
+		alg             ratelimit.Algorithm
+		opts            []httplimit.Option
+		policy, current string
+	}{
+		"bucket":         {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 25}, nil, `"default";q=25;w=3`, `"default";r=24;t=1`},
+		"leaky":          {ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}, nil, `"default";q=5;w=5`, `"default";r=4;t=1`},
+		"window":         {hour, nil, `"default";q=100;w=3600`, `"default";r=99;t=3600`},
+		"log":            {ratelimit.SlidingLog{Limit: 3, Window: 1500 * time.Millisecond}, nil, `"default";q=3;w=2`, `"default";r=2;t=2`},
+		"rolling":        {ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, nil, `"default";q=9;w=86400, "default-period";q=4;w=3600`, `"default";r=3`},
+		"sub-second":     {ratelimit.FixedWindow{Limit: 3, Window: 100 * time.Millisecond}, nil, `"default";q=3`, `"default";r=2;t=1`},
+		"warming up":     {ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second}, []httplimit.Option{httplimit.WithPolicyName("w")}, `"w";q=5;w=3`, ""},
+		"all":            {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, hour}, nil, `"default-1";q=10;w=1, "default-2";q=100;w=3600`, `"default-1";r=9`},
+		"name":           {hour, []httplimit.Option{httplimit.WithPolicyName(`per "hour" \ day`)}, `"per \"hour\" \\ day";q=100;w=3600`, `"per \"hour\" \\ day";r=99;t=3600`},
+		"none":           {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "", ""},
+		"legacy":         {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "", ""},
+		"greatest limit": {ratelimit.FixedWindow{Limit: math.MaxInt, Window: time.Hour}, nil, fmt.Sprintf(`"default";q=%d;w=3600`, min(int64(math.MaxInt), 999999999999999)), fmt.Sprintf(`"default";r=%d;t=3600`, min(int64(math.MaxInt)-1, 999999999999999))},
+	} {
+		l, clk := limiter(t, tt.alg)
+		h := serve(httplimit.Middleware(l, tt.opts...)(ok), from("192.0.2.1:1")).Header
+		assert.Equal(t, tt.policy, h.Get("RateLimit-Policy"), name)
+		if name != "warming up" { // which is in floating point
+			assert.Equal(t, tt.current, h.Get("RateLimit"), name)
+		}
+		if name == "legacy" {
+			assert.Equal(t, "100", h.Get("X-RateLimit-Limit"))
+			assert.Equal(t, "99", h.Get("X-RateLimit-Remaining"))
+			assert.Equal(t, fmt.Sprint(clk.Now().Add(time.Hour+time.Second-1).Unix()), h.Get("X-RateLimit-Reset"))
+		} else {
+			assert.Empty(t, h.Get("X-RateLimit-Limit")+h.Get("X-RateLimit-Remaining")+h.Get("X-RateLimit-Reset"), name)
+		}
+	}
+}
+
+// TestRetryAfterInAnyCase checks that Retry-After is sent with every choice of header
+// fields, unless no wait helps.
+func TestRetryAfterInAnyCase(t *testing.T) {
+	for _, headers := range []httplimit.Headers{httplimit.Standard, httplimit.Legacy, httplimit.None} {
+		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+		cost := 1
+		h := httplimit.Middleware(l, httplimit.WithHeaders(headers), httplimit.WithCost(func(*http.Request) int { return cost }))(ok)
+		require.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
+		resp := serve(h, from("192.0.2.1:1"))
+		require.Equal(t, 429, resp.StatusCode)
+		assert.Equal(t, "3600", resp.Header.Get("Retry-After"))
+		cost = 2
+		resp = serve(h, from("192.0.2.1:1"))
+		require.Equal(t, 429, resp.StatusCode)
+		assert.Empty(t, resp.Header.Values("Retry-After"))
+	}
+}
+
+// TestNested puts one limit before another: the response reports both.
+func TestNested(t *testing.T) {
+	outer, _ := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+	inner, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Minute})
+	h := httplimit.Middleware(outer, httplimit.WithPolicyName("all"))(httplimit.Middleware(inner, httplimit.WithPolicyName("this"))(ok))
+	for left := 2; left >= 1; left-- {
+		got := serve(h, from("192.0.2.1:1")).Header
+		assert.Equal(t, []string{`"all";q=3;w=3600`, `"this";q=100;w=60`}, got.Values("RateLimit-Policy"))
+		assert.Equal(t, []string{fmt.Sprintf(`"all";r=%d;t=3600`, left), fmt.Sprintf(`"this";r=%d;t=60`, 97+left)}, got.Values("RateLimit"))
+	}
+}

@@ -1,0 +1,103 @@
+package httplimit_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// TestWhichPartRefuses checks that a refusal names the part of an All that is
+// exhausted.
+func TestWhichPartRefuses(t *testing.T) {
+	l, clk := limiter(t, ratelimit.All{ratelimit.FixedWindow{Limit: 1, Window: time.Second}, ratelimit.FixedWindow{Limit: 2, Window: time.Hour}})
+	h := httplimit.Middleware(l, httplimit.WithPolicyName("p"))(ok)
+	serve(h, from("192.0.2.1:1"))
+	assert.Contains(t, body(t, serve(h, from("192.0.2.1:1"))), `"violated-policies":["p-1"]`)
+	clk.Add(time.Second)
+	serve(h, from("192.0.2.1:1"))
+	resp := serve(h, from("192.0.2.1:1"))
+	assert.Equal(t, `"p-2";r=0;t=3599`, resp.Header.Get("RateLimit"))
+	assert.Contains(t, body(t, resp), `"violated-policies":["p-2"]`)
+}
+
+func TestRefusalBody(t *testing.T) {
+	const (
+		problem = "application/problem+json"
+		text    = "text/plain; charset=utf-8"
+	)
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	h := httplimit.Middleware(l)(ok)
+	serve(h, from("192.0.2.1:1"))
+	for accept, want := range map[string]string{
+		"-":                        problem,
+		"*/*":                      problem,
+		"application/json":         problem,
+		"application/problem+json": problem,
+		"application/*;q=0.1":      problem,
+		"text/html,application/xml;q=0.9,*/*;q=0.8": problem,
+		"text/html":                            text,
+		"text/plain":                           text,
+		"text/plain, */*;q=0.5":                text,
+		"text/plain, application/json":         problem,
+		"application/problem+json;q=0, */*":    text,
+		"application/json;q=0.2, text/*;q=0.3": text,
+		"image/png":                            text,
+		"":                                     text,
+		"nonsense;;;":                          text,
+	} {
+		r := from("192.0.2.1:1")
+		if accept != "-" {
+			r.Header.Set("Accept", accept)
+		}
+		resp := serve(h, r)
+		require.Equal(t, 429, resp.StatusCode)
+		assert.Equal(t, want, resp.Header.Get("Content-Type"), accept)
+		assert.Equal(t, want == text, resp.Header.Get("X-Content-Type-Options") == "nosniff")
+		assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+		if want == text {
+			assert.Equal(t, "Not enough of the limit is left for now.\n", body(t, resp))
+			continue
+		}
+		var got map[string]any
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(&got))
+		assert.Equal(t, map[string]any{
+			"type":              "https://iana.org/assignments/http-problem-types#quota-exceeded",
+			"title":             "Quota exceeded",
+			"status":            429.0,
+			"detail":            "Not enough of the limit is left for now.",
+			"violated-policies": []any{"default"},
+		}, got)
+	}
+	resp := serve(httplimit.Middleware(l, httplimit.WithCost(func(*http.Request) int { return 2 }))(ok), from("192.0.2.1:1"))
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Empty(t, resp.Header.Get("Retry-After"), "no wait makes it possible")
+	assert.Contains(t, body(t, resp), "exceeds what the limit ever allows")
+}
+
+// TestRefusalWithoutAStore checks that a refusal does not claim that a quota is
+// exceeded if the store failed.
+func TestRefusalWithoutAStore(t *testing.T) {
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	require.NoError(t, err)
+	resp := serve(httplimit.Middleware(l, httplimit.WithStoreError(func(*http.Request, error) {}))(ok), from("192.0.2.1:1"))
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.JSONEq(t, `{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"The limit cannot be checked at the moment."}`, body(t, resp))
+	assert.Empty(t, resp.Header.Get("RateLimit"))
+	assert.Equal(t, "1", resp.Header.Get("Retry-After"))
+}
+
+// TestStatusWithoutAText checks the title of a refusal whose status has no text.
+func TestStatusWithoutAText(t *testing.T) {
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	require.NoError(t, err)
+	resp := serve(httplimit.Middleware(l, httplimit.WithStatus(499), httplimit.WithStoreError(func(*http.Request, error) {}))(ok), from("192.0.2.1:1"))
+	assert.Equal(t, 499, resp.StatusCode)
+	assert.JSONEq(t, `{"type":"about:blank","title":"Limit unavailable","status":499,"detail":"The limit cannot be checked at the moment."}`, body(t, resp))
+}

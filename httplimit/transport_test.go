@@ -1,0 +1,262 @@
+package httplimit_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// A scripted server answers with the given responses, and records when it was asked.
+type scripted struct {
+	mu      sync.Mutex // protects what follows
+	answers []*http.Response
+	asked   []time.Duration
+	start   time.Time
+}
+
+func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, time.Since(s.start))
+	resp := &http.Response{StatusCode: 200, Header: http.Header{}}
+	if len(s.answers) > 0 {
+		resp, s.answers = s.answers[0], s.answers[1:]
+	}
+	resp.Body = http.NoBody
+	return resp, nil
+}
+
+func answered(status int, retryAfter string) *http.Response {
+	return &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {retryAfter}}}
+}
+
+func TestTransportWaitsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &scripted{start: time.Now()}
+		client := &http.Client{Transport: &httplimit.Transport{
+			Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 2})),
+			Base:    server,
+		}}
+		get := func(ctx context.Context, url string) error {
+			r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+			require.NoError(t, err)
+			resp, err := client.Do(r)
+			if err == nil {
+				resp.Body.Close()
+			}
+			return err
+		}
+		for range 4 {
+			require.NoError(t, get(t.Context(), "http://one.example/x"))
+		}
+		require.NoError(t, get(t.Context(), "http://two.example/x"), "another host has a limit of its own")
+		assert.Equal(t, []time.Duration{0, 0, time.Second, 2 * time.Second, 2 * time.Second}, server.asked)
+
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		assert.ErrorIs(t, get(ctx, "http://one.example/x"), context.DeadlineExceeded)
+		assert.Zero(t, time.Since(start), "it would not be its turn in time")
+		require.NoError(t, get(t.Context(), "http://one.example/x"))
+		assert.Equal(t, time.Second, time.Since(start), "and it took no other request's turn")
+	})
+}
+
+func TestTransportHeedsRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		for _, tt := range []struct {
+			answer *http.Response
+			want   time.Duration
+		}{
+			{answered(429, "7"), 7 * time.Second},
+			{answered(503, "7"), 7 * time.Second},
+			{answered(429, start.Add(time.Hour).UTC().Format(http.TimeFormat)), time.Hour},
+			{answered(429, "99999999999999999999"), 24 * time.Hour}, // the longest that is heeded
+			{answered(429, "0"), 0},
+			{answered(429, ""), 0},
+			{answered(429, "-5"), 0},
+			{answered(429, "soon"), 0},
+			{answered(429, start.Add(-time.Hour).UTC().Format(http.TimeFormat)), 0},
+			{answered(200, "7"), 0},
+			{answered(500, "7"), 0},
+		} {
+			server := &scripted{answers: []*http.Response{tt.answer}, start: time.Now()}
+			tr := &httplimit.Transport{Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)})), Base: server}
+			ask := func(ctx context.Context, host string) error {
+				_, err := tr.RoundTrip(httptest.NewRequestWithContext(ctx, "GET", "http://"+host, nil))
+				return err
+			}
+			name := tt.answer.Header.Get("Retry-After")
+			before := time.Since(start)
+			require.NoError(t, ask(t.Context(), "one"), "the answer is the caller's")
+			if tt.want > 0 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				require.ErrorIs(t, ask(ctx, "one"), context.DeadlineExceeded)
+				assert.Equal(t, before, time.Since(start), "it is clear at once")
+				cancel()
+				leaving, leave := context.WithCancel(t.Context())
+				time.AfterFunc(time.Second, leave)
+				require.ErrorIs(t, ask(leaving, "one"), context.Canceled)
+			}
+			require.NoError(t, ask(t.Context(), "two"))
+			require.NoError(t, ask(t.Context(), "one"))
+			want := tt.want
+			if want == time.Hour {
+				want -= before // a date is the same for all
+			}
+			assert.Equal(t, want, server.asked[len(server.asked)-1], "%d %q", tt.answer.StatusCode, name)
+		}
+	})
+}
+
+// TestTransportHeedsRetryAfterOfOthers checks that waiting requests honour the
+// Retry-After of a response to another one.
+func TestTransportHeedsRetryAfterOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &scripted{answers: []*http.Response{answered(429, "60")}, start: time.Now()}
+		tr := &httplimit.Transport{Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1})), Base: server}
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://EXAMPLE.com", nil))
+				assert.NoError(t, err)
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		assert.Equal(t, []time.Duration{0, 60 * time.Second, 61 * time.Second}, server.asked)
+		tr.CloseIdleConnections()
+	})
+}
+
+// TestTransportKeys checks which requests share a limit by default.
+func TestTransportKeys(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		same bool
+	}{
+		{"http://example.com/a", "http://EXAMPLE.com:80/b", true},
+		{"https://example.com", "https://example.com:443", true},
+		{"https://[2001:db8::1]", "https://[2001:DB8::1]:443", true},
+		{"http://example.com:443", "https://example.com:443", false},
+		{"http://example.com", "http://example.com:8080", false},
+		{"http://example.com", "http://www.example.com", false},
+	} {
+		l := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1), Capacity: 1}))
+		tr := &httplimit.Transport{Limiter: l, Base: &scripted{start: time.Now()}}
+		_, err := tr.RoundTrip(httptest.NewRequest("GET", tt.a, nil))
+		require.NoError(t, err)
+		_, err = tr.RoundTrip(httptest.NewRequest("GET", tt.b, nil))
+		assert.Equal(t, tt.same, err != nil, "%s and %s", tt.a, tt.b)
+	}
+	tr := &httplimit.Transport{Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))}
+	_, err := tr.RoundTrip(&http.Request{Method: "GET"})
+	assert.ErrorContains(t, err, "no URL")
+}
+
+// TestTransportForgetsHosts has more servers send Retry-After than are remembered.
+func TestTransportForgetsHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &httplimit.Transport{
+			Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)})),
+			Base:    roundTripper(func(*http.Request) *http.Response { return answered(429, "60") }),
+		}
+		ask := func(i int) (waited time.Duration) {
+			start := time.Now()
+			_, err := tr.RoundTrip(httptest.NewRequest("GET", fmt.Sprintf("http://%d.example", i), nil))
+			require.NoError(t, err)
+			return time.Since(start)
+		}
+		for i := range 5000 {
+			require.Zero(t, ask(i))
+		}
+		assert.Zero(t, ask(4999), "one too many is not held back")
+		assert.Equal(t, time.Minute, ask(0), "the first are")
+		ask(4999)
+		assert.Equal(t, time.Minute, ask(4999), "there is room again")
+	})
+}
+
+type roundTripper func(*http.Request) *http.Response
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
+
+// closing records whether it was closed.
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error { c.closed = true; return nil }
+
+func TestTransportFails(t *testing.T) {
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
+	spent := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1), Capacity: 1}))
+	require.True(t, spent.Allow("example.com"))
+	for want, tr := range map[string]*httplimit.Transport{
+		"Limiter is nil":   {},
+		"no key":           {Limiter: l, Key: httplimit.Header("X-API-Key")},
+		"the key is empty": {Limiter: l, Key: func(*http.Request) (string, error) { return "", nil }},
+		"queue full":       {Limiter: spent},
+	} {
+		body := &closing{Reader: strings.NewReader("x")}
+		r := httptest.NewRequest("POST", "http://example.com", nil)
+		r.Body = body
+		_, err := tr.RoundTrip(r)
+		assert.ErrorContains(t, err, want)
+		assert.True(t, body.closed, "%s: a RoundTripper closes the body", want)
+	}
+}
+
+// TestTransportTimesOut checks that an error because of a deadline is a timeout by
+// net/http's convention.
+func TestTransportTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
+		plenty := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}))
+		for name, tr := range map[string]*httplimit.Transport{
+			"the turn is too late": {Limiter: l, Base: roundTripper(func(*http.Request) *http.Response { return answered(200, "") })},
+			"the server rests":     {Limiter: plenty, Base: roundTripper(func(*http.Request) *http.Response { return answered(429, "60") })},
+		} {
+			client := &http.Client{Transport: tr, Timeout: time.Second}
+			resp, err := client.Get("http://example.com")
+			require.NoError(t, err, name)
+			resp.Body.Close()
+			_, err = client.Get("http://example.com")
+			var timeout net.Error
+			require.ErrorAs(t, err, &timeout, name)
+			assert.True(t, timeout.Timeout(), "%s: %v", name, err)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err = tr.RoundTrip(httptest.NewRequestWithContext(ctx, "GET", "http://example.com", nil))
+			require.ErrorAs(t, err, &timeout, name)
+			assert.True(t, timeout.Timeout(), "%s: %v", name, err)
+		}
+	})
+}
+
+// TestTransportTypedNils checks that an interface that holds a nil counts as nil.
+func TestTransportTypedNils(t *testing.T) {
+	r := httptest.NewRequest("GET", "http://127.0.0.1:1", nil)
+	_, err := (&httplimit.Transport{Limiter: (*nilLimiter)(nil)}).RoundTrip(r)
+	assert.ErrorContains(t, err, "Limiter is nil")
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
+	_, err = (&httplimit.Transport{Limiter: l, Base: (*http.Transport)(nil)}).RoundTrip(r)
+	assert.Error(t, err, "no server listens there")
+}

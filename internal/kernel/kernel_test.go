@@ -1,0 +1,72 @@
+package kernel
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const second = uint64(time.Second)
+
+// begun is an instant at which aligned windows of a second begin.
+const begun = 1_800_000_000 * second
+
+// each has a kernel of each kind that grants ten events at once.
+func each(t *testing.T) map[string]*Compiled {
+	t.Helper()
+	bucket := func(k Kernel, err error) Kernel {
+		require.NoError(t, err)
+		return k
+	}
+	kernels := map[string]Kernel{
+		"token":    bucket(NewTokenBucket(10, time.Second, time.Second, 10, InMemory, "")),
+		"sevenths": bucket(NewTokenBucket(7, time.Second, time.Second, 10, InMemory, "")),
+		"interval": NewIntervalBucket(10, 10, second),
+		"leaky":    bucket(NewLeakyBucket(10, time.Second, time.Second, 10, InMemory, "")),
+		"fixed":    NewFixedWindow(10, second, true, InMemory),
+		"first":    NewFixedWindow(10, second, false, InMemory),
+		"sliding":  NewSlidingWindow(10, 2, second/2),
+		"rolling":  NewRollingWindow(10, 0, 2, second/2),
+		"log":      NewSlidingLog(10, second, false),
+		"counted":  NewSlidingLog(10, second, true),
+		"warming":  NewWarmingUp(10, time.Second, time.Second, 3, InMemory),
+	}
+	kernels["all"] = NewAll([]Kernel{kernels["token"], kernels["log"], kernels["fixed"]}, InMemory)
+	compiled := make(map[string]*Compiled)
+	for name, k := range kernels {
+		compiled[name] = Compile(k, InMemory)
+	}
+	return compiled
+}
+
+// do applies a request at an instant.
+func do(c *Compiled, st []uint64, now Instant, req Request) ([]uint64, bool, Answer) {
+	var a Answer
+	req.Fixed, req.MaxWait = &Reading{Now: now, Own: true}, Never-1
+	st, changed := c.Step(st, &req, &a)
+	return st, changed, a
+}
+
+// TestAdoptedByItself: a state that another kernel with the same parameters left is
+// unchanged; one of another kind is replaced by a fresh state.
+func TestAdoptedByItself(t *testing.T) {
+	again, others := each(t), each(t)
+	for name, c := range each(t) {
+		st, _, _ := do(c, c.NewState(), begun, Request{Op: OpTake, N: 1})
+		kept, changed := again[name].adopt(c, slices.Clone(st), begun)
+		assert.False(t, changed, name)
+		assert.Equal(t, st, kept, name)
+		assert.True(t, c.Valid(st) || name == "fixed" && c.Width() == 1, name)
+		for other, k := range others {
+			if k.Kind() != c.Kind() {
+				fresh, changed := k.adopt(c, slices.Clone(st), begun)
+				assert.True(t, changed)
+				assert.True(t, k.Valid(fresh), "%s after %s", other, name)
+				assert.Equal(t, make([]uint64, len(fresh)), fresh, "%s after %s", other, name)
+			}
+		}
+	}
+}
