@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/uint128"
@@ -53,4 +54,49 @@ func TestScaled(t *testing.T) {
 func bigOf(x uint128.Uint128) *big.Int {
 	b := new(big.Int).SetUint64(x.Hi)
 	return b.Lsh(b, 64).Or(b, new(big.Int).SetUint64(x.Lo))
+}
+
+const ms = uint64(time.Millisecond)
+
+// TestBucketWords pins the words of a bucket from which three events were taken, and
+// what is granted from them.
+func TestBucketWords(t *testing.T) {
+	for name, tt := range map[string]struct {
+		events, burst int
+		form          Form
+		want          []uint64
+		ready         uint64 // for as many events as the burst, after begun
+	}{
+		"tenths":         {10, 10, InMemory, []uint64{begun + 300*ms}, 300 * ms},
+		"thirds":         {3, 3, InMemory, []uint64{3*begun + 3*second}, second},
+		"thirds, more":   {3, 4, InMemory, []uint64{3*begun + 3*second}, second},
+		"sevenths":       {7, 7, InMemory, []uint64{7*begun + 3*second, 0}, 428_571_429},
+		"limits vary":    {10, 10, InMemory.Varying(), []uint64{begun + 300*ms, begun}, 300 * ms},
+		"portable words": {7, 7, Form{Tick: 1, Portable: true}, []uint64{begun + 428_571_428, 4}, 428_571_429},
+	} {
+		k, err := newGCRA(tt.events, time.Second, time.Second, tt.burst, tt.form, "")
+		require.NoError(t, err)
+		st := k.Spend(make([]uint64, k.Width()), begun, 3)
+		assert.Equal(t, tt.want, st, name)
+		assert.Equal(t, tt.burst-3, k.Remaining(st, begun), name)
+		assert.Equal(t, begun+tt.ready, k.Ready(st, begun, tt.burst), name)
+		assert.Equal(t, begun+tt.ready, k.Fresh(st), name)
+		assert.True(t, k.Valid(st), name)
+	}
+}
+
+// TestBucketAdopts: of 10 a second, 8 were spent. With 5 a second, the next is granted
+// when 4 of the 8 are back.
+func TestBucketAdopts(t *testing.T) {
+	bucket := func(events int) *gcra {
+		k, err := newGCRA(events, time.Second, time.Second, events, InMemory.Varying(), "")
+		require.NoError(t, err)
+		return &k
+	}
+	ten, five := bucket(10), bucket(5)
+	st := ten.Spend(make([]uint64, ten.Width()), begun, 8)
+	st = five.Adopt(ten, st, begun)
+	assert.Zero(t, five.Remaining(st, begun))
+	assert.Equal(t, begun+800*ms, five.Ready(st, begun, 1))
+	assert.Equal(t, begun+800*ms, ten.Fresh(ten.Adopt(five, st, begun)), "and back")
 }

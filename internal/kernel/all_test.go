@@ -1,0 +1,31 @@
+package kernel
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestAllWords pins where the states of the parts lie: the length of each log, the
+// others, the logs.
+func TestAllWords(t *testing.T) {
+	k := NewAll([]Kernel{
+		NewSlidingLog(10, second, false),
+		NewFixedWindow(8, second, false, InMemory),
+		NewSlidingLog(20, 2*second, false),
+	}, InMemory)
+	assert.Equal(t, 8, k.Limit())
+	assert.Zero(t, k.Width())
+	st := k.Spend(nil, begun, 1)
+	st = k.Spend(st, begun+1, 2)
+	entries := []uint64{3, 3, begun + 1, begun, begun + 1, 2 | logMany}
+	want := append([]uint64{6, 6, begun, 3}, append(entries, entries...)...)
+	assert.Equal(t, want, st)
+	assert.True(t, k.Valid(st))
+	assert.False(t, k.Valid(st[:len(st)-1]))
+	assert.Equal(t, 5, k.Remaining(st, begun+1))
+	assert.Equal(t, begun+second, k.Ready(st, begun+1, 6), "when the window ends")
+	assert.Equal(t, begun+2*second+1, k.Fresh(st))
+	assert.Equal(t, 1, k.(*all).part(st, begun+1, 6))
+	assert.Equal(t, 1, k.(*all).part(st, begun+1, 0))
+}

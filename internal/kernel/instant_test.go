@@ -1,0 +1,35 @@
+package kernel
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAfter(t *testing.T) {
+	assert.EqualValues(t, 7, After(3, 4))
+	assert.Equal(t, Forever, After(3, Forever-3))
+	assert.Equal(t, Forever, After(3, Forever-2))
+}
+
+// TestPortableBounds: in microseconds, a float64 holds each number.
+func TestPortableBounds(t *testing.T) {
+	f := Form{Tick: 1000, Portable: true}
+	n, err := f.Ticks(3*time.Microsecond, "Window")
+	require.NoError(t, err)
+	assert.EqualValues(t, 3, n)
+	_, err = f.Ticks(3001, "Window")
+	assert.ErrorContains(t, err, "Window is 3.001µs: it must be a multiple of 1µs")
+	_, err = f.Ticks(math.MaxInt64/1000*1000, "Window")
+	assert.ErrorContains(t, err, "must be at most")
+	assert.NoError(t, f.Count(1<<51, "Limit"))
+	assert.ErrorContains(t, f.Count(1<<51+1, "Limit"), "Limit is")
+	assert.NoError(t, f.Slots(4096, "Segments"))
+	assert.ErrorContains(t, f.Slots(4097, "Segments"), "Segments is 4097")
+
+	assert.NoError(t, InMemory.Count(math.MaxInt, "Limit"))
+	assert.NoError(t, InMemory.Slots(MaxSlots, "Segments"))
+}
