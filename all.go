@@ -18,10 +18,10 @@ import (
 //
 // Limit and Remaining are the least of the parts; RetryAfter, ResetAfter and Delay
 // are the greatest. [Decision].Part is the part that decided. Reserve waits until
-// the parts grant the events, but not for room in a [LeakyBucket] among them: it
-// fails with [ErrQueueFull] if there is no room when the other parts grant. A
-// refusal by any part enters the log of every [SlidingLog] with CountDenied. The
-// state consists of the states of the parts.
+// the parts grant the events, but does not wait for room in the queue of a
+// [LeakyBucket]: it fails with [ErrQueueFull] if the queue has no room at the time when
+// the other parts grant. A refusal by any part enters the log of every [SlidingLog]
+// with CountDenied. The state consists of the states of the parts.
 type All []Algorithm
 
 func (a All) normalized() Algorithm { return a } // leaves normalizes the parts

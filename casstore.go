@@ -14,7 +14,7 @@ import (
 )
 
 // A CASStore keeps states in a database that can get, compare-and-swap and delete
-// values: bbolt, SQLite, DynamoDB, etcd, or a map. It must be made by [NewCASStore].
+// values: bbolt, SQLite, DynamoDB, etcd, or a map. Make one with [NewCASStore].
 // Any number of goroutines and limiters may use it. Any number of processes may use
 // one database, if their clocks agree.
 type CASStore struct {
@@ -40,10 +40,10 @@ type CASStore struct {
 // compareAndSwap stores state for key if the present state still has the version that
 // get returned, and reports whether it did so, in one atomic step. It must return
 // false if the key had a state and has none now, or had none and has one now. It may
-// keep the slice state. From the time expires on, by the limiter's clock, the state is
-// worth no more than none and may be deleted; the zero Time means never. A database
-// that deletes by its own clock should add the greatest difference between the two
-// clocks: deleting late costs space, deleting early hands out a fresh limit.
+// keep the slice state. From the time expires on, by the limiter's clock, the state
+// equals that of a key never seen, and may be deleted; the zero Time means never. A
+// database that deletes by its own clock should add the greatest difference between the
+// two clocks: deleting late costs space, deleting early hands out a fresh limit.
 //
 // remove deletes the state of key, if it has one, whatever its version.
 //

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Never is the RetryAfter of a request that no wait will make possible.
+// Never is the RetryAfter of a request that is never granted, however long the caller
+// waits.
 const Never time.Duration = math.MaxInt64
 
 // Where the numbers come from: internal/kernel/step.go computes them. RetryAfter is the

@@ -52,7 +52,7 @@
 //  3. A denial spends nothing, except in a [SlidingLog] with CountDenied.
 //  4. Decisions on a key are atomic. An [All] is spent in all parts or in none.
 //  5. A key is forgotten only when that changes no decision, or when a bound that
-//     you set forces it. The forced ones are counted.
+//     you set forces it. Keys forgotten because of a bound are counted.
 //  6. The limiter uses the clock that it is given, and its monotonic readings. A
 //     clock that steps back grants nothing twice. Windows begin at multiples of
 //     their length since the Unix epoch, unless they begin with the first event.

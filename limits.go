@@ -22,7 +22,7 @@ import (
 //     has spent 8 of 10 a second, and the limit becomes 5 a second, the next event is
 //     granted 0.8 s later. With RefillInterval, refills arrive at multiples of Per after
 //     the change if Per changes. While reservations of a TokenBucket are pending, the
-//     tokens missing at the time of the last one stay spent, and no caller goes before
+//     tokens missing at the time of the last one stay spent, and no caller overtakes
 //     it. While reservations of a LeakyBucket are pending, new turns come after theirs.
 //   - [FixedWindow], [SlidingWindow] and [RollingWindow] keep their counts, even
 //     above a new, lower limit. If the length of the window, Segments or Period

@@ -123,7 +123,7 @@ func passesOf(id string, s sizes) int {
 // targetTable compares this library's token bucket with the best peer of each scenario, with
 // the lower bound of every exact limiter, and with its target.
 func targetTable(s sizes, res *results, all []contenders.Contender) string {
-	t := newTable("", "scenario", "ratelimit", "best peer", "ratio", "no less than", "target", "met")
+	t := newTable("", "scenario", "ratelimit", "best peer", "ratio", "lower bound", "target", "met")
 	for _, sc := range scenarios(s) {
 		if groupOf(sc.id).redis {
 			continue
