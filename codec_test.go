@@ -67,20 +67,85 @@ func TestHeaders(t *testing.T) {
 	assert.Equal(t, unhex(t, "01 d10f 03 03 03 80c0e285e368"), portable.Tag())
 }
 
-// TestStates pins states as a whole, after one event at noon.
+// TestStates pins states as a whole, after one event at noon: the header, and the words in
+// nanoseconds and as portable words in microseconds.
 func TestStates(t *testing.T) {
 	req := Request{N: 1}.At(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	for want, alg := range map[string]Algorithm{
-		"0102010701" + "80c0e285e36801" + "00208fe41fb99818" + "0080d6b3d9b59818":                                                                  TokenBucket{Rate: PerHour(1)},
-		"0102030302" + "80c0e285e368" + "0080d6b3d9b59818" + "0100000000000000":                                                                    FixedWindow{Limit: 2, Window: time.Hour},
-		"01020801" + "050302" + "80c0e285e368" + "0400000000000000" + "01000000000000000300000000000000" + "0080d6b3d9b59818" + "0080d6b3d9b59818": All{SlidingLog{Limit: 2, Window: time.Hour}},
+	second := time.Second
+	for _, tt := range []struct {
+		alg                    Algorithm
+		inNanoseconds, inMicro string
+	}{
+		{
+			TokenBucket{Rate: PerHour(1)},
+			"010201070180c0e285e36801 00208fe41fb99818 0080d6b3d9b59818",
+			"01d10f01070180c0e285e36801 00b4420cf64b0600 0000000000000000 0010af35f54b0600",
+		},
+		{
+			TokenBucket{Rate: PerSecond(7)},
+			"01020107078094ebdc0307 004a7826f4f82cac 0000000000000000 0080d6b3d9b59818",
+			"01d10f0107078094ebdc0307 093eb135f54b0600 0100000000000000 0010af35f54b0600",
+		},
+		{
+			TokenBucket{Rate: PerSecond(10), Refill: RefillInterval},
+			"0102010f0a8094ebdc030a01 0080d6b3d9b59818 0100000000000000",
+			"01d10f010f0a8094ebdc030a01 0010af35f54b0600 0100000000000000",
+		},
+		{
+			LeakyBucket{Rate: PerSecond(10), Capacity: 5},
+			"010202070a8094ebdc0305 0061ccb9d9b59818 0000000000000000",
+			"01d10f02070a8094ebdc0305 a096b035f54b0600 0000000000000000 0000000000000000",
+		},
+		{
+			FixedWindow{Limit: 2, Window: time.Hour},
+			"010203030280c0e285e368 0080d6b3d9b59818 0100000000000000",
+			"01d10f03030280c0e285e368 0010af35f54b0600 0100000000000000",
+		},
+		{
+			FixedWindow{Limit: 2, Window: time.Hour, Start: StartOnFirstEvent},
+			"010203070280c0e285e36801 0080d6b3d9b59818 0100000000000000",
+			"01d10f03070280c0e285e36801 0010af35f54b0600 0100000000000000",
+		},
+		{
+			SlidingWindow{Limit: 10, Window: second},
+			"010204070a8094ebdc0301 0080d6b3d9b59818 0100000000000000",
+			"01d10f04070a8094ebdc0301 0010af35f54b0600 0100000000000000",
+		},
+		{
+			RollingWindow{Quota: 10, Window: 3 * second, Period: second},
+			"010206070a80bcc1960b8094ebdc03 0080d6b3d9b59818 0100000000000000 0000000000000000",
+			"01d10f06070a80bcc1960b8094ebdc03 0010af35f54b0600 0100000000000000 0000000000000000",
+		},
+		{
+			SlidingLog{Limit: 2, Window: time.Hour, CountDenied: true},
+			"010205070280c0e285e36801 0100000000000000 0300000000000000 0080d6b3d9b59818 0080d6b3d9b59818",
+			"01d10f05070280c0e285e36801 0100000000000000 0300000000000000 0010af35f54b0600 0010af35f54b0600",
+		},
+		{
+			WarmingUp{Rate: PerSecond(10), Warmup: second},
+			"0102070f0a8094ebdc038094ebdc03808080808080808440 000000000000f03f 00f686c4d9b59818",
+			"01d10f070f0a8094ebdc038094ebdc03808080808080808440 000000000000f03f c055b335f54b0600 0000000000000000",
+		},
+		{
+			All{SlidingLog{Limit: 2, Window: time.Hour}},
+			"0102080105030280c0e285e368 0400000000000000 0100000000000000 0300000000000000 0080d6b3d9b59818 0080d6b3d9b59818",
+			"01d10f080105030280c0e285e368 0400000000000000 0100000000000000 0300000000000000 0010af35f54b0600 0010af35f54b0600",
+		},
+		{
+			All{TokenBucket{Rate: PerHour(1)}, SlidingLog{Limit: 2, Window: time.Hour}},
+			"0102080201070180c0e285e3680105030280c0e285e368 0400000000000000 00208fe41fb99818 0080d6b3d9b59818 0100000000000000 0300000000000000 0080d6b3d9b59818 0080d6b3d9b59818",
+			"01d10f080201070180c0e285e3680105030280c0e285e368 0400000000000000 00b4420cf64b0600 0000000000000000 0010af35f54b0600 0100000000000000 0300000000000000 0010af35f54b0600 0010af35f54b0600",
+		},
 	} {
-		tr, err := NewTransition(alg)
+		tr := mustTransition(t, tt.alg)
+		portable, err := tr.Portable(time.Microsecond)
 		require.NoError(t, err)
-		state, changed, _, err := tr.Apply(nil, req)
-		require.NoError(t, err)
-		assert.True(t, changed)
-		assert.Equal(t, want, hex.EncodeToString(state), "%+v", alg)
+		for want, tr := range map[string]*Transition{tt.inNanoseconds: tr, tt.inMicro: portable} {
+			state, changed, _, err := tr.Apply(nil, req)
+			require.NoError(t, err)
+			assert.True(t, changed)
+			assert.Equal(t, hex.EncodeToString(unhex(t, want)), hex.EncodeToString(state), "%+v", tt.alg)
+		}
 	}
 }
 
