@@ -24,7 +24,7 @@ func TestLine(t *testing.T) {
 	assert.Equal(t, []*Waiter{second, third}, c.line)
 	ln.Release()
 	gone := progress{gone: true}
-	ln.Settle(c, &Undone{cancelled: []*Waiter{third}, done: []map[*Waiter]progress{{second: gone, third: gone}}})
+	ln.Settle(c, &Undone{cancelled: []*Waiter{third}, line: c.line, done: [][]progress{{gone, gone}}})
 	assert.Equal(t, []*Waiter{first}, ln.waiters)
 
 	assert.False(t, ln.Over(30))
