@@ -22,7 +22,7 @@ type Algorithm interface {
 
 	// compile checks the parameters of a normalized algorithm and returns its
 	// kernel.
-	compile(kernel.Form) (kernel.Kernel, error)
+	compile(kernel.Encoding) (kernel.Kernel, error)
 
 	// share returns a normalized algorithm with a part of its limit.
 	share(divisor) Algorithm
@@ -38,22 +38,22 @@ type Algorithm interface {
 
 // compile checks alg, which a user passed, and returns its kernel and a normalized
 // copy that shares no memory with it. An All becomes a list of its leaves.
-func compile(alg Algorithm, f kernel.Form) (Algorithm, *kernel.Compiled, error) {
+func compile(alg Algorithm, enc kernel.Encoding) (Algorithm, *kernel.Compiled, error) {
 	alg, err := value(alg)
 	if err != nil {
 		return nil, nil, err
 	}
 	if a, ok := alg.(All); ok {
-		if alg, err = a.leaves(nil, f, "All", 1); err != nil {
+		if alg, err = a.leaves(nil, enc, "All", 1); err != nil {
 			return nil, nil, err
 		}
 	}
 	alg = alg.normalized()
-	k, err := alg.compile(f)
+	k, err := alg.compile(enc)
 	if err != nil {
 		return nil, nil, err
 	}
-	return alg, kernel.Compile(k, f), nil
+	return alg, kernel.Compile(k, enc), nil
 }
 
 // value returns alg, dereferenced if it is a pointer.

@@ -39,15 +39,15 @@ func (All) kind() uint64 { return allKind }
 
 func (a All) fields(func(...any)) Algorithm { return a } // its parts are stored instead
 
-func (a All) compile(f kernel.Form) (kernel.Kernel, error) {
+func (a All) compile(enc kernel.Encoding) (kernel.Kernel, error) {
 	parts := make([]kernel.Kernel, len(a))
 	for i, alg := range a { // a list of leaves: see the function compile
 		var err error
-		if parts[i], err = alg.compile(f); err != nil {
+		if parts[i], err = alg.compile(enc); err != nil {
 			return nil, err
 		}
 	}
-	return kernel.NewAll(parts, f), nil
+	return kernel.NewAll(parts, enc), nil
 }
 
 // Bounds that stop mistakes, such as an All that contains itself.
@@ -57,7 +57,7 @@ const (
 )
 
 // leaves appends the parts of a, checked and normalized, with nested Alls flattened.
-func (a All) leaves(to All, f kernel.Form, name string, depth int) (All, error) {
+func (a All) leaves(to All, enc kernel.Encoding, name string, depth int) (All, error) {
 	switch {
 	case len(a) == 0:
 		return nil, param.Invalid(name, "empty", "must have at least one part")
@@ -71,13 +71,13 @@ func (a All) leaves(to All, f kernel.Form, name string, depth int) (All, error) 
 			return nil, param.Within(field, err)
 		}
 		if nested, ok := alg.(All); ok {
-			if to, err = nested.leaves(to, f, field, depth+1); err != nil {
+			if to, err = nested.leaves(to, enc, field, depth+1); err != nil {
 				return nil, err
 			}
 			continue
 		}
 		alg = alg.normalized()
-		if _, err := alg.compile(f); err != nil {
+		if _, err := alg.compile(enc); err != nil {
 			return nil, param.Within(field, err)
 		}
 		if to = append(to, alg); len(to) > maxParts {

@@ -14,26 +14,26 @@ import (
 // This file encodes states as bytes, for stores that keep them in a database.
 //
 //	state  = header words
-//	header = version form limit
+//	header = version encoding limit
 //	limit  = kind fields | allKind count limit...
 //	fields = mask number...
 //	words  = 8 bytes each, little-endian
 //
-// In the portable form, a log is written without its unused words.
+// In the portable encoding, a log is written without its unused words.
 //
 // In Redis, a value has no header unless limits vary by key, and its words are those of
-// the portable form. So the value of a TokenBucket has 24 bytes, which are three numbers:
+// the portable encoding. So the value of a TokenBucket has 24 bytes, which are three numbers:
 // the instant at which it will be full, as whole microseconds and the units beyond them,
 // and the latest instant at which events were spent (redisstore/lua/bucket.lua). With
 // RefillInterval it has 16 (lumps.lua). docs/design.md has the words of each algorithm.
 //
-// All numbers are varints (encoding/binary). The form is twice the tick in
+// All numbers are varints (encoding/binary). The encoding is twice the tick in
 // nanoseconds, plus 1 if the words are portable. A kind is a place in storedKinds,
 // counted from 1. Bit i of the mask says that field i is not zero and that its number
 // follows. So a field added later, at the end, changes no state of an algorithm that
 // does not set it, and a reader that does not know the field finds an unknown bit.
 //
-// Each algorithm and form has exactly one header, so headers can be compared as bytes.
+// Each algorithm and encoding has exactly one header, so headers can be compared as bytes.
 
 // stateVersion is the version of the format. A reader refuses any other.
 const stateVersion = 1
@@ -81,10 +81,10 @@ func setNumber(p any, n uint64) bool {
 	}
 }
 
-// appendHeader appends the header of the states of alg in form f. alg is normalized.
-func appendHeader(b []byte, alg Algorithm, f kernel.Form) []byte {
-	code := f.Tick << 1
-	if f.Portable {
+// appendHeader appends the header of the states of alg in encoding enc. alg is normalized.
+func appendHeader(b []byte, alg Algorithm, enc kernel.Encoding) []byte {
+	code := enc.Tick << 1
+	if enc.Portable {
 		code |= 1
 	}
 	b = binary.AppendUvarint(append(b, stateVersion), code)
@@ -184,9 +184,9 @@ func (r *headerReader) parts() (Algorithm, error) {
 	return parts, nil
 }
 
-// readHeader returns the transition that wrote a state in form f, and the bytes of the
+// readHeader returns the transition that wrote a state in encoding enc, and the bytes of the
 // state's words.
-func readHeader(state []byte, f kernel.Form) (from *Transition, words []byte, err error) {
+func readHeader(state []byte, enc kernel.Encoding) (from *Transition, words []byte, err error) {
 	r := headerReader{state}
 	version, err := r.number()
 	if err != nil {
@@ -195,14 +195,14 @@ func readHeader(state []byte, f kernel.Form) (from *Transition, words []byte, er
 	if version != stateVersion {
 		return nil, nil, fmt.Errorf("version %d of the format is unknown", version)
 	}
-	if _, err := r.number(); err != nil { // the form, which is compared below
+	if _, err := r.number(); err != nil { // the encoding, which is compared below
 		return nil, nil, err
 	}
 	alg, err := r.limit(false)
 	if err != nil {
 		return nil, nil, err
 	}
-	if from, err = newTransition(alg, f.Varying()); err != nil {
+	if from, err = newTransition(alg, enc.Varying()); err != nil {
 		return nil, nil, err
 	}
 	header, words := state[:len(state)-len(r.rest)], r.rest
@@ -220,7 +220,7 @@ func (t *Transition) read(state []byte) (from *Transition, words []uint64, err e
 	from = t
 	encoded, ok := bytes.CutPrefix(state, t.Tag())
 	if !ok {
-		if from, encoded, err = readHeader(state, t.kernel.Form); err != nil {
+		if from, encoded, err = readHeader(state, t.kernel.Encoding); err != nil {
 			return nil, nil, err
 		}
 	}

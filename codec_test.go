@@ -251,7 +251,7 @@ func TestUnreadableStates(t *testing.T) {
 		"a word is missing":  good[:len(good)-8],
 		"a word too many":    append(append([]byte(nil), good...), make([]byte, 8)...),
 		"a log without end":  longer[:len(longer)-8],
-		"another form":       foreign,
+		"another encoding":   foreign,
 		"JSON":               []byte(`{"tokens":3}`),
 		"nothing but zeros":  make([]byte, 16),
 		"a number too large": unhex(t, "01020303ffffffffffffffffff01"+"80c0e285e368"),
@@ -403,7 +403,7 @@ func leafFields(alg Algorithm) (n int) {
 	return n
 }
 
-// A portable log has no unused words, even in an All. In other forms it has some after
+// A portable log has no unused words, even in an All. In other encodings it has some after
 // its first entries have left the window.
 func TestPortableLogsArePacked(t *testing.T) {
 	plain := SlidingLog{Limit: 100, Window: time.Second}

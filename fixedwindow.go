@@ -48,7 +48,7 @@ func (a FixedWindow) fields(visit func(...any)) Algorithm {
 	return a
 }
 
-func (a FixedWindow) compile(f kernel.Form) (kernel.Kernel, error) {
+func (a FixedWindow) compile(enc kernel.Encoding) (kernel.Kernel, error) {
 	switch {
 	case a.Limit < 1:
 		return nil, param.Invalid("FixedWindow.Limit", a.Limit, "must be at least 1")
@@ -57,12 +57,12 @@ func (a FixedWindow) compile(f kernel.Form) (kernel.Kernel, error) {
 	case a.Start != StartAligned && a.Start != StartOnFirstEvent:
 		return nil, param.Invalid("FixedWindow.Start", int(a.Start), "must be StartAligned or StartOnFirstEvent")
 	}
-	length, err := f.Ticks(a.Window, "FixedWindow.Window")
+	length, err := enc.Ticks(a.Window, "FixedWindow.Window")
 	if err == nil {
-		err = f.Count(a.Limit, "FixedWindow.Limit")
+		err = enc.Count(a.Limit, "FixedWindow.Limit")
 	}
 	if err != nil {
 		return nil, err
 	}
-	return kernel.NewFixedWindow(a.Limit, length, a.Start == StartAligned, f), nil
+	return kernel.NewFixedWindow(a.Limit, length, a.Start == StartAligned, enc), nil
 }

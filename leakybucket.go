@@ -44,12 +44,12 @@ func (a LeakyBucket) fields(visit func(...any)) Algorithm {
 	return a
 }
 
-func (a LeakyBucket) compile(f kernel.Form) (kernel.Kernel, error) {
+func (a LeakyBucket) compile(enc kernel.Encoding) (kernel.Kernel, error) {
 	if err := a.Rate.check("LeakyBucket.Rate"); err != nil {
 		return nil, err
 	}
 	if a.Capacity < 0 {
 		return nil, param.Invalid("LeakyBucket.Capacity", a.Capacity, "must be at least 1, or 0 for 1")
 	}
-	return kernel.NewLeakyBucket(a.Rate.Events, a.Rate.Per, a.Rate, a.Capacity, f, "LeakyBucket")
+	return kernel.NewLeakyBucket(a.Rate.Events, a.Rate.Per, a.Rate, a.Capacity, enc, "LeakyBucket")
 }

@@ -42,7 +42,7 @@ func (a RollingWindow) fields(visit func(...any)) Algorithm {
 	return a
 }
 
-func (a RollingWindow) compile(f kernel.Form) (kernel.Kernel, error) {
+func (a RollingWindow) compile(enc kernel.Encoding) (kernel.Kernel, error) {
 	switch {
 	case a.Quota < 1:
 		return nil, param.Invalid("RollingWindow.Quota", a.Quota, "must be at least 1")
@@ -55,15 +55,15 @@ func (a RollingWindow) compile(f kernel.Form) (kernel.Kernel, error) {
 	case a.PeriodLimit < 0:
 		return nil, param.Invalid("RollingWindow.PeriodLimit", a.PeriodLimit, "must be at least 1, or 0 for no such limit")
 	}
-	length, err := f.Ticks(a.Period, "RollingWindow.Period")
+	length, err := enc.Ticks(a.Period, "RollingWindow.Period")
 	if err == nil {
-		_, err = f.Ticks(a.Window, "RollingWindow.Window") // not too long
+		_, err = enc.Ticks(a.Window, "RollingWindow.Window") // not too long
 	}
 	if err == nil {
-		err = f.Count(a.Quota, "RollingWindow.Quota")
+		err = enc.Count(a.Quota, "RollingWindow.Quota")
 	}
 	if err == nil {
-		err = f.Slots(uint64(a.Window/a.Period), "RollingWindow.Window / Period")
+		err = enc.Slots(uint64(a.Window/a.Period), "RollingWindow.Window / Period")
 	}
 	if err != nil {
 		return nil, err

@@ -41,16 +41,16 @@ func (a SlidingLog) fields(visit func(...any)) Algorithm {
 	return a
 }
 
-func (a SlidingLog) compile(f kernel.Form) (kernel.Kernel, error) {
+func (a SlidingLog) compile(enc kernel.Encoding) (kernel.Kernel, error) {
 	switch {
 	case a.Limit < 1:
 		return nil, param.Invalid("SlidingLog.Limit", a.Limit, "must be at least 1")
 	case a.Window < 1:
 		return nil, param.Invalid("SlidingLog.Window", a.Window, "must be at least 1ns")
 	}
-	window, err := f.Ticks(a.Window, "SlidingLog.Window")
+	window, err := enc.Ticks(a.Window, "SlidingLog.Window")
 	if err == nil {
-		err = f.Count(a.Limit, "SlidingLog.Limit")
+		err = enc.Count(a.Limit, "SlidingLog.Limit")
 	}
 	return kernel.NewSlidingLog(a.Limit, window, a.CountDenied), err
 }

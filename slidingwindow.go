@@ -50,7 +50,7 @@ func (a SlidingWindow) fields(visit func(...any)) Algorithm {
 	return a
 }
 
-func (a SlidingWindow) compile(f kernel.Form) (kernel.Kernel, error) {
+func (a SlidingWindow) compile(enc kernel.Encoding) (kernel.Kernel, error) {
 	switch {
 	case a.Limit < 1:
 		return nil, param.Invalid("SlidingWindow.Limit", a.Limit, "must be at least 1")
@@ -65,12 +65,12 @@ func (a SlidingWindow) compile(f kernel.Form) (kernel.Kernel, error) {
 	if uint64(a.Window)%segments != 0 {
 		return nil, param.Invalid("SlidingWindow.Segments", a.Segments, fmt.Sprintf("must divide Window, %v, into whole nanoseconds", a.Window))
 	}
-	length, err := f.Ticks(a.Window/time.Duration(segments), "SlidingWindow.Window / Segments")
+	length, err := enc.Ticks(a.Window/time.Duration(segments), "SlidingWindow.Window / Segments")
 	if err == nil {
-		err = f.Count(a.Limit, "SlidingWindow.Limit")
+		err = enc.Count(a.Limit, "SlidingWindow.Limit")
 	}
 	if err == nil {
-		err = f.Slots(segments, "SlidingWindow.Segments")
+		err = enc.Slots(segments, "SlidingWindow.Segments")
 	}
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func (a TokenBucket) fields(visit func(...any)) Algorithm {
 	return a
 }
 
-func (a TokenBucket) compile(f kernel.Form) (kernel.Kernel, error) {
+func (a TokenBucket) compile(enc kernel.Encoding) (kernel.Kernel, error) {
 	if err := a.Rate.check("TokenBucket.Rate"); err != nil {
 		return nil, err
 	}
@@ -70,11 +70,11 @@ func (a TokenBucket) compile(f kernel.Form) (kernel.Kernel, error) {
 	}
 	switch a.Refill {
 	case RefillContinuous:
-		return kernel.NewTokenBucket(a.Rate.Events, a.Rate.Per, a.Rate, a.Burst, f, "TokenBucket")
+		return kernel.NewTokenBucket(a.Rate.Events, a.Rate.Per, a.Rate, a.Burst, enc, "TokenBucket")
 	case RefillInterval:
-		per, err := f.Ticks(a.Rate.Per, "TokenBucket.Rate.Per")
+		per, err := enc.Ticks(a.Rate.Per, "TokenBucket.Rate.Per")
 		if err == nil {
-			err = f.Count(a.Burst, "TokenBucket.Burst")
+			err = enc.Count(a.Burst, "TokenBucket.Burst")
 		}
 		return kernel.NewIntervalBucket(a.Burst, a.Rate.Events, per), err
 	}

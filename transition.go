@@ -37,8 +37,8 @@ func NewTransition(alg Algorithm) (*Transition, error) {
 	return newTransition(alg, kernel.InMemory)
 }
 
-func newTransition(alg Algorithm, f kernel.Form) (*Transition, error) {
-	alg, k, err := compile(alg, f)
+func newTransition(alg Algorithm, enc kernel.Encoding) (*Transition, error) {
+	alg, k, err := compile(alg, enc)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (t *Transition) Portable(tick time.Duration) (*Transition, error) {
 	if tick < 1 {
 		return nil, param.Invalid("tick", tick, "must be at least 1ns")
 	}
-	return newTransition(t.alg, kernel.Form{Tick: uint64(tick), Portable: true, Varies: t.Varies()})
+	return newTransition(t.alg, kernel.Encoding{Tick: uint64(tick), Portable: true, Varies: t.Varies()})
 }
 
 // Algorithm returns the algorithm, with defaults filled in and nested Alls flattened.
@@ -175,7 +175,7 @@ func (t *Transition) Tag() []byte {
 	if h := t.header.Load(); h != nil {
 		return *h
 	}
-	h := appendHeader(nil, t.alg, t.kernel.Form)
+	h := appendHeader(nil, t.alg, t.kernel.Encoding)
 	t.header.Store(&h)
 	return h
 }
@@ -184,7 +184,7 @@ func (t *Transition) Tag() []byte {
 // state is needed: its Tag. If another version of this package wrote state, or if it is
 // damaged or cut off, the error says why it cannot be read.
 func (t *Transition) Origin(state []byte) (*Transition, error) {
-	from, _, err := readHeader(state, t.kernel.Form)
+	from, _, err := readHeader(state, t.kernel.Encoding)
 	return from, err
 }
 

@@ -28,7 +28,7 @@ type WarmingUp struct {
 	ColdFactor float64       // how many times as long an event takes when cold; at least 1, 0 means 3
 }
 
-// portableWarmup bounds Warmup in the portable form.
+// portableWarmup bounds Warmup in the portable encoding.
 const portableWarmup = 30 * day
 
 func (a WarmingUp) normalized() Algorithm {
@@ -50,7 +50,7 @@ func (a WarmingUp) fields(visit func(...any)) Algorithm {
 	return a
 }
 
-func (a WarmingUp) compile(f kernel.Form) (kernel.Kernel, error) {
+func (a WarmingUp) compile(enc kernel.Encoding) (kernel.Kernel, error) {
 	if err := a.Rate.check("WarmingUp.Rate"); err != nil {
 		return nil, err
 	}
@@ -63,8 +63,8 @@ func (a WarmingUp) compile(f kernel.Form) (kernel.Kernel, error) {
 	// A request costs less than three times the longer of these, and that in
 	// nanoseconds is to be a whole number that a double holds.
 	cold := float64(a.Rate.Per) / float64(a.Rate.Events) * a.ColdFactor
-	if f.Portable && max(float64(a.Warmup), cold) > float64(portableWarmup) {
+	if enc.Portable && max(float64(a.Warmup), cold) > float64(portableWarmup) {
 		return nil, param.Invalid("WarmingUp", fmt.Sprintf("%+v", a), fmt.Sprintf("must warm up within %v in this store, and a cold permit must not take longer", portableWarmup))
 	}
-	return kernel.NewWarmingUp(a.Rate.Events, a.Rate.Per, a.Warmup, a.ColdFactor, f), nil
+	return kernel.NewWarmingUp(a.Rate.Events, a.Rate.Per, a.Warmup, a.ColdFactor, enc), nil
 }

@@ -206,7 +206,7 @@ func (db *database) byRevision() *dbStore {
 		db.remove), db}
 }
 
-// A portableStore keeps states in portable form.
+// A portableStore keeps states in the portable encoding.
 type portableStore struct {
 	ratelimit.Store
 	tick time.Duration

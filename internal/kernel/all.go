@@ -18,8 +18,8 @@ type all struct {
 }
 
 // NewAll returns the kernel of an All of the given parts, none of which is an All.
-func NewAll(parts []Kernel, f Form) Kernel {
-	k := &all{parts: make([]capable, 0, len(parts)), most: math.MaxInt, tick: f.Tick}
+func NewAll(parts []Kernel, enc Encoding) Kernel {
+	k := &all{parts: make([]capable, 0, len(parts)), most: math.MaxInt, tick: enc.Tick}
 	for _, part := range parts {
 		k.parts = append(k.parts, capabilities(part))
 		k.most = min(k.most, part.Limit())

@@ -11,19 +11,19 @@ import (
 // share an entry.
 func TestAppendCancellationIsShort(t *testing.T) {
 	second := uint64(time.Second / time.Microsecond)
-	form := Form{Tick: 1000, Portable: true, Varies: true}
+	enc := Encoding{Tick: 1000, Portable: true, Varies: true}
 	for name, tt := range map[string]struct {
 		k        Kernel
 		one, all int // the most bytes to cancel one waiter, and for each of all
 	}{
-		"fixed":   {NewFixedWindow(100, second, true, form), 100, 2},
+		"fixed":   {NewFixedWindow(100, second, true, enc), 100, 2},
 		"sliding": {NewSlidingWindow(10, 6, 10*second), 300, 70},
 		"rolling": {NewRollingWindow(1000, 0, 60, second), 300, 1},
 		"log":     {NewSlidingLog(100, second, false), 100, 30},
 		"lumps":   {NewIntervalBucket(10, 10, second), 100, 56},
 	} {
 		const many = 5000
-		c := Compile(tt.k, form)
+		c := Compile(tt.k, enc)
 		st, now := c.NewState(), 1000*second
 		var line Line
 		var waiters []*Waiter
@@ -47,7 +47,7 @@ func TestAppendCancellationIsShort(t *testing.T) {
 		}
 		all := line.Cancel(waiters, now)
 		assert.LessOrEqual(t, len(c.AppendCancellation(nil, all)), 100+tt.all*many, name)
-		other := Compile(NewFixedWindow(7, second, true, form), form)
+		other := Compile(NewFixedWindow(7, second, true, enc), enc)
 		assert.Len(t, other.AppendCancellation(nil, all), 8, "no grant of this kernel")
 	}
 }

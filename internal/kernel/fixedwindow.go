@@ -14,11 +14,11 @@ type fixed struct {
 }
 
 // NewFixedWindow returns the kernel of a FixedWindow with windows of length ticks.
-func NewFixedWindow(limit int, length uint64, aligned bool, f Form) Kernel {
+func NewFixedWindow(limit int, length uint64, aligned bool, enc Encoding) Kernel {
 	k := &fixed{most: uint64(limit), length: length, aligned: aligned}
 	last := MaxInstant / k.length // the number of the last window
 	low := bits.Len64(k.most)
-	if aligned && !f.Varies && low+bits.Len64(last) <= 64 && last<<low|k.most < Gone {
+	if aligned && !enc.Varies && low+bits.Len64(last) <= 64 && last<<low|k.most < Gone {
 		k.packed = uint(low)
 	}
 	return k

@@ -9,16 +9,16 @@ import (
 func TestFixedWindowWords(t *testing.T) {
 	at := begun + second/4
 	for name, tt := range map[string]struct {
-		aligned bool
-		form    Form
-		want    []uint64 // after three events at that instant
-		end     Instant
+		aligned  bool
+		encoding Encoding
+		want     []uint64 // after three events at that instant
+		end      Instant
 	}{
 		"aligned":     {true, InMemory, []uint64{begun/second<<4 | 3}, begun + second},
 		"limits vary": {true, InMemory.Varying(), []uint64{begun, 3}, begun + second},
 		"first event": {false, InMemory, []uint64{at, 3}, at + second},
 	} {
-		k := NewFixedWindow(10, second, tt.aligned, tt.form)
+		k := NewFixedWindow(10, second, tt.aligned, tt.encoding)
 		st := k.Spend(make([]uint64, k.Width()), at, 3)
 		assert.Equal(t, tt.want, st, name)
 		assert.Equal(t, 7, k.Remaining(st, at), name)

@@ -44,25 +44,25 @@ type gcra struct {
 
 // newGCRA returns the arithmetic of a bucket that holds depth events and gains or loses
 // events per span. Errors name rate as the Rate of field.
-func newGCRA(events int, per time.Duration, rate fmt.Stringer, depth int, f Form, field string) (gcra, error) {
-	cost, unit, ok := uint128.Ratio(uint64(per), uint64(events), f.Tick)
-	if !ok || f.Portable && unit > portableMost {
+func newGCRA(events int, per time.Duration, rate fmt.Stringer, depth int, enc Encoding, field string) (gcra, error) {
+	cost, unit, ok := uint128.Ratio(uint64(per), uint64(events), enc.Tick)
+	if !ok || enc.Portable && unit > portableMost {
 		return gcra{}, param.Invalid(field+".Rate", rate, "has too many events for this store")
 	}
-	if f.Portable && cost > portableMost {
+	if enc.Portable && cost > portableMost {
 		most := time.Duration(portableMost)
 		return gcra{}, param.Invalid(field+".Rate", rate, fmt.Sprintf("must have a Per of at most %v, or a multiple of %v up to %v, in this store",
-			most, time.Duration(f.Tick), most*time.Duration(f.Tick)))
+			most, time.Duration(enc.Tick), most*time.Duration(enc.Tick)))
 	}
-	k := gcra{depth: depth, cost: cost, unit: unit, split: f.Portable, keeps: f.Varies}
+	k := gcra{depth: depth, cost: cost, unit: unit, split: enc.Portable, keeps: enc.Varies}
 	k.span = uint128.Mul(uint64(depth), k.cost)
 	// The greatest tat is that of a full bucket at MaxInstant < 2⁶², in units.
 	// Up to 3 units a nanosecond and a span below 2⁶² keep it below 2⁶⁴.
 	k.wide = !k.split && (k.unit > 3 || k.span.Hi != 0 || bits.Len64(k.span.Lo) > 62)
 	if k.split && k.span.Div(k.unit) > portableMost {
-		return gcra{}, param.Invalid(field, fmt.Sprintf("{%v, %d at once}", rate, depth), fmt.Sprintf("must fill up within %v in this store", time.Duration(portableMost*f.Tick)))
+		return gcra{}, param.Invalid(field, fmt.Sprintf("{%v, %d at once}", rate, depth), fmt.Sprintf("must fill up within %v in this store", time.Duration(portableMost*enc.Tick)))
 	}
-	return k, f.Count(depth, field)
+	return k, enc.Count(depth, field)
 }
 
 func (k *gcra) Limit() int { return k.depth }

@@ -18,11 +18,11 @@ import (
 func TestScaled(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	number := func(bits int) uint64 { return rng.Uint64()>>(64-bits)>>rng.IntN(bits) + 1 }
-	portable := Form{Tick: 1000, Portable: true, Varies: true}
+	portable := Encoding{Tick: 1000, Portable: true, Varies: true}
 	for range 100_000 {
-		f := []Form{InMemory.Varying(), portable}[rng.IntN(2)]
+		enc := []Encoding{InMemory.Varying(), portable}[rng.IntN(2)]
 		bucket := func() *gcra {
-			k, err := newGCRA(int(number(40)), time.Duration(number(62)), time.Second, 1, f, "")
+			k, err := newGCRA(int(number(40)), time.Duration(number(62)), time.Second, 1, enc, "")
 			if err != nil {
 				return nil
 			}
@@ -35,7 +35,7 @@ func TestScaled(t *testing.T) {
 		missing := uint128.Mul(number(51), old.unit).Add(uint128.From(rng.Uint64N(old.unit)))
 		x := bigOf(missing)
 		events := uint64(math.MaxUint64)
-		if f.Portable {
+		if enc.Portable {
 			events = portableMost
 		}
 		if most := bigOf(uint128.Mul(events, old.cost)); x.Cmp(most) > 0 {
@@ -44,7 +44,7 @@ func TestScaled(t *testing.T) {
 		x.Mul(x, bigOf(uint128.From(k.cost)))
 		x.Add(x, bigOf(uint128.From(old.cost-1)))
 		x.Quo(x, bigOf(uint128.From(old.cost)))
-		if most := bigOf(uint128.Mul(portableMost, k.unit)); f.Portable && x.Cmp(most) > 0 {
+		if most := bigOf(uint128.Mul(portableMost, k.unit)); enc.Portable && x.Cmp(most) > 0 {
 			x = most
 		}
 		require.Zero(t, x.Cmp(bigOf(k.scaled(missing, old))), "%v of %+v is %v of %+v", missing, old, x, k)
@@ -63,7 +63,7 @@ const ms = uint64(time.Millisecond)
 func TestBucketWords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		events, burst int
-		form          Form
+		encoding      Encoding
 		want          []uint64
 		ready         uint64 // for as many events as the burst, after begun
 	}{
@@ -72,9 +72,9 @@ func TestBucketWords(t *testing.T) {
 		"thirds, more":   {3, 4, InMemory, []uint64{3*begun + 3*second}, second},
 		"sevenths":       {7, 7, InMemory, []uint64{7*begun + 3*second, 0}, 428_571_429},
 		"limits vary":    {10, 10, InMemory.Varying(), []uint64{begun + 300*ms, begun}, 300 * ms},
-		"portable words": {7, 7, Form{Tick: 1, Portable: true}, []uint64{begun + 428_571_428, 4}, 428_571_429},
+		"portable words": {7, 7, Encoding{Tick: 1, Portable: true}, []uint64{begun + 428_571_428, 4}, 428_571_429},
 	} {
-		k, err := newGCRA(tt.events, time.Second, time.Second, tt.burst, tt.form, "")
+		k, err := newGCRA(tt.events, time.Second, time.Second, tt.burst, tt.encoding, "")
 		require.NoError(t, err)
 		st := k.Spend(make([]uint64, k.Width()), begun, 3)
 		assert.Equal(t, tt.want, st, name)

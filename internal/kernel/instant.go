@@ -34,8 +34,8 @@ func After(t Instant, d uint64) Instant {
 	return t + d
 }
 
-// A Form is the representation of a kernel's states.
-type Form struct {
+// An Encoding is the representation of a kernel's states.
+type Encoding struct {
 	Tick uint64 // the nanoseconds in a tick
 
 	// Portable says that each word of a state is a number that a float64 holds exactly:
@@ -44,50 +44,50 @@ type Form struct {
 
 	// Varies says that a kernel with other parameters may have left a state. States
 	// then have room for counts above the limit, and for the frontier of a bucket. All
-	// states that are kept as bytes are of such a form.
+	// states that are kept as bytes are of such an encoding.
 	Varies bool
 }
 
-// InMemory is the form of the states in memory.
-var InMemory = Form{Tick: 1}
+// InMemory is the encoding of the states in memory.
+var InMemory = Encoding{Tick: 1}
 
-// Varying returns f with Varies set.
-func (f Form) Varying() Form {
-	f.Varies = true
-	return f
+// Varying returns enc with Varies set.
+func (enc Encoding) Varying() Encoding {
+	enc.Varies = true
+	return enc
 }
 
-// portableMost is the largest parameter in a portable form. The sum of an instant in
+// portableMost is the largest parameter in a portable encoding. The sum of an instant in
 // the 21st century, in microseconds, and a few of these stays below 2⁵³.
 const portableMost = 1 << 51
 
-// portableSlots is the most counts of a ring in a portable form, because a script reads
+// portableSlots is the most counts of a ring in a portable encoding, because a script reads
 // all of them for each decision.
 const portableSlots = 4096
 
 // Slots checks the number of counts in a ring.
-func (f Form) Slots(n uint64, field string) error {
-	if f.Portable && n > portableSlots {
+func (enc Encoding) Slots(n uint64, field string) error {
+	if enc.Portable && n > portableSlots {
 		return param.Invalid(field, n, fmt.Sprintf("must be at most %d in this store, which reads all of them for each decision", portableSlots))
 	}
 	return nil
 }
 
 // Ticks returns d in ticks.
-func (f Form) Ticks(d time.Duration, field string) (uint64, error) {
-	n := uint64(d) / f.Tick
+func (enc Encoding) Ticks(d time.Duration, field string) (uint64, error) {
+	n := uint64(d) / enc.Tick
 	switch {
-	case n*f.Tick != uint64(d):
-		return 0, param.Invalid(field, d, fmt.Sprintf("must be a multiple of %v, which this store's clock counts in", time.Duration(f.Tick)))
-	case f.Portable && n > portableMost:
-		return 0, param.Invalid(field, d, fmt.Sprintf("must be at most %v in this store", time.Duration(portableMost*f.Tick)))
+	case n*enc.Tick != uint64(d):
+		return 0, param.Invalid(field, d, fmt.Sprintf("must be a multiple of %v, which this store's clock counts in", time.Duration(enc.Tick)))
+	case enc.Portable && n > portableMost:
+		return 0, param.Invalid(field, d, fmt.Sprintf("must be at most %v in this store", time.Duration(portableMost*enc.Tick)))
 	}
 	return n, nil
 }
 
 // Count checks a number of events.
-func (f Form) Count(n int, field string) error {
-	if f.Portable && uint64(n) > portableMost {
+func (enc Encoding) Count(n int, field string) error {
+	if enc.Portable && uint64(n) > portableMost {
 		return param.Invalid(field, n, "must be at most 2⁵¹ in this store")
 	}
 	return nil

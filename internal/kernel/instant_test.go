@@ -17,18 +17,18 @@ func TestAfter(t *testing.T) {
 
 // TestPortableBounds: in microseconds, a float64 holds each number.
 func TestPortableBounds(t *testing.T) {
-	f := Form{Tick: 1000, Portable: true}
-	n, err := f.Ticks(3*time.Microsecond, "Window")
+	enc := Encoding{Tick: 1000, Portable: true}
+	n, err := enc.Ticks(3*time.Microsecond, "Window")
 	require.NoError(t, err)
 	assert.EqualValues(t, 3, n)
-	_, err = f.Ticks(3001, "Window")
+	_, err = enc.Ticks(3001, "Window")
 	assert.ErrorContains(t, err, "Window is 3.001µs: it must be a multiple of 1µs")
-	_, err = f.Ticks(math.MaxInt64/1000*1000, "Window")
+	_, err = enc.Ticks(math.MaxInt64/1000*1000, "Window")
 	assert.ErrorContains(t, err, "must be at most")
-	assert.NoError(t, f.Count(1<<51, "Limit"))
-	assert.ErrorContains(t, f.Count(1<<51+1, "Limit"), "Limit is")
-	assert.NoError(t, f.Slots(4096, "Segments"))
-	assert.ErrorContains(t, f.Slots(4097, "Segments"), "Segments is 4097")
+	assert.NoError(t, enc.Count(1<<51, "Limit"))
+	assert.ErrorContains(t, enc.Count(1<<51+1, "Limit"), "Limit is")
+	assert.NoError(t, enc.Slots(4096, "Segments"))
+	assert.ErrorContains(t, enc.Slots(4097, "Segments"), "Segments is 4097")
 
 	assert.NoError(t, InMemory.Count(math.MaxInt, "Limit"))
 	assert.NoError(t, InMemory.Slots(MaxSlots, "Segments"))

@@ -220,13 +220,13 @@ func (c *capable) Pack(st []uint64) []uint64 {
 // means by a decision and by a reservation.
 type Compiled struct {
 	capable
-	Form
+	Encoding
 	parts composite // the kernel, if it is one; else nil
 }
 
-// Compile returns k, whose states have form f, ready to be applied.
-func Compile(k Kernel, f Form) *Compiled {
-	c := &Compiled{capable: capabilities(k), Form: f}
+// Compile returns k, whose states have encoding enc, ready to be applied.
+func Compile(k Kernel, enc Encoding) *Compiled {
+	c := &Compiled{capable: capabilities(k), Encoding: enc}
 	c.parts, _ = k.(composite)
 	return c
 }

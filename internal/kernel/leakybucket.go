@@ -12,8 +12,8 @@ type leaky struct{ gcra }
 
 // NewLeakyBucket returns the kernel of a LeakyBucket that leaks events per span. Errors
 // name rate as the Rate of field.
-func NewLeakyBucket(events int, per time.Duration, rate fmt.Stringer, capacity int, f Form, field string) (Kernel, error) {
-	k, err := newGCRA(events, per, rate, capacity, f, field)
+func NewLeakyBucket(events int, per time.Duration, rate fmt.Stringer, capacity int, enc Encoding, field string) (Kernel, error) {
+	k, err := newGCRA(events, per, rate, capacity, enc, field)
 	k.queue = true
 	return &leaky{k}, err
 }

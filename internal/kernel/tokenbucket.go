@@ -7,8 +7,8 @@ import (
 
 // NewTokenBucket returns the kernel of a TokenBucket that gains events tokens per span,
 // continuously. Errors name rate as the Rate of field.
-func NewTokenBucket(events int, per time.Duration, rate fmt.Stringer, burst int, f Form, field string) (Kernel, error) {
-	k, err := newGCRA(events, per, rate, burst, f, field)
+func NewTokenBucket(events int, per time.Duration, rate fmt.Stringer, burst int, enc Encoding, field string) (Kernel, error) {
+	k, err := newGCRA(events, per, rate, burst, enc, field)
 	return &k, err
 }
 

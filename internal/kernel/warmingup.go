@@ -13,19 +13,19 @@ import (
 // permits less those stored, at the next free time; it is 0 when cold.
 type warming struct {
 	unwound
-	form Form
+	encoding Encoding
 	warmup.Constants
 }
 
 // NewWarmingUp returns the kernel of a WarmingUp.
-func NewWarmingUp(events int, per, warm time.Duration, coldFactor float64, f Form) Kernel {
-	return &warming{form: f, Constants: warmup.New(events, per, warm, coldFactor)}
+func NewWarmingUp(events int, per, warm time.Duration, coldFactor float64, enc Encoding) Kernel {
+	return &warming{encoding: enc, Constants: warmup.New(events, per, warm, coldFactor)}
 }
 
 func (k *warming) Limit() int { return k.Constants.Limit }
 
 func (k *warming) Width() int {
-	if k.form.Portable {
+	if k.encoding.Portable {
 		return 3
 	}
 	return 2
@@ -33,22 +33,22 @@ func (k *warming) Width() int {
 
 // free returns the next free time, in nanoseconds.
 func (k *warming) free(st []uint64) uint64 {
-	if k.form.Portable {
-		return st[1]*k.form.Tick + st[2]
+	if k.encoding.Portable {
+		return st[1]*k.encoding.Tick + st[2]
 	}
 	return st[1]
 }
 
 func (k *warming) store(st []uint64, warmth float64, free uint64) []uint64 {
 	st[0], st[1] = math.Float64bits(warmth), free
-	if k.form.Portable {
-		st[1], st[2] = free/k.form.Tick, free%k.form.Tick
+	if k.encoding.Portable {
+		st[1], st[2] = free/k.encoding.Tick, free%k.encoding.Tick
 	}
 	return st
 }
 
 // frontier returns the next free time, which does not depend on the number of events.
-func (k *warming) frontier(st []uint64) Instant { return ceilDiv(k.free(st), k.form.Tick) }
+func (k *warming) frontier(st []uint64) Instant { return ceilDiv(k.free(st), k.encoding.Tick) }
 
 func (k *warming) Ready(st []uint64, now Instant, _ int) Instant { return max(now, k.frontier(st)) }
 
@@ -59,7 +59,7 @@ func (k *warming) Spend(st []uint64, at Instant, n int) []uint64 {
 	// The conversions keep compilers from fusing products and sums, so that Redis
 	// computes the same result bit by bit.
 	cost := k.cost(stored, taken) + float64((float64(n)-taken)*k.Stable)
-	return k.store(st, warmth+taken, After(at*k.form.Tick, saturated(math.Round(cost))))
+	return k.store(st, warmth+taken, After(at*k.encoding.Tick, saturated(math.Round(cost))))
 }
 
 func (k *warming) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
@@ -86,7 +86,7 @@ func (k *warming) warmth(st []uint64, t Instant) float64 {
 		return 0
 	}
 	warmth := math.Float64frombits(st[0])
-	if ns, free := t*k.form.Tick, k.free(st); ns > free {
+	if ns, free := t*k.encoding.Tick, k.free(st); ns > free {
 		warmth -= float64(ns-free) / k.Cooldown
 	}
 	return max(0, warmth)
@@ -95,7 +95,7 @@ func (k *warming) warmth(st []uint64, t Instant) float64 {
 func (k *warming) Remaining([]uint64, Instant) int { return k.Limit() }
 
 func (k *warming) Fresh(st []uint64) Instant {
-	return ceilDiv(After(k.free(st), saturated(math.Ceil(math.Float64frombits(st[0])*k.Cooldown))), k.form.Tick)
+	return ceilDiv(After(k.free(st), saturated(math.Ceil(math.Float64frombits(st[0])*k.Cooldown))), k.encoding.Tick)
 }
 
 // saturated converts ns, a whole number, to an integer, at most Forever.
@@ -107,7 +107,7 @@ func saturated(ns float64) uint64 {
 }
 
 func (k *warming) Valid(st []uint64) bool {
-	if k.form.Portable && (st[1] > math.MaxUint64/k.form.Tick-1 || st[2] >= k.form.Tick) {
+	if k.encoding.Portable && (st[1] > math.MaxUint64/k.encoding.Tick-1 || st[2] >= k.encoding.Tick) {
 		return false
 	}
 	warmth := math.Float64frombits(st[0])
@@ -118,5 +118,5 @@ func (k *warming) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	old := from.(*warming)
 	at := old.Ready(st, now, 1)
 	share := old.warmth(st, at) / old.Stored
-	return k.store(make([]uint64, k.Width()), min(share, 1)*k.Stored, max(old.free(st), now*k.form.Tick))
+	return k.store(make([]uint64, k.Width()), min(share, 1)*k.Stored, max(old.free(st), now*k.encoding.Tick))
 }
