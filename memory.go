@@ -20,9 +20,12 @@ import (
 // same clock (see [WithClock]).
 //
 // The store forgets a key only when that makes no difference: when the key is idle,
-// that is, when its state equals that of a key never seen. It looks for idle keys
-// when a table of keys has filled up, and in [MemoryStore.Shrink]. [WithMaxKeys] bounds
-// the number of keys in case too many are in use.
+// that is, when its state equals that of a key never seen. It keeps idle keys for five
+// seconds, because a decision on a key that it knows is several times as fast. Then
+// it forgets them, as new keys arrive: those in a part of the store (up to 4,096 keys)
+// when that gets new ones, and at most five seconds later. [MemoryStore.Shrink] forgets
+// all idle keys at once. [WithMaxKeys] bounds the number of keys in case too many are
+// in use; if the store is full, idle keys go first.
 //
 // The state of a [TokenBucket], [LeakyBucket] or [FixedWindow] takes 8 bytes with most
 // limits and 16 with the others. That of a [WarmingUp] takes 16. The documentation of

@@ -42,22 +42,46 @@ func (s *MemoryStore) check(t testing.TB) {
 	}
 }
 
-// TestIdleKeysMakeRoom lets a million keys come and go, a thousand of them in
-// use at any time.
+// TestIdleKeysMakeRoom lets many keys come and go, a thousand of them in each period
+// for which an idle key is kept.
 func TestIdleKeysMakeRoom(t *testing.T) {
+	const idleTime, perIdleTime = 5 * time.Second, 1000 // as WithMaxKeys' documentation says
 	for _, alg := range everyWidth {
 		l, s, clk := newTestLimiter(t, alg)
-		const inUse = 1000
 		most := 0
-		for i := range 100 * inUse {
+		for i := range 100 * perIdleTime {
 			require.True(t, l.Allow(fmt.Sprint(i)))
-			clk.Advance(2 * time.Second / inUse) // at most 2 s until a key is fresh
+			clk.Advance(idleTime / perIdleTime)
 			if i%100 == 0 {
 				most = max(most, s.Len())
 			}
 		}
 		s.check(t)
-		assert.LessOrEqual(t, most, inUse*3/2+64, "%T", alg)
+		assert.LessOrEqual(t, most, perIdleTime*5/2+64, "%T", alg) // 2 s in use, and twice idleTime
+	}
+}
+
+// TestIdleKeysAreKept: clients that come back within a few seconds are not inserted
+// again, however far below their limits they are.
+func TestIdleKeysAreKept(t *testing.T) {
+	const clients = 1000
+	for _, alg := range everyWidth {
+		l, s, clk := newTestLimiter(t, alg)
+		var after uint64 // insertions when all had come once
+		for round := range 20 {
+			for i := range clients {
+				require.True(t, l.Allow(fmt.Sprint(i)))
+				clk.Advance(4 * time.Second / clients) // after at most 2 s, each is idle
+			}
+			for range 10 { // and somebody else comes by
+				require.True(t, l.Allow(fmt.Sprint("other ", round)))
+			}
+			if round == 0 {
+				after = s.Stats().Inserts
+			}
+		}
+		assert.Equal(t, after+19, s.Stats().Inserts, "%T", alg)
+		s.check(t)
 	}
 }
 

@@ -108,8 +108,7 @@ func TestSplitWhileWaiting(t *testing.T) {
 		for arrived.Load() < 8 {
 			runtime.Gosched()
 		}
-		now, _ := l.timeline.Now()
-		sh.replaceLocked(sh.current(), now, 1)
+		sh.replaceLocked(sh.current(), 1)
 		sh.mu.Unlock()
 		wg.Wait()
 		s.check(t)

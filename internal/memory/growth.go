@@ -9,13 +9,13 @@ import (
 
 // # Growth
 //
-// A table is replaced when more than maxLoad of its slots are taken. Idle keys are not
-// copied to the new table; there is no other sweeper. The new table starts with a load
-// between minLoad and maxNewLoad, which differs from shard to shard. So the shards do
-// not all grow at once: their memory does not peak at the same moment, and not all
-// callers wait at the same time. The new table has room for about two thirds more keys
-// than are in use, whether it grows or shrinks. Growing to the next power of two would
-// leave up to half of the memory unused.
+// A table is replaced when more than maxLoad of its slots are taken. Keys that were
+// forgotten are not copied to the new table. The new table starts with a load between
+// minLoad and maxNewLoad, which differs from shard to shard. So the shards do not all
+// grow at once: their memory does not peak at the same moment, and not all callers wait
+// at the same time. The new table has room for about two thirds more keys than are held,
+// whether it grows or shrinks. Growing to the next power of two would leave up to half
+// of the memory unused.
 //
 //	old      │ a · B · · c │ D e · F │ · · g · │ H · i │  capitals are idle
 //	new      │ a · · · c · · │ · e · · · │ · · g · · · │ · · i │
@@ -27,11 +27,34 @@ import (
 // splitAt keys is split in two (directory.go). A limiter starts with one shard. The
 // first shards are split at a few keys each, so that concurrent callers seldom wait for
 // the same lock.
+//
+// # Idle keys
+//
+// Most clients are far below their limit, so their keys are idle when they come back.
+// Inserting a key takes several times as long as a decision. So an idle key is kept for
+// idleTime after it became idle, unless the store is full: then it goes first. Shrink
+// also forgets all idle keys.
+//
+// There is no sweeper. A caller that inserts a key sweeps its shard first if the last
+// sweep was at least idleTime ago (every fourth caller looks). So no key is looked at
+// more often than that, and a key that nobody uses is forgotten between one and two
+// idleTimes after it became idle, if its shard gets new keys. If a sweep leaves a table sparse, a smaller one replaces
+// it, but not one of less than a quarter: the keys may come back.
 
 const (
 	minLoad    = 0.46
 	maxNewLoad = 0.56
 	maxLoad    = 0.85
+
+	// sparse is the load below which a sweep replaces a table by a smaller one.
+	sparse = 0.15
+
+	// idleTime is how long an idle key is kept, in nanoseconds.
+	idleTime = 5e9
+
+	// sweepInserts is the number of insertions after which a shard reads the clock, to see
+	// whether a sweep is due. Reading it takes a sixth of the time of an insertion.
+	sweepInserts = 4
 )
 
 // noKeys are the words of the table of every shard without keys.
@@ -52,10 +75,29 @@ func (sh *shard) newTable(keys uint64) *table {
 // publishLocked makes t the table of sh.
 func (sh *shard) publishLocked(t *table) { sh.space.publish(sh.first, sh.depth, t) }
 
-// replaceLocked replaces the table with one for the keys in use and more further keys,
-// or splits the shard if it has too many.
-func (sh *shard) replaceLocked(old *table, now kernel.Instant, more uint64) {
-	sh.sweepLocked(old, now)
+// makeRoomLocked sweeps the shard if that is due, and replaces the table if it is full
+// or, after a sweep, sparse. It returns true if it did any of this.
+func (sh *shard) makeRoomLocked(t *table, now kernel.Instant) bool {
+	due := now >= sh.swept+idleTime
+	if due {
+		sh.sweepLocked(t, now-min(now, idleTime))
+		sh.swept = now
+	}
+	slots := t.groups * groupSlots
+	switch {
+	case due && float64(sh.keys) < sparse*float64(slots):
+		sh.replaceLocked(t, uint64(max(1, minLoad/4*float64(slots)-float64(sh.keys))))
+	case sh.used >= t.most:
+		sh.replaceLocked(t, 1)
+	default:
+		return due
+	}
+	return true
+}
+
+// replaceLocked replaces the table with one for the keys held and more further keys, or
+// splits the shard if it has too many.
+func (sh *shard) replaceLocked(old *table, more uint64) {
 	if sh.space.splits(sh.keys, sh.depth) {
 		sh.splitLocked(old, more)
 		return
@@ -73,7 +115,7 @@ func (sh *shard) replaceLocked(old *table, now kernel.Instant, more uint64) {
 func (sh *shard) splitLocked(old *table, more uint64) {
 	sp, bit := sh.space, uint64(1)<<sh.depth
 	sh.depth++
-	other := &shard{space: sp, first: sh.first | uint32(bit), depth: sh.depth}
+	other := &shard{space: sp, first: sh.first | uint32(bit), depth: sh.depth, swept: sh.swept}
 	other.mu.Lock() // until all its entries lead to it. Lock order: the older shard first
 	defer other.mu.Unlock()
 	for p := range old.held() {
@@ -111,12 +153,12 @@ func (sp *Tables) copyTo(t, old *table, p place) {
 	}
 }
 
-// sweepLocked forgets the keys that are idle.
-func (sh *shard) sweepLocked(t *table, now kernel.Instant) {
+// sweepLocked forgets the keys that have been idle since the given instant.
+func (sh *shard) sweepLocked(t *table, since kernel.Instant) {
 	blank := sh.space.store.blank()
 	defer sh.space.store.blanks.Put(blank)
 	for p := range t.held() {
-		if st := sh.read(t, p, blank[:]); sh.space.k.Fresh(st) <= now && sh.freeze(t, p, st) {
+		if st := sh.read(t, p, blank[:]); sh.space.k.Fresh(st) <= since && sh.freeze(t, p, st) {
 			sh.forgetLocked(t, p)
 		}
 	}
@@ -159,7 +201,8 @@ func (sp *Tables) shrink() {
 		sh := e.(*shard)
 		now := sp.store.now()
 		sh.mu.Lock()
-		sh.replaceLocked(sh.current(), now, 0)
+		sh.sweepLocked(sh.current(), now)
+		sh.replaceLocked(sh.current(), 0)
 		sh.mu.Unlock()
 	}
 }

@@ -75,3 +75,60 @@ func TestFreezeSeesUpdates(t *testing.T) {
 	require.False(t, sh.evict(candidate{id: sp.store.identify("key"), remaining: 1}, 0, 1), "it has no events remaining")
 	require.False(t, l.Allow("key"))
 }
+
+// A looked kernel counts the questions whether a key is idle.
+type looked struct {
+	kernel.Kernel
+	looks *int
+}
+
+func (k looked) Fresh(st []uint64) kernel.Instant {
+	*k.looks++
+	return k.Kernel.Fresh(st)
+}
+
+// TestSweepsAreRare: while new keys pour in, no key is looked at twice within idleTime,
+// and each is forgotten before two of them have passed since it became idle.
+func TestSweepsAreRare(t *testing.T) {
+	const keys, step = 40_000, time.Millisecond
+	perIdleTime := int(idleTime / uint64(step))
+	for name, k := range map[string]*kernel.Compiled{
+		"tables": bucket(1000, time.Second), // a key is idle after a millisecond
+		"logs":   eventLog(1, time.Millisecond),
+	} {
+		looks := 0
+		l, s, clk := newTestLimiter(t, kernel.Compile(looked{k.Kernel, &looks}, kernel.InMemory))
+		for i := range keys {
+			require.True(t, l.Allow(fmt.Sprint(i)))
+			clk.Advance(step)
+			if i%100 == 0 {
+				require.LessOrEqual(t, s.Len(), perIdleTime*5/2, name)
+			}
+		}
+		// A key is looked at when it is about to be forgotten, and at most twice before.
+		assert.LessOrEqual(t, looks, 3*keys, name)
+		assert.Positive(t, looks, name)
+	}
+}
+
+// TestTablesShrinkSlowly: a table from which most keys have gone still has room for a
+// quarter of them.
+func TestTablesShrinkSlowly(t *testing.T) {
+	for name, k := range map[string]*kernel.Compiled{"tables": bucket(1000, time.Second), "logs": eventLog(1, time.Millisecond)} {
+		l, s, clk := newTestLimiter(t, k)
+		bytes := func() uint64 { return s.Stats().Bytes }
+		for i := range 100_000 {
+			require.True(t, l.Allow(fmt.Sprint("flood ", i)))
+		}
+		was, rounds := bytes(), 0
+		for ; bytes() > 200_000; rounds++ {
+			clk.Advance(2 * idleTime)
+			for i := range 1000 {
+				require.True(t, l.Allow(fmt.Sprint("round ", rounds, " ", i)))
+			}
+			require.GreaterOrEqual(t, bytes(), was/8, "%s, round %d", name, rounds)
+			was = bytes()
+			require.Less(t, rounds, 8, "%s: %d bytes", name, was)
+		}
+	}
+}

@@ -90,24 +90,15 @@ type logShard struct {
 	mu      sync.Mutex // protects depth and the fields below
 	slots   []logEntry
 	keys    uint64 // keys held
-	next    int    // the slot that is checked next for an idle key
+	next    int    // the slot where the next eviction starts
 	inserts uint64 // keys inserted so far
 	words   uint64 // words of all states
+	swept   uint64 // the instant of the last sweep
 }
 
-const (
-	// logSplitAt is the most keys of a shard, chosen so that visiting all of them takes
-	// a fraction of a millisecond.
-	logSplitAt = 1024
-
-	// sweepSlots is the number of slots that are checked for idle keys when a key is
-	// inserted. More than half of them are usually taken.
-	sweepSlots = 8
-
-	// sparse is the load below which a table is replaced by a smaller one. A new table
-	// has at least minLoad.
-	sparse = 0.15
-)
+// logSplitAt is the most keys of a shard, chosen so that visiting all of them takes a
+// fraction of a millisecond.
+const logSplitAt = 1024
 
 // A logEntry is a key, its state, and the kernel that left the state.
 type logEntry struct {
@@ -164,10 +155,10 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 		e.state, e.by = st, by
 		return updated
 	}
-	if sh.keys >= mostOf(len(sh.slots)) {
-		now, _ := req.Now()
-		sh.replaceLocked(now, 1)
-		return replaced
+	if sh.keys >= mostOf(len(sh.slots)) || sh.inserts%sweepInserts == sweepInserts-1 {
+		if now, _ := req.Now(); sh.makeRoomLocked(now) {
+			return replaced
+		}
 	}
 	st, changed := k.Step(k.NewState(), req, a)
 	if !changed {
@@ -176,14 +167,9 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 		}
 		return noRoom
 	}
-	now, _ := req.Now()
-	if sh.sweepLocked(now) {
-		return replaced // the slot may have changed, too
-	}
 	if !sp.store.take(&sp.occupancy) {
 		return noRoom
 	}
-	i, _ = sh.find(id)
 	sh.slots[i] = logEntry{id, k, st}
 	sh.keys++
 	sh.inserts++
@@ -192,24 +178,34 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 	return updated
 }
 
-// sweepLocked checks a few slots and forgets idle keys. If few keys remain, it replaces
-// the table and returns true.
-func (sh *logShard) sweepLocked(now kernel.Instant) (replaced bool) {
-	for range sweepSlots {
-		if sh.next >= len(sh.slots) {
-			sh.next = 0
-		}
-		if e := &sh.slots[sh.next]; !e.free() && e.fresh() <= now {
-			sh.removeLocked(sh.next) // and look next at what takes its place
+// makeRoomLocked sweeps the shard if that is due, and replaces the table if it is full
+// or, after a sweep, sparse. It returns true if it did any of this. See growth.go.
+func (sh *logShard) makeRoomLocked(now kernel.Instant) bool {
+	due, slots := now >= sh.swept+idleTime, float64(len(sh.slots))
+	if due {
+		sh.sweepLocked(now - min(now, idleTime))
+		sh.swept = now
+	}
+	switch {
+	case due && float64(sh.keys) < sparse*slots:
+		sh.replaceLocked(uint64(max(1, minLoad/4*slots-float64(sh.keys))))
+	case sh.keys >= mostOf(len(sh.slots)):
+		sh.replaceLocked(1)
+	default:
+		return due
+	}
+	return true
+}
+
+// sweepLocked forgets the keys that have been idle since the given instant.
+func (sh *logShard) sweepLocked(since kernel.Instant) {
+	for i := 0; i < len(sh.slots); {
+		if e := &sh.slots[i]; !e.free() && e.fresh() <= since {
+			sh.removeLocked(i) // and look next at what takes its place
 		} else {
-			sh.next++
+			i++
 		}
 	}
-	if float64(sh.keys+1) < sparse*float64(len(sh.slots)) {
-		sh.replaceLocked(now, 1)
-		return true
-	}
-	return false
 }
 
 // removeLocked forgets the key in a slot, and moves later entries that could no longer
@@ -237,20 +233,14 @@ func (sh *logShard) forgotLocked(e *logEntry) {
 	sh.space.store.leave(&sh.space.occupancy)
 }
 
-// replaceLocked replaces the table with one for the keys in use and more further keys,
-// or splits the shard if it has too many.
-func (sh *logShard) replaceLocked(now kernel.Instant, more uint64) {
-	old := sh.slots
-	for i := range old {
-		if e := &old[i]; !e.free() && e.fresh() <= now {
-			sh.forgotLocked(e)
-			*e = logEntry{}
-		}
-	}
+// replaceLocked replaces the table with one for the keys held and more further keys, or
+// splits the shard if it has too many.
+func (sh *logShard) replaceLocked(more uint64) {
 	if sh.space.splits(sh.keys, sh.depth) {
 		sh.splitLocked(more)
 		return
 	}
+	old := sh.slots
 	sh.resizeLocked(more)
 	for i := range old {
 		sh.putLocked(&old[i])
@@ -278,7 +268,7 @@ func (sh *logShard) putLocked(e *logEntry) {
 func (sh *logShard) splitLocked(more uint64) {
 	bit, old := uint64(1)<<sh.depth, sh.slots
 	sh.depth++
-	other := &logShard{space: sh.space, first: sh.first | uint32(bit), depth: sh.depth}
+	other := &logShard{space: sh.space, first: sh.first | uint32(bit), depth: sh.depth, swept: sh.swept}
 	moves := func(e *logEntry) bool { return !e.free() && e.id.entry()&bit != 0 }
 	for i := range old {
 		if e := &old[i]; moves(e) {
@@ -356,7 +346,8 @@ func (sh *logShard) shrink() {
 	now := sh.space.store.now()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.replaceLocked(now, 0)
+	sh.sweepLocked(now)
+	sh.replaceLocked(0)
 }
 
 // count adds the totals of all shards to stats.

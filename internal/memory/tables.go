@@ -105,8 +105,7 @@ type shard struct {
 	keys    uint64     // keys held
 	inserts uint64     // keys inserted so far
 	next    uint64     // the slot where the next eviction starts
-
-	_ [64 - 7*8]byte
+	swept   uint64     // the instant of the last sweep
 }
 
 // Tables is a space for states of fixed width.
@@ -326,7 +325,7 @@ type outcome int
 
 const (
 	updated  outcome = iota
-	replaced         // the table was replaced: try the update again
+	replaced         // the table was replaced or swept: try the update again
 	noRoom           // the store is full
 )
 
@@ -341,10 +340,10 @@ func (sh *shard) updateLocked(t *table, id identity, req *kernel.Request, f chan
 	case ok:
 		f(t.state(p))
 		return updated
-	case sh.used >= t.most:
-		now, _ := req.Now()
-		sh.replaceLocked(t, now, 1)
-		return replaced
+	case sh.used >= t.most || sh.inserts%sweepInserts == sweepInserts-1:
+		if now, _ := req.Now(); sh.makeRoomLocked(t, now) {
+			return replaced
+		}
 	}
 	st := t.state(p) // all zero; no other goroutine reads it until the slot is taken
 	if !f(st) {
