@@ -199,11 +199,8 @@ type limiter struct {
 
 // apply sends req to the store. It also returns the transition that decided it.
 func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transition, _ Result, err error) {
-	t = l.t
-	if l.own != nil {
-		if t, err = l.own.forKey(ctx, key); err != nil {
-			return l.t, Result{}, err
-		}
+	if t, err = l.transitionOf(ctx, key); err != nil {
+		return l.t, Result{}, err
 	}
 	res, err := l.applyBy(ctx, key, t, req)
 	return t, res, err
@@ -232,8 +229,25 @@ func (l *limiter) AllowN(key string, n int) bool {
 	if l.fast != nil && (n == 1 || n > 0 && n <= l.t.kernel.Limit()) { // every limit is at least 1
 		return l.fast.Allow(l.timeline, key, n)
 	}
-	d, _ := l.Take(context.Background(), key, n)
+	ctx := context.Background()
+	if l.local != nil && l.local.logs != nil && n > 0 {
+		t, err := l.transitionOf(ctx, key)
+		if err != nil {
+			d, _ := l.degradedTake(ctx, key, n, l.t, err)
+			return d.Allowed
+		}
+		return n <= t.kernel.Limit() && l.local.logs.Allow(l.timeline, key, t.kernel, n)
+	}
+	d, _ := l.Take(ctx, key, n)
 	return d.Allowed
+}
+
+// transitionOf returns the transition for key.
+func (l *limiter) transitionOf(ctx context.Context, key string) (*Transition, error) {
+	if l.own == nil {
+		return l.t, nil
+	}
+	return l.own.forKey(ctx, key)
 }
 
 func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error) {
@@ -248,11 +262,16 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error)
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})
 	if err != nil {
-		return l.degraded(ctx, t, err, func(fallback Limiter) (Decision, error) {
-			return fallback.Take(context.WithoutCancel(ctx), key, n)
-		})
+		return l.degradedTake(ctx, key, n, t, err)
 	}
 	return res.Decision, nil
+}
+
+// degradedTake is Take after the store failed with err.
+func (l *limiter) degradedTake(ctx context.Context, key string, n int, t *Transition, err error) (Decision, error) {
+	return l.degraded(ctx, t, err, func(fallback Limiter) (Decision, error) {
+		return fallback.Take(context.WithoutCancel(ctx), key, n)
+	})
 }
 
 func (l *limiter) Peek(ctx context.Context, key string) (Decision, error) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
@@ -55,8 +57,41 @@ type limits struct {
 	lookup func(ctx context.Context, key string) (Algorithm, error)
 	base   *Transition
 
+	recent [32]atomic.Pointer[recentLimit] // by indexOf; most services have a few plans
+
 	mu         sync.RWMutex        // protects young and old
 	young, old map[any]*Transition // by keyOf
+}
+
+// A recentLimit is a limit that was looked up lately. The parameters are not a pointer, so
+// they cannot have changed.
+type recentLimit struct {
+	alg Algorithm
+	t   *Transition
+}
+
+// indexOf returns the index in recent for the parameters of an algorithm. ok is false if
+// they are not kept there.
+func indexOf(alg Algorithm) (i uint64, ok bool) {
+	mix := func(r Rate, n int, d time.Duration) (uint64, bool) {
+		h := uint64(r.Events)*0x9E3779B97F4A7C15 + uint64(r.Per)*0xC2B2AE3D27D4EB4F + uint64(n)*0xD6E8FEB86659FD93 + uint64(d)*0xA0761D6478BD642F
+		return h >> 59, true
+	}
+	switch a := alg.(type) {
+	case TokenBucket:
+		return mix(a.Rate, a.Burst, 0)
+	case LeakyBucket:
+		return mix(a.Rate, a.Capacity, 0)
+	case FixedWindow:
+		return mix(Rate{}, a.Limit, a.Window)
+	case SlidingWindow:
+		return mix(Rate{}, a.Limit, a.Window)
+	case SlidingLog:
+		return mix(Rate{}, a.Limit, a.Window)
+	case RollingWindow:
+		return mix(Rate{}, a.Quota, a.Window)
+	}
+	return 0, false
 }
 
 // manyLimits is the most transitions in each of young and old. When young is full, it
@@ -82,6 +117,22 @@ func (l *limits) forKey(ctx context.Context, key string) (*Transition, error) {
 
 // transition returns the transition for alg, which a user passed.
 func (l *limits) transition(alg Algorithm) (*Transition, error) {
+	i, ok := indexOf(alg)
+	if !ok {
+		return l.search(alg)
+	}
+	if r := l.recent[i].Load(); r != nil && r.alg == alg {
+		return r.t, nil
+	}
+	t, err := l.search(alg)
+	if err == nil {
+		l.recent[i].Store(&recentLimit{alg, t})
+	}
+	return t, err
+}
+
+// search is transition for a limit that is not among the recent ones.
+func (l *limits) search(alg Algorithm) (*Transition, error) {
 	alg, err := value(alg)
 	if err != nil {
 		return nil, err

@@ -82,7 +82,8 @@ func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, c
 // ≤ n ≤ limit.
 func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted, changed bool) {
 	v := view{Compiled: c}
-	for renewed := false; ; renewed = true {
+	renewed := c.can&notes != 0 && clk.Renew() // as in Step
+	for ; ; renewed = true {
 		v.now, v.lag = clk.Now()
 		var at Instant
 		st, at, changed = v.decide(st, n)

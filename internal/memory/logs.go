@@ -59,6 +59,34 @@ func (sp *Logs) lock(id identity) *logShard {
 	}
 }
 
+// Allow reports whether n events of key are granted, 1 ≤ n ≤ limit. It is a faster
+// Apply for callers that need nothing else.
+func (sp *Logs) Allow(clk *kernel.Timeline, key string, k *kernel.Compiled, n int) bool {
+	id := sp.store.identify(key)
+	if granted, ok := sp.allow(id, clk, k, n); ok {
+		return granted
+	}
+	req, a := kernel.Request{Op: kernel.OpTake, N: n, Clock: clk}, kernel.Answer{}
+	sp.Apply(key, k, &req, &a)
+	return a.Allowed
+}
+
+// allow is Allow for a key that the space has a state for, which k left. Otherwise, ok is
+// false.
+func (sp *Logs) allow(id identity, clk *kernel.Timeline, k *kernel.Compiled, n int) (granted, ok bool) {
+	sh := sp.lock(id)
+	defer sh.mu.Unlock()
+	i, ok := sh.find(id)
+	if !ok || sh.slots[i].by != k {
+		return false, false
+	}
+	e := &sh.slots[i]
+	st, granted, _ := k.Allow(e.state, clk, n)
+	sh.words += uint64(cap(st)) - uint64(cap(e.state))
+	e.state = st
+	return granted, true
+}
+
 // apply calls applyLocked under the lock, which it releases even if the user's clock
 // panics.
 func (sp *Logs) apply(id identity, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) outcome {
