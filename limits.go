@@ -57,11 +57,14 @@ type limits struct {
 	lookup func(ctx context.Context, key string) (Algorithm, error)
 	base   *Transition
 
-	recent [32]atomic.Pointer[recentLimit] // by indexOf; most services have a few plans
+	recent atomic.Pointer[recentLimits] // nil until the first lookup
 
 	mu         sync.RWMutex        // protects young and old
 	young, old map[any]*Transition // by keyOf
 }
+
+// recentLimits are limits by indexOf. Most services have a few plans.
+type recentLimits [32]atomic.Pointer[recentLimit]
 
 // A recentLimit is a limit that was looked up lately. The parameters are not a pointer, so
 // they cannot have changed.
@@ -70,7 +73,7 @@ type recentLimit struct {
 	t   *Transition
 }
 
-// indexOf returns the index in recent for the parameters of an algorithm. ok is false if
+// indexOf returns the index in recentLimits for the parameters of an algorithm. ok is false if
 // they are not kept there.
 func indexOf(alg Algorithm) (i uint64, ok bool) {
 	mix := func(r Rate, n int, d time.Duration) (uint64, bool) {
@@ -121,12 +124,17 @@ func (l *limits) transition(alg Algorithm) (*Transition, error) {
 	if !ok {
 		return l.search(alg)
 	}
-	if r := l.recent[i].Load(); r != nil && r.alg == alg {
+	recent := l.recent.Load()
+	if recent == nil {
+		l.recent.CompareAndSwap(nil, new(recentLimits))
+		recent = l.recent.Load()
+	}
+	if r := recent[i].Load(); r != nil && r.alg == alg {
 		return r.t, nil
 	}
 	t, err := l.search(alg)
 	if err == nil {
-		l.recent[i].Store(&recentLimit{alg, t})
+		recent[i].Store(&recentLimit{alg, t})
 	}
 	return t, err
 }
