@@ -86,6 +86,11 @@ func scenarios(s sizes) []scenario {
 		{id: "S2", title: "one hot key, denied", unit: nanoseconds},
 		{id: "S2p", title: "one hot key, denied, from all cores at once", unit: nanoseconds},
 		{id: "S3", title: n.Sprintf("%d keys, allowed", few), unit: nanoseconds},
+		{id: "I1k", title: n.Sprintf("%d idle keys, in a shuffled order", few), unit: nanoseconds},
+		{id: "I1kp", title: "I1k from all cores at once", unit: nanoseconds},
+		{id: "I100k", title: n.Sprintf("%d idle keys, in a shuffled order", s.live), unit: nanoseconds},
+		{id: "I100kp", title: "I100k from all cores at once", unit: nanoseconds},
+		{id: "I1M", title: n.Sprintf("%d idle keys, in a shuffled order", s.many), unit: nanoseconds},
 		{id: "S4", title: n.Sprintf("%d keys in a shuffled order, callers' keys cold", s.many), unit: nanoseconds},
 		{id: "S4h", title: n.Sprintf("%d keys in a shuffled order, callers' keys warm", s.many), unit: nanoseconds},
 		{id: "S5", title: "one hot key, allowed, from all cores at once", unit: nanoseconds},
@@ -138,6 +143,7 @@ type group struct {
 	http   bool              // whether it is for middlewares
 	wire   bool              // whether it is for handlers of hostile requests
 	rules  bool              // whether it is for tables of rules
+	quick  bool              // whether it is for limiters that can have the limit Quick
 	redis  bool              // whether it is for limiters in Redis
 	crowd  bool              // whether a thousand callers use one key, which limiters that swap cannot serve
 	heavy  bool              // whether only the best continue after the first pass
@@ -152,6 +158,7 @@ func groups() []group {
 		{name: "one key, allowed", ids: []string{"S1", "S5"}, passes: 5, run: hotAllowed},
 		{name: "one key, denied", ids: []string{"S2", "S2p"}, passes: 5, run: hotDenied},
 		{name: "few keys", ids: []string{"S3"}, passes: 5, run: fewKeys},
+		{name: "idle keys", ids: []string{"I1k", "I1kp", "I100k", "I100kp", "I1M"}, passes: 3, quick: true, run: idleKeys},
 		{name: "many keys", ids: []string{"S4", "S4h", "S6", "S6h", "S7", "heap-1M"}, passes: 3, run: manyKeys},
 		{name: "growth", ids: []string{"heap-peak"}, passes: 1, roles: own, run: growth},
 		{name: "big table", ids: []string{"heap-5M", "gc", "longest"}, passes: 3, roles: weighed, heavy: true, run: bigTable},
@@ -182,7 +189,7 @@ func groupOf(id string) group {
 
 // takesPart reports whether the group is for c.
 func (g group) takesPart(c contenders.Contender) bool {
-	return c.HTTP == g.http && c.Wire == g.wire && c.Rules == g.rules && (c.Dial != nil) == g.redis && !(g.crowd && c.Swaps) && (g.roles == nil || slices.Contains(g.roles, c.Role))
+	return c.HTTP == g.http && c.Wire == g.wire && c.Rules == g.rules && (c.Dial != nil) == g.redis && !(g.crowd && c.Swaps) && (!g.quick || c.Quick || c.Role == contenders.Floor || c.Role == contenders.Bound) && (g.roles == nil || slices.Contains(g.roles, c.Role))
 }
 
 // A bench is a run of the program.

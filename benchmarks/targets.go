@@ -27,6 +27,7 @@ const (
 	only429                       // the figure ÷ that of a handler that only answers 429
 	limitAlone                    // the figure ÷ that of a rule's limit without a table of rules
 	fewRules                      // the figure ÷ that of a table of a few rules
+	oneLimit                      // the figure ÷ that of a limiter with one limit for all keys
 	nothingAsked                  // no target; the figure is only shown
 )
 
@@ -37,6 +38,12 @@ var targets = []target{
 	{scenario: "S2", limit: 0.75, of: bestPeer},
 	{scenario: "S2p", limit: 0.35, of: bestPeer},
 	{scenario: "S3", limit: 0.55, of: bestPeer},
+	{scenario: "S3", limit: 1.6, of: oneLimit, who: contenders.OwnLimits},
+	{scenario: "I1k", limit: 0.70, of: bestPeer},
+	{scenario: "I1kp", limit: 0.70, of: bestPeer},
+	{scenario: "I100k", limit: 0.70, of: bestPeer},
+	{scenario: "I100kp", limit: 0.70, of: bestPeer},
+	{scenario: "I1M", limit: 0.70, of: bestPeer},
 	{scenario: "S4", limit: 0.45, of: bestPeer},
 	{scenario: "S4h", limit: 0.45, of: bestPeer},
 	{scenario: "S5", limit: 1.0, of: bestPeer},
@@ -98,6 +105,8 @@ func (t target) words(u unit) string {
 		return fmt.Sprintf("≤ %v × the limit alone", t.limit)
 	case fewRules:
 		return fmt.Sprintf("≤ %v × 10 rules", t.limit)
+	case oneLimit:
+		return fmt.Sprintf("≤ %v × one limit for all", t.limit)
 	}
 	return fmt.Sprintf("≤ %v %s", t.limit, u)
 }
@@ -116,6 +125,8 @@ func (y yardstick) contender() string {
 		return contenders.LimitAlone
 	case fewRules:
 		return contenders.FewRules
+	case oneLimit:
+		return contenders.OneLimit
 	}
 	return ""
 }
@@ -149,7 +160,7 @@ func (t target) met(entries []entry) (met, known bool) {
 	case bestPeer:
 		peer, ok := first(entries, contenders.Peer)
 		return ok && got/peer.median() <= t.limit, ok
-	case oneTimeNow, redisRate, only429, limitAlone, fewRules:
+	case oneTimeNow, redisRate, only429, limitAlone, fewRules, oneLimit:
 		other, ok := named(entries, t.of.contender())
 		return ok && got/other.median() <= t.limit, ok
 	case aboveFloor:

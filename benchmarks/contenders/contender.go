@@ -13,9 +13,9 @@ type Limit struct {
 	Every time.Duration // the time until one of them comes back
 }
 
-// The limits of the scenarios. With each of them, no event comes back during a run: a key
-// that was used stays in use, so that no limiter may forget it, and a key that is denied
-// stays denied.
+// The limits of the scenarios. With each of them but Quick, no event comes back during a
+// run: a key that was used stays in use, so that no limiter may forget it, and a key that is
+// denied stays denied.
 var (
 	// Plenty is more than one key can use in a run. Burst times Every is 127 years, near
 	// the maximum of a limiter that counts in nanoseconds. Every may be short, because
@@ -30,6 +30,11 @@ var (
 	// is longer than a round, because Redis forgets a key once its event has come back.
 	Lavish = Limit{Burst: 20_000_000, Every: 50 * time.Second}
 
+	// Quick comes back before a key is used again, as for most clients of most services:
+	// they are far below their limits, so that the state of a key is that of a new one when
+	// it is used.
+	Quick = Limit{Burst: 10, Every: time.Microsecond}
+
 	// Once is exhausted by the first event.
 	Once = Limit{Burst: 1, Every: 1000 * time.Hour}
 )
@@ -37,6 +42,14 @@ var (
 // window is the window of contenders that count events in windows. It is longer than any
 // run.
 const window = 1000 * time.Hour
+
+// window returns the window of contenders that count events in windows.
+func (l Limit) window() time.Duration {
+	if l == Quick {
+		return time.Duration(l.Burst) * l.Every
+	}
+	return window
+}
 
 // An Answer is the decision of a limiter on one event.
 type Answer uint8
@@ -79,6 +92,7 @@ type Contender struct {
 	HTTP   bool   // whether it is a middleware, which is compared with other ones
 	Wire   bool   // whether it answers hostile requests over a connection; likewise
 	Rules  bool   // whether it is a table of rules, or is compared with one
+	Quick  bool   // whether it can have the limit Quick
 	Module string // the path of its module, whose version the report has
 	Setup  string // how it is configured and called, for the report
 
@@ -111,6 +125,7 @@ func All() []Contender {
 	return []Contender{
 		tokenBucket(),
 		coarseClock(),
+		ownLimits(),
 		fixedWindow(),
 		slidingWindow(),
 		leakyBucket(),

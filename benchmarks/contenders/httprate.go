@@ -38,10 +38,12 @@ func httprateCounter() Contender {
 	return Contender{
 		Name:   "httprate's counter",
 		Role:   Peer,
+		Quick:  true,
 		Module: httprateModule,
 		Setup:  "`LimitCounter.Get`, then `IncrementBy` if there is room, under a mutex, as `OnLimit` does, without HTTP",
 		New: func(l Limit) (Allow, error) {
 			var mu sync.Mutex
+			window := l.window()
 			counter := httprate.NewLocalLimitCounter(window)
 			return func(key string) Answer {
 				now := time.Now().UTC()

@@ -1,6 +1,7 @@
 package contenders
 
 import (
+	"context"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -15,6 +16,7 @@ func library(name string, role Role, setup string, alg func(Limit) ratelimit.Alg
 	return Contender{
 		Name:   name,
 		Role:   role,
+		Quick:  true,
 		Module: ModulePath,
 		Setup:  setup,
 		New: func(l Limit) (Allow, error) {
@@ -27,8 +29,11 @@ func library(name string, role Role, setup string, alg func(Limit) ratelimit.Alg
 	}
 }
 
+// OneLimit is the name of the contender with one limit for all keys.
+const OneLimit = "ratelimit"
+
 func tokenBucket() Contender {
-	return library("ratelimit", Main, "`TokenBucket`", bucketOf)
+	return library(OneLimit, Main, "`TokenBucket`", bucketOf)
 }
 
 func coarseClock() Contender {
@@ -45,6 +50,32 @@ func coarseClock() Contender {
 			return bucket(l, ratelimit.WithClock(clk))
 		},
 		Stop: func() { clk.Stop() },
+	}
+}
+
+// OwnLimits is the name of the contender with a limit for each key.
+const OwnLimits = "ratelimit, limits of keys' own"
+
+// ownLimits gives each key one of ten limits, as a service with plans does.
+func ownLimits() Contender {
+	return Contender{
+		Name:   OwnLimits,
+		Role:   Variant,
+		Module: ModulePath,
+		Setup:  "`TokenBucket`s of ten sizes, `WithLimits` by the last digit of the key",
+		Quick:  true,
+		New: func(l Limit) (Allow, error) {
+			var plans [10]ratelimit.Algorithm
+			for i := range plans {
+				plans[i] = ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst}
+				if l.Burst > 1 { // one event must exhaust a key where the limit is Once
+					plans[i] = ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst + i}
+				}
+			}
+			return bucket(l, ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+				return plans[key[len(key)-1]-'0'], nil
+			}))
+		},
 	}
 }
 
@@ -74,12 +105,12 @@ func fixedWindow() Contender {
 }
 
 func windowOf(l Limit) ratelimit.Algorithm {
-	return ratelimit.FixedWindow{Limit: l.Burst, Window: window}
+	return ratelimit.FixedWindow{Limit: l.Burst, Window: l.window()}
 }
 
 func slidingWindow() Contender {
 	return library("ratelimit, sliding window", Variant, "`SlidingWindow` of 1000 h, one segment", func(l Limit) ratelimit.Algorithm {
-		return ratelimit.SlidingWindow{Limit: l.Burst, Window: window}
+		return ratelimit.SlidingWindow{Limit: l.Burst, Window: l.window()}
 	})
 }
 
@@ -94,5 +125,9 @@ func rollingWindow() Contender {
 }
 
 func rollingOf(l Limit) ratelimit.Algorithm {
-	return ratelimit.RollingWindow{Quota: l.Burst, Window: 24 * window, Period: window}
+	period := window
+	if l == Quick {
+		period = l.Every
+	}
+	return ratelimit.RollingWindow{Quota: l.Burst, Window: 24 * period, Period: period}
 }

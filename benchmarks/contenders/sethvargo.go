@@ -10,12 +10,13 @@ func sethvargoMemory() Contender {
 	return Contender{
 		Name:   "sethvargo/go-limiter",
 		Role:   Peer,
+		Quick:  true,
 		Module: "github.com/sethvargo/go-limiter",
 		Setup:  "`memorystore`, `Take`; it refills all at once each Interval, which is 1000 h; its purge is off, because it would find nothing",
 		New: func(l Limit) (Allow, error) {
 			store, err := memorystore.New(&memorystore.Config{
 				Tokens:       uint64(l.Burst),
-				Interval:     window,
+				Interval:     l.window(),
 				DisablePurge: true,
 			})
 			if err != nil {

@@ -12,6 +12,7 @@ func throttledMemory() Contender {
 	return Contender{
 		Name:   "throttled",
 		Role:   Peer,
+		Quick:  true,
 		Module: "github.com/throttled/throttled/v2",
 		Setup:  "GCRA on `memstore` without a bound, `RateLimitCtx`; `SetMaxCASAttemptsLimit` is unlimited, because by default it gives up after 10 attempts and returns an error instead of an answer",
 		New: func(l Limit) (Allow, error) {

@@ -15,6 +15,7 @@ func xtimeMutex() Contender {
 	return Contender{
 		Name:   "x/time in a mutex map",
 		Role:   Peer,
+		Quick:  true,
 		Module: xtimeModule,
 		Setup:  "`map[string]*rate.Limiter` under a `sync.Mutex`, which is released before `Allow()`",
 		New: func(l Limit) (Allow, error) {
@@ -39,6 +40,7 @@ func xtimeXsync() Contender {
 	return Contender{
 		Name:   "x/time in an xsync map",
 		Role:   Peer,
+		Quick:  true,
 		Module: "github.com/puzpuzpuz/xsync/v4",
 		Setup:  "`xsync.Map[string, *rate.Limiter]`, `LoadOrCompute`, then `Allow()`",
 		New: func(l Limit) (Allow, error) {
