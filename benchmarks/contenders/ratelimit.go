@@ -62,15 +62,12 @@ func ownLimits() Contender {
 		Name:   OwnLimits,
 		Role:   Variant,
 		Module: ModulePath,
-		Setup:  "`TokenBucket`s of ten sizes, `WithLimits` by the last digit of the key",
+		Setup:  "`TokenBucket`s of ten rates, `WithLimits` by the last digit of the key",
 		Quick:  true,
 		New: func(l Limit) (Allow, error) {
 			var plans [10]ratelimit.Algorithm
 			for i := range plans {
-				plans[i] = ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst}
-				if l.Burst > 1 { // one event must exhaust a key where the limit is Once
-					plans[i] = ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst + i}
-				}
+				plans[i] = ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every + time.Duration(i)), Burst: l.Burst}
 			}
 			return bucket(l, ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
 				return plans[key[len(key)-1]-'0'], nil
