@@ -66,3 +66,24 @@ func TestReturn(t *testing.T) {
 		assert.Zero(t, giveBack(5).Remaining, "%s: a reservation is ahead", name)
 	}
 }
+
+// A bucket whose burst was lowered below what is missing takes events back: nobody counts on
+// them but reservations.
+func TestReturnToLoweredBucket(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC)
+	var state []byte
+	do := func(burst int, req ratelimit.Request) ratelimit.Decision {
+		tr, err := ratelimit.NewTransition(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: burst})
+		require.NoError(t, err)
+		next, _, res, err := tr.Apply(state, req.At(now))
+		require.NoError(t, err)
+		state = next
+		return res.Decision
+	}
+	require.True(t, do(1000, ratelimit.Request{Op: ratelimit.OpTake, N: 609}).Allowed)
+	require.True(t, do(1000, ratelimit.Request{Op: ratelimit.OpTake, N: 7}).Allowed)
+	require.False(t, do(300, ratelimit.Request{Op: ratelimit.OpTake, N: 1}).Allowed)
+	do(300, ratelimit.Request{Op: ratelimit.OpReturn, N: 7, Taken: now})
+	require.False(t, do(300, ratelimit.Request{Op: ratelimit.OpTake, N: 1}).Allowed)
+	assert.Equal(t, 391, do(1000, ratelimit.Request{Op: ratelimit.OpTake}).Remaining)
+}

@@ -168,6 +168,8 @@ func decide(prog *program, g *group) (left left, err error) {
 		if changed {
 			state = next
 		}
+		// Its events may have left the window, or a reservation ahead counts on them.
+		c.kept = req.Op == ratelimit.OpReturn && !changed && res.Decision.Remaining == 0
 		if res.Decision.Allowed && c.op() != opPeek {
 			granted--
 		}

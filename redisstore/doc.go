@@ -117,15 +117,17 @@
 // than an eighth of what remains, and takes no lease of fewer than eight events. When a
 // lease ends, or on [Store.Close], the process gives back the events it has not granted.
 //
-// Leased events are spent when the lease is taken, and what is not granted is given back, so
-// the limit is exact in the long run. But leased events may happen after other processes have already spent the
-// capacity that replaced them. With n processes, the events in any span of time may
-// exceed the limit by min(n·k, what the limit grants in the duration of a lease).
+// Leased events are spent when the lease is taken, and what is not granted is given back,
+// so the limit is exact in the long run. But leased events may happen after other processes
+// have already spent the capacity that replaced them. With n processes, the events in any
+// span of time may exceed the limit by min(n·k, what the limit grants in the duration of a
+// lease).
 // The Remaining of a leased decision does not include what other processes have spent
 // since the lease was taken.
 //
 // Each leased event is granted, given back, or counted in Stats.Lost: if Redis does not
-// answer while a lease is taken or given back, its events may stay spent. A Reset drops the
+// answer while a lease is taken or given back, or if a reservation on the key counts on them
+// at that time, its events may stay spent. A Reset drops the
 // leases that this process has on the key. If another process resets a key, or a lease is
 // being given back at that time, this process may give back events that it leased before
 // the reset: that grants up to 2·k more events for each process.

@@ -112,9 +112,16 @@ func (s *Store) sendAgain(q *queue, g *group, left *program) bool {
 		case c.op() == opCancel:
 			c.res.Grant = &kernel.Undone{}
 			c.answer(nil)
-		case c.undoes() && (c.again == maxAgain || c.req.N > left.limit || !c.prog.alike(left)):
+		case c.undoes() && !c.prog.alike(left):
+			c.answer(nil) // the key has started afresh
+		case c.undoes() && c.again == maxAgain:
+			s.counts.lost.Add(uint64(c.req.N))
 			c.answer(nil)
 		case c.undoes():
+			if over := c.req.N - left.limit; over > 0 { // no request may return more
+				s.counts.lost.Add(uint64(over))
+				c.req.N = left.limit
+			}
 			c.again++
 			elsewhere = append(elsewhere, c)
 		case c.again == maxAgain:

@@ -76,6 +76,7 @@ type call struct {
 	script *script // that the raw command runs, if any
 	reply  string  // to the raw command
 
+	kept     bool        // whether events to return could not be given back
 	forLease bool        // whether it takes a lease; then no caller waits
 	again    int         // how often it was sent again because of another limit's state
 	ticks    int64       // of the store when it was made
@@ -316,6 +317,11 @@ func (s *Store) readReply(g *group, received time.Duration) error {
 	}
 	if g.undoes {
 		s.denials.forget(name)
+	}
+	for _, c := range g.calls {
+		if err == nil && c.kept {
+			s.counts.lost.Add(uint64(c.req.N))
+		}
 	}
 	return err
 }

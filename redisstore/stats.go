@@ -16,12 +16,18 @@ type Stats struct {
 	Coalesced uint64 // requests that shared another request's command
 	Cached    uint64 // denials answered from the denial cache
 	Leased    uint64 // events granted from leases
-	Lost      uint64 // events that were not given back, or perhaps not
+
+	// Lost counts events that perhaps were not given back: those of a cancellation or of the
+	// return of a lease whose call failed; and leased events that could not be given back,
+	// because a reservation on the key counts on them or because the limit became smaller.
+	// Once a cancellation has failed, the limiter sends no other for reservations that were
+	// pending on the key at that time, and Lost does not count these.
+	Lost uint64
 
 	// Failures counts the requests that the limiter's [ratelimit.FailurePolicy] decided:
 	// the sum of the four fields below. It does not count requests whose context was
-	// cancelled, reservations and waits whose context ended, and errors that are returned
-	// without a decision, such as those of Reset.
+	// cancelled, reservations (also of ReserveWithin) and waits whose context ended, and
+	// errors that are returned without a decision, such as those of Reset.
 	Failures     uint64
 	Timeouts     uint64 // no answer in time: ErrTimeout, or the deadline of a context or of the client
 	Refused      uint64 // not sent: ErrOpen

@@ -182,10 +182,12 @@ func (k *gcra) Fresh(st []uint64) Instant {
 }
 
 // giveBack makes the bucket as full as if the events had not been taken. If a
-// reservation is ahead, it does nothing, because the reservation counts on the events.
+// reservation is ahead, it does nothing, because the reservation counts on the events. If
+// the latest instant is kept, that says so; without it, an overdrawn bucket does, which with
+// it may be one whose burst was lowered.
 func (k *gcra) giveBack(st []uint64, _, now Instant, n int) []uint64 {
 	tat := k.load(st)
-	if now < k.frontier(st) || !k.grants(tat, uint128.Mul(now, k.unit)) {
+	if now < k.frontier(st) || !k.keeps && !k.grants(tat, uint128.Mul(now, k.unit)) {
 		return st
 	}
 	return k.store(st, tat.Sub(uint128.Mul(uint64(n), k.cost)))

@@ -46,6 +46,7 @@ func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 			return from, st, false
 		}
 		c = from // it counts them: its state is the one that they left, or was adopted from it
+		req.N = min(req.N, from.Limit())
 	}
 	st, adopted := c.adopt(from, st, v.now)
 	st, changed = c.Step(st, req, a)

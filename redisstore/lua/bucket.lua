@@ -78,9 +78,7 @@ end
 s = pack('<I8I8I8', p.ticks, p.units, p.last)
 --@@giveBack
 -- A reservation that is ahead counts on the events. A queue keeps them.
-local ahead = p.ticks - now - p.spanTicks
-local counted = now < p.last or ahead > 0 or ahead == 0 and p.units > p.spanUnits
-if not counted and not p.queue then
+if now >= p.last and not p.queue then
   local ticks, units = p.ticks - p.costTicks, p.units - p.costUnits
   if units < 0 then ticks, units = ticks - 1, units + p.unit end
   if ticks < 0 then ticks, units = 0, 0 end

@@ -1,0 +1,52 @@
+package servers
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
+)
+
+// When a limit falls while events are leased, these are given back, or counted as lost, and
+// none vanishes.
+func TestLeaseOfLoweredLimit(t *testing.T) {
+	s := startServer(t)
+	for _, lowered := range []int{300, 50} {
+		for name, alg := range algorithms(1000) {
+			if name == "WarmingUp" || name == "LeakyBucket" {
+				continue // are not leased
+			}
+			var limit atomic.Int64
+			limit.Store(1000)
+			look := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+				return algorithms(int(limit.Load()))[name], nil
+			})
+			prefix := redisstore.WithPrefix(prefixes())
+			leasing, err := goredis.New(s.admin, prefix, redisstore.WithTimeout(patient), redisstore.WithLease(64, time.Hour))
+			require.NoError(t, err)
+			plain, err := goredis.New(s.admin, prefix, redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
+			require.NoError(t, err)
+			l, other := limiter(t, leasing, alg, look), limiter(t, plain, alg, look)
+			granted := 0
+			for leasing.Stats().Leased == 0 && granted < 300 && l.Allow("k") {
+				granted++
+			}
+			require.True(t, other.AllowN("k", 400), name)
+			granted += 400
+			limit.Store(int64(lowered))
+			require.False(t, other.Allow("k"), name)
+			require.NoError(t, leasing.Close(t.Context()))
+			limit.Store(1000)
+			d, err := other.Peek(t.Context(), "k")
+			require.NoError(t, err)
+			assert.Equal(t, 1000, granted+d.Remaining+int(leasing.Stats().Lost), "%s, to %d", name, lowered)
+		}
+	}
+}
