@@ -189,7 +189,15 @@ func groupOf(id string) group {
 
 // takesPart reports whether the group is for c.
 func (g group) takesPart(c contenders.Contender) bool {
-	return c.HTTP == g.http && c.Wire == g.wire && c.Rules == g.rules && (c.Dial != nil) == g.redis && !(g.crowd && c.Swaps) && (!g.quick || c.Quick || c.Role == contenders.Floor || c.Role == contenders.Bound) && (g.roles == nil || slices.Contains(g.roles, c.Role))
+	switch {
+	case c.HTTP != g.http, c.Wire != g.wire, c.Rules != g.rules, (c.Dial != nil) != g.redis:
+		return false
+	case g.crowd && c.Swaps:
+		return false
+	case g.quick && !c.Quick && c.Role != contenders.Floor && c.Role != contenders.Bound:
+		return false
+	}
+	return g.roles == nil || slices.Contains(g.roles, c.Role)
 }
 
 // A bench is a run of the program.

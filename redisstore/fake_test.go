@@ -36,7 +36,6 @@ type fakeServer struct {
 	stuck    chan struct{}       // if not nil, calls that hang return when it is closed
 	other    bool                // whether states were left by another limit, until one is replaced
 	hanging  string              // the hash of a script that is not answered
-	lose     bool                // whether each compare-and-swap fails
 	trips    int                 // commands received
 	limits   map[string]*program // of a limiter with limits per key, by tag
 	adopting int                 // commands received that can adopt states

@@ -130,6 +130,14 @@ func (c *cancels) run(steps int) {
 			n = c.events()
 		}
 		switch c.rng.IntN(15) {
+		default:
+			c.redis, c.here = tw.redis, tw.here
+			c.held = nil
+			c.reserve("k", n)
+			c.note("by %d", i)
+			for _, h := range c.held {
+				tw.held = append(tw.held, [2]*ratelimit.Reservation{h.redis, h.here})
+			}
 		case 0, 1:
 			c.note("Take(%d) by %d", n, i)
 			c.redis, c.here = tw.redis, tw.here
@@ -140,14 +148,6 @@ func (c *cancels) run(steps int) {
 			}
 		case 2, 3, 4:
 			c.together(i)
-		default:
-			c.redis, c.here = tw.redis, tw.here
-			c.trace.held = nil
-			c.reserve("k", n)
-			c.note("by %d", i)
-			for _, h := range c.trace.held {
-				tw.held = append(tw.held, [2]*ratelimit.Reservation{h.redis, h.here})
-			}
 		case 7, 8, 9, 10:
 			c.cancel(i, 1+c.rng.IntN(max(1, len(tw.held))))
 		case 11:

@@ -169,7 +169,7 @@ func (tr *trace) giveBack() {
 	req := tr.store.req
 	req.Op, req.N, req.Taken = ratelimit.OpReturn, 1+tr.rng.IntN(of.n), of.at
 	tr.note("Return(%s, %d of %d at %d)", of.key, req.N, of.n, of.at.UnixMicro())
-	got, err := tr.opened.States.Apply(tr.Context(), of.key, tr.store.t, req)
+	got, err := tr.opened.Apply(tr.Context(), of.key, tr.store.t, req)
 	require.NoError(tr, err)
 	want, err := tr.store.Apply(tr.Context(), of.key, tr.store.t, req)
 	require.NoError(tr, err)

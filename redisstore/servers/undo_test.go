@@ -53,7 +53,7 @@ func TestReturns(t *testing.T) {
 							_, err := l.Take(t.Context(), "k", each)
 							require.NoError(t, err)
 							back := ratelimit.Request{Op: ratelimit.OpReturn, N: each, Taken: time.Now()}.At(time.Now())
-							_, err = here.States.Apply(t.Context(), "k", tr, back)
+							_, err = here.Apply(t.Context(), "k", tr, back)
 							require.NoError(t, err)
 						}
 					})
