@@ -22,9 +22,11 @@ import (
 // In the portable encoding, a log is written without its unused words.
 //
 // In Redis, a value has no header unless limits vary by key, and its words are those of
-// the portable encoding. So the value of a TokenBucket has 24 bytes, which are three numbers:
-// the instant at which it will be full, as whole microseconds and the units beyond them,
-// and the latest instant at which events were spent (redisstore/lua/bucket.lua). With
+// the portable encoding. So the value of a TokenBucket has 24 bytes, which are three numbers
+// (redisstore/lua/bucket.lua). Bytes 0–7 are the instant at which it will be full, in whole
+// microseconds; bytes 8–15 the rest of that instant, in units, of which a microsecond has as
+// many as the time per event needs to be a whole number of them: 1, or 3 at three events a
+// second; bytes 16–23 the latest instant at which events were spent, in microseconds. With
 // RefillInterval it has 16 (lumps.lua). docs/design.md has the words of each algorithm.
 //
 // All numbers are varints (encoding/binary). The encoding is twice the tick in

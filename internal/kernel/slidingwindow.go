@@ -10,9 +10,9 @@ import "github.com/ratelimit-go/ratelimit/internal/uint128"
 //
 // where full counts the current segment and those that the window covers whole. With one
 // segment of length 100, a limit of 12, and 9 events in the previous segment and 5 in this
-// one, at e = 25 the left side is 5 + 9·0.75 + n: one more event is granted only from the
-// instant on at which 9·(100−e)/100 is at most 6. Ready returns that instant, and step.go
-// makes a decision of it.
+// one, at e = 25 one more event is refused, because 5 + 9·0.75 + 1 > 12. At e = 34 it is
+// granted, because 9·0.66 ≤ 6, so RetryAfter is those 9 ticks. Ready returns that instant,
+// and step.go makes a decision of it.
 type sliding struct {
 	ring
 	most uint64 // the limit

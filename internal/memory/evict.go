@@ -41,7 +41,8 @@ import (
 // capacity soonest. If every key is exhausted, or so few in a partial scan have events
 // left that each of them would cost another scan, then 1/parts of the keys are evicted in
 // one batch. So when there are many new keys, each of them usually costs about 2·parts
-// looks, and on average never more than scan/enough.
+// looks, and on average never more than scan/enough. With the usual sizes, a sample has 64
+// to 512 keys, a scan up to 16,384, and a batch 1/64 of these.
 type lookSizes struct {
 	fewest, most int // keys of a sample
 	perShard     int // keys of a sample from one shard

@@ -5,9 +5,10 @@
 //
 // A decision on a state of one word (a TokenBucket, LeakyBucket or FixedWindow with most
 // limits) takes no lock: it loads the state, reads the clock, and swaps the new state in; a
-// denial only reads (tables.go). A shard's lock is taken for a
-// new key, for a state of several words, while a table is replaced (growth.go, which says
-// when idle keys are forgotten), and for states that grow (logs.go). admission.go and
+// denial only reads (tables.go). A shard's lock is taken for a new key, for a state of
+// several words, while a table is replaced (growth.go, which says when idle keys are
+// forgotten), and always for states that grow or whose limits vary by key (a SlidingLog, or
+// WithLimits: logs.go). A full store has a lock for admitting new keys. admission.go and
 // evict.go say what happens when the store is full.
 package memory
 
