@@ -19,7 +19,7 @@ servers:
 # The same with the race detector, except the benchmarks, whose tests cover only their
 # harness, and the release, whose test runs other programs.
 race:
-	@set -e; for m in $(filter-out benchmarks/ scripts/release/,$(MODULES)); do echo "== race $$m"; (cd $$m && GOWORK=off go test -race ./...); done
+	@set -e; for m in $(filter-out benchmarks/ scripts/release/,$(MODULES)); do echo "== race $$m"; (cd $$m && GOWORK=off go test -race -short ./...); done
 
 vet:
 	@set -e; for m in $(MODULES); do echo "== vet $$m"; (cd $$m && GOWORK=off go vet ./... && test -z "$$(gofmt -l .)"); done

@@ -196,7 +196,7 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 var limiterBytes = sizeOf[limiter]() + sizeOf[memoryStates]() + 56
 
 // tagBytes is roughly the memory of a stored [Transition.Tag].
-const tagBytes = 100
+const tagBytes = 60
 
 // bytes returns roughly the memory of the transition.
 func (t *Transition) bytes() uint64 {

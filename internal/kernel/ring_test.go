@@ -9,8 +9,11 @@ import (
 
 // TestRing writes each slot once, then goes around.
 func TestRing(t *testing.T) {
-	for most, width := range map[int]int{math.MaxUint32: 3, math.MaxUint32 + 1: 4} {
-		r := newRing(3, second, most)
+	for most, width := range map[uint64]int{math.MaxUint32: 3, math.MaxUint32 + 1: 4} {
+		if uint64(int(most)) != most {
+			continue // an int has 32 bits
+		}
+		r := newRing(3, second, int(most))
 		assert.Equal(t, width, r.Width())
 		st := make([]uint64, r.Width())
 		slot := begun / second
@@ -28,8 +31,12 @@ func TestRing(t *testing.T) {
 
 // TestNarrowRingCutsCounts: half a word holds no more.
 func TestNarrowRingCutsCounts(t *testing.T) {
+	more := uint64(math.MaxUint32) + 5
+	if uint64(int(more)) != more {
+		t.Skip("an int has 32 bits")
+	}
 	wide, narrow := newRing(2, second, math.MaxInt), newRing(2, second, 10)
-	st := wide.Spend(make([]uint64, wide.Width()), begun, math.MaxUint32+5)
-	st = narrow.adoptRing(&wide, st, math.MaxUint32+5, begun)
-	assert.EqualValues(t, math.MaxUint32, narrow.back(st, begun/second, 0))
+	st := wide.Spend(make([]uint64, wide.Width()), begun, int(more))
+	st = narrow.adoptRing(&wide, st, more, begun)
+	assert.EqualValues(t, uint64(math.MaxUint32), narrow.back(st, begun/second, 0))
 }

@@ -43,6 +43,9 @@ func TestEverywhere(t *testing.T) {
 	if os.Getenv(wireVariable) != "" {
 		return
 	}
+	if testing.Short() {
+		t.Skip("SKIPPED: the race detector has seen these tests once")
+	}
 	const short = "TestCrash|TestHang|TestSleep|TestCut|TestMixedContexts|TestReset"
 	for name, again := range map[string]struct {
 		tests string
