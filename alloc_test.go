@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
 // fixedSize are the algorithms whose state does not grow with use.
@@ -90,6 +91,7 @@ func TestWaitThatNeedNotWait(t *testing.T) {
 // nothing of its own: what is allocated are tables, which grow by two thirds at
 // a time, so that most keys find room.
 func TestUnseenKeysAllocateOnlyTables(t *testing.T) {
+	race.Alone(t)
 	for _, tt := range fixedSize {
 		l, _ := at(t, tt.alg)
 		i := 0

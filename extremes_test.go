@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
 func kernelOf(t testing.TB, alg Algorithm) *kernel.Compiled {
@@ -64,6 +65,7 @@ func TestWidthOfHugeLimits(t *testing.T) {
 // TestExtremes drives every kernel at the ends of the integers: nothing
 // panics, and the answers stay within their bounds.
 func TestExtremes(t *testing.T) {
+	race.Alone(t)
 	const huge = math.MaxInt
 	const long = time.Duration(math.MaxInt64)
 	var algorithms []Algorithm

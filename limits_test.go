@@ -257,6 +257,7 @@ func BenchmarkWithLimits(b *testing.B) {
 // TestEditsGrantNothing edits limits at random, at one instant: never are more events
 // granted than the highest limit, reservations included.
 func TestEditsGrantNothing(t *testing.T) {
+	race.Alone(t)
 	windows := []time.Duration{time.Second, time.Minute, 7 * time.Minute, time.Hour, 24 * time.Hour}
 	for name, algorithm := range map[string]func(n int, w time.Duration) Algorithm{
 		"token bucket": func(n int, w time.Duration) Algorithm { return TokenBucket{Rate: Rate{n, w}} },
@@ -423,6 +424,7 @@ func TestReturnAfterChange(t *testing.T) {
 // TestLimitsInUseAreKept: a limit that is in use is compiled once, however many other
 // limits follow. Unused ones are forgotten.
 func TestLimitsInUseAreKept(t *testing.T) {
+	race.Alone(t)
 	l := &limits{}
 	compiled := func(n int) *Transition {
 		tr, err := l.transition(FixedWindow{Limit: 1 + n, Window: time.Hour})

@@ -15,12 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/race"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // TestReservationsAreSmall: a reservation takes the same memory whatever its key's
 // state is.
 func TestReservationsAreSmall(t *testing.T) {
+	race.Alone(t)
 	for _, alg := range []Algorithm{
 		TokenBucket{Rate: PerSecond(1)},
 		SlidingLog{Limit: 5000, Window: time.Minute},
@@ -167,6 +169,7 @@ func (s failingStates) Apply(ctx context.Context, key string, t *Transition, req
 // TestLinesGiveMemoryBack: the memory of a flood of keys with reservations is released
 // while reservations of a single key follow.
 func TestLinesGiveMemoryBack(t *testing.T) {
+	race.Alone(t)
 	const many = 100_000
 	l, store, clk := newTestLimiter(t, TokenBucket{Rate: PerSecond(1)})
 	heap := func() int64 {

@@ -53,7 +53,7 @@ type Config struct {
 	Tick time.Duration
 
 	// Steps is the number of calls in each comparison with the reference model; 0 means
-	// 500. Lower it for a slow store.
+	// 500. Lower it for a slow store. With go test -short it is a tenth.
 	Steps int
 
 	// Keys is the number of keys that the test of many keys uses at once; 0 means
@@ -72,6 +72,9 @@ func Run(t *testing.T, c Config) {
 	}
 	if c.Steps == 0 {
 		c.Steps = 500
+	}
+	if testing.Short() {
+		c.Steps = (c.Steps + 9) / 10
 	}
 	if c.Keys == 0 {
 		c.Keys = 12_000

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
 // definition hashes a short key as hasher's comment says, in integers of any size.
@@ -75,6 +77,7 @@ var families = map[string]func(i int) string{
 // nor more than random ones the half of its bits, nor may any bits that the
 // engine uses, for the shard and for the place in a table, prefer some values.
 func TestIdentitiesSpread(t *testing.T) {
+	race.Alone(t)
 	const n = 1 << 16
 	for name, key := range families {
 		h := drawn()

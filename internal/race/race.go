@@ -10,3 +10,10 @@ func Few(n int) uint64 {
 	}
 	return uint64(n)
 }
+
+// Alone skips a long test under the race detector if all of it runs in one goroutine.
+func Alone(t interface{ Skip(args ...any) }) {
+	if enabled {
+		t.Skip("it runs in one goroutine, so there is no race to find")
+	}
+}

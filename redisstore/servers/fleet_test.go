@@ -123,7 +123,6 @@ func TestFailover(t *testing.T) {
 			primary.kill()
 			meet(t, "it is allowed again", &of.allowed)
 			of.end()
-			of.prompt(t)
 			d, err := l.Peek(t.Context(), "k")
 			require.NoError(t, err)
 			used := int64(limit - d.Remaining)
@@ -206,7 +205,7 @@ func TestBreakerOfNode(t *testing.T) {
 	c := startCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
 	conn := clusterConns(t, c)["goredis"]
 	dead, live := keysOn(t, c, conn, "x")
-	store, err := goredis.New(c.client(), redisstore.WithTimeout(500*time.Millisecond)) // no live node stalls for so long
+	store, err := goredis.New(c.client(), redisstore.WithTimeout(time.Second)) // no live node stalls for so long
 	require.NoError(t, err)
 	l := limiter(t, store, hourly(1_000_000), ratelimit.WithName("x"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.True(t, l.Allow(live[0])) // now the client knows the cluster
@@ -237,7 +236,7 @@ func TestHangingNode(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
 	for name, conn := range clusterConns(t, c) {
-		store, err := redisstore.New(conn, redisstore.WithTimeout(500*time.Millisecond)) // no live node stalls for so long
+		store, err := redisstore.New(conn, redisstore.WithTimeout(time.Second)) // no live node stalls for so long
 		require.NoError(t, err)
 		l := limiter(t, store, hourly(1_000_000), ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 		dead, live := keysOn(t, c, conn, name)
@@ -260,7 +259,6 @@ func TestHangingNode(t *testing.T) {
 		c.nodes[2].cont()
 		assert.EqualValues(t, 2*callers, ofDead.degraded.Load(), name)
 		assert.Zero(t, ofLive.degraded.Load(), "%s: %v", name, ofLive.why.Load())
-		ofDead.prompt(t)
 		eventually(t, "the node answers again", func() bool { _, err := l.Peek(t.Context(), dead[0]); return err == nil })
 	}
 }

@@ -72,7 +72,6 @@ type load struct {
 	denied   atomic.Int64 // by Redis
 	degraded atomic.Int64 // decided by the policy
 	open     atomic.Int64 // of those, allowed
-	slowest  atomic.Int64 // nanoseconds
 	why      atomic.Value // the latest error
 
 	stop context.CancelFunc
@@ -96,11 +95,7 @@ func start(t testing.TB, l ratelimit.Limiter, key string, callers int) *load {
 }
 
 func (of *load) ask(l ratelimit.Limiter, key string) {
-	begin := time.Now()
 	d, err := l.Take(context.Background(), key, 1)
-	if took := int64(time.Since(begin)); took > of.slowest.Load() {
-		of.slowest.Store(took) // a race may lose the slowest; nearly the slowest will do
-	}
 	if err != nil {
 		of.why.Store(err.Error())
 	}
@@ -154,16 +149,6 @@ func exact(t testing.TB, store ratelimit.Store, key string) {
 		return of.degraded.Load() == 0
 	})
 	assert.EqualValues(t, 20, of.allowed.Load(), "try %d", tries)
-}
-
-// prompt checks that no caller waited for much longer than the timeout. It is generous,
-// because the machine may be busy. In a process that is busy on purpose, nothing is prompt.
-func (of *load) prompt(t testing.TB) {
-	t.Helper()
-	if burning() {
-		return
-	}
-	assert.Less(t, time.Duration(of.slowest.Load()), 3*time.Second, "slowest decision")
 }
 
 // When the limit of a key changes, its leases are given back under the new limit, which
