@@ -27,7 +27,7 @@ import (
 // microseconds; bytes 8–15 the rest of that instant, in units, of which a microsecond has as
 // many as the time per event needs to be a whole number of them: 1, or 3 at three events a
 // second; bytes 16–23 the latest instant at which events were spent, in microseconds. With
-// RefillInterval it has 16 (lumps.lua). docs/design.md has the words of each algorithm.
+// RefillInterval it has 16 (interval.lua). docs/design.md has the words of each algorithm.
 //
 // All numbers are varints (encoding/binary). The encoding is twice the tick in
 // nanoseconds, plus 1 if the words are portable. A kind is a place in storedKinds,

@@ -3,16 +3,54 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
-	"errors"
-	"fmt"
-	"math"
-	"strconv"
-	"strings"
-	"time"
+	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
+
+// A call is one request and its answer, or a raw command and its reply.
+type call struct {
+	name name              // of the key in Redis
+	prog *program          // nil for a raw command
+	req  ratelimit.Request // if prog is not nil
+	res  ratelimit.Result  // the answer
+
+	cmd   Command // the raw command
+	reply string  // to the raw command
+
+	kept     bool        // whether events to return could not be given back
+	forLease bool        // whether it takes a lease; then no caller waits
+	again    int         // how often it was sent again because of the state that the script found
+	damaged  string      // a value that cannot be read, for the script to ignore
+	ticks    int64       // of the store when it was made
+	claimed  atomic.Bool // whether the right to answer it was claimed
+	done     chan error  // receives the outcome; buffered
+}
+
+func (s *Store) newCall() *call {
+	if c, ok := s.calls.Get().(*call); ok {
+		return c
+	}
+	return &call{done: make(chan error, 1)}
+}
+
+// free makes an answered call available to newCall.
+func (s *Store) free(c *call) {
+	*c = call{done: c.done}
+	s.calls.Put(c)
+}
+
+// claim reports whether the caller still waits and no other goroutine has claimed the call. The
+// goroutine that gets true must answer it.
+func (c *call) claim() bool { return !c.forLease && c.claimed.CompareAndSwap(false, true) }
+
+// answer sends the outcome to the caller if it still waits.
+func (c *call) answer(err error) {
+	if c.claim() {
+		c.done <- err
+	}
+}
 
 // The operations, by their numbers in the script.
 const (
@@ -21,12 +59,6 @@ const (
 	opReserve
 	opReturn
 	opCancel
-)
-
-// The outcomes that a reply may report, besides 0.
-const (
-	replyOther   = 1 // the value is not a state of a limit that the command names
-	replyAdopted = 2 // the state of another limit was adopted
 )
 
 // op returns the operation that the script executes for c. A request that can never be
@@ -58,7 +90,7 @@ func (c *call) appendRun(b []byte, times int) []byte {
 	b = appendDouble(b, float64(n))
 	b = appendDouble(b, c.wait())
 	for _, cost := range c.prog.costs {
-		ticks, units := cost.of(min(n, c.prog.limit))
+		ticks, units := cost.times(min(n, c.prog.limit))
 		b = appendDouble(appendDouble(b, ticks), units)
 	}
 	return append(b, cancellation...)
@@ -81,160 +113,14 @@ func (c *call) equals(d *call) bool {
 	return c.op() == d.op() && c.op() != opCancel && c.req.N == d.req.N && c.wait() == d.wait()
 }
 
-// now returns the time to send to the script: with WithLimiterClock that of the request's
-// clock, which the returned request has read, and otherwise -1 for the server's.
-func (s *Store) now(req ratelimit.Request) (_ ratelimit.Request, micros float64) {
-	if !s.limiterClock {
-		return req, -1
+// run sends a raw command, and returns the reply.
+func (s *Store) run(ctx context.Context, name name, cmd Command) (string, error) {
+	c := s.newCall()
+	c.name, c.cmd = name, cmd
+	if err := s.do(ctx, c); err != nil {
+		return "", err
 	}
-	req, t := req.Read()
-	return req, float64(t.UnixMicro())
-}
-
-// request returns the argument of the script for a group: the parameters, the time and
-// the requests.
-func (s *Store) request(g *group) (request string) {
-	calls := g.calls
-	prog := calls[0].prog
-	usual := len(calls) == 1 && calls[0].req.N == 1 && calls[0].op() == opTake && !s.limiterClock
-	if usual {
-		g.base = calls[0].req
-		return prog.one
-	}
-	var now float64
-	g.base, now = s.now(calls[0].req)
-	g.timeGiven = now >= 0
-	params := prog.params
-	b := append(make([]byte, 0, len(params)+64), params...)
-	b = appendDouble(b, now)
-	for i := 0; i < len(calls); {
-		j := i + 1
-		for j < len(calls) && calls[i].equals(calls[j]) {
-			j++
-		}
-		b = calls[i].appendRun(b, j-i)
-		i = j
-	}
-	return string(b)
-}
-
-// A scriptError means that the script failed, perhaps because of the state it read. A
-// script that fails has changed nothing.
-type scriptError struct{ error }
-
-func (e *scriptError) Unwrap() error { return e.error }
-
-func (e *scriptError) Is(target error) bool { return target == errOther }
-
-var errShort = errors.New("redisstore: the answer to a script is too short")
-
-// decide sets the results of a group's calls from the reply to its command, and returns
-// the state after them, as far as the last of them needs it.
-func decide(prog *program, g *group) (left left, err error) {
-	reply := g.reply
-	switch {
-	case g.err != nil && strings.Contains(g.err.Error(), "user_script:"):
-		return left, &scriptError{g.err}
-	case g.err != nil:
-		return left, g.err
-	case len(reply) < 9:
-		return left, errShort
-	case reply[8] == replyOther:
-		return left, errOther
-	case len(reply) < 17:
-		return left, errShort
-	}
-	left.time = time.UnixMicro(int64(double(reply)))
-	granted := double(reply[9:])
-	state := prog.state("", reply[17:])
-	if reply[8] == replyAdopted {
-		state = []byte(reply[17:])
-	}
-	base := g.base
-	if !g.timeGiven {
-		base = base.At(left.time)
-	}
-	for _, c := range g.calls {
-		req := base
-		req.Op, req.N, req.MaxWait, req.Grant, req.Taken = c.req.Op, c.req.N, c.req.MaxWait, c.req.Grant, c.req.Taken
-		next, changed, res, err := prog.t.Apply(state, req)
-		if err != nil {
-			return left, err
-		}
-		if res.StateErr() != nil {
-			return left, errOther // rewrite reports it, if the state is still unreadable
-		}
-		c.res = res
-		if changed {
-			state = next
-		}
-		// Its events may have left the window, or a reservation ahead counts on them.
-		c.kept = req.Op == ratelimit.OpReturn && !changed && res.Decision.Remaining == 0
-		if res.Decision.Allowed && c.op() != opPeek {
-			granted--
-		}
-	}
-	if granted != 0 {
-		return left, fmt.Errorf("redisstore: the script granted %v more requests than package ratelimit would: this is a defect of the store, please report it", granted)
-	}
-	left.state = state
-	return left, nil
-}
-
-// double returns the number in the first 8 bytes of s.
-func double(s string) float64 {
-	return math.Float64frombits(binary.LittleEndian.Uint64([]byte(s[:8])))
-}
-
-// A left is the state that a command left on a key, as far as it is known.
-type left struct {
-	state []byte
-	time  time.Time // by the server's clock
-
-	// When the command was sent and its reply received, by the store's clock. The server
-	// read its clock between the two.
-	sent, received time.Duration
-}
-
-// rewrite applies a request in this process, to a state that the script cannot use: it reads
-// the state, applies the transition, and replaces the state unless another process has
-// changed it, in which case it starts over. That takes two round trips. It fails if it does not
-// succeed within the timeout. If why is not nil, rewrite replaces only an unreadable state,
-// and returns why for any other.
-func (s *Store) rewrite(ctx context.Context, name name, prog *program, req ratelimit.Request, why error) (ratelimit.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	for {
-		reply, err := s.run(ctx, name, loadScript.command(name.text), loadScript)
-		if err != nil {
-			return ratelimit.Result{}, err
-		}
-		if len(reply) < 8 {
-			return ratelimit.Result{}, errShort
-		}
-		at, micros := s.now(req)
-		keep := time.Duration(0)
-		if micros < 0 {
-			at = req.At(time.UnixMicro(int64(double(reply))))
-		} else {
-			keep = time.Hour // the server's clock may be ahead of the limiter's
-		}
-		value := reply[8:]
-		next, changed, res, err := prog.t.Apply(prog.state(prog.tag, value), at)
-		if why != nil && res.StateErr() == nil {
-			return ratelimit.Result{}, why
-		}
-		if err != nil || !changed {
-			return res, err
-		}
-		// In milliseconds: rounded up, or one more, and so at least 1.
-		ttl := strconv.FormatInt((min(res.Decision.ResetAfter, math.MaxInt64-2*time.Hour)+keep).Milliseconds()+1, 10)
-		reply, err = s.run(ctx, name, swapScript.command(name.text, value, prog.value(next), ttl), swapScript)
-		if err == nil && reply == "1" && res.StateErr() != nil {
-			s.counts.unreadable.Add(1)
-		}
-		if err != nil || reply == "1" {
-			return res, err
-		}
-	}
+	reply := c.reply
+	s.free(c)
+	return reply, nil
 }

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"sync"
-	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -16,7 +15,7 @@ import (
 type denial struct {
 	prog *program
 	n    int // the events of that request
-	left
+	snapshot
 }
 
 // denials are the latest denials, by key.
@@ -86,11 +85,11 @@ func (d *denials) forget(name name) {
 // cacheDenial keeps the state that calls left, if one of them was denied or if a denial of
 // the key is cached already: that one is replaced by what is known now. It keeps nothing if
 // forget was called since the epoch.
-func (s *Store) cacheDenial(name name, epoch uint64, calls []*call, left left) {
+func (s *Store) cacheDenial(name name, epoch uint64, calls []*call, after snapshot) {
 	if s.denialAge == 0 || !calls[0].prog.cacheable {
 		return
 	}
-	latest := denial{prog: calls[0].prog, left: left}
+	latest := denial{prog: calls[0].prog, snapshot: after}
 	for _, c := range calls {
 		if c.op() == opTake && !c.res.Decision.Allowed && !c.forLease {
 			latest.n = c.req.N
@@ -100,7 +99,7 @@ func (s *Store) cacheDenial(name name, epoch uint64, calls []*call, left left) {
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	known, ok := shard.recent.get(name.text)
-	if ok && known.time.After(left.time) {
+	if ok && known.time.After(after.time) {
 		return // another command was faster
 	}
 	if latest.n == 0 {
@@ -114,35 +113,6 @@ func (s *Store) cacheDenial(name name, epoch uint64, calls []*call, left left) {
 		}
 	}
 	if shard.epoch == epoch {
-		shard.recent.put(name.text, latest, left.received, s.denialAge)
+		shard.recent.put(name.text, latest, after.received, s.denialAge)
 	}
-}
-
-// maxRecent bounds the keys in one generation of a recent.
-const maxRecent = 256
-
-// A recent is a map that forgets old entries. It has two generations: entries go into the
-// younger, and when that is old or full, it replaces the elder and a new one begins.
-type recent[V any] struct {
-	young, elder map[string]V
-	born         time.Duration // when the younger generation began
-}
-
-func (r *recent[V]) get(key string) (v V, ok bool) {
-	if v, ok = r.young[key]; !ok {
-		v, ok = r.elder[key]
-	}
-	return v, ok
-}
-
-func (r *recent[V]) put(key string, v V, now, age time.Duration) {
-	if r.young == nil || now-r.born > age || len(r.young) >= maxRecent {
-		r.young, r.elder, r.born = make(map[string]V), r.young, now
-	}
-	r.young[key] = v
-}
-
-func (r *recent[V]) drop(key string) {
-	delete(r.young, key)
-	delete(r.elder, key)
 }

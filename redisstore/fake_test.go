@@ -34,8 +34,7 @@ type fakeServer struct {
 	failures int                 // how many times to reply with it; no limit if it was negative
 	hangs    bool                // whether it does not reply
 	stuck    chan struct{}       // if not nil, calls that hang return when it is closed
-	other    bool                // whether states were left by another limit, until one is replaced
-	hanging  string              // the hash of a script that is not answered
+	hanging  string              // the hash or text of a script that is not answered
 	trips    int                 // commands received
 	limits   map[string]*program // of a limiter with limits per key, by tag
 	adopting int                 // commands received that can adopt states
@@ -47,7 +46,7 @@ func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
 	require.NoError(t, err)
 	prog, err := newProgram(of)
 	require.NoError(t, err)
-	known := map[string]bool{prog.script.sha: true, prog.undoScript().sha: true, loadScript.sha: true, swapScript.sha: true}
+	known := map[string]bool{prog.script.sha: true, prog.undoScript().sha: true}
 	return &fakeServer{failures: -1, prog: prog, states: map[string]string{}, known: known}
 }
 
@@ -95,6 +94,9 @@ func (f *fakeServer) do(c Command) (string, error) {
 	switch c.Words[0] {
 	case "EVAL":
 		sha = newScript(c.Words[1]).sha
+		if c.Words[1] == getText {
+			break
+		}
 		f.known[sha] = true
 		f.evals++
 	case "EVALSHA":
@@ -111,23 +113,14 @@ func (f *fakeServer) do(c Command) (string, error) {
 	case sha == "":
 		delete(f.states, key)
 		return "", nil
-	case sha == loadScript.sha:
-		return at + f.states[key], nil
-	case sha == swapScript.sha:
-		if f.states[key] != args[0] {
-			return "0", nil
-		}
-		f.states[key], f.other = args[1], false
-		return "1", nil
-	}
-	if f.other {
-		return at + "\x01", nil
+	case c.Words[1] == getText:
+		return f.states[key], nil
 	}
 	if f.meddle != nil {
 		f.meddle()
 	}
 	prog, outcome := f.prog, byte(0)
-	if len(args) > 1 {
+	if len(args) > 1 && args[1] != "" {
 		prog = f.limits[args[1]]
 	}
 	if len(args) > 2 {
@@ -135,9 +128,14 @@ func (f *fakeServer) do(c Command) (string, error) {
 	}
 	before := f.states[key]
 	value, ok := strings.CutPrefix(before, prog.tag)
-	if !ok && before != "" {
+	damaged := len(args) > 2 && before == args[2]
+	switch {
+	case before == "":
+	case damaged:
 		value, outcome = before, replyAdopted
-		for args = args[2:]; len(args) > 0 && !strings.HasPrefix(before, args[0]); {
+	case !ok:
+		value, outcome = before, replyAdopted
+		for args = args[min(len(args), 3):]; len(args) > 0 && !strings.HasPrefix(before, args[0]); {
 			args = args[2:]
 		}
 		if len(args) == 0 {
@@ -174,7 +172,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			if res.StateErr() != nil {
+			if res.StateErr() != nil && !damaged {
 				return at + "\x01", nil
 			}
 			state = next
@@ -185,9 +183,19 @@ func (f *fakeServer) do(c Command) (string, error) {
 		}
 		run = run[header:]
 	}
-	f.states[key] = prog.value(state)
+	f.states[key] = string(state)
+	if prog.tag == "" {
+		f.states[key] = strings.TrimPrefix(string(state), prog.header)
+	}
 	f.batch = append(f.batch, requests)
 	return at + string([]byte{outcome}) + string(appendDouble(nil, granted)) + value, nil
+}
+
+// damage makes all states unreadable.
+func (f *fakeServer) damage() {
+	for key := range f.states {
+		f.states[key] = "damaged"
+	}
 }
 
 // calls returns the number of script calls that the server has executed.

@@ -1,25 +1,30 @@
 package redisstore
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // If keys have limits of their own, a value may be the state of another limit: the limit
 // has changed, or processes disagree about it while it changes. Then the script replies with
-// the beginning of the value, which names that limit, and the command is sent again with
-// the constants of that limit. The script now adopts the state, decides, and stores the new
+// the value, which names that limit, and the command is sent again with the constants of that
+// limit. The script now adopts the state, decides, and stores the new
 // state in the same call. That depends on the limit and not on the value, so it succeeds
 // no matter how often other processes change the state in the meantime.
 //
 // A program remembers the limits that it has met. For a while, its commands are for the
 // adopting variant of the script, and have the constants of these limits. So as long as
 // processes disagree, and if a limit changes for many keys, decisions take one call each.
+//
+// A value that cannot be read is handled in the same way: the command is sent again with that
+// value, and the script ignores it if it is still there.
 
 // A foreign is another limit that has left a state.
 type foreign struct {
@@ -39,8 +44,9 @@ const (
 	foreignAge  = 10 * time.Second // how long it remembers them after it has met one
 
 	// maxAgain bounds how often a call is sent again. Each time, the value is a state of
-	// a limit that the command did not name, and the next one names it. So that is
-	// enough unless more than maxForeigns other limits are in use on one key at once.
+	// a limit that the command did not name, and the next one names it. (A damaged value is
+	// rare.) So that is enough unless more than maxForeigns other limits are in use on one
+	// key at once.
 	maxAgain = maxForeigns
 )
 
@@ -53,58 +59,92 @@ func (s *Store) expected(prog *program) []foreign {
 	return *latest
 }
 
-// learn returns the program of the limit that left the value, which it reads from a reply.
-// It returns nil if it cannot, so that another attempt would not help: the value is damaged,
-// or it begins with an All of so many parts that the reply does not have all of its
-// parameters. Then repair replaces it.
-func (s *Store) learn(g *group) (left *program) {
+// resolve sends a group's calls again after the script could not use the value, because it
+// is the state of another limit or because it cannot be read. The next command tells the
+// script how to use that value: with the constants of the other limit, or as no value.
+func (s *Store) resolve(q *queue, g *group, why error) bool {
+	if origin := g.origin(); origin != nil {
+		s.meet(g.calls[0].prog, origin)
+		return s.sendAgain(q, g, origin, "")
+	}
+	first := g.calls[0]
+	value, err := s.run(g.ctx, first.name, Command{Words: []string{"EVAL", getText, "1", first.name.text}, Key: 3})
+	if err != nil {
+		return q.finish(g, err)
+	}
+	peek := ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(time.UnixMicro(0))
+	_, _, res, err := first.prog.t.Apply(first.prog.state(first.prog.tag, value), peek)
+	if err != nil {
+		return q.finish(g, err)
+	}
+	if res.StateErr() != nil {
+		return s.sendAgain(q, g, nil, value)
+	}
+	if failed, ok := errors.AsType[*scriptError](why); ok {
+		return q.finish(g, failed.error)
+	}
+	return s.sendAgain(q, g, nil, "") // the value was replaced in the meantime
+}
+
+// getText is a script that returns a value, or the empty string if there is none. (To GET,
+// clients give an error then.)
+const getText = "return redis.call('GET', KEYS[1]) or ''"
+
+// origin returns the program of the limit that left the value in a reply, or nil if the
+// reply has no value or its limit cannot be read.
+func (g *group) origin() *program {
 	prog := g.calls[0].prog
 	if g.err != nil || g.reply[8] != replyOther || len(g.reply) == 9 || prog.tag == "" {
 		return nil
 	}
-	from, err := prog.t.Origin([]byte(g.reply[9:]))
+	t, err := prog.t.Origin([]byte(g.reply[9:]))
 	if err != nil {
 		return nil
 	}
-	if left, err = newProgram(from); err != nil {
+	origin, err := newProgram(t)
+	if err != nil {
 		return nil
 	}
+	return origin
+}
+
+// meet remembers that a state which origin left was met under the limit of prog.
+func (s *Store) meet(prog, origin *program) {
 	f := &prog.foreigns
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	latest := []foreign{prog.foreign(left)}
+	latest := []foreign{prog.foreign(origin)}
 	for _, other := range s.expected(prog) {
-		if other.tag != left.tag && len(latest) < maxForeigns {
+		if other.tag != origin.tag && len(latest) < maxForeigns {
 			latest = append(latest, other)
 		}
 	}
 	f.latest.Store(&latest)
 	f.met.Store(int64(s.elapsed()))
-	return left
 }
 
 // alike reports whether p can adopt the states of another program.
-func (p *program) alike(left *program) bool {
-	return left.all == p.all && slices.Equal(left.kinds, p.kinds)
+func (p *program) alike(origin *program) bool {
+	return origin.all == p.all && slices.Equal(origin.kinds, p.kinds)
 }
 
 // foreign returns what the script of p needs to adopt states that another program left.
-func (p *program) foreign(left *program) foreign {
-	if !p.alike(left) {
-		return foreign{tag: left.tag}
+func (p *program) foreign(origin *program) foreign {
+	if !p.alike(origin) {
+		return foreign{tag: origin.tag}
 	}
-	params := []byte(left.params)
-	for i, cost := range left.costs {
+	params := []byte(origin.params)
+	for i, cost := range origin.costs {
 		params = append(params, doubles(cost.units, p.costs[i].units)...)
 	}
-	return foreign{left.tag, string(params)}
+	return foreign{origin.tag, string(params)}
 }
 
-// sendAgain puts the calls of a group back at the head of the queue, to be sent with the
-// limit that left the value, as learn has read it. Calls that take events back do not adopt
-// the value: reservations of another limit give nothing back, and events to return are
-// given back under the limit that left the value, if it is of the same kind.
-func (s *Store) sendAgain(q *queue, g *group, left *program) bool {
+// sendAgain puts the calls of a group back at the head of the queue. The value is the state
+// of origin, or damaged. Calls that take events back are not sent again: reservations of
+// another limit give nothing back, and events to return are given back under origin, if it
+// is of the same kind.
+func (s *Store) sendAgain(q *queue, g *group, origin *program, damaged string) bool {
 	var again, elsewhere []*call
 	for _, c := range g.calls {
 		switch {
@@ -112,22 +152,23 @@ func (s *Store) sendAgain(q *queue, g *group, left *program) bool {
 		case c.op() == opCancel:
 			c.res.Grant = &kernel.Undone{}
 			c.answer(nil)
-		case c.undoes() && !c.prog.alike(left):
-			c.answer(nil) // the key has started afresh
+		case c.undoes() && (origin == nil || !c.prog.alike(origin)):
+			c.answer(nil) // the key starts afresh
 		case c.undoes() && c.again == maxAgain:
 			s.counts.lost.Add(uint64(c.req.N))
 			c.answer(nil)
 		case c.undoes():
-			if over := c.req.N - left.limit; over > 0 { // no request may return more
+			if over := c.req.N - origin.limit; over > 0 { // no request may return more
 				s.counts.lost.Add(uint64(over))
-				c.req.N = left.limit
+				c.req.N = origin.limit
 			}
 			c.again++
 			elsewhere = append(elsewhere, c)
 		case c.again == maxAgain:
-			c.answer(fmt.Errorf("redisstore: %d other limits left the state of %q one after another: let all processes use the same limit", maxAgain, c.name.text))
+			c.answer(fmt.Errorf("redisstore: %d times, the state of %q was of another limit or unreadable: let all processes use the same limit", maxAgain, c.name.text))
 		default:
 			c.again++
+			c.damaged = damaged
 			again = append(again, c)
 		}
 	}
@@ -135,7 +176,7 @@ func (s *Store) sendAgain(q *queue, g *group, left *program) bool {
 		return false
 	}
 	for _, c := range elsewhere {
-		c.prog = left
+		c.prog = origin
 		s.enqueue(c)
 	}
 	return true

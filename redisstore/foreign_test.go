@@ -127,7 +127,7 @@ func TestManyLimits(t *testing.T) {
 			d, err := l.Take(t.Context(), "k", 1)
 			assert.Equal(t, want, f.trips, "%d others", others)
 			if others > maxForeigns {
-				require.ErrorContains(t, err, "other limits")
+				require.ErrorContains(t, err, "of another limit")
 				return
 			}
 			require.NoError(t, err)

@@ -132,7 +132,7 @@ func (s *Store) leaseCall(name name, prog *program) *call {
 
 // leaseOutcome records what remains of a key after the calls of a command, or the
 // command's error, and begins the lease that the last of them asked for, if any.
-func (s *Store) leaseOutcome(name name, calls []*call, left left, err error) {
+func (s *Store) leaseOutcome(name name, calls []*call, after snapshot, err error) {
 	last := calls[len(calls)-1]
 	if s.lease == 0 || !last.prog.leasable {
 		return
@@ -161,8 +161,8 @@ func (s *Store) leaseOutcome(name name, calls []*call, left left, err error) {
 		s.counts.lost.Add(uint64(l.left))
 		return
 	}
-	l.from, l.taken = calls[0].req, left.time
-	l.until, l.last, l.since = left.sent+s.leaseAge, last.res.Decision, left.received
+	l.from, l.taken = calls[0].req, after.time
+	l.until, l.last, l.since = after.sent+s.leaseAge, last.res.Decision, after.received
 	if shard.closed {
 		s.giveBackSoon(context.Background(), name, l)
 		return

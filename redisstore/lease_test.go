@@ -72,7 +72,7 @@ func TestGivingBack(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"bucket":   ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1000, Per: 1000 * time.Hour}},
 		"sevenths": ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 7, Per: 1000 * time.Hour}, Burst: 1000},
-		"lumps":    ratelimit.TokenBucket{Rate: ratelimit.PerDay(1000), Refill: ratelimit.RefillInterval},
+		"interval": ratelimit.TokenBucket{Rate: ratelimit.PerDay(1000), Refill: ratelimit.RefillInterval},
 		"fixed":    ratelimit.FixedWindow{Limit: 1000, Window: 1000 * time.Hour},
 		"sliding":  ratelimit.SlidingWindow{Limit: 1000, Window: 1000 * time.Hour, Segments: 4},
 		"log":      ratelimit.SlidingLog{Limit: 1000, Window: time.Hour},

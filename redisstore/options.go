@@ -79,32 +79,28 @@ func WithLimiterClock() Option {
 }
 
 func newConfig(opts []Option) (*config, error) {
+	invalid := func(what string, value any, want string) (*config, error) {
+		return nil, param.InvalidIn("redisstore", what, value, want)
+	}
 	c := &config{prefix: "ratelimit:", timeout: 50 * time.Millisecond, denialAge: time.Second}
 	for i, opt := range opts {
 		if opt == nil {
-			return nil, invalid(fmt.Sprintf("option %d of New", i), nil, "must be the result of a With function")
+			return invalid(fmt.Sprintf("option %d of New", i), nil, "must be the result of a With function")
 		}
 		opt(c)
 	}
 	switch {
 	case c.timeout <= 0:
-		return nil, invalid("WithTimeout's duration", c.timeout, "must be positive")
+		return invalid("WithTimeout's duration", c.timeout, "must be positive")
 	case c.denialAge < 0:
-		return nil, invalid("WithDenialCache's duration", c.denialAge, "must be positive, or 0 for no cache")
+		return invalid("WithDenialCache's duration", c.denialAge, "must be positive, or 0 for no cache")
 	case c.lease < 0:
-		return nil, invalid("WithLease's events", c.lease, "must be at least 1, or 0 for no leases")
+		return invalid("WithLease's events", c.lease, "must be at least 1, or 0 for no leases")
 	case c.lease > 0 && c.leaseAge <= 0:
-		return nil, invalid("WithLease's duration", c.leaseAge, "must be positive")
+		return invalid("WithLease's duration", c.leaseAge, "must be positive")
 	}
-	if isNil(c.breaker) {
+	if param.IsNil(c.breaker) {
 		c.breaker = nil
 	}
 	return c, nil
-}
-
-func isNil(v any) bool { return param.IsNil(v) }
-
-// invalid returns an error that matches [ratelimit.ErrInvalid].
-func invalid(what string, value any, want string) error {
-	return param.InvalidIn("redisstore", what, value, want)
 }

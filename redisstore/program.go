@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -42,16 +42,16 @@ func (p *program) equals(q *program) bool { return p == q || p.header == q.heade
 // A cost is the time that an event costs, in units. A microsecond has unit units.
 type cost struct{ units, unit uint64 }
 
-// of returns the cost of n events, in whole microseconds and units. n is at most the
+// times returns the cost of n events, in whole microseconds and units. n is at most the
 // capacity of the bucket, which fills up in less than 2⁵¹ microseconds.
-func (c cost) of(n int) (ticks, units float64) {
+func (c cost) times(n int) (ticks, units float64) {
 	hi, lo := bits.Mul64(uint64(n), c.units)
 	q, r := bits.Div64(hi, lo, c.unit)
 	return float64(q), float64(r)
 }
 
-func newProgram(of *ratelimit.Transition) (*program, error) {
-	t, err := of.Portable(tick)
+func newProgram(t *ratelimit.Transition) (*program, error) {
+	t, err := t.Portable(tick)
 	if err != nil {
 		return nil, err
 	}
@@ -97,14 +97,6 @@ func (p *program) state(tag, value string) []byte {
 	return append(state, value...)
 }
 
-// value returns the value that represents a state in Redis.
-func (p *program) value(state []byte) string {
-	if p.tag != "" {
-		return string(state)
-	}
-	return strings.TrimPrefix(string(state), p.header)
-}
-
 // part returns the kind of a part and its constants, in the order in which its script reads
 // them, and sets the fields of p that depend on it. alg comes from a Transition, so its zero
 // fields have been replaced by their defaults.
@@ -112,7 +104,7 @@ func (p *program) part(alg ratelimit.Algorithm) (kind byte, constants []byte) {
 	switch a := alg.(type) {
 	case ratelimit.TokenBucket:
 		if a.Refill == ratelimit.RefillInterval {
-			return lumpsKind, doubles(uint64(a.Burst), min(uint64(a.Rate.Events), 1<<51), ticks(a.Rate.Per))
+			return intervalKind, doubles(uint64(a.Burst), min(uint64(a.Rate.Events), 1<<51), ticks(a.Rate.Per))
 		}
 		return bucketKind, p.bucket(a.Rate, a.Burst)
 	case ratelimit.LeakyBucket:
@@ -151,7 +143,7 @@ func (p *program) bucket(rate ratelimit.Rate, depth int) []byte {
 	units, unit, _ := uint128.Ratio(uint64(rate.Per), uint64(rate.Events), uint64(tick)) // checked by Portable
 	c := cost{units, unit}
 	p.costs = append(p.costs, c)
-	spanTicks, spanUnits := c.of(depth)
+	spanTicks, spanUnits := c.times(depth)
 	return appendDouble(appendDouble(doubles(unit), spanTicks), spanUnits)
 }
 
@@ -177,4 +169,38 @@ func doubles(numbers ...uint64) (b []byte) {
 
 func appendDouble(b []byte, f float64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
+}
+
+// programs caches the programs of transitions.
+type programs struct {
+	mu    sync.RWMutex     // protects known
+	known map[any]*program // by transition, or by its tag if it varies
+}
+
+// maxPrograms bounds the memory of a programs.
+const maxPrograms = 4096
+
+// get returns the program of t.
+func (p *programs) get(t *ratelimit.Transition) (*program, error) {
+	var id any = t
+	if t.Varies() { // t may have been made for this call
+		id = string(t.Tag())
+	}
+	p.mu.RLock()
+	prog := p.known[id]
+	p.mu.RUnlock()
+	if prog != nil {
+		return prog, nil
+	}
+	prog, err := newProgram(t)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known == nil || len(p.known) >= maxPrograms {
+		p.known = make(map[any]*program)
+	}
+	p.known[id] = prog
+	return prog, nil
 }

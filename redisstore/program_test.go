@@ -99,9 +99,9 @@ func TestPrograms(t *testing.T) {
 	for i := range maxPrograms + 10 {
 		tr, err := ratelimit.NewTransition(ratelimit.FixedWindow{Limit: i + 1, Window: time.Hour})
 		require.NoError(t, err)
-		prog, err := p.of(tr)
+		prog, err := p.get(tr)
 		require.NoError(t, err)
-		again, err := p.of(tr)
+		again, err := p.get(tr)
 		require.NoError(t, err)
 		require.Same(t, prog, again)
 		require.Equal(t, i+1, prog.limit)

@@ -550,31 +550,39 @@ func TestMaxGroup(t *testing.T) {
 	})
 }
 
-// Of the calls on a key whose state the script cannot read, the first replaces the state,
-// and the others share the next command.
+// The calls on a key whose state cannot be read share the command that replaces it. The first
+// of them reports that.
 func TestRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 300, Window: time.Hour})
 		f.delay = 4 * time.Millisecond
 		s, l := f.store(t, WithTimeout(50*time.Millisecond))
 		var wg sync.WaitGroup
-		ask := func() { assert.True(t, l.Allow("k")) }
+		var granted atomic.Int64
+		ask := func() {
+			if l.Allow("k") {
+				granted.Add(1)
+			}
+		}
 		wg.Go(ask)
 		time.Sleep(3 * time.Millisecond) // the answer is in transit
-		f.set(func() { f.other = true })
+		f.set(func() { f.damage() })
 		for range 199 {
 			wg.Go(ask)
 		}
 		wg.Wait()
-		assert.Equal(t, 5, f.trips, "the first; all, which fails; the state, read and replaced; the other 198")
-		assert.Equal(t, []int{1, 198}, f.batch)
+		assert.Equal(t, 4, f.trips, "the first; the others; the state; the others again")
+		assert.Equal(t, []int{1, 199}, f.batch)
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
-		assert.Equal(t, 100, d.Remaining)
-		assert.Zero(t, s.Stats().Failures)
+		assert.Equal(t, 300-199, d.Remaining)
+		assert.EqualValues(t, 1+198, granted.Load())
+		assert.EqualValues(t, 1, s.Stats().Failures)
+		assert.EqualValues(t, 1, s.Stats().Unreadable)
 
-		// If it cannot be replaced, each call fails within the timeout.
-		f.other, f.hanging = true, loadScript.sha
+		// If it cannot be fetched, each call fails within the timeout.
+		f.damage()
+		f.hanging = getText
 		for range 100 {
 			wg.Go(func() {
 				asked := time.Now()
@@ -584,6 +592,35 @@ func TestRepair(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		settle()
+		requireIdle(t, s)
+	})
+}
+
+// If the script fails, the calls get its error. If it failed because of the state, the state
+// is replaced.
+func TestScriptFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+		s, l := f.store(t)
+		require.True(t, l.Allow("k"))
+		f.fail = errors.New("ERR user_script:9: data string too short")
+		for _, damaged := range []bool{false, true} {
+			if damaged {
+				f.damage()
+			}
+			f.failures = 1
+			_, err := l.Take(t.Context(), "k", 1)
+			if !damaged {
+				require.ErrorIs(t, err, f.fail)
+				continue
+			}
+			require.ErrorIs(t, err, ratelimit.ErrState)
+			d, err := l.Peek(t.Context(), "k")
+			require.NoError(t, err)
+			assert.Equal(t, 2, d.Remaining)
+		}
+		assert.EqualValues(t, 1, s.Stats().Unreadable)
 		settle()
 		requireIdle(t, s)
 	})

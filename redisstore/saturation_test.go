@@ -24,14 +24,14 @@ func TestSaturation(t *testing.T) {
 		rate int // a second
 		one  bool
 	}{
-		"bucket":  {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2000), Burst: 500}, 2000, false},
-		"lumps":   {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 500, Per: quarter}, Refill: ratelimit.RefillInterval}, 2000, false},
-		"fixed":   {ratelimit.FixedWindow{Limit: 500, Window: quarter}, 2000, false},
-		"sliding": {ratelimit.SlidingWindow{Limit: 2000, Window: time.Second, Segments: 10}, 2000, false},
-		"log":     {ratelimit.SlidingLog{Limit: 500, Window: quarter}, 2000, false},
-		"burst 2": {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 2}, 100, false},
-		"burst 1": {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 1}, 100, true},
-		"warming": {ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: quarter}, 100, true},
+		"bucket":   {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2000), Burst: 500}, 2000, false},
+		"interval": {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 500, Per: quarter}, Refill: ratelimit.RefillInterval}, 2000, false},
+		"fixed":    {ratelimit.FixedWindow{Limit: 500, Window: quarter}, 2000, false},
+		"sliding":  {ratelimit.SlidingWindow{Limit: 2000, Window: time.Second, Segments: 10}, 2000, false},
+		"log":      {ratelimit.SlidingLog{Limit: 500, Window: quarter}, 2000, false},
+		"burst 2":  {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 2}, 100, false},
+		"burst 1":  {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 1}, 100, true},
+		"warming":  {ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: quarter}, 100, true},
 	} {
 		for _, how := range []string{"take", "lease", "wait"} {
 			for _, trip := range []time.Duration{100 * time.Microsecond, time.Millisecond, 4 * time.Millisecond} {

@@ -35,7 +35,7 @@ func (s *script) inFull(c Command) Command {
 const (
 	bucketKind = iota + 1
 	queueKind
-	lumpsKind
+	intervalKind
 	fixedKind
 	slidingKind
 	rollingKind
@@ -48,29 +48,22 @@ var (
 	driverText string
 	//go:embed lua/undo.lua
 	undoText string
-	//go:embed lua/load.lua
-	loadText string
-	//go:embed lua/swap.lua
-	swapText string
-
-	loadScript = newScript(lean(loadText))
-	swapScript = newScript(lean(swapText))
 )
 
-//go:embed lua/bucket.lua lua/lumps.lua lua/fixed.lua lua/ring.lua lua/wide.lua lua/sliding.lua lua/rolling.lua lua/log.lua lua/warming.lua
+//go:embed lua/bucket.lua lua/interval.lua lua/fixed.lua lua/ring.lua lua/wide.lua lua/sliding.lua lua/rolling.lua lua/log.lua lua/warming.lua
 //go:embed lua/unwind.lua lua/ringcancel.lua
 var kernelFiles embed.FS
 
 // kernels are the files of each kind's kernel.
 var kernels = [...][]string{
-	bucketKind:  {"bucket", "unwind"},
-	queueKind:   {"bucket", "unwind"},
-	lumpsKind:   {"lumps", "unwind"},
-	fixedKind:   {"fixed"},
-	slidingKind: {"ring", "wide", "sliding", "ringcancel"},
-	rollingKind: {"ring", "rolling", "ringcancel"},
-	logKind:     {"log"},
-	warmingKind: {"warming", "unwind"},
+	bucketKind:   {"bucket", "unwind"},
+	queueKind:    {"bucket", "unwind"},
+	intervalKind: {"interval", "unwind"},
+	fixedKind:    {"fixed"},
+	slidingKind:  {"ring", "wide", "sliding", "ringcancel"},
+	rollingKind:  {"ring", "rolling", "ringcancel"},
+	logKind:      {"log"},
+	warmingKind:  {"warming", "unwind"},
 }
 
 // adopters are the files of kernels that only the adopting variant needs.
@@ -79,8 +72,8 @@ var adopters = [len(kernels)][]string{
 	queueKind:  {"wide"},
 }
 
-// The template's directives, at the beginning of a line: one begins a section or a form, the
-// other inserts a section. See lua/driver.lua.
+// The template's directives, at the beginning of a line: one begins a section, or
+// lines for some scripts only; the other inserts a section. See lua/driver.lua.
 const (
 	beginMark  = "--@@"
 	insertMark = "--@<"
@@ -88,32 +81,32 @@ const (
 
 // sectionsOf returns the sections of each kernel file, by their names.
 var sectionsOf = sync.OnceValue(func() map[string]map[string]string {
-	of := map[string]map[string]string{}
+	sections := map[string]map[string]string{}
 	for _, file := range slices.Concat(kernels[:]...) {
 		text, err := kernelFiles.ReadFile("lua/" + file + ".lua")
 		if err != nil {
 			panic(err) // it is embedded
 		}
-		of[file] = map[string]string{}
+		sections[file] = map[string]string{}
 		name := "" // for the text before the first section
 		for line := range strings.Lines(string(text)) {
 			if next, ok := strings.CutPrefix(line, beginMark); ok {
 				name = strings.TrimSpace(next)
 			} else {
-				of[file][name] += line
+				sections[file][name] += line
 			}
 		}
 	}
-	return of
+	return sections
 })
 
-// scripts caches the assembled scripts, by form and set of kinds.
-var scripts sync.Map // from forKinds to *script
+// scripts caches the assembled scripts.
+var scripts sync.Map // from scriptID to *script
 
-type forKinds struct {
+type scriptID struct {
 	all     bool
 	variant variant
-	set     uint16
+	kinds   uint16 // a set
 }
 
 // A variant is a variant of the script. What few calls need is not in the plain one, because
@@ -129,16 +122,16 @@ const (
 // scriptFor returns the script for parts of these kinds. all is whether they are the parts of
 // an All.
 func scriptFor(all bool, v variant, kinds []byte) *script {
-	id := forKinds{all: all, variant: v}
+	id := scriptID{all: all, variant: v}
 	for _, k := range kinds {
-		id.set |= 1 << k
+		id.kinds |= 1 << k
 	}
 	if s, ok := scripts.Load(id); ok {
 		return s.(*script)
 	}
 	a := assembly{all: all, variant: v}
 	for k := range byte(len(kernels)) {
-		if id.set&(1<<k) != 0 {
+		if id.kinds&(1<<k) != 0 {
 			a.kinds = append(a.kinds, k)
 		}
 	}
@@ -153,9 +146,9 @@ type assembly struct {
 	kinds   []byte
 }
 
-// applies reports whether the assembly has lines of a form, a list of words.
-func (a *assembly) applies(form string) bool {
-	for _, word := range strings.Fields(form) {
+// applies reports whether the assembly has the lines after a mark with these words.
+func (a *assembly) applies(words string) bool {
+	for _, word := range strings.Fields(words) {
 		switch word {
 		case "one", "several":
 			if a.all != (word == "several") {
@@ -201,14 +194,14 @@ func (a *assembly) text() string {
 	return text
 }
 
-// expand inserts the sections that text refers to, and drops the form that does not apply.
+// expand inserts the sections that text refers to, and drops the lines that do not apply.
 func (a *assembly) expand(text string) string {
 	var out strings.Builder
 	skipping := false
 	for line := range strings.Lines(text) {
 		code := strings.TrimSpace(line)
-		if form, ok := strings.CutPrefix(code, beginMark); ok {
-			skipping = !a.applies(form)
+		if words, ok := strings.CutPrefix(code, beginMark); ok {
+			skipping = !a.applies(words)
 		} else if name, ok := strings.CutPrefix(code, insertMark); !skipping {
 			if ok {
 				line = a.section(name)

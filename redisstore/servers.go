@@ -43,16 +43,16 @@ func (s *Store) serverOf(ctx context.Context, key string) *server {
 	}
 	all := &s.servers
 	all.mu.RLock()
-	of := all.known[name]
+	srv := all.known[name]
 	all.mu.RUnlock()
-	if of != nil {
-		return of
+	if srv != nil {
+		return srv
 	}
 	made := &server{breaker: create()}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if of = all.known[name]; of != nil {
-		return of // another goroutine was faster
+	if srv = all.known[name]; srv != nil {
+		return srv // another goroutine was faster
 	}
 	if all.known == nil || len(all.known) >= maxServers {
 		all.known = make(map[string]*server)
@@ -64,17 +64,17 @@ func (s *Store) serverOf(ctx context.Context, key string) *server {
 // allow asks the breaker of key's server whether a command may be sent, and returns the
 // function to report the command's outcome to.
 func (s *Store) allow(ctx context.Context, key string) (done func(error), err error) {
-	of := s.serverOf(ctx, key)
-	if of == nil {
+	srv := s.serverOf(ctx, key)
+	if srv == nil {
 		return func(error) {}, nil
 	}
-	report, err := of.breaker.Allow()
+	report, err := srv.breaker.Allow()
 	if err != nil {
 		return nil, &openError{err}
 	}
 	sent := s.elapsed()
 	return func(err error) {
-		if err != nil && !errors.Is(err, context.Canceled) && !of.fail(sent, s.elapsed()) {
+		if err != nil && !errors.Is(err, context.Canceled) && !srv.fail(sent, s.elapsed()) {
 			err = context.Canceled
 		}
 		report(err)
@@ -82,13 +82,13 @@ func (s *Store) allow(ctx context.Context, key string) (done func(error), err er
 }
 
 // fail reports whether the failure of a command that was sent at the given time is a new one.
-func (of *server) fail(sent, now time.Duration) bool {
-	of.mu.Lock()
-	defer of.mu.Unlock()
-	if sent < of.failed {
+func (srv *server) fail(sent, now time.Duration) bool {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	if sent < srv.failed {
 		return false
 	}
-	of.failed = now
+	srv.failed = now
 	return true
 }
 

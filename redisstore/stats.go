@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"net"
 	"sync/atomic"
 	"time"
 
@@ -99,12 +98,6 @@ func (c *counts) tally(ctx context.Context, op ratelimit.Op, res ratelimit.Resul
 	default:
 		c.otherErrors.Add(1)
 	}
-}
-
-// isTimeout reports whether err is the timeout of a context or a client.
-func isTimeout(err error) bool {
-	e, ok := errors.AsType[net.Error](err)
-	return ok && e.Timeout()
 }
 
 // observe counts a command that returned err after took, if the server replied.

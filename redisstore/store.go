@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"errors"
 	"hash/maphash"
 	"strings"
 	"sync"
@@ -13,22 +12,8 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
-
-// A limiter's error matches one of these if this store failed for that reason. In each
-// case the limiter's [ratelimit.FailurePolicy] decides.
-var (
-	// ErrTimeout means that Redis did not answer in time. The request may have been
-	// executed, or may still be.
-	ErrTimeout = errors.New("redisstore: no answer in time")
-
-	// ErrOpen means that the circuit breaker was open, so that nothing was sent.
-	ErrOpen = errors.New("redisstore: the circuit breaker is open")
-)
-
-// errOther means that the script cannot use the state, because another limit left it or
-// because it is damaged.
-var errOther = errors.New("redisstore: the state does not belong to this limit")
 
 // A Store keeps states in Redis. It implements [ratelimit.Store]. It is safe for
 // concurrent use, and any number of limiters may share it.
@@ -55,8 +40,8 @@ type Store struct {
 // have a New that takes a client and sets a circuit breaker; this one sets none. If conn is
 // nil or an option is invalid, the error names it and matches [ratelimit.ErrInvalid].
 func New(conn Conn, opts ...Option) (*Store, error) {
-	if isNil(conn) {
-		return nil, invalid("the Conn", nil, "must be a Conn, such as NewConn of module goredis or rueidis returns")
+	if param.IsNil(conn) {
+		return nil, param.InvalidIn("redisstore", "the Conn", nil, "must be a Conn, such as NewConn of module goredis or rueidis returns")
 	}
 	c, err := newConfig(opts)
 	if err != nil {
@@ -72,7 +57,7 @@ func (s *Store) elapsed() time.Duration { return time.Since(s.begin) }
 // [ratelimit.ErrInvalid] if a parameter of the algorithm does not fit into this store, which
 // counts time in microseconds and supports numbers up to 2⁵¹.
 func (s *Store) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	prog, err := s.programs.of(t)
+	prog, err := s.programs.get(t)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +123,7 @@ func (s *states) Apply(ctx context.Context, key string, t *ratelimit.Transition,
 }
 
 func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	prog, err := s.programs.of(t)
+	prog, err := s.programs.get(t)
 	if err != nil {
 		return ratelimit.Result{}, err
 	}
@@ -177,78 +162,12 @@ func (s *states) Reset(ctx context.Context, key string) error {
 	// commands that began in the meantime are not either.
 	s.denials.forget(name)
 	defer s.denials.forget(name)
-	_, err := s.run(ctx, name, Command{Words: []string{"DEL", name.text}, Key: 1}, nil)
+	_, err := s.run(ctx, name, Command{Words: []string{"DEL", name.text}, Key: 1})
 	s.resetLease(name, err)
 	return err
-}
-
-// An openError wraps the error of a breaker's Allow. It matches [ErrOpen].
-type openError struct{ why error }
-
-func (e *openError) Error() string        { return "redisstore: not sent: " + e.why.Error() }
-func (e *openError) Is(target error) bool { return target == ErrOpen }
-func (e *openError) Unwrap() error        { return e.why }
-
-// isReply reports whether err is the server's reply, and not an error of the client: its text
-// begins with a code in upper case, such as OOM or NOPERM, and a space.
-func isReply(err error) bool {
-	code, _, ok := strings.Cut(err.Error(), " ")
-	return ok && code != "" && strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
-}
-
-// aboutKey reports whether err is a server's error that concerns only a key, a script or a
-// permission, or a lack of memory for a new key. Such an error does not mean that the server
-// is down.
-func aboutKey(err error) bool {
-	text := err.Error()
-	for _, prefix := range []string{"ERR ", "WRONGTYPE ", "OOM ", "NOPERM "} {
-		if strings.HasPrefix(text, prefix) {
-			return !strings.HasPrefix(text, "ERR max number of clients")
-		}
-	}
-	return false
-}
-
-// refused reports whether a command failed with err without being executed, because the
-// server's reply says so. After any other error, it may have been executed.
-func refused(err error) bool {
-	return errors.Is(err, errOther) || isReply(err)
 }
 
 // Close gives back the unused events of all leases, and takes no leases from then on.
 // The store remains usable. If ctx ends first, Close returns its error. Events that could
 // not be given back stay spent.
 func (s *Store) Close(ctx context.Context) error { return s.closeLeases(ctx) }
-
-// programs caches the programs of transitions.
-type programs struct {
-	mu    sync.RWMutex     // protects known
-	known map[any]*program // by transition, or by its tag if it varies
-}
-
-// maxPrograms bounds the memory of a programs.
-const maxPrograms = 4096
-
-func (p *programs) of(t *ratelimit.Transition) (*program, error) {
-	var id any = t
-	if t.Varies() { // t may have been made for this call
-		id = string(t.Tag())
-	}
-	p.mu.RLock()
-	prog := p.known[id]
-	p.mu.RUnlock()
-	if prog != nil {
-		return prog, nil
-	}
-	prog, err := newProgram(t)
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.known == nil || len(p.known) >= maxPrograms {
-		p.known = make(map[any]*program)
-	}
-	p.known[id] = prog
-	return prog, nil
-}

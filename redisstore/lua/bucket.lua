@@ -1,4 +1,4 @@
--- TokenBucket and LeakyBucket (RefillInterval is lumps.lua; driver.lua explains the
+-- TokenBucket and LeakyBucket (RefillInterval is interval.lua; driver.lua explains the
 -- sections). The state is the instant at which the bucket will be full (of a LeakyBucket:
 -- empty), as whole microseconds and units, of which a microsecond has p.unit; and the
 -- latest instant at which events were spent, or of a LeakyBucket the instant at which the

@@ -9,14 +9,15 @@
 --          for each run of equal requests: the operation, the number of requests, the
 --          events of each, the longest wait, and for each bucket the cost of the events
 -- ARGV[2]  the prefix of each state, if keys have limits of their own
--- ARGV[3]  and so on, if adopting: for each of a few other limits the prefix of its states, and
+-- ARGV[3]  if adopting: a value that cannot be read, which is ignored; or nothing
+-- ARGV[4]  and so on, if adopting: for each of a few other limits the prefix of its states, and
 --          its parts and their constants, followed by the cost of an event in each bucket
 --          there and here; or nothing if its kind is another, so that a key starts afresh
 --
 -- The reply is the time, 0, the number of requests granted, and the state. If another
--- limit's state was adopted, the reply has 2 instead of 0, and the value as it was. If the
--- value is not a state of any of these limits, nothing is changed, and the reply is the
--- time, 1 and the beginning of the value, or just the time and 1 if its prefix is known.
+-- limit's state was adopted, or ARGV[3] ignored, the reply has 2 instead of 0, and the value
+-- as it was. If the value is not a state of any of these limits, nothing is changed, and the
+-- reply is the time, 1 and the value, or just the time and 1 if its prefix is known.
 --
 -- Numbers are doubles, which represent integers up to 2^53 exactly. Instants are whole
 -- microseconds since 1970, up to the year 2116 (below 2^52.1). Windows, limits and the units
@@ -96,23 +97,25 @@ local value = call('GET', KEYS[1]) or ''
 --@@plain
 if tag ~= '' and value ~= '' then
   if sub(value, 1, #tag) ~= tag then
-    return pack('<dB', now, 1) .. sub(value, 1, 1024)
+    return pack('<dB', now, 1) .. value
   end
   value = sub(value, #tag + 1)
 end
 --@@adopting
 local found, own, foreign = value, pos -- foreign has the constants of the other limit
-if sub(value, 1, #tag) == tag then
+if value == ARGV[3] then
+  if value ~= '' then foreign, value = '', '' end
+elseif sub(value, 1, #tag) == tag then
   value = sub(value, #tag + 1)
 elseif value ~= '' then
-  for i = 3, #ARGV, 2 do
+  for i = 4, #ARGV, 2 do
     if sub(value, 1, #ARGV[i]) == ARGV[i] then
       foreign, value = ARGV[i + 1], sub(value, #ARGV[i] + 1)
       break
     end
   end
   if not foreign then
-    return pack('<dB', now, 1) .. sub(value, 1, 1024)
+    return pack('<dB', now, 1) .. value
   end
   if foreign == '' then
     value = ''

@@ -44,7 +44,7 @@ type (
 // A steady is a limit, and what it grants.
 type steady struct {
 	alg   ratelimit.Algorithm
-	burst int // the most events in a short time: of two windows or lumps
+	burst int // the most events in a short time: of two windows or refills
 	rate  int // a second
 }
 

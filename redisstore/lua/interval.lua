@@ -4,11 +4,11 @@
 -- the same two numbers at t
 local function refilled(p, t)
   local came = floor((t - p.anchor) / p.per)
-  if came >= ceil(p.missing / p.lump) then return t, 0 end
-  return p.anchor + came * p.per, p.missing - came * p.lump
+  if came >= ceil(p.missing / p.refill) then return t, 0 end
+  return p.anchor + came * p.per, p.missing - came * p.refill
 end
 --@@open
-p.burst, p.lump, p.per, pos = unpack('<ddd', request, pos)
+p.burst, p.refill, p.per, pos = unpack('<ddd', request, pos)
 p.width = 16
 --@@load
 if s == '' then p.anchor, p.missing = 0, 0 else p.anchor, p.missing = unpack('<I8I8', s) end
@@ -16,13 +16,13 @@ if s == '' then p.anchor, p.missing = 0, 0 else p.anchor, p.missing = unpack('<I
 when = max(t, p.anchor)
 local anchor, missing = refilled(p, when)
 if missing + n > p.burst then
-  when = anchor + ceil((missing + n - p.burst) / p.lump) * p.per
+  when = anchor + ceil((missing + n - p.burst) / p.refill) * p.per
 end
 --@@spend
 p.anchor, p.missing = refilled(p, t)
 p.missing = p.missing + n
 --@@fresh
-when = p.anchor + ceil(p.missing / p.lump) * p.per
+when = p.anchor + ceil(p.missing / p.refill) * p.per
 --@@leave
 if now > p.anchor then p.anchor, p.missing = refilled(p, now) end
 p.perWas = p.per

@@ -1,0 +1,238 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// The outcomes that a reply may report, besides 0.
+const (
+	replyOther   = 1 // the script could not use the value
+	replyAdopted = 2 // it used the value of another limit, or ignored a damaged one
+)
+
+// send sends a group's command and answers its calls. It returns false if the command
+// was abandoned in the meantime, and another sender has the queue.
+func (s *Store) send(q *queue, g *group) bool {
+	defer g.cancel()
+	done, err := s.allow(g.ctx, g.calls[0].name.text)
+	if err != nil {
+		return q.finish(g, err)
+	}
+	q.shard.mu.Lock()
+	g.done = done
+	q.shard.mu.Unlock()
+	script := s.prepare(q, g)
+	g.begin = s.elapsed()
+
+	s.transmit(g, script)
+
+	received := s.elapsed()
+	s.counts.observe(received-g.begin, g.err)
+	q.shard.mu.Lock()
+	done, g.done = g.done, nil
+	q.shard.mu.Unlock()
+	if done != nil {
+		done(s.outcome(g.err, received-g.begin, s.ticks.Load()-g.ticks))
+	}
+	if first := g.calls[0]; first.prog == nil {
+		first.reply, err = g.reply, g.err
+	} else {
+		err = s.readReply(g, received)
+	}
+	if errors.Is(err, errOther) {
+		return s.resolve(q, g, err)
+	}
+	return q.finish(g, err)
+}
+
+// prepare sets a group's command, and returns the script that it runs, if any.
+func (s *Store) prepare(q *queue, g *group) *script {
+	first := g.calls[0]
+	prog := first.prog
+	if prog == nil {
+		g.cmd = first.cmd
+		return nil
+	}
+	s.counts.coalesced.Add(uint64(len(g.calls) - 1))
+	script, args := prog.script, []string{"", prog.tag}
+	if g.undoes = slices.ContainsFunc(g.calls, (*call).undoes); g.undoes {
+		script = prog.undoScript()
+	} else {
+		if lease := s.leaseCall(first.name, prog); lease != nil {
+			q.shard.mu.Lock()
+			g.calls = append(g.calls, lease)
+			q.shard.mu.Unlock()
+		}
+		if foreigns := s.expected(prog); len(foreigns) > 0 || first.damaged != "" {
+			script = scriptFor(prog.all, adopting, prog.kinds)
+			args = append(args, first.damaged)
+			for _, f := range foreigns {
+				args = append(args, f.tag, f.params)
+			}
+		}
+	}
+	g.epoch = s.denials.epoch(first.name)
+	args[0] = s.encode(g)
+	if len(args) == 2 && prog.tag == "" {
+		args = args[:1]
+	}
+	g.cmd = script.command(first.name.text, args...)
+	if first.again > 0 {
+		g.cmd = script.inFull(g.cmd) // few servers know it yet, and this saves the round trip to ask
+	}
+	return script
+}
+
+// encode returns the first argument of the script: the constants of the limit, the time
+// and the requests. It sets g.base.
+func (s *Store) encode(g *group) string {
+	calls, prog := g.calls, g.calls[0].prog
+	g.base = calls[0].req
+	now := -1.0 // the server's
+	if s.limiterClock {
+		var t time.Time
+		g.base, t = g.base.Read()
+		now = float64(t.UnixMicro())
+	} else if len(calls) == 1 && calls[0].req.N == 1 && calls[0].op() == opTake {
+		return prog.one
+	}
+	b := append(make([]byte, 0, len(prog.params)+64), prog.params...)
+	b = appendDouble(b, now)
+	for i := 0; i < len(calls); {
+		j := i + 1
+		for j < len(calls) && calls[i].equals(calls[j]) {
+			j++
+		}
+		b = calls[i].appendRun(b, j-i)
+		i = j
+	}
+	return string(b)
+}
+
+// maxResends bounds how often a command is sent again after a reply that says the server
+// did not execute it: once because of a script, and the rest while a slot moves.
+const maxResends = 3
+
+// transmit sends a group's command. It sends the command again only if the server replied
+// that it did not execute it: with the full script if the server did not know it, or after
+// a redirection that the client did not follow.
+func (s *Store) transmit(g *group, script *script) {
+	for range 1 + maxResends {
+		s.counts.calls.Add(1)
+		if g.reply, g.err = s.conn.Do(g.ctx, g.cmd); g.err == nil || g.ctx.Err() != nil {
+			return
+		}
+		switch code, _, _ := strings.Cut(g.err.Error(), " "); code {
+		case "NOSCRIPT":
+			g.cmd = script.inFull(g.cmd)
+		case "MOVED", "ASK":
+		default:
+			return
+		}
+	}
+}
+
+// A snapshot is the state of a key after a command, as far as its requests need it.
+type snapshot struct {
+	state []byte
+	time  time.Time // by the server's clock
+
+	// When the command was sent and its reply received, by the store's clock. The server
+	// read its clock between the two.
+	sent, received time.Duration
+}
+
+// readReply sets the results of a group's calls from the reply, and updates the cached
+// denials and leases.
+func (s *Store) readReply(g *group, received time.Duration) error {
+	name, prog := g.calls[0].name, g.calls[0].prog
+	after, err := s.decide(g)
+	after.sent, after.received = g.begin, received
+	s.leaseOutcome(name, g.calls, after, err)
+	switch {
+	case err == nil:
+		if g.reply[8] == replyAdopted {
+			prog.foreigns.met.Store(int64(received))
+		}
+		s.cacheDenial(name, g.epoch, g.calls, after)
+	case errors.Is(err, errOther):
+		s.denials.forget(name)
+	}
+	if g.undoes {
+		s.denials.forget(name)
+	}
+	for _, c := range g.calls {
+		if err == nil && c.kept {
+			s.counts.lost.Add(uint64(c.req.N))
+		}
+	}
+	return err
+}
+
+// decide sets the results of a group's calls, by applying them to the state in the reply.
+func (s *Store) decide(g *group) (after snapshot, err error) {
+	prog, reply := g.calls[0].prog, g.reply
+	switch {
+	case g.err != nil && strings.Contains(g.err.Error(), "user_script:"):
+		return after, &scriptError{g.err}
+	case g.err != nil:
+		return after, g.err
+	case len(reply) < 9:
+		return after, errShort
+	case reply[8] == replyOther:
+		return after, errOther
+	case len(reply) < 17:
+		return after, errShort
+	}
+	granted, value := double(reply[9:]), reply[17:]
+	state, ignored := prog.state("", value), false
+	if reply[8] == replyAdopted {
+		state, ignored = prog.state(prog.tag, value), value == g.calls[0].damaged
+	}
+	after.time = time.UnixMicro(int64(double(reply)))
+	base := g.base
+	if !s.limiterClock {
+		base = base.At(after.time)
+	}
+	for _, c := range g.calls {
+		req := base
+		req.Op, req.N, req.MaxWait, req.Grant, req.Taken = c.req.Op, c.req.N, c.req.MaxWait, c.req.Grant, c.req.Taken
+		next, changed, res, err := prog.t.Apply(state, req)
+		if err != nil {
+			return after, err
+		}
+		if res.StateErr() != nil { // of the first call only
+			if !ignored {
+				return after, errOther
+			}
+			s.counts.unreadable.Add(1)
+		}
+		c.res = res
+		if changed {
+			state = next
+		}
+		// Its events may have left the window, or a reservation ahead counts on them.
+		c.kept = req.Op == ratelimit.OpReturn && !changed && res.Decision.Remaining == 0
+		if res.Decision.Allowed && c.op() != opPeek {
+			granted--
+		}
+	}
+	if granted != 0 {
+		return after, fmt.Errorf("redisstore: the script granted %v more requests than package ratelimit would: this is a defect of the store, please report it", granted)
+	}
+	after.state = state
+	return after, nil
+}
+
+// double returns the number in the first 8 bytes of s.
+func double(s string) float64 {
+	return math.Float64frombits(binary.LittleEndian.Uint64([]byte(s[:8])))
+}

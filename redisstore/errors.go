@@ -1,0 +1,71 @@
+package redisstore
+
+import (
+	"errors"
+	"net"
+	"strings"
+)
+
+// A limiter's error matches one of these if this store failed for that reason. In each
+// case the limiter's [ratelimit.FailurePolicy] decides.
+var (
+	// ErrTimeout means that Redis did not answer in time. The request may have been
+	// executed, or may still be.
+	ErrTimeout = errors.New("redisstore: no answer in time")
+
+	// ErrOpen means that the circuit breaker was open, so that nothing was sent.
+	ErrOpen = errors.New("redisstore: the circuit breaker is open")
+)
+
+// errOther means that the script cannot use the state, because another limit left it or
+// because it is damaged.
+var errOther = errors.New("redisstore: the state does not belong to this limit")
+
+// A scriptError means that the script failed, perhaps because of the state it read. A
+// script that fails has changed nothing.
+type scriptError struct{ error }
+
+func (e *scriptError) Unwrap() error { return e.error }
+
+func (e *scriptError) Is(target error) bool { return target == errOther }
+
+var errShort = errors.New("redisstore: the answer to a script is too short")
+
+// An openError wraps the error of a breaker's Allow. It matches [ErrOpen].
+type openError struct{ why error }
+
+func (e *openError) Error() string        { return "redisstore: not sent: " + e.why.Error() }
+func (e *openError) Is(target error) bool { return target == ErrOpen }
+func (e *openError) Unwrap() error        { return e.why }
+
+// isReply reports whether err is the server's reply, and not an error of the client: its text
+// begins with a code in upper case, such as OOM or NOPERM, and a space.
+func isReply(err error) bool {
+	code, _, ok := strings.Cut(err.Error(), " ")
+	return ok && code != "" && strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
+// aboutKey reports whether err is a server's error that concerns only a key, a script or a
+// permission, or a lack of memory for a new key. Such an error does not mean that the server
+// is down.
+func aboutKey(err error) bool {
+	text := err.Error()
+	for _, prefix := range []string{"ERR ", "WRONGTYPE ", "OOM ", "NOPERM "} {
+		if strings.HasPrefix(text, prefix) {
+			return !strings.HasPrefix(text, "ERR max number of clients")
+		}
+	}
+	return false
+}
+
+// refused reports whether a command failed with err without being executed, because the
+// server's reply says so. After any other error, it may have been executed.
+func refused(err error) bool {
+	return errors.Is(err, errOther) || isReply(err)
+}
+
+// isTimeout reports whether err is the timeout of a context or a client.
+func isTimeout(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout()
+}
