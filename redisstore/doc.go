@@ -22,8 +22,7 @@
 // key. The script decides and spends by the clock of Redis; the clocks of the processes
 // do not matter. Cancelling a reservation is one call as well, and so is returning a lease;
 // those of one process that happen together on a key share a call. The store works with
-// Redis 6.2 or
-// newer, Valkey, and clusters of either, on 64-bit machines.
+// Redis 6.2 or newer, Valkey, and clusters of either, on 64-bit machines.
 //
 // # What is stored in Redis
 //
@@ -46,9 +45,9 @@
 //     microsecond.
 //   - All: the sum of its parts, and 8 bytes for each SlidingLog.
 //
-// A decision reads the whole value, and a grant writes the whole value. Redis deletes a
-// key, to the millisecond, once its state equals that of a new key. A denial writes nothing, except in a
-// SlidingLog with CountDenied.
+// A decision reads the whole value, and a grant writes the whole value. A denial writes
+// nothing, except in a SlidingLog with CountDenied. Redis deletes a key, to the millisecond,
+// once its state equals that of a new key.
 //
 // Redis must not evict these keys: leave maxmemory-policy at its default, noeviction. An
 // evicted key gets its whole limit back.
@@ -56,13 +55,15 @@
 // # Cached denials
 //
 // After a denial, the process knows the state of the key. Until something is given back,
-// other processes can only make that state worse. So the process repeats the denial
-// without a call until RetryAfter has passed, for at most one second
-// ([WithDenialCache]), and updates RetryAfter and Remaining as time passes. It allows
-// for the latency of the answer and for clocks that drift by 0.1 %, in favor of the
-// caller: a caller that retries when told to is admitted, unless another has spent that
-// capacity. A process that keeps requesting an exhausted key sends a call each time
-// the limit may admit an event again, and at least once a second.
+// calls by other processes can only reduce what the key may be granted. So the process
+// repeats the denial without a call until RetryAfter has passed, for at most one second
+// ([WithDenialCache]), and updates RetryAfter and Remaining as time passes. While requests
+// on an exhausted key continue, the process calls Redis when an event may be granted again,
+// and at least once a second.
+//
+// The process knows the clock of Redis only within the round trip of its last call, and
+// clocks may drift apart by 0.1 %. Where this leaves a doubt, it calls Redis. So a caller
+// that retries after RetryAfter is admitted, unless another caller has spent that capacity.
 //
 // A cached denial may be wrong in two ways, for up to that second. It does not notice what
 // another process gives back: by a Reset, by cancelling a reservation, or by returning the
@@ -93,8 +94,8 @@
 // Commands on different keys do not wait for each other. Whether they share a round trip
 // depends on the client. rueidis always pipelines them. go-redis uses one connection of
 // its pool for each command. If there are more commands than connections, the rest are
-// pipelined, except in a cluster or a ring, where calls wait for a connection: raise
-// PoolSize there.
+// pipelined, except in a cluster or a ring, where calls wait for a connection. In that case raise
+// PoolSize.
 //
 // # Limits that change
 //
@@ -126,11 +127,11 @@
 // since the lease was taken.
 //
 // Each leased event is granted, given back, or counted in Stats.Lost: if Redis does not
-// answer while a lease is taken or given back, or if a reservation on the key counts on them
-// at that time, its events may stay spent. A Reset drops the
-// leases that this process has on the key. If another process resets a key, or a lease is
-// being given back at that time, this process may give back events that it leased before
-// the reset: that grants up to 2·k more events for each process.
+// answer while a lease is taken or given back, or if a reservation on the key counts on its
+// events at that time, they may stay spent. A Reset drops the leases that this process has
+// on the key. If another process resets a key, or a lease is being given back at that time,
+// this process may give back events that it leased before the reset: that grants up to 2·k
+// more events for each process.
 //
 // If the limit of a key changes (see [ratelimit.WithLimits]), the next request gives back
 // the lease under the new limit. While callers of a process disagree about the limit of a
@@ -172,14 +173,14 @@
 //     appendonly, Redis loses what its persistence settings allow it to lose.
 //   - The primary is lost and a replica takes over: grants that had not reached the
 //     replica may be granted again, which is what the limit grants in the replication
-//     lag. If the new primary's clock is behind, keys wait that much longer, once; if it
-//     is ahead, that much less.
+//     lag. If the new primary's clock is behind by d, each key waits up to d longer, once.
+//     If it is ahead by d, each key waits up to d less, once.
 //   - A slot moves to another node, or SCRIPT FLUSH: no effect.
 //   - A write to a replica, or no memory left: nothing is spent. When memory is out,
 //     denials and Peek are still answered, because the breaker does not count that error
 //     as a failure.
-//   - A node of a cluster hangs or is gone: its keys are without Redis, and other keys
-//     are not affected. With go-redis, each node has its own breaker. rueidis does not
+//   - A node of a cluster hangs or is gone: the FailurePolicy decides for its keys, and
+//     other keys are not affected. With go-redis, each node has its own breaker. rueidis does not
 //     report which node a key is on, so all nodes share one breaker, which stays closed
 //     while other nodes answer: each request on a key of the failed node waits for the
 //     timeout.

@@ -3,8 +3,6 @@ package rules
 import (
 	"container/list"
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,17 +76,17 @@ func newCacheConfig(lookup Lookup, opts []CacheOption) (*cacheConfig, error) {
 	}
 	switch {
 	case isNil(lookup):
-		return nil, errors.New("rules: Cached(nil): give a Lookup, such as SQLLimits(db, query, nil)")
+		return nil, invalid("Cached(nil): give a Lookup, such as SQLLimits(db, query, nil)")
 	case c.size < 1:
-		return nil, fmt.Errorf("rules: WithSize(%d): must be at least 1", c.size)
+		return nil, invalid("WithSize(%d): must be at least 1", c.size)
 	case c.ttl <= 0:
-		return nil, fmt.Errorf("rules: WithTTL(%v): must be longer than 0", c.ttl)
+		return nil, invalid("WithTTL(%v): must be longer than 0", c.ttl)
 	case c.timeout <= 0:
-		return nil, fmt.Errorf("rules: WithLookupTimeout(%v): must be longer than 0", c.timeout)
+		return nil, invalid("WithLookupTimeout(%v): must be longer than 0", c.timeout)
 	case c.most < 1:
-		return nil, fmt.Errorf("rules: WithMaxLookups(%d): must be at least 1", c.most)
+		return nil, invalid("WithMaxLookups(%d): must be at least 1", c.most)
 	case isNil(c.clk):
-		return nil, errors.New("rules: WithCacheClock(nil): give a clock.Clock, such as clock.New()")
+		return nil, invalid("WithCacheClock(nil): give a clock.Clock, such as clock.New()")
 	}
 	return c, nil
 }
@@ -157,7 +155,7 @@ func Cached(lookup Lookup, opts ...CacheOption) (*Cache, error) {
 // Limit returns the limit of key, or nil if the limiter's own limit applies.
 func (c *Cache) Limit(ctx context.Context, key string) (ratelimit.Algorithm, error) {
 	if ctx == nil {
-		return nil, errors.New("rules: Limit(nil): give a context, such as context.Background()")
+		return nil, invalid("Limit(nil): give a context, such as context.Background()")
 	}
 	old, known := c.known.Get(key)
 	now := c.clk.Now()

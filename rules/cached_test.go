@@ -172,9 +172,11 @@ func TestCacheOptions(t *testing.T) {
 	} {
 		_, err := Cached(none, opt)
 		assert.ErrorContains(t, err, want)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	}
 	_, err := Cached(nil)
 	assert.ErrorContains(t, err, "Cached(nil)")
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }
 
 // TestCachedLimiter uses a cache with a limiter whose customers have limits of their own,

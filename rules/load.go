@@ -33,7 +33,7 @@ type load struct {
 // for it.
 func (s *Set) Reload(ctx context.Context) error {
 	if ctx == nil {
-		return errors.New("rules: Reload(nil): give a context, such as context.Background()")
+		return invalid("Reload(nil): give a context, such as context.Background()")
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("rules: not loaded: %w", err)

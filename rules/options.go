@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -70,23 +69,33 @@ func newConfig(opts []Option) (*config, error) {
 		before := len(c.limiterOpts)
 		opt(c)
 		if n := slices.IndexFunc(c.limiterOpts[before:], func(o ratelimit.Option) bool { return o == nil }); n >= 0 {
-			return nil, fmt.Errorf("rules: option %d of WithLimiter is nil: it must be the result of a With function of ratelimit", n)
+			return nil, invalid("option %d of WithLimiter is nil: it must be the result of a With function of ratelimit", n)
 		}
 	}
 	switch {
 	case c.interval < 0:
-		return nil, fmt.Errorf("rules: WithInterval(%v): must be positive, or 0 to load only on Reload", c.interval)
+		return nil, invalid("WithInterval(%v): must be positive, or 0 to load only on Reload", c.interval)
 	case c.timeout <= 0:
-		return nil, fmt.Errorf("rules: WithTimeout(%v): must be longer than 0", c.timeout)
+		return nil, invalid("WithTimeout(%v): must be longer than 0", c.timeout)
 	case isNil(c.clk):
-		return nil, errors.New("rules: WithClock(nil): give a clock.Clock, such as clock.New()")
+		return nil, invalid("WithClock(nil): give a clock.Clock, such as clock.New()")
 	}
 	return c, nil
 }
 
 func nilOption(i int, function string) error {
-	return fmt.Errorf("rules: option %d of %s is nil: it must be the result of a With function", i, function)
+	return invalid("option %d of %s is nil: it must be the result of a With function", i, function)
 }
+
+// invalid returns an error that matches [ratelimit.ErrInvalid].
+func invalid(format string, args ...any) error {
+	return &invalidError{fmt.Sprintf("rules: "+format, args...)}
+}
+
+type invalidError struct{ text string }
+
+func (e *invalidError) Error() string        { return e.text }
+func (e *invalidError) Is(target error) bool { return target == ratelimit.ErrInvalid }
 
 // isNil reports whether v is nil, or an interface that holds a nil. (The root's function
 // of that kind is internal, and this module may meet another version of the root.)

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -89,10 +88,10 @@ type Status struct {
 // them. Call Close when the set is no longer needed, to stop loading.
 func New(ctx context.Context, source Source, opts ...Option) (*Set, error) {
 	if ctx == nil {
-		return nil, errors.New("rules: New(nil): give a context, such as context.Background()")
+		return nil, invalid("New(nil): give a context, such as context.Background()")
 	}
 	if isNil(source) {
-		return nil, errors.New("rules: the source is nil: give one, such as SQL(db)")
+		return nil, invalid("the source is nil: give one, such as SQL(db)")
 	}
 	c, err := newConfig(opts)
 	if err != nil {

@@ -214,11 +214,15 @@ func TestFirstLoad(t *testing.T) {
 	} {
 		_, err := New(t.Context(), Static(), opt)
 		assert.ErrorContains(t, err, want)
+		if want != "WithInitial" { // a rule is not an option
+			assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+		}
 	}
 	_, err = New(t.Context(), Static(), WithLimiter(ratelimit.WithFailurePolicy(ratelimit.FailOpen)), WithLimiter(nil))
 	assert.ErrorContains(t, err, "option 0 of WithLimiter is nil", "of that call")
 	_, err = New(t.Context(), nil)
 	assert.ErrorContains(t, err, "source is nil")
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }
 
 // TestRefresh checks that the rules are reloaded at intervals.

@@ -134,7 +134,7 @@ type sqlLimits struct {
 
 func (l *sqlLimits) Limit(ctx context.Context, key string) (ratelimit.Algorithm, error) {
 	if l.db == nil {
-		return nil, errors.New("rules: the database is nil: open one with sql.Open")
+		return nil, invalid("the database is nil: open one with sql.Open")
 	}
 	var window, capacity any
 	err := l.db.QueryRowContext(ctx, l.query, key).Scan(&window, &capacity)

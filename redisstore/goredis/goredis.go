@@ -19,15 +19,16 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// New returns a store that sends its commands through client: a [redis.Client] (also with
-// sentinels), a [redis.ClusterClient], a [redis.Ring] or a [redis.AutoPipeliner]. Any options
-// of the client will do: calls return when their context ends, and no command is sent twice,
-// regardless of ContextTimeoutEnabled and MaxRetries. The store does not close client.
+// New returns a store that sends its commands through client: a [redis.Client] (which
+// redis.NewFailoverClient returns for sentinels), a [redis.ClusterClient], a [redis.Ring] or a
+// [redis.AutoPipeliner]. Calls return when their context ends, and no command is sent twice,
+// whatever the client's options ContextTimeoutEnabled and MaxRetries are. The store does not
+// close client.
 //
-// Each command in progress uses a connection of the client's pool. While there are as many
-// as Options.PoolSize, a [redis.Client] sends further commands together, through the next
-// connection that becomes free. In a cluster and a ring they wait for a connection each, so
-// there PoolSize should be the number of concurrent commands. Do not use an AutoPipeliner
+// Each command in progress uses a connection of the client's pool. If all Options.PoolSize
+// connections are in use, a [redis.Client] sends further commands together, through the next
+// one that becomes free. In a cluster and a ring they wait for a connection each, so PoolSize
+// should be the number of concurrent commands there. Do not use an AutoPipeliner
 // with a cluster, because a node that hangs then delays commands to the other nodes.
 //
 // When a call's context ends, its command continues until the client's own timeouts, which
@@ -41,7 +42,7 @@ import (
 // If client is nil, the error matches [ratelimit.ErrInvalid]. Other errors are those of
 // [redisstore.New]. New sends nothing.
 func New(client redis.UniversalClient, opts ...redisstore.Option) (*redisstore.Store, error) {
-	if isNil(client) {
+	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() { // such as a failed constructor returns
 		return nil, fmt.Errorf("%w: client is %#v: it must be a client, such as redis.NewClient returns", ratelimit.ErrInvalid, client)
 	}
 	if i := slices.IndexFunc(opts, func(opt redisstore.Option) bool { return opt == nil }); i >= 0 { // here, so that the index does not count the breaker
@@ -50,17 +51,8 @@ func New(client redis.UniversalClient, opts ...redisstore.Option) (*redisstore.S
 	return redisstore.New(newConn(client), append([]redisstore.Option{redisstore.WithBreakers(newBreaker)}, opts...)...)
 }
 
-// isNil reports whether client is nil or contains a nil pointer, such as a failed
-// constructor returns.
-func isNil(client redis.UniversalClient) bool {
-	if client == nil {
-		return true
-	}
-	v := reflect.ValueOf(client)
-	return v.Kind() == reflect.Pointer && v.IsNil()
-}
-
-// A breaker tells the store its state.
+// A breaker tells the store its state. (Module rueidis has the same. The modules share only
+// package redisstore, whose module does not require gobreaker.)
 type breaker struct {
 	*gobreaker.TwoStepCircuitBreaker[struct{}]
 }

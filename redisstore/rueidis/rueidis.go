@@ -45,7 +45,8 @@ func New(client rueidis.Client, opts ...redisstore.Option) (*redisstore.Store, e
 	return redisstore.New(conn{client}, append([]redisstore.Option{redisstore.WithBreakers(newBreaker)}, opts...)...)
 }
 
-// A breaker tells the store its state.
+// A breaker tells the store its state. (Module goredis has the same. The modules share only
+// package redisstore, whose module does not require gobreaker.)
 type breaker struct {
 	*gobreaker.TwoStepCircuitBreaker[struct{}]
 }
