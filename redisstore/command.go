@@ -181,8 +181,8 @@ func (s *Store) readReply(g *group, received time.Duration) error {
 func (s *Store) decide(g *group) (after snapshot, err error) {
 	prog, reply := g.calls[0].prog, g.reply
 	switch {
-	case g.err != nil && strings.Contains(g.err.Error(), "user_script:"):
-		return after, &scriptError{g.err}
+	case g.err != nil && strings.HasPrefix(g.err.Error(), "ERR ") && strings.Contains(g.err.Error(), "user_script:"):
+		return after, &scriptError{g.err} // of Lua, and not of a command such as PSETEX, which has another code
 	case g.err != nil:
 		return after, g.err
 	case len(reply) < 9:

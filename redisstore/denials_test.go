@@ -94,6 +94,25 @@ func TestDenialCacheEnds(t *testing.T) {
 	})
 }
 
+// What another process gives back when its lease ends is noticed within a second as well.
+func TestDenialAndOthersLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 400, Window: 24 * time.Hour})
+		_, l := f.store(t)
+		leasing, other := f.store(t, WithLease(40, time.Hour))
+		for leasing.Stats().Leased == 0 {
+			require.True(t, other.Allow("k"))
+		}
+		for l.Allow("k") {
+			continue
+		}
+		require.NoError(t, leasing.Close(t.Context()))
+		assert.False(t, l.Allow("k"))
+		time.Sleep(time.Second + time.Millisecond)
+		assert.True(t, l.Allow("k"))
+	})
+}
+
 // A denial in transit when the key is reset is not kept.
 func TestDenialOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

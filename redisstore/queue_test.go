@@ -604,6 +604,11 @@ func TestScriptFails(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 		s, l := f.store(t)
 		require.True(t, l.Allow("k"))
+		f.fail, f.failures, f.trips = errors.New("OOM command not allowed, on @user_script:9."), 1, 0
+		_, err := l.Take(t.Context(), "k", 1)
+		require.ErrorIs(t, err, f.fail)
+		assert.Equal(t, 1, f.trips, "that is not about the state")
+
 		f.fail = errors.New("ERR user_script:9: data string too short")
 		for _, damaged := range []bool{false, true} {
 			if damaged {
