@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// know makes the server execute the scripts of limits per key, and returns their programs.
+// know makes the server execute the plain scripts of limits per key, and returns their programs.
 func (f *fakeServer) know(t *testing.T, limits ...ratelimit.Algorithm) (progs []*program) {
 	t.Helper()
 	if f.limits == nil {
@@ -27,7 +27,7 @@ func (f *fakeServer) know(t *testing.T, limits ...ratelimit.Algorithm) (progs []
 		require.NoError(t, err)
 		prog.tag = prog.header
 		f.limits[prog.tag] = prog
-		f.known[prog.script.sha], f.known[scriptFor(prog.all, adopting, prog.kinds).sha] = true, true
+		f.known[prog.script.sha] = true
 		progs = append(progs, prog)
 	}
 	return progs
@@ -62,7 +62,8 @@ func pointerTo(limit ratelimit.Algorithm) *atomic.Pointer[ratelimit.FixedWindow]
 }
 
 // When the limit of a key changes, all waiting calls are answered by two commands: one that
-// learns which limit left the state, and one that adopts it. Later ones take one command.
+// learns which limit left the state, and one that adopts it, with a script that the server does
+// not know yet. Later ones take one command.
 func TestLimitChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := hours(300, 2)

@@ -90,6 +90,47 @@ func TestUnreadableValue(t *testing.T) {
 	})
 }
 
+// A mender replaces a damaged value as soon as the store has read it.
+type mender struct {
+	redisstore.Conn
+	mend func()
+}
+
+func (m *mender) Do(ctx context.Context, c redisstore.Command) (string, error) {
+	reply, err := m.Conn.Do(ctx, c)
+	if strings.HasPrefix(c.Words[1], "return redis.call('GET'") {
+		m.mend()
+	}
+	return reply, err
+}
+
+// If another process replaces the damaged value first, its state is used, even if it begins
+// with the damaged one.
+func TestDamageMendedMeanwhile(t *testing.T) {
+	for name, connect := range connectors {
+		s := startServer(t)
+		client := s.client()
+		m := &mender{Conn: connect(t, s.addr())}
+		store, err := redisstore.New(m, redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
+		require.NoError(t, err)
+		c := newChangeable(t, store, hourly(2))
+		require.Equal(t, 1, c.ask(t, "k", 1, 1))
+		key := client.Keys(t.Context(), "*").Val()[0]
+		value := client.Get(t.Context(), key).Val()
+		for _, cut := range []int{1, 3, len(value) - 1} {
+			require.NoError(t, client.Set(t.Context(), key, value[:cut], 0).Err())
+			mended := 0
+			m.mend = func() {
+				mended++
+				require.NoError(t, client.Set(t.Context(), key, value, time.Hour).Err())
+			}
+			assert.Equal(t, 1, c.ask(t, "k", 1, 5), name)
+			assert.Equal(t, 1, mended)
+		}
+		assert.Zero(t, store.Stats().Unreadable)
+	}
+}
+
 // tag returns the beginning of the states of a limit.
 func tag(t *testing.T, limit ratelimit.Algorithm) []byte {
 	of, err := ratelimit.NewTransition(limit)
