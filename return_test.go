@@ -1,6 +1,7 @@
 package ratelimit_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -86,4 +87,93 @@ func TestReturnToLoweredBucket(t *testing.T) {
 	do(300, ratelimit.Request{Op: ratelimit.OpReturn, N: 7, Taken: now})
 	require.False(t, do(300, ratelimit.Request{Op: ratelimit.OpTake, N: 1}).Allowed)
 	assert.Equal(t, 391, do(1000, ratelimit.Request{Op: ratelimit.OpTake}).Remaining)
+}
+
+// TestReturnIsExact: after a return, with or without a reservation ahead, either none of the
+// events counts any more, or Allowed is false and all of them count once the reservation is
+// cancelled.
+func TestReturnIsExact(t *testing.T) {
+	const limit, used, leased = 1000, 100, 60
+	start := time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC)
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"bucket":           ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1000, Per: 1e5 * time.Hour}},
+		"lumps":            ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1000, Per: 1000 * time.Hour}, Refill: ratelimit.RefillInterval},
+		"fixed":            ratelimit.FixedWindow{Limit: 1000, Window: 1000 * time.Hour},
+		"fixed, on demand": ratelimit.FixedWindow{Limit: 1000, Window: 1000 * time.Hour, Start: ratelimit.StartOnFirstEvent},
+		"sliding":          ratelimit.SlidingWindow{Limit: 1000, Window: 1000 * time.Hour, Segments: 4},
+		"log":              ratelimit.SlidingLog{Limit: 1000, Window: 1000 * time.Hour},
+		"rolling":          ratelimit.RollingWindow{Quota: 1000, Window: 1000 * time.Hour, Period: 10 * time.Hour},
+		"all": ratelimit.All{
+			ratelimit.FixedWindow{Limit: 1000, Window: 1000 * time.Hour},
+			ratelimit.RollingWindow{Quota: 1000, Window: 1000 * time.Hour, Period: 500 * time.Hour},
+		},
+	} {
+		tr, err := ratelimit.NewTransition(alg)
+		require.NoError(t, err)
+		for _, reserved := range []int{0, 841, 1000} {
+			for _, times := range []int{1, 2, 3} {
+				var state []byte
+				now := start
+				do := func(req ratelimit.Request) ratelimit.Result {
+					next, _, res, err := tr.Apply(state, req.At(now))
+					require.NoError(t, err)
+					state = next
+					return res
+				}
+				do(ratelimit.Request{Op: ratelimit.OpTake, N: used})
+				now = now.Add(time.Minute)
+				do(ratelimit.Request{Op: ratelimit.OpTake, N: leased})
+				taken := now
+				now = now.Add(time.Minute)
+				var grants []any
+				for range times {
+					if reserved > 0 {
+						grants = append(grants, do(ratelimit.Request{Op: ratelimit.OpReserve, N: reserved, MaxWait: ratelimit.Never}).Grant)
+					}
+				}
+				returned := do(ratelimit.Request{Op: ratelimit.OpReturn, N: leased, Taken: taken}).Decision.Allowed
+				if reserved == 0 {
+					require.True(t, returned, name)
+				}
+				for _, g := range slices.Backward(grants) {
+					do(ratelimit.Request{Op: ratelimit.OpCancel, Grant: g})
+				}
+				d := do(ratelimit.Request{Op: ratelimit.OpPeek, N: 1}).Decision
+				want := limit - used
+				if !returned {
+					want -= leased
+				}
+				assert.Equal(t, want, d.Remaining, "%s: %d times %d reserved, returned %v, retry %v", name, times, reserved, returned, d.RetryAfter)
+			}
+		}
+	}
+}
+
+// TestReturnTooLate: events whose window is over do not count any more, even if a reservation
+// is ahead.
+func TestReturnTooLate(t *testing.T) {
+	taken := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"fixed":            ratelimit.FixedWindow{Limit: 10, Window: time.Hour},
+		"fixed, on demand": ratelimit.FixedWindow{Limit: 10, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
+		"log":              ratelimit.SlidingLog{Limit: 10, Window: time.Hour},
+		"rolling":          ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Hour},
+	} {
+		tr, err := ratelimit.NewTransition(alg)
+		require.NoError(t, err)
+		var state []byte
+		do := func(at time.Duration, req ratelimit.Request) ratelimit.Decision {
+			next, _, res, err := tr.Apply(state, req.At(taken.Add(at)))
+			require.NoError(t, err)
+			state = next
+			return res.Decision
+		}
+		do(0, ratelimit.Request{Op: ratelimit.OpTake, N: 4})
+		for range 3 {
+			do(0, ratelimit.Request{Op: ratelimit.OpReserve, N: 10, MaxWait: ratelimit.Never})
+		}
+		back := ratelimit.Request{Op: ratelimit.OpReturn, N: 2, Taken: taken}
+		assert.Equal(t, name == "log", do(time.Hour-1, back).Allowed, name)
+		assert.True(t, do(time.Hour, back).Allowed, name)
+	}
 }

@@ -172,7 +172,8 @@ func (r *Request) check() error {
 type Result struct {
 	// Decision is the answer to OpTake and OpPeek. For OpReserve, Allowed says
 	// whether the events were reserved; if not, RetryAfter is the wait until the
-	// same request succeeds. For OpReserve, OpCancel and OpReturn, the other fields
+	// same request succeeds. For OpReturn, Allowed says whether none of the events
+	// counts any more; if not, at least one part of the algorithm keeps them. For OpReserve, OpCancel and OpReturn, the other fields
 	// describe the key afterwards.
 	Decision Decision
 

@@ -219,9 +219,8 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		if changed {
 			state = next
 		}
-		// Its events may have left the window, or a reservation ahead counts on them.
-		c.kept = req.Op == ratelimit.OpReturn && !changed && res.Decision.Remaining == 0
-		if res.Decision.Allowed && c.op() != opPeek {
+		c.kept = req.Op == ratelimit.OpReturn && !res.Decision.Allowed
+		if res.Decision.Allowed && c.op() != opPeek && c.op() != opReturn {
 			granted--
 		}
 	}

@@ -177,7 +177,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 			}
 			state = next
 			requests++
-			if res.Decision.Allowed && run[0] != opPeek {
+			if res.Decision.Allowed && run[0] != opPeek && run[0] != opReturn {
 				granted++
 			}
 		}

@@ -18,7 +18,7 @@ type Stats struct {
 
 	// Lost counts events that perhaps were not given back: those of a cancellation or of the
 	// return of a lease whose call failed; and leased events that could not be given back,
-	// because a reservation on the key counts on them or because the limit became smaller.
+	// because of a reservation on the key or because the limit became smaller.
 	// Once a cancellation has failed, the limiter sends no other for reservations that were
 	// pending on the key at that time, and Lost does not count these.
 	Lost uint64

@@ -208,10 +208,14 @@ func (k *all) cancel(st []uint64, u *undoing) []uint64 {
 // encode writes nothing: the encoding consists of those of the parts.
 func (k *all) encode(b []byte, _ []*Waiter, _ int) []byte { return b }
 
-func (k *all) giveBack(st []uint64, at, now Instant, n int) []uint64 {
-	return k.update(st, func(part *capable, st []uint64) []uint64 {
-		return part.giveBack(st, at, now, n)
+func (k *all) giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool) {
+	gone = true
+	st = k.update(st, func(part *capable, st []uint64) []uint64 {
+		st, goneHere := part.giveBack(st, at, now, n)
+		gone = gone && goneHere
+		return st
 	})
+	return st, gone
 }
 
 func (k *all) pack(st []uint64) []uint64 {

@@ -111,8 +111,9 @@ type denialLog interface {
 // A returner is a kernel that takes back events that did not happen.
 type returner interface {
 	// giveBack takes back, at now, n events that were granted at an earlier instant,
-	// at, and did not happen.
-	giveBack(st []uint64, at, now Instant, n int) []uint64
+	// at, and did not happen. It reports whether none of them counts any more: they were
+	// taken back, or would not have counted any longer.
+	giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool)
 }
 
 // A packer is a kernel whose states may have unused words.
@@ -201,9 +202,9 @@ func (c *capable) refuse(st []uint64, now Instant, n int) ([]uint64, bool) {
 }
 
 // giveBack is returner.giveBack, or does nothing if the kernel is not a returner.
-func (c *capable) giveBack(st []uint64, at, now Instant, n int) []uint64 {
+func (c *capable) giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool) {
 	if c.can&returns == 0 {
-		return st
+		return st, false
 	}
 	return c.Kernel.(returner).giveBack(st, at, now, n)
 }

@@ -55,7 +55,7 @@ func (k *leaky) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64
 	return st, append(to, t)
 }
 
-func (k *leaky) giveBack(st []uint64, _, _ Instant, _ int) []uint64 { return st }
+func (k *leaky) giveBack(st []uint64, _, _ Instant, _ int) ([]uint64, bool) { return st, false }
 
 func (k *leaky) full(st []uint64, now Instant, n int) bool {
 	return k.Ready(st, now, n) > now

@@ -154,11 +154,12 @@ func (r *ring) alone(st []uint64, u *undoing, i int) bool {
 	return false
 }
 
-func (r *ring) giveBack(st []uint64, at, now Instant, n int) []uint64 {
+func (r *ring) giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool) {
 	slot := at / r.length
 	if r.frontier(st) > now && slot == now/r.length {
 		st[0] |= touched
 	}
 	r.remove(st, slot, n)
-	return st
+	// A reservation far ahead may have pushed them out of the ring, to return if it is cancelled.
+	return st, r.latest(st) < slot+r.slots || now/r.length >= slot+r.slots
 }

@@ -253,11 +253,11 @@ func (k *eventLog) remove(st []uint64, at Instant, n int) []uint64 {
 	}
 }
 
-func (k *eventLog) giveBack(st []uint64, at, _ Instant, n int) []uint64 {
+func (k *eventLog) giveBack(st []uint64, at, _ Instant, n int) (_ []uint64, gone bool) {
 	if k.countDenied {
-		return st
+		return st, false
 	}
-	return k.remove(st, at, n)
+	return k.remove(st, at, n), true
 }
 
 func (k *eventLog) notes() bool { return k.countDenied }

@@ -41,7 +41,7 @@ func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	case OpReturn:
 		if !from.alike(c) { // the events are not counted
 			v.Compiled = from
-			*a = Answer{}
+			*a = Answer{Allowed: true}
 			v.describe(st, 0, a)
 			return from, st, false
 		}
@@ -68,8 +68,9 @@ func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, c
 		v.describe(st, 0, a)
 	case OpReturn:
 		before := slices.Clone(st)
+		a.Allowed = true
 		if len(st) > 0 && req.N > 0 && req.N <= v.Limit() { // otherwise they were not granted
-			st = v.giveBack(st, req.Taken/v.Tick, v.now, req.N)
+			st, a.Allowed = v.giveBack(st, req.Taken/v.Tick, v.now, req.N)
 		}
 		changed = !slices.Equal(st, before)
 		v.describe(st, 0, a)

@@ -50,3 +50,32 @@ func TestLeaseOfLoweredLimit(t *testing.T) {
 		}
 	}
 }
+
+// When a lease ends while another process's reservation is ahead, its events are given back
+// or counted as lost, so that none has vanished once the reservation is cancelled.
+func TestLeaseBehindReservation(t *testing.T) {
+	s := startServer(t)
+	for name, alg := range algorithms(1000) {
+		if name == "WarmingUp" || name == "LeakyBucket" {
+			continue // are not leased
+		}
+		prefix := redisstore.WithPrefix(prefixes())
+		leasing, err := goredis.New(s.admin, prefix, redisstore.WithTimeout(patient), redisstore.WithLease(64, time.Hour))
+		require.NoError(t, err)
+		plain, err := goredis.New(s.admin, prefix, redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
+		require.NoError(t, err)
+		l, other := limiter(t, leasing, alg), limiter(t, plain, alg)
+		granted := 0
+		for leasing.Stats().Leased == 0 && granted < 300 && l.Allow("k") {
+			granted++
+		}
+		r, err := other.Reserve(t.Context(), "k", 999)
+		require.NoError(t, err)
+		require.Positive(t, r.Delay(), name)
+		require.NoError(t, leasing.Close(t.Context()))
+		r.Cancel()
+		d, err := other.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Equal(t, 1000, granted+d.Remaining+int(leasing.Stats().Lost), name)
+	}
+}
