@@ -360,7 +360,7 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 		return r, d, err
 	}
 	m := l.mark(key)
-	t, res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait})
+	t, res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait, within: true})
 	if err != nil {
 		d, err := l.degraded(ctx, t, err, func(fallback Limiter) (d Decision, err error) {
 			r, d, err = fallback.ReserveWithin(context.WithoutCancel(ctx), key, n, maxWait)

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -71,7 +72,7 @@ import (
 //
 // [Transition.Portable], [Transition.Algorithm], [Transition.AppendCancellation] and
 // [OpReturn] are for stores that decide elsewhere, such as in a script in a database, or
-// that take events in advance. So are [Transition.Tag] and [Transition.Varies], except in
+// that take events in advance. [Request.PolicyDecides] is for stores that count failures. So are [Transition.Tag] and [Transition.Varies], except in
 // Open. Package redisstore
 // is such a store. Other stores need none of them.
 type Store interface {
@@ -139,6 +140,23 @@ type Request struct {
 	timeline *kernel.Timeline
 	fixed    *kernel.Reading
 	atOnce   bool // whether OpReserve needs no Grant if there is no wait
+	within   bool // whether OpReserve is that of ReserveWithin
+}
+
+// PolicyDecides reports whether the limiter's [FailurePolicy] decides r if Apply returns an
+// error now, for stores that count failures. It does not if ctx, the context of Apply, was
+// cancelled; for Reserve and Wait, if the deadline of ctx has passed, because these return the
+// error of ctx; and for OpCancel and OpReturn, which are not decided.
+func (r *Request) PolicyDecides(ctx context.Context) bool {
+	switch r.Op {
+	case OpCancel, OpReturn:
+		return false
+	case OpReserve:
+		if !r.within {
+			return ctx.Err() == nil
+		}
+	}
+	return !errors.Is(ctx.Err(), context.Canceled)
 }
 
 // At returns the request with its time fixed to t, for stores with their own clock.

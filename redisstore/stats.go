@@ -25,8 +25,8 @@ type Stats struct {
 
 	// Failures counts the requests that the limiter's [ratelimit.FailurePolicy] decided:
 	// the sum of the four fields below. It does not count requests whose context was
-	// cancelled, reservations (also of ReserveWithin) and waits whose context ended, and
-	// errors that are returned without a decision, such as those of Reset.
+	// cancelled, those of Reserve and Wait whose context ended, and errors that are returned
+	// without a decision, such as those of Reset.
 	Failures     uint64
 	Timeouts     uint64 // no answer in time: ErrTimeout, or the deadline of a context or of the client
 	Refused      uint64 // not sent: ErrOpen
@@ -81,14 +81,12 @@ type counts struct {
 }
 
 // tally counts a request if the limiter lets its policy decide because of the outcome.
-func (c *counts) tally(ctx context.Context, op ratelimit.Op, res ratelimit.Result, err error) {
+func (c *counts) tally(ctx context.Context, req *ratelimit.Request, res ratelimit.Result, err error) {
 	if err == nil {
 		err = res.StateErr()
 	}
-	ended := ctx.Err()
 	switch {
-	case err == nil, op == ratelimit.OpCancel, op == ratelimit.OpReturn:
-	case errors.Is(ended, context.Canceled), op == ratelimit.OpReserve && ended != nil:
+	case err == nil, !req.PolicyDecides(ctx):
 	case errors.Is(err, ErrTimeout), isTimeout(err):
 		c.timeouts.Add(1)
 	case errors.Is(err, ErrOpen):

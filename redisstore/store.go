@@ -118,7 +118,7 @@ func (s *states) Bounded() bool { return true }
 // Apply implements [ratelimit.States].
 func (s *states) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
 	res, err := s.apply(ctx, key, t, req)
-	s.counts.tally(ctx, req.Op, res, err)
+	s.counts.tally(ctx, &req, res, err)
 	return res, err
 }
 
