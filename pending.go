@@ -200,43 +200,57 @@ func (l *limiter) cancel(key string, ln *line, w *kernel.Waiter, by *Transition)
 	l.carryOut(sh, key, ln, b)
 }
 
+// manyTogether bounds the cancellations in one call of the store, so that a script takes a few
+// milliseconds at most, and a long batch does not exceed the timeout of a call.
+const manyTogether = 200
+
 // carryOut carries out a batch. The previous one must be done.
 func (l *limiter) carryOut(sh *lineShard, key string, ln *line, b *batch) {
-	now, _ := l.timeline.Now()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	defer close(b.done)
-	ln.next = nil
-	if ln.over {
-		return
+	ln.next, ln.under = nil, b
+	defer func() { ln.under = nil }()
+	// From the end of the line, because buckets are undone from there.
+	kernel.SortLine(b.asked)
+	together := manyTogether
+	for from := len(b.asked); from > 0 && !ln.over; {
+		to := from
+		from = max(0, to-together)
+		if !l.carryOutSome(sh, key, ln, b.by, b.asked[from:to]) {
+			together = from // the rest at once, so that a batch does not wait for many timeouts
+		}
 	}
-	cancellation := ln.Cancel(b.asked, now)
-	if cancellation == nil {
-		return
-	}
-	cancellation.Local = l.local != nil && l.local.exclusive()
-	ln.under = b
-	ln.batches++
-	var out *kernel.Undone
-	func() {
-		sh.mu.Unlock()
-		defer func() {
-			sh.mu.Lock()
-			ln.under = nil
-			ln.Release()
-			if out == nil { // the store may or may not have cancelled
-				l.lines.close(sh, key, ln)
-			}
-		}()
-		out = l.undo(key, b.by, cancellation)
-	}()
-	if out == nil {
-		return
-	}
-	ln.Settle(cancellation, out)
 	if ln.Len() == 0 && ln.next == nil {
 		l.lines.close(sh, key, ln)
 	}
+}
+
+// carryOutSome cancels some waiters of a batch in one call of the store. The caller holds the
+// lock of sh, which carryOutSome releases during the call. It reports whether the call succeeded,
+// or none was necessary.
+func (l *limiter) carryOutSome(sh *lineShard, key string, ln *line, by []*Transition, asked []*kernel.Waiter) bool {
+	now, _ := l.timeline.Now()
+	cancellation := ln.Cancel(asked, now)
+	if cancellation == nil {
+		return true
+	}
+	cancellation.Local = l.local != nil && l.local.exclusive()
+	ln.batches++
+	var out *kernel.Undone
+	sh.mu.Unlock()
+	defer func() {
+		sh.mu.Lock()
+		ln.Release()
+		switch {
+		case out != nil:
+			ln.Settle(cancellation, out)
+		case !ln.Forsake(cancellation): // the store may or may not have cancelled
+			l.lines.close(sh, key, ln)
+		}
+	}()
+	out = l.undo(key, by, cancellation)
+	return out != nil
 }
 
 // undo has the store carry out a cancellation of reservations that were made by one of the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -137,7 +138,9 @@ func TestLinesEnd(t *testing.T) {
 type failingStore struct {
 	*MemoryStore
 	fails atomic.Bool
+	drops atomic.Bool // whether it fails without cancelling
 	calls atomic.Int64
+	most  atomic.Int64  // the most events to cancel in one call
 	gate  chan struct{} // if not nil, cancelling waits for it
 }
 
@@ -154,8 +157,12 @@ func (s *failingStore) Open(name string, t *Transition) (States, error) {
 func (s failingStates) Apply(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
 	if req.Op == OpCancel {
 		s.store.calls.Add(1)
+		s.store.most.Store(max(s.store.most.Load(), int64(kernel.Asked(req.Grant))))
 		if s.store.gate != nil {
 			<-s.store.gate
+		}
+		if s.store.drops.Load() {
+			return Result{}, errors.New("the request was lost")
 		}
 		res, err := s.States.Apply(ctx, key, t, req)
 		if s.store.fails.Load() {
@@ -252,6 +259,97 @@ func TestCancelThatFails(t *testing.T) {
 		d, err = l.Peek(t.Context(), "key")
 		require.NoError(t, err)
 		assert.LessOrEqual(t, d.Remaining, 7, "%T: the first one counts", alg)
+	}
+}
+
+// TestCancelAfterOneThatFails: after a cancellation whose outcome is unknown, those of other
+// reservations are sent, except on rings. At most the one that failed stays.
+func TestCancelAfterOneThatFails(t *testing.T) {
+	const limit, many = 10, 30
+	for name, tt := range map[string]struct {
+		alg   Algorithm
+		rings bool
+	}{
+		"fixed":        {FixedWindow{Limit: limit, Window: time.Second}, false},
+		"log":          {SlidingLog{Limit: limit, Window: time.Second}, false},
+		"bucket":       {TokenBucket{Rate: PerSecond(limit)}, false},
+		"all":          {All{FixedWindow{Limit: limit, Window: time.Second}, SlidingLog{Limit: limit, Window: time.Second}}, false},
+		"all, rolling": {All{FixedWindow{Limit: limit, Window: time.Second}, RollingWindow{Quota: limit, Window: time.Second, Period: time.Second}}, true},
+		"sliding":      {SlidingWindow{Limit: limit, Window: time.Second}, true},
+	} {
+		for _, executed := range []bool{false, true} {
+			for _, failing := range []int{0, many / 2, many - 1} {
+				store := &failingStore{MemoryStore: NewMemoryStore()}
+				l, err := New(tt.alg, WithStore(store), WithClock(stepclock.New()))
+				require.NoError(t, err)
+				require.True(t, l.AllowN("key", limit))
+				before, err := l.Peek(t.Context(), "key")
+				require.NoError(t, err)
+				var line []*Reservation
+				for range many {
+					r, err := l.Reserve(t.Context(), "key", 1)
+					require.NoError(t, err)
+					line = append(line, r)
+				}
+				turn := line[failing].Delay()
+				store.fails.Store(true)
+				store.drops.Store(!executed)
+				line[failing].Cancel()
+				store.fails.Store(false)
+				store.drops.Store(false)
+				calls := store.calls.Load()
+				for _, r := range slices.Backward(line) {
+					r.Cancel()
+				}
+				if tt.rings {
+					assert.Equal(t, calls, store.calls.Load(), name)
+					continue
+				}
+				assert.Greater(t, store.calls.Load(), calls, name)
+				next, err := l.Reserve(t.Context(), "key", 1)
+				require.NoError(t, err)
+				assert.LessOrEqual(t, next.Delay(), turn+time.Second/limit, "%s: after %d of %d", name, failing, many)
+				assert.GreaterOrEqual(t, next.Delay(), before.RetryAfter, "%s: nothing is given back twice", name)
+				if sent := calls > 0; sent && !executed { // a bucket waits for those behind
+					assert.GreaterOrEqual(t, next.Delay(), turn, "%s: %d is still reserved", name, failing)
+				}
+			}
+		}
+	}
+}
+
+// TestManyCancels: a long line that is cancelled together is sent in several calls, each of
+// which bounds the time that the store takes. None is lost.
+func TestManyCancels(t *testing.T) {
+	const many = 10 * manyTogether
+	for _, alg := range append([]Algorithm{
+		FixedWindow{Limit: 10, Window: time.Second},
+		All{TokenBucket{Rate: PerSecond(10)}, FixedWindow{Limit: 10, Window: time.Second}, SlidingLog{Limit: 10, Window: time.Second}},
+	}, everyWidth...) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &failingStore{MemoryStore: NewMemoryStore(), gate: make(chan struct{})}
+			l, err := New(alg, WithStore(store))
+			require.NoError(t, err)
+			require.True(t, l.Allow("key"))
+			before, err := l.Peek(t.Context(), "key")
+			require.NoError(t, err)
+			var wg sync.WaitGroup
+			for range many {
+				r, err := l.Reserve(t.Context(), "key", 1)
+				if errors.Is(err, ErrQueueFull) {
+					break
+				}
+				require.NoError(t, err)
+				wg.Go(r.Cancel)
+			}
+			synctest.Wait()
+			close(store.gate)
+			wg.Wait()
+			assert.LessOrEqual(t, store.most.Load(), int64(manyTogether))
+			after, err := l.Peek(t.Context(), "key")
+			require.NoError(t, err)
+			assert.Equal(t, before, after, "%T", alg)
+		})
 	}
 }
 

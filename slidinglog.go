@@ -17,7 +17,8 @@ import (
 // each event in the window (two for several at once), at most about Limit of them.
 // The time of a decision grows with the number of events that have left the window
 // since the last grant, with n if it is a denial, and with the number of pending
-// reservations.
+// reservations. Stores of bytes read and write the whole state on each grant: Redis takes
+// about 0.1 ms for each thousand events.
 //
 // With CountDenied, refused events enter the log as well, so that a caller is not
 // admitted again until it backs off. Many servlet filters keep such an access list.

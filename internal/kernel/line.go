@@ -25,6 +25,19 @@ func (ln *Line) Over(now Instant) bool { return ln.last < now }
 // Len returns the number of waiters in the line.
 func (ln *Line) Len() int { return len(ln.waiters) }
 
+// SortLine sorts waiters in the order of a line.
+func SortLine(waiters []*Waiter) {
+	slices.SortStableFunc(waiters, func(v, w *Waiter) int {
+		switch {
+		case v.before(w.Grant):
+			return -1
+		case w.before(v.Grant):
+			return 1
+		}
+		return 0
+	})
+}
+
 // Insert inserts w in order, which is nearly always at the end.
 func (ln *Line) Insert(w *Waiter, now Instant) {
 	ln.drop(now)
@@ -117,6 +130,42 @@ func (ln *Line) Settle(c *Cancellation, out *Undone) {
 		return
 	}
 	ln.waiters = slices.DeleteFunc(ln.waiters, (*Waiter).complete)
+}
+
+// Forsake gives up the waiters of a cancellation whose outcome is unknown: those that it may
+// have undone, and those that earlier cancellations could not undo yet. It reports whether the
+// other waiters can still be cancelled.
+//
+// They can if a waiter that stays makes no difference to those that leave. Then the lost
+// request has the same effect whenever it is carried out, before or after others: it takes its
+// own events out of a count or a log, or replaces the state of a bucket that its last grant
+// left, or a window without events. On a ring, however, the request also says which events of
+// the line stay in a slot. If these leave in the meantime and another limiter reserves as many
+// at the same instant, the lost request would lower the frontier below that reservation.
+func (ln *Line) Forsake(c *Cancellation) (others bool) {
+	for _, w := range c.asked {
+		w.asked, w.cancelled = false, true
+	}
+	if slices.ContainsFunc(ln.waiters, func(w *Waiter) bool { return w.by.counted() }) {
+		return false
+	}
+	lost := make(map[*Waiter]bool, len(c.line))
+	for _, w := range c.line {
+		lost[w] = w.cancelled
+	}
+	ln.waiters = slices.DeleteFunc(ln.waiters, func(w *Waiter) bool { return lost[w] })
+	return true
+}
+
+// counted reports whether a part is a ring, whose cancel depends on the waiters that stay.
+func (c *Compiled) counted() bool {
+	return slices.ContainsFunc(c.leaves(), func(leaf capable) bool {
+		switch leaf.Kernel.(type) {
+		case *sliding, *rolling:
+			return true
+		}
+		return false
+	})
 }
 
 // lessen records that the events of w were removed from a part, for the waiters whose

@@ -30,6 +30,23 @@ local function live(p, events, entries, t)
   return events, at
 end
 
+-- live at the frontier, after which there are no entries. Reservations ahead leave many entries
+-- behind that are not in its window, so it searches from both ends.
+local function liveAhead(p)
+  local s, t = p.entries, p.frontier
+  local gone, at, events, back = 0, 1, 0, #s + 1
+  while at <= #s do
+    local when, n, after = entry(s, at)
+    if when + p.window > t then break end
+    gone, at = gone + n, after
+    local from = entryBefore(s, back)
+    when, n = entry(s, from)
+    if when + p.window <= t then return events, back end
+    events, back = events + n, from
+  end
+  return p.events - gone, at
+end
+
 local function packed(t, n)
   if n == 0 then return '' end
   if n == 1 then return pack('<I8', t) end
@@ -80,9 +97,14 @@ end
 p.eventsWere, p.entriesWere = p.events, p.entries
 --@@ready
 when = max(t, p.frontier)
-local events, at = live(p, p.events, p.entries, when)
-local popped = 0
-if when > t then popped = live(p, p.events, p.entries, t) - events end
+local events, at, popped
+if when > t then
+  events, at = liveAhead(p)
+  popped = live(p, p.events, p.entries, t) - events
+else
+  events, at = live(p, p.events, p.entries, when)
+  popped = 0
+end
 while events + n > p.most do
   local first, m, after = entry(p.entries, at)
   events, at, popped = events - m, after, popped + m

@@ -179,3 +179,39 @@ func TestWaitersLeave(t *testing.T) {
 		}
 	}
 }
+
+// A long line is cancelled together within the default timeout, in several commands, and none
+// is lost.
+func TestCancelLongLine(t *testing.T) {
+	const many = 3000
+	for kind, alg := range algorithms(100) {
+		if kind == "LeakyBucket" || kind == "WarmingUp" {
+			continue // a bounded queue; one turn in an hour
+		}
+		s := startServer(t)
+		patiently := makers["rueidis"](t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithPrefix("p"))
+		l := limiter(t, patiently, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		require.True(t, l.AllowN("k", 100), kind)
+		line := make([]*ratelimit.Reservation, 0, many)
+		for range many {
+			r, err := l.Reserve(t.Context(), "k", 1)
+			if errors.Is(err, ratelimit.ErrNever) {
+				break // after 2116
+			}
+			require.NoError(t, err)
+			line = append(line, r)
+		}
+		before := patiently.Stats()
+		var wg sync.WaitGroup
+		for _, r := range line {
+			wg.Go(r.Cancel)
+		}
+		wg.Wait()
+		after := patiently.Stats()
+		assert.Zero(t, after.Lost, kind)
+		assert.Less(t, after.Calls-before.Calls, uint64(many/10), kind)
+		r, err := l.Reserve(t.Context(), "k", 1)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, r.Delay(), line[0].Delay()+time.Second, "%s: as if none had been reserved", kind)
+	}
+}
