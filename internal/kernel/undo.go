@@ -122,7 +122,14 @@ func (c *Compiled) lineOf(cancelled any) (line []*Waiter, local bool) {
 	case *Grant: // a line of one, made by a store
 		line = []*Waiter{{Grant: g, asked: true, parts: make([]progress, len(g.traces))}}
 	}
-	if others := func(p *Waiter) bool { return !c.same(p.by) }; slices.ContainsFunc(line, others) {
+	by, same := c, true // to compare the parameters of equal neighbours once
+	others := func(p *Waiter) bool {
+		if p.by != by {
+			by, same = p.by, c.same(p.by)
+		}
+		return !same
+	}
+	if slices.ContainsFunc(line, others) {
 		line = slices.DeleteFunc(slices.Clone(line), others)
 	}
 	return line, local
