@@ -53,7 +53,7 @@ func awayMany(r *round) error {
 		return err
 	}
 	n := min(awayKeys, r.sizes.shared)
-	wrong := r.visit(sure(allow), n, 1)
+	wrong := r.visit(r.sure(allow), n, 1)
 	r.busy("R1", allow, contenders.Allowed, wrong, func(random *rand.Rand) string { return r.keys.at(random.IntN(n)) })
 	return nil
 }
@@ -72,7 +72,7 @@ func awayDenied(r *round) error {
 	if err != nil {
 		return err
 	}
-	r.busy("R3", allow, contenders.Denied, fill(sure(allow), r.keys, 1), r.oneKey)
+	r.busy("R3", allow, contenders.Denied, fill(r.sure(allow), r.keys, 1), r.oneKey)
 	return nil
 }
 
@@ -82,10 +82,10 @@ func (r *round) farAway(l contenders.Limit) (contenders.Allow, error) {
 	return r.inRedis(l)
 }
 
-// sure returns an allow that asks again if the limiter fails, for a few seconds in total: only
+// sure returns an allow that asks again if the limiter fails, until its patience ends: only
 // the failures of measured calls count.
-func sure(allow contenders.Allow) contenders.Allow {
-	end := time.Now().Add(3 * time.Second)
+func (r *round) sure(allow contenders.Allow) contenders.Allow {
+	end := time.Now().Add(r.sizes.patience)
 	return func(key string) contenders.Answer {
 		for {
 			if got := allow(key); got != contenders.Failed || time.Now().After(end) {
@@ -100,9 +100,10 @@ func sure(allow contenders.Allow) contenders.Allow {
 // without Redis. The first batch, in which connections are made, is shorter and not measured.
 func (r *round) busy(scenario string, allow contenders.Allow, want contenders.Answer, wrong int, next func(*rand.Rand) string) {
 	for _, n := range awayCallers {
-		_, _, bad := r.busyBatch(n, allow, want, next, true)
+		callers := min(n, r.sizes.most)
+		_, _, bad := r.busyBatch(callers, allow, want, next, true)
 		wrong += bad
-		took, failed, bad := r.busyBatch(n, allow, want, next, false)
+		took, failed, bad := r.busyBatch(callers, allow, want, next, false)
 		wrong += bad
 		slices.Sort(took)
 		all := len(took)

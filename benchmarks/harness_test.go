@@ -1,7 +1,11 @@
 package main
 
 import (
+	"fmt"
+	"regexp"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
@@ -14,14 +18,40 @@ func TestMain(m *testing.M) {
 }
 
 func TestKeys(t *testing.T) {
-	ks := newKeys(1001)
-	seen := make(map[string]bool)
-	for i := range 1001 {
-		key := ks.at(i)
-		if len(key) != keyLength || ks.touch(i) != key[0] || seen[key] {
-			t.Fatalf("key %d is %q", i, key)
+	uuid := regexp.MustCompile("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9]{12}$")
+	for length, ks := range map[int]keys{keyLength: newKeys(1001), uuidLength: newUUIDs(1001)} {
+		seen := make(map[string]bool)
+		for i := range 1001 {
+			key := ks.at(i)
+			if len(key) != length || ks.touch(i) != key[0] || seen[key] {
+				t.Fatalf("key %d is %q", i, key)
+			}
+			if length == uuidLength && !uuid.MatchString(key) {
+				t.Fatalf("key %d is %q, which is no UUID", i, key)
+			}
+			if want := byte('0' + i%10); key[length-1] != want { // limits of keys' own depend on it
+				t.Fatalf("key %d, %q, ends in %q, want %q", i, key, key[length-1], want)
+			}
+			seen[key] = true
 		}
-		seen[key] = true
+	}
+}
+
+func TestTour(t *testing.T) {
+	order := shuffled(10)
+	way := tour{order: order, at: 8}
+	for _, n := range []int{1, 10, 25, 0, 3} {
+		var want, got []uint32
+		for i := range n {
+			want = append(want, order[(way.at+i)%10])
+		}
+		sum := way.visit(n, func(part []uint32) int {
+			got = append(got, part...)
+			return len(part)
+		})
+		if sum != n || !slices.Equal(got, want) {
+			t.Errorf("the next %d are %v with the sum %d, want %v", n, got, sum, want)
+		}
 	}
 }
 
@@ -96,37 +126,178 @@ func TestMedian(t *testing.T) {
 }
 
 func TestTargets(t *testing.T) {
-	entries := func(own, peer, floor float64) []entry {
-		return []entry{
-			{contenders.Contender{Role: contenders.Main}, &series{values: []float64{own}}},
-			{contenders.Contender{Role: contenders.Peer}, &series{values: []float64{1}, wrong: 1}}, // disqualified
-			{contenders.Contender{Role: contenders.Peer}, &series{values: []float64{peer}}},
-			{contenders.Contender{Role: contenders.Floor}, &series{values: []float64{floor}}},
+	// of returns the entries of a scenario in which own, which took part in "other" as well,
+	// has the figure own.
+	of := func(own, peer, floor, elsewhere float64) func(string) []entry {
+		join := func(name string, role contenders.Role, value float64, wrong int) entry {
+			return entry{contenders.Contender{Name: name, Role: role}, &series{values: []float64{value}, wrong: wrong}}
+		}
+		return func(id string) []entry {
+			if id == "other" {
+				return []entry{join("peer", contenders.Peer, 1, 0), join("own", contenders.Main, elsewhere, 0)}
+			}
+			return []entry{
+				join("own", contenders.Main, own, 0),
+				join("wrong", contenders.Peer, 1, 1), // disqualified
+				join("peer", contenders.Peer, peer, 0),
+				join("floor", contenders.Floor, floor, 0),
+			}
 		}
 	}
 	for _, tt := range []struct {
 		target
-		own, peer, floor float64
-		want             bool
+		own, peer, floor, elsewhere float64
+		want                        bool
 	}{
-		{target{limit: 0.5, of: bestPeer}, 50, 100, 1, true},
-		{target{limit: 0.5, of: bestPeer}, 51, 100, 1, false},
-		{target{limit: 36, of: figure}, 36, 1, 1, true},
-		{target{limit: 36, of: figure}, 36.1, 99, 1, false},
-		{target{limit: 2, of: aboveFloor}, 9, 1, 7, true},
-		{target{limit: 2, of: aboveFloor}, 9, 1, 6.9, false},
+		{target{limit: 0.5, of: bestPeer}, 50, 100, 1, 1, true},
+		{target{limit: 0.5, of: bestPeer}, 51, 100, 1, 1, false},
+		{target{limit: 36, of: figure}, 36, 1, 1, 1, true},
+		{target{limit: 36, of: figure}, 36.1, 99, 1, 99, false},
+		{target{limit: 2, of: aboveFloor}, 9, 1, 7, 1, true},
+		{target{limit: 2, of: aboveFloor}, 9, 1, 6.9, 9, false},
+		{target{limit: 3, of: timesOther, than: "floor"}, 9, 1, 3, 1, true},
+		{target{limit: 3, of: timesOther, than: "floor"}, 9, 9, 2.9, 9, false},
+		{target{limit: 1.5, of: timesScenario, than: "other"}, 9, 1, 1, 6, true},
+		{target{limit: 1.5, of: timesScenario, than: "other"}, 9, 9, 9, 5.9, false},
+		{target{limit: 5, of: aboveScenario, than: "other"}, 9, 1, 1, 4, true},
+		{target{limit: 5, of: aboveScenario, than: "other"}, 9, 9, 9, 3.9, false},
 	} {
-		if got, known := tt.met(entries(tt.own, tt.peer, tt.floor)); !known || got != tt.want {
-			t.Errorf("%s with %v, best peer %v, floor %v: met %v, known %v; want %v", tt.words(nanoseconds), tt.own, tt.peer, tt.floor, got, known, tt.want)
+		if got, known := tt.met(of(tt.own, tt.peer, tt.floor, tt.elsewhere)); !known || got != tt.want {
+			t.Errorf("%s with %v, best peer %v, floor %v, elsewhere %v: met %v, known %v; want %v", tt.words(nanoseconds), tt.own, tt.peer, tt.floor, tt.elsewhere, got, known, tt.want)
 		}
 	}
-	if _, known := targets[0].met(nil); known {
-		t.Error("a target is met or not although no contender took part")
+	for _, target := range []target{
+		{limit: 1, of: bestPeer},
+		{limit: 1, of: bestPeer, who: "nobody"},
+		{limit: 1, of: timesOther, than: "nobody"},
+		{limit: 1, of: timesScenario, than: "nowhere"},
+	} {
+		of := of(1, 1, 1, 1)
+		if _, known := target.met(func(id string) []entry {
+			if id == "nowhere" || target.of == bestPeer && target.who == "" {
+				return nil
+			}
+			return of(id)
+		}); known {
+			t.Errorf("%+v is met or not although a contender did not take part", target)
+		}
 	}
-	for _, target := range targets {
+}
+
+// TestTargetsNameWhatThereIs checks that all targets are for contenders that take part in
+// their scenario, beside one that does so too.
+func TestTargetsNameWhatThereIs(t *testing.T) {
+	for _, target := range targets() {
+		takesPart := func(scenario, name string) bool {
+			return slices.ContainsFunc(contenders.All(), func(c contenders.Contender) bool {
+				isMain := name == "" && c.Role == contenders.Main
+				return (c.Name == name || isMain) && groupOf(scenario).takesPart(c)
+			})
+		}
 		if !slices.ContainsFunc(scenarios(full), func(sc scenario) bool { return sc.id == target.scenario }) {
 			t.Errorf("there is no scenario %s", target.scenario)
 		}
+		if !takesPart(target.scenario, target.who) {
+			t.Errorf("%q does not take part in %s", target.who, target.scenario)
+		}
+		switch target.of {
+		case timesOther:
+			if !takesPart(target.scenario, target.than) {
+				t.Errorf("%q does not take part in %s", target.than, target.scenario)
+			}
+		case timesScenario, aboveScenario:
+			if !takesPart(target.than, target.who) {
+				t.Errorf("%q does not take part in %s", target.who, target.than)
+			}
+		}
+	}
+}
+
+// TestAlgorithms checks that each algorithm of this library is in the table of algorithms, in
+// the overview, and names peers that there are.
+func TestAlgorithms(t *testing.T) {
+	all := contenders.All()
+	named := func(name string) contenders.Contender {
+		i := slices.IndexFunc(all, func(c contenders.Contender) bool { return c.Name == name })
+		if i < 0 {
+			t.Fatalf("there is no %q", name)
+		}
+		return all[i]
+	}
+	for _, a := range algorithms {
+		c := named(a.who)
+		if c.Own == nil {
+			t.Errorf("%s has no limits of keys' own", c.Name)
+		}
+		for _, like := range c.Like {
+			if named(like).Role != contenders.Peer {
+				t.Errorf("%s is like %s, which is no peer", c.Name, like)
+			}
+		}
+		for _, id := range algorithmRows {
+			if !slices.ContainsFunc(asked(id), func(t target) bool { return t.who == c.Name }) {
+				t.Errorf("%s has no target in %s", c.Name, id)
+			}
+		}
+	}
+	for _, c := range all {
+		known := slices.ContainsFunc(algorithms, func(a struct {
+			who   string
+			limit float64
+		}) bool {
+			return a.who == c.Name
+		})
+		if c.Own != nil && c.Role == contenders.Variant && !known {
+			t.Errorf("%s is missing in the table of algorithms", c.Name)
+		}
+	}
+}
+
+// TestOwnLimits checks that the limits of keys' own differ by the last digit of the key.
+func TestOwnLimits(t *testing.T) {
+	i := slices.IndexFunc(contenders.All(), func(c contenders.Contender) bool { return c.Name == contenders.TokenBucket })
+	allow, err := contenders.All()[i].Own(contenders.Hundred)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range []string{"key 0", "key 1", "key 9"} {
+		granted := 0
+		for allow(key) == contenders.Allowed {
+			granted++
+		}
+		if want := contenders.Hundred.Burst + []int{0, 1, 9}[i]; granted != want {
+			t.Errorf("%q was granted %d events, want %d", key, granted, want)
+		}
+	}
+}
+
+// TestFromAll checks that a crowd decides as often as all cores do, and that GOMAXPROCS is
+// restored.
+func TestFromAll(t *testing.T) {
+	procs := runtime.GOMAXPROCS(0)
+	r := &round{sizes: quick, wanted: func(string) bool { return true }, results: newResults()}
+	n := 64
+	var asked []string
+	r.fromAll("few", "many", n, func(workers, each int) int {
+		if workers == crowd && runtime.GOMAXPROCS(0) != oversized*procs {
+			t.Errorf("GOMAXPROCS is %d", runtime.GOMAXPROCS(0))
+		}
+		if workers*each != n*procs {
+			t.Errorf("%d workers decide %d times each, want %d in total", workers, each, n*procs)
+		}
+		asked = append(asked, fmt.Sprint(workers))
+		return 1
+	})
+	if got, want := strings.Join(asked, " "), fmt.Sprintf("%d %[1]d %d %[2]d", procs, crowd); got != want {
+		t.Errorf("workers: %s, want %s", got, want)
+	}
+	for _, id := range []string{"few", "many"} {
+		if got := r.results.at(id, ""); got.wrong != quick.togetherBatches {
+			t.Errorf("%s: %d wrong answers, want %d", id, got.wrong, quick.togetherBatches)
+		}
+	}
+	if runtime.GOMAXPROCS(0) != procs {
+		t.Errorf("GOMAXPROCS is %d afterwards, want %d", runtime.GOMAXPROCS(0), procs)
 	}
 }
 

@@ -20,10 +20,25 @@ func middlewares(r *round) error {
 			r.results.addWrong(s.id, r.contender.Name, repeat(allow, "", s.limit.Burst, contenders.Allowed))
 		}
 		repeat(allow, "", r.sizes.alone/10, s.usual) // not timed: warms up caches and branch predictors
-		r.batches(s.id, r.sizes.aloneBatches, r.sizes.alone/4, func(int) int {
+		r.batches(r.sizes.aloneBatches, r.sizes.alone/4, row{s.id, func(int) int {
 			return repeat(allow, "", r.sizes.alone/4, s.usual)
-		})
+		}})
 	}
+	return nil
+}
+
+// requestsByKey times requests whose keys are short and long.
+func requestsByKey(r *round) error {
+	allow, _, err := r.limiter(contenders.Plenty, contenders.Allowed)
+	if err != nil {
+		return err
+	}
+	n := r.sizes.alone / 4
+	by := func(id, key string) row {
+		repeat(allow, key, n, contenders.Allowed) // not timed, as above
+		return row{id, func(int) int { return repeat(allow, key, n, contenders.Allowed) }}
+	}
+	r.batches(r.sizes.aloneBatches, n, by("http-16", r.keys.at(0)), by("http-36", r.uuids.at(0)))
 	return nil
 }
 
@@ -39,6 +54,6 @@ func hostileRequests(r *round) error {
 	}
 	n := max(10, r.sizes.alone/500) // each takes longer than all calls of another scenario
 	repeat(allow, "", n, contenders.Denied)
-	r.batches(id, r.sizes.aloneBatches, n, func(int) int { return repeat(allow, "", n, contenders.Denied) })
+	r.batches(r.sizes.aloneBatches, n, row{id, func(int) int { return repeat(allow, "", n, contenders.Denied) }})
 	return nil
 }

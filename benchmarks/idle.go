@@ -2,53 +2,95 @@ package main
 
 import "github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 
-// idleKeys times decisions on keys that are idle when they are used: their events have come
-// back. The first three rounds are not timed: limiters that forget idle keys may by then have
-// found out that these come back.
-func idleKeys(r *round) error {
-	for _, row := range []struct {
-		keys            int
-		alone, together string
-	}{
-		{few, "I1k", "I1kp"},
-		{r.sizes.live, "I100k", "I100kp"},
-		{r.sizes.many, "I1M", ""},
-	} {
-		if !r.wanted(row.alone) && !r.wanted(row.together) {
-			continue
-		}
-		allow, _, err := r.limiter(contenders.Quick, contenders.Allowed)
+// idleRounds is how often all keys are visited before the measurement: limiters that forget
+// idle keys may by then have found out that these come back.
+const idleRounds = 3
+
+// An idling is a limiter whose keys are idle when they are used: their events have come back.
+type idling struct {
+	allow contenders.Allow
+	keys  keys
+	tour  tour
+}
+
+// idle returns a limiter that has met n of ks, with limits of their own if own is true.
+func (r *round) idle(id string, ks keys, n int, own bool) (idling, error) {
+	var allow contenders.Allow
+	var err error
+	if own {
+		allow, err = r.contender.Own(contenders.Quick)
+	} else {
+		allow, _, err = r.limiter(contenders.Quick, contenders.Allowed)
+	}
+	if err != nil {
+		return idling{}, err
+	}
+	i := idling{allow, ks, tour{order: shuffled(n)}}
+	for range idleRounds {
+		r.results.addWrong(id, r.contender.Name, walk(allow, ks, i.tour.order))
+	}
+	return i, nil
+}
+
+// visit decides on the next n keys.
+func (i *idling) visit(n int) (wrong int) {
+	return i.tour.visit(n, i.walk)
+}
+
+func (i *idling) walk(part []uint32) (wrong int) { return walk(i.allow, i.keys, part) }
+
+// share makes each worker decide n times on keys of its own, in turn.
+func (i *idling) share(workers, n int) (wrong int) {
+	size := len(i.tour.order) / workers
+	return parallel(workers, func(worker int) int {
+		t := tour{order: i.tour.order[worker*size : (worker+1)*size]}
+		return t.visit(n, i.walk)
+	})
+}
+
+// idleFew times decisions on a thousand idle keys: short ones, long ones, and short ones with
+// limits of their own.
+func idleFew(r *round) error {
+	plain, err := r.idle("I1k", r.keys, few, false)
+	if err != nil {
+		return err
+	}
+	long, err := r.idle("I1k-36", r.uuids, few, false)
+	if err != nil {
+		return err
+	}
+	s := r.sizes
+	rows := []row{
+		{"I1k", func(int) int { return plain.visit(s.alone) }},
+		{"I1k-36", func(int) int { return long.visit(s.alone) }},
+	}
+	if r.contender.Own != nil {
+		own, err := r.idle("I1k-own", r.keys, few, true)
 		if err != nil {
 			return err
 		}
-		order := shuffled(row.keys)
-		for range 3 {
-			r.results.addWrong(row.alone, r.contender.Name, walk(allow, r.keys, order))
-		}
-		s, at := r.sizes, 0
-		next := func(n int) (wrong int) { // decides on the next n keys, in turn
-			for n > 0 {
-				part := order[at:min(at+n, len(order))]
-				wrong += walk(allow, r.keys, part)
-				n -= len(part)
-				at = (at + len(part)) % len(order)
-			}
-			return wrong
-		}
-		r.batches(row.alone, s.aloneBatches, s.alone, func(int) int { return next(s.alone) })
-		share := len(order) / cores()
-		rounds := max(1, s.together/share)
-		r.batches(row.together, s.togetherBatches, rounds*share*cores(), func(int) int {
-			return parallel(cores(), func(core int) (wrong int) {
-				for range rounds {
-					wrong += walk(allow, r.keys, order[core*share:(core+1)*share])
-				}
-				return wrong
-			})
-		})
-		if r.contender.Stop != nil {
-			r.contender.Stop()
-		}
+		rows = append(rows, row{"I1k-own", func(int) int { return own.visit(s.alone) }})
 	}
+	r.batches(s.aloneBatches, s.alone, rows...)
+	r.fromAll("I1kp", "", s.together, plain.share)
+	return nil
+}
+
+func idleMany(r *round) error {
+	i, err := r.idle("I100k", r.keys, r.sizes.live, false)
+	if err != nil {
+		return err
+	}
+	r.batches(r.sizes.aloneBatches, r.sizes.alone, row{"I100k", func(int) int { return i.visit(r.sizes.alone) }})
+	r.fromAll("I100kp", "I100k-64", r.sizes.together, i.share)
+	return nil
+}
+
+func idleMillion(r *round) error {
+	i, err := r.idle("I1M", r.keys, r.sizes.many, false)
+	if err != nil {
+		return err
+	}
+	r.batches(r.sizes.aloneBatches, r.sizes.alone, row{"I1M", func(int) int { return i.visit(r.sizes.alone) }})
 	return nil
 }

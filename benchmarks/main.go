@@ -2,8 +2,8 @@
 // each through its own public API, and writes the results to BENCHMARKS.md and
 // docs/benchmarks.svg. Run it in the root of the repository:
 //
-//	go run ./benchmarks                      # everything: about twelve minutes
-//	go run ./benchmarks -run 'S[12]$'        # some scenarios, to the terminal
+//	go run ./benchmarks                      # everything: up to fifteen minutes
+//	go run ./benchmarks -run '^(S1|I1k)$'    # some scenarios, to the terminal
 //	go run ./benchmarks -run '^R'            # those in Redis, to the terminal
 //	go run ./benchmarks -only 'ratelimit$'   # some contenders, to the terminal
 //	go run ./benchmarks -quick               # check that everything works
@@ -119,7 +119,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 		if err := os.WriteFile(*out, text.Bytes(), 0o644); err != nil {
 			return err
 		}
-		fmt.Fprintf(stdout, "%s\n%s\n%s and %s are written\n", r.Targets, r.Redis.summary(), *out, *svg)
+		fmt.Fprintf(stdout, "%s\n%s\n%s\n%s and %s are written\n", r.Targets, r.Algorithms, r.Redis.summary(), *out, *svg)
 	} else if err := r.write(stdout); err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func manyKeys(r *round) error {
 	}
 	meet := func(int) int { return fill(allow, r.keys, s.many) }
 	if r.wanted("S7") {
-		r.batches("S7", 1, s.many, meet)
+		r.batches(1, s.many, row{"S7", meet})
 	} else {
 		r.results.addWrong("S7", r.contender.Name, meet(0))
 	}
@@ -60,18 +60,18 @@ func manyKeys(r *round) error {
 
 	order := shuffled(s.many)
 	through := func(id string, visit func(contenders.Allow, keys, []uint32) int, offset int) {
-		r.batches(id, s.aloneBatches, s.alone, func(batch int) int {
+		r.batches(s.aloneBatches, s.alone, row{id, func(batch int) int {
 			return visit(allow, r.keys, part(order, batch, s.alone, offset))
-		})
+		}})
 	}
 	together := func(id string, visit func(contenders.Allow, keys, []uint32) int, offset int) {
 		share := min(s.together, s.many/cores())
-		r.batches(id, s.togetherBatches, share*cores(), func(batch int) int {
+		r.batches(s.togetherBatches, share*cores(), row{id, func(batch int) int {
 			p := part(order, batch, share*cores(), offset)
 			return parallel(cores(), func(core int) int {
 				return visit(allow, r.keys, p[core*share:(core+1)*share])
 			})
-		})
+		}})
 	}
 	through("S4", walk, 0)
 	through("S4h", walkWarm, s.many/2)
@@ -86,6 +86,20 @@ func manyKeys(r *round) error {
 func part(order []uint32, batch, n, offset int) []uint32 {
 	from := (batch*n + offset) % (len(order) - n + 1)
 	return order[from : from+n]
+}
+
+// ownHeap measures the heap of a limiter whose keys have limits of their own.
+func ownHeap(r *round) error {
+	empty := heap()
+	allow, err := r.contender.Own(contenders.Hundred)
+	if err != nil {
+		return err
+	}
+	n := r.sizes.many
+	wrong := fill(allow, r.keys, n)
+	r.add("heap-own", (heap()-empty)/float64(n), wrong)
+	runtime.KeepAlive(allow)
+	return nil
 }
 
 // growth measures the heap of a growing limiter after every 5 % of growth, because tables

@@ -13,7 +13,8 @@ import (
 // A round is the run of one contender in one pass of a group.
 type round struct {
 	sizes     sizes
-	keys      keys
+	keys      keys // of keyLength
+	uuids     keys // few of uuidLength
 	contender contenders.Contender
 	wanted    func(id string) bool
 	results   *results
@@ -61,19 +62,58 @@ func (r *round) add(id string, value float64, wrong int) {
 	}
 }
 
-// batches times count batches of n operations each, and records the time per operation of
-// each batch. f runs a batch and returns the number of wrong answers.
-func (r *round) batches(id string, count, n int, f func(batch int) (wrong int)) {
-	if !r.wanted(id) {
+// A row is the measurement of a scenario. call runs a batch of decisions and returns the
+// number of wrong answers.
+type row struct {
+	id   string
+	call func(batch int) (wrong int)
+}
+
+// batches times count batches of n decisions each of every row, and records the time and the
+// allocations per decision. The rows take turns, so that they can be compared with each other.
+func (r *round) batches(count, n int, rows ...row) {
+	allocs := make(map[string]uint64)
+	for b := range count {
+		for _, row := range rows {
+			if !r.wanted(row.id) {
+				continue
+			}
+			before := mallocs()
+			start := time.Now()
+			wrong := row.call(b)
+			took := time.Since(start)
+			allocs[row.id] += mallocs() - before
+			r.add(row.id, float64(took)/float64(n), wrong)
+		}
+	}
+	for id, all := range allocs {
+		r.results.addAllocs(id, r.contender.Name, float64(all)/float64(count*n))
+	}
+}
+
+// The callers of a crowd, and how many processors the scheduler has for each core, so that
+// the operating system stops some callers while they decide.
+const (
+	crowd     = 64
+	oversized = 4
+)
+
+// fromAll times batches of n decisions for each core: from all cores at once, and, if crowded
+// is not empty, from a crowd. call makes each of the workers decide n times, and returns the
+// number of wrong answers.
+func (r *round) fromAll(together, crowded string, n int, call func(workers, n int) (wrong int)) {
+	total, count := n*cores(), r.sizes.togetherBatches
+	r.batches(count, total, row{together, func(int) int { return call(cores(), n) }})
+	if crowded == "" || !r.wanted(crowded) {
 		return
 	}
-	before := mallocs()
-	for b := range count {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(oversized * cores()))
+	each := max(1, total/crowd)
+	for range count {
 		start := time.Now()
-		wrong := f(b)
-		r.add(id, float64(time.Since(start))/float64(n), wrong)
+		wrong := call(crowd, each)
+		r.add(crowded, float64(time.Since(start))/float64(crowd*each), wrong)
 	}
-	r.results.addAllocs(id, r.contender.Name, float64(mallocs()-before)/float64(count*n))
 }
 
 func mallocs() uint64 {

@@ -23,6 +23,10 @@ import (
 
 // plotted are the scenarios in the plot, from the top, with short labels.
 var plotted = []struct{ id, label string }{
+	{"I1k", "1,000 idle keys"},
+	{"I1kp", "the same from all cores"},
+	{"I100k", "100,000 idle keys"},
+	{"I100kp", "the same from all cores"},
 	{"S1", "one hot key, allowed"},
 	{"S5", "the same from all cores"},
 	{"S2", "one hot key, denied"},
@@ -47,7 +51,7 @@ var (
 )
 
 // errNothingToPlot means that a partial run measured none of the plotted scenarios.
-var errNothingToPlot = errors.New("nothing to plot: none of S1 to S7 was measured; select some of them with -run, or omit -run")
+var errNothingToPlot = errors.New("nothing to plot: none of the plotted rows (I1k, I100k, S1 to S7) was measured; select some of them with -run, or omit -run")
 
 // A marks is a kind of point in the plot.
 type marks struct {

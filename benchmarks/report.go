@@ -28,8 +28,13 @@ type report struct {
 	Plot    string // the path of the plot relative to the report, or ""
 	Quick   bool
 	Partial bool
-	Targets string // a table in Markdown
 	Redis   redisReport
+
+	// Tables in Markdown.
+	Overview   string // every algorithm in usual scenarios
+	Targets    string // the token bucket, limits of keys' own, and calls other than Allow
+	Algorithms string // the other algorithms
+
 	Tables  []reportTable
 	Setups  string
 	LeftOut []string
@@ -45,8 +50,11 @@ type reportTable struct {
 type reportSizes struct {
 	Alone, AloneBatches, Together, TogetherBatches string
 	Live, Mixed, Table, Many                       string
-	KeyLength, Ahead, HotKeys, Workers             int
+	KeyLength, UUIDLength, Ahead, HotKeys, Workers int
 	HotPasses, ManyPasses, BigPasses, Collections  int
+	MillionPasses, MixedPasses, IdleRounds         int
+	Few, FloodRate                                 string
+	Crowd, Oversized                               int
 	GoOn                                           int
 	Flood, Bound, Exhausted                        string
 	Callers, Span, Spans, KeysPasses, KeyPasses    int
@@ -85,17 +93,20 @@ func (r report) write(w io.Writer) error {
 // tables fills in the fields that depend on the results.
 func (r *report) tables(s sizes, res *results, all []contenders.Contender) {
 	n := message.NewPrinter(language.English)
-	r.Targets = targetTable(s, res, all)
+	of := func(id string) []entry { return res.of(id, all) }
+	r.Overview = overviewTable(of, all)
+	r.Targets = targetTable(s, of)
+	r.Algorithms = algorithmTable(s, of)
 	if v := res.server; v.version != "" || v.missing != "" {
 		built := versions()
 		r.Redis = redisReport{
 			Version: v.version, Missing: v.missing,
 			GoRedis: built[contenders.GoRedisModule], Rueidis: built[contenders.RueidisModule],
-			Targets: redisTable(s, res, all),
+			Targets: redisTable(s, of),
 		}
 	}
 	for _, sc := range scenarios(s) {
-		if entries := res.of(sc.id, all); len(entries) > 0 {
+		if entries := of(sc.id); len(entries) > 0 {
 			r.Tables = append(r.Tables, reportTable{sc.id, sc.title, string(sc.unit), scenarioTable(sc, entries)})
 		}
 	}
@@ -105,8 +116,10 @@ func (r *report) tables(s sizes, res *results, all []contenders.Contender) {
 		Alone: n.Sprint(s.alone), AloneBatches: n.Sprint(s.aloneBatches),
 		Together: n.Sprint(s.together), TogetherBatches: n.Sprint(s.togetherBatches),
 		Live: n.Sprint(s.live), Mixed: n.Sprint(s.mixed), Table: n.Sprint(s.table), Many: n.Sprint(s.many),
-		KeyLength: keyLength, Ahead: ahead, HotKeys: hotKeys, Workers: max(2, r.Machine.Procs),
+		KeyLength: keyLength, UUIDLength: uuidLength, Ahead: ahead, HotKeys: hotKeys, Workers: max(2, r.Machine.Procs),
 		HotPasses: passesOf("S1", s), ManyPasses: passesOf("S4", s), BigPasses: passesOf("gc", s), Collections: collections,
+		MillionPasses: passesOf("I1M", s), MixedPasses: passesOf("mixed-p50", s), IdleRounds: idleRounds,
+		Few: n.Sprint(few), FloodRate: n.Sprint(floodRate), Crowd: crowd, Oversized: oversized,
 		GoOn:  goOn,
 		Flood: n.Sprint(s.flood), Bound: n.Sprint(s.bound), Exhausted: n.Sprint(s.exhausted),
 		Callers: callers, Span: s.span, Spans: s.spans, KeysPasses: passesOf("R1", s), KeyPasses: passesOf("R2", s),
@@ -120,23 +133,75 @@ func passesOf(id string, s sizes) int {
 	return s.passes(groupOf(id))
 }
 
-// targetTable compares this library's token bucket with the best peer of each scenario, with
-// the lower bound of every exact limiter, and with its target.
-func targetTable(s sizes, res *results, all []contenders.Contender) string {
-	t := newTable("", "scenario", "ratelimit", "best peer", "ratio", "lower bound", "target", "met")
+// ownLimits is the column of the overview for limits of keys' own. Its figures are compared
+// with the best peer that has one limit for all keys, because a limit for each key would cost
+// a peer that has a limiter for each key nothing.
+const ownLimits = "S3-own"
+
+// overviewTable shows every algorithm, and the best peers, in the usual scenarios.
+func overviewTable(of func(id string) []entry, all []contenders.Contender) string {
+	columns := []struct{ id, title, beside string }{
+		{"I1k", "I1k", "I1k"},
+		{"I100k", "I100k", "I100k"},
+		{"S2", "S2", "S2"},
+		{"S7", "S7", "S7"},
+		{ownLimits, "limits of keys' own", "S3"},
+	}
+	headers := []string{""}
+	best := []string{"best peer"}
+	for _, c := range columns {
+		headers = append(headers, c.title)
+		cell := ""
+		if peer, ok := first(of(c.beside), contenders.Peer); ok {
+			cell = fmt.Sprintf("%s (%s)", amount(peer.median(), nanoseconds), peer.Name)
+		}
+		best = append(best, cell)
+	}
+	t := newTable(headers...)
+	for _, c := range all {
+		if c.Own == nil {
+			continue
+		}
+		cells, measured := []string{c.Name}, false
+		for _, column := range columns {
+			cell := ""
+			if e, ok := named(of(column.id), c.Name); ok {
+				measured = true
+				cell = amount(e.median(), nanoseconds)
+				if peer, ok := first(of(column.beside), contenders.Peer); ok {
+					cell += ", " + quotient(e.median(), peer.median())
+				}
+			}
+			cells = append(cells, cell)
+		}
+		if measured {
+			t.row(cells...)
+		}
+	}
+	t.row(best...)
+	return t.String()
+}
+
+// targetTable compares this library's token bucket, and other ways to call it, with the best
+// peer of each scenario, with the lower bound of every exact limiter, and with its targets.
+func targetTable(s sizes, of func(id string) []entry) string {
+	t := newTable("", "scenario", "ratelimit", "beside", "ratio", "lower bound", "target", "met")
 	for _, sc := range scenarios(s) {
 		if groupOf(sc.id).redis {
 			continue
 		}
 		for _, target := range asked(sc.id) {
-			if cells, ok := target.cells(sc, res.of(sc.id, all)); ok {
+			if target.algorithm() {
+				continue
+			}
+			if cells, ok := target.cells(sc, of); ok {
 				t.row(cells...)
 			}
 		}
 	}
-	known, unseen := allocations(s, res, all)
+	known, unseen := allocations(s, of)
 	if len(known) > 0 {
-		t.row("", "allocations per decision on a known key, the maximum of S1 to S6h", fmt.Sprintf("%.3f", slices.Max(known)), "", "", "", "0", yesNo(slices.Max(known) <= allocsKnown))
+		t.row("", "allocations per decision on a known key, the maximum of all scenarios in memory", fmt.Sprintf("%.3f", slices.Max(known)), "", "", "", "0", yesNo(slices.Max(known) <= allocsKnown))
 	}
 	if len(unseen) > 0 {
 		t.row("", "allocations per new key (S7), all of them for growing tables", fmt.Sprintf("%.3f", slices.Max(unseen)), "", "", "", "0, except amortised growth", yesNo(slices.Max(unseen) <= allocsUnseen))
@@ -144,8 +209,35 @@ func targetTable(s sizes, res *results, all []contenders.Contender) string {
 	return t.String()
 }
 
-// redisTable is the same for limiters in Redis, for which there is no lower bound.
-func redisTable(s sizes, res *results, all []contenders.Contender) string {
+// algorithmTable compares the other algorithms with the best peer, and with the best of the
+// peers that are most like them.
+func algorithmTable(s sizes, of func(id string) []entry) string {
+	t := newTable("", "", "ratelimit", "best peer", "ratio", "nearest peer", "ratio", "target", "met")
+	for _, a := range algorithms {
+		for _, sc := range scenarios(s) {
+			for _, target := range asked(sc.id) {
+				if target.who != a.who {
+					continue
+				}
+				own, ok := target.own(of(sc.id))
+				if !ok {
+					continue
+				}
+				cells := []string{a.who, sc.id}
+				best, _ := target.cells(sc, of)
+				near, ratio := "", ""
+				if peer, ok := named(of(sc.id), own.Like...); ok {
+					near, ratio = fmt.Sprintf("%s (%s)", amount(peer.median(), sc.unit), peer.Name), quotient(own.median(), peer.median())
+				}
+				t.row(append(cells, best[2], best[3], best[4], near, ratio, best[6], best[7])...)
+			}
+		}
+	}
+	return t.String()
+}
+
+// redisTable is like targetTable for limiters in Redis, for which there is no lower bound.
+func redisTable(s sizes, of func(id string) []entry) string {
 	const noLessThan = 5 // the column
 	t := newTable("", "scenario", "ratelimit", "beside", "ratio", "target", "met")
 	for _, sc := range scenarios(s) {
@@ -153,7 +245,7 @@ func redisTable(s sizes, res *results, all []contenders.Contender) string {
 			continue
 		}
 		for _, target := range asked(sc.id) {
-			if cells, ok := target.cells(sc, res.of(sc.id, all)); ok {
+			if cells, ok := target.cells(sc, of); ok {
 				t.row(slices.Delete(cells, noLessThan, noLessThan+1)...)
 			}
 		}
@@ -164,7 +256,7 @@ func redisTable(s sizes, res *results, all []contenders.Contender) string {
 // asked returns the targets of a scenario. The first one is that of this library as compared
 // with the peers, even if there is no target for it.
 func asked(id string) (found []target) {
-	for _, t := range targets {
+	for _, t := range targets() {
 		if t.scenario == id {
 			found = append(found, t)
 		}
@@ -175,10 +267,10 @@ func asked(id string) (found []target) {
 	return found
 }
 
-// cells returns the table row of a target, given the entries of its scenario. ok is false if
-// the target's contender is not among them.
-func (t target) cells(sc scenario, entries []entry) (cells []string, ok bool) {
-	own, ok := t.own(entries)
+// cells returns the table row of a target. of returns the entries of a scenario. ok is false
+// if the target's contender is not among them.
+func (t target) cells(sc scenario, of func(id string) []entry) (cells []string, ok bool) {
+	own, ok := t.own(of(sc.id))
 	if !ok {
 		return nil, false
 	}
@@ -186,33 +278,33 @@ func (t target) cells(sc scenario, entries []entry) (cells []string, ok bool) {
 	if t.who != "" {
 		title += ": " + t.who
 	}
-	peerCell, ratio, bound := "", "", ""
-	if peer, ok := first(entries, contenders.Peer); ok {
-		peerCell = fmt.Sprintf("%s (%s)", amount(peer.median(), sc.unit), peer.Name)
-		ratio = quotient(own.median(), peer.median())
-		if b, ok := first(entries, contenders.Bound); ok && t.who == "" {
-			bound = fmt.Sprintf("%s, %.2f", amount(b.median(), sc.unit), b.median()/peer.median())
-		}
-	}
-	if other, ok := named(entries, t.of.contender()); ok {
+	beside, ratio, bound := "", "", ""
+	if other, ok := t.beside(own, of); ok {
 		name := strings.Trim(other.Name, "()")
-		peerCell, ratio, bound = fmt.Sprintf("%s (%s)", amount(other.median(), sc.unit), name), quotient(own.median(), other.median()), ""
+		switch t.of {
+		case timesScenario, aboveScenario:
+			name = t.than
+		}
+		beside, ratio = fmt.Sprintf("%s (%s)", amount(other.median(), sc.unit), name), quotient(own.median(), other.median())
+		if b, ok := first(of(sc.id), contenders.Bound); ok && t.who == "" && other.Role == contenders.Peer && t.of != timesOther {
+			bound = fmt.Sprintf("%s, %.2f", amount(b.median(), sc.unit), b.median()/other.median())
+		}
 	}
 	ask, met := "", ""
 	if t.of != nothingAsked {
 		ask, met = t.words(sc.unit), "not known"
-		if ok, known := t.met(entries); known {
+		if ok, known := t.met(of); known {
 			met = yesNo(ok)
 		}
 	}
-	return []string{sc.id, title, amount(own.median(), sc.unit), peerCell, ratio, bound, ask, met}, true
+	return []string{sc.id, title, amount(own.median(), sc.unit), beside, ratio, bound, ask, met}, true
 }
 
 // allocations returns the allocations per decision of this library's token bucket in each
 // scenario: on known keys, and on new ones.
-func allocations(s sizes, res *results, all []contenders.Contender) (known, unseen []float64) {
+func allocations(s sizes, of func(id string) []entry) (known, unseen []float64) {
 	for _, sc := range scenarios(s) {
-		own, ok := first(res.of(sc.id, all), contenders.Main)
+		own, ok := first(of(sc.id), contenders.Main)
 		switch {
 		case !ok || own.HTTP || own.Wire || own.Rules || own.Dial != nil || len(own.allocs) == 0:
 		case sc.id == "S7":

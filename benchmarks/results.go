@@ -100,7 +100,7 @@ func first(entries []entry, role contenders.Role) (entry, bool) {
 
 // goOn is how many of the best peers continue after the first pass of a heavy group. One
 // would be enough if nothing else ran on the machine.
-const goOn = 3
+const goOn = 2
 
 // goesOn reports whether c continues after the first pass of a group with scenarios ids: this
 // library, no limiter, and the best peers do.

@@ -10,9 +10,9 @@ func throttledCalls(r *round) error {
 			return err
 		}
 		repeat(allow, path, r.sizes.alone/10, contenders.Allowed) // not timed: warms up caches and branch predictors
-		r.batches(id, r.sizes.aloneBatches, r.sizes.alone, func(int) int {
+		r.batches(r.sizes.aloneBatches, r.sizes.alone, row{id, func(int) int {
 			return repeat(allow, path, r.sizes.alone, contenders.Allowed)
-		})
+		}})
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -26,6 +27,7 @@ type unit string
 const (
 	nanoseconds  unit = "ns" // per decision
 	bytesPerKey  unit = "B/key"
+	megabytes    unit = "MB"
 	milliseconds unit = "ms"
 	percent      unit = "%"
 )
@@ -36,26 +38,31 @@ const (
 // by other processes. A batch by all cores is longer, so that starting the goroutines does
 // not matter.
 type sizes struct {
-	alone, aloneBatches       int // operations of a timed batch by one caller, and batches in a pass
-	together, togetherBatches int // operations per core of a batch by all cores, and batches
-	many                      int // keys of S4, S6 and S7
-	table                     int // keys of the grown table
-	live, mixed               int // keys and operations of the mixed load
-	flood, bound, exhausted   int // new keys of the flood, keys that the store holds, exhausted keys among them
-	shared                    int // keys in Redis
-	busy                      int // milliseconds of a batch of calls to Redis on busy cores
-	span, spans               int // milliseconds of a batch of calls to Redis, and batches in a pass
+	alone, aloneBatches       int           // operations of a timed batch by one caller, and batches in a pass
+	together, togetherBatches int           // operations per core of a batch by all cores, and batches
+	many                      int           // keys of S4, S6 and S7
+	table                     int           // keys of the grown table
+	live, mixed               int           // keys and operations of the mixed load; I100k has as many keys
+	samples                   int           // of the heap during the flood of keys used once
+	flood, bound, exhausted   int           // new keys of the flood, keys that the store holds, exhausted keys among them
+	shared                    int           // keys in Redis
+	busy                      int           // milliseconds of a batch of calls to Redis on busy cores
+	span, spans               int           // milliseconds of a batch of calls to Redis, and batches in a pass
+	most                      int           // callers at once of a limiter in Redis
+	patience                  time.Duration // with limiters in Redis that fail before the measurement
 	passes                    func(g group) int
 }
 
 var full = sizes{
 	alone: 20_000, aloneBatches: 20,
-	together: 100_000, togetherBatches: 5,
+	together: 50_000, togetherBatches: 5,
 	many:  1_000_000,
 	table: 5_000_000,
 	live:  100_000, mixed: 2_000_000,
-	flood: 10_000_000, bound: 100_000, exhausted: 1_000,
+	samples: 100,
+	flood:   10_000_000, bound: 100_000, exhausted: 1_000,
 	shared: 100_000, span: 200, spans: 5, busy: 250,
+	most: 16 * callers, patience: 3 * time.Second,
 	passes: func(g group) int { return g.passes },
 }
 
@@ -66,9 +73,16 @@ var quick = sizes{
 	many:  20_000,
 	table: 40_000,
 	live:  5_000, mixed: 40_000,
-	flood: 20_000, bound: 2_000, exhausted: 100,
+	samples: 5,
+	flood:   20_000, bound: 2_000, exhausted: 100,
 	shared: 1_000, span: 5, spans: 2, busy: 20,
+	most: 2 * callers, patience: 3 * time.Second,
 	passes: func(group) int { return 1 },
+}
+
+// keys returns how many keys the measurements need.
+func (s sizes) keys() int {
+	return max(s.table, s.many, s.shared, s.flood+max(s.exhausted, int(trickle.Seconds())*trickleRate))
 }
 
 const (
@@ -83,21 +97,32 @@ func scenarios(s sizes) []scenario {
 	n := message.NewPrinter(language.English)
 	all := []scenario{
 		{id: "S1", title: "one hot key, allowed", unit: nanoseconds},
+		{id: "S1-36", title: fmt.Sprintf("S1 with a key of %d bytes", uuidLength), unit: nanoseconds},
 		{id: "S2", title: "one hot key, denied", unit: nanoseconds},
-		{id: "S2p", title: "one hot key, denied, from all cores at once", unit: nanoseconds},
+		{id: "S2-36", title: fmt.Sprintf("S2 with a key of %d bytes", uuidLength), unit: nanoseconds},
+		{id: "S2p", title: "S2 from all cores at once", unit: nanoseconds},
 		{id: "S3", title: n.Sprintf("%d keys, allowed", few), unit: nanoseconds},
+		{id: "S3-own", title: "S3 with limits of keys' own", unit: nanoseconds},
+		{id: "S3p", title: "S3 from all cores at once", unit: nanoseconds},
+		{id: "S3p-own", title: "S3p with limits of keys' own", unit: nanoseconds},
+		{id: "S3-64", title: fmt.Sprintf("S3 from %d goroutines", crowd), unit: nanoseconds},
 		{id: "I1k", title: n.Sprintf("%d idle keys, in a shuffled order", few), unit: nanoseconds},
+		{id: "I1k-36", title: fmt.Sprintf("I1k with keys of %d bytes", uuidLength), unit: nanoseconds},
+		{id: "I1k-own", title: "I1k with limits of keys' own", unit: nanoseconds},
 		{id: "I1kp", title: "I1k from all cores at once", unit: nanoseconds},
 		{id: "I100k", title: n.Sprintf("%d idle keys, in a shuffled order", s.live), unit: nanoseconds},
 		{id: "I100kp", title: "I100k from all cores at once", unit: nanoseconds},
+		{id: "I100k-64", title: fmt.Sprintf("I100k from %d goroutines", crowd), unit: nanoseconds},
 		{id: "I1M", title: n.Sprintf("%d idle keys, in a shuffled order", s.many), unit: nanoseconds},
 		{id: "S4", title: n.Sprintf("%d keys in a shuffled order, callers' keys cold", s.many), unit: nanoseconds},
 		{id: "S4h", title: n.Sprintf("%d keys in a shuffled order, callers' keys warm", s.many), unit: nanoseconds},
 		{id: "S5", title: "one hot key, allowed, from all cores at once", unit: nanoseconds},
+		{id: "S5-64", title: fmt.Sprintf("S5 from %d goroutines", crowd), unit: nanoseconds},
 		{id: "S6", title: "S4 from all cores at once", unit: nanoseconds},
 		{id: "S6h", title: "S4h from all cores at once", unit: nanoseconds},
 		{id: "S7", title: n.Sprintf("%d keys never seen before", s.many), unit: nanoseconds},
 		{id: "heap-1M", title: n.Sprintf("heap per key, %d keys", s.many), unit: bytesPerKey},
+		{id: "heap-own", title: "heap-1M with limits of keys' own", unit: bytesPerKey},
 		{id: "heap-5M", title: n.Sprintf("heap per key, %d keys", s.table), unit: bytesPerKey},
 		{id: "heap-peak", title: n.Sprintf("heap per key at the worst moment of growing to %d keys", s.many), unit: bytesPerKey},
 		{id: "gc", title: n.Sprintf("forced collection with %d keys live", s.table), unit: milliseconds},
@@ -108,11 +133,16 @@ func scenarios(s sizes) []scenario {
 		{id: "mixed-max", title: "mixed load, longest call", unit: milliseconds},
 		{id: "http", title: "a request through the middleware, allowed", unit: nanoseconds},
 		{id: "http-denied", title: "a request through the middleware, refused", unit: nanoseconds},
+		{id: "http-16", title: fmt.Sprintf("http with a key of %d bytes from a header field", keyLength), unit: nanoseconds},
+		{id: "http-36", title: fmt.Sprintf("http with a key of %d bytes from a header field", uuidLength), unit: nanoseconds},
 		{id: "http-hostile", title: "480 hostile header fields over HTTP/2, refused", unit: nanoseconds},
 		{id: "rules-none", title: "a call that no rule names", unit: nanoseconds},
 		{id: "rules-one", title: "a call that one rule names", unit: nanoseconds},
 		{id: "flood", title: n.Sprintf("a flood of %d new keys against a bound of %d", s.flood, s.bound), unit: nanoseconds},
 		{id: "flood-heap", title: "heap per key of the bound during the flood", unit: bytesPerKey},
+		{id: "once-peak", title: n.Sprintf("largest heap during a flood of %d keys that are used once", s.flood), unit: megabytes},
+		{id: "once-trickle", title: n.Sprintf("heap after the flood and %v with %d new keys a second", trickle, trickleRate), unit: megabytes},
+		{id: "once-shrunk", title: "heap after Shrink", unit: megabytes},
 		{id: "R1", title: n.Sprintf("%d keys chosen at random, allowed", s.shared), unit: nanoseconds},
 		{id: "R2", title: "one hot key, allowed", unit: nanoseconds},
 		{id: "R3", title: "one hot key, denied", unit: nanoseconds},
@@ -144,6 +174,8 @@ type group struct {
 	wire   bool              // whether it is for handlers of hostile requests
 	rules  bool              // whether it is for tables of rules
 	quick  bool              // whether it is for limiters that can have the limit Quick
+	own    bool              // whether it is for limiters with limits of keys' own
+	large  bool              // whether it has more than a thousand keys
 	redis  bool              // whether it is for limiters in Redis
 	crowd  bool              // whether a thousand callers use one key, which limiters that swap cannot serve
 	heavy  bool              // whether only the best continue after the first pass
@@ -152,28 +184,36 @@ type group struct {
 
 func groups() []group {
 	limiters := []contenders.Role{contenders.Main, contenders.Variant, contenders.Peer}
-	weighed := append([]contenders.Role{contenders.Floor}, limiters...)
-	own := []contenders.Role{contenders.Main, contenders.Variant}
+	compared := []contenders.Role{contenders.Main, contenders.Peer}
+	scale := append([]contenders.Role{contenders.Floor, contenders.Bound}, compared...)
+	weighed := append([]contenders.Role{contenders.Floor}, compared...)
+	alone := []contenders.Role{contenders.Main}
 	return []group{
-		{name: "one key, allowed", ids: []string{"S1", "S5"}, passes: 5, run: hotAllowed},
-		{name: "one key, denied", ids: []string{"S2", "S2p"}, passes: 5, run: hotDenied},
-		{name: "few keys", ids: []string{"S3"}, passes: 5, run: fewKeys},
-		{name: "idle keys", ids: []string{"I1k", "I1kp", "I100k", "I100kp", "I1M"}, passes: 3, quick: true, run: idleKeys},
-		{name: "many keys", ids: []string{"S4", "S4h", "S6", "S6h", "S7", "heap-1M"}, passes: 3, run: manyKeys},
-		{name: "growth", ids: []string{"heap-peak"}, passes: 1, roles: own, run: growth},
-		{name: "big table", ids: []string{"heap-5M", "gc", "longest"}, passes: 3, roles: weighed, heavy: true, run: bigTable},
-		{name: "mixed load", ids: []string{"mixed-p50", "mixed-p99", "mixed-p99.9", "mixed-max"}, passes: 3, roles: limiters, run: mixedLoad},
-		{name: "middleware", ids: []string{"http", "http-denied"}, passes: 5, http: true, run: middlewares},
+		{name: "one key, allowed", ids: []string{"S1", "S1-36", "S5", "S5-64"}, passes: 5, run: hotAllowed},
+		{name: "one key, denied", ids: []string{"S2", "S2-36", "S2p"}, passes: 5, run: hotDenied},
+		{name: "few keys", ids: []string{"S3", "S3-own", "S3p", "S3p-own", "S3-64"}, passes: 5, run: fewKeys},
+		{name: "few idle keys", ids: []string{"I1k", "I1k-36", "I1k-own", "I1kp"}, passes: 5, quick: true, run: idleFew},
+		{name: "idle keys", ids: []string{"I100k", "I100kp", "I100k-64"}, passes: 3, quick: true, large: true, run: idleMany},
+		{name: "many idle keys", ids: []string{"I1M"}, passes: 2, quick: true, large: true, roles: scale, run: idleMillion},
+		// A row for many keys in one call belongs here: it needs the order and the limiter of S4h.
+		{name: "many keys", ids: []string{"S4", "S4h", "S6", "S6h", "S7", "heap-1M"}, passes: 3, large: true, run: manyKeys},
+		{name: "growth", ids: []string{"heap-peak"}, passes: 1, large: true, roles: alone, run: growth},
+		{name: "limits of keys' own", ids: []string{"heap-own"}, passes: 1, large: true, own: true, run: ownHeap},
+		{name: "big table", ids: []string{"heap-5M", "gc", "longest"}, passes: 3, large: true, roles: weighed, heavy: true, run: bigTable},
+		{name: "mixed load", ids: []string{"mixed-p50", "mixed-p99", "mixed-p99.9", "mixed-max"}, passes: 2, large: true, roles: compared, run: mixedLoad},
+		{name: "middleware", ids: []string{"http", "http-denied"}, passes: 5, http: true, roles: scale, run: middlewares},
+		{name: "middleware, keys", ids: []string{"http-16", "http-36"}, passes: 5, http: true, roles: []contenders.Role{contenders.Variant}, run: requestsByKey},
 		{name: "hostile requests", ids: []string{"http-hostile"}, passes: 5, wire: true, run: hostileRequests},
 		{name: "rules", ids: []string{"rules-none", "rules-one"}, passes: 5, rules: true, run: throttledCalls},
-		{name: "flood", ids: []string{"flood", "flood-heap"}, passes: 1, roles: []contenders.Role{contenders.Main}, run: flood},
-		{name: "Redis, many keys", ids: []string{"R1"}, passes: 3, redis: true, roles: limiters, run: redisMany},
-		{name: "Redis, one key, allowed", ids: []string{"R2"}, passes: 5, redis: true, roles: limiters, run: redisAllowed},
-		{name: "Redis, one key, denied", ids: []string{"R3"}, passes: 5, redis: true, roles: limiters, run: redisDenied},
+		{name: "flood", ids: []string{"flood", "flood-heap"}, passes: 1, large: true, roles: alone, run: flood},
+		{name: "keys used once", ids: []string{"once-peak", "once-trickle", "once-shrunk"}, passes: 1, large: true, roles: alone, run: usedOnce},
+		{name: "Redis, many keys", ids: []string{"R1"}, passes: 3, redis: true, roles: append([]contenders.Role{contenders.Slots}, limiters...), run: redisMany},
+		{name: "Redis, one key, allowed", ids: []string{"R2"}, passes: 3, redis: true, roles: limiters, run: redisAllowed},
+		{name: "Redis, one key, denied", ids: []string{"R3"}, passes: 3, redis: true, roles: limiters, run: redisDenied},
 		{name: "Redis, away, many keys", ids: awayIDs("R1"), passes: 3, redis: true, roles: limiters, run: awayMany},
 		{name: "Redis, away, one key, allowed", ids: awayIDs("R2"), passes: 3, redis: true, crowd: true, roles: limiters, run: awayAllowed},
 		{name: "Redis, away, one key, denied", ids: awayIDs("R3"), passes: 3, redis: true, roles: limiters, run: awayDenied},
-		{name: "Redis, memory", ids: []string{"R-bytes"}, passes: 1, redis: true, roles: []contenders.Role{contenders.Main, contenders.Weighed, contenders.Peer}, run: redisMemory},
+		{name: "Redis, memory", ids: []string{"R-bytes"}, passes: 1, redis: true, roles: append([]contenders.Role{contenders.Weighed, contenders.Slots}, compared...), run: redisMemory},
 	}
 }
 
@@ -193,6 +233,8 @@ func (g group) takesPart(c contenders.Contender) bool {
 	case c.HTTP != g.http, c.Wire != g.wire, c.Rules != g.rules, (c.Dial != nil) != g.redis:
 		return false
 	case g.crowd && c.Swaps:
+		return false
+	case g.large && c.Small, g.own && c.Own == nil:
 		return false
 	case g.quick && !c.Quick && c.Role != contenders.Floor && c.Role != contenders.Bound:
 		return false
@@ -214,7 +256,7 @@ type bench struct {
 // that other load on the machine affects all of them equally.
 func (b bench) run() (*results, error) {
 	res := newResults()
-	ks := newKeys(max(b.sizes.table, b.sizes.many, b.sizes.flood+b.sizes.exhausted, b.sizes.shared))
+	ks, uuids := newKeys(b.sizes.keys()), newUUIDs(few)
 	random := rand.New(rand.NewPCG(2, 2))
 	all := slices.DeleteFunc(groups(), func(g group) bool { return !slices.ContainsFunc(g.ids, b.wanted) })
 	inRedis := func(g group) bool { return g.redis && slices.ContainsFunc(b.contenders, g.takesPart) }
@@ -257,7 +299,7 @@ func (b bench) run() (*results, error) {
 				settle()
 				// The timeout is long because callers and server share the cores. farAway
 				// sets it to the default.
-				r := &round{sizes: b.sizes, keys: ks, contender: c, wanted: b.wanted, results: res, server: b.server, wire: b.wire, timeout: time.Second}
+				r := &round{sizes: b.sizes, keys: ks, uuids: uuids, contender: c, wanted: b.wanted, results: res, server: b.server, wire: b.wire, timeout: time.Second}
 				if b.server != nil {
 					r.addr = b.server.addr
 				}

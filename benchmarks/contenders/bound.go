@@ -12,9 +12,11 @@ import (
 // hardly be much faster.
 func bound() Contender {
 	return Contender{
-		Name:  "(hash, clock, swap)",
-		Role:  Bound,
-		Setup: "`maphash.String`, one of 4 Mi words, `time.Since`, compare-and-swap: the work of every exact limiter",
+		Name: "(hash, clock, swap)",
+		Role: Bound,
+		// After its first event, a key is denied for good, or never.
+		AtOnce: 1,
+		Setup:  "`maphash.String`, one of 4 Mi words, `time.Since`, compare-and-swap: the work of every exact limiter",
 		New: func(l Limit) (Allow, error) {
 			seed, base := maphash.MakeSeed(), time.Now()
 			words := make([]uint64, 1<<22)
@@ -22,7 +24,7 @@ func bound() Contender {
 				word := &words[maphash.String(seed, key)%uint64(len(words))]
 				old := atomic.LoadUint64(word)
 				now := uint64(time.Since(base)) | 1
-				if old != 0 && l.Burst == 1 {
+				if old != 0 && (l == Spent || l == Once) {
 					return Denied
 				}
 				atomic.CompareAndSwapUint64(word, old, now)

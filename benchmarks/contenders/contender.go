@@ -15,12 +15,15 @@ type Limit struct {
 
 // The limits of the scenarios. With each of them but Quick, no event comes back during a
 // run: a key that was used stays in use, so that no limiter may forget it, and a key that is
-// denied stays denied.
+// denied stays denied. They differ, so that a contender can tell them apart.
 var (
 	// Plenty is more than one key can use in a run. Burst times Every is 127 years, near
 	// the maximum of a limiter that counts in nanoseconds. Every may be short, because
 	// the key is used all the time.
 	Plenty = Limit{Burst: 400_000_000, Every: 10 * time.Second}
+
+	// Few is more than each of a thousand keys can use in a round.
+	Few = Limit{Burst: 400_000, Every: 10 * time.Minute}
 
 	// Hundred is more than any of many keys uses, and small enough to exhaust a key on
 	// purpose.
@@ -35,6 +38,9 @@ var (
 	// it is used.
 	Quick = Limit{Burst: 10, Every: time.Microsecond}
 
+	// Spent is exhausted by a hundred events, which a log then holds.
+	Spent = Limit{Burst: 100, Every: 2000 * time.Hour}
+
 	// Once is exhausted by the first event.
 	Once = Limit{Burst: 1, Every: 1000 * time.Hour}
 )
@@ -43,6 +49,14 @@ var (
 // run.
 const window = 1000 * time.Hour
 
+// Exhausts returns how many events exhaust a new key.
+func (c Contender) Exhausts(l Limit) int {
+	if c.AtOnce > 0 {
+		return c.AtOnce
+	}
+	return l.Burst
+}
+
 // window returns the window of contenders that count events in windows.
 func (l Limit) window() time.Duration {
 	if l == Quick {
@@ -50,6 +64,19 @@ func (l Limit) window() time.Duration {
 	}
 	return window
 }
+
+// The names of peers that algorithms of this library are compared with.
+const (
+	xtimeInXsync = "x/time in an xsync map"
+	twoXtime     = "two x/time in an xsync map"
+
+	sethvargo     = "sethvargo/go-limiter"
+	throttledName = "throttled"
+	ulule         = "ulule/limiter"
+	failsafeMap   = "failsafe-go in a sync.Map"
+	httprateName  = "httprate"
+	httprateCount = "httprate's counter"
+)
 
 // An Answer is the decision of a limiter on one event.
 type Answer uint8
@@ -82,7 +109,8 @@ const (
 	Peer                // another library
 	Bound               // a sketch that does only what every exact limiter must do
 	Floor               // no limiter: the cost of the harness
-	Weighed             // this library with another algorithm, to measure its bytes only
+	Weighed             // this library with another algorithm in Redis, to measure its bytes only
+	Slots               // the same with a state of many slots, to measure R1 as well
 )
 
 // A Contender is a limiter in the comparison.
@@ -93,11 +121,24 @@ type Contender struct {
 	Wire   bool   // whether it answers hostile requests over a connection; likewise
 	Rules  bool   // whether it is a table of rules, or is compared with one
 	Quick  bool   // whether it can have the limit Quick
+	Small  bool   // whether it takes part only in rows of at most a thousand keys
 	Module string // the path of its module, whose version the report has
 	Setup  string // how it is configured and called, for the report
 
+	// Like are the names of the peers with the same algorithm or, if there are none, with
+	// the nearest one.
+	Like []string
+
+	// AtOnce is the number of events that a new key may have at once, if it is not the
+	// Burst of the limit.
+	AtOnce int
+
 	// New returns a new limiter without keys.
 	New func(Limit) (Allow, error)
+
+	// Own is like New, with one of ten limits for each key by its last digit. It is nil if
+	// that is not measured.
+	Own func(Limit) (Allow, error)
 
 	// Dial replaces New for limiters in Redis. It returns a limiter that uses the server
 	// at addr through its own client, and a function that closes the client. The timeout
@@ -124,14 +165,19 @@ type Contender struct {
 func All() []Contender {
 	return []Contender{
 		tokenBucket(),
-		coarseClock(),
-		ownLimits(),
+		intervalBucket(),
+		leakyBucket(),
 		fixedWindow(),
 		slidingWindow(),
-		leakyBucket(),
 		rollingWindow(),
+		slidingLog(),
+		warmingUp(),
+		allOfTwo(),
+		take(),
+		coarseClock(),
 		xtimeMutex(),
 		xtimeXsync(),
+		xtimeTwice(),
 		sethvargoMemory(),
 		throttledMemory(),
 		ululeMemory(),
@@ -143,6 +189,7 @@ func All() []Contender {
 		bound(),
 		timeNow(),
 		httplimitMiddleware(),
+		httplimitHeader(),
 		httprateMiddleware(),
 		tollboothMiddleware(),
 		ululeMiddleware(),
@@ -158,10 +205,10 @@ func All() []Contender {
 		redisAutoPipeline(),
 		redisLease(),
 		redisFixedWindow(),
-		redisSlidingWindow(1),
-		redisSlidingWindow(60),
+		redisSlidingWindow(),
+		redisSegments(),
 		redisSlidingLog(),
-		redisRollingWindow(),
+		redisPeriods(),
 		redisWarmingUp(),
 		redisRate(),
 		redisThrottled(),
@@ -172,6 +219,7 @@ func All() []Contender {
 // LeftOut returns the peers that are missing, with the reasons.
 func LeftOut() []string {
 	return []string{
+		"uber-go/ratelimit: it only blocks, and does not say whether an event may happen",
 		"clipperhouse/rate: the Go module proxy answers 403 for github.com/clipperhouse/rate, so that no version is available",
 		"httprate-redis: the same for github.com/go-chi/httprate-redis",
 	}

@@ -6,7 +6,7 @@ import (
 
 func failsafeSyncMap() Contender {
 	return Contender{
-		Name:   "failsafe-go in a sync.Map",
+		Name:   failsafeMap,
 		Role:   Peer,
 		Module: "github.com/failsafe-go/failsafe-go",
 		Setup:  "`sync.Map` of bursty `ratelimiter`s, `TryAcquirePermit`; that is a fixed window, here of 1000 h (its smooth one allows no bursts)",

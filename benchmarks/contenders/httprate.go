@@ -15,7 +15,7 @@ const httprateModule = "github.com/go-chi/httprate"
 // a response that nothing is written to.
 func httprateOnLimit() Contender {
 	return Contender{
-		Name:   "httprate",
+		Name:   httprateName,
 		Role:   Peer,
 		Module: httprateModule,
 		Setup:  "`RateLimiter.OnLimit`, with one request for all calls and every response header switched off; a sliding window of 1000 h",
@@ -36,7 +36,7 @@ func httprateOnLimit() Contender {
 // increments it, under a mutex.
 func httprateCounter() Contender {
 	return Contender{
-		Name:   "httprate's counter",
+		Name:   httprateCount,
 		Role:   Peer,
 		Quick:  true,
 		Module: httprateModule,

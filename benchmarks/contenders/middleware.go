@@ -16,17 +16,22 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
+// keyHeader is the header field of a request's key. Only httplimitHeader reads it.
+const keyHeader = "X-Api-Key"
+
 // throughMiddleware returns an Allow that sends one request repeatedly through a
-// middleware that limits by the client's address, and reports whether the request reaches
-// the wrapped handler.
+// middleware, and reports whether the request reaches the wrapped handler.
 func throughMiddleware(middleware func(http.Handler) http.Handler) Allow {
 	reached := false
 	handler := middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
 	request := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/", nil)
 	request.RemoteAddr = "192.0.2.1:1234"
 	response := silence{make(http.Header)}
-	return func(string) Answer {
+	sent := []string{""}
+	request.Header[keyHeader] = sent
+	return func(key string) Answer {
 		reached = false
+		sent[0] = key
 		clear(response.header)
 		handler.ServeHTTP(response, request)
 		return answer(reached)
@@ -53,6 +58,27 @@ func httplimitMiddleware() Contender {
 				return nil, err
 			}
 			return throughMiddleware(httplimit.Middleware(limiter)), nil
+		},
+	}
+}
+
+// HeaderKeys is the name of the middleware that limits by a header field.
+const HeaderKeys = "httplimit, by a header field"
+
+func httplimitHeader() Contender {
+	return Contender{
+		Name:   HeaderKeys,
+		Role:   Variant,
+		HTTP:   true,
+		Module: ModulePath,
+		Setup:  "`Middleware` with `WithKey` of a function that returns a header field, and a `TokenBucket`",
+		New: func(l Limit) (Allow, error) {
+			limiter, err := ratelimit.New(bucketOf(l))
+			if err != nil {
+				return nil, err
+			}
+			key := func(r *http.Request) (string, error) { return r.Header.Get(keyHeader), nil }
+			return throughMiddleware(httplimit.Middleware(limiter, httplimit.WithKey(key))), nil
 		},
 	}
 }

@@ -2,7 +2,10 @@ package contenders
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -10,30 +13,196 @@ import (
 // ModulePath is the path of this library's module.
 const ModulePath = "github.com/ratelimit-go/ratelimit"
 
+// The names of contenders that are this library. The first is the one that is compared with
+// the peers.
+const (
+	TokenBucket    = "ratelimit"
+	IntervalBucket = "ratelimit, interval bucket"
+	LeakyBucket    = "ratelimit, leaky bucket"
+	FixedWindow    = "ratelimit, fixed window"
+	SlidingWindow  = "ratelimit, sliding window"
+	RollingWindow  = "ratelimit, rolling window"
+	SlidingLog     = "ratelimit, sliding log"
+	WarmingUp      = "ratelimit, warming up"
+	AllOfTwo       = "ratelimit, All of two"
+	Take           = "ratelimit, Take"
+	CoarseClock    = "ratelimit, coarse clock"
+)
+
 // library returns a contender that is this library with the given algorithm, the default
-// store and clock, and a call of Allow for each decision.
-func library(name string, role Role, setup string, alg func(Limit) ratelimit.Algorithm) Contender {
+// store and clock, and a call of Allow for each decision. like are the peers that are most
+// like it.
+func library(name, setup string, alg func(Limit) ratelimit.Algorithm, like ...string) Contender {
 	return Contender{
 		Name:   name,
-		Role:   role,
+		Role:   Variant,
 		Quick:  true,
 		Module: ModulePath,
 		Setup:  setup,
-		New: func(l Limit) (Allow, error) {
-			limiter, err := ratelimit.New(alg(l))
-			if err != nil {
-				return nil, err
+		Like:   like,
+		New:    func(l Limit) (Allow, error) { return limiting(alg(l)) },
+		Own: func(l Limit) (Allow, error) {
+			var plans [10]ratelimit.Algorithm
+			for i := range plans {
+				plans[i] = plan(alg(l), i)
 			}
-			return func(key string) Answer { return answer(limiter.Allow(key)) }, nil
+			return limiting(alg(l), ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+				return plans[key[len(key)-1]-'0'], nil
+			}))
 		},
 	}
 }
 
-// OneLimit is the name of the contender with one limit for all keys.
-const OneLimit = "ratelimit"
+// limiting returns an Allow that calls Allow of a new limiter.
+func limiting(alg ratelimit.Algorithm, opts ...ratelimit.Option) (Allow, error) {
+	limiter, err := ratelimit.New(alg, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return func(key string) Answer { return answer(limiter.Allow(key)) }, nil
+}
+
+// plan returns alg with a limit that grows with i.
+func plan(alg ratelimit.Algorithm, i int) ratelimit.Algorithm {
+	switch a := alg.(type) {
+	case ratelimit.TokenBucket:
+		a.Burst += i
+		return a
+	case ratelimit.LeakyBucket:
+		a.Capacity += i
+		return a
+	case ratelimit.FixedWindow:
+		a.Limit += i
+		return a
+	case ratelimit.SlidingWindow:
+		a.Limit += i
+		return a
+	case ratelimit.RollingWindow:
+		a.Quota += i
+		return a
+	case ratelimit.SlidingLog:
+		a.Limit += i
+		return a
+	case ratelimit.WarmingUp:
+		a.Warmup += time.Duration(i)
+		return a
+	case ratelimit.All:
+		parts := make(ratelimit.All, len(a))
+		for j := range a {
+			parts[j] = plan(a[j], i)
+		}
+		return parts
+	}
+	panic(fmt.Sprintf("no plan for %T", alg))
+}
 
 func tokenBucket() Contender {
-	return library(OneLimit, Main, "`TokenBucket`", bucketOf)
+	c := library(TokenBucket, "`TokenBucket`", bucketOf, xtimeInXsync)
+	c.Role = Main
+	return c
+}
+
+func bucketOf(l Limit) ratelimit.Algorithm {
+	return ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst}
+}
+
+func intervalBucket() Contender {
+	return library(IntervalBucket, "`TokenBucket` with `RefillInterval`", func(l Limit) ratelimit.Algorithm {
+		return ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst, Refill: ratelimit.RefillInterval}
+	}, sethvargo)
+}
+
+func leakyBucket() Contender {
+	return library(LeakyBucket, "`LeakyBucket`", func(l Limit) ratelimit.Algorithm {
+		return ratelimit.LeakyBucket{Rate: ratelimit.Every(l.Every), Capacity: l.Burst}
+	}, throttledName)
+}
+
+func fixedWindow() Contender {
+	return library(FixedWindow, "`FixedWindow` of 1000 h", windowOf, failsafeMap, sethvargo, ulule)
+}
+
+func windowOf(l Limit) ratelimit.Algorithm {
+	return ratelimit.FixedWindow{Limit: l.Burst, Window: l.window()}
+}
+
+func slidingWindow() Contender {
+	return library(SlidingWindow, "`SlidingWindow` of 1000 h, one segment", func(l Limit) ratelimit.Algorithm {
+		return ratelimit.SlidingWindow{Limit: l.Burst, Window: l.window()}
+	}, httprateName, httprateCount)
+}
+
+func rollingWindow() Contender {
+	return library(RollingWindow, "`RollingWindow` of 24 periods of 1000 h each", rollingOf, httprateName, httprateCount)
+}
+
+func rollingOf(l Limit) ratelimit.Algorithm {
+	period := window
+	if l == Quick {
+		period = l.Every
+	}
+	return ratelimit.RollingWindow{Quota: l.Burst, Window: 24 * period, Period: period}
+}
+
+// slidingLog has at most about a hundred events of a key in its window. Where a key is used
+// more often, it forgets them as fast as new ones come.
+func slidingLog() Contender {
+	const setup = "`SlidingLog` with up to about 100 events of a key in its window: 1,000 in 10 µs for one key, 1,000 in 10 ms for each of 1,000 keys, and otherwise 100 in 1000 h"
+	return library(SlidingLog, setup, func(l Limit) ratelimit.Algorithm {
+		switch l {
+		case Plenty:
+			return ratelimit.SlidingLog{Limit: 1000, Window: 10 * time.Microsecond}
+		case Few:
+			return ratelimit.SlidingLog{Limit: 1000, Window: 10 * time.Millisecond}
+		}
+		return ratelimit.SlidingLog{Limit: l.Burst, Window: l.window()}
+	}, httprateName, httprateCount)
+}
+
+// warmingUp has no burst: after an event, a key waits for the time that the event takes. Where
+// all events are to be granted, that is less than a nanosecond.
+func warmingUp() Contender {
+	const setup = "`WarmingUp`; where events are allowed, they take so little time that a key is always idle"
+	c := library(WarmingUp, setup, func(l Limit) ratelimit.Algorithm {
+		switch l {
+		case Spent, Once:
+			return ratelimit.WarmingUp{Rate: ratelimit.Every(l.Every), Warmup: 24 * time.Hour}
+		}
+		return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: 1_000_000, Per: time.Microsecond}, Warmup: time.Second}
+	})
+	c.AtOnce = 1
+	return c
+}
+
+func allOfTwo() Contender {
+	return library(AllOfTwo, "`All` of two `TokenBucket`s, the second with a burst of one more", func(l Limit) ratelimit.Algorithm {
+		return ratelimit.All{bucketOf(l), ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst + 1}}
+	}, twoXtime)
+}
+
+func take() Contender {
+	return Contender{
+		Name:   Take,
+		Role:   Variant,
+		Quick:  true,
+		Small:  true,
+		Module: ModulePath,
+		Setup:  "`TokenBucket`, called with `Take`",
+		New: func(l Limit) (Allow, error) {
+			limiter, err := ratelimit.New(bucketOf(l))
+			if err != nil {
+				return nil, err
+			}
+			ctx := context.Background()
+			return func(key string) Answer {
+				d, err := limiter.Take(ctx, key, 1)
+				if err != nil {
+					return Failed
+				}
+				return answer(d.Allowed)
+			}, nil
+		},
+	}
 }
 
 func coarseClock() Contender {
@@ -47,84 +216,32 @@ func coarseClock() Contender {
 			if clk, err = ratelimit.NewCoarseClock(time.Millisecond); err != nil {
 				return nil, err
 			}
-			return bucket(l, ratelimit.WithClock(clk))
+			return limiting(bucketOf(l), ratelimit.WithClock(clk))
 		},
 		Stop: func() { clk.Stop() },
 	}
 }
 
-// OwnLimits is the name of the contender with a limit for each key.
-const OwnLimits = "ratelimit, limits of keys' own"
-
-// ownLimits gives each key one of ten limits, as a service with plans does.
-func ownLimits() Contender {
-	return Contender{
-		Name:   OwnLimits,
-		Role:   Variant,
-		Module: ModulePath,
-		Setup:  "`TokenBucket`s of ten rates, `WithLimits` by the last digit of the key",
-		Quick:  true,
-		New: func(l Limit) (Allow, error) {
-			var plans [10]ratelimit.Algorithm
-			for i := range plans {
-				plans[i] = ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every + time.Duration(i)), Burst: l.Burst}
-			}
-			return bucket(l, ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
-				return plans[key[len(key)-1]-'0'], nil
-			}))
-		},
-	}
-}
-
-// CoarseClock is the name of the contender with a CoarseClock.
-const CoarseClock = "ratelimit, coarse clock"
-
 // Bounded returns a token bucket of this library whose store holds at most the given
 // number of keys.
 func Bounded(l Limit, keys int) (Allow, error) {
-	return bucket(l, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(keys))))
+	return limiting(bucketOf(l), ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(keys))))
 }
 
-func bucketOf(l Limit) ratelimit.Algorithm {
-	return ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst}
+// Simulated returns a token bucket of this library with 10 events a second, on a clock that
+// tick moves, and its store.
+func Simulated() (allow Allow, store *ratelimit.MemoryStore, tick func(time.Duration), err error) {
+	clk := &simulatedClock{Clock: clock.New(), now: time.Unix(1_700_000_000, 0)}
+	store = ratelimit.NewMemoryStore()
+	allow, err = limiting(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.WithStore(store), ratelimit.WithClock(clk))
+	return allow, store, func(d time.Duration) { clk.now = clk.now.Add(d) }, err
 }
 
-func bucket(l Limit, opts ...ratelimit.Option) (Allow, error) {
-	limiter, err := ratelimit.New(bucketOf(l), opts...)
-	if err != nil {
-		return nil, err
-	}
-	return func(key string) Answer { return answer(limiter.Allow(key)) }, nil
+// A simulatedClock is a clock for one goroutine, which moves it.
+type simulatedClock struct {
+	clock.Clock // for timers, which are not used
+	now         time.Time
 }
 
-func fixedWindow() Contender {
-	return library("ratelimit, fixed window", Variant, "`FixedWindow` of 1000 h", windowOf)
-}
-
-func windowOf(l Limit) ratelimit.Algorithm {
-	return ratelimit.FixedWindow{Limit: l.Burst, Window: l.window()}
-}
-
-func slidingWindow() Contender {
-	return library("ratelimit, sliding window", Variant, "`SlidingWindow` of 1000 h, one segment", func(l Limit) ratelimit.Algorithm {
-		return ratelimit.SlidingWindow{Limit: l.Burst, Window: l.window()}
-	})
-}
-
-func leakyBucket() Contender {
-	return library("ratelimit, leaky bucket", Variant, "`LeakyBucket`", func(l Limit) ratelimit.Algorithm {
-		return ratelimit.LeakyBucket{Rate: ratelimit.Every(l.Every), Capacity: l.Burst}
-	})
-}
-
-func rollingWindow() Contender {
-	return library("ratelimit, rolling window", Variant, "`RollingWindow` of 24 periods of 1000 h each", rollingOf)
-}
-
-func rollingOf(l Limit) ratelimit.Algorithm {
-	period := window
-	if l == Quick {
-		period = l.Every
-	}
-	return ratelimit.RollingWindow{Quota: l.Burst, Window: 24 * period, Period: period}
-}
+func (c *simulatedClock) Now() time.Time                  { return c.now }
+func (c *simulatedClock) Since(t time.Time) time.Duration { return c.now.Sub(t) }

@@ -3,7 +3,6 @@ package contenders
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -22,6 +21,7 @@ const Callers = 64
 
 // Names of contenders that targets refer to, and the modules of the clients.
 const (
+	Rueidis   = "ratelimit, rueidis"
 	GoRedis   = "ratelimit, go-redis"
 	Lease     = "ratelimit, rueidis, lease"
 	RedisRate = "redis_rate"
@@ -106,7 +106,7 @@ func inRedis(name string, role Role, setup string, open opener, alg func(Limit) 
 }
 
 func redisRueidis() Contender {
-	return inRedis("ratelimit, rueidis", Main, "`redisstore/rueidis`, `TokenBucket`, `Take`; `WithTimeout` of 1 s, except where the cores are busy, where it is the default of 50 ms", openRueidis, bucketOf)
+	return inRedis(Rueidis, Main, "`redisstore/rueidis`, `TokenBucket`, `Take`; `WithTimeout` of 1 s, except where the cores are busy, where it is the default of 50 ms", openRueidis, bucketOf)
 }
 
 func redisGoRedis() Contender {
@@ -121,35 +121,52 @@ func redisLease() Contender {
 	return inRedis(Lease, Variant, "the first with `WithLease(1000, 100*time.Millisecond)`", openRueidis, bucketOf, redisstore.WithLease(1000, 100*time.Millisecond))
 }
 
-// weighed returns a contender of which only the bytes are measured.
-func weighed(name, setup string, alg func(Limit) ratelimit.Algorithm) Contender {
-	return inRedis("ratelimit in Redis, "+name, Weighed, setup, openRueidis, alg)
+// withState returns a contender that is not in all rows, because it differs from the first
+// only in its state and its script.
+func withState(name string, role Role, setup string, alg func(Limit) ratelimit.Algorithm) Contender {
+	return inRedis("ratelimit in Redis, "+name, role, setup, openRueidis, alg)
 }
 
 func redisFixedWindow() Contender {
-	return weighed("fixed window", "`FixedWindow` of 1000 h", windowOf)
+	return withState("fixed window", Weighed, "`FixedWindow` of 1000 h", windowOf)
 }
 
-func redisSlidingWindow(segments int) Contender {
-	return weighed(fmt.Sprintf("sliding window, segments: %d", segments), "`SlidingWindow` of 1000 h", func(l Limit) ratelimit.Algorithm {
-		return ratelimit.SlidingWindow{Limit: l.Burst, Window: window, Segments: segments}
+// The names of contenders in Redis with states of many slots.
+const (
+	RedisSegments = "ratelimit in Redis, sliding window, segments: 60"
+	RedisPeriods  = "ratelimit in Redis, rolling window, periods: 24"
+)
+
+func redisSlidingWindow() Contender {
+	return withState("sliding window, segments: 1", Weighed, "`SlidingWindow` of 1000 h", func(l Limit) ratelimit.Algorithm {
+		return ratelimit.SlidingWindow{Limit: l.Burst, Window: window}
+	})
+}
+
+// redisSegments and redisPeriods have slots of a second, so that a key's slots change while
+// it is used.
+func redisSegments() Contender {
+	return withState("sliding window, segments: 60", Slots, "`SlidingWindow` of 60 s, 60 segments", func(l Limit) ratelimit.Algorithm {
+		return ratelimit.SlidingWindow{Limit: l.Burst, Window: time.Minute, Segments: 60}
+	})
+}
+
+func redisPeriods() Contender {
+	return withState("rolling window, periods: 24", Slots, "`RollingWindow` of 24 periods of 1 s each", func(l Limit) ratelimit.Algorithm {
+		return ratelimit.RollingWindow{Quota: l.Burst, Window: 24 * time.Second, Period: time.Second}
 	})
 }
 
 func redisSlidingLog() Contender {
-	c := weighed("sliding log", "`SlidingLog` of 1000 h with 100 events of each key in it", func(l Limit) ratelimit.Algorithm {
+	c := withState("sliding log", Weighed, "`SlidingLog` of 1000 h with 100 events of each key in it", func(l Limit) ratelimit.Algorithm {
 		return ratelimit.SlidingLog{Limit: l.Burst, Window: window}
 	})
 	c.Events = 100
 	return c
 }
 
-func redisRollingWindow() Contender {
-	return weighed("rolling window", "`RollingWindow` of 24 periods of 1000 h each", rollingOf)
-}
-
 func redisWarmingUp() Contender {
-	return weighed("warming up", "`WarmingUp` of 24 h", func(l Limit) ratelimit.Algorithm {
+	return withState("warming up", Weighed, "`WarmingUp` of 24 h", func(l Limit) ratelimit.Algorithm {
 		return ratelimit.WarmingUp{Rate: ratelimit.Every(l.Every), Warmup: 24 * time.Hour}
 	})
 }

@@ -8,7 +8,7 @@ import (
 
 func sethvargoMemory() Contender {
 	return Contender{
-		Name:   "sethvargo/go-limiter",
+		Name:   sethvargo,
 		Role:   Peer,
 		Quick:  true,
 		Module: "github.com/sethvargo/go-limiter",

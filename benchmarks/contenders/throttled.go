@@ -10,7 +10,7 @@ import (
 
 func throttledMemory() Contender {
 	return Contender{
-		Name:   "throttled",
+		Name:   throttledName,
 		Role:   Peer,
 		Quick:  true,
 		Module: "github.com/throttled/throttled/v2",

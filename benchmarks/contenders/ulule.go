@@ -9,7 +9,7 @@ import (
 
 func ululeMemory() Contender {
 	return Contender{
-		Name:   "ulule/limiter",
+		Name:   ulule,
 		Role:   Peer,
 		Module: "github.com/ulule/limiter/v3",
 		Setup:  "`memory` store, `Get`; it counts in windows from a key's first event, here of 1000 h; its clean-up is off, because it would find nothing; a denial counts as an event too",

@@ -38,7 +38,7 @@ func xtimeMutex() Contender {
 // xtimeXsync is the same with a fast concurrent map, xsync.Map.
 func xtimeXsync() Contender {
 	return Contender{
-		Name:   "x/time in an xsync map",
+		Name:   xtimeInXsync,
 		Role:   Peer,
 		Quick:  true,
 		Module: "github.com/puzpuzpuz/xsync/v4",
@@ -51,6 +51,29 @@ func xtimeXsync() Contender {
 			return func(key string) Answer {
 				limiter, _ := limiters.LoadOrCompute(key, fresh)
 				return answer(limiter.Allow())
+			}, nil
+		},
+	}
+}
+
+// xtimeTwice is the usual code for two limits per key.
+func xtimeTwice() Contender {
+	type pair struct{ first, second *rate.Limiter }
+	return Contender{
+		Name:   twoXtime,
+		Role:   Peer,
+		Quick:  true,
+		Small:  true,
+		Module: "github.com/puzpuzpuz/xsync/v4",
+		Setup:  "the same with two limiters for each key, the second with a burst of one more; `Allow()` of the first and then of the second, so that a denial by the second is spent in the first",
+		New: func(l Limit) (Allow, error) {
+			limiters := xsync.NewMap[string, pair]()
+			fresh := func() (pair, bool) {
+				return pair{rate.NewLimiter(rate.Every(l.Every), l.Burst), rate.NewLimiter(rate.Every(l.Every), l.Burst+1)}, false
+			}
+			return func(key string) Answer {
+				p, _ := limiters.LoadOrCompute(key, fresh)
+				return answer(p.first.Allow() && p.second.Allow())
 			}, nil
 		},
 	}
