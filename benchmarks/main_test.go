@@ -159,6 +159,37 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
+// TestWrongMiddlewares checks that rows of middlewares notice those that give wrong answers.
+func TestWrongMiddlewares(t *testing.T) {
+	for _, tt := range []struct {
+		role   contenders.Role
+		says   contenders.Answer
+		caught []string
+	}{
+		{contenders.Peer, contenders.Allowed, []string{"http-denied"}},
+		{contenders.Peer, contenders.Denied, []string{"http"}},
+		{contenders.Variant, contenders.Denied, []string{"http-16", "http-36"}},
+	} {
+		b := bench{
+			sizes: quick,
+			contenders: []contenders.Contender{{Name: "liar", Role: tt.role, HTTP: true, New: func(contenders.Limit) (contenders.Allow, error) {
+				return func(string) contenders.Answer { return tt.says }, nil
+			}}},
+			wanted:   func(id string) bool { return strings.HasPrefix(id, "http") },
+			progress: func(string, ...any) {},
+		}
+		res, err := b.run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range tt.caught {
+			if res.at(id, "liar").wrong == 0 {
+				t.Errorf("%s did not notice that it says %d", id, tt.says)
+			}
+		}
+	}
+}
+
 // TestPartialRunKeepsReport checks that partial runs write to the terminal, and to no file
 // unless -o or -plot is given.
 func TestPartialRunKeepsReport(t *testing.T) {

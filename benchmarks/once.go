@@ -7,17 +7,20 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
-// The flood of keys that are used once, in the time of a simulated clock, and the trickle
-// that follows it.
+// The flood of keys that are used once, in the time of a simulated clock, and the trickle of
+// other keys that follows it.
 const (
-	floodRate   = 100_000 // keys a second
-	trickleRate = 10
-	trickle     = time.Minute
+	floodRate    = 100_000 // keys a second
+	trickleRate  = 10
+	shortTrickle = time.Minute
+	longTrickle  = 10 * time.Minute // of which shortTrickle is the first part
 )
 
+// trickling returns how many keys come in a part of the trickle.
+func trickling(d time.Duration) int { return int(d.Seconds()) * trickleRate }
+
 // usedOnce sends new keys, one event of each, whose events come back at once, and measures the
-// heap: repeatedly during the flood, after a trickle of more new keys, and after
-// Shrink.
+// heap: repeatedly during the flood, twice during the trickle, and after Shrink.
 func usedOnce(r *round) error {
 	empty := heap()
 	allow, store, tick, err := contenders.Simulated()
@@ -46,9 +49,11 @@ func usedOnce(r *round) error {
 		most = max(most, grown())
 	}
 	r.add("once-peak", most, 0)
-	meet(int(trickle.Seconds())*trickleRate, trickleRate)
-	r.add("once-trickle", grown(), 0)
-	tick(trickle) // all keys are idle
+	meet(trickling(shortTrickle), trickleRate)
+	r.add("once-1m", grown(), 0)
+	meet(trickling(longTrickle-shortTrickle), trickleRate)
+	r.add("once-10m", grown(), 0)
+	tick(time.Minute) // all keys are idle
 	store.Shrink()
 	r.add("once-shrunk", grown(), 0)
 	r.results.addWrong("once-shrunk", r.contender.Name, store.Len()) // keys that it has not forgotten

@@ -82,7 +82,7 @@ var quick = sizes{
 
 // keys returns how many keys the measurements need.
 func (s sizes) keys() int {
-	return max(s.table, s.many, s.shared, s.flood+max(s.exhausted, int(trickle.Seconds())*trickleRate))
+	return max(s.table, s.many, s.shared, s.flood+max(s.exhausted, trickling(longTrickle)))
 }
 
 const (
@@ -141,7 +141,8 @@ func scenarios(s sizes) []scenario {
 		{id: "flood", title: n.Sprintf("a flood of %d new keys against a bound of %d", s.flood, s.bound), unit: nanoseconds},
 		{id: "flood-heap", title: "heap per key of the bound during the flood", unit: bytesPerKey},
 		{id: "once-peak", title: n.Sprintf("largest heap during a flood of %d keys that are used once", s.flood), unit: megabytes},
-		{id: "once-trickle", title: n.Sprintf("heap after the flood and %v with %d new keys a second", trickle, trickleRate), unit: megabytes},
+		{id: "once-1m", title: fmt.Sprintf("heap after the flood and %.0f minute with %d new keys a second", shortTrickle.Minutes(), trickleRate), unit: megabytes},
+		{id: "once-10m", title: fmt.Sprintf("heap after %.0f minutes of that", longTrickle.Minutes()), unit: megabytes},
 		{id: "once-shrunk", title: "heap after Shrink", unit: megabytes},
 		{id: "R1", title: n.Sprintf("%d keys chosen at random, allowed", s.shared), unit: nanoseconds},
 		{id: "R2", title: "one hot key, allowed", unit: nanoseconds},
@@ -206,7 +207,7 @@ func groups() []group {
 		{name: "hostile requests", ids: []string{"http-hostile"}, passes: 5, wire: true, run: hostileRequests},
 		{name: "rules", ids: []string{"rules-none", "rules-one"}, passes: 5, rules: true, run: throttledCalls},
 		{name: "flood", ids: []string{"flood", "flood-heap"}, passes: 1, large: true, roles: alone, run: flood},
-		{name: "keys used once", ids: []string{"once-peak", "once-trickle", "once-shrunk"}, passes: 1, large: true, roles: alone, run: usedOnce},
+		{name: "keys used once", ids: []string{"once-peak", "once-1m", "once-10m", "once-shrunk"}, passes: 1, large: true, roles: alone, run: usedOnce},
 		{name: "Redis, many keys", ids: []string{"R1"}, passes: 3, redis: true, roles: append([]contenders.Role{contenders.Slots}, limiters...), run: redisMany},
 		{name: "Redis, one key, allowed", ids: []string{"R2"}, passes: 3, redis: true, roles: limiters, run: redisAllowed},
 		{name: "Redis, one key, denied", ids: []string{"R3"}, passes: 3, redis: true, roles: limiters, run: redisDenied},

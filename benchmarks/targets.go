@@ -64,6 +64,7 @@ func targets() []target {
 		{scenario: "heap-peak", limit: 64, of: figure},
 		{scenario: "gc", limit: 1, of: figure},
 		{scenario: "longest", limit: 2, of: aboveFloor},
+		{scenario: "once-shrunk", limit: 1, of: figure},
 		{scenario: "http-36", limit: 5, of: aboveScenario, who: contenders.HeaderKeys, than: "http-16"},
 		{scenario: "http-hostile", limit: 3, of: timesOther, than: contenders.Only429},
 		{scenario: "rules-none", limit: 1, of: timesOther, than: contenders.LimitAlone},
