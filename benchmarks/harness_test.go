@@ -201,8 +201,8 @@ func TestTargetsNameWhatThereIs(t *testing.T) {
 			t.Errorf("%q does not take part in %s", target.who, target.scenario)
 		}
 		switch target.of {
-		case timesOther:
-			if !takesPart(target.scenario, target.than) {
+		case timesOther, nothingAsked:
+			if target.than != "" && !takesPart(target.scenario, target.than) {
 				t.Errorf("%q does not take part in %s", target.than, target.scenario)
 			}
 		case timesScenario, aboveScenario:
