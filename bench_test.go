@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -85,6 +86,21 @@ func BenchmarkHotKeyAllowed(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkKeyLengths decides on one hot key: the time that longer keys add is that of
+// hashing them.
+func BenchmarkKeyLengths(b *testing.B) {
+	for _, n := range []int{16, 36, 39, 64, 65, 200} {
+		key := strings.Repeat("k", n)
+		each(b, fmt.Sprintf("bytes=%d/", n), algorithms(plenty, time.Millisecond)[:1], func(b *testing.B, l ratelimit.Limiter) {
+			for b.Loop() {
+				if !l.Allow(key) {
+					b.Fatal("denied")
+				}
+			}
+		})
+	}
 }
 
 func BenchmarkHotKeyDenied(b *testing.B) {

@@ -15,39 +15,87 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
-// definition hashes a short key as hasher's comment says, in integers of any size.
-func (h *hasher) definition(key string) uint64 {
-	a := binary.LittleEndian.Uint64(append([]byte(key), make([]byte, 8)...))
-	b := uint64(0)
-	if len(key) >= 8 {
-		b = binary.LittleEndian.Uint64([]byte(key[len(key)-8:]))
+// definition returns the two words of each block of a key, and their number.
+func definition(key string) (words [longKey / block][2]uint64, n int) {
+	word := func(s string) uint64 { return binary.LittleEndian.Uint64(append([]byte(s), make([]byte, 8)...)) }
+	switch {
+	case len(key) < 8:
+		words[0][0] = word(key)
+	case len(key) <= block:
+		words[0] = [2]uint64{word(key), word(key[len(key)-8:])}
+	default:
+		words[0] = [2]uint64{word(key[len(key)-16:]), word(key[len(key)-8:])}
+		for n = 1; n*block < len(key); n++ {
+			words[n] = [2]uint64{word(key[(n-1)*block:]), word(key[(n-1)*block+8:])}
+		}
+		return words, n
 	}
+	return words, 1
+}
+
+// definedAs computes a part of a key's identity as identifier's comment says, in integers
+// of any size. of returns the part's secrets.
+func (h *identifier) definedAs(key string, of func(secrets) [2]uint64) uint64 {
 	mul := func(x, y uint64) *big.Int {
 		return new(big.Int).Mul(new(big.Int).SetUint64(x), new(big.Int).SetUint64(y))
 	}
 	halves := func(x *big.Int) (hi, lo uint64) {
 		var raw [16]byte
-		x.FillBytes(raw[:])
+		new(big.Int).And(x, new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 128), big.NewInt(1))).FillBytes(raw[:])
 		return binary.BigEndian.Uint64(raw[:8]), binary.BigEndian.Uint64(raw[8:])
 	}
-	sum := mul(a+h.words[0], b+h.words[1])
-	hi, lo := halves(sum.Add(sum, big.NewInt(int64(len(key)))))
-	hi, lo = halves(mul(hi+h.fold[0], lo+h.fold[1]))
+	nh := big.NewInt(int64(len(key)))
+	words, n := definition(key)
+	for i, w := range words[:n] {
+		k := of(h.blocks[i])
+		nh.Add(nh, mul(w[0]+k[0], w[1]+k[1]))
+	}
+	hi, lo := halves(nh)
+	k := of(h.fold)
+	hi, lo = halves(mul(hi+k[0], lo+k[1]))
 	return hi ^ lo
 }
 
 func TestIdentityIsNH(t *testing.T) {
 	h := drawn()
 	random := rand.New(rand.NewPCG(20260301, 1))
-	for n := range shortKey + 1 {
+	for n := range longKey + 1 {
 		for range 20 {
-			raw := make([]byte, n)
-			for i := range raw {
-				raw[i] = byte(random.Uint32())
+			key := randomKey(random, n)
+			want := identity{
+				h.definedAs(key, func(k secrets) [2]uint64 { return k.hi }) | 1,
+				uint32(h.definedAs(key, func(k secrets) [2]uint64 { return k.lo })>>32) | 1,
 			}
-			key := string(raw)
-			want := identity{h.hi.definition(key) | 1, uint32(h.lo.definition(key)>>32) | 1}
 			require.Equal(t, want, h.identify(key), "%q", key)
+		}
+	}
+}
+
+func randomKey(random *rand.Rand, n int) string {
+	raw := make([]byte, n)
+	for i := range raw {
+		raw[i] = byte(random.Uint32())
+	}
+	return string(raw)
+}
+
+// TestFewSecretsCollide checks the proof in identifier's comment, for words of four bits
+// instead of 64: for two blocks with different first words, and any difference between the
+// second words, each constant is reached for at most one value of the last secret.
+func TestFewSecretsCollide(t *testing.T) {
+	const size = 1 << 4
+	for x := range size {
+		for other := range size {
+			for d := range size {
+				var reached [size * size]int
+				for y := range size {
+					c := (x*y - other*((y+d)%size)) & (size*size - 1)
+					reached[c]++
+					if x != other {
+						require.Equal(t, 1, reached[c], "%d·%d − %d·(%d + %d)", x, y, other, y, d)
+					}
+				}
+			}
 		}
 	}
 }
@@ -71,6 +119,22 @@ var families = map[string]func(i int) string{
 	"zeros":      func(i int) string { return strings.Repeat("\x00", i%20) + fmt.Sprint(i) },
 	"one bit":    func(i int) string { return string(binary.LittleEndian.AppendUint64(nil, 1<<(i%64)|uint64(i/64))) },
 	"high bytes": func(i int) string { return string(binary.BigEndian.AppendUint64(nil, uint64(i))) + "\xff\xff\xff\xff" },
+	"path":       func(i int) string { return fmt.Sprintf("GET /v1/accounts/%d/orders user-%d", i&255, i>>8) },
+	"lengths":    func(i int) string { return strings.Repeat("\x00", i%131) + string(rune('a'+i/131%26)) },
+	"one byte": func(i int) string { // of a key of 17 to 130 bytes is another
+		n := 17 + i%114
+		raw := make([]byte, n)
+		raw[i/114%n] = byte(i / 114 / n)
+		return string(raw)
+	},
+	"exchanged blocks": func(i int) string {
+		a, b := fmt.Sprintf("tenant/%09d", i>>2), "user/00000000001"
+		return []string{a + b, b + a, a + b + b, b + a + b}[i&3]
+	},
+	"exchanged words": func(i int) string {
+		a, b := fmt.Sprintf("%08d", i>>1), "abcdefgh"
+		return []string{a + b + a + b, b + a + b + a}[i&1]
+	},
 }
 
 // TestIdentitiesSpread hashes keys that look alike. No two may share an identity,
@@ -121,14 +185,11 @@ func TestIdentitiesSpread(t *testing.T) {
 // half of the bits of the identity change.
 func TestEveryBitChangesIdentity(t *testing.T) {
 	random := rand.New(rand.NewPCG(20260301, 1))
-	for n := 1; n <= shortKey; n++ {
+	for n := 1; n <= 130; n++ {
 		changed, flips := 0, 0
 		for range 16 {
 			h := drawn()
-			raw := make([]byte, n)
-			for i := range raw {
-				raw[i] = byte(random.Uint32())
-			}
+			raw := []byte(randomKey(random, n))
 			before := h.identify(string(raw))
 			for bit := range 8 * n {
 				raw[bit/8] ^= 1 << (bit % 8)
@@ -146,7 +207,7 @@ func TestEveryBitChangesIdentity(t *testing.T) {
 
 // TestIdentitiesAreSecret checks that no two stores agree.
 func TestIdentitiesAreSecret(t *testing.T) {
-	for _, key := range []string{"", "a", "key-000000000001", strings.Repeat("x", 20), strings.Repeat("x", 200)} {
+	for _, key := range []string{"", "a", "key-000000000001", strings.Repeat("x", 20), strings.Repeat("x", 64), strings.Repeat("x", 200)} {
 		one, other := drawn(), drawn()
 		assert.NotEqual(t, one.identify(key), other.identify(key))
 	}
@@ -154,7 +215,7 @@ func TestIdentitiesAreSecret(t *testing.T) {
 
 func BenchmarkIdentify(b *testing.B) {
 	h := drawn()
-	for _, n := range []int{3, 8, 16, 17, 36, 64, 200} {
+	for _, n := range []int{3, 8, 16, 17, 36, 64, 65, 200} {
 		b.Run(fmt.Sprintf("bytes=%d", n), func(b *testing.B) {
 			key := strings.Repeat("x", n)
 			sum := uint64(0)
