@@ -22,9 +22,9 @@ import (
 // The store forgets a key only when that makes no difference: when the key is idle,
 // that is, when its state equals that of a key never seen. It keeps idle keys for five
 // seconds, because a decision on a key that it knows is several times as fast. Then
-// a new key that arrives in a part of the store (up to 4,096 keys) makes it forget the
-// keys of that part that have been idle for so long, unless that was done within the last
-// five seconds. If no new key arrives, they stay until [MemoryStore.Shrink], which forgets
+// a new key that arrives in a part of the store (some thousands of keys) makes it forget
+// the keys of that part that have been idle for so long, unless that was done within the
+// last five seconds. If no new key arrives, they stay until [MemoryStore.Shrink], which forgets
 // all idle keys at once. [WithMaxKeys] bounds the number of keys in case too many are
 // in use; if the store is full, idle keys go first.
 //

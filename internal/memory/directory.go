@@ -33,10 +33,15 @@ type directory[T any] struct {
 }
 
 const (
+	// splitAt is a number of keys. Replacing their table takes about a millisecond, during
+	// which callers of that shard wait. With half of it, a forced collection takes 0.1 ms
+	// longer for five million keys (0.33 ms instead of 0.22 on one core), because each table
+	// is a span to be swept, and replacing takes half the time.
+	splitAt = 8192
+
 	fewestShards = 64      // with fewer, concurrent callers would often wait for the same lock
 	mostShards   = 1 << 16 // after that, shards grow instead
-	splitAt      = 4096    // keys: replacing their table takes a fraction of a millisecond
-	splitWords   = 1 << 14 // the same as words of state, for wide states
+	splitWords   = 3 << 12 // the same as words of state, for wide states
 	splitEarlyAt = 8
 )
 
