@@ -270,17 +270,33 @@ func (c *Compiled) Size() uint64 {
 	return sum
 }
 
-// firstCapacity is the capacity, in words, of a new state that grows with use: that of a
+// FirstCapacity is the capacity, in words, of a new state that grows with use: that of a
 // SlidingLog with one event.
-const firstCapacity = 4
+const FirstCapacity = 4
 
-// NewState returns the state of a key never seen. If states grow with use, it has room
-// for a first event.
-func (c *Compiled) NewState() []uint64 {
+// NewSize returns the length and the capacity, in words, of the state of a key never seen,
+// whose words are 0. If states grow with use, there is room for a first event.
+func (c *Compiled) NewSize() (length, capacity int) {
 	if width := c.Width(); width > 0 {
-		return slices.Grow([]uint64(nil), width)[:width]
+		return width, width
 	}
-	return make([]uint64, 0, firstCapacity)
+	if c.parts == nil {
+		return 0, FirstCapacity
+	}
+	for _, part := range c.parts.leaves() {
+		if width := part.Width(); width > 0 {
+			capacity += width
+		} else {
+			capacity += 1 + FirstCapacity // with its length
+		}
+	}
+	return 0, capacity
+}
+
+// NewState returns the state of a key never seen.
+func (c *Compiled) NewState() []uint64 {
+	length, capacity := c.NewSize()
+	return make([]uint64, length, capacity)
 }
 
 // same reports whether c and other have the same parameters.

@@ -266,7 +266,9 @@ func (sh *shard) check(t testing.TB) (keys int) {
 
 func (sh *logShard) check(t testing.TB) (keys int) {
 	t.Helper()
-	words := 0
+	used, outside := 0, 0
+	blocks := make([]bool, len(sh.words)) // by the word where one begins
+	states := make(map[*kernel.Compiled]int)
 	for i := range sh.slots {
 		e := &sh.slots[i]
 		if e.free() {
@@ -274,12 +276,32 @@ func (sh *logShard) check(t testing.TB) (keys int) {
 			continue
 		}
 		keys++
-		words += cap(e.state)
-		require.Same(t, sh, sh.space.at(e.id), "each key in its own shard")
-		found, ok := sh.find(e.id)
+		states[sh.kernel(e)]++
+		if e.cap == isApart {
+			outside += cap(sh.apart[e.at])
+		} else {
+			used += int(e.cap)
+			require.LessOrEqual(t, e.len, e.cap)
+			for at := range e.cap {
+				require.False(t, blocks[int(e.at)+int(at)], "each word belongs to one state")
+				blocks[int(e.at)+int(at)] = true
+			}
+		}
+		require.Same(t, sh, sh.space.at(e.id()), "each key in its own shard")
+		require.True(t, sh.owns(e))
+		found, ok := sh.find(e.id())
 		require.True(t, ok && found == i, "each key is found, once")
 	}
-	require.EqualValues(t, words, sh.words)
+	require.EqualValues(t, used, sh.used)
+	require.EqualValues(t, outside, sh.outside)
+	for _, i := range sh.vacant {
+		require.Nil(t, sh.apart[i])
+	}
+	for _, u := range sh.kernels {
+		require.Equal(t, states[u.Compiled], u.keys)
+		delete(states, u.Compiled)
+	}
+	require.Empty(t, states, "each kernel is listed, once")
 	require.EqualValues(t, keys, sh.keys)
 	require.LessOrEqual(t, sh.keys, mostOf(len(sh.slots)))
 	require.True(t, keys == 0 || keys < len(sh.slots), "some slots are free, or looking would not end")
