@@ -73,9 +73,32 @@ func TestNoAllocations(t *testing.T) {
 			}), "Peek, denied")
 		})
 	}
-	l, _ := at(t, ratelimit.SlidingLog{Limit: 10, Window: time.Second})
-	require.True(t, l.AllowN("key", 10))
-	assert.Zero(t, testing.AllocsPerRun(100, func() { l.Allow("key") }), "SlidingLog, denied")
+}
+
+// TestNoAllocationsInLogs: a SlidingLog allocates nothing once it has grown to the events
+// of a window.
+func TestNoAllocationsInLogs(t *testing.T) {
+	for _, step := range []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second} {
+		l, clk := at(t, ratelimit.SlidingLog{Limit: 100, Window: time.Second})
+		grant := func() {
+			clk.Advance(step)
+			require.True(t, l.Allow("key"))
+		}
+		for range 300 {
+			grant()
+		}
+		assert.Zero(t, testing.AllocsPerRun(1000, grant), "Allow, granted, every %v", step)
+		assert.Zero(t, testing.AllocsPerRun(1000, func() {
+			clk.Advance(step)
+			if d, _ := l.Take(ctx, "key", 1); !d.Allowed {
+				t.Error("denied")
+			}
+		}), "Take, granted, every %v", step)
+		for l.Allow("key") {
+		}
+		assert.Zero(t, testing.AllocsPerRun(100, func() { l.Allow("key") }), "Allow, denied")
+		assert.Zero(t, testing.AllocsPerRun(100, func() { _, _ = l.Take(ctx, "key", 1) }), "Take, denied")
+	}
 }
 
 func TestWaitThatNeedNotWait(t *testing.T) {

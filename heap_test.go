@@ -96,20 +96,37 @@ func TestLongKeysCostNoMore(t *testing.T) {
 	}
 }
 
-// TestLogsAreSmall: what a key takes beside its events.
+// TestLogsAreSmall: what a key takes beside its events, whether its log is new, full or a
+// steady flow.
 func TestLogsAreSmall(t *testing.T) {
 	race.Alone(t)
 	const n = 20_000
 	all := names(n)
-	l, s, _ := newTestLimiter(t, SlidingLog{Limit: 20, Window: time.Hour})
-	heap := heapOf(func() {
-		for _, key := range all {
-			require.True(t, l.Allow(key))
-		}
-	})
-	assert.Less(t, heap/n, 150.0)
-	s.check(t)
-	runtime.KeepAlive(l)
+	for _, tt := range []struct {
+		name   string
+		rounds int
+		step   time.Duration
+		events float64 // in the window, at the end
+	}{
+		{"one event", 1, 0, 1},
+		{"a full log", 20, time.Second, 20},
+		{"a flow", 80, 6 * time.Minute, 10},
+	} {
+		l, s, clk := newTestLimiter(t, SlidingLog{Limit: 20, Window: time.Hour})
+		heap := heapOf(func() {
+			for range tt.rounds {
+				clk.Advance(tt.step)
+				for _, key := range all {
+					require.True(t, l.Allow(key))
+				}
+			}
+		}) / n
+		assert.Less(t, heap-8*tt.events, 150.0, tt.name)
+		words := 3 + tt.events
+		assert.InEpsilon(t, 1.5*(24+8*words), heap, 0.2, "%s: what the documentation says", tt.name)
+		s.check(t)
+		runtime.KeepAlive(l)
+	}
 }
 
 // TestFloodsAreGivenBack lets a flood of keys pass, and then a trickle: by itself, the

@@ -36,8 +36,8 @@ import (
 // 100 million keys, the probability that any two share a state is below 10⁻¹², and no
 // attacker can raise it. On average the tables are two-thirds full, so a key costs
 // 1.5 × (13⅓ bytes + its state). With a [SlidingLog] or [WithLimits] a key costs
-// 1.5 × 48 bytes + its state, which is 32 bytes for a log of one event. A limiter
-// without keys takes about a kilobyte or less.
+// 1.5 × (24 bytes + its state). For a log of one event, whose state is 32 bytes, it is a
+// little less: 76 bytes. A limiter without keys takes about a kilobyte or less.
 type MemoryStore struct {
 	memoryConfig
 	engine memory.Store

@@ -14,8 +14,9 @@ import (
 //
 // It is the only algorithm that bounds every span of length Window exactly, wherever
 // the span begins. It needs more memory in return: three words for a key, and one for
-// each event in the window (two for several at once), at most about Limit of them.
-// The time of a decision grows with the number of events that have left the window
+// each event in the window (two for several at once), at most about Limit of them. A
+// decision on a known key allocates memory only if its log must grow: in a steady flow,
+// never. The time of a decision grows with the number of events that have left the window
 // since the last grant, with n if it is a denial, and with the number of pending
 // reservations. Stores of bytes read and write the whole state on each grant: Redis takes
 // about 0.1 ms for each thousand events.

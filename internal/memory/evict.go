@@ -13,7 +13,7 @@ import (
 
 // A full store first forgets idle keys: those whose state equals a fresh one. (Any store
 // also forgets them when it replaces a table, see growth.go, when it inserts a key into
-// a log shard, see logs.go, and in Shrink.) If it finds none, its policy decides, in
+// a log shard, see loggrowth.go, and in Shrink.) If it finds none, its policy decides, in
 // admission.go:
 //
 //   - EvictLeast, the default, evicts the key with the most events remaining, among

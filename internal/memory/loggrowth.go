@@ -17,7 +17,7 @@ const (
 
 	// logWordLoad is the part of the words of a new table that is taken, divided by the
 	// part of the slots.
-	logWordLoad = 1.6
+	logWordLoad = 1.7
 
 	// logSparse is the part of a table's words below which a sweep makes them fewer.
 	logSparse = 0.25

@@ -2,10 +2,14 @@ package memory
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // TestRemovedKeysHideNoOthers forgets every third key of shards whose slots lie close
@@ -30,4 +34,105 @@ func TestRemovedKeysHideNoOthers(t *testing.T) {
 		require.Equal(t, want, d.Remaining, "key %d", i)
 	}
 	require.Equal(t, n-(n+2)/3, s.Len())
+}
+
+// TestStatesGrowAndMove compares logs that grow, up to beyond mostBlock, and empty, with
+// states in slices of their own.
+func TestStatesGrowAndMove(t *testing.T) {
+	for _, k := range []*kernel.Compiled{
+		eventLog(2000, time.Second),
+		must(kernel.NewSlidingLog(700, uint64(time.Second), true), nil),
+		all(eventLog(1000, time.Second), bucket(5000, time.Second), eventLog(1500, 2*time.Second)),
+	} {
+		rng := rand.New(rand.NewPCG(1, 2))
+		l, s, clk := newTestLimiter(t, k)
+		m := &mirror{t: t, l: l, s: s, clk: clk, states: make(map[string][]uint64)}
+		most := uint64(0)
+		for i := range 60_000 {
+			key := fmt.Sprint(rng.IntN(1 + rng.IntN(60))) // some far more often than others
+			switch r := rng.IntN(10_000); {
+			case r == 0:
+				clk.Advance(time.Duration(rng.IntN(3)) * time.Second)
+			case r == 1:
+				s.Shrink()
+			case r < 10:
+				require.NoError(t, l.Reset(t.Context(), key))
+				delete(m.states, key)
+			default:
+				clk.Advance(time.Duration(rng.IntN(20)) * time.Microsecond)
+				m.take(key, 1+rng.IntN(1+rng.IntN(8)), true)
+			}
+			if i%500 == 0 {
+				s.check(t)
+			}
+			for _, sh := range l.evictees() {
+				most = max(most, sh.(*logShard).outside)
+			}
+		}
+		require.Greater(t, most, uint64(mostBlock), "a state was a slice of its own")
+	}
+}
+
+// TestKernelsAreForgotten changes the limits of keys all the time: a shard lists only the
+// kernels that its states need.
+func TestKernelsAreForgotten(t *testing.T) {
+	l, s, clk := newTestLimiter(t, eventLog(10, time.Second))
+	for i := range 5000 {
+		clk.Advance(time.Millisecond)
+		l.k = eventLog(100+i, time.Second)
+		for range 2 {
+			require.True(t, l.Allow(fmt.Sprint(i%7)))
+		}
+		if i%3 == 0 {
+			require.NoError(t, l.Reset(t.Context(), fmt.Sprint(i%5)))
+		}
+	}
+	s.check(t)
+	for _, sh := range l.evictees() {
+		assert.LessOrEqual(t, len(sh.(*logShard).kernels), 8, "7, and one before another was dropped")
+	}
+}
+
+// TestWordsAreGivenBack: when keys with long logs have gone, keys with short ones do not
+// keep their memory, even if there are as many.
+func TestWordsAreGivenBack(t *testing.T) {
+	l, s, clk := newTestLimiter(t, eventLog(100, time.Second))
+	for range 100 {
+		clk.Advance(time.Millisecond)
+		for i := range 1000 {
+			require.True(t, l.Allow(fmt.Sprint("long ", i)))
+		}
+	}
+	long := s.Stats().Bytes
+	for round := range 8 {
+		clk.Advance(2 * idleTime)
+		for i := range 1000 {
+			require.True(t, l.Allow(fmt.Sprint("short ", round, i)))
+		}
+	}
+	s.check(t)
+	assert.Less(t, s.Stats().Bytes, long/5)
+}
+
+// TestGarbageIsBounded: states that grow, and keys that come and go, leave few words
+// unused.
+func TestGarbageIsBounded(t *testing.T) {
+	l, s, clk := newTestLimiter(t, eventLog(40, time.Second))
+	for i := range 60_000 {
+		clk.Advance(10 * time.Microsecond)
+		l.AllowN(fmt.Sprint(i*7919%3000), 1)
+		if i%5 == 0 {
+			require.NoError(t, l.Reset(t.Context(), fmt.Sprint(i*31%3000)))
+		}
+		if i%1000 > 0 || i < 30_000 {
+			continue
+		}
+		var used, held uint64
+		for _, sh := range l.evictees() {
+			used += sh.(*logShard).used
+			held += uint64(cap(sh.(*logShard).words))
+		}
+		require.LessOrEqual(t, float64(held), 1.5*float64(used))
+	}
+	s.check(t)
 }

@@ -16,7 +16,8 @@ import (
 // The states are blocks of one slice of words, so the garbage collector has nothing to
 // scan. Blocks are taken from the end. A state that needs a larger block leaves its old
 // one unused, and so does a key that is forgotten. When there are too few words for
-// another block, the table is replaced, and only the blocks in use are copied:
+// another block, they are copied to a larger slice or, if more than an eighth of them are
+// unused, the table is replaced, and only the blocks in use are copied:
 //
 //	words   │ a a a a · │ b b b b · · │ C C C C · │ a a a a a a · · │        │
 //	          unused       in use       forgotten   in use            not taken
@@ -202,20 +203,24 @@ func (t *logTable) begins(st []uint64, at int) bool {
 	return cap(st) > 0 && at < cap(t.words) && &st[:1][0] == &t.words[:at+1][at]
 }
 
-// next returns zero words that are not taken yet, if there are so many. The caller
-// calls set before it calls next again, or does not use them.
+// next returns zero words that are not taken yet. The caller calls set before it calls
+// next again, or does not use them. It returns false if the table should be replaced.
 func (t *logTable) next(length, capacity int) (st []uint64, ok bool) {
 	at := len(t.words)
 	if cap(t.words)-at < capacity {
-		return nil, false
+		if t.used < uint64(at-at/8) {
+			return nil, false
+		}
+		need := at + capacity
+		t.words = append(make([]uint64, 0, need+need/4), t.words...)
 	}
 	st = t.words[at : at+length : at+capacity]
 	clear(st[:capacity])
 	return st, true
 }
 
-// blank returns the state of a key never seen. If there are too few words for it, it
-// returns how many are needed.
+// blank returns the state of a key never seen. If the table should be replaced first, it
+// returns how many words are needed.
 func (t *logTable) blank(k *kernel.Compiled) (st []uint64, lacks int) {
 	length, capacity := k.NewSize()
 	if capacity > mostBlock {
@@ -264,8 +269,8 @@ func (t *logTable) hasRoom(e *logEntry, n int) bool {
 	return cap(st)-len(st) >= min(n, 2) || t.kernel(e).Width() > 0
 }
 
-// makeRoom makes room for n events in the state of e. If there are too few words for a
-// larger block, it returns how many are needed.
+// makeRoom makes room for n events in the state of e. If the table should be replaced
+// first, it returns how many words are needed.
 func (t *logTable) makeRoom(e *logEntry, n int) (lacks int) {
 	if t.hasRoom(e, n) {
 		return 0
@@ -276,7 +281,7 @@ func (t *logTable) makeRoom(e *logEntry, n int) (lacks int) {
 	if cap(st)-len(st) >= grow+len(st)/8 { // else packing would take most of the time
 		return 0
 	}
-	grow += len(st) + len(st)/4
+	grow += 1 + len(st) + len(st)/8
 	var larger []uint64
 	if e.cap == isApart || grow > mostBlock {
 		larger = make([]uint64, len(st), grow)
@@ -289,7 +294,7 @@ func (t *logTable) makeRoom(e *logEntry, n int) (lacks int) {
 }
 
 // fitting returns the capacity that st gets in a new table.
-func fitting(st []uint64) int { return min(cap(st), len(st)+len(st)/4+2) }
+func fitting(st []uint64) int { return min(cap(st), len(st)+len(st)/8+2) }
 
 // copyFrom copies an entry of another table, for which there are enough slots and words.
 func (t *logTable) copyFrom(old *logTable, from *logEntry) {
