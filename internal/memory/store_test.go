@@ -266,7 +266,7 @@ func (sh *shard) check(t testing.TB) (keys int) {
 
 func (sh *logShard) check(t testing.TB) (keys int) {
 	t.Helper()
-	used, outside := 0, 0
+	used, outside, apart := 0, 0, 0
 	blocks := make([]bool, len(sh.words)) // by the word where one begins
 	states := make(map[*kernel.Compiled]int)
 	for i := range sh.slots {
@@ -279,6 +279,7 @@ func (sh *logShard) check(t testing.TB) (keys int) {
 		states[sh.kernel(e)]++
 		if e.cap == isApart {
 			outside += cap(sh.apart[e.at])
+			apart++
 		} else {
 			used += int(e.cap)
 			require.LessOrEqual(t, e.len, e.cap)
@@ -294,6 +295,7 @@ func (sh *logShard) check(t testing.TB) (keys int) {
 	}
 	require.EqualValues(t, used, sh.used)
 	require.EqualValues(t, outside, sh.outside)
+	require.Len(t, sh.apart, apart+len(sh.vacant))
 	for _, i := range sh.vacant {
 		require.Nil(t, sh.apart[i])
 	}
