@@ -38,8 +38,9 @@ import (
 // There is no sweeper. A caller that inserts a key sweeps its shard first if the last
 // sweep was at least idleTime ago (every fourth caller looks). So no key is looked at
 // more often than that, and a key that nobody uses is forgotten between one and two
-// idleTimes after it became idle, if its shard gets new keys. If a sweep leaves a table sparse, a smaller one replaces
-// it, but not one of less than a quarter: the keys may come back.
+// idleTimes after it became idle, if its shard gets new keys. If a sweep leaves a table
+// sparse, a smaller one replaces it, but not one of less than a quarter: the keys may come
+// back.
 
 const (
 	minLoad    = 0.46
@@ -56,6 +57,35 @@ const (
 	// whether a sweep is due. Reading it takes a sixth of the time of an insertion.
 	sweepInserts = 4
 )
+
+// An upkeep says when a shard, of tables or of logs, is swept, and when a sweep has left
+// its table sparse.
+type upkeep struct {
+	inserts uint64 // keys inserted so far
+	swept   uint64 // the instant of the last sweep
+}
+
+// looks reports whether the caller that inserts the next key sees whether a sweep is due.
+func (u *upkeep) looks() bool { return u.inserts%sweepInserts == sweepInserts-1 }
+
+// sweep calls forget if a sweep is due, for the keys that have been idle since an instant.
+func (u *upkeep) sweep(now kernel.Instant, forget func(since kernel.Instant)) (due bool) {
+	if now < u.swept+idleTime {
+		return false
+	}
+	forget(now - min(now, idleTime))
+	u.swept = now
+	return true
+}
+
+// spare returns for how many further keys a table that a sweep has left sparse keeps
+// room, or 0 if it is not sparse.
+func spare(keys, slots uint64) uint64 {
+	if float64(keys) >= sparse*float64(slots) {
+		return 0
+	}
+	return uint64(max(1, minLoad/4*float64(slots)-float64(keys)))
+}
 
 // noKeys are the words of the table of every shard without keys.
 var noKeys = make([]uint64, groupHead)
@@ -78,15 +108,10 @@ func (sh *shard) publishLocked(t *table) { sh.space.publish(sh.first, sh.depth, 
 // makeRoomLocked sweeps the shard if that is due, and replaces the table if it is full
 // or, after a sweep, sparse. It returns true if it did any of this.
 func (sh *shard) makeRoomLocked(t *table, now kernel.Instant) bool {
-	due := now >= sh.swept+idleTime
-	if due {
-		sh.sweepLocked(t, now-min(now, idleTime))
-		sh.swept = now
-	}
-	slots := t.groups * groupSlots
-	switch {
-	case due && float64(sh.keys) < sparse*float64(slots):
-		sh.replaceLocked(t, uint64(max(1, minLoad/4*float64(slots)-float64(sh.keys))))
+	due := sh.sweep(now, func(since kernel.Instant) { sh.sweepLocked(t, since) })
+	switch more := spare(sh.keys, t.groups*groupSlots); {
+	case due && more > 0:
+		sh.replaceLocked(t, more)
 	case sh.used >= t.most:
 		sh.replaceLocked(t, 1)
 	default:
@@ -115,7 +140,7 @@ func (sh *shard) replaceLocked(old *table, more uint64) {
 func (sh *shard) splitLocked(old *table, more uint64) {
 	sp, bit := sh.space, uint64(1)<<sh.depth
 	sh.depth++
-	other := &shard{space: sp, first: sh.first | uint32(bit), depth: sh.depth, swept: sh.swept}
+	other := &shard{space: sp, first: sh.first | uint32(bit), depth: sh.depth, upkeep: upkeep{swept: sh.swept}}
 	other.mu.Lock() // until all its entries lead to it. Lock order: the older shard first
 	defer other.mu.Unlock()
 	for p := range old.held() {

@@ -26,18 +26,14 @@ const (
 // makeRoomLocked sweeps the shard if that is due, and replaces the table if it is full
 // or, after a sweep, sparse. It returns true if it did any of this. See growth.go.
 func (sh *logShard) makeRoomLocked(now kernel.Instant) bool {
-	due, slots := now >= sh.swept+idleTime, float64(len(sh.slots))
-	if due {
-		sh.sweepLocked(now - min(now, idleTime))
-		sh.swept = now
-	}
-	switch few := logSparse * float64(cap(sh.words)); {
-	case due && float64(sh.keys) < sparse*slots:
-		sh.replaceLocked(uint64(max(1, minLoad/4*slots-float64(sh.keys))))
+	due, few := sh.sweep(now, sh.sweepLocked), int(logSparse*float64(cap(sh.words)))
+	switch more := spare(sh.keys, uint64(len(sh.slots))); {
+	case due && more > 0:
+		sh.replaceLocked(more)
 	case sh.full():
 		sh.replaceLocked(1)
-	case due && float64(sh.used) < few:
-		sh.repackLocked(int(few) - int(sh.used))
+	case due && int(sh.used) < few:
+		sh.repackLocked(few - int(sh.used))
 	default:
 		return due
 	}
@@ -92,7 +88,7 @@ func (sh *logShard) rebuildLocked(slots int, words uint64) {
 func (sh *logShard) splitLocked(old *logTable, words uint64) {
 	bit := uint32(1) << sh.depth
 	sh.depth++
-	other := &logShard{space: sh.space, first: sh.first | bit, depth: sh.depth, swept: sh.swept}
+	other := &logShard{space: sh.space, first: sh.first | bit, depth: sh.depth, upkeep: upkeep{swept: sh.swept}}
 	sh.fillLocked(old, 0, words)
 	other.fillLocked(old, 0, words)
 	sh.space.add(other)

@@ -115,8 +115,7 @@ type logShard struct {
 	mu       sync.Mutex // protects depth and the fields below
 	logTable            // the keys held
 	next     int        // the slot where the next eviction starts
-	inserts  uint64     // keys inserted so far
-	swept    uint64     // the instant of the last sweep
+	upkeep
 }
 
 // applyLocked applies req to the state of id. If that takes a place for a new key and
@@ -138,7 +137,7 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 		sh.set(e, st)
 		return updated
 	}
-	if sh.full() || sh.inserts%sweepInserts == sweepInserts-1 {
+	if sh.full() || sh.looks() {
 		if now, _ := req.Now(); sh.makeRoomLocked(now) {
 			return replaced
 		}

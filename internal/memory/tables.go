@@ -99,13 +99,12 @@ type shard struct {
 	space *Tables
 	first uint32 // index of its first directory entry
 
-	depth   uint32     // its directory entries are 1<<depth apart
-	mu      sync.Mutex // protects depth and the fields below, and see guarantee 1
-	used    uint64     // slots taken in the table, including those of forgotten keys
-	keys    uint64     // keys held
-	inserts uint64     // keys inserted so far
-	next    uint64     // the slot where the next eviction starts
-	swept   uint64     // the instant of the last sweep
+	depth uint32     // its directory entries are 1<<depth apart
+	mu    sync.Mutex // protects depth and the fields below, and see guarantee 1
+	used  uint64     // slots taken in the table, including those of forgotten keys
+	keys  uint64     // keys held
+	next  uint64     // the slot where the next eviction starts
+	upkeep
 }
 
 // Tables is a space for states of fixed width.
@@ -340,7 +339,7 @@ func (sh *shard) updateLocked(t *table, id identity, req *kernel.Request, f chan
 	case ok:
 		f(t.state(p))
 		return updated
-	case sh.used >= t.most || sh.inserts%sweepInserts == sweepInserts-1:
+	case sh.used >= t.most || sh.looks():
 		if now, _ := req.Now(); sh.makeRoomLocked(t, now) {
 			return replaced
 		}
