@@ -70,8 +70,8 @@ func (sp *Logs) Allow(clk *kernel.Timeline, key string, k *kernel.Compiled, n in
 	return a.Allowed
 }
 
-// allow is Allow for a key that the space has a state for, which k left and which has
-// room for the events. Otherwise, ok is false.
+// allow is Allow for a key that the space has a state for, which k left, and whose table
+// has room for the events. Otherwise, ok is false.
 func (sp *Logs) allow(id identity, clk *kernel.Timeline, k *kernel.Compiled, n int) (granted, ok bool) {
 	sh := sp.lock(id)
 	defer sh.mu.Unlock()
@@ -80,7 +80,7 @@ func (sp *Logs) allow(id identity, clk *kernel.Timeline, k *kernel.Compiled, n i
 		return false, false
 	}
 	e := &sh.slots[i]
-	if sh.kernel(e) != k || !sh.hasRoom(e, n) {
+	if sh.kernel(e) != k || sh.makeRoom(e, n) > 0 {
 		return false, false
 	}
 	st, granted, _ := k.Allow(sh.state(e), clk, n)
