@@ -97,8 +97,12 @@ func (l *limiter) do(key string, req *kernel.Request) (a kernel.Answer) {
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
-	if l.fast != nil && n <= l.k.Limit() {
+	switch {
+	case n > l.k.Limit():
+	case l.fast != nil:
 		return l.fast.Allow(l.timeline, key, n)
+	default:
+		return l.logs.Allow(l.timeline, key, l.k, n)
 	}
 	return l.apply(kernel.OpTake, key, n).Allowed
 }
