@@ -16,14 +16,14 @@ type identity struct {
 }
 
 const (
-	block = 16 // bytes that NH takes at once
+	nhBlock = 16 // bytes that NH takes at once
 
 	// longKey is the length in bytes above which a key is first reduced to a block, by
 	// hash/maphash. Using maphash for all keys would cost a third of a decision with a
 	// CoarseClock (BenchmarkIdentify: 9 ns instead of 4 for 16 bytes, and 14 instead of 9 for
 	// the 36 of a UUID), and on machines without AES it distributes similar keys unevenly for
 	// some seeds.
-	longKey = 4 * block
+	longKey = 4 * nhBlock
 )
 
 // An identifier makes identities. The two parts of an identity are hashes with secrets
@@ -58,7 +58,7 @@ const (
 // 2⁻⁶³ of all secrets. If the fold adds as much as a random function would, 2⁻⁶³ in one
 // part and 2⁻³¹ in the other, the chance that two keys share an identity is 2⁻⁹³ at most.
 type identifier struct {
-	blocks [longKey / block]secrets
+	blocks [longKey / nhBlock]secrets
 	fold   secrets
 	seeds  [2]maphash.Seed
 }
@@ -90,7 +90,7 @@ func (h *identifier) identify(key string) identity {
 	switch {
 	case n > longKey:
 		a, b = maphash.String(h.seeds[0], key), maphash.String(h.seeds[1], key)
-	case n > block:
+	case n > nhBlock:
 		return h.identifyBlocks(key)
 	case n >= 8:
 		a, b = word64(key), word64(key[n-8:])
@@ -106,16 +106,16 @@ func (h *identifier) identify(key string) identity {
 func (h *identifier) identifyBlocks(key string) identity {
 	n := len(key)
 	start := sum{lo: uint64(n)}
-	a, b := word64(key[n-block:]), word64(key[n-8:])
+	a, b := word64(key[n-nhBlock:]), word64(key[n-8:])
 	hi, lo := start.plus(a, b, &h.blocks[0].hi), start.plus(a, b, &h.blocks[0].lo)
 	a, b = word64(key), word64(key[8:])
 	hi, lo = hi.plus(a, b, &h.blocks[1].hi), lo.plus(a, b, &h.blocks[1].lo)
-	if n > 2*block {
-		a, b = word64(key[block:]), word64(key[block+8:])
+	if n > 2*nhBlock {
+		a, b = word64(key[nhBlock:]), word64(key[nhBlock+8:])
 		hi, lo = hi.plus(a, b, &h.blocks[2].hi), lo.plus(a, b, &h.blocks[2].lo)
 	}
-	if n > 3*block {
-		a, b = word64(key[2*block:]), word64(key[2*block+8:])
+	if n > 3*nhBlock {
+		a, b = word64(key[2*nhBlock:]), word64(key[2*nhBlock+8:])
 		hi, lo = hi.plus(a, b, &h.blocks[3].hi), lo.plus(a, b, &h.blocks[3].lo)
 	}
 	return h.folded(hi, lo)

@@ -16,17 +16,17 @@ import (
 )
 
 // definition returns the two words of each block of a key, and their number.
-func definition(key string) (words [longKey / block][2]uint64, n int) {
+func definition(key string) (words [longKey / nhBlock][2]uint64, n int) {
 	word := func(s string) uint64 { return binary.LittleEndian.Uint64(append([]byte(s), make([]byte, 8)...)) }
 	switch {
 	case len(key) < 8:
 		words[0][0] = word(key)
-	case len(key) <= block:
+	case len(key) <= nhBlock:
 		words[0] = [2]uint64{word(key), word(key[len(key)-8:])}
 	default:
 		words[0] = [2]uint64{word(key[len(key)-16:]), word(key[len(key)-8:])}
-		for n = 1; n*block < len(key); n++ {
-			words[n] = [2]uint64{word(key[(n-1)*block:]), word(key[(n-1)*block+8:])}
+		for n = 1; n*nhBlock < len(key); n++ {
+			words[n] = [2]uint64{word(key[(n-1)*nhBlock:]), word(key[(n-1)*nhBlock+8:])}
 		}
 		return words, n
 	}

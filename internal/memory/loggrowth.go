@@ -191,7 +191,7 @@ func (sp *Logs) count(stats *Stats) {
 		sh.mu.Lock()
 		stats.Keys += int(sh.keys)
 		stats.Inserts += sh.inserts
-		stats.Bytes += sizeOf[logShard]() + sh.logTable.bytes()
+		stats.Bytes += sizeOf[logShard]() + sh.bytes()
 		sh.mu.Unlock()
 	}
 }
