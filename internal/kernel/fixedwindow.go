@@ -1,6 +1,9 @@
 package kernel
 
-import "math/bits"
+import (
+	"math/bits"
+	"sort"
+)
 
 // fixed is the arithmetic of a FixedWindow. Its state is the start of the window of the
 // latest event, and the number of events in that window. If windows are aligned, the
@@ -129,22 +132,27 @@ func (k *fixed) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64
 }
 
 // cancel removes the events from the count. A future window that becomes empty is
-// replaced by the one before it, if the line knows that.
+// replaced by the one before it, if the line knows that. The line is in the order of
+// instants, so each window's grants are found by a binary search.
 func (k *fixed) cancel(st []uint64, u *undoing) []uint64 {
 	for again := true; again; {
 		again = false
-		for i, p := range u.pending() {
-			if start, _ := k.load(st); p.at >= start && p.at < k.end(start) {
+		start, _ := k.load(st)
+		end := k.end(start)
+		from := sort.Search(len(u.line), func(i int) bool { return u.line[i].at >= start })
+		to := from
+		for ; to < len(u.line) && u.line[to].at < end; to++ {
+			if p := u.line[to]; u.cancelled(p) && !u.gone(to) {
 				st = k.remove(st, p.n)
 				u.changed = true
-				u.take(i)
+				u.take(to)
 			}
 		}
-		start, count := k.load(st)
-		if count > 0 || start <= u.now {
+		if _, count := k.load(st); count > 0 || start <= u.now {
 			break
 		}
-		for i, p := range u.line {
+		for i := from; i < to; i++ {
+			p := u.line[i]
 			if t := u.trace(p); t.raised && t.slot == start && u.cancelled(p) && !u.progress(i).fallen {
 				copy(st, t.pre[:])
 				u.changed, again = true, true

@@ -1,9 +1,12 @@
 package kernel
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestRingGivesBack: events leave their slot. While a reservation in the current slot is
@@ -30,4 +33,207 @@ func TestRingGivesBack(t *testing.T) {
 	st = r.Spend(st, begun+4*second, 1)
 	_, gone = r.giveBack(st, begun, begun+2, 1)
 	assert.False(t, gone, "they return if the reservation far ahead is cancelled")
+}
+
+// TestRingCancelIsPlainCancel compares the linear cancellation with its definition, on lines
+// among which other limiters make reservations and remove events.
+func TestRingCancelIsPlainCancel(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	falls, marks := 0, 0
+	for range 20_000 {
+		var kernel Kernel
+		slots := 1 + random.Uint64N(4)
+		if random.IntN(2) == 0 {
+			kernel = NewSlidingWindow(1+random.IntN(6), slots, 4)
+		} else {
+			kernel = NewRollingWindow(1+random.IntN(6), random.IntN(3), slots, 4)
+		}
+		c := Compile(kernel, Encoding{Tick: 1, Varies: true})
+		r := c.Kernel.(interface{ self() *ring }).self()
+		st, now := c.NewState(), Instant(1000)
+		var line Line
+		var waiters []*Waiter
+		local := random.IntN(3) == 0
+		for range 4 + random.IntN(30) {
+			var a Answer
+			n := 1 + random.IntN(min(3, c.Limit()))
+			switch op := random.IntN(10); {
+			case op < 5:
+				st, _, a = do(c, st, now, Request{Op: OpReserve, N: n})
+				if local || random.IntN(3) > 0 {
+					w := NewWaiter(a.Grant.(*Grant), a.Due, !local && random.IntN(5) == 0)
+					line.Insert(w, now)
+					waiters = append(waiters, w)
+				}
+			case op < 6:
+				st, _, _ = do(c, st, now, Request{Op: OpTake, N: n})
+			case op < 7:
+				now += random.Uint64N(5)
+			case op < 8 && !local:
+				st = r.giveBack(st, now, now, 1)
+			default:
+				var asked, rest []*Waiter
+				for _, w := range waiters {
+					if random.IntN(2) == 0 {
+						asked = append(asked, w)
+					} else {
+						rest = append(rest, w)
+					}
+				}
+				waiters = rest
+				cancel := line.Cancel(asked, now)
+				if cancel == nil {
+					continue
+				}
+				cancel.Local = local
+				want, plain := slices.Clone(st), &undoing{now: now, line: cancel.line, local: local, done: make([][]progress, 1)}
+				plainCancel(r, want, plain)
+				st, _, a = do(c, st, now, Request{Op: OpCancel, Grant: cancel})
+				require.Equal(t, want, st)
+				out := a.Grant.(*Undone)
+				if out.Any() {
+					require.Equal(t, plain.done, out.done)
+				}
+				for _, done := range out.done {
+					for _, to := range done {
+						if to.fallen {
+							falls++
+						}
+					}
+				}
+				if st[0]&touched != 0 {
+					marks++
+				}
+				line.Release()
+				line.Settle(cancel, out)
+			}
+		}
+	}
+	assert.Greater(t, falls, 1000)
+	assert.Greater(t, marks, 1000)
+}
+
+func (r *ring) self() *ring { return r }
+
+// plainCancel is the definition of cancel: as simple as it can be, in quadratic time.
+func plainCancel(r *ring, st []uint64, u *undoing) {
+	for again := true; again; again = plainFall(r, st, u) {
+		for i, p := range u.pending() {
+			slot, latest := u.trace(p).slot, r.latest(st)
+			if slot <= latest && latest-slot < r.slots {
+				if !u.local && !plainAlone(r, st, u, i) {
+					st[0] |= touched
+				}
+				r.remove(st, slot, p.n)
+				u.changed = true
+				u.take(i)
+			}
+		}
+	}
+}
+
+func plainFall(r *ring, st []uint64, u *undoing) bool {
+	frontier := r.frontier(st)
+	if frontier <= u.now {
+		return false
+	}
+	first := -1 // index of the grant that raised the frontier to where it is
+	for i := len(u.line) - 1; i >= 0 && u.line[i].at >= frontier; i-- {
+		p := u.line[i]
+		if p.at > frontier {
+			continue // the frontier has already fallen below it
+		}
+		if !u.cancelled(p) {
+			return false
+		}
+		if u.trace(p).raised && !u.progress(i).fallen {
+			first = i
+		}
+	}
+	if first < 0 || !plainSole(r, st, u, first) {
+		return false
+	}
+	t := u.trace(u.line[first])
+	st[0] = t.pre[0] | st[0]&touched
+	for _, c := range t.cleared {
+		r.set(st, c.place, c.count)
+	}
+	u.changed = true
+	u.fall(first)
+	return true
+}
+
+func plainSole(r *ring, st []uint64, u *undoing, i int) bool {
+	p := u.line[i]
+	slot := u.trace(p).slot
+	count := r.back(st, slot, 0)
+	var since, earlier uint64
+	for j, q := range u.line {
+		switch {
+		case u.gone(j) || u.trace(q).slot != slot:
+		case j < i:
+			earlier += uint64(q.n)
+		default:
+			since += uint64(q.n)
+		}
+	}
+	if count == earlier+since {
+		return true // all events are the line's
+	}
+	if p.unsure || st[0]&touched != 0 {
+		return false
+	}
+	sum := u.trace(p).before + since
+	sum -= min(sum, u.progress(i).less)
+	for j, q := range u.line[:i] { // earlier grants that are removed now
+		if u.trace(q).slot == slot && q.at < p.at && u.gone(j) && !q.parts[u.part].gone {
+			sum -= min(sum, uint64(q.n))
+		}
+	}
+	return count == sum
+}
+
+func plainAlone(r *ring, st []uint64, u *undoing, i int) bool {
+	p := u.line[i]
+	if r.frontier(st) <= max(p.at, u.now) {
+		return true
+	}
+	for j := i + 1; j < len(u.line); j++ {
+		next := u.line[j]
+		t := u.trace(next)
+		if next.at == p.at || !t.raised || u.progress(j).fallen {
+			continue
+		}
+		return t.pre[0] <= max(p.at, u.now) && (t.slot != u.trace(p).slot || plainSole(r, st, u, j))
+	}
+	return false
+}
+
+// TestManyCancellations cancels a long line at once: in one slot at different instants,
+// in one slot at one instant, and over many slots. In quadratic time, it takes minutes.
+func TestManyCancellations(t *testing.T) {
+	const many = 100_000
+	for name, kernel := range map[string]Kernel{
+		"instants": NewSlidingWindow(many, 1, many*second),
+		"instant":  NewRollingWindow(many, 0, 1, second),
+		"slots":    NewRollingWindow(1, 0, 4, second),
+		"fixed":    NewFixedWindow(1, second, true, InMemory),
+		"window":   NewFixedWindow(many, second, true, InMemory),
+	} {
+		c := Compile(kernel, InMemory)
+		st, _, _ := do(c, c.NewState(), begun, Request{Op: OpTake, N: c.Limit()})
+		_, _, before := do(c, slices.Clone(st), begun, Request{Op: OpPeek})
+		cancel := &Cancellation{line: make([]*Waiter, 0, many)}
+		for range many {
+			var a Answer
+			st, _, a = do(c, st, begun, Request{Op: OpReserve, N: 1})
+			require.True(t, a.Allowed, name)
+			w := NewWaiter(a.Grant.(*Grant), a.Due, false)
+			w.asked = true
+			cancel.line = append(cancel.line, w)
+		}
+		st, _, _ = do(c, st, begun, Request{Op: OpCancel, Grant: cancel})
+		_, _, after := do(c, st, begun, Request{Op: OpPeek})
+		assert.Equal(t, before, after, name)
+	}
 }

@@ -1,7 +1,6 @@
 -- Cancels reservations of a SlidingWindow or a RollingWindow: the counterpart of
--- ringcancel.go, which says what it does and why. Here each entry is visited a bounded
--- number of times. That is possible because the entries are in the order of time, and the
--- frontier only falls: the events of a slot are removed when the slot is first visible.
+-- ringcancel.go, which says what it does and why. The events of a slot are removed when the
+-- slot is first visible.
 --@@undoHelp
 local function ringCancel(p, request, pos, now)
   local many
