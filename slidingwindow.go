@@ -19,9 +19,10 @@ import (
 // 9·0.75 + 5 = 11.75. Unlike [FixedWindow], it has no burst at a border, and it needs
 // little more memory. But it assumes that the events of the oldest segment are evenly
 // spread. So every span of Window·(1 − 1/Segments) sees at most Limit events; a span
-// of Window sees, in the worst case, 2·Limit − 1. The state is two words with one
-// segment, and half a word more for each further one (a word if Limit is above
-// 2³²−1). The time of a decision grows with Segments.
+// of Window sees, in the worst case, 2·Limit − 1. With one segment, the state is one word
+// if Limit is at most 8,191 a second, 65,535 a minute, 524,287 an hour or 2,097,151 a day,
+// and two words otherwise. With more, it is a word, and half a word for each of Segments + 1
+// counts (a word if Limit is above 2³²−1). The time of a decision grows with Segments.
 //
 // The weighted pair is described in "How we built rate limiting capable of
 // scaling to millions of domains", Cloudflare, 2017.
@@ -75,5 +76,5 @@ func (a SlidingWindow) compile(enc kernel.Encoding) (kernel.Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kernel.NewSlidingWindow(a.Limit, segments, length), nil
+	return kernel.NewSlidingWindow(a.Limit, segments, length, enc), nil
 }

@@ -127,6 +127,7 @@ func TestLinearizable(t *testing.T) {
 		"LeakyBucket":          ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3), Capacity: 4},
 		"FixedWindow":          ratelimit.FixedWindow{Limit: 4, Window: time.Second},
 		"SlidingWindow":        ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 4},
+		"SlidingWindow/pair":   ratelimit.SlidingWindow{Limit: 4, Window: time.Second},
 		"SlidingLog":           ratelimit.SlidingLog{Limit: 4, Window: time.Second},
 		"SlidingLog/denied":    ratelimit.SlidingLog{Limit: 4, Window: time.Second, CountDenied: true},
 		"RollingWindow":        ratelimit.RollingWindow{Quota: 8, Window: 2 * time.Second, Period: time.Second / 2, PeriodLimit: 4},

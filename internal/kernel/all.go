@@ -21,6 +21,9 @@ type all struct {
 func NewAll(parts []Kernel, enc Encoding) Kernel {
 	k := &all{parts: make([]capable, 0, len(parts)), most: math.MaxInt, tick: enc.Tick}
 	for _, part := range parts {
+		if p, ok := part.(*pair); ok {
+			part = &p.sliding // other parts determine when events are reserved
+		}
 		k.parts = append(k.parts, capabilities(part))
 		k.most = min(k.most, part.Limit())
 		k.fixed += part.Width()

@@ -17,7 +17,7 @@ func TestAppendCancellationIsShort(t *testing.T) {
 		one, all int // the most bytes to cancel one waiter, and for each of all
 	}{
 		"fixed":   {NewFixedWindow(100, second, true, enc), 100, 2},
-		"sliding": {NewSlidingWindow(10, 6, 10*second), 300, 70},
+		"sliding": {NewSlidingWindow(10, 6, 10*second, InMemory), 300, 70},
 		"rolling": {NewRollingWindow(1000, 0, 60, second), 300, 1},
 		"log":     {NewSlidingLog(100, second, false), 100, 30},
 		"lumps":   {NewIntervalBucket(10, 10, second), 100, 56},

@@ -28,7 +28,7 @@ func each(t *testing.T) map[string]*Compiled {
 		"leaky":    bucket(NewLeakyBucket(10, time.Second, time.Second, 10, InMemory, "")),
 		"fixed":    NewFixedWindow(10, second, true, InMemory),
 		"first":    NewFixedWindow(10, second, false, InMemory),
-		"sliding":  NewSlidingWindow(10, 2, second/2),
+		"sliding":  NewSlidingWindow(10, 2, second/2, InMemory),
 		"rolling":  NewRollingWindow(10, 0, 2, second/2),
 		"log":      NewSlidingLog(10, second, false),
 		"counted":  NewSlidingLog(10, second, true),

@@ -19,8 +19,14 @@ type sliding struct {
 }
 
 // NewSlidingWindow returns the kernel of a SlidingWindow with segments of length ticks.
-func NewSlidingWindow(limit int, segments, length uint64) Kernel {
-	return &sliding{newRing(segments+1, length, limit), uint64(limit)}
+func NewSlidingWindow(limit int, segments, length uint64, enc Encoding) Kernel {
+	k := &sliding{newRing(segments+1, length, limit), uint64(limit)}
+	if !enc.Varies && !enc.Portable {
+		if pair, ok := newPair(*k); ok {
+			return pair
+		}
+	}
+	return k
 }
 
 func (k *sliding) Limit() int { return int(k.most) }
@@ -58,7 +64,15 @@ func (k *sliding) fades(oldest, spare uint64) uint64 {
 func (k *sliding) Remaining(st []uint64, now Instant) int {
 	slot := now / k.length
 	full, oldest := k.counts(st, slot)
-	weighted := uint128.Mul(oldest, k.length-now%k.length).DivCeil(k.length)
+	return k.left(full, oldest, now-slot*k.length)
+}
+
+// left returns the most events that are granted when a time has elapsed in the segment.
+func (k *sliding) left(full, oldest, elapsed uint64) int {
+	weighted := oldest
+	if elapsed > 0 && oldest > 0 {
+		weighted = uint128.Mul(oldest, k.length-elapsed).DivCeil(k.length)
+	}
 	return int(max(k.most, full+weighted) - full - weighted)
 }
 

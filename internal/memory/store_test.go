@@ -37,7 +37,7 @@ func onFirstEvent(limit int, window time.Duration) *kernel.Compiled {
 }
 
 func sliding(limit int, window time.Duration, segments uint64) *kernel.Compiled {
-	return must(kernel.NewSlidingWindow(limit, segments, uint64(window)/segments), nil)
+	return must(kernel.NewSlidingWindow(limit, segments, uint64(window)/segments, kernel.InMemory), nil)
 }
 
 func rolling(quota int, window, period time.Duration) *kernel.Compiled {

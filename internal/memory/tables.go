@@ -40,9 +40,9 @@ import (
 // key or a slot that was never taken.
 //
 // Which states have one word is up to the kernels (see kernel.Compiled.Word): those of a
-// continuous TokenBucket and of a LeakyBucket at most rates, and those of a FixedWindow
-// aligned to multiples of its length with most limits. TestWidths in the root has
-// examples.
+// continuous TokenBucket and of a LeakyBucket at most rates, and with most limits those of
+// a FixedWindow aligned to multiples of its length and of a SlidingWindow of one segment.
+// TestWidths in the root has examples.
 //
 // # What is atomic
 //
