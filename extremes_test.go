@@ -47,8 +47,8 @@ func TestWidths(t *testing.T) {
 		{SlidingWindow{Limit: 2_000_000, Window: 24 * time.Hour}, 1},
 		{SlidingWindow{Limit: 2_100_000, Window: 24 * time.Hour}, 2},
 		{All{TokenBucket{Rate: PerSecond(10)}, SlidingWindow{Limit: 10, Window: time.Minute}}, 1 + 2},
-		{SlidingWindow{Limit: 10, Window: time.Minute, Segments: 60}, 1 + 31},
-		{RollingWindow{Quota: 10_000, Window: 24 * time.Hour, Period: time.Hour}, 1 + 12},
+		{SlidingWindow{Limit: 10, Window: time.Minute, Segments: 60}, 2 + 31},
+		{RollingWindow{Quota: 10_000, Window: 24 * time.Hour, Period: time.Hour}, 2 + 12},
 		{SlidingLog{Limit: 10, Window: time.Second}, 0},
 		{WarmingUp{Rate: PerSecond(10), Warmup: time.Second}, 2},
 		{All{TokenBucket{Rate: PerSecond(10)}, RollingWindow{Quota: 4, Window: 2, Period: 1}}, 1 + 2},
@@ -66,7 +66,7 @@ func TestWidthOfHugeLimits(t *testing.T) {
 	below, above := int64(math.MaxUint32), int64(math.MaxUint32+1)
 	assert.Equal(t, 2, kernelOf(t, SlidingWindow{Limit: int(below), Window: time.Minute}).Width())
 	assert.Equal(t, 3, kernelOf(t, SlidingWindow{Limit: int(above), Window: time.Minute}).Width())
-	assert.Equal(t, 1+24, kernelOf(t, RollingWindow{Quota: int(above), Window: 24 * time.Hour, Period: time.Hour}).Width())
+	assert.Equal(t, 2+24, kernelOf(t, RollingWindow{Quota: int(above), Window: 24 * time.Hour, Period: time.Hour}).Width())
 }
 
 // TestExtremes drives every kernel at the ends of the integers: nothing

@@ -17,8 +17,8 @@ import (
 // out of the window. It bounds every 24 hours that begin on the hour, and changes
 // only on the hour, which is easy to explain to users. A span as long as Window that
 // begins within a period may exceed Quota by as much as one period may hold. The
-// state is a word, plus half a word for each period in the window (a word if Quota is
-// above 2³²−1). The time of a decision grows with the number of periods.
+// state is two words, plus half a word for each period in the window (a word if Quota is
+// above 2³²−1). A decision of Allow reads a few of these words, however many there are.
 //
 // Nominet, the .uk registry, describes this limit for its domain availability checker.
 type RollingWindow struct {

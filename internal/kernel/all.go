@@ -10,11 +10,13 @@ import (
 // those of fixed width, in the order of the parts, then those that grow with use. If
 // any grow, the state begins with the length of each of them.
 type all struct {
-	parts []capable
-	grows int    // how many parts grow with use
-	fixed int    // the sum of the others' widths
-	most  int    // the limit
-	tick  uint64 // the nanoseconds in a tick
+	parts  []capable
+	takers []taker // the parts, if all are takers
+	ends   []int   // for each of them, where its state ends
+	grows  int     // how many parts grow with use
+	fixed  int     // the sum of the others' widths
+	most   int     // the limit
+	tick   uint64  // the nanoseconds in a tick
 }
 
 // NewAll returns the kernel of an All of the given parts, none of which is an All.
@@ -30,6 +32,12 @@ func NewAll(parts []Kernel, enc Encoding) Kernel {
 		if part.Width() == 0 {
 			k.grows++
 		}
+		if t, ok := part.(taker); ok {
+			k.takers, k.ends = append(k.takers, t), append(k.ends, k.fixed)
+		}
+	}
+	if len(k.takers) < len(parts) || k.fixed > mostCopied {
+		k.takers = nil
 	}
 	return k
 }
@@ -133,6 +141,32 @@ func (k *all) Ready(st []uint64, now Instant, n int) Instant {
 		at = max(at, part.Ready(st, now, n))
 	}
 	return at
+}
+
+// mostCopied is the greatest width of a state that take copies, in words.
+const mostCopied = 16
+
+// take implements taker. If a part refuses, it restores the parts before.
+func (k *all) take(st []uint64, now Instant, n int) bool {
+	if k.takers == nil {
+		if k.Ready(st, now, n) > now {
+			return false
+		}
+		k.Spend(st, now, n)
+		return true
+	}
+	var before [mostCopied]uint64
+	from := 0
+	for i, part := range k.takers {
+		to := k.ends[i]
+		copy(before[from:to], st[from:to])
+		if !part.take(st[from:to:to], now, n) {
+			copy(st, before[:from])
+			return false
+		}
+		from = to
+	}
+	return true
 }
 
 func (k *all) Spend(st []uint64, at Instant, n int) []uint64 {

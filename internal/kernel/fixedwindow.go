@@ -97,13 +97,33 @@ func (k *fixed) Spend(st []uint64, at Instant, n int) []uint64 {
 	return k.store(st, start, count+uint64(n))
 }
 
+// take implements taker.
+func (k *fixed) take(st []uint64, now Instant, n int) bool {
+	if now < k.frontier(st) {
+		return false
+	}
+	start, count := k.current(st, now)
+	if count += uint64(n); count > k.most {
+		return false
+	}
+	k.store(st, start, count)
+	return true
+}
+
 // Decide implements Word. It is used if packed.
 func (k *fixed) Decide(word uint64, now Instant, n int) (next uint64, granted bool) {
-	st := [1]uint64{word}
-	if granted = k.Ready(st[:], now, n) == now; granted {
-		k.Spend(st[:], now, n)
+	start := word >> k.packed * k.length
+	count := uint64(n)
+	switch elapsed := now - start; {
+	case elapsed < k.length:
+		count += word & (1<<k.packed - 1)
+		next = word + uint64(n)
+	case now < start:
+		return word, false // a reservation is ahead
+	default:
+		next = now/k.length<<k.packed | count
 	}
-	return st[0], granted
+	return next, count <= k.most
 }
 
 func (k *fixed) Remaining(st []uint64, now Instant) int {

@@ -152,6 +152,22 @@ func (k *gcra) Spend(st []uint64, at Instant, n int) []uint64 {
 	return k.store(st, tat)
 }
 
+// take implements taker.
+func (k *gcra) take(st []uint64, now Instant, n int) bool {
+	if now < k.frontier(st) {
+		return false
+	}
+	t, tat := k.next(st, now, n)
+	if !k.grants(tat, t) {
+		return false
+	}
+	if k.keeps && !k.queue {
+		st[len(st)-1] = now
+	}
+	k.store(st, tat)
+	return true
+}
+
 func (k *gcra) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
 	st, t := chained(st, k.order, func(st []uint64) []uint64 { return k.Spend(st, at, n) })
 	return st, append(to, t)

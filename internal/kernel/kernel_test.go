@@ -1,12 +1,15 @@
 package kernel
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
 const second = uint64(time.Second)
@@ -66,6 +69,46 @@ func TestAdoptedByItself(t *testing.T) {
 				assert.True(t, changed)
 				assert.True(t, k.Valid(fresh), "%s after %s", other, name)
 				assert.Equal(t, make([]uint64, len(fresh)), fresh, "%s after %s", other, name)
+			}
+		}
+	}
+}
+
+// TestTake: take is Ready and Spend, after reservations and cancellations, too.
+func TestTake(t *testing.T) {
+	kernels := each(t)
+	kernels["pair"] = Compile(NewSlidingWindow(10, 1, second, InMemory), InMemory)
+	kernels["rings"] = Compile(NewAll([]Kernel{kernels["sliding"].Kernel, kernels["rolling"].Kernel, kernels["pair"].Kernel, kernels["leaky"].Kernel}, InMemory), InMemory)
+	rings := make([]Kernel, 10)
+	for i := range rings {
+		rings[i] = kernels["sliding"].Kernel
+	}
+	kernels["many"] = Compile(NewAll(rings, InMemory), InMemory)
+	varying, err := NewLeakyBucket(10, time.Second, time.Second, 10, InMemory.Varying(), "")
+	require.NoError(t, err)
+	kernels["varying"] = Compile(varying, InMemory.Varying())
+	random := rand.New(rand.NewPCG(5, 6))
+	for name, c := range kernels {
+		if c.taker == nil {
+			assert.Contains(t, []string{"log", "counted", "all"}, name)
+			continue
+		}
+		for range race.Few(300) {
+			st, now := c.NewState(), begun
+			for range 100 {
+				now += random.Uint64N(second/5) * random.Uint64N(2) * (1 + random.Uint64N(2)*random.Uint64N(10))
+				n := 1 + random.IntN(min(4, c.Limit()))
+				if random.IntN(8) == 0 {
+					st, _, _ = do(c, st, now, Request{Op: OpReserve, N: n})
+					continue
+				}
+				want := slices.Clone(st)
+				granted := c.Ready(want, now, n) == now
+				if granted {
+					want = c.Spend(want, now, n)
+				}
+				require.Equal(t, granted, c.taker.take(st, now, n), name)
+				require.Equal(t, want, st, name)
 			}
 		}
 	}

@@ -38,6 +38,15 @@ func (k *leaky) hold(st []uint64, at Instant) uint64 {
 // Spend gives the events turns after those of all reservations.
 func (k *leaky) Spend(st []uint64, at Instant, n int) []uint64 { return k.spend(st, at, n, false) }
 
+// take implements taker.
+func (k *leaky) take(st []uint64, now Instant, n int) bool {
+	if k.Ready(st, now, n) > now {
+		return false
+	}
+	k.Spend(st, now, n)
+	return true
+}
+
 func (k *leaky) spend(st []uint64, at Instant, n int, reserved bool) []uint64 {
 	if k.keeps {
 		if over, late := k.turns(st); late || reserved {

@@ -1,10 +1,6 @@
 package kernel
 
-import (
-	"math/bits"
-
-	"github.com/ratelimit-go/ratelimit/internal/uint128"
-)
+import "math/bits"
 
 // pair is the arithmetic of a SlidingWindow with one segment whose state is one word: from
 // the lowest bits, the events of the latest window with events, those of the window before
@@ -67,8 +63,8 @@ func (k *pair) counts(word uint64) (slot, full, oldest uint64) {
 	return word >> k.shift, word & k.mask, word >> k.bits & k.mask
 }
 
-// at returns the counts as of a window, which is not before the latest.
-func (k *pair) at(word, window uint64) (full, oldest uint64) {
+// since returns the counts as of a window, which is not before the latest.
+func (k *pair) since(word, window uint64) (full, oldest uint64) {
 	switch slot, full, oldest := k.counts(word); window - slot {
 	case 0:
 		return full, oldest
@@ -100,19 +96,22 @@ func (k *pair) Decide(word uint64, now Instant, n int) (next uint64, granted boo
 		return word, false // a reservation is ahead
 	default:
 		slot = now / k.length
-		full, oldest = k.at(word, slot)
+		full, oldest = k.since(word, slot)
 		elapsed = now - slot*k.length
 	}
-	if full += uint64(n); full > k.most {
+	if full += uint64(n); !k.fits(full, oldest, elapsed) {
 		return word, false
 	}
-	if spare := k.most - full; oldest > spare { // else the estimate fits, whatever the weight is
-		weighted, room := uint128.Mul(oldest, k.length-elapsed), uint128.Mul(spare, k.length)
-		if room.Less(weighted) {
-			return word, false
-		}
-	}
 	return slot<<k.shift | oldest<<k.bits | full, true
+}
+
+// take implements taker.
+func (k *pair) take(st []uint64, now Instant, n int) bool {
+	next, granted := k.Decide(st[0], now, n)
+	if granted {
+		st[0] = next
+	}
+	return granted
 }
 
 func (k *pair) Ready(st []uint64, now Instant, n int) Instant {
@@ -121,7 +120,7 @@ func (k *pair) Ready(st []uint64, now Instant, n int) Instant {
 		return k.sliding.Ready(w[:], now, n)
 	}
 	window := max(now/k.length, st[0]>>k.shift)
-	full, oldest := k.at(st[0], window)
+	full, oldest := k.since(st[0], window)
 	if full+uint64(n) > k.most {
 		window, full, oldest = window+1, 0, full
 	}
@@ -134,7 +133,7 @@ func (k *pair) Remaining(st []uint64, now Instant) int {
 		return k.sliding.Remaining(w[:], now)
 	}
 	window := now / k.length
-	full, oldest := k.at(st[0], window)
+	full, oldest := k.since(st[0], window)
 	return k.left(full, oldest, now-window*k.length)
 }
 
@@ -173,7 +172,7 @@ func (k *pair) Spend(st []uint64, at Instant, n int) []uint64 {
 		return st
 	}
 	window := at / k.length
-	full, oldest := k.at(st[0], window)
+	full, oldest := k.since(st[0], window)
 	st[0] = window<<k.shift | oldest<<k.bits | (full + uint64(n))
 	return st
 }

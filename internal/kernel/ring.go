@@ -9,40 +9,52 @@ const MaxSlots = 1 << 20
 // ring is the arithmetic that SlidingWindow and RollingWindow share: the counts of the
 // last few slots of time, which are aligned to the Unix epoch. The first word of a
 // state is the frontier, the latest instant at which events were spent, possibly with
-// the flag touched. The others are counts: slot i is at place i mod slots. Slots
-// without an event since the frontier are not written; they read as 0.
+// the flag touched. If there are more than two slots, the second word is the sum of all
+// counts, so that a decision need not read them. The others are counts: slot i is at
+// place i mod slots. Slots without an event since the frontier are not written; they
+// read as 0.
 type ring struct {
 	slots  uint64 // number of slots, including the latest
 	length uint64 // of a slot, in ticks
 	narrow bool   // whether two counts share a word
+	head   int    // the words before the counts
 }
 
 // newRing returns a ring whose counts stay at or below most.
 func newRing(slots, length uint64, most int) ring {
-	return ring{slots: slots, length: length, narrow: uint64(most) <= math.MaxUint32}
+	r := ring{slots: slots, length: length, narrow: uint64(most) <= math.MaxUint32, head: 1}
+	if slots > 2 {
+		r.head = 2
+	}
+	return r
 }
 
 func (r *ring) Width() int {
 	if r.narrow {
-		return 1 + int(r.slots+1)/2
+		return r.head + int(r.slots+1)/2
 	}
-	return 1 + int(r.slots)
+	return r.head + int(r.slots)
 }
 
 func (r *ring) get(st []uint64, place uint64) uint64 {
+	st = st[r.head:]
 	if r.narrow {
-		return st[1+place/2] >> (place % 2 * 32) & math.MaxUint32
+		return st[place/2] >> (place % 2 * 32) & math.MaxUint32
 	}
-	return st[1+place]
+	return st[place]
 }
 
 func (r *ring) set(st []uint64, place, count uint64) {
+	if r.head == 2 {
+		st[1] += count - r.get(st, place)
+	}
+	st = st[r.head:]
 	if r.narrow {
 		shift := place % 2 * 32
-		word := &st[1+place/2]
+		word := &st[place/2]
 		*word = *word&^(math.MaxUint32<<shift) | count<<shift
 	} else {
-		st[1+place] = count
+		st[place] = count
 	}
 }
 
@@ -52,43 +64,106 @@ func (r *ring) frontier(st []uint64) Instant { return st[0] &^ touched }
 // latest returns the slot of that instant.
 func (r *ring) latest(st []uint64) uint64 { return r.frontier(st) / r.length }
 
-// sum returns the events in the slots from through to.
-func (r *ring) sum(st []uint64, from, to uint64) (n uint64) {
+// A turn is where a ring is at an instant that is not before the frontier.
+type turn struct {
+	slot  uint64
+	place uint64 // of the slot
+	ahead uint64 // how many slots it is after the latest with events
+	sum   uint64 // the events of all slots up to it that are in the ring then
+}
+
+// at returns where the ring is at an instant. Unless time has gone by since the frontier, it
+// reads two words.
+func (r *ring) at(st []uint64, now Instant) turn {
 	latest := r.latest(st)
-	to = min(to, latest)
-	if latest >= r.slots {
-		from = max(from, latest-r.slots+1)
-	}
-	if from > to {
-		return 0
-	}
-	place := from % r.slots
-	for range to - from + 1 {
-		n += r.get(st, place)
-		if place++; place == r.slots {
-			place = 0
+	t := turn{slot: latest, place: latest % r.slots}
+	if r.head == 2 {
+		t.sum = st[1]
+	} else {
+		for place := range r.slots {
+			t.sum += r.get(st, place)
 		}
 	}
-	return n
+	if now-latest*r.length < r.length {
+		return t
+	}
+	t.slot = now / r.length
+	if t.ahead = t.slot - latest; t.ahead >= r.slots {
+		t.place, t.sum = t.slot%r.slots, 0
+		return t
+	}
+	for range t.ahead {
+		t.place = r.after(t.place)
+		t.sum -= r.get(st, t.place)
+	}
+	return t
+}
+
+// after returns the place after another.
+func (r *ring) after(place uint64) uint64 {
+	if place++; place < r.slots {
+		return place
+	}
+	return 0
+}
+
+// used returns the events in the slot of a turn.
+func (r *ring) used(st []uint64, t *turn) uint64 {
+	if t.ahead > 0 {
+		return 0
+	}
+	return r.get(st, t.place)
+}
+
+// oldest returns the events in the oldest slot that is in the ring at a turn.
+func (r *ring) oldest(st []uint64, t *turn) uint64 {
+	if t.ahead >= r.slots {
+		return 0
+	}
+	return r.get(st, r.after(t.place))
+}
+
+// next moves a turn to the next slot.
+func (r *ring) next(st []uint64, t *turn) {
+	t.slot++
+	t.ahead++
+	t.place = r.after(t.place)
+	if t.ahead <= r.slots {
+		t.sum -= r.get(st, t.place)
+	}
 }
 
 // back returns the events in the slot that is back slots before slot.
 func (r *ring) back(st []uint64, slot, back uint64) uint64 {
-	if back > slot {
-		return 0 // before 1970
+	latest := r.latest(st)
+	if back > slot || slot-back > latest || latest-(slot-back) >= r.slots {
+		return 0
 	}
-	return r.sum(st, slot-back, slot-back)
+	return r.get(st, (slot-back)%r.slots)
 }
 
 func (r *ring) Spend(st []uint64, at Instant, n int) []uint64 {
-	slot := at / r.length
-	for i := range min(slot-r.latest(st), r.slots) {
-		r.set(st, (slot-i)%r.slots, 0)
-	}
-	st[0] = at // this clears the flag touched
-	place := slot % r.slots
-	r.set(st, place, r.get(st, place)+uint64(n))
+	t := r.at(st, at)
+	r.spend(st, &t, at, n)
 	return st
+}
+
+// spend spends at an instant whose turn is t.
+func (r *ring) spend(st []uint64, t *turn, at Instant, n int) {
+	st[0] = at // this clears the flag touched
+	if t.ahead >= r.slots {
+		clear(st[1:])
+	} else {
+		place := t.place
+		for range t.ahead {
+			r.set(st, place, 0)
+			if place == 0 {
+				place = r.slots
+			}
+			place--
+		}
+	}
+	r.set(st, t.place, r.get(st, t.place)+uint64(n))
 }
 
 // Fresh returns the first instant at which the newest slot with events is no longer
@@ -137,7 +212,7 @@ func (r *ring) adoptRing(old *ring, st []uint64, used uint64, now Instant) []uin
 // mostCounted is the largest valid count. Sums must not overflow.
 const mostCounted = 1 << 62
 
-// Valid reports whether the counts can be added up.
+// Valid reports whether the counts can be added up, and the sum is theirs.
 func (r *ring) Valid(st []uint64) bool {
 	var sum uint64
 	for place := range r.slots {
@@ -147,5 +222,5 @@ func (r *ring) Valid(st []uint64) bool {
 		}
 		sum += n
 	}
-	return r.frontier(st) <= MaxInstant
+	return r.frontier(st) <= MaxInstant && (r.head == 1 || st[1] == sum)
 }

@@ -9,7 +9,7 @@ import (
 
 // TestRing writes each slot once, then goes around.
 func TestRing(t *testing.T) {
-	for most, width := range map[uint64]int{math.MaxUint32: 3, math.MaxUint32 + 1: 4} {
+	for most, width := range map[uint64]int{math.MaxUint32: 4, math.MaxUint32 + 1: 5} {
 		if uint64(int(most)) != most {
 			continue // an int has 32 bits
 		}
@@ -20,12 +20,20 @@ func TestRing(t *testing.T) {
 		for i := range uint64(3) {
 			st = r.Spend(st, begun+i*second, int(i)+1)
 		}
-		assert.EqualValues(t, 1+2+3, r.sum(st, slot, slot+2))
+		sum := func(slot uint64) uint64 {
+			turn := r.at(st, slot*second)
+			return turn.sum
+		}
+		assert.EqualValues(t, 1+2+3, sum(slot+2))
+		assert.EqualValues(t, 3, sum(slot+4))
+		assert.Zero(t, sum(slot+5))
 		assert.EqualValues(t, 2, r.back(st, slot+2, 1))
 		assert.Equal(t, begun+5*second, r.Fresh(st))
 		st = r.Spend(st, begun+4*second, 7)
-		assert.EqualValues(t, 3+7, r.sum(st, 0, math.MaxUint64), "two slots have left the ring")
+		assert.EqualValues(t, 3+7, sum(slot+4), "two slots have left the ring")
 		assert.True(t, r.Valid(st))
+		st[1]++
+		assert.False(t, r.Valid(st))
 	}
 }
 

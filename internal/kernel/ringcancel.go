@@ -57,7 +57,8 @@ func (r *ring) cancel(st []uint64, u *undoing) []uint64 {
 
 // A ringLine is one cancellation of grants in a line on a ring. Each grant is visited a
 // bounded number of times, because the line is in the order of instants, and the frontier
-// only falls: the events of a slot are removed when the slot is first visible. ringcancel.lua in redisstore/lua does the same.
+// only falls: the events of a slot are removed when the slot is first visible.
+// ringcancel.lua in redisstore/lua does the same.
 type ringLine struct {
 	*ring
 	*undoing

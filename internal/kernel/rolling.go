@@ -22,38 +22,51 @@ func NewRollingWindow(quota, perPeriod int, periods, length uint64) Kernel {
 
 func (k *rolling) Limit() int { return int(min(k.quota, k.perSlot)) }
 
-// counts returns the events in the periods before slot that still count at slot, and
-// those in slot itself.
-func (k *rolling) counts(st []uint64, slot uint64) (before, in uint64) {
-	in = k.back(st, slot, 0)
-	return k.sum(st, slot-min(slot, k.slots-1), slot) - in, in
-}
-
 // bucket returns what is left of a period's bucket.
 func (k *rolling) bucket(before, in uint64) uint64 {
 	left := min(k.quota-min(before, k.quota), k.perSlot)
 	return left - min(in, left)
 }
 
+// room returns what is left of the bucket at a turn.
+func (k *rolling) room(st []uint64, t *turn) uint64 {
+	used := k.used(st, t)
+	return k.bucket(t.sum-used, used)
+}
+
 func (k *rolling) Ready(st []uint64, now Instant, n int) Instant {
 	now = max(now, k.frontier(st))
-	slot := now / k.length
-	before, in := k.counts(st, slot)
-	for k.bucket(before, in) < uint64(n) {
-		slot++
-		before += in - k.back(st, slot, k.slots)
-		in = 0
-		now = slot * k.length
+	t := k.at(st, now)
+	if k.room(st, &t) >= uint64(n) {
+		return now
 	}
-	return now
+	for {
+		if k.next(st, &t); k.bucket(t.sum, 0) >= uint64(n) {
+			return t.slot * k.length
+		}
+	}
+}
+
+// take implements taker.
+func (k *rolling) take(st []uint64, now Instant, n int) bool {
+	if now < k.frontier(st) {
+		return false
+	}
+	t := k.at(st, now)
+	if k.room(st, &t) < uint64(n) {
+		return false
+	}
+	k.spend(st, &t, now, n)
+	return true
 }
 
 func (k *rolling) Remaining(st []uint64, now Instant) int {
-	return int(k.bucket(k.counts(st, now/k.length)))
+	t := k.at(st, now)
+	return int(k.room(st, &t))
 }
 
 func (k *rolling) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	old := from.(*rolling)
-	before, in := old.counts(st, max(old.frontier(st), now)/old.length)
-	return k.adoptRing(&old.ring, st, before+in, now)
+	t := old.at(st, max(old.frontier(st), now))
+	return k.adoptRing(&old.ring, st, t.sum, now)
 }

@@ -31,25 +31,44 @@ func NewSlidingWindow(limit int, segments, length uint64, enc Encoding) Kernel {
 
 func (k *sliding) Limit() int { return int(k.most) }
 
-// counts returns the events of the segments that count in full at slot, and those of
-// the oldest segment, which is weighted. The former are at most the limit.
-func (k *sliding) counts(st []uint64, slot uint64) (full, oldest uint64) {
-	others := k.slots - 2 // that count fully, besides slot itself
-	return k.sum(st, slot-min(slot, others), slot), k.back(st, slot, others+1)
-}
-
 // Ready follows the estimate from segment to segment. The estimate only falls while
 // nothing happens.
 func (k *sliding) Ready(st []uint64, now Instant, n int) Instant {
 	now = max(now, k.frontier(st))
-	slot := now / k.length
-	full, oldest := k.counts(st, slot)
-	for full+uint64(n) > k.most {
-		slot++
-		oldest = k.back(st, slot, k.slots-1)
-		full -= oldest
+	t := k.at(st, now)
+	oldest := k.oldest(st, &t)
+	for t.sum-oldest+uint64(n) > k.most {
+		k.next(st, &t)
+		oldest = k.oldest(st, &t)
 	}
-	return max(now, slot*k.length+k.fades(oldest, k.most-uint64(n)-full))
+	return max(now, t.slot*k.length+k.fades(oldest, k.most-uint64(n)-(t.sum-oldest)))
+}
+
+// take implements taker.
+func (k *sliding) take(st []uint64, now Instant, n int) bool {
+	if now < k.frontier(st) {
+		return false
+	}
+	t := k.at(st, now)
+	oldest := k.oldest(st, &t)
+	if !k.fits(t.sum-oldest+uint64(n), oldest, now-t.slot*k.length) {
+		return false
+	}
+	k.spend(st, &t, now, n)
+	return true
+}
+
+// fits reports whether the estimate is at most the limit when a time has elapsed in the
+// current segment.
+func (k *sliding) fits(full, oldest, elapsed uint64) bool {
+	if full > k.most {
+		return false
+	}
+	spare := k.most - full
+	if oldest <= spare {
+		return true // whatever the weight is
+	}
+	return !uint128.Mul(spare, k.length).Less(uint128.Mul(oldest, k.length-elapsed))
 }
 
 // fades returns how far into a segment the weight of the oldest one has fallen to
@@ -62,9 +81,9 @@ func (k *sliding) fades(oldest, spare uint64) uint64 {
 }
 
 func (k *sliding) Remaining(st []uint64, now Instant) int {
-	slot := now / k.length
-	full, oldest := k.counts(st, slot)
-	return k.left(full, oldest, now-slot*k.length)
+	t := k.at(st, now)
+	oldest := k.oldest(st, &t)
+	return k.left(t.sum-oldest, oldest, now-t.slot*k.length)
 }
 
 // left returns the most events that are granted when a time has elapsed in the segment.
@@ -78,6 +97,6 @@ func (k *sliding) left(full, oldest, elapsed uint64) int {
 
 func (k *sliding) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	old := from.(*sliding)
-	full, oldest := old.counts(st, max(old.frontier(st), now)/old.length)
-	return k.adoptRing(&old.ring, st, full+oldest, now)
+	t := old.at(st, max(old.frontier(st), now))
+	return k.adoptRing(&old.ring, st, t.sum, now)
 }

@@ -83,6 +83,14 @@ func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, c
 // Allow is a faster Step for OpTake that only reports whether n events were granted, 1
 // ≤ n ≤ limit.
 func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted, changed bool) {
+	if c.taker != nil {
+		for renewed := false; ; renewed = true {
+			now, _ := clk.Now()
+			if granted = c.taker.take(st, now, n); granted || renewed || !clk.Renew() {
+				return st, granted, granted
+			}
+		}
+	}
 	v := view{Compiled: c}
 	renewed := c.can&notes != 0 && clk.Renew() // as in Step
 	for ; ; renewed = true {

@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/uint128"
 )
 
 // NewTokenBucket returns the kernel of a TokenBucket that gains events tokens per span,
@@ -38,11 +40,18 @@ func (k *intervalBucket) frontier(st []uint64) Instant { return st[0] }
 // after the refills up to t.
 func (k *intervalBucket) refilled(st []uint64, t Instant) (anchor Instant, missing uint64) {
 	anchor, missing = st[0], st[1]
-	came := (t - anchor) / k.per
-	if came >= ceilDiv(missing, k.refill) {
+	if missing == 0 {
 		return t, 0
 	}
-	return anchor + came*k.per, missing - came*k.refill
+	if t-anchor < k.per {
+		return anchor, missing
+	}
+	came := (t - anchor) / k.per
+	tokens := uint128.Mul(came, k.refill)
+	if tokens.Hi > 0 || tokens.Lo >= missing {
+		return t, 0
+	}
+	return anchor + came*k.per, missing - tokens.Lo
 }
 
 func ceilDiv(a, b uint64) uint64 {
@@ -60,6 +69,19 @@ func (k *intervalBucket) Ready(st []uint64, now Instant, n int) Instant {
 		return now
 	}
 	return k.refillAt(anchor, ceilDiv(missing+uint64(n)-k.burst, k.refill))
+}
+
+// take implements taker.
+func (k *intervalBucket) take(st []uint64, now Instant, n int) bool {
+	if now < k.frontier(st) {
+		return false
+	}
+	anchor, missing := k.refilled(st, now)
+	if missing += uint64(n); missing > k.burst {
+		return false
+	}
+	st[0], st[1] = anchor, missing
+	return true
 }
 
 // refillAt returns the instant of the count-th refill after anchor.

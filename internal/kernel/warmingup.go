@@ -62,6 +62,15 @@ func (k *warming) Spend(st []uint64, at Instant, n int) []uint64 {
 	return k.store(st, warmth+taken, After(at*k.encoding.Tick, saturated(math.Round(cost))))
 }
 
+// take implements taker.
+func (k *warming) take(st []uint64, now Instant, n int) bool {
+	if now < k.frontier(st) {
+		return false
+	}
+	k.Spend(st, now, n)
+	return true
+}
+
 func (k *warming) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
 	order := func(st []uint64) [2]uint64 { return [2]uint64{k.free(st), st[0]} }
 	st, t := chained(st, order, func(st []uint64) []uint64 { return k.Spend(st, at, n) })

@@ -17,9 +17,9 @@ local function ringCancel(p, request, pos, now)
       pre[i], before[i], less[i], places, pos = unpack('<dddI4', request, pos)
       unsure[i], cleared[i] = flags >= 4, {}
       for _ = 1, places do
-        local place, count
-        place, count, pos = unpack('<I4d', request, pos)
-        cleared[i][place] = count
+        local place, was
+        place, was, pos = unpack('<I4d', request, pos)
+        cleared[i][place] = was
       end
     end
   end
@@ -45,10 +45,10 @@ local function ringCancel(p, request, pos, now)
   -- whether all events in the slot of entry i, since of them from that entry on, were there
   -- before it, without those removed since, or belong to the line
   local function sole(i, since, earlier, removed)
-    local count = within(p, slot[i])
-    if count == earlier + since then return true end
+    local there = within(p, slot[i])
+    if there == earlier + since then return true end
     if unsure[i] or p.mark ~= 0 then return false end
-    return count == max(max(before[i] + since - less[i], 0) - removed, 0)
+    return there == max(max(before[i] + since - less[i], 0) - removed, 0)
   end
 
   -- whether no other limiter can have been promised an instant in the slot of entry i after
@@ -71,7 +71,7 @@ local function ringCancel(p, request, pos, now)
         local place = slot[i] % p.slots
         for _ = 1, times[i] do
           if p.mark == 0 and not alone(i, removed) then p.mark = 128 end
-          if p.counts[place] >= n[i] then p.counts[place] = p.counts[place] - n[i] end
+          if count(p, place) >= n[i] then put(p, place, count(p, place) - n[i]) end
           removed = removed + n[i]
         end
       end
@@ -94,7 +94,7 @@ local function ringCancel(p, request, pos, now)
     local f, g = first[k], group[k]
     if not sole(k, stay[k], stay[f] - stay[k], all[f] - stay[f] - all[g] + stay[g]) then return false end
     p.frontier, pre[k] = pre[k], nil
-    for place, count in pairs(cleared[k]) do p.counts[place] = count end
+    for place, was in pairs(cleared[k]) do put(p, place, was) end
     return true
   end
 

@@ -9,9 +9,10 @@ end
 when = max(t, p.frontier)
 local slot = floor(when / p.length)
 local used = within(p, slot)
-local before = sum(p, slot - p.slots + 1, slot) - used
+local before = sum(p, slot) - used
 while left(p, before, used) < n do
   slot = slot + 1
-  before, used = before + used - within(p, slot - p.slots), 0
   when = slot * p.length
+  if op < 2 then break end -- it only matters that they are not granted now
+  before, used = before + used - within(p, slot - p.slots), 0
 end

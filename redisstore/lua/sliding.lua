@@ -3,9 +3,14 @@
 --@@ready
 when = max(t, p.frontier)
 local slot = floor(when / p.length)
-local full, oldest = sum(p, slot - p.slots + 2, slot), within(p, slot - p.slots + 1)
+local oldest = within(p, slot - p.slots + 1)
+local full = sum(p, slot) - oldest
 while full + n > p.most do
   slot = slot + 1
+  if op < 2 then -- it only matters that they are not granted now
+    full, oldest = 0, 0
+    break
+  end
   oldest = within(p, slot - p.slots + 1)
   full = full - oldest
 end
