@@ -66,11 +66,9 @@ var kernels = [...][]string{
 	warmingKind:  {"warming", "unwind"},
 }
 
-// adopters are the files of kernels that only the adopting variant needs.
-var adopters = [len(kernels)][]string{
-	bucketKind: {"wide"},
-	queueKind:  {"wide"},
-}
+// scaled are the kinds whose states are scaled when they are adopted, for which they need
+// wide.lua.
+var scaled = []byte{bucketKind, queueKind}
 
 // The template's directives, at the beginning of a line: one begins a section, or
 // lines for some scripts only; the other inserts a section. See lua/driver.lua.
@@ -164,7 +162,7 @@ func (a *assembly) applies(words string) bool {
 }
 
 // shared are the sections that other sections of a kernel insert.
-var shared = []string{"arrival", "remains"}
+var shared = []string{"arrival", "remains", "turn", "wide"}
 
 // library matches the lines that make a library function a local variable. Each such line
 // costs time, so that unused ones are removed.
@@ -236,14 +234,14 @@ func (a *assembly) helpers(name string) (code string) {
 	var files []string
 	for _, k := range a.kinds {
 		files = append(files, kernels[k]...)
-		if a.variant == adopting {
-			files = append(files, adopters[k]...)
-		}
 	}
 	for i, file := range files {
 		if slices.Index(files, file) == i {
 			code += sectionsOf()[file][name]
 		}
+	}
+	if a.variant == adopting && name == "help" && slices.ContainsFunc(a.kinds, func(k byte) bool { return slices.Contains(scaled, k) }) {
+		code += sectionsOf()["wide"]["wide"]
 	}
 	return code
 }

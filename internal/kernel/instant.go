@@ -62,13 +62,13 @@ func (enc Encoding) Varying() Encoding {
 const portableMost = 1 << 51
 
 // portableSlots is the most counts of a ring in a portable encoding, because a script reads
-// all of them for each decision.
+// and replaces whole states.
 const portableSlots = 4096
 
 // Slots checks the number of counts in a ring.
 func (enc Encoding) Slots(n uint64, field string) error {
 	if enc.Portable && n > portableSlots {
-		return param.Invalid(field, n, fmt.Sprintf("must be at most %d in this store, which reads all of them for each decision", portableSlots))
+		return param.Invalid(field, n, fmt.Sprintf("must be at most %d in this store, which replaces the whole state for each decision", portableSlots))
 	}
 	return nil
 }

@@ -110,3 +110,4 @@ local function ringCancel(p, request, pos, now)
 end
 --@@cancel
 pos = ringCancel(p, request, pos, now)
+leave(p)

@@ -1,18 +1,14 @@
 -- RollingWindow: a ring with a slot for each period of the window.
---@@help
--- how many events a period still permits, if there were before events in the other periods
--- and used events in this one
-local function left(p, before, used)
-  return max(min(max(p.most - before, 0), p.perSlot) - used, 0)
-end
 --@@ready
 when = max(t, p.frontier)
-local slot = floor(when / p.length)
-local used = within(p, slot)
-local before = sum(p, slot) - used
-while left(p, before, used) < n do
-  slot = slot + 1
+--@<turn
+local used = 0
+if ahead == 0 then used = count(p, slot % p.slots) end
+local before = total - used -- the events in the other periods
+while max(min(max(p.most - before, 0), p.perSlot) - used, 0) < n do
+  slot, ahead = slot + 1, ahead + 1
   when = slot * p.length
   if op < 2 then break end -- it only matters that they are not granted now
-  before, used = before + used - within(p, slot - p.slots), 0
+  before, used = before + used, 0
+  if ahead <= p.slots then before = before - count(p, slot % p.slots) end
 end

@@ -2,16 +2,17 @@
 -- oldest segment, whose count is weighted.
 --@@ready
 when = max(t, p.frontier)
-local slot = floor(when / p.length)
-local oldest = within(p, slot - p.slots + 1)
-local full = sum(p, slot) - oldest
+--@<turn
+local oldest = 0
+if ahead < p.slots then oldest = count(p, (slot + 1) % p.slots) end
+local full = total - oldest
 while full + n > p.most do
-  slot = slot + 1
+  slot, ahead, oldest = slot + 1, ahead + 1, 0
   if op < 2 then -- it only matters that they are not granted now
-    full, oldest = 0, 0
+    full = 0
     break
   end
-  oldest = within(p, slot - p.slots + 1)
+  if ahead < p.slots then oldest = count(p, (slot + 1) % p.slots) end
   full = full - oldest
 end
 local spare = p.most - n - full
@@ -20,6 +21,7 @@ if oldest > spare then -- by spare / oldest of the segment's length, rounded dow
   if spare * p.length < 9007199254740992 then
     fades = floor(spare * p.length / oldest)
   else
+    --@<wide
     local high, low = product(spare, p.length, 0)
     fades = divide(high, low, oldest, p.length)
   end

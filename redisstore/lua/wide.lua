@@ -1,5 +1,6 @@
--- Products of two numbers up to 2^51, as high * 2^52 + low.
---@@help
+-- Products of two numbers up to 2^51, as high * 2^52 + low. Few calls need them, so kernels
+-- insert the section where they do, or have them before all others in the script that adopts.
+--@@wide
 local WIDE = 4503599627370496 -- 2^52
 local MOST = 2251799813685248 -- 2^51
 
