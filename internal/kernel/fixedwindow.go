@@ -99,6 +99,13 @@ func (k *fixed) Spend(st []uint64, at Instant, n int) []uint64 {
 
 // take implements taker.
 func (k *fixed) take(st []uint64, now Instant, n int) bool {
+	if k.packed > 0 {
+		next, granted := k.Decide(st[0], now, n)
+		if granted {
+			st[0] = next
+		}
+		return granted
+	}
 	if now < k.frontier(st) {
 		return false
 	}

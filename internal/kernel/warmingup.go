@@ -47,8 +47,16 @@ func (k *warming) store(st []uint64, warmth float64, free uint64) []uint64 {
 	return st
 }
 
+// ticks returns the first tick at or after an instant in nanoseconds.
+func (k *warming) ticks(ns uint64) Instant {
+	if k.encoding.Tick == 1 { // avoids a division
+		return ns
+	}
+	return ceilDiv(ns, k.encoding.Tick)
+}
+
 // frontier returns the next free time, which does not depend on the number of events.
-func (k *warming) frontier(st []uint64) Instant { return ceilDiv(k.free(st), k.encoding.Tick) }
+func (k *warming) frontier(st []uint64) Instant { return k.ticks(k.free(st)) }
 
 func (k *warming) Ready(st []uint64, now Instant, _ int) Instant { return max(now, k.frontier(st)) }
 
@@ -104,7 +112,7 @@ func (k *warming) warmth(st []uint64, t Instant) float64 {
 func (k *warming) Remaining([]uint64, Instant) int { return k.Limit() }
 
 func (k *warming) Fresh(st []uint64) Instant {
-	return ceilDiv(After(k.free(st), saturated(math.Ceil(math.Float64frombits(st[0])*k.Cooldown))), k.encoding.Tick)
+	return k.ticks(After(k.free(st), saturated(math.Ceil(math.Float64frombits(st[0])*k.Cooldown))))
 }
 
 // saturated converts ns, a whole number, to an integer, at most Forever.
