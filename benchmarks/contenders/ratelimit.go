@@ -127,8 +127,12 @@ func windowOf(l Limit) ratelimit.Algorithm {
 }
 
 func slidingWindow() Contender {
-	return library(SlidingWindow, "`SlidingWindow` of 1000 h, one segment", func(l Limit) ratelimit.Algorithm {
-		return ratelimit.SlidingWindow{Limit: l.Burst, Window: l.window()}
+	return library(SlidingWindow, "`SlidingWindow` of 1000 h, or of 127 years with the limit of S1, one segment", func(l Limit) ratelimit.Algorithm {
+		w := l.window()
+		if l == Plenty {
+			w = time.Duration(l.Burst) * l.Every // as for the bucket; in 1000 h, so many events do not fit one word
+		}
+		return ratelimit.SlidingWindow{Limit: l.Burst, Window: w}
 	}, httprateName, httprateCount)
 }
 
