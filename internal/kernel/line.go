@@ -113,14 +113,16 @@ func (ln *Line) Settle(c *Cancellation, out *Undone) {
 		w.cancelled = true
 	}
 	for part, done := range out.done {
+		var removed []*Waiter
 		for i, to := range done {
 			w := out.line[i]
-			if was := w.parts[part]; to.gone && !was.gone {
-				ln.lessen(w, part)
+			if to.gone && !w.parts[part].gone {
+				removed = append(removed, w)
 			}
 			to.less = w.parts[part].less
 			w.parts[part] = to
 		}
+		ln.lessen(removed, part)
 	}
 	if len(asked) > 0 && asked[0].chained() {
 		for n := len(ln.waiters); n > 0 && ln.waiters[n-1].complete(); n-- {
@@ -161,23 +163,28 @@ func (ln *Line) Forsake(c *Cancellation) (others bool) {
 func (c *Compiled) counted() bool {
 	return slices.ContainsFunc(c.leaves(), func(leaf capable) bool {
 		switch leaf.Kernel.(type) {
-		case *sliding, *rolling:
+		case *pair, *sliding, *rolling:
 			return true
 		}
 		return false
 	})
 }
 
-// lessen records that the events of w were removed from a part, for the waiters whose
-// trace counts them as there before.
-func (ln *Line) lessen(w *Waiter, part int) {
-	slot := w.traces[part].slot
-	for _, other := range slices.Backward(ln.waiters) {
-		if other.at <= w.at {
-			break
+// lessen records that the events of some waiters, which are in order, were removed from a
+// part, for the waiters whose trace counts them as there before.
+func (ln *Line) lessen(removed []*Waiter, part int) {
+	if len(removed) == 0 {
+		return
+	}
+	parts := len(removed[0].traces)
+	sums := make(map[uint64]uint64) // by slot, of the removed waiters before other
+	for _, other := range ln.waiters {
+		for len(removed) > 0 && removed[0].at < other.at {
+			sums[removed[0].traces[part].slot] += uint64(removed[0].n)
+			removed = removed[1:]
 		}
-		if len(other.traces) == len(w.traces) && other.traces[part].slot == slot {
-			other.parts[part].less += uint64(w.n)
+		if len(sums) > 0 && len(other.traces) == parts {
+			other.parts[part].less += sums[other.traces[part].slot]
 		}
 	}
 }

@@ -168,7 +168,7 @@ func TestPairKeepsFrontiersForAWindow(t *testing.T) {
 func TestPairWithoutTags(t *testing.T) {
 	const limit = 8191
 	p, _ := pairs(t, limit, second)
-	assert.EqualValues(t, tagBits, 63-p.tag)
+	assert.Equal(t, uint(tagBits), 63-p.tag)
 	c := Compile(p, InMemory)
 	used, _, _ := do(c, c.NewState(), begun, Request{Op: OpTake, N: limit})
 	lost := 0
