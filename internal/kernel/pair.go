@@ -196,13 +196,15 @@ func (k *pair) cancel(st []uint64, u *undoing) []uint64 {
 	return st
 }
 
-func (k *pair) giveBack(st []uint64, at, now Instant, n int) []uint64 {
+func (k *pair) giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool) {
 	w := k.load(st[0])
-	k.sliding.giveBack(w[:], at, now, n)
-	if word := k.store(w, now); !k.lost(word) {
-		st[0] = word
+	_, gone = k.sliding.giveBack(w[:], at, now, n)
+	word := k.store(w, now)
+	if k.lost(word) {
+		return st, false
 	}
-	return st
+	st[0] = word
+	return st, gone
 }
 
 func (k *pair) Valid(st []uint64) bool {

@@ -72,7 +72,7 @@ func TestRingCancelIsPlainCancel(t *testing.T) {
 			case op < 7:
 				now += random.Uint64N(5)
 			case op < 8 && !local:
-				st = r.giveBack(st, now, now, 1)
+				st, _ = r.giveBack(st, now, now, 1)
 			default:
 				var asked, rest []*Waiter
 				for _, w := range waiters {
