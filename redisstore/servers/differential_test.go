@@ -337,15 +337,16 @@ func (tr *trace) like(alg ratelimit.Algorithm) ratelimit.Algorithm {
 }
 
 func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
-	of := func(numbers ...int) int { return numbers[tr.rng.IntN(len(numbers))] }
+	oneOf := func(numbers ...int64) int64 { return numbers[tr.rng.IntN(len(numbers))] }
+	of := func(numbers ...int64) int { return int(min(oneOf(numbers...), math.MaxInt)) }
 	limit := func() int { return of(1, 2, 3, 5, 10, 100, 1<<33, 1<<51) }
 	window := func() time.Duration {
-		return time.Duration(of(10, 1000, 1e6, 60e6, 977_000_001, 86400e6)) * time.Microsecond
+		return time.Duration(oneOf(10, 1000, 1e6, 60e6, 977_000_001, 86400e6)) * time.Microsecond
 	}
 	rate := func() ratelimit.Rate {
 		return ratelimit.Rate{
 			Events: of(1, 2, 3, 7, 10, 1000, math.MaxInt32, 1<<40+1),
-			Per:    time.Duration(of(1, 1000, 12345, 1e9, 977e9+1, 86400e9)),
+			Per:    time.Duration(oneOf(1, 1000, 12345, 1e9, 977e9+1, 86400e9)),
 		}
 	}
 	switch kind {
@@ -364,9 +365,9 @@ func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 		return ratelimit.SlidingLog{Limit: of(1, 2, 5, 30), Window: window(), CountDenied: tr.rng.IntN(3) == 0}
 	case 6:
 		period := window()
-		return ratelimit.RollingWindow{Quota: limit(), Window: period * time.Duration(of(1, 2, 24, 299)), Period: period, PeriodLimit: of(0, 1, 3, 1<<35)}
+		return ratelimit.RollingWindow{Quota: limit(), Window: period * time.Duration(oneOf(1, 2, 24, 299)), Period: period, PeriodLimit: of(0, 1, 3, 1<<35)}
 	}
-	return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: of(1, 10, 1000), Per: time.Duration(of(1e6, 1e9, 60e9))}, Warmup: window(), ColdFactor: []float64{0, 1, 2.5, 100}[tr.rng.IntN(4)]}
+	return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: of(1, 10, 1000), Per: time.Duration(oneOf(1e6, 1e9, 60e9))}, Warmup: window(), ColdFactor: []float64{0, 1, 2.5, 100}[tr.rng.IntN(4)]}
 }
 
 // A portableStore keeps states as bytes, in the same form as in Redis: without the header,
