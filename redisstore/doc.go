@@ -134,8 +134,7 @@
 // more events for each process.
 //
 // If the limit of a key changes (see [ratelimit.WithLimits]), the next request gives back
-// the lease under the new limit. While callers of a process disagree about the limit of a
-// key, nothing is leased.
+// the lease. While callers of a process disagree about the limit of a key, nothing is leased.
 //
 // A LeakyBucket, a WarmingUp, and a SlidingLog with CountDenied are not leased.
 //

@@ -84,8 +84,9 @@ func (s *Store) fromLease(name name, prog *program, req ratelimit.Request) (deci
 	case l == nil:
 		return decision, false
 	case !l.prog.equals(prog):
+		// It is given back under its own limit. If another one has adopted the state, the
+		// reply says so, and sendAgain gives it back under that.
 		shard.dropLocked(name, l)
-		l.prog = prog // to give back under the key's new limit, which keeps what was spent
 		s.giveBackSoon(context.Background(), name, l)
 		return decision, false
 	case l.left < req.N || now >= l.until:
@@ -209,9 +210,8 @@ func (s *Store) giveBack(ctx context.Context, name name, l *lease) error {
 		return nil
 	}
 	req := l.from
-	req.Op, req.N, req.Taken = ratelimit.OpReturn, min(l.left, l.prog.limit), l.taken
+	req.Op, req.N, req.Taken = ratelimit.OpReturn, l.left, l.taken
 	_, err := s.undo(ctx, name, l.prog, req)
-	s.counts.lost.Add(uint64(l.left - req.N)) // a new limit may be smaller than the lease
 	return err
 }
 

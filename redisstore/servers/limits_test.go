@@ -151,8 +151,8 @@ func exact(t testing.TB, store ratelimit.Store, key string) {
 	assert.EqualValues(t, 20, of.allowed.Load(), "try %d", tries)
 }
 
-// When the limit of a key changes, its leases are given back under the new limit, which
-// keeps what was spent.
+// When the limit of a key changes, its leases are given back, and the new limit keeps what
+// was spent.
 func TestLeaseOfChangedLimit(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)

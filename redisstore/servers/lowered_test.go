@@ -2,6 +2,7 @@ package servers
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -78,4 +79,52 @@ func TestLeaseBehindReservation(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 1000, granted+d.Remaining+int(leasing.Stats().Lost), name)
 	}
+}
+
+// When a limit changes to one of another kind, the lease of a key is given back to the state
+// that it was taken from, as long as that is there: the old limit may be used again.
+func TestLeaseOfLimitOfOtherKind(t *testing.T) {
+	s := startServer(t)
+	was := hourly(1000)
+	var other ratelimit.Algorithm = ratelimit.All{was}
+	conn := &refusing{Conn: connectors["goredis"](t, s.addr())}
+	store, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithLease(64, time.Hour))
+	require.NoError(t, err)
+	c := newChangeable(t, store, other)
+	c.ask(t, "another key", 1, 2)
+	script := conn.script.Load() // that decides under the other limit
+	c.limit.Store(&was)
+	granted := 0
+	for store.Stats().Leased == 0 && granted < 300 {
+		granted += c.ask(t, "k", 1, 1)
+	}
+	c.limit.Store(&other)
+	conn.refused.Store(script)
+	_, err = c.Take(t.Context(), "k", 1)
+	require.ErrorIs(t, err, errRefused)
+	conn.refused.Store("")
+	c.limit.Store(&was)
+	require.NoError(t, store.Close(t.Context()))
+	d, err := c.Peek(t.Context(), "k")
+	require.NoError(t, err)
+	assert.Equal(t, 1000, granted+d.Remaining+int(store.Stats().Lost))
+	assert.Zero(t, store.Stats().Lost)
+}
+
+// A refusing is a connection that fails to run one script.
+type refusing struct {
+	redisstore.Conn
+	script, refused atomic.Value // the hashes of the latest script, and of the one that is refused
+}
+
+var errRefused = errors.New("refused")
+
+func (r *refusing) Do(ctx context.Context, c redisstore.Command) (string, error) {
+	if c.Words[0] == "EVALSHA" {
+		r.script.Store(c.Words[1])
+		if r.refused.Load() == c.Words[1] {
+			return "", errRefused
+		}
+	}
+	return r.Conn.Do(ctx, c)
 }
