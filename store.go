@@ -72,9 +72,9 @@ import (
 //
 // [Transition.Portable], [Transition.Algorithm], [Transition.AppendCancellation] and
 // [OpReturn] are for stores that decide elsewhere, such as in a script in a database, or
-// that take events in advance. [Request.PolicyDecides] is for stores that count failures. So are [Transition.Tag] and [Transition.Varies], except in
-// Open. Package redisstore
-// is such a store. Other stores need none of them.
+// that take events in advance. So are [Transition.Tag] and [Transition.Varies], except in
+// Open. [Request.PolicyDecides] is for stores that count failures. Package redisstore is
+// such a store. Other stores need none of them.
 type Store interface {
 	// Open returns the states of the limiter called name, which uses t. [New]
 	// calls it once. Limiters with the same name share states if their algorithms
@@ -125,7 +125,8 @@ const (
 
 	// OpReturn takes back N events that OpTake granted at the time Taken and that
 	// will not happen, because a store took them in advance and did not hand them
-	// out. A LeakyBucket, WarmingUp, and a SlidingLog with CountDenied keep them.
+	// out. Decision.Allowed says whether none of them counts any more. A LeakyBucket,
+	// WarmingUp, and a SlidingLog with CountDenied keep them.
 	OpReturn
 )
 
@@ -191,8 +192,8 @@ type Result struct {
 	// Decision is the answer to OpTake and OpPeek. For OpReserve, Allowed says
 	// whether the events were reserved; if not, RetryAfter is the wait until the
 	// same request succeeds. For OpReturn, Allowed says whether none of the events
-	// counts any more; if not, at least one part of the algorithm keeps them. For OpReserve, OpCancel and OpReturn, the other fields
-	// describe the key afterwards.
+	// counts any more; if not, at least one part of the algorithm keeps them. For
+	// OpReserve, OpCancel and OpReturn, the other fields describe the key afterwards.
 	Decision Decision
 
 	// Wait is, for OpReserve, the time until the events may happen, or Never. It
