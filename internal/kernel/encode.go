@@ -8,7 +8,8 @@ import (
 // This file writes cancellations for stores whose scripts apply them: the arithmetic of
 // cancel, in Lua. A line may be long, and most of its waiters make no difference to those
 // that leave. So each kernel writes only what its cancel would look at; what it writes is
-// proportional to the number of waiters that leave, or have left and are not undone yet.
+// proportional to the number of waiters that leave, or have left and can be undone now. Those
+// that have left before one that stays cannot, except that their events leave counts at once.
 // Cancellation.Local is not written: it is only set for states in memory.
 //
 // Numbers are little-endian: instants and counts as float64, which holds them exactly, and
@@ -69,11 +70,14 @@ func (w *Waiter) stays() bool { return !w.asked && !w.cancelled }
 // raises reports whether the frontier that w raised in a part can still fall back.
 func (w *Waiter) raises(part int) bool { return w.traces[part].raised && !w.parts[part].fallen }
 
+// behind returns the index of the first waiter behind all that stay.
+func behind(line []*Waiter) int { return lastIndex(line, (*Waiter).stays) + 1 }
+
 // encode writes the waiters to be undone: their due, and the words before and after.
 func (unwound) encode(b []byte, line []*Waiter, part int) []byte {
 	e := begin(b)
-	for _, w := range line {
-		if w.stays() || w.parts[part].gone {
+	for _, w := range line[behind(line):] {
+		if w.parts[part].gone {
 			continue
 		}
 		e.count++
@@ -89,13 +93,15 @@ func (unwound) encode(b []byte, line []*Waiter, part int) []byte {
 // encode writes the waiters to be removed and, of those that can fall back, the start of
 // their window and the words before.
 func (k *fixed) encode(b []byte, line []*Waiter, part int) []byte {
-	e := begin(b)
+	e, least := begin(b), floor(line, behind(line), part)
 	for _, w := range line {
-		if w.stays() || w.parts[part].gone && !w.raises(part) {
+		t := &w.traces[part]
+		falls := w.raises(part) && t.slot > least
+		if w.stays() || t.slot < least || w.parts[part].gone && !falls {
 			continue
 		}
-		e.add(w, part)
-		if t := &w.traces[part]; w.raises(part) {
+		e.add(w, part, falls)
+		if falls {
 			e.floats(t.slot, t.pre[0], t.pre[1])
 		}
 	}
@@ -107,32 +113,40 @@ func (k *eventLog) encode(b []byte, line []*Waiter, part int) []byte {
 	e := begin(b)
 	for _, w := range line {
 		if !w.stays() && !w.parts[part].gone {
-			e.add(w, part)
+			e.add(w, part, false)
 		}
 	}
 	return e.end()
 }
 
-// encode writes the waiters to be removed or to fall back. Of those that stay, it writes the
-// first one behind each removed one that raised the frontier, for alone. Of the others in
-// the same slots, only their sums matter, for sole; but those at the instant of one that
-// falls back keep it from that.
+// encode writes the waiters to be removed or to fall back. Of the others, it writes the last
+// one that stays, because the frontier does not fall below that, and the first one behind
+// each removed one that raised the frontier, for alone. Of the rest in the same slots, only
+// their sums matter, for sole; but those at the instant of one that falls back keep it from
+// that.
 func (r *ring) encode(b []byte, line []*Waiter, part int) []byte {
-	moves := func(w *Waiter) bool { return !w.stays() && (!w.parts[part].gone || w.raises(part)) }
-	slots, instants, behind := map[uint64]bool{}, map[Instant]bool{}, map[int]bool{}
-	next, after := -1, -1 // the first one that raised the frontier and stays: so far, and at a later instant
+	free := behind(line)
+	least := floor(line, free, part)
+	leaves := func(w *Waiter) bool {
+		return !w.stays() && !w.parts[part].gone && w.traces[part].slot+r.slots > least
+	}
+	moves := func(i int, w *Waiter) bool {
+		return leaves(w) || !w.stays() && i >= free && w.raises(part)
+	}
+	slots, instants, needed := map[uint64]bool{}, map[Instant]bool{}, map[int]bool{free - 1: true}
+	next, after := -1, -1 // the first one that raised the frontier: so far, and at a later instant
 	for i := len(line) - 1; i >= 0; i-- {
 		w := line[i]
 		if i+1 == len(line) || line[i+1].at != w.at {
 			after = next
 		}
-		switch {
-		case w.stays() && w.raises(part):
+		if w.raises(part) {
 			next = i
-		case moves(w):
+		}
+		if moves(i, w) {
 			slots[w.traces[part].slot], instants[w.at] = true, true
-			if !w.parts[part].gone {
-				behind[after] = true
+			if leaves(w) {
+				needed[after] = true
 			}
 		}
 	}
@@ -148,12 +162,12 @@ func (r *ring) encode(b []byte, line []*Waiter, part int) []byte {
 	for i, w := range line {
 		t, p := &w.traces[part], &w.parts[part]
 		switch {
-		case moves(w) || behind[i]:
+		case moves(i, w) || needed[i]:
 			flush()
-			e.add(w, part)
+			e.add(w, part, w.raises(part))
 			if w.raises(part) {
 				e.floats(t.pre[0], t.before, p.less)
-				if w.stays() {
+				if i < free {
 					e.number(0) // it will not fall back
 					break
 				}
@@ -206,12 +220,12 @@ func (e *entries) end() []byte {
 	return e.b
 }
 
-func (e *entries) add(w *Waiter, part int) {
+func (e *entries) add(w *Waiter, part int, raises bool) {
 	var flags byte
 	if w.parts[part].gone {
 		flags |= entryGone
 	}
-	if w.raises(part) {
+	if raises {
 		flags |= entryRaises
 		if w.unsure {
 			flags |= entryUnsure

@@ -51,3 +51,43 @@ func TestAppendCancellationIsShort(t *testing.T) {
 		assert.Len(t, other.AppendCancellation(nil, all), 8, "no grant of this kernel")
 	}
 }
+
+// Nor does it depend on how many waiters have left before one that stays.
+func TestAppendCancellationStaysShort(t *testing.T) {
+	second := uint64(time.Second / time.Microsecond)
+	enc := Encoding{Tick: 1000, Portable: true, Varies: true}
+	kernels := map[string]Kernel{
+		"fixed":   NewFixedWindow(1, second, true, enc),
+		"sliding": NewSlidingWindow(10, 6, 10*second),
+		"weighed": NewSlidingWindow(10000, 1, 1000*second),
+		"rolling": NewRollingWindow(10, 0, 6, second),
+		"log":     NewSlidingLog(10, second, false),
+	}
+	kernels["all"] = NewAll([]Kernel{NewIntervalBucket(10, 1, second), kernels["fixed"], kernels["sliding"]}, enc)
+	for name, k := range kernels {
+		const many = 1000
+		c := Compile(k, enc)
+		st, now := c.NewState(), 1000*second
+		step := func(req Request) (a Answer) {
+			req.Fixed = &Reading{Now: now * 1000}
+			st, _ = c.Step(st, &req, &a)
+			return a
+		}
+		step(Request{Op: OpTake, N: c.Limit()})
+		var line Line
+		var waiters []*Waiter
+		for range many {
+			g := step(Request{Op: OpReserve, N: 1, MaxWait: Never}).Grant.(*Grant)
+			waiters = append(waiters, NewWaiter(g, g.due, false))
+			line.Insert(waiters[len(waiters)-1], now)
+		}
+		longest := 0
+		for _, w := range waiters[:many-1] {
+			cancellation := line.Cancel([]*Waiter{w}, now)
+			longest = max(longest, len(c.AppendCancellation(nil, cancellation)))
+			line.Settle(cancellation, step(Request{Op: OpCancel, Grant: cancellation}).Grant.(*Undone))
+			line.Release()
+		}
+		assert.Less(t, longest, 1000, name)
+	}
+}

@@ -165,6 +165,9 @@ func (k *fixed) cancel(st []uint64, u *undoing) []uint64 {
 	for again := true; again; {
 		again = false
 		start, _ := k.load(st)
+		if start < u.floor() {
+			break
+		}
 		end := k.end(start)
 		from := sort.Search(len(u.line), func(i int) bool { return u.line[i].at >= start })
 		to := from
@@ -175,7 +178,7 @@ func (k *fixed) cancel(st []uint64, u *undoing) []uint64 {
 				u.take(to)
 			}
 		}
-		if _, count := k.load(st); count > 0 || start <= u.now {
+		if _, count := k.load(st); count > 0 || start <= max(u.now, u.floor()) {
 			break
 		}
 		for i := from; i < to; i++ {

@@ -95,7 +95,8 @@ func (l *ringLine) since(slot uint64) int {
 func (l *ringLine) cancel() {
 	to := l.since(l.latest(l.st) + 1) // the grants before are not removed yet
 	for {
-		oldest := l.latest(l.st) - min(l.latest(l.st), l.slots-1)
+		oldest := max(l.latest(l.st), l.floor())
+		oldest -= min(oldest, l.slots-1)
 		from := to
 		for from > 0 && l.slot(from-1) >= oldest {
 			from--
@@ -157,11 +158,11 @@ func (l *ringLine) alone(slot uint64, reach Instant, next int, removed uint64) b
 	return l.sole(next, l.all[to]-l.all[next], l.all[next]-l.all[from]-removed, removed)
 }
 
-// lower lowers the frontier to its value before the last, cancelled grants of the line.
-// It reports whether it did.
+// lower lowers the frontier to its value before the last, cancelled grants of the line. It
+// does not fall below a grant that stays. lower reports whether it did.
 func (l *ringLine) lower() bool {
 	frontier := l.frontier(l.st)
-	if frontier <= l.now {
+	if frontier <= l.now || l.behind > 0 && l.line[l.behind-1].at >= frontier {
 		return false
 	}
 	for l.last > 0 && l.line[l.last-1].at > frontier {
@@ -170,9 +171,6 @@ func (l *ringLine) lower() bool {
 	raiser := -1
 	same := l.last // the first grant at the frontier
 	for ; same > 0 && l.line[same-1].at == frontier; same-- {
-		if !l.cancelled(l.line[same-1]) {
-			return false
-		}
 		if l.raises(same - 1) {
 			raiser = same - 1
 		}

@@ -89,6 +89,7 @@ func TestRingCancelIsPlainCancel(t *testing.T) {
 				}
 				cancel.Local = local
 				want, plain := slices.Clone(st), &undoing{now: now, line: cancel.line, local: local, done: make([][]progress, 1)}
+				plain.behind = lastIndex(plain.line, func(w *Waiter) bool { return !plain.cancelled(w) }) + 1
 				plainCancel(r, want, plain)
 				st, _, a = do(c, st, now, Request{Op: OpCancel, Grant: cancel})
 				require.Equal(t, want, st)
@@ -122,7 +123,7 @@ func plainCancel(r *ring, st []uint64, u *undoing) {
 	for again := true; again; again = plainFall(r, st, u) {
 		for i, p := range u.pending() {
 			slot, latest := u.trace(p).slot, r.latest(st)
-			if slot <= latest && latest-slot < r.slots {
+			if slot <= latest && latest-slot < r.slots && slot+r.slots > u.floor() {
 				if !u.local && !plainAlone(r, st, u, i) {
 					st[0] |= touched
 				}
@@ -136,21 +137,14 @@ func plainCancel(r *ring, st []uint64, u *undoing) {
 
 func plainFall(r *ring, st []uint64, u *undoing) bool {
 	frontier := r.frontier(st)
-	if frontier <= u.now {
+	if frontier <= u.now || u.behind > 0 && u.line[u.behind-1].at >= frontier {
 		return false
 	}
 	first := -1 // index of the grant that raised the frontier to where it is
-	for i := len(u.line) - 1; i >= 0 && u.line[i].at >= frontier; i-- {
-		p := u.line[i]
-		if p.at > frontier {
-			continue // the frontier has already fallen below it
-		}
-		if !u.cancelled(p) {
-			return false
-		}
-		if u.trace(p).raised && !u.progress(i).fallen {
+	for i := len(u.line) - 1; i >= u.behind && u.line[i].at >= frontier; i-- {
+		if p := u.line[i]; p.at == frontier && u.trace(p).raised && !u.progress(i).fallen {
 			first = i
-		}
+		} // if p.at is later, the frontier has already fallen below it
 	}
 	if first < 0 || !plainSole(r, st, u, first) {
 		return false

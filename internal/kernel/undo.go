@@ -76,6 +76,7 @@ type undoing struct {
 	line    []*Waiter
 	now     Instant
 	local   bool         // see Cancellation.Local
+	behind  int          // the index of the first waiter behind all that stay
 	part    int          // the current part
 	changed bool         // whether the state has changed
 	done    [][]progress // of each part and waiter; nil for parts without any so far
@@ -107,6 +108,7 @@ func (c *Compiled) undo(st []uint64, now Instant, cancelled any) (_ []uint64, ch
 	if len(out.cancelled) == 0 {
 		return st, false, out
 	}
+	u.behind = lastIndex(u.line, func(p *Waiter) bool { return !u.cancelled(p) }) + 1
 	u.done = make([][]progress, len(out.cancelled[0].traces))
 	st = c.cancel(st, u)
 	out.line, out.done = u.line, u.done
@@ -151,6 +153,17 @@ func (u *undoing) progress(i int) progress {
 func (u *undoing) gone(i int) bool { return u.progress(i).gone }
 
 func (u *undoing) trace(p *Waiter) *trace { return &p.traces[u.part] }
+
+// floor returns the slot of the last waiter that stays, or 0. Nothing is undone before it,
+// because slots only come back as the frontier falls.
+func (u *undoing) floor() uint64 { return floor(u.line, u.behind, u.part) }
+
+func floor(line []*Waiter, behind, part int) uint64 {
+	if behind == 0 {
+		return 0
+	}
+	return line[behind-1].traces[part].slot
+}
 
 // at returns the progress of the i-th waiter in the current part, to be changed.
 func (u *undoing) at(i int) *progress {
@@ -199,14 +212,14 @@ type unwound struct{}
 
 func (unwound) cancel(st []uint64, u *undoing) []uint64 { return u.unwind(st) }
 
-// unwind undoes grants from the end of the line: the one that left the state, then the
-// one before it. That may differ from the order of instants if another part, a window,
-// has made earlier instants available that a bucket does not.
+// unwind undoes grants from the end of the line, behind those that stay: the one that left
+// the state, then the one before it. That may differ from the order of instants if another
+// part, a window, has made earlier instants available that a bucket does not.
 func (u *undoing) unwind(st []uint64) []uint64 {
 	for again := true; again; {
 		again = false
-		for i, p := range slices.Backward(u.line) {
-			if t := u.trace(p); slices.Equal(st, t.post[:len(st)]) && u.cancelled(p) && !u.gone(i) {
+		for i := len(u.line) - 1; i >= u.behind; i-- {
+			if t := u.trace(u.line[i]); slices.Equal(st, t.post[:len(st)]) && !u.gone(i) {
 				copy(st, t.pre[:])
 				u.changed, again = true, true
 				u.take(i)
@@ -214,6 +227,16 @@ func (u *undoing) unwind(st []uint64) []uint64 {
 		}
 	}
 	return st
+}
+
+// lastIndex returns the index of the last waiter for which is returns true, or −1.
+func lastIndex(line []*Waiter, is func(*Waiter) bool) int {
+	for i, w := range slices.Backward(line) {
+		if is(w) {
+			return i
+		}
+	}
+	return -1
 }
 
 // before reports whether g comes before h in the line.

@@ -83,7 +83,10 @@ local function ringCancel(p, request, pos, now)
   local last = many
   local function fall()
     if p.frontier <= now then return false end
-    while last > 0 and at[last] > p.frontier do last = last - 1 end
+    while last > 0 and at[last] > p.frontier do
+      if not out[last] then return false end
+      last = last - 1
+    end
     local i, k = last
     while i > 0 and at[i] == p.frontier do
       if not out[i] then return false end

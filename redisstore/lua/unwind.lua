@@ -1,4 +1,5 @@
--- Cancels reservations of buckets and WarmingUp, from the end of the line: undo.go.
+-- Cancels reservations of buckets and WarmingUp, from the end of the line, behind those that
+-- stay: undo.go.
 --@@undoHelp
 -- While the state s is the one that a cancelled reservation left, replaces it by the one
 -- before. Returns the state and the position after the entries, which are the due and the
@@ -10,7 +11,8 @@ local function unwind(s, width, request, pos, now)
     again = false
     for i = many - 1, 0, -1 do
       local at = from + 56 * i
-      if sub(request, at + 32, at + 31 + width) == s and not gone[i] and unpack('<d', request, at) >= now then
+      if unpack('<d', request, at) < now then break end -- it stays
+      if sub(request, at + 32, at + 31 + width) == s and not gone[i] then
         s = sub(request, at + 8, at + 7 + width)
         gone[i], again = true, true
       end
