@@ -18,8 +18,8 @@ import (
 // decision on a known key allocates memory only if its log must grow: in a steady flow,
 // never. The time of a decision grows with the number of events that have left the window
 // since the last grant, with n if it is a denial, and with the number of pending
-// reservations. Stores of bytes read and write the whole state on each grant: Redis takes
-// about 0.1 ms for each thousand events.
+// reservations. Stores of bytes read the whole state, and write it on each grant: for each
+// thousand events, Redis takes about 0.07 ms to grant, and 0.03 ms to deny or peek.
 //
 // With CountDenied, refused events enter the log as well, so that a caller is not
 // admitted again until it backs off. Many servlet filters keep such an access list.

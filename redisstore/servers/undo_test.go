@@ -180,8 +180,7 @@ func TestWaitersLeave(t *testing.T) {
 	}
 }
 
-// A long line is cancelled together within the default timeout, in several commands, and none
-// is lost.
+// A long line is cancelled together in several commands, and none is lost.
 func TestCancelLongLine(t *testing.T) {
 	const many = 3000
 	for kind, alg := range algorithms(100) {
