@@ -58,8 +58,8 @@ func TestAppendCancellationStaysShort(t *testing.T) {
 	enc := Encoding{Tick: 1000, Portable: true, Varies: true}
 	kernels := map[string]Kernel{
 		"fixed":   NewFixedWindow(1, second, true, enc),
-		"sliding": NewSlidingWindow(10, 6, 10*second),
-		"weighed": NewSlidingWindow(10000, 1, 1000*second),
+		"sliding": NewSlidingWindow(10, 6, 10*second, enc),
+		"weighed": NewSlidingWindow(10000, 1, 1000*second, enc),
 		"rolling": NewRollingWindow(10, 0, 6, second),
 		"log":     NewSlidingLog(10, second, false),
 	}
