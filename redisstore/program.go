@@ -192,15 +192,18 @@ func (p *programs) get(t *ratelimit.Transition) (*program, error) {
 	if prog != nil {
 		return prog, nil
 	}
-	prog, err := newProgram(t)
+	made, err := newProgram(t)
 	if err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if prog = p.known[id]; prog != nil {
+		return prog, nil // another goroutine was faster
+	}
 	if p.known == nil || len(p.known) >= maxPrograms {
 		p.known = make(map[any]*program)
 	}
-	p.known[id] = prog
-	return prog, nil
+	p.known[id] = made
+	return made, nil
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -107,6 +108,29 @@ func TestPrograms(t *testing.T) {
 		require.Equal(t, i+1, prog.limit)
 	}
 	assert.LessOrEqual(t, len(p.known), maxPrograms)
+}
+
+// A limit has one program, even if several calls meet it first: calls share a command, and a
+// denial is repeated, only for the same program.
+func TestOneProgram(t *testing.T) {
+	for i := range 1000 {
+		tr, err := ratelimit.NewTransition(ratelimit.FixedWindow{Limit: i + 1, Window: time.Hour})
+		require.NoError(t, err)
+		var p programs
+		var wg sync.WaitGroup
+		got := make([]*program, 8)
+		for j := range got {
+			wg.Go(func() {
+				var err error
+				got[j], err = p.get(tr)
+				assert.NoError(t, err)
+			})
+		}
+		wg.Wait()
+		for _, prog := range got {
+			require.Same(t, got[0], prog)
+		}
+	}
 }
 
 // There is one script for each set of kinds, without comments.
