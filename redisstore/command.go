@@ -61,7 +61,11 @@ func (s *Store) prepare(q *queue, g *group) *script {
 		g.cmd = first.cmd
 		return nil
 	}
-	s.counts.coalesced.Add(uint64(len(g.calls) - 1))
+	for _, c := range g.calls[1:] {
+		if c.again == 0 { // otherwise it was counted before
+			s.counts.coalesced.Add(1)
+		}
+	}
 	script, args := prog.script, []string{"", prog.tag}
 	if g.undoes = slices.ContainsFunc(g.calls, (*call).undoes); g.undoes {
 		script = prog.undoScript()

@@ -145,6 +145,40 @@ func TestManyLimits(t *testing.T) {
 	}
 }
 
+// Requests that are sent together, and again because of the state, are counted once.
+func TestCoalescedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := hours(300, 3)
+		f := newFakeServer(t, limits[0])
+		f.delay = time.Millisecond
+		progs := f.know(t, limits...)
+		s, l := f.varying(t, pointerTo(limits[0]))
+		require.True(t, l.Allow("k"))
+		turn := 0
+		f.meddle = func() { // before each command, a process with another limit uses the key
+			for key, value := range f.states {
+				prog := progs[1+turn%2]
+				state, _, _, err := prog.t.Apply([]byte(value), ratelimit.Request{Op: ratelimit.OpTake, N: 1}.At(time.Now()))
+				require.NoError(t, err)
+				f.states[key] = string(state)
+			}
+			turn++
+		}
+		before := s.Stats()
+		var wg sync.WaitGroup
+		for range 60 {
+			wg.Go(func() {
+				_, err := l.Take(t.Context(), "k", 1)
+				assert.NoError(t, err)
+			})
+		}
+		wg.Wait()
+		stats := s.Stats()
+		assert.EqualValues(t, 3, stats.Calls-before.Calls, "it met two other limits")
+		assert.EqualValues(t, 59, stats.Coalesced)
+	})
+}
+
 // A state of another kind is replaced by a fresh one in the same way. One whose limit
 // cannot be read is replaced once, and reported.
 func TestOtherKind(t *testing.T) {
