@@ -39,14 +39,22 @@ type BoundedStates interface {
 // boundStates returns the states of a store that may fail: their methods return in time,
 // and return an error if a state cannot be read.
 func boundStates(states States, c *config) States {
+	each, many := states.(EachStates)
 	if b, ok := states.(BoundedStates); ok && b.Bounded() {
 		trusted := &trusted{States: states}
 		if c.storeTimeoutSet {
 			trusted.timeout = c.storeTimeout
 		}
+		if many {
+			return &trustedEach{trusted, each}
+		}
 		return trusted
 	}
-	return &bounded{states: states, timeout: c.storeTimeout}
+	bounded := &bounded{states: states, timeout: c.storeTimeout}
+	if many {
+		return &boundedEach{bounded, each}
+	}
+	return bounded
 }
 
 // readable returns the results of Apply, with the error of an unreadable state if err

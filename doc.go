@@ -33,7 +33,8 @@
 // keys, and any number of goroutines may use it at once. [Limiter.Allow] reports
 // whether an event may happen, [Limiter.Take] returns all details in a [Decision],
 // [Limiter.Wait] waits until an event may happen, [Limiter.Reserve] returns when it
-// may, and [Limiter.Peek] looks without spending.
+// may, and [Limiter.Peek] looks without spending. [TakeEach] takes events of many keys at
+// once.
 //
 // [WithLimits] gives keys limits of their own, which may change while the service
 // runs. Package httplimit limits HTTP requests. Package rules, in a module of its

@@ -159,3 +159,25 @@ func ExampleWithMaxKeys() {
 	fmt.Println(store.Len(), limiter.Allow("mallory"))
 	// Output: 1000 false
 }
+
+// A program that reads messages in batches decides on the senders of a batch at once.
+func ExampleTakeEach() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}, ratelimit.WithClock(stopped())))
+	var decisions []ratelimit.Decision
+	for _, senders := range [][]string{{"alice", "bob", "alice"}, {"alice", "carol"}} {
+		var err error
+		decisions, err = ratelimit.TakeEach(context.Background(), limiter, senders, 1, decisions[:0])
+		if err != nil {
+			fmt.Println(err) // the store failed for some senders, and the failure policy decided
+		}
+		for i, sender := range senders {
+			fmt.Println(sender, decisions[i].Allowed, decisions[i].Remaining)
+		}
+	}
+	// Output:
+	// alice true 1
+	// bob true 1
+	// alice true 0
+	// alice false 0
+	// carol true 1
+}

@@ -34,6 +34,7 @@ var rules = []struct {
 	{"CancelOrder", "reservations can be cancelled in any order, and the others keep their turn", testCancelOrder},
 	{"Wait", "Wait spends nothing if its deadline is before its turn", testWait},
 	{"ReserveWithin", "ReserveWithin spends nothing if the turn is too far off; one tick before RetryAfter it still is, at RetryAfter it is not", testWithin},
+	{"Each", "TakeEach decides on keys as a loop of Take does, also on one that occurs several times", testEach},
 	{"Reset", "Reset makes a key fresh, and affects no other key", testReset},
 	{"Meanwhile", "changes that other calls make while a request is being decided are not lost", testMeanwhile},
 	{"Contexts", "each call uses its own context, and ending one affects no other call", testContexts},

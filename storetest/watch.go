@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -102,7 +103,11 @@ func (s *watchedStore) Open(name string, t *ratelimit.Transition) (ratelimit.Sta
 	if err = errors.Join(err, refused); err != nil {
 		return nil, err
 	}
-	return &watchedStates{states, s.watch}, nil
+	watched := &watchedStates{states, s.watch}
+	if each, ok := states.(ratelimit.EachStates); ok {
+		return &watchedEach{watched, each}, nil
+	}
+	return watched, nil
 }
 
 type watchedStates struct {
@@ -133,4 +138,33 @@ func (s *watchedStates) Reset(ctx context.Context, key string) error {
 	return s.watch.guard(ctx, fmt.Sprintf("Reset(%.20q)", key), func() error {
 		return s.states.Reset(ctx, key)
 	})
+}
+
+// watchedEach are watched states that have EachStates.
+type watchedEach struct {
+	*watchedStates
+	each ratelimit.EachStates
+}
+
+func (s *watchedEach) ApplyEach(ctx context.Context, req ratelimit.Request, calls []ratelimit.EachCall) {
+	own := slices.Clone(calls) // a call that hangs may still write to them
+	err := s.watch.guard(ctx, "ApplyEach", func() error {
+		s.each.ApplyEach(ctx, req, own)
+		for i := range own {
+			if own[i].Err == nil {
+				own[i].Err = own[i].Result.StateErr()
+			}
+			if own[i].Err != nil {
+				return own[i].Err
+			}
+		}
+		return nil
+	})
+	for i := range calls {
+		if err == nil {
+			calls[i] = own[i]
+		} else {
+			calls[i].Err = err
+		}
+	}
 }

@@ -46,6 +46,7 @@ type Store struct {
 	all        atomic.Pointer[[]space]
 	admission  admission
 	blanks     sync.Pool // of *[1]uint64, for kernels to work on copies of states: they must live on the heap
+	batches    sync.Pool // of *Batch
 }
 
 // A space is the states of one limiter: Tables or Logs.

@@ -254,7 +254,11 @@ func (sp *Tables) Apply(key string, req *kernel.Request, a *kernel.Answer) {
 	if sp.over.cancels(sp.k, req, a) {
 		return
 	}
-	id := sp.store.identify(key)
+	sp.apply(sp.store.identify(key), req, a)
+}
+
+// apply is Apply for the key with the given identity.
+func (sp *Tables) apply(id identity, req *kernel.Request, a *kernel.Answer) {
 	step := func(st []uint64) (changed bool) {
 		_, changed = sp.k.Step(st, req, a)
 		return changed

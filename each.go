@@ -1,0 +1,229 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// TakeEach takes n events of each key and appends the decisions to out, in the order of the
+// keys. The results are those of a loop that calls [Limiter.Take] for one key after the
+// other, but TakeEach takes less time. Use it to decide on the keys of a batch of messages,
+// for example. The decisions are independent, and not atomic together: a denial of one key
+// does not affect the others, and other calls may take effect between them. A key that occurs
+// several times is decided on as often, in order.
+//
+// TakeEach appends one decision for each key, even if it returns an error. If n is negative
+// or ctx has ended, all of them are zero, which is a denial, and the error is that of Take.
+// If Take would fail only for some keys, TakeEach returns an [EachError] with their errors.
+// The decisions on these keys are those of the [FailurePolicy], as with Take.
+//
+// In a [MemoryStore], TakeEach loads the states of 64 keys at once. It checks ctx only
+// before that, and does not allocate if out has room. With a [SlidingLog] or [WithLimits],
+// it is a loop. Package redisstore sends the requests of all keys at once, so that they
+// share round trips. With any other store, TakeEach is a loop, unless the store has
+// [EachStates].
+//
+// If l was not made by [New], TakeEach calls its method
+// TakeEach(ctx, keys, n, out) ([]Decision, error) if it has one, and otherwise its Take for
+// each key. So it does not bypass a limiter that embeds another one and overrides Take.
+func TakeEach(ctx context.Context, l Limiter, keys []string, n int, out []Decision) ([]Decision, error) {
+	if each, ok := l.(interface {
+		TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error)
+	}); ok {
+		return each.TakeEach(ctx, keys, n, out)
+	}
+	return takeInTurn(ctx, l, keys, n, out)
+}
+
+// takeInTurn is TakeEach as a loop.
+func takeInTurn(ctx context.Context, l Limiter, keys []string, n int, out []Decision) ([]Decision, error) {
+	var failed *EachError
+	for i, key := range keys {
+		d, err := l.Take(ctx, key, n)
+		out = append(out, d)
+		failed = failed.add(i, len(keys), err)
+	}
+	return out, failed.err()
+}
+
+// An EachError is the error of [TakeEach] if the store failed for some keys, or their limits
+// could not be looked up. It matches the errors of all these keys.
+type EachError struct {
+	Errs []error // the error that Take would return, by the index of the key
+}
+
+func (e *EachError) Error() string {
+	count, first := 0, -1
+	for i, err := range e.Errs {
+		if err == nil {
+			continue
+		}
+		if count++; first < 0 {
+			first = i
+		}
+	}
+	if first < 0 {
+		return fmt.Sprintf("ratelimit: none of %d keys failed", len(e.Errs))
+	}
+	return fmt.Sprintf("ratelimit: %d of %d keys failed; the first is keys[%d]: %v", count, len(e.Errs), first, e.Errs[first])
+}
+
+// Unwrap returns the errors that are not nil.
+func (e *EachError) Unwrap() []error {
+	var errs []error
+	for _, err := range e.Errs {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// add records the error of key i of count, if it is not nil. e is nil until the first one.
+func (e *EachError) add(i, count int, err error) *EachError {
+	if err == nil {
+		return e
+	}
+	if e == nil {
+		e = &EachError{Errs: make([]error, count)}
+	}
+	e.Errs[i] = err
+	return e
+}
+
+// of returns the error of key i.
+func (e *EachError) of(i int) error {
+	if e == nil {
+		return nil
+	}
+	return e.Errs[i]
+}
+
+// err returns e as an error, which is nil if e is.
+func (e *EachError) err() error {
+	if e == nil {
+		return nil
+	}
+	return e
+}
+
+// EachStates are States that apply a request to many keys in less time than a loop of Apply,
+// for example in one round trip. [TakeEach] uses them. They are optional.
+type EachStates interface {
+	States
+
+	// ApplyEach applies req, an OpTake, with each call's transition to the state of its
+	// key, and sets its Result and Err to what Apply would return. The calls are
+	// independent: one that fails does not affect the others. Those on the same key take
+	// effect in their order. [WithStoreTimeout] bounds ApplyEach as a whole.
+	ApplyEach(ctx context.Context, req Request, calls []EachCall)
+}
+
+// An EachCall is one of the calls that ApplyEach of [EachStates] makes.
+type EachCall struct {
+	Key        string
+	Transition *Transition
+	Result     Result // set by ApplyEach
+	Err        error  // set by ApplyEach
+}
+
+// trustedEach are trusted states that have EachStates.
+type trustedEach struct {
+	*trusted
+	each EachStates
+}
+
+// ApplyEach implements EachStates.
+func (s *trustedEach) ApplyEach(ctx context.Context, req Request, calls []EachCall) {
+	if s.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.timeout)
+		defer cancel()
+	}
+	s.each.ApplyEach(ctx, req, calls)
+	for i := range calls {
+		c := &calls[i]
+		c.Result, c.Err = readable(c.Result, c.Err)
+	}
+}
+
+// boundedEach are bounded states that have EachStates.
+type boundedEach struct {
+	*bounded
+	each EachStates
+}
+
+// ApplyEach implements EachStates.
+func (s *boundedEach) ApplyEach(ctx context.Context, req Request, calls []EachCall) {
+	own := slices.Clone(calls) // an abandoned call may still write to them
+	_, err := s.call(ctx, func(ctx context.Context) (Result, error) {
+		s.each.ApplyEach(ctx, req, own)
+		return Result{}, nil
+	})
+	for i := range calls {
+		c := &calls[i]
+		if c.Err = err; err == nil {
+			c.Result, c.Err = readable(own[i].Result, own[i].Err)
+		}
+	}
+}
+
+// TakeEach is what the function TakeEach calls.
+func (l *limiter) TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error) {
+	if err := l.check(ctx, n); err != nil {
+		return append(out, make([]Decision, len(keys))...), err
+	}
+	if l.fast != nil && l.own == nil {
+		return l.takeFast(keys, n, out), nil
+	}
+	if each, ok := l.states.(EachStates); ok {
+		return l.takeTogether(ctx, each, keys, n, out)
+	}
+	return takeInTurn(ctx, l, keys, n, out)
+}
+
+// takeTogether is TakeEach for states that decide on many keys faster than in a loop.
+func (l *limiter) takeTogether(ctx context.Context, states EachStates, keys []string, n int, out []Decision) ([]Decision, error) {
+	var unknown, failed *EachError // unknown: the limits of these keys could not be looked up
+	calls := make([]EachCall, 0, len(keys))
+	for i, key := range keys {
+		t, err := l.transitionOf(ctx, key)
+		if err == nil {
+			calls = append(calls, EachCall{Key: key, Transition: t})
+		}
+		unknown = unknown.add(i, len(keys), err)
+	}
+	states.ApplyEach(ctx, Request{Op: OpTake, N: n, timeline: l.timeline}, calls)
+	for i, key := range keys {
+		t, d, err := l.t, Decision{}, unknown.of(i)
+		if err == nil {
+			t, d, err = calls[0].Transition, calls[0].Result.Decision, calls[0].Err
+			calls = calls[1:]
+		}
+		if err != nil {
+			d, err = l.degradedTake(ctx, key, n, t, err)
+		}
+		out = append(out, d)
+		failed = failed.add(i, len(keys), err)
+	}
+	return out, failed.err()
+}
+
+// takeFast is TakeEach for states in tables.
+func (l *limiter) takeFast(keys []string, n int, out []Decision) []Decision {
+	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
+	var a kernel.Answer
+	for len(keys) > 0 {
+		b, count := l.fast.Begin(keys, l.timeline)
+		for i := range count {
+			b.Take(i, &req, &a)
+			out = append(out, decision(&a))
+		}
+		b.End()
+		keys = keys[count:]
+	}
+	return out
+}

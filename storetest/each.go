@@ -1,0 +1,81 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// testEach makes the same decisions with TakeEach on one store, and in a loop on another.
+func testEach(s *suite) {
+	algorithms := Algorithms()
+	for i, name := range slices.Sorted(maps.Keys(algorithms)) {
+		for _, own := range []bool{false, true} {
+			s.Run(fmt.Sprintf("%s/own=%v", name, own), func(t *testing.T) {
+				sub := *s
+				sub.T = t
+				compareEach(&sub, algorithms[name], own, uint64(i))
+			})
+		}
+	}
+}
+
+// compareEach compares TakeEach with a loop. If own is set, some keys have limits of their
+// own.
+func compareEach(s *suite, alg ratelimit.Algorithm, own bool, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 20261122))
+	var opts []ratelimit.Option
+	if own {
+		opts = append(opts, ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+			if strings.HasSuffix(key, "7") {
+				return ratelimit.FixedWindow{Limit: 3, Window: time.Minute}, nil
+			}
+			return nil, nil
+		}))
+	}
+	each, loop := s.bench(alg, opts...), s.bench(alg, opts...)
+	first := must[ratelimit.Decision](s)(loop.Peek(ctx, ""))
+	span := must[ratelimit.Decision](s)(loop.Take(ctx, "probe", first.Limit)).ResetAfter
+	var out []ratelimit.Decision
+	for left := s.Steps; left > 0; {
+		d := s.roundUp(time.Duration(rng.Int64N(int64(span)/2 + 1)))
+		each.clk.Advance(d)
+		loop.clk.Advance(d)
+		keys := make([]string, rng.IntN([]int{4, 50, 200}[rng.IntN(3)]))
+		for i := range keys {
+			keys[i] = eachKey(rng.IntN(1 + rng.IntN(100)))
+		}
+		n := 1
+		if rng.IntN(3) == 0 {
+			n = rng.IntN(first.Limit + 2)
+		}
+		out = must[[]ratelimit.Decision](s)(ratelimit.TakeEach(ctx, each.Limiter, keys, n, out[:0]))
+		if len(out) != len(keys) {
+			s.broken("%T%+v: %d decisions on %d keys", alg, alg, len(out), len(keys))
+		}
+		for i, key := range keys {
+			if want := must[ratelimit.Decision](s)(loop.Take(ctx, key, n)); out[i] != want {
+				s.broken("%T%+v, seed %d: TakeEach of %d events of each of %q decides on keys[%d]:\n%+v\nTake decides:\n%+v", alg, alg, seed, n, keys, i, out[i], want)
+			}
+		}
+		left -= 1 + len(keys)
+	}
+}
+
+// eachKey returns the i-th key. Some are long.
+func eachKey(i int) string {
+	if i == 0 {
+		return ""
+	}
+	h := fnv.New64a()
+	fmt.Fprint(h, i)
+	return strings.Repeat("k\xff", int(h.Sum64()%20)) + fmt.Sprint(i)
+}
