@@ -22,35 +22,54 @@ const (
 // was abandoned in the meantime, and another sender has the queue.
 func (s *Store) send(q *queue, g *group) bool {
 	defer g.cancel()
+	if err := s.admit(q, g); err != nil {
+		return q.finish(g, err)
+	}
+	s.transmit(g)
+	more, why := s.conclude(q, g)
+	if why != nil {
+		return s.resolve(q, g, why)
+	}
+	return more
+}
+
+// admit asks the breaker whether a group's command may be sent, and prepares the command.
+func (s *Store) admit(q *queue, g *group) error {
 	done, err := s.allow(g.ctx, g.calls[0].name.text)
 	if err != nil {
-		return q.finish(g, err)
+		return err
 	}
 	q.shard.mu.Lock()
 	g.done = done
 	q.shard.mu.Unlock()
-	script := s.prepare(q, g)
+	g.script = s.prepare(q, g)
 	g.begin = s.elapsed()
+	return nil
+}
 
-	s.transmit(g, script)
-
+// conclude reports to the breaker, reads the reply and answers a group's calls. It returns
+// false if the command was abandoned in the meantime, and another sender has the queue. If
+// why is not nil, the calls are not answered, and the caller must call resolve.
+func (s *Store) conclude(q *queue, g *group) (more bool, why error) {
 	received := s.elapsed()
 	s.counts.observe(received-g.begin, g.err)
 	q.shard.mu.Lock()
-	done, g.done = g.done, nil
+	done := g.done
+	g.done = nil
 	q.shard.mu.Unlock()
 	if done != nil {
 		done(s.outcome(g.err, received-g.begin, s.ticks.Load()-g.ticks))
 	}
-	if first := g.calls[0]; first.prog == nil {
-		first.reply, err = g.reply, g.err
-	} else {
-		err = s.readReply(g, received)
+	first := g.calls[0]
+	if first.prog == nil {
+		first.reply = g.reply
+		return q.finish(g, g.err), nil
 	}
+	err := s.readReply(g, received)
 	if errors.Is(err, errOther) {
-		return s.resolve(q, g, err)
+		return false, err
 	}
-	return q.finish(g, err)
+	return q.finish(g, err), nil
 }
 
 // prepare sets a group's command, and returns the script that it runs, if any.
@@ -128,20 +147,28 @@ const maxResends = 3
 // transmit sends a group's command. It sends the command again only if the server replied
 // that it did not execute it: with the full script if the server did not know it, or after
 // a redirection that the client did not follow.
-func (s *Store) transmit(g *group, script *script) {
+func (s *Store) transmit(g *group) {
 	for range 1 + maxResends {
 		s.counts.calls.Add(1)
-		if g.reply, g.err = s.conn.Do(g.ctx, g.cmd); g.err == nil || g.ctx.Err() != nil {
-			return
-		}
-		switch code, _, _ := strings.Cut(g.err.Error(), " "); code {
-		case "NOSCRIPT":
-			g.cmd = script.inFull(g.cmd)
-		case "MOVED", "ASK":
-		default:
+		if g.reply, g.err = s.conn.Do(g.ctx, g.cmd); !g.resends() {
 			return
 		}
 	}
+}
+
+// resends reports whether a group's command is to be sent again because of its reply.
+func (g *group) resends() bool {
+	if g.err == nil || g.ctx.Err() != nil {
+		return false
+	}
+	switch code, _, _ := strings.Cut(g.err.Error(), " "); code {
+	case "NOSCRIPT":
+		g.cmd = g.script.inFull(g.cmd)
+	case "MOVED", "ASK":
+	default:
+		return false
+	}
+	return true
 }
 
 // A snapshot is the state of a key after a command, as far as its requests need it.

@@ -28,6 +28,22 @@ type Cluster interface {
 	Server(ctx context.Context, key string) string
 }
 
+// A Pipeline is a Conn that sends several commands at once. [ratelimit.TakeEach] uses it, and
+// calls Do for the commands concurrently if the Conn is not a Pipeline.
+type Pipeline interface {
+	Conn
+	// DoEach sends commands in one round trip, and returns their replies in the same
+	// order. What Conn says about Do holds for each command. If the Pipeline is a Cluster,
+	// the keys are on the same server, unless it has changed a moment ago.
+	DoEach(ctx context.Context, commands []Command) []Reply
+}
+
+// A Reply is what Do returns.
+type Reply struct {
+	Text string
+	Err  error
+}
+
 // A Command is a command for Redis.
 type Command struct {
 	Words []string // the command's name and its arguments, which may be any bytes

@@ -97,6 +97,10 @@
 // pipelined, except in a cluster or a ring, where calls wait for a connection. In that case raise
 // PoolSize.
 //
+// [ratelimit.TakeEach] sends the commands of up to 512 keys at once, and waits for them
+// together. If the Conn is a [Pipeline], they take one round trip for each server; with
+// rueidis and a cluster, the client decides.
+//
 // # Limits that change
 //
 // With [ratelimit.WithLimits], a process may find a state that another limit left, because

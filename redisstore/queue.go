@@ -46,6 +46,7 @@ type queue struct {
 type group struct {
 	calls  []*call
 	cmd    Command
+	script *script // that cmd runs, if any
 	reply  string
 	err    error
 	base   ratelimit.Request // provides the time of all calls, with WithLimiterClock
@@ -65,6 +66,11 @@ const maxGroup = 1024
 // do queues a call and waits for its outcome, or until ctx ends.
 func (s *Store) do(ctx context.Context, c *call) error {
 	s.enqueue(c)
+	return c.await(ctx)
+}
+
+// await waits for the outcome of a call, or until ctx ends.
+func (c *call) await(ctx context.Context) error {
 	select {
 	case err := <-c.done:
 		return err
@@ -76,9 +82,17 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	}
 }
 
-// enqueue adds a call to the queue of its key, and starts the queue if there is none. A
-// raw command has a queue of its own.
+// enqueue adds a call to the queue of its key, and starts the queue if it is new.
 func (s *Store) enqueue(c *call) {
+	if q := s.add(c); q != nil {
+		s.startSender(q)
+		s.startTicking()
+	}
+}
+
+// add adds a call to the queue of its key. It returns a queue that is new: the caller must
+// start it. A raw command has a queue of its own.
+func (s *Store) add(c *call) *queue {
 	c.ticks = s.ticks.Load()
 	shard := &s.queues[c.name.shard()]
 	id := queueID{key: c.name.text, prog: c.prog}
@@ -90,7 +104,7 @@ func (s *Store) enqueue(c *call) {
 	if q != nil {
 		q.next = append(q.next, c)
 		shard.mu.Unlock()
-		return
+		return nil
 	}
 	q = &queue{shard: shard, id: id, next: []*call{c}}
 	if shard.active == nil {
@@ -98,8 +112,7 @@ func (s *Store) enqueue(c *call) {
 	}
 	shard.active[id] = q
 	shard.mu.Unlock()
-	s.startSender(q)
-	s.startTicking()
+	return q
 }
 
 // drain sends one command after another until the queue is empty.

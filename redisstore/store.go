@@ -128,19 +128,26 @@ func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition,
 		return ratelimit.Result{}, err
 	}
 	name := s.name(key)
-	switch req.Op {
-	case ratelimit.OpCancel, ratelimit.OpReturn:
+	if req.Op == ratelimit.OpCancel || req.Op == ratelimit.OpReturn {
 		return s.undo(ctx, name, prog, req)
-	case ratelimit.OpTake:
-		if d, ok := s.fromLease(name, prog, req); ok {
-			return ratelimit.Result{Decision: d}, nil
-		}
 	}
-	if d, ok := s.denied(name, prog, req); ok {
-		s.counts.cached.Add(1)
+	if d, ok := s.known(name, prog, req); ok {
 		return ratelimit.Result{Decision: d}, nil
 	}
 	return s.ask(ctx, name, prog, req)
+}
+
+// known returns the decision on req if it needs no call.
+func (s *Store) known(name name, prog *program, req ratelimit.Request) (d ratelimit.Decision, ok bool) {
+	if req.Op == ratelimit.OpTake {
+		if d, ok := s.fromLease(name, prog, req); ok {
+			return d, true
+		}
+	}
+	if d, ok = s.denied(name, prog, req); ok {
+		s.counts.cached.Add(1)
+	}
+	return d, ok
 }
 
 // ask queues a request and waits for its result.

@@ -2,6 +2,8 @@ package goredis
 
 import (
 	"context"
+	"errors"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,10 +23,18 @@ type conn struct {
 	gather *gatherer // if the client has one pool of connections
 }
 
-func newConn(client redis.UniversalClient) conn {
+// A pipeline is a conn for a client whose servers are known. It implements
+// redisstore.Pipeline.
+type pipeline struct{ conn }
+
+func newConn(client redis.UniversalClient) redisstore.Conn {
 	c := conn{client: client}
-	if one, ok := client.(*redis.Client); ok {
-		c.gather = newGatherer(one)
+	switch client := client.(type) {
+	case *redis.Client:
+		c.gather = newGatherer(client)
+		return pipeline{c}
+	case *redis.ClusterClient, *redis.Ring:
+		return pipeline{c}
 	}
 	return c
 }
@@ -32,18 +42,32 @@ func newConn(client redis.UniversalClient) conn {
 // Server implements [redisstore.Cluster]. The name of a cluster's node or a ring's shard is
 // its address; other clients have one server, "".
 func (c conn) Server(ctx context.Context, key string) string {
-	var node *redis.Client
-	var err error
+	if _, one := c.client.(*redis.Client); one {
+		return ""
+	}
+	node, err := c.node(ctx, key)
+	if err != nil {
+		return "" // the command will fail with the error
+	}
+	return node.Options().Addr
+}
+
+var errNoNode = errors.New("goredis: the client does not say on which server a key is")
+
+// node returns the client of the server that has key.
+func (c conn) node(ctx context.Context, key string) (node *redis.Client, err error) {
 	switch client := c.client.(type) {
+	case *redis.Client:
+		return client, nil
 	case *redis.ClusterClient:
 		node, err = client.MasterForKey(ctx, key)
 	case *redis.Ring:
 		node, err = client.GetShardClientForKey(key)
 	}
-	if err != nil || node == nil {
-		return "" // the command will fail with the error
+	if err == nil && node == nil {
+		err = errNoNode
 	}
-	return node.Options().Addr
+	return node, err
 }
 
 // A command is a command that the client sends once. The client sends other commands again
@@ -85,4 +109,32 @@ func (c conn) Do(ctx context.Context, command redisstore.Command) (string, error
 	}
 	_ = c.client.Process(ctx, cmd) // Result returns the same error, and waits if Process does not
 	return cmd.Result()            // the store does not use the number that DEL returns
+}
+
+// DoEach implements [redisstore.Pipeline].
+func (c pipeline) DoEach(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
+	replies := make([]redisstore.Reply, len(commands))
+	cmds, nodes := make([]*command, len(commands)), map[*redis.Client][]int{}
+	for i, command := range commands {
+		node, err := c.node(ctx, command.Words[command.Key])
+		if replies[i].Err = err; err == nil {
+			cmds[i] = newCommand(ctx, command)
+			nodes[node] = append(nodes[node], i)
+		}
+	}
+	var wg sync.WaitGroup
+	for node, indexes := range nodes { // one, as a rule
+		wg.Go(func() {
+			pipe := node.Pipeline()
+			for _, i := range indexes {
+				_ = pipe.Process(ctx, cmds[i]) // only adds it
+			}
+			_, _ = pipe.Exec(ctx) // each command has its own error
+			for _, i := range indexes {
+				replies[i].Text, replies[i].Err = cmds[i].Result()
+			}
+		})
+	}
+	wg.Wait()
+	return replies
 }

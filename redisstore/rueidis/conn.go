@@ -11,10 +11,18 @@ import (
 // NewConn returns a Conn that sends commands through client. Use it to wrap the Conn, for
 // example to measure calls, and pass the wrapper to [redisstore.New], with
 // [redisstore.WithBreaker], because that New sets no circuit breaker. Otherwise use [New].
-func NewConn(client rueidis.Client) redisstore.Conn { return conn{client} }
+func NewConn(client rueidis.Client) redisstore.Conn {
+	if client == nil || client.Mode() == rueidis.ClientModeCluster {
+		return conn{client} // a node that hangs would delay the replies of others
+	}
+	return pipeline{conn{client}}
+}
 
 // A conn implements redisstore.Conn for a client.
 type conn struct{ client rueidis.Client }
+
+// A pipeline is a conn for one server. It implements redisstore.Pipeline.
+type pipeline struct{ conn }
 
 // Do implements [redisstore.Conn]. The client gets a context that does not end, because for
 // a call that has the connection to itself, rueidis closes the connection when the context
@@ -25,9 +33,35 @@ func (c conn) Do(ctx context.Context, command redisstore.Command) (string, error
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
+	return replyOf(c.client.Do(context.WithoutCancel(ctx), c.build(command)))
+}
+
+// DoEach implements [redisstore.Pipeline].
+func (c pipeline) DoEach(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
+	replies := make([]redisstore.Reply, len(commands))
+	if err := ctx.Err(); err != nil {
+		for i := range replies {
+			replies[i].Err = err
+		}
+		return replies
+	}
+	built := make([]rueidis.Completed, len(commands))
+	for i, command := range commands {
+		built[i] = c.build(command)
+	}
+	for i, res := range c.client.DoMulti(context.WithoutCancel(ctx), built...) {
+		replies[i].Text, replies[i].Err = replyOf(res)
+	}
+	return replies
+}
+
+func (c conn) build(command redisstore.Command) rueidis.Completed {
 	words, key := command.Words, command.Key
-	cmd := c.client.B().Arbitrary(words[:key]...).Keys(words[key]).Args(words[key+1:]...).Build()
-	res := c.client.Do(context.WithoutCancel(ctx), cmd)
+	return c.client.B().Arbitrary(words[:key]...).Keys(words[key]).Args(words[key+1:]...).Build()
+}
+
+// replyOf returns what Do returns.
+func replyOf(res rueidis.RedisResult) (string, error) {
 	err := res.Error()
 	if err == nil {
 		reply, _ := res.ToString() // the store does not use the number that DEL returns

@@ -42,7 +42,7 @@ func New(client rueidis.Client, opts ...redisstore.Option) (*redisstore.Store, e
 	if i := slices.IndexFunc(opts, func(opt redisstore.Option) bool { return opt == nil }); i >= 0 { // here, so that the index does not count the breaker
 		return nil, fmt.Errorf("%w: option %d of New is nil: it must be the result of a With function of redisstore", ratelimit.ErrInvalid, i)
 	}
-	return redisstore.New(conn{client}, append([]redisstore.Option{redisstore.WithBreakers(newBreaker)}, opts...)...)
+	return redisstore.New(NewConn(client), append([]redisstore.Option{redisstore.WithBreakers(newBreaker)}, opts...)...)
 }
 
 // A breaker tells the store its state. (Module goredis has the same. The modules share only

@@ -1,0 +1,319 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+func manyKeys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprint("key ", i)
+	}
+	return keys
+}
+
+// bothWays calls test for a Conn that is a Pipeline, and for one that is not.
+func bothWays(t *testing.T, test func(t *testing.T, together bool)) {
+	for _, together := range []bool{false, true} {
+		t.Run(fmt.Sprintf("together=%v", together), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, together) })
+		})
+	}
+}
+
+func storeOn(t *testing.T, f *fakeServer, together bool, opts ...Option) (*Store, ratelimit.Limiter) {
+	if together {
+		return (&pipelinedServer{fakeServer: f}).store(t, opts...)
+	}
+	return f.store(t, opts...)
+}
+
+// The commands of all keys are sent at once, and the requests on one key share a command.
+func TestEachAtOnce(t *testing.T) {
+	bothWays(t, func(t *testing.T, together bool) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
+		f.delay = 10 * time.Millisecond
+		s, l := storeOn(t, f, together)
+		keys := append(manyKeys(maxEach-3), "key 0", "key 1", "key 0")
+		begin := time.Now()
+		out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+		require.NoError(t, err)
+		assert.Equal(t, 10*time.Millisecond, time.Since(begin))
+		assert.Equal(t, maxEach-3, f.calls())
+		assert.Equal(t, uint64(3), s.Stats().Coalesced)
+		for i, d := range out {
+			want := 1
+			if i > maxEach-4 {
+				want = 0
+			}
+			assert.Equal(t, want, d.Remaining, "keys[%d]", i)
+			assert.Equal(t, i < maxEach-1, d.Allowed, "keys[%d]", i)
+		}
+
+		// More keys than that do not wait for each other until their time is over.
+		begin = time.Now()
+		_, err = ratelimit.TakeEach(t.Context(), l, append(keys[3:], manyKeys(maxEach)...), 1, out[:0])
+		require.NoError(t, err)
+		assert.Equal(t, 20*time.Millisecond, time.Since(begin))
+		settle()
+		requireIdle(t, s)
+	})
+}
+
+// Leases and cached denials answer without a call, as for single requests.
+func TestEachWithoutCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)})
+		s, l := f.store(t, WithLease(100, time.Minute))
+		for range 50 {
+			l.Allow("leased")
+		}
+		require.True(t, l.AllowN("exhausted", 1000))
+		require.False(t, l.Allow("exhausted"))
+		before, calls := s.Stats(), f.calls()
+		out, err := ratelimit.TakeEach(t.Context(), l, []string{"exhausted", "leased", "new", "exhausted"}, 1, nil)
+		require.NoError(t, err)
+		var allowed []bool
+		for _, d := range out {
+			allowed = append(allowed, d.Allowed)
+		}
+		assert.Equal(t, []bool{false, true, true, false}, allowed)
+		assert.Equal(t, calls+1, f.calls())
+		assert.Equal(t, before.Leased+1, s.Stats().Leased)
+		assert.Equal(t, before.Cached+2, s.Stats().Cached)
+		require.NoError(t, s.Close(t.Context()))
+	})
+}
+
+// Each key fails as it would alone.
+func TestEachFails(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(f *fakeServer, b *countingBreaker)
+		want   error
+		failed int // of five keys
+		took   time.Duration
+		count  func(s Stats) uint64
+	}{
+		"timeout":      {func(f *fakeServer, _ *countingBreaker) { f.hangs = true }, ErrTimeout, 5, 50 * time.Millisecond, func(s Stats) uint64 { return s.Timeouts }},
+		"breaker open": {func(_ *fakeServer, b *countingBreaker) { b.open = errors.New("open") }, ErrOpen, 5, 0, func(s Stats) uint64 { return s.Refused }},
+		"two replies": {func(f *fakeServer, _ *countingBreaker) { f.fail, f.failures = errOOM, 2 }, errOOM, 2, 10 * time.Millisecond,
+			func(s Stats) uint64 { return s.ErrorReplies }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bothWays(t, func(t *testing.T, together bool) {
+				f, b := newFakeServer(t, ratelimit.FixedWindow{Limit: 9, Window: time.Hour}), &countingBreaker{}
+				f.delay = 10 * time.Millisecond
+				s, l := storeOn(t, f, together, WithBreaker(b), WithTimeout(50*time.Millisecond))
+				tt.change(f, b)
+				begin := time.Now()
+				out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
+				require.ErrorIs(t, err, tt.want)
+				failed, ok := errors.AsType[*ratelimit.EachError](err)
+				require.True(t, ok)
+				assert.Len(t, failed.Unwrap(), tt.failed)
+				assert.Equal(t, tt.took, time.Since(begin))
+				for i, d := range out {
+					assert.Equal(t, failed.Errs[i] != nil, d.Degraded)
+					assert.Equal(t, failed.Errs[i] == nil, d.Allowed, "FailClosed")
+				}
+				assert.Equal(t, uint64(tt.failed), tt.count(s.Stats()))
+				assert.Equal(t, uint64(tt.failed), s.Stats().Failures)
+				settle()
+				requireIdle(t, s)
+			})
+		})
+	}
+}
+
+var errOOM = errors.New("OOM command not allowed when used memory > 'maxmemory'")
+
+// When the caller leaves, TakeEach returns at once.
+func TestEachCallerLeaves(t *testing.T) {
+	bothWays(t, func(t *testing.T, together bool) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 9, Window: time.Hour})
+		f.delay = 10 * time.Millisecond
+		s, l := storeOn(t, f, together)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		begin := time.Now()
+		out, err := ratelimit.TakeEach(ctx, l, manyKeys(2000), 1, nil)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, make([]ratelimit.Decision, 2000), out)
+		assert.Equal(t, time.Millisecond, time.Since(begin))
+		assert.Zero(t, s.Stats().Failures)
+		settle()
+		requireIdle(t, s)
+		assert.LessOrEqual(t, f.calls(), maxEach, "keys that were not sent are not")
+	})
+}
+
+// A pipelinedServer receives several commands in one round trip.
+type pipelinedServer struct {
+	*fakeServer
+	together []int // the numbers of commands received together
+}
+
+func (p *pipelinedServer) DoEach(ctx context.Context, commands []Command) []Reply {
+	replies := make([]Reply, len(commands))
+	p.set(func() { p.together = append(p.together, len(commands)) })
+	var wg sync.WaitGroup
+	for i, c := range commands {
+		wg.Go(func() { replies[i].Text, replies[i].Err = p.Do(ctx, c) })
+	}
+	wg.Wait()
+	return replies
+}
+
+func (p *pipelinedServer) store(t *testing.T, opts ...Option) (*Store, ratelimit.Limiter) {
+	s, err := New(p, opts...)
+	require.NoError(t, err)
+	s.backlog = func() bool { return false }
+	l, err := ratelimit.New(p.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+	require.NoError(t, err)
+	return s, l
+}
+
+func newPipelinedServer(t *testing.T, limit int) *pipelinedServer {
+	p := &pipelinedServer{fakeServer: newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: time.Hour})}
+	p.delay = 10 * time.Millisecond
+	return p
+}
+
+// Commands that were not executed are sent again together, and states that the script cannot
+// read are replaced one by one.
+func TestEachTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipelinedServer(t, 9)
+		s, l := p.store(t, WithTimeout(100*time.Millisecond))
+		keys := append(manyKeys(5), "key 0")
+		remaining := func() (all []int) {
+			out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+			require.NoError(t, err)
+			for _, d := range out {
+				all = append(all, d.Remaining)
+			}
+			return all
+		}
+		assert.Equal(t, []int{8, 8, 8, 8, 8, 7}, remaining())
+		assert.Equal(t, []int{5}, p.together)
+
+		clear(p.known)
+		assert.Equal(t, []int{6, 7, 7, 7, 7, 5}, remaining())
+		assert.Equal(t, []int{5, 5, 5}, p.together, "again, with the script")
+
+		p.fail, p.failures = errors.New("MOVED 7 127.0.0.1:7001"), 2
+		assert.Equal(t, []int{4, 6, 6, 6, 6, 3}, remaining())
+		assert.Equal(t, []int{5, 5, 5, 5, 2}, p.together)
+
+		p.damage()
+		assert.Equal(t, uint64(0), s.Stats().Failures)
+		_, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+		require.ErrorIs(t, err, ratelimit.ErrState)
+		out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+		require.NoError(t, err, "the keys have begun afresh")
+		for _, d := range out {
+			assert.True(t, d.Allowed)
+		}
+		settle()
+		requireIdle(t, s)
+	})
+}
+
+// Calls that arrive on a key while the commands of TakeEach are in progress are sent next.
+func TestEachMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipelinedServer(t, 9)
+		s, l := p.store(t)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			time.Sleep(5 * time.Millisecond)
+			for range 3 {
+				wg.Go(func() { assert.True(t, l.Allow("key 1")) })
+			}
+		})
+		_, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
+		require.NoError(t, err)
+		wg.Wait()
+		assert.Equal(t, []int{1, 1, 1, 1, 1, 3}, p.batch)
+		settle()
+		requireIdle(t, s)
+	})
+}
+
+// The commands to a server that does not answer are abandoned in time, and calls behind them
+// are sent. The late answers change nothing.
+func TestEachAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, b := newPipelinedServer(t, 9), &countingBreaker{}
+		p.hangs, p.stuck = true, make(chan struct{})
+		s, l := p.store(t, WithTimeout(50*time.Millisecond), WithBreaker(b))
+		begin := time.Now()
+		out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
+		require.ErrorIs(t, err, ErrTimeout)
+		assert.Equal(t, 50*time.Millisecond, time.Since(begin))
+		p.set(func() { p.hangs = false })
+		assert.True(t, l.Allow("key 1"))
+		close(p.stuck)
+		settle()
+		requireIdle(t, s)
+		assert.True(t, out[0].Degraded)
+		assert.Len(t, b.outcomes, 6)
+	})
+}
+
+// twoPipelines are two servers; the one that has the keys that end with 1 hangs.
+type twoPipelines struct{ *pipelinedServer }
+
+func (two twoPipelines) Server(_ context.Context, key string) string { return key[len(key)-1:] }
+
+func (two twoPipelines) Do(ctx context.Context, c Command) (string, error) {
+	reply := two.DoEach(ctx, []Command{c})[0]
+	return reply.Text, reply.Err
+}
+
+func (two twoPipelines) DoEach(ctx context.Context, commands []Command) []Reply {
+	if two.Server(ctx, commands[0].Words[commands[0].Key]) == "1" {
+		<-ctx.Done()
+		replies := make([]Reply, len(commands))
+		for i := range replies {
+			replies[i].Err = ctx.Err()
+		}
+		return replies
+	}
+	return two.pipelinedServer.DoEach(ctx, commands)
+}
+
+// A server that hangs does not delay the keys of others.
+func TestEachServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipelinedServer(t, 9)
+		s, err := New(twoPipelines{p})
+		require.NoError(t, err)
+		s.backlog = func() bool { return false }
+		l, err := ratelimit.New(p.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+		require.NoError(t, err)
+		keys := []string{"a0", "a1", "b1", "b0", "c0"}
+		for range 9 { // servers are asked in any order
+			settle()
+			out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+			require.ErrorIs(t, err, ErrTimeout)
+			for i, d := range out {
+				assert.Equal(t, keys[i][1] == '0', d.Allowed, keys[i])
+			}
+		}
+		assert.NotContains(t, p.together, 5)
+		settle()
+		requireIdle(t, s)
+	})
+}
