@@ -101,6 +101,39 @@ func TestNoAllocationsInLogs(t *testing.T) {
 	}
 }
 
+// TestNoAllocationsWithOwnLimits: the same for keys with limits of their own, after these
+// have changed.
+func TestNoAllocationsWithOwnLimits(t *testing.T) {
+	for _, kind := range []func(n int) ratelimit.Algorithm{
+		func(n int) ratelimit.Algorithm { return ratelimit.TokenBucket{Rate: ratelimit.PerSecond(n)} },
+		func(n int) ratelimit.Algorithm {
+			return ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(n), Capacity: n}
+		},
+		func(n int) ratelimit.Algorithm {
+			return ratelimit.FixedWindow{Limit: n, Window: 1000 * time.Hour}
+		},
+	} {
+		own := kind(1000)
+		l, clk := at(t, kind(10), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))
+		require.True(t, l.AllowN("key", 200))
+		own = kind(500)
+		require.True(t, l.Allow("key"))
+		clk.Advance(time.Millisecond)
+		for _, denied := range []bool{false, true} {
+			assert.Zero(t, testing.AllocsPerRun(100, func() {
+				a := l.Allow("key")
+				d, _ := l.Take(ctx, "key", 1)
+				p, _ := l.Peek(ctx, "key")
+				if a == denied || d.Allowed == denied || p.Allowed == denied {
+					t.Errorf("%T: %v %v %v", own, a, d, p)
+				}
+			}), "%T, denied: %v", own, denied)
+			for l.Allow("key") {
+			}
+		}
+	}
+}
+
 func TestWaitThatNeedNotWait(t *testing.T) {
 	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)})
 	n := testing.AllocsPerRun(100, func() {

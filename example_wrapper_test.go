@@ -25,8 +25,12 @@ func (c *counted) Take(ctx context.Context, key string, n int) (ratelimit.Decisi
 	return d, err
 }
 
-// Algorithm and Clock let AlgorithmOf and ClockOf, and so httplimit, see what is inside.
+// These let AlgorithmOf, AlgorithmFor and ClockOf, and so httplimit, see what is inside.
 func (c *counted) Algorithm() ratelimit.Algorithm { return ratelimit.AlgorithmOf(c.Limiter) }
+
+func (c *counted) AlgorithmFor(ctx context.Context, key string) (ratelimit.Algorithm, error) {
+	return ratelimit.AlgorithmFor(ctx, c.Limiter, key)
+}
 
 func (c *counted) Clock() clock.Clock { return ratelimit.ClockOf(c.Limiter) }
 

@@ -29,10 +29,10 @@ import (
 // Later versions may add methods to this interface. To write a limiter, embed
 // another one: calls of methods that it does not override, including methods added
 // later, go to the embedded limiter and bypass the overrides. Embedding does not
-// forward the methods that [AlgorithmOf] and [ClockOf] call. So give the wrapper a
-// method Algorithm that returns AlgorithmOf of the embedded limiter, and a method Clock
-// that returns ClockOf of it. Without them, package httplimit does not know the policy
-// and the clock. The example of AlgorithmOf shows a wrapper.
+// forward the methods that [AlgorithmOf], [AlgorithmFor] and [ClockOf] call. So give the
+// wrapper methods Algorithm, AlgorithmFor and Clock that return the results of these
+// functions for the embedded limiter. Without them, package httplimit does not know the
+// policy and the clock. The example of AlgorithmOf shows a wrapper.
 type Limiter interface {
 	// Allow reports whether one event may happen now, and spends it if so.
 	Allow(key string) bool
@@ -154,8 +154,8 @@ func Must(l Limiter, err error) Limiter {
 
 // AlgorithmOf returns the algorithm that was passed to [New], with defaults filled
 // in, such as a Capacity of 1 for 0. Nested Alls are flattened. It returns nil if l
-// was made with [WithLimits]. If l was not made by New, AlgorithmOf returns the result of
-// its method Algorithm() Algorithm, or nil if it has none.
+// was made with [WithLimits]; see [AlgorithmFor]. If l was not made by New, AlgorithmOf
+// returns the result of its method Algorithm() Algorithm, or nil if it has none.
 func AlgorithmOf(l Limiter) Algorithm {
 	if l, ok := l.(interface{ Algorithm() Algorithm }); ok {
 		return l.Algorithm()
@@ -168,6 +168,39 @@ func (l *limiter) Algorithm() Algorithm {
 		return nil
 	}
 	return l.t.Algorithm()
+}
+
+// AlgorithmFor returns the algorithm that l applies to key now. For a limiter made with
+// [WithLimits], it calls the lookup, and returns its error, or one that matches
+// [ErrInvalid] if the parameters cannot be used. For other limiters, it returns
+// [AlgorithmOf] l. If l was not made by [New], AlgorithmFor returns the results of its
+// method AlgorithmFor(context.Context, string) (Algorithm, error), if it has one.
+func AlgorithmFor(ctx context.Context, l Limiter, key string) (Algorithm, error) {
+	if l, ok := l.(interface {
+		AlgorithmFor(ctx context.Context, key string) (Algorithm, error)
+	}); ok {
+		return l.AlgorithmFor(ctx, key)
+	}
+	return AlgorithmOf(l), nil
+}
+
+func (l *limiter) AlgorithmFor(ctx context.Context, key string) (Algorithm, error) {
+	if err := l.check(ctx, 0); err != nil {
+		return nil, err
+	}
+	t, err := l.transitionOf(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return t.Algorithm(), nil
+}
+
+// transitionOf returns the transition for key.
+func (l *limiter) transitionOf(ctx context.Context, key string) (*Transition, error) {
+	if l.own == nil {
+		return l.t, nil
+	}
+	return l.own.forKey(ctx, key)
 }
 
 // ClockOf returns the clock that l uses: that of [WithClock], or the system's. If l
@@ -197,9 +230,24 @@ type limiter struct {
 	failures failureLog
 }
 
-// apply sends req to the store. It also returns the transition that decided it.
+// apply sends req to the store. It also returns the transition that decided it, except for
+// OpTake and OpPeek.
 func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transition, _ Result, err error) {
-	if t, err = l.transitionOf(ctx, key); err != nil {
+	if l.own == nil {
+		res, err := l.applyBy(ctx, key, l.t, req)
+		return l.t, res, err
+	}
+	alg, err := l.own.lookup(ctx, key)
+	if err != nil {
+		return l.t, Result{}, limitError(key, err)
+	}
+	if l.local != nil && req.Op <= OpPeek { // most keys have the limit that they had before
+		asked, a := kernel.Request{Op: kernel.Op(req.Op), N: req.N, Clock: l.timeline}, kernel.Answer{}
+		if l.local.varied.ApplyAs(key, alg, &asked, &a) {
+			return l.t, result(&a), nil
+		}
+	}
+	if t, err = l.own.transition(key, alg); err != nil {
 		return l.t, Result{}, err
 	}
 	res, err := l.applyBy(ctx, key, t, req)
@@ -230,24 +278,38 @@ func (l *limiter) AllowN(key string, n int) bool {
 		return l.fast.Allow(l.timeline, key, n)
 	}
 	ctx := context.Background()
-	if l.local != nil && l.local.logs != nil && n > 0 {
-		t, err := l.transitionOf(ctx, key)
-		if err != nil {
-			d, _ := l.degradedTake(ctx, key, n, l.t, err)
-			return d.Allowed
-		}
-		return n <= t.kernel.Limit() && l.local.logs.Allow(l.timeline, key, t.kernel, n)
+	switch {
+	case l.local == nil || n <= 0:
+	case l.own != nil:
+		return l.allowOwn(ctx, key, n)
+	case l.local.logs != nil:
+		return n <= l.t.kernel.Limit() && l.local.logs.Allow(l.timeline, key, l.t.kernel, n)
 	}
 	d, _ := l.Take(ctx, key, n)
 	return d.Allowed
 }
 
-// transitionOf returns the transition for key.
-func (l *limiter) transitionOf(ctx context.Context, key string) (*Transition, error) {
-	if l.own == nil {
-		return l.t, nil
+// allowOwn is AllowN for n > 0, with limits of keys' own and states in memory.
+func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
+	alg, err := l.own.lookup(ctx, key)
+	if err != nil {
+		err = limitError(key, err)
+	} else if granted, ok := l.local.varied.AllowAs(l.timeline, key, alg, n); ok {
+		return granted
 	}
-	return l.own.forKey(ctx, key)
+	var t *Transition
+	var lim *memory.Limit
+	if err == nil {
+		t, err = l.own.transition(key, alg)
+	}
+	if err == nil {
+		lim, err = l.local.limitOf(t)
+	}
+	if err != nil {
+		d, _ := l.degradedTake(ctx, key, n, l.t, err)
+		return d.Allowed
+	}
+	return n <= t.kernel.Limit() && l.local.varied.Allow(l.timeline, key, lim, n)
 }
 
 func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error) {
@@ -257,7 +319,7 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error)
 	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
 		req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
 		var a kernel.Answer
-		l.local.apply(key, l.t.kernel, &req, &a)
+		l.local.apply(key, &req, &a)
 		return decision(&a), nil
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
@@ -44,57 +43,33 @@ import (
 // another kind of algorithm, or another Refill, a key starts afresh. A [Reservation]
 // that was made under other parameters gives nothing back.
 //
-// In a [MemoryStore], a key of such a limiter costs about 75 bytes plus its state.
-// Each distinct limit costs about 250 bytes more, which [MemoryStats] does not count.
-// [AlgorithmOf] returns nil for the limiter. An All of more than four parts costs a few
-// microseconds in each call, because it is compiled each time.
+// In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory
+// than without WithLimits, and decisions on it take no lock. That holds for the first
+// 1,023 distinct limits of the limiter, and while the key has no pending reservations and
+// has not used more than its limit. Other keys, such as those with a [SlidingWindow] of
+// several segments, cost as much as with a [SlidingLog], and their decisions take a lock.
+// Each distinct limit costs about 500 bytes, which [MemoryStats] does not count. A lookup
+// that returns pointers to algorithms makes decisions slower than one that returns the
+// algorithms themselves. An All of more than four parts costs a few microseconds in each
+// call, because it is compiled each time.
+//
+// [AlgorithmOf] returns nil for the limiter; [AlgorithmFor] returns the algorithm of a key.
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {
 	return func(c *config) { c.lookup, c.lookupSet = lookup, true }
 }
 
 // limits looks up the limits of keys, and caches their transitions.
+//
+// Decisions in memory seldom need the cache: a key's slot names the limit that it was last
+// decided by, and that is compared with the result of lookup.
 type limits struct {
 	lookup func(ctx context.Context, key string) (Algorithm, error)
 	base   *Transition
 
-	recent atomic.Pointer[recentLimits] // nil until the first lookup
+	young, old atomic.Pointer[sync.Map] // transitions by keyOf; nil until needed
 
-	mu         sync.RWMutex        // protects young and old
-	young, old map[any]*Transition // by keyOf
-}
-
-// recentLimits are limits by indexOf. Most services have a few plans.
-type recentLimits [32]atomic.Pointer[recentLimit]
-
-// A recentLimit is a limit that was looked up lately. The parameters are not a pointer, so
-// they cannot have changed.
-type recentLimit struct {
-	alg Algorithm
-	t   *Transition
-}
-
-// indexOf returns the index in recentLimits for the parameters of an algorithm. ok is false if
-// they are not kept there.
-func indexOf(alg Algorithm) (i uint64, ok bool) {
-	mix := func(r Rate, n int, d time.Duration) (uint64, bool) {
-		h := uint64(r.Events)*0x9E3779B97F4A7C15 + uint64(r.Per)*0xC2B2AE3D27D4EB4F + uint64(n)*0xD6E8FEB86659FD93 + uint64(d)*0xA0761D6478BD642F
-		return h >> 59, true
-	}
-	switch a := alg.(type) {
-	case TokenBucket:
-		return mix(a.Rate, a.Burst, 0)
-	case LeakyBucket:
-		return mix(a.Rate, a.Capacity, 0)
-	case FixedWindow:
-		return mix(Rate{}, a.Limit, a.Window)
-	case SlidingWindow:
-		return mix(Rate{}, a.Limit, a.Window)
-	case SlidingLog:
-		return mix(Rate{}, a.Limit, a.Window)
-	case RollingWindow:
-		return mix(Rate{}, a.Quota, a.Window)
-	}
-	return 0, false
+	mu   sync.Mutex // protects against another change of young and old
+	kept int        // the number of transitions in young
 }
 
 // manyLimits is the most transitions in each of young and old. When young is full, it
@@ -105,42 +80,37 @@ const manyLimits = 8192
 // forKey returns the transition for key.
 func (l *limits) forKey(ctx context.Context, key string) (*Transition, error) {
 	alg, err := l.lookup(ctx, key)
-	if err == nil && alg == nil {
+	if err != nil {
+		return nil, limitError(key, err)
+	}
+	return l.transition(key, alg)
+}
+
+// limitError is the error of a lookup, or of what it returned.
+func limitError(key string, err error) error {
+	return fmt.Errorf("ratelimit: the limit of key %q: %w", key, err)
+}
+
+// transition returns the transition for alg, which lookup returned for key.
+func (l *limits) transition(key string, alg Algorithm) (*Transition, error) {
+	if alg == nil {
 		return l.base, nil
 	}
-	var t *Transition
-	if err == nil {
-		t, err = l.transition(alg)
-	}
+	t, err := l.compiled(alg)
 	if err != nil {
-		return nil, fmt.Errorf("ratelimit: the limit of key %q: %w", key, err)
+		return nil, limitError(key, err)
 	}
 	return t, nil
 }
 
-// transition returns the transition for alg, which a user passed.
-func (l *limits) transition(alg Algorithm) (*Transition, error) {
-	i, ok := indexOf(alg)
-	if !ok {
-		return l.search(alg)
+// compiled returns the transition for alg, which a user passed.
+func (l *limits) compiled(alg Algorithm) (*Transition, error) {
+	switch alg.(type) {
+	case TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, RollingWindow, WarmingUp:
+		if t := find(&l.young, alg); t != nil { // faster than what follows, which all others need
+			return t, nil
+		}
 	}
-	recent := l.recent.Load()
-	if recent == nil {
-		l.recent.CompareAndSwap(nil, new(recentLimits))
-		recent = l.recent.Load()
-	}
-	if r := recent[i].Load(); r != nil && r.alg == alg {
-		return r.t, nil
-	}
-	t, err := l.search(alg)
-	if err == nil {
-		recent[i].Store(&recentLimit{alg, t})
-	}
-	return t, err
-}
-
-// search is transition for a limit that is not among the recent ones.
-func (l *limits) search(alg Algorithm) (*Transition, error) {
 	alg, err := value(alg)
 	if err != nil {
 		return nil, err
@@ -152,37 +122,53 @@ func (l *limits) search(alg Algorithm) (*Transition, error) {
 		}
 	}
 	t, err := newTransition(alg, kernel.InMemory.Varying())
-	if err == nil && ok {
-		l.keep(key, t)
+	if err != nil || !ok {
+		return t, err
 	}
-	return t, err
+	if key == any(alg) {
+		t.asked = key
+	}
+	return l.keep(key, t), nil
 }
 
 // known returns the cached transition for key, or nil.
 func (l *limits) known(key any) *Transition {
-	t, young := l.find(key)
-	if t != nil && !young {
-		l.keep(key, t)
+	if t := find(&l.young, key); t != nil {
+		return t
+	}
+	t := find(&l.old, key)
+	if t != nil {
+		t = l.keep(key, t)
 	}
 	return t
 }
 
-func (l *limits) find(key any) (t *Transition, young bool) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if t = l.young[key]; t != nil {
-		return t, true
+// find returns the transition for key in a part of the cache, or nil.
+func find(in *atomic.Pointer[sync.Map], key any) *Transition {
+	m := in.Load()
+	if m == nil {
+		return nil
 	}
-	return l.old[key], false
+	t, _ := m.Load(key)
+	found, _ := t.(*Transition)
+	return found
 }
 
-func (l *limits) keep(key any, t *Transition) {
+// keep caches t, unless there is already a transition for key. It returns that or t.
+func (l *limits) keep(key any, t *Transition) *Transition {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.young == nil || len(l.young) >= manyLimits {
-		l.young, l.old = make(map[any]*Transition), l.young
+	if known := find(&l.young, key); known != nil {
+		return known
 	}
-	l.young[key] = t
+	if l.young.Load() == nil || l.kept >= manyLimits {
+		l.old.Store(l.young.Load())
+		l.young.Store(new(sync.Map))
+		l.kept = 0
+	}
+	l.young.Load().Store(key, t)
+	l.kept++
+	return t
 }
 
 // keyOf returns a key for the cache: keys of two algorithms are equal if their

@@ -66,6 +66,23 @@ func TestLimitsOfKeys(t *testing.T) {
 	assert.Equal(t, 5, count("gold"))
 	assert.Equal(t, 4, count("both"))
 	assert.Nil(t, AlgorithmOf(l), "it has no one limit")
+	for key, want := range map[string]Algorithm{
+		"free": TokenBucket{Rate: PerHour(2), Burst: 2},
+		"gold": TokenBucket{Rate: PerHour(5), Burst: 5},
+		"both": All{TokenBucket{Rate: PerHour(9), Burst: 9}, FixedWindow{Limit: 4, Window: time.Hour}},
+	} {
+		alg, err := AlgorithmFor(t.Context(), l, key)
+		require.NoError(t, err)
+		assert.Equal(t, want, alg)
+	}
+	alg, err := AlgorithmFor(t.Context(), Must(New(TokenBucket{Rate: PerHour(3)})), "key")
+	require.NoError(t, err)
+	assert.Equal(t, TokenBucket{Rate: PerHour(3), Burst: 3}, alg)
+	alg, err = AlgorithmFor(t.Context(), struct{ Limiter }{l}, "key")
+	require.NoError(t, err)
+	assert.Nil(t, alg, "a wrapper without the method")
+	_, err = AlgorithmFor(context.Context(nil), l, "key")
+	require.ErrorIs(t, err, errNoContext)
 	d, err := l.Take(t.Context(), "gold", 1)
 	require.NoError(t, err)
 	assert.Equal(t, Decision{Limit: 5, RetryAfter: 12 * time.Minute, ResetAfter: time.Hour}, d)
@@ -118,6 +135,8 @@ func TestLimitsThatFail(t *testing.T) {
 		_, err = l.Take(t.Context(), "key", 1)
 		assert.ErrorIs(t, err, ErrInvalid)
 		assert.ErrorContains(t, err, `the limit of key "key"`)
+		_, err = AlgorithmFor(t.Context(), l, "key")
+		require.ErrorIs(t, err, ErrInvalid)
 		own.set("key", (*TokenBucket)(nil))
 		_, err = l.Take(t.Context(), "key", 1)
 		assert.ErrorIs(t, err, ErrInvalid)
@@ -158,6 +177,16 @@ func TestReservationAcrossAChange(t *testing.T) {
 	}
 }
 
+// cached returns the number of transitions in the cache.
+func (l *limits) cached() (n int) {
+	for _, m := range []*sync.Map{l.young.Load(), l.old.Load()} {
+		if m != nil {
+			m.Range(func(any, any) bool { n++; return true })
+		}
+	}
+	return n
+}
+
 // TestManyLimits asks for more limits than are remembered.
 func TestManyLimits(t *testing.T) {
 	l, own, s, _ := newVaryingLimiter(t, FixedWindow{Limit: 2, Window: time.Hour})
@@ -166,8 +195,7 @@ func TestManyLimits(t *testing.T) {
 		require.True(t, l.Allow("key"), "one more each time")
 		require.False(t, l.Allow("key"))
 	}
-	cache := l.(*limiter).own
-	assert.LessOrEqual(t, len(cache.young)+len(cache.old), 2*manyLimits)
+	assert.LessOrEqual(t, l.(*limiter).own.cached(), 2*manyLimits)
 	s.check(t)
 }
 
@@ -427,7 +455,7 @@ func TestLimitsInUseAreKept(t *testing.T) {
 	race.Alone(t)
 	l := &limits{}
 	compiled := func(n int) *Transition {
-		tr, err := l.transition(FixedWindow{Limit: 1 + n, Window: time.Hour})
+		tr, err := l.compiled(FixedWindow{Limit: 1 + n, Window: time.Hour})
 		require.NoError(t, err)
 		return tr
 	}
@@ -435,8 +463,8 @@ func TestLimitsInUseAreKept(t *testing.T) {
 	for n := range 5 * manyLimits {
 		compiled(n)
 		require.Same(t, used, compiled(0), "after %d others", n)
-		require.LessOrEqual(t, len(l.young)+len(l.old), 2*manyLimits)
 	}
+	require.LessOrEqual(t, l.cached(), 2*manyLimits)
 	for n := range 3 * manyLimits / 4 {
 		compiled(n)
 	}

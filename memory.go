@@ -35,9 +35,10 @@ import (
 // The store identifies keys by 96 bits of a hash with secret seeds of its own. With
 // 100 million keys, the probability that any two share a state is below 10⁻¹², and no
 // attacker can raise it. On average the tables are two-thirds full, so a key costs
-// 1.5 × (13⅓ bytes + its state). With a [SlidingLog] or [WithLimits] a key costs
-// 1.5 × (24 bytes + its state). For a log of one event, whose state is 32 bytes, it is a
-// little less: 76 bytes. A limiter without keys takes about a kilobyte or less.
+// 1.5 × (13⅓ bytes + its state). With a [SlidingLog] a key costs 1.5 × (24 bytes + its
+// state). For a log of one event, whose state is 32 bytes, it is a little less: 76 bytes.
+// [WithLimits] says what a key with a limit of its own costs. A limiter without keys takes
+// about a kilobyte.
 type MemoryStore struct {
 	memoryConfig
 	engine memory.Store
@@ -177,12 +178,23 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 			return nil, err
 		}
 		sp.shared.Store(true)
+		if sp.varied != nil {
+			t.limit.Store(sp.varied.Base())
+		}
 		return sp, nil
 	}
 	sp := &memoryStates{t: t}
-	if overhead := t.bytes() + limiterBytes; t.kernel.Width() > 0 && !t.Varies() {
+	switch overhead := t.bytes() + limiterBytes; {
+	case t.Varies():
+		single, err := newTransition(t.alg, kernel.InMemory)
+		if err != nil {
+			return nil, err
+		}
+		sp.varied = s.engine.OpenVaried(single.kernel, t.kernel, overhead)
+		t.limit.Store(sp.varied.Base())
+	case t.kernel.Width() > 0:
 		sp.tables = s.engine.OpenTables(t.kernel, overhead)
-	} else {
+	default:
 		sp.logs = s.engine.OpenLogs(overhead)
 	}
 	if s.spaces == nil {
@@ -216,13 +228,14 @@ func (t *Transition) bytes() uint64 {
 // sizeOf returns the size of a T in bytes.
 func sizeOf[T any]() uint64 { return uint64(reflect.TypeFor[T]().Size()) }
 
-// memoryStates are the states of all limiters with one name: in tables if their width
-// is fixed, or in logs if they grow with use or limits vary.
+// memoryStates are the states of all limiters with one name. One of tables, logs and
+// varied is not nil.
 type memoryStates struct {
 	t      *Transition
-	tables *memory.Tables
-	logs   *memory.Logs
-	shared atomic.Bool // whether several limiters use them
+	tables *memory.Tables // if the width of states is fixed
+	logs   *memory.Logs   // if they grow with use
+	varied *memory.Varied // if keys have limits of their own
+	shared atomic.Bool    // whether several limiters use them
 }
 
 // Apply implements [States].
@@ -231,8 +244,34 @@ func (s *memoryStates) Apply(_ context.Context, key string, t *Transition, req R
 		return Result{}, err
 	}
 	asked, a := req.toKernel(), kernel.Answer{}
-	s.apply(key, t.kernel, &asked, &a)
+	if s.varied != nil {
+		lim, err := s.limitOf(t)
+		if err != nil {
+			return Result{}, err
+		}
+		s.varied.Apply(key, lim, &asked, &a)
+	} else {
+		s.apply(key, &asked, &a)
+	}
 	return result(&a), nil
+}
+
+// limitOf returns the limit of keys with t, if keys have limits of their own.
+func (s *memoryStates) limitOf(t *Transition) (*memory.Limit, error) {
+	if lim := t.limit.Load(); lim != nil && lim.Of(s.varied) {
+		return lim, nil
+	}
+	single, err := newTransition(t.alg, kernel.InMemory)
+	if err != nil {
+		return nil, err
+	}
+	tag := t.asked
+	if tag == nil {
+		tag = t.alg
+	}
+	lim := s.varied.Limit(tag, single.kernel, t.kernel)
+	t.limit.Store(lim)
+	return lim, nil
 }
 
 // fast returns the tables, which decide faster by themselves, or nil.
@@ -241,20 +280,23 @@ func (s *memoryStates) fast() *memory.Tables { return s.tables }
 // exclusive reports whether only one limiter uses the states.
 func (s *memoryStates) exclusive() bool { return !s.shared.Load() }
 
-// apply is Apply without checks and conversions.
-func (s *memoryStates) apply(key string, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) {
+// apply is Apply without checks and conversions, if all keys have the same limit.
+func (s *memoryStates) apply(key string, req *kernel.Request, a *kernel.Answer) {
 	if s.tables != nil {
 		s.tables.Apply(key, req, a)
 	} else {
-		s.logs.Apply(key, k, req, a)
+		s.logs.Apply(key, s.t.kernel, req, a)
 	}
 }
 
 // Reset implements [States].
 func (s *memoryStates) Reset(_ context.Context, key string) error {
-	if s.tables != nil {
+	switch {
+	case s.varied != nil:
+		s.varied.Reset(key)
+	case s.tables != nil:
 		s.tables.Reset(key)
-	} else {
+	default:
 		s.logs.Reset(key)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -26,6 +27,9 @@ import (
 type Transition struct {
 	alg    Algorithm
 	kernel *kernel.Compiled
+
+	asked any                          // with WithLimits: the algorithm as the lookup returned it, or nil
+	limit atomic.Pointer[memory.Limit] // with WithLimits: that of states in memory; nil until needed
 
 	header atomic.Pointer[[]byte]     // the result of Tag; nil until needed
 	other  atomic.Pointer[Transition] // the result of loose; nil until needed

@@ -40,9 +40,11 @@ const (
 	// has one item, named after the part that decided: r is the minimum over the
 	// parts, and t is sent only after a refusal. A RollingWindow's PeriodLimit is a
 	// separate item in RateLimit-Policy, but RateLimit and refusals always use the
-	// quota's name. If the limiter's algorithm is not known (see
-	// [ratelimit.AlgorithmOf]), RateLimit-Policy is not sent, and t is sent only after
-	// a refusal.
+	// quota's name. If keys have limits of their own, RateLimit-Policy lists those of the
+	// request's key; for that, each response needs another call of the lookup given to
+	// [ratelimit.WithLimits]. If the algorithm is not known (see
+	// [ratelimit.AlgorithmFor]), RateLimit-Policy is not sent, and t is sent only after a
+	// refusal.
 	Standard Headers = iota
 
 	// Legacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
@@ -74,8 +76,8 @@ func seconds(d time.Duration) int64 {
 	return s
 }
 
-// setHeaders sets the header fields that describe d.
-func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision) {
+// setHeaders sets the header fields that describe d, a decision by p.
+func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies) {
 	if d.Degraded && d.Allowed {
 		return // the store did not answer, so Remaining is unknown
 	}
@@ -88,9 +90,9 @@ func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision) {
 	switch m.headers {
 	case Standard:
 		// Responses must not share these values, because a handler may change them.
-		values := [2]string{m.item(d), m.policies.field}
+		values := [2]string{p.value(d), p.field}
 		h[fieldLimit] = joined(h[fieldLimit], values[0:1:1])
-		if m.policies.field != "" {
+		if p.field != "" {
 			h[fieldPolicy] = joined(h[fieldPolicy], values[1:2:2])
 		}
 	case Legacy:
@@ -109,17 +111,17 @@ func joined(outer, lines []string) []string {
 	return append(outer[:len(outer):len(outer)], lines...)
 }
 
-// item returns the value of RateLimit for d.
-func (m *middleware) item(d ratelimit.Decision) string {
+// value returns the value of RateLimit for d.
+func (p *policies) value(d ratelimit.Decision) string {
 	window := seconds(d.ResetAfter)
 	if !d.Allowed {
 		window = retryAfter(d)
 	}
 	b := make([]byte, 0, 64)
-	b = append(b, m.policies.items[m.policies.part(d)]...)
+	b = append(b, p.items[p.part(d)]...)
 	b = append(b, ";r="...)
 	b = strconv.AppendInt(b, min(int64(d.Remaining), maxInteger), 10)
-	if d.Allowed && !m.policies.single || !d.Allowed && d.RetryAfter == ratelimit.Never {
+	if d.Allowed && !p.single || !d.Allowed && d.RetryAfter == ratelimit.Never {
 		return string(b) // ResetAfter covers all parts together, not the one named; or no wait helps
 	}
 	b = append(b, ";t="...)

@@ -43,8 +43,8 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 	if clk := ratelimit.ClockOf(l); clk != nil {
 		m.now = clk.Now
 	}
-	m.policies = newPolicies(m.name, l)
-	m.refusal = newRefusal(m.status, m.policies.names)
+	alg := ratelimit.AlgorithmOf(l)
+	m.policies, m.perKey = newPolicies(m.config, alg), alg == nil
 	return func(next http.Handler) http.Handler {
 		if param.IsNil(next) {
 			return misused(invalid("the handler", nil, "must be the handler whose requests are limited"))
@@ -57,8 +57,9 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 type middleware struct {
 	*config
 	limiter  ratelimit.Limiter
-	policies policies
-	refusal  *refusal         // answers unless WithDenied was given
+	policies *policies        // of all keys
+	perKey   bool             // whether each key may have its own, see policiesOf
+	own      policyCache      // for policiesOf
 	now      func() time.Time // the time of the limiter's clock
 	misuse   misuse           // answers if the key is misused
 }
@@ -132,13 +133,13 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		}
 		next.ServeHTTP(w, r)
 	case d.Allowed:
-		m.setHeaders(w.Header(), d)
+		m.setHeaders(w.Header(), d, m.policiesOf(r.Context(), key, d))
 		next.ServeHTTP(w, r)
 	default:
-		h := w.Header()
-		m.setHeaders(h, d)
+		h, p := w.Header(), m.policiesOf(r.Context(), key, d)
+		m.setHeaders(h, d, p)
 		if m.denied == nil {
-			m.refusal.answer(w, r, d, m.policies.part(d))
+			p.refusal.answer(w, r, d, p.part(d))
 			return
 		}
 		h["Cache-Control"] = []string{"no-store"}

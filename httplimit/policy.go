@@ -1,7 +1,10 @@
 package httplimit
 
 import (
+	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -13,20 +16,71 @@ type policies struct {
 	names []string // of the parts, by number
 	items []string // the names as items of a structured field, in quotes
 
-	single bool // whether there is exactly one limit
+	single  bool     // whether there is exactly one limit
+	refusal *refusal // answers unless WithDenied was given
 }
 
-// newPolicies describes the algorithm of l, if it is known.
-func newPolicies(name string, l ratelimit.Limiter) policies {
-	parts := []ratelimit.Algorithm{nil}
-	if t, err := ratelimit.NewTransition(ratelimit.AlgorithmOf(l)); err == nil { // otherwise it is not known
+// policiesOf returns the policies of key, on which d was decided.
+func (m *middleware) policiesOf(ctx context.Context, key string, d ratelimit.Decision) *policies {
+	if !m.perKey || d.Degraded || d.Allowed && m.headers != Standard {
+		return m.policies // nothing else would be shown
+	}
+	alg, err := ratelimit.AlgorithmFor(ctx, m.limiter, key)
+	if err != nil || alg == nil {
+		return m.policies // not known
+	}
+	return m.own.policies(m.config, alg)
+}
+
+// A policyCache has the policies of algorithms.
+type policyCache struct {
+	known sync.Map // of *policies, by cacheKey
+	count atomic.Int64
+}
+
+// mostCached is the number of policies after which a policyCache starts over.
+const mostCached = 1024
+
+// policies returns the policies of alg, which New has checked.
+func (c *policyCache) policies(config *config, alg ratelimit.Algorithm) *policies {
+	key, ok := cacheKey(alg)
+	if !ok {
+		return newPolicies(config, alg)
+	}
+	if p, ok := c.known.Load(key); ok {
+		return p.(*policies)
+	}
+	p := newPolicies(config, alg)
+	if c.count.Add(1) > mostCached {
+		c.known.Clear()
+		c.count.Store(1)
+	}
+	c.known.Store(key, p)
+	return p
+}
+
+// cacheKey returns a comparable value that stands for alg. An All of more than four parts
+// has none.
+func cacheKey(alg ratelimit.Algorithm) (key any, ok bool) {
+	all, isAll := alg.(ratelimit.All)
+	if !isAll {
+		return alg, true
+	}
+	var parts [4]ratelimit.Algorithm
+	ok = copy(parts[:], all) == len(all)
+	return parts, ok
+}
+
+// newPolicies describes alg, if it is not nil.
+func newPolicies(c *config, alg ratelimit.Algorithm) *policies {
+	name, parts := c.name, []ratelimit.Algorithm{nil}
+	if t, err := ratelimit.NewTransition(alg); err == nil { // otherwise it is not known
 		parts[0] = t.Algorithm()
 	}
 	if all, ok := parts[0].(ratelimit.All); ok {
 		parts = all
 	}
-	var p policies
-	count := 0
+	p, count := new(policies), 0
 	for i, part := range parts {
 		partName := name
 		if len(parts) > 1 {
@@ -49,6 +103,7 @@ func newPolicies(name string, l ratelimit.Limiter) policies {
 		}
 	}
 	p.single = count == 1
+	p.refusal = newRefusal(c.status, p.names)
 	return p
 }
 

@@ -56,10 +56,9 @@ func TestPolicy(t *testing.T) {
 // algorithm is unknown, and that RateLimit has only what is true of several limits.
 func TestPolicyOfUnknownLimits(t *testing.T) {
 	both := ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}}
-	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)},
-		ratelimit.WithClock(storetest.NewClock(time.Unix(0, 0))),
-		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return both, nil }))
+	known, err := ratelimit.New(both, ratelimit.WithClock(storetest.NewClock(time.Unix(0, 0))))
 	require.NoError(t, err)
+	l := struct{ ratelimit.Limiter }{known}
 	resp := serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
 	assert.Equal(t, 200, resp.StatusCode)
 	assert.Empty(t, resp.Header.Values("RateLimit-Policy"))
@@ -67,6 +66,56 @@ func TestPolicyOfUnknownLimits(t *testing.T) {
 	resp = serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
 	assert.Equal(t, 429, resp.StatusCode)
 	assert.Equal(t, `"default";r=0;t=1`, resp.Header.Get("RateLimit"))
+}
+
+// TestPolicyOfKeysLimits: the policy is that of the key, as it is now. If the lookup fails
+// in between, there is none.
+func TestPolicyOfKeysLimits(t *testing.T) {
+	var failing bool
+	limits := map[string]ratelimit.Algorithm{
+		"192.0.2.1": ratelimit.FixedWindow{Limit: 1, Window: time.Minute},
+		"192.0.2.2": ratelimit.All{ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.FixedWindow{Limit: 9, Window: 24 * time.Hour}},
+		"192.0.2.3": ratelimit.All{
+			ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.FixedWindow{Limit: 2, Window: 2 * time.Hour},
+			ratelimit.FixedWindow{Limit: 3, Window: 3 * time.Hour}, ratelimit.FixedWindow{Limit: 4, Window: 4 * time.Hour},
+			ratelimit.FixedWindow{Limit: 5, Window: 5 * time.Hour},
+		},
+	}
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)},
+		ratelimit.WithClock(storetest.NewClock(time.Unix(0, 0))),
+		ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+			if failing {
+				return nil, assert.AnError
+			}
+			return limits[key], nil
+		}))
+	require.NoError(t, err)
+	h := httplimit.Middleware(l)(ok)
+	get := func(ip string) *http.Response { return serve(h, from(ip+":1")) }
+	for range 2 { // the second time from the cache
+		assert.Equal(t, `"default";q=10;w=60`, get("192.0.2.9").Header.Get("RateLimit-Policy"))
+		assert.Equal(t, `"default-1";q=5;w=3600, "default-2";q=9;w=86400`, get("192.0.2.2").Header.Get("RateLimit-Policy"))
+		assert.Contains(t, get("192.0.2.3").Header.Get("RateLimit-Policy"), `"default-5";q=5;w=18000`)
+	}
+	resp := get("192.0.2.1")
+	assert.Equal(t, `"default";q=1;w=60`, resp.Header.Get("RateLimit-Policy"))
+	assert.Equal(t, `"default";r=0;t=60`, resp.Header.Get("RateLimit"))
+	limits["192.0.2.1"] = ratelimit.FixedWindow{Limit: 2, Window: time.Minute}
+	assert.Equal(t, `"default";q=2;w=60`, get("192.0.2.1").Header.Get("RateLimit-Policy"))
+	assert.Equal(t, 429, get("192.0.2.1").StatusCode)
+
+	refused := from("192.0.2.3:1")
+	refused.Header.Set("Accept", "application/problem+json")
+	resp = serve(h, refused)
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Contains(t, body(t, resp), `"violated-policies":["default-1"]`)
+
+	for i := range 3000 { // more than are cached
+		limits["192.0.2.1"] = ratelimit.FixedWindow{Limit: 10 + i, Window: time.Minute}
+		assert.Equal(t, fmt.Sprintf(`"default";q=%d;w=60`, 10+i), get("192.0.2.1").Header.Get("RateLimit-Policy"))
+	}
+	failing = true
+	assert.Empty(t, get("192.0.2.1").Header.Get("RateLimit-Policy"))
 }
 
 // A client of a limit, and the header fields that it receives.

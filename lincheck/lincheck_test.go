@@ -23,6 +23,7 @@ type call struct {
 	key     string
 	n       int
 	advance time.Duration
+	limit   int // of take and peek: the index of the key's limit at the time of the call
 }
 
 // A state is the state of one key in a sequential limiter.
@@ -31,9 +32,9 @@ type state struct {
 	bytes string
 }
 
-// sequential returns the specification: the transition, applied to one key by one caller
-// at a time.
-func sequential(t *ratelimit.Transition, start int64) porcupine.Model {
+// sequential returns the specification: the transitions of the limits, applied to one key
+// by one caller at a time.
+func sequential(limits []*ratelimit.Transition, start int64) porcupine.Model {
 	return porcupine.Model{
 		// Keys are independent except for the clock, so each partition has the clock's
 		// moves.
@@ -68,7 +69,7 @@ func sequential(t *ratelimit.Transition, start int64) porcupine.Model {
 			case "peek":
 				req.Op = ratelimit.OpPeek
 			}
-			next, _, res, err := t.Apply([]byte(st.bytes), req.At(time.Unix(0, st.now)))
+			next, _, res, err := limits[c.limit].Apply([]byte(st.bytes), req.At(time.Unix(0, st.now)))
 			if err != nil {
 				return false, st
 			}
@@ -145,21 +146,59 @@ func TestLinearizable(t *testing.T) {
 			t.Run(name+"/"+settingName, func(t *testing.T) {
 				t.Parallel()
 				for seed := range s.seeds {
-					check(t, alg, s, seed)
+					check(t, []ratelimit.Algorithm{alg}, s, seed)
 				}
 			})
 		}
 	}
 }
 
-// check calls a limiter from a few goroutines concurrently and checks the history.
-func check(t *testing.T, alg ratelimit.Algorithm, set setting, seed uint64) {
+// TestLinearizableLimits: the same while the limits of keys change.
+func TestLinearizableLimits(t *testing.T) {
+	slow, fast := ratelimit.PerSecond(2), ratelimit.PerSecond(5)
+	window := func(limit int, window time.Duration) ratelimit.Algorithm {
+		return ratelimit.FixedWindow{Limit: limit, Window: window}
+	}
+	limits := map[string][]ratelimit.Algorithm{
+		"TokenBucket": {ratelimit.TokenBucket{Rate: slow, Burst: 6}, ratelimit.TokenBucket{Rate: fast, Burst: 6}, ratelimit.TokenBucket{Rate: fast, Burst: 3}},
+		"LeakyBucket": {ratelimit.LeakyBucket{Rate: slow, Capacity: 6}, ratelimit.LeakyBucket{Rate: fast, Capacity: 3}},
+		"FixedWindow": {window(6, time.Second), window(3, time.Second), window(4, 2*time.Second)},
+		"kinds":       {window(4, time.Second), ratelimit.TokenBucket{Rate: slow, Burst: 4}},
+		"places": {ratelimit.TokenBucket{Rate: slow, Burst: 4}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7), Burst: 5},
+			ratelimit.TokenBucket{Rate: fast, Burst: 2}, ratelimit.SlidingLog{Limit: 4, Window: time.Second}},
+	}
+	for name, algs := range limits {
+		for _, settingName := range []string{"quiet", "growing", "evicting"} {
+			t.Run(name+"/"+settingName, func(t *testing.T) {
+				t.Parallel()
+				set := settings[settingName]
+				for seed := range set.seeds {
+					check(t, algs, set, seed)
+				}
+			})
+		}
+	}
+}
+
+// ownLimit is the key of a context whose value is the limit that the lookup returns.
+type ownLimit struct{}
+
+// check calls a limiter from a few goroutines concurrently and checks the history. If there
+// is more than one limit, each call is made with one of them.
+func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64) {
 	t.Helper()
 	const callers, calls = 4, 25
 	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	start := clk.Now()
 	store := ratelimit.NewMemoryStore(set.opts...)
-	l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithClock(clk)))
+	opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(clk)}
+	if len(limits) > 1 {
+		opts = append(opts, ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+			alg, _ := ctx.Value(ownLimit{}).(ratelimit.Algorithm)
+			return alg, nil
+		}))
+	}
+	l := ratelimit.Must(ratelimit.New(limits[0], opts...))
 	second := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)},
 		ratelimit.WithStore(store), ratelimit.WithClock(clk), ratelimit.WithName("second")))
 	for i := range set.keys {
@@ -173,7 +212,11 @@ func check(t *testing.T, alg ratelimit.Algorithm, set setting, seed uint64) {
 	began := time.Now()
 	record := func(id int, c call) {
 		op := porcupine.Operation{ClientId: id, Input: c, Call: time.Since(began).Nanoseconds()}
-		op.Output = do(t, l, clk, c)
+		ctx := context.Background()
+		if c.limit > 0 {
+			ctx = context.WithValue(ctx, ownLimit{}, limits[c.limit])
+		}
+		op.Output = do(ctx, t, l, clk, c)
 		op.Return = time.Since(began).Nanoseconds()
 		mu.Lock()
 		history = append(history, op)
@@ -196,6 +239,9 @@ func check(t *testing.T, alg ratelimit.Algorithm, set setting, seed uint64) {
 				case p < 12:
 					c.op = "allow"
 				}
+				if c.op == "take" || c.op == "peek" {
+					c.limit = rng.IntN(len(limits))
+				}
 				record(id, c)
 			}
 		})
@@ -203,11 +249,15 @@ func check(t *testing.T, alg ratelimit.Algorithm, set setting, seed uint64) {
 	wg.Wait()
 	stop()
 
-	transition, err := ratelimit.NewTransition(alg)
-	if err != nil {
-		t.Fatal(err)
+	var transitions []*ratelimit.Transition
+	for _, alg := range limits {
+		transition, err := ratelimit.NewTransition(alg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		transitions = append(transitions, transition)
 	}
-	if !porcupine.CheckOperations(sequential(transition, start.UnixNano()), history) {
+	if !porcupine.CheckOperations(sequential(transitions, start.UnixNano()), history) {
 		t.Errorf("seed %d: no sequential order of these calls has these results:", seed)
 		for _, op := range history {
 			t.Errorf("%d..%d caller %d: %+v → %+v", op.Call, op.Return, op.ClientId, op.Input, op.Output)
@@ -239,17 +289,17 @@ func noise(l, second ratelimit.Limiter, s *ratelimit.MemoryStore, set setting) (
 	}
 }
 
-func do(t *testing.T, l ratelimit.Limiter, clk *storetest.Clock, c call) (d ratelimit.Decision) {
+func do(ctx context.Context, t *testing.T, l ratelimit.Limiter, clk *storetest.Clock, c call) (d ratelimit.Decision) {
 	var err error
 	switch c.op {
 	case "take":
-		d, err = l.Take(context.Background(), c.key, c.n)
+		d, err = l.Take(ctx, c.key, c.n)
 	case "allow":
 		d.Allowed = l.AllowN(c.key, c.n)
 	case "peek":
-		d, err = l.Peek(context.Background(), c.key)
+		d, err = l.Peek(ctx, c.key)
 	case "reset":
-		err = l.Reset(context.Background(), c.key)
+		err = l.Reset(ctx, c.key)
 	case "advance":
 		clk.Advance(c.advance)
 	}
@@ -267,6 +317,7 @@ func TestCatchesLostUpdate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	limits := []*ratelimit.Transition{transition}
 	told := func(remaining int) ratelimit.Decision {
 		return ratelimit.Decision{Allowed: true, Limit: 4, Remaining: remaining, ResetAfter: time.Second}
 	}
@@ -277,10 +328,10 @@ func TestCatchesLostUpdate(t *testing.T) {
 			{ClientId: 1, Input: take, Output: told(second), Call: 5, Return: 15},
 		}
 	}
-	if !porcupine.CheckOperations(sequential(transition, 0), history(2, 3)) {
+	if !porcupine.CheckOperations(sequential(limits, 0), history(2, 3)) {
 		t.Error("two overlapping calls may take effect in either order")
 	}
-	if porcupine.CheckOperations(sequential(transition, 0), history(3, 3)) {
+	if porcupine.CheckOperations(sequential(limits, 0), history(3, 3)) {
 		t.Error("two calls were granted the same event, and the check did not notice")
 	}
 }

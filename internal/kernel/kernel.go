@@ -86,6 +86,13 @@ type Word interface {
 	// Decide is Ready and Spend in one. It reports whether n events are granted now,
 	// and returns the state after them.
 	Decide(word uint64, now Instant, n int) (next uint64, granted bool)
+
+	// Widen returns the state that equals word, in the form of the same kernel with
+	// Encoding.Varies.
+	Widen(word uint64) [2]uint64
+
+	// Narrow is the reverse, at now. ok is false if st has no equal that is a word.
+	Narrow(st []uint64, now Instant) (word uint64, ok bool)
 }
 
 // A taker is a kernel that decides faster if only the decision matters.

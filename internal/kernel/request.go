@@ -43,6 +43,18 @@ func (r *Request) Now() (now Instant, lag uint64) {
 	return r.Clock.Now()
 }
 
+// Fix returns the request with its time fixed to the present reading of the clock, for
+// callers that need the time more than once.
+func (r *Request) Fix() Request {
+	fixed := *r
+	if r.Fixed == nil {
+		r.renew() // because a denial cannot be decided on twice
+		now, lag := r.Clock.Now()
+		fixed.Fixed = &Reading{Now: now, Lag: lag, Own: true}
+	}
+	return fixed
+}
+
 // renew calls Timeline.Renew, unless the reading is fixed.
 func (r *Request) renew() bool { return r.Fixed == nil && r.Clock.Renew() }
 

@@ -34,6 +34,8 @@ func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 		st, changed = c.Step(st, req, a)
 		return c, st, changed
 	}
+	at := req.Fix() // adoption and step are at one instant
+	req = &at
 	v := c.view(req)
 	switch req.Op {
 	case OpCancel:

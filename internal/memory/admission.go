@@ -40,6 +40,14 @@ func (s *Store) leave(o *occupancy) {
 	}
 }
 
+// move counts a key that moves from one space to another.
+func (s *Store) move(from, to *occupancy) {
+	if s.MaxKeys > 0 {
+		from.keys.Add(-1)
+		to.keys.Add(1)
+	}
+}
+
 // answers reports whether a request that changes nothing can be answered for a new key
 // without a place in the store. That is true except for an OpPeek when the store may
 // have to reject the OpTake that it foretells.

@@ -171,7 +171,8 @@ func (sp *Tables) copyTo(t, old *table, p place) {
 	t.words[to.group+to.slot] = id.hi
 	word, shift := t.secondWord(to)
 	*word |= uint64(id.lo) << shift
-	if sp.word != nil {
+	t.setNumber(to, old.number(p))
+	if sp.single {
 		*t.word(to) = atomic.SwapUint64(old.word(p), kernel.Gone) // guarantee 3
 	} else {
 		copy(t.state(to), old.state(p))
@@ -183,7 +184,7 @@ func (sh *shard) sweepLocked(t *table, since kernel.Instant) {
 	blank := sh.space.store.blank()
 	defer sh.space.store.blanks.Put(blank)
 	for p := range t.held() {
-		if st := sh.read(t, p, blank[:]); sh.space.k.Fresh(st) <= since && sh.freeze(t, p, st) {
+		if st := sh.read(t, p, blank[:]); sh.space.kernelAt(t, p).Fresh(st) <= since && sh.freeze(t, p, st) {
 			sh.forgetLocked(t, p)
 		}
 	}
@@ -208,7 +209,7 @@ func (t *table) holds(p place) bool { return t.words[p.group+p.slot] != 0 && t.s
 // read returns the state at p, or a copy of it in st if the state may change
 // concurrently. The caller holds the lock.
 func (sh *shard) read(t *table, p place, st []uint64) []uint64 {
-	if sh.space.word == nil {
+	if !sh.space.single {
 		return t.state(p)
 	}
 	st[0] = atomic.LoadUint64(t.word(p))
@@ -218,7 +219,7 @@ func (sh *shard) read(t *table, p place, st []uint64) []uint64 {
 // freeze makes the state at p final. It returns false if the state is no longer st. The
 // caller holds the lock.
 func (sh *shard) freeze(t *table, p place, st []uint64) bool {
-	return sh.space.word == nil || atomic.CompareAndSwapUint64(t.word(p), st[0], kernel.Gone) // guarantee 3
+	return !sh.space.single || atomic.CompareAndSwapUint64(t.word(p), st[0], kernel.Gone) // guarantee 3
 }
 
 func (sp *Tables) shrink() {
@@ -260,7 +261,7 @@ func (sh *shard) offer(e *eviction, most int) {
 	if most == 0 {
 		return
 	}
-	k, t := sh.space.k, sh.current()
+	t := sh.current()
 	blank := sh.space.store.blank()
 	defer sh.space.store.blanks.Put(blank)
 	slots := t.groups * groupSlots
@@ -272,7 +273,7 @@ func (sh *shard) offer(e *eviction, most int) {
 		if !t.holds(p) {
 			continue
 		}
-		st := sh.read(t, p, blank[:])
+		k, st := sh.space.kernelAt(t, p), sh.read(t, p, blank[:])
 		v := candidate{sh: sh, id: t.id(p), fresh: k.Fresh(st)}
 		if v.fresh <= e.now && sh.freeze(t, p, st) {
 			sh.forgetLocked(t, p)
@@ -297,9 +298,9 @@ func (sh *shard) evict(v candidate, now kernel.Instant, least int) bool {
 	}
 	blank := sp.store.blank()
 	defer sp.store.blanks.Put(blank)
-	st := sh.read(t, p, blank[:])
-	idle := sp.k.Fresh(st) <= now
-	if !idle && spares(sp.k.Remaining(st, now), least) || !sh.freeze(t, p, st) {
+	k, st := sp.kernelAt(t, p), sh.read(t, p, blank[:])
+	idle := k.Fresh(st) <= now
+	if !idle && spares(k.Remaining(st, now), least) || !sh.freeze(t, p, st) {
 		return false
 	}
 	sh.forgetLocked(t, p)

@@ -6,8 +6,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// Logs is a space for states that grow with use, or whose limits vary by key: those
-// with a SlidingLog in them, or WithLimits. As in Tables, a key is known by its
+// Logs is a space for states that grow with use (those with a SlidingLog in them), and
+// for those of a Varied that are not one word. As in Tables, a key is known by its
 // identity, and a directory divides the space into shards that are split. Unlike in
 // Tables, a state is accessed only under the shard's lock, so that it can be moved.
 // logtable.go describes where states are kept, and loggrowth.go how tables are replaced.
@@ -18,8 +18,8 @@ type Logs struct {
 	directory[logShard]
 }
 
-func newLogs(s *Store) *Logs {
-	sp := &Logs{store: s, over: newOverflow(s, nil)}
+func newLogs(s *Store, over overflow) *Logs {
+	sp := &Logs{store: s, over: over}
 	sh := &logShard{space: sp}
 	sp.init(s, logSplitAt, sh, sh)
 	return sp

@@ -7,8 +7,8 @@
 // limits) takes no lock: it loads the state, reads the clock, and swaps the new state in; a
 // denial only reads (tables.go). A shard's lock is taken for a new key, for a state of
 // several words, while a table is replaced (growth.go, which says when idle keys are
-// forgotten), and always for states that grow or whose limits vary by key (a SlidingLog, or
-// WithLimits: logs.go). A full store has a lock for admitting new keys. admission.go and
+// forgotten), and always for states that grow (a SlidingLog: logs.go). If keys have limits
+// of their own, most are in tables, and the others in logs (varied.go). A full store has a lock for admitting new keys. admission.go and
 // evict.go say what happens when the store is full.
 package memory
 
@@ -117,15 +117,28 @@ func (s *Store) OpenTables(k *kernel.Compiled, overhead uint64) *Tables {
 	return sp
 }
 
-// OpenLogs returns a space for states that grow with use, or that different kernels
-// leave.
+// OpenLogs returns a space for states that grow with use.
 func (s *Store) OpenLogs(overhead uint64) *Logs {
+	return s.openLogs(newLogs(s, newOverflow(s, nil)), overhead)
+}
+
+func (s *Store) openLogs(sp *Logs, overhead uint64) *Logs {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begin(overhead)
-	sp := newLogs(s)
 	s.add(sp)
 	return sp
+}
+
+// OpenVaried returns a space for keys that have limits of their own. base is the limit of
+// the others: k in tables, if a state of k is one word, and loose in logs.
+func (s *Store) OpenVaried(k, loose *kernel.Compiled, overhead uint64) *Varied {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begin(overhead + sizeOf[Varied]() + sizeOf[Limit]() + spaceBytes)
+	v := newVaried(s, k, loose)
+	s.add(v.tables)
+	return v
 }
 
 // begin prepares for another space. The caller holds the lock.

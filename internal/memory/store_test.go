@@ -249,7 +249,7 @@ func (sh *shard) check(t testing.TB) (keys int) {
 			}
 			used++
 			if id.lo == 0 { // forgotten
-				if sp.word != nil {
+				if sp.single {
 					require.Equal(t, uint64(kernel.Gone), *tbl.word(p), "guarantee 3")
 				}
 				continue
@@ -258,7 +258,7 @@ func (sh *shard) check(t testing.TB) (keys int) {
 			require.Same(t, sh, sp.at(id).shard, "each key in its own shard")
 			found, ok := tbl.find(id)
 			require.True(t, ok && found == p, "each key is found, once")
-			if sp.word != nil {
+			if sp.single {
 				require.NotEqual(t, uint64(kernel.Gone), *tbl.word(p), "nothing is gone in a current table")
 			}
 		}

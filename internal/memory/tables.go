@@ -11,9 +11,9 @@ import (
 )
 
 // This file and growth.go are the engine of the in-memory store for states of fixed
-// width. (States that contain a SlidingLog, or whose limits vary by key, are kept in
-// logs.go.) This file describes how a key is found and decided on; growth.go describes
-// how tables are replaced and split.
+// width. (States that contain a SlidingLog are kept in logs.go.) This file describes how a
+// key is found and decided on; growth.go describes how tables are replaced and split, and
+// varied.go how keys get limits of their own.
 //
 // # Terms and layout
 //
@@ -27,11 +27,13 @@ import (
 //
 //	words 0–2   the first parts of three identities, 64 bits each; 0 if
 //	            the slot was never taken
-//	words 3–4   the second parts, 32 bits each; 0 if the key was forgotten
+//	words 3–4   the second parts, 32 bits each; 0 if the key was forgotten.
+//	            In the upper half of word 4: the numbers of three limits, 10
+//	            bits each; 0 unless keys have limits of their own
 //	words 5 …   the three states, one after the other
 //
 //	       ┌──────┬──────┬──────┬──────┬──────┬───────┬───────┬───────┐
-//	group  │ id 0 │ id 1 │ id 2 │ 0, 1 │ 2, – │ st. 0 │ st. 1 │ st. 2 │
+//	group  │ id 0 │ id 1 │ id 2 │ 0, 1 │ 2, # │ st. 0 │ st. 1 │ st. 2 │
 //	       └──────┴──────┴──────┴──────┴──────┴───────┴───────┴───────┘
 //
 // With states of one word, a group is one cache line, and most decisions touch only
@@ -58,8 +60,10 @@ import (
 //     doubled meanwhile. An old directory, or an entry read before it changed, leads to
 //     a table that is or was its shard's.
 //  2. The first part in a slot changes once, from 0, and is written last: a reader that
-//     sees it also sees the second part (or 0, if the key was forgotten) and the state. A
-//     slot is never reused; it disappears when the table is replaced.
+//     sees it also sees the second part (or 0, if the key was forgotten), the number of
+//     the limit and the state. A slot is never reused, and its number never changes; it
+//     disappears when the table is replaced. A key whose limit changes gets another slot.
+//     So whatever state a caller loads from a slot is one of the limit that the slot names.
 //  3. Gone in a state of one word is final: no compare-and-swap succeeds on it. It is
 //     written, under the lock, before a key is forgotten and before its state is copied
 //     to another table. So no update is lost: either it came first, and is part of the
@@ -110,20 +114,35 @@ type shard struct {
 // Tables is a space for states of fixed width.
 type Tables struct {
 	occupancy
-	store *Store
-	over  overflow
-	k     *kernel.Compiled
-	word  kernel.Word // k, if a state is one word; else nil
-	width uint64      // words of a state
+	store  *Store
+	over   overflow
+	k      *kernel.Compiled // nil if keys have limits of their own
+	word   kernel.Word      // k, if a state is one word; else nil
+	varied *Varied          // if keys have limits of their own; else nil
+	single bool             // whether a state is one word
+	width  uint64           // words of a state
 
 	directory[table]
 }
 
 func newTables(s *Store, k *kernel.Compiled) *Tables {
-	sp := &Tables{store: s, over: newOverflow(s, k), k: k, word: k.Word(), width: uint64(k.Width())}
-	sh := &shard{space: sp}
-	sp.init(s, min(splitAt, max(splitEarlyAt, splitWords/sp.width)), sh, sh.newTable(0))
+	sp := &Tables{store: s, over: newOverflow(s, k), k: k, word: k.Word(), single: k.Word() != nil, width: uint64(k.Width())}
+	sp.begin()
 	return sp
+}
+
+// begin prepares a space without keys.
+func (sp *Tables) begin() {
+	sh := &shard{space: sp}
+	sp.init(sp.store, min(splitAt, max(splitEarlyAt, splitWords/sp.width)), sh, sh.newTable(0))
+}
+
+// kernelAt returns the kernel of the state at p.
+func (sp *Tables) kernelAt(t *table, p place) *kernel.Compiled {
+	if sp.varied != nil {
+		return sp.varied.limitAt(t, p).k
+	}
+	return sp.k
 }
 
 // lock locks the shard of id, and returns the shard and its table.
@@ -187,6 +206,22 @@ func (t *table) setSecond(p place, lo uint32) {
 	atomic.StoreUint64(word, *word&^(math.MaxUint32<<shift)|uint64(lo)<<shift)
 }
 
+// numberBits is the size of the number of a limit.
+const numberBits = 10
+
+// number returns the number of the limit at p.
+func (t *table) number(p place) uint64 {
+	return atomic.LoadUint64(&t.words[p.group+groupHead-1]) >> (32 + numberBits*p.slot) & (1<<numberBits - 1)
+}
+
+// setNumber sets the number of the limit at p, where it is 0. The caller holds the lock.
+func (t *table) setNumber(p place, number uint64) {
+	if number > 0 {
+		word := &t.words[p.group+groupHead-1]
+		atomic.StoreUint64(word, *word|number<<(32+numberBits*p.slot))
+	}
+}
+
 // word returns the state at p, which is one word wide.
 func (t *table) word(p place) *uint64 { return &t.words[p.group+groupHead+p.slot] }
 
@@ -207,10 +242,28 @@ type change func(st []uint64) (changed bool)
 // Allow reports whether n events of key are granted, 1 ≤ n ≤ limit. It is a faster
 // Apply for callers that need nothing else.
 func (sp *Tables) Allow(clk *kernel.Timeline, key string, n int) bool {
+	granted, _ := sp.allow(clk, key, nil, n)
+	return granted
+}
+
+// allow is Allow. If keys have limits of their own, ok is false if the key is not in the
+// tables with the limit that has the given tag.
+func (sp *Tables) allow(clk *kernel.Timeline, key string, tag any, n int) (granted, ok bool) {
 	id := sp.store.identify(key)
-	if sp.word != nil {
+	if sp.single {
 		t := sp.at(id)
 		if p, ok := t.find(id); ok {
+			by := sp.word
+			if sp.varied != nil {
+				lim := sp.varied.limitAt(t, p)
+				switch {
+				case lim.tag != tag:
+					return false, false
+				case n > 1 && n > lim.k.Limit():
+					return false, true
+				}
+				by = lim.word
+			}
 			state, renewed := t.word(p), false
 			for tries := 0; ; tries++ {
 				word := atomic.LoadUint64(state)
@@ -218,12 +271,12 @@ func (sp *Tables) Allow(clk *kernel.Timeline, key string, n int) bool {
 					break // guarantee 4
 				}
 				now, _ := clk.Now()
-				next, granted := sp.word.Decide(word, now, n)
+				next, granted := by.Decide(word, now, n)
 				if granted && atomic.CompareAndSwapUint64(state, word, next) {
-					return true // guarantee 5
+					return true, true // guarantee 5
 				}
 				if !granted && (renewed || !clk.Renew()) {
-					return false // guarantee 5
+					return false, true // guarantee 5
 				}
 				if renewed = !granted; granted {
 					backOff(tries)
@@ -231,7 +284,10 @@ func (sp *Tables) Allow(clk *kernel.Timeline, key string, n int) bool {
 			}
 		}
 	}
-	return sp.allowLocked(id, clk, n)
+	if sp.varied != nil {
+		return false, false
+	}
+	return sp.allowLocked(id, clk, n), true
 }
 
 // allowLocked is Allow under the lock.
@@ -265,7 +321,7 @@ func (sp *Tables) apply(id identity, req *kernel.Request, a *kernel.Answer) {
 	}
 	if sp.word != nil {
 		tbl := sp.at(id)
-		if p, ok := tbl.find(id); ok && sp.swap(tbl.word(p), step) {
+		if p, ok := tbl.find(id); ok && sp.store.swap(tbl.word(p), step) {
 			return
 		}
 	}
@@ -275,9 +331,9 @@ func (sp *Tables) apply(id identity, req *kernel.Request, a *kernel.Answer) {
 }
 
 // swap applies f to a state of one word. It returns false if the state is Gone.
-func (sp *Tables) swap(state *uint64, f change) (ok bool) {
-	blank := sp.store.blank()
-	defer sp.store.blanks.Put(blank)
+func (s *Store) swap(state *uint64, f change) (ok bool) {
+	blank := s.blank()
+	defer s.blanks.Put(blank)
 	st := blank[:]
 	for tries := 0; ; tries++ {
 		word := atomic.LoadUint64(state)
@@ -306,11 +362,8 @@ func (sp *Tables) update(id identity, req *kernel.Request, f change) (idle kerne
 // tryAll retries an update until it succeeds, or returns false if the store is full.
 func (sp *Tables) tryAll(id identity, req *kernel.Request, f change) bool {
 	for {
-		switch sp.tryUpdate(id, req, f) {
-		case updated:
-			return true
-		case noRoom:
-			return false
+		if out := sp.tryUpdate(id, req, f); out != replaced {
+			return out == updated
 		}
 	}
 }
@@ -337,13 +390,21 @@ func (sh *shard) updateLocked(t *table, id identity, req *kernel.Request, f chan
 	sp := sh.space
 	p, ok := t.find(id)
 	switch {
-	case ok && sp.word != nil:
-		sp.swap(t.word(p), f) // it is not Gone: writing Gone takes the lock
+	case ok && sp.single:
+		sp.store.swap(t.word(p), f) // it is not Gone: writing Gone takes the lock
 		return updated
 	case ok:
 		f(t.state(p))
 		return updated
-	case sh.used >= t.most || sh.looks():
+	}
+	return sh.insertLocked(t, p, id, 0, req, f)
+}
+
+// insertLocked inserts id, with the limit of the given number, at p in t if f changes the
+// state of a key never seen.
+func (sh *shard) insertLocked(t *table, p place, id identity, number uint64, req *kernel.Request, f change) outcome {
+	sp := sh.space
+	if sh.used >= t.most || sh.looks() {
 		if now, _ := req.Now(); sh.makeRoomLocked(t, now) {
 			return replaced
 		}
@@ -359,20 +420,31 @@ func (sh *shard) updateLocked(t *table, id identity, req *kernel.Request, f chan
 		clear(st)
 		return noRoom
 	}
-	t.setSecond(p, id.lo)
-	atomic.StoreUint64(&t.words[p.group+p.slot], id.hi) // guarantee 2
-	sh.used++
-	sh.keys++
+	sh.takeLocked(t, p, id, number)
 	sh.inserts++
 	sp.store.keepTime(req.Clock)
 	return updated
 }
 
+// takeLocked takes the slot at p, whose state is set.
+func (sh *shard) takeLocked(t *table, p place, id identity, number uint64) {
+	t.setNumber(p, number)
+	t.setSecond(p, id.lo)
+	atomic.StoreUint64(&t.words[p.group+p.slot], id.hi) // guarantee 2
+	sh.used++
+	sh.keys++
+}
+
 // forgetLocked forgets the key at p. If its state is one word, that is already Gone.
 func (sh *shard) forgetLocked(t *table, p place) {
+	sh.dropLocked(t, p)
+	sh.space.store.leave(&sh.space.occupancy)
+}
+
+// dropLocked is forgetLocked for a key that moves.
+func (sh *shard) dropLocked(t *table, p place) {
 	t.setSecond(p, 0)
 	sh.keys--
-	sh.space.store.leave(&sh.space.occupancy)
 }
 
 // Reset forgets key.
@@ -381,7 +453,7 @@ func (sp *Tables) Reset(key string) {
 	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()
 	if p, ok := t.find(id); ok {
-		if sp.word != nil {
+		if sp.single {
 			atomic.StoreUint64(t.word(p), kernel.Gone) // guarantee 3
 		}
 		sh.forgetLocked(t, p)

@@ -1,0 +1,129 @@
+package kernel
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A limit is a kernel in both forms.
+type limit struct{ narrow, wide *Compiled }
+
+// limitsOf returns limits of one kind, among which a key may change.
+func limitsOf(t *testing.T) map[string][]limit {
+	t.Helper()
+	gcra := func(of func(int, time.Duration, Encoding) (Kernel, error), sizes ...time.Duration) (all []limit) {
+		for i, per := range sizes {
+			var l limit
+			for _, enc := range []Encoding{InMemory, InMemory.Varying()} {
+				k, err := of(3+4*i, per, enc)
+				require.NoError(t, err)
+				l.narrow, l.wide = l.wide, Compile(k, enc)
+			}
+			all = append(all, l)
+		}
+		return all
+	}
+	fixed := func(windows ...uint64) (all []limit) {
+		for i, window := range windows {
+			k := func(enc Encoding) *Compiled { return Compile(NewFixedWindow(3+4*i, window, true, enc), enc) }
+			all = append(all, limit{k(InMemory), k(InMemory.Varying())})
+		}
+		return all
+	}
+	sliding := func(windows ...uint64) (all []limit) {
+		for i, window := range windows {
+			k := func(enc Encoding) *Compiled { return Compile(NewSlidingWindow(3+4*i, 1, window, enc), enc) }
+			all = append(all, limit{k(InMemory), k(InMemory.Varying())})
+		}
+		return all
+	}
+	return map[string][]limit{
+		"token": gcra(func(n int, per time.Duration, enc Encoding) (Kernel, error) {
+			return NewTokenBucket(3, per, per, n, enc, "")
+		}, time.Second, 7*time.Second, time.Second),
+		"leaky": gcra(func(n int, per time.Duration, enc Encoding) (Kernel, error) {
+			return NewLeakyBucket(3, per, per, n, enc, "")
+		}, time.Second, 7*time.Second, time.Second),
+		"fixed":         fixed(second, second, 2*second),
+		"sliding":       sliding(second, second, 2*second),
+		"fixed/uneven":  fixed(3*second, 7*second),
+		"fixed/the day": fixed(second, 86400*second),
+	}
+}
+
+// TestNarrowStatesEqualWideOnes keeps one key twice: in the varying form, and as a word
+// whenever that is possible. Takes and peeks are applied to the word, while its limit is
+// that of the request. Every answer must be the same.
+func TestNarrowStatesEqualWideOnes(t *testing.T) {
+	for name, limits := range limitsOf(t) {
+		narrow, wide := 0, 0 // decisions
+		for seed := range uint64(400) {
+			rng := rand.New(rand.NewPCG(seed, 5))
+			by, l := limits[0], limits[0]
+			want := by.wide.NewState()
+			word, isWord := uint64(0), true
+			st := by.wide.NewState() // if not isWord
+			from := by               // what left word or st
+			now := begun + rng.Uint64N(second)
+			var grants, others []any
+			for step := range 60 {
+				switch rng.IntN(6) {
+				case 0:
+					l = limits[rng.IntN(len(limits))]
+				case 1, 2:
+					now += []uint64{1, rng.Uint64N(second), rng.Uint64N(10 * second)}[rng.IntN(3)]
+				}
+				req := Request{Op: []Op{OpTake, OpTake, OpTake, OpPeek, OpReserve, OpCancel, OpReturn}[rng.IntN(7)], N: 1 + rng.IntN(3), Taken: now}
+				req.Fixed, req.MaxWait = &Reading{Now: now, Own: true}, Never-1
+				other := req
+				if req.Op == OpCancel {
+					if len(grants) == 0 {
+						continue
+					}
+					i := rng.IntN(len(grants))
+					req.Grant, other.Grant = grants[i], others[i]
+				}
+				var a, b Answer
+				var k *Compiled
+				k, want, _ = l.wide.StepFrom(by.wide, slices.Clone(want), &req, &a)
+				if k == l.wide {
+					by = l
+				}
+				if !isWord || from != l || req.Op > OpPeek {
+					if isWord {
+						wider := from.narrow.Word().Widen(word)
+						st, isWord = wider[:], false
+					}
+					if req.Op <= OpPeek {
+						st, from = l.wide.AdoptFrom(from.wide, st, now), l
+						word, isWord = l.narrow.Word().Narrow(st, now)
+					}
+				}
+				if isWord {
+					one := []uint64{word}
+					one, _ = l.narrow.Step(one, &other, &b)
+					word = one[0]
+					narrow++
+				} else {
+					k, st, _ = l.wide.StepFrom(from.wide, slices.Clone(st), &other, &b)
+					if k == l.wide {
+						from = l
+					}
+					wide++
+				}
+				if a.Grant != nil && req.Op == OpReserve {
+					grants, others = append(grants, a.Grant), append(others, b.Grant)
+				}
+				a.Grant, b.Grant = nil, nil
+				require.Equal(t, a, b, "%s, seed %d, step %d", name, seed, step)
+			}
+		}
+		assert.Greater(t, narrow, 1000, "%s: %d narrow, %d wide", name, narrow, wide)
+		assert.Greater(t, wide, 1000, name)
+	}
+}

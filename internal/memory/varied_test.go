@@ -1,0 +1,453 @@
+package memory
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+)
+
+// An own is a limit of a key's own, in both forms.
+type own struct{ k, loose *kernel.Compiled }
+
+func ownOf(of func(enc kernel.Encoding) (kernel.Kernel, error)) own {
+	compiled := func(enc kernel.Encoding) *kernel.Compiled {
+		k, err := of(enc)
+		if err != nil {
+			panic(err)
+		}
+		return kernel.Compile(k, enc)
+	}
+	return own{compiled(kernel.InMemory), compiled(kernel.InMemory.Varying())}
+}
+
+func ownBucket(events, burst int) own {
+	return ownOf(func(enc kernel.Encoding) (kernel.Kernel, error) {
+		return kernel.NewTokenBucket(events, time.Second, time.Second, burst, enc, "")
+	})
+}
+
+func ownLeaky(events, capacity int) own {
+	return ownOf(func(enc kernel.Encoding) (kernel.Kernel, error) {
+		return kernel.NewLeakyBucket(events, time.Second, time.Second, capacity, enc, "")
+	})
+}
+
+func ownWindow(limit int, window time.Duration) own {
+	return ownOf(func(enc kernel.Encoding) (kernel.Kernel, error) {
+		return kernel.NewFixedWindow(limit, uint64(window), true, enc), nil
+	})
+}
+
+func ownLog(limit int) own {
+	return ownOf(func(kernel.Encoding) (kernel.Kernel, error) {
+		return kernel.NewSlidingLog(limit, uint64(time.Second), false), nil
+	})
+}
+
+// owns are limits of every kind that matters here: states of one word, of more because the
+// rate has no short period, and logs.
+var owns = []own{
+	ownBucket(3, 3), ownBucket(1, 2), ownBucket(3, 5), ownBucket(7, 4),
+	ownLeaky(3, 4), ownLeaky(2, 2),
+	ownWindow(3, time.Second), ownWindow(5, time.Second), ownWindow(2, 3*time.Second),
+	ownLog(3),
+}
+
+// A variedLimiter is a Varied and a clock. Tags are indices of owns; that of the base is 0.
+type variedLimiter struct {
+	*Varied
+	s        *Store
+	clk      *stepclock.Clock
+	timeline *kernel.Timeline
+}
+
+func newVariedLimiter(opts ...option) *variedLimiter {
+	s, clk := new(Store), stepclock.New()
+	for _, opt := range opts {
+		opt(s)
+	}
+	return &variedLimiter{s.OpenVaried(owns[0].k, owns[0].loose, 0), s, clk,
+		s.Timeline(func() *kernel.Timeline { return kernel.NewTimeline(clk, nil) })}
+}
+
+func (l *variedLimiter) tag(i int) any {
+	if i == 0 {
+		return nil
+	}
+	return i
+}
+
+func (l *variedLimiter) limit(i int) *Limit {
+	if i == 0 {
+		return l.Base()
+	}
+	return l.Limit(i, owns[i].k, owns[i].loose)
+}
+
+// take takes n events with the i-th limit, in the way of the public package.
+func (l *variedLimiter) take(key string, i, n int) bool {
+	if granted, ok := l.AllowAs(l.timeline, key, l.tag(i), n); ok {
+		return granted
+	}
+	return n <= owns[i].k.Limit() && l.Varied.Allow(l.timeline, key, l.limit(i), n)
+}
+
+func (l *variedLimiter) do(key string, i int, req kernel.Request) (a kernel.Answer) {
+	req.Clock = l.timeline
+	if req.Op > kernel.OpPeek || !l.ApplyAs(key, l.tag(i), &req, &a) {
+		l.Apply(key, l.limit(i), &req, &a)
+	}
+	return a
+}
+
+// check checks the store, and that no key is in the tables and in the logs.
+func (l *variedLimiter) check(t testing.TB) (inTables, inLogs int) {
+	t.Helper()
+	l.s.check(t)
+	held := make(map[identity]bool)
+	for _, e := range l.tables.evictees() {
+		tbl := e.(*shard).current()
+		for p := range tbl.held() {
+			held[tbl.id(p)] = true
+			require.NotNil(t, l.limitAt(tbl, p).word)
+		}
+	}
+	if logs := l.logs.Load(); logs != nil {
+		for _, e := range logs.evictees() {
+			for _, entry := range e.(*logShard).slots {
+				if !entry.free() {
+					require.False(t, held[entry.id()], "a key is in both")
+					inLogs++
+				}
+			}
+		}
+	}
+	return len(held), inLogs
+}
+
+// FuzzVaried decodes calls from bytes, and applies them to the store and to a plain map of
+// states, which never forgets a key. Both must give the same answers, however keys move
+// between tables and logs, and tables are replaced, split, swept and emptied.
+func FuzzVaried(f *testing.F) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 60 {
+		data := make([]byte, 1500)
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l := newVariedLimiter()
+		l.tables.splitAt = 1
+		type held struct {
+			by *kernel.Compiled
+			st []uint64
+		}
+		states := make(map[string]held)
+		type grant struct {
+			key       string
+			i         int
+			got, want any
+		}
+		var grants []grant
+		for data = data[:min(len(data), 3000)]; len(data) >= 3; data = data[3:] {
+			key, i, n := fmt.Sprint(data[0]%16), int(data[1])%len(owns), 1+int(data[2]%4)
+			req := kernel.Request{Op: kernel.OpTake, N: n}
+			var want any // the Grant of a cancellation
+			switch data[0] / 16 {
+			case 8, 9:
+				req.Op = kernel.OpPeek
+			case 10:
+				req.Op, req.MaxWait, req.AtOnce = kernel.OpReserve, time.Duration(data[1])*10*time.Millisecond, data[2]&128 != 0
+			case 11:
+				if len(grants) == 0 {
+					continue
+				}
+				g := grants[int(data[1])%len(grants)]
+				key, i = g.key, g.i
+				req.Op, req.Grant, want = kernel.OpCancel, g.got, g.want
+			case 12:
+				l.clk.Advance(time.Duration(data[1])<<(data[2]%24) + 1)
+				continue
+			case 13:
+				l.clk.Advance(time.Duration(data[1]) * 10 * time.Millisecond)
+				continue
+			case 14:
+				l.Reset(key)
+				delete(states, key)
+				grants = slices.DeleteFunc(grants, func(g grant) bool { return g.key == key })
+				continue
+			case 15:
+				if data[1] < 64 {
+					l.s.Shrink()
+				}
+				l.check(t)
+				continue
+			}
+			allow := req.Op == kernel.OpTake && data[2]&64 != 0
+			if allow && n > owns[i].k.Limit() {
+				require.False(t, l.take(key, i, n)) // and the store is not asked
+				continue
+			}
+			was, ok := states[key]
+			if !ok {
+				was = held{owns[i].loose, owns[i].loose.NewState()}
+			}
+			other, b := req, kernel.Answer{}
+			other.Fixed = &kernel.Reading{Now: kernel.InstantOf(l.clk.Now()), Own: true}
+			if want != nil {
+				other.Grant = want
+			}
+			by, st, _ := owns[i].loose.StepFrom(was.by, slices.Clone(was.st), &other, &b)
+			states[key] = held{by, st}
+			if allow {
+				require.Equal(t, b.Allowed, l.take(key, i, n))
+				continue
+			}
+			a := l.do(key, i, req)
+			if req.Op == kernel.OpReserve && a.Grant != nil {
+				grants = append(grants, grant{key, i, a.Grant, b.Grant})
+			}
+			require.Equal(t, a.Grant == nil, b.Grant == nil)
+			a.Grant, b.Grant = nil, nil
+			if req.Op != kernel.OpCancel { // it describes the limit that left the state, unless the key is forgotten
+				require.Equal(t, b, a, "%+v with limit %d", req, i)
+			}
+		}
+		l.check(t)
+	})
+}
+
+// TestLimitsMoveNothingTwice changes the limits of a few keys while many goroutines take
+// from them, others insert keys, so that tables are replaced and split, reset keys and
+// make reservations: each key is granted what its highest limit allows, and no more.
+func TestLimitsMoveNothingTwice(t *testing.T) {
+	hours := []own{ownWindow(60, time.Hour), ownWindow(100, time.Hour), ownWindow(100, 2*time.Hour), ownWindow(80, time.Hour)}
+	for _, few := range []bool{false, true} {
+		l := newVariedLimiter()
+		l.tables.splitAt = 4
+		limits := make([]*Limit, len(hours))
+		for i, o := range hours {
+			limits[i] = l.Limit(100+i, o.k, o.loose)
+		}
+		if few { // the rest is not numbered, and so its keys are in logs
+			limits[2], limits[3] = &Limit{space: l.Varied, loose: hours[2].loose}, &Limit{space: l.Varied, loose: hours[3].loose}
+		}
+		const keys = 4
+		var granted [keys]atomic.Int64
+		var limit atomic.Int64
+		var wg sync.WaitGroup
+		for g := range 6 {
+			wg.Go(func() {
+				for i := range 600 {
+					k, now := i%keys, int(limit.Load())%len(limits)
+					key := fmt.Sprint("hot ", k)
+					switch {
+					case i%20 == 7:
+						limit.Add(1)
+					case i%50 == 9:
+						l.take(fmt.Sprint(g, "/", i), i%len(owns), 1)
+					case i%100 == 11:
+						l.Reset(fmt.Sprint(g, "/", i-2))
+					case i%100 == 13 && g == 0:
+						l.s.Shrink()
+					case i%100 == 15:
+						l.do(fmt.Sprint(g, "/", i), 0, kernel.Request{Op: kernel.OpReserve, N: 2, MaxWait: time.Hour})
+					default:
+						ok, known := l.AllowAs(l.timeline, key, 100+now, 1)
+						if !known {
+							ok = l.Varied.Allow(l.timeline, key, limits[now], 1)
+						}
+						if ok {
+							granted[k].Add(1)
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for k := range keys {
+			for l.Varied.Allow(l.timeline, fmt.Sprint("hot ", k), limits[1], 1) {
+				granted[k].Add(1)
+			}
+			assert.Equal(t, int64(100), granted[k].Load(), "key %d", k)
+		}
+		l.check(t)
+	}
+}
+
+// TestPlaces: where a key is, and that it comes back to the tables when it can.
+func TestPlaces(t *testing.T) {
+	l := newVariedLimiter()
+	places := func(tables, logs int) {
+		t.Helper()
+		inTables, inLogs := l.check(t)
+		require.Equal(t, []int{tables, logs}, []int{inTables, inLogs}, "in tables, in logs")
+		require.Equal(t, tables+logs, l.s.Len())
+	}
+	require.True(t, l.take("key", 2, 5))
+	places(1, 0)
+	require.Nil(t, l.logs.Load(), "nothing needs them yet")
+	require.False(t, l.take("key", 0, 1), "3 at once")
+	places(0, 1) // it has used more than its limit
+	l.clk.Advance(700 * time.Millisecond)
+	require.False(t, l.take("key", 0, 1))
+	places(1, 0)
+	l.clk.Advance(time.Second)
+	require.NotNil(t, l.do("key", 0, kernel.Request{Op: kernel.OpReserve, N: 1}).Grant)
+	places(0, 1)
+	require.True(t, l.take("key", 0, 1))
+	places(0, 1) // the reservation may still be cancelled
+	l.clk.Advance(1)
+	l.do("key", 0, kernel.Request{Op: kernel.OpPeek, N: 1})
+	places(1, 0)
+	require.True(t, l.take("key", 9, 1))
+	places(0, 1) // a log
+	require.True(t, l.take("key", 6, 1))
+	places(1, 0)
+	require.True(t, l.take("other", 9, 1))
+	places(1, 1)
+	l.Reset("key")
+	l.Reset("other")
+	places(0, 0)
+	wait := kernel.Request{Op: kernel.OpReserve, N: 2, MaxWait: time.Second, AtOnce: true}
+	require.Nil(t, l.do("key", 0, wait).Grant)
+	places(1, 0)
+	require.NotNil(t, l.do("key", 0, wait).Grant, "it must wait")
+	places(0, 1)
+}
+
+// TestNumbersRunOut: limits for which there is no number are kept in logs. Numbers survive
+// the replacement of tables.
+func TestNumbersRunOut(t *testing.T) {
+	l := newVariedLimiter()
+	l.tables.splitAt = 32
+	const limits = mostNumbers + 200
+	allow := func(i, n int) bool {
+		o := ownWindow(i, time.Hour)
+		return l.Varied.Allow(l.timeline, fmt.Sprint(i), l.Limit(fmt.Sprint("limit ", i), o.k, o.loose), n)
+	}
+	for i := 1; i <= limits; i++ {
+		require.True(t, allow(i, i))
+	}
+	inTables, inLogs := l.check(t)
+	assert.Equal(t, mostNumbers-1, inTables)
+	assert.Equal(t, limits-mostNumbers+1, inLogs)
+	for i := 1; i <= limits; i++ {
+		require.False(t, allow(i, 1), "limit %d", i)
+	}
+	l.clk.Advance(2 * time.Hour)
+	l.s.Shrink()
+	l.check(t)
+	assert.Zero(t, l.s.Len())
+}
+
+// TestEvictionsKnowTheLimits: a full store judges each key by its own limit, wherever the
+// key is.
+func TestEvictionsKnowTheLimits(t *testing.T) {
+	for _, policy := range []Policy{EvictLeast, RefuseUnseen, ShareUnseen} {
+		l := newVariedLimiter(withMaxKeys(40), withFullPolicy(policy))
+		for i := range 40 {
+			require.True(t, l.take(fmt.Sprint(i), []int{2, 6, 9}[i%3], 3-i%2), "%d", i)
+		}
+		l.check(t)
+		require.Equal(t, 40, l.s.Len())
+		for i := range 7 { // 7 keys with 5 of 5 tokens have 2 or 3 left, all others at most 1
+			l.take(fmt.Sprint("new ", i), 0, 3)
+		}
+		l.check(t)
+		require.Equal(t, 40, l.s.Len())
+		for i := range 40 {
+			if i%3 > 0 && i%2 == 0 {
+				require.False(t, l.take(fmt.Sprint(i), []int{2, 6, 9}[i%3], 1), "policy %v: key %d was lost", policy, i)
+			}
+		}
+		l.clk.Advance(time.Hour)
+		require.True(t, l.take("newer", 0, 3), "the others are idle")
+		l.check(t)
+	}
+}
+
+// TestVariedAtTheCap races everything with a bound on keys.
+func TestVariedAtTheCap(t *testing.T) {
+	for _, bound := range []int{1, 7, 100} {
+		for _, policy := range []Policy{EvictLeast, RefuseUnseen, ShareUnseen} {
+			l := newVariedLimiter(withMaxKeys(bound), withFullPolicy(policy))
+			l.tables.splitAt = 4
+			var wg sync.WaitGroup
+			for g := range 6 {
+				wg.Go(func() {
+					rng := rand.New(rand.NewPCG(uint64(g), uint64(bound)))
+					for range 400 {
+						key, i := fmt.Sprint(rng.IntN(2*bound+10)), rng.IntN(len(owns))
+						switch rng.IntN(20) {
+						default:
+							l.take(key, i, 1+rng.IntN(2))
+						case 0:
+							l.Reset(key)
+						case 1:
+							l.do(key, i, kernel.Request{Op: kernel.OpPeek, N: 1})
+						case 2:
+							if a := l.do(key, i, kernel.Request{Op: kernel.OpReserve, N: 1, MaxWait: time.Hour}); a.Grant != nil {
+								l.do(key, i, kernel.Request{Op: kernel.OpCancel, Grant: a.Grant})
+							}
+						case 3:
+							l.clk.Advance(50 * time.Millisecond)
+						case 4:
+							if g == 0 {
+								l.s.Shrink()
+							}
+						}
+						assert.LessOrEqual(t, l.s.Len(), bound)
+					}
+				})
+			}
+			wg.Wait()
+			l.check(t)
+		}
+	}
+}
+
+// A hooked clock calls a function the next time that it is read.
+type hooked struct {
+	*stepclock.Clock
+	hook func()
+}
+
+func (c *hooked) Since(t time.Time) time.Duration {
+	if f := c.hook; f != nil {
+		c.hook = nil
+		f()
+	}
+	return c.Clock.Since(t)
+}
+
+// TestChangeSeesUpdates: an event that is granted without the lock, while the state is
+// converted to another limit, is not lost.
+func TestChangeSeesUpdates(t *testing.T) {
+	clk := &hooked{Clock: stepclock.New()}
+	l := newVariedLimiter()
+	l.timeline = kernel.NewTimeline(clk, nil)
+	old, next := ownWindow(60, time.Hour), ownWindow(61, time.Hour)
+	require.True(t, l.Varied.Allow(l.timeline, "key", l.Limit("old", old.k, old.loose), 59))
+	clk.hook = func() {
+		granted, ok := l.AllowAs(l.timeline, "key", "old", 1)
+		require.True(t, granted && ok)
+	}
+	lim := l.Limit("next", next.k, next.loose)
+	require.True(t, l.Varied.Allow(l.timeline, "key", lim, 1))
+	require.Nil(t, clk.hook)
+	require.False(t, l.Varied.Allow(l.timeline, "key", lim, 1))
+	l.check(t)
+}
