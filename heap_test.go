@@ -52,9 +52,9 @@ func TestBytesAreThoseOfTheHeap(t *testing.T) {
 		all := names(max(tt.limiters, tt.keys))
 		for _, alg := range algs {
 			for _, own := range []bool{false, true} {
-				opts, empty := []Option{}, 1400.0
+				opts, empty := []Option{}, 1500.0
 				if own {
-					empty = 1600
+					empty = 1700
 					limits := &ownLimits{}
 					opts = append(opts, WithLimits(limits.lookup))
 				}

@@ -38,7 +38,7 @@ import (
 // 1.5 × (13⅓ bytes + its state). With a [SlidingLog] a key costs 1.5 × (24 bytes + its
 // state). For a log of one event, whose state is 32 bytes, it is a little less: 76 bytes.
 // [WithLimits] says what a key with a limit of its own costs. A limiter without keys takes
-// about a kilobyte.
+// a kilobyte or two.
 type MemoryStore struct {
 	memoryConfig
 	engine memory.Store

@@ -29,18 +29,20 @@ type pair struct {
 
 	// ahead has the frontiers of marked words. It is a channel of one element, which is
 	// taken out to be used, so that kernels of different limiters are never equal.
-	ahead chan *frontiers
+	ahead chan frontiers
 }
 
 // frontiers has what the first word of a ring would contain, by marked words.
 type frontiers struct {
-	of    map[uint64]uint64
+	of    map[uint64]uint64 // nil until needed
 	sweep int // how many there may be until those that have passed are removed
 }
 
 const (
 	marked  = 1 << 63 // the mark of a word
 	tagBits = 4       // the fewest bits of a tag
+
+	fewFrontiers = 64 // frontiers that are not worth a sweep
 )
 
 // newPair returns k as a pair, if it has two slots and fits one word.
@@ -50,8 +52,8 @@ func newPair(k sliding) (*pair, bool) {
 	if k.slots != 2 || !k.narrow || 2*count+number+tagBits > 63 {
 		return nil, false
 	}
-	p := &pair{sliding: k, bits: count, shift: 2 * count, mask: 1<<count - 1, tag: 2*count + number, ahead: make(chan *frontiers, 1)}
-	p.ahead <- &frontiers{of: make(map[uint64]uint64), sweep: 64}
+	p := &pair{sliding: k, bits: count, shift: 2 * count, mask: 1<<count - 1, tag: 2*count + number, ahead: make(chan frontiers, 1)}
+	p.ahead <- frontiers{}
 	return p, true
 }
 
@@ -252,6 +254,9 @@ func (k *pair) store(w [2]uint64, now Instant) (word uint64) {
 		return word
 	}
 	ahead := <-k.ahead
+	if ahead.of == nil {
+		ahead.of, ahead.sweep = make(map[uint64]uint64), fewFrontiers
+	}
 	word = ahead.mark(word, w[0], k.tag)
 	if len(ahead.of) >= ahead.sweep {
 		for other := range ahead.of {
@@ -259,7 +264,7 @@ func (k *pair) store(w [2]uint64, now Instant) (word uint64) {
 				delete(ahead.of, other)
 			}
 		}
-		ahead.sweep = max(64, 2*len(ahead.of))
+		ahead.sweep = max(fewFrontiers, 2*len(ahead.of))
 	}
 	k.ahead <- ahead
 	return word
@@ -274,7 +279,7 @@ func (k *pair) lost(word uint64) bool { return word >= marked && word<<1>>(k.tag
 func (k *pair) lostTag() uint64 { return 1<<(63-k.tag) - 2 }
 
 // mark marks word and gives it a tag, so that it stands for the given frontier.
-func (f *frontiers) mark(word, frontier uint64, tag uint) uint64 {
+func (f frontiers) mark(word, frontier uint64, tag uint) uint64 {
 	tags := uint64(1)<<(63-tag) - 2 // without the last two
 	first := frontier % tags
 	for i := range tags {
