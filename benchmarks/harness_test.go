@@ -191,7 +191,7 @@ func TestTargetsNameWhatThereIs(t *testing.T) {
 		takesPart := func(scenario, name string) bool {
 			return slices.ContainsFunc(contenders.All(), func(c contenders.Contender) bool {
 				isMain := name == "" && c.Role == contenders.Main
-				return (c.Name == name || isMain) && groupOf(scenario).takesPart(c)
+				return (c.Name == name || isMain) && groupOf(scenario).takesPart(c) && hasCall(scenario, c)
 			})
 		}
 		if !slices.ContainsFunc(scenarios(full), func(sc scenario) bool { return sc.id == target.scenario }) {
@@ -205,11 +205,72 @@ func TestTargetsNameWhatThereIs(t *testing.T) {
 			if target.than != "" && !takesPart(target.scenario, target.than) {
 				t.Errorf("%q does not take part in %s", target.than, target.scenario)
 			}
-		case timesScenario, aboveScenario:
+		case timesScenario, aboveScenario, besideScenario:
 			if !takesPart(target.than, target.who) {
 				t.Errorf("%q does not take part in %s", target.who, target.than)
 			}
 		}
+	}
+}
+
+// TestBesideScenario checks that a figure that is only shown has the contender's own figure in
+// another scenario beside it, and no target.
+func TestBesideScenario(t *testing.T) {
+	res, own := newResults(), contenders.Contender{Name: "own", Role: contenders.Main}
+	res.add("RE100", own.Name, 20, 0)
+	res.add("RE100-loop", own.Name, 80, 0)
+	shown := target{scenario: "RE100", of: besideScenario, than: "RE100-loop"}
+	cells, ok := shown.cells(scenario{id: "RE100", title: "title", unit: nanoseconds}, func(id string) []entry {
+		return res.of(id, []contenders.Contender{own})
+	})
+	want := []string{"RE100", "title", "20.0 ns", "80.0 ns (RE100-loop)", "0.25", "", "", ""}
+	if !ok || !slices.Equal(cells, want) {
+		t.Errorf("the row is %q, want %q", cells, want)
+	}
+}
+
+// TestWalkEach checks that each key is asked for once, in order, in calls of at most eachKeys,
+// and that every answer other than yes counts as wrong.
+func TestWalkEach(t *testing.T) {
+	ks, order := newKeys(1000), shuffled(1000)
+	for _, n := range []int{1, eachKeys - 1, eachKeys, eachKeys + 1, 1000} {
+		var asked []string
+		wrong := walkEach(func(keys []string) int {
+			if len(keys) > eachKeys {
+				t.Errorf("a call for %d keys", len(keys))
+			}
+			asked = append(asked, keys...)
+			return len(keys) - 1
+		}, ks, order[:n])
+		if calls := (n + eachKeys - 1) / eachKeys; wrong != calls {
+			t.Errorf("%d keys: %d wrong answers, want %d", n, wrong, calls)
+		}
+		for i, key := range asked {
+			if key != ks.at(int(order[i])) {
+				t.Fatalf("%d keys: key %d is %q", n, i, key)
+			}
+		}
+		if len(asked) != n {
+			t.Errorf("%d keys: %d were asked for", n, len(asked))
+		}
+	}
+}
+
+// TestTokenBucketEach checks that the answers of the call for many keys are the limiter's.
+func TestTokenBucketEach(t *testing.T) {
+	i := slices.IndexFunc(contenders.All(), func(c contenders.Contender) bool { return c.Name == contenders.TokenBucket })
+	allow, each, err := contenders.All()[i].Each(contenders.Once)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := allow("a"); got != contenders.Allowed {
+		t.Errorf("the first event: %d", got)
+	}
+	if got := each([]string{"a", "b", "c", "c"}); got != 2 {
+		t.Errorf("%d of a used key and of two new ones, one of them twice, are allowed; want 2", got)
+	}
+	if got := allow("b"); got != contenders.Denied {
+		t.Errorf("an event after the call for many: %d", got)
 	}
 }
 

@@ -12,6 +12,17 @@ import (
 	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
 )
 
+// hasCall reports whether c has the call that a scenario of its group is about.
+func hasCall(id string, c contenders.Contender) bool {
+	switch {
+	case strings.HasSuffix(id, "-own"):
+		return c.Own != nil
+	case strings.HasSuffix(id, "-each"):
+		return c.Each != nil
+	}
+	return true
+}
+
 // TestQuick runs every contender through every scenario on a small scale, and checks that
 // all answers are right, that all figures are present, and that the report can be written.
 // It does not check speeds.
@@ -36,7 +47,7 @@ func TestQuick(t *testing.T) {
 		for _, id := range g.ids {
 			for _, c := range b.contenders {
 				takesPart := g.takesPart(c) && (asked || !g.redis)
-				if strings.HasSuffix(id, "-own") && c.Own == nil {
+				if !hasCall(id, c) {
 					takesPart = false
 				}
 				if strings.HasPrefix(id, "heap") && (c.Role == contenders.Floor || c.Role == contenders.Bound) {
@@ -107,7 +118,11 @@ func TestWrongAnswers(t *testing.T) {
 				return allow(l, asked, key)
 			}, nil
 		}
-		return contenders.Contender{Name: name, Role: contenders.Peer, Quick: true, New: limiter, Own: limiter}
+		each := func(l contenders.Limit) (contenders.Allow, contenders.Each, error) {
+			allow, err := limiter(l)
+			return allow, inTurn(allow), err
+		}
+		return contenders.Contender{Name: name, Role: contenders.Peer, Quick: true, New: limiter, Own: limiter, Each: each}
 	}
 	yes := liar("always yes", func(contenders.Limit, map[string]int, string) contenders.Answer { return contenders.Allowed })
 	no := liar("always no", func(contenders.Limit, map[string]int, string) contenders.Answer { return contenders.Denied })
@@ -122,7 +137,13 @@ func TestWrongAnswers(t *testing.T) {
 		}
 		return contenders.Allowed
 	})
-	allowed := []string{"S1", "S1-36", "S3", "S3p", "S3-64", "S4", "S4h", "S5", "S5-64", "S6", "S6h", "S7",
+	// omits answers correctly, except that it denies the last key of each call for many.
+	omits := liar("omits one", func(contenders.Limit, map[string]int, string) contenders.Answer { return contenders.Allowed })
+	omits.Each = func(l contenders.Limit) (contenders.Allow, contenders.Each, error) {
+		allow, err := omits.New(l)
+		return allow, func(keys []string) int { return len(keys) - 1 }, err
+	}
+	allowed := []string{"S1", "S1-36", "S3", "S3p", "S3-64", "S4", "S4h", "S4h-each", "S5", "S5-64", "S6", "S6h", "S7",
 		"I1k", "I1k-36", "I1kp", "I100k", "I100kp", "I100k-64", "I1M", "longest", "mixed-p50"}
 	denied := []string{"S2", "S2-36", "S2p", "mixed-p50"}
 	own := []string{"S3-own", "S3p-own", "I1k-own", "heap-own"}
@@ -134,6 +155,7 @@ func TestWrongAnswers(t *testing.T) {
 		{no, slices.Concat(allowed, own)},
 		{fails, slices.Concat(allowed, denied, own)},
 		{forgets, []string{"heap-5M"}},
+		{omits, []string{"S4h-each"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.Name, func(t *testing.T) {
@@ -156,6 +178,18 @@ func TestWrongAnswers(t *testing.T) {
 				t.Errorf("check returned %v, want an error that names %q", err, tt.Name)
 			}
 		})
+	}
+}
+
+// inTurn returns an Each that calls allow for each key.
+func inTurn(allow contenders.Allow) contenders.Each {
+	return func(keys []string) (allowed int) {
+		for _, key := range keys {
+			if allow(key) == contenders.Allowed {
+				allowed++
+			}
+		}
+		return allowed
 	}
 }
 

@@ -42,7 +42,7 @@ func manyKeys(r *round) error {
 	if r.wanted("heap-1M") {
 		empty = heap()
 	}
-	allow, real, err := r.limiter(contenders.Hundred, contenders.Allowed)
+	allow, each, real, err := r.limiterEach(contenders.Hundred, contenders.Allowed)
 	if err != nil {
 		return err
 	}
@@ -59,10 +59,10 @@ func manyKeys(r *round) error {
 	}
 
 	order := shuffled(s.many)
-	through := func(id string, visit func(contenders.Allow, keys, []uint32) int, offset int) {
-		r.batches(s.aloneBatches, s.alone, row{id, func(batch int) int {
+	alone := func(id string, visit func(contenders.Allow, keys, []uint32) int, offset int) row {
+		return row{id, func(batch int) int {
 			return visit(allow, r.keys, part(order, batch, s.alone, offset))
-		}})
+		}}
 	}
 	together := func(id string, visit func(contenders.Allow, keys, []uint32) int, offset int) {
 		share := min(s.together, s.many/cores())
@@ -73,8 +73,15 @@ func manyKeys(r *round) error {
 			})
 		}})
 	}
-	through("S4", walk, 0)
-	through("S4h", walkWarm, s.many/2)
+	r.batches(s.aloneBatches, s.alone, alone("S4", walk, 0))
+	warm := []row{alone("S4h", walkWarm, s.many/2)}
+	if each != nil {
+		// The keys are other ones than those of S4h, and as cold as these.
+		warm = append(warm, row{"S4h-each", func(batch int) int {
+			return walkEach(each, r.keys, part(order, batch, s.alone, 0))
+		}})
+	}
+	r.batches(s.aloneBatches, s.alone, warm...)
 	together("S6", walk, 0)
 	together("S6h", walkWarm, s.many/2)
 	runtime.KeepAlive(allow)

@@ -44,6 +44,17 @@ func (r *round) limiter(l contenders.Limit, usual contenders.Answer) (allow cont
 	return allow, true, nil
 }
 
+// limiterEach is like limiter, and also returns the limiter's call for many keys, or nil if
+// that is not measured.
+func (r *round) limiterEach(l contenders.Limit, usual contenders.Answer) (allow contenders.Allow, each contenders.Each, real bool, err error) {
+	if r.contender.Each == nil {
+		allow, real, err = r.limiter(l, usual)
+		return allow, nil, real, err
+	}
+	allow, each, err = r.contender.Each(l)
+	return allow, each, true, err
+}
+
 // stop stops the contender's background work and closes its client.
 func (r *round) stop() {
 	if r.close != nil {
@@ -147,8 +158,7 @@ func parallel(workers int, f func(worker int) (wrong int)) int {
 	return int(wrong.Load())
 }
 
-// fill spends one event of each of the first n keys, which are new, and returns how many
-// were not allowed.
+// fill spends one event of each of the first n keys, and returns how many were not allowed.
 func fill(allow contenders.Allow, ks keys, n int) (wrong int) {
 	for i := range n {
 		if allow(ks.at(i)) != contenders.Allowed {

@@ -51,6 +51,7 @@ type reportSizes struct {
 	Alone, AloneBatches, Together, TogetherBatches string
 	Live, Mixed, Table, Many                       string
 	KeyLength, UUIDLength, Ahead, HotKeys, Workers int
+	EachKeys, EachInRedis, EachPasses              int
 	HotPasses, ManyPasses, BigPasses, Collections  int
 	MillionPasses, MixedPasses, IdleRounds         int
 	Few, FloodRate                                 string
@@ -117,6 +118,7 @@ func (r *report) tables(s sizes, res *results, all []contenders.Contender) {
 		Together: n.Sprint(s.together), TogetherBatches: n.Sprint(s.togetherBatches),
 		Live: n.Sprint(s.live), Mixed: n.Sprint(s.mixed), Table: n.Sprint(s.table), Many: n.Sprint(s.many),
 		KeyLength: keyLength, UUIDLength: uuidLength, Ahead: ahead, HotKeys: hotKeys, Workers: max(2, r.Machine.Procs),
+		EachKeys: eachKeys, EachInRedis: eachInRedis, EachPasses: passesOf("RE100", s),
 		HotPasses: passesOf("S1", s), ManyPasses: passesOf("S4", s), BigPasses: passesOf("gc", s), Collections: collections,
 		MillionPasses: passesOf("I1M", s), MixedPasses: passesOf("mixed-p50", s), IdleRounds: idleRounds,
 		Few: n.Sprint(few), FloodRate: n.Sprint(floodRate), Crowd: crowd, Oversized: oversized,
@@ -282,7 +284,7 @@ func (t target) cells(sc scenario, of func(id string) []entry) (cells []string, 
 	if other, ok := t.beside(own, of); ok {
 		name := strings.Trim(other.Name, "()")
 		switch t.of {
-		case timesScenario, aboveScenario:
+		case timesScenario, aboveScenario, besideScenario:
 			name = t.than
 		}
 		beside, ratio = fmt.Sprintf("%s (%s)", amount(other.median(), sc.unit), name), quotient(own.median(), other.median())
@@ -291,7 +293,7 @@ func (t target) cells(sc scenario, of func(id string) []entry) (cells []string, 
 		}
 	}
 	ask, met := "", ""
-	if t.of != nothingAsked {
+	if t.asks() {
 		ask, met = t.words(sc.unit), "not known"
 		if ok, known := t.met(of); known {
 			met = yesNo(ok)

@@ -116,6 +116,7 @@ func scenarios(s sizes) []scenario {
 		{id: "I1M", title: n.Sprintf("%d idle keys, in a shuffled order", s.many), unit: nanoseconds},
 		{id: "S4", title: n.Sprintf("%d keys in a shuffled order, callers' keys cold", s.many), unit: nanoseconds},
 		{id: "S4h", title: n.Sprintf("%d keys in a shuffled order, callers' keys warm", s.many), unit: nanoseconds},
+		{id: "S4h-each", title: fmt.Sprintf("S4h with TakeEach, %d keys in each call", eachKeys), unit: nanoseconds},
 		{id: "S5", title: "one hot key, allowed, from all cores at once", unit: nanoseconds},
 		{id: "S5-64", title: fmt.Sprintf("S5 from %d goroutines", crowd), unit: nanoseconds},
 		{id: "S6", title: "S4 from all cores at once", unit: nanoseconds},
@@ -147,6 +148,10 @@ func scenarios(s sizes) []scenario {
 		{id: "R1", title: n.Sprintf("%d keys chosen at random, allowed", s.shared), unit: nanoseconds},
 		{id: "R2", title: "one hot key, allowed", unit: nanoseconds},
 		{id: "R3", title: "one hot key, denied", unit: nanoseconds},
+		{id: "RE100-loop", title: fmt.Sprintf("%d keys in a loop of Take, one caller", eachInRedis), unit: nanoseconds},
+		{id: "RE100", title: fmt.Sprintf("%d keys with TakeEach, one caller", eachInRedis), unit: nanoseconds},
+		{id: "RE100-away-loop", title: fmt.Sprintf("RE100-loop, %v away", 2*oneWay), unit: nanoseconds},
+		{id: "RE100-away", title: fmt.Sprintf("RE100, %v away", 2*oneWay), unit: nanoseconds},
 		{id: "R-bytes", title: n.Sprintf("memory of Redis per key, %d keys", s.shared), unit: bytesPerKey},
 	}
 	for _, of := range []struct{ id, title string }{
@@ -176,6 +181,7 @@ type group struct {
 	rules  bool              // whether it is for tables of rules
 	quick  bool              // whether it is for limiters that can have the limit Quick
 	own    bool              // whether it is for limiters with limits of keys' own
+	each   bool              // whether it is for limiters in Redis with a call for many keys
 	large  bool              // whether it has more than a thousand keys
 	redis  bool              // whether it is for limiters in Redis
 	crowd  bool              // whether a thousand callers use one key, which limiters that swap cannot serve
@@ -196,8 +202,7 @@ func groups() []group {
 		{name: "few idle keys", ids: []string{"I1k", "I1k-36", "I1k-own", "I1kp"}, passes: 5, quick: true, run: idleFew},
 		{name: "idle keys", ids: []string{"I100k", "I100kp", "I100k-64"}, passes: 3, quick: true, large: true, run: idleMany},
 		{name: "many idle keys", ids: []string{"I1M"}, passes: 2, quick: true, large: true, roles: scale, run: idleMillion},
-		// A row for many keys in one call belongs here: it needs the order and the limiter of S4h.
-		{name: "many keys", ids: []string{"S4", "S4h", "S6", "S6h", "S7", "heap-1M"}, passes: 3, large: true, run: manyKeys},
+		{name: "many keys", ids: []string{"S4", "S4h", "S4h-each", "S6", "S6h", "S7", "heap-1M"}, passes: 3, large: true, run: manyKeys},
 		{name: "growth", ids: []string{"heap-peak"}, passes: 1, large: true, roles: alone, run: growth},
 		{name: "limits of keys' own", ids: []string{"heap-own"}, passes: 1, large: true, own: true, run: ownHeap},
 		{name: "big table", ids: []string{"heap-5M", "gc", "longest"}, passes: 3, large: true, roles: weighed, heavy: true, run: bigTable},
@@ -211,6 +216,7 @@ func groups() []group {
 		{name: "Redis, many keys", ids: []string{"R1"}, passes: 3, redis: true, roles: append([]contenders.Role{contenders.Slots}, limiters...), run: redisMany},
 		{name: "Redis, one key, allowed", ids: []string{"R2"}, passes: 3, redis: true, roles: limiters, run: redisAllowed},
 		{name: "Redis, one key, denied", ids: []string{"R3"}, passes: 3, redis: true, roles: limiters, run: redisDenied},
+		{name: "Redis, keys in one call", ids: []string{"RE100-loop", "RE100", "RE100-away-loop", "RE100-away"}, passes: 2, redis: true, each: true, roles: limiters, run: redisEach},
 		{name: "Redis, away, many keys", ids: awayIDs("R1"), passes: 3, redis: true, roles: limiters, run: awayMany},
 		{name: "Redis, away, one key, allowed", ids: awayIDs("R2"), passes: 3, redis: true, crowd: true, roles: limiters, run: awayAllowed},
 		{name: "Redis, away, one key, denied", ids: awayIDs("R3"), passes: 3, redis: true, roles: limiters, run: awayDenied},
@@ -235,7 +241,7 @@ func (g group) takesPart(c contenders.Contender) bool {
 		return false
 	case g.crowd && c.Swaps:
 		return false
-	case g.large && c.Small, g.own && c.Own == nil:
+	case g.large && c.Small, g.own && c.Own == nil, g.each && c.DialEach == nil:
 		return false
 	case g.quick && !c.Quick && c.Role != contenders.Floor && c.Role != contenders.Bound:
 		return false

@@ -21,13 +21,14 @@ type target struct {
 type yardstick int
 
 const (
-	bestPeer      yardstick = iota // this library ÷ the best peer
-	figure                         // the figure itself
-	aboveFloor                     // the figure minus that of no limiter
-	timesOther                     // the figure ÷ that of the contender than
-	timesScenario                  // the figure ÷ the contender's own in scenario than
-	aboveScenario                  // the figure minus the contender's own in scenario than
-	nothingAsked                   // no target; the figure is only shown
+	bestPeer       yardstick = iota // this library ÷ the best peer
+	figure                          // the figure itself
+	aboveFloor                      // the figure minus that of no limiter
+	timesOther                      // the figure ÷ that of the contender than
+	timesScenario                   // the figure ÷ the contender's own in scenario than
+	aboveScenario                   // the figure minus the contender's own in scenario than
+	besideScenario                  // no target; shown beside the contender's own figure in scenario than
+	nothingAsked                    // no target; the figure is only shown
 )
 
 // targets returns all targets.
@@ -52,6 +53,7 @@ func targets() []target {
 		{scenario: "I1M", limit: 0.70, of: bestPeer},
 		{scenario: "S4", limit: 0.45, of: bestPeer},
 		{scenario: "S4h", limit: 0.45, of: bestPeer},
+		{scenario: "S4h-each", limit: 0.4, of: timesScenario, than: "S4h"},
 		{scenario: "S5", limit: 1.0, of: bestPeer},
 		{scenario: "S6", limit: 0.45, of: bestPeer},
 		{scenario: "S6h", limit: 0.45, of: bestPeer},
@@ -76,6 +78,10 @@ func targets() []target {
 		{scenario: "R1", limit: 1.3, of: timesOther, than: contenders.Rueidis, who: contenders.RedisPeriods},
 		{scenario: "R2", limit: 0.10, of: timesOther, than: contenders.RedisRate, who: contenders.Lease},
 		{scenario: "R3", limit: 1000, of: figure},
+		{scenario: "RE100", of: besideScenario, than: "RE100-loop"},
+		{scenario: "RE100", of: besideScenario, than: "RE100-loop", who: contenders.GoRedis},
+		{scenario: "RE100-away", limit: 0.15, of: timesScenario, than: "RE100-away-loop"},
+		{scenario: "RE100-away", limit: 0.15, of: timesScenario, than: "RE100-away-loop", who: contenders.GoRedis},
 		{scenario: "R-bytes", limit: 140, of: figure},
 		{scenario: "R-bytes", of: nothingAsked, than: contenders.RedisRate},
 	}
@@ -134,6 +140,9 @@ const (
 	allocsUnseen = 0.02
 )
 
+// asks reports whether there is a target, and not only a figure to show.
+func (t target) asks() bool { return t.of != besideScenario && t.of != nothingAsked }
+
 // algorithm reports whether the target is in the table of algorithms.
 func (t target) algorithm() bool {
 	for _, a := range algorithms {
@@ -187,7 +196,7 @@ func (t target) beside(own entry, of func(id string) []entry) (entry, bool) {
 		return first(of(t.scenario), contenders.Floor)
 	case timesOther:
 		return named(of(t.scenario), t.than)
-	case timesScenario, aboveScenario:
+	case timesScenario, aboveScenario, besideScenario:
 		return named(of(t.than), own.Name)
 	case nothingAsked:
 		if t.than != "" {

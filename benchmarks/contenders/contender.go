@@ -99,6 +99,10 @@ func answer(allowed bool) Answer {
 // safe for concurrent use by multiple goroutines.
 type Allow func(key string) Answer
 
+// Each asks a limiter in one call whether one event of each key may happen now, spends those
+// that may, and returns how many may. It is for one goroutine.
+type Each func(keys []string) (allowed int)
+
 // A Role is the role of a contender in the comparison.
 type Role int
 
@@ -140,10 +144,17 @@ type Contender struct {
 	// that is not measured.
 	Own func(Limit) (Allow, error)
 
+	// Each is like New, and also returns a call for many keys on the same limiter. It is
+	// nil if that is not measured.
+	Each func(Limit) (Allow, Each, error)
+
 	// Dial replaces New for limiters in Redis. It returns a limiter that uses the server
 	// at addr through its own client, and a function that closes the client. The timeout
 	// is that of this library's store; 0 means the default.
 	Dial func(addr string, l Limit, timeout time.Duration) (Allow, func(), error)
+
+	// DialEach replaces Each for limiters in Redis, as Dial replaces New.
+	DialEach func(addr string, l Limit, timeout time.Duration) (Allow, Each, func(), error)
 
 	// Swaps is whether the limiter in Redis reads a state and replaces it if it has not
 	// changed, until that succeeds. With a thousand callers of one key that takes minutes.

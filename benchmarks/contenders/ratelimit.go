@@ -59,7 +59,44 @@ func limiting(alg ratelimit.Algorithm, opts ...ratelimit.Option) (Allow, error) 
 	if err != nil {
 		return nil, err
 	}
-	return func(key string) Answer { return answer(limiter.Allow(key)) }, nil
+	return allowing(limiter), nil
+}
+
+// allowing returns an Allow that calls Allow of l.
+func allowing(l ratelimit.Limiter) Allow {
+	return func(key string) Answer { return answer(l.Allow(key)) }
+}
+
+// taking returns an Allow that calls Take of l.
+func taking(l ratelimit.Limiter) Allow {
+	ctx := context.Background()
+	return func(key string) Answer {
+		d, err := l.Take(ctx, key, 1)
+		if err != nil {
+			return Failed
+		}
+		return answer(d.Allowed)
+	}
+}
+
+// takingEach returns an Each that calls TakeEach of l. If the call fails, or does not return
+// one decision for each key, nothing counts as allowed.
+func takingEach(l ratelimit.Limiter) Each {
+	ctx := context.Background()
+	var decisions []ratelimit.Decision // reused
+	return func(keys []string) (allowed int) {
+		var err error
+		decisions, err = ratelimit.TakeEach(ctx, l, keys, 1, decisions[:0])
+		if err != nil || len(decisions) != len(keys) {
+			return 0
+		}
+		for i := range decisions {
+			if decisions[i].Allowed {
+				allowed++
+			}
+		}
+		return allowed
+	}
 }
 
 // plan returns alg with a limit that grows with i.
@@ -99,6 +136,13 @@ func plan(alg ratelimit.Algorithm, i int) ratelimit.Algorithm {
 func tokenBucket() Contender {
 	c := library(TokenBucket, "`TokenBucket`", bucketOf, xtimeInXsync)
 	c.Role = Main
+	c.Each = func(l Limit) (Allow, Each, error) {
+		limiter, err := ratelimit.New(bucketOf(l))
+		if err != nil {
+			return nil, nil, err
+		}
+		return allowing(limiter), takingEach(limiter), nil
+	}
 	return c
 }
 
@@ -197,14 +241,7 @@ func take() Contender {
 			if err != nil {
 				return nil, err
 			}
-			ctx := context.Background()
-			return func(key string) Answer {
-				d, err := limiter.Take(ctx, key, 1)
-				if err != nil {
-					return Failed
-				}
-				return answer(d.Allowed)
-			}, nil
+			return taking(limiter), nil
 		},
 	}
 }

@@ -70,37 +70,43 @@ func closer(client *redis.Client) func() {
 
 // inRedis returns a contender that is this library in Redis.
 func inRedis(name string, role Role, setup string, open opener, alg func(Limit) ratelimit.Algorithm, opts ...redisstore.Option) Contender {
+	dial := func(addr string, l Limit, timeout time.Duration) (ratelimit.Limiter, func(), error) {
+		own := opts
+		if timeout > 0 {
+			own = append(slices.Clip(opts), redisstore.WithTimeout(timeout))
+		}
+		store, closeClient, err := open(addr, own...)
+		if err != nil {
+			return nil, nil, err
+		}
+		limiter, err := ratelimit.New(alg(l), ratelimit.WithStore(store))
+		if err != nil {
+			closeClient()
+			return nil, nil, err
+		}
+		return limiter, func() {
+			_ = store.Close(context.Background()) // the unused events of leases do not matter
+			closeClient()
+		}, nil
+	}
 	return Contender{
 		Name:   name,
 		Role:   role,
 		Module: ModulePath,
 		Setup:  setup,
 		Dial: func(addr string, l Limit, timeout time.Duration) (Allow, func(), error) {
-			own := opts
-			if timeout > 0 {
-				own = append(slices.Clip(opts), redisstore.WithTimeout(timeout))
-			}
-			store, closeClient, err := open(addr, own...)
+			limiter, end, err := dial(addr, l, timeout)
 			if err != nil {
 				return nil, nil, err
 			}
-			limiter, err := ratelimit.New(alg(l), ratelimit.WithStore(store))
+			return taking(limiter), end, nil
+		},
+		DialEach: func(addr string, l Limit, timeout time.Duration) (Allow, Each, func(), error) {
+			limiter, end, err := dial(addr, l, timeout)
 			if err != nil {
-				closeClient()
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
-			ctx := context.Background()
-			allow := func(key string) Answer {
-				d, err := limiter.Take(ctx, key, 1)
-				if err != nil {
-					return Failed
-				}
-				return answer(d.Allowed)
-			}
-			return allow, func() {
-				_ = store.Close(ctx) // the unused events of leases do not matter
-				closeClient()
-			}, nil
+			return taking(limiter), takingEach(limiter), end, nil
 		},
 	}
 }
@@ -118,7 +124,9 @@ func redisAutoPipeline() Contender {
 }
 
 func redisLease() Contender {
-	return inRedis(Lease, Variant, "the first with `WithLease(1000, 100*time.Millisecond)`", openRueidis, bucketOf, redisstore.WithLease(1000, 100*time.Millisecond))
+	c := inRedis(Lease, Variant, "the first with `WithLease(1000, 100*time.Millisecond)`", openRueidis, bucketOf, redisstore.WithLease(1000, 100*time.Millisecond))
+	c.DialEach = nil // most decisions make no round trip that others could share
+	return c
 }
 
 // withState returns a contender that is not in all rows, because it differs from the first
