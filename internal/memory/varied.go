@@ -259,7 +259,8 @@ func (v *Varied) updateLocked(sh *shard, t *table, id identity, lim *Limit, req 
 				return out
 			}
 		}
-		v.logLocked(sh, t, p, id, was)
+		now, _ := req.Now()
+		v.logLocked(sh, t, p, id, was, now)
 	}
 	logs := v.logs.Load()
 	if !fits {
@@ -300,8 +301,7 @@ func (v *Varied) placeLocked(sh *shard, t *table, id identity, lim *Limit, by *k
 	switch {
 	case a.Grant != nil:
 		return 0, false
-	case sh.used >= t.most:
-		sh.makeRoomLocked(t, at.Fixed.Now)
+	case sh.makeRoomLocked(t, at.Fixed.Now):
 		return replaced, true
 	case !remove():
 		return replaced, true
@@ -313,9 +313,9 @@ func (v *Varied) placeLocked(sh *shard, t *table, id identity, lim *Limit, by *k
 }
 
 // logLocked moves the key at p, whose limit is was, to the logs.
-func (v *Varied) logLocked(sh *shard, t *table, p place, id identity, was *Limit) {
+func (v *Varied) logLocked(sh *shard, t *table, p place, id identity, was *Limit, now kernel.Instant) {
 	logs := v.makeLogs()
-	ls, st := logs.lockWithRoom(id, was.loose)
+	ls, st := logs.lockWithRoom(id, was.loose, now)
 	defer ls.mu.Unlock()
 	wide := was.word.Widen(atomic.SwapUint64(t.word(p), kernel.Gone)) // guarantee 3
 	sh.dropLocked(t, p)
@@ -327,16 +327,16 @@ func (v *Varied) logLocked(sh *shard, t *table, p place, id identity, was *Limit
 }
 
 // lockWithRoom locks the shard of id, and returns it with the state of a new key of k, for
-// which it has room.
-func (sp *Logs) lockWithRoom(id identity, k *kernel.Compiled) (sh *logShard, st []uint64) {
+// which it has room. It also sweeps the shard if that is due, because keys that move are not
+// counted as inserted.
+func (sp *Logs) lockWithRoom(id identity, k *kernel.Compiled, now kernel.Instant) (sh *logShard, st []uint64) {
 	for {
 		sh = sp.lock(id)
-		lacks := 0
-		if sh.full() {
-			sh.replaceLocked(1)
-		} else if st, lacks = sh.blank(k); lacks == 0 {
-			return sh, st
-		} else {
+		if !sh.makeRoomLocked(now) {
+			st, lacks := sh.blank(k)
+			if lacks == 0 {
+				return sh, st
+			}
 			sh.repackLocked(lacks)
 		}
 		sh.mu.Unlock() // it may have been split

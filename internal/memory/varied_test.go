@@ -328,6 +328,37 @@ func TestPlaces(t *testing.T) {
 	places(0, 1)
 }
 
+// TestMovedKeysAreForgotten: idle keys are also forgotten if they came to the logs, or to the
+// tables, by moving there.
+func TestMovedKeysAreForgotten(t *testing.T) {
+	reserve := kernel.Request{Op: kernel.OpReserve, N: 1, MaxWait: time.Hour}
+	for name, use := range map[string]func(l *variedLimiter, key string){
+		"to the logs": func(l *variedLimiter, key string) {
+			require.True(t, l.take(key, 1, 2))
+			require.NotNil(t, l.do(key, 1, reserve).Grant)
+		},
+		"to the tables": func(l *variedLimiter, key string) {
+			require.NotNil(t, l.do(key, 6, reserve).Grant)
+			l.clk.Advance(1)
+			require.True(t, l.take(key, 6, 1))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newVariedLimiter()
+			most := 0
+			for i := range 20_000 {
+				use(l, fmt.Sprint(i))
+				if i%100 == 99 {
+					l.clk.Advance(time.Second) // a key is idle after at most 3 s
+					most = max(most, l.s.Len())
+				}
+			}
+			assert.Less(t, most, 3000)
+			l.check(t)
+		})
+	}
+}
+
 // TestNumbersRunOut: limits for which there is no number are kept in logs. Numbers survive
 // the replacement of tables.
 func TestNumbersRunOut(t *testing.T) {
