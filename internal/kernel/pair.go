@@ -35,7 +35,7 @@ type pair struct {
 // frontiers has what the first word of a ring would contain, by marked words.
 type frontiers struct {
 	of    map[uint64]uint64 // nil until needed
-	sweep int // how many there may be until those that have passed are removed
+	sweep int               // how many there may be until those that have passed are removed
 }
 
 const (
