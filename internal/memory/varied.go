@@ -16,11 +16,11 @@ import (
 // any Tables, without a lock.
 //
 // A state of the tables has nothing that only a change of its limit leaves behind, and no
-// reservation (kernel, narrow.go). All other keys are in the logs, with a state that has
-// room for that: those with another kind of limit, those with a limit that came when no
-// number was left, those with reservations, and those that have used more than their limit
-// since it was lowered. A key moves from the tables to the logs when a request requires it,
-// and back when it can be decided on in the tables again.
+// reservation that its word could not keep (kernel, narrow.go). All other keys are in the
+// logs, with a state that has room for that: those with another kind of limit, those with a
+// limit that came when no number was left, those with reservations, and those that have used
+// more than their limit since it was lowered. A key moves from the tables to the logs when a
+// request requires it, and back when it can be decided on in the tables again.
 //
 // A key is never in both:
 //
@@ -280,11 +280,28 @@ func (v *Varied) updateLocked(sh *shard, t *table, id identity, lim *Limit, req 
 				return out
 			}
 		}
+		if !ok && v.sweepLocked(sh, t, ls, fits, req) {
+			return replaced
+		}
 		if ok || !fits {
 			return ls.applyLocked(id, lim.loose, req, a)
 		}
 	}
 	return sh.insertLocked(t, p, id, lim.number, req, lim.step(req, a))
+}
+
+// sweepLocked sweeps, if that is due, both shards of a key that is inserted into one of them:
+// the other one may get no new keys any more. It reports whether it replaced anything.
+func (v *Varied) sweepLocked(sh *shard, t *table, ls *logShard, fits bool, req *kernel.Request) bool {
+	into := &ls.upkeep
+	if fits {
+		into = &sh.upkeep
+	}
+	if !into.looks() {
+		return false
+	}
+	now, _ := req.Now()
+	return sh.keys > 0 && sh.makeRoomLocked(t, now) || ls.keys > 0 && ls.makeRoomLocked(now)
 }
 
 // placeLocked applies a request to a state that by left, and puts the key into t with the

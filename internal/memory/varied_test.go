@@ -359,6 +359,23 @@ func TestMovedKeysAreForgotten(t *testing.T) {
 	}
 }
 
+// TestNewKeysSweepBothPlaces: keys that stay idle in the logs are forgotten when new keys come
+// to the tables, and conversely.
+func TestNewKeysSweepBothPlaces(t *testing.T) {
+	for _, limits := range [][2]int{{1, 9}, {9, 1}} { // of a flood in one place, and of a trickle in the other
+		l := newVariedLimiter()
+		for i := range 10_000 {
+			require.True(t, l.take(fmt.Sprint("flood ", i), limits[0], 1))
+		}
+		for i := range 5000 {
+			l.clk.Advance(20 * time.Millisecond)
+			require.True(t, l.take(fmt.Sprint("trickle ", i), limits[1], 1))
+		}
+		assert.Less(t, l.s.Len(), 1000, "limit %d", limits[0])
+		l.check(t)
+	}
+}
+
 // TestNumbersRunOut: limits for which there is no number are kept in logs. Numbers survive
 // the replacement of tables.
 func TestNumbersRunOut(t *testing.T) {
