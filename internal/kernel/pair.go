@@ -12,13 +12,13 @@ import "math/bits"
 // implied frontier has passed, because the estimate is at most the limit.
 //
 // One case is left. If a reservation is cancelled and one behind it stays, the counts are
-// lower than those which led to the frontier. Then the word is marked by its highest bit,
-// and what the first word of a ring would contain, the frontier and possibly the flag
-// touched, is elsewhere: in the kernel, by the word, so that equal words have equal
-// frontiers. A tag, in the bits between the window's number and the mark, tells words
-// apart that differ only in the frontier. A frontier is forgotten at the end of its window,
-// when it can no longer be ahead, in that window or any word's. So the number of frontiers
-// kept is limited by that of the states in the window, however often they change.
+// lower than those that led to the frontier. Then the word is marked by its highest bit, and
+// what the first word of a ring would contain, the frontier and possibly the flag touched,
+// is kept elsewhere: in the kernel, by the word, so that equal words have equal frontiers. A
+// tag, in the bits between the window's number and the mark, distinguishes words that differ
+// only in the frontier. Frontiers are removed some time after the end of their window, when
+// they have passed. So their number is in proportion to that of the different marked words
+// in a window, however often states change.
 type pair struct {
 	sliding // the same arithmetic on two words
 
@@ -36,6 +36,7 @@ type pair struct {
 type frontiers struct {
 	of    map[uint64]uint64 // nil until needed
 	sweep int               // how many there may be until those that have passed are removed
+	end   Instant           // when all have passed
 }
 
 const (
@@ -254,17 +255,19 @@ func (k *pair) store(w [2]uint64, now Instant) (word uint64) {
 		return word
 	}
 	ahead := <-k.ahead
-	if ahead.of == nil {
-		ahead.of, ahead.sweep = make(map[uint64]uint64), fewFrontiers
+	if ahead.of == nil || ahead.end <= now {
+		ahead = frontiers{of: make(map[uint64]uint64), sweep: fewFrontiers}
 	}
 	word = ahead.mark(word, w[0], k.tag)
+	ahead.end = max(ahead.end, (slot+1)*k.length)
 	if len(ahead.of) >= ahead.sweep {
-		for other := range ahead.of {
-			if slot := other << (64 - k.tag) >> (64 - k.tag + k.shift); (slot+1)*k.length <= now {
-				delete(ahead.of, other)
+		of := make(map[uint64]uint64) // because the old map would not become smaller
+		for other, frontier := range ahead.of {
+			if slot := other << (64 - k.tag) >> (64 - k.tag + k.shift); (slot+1)*k.length > now {
+				of[other] = frontier
 			}
 		}
-		ahead.sweep = max(fewFrontiers, 2*len(ahead.of))
+		ahead.of, ahead.sweep = of, max(fewFrontiers, 2*len(of))
 	}
 	k.ahead <- ahead
 	return word

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -162,6 +163,37 @@ func TestPairKeepsFrontiersForAWindow(t *testing.T) {
 	// A state whose frontier is not known any more is decided on as if it had passed.
 	assert.Equal(t, 199, c.Remaining(first, begun+2*second))
 	assert.Equal(t, begun+3*second, c.Fresh(first))
+}
+
+// TestManyFrontiersAreGivenBack: when the windows of many frontiers have ended, the next one
+// replaces their map.
+func TestManyFrontiersAreGivenBack(t *testing.T) {
+	p, _ := pairs(t, 8191, second)
+	// mark keeps frontiers in the second window from now on, and returns the map.
+	mark := func(now Instant, frontiers uint64) uintptr {
+		slot := now/second + 1
+		for i := range frontiers {
+			w := p.load(slot<<p.shift | i)
+			w[0] = slot*second + 1
+			require.GreaterOrEqual(t, p.store(w, now), uint64(marked))
+		}
+		ahead := <-p.ahead
+		defer func() { p.ahead <- ahead }()
+		return reflect.ValueOf(ahead.of).Pointer()
+	}
+	first := mark(begun, 1000)
+	require.Equal(t, first, mark(begun+second, 1), "they have not passed")
+	assert.NotEqual(t, first, mark(begun+3*second, 1))
+
+	// If there are always some that have not passed, those that have are removed.
+	flood := mark(begun+10*second, 1000)
+	for i := range Instant(30) {
+		mark(begun+(11+i)*second, 60)
+	}
+	ahead := <-p.ahead
+	p.ahead <- ahead
+	assert.NotEqual(t, flood, reflect.ValueOf(ahead.of).Pointer())
+	assert.Less(t, len(ahead.of), 300)
 }
 
 // TestPairWithoutTags: if all tags are in use, nothing is removed.
