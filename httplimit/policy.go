@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,7 +42,7 @@ type policyCache struct {
 // mostCached is the number of policies after which a policyCache starts over.
 const mostCached = 1024
 
-// policies returns the policies of alg, which New has checked.
+// policies returns the policies of alg.
 func (c *policyCache) policies(config *config, alg ratelimit.Algorithm) *policies {
 	key, ok := cacheKey(alg)
 	if !ok {
@@ -59,16 +60,19 @@ func (c *policyCache) policies(config *config, alg ratelimit.Algorithm) *policie
 	return p
 }
 
-// cacheKey returns a comparable value that stands for alg. An All of more than four parts
-// has none.
+// cacheKey returns a comparable value that stands for alg. An All of more than four parts, or
+// with another All in it, has none.
 func cacheKey(alg ratelimit.Algorithm) (key any, ok bool) {
-	all, isAll := alg.(ratelimit.All)
-	if !isAll {
-		return alg, true
+	if all, isAll := alg.(ratelimit.All); isAll {
+		var parts [4]ratelimit.Algorithm
+		if copy(parts[:], all) < len(all) {
+			return nil, false
+		}
+		key = parts
+	} else {
+		key = alg
 	}
-	var parts [4]ratelimit.Algorithm
-	ok = copy(parts[:], all) == len(all)
-	return parts, ok
+	return key, reflect.ValueOf(key).Comparable()
 }
 
 // newPolicies describes alg, if it is not nil.

@@ -118,6 +118,21 @@ func TestPolicyOfKeysLimits(t *testing.T) {
 	assert.Empty(t, get("192.0.2.1").Header.Get("RateLimit-Policy"))
 }
 
+// A nestedLimit is a limiter of another package, which returns an All as it was written.
+type nestedLimit struct{ ratelimit.Limiter }
+
+func (nestedLimit) AlgorithmFor(context.Context, string) (ratelimit.Algorithm, error) {
+	return ratelimit.All{ratelimit.All{ratelimit.FixedWindow{Limit: 5, Window: time.Hour}}}, nil
+}
+
+// TestPolicyOfNestedLimits: an algorithm that cannot be a key of the cache is described, too.
+func TestPolicyOfNestedLimits(t *testing.T) {
+	l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
+	require.NoError(t, err)
+	resp := serve(httplimit.Middleware(nestedLimit{l})(ok), from("192.0.2.1:1"))
+	assert.Equal(t, `"default";q=5;w=3600`, resp.Header.Get("RateLimit-Policy"))
+}
+
 // A client of a limit, and the header fields that it receives.
 type client struct {
 	t    *testing.T
