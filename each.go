@@ -20,15 +20,15 @@ import (
 // If Take would fail only for some keys, TakeEach returns an [EachError] with their errors.
 // The decisions on these keys are those of the [FailurePolicy], as with Take.
 //
-// In a [MemoryStore], TakeEach loads the states of 64 keys at once. It checks ctx only
-// before that, and does not allocate if out has room. With a [SlidingLog] or [WithLimits],
-// it is a loop. Package redisstore sends the requests of all keys at once, so that they
-// share round trips. With any other store, TakeEach is a loop, unless the store has
-// [EachStates].
+// In a [MemoryStore], TakeEach loads the states of 64 keys at once, and does not allocate if
+// out has room. It checks ctx once, before the first key. With a [SlidingLog] or [WithLimits],
+// it is a loop. Package redisstore sends the requests of all keys at once, so that they share
+// round trips. With any other store, TakeEach is a loop, unless the store has [EachStates].
 //
 // If l was not made by [New], TakeEach calls its method
 // TakeEach(ctx, keys, n, out) ([]Decision, error) if it has one, and otherwise its Take for
-// each key. So it does not bypass a limiter that embeds another one and overrides Take.
+// each key: then each error of Take is in an [EachError]. So it does not bypass a limiter
+// that embeds another one and overrides Take.
 func TakeEach(ctx context.Context, l Limiter, keys []string, n int, out []Decision) ([]Decision, error) {
 	if each, ok := l.(interface {
 		TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error)

@@ -21,16 +21,18 @@ import (
 //
 // The store forgets a key only when that makes no difference: when the key is idle,
 // that is, when its state equals that of a key never seen. It keeps idle keys for five
-// seconds, because a decision on a key that it knows is several times as fast. Then
-// a new key that arrives in a part of the store (some thousands of keys) makes it forget
-// the keys of that part that have been idle for so long, unless that was done within the
-// last five seconds. If no new key arrives, they stay until [MemoryStore.Shrink], which forgets
-// all idle keys at once. [WithMaxKeys] bounds the number of keys in case too many are
-// in use; if the store is full, idle keys go first.
+// seconds, because a decision on a key that it knows is several times as fast. Then a new
+// key that arrives in a part of the store (some thousands of keys of a limiter) makes it
+// forget the keys of that part that have been idle for so long, unless that was done within
+// the last five seconds. So while new keys arrive, an idle key takes memory for five to ten
+// seconds. If none arrives, idle keys stay until [MemoryStore.Shrink], which forgets all of
+// them at once. [WithMaxKeys] bounds the number of keys in case too many are in use; if the
+// store is full, idle keys go first.
 //
-// The state of a [TokenBucket], [LeakyBucket] or [FixedWindow] takes 8 bytes with most
-// limits and 16 with the others. That of a [WarmingUp] takes 16. The documentation of
-// each algorithm says more, and docs/design.md has a table of all, in words of 8 bytes.
+// The state of a [TokenBucket], [LeakyBucket], [FixedWindow], or [SlidingWindow] with one
+// segment takes 8 bytes with most limits and 16 with the others. That of a [WarmingUp] takes
+// 16. The documentation of each algorithm says more, and docs/design.md has a table of all,
+// in words of 8 bytes.
 //
 // The store identifies keys by 96 bits of a hash with secret seeds of its own. With
 // 100 million keys, the probability that any two share a state is below 10⁻¹², and no

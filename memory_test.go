@@ -47,7 +47,7 @@ func (s *MemoryStore) check(t testing.TB) {
 // for which an idle key is kept.
 func TestIdleKeysMakeRoom(t *testing.T) {
 	race.Alone(t)
-	const idleTime, perIdleTime = 5 * time.Second, 1000 // as WithMaxKeys' documentation says
+	const idleTime, perIdleTime = 5 * time.Second, 1000 // as MemoryStore's documentation says
 	for _, alg := range everyWidth {
 		l, s, clk := newTestLimiter(t, alg)
 		most := 0

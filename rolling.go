@@ -18,7 +18,8 @@ import (
 // only on the hour, which is easy to explain to users. A span as long as Window that
 // begins within a period may exceed Quota by as much as one period may hold. The
 // state is two words, plus half a word for each period in the window (a word if Quota is
-// above 2³²−1). A decision of Allow reads a few of these words, however many there are.
+// above 2³²−1). Allow reads a few of these words, and at most one for each period that has
+// begun since the last grant.
 //
 // Nominet, the .uk registry, describes this limit for its domain availability checker.
 type RollingWindow struct {

@@ -22,8 +22,8 @@ import (
 // of Window sees, in the worst case, 2·Limit − 1. With one segment, the state is one word
 // if Limit is at most 8,191 a second, 65,535 a minute, 524,287 an hour or 2,097,151 a day,
 // and two words otherwise. With more, it is two words, and half a word for each of
-// Segments + 1 counts (a word if Limit is above 2³²−1). A decision of Allow reads a few of
-// these words, however many there are.
+// Segments + 1 counts (a word if Limit is above 2³²−1). Allow reads a few of these words, and
+// at most one for each segment that has begun since the last grant.
 //
 // The weighted pair is described in "How we built rate limiting capable of
 // scaling to millions of domains", Cloudflare, 2017.

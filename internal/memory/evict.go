@@ -12,9 +12,8 @@ import (
 // This file decides which key a full store evicts.
 
 // A full store first forgets idle keys: those whose state equals a fresh one. (Any store
-// also forgets them when it replaces a table, see growth.go, when it inserts a key into
-// a log shard, see loggrowth.go, and in Shrink.) If it finds none, its policy decides, in
-// admission.go:
+// also forgets those that have been idle for a while, when it inserts a key: see growth.go.)
+// If it finds none, its policy decides, in admission.go:
 //
 //   - EvictLeast, the default, evicts the key with the most events remaining, among
 //     equals the one that is Fresh soonest, so that exhausted keys go last.

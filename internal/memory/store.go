@@ -3,13 +3,14 @@
 // answers the requests of those for which there is none. It knows the arithmetic only
 // as a [kernel.Compiled].
 //
-// A decision on a state of one word (a TokenBucket, LeakyBucket or FixedWindow with most
-// limits) takes no lock: it loads the state, reads the clock, and swaps the new state in; a
-// denial only reads (tables.go). A shard's lock is taken for a new key, for a state of
-// several words, while a table is replaced (growth.go, which says when idle keys are
-// forgotten), and always for states that grow (a SlidingLog: logs.go). If keys have limits
-// of their own, most are in tables, and the others in logs (varied.go). A full store has a lock for admitting new keys. admission.go and
-// evict.go say what happens when the store is full.
+// A decision on a state of one word (a TokenBucket, LeakyBucket, FixedWindow, or
+// SlidingWindow of one segment, with most limits) takes no lock: it loads the state, reads
+// the clock, and swaps the new state in; a denial only reads (tables.go). A shard's lock is
+// taken for a new key, for a state of several words, while a table is replaced (growth.go,
+// which says when idle keys are forgotten), and always for states that grow (a SlidingLog:
+// logs.go). If keys have limits of their own, most are in tables, and the others in logs
+// (varied.go). A full store has a lock for admitting new keys. admission.go and evict.go say
+// what happens when the store is full.
 package memory
 
 import (
