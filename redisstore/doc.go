@@ -26,9 +26,10 @@
 //
 // # What is stored in Redis
 //
-// Each key of a limiter is one key in Redis. Its name consists of the prefix, the
-// limiter's name, a hash of that name and of the algorithm, and the key, or the key's
-// SHA-256 if it is longer than 128 bytes. So limiters share the state of a key if they
+// Each key of a limiter is one key in Redis, with a name such as rl:api@yiZnfI1:192.0.2.1.
+// It consists of the prefix, the limiter's name, a hash of that name and of the algorithm,
+// and the key, or the key's SHA-256 if it is longer than 128 bytes. The characters @, { and %
+// in the limiter's name are written as in URLs. So limiters share the state of a key if they
 // have the same name and the same parameters. To change parameters without losing what
 // has been spent, use [ratelimit.WithLimits]; each value then begins with its limit,
 // which takes 10 to 20 bytes, or that for each part of an All.
@@ -203,7 +204,7 @@
 // The store needs no more permissions than those of this user. The pattern is the prefix
 // of [WithPrefix], followed by *.
 //
-//	ACL SETUSER limits on >password ~ratelimit:* +evalsha +eval +get +psetex +del +time
+//	ACL SETUSER limits on >password ~rl:* +evalsha +eval +get +psetex +del +time
 //
 // rueidis also needs +client|tracking, unless its option DisableCache is set. With a cluster,
 // go-redis also needs +cluster|slots and +command (without +command it works, but asks for

@@ -22,8 +22,8 @@ type config struct {
 }
 
 // WithPrefix sets the prefix of the names of the store's keys. The default is
-// "ratelimit:". Stores with different prefixes share no state. A {tag} in the prefix puts
-// all keys into one slot of a cluster.
+// "rl:". Stores with different prefixes share no state. A {tag} in the prefix puts all keys
+// into one slot of a cluster.
 func WithPrefix(prefix string) Option {
 	return func(c *config) { c.prefix = prefix }
 }
@@ -82,7 +82,7 @@ func newConfig(opts []Option) (*config, error) {
 	invalid := func(what string, value any, want string) (*config, error) {
 		return nil, param.InvalidIn("redisstore", what, value, want)
 	}
-	c := &config{prefix: "ratelimit:", timeout: 50 * time.Millisecond, denialAge: time.Second}
+	c := &config{prefix: "rl:", timeout: 50 * time.Millisecond, denialAge: time.Second}
 	for i, opt := range opts {
 		if opt == nil {
 			return invalid(fmt.Sprintf("option %d of New", i), nil, "must be the result of a With function")

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"math"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -58,39 +57,6 @@ func TestInvalid(t *testing.T) {
 		_, err := ratelimit.New(alg, ratelimit.WithStore(s))
 		require.ErrorIs(t, err, ratelimit.ErrInvalid, want)
 		assert.ErrorContains(t, err, want)
-	}
-}
-
-// Different limiters and keys have different names, and names are short.
-func TestNames(t *testing.T) {
-	s, err := New(nonsense(""), WithPrefix("p:"))
-	require.NoError(t, err)
-	seen := map[string]string{}
-	see := func(what, name string) {
-		assert.Empty(t, seen[name], "%s has the name of another: %q", what, name)
-		seen[name] = what
-	}
-	for _, limiter := range []string{"", "a", "a:", "a{}", "{a}"} {
-		for _, alg := range []ratelimit.Algorithm{
-			ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
-			ratelimit.FixedWindow{Limit: 2, Window: time.Hour},
-			ratelimit.SlidingLog{Limit: 1, Window: time.Hour},
-			ratelimit.All{ratelimit.SlidingLog{Limit: 1, Window: time.Hour}},
-		} {
-			tr, err := ratelimit.NewTransition(alg)
-			require.NoError(t, err)
-			st, err := s.Open(limiter, tr)
-			require.NoError(t, err)
-			for _, key := range []string{"", "a", ":a", "{x}", "#a", strings.Repeat("x", 128), strings.Repeat("x", 129), strings.Repeat("x", 1<<20)} {
-				name := st.(*states).name(key).text
-				see(limiter+"/"+key[:min(len(key), 9)], name)
-				assert.LessOrEqual(t, len(name), 200)
-				readable := strings.ReplaceAll(limiter, "{", "(")
-				require.True(t, strings.HasPrefix(name, "p:"+readable+":"))
-				_, braces, _ := strings.Cut(name, "{")
-				assert.Equal(t, byte('}'), braces[0], "neither name nor key choose the slot")
-			}
-		}
 	}
 }
 

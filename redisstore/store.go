@@ -2,11 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
-	"hash/maphash"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,55 +56,14 @@ func (s *Store) Open(name string, t *ratelimit.Transition) (ratelimit.States, er
 	if err != nil {
 		return nil, err
 	}
-	// The name depends on the parameters, unless each state carries them as its tag.
-	id := binary.AppendUvarint([]byte{nameVersion}, uint64(len(name)))
-	id = append(id, name...)
-	if prog.tag == "" {
-		id = append(id, prog.header...)
-	}
-	sum := sha256.Sum256(id)
-	// Redis ignores empty braces, and looks at no others: so braces in a user's key do not
-	// choose the slot in a cluster.
-	readable := strings.ReplaceAll(name, "{", "(")
-	return &states{s, s.prefix + readable + ":" + base64.RawURLEncoding.EncodeToString(sum[:9]) + "{}"}, nil
+	return &states{s, s.prefix + head(name, prog)}, nil
 }
-
-// nameVersion is the version of the format of key names. The encoding of the parameters
-// has its own version, in the header.
-const nameVersion = 2
 
 // states are the states of one limiter. It implements [ratelimit.States].
 type states struct {
 	*Store
 	head string // the beginning of the names of its keys
 }
-
-// maxKey is the length of the longest key, in bytes, that its name in Redis contains
-// literally. The name of a longer key contains its SHA-256.
-const maxKey = 128
-
-func (s *states) name(key string) name {
-	if len(key) <= maxKey {
-		return nameOf(s.head + ":" + key)
-	}
-	sum := sha256.Sum256([]byte(key))
-	return nameOf(s.head + "#" + base64.RawURLEncoding.EncodeToString(sum[:]))
-}
-
-// A name is the name of a key in Redis, and its hash.
-type name struct {
-	text string
-	hash uint64
-}
-
-func nameOf(text string) name { return name{text, maphash.String(seed, text)} }
-
-var seed = maphash.MakeSeed()
-
-// shards is the number of shards of each map by key.
-const shards = 64
-
-func (n name) shard() int { return int(n.hash % shards) }
 
 // Bounded implements [ratelimit.BoundedStates]: Apply and Reset return when the context
 // ends or the store's own timeout has passed.

@@ -1,0 +1,143 @@
+package redisstore
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A later version must find the same names. A change here would give every key its whole
+// limit back on a deploy.
+func TestNamesArePinned(t *testing.T) {
+	s, err := New(nonsense(""))
+	require.NoError(t, err)
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}
+	for _, tt := range []struct {
+		want string
+		alg  ratelimit.Algorithm
+	}{
+		{"L_cBlpW", bucket},
+		{"L_cBlpW", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 10}}, // the same limit
+		{"dVdW1Uf", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}},
+		{"XKo_WoM", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Refill: ratelimit.RefillInterval}},
+		{"I-r5ylg", ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 5}},
+		{"-Y6eL_t", ratelimit.FixedWindow{Limit: 10, Window: time.Minute}},
+		{"_lBP_xm", ratelimit.FixedWindow{Limit: 10, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}},
+		{"fNdl7zo", ratelimit.SlidingWindow{Limit: 10, Window: time.Minute, Segments: 6}},
+		{"ElCM4J1", ratelimit.SlidingLog{Limit: 10, Window: time.Minute}},
+		{"HRXiUGt", ratelimit.SlidingLog{Limit: 10, Window: time.Minute, CountDenied: true}},
+		{"mF5pekK", ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Minute, PeriodLimit: 5}},
+		{"WuLU731", ratelimit.WarmingUp{Rate: ratelimit.PerSecond(10), Warmup: time.Second}},
+		{"BLY0mc0", ratelimit.All{bucket}},
+		{"goEq56O", ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 10, Window: time.Minute}}},
+	} {
+		tr, err := ratelimit.NewTransition(tt.alg)
+		require.NoError(t, err)
+		st, err := s.Open("api", tr)
+		require.NoError(t, err)
+		assert.Equal(t, "rl:api@"+tt.want+":key", st.(*states).name("key").text, "%#v", tt.alg)
+	}
+	long := strings.Repeat("x", maxKey+1)
+	for name, want := range map[string]string{
+		"api":        "rl:api@VoGvGzd",
+		"":           "rl:@m0-yTt1",
+		"{tag}@100%": "rl:%7Btag}%40100%25@sJkacQr",
+	} {
+		own := &opened{Store: s}
+		_, err = ratelimit.New(bucket, ratelimit.WithName(name), ratelimit.WithStore(own),
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil }))
+		require.NoError(t, err)
+		st := own.states.(*states)
+		assert.Equal(t, want+":key", st.name("key").text)
+		assert.Equal(t, want+"{}:k{e}y", st.name("k{e}y").text)
+		assert.Equal(t, want+"#DsnrM-dFELzdHy6lUgboLyFknFwr7L8rQz60dbNMAb0", st.name(long).text)
+	}
+}
+
+// opened records the States of a limiter.
+type opened struct {
+	*Store
+	states ratelimit.States
+}
+
+func (o *opened) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
+	o.states, err = o.Store.Open(name, t)
+	return o.states, err
+}
+
+// namers returns the states of a limiter with each of a few limits.
+func namers(t testing.TB, s *Store, limiter string) (sts []*states) {
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+		ratelimit.FixedWindow{Limit: 2, Window: time.Hour},
+		ratelimit.SlidingLog{Limit: 1, Window: time.Hour},
+		ratelimit.All{ratelimit.SlidingLog{Limit: 1, Window: time.Hour}},
+	} {
+		tr, err := ratelimit.NewTransition(alg)
+		require.NoError(t, err)
+		st, err := s.Open(limiter, tr)
+		require.NoError(t, err)
+		sts = append(sts, st.(*states))
+	}
+	return sts
+}
+
+// Different prefixes, limiters, limits and keys have different names. Names are short, and
+// neither a limiter's name nor a key chooses the slot in a cluster.
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	texts := []string{"", "a", "a:", ":a", "aa", "@", "@a", "%40", "%", "{", "{}", "{}:a", "a{}", "{a}", "}{", "#", "#a"}
+	keys := append([]string{strings.Repeat("x", 128), strings.Repeat("x", 129), strings.Repeat("{", 128), strings.Repeat("x", 1<<20)}, texts...)
+	for _, prefix := range []string{"", "p", "p:", "pa", "pa:", "p@"} {
+		s, err := New(nonsense(""), WithPrefix(prefix))
+		require.NoError(t, err)
+		for _, limiter := range texts {
+			for _, st := range namers(t, s, limiter) {
+				for _, key := range keys {
+					name := st.name(key).text
+					require.False(t, seen[name], "prefix %q, limiter %q, key %.9q: %q names another key", prefix, limiter, key, name)
+					seen[name] = true
+					require.LessOrEqual(t, len(name), 160)
+					require.True(t, strings.HasPrefix(name, prefix))
+					if _, braces, ok := strings.Cut(name, "{"); ok {
+						require.Equal(t, byte('}'), braces[0], "%q", name)
+					}
+				}
+			}
+		}
+	}
+	s, err := New(nonsense(""))
+	require.NoError(t, err)
+	assert.Len(t, namers(t, s, "")[0].name("a key of 16 byte").text, 28, "for 32 bytes of memory")
+}
+
+// Whatever the names of two limiters and their keys, they share a name in Redis only if they
+// are the same. The second texts are also tried as what follows the first name in Redis.
+func FuzzNames(f *testing.F) {
+	f.Add("api", "k", "", "k", uint8(0), uint8(0))
+	f.Add("", "a@F:k", "", "k", uint8(0), uint8(1))
+	f.Add("@", "{", "%40", "{}:{", uint8(1), uint8(1))
+	f.Add("a", strings.Repeat("{", maxKey+1), "a", strings.Repeat("{", maxKey), uint8(2), uint8(2))
+	s, err := New(nonsense(""))
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, limiterA, keyA, limiterB, keyB string, algA, algB uint8) {
+		a, b := namers(t, s, limiterA)[algA%4], namers(t, s, limiterB)[algB%4]
+		tryPair := func(limiterB string, b *states, keyB string) {
+			same := limiterA == limiterB && algA%4 == algB%4 && keyA == keyB
+			assert.Equal(t, same, a.name(keyA).text == b.name(keyB).text, "%q %q %q %q", limiterA, keyA, limiterB, keyB)
+		}
+		tryPair(limiterB, b, keyB)
+		longer := strings.TrimPrefix(a.name(limiterB).text, s.prefix)
+		tryPair(longer, namers(t, s, longer)[algB%4], keyB)
+		if rest, ok := strings.CutPrefix(a.name(keyA).text, b.head); ok && len(rest) > 1 {
+			tryPair(limiterB, b, rest[1:])
+			tryPair(limiterB, b, rest)
+		}
+	})
+}
