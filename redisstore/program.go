@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"strconv"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type program struct {
 	one    string // params, and the most common request: take one event
 	header string // the prefix of each state of t
 	tag    string // the prefix of each value in Redis: header, or "" if the key's name depends on it
+	short  bool   // whether values may have the short form of lua/bucket.lua
 	costs  []cost // the cost of one event in each bucket among the parts
 	limit  int    // the most events that one request may take
 
@@ -71,6 +73,7 @@ func newProgram(t *ratelimit.Transition) (*program, error) {
 		p.kinds = append(p.kinds, kind)
 		params = append(append(params, kind), constants...)
 	}
+	p.short = !all && p.tag == "" && len(p.costs) > 0
 	p.script, p.params = scriptFor(p.all, plain, p.kinds), string(params)
 
 	peek := ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(time.UnixMicro(0))
@@ -90,11 +93,29 @@ func (p *program) state(tag, value string) []byte {
 	if value == "" {
 		return nil
 	}
-	state := make([]byte, 0, len(p.header)+len(value))
+	state := make([]byte, 0, len(p.header)+max(len(value), 24))
 	if tag == "" {
 		state = append(state, p.header...)
 	}
+	if ticks, units, ok := p.shortened(value); ok {
+		for _, word := range []uint64{ticks, units, 0} {
+			state = binary.LittleEndian.AppendUint64(state, word)
+		}
+		return state
+	}
 	return append(state, value...)
+}
+
+// shortened reads the short form of the state of a bucket, which lua/bucket.lua describes.
+func (p *program) shortened(value string) (ticks, units uint64, ok bool) {
+	if !p.short || len(value) != 16 && len(value) != 19 {
+		return 0, 0, false
+	}
+	ticks, err := strconv.ParseUint(value[:16], 10, 64)
+	if err == nil && len(value) > 16 {
+		units, err = strconv.ParseUint(value[16:], 10, 64)
+	}
+	return ticks, units, err == nil
 }
 
 // part returns the kind of a part and its constants, in the order in which its script reads

@@ -266,6 +266,9 @@ func (a *assembly) branches(name string) (code string) {
 	if slices.Contains(shared, name) {
 		return codes[0] // without a block: the code after it uses its local variables
 	}
+	if len(codes) == 1 && codes[0] == "" {
+		return ""
+	}
 	if len(codes) == 1 {
 		return "do\n" + codes[0] + "end\n"
 	}

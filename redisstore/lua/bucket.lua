@@ -6,9 +6,30 @@
 --@@open
 p.unit, p.spanTicks, p.spanUnits, pos = unpack('<ddd', request, pos)
 p.width, p.queue = 24, p.kind == 2
+--@@short
+-- Redis keeps a decimal number of up to 19 digits in 16 bytes, and 24 other bytes in 48. So
+-- the state of a bucket of a fixed limit is such a number if the latest instant does not
+-- matter: 16 digits for the microseconds and, if there are units, 3 for the units.
+if #s == 16 then
+  p.ticks, p.units, p.last = tonumber(s), 0, 0
+  fits = tag == '' and p.ticks and p.ticks >= 1e15 and p.ticks < 9e15
+elseif #s == 19 then
+  p.ticks, p.units, p.last = tonumber(sub(s, 1, 16)), tonumber(sub(s, 17)), 0
+  fits = tag == '' and p.ticks and p.units and p.ticks >= 1e15 and p.ticks < 9e15
+end
+--@@shorten
+-- A reservation granted at once can be cancelled in this microsecond, if the state is the one
+-- that it left. Redis writes whole numbers below 2^53 as integers.
+if tag == '' and p.units < 1000 and p.ticks >= 1e15 and p.ticks < 9e15 and (p.last == 0 or not p.queue and (p.last < now or p.last == now and not whole)) then
+  state = p.ticks
+  if p.units > 0 then state = format('%.0f%03d', state, p.units) end
+end
 --@@load
-p.ticks, p.units, p.last = 0, 0, 0
-if s ~= '' then p.ticks, p.units, p.last = unpack('<I8I8I8', s) end
+if s == '' then
+  p.ticks, p.units, p.last = 0, 0, 0
+elseif #s == 24 then -- otherwise it was short
+  p.ticks, p.units, p.last = unpack('<I8I8I8', s)
+end
 --@@arrival
 -- sets ticks and units to that instant, after events of this cost are spent at from
 local ticks, units = p.ticks, p.units

@@ -35,6 +35,7 @@
 --
 --   help    functions that the other sections use
 --   open    reads the constants, from pos in request
+--   short   reads the state s if it is in a short form (not of an All), and sets fits
 --   load    reads the state s
 --   ready   sets when to the first instant from t on at which n events are granted
 --   hold    sets when to the time for which events granted at t are held (if p.queue)
@@ -42,6 +43,7 @@
 --   refuse  records that n events were denied at t (if p.notes)
 --   fresh   sets when to the instant from which the state equals that of a new key
 --   dump    sets s to the state
+--   shorten sets state to the short form of the state, if it has one (not of an All)
 --   leave   records what adopt needs of the state and of the constants of the other limit
 --   adopt   converts the state to one for the constants of this limit, as Adopt does in
 --           package kernel
@@ -56,6 +58,7 @@ local spread = unpack
 local unpack = struct.unpack
 local pack = struct.pack
 local sub = string.sub
+local format = string.format
 local floor = math.floor
 local ceil = math.ceil
 local max = math.max
@@ -137,7 +140,10 @@ end
 local fits = true
 --@@one
 local s = value
-if s ~= '' then fits = #s == (p.width or #s - #s % 8) end
+if s ~= '' then
+  fits = #s == (p.width or #s - #s % 8)
+  --@<short
+end
 --@@several
 if value == '' then
   for j = 1, many do P[j].s = '' end
@@ -283,13 +289,19 @@ if changed then
   local lengths, fixed, states = '', '', ''
   --@@always
   --@<each
-    local when, s
+    local when
     --@<fresh
-    --@<dump
     if when > fresh then fresh = when end
     --@@one
-    state = s
+    --@<shorten
+    if not state then
+      local s
+      --@<dump
+      state = s
+    end
     --@@several
+    local s
+    --@<dump
     if p.grows then
       lengths, states = lengths .. pack('<I8', #s / 8), states .. s
     else

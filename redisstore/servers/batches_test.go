@@ -97,7 +97,7 @@ func (tr *trace) batch(g *gate) int {
 	stored, err := tr.conn.get(tr.Context(), key)
 	require.NoError(tr, err)
 	if !tr.explains(key, requests, stored) {
-		tr.fail("no order of the requests gives these answers and, in Redis,\n\t%x", stored)
+		tr.fail("no order of the requests gives these answers and, in Redis,\n\t%q", stored)
 	}
 	d, err := tr.here.Peek(tr.Context(), key)
 	require.NoError(tr, err)
@@ -134,7 +134,7 @@ func (tr *trace) request(key string) request {
 // and leaves the state that Redis has. If so, it leaves that state here.
 func (tr *trace) explains(key string, requests []request, stored string) bool {
 	if len(requests) == 0 {
-		return stored == "" || stored == string(tr.store.states[key])
+		return stored == "" || tr.sameState(stored, string(tr.store.states[key]))
 	}
 	before, known := tr.store.states[key]
 	for i, r := range requests {

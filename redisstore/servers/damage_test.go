@@ -31,12 +31,15 @@ func TestUnreadableValue(t *testing.T) {
 		"window": hourly(2),
 		"log":    ratelimit.SlidingLog{Limit: 2, Window: time.Hour},
 		"ring":   ratelimit.RollingWindow{Quota: 2, Window: time.Hour, Period: time.Minute},
+		"bucket": ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)},
 		"all":    ratelimit.All{hourly(2), ratelimit.SlidingLog{Limit: 3, Window: time.Hour}},
 	}
 	values := map[string]string{
 		"short":       "damaged",
 		"ones":        words(ones, ones),
 		"wide":        strings.Repeat("\xff", 8*31),
+		"no number":   "1763791234567x90",
+		"signed":      "+763791234567890123",
 		"no entries":  words(2, 3, now),
 		"long":        strings.Repeat("x", 5000),
 		"first byte":  "\x01",

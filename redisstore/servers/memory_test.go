@@ -1,0 +1,62 @@
+package servers
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+)
+
+// A bucket in use takes little memory: Redis keeps its state as a number, in the object of
+// the key. While a reservation is pending it does not, and the number comes back after it.
+func TestMemoryOfBuckets(t *testing.T) {
+	s := startServer(t)
+	store := makers["rueidis"](t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
+	encoding := func(key string) any {
+		return s.do("OBJECT", "ENCODING", s.do("KEYS", "*:"+key).([]any)[0])
+	}
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"whole":  ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)},
+		"thirds": ratelimit.TokenBucket{Rate: ratelimit.PerHour(7), Burst: 3},
+		"meter":  ratelimit.LeakyBucket{Rate: ratelimit.PerHour(11), Capacity: 3},
+	} {
+		l := limiter(t, store, alg, ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		for i := range 3 {
+			require.True(t, l.Allow(name))
+			assert.Equal(t, "int", encoding(name), "%s %d", name, i)
+		}
+		for l.Allow(name) {
+		}
+		r, err := l.Reserve(t.Context(), name, 1)
+		if err != nil { // the queue is full
+			continue
+		}
+		assert.Equal(t, "embstr", encoding(name))
+		r.Cancel()
+		assert.Equal(t, "int", encoding(name))
+	}
+	assert.Zero(t, store.Stats().Failures)
+
+	used := func() int {
+		info := s.do("INFO", "memory").(string)
+		n, err := strconv.Atoi(regexp.MustCompile(`(?m)^used_memory:(\d+)`).FindStringSubmatch(info)[1])
+		require.NoError(t, err)
+		return n
+	}
+	const keys = 16_000 // nearly fill Redis's hash tables
+	l := limiter(t, store, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)})
+	require.True(t, l.Allow("the scripts, and the buffers of the connections"))
+	before := used()
+	for i := range keys {
+		require.True(t, l.Allow(fmt.Sprintf("%016d", i)))
+	}
+	each := (used() - before) / keys
+	t.Logf("%d bytes a key", each)
+	assert.LessOrEqual(t, each, 140)
+}
