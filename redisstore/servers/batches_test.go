@@ -19,6 +19,7 @@ import (
 // some order, field by field, and must then hold the same bytes.
 
 func FuzzBatches(f *testing.F) {
+	long(f)
 	for seed := range uint64(30) {
 		f.Add(seed)
 	}

@@ -25,6 +25,7 @@ import (
 // make requests of all kinds that share a command. The answers and the states in Redis must
 // be those of two limiters that share states as bytes in this process.
 func FuzzCancel(f *testing.F) {
+	long(f)
 	for seed := range uint64(200) {
 		f.Add(seed)
 	}

@@ -27,6 +27,7 @@ import (
 // bytes in Redis must be the bytes in this process.
 
 func FuzzScripts(f *testing.F) {
+	long(f)
 	for seed := range uint64(50) {
 		f.Add(seed)
 	}

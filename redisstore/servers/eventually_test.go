@@ -14,3 +14,12 @@ func eventually(t testing.TB, what string, f func() bool) {
 		}
 	}
 }
+
+// long skips a test in short mode, in which the race detector runs: the concurrency of this
+// process that it tests is also that of shorter tests.
+func long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
+}

@@ -43,9 +43,7 @@ func TestEverywhere(t *testing.T) {
 	if os.Getenv(wireVariable) != "" {
 		return
 	}
-	if testing.Short() {
-		t.Skip("SKIPPED: the race detector has seen these tests once")
-	}
+	long(t)
 	const short = "TestCrash|TestHang|TestSleep|TestCut|TestMixedContexts|TestReset"
 	for name, again := range map[string]struct {
 		tests string

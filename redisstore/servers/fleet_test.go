@@ -136,6 +136,7 @@ func TestFailover(t *testing.T) {
 
 // With leases, N processes get exactly the limit, and others can use what they give back.
 func TestLeasesOfProcesses(t *testing.T) {
+	long(t)
 	for name, w := range wires {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -201,6 +202,7 @@ func keysOn(t *testing.T, c *cluster, conn redisstore.Conn, name string) (third,
 
 // Each node has its own breaker: a node that hangs gets no more calls, and the others do.
 func TestBreakerOfNode(t *testing.T) {
+	long(t)
 	t.Parallel()
 	c := startCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
 	conn := clusterConns(t, c)["goredis"]
@@ -233,6 +235,7 @@ func TestBreakerOfNode(t *testing.T) {
 
 // A node that hangs delays its own keys only.
 func TestHangingNode(t *testing.T) {
+	long(t)
 	t.Parallel()
 	c := startCluster(t, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
 	for name, conn := range clusterConns(t, c) {

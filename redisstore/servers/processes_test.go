@@ -185,6 +185,7 @@ func work() {
 // Eight processes with eight goroutines each get exactly the limit of a key, no matter how
 // far away the server is or how busy they are.
 func TestProcesses(t *testing.T) {
+	long(t)
 	for name, w := range wires {
 		for client := range makers {
 			t.Run(client+"/"+name, func(t *testing.T) {

@@ -190,6 +190,7 @@ func (all saturated) longest() (most int64) {
 // With leases, each event of a limit is granted to one process or remains, and none is
 // lost, no matter how far away the server is and who else writes.
 func TestLeasesConserve(t *testing.T) {
+	long(t)
 	for name, w := range wires {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t)

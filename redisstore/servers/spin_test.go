@@ -14,6 +14,7 @@ import (
 // Goroutines that take from an exhausted key in a loop are denied all the time, by Redis or
 // by the denial cache.
 func TestSpinning(t *testing.T) {
+	long(t)
 	for client, create := range makers {
 		t.Run(client, func(t *testing.T) {
 			store := create(t, startServer(t).addr(), redisstore.WithTimeout(patient))

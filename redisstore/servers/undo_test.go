@@ -182,6 +182,7 @@ func TestWaitersLeave(t *testing.T) {
 
 // A long line is cancelled together in several commands, and none is lost.
 func TestCancelLongLine(t *testing.T) {
+	long(t)
 	const many = 3000
 	for kind, alg := range algorithms(100) {
 		if kind == "LeakyBucket" || kind == "WarmingUp" {
