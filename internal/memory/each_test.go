@@ -42,9 +42,9 @@ func TestBatchMeanwhile(t *testing.T) {
 				l.AllowN("key", 3)
 			},
 			"taken and spent": func(l *limiter, _ *Store, _ func(time.Duration)) { l.AllowN("key", 6) },
-			"reset":           func(l *limiter, _ *Store, _ func(time.Duration)) { l.Reset(context.Background(), "key") },
+			"reset":           func(l *limiter, _ *Store, _ func(time.Duration)) { _ = l.Reset(context.Background(), "key") },
 			"reset and taken": func(l *limiter, _ *Store, _ func(time.Duration)) {
-				l.Reset(context.Background(), "key")
+				_ = l.Reset(context.Background(), "key")
 				l.AllowN("key", 9)
 			},
 			"replaced": func(_ *limiter, s *Store, _ func(time.Duration)) { s.Shrink() },
