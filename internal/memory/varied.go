@@ -246,21 +246,27 @@ func (v *Varied) updateLocked(sh *shard, t *table, id identity, lim *Limit, req 
 		if fits && was == lim && lim.apply(t.word(p), req, a) {
 			return updated
 		}
-		if fits && was != lim {
-			word := atomic.LoadUint64(t.word(p))
-			wide := was.word.Widen(word)
-			if out, ok := v.placeLocked(sh, t, id, lim, was.loose, wide[:], req, a, func() (ok bool) {
-				ok = atomic.CompareAndSwapUint64(t.word(p), word, kernel.Gone) // guarantee 3
-				if ok {
-					sh.dropLocked(t, p)
-				}
-				return ok
-			}); ok {
-				return out
-			}
-		}
 		now, _ := req.Now()
-		v.logLocked(sh, t, p, id, was, now)
+		if sh.makeRoomLocked(t, now) {
+			return replaced
+		}
+		// The state is frozen before the clock is read to convert it: otherwise another
+		// caller could decide on the old state at a later time.
+		word, moved := atomic.SwapUint64(t.word(p), kernel.Gone), false // guarantee 3
+		defer func() {
+			if !moved { // the user's clock has panicked
+				atomic.StoreUint64(t.word(p), word)
+			}
+		}()
+		remove := func() {
+			moved = true
+			sh.dropLocked(t, p)
+		}
+		wide := was.word.Widen(word)
+		if fits && was != lim && v.placeLocked(sh, t, id, lim, was.loose, wide[:], req, a, remove) {
+			return updated
+		}
+		v.logLocked(id, was, wide, now, remove)
 	}
 	logs := v.logs.Load()
 	if !fits {
@@ -271,13 +277,15 @@ func (v *Varied) updateLocked(sh *shard, t *table, id identity, lim *Limit, req 
 		defer ls.mu.Unlock()
 		i, ok := ls.find(id)
 		if ok && fits {
+			if now, _ := req.Now(); sh.makeRoomLocked(t, now) {
+				return replaced
+			}
 			e := &ls.slots[i]
-			if out, ok := v.placeLocked(sh, t, id, lim, ls.kernel(e), ls.state(e), req, a, func() bool {
+			if v.placeLocked(sh, t, id, lim, ls.kernel(e), ls.state(e), req, a, func() {
 				ls.remove(i)
 				v.tables.store.move(&logs.occupancy, &v.tables.occupancy)
-				return true
-			}); ok {
-				return out
+			}) {
+				return updated
 			}
 		}
 		if !ok && v.sweepLocked(sh, t, ls, fits, req) {
@@ -304,38 +312,34 @@ func (v *Varied) sweepLocked(sh *shard, t *table, ls *logShard, fits bool, req *
 	return sh.keys > 0 && sh.makeRoomLocked(t, now) || ls.keys > 0 && ls.makeRoomLocked(now)
 }
 
-// placeLocked applies a request to a state that by left, and puts the key into t with the
-// limit lim, once remove has taken it from where it is. It returns ok = false, and changes
-// nothing, if the state cannot be in a table.
-func (v *Varied) placeLocked(sh *shard, t *table, id identity, lim *Limit, by *kernel.Compiled, st []uint64, req *kernel.Request, a *kernel.Answer, remove func() bool) (out outcome, ok bool) {
+// placeLocked applies a request to a state that by left, and puts the key into t, which has
+// room, with the limit lim, once remove has taken it from where it is. It returns false, and
+// changes nothing, if the state cannot be in a table.
+func (v *Varied) placeLocked(sh *shard, t *table, id identity, lim *Limit, by *kernel.Compiled, st []uint64, req *kernel.Request, a *kernel.Answer, remove func()) (ok bool) {
 	at := req.Fix()
 	word, ok := lim.word.Narrow(lim.loose.AdoptFrom(by, st, at.Fixed.Now), at.Fixed.Now)
 	if !ok {
-		return 0, false
+		return false
 	}
 	next := []uint64{word}
 	lim.k.Step(next, &at, a)
-	switch {
-	case a.Grant != nil:
-		return 0, false
-	case sh.makeRoomLocked(t, at.Fixed.Now):
-		return replaced, true
-	case !remove():
-		return replaced, true
+	if a.Grant != nil {
+		return false
 	}
+	remove()
 	p, _ := t.find(id)
 	atomic.StoreUint64(t.word(p), next[0])
 	sh.takeLocked(t, p, id, lim.number)
-	return updated, true
+	return true
 }
 
-// logLocked moves the key at p, whose limit is was, to the logs.
-func (v *Varied) logLocked(sh *shard, t *table, p place, id identity, was *Limit, now kernel.Instant) {
+// logLocked puts the key of id, whose limit is was, into the logs with a state, once remove
+// has taken it from the tables.
+func (v *Varied) logLocked(id identity, was *Limit, wide [2]uint64, now kernel.Instant, remove func()) {
 	logs := v.makeLogs()
 	ls, st := logs.lockWithRoom(id, was.loose, now)
 	defer ls.mu.Unlock()
-	wide := was.word.Widen(atomic.SwapUint64(t.word(p), kernel.Gone)) // guarantee 3
-	sh.dropLocked(t, p)
+	remove()
 	copy(st, wide[:])
 	i, _ := ls.find(id)
 	ls.insert(i, id, was.loose)
