@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"context"
 	"fmt"
 	"go/token"
 	"reflect"
@@ -493,14 +494,46 @@ func TestClockThatPanics(t *testing.T) {
 	}
 }
 
+// TestClockThatPanicsAsLimitsChange: whichever reading panics, the key keeps what it has used.
+func TestClockThatPanicsAsLimitsChange(t *testing.T) {
+	panicked := 0
+	for reading := range 4 {
+		clk := clock.NewMock()
+		clk.Set(time.Unix(1_700_000_000, 0))
+		broken := &panickingClock{Clock: clk}
+		plan := TokenBucket{Rate: PerHour(1), Burst: 10}
+		l := Must(New(plan, WithClock(broken), WithLimits(func(context.Context, string) (Algorithm, error) { return plan, nil })))
+		require.True(t, l.AllowN("key", 3))
+		plan.Burst = 20
+		broken.panics, broken.good = true, reading
+		func() {
+			defer func() {
+				if recover() != nil {
+					panicked++
+				}
+			}()
+			_, _ = l.Peek(t.Context(), "key")
+		}()
+		broken.panics = false
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.Equal(t, 17, d.Remaining, "after %d good readings", reading)
+	}
+	assert.GreaterOrEqual(t, panicked, 2, "before and after the state is frozen")
+}
+
 type panickingClock struct {
 	clock.Clock
 	panics bool
+	good   int // how many readings do not panic
 }
 
 func (c *panickingClock) Since(t time.Time) time.Duration {
 	if c.panics {
-		panic("no time")
+		if c.good == 0 {
+			panic("no time")
+		}
+		c.good--
 	}
 	return c.Clock.Since(t)
 }

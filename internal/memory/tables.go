@@ -68,6 +68,8 @@ import (
 //     written, under the lock, before a key is forgotten and before its state is copied
 //     to another table. So no update is lost: either it came first, and is part of the
 //     value that Gone replaced, or it fails, and its caller starts over under the lock.
+//     (If the user's clock panics while the limit of a key changes, the state is put back
+//     under the lock, as it was.)
 //  4. A caller that finds Gone, or does not find the identity, and wants to make a change
 //     takes the lock and looks again in the current table (see lock).
 //  5. The clock is read after the state. Then the state is checked to be unchanged: by
