@@ -134,6 +134,20 @@ func TestNoAllocationsWithOwnLimits(t *testing.T) {
 	}
 }
 
+// TestAllocationOfAnOwnAll: an All is looked up by a copy of its parts.
+func TestAllocationOfAnOwnAll(t *testing.T) {
+	own := ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)},
+		ratelimit.FixedWindow{Limit: 1000, Window: 1000 * time.Hour},
+	}
+	l, _ := at(t, own, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))
+	require.True(t, l.Allow("key"))
+	lookup := testing.AllocsPerRun(100, func() { boxed = own })
+	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { l.Allow("key") }), lookup+1)
+}
+
+var boxed ratelimit.Algorithm
+
 func TestWaitThatNeedNotWait(t *testing.T) {
 	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)})
 	n := testing.AllocsPerRun(100, func() {

@@ -11,7 +11,7 @@ import (
 )
 
 // A CoarseClock is the system's clock, read only once every resolution. Reading the
-// system's clock is about half of the cost of a decision on a hot key; using a stored
+// system's clock is more than half of the cost of a decision on a hot key; using a stored
 // reading costs almost nothing.
 //
 // A goroutine reads the clock every resolution. If all processors are busy, that

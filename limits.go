@@ -50,8 +50,8 @@ import (
 // several segments, cost as much as with a [SlidingLog], and their decisions take a lock.
 // Each distinct limit costs about 500 bytes, which [MemoryStats] does not count. A lookup
 // that returns pointers to algorithms makes decisions slower than one that returns the
-// algorithms themselves. An All of more than four parts costs a few microseconds in each
-// call, because it is compiled each time.
+// algorithms themselves. An All costs an allocation in each call. With more than four parts,
+// or with an All among them, it costs a few microseconds, because it is compiled each time.
 //
 // [AlgorithmOf] returns nil for the limiter; [AlgorithmFor] returns the algorithm of a key.
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {

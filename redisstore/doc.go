@@ -36,12 +36,13 @@
 //
 // The size of a value depends on the algorithm, rounded up to a multiple of 8 bytes:
 //
-//   - FixedWindow, and TokenBucket with RefillInterval: 16 bytes.
-//   - TokenBucket, LeakyBucket and WarmingUp: 24 bytes. The value of most TokenBuckets, and of
-//     a LeakyBucket without reservations, is a decimal number instead. It takes no memory
-//     besides the 16 bytes that Redis needs for any value. The others are a TokenBucket whose
-//     latest grant was a reservation, a part of an All, a limiter with WithLimits, and a rate
-//     whose time per event, in microseconds, has a denominator above 1,000.
+//   - TokenBucket and LeakyBucket: usually a decimal number, which takes no memory besides
+//     the 16 bytes that Redis needs for any value. It is 24 bytes instead in a TokenBucket
+//     whose latest grant was a reservation, a LeakyBucket with reservations, a part of an
+//     All, and a limiter with WithLimits, and if the time per event, in microseconds, has a
+//     denominator above 1,000.
+//   - TokenBucket with RefillInterval, and FixedWindow: 16 bytes.
+//   - WarmingUp: 24 bytes.
 //   - RollingWindow: 8 bytes, and 4 for each period (8 if the quota is 2³² or more). There
 //     may be up to 4,096 periods.
 //   - SlidingWindow: 8 bytes, and 4 for each segment and for one more (8 if the limit is 2³²
@@ -51,8 +52,8 @@
 //   - All: the sum of its parts, and 8 bytes for each SlidingLog.
 //
 // An unnamed limiter adds 12 bytes to a key. With keys of 16 bytes, a TokenBucket then takes
-// 133 bytes of memory per key in Redis 7.0, of which 85 are the entries of its tables; a
-// name up to 16 bytes longer takes 149.
+// 133 bytes of memory per key in Redis 7.0, of which 85 are the entries of its tables.
+// Values of 16 or 24 bytes take 165. A limiter's name of up to 16 bytes adds at most 16.
 //
 // A decision reads the whole value, and a grant writes the whole value. A denial writes
 // nothing, except in a SlidingLog with CountDenied. Redis deletes a key, to the millisecond,

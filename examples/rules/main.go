@@ -10,7 +10,7 @@
 // Then edit the table, through the server or directly, and send them again:
 //
 //	curl -X PUT localhost:8080/rules/photos -d call=/user/%23/photos/%23 -d limit=20 -d seconds=10
-//	sqlite3 throttle.db "UPDATE THROTTLED_CALLS SET MAX_LOCKS = 20 WHERE THROTTLE_ID = 'photos'"
+//	sqlite3 throttle.db "UPDATE THROTTLED_CALLS SET MAX_LOCKS = 50 WHERE THROTTLE_ID = 'photos'"
 package main
 
 import (
@@ -87,7 +87,7 @@ func handler(db *sql.DB, set *rules.Set) http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		fmt.Fprintf(w, "%d rules are in force\n", set.Status().Rules)
+		fmt.Fprintf(w, "rules in force: %d\n", set.Status().Rules)
 	})
 	return set.Middleware()(app)
 }
