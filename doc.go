@@ -1,7 +1,12 @@
 // Package ratelimit limits how often events may happen: 10 calls a second for each
 // user, 1,000 a day for each address, or a different limit for each customer.
 //
+// Make a limiter once,
+//
 //	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}))
+//
+// and call it for each event:
+//
 //	if !limiter.Allow(userID) {
 //		http.Error(w, "too many requests", http.StatusTooManyRequests)
 //		return
@@ -17,8 +22,8 @@
 //     queue.
 //   - [FixedWindow] counts events per minute, hour or day of the clock, or from a
 //     key's first event. It is the easiest to explain.
-//   - [SlidingWindow] avoids the burst at the border of fixed windows, for a few
-//     words of memory.
+//   - [SlidingWindow] avoids the burst at the border of fixed windows, by an
+//     estimate.
 //   - [SlidingLog] bounds every span of time exactly, for a word per event.
 //   - [RollingWindow] is a quota over a long window, recalculated every period.
 //   - [WarmingUp] raises its rate slowly after idle times.

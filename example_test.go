@@ -46,8 +46,8 @@ func stopped() *clock.Mock { return clock.NewMock() }
 
 // The example of the package's documentation.
 func ExampleLimiter_allow() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}))
 	handler := func(w http.ResponseWriter, userID string) {
-		limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}))
 		if !limiter.Allow(userID) {
 			http.Error(w, "too many requests", http.StatusTooManyRequests)
 			return

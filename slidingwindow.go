@@ -16,9 +16,9 @@ import (
 //
 // With one segment this is the classic pair of windows: a quarter into the current
 // window, with 9 events in the previous window and 5 in this one, the estimate is
-// 9·0.75 + 5 = 11.75. Unlike [FixedWindow], it has no burst at a border, and it needs
-// little more memory. But it assumes that the events of the oldest segment are evenly
-// spread. So every span of Window·(1 − 1/Segments) sees at most Limit events; a span
+// 9·0.75 + 5 = 11.75. Unlike [FixedWindow], it has no burst at a border, and for most
+// limits it needs no more memory. But it assumes that the events of the oldest segment are
+// evenly spread. So every span of Window·(1 − 1/Segments) sees at most Limit events; a span
 // of Window sees, in the worst case, 2·Limit − 1. With one segment, the state is one word
 // if Limit is at most 8,191 a second, 65,535 a minute, 524,287 an hour or 2,097,151 a day,
 // and two words otherwise. With more, it is two words, and half a word for each of

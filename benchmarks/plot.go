@@ -68,7 +68,7 @@ func writePlot(path string, res *results, all []contenders.Contender) error {
 	}
 	var (
 		peers    = marks{name: "other libraries", style: circle(peerGrey, 4)}
-		variants = marks{name: "ratelimit, its other algorithms", style: circle(ownPale, 3)}
+		variants = marks{name: "ratelimit, its other variants", style: circle(ownPale, 3)}
 		best     = marks{name: "the best of the others", style: circle(peerBest, 4.5)}
 		own      = marks{name: "ratelimit, token bucket", style: circle(ownBlue, 6)}
 	)
