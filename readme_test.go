@@ -83,16 +83,35 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestDocumentedLinksExist checks that the files and folders that pages point at are
-// there.
+// TestDocumentedLinksExist checks that the files, folders and headings that pages point at
+// are there.
 func TestDocumentedLinksExist(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	link := regexp.MustCompile(`\]\(([^)#:]*)#?([^):]*)\)`)
+	headings := 0
 	for _, page := range pages(t) {
 		for _, to := range link.FindAllStringSubmatch(read(t, page), -1) {
-			_, err := os.Stat(filepath.Join(filepath.Dir(page), to[1]))
-			assert.NoError(t, err, "%s points at %s", page, to[1])
+			path, heading := page, to[2]
+			if to[1] != "" {
+				path = filepath.Join(filepath.Dir(page), to[1])
+			}
+			_, err := os.Stat(path)
+			if assert.NoError(t, err, "%s points at %s", page, to[1]) && heading != "" {
+				headings++
+				assert.Contains(t, anchors(read(t, path)), heading, "%s points at %s", page, to[0])
+			}
 		}
 	}
+	require.Greater(t, headings, 5, "the search finds nothing")
+}
+
+// anchors returns the anchors that GitHub makes of the headings of a page: in lower case,
+// without punctuation, and with hyphens for spaces.
+func anchors(page string) (found []string) {
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
+		words := regexp.MustCompile(`[^\pL\pN_ -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		found = append(found, strings.ReplaceAll(words, " ", "-"))
+	}
+	return found
 }
 
 // pages returns the Markdown files.
