@@ -52,7 +52,7 @@ func (a RollingWindow) compile(enc kernel.Encoding) (kernel.Kernel, error) {
 	case a.Period < 1 || a.Window%a.Period != 0:
 		return nil, param.Invalid("RollingWindow.Period", a.Period, fmt.Sprintf("must be at least 1ns and divide Window, %v", a.Window))
 	case a.Window/a.Period > kernel.MaxSlots:
-		return nil, param.Invalid("RollingWindow.Period", a.Period, fmt.Sprintf("must be at least a %dth of Window, %v, for each period takes memory", kernel.MaxSlots, a.Window))
+		return nil, param.Invalid("RollingWindow.Period", a.Period, fmt.Sprintf("must be at least a %dth of Window, %v, because each period takes memory", kernel.MaxSlots, a.Window))
 	case a.PeriodLimit < 0:
 		return nil, param.Invalid("RollingWindow.PeriodLimit", a.PeriodLimit, "must be at least 1, or 0 for no such limit")
 	}
