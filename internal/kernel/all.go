@@ -11,7 +11,7 @@ import (
 // any grow, the state begins with the length of each of them.
 type all struct {
 	parts  []capable
-	takers []taker // the parts, if all are takers
+	takers []taker // the parts, if all are takers with states of fixed width
 	ends   []int   // for each of them, where its state ends
 	grows  int     // how many parts grow with use
 	fixed  int     // the sum of the others' widths
@@ -32,7 +32,7 @@ func NewAll(parts []Kernel, enc Encoding) Kernel {
 		if part.Width() == 0 {
 			k.grows++
 		}
-		if t, ok := part.(taker); ok {
+		if t, ok := part.(taker); ok && part.Width() > 0 {
 			k.takers, k.ends = append(k.takers, t), append(k.ends, k.fixed)
 		}
 	}
@@ -147,26 +147,27 @@ func (k *all) Ready(st []uint64, now Instant, n int) Instant {
 const mostCopied = 16
 
 // take implements taker. If a part refuses, it restores the parts before.
-func (k *all) take(st []uint64, now Instant, n int) bool {
+func (k *all) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if k.takers == nil {
 		if k.Ready(st, now, n) > now {
-			return false
+			return st, false
 		}
-		k.Spend(st, now, n)
-		return true
+		return k.Spend(st, now, n), true
 	}
 	var before [mostCopied]uint64
 	from := 0
 	for i, part := range k.takers {
 		to := k.ends[i]
-		copy(before[from:to], st[from:to])
-		if !part.take(st[from:to:to], now, n) {
+		for j := from; j < to; j++ {
+			before[j] = st[j]
+		}
+		if _, granted := part.take(st[from:to:to], now, n); !granted {
 			copy(st, before[:from])
-			return false
+			return st, false
 		}
 		from = to
 	}
-	return true
+	return st, true
 }
 
 func (k *all) Spend(st []uint64, at Instant, n int) []uint64 {

@@ -98,23 +98,23 @@ func (k *fixed) Spend(st []uint64, at Instant, n int) []uint64 {
 }
 
 // take implements taker.
-func (k *fixed) take(st []uint64, now Instant, n int) bool {
+func (k *fixed) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if k.packed > 0 {
 		next, granted := k.Decide(st[0], now, n)
 		if granted {
 			st[0] = next
 		}
-		return granted
+		return st, granted
 	}
 	if now < k.frontier(st) {
-		return false
+		return st, false
 	}
 	start, count := k.current(st, now)
 	if count += uint64(n); count > k.most {
-		return false
+		return st, false
 	}
 	k.store(st, start, count)
-	return true
+	return st, true
 }
 
 // Decide implements Word. It is used if packed.

@@ -153,19 +153,27 @@ func (k *gcra) Spend(st []uint64, at Instant, n int) []uint64 {
 }
 
 // take implements taker.
-func (k *gcra) take(st []uint64, now Instant, n int) bool {
+func (k *gcra) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if now < k.frontier(st) {
-		return false
+		return st, false
 	}
-	t, tat := k.next(st, now, n)
-	if !k.grants(tat, t) {
-		return false
+	if k.wide || k.split {
+		t, tat := k.next(st, now, n)
+		if !k.grants(tat, t) {
+			return st, false
+		}
+		k.store(st, tat)
+	} else {
+		tat, granted := k.Decide(st[0], now, n)
+		if !granted {
+			return st, false
+		}
+		st[0] = tat
 	}
 	if k.keeps && !k.queue {
 		st[len(st)-1] = now
 	}
-	k.store(st, tat)
-	return true
+	return st, true
 }
 
 func (k *gcra) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {

@@ -98,8 +98,8 @@ type Word interface {
 // A taker is a kernel that decides faster if only the decision matters.
 type taker interface {
 	// take is Ready and Spend in one. It spends n events if they are granted at now, and
-	// reports whether they were. The state has fixed width.
-	take(st []uint64, now Instant, n int) bool
+	// reports whether they were.
+	take(st []uint64, now Instant, n int) (_ []uint64, granted bool)
 }
 
 // A queue is a kernel that delays the events that it grants, so that they leave evenly.
@@ -237,14 +237,14 @@ type Compiled struct {
 	capable
 	Encoding
 	parts composite // the kernel, if it is one; else nil
-	taker taker     // likewise, if states have fixed width
+	taker taker     // likewise, if it does not note denials
 }
 
 // Compile returns k, whose states have encoding enc, ready to be applied.
 func Compile(k Kernel, enc Encoding) *Compiled {
 	c := &Compiled{capable: capabilities(k), Encoding: enc}
 	c.parts, _ = k.(composite)
-	if c.Width() > 0 {
+	if c.can&notes == 0 {
 		c.taker, _ = k.(taker)
 	}
 	return c

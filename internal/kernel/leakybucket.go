@@ -39,12 +39,12 @@ func (k *leaky) hold(st []uint64, at Instant) uint64 {
 func (k *leaky) Spend(st []uint64, at Instant, n int) []uint64 { return k.spend(st, at, n, false) }
 
 // take implements taker.
-func (k *leaky) take(st []uint64, now Instant, n int) bool {
+func (k *leaky) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if k.Ready(st, now, n) > now {
-		return false
+		return st, false
 	}
 	k.Spend(st, now, n)
-	return true
+	return st, true
 }
 
 func (k *leaky) spend(st []uint64, at Instant, n int, reserved bool) []uint64 {

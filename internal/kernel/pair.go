@@ -109,12 +109,12 @@ func (k *pair) Decide(word uint64, now Instant, n int) (next uint64, granted boo
 }
 
 // take implements taker.
-func (k *pair) take(st []uint64, now Instant, n int) bool {
+func (k *pair) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	next, granted := k.Decide(st[0], now, n)
 	if granted {
 		st[0] = next
 	}
-	return granted
+	return st, granted
 }
 
 func (k *pair) Ready(st []uint64, now Instant, n int) Instant {

@@ -48,16 +48,16 @@ func (k *rolling) Ready(st []uint64, now Instant, n int) Instant {
 }
 
 // take implements taker.
-func (k *rolling) take(st []uint64, now Instant, n int) bool {
+func (k *rolling) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if now < k.frontier(st) {
-		return false
+		return st, false
 	}
 	t := k.at(st, now)
 	if k.room(st, &t) < uint64(n) {
-		return false
+		return st, false
 	}
 	k.spend(st, &t, now, n)
-	return true
+	return st, true
 }
 
 func (k *rolling) Remaining(st []uint64, now Instant) int {

@@ -94,6 +94,20 @@ func (k *eventLog) Ready(st []uint64, now Instant, n int) Instant {
 	return now
 }
 
+// take implements taker.
+func (k *eventLog) take(st []uint64, now Instant, n int) ([]uint64, bool) {
+	if now < k.frontier(st) {
+		return st, false
+	}
+	live, first := k.live(st, now)
+	if live > k.most-uint64(n) {
+		return st, false
+	}
+	st = k.insert(k.drop(st, live, first), now, uint64(n))
+	st[2] = now
+	return st, true
+}
+
 func (k *eventLog) Spend(st []uint64, at Instant, n int) []uint64 {
 	st = k.insert(k.trim(st, at), at, uint64(n))
 	st[2] = at
@@ -108,10 +122,16 @@ func (k *eventLog) reserve(st []uint64, now, at Instant, n int, to []trace) ([]u
 
 // trim drops the entries that no longer count at t.
 func (k *eventLog) trim(st []uint64, t Instant) []uint64 {
+	live, first := k.live(st, t)
+	return k.drop(st, live, first)
+}
+
+// drop drops the entries before the given one. The others stand for live events.
+func (k *eventLog) drop(st []uint64, live, first uint64) []uint64 {
 	if len(st) == 0 {
 		return append(st, 0, logHeader, 0)
 	}
-	st[0], st[1] = k.live(st, t)
+	st[0], st[1] = live, first
 	return k.compact(st)
 }
 

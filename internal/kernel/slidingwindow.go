@@ -45,17 +45,17 @@ func (k *sliding) Ready(st []uint64, now Instant, n int) Instant {
 }
 
 // take implements taker.
-func (k *sliding) take(st []uint64, now Instant, n int) bool {
+func (k *sliding) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if now < k.frontier(st) {
-		return false
+		return st, false
 	}
 	t := k.at(st, now)
 	oldest := k.oldest(st, &t)
 	if !k.fits(t.sum-oldest+uint64(n), oldest, now-t.slot*k.length) {
-		return false
+		return st, false
 	}
 	k.spend(st, &t, now, n)
-	return true
+	return st, true
 }
 
 // fits reports whether the estimate is at most the limit when a time has elapsed in the

@@ -88,7 +88,7 @@ func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted
 	if c.taker != nil {
 		for renewed := false; ; renewed = true {
 			now, _ := clk.Now()
-			if granted = c.taker.take(st, now, n); granted || renewed || !clk.Renew() {
+			if st, granted = c.taker.take(st, now, n); granted || renewed || !clk.Renew() {
 				return st, granted, granted
 			}
 		}

@@ -72,16 +72,16 @@ func (k *intervalBucket) Ready(st []uint64, now Instant, n int) Instant {
 }
 
 // take implements taker.
-func (k *intervalBucket) take(st []uint64, now Instant, n int) bool {
+func (k *intervalBucket) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if now < k.frontier(st) {
-		return false
+		return st, false
 	}
 	anchor, missing := k.refilled(st, now)
 	if missing += uint64(n); missing > k.burst {
-		return false
+		return st, false
 	}
 	st[0], st[1] = anchor, missing
-	return true
+	return st, true
 }
 
 // refillAt returns the instant of the count-th refill after anchor.

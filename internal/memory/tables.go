@@ -289,7 +289,25 @@ func (sp *Tables) allow(clk *kernel.Timeline, key string, tag any, n int) (grant
 	if sp.varied != nil {
 		return false, false
 	}
+	if !sp.single {
+		if granted, ok := sp.allowWide(id, clk, n); ok {
+			return granted, true
+		}
+	}
 	return sp.allowLocked(id, clk, n), true
+}
+
+// allowWide is Allow for a state of several words. ok is false if the key is not in the
+// tables.
+func (sp *Tables) allowWide(id identity, clk *kernel.Timeline, n int) (granted, ok bool) {
+	sh, t := sp.lock(id)
+	defer sh.mu.Unlock()
+	p, ok := t.find(id)
+	if !ok {
+		return false, false
+	}
+	_, granted, _ = sp.k.Allow(t.state(p), clk, n)
+	return granted, true
 }
 
 // allowLocked is Allow under the lock.
