@@ -58,6 +58,19 @@ func (r *ring) set(st []uint64, place, count uint64) {
 	}
 }
 
+// add adds n to a count.
+func (r *ring) add(st []uint64, place, n uint64) {
+	if r.head == 2 {
+		st[1] += n
+	}
+	st = st[r.head:]
+	if r.narrow {
+		st[place/2] += n << (place % 2 * 32)
+	} else {
+		st[place] += n
+	}
+}
+
 // frontier returns the latest instant that events were spent at.
 func (r *ring) frontier(st []uint64) Instant { return st[0] &^ touched }
 
@@ -163,7 +176,7 @@ func (r *ring) spend(st []uint64, t *turn, at Instant, n int) {
 			place--
 		}
 	}
-	r.set(st, t.place, r.get(st, t.place)+uint64(n))
+	r.add(st, t.place, uint64(n))
 }
 
 // Fresh returns the first instant at which the newest slot with events is no longer
