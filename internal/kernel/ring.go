@@ -18,11 +18,14 @@ type ring struct {
 	length uint64 // of a slot, in ticks
 	narrow bool   // whether two counts share a word
 	head   int    // the words before the counts
+
+	perLength, perSlots divisor // length and slots
 }
 
 // newRing returns a ring whose counts stay at or below most.
 func newRing(slots, length uint64, most int) ring {
-	r := ring{slots: slots, length: length, narrow: uint64(most) <= math.MaxUint32, head: 1}
+	r := ring{slots: slots, length: length, narrow: uint64(most) <= math.MaxUint32, head: 1,
+		perLength: newDivisor(length), perSlots: newDivisor(slots)}
 	if slots > 2 {
 		r.head = 2
 	}
@@ -75,7 +78,10 @@ func (r *ring) add(st []uint64, place, n uint64) {
 func (r *ring) frontier(st []uint64) Instant { return st[0] &^ touched }
 
 // latest returns the slot of that instant.
-func (r *ring) latest(st []uint64) uint64 { return r.frontier(st) / r.length }
+func (r *ring) latest(st []uint64) uint64 { return r.perLength.quotient(r.frontier(st)) }
+
+// place returns the place of a slot.
+func (r *ring) place(slot uint64) uint64 { return slot - r.perSlots.quotient(slot)*r.slots }
 
 // A turn is where a ring is at an instant that is not before the frontier.
 type turn struct {
@@ -89,7 +95,7 @@ type turn struct {
 // reads two words.
 func (r *ring) at(st []uint64, now Instant) turn {
 	latest := r.latest(st)
-	t := turn{slot: latest, place: latest % r.slots}
+	t := turn{slot: latest, place: r.place(latest)}
 	if r.head == 2 {
 		t.sum = st[1]
 	} else {
@@ -100,9 +106,9 @@ func (r *ring) at(st []uint64, now Instant) turn {
 	if now-latest*r.length < r.length {
 		return t
 	}
-	t.slot = now / r.length
+	t.slot = r.perLength.quotient(now)
 	if t.ahead = t.slot - latest; t.ahead >= r.slots {
-		t.place, t.sum = t.slot%r.slots, 0
+		t.place, t.sum = r.place(t.slot), 0
 		return t
 	}
 	for range t.ahead {
@@ -152,7 +158,7 @@ func (r *ring) back(st []uint64, slot, back uint64) uint64 {
 	if back > slot || slot-back > latest || latest-(slot-back) >= r.slots {
 		return 0
 	}
-	return r.get(st, (slot-back)%r.slots)
+	return r.get(st, r.place(slot-back))
 }
 
 func (r *ring) Spend(st []uint64, at Instant, n int) []uint64 {
@@ -184,7 +190,7 @@ func (r *ring) spend(st []uint64, t *turn, at Instant, n int) {
 // granted before the frontier.
 func (r *ring) Fresh(st []uint64) Instant {
 	latest := r.latest(st)
-	place := latest % r.slots
+	place := r.place(latest)
 	for back := range r.slots {
 		if r.get(st, place) > 0 {
 			return max(r.frontier(st), (latest-back+r.slots)*r.length)
@@ -218,7 +224,7 @@ func (r *ring) adoptRing(old *ring, st []uint64, used uint64, now Instant) []uin
 	}
 	at := max(r.frontier(st), now)
 	next[0] = at | st[0]&touched
-	r.set(next, at/r.length%r.slots, cut(used))
+	r.set(next, r.place(r.perLength.quotient(at)), cut(used))
 	return next
 }
 

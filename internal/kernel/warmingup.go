@@ -97,8 +97,8 @@ func (k *warming) cost(stored, taken float64) float64 {
 	return cost
 }
 
-// lesser is min for numbers that are not NaN. It takes 3 ns less, because a branch need not
-// wait for the numbers.
+// lesser is min for numbers that are not NaN. It is a branch, which need not wait for the
+// numbers: with min, a decision takes 6 ns longer.
 func lesser(x, y float64) float64 {
 	if y < x {
 		return y
