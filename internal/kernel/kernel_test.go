@@ -74,7 +74,7 @@ func TestAdoptedByItself(t *testing.T) {
 	}
 }
 
-// TestTake: take is Ready and Spend, after reservations and cancellations, too.
+// TestTake: take is Ready and Spend, also after reservations and returns.
 func TestTake(t *testing.T) {
 	kernels := each(t)
 	kernels["pair"] = Compile(NewSlidingWindow(10, 1, second, InMemory), InMemory)
@@ -94,18 +94,22 @@ func TestTake(t *testing.T) {
 			continue
 		}
 		for range race.Few(300) {
-			st, now := c.NewState(), begun
+			st, now, last := c.NewState(), begun, begun
 			for range 100 {
 				now += random.Uint64N(second/5) * random.Uint64N(2) * (1 + random.Uint64N(2)*random.Uint64N(10))
 				n := 1 + random.IntN(min(4, c.Limit()))
-				if random.IntN(8) == 0 {
+				switch random.IntN(16) {
+				case 0, 1:
 					st, _, _ = do(c, st, now, Request{Op: OpReserve, N: n})
+					continue
+				case 2:
+					st, _, _ = do(c, st, now, Request{Op: OpReturn, N: 1, Taken: last})
 					continue
 				}
 				want := slices.Clone(st)
 				granted := c.Ready(want, now, n) == now
 				if granted {
-					want = c.Spend(want, now, n)
+					want, last = c.Spend(want, now, n), now
 				}
 				var took bool
 				st, took = c.taker.take(st, now, n)
