@@ -162,7 +162,7 @@ func (a *assembly) applies(words string) bool {
 }
 
 // shared are the sections that other sections of a kernel insert.
-var shared = []string{"arrival", "remains", "turn", "wide"}
+var shared = []string{"arrival", "remains", "turn", "join", "split", "wide"}
 
 // library matches the lines that make a library function a local variable. Each such line
 // costs time, so that unused ones are removed.
@@ -221,12 +221,28 @@ func (a *assembly) section(name string) string {
 		return "do\n"
 	case name == "help" || name == "undoHelp":
 		return a.helpers(name)
+	case name == "opening":
+		return a.opening()
 	case name == "undo" && a.variant == undoing:
 		return a.expand(undoText)
 	case name == "undo":
 		return ""
 	}
 	return a.branches(name)
+}
+
+// constants matches the statement that reads the constants of a kind.
+var constants = regexp.MustCompile(`(?m)^(p\..*), pos = unpack\('<(\w+)', request, pos\)\n`)
+
+// opening returns the section open of the only kind, in which one statement reads all that a
+// request with one run consists of.
+func (a *assembly) opening() string {
+	fields, format := ", now, op, times, n, wait", "dBI4dd"
+	if sections := sectionsOf()[kernels[a.kinds[0]][0]]; strings.Contains(sections["open"], "p.unit,") {
+		fields, format = fields+", p.costTicks, p.costUnits", format+"dd"
+	}
+	all := fmt.Sprintf("p.kind, ${1}%s, pos = unpack('<B${2}%s', request)\n", fields, format)
+	return constants.ReplaceAllString(a.branches("open"), all)
 }
 
 // helpers returns the kernels' sections of functions, each file's once.

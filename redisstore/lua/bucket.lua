@@ -19,10 +19,9 @@ elseif #s == 19 then
 end
 --@@shorten
 -- A reservation granted at once can be cancelled in this microsecond, if the state is the one
--- that it left. Redis writes whole numbers below 2^53 as integers.
+-- that it left.
 if tag == '' and p.units < 1000 and p.ticks >= 1e15 and p.ticks < 9e15 and (p.last == 0 or not p.queue and (p.last < now or p.last == now and not whole)) then
-  state = p.ticks
-  if p.units > 0 then state = format('%.0f%03d', state, p.units) end
+  if p.units == 0 then state = format('%d', p.ticks) else state = format('%d%03d', p.ticks, p.units) end
 end
 --@@load
 if s == '' then

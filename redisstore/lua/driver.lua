@@ -34,7 +34,9 @@
 -- name from the kernels, as branches on p.kind if they differ:
 --
 --   help    functions that the other sections use
---   open    reads the constants, from pos in request
+--   open    reads the constants, from pos in request, in its first statement. opening is
+--           open, except that this statement reads the time and the first run of requests
+--           as well, because each call of unpack takes time. It is not used for an All.
 --   short   reads the state s if it is in a short form (not of an All), and sets fits
 --   load    reads the state s
 --   ready   sets when to the first instant from t on at which n events are granted
@@ -58,6 +60,7 @@ local spread = unpack
 local unpack = struct.unpack
 local pack = struct.pack
 local sub = string.sub
+local rep = string.rep
 local format = string.format
 local floor = math.floor
 local ceil = math.ceil
@@ -70,13 +73,13 @@ local LAST = 4611686018427387 -- the latest microsecond that a reservation may b
 local request, tag = ARGV[1], ARGV[2] or ''
 
 -- the parts
+local now, op, times, n, wait, pos
 --@@one
-local pos
-p.kind, pos = unpack('<B', request)
---@<open
+--@<opening
 local notes, growing = p.notes, p.grows
 --@@several
-local many, pos = unpack('<I2', request)
+local many
+many, pos = unpack('<I2', request)
 local P, growing, notes = {}, 0, false
 for j = 1, many do
   --@<table
@@ -86,11 +89,10 @@ for j = 1, many do
   if p.grows then growing = growing + 1 end
   notes = notes or p.notes
 end
+now, pos = unpack('<d', request, pos)
 --@@always
 
 -- the time, and the value
-local now
-now, pos = unpack('<d', request, pos)
 local timeGiven = now >= 0
 if not timeGiven then
   local t = call('TIME')
@@ -197,12 +199,13 @@ local granted, changed, whole = 0, false, false -- whole: whether the reply has 
 --@@adopting
 if foreign then changed, whole = true, true end
 --@@always
-while pos <= #request do
-  local op, times, n, wait
-  op, times, n, wait, pos = unpack('<BI4dd', request, pos)
-  --@<each
-    if p.unit then
-      p.costTicks, p.costUnits, pos = unpack('<dd', request, pos)
+while op or pos <= #request do
+  if not op then
+    op, times, n, wait, pos = unpack('<BI4dd', request, pos)
+    --@<each
+      if p.unit then
+        p.costTicks, p.costUnits, pos = unpack('<dd', request, pos)
+      end
     end
   end
   --@<undo
@@ -258,6 +261,7 @@ while pos <= #request do
       break -- the next equal request will not be granted either
     end
   end
+  op = nil
 end
 
 -- the answer
@@ -317,7 +321,7 @@ if changed then
   if ttl > LAST then ttl = LAST end
   ttl = (ttl - ttl % 1000) / 1000 + 1 -- in milliseconds: rounded up, or one more
   if timeGiven then ttl = ttl + 3600000 end -- an hour more, because the given time is not this server's
-  call('PSETEX', KEYS[1], ttl, state)
+  call('PSETEX', KEYS[1], format('%d', ttl), state) -- format is faster than Redis
 end
 --@@adopting
 if foreign then

@@ -83,9 +83,8 @@ local function logFresh(p)
   return max(p.frontier, entry(p.entries, entryBefore(p.entries, #p.entries + 1)) + p.window)
 end
 --@@open
-local counted
-p.most, p.window, counted, pos = unpack('<ddB', request, pos)
-p.grows, p.notes = true, counted == 1
+p.most, p.window, p.counted, pos = unpack('<ddB', request, pos)
+p.grows, p.notes = true, p.counted == 1
 p.need = 0 -- the most events that any decision waited for to leave the window
 --@@load
 p.events, p.frontier, p.entries = 0, 0, ''
