@@ -76,6 +76,7 @@ func targets() []target {
 		{scenario: "R1", limit: 0.85, of: timesOther, than: contenders.RedisRate, who: contenders.GoRedis},
 		{scenario: "R1", limit: 1.3, of: timesOther, than: contenders.Rueidis, who: contenders.RedisSegments},
 		{scenario: "R1", limit: 1.3, of: timesOther, than: contenders.Rueidis, who: contenders.RedisPeriods},
+		{scenario: "R1", of: nothingAsked, than: contenders.RedisRate, who: contenders.BareScript},
 		{scenario: "R2", limit: 0.10, of: timesOther, than: contenders.RedisRate, who: contenders.Lease},
 		{scenario: "R3", limit: 1000, of: figure},
 		{scenario: "RE100", of: besideScenario, than: "RE100-loop"},

@@ -224,6 +224,7 @@ func All() []Contender {
 		redisRate(),
 		redisThrottled(),
 		redisUlule(),
+		bareScript(),
 	}
 }
 
