@@ -43,10 +43,10 @@
 //     denominator above 1,000.
 //   - TokenBucket with RefillInterval, and FixedWindow: 16 bytes.
 //   - WarmingUp: 24 bytes.
-//   - RollingWindow: 8 bytes, and 4 for each period (8 if the quota is 2³² or more). There
-//     may be up to 4,096 periods.
-//   - SlidingWindow: 8 bytes, and 4 for each segment and for one more (8 if the limit is 2³²
-//     or more). There may be up to 4,096 segments.
+//   - RollingWindow: 16 bytes (8 with one or two periods), and 4 for each period (8 if the
+//     quota is 2³² or more). There may be up to 4,096 periods.
+//   - SlidingWindow: 16 bytes (8 with one segment), and 4 for each segment and for one more
+//     (8 if the limit is 2³² or more). There may be up to 4,096 segments.
 //   - SlidingLog: 24 bytes, and 8 for each event, or 16 for all events in the same
 //     microsecond.
 //   - All: the sum of its parts, and 8 bytes for each SlidingLog.

@@ -13,7 +13,7 @@ func TestOpening(t *testing.T) {
 	for kind := byte(bucketKind); kind <= warmingKind; kind++ {
 		for _, v := range []variant{plain, adopting, undoing} {
 			text := scriptFor(false, v, []byte{kind}).text
-			_, rest, _ := strings.Cut(text, "now, op, times, n, wait, ")
+			_, rest, _ := strings.Cut(text, ", now, op, times, n, wait, ")
 			first, _, _ := strings.Cut(rest, "\n")
 			assert.Contains(t, first, "dBI4dd", "kind %d", kind)
 		}
