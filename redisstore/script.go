@@ -231,8 +231,8 @@ func (a *assembly) section(name string) string {
 	return a.branches(name)
 }
 
-// constants matches the statement that reads the constants of a kind.
-var constants = regexp.MustCompile(`(?m)^(p\..*), pos = unpack\('<(\w+)', request, pos\)\n`)
+// reading matches the statement that reads the constants of a kind.
+var reading = regexp.MustCompile(`(?m)^(p\..*), pos = unpack\('<(\w+)', request, pos\)\n`)
 
 // opening returns the section open of the only kind, in which one statement reads all that a
 // request with one run consists of.
@@ -242,7 +242,7 @@ func (a *assembly) opening() string {
 		fields, format = fields+", p.costTicks, p.costUnits", format+"dd"
 	}
 	all := fmt.Sprintf("p.kind, ${1}%s, pos = unpack('<B${2}%s', request)\n", fields, format)
-	return constants.ReplaceAllString(a.branches("open"), all)
+	return reading.ReplaceAllString(a.branches("open"), all)
 }
 
 // helpers returns the kernels' sections of functions, each file's once.
