@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -295,6 +296,46 @@ func TestBrokenStores(t *testing.T) {
 				return nil
 			}}
 		}},
+		"each key once": {rule: "Each", store: together(func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall)) {
+			first := make(map[string]ratelimit.Result)
+			for i := range calls {
+				c, known := &calls[i], false
+				if c.Result, known = first[c.Key]; !known {
+					apply(c)
+					first[c.Key] = c.Result
+				}
+			}
+		})},
+		"each in another order": {rule: "Each", store: together(func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall)) {
+			for i := range slices.Backward(calls) {
+				apply(&calls[i])
+			}
+		})},
+		"each until a denial": {rule: "Each", store: together(func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall)) {
+			for i := range calls {
+				if apply(&calls[i]); !calls[i].Result.Decision.Allowed {
+					return
+				}
+			}
+		})},
+		"each up to 100 keys": {rule: "Each", store: together(func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall)) {
+			for i := range calls[:min(len(calls), 100)] {
+				apply(&calls[i])
+			}
+		})},
+		"each by the limit of the first": {rule: "Each", store: together(func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall)) {
+			for i := range calls {
+				calls[i].Transition = calls[0].Transition
+				apply(&calls[i])
+			}
+		})},
+		"each fails at times": {rule: "Each", says: "connection lost", store: together(func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall)) {
+			for i := range calls {
+				if apply(&calls[i]); i == 20 {
+					calls[i].Err = errors.New("connection lost")
+				}
+			}
+		})},
 		"forgets over a restart": {rule: "Restart", store: locked(func(*lockedStore) {}), reopen: func(ratelimit.Store) ratelimit.Store { return newLockedStore() }},
 		"apart by parameters":    {rule: "Restart", store: apartStore, reopen: func(s ratelimit.Store) ratelimit.Store { return s }},
 		"a cache in each handle": {rule: "Handles", store: locked(func(*lockedStore) {}), reopen: func(s ratelimit.Store) ratelimit.Store {
@@ -440,6 +481,33 @@ type apart struct{ *lockedStore }
 
 func (s *apart) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
 	return s.lockedStore.Open(fmt.Sprintf("%s%s%v", name, t.Tag(), t.Varies()), t)
+}
+
+// together returns a constructor of lockedStores that have EachStates. They pass the calls to
+// each, and what it may do with each of them.
+func together(each func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall))) func(clock.Clock) ratelimit.Store {
+	return func(clock.Clock) ratelimit.Store { return &togetherStore{newLockedStore(), each} }
+}
+
+type togetherStore struct {
+	*lockedStore
+	each func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall))
+}
+
+func (s *togetherStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	states, err := s.lockedStore.Open(name, t)
+	return &togetherStates{states, s}, err
+}
+
+type togetherStates struct {
+	ratelimit.States
+	store *togetherStore
+}
+
+func (s *togetherStates) ApplyEach(ctx context.Context, req ratelimit.Request, calls []ratelimit.EachCall) {
+	s.store.each(calls, func(c *ratelimit.EachCall) {
+		c.Result, c.Err = s.Apply(ctx, c.Key, c.Transition, req)
+	})
 }
 
 // failing returns errors that depend on the operation.
