@@ -19,7 +19,7 @@ import (
 // A call is one operation of a history. The clock is part of the state that the
 // history is checked against, so moving it is a call too.
 type call struct {
-	op      string // take, allow, peek, reset or advance
+	op      string // take, each, allow, peek, reset or advance
 	key     string
 	n       int
 	advance time.Duration
@@ -180,6 +180,10 @@ func TestLinearizableLimits(t *testing.T) {
 	}
 }
 
+// each are the keys of TakeEach. The first is there twice, so that its state has changed when
+// it is decided on again.
+var each = []string{"a", "b", "c", "a"}
+
 // ownLimit is the key of a context whose value is the limit that the lookup returns.
 type ownLimit struct{}
 
@@ -216,6 +220,20 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 		if c.limit > 0 {
 			ctx = context.WithValue(ctx, ownLimit{}, limits[c.limit])
 		}
+		if c.op == "each" {
+			out, err := ratelimit.TakeEach(ctx, l, each, c.n, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			op.Return = time.Since(began).Nanoseconds()
+			mu.Lock()
+			defer mu.Unlock()
+			for i, d := range out { // as if another caller took events of each key
+				op.Input, op.Output = call{op: "take", key: each[i], n: c.n, limit: c.limit}, d
+				history = append(history, op)
+			}
+			return
+		}
 		op.Output = do(ctx, t, l, clk, c)
 		op.Return = time.Since(began).Nanoseconds()
 		mu.Lock()
@@ -238,8 +256,10 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 					c.op, c.advance = "advance", time.Duration(rng.IntN(5))*100*time.Millisecond
 				case p < 12:
 					c.op = "allow"
+				case p < 14:
+					c.op = "each"
 				}
-				if c.op == "take" || c.op == "peek" {
+				if c.op == "take" || c.op == "each" || c.op == "peek" {
 					c.limit = rng.IntN(len(limits))
 				}
 				record(id, c)
