@@ -161,14 +161,24 @@ func (g *group) resends() bool {
 	if g.err == nil || g.ctx.Err() != nil {
 		return false
 	}
-	switch code, _, _ := strings.Cut(g.err.Error(), " "); code {
-	case "NOSCRIPT":
-		g.cmd = g.script.inFull(g.cmd)
-	case "MOVED", "ASK":
-	default:
+	if g.redirected() {
+		return true
+	}
+	if code, _, _ := strings.Cut(g.err.Error(), " "); code != "NOSCRIPT" {
 		return false
 	}
+	g.cmd = g.script.inFull(g.cmd)
 	return true
+}
+
+// redirected reports whether the reply to a group's command says that another server has the
+// key, or is about to.
+func (g *group) redirected() bool {
+	if g.err == nil {
+		return false
+	}
+	code, _, _ := strings.Cut(g.err.Error(), " ")
+	return code == "MOVED" || code == "ASK"
 }
 
 // A snapshot is the state of a key after a command, as far as its requests need it.

@@ -33,8 +33,10 @@ type Cluster interface {
 type Pipeline interface {
 	Conn
 	// DoEach sends commands in one round trip, and returns their replies in the same
-	// order. What Conn says about Do holds for each command. If the Pipeline is a Cluster,
-	// the keys are on the same server, unless it has changed a moment ago.
+	// order. What Conn says about Do holds for each command, except that it need not follow
+	// redirections: the store calls Do for a command whose reply is MOVED or ASK. If the
+	// Pipeline is a Cluster, the keys are on the same server, unless it has changed a moment
+	// ago.
 	DoEach(ctx context.Context, commands []Command) []Reply
 }
 

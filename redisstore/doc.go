@@ -108,8 +108,9 @@
 // PoolSize.
 //
 // [ratelimit.TakeEach] sends the commands of up to 512 keys at once, and waits for them
-// together. If the Conn is a [Pipeline], they take one round trip for each server; with
-// rueidis and a cluster, the client decides.
+// together. If the Conn is a [Pipeline], they take one round trip for each server, and those
+// on keys that have moved to another server take another one; with rueidis and a cluster, the
+// client decides.
 //
 // # Limits that change
 //

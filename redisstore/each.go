@@ -130,24 +130,37 @@ func (s *Store) sendTogether(pipeline Pipeline, queues []*queue) {
 	}
 	s.transmitTogether(pipeline, sent)
 	for _, p := range sent {
-		more, why := s.conclude(p.q, p.g)
-		if why != nil {
-			go func() { // because it may take a round trip
-				defer p.g.cancel()
-				if s.resolve(p.q, p.g, why) {
-					s.follow(p.q)
-				}
+		if p.g.redirected() {
+			go func() { // because the other server may not answer
+				s.transmit(p.g)
+				s.deliver(p)
 			}()
 			continue
 		}
-		if more {
-			s.follow(p.q)
-		}
-		p.g.cancel()
+		s.deliver(p)
 	}
 }
 
-// transmitTogether is transmit for several groups.
+// deliver sets the results of a group whose command has been sent.
+func (s *Store) deliver(p shipment) {
+	more, why := s.conclude(p.q, p.g)
+	if why != nil {
+		go func() { // because it may take a round trip
+			defer p.g.cancel()
+			if s.resolve(p.q, p.g, why) {
+				s.follow(p.q)
+			}
+		}()
+		return
+	}
+	if more {
+		s.follow(p.q)
+	}
+	p.g.cancel()
+}
+
+// transmitTogether is transmit for several groups. It does not send those again that were
+// redirected: a client follows a redirection only in Do.
 func (s *Store) transmitTogether(pipeline Pipeline, groups []shipment) {
 	for range 1 + maxResends {
 		if len(groups) == 0 {
@@ -168,7 +181,7 @@ func (s *Store) transmitTogether(pipeline Pipeline, groups []shipment) {
 				// after the other.
 				<-p.g.ctx.Done()
 			}
-			if p.g.resends() {
+			if !p.g.redirected() && p.g.resends() {
 				again = append(again, p)
 			}
 		}

@@ -190,8 +190,8 @@ func newPipelinedServer(t *testing.T, limit int) *pipelinedServer {
 	return p
 }
 
-// Commands that were not executed are sent again together, and states that the script cannot
-// read are replaced one by one.
+// Commands that the server could not execute without the script are sent again together.
+// Those that were redirected, and states that the script cannot read, are handled one by one.
 func TestEachTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipelinedServer(t, 9)
@@ -212,9 +212,11 @@ func TestEachTogether(t *testing.T) {
 		assert.Equal(t, []int{6, 7, 7, 7, 7, 5}, remaining())
 		assert.Equal(t, []int{5, 5, 5}, p.together, "again, with the script")
 
+		trips := p.trips
 		p.fail, p.failures = errors.New("MOVED 7 127.0.0.1:7001"), 2
 		assert.Equal(t, []int{4, 6, 6, 6, 6, 3}, remaining())
-		assert.Equal(t, []int{5, 5, 5, 5, 2}, p.together)
+		assert.Equal(t, []int{5, 5, 5, 5}, p.together)
+		assert.Equal(t, trips+7, p.trips, "the client follows two redirections, one by one")
 
 		p.damage()
 		assert.Equal(t, uint64(0), s.Stats().Failures)
@@ -313,6 +315,38 @@ func TestEachServers(t *testing.T) {
 			}
 		}
 		assert.NotContains(t, p.together, 5)
+		settle()
+		requireIdle(t, s)
+	})
+}
+
+// movedPipeline redirects the first of several commands to a server that does not answer.
+type movedPipeline struct{ *pipelinedServer }
+
+func (m movedPipeline) Do(ctx context.Context, _ Command) (string, error) {
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
+func (m movedPipeline) DoEach(ctx context.Context, commands []Command) []Reply {
+	moved := Reply{Err: errors.New("MOVED 7 127.0.0.1:7001")}
+	return append([]Reply{moved}, m.pipelinedServer.DoEach(ctx, commands[1:])...)
+}
+
+// A redirection to a server that hangs delays no other keys.
+func TestEachMovedAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipelinedServer(t, 9)
+		s, err := New(movedPipeline{p})
+		require.NoError(t, err)
+		s.backlog = func() bool { return false }
+		l, err := ratelimit.New(p.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+		require.NoError(t, err)
+		out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
+		require.ErrorIs(t, err, ErrTimeout)
+		for i, d := range out {
+			assert.Equal(t, i > 0, d.Allowed, "keys[%d]", i)
+		}
 		settle()
 		requireIdle(t, s)
 	})
