@@ -147,3 +147,23 @@ func TestFewEventsLeft(t *testing.T) {
 		assert.Len(t, d.candidates, 32-tt.want, "%+v", tt)
 	}
 }
+
+// A scan of all keys forgets every idle one, also where keys of a log take the places of
+// those that are forgotten.
+func TestScansMissNoIdleKeys(t *testing.T) {
+	for _, alg := range []*kernel.Compiled{bucket(10, time.Second), sliding(10, time.Second, 5), eventLog(10, time.Second)} {
+		for range 50 { // the places of keys are random
+			l, s, clk := newTestLimiter(t, alg, withMaxKeys(400), withFullPolicy(RefuseUnseen))
+			fill(t, l, 200, 9)
+			clk.Advance(2 * time.Second)
+			for i := range 200 {
+				require.True(t, l.AllowN(fmt.Sprint("in use ", i), 10))
+			}
+			for i := range 200 {
+				require.True(t, l.AllowN(fmt.Sprint("new ", i), 10), "%v: after %d", alg.Kind(), i)
+			}
+			require.False(t, l.Allow("one more"))
+			s.check(t)
+		}
+	}
+}

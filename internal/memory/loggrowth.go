@@ -126,7 +126,11 @@ func (sh *logShard) fillLocked(old *logTable, slots int, words uint64) {
 func (sh *logShard) offer(e *eviction, most int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	most = min(most, int(sh.keys))
+	if sh.keys == 0 {
+		return
+	}
+	// Keys that were looked at may take the places of forgotten ones, and are then looked at
+	// again. So the loop ends after all slots, and not after as many looks as there are keys.
 	for looks := len(sh.slots); looks > 0 && most > 0 && !e.done; {
 		if sh.next >= len(sh.slots) {
 			sh.next = 0
