@@ -261,6 +261,7 @@ func FuzzEach(f *testing.F) {
 	}
 	for i := range algs {
 		f.Add([]byte{byte(i), 3, 1, 200, 1, 1, 1, 90, 5, 0, 1, 2, 3, 4, 5, 6, 7, 0, 5, 1, 90, 0, 1, 1, 3, 7, 255, 4, 4, 1, 1, 1, 1})
+		f.Add([]byte{byte(i), 18, 3, 1, 1, 2, 1, 1, 2, 30, 3, 1, 1, 2, 1, 1, 2, 29, 2, 1, 2, 1, 1, 31, 3, 1, 1, 2, 1, 1, 2, 30, 2, 1, 1, 2, 3})
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) == 0 {
@@ -283,9 +284,15 @@ func FuzzEach(f *testing.F) {
 			}
 			data = data[min(len(data), count):]
 			for i := range l {
-				clocks[i].Advance(time.Duration(op%16) * 50 * time.Millisecond)
-				if op%16 == 15 {
+				switch op % 16 {
+				case 15:
 					stores[i].Shrink()
+				case 14:
+					clocks[i].Advance(-3 * time.Second)
+				case 13:
+					clocks[i].Advance(5 * time.Second)
+				default:
+					clocks[i].Advance(time.Duration(op%16) * 50 * time.Millisecond)
 				}
 			}
 			var err error

@@ -173,8 +173,9 @@ func (l *limiter) Algorithm() Algorithm {
 // AlgorithmFor returns the algorithm that l applies to key now. For a limiter made with
 // [WithLimits], it calls the lookup, and returns its error, or one that matches
 // [ErrInvalid] if the parameters cannot be used. For other limiters, it returns
-// [AlgorithmOf] l. If l was not made by [New], AlgorithmFor returns the results of its
-// method AlgorithmFor(context.Context, string) (Algorithm, error), if it has one.
+// [AlgorithmOf] l. If ctx has ended, it returns the error of ctx. If l was not made by [New],
+// AlgorithmFor returns the results of its method
+// AlgorithmFor(context.Context, string) (Algorithm, error), if it has one.
 func AlgorithmFor(ctx context.Context, l Limiter, key string) (Algorithm, error) {
 	if l, ok := l.(interface {
 		AlgorithmFor(ctx context.Context, key string) (Algorithm, error)
