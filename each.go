@@ -216,11 +216,13 @@ func (l *limiter) takeTogether(ctx context.Context, states EachStates, keys []st
 func (l *limiter) takeFast(keys []string, n int, out []Decision) []Decision {
 	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
 	var a kernel.Answer
+	out = slices.Grow(out, len(keys))
 	for len(keys) > 0 {
-		b, count := l.fast.Begin(keys, l.timeline)
+		b, count := l.fast.Begin(keys, &req)
 		for i := range count {
-			b.Take(i, &req, &a)
-			out = append(out, decision(&a))
+			b.Take(i, &a)
+			out = out[:len(out)+1]
+			out[len(out)-1].set(&a)
 		}
 		b.End()
 		keys = keys[count:]

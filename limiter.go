@@ -318,16 +318,22 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error)
 		return Decision{}, err
 	}
 	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
-		req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
-		var a kernel.Answer
-		l.local.apply(key, &req, &a)
-		return decision(&a), nil
+		return l.takeLocal(key, n), nil
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})
 	if err != nil {
 		return l.degradedTake(ctx, key, n, t, err)
 	}
 	return res.Decision, nil
+}
+
+// takeLocal is Take for states in memory without limits of keys' own.
+func (l *limiter) takeLocal(key string, n int) (d Decision) {
+	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
+	var a kernel.Answer
+	l.local.apply(key, &req, &a)
+	d.set(&a)
+	return d
 }
 
 // degradedTake is Take after the store failed with err.

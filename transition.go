@@ -133,16 +133,23 @@ func (r *Request) toKernel() kernel.Request {
 }
 
 // decision converts an answer for users.
-func decision(a *kernel.Answer) Decision {
-	return Decision{
-		Allowed:    a.Allowed,
-		Limit:      a.Limit,
-		Remaining:  a.Remaining,
-		RetryAfter: a.RetryAfter,
-		ResetAfter: a.ResetAfter,
-		Delay:      a.Delay,
-		Part:       a.Part,
-	}
+func decision(a *kernel.Answer) (d Decision) {
+	d.set(a)
+	return d
+}
+
+// set sets d to the decision of a. It is not one assignment, because the compiler would make
+// a temporary Decision and copy that at once, in larger pieces than it was written in, for
+// which a core must wait until all of it is in its cache.
+func (d *Decision) set(a *kernel.Answer) {
+	d.Allowed = a.Allowed
+	d.Limit = a.Limit
+	d.Remaining = a.Remaining
+	d.RetryAfter = a.RetryAfter
+	d.ResetAfter = a.ResetAfter
+	d.Delay = a.Delay
+	d.Part = a.Part
+	d.Degraded = false
 }
 
 // result converts an answer for limiters.

@@ -133,6 +133,20 @@ func (k *fixed) Decide(word uint64, now Instant, n int) (next uint64, granted bo
 	return next, count <= k.most
 }
 
+// Await implements Word.
+func (k *fixed) Await(word uint64, now Instant, n int) Instant {
+	return k.Ready([]uint64{word}, now, n)
+}
+
+// Describe implements Word.
+func (k *fixed) Describe(word uint64, now Instant) (remaining int, fresh Instant) {
+	st := []uint64{word}
+	if now >= k.frontier(st) {
+		remaining = k.Remaining(st, now)
+	}
+	return remaining, k.Fresh(st)
+}
+
 func (k *fixed) Remaining(st []uint64, now Instant) int {
 	_, count := k.current(st, now)
 	return int(k.most - min(count, k.most))

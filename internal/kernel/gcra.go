@@ -195,6 +195,22 @@ func (k *gcra) Decide(word uint64, now Instant, n int) (next uint64, granted boo
 	return tat.Lo, k.grants(tat, t)
 }
 
+// Await implements Word.
+func (k *gcra) Await(word uint64, now Instant, n int) Instant { return k.Ready([]uint64{word}, now, n) }
+
+// Describe implements Word. As in Decide, products fit into 64 bits. A frontier is not
+// kept.
+func (k *gcra) Describe(word uint64, now Instant) (remaining int, fresh Instant) {
+	t := now * k.unit
+	if full := t + k.span.Lo; word < full {
+		remaining = int((full - max(word, t)) / k.cost)
+	}
+	if fresh = word; k.unit > 1 {
+		fresh = ceilDiv(word, k.unit)
+	}
+	return remaining, fresh
+}
+
 func (k *gcra) Remaining(st []uint64, now Instant) int {
 	t := uint128.Mul(now, k.unit)
 	free := t.Add(k.span).Sub(uint128.Max(k.load(st), t))

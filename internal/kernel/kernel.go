@@ -87,6 +87,12 @@ type Word interface {
 	// and returns the state after them.
 	Decide(word uint64, now Instant, n int) (next uint64, granted bool)
 
+	// Await is Ready.
+	Await(word uint64, now Instant, n int) Instant
+
+	// Describe is Remaining, or 0 before the frontier, and Fresh.
+	Describe(word uint64, now Instant) (remaining int, fresh Instant)
+
 	// Widen returns the state that equals word, in the form of the same kernel with
 	// Encoding.Varies.
 	Widen(word uint64) [2]uint64

@@ -140,6 +140,18 @@ func (k *pair) Remaining(st []uint64, now Instant) int {
 	return k.left(full, oldest, now-window*k.length)
 }
 
+// Await implements Word.
+func (k *pair) Await(word uint64, now Instant, n int) Instant { return k.Ready([]uint64{word}, now, n) }
+
+// Describe implements Word.
+func (k *pair) Describe(word uint64, now Instant) (remaining int, fresh Instant) {
+	st := []uint64{word}
+	if now >= k.frontier(st) {
+		remaining = k.Remaining(st, now)
+	}
+	return remaining, k.Fresh(st)
+}
+
 func (k *pair) Fresh(st []uint64) Instant {
 	if st[0] >= marked {
 		w := k.load(st[0])

@@ -85,16 +85,17 @@ func TestPairIsRing(t *testing.T) {
 				continue
 			}
 			var a1, a2 Answer
-			var word uint64
-			var granted bool
+			var told Answer
+			var taking Taking
 			if req.Op == OpTake {
-				word, granted = p.Decide(st1[0], now, req.N)
+				taking.Take(p, st1[0], now, req.N)
+				one.Tell(&taking, st1[0], &Reading{Now: now}, &told)
 			}
 			st1, _, a1 = do(one, st1, now, req)
 			st2, _, a2 = do(two, st2, now, req)
 			if req.Op == OpTake {
-				require.Equal(t, a1.Allowed, granted)
-				require.Equal(t, st1[0], word)
+				require.Equal(t, a1, told)
+				require.Equal(t, st1[0], taking.Next)
 			}
 			if req.Op == OpReserve && a1.Grant != nil {
 				for i, a := range []Answer{a1, a2} {

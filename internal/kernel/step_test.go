@@ -1,13 +1,66 @@
 package kernel
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/race"
 )
+
+// TestTaking: a Taking and Tell leave the state, and give the answer, that Step does.
+func TestTaking(t *testing.T) {
+	kernels := each(t)
+	kernels["pair"] = Compile(NewSlidingWindow(10, 1, second, InMemory), InMemory)
+	thirds, err := NewTokenBucket(3, time.Second, time.Second, 10, InMemory, "")
+	require.NoError(t, err)
+	kernels["thirds"] = Compile(thirds, InMemory)
+	slow, err := NewTokenBucket(1, time.Duration(MaxInstant), time.Second, 1, InMemory, "")
+	require.NoError(t, err)
+	kernels["slow"] = Compile(slow, InMemory)
+	random := rand.New(rand.NewPCG(7, 8))
+	seen := 0
+	for name, c := range kernels {
+		by := c.Word()
+		if by == nil {
+			continue
+		}
+		seen++
+		for i := range race.Few(1000) {
+			st, at := c.NewState(), Reading{Now: begun}
+			if i%2 == 1 {
+				at.Now = MaxInstant - 5*second
+			}
+			for range 50 {
+				at.Now = min(MaxInstant, at.Now+random.Uint64N(second/5)*random.Uint64N(2)*(1+random.Uint64N(2)*random.Uint64N(10)))
+				at.Lag = random.Uint64N(2) * random.Uint64N(second)
+				n := 1 + random.IntN(c.Limit())
+				switch random.IntN(8) {
+				case 0:
+					st, _, _ = do(c, st, at.Now, Request{Op: OpReserve, N: n})
+					continue
+				case 1:
+					st, _, _ = do(c, st, at.Now, Request{Op: OpReturn, N: 1, Taken: at.Now})
+					continue
+				}
+				word := st[0]
+				taking, got := Taking{}, Answer{Part: 1, Wait: 1}
+				taking.Take(by, word, at.Now, n)
+				c.Tell(&taking, word, &at, &got)
+				var want Answer
+				st, _ = c.Step(st, &Request{Op: OpTake, N: n, Fixed: &at}, &want)
+				require.Equal(t, want, got, "%s at %d: %d events from %x", name, at.Now, n, word)
+				require.Equal(t, st[0], taking.Next, name)
+				require.Equal(t, want.Allowed, taking.Granted, name)
+			}
+		}
+	}
+	assert.Equal(t, 6, seen)
+}
 
 // TestRetryAfterIsExact: a denied request is granted after RetryAfter, and not a
 // nanosecond before.

@@ -18,11 +18,11 @@ import (
 func (l *limiter) each(keys []string, n int, between func(i int)) (answers []kernel.Answer) {
 	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
 	for len(keys) > 0 {
-		b, count := l.fast.Begin(keys, l.timeline)
+		b, count := l.fast.Begin(keys, &req)
 		for i := range count {
 			between(len(answers))
 			var a kernel.Answer
-			b.Take(i, &req, &a)
+			b.Take(i, &a)
 			answers = append(answers, a)
 		}
 		b.End()
@@ -96,11 +96,12 @@ func TestBatchGone(t *testing.T) {
 	s.Shrink()
 	require.Equal(t, uint64(kernel.Gone), *old.word(p))
 
-	b, n := l.fast.Begin([]string{"key"}, l.timeline)
+	b, n := l.fast.Begin([]string{"key"}, &kernel.Request{Op: kernel.OpTake, N: 1, Clock: l.timeline})
 	require.Equal(t, 1, n)
-	b.at[0], b.words[0] = old.word(p), *old.word(p)
+	b.keep(0, old.word(p))
+	b.decide(0)
 	var a kernel.Answer
-	b.Take(0, &kernel.Request{Op: kernel.OpTake, N: 1, Clock: l.timeline}, &a)
+	b.Take(0, &a)
 	b.End()
 	assert.Equal(t, 5, a.Remaining)
 	assert.Equal(t, uint64(kernel.Gone), *old.word(p))

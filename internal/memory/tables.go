@@ -341,7 +341,7 @@ func (sp *Tables) apply(id identity, req *kernel.Request, a *kernel.Answer) {
 	}
 	if sp.word != nil {
 		tbl := sp.at(id)
-		if p, ok := tbl.find(id); ok && sp.store.swap(tbl.word(p), step) {
+		if p, ok := tbl.find(id); ok && (sp.take(tbl.word(p), req, a) || sp.store.swap(tbl.word(p), step)) {
 			return
 		}
 	}
