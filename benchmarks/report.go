@@ -288,7 +288,7 @@ func (t target) cells(sc scenario, of func(id string) []entry) (cells []string, 
 			name = t.than
 		}
 		beside, ratio = fmt.Sprintf("%s (%s)", amount(other.median(), sc.unit), name), quotient(own.median(), other.median())
-		if b, ok := first(of(sc.id), contenders.Bound); ok && t.who == "" && other.Role == contenders.Peer && t.of != timesOther {
+		if b, ok := first(of(sc.id), contenders.Bound); ok && t.bounded(other) {
 			bound = fmt.Sprintf("%s, %.2f", amount(b.median(), sc.unit), b.median()/other.median())
 		}
 	}
@@ -300,6 +300,16 @@ func (t target) cells(sc scenario, of func(id string) []entry) (cells []string, 
 		}
 	}
 	return []string{sc.id, title, amount(own.median(), sc.unit), beside, ratio, bound, ask, met}, true
+}
+
+// bounded reports whether the lower bound is shown beside other: where that is the best peer,
+// or if there is no such row for the scenario.
+func (t target) bounded(other entry) bool {
+	if t.who != "" || t.of == timesOther {
+		return false
+	}
+	ofPeers := func(also target) bool { return also.scenario == t.scenario && also.of == bestPeer }
+	return other.Role == contenders.Peer || t.of == timesScenario && !slices.ContainsFunc(targets(), ofPeers)
 }
 
 // allocations returns the allocations per decision of this library's token bucket in each
