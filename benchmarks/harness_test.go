@@ -229,6 +229,28 @@ func TestBesideScenario(t *testing.T) {
 	}
 }
 
+// TestBoundBesideScenario checks that the lower bound is shown beside the contender's own
+// figure in another scenario, unless the scenario has a row with the best peer.
+func TestBoundBesideScenario(t *testing.T) {
+	res := newResults()
+	own, bound := contenders.Contender{Name: "own", Role: contenders.Main}, contenders.Contender{Name: "bound", Role: contenders.Bound}
+	for _, tt := range []struct{ id, than, want string }{
+		{"S4h-each", "S4h", "10.0 ns, 0.25"},
+		{"I1k", "S3", ""},
+	} {
+		res.add(tt.id, own.Name, 20, 0)
+		res.add(tt.id, bound.Name, 10, 0)
+		res.add(tt.than, own.Name, 40, 0)
+		than := target{scenario: tt.id, limit: 1, of: timesScenario, than: tt.than}
+		cells, ok := than.cells(scenario{id: tt.id, unit: nanoseconds}, func(id string) []entry {
+			return res.of(id, []contenders.Contender{own, bound})
+		})
+		if !ok || cells[5] != tt.want {
+			t.Errorf("%s: the row is %q, want the bound %q", tt.id, cells, tt.want)
+		}
+	}
+}
+
 // TestWalkEach checks that each key is asked for once, in order, in calls of at most eachKeys,
 // and that every answer other than yes counts as wrong.
 func TestWalkEach(t *testing.T) {

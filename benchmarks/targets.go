@@ -65,6 +65,7 @@ func targets() []target {
 		{scenario: "heap-1M", limit: 36, of: figure},
 		{scenario: "heap-peak", limit: 64, of: figure},
 		{scenario: "gc", limit: 1, of: figure},
+		{scenario: "gc", limit: 1, of: aboveFloor},
 		{scenario: "longest", limit: 2, of: aboveFloor},
 		{scenario: "once-shrunk", limit: 1, of: figure},
 		{scenario: "http-36", limit: 5, of: aboveScenario, who: contenders.HeaderKeys, than: "http-16"},
