@@ -31,8 +31,15 @@ var (
 	ErrQueueFull = errors.New("ratelimit: queue full")
 
 	// ErrFull says that a [MemoryStore] with [RefuseUnseen] has no room for the key
-	// of a Wait or a Reserve.
+	// of a Wait, a Reserve or a Charge.
 	ErrFull = errors.New("ratelimit: the store is full")
+
+	// ErrSettled says that a [Reservation] was settled or cancelled before.
+	ErrSettled = errors.New("ratelimit: settled or cancelled before")
+
+	// ErrDebt says that the state of a key cannot hold as many events beyond the limit as
+	// Charge or Settle would have counted. None of them was counted.
+	ErrDebt = errors.New("ratelimit: the debt is too great")
 )
 
 // ErrState says that the state of a key that a store of bytes returned cannot be

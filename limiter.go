@@ -89,6 +89,28 @@ type Limiter interface {
 	// holds nothing.
 	ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, Decision, error)
 
+	// TakeUpTo spends as many of n events as may happen now, from 0 to n, and returns how
+	// many. Decision.Allowed is whether there are any, or n is 0. If there are none,
+	// RetryAfter is the wait until there is one. The errors are those of Take.
+	TakeUpTo(ctx context.Context, key string, n int) (granted int, _ Decision, _ error)
+
+	// Hold is Take, and returns a Reservation of the events if they are granted. It is for
+	// requests whose cost is known only afterwards: hold an estimate, and pass what it was
+	// to [Reservation.Settle]. If they are denied, the Reservation is nil.
+	Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error)
+
+	// Charge spends n events that have happened, whatever the limit says: a request that is
+	// paid for afterwards, or a penalty. If there is no room for them, the key is in debt:
+	// nothing is granted until the events would have fit, had they been taken as soon as
+	// possible, and an event more fits. While reservations are pending, the events count at
+	// the time of the last one.
+	//
+	// The Decision is what Peek returns afterwards. If the state of the key cannot hold as
+	// many events, the error matches [ErrDebt] and says how many it can; then none is
+	// counted. If a store is full, it matches [ErrFull]. If the store fails, the error says
+	// so, and it is unknown whether the events were counted.
+	Charge(ctx context.Context, key string, n int) (Decision, error)
+
 	// Peek returns the decision that Take(ctx, key, 1) would, but spends
 	// nothing: Remaining events could be taken now.
 	Peek(ctx context.Context, key string) (Decision, error)
@@ -492,14 +514,14 @@ func (l *limiter) degradedReserve(ctx context.Context, key string, err error) (*
 
 // reserved returns the reservation by t that res describes. m was taken before it was made.
 func (l *limiter) reserved(key string, t *Transition, res Result, m mark) *Reservation {
-	r := &Reservation{l: l, key: key, by: t, due: res.due}
+	r := &Reservation{l: l, key: key, by: t, due: res.due, held: res.Grant, resets: m.resets}
 	if r.due == 0 { // the store has a clock of its own
 		r.due = l.timeline.In(res.Wait)
 	}
 	if g, ok := res.Grant.(*kernel.Grant); ok {
 		r.line, r.waiter = l.enter(key, g, r.due, m)
 	} else {
-		r.grant, r.resets = res.Grant, m.resets
+		r.grant = res.Grant
 	}
 	return r
 }

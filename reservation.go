@@ -8,20 +8,21 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// A Reservation holds events that [Limiter.Reserve] has spent ahead of time. Any
-// number of goroutines may call its methods at once. The zero Reservation is due at
-// once and holds nothing, like those of FailOpen.
+// A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has
+// spent ahead of time. Any number of goroutines may call its methods at once. The zero
+// Reservation is due at once and holds nothing, like those of FailOpen.
 type Reservation struct {
 	l   *limiter
 	key string
 	by  *Transition    // that made it
 	due kernel.Instant // when the events may happen
 
-	line     *line          // nil if nothing can be taken back, or grant is used
-	waiter   *kernel.Waiter // its place in line
-	grant    any            // the Grant of a store that does not use Transition.Apply
-	resets   uint64         // with grant: the limiter's count of resets before the reservation
-	canceled atomic.Bool
+	line   *line          // nil if nothing can be taken back, or grant is used
+	waiter *kernel.Waiter // its place in line
+	grant  any            // the Grant of a store that does not use Transition.Apply
+	held   any            // what Settle needs; nil if nothing is held
+	resets uint64         // the limiter's count of resets before the reservation
+	over   atomic.Bool    // whether it was cancelled or settled
 }
 
 // Delay returns the time until the reserved events may happen. 0 means that they
@@ -60,9 +61,12 @@ func (r *Reservation) Delay() time.Duration {
 // cancellations on a key share a call, up to 200 of them. Cancel takes about 0.1 ms for each
 // thousand reservations of this limiter that are pending on the key.
 func (r *Reservation) Cancel() {
-	if r.canceled.Swap(true) {
-		return
+	if !r.over.Swap(true) {
+		r.cancel()
 	}
+}
+
+func (r *Reservation) cancel() {
 	switch {
 	case r.waiter != nil:
 		r.l.cancel(r.key, r.line, r.waiter, r.by)

@@ -128,6 +128,21 @@ const (
 	// out. Decision.Allowed says whether none of them counts any more. A LeakyBucket,
 	// WarmingUp, and a SlidingLog with CountDenied keep them.
 	OpReturn
+
+	// OpHold is OpTake, and the Result has a Grant that OpSettle needs.
+	OpHold
+
+	// OpTakeUpTo spends as many of N events as are granted now. If not even one is, the
+	// Decision is that of OpTake of one event.
+	OpTakeUpTo
+
+	// OpCharge spends N events whether or not they are granted.
+	OpCharge
+
+	// OpSettle says that N of the events of Grant, the Grant of an OpHold or OpReserve, have
+	// happened. If fewer were spent, the others are spent as by OpCharge; if more were, as
+	// many as possible are taken back.
+	OpSettle
 )
 
 // A Request asks a store for one transition of one key.
@@ -135,13 +150,14 @@ type Request struct {
 	Op      Op
 	N       int           // the number of events; at least 0 for OpTake, 1 for OpReserve
 	MaxWait time.Duration // for OpReserve: the longest wait allowed
-	Grant   any           // for OpCancel: the Grants of earlier Results, in a form that Transition.Apply reads
+	Grant   any           // for OpCancel and OpSettle: the Grants of earlier Results, in a form that Transition.Apply reads
 	Taken   time.Time     // for OpReturn
 
 	timeline *kernel.Timeline
 	fixed    *kernel.Reading
 	atOnce   bool // whether OpReserve needs no Grant if there is no wait
 	within   bool // whether OpReserve is that of ReserveWithin
+	lost     bool // for OpSettle: whether the key was reset since the grant
 }
 
 // PolicyDecides reports whether the limiter's [FailurePolicy] decides r if Apply returns an
@@ -181,7 +197,7 @@ func (r Request) Read() (Request, time.Time) {
 
 // check returns an error for a request that no limiter makes.
 func (r *Request) check() error {
-	if r.N < 0 || r.Op > OpReturn || r.timeline == nil && r.fixed == nil {
+	if r.N < 0 || r.Op > OpSettle || r.timeline == nil && r.fixed == nil {
 		return param.Invalid("Request", fmt.Sprintf("{Op: %d, N: %d}", r.Op, r.N), "must have an Op, no negative N, and a time: that of a Limiter or of At")
 	}
 	return nil
@@ -193,7 +209,8 @@ type Result struct {
 	// whether the events were reserved; if not, RetryAfter is the wait until the
 	// same request succeeds. For OpReturn, Allowed says whether none of the events
 	// counts any more; if not, at least one part of the algorithm keeps them. For
-	// OpReserve, OpCancel and OpReturn, the other fields describe the key afterwards.
+	// OpReserve, OpCancel and OpReturn, the other fields describe the key afterwards. For
+	// OpCharge and OpSettle, it is the answer to an OpPeek afterwards.
 	Decision Decision
 
 	// Wait is, for OpReserve, the time until the events may happen, or Never. It
@@ -206,8 +223,8 @@ type Result struct {
 	// Full says that the store had no room for a new key; see [RefuseUnseen].
 	Full bool
 
-	// Grant is, for OpReserve, the value that OpCancel needs to take the events
-	// back, and for OpCancel, its outcome. A store returns both as Transition.Apply
+	// Grant is, for OpReserve and OpHold, the value that OpCancel and OpSettle need to
+	// take the events back, and for OpCancel, its outcome. A store returns both as Transition.Apply
 	// returned them; without the outcome, the limiter assumes that cancelling has
 	// failed. A store that does not use Transition.Apply may return a Grant of its
 	// own for OpReserve, and gets it back as the Grant of the OpCancel.
@@ -216,6 +233,10 @@ type Result struct {
 	// due is, for OpReserve, the instant at which the events may happen by the
 	// limiter's clock, or 0 if the store decided by a clock of its own.
 	due kernel.Instant
+
+	granted int    // for OpTakeUpTo: how many events
+	excess  bool   // for OpCharge and OpSettle: whether the state cannot hold as many events, but
+	most    uint64 // only as many
 }
 
 // expiry returns the time, by the limiter's clock, from which the key of a decision is

@@ -125,7 +125,7 @@ func (t *Transition) AppendCancellation(b []byte, grant any) []byte {
 
 // toKernel converts a request.
 func (r *Request) toKernel() kernel.Request {
-	req := kernel.Request{Op: kernel.Op(r.Op), N: r.N, MaxWait: r.MaxWait, Grant: r.Grant, Clock: r.timeline, Fixed: r.fixed, AtOnce: r.atOnce}
+	req := kernel.Request{Op: kernel.Op(r.Op), N: r.N, MaxWait: r.MaxWait, Grant: r.Grant, Clock: r.timeline, Fixed: r.fixed, AtOnce: r.atOnce, Lost: r.lost}
 	if r.Op == OpReturn {
 		req.Taken = kernel.InstantOf(r.Taken)
 	}
@@ -154,7 +154,7 @@ func (d *Decision) set(a *kernel.Answer) {
 
 // result converts an answer for limiters.
 func result(a *kernel.Answer) Result {
-	return Result{Decision: decision(a), Wait: a.Wait, QueueFull: a.QueueFull, Full: a.Full, Grant: a.Grant, due: a.Due}
+	return Result{Decision: decision(a), Wait: a.Wait, QueueFull: a.QueueFull, Full: a.Full, Grant: a.Grant, due: a.Due, granted: a.Granted, excess: a.Excess, most: a.Most}
 }
 
 // loose returns t with a kernel whose counts may exceed the limit, as they do after a

@@ -86,6 +86,18 @@ func (l limiterOf) ReserveWithin(ctx context.Context, subject string, n int, max
 	return l.set.limiter.ReserveWithin(l.in(ctx), l.key(subject), n, maxWait)
 }
 
+func (l limiterOf) TakeUpTo(ctx context.Context, subject string, n int) (int, ratelimit.Decision, error) {
+	return l.set.limiter.TakeUpTo(l.in(ctx), l.key(subject), n)
+}
+
+func (l limiterOf) Hold(ctx context.Context, subject string, n int) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	return l.set.limiter.Hold(l.in(ctx), l.key(subject), n)
+}
+
+func (l limiterOf) Charge(ctx context.Context, subject string, n int) (ratelimit.Decision, error) {
+	return l.set.limiter.Charge(l.in(ctx), l.key(subject), n)
+}
+
 func (l limiterOf) Peek(ctx context.Context, subject string) (ratelimit.Decision, error) {
 	return l.set.limiter.Peek(l.in(ctx), l.key(subject))
 }

@@ -339,3 +339,18 @@ func (k *all) lastTurn(st []uint64, now Instant, n int) (index int) {
 	}
 	return index
 }
+
+func (k *all) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	most := uint64(math.MaxUint64)
+	for part, st := range k.states(st) {
+		most = min(most, part.chargeable(st, now, enc))
+	}
+	return most
+}
+
+func (k *all) charge(st []uint64, now Instant, n int) []uint64 {
+	return k.update(st, func(part *capable, st []uint64) []uint64 { return part.charge(st, now, n) })
+}
+
+// refund is not called: the parts take back what they can.
+func (k *all) refund(st []uint64, _ *refunding) []uint64 { return st }

@@ -20,8 +20,11 @@ type fixed struct {
 func NewFixedWindow(limit int, length uint64, aligned bool, enc Encoding) Kernel {
 	k := &fixed{most: uint64(limit), length: length, aligned: aligned}
 	last := MaxInstant / k.length // the number of the last window
-	low := bits.Len64(k.most)
-	if aligned && !enc.Varies && low+bits.Len64(last) <= 64 && last<<low|k.most < Gone {
+	low := 64 - bits.Len64(last)  // all that are left, because a debt exceeds the limit
+	if last == 1<<(64-low)-1 {
+		low-- // so that no word is Gone
+	}
+	if aligned && !enc.Varies && low >= bits.Len64(k.most) {
 		k.packed = uint(low)
 	}
 	return k
@@ -167,6 +170,7 @@ func (k *fixed) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64
 	copy(t.pre[:], st)
 	was, _ := k.load(st)
 	st = k.Spend(st, at, n)
+	copy(t.post[:], st)
 	t.slot, _ = k.load(st)
 	t.raised = t.slot != was
 	return st, append(to, t)
@@ -250,4 +254,34 @@ func (k *fixed) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 		start = now
 	} // else reservations are ahead, and the window keeps its start
 	return []uint64{start, count}
+}
+
+func (k *fixed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	most := enc.mostCount()
+	if k.packed > 0 {
+		most = 1<<k.packed - 1
+	}
+	_, count := k.current(st, max(now, k.frontier(st)))
+	return most - min(count, most)
+}
+
+func (k *fixed) charge(st []uint64, now Instant, n int) []uint64 {
+	return k.Spend(st, max(now, k.frontier(st)), n)
+}
+
+// refund removes the events from their window, if it is still the current one. If none of the
+// events that began a window has happened, and no others, the window before comes back.
+func (k *fixed) refund(st []uint64, r *refunding) []uint64 {
+	t := r.trace()
+	start, count := k.load(st)
+	switch {
+	case r.last(st) && r.all():
+		copy(st, t.pre[:])
+	case r.at < start || r.at >= k.end(start) || count < uint64(r.back):
+		return st
+	default:
+		k.store(st, start, count-uint64(r.back))
+	}
+	r.changed = true
+	return st
 }

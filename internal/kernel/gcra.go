@@ -282,3 +282,35 @@ func (k *gcra) scaled(missing uint128.Uint128, old *gcra) uint128.Uint128 {
 	}
 	return scaled
 }
+
+// chargeable keeps the instant at which the bucket is full again within what a state can hold.
+func (k *gcra) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	now = max(now, k.frontier(st))
+	t := uint128.Mul(now, k.unit)
+	most := uint128.Mul(enc.lastInstant(), k.unit).Sub(uint128.Max(k.load(st), t)).Div(k.cost)
+	return max(most, uint64(k.Remaining(st, now)))
+}
+
+func (k *gcra) charge(st []uint64, now Instant, n int) []uint64 {
+	return k.Spend(st, max(now, k.frontier(st)), n)
+}
+
+// refund takes back as much as would be missing now if nothing but the hold had been taken. If
+// a reservation is ahead, it takes nothing back, because the reservation counts on the events. A
+// debt looks the same.
+func (k *gcra) refund(st []uint64, r *refunding) []uint64 {
+	tat, left := k.load(st), k.load(r.trace().post[:k.Width()])
+	back := uint128.Mul(uint64(r.back), k.cost)
+	if tat != left || r.at > r.now {
+		now := uint128.Mul(r.now, k.unit)
+		if r.now < k.frontier(st) || !k.grants(tat, now) {
+			return st
+		}
+		back = uint128.Min(back, left.Sub(now))
+	}
+	if back == (uint128.Uint128{}) {
+		return st
+	}
+	r.changed = true
+	return k.store(st, tat.Sub(back))
+}

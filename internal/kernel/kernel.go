@@ -64,6 +64,7 @@ type Kernel interface {
 	Adopt(from Kernel, st []uint64, now Instant) []uint64
 
 	undoer
+	settler
 }
 
 // An undoer takes grants back. It is either chained, and undoes grants from the end of
@@ -149,6 +150,9 @@ type composite interface {
 
 	// begin returns st with its header and fixed part, even if it was empty.
 	begin(st []uint64) []uint64
+
+	// update replaces the state of each part with the result of f.
+	update(st []uint64, f func(part *capable, st []uint64) []uint64) []uint64
 
 	// part returns the index of the part that decides: the one that grants n events last
 	// or, if n is 0, the one with the fewest events remaining.

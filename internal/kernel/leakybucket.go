@@ -69,3 +69,13 @@ func (k *leaky) giveBack(st []uint64, _, _ Instant, _ int) ([]uint64, bool) { re
 func (k *leaky) full(st []uint64, now Instant, n int) bool {
 	return k.Ready(st, now, n) > now
 }
+
+func (k *leaky) charge(st []uint64, now Instant, n int) []uint64 { return k.Spend(st, now, n) }
+
+// refund takes nothing back if others have been queued since: their turns were told.
+func (k *leaky) refund(st []uint64, r *refunding) []uint64 {
+	if k.load(st) != k.load(r.trace().post[:k.Width()]) {
+		return st
+	}
+	return k.gcra.refund(st, r)
+}

@@ -53,6 +53,7 @@ func newPair(k sliding) (*pair, bool) {
 	if k.slots != 2 || !k.narrow || 2*count+number+tagBits > 63 {
 		return nil, false
 	}
+	count = min(32, count+(63-2*count-number-tagBits)/4) // for a debt; the other half is for tags
 	p := &pair{sliding: k, bits: count, shift: 2 * count, mask: 1<<count - 1, tag: 2*count + number, ahead: make(chan frontiers, 1)}
 	p.ahead <- frontiers{}
 	return p, true
@@ -305,4 +306,31 @@ func (f frontiers) mark(word, frontier uint64, tag uint) uint64 {
 		}
 	}
 	return marked | tags<<tag | word
+}
+
+func (k *pair) chargeable(st []uint64, now Instant, _ Encoding) uint64 {
+	w := k.load(st[0])
+	t := k.at(w[:], max(now, k.sliding.frontier(w[:])))
+	return k.mask - k.used(w[:], &t)
+}
+
+// charge marks the word of a debt, because its counts do not imply its frontier. It counts at
+// the end of the window if there is no tag left.
+func (k *pair) charge(st []uint64, now Instant, n int) []uint64 {
+	w := k.load(st[0])
+	k.sliding.charge(w[:], now, n)
+	st[0] = k.store(w, now)
+	return st
+}
+
+// refund takes nothing back if there is no tag for the result.
+func (k *pair) refund(st []uint64, r *refunding) []uint64 {
+	w := k.load(st[0])
+	k.sliding.refund(w[:], r)
+	if word := k.store(w, r.now); !k.lost(word) {
+		st[0] = word
+	} else {
+		r.changed = false
+	}
+	return st
 }

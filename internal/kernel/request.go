@@ -12,18 +12,40 @@ const (
 	OpReserve
 	OpCancel
 	OpReturn
+	OpHold
+	OpTakeUpTo
+	OpCharge
+	OpSettle
 )
+
+// decides reports whether op spends events only if they are granted now.
+func (op Op) decides() bool {
+	switch op {
+	case OpTake, OpPeek, OpHold, OpTakeUpTo:
+		return true
+	}
+	return false
+}
 
 // A Request is an operation on one key.
 type Request struct {
 	Op      Op
-	N       int           // events; at least 0 for OpTake, at least 1 for OpReserve
+	N       int           // events; at least 0 for OpTake and OpSettle, at least 1 for OpReserve
 	MaxWait time.Duration // for OpReserve: the longest acceptable wait
-	Grant   any           // for OpCancel: a *Cancellation, or a *Grant
+	Grant   any           // for OpCancel: a *Cancellation, or a *Grant; for OpSettle: a *Grant
 	Taken   Instant       // for OpReturn: when the events were granted, in nanoseconds
 	Clock   *Timeline
 	Fixed   *Reading // if not nil, used instead of reading Clock
 	AtOnce  bool     // for OpReserve: whether no Grant is needed if there is no wait
+	Lost    bool     // for OpSettle: whether the key may have been evicted or reset since the grant
+}
+
+// Entries returns the most words that req adds to a state that grows with use.
+func (r *Request) Entries() int {
+	if r.Op == OpSettle {
+		return 2 // the events are those of the grant, or fewer, or more
+	}
+	return min(r.N, 2)
 }
 
 // A Reading is a reading of a clock, as instants in nanoseconds.
@@ -72,5 +94,8 @@ type Answer struct {
 	QueueFull bool          // for OpReserve: whether the queue had no room
 	Full      bool          // whether the store had no room for a new key
 	Due       Instant       // for OpReserve: when the events may happen, in nanoseconds, by the limiter's clock
-	Grant     any           // for OpReserve: a *Grant; for OpCancel: an *Undone
+	Grant     any           // for OpReserve and OpHold: a *Grant; for OpCancel: an *Undone
+	Granted   int           // for OpTakeUpTo: how many events
+	Excess    bool          // for OpCharge and OpSettle: whether the state cannot hold as many events
+	Most      uint64        // with Excess: how many it can hold in addition to those in it
 }

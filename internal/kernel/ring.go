@@ -243,3 +243,33 @@ func (r *ring) Valid(st []uint64) bool {
 	}
 	return r.frontier(st) <= MaxInstant && (r.head == 1 || st[1] == sum)
 }
+
+func (r *ring) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	t := r.at(st, max(now, r.frontier(st)))
+	if r.narrow {
+		return math.MaxUint32 - r.used(st, &t)
+	}
+	return enc.mostCount() - min(t.sum, enc.mostCount())
+}
+
+func (r *ring) charge(st []uint64, now Instant, n int) []uint64 {
+	mark, frontier := st[0]&touched, r.frontier(st)
+	if r.Spend(st, max(now, frontier), n); now < frontier {
+		st[0] |= mark
+	}
+	return st
+}
+
+// refund removes the events from their slot, if it is still in the ring.
+func (r *ring) refund(st []uint64, u *refunding) []uint64 {
+	slot := u.at / r.length
+	if r.back(st, slot, 0) < uint64(u.back) {
+		return st
+	}
+	if r.frontier(st) > u.now && u.at <= u.now && slot == u.now/r.length {
+		st[0] |= touched
+	}
+	r.remove(st, slot, u.back)
+	u.changed = true
+	return st
+}

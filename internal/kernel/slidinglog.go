@@ -157,6 +157,11 @@ func (k *eventLog) pack(st []uint64) []uint64 {
 // insert adds an entry in the order of time. That is at the end, except for an event
 // that is denied while reservations are ahead.
 func (k *eventLog) insert(st []uint64, at Instant, n uint64) []uint64 {
+	return k.add(st, at, n, k.atOnce())
+}
+
+// add is insert. An entry counts at most as many events as given.
+func (k *eventLog) add(st []uint64, at Instant, n, most uint64) []uint64 {
 	end := uint64(len(st))
 	for {
 		begin, ok := k.lastEntry(st, end)
@@ -165,7 +170,7 @@ func (k *eventLog) insert(st []uint64, at Instant, n uint64) []uint64 {
 		}
 		if st[begin] == at {
 			_, many, _ := k.entry(st, begin)
-			return k.replace(st, begin, end, at, min(many+n, max(many, k.atOnce())))
+			return k.replace(st, begin, end, at, min(many+n, max(many, most)))
 		}
 		end = begin
 	}
@@ -319,5 +324,29 @@ func (k *eventLog) Adopt(_ Kernel, st []uint64, _ Instant) []uint64 {
 	if k.Fresh(st) == 0 {
 		return st[:0]
 	}
+	return st
+}
+
+func (k *eventLog) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	live, _ := k.live(st, now)
+	return enc.mostCount() - min(live, enc.mostCount())
+}
+
+func (k *eventLog) charge(st []uint64, now Instant, n int) []uint64 {
+	at := max(now, k.frontier(st))
+	st = k.add(k.trim(st, now), at, uint64(n), logMany-1)
+	st[2] = at
+	return st
+}
+
+// refund removes the events from the log. If denied events count, it removes nothing, because
+// entries that these events made irrelevant may have been dropped.
+func (k *eventLog) refund(st []uint64, r *refunding) []uint64 {
+	if k.countDenied || r.at+k.window <= r.now {
+		return st
+	}
+	before := st[0]
+	st = k.remove(st, r.at, r.back)
+	r.changed = len(st) == 0 || st[0] != before
 	return st
 }

@@ -13,7 +13,7 @@ import (
 // and sets a to the answer. It reads the clock, so the caller must prevent concurrent
 // changes of the state, or detect them afterwards.
 func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
-	if req.Op > OpPeek {
+	if !req.Op.decides() {
 		return c.stepOnce(st, req, a)
 	}
 	if c.can&notes != 0 {
@@ -27,8 +27,8 @@ func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, chang
 }
 
 // StepFrom is Step for a state that from left, whose parameters may differ from those
-// of c. It also returns the kernel of the resulting state. Cancellations and returns are
-// applied by from, not c.
+// of c. It also returns the kernel of the resulting state. What takes events back is applied
+// by from, not c.
 func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer) (by *Compiled, _ []uint64, changed bool) {
 	if from == c {
 		st, changed = c.Step(st, req, a)
@@ -49,6 +49,8 @@ func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 		}
 		c = from // it counts them: its state is the one that they left, or was adopted from it
 		req.N = min(req.N, from.Limit())
+	case OpSettle:
+		c = from
 	}
 	st, adopted := c.adopt(from, st, v.now)
 	st, changed = c.Step(st, req, a)
@@ -76,6 +78,14 @@ func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, c
 		}
 		changed = !slices.Equal(st, before)
 		v.describe(st, 0, a)
+	case OpHold:
+		st, changed = v.takeHeld(st, req.N, a)
+	case OpTakeUpTo:
+		st, changed = v.takeUpTo(st, req.N, a)
+	case OpCharge:
+		st, changed = v.charge(st, req.N, a)
+	case OpSettle:
+		st, changed = v.settle(st, req, a)
 	default:
 		st, changed = v.take(st, req.N, a)
 	}

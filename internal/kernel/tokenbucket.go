@@ -136,3 +136,41 @@ func (k *intervalBucket) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	}
 	return []uint64{anchor, missing}
 }
+
+// chargeable keeps the last refill that pays for a debt within what a state can hold.
+func (k *intervalBucket) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	now = max(now, k.frontier(st))
+	anchor, missing := k.refilled(st, now)
+	most := uint128.Mul((enc.lastInstant()-anchor)/k.per, k.refill)
+	if most.Hi > 0 || most.Lo > enc.mostCount() {
+		most = uint128.From(enc.mostCount())
+	}
+	return max(most.Lo-min(missing, most.Lo), uint64(k.Remaining(st, now)))
+}
+
+func (k *intervalBucket) charge(st []uint64, now Instant, n int) []uint64 {
+	return k.Spend(st, max(now, k.frontier(st)), n)
+}
+
+// refund takes the events back if the bucket would not have been full meanwhile without them:
+// then the refills came when they did. Otherwise, they would have come at other times, which
+// the state does not say.
+func (k *intervalBucket) refund(st []uint64, r *refunding) []uint64 {
+	t := r.trace()
+	if r.last(st) && r.all() {
+		copy(st, t.pre[:])
+		r.changed = true
+		return st
+	}
+	if !r.last(st) {
+		if r.now < st[0] || r.now < t.post[0] {
+			return st // a reservation that is ahead counts on them
+		}
+		if _, missing := k.refilled(t.post[:2], r.now); missing <= uint64(r.back) || st[1] <= uint64(r.back) {
+			return st
+		}
+	}
+	st[1] -= uint64(r.back)
+	r.changed = true
+	return st
+}

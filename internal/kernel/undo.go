@@ -34,13 +34,16 @@ type Grant struct {
 // A trace is what a part of an algorithm needs to take a grant back. Each kernel uses
 // only some of the fields.
 type trace struct {
-	pre, post [3]uint64 // words of the state before and after
+	pre, post words     // of the state before and after
 	order     [2]uint64 // increases from grant to grant at the same instant
 	raised    bool      // whether the frontier rose: to a later window, or instant
 	slot      uint64    // where the events were counted: the window or slot
 	before    uint64    // the events there before the grant
 	cleared   []cleared // counts that the grant pushed out of a ring
 }
+
+// words are the first words of a state: all of them, for a kernel that compares them.
+type words [3]uint64
 
 // A cleared is a count that was pushed out of a ring.
 type cleared struct{ place, count uint64 }

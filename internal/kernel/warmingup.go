@@ -146,3 +146,31 @@ func (k *warming) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	share := old.warmth(st, at) / old.Stored
 	return k.store(make([]uint64, k.Width()), min(share, 1)*k.Stored, max(old.free(st), now*k.encoding.Tick))
 }
+
+func (k *warming) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	at := max(now, k.frontier(st)) * enc.Tick
+	cold := saturated(math.Ceil(k.cost(k.Stored, k.Stored))) // what all stored permits cost at most
+	last := enc.lastInstant() * enc.Tick
+	if at+cold >= last {
+		return 0
+	}
+	return min(uint64(float64(last-at-cold)/k.Stable), enc.mostCount())
+}
+
+func (k *warming) charge(st []uint64, now Instant, n int) []uint64 {
+	return k.Spend(st, max(now, k.frontier(st)), n)
+}
+
+// refund takes the events back if nothing was granted since. Otherwise, others have waited
+// for them already.
+func (k *warming) refund(st []uint64, r *refunding) []uint64 {
+	if !r.last(st) {
+		return st
+	}
+	copy(st, r.trace().pre[:])
+	if left := r.n - r.back; left > 0 {
+		k.Spend(st, r.at, left)
+	}
+	r.changed = true
+	return st
+}

@@ -127,7 +127,7 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 	if ok {
 		e := &sh.slots[i]
 		if req.Op != kernel.OpPeek {
-			if lacks := sh.makeRoom(e, req.N); lacks > 0 {
+			if lacks := sh.makeRoom(e, req.Entries()); lacks > 0 {
 				sh.repackLocked(lacks)
 				return replaced
 			}

@@ -115,7 +115,7 @@ func (v *Varied) limitAt(t *table, p place) *Limit { return (*v.limits.Load())[t
 
 // places reports whether req may be decided in the tables.
 func (lim *Limit) places(req *kernel.Request) bool {
-	return lim.word != nil && (req.Op <= kernel.OpPeek || req.Op == kernel.OpReserve && req.AtOnce)
+	return lim.word != nil && (req.Op <= kernel.OpPeek || req.Op == kernel.OpTakeUpTo || req.Op == kernel.OpReserve && req.AtOnce)
 }
 
 // AllowAs is Allow with the limit that has the given tag. ok is false if the key is not in

@@ -1,0 +1,141 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+)
+
+// TakeUpTo implements [Limiter].
+func (l *limiter) TakeUpTo(ctx context.Context, key string, n int) (granted int, _ Decision, _ error) {
+	if err := l.check(ctx, n); err != nil {
+		return 0, Decision{}, err
+	}
+	t, res, err := l.apply(ctx, key, Request{Op: OpTakeUpTo, N: n})
+	if err == nil {
+		return res.granted, res.Decision, nil
+	}
+	granted = n
+	d, err := l.degraded(ctx, t, err, func(fallback Limiter) (d Decision, err error) {
+		granted, d, err = fallback.TakeUpTo(context.WithoutCancel(ctx), key, n)
+		return d, err
+	})
+	if !d.Allowed {
+		granted = 0
+	}
+	return granted, d, err
+}
+
+// Hold implements [Limiter].
+func (l *limiter) Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error) {
+	if err := l.check(ctx, n); err != nil {
+		return nil, Decision{}, err
+	}
+	resets := l.resets.count.Load()
+	t, res, err := l.apply(ctx, key, Request{Op: OpHold, N: n})
+	if err != nil {
+		r := &Reservation{l: l, key: key}
+		d, err := l.degraded(ctx, t, err, func(fallback Limiter) (d Decision, err error) {
+			r, d, err = fallback.Hold(context.WithoutCancel(ctx), key, n)
+			return d, err
+		})
+		if !d.Allowed {
+			r = nil
+		}
+		return r, d, err
+	}
+	if !res.Decision.Allowed {
+		return nil, res.Decision, nil
+	}
+	r := &Reservation{l: l, key: key, by: t, due: res.due, held: res.Grant, resets: resets}
+	if r.due == 0 { // the store has a clock of its own
+		r.due = l.timeline.In(res.Decision.Delay)
+	}
+	return r, res.Decision, nil
+}
+
+// Charge implements [Limiter].
+func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, error) {
+	if err := l.check(ctx, n); err != nil {
+		return Decision{}, err
+	}
+	t, res, err := l.apply(ctx, key, Request{Op: OpCharge, N: n})
+	if err != nil {
+		return l.degraded(ctx, t, err, func(fallback Limiter) (Decision, error) {
+			return fallback.Charge(context.WithoutCancel(ctx), key, n)
+		})
+	}
+	return res.Decision, res.uncounted(n)
+}
+
+// uncounted returns the error of n events that could not be counted.
+func (r *Result) uncounted(n int) error {
+	switch {
+	case r.excess:
+		return fmt.Errorf("%w: %d more, and the state of the key can hold %d more", ErrDebt, n, r.most)
+	case r.Full:
+		return fmt.Errorf("%w: no room for a new key", ErrFull)
+	}
+	return nil
+}
+
+// Settle says that n of the held events have happened, which may be fewer or more. It counts
+// once: afterwards, or after Cancel, it returns [ErrSettled] and changes nothing.
+//
+// If n is less than the number of events held, Settle gives the others back. The key is then
+// as if only n had been taken at the time of the hold, if nothing was granted on it since.
+// Otherwise, Settle never gives back more than that would allow:
+//
+//   - Windows give the events back in the window of the hold, if it still counts, and a
+//     [SlidingLog] those that are still in its window.
+//   - A [TokenBucket] gives back only as much as would be missing now if nothing but the
+//     hold had been taken, because without it, it may have been full in the meantime. With
+//     RefillInterval, it gives back everything or, if it would have been full, nothing.
+//   - A TokenBucket that is in debt, or that has pending reservations, gives back nothing.
+//     Neither does a [LeakyBucket] that has queued other events since, or a [WarmingUp] that
+//     has granted others since.
+//   - A SlidingLog with CountDenied gives back nothing.
+//
+// If n is greater, Settle counts the rest as [Limiter.Charge] does. The errors are those of
+// Charge.
+//
+// If the turn of a reservation has not come, Settle with 0 is Cancel. After its turn, it is a
+// refund. If the key was evicted or reset since, or its limit was changed (see [WithLimits]),
+// Settle gives nothing back. A reservation that the [FailurePolicy] allowed holds nothing, so
+// that Settle counts all of n.
+//
+// The Decision is what Peek returns afterwards. If ctx has ended, Settle returns its error,
+// and can be called again: a handler whose client may have left passes
+// [context.WithoutCancel] of the request's context. If the store fails, it is unknown whether
+// Settle took effect.
+func (r *Reservation) Settle(ctx context.Context, n int) (Decision, error) {
+	if r.l == nil {
+		if r.over.Swap(true) {
+			return Decision{}, ErrSettled
+		}
+		return Decision{Allowed: true}, nil
+	}
+	if err := r.l.check(ctx, n); err != nil {
+		return Decision{}, err
+	}
+	if r.over.Swap(true) {
+		return Decision{}, ErrSettled
+	}
+	t, req := r.by, Request{Op: OpSettle, N: n, Grant: r.held, lost: r.l.resets.since(r.resets, r.key)}
+	if t == nil {
+		t = r.l.t
+	}
+	switch {
+	case r.held == nil && n == 0:
+		req = Request{Op: OpPeek, N: 1}
+	case r.held == nil:
+		req = Request{Op: OpCharge, N: n}
+	case n == 0 && r.waiter != nil && r.Delay() > 0:
+		r.cancel()
+		req = Request{Op: OpPeek, N: 1}
+	}
+	res, err := r.l.applyBy(ctx, r.key, t, req)
+	if err != nil {
+		return r.l.degraded(ctx, t, err, func(Limiter) (Decision, error) { return Decision{}, nil })
+	}
+	return res.Decision, res.uncounted(n)
+}
