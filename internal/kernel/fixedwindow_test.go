@@ -14,7 +14,7 @@ func TestFixedWindowWords(t *testing.T) {
 		want     []uint64 // after three events at that instant
 		end      Instant
 	}{
-		"aligned":     {true, InMemory, []uint64{begun/second<<4 | 3}, begun + second},
+		"aligned":     {true, InMemory, []uint64{begun/second<<31 | 3}, begun + second},
 		"limits vary": {true, InMemory.Varying(), []uint64{begun, 3}, begun + second},
 		"first event": {false, InMemory, []uint64{at, 3}, at + second},
 	} {
