@@ -12,8 +12,8 @@ import (
 
 // An Algorithm is a kind of limit with its parameters: a [TokenBucket],
 // [LeakyBucket], [FixedWindow], [SlidingWindow], [SlidingLog], [RollingWindow],
-// [WarmingUp] or [All]. Algorithms are plain data. They hold no state, and can be
-// copied, printed and (except All) compared.
+// [WarmingUp], [All], [Unlimited] or [Blocked]. Algorithms are plain data. They hold no
+// state, and can be copied, printed and (except All) compared.
 type Algorithm interface {
 	// normalized returns the algorithm with its zero fields replaced by their
 	// defaults, which only this method knows. A zero field that means no limit,
@@ -77,7 +77,7 @@ func value(alg Algorithm) (Algorithm, error) {
 // limit among them: for example, as the [Fallback] of a store that they share. Rates
 // are divided exactly, unless n times Per overflows a Duration. Numbers of events are
 // rounded down, but to no less than 1, so n shares of a limit below n exceed it. An
-// n below 1 counts as 1.
+// n below 1 counts as 1. A share of [Unlimited] or [Blocked] is the same.
 //
 // Share(nil, n) is nil. A share of an All that contains itself is not valid: [New]
 // returns an error for it, as for the All.

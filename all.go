@@ -22,6 +22,9 @@ import (
 // [LeakyBucket]: it fails with [ErrQueueFull] if the queue has no room at the time when
 // the other parts grant. A refusal by any part enters the log of every [SlidingLog]
 // with CountDenied. The state consists of the states of the parts.
+//
+// An [Unlimited] part has no effect. With a [Blocked] part, nothing is granted, and nothing
+// is counted in the other parts, not even by Charge.
 type All []Algorithm
 
 func (a All) normalized() Algorithm { return a } // leaves normalizes the parts

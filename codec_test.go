@@ -37,6 +37,9 @@ var storedAlgorithms = []struct {
 	{WarmingUp{Rate: PerSecond(3), Warmup: time.Second, ColdFactor: 1.5}, "01 02 07 0f 03 8094ebdc03 8094ebdc03 80808080808080fc3f"},
 	{All{SlidingLog{Limit: 3, Window: time.Second}}, "01 02 08 01 05 03 03 8094ebdc03"},
 	{All{TokenBucket{Rate: PerSecond(10)}, All{LeakyBucket{Rate: PerMinute(3)}}}, "01 02 08 02 01 07 0a 8094ebdc03 0a 02 07 03 80b09dc2df01 01"},
+	{Unlimited{}, "01 02 09 00"},
+	{Blocked{}, "01 02 0a 00"},
+	{All{TokenBucket{Rate: PerSecond(10)}, Unlimited{}}, "01 02 08 02 01 07 0a 8094ebdc03 0a 09 00"},
 }
 
 func unhex(t testing.TB, text string) []byte {
@@ -191,24 +194,26 @@ func TestEveryFieldIsStored(t *testing.T) {
 	}
 }
 
-// A ninth is an algorithm that comes after those of this package.
-type ninth struct{ FixedWindow }
+// A newest is an algorithm that comes after those of this package.
+type newest struct{ FixedWindow }
 
-func (a ninth) normalized() Algorithm      { return a }
-func (a ninth) share(by divisor) Algorithm { return ninth{a.FixedWindow.share(by).(FixedWindow)} }
-func (ninth) kind() uint64                 { return 9 }
-func (a ninth) fields(visit func(...any)) Algorithm {
-	return ninth{a.FixedWindow.fields(visit).(FixedWindow)}
+func (a newest) normalized() Algorithm      { return a }
+func (a newest) share(by divisor) Algorithm { return newest{a.FixedWindow.share(by).(FixedWindow)} }
+func (newest) kind() uint64                 { return newestKind }
+func (a newest) fields(visit func(...any)) Algorithm {
+	return newest{a.FixedWindow.fields(visit).(FixedWindow)}
 }
+
+var newestKind = uint64(len(storedKinds) + 1)
 
 // An algorithm that is added to storedKinds needs nothing else for its states to be read.
 func TestNewKindIsRead(t *testing.T) {
-	one := ninth{FixedWindow{Limit: 5, Window: time.Hour}}
+	one := newest{FixedWindow{Limit: 5, Window: time.Hour}}
 	_, err := NewTransition(one)
 	require.ErrorIs(t, err, ErrInvalid, "it is not in storedKinds")
 	sealed := storedKinds
 	defer func() { storedKinds = sealed }()
-	storedKinds = append(slices.Clip(storedKinds), ninth{})
+	storedKinds = append(slices.Clip(storedKinds), newest{})
 
 	for _, alg := range []Algorithm{one, All{one, TokenBucket{Rate: PerSecond(10)}}} {
 		state, _, _, err := mustTransition(t, alg).Apply(nil, Request{N: 1}.At(time.Unix(1000, 0)))
@@ -376,7 +381,8 @@ func FuzzStates(f *testing.F) {
 		state, _, _, err := mustTransition(f, tt.alg).Apply(nil, Request{N: 1}.At(time.Unix(1000, 0)))
 		require.NoError(f, err)
 		f.Add(state)
-		f.Add(state[:len(state)-8])
+		f.Add(state[:max(0, len(state)-8)])
+		f.Add(mustTransition(f, tt.alg).Tag()) // a plan has no states
 	}
 	f.Add([]byte(nil))
 	f.Fuzz(func(t *testing.T, state []byte) {

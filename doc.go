@@ -28,6 +28,8 @@
 //   - [RollingWindow] is a quota over a long window, recalculated every period.
 //   - [WarmingUp] raises its rate slowly after idle times.
 //   - [All] combines any of them: every part must allow.
+//   - [Unlimited] and [Blocked] grant everything and nothing, for customers without a
+//     limit and suspended ones.
 //
 // The documentation of each says what it bounds, the worst case in any span of
 // time, and how much memory a key takes.

@@ -189,15 +189,30 @@ func (l *limiter) TakeEach(ctx context.Context, keys []string, n int, out []Deci
 func (l *limiter) takeTogether(ctx context.Context, states EachStates, keys []string, n int, out []Decision) ([]Decision, error) {
 	var unknown, failed *EachError // unknown: the limits of these keys could not be looked up
 	calls := make([]EachCall, 0, len(keys))
+	req := Request{Op: OpTake, N: n, timeline: l.timeline}
+	var decided map[int]Decision // on keys that need no call
 	for i, key := range keys {
 		t, err := l.transitionOf(ctx, key)
-		if err == nil {
+		switch {
+		case err != nil:
+			unknown = unknown.add(i, len(keys), err)
+		case t.Stateless():
+			if decided == nil {
+				decided = make(map[int]Decision)
+			}
+			decided[i] = t.decide(&req).Decision
+		default:
 			calls = append(calls, EachCall{Key: key, Transition: t})
 		}
-		unknown = unknown.add(i, len(keys), err)
 	}
-	states.ApplyEach(ctx, Request{Op: OpTake, N: n, timeline: l.timeline}, calls)
+	if len(calls) > 0 {
+		states.ApplyEach(ctx, req, calls)
+	}
 	for i, key := range keys {
+		if d, ok := decided[i]; ok {
+			out = append(out, d)
+			continue
+		}
 		t, d, err := l.t, Decision{}, unknown.of(i)
 		if err == nil {
 			t, d, err = calls[0].Transition, calls[0].Result.Decision, calls[0].Err

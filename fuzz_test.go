@@ -57,7 +57,8 @@ type kind struct {
 }
 
 // kinds are all there are.
-var kinds = append(slices.Clone(simpleKinds), kind{"All", (*drawer).all})
+var kinds = append(slices.Clone(simpleKinds), kind{"All", (*drawer).all},
+	kind{"Plan", (*drawer).plan}, kind{"AllWithPlans", (*drawer).allWithPlans})
 
 // simpleKinds are those that have no parts.
 var simpleKinds = []kind{
@@ -213,6 +214,25 @@ func (d *drawer) all() ratelimit.Algorithm {
 	}
 	if len(all) > 2 && d.below(4) == 0 {
 		return ratelimit.All{all[0], all[1:]}
+	}
+	return all
+}
+
+// plan chooses an algorithm that needs no state.
+func (d *drawer) plan() ratelimit.Algorithm {
+	d.span() // for the clock to move by
+	return pick[ratelimit.Algorithm](d.choices, ratelimit.Unlimited{}, ratelimit.Blocked{})
+}
+
+// allWithPlans is an All with unlimited parts, or a blocked one.
+func (d *drawer) allWithPlans() ratelimit.Algorithm {
+	all := d.all().(ratelimit.All)
+	for range 1 + d.below(2) {
+		var plan ratelimit.Algorithm = ratelimit.Unlimited{}
+		if d.below(8) == 0 {
+			plan = ratelimit.Blocked{}
+		}
+		all = slices.Insert(all, d.below(len(all)+1), plan)
 	}
 	return all
 }

@@ -157,10 +157,13 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		policy:   c.policy,
 		failures: failureLog{logger: c.failureLog, off: c.failureLogSet && c.failureLog == nil},
 	}
-	if local, ok := states.(*memoryStates); ok {
-		l.states, l.local, l.fast = local, local, local.fast()
-	} else {
+	switch local, ok := states.(*memoryStates); {
+	case !ok:
 		l.states = boundStates(states, c)
+	case own == nil && t.Stateless(): // for Reset only
+		l.states = local
+	default:
+		l.states, l.local, l.fast = local, local, local.fast()
 	}
 	return l, nil
 }
@@ -248,7 +251,7 @@ type limiter struct {
 	policy   FailurePolicy
 	resets   resets
 	lines    lines
-	local    *memoryStates  // states, if they are in memory
+	local    *memoryStates  // states, if they are in memory and used
 	fast     *memory.Tables // local, if its states have a fixed width
 	failures failureLog
 }
@@ -280,6 +283,9 @@ func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transi
 // applyBy sends req to the store, to be decided by t.
 func (l *limiter) applyBy(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
 	req.timeline = l.timeline
+	if t.Stateless() {
+		return t.decide(&req), nil
+	}
 	return l.states.Apply(ctx, key, t, req)
 }
 
@@ -297,7 +303,7 @@ func (l *limiter) check(ctx context.Context, n int) error {
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
-	if l.fast != nil && (n == 1 || n > 0 && n <= l.t.kernel.Limit()) { // every limit is at least 1
+	if l.fast != nil && (n == 1 || n > 0 && n <= l.t.kernel.Limit()) { // limits are at least 1, except of a plan, for which fast is nil
 		return l.fast.Allow(l.timeline, key, n)
 	}
 	ctx := context.Background()
@@ -324,6 +330,9 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 	var lim *memory.Limit
 	if err == nil {
 		t, err = l.own.transition(key, alg)
+	}
+	if err == nil && t.Stateless() {
+		return n <= t.kernel.Limit()
 	}
 	if err == nil {
 		lim, err = l.local.limitOf(t)

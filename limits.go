@@ -32,7 +32,10 @@ import (
 //     a lower Limit denies replaces the oldest one.
 //   - [WarmingUp] keeps the next free time, and its warmth in proportion.
 //   - [All] does this for each part, if the new All has the same number of parts, of
-//     the same kinds in the same order.
+//     the same kinds in the same order. Unlimited parts do not count.
+//   - [Unlimited] and [Blocked] leave the state of the key as it is, and so does an All of
+//     only Unlimited parts, or with a Blocked one. When the key has a limit again, it is as if
+//     nothing had been requested of it in the meantime.
 //
 // So changing a limit never grants more at once than the new limit would have granted
 // had it applied all along. Reverting a change before it has affected a request has no
@@ -40,8 +43,10 @@ import (
 // do not return when it is made longer again; nor do missing tokens that would take
 // more than 70 years to return at a lower rate, or, in a SlidingWindow or
 // RollingWindow, the part of a count above 2³²−1 under a limit up to that number. With
-// another kind of algorithm, or another Refill, a key starts afresh. A [Reservation]
-// that was made under other parameters gives nothing back.
+// another kind of algorithm, or another Refill, a key starts afresh. So does one whose All
+// gets an Unlimited part in the place of a limit; to lift one limit of several for a while,
+// use a limiter for each. A [Reservation] that was made under other parameters gives nothing
+// back.
 //
 // In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory
 // than without WithLimits, and decisions on it take no lock. That holds for the first
@@ -106,7 +111,7 @@ func (l *limits) transition(key string, alg Algorithm) (*Transition, error) {
 // compiled returns the transition for alg, which a user passed.
 func (l *limits) compiled(alg Algorithm) (*Transition, error) {
 	switch alg.(type) {
-	case TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, RollingWindow, WarmingUp:
+	case TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, RollingWindow, WarmingUp, Unlimited, Blocked:
 		if t := find(&l.young, alg); t != nil { // faster than what follows, which all others need
 			return t, nil
 		}

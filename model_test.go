@@ -193,7 +193,7 @@ func (s *schedule) events(k *scheduleKey) int {
 	case 1, 2:
 		n = 2
 	case 3:
-		n = 1 + s.choices.below(limit)
+		n = 1 + s.choices.below(max(1, limit))
 	case 4:
 		n = 1 + s.choices.below(1+limit/4)
 	case 5:

@@ -98,7 +98,7 @@ type States interface {
 	// has [WithLimits], t may differ from the one passed to Open; for an OpCancel, it
 	// is the one that made the reservations, or one of them. An error means
 	// that the store failed, never that a request was denied. After an error, the
-	// state may or may not have changed.
+	// state may or may not have changed. t is never [Transition.Stateless].
 	Apply(ctx context.Context, key string, t *Transition, req Request) (Result, error)
 
 	// Reset forgets key of this limiter.

@@ -90,6 +90,9 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 	if err := req.check(); err != nil {
 		return nil, false, Result{}, err
 	}
+	if t.Stateless() {
+		return state, false, t.decide(&req), nil
+	}
 	t = t.loose()
 	from, words, unread := t.read(state)
 	if unread != nil {
@@ -177,6 +180,18 @@ func (t *Transition) loose() *Transition {
 // Varies reports whether t comes from a limiter with [WithLimits]: requests on one
 // key may then come with different transitions.
 func (t *Transition) Varies() bool { return t.kernel.Varies }
+
+// Stateless reports whether t decides without a state: the algorithm is [Unlimited], [Blocked],
+// or an [All] that grants everything or nothing. A limiter does not call [States.Apply] with
+// such a transition, because the states of keys stay as they are. It may pass one to Open.
+func (t *Transition) Stateless() bool { return t.kernel.Stateless() }
+
+// decide returns the answer of a transition that is Stateless.
+func (t *Transition) decide(req *Request) Result {
+	asked, a := req.toKernel(), kernel.Answer{}
+	t.kernel.Decide(&asked, &a)
+	return result(&a)
+}
 
 // Tag returns the prefix that [Transition.Apply] puts before each state of t: the
 // version of the format, the kind of the algorithm and its parameters. The Tags of two

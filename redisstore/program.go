@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -61,9 +62,13 @@ func newProgram(t *ratelimit.Transition) (*program, error) {
 	if t.Varies() {
 		p.tag = p.header
 	}
+	if t.Stateless() {
+		return p, nil // no call is made with it
+	}
 	var params []byte
 	parts, all := t.Algorithm().(ratelimit.All)
 	if p.all = all; all {
+		parts = slices.DeleteFunc(parts, unlimited)
 		params = binary.LittleEndian.AppendUint16(params, uint16(len(parts)))
 	} else {
 		parts = ratelimit.All{t.Algorithm()}
@@ -82,6 +87,12 @@ func newProgram(t *ratelimit.Transition) (*program, error) {
 	usual := &call{prog: p, req: ratelimit.Request{Op: ratelimit.OpTake, N: 1}}
 	p.one = string(usual.appendRun(appendDouble(params, -1), 1))
 	return p, err
+}
+
+// unlimited reports whether a part of an All has no state and no effect.
+func unlimited(part ratelimit.Algorithm) bool {
+	_, ok := part.(ratelimit.Unlimited)
+	return ok
 }
 
 // undoScript returns the script for commands with requests that take events back.

@@ -59,5 +59,23 @@ func Algorithms() map[string]ratelimit.Algorithm {
 		"All/with a queue": ratelimit.All{
 			ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(5), Capacity: 4},
 			ratelimit.FixedWindow{Limit: 9, Window: 2 * time.Second}},
+		"All/with an unlimited part": ratelimit.All{
+			ratelimit.Unlimited{},
+			ratelimit.SlidingLog{Limit: 6, Window: 4 * time.Second},
+			ratelimit.Unlimited{},
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 5}},
+	}
+}
+
+// Plans returns algorithms that need no state, by name: they grant everything, or nothing.
+// Run compares them with the reference model, and lets keys have them for a while.
+func Plans() map[string]ratelimit.Algorithm {
+	return map[string]ratelimit.Algorithm{
+		"Unlimited":     ratelimit.Unlimited{},
+		"Blocked":       ratelimit.Blocked{},
+		"All/unlimited": ratelimit.All{ratelimit.Unlimited{}, ratelimit.Unlimited{}},
+		"All/blocked": ratelimit.All{
+			ratelimit.SlidingLog{Limit: 4, Window: 10 * time.Second, CountDenied: true},
+			ratelimit.Blocked{}, ratelimit.Unlimited{}},
 	}
 }

@@ -284,6 +284,7 @@ func TestBrokenStores(t *testing.T) {
 				return nil
 			}}
 		}},
+		"no plans": {rule: "Plans", store: func(clock.Clock) ratelimit.Store { return plansRefused{newLockedStore()} }},
 		"fails": {rule: "Exact/TokenBucket", says: "no such table", store: locked(func(s *lockedStore) {
 			s.fail = func(string) error { return errors.New("no such table") }
 		})},
@@ -508,6 +509,16 @@ func (s *togetherStates) ApplyEach(ctx context.Context, req ratelimit.Request, c
 	s.store.each(calls, func(c *ratelimit.EachCall) {
 		c.Result, c.Err = s.Apply(ctx, c.Key, c.Transition, req)
 	})
+}
+
+// plansRefused refuses to open limiters of algorithms that need no state.
+type plansRefused struct{ *lockedStore }
+
+func (s plansRefused) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	if t.Stateless() {
+		return nil, fmt.Errorf("nothing to store: %w", ratelimit.ErrInvalid)
+	}
+	return s.lockedStore.Open(name, t)
 }
 
 // failing returns errors that depend on the operation.

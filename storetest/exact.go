@@ -133,11 +133,11 @@ func (c *comparison) events(k *comparedKey) int {
 	case 0:
 		return 0
 	case 1:
-		return 1 + c.rng.IntN(limit)
+		return 1 + c.rng.IntN(max(1, limit))
 	case 2:
 		return limit
 	case 3:
-		return limit + 1
+		return max(limit, limit+1) // the limit may be math.MaxInt
 	case 4, 5:
 		return max(1, k.last.Remaining)
 	}

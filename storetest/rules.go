@@ -39,6 +39,7 @@ var rules = []struct {
 	{"Meanwhile", "changes that other calls make while a request is being decided are not lost", testMeanwhile},
 	{"Contexts", "each call uses its own context, and ending one affects no other call", testContexts},
 	{"Changes", "a key whose limit changes keeps the events it has used", testChanges},
+	{"Plans", "Unlimited grants everything and Blocked nothing, and a key that has one of them for a while keeps its usage", testPlans},
 	{"Names", "limiters with different names share nothing, and limiters with the same name share all states", testNames},
 	{"SameName", "limiters with one name and different algorithms are refused or kept apart", testSameName},
 	{"Keys", "different strings are different keys", testKeys},

@@ -11,6 +11,7 @@ import (
 // any grow, the state begins with the length of each of them.
 type all struct {
 	parts  []capable
+	places []int   // the index of each part, if unlimited parts were left out; else nil
 	takers []taker // the parts, if all are takers with states of fixed width
 	ends   []int   // for each of them, where its state ends
 	grows  int     // how many parts grow with use
@@ -21,10 +22,22 @@ type all struct {
 
 // NewAll returns the kernel of an All of the given parts, none of which is an All.
 func NewAll(parts []Kernel, enc Encoding) Kernel {
+	if k := planOf(parts); k != nil {
+		return k
+	}
 	k := &all{parts: make([]capable, 0, len(parts)), most: math.MaxInt, tick: enc.Tick}
-	for _, part := range parts {
-		if p, ok := part.(*pair); ok {
+	for i, part := range parts {
+		switch p := part.(type) {
+		case *plan: // an Unlimited, which has no effect
+			if k.places == nil {
+				k.places = placesUpTo(i)
+			}
+			continue
+		case *pair:
 			part = &p.sliding // other parts determine when events are reserved
+		}
+		if k.places != nil {
+			k.places = append(k.places, i)
 		}
 		k.parts = append(k.parts, capabilities(part))
 		k.most = min(k.most, part.Limit())
@@ -36,10 +49,28 @@ func NewAll(parts []Kernel, enc Encoding) Kernel {
 			k.takers, k.ends = append(k.takers, t), append(k.ends, k.fixed)
 		}
 	}
-	if len(k.takers) < len(parts) || k.fixed > mostCopied {
+	if len(k.takers) < len(k.parts) || k.fixed > mostCopied {
 		k.takers = nil
 	}
 	return k
+}
+
+// placesUpTo returns the indices below n.
+func placesUpTo(n int) []int {
+	places := make([]int, n)
+	for i := range places {
+		places[i] = i
+	}
+	return places
+}
+
+// place returns the index, among the parts that the user gave, of the part with an index
+// among those of k, or 0 if that is -1.
+func (k *all) place(index int) int {
+	if k.places == nil || index < 0 {
+		return max(index, 0)
+	}
+	return k.places[index]
 }
 
 func (k *all) Limit() int { return k.most }
@@ -261,10 +292,10 @@ func (k *all) pack(st []uint64) []uint64 {
 }
 
 // part implements composite.
-func (k *all) part(st []uint64, now Instant, n int) (index int) {
+func (k *all) part(st []uint64, now Instant, n int) int {
 	var latest Instant
 	least := math.MaxInt
-	i := 0
+	i, index := 0, -1
 	for part, st := range k.states(st) {
 		if n == 0 {
 			if remaining := part.Remaining(st, now); remaining < least {
@@ -281,7 +312,7 @@ func (k *all) part(st []uint64, now Instant, n int) (index int) {
 		}
 		i++
 	}
-	return index
+	return k.place(index)
 }
 
 func (k *all) notes() bool {
@@ -327,9 +358,9 @@ func (k *all) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 }
 
 // lastTurn implements composite.
-func (k *all) lastTurn(st []uint64, now Instant, n int) (index int) {
+func (k *all) lastTurn(st []uint64, now Instant, n int) int {
 	var last Instant
-	i := 0
+	i, index := 0, -1
 	for part, st := range k.states(st) {
 		at := part.Ready(st, now, n)
 		if turn := After(at, part.hold(st, at)); turn > last {
@@ -337,7 +368,7 @@ func (k *all) lastTurn(st []uint64, now Instant, n int) (index int) {
 		}
 		i++
 	}
-	return index
+	return k.place(index)
 }
 
 func (k *all) chargeable(st []uint64, now Instant, enc Encoding) uint64 {

@@ -24,7 +24,8 @@ import (
 // reservation already in the state. So reservations are served in the order they were
 // made.
 //
-// Preconditions: now ≤ MaxInstant, and not before an earlier now; n from 1 to Limit().
+// Preconditions: now ≤ MaxInstant, and not before an earlier now; n from 1 to Limit(). Limit
+// is at least 1, except that of a plan (plans.go), which has no states.
 //
 // What only some kernels can do are the interfaces below. [Compile] checks for them
 // once.

@@ -110,6 +110,10 @@ func newParts(alg ratelimit.Algorithm) []part {
 		return []part{newRollingWindow(a)}
 	case ratelimit.WarmingUp:
 		return []part{newWarmingUp(a)}
+	case ratelimit.Unlimited:
+		return []part{&plan{max: math.MaxInt}}
+	case ratelimit.Blocked:
+		return []part{&plan{}}
 	case ratelimit.All:
 		var parts []part
 		for _, p := range a {
@@ -272,7 +276,7 @@ func (k *Key) granted(now instant, delay time.Duration) ratelimit.Decision {
 		d.Delay = time.Duration(k.whole(instant(delay)))
 	}
 	for i, p := range k.parts {
-		if k.remaining(p, now) == d.Remaining {
+		if !unlimited(p) && k.remaining(p, now) == d.Remaining {
 			d.Part = i
 			break
 		}
@@ -298,7 +302,7 @@ func (k *Key) refused(now instant, n int) ratelimit.Decision {
 	}
 	for i, p := range k.parts {
 		wait := k.wait(now, func(t instant) bool { return p.grantable(t, n) })
-		if wait > d.RetryAfter {
+		if !unlimited(p) && wait > d.RetryAfter {
 			d.RetryAfter, d.Part = wait, i
 		}
 	}

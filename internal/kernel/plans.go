@@ -1,0 +1,82 @@
+package kernel
+
+import "math"
+
+// A plan is the kernel of an algorithm that needs no state: one that grants everything, or
+// nothing. It never counts an event. [Compiled.Decide] applies it.
+type plan struct {
+	limit int // math.MaxInt, or 0
+	part  int // the index of the part of an All that decides
+}
+
+// NewUnlimited returns the kernel of an Unlimited.
+func NewUnlimited() Kernel { return &plan{limit: math.MaxInt} }
+
+// NewBlocked returns the kernel of a Blocked.
+func NewBlocked() Kernel { return &plan{} }
+
+// planOf returns the kernel of an All whose parts make it a plan: one of them is blocked, so
+// that nothing is ever granted or counted, or all are unlimited. Otherwise, it returns nil.
+func planOf(parts []Kernel) Kernel {
+	limited := false
+	for i, part := range parts {
+		p, ok := part.(*plan)
+		if ok && p.limit == 0 {
+			return &plan{part: i}
+		}
+		limited = limited || !ok
+	}
+	if limited {
+		return nil
+	}
+	return NewUnlimited()
+}
+
+// Stateless reports whether c decides without a state, by Decide. A state of another kernel
+// is then left as it is.
+func (c *Compiled) Stateless() bool {
+	_, ok := c.Kernel.(*plan)
+	return ok
+}
+
+// Decide is Step for a kernel that is Stateless.
+func (c *Compiled) Decide(req *Request, a *Answer) {
+	c.Step(nil, req, a)
+	a.Part = c.Kernel.(*plan).part
+	a.Grant = nil // there is nothing to take back
+}
+
+func (k *plan) Limit() int { return k.limit }
+
+// Width is 0: a state grows with use, but nothing uses it.
+func (k *plan) Width() int { return 0 }
+
+func (k *plan) Ready(_ []uint64, now Instant, _ int) Instant { return now }
+
+func (k *plan) Spend(st []uint64, _ Instant, _ int) []uint64 { return st }
+
+func (k *plan) Remaining([]uint64, Instant) int { return k.limit }
+
+func (k *plan) Fresh([]uint64) Instant { return 0 }
+
+func (k *plan) frontier([]uint64) Instant { return 0 }
+
+func (k *plan) Valid(st []uint64) bool { return len(st) == 0 }
+
+func (k *plan) Adopt(_ Kernel, st []uint64, _ Instant) []uint64 { return st }
+
+func (k *plan) reserve(st []uint64, _, _ Instant, _ int, to []trace) ([]uint64, []trace) {
+	return st, append(to, trace{})
+}
+
+func (k *plan) cancel(st []uint64, _ *undoing) []uint64 { return st }
+
+func (k *plan) encode(b []byte, _ []*Waiter, _ int) []byte { return b }
+
+func (k *plan) giveBack(st []uint64, _, _ Instant, _ int) (_ []uint64, gone bool) { return st, true }
+
+func (k *plan) chargeable([]uint64, Instant, Encoding) uint64 { return math.MaxUint64 }
+
+func (k *plan) charge(st []uint64, _ Instant, _ int) []uint64 { return st }
+
+func (k *plan) refund(st []uint64, _ *refunding) []uint64 { return st }

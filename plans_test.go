@@ -1,0 +1,327 @@
+package ratelimit_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+)
+
+// unmetered are algorithms that need no state, with the decisions on a request.
+var unmetered = []struct {
+	name string
+	alg  ratelimit.Algorithm
+	want ratelimit.Decision
+}{
+	{"Unlimited", ratelimit.Unlimited{}, granting},
+	{"Blocked", ratelimit.Blocked{}, denying(0)},
+	{"pointer", &ratelimit.Blocked{}, denying(0)},
+	{"All of Unlimited", ratelimit.All{ratelimit.Unlimited{}, ratelimit.All{ratelimit.Unlimited{}}}, granting},
+	{"All with Blocked", ratelimit.All{ratelimit.Unlimited{}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.Blocked{}, ratelimit.Blocked{}}, denying(2)},
+	{"All with Blocked and a log of denials", ratelimit.All{ratelimit.SlidingLog{Limit: 2, Window: time.Hour, CountDenied: true}, ratelimit.Blocked{}}, denying(1)},
+}
+
+var granting = ratelimit.Decision{Allowed: true, Limit: math.MaxInt, Remaining: math.MaxInt}
+
+func denying(part int) ratelimit.Decision {
+	return ratelimit.Decision{RetryAfter: ratelimit.Never, Part: part}
+}
+
+// A callCounter is a store that counts the calls of its States.
+type callCounter struct {
+	ratelimit.Store
+	calls int
+}
+
+func (s *callCounter) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	states, err := s.Store.Open(name, t)
+	return &countedStates{states, s}, err
+}
+
+type countedStates struct {
+	ratelimit.States
+	store *callCounter
+}
+
+func (s *countedStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	s.store.calls++
+	return s.States.Apply(ctx, key, t, req)
+}
+
+// eachWay calls test with limiters that apply alg to every key: with it as the limit of all
+// keys, as the base of WithLimits, and as a limit of a key's own.
+func eachWay(t *testing.T, alg ratelimit.Algorithm, test func(t *testing.T, l ratelimit.Limiter)) {
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}
+	own := func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }
+	base := func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil } //nolint:nilnil // means the limiter's own limit
+	for name, limiter := range map[string]func(opts ...ratelimit.Option) (ratelimit.Limiter, error){
+		"all keys": func(opts ...ratelimit.Option) (ratelimit.Limiter, error) { return ratelimit.New(alg, opts...) },
+		"base": func(opts ...ratelimit.Option) (ratelimit.Limiter, error) {
+			return ratelimit.New(alg, append(opts, ratelimit.WithLimits(base))...)
+		},
+		"own": func(opts ...ratelimit.Option) (ratelimit.Limiter, error) {
+			return ratelimit.New(bucket, append(opts, ratelimit.WithLimits(own))...)
+		},
+	} {
+		for kind, open := range stores() {
+			t.Run(name+" in "+kind, func(t *testing.T) {
+				t.Parallel()
+				store := open()
+				counter := &callCounter{Store: store}
+				var with ratelimit.Store = counter
+				if kind == "memory" {
+					with = store
+				}
+				l, err := limiter(ratelimit.WithStore(with), ratelimit.WithClock(stepclock.New()))
+				require.NoError(t, err)
+				test(t, l)
+				assert.Zero(t, counter.calls, "calls of the store")
+				if m, ok := store.(*ratelimit.MemoryStore); ok {
+					assert.Zero(t, m.Len(), "keys in the store")
+				}
+			})
+		}
+	}
+}
+
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, tt := range unmetered {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			eachWay(t, tt.alg, func(t *testing.T, l ratelimit.Limiter) {
+				none := tt.want
+				none.Allowed, none.RetryAfter = true, 0
+				decides := func(want, d ratelimit.Decision, err error) {
+					t.Helper()
+					require.NoError(t, err)
+					assert.Equal(t, want, d)
+				}
+				for _, n := range []int{1, 2, 1 << 20, math.MaxInt} {
+					assert.Equal(t, tt.want.Allowed, l.AllowN("k", n))
+					d, err := l.Take(ctx, "k", n)
+					decides(tt.want, d, err)
+
+					granted, d, err := l.TakeUpTo(ctx, "k", n)
+					decides(tt.want, d, err)
+					if tt.want.Allowed {
+						assert.Equal(t, n, granted)
+					} else {
+						assert.Zero(t, granted)
+					}
+
+					d, err = l.Charge(ctx, "k", n)
+					decides(tt.want, d, err)
+
+					r, d, err := l.ReserveWithin(ctx, "k", n, time.Hour)
+					decides(tt.want, d, err)
+					assert.Equal(t, tt.want.Allowed, r != nil)
+
+					held, d, err := l.Hold(ctx, "k", n)
+					decides(tt.want, d, err)
+					assert.Equal(t, tt.want.Allowed, held != nil)
+
+					ahead, err := l.Reserve(ctx, "k", n)
+					wait := l.WaitN(ctx, "k", n)
+					soon, cancel := context.WithTimeout(ctx, time.Minute)
+					early := l.WaitN(soon, "k", n)
+					cancel()
+					if !tt.want.Allowed {
+						require.ErrorIs(t, err, ratelimit.ErrNever)
+						require.ErrorIs(t, wait, ratelimit.ErrNever)
+						require.ErrorIs(t, early, ratelimit.ErrNever)
+						continue
+					}
+					require.NoError(t, err)
+					require.NoError(t, wait)
+					require.NoError(t, early)
+					for _, r := range []*ratelimit.Reservation{r, held, ahead} {
+						assert.Zero(t, r.Delay())
+						d, err = r.Settle(ctx, n/2)
+						decides(tt.want, d, err)
+						_, err = r.Settle(ctx, n)
+						require.ErrorIs(t, err, ratelimit.ErrSettled)
+						r.Cancel()
+					}
+				}
+				assert.Equal(t, tt.want.Allowed, l.Allow("k"))
+				assert.True(t, l.AllowN("k", 0))
+				assert.False(t, l.AllowN("k", -1))
+				d, err := l.Take(ctx, "k", 0)
+				decides(none, d, err)
+				granted, d, err := l.TakeUpTo(ctx, "k", 0)
+				decides(none, d, err)
+				assert.Zero(t, granted)
+				require.NoError(t, l.WaitN(ctx, "k", 0))
+				_, err = l.Reserve(ctx, "k", 0)
+				require.NoError(t, err)
+				d, err = l.Peek(ctx, "k")
+				decides(tt.want, d, err)
+				_, err = l.Take(ctx, "k", -1)
+				require.ErrorIs(t, err, ratelimit.ErrNegative)
+
+				ds, err := ratelimit.TakeEach(ctx, l, []string{"k", "l", "k"}, 3, nil)
+				require.NoError(t, err)
+				assert.Equal(t, []ratelimit.Decision{tt.want, tt.want, tt.want}, ds)
+				require.NoError(t, l.Reset(ctx, "k"))
+			})
+		})
+	}
+}
+
+// A key that is unlimited or blocked for a while is afterwards as if nothing had been
+// requested of it in the meantime.
+func TestPlanKeepsUsage(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, alg := range accounted {
+		for _, tt := range unmetered {
+			for kind, open := range stores() {
+				t.Run(fmt.Sprintf("%T", alg)+"/"+tt.name+"/"+kind, func(t *testing.T) {
+					t.Parallel()
+					clk, limit := stepclock.New(), alg
+					store := open()
+					lookup := func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }
+					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithClock(clk), ratelimit.WithLimits(lookup)))
+					same := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })))
+					var helds []*ratelimit.Reservation
+					both := []ratelimit.Limiter{l, same}
+					for _, l := range both {
+						require.True(t, l.AllowN("k", 1))
+					}
+					clk.Advance(time.Second / 2)
+					for _, l := range both {
+						held, _, err := l.Hold(ctx, "k", 3)
+						require.NoError(t, err)
+						helds = append(helds, held)
+					}
+
+					limit = tt.alg
+					for range 30 {
+						assert.Equal(t, tt.want.Allowed, l.AllowN("k", 3))
+						_, _ = l.Charge(ctx, "k", 5)
+						_, _ = l.Reserve(ctx, "k", 4)
+					}
+					ahead, _, err := l.Hold(ctx, "k", 7) // settled under a limit
+					require.NoError(t, err)
+					if helds[0] != nil { // settled under the plan
+						for _, held := range helds {
+							_, err := held.Settle(ctx, 1)
+							require.NoError(t, err)
+						}
+					}
+
+					limit = alg
+					if ahead != nil {
+						_, err = ahead.Settle(ctx, 9)
+						require.NoError(t, err)
+					}
+					for range 5 {
+						want, err := same.Peek(ctx, "k")
+						require.NoError(t, err)
+						d, err := l.Peek(ctx, "k")
+						require.NoError(t, err)
+						assert.Equal(t, want, d)
+						clk.Advance(time.Second / 10)
+					}
+				})
+			}
+		}
+	}
+}
+
+// An Unlimited part of an All changes nothing but the numbers of the parts.
+func TestUnlimitedPart(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	clk := stepclock.New()
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5), Burst: 10}
+	window := ratelimit.FixedWindow{Limit: 12, Window: time.Minute}
+	for kind, open := range stores() {
+		l := ratelimit.Must(ratelimit.New(ratelimit.All{ratelimit.Unlimited{}, bucket, ratelimit.Unlimited{}, window, ratelimit.Unlimited{}}, ratelimit.WithStore(open()), ratelimit.WithClock(clk)))
+		same := ratelimit.Must(ratelimit.New(ratelimit.All{bucket, window}, ratelimit.WithClock(clk)))
+		for range 40 {
+			want, err := same.Take(ctx, "k", 3)
+			require.NoError(t, err)
+			d, err := l.Take(ctx, "k", 3)
+			require.NoError(t, err)
+			want.Part = 1 + 2*want.Part
+			assert.Equal(t, want, d, kind)
+			_, want, err = same.ReserveWithin(ctx, "k", 4, time.Millisecond)
+			require.NoError(t, err)
+			_, d, err = l.ReserveWithin(ctx, "k", 4, time.Millisecond)
+			require.NoError(t, err)
+			want.Part = 1 + 2*want.Part
+			assert.Equal(t, want, d, kind)
+			clk.Advance(200 * time.Millisecond)
+		}
+	}
+	all := ratelimit.Must(ratelimit.New(ratelimit.All{ratelimit.Unlimited{}, ratelimit.FixedWindow{Limit: math.MaxInt, Window: time.Hour}}))
+	d, err := all.Take(ctx, "k", 0)
+	require.NoError(t, err)
+	assert.Equal(t, 0, d.Part, "the first among equals")
+}
+
+// An invalid part is reported even if another one blocks everything.
+func TestPlanWithInvalidPart(t *testing.T) {
+	_, err := ratelimit.New(ratelimit.All{ratelimit.Blocked{}, ratelimit.FixedWindow{}})
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+}
+
+func TestSharePlan(t *testing.T) {
+	assert.Equal(t, ratelimit.Unlimited{}, ratelimit.Share(ratelimit.Unlimited{}, 3))
+	assert.Equal(t, ratelimit.All{ratelimit.Blocked{}}, ratelimit.Share(ratelimit.All{&ratelimit.Blocked{}}, 3))
+}
+
+func TestAlgorithmOfPlan(t *testing.T) {
+	alg := ratelimit.All{ratelimit.Unlimited{}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1}, ratelimit.Blocked{}}
+	assert.Equal(t, alg, ratelimit.AlgorithmOf(ratelimit.Must(ratelimit.New(alg))))
+	assert.Equal(t, ratelimit.Blocked{}, ratelimit.AlgorithmOf(ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))))
+}
+
+// A store that applies transitions to bytes finds the state of a plan unchanged.
+func TestPlanAppliesToBytes(t *testing.T) {
+	limited, err := ratelimit.NewTransition(ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+	require.NoError(t, err)
+	now := ratelimit.Request{N: 1}.At(time.Unix(1000, 0))
+	state, _, _, err := limited.Apply(nil, now)
+	require.NoError(t, err)
+	for _, tt := range unmetered {
+		plan, err := ratelimit.NewTransition(tt.alg)
+		require.NoError(t, err)
+		assert.True(t, plan.Stateless())
+		for _, state := range [][]byte{nil, state, {1, 2, 3}} {
+			next, changed, res, err := plan.Apply(state, now)
+			require.NoError(t, err)
+			require.NoError(t, res.StateErr())
+			assert.False(t, changed)
+			assert.Equal(t, state, next)
+			assert.Equal(t, tt.want, res.Decision)
+		}
+		_, _, _, err = plan.Apply(nil, ratelimit.Request{N: -1})
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	}
+	assert.False(t, limited.Stateless())
+}
+
+func TestPlanAllocations(t *testing.T) {
+	for _, tt := range unmetered {
+		l := ratelimit.Must(ratelimit.New(tt.alg))
+		assert.Zero(t, testing.AllocsPerRun(100, func() { l.Allow("k") }), tt.name)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { _, _ = l.Take(context.Background(), "k", 2) }), tt.name)
+		alg := tt.alg
+		own := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })))
+		if _, all := alg.(ratelimit.All); all {
+			continue // a lookup that returns an All allocates
+		}
+		assert.Zero(t, testing.AllocsPerRun(100, func() { own.Allow("k") }), tt.name)
+	}
+}

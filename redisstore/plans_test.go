@@ -1,0 +1,101 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// A noServer fails each command.
+type noServer struct{ commands int }
+
+func (s *noServer) Do(context.Context, Command) (string, error) {
+	s.commands++
+	return "", errors.New("connection refused")
+}
+
+// Keys without a limit, and blocked ones, send nothing to Redis, and do not need it.
+func TestPlansNeedNoServer(t *testing.T) {
+	for name, plan := range storetest.Plans() {
+		for _, own := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, own %v", name, own), func(t *testing.T) {
+				conn := &noServer{}
+				s, err := New(conn, WithLease(100, time.Second))
+				require.NoError(t, err)
+				opts := []ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed)}
+				alg := plan
+				if own {
+					alg = ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}
+					opts = append(opts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil }))
+				}
+				l, err := ratelimit.New(alg, opts...)
+				require.NoError(t, err)
+				ctx := t.Context()
+				d, err := l.Take(ctx, "k", 1)
+				require.NoError(t, err)
+				assert.Contains(t, []int{0, math.MaxInt}, d.Limit)
+				assert.Equal(t, d.Limit > 0, d.Allowed)
+				assert.Equal(t, d.Allowed, l.AllowN("k", 7))
+				ds, err := ratelimit.TakeEach(ctx, l, []string{"k", "l"}, 1, nil)
+				require.NoError(t, err)
+				assert.Equal(t, []ratelimit.Decision{d, d}, ds)
+				r, held, err := l.Hold(ctx, "k", 3)
+				require.NoError(t, err)
+				assert.Equal(t, d, held)
+				if r != nil {
+					_, err = r.Settle(ctx, 1)
+					require.NoError(t, err)
+				}
+				_, err = l.Charge(ctx, "k", 3)
+				require.NoError(t, err)
+				if err = l.Wait(ctx, "k"); d.Allowed {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, ratelimit.ErrNever)
+				}
+				assert.Zero(t, conn.commands)
+			})
+		}
+	}
+}
+
+// TakeEach sends the requests on keys with a limit only.
+func TestTakeEachWithPlans(t *testing.T) {
+	bucket := ratelimit.FixedWindow{Limit: 5, Window: time.Hour}
+	conn := &noServer{}
+	s, err := New(conn)
+	require.NoError(t, err)
+	l, err := ratelimit.New(bucket, ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+		ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+			switch key {
+			case "free":
+				return ratelimit.Unlimited{}, nil
+			case "suspended":
+				return ratelimit.Blocked{}, nil
+			case "unknown":
+				return nil, errors.New("no such customer")
+			}
+			return bucket, nil
+		}))
+	require.NoError(t, err)
+	ds, err := ratelimit.TakeEach(t.Context(), l, []string{"a", "free", "unknown", "suspended", "b", "free"}, 2, nil)
+	var each *ratelimit.EachError
+	require.ErrorAs(t, err, &each)
+	for i, failed := range []bool{true, false, true, false, true, false} {
+		assert.Equal(t, failed, each.Errs[i] != nil, "%d", i)
+		assert.Equal(t, failed, ds[i].Degraded, "%d", i)
+	}
+	assert.True(t, ds[1].Allowed)
+	assert.Equal(t, ratelimit.Decision{RetryAfter: ratelimit.Never}, ds[3])
+	assert.Equal(t, math.MaxInt, ds[5].Remaining)
+	assert.Equal(t, 2, conn.commands)
+}

@@ -1,0 +1,83 @@
+package storetest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// testPlans compares the algorithms that need no state with the reference model, and lets a
+// key have one of them for a while.
+func testPlans(s *suite) {
+	plans := Plans()
+	for i, name := range slices.Sorted(maps.Keys(plans)) {
+		s.Run(name, func(t *testing.T) {
+			sub := *s
+			sub.T = t
+			newComparison(&sub, plans[name], uint64(i)).run()
+			sub.keepsUsage(plans[name])
+		})
+	}
+	testUnlimitedParts(s)
+}
+
+// testUnlimitedParts checks that an unlimited part that an All gets, or loses, makes no
+// difference to what a key has used.
+func testUnlimitedParts(s *suite) {
+	for name, alg := range Algorithms() {
+		parts, ok := alg.(ratelimit.All)
+		if !ok {
+			parts = ratelimit.All{alg}
+		}
+		limits := []ratelimit.All{parts, append(ratelimit.All{ratelimit.Unlimited{}}, parts...), append(slices.Clone(parts), ratelimit.Unlimited{}, ratelimit.Unlimited{})}
+		limit := parts
+		b := s.bench(parts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
+		same := s.bench(parts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return parts, nil }))
+		for i := range 12 {
+			limit = limits[i%len(limits)]
+			want := must[ratelimit.Decision](s)(same.Take(ctx, "k", 1))
+			got := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
+			if got.Part = want.Part; got != want {
+				s.broken("%s, as %+v: want %+v\ngot %+v", name, limit, want, got)
+			}
+			b.clk.Advance(s.roundUp(50 * time.Millisecond))
+			same.clk.Advance(s.roundUp(50 * time.Millisecond))
+		}
+	}
+}
+
+// keepsUsage checks that a key whose limit is a plan for a while is then as if nothing had
+// been requested of it meanwhile.
+func (s *suite) keepsUsage(plan ratelimit.Algorithm) {
+	for name, alg := range Algorithms() {
+		limit := alg
+		b := s.bench(plan, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
+		same := s.bench(alg, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }))
+		peek := func(b *bench) ratelimit.Decision { return must[ratelimit.Decision](s)(b.Peek(ctx, "k")) }
+		for range 2 {
+			must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
+			must[ratelimit.Decision](s)(same.Take(ctx, "k", 1))
+		}
+		limit = nil // that of the limiter
+		d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
+		if d.Allowed != (d.Limit > 0) || d.ResetAfter > 0 {
+			s.broken("%+v decides %+v on a key that had %s", plan, d, name)
+		}
+		must[ratelimit.Decision](s)(b.Charge(ctx, "k", 3))
+		if r, err := b.Reserve(ctx, "k", 2); err == nil {
+			must[ratelimit.Decision](s)(r.Settle(ctx, 1))
+		}
+		limit = alg
+		for range 2 {
+			if want, got := peek(same), peek(b); got != want {
+				s.broken("%s, %+v for a while: want %+v\ngot %+v", name, plan, want, got)
+			}
+			b.clk.Advance(s.roundUp(50 * time.Millisecond))
+			same.clk.Advance(s.roundUp(50 * time.Millisecond))
+		}
+	}
+}
