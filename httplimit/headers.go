@@ -45,6 +45,9 @@ const (
 	// [ratelimit.WithLimits]. If the algorithm is not known (see
 	// [ratelimit.AlgorithmFor]), RateLimit-Policy is not sent, and t is sent only after a
 	// refusal.
+	//
+	// For a key whose limit is [ratelimit.Unlimited], neither field is sent, nor are those of
+	// Legacy. For a [ratelimit.Blocked] one, q and r are 0, and t and Retry-After are not sent.
 	Standard Headers = iota
 
 	// Legacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
@@ -84,7 +87,7 @@ func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies
 	if !d.Allowed && d.RetryAfter != ratelimit.Never {
 		h[fieldRetryAfter] = []string{strconv.FormatInt(retryAfter(d), 10)}
 	}
-	if d.Degraded {
+	if d.Degraded || d.Remaining == math.MaxInt { // nothing counts the events of the key
 		return
 	}
 	switch m.headers {

@@ -1,9 +1,11 @@
 package httplimit_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,5 +107,49 @@ func TestNested(t *testing.T) {
 		got := serve(h, from("192.0.2.1:1")).Header
 		assert.Equal(t, []string{`"all";q=3;w=3600`, `"this";q=100;w=60`}, got.Values("RateLimit-Policy"))
 		assert.Equal(t, []string{fmt.Sprintf(`"all";r=%d;t=3600`, left), fmt.Sprintf(`"this";r=%d;t=60`, 97+left)}, got.Values("RateLimit"))
+	}
+}
+
+// A key without a limit gets no header fields, and a blocked one no Retry-After, whether the
+// limit is that of all keys or of the key.
+func TestPlans(t *testing.T) {
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}
+	for name, tt := range map[string]struct {
+		alg             ratelimit.Algorithm
+		status          int
+		policy, current string
+		legacy          string
+	}{
+		"unlimited":      {ratelimit.Unlimited{}, 200, "", "", ""},
+		"all unlimited":  {ratelimit.All{ratelimit.Unlimited{}, ratelimit.Unlimited{}}, 200, "", "", ""},
+		"unlimited part": {ratelimit.All{ratelimit.Unlimited{}, bucket}, 200, `"default-2";q=10;w=1`, `"default-2";r=9;t=1`, "10 9"},
+		"blocked":        {ratelimit.Blocked{}, 429, `"default";q=0`, `"default";r=0`, "0 0"},
+		"blocked part":   {ratelimit.All{bucket, ratelimit.Blocked{}}, 429, `"default-1";q=10;w=1, "default-2";q=0`, `"default-2";r=0`, "0 0"},
+	} {
+		for _, own := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, own %v", name, own), func(t *testing.T) {
+				l, _ := limiter(t, tt.alg)
+				if own {
+					l = ratelimit.Must(ratelimit.New(bucket, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return tt.alg, nil })))
+				}
+				resp := serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
+				assert.Equal(t, tt.status, resp.StatusCode)
+				assert.Equal(t, tt.policy, resp.Header.Get("RateLimit-Policy"))
+				assert.Equal(t, tt.current, resp.Header.Get("RateLimit"))
+				assert.Empty(t, resp.Header.Values("Retry-After"))
+				if tt.status == 429 {
+					assert.Contains(t, body(t, resp), "No requests are allowed.")
+				}
+
+				resp = serve(httplimit.Middleware(l, httplimit.WithHeaders(httplimit.Legacy))(ok), from("192.0.2.2:1"))
+				assert.Equal(t, tt.status, resp.StatusCode)
+				assert.Equal(t, tt.legacy, strings.TrimSpace(resp.Header.Get("X-RateLimit-Limit")+" "+resp.Header.Get("X-RateLimit-Remaining")))
+				assert.Equal(t, tt.legacy == "", resp.Header.Get("X-RateLimit-Reset") == "")
+
+				shaped := serve(httplimit.Middleware(l, httplimit.WithShaping(time.Minute))(ok), from("192.0.2.3:1"))
+				assert.Equal(t, tt.status, shaped.StatusCode)
+				assert.Empty(t, shaped.Header.Values("Retry-After"))
+			})
+		}
 	}
 }

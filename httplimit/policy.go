@@ -121,8 +121,11 @@ type quota struct {
 	window time.Duration
 }
 
-// quotas returns the quotas of an algorithm, or none if alg is nil or invalid.
+// quotas returns the quotas of an algorithm, or none if alg is nil, invalid, or Unlimited.
 func quotas(alg ratelimit.Algorithm) []quota {
+	if _, ok := alg.(ratelimit.Unlimited); ok {
+		return nil
+	}
 	if a, ok := alg.(ratelimit.RollingWindow); ok && a.PeriodLimit > 0 {
 		period := ratelimit.FixedWindow{Limit: a.PeriodLimit, Window: a.Period}
 		a.PeriodLimit = 0

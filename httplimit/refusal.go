@@ -45,6 +45,8 @@ func detail(d ratelimit.Decision) string {
 	switch {
 	case d.Degraded:
 		return "The limit cannot be checked at the moment."
+	case d.Limit == 0 && d.RetryAfter == ratelimit.Never:
+		return "No requests are allowed."
 	case d.RetryAfter == ratelimit.Never:
 		return "The request exceeds what the limit ever allows at once."
 	}
