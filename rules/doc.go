@@ -18,9 +18,9 @@
 // subject separately; the subject is by default the client's address. An edit takes
 // effect with the next load. The events counted so far are kept, even if a rule is
 // deleted and added again, as [ratelimit.WithLimits] describes for each algorithm: only
-// an edit that changes the kind of algorithm gives subjects a fresh quota. If a rule is
-// invalid, its last valid version stays in force and [Set.Status] reports it; the other
-// rules are loaded.
+// an edit from one kind of limit to another gives subjects a fresh quota. If a rule is
+// invalid, its last valid version stays in force and [Set.Status] reports it; the other rules
+// are loaded.
 //
 // HTTP handlers interpret some paths differently. A call counts against the rules for
 // all these interpretations: see [Rule].

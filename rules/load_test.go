@@ -251,7 +251,7 @@ func TestBadRows(t *testing.T) {
 	assert.Equal(t, "half", bad[0].ID)
 	var field *FieldError
 	require.ErrorAs(t, st.Err, &field)
-	assert.Equal(t, &FieldError{"half", "Limit", 0, "at least 1"}, field)
+	assert.Equal(t, &FieldError{"half", "Limit", 0, "at least 1, unless the Algorithm is unlimited or blocked"}, field)
 	st.Err = nil
 	assert.Equal(t, Status{Version: 1, Loaded: clk.Now(), Rules: 1, Bad: 1}, st)
 	assert.Equal(t, 3, granted(t, s, "ann", "/x", 5))

@@ -88,7 +88,7 @@ func TestMounted(t *testing.T) {
 // TestStrictest has a path with two readings: it counts against the rules of both, so
 // that the rule for the handler's reading always applies.
 func TestStrictest(t *testing.T) {
-	for _, alg := range Algorithms() {
+	for _, alg := range limiting() {
 		s, clk := newSet(t, Static(limited("one", "/{x}", 3, alg), limited("two", "/{x}/{y}", 5, alg)))
 		take := func(path string, n int) Answer {
 			t.Helper()
@@ -344,7 +344,7 @@ func ExampleSet_Take() {
 
 // TestStrictestUnderLoad checks that concurrent calls do not bypass a rule.
 func TestStrictestUnderLoad(t *testing.T) {
-	for _, alg := range Algorithms() {
+	for _, alg := range limiting() {
 		s, _ := newSet(t, Static(limited("one", "/{x}", 100, alg), limited("two", "/{x}/{y}", 150, alg)))
 		var one, two, both atomic.Int64
 		var wg sync.WaitGroup

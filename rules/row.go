@@ -12,7 +12,7 @@ import (
 // names are the names of a rule's fields in a table or a file. A file has no field for
 // the method, which is part of the call.
 type names struct {
-	id, call, limit, window                           string // required
+	id, call, limit, window                           string // required, the last two only for a limit
 	method, algorithm, burst, expires, shadow, enable string
 }
 
@@ -41,7 +41,7 @@ var inFile = names{
 	enable:    "enabled",
 }
 
-// required returns the names of the fields that every rule must have.
+// required returns the names of the fields that every rule with a limit must have.
 func (n *names) required() []string { return []string{n.id, n.call, n.limit, n.window} }
 
 // all returns all names that a file may have.
@@ -79,23 +79,26 @@ type row struct {
 // rule returns the rule, and an error if it is invalid.
 func (r *row) rule() (Rule, error) {
 	r.rowID = r.text(r.id, "")
+	limited := planOf(r.text(r.algorithm, "")) == nil
 	for _, name := range r.required() {
-		if r.values[name] == nil {
+		if r.values[name] == nil && (limited || name == r.id || name == r.call) {
 			r.wrong(name, "present")
 		}
 	}
 	rule := Rule{
 		ID:        r.rowID,
 		Call:      r.text(r.call, ""),
-		Limit:     r.number(r.limit),
 		Algorithm: r.text(r.algorithm, ""),
 		Burst:     r.number(r.burst),
 		Shadow:    r.truth(r.shadow, false),
 		Disabled:  !r.truth(r.enable, true),
 	}
 	var ok bool
-	if rule.Window, ok = seconds(r.values[r.window]); !ok {
-		r.wrong(r.window, wantSeconds)
+	if limited {
+		rule.Limit = r.number(r.limit)
+		if rule.Window, ok = seconds(r.values[r.window]); !ok {
+			r.wrong(r.window, wantSeconds)
+		}
 	}
 	if v := r.values[r.expires]; v != nil {
 		if rule.Expires, ok = instant(v); !ok {

@@ -35,7 +35,8 @@ type Rule struct {
 	// makes no difference.
 	Call string
 
-	// Limit is the number of events that are allowed in Window.
+	// Limit is the number of events that are allowed in Window. Both are ignored if the
+	// Algorithm is "unlimited" or "blocked".
 	Limit  int
 	Window time.Duration
 
@@ -66,8 +67,21 @@ type Rule struct {
 //	fixed-window     [ratelimit.FixedWindow]: at most Limit in each aligned window
 //	token-bucket     [ratelimit.TokenBucket]: Burst at once, refilled evenly at Limit per Window
 //	leaky-bucket     [ratelimit.LeakyBucket]: the same rate, as a queue of length Burst
+//	unlimited        [ratelimit.Unlimited]: every call, such as one that another rule would limit
+//	blocked          [ratelimit.Blocked]: no call
 func Algorithms() []string {
-	return []string{"sliding-log", "sliding-window", "fixed-window", "token-bucket", "leaky-bucket"}
+	return []string{"sliding-log", "sliding-window", "fixed-window", "token-bucket", "leaky-bucket", "unlimited", "blocked"}
+}
+
+// planOf returns the algorithm with the given name if it has no parameters, or else nil.
+func planOf(algorithm string) ratelimit.Algorithm {
+	switch algorithm {
+	case "unlimited":
+		return ratelimit.Unlimited{}
+	case "blocked":
+		return ratelimit.Blocked{}
+	}
+	return nil
 }
 
 // A FieldError is an invalid field of a rule or, from [SQLLimits], of a limit.
@@ -133,11 +147,16 @@ func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 	wrong := func(field string, value any, want string) (ratelimit.Algorithm, error) {
 		return nil, &FieldError{r.ID, field, value, want}
 	}
+	plan := planOf(r.Algorithm)
 	switch {
 	case r.ID == "":
 		return wrong("ID", r.ID, "a unique name")
+	case plan != nil && r.Burst != 0:
+		return wrong("Burst", r.Burst, "0, except for a token-bucket or a leaky-bucket")
+	case plan != nil:
+		return plan, nil
 	case r.Limit < 1:
-		return wrong("Limit", r.Limit, "at least 1")
+		return wrong("Limit", r.Limit, "at least 1, unless the Algorithm is unlimited or blocked")
 	case r.Window <= 0:
 		return wrong("Window", r.Window.String(), "longer than 0")
 	case r.Burst < 0:

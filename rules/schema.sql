@@ -2,8 +2,8 @@
 CREATE TABLE THROTTLED_CALLS (
     THROTTLE_ID          varchar(255) PRIMARY KEY,
     NORMALIZED_CALL      varchar(255) NOT NULL UNIQUE,
-    MAX_LOCKS            int          NOT NULL CHECK (MAX_LOCKS > 0),
-    LOCK_TIMEOUT_SECONDS int          NOT NULL CHECK (LOCK_TIMEOUT_SECONDS > 0),
+    MAX_LOCKS            int          CHECK (MAX_LOCKS > 0),            -- null only for
+    LOCK_TIMEOUT_SECONDS int          CHECK (LOCK_TIMEOUT_SECONDS > 0), -- unlimited and blocked
     THROTTLE_EXPIRATION  bigint,               -- in Unix seconds; null means never
     -- The columns below are optional.
     ALGORITHM            varchar(20),          -- null means sliding-log
@@ -15,5 +15,5 @@ CREATE TABLE THROTTLED_CALLS (
 CREATE TABLE limits (
     config_key      varchar(255) PRIMARY KEY,
     time_window_sec int NOT NULL CHECK (time_window_sec > 0),
-    capacity        int NOT NULL CHECK (capacity > 0)
+    capacity        int NOT NULL CHECK (capacity >= 0) -- 0 blocks the key
 );

@@ -111,7 +111,7 @@ func TestKeysAreApart(t *testing.T) {
 
 // TestEdits checks that no edit gives a fresh quota.
 func TestEdits(t *testing.T) {
-	for _, alg := range Algorithms() {
+	for _, alg := range limiting() {
 		src := &table{rules: []Rule{limited("r", "/x", 10, alg)}}
 		s, clk := newSet(t, src)
 		reload := func(rules ...Rule) {

@@ -30,7 +30,8 @@ var Schema string
 //	THROTTLE_EXPIRATION      bigint null: Rule.Expires, in Unix seconds, or a timestamp
 //
 // and may have METHOD, ALGORITHM, BURST, SHADOW and ENABLED, in which null means the
-// default. Other columns are ignored. [Schema] has the statements that create the table.
+// default. Other columns are ignored. If the ALGORITHM is unlimited or blocked, MAX_LOCKS and
+// LOCK_TIMEOUT_SECONDS may be null; in any other row, a null or 0 is invalid. [Schema] has the statements that create the table.
 //
 // A THROTTLE_EXPIRATION that is null, or later than the last [time.Time], means never. A
 // timestamp without a time zone is in UTC. Invalid rows are reported as [BadRules].
@@ -112,18 +113,21 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 //	SELECT time_window_sec, capacity FROM limits WHERE config_key = ?    -- MySQL, MariaDB
 //
 // limit converts these to an algorithm. If it is nil, the algorithm is a token bucket of
-// that many events that refills within the window. A capacity that is null or less than
-// 1, or a window that is null or not positive, is a [FieldError].
+// that many events that refills within the window. A capacity of 0 or null means
+// [ratelimit.Blocked], whatever the window is. A negative capacity, or a window that is null
+// or not positive, is a [FieldError].
 //
 // If the number of db's connections is limited, a [Cache] leaves one of them to other
 // uses.
 func SQLLimits(db *sql.DB, query string, limit func(events int, window time.Duration) ratelimit.Algorithm) Lookup {
 	if limit == nil {
-		limit = func(events int, window time.Duration) ratelimit.Algorithm {
-			return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: events, Per: window}}
-		}
+		limit = bucketOf
 	}
 	return &sqlLimits{db, query, limit}
+}
+
+func bucketOf(events int, window time.Duration) ratelimit.Algorithm {
+	return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: events, Per: window}}
 }
 
 type sqlLimits struct {
@@ -144,15 +148,25 @@ func (l *sqlLimits) Limit(ctx context.Context, key string) (ratelimit.Algorithm,
 	if err != nil {
 		return nil, fmt.Errorf("rules: the limit of key %q: %w", key, err)
 	}
+	return capacityLimit(key, window, capacity, l.limit)
+}
+
+// capacityLimit returns the limit of a key with a window and a capacity, as a database has
+// them. If it has no capacity, the key is blocked: an error would let a limiter without a
+// [Cache] grant everything, by its FailurePolicy.
+func capacityLimit(key string, window, capacity any, limit func(events int, window time.Duration) ratelimit.Algorithm) (ratelimit.Algorithm, error) {
+	n, ok := whole(capacity)
+	switch {
+	case capacity == nil || ok && n == 0:
+		return ratelimit.Blocked{}, nil
+	case !ok || n < 0 || int64(int(n)) != n:
+		return nil, &FieldError{key, "capacity", shown(capacity), "a whole number, at least 1, or 0 or null to block the key"}
+	}
 	per, ok := seconds(window)
 	if !ok {
 		return nil, &FieldError{key, "time_window_sec", shown(window), wantSeconds}
 	}
-	n, ok := whole(capacity)
-	if !ok || n < 1 || int64(int(n)) != n {
-		return nil, &FieldError{key, "capacity", shown(capacity), "a whole number, at least 1"}
-	}
-	return l.limit(int(n), per), nil
+	return limit(int(n), per), nil
 }
 
 // most returns how many lookups the connection pool allows at once. ok is false if the

@@ -60,12 +60,14 @@ func TestTable(t *testing.T) {
 		insert(t, db, "photos", "/user/#/photos/#", 3, 3600)
 		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('bucket', 'GET /x', 10, 3600, 4102444800, 'token-bucket', 5, true, true)`)
 		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('off', '/off', 1, 1, null, null, null, false, false)`)
+		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('static', '/static/**', null, null, null, 'unlimited', null, false, true)`)
 		got, err := rules.SQL(db).Load(t.Context())
 		require.NoError(t, err)
 		assert.ElementsMatch(t, []rules.Rule{
 			{ID: "photos", Call: "/user/#/photos/#", Limit: 3, Window: time.Hour, Algorithm: "sliding-log"},
 			{ID: "bucket", Call: "GET /x", Limit: 10, Window: time.Hour, Algorithm: "token-bucket", Burst: 5, Expires: time.Unix(4102444800, 0), Shadow: true},
 			{ID: "off", Call: "/off", Limit: 1, Window: time.Second, Algorithm: "sliding-log", Disabled: true},
+			{ID: "static", Call: "/static/**", Algorithm: "unlimited"},
 		}, got)
 
 		set, err := rules.New(t.Context(), rules.SQL(db), rules.WithInterval(0))
@@ -271,7 +273,8 @@ func TestColdStart(t *testing.T) {
 	})
 }
 
-// TestUnusableLimits checks that a capacity of 0 or null does not disable limiting.
+// TestUnusableLimits checks that a capacity of 0 or null blocks the key, and that an invalid
+// limit does not disable limiting.
 func TestUnusableLimits(t *testing.T) {
 	onEach(t, func(t *testing.T, s server, db *sql.DB) {
 		execute(t, db, "CREATE TABLE loose (config_key varchar(20), time_window_sec int, capacity int)")
@@ -283,7 +286,12 @@ func TestUnusableLimits(t *testing.T) {
 		cache, err := rules.Cached(rules.SQLLimits(db, query, nil), rules.WithLookupTimeout(time.Minute))
 		require.NoError(t, err)
 		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerDay(2)}, ratelimit.WithLimits(cache.Limit)))
-		for i, key := range []string{"zero", "null", "window", "minus"} {
+		for _, key := range []string{"zero", "null"} {
+			d, err := l.Take(t.Context(), key, 1)
+			require.NoError(t, err)
+			assert.Equal(t, ratelimit.Decision{RetryAfter: ratelimit.Never}, d, key)
+		}
+		for i, key := range []string{"window", "minus"} {
 			for n := range 10 {
 				d, err := l.Take(t.Context(), key, 1)
 				require.NoError(t, err)
