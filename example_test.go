@@ -160,6 +160,24 @@ func ExampleWithMaxKeys() {
 	// Output: 1000 false
 }
 
+// Plans of customers: one without a limit, one that is suspended, and the limiter's own.
+func ExampleWithLimits_plans() {
+	plans := map[string]ratelimit.Algorithm{"enterprise": ratelimit.Unlimited{}, "late payer": ratelimit.Blocked{}}
+	limiter := ratelimit.Must(ratelimit.New(
+		ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)},
+		ratelimit.WithLimits(func(_ context.Context, customer string) (ratelimit.Algorithm, error) {
+			return plans[customer], nil // nil means 60 a minute
+		}),
+	))
+	for _, customer := range []string{"enterprise", "late payer", "hobbyist"} {
+		fmt.Println(customer, limiter.AllowN(customer, 1000), limiter.Allow(customer))
+	}
+	// Output:
+	// enterprise true true
+	// late payer false false
+	// hobbyist false true
+}
+
 // A program that reads messages in batches decides on the senders of a batch at once.
 func ExampleTakeEach() {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}, ratelimit.WithClock(stopped())))

@@ -26,9 +26,10 @@ import (
 //	  shadow: true
 //	  enabled: true
 //
-// A rule with an unknown field or an invalid value is reported in [BadRules]. To change
-// the file, replace it atomically (rename a new file over it), because a load may read
-// a file that is only partly written.
+// A rule whose algorithm is unlimited or blocked needs neither limit nor seconds. A rule
+// with an unknown field or an invalid value is reported in [BadRules]. To change the file,
+// replace it atomically (rename a new file over it), because a load may read a file that is
+// only partly written.
 //
 // The file must be UTF-8, with or without a byte order mark, and at most 64 MiB. If it
 // is a named pipe, a load waits for a writer until its timeout.
