@@ -1,0 +1,55 @@
+package kernel
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A plan answers each operation without a state, and leaves nothing to take back.
+func TestPlanDecides(t *testing.T) {
+	window := NewFixedWindow(5, 1000, true, InMemory)
+	for _, tt := range []struct {
+		k           Kernel
+		limit, part int
+	}{
+		{NewUnlimited(), math.MaxInt, 0},
+		{NewBlocked(), 0, 0},
+		{NewAll([]Kernel{NewUnlimited(), NewUnlimited()}, InMemory), math.MaxInt, 0},
+		{NewAll([]Kernel{NewUnlimited(), window, NewBlocked(), NewBlocked()}, InMemory), 0, 2},
+	} {
+		c := Compile(tt.k, InMemory)
+		assert.True(t, c.Stateless())
+		grants := tt.limit > 0
+		for op := OpTake; op <= OpSettle; op++ {
+			for _, n := range []int{0, 1, math.MaxInt} {
+				if n == 0 && op == OpReserve {
+					continue
+				}
+				var a Answer
+				c.Decide(&Request{Op: op, N: n, MaxWait: Never - 1, Fixed: &Reading{Now: 7}}, &a)
+				assert.Equal(t, []int{tt.limit, tt.limit, tt.part}, []int{a.Limit, a.Remaining, a.Part}, "op %d", op)
+				assert.Zero(t, a.ResetAfter, "op %d", op)
+				assert.Nil(t, a.Grant, "op %d", op)
+				assert.False(t, a.Excess, "op %d", op)
+				switch op {
+				case OpCancel: // says nothing
+				case OpReturn:
+					assert.True(t, a.Allowed, "there is nothing to give back")
+				case OpPeek, OpCharge, OpSettle: // the answer for one event
+					assert.Equal(t, grants, a.Allowed, "op %d", op)
+				default:
+					assert.Equal(t, grants || n == 0, a.Allowed, "op %d of %d", op, n)
+				}
+				if op != OpCancel {
+					assert.Equal(t, !a.Allowed, a.RetryAfter == Never, "op %d of %d", op, n)
+				}
+				if op == OpTakeUpTo && grants {
+					assert.Equal(t, n, a.Granted)
+				}
+			}
+		}
+	}
+	assert.False(t, Compile(NewAll([]Kernel{NewUnlimited(), window}, InMemory), InMemory).Stateless())
+}
