@@ -547,7 +547,7 @@ func TestStatesRefuseNonsense(t *testing.T) {
 		states, err := s.Open("", tr)
 		require.NoError(t, err)
 		at := time.Now().Add(-time.Hour)
-		for _, req := range []Request{{N: 1}, Request{N: -1}.At(at), Request{Op: OpReturn + 1, N: 1}.At(at)} {
+		for _, req := range []Request{{N: 1}, Request{N: -1}.At(at), Request{Op: OpSettle + 1, N: 1}.At(at)} {
 			_, err := states.Apply(t.Context(), "key", tr, req)
 			assert.ErrorIs(t, err, ErrInvalid)
 		}
