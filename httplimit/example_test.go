@@ -43,6 +43,56 @@ func ExampleMiddleware() {
 	log.Fatal(http.ListenAndServe(":8080", httplimit.Middleware(limiter)(mux)))
 }
 
+// A server that allows each client five failed logins in 15 minutes. A login that succeeds
+// costs nothing.
+func ExampleWithSettle() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.SlidingWindow{Limit: 5, Window: 15 * time.Minute}))
+	failures := httplimit.WithSettle(func(r *http.Request, status int, written int64) int {
+		if status == http.StatusUnauthorized {
+			return 1
+		}
+		return 0
+	})
+	login := httplimit.Middleware(limiter, failures)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("password") != "secret" {
+			http.Error(w, "wrong password", http.StatusUnauthorized)
+		}
+	}))
+
+	answered := make(map[int]int) // by status
+	for _, password := range []string{"secret", "secret", "1", "2", "secret", "3", "4", "5", "6", "7"} {
+		w := httptest.NewRecorder()
+		login.ServeHTTP(w, httptest.NewRequest("POST", "/login?password="+password, nil))
+		answered[w.Code]++
+	}
+	fmt.Println(answered)
+	// Output: map[200:3 401:5 429:2]
+}
+
+// Each request counts for its user and for the user's organisation. The handler says how many
+// tokens it has cost.
+func ExampleWithAlso() {
+	users := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1000, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent}))
+	orgs := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5000, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent}))
+	handler := httplimit.Middleware(users, httplimit.WithKey(httplimit.Header("X-User")), httplimit.WithPolicyName("user"),
+		httplimit.WithAlso(orgs, httplimit.Header("X-Org"), "org"),
+		httplimit.WithCost(func(*http.Request) int { return 300 }), // an estimate
+		httplimit.WithSettle(httplimit.ByCost),
+	)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r, 120) }))
+
+	for _, user := range []string{"ann", "ann", "bob"} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("X-User", user)
+		r.Header.Set("X-Org", "acme")
+		handler.ServeHTTP(w, r)
+		fmt.Println(user, w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit"))
+	}
+	// Output:
+	// ann "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=700
+	// ann "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=580
+	// bob "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=700
+}
+
 // The client's address and the route together make the key. The address comes from
 // X-Forwarded-For, because requests come from trusted load balancers.
 func ExampleJoin() {

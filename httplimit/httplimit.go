@@ -9,12 +9,15 @@
 // 429 and the time to wait. The key is the client's IP address (see [ClientIP])
 // unless [WithKey] sets another one. [Transport] is for clients: it makes requests
 // wait for their turn, and honours a server's Retry-After.
+//
+// With [WithCost], a request counts as several events. If its cost is known only when its
+// handler has returned, [WithSettle] corrects it: failed logins only, bytes of the response,
+// or what the handler tells [Cost]. With [WithAlso], a request counts under several keys.
 package httplimit
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -24,7 +27,7 @@ import (
 
 // Middleware returns a function that wraps a handler so that l limits its requests.
 // The handler gets the ResponseWriter as it is: streaming, HTTP/2 and upgraded
-// connections work as without the middleware.
+// connections work as without the middleware. Only [WithSettle] wraps it.
 //
 // If an option has an invalid value, or the limiter or the handler is nil, every
 // request is answered with status 500 and a body that says what is wrong. The first
@@ -38,13 +41,7 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 	if err != nil {
 		return func(http.Handler) http.Handler { return misused(err) }
 	}
-	m := &middleware{config: c, limiter: l}
-	m.now = time.Now
-	if clk := ratelimit.ClockOf(l); clk != nil {
-		m.now = clk.Now
-	}
-	alg := ratelimit.AlgorithmOf(l)
-	m.policies, m.perKey = newPolicies(m.config, alg), alg == nil
+	m := newMiddleware(c, l)
 	return func(next http.Handler) http.Handler {
 		if param.IsNil(next) {
 			return misused(invalid("the handler", nil, "must be the handler whose requests are limited"))
@@ -56,12 +53,27 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 // A middleware limits the requests of one handler or several.
 type middleware struct {
 	*config
-	limiter  ratelimit.Limiter
+	limits   []*limit         // the limiter of Middleware, and those of WithAlso
 	policies *policies        // of all keys
 	perKey   bool             // whether each key may have its own, see policiesOf
-	own      policyCache      // for policiesOf
-	now      func() time.Time // the time of the limiter's clock
+	now      func() time.Time // the time of the first limiter's clock
 	misuse   misuse           // answers if the key is misused
+}
+
+func newMiddleware(c *config, l ratelimit.Limiter) *middleware {
+	m := &middleware{config: c, now: time.Now}
+	if clk := ratelimit.ClockOf(l); clk != nil {
+		m.now = clk.Now
+	}
+	m.limits = append([]*limit{{limiter: l, key: c.key, name: c.name}}, c.also...)
+	all := make([]*policies, len(m.limits))
+	for i, l := range m.limits {
+		l.describe(c.status)
+		all[i] = l.policies
+		m.perKey = m.perKey || l.perKey
+	}
+	m.policies = combined(all)
+	return m
 }
 
 // BadRequest returns a function for [WithKeyError]. It answers with 400, Bad Request. It
@@ -94,7 +106,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next.ServeHTTP(w, r)
 		return
 	}
-	key, n, err := m.ask(r)
+	q, err := m.ask(r)
 	if err != nil {
 		if isMisuse(err) {
 			m.misuse.answer(w, r, err)
@@ -108,42 +120,60 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		}
 		return
 	}
-	if n == 0 {
+	if q.n == 0 {
 		next.ServeHTTP(w, r)
 		return
 	}
-	turn, d, err := m.decide(r.Context(), key, n)
+	a, err := m.decide(r.Context(), q)
 	if err != nil {
-		if ended := r.Context().Err(); ended != nil && errors.Is(err, ended) && !d.Degraded {
+		if ended := r.Context().Err(); ended != nil && errors.Is(err, ended) && !a.Degraded {
 			m.ended(w, r, next)
 			return
 		}
-		if m.storeErrorSet || !d.Degraded { // the limiter logs that a policy decided
-			m.storeError(r, err)
-		}
+		m.report(r, a.Decision, err)
 	}
-	if err := hold(r.Context(), turn, &d); err != nil {
-		m.ended(w, r, next)
-		return
+	if m.shaping > 0 {
+		if err := a.await(r.Context()); err != nil {
+			m.ended(w, r, next)
+			return
+		}
 	}
 	switch {
 	case m.shadow != nil:
-		if !d.Allowed {
-			m.shadow(r, d)
+		if !a.Allowed {
+			m.shadow(r, a.Decision)
 		}
-		next.ServeHTTP(w, r)
-	case d.Allowed:
-		m.setHeaders(w.Header(), d, m.policiesOf(r.Context(), key, d))
-		next.ServeHTTP(w, r)
+		m.pass(w, r, next, a.held, q.n)
+	case a.Allowed:
+		p := m.policiesOf(r.Context(), q, a.Decision)
+		m.setHeaders(w.Header(), a.shown(p), p)
+		m.pass(w, r, next, a.held, q.n)
 	default:
-		h, p := w.Header(), m.policiesOf(r.Context(), key, d)
+		h, p := w.Header(), m.policiesOf(r.Context(), q, a.Decision)
+		d := a.shown(p)
 		m.setHeaders(h, d, p)
 		if m.denied == nil {
 			p.refusal.answer(w, r, d, p.part(d))
 			return
 		}
 		h["Cache-Control"] = []string{"no-store"}
-		m.denied.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, d)))
+		m.denied.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, a.Decision)))
+	}
+}
+
+// pass passes r to next.
+func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, h held, n int) {
+	if m.settle != nil && h != nil {
+		m.serveSettled(w, r, next, h, n)
+	} else {
+		next.ServeHTTP(w, r)
+	}
+}
+
+// report reports the error that came with d.
+func (m *middleware) report(r *http.Request, d ratelimit.Decision, err error) {
+	if err != nil && (m.storeErrorSet || !d.Degraded) { // the limiter logs that a policy decided
+		m.storeError(r, err)
 	}
 }
 
@@ -158,46 +188,91 @@ func (m *middleware) ended(w http.ResponseWriter, r *http.Request, next http.Han
 	w.WriteHeader(http.StatusServiceUnavailable)
 }
 
-// ask returns the key of r, and how many events it counts as.
-func (m *middleware) ask(r *http.Request) (key string, n int, err error) {
-	n = 1
+// A question is what the limiters are asked about a request.
+type question struct {
+	n   int               // how many events it counts as
+	key string            // its key for the first limiter; empty if n is 0
+	all []ratelimit.Bound // its keys for all limiters, if there are several
+}
+
+// ask returns the question that r is.
+func (m *middleware) ask(r *http.Request) (q question, err error) {
+	q.n = 1
 	if m.cost != nil {
-		if n = m.cost(r); n < 0 {
-			return "", 0, costError(n)
+		if q.n = m.cost(r); q.n < 0 {
+			return question{}, costError(q.n)
 		}
 	}
-	if n > 0 {
-		if key, err = m.key(r); err == nil && key == "" {
-			err = fmt.Errorf("%w: the key is empty", ErrNoKey) // clients must not share a key by mistake
-		}
+	if q.n == 0 {
+		return q, nil
 	}
-	return key, n, err
+	if q.key, err = m.limits[0].keyOf(r); err != nil || len(m.limits) == 1 {
+		return q, err
+	}
+	q.all = make([]ratelimit.Bound, len(m.limits))
+	q.all[0] = ratelimit.For(m.limits[0].limiter, q.key)
+	for i, l := range m.limits[1:] {
+		key, err := l.keyOf(r)
+		if err != nil {
+			return question{}, err
+		}
+		q.all[i+1] = ratelimit.For(l.limiter, key)
+	}
+	return q, nil
 }
 
-// decide takes n events of key, or reserves them if WithShaping was given. The error
+// An answer is what the limiters say.
+type answer struct {
+	ratelimit.Decision
+	part int                    // of the limiter that decided, if there are several
+	turn *ratelimit.Reservation // to wait for, with WithShaping
+	held held                   // to settle; nil if nothing is held
+}
+
+// decide takes what q asks for. It holds or reserves it if the options need that. The error
 // is that of the store, or of ctx.
-func (m *middleware) decide(ctx context.Context, key string, n int) (*ratelimit.Reservation, ratelimit.Decision, error) {
-	if m.shaping == 0 {
-		d, err := m.limiter.Take(ctx, key, n)
-		return nil, d, err
+func (m *middleware) decide(ctx context.Context, q question) (a answer, err error) {
+	l := m.limits[0].limiter
+	switch {
+	case q.all != nil:
+		a.held, a.Decision, a.part, err = holdAll(ctx, q.n, q.all)
+		return a, err
+	case m.shaping > 0:
+		most := m.shaping
+		if deadline, ok := ctx.Deadline(); ok {
+			most = min(most, max(0, time.Until(deadline)))
+		}
+		a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, most)
+	case m.settle != nil:
+		a.turn, a.Decision, err = l.Hold(ctx, q.key, q.n)
+	default:
+		a.Decision, err = l.Take(ctx, q.key, q.n)
 	}
-	most := m.shaping
-	if deadline, ok := ctx.Deadline(); ok {
-		most = min(most, max(0, time.Until(deadline)))
+	if a.turn != nil {
+		a.held = a.turn
 	}
-	return m.limiter.ReserveWithin(ctx, key, n, most)
+	return a, err
 }
 
-// hold waits for the turn of the reservation, by the limiter's clock.
-func hold(ctx context.Context, r *ratelimit.Reservation, d *ratelimit.Decision) error {
-	if r == nil || d.Delay == 0 {
+// await waits for the turn of the reservation, by the limiter's clock.
+func (a *answer) await(ctx context.Context) error {
+	if a.turn == nil || a.Delay == 0 {
 		return nil
 	}
-	if err := r.Wait(ctx); err != nil {
+	if err := a.turn.Wait(ctx); err != nil {
 		return err
 	}
-	d.ResetAfter -= min(d.Delay, d.ResetAfter)
+	a.ResetAfter -= min(a.Delay, a.ResetAfter)
 	return nil
+}
+
+// shown returns the decision, with the Part that it has in p.
+func (a *answer) shown(p *policies) ratelimit.Decision {
+	d := a.Decision
+	if p.starts != nil {
+		d.Part = p.starts[d.Part] + a.part
+	}
+	return d
 }
 
 type decisionKey struct{}

@@ -42,7 +42,8 @@ func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
 	return func(c *config) { c.keyError = f }
 }
 
-// WithStoreError calls f with the error when the limiter's store has failed. The
+// WithStoreError calls f with the error when the limiter's store has failed, or when a
+// request cannot be settled, see [WithSettle]. The
 // limiter's [ratelimit.FailurePolicy] decides whether the request passes. The limiter
 // logs such errors whether f is set or not; see [ratelimit.WithFailureLog]. Without
 // WithStoreError, the middleware logs only errors of a limiter that does not mark its
@@ -101,9 +102,11 @@ type config struct {
 	headers    Headers
 	name       string
 	shadow     func(*http.Request, ratelimit.Decision)
-	shaping    time.Duration // the longest delay, or 0
+	shaping    time.Duration                                        // the longest delay, or 0
+	settle     func(r *http.Request, status int, written int64) int // nil if requests are not settled
+	also       []*limit
 
-	costed, answered, skipped, shadowed, storeErrorSet bool // whether these options were given
+	costed, answered, skipped, shadowed, settled, storeErrorSet bool // whether these options were given
 }
 
 func newConfig(opts []Option) (*config, error) {
@@ -140,10 +143,14 @@ func (c *config) check() error {
 		return invalid("WithStoreError's function", nil, "must be a function to call with the error")
 	case c.shadowed && c.shadow == nil:
 		return invalid("WithShadow's function", nil, "must be a function to call for requests that would have been refused")
+	case c.settled && c.settle == nil:
+		return invalid("WithSettle's function", nil, "must return how many events a request has cost, as ByCost does")
 	case c.shaping < 0:
 		return invalid("WithShaping's delay", c.shaping, "must not be negative")
 	case c.shadowed && c.shaping > 0:
 		return invalid("WithShaping's delay", c.shaping, "must be 0 with WithShadow: remove one of the two")
+	case c.shaping > 0 && c.also != nil:
+		return invalid("WithShaping's delay", c.shaping, "must be 0 with WithAlso: remove one of the two")
 	case c.status < 400 || c.status > 599:
 		return invalid("WithStatus's code", c.status, "must be from 400 to 599")
 	case c.headers < Standard || c.headers > None:
@@ -151,5 +158,5 @@ func (c *config) check() error {
 	case !ascii.IsPrintable(c.name):
 		return invalid("WithPolicyName's name", fmt.Sprintf("%q", c.name), "must be one or more printable ASCII characters")
 	}
-	return nil
+	return checkAlso(c)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,20 +18,45 @@ type policies struct {
 	names []string // of the parts, by number
 	items []string // the names as items of a structured field, in quotes
 
+	starts  []int    // the numbers of the first parts of several limiters; nil with one
 	single  bool     // whether there is exactly one limit
 	refusal *refusal // answers unless WithDenied was given
 }
 
-// policiesOf returns the policies of key, on which d was decided.
-func (m *middleware) policiesOf(ctx context.Context, key string, d ratelimit.Decision) *policies {
+// policiesOf returns the policies of the keys of q, on which d was decided.
+func (m *middleware) policiesOf(ctx context.Context, q question, d ratelimit.Decision) *policies {
 	if !m.perKey || d.Degraded || d.Allowed && m.headers != Standard {
 		return m.policies // nothing else would be shown
 	}
-	alg, err := ratelimit.AlgorithmFor(ctx, m.limiter, key)
-	if err != nil || alg == nil {
-		return m.policies // not known
+	if q.all == nil {
+		return m.limits[0].policiesOf(ctx, q.key, m.status)
 	}
-	return m.own.policies(m.config, alg)
+	all := make([]*policies, len(q.all))
+	for i, b := range q.all {
+		all[i] = m.limits[i].policiesOf(ctx, b.Key(), m.status)
+	}
+	return combined(all)
+}
+
+// combined returns the policies of several limiters as one.
+func combined(all []*policies) *policies {
+	if len(all) == 1 {
+		return all[0]
+	}
+	refusal := *all[0].refusal
+	refusal.after = nil
+	p := &policies{refusal: &refusal}
+	var fields []string
+	for _, one := range all {
+		p.starts = append(p.starts, len(p.names))
+		p.names, p.items = append(p.names, one.names...), append(p.items, one.items...)
+		refusal.after = append(refusal.after, one.refusal.after...)
+		if one.field != "" {
+			fields = append(fields, one.field)
+		}
+	}
+	p.field = strings.Join(fields, ", ")
+	return p
 }
 
 // A policyCache has the policies of algorithms.
@@ -43,15 +69,15 @@ type policyCache struct {
 const mostCached = 1024
 
 // policies returns the policies of alg.
-func (c *policyCache) policies(config *config, alg ratelimit.Algorithm) *policies {
+func (c *policyCache) policies(name string, status int, alg ratelimit.Algorithm) *policies {
 	key, ok := cacheKey(alg)
 	if !ok {
-		return newPolicies(config, alg)
+		return newPolicies(name, status, alg)
 	}
 	if p, ok := c.known.Load(key); ok {
 		return p.(*policies)
 	}
-	p := newPolicies(config, alg)
+	p := newPolicies(name, status, alg)
 	if c.count.Add(1) > mostCached {
 		c.known.Clear()
 		c.count.Store(1)
@@ -76,8 +102,8 @@ func cacheKey(alg ratelimit.Algorithm) (key any, ok bool) {
 }
 
 // newPolicies describes alg, if it is not nil.
-func newPolicies(c *config, alg ratelimit.Algorithm) *policies {
-	name, parts := c.name, []ratelimit.Algorithm{nil}
+func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
+	parts := []ratelimit.Algorithm{nil}
 	if t, err := ratelimit.NewTransition(alg); err == nil { // otherwise it is not known
 		parts[0] = t.Algorithm()
 	}
@@ -107,7 +133,7 @@ func newPolicies(c *config, alg ratelimit.Algorithm) *policies {
 		}
 	}
 	p.single = count == 1
-	p.refusal = newRefusal(c.status, p.names)
+	p.refusal = newRefusal(status, p.names)
 	return p
 }
 

@@ -1,0 +1,204 @@
+package httplimit_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// both returns the options of a middleware with a limit per user and one per organisation.
+func both(orgs ratelimit.Limiter, more ...httplimit.Option) []httplimit.Option {
+	return append([]httplimit.Option{
+		httplimit.WithKey(httplimit.Header("User")),
+		httplimit.WithPolicyName("user"),
+		httplimit.WithAlso(orgs, httplimit.Header("Org"), "org"),
+	}, more...)
+}
+
+// left returns how much of key is left.
+func left(t *testing.T, l ratelimit.Limiter, key string) int {
+	t.Helper()
+	d, err := l.Peek(context.Background(), key)
+	require.NoError(t, err)
+	return d.Remaining
+}
+
+// TestAlso limits users and their organisation together, and reports both.
+func TestAlso(t *testing.T) {
+	users, clk := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Minute})
+	orgs, err := ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithClock(clk))
+	require.NoError(t, err)
+	h := httplimit.Middleware(users, both(orgs)...)(ok)
+	for i, step := range []struct {
+		user    string
+		status  int
+		current string
+		retry   string
+		users   int
+		orgs    int
+	}{
+		{"a", 200, `"user";r=2`, "", 2, 4},
+		{"a", 200, `"user";r=1`, "", 1, 3},
+		{"a", 200, `"user";r=0`, "", 0, 2},
+		{"a", 429, `"user";r=0;t=60`, "60", 0, 2},
+		{"b", 200, `"org";r=1`, "", 2, 1},
+		{"b", 200, `"org";r=0`, "", 1, 0},
+		{"b", 429, `"org";r=0;t=3600`, "3600", 1, 0},
+		{"c", 429, `"org";r=0;t=3600`, "3600", 3, 0},
+	} {
+		resp := serve(h, from("192.0.2.1:1", "User", step.user, "Org", "o", "Accept", "application/problem+json"))
+		assert.Equal(t, step.status, resp.StatusCode, i)
+		assert.Equal(t, []string{`"user";q=3;w=60, "org";q=5;w=3600`}, resp.Header["Ratelimit-Policy"], i)
+		assert.Equal(t, step.current, resp.Header.Get("RateLimit"), i)
+		assert.Equal(t, step.retry, resp.Header.Get("Retry-After"), i)
+		if step.status == 429 {
+			assert.Contains(t, body(t, resp), `"violated-policies":[`+step.current[:len(`"org"`)], i)
+		}
+		assert.Equal(t, step.users, left(t, users, step.user), i)
+		assert.Equal(t, step.orgs, left(t, orgs, "o"), i)
+	}
+	for _, missing := range []string{"User", "Org"} {
+		r := from("192.0.2.1:1", "User", "c", "Org", "p")
+		r.Header.Del(missing)
+		assert.Equal(t, 400, serve(h, r).StatusCode)
+		r.Header[missing] = []string{""}
+		assert.Equal(t, 400, serve(h, r).StatusCode)
+	}
+	assert.Equal(t, 5, left(t, orgs, "p"))
+}
+
+// TestAlsoLegacy checks that the one set of fields has the least of what is left.
+func TestAlsoLegacy(t *testing.T) {
+	users, clk := limiter(t, ratelimit.FixedWindow{Limit: 30, Window: time.Minute})
+	orgs, err := ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithClock(clk))
+	require.NoError(t, err)
+	h := httplimit.Middleware(users, both(orgs, httplimit.WithHeaders(httplimit.Legacy))...)(ok)
+	resp := serve(h, from("192.0.2.1:1", "User", "a", "Org", "o"))
+	assert.Equal(t, []string{"5"}, resp.Header["X-Ratelimit-Limit"])
+	assert.Equal(t, []string{"4"}, resp.Header["X-Ratelimit-Remaining"])
+	assert.Equal(t, []string{"1772370000"}, resp.Header["X-Ratelimit-Reset"], "in an hour")
+}
+
+// TestAlsoNumbersParts has limiters with several parts, and with limits of keys' own.
+func TestAlsoNumbersParts(t *testing.T) {
+	users, clk := limiter(t, ratelimit.All{ratelimit.FixedWindow{Limit: 9, Window: time.Second}, ratelimit.FixedWindow{Limit: 9, Window: time.Minute}})
+	parts := ratelimit.All{ratelimit.FixedWindow{Limit: 8, Window: time.Minute}, ratelimit.FixedWindow{Limit: 2, Window: time.Hour}}
+	fixed, err := ratelimit.New(parts, ratelimit.WithClock(clk))
+	require.NoError(t, err)
+	own, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithClock(clk),
+		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return parts, nil }))
+	require.NoError(t, err)
+	for i, orgs := range []ratelimit.Limiter{fixed, own} {
+		var refused ratelimit.Decision
+		denied := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { refused, _ = httplimit.DecisionOf(r) })
+		require.NoError(t, users.Reset(t.Context(), "a"))
+		h := httplimit.Middleware(users, both(orgs, httplimit.WithDenied(denied))...)(ok)
+		for _, current := range []string{`"org-2";r=1`, `"org-2";r=0`, `"org-2";r=0;t=3600`} {
+			resp := serve(h, from("192.0.2.1:1", "User", "a", "Org", "o"))
+			assert.Equal(t, `"user-1";q=9;w=1, "user-2";q=9;w=60, "org-1";q=8;w=60, "org-2";q=2;w=3600`, resp.Header.Get("RateLimit-Policy"), i)
+			assert.Equal(t, current, resp.Header.Get("RateLimit"), i)
+		}
+		assert.Equal(t, ratelimit.Decision{Limit: 2, RetryAfter: time.Hour, ResetAfter: time.Hour, Part: 1}, refused)
+	}
+}
+
+// TestAlsoSettles settles a request in all limiters.
+func TestAlsoSettles(t *testing.T) {
+	users, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	orgs, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)})
+	h := httplimit.Middleware(users, both(orgs,
+		httplimit.WithCost(func(*http.Request) int { return 10 }), httplimit.WithSettle(httplimit.ByCost))...)(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r, 3) }))
+	resp := serve(h, from("192.0.2.1:1", "User", "a", "Org", "o"))
+	assert.Equal(t, `"user";r=90`, resp.Header.Get("RateLimit"))
+	assert.Equal(t, 97, left(t, users, "a"))
+	assert.Equal(t, 997, left(t, orgs, "o"))
+}
+
+// TestAlsoInShadow reports which limiter would have refused.
+func TestAlsoInShadow(t *testing.T) {
+	users, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	orgs, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	var refused []int
+	h := httplimit.Middleware(users, both(orgs, httplimit.WithShadow(func(_ *http.Request, d ratelimit.Decision) { refused = append(refused, d.Part) }))...)(ok)
+	for range 2 {
+		assert.Equal(t, 200, serve(h, from("192.0.2.1:1", "User", "a", "Org", "o")).StatusCode)
+	}
+	assert.Equal(t, []int{1}, refused)
+	assert.Equal(t, 99, left(t, users, "a"))
+}
+
+// TestAlsoWhenAStoreFails lets the store of one limiter fail.
+func TestAlsoWhenAStoreFails(t *testing.T) {
+	for _, tt := range []struct {
+		policy ratelimit.FailurePolicy
+		status int
+		left   int
+	}{{ratelimit.FailOpen, 200, 99}, {ratelimit.FailClosed, 429, 100}} {
+		quiet(t)
+		for _, first := range []bool{true, false} {
+			well, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+			failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(tt.policy))
+			require.NoError(t, err)
+			var reported error
+			report := httplimit.WithStoreError(func(_ *http.Request, err error) { reported = err })
+			users, orgs := well, failing
+			if first {
+				users, orgs = failing, well
+			}
+			resp := serve(httplimit.Middleware(users, both(orgs, report)...)(ok), from("192.0.2.1:1", "User", "k", "Org", "k"))
+			assert.Equal(t, tt.status, resp.StatusCode)
+			assert.ErrorContains(t, reported, "no route to the store")
+			assert.Empty(t, resp.Header.Get("RateLimit"), "what is left is unknown")
+			assert.Equal(t, tt.left, left(t, well, "k"))
+		}
+	}
+}
+
+// TestAlsoOfAClientThatLeft gives back what the first limiter has granted if the context ends
+// before the second one has answered.
+func TestAlsoOfAClientThatLeft(t *testing.T) {
+	users, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	orgs, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	ctx, leave := context.WithCancel(t.Context())
+	h := httplimit.Middleware(users, both(leaving{orgs, leave})...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("handled") }))
+	resp := serve(h, from("192.0.2.1:1", "User", "a", "Org", "o").WithContext(ctx))
+	assert.Equal(t, 503, resp.StatusCode)
+	assert.Equal(t, 100, left(t, users, "a"))
+	assert.Equal(t, 100, left(t, orgs, "o"))
+}
+
+// A leaving limiter lets the client leave before it answers.
+type leaving struct {
+	ratelimit.Limiter
+	leave context.CancelFunc
+}
+
+func (l leaving) Hold(ctx context.Context, key string, n int) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	l.leave()
+	return l.Limiter.Hold(ctx, key, n)
+}
+
+// TestSettleErrorsOfSeveral checks that an error is reported, however the others went.
+func TestSettleErrorsOfSeveral(t *testing.T) {
+	logged := quiet(t)
+	users, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(broken{}), ratelimit.WithFailureLog(nil))
+	require.NoError(t, err)
+	n := 3
+	h := httplimit.Middleware(users, both(failing, httplimit.WithSettle(func(*http.Request, int, int64) int { return n }))...)(ok)
+	ask := func() { serve(h, from("192.0.2.1:1", "User", "a", "Org", "o")) }
+	ask()
+	assert.Equal(t, 97, left(t, users, "a"))
+	assert.Empty(t, logged.String(), "errors of the store are the limiter's to log")
+	n = int(^uint(0) >> 1)
+	ask()
+	assert.Contains(t, logged.String(), ratelimit.ErrDebt.Error())
+}

@@ -1,0 +1,410 @@
+package httplimit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// remaining returns how much the client 192.0.2.1 has left.
+func remaining(t *testing.T, l ratelimit.Limiter) int {
+	t.Helper()
+	d, err := l.Peek(context.Background(), "192.0.2.1")
+	require.NoError(t, err)
+	return d.Remaining
+}
+
+// answering answers with the status in the query.
+var answering = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	status, _ := strconv.Atoi(r.URL.RawQuery)
+	w.WriteHeader(status)
+})
+
+// TestSettleCountsFailures limits failed logins, and no others.
+func TestSettleCountsFailures(t *testing.T) {
+	l, clk := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Minute, Start: ratelimit.StartOnFirstEvent})
+	h := httplimit.Middleware(l, httplimit.WithSettle(func(r *http.Request, status int, _ int64) int {
+		assert.Equal(t, strconv.Itoa(status), r.URL.RawQuery)
+		if status == http.StatusOK {
+			return 0
+		}
+		return 1
+	}))(answering)
+	login := func(status int) *http.Response {
+		r := httptest.NewRequest("GET", "/?"+strconv.Itoa(status), nil)
+		r.RemoteAddr = "192.0.2.1:1"
+		return serve(h, r)
+	}
+	for i, step := range []struct{ answer, want, left int }{
+		{200, 200, 3}, {200, 200, 3}, {401, 401, 2}, {200, 200, 2}, {500, 500, 1}, {200, 200, 1}, {401, 401, 0}, {200, 429, 0}, {401, 429, 0},
+	} {
+		assert.Equal(t, step.want, login(step.answer).StatusCode, i)
+		assert.Equal(t, step.left, remaining(t, l), i)
+	}
+	clk.Add(time.Minute)
+	assert.Equal(t, `"default";r=2;t=60`, login(200).Header.Get("RateLimit"), "as it was after the hold")
+	assert.Equal(t, 3, remaining(t, l))
+}
+
+// TestSettleBytes holds an estimate and settles with the bytes that were written, also beyond
+// the limit.
+func TestSettleBytes(t *testing.T) {
+	l, clk := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)})
+	h := httplimit.Middleware(l,
+		httplimit.WithCost(func(*http.Request) int { return 10 }),
+		httplimit.WithSettle(func(_ *http.Request, _ int, written int64) int { return int(written) }),
+	)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.URL.RawQuery)
+		w.Write(make([]byte, n))
+	}))
+	get := func(n int) *http.Response {
+		r := httptest.NewRequest("GET", "/?"+strconv.Itoa(n), nil)
+		r.RemoteAddr = "192.0.2.1:1"
+		return serve(h, r)
+	}
+	assert.Equal(t, 200, get(4).StatusCode)
+	assert.Equal(t, 96, remaining(t, l))
+	assert.Equal(t, 200, get(346).StatusCode)
+	resp := get(1)
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Equal(t, "3", resp.Header.Get("Retry-After"), "250 of debt, and 10 for the estimate: 2.6 s")
+	clk.Add(2600*time.Millisecond - 1)
+	assert.Equal(t, 429, get(1).StatusCode)
+	clk.Add(1)
+	assert.Equal(t, 200, get(1).StatusCode)
+}
+
+// TestCost settles with what handlers tell.
+func TestCost(t *testing.T) {
+	for name, tt := range map[string]struct {
+		handler func(*http.Request)
+		want    int
+	}{
+		"not told":    {func(*http.Request) {}, 10},
+		"free":        {func(r *http.Request) { httplimit.Cost(r, 0) }, 0},
+		"once":        {func(r *http.Request) { httplimit.Cost(r, 3) }, 3},
+		"more":        {func(r *http.Request) { httplimit.Cost(r, 30) }, 30},
+		"a stream":    {func(r *http.Request) { httplimit.Cost(r, 3); httplimit.Cost(r, 4); httplimit.Cost(r, 5) }, 12},
+		"corrected":   {func(r *http.Request) { httplimit.Cost(r, 9); httplimit.Cost(r, -2) }, 7},
+		"derived":     {func(r *http.Request) { httplimit.Cost(r.WithContext(t.Context()), 5) }, 10},
+		"derived too": {func(r *http.Request) { httplimit.Cost(r.WithContext(context.WithoutCancel(r.Context())), 5) }, 5},
+		"at once": {func(r *http.Request) {
+			var wg sync.WaitGroup
+			for range 20 {
+				wg.Go(func() { httplimit.Cost(r, 2) })
+			}
+			wg.Wait()
+		}, 40},
+	} {
+		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+		h := httplimit.Middleware(l, httplimit.WithCost(func(*http.Request) int { return 10 }), httplimit.WithSettle(httplimit.ByCost))(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { tt.handler(r) }))
+		serve(h, from("192.0.2.1:1"))
+		assert.Equal(t, 100-tt.want, remaining(t, l), name)
+	}
+}
+
+// TestCostIsKnownToSettle checks the sum that WithSettle's function gets, and that it neither
+// overflows nor exists elsewhere.
+func TestCostIsKnownToSettle(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	for _, tt := range []struct {
+		told []int
+		want int
+	}{
+		{nil, 0},
+		{[]int{1, 2}, 3},
+		{[]int{math.MaxInt, 1}, math.MaxInt},
+		{[]int{math.MaxInt, math.MaxInt, -1}, math.MaxInt - 1},
+		{[]int{math.MinInt, -1}, math.MinInt},
+	} {
+		var sum int
+		var ok bool
+		h := httplimit.Middleware(l, httplimit.WithSettle(func(r *http.Request, _ int, _ int64) int {
+			sum, ok = httplimit.CostOf(r)
+			return 0
+		}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for _, n := range tt.told {
+				httplimit.Cost(r, n)
+			}
+		}))
+		serve(h, from("192.0.2.1:1"))
+		assert.Equal(t, tt.want, sum)
+		assert.Equal(t, tt.told != nil, ok)
+	}
+	r := from("192.0.2.1:1")
+	httplimit.Cost(r, 3)
+	_, ok := httplimit.CostOf(r)
+	assert.False(t, ok)
+	assert.Zero(t, httplimit.ByCost(r, 200, 5))
+}
+
+// TestCostCountsForEachMiddleware nests a limit of tokens and a limit of failures in one of
+// tokens.
+func TestCostCountsForEachMiddleware(t *testing.T) {
+	outer, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	failures, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	inner, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r, 5) }))
+	h = httplimit.Middleware(inner, httplimit.WithSettle(httplimit.ByCost))(h)
+	h = httplimit.Middleware(failures, httplimit.WithSettle(func(_ *http.Request, status int, _ int64) int { return status / 300 }))(h)
+	counted := h
+	h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r, 2); counted.ServeHTTP(w, r) })
+	h = httplimit.Middleware(outer, httplimit.WithSettle(httplimit.ByCost))(h)
+	serve(h, from("192.0.2.1:1"))
+	assert.Equal(t, 93, remaining(t, outer))
+	assert.Equal(t, 100, remaining(t, failures))
+	assert.Equal(t, 95, remaining(t, inner))
+}
+
+// TestSettleKeepsPanics checks that a panic goes on as it was, after the request was settled.
+func TestSettleKeepsPanics(t *testing.T) {
+	for _, value := range []error{http.ErrAbortHandler, errors.New("a bug")} {
+		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+		h := httplimit.Middleware(l, httplimit.WithSettle(httplimit.ByCost))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			httplimit.Cost(r, 7)
+			panic(value)
+		}))
+		assert.PanicsWithValue(t, value, func() { serve(h, from("192.0.2.1:1")) })
+		assert.Equal(t, 93, remaining(t, l))
+	}
+}
+
+// TestSettleKeepsTheHold checks that the cost that was held remains if WithSettle's function
+// fails.
+func TestSettleKeepsTheHold(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	var reported error
+	options := []httplimit.Option{
+		httplimit.WithCost(func(*http.Request) int { return 10 }),
+		httplimit.WithStoreError(func(_ *http.Request, err error) { reported = err }),
+	}
+	negative := httplimit.WithSettle(func(*http.Request, int, int64) int { return -3 })
+	assert.Equal(t, 200, serve(httplimit.Middleware(l, append(options, negative)...)(ok), from("192.0.2.1:1")).StatusCode)
+	assert.EqualError(t, reported, "httplimit: WithSettle's function returned -3: it must return at least 0")
+	assert.Equal(t, 90, remaining(t, l))
+
+	panics := httplimit.WithSettle(func(*http.Request, int, int64) int { panic("a bug") })
+	assert.PanicsWithValue(t, "a bug", func() { serve(httplimit.Middleware(l, append(options, panics)...)(ok), from("192.0.2.1:1")) })
+	assert.Equal(t, 80, remaining(t, l))
+
+	reported = nil
+	tooMany := httplimit.WithSettle(func(*http.Request, int, int64) int { return math.MaxInt })
+	assert.Equal(t, 200, serve(httplimit.Middleware(l, append(options, tooMany)...)(ok), from("192.0.2.1:1")).StatusCode)
+	assert.ErrorIs(t, reported, ratelimit.ErrDebt)
+	assert.Equal(t, 70, remaining(t, l))
+}
+
+// TestSettleAfterTheClientLeft checks that a request is settled although its context ends
+// while it is handled.
+func TestSettleAfterTheClientLeft(t *testing.T) {
+	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"the client left": context.WithCancel,
+		"the deadline passed": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Second)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}))
+			ctx, leave := end(t.Context())
+			defer leave()
+			h := httplimit.Middleware(l, httplimit.WithSettle(httplimit.ByCost), httplimit.WithStoreError(func(_ *http.Request, err error) { t.Error(err) }))(
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					httplimit.Cost(r, 7)
+					if name == "the client left" {
+						leave()
+					}
+					<-r.Context().Done()
+				}))
+			serve(h, from("192.0.2.1:1").WithContext(ctx))
+			assert.Equal(t, 93, remaining(t, l), name)
+		})
+	}
+}
+
+// TestSettleWithShaping holds a request until its turn, and settles it afterwards.
+func TestSettleWithShaping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}))
+		h := httplimit.Middleware(l, httplimit.WithShaping(time.Second), httplimit.WithCost(func(*http.Request) int { return 5 }), httplimit.WithSettle(httplimit.ByCost))(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r, 1) }))
+		require.True(t, l.AllowN("192.0.2.1", 10))
+		start := time.Now()
+		assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
+		assert.Equal(t, 500*time.Millisecond, time.Since(start))
+		assert.Equal(t, 4, remaining(t, l), "five had come, and one was used")
+	})
+}
+
+// TestSettleDoesNotDelay checks that a hold does not wait for the Delay of a LeakyBucket, as
+// requests without WithSettle do not.
+func TestSettleDoesNotDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}))
+		h := httplimit.Middleware(l, httplimit.WithSettle(httplimit.ByCost))(ok)
+		start := time.Now()
+		for range 5 {
+			assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
+		}
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+// TestSettleInShadow settles the requests that would have passed, and no others.
+func TestSettleInShadow(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)})
+	refused, settled := 0, 0
+	h := httplimit.Middleware(l,
+		httplimit.WithShadow(func(*http.Request, ratelimit.Decision) { refused++ }),
+		httplimit.WithSettle(func(*http.Request, int, int64) int { settled++; return 4 }))(ok)
+	for range 5 {
+		assert.Equal(t, "ok", body(t, serve(h, from("192.0.2.1:1"))))
+	}
+	assert.Equal(t, 3, settled, "4 + 4 + 4 are 2 of debt")
+	assert.Equal(t, 2, refused)
+}
+
+// TestNotSettled has the requests that hold nothing.
+func TestNotSettled(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	h := httplimit.Middleware(l,
+		httplimit.WithSkip(func(r *http.Request) bool { return r.URL.Path == "/skip" }),
+		httplimit.WithCost(func(r *http.Request) int { return len(r.URL.Path) - 1 }),
+		httplimit.WithSettle(func(*http.Request, int, int64) int { t.Error("settled"); return 0 }))(ok)
+	for path, want := range map[string]int{"/": 200, "/skip": 200, "/12": 429} {
+		r := httptest.NewRequest("GET", path, nil)
+		assert.Equal(t, want, serve(h, r).StatusCode, path)
+	}
+	r := httptest.NewRequest("GET", "/1", nil)
+	r.RemoteAddr = "@"
+	assert.Equal(t, 400, serve(h, r).StatusCode)
+}
+
+// A flaky store fails while it is down.
+type flaky struct {
+	ratelimit.States
+	down bool
+}
+
+func (f *flaky) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
+	f.States, err = ratelimit.NewMemoryStore().Open(name, t)
+	return f, err
+}
+
+func (f *flaky) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	if f.down {
+		return ratelimit.Result{}, errors.New("no route to the store")
+	}
+	return f.States.Apply(ctx, key, t, req)
+}
+
+// TestSettleWhenTheStoreFails lets the store fail before or after the handler.
+func TestSettleWhenTheStoreFails(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		down, up bool // whether the store is down before, and up afterwards
+		policy   ratelimit.FailurePolicy
+		status   int
+		left     int
+		reported int
+	}{
+		{"well", false, true, ratelimit.FailOpen, 200, 93, 0},
+		{"fails afterwards", false, false, ratelimit.FailOpen, 200, 99, 1},
+		{"failed before", true, true, ratelimit.FailOpen, 200, 93, 1},
+		{"fails", true, false, ratelimit.FailOpen, 200, 100, 2},
+		{"fails afterwards, closed", false, false, ratelimit.FailClosed, 200, 99, 1},
+		{"failed before, closed", true, true, ratelimit.FailClosed, 429, 100, 1},
+	} {
+		for _, set := range []bool{true, false} {
+			logged := quiet(t)
+			store := &flaky{down: tt.down}
+			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(store), ratelimit.WithFailurePolicy(tt.policy))
+			require.NoError(t, err)
+			reported := 0
+			options := []httplimit.Option{httplimit.WithSettle(httplimit.ByCost)}
+			if set {
+				options = append(options, httplimit.WithStoreError(func(_ *http.Request, err error) {
+					assert.ErrorContains(t, err, "no route to the store", tt.name)
+					reported++
+				}))
+			}
+			resp := serve(httplimit.Middleware(l, options...)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				httplimit.Cost(r, 7)
+				store.down = !tt.up
+			})), from("192.0.2.1:1"))
+			assert.Equal(t, tt.status, resp.StatusCode, tt.name)
+			store.down = false
+			assert.Equal(t, tt.left, remaining(t, l), tt.name)
+			if set {
+				assert.Equal(t, tt.reported, reported, tt.name)
+			}
+			assert.NotContains(t, logged.String(), "httplimit", "the limiter logs it")
+		}
+	}
+}
+
+// TestSettleHandsTheRequestBack checks that outer handlers find the route of the mux in their
+// request, and that net/http removes the files of a form, as without WithSettle.
+func TestSettleHandsTheRequestBack(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	files := make(chan string, 1)
+	settledAt := make(chan string, 1)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /upload/{name}", func(w http.ResponseWriter, r *http.Request) {
+		assert.NoError(t, r.ParseMultipartForm(1))
+		file, _, err := r.FormFile("file")
+		if assert.NoError(t, err) {
+			files <- file.(*os.File).Name()
+			file.Close()
+		}
+	})
+	h := httplimit.Middleware(l, httplimit.WithSettle(func(r *http.Request, _ int, _ int64) int { settledAt <- r.Pattern; return 0 }))(mux)
+	routes := make(chan string, 1)
+	server := serverOf(t, "HTTP/1.1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r)
+		routes <- r.Pattern
+	}))
+	var form bytes.Buffer
+	w := multipart.NewWriter(&form)
+	part, err := w.CreateFormFile("file", "x")
+	require.NoError(t, err)
+	io.WriteString(part, strings.Repeat("x", 11<<20))
+	require.NoError(t, w.Close())
+	resp, err := server.Client().Post(server.URL+"/upload/x", w.FormDataContentType(), &form)
+	require.NoError(t, err)
+	resp.Body.Close()
+	assert.Equal(t, 200, resp.StatusCode)
+	assert.Equal(t, "POST /upload/{name}", <-settledAt)
+	assert.Equal(t, "POST /upload/{name}", <-routes)
+	server.Close() // after which the request is over
+	assert.NoFileExists(t, <-files)
+}
+
+// TestNoWrapperUnlessAskedFor checks that without WithSettle, the handler gets what the
+// middleware got.
+func TestNoWrapperUnlessAskedFor(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	w, r := httptest.NewRecorder(), from("192.0.2.1:1")
+	httplimit.Middleware(l)(http.HandlerFunc(func(inner http.ResponseWriter, request *http.Request) {
+		assert.Same(t, w, inner)
+		assert.Same(t, r, request)
+	})).ServeHTTP(w, r)
+}
