@@ -21,8 +21,7 @@ import (
 // would alone.
 //
 // All limits are reported in one set of header fields, as for the parts of a [ratelimit.All].
-// name is that of the limit; the names of the limits of a middleware must differ (see
-// [WithPolicyName]). In the decision that [DecisionOf] and [WithShadow] report, Part is the
+// name is that of the limit; [WithPolicyName] sets that of Middleware's limiter. In the decision that [DecisionOf] and [WithShadow] report, Part is the
 // index of the limiter that decided; that of Middleware is 0.
 //
 // [WithCost] and [WithSettle] apply to all limiters. WithAlso cannot be combined with
@@ -31,21 +30,15 @@ func WithAlso(l ratelimit.Limiter, key KeyFunc, name string) Option {
 	return func(c *config) { c.also = append(c.also, &limit{limiter: l, key: key, name: name}) }
 }
 
-// checkAlso returns what is wrong with the arguments of WithAlso.
-func checkAlso(c *config) error {
-	names := map[string]bool{c.name: true}
-	for _, l := range c.also {
-		switch {
-		case param.IsNil(l.limiter):
-			return invalid("WithAlso's limiter", nil, "must be a Limiter, such as ratelimit.New returns")
-		case l.key == nil:
-			return invalid("WithAlso's function", nil, "must be a KeyFunc, such as ClientIP()")
-		case !ascii.IsPrintable(l.name):
-			return invalid("WithAlso's name", fmt.Sprintf("%q", l.name), "must be one or more printable ASCII characters")
-		case names[l.name]:
-			return invalid("WithAlso's name", fmt.Sprintf("%q", l.name), "must differ from the names of the other limits; WithPolicyName sets that of Middleware's limiter")
-		}
-		names[l.name] = true
+// check returns what is wrong with the arguments of WithAlso.
+func (l *limit) check() error {
+	switch {
+	case param.IsNil(l.limiter):
+		return invalid("WithAlso's limiter", nil, "must be a Limiter, such as ratelimit.New returns")
+	case l.key == nil:
+		return invalid("WithAlso's function", nil, "must be a KeyFunc, such as ClientIP()")
+	case !ascii.IsPrintable(l.name):
+		return invalid("WithAlso's name", fmt.Sprintf("%q", l.name), "must be one or more printable ASCII characters")
 	}
 	return nil
 }

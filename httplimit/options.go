@@ -158,5 +158,10 @@ func (c *config) check() error {
 	case !ascii.IsPrintable(c.name):
 		return invalid("WithPolicyName's name", fmt.Sprintf("%q", c.name), "must be one or more printable ASCII characters")
 	}
-	return checkAlso(c)
+	for _, l := range c.also {
+		if err := l.check(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

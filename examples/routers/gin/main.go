@@ -30,14 +30,16 @@ func router(limiter ratelimit.Limiter) http.Handler {
 }
 
 // limited converts net/http middleware to a Gin handler. The rest of the Gin chain is the
-// handler that the middleware wraps.
+// handler that the middleware wraps. Gin's handlers write to c.Writer, so limited tells the
+// middleware their status, for httplimit.WithSettle.
 func limited(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		passed := false
-		middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			passed = true
 			c.Request = r
 			c.Next()
+			w.WriteHeader(c.Writer.Status())
 		})).ServeHTTP(c.Writer, c.Request)
 		if !passed {
 			c.Abort()
