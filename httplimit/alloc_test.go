@@ -20,7 +20,7 @@ func (d discard) WriteHeader(int)             {}
 var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
 // TestAllocations checks that only the values of header fields (a slice and a string
-// each) and the prefix of an IPv6 client are allocated.
+// each), the prefix of an IPv6 client, and what WithSettle needs are allocated.
 func TestAllocations(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1e9)})
 	w := discard{make(http.Header)}
@@ -34,6 +34,7 @@ func TestAllocations(t *testing.T) {
 		{"fields", nil, "192.0.2.1:1", 2},
 		{"fields, legacy", []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "192.0.2.1:1", 6},
 		{"behind a proxy", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithKey(httplimit.ClientIP(httplimit.TrustedHops(1)))}, "10.1.1.1:1", 1},
+		{"settled", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithSettle(httplimit.ByCost)}, "192.0.2.1:1", 8},
 		{"IPv6", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "[2001:db8::1]:1", 1},
 	} {
 		h := httplimit.Middleware(l, tt.opts...)(nothing)
@@ -52,6 +53,7 @@ func BenchmarkMiddleware(b *testing.B) {
 	}{
 		{"allowed", httplimit.Middleware(l)(nothing)},
 		{"allowed/fields=none", httplimit.Middleware(l, httplimit.WithHeaders(httplimit.None))(nothing)},
+		{"settled/fields=none", httplimit.Middleware(l, httplimit.WithHeaders(httplimit.None), httplimit.WithSettle(httplimit.ByCost))(nothing)},
 		{"denied", httplimit.Middleware(spent)(nothing)},
 	} {
 		b.Run(bb.name, func(b *testing.B) {

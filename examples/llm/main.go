@@ -98,7 +98,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if d.RetryAfter != ratelimit.Never {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.RetryAfter.Seconds()))))
 		}
-		refusal := fmt.Sprintf("%s has %d tokens left, and the request may cost %d", []string{user, org}[d.Part], d.Remaining, estimate)
+		refusal := fmt.Sprintf("%s has too few tokens left: the request may cost %d", []string{user, org}[d.Part], estimate)
 		http.Error(w, refusal, http.StatusTooManyRequests)
 		return
 	}
