@@ -18,10 +18,12 @@ import (
 // If the path of a request has several interpretations (see [Rule]), the request must
 // pass the rules for all of them, and the response has the header fields of each rule
 // up to the one that refuses. With [httplimit.WithShaping], the request waits for one
-// rule after the other. With [httplimit.WithSettle], it is held for one rule after the other;
-// if a later one refuses, it is settled for those before, with the refusal's status. With
-// [httplimit.WithAlso], it counts once for each rule in those limiters. A request to which no
-// rule applies does not count in them.
+// rule after the other.
+//
+// With [httplimit.WithSettle] or [httplimit.WithAlso], the rules for the interpretations of
+// a path decide one after the other. If a later rule refuses, the request stays counted for
+// the rules before it or, with WithSettle, is settled with the status of the refusal. The
+// limiters of WithAlso count a request once for each rule, and not at all if no rule applies.
 func (s *Set) Middleware(opts ...httplimit.Option) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if isNil(next) || slices.ContainsFunc(opts, func(o httplimit.Option) bool { return o == nil }) {

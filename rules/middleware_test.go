@@ -86,35 +86,43 @@ func TestMiddlewareNilOption(t *testing.T) {
 // TestMiddlewareSettles checks that options which hold requests work with rules, one after the
 // other if a path has several interpretations.
 func TestMiddlewareSettles(t *testing.T) {
-	source := &table{rules: []Rule{
-		{ID: "a", Call: "/a/b", Limit: 4, Window: time.Hour},
-		{ID: "b", Call: "/a%2Fb", Limit: 10, Window: time.Hour},
-	}}
-	s, _ := newSet(t, source)
-	also := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 100, Window: 1000 * time.Hour}))
-	var settled []int
-	h := s.Middleware(
-		httplimit.WithAlso(also, func(*http.Request) (string, error) { return "all", nil }, "a"),
-		httplimit.WithSettle(func(_ *http.Request, status int, _ int64) int { settled = append(settled, status); return 2 }),
-	)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusAccepted) }))
-	for i, step := range []struct {
-		path    string
-		want    int
-		settled []int
-		also    int // events that also has counted
-	}{
-		{"/other", 202, nil, 0},
-		{"/a/b", 202, []int{202}, 2},
-		{"/a%2Fb", 202, []int{202, 202}, 6},
-		{"/a%2Fb", 429, []int{429}, 8},
-	} {
-		settled = nil
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", step.path, http.NoBody))
-		assert.Equal(t, step.want, w.Code, i)
-		assert.Equal(t, step.settled, settled, i)
-		d, err := also.Peek(t.Context(), "all")
-		require.NoError(t, err)
-		assert.Equal(t, step.also, d.Limit-d.Remaining, i)
+	for n := 1; n <= 2; n++ { // events that a request counts as; 2 if it is settled
+		source := &table{rules: []Rule{
+			{ID: "a", Call: "/a/b", Limit: 2 * n, Window: time.Hour},
+			{ID: "b", Call: "/a%2Fb", Limit: 10, Window: time.Hour},
+		}}
+		s, _ := newSet(t, source)
+		also := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 100, Window: 1000 * time.Hour}))
+		opts := []httplimit.Option{httplimit.WithAlso(also, func(*http.Request) (string, error) { return "all", nil }, "a")}
+		var settled []int
+		if n == 2 {
+			opts = append(opts, httplimit.WithSettle(func(_ *http.Request, status int, _ int64) int {
+				settled = append(settled, status)
+				return n
+			}))
+		}
+		h := s.Middleware(opts...)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusAccepted) }))
+		for i, step := range []struct {
+			path    string
+			want    int
+			settled []int
+			counted int // how often also has counted a request
+		}{
+			{"/other", 202, nil, 0},
+			{"/a/b", 202, []int{202}, 1},
+			{"/a%2Fb", 202, []int{202, 202}, 3},
+			{"/a%2Fb", 429, []int{429}, 4}, // by b, before a refuses
+		} {
+			settled = nil
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("GET", step.path, http.NoBody))
+			assert.Equal(t, step.want, w.Code, i)
+			if n == 2 {
+				assert.Equal(t, step.settled, settled, i)
+			}
+			d, err := also.Peek(t.Context(), "all")
+			require.NoError(t, err)
+			assert.Equal(t, step.counted*n, d.Limit-d.Remaining, i)
+		}
 	}
 }
