@@ -28,13 +28,13 @@ func TestWhole(t *testing.T) {
 func TestSeconds(t *testing.T) {
 	for v, want := range map[any]time.Duration{
 		60: time.Minute, "60": time.Minute, 1.9: 1900 * time.Millisecond, "0.000000001": 1, 0.1: 100 * time.Millisecond,
-		9223372036: 9223372036 * time.Second, "9223372036.854775807": math.MaxInt64, float32(0.5): 500 * time.Millisecond,
+		int64(9223372036): 9223372036 * time.Second, "9223372036.854775807": math.MaxInt64, float32(0.5): 500 * time.Millisecond,
 	} {
 		got, ok := seconds(v)
 		assert.True(t, ok, "%v", v)
 		assert.Equal(t, want, got, "%v", v)
 	}
-	for _, v := range []any{nil, 0, -1, "0.0000000001", "9223372036.854775808", 9223372037, math.Inf(1), math.NaN(), "1m", true} {
+	for _, v := range []any{nil, 0, -1, "0.0000000001", "9223372036.854775808", int64(9223372037), math.Inf(1), math.NaN(), "1m", true} {
 		_, ok := seconds(v)
 		assert.False(t, ok, "%v", v)
 	}
