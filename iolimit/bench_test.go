@@ -1,0 +1,38 @@
+package iolimit_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/iolimit"
+)
+
+// BenchmarkReader measures the cost of the limiter for data that is granted at once: the
+// difference to the benchmark "none".
+func BenchmarkReader(b *testing.B) {
+	const mega = 1 << 20
+	read := func(b *testing.B, r io.Reader) {
+		buf := make([]byte, 32<<10) // as io.Copy has
+		b.ReportAllocs()
+		b.SetBytes(mega)
+		for b.Loop() {
+			for left := mega; left > 0; {
+				n, err := r.Read(buf[:min(left, len(buf))])
+				if err != nil {
+					b.Fatal(err)
+				}
+				left -= n
+			}
+		}
+	}
+	b.Run("none", func(b *testing.B) { read(b, new(asked)) })
+	for _, burst := range []int{64 << 10, 1 << 20, 16 << 20} {
+		b.Run(fmt.Sprintf("burst=%dKiB", burst>>10), func(b *testing.B) {
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1 << 40), Burst: burst}))
+			read(b, iolimit.Reader(context.Background(), new(asked), ratelimit.For(l, "key")))
+		})
+	}
+}

@@ -1,0 +1,234 @@
+package iolimit_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/iolimit"
+)
+
+// This file measures rates, in the virtual time of synctest bubbles.
+
+// A flow is bytes that passed at times since its begin.
+type flow struct {
+	begin time.Time
+
+	mu     sync.Mutex // protects passed
+	passed []passed
+}
+
+type passed struct {
+	at time.Duration
+	n  int
+}
+
+func newFlow() *flow { return &flow{begin: time.Now()} }
+
+// Write counts p.
+func (f *flow) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.passed = append(f.passed, passed{time.Since(f.begin), len(p)})
+	return len(p), nil
+}
+
+// within returns the number of bytes in [from, to).
+func (f *flow) within(from, to time.Duration) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.passed {
+		if from <= p.at && p.at < to {
+			n += p.n
+		}
+	}
+	return n
+}
+
+// zeros is an endless source, whose Reads are short, of changing lengths, if it is uneven.
+type zeros struct {
+	uneven bool
+	count  int
+}
+
+func (z *zeros) Read(p []byte) (int, error) {
+	if z.uneven {
+		z.count++
+		p = p[:min(len(p), 1+z.count*7919%1460)]
+	}
+	clear(p)
+	return len(p), nil
+}
+
+// kilo is the bytes per second of every limit in limits.
+const kilo = 100_000
+
+// limits have a burst of 50 KB, except windows, whose burst is the whole window.
+var limits = []ratelimit.Algorithm{
+	ratelimit.TokenBucket{Rate: ratelimit.PerSecond(kilo), Burst: kilo / 2},
+	ratelimit.TokenBucket{Rate: ratelimit.PerSecond(kilo), Burst: 1000},
+	ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: kilo / 4, Per: time.Second / 4}, Burst: kilo / 2, Refill: ratelimit.RefillInterval},
+	ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(kilo), Capacity: kilo / 2},
+	ratelimit.FixedWindow{Limit: kilo, Window: time.Second},
+	ratelimit.FixedWindow{Limit: kilo, Window: time.Second, Start: ratelimit.StartOnFirstEvent},
+	ratelimit.SlidingWindow{Limit: kilo, Window: time.Second},
+	ratelimit.SlidingWindow{Limit: kilo, Window: time.Second, Segments: 5},
+	ratelimit.SlidingLog{Limit: kilo / 100, Window: time.Second / 100},
+	ratelimit.RollingWindow{Quota: kilo, Window: time.Second, Period: 250 * time.Millisecond},
+	ratelimit.WarmingUp{Rate: ratelimit.PerSecond(kilo), Warmup: 100 * time.Millisecond},
+	ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(kilo), Burst: kilo / 2},
+		ratelimit.FixedWindow{Limit: 2 * kilo, Window: time.Second},
+	},
+}
+
+// burst returns the longest time that a limit of limits may let pass at once.
+func burst(alg ratelimit.Algorithm) time.Duration {
+	switch alg := alg.(type) {
+	case ratelimit.TokenBucket:
+		return time.Duration(alg.Burst) * time.Second / kilo
+	case ratelimit.LeakyBucket:
+		return time.Duration(alg.Capacity) * time.Second / kilo
+	}
+	return time.Second
+}
+
+// A stream that always has data gets the rate, within 2 % over any ten bursts.
+func TestRate(t *testing.T) {
+	for _, alg := range limits {
+		for _, uneven := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%T%+v/uneven=%v", alg, alg, uneven), func(t *testing.T) {
+				streams := map[string]func(ctx context.Context, b ratelimit.Bound, f *flow){
+					"Reader": func(ctx context.Context, b ratelimit.Bound, f *flow) {
+						_, err := io.Copy(f, iolimit.Reader(ctx, &zeros{uneven: uneven}, b))
+						assert.ErrorIs(t, err, context.DeadlineExceeded)
+					},
+					"Writer": func(ctx context.Context, b ratelimit.Bound, f *flow) {
+						_, err := io.Copy(iolimit.Writer(ctx, f, b), &zeros{uneven: uneven})
+						assert.ErrorIs(t, err, context.DeadlineExceeded)
+					},
+					"Conn": func(ctx context.Context, b ratelimit.Bound, f *flow) {
+						out, in := pipe(ratelimit.Bound{}, b)
+						defer in.Close()
+						go func() {
+							defer out.Close()
+							_, _ = io.Copy(out, &zeros{uneven: uneven})
+						}()
+						until, _ := ctx.Deadline()
+						require.NoError(t, in.SetReadDeadline(until))
+						_, err := io.Copy(f, in)
+						assert.Error(t, err)
+					},
+				}
+				for name, stream := range streams {
+					t.Run(name, func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) { _ = checkRate(t, alg, 1, stream) })
+					})
+				}
+			})
+		}
+	}
+}
+
+// Streams that share a key share its rate.
+func TestStreamsShareAKey(t *testing.T) {
+	for _, alg := range limits {
+		t.Run(fmt.Sprintf("%T%+v", alg, alg), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				streams := checkRate(t, alg, 5, func(ctx context.Context, b ratelimit.Bound, f *flow) {
+					_, err := io.Copy(f, iolimit.Reader(ctx, &zeros{uneven: true}, b))
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+				})
+				for i, one := range streams {
+					got := one.within(2*burst(alg), 12*burst(alg))
+					if refillsEvenly(alg) {
+						assert.InEpsilon(t, int(2*burst(alg)*kilo/time.Second), got, 0.1, "stream %d", i)
+					} else { // who asks first at the beginning of a window is not known
+						assert.Positive(t, got, "stream %d", i)
+					}
+				}
+			})
+		})
+	}
+}
+
+// More streams than a LeakyBucket has room for wait for room. None fails.
+func TestStreamsShareAFullQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		alg := ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(kilo), Capacity: kilo / 2}
+		_ = checkRate(t, alg, 100, func(ctx context.Context, b ratelimit.Bound, f *flow) {
+			_, err := io.Copy(f, iolimit.Reader(ctx, new(zeros), b))
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+	})
+}
+
+// checkRate runs streams with a limit, and checks what passes through all together. It returns
+// what has passed through each.
+func checkRate(t *testing.T, alg ratelimit.Algorithm, streams int, stream func(context.Context, ratelimit.Bound, *flow)) []*flow {
+	t.Helper()
+	limiter := ratelimit.Must(ratelimit.New(alg))
+	span := 10 * burst(alg)
+	skip := 2 * burst(alg) // the first burst, and what a window knows of it
+	end := skip + 2*span
+	ctx, cancel := context.WithTimeout(t.Context(), end)
+	defer cancel()
+	all := newFlow()
+	shares := make([]*flow, streams)
+	var wg sync.WaitGroup
+	for i := range shares {
+		shares[i] = newFlow()
+		wg.Go(func() {
+			one := &flow{begin: all.begin}
+			stream(ctx, ratelimit.For(limiter, "key"), one)
+			shares[i] = one
+		})
+	}
+	wg.Wait()
+	for _, one := range shares {
+		all.passed = append(all.passed, one.passed...)
+	}
+	tenBursts := int(span * kilo / time.Second)
+	for from := skip; from <= end-span; from += span / 40 {
+		assert.InEpsilon(t, tenBursts, all.within(from, from+span), 0.02, "from %v", from)
+	}
+	slices.SortFunc(all.passed, func(p, q passed) int { return cmp.Compare(p.at, q.at) })
+	// Every algorithm grants at most twice its burst in the time of one.
+	most, sum, oldest := int(2*burst(alg)*kilo/time.Second)+1, 0, 0
+	for _, p := range all.passed {
+		for sum += p.n; all.passed[oldest].at <= p.at-burst(alg); oldest++ {
+			sum -= all.passed[oldest].n
+		}
+		require.LessOrEqual(t, sum, most, "until %v", p.at)
+	}
+	return shares
+}
+
+// refillsEvenly reports whether room for new bytes comes evenly, so that streams wait in line
+// for it.
+func refillsEvenly(alg ratelimit.Algorithm) bool {
+	switch alg := alg.(type) {
+	case ratelimit.TokenBucket:
+		return alg.Refill == ratelimit.RefillContinuous
+	case ratelimit.LeakyBucket, ratelimit.WarmingUp:
+		return true
+	}
+	return false
+}
+
+// pipe returns the ends of a connection, each with a limit for what it reads.
+func pipe(a, b ratelimit.Bound) (net.Conn, net.Conn) {
+	c, d := net.Pipe()
+	return iolimit.Conn(c, a, ratelimit.Bound{}), iolimit.Conn(d, b, ratelimit.Bound{})
+}

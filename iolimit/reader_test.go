@@ -1,0 +1,370 @@
+package iolimit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/iolimit"
+)
+
+// bucket returns a key with 1000 bytes a second, in chunks of 62.
+func bucket(opts ...ratelimit.Option) ratelimit.Bound {
+	return ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}, opts...)), "key")
+}
+
+// left returns how many bytes b grants now.
+func left(t *testing.T, b ratelimit.Bound) int {
+	t.Helper()
+	d, err := b.Peek(context.Background())
+	require.NoError(t, err)
+	return d.Remaining
+}
+
+func TestReaderReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := []byte(strings.Repeat("The quick brown fox. ", 100))
+		require.NoError(t, iotest.TestReader(iolimit.Reader(t.Context(), bytes.NewReader(text), bucket()), text))
+
+		// Each byte is charged, and once, however it comes.
+		for name, r := range map[string]io.Reader{
+			"whole":     bytes.NewReader(text),
+			"one byte":  iotest.OneByteReader(bytes.NewReader(text)),
+			"half":      iotest.HalfReader(bytes.NewReader(text)),
+			"with EOF":  iotest.DataErrReader(bytes.NewReader(text)),
+			"buffer":    bytes.NewBuffer(text),
+			"with nils": &pausing{r: bytes.NewReader(text)},
+		} {
+			begin, b := time.Now(), bucket()
+			got, err := io.ReadAll(iolimit.Reader(t.Context(), r, b))
+			require.NoError(t, err, name)
+			assert.Equal(t, string(text), string(got), name)
+			assert.Equal(t, time.Duration(len(text)-1000)*time.Millisecond, time.Since(begin), name)
+			assert.Equal(t, 0, left(t, b), name)
+		}
+	})
+}
+
+// pausing returns 0 and nil from every second Read.
+type pausing struct {
+	r     io.Reader
+	pause bool
+}
+
+func (p *pausing) Read(b []byte) (int, error) {
+	if p.pause = !p.pause; p.pause {
+		return 0, nil
+	}
+	return p.r.Read(b)
+}
+
+// The end and errors of the source come at once, even if nothing is left of the limit.
+func TestReaderPassesErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin, b := time.Now(), bucket()
+		require.True(t, b.AllowN(1000))
+		for _, want := range []error{io.EOF, io.ErrUnexpectedEOF} {
+			n, err := iolimit.Reader(t.Context(), iotest.ErrReader(want), b).Read(make([]byte, 10))
+			assert.Zero(t, n)
+			assert.Equal(t, want, err)
+		}
+		n, err := iolimit.Reader(t.Context(), strings.NewReader("x"), b).Read(nil)
+		assert.Zero(t, n)
+		assert.NoError(t, err)
+		assert.Zero(t, time.Since(begin))
+	})
+}
+
+// No call asks the source for more than a chunk, and chunks follow a limit that changes.
+func TestChunks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := 0
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Second},
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+				return ratelimit.TokenBucket{Rate: ratelimit.PerSecond(limit)}, nil
+			})))
+		source := new(asked)
+		b := ratelimit.For(l, "key")
+		r := iolimit.Reader(t.Context(), source, b)
+		for _, step := range []struct{ limit, chunk int }{
+			{1, 1},
+			{15, 1},
+			{16, 1},
+			{1600, 100},
+			{64 << 10, 4 << 10},
+			{128 << 10, 4 << 10},
+			{1 << 20, 16 << 10},
+			{4 << 20, 64 << 10},
+			{1 << 30, 64 << 10},
+			{1 << 20, 16 << 10},
+			{1600, 100},
+			{1, 1},
+		} {
+			limit = step.limit
+			_, err := r.Read(make([]byte, 1<<20)) // the limit is known from the one before
+			require.NoError(t, err)
+			_, err = r.Read(make([]byte, 1<<20))
+			require.NoError(t, err)
+			assert.Equal(t, step.chunk, source.n, "limit %d", step.limit)
+		}
+	})
+}
+
+// asked is an endless source that knows how many bytes it was asked for last.
+type asked struct{ n int }
+
+func (a *asked) Read(p []byte) (int, error) {
+	a.n = len(p)
+	return len(p), nil
+}
+
+// A reader whose source is slow takes nothing from others on its key.
+func TestIdleReadersHoldNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := bucket()
+		for range 100 {
+			in, out := io.Pipe()
+			defer out.Close()
+			go func() { _, _ = io.Copy(io.Discard, iolimit.Reader(context.Background(), in, b)) }()
+		}
+		synctest.Wait()
+		assert.Equal(t, 1000, left(t, b))
+	})
+}
+
+// The context ends the wait, and what was read is kept, and charged once.
+func TestReaderKeepsWhatItCannotDeliver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := bucket()
+		require.True(t, b.AllowN(1000))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		begin, source := time.Now(), strings.NewReader("twenty bytes of text")
+		r := iolimit.Reader(ctx, source, b)
+		n, err := r.Read(make([]byte, 100))
+		assert.Zero(t, n)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 10*time.Millisecond, time.Since(begin))
+		assert.Equal(t, 0, source.Len(), "it has read a chunk")
+		assert.Equal(t, 10, left(t, b), "and given its place back")
+		_, err = r.Read(make([]byte, 100))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 10, left(t, b))
+	})
+}
+
+// An error that came with bytes follows them, even if they are delivered late.
+func TestReaderKeepsErrors(t *testing.T) {
+	store := &failing{Store: ratelimit.NewMemoryStore()}
+	b := bucket(ratelimit.WithStore(store), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+	r := iolimit.Reader(t.Context(), &lastWords{text: "Read once. Ended."}, b)
+	buf := make([]byte, 11)
+	_, err := r.Read(buf)
+	require.NoError(t, err)
+	assert.Equal(t, "Read once. ", string(buf))
+	store.down = true
+	_, err = r.Read(buf)
+	require.ErrorIs(t, err, errDown)
+	store.down = false
+	clear(buf) // it is the caller's
+
+	n, err := r.Read(buf[:2])
+	require.NoError(t, err)
+	assert.Equal(t, "En", string(buf[:n]))
+	n, err = r.Read(buf)
+	assert.Equal(t, io.ErrUnexpectedEOF, err)
+	assert.Equal(t, "ded.", string(buf[:n]))
+	_, err = r.Read(buf)
+	assert.Equal(t, io.ErrNoProgress, err, "the error came once")
+}
+
+// lastWords returns an error with its last bytes, and then others.
+type lastWords struct{ text string }
+
+func (l *lastWords) Read(p []byte) (int, error) {
+	if l.text == "" {
+		return 0, io.ErrNoProgress
+	}
+	n := copy(p, l.text)
+	if l.text = l.text[n:]; l.text == "" {
+		return n, io.ErrUnexpectedEOF
+	}
+	return n, nil
+}
+
+// Each policy does with a stream what it does with other requests, and no byte is lost or
+// delivered twice.
+func TestReaderWithFailingStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spare := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 10}))
+		for name, test := range map[string]struct {
+			policy ratelimit.FailurePolicy
+			takes  time.Duration
+			fails  bool
+		}{
+			"open":     {policy: ratelimit.FailOpen},
+			"closed":   {policy: ratelimit.FailClosed, fails: true},
+			"fallback": {policy: ratelimit.Fallback(spare), takes: 100 * time.Millisecond},
+		} {
+			store := &failing{Store: ratelimit.NewMemoryStore()}
+			b := bucket(ratelimit.WithStore(store), ratelimit.WithFailurePolicy(test.policy), ratelimit.WithFailureLog(nil))
+			for _, known := range []bool{false, true} { // whether a chunk has passed before
+				begin := time.Now()
+				r := iolimit.Reader(t.Context(), iotest.DataErrReader(strings.NewReader("twenty bytes of text")), b)
+				var text []byte
+				if known {
+					text = make([]byte, 3)
+					_, err := io.ReadFull(r, text)
+					require.NoError(t, err, name)
+				}
+				store.down = true
+				if test.fails {
+					for range 3 {
+						n, err := r.Read(make([]byte, 4))
+						require.ErrorIs(t, err, errDown, name)
+						require.Zero(t, n, name)
+					}
+					store.down = false
+				}
+				rest, err := io.ReadAll(r)
+				require.NoError(t, err, name)
+				assert.Equal(t, "twenty bytes of text", string(text)+string(rest), name)
+				if name != "fallback" {
+					assert.Equal(t, test.takes, time.Since(begin), name)
+				} else {
+					assert.GreaterOrEqual(t, time.Since(begin), test.takes-30*time.Millisecond, name)
+				}
+				store.down = false
+				time.Sleep(time.Second)
+			}
+		}
+	})
+}
+
+var errDown = errors.New("the store is down")
+
+// failing is a store that fails while it is down.
+type failing struct {
+	ratelimit.Store
+	down bool
+}
+
+func (f *failing) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	s, err := f.Store.Open(name, t)
+	return &failingStates{s, f}, err
+}
+
+type failingStates struct {
+	ratelimit.States
+	store *failing
+}
+
+func (f *failingStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	if f.store.down {
+		return ratelimit.Result{}, errDown
+	}
+	return f.States.Apply(ctx, key, t, req)
+}
+
+// A key that is granted nothing fails at once, before anything is read or written.
+func TestBlockedKey(t *testing.T) {
+	b := ratelimit.For(blocked{bucket().Limiter()}, "mallory")
+	source := strings.NewReader("text")
+	_, err := io.ReadAll(iolimit.Reader(t.Context(), source, b))
+	require.ErrorIs(t, err, ratelimit.ErrNever)
+	assert.ErrorContains(t, err, "mallory")
+	assert.Equal(t, 4, source.Len())
+
+	var out bytes.Buffer
+	n, err := iolimit.Writer(t.Context(), &out, b).Write([]byte("text"))
+	require.ErrorIs(t, err, ratelimit.ErrNever)
+	assert.Zero(t, n)
+	assert.Zero(t, out.Len())
+}
+
+// blocked grants nothing to anyone.
+type blocked struct{ ratelimit.Limiter }
+
+func (blocked) Peek(context.Context, string) (ratelimit.Decision, error) {
+	return ratelimit.Decision{RetryAfter: ratelimit.Never}, nil
+}
+
+func (blocked) ReserveWithin(context.Context, string, int, time.Duration) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	return nil, ratelimit.Decision{RetryAfter: ratelimit.Never}, nil
+}
+
+// A key that is blocked while a stream runs fails the stream, which can go on when it is
+// granted bytes again.
+func TestKeyIsBlockedMeanwhile(t *testing.T) {
+	b := bucket()
+	change := &changing{Limiter: b.Limiter()}
+	r := iolimit.Reader(t.Context(), strings.NewReader("text"), ratelimit.For(change, "key"))
+	_, err := io.ReadFull(r, make([]byte, 1))
+	require.NoError(t, err)
+	change.blocked = true
+	for range 2 {
+		n, err := r.Read(make([]byte, 10))
+		require.ErrorIs(t, err, ratelimit.ErrNever)
+		require.Zero(t, n)
+	}
+	change.blocked = false
+	rest, err := io.ReadAll(r)
+	require.NoError(t, err)
+	assert.Equal(t, "ext", string(rest))
+	assert.Equal(t, 996, left(t, b))
+}
+
+type changing struct {
+	ratelimit.Limiter
+	blocked bool
+}
+
+func (c *changing) Peek(ctx context.Context, key string) (ratelimit.Decision, error) {
+	if c.blocked {
+		return blocked{}.Peek(ctx, key)
+	}
+	return c.Limiter.Peek(ctx, key)
+}
+
+func (c *changing) ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	if c.blocked {
+		return blocked{}.ReserveWithin(ctx, key, n, maxWait)
+	}
+	return c.Limiter.ReserveWithin(ctx, key, n, maxWait)
+}
+
+func TestMisuse(t *testing.T) {
+	var none context.Context
+	var typed *changing
+	for name, r := range map[string]io.Reader{
+		"no limiter":    iolimit.Reader(t.Context(), strings.NewReader("text"), ratelimit.Bound{}),
+		"a nil limiter": iolimit.Reader(t.Context(), strings.NewReader("text"), ratelimit.For(typed, "key")),
+		"no context":    iolimit.Reader(none, strings.NewReader("text"), bucket()),
+	} {
+		_, err := r.Read(make([]byte, 10))
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid, name)
+	}
+	for _, n := range []int{-1, 11} {
+		_, err := iolimit.Reader(t.Context(), lying(n), bucket()).Read(make([]byte, 10))
+		assert.ErrorContains(t, err, "negative count, or more bytes", n)
+		b := bucket()
+		_, err = iolimit.Writer(t.Context(), lying(n), b).Write(make([]byte, 10))
+		assert.ErrorContains(t, err, "negative count, or more bytes", n)
+	}
+}
+
+// lying returns a wrong number of bytes.
+type lying int
+
+func (l lying) Read([]byte) (int, error)  { return int(l), nil }
+func (l lying) Write([]byte) (int, error) { return int(l), nil }

@@ -1,0 +1,155 @@
+package iolimit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
+
+const (
+	// mostParts and fewestParts are the number of chunks in a limit that are at most and at
+	// least as large as usefulChunk. With fewestParts, each stream in a small window leaves
+	// at most this part unused.
+	mostParts, fewestParts = 64, 16
+
+	// usefulChunk is as many bytes as make the cost of the limiter small.
+	usefulChunk = 4 << 10
+
+	// largestChunk is about as much as a system call moves efficiently.
+	largestChunk = 64 << 10
+
+	// worthwhile is the part of a chunk that must be left of the limit for the stream to
+	// spend it separately.
+	worthwhile = 8
+)
+
+// chunkOf returns the size of a chunk for a limit, at least 1.
+func chunkOf(limit int) int {
+	parts := min(max(limit/usefulChunk, fewestParts), mostParts)
+	return min(max(limit/parts, 1), largestChunk)
+}
+
+// A payer waits for the tokens of a stream's bytes. One goroutine at a time uses it.
+type payer struct {
+	bound ratelimit.Bound
+	limit int    // of the latest decision; 0 if it is unknown, or nothing can be granted
+	paid  []held // what was spent on the current chunk
+}
+
+// A held is a reservation whose turn has come, and its number of bytes.
+type held struct {
+	reservation *ratelimit.Reservation
+	n           int
+}
+
+// check returns an error if the stream cannot be used.
+func (p *payer) check(ctx context.Context) error {
+	switch {
+	case param.IsNil(p.bound.Limiter()):
+		return param.InvalidIn("iolimit", "the Bound's limiter", nil, "must not be nil; ratelimit.For(limiter, key) makes a Bound")
+	case ctx == nil:
+		return param.InvalidIn("iolimit", "ctx", nil, "must not be nil; context.Background() is one")
+	}
+	return ctx.Err()
+}
+
+// chunk returns the most bytes to move next. It fails if no byte can ever be granted.
+func (p *payer) chunk(ctx context.Context) (int, error) {
+	if p.limit < 1 {
+		d, err := p.bound.Peek(ctx)
+		if err != nil && !d.Degraded {
+			return 0, err
+		}
+		if p.limit = d.Limit; p.limit < 1 {
+			if err != nil {
+				return 0, err
+			}
+			return 0, p.never(1)
+		}
+	}
+	return chunkOf(p.limit), nil
+}
+
+func (p *payer) never(n int) error {
+	return fmt.Errorf("%w: %d bytes of key %q with a limit of %d", ratelimit.ErrNever, n, p.bound.Key(), p.limit)
+}
+
+// pay waits until n bytes may pass, and spends them. If it fails, it has given back what it
+// had spent.
+func (p *payer) pay(ctx context.Context, n int) error {
+	p.paid = p.paid[:0]
+	for left := n; left > 0; {
+		most, err := p.chunk(ctx)
+		if err == nil {
+			most, err = p.spend(ctx, min(left, most))
+		}
+		if err != nil {
+			p.settle(ctx, 0)
+			return err
+		}
+		left -= most
+	}
+	return nil
+}
+
+// spend waits until some of n bytes may pass, and spends them. It may return 0, to be called
+// again with a chunk of the limit as it is now.
+func (p *payer) spend(ctx context.Context, n int) (spent int, _ error) {
+	r, d, err := p.bound.ReserveWithin(ctx, n, 0)
+	if r == nil {
+		// The end of a window would be lost if all n went into the next one.
+		if d.Remaining < n && d.Remaining*worthwhile >= n {
+			n = d.Remaining
+		}
+		r, d, err = p.bound.ReserveWithin(ctx, n, ratelimit.Never)
+	}
+	p.limit = d.Limit
+	switch {
+	case r != nil: // an error says that the store failed, and the policy allowed them
+		if err := r.Wait(ctx); err != nil {
+			return 0, err
+		}
+		p.paid = append(p.paid, held{r, n})
+		return n, nil
+	case err != nil:
+		return 0, err
+	case d.RetryAfter == ratelimit.Never && (d.Limit < 1 || n <= d.Limit):
+		return 0, p.never(n)
+	case d.RetryAfter == ratelimit.Never: // the limit has become lower
+		return 0, nil
+	}
+	return 0, sleep(ctx, ratelimit.ClockOf(p.bound.Limiter()), d.RetryAfter) // a queue is full
+}
+
+// settle says that only n of the bytes that pay has spent have passed.
+func (p *payer) settle(ctx context.Context, n int) {
+	ctx = context.WithoutCancel(ctx) // which may be why they have not
+	for _, h := range p.paid {
+		passed := min(n, h.n)
+		if n -= passed; passed < h.n {
+			_, _ = h.reservation.Settle(ctx, passed) // what a failed store keeps, it keeps
+		}
+	}
+	p.paid = p.paid[:0]
+}
+
+// sleep returns nil after d by clk, which is the system's clock if it is nil, or the error of
+// ctx if that ends first.
+func sleep(ctx context.Context, clk clock.Clock, d time.Duration) error {
+	if clk == nil {
+		clk = clock.New()
+	}
+	timer := clk.Timer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,69 @@
+package iolimit
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// Writer returns a writer that writes to w when b grants the bytes.
+//
+// A Write calls w.Write once for each chunk, after it has waited for the chunk's bytes. If
+// ctx ends, Write stops waiting and returns the error of ctx, and the number of bytes that were
+// written until then. ctx does not interrupt w.Write.
+//
+// The returned writer is not safe for concurrent use.
+func Writer(ctx context.Context, w io.Writer, b ratelimit.Bound) io.Writer {
+	return &writer{ctx, w, limitedWriter{payer{bound: b}}}
+}
+
+type writer struct {
+	ctx context.Context
+	w   io.Writer
+	limitedWriter
+}
+
+// Write implements [io.Writer].
+func (w *writer) Write(p []byte) (int, error) { return w.write(w.ctx, w.w, p) }
+
+// A limitedWriter is what the writers of this package share.
+type limitedWriter struct{ payer }
+
+// write writes p to w.
+func (l *limitedWriter) write(ctx context.Context, w io.Writer, p []byte) (written int, _ error) {
+	if err := l.check(ctx); err != nil {
+		return 0, err
+	}
+	if len(p) == 0 {
+		return w.Write(p)
+	}
+	for len(p) > 0 {
+		most, err := l.chunk(ctx)
+		if err != nil {
+			return written, err
+		}
+		chunk := p[:min(len(p), most)]
+		if err := l.pay(ctx, len(chunk)); err != nil {
+			return written, err
+		}
+		n, err := w.Write(chunk)
+		switch {
+		case n < 0 || n > len(chunk):
+			return written, errWriteCount
+		case n < len(chunk):
+			l.settle(ctx, n)
+			if err == nil {
+				err = io.ErrShortWrite
+			}
+		}
+		if written += n; err != nil {
+			return written, err
+		}
+		p = p[n:]
+	}
+	return written, nil
+}
+
+var errWriteCount = errors.New("iolimit: the writer's Write returned a negative count, or more bytes than it was given")

@@ -1,0 +1,134 @@
+package iolimit_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/iolimit"
+)
+
+func TestWriterWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := strings.Repeat("The quick brown fox. ", 100)
+		begin, b := time.Now(), bucket()
+		var out bytes.Buffer
+		w := iolimit.Writer(t.Context(), &out, b)
+		n, err := io.WriteString(w, text)
+		require.NoError(t, err)
+		assert.Equal(t, len(text), n)
+		assert.Equal(t, text, out.String())
+		assert.Equal(t, time.Duration(len(text)-1000)*time.Millisecond, time.Since(begin))
+		assert.Equal(t, 0, left(t, b))
+
+		n, err = w.Write(nil)
+		require.NoError(t, err)
+		assert.Zero(t, n)
+	})
+}
+
+// What a failed or short write has not written is given back.
+func TestWriterGivesBackWhatWasNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, test := range []struct {
+			fails error
+			want  error
+		}{{errDown, errDown}, {nil, io.ErrShortWrite}} {
+			b := bucket()
+			n, err := iolimit.Writer(t.Context(), &limitedSpace{room: 100, err: test.fails}, b).Write(make([]byte, 500))
+			assert.Equal(t, test.want, err)
+			assert.Equal(t, 100, n)
+			assert.Equal(t, 900, left(t, b))
+		}
+
+		// A chunk of two windows is given back in both.
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1600, Window: time.Second}))
+		b := ratelimit.For(l, "key")
+		require.True(t, b.AllowN(1550))
+		n, err := iolimit.Writer(t.Context(), &limitedSpace{room: 10, err: errDown}, b).Write(make([]byte, 100))
+		assert.Equal(t, errDown, err)
+		assert.Equal(t, 10, n)
+		assert.Equal(t, 1600, left(t, b))
+	})
+}
+
+// limitedSpace is a writer that has room for some bytes.
+type limitedSpace struct {
+	room int
+	err  error
+}
+
+func (l *limitedSpace) Write(p []byte) (int, error) {
+	if len(p) > l.room {
+		n := l.room
+		l.room = 0
+		return n, l.err
+	}
+	l.room -= len(p)
+	return len(p), nil
+}
+
+// A Write whose context ends says how much it has written, and gives its place back.
+func TestWriterWhoseContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		b := bucket()
+		begin := time.Now()
+		time.AfterFunc(500*time.Millisecond, cancel)
+		var out bytes.Buffer
+		n, err := iolimit.Writer(ctx, &out, b).Write(make([]byte, 2000))
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, 500*time.Millisecond, time.Since(begin))
+		assert.Equal(t, out.Len(), n)
+		assert.Equal(t, 1500-n, left(t, b))
+		assert.Less(t, 1500-n, 62, "less than a chunk")
+
+		_, err = iolimit.Writer(ctx, &out, b).Write([]byte("x"))
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, n, out.Len())
+	})
+}
+
+func TestWriterWithFailingStore(t *testing.T) {
+	store := &failing{Store: ratelimit.NewMemoryStore()}
+	b := bucket(ratelimit.WithStore(store), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+	var out bytes.Buffer
+	w := iolimit.Writer(t.Context(), &out, b)
+	for _, text := range []string{"one ", "two ", "three"} {
+		store.down = true
+		n, err := io.WriteString(w, text)
+		require.ErrorIs(t, err, errDown)
+		require.Zero(t, n)
+		store.down = false
+		_, err = io.WriteString(w, text)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, "one two three", out.String())
+}
+
+// io.Copy works with both ends, and with sources that write by themselves.
+func TestCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := strings.Repeat("The quick brown fox. ", 500)
+		for name, source := range map[string]io.Reader{
+			"WriterTo":    strings.NewReader(text),
+			"no WriterTo": struct{ io.Reader }{strings.NewReader(text)},
+		} {
+			var out bytes.Buffer
+			b := bucket()
+			n, err := io.Copy(iolimit.Writer(t.Context(), &out, b), iolimit.Reader(t.Context(), source, bucket()))
+			require.NoError(t, err, name)
+			assert.Len(t, text, int(n), name)
+			assert.Equal(t, text, out.String(), name)
+			assert.Equal(t, 0, left(t, b), name)
+		}
+	})
+}
