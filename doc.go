@@ -44,8 +44,9 @@
 // once.
 //
 // [WithLimits] gives keys limits of their own, which may change while the service
-// runs. Package httplimit limits HTTP requests. Package rules, in a module of its
-// own, provides tables of limits that administrators edit.
+// runs. Package httplimit limits HTTP requests. Package iolimit limits the bytes per second of
+// readers, writers and connections. Package rules, in a module of its own, provides tables
+// of limits that administrators edit.
 //
 // # Promises
 //

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/iolimit"
@@ -31,7 +32,7 @@ func BenchmarkReader(b *testing.B) {
 	b.Run("none", func(b *testing.B) { read(b, new(asked)) })
 	for _, burst := range []int{64 << 10, 1 << 20, 16 << 20} {
 		b.Run(fmt.Sprintf("burst=%dKiB", burst>>10), func(b *testing.B) {
-			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1 << 40), Burst: burst}))
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1 << 30, Per: time.Microsecond}, Burst: burst}))
 			read(b, iolimit.Reader(context.Background(), new(asked), ratelimit.For(l, "key")))
 		})
 	}

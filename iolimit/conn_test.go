@@ -230,7 +230,6 @@ func TestCloseEndsCalls(t *testing.T) {
 		require.NoError(t, l.Close())
 		calls.Wait()
 		assert.Zero(t, time.Since(begin))
-
 	})
 }
 

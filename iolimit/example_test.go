@@ -18,10 +18,10 @@ import (
 // user's connections.
 func Example() {
 	ctx, userID := context.Background(), "alice"
-	src, dst := strings.NewReader(strings.Repeat("x", 300<<10)), new(bytes.Buffer)
+	begin, dst := time.Now(), new(bytes.Buffer)
+	src := strings.NewReader(strings.Repeat("x", 300<<10))
 
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1 << 20), Burst: 256 << 10}))
-	begin := time.Now()
 	n, err := io.Copy(dst, iolimit.Reader(ctx, src, ratelimit.For(limiter, userID)))
 
 	// 44 KiB remain after the burst.

@@ -85,6 +85,7 @@ var limits = []ratelimit.Algorithm{
 	ratelimit.SlidingWindow{Limit: kilo, Window: time.Second},
 	ratelimit.SlidingWindow{Limit: kilo, Window: time.Second, Segments: 5},
 	ratelimit.SlidingLog{Limit: kilo / 100, Window: time.Second / 100},
+	ratelimit.SlidingLog{Limit: kilo / 100, Window: time.Second / 100, CountDenied: true},
 	ratelimit.RollingWindow{Quota: kilo, Window: time.Second, Period: 250 * time.Millisecond},
 	ratelimit.WarmingUp{Rate: ratelimit.PerSecond(kilo), Warmup: 100 * time.Millisecond},
 	ratelimit.All{

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -368,3 +369,31 @@ type lying int
 
 func (l lying) Read([]byte) (int, error)  { return int(l), nil }
 func (l lying) Write([]byte) (int, error) { return int(l), nil }
+
+// Streams follow the clock of the limiter.
+func TestReaderFollowsTheInjectedClock(t *testing.T) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"TokenBucket":    ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)},
+		"a full queue":   ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1)},
+		"a window's end": ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+	} {
+		mock := clock.NewMock()
+		b := ratelimit.For(ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(mock))), "key")
+		require.True(t, b.Allow())
+		done := make(chan error)
+		go func() {
+			_, err := io.ReadFull(iolimit.Reader(context.Background(), new(asked), b), make([]byte, 3))
+			done <- err
+		}()
+		for waiting := true; waiting; {
+			mock.Add(10 * time.Minute)
+			select {
+			case err := <-done:
+				require.NoError(t, err, name)
+				waiting = false
+			default:
+			}
+		}
+		assert.False(t, mock.Now().Before(time.Unix(0, 0).Add(3*time.Hour)), name)
+	}
+}
