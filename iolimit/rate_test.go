@@ -94,13 +94,15 @@ var limits = []ratelimit.Algorithm{
 	},
 }
 
-// burst returns the longest time that a limit of limits may let pass at once.
+// burst returns the time in which as many bytes come as a limit of limits lets pass at once.
 func burst(alg ratelimit.Algorithm) time.Duration {
 	switch alg := alg.(type) {
 	case ratelimit.TokenBucket:
 		return time.Duration(alg.Burst) * time.Second / kilo
 	case ratelimit.LeakyBucket:
 		return time.Duration(alg.Capacity) * time.Second / kilo
+	case ratelimit.SlidingLog:
+		return alg.Window
 	}
 	return time.Second
 }
@@ -164,15 +166,23 @@ func TestStreamsShareAKey(t *testing.T) {
 	}
 }
 
-// More streams than a LeakyBucket has room for wait for room. None fails.
-func TestStreamsShareAFullQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		alg := ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(kilo), Capacity: kilo / 2}
-		_ = checkRate(t, alg, 100, func(ctx context.Context, b ratelimit.Bound, f *flow) {
-			_, err := io.Copy(f, iolimit.Reader(ctx, new(zeros), b))
-			assert.ErrorIs(t, err, context.DeadlineExceeded)
+// Streams that a LeakyBucket has room for take turns. Further ones wait for room, and none
+// fails.
+func TestStreamsShareAQueue(t *testing.T) {
+	alg := ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(kilo), Capacity: kilo / 2}
+	for _, streams := range []int{15, 100} {
+		synctest.Test(t, func(t *testing.T) {
+			all := checkRate(t, alg, streams, func(ctx context.Context, b ratelimit.Bound, f *flow) {
+				_, err := io.Copy(f, iolimit.Reader(ctx, new(zeros), b))
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+			})
+			for i, one := range all {
+				if streams == 15 { // of 160 turns, each has 10 or 11
+					assert.InEpsilon(t, 10*kilo/2/streams, one.within(2*burst(alg), 12*burst(alg)), 0.1, "stream %d", i)
+				}
+			}
 		})
-	})
+	}
 }
 
 // checkRate runs streams with a limit, and checks what passes through all together. It returns
