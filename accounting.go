@@ -2,13 +2,23 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // TakeUpTo implements [Limiter].
 func (l *limiter) TakeUpTo(ctx context.Context, key string, n int) (granted int, _ Decision, _ error) {
 	if err := l.check(ctx, n); err != nil {
 		return 0, Decision{}, err
+	}
+	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
+		req := kernel.Request{Op: kernel.OpTakeUpTo, N: n, Clock: l.timeline}
+		var a kernel.Answer
+		l.local.apply(key, &req, &a)
+		return a.Granted, decision(&a), nil
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpTakeUpTo, N: n})
 	if err == nil {
@@ -25,12 +35,34 @@ func (l *limiter) TakeUpTo(ctx context.Context, key string, n int) (granted int,
 	return granted, d, err
 }
 
+// A hold is a Reservation with room for the Grant of an OpHold in memory.
+type hold struct {
+	Reservation
+	room kernel.Hold
+}
+
+// unused has holds of requests that were denied, so that a denial allocates nothing.
+var unused = sync.Pool{New: func() any { return new(hold) }}
+
 // Hold implements [Limiter].
 func (l *limiter) Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error) {
 	if err := l.check(ctx, n); err != nil {
 		return nil, Decision{}, err
 	}
 	resets := l.resets.count.Load()
+	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
+		h := unused.Get().(*hold)
+		req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.room, Clock: l.timeline}
+		var a kernel.Answer
+		l.local.apply(key, &req, &a)
+		if !a.Allowed {
+			unused.Put(h)
+			return nil, decision(&a), nil
+		}
+		r := &h.Reservation
+		r.l, r.key, r.n, r.by, r.due, r.held, r.resets = l, key, n, l.t, a.Due, a.Grant, resets
+		return r, decision(&a), nil
+	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpHold, N: n})
 	if err != nil {
 		r := &Reservation{l: l, key: key}
@@ -46,7 +78,7 @@ func (l *limiter) Hold(ctx context.Context, key string, n int) (*Reservation, De
 	if !res.Decision.Allowed {
 		return nil, res.Decision, nil
 	}
-	r := &Reservation{l: l, key: key, by: t, due: res.due, held: res.Grant, resets: resets}
+	r := &Reservation{l: l, key: key, n: n, by: t, due: res.due, held: res.Grant, resets: resets}
 	if r.due == 0 { // the store has a clock of its own
 		r.due = l.timeline.In(res.Decision.Delay)
 	}
@@ -57,6 +89,16 @@ func (l *limiter) Hold(ctx context.Context, key string, n int) (*Reservation, De
 func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, error) {
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
+	}
+	if l.local != nil && l.own == nil { // a shortcut: the store cannot fail
+		req := kernel.Request{Op: kernel.OpCharge, N: n, Clock: l.timeline}
+		var a kernel.Answer
+		l.local.apply(key, &req, &a)
+		if a.Excess || a.Full {
+			res := result(&a)
+			return res.Decision, res.uncounted(n)
+		}
+		return decision(&a), nil
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpCharge, N: n})
 	if err != nil {
@@ -107,35 +149,60 @@ func (r *Result) uncounted(n int) error {
 // and can be called again: a handler whose client may have left passes
 // [context.WithoutCancel] of the request's context. If the store fails, it is unknown whether
 // Settle took effect.
-func (r *Reservation) Settle(ctx context.Context, n int) (Decision, error) {
-	if r.l == nil {
-		if r.over.Swap(true) {
-			return Decision{}, ErrSettled
+func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error) {
+	if r.l != nil {
+		if err := r.l.check(ctx, n); err != nil {
+			return Decision{}, err
 		}
-		return Decision{Allowed: true}, nil
-	}
-	if err := r.l.check(ctx, n); err != nil {
-		return Decision{}, err
 	}
 	if r.over.Swap(true) {
 		return Decision{}, ErrSettled
 	}
-	t, req := r.by, Request{Op: OpSettle, N: n, Grant: r.held, lost: r.l.resets.since(r.resets, r.key)}
-	if t == nil {
-		t = r.l.t
+	if r.l == nil {
+		return Decision{Allowed: true}, nil
 	}
-	switch {
-	case r.held == nil && n == 0:
-		req = Request{Op: OpPeek, N: 1}
-	case r.held == nil:
-		req = Request{Op: OpCharge, N: n}
-	case n == 0 && r.waiter != nil && r.Delay() > 0:
-		r.cancel()
-		req = Request{Op: OpPeek, N: 1}
+	again := true // until the store is called, which may panic
+	defer func() {
+		if again {
+			r.over.Store(false)
+		}
+	}()
+	if n < r.n && r.waiter != nil {
+		if n == 0 && r.Delay() > 0 {
+			again = false
+			r.cancel()
+			return r.l.Peek(ctx, r.key)
+		}
+		if err := r.l.leave(ctx, r.key, r.line, r.waiter); err != nil {
+			return Decision{}, err
+		}
 	}
-	res, err := r.l.applyBy(ctx, r.key, t, req)
+	again = false
+	if r.held == nil { // nothing is held
+		d, err = r.l.Charge(ctx, r.key, n)
+	} else {
+		d, err = r.settle(ctx, n)
+	}
+	again = errors.Is(err, ErrDebt) || errors.Is(err, ErrFull)
+	return d, err
+}
+
+// settle is Settle of a reservation that holds something.
+func (r *Reservation) settle(ctx context.Context, n int) (Decision, error) {
+	lost := r.l.resets.since(r.resets, r.key)
+	if grant, ok := r.held.(*kernel.Grant); ok && r.l.local != nil && r.l.own == nil { // a shortcut: nothing can fail
+		req := kernel.Request{Op: kernel.OpSettle, N: n, Grant: grant, Lost: lost, Clock: r.l.timeline}
+		var a kernel.Answer
+		r.l.local.apply(r.key, &req, &a)
+		if a.Excess || a.Full {
+			res := result(&a)
+			return res.Decision, res.uncounted(n - r.n)
+		}
+		return decision(&a), nil
+	}
+	res, err := r.l.applyBy(ctx, r.key, r.by, Request{Op: OpSettle, N: n, Grant: r.held, lost: lost})
 	if err != nil {
-		return r.l.degraded(ctx, t, err, func(Limiter) (Decision, error) { return Decision{}, nil })
+		return r.l.degraded(ctx, r.by, err, func(Limiter) (Decision, error) { return Decision{}, nil })
 	}
-	return res.Decision, res.uncounted(n)
+	return res.Decision, res.uncounted(n - r.n)
 }

@@ -476,7 +476,7 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 		return nil, d, nil
 	}
 	d.Delay = res.Wait
-	return l.reserved(key, t, res, m), d, nil
+	return l.reserved(key, n, t, res, m), d, nil
 }
 
 // reserve reserves n events unless the wait for them exceeds maxWait. If atOnce is
@@ -506,7 +506,7 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	if atOnce && res.Wait == 0 {
 		return nil, nil
 	}
-	return l.reserved(key, t, res, m), nil
+	return l.reserved(key, n, t, res, m), nil
 }
 
 // degradedReserve is what reserve returns after the store failed with err.
@@ -521,9 +521,9 @@ func (l *limiter) degradedReserve(ctx context.Context, key string, err error) (*
 	return &Reservation{l: l, key: key}, nil // FailOpen: now
 }
 
-// reserved returns the reservation by t that res describes. m was taken before it was made.
-func (l *limiter) reserved(key string, t *Transition, res Result, m mark) *Reservation {
-	r := &Reservation{l: l, key: key, by: t, due: res.due, held: res.Grant, resets: m.resets}
+// reserved returns the reservation of n events by t that res describes. m was taken before it was made.
+func (l *limiter) reserved(key string, n int, t *Transition, res Result, m mark) *Reservation {
+	r := &Reservation{l: l, key: key, n: n, by: t, due: res.due, held: res.Grant, resets: m.resets}
 	if r.due == 0 { // the store has a clock of its own
 		r.due = l.timeline.In(res.Wait)
 	}

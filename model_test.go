@@ -89,7 +89,16 @@ type scheduleKey struct {
 	name         string
 	model        *model.Key
 	reservations []scheduleReservation
+	holds        []scheduleHold
 	last         ratelimit.Decision
+}
+
+// A scheduleHold outlives a reset of its key as well. The model is nil once it is settled.
+type scheduleHold struct {
+	limiter *ratelimit.Reservation
+	n       int
+	key     *model.Key
+	model   *model.Held
 }
 
 // A scheduleReservation outlives a reset of its key.
@@ -168,8 +177,10 @@ func (s *schedule) step(k *scheduleKey) {
 		s.reserve(k, s.events(k))
 	case i < 23:
 		s.cancel(k)
-	case i < 25:
+	case i < 24:
 		s.queue(k)
+	case i < 25:
+		s.account(k)
 	case i < 27:
 		s.wait(k, s.events(k))
 	case i < 29:
@@ -295,6 +306,107 @@ func (s *schedule) reserve(k *scheduleKey, n int) {
 	s.compareDelay(r)
 	s.mark(got.Delay())
 	k.reservations = append(k.reservations, r)
+}
+
+// account holds and settles events, charges some, or takes as many as there are.
+func (s *schedule) account(k *scheduleKey) {
+	for range 1 + s.choices.below(4) {
+		s.advance(k)
+		switch s.choices.below(8) {
+		default:
+			s.hold(k, s.events(k))
+		case 3, 4, 5:
+			s.settle(k)
+		case 6:
+			s.charge(k, 1+s.choices.below(12))
+		case 7:
+			s.takeUpTo(k, s.events(k))
+		}
+	}
+}
+
+func (s *schedule) hold(k *scheduleKey, n int) {
+	s.log("Hold(%q, %d)", k.name, n)
+	held, want := k.model.Hold(s.now, n)
+	r, got, err := s.limiter.Hold(context.Background(), k.name, n)
+	s.noError(err)
+	s.compare(k, want, got)
+	if (r != nil) != got.Allowed {
+		s.fail("a Reservation that is nil exactly if it is denied is right")
+	}
+	if r != nil {
+		k.holds = append(k.holds, scheduleHold{r, n, k.model, held})
+	}
+}
+
+// settle settles one of the latest holds or reservations of k. It may have been settled or
+// cancelled before, or k may have been reset since.
+func (s *schedule) settle(k *scheduleKey) {
+	if len(k.holds) == 0 {
+		return
+	}
+	i := len(k.holds) - 1 - s.choices.below(min(4, len(k.holds)))
+	h := &k.holds[i]
+	n := pick(s.choices, 0, 0, h.n, min(h.n, math.MaxInt/4)+s.choices.below(6), s.choices.below(min(h.n, math.MaxInt-1)+1))
+	if n < h.n && h.model != nil && h.key == k.model && k.model.Rings() && k.model.Ahead(s.now) {
+		return // the frontier may then stay where it is, although the model's falls
+	}
+	s.log("Settle(%q, %d) of hold %d, of %d", k.name, n, i, h.n)
+	d, err := h.limiter.Settle(context.Background(), n)
+	if h.model == nil {
+		s.compareError(ratelimit.ErrSettled, err)
+		return
+	}
+	if s.tooMuch(k, err) {
+		return
+	}
+	held := h.model
+	h.model = nil
+	if h.key != k.model { // reset since: nothing is given back
+		if n > h.n {
+			s.charged(k, n-h.n, d, err)
+		} else {
+			s.noError(err)
+			s.compare(k, k.model.Peek(s.now), d)
+		}
+		return
+	}
+	s.compare(k, k.model.Settle(s.now, held, n), d)
+}
+
+func (s *schedule) charge(k *scheduleKey, n int) {
+	s.log("Charge(%q, %d)", k.name, n)
+	d, err := s.limiter.Charge(context.Background(), k.name, n)
+	s.charged(k, n, d, err)
+}
+
+// charged compares the results of a charge of n events.
+func (s *schedule) charged(k *scheduleKey, n int, d ratelimit.Decision, err error) {
+	if !s.tooMuch(k, err) {
+		s.compare(k, k.model.Charge(s.now, n), d)
+	}
+}
+
+// tooMuch reports whether err is ErrDebt, which must have changed nothing.
+func (s *schedule) tooMuch(k *scheduleKey, err error) bool {
+	if !errors.Is(err, ratelimit.ErrDebt) {
+		s.noError(err)
+		return false
+	}
+	s.log("%v", err)
+	s.peek(k)
+	return true
+}
+
+func (s *schedule) takeUpTo(k *scheduleKey, n int) {
+	s.log("TakeUpTo(%q, %d)", k.name, n)
+	wantGranted, want := k.model.TakeUpTo(s.now, n)
+	granted, got, err := s.limiter.TakeUpTo(context.Background(), k.name, n)
+	s.noError(err)
+	s.compare(k, want, got)
+	if granted != wantGranted {
+		s.fail("granted: want %d, got %d", wantGranted, granted)
+	}
 }
 
 // queue makes reservations one after another, and cancels some of them in any

@@ -272,6 +272,30 @@ func (l *limiter) undo(key string, by []*Transition, c *kernel.Cancellation) (ou
 	return out
 }
 
+// leave removes a waiter from its line before some of its events are given back on their own.
+// It waits for a cancellation in progress, which counts on them.
+func (l *limiter) leave(ctx context.Context, key string, ln *line, w *kernel.Waiter) error {
+	sh := l.lines.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for ln.under != nil {
+		under := ln.under
+		sh.mu.Unlock()
+		var err error
+		select {
+		case <-under.done:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		sh.mu.Lock()
+		if err != nil {
+			return err
+		}
+	}
+	ln.Leave(w)
+	return nil
+}
+
 // close removes a line. Its reservations can no longer be cancelled.
 func (ls *lines) close(sh *lineShard, key string, ln *line) {
 	ln.over = true

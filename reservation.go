@@ -14,6 +14,7 @@ import (
 type Reservation struct {
 	l   *limiter
 	key string
+	n   int            // the number of events that are held
 	by  *Transition    // that made it
 	due kernel.Instant // when the events may happen
 

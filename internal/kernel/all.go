@@ -99,6 +99,12 @@ func (k *all) states(st []uint64) iter.Seq2[*capable, []uint64] {
 	}
 }
 
+func (k *all) each(st []uint64, f func(part *capable, st []uint64)) {
+	for part, st := range k.states(st) {
+		f(part, st)
+	}
+}
+
 // update replaces each part's state with the result of f.
 func (k *all) update(st []uint64, f func(part *capable, st []uint64) []uint64) []uint64 {
 	st = k.begin(st)

@@ -277,7 +277,7 @@ func (k *fixed) refund(st []uint64, r *refunding) []uint64 {
 	switch {
 	case r.last(st) && r.all():
 		copy(st, t.pre[:])
-	case r.at < start || r.at >= k.end(start) || count < uint64(r.back):
+	case r.at < start || r.at >= k.end(start) || count < uint64(r.n):
 		return st
 	default:
 		k.store(st, start, count-uint64(r.back))

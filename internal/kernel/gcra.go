@@ -297,16 +297,20 @@ func (k *gcra) charge(st []uint64, now Instant, n int) []uint64 {
 
 // refund takes back as much as would be missing now if nothing but the hold had been taken. If
 // a reservation is ahead, it takes nothing back, because the reservation counts on the events. A
-// debt looks the same.
+// debt looks the same. If less is missing than the hold would leave, the state is not one that
+// followed on the hold.
 func (k *gcra) refund(st []uint64, r *refunding) []uint64 {
-	tat, left := k.load(st), k.load(r.trace().post[:k.Width()])
+	tat := k.load(st)
 	back := uint128.Mul(uint64(r.back), k.cost)
-	if tat != left || r.at > r.now {
-		now := uint128.Mul(r.now, k.unit)
-		if r.now < k.frontier(st) || !k.grants(tat, now) {
+	if r.pending() {
+		return st
+	}
+	if tat != k.load(r.trace().post[:k.Width()]) {
+		alone := uint128.Mul(r.at, k.unit).Add(uint128.Mul(uint64(r.n), k.cost))
+		if r.ahead || tat.Less(alone) {
 			return st
 		}
-		back = uint128.Min(back, left.Sub(now))
+		back = uint128.Min(back, alone.Sub(uint128.Mul(r.now, k.unit)))
 	}
 	if back == (uint128.Uint128{}) {
 		return st

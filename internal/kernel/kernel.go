@@ -149,6 +149,9 @@ type composite interface {
 	// leaves returns the kernels of the parts.
 	leaves() []capable
 
+	// each calls f with each part and its state, for reading.
+	each(st []uint64, f func(part *capable, st []uint64))
+
 	// begin returns st with its header and fixed part, even if it was empty.
 	begin(st []uint64) []uint64
 

@@ -100,6 +100,13 @@ func (ln *Line) Cancel(asked []*Waiter, now Instant) *Cancellation {
 	return &Cancellation{line: line, asked: asked}
 }
 
+// Leave removes a waiter whose events will not be cancelled together: some of them are given
+// back on their own. The others are then like those of other limiters, so that what is left of
+// the line implies no more than is true. No Cancellation may have the waiters.
+func (ln *Line) Leave(w *Waiter) {
+	ln.waiters = slices.DeleteFunc(ln.waiters, func(other *Waiter) bool { return other == w })
+}
+
 // Release says that the store no longer uses the line.
 func (ln *Line) Release() { ln.held = false }
 

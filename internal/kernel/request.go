@@ -34,6 +34,7 @@ type Request struct {
 	MaxWait time.Duration // for OpReserve: the longest acceptable wait
 	Grant   any           // for OpCancel: a *Cancellation, or a *Grant; for OpSettle: a *Grant
 	Taken   Instant       // for OpReturn: when the events were granted, in nanoseconds
+	Into    *Hold         // for OpHold: where the Grant is to be; nil if nowhere in particular
 	Clock   *Timeline
 	Fixed   *Reading // if not nil, used instead of reading Clock
 	AtOnce  bool     // for OpReserve: whether no Grant is needed if there is no wait

@@ -260,13 +260,14 @@ func (r *ring) charge(st []uint64, now Instant, n int) []uint64 {
 	return st
 }
 
-// refund removes the events from their slot, if it is still in the ring.
+// refund removes the events from their slot, if it is still in the ring. Reservations that
+// count them in their trace are in the present slot or a later one.
 func (r *ring) refund(st []uint64, u *refunding) []uint64 {
 	slot := u.at / r.length
-	if r.back(st, slot, 0) < uint64(u.back) {
+	if r.back(st, slot, 0) < uint64(u.n) {
 		return st
 	}
-	if r.frontier(st) > u.now && u.at <= u.now && slot == u.now/r.length {
+	if r.frontier(st) > u.now && slot >= u.now/r.length {
 		st[0] |= touched
 	}
 	r.remove(st, slot, u.back)

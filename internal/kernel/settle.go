@@ -1,6 +1,10 @@
 package kernel
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/ratelimit-go/ratelimit/internal/uint128"
+)
 
 // This file counts what has happened: events of a hold that were fewer or more than held, and
 // events that nobody asked for.
@@ -15,7 +19,9 @@ import "slices"
 //     shows in the words of its state. Otherwise, it may have been full meanwhile without
 //     them, and what overflowed then is lost. The state does not say when others took
 //     theirs. So only as much comes back as would be missing now if nothing but the hold had
-//     been taken: in whatever order the others came, the bucket would not have been full.
+//     been taken, from a full bucket: whatever others took, before and since, at least as
+//     much of the hold is still missing. (What the hold left in the state says less, because
+//     it includes events of other holds, which may have been settled since.)
 //
 // Events beyond the limit are spent like any others, at the present instant or, while
 // reservations are ahead, at that of the last one. Nothing in the states is special about a
@@ -40,6 +46,7 @@ type refunding struct {
 	*Grant
 	now     Instant
 	back    int  // how many of the events did not happen
+	ahead   bool // whether a reservation is ahead, or a debt
 	part    int  // the current part
 	changed bool // whether the state has changed
 }
@@ -49,10 +56,13 @@ func (r *refunding) trace() *trace { return &r.traces[r.part] }
 // all reports whether none of the events happened.
 func (r *refunding) all() bool { return r.back == r.n }
 
+// pending reports whether the events are reserved for later.
+func (r *refunding) pending() bool { return r.at > r.now }
+
 // last reports whether nothing was granted since, given the words of a state that change with
 // each grant.
 func (r *refunding) last(st []uint64) bool {
-	return slices.Equal(st, r.trace().post[:len(st)]) && r.at <= r.now
+	return slices.Equal(st, r.trace().post[:len(st)])
 }
 
 // mostCount is the greatest count in a state.
@@ -66,15 +76,19 @@ func (enc Encoding) mostCount() uint64 {
 // lastInstant is the latest instant in a state.
 func (enc Encoding) lastInstant() Instant { return MaxInstant / enc.Tick }
 
-// A single is a Grant with room for the trace of an algorithm without parts.
-type single struct {
-	Grant
+// A Hold has room for the Grant of an OpHold, and for its trace if the algorithm has no parts.
+// The caller passes it in the Request, as a part of what it allocates itself.
+type Hold struct {
+	grant Grant
 	trace [1]trace
 }
 
-// takeHeld is take, and sets the Grant of the answer.
-func (v *view) takeHeld(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
-	delay := v.hold(st, v.now)
+// takeHeld is take, and sets the Grant of the answer, which is in into unless that is nil.
+func (v *view) takeHeld(st []uint64, n int, into *Hold, a *Answer) (_ []uint64, changed bool) {
+	var delay uint64
+	if n > 0 {
+		delay = v.hold(st, v.now)
+	}
 	at := v.ready(st, n)
 	if at > v.now {
 		st, at, changed = v.refuse(st, n, at)
@@ -82,8 +96,11 @@ func (v *view) takeHeld(st []uint64, n int, a *Answer) (_ []uint64, changed bool
 		return st, changed
 	}
 	now := v.now // a closure that captured v would make each decision allocate
-	g := &single{Grant: Grant{by: v.Compiled, at: now, due: After(now, delay), n: n}}
-	g.traces = g.trace[:0]
+	if into == nil {
+		into = new(Hold)
+	}
+	into.grant = Grant{by: v.Compiled, at: now, due: After(now, delay), n: n, traces: into.trace[:0]}
+	g := &into.grant
 	spend := func(part *capable, st []uint64) []uint64 {
 		var t trace
 		copy(t.pre[:], st)
@@ -99,7 +116,7 @@ func (v *view) takeHeld(st []uint64, n int, a *Answer) (_ []uint64, changed bool
 	} else {
 		st = spend(&v.capable, st)
 	}
-	a.Allowed, a.Grant, a.Due = true, &g.Grant, g.due*v.Tick
+	a.Allowed, a.Grant, a.Due = true, g, g.due*v.Tick
 	if delay > 0 {
 		a.Delay = v.until(g.due)
 	}
@@ -133,6 +150,24 @@ func (v *view) charge(st []uint64, n int, a *Answer) (_ []uint64, changed bool) 
 	return st, changed
 }
 
+// ahead reports whether a reservation is ahead of the present instant in some part, whose
+// events may then be counted in all of them at its instant. A bucket in one word shows that
+// only as a debt.
+func (v *view) ahead(st []uint64) bool {
+	if v.parts == nil {
+		return v.behind(st, v.now)
+	}
+	ahead := false
+	v.parts.each(st, func(part *capable, st []uint64) { ahead = ahead || part.behind(st, v.now) })
+	return ahead
+}
+
+// behind reports whether a reservation, or a debt, keeps the kernel from granting at now.
+func (c *capable) behind(st []uint64, now Instant) bool {
+	k, ok := c.Kernel.(*gcra)
+	return now < c.frontier(st) || ok && !k.grants(k.load(st), uint128.Mul(now, k.unit))
+}
+
 // settle counts what happened of a grant.
 func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
 	g, ok := req.Grant.(*Grant)
@@ -140,7 +175,7 @@ func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed
 	case ok && req.N > g.n:
 		return v.charge(st, req.N-g.n, a)
 	case ok && req.N < g.n && !req.Lost && len(st) > 0 && v.same(g.by):
-		r := &refunding{Grant: g, now: v.now, back: g.n - req.N}
+		r := &refunding{Grant: g, now: v.now, back: g.n - req.N, ahead: v.ahead(st)}
 		if v.parts != nil {
 			st = v.parts.update(st, func(part *capable, st []uint64) []uint64 {
 				st = part.refund(st, r)

@@ -79,7 +79,7 @@ func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, c
 		changed = !slices.Equal(st, before)
 		v.describe(st, 0, a)
 	case OpHold:
-		st, changed = v.takeHeld(st, req.N, a)
+		st, changed = v.takeHeld(st, req.N, req.Into, a)
 	case OpTakeUpTo:
 		st, changed = v.takeUpTo(st, req.N, a)
 	case OpCharge:

@@ -152,25 +152,35 @@ func (k *intervalBucket) charge(st []uint64, now Instant, n int) []uint64 {
 	return k.Spend(st, max(now, k.frontier(st)), n)
 }
 
-// refund takes the events back if the bucket would not have been full meanwhile without them:
-// then the refills came when they did. Otherwise, they would have come at other times, which
-// the state does not say.
+// refund takes back as much as would be missing now if nothing but the hold had been taken, with
+// the refills that came. The hold may have begun their interval; it stays, because the state
+// does not say when others took their first token.
 func (k *intervalBucket) refund(st []uint64, r *refunding) []uint64 {
 	t := r.trace()
-	if r.last(st) && r.all() {
+	switch {
+	case r.pending():
+		return st
+	case r.last(st) && r.all():
 		copy(st, t.pre[:])
 		r.changed = true
 		return st
+	case r.last(st):
+		st[1] -= uint64(r.back)
+		r.changed = true
+		return st
+	case r.now < st[0] || r.now < t.post[0]:
+		return st // a reservation that is ahead counts on them
 	}
-	if !r.last(st) {
-		if r.now < st[0] || r.now < t.post[0] {
-			return st // a reservation that is ahead counts on them
-		}
-		if _, missing := k.refilled(t.post[:2], r.now); missing <= uint64(r.back) || st[1] <= uint64(r.back) {
-			return st
-		}
+	came := uint128.Mul((r.now-t.post[0])/k.per, k.refill)
+	if came.Hi > 0 || came.Lo >= uint64(r.n) {
+		return st
 	}
-	st[1] -= uint64(r.back)
+	alone := uint64(r.n) - came.Lo
+	anchor, missing := k.refilled(st, r.now)
+	if missing < alone {
+		return st // the state is not one that followed on the hold
+	}
+	st[0], st[1] = anchor, missing-min(uint64(r.back), alone)
 	r.changed = true
 	return st
 }

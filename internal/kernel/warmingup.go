@@ -164,7 +164,7 @@ func (k *warming) charge(st []uint64, now Instant, n int) []uint64 {
 // refund takes the events back if nothing was granted since. Otherwise, others have waited
 // for them already.
 func (k *warming) refund(st []uint64, r *refunding) []uint64 {
-	if !r.last(st) {
+	if r.pending() || !r.last(st) {
 		return st
 	}
 	copy(st, r.trace().pre[:])

@@ -39,6 +39,7 @@ type charge[S any] struct {
 	at        instant
 	state     S
 	cancelled bool
+	void      bool // whether all of it was given back otherwise
 }
 
 // A stack has the initial state and the states after each charge. A charge can be
@@ -54,10 +55,29 @@ func (s *stack[S]) push(at instant, state S) { *s = append(*s, charge[S]{at: at,
 
 func (s *stack[S]) cancel(index int, _ instant) {
 	(*s)[1+index].cancelled = true
-	for (*s)[len(*s)-1].cancelled {
+	for s.top().cancelled || s.top().void {
 		*s = (*s)[:len(*s)-1]
 	}
 }
+
+func (s stack[S]) top() *charge[S] { return &s[len(s)-1] }
+
+// redo replaces the charge of an index, after which nothing is left of others, by one of n
+// events.
+func (s *stack[S]) redo(index, n int, charge func(t instant, n int)) {
+	state := (*s)[index].state
+	if n > 0 {
+		s.push((*s)[1+index].at, state)
+		charge(s.top().at, n)
+		state = s.last()
+		*s = (*s)[:len(*s)-2]
+	}
+	for i := 1 + index; i < len(*s); i++ {
+		(*s)[i].state, (*s)[i].void = state, n == 0
+	}
+}
+
+func (stack[S]) earliest(t instant) instant { return t }
 
 // tokenBucket is ratelimit.TokenBucket with RefillContinuous.
 type tokenBucket struct {
@@ -93,6 +113,35 @@ func (b *tokenBucket) forgotten(t instant) bool { return b.tokens(t).Cmp(ratOf(b
 
 func (b *tokenBucket) charge(t instant, n int) {
 	b.push(t, level{t, new(big.Rat).Sub(b.tokens(t), ratOf(n))})
+}
+
+// same reports whether the bucket of l has the same content as that of m at each instant, as
+// far as neither is full or empty.
+func (l level) same(m level, rate *big.Rat) bool {
+	if l.at < m.at {
+		l, m = m, l
+	}
+	gained := over(rate, m.at, l.at)
+	return gained.Add(gained, m.amount).Cmp(l.amount) == 0
+}
+
+func (b *tokenBucket) inDebt(t instant) bool { return b.tokens(t).Sign() < 0 }
+
+// refund gives back, if others were granted since, what would be missing now if only the hold
+// had been taken, from a full bucket.
+func (b *tokenBucket) refund(index, n, back int, now instant, ahead bool) {
+	held := b.stack[1+index]
+	switch {
+	case held.at > now:
+	case b.last().same(held.state, b.rate):
+		b.redo(index, n, b.charge)
+	case !ahead:
+		missing := new(big.Rat).Sub(ratOf(n+back), over(b.rate, held.at, now))
+		if missing.Sign() > 0 {
+			l := b.last()
+			b.push(l.at, level{l.at, new(big.Rat).Add(l.amount, minRat(ratOf(back), missing))})
+		}
+	}
 }
 
 func (b *tokenBucket) clone() part {
@@ -140,6 +189,15 @@ func (b *leakyBucket) delay(t instant) time.Duration {
 		return ratelimit.Never
 	}
 	return time.Duration(empty - t)
+}
+
+// refund gives nothing back if others were queued since.
+func (b *leakyBucket) refund(index, n, _ int, now instant, _ bool) {
+	held := b.stack[1+index]
+	falls := new(big.Rat).Neg(b.rate)
+	if held.at <= now && b.last().same(held.state, falls) {
+		b.redo(index, n, b.charge)
+	}
 }
 
 func (b *leakyBucket) clone() part {
@@ -190,6 +248,31 @@ func (b *intervalBucket) charge(t instant, n int) {
 		s.anchor = t
 	}
 	b.push(t, s)
+}
+
+// begun is the instant from which the refills after a charge are counted: the last one, or that
+// of the charge that took the bucket from full.
+func (b *intervalBucket) begun(s intervalState) instant {
+	return s.at - (s.at-s.anchor)%b.per
+}
+
+// refund gives back, if others were granted since, what would be missing now if only the hold
+// had been taken, from a full bucket, and the refills had come when they did.
+func (b *intervalBucket) refund(index, n, back int, now instant, _ bool) {
+	held := b.stack[1+index]
+	last, begun := b.last(), b.begun(held.state)
+	switch {
+	case held.at > now:
+	case b.begun(last) == begun && last.tokens == held.state.tokens:
+		b.redo(index, n, b.charge)
+	case now >= b.begun(last) && now >= begun:
+		refills := new(big.Int).SetUint64((now - begun) / b.per)
+		missing := refills.Sub(big.NewInt(int64(n+back)), refills.Mul(refills, big.NewInt(int64(b.refill))))
+		if missing.Sign() > 0 {
+			tokens := b.tokens(now) + min(back, int(missing.Int64()))
+			b.push(now, intervalState{at: now, anchor: last.anchor, tokens: tokens})
+		}
+	}
 }
 
 func (b *intervalBucket) clone() part {

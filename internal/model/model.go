@@ -47,6 +47,14 @@ type part interface {
 	// cancel gives back, at now, as much of a charge as can be given back.
 	cancel(index int, now instant)
 
+	// refund gives back, at now, as much as can be given back of some events of a charge,
+	// of which n others happened. ahead says that a reservation is ahead.
+	refund(index, n, back int, now instant, ahead bool)
+
+	// earliest is the first instant, t or later, at which events can be charged, however many
+	// there is room for.
+	earliest(t instant) instant
+
 	// latest is the instant of the latest remaining charge.
 	latest() instant
 
@@ -215,10 +223,7 @@ func (k *Key) Reserve(now int64, n int, maxWait time.Duration) (due uint64, r *R
 	if due-at > instant(maxWait) {
 		return 0, nil, context.DeadlineExceeded
 	}
-	r = &Reservation{due: due}
-	for _, p := range k.parts {
-		r.indexes = append(r.indexes, p.charges())
-	}
+	r = &Reservation{due: due, indexes: k.indexes()}
 	k.charge(act, n)
 	k.frontier = act
 	return due, r, nil

@@ -100,6 +100,16 @@ func (w *warmingUp) charge(t instant, n int) {
 	w.push(t, warmState{t + w.round(cost), left})
 }
 
+func (w *warmingUp) earliest(t instant) instant { return max(t, w.last().nextFree) }
+
+// refund gives nothing back if others were granted since: they waited for these already.
+func (w *warmingUp) refund(index, n, _ int, now instant, _ bool) {
+	held, last := w.stack[1+index], w.last()
+	if held.at <= now && last.nextFree == held.state.nextFree && last.stored.Cmp(held.state.stored) == 0 {
+		w.redo(index, n, w.charge)
+	}
+}
+
 // round rounds to the nearest nanosecond, and to Never if the cost is longer than that.
 func (w *warmingUp) round(cost *big.Rat) instant {
 	up := new(big.Rat).Add(cost, big.NewRat(1, 2))

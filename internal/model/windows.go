@@ -25,6 +25,11 @@ func (h *history) add(b batch)  { h.batches = append(h.batches, b) }
 // cancel removes a batch, whether or not others followed.
 func (h *history) cancel(index int, _ instant) { h.batches[index].lost = true }
 
+func (history) earliest(t instant) instant { return t }
+
+// refund makes a batch smaller.
+func (h *history) refund(index, n, _ int, _ instant, _ bool) { h.batches[index].n = n }
+
 // latest is the latest instant of a batch that was granted and not cancelled.
 func (h *history) latest() (at instant) {
 	for _, b := range h.batches {
@@ -68,6 +73,13 @@ func (w *fixedWindow) current(t instant) *big.Int {
 	return w.count(func(b batch) bool { return w.counts(b, t) })
 }
 
+// refund gives nothing back if a reservation has opened another window.
+func (w *fixedWindow) refund(index, n, back int, now instant, ahead bool) {
+	if w.counts(w.batches[index], w.latest()) {
+		w.history.refund(index, n, back, now, ahead)
+	}
+}
+
 func (w *fixedWindow) limit() int                      { return w.max }
 func (w *fixedWindow) grantable(t instant, n int) bool { return fits(w.current(t), n, w.max) }
 func (w *fixedWindow) forgotten(t instant) bool        { return w.current(t).Sign() == 0 }
@@ -88,6 +100,13 @@ func (w *eventWindow) current(t instant) *big.Int {
 	return w.count(func(b batch) bool { return w.counts(b, t) })
 }
 
+// refund gives nothing back if a reservation has opened another window.
+func (w *eventWindow) refund(index, n, back int, now instant, ahead bool) {
+	if w.counts(w.batches[index], w.latest()) {
+		w.history.refund(index, n, back, now, ahead)
+	}
+}
+
 func (w *eventWindow) limit() int                      { return w.max }
 func (w *eventWindow) grantable(t instant, n int) bool { return fits(w.current(t), n, w.max) }
 func (w *eventWindow) forgotten(t instant) bool        { return w.current(t).Sign() == 0 }
@@ -97,7 +116,7 @@ func (w *eventWindow) clone() part                     { return &eventWindow{w.h
 func (w *eventWindow) charge(t instant, n int) {
 	start := t
 	for _, b := range w.batches {
-		if !b.lost && w.counts(b, t) {
+		if !b.lost && b.n > 0 && w.counts(b, t) {
 			start = b.start
 		}
 	}
@@ -126,6 +145,13 @@ func (w *slidingWindow) estimate(t instant) *big.Rat {
 	weight := new(big.Rat).Quo(ratOf(w.segment-e), ratOf(w.segment))
 	sum := weight.Mul(weight, new(big.Rat).SetInt(oldest))
 	return sum.Add(sum, new(big.Rat).SetInt(whole))
+}
+
+// refund gives nothing back of a segment that a reservation has pushed out.
+func (w *slidingWindow) refund(index, n, back int, now instant, ahead bool) {
+	if w.latest()/w.segment-w.batches[index].at/w.segment <= w.k {
+		w.history.refund(index, n, back, now, ahead)
+	}
 }
 
 func (w *slidingWindow) limit() int { return w.max }
@@ -167,6 +193,13 @@ func (w *slidingLog) charge(t instant, n int)         { w.add(batch{at: t, n: n}
 func (w *slidingLog) refuse(t instant, n int) {
 	if w.countDenied {
 		w.add(batch{at: t, n: n, refused: true})
+	}
+}
+
+// refund gives nothing back if refused events are logged, for the same reason as cancel.
+func (w *slidingLog) refund(index, n, back int, now instant, ahead bool) {
+	if !w.countDenied {
+		w.history.refund(index, n, back, now, ahead)
 	}
 }
 
@@ -227,6 +260,13 @@ func (w *rollingWindow) grantable(t instant, n int) bool {
 	taken := w.count(func(b batch) bool { return b.at/w.period == p })
 	taken.Add(taken, big.NewInt(int64(n)))
 	return taken.Cmp(w.bucket(p)) <= 0
+}
+
+// refund gives nothing back of a period that a reservation has pushed out.
+func (w *rollingWindow) refund(index, n, back int, now instant, ahead bool) {
+	if w.latest()/w.period-w.batches[index].at/w.period < w.periods {
+		w.history.refund(index, n, back, now, ahead)
+	}
 }
 
 func (w *rollingWindow) forgotten(t instant) bool {
