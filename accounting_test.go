@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,24 +13,39 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// accounted are algorithms in which what is settled can be seen.
-var accounted = []ratelimit.Algorithm{
-	ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20},
-	ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 7, Per: time.Second}, Burst: 15},
-	ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20, Refill: ratelimit.RefillInterval},
-	ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 20},
-	ratelimit.FixedWindow{Limit: 20, Window: time.Second},
-	ratelimit.FixedWindow{Limit: 20, Window: time.Second, Start: ratelimit.StartOnFirstEvent},
-	ratelimit.SlidingWindow{Limit: 20, Window: time.Second},
-	ratelimit.SlidingWindow{Limit: 20, Window: time.Second, Segments: 5},
-	ratelimit.SlidingLog{Limit: 20, Window: time.Second},
-	ratelimit.SlidingLog{Limit: 20, Window: time.Second, CountDenied: true},
-	ratelimit.RollingWindow{Quota: 20, Window: time.Second, Period: 250 * time.Millisecond, PeriodLimit: 12},
-	ratelimit.WarmingUp{Rate: ratelimit.PerSecond(20), Warmup: time.Second},
-	ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}, ratelimit.SlidingLog{Limit: 30, Window: 2 * time.Second}, ratelimit.FixedWindow{Limit: 25, Window: time.Second}},
+// accounted are algorithms in which what is settled can be seen, and the most events in a span
+// if none are charged.
+var accounted = []struct {
+	alg   ratelimit.Algorithm
+	bound func(span time.Duration) int
+}{
+	{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}, perTenth(20)},
+	{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 7, Per: 700 * time.Millisecond}, Burst: 15}, perTenth(15)},
+	{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20, Refill: ratelimit.RefillInterval},
+		func(span time.Duration) int { return 20 + 10*(1+int(span/time.Second)) }},
+	{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 20}, perTenth(20)},
+	{ratelimit.FixedWindow{Limit: 20, Window: time.Second}, perWindow(20, 1)},
+	{ratelimit.FixedWindow{Limit: 20, Window: time.Second, Start: ratelimit.StartOnFirstEvent}, perWindow(20, 1)},
+	{ratelimit.SlidingWindow{Limit: 20, Window: time.Second}, perWindow(20, 1)},
+	{ratelimit.SlidingWindow{Limit: 20, Window: time.Second, Segments: 5}, perWindow(20, 1)},
+	{ratelimit.SlidingLog{Limit: 20, Window: time.Second}, perWindow(20, 0)},
+	{ratelimit.SlidingLog{Limit: 20, Window: time.Second, CountDenied: true}, perWindow(20, 0)},
+	{ratelimit.RollingWindow{Quota: 20, Window: time.Second, Period: 250 * time.Millisecond, PeriodLimit: 12}, perWindow(20, 1)},
+	{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(20), Warmup: time.Second}, func(time.Duration) int { return 1 << 30 }},
+	{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}, ratelimit.SlidingLog{Limit: 30, Window: 2 * time.Second}, ratelimit.FixedWindow{Limit: 25, Window: time.Second}}, perTenth(20)},
+}
+
+func perTenth(burst int) func(time.Duration) int {
+	return func(span time.Duration) int { return burst + int(span/(100*time.Millisecond)) }
+}
+
+// perWindow allows limit events in each window of a second that a span touches. more is how many
+// it may touch in addition to those that it contains.
+func perWindow(limit, more int) func(time.Duration) int {
+	return func(span time.Duration) int { return limit * (1 + int(span/time.Second) + more) }
 }
 
 // An event of a history: events taken at a time.
@@ -37,102 +54,322 @@ type taken struct {
 	n  int
 }
 
-// replayed returns a limiter on which the events of a history have been counted.
-func replayed(t *testing.T, alg ratelimit.Algorithm, history []taken) ratelimit.Limiter {
-	clk := stepclock.New()
-	l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
-	for _, e := range history {
-		clk.Set(e.at)
-		_, err := l.Charge(context.Background(), "k", e.n)
-		require.NoError(t, err)
-	}
-	return l
+// stores are those that accounting is tested with: one in memory, and one of bytes.
+var stores = map[string]func() ratelimit.Store{
+	"memory": func() ratelimit.Store { return ratelimit.NewMemoryStore() },
+	"bytes":  func() ratelimit.Store { return newMapDB().store() },
 }
 
-func stores() map[string]func() ratelimit.Store {
-	return map[string]func() ratelimit.Store{
-		"memory": func() ratelimit.Store { return ratelimit.NewMemoryStore() },
-		"bytes":  func() ratelimit.Store { return newMapDB().store() },
-	}
-}
-
-// A settled key is as if only the events that happened had been taken, if nothing was granted
-// on it since, and otherwise no more generous than that.
-func TestSettleIsAsIfOnlyThatHadBeenTaken(t *testing.T) {
-	ctx := context.Background()
-	for name, store := range stores() {
-		for _, alg := range accounted {
-			t.Run(fmt.Sprintf("%s/%T%+v", name, alg, alg), func(t *testing.T) {
-				rnd := newRand(t)
-				for range 400 {
-					settleOnce(ctx, t, rnd, alg, store())
-				}
-			})
+// eachAccounted runs f for each algorithm and store.
+func eachAccounted(t *testing.T, f func(t *testing.T, i int, store ratelimit.Store)) {
+	for name, store := range stores {
+		for i, a := range accounted {
+			t.Run(fmt.Sprintf("%s/%T%+v", name, a.alg, a.alg), func(t *testing.T) { f(t, i, store()) })
 		}
 	}
 }
 
-func settleOnce(ctx context.Context, t *testing.T, rnd *rand.Rand, alg ratelimit.Algorithm, store ratelimit.Store) {
-	clk := stepclock.New()
-	l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(store)))
+// Many holds, settled in any order: a key is never more generous than if only the events that
+// happened had been taken at the times of the holds, and no span has more of them than the
+// algorithm bounds. The exact definition is in internal/model; see TestModel.
+func TestSettleSchedules(t *testing.T) {
+	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
+		rnd := newRand(t)
+		l, clk := at(t, accounted[i].alg, ratelimit.WithStore(store))
+		for range 150 {
+			settleSchedule(t, rnd, l, clk, accounted[i].alg, accounted[i].bound)
+			clk.Advance(time.Hour)
+		}
+	})
+}
+
+func settleSchedule(t *testing.T, rnd *rand.Rand, l ratelimit.Limiter, clk *storetest.Clock, alg ratelimit.Algorithm, bound func(time.Duration) int) {
+	exceeds := rnd.IntN(2) == 0 // whether more may happen than was held
 	var history []taken
-	pass := func() { clk.Set(clk.Now().Add(time.Duration(rnd.IntN(400)) * time.Millisecond)) }
-	take := func() {
-		n := 1 + rnd.IntN(8)
-		if l.AllowN("k", n) {
-			history = append(history, taken{clk.Now(), n})
+	type open struct {
+		r     *ratelimit.Reservation
+		index int // of its events in the history
+	}
+	var holds []open
+	var log []string
+	for range 40 {
+		switch op := rnd.IntN(10); {
+		case op < 3:
+			clk.Advance(time.Duration(rnd.IntN(400)) * time.Millisecond)
+		case op < 5:
+			if n := 1 + rnd.IntN(5); l.AllowN("k", n) {
+				history = append(history, taken{clk.Now(), n})
+				log = append(log, fmt.Sprint(clk.Now(), " take ", n))
+			}
+		case op < 8:
+			n := rnd.IntN(8)
+			r, d, err := l.Hold(ctx, "k", n)
+			require.NoError(t, err)
+			if d.Allowed {
+				holds = append(holds, open{r, len(history)})
+				history = append(history, taken{clk.Now(), n})
+				log = append(log, fmt.Sprint(clk.Now(), " hold ", n))
+			}
+		case len(holds) > 0:
+			j := rnd.IntN(len(holds))
+			h := &history[holds[j].index]
+			n := rnd.IntN(h.n + 1)
+			if exceeds && rnd.IntN(4) == 0 {
+				n += rnd.IntN(20)
+			}
+			log = append(log, fmt.Sprint(clk.Now(), " settle ", *h, " ", n))
+			d, err := holds[j].r.Settle(ctx, n)
+			require.NoError(t, err)
+			peek, err := l.Peek(ctx, "k")
+			require.NoError(t, err)
+			require.Equal(t, peek, d, "Settle answers as Peek does afterwards")
+			if n > h.n {
+				history = append(history, taken{clk.Now(), n - h.n})
+			} else {
+				h.n = n
+			}
+			holds = append(holds[:j], holds[j+1:]...)
 		}
 	}
-	for range rnd.IntN(4) {
-		take()
-		pass()
+	for j, last := range history {
+		sum := 0
+		for i := j; i >= 0 && !exceeds && last.n > 0; i-- {
+			sum += history[i].n
+			span := last.at.Sub(history[i].at)
+			require.LessOrEqual(t, sum, bound(span), "in the %v before %v:\n%v", span, last.at, log)
+		}
 	}
-	held := rnd.IntN(12)
-	r, d, err := l.Hold(ctx, "k", held)
-	require.NoError(t, err)
-	if !d.Allowed {
-		require.Nil(t, r)
+	if begins(alg) {
 		return
 	}
-	hold := len(history)
-	history = append(history, taken{clk.Now(), held})
-	for range rnd.IntN(3) {
-		pass()
-		if rnd.IntN(2) == 0 {
-			take()
-		}
+	asIf, then := at(t, alg)
+	for _, e := range history {
+		then.Set(e.at)
+		_, err := asIf.Charge(ctx, "k", e.n)
+		require.NoError(t, err)
 	}
-	alone := len(history) == hold+1
-	actual := rnd.IntN(16)
-	counted := history
-	if actual < held {
-		history[hold].n = actual
-	} else {
-		counted = append(counted, taken{clk.Now(), actual - held})
-	}
-	d, err = r.Settle(ctx, actual)
-	require.NoError(t, err)
-	_, err = r.Settle(ctx, actual)
-	require.ErrorIs(t, err, ratelimit.ErrSettled)
-
-	now, err := l.Peek(ctx, "k")
-	require.NoError(t, err)
-	assert.Equal(t, now, d, "Settle answers as Peek does afterwards")
-	asIf := replayed(t, alg, counted)
-	for probe := range 6 {
-		ratelimit.ClockOf(asIf).(*stepclock.Clock).Set(clk.Now())
+	for range 6 {
+		then.Set(clk.Now())
 		got, err := l.Peek(ctx, "k")
 		require.NoError(t, err)
 		want, err := asIf.Peek(ctx, "k")
 		require.NoError(t, err)
-		message := fmt.Sprintf("probe %d: held %d, actually %d, history %v", probe, held, actual, counted)
-		if log, ok := alg.(ratelimit.SlidingLog); (alone || actual >= held) && !(ok && log.CountDenied) {
-			got.ResetAfter, want.ResetAfter = 0, 0 // of a fresh key that shows when it was last used
-			require.Equal(t, want, got, message)
-		} else if _, warms := alg.(ratelimit.WarmingUp); !warms { // the hold has warmed it
-			require.LessOrEqual(t, got.Remaining, want.Remaining, message)
-			require.GreaterOrEqual(t, got.RetryAfter, want.RetryAfter, message)
-		}
-		pass()
+		require.LessOrEqual(t, got.Remaining, want.Remaining, "at %v\n%v", clk.Now(), log)
+		require.GreaterOrEqual(t, got.RetryAfter, want.RetryAfter, "at %v\n%v", clk.Now(), log)
+		clk.Advance(time.Duration(rnd.IntN(400)) * time.Millisecond)
 	}
+}
+
+// begins reports whether what an event begins lasts even if the event did not happen: a window,
+// the interval of refills, warmth.
+func begins(alg ratelimit.Algorithm) bool {
+	switch alg := alg.(type) {
+	case ratelimit.FixedWindow:
+		return alg.Start == ratelimit.StartOnFirstEvent
+	case ratelimit.TokenBucket:
+		return alg.Refill == ratelimit.RefillInterval
+	case ratelimit.WarmingUp:
+		return true
+	}
+	return false
+}
+
+// TestSettleAnotherHoldFirst has examples of holds that are settled after others that they
+// were made after: what has come back meanwhile does not come back again.
+func TestSettleAnotherHoldFirst(t *testing.T) {
+	for _, refill := range []ratelimit.Refill{ratelimit.RefillContinuous, ratelimit.RefillInterval} {
+		l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10, Refill: refill})
+		hold := func(n int) *ratelimit.Reservation {
+			r, _, err := l.Hold(ctx, "key", n)
+			require.NoError(t, err)
+			require.NotNil(t, r)
+			return r
+		}
+		settle := func(r *ratelimit.Reservation, n int) ratelimit.Decision {
+			d, err := r.Settle(ctx, n)
+			require.NoError(t, err)
+			return d
+		}
+		first, second := hold(5), hold(5)
+		assert.Equal(t, 5, settle(first, 0).Remaining)
+		clk.Advance(4 * time.Second)
+		require.True(t, l.AllowN("key", 3))
+		// One of the five is missing still; the other four have come back.
+		assert.Equal(t, 7, settle(second, 0).Remaining)
+	}
+}
+
+// A hold that is settled for what was held leaves the state of a Take.
+func TestSettleExactly(t *testing.T) {
+	rnd := newRand(t)
+	for _, a := range accounted {
+		for range 50 {
+			clk := storetest.NewClock(midnight)
+			var dbs [2]*mapDB
+			var ls [2]ratelimit.Limiter
+			for i := range ls {
+				dbs[i] = newMapDB()
+				ls[i] = ratelimit.Must(ratelimit.New(a.alg, ratelimit.WithClock(clk), ratelimit.WithStore(dbs[i].store())))
+			}
+			for range 8 {
+				clk.Advance(time.Duration(rnd.IntN(300)) * time.Millisecond)
+				n := rnd.IntN(8)
+				r, d, err := ls[0].Hold(ctx, "k", n)
+				require.NoError(t, err)
+				want, err := ls[1].Take(ctx, "k", n)
+				require.NoError(t, err)
+				require.Equal(t, want, d, "Hold answers as Take does")
+				if r != nil {
+					_, err = r.Settle(ctx, n)
+					require.NoError(t, err)
+				}
+				require.Equal(t, dbs[1].states, dbs[0].states, "%+v", a.alg)
+			}
+		}
+	}
+}
+
+func TestTakeUpTo(t *testing.T) {
+	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
+		l, clk := at(t, accounted[i].alg, ratelimit.WithStore(store))
+		rnd := newRand(t)
+		for range 100 {
+			clk.Advance(time.Duration(rnd.IntN(500)) * time.Millisecond)
+			n := rnd.IntN(10)
+			before, err := l.Peek(ctx, "k")
+			require.NoError(t, err)
+			granted, d, err := l.TakeUpTo(ctx, "k", n)
+			require.NoError(t, err)
+			require.Equal(t, min(n, before.Remaining), granted)
+			require.Equal(t, n == 0 || granted > 0, d.Allowed)
+			if !d.Allowed {
+				require.Equal(t, before, d, "what Peek returns")
+			}
+		}
+	})
+}
+
+// Of Settle and Cancel at once, exactly one takes effect.
+func TestSettleOnce(t *testing.T) {
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
+			l, _ := at(t, ratelimit.SlidingLog{Limit: 5, Window: time.Second}, ratelimit.WithStore(store()))
+			require.True(t, l.AllowN("key", 5))
+			for range 50 {
+				r, err := l.Reserve(ctx, "key", 2)
+				require.NoError(t, err)
+				var wg sync.WaitGroup
+				var settled atomic.Int64
+				for range 2 {
+					wg.Go(func() {
+						if _, err := r.Settle(ctx, 0); err == nil {
+							settled.Add(1)
+						} else {
+							assert.ErrorIs(t, err, ratelimit.ErrSettled)
+						}
+					})
+					wg.Go(r.Cancel)
+				}
+				wg.Wait()
+				require.LessOrEqual(t, settled.Load(), int64(1))
+				_, err = r.Settle(ctx, 9)
+				require.ErrorIs(t, err, ratelimit.ErrSettled)
+			}
+			d, err := l.Peek(ctx, "key")
+			require.NoError(t, err)
+			assert.Equal(t, ratelimit.Decision{Limit: 5, RetryAfter: time.Second, ResetAfter: time.Second}, d)
+		})
+	}
+}
+
+// A reservation that is settled before its turn for fewer events leaves those behind it where
+// they are, and these can be cancelled: the counts of another limiter on the key stay.
+func TestSettleInLine(t *testing.T) {
+	for name, alg := range queues {
+		t.Run(name, func(t *testing.T) {
+			rnd := newRand(t)
+			for range 200 {
+				clk := storetest.NewClock(midnight)
+				store := ratelimit.NewMemoryStore()
+				var ls [2]ratelimit.Limiter
+				for i := range ls {
+					ls[i] = ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(store)))
+				}
+				var latest time.Time // of the turns that stay
+				var mine, others []*ratelimit.Reservation
+				for range 12 {
+					n := 1 + rnd.IntN(2)
+					switch who := rnd.IntN(3); {
+					case who < 2:
+						r, err := ls[0].Reserve(ctx, "k", n)
+						if err == nil {
+							mine = append(mine, r)
+						}
+					default:
+						r, err := ls[1].Reserve(ctx, "k", n)
+						if err == nil {
+							others = append(others, r)
+						}
+					}
+					if len(mine) > 0 && rnd.IntN(2) == 0 {
+						i := rnd.IntN(len(mine))
+						if rnd.IntN(2) == 0 {
+							_, err := mine[i].Settle(ctx, 1)
+							if err != nil {
+								require.ErrorIs(t, err, ratelimit.ErrSettled)
+							}
+						} else {
+							mine[i].Cancel()
+						}
+					}
+					clk.Advance(time.Duration(rnd.IntN(300)) * time.Millisecond)
+				}
+				for _, r := range others {
+					if turn := clk.Now().Add(r.Delay()); turn.After(latest) {
+						latest = turn
+					}
+				}
+				if _, leaks := alg.(ratelimit.All); leaks || !latest.After(clk.Now()) {
+					continue
+				}
+				d, err := ls[0].Peek(ctx, "k")
+				require.NoError(t, err)
+				require.False(t, d.Allowed, "ahead of the other limiter's reservation")
+			}
+		})
+	}
+}
+
+func TestSettleErrors(t *testing.T) {
+	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5})
+	r, _, err := l.Hold(ctx, "key", 3)
+	require.NoError(t, err)
+	_, err = r.Settle(ctx, -1)
+	require.ErrorIs(t, err, ratelimit.ErrNegative)
+	_, err = r.Settle(nil, 1) //nolint:staticcheck // a mistake that is reported
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = r.Settle(over, 1)
+	require.ErrorIs(t, err, context.Canceled)
+	d, err := r.Settle(ctx, 1)
+	require.NoError(t, err, "none of these calls has settled it")
+	assert.Equal(t, 4, d.Remaining)
+
+	var zero ratelimit.Reservation
+	_, err = zero.Settle(ctx, 5)
+	require.NoError(t, err)
+	_, err = zero.Settle(ctx, 5)
+	require.ErrorIs(t, err, ratelimit.ErrSettled)
+
+	for _, call := range []func(ctx context.Context, n int) error{
+		func(ctx context.Context, n int) error { _, _, err := l.Hold(ctx, "key", n); return err },
+		func(ctx context.Context, n int) error { _, err := l.Charge(ctx, "key", n); return err },
+		func(ctx context.Context, n int) error { _, _, err := l.TakeUpTo(ctx, "key", n); return err },
+	} {
+		assert.ErrorIs(t, call(ctx, -1), ratelimit.ErrNegative)
+		assert.ErrorIs(t, call(nil, 1), ratelimit.ErrInvalid) //nolint:staticcheck // as above
+		assert.ErrorIs(t, call(over, 1), context.Canceled)
+	}
+	assert.Equal(t, 4, take(t, l, 0).Remaining)
 }
