@@ -130,6 +130,11 @@ func locked(change func(s *lockedStore)) func(clock.Clock) ratelimit.Store {
 	}
 }
 
+// requests returns a constructor of stores that change each request.
+func requests(change func(req ratelimit.Request) ratelimit.Request) func(clock.Clock) ratelimit.Store {
+	return locked(func(s *lockedStore) { s.request = change })
+}
+
 // cas returns a constructor of CAS stores whose database swaps states by swap.
 func cas(swap func(db *database, key string, old value, state []byte, until time.Time) bool) func(clock.Clock) ratelimit.Store {
 	return func(clk clock.Clock) ratelimit.Store {
@@ -275,6 +280,51 @@ func TestBrokenStores(t *testing.T) {
 		})},
 		"no wait": {rule: "Wait", store: locked(func(s *lockedStore) {
 			s.request = func(req ratelimit.Request) ratelimit.Request { req.MaxWait = ratelimit.Never; return req }
+		})},
+		"settles nothing": {rule: "Settle", store: requests(func(req ratelimit.Request) ratelimit.Request {
+			if req.Op == ratelimit.OpSettle {
+				req.Op, req.N = ratelimit.OpPeek, 1
+			}
+			return req
+		})},
+		"settles as charges": {rule: "Settle", store: requests(func(req ratelimit.Request) ratelimit.Request {
+			if req.Op == ratelimit.OpSettle {
+				req.Op, req.Grant = ratelimit.OpCharge, nil
+			}
+			return req
+		})},
+		"holds nothing": {rule: "Settle", store: requests(func(req ratelimit.Request) ratelimit.Request {
+			if req.Op == ratelimit.OpHold {
+				req.N = 0
+			}
+			return req
+		})},
+		"charges only what is granted": {rule: "Charge", store: requests(func(req ratelimit.Request) ratelimit.Request {
+			if req.Op == ratelimit.OpCharge {
+				req.Op = ratelimit.OpTake
+			}
+			return req
+		})},
+		"charges twice": {rule: "Charge", store: requests(func(req ratelimit.Request) ratelimit.Request {
+			if req.Op == ratelimit.OpCharge {
+				req.N *= 2
+			}
+			return req
+		})},
+		"takes up to all": {rule: "TakeUpTo", store: requests(func(req ratelimit.Request) ratelimit.Request {
+			if req.Op == ratelimit.OpTakeUpTo {
+				req.N++
+			}
+			return req
+		})},
+		"takes all or nothing": {rule: "TakeUpTo", store: requests(func(req ratelimit.Request) ratelimit.Request {
+			if req.Op == ratelimit.OpTakeUpTo {
+				req.Op = ratelimit.OpTake
+			}
+			return req
+		})},
+		"loses settlements": {rule: "Settle", store: cas(func(db *database, key string, _ value, state []byte, until time.Time) bool {
+			return db.swap(key, func(value) bool { return true }, state, until)
 		})},
 		"cancels nothing": {rule: "Cancel", says: "connection lost", store: func(clock.Clock) ratelimit.Store {
 			return failing{newLockedStore(), func(op ratelimit.Op) error {

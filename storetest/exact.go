@@ -44,6 +44,14 @@ type comparedKey struct {
 	model *model.Key
 	last  ratelimit.Decision
 	held  []heldPair
+	holds []heldEvents
+}
+
+// heldEvents are a hold in the store and the same one in the model.
+type heldEvents struct {
+	real  *ratelimit.Reservation
+	model *model.Held
+	n     int
 }
 
 // A heldPair is a reservation in the store and the same one in the model.
@@ -85,6 +93,27 @@ func (c *comparison) run() {
 			c.reserve(k)
 		case 6, 7:
 			c.cancel(k)
+		case 9, 10:
+			c.hold(k)
+		case 11, 12:
+			c.settle(k)
+		case 13:
+			n := 1 + c.rng.IntN(min(k.model.Limit(), 1<<20)) // a debt that every state can hold for a while
+			c.logf("Charge(%q, %d)", k.name, n)
+			got, err := c.Charge(context.Background(), k.name, n)
+			if !errors.Is(err, ratelimit.ErrDebt) {
+				c.compare(k.model.Charge(c.now(), n), got, err)
+			}
+		case 14:
+			n := c.events(k)
+			c.logf("TakeUpTo(%q, %d)", k.name, n)
+			granted, got, err := c.TakeUpTo(context.Background(), k.name, n)
+			var want int
+			want, k.last = k.model.TakeUpTo(c.now(), n)
+			c.compare(k.last, got, err)
+			if granted != want {
+				c.differ("%d granted", "%d granted", want, granted)
+			}
 		case 8:
 			if c.rng.IntN(10) == 0 {
 				c.reset(k)
@@ -177,6 +206,38 @@ func (c *comparison) cancel(k *comparedKey) {
 	k.held[i].real.Cancel()
 	k.model.Cancel(c.now(), k.held[i].model)
 	k.held = slices.Delete(k.held, i, i+1)
+}
+
+func (c *comparison) hold(k *comparedKey) {
+	n := c.events(k)
+	c.logf("Hold(%q, %d)", k.name, n)
+	var held *model.Held
+	held, k.last = k.model.Hold(c.now(), n)
+	r, got, err := c.Hold(context.Background(), k.name, n)
+	c.compare(k.last, got, err)
+	if (r == nil) != (held == nil) {
+		c.differ("denied: %v", "denied: %v", held == nil, r == nil)
+	}
+	if r != nil {
+		k.holds = append(k.holds, heldEvents{r, held, n})
+	}
+}
+
+// settle settles a hold. With reservations ahead, segments and periods give back what they can,
+// but then Cancel may leave the key denied until the last turn, unlike that of the model.
+func (c *comparison) settle(k *comparedKey) {
+	if len(k.holds) == 0 || k.model.Rings() && k.model.Ahead(c.now()) {
+		return
+	}
+	i := c.rng.IntN(len(k.holds))
+	h := k.holds[i]
+	k.holds = slices.Delete(k.holds, i, i+1)
+	n := c.rng.IntN(min(h.n, 1<<20) + 3)
+	c.logf("Settle(%q, %d), hold %d, of %d", k.name, n, i, h.n)
+	got, err := h.real.Settle(context.Background(), n)
+	if !errors.Is(err, ratelimit.ErrDebt) {
+		c.compare(k.model.Settle(c.now(), h.model, n), got, err)
+	}
 }
 
 func (c *comparison) reset(k *comparedKey) {

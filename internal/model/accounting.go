@@ -48,7 +48,7 @@ func (k *Key) TakeUpTo(now int64, n int) (granted int, _ ratelimit.Decision) {
 func (k *Key) Charge(now int64, n int) ratelimit.Decision {
 	if n > 0 {
 		for _, p := range k.parts {
-			p.charge(p.earliest(max(instant(now), k.frontier)), n)
+			p.charge(k.whole(p.earliest(max(instant(now), k.frontier))), n)
 		}
 	}
 	return k.Peek(now)

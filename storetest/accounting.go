@@ -1,0 +1,180 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// The tests in this file check what is counted of events that have happened.
+
+// testSettle holds and settles events. testExact compares random schedules with the model.
+func testSettle(s *suite) {
+	for name, alg := range Algorithms() {
+		if countsDenied(alg) {
+			continue
+		}
+		b, taken := s.bench(alg), s.bench(alg)
+		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+		for i, held := range []int{limit, (limit + 1) / 2, 1} {
+			for _, actual := range []int{held, (held + 1) / 2, 0} {
+				r, d, err := b.Hold(ctx, "k", held)
+				if err != nil {
+					must[ratelimit.Decision](s)(d, err)
+				}
+				if want := must[ratelimit.Decision](s)(taken.Take(ctx, "k", actual)); !d.Allowed || !want.Allowed {
+					break // from here on, the two keys differ
+				}
+				b.clk.Advance(s.Tick)
+				taken.clk.Advance(s.Tick)
+				got := must[ratelimit.Decision](s)(r.Settle(ctx, actual))
+				want := must[ratelimit.Decision](s)(taken.Peek(ctx, "k"))
+				if got != want {
+					s.broken("%s: %d held, %d happened:\n%+v\nbut if only these are taken,\n%+v", name, held, actual, got, want)
+				}
+				if peek := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); peek != got {
+					s.broken("%s: Settle returned %+v\nbut then Peek returns %+v", name, got, peek)
+				}
+				if _, err := r.Settle(ctx, 0); !errors.Is(err, ratelimit.ErrSettled) {
+					s.broken("%s: settled twice, but the error is %v", name, err)
+				}
+				if peek := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); peek != got {
+					s.broken("%s: settling twice changed %+v\nto %+v", name, got, peek)
+				}
+				wait := s.roundUp(got.ResetAfter/2 + time.Duration(i))
+				b.clk.Advance(wait)
+				taken.clk.Advance(wait)
+			}
+		}
+	}
+
+	// After a Reset, a hold gives nothing back.
+	b := s.bench(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
+	r, d, err := b.Hold(ctx, "k", 3)
+	if r == nil {
+		s.broken("a fresh key denied a hold: %+v, %v", d, err)
+	}
+	s.reset(b, "k")
+	b.AllowN("k", 4)
+	if d := must[ratelimit.Decision](s)(r.Settle(ctx, 0)); d.Remaining != 1 {
+		s.broken("after Reset, 4 of 5 were taken; then a hold that was made before was settled: %+v", d)
+	}
+
+	// Concurrent holds get what one caller would have got.
+	b = s.bench(ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
+	var happened atomic.Int64
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for i := range tries {
+				if r, _, _ := b.Hold(ctx, "k", 2); r != nil {
+					if _, err := r.Settle(ctx, i%2); err == nil {
+						happened.Add(int64(i % 2))
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != 100-int(happened.Load()) {
+		s.broken("%d events of 100 have happened in concurrent holds, but then %+v", happened.Load(), d)
+	}
+}
+
+// testCharge puts keys into debt.
+func testCharge(s *suite) {
+	for name, alg := range Algorithms() {
+		if countsDenied(alg) {
+			continue
+		}
+		b := s.bench(alg)
+		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+		b.AllowN("k", limit)
+		before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+		d, err := b.Charge(ctx, "k", 1)
+		if errors.Is(err, ratelimit.ErrDebt) {
+			continue
+		}
+		must[ratelimit.Decision](s)(d, err)
+		if d.Allowed || d.Remaining > 0 || d.RetryAfter < before.RetryAfter {
+			s.broken("%s: all events were taken and one more charged: %+v\nand before it, %+v", name, d, before)
+		}
+		if peek := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); peek != d {
+			s.broken("%s: Charge returned %+v\nbut then Peek returns %+v", name, d, peek)
+		}
+		if d.RetryAfter > 1000*time.Hour {
+			continue
+		}
+		b.clk.Advance(d.RetryAfter - s.Tick)
+		if must[ratelimit.Decision](s)(b.Take(ctx, "k", 1)).Allowed {
+			s.broken("%s: allowed %v before RetryAfter, %v", name, s.Tick, d.RetryAfter)
+		}
+		b.clk.Advance(s.Tick)
+		if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1)); !d.Allowed {
+			s.broken("%s: the debt is paid, but %+v", name, d)
+		}
+	}
+
+	b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5})
+	b.AllowN("k", 5)
+	d := must[ratelimit.Decision](s)(b.Charge(ctx, "k", 3))
+	if want := (ratelimit.Decision{Limit: 5, RetryAfter: 4 * time.Second, ResetAfter: 8 * time.Second}); d != want {
+		s.broken("5 tokens of 5 were taken and 3 more charged:\n%+v\ninstead of\n%+v", d, want)
+	}
+
+	b = s.bench(ratelimit.SlidingLog{Limit: 5, Window: time.Hour})
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for range tries {
+				_, _ = b.Charge(context.Background(), "k", 1)
+			}
+		})
+	}
+	wg.Wait()
+	b.clk.Advance(time.Hour - s.Tick)
+	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Allowed || d.RetryAfter != s.Tick {
+		s.broken("%d events were charged concurrently with a limit of 5 in an hour: %+v one tick before it is over", goroutines*tries, d)
+	}
+	r, d, err := b.Hold(ctx, "k", 0)
+	if r == nil {
+		s.broken("a hold of 0 was denied: %+v, %v", d, err)
+	}
+	d = must[ratelimit.Decision](s)(r.Settle(ctx, 6))
+	if want := s.Tick + time.Hour - s.Tick; d.RetryAfter != want {
+		s.broken("0 held, 6 of 5 happened: RetryAfter is %v instead of %v", d.RetryAfter, want)
+	}
+}
+
+// testTakeUpTo takes more than there is.
+func testTakeUpTo(s *suite) {
+	for name, alg := range Algorithms() {
+		b := s.bench(alg)
+		for i := range 6 {
+			before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+			n := before.Remaining/2 + 3*(i%2)
+			granted, d, err := b.TakeUpTo(ctx, "k", n)
+			must[ratelimit.Decision](s)(d, err)
+			if want := min(n, before.Remaining); granted != want || d.Allowed != (n == 0 || granted > 0) {
+				s.broken("%s: %d of %d were granted with Remaining %d: %+v", name, granted, n, before.Remaining, d)
+			}
+			if i%3 == 2 {
+				b.clk.Advance(s.roundUp(d.ResetAfter / 2))
+			}
+		}
+	}
+	b := s.bench(ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
+	var sum atomic.Int64
+	contend(func() bool {
+		n, _, _ := b.TakeUpTo(ctx, "k", 3)
+		sum.Add(int64(n))
+		return n > 0
+	})
+	if sum.Load() != 100 {
+		s.broken("concurrent calls were granted %d of 100", sum.Load())
+	}
+}
