@@ -19,17 +19,37 @@ import (
 // A call is one operation of a history. The clock is part of the state that the
 // history is checked against, so moving it is a call too.
 type call struct {
-	op      string // take, each, allow, peek, reset or advance
+	op      string // take, each, allow, peek, reset, hold, settle, charge, up to, or advance
 	key     string
 	n       int
 	advance time.Duration
 	limit   int // of take and peek: the index of the key's limit at the time of the call
+	hold    int // of hold and settle: which one
 }
 
 // A state is the state of one key in a sequential limiter.
 type state struct {
-	now   int64
-	bytes string
+	now    int64
+	bytes  string
+	grants string // what distinguishes the Grants of holds
+	held   *held  // the last hold that is not settled
+}
+
+// A held is a hold in a sequential limiter, and those before it.
+type held struct {
+	hold  int
+	grant any
+	next  *held
+}
+
+// find returns the Grant of a hold, or nil if it was denied.
+func (h *held) find(hold int) any {
+	for ; h != nil; h = h.next {
+		if h.hold == hold {
+			return h.grant
+		}
+	}
+	return nil
 }
 
 // sequential returns the specification: the transitions of the limits, applied to one key
@@ -56,6 +76,10 @@ func sequential(limits []*ratelimit.Transition, start int64) porcupine.Model {
 			return parts
 		},
 		Init: func() any { return state{now: start} },
+		Equal: func(a, b any) bool {
+			x, y := a.(state), b.(state)
+			return x.now == y.now && x.bytes == y.bytes && x.grants == y.grants
+		},
 		Step: func(s, input, output any) (bool, any) {
 			st, c := s.(state), input.(call)
 			req := ratelimit.Request{Op: ratelimit.OpTake, N: c.n}
@@ -68,12 +92,27 @@ func sequential(limits []*ratelimit.Transition, start int64) porcupine.Model {
 				return true, st
 			case "peek":
 				req.Op = ratelimit.OpPeek
+			case "hold":
+				req.Op = ratelimit.OpHold
+			case "settle":
+				req.Op, req.Grant = ratelimit.OpSettle, st.held.find(c.hold)
+				if req.Grant == nil { // denied
+					return output.(ratelimit.Decision) == ratelimit.Decision{}, st
+				}
+			case "charge":
+				req.Op = ratelimit.OpCharge
+			case "up to":
+				req.Op = ratelimit.OpTakeUpTo
 			}
 			next, _, res, err := limits[c.limit].Apply([]byte(st.bytes), req.At(time.Unix(0, st.now)))
 			if err != nil {
 				return false, st
 			}
 			st.bytes = string(next)
+			if c.op == "hold" && res.Grant != nil {
+				st.held = &held{c.hold, res.Grant, st.held}
+				st.grants += fmt.Sprintf("%d %+v\n", c.hold, res.Grant)
+			}
 			if c.op == "allow" {
 				return res.Decision.Allowed == output.(ratelimit.Decision).Allowed, st
 			}
@@ -97,6 +136,7 @@ type setting struct {
 	noise func(l, second ratelimit.Limiter, s *ratelimit.MemoryStore, i int)
 
 	seeds uint64
+	holds bool // whether events are held, settled and charged
 }
 
 var settings = map[string]setting{
@@ -120,24 +160,25 @@ var settings = map[string]setting{
 	}},
 }
 
+var algorithms = map[string]ratelimit.Algorithm{
+	"TokenBucket":          ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 4},
+	"TokenBucket/wide":     ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7), Burst: 4},
+	"TokenBucket/interval": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Refill: ratelimit.RefillInterval},
+	"LeakyBucket":          ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3), Capacity: 4},
+	"FixedWindow":          ratelimit.FixedWindow{Limit: 4, Window: time.Second},
+	"SlidingWindow":        ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 4},
+	"SlidingWindow/pair":   ratelimit.SlidingWindow{Limit: 4, Window: time.Second},
+	"SlidingLog":           ratelimit.SlidingLog{Limit: 4, Window: time.Second},
+	"SlidingLog/denied":    ratelimit.SlidingLog{Limit: 4, Window: time.Second, CountDenied: true},
+	"RollingWindow":        ratelimit.RollingWindow{Quota: 8, Window: 2 * time.Second, Period: time.Second / 2, PeriodLimit: 4},
+	"WarmingUp":            ratelimit.WarmingUp{Rate: ratelimit.PerSecond(3), Warmup: time.Second},
+	"All": ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 4},
+		ratelimit.SlidingLog{Limit: 6, Window: 2 * time.Second},
+	},
+}
+
 func TestLinearizable(t *testing.T) {
-	algorithms := map[string]ratelimit.Algorithm{
-		"TokenBucket":          ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 4},
-		"TokenBucket/wide":     ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7), Burst: 4},
-		"TokenBucket/interval": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Refill: ratelimit.RefillInterval},
-		"LeakyBucket":          ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3), Capacity: 4},
-		"FixedWindow":          ratelimit.FixedWindow{Limit: 4, Window: time.Second},
-		"SlidingWindow":        ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 4},
-		"SlidingWindow/pair":   ratelimit.SlidingWindow{Limit: 4, Window: time.Second},
-		"SlidingLog":           ratelimit.SlidingLog{Limit: 4, Window: time.Second},
-		"SlidingLog/denied":    ratelimit.SlidingLog{Limit: 4, Window: time.Second, CountDenied: true},
-		"RollingWindow":        ratelimit.RollingWindow{Quota: 8, Window: 2 * time.Second, Period: time.Second / 2, PeriodLimit: 4},
-		"WarmingUp":            ratelimit.WarmingUp{Rate: ratelimit.PerSecond(3), Warmup: time.Second},
-		"All": ratelimit.All{
-			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 4},
-			ratelimit.SlidingLog{Limit: 6, Window: 2 * time.Second},
-		},
-	}
 	for name, alg := range algorithms {
 		for settingName, s := range settings {
 			if s.keys > 0 && !strings.HasPrefix(name, "TokenBucket") && name != "SlidingWindow" {
@@ -147,6 +188,22 @@ func TestLinearizable(t *testing.T) {
 				t.Parallel()
 				for seed := range s.seeds {
 					check(t, []ratelimit.Algorithm{alg}, s, seed)
+				}
+			})
+		}
+	}
+}
+
+// TestLinearizableHolds: the same with holds, settlements, charges and TakeUpTo.
+func TestLinearizableHolds(t *testing.T) {
+	for name, alg := range algorithms {
+		for _, settingName := range []string{"quiet", "growing", "evicting"} {
+			t.Run(name+"/"+settingName, func(t *testing.T) {
+				t.Parallel()
+				set := settings[settingName]
+				set.holds = true
+				for seed := range set.seeds {
+					check(t, []ratelimit.Algorithm{alg}, set, seed)
 				}
 			})
 		}
@@ -214,6 +271,7 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 	var mu sync.Mutex // protects history
 	var history []porcupine.Operation
 	began := time.Now()
+	reservations := make([]map[int]*ratelimit.Reservation, callers)
 	record := func(id int, c call) {
 		op := porcupine.Operation{ClientId: id, Input: c, Call: time.Since(began).Nanoseconds()}
 		ctx := context.Background()
@@ -234,7 +292,7 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 			}
 			return
 		}
-		op.Output = do(ctx, t, l, clk, c)
+		op.Output = do(ctx, t, l, clk, c, reservations[id])
 		op.Return = time.Since(began).Nanoseconds()
 		mu.Lock()
 		history = append(history, op)
@@ -244,8 +302,10 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 	var wg sync.WaitGroup
 	for id := range callers {
 		rng := rand.New(rand.NewPCG(seed, uint64(id)))
+		reservations[id] = make(map[int]*ratelimit.Reservation)
 		wg.Go(func() {
-			for range calls {
+			var last call // a hold to settle
+			for i := range calls {
 				c := call{op: "take", key: keys[rng.IntN(2)], n: 1 + rng.IntN(2)}
 				switch p := rng.IntN(20); {
 				case p < 2:
@@ -258,6 +318,20 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 					c.op = "allow"
 				case p < 14:
 					c.op = "each"
+				}
+				switch p := rng.IntN(20); {
+				case !set.holds || c.op == "advance" || c.op == "peek":
+				case last.op != "" && p < 8:
+					c, last = call{op: "settle", key: last.key, n: rng.IntN(4), hold: last.hold}, call{}
+				case last.op == "" && p < 14:
+					c.op, c.hold = "hold", 1000*id+i
+					last = c
+				case p < 15:
+					c.op = "charge"
+				case p < 17:
+					c.op = "up to"
+				case c.op == "reset": // it could come while a hold is being settled, and count on neither side
+					c.op = "take"
 				}
 				if c.op == "take" || c.op == "each" || c.op == "peek" {
 					c.limit = rng.IntN(len(limits))
@@ -309,7 +383,8 @@ func noise(l, second ratelimit.Limiter, s *ratelimit.MemoryStore, set setting) (
 	}
 }
 
-func do(ctx context.Context, t *testing.T, l ratelimit.Limiter, clk *storetest.Clock, c call) (d ratelimit.Decision) {
+// do makes a call. held has the reservations of its caller.
+func do(ctx context.Context, t *testing.T, l ratelimit.Limiter, clk *storetest.Clock, c call, held map[int]*ratelimit.Reservation) (d ratelimit.Decision) {
 	var err error
 	switch c.op {
 	case "take":
@@ -320,6 +395,16 @@ func do(ctx context.Context, t *testing.T, l ratelimit.Limiter, clk *storetest.C
 		d, err = l.Peek(ctx, c.key)
 	case "reset":
 		err = l.Reset(ctx, c.key)
+	case "hold":
+		held[c.hold], d, err = l.Hold(ctx, c.key, c.n)
+	case "settle":
+		if r := held[c.hold]; r != nil {
+			d, err = r.Settle(ctx, c.n)
+		}
+	case "charge":
+		d, err = l.Charge(ctx, c.key, c.n)
+	case "up to":
+		_, d, err = l.TakeUpTo(ctx, c.key, c.n)
 	case "advance":
 		clk.Advance(c.advance)
 	}
@@ -353,5 +438,30 @@ func TestCatchesLostUpdate(t *testing.T) {
 	}
 	if porcupine.CheckOperations(sequential(limits, 0), history(3, 3)) {
 		t.Error("two calls were granted the same event, and the check did not notice")
+	}
+}
+
+// TestCatchesLostSettlement: the same for a settlement.
+func TestCatchesLostSettlement(t *testing.T) {
+	transition, err := ratelimit.NewTransition(ratelimit.FixedWindow{Limit: 4, Window: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := func(remaining int) ratelimit.Decision {
+		return ratelimit.Decision{Allowed: true, Limit: 4, Remaining: remaining, ResetAfter: time.Second}
+	}
+	history := func(last int) []porcupine.Operation {
+		return []porcupine.Operation{
+			{Input: call{op: "hold", key: "a", n: 2, hold: 7}, Output: told(2), Call: 0, Return: 10},
+			{Input: call{op: "settle", key: "a", n: 1, hold: 7}, Output: told(3), Call: 20, Return: 40},
+			{ClientId: 1, Input: call{op: "take", key: "a", n: 1}, Output: told(last), Call: 30, Return: 50},
+		}
+	}
+	limits := []*ratelimit.Transition{transition}
+	if !porcupine.CheckOperations(sequential(limits, 0), history(2)) {
+		t.Error("the take came after the settlement")
+	}
+	if porcupine.CheckOperations(sequential(limits, 0), history(3)) {
+		t.Error("the take did not count, and the check did not notice")
 	}
 }
