@@ -1,0 +1,226 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// accountingCalls are the calls that account for events, on a key of a limiter, with what they
+// decide.
+var accountingCalls = map[string]func(ctx context.Context, l ratelimit.Limiter, key string) (ratelimit.Decision, error){
+	"Hold": func(ctx context.Context, l ratelimit.Limiter, key string) (ratelimit.Decision, error) {
+		r, d, err := l.Hold(ctx, key, 2)
+		if (r != nil) != d.Allowed {
+			return d, errors.Join(err, errors.New("the Reservation is not nil exactly if it is allowed"))
+		}
+		return d, err
+	},
+	"TakeUpTo": func(ctx context.Context, l ratelimit.Limiter, key string) (ratelimit.Decision, error) {
+		granted, d, err := l.TakeUpTo(ctx, key, 2)
+		if d.Allowed != (granted == 2) {
+			return d, errors.Join(err, errors.New("2 are not granted exactly if it is allowed"))
+		}
+		return d, err
+	},
+	"Charge": func(ctx context.Context, l ratelimit.Limiter, key string) (ratelimit.Decision, error) {
+		return l.Charge(ctx, key, 2)
+	},
+}
+
+// While the store fails, the policy decides, and the error says so.
+func TestAccountingWhileTheStoreFails(t *testing.T) {
+	alg := ratelimit.FixedWindow{Limit: 5, Window: time.Hour}
+	lost := errors.New("connection lost")
+	for name, call := range accountingCalls {
+		t.Run(name, func(t *testing.T) {
+			alone, _ := at(t, alg)
+			for _, tt := range []struct {
+				policy ratelimit.FailurePolicy
+				want   ratelimit.Decision
+			}{
+				{ratelimit.FailOpen, ratelimit.Decision{Allowed: true, Limit: 5, Degraded: true}},
+				{ratelimit.FailClosed, ratelimit.Decision{Limit: 5, RetryAfter: time.Second, Degraded: true}},
+				{ratelimit.Fallback(alone), ratelimit.Decision{Allowed: true, Limit: 5, Remaining: 3, ResetAfter: time.Hour, Degraded: true}},
+			} {
+				db := newMapDB()
+				db.err = lost
+				l, _ := at(t, alg, ratelimit.WithStore(db.store()), ratelimit.WithFailurePolicy(tt.policy), ratelimit.WithFailureLog(nil))
+				d, err := call(ctx, l, "key")
+				require.ErrorIs(t, err, lost)
+				assert.Equal(t, tt.want, d)
+
+				over, cancel := context.WithCancel(ctx)
+				db.before = cancel // the caller leaves during the call
+				db.err, db.swap = nil, lost
+				d, err = call(over, l, "key")
+				require.ErrorIs(t, err, context.Canceled)
+				assert.Zero(t, d)
+			}
+		})
+	}
+}
+
+// A hold that FailOpen allowed holds nothing, so Settle counts all that happened, by the limit of
+// the key.
+func TestSettleWhatWasNotHeld(t *testing.T) {
+	db := newMapDB()
+	own := ratelimit.FixedWindow{Limit: 7, Window: time.Hour}
+	l, _ := at(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.store()), ratelimit.WithFailureLog(nil),
+		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))
+	db.err = errors.New("connection lost")
+	first, _, err := l.Hold(ctx, "key", 2)
+	require.ErrorIs(t, err, db.err)
+	second, err := l.Reserve(ctx, "key", 2)
+	require.NoError(t, err)
+	third, _, err := l.ReserveWithin(ctx, "key", 0, 0)
+	require.ErrorIs(t, err, db.err)
+	db.err = nil
+	d, err := first.Settle(ctx, 3)
+	require.NoError(t, err)
+	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 7, Remaining: 4, ResetAfter: time.Hour}, d)
+	d, err = second.Settle(ctx, 0)
+	require.NoError(t, err)
+	assert.Equal(t, 4, d.Remaining)
+	d, err = third.Settle(ctx, 1)
+	require.NoError(t, err)
+	assert.Equal(t, 3, d.Remaining)
+}
+
+// If the store fails, Settle says so, and counts once.
+func TestSettleWhileTheStoreFails(t *testing.T) {
+	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen, ratelimit.FailClosed, ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})))} {
+		db := newMapDB()
+		l, _ := at(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.store()), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
+		r, _, err := l.Hold(ctx, "key", 2)
+		require.NoError(t, err)
+		db.err = errors.New("connection lost")
+		d, err := r.Settle(ctx, 0)
+		require.ErrorIs(t, err, db.err)
+		assert.True(t, d.Degraded)
+		db.err = nil
+		_, err = r.Settle(ctx, 0)
+		require.ErrorIs(t, err, ratelimit.ErrSettled)
+		assert.Equal(t, 3, take(t, l, 0).Remaining, "nothing was given back")
+	}
+}
+
+// A store that hangs is abandoned.
+func TestAccountingAbandonsTheStore(t *testing.T) {
+	for name, call := range accountingCalls {
+		t.Run(name, func(t *testing.T) {
+			db := newMapDB()
+			hang := make(chan struct{})
+			defer close(hang)
+			l, _ := at(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.store()),
+				ratelimit.WithStoreTimeout(time.Millisecond), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+			db.before = func() { <-hang }
+			d, err := call(ctx, l, "key")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.True(t, d.Degraded)
+			assert.False(t, d.Allowed)
+		})
+	}
+}
+
+// A full store denies new keys, or lets them share a limit: what is held there is settled there.
+func TestAccountingInFullStores(t *testing.T) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"tables": ratelimit.FixedWindow{Limit: 5, Window: time.Hour},
+		"logs":   ratelimit.SlidingLog{Limit: 5, Window: time.Hour},
+	} {
+		for _, own := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				var opts []ratelimit.Option
+				if own {
+					opts = append(opts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }))
+				}
+				refuses, _ := at(t, alg, append(opts, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))))...)
+				kept, _, err := refuses.Hold(ctx, "old", 5)
+				require.NoError(t, err)
+				for name, call := range accountingCalls {
+					d, err := call(ctx, refuses, "new")
+					assert.False(t, d.Allowed, name)
+					if name == "Charge" {
+						require.ErrorIs(t, err, ratelimit.ErrFull)
+					} else {
+						require.NoError(t, err, name)
+					}
+				}
+				d, err := kept.Settle(ctx, 1)
+				require.NoError(t, err)
+				assert.Equal(t, 4, d.Remaining)
+
+				shares, _ := at(t, alg, append(opts, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.ShareUnseen))))...)
+				require.True(t, shares.Allow("old"))
+				one, d, err := shares.Hold(ctx, "one", 3)
+				require.NoError(t, err)
+				require.True(t, d.Allowed)
+				two, d, err := shares.Hold(ctx, "two", 2)
+				require.NoError(t, err)
+				require.True(t, d.Allowed)
+				assert.Equal(t, 0, d.Remaining, "the two share a limit")
+				d, err = one.Settle(ctx, 0)
+				require.NoError(t, err)
+				assert.Equal(t, 3, d.Remaining)
+				d, err = two.Settle(ctx, 4)
+				require.NoError(t, err)
+				assert.Equal(t, 1, d.Remaining)
+				d, err = shares.Charge(ctx, "three", 2)
+				require.NoError(t, err)
+				assert.False(t, d.Allowed)
+				d, err = shares.Peek(ctx, "old")
+				require.NoError(t, err)
+				assert.Equal(t, 4, d.Remaining)
+			})
+		}
+	}
+}
+
+// If the limit of the key has changed since a hold, Settle gives nothing back. What happened in
+// addition is counted by the limit that the key has.
+func TestSettleUnderAnotherLimit(t *testing.T) {
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
+			var own ratelimit.Algorithm = ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10}
+			l, _ := at(t, own, ratelimit.WithStore(store()), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))
+			hold := func(n int) *ratelimit.Reservation {
+				r, d, err := l.Hold(ctx, "key", n)
+				require.NoError(t, err)
+				require.True(t, d.Allowed)
+				return r
+			}
+			d, err := hold(5).Settle(ctx, 1)
+			require.NoError(t, err)
+			assert.Equal(t, 9, d.Remaining)
+			less, more := hold(3), hold(3)
+			own = ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 20}
+			assert.Equal(t, 13, take(t, l, 0).Remaining)
+			d, err = less.Settle(ctx, 0)
+			require.NoError(t, err)
+			assert.Equal(t, 13, d.Remaining)
+			d, err = more.Settle(ctx, 4)
+			require.NoError(t, err)
+			assert.Equal(t, 12, d.Remaining)
+
+			own = ratelimit.SlidingLog{Limit: 5, Window: time.Hour} // the key starts afresh
+			log := hold(2)
+			d, err = log.Settle(ctx, 0)
+			require.NoError(t, err)
+			assert.Equal(t, 5, d.Remaining)
+			d, err = l.Charge(ctx, "key", 6)
+			require.NoError(t, err)
+			assert.Equal(t, ratelimit.Decision{Limit: 5, RetryAfter: time.Hour, ResetAfter: time.Hour}, d)
+			granted, d, err := l.TakeUpTo(ctx, "another key", 9)
+			require.NoError(t, err)
+			assert.Equal(t, 5, granted)
+			assert.Equal(t, 0, d.Remaining)
+		})
+	}
+}
