@@ -326,3 +326,31 @@ func BenchmarkEach(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkAccounting compares Take with the calls that account for events, on one hot key.
+func BenchmarkAccounting(b *testing.B) {
+	ctx := context.Background()
+	for _, call := range []struct {
+		name string
+		f    func(l ratelimit.Limiter) error
+	}{
+		{"Take", func(l ratelimit.Limiter) error { _, err := l.Take(ctx, "hot key 12345678", 1); return err }},
+		{"Hold+Settle", func(l ratelimit.Limiter) error {
+			r, _, err := l.Hold(ctx, "hot key 12345678", 2)
+			if err == nil {
+				_, err = r.Settle(ctx, 1)
+			}
+			return err
+		}},
+		{"Charge", func(l ratelimit.Limiter) error { _, err := l.Charge(ctx, "hot key 12345678", 1); return err }},
+		{"TakeUpTo", func(l ratelimit.Limiter) error { _, _, err := l.TakeUpTo(ctx, "hot key 12345678", 1); return err }},
+	} {
+		each(b, "call="+call.name+"/", algorithms(plenty, time.Millisecond), func(b *testing.B, l ratelimit.Limiter) {
+			for b.Loop() {
+				if err := call.f(l); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -390,4 +390,4 @@ func (k *all) charge(st []uint64, now Instant, n int) []uint64 {
 }
 
 // refund is not called: the parts take back what they can.
-func (k *all) refund(st []uint64, _ *refunding) []uint64 { return st }
+func (k *all) refund(st []uint64, _ refunding) ([]uint64, bool) { return st, false }

@@ -271,17 +271,16 @@ func (k *fixed) charge(st []uint64, now Instant, n int) []uint64 {
 
 // refund removes the events from their window, if it is still the current one. If none of the
 // events that began a window has happened, and no others, the window before comes back.
-func (k *fixed) refund(st []uint64, r *refunding) []uint64 {
+func (k *fixed) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	t := r.trace()
 	start, count := k.load(st)
 	switch {
 	case r.last(st) && r.all():
 		copy(st, t.pre[:])
 	case r.at < start || r.at >= k.end(start) || count < uint64(r.n):
-		return st
+		return st, false
 	default:
 		k.store(st, start, count-uint64(r.back))
 	}
-	r.changed = true
-	return st
+	return st, true
 }

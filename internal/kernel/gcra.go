@@ -299,22 +299,21 @@ func (k *gcra) charge(st []uint64, now Instant, n int) []uint64 {
 // a reservation is ahead, it takes nothing back, because the reservation counts on the events. A
 // debt looks the same. If less is missing than the hold would leave, the state is not one that
 // followed on the hold.
-func (k *gcra) refund(st []uint64, r *refunding) []uint64 {
+func (k *gcra) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	tat := k.load(st)
 	back := uint128.Mul(uint64(r.back), k.cost)
 	if r.pending() {
-		return st
+		return st, false
 	}
 	if tat != k.load(r.trace().post[:k.Width()]) {
 		alone := uint128.Mul(r.at, k.unit).Add(uint128.Mul(uint64(r.n), k.cost))
 		if r.ahead || tat.Less(alone) {
-			return st
+			return st, false
 		}
 		back = uint128.Min(back, alone.Sub(uint128.Mul(r.now, k.unit)))
 	}
 	if back == (uint128.Uint128{}) {
-		return st
+		return st, false
 	}
-	r.changed = true
-	return k.store(st, tat.Sub(back))
+	return k.store(st, tat.Sub(back)), true
 }

@@ -73,9 +73,9 @@ func (k *leaky) full(st []uint64, now Instant, n int) bool {
 func (k *leaky) charge(st []uint64, now Instant, n int) []uint64 { return k.Spend(st, now, n) }
 
 // refund takes nothing back if others have been queued since: their turns were told.
-func (k *leaky) refund(st []uint64, r *refunding) []uint64 {
+func (k *leaky) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	if k.load(st) != k.load(r.trace().post[:k.Width()]) {
-		return st
+		return st, false
 	}
 	return k.gcra.refund(st, r)
 }

@@ -324,13 +324,15 @@ func (k *pair) charge(st []uint64, now Instant, n int) []uint64 {
 }
 
 // refund takes nothing back if there is no tag for the result.
-func (k *pair) refund(st []uint64, r *refunding) []uint64 {
+func (k *pair) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	w := k.load(st[0])
-	k.sliding.refund(w[:], r)
-	if word := k.store(w, r.now); !k.lost(word) {
-		st[0] = word
-	} else {
-		r.changed = false
+	if _, changed = k.sliding.refund(w[:], r); !changed {
+		return st, false
 	}
-	return st
+	word := k.store(w, r.now)
+	if k.lost(word) {
+		return st, false
+	}
+	st[0] = word
+	return st, true
 }

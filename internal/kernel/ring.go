@@ -262,15 +262,14 @@ func (r *ring) charge(st []uint64, now Instant, n int) []uint64 {
 
 // refund removes the events from their slot, if it is still in the ring. Reservations that
 // count them in their trace are in the present slot or a later one.
-func (r *ring) refund(st []uint64, u *refunding) []uint64 {
+func (r *ring) refund(st []uint64, u refunding) (_ []uint64, changed bool) {
 	slot := u.at / r.length
 	if r.back(st, slot, 0) < uint64(u.n) {
-		return st
+		return st, false
 	}
 	if r.frontier(st) > u.now && slot >= u.now/r.length {
 		st[0] |= touched
 	}
 	r.remove(st, slot, u.back)
-	u.changed = true
-	return st
+	return st, true
 }

@@ -37,31 +37,32 @@ type settler interface {
 	// frontier.
 	charge(st []uint64, now Instant, n int) []uint64
 
-	// refund takes back some events of a grant, as far as the state allows.
-	refund(st []uint64, r *refunding) []uint64
+	// refund takes back some events of a grant, as far as the state allows. It reports
+	// whether the state has changed.
+	refund(st []uint64, r refunding) (_ []uint64, changed bool)
 }
 
-// A refunding is the application of an OpSettle that takes events back.
+// A refunding is the application of an OpSettle that takes events back. It is passed by value,
+// because a pointer that kernels were given would be allocated.
 type refunding struct {
 	*Grant
-	now     Instant
-	back    int  // how many of the events did not happen
-	ahead   bool // whether a reservation is ahead, or a debt
-	part    int  // the current part
-	changed bool // whether the state has changed
+	now   Instant
+	back  int  // how many of the events did not happen
+	ahead bool // whether a reservation is ahead, or a debt
+	part  int  // the current part
 }
 
-func (r *refunding) trace() *trace { return &r.traces[r.part] }
+func (r refunding) trace() *trace { return &r.traces[r.part] }
 
 // all reports whether none of the events happened.
-func (r *refunding) all() bool { return r.back == r.n }
+func (r refunding) all() bool { return r.back == r.n }
 
 // pending reports whether the events are reserved for later.
-func (r *refunding) pending() bool { return r.at > r.now }
+func (r refunding) pending() bool { return r.at > r.now }
 
 // last reports whether nothing was granted since, given the words of a state that change with
 // each grant.
-func (r *refunding) last(st []uint64) bool {
+func (r refunding) last(st []uint64) bool {
 	return slices.Equal(st, r.trace().post[:len(st)])
 }
 
@@ -101,20 +102,11 @@ func (v *view) takeHeld(st []uint64, n int, into *Hold, a *Answer) (_ []uint64, 
 	}
 	into.grant = Grant{by: v.Compiled, at: now, due: After(now, delay), n: n, traces: into.trace[:0]}
 	g := &into.grant
-	spend := func(part *capable, st []uint64) []uint64 {
-		var t trace
-		copy(t.pre[:], st)
-		if n > 0 {
-			st = part.Spend(st, now, n)
-		}
-		copy(t.post[:], st)
-		g.traces = append(g.traces, t)
-		return st
-	}
 	if v.parts != nil {
-		st = v.parts.update(st, spend)
+		g.traces = make([]trace, 0, len(v.parts.leaves()))
+		st = v.parts.update(st, func(part *capable, st []uint64) []uint64 { return part.spendHeld(st, now, n, g) })
 	} else {
-		st = spend(&v.capable, st)
+		st = v.spendHeld(st, now, n, g)
 	}
 	a.Allowed, a.Grant, a.Due = true, g, g.due*v.Tick
 	if delay > 0 {
@@ -122,6 +114,18 @@ func (v *view) takeHeld(st []uint64, n int, into *Hold, a *Answer) (_ []uint64, 
 	}
 	v.describe(st, 0, a)
 	return st, n > 0
+}
+
+// spendHeld is Spend for n > 0, and appends a trace to those of g.
+func (c *capable) spendHeld(st []uint64, now Instant, n int, g *Grant) []uint64 {
+	var t trace
+	copy(t.pre[:], st)
+	if n > 0 {
+		st = c.Spend(st, now, n)
+	}
+	copy(t.post[:], st)
+	g.traces = append(g.traces, t)
+	return st
 }
 
 // takeUpTo takes as many of n events as are granted. If there is none, it denies one.
@@ -157,8 +161,8 @@ func (v *view) ahead(st []uint64) bool {
 	if v.parts == nil {
 		return v.behind(st, v.now)
 	}
-	ahead := false
-	v.parts.each(st, func(part *capable, st []uint64) { ahead = ahead || part.behind(st, v.now) })
+	now, ahead := v.now, false // a closure that captured v would make each decision allocate
+	v.parts.each(st, func(part *capable, st []uint64) { ahead = ahead || part.behind(st, now) })
 	return ahead
 }
 
@@ -175,18 +179,24 @@ func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed
 	case ok && req.N > g.n:
 		return v.charge(st, req.N-g.n, a)
 	case ok && req.N < g.n && !req.Lost && len(st) > 0 && v.same(g.by):
-		r := &refunding{Grant: g, now: v.now, back: g.n - req.N, ahead: v.ahead(st)}
-		if v.parts != nil {
-			st = v.parts.update(st, func(part *capable, st []uint64) []uint64 {
-				st = part.refund(st, r)
-				r.part++
-				return st
-			})
+		r := refunding{Grant: g, now: v.now, back: g.n - req.N, ahead: v.ahead(st)}
+		if v.parts == nil {
+			st, changed = v.refund(st, r)
 		} else {
-			st = v.refund(st, r)
+			st, changed = refundAll(v.parts, st, r)
 		}
-		changed = r.changed
 	}
 	v.peek(st, a)
+	return st, changed
+}
+
+// refundAll lets each part take back what it can.
+func refundAll(parts composite, st []uint64, r refunding) (_ []uint64, changed bool) {
+	st = parts.update(st, func(part *capable, st []uint64) []uint64 {
+		st, here := part.refund(st, r)
+		r.part++
+		changed = changed || here
+		return st
+	})
 	return st, changed
 }

@@ -341,12 +341,11 @@ func (k *eventLog) charge(st []uint64, now Instant, n int) []uint64 {
 
 // refund removes the events from the log. If denied events count, it removes nothing, because
 // entries that these events made irrelevant may have been dropped.
-func (k *eventLog) refund(st []uint64, r *refunding) []uint64 {
+func (k *eventLog) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	if k.countDenied || r.at+k.window <= r.now {
-		return st
+		return st, false
 	}
 	before := st[0]
 	st = k.remove(st, r.at, r.back)
-	r.changed = len(st) == 0 || st[0] != before
-	return st
+	return st, len(st) == 0 || st[0] != before
 }

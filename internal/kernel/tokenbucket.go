@@ -155,32 +155,29 @@ func (k *intervalBucket) charge(st []uint64, now Instant, n int) []uint64 {
 // refund takes back as much as would be missing now if nothing but the hold had been taken, with
 // the refills that came. The hold may have begun their interval; it stays, because the state
 // does not say when others took their first token.
-func (k *intervalBucket) refund(st []uint64, r *refunding) []uint64 {
+func (k *intervalBucket) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	t := r.trace()
 	switch {
 	case r.pending():
-		return st
+		return st, false
 	case r.last(st) && r.all():
 		copy(st, t.pre[:])
-		r.changed = true
-		return st
+		return st, true
 	case r.last(st):
 		st[1] -= uint64(r.back)
-		r.changed = true
-		return st
+		return st, true
 	case r.now < st[0] || r.now < t.post[0]:
-		return st // a reservation that is ahead counts on them
+		return st, false // a reservation that is ahead counts on them
 	}
 	came := uint128.Mul((r.now-t.post[0])/k.per, k.refill)
 	if came.Hi > 0 || came.Lo >= uint64(r.n) {
-		return st
+		return st, false
 	}
 	alone := uint64(r.n) - came.Lo
 	anchor, missing := k.refilled(st, r.now)
 	if missing < alone {
-		return st // the state is not one that followed on the hold
+		return st, false // the state is not one that followed on the hold
 	}
 	st[0], st[1] = anchor, missing-min(uint64(r.back), alone)
-	r.changed = true
-	return st
+	return st, true
 }

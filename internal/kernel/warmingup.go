@@ -163,14 +163,13 @@ func (k *warming) charge(st []uint64, now Instant, n int) []uint64 {
 
 // refund takes the events back if nothing was granted since. Otherwise, others have waited
 // for them already.
-func (k *warming) refund(st []uint64, r *refunding) []uint64 {
+func (k *warming) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	if r.pending() || !r.last(st) {
-		return st
+		return st, false
 	}
 	copy(st, r.trace().pre[:])
 	if left := r.n - r.back; left > 0 {
 		k.Spend(st, r.at, left)
 	}
-	r.changed = true
-	return st
+	return st, true
 }
