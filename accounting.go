@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
@@ -41,8 +40,16 @@ type hold struct {
 	room kernel.Hold
 }
 
-// unused has holds of requests that were denied, so that a denial allocates nothing.
-var unused = sync.Pool{New: func() any { return new(hold) }}
+// newHold returns a hold: that of the last request that was denied, so that a denial allocates
+// nothing, or a new one.
+func (l *limiter) newHold() *hold {
+	if l.spare.Load() != nil { // the usual case, that there is none, writes nothing
+		if h := l.spare.Swap(nil); h != nil {
+			return h
+		}
+	}
+	return new(hold)
+}
 
 // Hold implements [Limiter].
 func (l *limiter) Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error) {
@@ -51,12 +58,12 @@ func (l *limiter) Hold(ctx context.Context, key string, n int) (*Reservation, De
 	}
 	resets := l.resets.count.Load()
 	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
-		h := unused.Get().(*hold)
+		h := l.newHold()
 		req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.room, Clock: l.timeline}
 		var a kernel.Answer
 		l.local.apply(key, &req, &a)
 		if !a.Allowed {
-			unused.Put(h)
+			l.spare.Store(h)
 			return nil, decision(&a), nil
 		}
 		r := &h.Reservation

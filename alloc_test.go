@@ -54,8 +54,29 @@ func TestNoAllocations(t *testing.T) {
 			granted("Take", func() bool { d, _ := l.Take(ctx, "key", 1); return d.Allowed })
 			granted("Peek", func() bool { d, _ := l.Peek(ctx, "key"); return d.Allowed })
 
+			granted("TakeUpTo", func() bool { n, _, _ := l.TakeUpTo(ctx, "key", 1); return n == 1 })
+			assert.Zero(t, testing.AllocsPerRun(100, func() {
+				clk.Advance(24 * time.Hour)
+				_, err := l.Charge(ctx, "key", 1)
+				require.NoError(t, err)
+			}), "Charge")
+			if _, all := tt.alg.(ratelimit.All); !all {
+				assert.Equal(t, 1.0, testing.AllocsPerRun(100, func() {
+					clk.Advance(24 * time.Hour)
+					r, _, err := l.Hold(ctx, "key", 1)
+					require.NoError(t, err)
+					_, err = r.Settle(ctx, 0)
+					require.NoError(t, err)
+				}), "Hold and Settle")
+			}
+
 			for l.Allow("key") {
 			}
+			assert.Zero(t, testing.AllocsPerRun(100, func() {
+				if r, _, _ := l.Hold(ctx, "key", 1); r != nil {
+					t.Error("not denied")
+				}
+			}), "Hold, denied")
 			assert.Zero(t, testing.AllocsPerRun(100, func() {
 				if l.Allow("key") {
 					t.Error("not denied")

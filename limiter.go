@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -251,8 +252,9 @@ type limiter struct {
 	policy   FailurePolicy
 	resets   resets
 	lines    lines
-	local    *memoryStates  // states, if they are in memory and used
-	fast     *memory.Tables // local, if its states have a fixed width
+	local    *memoryStates        // states, if they are in memory and used
+	fast     *memory.Tables       // local, if its states have a fixed width
+	spare    atomic.Pointer[hold] // see newHold
 	failures failureLog
 }
 
