@@ -130,32 +130,42 @@ func (r *Result) uncounted(n int) error {
 // Settle says that n of the held events have happened, which may be fewer or more. It counts
 // once: afterwards, or after Cancel, it returns [ErrSettled] and changes nothing.
 //
-// If n is less than the number of events held, Settle gives the others back. The key is then
-// as if only n had been taken at the time of the hold, if nothing was granted on it since.
-// Otherwise, Settle never gives back more than that would allow:
+// If n is the number held, nothing changes. If n is greater, Settle counts the rest as
+// [Limiter.Charge] does. If n is less, Settle gives the others back. The key is then as if only
+// n events had been taken at the time of the hold, if nothing was granted on it since.
+// Otherwise, it is never more generous than that, so that in no span more events happen than
+// the algorithm bounds:
 //
-//   - Windows give the events back in the window of the hold, if it still counts, and a
-//     [SlidingLog] those that are still in its window.
-//   - A [TokenBucket] gives back only as much as would be missing now if nothing but the
-//     hold had been taken, because without it, it may have been full in the meantime. With
-//     RefillInterval, it gives back everything or, if it would have been full, nothing.
-//   - A TokenBucket that is in debt, or that has pending reservations, gives back nothing.
-//     Neither does a [LeakyBucket] that has queued other events since, or a [WarmingUp] that
-//     has granted others since.
-//   - A SlidingLog with CountDenied gives back nothing.
+//   - Windows and logs always give all of them back, in the window or segment of the hold, or
+//     at its instant, as long as it counts. A window, segment or period that a reservation has
+//     pushed out gives nothing back.
+//   - A [TokenBucket] gives back as much as would be missing now if only the hold had been
+//     taken from a full bucket: the rest may have come back already. While reservations are
+//     pending, or the bucket is in debt, it gives back nothing. (With RefillInterval, it does
+//     so in debt, too.)
+//   - A [LeakyBucket] that has queued other events since, and a [WarmingUp] that has granted
+//     others since, give back nothing, and a [SlidingLog] with CountDenied never does.
+//   - In an [All], each part does what it does alone. While reservations are pending, or one
+//     part of the All is a WarmingUp that grants nothing yet, a TokenBucket with continuous
+//     refill gives nothing back unless nothing was granted since.
 //
-// If n is greater, Settle counts the rest as [Limiter.Charge] does. The errors are those of
-// Charge.
+// A window of StartOnFirstEvent and an interval of RefillInterval that the hold began last
+// as long as they would have, if others were granted in them.
 //
-// If the turn of a reservation has not come, Settle with 0 is Cancel. After its turn, it is a
-// refund. If the key was evicted or reset since, or its limit was changed (see [WithLimits]),
-// Settle gives nothing back. A reservation that the [FailurePolicy] allowed holds nothing, so
-// that Settle counts all of n.
+// If the turn of a reservation has not come, Settle with 0 is Cancel, and TokenBucket
+// and WarmingUp give nothing back to a greater n. After its turn, Settle treats it like a hold.
+// If the key was reset since, or its limit is another one (see [WithLimits]), Settle gives
+// nothing back. If it was evicted because of [WithMaxKeys], or another limiter of the same
+// name called Reset, Settle may give back events that others have spent since. A reservation
+// that the [FailurePolicy] allowed holds nothing, so that Settle counts all of n.
 //
-// The Decision is what Peek returns afterwards. If ctx has ended, Settle returns its error,
-// and can be called again: a handler whose client may have left passes
-// [context.WithoutCancel] of the request's context. If the store fails, it is unknown whether
-// Settle took effect.
+// The Decision is what Peek returns afterwards. If ctx has ended, n is negative, or the error
+// matches [ErrDebt] or [ErrFull], nothing was settled, and Settle can be called again. A
+// handler whose client may have left passes [context.WithoutCancel] of the request's context.
+// If the store fails, the [FailurePolicy] makes the Decision, the error says so, and it is
+// unknown whether Settle took effect; it cannot be called again.
+//
+// In memory, Settle allocates nothing, except with an All.
 func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error) {
 	if r.l != nil {
 		if err := r.l.check(ctx, n); err != nil {

@@ -40,8 +40,12 @@
 // keys, and any number of goroutines may use it at once. [Limiter.Allow] reports
 // whether an event may happen, [Limiter.Take] returns all details in a [Decision],
 // [Limiter.Wait] waits until an event may happen, [Limiter.Reserve] returns when it
-// may, and [Limiter.Peek] looks without spending. [TakeEach] takes events of many keys at
-// once.
+// may, and [Limiter.Peek] looks without spending. [Limiter.TakeUpTo] takes as many events as
+// there are. [TakeEach] takes events of many keys at once.
+//
+// Where the cost of a request is known only afterwards, [Limiter.Hold] takes an estimate, and
+// [Reservation.Settle] counts what it was; [Limiter.Charge] counts events that have happened,
+// even beyond the limit.
 //
 // [WithLimits] gives keys limits of their own, which may change while the service
 // runs. Package httplimit limits HTTP requests. Package iolimit limits the bytes per second of
@@ -79,7 +83,9 @@
 //     kernel: pure functions of a state and an instant.
 //   - A [Request] is what a limiter asks of a store, one operation on one key. A [Result]
 //     is the store's answer.
-//   - A [Reservation] holds events that were spent ahead of their time.
+//   - A [Reservation] holds events that were spent ahead of their time, or before it is known
+//     how many will happen.
+//   - A key is in debt if more was charged than its limit has room for.
 //
 // # Stores
 //

@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"time"
@@ -198,4 +199,53 @@ func ExampleTakeEach() {
 	// alice true 0
 	// alice false 0
 	// carol true 1
+}
+
+func ExampleLimiter_Hold() {
+	ctx, user := context.Background(), "alice"
+	tokens := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10_000)}))
+	hold, d, err := tokens.Hold(ctx, user, 1_000)
+	if err != nil || !d.Allowed {
+		return // err, or d.RetryAfter
+	}
+	used := 250 // what the call did use
+	d, err = hold.Settle(ctx, used)
+	fmt.Println(d.Remaining, err)
+	// Output: 9750 <nil>
+}
+
+// A login costs nothing if it succeeds. Five failures in a row block the user for a while.
+func ExampleLimiter_Charge() {
+	ctx := context.Background()
+	clk := clock.NewMock()
+	failures := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 5, Window: time.Hour}, ratelimit.WithClock(clk)))
+	for _, password := range []string{"1234", "letmein", "correct", "12345", "qwerty", "secret", "correct"} {
+		d, err := failures.Peek(ctx, "alice")
+		if err != nil {
+			log.Fatal(err)
+		}
+		if !d.Allowed {
+			fmt.Println("try again in", d.RetryAfter)
+			break
+		}
+		if password == "correct" {
+			fmt.Println("welcome;", d.Remaining, "more failures are allowed")
+			continue
+		}
+		if _, err := failures.Charge(ctx, "alice", 1); err != nil {
+			log.Fatal(err)
+		}
+		clk.Add(time.Minute)
+	}
+	// Output:
+	// welcome; 3 more failures are allowed
+	// try again in 55m0s
+}
+
+func ExampleLimiter_TakeUpTo() {
+	messages := []string{"one", "two", "three", "four", "five"}
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}))
+	n, _, err := limiter.TakeUpTo(context.Background(), "queue", len(messages))
+	fmt.Println(messages[:n], err)
+	// Output: [one two three] <nil>
 }

@@ -20,7 +20,8 @@ import (
 //
 // Use [Limiter.Allow] to drop events that exceed the limit, [Limiter.Take] to also
 // learn how many are left and when to retry, [Limiter.Wait] to block until an event
-// may happen, and [Limiter.Reserve] to delay it by other means. Any number of
+// may happen, and [Limiter.Reserve] to delay it by other means. If the number of events
+// is known only afterwards, use [Limiter.Hold] or [Limiter.Charge]. Any number of
 // goroutines may call the methods at once. Calls on one key have the same results as
 // if they were made one after another.
 //
@@ -91,25 +92,38 @@ type Limiter interface {
 	ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, Decision, error)
 
 	// TakeUpTo spends as many of n events as may happen now, from 0 to n, and returns how
-	// many. Decision.Allowed is whether there are any, or n is 0. If there are none,
-	// RetryAfter is the wait until there is one. The errors are those of Take.
+	// many. Decision.Allowed says whether there are any, or n is 0. If there are none, the
+	// Decision is that of Take for one event: RetryAfter is the wait until there is one.
+	// The errors are those of Take. While the store fails, FailOpen grants all n.
 	TakeUpTo(ctx context.Context, key string, n int) (granted int, _ Decision, _ error)
 
 	// Hold is Take, and returns a Reservation of the events if they are granted. It is for
-	// requests whose cost is known only afterwards: hold an estimate, and pass what it was
-	// to [Reservation.Settle]. If they are denied, the Reservation is nil.
+	// requests whose cost is known only afterwards: hold an estimate, and pass what the
+	// request did cost to [Reservation.Settle]. If the events are denied, the Reservation
+	// is nil. Cancel of it gives nothing back: call Settle with 0. A hold that is never
+	// settled is spent.
+	//
+	// The store keeps nothing for a hold. In memory, the Reservation is one allocation of
+	// about 300 bytes, or several with an All. With [WithLimits], a key whose events are
+	// held, charged or settled costs as much as with a [SlidingLog] until a later Take.
 	Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error)
 
 	// Charge spends n events that have happened, whatever the limit says: a request that is
 	// paid for afterwards, or a penalty. If there is no room for them, the key is in debt:
-	// nothing is granted until the events would have fit, had they been taken as soon as
-	// possible, and an event more fits. While reservations are pending, the events count at
-	// the time of the last one.
+	// Remaining is 0, and nothing is granted until the debt is paid and there is room.
+	// RetryAfter says when that is. Buckets pay at their rate, windows and logs as the
+	// events leave them. While reservations are pending, the events count at the time of
+	// the last one; in a [WarmingUp], at the time of its next grant.
 	//
-	// The Decision is what Peek returns afterwards. If the state of the key cannot hold as
-	// many events, the error matches [ErrDebt] and says how many it can; then none is
-	// counted. If a store is full, it matches [ErrFull]. If the store fails, the error says
-	// so, and it is unknown whether the events were counted.
+	// The Decision is what Peek returns afterwards. A debt may exceed the limit itself, as
+	// far as the state of the key has room: in buckets and WarmingUp, if it is paid before
+	// 2116; in windows and logs, if they count at most 2³¹−1 events, and mostly far more.
+	// A state in memory that takes 8 bytes may have less room: that of a SlidingWindow of
+	// one segment, or of a FixedWindow shorter than a second, counts up to 2ᵏ−1 events, at
+	// least its limit. If there is no room, none of the events is counted, and the error
+	// matches [ErrDebt] and says how many would fit. If the store is full, it matches [ErrFull]. If the store
+	// fails, the [FailurePolicy] makes the Decision, the error says so, and it is unknown
+	// whether the events were counted; a [Fallback] counts them.
 	Charge(ctx context.Context, key string, n int) (Decision, error)
 
 	// Peek returns the decision that Take(ctx, key, 1) would, but spends

@@ -98,8 +98,10 @@ func newConfig(opts []Option) (*config, error) {
 // [FailClosed] or [Fallback]. A store fails if it returns an error, does not answer
 // in time (see [WithStoreTimeout]), or cannot read a key's state ([ErrState]).
 //
-//   - Take, Peek and ReserveWithin return the policy's decision, with Degraded set,
-//     and the error. Allow returns the Allowed of that decision.
+//   - Take, TakeUpTo, Hold, Charge, Settle, Peek and ReserveWithin return the policy's
+//     decision, with Degraded set, and the error. Allow returns the Allowed of that
+//     decision. With Fallback, all of them except Settle call its limiter: Settle of what
+//     the fallback has held settles it there, and of what the store has held, it denies.
 //   - With FailOpen, Reserve and Wait succeed at once, with no other sign of the failure
 //     than the log: the Delay is 0, nothing is reserved, and the error is nil. With FailClosed they
 //     return the error. With Fallback they call the same method of its limiter.

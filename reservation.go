@@ -45,6 +45,7 @@ func (r *Reservation) Delay() time.Duration {
 // [LeakyBucket] and [WarmingUp] still keep them.
 //
 // Cancel gives nothing back:
+//   - of events that [Limiter.Hold] has spent; use [Reservation.Settle] with 0,
 //   - once the events may happen (Delay is 0 and the clock has moved on), because
 //     they then count as having happened,
 //   - after a Reset of the key,
