@@ -78,9 +78,15 @@ func (k *pair) since(word, window uint64) (full, oldest uint64) {
 	return 0, 0
 }
 
-// implied returns the frontier that counts imply.
-func (k *pair) implied(slot, full, oldest uint64) Instant {
+// falls returns the instant at which the estimate falls to the limit.
+func (k *pair) falls(slot, full, oldest uint64) Instant {
 	return slot*k.length + k.fades(oldest, k.most-min(full, k.most))
+}
+
+// implied returns the frontier that counts imply. It is in the window, although in a debt the
+// estimate stays above the limit until the window ends.
+func (k *pair) implied(slot, full, oldest uint64) Instant {
+	return min(k.falls(slot, full, oldest), (slot+1)*k.length-1)
 }
 
 // Decide implements Word.
@@ -128,7 +134,7 @@ func (k *pair) Ready(st []uint64, now Instant, n int) Instant {
 	if full+uint64(n) > k.most {
 		window, full, oldest = window+1, 0, full
 	}
-	return max(now, k.implied(window, full+uint64(n), oldest))
+	return max(now, k.falls(window, full+uint64(n), oldest))
 }
 
 func (k *pair) Remaining(st []uint64, now Instant) int {

@@ -19,6 +19,8 @@ func (p *plan) grantable(_ instant, n int) bool { return n <= p.max }
 
 func (p *plan) forgotten(instant) bool { return true }
 
+func (p *plan) earliest(t instant) instant { return t }
+
 func (p *plan) charge(instant, int) { p.count++ }
 
 func (p *plan) charges() int { return p.count }
