@@ -178,29 +178,24 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 	if r.l == nil {
 		return Decision{Allowed: true}, nil
 	}
-	again := true // until the store is called, which may panic
-	defer func() {
-		if again {
-			r.over.Store(false)
-		}
-	}()
 	if n < r.n && r.waiter != nil {
 		if n == 0 && r.Delay() > 0 {
-			again = false
 			r.cancel()
 			return r.l.Peek(ctx, r.key)
 		}
 		if err := r.l.leave(ctx, r.key, r.line, r.waiter); err != nil {
+			r.over.Store(false)
 			return Decision{}, err
 		}
 	}
-	again = false
 	if r.held == nil { // nothing is held
 		d, err = r.l.Charge(ctx, r.key, n)
 	} else {
 		d, err = r.settle(ctx, n)
 	}
-	again = errors.Is(err, ErrDebt) || errors.Is(err, ErrFull)
+	if err != nil && (errors.Is(err, ErrDebt) || errors.Is(err, ErrFull)) {
+		r.over.Store(false)
+	}
 	return d, err
 }
 
