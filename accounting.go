@@ -188,10 +188,13 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 			return Decision{}, err
 		}
 	}
-	if r.held == nil { // nothing is held
-		d, err = r.l.Charge(ctx, r.key, n)
-	} else {
+	switch {
+	case r.held != nil:
 		d, err = r.settle(ctx, n)
+	case r.by != nil && r.by.Stateless():
+		d, err = r.l.Peek(ctx, r.key) // it was held while the key was unlimited, and never counts
+	default:
+		d, err = r.l.Charge(ctx, r.key, n)
 	}
 	if err != nil && (errors.Is(err, ErrDebt) || errors.Is(err, ErrFull)) {
 		r.over.Store(false)

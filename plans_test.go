@@ -70,7 +70,7 @@ func eachWay(t *testing.T, alg ratelimit.Algorithm, test func(t *testing.T, l ra
 			return ratelimit.New(bucket, append(opts, ratelimit.WithLimits(own))...)
 		},
 	} {
-		for kind, open := range stores() {
+		for kind, open := range stores {
 			t.Run(name+" in "+kind, func(t *testing.T) {
 				t.Parallel()
 				store := open()
@@ -182,11 +182,12 @@ func TestPlans(t *testing.T) {
 func TestPlanKeepsUsage(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for _, alg := range accounted {
+	for _, a := range accounted {
 		for _, tt := range unmetered {
-			for kind, open := range stores() {
-				t.Run(fmt.Sprintf("%T", alg)+"/"+tt.name+"/"+kind, func(t *testing.T) {
+			for kind, open := range stores {
+				t.Run(fmt.Sprintf("%T", a.alg)+"/"+tt.name+"/"+kind, func(t *testing.T) {
 					t.Parallel()
+					alg := a.alg
 					clk, limit := stepclock.New(), alg
 					store := open()
 					lookup := func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }
@@ -245,7 +246,7 @@ func TestUnlimitedPart(t *testing.T) {
 	clk := stepclock.New()
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5), Burst: 10}
 	window := ratelimit.FixedWindow{Limit: 12, Window: time.Minute}
-	for kind, open := range stores() {
+	for kind, open := range stores {
 		l := ratelimit.Must(ratelimit.New(ratelimit.All{ratelimit.Unlimited{}, bucket, ratelimit.Unlimited{}, window, ratelimit.Unlimited{}}, ratelimit.WithStore(open()), ratelimit.WithClock(clk)))
 		same := ratelimit.Must(ratelimit.New(ratelimit.All{bucket, window}, ratelimit.WithClock(clk)))
 		for range 40 {

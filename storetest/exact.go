@@ -98,7 +98,7 @@ func (c *comparison) run() {
 		case 11, 12:
 			c.settle(k)
 		case 13:
-			n := 1 + c.rng.IntN(min(k.model.Limit(), 1<<20)) // a debt that every state can hold for a while
+			n := 1 + c.rng.IntN(max(1, min(k.model.Limit(), 1<<20))) // a debt that every state can hold for a while
 			c.logf("Charge(%q, %d)", k.name, n)
 			got, err := c.Charge(context.Background(), k.name, n)
 			if !errors.Is(err, ratelimit.ErrDebt) {

@@ -44,9 +44,9 @@ func (k *Key) TakeUpTo(now int64, n int) (granted int, _ ratelimit.Decision) {
 }
 
 // Charge spends n events whether or not they may happen: now, or at the time of the last
-// reservation.
+// reservation. A blocked part blocks all of that, too.
 func (k *Key) Charge(now int64, n int) ratelimit.Decision {
-	if n > 0 {
+	if n > 0 && k.Limit() > 0 {
 		for _, p := range k.parts {
 			p.charge(k.whole(p.earliest(max(instant(now), k.frontier))), n)
 		}
