@@ -154,10 +154,12 @@ func (r *Result) uncounted(n int) error {
 //
 // If the turn of a reservation has not come, Settle with 0 is Cancel, and TokenBucket
 // and WarmingUp give nothing back to a greater n. After its turn, Settle treats it like a hold.
-// If the key was reset since, or its limit is another one (see [WithLimits]), Settle gives
-// nothing back. If it was evicted because of [WithMaxKeys], or another limiter of the same
-// name called Reset, Settle may give back events that others have spent since. A reservation
-// that the [FailurePolicy] allowed holds nothing, so that Settle counts all of n.
+// If the key was evicted or reset since, or its limit is another one (see [WithLimits]), Settle
+// gives nothing back. In a [MemoryStore], it may also give nothing back if another key in the
+// same part of the store (some thousands of keys of a limiter) was evicted or reset since. In
+// other stores, if another limiter called Reset, Settle may give back events that others have
+// spent since. A reservation that the [FailurePolicy] allowed holds nothing, so that Settle
+// counts all of n.
 //
 // The Decision is what Peek returns afterwards. If ctx has ended, n is negative, or the error
 // matches [ErrDebt] or [ErrFull], nothing was settled, and Settle can be called again. A

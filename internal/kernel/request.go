@@ -49,6 +49,17 @@ func (r *Request) Entries() int {
 	return min(r.N, 2)
 }
 
+// Traces reports whether op makes a Grant that an OpSettle takes back, or is an OpSettle.
+func (op Op) Traces() bool { return op == OpHold || op == OpReserve || op == OpSettle }
+
+// Enter says in which epoch of a part of a store a request is applied. If a grant was made in
+// another one, its key may have been evicted or reset since.
+func (r *Request) Enter(epoch uint32) {
+	if g, ok := r.Grant.(*Grant); ok && r.Op == OpSettle && g.epoch != epoch {
+		r.Lost = true
+	}
+}
+
 // A Reading is a reading of a clock, as instants in nanoseconds.
 type Reading struct {
 	Now  Instant
@@ -99,4 +110,11 @@ type Answer struct {
 	Granted   int           // for OpTakeUpTo: how many events
 	Excess    bool          // for OpCharge and OpSettle: whether the state cannot hold as many events
 	Most      uint64        // with Excess: how many it can hold in addition to those in it
+}
+
+// Stamp says in which epoch of a part of a store the grant of an answer was made: see Enter.
+func (a *Answer) Stamp(epoch uint32) {
+	if g, ok := a.Grant.(*Grant); ok {
+		g.epoch = epoch
+	}
 }

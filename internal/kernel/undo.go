@@ -28,6 +28,7 @@ type Grant struct {
 	at     Instant   // when the events were charged
 	due    Instant   // when they may happen: at, plus a leaky bucket's hold
 	n      int       // number of events
+	epoch  uint32    // of the part of a store in memory; see Answer.Stamp
 	traces []trace   // one for each part, in order
 }
 

@@ -141,6 +141,7 @@ func (sh *shard) splitLocked(old *table, more uint64) {
 	sp, bit := sh.space, uint64(1)<<sh.depth
 	sh.depth++
 	other := &shard{space: sp, first: sh.first | uint32(bit), depth: sh.depth, upkeep: upkeep{swept: sh.swept}}
+	other.epoch.continues(&sh.epoch)
 	other.mu.Lock() // until all its entries lead to it. Lock order: the older shard first
 	defer other.mu.Unlock()
 	for p := range old.held() {
@@ -266,10 +267,10 @@ func (sh *shard) offer(e *eviction, most int) {
 	defer sh.space.store.blanks.Put(blank)
 	slots := t.groups * groupSlots
 	for range slots {
-		if sh.next++; sh.next >= slots {
+		if sh.next++; uint64(sh.next) >= slots {
 			sh.next = 0
 		}
-		p := place{sh.next / groupSlots * t.size, sh.next % groupSlots}
+		p := place{uint64(sh.next) / groupSlots * t.size, uint64(sh.next) % groupSlots}
 		if !t.holds(p) {
 			continue
 		}
@@ -302,6 +303,9 @@ func (sh *shard) evict(v candidate, now kernel.Instant, least int) bool {
 	idle := k.Fresh(st) <= now
 	if !idle && spares(k.Remaining(st, now), least) || !sh.freeze(t, p, st) {
 		return false
+	}
+	if !idle {
+		sh.epoch.end()
 	}
 	sh.forgetLocked(t, p)
 	sp.store.lost(idle)

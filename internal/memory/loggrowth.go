@@ -89,6 +89,7 @@ func (sh *logShard) splitLocked(old *logTable, words uint64) {
 	bit := uint32(1) << sh.depth
 	sh.depth++
 	other := &logShard{space: sh.space, first: sh.first | bit, depth: sh.depth, upkeep: upkeep{swept: sh.swept}}
+	other.epoch.continues(&sh.epoch)
 	sh.fillLocked(old, 0, words)
 	other.fillLocked(old, 0, words)
 	sh.space.add(other)
@@ -165,6 +166,9 @@ func (sh *logShard) evict(v candidate, now kernel.Instant, least int) bool {
 	idle := sh.fresh(e) <= now
 	if !idle && spares(sh.kernel(e).Remaining(sh.state(e), now), least) {
 		return false
+	}
+	if !idle {
+		sh.epoch.end()
 	}
 	sh.removeLocked(i)
 	sp.store.lost(idle)

@@ -13,8 +13,9 @@ import (
 // logtable.go describes where states are kept, and loggrowth.go how tables are replaced.
 type Logs struct {
 	occupancy
-	store *Store
-	over  overflow
+	store  *Store
+	over   overflow
+	tables *Tables // those of the Varied, if the logs are of one
 	directory[logShard]
 }
 
@@ -102,6 +103,7 @@ func (sp *Logs) Reset(key string) {
 	sh := sp.lock(id)
 	defer sh.mu.Unlock()
 	if i, ok := sh.find(id); ok {
+		sh.epoch.end()
 		sh.removeLocked(i)
 	}
 }
@@ -115,6 +117,7 @@ type logShard struct {
 	mu       sync.Mutex // protects depth and the fields below
 	logTable            // the keys held
 	next     int        // the slot where the next eviction starts
+	epoch    epoch
 	upkeep
 }
 
@@ -123,6 +126,11 @@ type logShard struct {
 // the caller tries again.
 func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) outcome {
 	sp := sh.space
+	var epoch uint32
+	if req.Op.Traces() {
+		epoch = sh.epochOf(id)
+		req.Enter(epoch)
+	}
 	i, ok := sh.find(id)
 	if ok {
 		e := &sh.slots[i]
@@ -133,6 +141,7 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 			}
 		}
 		by, st, _ := k.StepFrom(sh.kernel(e), sh.state(e), req, a)
+		a.Stamp(epoch)
 		sh.setKernel(e, by)
 		sh.set(e, st)
 		return updated
@@ -148,6 +157,7 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 		return replaced
 	}
 	st, changed := k.Step(st, req, a)
+	a.Stamp(epoch)
 	if !changed {
 		if sp.store.answers(req.Op) {
 			return updated

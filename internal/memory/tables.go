@@ -109,7 +109,8 @@ type shard struct {
 	mu    sync.Mutex // protects depth and the fields below, and see guarantee 1
 	used  uint64     // slots taken in the table, including those of forgotten keys
 	keys  uint64     // keys held
-	next  uint64     // the slot where the next eviction starts
+	next  uint32     // the slot where the next eviction starts
+	epoch epoch
 	upkeep
 }
 
@@ -336,6 +337,9 @@ func (sp *Tables) Apply(key string, req *kernel.Request, a *kernel.Answer) {
 // apply is Apply for the key with the given identity.
 func (sp *Tables) apply(id identity, req *kernel.Request, a *kernel.Answer) {
 	step := func(st []uint64) (changed bool) {
+		if req.Op.Traces() {
+			return sp.stepTraced(id, st, req, a)
+		}
 		_, changed = sp.k.Step(st, req, a)
 		return changed
 	}
@@ -476,6 +480,7 @@ func (sp *Tables) Reset(key string) {
 		if sp.single {
 			atomic.StoreUint64(t.word(p), kernel.Gone) // guarantee 3
 		}
+		sh.epoch.end()
 		sh.forgetLocked(t, p)
 	}
 }

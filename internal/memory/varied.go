@@ -72,7 +72,9 @@ func (v *Varied) makeLogs() *Logs {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.logs.Load() == nil {
-		v.logs.Store(v.tables.store.openLogs(newLogs(v.tables.store, overflow{}), 0))
+		logs := newLogs(v.tables.store, overflow{})
+		logs.tables = v.tables
+		v.logs.Store(v.tables.store.openLogs(logs, 0))
 	}
 	return v.logs.Load()
 }
@@ -371,6 +373,7 @@ func (v *Varied) Reset(key string) {
 	defer sh.mu.Unlock()
 	if p, ok := t.find(id); ok {
 		atomic.StoreUint64(t.word(p), kernel.Gone) // guarantee 3
+		sh.epoch.end()
 		sh.forgetLocked(t, p)
 	}
 	logs := v.logs.Load()
@@ -380,6 +383,7 @@ func (v *Varied) Reset(key string) {
 	ls := logs.lock(id)
 	defer ls.mu.Unlock()
 	if i, ok := ls.find(id); ok {
+		ls.epoch.end()
 		ls.removeLocked(i)
 	}
 }

@@ -1,0 +1,105 @@
+package ratelimit_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+)
+
+// forgetting are the ways in which a key that is in use can be forgotten, other than by its own
+// limiter.
+var forgetting = map[string]func(ctx context.Context, t *testing.T, l ratelimit.Limiter, store *ratelimit.MemoryStore){
+	"evicted": func(_ context.Context, t *testing.T, l ratelimit.Limiter, store *ratelimit.MemoryStore) {
+		before := store.Stats().Evictions
+		for i := range 3 {
+			assert.True(t, l.AllowN(fmt.Sprint("other ", i), 12)) // has less left than the key
+		}
+		require.Equal(t, before+1, store.Stats().Evictions)
+	},
+	"reset": func(ctx context.Context, t *testing.T, l ratelimit.Limiter, store *ratelimit.MemoryStore) {
+		opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(ratelimit.ClockOf(l))}
+		alg := ratelimit.AlgorithmOf(l)
+		if alg == nil {
+			var err error
+			alg, err = ratelimit.AlgorithmFor(ctx, l, "k")
+			require.NoError(t, err)
+			opts = append(opts, ownLimits(alg))
+		}
+		other := ratelimit.Must(ratelimit.New(alg, opts...))
+		require.NoError(t, other.Reset(ctx, "k"))
+	},
+}
+
+func ownLimits(alg ratelimit.Algorithm) ratelimit.Option {
+	return ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })
+}
+
+// A hold of a key that was forgotten gives nothing back: what is known of the key since are the
+// events of others.
+func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
+	ctx := context.Background()
+	for how, forget := range forgetting {
+		for _, alg := range accounted {
+			if _, ok := alg.(ratelimit.WarmingUp); ok {
+				continue // a second hold has to wait for the first one
+			}
+			for _, own := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/own=%v/%T%+v", how, own, alg, alg), func(t *testing.T) {
+					clk := stepclock.New()
+					store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(3))
+					opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(clk)}
+					if own {
+						opts = append(opts, ownLimits(alg))
+					}
+					l := ratelimit.Must(ratelimit.New(alg, opts...))
+					r, d, err := l.Hold(ctx, "k", 5)
+					require.NoError(t, err)
+					require.True(t, d.Allowed)
+					forget(ctx, t, l, store)
+					_, d, err = l.Hold(ctx, "k", 5)
+					require.NoError(t, err)
+					require.True(t, d.Allowed)
+					before, err := l.Peek(ctx, "k")
+					require.NoError(t, err)
+
+					after, err := r.Settle(ctx, 0)
+					require.NoError(t, err)
+					assert.Equal(t, before, after)
+				})
+			}
+		}
+	}
+}
+
+// Keys that are forgotten because they are idle do not make other keys lose their holds.
+func TestSettleAfterIdleKeysWereForgotten(t *testing.T) {
+	ctx := context.Background()
+	for _, alg := range accounted {
+		t.Run(fmt.Sprintf("%T%+v", alg, alg), func(t *testing.T) {
+			clk := stepclock.New()
+			store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(3))
+			l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithClock(clk)))
+			l.Allow("idle")
+			clk.Set(clk.Now().Add(time.Hour))
+			r, d, err := l.Hold(ctx, "k", 1)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			l.Allow("a")
+			l.Allow("b")
+			require.Zero(t, store.Stats().Evictions)
+			require.NoError(t, l.Reset(ctx, "never used"))
+			d, err = r.Settle(ctx, 0)
+			require.NoError(t, err)
+			if log, ok := alg.(ratelimit.SlidingLog); !ok || !log.CountDenied {
+				assert.Equal(t, d.Limit, d.Remaining)
+			}
+		})
+	}
+}
