@@ -169,6 +169,9 @@ func (r *Result) uncounted(n int) error {
 //
 // In memory, Settle allocates nothing, except with an All.
 func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error) {
+	if r.parts != nil {
+		return r.settleAll(ctx, n)
+	}
 	if r.l != nil {
 		if err := r.l.check(ctx, n); err != nil {
 			return Decision{}, err

@@ -3,10 +3,16 @@ package ratelimit
 import (
 	"context"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // A Bound is a limiter and one of its keys. Its methods are those of the [Limiter] without the
-// key: what code that has one limiter for each user wants.
+// key: what code that has one limiter for each user wants. [TakeAll] and [HoldAll] decide on
+// several at once.
+//
+// The zero Bound, and one of a nil Limiter, has no limiter. Its methods return an error that
+// matches [ErrInvalid]; Allow and AllowN return false.
 type Bound struct {
 	limiter Limiter
 	key     string
@@ -15,56 +21,100 @@ type Bound struct {
 // For returns l bound to key.
 func For(l Limiter, key string) Bound { return Bound{l, key} }
 
-// Limiter returns the limiter.
+// Limiter returns the limiter, or nil if there is none.
 func (b Bound) Limiter() Limiter { return b.limiter }
 
 // Key returns the key.
 func (b Bound) Key() string { return b.key }
 
 // Allow is [Limiter.Allow] for the key.
-func (b Bound) Allow() bool { return b.limiter.Allow(b.key) }
+func (b Bound) Allow() bool { return b.of().Allow(b.key) }
 
 // AllowN is [Limiter.AllowN] for the key.
-func (b Bound) AllowN(n int) bool { return b.limiter.AllowN(b.key, n) }
+func (b Bound) AllowN(n int) bool { return b.of().AllowN(b.key, n) }
 
 // Take is [Limiter.Take] for the key.
 func (b Bound) Take(ctx context.Context, n int) (Decision, error) {
-	return b.limiter.Take(ctx, b.key, n)
+	return b.of().Take(ctx, b.key, n)
 }
 
 // TakeUpTo is [Limiter.TakeUpTo] for the key.
 func (b Bound) TakeUpTo(ctx context.Context, n int) (granted int, _ Decision, _ error) {
-	return b.limiter.TakeUpTo(ctx, b.key, n)
+	return b.of().TakeUpTo(ctx, b.key, n)
 }
 
 // Wait is [Limiter.Wait] for the key.
-func (b Bound) Wait(ctx context.Context) error { return b.limiter.Wait(ctx, b.key) }
+func (b Bound) Wait(ctx context.Context) error { return b.of().Wait(ctx, b.key) }
 
 // WaitN is [Limiter.WaitN] for the key.
-func (b Bound) WaitN(ctx context.Context, n int) error { return b.limiter.WaitN(ctx, b.key, n) }
+func (b Bound) WaitN(ctx context.Context, n int) error { return b.of().WaitN(ctx, b.key, n) }
 
 // Reserve is [Limiter.Reserve] for the key.
 func (b Bound) Reserve(ctx context.Context, n int) (*Reservation, error) {
-	return b.limiter.Reserve(ctx, b.key, n)
+	return b.of().Reserve(ctx, b.key, n)
 }
 
 // ReserveWithin is [Limiter.ReserveWithin] for the key.
 func (b Bound) ReserveWithin(ctx context.Context, n int, maxWait time.Duration) (*Reservation, Decision, error) {
-	return b.limiter.ReserveWithin(ctx, b.key, n, maxWait)
+	return b.of().ReserveWithin(ctx, b.key, n, maxWait)
 }
 
 // Hold is [Limiter.Hold] for the key.
 func (b Bound) Hold(ctx context.Context, n int) (*Reservation, Decision, error) {
-	return b.limiter.Hold(ctx, b.key, n)
+	return b.of().Hold(ctx, b.key, n)
 }
 
 // Charge is [Limiter.Charge] for the key.
 func (b Bound) Charge(ctx context.Context, n int) (Decision, error) {
-	return b.limiter.Charge(ctx, b.key, n)
+	return b.of().Charge(ctx, b.key, n)
 }
 
 // Peek is [Limiter.Peek] for the key.
-func (b Bound) Peek(ctx context.Context) (Decision, error) { return b.limiter.Peek(ctx, b.key) }
+func (b Bound) Peek(ctx context.Context) (Decision, error) { return b.of().Peek(ctx, b.key) }
 
 // Reset is [Limiter.Reset] for the key.
-func (b Bound) Reset(ctx context.Context) error { return b.limiter.Reset(ctx, b.key) }
+func (b Bound) Reset(ctx context.Context) error { return b.of().Reset(ctx, b.key) }
+
+// of returns the limiter, or one that returns errors if there is none.
+func (b Bound) of() Limiter {
+	if b.limiter == nil {
+		return unbound{}
+	}
+	return b.limiter
+}
+
+// unbound is the limiter of a Bound that has none.
+type unbound struct{}
+
+// errUnbound is what the methods of a Bound without a limiter return.
+var errUnbound = param.Invalid("Bound's limiter", nil, "must not be nil; make a Bound with For(limiter, key)")
+
+func (unbound) Allow(string) bool { return false }
+
+func (unbound) AllowN(string, int) bool { return false }
+
+func (unbound) Take(context.Context, string, int) (Decision, error) { return Decision{}, errUnbound }
+
+func (unbound) Wait(context.Context, string) error { return errUnbound }
+
+func (unbound) WaitN(context.Context, string, int) error { return errUnbound }
+
+func (unbound) Reserve(context.Context, string, int) (*Reservation, error) { return nil, errUnbound }
+
+func (unbound) ReserveWithin(context.Context, string, int, time.Duration) (*Reservation, Decision, error) {
+	return nil, Decision{}, errUnbound
+}
+
+func (unbound) TakeUpTo(context.Context, string, int) (int, Decision, error) {
+	return 0, Decision{}, errUnbound
+}
+
+func (unbound) Hold(context.Context, string, int) (*Reservation, Decision, error) {
+	return nil, Decision{}, errUnbound
+}
+
+func (unbound) Charge(context.Context, string, int) (Decision, error) { return Decision{}, errUnbound }
+
+func (unbound) Peek(context.Context, string) (Decision, error) { return Decision{}, errUnbound }
+
+func (unbound) Reset(context.Context, string) error { return errUnbound }

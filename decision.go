@@ -44,7 +44,8 @@ type Decision struct {
 
 	// Part is the index of the part of an [All] that decided: if parts refuse,
 	// the one of them with the greatest RetryAfter, otherwise the one with the
-	// least Remaining; among equals, the first. It is 0 for all other algorithms.
+	// least Remaining; among equals, the first. It is 0 for all other algorithms. Of
+	// [TakeAll] and [HoldAll], it is the index of the Bound that decided.
 	Part int
 
 	// Degraded says that the store failed and that the limiter's

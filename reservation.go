@@ -24,13 +24,15 @@ type Reservation struct {
 	held   any            // what Settle needs; nil if nothing is held
 	resets uint64         // the limiter's count of resets before the reservation
 	over   atomic.Bool    // whether it was cancelled or settled
+
+	parts []part // of a HoldAll: the reservations of its keys; nothing else is set then
 }
 
 // Delay returns the time until the reserved events may happen. 0 means that they
 // may happen now.
 func (r *Reservation) Delay() time.Duration {
 	if r.l == nil {
-		return 0
+		return r.delay()
 	}
 	return r.l.timeline.Until(r.due)
 }
@@ -69,6 +71,9 @@ func (r *Reservation) Cancel() {
 }
 
 func (r *Reservation) cancel() {
+	for _, p := range r.parts {
+		p.r.Cancel()
+	}
 	switch {
 	case r.waiter != nil:
 		r.l.cancel(r.key, r.line, r.waiter, r.by)
@@ -89,6 +94,15 @@ func (r *Reservation) Wait(ctx context.Context) error {
 
 // wait is Wait with a ctx that is not nil.
 func (r *Reservation) wait(ctx context.Context) error {
+	for _, p := range r.parts {
+		if err := p.r.wait(ctx); err != nil {
+			r.Cancel()
+			return err
+		}
+	}
+	if r.l == nil {
+		return nil
+	}
 	for looks := 0; ; looks++ {
 		d := r.Delay()
 		if d == 0 {

@@ -236,6 +236,12 @@ func (o *overflow) apply(k *kernel.Compiled, req *kernel.Request, idle kernel.In
 		return
 	}
 	now, lag := req.Now()
+	*a = noRoomUntil(idle, k, now, lag)
+}
+
+// noRoomUntil is the answer to a request for whose key the store has no room. Another key may be
+// idle at idle.
+func noRoomUntil(idle kernel.Instant, k *kernel.Compiled, now kernel.Instant, lag uint64) kernel.Answer {
 	wait := kernel.Until(max(idle, now+1), now, lag)
-	*a = kernel.Answer{Limit: k.Limit(), RetryAfter: wait, Wait: wait, Full: true}
+	return kernel.Answer{Limit: k.Limit(), RetryAfter: wait, Wait: wait, Full: true}
 }

@@ -16,11 +16,12 @@ type Logs struct {
 	store  *Store
 	over   overflow
 	tables *Tables // those of the Varied, if the logs are of one
+	serial uint64  // see serials
 	directory[logShard]
 }
 
 func newLogs(s *Store, over overflow) *Logs {
-	sp := &Logs{store: s, over: over}
+	sp := &Logs{store: s, over: over, serial: serials.Add(1)}
 	sh := &logShard{space: sp}
 	sp.init(s, logSplitAt, sh, sh)
 	return sp

@@ -46,6 +46,7 @@ type Store struct {
 	mu         sync.Mutex                      // protects against another Open
 	all        atomic.Pointer[[]space]
 	admission  admission
+	serial     uint64    // see serials; set when the first space is opened
 	blanks     sync.Pool // of *[1]uint64, for kernels to work on copies of states: they must live on the heap
 	batches    sync.Pool // of *Batch
 }
@@ -146,6 +147,7 @@ func (s *Store) OpenVaried(k, loose *kernel.Compiled, overhead uint64) *Varied {
 func (s *Store) begin(overhead uint64) {
 	if s.all.Load() == nil {
 		s.draw()
+		s.serial = serials.Add(1)
 		if s.admission.parts == 0 {
 			s.admission.lookSizes = usualSizes
 		}

@@ -124,6 +124,7 @@ type Tables struct {
 	varied *Varied          // if keys have limits of their own; else nil
 	single bool             // whether a state is one word
 	width  uint64           // words of a state
+	serial uint64           // see serials
 
 	directory[table]
 }
@@ -136,6 +137,7 @@ func newTables(s *Store, k *kernel.Compiled) *Tables {
 
 // begin prepares a space without keys.
 func (sp *Tables) begin() {
+	sp.serial = serials.Add(1)
 	sh := &shard{space: sp}
 	sp.init(sp.store, min(splitAt, max(splitEarlyAt, splitWords/sp.width)), sh, sh.newTable(0))
 }

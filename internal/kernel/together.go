@@ -1,0 +1,31 @@
+package kernel
+
+// This file decides on one key as one of several that must all grant.
+
+// Grants reports whether req, whose time is fixed, would be granted. It changes nothing.
+func (c *Compiled) Grants(st []uint64, req *Request) bool {
+	v := c.view(req)
+	return v.ready(st, req.N) <= v.now
+}
+
+// Refuse answers req, an OpTake or OpHold whose time is fixed, if it is denied because another
+// key refuses it. Allowed is whether this key would have granted it. With note, a kernel that
+// notes denials notes it in any case, like a part of an All.
+func (c *Compiled) Refuse(st []uint64, req *Request, note bool, a *Answer) (_ []uint64, changed bool) {
+	v := c.view(req)
+	*a = Answer{}
+	at := v.ready(st, req.N)
+	if note {
+		st, at, changed = v.refuse(st, req.N, at)
+	}
+	if at > v.now {
+		v.denial(st, req.N, at, a)
+	} else {
+		a.Allowed = true
+		v.describe(st, 0, a)
+	}
+	return st, changed
+}
+
+// Notes reports whether a denial may change a state.
+func (c *Compiled) Notes() bool { return c.can&notes != 0 }

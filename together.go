@@ -1,0 +1,321 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/memory"
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
+
+// TakeAll spends n events of each of several keys if all of them grant them now, and otherwise
+// spends nothing: a request may belong to a user, to an organisation and to the whole service.
+//
+//	d, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(users, u), ratelimit.For(orgs, o))
+//
+// The limiters may have different algorithms and stores. A key that is given k times spends k·n
+// events, and its Limit and Remaining are divided by k.
+//
+// The Decision is that of an [All] whose parts are the keys. Limit and Remaining are the least,
+// RetryAfter, ResetAfter and Delay the greatest of the keys. Part is the index of the Bound that
+// decided.
+//
+// # In memory
+//
+// TakeAll is atomic for the keys of limiters that [New] has made on a [MemoryStore], including
+// the default one, even if the stores differ: no other call finds the events spent in some keys
+// and not in others, or, if the request is denied, spent at all. The order of the keys does not
+// matter. As with an All, every [SlidingLog] with CountDenied counts a request that another key
+// denies. If TakeAll has more keys of a store with [WithMaxKeys] than the store may hold, it
+// returns an error that matches [ErrFull].
+//
+// # Other stores
+//
+// TakeAll calls [Limiter.Hold] for the keys of all other limiters first, one after the other:
+// those with another store, those that New has not made, and those whose limit cannot be looked
+// up. Then it decides on the keys in memory. As soon as a key refuses, or fails and its
+// [FailurePolicy] does not allow the request, TakeAll settles the holds before it with 0, and
+// asks no further keys, so that the Decision tells only of those before. Until it has settled
+// the holds, other calls may be denied what they would have been granted otherwise, and what
+// [Reservation.Settle] does not give back stays spent. But TakeAll never grants more than each
+// of the limiters would.
+//
+// # Errors
+//
+// The error is that of [Limiter.Take], or one for each key that failed. If there is no Bound, or
+// one has no limiter, it matches [ErrInvalid].
+func TakeAll(ctx context.Context, n int, of ...Bound) (Decision, error) {
+	_, d, err := takeTogether(ctx, n, of, false)
+	return d, err
+}
+
+// HoldAll is [TakeAll], and returns one Reservation of the events in all keys if they are
+// granted. Its Settle settles all of them with the same number, one after the other, and returns
+// the decisions of all, merged like those of TakeAll. It checks ctx once, before the first. If
+// the events are denied, the Reservation is nil.
+func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, error) {
+	return takeTogether(ctx, n, of, true)
+}
+
+// takeTogether is TakeAll and HoldAll. Without hold, the Reservation is nil.
+func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (_ *Reservation, _ Decision, err error) {
+	if err := checkTogether(ctx, n, of); err != nil {
+		return nil, Decision{}, err
+	}
+	joint := memory.NewJoint()
+	defer joint.Close()
+	var parts []part
+	var apart []int // the indexes of keys that cannot be decided together
+	for i, b := range of {
+		r, ok := b.join(ctx, joint, hold)
+		if !ok {
+			apart = append(apart, i)
+		} else if hold {
+			parts = append(parts, part{r: r})
+		}
+	}
+	m := merging{least: math.MaxInt}
+	if len(apart) > 0 {
+		return takeApart(ctx, n, of, hold, apart, joint, parts)
+	}
+	granted, err := decideTogether(joint, n, hold)
+	if err != nil {
+		return nil, Decision{}, err
+	}
+	for i := range joint.Asked {
+		m.addJoint(i, joint, i)
+	}
+	if !granted || !hold {
+		return nil, m.decision(), nil
+	}
+	return reservedTogether(joint, parts), m.decision(), nil
+}
+
+// checkTogether returns an error if nothing need be asked.
+func checkTogether(ctx context.Context, n int, of []Bound) error {
+	if err := (*limiter)(nil).check(ctx, n); err != nil {
+		return err
+	}
+	if len(of) == 0 {
+		return param.Invalid("TakeAll's bounds", "empty", "must have at least one Bound")
+	}
+	for i, b := range of {
+		if b.limiter == nil {
+			return param.Within(fmt.Sprintf("TakeAll's bounds[%d]", i), errUnbound)
+		}
+	}
+	return nil
+}
+
+// join adds the key to those that are decided on together, if it can be. With hold, it returns
+// its part of the Reservation.
+func (b Bound) join(ctx context.Context, joint *memory.Joint, hold bool) (r *Reservation, ok bool) {
+	l, ok := b.limiter.(*limiter)
+	if !ok || l.local == nil {
+		return nil, false
+	}
+	t, e := l.t, memory.Asked{Clock: l.timeline, Key: b.key}
+	switch s := l.local; {
+	case l.own != nil:
+		var err error
+		if t, err = l.transitionOf(ctx, b.key); err != nil {
+			return nil, false // Hold asks the FailurePolicy
+		}
+		if e.Limit, err = s.limitOf(t); err != nil {
+			return nil, false
+		}
+		e.Varied = s.varied
+	case s.tables != nil:
+		e.Tables = s.tables
+	default:
+		e.Logs, e.Kernel = s.logs, s.t.kernel
+	}
+	joint.Asked = append(joint.Asked, e)
+	if hold {
+		r = &Reservation{l: l, key: b.key, by: t, resets: l.resets.count.Load()}
+	}
+	return r, true
+}
+
+// decideTogether decides on the keys in memory.
+func decideTogether(joint *memory.Joint, n int, hold bool) (granted bool, err error) {
+	op := kernel.OpTake
+	if hold {
+		op = kernel.OpHold
+	}
+	if granted, err = joint.Decide(op, n); err != nil {
+		err = fmt.Errorf("%w: %w; see WithMaxKeys", ErrFull, err)
+	}
+	return granted, err
+}
+
+// A part of a Reservation is that of one key.
+type part struct {
+	r     *Reservation
+	times int // how often the key was given
+}
+
+// reservedTogether returns the Reservation of what joint has granted. parts are in the order of
+// its keys.
+func reservedTogether(joint *memory.Joint, parts []part, more ...part) *Reservation {
+	all := more
+	for i, p := range parts {
+		e := &joint.Asked[i]
+		if e.Times == 0 {
+			continue
+		}
+		p.r.due, p.r.held, p.times = e.Answer.Due, e.Answer.Grant, e.Times
+		all = append(all, p)
+	}
+	return &Reservation{parts: all}
+}
+
+// takeApart is takeTogether if the keys with the given indexes cannot be decided on with the
+// others.
+func takeApart(ctx context.Context, n int, of []Bound, hold bool, apart []int, joint *memory.Joint, parts []part) (*Reservation, Decision, error) {
+	decisions, held, err := holdInTurn(ctx, n, of, apart)
+	granted := len(held) == len(apart)
+	asked := len(decisions)
+	if granted && len(joint.Asked) > 0 {
+		var failed error
+		if granted, failed = decideTogether(joint, n, hold); failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}
+	if !granted {
+		giveBack(ctx, held, decisions)
+	}
+	m, together := merging{least: math.MaxInt}, 0
+	for i := range of {
+		if len(apart) > 0 && apart[0] == i {
+			if apart = apart[1:]; len(decisions) > 0 {
+				m.add(i, decisions[0], 1)
+				decisions = decisions[1:]
+			}
+			continue
+		}
+		if len(held) == asked {
+			m.addJoint(i, joint, together)
+		}
+		together++
+	}
+	d := m.decision()
+	d.Allowed = granted
+	if !granted || !hold {
+		return nil, d, err
+	}
+	return reservedTogether(joint, parts, held...), d, err
+}
+
+// holdInTurn holds n events of the keys with the given indexes, up to the first that refuses. It
+// returns the decisions, including the refusal, and what it holds.
+func holdInTurn(ctx context.Context, n int, of []Bound, apart []int) (decisions []Decision, held []part, _ error) {
+	var errs []error
+	for _, i := range apart {
+		r, d, err := of[i].limiter.Hold(ctx, of[i].key, n)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("bounds[%d]: %w", i, err))
+		}
+		decisions = append(decisions, d)
+		if !d.Allowed {
+			break
+		}
+		if r == nil { // from a wrapper
+			r = new(Reservation)
+		}
+		held = append(held, part{r, 1})
+	}
+	return decisions, held, errors.Join(errs...)
+}
+
+// giveBack settles what is held with 0, and sets what has changed in the decisions.
+func giveBack(ctx context.Context, held []part, decisions []Decision) {
+	ctx = context.WithoutCancel(ctx)
+	for i, p := range held {
+		if d, err := p.r.Settle(ctx, 0); err == nil {
+			decisions[i].Remaining, decisions[i].ResetAfter = d.Remaining, d.ResetAfter
+		}
+	}
+}
+
+// A merging merges decisions as an All does those of its parts.
+type merging struct {
+	Decision
+	any     bool // whether there are any so far
+	refused bool
+	least   int // the least Remaining so far
+}
+
+// add adds the decision of the i-th key, which was given times times.
+func (m *merging) add(i int, d Decision, times int) {
+	if times > 1 {
+		d.Limit /= times
+		d.Remaining /= times
+	}
+	if !m.any {
+		m.any, m.Limit = true, d.Limit
+	}
+	switch {
+	case !d.Allowed && (!m.refused || d.RetryAfter > m.RetryAfter):
+		m.refused, m.Part, m.RetryAfter = true, i, d.RetryAfter
+	case !m.refused && d.Remaining < m.least:
+		m.Part = i
+	}
+	m.least = min(m.least, d.Remaining)
+	m.Limit = min(m.Limit, d.Limit)
+	m.ResetAfter = max(m.ResetAfter, d.ResetAfter)
+	m.Delay = max(m.Delay, d.Delay)
+	m.Degraded = m.Degraded || d.Degraded
+}
+
+// addJoint adds the decision of the given key of joint, which is the i-th of all.
+func (m *merging) addJoint(i int, joint *memory.Joint, key int) {
+	if e := &joint.Asked[key]; e.Times > 0 {
+		m.add(i, decision(&e.Answer), e.Times)
+	}
+}
+
+// decision returns the merged decision.
+func (m *merging) decision() Decision {
+	d := m.Decision
+	d.Remaining, d.Allowed = m.least, !m.refused
+	if m.refused {
+		d.Delay = 0
+	}
+	return d
+}
+
+// settleAll is Settle of a Reservation in several keys.
+func (r *Reservation) settleAll(ctx context.Context, n int) (Decision, error) {
+	if err := (*limiter)(nil).check(ctx, n); err != nil {
+		return Decision{}, err
+	}
+	if r.over.Swap(true) {
+		return Decision{}, ErrSettled
+	}
+	ctx = context.WithoutCancel(ctx) // all or none
+	m := merging{least: math.MaxInt}
+	var errs []error
+	for i, p := range r.parts {
+		events := math.MaxInt
+		if n <= math.MaxInt/p.times {
+			events = n * p.times
+		}
+		d, err := p.r.Settle(ctx, events)
+		errs = append(errs, err)
+		m.add(i, d, p.times)
+	}
+	return m.decision(), errors.Join(errs...)
+}
+
+// delay returns the greatest Delay of the parts.
+func (r *Reservation) delay() (d time.Duration) {
+	for _, p := range r.parts {
+		d = max(d, p.r.Delay())
+	}
+	return d
+}

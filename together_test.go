@@ -1,0 +1,438 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+)
+
+// A joined is a set of keys that are decided on together: one for each algorithm.
+type joined struct {
+	clk    *stepclock.Clock
+	bounds []ratelimit.Bound
+}
+
+// ways are the ways to make the limiters of keys that are decided on together in memory.
+var ways = map[string]func(i int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option{
+	"one store": func(_ int, store *ratelimit.MemoryStore, _ ratelimit.Algorithm) []ratelimit.Option {
+		return []ratelimit.Option{ratelimit.WithStore(store)}
+	},
+	"a store each": func(int, *ratelimit.MemoryStore, ratelimit.Algorithm) []ratelimit.Option { return nil },
+	"own limits": func(_ int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option {
+		return []ratelimit.Option{ratelimit.WithStore(store), ownLimits(alg)}
+	},
+	"first own": func(i int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option {
+		if i > 0 {
+			return []ratelimit.Option{ratelimit.WithStore(store)}
+		}
+		return []ratelimit.Option{ratelimit.WithStore(store), ownLimits(alg)}
+	},
+}
+
+func join(algs []ratelimit.Algorithm, way func(i int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option) *joined {
+	j := &joined{clk: stepclock.New()}
+	store := ratelimit.NewMemoryStore()
+	for i, alg := range algs {
+		opts := append(way(i, store, alg), ratelimit.WithClock(j.clk), ratelimit.WithName(fmt.Sprint(i)))
+		j.bounds = append(j.bounds, ratelimit.For(ratelimit.Must(ratelimit.New(alg, opts...)), fmt.Sprint("key ", i)))
+	}
+	return j
+}
+
+// TakeAll of several keys answers as a Take of one key with an All of their algorithms.
+func TestTakeAllAnswersAsAnAll(t *testing.T) {
+	ctx := context.Background()
+	parts := accounted[:len(accounted)-1] // without the All
+	for way, make := range ways {
+		t.Run(way, func(t *testing.T) {
+			rnd := newRand(t)
+			for range 300 {
+				var algs ratelimit.All
+				for range 1 + rnd.IntN(4) {
+					algs = append(algs, parts[rnd.IntN(len(parts))])
+				}
+				j := join(algs, make)
+				alone := ratelimit.Must(ratelimit.New(algs, ratelimit.WithClock(j.clk)))
+				for step := range 40 {
+					n := rnd.IntN(8)
+					if rnd.IntN(8) == 0 {
+						n = 10 + rnd.IntN(15)
+					}
+					want, err := alone.Take(ctx, "k", n)
+					require.NoError(t, err)
+					var got ratelimit.Decision
+					if rnd.IntN(2) == 0 {
+						_, got, err = ratelimit.HoldAll(ctx, n, j.bounds...)
+					} else {
+						got, err = ratelimit.TakeAll(ctx, n, j.bounds...)
+					}
+					require.NoError(t, err)
+					require.Equal(t, want, got, "step %d: %d of %v", step, n, algs)
+					j.clk.Set(j.clk.Now().Add(time.Duration(rnd.IntN(300)) * time.Millisecond))
+				}
+			}
+		})
+	}
+}
+
+// A key that is given several times spends as often.
+func TestTakeAllOfTheSameKey(t *testing.T) {
+	ctx := context.Background()
+	for _, alg := range accounted {
+		t.Run(fmt.Sprintf("%T%+v", alg, alg), func(t *testing.T) {
+			rnd := newRand(t)
+			clk := stepclock.New()
+			l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
+			twin := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
+			for range 100 {
+				n, times := rnd.IntN(6), 1+rnd.IntN(3)
+				var bounds []ratelimit.Bound
+				for range times {
+					bounds = append(bounds, ratelimit.For(l, "k"))
+				}
+				want, err := twin.Take(ctx, "k", n*times)
+				require.NoError(t, err)
+				got, err := ratelimit.TakeAll(ctx, n, bounds...)
+				require.NoError(t, err)
+				want.Limit /= times
+				want.Remaining /= times
+				want.Part = 0
+				require.Equal(t, want, got)
+				clk.Set(clk.Now().Add(time.Duration(rnd.IntN(300)) * time.Millisecond))
+			}
+			d, err := ratelimit.TakeAll(ctx, math.MaxInt, ratelimit.For(l, "k"), ratelimit.For(l, "k"))
+			require.NoError(t, err)
+			assert.False(t, d.Allowed)
+			assert.Equal(t, ratelimit.Never, d.RetryAfter)
+		})
+	}
+}
+
+func TestTakeAllErrors(t *testing.T) {
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5)}))
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	ctx := context.Background()
+	for name, c := range map[string]struct {
+		ctx    context.Context
+		n      int
+		bounds []ratelimit.Bound
+		err    error
+		says   string
+	}{
+		"no bounds":    {ctx, 1, nil, ratelimit.ErrInvalid, "ratelimit: TakeAll's bounds is empty: it must have at least one Bound"},
+		"zero bound":   {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), {}}, ratelimit.ErrInvalid, "ratelimit: TakeAll's bounds[1].Bound's limiter is nil: it must not be nil; make a Bound with For(limiter, key)"},
+		"negative":     {ctx, -1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrNegative, ""},
+		"ended":        {ended, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, context.Canceled, ""},
+		"no context":   {nil, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrInvalid, ""},
+		"no room ever": {ctx, 1, tooMany(), ratelimit.ErrFull, "ratelimit: the store is full: more keys of a store than it may hold; see WithMaxKeys"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := ratelimit.TakeAll(c.ctx, c.n, c.bounds...)
+			require.ErrorIs(t, err, c.err)
+			if c.says != "" {
+				require.EqualError(t, err, c.says)
+			}
+			assert.Zero(t, d)
+			r, d, err := ratelimit.HoldAll(c.ctx, c.n, c.bounds...)
+			require.ErrorIs(t, err, c.err)
+			assert.Nil(t, r)
+			assert.Zero(t, d)
+		})
+	}
+	d, err := l.Peek(ctx, "k")
+	require.NoError(t, err)
+	assert.Equal(t, 5, d.Remaining)
+}
+
+// tooMany returns two keys of a store for one.
+func tooMany() []ratelimit.Bound {
+	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1))
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5)}, ratelimit.WithStore(store)))
+	return []ratelimit.Bound{ratelimit.For(l, "a"), ratelimit.For(l, "b"), ratelimit.For(l, "a")}
+}
+
+// The methods of a Bound without a limiter return errors.
+func TestBoundWithoutLimiter(t *testing.T) {
+	ctx := context.Background()
+	for _, b := range []ratelimit.Bound{{}, ratelimit.For(nil, "k")} {
+		assert.False(t, b.Allow())
+		assert.False(t, b.AllowN(0))
+		_, err := b.Take(ctx, 1)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		_, _, err = b.TakeUpTo(ctx, 1)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		require.ErrorIs(t, b.Wait(ctx), ratelimit.ErrInvalid)
+		require.ErrorIs(t, b.WaitN(ctx, 1), ratelimit.ErrInvalid)
+		_, err = b.Reserve(ctx, 1)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		_, _, err = b.ReserveWithin(ctx, 1, 0)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		_, _, err = b.Hold(ctx, 1)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		_, err = b.Charge(ctx, 1)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		_, err = b.Peek(ctx)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		require.ErrorIs(t, b.Reset(ctx), ratelimit.ErrInvalid)
+		assert.Nil(t, b.Limiter())
+	}
+}
+
+// A Reservation of several keys settles in all of them.
+func TestHoldAllSettles(t *testing.T) {
+	ctx := context.Background()
+	for way, make := range ways {
+		t.Run(way, func(t *testing.T) {
+			algs := []ratelimit.Algorithm{
+				ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20},
+				ratelimit.FixedWindow{Limit: 30, Window: time.Second},
+				ratelimit.SlidingLog{Limit: 40, Window: time.Second},
+			}
+			j := join(algs, make)
+			remaining := func(want ...int) {
+				t.Helper()
+				for i, b := range j.bounds {
+					d, err := b.Peek(ctx)
+					require.NoError(t, err)
+					assert.Equal(t, want[i], d.Remaining, "key %d", i)
+				}
+			}
+			twice := append(j.bounds, j.bounds[2])
+			r, d, err := ratelimit.HoldAll(ctx, 5, twice...)
+			require.NoError(t, err)
+			assert.True(t, d.Allowed)
+			remaining(15, 25, 30)
+			d, err = r.Settle(ctx, 2)
+			require.NoError(t, err)
+			remaining(18, 28, 36)
+			assert.Equal(t, 18, d.Remaining)
+			assert.Equal(t, 0, d.Part)
+			_, err = r.Settle(ctx, 2)
+			require.ErrorIs(t, err, ratelimit.ErrSettled)
+
+			r, _, err = ratelimit.HoldAll(ctx, 1, twice...)
+			require.NoError(t, err)
+			_, err = r.Settle(ctx, 20) // a debt in the last one
+			require.NoError(t, err)
+			remaining(0, 8, 0)
+
+			r, d, err = ratelimit.HoldAll(ctx, 1, j.bounds...)
+			require.NoError(t, err)
+			assert.Nil(t, r)
+			assert.False(t, d.Allowed)
+			assert.Equal(t, 2, d.Part)
+			remaining(0, 8, 0)
+		})
+	}
+}
+
+// A LeakyBucket delays the whole, and Cancel counts it as settled.
+func TestHoldAllOfAQueue(t *testing.T) {
+	ctx := context.Background()
+	j := join([]ratelimit.Algorithm{
+		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 20},
+		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 20},
+	}, ways["one store"])
+	_, _, err := ratelimit.HoldAll(ctx, 2, j.bounds...)
+	require.NoError(t, err)
+	r, d, err := ratelimit.HoldAll(ctx, 1, j.bounds...)
+	require.NoError(t, err)
+	assert.Equal(t, 2*time.Second, d.Delay)
+	assert.Equal(t, 2*time.Second, r.Delay())
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	require.ErrorIs(t, r.Wait(ended), context.Canceled)
+	_, err = r.Settle(ctx, 0)
+	require.ErrorIs(t, err, ratelimit.ErrSettled)
+	j.clk.Set(j.clk.Now().Add(2 * time.Second))
+	require.NoError(t, r.Wait(ctx))
+	assert.Zero(t, r.Delay())
+}
+
+// A store that fails or not.
+type failing struct {
+	ratelimit.Store
+	err error
+}
+
+type failingStates struct {
+	ratelimit.States
+	s *failing
+}
+
+func (s *failing) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	states, err := s.Store.Open(name, t)
+	return failingStates{states, s}, err
+}
+
+func (s failingStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	if s.s.err != nil {
+		return ratelimit.Result{}, s.s.err
+	}
+	return s.States.Apply(ctx, key, t, req)
+}
+
+// With other stores, the keys that granted are given back when a later one refuses or fails. In
+// the meantime, others may be denied; but nothing is ever granted too much.
+func TestTakeAllOfOtherStores(t *testing.T) {
+	ctx := context.Background()
+	clk := stepclock.New()
+	window := func(limit int, opts ...ratelimit.Option) ratelimit.Limiter {
+		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: limit, Window: time.Hour}, append(opts, ratelimit.WithClock(clk))...))
+	}
+	var between func()
+	remote := &failing{Store: newMapDB().store()}
+	first := ratelimit.For(window(10, ratelimit.WithStore(newMapDB().store())), "a")
+	second := ratelimit.For(window(5, ratelimit.WithStore(remote), ratelimit.WithFailurePolicy(ratelimit.FailClosed)), "b")
+	local := ratelimit.For(window(3), "c")
+	wrapped := ratelimit.For(&interrupted{window(20), func() { between() }}, "d")
+	bounds := []ratelimit.Bound{local, first, wrapped, second}
+	remaining := func(want ...int) {
+		t.Helper()
+		between = func() {}
+		for i, b := range bounds {
+			d, err := b.Peek(ctx)
+			if remote.err == nil {
+				require.NoError(t, err)
+			}
+			assert.Equal(t, want[i], d.Remaining, "key %d", i)
+		}
+	}
+	between = func() {}
+
+	d, err := ratelimit.TakeAll(ctx, 2, bounds...)
+	require.NoError(t, err)
+	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 3, Remaining: 1, ResetAfter: d.ResetAfter}, d)
+	remaining(1, 8, 18, 3)
+
+	// The key in memory refuses, as the last one.
+	between = func() {
+		d, err := first.Peek(ctx)
+		require.NoError(t, err)
+		assert.Equal(t, 6, d.Remaining, "others may be denied in the meantime")
+		assert.False(t, first.AllowN(7))
+	}
+	d, err = ratelimit.TakeAll(ctx, 2, bounds...)
+	require.NoError(t, err)
+	assert.Equal(t, ratelimit.Decision{Limit: 3, Remaining: 1, RetryAfter: d.ResetAfter, ResetAfter: d.ResetAfter}, d)
+	remaining(1, 8, 18, 3)
+
+	// One of the others refuses: the key in memory is not asked.
+	r, d, err := ratelimit.HoldAll(ctx, 4, bounds...)
+	require.NoError(t, err)
+	assert.Nil(t, r)
+	assert.Equal(t, ratelimit.Decision{Limit: 5, Remaining: 3, Part: 3, RetryAfter: d.ResetAfter, ResetAfter: d.ResetAfter}, d)
+	remaining(1, 8, 18, 3)
+
+	// One of the others fails.
+	remote.err = errors.New("away")
+	d, err = ratelimit.TakeAll(ctx, 1, bounds...)
+	require.ErrorIs(t, err, remote.err)
+	require.ErrorContains(t, err, "bounds[3]: ")
+	assert.True(t, d.Degraded)
+	assert.False(t, d.Allowed)
+	remote.err = nil
+	remaining(1, 8, 18, 3)
+
+	// All of them settle.
+	r, d, err = ratelimit.HoldAll(ctx, 1, bounds...)
+	require.NoError(t, err)
+	assert.True(t, d.Allowed)
+	remaining(0, 7, 17, 2)
+	d, err = r.Settle(ctx, 0)
+	require.NoError(t, err)
+	assert.Equal(t, 1, d.Remaining)
+	remaining(1, 8, 18, 3)
+}
+
+// An interrupted limiter, which was not made by New, calls a function after each Hold.
+type interrupted struct {
+	ratelimit.Limiter
+	after func()
+}
+
+func (l *interrupted) Hold(ctx context.Context, key string, n int) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	defer l.after()
+	return l.Limiter.Hold(ctx, key, n)
+}
+
+// A limit that cannot be looked up is decided on by the FailurePolicy, and the others are given
+// back if that denies.
+func TestTakeAllWithoutALimit(t *testing.T) {
+	ctx := context.Background()
+	odd := errors.New("odd")
+	lookup := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, odd })
+	alg := ratelimit.FixedWindow{Limit: 5, Window: time.Hour}
+	known := ratelimit.For(ratelimit.Must(ratelimit.New(alg)), "a")
+	for _, c := range []struct {
+		policy    ratelimit.FailurePolicy
+		allowed   bool
+		remaining int
+	}{{ratelimit.FailOpen, true, 4}, {ratelimit.FailClosed, false, 4}} {
+		unknown := ratelimit.For(ratelimit.Must(ratelimit.New(alg, lookup, ratelimit.WithFailurePolicy(c.policy), ratelimit.WithFailureLog(nil))), "b")
+		d, err := ratelimit.TakeAll(ctx, 1, known, unknown)
+		require.ErrorIs(t, err, odd)
+		assert.Equal(t, c.allowed, d.Allowed)
+		assert.True(t, d.Degraded)
+		d, err = known.Peek(ctx)
+		require.NoError(t, err)
+		assert.Equal(t, c.remaining, d.Remaining)
+	}
+}
+
+// Many keys of many shards and stores are inserted together, and found again.
+func TestTakeAllOfManyNewKeys(t *testing.T) {
+	ctx := context.Background()
+	for way, make := range ways {
+		t.Run(way, func(t *testing.T) {
+			j := join([]ratelimit.Algorithm{
+				ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)},
+				ratelimit.SlidingLog{Limit: 9, Window: time.Hour},
+				ratelimit.SlidingWindow{Limit: 9, Window: time.Hour, Segments: 4},
+			}, make)
+			rnd := newRand(t)
+			used := map[[2]int]int{}
+			for range 1500 {
+				var keys [][2]int
+				var bounds []ratelimit.Bound
+				for range 1 + rnd.IntN(6) {
+					key := [2]int{rnd.IntN(3), rnd.IntN(400)}
+					keys = append(keys, key)
+					bounds = append(bounds, ratelimit.For(j.bounds[key[0]].Limiter(), fmt.Sprint(key[1])))
+				}
+				d, err := ratelimit.TakeAll(ctx, 1, bounds...)
+				require.NoError(t, err)
+				after := map[[2]int]int{}
+				granted := true
+				for _, key := range keys {
+					after[key]++
+				}
+				for key, n := range after {
+					granted = granted && used[key]+n <= 9
+				}
+				require.Equal(t, granted, d.Allowed)
+				if granted {
+					for key, n := range after {
+						used[key] += n
+					}
+				}
+			}
+			for key, n := range used {
+				d, err := j.bounds[key[0]].Limiter().Peek(ctx, fmt.Sprint(key[1]))
+				require.NoError(t, err)
+				require.Equal(t, 9-n, d.Remaining, key)
+			}
+		})
+	}
+}
+
