@@ -437,6 +437,7 @@ func (l *limiter) Reset(ctx context.Context, key string) error {
 	if err := l.check(ctx, 0); err != nil {
 		return err
 	}
+	l.timeline.Outside() // so that no decision after the reset is made at a time before it
 	// Note the reset twice: before, so that no earlier reservation is cancelled
 	// after it, and after, so that none made meanwhile is either.
 	l.resets.note(key)

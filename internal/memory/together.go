@@ -346,7 +346,7 @@ func (j *Joint) locked() bool {
 				return false
 			}
 		}
-		if e.ls != nil && e.logs().at(e.id) != e.ls {
+		if sp := e.logs(); sp != nil && sp.at(e.id) != e.ls { // or the logs have just been made
 			return false
 		}
 	}

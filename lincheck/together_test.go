@@ -1,0 +1,383 @@
+package lincheck
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// manyKeys is the number of keys of a history of decisions on several keys.
+const manyKeys = 3
+
+// A jointCall is one operation of such a history. The clock is a part of the state.
+type jointCall struct {
+	op      string // all, take, allow, peek, hold, settle, reset or advance
+	keys    []int  // of all; the others have one
+	n       int
+	hold    int // of hold and settle: which one
+	limit   int // the index of the keys' limits
+	advance time.Duration
+}
+
+// A jointState is the states of the keys in a sequential limiter.
+type jointState struct {
+	now   int64
+	bytes [manyKeys]string
+	holds *heldGrant
+}
+
+// A heldGrant is a grant in a list that never changes.
+type heldGrant struct {
+	id    int
+	grant any
+	next  *heldGrant
+}
+
+// jointly returns the specification: the transitions of the limits, by limit and key.
+func jointly(limits [][manyKeys]*ratelimit.Transition, start int64) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return jointState{now: start} },
+		Step: func(s, input, output any) (bool, any) {
+			st, c := s.(jointState), input.(jointCall)
+			if c.op == "advance" {
+				st.now += int64(c.advance)
+				return true, st
+			}
+			apply := func(key int, req ratelimit.Request) (string, ratelimit.Result) {
+				next, _, res, err := limits[c.limit][key].Apply([]byte(st.bytes[key]), req.At(time.Unix(0, st.now)))
+				if err != nil {
+					panic(err)
+				}
+				return string(next), res
+			}
+			if c.op == "all" {
+				want := st.takeAll(c, apply)
+				return want == output.(ratelimit.Decision), st
+			}
+			key, req := c.keys[0], ratelimit.Request{Op: ratelimit.OpTake, N: c.n}
+			switch c.op {
+			case "reset":
+				st.bytes[key] = ""
+				return true, st
+			case "peek":
+				req.Op = ratelimit.OpPeek
+			case "hold":
+				req.Op = ratelimit.OpHold
+			case "settle":
+				req.Op = ratelimit.OpSettle
+				for h := st.holds; h != nil; h = h.next {
+					if h.id == c.hold {
+						req.Grant = h.grant
+					}
+				}
+			}
+			next, res := apply(key, req)
+			st.bytes[key] = next
+			if c.op == "hold" && res.Decision.Allowed {
+				st.holds = &heldGrant{c.hold, res.Grant, st.holds}
+			}
+			if c.op == "allow" {
+				return res.Decision.Allowed == output.(ratelimit.Decision).Allowed, st
+			}
+			return res.Decision == output.(ratelimit.Decision), st
+		},
+		DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v → %+v", input, output) },
+	}
+}
+
+// takeAll takes n events of all keys of a call or of none.
+func (st *jointState) takeAll(c jointCall, apply func(key int, req ratelimit.Request) (string, ratelimit.Result)) (d ratelimit.Decision) {
+	times := map[int]int{}
+	for _, key := range c.keys {
+		times[key]++
+	}
+	granted := true
+	next := st.bytes
+	var answers [manyKeys]ratelimit.Decision
+	for key, k := range times {
+		var res ratelimit.Result
+		next[key], res = apply(key, ratelimit.Request{Op: ratelimit.OpTake, N: k * c.n})
+		answers[key] = res.Decision
+		granted = granted && res.Decision.Allowed
+	}
+	for key := range times {
+		if !granted && answers[key].Allowed { // it keeps its events, by the present limit
+			var res ratelimit.Result
+			next[key], res = apply(key, ratelimit.Request{Op: ratelimit.OpTake})
+			answers[key] = res.Decision
+		}
+	}
+	st.bytes = next
+	for i, key := range c.keys {
+		a := answers[key]
+		a.Limit /= times[key]
+		a.Remaining /= times[key]
+		switch {
+		case i == 0:
+			d = a
+			d.Part = 0
+			continue
+		case !a.Allowed && (d.Allowed || a.RetryAfter > d.RetryAfter), d.Allowed && a.Remaining < d.Remaining:
+			d.Part = i
+		}
+		d.Allowed = d.Allowed && a.Allowed
+		d.Limit, d.Remaining = min(d.Limit, a.Limit), min(d.Remaining, a.Remaining)
+		d.RetryAfter, d.ResetAfter, d.Delay = max(d.RetryAfter, a.RetryAfter), max(d.ResetAfter, a.ResetAfter), max(d.Delay, a.Delay)
+	}
+	if !d.Allowed {
+		d.Delay = 0
+	}
+	return d
+}
+
+// A jointSetting is what keys are decided on together, and where they are.
+type jointSetting struct {
+	limits   [][manyKeys]ratelimit.Algorithm // those of each key; several if limits vary
+	limiters [manyKeys]int                   // the limiter of each key
+	stores   [manyKeys]int                   // the store of each limiter
+	stands   bool                            // whether the clock does: each store has its own reading
+}
+
+var (
+	jointBucket = ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 5}
+	jointWindow = ratelimit.FixedWindow{Limit: 5, Window: time.Second}
+	jointPair   = ratelimit.SlidingWindow{Limit: 6, Window: time.Second}
+	jointWide   = ratelimit.SlidingWindow{Limit: 5, Window: time.Second, Segments: 4}
+	jointLog    = ratelimit.SlidingLog{Limit: 5, Window: time.Second}
+	jointQueue  = ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(4), Capacity: 5}
+	jointSlow   = ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7), Burst: 4} // not a word
+)
+
+var jointSettings = map[string]jointSetting{
+	"words":       {limits: [][manyKeys]ratelimit.Algorithm{{jointBucket, jointWindow, jointPair}}, limiters: [manyKeys]int{0, 1, 2}},
+	"one limiter": {limits: [][manyKeys]ratelimit.Algorithm{{jointBucket, jointBucket, jointBucket}}},
+	"one log":     {limits: [][manyKeys]ratelimit.Algorithm{{jointLog, jointLog, jointLog}}},
+	"widths":      {limits: [][manyKeys]ratelimit.Algorithm{{jointBucket, jointWide, jointLog}}, limiters: [manyKeys]int{0, 1, 2}},
+	"stores":      {limits: [][manyKeys]ratelimit.Algorithm{{jointQueue, jointWindow, jointLog}}, limiters: [manyKeys]int{0, 1, 2}, stores: [manyKeys]int{0, 1, 2}, stands: true},
+	"limits": {limits: [][manyKeys]ratelimit.Algorithm{
+		{jointBucket, jointBucket, jointBucket},
+		{jointSlow, jointSlow, jointSlow},
+		{jointWindow, jointWindow, jointWindow},
+	}},
+}
+
+// TestJointlyLinearizable: decisions on several keys, while others decide on each of them.
+func TestJointlyLinearizable(t *testing.T) {
+	for name, joint := range jointSettings {
+		for _, settingName := range []string{"quiet", "growing", "evicting", "splitting"} {
+			set := settings[settingName]
+			if set.keys > 0 && name != "words" && name != "widths" {
+				continue
+			}
+			t.Run(name+"/"+settingName, func(t *testing.T) {
+				t.Parallel()
+				for seed := range set.seeds {
+					checkJointly(t, joint, set, seed)
+				}
+			})
+		}
+	}
+}
+
+// checkJointly calls limiters from a few goroutines concurrently and checks the history. There
+// are either resets and evictions, or holds, because a hold may be lost if another key of the
+// store is forgotten.
+func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
+	t.Helper()
+	const callers, calls = 4, 20
+	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	start := clk.Now()
+	var stores [manyKeys]*ratelimit.MemoryStore
+	var limiters [manyKeys]ratelimit.Limiter
+	var bounds [manyKeys]ratelimit.Bound
+	names := [manyKeys]string{"a", "b", "c"}
+	for key, i := range joint.limiters {
+		if stores[joint.stores[i]] == nil {
+			stores[joint.stores[i]] = ratelimit.NewMemoryStore(set.opts...)
+		}
+		if limiters[i] == nil {
+			opts := []ratelimit.Option{ratelimit.WithStore(stores[joint.stores[i]]), ratelimit.WithClock(clk), ratelimit.WithName(fmt.Sprint(i))}
+			if len(joint.limits) > 1 {
+				opts = append(opts, ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+					alg, _ := ctx.Value(ownLimit{}).(ratelimit.Algorithm)
+					return alg, nil
+				}))
+			}
+			limiters[i] = ratelimit.Must(ratelimit.New(joint.limits[0][key], opts...))
+		}
+		bounds[key] = ratelimit.For(limiters[i], names[key])
+	}
+	second := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)},
+		ratelimit.WithStore(stores[0]), ratelimit.WithClock(clk), ratelimit.WithName("second")))
+	for i := range set.keys {
+		limiters[0].Allow(fmt.Sprint("old ", i))
+	}
+	stop := noise(limiters[0], second, stores[0], set)
+	defer stop()
+
+	holds := seed%2 == 1 && set.opts == nil && len(joint.limits) == 1
+	var mu sync.Mutex // protects history
+	var history []porcupine.Operation
+	began := time.Now()
+	record := func(id int, c jointCall, r **ratelimit.Reservation) {
+		op := porcupine.Operation{ClientId: id, Input: c, Call: time.Since(began).Nanoseconds()}
+		ctx := context.Background()
+		if c.limit > 0 {
+			ctx = context.WithValue(ctx, ownLimit{}, joint.limits[c.limit][0])
+		}
+		op.Output = doJointly(ctx, t, bounds, clk, c, r)
+		op.Return = time.Since(began).Nanoseconds()
+		mu.Lock()
+		history = append(history, op)
+		mu.Unlock()
+	}
+	var wg sync.WaitGroup
+	for id := range callers {
+		rng := rand.New(rand.NewPCG(seed, uint64(id)))
+		wg.Go(func() {
+			var held *ratelimit.Reservation
+			var hold jointCall
+			for i := range calls {
+				c := randomCall(rng, id, holds, len(joint.limits))
+				switch {
+				case held != nil && rng.IntN(2) == 0:
+					c = jointCall{op: "settle", keys: hold.keys, n: rng.IntN(4), hold: hold.hold}
+				case c.op == "hold" && held != nil:
+					c.op = "take"
+				case c.op == "hold":
+					c.hold = id*calls + i
+					hold = c
+				}
+				if c.op == "advance" && joint.stands {
+					c.advance = 0
+				}
+				record(id, c, &held)
+			}
+		})
+	}
+	wg.Wait()
+	stop()
+
+	var transitions [][manyKeys]*ratelimit.Transition
+	for _, limits := range joint.limits {
+		var of [manyKeys]*ratelimit.Transition
+		for key, alg := range limits {
+			var err error
+			if of[key], err = ratelimit.NewTransition(alg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		transitions = append(transitions, of)
+	}
+	if !porcupine.CheckOperations(jointly(transitions, start.UnixNano()), history) {
+		t.Errorf("seed %d: no sequential order of these calls has these results:", seed)
+		for _, op := range history {
+			t.Errorf("%d..%d caller %d: %+v → %+v", op.Call, op.Return, op.ClientId, op.Input, op.Output)
+		}
+		t.FailNow()
+	}
+}
+
+// randomCall returns a call of a goroutine.
+func randomCall(rng *rand.Rand, id int, holds bool, limits int) jointCall {
+	c := jointCall{op: "all", n: 1 + rng.IntN(2)}
+	for range 2 + rng.IntN(2) { // in any order, and some of them twice
+		c.keys = append(c.keys, rng.IntN(manyKeys))
+	}
+	c.limit = rng.IntN(limits)
+	p := rng.IntN(20)
+	switch {
+	case p < 2:
+		c.op = "peek"
+	case p < 3 && holds:
+		c.op = "hold"
+	case p < 3:
+		c.op, c.limit = "reset", 0
+	case p < 6 && id == 0: // one goroutine moves the clock
+		return jointCall{op: "advance", advance: time.Duration(rng.IntN(5)) * 100 * time.Millisecond}
+	case p < 9:
+		c.op, c.limit = "allow", 0
+	case p < 11:
+		c.op = "take"
+	case p < 13 && holds:
+		c.op = "hold"
+	}
+	if c.op != "all" {
+		c.keys = c.keys[:1]
+	}
+	return c
+}
+
+func doJointly(ctx context.Context, t *testing.T, bounds [manyKeys]ratelimit.Bound, clk *storetest.Clock, c jointCall, held **ratelimit.Reservation) (d ratelimit.Decision) {
+	var of []ratelimit.Bound
+	for _, key := range c.keys {
+		of = append(of, bounds[key])
+	}
+	var err error
+	switch c.op {
+	case "all":
+		d, err = ratelimit.TakeAll(ctx, c.n, of...)
+	case "take":
+		d, err = of[0].Take(ctx, c.n)
+	case "allow":
+		d.Allowed = of[0].AllowN(c.n)
+	case "peek":
+		d, err = of[0].Peek(ctx)
+	case "hold":
+		*held, d, err = of[0].Hold(ctx, c.n)
+	case "settle":
+		d, err = (*held).Settle(ctx, c.n)
+		*held = nil
+	case "reset":
+		err = of[0].Reset(ctx)
+	case "advance":
+		clk.Advance(c.advance)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return d
+}
+
+// TestCatchesPartialDecisions checks that the check can fail, if a denial of one key leaves
+// events spent in another one.
+func TestCatchesPartialDecisions(t *testing.T) {
+	var limits [manyKeys]*ratelimit.Transition
+	for key := range limits {
+		var err error
+		if limits[key], err = ratelimit.NewTransition(ratelimit.FixedWindow{Limit: 2 + key, Window: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(remaining, limit, n int) ratelimit.Decision {
+		d := ratelimit.Decision{Allowed: n > 0, Limit: limit, Remaining: remaining, ResetAfter: time.Second}
+		if n == 0 {
+			d.RetryAfter = time.Second
+		}
+		return d
+	}
+	history := func(third ratelimit.Decision) (ops []porcupine.Operation) {
+		calls := []jointCall{{op: "take", keys: []int{0}, n: 2}, {op: "all", keys: []int{1, 0}, n: 1}, {op: "take", keys: []int{1}, n: 1}}
+		denied := of(0, 2, 0)
+		denied.Part = 1
+		for i, d := range []ratelimit.Decision{of(0, 2, 1), denied, third} {
+			ops = append(ops, porcupine.Operation{Input: calls[i], Output: d, Call: int64(2 * i), Return: int64(2*i + 1)})
+		}
+		return ops
+	}
+	model := jointly([][manyKeys]*ratelimit.Transition{limits}, 0)
+	if !porcupine.CheckOperations(model, history(of(2, 3, 1))) {
+		t.Error("a denial in one key spends nothing in the other")
+	}
+	if porcupine.CheckOperations(model, history(of(1, 3, 1))) {
+		t.Error("a denial has spent an event, and the check did not notice")
+	}
+}
