@@ -354,3 +354,29 @@ func BenchmarkAccounting(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkTakeAll decides on hot keys of as many limiters together; keys=1 is Take.
+func BenchmarkTakeAll(b *testing.B) {
+	for _, keys := range []int{1, 2, 3, 5} {
+		each(b, fmt.Sprintf("keys=%d/", keys), algorithms(plenty, time.Millisecond), func(b *testing.B, l ratelimit.Limiter) {
+			ctx := context.Background()
+			var bounds []ratelimit.Bound
+			store := ratelimit.NewMemoryStore()
+			for i := range keys {
+				l := ratelimit.Must(ratelimit.New(ratelimit.AlgorithmOf(l), ratelimit.WithStore(store), ratelimit.WithName(strconv.Itoa(i))))
+				bounds = append(bounds, ratelimit.For(l, "hot key 1234567"+strconv.Itoa(i)))
+			}
+			for b.Loop() {
+				var d ratelimit.Decision
+				if keys == 1 {
+					d, _ = bounds[0].Take(ctx, 1)
+				} else {
+					d, _ = ratelimit.TakeAll(ctx, 1, bounds...)
+				}
+				if !d.Allowed {
+					b.Fatal("denied")
+				}
+			}
+		})
+	}
+}

@@ -118,15 +118,17 @@ func (b Bound) join(ctx context.Context, joint *memory.Joint, hold bool) (r *Res
 	if !ok || l.local == nil {
 		return nil, false
 	}
-	t, e := l.t, memory.Asked{Clock: l.timeline, Key: b.key}
+	t, e := l.t, joint.Add()
+	e.Clock, e.Key = l.timeline, b.key
 	switch s := l.local; {
 	case l.own != nil:
 		var err error
-		if t, err = l.transitionOf(ctx, b.key); err != nil {
-			return nil, false // Hold asks the FailurePolicy
+		if t, err = l.transitionOf(ctx, b.key); err == nil {
+			e.Limit, err = s.limitOf(t)
 		}
-		if e.Limit, err = s.limitOf(t); err != nil {
-			return nil, false
+		if err != nil {
+			joint.Drop()
+			return nil, false // Hold asks the FailurePolicy
 		}
 		e.Varied = s.varied
 	case s.tables != nil:
@@ -134,7 +136,6 @@ func (b Bound) join(ctx context.Context, joint *memory.Joint, hold bool) (r *Res
 	default:
 		e.Logs, e.Kernel = s.logs, s.t.kernel
 	}
-	joint.Asked = append(joint.Asked, e)
 	if hold {
 		r = &Reservation{l: l, key: b.key, by: t, resets: l.resets.count.Load()}
 	}

@@ -435,4 +435,3 @@ func TestTakeAllOfManyNewKeys(t *testing.T) {
 		})
 	}
 }
-

@@ -64,8 +64,8 @@ type Asked struct {
 	shared  bool // whether it uses the shared state of a full store
 
 	// For one attempt:
-	req     kernel.Request // with a fixed time
-	reading kernel.Reading
+	now     kernel.Instant // the reading of the clock
+	lag     uint64
 	sh      *shard // its shards, locked; nil if the space has none
 	t       *table
 	ls      *logShard
@@ -87,8 +87,9 @@ type Asked struct {
 type Joint struct {
 	Asked []Asked
 
-	op      kernel.Op
 	n       int
+	req     kernel.Request // for one of the keys at a time: see as
+	reading kernel.Reading // its fixed time
 	locks   []jointLock
 	granted bool
 	notes   bool // whether the logs note a denial: not if more events are asked for than a key ever grants
@@ -108,12 +109,29 @@ var joints = sync.Pool{New: func() any { return new(Joint) }}
 // Close.
 func NewJoint() *Joint { return joints.Get().(*Joint) }
 
+// Add adds a key, whose exported fields the caller sets.
+func (j *Joint) Add() *Asked {
+	if len(j.Asked) < cap(j.Asked) {
+		j.Asked = j.Asked[:len(j.Asked)+1] // Close has cleared it
+	} else {
+		j.Asked = append(j.Asked, Asked{})
+	}
+	return &j.Asked[len(j.Asked)-1]
+}
+
+// Drop removes the key that was added last.
+func (j *Joint) Drop() {
+	last := len(j.Asked) - 1
+	j.Asked[last] = Asked{}
+	j.Asked = j.Asked[:last]
+}
+
 // Close ends the use of j.
 func (j *Joint) Close() {
-	clear(j.Asked)
-	clear(j.locks)
-	j.Asked, j.locks = j.Asked[:0], j.locks[:0]
 	if cap(j.Asked) <= mostKept {
+		clear(j.Asked)
+		clear(j.locks)
+		j.Asked, j.locks = j.Asked[:0], j.locks[:0]
 		joints.Put(j)
 	}
 }
@@ -127,19 +145,19 @@ var ErrTooMany = errors.New("more keys of a store than it may hold")
 // Decide spends n events of each key, if all grant them, with op, which is OpTake or OpHold. It
 // sets the answers.
 func (j *Joint) Decide(op kernel.Op, n int) (granted bool, err error) {
-	j.op, j.n = op, n
+	j.n, j.req = n, kernel.Request{Op: op, Fixed: &j.reading}
+	j.reading.Own = true
 	for i := range j.Asked {
 		e := &j.Asked[i]
 		e.id = e.store().identify(e.Key)
-		if e.Varied != nil && !e.Limit.places(&kernel.Request{Op: op}) {
+		if e.Varied != nil && !e.Limit.places(&j.req) {
 			e.Varied.makeLogs()
 		}
 		if same := j.sameClock(i); same != nil {
-			e.reading = same.reading
+			e.now, e.lag = same.now, same.lag
 		} else {
-			e.reading.Now, e.reading.Lag = e.Clock.Outside()
+			e.now, e.lag = e.Clock.Outside()
 		}
-		e.reading.Own = true
 	}
 	j.group()
 	if j.tooMany() {
@@ -149,6 +167,13 @@ func (j *Joint) Decide(op kernel.Op, n int) (granted bool, err error) {
 		j.admit(lacks)
 	}
 	return j.granted, nil
+}
+
+// as returns the request to e.
+func (j *Joint) as(e *Asked) *kernel.Request {
+	j.req.N, j.req.Clock = e.n, e.Clock
+	j.reading.Now, j.reading.Lag = e.now, e.lag
+	return &j.req
 }
 
 // sameClock returns an earlier key with the clock of the i-th, or nil.
@@ -257,16 +282,14 @@ func (j *Joint) try() (lacks *Asked) {
 		case out == noRoom:
 			return e
 		case e != nil:
-			now, _ := e.now()
+			now, _ := e.time()
 			e.Varied.log(e.id, now)
 		}
 	}
 }
 
-// now returns the present instant, without a call of the user's clock.
-func (e *Asked) now() (now kernel.Instant, lag uint64) {
-	return e.Clock.Inside(e.reading.Now, e.reading.Lag)
-}
+// time returns the present instant, without a call of the user's clock.
+func (e *Asked) time() (now kernel.Instant, lag uint64) { return e.Clock.Inside(e.now, e.lag) }
 
 // attempt makes the decision if it can be made at once. If the outcome is replaced and it
 // returns a key, that has to be moved to the logs of its space.
@@ -295,9 +318,9 @@ func (j *Joint) attempt() (out outcome, e *Asked) {
 		switch {
 		case !j.leads(i):
 		case j.granted:
-			e.spend()
+			e.spend(j.as(e))
 		default:
-			e.refuse(j.notes)
+			e.refuse(j.as(e), j.notes)
 		}
 	}
 	return updated, nil
@@ -312,18 +335,14 @@ func (j *Joint) lock() {
 				e.sh, e.t, e.ls = nil, nil, nil
 				if sp := e.tables(); sp != nil {
 					e.sh = sp.at(e.id).shard
-					j.locks = append(j.locks, jointLock{sp.serial, e.sh.first, &e.sh.mu})
+					j.addLock(jointLock{sp.serial, e.sh.first, &e.sh.mu})
 				}
 				if sp := e.logs(); sp != nil {
 					e.ls = sp.at(e.id)
-					j.locks = append(j.locks, jointLock{sp.serial, e.ls.first, &e.ls.mu})
+					j.addLock(jointLock{sp.serial, e.ls.first, &e.ls.mu})
 				}
 			}
 		}
-		slices.SortFunc(j.locks, func(a, b jointLock) int {
-			return cmp.Or(cmp.Compare(a.space, b.space), cmp.Compare(a.first, b.first))
-		})
-		j.locks = slices.CompactFunc(j.locks, func(a, b jointLock) bool { return a.mu == b.mu })
 		for _, l := range j.locks {
 			l.mu.Lock()
 		}
@@ -331,6 +350,21 @@ func (j *Joint) lock() {
 			return
 		}
 		j.unlock() // a shard was split meanwhile
+	}
+}
+
+// addLock inserts a lock in the order, unless it is there already.
+func (j *Joint) addLock(l jointLock) {
+	j.locks = append(j.locks, l)
+	for i := len(j.locks) - 1; i > 0; i-- {
+		switch before := j.locks[i-1]; {
+		case before.mu == l.mu:
+			j.locks = slices.Delete(j.locks, i, i+1)
+			return
+		case before.space < l.space || before.space == l.space && before.first < l.first:
+			return
+		}
+		j.locks[i-1], j.locks[i] = j.locks[i], j.locks[i-1]
 	}
 }
 
@@ -363,12 +397,11 @@ func (j *Joint) unlock() {
 // whether another attempt is necessary, and moves whether the key must be moved to the logs
 // before that.
 func (j *Joint) find(i int, e *Asked) (again, moves bool) {
-	e.req = kernel.Request{Op: j.op, N: e.n, Clock: e.Clock, Fixed: &e.reading}
 	e.logged, e.found, e.word, e.k, e.number = false, false, nil, nil, 0
 	e.old, e.decided, e.fresh, e.entered = 0, false, nil, false
 	if e.sh != nil {
 		if e.at, e.found = e.t.find(e.id); e.found || e.Varied == nil {
-			if e.Varied != nil && (!e.Limit.places(&e.req) || e.Varied.limitAt(e.t, e.at) != e.Limit) {
+			if e.Varied != nil && (!e.Limit.places(&j.req) || e.Varied.limitAt(e.t, e.at) != e.Limit) {
 				return true, true
 			}
 			return e.inTables(j.newKeys(i)), false
@@ -377,14 +410,14 @@ func (j *Joint) find(i int, e *Asked) (again, moves bool) {
 	if e.ls != nil {
 		if e.slot, e.found = e.ls.find(e.id); e.found {
 			e.logged, e.k = true, e.kernel()
-			if lacks := e.ls.makeRoom(&e.ls.slots[e.slot], e.req.Entries()); lacks > 0 {
+			if lacks := e.ls.makeRoom(&e.ls.slots[e.slot], j.as(e).Entries()); lacks > 0 {
 				e.ls.repackLocked(lacks)
 				return true, false
 			}
 			return false, false
 		}
 	}
-	if e.logged = e.Varied == nil || !e.Limit.places(&e.req); e.logged {
+	if e.logged = e.Varied == nil || !e.Limit.places(&j.req); e.logged {
 		e.k = e.kernel()
 		return e.inLogs(j.newKeys(i)), false
 	}
@@ -443,7 +476,7 @@ func (e *Asked) mayEnter() bool { return e.n > 0 && e.n <= e.k.Limit() }
 
 // sweep sweeps the shards of a new key, if that is due, and reports whether it did.
 func (e *Asked) sweep() (again bool) {
-	now, _ := e.now()
+	now, _ := e.time()
 	return e.sh != nil && e.sh.keys > 0 && e.sh.makeRoomLocked(e.t, now) ||
 		e.ls != nil && e.ls.keys > 0 && e.ls.makeRoomLocked(now)
 }
@@ -463,9 +496,9 @@ func (j *Joint) read() {
 	for i := range j.Asked {
 		e := &j.Asked[i]
 		if same := j.sameClock(i); same != nil {
-			e.reading = same.reading
+			e.now, e.lag = same.now, same.lag
 		} else {
-			e.reading.Now, e.reading.Lag = e.now()
+			e.now, e.lag = e.time()
 		}
 	}
 }
@@ -516,7 +549,7 @@ func (j *Joint) possible() bool {
 
 func (j *Joint) all() bool {
 	for i := range j.Asked {
-		if e := &j.Asked[i]; e.refused || j.leads(i) && !e.grants() {
+		if e := &j.Asked[i]; e.refused || j.leads(i) && !e.grants(j.as(e)) {
 			return false
 		}
 	}
@@ -524,12 +557,12 @@ func (j *Joint) all() bool {
 }
 
 // grants reports whether the key grants the request.
-func (e *Asked) grants() bool {
-	if e.next[0] = e.old; e.word != nil && e.req.Op == kernel.OpTake && e.mayEnter() {
-		e.decided = e.k.TakeWord(e.word, &e.next, &e.reading, e.n, &e.Answer)
+func (e *Asked) grants(req *kernel.Request) bool {
+	if e.next[0] = e.old; e.word != nil && req.Op == kernel.OpTake && e.mayEnter() {
+		e.decided = e.k.TakeWord(e.word, &e.next, req.Fixed, e.n, &e.Answer)
 		return e.decided
 	}
-	return e.k.Grants(e.state(), &e.req)
+	return e.k.Grants(e.state(), req)
 }
 
 // state returns the state to decide on, for reading.
@@ -543,7 +576,7 @@ func (e *Asked) state() []uint64 {
 		return e.t.state(e.at)
 	}
 	entry := &e.ls.slots[e.slot]
-	return e.k.AdoptFrom(e.ls.kernel(entry), e.ls.state(entry), e.reading.Now)
+	return e.k.AdoptFrom(e.ls.kernel(entry), e.ls.state(entry), e.now)
 }
 
 // takePlaces takes places for new keys whose states change. If a store is full, it takes none,
@@ -576,23 +609,23 @@ func (e *Asked) occupancy() *occupancy {
 }
 
 // spend applies the request to the state, which grants it.
-func (e *Asked) spend() {
+func (e *Asked) spend(req *kernel.Request) {
 	switch {
 	case e.word != nil:
 		if !e.decided {
 			e.next[0] = e.old
-			e.k.Step(e.next[:], &e.req, &e.Answer)
+			e.k.Step(e.next[:], req, &e.Answer)
 		}
 		if e.found {
 			atomic.StoreUint64(e.t.word(e.at), e.next[0])
 		}
 	case !e.found:
-		e.fresh, _ = e.k.Step(e.fresh, &e.req, &e.Answer)
+		e.fresh, _ = e.k.Step(e.fresh, req, &e.Answer)
 	case !e.logged:
-		e.k.Step(e.t.state(e.at), &e.req, &e.Answer)
+		e.k.Step(e.t.state(e.at), req, &e.Answer)
 	default:
 		entry := &e.ls.slots[e.slot]
-		by, st, _ := e.k.StepFrom(e.ls.kernel(entry), e.ls.state(entry), &e.req, &e.Answer)
+		by, st, _ := e.k.StepFrom(e.ls.kernel(entry), e.ls.state(entry), req, &e.Answer)
 		e.ls.setKernel(entry, by)
 		e.ls.set(entry, st)
 	}
@@ -611,19 +644,19 @@ func (e *Asked) spend() {
 }
 
 // refuse answers the request, and gives the state up. Only logs note denials.
-func (e *Asked) refuse(notes bool) {
+func (e *Asked) refuse(req *kernel.Request, notes bool) {
 	switch {
 	case e.word != nil:
 		e.next[0] = e.old
-		e.k.Refuse(e.next[:], &e.req, false, &e.Answer)
+		e.k.Refuse(e.next[:], req, false, &e.Answer)
 		e.disown()
 	case !e.found:
-		e.fresh, _ = e.k.Refuse(e.fresh, &e.req, notes, &e.Answer)
+		e.fresh, _ = e.k.Refuse(e.fresh, req, notes, &e.Answer)
 	case !e.logged:
-		e.k.Refuse(e.t.state(e.at), &e.req, false, &e.Answer)
+		e.k.Refuse(e.t.state(e.at), req, false, &e.Answer)
 	default:
 		entry := &e.ls.slots[e.slot]
-		st, _ := e.k.Refuse(e.state(), &e.req, notes, &e.Answer)
+		st, _ := e.k.Refuse(e.state(), req, notes, &e.Answer)
 		e.ls.setKernel(entry, e.k)
 		e.ls.set(entry, st)
 	}
@@ -670,7 +703,7 @@ func (j *Joint) admit(lacks *Asked) {
 	}
 	for ; lacks != nil; lacks = j.try() {
 		s := lacks.store()
-		now, _ := lacks.now()
+		now, _ := lacks.time()
 		if now >= s.admission.found+rememberedNs {
 			s.admission.forget()
 		}
@@ -716,7 +749,7 @@ func (j *Joint) overflow(e *Asked, idle kernel.Instant) {
 
 func (e *Asked) overflows(over *overflow, k *kernel.Compiled, idle kernel.Instant) {
 	if !over.shares() {
-		now, lag := e.now()
+		now, lag := e.time()
 		e.refused, e.Answer = true, noRoomUntil(idle, k, now, lag)
 		return
 	}

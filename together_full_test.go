@@ -1,0 +1,308 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+)
+
+// fullStore returns a limiter on a store for two keys, which holds one that is used up and one
+// with 4 of 5 events left.
+func fullStore(t *testing.T, policy ratelimit.FullPolicy, opts ...ratelimit.Option) (*ratelimit.MemoryStore, ratelimit.Limiter) {
+	t.Helper()
+	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(2), ratelimit.WithFullPolicy(policy))
+	opts = append(opts, ratelimit.WithStore(store), ratelimit.WithClock(stepclock.New()))
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, opts...))
+	require.True(t, l.AllowN("used up", 5))
+	require.True(t, l.Allow("used"))
+	return store, l
+}
+
+func TestTakeAllInAFullStore(t *testing.T) {
+	ctx := context.Background()
+	other := ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})), "other")
+	for name, opts := range map[string][]ratelimit.Option{
+		"tables": nil,
+		"varied": {ownLimits(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})},
+	} {
+		all := func(l ratelimit.Limiter, n int, keys ...string) ratelimit.Decision {
+			t.Helper()
+			bounds := []ratelimit.Bound{other}
+			for _, key := range keys {
+				bounds = append(bounds, ratelimit.For(l, key))
+			}
+			require.NoError(t, other.Reset(ctx))
+			r, d, err := ratelimit.HoldAll(ctx, n, bounds...)
+			require.NoError(t, err)
+			require.Equal(t, d.Allowed, r != nil)
+			left, err := other.Peek(ctx)
+			require.NoError(t, err)
+			want := 5
+			if d.Allowed {
+				want -= n
+			}
+			assert.Equal(t, want, left.Remaining, "all or nothing")
+			return d
+		}
+		left := func(l ratelimit.Limiter, key string) int {
+			t.Helper()
+			d, err := l.Peek(ctx, key)
+			require.NoError(t, err)
+			return d.Remaining
+		}
+		t.Run(name+"/EvictLeast", func(t *testing.T) {
+			store, l := fullStore(t, ratelimit.EvictLeast, opts...)
+			d := all(l, 1, "new", "used up")
+			assert.False(t, d.Allowed)
+			assert.Equal(t, 2, d.Part)
+			assert.Zero(t, store.Stats().Evictions, "a denial evicts nothing")
+			assert.Equal(t, 4, left(l, "used"))
+
+			d = all(l, 2, "new")
+			assert.True(t, d.Allowed)
+			assert.Equal(t, uint64(1), store.Stats().Evictions)
+			assert.Equal(t, 3, left(l, "new"))
+			assert.Zero(t, left(l, "used up"))
+
+			d = all(l, 1, "newer", "new") // evicts both: new, which has most left, and then the other
+			assert.True(t, d.Allowed)
+			assert.Equal(t, uint64(3), store.Stats().Evictions)
+			assert.Equal(t, 4, left(l, "newer"))
+			assert.Equal(t, 4, left(l, "new"))
+			assert.Equal(t, 2, store.Len())
+		})
+		t.Run(name+"/RefuseUnseen", func(t *testing.T) {
+			store, l := fullStore(t, ratelimit.RefuseUnseen, opts...)
+			alone, err := l.Take(ctx, "new", 1)
+			require.NoError(t, err)
+			d := all(l, 1, "used", "new")
+			alone.ResetAfter, alone.Part = d.ResetAfter, 2
+			assert.Equal(t, alone, d)
+			assert.Equal(t, uint64(2), store.Stats().Rejected)
+			assert.Equal(t, 4, left(l, "used"))
+			assert.True(t, all(l, 1, "used").Allowed)
+
+			require.NoError(t, l.Reset(ctx, "used up"))
+			d = all(l, 1, "new", "newer") // a place for one of them
+			assert.False(t, d.Allowed)
+			assert.Equal(t, 1, store.Len())
+			assert.True(t, all(l, 1, "new").Allowed)
+			assert.Equal(t, 2, store.Len())
+		})
+		t.Run(name+"/ShareUnseen", func(t *testing.T) {
+			store, l := fullStore(t, ratelimit.ShareUnseen, opts...)
+			d := all(l, 1, "new", "newer")
+			assert.True(t, d.Allowed)
+			assert.Equal(t, 1, d.Remaining, "of 5, shared by two")
+			assert.Equal(t, 3, left(l, "yet another"))
+			assert.Equal(t, uint64(2), store.Stats().Rejected)
+			d = all(l, 2, "new", "newer")
+			assert.False(t, d.Allowed)
+			assert.Equal(t, 3, left(l, "yet another"))
+
+			r, d, err := ratelimit.HoldAll(ctx, 1, ratelimit.For(l, "new"), other, ratelimit.For(l, "newer"))
+			require.NoError(t, err)
+			assert.True(t, d.Allowed)
+			assert.Equal(t, 1, left(l, "yet another"))
+			_, err = r.Settle(ctx, 0)
+			require.NoError(t, err)
+			assert.Equal(t, 3, left(l, "yet another"))
+		})
+	}
+}
+
+// A log that counts denials notes those of a new key if there is room for it.
+func TestTakeAllNotesDenialsOfNewKeys(t *testing.T) {
+	ctx := context.Background()
+	clk := stepclock.New()
+	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(2), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))
+	opts := []ratelimit.Option{ratelimit.WithClock(clk), ratelimit.WithStore(store)}
+	log := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 5, Window: time.Hour, CountDenied: true}, append(opts, ratelimit.WithName("log"))...))
+	window := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, opts...))
+	require.True(t, window.Allow("k"))
+	d, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(log, "a"), ratelimit.For(window, "k"))
+	require.NoError(t, err)
+	assert.False(t, d.Allowed)
+	d, err = log.Peek(ctx, "a")
+	require.NoError(t, err)
+	assert.Equal(t, 4, d.Remaining)
+	d, err = ratelimit.TakeAll(ctx, 1, ratelimit.For(log, "b"), ratelimit.For(window, "k"))
+	require.NoError(t, err)
+	assert.False(t, d.Allowed)
+	assert.Equal(t, 2, store.Len())
+}
+
+// TestTakeAllOfAnyOrder calls TakeAll with overlapping keys in any order, while others use the
+// keys alone, and tables grow and are full. It would hang if the calls waited for each other.
+func TestTakeAllOfAnyOrder(t *testing.T) {
+	const limit = 50
+	ctx := context.Background()
+	for _, policy := range []ratelimit.FullPolicy{ratelimit.EvictLeast, ratelimit.RefuseUnseen, ratelimit.ShareUnseen} {
+		for _, most := range []int{0, 40} {
+			t.Run(fmt.Sprintf("policy=%d/most=%d", policy, most), func(t *testing.T) {
+				t.Parallel()
+				clk := stepclock.New()
+				var limiters []ratelimit.Limiter
+				var stores []*ratelimit.MemoryStore
+				for s := range 2 {
+					store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(most), ratelimit.WithFullPolicy(policy))
+					stores = append(stores, store)
+					for i, alg := range []ratelimit.Algorithm{
+						ratelimit.FixedWindow{Limit: limit, Window: time.Hour},
+						ratelimit.SlidingWindow{Limit: limit, Window: time.Hour, Segments: 4},
+						ratelimit.SlidingLog{Limit: limit, Window: time.Hour},
+						ratelimit.TokenBucket{Rate: ratelimit.PerHour(limit)},
+					} {
+						opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(clk), ratelimit.WithName(fmt.Sprint(s, i))}
+						if i == 3 {
+							opts = append(opts, ownLimits(alg))
+						}
+						limiters = append(limiters, ratelimit.Must(ratelimit.New(alg, opts...)))
+					}
+				}
+				var mu sync.Mutex
+				granted := map[string]int{}
+				var wg sync.WaitGroup
+				for id := range 4 {
+					rng := rand.New(rand.NewPCG(1, uint64(id)))
+					wg.Go(func() {
+						for range 1500 {
+							var bounds []ratelimit.Bound
+							var names []string
+							for range 1 + rng.IntN(4) {
+								i, key := rng.IntN(len(limiters)), fmt.Sprint(rng.IntN(12))
+								bounds = append(bounds, ratelimit.For(limiters[i], key))
+								names = append(names, fmt.Sprint(i, " ", key))
+							}
+							var d ratelimit.Decision
+							var err error
+							switch rng.IntN(4) {
+							case 0:
+								names = names[:1]
+								d, err = bounds[0].Take(ctx, 1)
+							case 1:
+								var r *ratelimit.Reservation
+								if r, d, err = ratelimit.HoldAll(ctx, 1, bounds...); r != nil {
+									_, err = r.Settle(ctx, 1)
+								}
+							default:
+								d, err = ratelimit.TakeAll(ctx, 1, bounds...)
+							}
+							assert.NoError(t, err)
+							if d.Allowed {
+								mu.Lock()
+								for _, name := range names {
+									granted[name]++
+								}
+								mu.Unlock()
+							}
+							if rng.IntN(100) == 0 {
+								stores[rng.IntN(2)].Shrink()
+							}
+						}
+					})
+				}
+				wg.Wait()
+				for _, store := range stores {
+					if most > 0 {
+						assert.LessOrEqual(t, store.Len(), most)
+						assert.Equal(t, store.Stats().Keys, store.Len())
+					}
+				}
+				if most == 0 {
+					for i, l := range limiters {
+						for key := range 12 {
+							d, err := l.Peek(ctx, fmt.Sprint(key))
+							require.NoError(t, err)
+							require.Equal(t, limit-granted[fmt.Sprint(i, " ", key)], d.Remaining)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// A callingClock is a user's clock that calls a function when it is read.
+type callingClock struct {
+	*stepclock.Clock
+	call func()
+}
+
+func (c *callingClock) Now() time.Time {
+	c.called()
+	return c.Clock.Now()
+}
+
+func (c *callingClock) Since(t time.Time) time.Duration {
+	c.called()
+	return c.Clock.Since(t)
+}
+
+func (c *callingClock) called() {
+	if call := c.call; call != nil {
+		c.call = nil
+		defer func() { c.call = call }()
+		call()
+	}
+}
+
+var _ clock.Clock = (*callingClock)(nil)
+
+// The clock is not read while a lock is held: it may call the same limiters, and panic.
+func TestTakeAllWithACallingClock(t *testing.T) {
+	ctx := context.Background()
+	for way, make := range ways {
+		t.Run(way, func(t *testing.T) {
+			clk := &callingClock{Clock: stepclock.New()}
+			store := ratelimit.NewMemoryStore()
+			var bounds []ratelimit.Bound
+			for i, alg := range []ratelimit.Algorithm{
+				ratelimit.FixedWindow{Limit: 20, Window: time.Hour},
+				ratelimit.SlidingWindow{Limit: 20, Window: time.Hour, Segments: 4},
+				ratelimit.SlidingLog{Limit: 20, Window: time.Hour},
+			} {
+				opts := append(make(i, store, alg), ratelimit.WithClock(clk), ratelimit.WithName(fmt.Sprint(i)))
+				bounds = append(bounds, ratelimit.For(ratelimit.Must(ratelimit.New(alg, opts...)), "k"))
+			}
+			granted := 0
+			clk.call = func() {
+				d, err := ratelimit.TakeAll(ctx, 1, bounds...)
+				assert.NoError(t, err)
+				assert.True(t, d.Allowed)
+				granted++
+			}
+			for range 2 {
+				d, err := ratelimit.TakeAll(ctx, 1, bounds...)
+				require.NoError(t, err)
+				assert.True(t, d.Allowed)
+				granted++
+			}
+			assert.Greater(t, granted, 2)
+			clk.call = nil
+			for _, b := range bounds {
+				d, err := b.Peek(ctx)
+				require.NoError(t, err)
+				assert.Equal(t, 20-granted, d.Remaining)
+			}
+
+			clk.call = func() { panic(errors.New("odd")) }
+			assert.Panics(t, func() { _, _ = ratelimit.TakeAll(ctx, 1, bounds...) })
+			clk.call = nil
+			d, err := ratelimit.TakeAll(ctx, 0, bounds...)
+			require.NoError(t, err)
+			assert.Equal(t, 20-granted, d.Remaining)
+		})
+	}
+}
