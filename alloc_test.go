@@ -169,6 +169,33 @@ func TestAllocationOfAnOwnAll(t *testing.T) {
 
 var boxed ratelimit.Algorithm
 
+// TestNoAllocationsForSeveralKeys: neither does a decision on several keys.
+func TestNoAllocationsForSeveralKeys(t *testing.T) {
+	race.Alone(t)
+	for _, tt := range fixedSize {
+		l, clk := at(t, tt.alg)
+		take := func() bool {
+			d, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "a"), ratelimit.For(l, "b"), ratelimit.For(l, "c"))
+			require.NoError(t, err)
+			return d.Allowed
+		}
+		require.True(t, take())
+		assert.Zero(t, testing.AllocsPerRun(100, func() {
+			if clk.Advance(2 * time.Second); !take() {
+				clk.Advance(24 * time.Hour)
+				require.True(t, take())
+			}
+		}), "%s, granted", tt.name)
+		for l.Allow("b") {
+		}
+		assert.Zero(t, testing.AllocsPerRun(100, func() {
+			if take() {
+				t.Error("not denied")
+			}
+		}), "%s, denied", tt.name)
+	}
+}
+
 func TestWaitThatNeedNotWait(t *testing.T) {
 	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)})
 	n := testing.AllocsPerRun(100, func() {

@@ -41,7 +41,8 @@
 // whether an event may happen, [Limiter.Take] returns all details in a [Decision],
 // [Limiter.Wait] waits until an event may happen, [Limiter.Reserve] returns when it
 // may, and [Limiter.Peek] looks without spending. [Limiter.TakeUpTo] takes as many events as
-// there are. [TakeEach] takes events of many keys at once.
+// there are. [TakeEach] takes events of many keys at once, each for itself. [TakeAll] takes
+// events of several keys of any limiters, of all or of none.
 //
 // Where the cost of a request is known only afterwards, [Limiter.Hold] takes an estimate, and
 // [Reservation.Settle] counts what it was; [Limiter.Charge] counts events that have happened,
@@ -63,7 +64,8 @@
 //     request is granted after RetryAfter, and denied one nanosecond earlier (one
 //     microsecond in Redis). Remaining events are granted now, and not one more.
 //  3. A denial spends nothing, except in a [SlidingLog] with CountDenied.
-//  4. Decisions on a key are atomic. An [All] is spent in all parts or in none.
+//  4. Decisions on a key are atomic. An [All] is spent in all parts or in none. So is a
+//     [TakeAll] of keys in memory.
 //  5. A key is forgotten only when that changes no decision, or when a bound that
 //     you set forces it. Keys forgotten because of a bound are counted.
 //  6. The limiter uses the clock that it is given, and its monotonic readings. A

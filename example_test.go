@@ -249,3 +249,29 @@ func ExampleLimiter_TakeUpTo() {
 	fmt.Println(messages[:n], err)
 	// Output: [one two three] <nil>
 }
+
+// A request belongs to a user, an organisation and the service: it is taken from all, or none.
+func ExampleTakeAll() {
+	limiter := func(n int) ratelimit.Limiter {
+		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: n, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}))
+	}
+	users, orgs, service := limiter(2), limiter(3), limiter(100)
+	ctx, org := context.Background(), "acme"
+	for _, user := range []string{"ann", "ann", "ann", "bob", "bob"} {
+		d, err := ratelimit.TakeAll(ctx, 1,
+			ratelimit.For(users, user), ratelimit.For(orgs, org), ratelimit.For(service, ""))
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(user, d.Allowed, d.Remaining, []string{"user", "organisation", "service"}[d.Part])
+	}
+	d, err := users.Peek(ctx, "bob")
+	fmt.Println("bob has", d.Remaining, err)
+	// Output:
+	// ann true 1 user
+	// ann true 0 user
+	// ann false 0 user
+	// bob true 0 organisation
+	// bob false 0 organisation
+	// bob has 1 <nil>
+}

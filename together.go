@@ -15,7 +15,8 @@ import (
 // TakeAll spends n events of each of several keys if all of them grant them now, and otherwise
 // spends nothing: a request may belong to a user, to an organisation and to the whole service.
 //
-//	d, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(users, u), ratelimit.For(orgs, o))
+//	d, err := ratelimit.TakeAll(ctx, 1,
+//		ratelimit.For(users, user), ratelimit.For(orgs, org), ratelimit.For(service, ""))
 //
 // The limiters may have different algorithms and stores. A key that is given k times spends k·n
 // events, and its Limit and Remaining are divided by k.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ const manyKeys = 3
 
 // A jointCall is one operation of such a history. The clock is a part of the state.
 type jointCall struct {
-	op      string // all, take, allow, peek, hold, settle, reset or advance
+	op      string // all, allHeld, take, allow, peek, hold, settle, reset or advance
 	keys    []int  // of all; the others have one
 	n       int
 	hold    int // of hold and settle: which one
@@ -58,7 +59,7 @@ func jointly(limits [][manyKeys]*ratelimit.Transition, start int64) porcupine.Mo
 				}
 				return string(next), res
 			}
-			if c.op == "all" {
+			if c.op == "all" || c.op == "allHeld" {
 				want := st.takeAll(c, apply)
 				return want == output.(ratelimit.Decision), st
 			}
@@ -309,8 +310,10 @@ func randomCall(rng *rand.Rand, id int, holds bool, limits int) jointCall {
 		c.op = "take"
 	case p < 13 && holds:
 		c.op = "hold"
+	case p < 15:
+		c.op = "allHeld"
 	}
-	if c.op != "all" {
+	if !strings.HasPrefix(c.op, "all") || c.op == "allow" {
 		c.keys = c.keys[:1]
 	}
 	return c
@@ -325,6 +328,8 @@ func doJointly(ctx context.Context, t *testing.T, bounds [manyKeys]ratelimit.Bou
 	switch c.op {
 	case "all":
 		d, err = ratelimit.TakeAll(ctx, c.n, of...)
+	case "allHeld":
+		_, d, err = ratelimit.HoldAll(ctx, c.n, of...)
 	case "take":
 		d, err = of[0].Take(ctx, c.n)
 	case "allow":

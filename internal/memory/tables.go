@@ -64,12 +64,14 @@ import (
 //     the limit and the state. A slot is never reused, and its number never changes; it
 //     disappears when the table is replaced. A key whose limit changes gets another slot.
 //     So whatever state a caller loads from a slot is one of the limit that the slot names.
-//  3. Gone in a state of one word is final: no compare-and-swap succeeds on it. It is
-//     written, under the lock, before a key is forgotten and before its state is copied
-//     to another table. So no update is lost: either it came first, and is part of the
-//     value that Gone replaced, or it fails, and its caller starts over under the lock.
-//     (If the user's clock panics while the limit of a key changes, the state is put back
-//     under the lock, as it was.)
+//  3. No compare-and-swap succeeds on Gone in a state of one word. It is written, under the
+//     lock, before a key is forgotten and before its state is copied to another table. So
+//     no update is lost: either it came first, and is part of the value that Gone replaced,
+//     or it fails, and its caller starts over under the lock. Only the caller that has
+//     written Gone may replace it, while it still holds the lock: it then owns the state,
+//     as if the state were wider. Callers without the lock find the state of before or that
+//     of after. (A decision on several keys owns their states; see together.go. And if the
+//     user's clock panics while the limit of a key changes, the state is put back.)
 //  4. A caller that finds Gone, or does not find the identity, and wants to make a change
 //     takes the lock and looks again in the current table (see lock).
 //  5. The clock is read after the state. Then the state is checked to be unchanged: by

@@ -1,9 +1,6 @@
 package memory
 
 import (
-	"cmp"
-	"errors"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -36,65 +33,6 @@ import (
 // serials numbers stores and spaces, from 1, in the order in which locks are acquired.
 var serials atomic.Uint64
 
-// An Asked is a key that a Joint decides on.
-type Asked struct {
-	// One of these is set.
-	Tables *Tables
-	Logs   *Logs
-	Varied *Varied
-
-	Kernel *kernel.Compiled // for Logs
-	Limit  *Limit           // for Varied
-	Clock  *kernel.Timeline
-	Key    string
-
-	// Answer says what this key does; what all do is up to the caller. If the request is denied,
-	// Allowed is whether this key would have granted it.
-	Answer kernel.Answer
-
-	// If several keys share a state, because they are equal, or because their store is full,
-	// First is the index of the first of them. Times is how many there are, and 0 except in
-	// the first one. The request is applied as often to the state, and the Answer of the first
-	// one is for all.
-	First, Times int
-
-	id      identity
-	n       int  // the events, together with those of equal keys
-	refused bool // whether its store has no room for it
-	shared  bool // whether it uses the shared state of a full store
-
-	// For one attempt:
-	now     kernel.Instant // the reading of the clock
-	lag     uint64
-	sh      *shard // its shards, locked; nil if the space has none
-	t       *table
-	ls      *logShard
-	logged  bool // whether the state is, or is to be, in the logs
-	found   bool
-	at      place // if found: where it is, in the tables
-	slot    int   // or in the logs
-	number  uint64
-	k       *kernel.Compiled // what decides
-	word    kernel.Word      // k, if the state is a word in the tables; else nil
-	old     uint64           // the word that is owned
-	next    [1]uint64        // the word after the decision
-	decided bool             // whether next and Answer are those of a grant
-	fresh   []uint64         // the state of a new key that is not a word
-	entered bool             // whether it is inserted now
-}
-
-// A Joint decides on several keys. Its memory is used again: see NewJoint.
-type Joint struct {
-	Asked []Asked
-
-	n       int
-	req     kernel.Request // for one of the keys at a time: see as
-	reading kernel.Reading // its fixed time
-	locks   []jointLock
-	granted bool
-	notes   bool // whether the logs note a denial: not if more events are asked for than a key ever grants
-}
-
 // A jointLock is the lock of a shard, and its place in the order.
 type jointLock struct {
 	space uint64
@@ -102,208 +40,28 @@ type jointLock struct {
 	mu    *sync.Mutex
 }
 
-// joints keeps the memory of Joints.
-var joints = sync.Pool{New: func() any { return new(Joint) }}
-
-// NewJoint returns a Joint without keys. The caller adds them, calls Decide once, and then
-// Close.
-func NewJoint() *Joint { return joints.Get().(*Joint) }
-
-// Add adds a key, whose exported fields the caller sets.
-func (j *Joint) Add() *Asked {
-	if len(j.Asked) < cap(j.Asked) {
-		j.Asked = j.Asked[:len(j.Asked)+1] // Close has cleared it
-	} else {
-		j.Asked = append(j.Asked, Asked{})
-	}
-	return &j.Asked[len(j.Asked)-1]
-}
-
-// Drop removes the key that was added last.
-func (j *Joint) Drop() {
-	last := len(j.Asked) - 1
-	j.Asked[last] = Asked{}
-	j.Asked = j.Asked[:last]
-}
-
-// Close ends the use of j.
-func (j *Joint) Close() {
-	if cap(j.Asked) <= mostKept {
-		clear(j.Asked)
-		clear(j.locks)
-		j.Asked, j.locks = j.Asked[:0], j.locks[:0]
-		joints.Put(j)
-	}
-}
-
-// mostKept is the most keys of a Joint whose memory is kept.
-const mostKept = 64
-
-// ErrTooMany says that a store may not hold as many keys as a Joint has.
-var ErrTooMany = errors.New("more keys of a store than it may hold")
-
-// Decide spends n events of each key, if all grant them, with op, which is OpTake or OpHold. It
-// sets the answers.
-func (j *Joint) Decide(op kernel.Op, n int) (granted bool, err error) {
-	j.n, j.req = n, kernel.Request{Op: op, Fixed: &j.reading}
-	j.reading.Own = true
-	for i := range j.Asked {
-		e := &j.Asked[i]
-		e.id = e.store().identify(e.Key)
-		if e.Varied != nil && !e.Limit.places(&j.req) {
-			e.Varied.makeLogs()
-		}
-		if same := j.sameClock(i); same != nil {
-			e.now, e.lag = same.now, same.lag
-		} else {
-			e.now, e.lag = e.Clock.Outside()
-		}
-	}
-	j.group()
-	if j.tooMany() {
-		return false, ErrTooMany
-	}
-	if lacks := j.try(); lacks != nil {
-		j.admit(lacks)
-	}
-	return j.granted, nil
-}
-
-// as returns the request to e.
-func (j *Joint) as(e *Asked) *kernel.Request {
-	j.req.N, j.req.Clock = e.n, e.Clock
-	j.reading.Now, j.reading.Lag = e.now, e.lag
-	return &j.req
-}
-
-// sameClock returns an earlier key with the clock of the i-th, or nil.
-func (j *Joint) sameClock(i int) *Asked {
-	for f := range j.Asked[:i] {
-		if e := &j.Asked[f]; e.Clock == j.Asked[i].Clock {
-			return e
-		}
-	}
-	return nil
-}
-
-// tables returns the tables in which the key may be, or nil.
-func (e *Asked) tables() *Tables {
-	if e.Varied != nil {
-		return e.Varied.tables
-	}
-	return e.Tables
-}
-
-// logs returns the logs in which the key may be, or nil.
-func (e *Asked) logs() *Logs {
-	if e.Varied != nil {
-		return e.Varied.logs.Load()
-	}
-	return e.Logs
-}
-
-func (e *Asked) store() *Store {
-	if e.Logs != nil {
-		return e.Logs.store
-	}
-	return e.tables().store
-}
-
-func (e *Asked) overflow() *overflow {
-	if e.Logs != nil {
-		return &e.Logs.over
-	}
-	return &e.tables().over
-}
-
-// kernel returns what decides on a new key.
-func (e *Asked) kernel() *kernel.Compiled {
-	switch {
-	case e.Varied != nil:
-		return e.Limit.loose
-	case e.Tables != nil:
-		return e.Tables.k
-	}
-	return e.Kernel
-}
-
-// leads reports whether the i-th key is the first of those that share its state, so that it is
-// decided on.
-func (j *Joint) leads(i int) bool { return j.Asked[i].First == i && !j.Asked[i].refused }
-
-// group finds the keys that share a state.
-func (j *Joint) group() {
-	for i := range j.Asked {
-		e := &j.Asked[i]
-		e.First, e.Times, e.n = i, 1, j.n
-		for f := range j.Asked[:i] {
-			first := &j.Asked[f]
-			if first.First != f || first.id != e.id || first.Tables != e.Tables || first.Logs != e.Logs || first.Varied != e.Varied {
-				continue
-			}
-			e.First, e.Times = f, 0
-			first.Times++
-			first.n = math.MaxInt
-			if j.n <= math.MaxInt/first.Times {
-				first.n = j.n * first.Times
-			}
-			first.Limit = e.Limit // it was looked up later
-			break
-		}
-	}
-}
-
-// tooMany reports whether a store may not hold as many keys.
-func (j *Joint) tooMany() bool {
-	for i := range j.Asked {
-		s := j.Asked[i].store()
-		if s.MaxKeys == 0 || s.MaxKeys >= int64(len(j.Asked)) {
-			continue
-		}
-		keys := int64(0)
-		for f := range j.Asked {
-			if j.leads(f) && j.Asked[f].store() == s {
-				keys++
-			}
-		}
-		if keys > s.MaxKeys {
-			return true
-		}
-	}
-	return false
-}
-
 // try retries an attempt until it succeeds, or returns a key whose store is full.
 func (j *Joint) try() (lacks *Asked) {
 	for {
-		switch out, e := j.attempt(); {
-		case out == updated:
-			return nil
-		case out == noRoom:
-			return e
-		case e != nil:
-			now, _ := e.time()
-			e.Varied.log(e.id, now)
+		if out, lacks := j.attempt(); out != replaced {
+			return lacks
 		}
 	}
 }
 
-// time returns the present instant, without a call of the user's clock.
-func (e *Asked) time() (now kernel.Instant, lag uint64) { return e.Clock.Inside(e.now, e.lag) }
-
-// attempt makes the decision if it can be made at once. If the outcome is replaced and it
-// returns a key, that has to be moved to the logs of its space.
-func (j *Joint) attempt() (out outcome, e *Asked) {
+// attempt makes the decision if it can be made at once. If a store is full, it returns a key for
+// which there is no room.
+func (j *Joint) attempt() (out outcome, lacks *Asked) {
 	j.lock()
 	defer j.unlock()
 	for i := range j.Asked {
-		if e := &j.Asked[i]; j.leads(i) {
-			switch again, moves := j.find(i, e); {
-			case moves:
-				return replaced, e
-			case again:
-				return replaced, nil
-			}
+		if e := &j.Asked[i]; j.leads(i) && e.Varied != nil && j.move(e) {
+			return replaced, nil
+		}
+	}
+	for i := range j.Asked {
+		if e := &j.Asked[i]; j.leads(i) && j.find(i, e) {
+			return replaced, nil
 		}
 	}
 	j.own()
@@ -393,18 +151,47 @@ func (j *Joint) unlock() {
 	}
 }
 
-// find looks for the state of the i-th key, e, and makes room for it if it is new. again is
-// whether another attempt is necessary, and moves whether the key must be moved to the logs
-// before that.
-func (j *Joint) find(i int, e *Asked) (again, moves bool) {
+// move moves a key of a Varied from the tables to the logs if it cannot be decided on in the
+// tables. It returns true if another attempt is necessary.
+func (j *Joint) move(e *Asked) (again bool) {
+	p, ok := e.t.find(e.id)
+	if !ok {
+		return false
+	}
+	v, was := e.Varied, e.Varied.limitAt(e.t, p)
+	if was == e.Limit && was.places(&j.req) {
+		return false
+	}
+	if e.ls == nil {
+		v.makeLogs()
+		return true
+	}
+	if now, _ := e.time(); e.ls.makeRoomLocked(now) {
+		return true
+	}
+	st, lacks := e.ls.blank(was.loose)
+	if lacks > 0 {
+		e.ls.repackLocked(lacks)
+		return true
+	}
+	wide := was.word.Widen(atomic.SwapUint64(e.t.word(p), kernel.Gone)) // guarantee 3
+	copy(st, wide[:])
+	e.sh.dropLocked(e.t, p)
+	i, _ := e.ls.find(e.id)
+	e.ls.insert(i, e.id, was.loose)
+	e.ls.set(&e.ls.slots[i], st)
+	v.tables.store.move(&v.tables.occupancy, &e.ls.space.occupancy)
+	return false
+}
+
+// find looks for the state of the i-th key, e, and makes room for it if it is new. It returns true
+// if another attempt is necessary.
+func (j *Joint) find(i int, e *Asked) (again bool) {
 	e.logged, e.found, e.word, e.k, e.number = false, false, nil, nil, 0
 	e.old, e.decided, e.fresh, e.entered = 0, false, nil, false
 	if e.sh != nil {
 		if e.at, e.found = e.t.find(e.id); e.found || e.Varied == nil {
-			if e.Varied != nil && (!e.Limit.places(&j.req) || e.Varied.limitAt(e.t, e.at) != e.Limit) {
-				return true, true
-			}
-			return e.inTables(j.newKeys(i)), false
+			return e.inTables(j.newKeys(i))
 		}
 	}
 	if e.ls != nil {
@@ -412,16 +199,16 @@ func (j *Joint) find(i int, e *Asked) (again, moves bool) {
 			e.logged, e.k = true, e.kernel()
 			if lacks := e.ls.makeRoom(&e.ls.slots[e.slot], j.as(e).Entries()); lacks > 0 {
 				e.ls.repackLocked(lacks)
-				return true, false
+				return true
 			}
-			return false, false
+			return false
 		}
 	}
 	if e.logged = e.Varied == nil || !e.Limit.places(&j.req); e.logged {
 		e.k = e.kernel()
-		return e.inLogs(j.newKeys(i)), false
+		return e.inLogs(j.newKeys(i))
 	}
-	return e.inTables(j.newKeys(i)), false
+	return e.inTables(j.newKeys(i))
 }
 
 // newKeys returns how many of the keys up to the i-th are new in the shard of the i-th.
@@ -516,260 +303,4 @@ func (e *Asked) disown() {
 	if e.found && e.word != nil {
 		atomic.StoreUint64(e.t.word(e.at), e.old)
 	}
-}
-
-// decide reports whether all keys grant the request. It changes no state.
-func (j *Joint) decide() (granted bool) {
-	if granted = j.all(); !granted && j.renew() {
-		j.read()
-		granted = j.all()
-	}
-	return granted
-}
-
-// renew calls Timeline.Renew for all clocks.
-func (j *Joint) renew() (renewed bool) {
-	for i := range j.Asked {
-		if j.sameClock(i) == nil && j.Asked[i].Clock.Renew() {
-			renewed = true
-		}
-	}
-	return renewed
-}
-
-// possible reports whether all keys may grant the request at some time.
-func (j *Joint) possible() bool {
-	for i := range j.Asked {
-		if e := &j.Asked[i]; e.n > e.kernel().Limit() {
-			return false
-		}
-	}
-	return j.n > 0
-}
-
-func (j *Joint) all() bool {
-	for i := range j.Asked {
-		if e := &j.Asked[i]; e.refused || j.leads(i) && !e.grants(j.as(e)) {
-			return false
-		}
-	}
-	return true
-}
-
-// grants reports whether the key grants the request.
-func (e *Asked) grants(req *kernel.Request) bool {
-	if e.next[0] = e.old; e.word != nil && req.Op == kernel.OpTake && e.mayEnter() {
-		e.decided = e.k.TakeWord(e.word, &e.next, req.Fixed, e.n, &e.Answer)
-		return e.decided
-	}
-	return e.k.Grants(e.state(), req)
-}
-
-// state returns the state to decide on, for reading.
-func (e *Asked) state() []uint64 {
-	switch {
-	case e.word != nil:
-		return e.next[:]
-	case !e.found:
-		return e.fresh
-	case !e.logged:
-		return e.t.state(e.at)
-	}
-	entry := &e.ls.slots[e.slot]
-	return e.k.AdoptFrom(e.ls.kernel(entry), e.ls.state(entry), e.now)
-}
-
-// takePlaces takes places for new keys whose states change. If a store is full, it takes none,
-// and returns a key for which there is none.
-func (j *Joint) takePlaces() (lacks *Asked) {
-	for i := range j.Asked {
-		e := &j.Asked[i]
-		if !j.leads(i) || e.found || !e.mayEnter() || !j.granted && !(j.notes && e.k.Notes()) {
-			continue
-		}
-		if !e.store().take(e.occupancy()) {
-			for f := range j.Asked[:i] {
-				if g := &j.Asked[f]; j.leads(f) && g.entered {
-					g.entered = false
-					g.store().leave(g.occupancy())
-				}
-			}
-			return e
-		}
-		e.entered = true
-	}
-	return nil
-}
-
-func (e *Asked) occupancy() *occupancy {
-	if e.logged {
-		return &e.ls.space.occupancy
-	}
-	return &e.tables().occupancy
-}
-
-// spend applies the request to the state, which grants it.
-func (e *Asked) spend(req *kernel.Request) {
-	switch {
-	case e.word != nil:
-		if !e.decided {
-			e.next[0] = e.old
-			e.k.Step(e.next[:], req, &e.Answer)
-		}
-		if e.found {
-			atomic.StoreUint64(e.t.word(e.at), e.next[0])
-		}
-	case !e.found:
-		e.fresh, _ = e.k.Step(e.fresh, req, &e.Answer)
-	case !e.logged:
-		e.k.Step(e.t.state(e.at), req, &e.Answer)
-	default:
-		entry := &e.ls.slots[e.slot]
-		by, st, _ := e.k.StepFrom(e.ls.kernel(entry), e.ls.state(entry), req, &e.Answer)
-		e.ls.setKernel(entry, by)
-		e.ls.set(entry, st)
-	}
-	e.enter()
-	if e.Answer.Grant == nil {
-		return
-	}
-	if e.logged {
-		e.Answer.Stamp(e.ls.epochOf(e.id))
-	} else {
-		e.Answer.Stamp(e.sh.epoch.now())
-	}
-	if e.shared {
-		e.Answer.Grant = sharedGrant{e.Answer.Grant}
-	}
-}
-
-// refuse answers the request, and gives the state up. Only logs note denials.
-func (e *Asked) refuse(req *kernel.Request, notes bool) {
-	switch {
-	case e.word != nil:
-		e.next[0] = e.old
-		e.k.Refuse(e.next[:], req, false, &e.Answer)
-		e.disown()
-	case !e.found:
-		e.fresh, _ = e.k.Refuse(e.fresh, req, notes, &e.Answer)
-	case !e.logged:
-		e.k.Refuse(e.t.state(e.at), req, false, &e.Answer)
-	default:
-		entry := &e.ls.slots[e.slot]
-		st, _ := e.k.Refuse(e.state(), req, notes, &e.Answer)
-		e.ls.setKernel(entry, e.k)
-		e.ls.set(entry, st)
-	}
-	e.enter()
-}
-
-// enter inserts the key if it has a place.
-func (e *Asked) enter() {
-	switch {
-	case !e.entered:
-		return
-	case e.logged:
-		i, _ := e.ls.find(e.id)
-		st, lacks := e.ls.blank(e.k)
-		if lacks > 0 || len(e.fresh) > cap(st) {
-			st = e.fresh
-		} else {
-			st = st[:len(e.fresh)]
-			copy(st, e.fresh)
-		}
-		e.ls.insert(i, e.id, e.k)
-		e.ls.set(&e.ls.slots[i], st)
-		e.ls.inserts++
-	default:
-		p, _ := e.t.find(e.id)
-		if e.word != nil {
-			atomic.StoreUint64(e.t.word(p), e.next[0])
-		} else {
-			copy(e.t.state(p), e.fresh)
-		}
-		e.sh.takeLocked(e.t, p, e.id, e.number)
-		e.sh.inserts++
-	}
-	e.store().keepTime(e.Clock)
-}
-
-// admit makes room for new keys until an attempt succeeds. The store of lacks is full. It is
-// admit of the Store, for several stores.
-func (j *Joint) admit(lacks *Asked) {
-	stores := j.bounded()
-	for _, s := range stores {
-		s.admission.mu.Lock()
-		defer s.admission.mu.Unlock()
-	}
-	for ; lacks != nil; lacks = j.try() {
-		s := lacks.store()
-		now, _ := lacks.time()
-		if now >= s.admission.found+rememberedNs {
-			s.admission.forget()
-		}
-		if idle, full := s.makeRoom(now); full {
-			j.overflow(lacks, idle)
-		}
-	}
-	for i := range j.Asked {
-		e := &j.Asked[i]
-		if a := &e.store().admission; j.leads(i) && e.entered && a.scarce && len(a.admitted) < a.eviction.keep {
-			key := candidate{id: e.id, sh: e.sh}
-			if e.logged {
-				key.sh = e.ls
-			}
-			a.admitted = append(a.admitted, key)
-		}
-	}
-}
-
-// bounded returns the stores with a bound, in the order of their locks.
-func (j *Joint) bounded() (stores []*Store) {
-	for i := range j.Asked {
-		if s := j.Asked[i].store(); s.MaxKeys > 0 && !slices.Contains(stores, s) {
-			stores = append(stores, s)
-		}
-	}
-	slices.SortFunc(stores, func(a, b *Store) int { return cmp.Compare(a.serial, b.serial) })
-	return stores
-}
-
-// overflow applies the policy of a full store to a new key, and those equal to it. Another key
-// may be idle at idle.
-func (j *Joint) overflow(e *Asked, idle kernel.Instant) {
-	over, k, first := e.overflow(), e.kernel(), e.First
-	e.store().rejected.Add(1)
-	for i := range j.Asked {
-		if e := &j.Asked[i]; e.First == first {
-			e.overflows(over, k, idle)
-		}
-	}
-	j.group()
-}
-
-func (e *Asked) overflows(over *overflow, k *kernel.Compiled, idle kernel.Instant) {
-	if !over.shares() {
-		now, lag := e.time()
-		e.refused, e.Answer = true, noRoomUntil(idle, k, now, lag)
-		return
-	}
-	e.shared, e.Kernel = true, k
-	e.Tables, e.Logs, e.Varied, e.Key = over.tables, over.logs, nil, ""
-	if over.logs != nil {
-		e.Key = k.Kind()
-	}
-	e.id = e.store().identify(e.Key)
-}
-
-// log moves a key from the tables to the logs.
-func (v *Varied) log(id identity, now kernel.Instant) {
-	sh, t := v.tables.lock(id)
-	defer sh.mu.Unlock()
-	p, ok := t.find(id)
-	if !ok {
-		return
-	}
-	was := v.limitAt(t, p)
-	word := atomic.SwapUint64(t.word(p), kernel.Gone) // guarantee 3
-	v.logLocked(id, was, was.word.Widen(word), now, func() { sh.dropLocked(t, p) })
 }

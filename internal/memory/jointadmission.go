@@ -1,0 +1,107 @@
+package memory
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// This file takes places for the new keys of a Joint, and makes room for them if a store is full.
+
+// takePlaces takes places for new keys whose states change. If a store is full, it takes none,
+// and returns a key for which there is none.
+func (j *Joint) takePlaces() (lacks *Asked) {
+	for i := range j.Asked {
+		e := &j.Asked[i]
+		if !j.leads(i) || e.found || !e.mayEnter() || !j.granted && !(j.notes && e.k.Notes()) {
+			continue
+		}
+		if !e.store().take(e.occupancy()) {
+			for f := range j.Asked[:i] {
+				if g := &j.Asked[f]; j.leads(f) && g.entered {
+					g.entered = false
+					g.store().leave(g.occupancy())
+				}
+			}
+			return e
+		}
+		e.entered = true
+	}
+	return nil
+}
+
+func (e *Asked) occupancy() *occupancy {
+	if e.logged {
+		return &e.ls.space.occupancy
+	}
+	return &e.tables().occupancy
+}
+
+// admit makes room for new keys until an attempt succeeds. The store of lacks is full. It is
+// admit of the Store, for several stores.
+func (j *Joint) admit(lacks *Asked) {
+	stores := j.bounded()
+	for _, s := range stores {
+		s.admission.mu.Lock()
+		defer s.admission.mu.Unlock()
+	}
+	for ; lacks != nil; lacks = j.try() {
+		s := lacks.store()
+		now, _ := lacks.time()
+		if now >= s.admission.found+rememberedNs {
+			s.admission.forget()
+		}
+		if idle, full := s.makeRoom(now); full {
+			j.overflow(lacks, idle)
+		}
+	}
+	for i := range j.Asked {
+		e := &j.Asked[i]
+		if a := &e.store().admission; j.leads(i) && e.entered && a.scarce && len(a.admitted) < a.eviction.keep {
+			key := candidate{id: e.id, sh: e.sh}
+			if e.logged {
+				key.sh = e.ls
+			}
+			a.admitted = append(a.admitted, key)
+		}
+	}
+}
+
+// bounded returns the stores with a bound, in the order of their locks.
+func (j *Joint) bounded() (stores []*Store) {
+	for i := range j.Asked {
+		if s := j.Asked[i].store(); s.MaxKeys > 0 && !slices.Contains(stores, s) {
+			stores = append(stores, s)
+		}
+	}
+	slices.SortFunc(stores, func(a, b *Store) int { return cmp.Compare(a.serial, b.serial) })
+	return stores
+}
+
+// overflow applies the policy of a full store to a new key, and those equal to it. Another key
+// may be idle at idle.
+func (j *Joint) overflow(e *Asked, idle kernel.Instant) {
+	over, k, first := e.overflow(), e.kernel(), e.First
+	e.store().rejected.Add(1)
+	for i := range j.Asked {
+		if e := &j.Asked[i]; e.First == first {
+			e.overflows(over, k, idle)
+		}
+	}
+	j.group()
+}
+
+func (e *Asked) overflows(over *overflow, k *kernel.Compiled, idle kernel.Instant) {
+	if !over.shares() {
+		now, lag := e.time()
+		e.refused, e.Answer = true, noRoomUntil(idle, k, now, lag)
+		return
+	}
+	e.shared, e.Kernel = true, k
+	e.Tables, e.Logs, e.Varied, e.Key = over.tables, over.logs, nil, ""
+	if over.logs != nil {
+		e.Key = k.Kind()
+	}
+	e.id = e.store().identify(e.Key)
+}

@@ -1,0 +1,155 @@
+package memory
+
+import (
+	"sync/atomic"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// This file decides on the states of a Joint, which nobody else changes, and changes them.
+
+// decide reports whether all keys grant the request. It changes no state.
+func (j *Joint) decide() (granted bool) {
+	if granted = j.all(); !granted && j.renew() {
+		j.read()
+		granted = j.all()
+	}
+	return granted
+}
+
+// renew calls Timeline.Renew for all clocks.
+func (j *Joint) renew() (renewed bool) {
+	for i := range j.Asked {
+		if j.sameClock(i) == nil && j.Asked[i].Clock.Renew() {
+			renewed = true
+		}
+	}
+	return renewed
+}
+
+// possible reports whether all keys may grant the request at some time.
+func (j *Joint) possible() bool {
+	for i := range j.Asked {
+		if e := &j.Asked[i]; e.n > e.kernel().Limit() {
+			return false
+		}
+	}
+	return j.n > 0
+}
+
+func (j *Joint) all() bool {
+	for i := range j.Asked {
+		if e := &j.Asked[i]; e.refused || j.leads(i) && !e.grants(j.as(e)) {
+			return false
+		}
+	}
+	return true
+}
+
+// grants reports whether the key grants the request.
+func (e *Asked) grants(req *kernel.Request) bool {
+	if e.next[0] = e.old; e.word != nil && req.Op == kernel.OpTake && e.mayEnter() {
+		e.decided = e.k.TakeWord(e.word, &e.next, req.Fixed, e.n, &e.Answer)
+		return e.decided
+	}
+	return e.k.Grants(e.state(), req)
+}
+
+// state returns the state to decide on, for reading.
+func (e *Asked) state() []uint64 {
+	switch {
+	case e.word != nil:
+		return e.next[:]
+	case !e.found:
+		return e.fresh
+	case !e.logged:
+		return e.t.state(e.at)
+	}
+	entry := &e.ls.slots[e.slot]
+	return e.k.AdoptFrom(e.ls.kernel(entry), e.ls.state(entry), e.now)
+}
+
+// spend applies the request to the state, which grants it.
+func (e *Asked) spend(req *kernel.Request) {
+	switch {
+	case e.word != nil:
+		if !e.decided {
+			e.next[0] = e.old
+			e.k.Step(e.next[:], req, &e.Answer)
+		}
+		if e.found {
+			atomic.StoreUint64(e.t.word(e.at), e.next[0])
+		}
+	case !e.found:
+		e.fresh, _ = e.k.Step(e.fresh, req, &e.Answer)
+	case !e.logged:
+		e.k.Step(e.t.state(e.at), req, &e.Answer)
+	default:
+		entry := &e.ls.slots[e.slot]
+		by, st, _ := e.k.StepFrom(e.ls.kernel(entry), e.ls.state(entry), req, &e.Answer)
+		e.ls.setKernel(entry, by)
+		e.ls.set(entry, st)
+	}
+	e.enter()
+	if e.Answer.Grant == nil {
+		return
+	}
+	if e.logged {
+		e.Answer.Stamp(e.ls.epochOf(e.id))
+	} else {
+		e.Answer.Stamp(e.sh.epoch.now())
+	}
+	if e.shared {
+		e.Answer.Grant = sharedGrant{e.Answer.Grant}
+	}
+}
+
+// refuse answers the request, and gives the state up. Only logs note denials.
+func (e *Asked) refuse(req *kernel.Request, notes bool) {
+	switch {
+	case e.word != nil:
+		e.next[0] = e.old
+		e.k.Refuse(e.next[:], req, false, &e.Answer)
+		e.disown()
+	case !e.found:
+		e.fresh, _ = e.k.Refuse(e.fresh, req, notes, &e.Answer)
+	case !e.logged:
+		e.k.Refuse(e.t.state(e.at), req, false, &e.Answer)
+	default:
+		entry := &e.ls.slots[e.slot]
+		st, _ := e.k.Refuse(e.state(), req, notes, &e.Answer)
+		e.ls.setKernel(entry, e.k)
+		e.ls.set(entry, st)
+	}
+	e.enter()
+}
+
+// enter inserts the key if it has a place.
+func (e *Asked) enter() {
+	switch {
+	case !e.entered:
+		return
+	case e.logged:
+		i, _ := e.ls.find(e.id)
+		st, lacks := e.ls.blank(e.k)
+		if lacks > 0 || len(e.fresh) > cap(st) {
+			st = e.fresh
+		} else {
+			st = st[:len(e.fresh)]
+			copy(st, e.fresh)
+		}
+		e.ls.insert(i, e.id, e.k)
+		e.ls.set(&e.ls.slots[i], st)
+		e.ls.inserts++
+	default:
+		p, _ := e.t.find(e.id)
+		if e.word != nil {
+			atomic.StoreUint64(e.t.word(p), e.next[0])
+		} else {
+			copy(e.t.state(p), e.fresh)
+		}
+		e.sh.takeLocked(e.t, p, e.id, e.number)
+		e.sh.inserts++
+	}
+	e.store().keepTime(e.Clock)
+}
