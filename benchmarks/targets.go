@@ -40,6 +40,8 @@ func targets() []target {
 		{scenario: "S1", of: nothingAsked, who: contenders.Take},
 		{scenario: "S2", limit: 0.75, of: bestPeer},
 		{scenario: "S2", of: nothingAsked, who: contenders.Take},
+		{scenario: "S1", limit: 3, of: timesOther, than: contenders.Take, who: contenders.TakeAllOfTwo},
+		{scenario: "S2", limit: 3, of: timesOther, than: contenders.Take, who: contenders.TakeAllOfTwo},
 		{scenario: "S2p", limit: 0.35, of: bestPeer},
 		{scenario: "S3", limit: 0.60, of: bestPeer},
 		{scenario: "I1k", limit: 0.70, of: bestPeer},

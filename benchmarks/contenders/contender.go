@@ -185,6 +185,7 @@ func All() []Contender {
 		warmingUp(),
 		allOfTwo(),
 		take(),
+		takeAllOfTwo(),
 		coarseClock(),
 		xtimeMutex(),
 		xtimeXsync(),

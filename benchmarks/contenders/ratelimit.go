@@ -26,6 +26,7 @@ const (
 	WarmingUp      = "ratelimit, warming up"
 	AllOfTwo       = "ratelimit, All of two"
 	Take           = "ratelimit, Take"
+	TakeAllOfTwo   = "ratelimit, TakeAll of two keys"
 	CoarseClock    = "ratelimit, coarse clock"
 )
 
@@ -242,6 +243,36 @@ func take() Contender {
 				return nil, err
 			}
 			return taking(limiter), nil
+		},
+	}
+}
+
+func takeAllOfTwo() Contender {
+	return Contender{
+		Name:   TakeAllOfTwo,
+		Role:   Variant,
+		Quick:  true,
+		Small:  true,
+		Module: ModulePath,
+		Setup:  "the same key of two `TokenBucket`s on one store, called with `TakeAll`",
+		New: func(l Limit) (Allow, error) {
+			store := ratelimit.NewMemoryStore()
+			first, err := ratelimit.New(bucketOf(l), ratelimit.WithStore(store), ratelimit.WithName("first"))
+			if err != nil {
+				return nil, err
+			}
+			second, err := ratelimit.New(bucketOf(l), ratelimit.WithStore(store), ratelimit.WithName("second"))
+			if err != nil {
+				return nil, err
+			}
+			ctx := context.Background()
+			return func(key string) Answer {
+				d, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(first, key), ratelimit.For(second, key))
+				if err != nil {
+					return Failed
+				}
+				return answer(d.Allowed)
+			}, nil
 		},
 	}
 }
