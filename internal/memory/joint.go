@@ -70,7 +70,11 @@ type Joint struct {
 }
 
 // joints keeps the memory of Joints.
-var joints = sync.Pool{New: func() any { return new(Joint) }}
+var joints = sync.Pool{New: func() any {
+	j := new(Joint)
+	j.req.Fixed, j.reading.Own = &j.reading, true
+	return j
+}}
 
 // NewJoint returns a Joint without keys. The caller adds them, calls Decide once, and then
 // Close.
@@ -112,8 +116,7 @@ var ErrTooMany = errors.New("more keys of a store than it may hold")
 // Decide spends n events of each key, if all grant them, with op, which is OpTake or OpHold. It
 // sets the answers.
 func (j *Joint) Decide(op kernel.Op, n int) (granted bool, err error) {
-	j.n, j.req = n, kernel.Request{Op: op, Fixed: &j.reading}
-	j.reading.Own = true
+	j.n, j.req.Op = n, op
 	for i := range j.Asked {
 		e := &j.Asked[i]
 		e.id = e.store().identify(e.Key)

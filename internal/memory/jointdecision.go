@@ -27,14 +27,18 @@ func (j *Joint) renew() (renewed bool) {
 	return renewed
 }
 
-// possible reports whether all keys may grant the request at some time.
-func (j *Joint) possible() bool {
+// noted reports whether a key notes that the request is denied. Like the parts of an All, none
+// does if one of them never grants as many events.
+func (j *Joint) noted() (notes bool) {
 	for i := range j.Asked {
-		if e := &j.Asked[i]; e.n > e.kernel().Limit() {
+		notes = notes || j.leads(i) && j.Asked[i].k.Notes()
+	}
+	for i := range j.Asked {
+		if e := &j.Asked[i]; notes && e.n > e.kernel().Limit() {
 			return false
 		}
 	}
-	return j.n > 0
+	return notes && j.n > 0
 }
 
 func (j *Joint) all() bool {
