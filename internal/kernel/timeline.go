@@ -135,15 +135,18 @@ func (t *Timeline) unsteady() (now Instant, lag uint64) {
 // state was left later than that, and no other caller has seen the clock show more. So a
 // decision that is made then counts as made when the clock showed it.
 func (t *Timeline) Outside() (now Instant, lag uint64) {
-	if t.steady || t.coarse != nil {
+	if !t.Foreign() {
 		return 0, 0
 	}
 	return t.unsteady()
 }
 
+// Foreign reports whether the clock is a user's, so that Inside does not read it.
+func (t *Timeline) Foreign() bool { return !t.steady && t.coarse == nil }
+
 // Inside is described at Outside.
 func (t *Timeline) Inside(now Instant, lag uint64) (Instant, uint64) {
-	if t.steady || t.coarse != nil {
+	if !t.Foreign() {
 		return t.Now()
 	}
 	if latest := t.latest.Load(); latest > now {

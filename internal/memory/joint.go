@@ -50,7 +50,8 @@ type Asked struct {
 	number  uint64
 	k       *kernel.Compiled // what decides
 	word    kernel.Word      // k, if the state is a word in the tables; else nil
-	old     uint64           // the word that is owned
+	old     uint64           // the word, before the decision
+	owned   bool             // whether it is Gone, and only this Joint may change it
 	next    [1]uint64        // the word after the decision
 	decided bool             // whether next and Answer are those of a grant
 	fresh   []uint64         // the state of a new key that is not a word
@@ -66,6 +67,7 @@ type Joint struct {
 	reading kernel.Reading // its fixed time
 	locks   []jointLock
 	granted bool
+	moved   bool // whether a key was moved, and the clocks are to be read again
 	notes   bool // whether the logs note a denial: not if more events are asked for than a key ever grants
 }
 
@@ -123,12 +125,8 @@ func (j *Joint) Decide(op kernel.Op, n int) (granted bool, err error) {
 		if e.Varied != nil && !e.Limit.places(&j.req) {
 			e.Varied.makeLogs()
 		}
-		if same := j.sameClock(i); same != nil {
-			e.now, e.lag = same.now, same.lag
-		} else {
-			e.now, e.lag = e.Clock.Outside()
-		}
 	}
+	j.readOutside()
 	j.group()
 	if j.tooMany() {
 		return false, ErrTooMany
@@ -137,6 +135,19 @@ func (j *Joint) Decide(op kernel.Op, n int) (granted bool, err error) {
 		j.admit(lacks)
 	}
 	return j.granted, nil
+}
+
+// readOutside reads the clocks of users. The caller holds no lock.
+func (j *Joint) readOutside() {
+	j.moved = false
+	for i := range j.Asked {
+		e := &j.Asked[i]
+		if same := j.sameClock(i); same != nil {
+			e.now, e.lag = same.now, same.lag
+		} else {
+			e.now, e.lag = e.Clock.Outside()
+		}
+	}
 }
 
 // as returns the request to e.

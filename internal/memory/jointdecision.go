@@ -8,8 +8,9 @@ import (
 
 // This file decides on the states of a Joint, which nobody else changes, and changes them.
 
-// decide reports whether all keys grant the request. It changes no state.
+// decide reads the clocks, and reports whether all keys grant the request. It changes no state.
 func (j *Joint) decide() (granted bool) {
+	j.read()
 	if granted = j.all(); !granted && j.renew() {
 		j.read()
 		granted = j.all()

@@ -14,11 +14,15 @@ import (
 // request only if all keys grant it, and then spends it in all.
 //
 // It holds the locks of the shards of all keys. That suffices for states that are changed only
-// under the lock. A state of one word it owns: it replaces the state by Gone, so that a caller
-// without a lock waits for the lock, and then stores the next state, or the same one again
-// (guarantee 3). So from the instant at which it owns the last state to the one at which it
-// gives up the first, no other caller changes any of the states, and the decision counts as
-// made then. Callers of single keys do nothing for it.
+// under the lock. To change states of one word, it owns them: it replaces each by Gone, so that
+// a caller without a lock waits for the lock, and then stores the next state or, if another
+// state turns out to have changed, the same one again (guarantee 3). So no caller finds some of
+// the states changed and others not. Callers of single keys do nothing for it.
+//
+// As for a single key, the clock is read after the states. If all keys grant, the states are
+// owned if they are still the same, and if not, they are only compared with those of before:
+// a denial disturbs nobody (guarantee 5). If one has changed, all states are owned before the
+// clock is read again, so that there is no third time.
 //
 // Locks are acquired in one order: first those of admissions, by the serials of their stores,
 // then those of shards, by the serials of their spaces and, in a space, by the first entry in
@@ -46,6 +50,9 @@ func (j *Joint) try() (lacks *Asked) {
 		if out, lacks := j.attempt(); out != replaced {
 			return lacks
 		}
+		if j.moved {
+			j.readOutside()
+		}
 	}
 }
 
@@ -64,8 +71,10 @@ func (j *Joint) attempt() (out outcome, lacks *Asked) {
 			return replaced, nil
 		}
 	}
-	j.own()
-	j.granted = j.decide()
+	if j.load(); !j.decideFirst() {
+		j.own()
+		j.granted = j.decide()
+	}
 	j.notes = !j.granted && j.noted()
 	if lacks := j.takePlaces(); lacks != nil {
 		j.disown()
@@ -181,14 +190,17 @@ func (j *Joint) move(e *Asked) (again bool) {
 	e.ls.insert(i, e.id, was.loose)
 	e.ls.set(&e.ls.slots[i], st)
 	v.tables.store.move(&v.tables.occupancy, &e.ls.space.occupancy)
-	return false
+	// Its new limit may give it more. A caller without a lock may just have denied it by the old
+	// one, at a time that no clock has been read at before.
+	j.moved = e.Clock.Foreign()
+	return j.moved
 }
 
 // find looks for the state of the i-th key, e, and makes room for it if it is new. It returns true
 // if another attempt is necessary.
 func (j *Joint) find(i int, e *Asked) (again bool) {
 	e.logged, e.found, e.word, e.k, e.number = false, false, nil, nil, 0
-	e.old, e.decided, e.fresh, e.entered = 0, false, nil, false
+	e.old, e.owned, e.decided, e.fresh, e.entered = 0, false, false, nil, false
 	if e.sh != nil {
 		if e.at, e.found = e.t.find(e.id); e.found || e.Varied == nil {
 			return e.inTables(j.newKeys(i))
@@ -268,14 +280,59 @@ func (e *Asked) sweep() (again bool) {
 		e.ls != nil && e.ls.keys > 0 && e.ls.makeRoomLocked(now)
 }
 
-// own makes sure that nobody else changes the states, and then reads the clocks (guarantee 5).
+// load loads the states of one word.
+func (j *Joint) load() {
+	for i := range j.Asked {
+		if e := &j.Asked[i]; j.leads(i) && e.found && e.word != nil {
+			e.old = atomic.LoadUint64(e.t.word(e.at)) // not Gone, because of the lock
+		}
+	}
+}
+
+// decideFirst makes the decision on the states that load has loaded. It returns false if one of
+// them has changed since, or if it grants the request and a clock is a user's: nobody may find
+// a state unchanged after that clock has shown more.
+func (j *Joint) decideFirst() (ok bool) {
+	if j.granted = j.decide(); j.granted && j.foreign() {
+		return false
+	}
+	for i := range j.Asked {
+		e := &j.Asked[i]
+		if !j.leads(i) || !e.found || e.word == nil {
+			continue
+		}
+		state := e.t.word(e.at)
+		if j.granted {
+			e.owned = atomic.CompareAndSwapUint64(state, e.old, kernel.Gone) // guarantees 3 and 5
+			ok = e.owned
+		} else {
+			ok = atomic.LoadUint64(state) == e.old // guarantee 5
+		}
+		if !ok {
+			j.disown()
+			return false
+		}
+	}
+	return true
+}
+
+// foreign reports whether a clock is a user's.
+func (j *Joint) foreign() bool {
+	for i := range j.Asked {
+		if j.Asked[i].Clock.Foreign() {
+			return true
+		}
+	}
+	return false
+}
+
+// own makes sure that nobody else changes the states until they are given up.
 func (j *Joint) own() {
 	for i := range j.Asked {
 		if e := &j.Asked[i]; j.leads(i) && e.found && e.word != nil {
-			e.old = atomic.SwapUint64(e.t.word(e.at), kernel.Gone) // guarantee 3
+			e.old, e.owned = atomic.SwapUint64(e.t.word(e.at), kernel.Gone), true // guarantee 3
 		}
 	}
-	j.read()
 }
 
 // read reads the clocks.
@@ -300,7 +357,8 @@ func (j *Joint) disown() {
 }
 
 func (e *Asked) disown() {
-	if e.found && e.word != nil {
+	if e.owned {
 		atomic.StoreUint64(e.t.word(e.at), e.old)
+		e.owned = false
 	}
 }
