@@ -225,6 +225,9 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 	defer stop()
 
 	holds := seed%2 == 1 && set.opts == nil && len(joint.limits) == 1
+	// The clock does not move between the reading of a caller without a lock and its swap: a
+	// caller in between would find a later time and the state of before.
+	var moving sync.RWMutex
 	var mu sync.Mutex // protects history
 	var history []porcupine.Operation
 	began := time.Now()
@@ -234,7 +237,19 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 		if c.limit > 0 {
 			ctx = context.WithValue(ctx, ownLimit{}, joint.limits[c.limit][0])
 		}
+		switch {
+		case c.op == "advance":
+			moving.Lock()
+		case len(c.keys) == 1:
+			moving.RLock()
+		}
 		op.Output = doJointly(ctx, t, bounds, clk, c, r)
+		switch {
+		case c.op == "advance":
+			moving.Unlock()
+		case len(c.keys) == 1:
+			moving.RUnlock()
+		}
 		op.Return = time.Since(began).Nanoseconds()
 		mu.Lock()
 		history = append(history, op)
