@@ -46,7 +46,8 @@ func ownLimits(alg ratelimit.Algorithm) ratelimit.Option {
 func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
 	ctx := context.Background()
 	for how, forget := range forgetting {
-		for _, alg := range accounted {
+		for _, a := range accounted {
+			alg := a.alg
 			if _, ok := alg.(ratelimit.WarmingUp); ok {
 				continue // a second hold has to wait for the first one
 			}
@@ -81,7 +82,8 @@ func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
 // Keys that are forgotten because they are idle do not make other keys lose their holds.
 func TestSettleAfterIdleKeysWereForgotten(t *testing.T) {
 	ctx := context.Background()
-	for _, alg := range accounted {
+	for _, a := range accounted {
+		alg := a.alg
 		t.Run(fmt.Sprintf("%T%+v", alg, alg), func(t *testing.T) {
 			clk := stepclock.New()
 			store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(3))

@@ -93,7 +93,7 @@ func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (_ *Reserva
 	if !granted || !hold {
 		return nil, m.decision(), nil
 	}
-	return reservedTogether(joint, parts), m.decision(), nil
+	return reservedTogether(joint, n, parts), m.decision(), nil
 }
 
 // checkTogether returns an error if nothing need be asked.
@@ -124,12 +124,12 @@ func (b Bound) join(ctx context.Context, joint *memory.Joint, hold bool) (r *Res
 	switch s := l.local; {
 	case l.own != nil:
 		var err error
-		if t, err = l.transitionOf(ctx, b.key); err == nil {
+		if t, err = l.transitionOf(ctx, b.key); err == nil && !t.Stateless() {
 			e.Limit, err = s.limitOf(t)
 		}
-		if err != nil {
+		if err != nil || t.Stateless() {
 			joint.Drop()
-			return nil, false // Hold asks the FailurePolicy
+			return nil, false // Hold asks the FailurePolicy, or needs no state
 		}
 		e.Varied = s.varied
 	case s.tables != nil:
@@ -161,19 +161,19 @@ type part struct {
 	times int // how often the key was given
 }
 
-// reservedTogether returns the Reservation of what joint has granted. parts are in the order of
+// reservedTogether returns the Reservation of the n events of each key that joint has granted. parts are in the order of
 // its keys.
-func reservedTogether(joint *memory.Joint, parts []part, more ...part) *Reservation {
+func reservedTogether(joint *memory.Joint, n int, parts []part, more ...part) *Reservation {
 	all := more
 	for i, p := range parts {
 		e := &joint.Asked[i]
 		if e.Times == 0 {
 			continue
 		}
-		p.r.due, p.r.held, p.times = e.Answer.Due, e.Answer.Grant, e.Times
+		p.r.n, p.r.due, p.r.held, p.times = n*e.Times, e.Answer.Due, e.Answer.Grant, e.Times
 		all = append(all, p)
 	}
-	return &Reservation{parts: all}
+	return &Reservation{n: n, parts: all}
 }
 
 // takeApart is takeTogether if the keys with the given indexes cannot be decided on with the
@@ -210,7 +210,7 @@ func takeApart(ctx context.Context, n int, of []Bound, hold bool, apart []int, j
 	if !granted || !hold {
 		return nil, d, err
 	}
-	return reservedTogether(joint, parts, held...), d, err
+	return reservedTogether(joint, n, parts, held...), d, err
 }
 
 // holdInTurn holds n events of the keys with the given indexes, up to the first that refuses. It

@@ -58,7 +58,7 @@ func TestTakeAllAnswersAsAnAll(t *testing.T) {
 			for range 300 {
 				var algs ratelimit.All
 				for range 1 + rnd.IntN(4) {
-					algs = append(algs, parts[rnd.IntN(len(parts))])
+					algs = append(algs, parts[rnd.IntN(len(parts))].alg)
 				}
 				j := join(algs, make)
 				alone := ratelimit.Must(ratelimit.New(algs, ratelimit.WithClock(j.clk)))
@@ -87,7 +87,8 @@ func TestTakeAllAnswersAsAnAll(t *testing.T) {
 // A key that is given several times spends as often.
 func TestTakeAllOfTheSameKey(t *testing.T) {
 	ctx := context.Background()
-	for _, alg := range accounted {
+	for _, a := range accounted {
+		alg := a.alg
 		t.Run(fmt.Sprintf("%T%+v", alg, alg), func(t *testing.T) {
 			rnd := newRand(t)
 			clk := stepclock.New()

@@ -54,7 +54,11 @@ func (j *Joint) all() bool {
 // grants reports whether the key grants the request.
 func (e *Asked) grants(req *kernel.Request) bool {
 	if e.next[0] = e.old; e.word != nil && req.Op == kernel.OpTake && e.mayEnter() {
-		e.decided = e.k.TakeWord(e.word, &e.next, req.Fixed, e.n, &e.Answer)
+		var t kernel.Taking
+		if t.Take(e.word, e.old, req.Fixed.Now, e.n); t.Granted {
+			e.next[0], e.decided = t.Next, true
+			e.k.Tell(&t, e.old, req.Fixed, &e.Answer)
+		}
 		return e.decided
 	}
 	return e.k.Grants(e.state(), req)
