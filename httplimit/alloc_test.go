@@ -34,7 +34,7 @@ func TestAllocations(t *testing.T) {
 		{"fields", nil, "192.0.2.1:1", 2},
 		{"fields, legacy", []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "192.0.2.1:1", 6},
 		{"behind a proxy", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithKey(httplimit.ClientIP(httplimit.TrustedHops(1)))}, "10.1.1.1:1", 1},
-		{"settled", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithSettle(httplimit.ByCost)}, "192.0.2.1:1", 8},
+		{"settled", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithSettle(httplimit.ByCost)}, "192.0.2.1:1", 6},
 		{"IPv6", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "[2001:db8::1]:1", 1},
 	} {
 		h := httplimit.Middleware(l, tt.opts...)(nothing)

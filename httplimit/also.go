@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -15,10 +14,8 @@ import (
 // counts for its user and for the user's organisation. It passes if all limiters grant it, and
 // otherwise spends nothing. WithAlso may be given several times.
 //
-// The limiters are asked in order, that of Middleware first. If one refuses, the others give
-// back what they have granted, see [ratelimit.Reservation.Settle]. So another request may be
-// refused in this moment that would have passed otherwise. No limiter grants more than it
-// would alone.
+// The limiters decide together, as [ratelimit.TakeAll] says. If the one that decided has an
+// [ratelimit.All], another call of it finds out which part to name in the header fields.
 //
 // All limits are reported in one set of header fields, as for the parts of a [ratelimit.All].
 // name is that of the limit; [WithPolicyName] sets that of Middleware's limiter. In the decision that [DecisionOf] and [WithShadow] report, Part is the
@@ -78,53 +75,4 @@ func (l *limit) keyOf(r *http.Request) (string, error) {
 		return "", fmt.Errorf("%w: the key is empty", ErrNoKey) // clients must not share a key by mistake
 	}
 	return key, err
-}
-
-// holdAll holds n events of each of the keys, or none if one of them refuses. The Decision is
-// like that of an All, except that Part is the index in of; part is the Part of the Decision
-// by that limiter.
-func holdAll(ctx context.Context, n int, of []ratelimit.Bound) (_ held, d ratelimit.Decision, part int, err error) {
-	var granted holds
-	for i, b := range of {
-		h, next, failed := b.Hold(ctx, n)
-		err = errors.Join(err, failed)
-		if !next.Allowed {
-			if _, also := granted.Settle(context.WithoutCancel(ctx), 0); also != nil {
-				err = errors.Join(err, also)
-			}
-			part, next.Part = next.Part, i
-			return nil, next, part, err
-		}
-		if h != nil {
-			granted = append(granted, h)
-		}
-		if i == 0 {
-			d, d.Part, part = next, 0, next.Part
-			continue
-		}
-		if next.Remaining < d.Remaining {
-			d.Remaining, d.Part, part = next.Remaining, i, next.Part
-		}
-		d.Limit = min(d.Limit, next.Limit)
-		d.ResetAfter, d.Delay = max(d.ResetAfter, next.ResetAfter), max(d.Delay, next.Delay)
-		d.Degraded = d.Degraded || next.Degraded
-	}
-	return granted, d, part, err
-}
-
-// holds are the reservations that a request has.
-type holds []*ratelimit.Reservation
-
-// Settle settles all of them. The Decision has only Degraded, which is set if each error was
-// that of a store.
-func (h holds) Settle(ctx context.Context, n int) (d ratelimit.Decision, err error) {
-	d.Degraded = true
-	for _, r := range h {
-		one, failed := r.Settle(ctx, n)
-		if failed != nil {
-			err = errors.Join(err, failed)
-			d.Degraded = d.Degraded && one.Degraded
-		}
-	}
-	return d, err
 }

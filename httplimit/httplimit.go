@@ -143,14 +143,18 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		if !a.Allowed {
 			m.shadow(r, a.Decision)
 		}
-		m.pass(w, r, next, a.held, q.n)
+		m.pass(w, r, next, a.turn, q.n)
 	case a.Allowed:
 		p := m.policiesOf(r.Context(), q, a.Decision)
-		m.setHeaders(w.Header(), a.shown(p), p)
-		m.pass(w, r, next, a.held, q.n)
+		d := a.Decision
+		if m.headers == Standard {
+			d = p.shown(r.Context(), q, d)
+		}
+		m.setHeaders(w.Header(), d, p)
+		m.pass(w, r, next, a.turn, q.n)
 	default:
 		h, p := w.Header(), m.policiesOf(r.Context(), q, a.Decision)
-		d := a.shown(p)
+		d := p.shown(r.Context(), q, a.Decision)
 		m.setHeaders(h, d, p)
 		if m.denied == nil {
 			p.refusal.answer(w, r, d, p.part(d))
@@ -162,7 +166,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 }
 
 // pass passes r to next.
-func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, h held, n int) {
+func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, h *ratelimit.Reservation, n int) {
 	if m.settle != nil && h != nil {
 		m.serveSettled(w, r, next, h, n)
 	} else {
@@ -172,7 +176,7 @@ func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Hand
 
 // report reports the error that came with d.
 func (m *middleware) report(r *http.Request, d ratelimit.Decision, err error) {
-	if err != nil && (m.storeErrorSet || !d.Degraded) { // the limiter logs that a policy decided
+	if err != nil && (m.storeErrorSet || !d.Degraded || errors.Is(err, ratelimit.ErrDebt)) { // a limiter logs that a policy decided
 		m.storeError(r, err)
 	}
 }
@@ -224,9 +228,7 @@ func (m *middleware) ask(r *http.Request) (q question, err error) {
 // An answer is what the limiters say.
 type answer struct {
 	ratelimit.Decision
-	part int                    // of the limiter that decided, if there are several
-	turn *ratelimit.Reservation // to wait for, with WithShaping
-	held held                   // to settle; nil if nothing is held
+	turn *ratelimit.Reservation // to wait for or to settle; nil if nothing is held
 }
 
 // decide takes what q asks for. It holds or reserves it if the options need that. The error
@@ -234,9 +236,10 @@ type answer struct {
 func (m *middleware) decide(ctx context.Context, q question) (a answer, err error) {
 	l := m.limits[0].limiter
 	switch {
+	case q.all != nil && m.settle != nil:
+		a.turn, a.Decision, err = ratelimit.HoldAll(ctx, q.n, q.all...)
 	case q.all != nil:
-		a.held, a.Decision, a.part, err = holdAll(ctx, q.n, q.all)
-		return a, err
+		a.Decision, err = ratelimit.TakeAll(ctx, q.n, q.all...)
 	case m.shaping > 0:
 		most := m.shaping
 		if deadline, ok := ctx.Deadline(); ok {
@@ -247,9 +250,6 @@ func (m *middleware) decide(ctx context.Context, q question) (a answer, err erro
 		a.turn, a.Decision, err = l.Hold(ctx, q.key, q.n)
 	default:
 		a.Decision, err = l.Take(ctx, q.key, q.n)
-	}
-	if a.turn != nil {
-		a.held = a.turn
 	}
 	return a, err
 }
@@ -266,11 +266,23 @@ func (a *answer) await(ctx context.Context) error {
 	return nil
 }
 
-// shown returns the decision, with the Part that it has in p.
-func (a *answer) shown(p *policies) ratelimit.Decision {
-	d := a.Decision
-	if p.starts != nil {
-		d.Part = p.starts[d.Part] + a.part
+// shown returns d, a decision on q, with the Part that it has in p.
+func (p *policies) shown(ctx context.Context, q question, d ratelimit.Decision) ratelimit.Decision {
+	if p.starts == nil {
+		return d
+	}
+	decided := q.all[d.Part]
+	first, end := p.starts[d.Part], len(p.names)
+	if d.Part+1 < len(p.starts) {
+		end = p.starts[d.Part+1]
+	}
+	if d.Part = first; end-first == 1 || d.Degraded {
+		return d
+	}
+	// Peek names the part with the least left, or one that refuses a single event. If d is a
+	// refusal, that part refuses its events.
+	if now, err := decided.Peek(ctx); err == nil {
+		d.Part = min(first+now.Part, end-1)
 	}
 	return d
 }

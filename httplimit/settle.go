@@ -127,14 +127,9 @@ func (a *account) cost() (sum int, ok bool) {
 	return a.sum, a.told
 }
 
-// A held is what a request holds: a [ratelimit.Reservation], or several.
-type held interface {
-	Settle(ctx context.Context, n int) (ratelimit.Decision, error)
-}
-
 // serveSettled passes r to next, and settles the n events that it holds when next has
 // returned or panicked.
-func (m *middleware) serveSettled(w http.ResponseWriter, r *http.Request, next http.Handler, h held, n int) {
+func (m *middleware) serveSettled(w http.ResponseWriter, r *http.Request, next http.Handler, h *ratelimit.Reservation, n int) {
 	account := &account{outer: accountOf(r), held: n}
 	inner := r.WithContext(context.WithValue(r.Context(), accountKey{}, account))
 	recorder := &recorder{ResponseWriter: w}
@@ -159,7 +154,7 @@ func (m *middleware) serveSettled(w http.ResponseWriter, r *http.Request, next h
 
 // settleWith settles with what WithSettle's function returns or, if that is no number of
 // events, with the n events that are held.
-func (m *middleware) settleWith(r *http.Request, h held, n, status int, written int64) {
+func (m *middleware) settleWith(r *http.Request, h *ratelimit.Reservation, n, status int, written int64) {
 	defer func() {
 		d, err := h.Settle(context.WithoutCancel(r.Context()), n)
 		m.report(r, d, err)

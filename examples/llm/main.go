@@ -90,7 +90,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	// A token is about four bytes. The answer may be as long as an answer can be.
 	estimate := len(prompt)/4 + maxAnswer
-	hold, d, err := holdAll(r.Context(), estimate, ratelimit.For(g.users, user), ratelimit.For(g.orgs, org))
+	hold, d, err := ratelimit.HoldAll(r.Context(), estimate, ratelimit.For(g.users, user), ratelimit.For(g.orgs, org))
 	if err != nil {
 		log.Print(err) // the FailurePolicy has decided
 	}
