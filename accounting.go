@@ -13,6 +13,9 @@ func (l *limiter) TakeUpTo(ctx context.Context, key string, n int) (granted int,
 	if err := l.check(ctx, n); err != nil {
 		return 0, Decision{}, err
 	}
+	if d, ok := l.overtakes(ctx, key, n); ok {
+		return 0, d, nil
+	}
 	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
 		req := kernel.Request{Op: kernel.OpTakeUpTo, N: n, Clock: l.timeline}
 		var a kernel.Answer
@@ -56,21 +59,42 @@ func (l *limiter) Hold(ctx context.Context, key string, n int) (*Reservation, De
 	if err := l.check(ctx, n); err != nil {
 		return nil, Decision{}, err
 	}
-	resets := l.resets.count.Load()
-	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
-		h := l.newHold()
-		req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.room, Clock: l.timeline}
-		var a kernel.Answer
-		l.local.apply(key, &req, &a)
-		if !a.Allowed {
-			l.spare.Store(h)
-			return nil, decision(&a), nil
-		}
-		r := &h.Reservation
-		r.l, r.key, r.n, r.by, r.due, r.held, r.resets = l, key, n, l.t, a.Due, a.Grant, resets
-		return r, decision(&a), nil
+	if d, ok := l.overtakes(ctx, key, n); ok {
+		return nil, d, nil
 	}
-	t, res, err := l.apply(ctx, key, Request{Op: OpHold, N: n})
+	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
+		r, d := l.holdLocal(key, n)
+		return r, d, nil
+	}
+	t, err := l.transitionOf(ctx, key)
+	r, res, err := l.hold(ctx, key, n, t, err)
+	return r, res.Decision, err
+}
+
+// holdLocal is hold in memory, if all keys have the same limit.
+func (l *limiter) holdLocal(key string, n int) (*Reservation, Decision) {
+	h, resets := l.newHold(), l.resets.count.Load()
+	req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.room, Clock: l.timeline}
+	var a kernel.Answer
+	l.local.apply(key, &req, &a)
+	if !a.Allowed {
+		l.spare.Store(h)
+		return nil, decision(&a)
+	}
+	r := &h.Reservation
+	r.l, r.key, r.n, r.by, r.due, r.held, r.resets = l, key, n, l.t, a.Due, a.Grant, resets
+	return r, decision(&a)
+}
+
+// hold holds n events as t decides, even if that overtakes a Wait. err is the error of the
+// lookup of t, or nil.
+func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, err error) (_ *Reservation, res Result, _ error) {
+	resets := l.resets.count.Load()
+	if err == nil {
+		res, err = l.applyBy(ctx, key, t, Request{Op: OpHold, N: n})
+	} else {
+		t = l.t
+	}
 	if err != nil {
 		r := &Reservation{l: l, key: key}
 		d, err := l.degraded(ctx, t, err, func(fallback Limiter) (d Decision, err error) {
@@ -80,16 +104,16 @@ func (l *limiter) Hold(ctx context.Context, key string, n int) (*Reservation, De
 		if !d.Allowed {
 			r = nil
 		}
-		return r, d, err
+		return r, Result{Decision: d}, err
 	}
 	if !res.Decision.Allowed {
-		return nil, res.Decision, nil
+		return nil, res, nil
 	}
 	r := &Reservation{l: l, key: key, n: n, by: t, due: res.due, held: res.Grant, resets: resets}
 	if r.due == 0 { // the store has a clock of its own
 		r.due = l.timeline.In(res.Decision.Delay)
 	}
-	return r, res.Decision, nil
+	return r, res, nil
 }
 
 // Charge implements [Limiter].
@@ -105,7 +129,7 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 			res := result(&a)
 			return res.Decision, res.uncounted(n)
 		}
-		return decision(&a), nil
+		return l.behind(ctx, key, decision(&a)), nil
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpCharge, N: n})
 	if err != nil {
@@ -113,7 +137,7 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 			return fallback.Charge(context.WithoutCancel(ctx), key, n)
 		})
 	}
-	return res.Decision, res.uncounted(n)
+	return l.behind(ctx, key, res.Decision), res.uncounted(n)
 }
 
 // uncounted returns the error of n events that could not be counted.
@@ -199,7 +223,7 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 	case r.by != nil && r.by.Stateless():
 		d, err = r.l.Peek(ctx, r.key) // it was held while the key was unlimited, and never counts
 	default:
-		d, err = r.l.Charge(ctx, r.key, n)
+		d, err = r.charge(ctx, n)
 	}
 	if err != nil && (errors.Is(err, ErrDebt) || errors.Is(err, ErrFull)) {
 		r.over.Store(false)
@@ -207,8 +231,19 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 	return d, err
 }
 
+// charge is Settle of a reservation that holds nothing, because the store failed.
+func (r *Reservation) charge(ctx context.Context, n int) (Decision, error) {
+	t, err := r.l.transitionOf(ctx, r.key)
+	if err != nil || !t.flies {
+		return r.l.Charge(ctx, r.key, n)
+	}
+	r.by, r.held = t, kernel.Nothing // what it was for is over, so nothing is in flight
+	return r.settle(ctx, n)
+}
+
 // settle is Settle of a reservation that holds something.
 func (r *Reservation) settle(ctx context.Context, n int) (Decision, error) {
+	defer r.l.waiting.released(r.key) // even if the store fails: it may have released them
 	lost := r.l.resets.since(r.resets, r.key)
 	if grant, ok := r.held.(*kernel.Grant); ok && r.l.local != nil && r.l.own == nil { // a shortcut: nothing can fail
 		req := kernel.Request{Op: kernel.OpSettle, N: n, Grant: grant, Lost: lost, Clock: r.l.timeline}
@@ -218,11 +253,21 @@ func (r *Reservation) settle(ctx context.Context, n int) (Decision, error) {
 			res := result(&a)
 			return res.Decision, res.uncounted(n - r.n)
 		}
-		return decision(&a), nil
+		return r.l.behind(ctx, r.key, decision(&a)), nil
 	}
 	res, err := r.l.applyBy(ctx, r.key, r.by, Request{Op: OpSettle, N: n, Grant: r.held, lost: lost})
 	if err != nil {
 		return r.l.degraded(ctx, r.by, err, func(Limiter) (Decision, error) { return Decision{}, nil })
 	}
-	return res.Decision, res.uncounted(n - r.n)
+	return r.l.behind(ctx, r.key, res.Decision), res.uncounted(n - r.n)
+}
+
+// Release says that what the events were held for is over. The events of an [InFlight] are
+// released; all other algorithms, also in the same [All], keep them, because they have
+// happened. Release is Settle with the number of events held, and has its errors. Pass
+// [context.WithoutCancel] of a request's context, because Release does nothing after ctx has
+// ended.
+func (r *Reservation) Release(ctx context.Context) error {
+	_, err := r.Settle(ctx, r.n)
+	return err
 }

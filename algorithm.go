@@ -12,8 +12,8 @@ import (
 
 // An Algorithm is a kind of limit with its parameters: a [TokenBucket],
 // [LeakyBucket], [FixedWindow], [SlidingWindow], [SlidingLog], [RollingWindow],
-// [WarmingUp], [All], [Unlimited] or [Blocked]. Algorithms are plain data. They hold no
-// state, and can be copied, printed and (except All) compared.
+// [WarmingUp], [InFlight], [All], [Unlimited] or [Blocked]. Algorithms are plain data. They
+// hold no state, and can be copied, printed and (except All) compared.
 type Algorithm interface {
 	// normalized returns the algorithm with its zero fields replaced by their
 	// defaults, which only this method knows. A zero field that means no limit,

@@ -91,6 +91,24 @@ func BenchmarkHotKeyAllowed(b *testing.B) {
 
 // BenchmarkKeyLengths decides on one hot key: the time that longer keys add is that of
 // hashing them.
+func BenchmarkHoldRelease(b *testing.B) {
+	l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 100, Timeout: time.Minute}))
+	ctx := context.Background()
+	for range 50 { // in flight meanwhile
+		l.Allow("key")
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		r, _, err := l.Hold(ctx, "key", 1)
+		if r == nil || err != nil {
+			b.Fatal("denied")
+		}
+		if err := r.Release(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkKeyLengths(b *testing.B) {
 	for _, n := range []int{16, 36, 39, 64, 65, 200} {
 		key := strings.Repeat("k", n)

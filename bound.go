@@ -64,6 +64,11 @@ func (b Bound) Hold(ctx context.Context, n int) (*Reservation, Decision, error) 
 	return b.of().Hold(ctx, b.key, n)
 }
 
+// WaitHold is [Limiter.WaitHold] for the key.
+func (b Bound) WaitHold(ctx context.Context, n int) (*Reservation, error) {
+	return b.of().WaitHold(ctx, b.key, n)
+}
+
 // Charge is [Limiter.Charge] for the key.
 func (b Bound) Charge(ctx context.Context, n int) (Decision, error) {
 	return b.of().Charge(ctx, b.key, n)
@@ -111,6 +116,10 @@ func (unbound) TakeUpTo(context.Context, string, int) (int, Decision, error) {
 
 func (unbound) Hold(context.Context, string, int) (*Reservation, Decision, error) {
 	return nil, Decision{}, errUnbound
+}
+
+func (unbound) WaitHold(context.Context, string, int) (*Reservation, error) {
+	return nil, errUnbound
 }
 
 func (unbound) Charge(context.Context, string, int) (Decision, error) { return Decision{}, errUnbound }

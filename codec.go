@@ -45,7 +45,7 @@ const stateVersion = 1
 var storedKinds = []Algorithm{
 	TokenBucket{}, LeakyBucket{}, FixedWindow{}, SlidingWindow{},
 	SlidingLog{}, RollingWindow{}, WarmingUp{}, All{},
-	Unlimited{}, Blocked{},
+	Unlimited{}, Blocked{}, InFlight{},
 }
 
 // allKind is the kind of an All, whose limit is the list of its parts.

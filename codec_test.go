@@ -35,6 +35,7 @@ var storedAlgorithms = []struct {
 	{SlidingLog{Limit: 3, Window: time.Second, CountDenied: true}, "01 02 05 07 03 8094ebdc03 01"},
 	{RollingWindow{Quota: 3, Window: time.Hour, Period: time.Minute, PeriodLimit: 2}, "01 02 06 0f 03 80c0e285e368 80b09dc2df01 02"},
 	{WarmingUp{Rate: PerSecond(3), Warmup: time.Second, ColdFactor: 1.5}, "01 02 07 0f 03 8094ebdc03 8094ebdc03 80808080808080fc3f"},
+	{InFlight{Limit: 3, Timeout: time.Second}, "01 02 0b 03 03 8094ebdc03"},
 	{All{SlidingLog{Limit: 3, Window: time.Second}}, "01 02 08 01 05 03 03 8094ebdc03"},
 	{All{TokenBucket{Rate: PerSecond(10)}, All{LeakyBucket{Rate: PerMinute(3)}}}, "01 02 08 02 01 07 0a 8094ebdc03 0a 02 07 03 80b09dc2df01 01"},
 	{Unlimited{}, "01 02 09 00"},

@@ -27,6 +27,7 @@
 //   - [SlidingLog] bounds every span of time exactly, for a word per event.
 //   - [RollingWindow] is a quota over a long window, recalculated every period.
 //   - [WarmingUp] raises its rate slowly after idle times.
+//   - [InFlight] bounds how many requests run at once. Its events are released.
 //   - [All] combines any of them: every part must allow.
 //   - [Unlimited] and [Blocked] grant everything and nothing, for customers without a
 //     limit and suspended ones.
@@ -72,7 +73,8 @@
 //     clock that steps back grants nothing twice. Windows begin at multiples of
 //     their length since the Unix epoch, unless they begin with the first event.
 //  7. Reservations and waiters on a key are served in the order of their arrival.
-//     No caller overtakes them (in a [LeakyBucket]: no caller that honours Delay).
+//     No caller overtakes them (in a [LeakyBucket]: no caller that honours Delay; with an
+//     [InFlight]: no caller of the same process).
 //  8. The in-memory limiter needs no goroutine, and nothing to close.
 //
 // # Terms

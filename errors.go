@@ -27,7 +27,8 @@ var (
 	ErrNegative = errors.New("ratelimit: negative number of events")
 
 	// ErrQueueFull says that a LeakyBucket has no room for the events that
-	// Wait or Reserve would have queued.
+	// Wait or Reserve would have queued, or that Reserve would overtake those who wait
+	// for events of an InFlight.
 	ErrQueueFull = errors.New("ratelimit: queue full")
 
 	// ErrFull says that a [MemoryStore] with [RefuseUnseen] has no room for the key

@@ -136,6 +136,30 @@ func ExampleAll() {
 	// Output: true false
 }
 
+func ExampleInFlight() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Minute}))
+	ctx := context.Background()
+	export := func() (*ratelimit.Reservation, error) {
+		r, d, err := limiter.Hold(ctx, "alice", 1)
+		if r == nil {
+			fmt.Printf("no more than %d exports at once\n", d.Limit)
+		}
+		return r, err
+	}
+
+	first, _ := export()
+	export()
+	export()
+	if err := first.Release(ctx); err != nil {
+		fmt.Println(err)
+	}
+	third, _ := export()
+	fmt.Println("the third one runs:", third != nil)
+	// Output:
+	// no more than 2 exports at once
+	// the third one runs: true
+}
+
 func ExampleParseRate() {
 	rate, err := ratelimit.ParseRate("100/1m")
 	fmt.Println(rate, err)

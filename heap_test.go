@@ -54,7 +54,7 @@ func TestBytesAreThoseOfTheHeap(t *testing.T) {
 			for _, own := range []bool{false, true} {
 				opts, empty := []Option{}, 1500.0
 				if own {
-					empty = 1700
+					empty = 1800
 					limits := &ownLimits{}
 					opts = append(opts, WithLimits(limits.lookup))
 				}

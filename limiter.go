@@ -70,8 +70,8 @@ type Limiter interface {
 	// Reserve spends n events at the earliest time at which they may happen,
 	// and returns a Reservation that knows this time. Until then the key grants
 	// nothing else, except that a [LeakyBucket] keeps queueing events that fit,
-	// behind these. Reserve fails with [ErrNever] or, for a [LeakyBucket],
-	// [ErrQueueFull], and then spends nothing.
+	// behind these. Reserve fails with [ErrNever] or, for a [LeakyBucket] or an
+	// [InFlight], [ErrQueueFull], and then spends nothing.
 	//
 	// A reservation takes 300 to 600 bytes, and about 130 more for each further
 	// part of an [All]. After its turn has passed, later reservations and waits,
@@ -107,6 +107,11 @@ type Limiter interface {
 	// about 300 bytes, or several with an All. With [WithLimits], a key whose events are
 	// held, charged or settled costs as much as with a [SlidingLog] until a later Take.
 	Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error)
+
+	// WaitHold is WaitN, and returns a Reservation of the events, to be settled or released
+	// like one of Hold. With an [InFlight], WaitN holds the events for its Timeout, because
+	// nobody can release them: use WaitHold.
+	WaitHold(ctx context.Context, key string, n int) (*Reservation, error)
 
 	// Charge spends n events that have happened, whatever the limit says: a request that is
 	// paid for afterwards, or a penalty. If there is no room for them, the key is in debt:
@@ -170,6 +175,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		own:      own,
 		timeline: tl,
 		policy:   c.policy,
+		waiting:  &waiting{},
 		failures: failureLog{logger: c.failureLog, off: c.failureLogSet && c.failureLog == nil},
 	}
 	switch local, ok := states.(*memoryStates); {
@@ -178,7 +184,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	case own == nil && t.Stateless(): // for Reset only
 		l.states = local
 	default:
-		l.states, l.local, l.fast = local, local, local.fast()
+		l.states, l.local, l.fast, l.waiting = local, local, local.fast(), &local.waiting
 	}
 	return l, nil
 }
@@ -266,6 +272,7 @@ type limiter struct {
 	policy   FailurePolicy
 	resets   resets
 	lines    lines
+	waiting  *waiting             // Waits for events in flight
 	local    *memoryStates        // states, if they are in memory and used
 	fast     *memory.Tables       // local, if its states have a fixed width
 	spare    atomic.Pointer[hold] // see newHold
@@ -325,6 +332,7 @@ func (l *limiter) AllowN(key string, n int) bool {
 	ctx := context.Background()
 	switch {
 	case l.local == nil || n <= 0:
+	case l.waiting.has(key): // Take sees whether it would overtake a Wait
 	case l.own != nil:
 		return l.allowOwn(ctx, key, n)
 	case l.local.logs != nil:
@@ -364,6 +372,11 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error)
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
+	if l.waiting.any() {
+		if d, ok := l.overtakes(ctx, key, n); ok {
+			return d, nil
+		}
+	}
 	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
 		return l.takeLocal(key, n), nil
 	}
@@ -400,7 +413,7 @@ func (l *limiter) Peek(ctx context.Context, key string) (Decision, error) {
 			return fallback.Peek(context.WithoutCancel(ctx), key)
 		})
 	}
-	return res.Decision, nil
+	return l.behind(ctx, key, res.Decision), nil
 }
 
 // degraded returns the policy's decision after the store failed with err, and
@@ -445,6 +458,7 @@ func (l *limiter) Reset(ctx context.Context, key string) error {
 	defer func() {
 		l.resets.note(key)
 		l.end(ctx, key)
+		l.waiting.released(key)
 	}()
 	if err := l.states.Reset(ctx, key); err != nil {
 		return l.failed(err)
@@ -456,7 +470,10 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int) (*Reservation,
 	if err := l.check(ctx, n); err != nil {
 		return nil, err
 	}
-	r, err := l.reserve(ctx, key, n, Never, false)
+	if _, ok := l.overtakes(ctx, key, n); ok {
+		return nil, errWaiters(n)
+	}
+	r, err := l.reserve(ctx, key, n, Never, toReserve)
 	if errors.Is(err, errFallback) {
 		return l.policy.limiter.Reserve(ctx, key, n)
 	}
@@ -475,6 +492,9 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 	if n == 0 {
 		d, err := l.Take(ctx, key, 0)
 		return r, d, err
+	}
+	if d, ok := l.overtakes(ctx, key, n); ok {
+		return nil, d, nil
 	}
 	m := l.mark(key)
 	t, res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait, within: true})
@@ -496,14 +516,31 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 	return l.reserved(key, n, t, res, m), d, nil
 }
 
-// reserve reserves n events unless the wait for them exceeds maxWait. If atOnce is
-// set, it may return nil and keep no record if the events may happen at once.
-func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration, atOnce bool) (*Reservation, error) {
+// A purpose is what reserve is called for.
+type purpose int
+
+const (
+	toReserve purpose = iota
+	toWait            // reserve may return nil, and keep no record, if the events may happen at once
+	toHold            // by waiting
+)
+
+// reserve reserves n events unless the wait for them exceeds maxWait. To wait for events in
+// flight, it holds them instead.
+func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration, to purpose) (*Reservation, error) {
 	if n == 0 {
 		return &Reservation{l: l, key: key}, nil
 	}
+	t, err := l.transitionOf(ctx, key)
+	if err == nil && to != toReserve && (t.flies || l.waiting.has(key)) {
+		return l.waitForRelease(ctx, key, n, t)
+	}
+	atOnce := to == toWait
 	m := l.mark(key)
-	t, res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait, atOnce: atOnce && l.local != nil})
+	var res Result
+	if err == nil {
+		res, err = l.applyBy(ctx, key, t, Request{Op: OpReserve, N: n, MaxWait: maxWait, atOnce: atOnce && l.local != nil})
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -516,7 +553,7 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	case res.Wait == Never && n <= t.kernel.Limit():
 		return nil, fmt.Errorf("%w: the turn of %d comes after 2116, where time ends", ErrNever, n)
 	case res.Wait == Never:
-		return nil, fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, n, t.kernel.Limit())
+		return nil, tooMany(n, t)
 	case !res.Decision.Allowed:
 		return nil, &TurnError{N: n, Wait: res.Wait, Left: maxWait}
 	}
@@ -558,11 +595,7 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 	if err := l.check(ctx, n); err != nil {
 		return err
 	}
-	maxWait := Never - 1
-	if deadline, ok := ctx.Deadline(); ok {
-		maxWait = max(0, l.timeline.Clock().Until(deadline)) // a mock may be ahead
-	}
-	r, err := l.reserve(ctx, key, n, maxWait, true)
+	r, err := l.reserve(ctx, key, n, l.patience(ctx), toWait)
 	switch {
 	case errors.Is(err, errFallback):
 		return l.policy.limiter.WaitN(ctx, key, n)
@@ -570,4 +603,30 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 		return err
 	}
 	return r.wait(ctx)
+}
+
+// patience returns the time until the deadline of ctx.
+func (l *limiter) patience(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return max(0, l.timeline.Clock().Until(deadline)) // a mock may be ahead
+	}
+	return Never - 1
+}
+
+// WaitHold implements [Limiter].
+func (l *limiter) WaitHold(ctx context.Context, key string, n int) (*Reservation, error) {
+	if err := l.check(ctx, n); err != nil {
+		return nil, err
+	}
+	r, err := l.reserve(ctx, key, n, l.patience(ctx), toHold)
+	switch {
+	case errors.Is(err, errFallback):
+		return l.policy.limiter.WaitHold(ctx, key, n)
+	case err != nil:
+		return nil, err
+	}
+	if err := r.wait(ctx); err != nil {
+		return nil, err
+	}
+	return r, nil
 }

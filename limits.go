@@ -111,7 +111,7 @@ func (l *limits) transition(key string, alg Algorithm) (*Transition, error) {
 // compiled returns the transition for alg, which a user passed.
 func (l *limits) compiled(alg Algorithm) (*Transition, error) {
 	switch alg.(type) {
-	case TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, RollingWindow, WarmingUp, Unlimited, Blocked:
+	case TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, RollingWindow, WarmingUp, InFlight, Unlimited, Blocked:
 		if t := find(&l.young, alg); t != nil { // faster than what follows, which all others need
 			return t, nil
 		}

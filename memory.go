@@ -238,6 +238,8 @@ type memoryStates struct {
 	logs   *memory.Logs   // if they grow with use
 	varied *memory.Varied // if keys have limits of their own
 	shared atomic.Bool    // whether several limiters use them
+
+	waiting waiting // Waits of these limiters for events in flight
 }
 
 // Apply implements [States].

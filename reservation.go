@@ -65,15 +65,19 @@ func (r *Reservation) Delay() time.Duration {
 // cancellations on a key share a call, up to 200 of them. Cancel takes about 0.1 ms for each
 // thousand reservations of this limiter that are pending on the key.
 func (r *Reservation) Cancel() {
-	if !r.over.Swap(true) {
+	if !r.over.Swap(true) && r.l != nil {
 		r.cancel()
 	}
 }
 
 func (r *Reservation) cancel() {
-	for _, p := range r.parts {
-		p.r.Cancel()
+	if r.parts != nil {
+		for _, p := range r.parts {
+			p.r.Cancel()
+		}
+		return
 	}
+	defer r.l.waiting.released(r.key)
 	switch {
 	case r.waiter != nil:
 		r.l.cancel(r.key, r.line, r.waiter, r.by)
@@ -94,9 +98,17 @@ func (r *Reservation) Wait(ctx context.Context) error {
 
 // wait is Wait with a ctx that is not nil.
 func (r *Reservation) wait(ctx context.Context) error {
+	err := r.await(ctx)
+	if err != nil {
+		r.Cancel()
+	}
+	return err
+}
+
+// await waits until the events may happen, and returns nil when they may.
+func (r *Reservation) await(ctx context.Context) error {
 	for _, p := range r.parts {
 		if err := p.r.wait(ctx); err != nil {
-			r.Cancel()
 			return err
 		}
 	}
@@ -117,7 +129,6 @@ func (r *Reservation) wait(ctx context.Context) error {
 			if r.Delay() == 0 {
 				return nil // both happened at once, and the events are spent
 			}
-			r.Cancel()
 			return err
 		}
 	}

@@ -116,7 +116,7 @@ func checkTogether(ctx context.Context, n int, of []Bound) error {
 // its part of the Reservation.
 func (b Bound) join(ctx context.Context, joint *memory.Joint, hold bool) (r *Reservation, ok bool) {
 	l, ok := b.limiter.(*limiter)
-	if !ok || l.local == nil {
+	if !ok || l.local == nil || l.waiting.has(b.key) { // Hold does not overtake a Wait
 		return nil, false
 	}
 	t, e := l.t, joint.Add()

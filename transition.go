@@ -27,6 +27,7 @@ import (
 type Transition struct {
 	alg    Algorithm
 	kernel *kernel.Compiled
+	flies  bool // whether an [InFlight] is in it
 
 	asked any                          // with WithLimits: the algorithm as the lookup returned it, or nil
 	limit atomic.Pointer[memory.Limit] // with WithLimits: that of states in memory; nil until needed
@@ -46,7 +47,7 @@ func newTransition(alg Algorithm, enc kernel.Encoding) (*Transition, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Transition{alg: alg, kernel: k}, nil
+	return &Transition{alg: alg, kernel: k, flies: k.Flies()}, nil
 }
 
 // Portable returns t for a store whose clock has a coarser tick (Redis: 1 µs) and

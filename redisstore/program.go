@@ -33,7 +33,7 @@ type program struct {
 	limit  int    // the most events that one request may take
 
 	partial   bool // whether a reply omits the entries of a state that do not affect its decisions
-	cacheable bool // whether a denial leaves the state unchanged
+	cacheable bool // whether a denial holds until RetryAfter, and leaves the state unchanged
 	leasable  bool // whether events can be taken in advance and given back
 
 	foreigns foreigns // the limits whose states it has met lately
@@ -160,6 +160,10 @@ func (p *program) part(alg ratelimit.Algorithm) (kind byte, constants []byte) {
 		}
 		p.partial = true
 		return logKind, append(doubles(uint64(a.Limit), ticks(a.Window)), counted)
+	case ratelimit.InFlight:
+		p.cacheable, p.leasable = false, false // events may be released at any moment
+		p.partial = true
+		return flightKind, append(doubles(uint64(a.Limit), ticks(a.Timeout)), 0)
 	case ratelimit.WarmingUp:
 		p.leasable = false // its state does not count events
 		c := warmup.New(a.Rate.Events, a.Rate.Per, a.Warmup, a.ColdFactor)

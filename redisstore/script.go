@@ -41,6 +41,7 @@ const (
 	rollingKind
 	logKind
 	warmingKind
+	flightKind
 )
 
 var (
@@ -64,6 +65,7 @@ var kernels = [...][]string{
 	rollingKind:  {"ring", "rolling", "ringcancel"},
 	logKind:      {"log"},
 	warmingKind:  {"warming", "unwind"},
+	flightKind:   {"log"},
 }
 
 // scaled are the kinds whose states are scaled when they are adopted, for which they need

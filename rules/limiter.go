@@ -94,6 +94,10 @@ func (l limiterOf) Hold(ctx context.Context, subject string, n int) (*ratelimit.
 	return l.set.limiter.Hold(l.in(ctx), l.key(subject), n)
 }
 
+func (l limiterOf) WaitHold(ctx context.Context, subject string, n int) (*ratelimit.Reservation, error) {
+	return l.set.limiter.WaitHold(l.in(ctx), l.key(subject), n)
+}
+
 func (l limiterOf) Charge(ctx context.Context, subject string, n int) (ratelimit.Decision, error) {
 	return l.set.limiter.Charge(l.in(ctx), l.key(subject), n)
 }

@@ -67,10 +67,12 @@ type Rule struct {
 //	fixed-window     [ratelimit.FixedWindow]: at most Limit in each aligned window
 //	token-bucket     [ratelimit.TokenBucket]: Burst at once, refilled evenly at Limit per Window
 //	leaky-bucket     [ratelimit.LeakyBucket]: the same rate, as a queue of length Burst
+//	in-flight        [ratelimit.InFlight]: at most Limit at once; Window is the Timeout, after
+//	                 which a call that was not released counts no more
 //	unlimited        [ratelimit.Unlimited]: every call, such as one that another rule would limit
 //	blocked          [ratelimit.Blocked]: no call
 func Algorithms() []string {
-	return []string{"sliding-log", "sliding-window", "fixed-window", "token-bucket", "leaky-bucket", "unlimited", "blocked"}
+	return []string{"sliding-log", "sliding-window", "fixed-window", "token-bucket", "leaky-bucket", "in-flight", "unlimited", "blocked"}
 }
 
 // planOf returns the algorithm with the given name if it has no parameters, or else nil.
@@ -178,6 +180,8 @@ func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 		alg = ratelimit.TokenBucket{Rate: rate, Burst: burst}
 	case "leaky-bucket":
 		alg = ratelimit.LeakyBucket{Rate: rate, Capacity: burst}
+	case "in-flight":
+		alg = ratelimit.InFlight{Limit: r.Limit, Timeout: r.Window}
 	default:
 		return wrong("Algorithm", r.Algorithm, fmt.Sprintf("one of %q", Algorithms()))
 	}

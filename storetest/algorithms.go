@@ -38,6 +38,7 @@ func Algorithms() map[string]ratelimit.Algorithm {
 			Limit: math.MaxInt >> 23, Window: time.Minute, Segments: 3},
 		"SlidingLog":              ratelimit.SlidingLog{Limit: 6, Window: 10 * time.Second},
 		"SlidingLog/count denied": ratelimit.SlidingLog{Limit: 4, Window: 10 * time.Second, CountDenied: true},
+		"InFlight":                ratelimit.InFlight{Limit: 5, Timeout: 10 * time.Second},
 		"RollingWindow/Nominet": ratelimit.RollingWindow{
 			Quota: 40, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 7},
 		"RollingWindow/no period limit": ratelimit.RollingWindow{
@@ -56,6 +57,9 @@ func Algorithms() map[string]ratelimit.Algorithm {
 			ratelimit.All{
 				ratelimit.RollingWindow{Quota: 50, Window: time.Minute, Period: 15 * time.Second, PeriodLimit: 20},
 				ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 6}}},
+		"All/in flight": ratelimit.All{
+			ratelimit.InFlight{Limit: 4, Timeout: 3 * time.Second},
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 6}},
 		"All/with a queue": ratelimit.All{
 			ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(5), Capacity: 4},
 			ratelimit.FixedWindow{Limit: 9, Window: 2 * time.Second}},

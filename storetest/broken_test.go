@@ -326,6 +326,29 @@ func TestBrokenStores(t *testing.T) {
 		"loses settlements": {rule: "Settle", store: cas(func(db *database, key string, _ value, state []byte, until time.Time) bool {
 			return db.swap(key, func(value) bool { return true }, state, until)
 		})},
+		"releases nothing": {rule: "InFlight", store: locked(func(s *lockedStore) {
+			s.request = func(req ratelimit.Request) ratelimit.Request {
+				if req.Op == ratelimit.OpSettle {
+					req.Op, req.N = ratelimit.OpPeek, 1
+				}
+				return req
+			}
+		})},
+		"releases of others": {rule: "InFlight", store: locked(func(s *lockedStore) {
+			var latest any // the Grant of the latest hold, which is settled in place of each
+			s.keeps = func(res ratelimit.Result) bool {
+				if res.Grant != nil {
+					latest = res.Grant
+				}
+				return true
+			}
+			s.request = func(req ratelimit.Request) ratelimit.Request {
+				if req.Op == ratelimit.OpSettle {
+					req.Grant = latest
+				}
+				return req
+			}
+		})},
 		"cancels nothing": {rule: "Cancel", says: "connection lost", store: func(clock.Clock) ratelimit.Store {
 			return failing{newLockedStore(), func(op ratelimit.Op) error {
 				if op == ratelimit.OpCancel {

@@ -37,6 +37,7 @@ var rules = []struct {
 	{"Settle", "a settled key is as if only the events that happened had been taken, and never more generous", testSettle},
 	{"Charge", "charged events count beyond the limit, and a debt is paid at RetryAfter", testCharge},
 	{"TakeUpTo", "TakeUpTo grants as many as there are, and no more", testTakeUpTo},
+	{"InFlight", "events in flight count until they are released, or for the Timeout, and a late release takes nothing from others", testInFlight},
 	{"Each", "TakeEach decides on keys as a loop of Take does, also on one that occurs several times", testEach},
 	{"Reset", "Reset makes a key fresh, and affects no other key", testReset},
 	{"Meanwhile", "changes that other calls make while a request is being decided are not lost", testMeanwhile},

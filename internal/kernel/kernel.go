@@ -180,6 +180,7 @@ const (
 	notes                       // it is a denialLog that notes denials
 	returns                     // it is a returner
 	packs                       // it is a packer
+	flies                       // it is an inFlight: whatever happened, its events are over once they are settled
 )
 
 func capabilities(k Kernel) capable {
@@ -195,6 +196,9 @@ func capabilities(k Kernel) capable {
 	}
 	if _, ok := k.(packer); ok {
 		c.can |= packs
+	}
+	if _, ok := k.(*inFlight); ok {
+		c.can |= flies
 	}
 	return c
 }
@@ -262,6 +266,11 @@ func Compile(k Kernel, enc Encoding) *Compiled {
 		c.taker, _ = k.(taker)
 	}
 	return c
+}
+
+// Flies reports whether events are released when they are settled, in a part at least.
+func (c *Compiled) Flies() bool {
+	return slices.ContainsFunc(c.leaves(), func(leaf capable) bool { return leaf.can&flies != 0 })
 }
 
 // Word returns the kernel if a state is one word, and nil if not.

@@ -84,6 +84,9 @@ type Hold struct {
 	trace [1]trace
 }
 
+// Nothing is the Grant of a hold of no events.
+var Nothing = new(Grant)
+
 // takeHeld is take, and sets the Grant of the answer, which is in into unless that is nil.
 func (v *view) takeHeld(st []uint64, n int, into *Hold, a *Answer) (_ []uint64, changed bool) {
 	var delay uint64
@@ -172,29 +175,62 @@ func (c *capable) behind(st []uint64, now Instant) bool {
 	return now < c.frontier(st) || ok && !k.grants(k.load(st), uint128.Mul(now, k.unit))
 }
 
-// settle counts what happened of a grant.
+// settle counts what happened of a grant. In an inFlight, the events are over, whatever their
+// number, and even if its parameters have changed: it keeps their times.
 func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
 	g, ok := req.Grant.(*Grant)
-	switch {
-	case ok && req.N > g.n:
-		return v.charge(st, req.N-g.n, a)
-	case ok && req.N < g.n && !req.Lost && len(st) > 0 && v.same(g.by):
-		r := refunding{Grant: g, now: v.now, back: g.n - req.N, ahead: v.ahead(st)}
-		if v.parts == nil {
-			st, changed = v.refund(st, r)
-		} else {
-			st, changed = refundAll(v.parts, st, r)
+	if !ok {
+		v.peek(st, a)
+		return st, false
+	}
+	s := settling{refunding: refunding{Grant: g, now: v.now}, actual: req.N}
+	if s.known = !req.Lost && len(st) > 0 && g.by != nil && v.alike(g.by); s.known {
+		s.same, s.ahead = v.same(g.by), v.ahead(st)
+	}
+	if req.N > g.n {
+		if most := v.chargeable(st, v.now, v.Encoding); uint64(req.N-g.n) > most {
+			a.Excess, a.Most = true, most
+			v.peek(st, a)
+			return st, false
 		}
+	}
+	if v.parts == nil {
+		st, changed = s.settle(&v.capable, st)
+	} else {
+		st, changed = settleAll(v.parts, st, s)
 	}
 	v.peek(st, a)
 	return st, changed
 }
 
-// refundAll lets each part take back what it can.
-func refundAll(parts composite, st []uint64, r refunding) (_ []uint64, changed bool) {
+// A settling is the application of an OpSettle that the state has room for.
+type settling struct {
+	refunding
+	actual int  // how many of the events happened
+	known  bool // whether the state is of the same kind as when they were granted
+	same   bool // whether its limit is the same as well
+}
+
+// settle settles a part.
+func (s settling) settle(part *capable, st []uint64) (_ []uint64, changed bool) {
+	over, more := part.can&flies != 0, s.actual-s.n
+	if s.back = max(0, -more); over {
+		s.back, more = s.n, 0
+	}
+	switch {
+	case s.back > 0 && (s.same || s.known && over):
+		return part.refund(st, s.refunding)
+	case more > 0:
+		return part.charge(st, s.now, more), true
+	}
+	return st, false
+}
+
+// settleAll settles each part.
+func settleAll(parts composite, st []uint64, s settling) (_ []uint64, changed bool) {
 	st = parts.update(st, func(part *capable, st []uint64) []uint64 {
-		st, here := part.refund(st, r)
-		r.part++
+		st, here := s.settle(part, st)
+		s.part++
 		changed = changed || here
 		return st
 	})

@@ -46,10 +46,8 @@ func (k *Key) TakeUpTo(now int64, n int) (granted int, _ ratelimit.Decision) {
 // Charge spends n events whether or not they may happen: now, or at the time of the last
 // reservation. A blocked part blocks all of that, too.
 func (k *Key) Charge(now int64, n int) ratelimit.Decision {
-	if n > 0 && k.Limit() > 0 {
-		for _, p := range k.parts {
-			p.charge(k.whole(p.earliest(max(instant(now), k.frontier))), n)
-		}
+	for _, p := range k.parts {
+		k.chargePart(p, instant(now), n)
 	}
 	return k.Peek(now)
 }
@@ -57,17 +55,28 @@ func (k *Key) Charge(now int64, n int) ratelimit.Decision {
 // Settle says that n of the events of h have happened. If fewer were held, the others are
 // charged now. If more were held, the key is as if only n had been, at the time of the hold,
 // if nothing was granted since; otherwise, as much is given back as certainly still counts.
+// Events in flight are over.
 func (k *Key) Settle(now int64, h *Held, n int) ratelimit.Decision {
-	if n > h.n {
-		return k.Charge(now, n-h.n)
-	}
-	if n < h.n {
-		ahead := k.behind(instant(now))
-		for i, p := range k.parts {
+	ahead := k.behind(instant(now))
+	for i, p := range k.parts {
+		switch _, flies := p.(*inFlight); {
+		case flies && h.indexes != nil:
+			p.refund(h.indexes[i], 0, h.n, instant(now), ahead)
+		case flies:
+		case n < h.n:
 			p.refund(h.indexes[i], n, h.n-n, instant(now), ahead)
+		default:
+			k.chargePart(p, instant(now), n-h.n)
 		}
 	}
 	return k.Peek(now)
+}
+
+// chargePart charges n events to a part: now, or at the time of the last reservation.
+func (k *Key) chargePart(p part, now instant, n int) {
+	if n > 0 && k.Limit() > 0 {
+		p.charge(k.whole(p.earliest(max(now, k.frontier))), n)
+	}
 }
 
 // A debtor is a part that does not tell a debt from a reservation.

@@ -114,6 +114,8 @@ func newParts(alg ratelimit.Algorithm) []part {
 		return []part{newSlidingWindow(a)}
 	case ratelimit.SlidingLog:
 		return []part{&slidingLog{max: a.Limit, window: instant(a.Window), countDenied: a.CountDenied}}
+	case ratelimit.InFlight:
+		return []part{newInFlight(a)}
 	case ratelimit.RollingWindow:
 		return []part{newRollingWindow(a)}
 	case ratelimit.WarmingUp:

@@ -1,0 +1,73 @@
+package ratelimit
+
+import (
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
+
+// An InFlight bounds how many requests of a key run at once. It grants n if the events that
+// have been granted, have not been released, and are younger than Timeout, plus n, are at most
+// Limit.
+//
+// [Limiter.Hold] and [Limiter.WaitHold] return a [Reservation], whose methods Release and
+// Settle release all its events, whatever number Settle is told. Events that are not released,
+// because their holder has crashed, stop counting after Timeout. Releasing them later changes
+// nothing. Choose a Timeout that is longer than any request takes, because a request that runs
+// longer is not counted any more. The events of other methods cannot be released: they count
+// for Timeout.
+//
+//	limiter := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Minute}))
+//
+// RetryAfter is the time until enough events time out. They may be released before, so a Wait
+// does not fail at once if ctx ends before that time. A blocked Wait asks the store again when
+// events are released through the same limiter, or through another one of the same name and
+// [MemoryStore]; when a request for the key is made; and after RetryAfter. It does not notice at
+// once that another process has released events, or that its limit was raised ([WithLimits]).
+//
+// Waiters on a key are served in the order of their arrival. While one is blocked, the limiter
+// denies all other requests for the key, except Charge, and Reserve fails with [ErrQueueFull].
+// Other processes do not know of the waiters. If there are none, Reserve reserves the
+// time at which earlier events time out, even if they are released before, and until then the
+// key grants nothing else: use WaitHold instead.
+//
+// In an [All], the other parts keep the events that are released: InFlight{Limit: 5} and
+// FixedWindow{Limit: 100, Window: time.Minute} together allow 5 requests at once and 100 a
+// minute. A Wait then waits for room in a [LeakyBucket], too, and then for its Delay. Each time
+// that a blocked Wait asks the store, a [SlidingLog] with CountDenied counts a denial.
+//
+// Memory and time are those of a [SlidingLog], whose log has the events that have not been
+// released. A release takes time in proportion to the number of later events.
+type InFlight struct {
+	Limit   int           // the most events at once
+	Timeout time.Duration // after which events are released if their holder has not done so
+}
+
+func (a InFlight) normalized() Algorithm { return a }
+
+func (a InFlight) share(by divisor) Algorithm {
+	a.Limit = by.events(a.Limit)
+	return a
+}
+
+func (InFlight) kind() uint64 { return 11 }
+
+func (a InFlight) fields(visit func(...any)) Algorithm {
+	visit(&a.Limit, &a.Timeout)
+	return a
+}
+
+func (a InFlight) compile(enc kernel.Encoding) (kernel.Kernel, error) {
+	switch {
+	case a.Limit < 1:
+		return nil, param.Invalid("InFlight.Limit", a.Limit, "must be at least 1")
+	case a.Timeout < 1:
+		return nil, param.Invalid("InFlight.Timeout", a.Timeout, "must be at least 1ns, and longer than a request takes")
+	}
+	timeout, err := enc.Ticks(a.Timeout, "InFlight.Timeout")
+	if err == nil {
+		err = enc.Count(a.Limit, "InFlight.Limit")
+	}
+	return kernel.NewInFlight(a.Limit, timeout), err
+}

@@ -1,0 +1,178 @@
+package lincheck
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// A flightCall is one operation on the only key of a history.
+type flightCall struct {
+	op      string // hold, release, allow, peek or advance
+	id      string // of the hold
+	n       int
+	advance time.Duration
+}
+
+// A flight is a hold that is not released.
+type flight struct {
+	id    string
+	n     int
+	until int64
+}
+
+// inFlight is the definition of an InFlight. Its states are the time and the flights, as text.
+func inFlight(alg ratelimit.InFlight) porcupine.Model {
+	used := func(flights []flight) (sum int) {
+		for _, f := range flights {
+			sum += f.n
+		}
+		return sum
+	}
+	type state struct {
+		now     int64
+		flights string
+	}
+	return porcupine.Model{
+		Init: func() any { return state{} },
+		Step: func(s, input, output any) (bool, any) {
+			st, c := s.(state), input.(flightCall)
+			var flights []flight
+			for _, line := range strings.Fields(st.flights) {
+				var f flight
+				if _, err := fmt.Sscanf(line, "%d,%d,%s", &f.until, &f.n, &f.id); err == nil && st.now < f.until {
+					flights = append(flights, f)
+				}
+			}
+			ok := true
+			switch fits := used(flights)+c.n <= alg.Limit; c.op {
+			case "hold", "allow":
+				if ok = output.(int) == 1 == fits; fits {
+					flights = append(flights, flight{c.id, c.n, st.now + int64(alg.Timeout)})
+				}
+			case "release":
+				flights = slices.DeleteFunc(flights, func(f flight) bool { return f.id == c.id })
+			case "peek":
+				ok = output.(int) == alg.Limit-used(flights)
+			case "advance":
+				st.now += int64(c.advance)
+			}
+			var lines []string
+			for _, f := range flights {
+				lines = append(lines, fmt.Sprintf("%d,%d,%s", f.until, f.n, f.id))
+			}
+			slices.Sort(lines)
+			st.flights = strings.Join(lines, " ")
+			return ok, st
+		},
+		DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v → %+v", input, output) },
+	}
+}
+
+// TestLinearizableInFlight holds and releases events from several goroutines while holds time
+// out, and compares the history with the definition.
+func TestLinearizableInFlight(t *testing.T) {
+	alg := ratelimit.InFlight{Limit: 4, Timeout: time.Second}
+	for seed := range uint64(40) {
+		clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+		l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
+		var mu sync.Mutex // protects history
+		var history []porcupine.Operation
+		began := time.Now()
+		var wg sync.WaitGroup
+		for id := range 4 {
+			rng := rand.New(rand.NewPCG(seed, uint64(id)))
+			wg.Go(func() {
+				holds := map[string]*ratelimit.Reservation{}
+				for i := range 20 {
+					c := flightCall{op: "hold", id: fmt.Sprintf("%d-%d", id, i), n: 1 + rng.IntN(2)}
+					switch p := rng.IntN(10); {
+					case p < 4:
+						for held := range holds {
+							c = flightCall{op: "release", id: held}
+						}
+					case p == 4:
+						c.op = "allow"
+					case p == 5:
+						c = flightCall{op: "peek"}
+					case p == 6 && id == 0:
+						c = flightCall{op: "advance", advance: time.Duration(1+rng.IntN(8)) * 100 * time.Millisecond}
+					}
+					op := porcupine.Operation{ClientId: id, Input: c, Call: time.Since(began).Nanoseconds()}
+					op.Output = fly(t, l, clk, c, holds)
+					op.Return = time.Since(began).Nanoseconds()
+					mu.Lock()
+					history = append(history, op)
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		if !porcupine.CheckOperations(inFlight(alg), history) {
+			t.Fatalf("seed %d: not linearizable:\n%+v", seed, history)
+		}
+	}
+}
+
+// fly makes a call, and returns 1 if it was granted, or what a peek found.
+func fly(t *testing.T, l ratelimit.Limiter, clk *storetest.Clock, c flightCall, holds map[string]*ratelimit.Reservation) int {
+	ctx := context.Background()
+	var err error
+	var d ratelimit.Decision
+	switch c.op {
+	case "hold":
+		var r *ratelimit.Reservation
+		if r, d, err = l.Hold(ctx, "k", c.n); r != nil {
+			holds[c.id] = r
+		}
+	case "release":
+		err = holds[c.id].Release(ctx)
+		delete(holds, c.id)
+	case "allow":
+		d.Allowed = l.AllowN("k", c.n)
+	case "peek":
+		d, err = l.Peek(ctx, "k")
+	case "advance":
+		clk.Advance(c.advance)
+	}
+	switch {
+	case err != nil:
+		t.Error(err)
+	case c.op == "peek":
+		return d.Remaining
+	case d.Allowed:
+		return 1
+	}
+	return 0
+}
+
+// TestCatchesEarlyTimeout checks that the definition refuses a history in which a slot has
+// returned before its time.
+func TestCatchesEarlyTimeout(t *testing.T) {
+	history := func(wait time.Duration) []porcupine.Operation {
+		return []porcupine.Operation{
+			{Input: flightCall{op: "hold", id: "a", n: 1}, Output: 1, Call: 0, Return: 10},
+			{Input: flightCall{op: "advance", advance: wait}, Output: 0, Call: 20, Return: 30},
+			{Input: flightCall{op: "hold", id: "b", n: 1}, Output: 1, Call: 40, Return: 50},
+			{Input: flightCall{op: "release", id: "a"}, Output: 0, Call: 60, Return: 70},
+			{Input: flightCall{op: "peek"}, Output: 0, Call: 80, Return: 90},
+		}
+	}
+	model := inFlight(ratelimit.InFlight{Limit: 1, Timeout: time.Second})
+	if !porcupine.CheckOperations(model, history(time.Second)) {
+		t.Error("the first hold had timed out")
+	}
+	if porcupine.CheckOperations(model, history(time.Second-1)) {
+		t.Error("the first hold had not timed out, and the check did not notice")
+	}
+}

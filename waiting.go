@@ -1,0 +1,330 @@
+package ratelimit
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// Nobody knows the time at which a Wait for events in flight ends: they may be released at any
+// moment. So it does not reserve events. Waiters on a key stand in a queue, and only the first
+// one asks the store: when it becomes the first, whenever events are released through this
+// limiter, and when the store has said that there will be room.
+//
+// From the first denial of a waiter until the queue is empty, other requests on the key are
+// denied without asking the store.
+
+// waiting has the queues of keys. Limiters that share states in memory share it.
+type waiting struct {
+	count atomic.Int64 // waiters in all queues
+
+	mu   sync.Mutex // protects what follows and the queues; never held while a store is called
+	keys map[string]*queue
+}
+
+// A queue has the waiters on a key, at least one.
+type queue struct {
+	waiters list.List // of *ticket
+
+	// The latest denial of a first waiter; by is nil if there was none.
+	denial Decision
+	at     kernel.Instant // when it was asked for
+	by     *Transition    // what decided it
+}
+
+// A ticket is a place in a queue.
+type ticket struct {
+	key   string
+	queue *queue
+	place *list.Element
+
+	// turn has an element if the ticket has become the first, or something may have made
+	// room, since it was last received from.
+	turn chan struct{}
+}
+
+// signal wakes the first waiter. The caller holds the lock.
+func (q *queue) signal() {
+	first := q.waiters.Front().Value.(*ticket)
+	select {
+	case first.turn <- struct{}{}:
+	default: // it has not looked since the last signal
+	}
+}
+
+// enter puts a new ticket at the end of the queue of key.
+func (w *waiting) enter(key string) *ticket {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := w.keys[key]
+	if q == nil {
+		q = &queue{}
+		if w.keys == nil {
+			w.keys = make(map[string]*queue)
+		}
+		w.keys[key] = q
+	}
+	t := &ticket{key: key, queue: q, turn: make(chan struct{}, 1)}
+	t.place = q.waiters.PushBack(t)
+	w.count.Add(1)
+	if q.waiters.Len() == 1 {
+		q.signal()
+	}
+	return t
+}
+
+// leave removes a ticket. If it was the first one, it wakes the next, which also gets the
+// signals that this one has not received.
+func (w *waiting) leave(t *ticket) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := t.queue
+	first := q.waiters.Front() == t.place
+	q.waiters.Remove(t.place)
+	w.count.Add(-1)
+	switch {
+	case q.waiters.Len() > 0:
+		if first {
+			q.signal()
+		}
+	default:
+		if delete(w.keys, t.key); len(w.keys) == 0 {
+			w.keys = nil // maps do not shrink
+		}
+	}
+}
+
+// any reports whether somebody waits on some key. It is faster than the other methods.
+func (w *waiting) any() bool { return w.count.Load() > 0 }
+
+// released wakes the first waiter on key.
+func (w *waiting) released(key string) {
+	if !w.any() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if q := w.keys[key]; q != nil {
+		q.signal()
+	}
+}
+
+// denied records that t, the first waiter, was denied.
+func (w *waiting) denied(t *ticket, d Decision, at kernel.Instant, by *Transition) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.queue.denial, t.queue.at, t.queue.by = d, at, by
+}
+
+// has reports whether somebody waits on key.
+func (w *waiting) has(key string) bool {
+	if !w.any() {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.keys[key] != nil
+}
+
+// blocked returns the latest denial of a waiter on key, which is the first one or was before
+// it. by is nil if there is none.
+func (w *waiting) blocked(key string) (d Decision, at kernel.Instant, by *Transition) {
+	if !w.any() {
+		return d, 0, nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if q := w.keys[key]; q != nil {
+		d, at, by = q.denial, q.at, q.by
+	}
+	return d, at, by
+}
+
+// soon is the RetryAfter of requests behind a waiter that may be served at any moment.
+const soon = time.Millisecond
+
+// overtakes reports whether a request for n events of key would overtake a Wait, and returns
+// the decision that denies it. Requests that are granted always or never overtake nobody.
+func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision, _ bool) {
+	d, at, by := l.waiting.blocked(key)
+	if by == nil || n == 0 {
+		return Decision{}, false
+	}
+	if l.own != nil {
+		if t, err := l.transitionOf(ctx, key); err != nil || t != by {
+			l.waiting.released(key) // because it was denied by another limit
+			by = t
+		}
+	}
+	if by == nil || n > by.kernel.Limit() {
+		return Decision{}, false
+	}
+	now, _ := l.timeline.Now()
+	passed := time.Duration(now - min(now, at))
+	if passed >= lookAgain {
+		l.waiting.released(key) // another process may have released events
+	}
+	if d.RetryAfter < Never {
+		d.RetryAfter = max(soon, d.RetryAfter-passed)
+	}
+	d.ResetAfter = max(d.RetryAfter, d.ResetAfter-passed)
+	d.Remaining, d.Delay = 0, 0
+	return d, true
+}
+
+// behind returns d, an answer to OpPeek, or if somebody waits on key, the denial that Take
+// would return.
+func (l *limiter) behind(ctx context.Context, key string, d Decision) Decision {
+	if !l.waiting.any() {
+		return d
+	}
+	if denial, ok := l.overtakes(ctx, key, 1); ok {
+		return denial
+	}
+	return d
+}
+
+// errWaiters is the error of a Reserve that would overtake a Wait.
+func errWaiters(n int) error {
+	return fmt.Errorf("%w: no reservation of %d is made while others wait for events in flight; use WaitHold", ErrQueueFull, n)
+}
+
+// waitForRelease holds n events of a key whose algorithm by has an [InFlight] in it, or on which
+// others wait.
+func (l *limiter) waitForRelease(ctx context.Context, key string, n int, by *Transition) (*Reservation, error) {
+	if n > by.kernel.Limit() {
+		return nil, tooMany(n, by)
+	}
+	r, err := l.queueFor(ctx, key, n)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.outlast(ctx); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// tooMany is the error of n events that are never granted.
+func tooMany(n int, by *Transition) error {
+	return fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, n, by.kernel.Limit())
+}
+
+// queueFor waits in the queue of key until n events are held.
+func (l *limiter) queueFor(ctx context.Context, key string, n int) (*Reservation, error) {
+	t := l.waiting.enter(key)
+	defer l.waiting.leave(t)
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-t.turn:
+	}
+	for looks := 0; ; looks++ {
+		by, err := l.transitionOf(ctx, key)
+		if err == nil && !by.flies { // its limit has changed
+			return l.reserve(ctx, key, n, l.patience(ctx), toReserve)
+		}
+		before, _ := l.timeline.Now()
+		r, res, err := l.holdOrRelease(ctx, key, n, by, err)
+		d := res.Decision
+		switch {
+		case r != nil:
+			return r, nil // if there is an error, the policy has decided
+		case err != nil && ctx.Err() != nil:
+			return nil, ctx.Err()
+		case d.Degraded && l.policy.kind == fallback:
+			return nil, errFallback
+		case err != nil:
+			return nil, err
+		case res.Full:
+			return nil, fmt.Errorf("%w: no room for a new key", ErrFull)
+		case n > by.kernel.Limit():
+			return nil, tooMany(n, by)
+		}
+		l.waiting.denied(t, d, before, by)
+		if err := l.pause(ctx, t.turn, d.RetryAfter, before, looks < manyLooks); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// holdOrRelease is hold, and returns when ctx ends. If the store grants the events after that, they
+// are released at once. Otherwise, nobody else would get them before they time out.
+func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *Transition, err error) (*Reservation, Result, error) {
+	if l.local != nil || err != nil { // it does not wait
+		return l.hold(ctx, key, n, by, err)
+	}
+	type answer struct {
+		r   *Reservation
+		res Result
+		err error
+	}
+	answers := make(chan answer)
+	go func() { // until the store's timeout at the latest
+		var a answer
+		a.r, a.res, a.err = l.hold(context.WithoutCancel(ctx), key, n, by, nil)
+		select {
+		case answers <- a:
+		case <-ctx.Done():
+			if a.r != nil {
+				_, _ = a.r.Settle(context.WithoutCancel(ctx), 0)
+			}
+		}
+	}()
+	select {
+	case a := <-answers:
+		return a.r, a.res, a.err
+	case <-ctx.Done():
+		return nil, Result{}, ctx.Err()
+	}
+}
+
+// pause waits until turn has an element, until d has passed by the limiter's clock since
+// before, or until ctx ends. It may return nil early: with recheck, if the clock was moved by
+// hand while the timer was set.
+func (l *limiter) pause(ctx context.Context, turn <-chan struct{}, d time.Duration, before kernel.Instant, recheck bool) error {
+	var passed, again <-chan time.Time // nil: never
+	if d < Never {
+		timer := l.timeline.Clock().Timer(d)
+		defer timer.Stop()
+		passed = timer.C
+	}
+	moved := func() bool {
+		now, _ := l.timeline.Now()
+		return now != before
+	}
+	if recheck && !l.timeline.Flows() {
+		if moved() {
+			return nil
+		}
+		again = time.After(lookAgain)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-turn:
+			return nil
+		case <-passed:
+			return nil
+		case <-again: // once
+			if moved() {
+				return nil
+			}
+		}
+	}
+}
+
+// outlast waits until the delay of held events is over. If ctx ends before, they did not happen.
+func (r *Reservation) outlast(ctx context.Context) error {
+	err := r.await(ctx)
+	if err != nil {
+		_, _ = r.Settle(context.WithoutCancel(ctx), 0) // if it fails, they stay spent
+	}
+	return err
+}

@@ -1,0 +1,586 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+)
+
+var five = ratelimit.InFlight{Limit: 5, Timeout: time.Minute}
+
+// held returns a hold that is granted.
+func held(t *testing.T, l ratelimit.Limiter, key string, n int) *ratelimit.Reservation {
+	t.Helper()
+	r, d, err := l.Hold(context.Background(), key, n)
+	require.NoError(t, err)
+	require.NotNil(t, r, "%+v", d)
+	return r
+}
+
+// A waiterOf is a goroutine that waits in a bubble. Its fields are set when it is done.
+type waiterOf struct {
+	n      int
+	cancel context.CancelFunc
+	done   atomic.Bool
+	r      *ratelimit.Reservation
+	err    error
+	at     time.Time // when it was done
+}
+
+func waitFor(t *testing.T, l ratelimit.Limiter, key string, n int) *waiterOf {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	w := &waiterOf{n: n, cancel: cancel}
+	go func() {
+		w.r, w.err = l.WaitHold(ctx, key, n)
+		w.at = time.Now()
+		w.done.Store(true)
+	}()
+	return w
+}
+
+// A planned is the limit of all keys, which may change.
+type planned struct {
+	alg atomic.Pointer[ratelimit.Algorithm]
+}
+
+func newPlanned(alg ratelimit.Algorithm) *planned {
+	p := &planned{}
+	p.set(alg)
+	return p
+}
+
+func (p *planned) set(alg ratelimit.Algorithm) { p.alg.Store(&alg) }
+
+func (p *planned) lookup(context.Context, string) (ratelimit.Algorithm, error) {
+	return *p.alg.Load(), nil
+}
+
+// Whatever happens at one instant (releases, waiters that come and leave, timeouts), whenever
+// everything has come to rest, the first waiter waits only if there is no room for it, and
+// waiters were served in their order. So no wake-up is lost.
+func TestWaitersWakeWhenThereIsRoom(t *testing.T) {
+	const limit = 5
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
+			rnd := newRand(t)
+			for round := range 100 {
+				synctest.Test(t, func(t *testing.T) {
+					restlessly(t, rand.New(rand.NewPCG(uint64(round), rnd.Uint64())), store(), limit)
+				})
+			}
+		})
+	}
+}
+
+func restlessly(t *testing.T, rnd *rand.Rand, store ratelimit.Store, limit int) {
+	type holder struct {
+		r     *ratelimit.Reservation
+		n     int
+		until time.Time
+	}
+	const timeout = 10 * time.Second
+	l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: limit, Timeout: timeout}, ratelimit.WithStore(store)))
+	var queue []*waiterOf
+	var holders []holder
+	for range 60 {
+		for range 1 + rnd.IntN(4) { // all at once
+			switch i := rnd.IntN(7); {
+			case i < 3:
+				queue = append(queue, waitFor(t, l, "k", 1+rnd.IntN(2)))
+				synctest.Wait() // it has its place
+			case i == 3 && len(queue) > 0:
+				queue[rnd.IntN(len(queue))].cancel()
+			case i == 4:
+				d, err := l.Take(t.Context(), "k", 1)
+				require.NoError(t, err)
+				if d.Allowed {
+					holders = append(holders, holder{nil, 1, time.Now().Add(timeout)})
+				}
+			case len(holders) > 0: // perhaps late, or none
+				j := rnd.IntN(len(holders))
+				if h := holders[j]; h.r != nil {
+					holders = slices.Delete(holders, j, j+1)
+					go func() { assert.NoError(t, h.r.Release(context.Background())) }()
+				}
+			}
+		}
+		synctest.Wait()
+		var waiting []*waiterOf
+		for _, w := range queue {
+			switch {
+			case !w.done.Load():
+				waiting = append(waiting, w)
+			case w.err == nil:
+				require.Empty(t, waiting, "it overtook")
+				holders = append(holders, holder{w.r, w.n, w.at.Add(timeout)})
+			default:
+				require.ErrorIs(t, w.err, context.Canceled)
+			}
+		}
+		queue = waiting
+		used := 0
+		for _, h := range holders {
+			if time.Now().Before(h.until) {
+				used += h.n
+			}
+		}
+		require.LessOrEqual(t, used, limit)
+		d, err := l.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		if len(waiting) > 0 {
+			require.Greater(t, used+waiting[0].n, limit, "the first waiter sleeps though there is room")
+			require.False(t, d.Allowed)
+			require.Zero(t, d.Remaining)
+			require.Positive(t, d.RetryAfter)
+		} else {
+			require.Equal(t, limit-used, d.Remaining)
+		}
+		time.Sleep(time.Duration(rnd.IntN(3)) * time.Second)
+		synctest.Wait()
+	}
+}
+
+// While a waiter is blocked, no method grants anything else, though there is room for one.
+func TestNothingOvertakesAWaiter(t *testing.T) {
+	for name, store := range stores {
+		for algName, alg := range map[string]ratelimit.Algorithm{
+			"InFlight": five,
+			"All":      ratelimit.All{five, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}},
+		} {
+			t.Run(name+"/"+algName, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store())))
+					first := held(t, l, "k", 4)
+					w := waitFor(t, l, "k", 5)
+					synctest.Wait()
+					time.Sleep(time.Second)
+
+					denied := ratelimit.Decision{Limit: 5, RetryAfter: 59 * time.Second, ResetAfter: 59 * time.Second}
+					if algName == "All" { // begins within an hour of the fake clock
+						d, err := l.Peek(t.Context(), "k")
+						require.NoError(t, err)
+						denied.ResetAfter = d.ResetAfter
+					}
+					assert.False(t, l.Allow("k"))
+					d, err := l.Take(t.Context(), "k", 1)
+					require.NoError(t, err)
+					assert.Equal(t, denied, d)
+					d, err = l.Peek(t.Context(), "k")
+					require.NoError(t, err)
+					assert.Equal(t, denied, d)
+					granted, d, err := l.TakeUpTo(t.Context(), "k", 5)
+					require.NoError(t, err)
+					assert.Zero(t, granted)
+					assert.Equal(t, denied, d)
+					r, d, err := l.Hold(t.Context(), "k", 1)
+					require.NoError(t, err)
+					assert.Nil(t, r)
+					assert.Equal(t, denied, d)
+					r, d, err = l.ReserveWithin(t.Context(), "k", 1, time.Hour)
+					require.NoError(t, err)
+					assert.Nil(t, r)
+					assert.Equal(t, denied, d)
+					_, err = l.Reserve(t.Context(), "k", 1)
+					require.ErrorIs(t, err, ratelimit.ErrQueueFull)
+					each, err := ratelimit.TakeEach(t.Context(), l, []string{"k", "other", "k"}, 1, nil)
+					require.NoError(t, err)
+					assert.Equal(t, denied, each[0])
+					assert.True(t, each[1].Allowed)
+					assert.Equal(t, denied, each[2])
+					soon, cancel := context.WithTimeout(t.Context(), time.Second)
+					require.ErrorIs(t, l.Wait(soon, "k"), context.DeadlineExceeded)
+					cancel()
+
+					// What overtakes nobody is as ever.
+					assert.True(t, l.AllowN("k", 0))
+					require.NoError(t, l.WaitN(t.Context(), "k", 0))
+					d, err = l.Take(t.Context(), "k", 6)
+					require.NoError(t, err)
+					assert.Equal(t, ratelimit.Never, d.RetryAfter)
+					require.ErrorIs(t, l.WaitN(t.Context(), "k", 6), ratelimit.ErrNever)
+					require.False(t, w.done.Load())
+
+					require.NoError(t, first.Release(t.Context()))
+					synctest.Wait()
+					require.True(t, w.done.Load())
+					require.NoError(t, w.err)
+					require.NoError(t, w.r.Release(t.Context()))
+					assert.True(t, l.AllowN("k", 5), "nobody waits any more")
+				})
+			})
+		}
+	}
+}
+
+// Whatever else may have made room wakes the first waiter, too.
+func TestWaitersSeeChanges(t *testing.T) {
+	for name, store := range stores {
+		for what, change := range map[string]func(t *testing.T, l, other ratelimit.Limiter, r *ratelimit.Reservation, plan *planned){
+			"reset": func(t *testing.T, l, _ ratelimit.Limiter, _ *ratelimit.Reservation, _ *planned) {
+				require.NoError(t, l.Reset(t.Context(), "k"))
+			},
+			"settle": func(t *testing.T, _, _ ratelimit.Limiter, r *ratelimit.Reservation, _ *planned) {
+				_, err := r.Settle(t.Context(), 0)
+				require.NoError(t, err)
+			},
+			"a higher limit": func(t *testing.T, l, _ ratelimit.Limiter, _ *ratelimit.Reservation, plan *planned) {
+				plan.set(ratelimit.InFlight{Limit: 10, Timeout: time.Minute})
+				assert.False(t, l.Allow("k"), "the waiter comes first")
+			},
+			"another kind of limit": func(t *testing.T, l, _ ratelimit.Limiter, _ *ratelimit.Reservation, plan *planned) {
+				plan.set(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)})
+				assert.False(t, l.Allow("k"), "the waiter comes first")
+			},
+			"a release by another limiter": func(t *testing.T, l, other ratelimit.Limiter, r *ratelimit.Reservation, _ *planned) {
+				require.NoError(t, other.Reset(t.Context(), "k"))
+				time.Sleep(10 * time.Millisecond)
+				l.Allow("k") // makes the waiter look
+			},
+		} {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					plan := newPlanned(five)
+					lookup := ratelimit.WithLimits(plan.lookup)
+					s := ratelimit.WithStore(store())
+					l := ratelimit.Must(ratelimit.New(five, s, lookup))
+					other := ratelimit.Must(ratelimit.New(five, s, lookup))
+					r := held(t, l, "k", 5)
+					var waiters []*waiterOf
+					for range 3 {
+						waiters = append(waiters, waitFor(t, l, "k", 1))
+						synctest.Wait()
+						require.False(t, waiters[0].done.Load())
+					}
+					change(t, l, other, r, plan)
+					synctest.Wait()
+					for _, w := range waiters {
+						assert.True(t, w.done.Load())
+						assert.NoError(t, w.err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A key whose limit is no longer an InFlight serves its waiters in their order, ahead of
+// those who come later.
+func TestWaitersOfALimitThatChanges(t *testing.T) {
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				plan := newPlanned(five)
+				l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(store()), ratelimit.WithLimits(plan.lookup)))
+				held(t, l, "k", 5)
+				var waiters []*waiterOf
+				add := func() {
+					waiters = append(waiters, waitFor(t, l, "k", 1))
+					synctest.Wait()
+				}
+				add()
+				add()
+				plan.set(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
+				add() // behind them
+				assert.False(t, l.Allow("k"), "wakes the first one")
+				synctest.Wait()
+				for i := range waiters {
+					for j, w := range waiters {
+						require.Equal(t, j <= i, w.done.Load(), "waiter %d after %d s", j, i)
+						if w.done.Load() {
+							require.NoError(t, w.err)
+						}
+					}
+					time.Sleep(time.Second)
+					synctest.Wait()
+				}
+			})
+		})
+	}
+}
+
+// Releases count even if the limit has changed since.
+func TestReleaseAfterAChange(t *testing.T) {
+	for name, store := range stores {
+		for what, next := range map[string]ratelimit.Algorithm{
+			"higher":  ratelimit.InFlight{Limit: 7, Timeout: time.Minute},
+			"lower":   ratelimit.InFlight{Limit: 3, Timeout: time.Minute},
+			"longer":  ratelimit.InFlight{Limit: 5, Timeout: time.Hour},
+			"shorter": ratelimit.InFlight{Limit: 5, Timeout: time.Second},
+		} {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				plan := ratelimit.Algorithm(five)
+				clk := clock.NewMock()
+				l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(store()), ratelimit.WithClock(clk),
+					ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil })))
+				limit := next.(ratelimit.InFlight).Limit
+				a, b := held(t, l, "k", 2), held(t, l, "k", 3)
+				plan = next
+				d, err := l.Peek(ctx, "k")
+				require.NoError(t, err)
+				assert.Equal(t, max(0, limit-5), d.Remaining)
+				require.NoError(t, a.Release(ctx))
+				d, err = l.Peek(ctx, "k")
+				require.NoError(t, err)
+				assert.Equal(t, max(0, limit-3), d.Remaining)
+
+				clk.Add(next.(ratelimit.InFlight).Timeout)
+				assert.True(t, l.AllowN("k", limit), "the others have timed out")
+				require.NoError(t, b.Release(ctx))
+				assert.False(t, l.Allow("k"), "a late release takes nothing from others")
+			})
+		}
+	}
+}
+
+// A limiter whose store fails while somebody waits lets the policy decide.
+func TestWaitersOfAFailingStore(t *testing.T) {
+	errDown := errors.New("connection refused")
+	for policyName, tt := range map[string]struct {
+		policy func(other ratelimit.Limiter) ratelimit.FailurePolicy
+		want   error
+	}{
+		"open":     {func(ratelimit.Limiter) ratelimit.FailurePolicy { return ratelimit.FailOpen }, nil},
+		"closed":   {func(ratelimit.Limiter) ratelimit.FailurePolicy { return ratelimit.FailClosed }, errDown},
+		"fallback": {ratelimit.Fallback, nil},
+	} {
+		t.Run(policyName, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &brokenStore{}
+				other := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Second}))
+				l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(tt.policy(other))))
+				r := held(t, l, "k", 5)
+				begin := time.Now()
+				waiters := []*waiterOf{waitFor(t, l, "k", 1)}
+				synctest.Wait()
+				waiters = append(waiters, waitFor(t, l, "k", 1))
+				synctest.Wait()
+				s.err = errDown
+				_, err := r.Settle(t.Context(), 0)
+				require.ErrorIs(t, err, errDown)
+				synctest.Wait() // a release that may have happened wakes them
+				require.True(t, waiters[0].done.Load())
+				for i, w := range waiters {
+					if !w.done.Load() {
+						require.Equal(t, "fallback", policyName)
+						time.Sleep(time.Second)
+						synctest.Wait()
+						assert.Equal(t, time.Second, time.Since(begin), "the first one's time out")
+					}
+					require.True(t, w.done.Load(), i)
+					if tt.want != nil {
+						require.ErrorIs(t, w.err, tt.want)
+						continue
+					}
+					require.NoError(t, w.err)
+					require.NotNil(t, w.r)
+				}
+			})
+		})
+	}
+}
+
+// In an All with a LeakyBucket, a wait is over when the delay is, and one that is given up
+// during the delay releases its events.
+func TestWaitHoldWithADelay(t *testing.T) {
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := ratelimit.Must(ratelimit.New(ratelimit.All{five, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}}, ratelimit.WithStore(store())))
+				begin := time.Now()
+				require.NoError(t, l.Wait(t.Context(), "k"))
+				require.Zero(t, time.Since(begin))
+				require.NoError(t, l.Wait(t.Context(), "k"))
+				require.Equal(t, time.Second, time.Since(begin))
+				w := waitFor(t, l, "k", 3)
+				synctest.Wait()
+				require.False(t, w.done.Load())
+				d, err := l.Peek(t.Context(), "k")
+				require.NoError(t, err)
+				require.Zero(t, d.Remaining)
+				w.cancel()
+				synctest.Wait()
+				require.ErrorIs(t, w.err, context.Canceled)
+				require.Nil(t, w.r)
+				d, err = l.Peek(t.Context(), "k")
+				require.NoError(t, err)
+				require.Equal(t, 3, d.Remaining, "it has happened to nobody")
+			})
+		})
+	}
+}
+
+// A clock that is moved by hand may be moved just before a waiter sets its timer.
+func TestWaitHoldFollowsTheInjectedClock(t *testing.T) {
+	for range 20 {
+		mock := clock.NewMock()
+		l := ratelimit.Must(ratelimit.New(five, ratelimit.WithClock(mock)))
+		held(t, l, "k", 5)
+		done := make(chan error)
+		go func() {
+			_, err := l.WaitHold(ctx, "k", 1)
+			done <- err
+		}()
+		for l.AllowN("other", 1) && !blocked(t, l, "k") {
+			runtime.Gosched()
+		}
+		mock.Add(time.Minute) // once: nothing moves it again
+		require.NoError(t, <-done)
+	}
+}
+
+// blocked reports whether somebody waits in vain on a key, all of whose events are held.
+func blocked(t *testing.T, l ratelimit.Limiter, key string) bool {
+	r, err := l.Reserve(ctx, key, 1)
+	if errors.Is(err, ratelimit.ErrQueueFull) {
+		return true
+	}
+	require.NoError(t, err)
+	r.Cancel()
+	return false
+}
+
+// Limiters that share a name in a MemoryStore share the queue.
+func TestLimitersOfOneNameShareTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ratelimit.NewMemoryStore()
+		a := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s)))
+		b := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s)))
+		r := held(t, a, "k", 4)
+		w := waitFor(t, b, "k", 5)
+		synctest.Wait()
+		assert.False(t, a.Allow("k"))
+		require.NoError(t, r.Release(t.Context()))
+		synctest.Wait()
+		assert.True(t, w.done.Load())
+	})
+}
+
+// Full stores treat a waiter as they treat a reservation.
+func TestWaitHoldOnAFullStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := func(policy ratelimit.FullPolicy) ratelimit.Limiter {
+			l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(policy)))))
+			held(t, l, "seen", 5)
+			return l
+		}
+		l := full(ratelimit.RefuseUnseen)
+		_, err := l.WaitHold(t.Context(), "unseen", 1)
+		require.ErrorIs(t, err, ratelimit.ErrFull)
+
+		l = full(ratelimit.ShareUnseen)
+		r := held(t, l, "a", 5)
+		w := waitFor(t, l, "a", 1)
+		other := waitFor(t, l, "b", 1) // of the same state
+		synctest.Wait()
+		require.False(t, w.done.Load())
+		require.False(t, other.done.Load())
+		require.NoError(t, r.Release(t.Context()))
+		synctest.Wait()
+		require.True(t, w.done.Load())
+		require.NoError(t, w.err)
+		assert.False(t, l.Allow("b"), "wakes the other one")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.True(t, other.done.Load())
+		require.NoError(t, other.err)
+	})
+}
+
+// Any number of goroutines hold at most the limit at once.
+func TestInFlightUnderConcurrency(t *testing.T) {
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
+			l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 3, Timeout: time.Hour}, ratelimit.WithStore(store())))
+			var now, most, served atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 8 {
+				wg.Go(func() {
+					rnd := rand.New(rand.NewPCG(uint64(i), 1))
+					for range 200 {
+						n := int64(1 + rnd.IntN(3))
+						ctx, cancel := context.WithTimeout(ctx, time.Duration(rnd.IntN(200))*time.Microsecond)
+						if rnd.IntN(2) == 0 {
+							ctx = context.Background()
+						}
+						r, err := l.WaitHold(ctx, "k", int(n))
+						cancel()
+						if err != nil {
+							assert.ErrorIs(t, err, context.DeadlineExceeded)
+							continue
+						}
+						sum := now.Add(n)
+						for old := most.Load(); sum > old && !most.CompareAndSwap(old, sum); old = most.Load() {
+						}
+						runtime.Gosched()
+						now.Add(-n)
+						served.Add(1)
+						assert.NoError(t, r.Release(context.Background()))
+					}
+				})
+			}
+			wg.Wait()
+			assert.LessOrEqual(t, most.Load(), int64(3))
+			assert.Positive(t, served.Load())
+			r, err := l.WaitHold(ctx, "k", 3)
+			require.NoError(t, err, "everything is released")
+			require.NoError(t, r.Release(ctx))
+		})
+	}
+}
+
+// A clock that is moved by hand may have fired its timers just before a waiter sets one, and
+// show its new time just after. The timers of a stepclock never fire.
+func TestWaitHoldLooksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clk := stepclock.New()
+		l := ratelimit.Must(ratelimit.New(five, ratelimit.WithClock(clk)))
+		held(t, l, "k", 5)
+		w := waitFor(t, l, "k", 1)
+		synctest.Wait()
+		clk.Advance(time.Minute)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.True(t, w.done.Load())
+		require.NoError(t, w.err)
+	})
+}
+
+// Once the limit of a key is no longer an InFlight, its turns are known again, and a waiter
+// whose deadline is before its turn fails at once.
+func TestWaitersOfALimitThatChangesLearnTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plan := newPlanned(five)
+		l := ratelimit.Must(ratelimit.New(five, ratelimit.WithLimits(plan.lookup)))
+		r := held(t, l, "k", 5)
+		first := waitFor(t, l, "k", 1)
+		synctest.Wait()
+		near, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		failed := make(chan error, 1)
+		go func() { failed <- l.Wait(near, "k") }()
+		synctest.Wait()
+		plan.set(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+		require.NoError(t, r.Release(t.Context()))
+		synctest.Wait()
+		require.True(t, first.done.Load())
+		require.NoError(t, first.err)
+		var turn *ratelimit.TurnError
+		require.ErrorAs(t, <-failed, &turn)
+		require.NoError(t, near.Err(), "at once")
+	})
+}
