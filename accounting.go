@@ -169,6 +169,7 @@ func (r *Result) uncounted(n int) error {
 //     so in debt, too.)
 //   - A [LeakyBucket] that has queued other events since, and a [WarmingUp] that has granted
 //     others since, give back nothing, and a [SlidingLog] with CountDenied never does.
+//   - In an [InFlight], all events are over, whatever n is.
 //   - In an [All], each part does what it does alone. While reservations are pending, or one
 //     part of the All is a WarmingUp that grants nothing yet, a TokenBucket with continuous
 //     refill gives nothing back unless nothing was granted since.
@@ -183,7 +184,7 @@ func (r *Result) uncounted(n int) error {
 // same part of the store (some thousands of keys of a limiter) was evicted or reset since. In
 // other stores, if another limiter called Reset, Settle may give back events that others have
 // spent since. A reservation that the [FailurePolicy] allowed holds nothing, so that Settle
-// counts all of n.
+// counts all of n, except in an InFlight.
 //
 // The Decision is what Peek returns afterwards. If ctx has ended, n is negative, or the error
 // matches [ErrDebt] or [ErrFull], nothing was settled, and Settle can be called again. A
