@@ -70,8 +70,8 @@ import (
 //
 // # Stores with scripts
 //
-// [Transition.Portable], [Transition.Algorithm], [Transition.AppendCancellation] and
-// [OpReturn] are for stores that decide elsewhere, such as in a script in a database, or
+// [Transition.Portable], [Transition.Algorithm], [Transition.AppendCancellation],
+// [Transition.AppendSettlement], [Request.AsOf] and [OpReturn] are for stores that decide elsewhere, such as in a script in a database, or
 // that take events in advance. So are [Transition.Tag] and [Transition.Varies], except in
 // Open. [Request.PolicyDecides] is for stores that count failures. Package redisstore is
 // such a store. Other stores need none of them.
@@ -181,6 +181,13 @@ func (r *Request) PolicyDecides(ctx context.Context) bool {
 // that no decision is made at an earlier time than the one that left the state.
 func (r Request) At(t time.Time) Request {
 	r.fixed = &kernel.Reading{Now: kernel.InstantOf(t), Wall: t}
+	return r
+}
+
+// AsOf returns the request with its time fixed as that of other is, for stores that apply
+// several requests at one time.
+func (r Request) AsOf(other Request) Request {
+	r.fixed = other.fixed
 	return r
 }
 

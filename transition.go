@@ -127,6 +127,19 @@ func (t *Transition) AppendCancellation(b []byte, grant any) []byte {
 	return t.loose().kernel.AppendCancellation(b, grant)
 }
 
+// AppendSettlement appends req, an OpSettle, to b, for a store whose script counts events. It
+// returns by how many events the state changes. If more is above 0, the script must do the same
+// as for an OpCharge of that number. If it is below 0, the script takes that number of events
+// back, for which it needs the bytes that AppendSettlement has appended: in the encoding of
+// internal/kernel/settle.go, which may change with each version of this package. If more is 0,
+// the state stays as it is.
+//
+// t must be the transition of the state that the script finds. As AppendCancellation does,
+// AppendSettlement takes nothing back of a Grant that a transition with other parameters made.
+func (t *Transition) AppendSettlement(b []byte, req Request) (_ []byte, more int) {
+	return t.loose().kernel.AppendSettlement(b, req.Grant, req.N, req.lost)
+}
+
 // toKernel converts a request.
 func (r *Request) toKernel() kernel.Request {
 	req := kernel.Request{Op: kernel.Op(r.Op), N: r.N, MaxWait: r.MaxWait, Grant: r.Grant, Clock: r.timeline, Fixed: r.fixed, AtOnce: r.atOnce, Lost: r.lost}

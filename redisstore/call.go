@@ -19,6 +19,9 @@ type call struct {
 	cmd   Command // the raw command
 	reply string  // to the raw command
 
+	more       int    // of an OpSettle: how many events it charges or, if negative, takes back
+	settlement []byte // of an OpSettle that takes events back: what the script needs
+
 	kept     bool        // whether events to return could not be given back
 	forLease bool        // whether it takes a lease; then no caller waits
 	again    int         // how often it was sent again because of the state that the script found
@@ -59,14 +62,38 @@ const (
 	opReserve
 	opReturn
 	opCancel
+	opUpTo
+	opCharge
+	opSettle
 )
 
 // op returns the operation that the script executes for c. A request that can never be
-// granted only peeks.
+// granted only peeks, and so does one that changes nothing. A hold is a take.
 func (c *call) op() byte {
-	switch n := c.req.N; {
-	case c.req.Op == ratelimit.OpCancel:
+	n := c.req.N
+	switch c.req.Op {
+	case ratelimit.OpCancel:
 		return opCancel
+	case ratelimit.OpSettle:
+		switch {
+		case c.more > 0:
+			return opCharge
+		case c.more < 0:
+			return opSettle
+		}
+		return opPeek
+	case ratelimit.OpCharge:
+		if n > 0 {
+			return opCharge
+		}
+		return opPeek
+	case ratelimit.OpTakeUpTo:
+		if n > 0 {
+			return opUpTo
+		}
+		return opPeek
+	}
+	switch {
 	case n == 0 || n > c.prog.limit || c.req.Op == ratelimit.OpPeek:
 		return opPeek
 	case c.req.Op == ratelimit.OpReserve:
@@ -77,23 +104,54 @@ func (c *call) op() byte {
 	return opTake
 }
 
+// spends reports whether c spends events if it is granted.
+func (c *call) spends() bool {
+	switch c.op() {
+	case opTake, opReserve, opUpTo:
+		return true
+	}
+	return false
+}
+
+// mostEvents is the most events that a script is told: more than any state can count.
+const mostEvents = 1 << 52
+
+// events returns the numbers of events of c for the script: n, and those whose cost in a
+// bucket it needs.
+func (c *call) events() (n, cost int) {
+	switch c.op() {
+	case opCharge:
+		n = c.req.N
+		if c.req.Op == ratelimit.OpSettle {
+			n = c.more
+		}
+		return int(min(int64(n), mostEvents)), n
+	case opSettle:
+		return -c.more, -c.more
+	case opUpTo:
+		return min(c.req.N, c.prog.limit), 1
+	}
+	n = max(1, min(c.req.N, c.prog.limit))
+	return n, n
+}
+
 // appendRun appends a run of equal requests, times of c's, in the script's encoding.
 func (c *call) appendRun(b []byte, times int) []byte {
-	n := max(1, min(c.req.N, c.prog.limit))
+	n, costed := c.events()
 	b = append(b, c.op())
-	var cancellation []byte
+	more := c.settlement
 	if c.op() == opCancel {
-		cancellation = c.prog.t.AppendCancellation(nil, c.req.Grant)
-		n = len(cancellation)
+		more = c.prog.t.AppendCancellation(nil, c.req.Grant)
+		n = len(more)
 	}
 	b = binary.LittleEndian.AppendUint32(b, uint32(times))
 	b = appendDouble(b, float64(n))
 	b = appendDouble(b, c.wait())
 	for _, cost := range c.prog.costs {
-		ticks, units := cost.times(min(n, c.prog.limit))
+		ticks, units := cost.times(costed)
 		b = appendDouble(appendDouble(b, ticks), units)
 	}
-	return append(b, cancellation...)
+	return append(b, more...)
 }
 
 // wait returns the longest wait for a reservation or, for events to return, the instant at
@@ -110,7 +168,9 @@ func (c *call) wait() float64 {
 }
 
 func (c *call) equals(d *call) bool {
-	return c.op() == d.op() && c.op() != opCancel && c.req.N == d.req.N && c.wait() == d.wait()
+	n, costed := c.events()
+	m, other := d.events()
+	return c.op() == d.op() && c.op() != opCancel && c.op() != opSettle && n == m && costed == other && c.wait() == d.wait()
 }
 
 // run sends a raw command, and returns the reply.

@@ -85,22 +85,31 @@ func (s *Store) prepare(q *queue, g *group) *script {
 			s.counts.coalesced.Add(1)
 		}
 	}
-	script, args := prog.script, []string{"", prog.tag}
-	if g.undoes = slices.ContainsFunc(g.calls, (*call).undoes); g.undoes {
-		script = prog.undoScript()
-	} else {
+	for _, c := range g.calls {
+		c.settle()
+	}
+	script, args, v := prog.script, []string{"", prog.tag}, plain
+	if slices.ContainsFunc(g.calls, (*call).long) {
+		v |= longer
+	}
+	var foreigns []foreign
+	if g.undoes = slices.ContainsFunc(g.calls, (*call).undoes); !g.undoes {
 		if lease := s.leaseCall(first.name, prog); lease != nil {
 			q.shard.mu.Lock()
 			g.calls = append(g.calls, lease)
 			q.shard.mu.Unlock()
 		}
-		if foreigns := s.expected(prog); len(foreigns) > 0 || first.damaged != "" {
-			script = scriptFor(prog.all, adopting, prog.kinds)
-			args = append(args, first.damaged)
-			for _, f := range foreigns {
-				args = append(args, f.tag, f.params)
-			}
+		foreigns = s.expected(prog)
+	}
+	if len(foreigns) > 0 || first.damaged != "" {
+		v |= adopting
+		args = append(args, first.damaged)
+		for _, f := range foreigns {
+			args = append(args, f.tag, f.params)
 		}
+	}
+	if v != plain {
+		script = prog.variantOf(v)
 	}
 	g.epoch = s.denials.epoch(first.name)
 	args[0] = s.encode(g)
@@ -244,8 +253,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		base = base.At(after.time)
 	}
 	for _, c := range g.calls {
-		req := base
-		req.Op, req.N, req.MaxWait, req.Grant, req.Taken = c.req.Op, c.req.N, c.req.MaxWait, c.req.Grant, c.req.Taken
+		req := c.req.AsOf(base)
 		next, changed, res, err := prog.t.Apply(state, req)
 		if err != nil {
 			return after, err
@@ -261,7 +269,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 			state = next
 		}
 		c.kept = req.Op == ratelimit.OpReturn && !res.Decision.Allowed
-		if res.Decision.Allowed && c.op() != opPeek && c.op() != opReturn {
+		if res.Decision.Allowed && c.spends() {
 			granted--
 		}
 	}

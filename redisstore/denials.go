@@ -14,7 +14,7 @@ import (
 // A denial is a state on which a request was denied.
 type denial struct {
 	prog *program
-	n    int // the events of that request
+	n    int // the events that were denied
 	snapshot
 }
 
@@ -31,14 +31,22 @@ const drift = 1000
 
 // denied returns the denial of req if it is known without a call.
 func (s *Store) denied(name name, prog *program, req ratelimit.Request) (d ratelimit.Decision, ok bool) {
-	if s.denialAge == 0 || !prog.cacheable || req.Op != ratelimit.OpTake && req.Op != ratelimit.OpPeek || req.N == 0 {
+	n := req.N // the events of the denial
+	switch req.Op {
+	case ratelimit.OpTakeUpTo:
+		n = min(n, 1)
+	case ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpHold:
+	default:
+		return d, false
+	}
+	if s.denialAge == 0 || !prog.cacheable || n == 0 {
 		return d, false
 	}
 	shard := &s.denials[name.shard()]
 	shard.mu.RLock()
 	last, ok := shard.recent.get(name.text)
 	shard.mu.RUnlock()
-	if !ok || last.prog != prog || prog.partial && last.n != req.N {
+	if !ok || last.prog != prog || prog.partial && last.n != n {
 		return d, false
 	}
 	now := s.elapsed()
@@ -91,8 +99,14 @@ func (s *Store) cacheDenial(name name, epoch uint64, calls []*call, after snapsh
 	}
 	latest := denial{prog: calls[0].prog, snapshot: after}
 	for _, c := range calls {
-		if c.op() == opTake && !c.res.Decision.Allowed && !c.forLease {
+		if c.res.Decision.Allowed || c.forLease {
+			continue
+		}
+		switch c.op() {
+		case opTake:
 			latest.n = c.req.N
+		case opUpTo:
+			latest.n = 1
 		}
 	}
 	shard := &s.denials[name.shard()]

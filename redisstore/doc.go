@@ -20,8 +20,9 @@
 // Every algorithm and every promise of package ratelimit holds across processes, to the
 // microsecond. A decision, even on an [ratelimit.All], is one call of a script on one
 // key. The script decides and spends by the clock of Redis; the clocks of the processes
-// do not matter. Cancelling a reservation is one call as well, and so is returning a lease;
-// those of one process that happen together on a key share a call. The store works with
+// do not matter. Hold, TakeUpTo, Charge and Settle are one call each as well, and so are
+// cancelling a reservation and returning a lease; those of one process that happen together on
+// a key share a call. The store works with
 // Redis 6.2 or newer, Valkey, and clusters of either, on 64-bit machines.
 //
 // # What is stored in Redis
@@ -76,8 +77,8 @@
 // that retries after RetryAfter is admitted, unless another caller has spent that capacity.
 //
 // A cached denial may be wrong in two ways, for up to that second. It does not notice what
-// another process gives back: by a Reset, by cancelling a reservation, or by returning the
-// rest of a lease. And its Remaining and RetryAfter do not include what other processes have
+// another process gives back: by a Reset, by settling a hold, by cancelling a reservation, or
+// by returning the rest of a lease. And its Remaining and RetryAfter do not include what other processes have
 // spent since.
 //
 // RetryAfter counts from the reading of the server's clock, so a caller that retries after
@@ -91,7 +92,23 @@
 // of 2.
 //
 // The cache does not apply to a SlidingLog with CountDenied, which must record each
-// denial, nor to Wait and Reserve.
+// denial, nor to Wait, Reserve, Charge and Settle.
+//
+// # Holds
+//
+// A hold is settled in the state that Redis has then. If a key was deleted since, because
+// Redis evicted it or another process reset it, and others have taken events, then settling the
+// hold for fewer events may give some of theirs back: those in the same window of a FixedWindow
+// or slot of a SlidingWindow or RollingWindow, those of the same microsecond of a SlidingLog,
+// and in a TokenBucket as much as would still be missing because of the hold. A Reset by the
+// limiter that made the hold is known to it.
+//
+// A Settle without an answer is not repeated, because it may have been executed. If it was not,
+// the held events stay spent, and Stats counts those to give back as Lost.
+//
+// The most events that a key can be charged with depends on its algorithm: counts are at most
+// 2⁵¹ (2³²−1 in each slot of a SlidingWindow or RollingWindow whose limit is below 2³²), and a debt
+// must be paid before 2116.
 //
 // # Coalesced calls
 //
@@ -147,6 +164,10 @@
 // on the key. If another process resets a key, or a lease is being given back at that time,
 // this process may give back events that it leased before the reset: that grants up to 2·k
 // more events for each process.
+//
+// Only Take and Allow are granted from leases. A Charge, and a Settle for more events than were
+// held, give back the lease that their process has on the key, so that nothing is granted from
+// it while there is a debt. Other processes may grant what they have leased before the charge.
 //
 // If the limit of a key changes (see [ratelimit.WithLimits]), the next request gives back
 // the lease. While callers of a process disagree about the limit of a key, nothing is leased.

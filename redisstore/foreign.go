@@ -152,6 +152,11 @@ func (s *Store) sendAgain(q *queue, g *group, origin *program, damaged string) b
 		case c.op() == opCancel:
 			c.res.Grant = &kernel.Undone{}
 			c.answer(nil)
+		case c.req.Op == ratelimit.OpSettle && origin != nil && c.again < maxAgain:
+			c.again++
+			elsewhere = append(elsewhere, c)
+		case c.req.Op == ratelimit.OpSettle: // like those below
+			again = appendAgain(again, c, damaged)
 		case c.undoes() && (origin == nil || !c.prog.alike(origin)):
 			c.answer(nil) // the key starts afresh
 		case c.undoes() && c.again == maxAgain:
@@ -164,12 +169,8 @@ func (s *Store) sendAgain(q *queue, g *group, origin *program, damaged string) b
 			}
 			c.again++
 			elsewhere = append(elsewhere, c)
-		case c.again == maxAgain:
-			c.answer(fmt.Errorf("redisstore: %d times, the state of %q was of another limit or unreadable: let all processes use the same limit", maxAgain, c.name.text))
 		default:
-			c.again++
-			c.damaged = damaged
-			again = append(again, c)
+			again = appendAgain(again, c, damaged)
 		}
 	}
 	if !q.detach(g, again) {
@@ -180,4 +181,15 @@ func (s *Store) sendAgain(q *queue, g *group, origin *program, damaged string) b
 		s.enqueue(c)
 	}
 	return true
+}
+
+// appendAgain appends a call to those to send again, unless that was done too often.
+func appendAgain(again []*call, c *call, damaged string) []*call {
+	if c.again == maxAgain {
+		c.answer(fmt.Errorf("redisstore: %d times, the state of %q was of another limit or unreadable: let all processes use the same limit", maxAgain, c.name.text))
+		return again
+	}
+	c.again++
+	c.damaged = damaged
+	return append(again, c)
 }

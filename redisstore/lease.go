@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // A lease is a number of events of a key that were taken in advance. Each of them is
@@ -18,6 +19,7 @@ type lease struct {
 	from  ratelimit.Request  // a request of the limiter, to give events back with
 	left  int                // events that can still be granted
 	void  bool               // whether the key was reset since the lease was asked for
+	over  bool               // whether events were charged since then
 	taken time.Time          // when it was taken, by the server's clock
 	until time.Duration      // when it ends, by the store's clock
 	last  ratelimit.Decision // the decision that took it
@@ -164,7 +166,7 @@ func (s *Store) leaseOutcome(name name, calls []*call, after snapshot, err error
 	}
 	l.from, l.taken = calls[0].req, after.time
 	l.until, l.last, l.since = after.sent+s.leaseAge, last.res.Decision, after.received
-	if shard.closed {
+	if shard.closed || l.over {
 		s.giveBackSoon(context.Background(), name, l)
 		return
 	}
@@ -194,25 +196,40 @@ func (s *Store) expire(name name, l *lease) {
 	}
 }
 
-// giveBackSoon calls giveBack in a goroutine that Close waits for.
-func (s *Store) giveBackSoon(ctx context.Context, name name, l *lease) {
-	s.returns.begin()
-	go func() {
-		defer s.returns.end()
-		s.returns.addErr(s.giveBack(ctx, name, l))
-	}()
+// endLease ends the lease of a key before req, if that charges events: none that was leased
+// before may be granted while there is a debt. The events are given back before the charge,
+// because the queue of a key is in order.
+func (s *Store) endLease(name name, req *ratelimit.Request) {
+	if s.lease == 0 || req.Op == ratelimit.OpSettle && req.N <= kernel.Asked(req.Grant) {
+		return
+	}
+	shard := &s.leases[name.shard()]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if l := shard.asked[name.text]; l != nil {
+		l.over = true
+	}
+	if l := shard.held[name.text]; shard.dropLocked(name, l) {
+		s.giveBackSoon(context.Background(), name, l)
+	}
 }
 
-// giveBack gives back the unused events of a lease that has ended. If that fails, they stay
-// spent. It takes no longer than the timeout.
-func (s *Store) giveBack(ctx context.Context, name name, l *lease) error {
+// giveBackSoon queues the return of the unused events of a lease that has ended, and waits for
+// it in a goroutine that Close waits for. If it fails, they stay spent. It takes no longer than
+// the timeout.
+func (s *Store) giveBackSoon(ctx context.Context, name name, l *lease) {
 	if l.left == 0 {
-		return nil
+		return
 	}
+	s.returns.begin()
 	req := l.from
 	req.Op, req.N, req.Taken = ratelimit.OpReturn, l.left, l.taken
-	_, err := s.undo(ctx, name, l.prog, req)
-	return err
+	c := s.queue(name, l.prog, req)
+	go func() {
+		defer s.returns.end()
+		_, err := s.undone(ctx, c)
+		s.returns.addErr(err)
+	}()
 }
 
 // resetLease drops the leases of a key, asked for or held, after a Reset that returned err.

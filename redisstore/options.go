@@ -40,8 +40,8 @@ func WithTimeout(d time.Duration) Option {
 
 // WithDenialCache sets the longest time for which a denial is repeated without a call to
 // Redis. The default is one second; 0 turns the cache off. For that time, this process may
-// not notice what another process has given back to the key: by returning a lease, by
-// cancelling a reservation, or by a Reset. See the section "Cached denials" of the package
+// not notice what another process has given back to the key: by returning a lease, by settling
+// a hold, by cancelling a reservation, or by a Reset. See the section "Cached denials" of the package
 // documentation.
 func WithDenialCache(age time.Duration) Option {
 	return func(c *config) { c.denialAge = age }

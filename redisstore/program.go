@@ -45,13 +45,22 @@ func (p *program) equals(q *program) bool { return p == q || p.header == q.heade
 // A cost is the time that an event costs, in units. A microsecond has unit units.
 type cost struct{ units, unit uint64 }
 
-// times returns the cost of n events, in whole microseconds and units. n is at most the
-// capacity of the bucket, which fills up in less than 2⁵¹ microseconds.
+// times returns the cost of n events, in whole microseconds and units. For more events than
+// pass before time ends, it is some later time.
 func (c cost) times(n int) (ticks, units float64) {
 	hi, lo := bits.Mul64(uint64(n), c.units)
+	if hi >= c.unit {
+		return tooLong, 0
+	}
 	q, r := bits.Div64(hi, lo, c.unit)
+	if q >= tooLong {
+		return tooLong, 0
+	}
 	return float64(q), float64(r)
 }
+
+// tooLong is a number of microseconds that ends after the latest instant, whenever it begins.
+const tooLong = 1 << 53
 
 func newProgram(t *ratelimit.Transition) (*program, error) {
 	t, err := t.Portable(tick)
@@ -95,8 +104,8 @@ func unlimited(part ratelimit.Algorithm) bool {
 	return ok
 }
 
-// undoScript returns the script for commands with requests that take events back.
-func (p *program) undoScript() *script { return scriptFor(p.all, undoing, p.kinds) }
+// variantOf returns the script for commands that need a variant.
+func (p *program) variantOf(v variant) *script { return scriptFor(p.all, v, p.kinds) }
 
 // state returns the state for a value that begins with tag. Values in replies have none,
 // nor have values in Redis if the key's name depends on the parameters.

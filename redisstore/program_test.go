@@ -109,7 +109,7 @@ func TestScripts(t *testing.T) {
 	assert.NotSame(t, a, adopts)
 	assert.Greater(t, len(adopts.text), len(a.text))
 	assert.NotContains(t, a.text+adopts.text, "--")
-	undoes := scriptFor(true, undoing, []byte{bucketKind, logKind})
+	undoes := scriptFor(true, longer, []byte{bucketKind, logKind})
 	assert.NotSame(t, a, undoes)
 	assert.NotSame(t, adopts, undoes)
 	assert.Greater(t, len(undoes.text), len(a.text))

@@ -49,6 +49,8 @@ var (
 	driverText string
 	//go:embed lua/undo.lua
 	undoText string
+	//go:embed lua/account.lua
+	accountText string
 )
 
 //go:embed lua/bucket.lua lua/interval.lua lua/fixed.lua lua/ring.lua lua/wide.lua lua/sliding.lua lua/rolling.lua lua/log.lua lua/warming.lua
@@ -114,9 +116,10 @@ type scriptID struct {
 type variant byte
 
 const (
-	plain    variant = iota
-	adopting         // can adopt the states of other limits
-	undoing          // can take events back
+	adopting variant = 1 << iota // can adopt the states of other limits
+	longer                       // has undo.lua and account.lua
+
+	plain variant = 0
 )
 
 // scriptFor returns the script for parts of these kinds. all is whether they are the parts of
@@ -155,7 +158,7 @@ func (a *assembly) applies(words string) bool {
 				return false
 			}
 		case "plain", "adopting":
-			if (a.variant == adopting) != (word == "adopting") {
+			if (a.variant&adopting != 0) != (word == "adopting") {
 				return false
 			}
 		}
@@ -221,13 +224,15 @@ func (a *assembly) section(name string) string {
 		return "for j = 1, many do\nlocal p = P[j]\n"
 	case name == "each":
 		return "do\n"
-	case name == "help" || name == "undoHelp":
+	case name == "help" || name == "undoHelp" || name == "cancelHelp":
 		return a.helpers(name)
 	case name == "opening":
 		return a.opening()
-	case name == "undo" && a.variant == undoing:
+	case name == "undo" && a.variant&longer != 0:
 		return a.expand(undoText)
-	case name == "undo":
+	case name == "account" && a.variant&longer != 0:
+		return a.expand(accountText)
+	case name == "undo" || name == "account":
 		return ""
 	}
 	return a.branches(name)
@@ -258,7 +263,7 @@ func (a *assembly) helpers(name string) (code string) {
 			code += sectionsOf()[file][name]
 		}
 	}
-	if a.variant == adopting && name == "help" && slices.ContainsFunc(a.kinds, func(k byte) bool { return slices.Contains(scaled, k) }) {
+	if a.variant&adopting != 0 && name == "help" && slices.ContainsFunc(a.kinds, func(k byte) bool { return slices.Contains(scaled, k) }) {
 		code += sectionsOf()["wide"]["wide"]
 	}
 	return code
@@ -269,9 +274,9 @@ func (a *assembly) helpers(name string) (code string) {
 func (a *assembly) branches(name string) (code string) {
 	var conditions, codes []string
 	for _, k := range a.kinds {
-		var text string
-		for _, file := range kernels[k] {
-			text += sectionsOf()[file][name]
+		text := sectionText(k, name)
+		if text == "" && name == "charge" {
+			text = sectionText(k, "spend")
 		}
 		code := (&assembly{kinds: []byte{k}}).expand(text)
 		condition := fmt.Sprintf("p.kind == %d", k)
@@ -297,6 +302,14 @@ func (a *assembly) branches(name string) (code string) {
 		code += "if " + conditions[i] + " then\n" + c
 	}
 	return code + "end\n"
+}
+
+// sectionText returns a section of a kind's kernel.
+func sectionText(kind byte, name string) (text string) {
+	for _, file := range kernels[kind] {
+		text += sectionsOf()[file][name]
+	}
+	return text
 }
 
 // lean removes comments and indentation, which Redis would keep in memory.

@@ -82,7 +82,12 @@ func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition,
 		return ratelimit.Result{}, err
 	}
 	name := s.name(key)
-	if req.Op == ratelimit.OpCancel || req.Op == ratelimit.OpReturn {
+	switch req.Op {
+	case ratelimit.OpSettle, ratelimit.OpCharge:
+		s.endLease(name, &req)
+	}
+	switch req.Op {
+	case ratelimit.OpCancel, ratelimit.OpReturn, ratelimit.OpSettle:
 		return s.undo(ctx, name, prog, req)
 	}
 	if d, ok := s.known(name, prog, req); ok {
@@ -106,9 +111,20 @@ func (s *Store) known(name name, prog *program, req ratelimit.Request) (d rateli
 
 // ask queues a request and waits for its result.
 func (s *Store) ask(ctx context.Context, name name, prog *program, req ratelimit.Request) (ratelimit.Result, error) {
+	return s.result(ctx, s.queue(name, prog, req))
+}
+
+// queue queues a request.
+func (s *Store) queue(name name, prog *program, req ratelimit.Request) *call {
 	c := s.newCall()
 	c.name, c.prog, c.req = name, prog, req
-	if err := s.do(ctx, c); err != nil {
+	s.enqueue(c)
+	return c
+}
+
+// result waits for the result of a request.
+func (s *Store) result(ctx context.Context, c *call) (ratelimit.Result, error) {
+	if err := c.await(ctx); err != nil {
 		return ratelimit.Result{}, err
 	}
 	res := c.res

@@ -7,21 +7,51 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// Taking events back, in an OpReturn or an OpCancel, is a request like any other: the script
-// carries it out, in one call, together with other requests on the key. The scripts for
-// commands with such requests are longer: see lua/undo.lua.
+// Taking events back, in an OpReturn, an OpCancel or an OpSettle, is a request like any other:
+// the script carries it out, in one call, together with other requests on the key. So it is with
+// an OpCharge and an OpTakeUpTo. The scripts for commands with such requests are longer: see
+// lua/undo.lua and lua/account.lua.
 
-// undoes reports whether c takes events back.
+// undoes reports whether c may take events back.
 func (c *call) undoes() bool {
-	return c.prog != nil && (c.req.Op == ratelimit.OpReturn || c.req.Op == ratelimit.OpCancel)
+	if c.prog == nil {
+		return false
+	}
+	switch c.req.Op {
+	case ratelimit.OpReturn, ratelimit.OpCancel, ratelimit.OpSettle:
+		return true
+	}
+	return false
 }
 
-// undo takes events back. If that fails, it counts them as lost: they stay spent, unless the
-// command was executed and only its reply was lost.
+// long reports whether c needs the longer script.
+func (c *call) long() bool {
+	switch c.op() {
+	case opPeek, opTake, opReserve:
+		return false
+	}
+	return true
+}
+
+// settle computes what an OpSettle does to the states of c's limit.
+func (c *call) settle() {
+	if c.req.Op == ratelimit.OpSettle {
+		c.settlement, c.more = c.prog.t.AppendSettlement(nil, c.req)
+	}
+}
+
+// undo takes events back.
 func (s *Store) undo(ctx context.Context, name name, prog *program, req ratelimit.Request) (ratelimit.Result, error) {
+	return s.undone(ctx, s.queue(name, prog, req))
+}
+
+// undone waits until events are taken back. If that fails, it counts them as lost: they stay
+// spent, unless the command was executed and only its reply was lost.
+func (s *Store) undone(ctx context.Context, c *call) (ratelimit.Result, error) {
 	// Cached denials are forgotten when the reply is read, and here in case there is none.
-	defer s.denials.forget(name)
-	res, err := s.ask(ctx, name, prog, req)
+	defer s.denials.forget(c.name)
+	req := c.req
+	res, err := s.result(ctx, c)
 	if err != nil {
 		s.counts.lost.Add(uint64(events(req)))
 	}
@@ -30,8 +60,11 @@ func (s *Store) undo(ctx context.Context, name name, prog *program, req ratelimi
 
 // events returns how many events req takes back.
 func events(req ratelimit.Request) int {
-	if req.Op == ratelimit.OpCancel {
+	switch req.Op {
+	case ratelimit.OpCancel:
 		return kernel.Asked(req.Grant)
+	case ratelimit.OpSettle:
+		return max(0, kernel.Asked(req.Grant)-req.N)
 	}
 	return req.N
 }

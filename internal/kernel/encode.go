@@ -83,9 +83,7 @@ func (unwound) encode(b []byte, line []*Waiter, part int) []byte {
 		e.count++
 		e.b = appendFloat(e.b, w.leaves())
 		t := &w.traces[part]
-		for _, word := range append(t.pre[:], t.post[:]...) {
-			e.b = binary.LittleEndian.AppendUint64(e.b, word)
-		}
+		e.b = appendWords(appendWords(e.b, t.pre[:]...), t.post[:]...)
 	}
 	return e.end()
 }

@@ -317,3 +317,6 @@ func (k *gcra) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	}
 	return k.store(st, tat.Sub(back)), true
 }
+
+// encodeRefund appends the instant at which the hold left the bucket full.
+func (k *gcra) encodeRefund(b []byte, t *trace) []byte { return appendWords(b, t.post[:2]...) }

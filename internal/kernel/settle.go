@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"github.com/ratelimit-go/ratelimit/internal/uint128"
@@ -40,6 +41,9 @@ type settler interface {
 	// refund takes back some events of a grant, as far as the state allows. It reports
 	// whether the state has changed.
 	refund(st []uint64, r refunding) (_ []uint64, changed bool)
+
+	// encodeRefund appends what refund looks at in a trace; see AppendSettlement.
+	encodeRefund(b []byte, t *trace) []byte
 }
 
 // A refunding is the application of an OpSettle that takes events back. It is passed by value,
@@ -235,4 +239,38 @@ func settleAll(parts composite, st []uint64, s settling) (_ []uint64, changed bo
 		return st
 	})
 	return st, changed
+}
+
+// difference returns by how many events a settlement for n of grant changes a state that c
+// left: more than 0 are charged, and fewer taken back.
+func (c *Compiled) difference(grant any, n int, lost bool) int {
+	g, ok := grant.(*Grant)
+	if !ok || n < g.n && (lost || !c.same(g.by)) {
+		return 0
+	}
+	return n - g.n
+}
+
+// AppendSettlement appends what a script needs to settle grant for n events: the counterpart
+// of AppendCancellation. It returns difference. If that is negative, it appends the instant
+// of the grant and the number of events that have happened, as float64, and then what the
+// refund of each part looks at. Otherwise, it appends nothing.
+func (c *Compiled) AppendSettlement(b []byte, grant any, n int, lost bool) (_ []byte, more int) {
+	if more = c.difference(grant, n, lost); more >= 0 {
+		return b, more
+	}
+	g := grant.(*Grant)
+	b = appendFloat(appendFloat(b, float64(g.at)), float64(n))
+	for part, leaf := range c.leaves() {
+		b = leaf.encodeRefund(b, &g.traces[part])
+	}
+	return b, more
+}
+
+// appendWords appends the words of states.
+func appendWords(b []byte, words ...uint64) []byte {
+	for _, word := range words {
+		b = binary.LittleEndian.AppendUint64(b, word)
+	}
+	return b
 }

@@ -181,3 +181,7 @@ func (k *intervalBucket) refund(st []uint64, r refunding) (_ []uint64, changed b
 	st[0], st[1] = anchor, missing-min(uint64(r.back), alone)
 	return st, true
 }
+
+func (k *intervalBucket) encodeRefund(b []byte, t *trace) []byte {
+	return appendWords(appendWords(b, t.pre[:2]...), t.post[:2]...)
+}

@@ -148,13 +148,14 @@ func (k *warming) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 }
 
 func (k *warming) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
-	at := max(now, k.frontier(st)) * enc.Tick
-	cold := saturated(math.Ceil(k.cost(k.Stored, k.Stored))) // what all stored permits cost at most
-	last := enc.lastInstant() * enc.Tick
-	if at+cold >= last {
+	tick := float64(enc.Tick)
+	at := max(now, k.frontier(st))
+	cold := k.ticks(saturated(math.Ceil(k.cost(k.Stored, k.Stored)))) // what all stored permits cost at most
+	if After(at, cold) >= enc.lastInstant() {
 		return 0
 	}
-	return min(uint64(float64(last-at-cold)/k.Stable), enc.mostCount())
+	left := float64(float64(enc.lastInstant()-at-cold) * tick) // Redis computes the same
+	return min(saturated(math.Floor(left/k.Stable)), enc.mostCount())
 }
 
 func (k *warming) charge(st []uint64, now Instant, n int) []uint64 {
@@ -172,4 +173,8 @@ func (k *warming) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 		k.Spend(st, r.at, left)
 	}
 	return st, true
+}
+
+func (k *warming) encodeRefund(b []byte, t *trace) []byte {
+	return appendWords(appendWords(b, t.pre[:]...), t.post[:]...)
 }

@@ -104,3 +104,36 @@ if now >= p.last and not p.queue then
   if ticks < 0 then ticks, units = 0, 0 end
   p.ticks, p.units = ticks, units
 end
+--@@beyond
+t = now
+if p.last > now and not p.queue then t = p.last end
+--@@room
+local from = t
+--@<arrival
+room = ticks < LAST or ticks == LAST and units == 0
+if not room then -- but what is granted now is possible
+  ticks = ticks - t
+  room = ticks < p.spanTicks or ticks == p.spanTicks and units <= p.spanUnits
+end
+--@@refund
+-- as much as would be missing now if nothing but the hold had been taken
+local ticks, units
+ticks, units, pos = unpack('<I8I8', request, pos)
+local backTicks, backUnits = p.costTicks, p.costUnits
+local same = p.ticks == ticks and p.units == units
+if not same or taken > now then
+  local missing = p.ticks - now
+  if p.queue and not same or not p.queue and now < p.last or missing > p.spanTicks or missing == p.spanTicks and p.units > p.spanUnits then
+    backTicks, backUnits = 0, 0
+  else
+    ticks = ticks - now
+    if ticks < 0 then ticks, units = 0, 0 end
+    if ticks < backTicks or ticks == backTicks and units < backUnits then backTicks, backUnits = ticks, units end
+  end
+end
+if backTicks > 0 or backUnits > 0 then
+  ticks, units = p.ticks - backTicks, p.units - backUnits
+  if units < 0 then ticks, units = ticks - 1, units + p.unit end
+  if ticks < 0 then ticks, units = 0, 0 end
+  p.ticks, p.units, changed = ticks, units, true
+end

@@ -14,7 +14,7 @@
 --          its parts and their constants, followed by the cost of an event in each bucket
 --          there and here; or nothing if its kind is another, so that a key starts afresh
 --
--- The reply is the time, 0, the number of requests granted, and the state. If another
+-- The reply is the time, 0, the number of takes and reservations granted, and the state. If another
 -- limit's state was adopted, or ARGV[3] ignored, the reply has 2 instead of 0, and the value
 -- as it was. If the value is not a state of any of these limits, nothing is changed, and the
 -- reply is the time, 1 and the value, or just the time and 1 if its prefix is known.
@@ -52,8 +52,8 @@
 --   view    removes from the state that was loaded what did not affect the decisions, and
 --           sets s to the rest (if p.grows)
 --
--- Requests that take events back need a longer script: --@<undo inserts undo.lua, if there
--- are any.
+-- Requests that take events back, or count them whatever the limit says, need a longer script:
+-- --@<undo and --@<account insert undo.lua and account.lua, if there are any.
 
 local call = redis.call
 local spread = unpack
@@ -209,6 +209,7 @@ while op or pos <= #request do
     end
   end
   --@<undo
+  --@<account
   for _ = 1, times do
     local t = now
     local at = now -- when the events are granted and spent

@@ -48,7 +48,7 @@ end
 s = pack('<I8I8', p.start, p.count)
 --@@giveBack
 if taken >= p.start and taken < windowEnd(p) and p.count >= n then p.count = p.count - n end
---@@undoHelp
+--@@cancelHelp
 -- the counterpart of fixed.cancel in fixedwindow.go
 local function fixedCancel(p, request, pos, now)
   local many
@@ -89,3 +89,16 @@ local function fixedCancel(p, request, pos, now)
 end
 --@@cancel
 pos = fixedCancel(p, request, pos, now)
+--@@beyond
+t = max(now, p.start)
+--@@room
+local _, count = window(p, t)
+room = count + n <= COUNTS
+--@@refund
+local preStart, preCount, start, count
+preStart, preCount, start, count, pos = unpack('<I8I8I8I8', request, pos)
+if left == 0 and p.start == start and p.count == count and taken <= now then
+  p.start, p.count, changed = preStart, preCount, true
+elseif taken >= p.start and taken < windowEnd(p) and p.count >= n then
+  p.count, changed = p.count - n, true
+end

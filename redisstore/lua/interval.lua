@@ -35,3 +35,27 @@ if now >= p.anchor then -- otherwise a reservation that is ahead counts on the t
   p.anchor, p.missing = refilled(p, now)
   p.missing = p.missing - min(p.missing, n)
 end
+--@@beyond
+t = max(now, p.anchor)
+--@@room
+local anchor, missing = refilled(p, t)
+room = missing + n <= max(min(floor((LAST - anchor) / p.per) * p.refill, COUNTS), p.burst)
+--@@refund
+local preAnchor, preMissing, postAnchor, postMissing
+preAnchor, preMissing, postAnchor, postMissing, pos = unpack('<I8I8I8I8', request, pos)
+local anchor, missing = p.anchor, p.missing
+if anchor == postAnchor and missing == postMissing and taken <= now then
+  if left == 0 then
+    p.anchor, p.missing = preAnchor, preMissing
+  else
+    p.missing = missing - n
+  end
+  changed = true
+elseif now >= anchor and now >= postAnchor then -- otherwise a reservation that is ahead counts on the tokens
+  p.anchor, p.missing = postAnchor, postMissing
+  local _, still = refilled(p, now)
+  p.anchor, p.missing = anchor, missing
+  if still > n and missing > n then
+    p.missing, changed = missing - n, true
+  end
+end

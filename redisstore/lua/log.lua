@@ -59,15 +59,16 @@ local function trim(p, t)
   if at > 1 then p.entries = sub(p.entries, at) end
 end
 
--- adds n events at t, keeping the entries in order of time
-local function insert(p, t, n)
+-- adds n events at t, keeping the entries in order of time. An entry has at most as many events
+-- as given.
+local function insert(p, t, n, most)
   local s, to = p.entries, #p.entries + 1
   while to > 1 do
     local at = entryBefore(s, to)
     local when, m = entry(s, at)
     if when < t then break end
     if when == t then
-      local sum = min(m + n, max(m, 2 * p.most))
+      local sum = min(m + n, max(m, most))
       p.events = p.events - m + sum
       p.entries = sub(s, 1, at - 1) .. packed(t, sum) .. sub(s, to)
       return
@@ -112,13 +113,13 @@ end
 p.need = max(p.need, popped)
 --@@spend
 trim(p, now)
-insert(p, t, n)
+insert(p, t, n, 2 * p.most)
 p.frontier = t
 --@@refuse
 -- of the events before now, only the newest p.most can affect a decision
 trim(p, now)
 local total = p.events
-insert(p, now, n)
+insert(p, now, n, 2 * p.most)
 local before, last = p.events, #p.entries + 1
 while last > 1 do
   local at = entryBefore(p.entries, last)
@@ -189,6 +190,7 @@ local function removeAll(p, at, n)
   p.frontier = min(p.frontier, s ~= '' and entry(s, entryBefore(s, #s + 1)) or 0)
 end
 
+--@@cancelHelp
 -- the counterpart of eventLog.cancel in slidinglog.go
 local function logCancel(p, request, pos, now)
   local many
@@ -208,3 +210,19 @@ end
 if not p.notes then removeAll(p, {taken}, {n}) end
 --@@cancel
 pos = logCancel(p, request, pos, now)
+--@@beyond
+t = max(now, p.frontier)
+--@@room
+local events = live(p, p.events, p.entries, now)
+room, p.need = events + n <= COUNTS, math.huge
+--@@charge
+trim(p, now)
+insert(p, t, n, COUNTS)
+p.frontier = t
+--@@refund
+p.need = math.huge
+if not p.notes and taken + p.window > now then
+  local before = p.events
+  removeAll(p, {taken}, {n})
+  changed = changed or p.events ~= before
+end

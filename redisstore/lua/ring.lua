@@ -163,3 +163,21 @@ if p.frontier > now and slot == floor(now / p.length) then p.mark = 128 end -- s
 local there = within(p, slot)
 if there >= n then put(p, slot % p.slots, there - n) end
 leave(p)
+--@@beyond
+t = max(now, p.frontier)
+--@@room
+local when = t
+--@<turn
+local used = total
+if p.size == 4 then used = 0 end
+if p.size == 4 and ahead == 0 then used = count(p, slot % p.slots) end
+room = used + n <= (p.size == 4 and 4294967295 or COUNTS)
+--@@refund
+local slot = floor(taken / p.length)
+local there = within(p, slot)
+if there >= n then
+  if p.frontier > now and taken <= now and slot == floor(now / p.length) then p.mark = 128 end -- see ringcancel.go
+  put(p, slot % p.slots, there - n)
+  changed = true
+end
+leave(p)

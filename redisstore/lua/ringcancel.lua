@@ -1,7 +1,7 @@
 -- Cancels reservations of a SlidingWindow or a RollingWindow: the counterpart of
 -- ringcancel.go, which says what it does and why. The events of a slot are removed when the
 -- slot is first visible.
---@@undoHelp
+--@@cancelHelp
 local function ringCancel(p, request, pos, now)
   local many
   many, pos = unpack('<I4', request, pos)

@@ -6,13 +6,14 @@
 -- cancels reservations: the n bytes that follow are those of AppendCancellation, described
 -- in internal/kernel/encode.go. The kernels have these sections for that:
 --
---   undoHelp  functions that the next sections use
---   giveBack  gives back n events that were granted at taken
---   cancel    cancels the reservations in request from pos on, and advances pos
+--   undoHelp    functions that the next sections use
+--   giveBack    gives back n events that were granted at taken
+--   cancelHelp  functions that cancel uses besides
+--   cancel      cancels the reservations in request from pos on, and advances pos
 --
 -- They are the counterparts of giveBack and cancel in package kernel. A cancellation takes
 -- time in proportion to its length.
-if op > 2 then
+if op == 3 or op == 4 then
   whole = true
   --@<undoHelp
   if op == 3 then
@@ -23,6 +24,7 @@ if op > 2 then
       end
     end
   else
+    --@<cancelHelp
     local after, last = pos + n
     last, pos = unpack('<d', request, pos)
     if last >= now then -- one of them is in time

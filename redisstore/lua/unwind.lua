@@ -1,6 +1,6 @@
 -- Cancels reservations of buckets and WarmingUp, from the end of the line, behind those that
 -- stay: undo.go.
---@@undoHelp
+--@@cancelHelp
 -- While the state s is the one that a cancelled reservation left, replaces it by the one
 -- before. Returns the state and the position after the entries, which are the due and the
 -- states before and after, of 24 bytes each.

@@ -36,7 +36,9 @@ end
 cost = cost + (n - taken) * p.stable
 local ns = floor(cost) -- rounded half up
 if cost - ns >= 0.5 then ns = ns + 1 end
-p.warmth, p.free, p.ns = warmth + taken, t + floor(ns / 1000), ns % 1000
+local high = floor(ns / 4294967296) -- 2^32, which is 4294967 * 1000 + 296
+local low = ns - high * 4294967296 + high * 296
+p.warmth, p.free, p.ns = warmth + taken, t + high * 4294967 + floor(low / 1000), low % 1000
 --@@fresh
 when = coldAt(p)
 --@@leave
@@ -50,3 +52,30 @@ p.warmth = p.share * p.stored
 if p.free < now then p.free, p.ns = now, 0 end
 --@@dump
 s = pack('<dI8I8', p.warmth, p.free, p.ns)
+--@@beyond
+t = p.free
+if p.ns > 0 then t = t + 1 end
+if t < now then t = now end
+--@@room
+local cost = p.stored * p.stable -- of all stored permits, when cold
+local above = p.stored - p.threshold
+if above > 0 then
+  local part = min(p.stored, above)
+  cost = cost + p.slope * part * (above - part / 2)
+end
+local last = LAST - t - ceil(ceil(cost) / 1000)
+room = last > 0 and n <= min(floor(last * 1000 / p.stable), COUNTS)
+--@@refund
+-- all, if nothing was granted since
+local pre = pos
+pos = pos + 48
+local s
+--@<dump
+if s == sub(request, pre + 24, pre + 47) and taken <= now then
+  p.warmth, p.free, p.ns = unpack('<dI8I8', request, pre)
+  if left > 0 then
+    local n, t = left, taken
+    --@<spend
+  end
+  changed = true
+end

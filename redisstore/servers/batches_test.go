@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,6 +31,7 @@ func FuzzBatches(f *testing.F) {
 		tr := newTrace(t, conn, seed)
 		for range 20 {
 			tr.advance()
+			tr.holdBefore()
 			requests += int64(tr.batch(conn))
 		}
 		commands += conn.sent.Load() - before
@@ -106,11 +108,71 @@ func (tr *trace) batch(g *gate) int {
 	return len(requests)
 }
 
+// holdBefore holds some events of each key, for requests of a batch to settle.
+func (tr *trace) holdBefore() {
+	for _, key := range []string{"a", "b"} {
+		_, err := tr.here.Peek(tr.Context(), key) // sets the request
+		require.NoError(tr, err)
+		req := tr.store.req
+		req.Op, req.N = ratelimit.OpHold, tr.events()
+		got, err := tr.opened.Apply(tr.Context(), key, tr.store.t, req)
+		require.NoError(tr, err)
+		want, err := tr.store.Apply(tr.Context(), key, tr.store.t, req)
+		require.NoError(tr, err)
+		require.Equal(tr, want.Decision, got.Decision)
+		if got.Decision.Allowed {
+			req.Grant = want.Grant
+			tr.holds = append(tr.holds, hold{key, req})
+		}
+	}
+}
+
+// A hold is a request that was granted, with its Grant.
+type hold struct {
+	key string
+	req ratelimit.Request
+}
+
+// settlement returns a request that settles a hold, if there is one.
+func (tr *trace) settlement(key string) (_ request, ok bool) {
+	i := slices.IndexFunc(tr.holds, func(h hold) bool { return h.key == key })
+	if i < 0 {
+		return request{}, false
+	}
+	req := tr.holds[i].req
+	tr.holds = slices.Delete(tr.holds, i, i+1)
+	held := req.N
+	req.Op, req.N = ratelimit.OpSettle, tr.rng.IntN(held+2)
+	return request{what: fmt.Sprintf("Settle(%d of %d)", req.N, held), ask: func(l ratelimit.Limiter) string {
+		var s ratelimit.States = tr.store
+		if l == tr.redis {
+			s = &tr.opened
+		}
+		res, err := s.Apply(tr.Context(), key, tr.store.t, req)
+		return fmt.Sprintf("%+v, %v", res.Decision, err)
+	}}, true
+}
+
 // request returns a random request on a key.
 func (tr *trace) request(key string) request {
 	ctx := tr.Context()
 	n := tr.events()
-	switch tr.rng.IntN(6) {
+	switch tr.rng.IntN(12) {
+	case 2:
+		n = tr.debt(n)
+		return request{what: fmt.Sprintf("Charge(%d)", n), ask: func(l ratelimit.Limiter) string {
+			d, err := l.Charge(ctx, key, n)
+			return fmt.Sprintf("%+v, %v", d, err)
+		}}
+	case 3, 4:
+		return request{what: fmt.Sprintf("TakeUpTo(%d)", n), ask: func(l ratelimit.Limiter) string {
+			m, d, err := l.TakeUpTo(ctx, key, n)
+			return fmt.Sprintf("%d, %+v, %v", m, d, err)
+		}}
+	case 5, 6, 7:
+		if r, ok := tr.settlement(key); ok {
+			return r
+		}
 	case 0:
 		return request{what: "Peek", ask: func(l ratelimit.Limiter) string {
 			d, err := l.Peek(ctx, key)

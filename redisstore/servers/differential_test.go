@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -35,9 +36,10 @@ func FuzzScripts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { newTrace(t, conn, seed).run(120) })
 }
 
-// A held is a reservation in both stores.
+// A held is a reservation or a hold in both stores.
 type held struct {
 	key         string
+	n           int
 	redis, here *ratelimit.Reservation
 }
 
@@ -55,6 +57,7 @@ type trace struct {
 	of                  *ratelimit.Algorithm // the limit of each key, with WithLimits; nil without
 	earlier             ratelimit.Algorithm
 	held                []held
+	holds               []hold // for FuzzBatches
 	reserved            bool
 	taken               []taken
 	last                ratelimit.Decision
@@ -105,7 +108,7 @@ func (tr *trace) run(steps int) {
 		}
 		key := string(rune('a' + tr.rng.IntN(2)))
 		n := tr.events()
-		switch tr.rng.IntN(16) {
+		switch tr.rng.IntN(24) {
 		default:
 			tr.note("Take(%s, %d)", key, n)
 			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(ctx, key, n) })
@@ -129,6 +132,28 @@ func (tr *trace) run(steps int) {
 			}
 		case 6, 7:
 			tr.giveBack()
+		case 8, 9, 10:
+			tr.hold(key, n)
+		case 11, 12:
+			tr.settle()
+		case 13, 14:
+			n += tr.rng.IntN(3)
+			tr.note("TakeUpTo(%s, %d)", key, n)
+			var granted []int
+			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
+				m, d, err := l.TakeUpTo(ctx, key, n)
+				granted = append(granted, m)
+				return d, err
+			})
+			if granted[0] != granted[1] || granted[0] != granted[len(granted)-1] {
+				tr.fail("granted %v", granted)
+			}
+		case 15:
+			if tr.rng.IntN(2) == 0 {
+				n = tr.debt(n)
+				tr.note("Charge(%s, %d)", key, n)
+				tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Charge(ctx, key, n) })
+			}
 		case 5:
 			if tr.rng.IntN(5) == 0 {
 				tr.note("Reset(%s)", key)
@@ -229,6 +254,60 @@ func up(d time.Duration) time.Duration {
 	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
 }
 
+// debt returns a number of events that may be beyond the limit, or too many for a state.
+func (tr *trace) debt(n int) int {
+	switch tr.rng.IntN(8) {
+	case 0:
+		return n * (1 + tr.rng.IntN(1000))
+	case 1:
+		return int(tr.rng.Uint64() >> (1 + tr.rng.IntN(62)))
+	}
+	return n
+}
+
+func (tr *trace) hold(key string, n int) {
+	tr.note("Hold(%s, %d)", key, n)
+	var holds []*ratelimit.Reservation
+	tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
+		r, d, err := l.Hold(tr.Context(), key, n)
+		holds = append(holds, r)
+		return d, err
+	})
+	if holds[0] != nil {
+		tr.held = append(tr.held, held{key, n, holds[0], holds[1]})
+	}
+}
+
+// settle settles a reservation or a hold.
+func (tr *trace) settle() {
+	if len(tr.held) == 0 {
+		return
+	}
+	i := tr.rng.IntN(len(tr.held))
+	if tr.rng.IntN(2) == 0 {
+		i = len(tr.held) - 1 // nothing may have been granted since
+	}
+	h := tr.held[i]
+	n := tr.rng.IntN(h.n + 1)
+	switch tr.rng.IntN(4) {
+	case 0:
+		n = 0
+	case 1:
+		n = h.n + tr.rng.IntN(3)
+	case 2:
+		n = tr.debt(n)
+	}
+	tr.held = slices.Delete(tr.held, i, i+1)
+	tr.note("Settle(%d of %d on %s)", n, h.n, h.key)
+	tr.reserved = true // the one in memory is not settled
+	tr.compare(h.key, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
+		if l == tr.redis {
+			return h.redis.Settle(tr.Context(), n)
+		}
+		return h.here.Settle(tr.Context(), n)
+	})
+}
+
 func (tr *trace) compare(key string, ask func(ratelimit.Limiter) (ratelimit.Decision, error)) {
 	tr.Helper()
 	loads := tr.conn.loads
@@ -246,6 +325,10 @@ func (tr *trace) compare(key string, ask func(ratelimit.Limiter) (ratelimit.Deci
 		return
 	}
 	want, wantErr = ask(tr.memory)
+	if errors.Is(wantErr, ratelimit.ErrDebt) || errors.Is(gotErr, ratelimit.ErrDebt) {
+		tr.reserved = true // states in memory hold other numbers
+		return
+	}
 	require.NoError(tr, wantErr)
 	for _, d := range []*time.Duration{&want.RetryAfter, &want.ResetAfter, &want.Delay} {
 		*d = up(*d)
@@ -311,7 +394,7 @@ func (tr *trace) reserve(key string, n int) {
 	}
 	tr.compareStates(key)
 	if n > 0 {
-		tr.held = append(tr.held, held{key, got, want})
+		tr.held = append(tr.held, held{key, n, got, want})
 	}
 }
 

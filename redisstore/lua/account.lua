@@ -1,0 +1,110 @@
+-- Counts what has happened. driver.lua includes this after undo.lua, in the same scripts.
+--
+-- Op 5 takes as many of n events as are granted; the cost of the run is that of one event. Op 6
+-- charges n events. Op 7 gives back n events of a hold that have not happened: the bytes that
+-- follow are those of AppendSettlement. The kernels have these sections for that:
+--
+--   beyond  sets t to the first instant, from now on, at which events beyond the limit are spent
+--   room    sets room to whether the state can hold n more events at t
+--   charge  spends n events at t; if there is no such section, spend does
+--   refund  gives back n of the events granted at taken, of which left have happened; reads what
+--           it needs from pos in request on, advances pos, and sets changed if it has changed
+--           the state
+--
+-- They are the counterparts of chargeable, charge and refund in package kernel.
+if op == 5 then
+  -- The costs of the powers of two up to n, of which sums are exact.
+  local most, size, powers = n, 1, 1
+  --@<each
+    if p.unit then p.powers = {p.costTicks, p.costUnits} end
+  end
+  while size * 2 <= most do
+    --@<each
+      if p.unit then
+        local ticks, units = p.powers[2 * powers - 1] * 2, p.powers[2 * powers] * 2
+        if units >= p.unit then ticks, units = ticks + 1, units - p.unit end
+        p.powers[2 * powers + 1], p.powers[2 * powers + 2] = ticks, units
+      end
+    end
+    size, powers = size * 2, powers + 1
+  end
+  op = 1 -- the instants after now do not matter
+  for _ = 1, times do
+    local t, some = now, 0
+    --@<each
+      if p.unit then p.someTicks, p.someUnits = 0, 0 end
+    end
+    local step = size
+    for i = powers, 1, -1 do
+      if some + step <= most then
+        n = some + step
+        local at = now
+        --@<each
+          if p.unit then
+            p.costTicks, p.costUnits = p.someTicks + p.powers[2 * i - 1], p.someUnits + p.powers[2 * i]
+            if p.costUnits >= p.unit then p.costTicks, p.costUnits = p.costTicks + 1, p.costUnits - p.unit end
+          end
+          local when
+          --@<ready
+          if when > at then at = when end
+        end
+        if at <= now then
+          some = n
+          --@<each
+            if p.unit then p.someTicks, p.someUnits = p.costTicks, p.costUnits end
+          end
+        end
+      end
+      step = step / 2
+    end
+    n = some
+    if some > 0 then
+      --@<each
+        if p.unit then p.costTicks, p.costUnits = p.someTicks, p.someUnits end
+        --@<spend
+      end
+      granted, changed = granted + 1, true
+    elseif notes then
+      n = 1
+      --@<each
+        if p.notes then
+          --@<refuse
+        end
+      end
+      changed = true
+    else
+      break
+    end
+  end
+  times = 0
+elseif op == 6 then
+  local COUNTS = 2251799813685248 -- 2^51, the greatest count in a state
+  for _ = 1, times do
+    local possible = true
+    --@<each
+      local t, room
+      --@<beyond
+      --@<room
+      possible = possible and room
+    end
+    if not possible then break end
+    --@<each
+      local t
+      --@<beyond
+      --@<charge
+    end
+    changed = true
+  end
+  times = 0
+elseif op == 7 then
+  --@<undoHelp
+  local taken, left
+  taken, left, pos = unpack('<dd', request, pos)
+  local unused = value == '' and not changed -- then there is nothing to give back
+  local before = changed
+  --@<each
+    --@<refund
+  end
+  if unused then changed = before end
+  times = 0
+end
