@@ -154,7 +154,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 		number := func(i int) float64 {
 			return math.Float64frombits(binary.LittleEndian.Uint64([]byte(run[i : i+8])))
 		}
-		longest := ratelimit.Never
+		size, longest := header, ratelimit.Never
 		if ticks := number(13); ticks < 1<<53 {
 			longest = time.Duration(ticks) * tick
 		}
@@ -166,6 +166,13 @@ func (f *fakeServer) do(c Command) (string, error) {
 			req.Op = ratelimit.OpReserve
 		case opReturn:
 			req.Op, req.Taken = ratelimit.OpReturn, time.UnixMicro(int64(number(13)))
+		case opUpTo:
+			req.Op = ratelimit.OpTakeUpTo
+		case opCharge:
+			req.Op = ratelimit.OpCharge
+		case opSettle: // as far as it is the same
+			req.Op, req.Taken = ratelimit.OpReturn, time.UnixMicro(int64(number(header)))
+			size += 16 + 32 // of a FixedWindow
 		}
 		for range binary.LittleEndian.Uint32([]byte(run[1:5])) {
 			next, _, res, err := prog.t.Apply(state, req)
@@ -177,11 +184,11 @@ func (f *fakeServer) do(c Command) (string, error) {
 			}
 			state = next
 			requests++
-			if res.Decision.Allowed && run[0] != opPeek && run[0] != opReturn {
+			if c := (&call{prog: prog, req: req}); res.Decision.Allowed && c.spends() {
 				granted++
 			}
 		}
-		run = run[header:]
+		run = run[size:]
 	}
 	f.states[key] = string(state)
 	if prog.tag == "" {

@@ -1,0 +1,224 @@
+package redisstore
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+var daily = ratelimit.FixedWindow{Limit: 10_000, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent}
+
+// A charge gives back the lease of the key first, even one that is still asked for, so that
+// nothing is granted ahead of the debt.
+func TestChargeEndsTheLease(t *testing.T) {
+	for _, delay := range []time.Duration{0, 10 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFakeServer(t, daily)
+			f.delay = delay
+			s, l := f.store(t, WithLease(100, time.Hour))
+			taken := 0
+			for s.Stats().Leased == 0 {
+				require.True(t, l.Allow("k"))
+				taken++
+			}
+			d, err := l.Charge(t.Context(), "k", 10_000)
+			require.NoError(t, err)
+			assert.Equal(t, 0, d.Remaining)
+			assert.False(t, l.Allow("k"))
+			settle()
+			d, err = l.Charge(t.Context(), "k", 1<<51-10_000-taken)
+			require.NoError(t, err, "the events of the lease are not counted any more")
+			assert.False(t, d.Allowed)
+			d, err = l.Charge(t.Context(), "k", 1)
+			require.ErrorIs(t, err, ratelimit.ErrDebt)
+			require.ErrorContains(t, err, "1 more, and the state of the key can hold 0 more")
+			assert.False(t, d.Allowed)
+			require.NoError(t, s.Close(t.Context()))
+			assert.Zero(t, s.Stats().Lost)
+		})
+	}
+}
+
+// A lease that is asked for while events are charged is given back when it arrives.
+func TestChargeWhileALeaseIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, daily)
+		f.delay = 10 * time.Millisecond
+		s, l := f.store(t, WithLease(100, time.Hour))
+		for range 7 {
+			require.True(t, l.Allow("k")) // the next command asks for a lease
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.True(t, l.Allow("k")) })
+		synctest.Wait()
+		_, err := l.Charge(t.Context(), "k", 1)
+		require.NoError(t, err)
+		wg.Wait()
+		settle()
+		assert.Equal(t, 2, f.batch[7], "with the lease")
+		d, err := l.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Equal(t, 10_000-8-1, d.Remaining)
+		assert.Zero(t, s.Stats().Leased)
+	})
+}
+
+// To settle a hold for fewer events, or for all of them, leaves the lease.
+func TestSettleKeepsTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, daily)
+		s, l := f.store(t, WithLease(100, time.Hour))
+		r, _, err := l.Hold(t.Context(), "k", 3)
+		require.NoError(t, err)
+		for s.Stats().Leased == 0 {
+			require.True(t, l.Allow("k"))
+		}
+		_, err = r.Settle(t.Context(), 1)
+		require.NoError(t, err)
+		calls := f.calls()
+		assert.True(t, l.Allow("k"))
+		assert.Equal(t, calls, f.calls())
+		require.NoError(t, s.Close(t.Context()))
+	})
+}
+
+// A denial is repeated for Hold and TakeUpTo, and theirs for Take. A charge makes it last
+// longer, and a settlement ends it.
+func TestDenialCacheOfAccounting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		for _, alg := range []ratelimit.Algorithm{
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)},
+			ratelimit.SlidingLog{Limit: 10, Window: time.Hour},
+		} {
+			f := newFakeServer(t, alg)
+			_, l := f.store(t)
+			granted, d, err := l.TakeUpTo(ctx, "k", 15)
+			require.NoError(t, err)
+			assert.True(t, d.Allowed)
+			assert.Equal(t, 10, granted)
+			granted, d, err = l.TakeUpTo(ctx, "k", 15)
+			require.NoError(t, err)
+			assert.Zero(t, granted)
+			calls := f.calls()
+			again := func(want ratelimit.Decision) {
+				t.Helper()
+				r, d, err := l.Hold(ctx, "k", 1)
+				require.NoError(t, err)
+				assert.Nil(t, r)
+				assert.Equal(t, want, d)
+				granted, d, err := l.TakeUpTo(ctx, "k", 3)
+				require.NoError(t, err)
+				assert.Zero(t, granted)
+				assert.Equal(t, want, d)
+				d, err = l.Take(ctx, "k", 1)
+				require.NoError(t, err)
+				assert.Equal(t, want, d)
+				assert.Equal(t, calls, f.calls())
+			}
+			again(d)
+			d, err = l.Charge(ctx, "k", 20)
+			require.NoError(t, err)
+			assert.False(t, d.Allowed)
+			if _, ok := alg.(ratelimit.SlidingLog); ok {
+				continue // its cached state has not enough of the log
+			}
+			calls = f.calls()
+			assert.Equal(t, 21*6*time.Minute, d.RetryAfter)
+			again(d)
+		}
+
+		f := newFakeServer(t, daily)
+		_, l := f.store(t)
+		r, _, err := l.Hold(ctx, "k", 9_999)
+		require.NoError(t, err)
+		require.True(t, l.Allow("k"))
+		require.False(t, l.Allow("k"))
+		_, err = r.Settle(ctx, 9_000)
+		require.NoError(t, err)
+		assert.True(t, l.AllowN("k", 999))
+	})
+}
+
+// Requests of all kinds share a command, in order.
+func TestAccountingTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, daily)
+		f.delay = 10 * time.Millisecond
+		_, l := f.store(t)
+		r, _, err := l.Hold(t.Context(), "k", 100)
+		require.NoError(t, err)
+		f.batch = nil
+		var wg sync.WaitGroup
+		ask := func(f func() error) {
+			wg.Go(func() { assert.NoError(t, f()) })
+			synctest.Wait()
+		}
+		ask(func() error { _, err := l.Take(t.Context(), "k", 1); return err })
+		ask(func() error { _, err := r.Settle(t.Context(), 60); return err })
+		ask(func() error { _, err := l.Charge(t.Context(), "k", 5); return err })
+		ask(func() error { _, _, err := l.TakeUpTo(t.Context(), "k", 7); return err })
+		ask(func() error { _, _, err := l.Hold(t.Context(), "k", 11); return err })
+		wg.Wait()
+		assert.Equal(t, []int{1, 4}, f.batch)
+		d, err := l.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Equal(t, 10_000-1-60-5-7-11, d.Remaining)
+	})
+}
+
+// A command without an answer is not sent again: the policy decides, and the store counts that.
+func TestAccountingIsSentOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, daily)
+		s, l := f.store(t)
+		r, _, err := l.Hold(t.Context(), "k", 10)
+		require.NoError(t, err)
+		more, _, err := l.Hold(t.Context(), "k", 10)
+		require.NoError(t, err)
+		f.set(func() { f.hangs = true })
+		ctx := t.Context()
+		for i, ask := range []func() (ratelimit.Decision, error){
+			func() (ratelimit.Decision, error) { return r.Settle(ctx, 3) },
+			func() (ratelimit.Decision, error) { return more.Settle(ctx, 13) },
+			func() (ratelimit.Decision, error) { return l.Charge(ctx, "k", 1) },
+			func() (ratelimit.Decision, error) { _, d, err := l.TakeUpTo(ctx, "k", 2); return d, err },
+			func() (ratelimit.Decision, error) { _, d, err := l.Hold(ctx, "k", 2); return d, err },
+		} {
+			trips := f.trips
+			d, err := ask()
+			require.ErrorIs(t, err, ErrTimeout)
+			assert.True(t, d.Degraded)
+			settle()
+			assert.Equal(t, trips+1, f.trips)
+			stats := s.Stats()
+			assert.Equal(t, uint64(i+1), stats.Timeouts)
+			assert.Equal(t, uint64(7), stats.Lost, "of the first settlement")
+		}
+		f.set(func() { f.hangs = false })
+		_, err = r.Settle(ctx, 3)
+		require.ErrorIs(t, err, ratelimit.ErrSettled)
+
+		// A caller that leaves is not counted.
+		f.set(func() { f.hangs = true })
+		failures := s.Stats().Failures
+		gone, cancel := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := l.Charge(gone, "k", 1)
+			assert.ErrorIs(t, err, context.Canceled)
+		})
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		assert.Equal(t, failures, s.Stats().Failures)
+		settle()
+	})
+}
