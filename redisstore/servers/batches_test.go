@@ -27,14 +27,14 @@ func FuzzBatches(f *testing.F) {
 	conn := &gate{Conn: connectors["rueidis"](f, startServer(f).addr())}
 	var requests, commands int64
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		before := conn.sent.Load()
 		tr := newTrace(t, conn, seed)
 		for range 20 {
 			tr.advance()
 			tr.holdBefore()
+			before := conn.sent.Load()
 			requests += int64(tr.batch(conn))
+			commands += conn.sent.Load() - before
 		}
-		commands += conn.sent.Load() - before
 	})
 	if requests > 0 && commands > requests*2/3 {
 		f.Errorf("%d requests took %d commands: they do not share commands", requests, commands)

@@ -55,7 +55,7 @@ type trace struct {
 	store               *portableStore
 	conn                *recorder
 	of                  *ratelimit.Algorithm // the limit of each key, with WithLimits; nil without
-	earlier             ratelimit.Algorithm
+	alg, earlier        ratelimit.Algorithm
 	held                []held
 	holds               []hold // for FuzzBatches
 	reserved            bool
@@ -67,6 +67,7 @@ func newTrace(t *testing.T, conn redisstore.Conn, seed uint64) *trace {
 	tr := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 1)), conn: &recorder{Conn: conn}, store: &portableStore{states: map[string][]byte{}}}
 	tr.clk = storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
 	alg := tr.algorithm()
+	tr.alg = alg
 	tr.note("seed %d: %#v", seed, alg)
 	opts := []redisstore.Option{redisstore.WithLimiterClock(), redisstore.WithTimeout(patient), redisstore.WithPrefix(prefixes())}
 	var own []ratelimit.Option
@@ -450,10 +451,12 @@ func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 	window := func() time.Duration {
 		return time.Duration(oneOf(10, 1000, 1e6, 60e6, 977_000_001, 86400e6)) * time.Microsecond
 	}
+	// No two rates are equal, because a state that has another form of the same limit need not
+	// be adopted here.
 	rate := func() ratelimit.Rate {
 		return ratelimit.Rate{
 			Events: of(1, 2, 3, 7, 10, 1000, math.MaxInt32, 1<<40+1),
-			Per:    time.Duration(oneOf(1, 1000, 12345, 1e9, 977e9+1, 86400e9)),
+			Per:    time.Duration(oneOf(1, 1001, 12345, 1e9, 977e9+1, 86400e9)),
 		}
 	}
 	switch kind {
@@ -474,7 +477,7 @@ func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 		period := window()
 		return ratelimit.RollingWindow{Quota: limit(), Window: period * time.Duration(oneOf(1, 2, 24, 299)), Period: period, PeriodLimit: of(0, 1, 3, 1<<35)}
 	}
-	return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: of(1, 10, 1000), Per: time.Duration(oneOf(1e6, 1e9, 60e9))}, Warmup: window(), ColdFactor: []float64{0, 1, 2.5, 100}[tr.rng.IntN(4)]}
+	return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: of(1, 10, 999), Per: time.Duration(oneOf(1e6, 1e9, 60e9))}, Warmup: window(), ColdFactor: []float64{0, 1, 2.5, 100}[tr.rng.IntN(4)]}
 }
 
 // A portableStore keeps states as bytes, in the same form as in Redis: without the header,
