@@ -69,3 +69,42 @@ func scriptTime(b *testing.B, s *server) float64 {
 	}
 	return us
 }
+
+// BenchmarkAccounting compares a Take with what counts events afterwards: the server's time for
+// a script, of which Hold and Settle take two.
+func BenchmarkAccounting(b *testing.B) {
+	ctx := context.Background()
+	for name, ask := range map[string]func(l ratelimit.Limiter) error{
+		"Take": func(l ratelimit.Limiter) error { _, err := l.Take(ctx, "k", 1); return err },
+		"Hold and Settle": func(l ratelimit.Limiter) error {
+			r, _, err := l.Hold(ctx, "k", 10)
+			if err == nil && r != nil {
+				_, err = r.Settle(ctx, 5)
+			}
+			return err
+		},
+		"Charge":   func(l ratelimit.Limiter) error { _, err := l.Charge(ctx, "k", 1); return err },
+		"TakeUpTo": func(l ratelimit.Limiter) error { _, _, err := l.TakeUpTo(ctx, "k", 100); return err },
+	} {
+		for kind, alg := range map[string]ratelimit.Algorithm{
+			"TokenBucket":      ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e9)},
+			"FixedWindow":      ratelimit.FixedWindow{Limit: 1e9, Window: time.Hour},
+			"SlidingWindow/60": ratelimit.SlidingWindow{Limit: 1e9, Window: time.Hour, Segments: 60},
+		} {
+			b.Run(kind+"/"+name, func(b *testing.B) {
+				s := startServer(b)
+				l := limiter(b, makers["rueidis"](b, s.addr(), redisstore.WithTimeout(patient)), alg)
+				if err := ask(l); err != nil { // which loads the script
+					b.Fatal(err)
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := ask(l); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(scriptTime(b, s), "server-µs/call")
+			})
+		}
+	}
+}

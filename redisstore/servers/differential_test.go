@@ -29,7 +29,7 @@ import (
 
 func FuzzScripts(f *testing.F) {
 	long(f)
-	for seed := range uint64(50) {
+	for seed := range uint64(120) {
 		f.Add(seed)
 	}
 	conn := connectors["rueidis"](f, startServer(f).addr())
