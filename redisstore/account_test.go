@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,6 +19,10 @@ var daily = ratelimit.FixedWindow{Limit: 10_000, Window: 24 * time.Hour, Start: 
 // A charge gives back the lease of the key first, even one that is still asked for, so that
 // nothing is granted ahead of the debt.
 func TestChargeEndsTheLease(t *testing.T) {
+	two := func(n int) int { return 1 << n } // compiles where an int has 32 bits
+	if strconv.IntSize == 32 {
+		t.Skip("no debt is too great")
+	}
 	for _, delay := range []time.Duration{0, 10 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFakeServer(t, daily)
@@ -33,7 +38,7 @@ func TestChargeEndsTheLease(t *testing.T) {
 			assert.Equal(t, 0, d.Remaining)
 			assert.False(t, l.Allow("k"))
 			settle()
-			d, err = l.Charge(t.Context(), "k", 1<<51-10_000-taken)
+			d, err = l.Charge(t.Context(), "k", two(51)-10_000-taken)
 			require.NoError(t, err, "the events of the lease are not counted any more")
 			assert.False(t, d.Allowed)
 			d, err = l.Charge(t.Context(), "k", 1)

@@ -136,7 +136,7 @@ func (s *Store) encode(g *group) string {
 	} else if len(calls) == 1 && calls[0].req.N == 1 && calls[0].op() == opTake {
 		return prog.one
 	}
-	b := append(make([]byte, 0, len(prog.params)+64), prog.params...)
+	b := append(make([]byte, 0, len(prog.params)+64+len(calls[0].settlement)), prog.params...)
 	b = appendDouble(b, now)
 	for i := 0; i < len(calls); {
 		j := i + 1

@@ -36,7 +36,7 @@ func (c *call) long() bool {
 // settle computes what an OpSettle does to the states of c's limit.
 func (c *call) settle() {
 	if c.req.Op == ratelimit.OpSettle {
-		c.settlement, c.more = c.prog.t.AppendSettlement(nil, c.req)
+		c.settlement, c.more = c.prog.t.AppendSettlement(make([]byte, 0, 64), c.req)
 	}
 }
 

@@ -3,6 +3,7 @@ package servers
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -144,7 +145,7 @@ func TestAccountingOfProcesses(t *testing.T) {
 		wg.Wait()
 		d, err := fleet[0].Peek(t.Context(), "k")
 		require.NoError(t, err)
-		require.EqualValues(t, happened.Load(), d.Limit-d.Remaining)
+		require.Equal(t, int(happened.Load()), d.Limit-d.Remaining)
 
 		_, err = fleet[0].Charge(t.Context(), "k", d.Remaining+1)
 		require.NoError(t, err)
@@ -162,8 +163,11 @@ func TestAccountingOfProcesses(t *testing.T) {
 
 // Counts up to 2⁵¹ are exact, and what does not fit is refused, in every algorithm.
 func TestDebt(t *testing.T) {
-	one := 1 // so that it compiles where an int has 32 bits
-	most := one << 51
+	two := func(n int) int { return 1 << n } // compiles where an int has 32 bits
+	if strconv.IntSize == 32 {
+		t.Skip("no debt is too great")
+	}
+	most := two(51)
 	s := startServer(t)
 	for name, create := range makers {
 		store := create(t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithPrefix(name))
@@ -174,10 +178,10 @@ func TestDebt(t *testing.T) {
 			{hourly(10), most},
 			{ratelimit.SlidingLog{Limit: 10, Window: time.Hour}, most},
 			{ratelimit.SlidingLog{Limit: 10, Window: time.Hour, CountDenied: true}, most},
-			{ratelimit.SlidingWindow{Limit: 10, Window: time.Hour}, one<<32 - 1},
+			{ratelimit.SlidingWindow{Limit: 10, Window: time.Hour}, two(32) - 1},
 			{ratelimit.SlidingWindow{Limit: most, Window: time.Hour}, most},
-			{ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Minute}, one<<32 - 1},
-			{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1 << 40), Refill: ratelimit.RefillInterval}, most},
+			{ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Minute}, two(32) - 1},
+			{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(two(40)), Refill: ratelimit.RefillInterval}, most},
 			{ratelimit.TokenBucket{Rate: ratelimit.Every(24 * time.Hour), Burst: 10}, 0},
 			{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, 0},
 			{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 10}, 0},
