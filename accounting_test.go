@@ -359,7 +359,7 @@ func TestSettleErrors(t *testing.T) {
 		func(ctx context.Context, n int) error { _, _, err := l.TakeUpTo(ctx, "key", n); return err },
 	} {
 		assert.ErrorIs(t, call(ctx, -1), ratelimit.ErrNegative)
-		assert.ErrorIs(t, call(nil, 1), ratelimit.ErrInvalid) //nolint:staticcheck // as above
+		assert.ErrorIs(t, call(nil, 1), ratelimit.ErrInvalid)
 		assert.ErrorIs(t, call(over, 1), context.Canceled)
 	}
 	assert.Equal(t, 4, take(t, l, 0).Remaining)

@@ -148,8 +148,8 @@ func ExampleInFlight() {
 	}
 
 	first, _ := export()
-	export()
-	export()
+	_, _ = export()
+	_, _ = export()
 	if err := first.Release(ctx); err != nil {
 		fmt.Println(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -208,7 +209,7 @@ func TestHoldAllSettles(t *testing.T) {
 					assert.Equal(t, want[i], d.Remaining, "key %d", i)
 				}
 			}
-			twice := append(j.bounds, j.bounds[2])
+			twice := append(slices.Clone(j.bounds), j.bounds[2])
 			r, d, err := ratelimit.HoldAll(ctx, 5, twice...)
 			require.NoError(t, err)
 			assert.True(t, d.Allowed)

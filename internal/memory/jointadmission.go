@@ -14,7 +14,7 @@ import (
 func (j *Joint) takePlaces() (lacks *Asked) {
 	for i := range j.Asked {
 		e := &j.Asked[i]
-		if !j.leads(i) || e.found || !e.mayEnter() || !j.granted && !(j.notes && e.k.Notes()) {
+		if !j.leads(i) || e.found || !e.mayEnter() || !j.changes(e) {
 			continue
 		}
 		if !e.store().take(e.occupancy()) {
@@ -30,6 +30,9 @@ func (j *Joint) takePlaces() (lacks *Asked) {
 	}
 	return nil
 }
+
+// changes reports whether the decision changes the state of a key.
+func (j *Joint) changes(e *Asked) bool { return j.granted || j.notes && e.k.Notes() }
 
 func (e *Asked) occupancy() *occupancy {
 	if e.logged {
