@@ -56,8 +56,9 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (Decision, error) {
 
 // HoldAll is [TakeAll], and returns one Reservation of the events in all keys if they are
 // granted. Its Settle settles all of them with the same number, one after the other, and returns
-// the decisions of all, merged like those of TakeAll. It checks ctx once, before the first. If
-// the events are denied, the Reservation is nil.
+// the decisions of all, merged like those of TakeAll. It checks ctx once, before the first. A
+// key for which that fails with [ErrDebt] or [ErrFull] keeps the events held, as Release does.
+// If the events are denied, the Reservation is nil.
 func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, error) {
 	return takeTogether(ctx, n, of, true)
 }
@@ -308,6 +309,9 @@ func (r *Reservation) settleAll(ctx context.Context, n int) (Decision, error) {
 			events = n * p.times
 		}
 		d, err := p.r.Settle(ctx, events)
+		if errors.Is(err, ErrDebt) || errors.Is(err, ErrFull) {
+			_ = p.r.Release(ctx) // nothing else ends what is in flight, because r cannot be settled again
+		}
 		errs = append(errs, err)
 		m.add(i, d, p.times)
 	}

@@ -1,10 +1,13 @@
 package httplimit_test
 
 import (
+	"context"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
@@ -20,24 +23,34 @@ func (d discard) WriteHeader(int)             {}
 var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
 // TestAllocations checks that only the values of header fields (a slice and a string
-// each), the prefix of an IPv6 client, and what WithSettle needs are allocated.
+// each), the prefix of an IPv6 client, and what WithSettle and an InFlight need are allocated.
 func TestAllocations(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1e9)})
+	flight, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
+	own, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1e9)}, ratelimit.WithLimits(
+		func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil }))
+	require.NoError(t, err)
 	w := discard{make(http.Header)}
 	for _, tt := range []struct {
 		name string
 		opts []httplimit.Option
 		peer string
 		want float64
+		l    ratelimit.Limiter // instead of l
 	}{
-		{"no fields", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "192.0.2.1:1", 0},
-		{"fields", nil, "192.0.2.1:1", 2},
-		{"fields, legacy", []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "192.0.2.1:1", 6},
-		{"behind a proxy", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithKey(httplimit.ClientIP(httplimit.TrustedHops(1)))}, "10.1.1.1:1", 1},
-		{"settled", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithSettle(httplimit.ByCost)}, "192.0.2.1:1", 6},
-		{"IPv6", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "[2001:db8::1]:1", 1},
+		{"no fields", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "192.0.2.1:1", 0, nil},
+		{"fields", nil, "192.0.2.1:1", 2, nil},
+		{"fields, legacy", []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "192.0.2.1:1", 6, nil},
+		{"behind a proxy", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithKey(httplimit.ClientIP(httplimit.TrustedHops(1)))}, "10.1.1.1:1", 1, nil},
+		{"settled", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithSettle(httplimit.ByCost)}, "192.0.2.1:1", 6, nil},
+		{"in flight", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "192.0.2.1:1", 2, flight},
+		{"limits of keys' own", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "192.0.2.1:1", 0, own},
+		{"IPv6", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "[2001:db8::1]:1", 1, nil},
 	} {
-		h := httplimit.Middleware(l, tt.opts...)(nothing)
+		if tt.l == nil {
+			tt.l = l
+		}
+		h := httplimit.Middleware(tt.l, tt.opts...)(nothing)
 		r := from(tt.peer, "X-Forwarded-For", "1.1.1.1, 192.0.2.1")
 		assert.Equal(t, tt.want, testing.AllocsPerRun(100, func() { clear(w.header); h.ServeHTTP(w, r) }), tt.name)
 	}

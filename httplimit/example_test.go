@@ -43,6 +43,16 @@ func ExampleMiddleware() {
 	log.Fatal(http.ListenAndServe(":8080", httplimit.Middleware(limiter)(mux)))
 }
 
+// A server that handles at most five requests of a client at once, and 100 a minute.
+func ExampleMiddleware_inFlight() {
+	mux := http.NewServeMux()
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.All{
+		ratelimit.InFlight{Limit: 5, Timeout: time.Minute},
+		ratelimit.TokenBucket{Rate: ratelimit.PerMinute(100)},
+	}))
+	log.Fatal(http.ListenAndServe(":8080", httplimit.Middleware(limiter)(mux)))
+}
+
 // A server that allows each client five failed logins in 15 minutes. A login that succeeds
 // costs nothing.
 func ExampleWithSettle() {

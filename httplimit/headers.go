@@ -46,6 +46,10 @@ const (
 	// [ratelimit.AlgorithmFor]), RateLimit-Policy is not sent, and t is sent only after a
 	// refusal.
 	//
+	// The item of a [ratelimit.InFlight] has qu="concurrent-requests" and no w, and t is sent
+	// only after a refusal. t and Retry-After are then the time until the earliest requests
+	// reach their Timeout. They may end before.
+	//
 	// For a key whose limit is [ratelimit.Unlimited], neither field is sent, nor are those of
 	// Legacy. For a [ratelimit.Blocked] one, q and r are 0, and t and Retry-After are not sent.
 	Standard Headers = iota
@@ -101,7 +105,7 @@ func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies
 	case Legacy:
 		h[fieldXLimit] = []string{strconv.Itoa(d.Limit)}
 		h[fieldXRemaining] = []string{strconv.Itoa(d.Remaining)}
-		h[fieldXReset] = []string{strconv.FormatInt(seconds(time.Duration(m.now().UnixNano())+min(d.ResetAfter, math.MaxInt64/4)), 10)}
+		h[fieldXReset] = []string{strconv.FormatInt(seconds(time.Duration(m.clk.Now().UnixNano())+min(d.ResetAfter, math.MaxInt64/4)), 10)}
 	}
 }
 
@@ -125,7 +129,7 @@ func (p *policies) value(d ratelimit.Decision) string {
 	b = append(b, ";r="...)
 	b = strconv.AppendInt(b, min(int64(d.Remaining), maxInteger), 10)
 	if d.Allowed && !p.single || !d.Allowed && d.RetryAfter == ratelimit.Never {
-		return string(b) // ResetAfter covers all parts together, not the one named; or no wait helps
+		return string(b) // ResetAfter covers all parts together, not the one named, or is a Timeout; or no wait helps
 	}
 	b = append(b, ";t="...)
 	return string(strconv.AppendInt(b, window, 10))

@@ -13,6 +13,19 @@
 // With [WithCost], a request counts as several events. If its cost is known only when its
 // handler has returned, [WithSettle] corrects it: failed logins only, bytes of the response,
 // or what the handler tells [Cost]. With [WithAlso], a request counts under several keys.
+//
+// With a [ratelimit.InFlight], alone or in a [ratelimit.All], a request is in flight while its
+// handler runs:
+//
+//	limiter := ratelimit.Must(ratelimit.New(ratelimit.All{
+//		ratelimit.InFlight{Limit: 5, Timeout: time.Minute},
+//		ratelimit.TokenBucket{Rate: ratelimit.PerMinute(100)},
+//	}))
+//
+// Middleware releases it when the handler returns or panics, even if its client has left. A
+// handler that passes a hijacked connection to another goroutine is released before the
+// connection ends. A request that runs longer than the Timeout is not counted any more. If the
+// keys have limits of their own, see [WithInFlight].
 package httplimit
 
 import (
@@ -20,6 +33,8 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
@@ -53,17 +68,18 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 // A middleware limits the requests of one handler or several.
 type middleware struct {
 	*config
-	limits   []*limit         // the limiter of Middleware, and those of WithAlso
-	policies *policies        // of all keys
-	perKey   bool             // whether each key may have its own, see policiesOf
-	now      func() time.Time // the time of the first limiter's clock
-	misuse   misuse           // answers if the key is misused
+	limits   []*limit    // the limiter of Middleware, and those of WithAlso
+	policies *policies   // of all keys
+	perKey   bool        // whether each key may have its own, see policiesOf
+	flies    bool        // whether requests are released when their handler is done
+	clk      clock.Clock // that of the first limiter
+	misuse   misuse      // answers if the key is misused
 }
 
 func newMiddleware(c *config, l ratelimit.Limiter) *middleware {
-	m := &middleware{config: c, now: time.Now}
-	if clk := ratelimit.ClockOf(l); clk != nil {
-		m.now = clk.Now
+	m := &middleware{config: c, flies: c.inFlight, clk: ratelimit.ClockOf(l)}
+	if m.clk == nil {
+		m.clk = clock.New()
 	}
 	m.limits = append([]*limit{{limiter: l, key: c.key, name: c.name}}, c.also...)
 	all := make([]*policies, len(m.limits))
@@ -71,6 +87,7 @@ func newMiddleware(c *config, l ratelimit.Limiter) *middleware {
 		l.describe(c.status)
 		all[i] = l.policies
 		m.perKey = m.perKey || l.perKey
+		m.flies = m.flies || l.policies.flies
 	}
 	m.policies = combined(all)
 	return m
@@ -125,6 +142,15 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	a, err := m.decide(r.Context(), q)
+	if m.flies && a.turn != nil {
+		m.serveInFlight(w, r, next, q, a, err)
+	} else {
+		m.serveDecided(w, r, next, q, a, err)
+	}
+}
+
+// serveDecided passes r to next, or refuses it, as a says. err is the error of decide.
+func (m *middleware) serveDecided(w http.ResponseWriter, r *http.Request, next http.Handler, q question, a answer, err error) {
 	if err != nil {
 		if ended := r.Context().Err(); ended != nil && errors.Is(err, ended) && !a.Degraded {
 			m.ended(w, r, next)
@@ -228,25 +254,27 @@ func (m *middleware) ask(r *http.Request) (q question, err error) {
 // An answer is what the limiters say.
 type answer struct {
 	ratelimit.Decision
-	turn *ratelimit.Reservation // to wait for or to settle; nil if nothing is held
+	turn *ratelimit.Reservation // to wait for, to settle or to release; nil if nothing is held
 }
 
 // decide takes what q asks for. It holds or reserves it if the options need that. The error
 // is that of the store, or of ctx.
 func (m *middleware) decide(ctx context.Context, q question) (a answer, err error) {
-	l := m.limits[0].limiter
+	l, hold := m.limits[0].limiter, m.flies || m.settle != nil
 	switch {
-	case q.all != nil && m.settle != nil:
+	case q.all != nil && hold:
 		a.turn, a.Decision, err = ratelimit.HoldAll(ctx, q.n, q.all...)
 	case q.all != nil:
 		a.Decision, err = ratelimit.TakeAll(ctx, q.n, q.all...)
+	case m.shaping > 0 && m.flies:
+		return m.waitHold(ctx, l, q)
 	case m.shaping > 0:
 		most := m.shaping
 		if deadline, ok := ctx.Deadline(); ok {
 			most = min(most, max(0, time.Until(deadline)))
 		}
 		a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, most)
-	case m.settle != nil:
+	case hold:
 		a.turn, a.Decision, err = l.Hold(ctx, q.key, q.n)
 	default:
 		a.Decision, err = l.Take(ctx, q.key, q.n)

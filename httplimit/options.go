@@ -43,7 +43,7 @@ func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
 }
 
 // WithStoreError calls f with the error when the limiter's store has failed, or when a
-// request cannot be settled, see [WithSettle]. The
+// request cannot be settled or released, see [WithSettle] and [WithInFlight]. The
 // limiter's [ratelimit.FailurePolicy] decides whether the request passes. The limiter
 // logs such errors whether f is set or not; see [ratelimit.WithFailureLog]. Without
 // WithStoreError, the middleware logs only errors of a limiter that does not mark its
@@ -83,6 +83,10 @@ func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
 // A refused request spends nothing, and its Retry-After says when a retry would be
 // held or pass.
 //
+// With a [ratelimit.InFlight] or [WithInFlight], a request waits for others to end, in the
+// order of arrival, because nobody knows when they will. It is refused after maxDelay. The
+// limiter is asked once more for what is left.
+//
 // If the client disconnects while its request is held, the reservation is cancelled,
 // which gives back what [ratelimit.Reservation.Cancel] can. For a request with a body
 // over HTTP/1, net/http notices a disconnect only after the body is read.
@@ -105,6 +109,7 @@ type config struct {
 	shaping    time.Duration                                        // the longest delay, or 0
 	settle     func(r *http.Request, status int, written int64) int // nil if requests are not settled
 	also       []*limit
+	inFlight   bool
 
 	costed, answered, skipped, shadowed, settled, storeErrorSet bool // whether these options were given
 }

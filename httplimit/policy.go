@@ -19,7 +19,8 @@ type policies struct {
 	items []string // the names as items of a structured field, in quotes
 
 	starts  []int    // the numbers of the first parts of several limiters; nil with one
-	single  bool     // whether there is exactly one limit
+	single  bool     // whether there is exactly one limit, and it has a window
+	flies   bool     // whether one of the parts is an InFlight
 	refusal *refusal // answers unless WithDenied was given
 }
 
@@ -127,12 +128,15 @@ func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
 				item = quoted(partName + "-period")
 			}
 			p.field += fmt.Sprintf("%s;q=%d", item, min(int64(q.events), maxInteger))
-			if q.window >= time.Second && q.window < ratelimit.Never {
+			if q.flies {
+				p.flies = true
+				p.field += `;qu="concurrent-requests"`
+			} else if q.window >= time.Second && q.window < ratelimit.Never {
 				p.field += fmt.Sprintf(";w=%d", seconds(q.window))
 			}
 		}
 	}
-	p.single = count == 1
+	p.single = count == 1 && !p.flies
 	p.refusal = newRefusal(status, p.names)
 	return p
 }
@@ -144,7 +148,8 @@ func (p *policies) part(d ratelimit.Decision) int { return min(max(d.Part, 0), l
 // which none of them counts any more.
 type quota struct {
 	events int
-	window time.Duration
+	window time.Duration // unknown if flies
+	flies  bool          // whether they count until they are released
 }
 
 // quotas returns the quotas of an algorithm, or none if alg is nil, invalid, or Unlimited.
@@ -156,6 +161,9 @@ func quotas(alg ratelimit.Algorithm) []quota {
 		period := ratelimit.FixedWindow{Limit: a.PeriodLimit, Window: a.Period}
 		a.PeriodLimit = 0
 		return append(quotas(a), quotas(period)...)
+	}
+	if a, ok := alg.(ratelimit.InFlight); ok {
+		return []quota{{events: a.Limit, flies: true}}
 	}
 	q, err := spent(alg)
 	if err != nil {
@@ -178,7 +186,7 @@ func spent(alg ratelimit.Algorithm) (quota, error) {
 	}
 	limit := fresh.Decision.Limit
 	_, _, res, err := t.Apply(nil, ratelimit.Request{Op: ratelimit.OpTake, N: limit}.At(time.Unix(0, 0)))
-	return quota{limit, res.Decision.ResetAfter}, err
+	return quota{events: limit, window: res.Decision.ResetAfter}, err
 }
 
 // maxInteger is the greatest integer of a structured field (RFC 9651, 3.3.1).

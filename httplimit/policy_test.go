@@ -40,6 +40,8 @@ func TestPolicy(t *testing.T) {
 		{ratelimit.FixedWindow{Limit: 5, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}, "q=5;w=60"},
 		{ratelimit.SlidingLog{Limit: 5, Window: 1500 * time.Millisecond}, "q=5;w=2"},
 		{ratelimit.SlidingWindow{Limit: 5, Window: time.Minute}, "q=5;w=120"},
+		{ratelimit.InFlight{Limit: 5, Timeout: time.Minute}, `q=5;qu="concurrent-requests"`},
+		{ratelimit.InFlight{Limit: math.MaxInt32, Timeout: time.Minute}, `q=2147483647;qu="concurrent-requests"`},
 		{ratelimit.SlidingWindow{Limit: 5, Window: time.Minute, Segments: 6}, "q=5;w=70"},
 		{ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour}, "q=9;w=86400"},
 		{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: 3 * time.Second}, "q=300;w=8"}, // 4.5 s to pay, and 3 s to cool down

@@ -1,0 +1,54 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// WithInFlight is for a limiter whose keys have limits of their own ([ratelimit.WithLimits]), if
+// some of these are a [ratelimit.InFlight] or have one in them. It makes the middleware hold
+// each request until its handler returns or panics, and then release it. Without it, a request
+// of such a key counts for the Timeout. A wrapper of a limiter that does not tell its algorithm
+// (see [ratelimit.AlgorithmOf]) needs it as well. It is not needed if the algorithm is known.
+//
+// The middleware then calls [ratelimit.Limiter.Hold] instead of Take, and the store once more
+// when the handler is done, for the requests of all keys. Those without an InFlight stay as
+// spent as without WithInFlight.
+func WithInFlight() Option { return func(c *config) { c.inFlight = true } }
+
+// serveInFlight is serveDecided for a request that is held, and releases it afterwards.
+func (m *middleware) serveInFlight(w http.ResponseWriter, r *http.Request, next http.Handler, q question, a answer, err error) {
+	defer m.release(r, a.turn)
+	m.serveDecided(w, r, next, q, a, err)
+}
+
+// release releases what h holds in flight, unless it has been settled. If settling has failed
+// because there is no room for the debt, what was held is spent, but no longer in flight.
+func (m *middleware) release(r *http.Request, h *ratelimit.Reservation) {
+	err := h.Release(context.WithoutCancel(r.Context()))
+	if errors.Is(err, ratelimit.ErrSettled) {
+		return
+	}
+	m.report(r, ratelimit.Decision{Degraded: true}, err) // only a store fails here
+}
+
+// waitHold waits, at most for WithShaping's delay, until l has granted what q asks for.
+func (m *middleware) waitHold(ctx context.Context, l ratelimit.Limiter, q question) (a answer, err error) {
+	bounded, cancel := m.clk.WithTimeout(ctx, m.shaping)
+	defer cancel()
+	a.turn, err = l.WaitHold(bounded, q.key, q.n)
+	switch {
+	case err == nil:
+		a.Decision, err = l.Peek(context.WithoutCancel(ctx), q.key)
+		a.Allowed, a.RetryAfter, a.Delay = true, 0, 0
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	default: // ask why, and how long to wait: what is left of the delay unless it has passed
+		deadline, _ := bounded.Deadline()
+		a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, max(0, m.clk.Until(deadline)))
+	}
+	return a, err
+}

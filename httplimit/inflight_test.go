@@ -1,0 +1,457 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// A stage is a handler whose requests stay until they are told how to end.
+type stage struct {
+	entered chan struct{}
+	end     chan func(http.ResponseWriter, *http.Request)
+	left    chan struct{} // after the middleware
+}
+
+func newStage() *stage {
+	return &stage{make(chan struct{}), make(chan func(http.ResponseWriter, *http.Request)), make(chan struct{}, 100)}
+}
+
+func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.entered <- struct{}{}
+	(<-s.end)(w, r)
+}
+
+// watched reports on left that a request is over for h.
+func (s *stage) watched(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { s.left <- struct{}{} }()
+		h.ServeHTTP(w, r)
+	})
+}
+
+func returns(http.ResponseWriter, *http.Request) {}
+
+// TestInFlight has five requests at once on a real server. A sixth is refused until one of
+// them has ended, in whatever way.
+func TestInFlight(t *testing.T) {
+	ways := map[string]func(http.ResponseWriter, *http.Request){
+		"returns": returns,
+		"answers": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) },
+		"panics":  func(http.ResponseWriter, *http.Request) { panic("a bug") },
+		"aborts":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"hijacks": func(w http.ResponseWriter, r *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil { // HTTP/1.1
+				conn.Close()
+			}
+		},
+	}
+	flight := ratelimit.InFlight{Limit: 5, Timeout: time.Hour}
+	for name, tt := range map[string]struct {
+		alg  ratelimit.Algorithm
+		opts []httplimit.Option
+	}{
+		"alone":         {flight, nil},
+		"with a rate":   {ratelimit.All{ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, flight}, nil},
+		"settled":       {flight, []httplimit.Option{httplimit.WithSettle(httplimit.ByCost)}},
+		"of keys' own":  {nil, []httplimit.Option{httplimit.WithInFlight()}},
+		"with others":   {flight, []httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})), httplimit.ClientIP(), "also")}},
+		"among others":  {ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, []httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(flight)), httplimit.ClientIP(), "flights")}},
+		"shaped to few": {flight, []httplimit.Option{httplimit.WithShaping(time.Nanosecond)}},
+	} {
+		for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+			t.Run(name+"/"+proto, func(t *testing.T) {
+				var l ratelimit.Limiter
+				var err error
+				if tt.alg != nil {
+					l, err = ratelimit.New(tt.alg)
+				} else {
+					l, err = ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return flight, nil }))
+				}
+				require.NoError(t, err)
+				s := newStage()
+				server := serverOf(t, proto, s.watched(httplimit.Middleware(l, tt.opts...)(s)))
+				get := func(ctx context.Context) (*http.Response, error) {
+					r, err := http.NewRequestWithContext(ctx, "POST", server.URL, nil) // which the client does not repeat
+					require.NoError(t, err)
+					resp, err := server.Client().Do(r)
+					if err == nil {
+						resp.Body.Close()
+					}
+					return resp, err
+				}
+				var clients sync.WaitGroup
+				start := func(ctx context.Context) {
+					clients.Go(func() { _, _ = get(ctx) })
+					<-s.entered
+				}
+				refused := func(when string) {
+					resp, err := get(t.Context())
+					require.NoError(t, err, when)
+					assert.Equal(t, 429, resp.StatusCode, when)
+					assert.NotEmpty(t, resp.Header.Get("Retry-After"))
+					<-s.left
+				}
+				for range 5 {
+					start(t.Context())
+				}
+				refused("five at once")
+				for way, end := range ways {
+					s.end <- end
+					<-s.left
+					start(t.Context()) // in its place
+					refused(way)
+				}
+
+				s.end <- returns
+				<-s.left
+				ctx, leave := context.WithCancel(t.Context())
+				start(ctx)
+				leave()
+				refused("its handler has not returned")
+				for range 5 {
+					s.end <- returns
+					<-s.left
+				}
+				clients.Wait()
+				for range 5 {
+					start(t.Context())
+				}
+				refused("all places are free again, and no more")
+				for range 5 {
+					s.end <- returns
+				}
+				clients.Wait()
+			})
+		}
+	}
+}
+
+// TestInFlightTimesOut checks that a request that runs for too long is not counted, and that
+// its end takes nothing from others.
+func TestInFlightTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Minute}))
+		slow, next := newStage(), newStage()
+		for _, s := range []*stage{slow, next} {
+			go serve(httplimit.Middleware(l)(s), from("192.0.2.1:1"))
+			<-s.entered
+			time.Sleep(time.Minute)
+		}
+		third := newStage()
+		go serve(httplimit.Middleware(l)(third), from("192.0.2.1:1"))
+		<-third.entered
+		for _, s := range []*stage{slow, next} {
+			s.end <- returns
+			synctest.Wait()
+			assert.Zero(t, remaining(t, l), "the third is in flight")
+		}
+		third.end <- returns
+		synctest.Wait()
+		assert.Equal(t, 1, remaining(t, l))
+	})
+}
+
+// TestInFlightKeepsTheRate checks that only the places are released, in an All.
+func TestInFlightKeepsTheRate(t *testing.T) {
+	for want, opts := range map[int][]httplimit.Option{
+		7: nil,
+		3: {httplimit.WithSettle(func(*http.Request, int, int64) int { return 7 })},
+		9: {httplimit.WithSettle(func(*http.Request, int, int64) int { return 1 })},
+	} {
+		l, _ := limiter(t, ratelimit.All{ratelimit.InFlight{Limit: 20, Timeout: time.Hour}, ratelimit.FixedWindow{Limit: 10, Window: time.Hour}})
+		opts = append(opts, httplimit.WithCost(func(*http.Request) int { return 3 }))
+		assert.Equal(t, 200, serve(httplimit.Middleware(l, opts...)(ok), from("192.0.2.1:1")).StatusCode)
+		assert.Equal(t, want, remaining(t, l))
+	}
+}
+
+// TestInFlightGivesBack checks that a request that another limiter refuses is not in flight.
+func TestInFlightGivesBack(t *testing.T) {
+	flights, _ := limiter(t, ratelimit.InFlight{Limit: 2, Timeout: time.Hour})
+	rate, _ := limiter(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+	for i, ls := range [][]ratelimit.Limiter{{flights, rate}, {rate, flights}, {wrapped{flights}, rate}} {
+		require.NoError(t, rate.Reset(t.Context(), "192.0.2.1"))
+		h := httplimit.Middleware(ls[0], httplimit.WithInFlight(), httplimit.WithAlso(ls[1], httplimit.ClientIP(), "other"))(ok)
+		for _, want := range []int{200, 429, 429, 429} {
+			assert.Equal(t, want, serve(h, from("192.0.2.1:1")).StatusCode, i)
+			assert.Equal(t, 2, remaining(t, flights), i)
+		}
+	}
+}
+
+// TestInFlightInShadow counts the requests that would have passed, while they run, and no
+// others.
+func TestInFlightInShadow(t *testing.T) {
+	l, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
+	refused := 0
+	h := httplimit.Middleware(l, httplimit.WithShadow(func(_ *http.Request, d ratelimit.Decision) { refused++ }))
+	inner := h(ok)
+	outer := h(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inner.ServeHTTP(w, r) }))
+	for i := range 3 {
+		assert.Equal(t, 200, serve(outer, from("192.0.2.1:1")).StatusCode)
+		assert.Equal(t, i+1, refused)
+		assert.Equal(t, 1, remaining(t, l))
+	}
+}
+
+// TestInFlightAfterPanics checks that panics of the middleware's functions release a request,
+// and go on as they were.
+func TestInFlightAfterPanics(t *testing.T) {
+	l, _ := limiter(t, ratelimit.All{ratelimit.InFlight{Limit: 1, Timeout: time.Hour}, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}})
+	bug := errors.New("a bug")
+	panics := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(bug) })
+	for name, h := range map[string]http.Handler{
+		"the handler":           httplimit.Middleware(l)(panics),
+		"the handler, settled":  httplimit.Middleware(l, httplimit.WithSettle(httplimit.ByCost))(panics),
+		"WithSettle's function": httplimit.Middleware(l, httplimit.WithSettle(func(*http.Request, int, int64) int { panic(bug) }))(ok),
+	} {
+		assert.PanicsWithValue(t, bug, func() { serve(h, from("192.0.2.1:1")) }, name)
+		assert.Equal(t, 1, remaining(t, l), name)
+	}
+}
+
+// TestInFlightAfterTooGreatADebt releases a request that cannot be settled.
+func TestInFlightAfterTooGreatADebt(t *testing.T) {
+	for _, more := range [][]httplimit.Option{nil, {httplimit.WithAlso(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})), httplimit.ClientIP(), "also")}} {
+		l, _ := limiter(t, ratelimit.All{ratelimit.InFlight{Limit: 1, Timeout: time.Hour}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}})
+		var reported []error
+		h := httplimit.Middleware(l, append(more,
+			httplimit.WithSettle(func(*http.Request, int, int64) int { return math.MaxInt }),
+			httplimit.WithStoreError(func(_ *http.Request, err error) { reported = append(reported, err) }))...)(ok)
+		serve(h, from("192.0.2.1:1"))
+		require.Len(t, reported, 1)
+		assert.ErrorIs(t, reported[0], ratelimit.ErrDebt)
+		assert.Equal(t, 1, remaining(t, l))
+	}
+}
+
+// TestInFlightWhenTheStoreFails lets the store fail before or after the handler.
+func TestInFlightWhenTheStoreFails(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		down, up bool // whether the store is down before, and up afterwards
+		policy   ratelimit.FailurePolicy
+		status   int
+		left     int
+		reported int
+	}{
+		{"well", false, true, ratelimit.FailOpen, 200, 2, 0},
+		{"fails afterwards", false, false, ratelimit.FailOpen, 200, 1, 1},
+		{"failed before", true, true, ratelimit.FailOpen, 200, 2, 1},
+		{"fails", true, false, ratelimit.FailOpen, 200, 2, 2},
+		{"failed before, closed", true, true, ratelimit.FailClosed, 429, 2, 1},
+	} {
+		for _, shaped := range []time.Duration{0, time.Second} {
+			logged := quiet(t)
+			store := &flaky{down: tt.down}
+			l, err := ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Hour}, ratelimit.WithStore(store), ratelimit.WithFailurePolicy(tt.policy))
+			require.NoError(t, err)
+			reported := 0
+			h := httplimit.Middleware(l, httplimit.WithShaping(shaped), httplimit.WithStoreError(func(_ *http.Request, err error) {
+				assert.ErrorContains(t, err, "no route to the store", tt.name)
+				reported++
+			}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { store.down = !tt.up }))
+			resp := serve(h, from("192.0.2.1:1"))
+			assert.Equal(t, tt.status, resp.StatusCode, tt.name)
+			store.down = false
+			assert.Equal(t, tt.left, remaining(t, l), tt.name)
+			assert.Equal(t, tt.reported, reported, tt.name)
+			assert.NotContains(t, logged.String(), "httplimit", "the limiter logs it")
+		}
+	}
+}
+
+// TestInFlightShaping lets requests wait for others to end, in the order of arrival, and no
+// longer than they may.
+func TestInFlightShaping(t *testing.T) {
+	flight := ratelimit.InFlight{Limit: 2, Timeout: time.Hour}
+	for name, l := range map[string]func() (ratelimit.Limiter, error){
+		"InFlight": func() (ratelimit.Limiter, error) { return ratelimit.New(flight) },
+		"All": func() (ratelimit.Limiter, error) {
+			return ratelimit.New(ratelimit.All{flight, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}})
+		},
+		"WithLimits": func() (ratelimit.Limiter, error) {
+			return ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+				ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return flight, nil }))
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := l()
+			require.NoError(t, err)
+			var mu sync.Mutex // protects order
+			var order []string
+			h := httplimit.Middleware(l, httplimit.WithShaping(3*time.Second), httplimit.WithInFlight())(
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					mu.Lock()
+					order = append(order, r.Header.Get("Name"))
+					mu.Unlock()
+					time.Sleep(2 * time.Second)
+				}))
+			start := time.Now()
+			var wg sync.WaitGroup
+			for _, who := range []struct {
+				name   string
+				status int
+				after  time.Duration
+				fields string
+			}{
+				{"1", 200, 2 * time.Second, "r=1"},
+				{"2", 200, 2 * time.Second, "r=0"},
+				{"3", 200, 4 * time.Second, ""},
+				{"4", 200, 4 * time.Second, "r=0"},
+				{"5", 429, 3 * time.Second, "r=0;t=3599"},
+				{"6", 429, 3 * time.Second, "r=0;t=3599"},
+			} {
+				wg.Go(func() {
+					resp := serve(h, from("192.0.2.1:1", "Name", who.name))
+					assert.Equal(t, who.status, resp.StatusCode, "%s: %s", name, who.name)
+					assert.Equal(t, who.after, time.Since(start), "%s: %s", name, who.name)
+					assert.Contains(t, resp.Header.Get("RateLimit"), who.fields, "%s: %s", name, who.name)
+				})
+				synctest.Wait()
+			}
+			wg.Wait()
+			assert.Equal(t, []string{"1", "2", "3", "4"}, order, name)
+
+			// A client that leaves while it waits takes no place.
+			wg.Go(func() { serve(h, from("192.0.2.1:1", "Name", "7")) })
+			wg.Go(func() { serve(h, from("192.0.2.1:1", "Name", "7")) })
+			synctest.Wait()
+			ctx, leave := context.WithCancel(t.Context())
+			wg.Go(func() {
+				assert.Equal(t, 503, serve(h, from("192.0.2.1:1", "Name", "left").WithContext(ctx)).StatusCode)
+			})
+			synctest.Wait()
+			leave()
+			wg.Wait()
+			assert.NotContains(t, order, "left")
+			d, err := l.Peek(t.Context(), "192.0.2.1")
+			require.NoError(t, err)
+			assert.Equal(t, 2, d.Remaining, name)
+
+			// One that costs more than the limit does not wait.
+			start = time.Now()
+			many := httplimit.Middleware(l, httplimit.WithShaping(3*time.Second), httplimit.WithInFlight(), httplimit.WithCost(func(*http.Request) int { return 3 }))(ok)
+			resp := serve(many, from("192.0.2.1:1"))
+			assert.Equal(t, 429, resp.StatusCode)
+			assert.Empty(t, resp.Header.Get("Retry-After"))
+			assert.Zero(t, time.Since(start))
+		})
+	}
+}
+
+// TestInFlightShapingOfOthers checks that WithInFlight changes nothing for a key with another
+// limit.
+func TestInFlightShapingOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Hour},
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+				return ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 6}, nil
+			})))
+		h := httplimit.Middleware(l, httplimit.WithShaping(3*time.Second), httplimit.WithInFlight())(ok)
+		start := time.Now()
+		var wg sync.WaitGroup
+		for i, want := range []time.Duration{0, 1, 2, 3} {
+			wg.Go(func() {
+				assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode, i)
+				assert.Equal(t, want*time.Second, time.Since(start), i)
+			})
+			synctest.Wait()
+		}
+		resp := serve(h, from("192.0.2.1:1"))
+		assert.Equal(t, 429, resp.StatusCode)
+		assert.Equal(t, "1", resp.Header.Get("Retry-After"), "in a second, the wait is within three again")
+		wg.Wait()
+	})
+}
+
+// TestInFlightHijacked checks that a connection that outlives its handler is not counted.
+func TestInFlightHijacked(t *testing.T) {
+	l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Hour}))
+	conns := make(chan net.Conn, 1)
+	s := newStage()
+	server := serverOf(t, "HTTP/1.1", s.watched(httplimit.Middleware(l, httplimit.WithKey(func(*http.Request) (string, error) { return "192.0.2.1", nil }))(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if assert.NoError(t, err) {
+				conns <- conn
+			}
+		}))))
+	client, err := net.Dial("tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	conn := <-conns
+	defer conn.Close()
+	<-s.left
+	assert.Equal(t, 1, remaining(t, l))
+	io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\nstill here")
+}
+
+// TestInFlightHandlersGoThroughUntouched checks that no ResponseWriter is wrapped.
+func TestInFlightHandlersGoThroughUntouched(t *testing.T) {
+	l, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
+	w, r := httptest.NewRecorder(), from("192.0.2.1:1")
+	httplimit.Middleware(l)(http.HandlerFunc(func(inner http.ResponseWriter, request *http.Request) {
+		assert.Same(t, w, inner)
+		assert.Same(t, r, request)
+		assert.Zero(t, remaining(t, l))
+	})).ServeHTTP(w, r)
+}
+
+// TestInFlightHeaders checks that an InFlight has no window.
+func TestInFlightHeaders(t *testing.T) {
+	flight := ratelimit.InFlight{Limit: 1, Timeout: time.Minute}
+	for _, tt := range []struct {
+		alg                              ratelimit.Algorithm
+		policy, allowed, refused, legacy string
+	}{
+		{flight, `"default";q=1;qu="concurrent-requests"`, `"default";r=0`, `"default";r=0;t=60`, "1772366460"},
+		{
+			ratelimit.All{flight, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}},
+			`"default-1";q=1;qu="concurrent-requests", "default-2";q=100;w=3600`, `"default-1";r=0`, `"default-1";r=0;t=60`, "1772370000",
+		},
+	} {
+		l, _ := limiter(t, tt.alg)
+		inner := httplimit.Middleware(l)(ok)
+		var refused *http.Response
+		outer := httplimit.Middleware(l)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { refused = serve(inner, from("192.0.2.1:1")) }))
+		resp := serve(outer, from("192.0.2.1:1"))
+		assert.Equal(t, tt.policy, resp.Header.Get("RateLimit-Policy"))
+		assert.Equal(t, tt.allowed, resp.Header.Get("RateLimit"))
+		assert.Equal(t, 429, refused.StatusCode)
+		assert.Equal(t, tt.policy, refused.Header.Get("RateLimit-Policy"))
+		assert.Equal(t, tt.refused, refused.Header.Get("RateLimit"))
+		assert.Equal(t, "60", refused.Header.Get("Retry-After"))
+		legacy := serve(httplimit.Middleware(l, httplimit.WithHeaders(httplimit.Legacy))(ok), from("192.0.2.1:1"))
+		assert.Equal(t, tt.legacy, legacy.Header.Get("X-RateLimit-Reset"))
+	}
+}
+
+// TestWithoutInFlight checks what the documentation says of a limiter whose algorithm is not
+// known.
+func TestWithoutInFlight(t *testing.T) {
+	known, clk := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Minute})
+	h := httplimit.Middleware(wrapped{known})(ok)
+	assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
+	assert.Equal(t, 429, serve(h, from("192.0.2.1:1")).StatusCode)
+	clk.Add(time.Minute)
+	assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
+}
