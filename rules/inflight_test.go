@@ -1,6 +1,11 @@
 package rules
 
 import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
 // In every format, an in-flight rule has a limit and a timeout.
@@ -49,4 +55,179 @@ func TestInFlightRuleIsReleased(t *testing.T) {
 	assert.Equal(t, 1, granted(t, s, "ann", "/x", 2))
 	require.NoError(t, r.Release(t.Context()))
 	assert.Equal(t, 1, granted(t, s, "ann", "/x", 2))
+}
+
+// left returns what a rule has left for the client 192.0.2.1.
+func left(t *testing.T, s *Set, r Rule) int {
+	t.Helper()
+	c, err := r.compile()
+	require.NoError(t, err)
+	d, err := limiterOf{set: s, rule: c}.Peek(t.Context(), "192.0.2.1")
+	require.NoError(t, err)
+	return d.Remaining
+}
+
+// get sends a request of 192.0.2.1 to h.
+func get(h http.Handler, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", path, http.NoBody))
+	return w
+}
+
+// Two rules for the interpretations of /a%2Fb, and one for /a/b.
+var (
+	flights = limited("flights", "/a%2Fb", 2, "in-flight")
+	rate    = limited("rate", "/a/b", 100, "")
+)
+
+// A request counts while its handler runs, whatever other rules it counts against.
+func TestMiddlewareInFlight(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rules []Rule
+		path  string
+		opts  []httplimit.Option
+	}{
+		"one rule":      {[]Rule{limited("flights", "/a/b", 2, "in-flight")}, "/a/b", nil},
+		"two rules":     {[]Rule{flights, rate}, "/a%2Fb", nil},
+		"two, in turn":  {[]Rule{limited("z", "/a%2Fb", 2, "in-flight"), rate}, "/a%2Fb", nil},
+		"two flights":   {[]Rule{flights, limited("more", "/a/b", 3, "in-flight")}, "/a%2Fb", nil},
+		"a plan":        {[]Rule{flights, limited("plan", "/a/b", 0, "unlimited")}, "/a%2Fb", nil},
+		"settled":       {[]Rule{flights, rate}, "/a%2Fb", []httplimit.Option{httplimit.WithSettle(httplimit.ByCost)}},
+		"shaped to few": {[]Rule{flights, rate}, "/a%2Fb", []httplimit.Option{httplimit.WithShaping(time.Nanosecond)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newSet(t, Static(tt.rules...))
+			var inside func() // the handler
+			h := s.Middleware(tt.opts...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside() }))
+			bug := errors.New("a bug")
+			for _, panics := range []bool{false, true} {
+				depth := 0
+				inside = func() {
+					if depth++; depth < 3 {
+						want := 200
+						if depth == 2 {
+							want = 429
+						}
+						resp := get(h, tt.path)
+						assert.Equal(t, want, resp.Code)
+						assert.Contains(t, strings.Join(resp.Header().Values("RateLimit-Policy"), ", "), "concurrent-requests")
+						if depth == 2 && panics {
+							panic(bug)
+						}
+					}
+				}
+				if panics {
+					assert.PanicsWithValue(t, bug, func() { get(h, tt.path) })
+				} else {
+					assert.Equal(t, 200, get(h, tt.path).Code)
+				}
+				assert.Equal(t, 2, depth, "the third request did not pass")
+				assert.Equal(t, 2, left(t, s, tt.rules[0]))
+				if len(tt.rules) > 1 && tt.rules[1].ID == "rate" && tt.opts == nil {
+					assert.Equal(t, map[bool]int{false: 98, true: 96}[panics], left(t, s, rate))
+				}
+			}
+		})
+	}
+}
+
+// A request that a rule or another limiter refuses is not in flight, and costs nothing.
+func TestMiddlewareInFlightGivesBack(t *testing.T) {
+	one := limited("one", "/a/b", 1, "")
+	for _, id := range []string{"a", "z"} { // before and after the other rule
+		flights := limited(id, "/a%2Fb", 2, "in-flight")
+		s, _ := newSet(t, Static(flights, one))
+		h := s.Middleware()(http.NotFoundHandler())
+		for _, want := range []int{404, 429, 429, 429} {
+			assert.Equal(t, want, get(h, "/a%2Fb").Code, id)
+			assert.Equal(t, 2, left(t, s, flights), id)
+		}
+	}
+	s, _ := newSet(t, Static(flights, rate))
+	other := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))
+	h := s.Middleware(httplimit.WithAlso(other, httplimit.ClientIP(), "also"))(http.NotFoundHandler())
+	for range 4 {
+		assert.Equal(t, 429, get(h, "/a%2Fb").Code)
+		assert.Equal(t, 2, left(t, s, flights))
+		assert.Equal(t, 100, left(t, s, rate))
+	}
+}
+
+// A shadow is in flight while its handler runs, if it does not refuse.
+func TestMiddlewareInFlightInShadow(t *testing.T) {
+	for _, path := range []string{"/a%2Fb", "/only"} {
+		refused := 0
+		rules := []Rule{limited("a", "/a%2Fb", 1, "in-flight"), rate, limited("b", "/only", 1, "in-flight")}
+		rules[0].Shadow, rules[2].Shadow = true, true
+		s, _ := newSet(t, Static(rules...), WithOnShadow(func(a Answer) { refused++ }))
+		var h http.Handler
+		depth := 0
+		h = s.Middleware()(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			if depth++; depth < 3 {
+				assert.Equal(t, 200, get(h, path).Code)
+			}
+		}))
+		assert.Equal(t, 200, get(h, path).Code)
+		assert.Equal(t, 2, refused)
+		assert.Equal(t, 1, left(t, s, rules[0]))
+		assert.Equal(t, 1, left(t, s, rules[2]))
+	}
+}
+
+func TestHold(t *testing.T) {
+	ctx := context.Background()
+	few := limited("few", "/a/b", 5, "")
+	s, clk := newSet(t, Static(flights, few, limited("plan", "/plan", 0, "unlimited"), limited("none", "/none", 0, "blocked")))
+	hold := func(path string, n int) (*Hold, Answer) {
+		h, a, err := s.Hold(ctx, "192.0.2.1", "GET", path, n)
+		require.NoError(t, err)
+		return h, a
+	}
+	first, a := hold("/a%2Fb", 1)
+	require.NotNil(t, first)
+	assert.Equal(t, "flights", a.Rule.ID)
+	assert.Equal(t, 1, a.Remaining)
+	second, _ := hold("/a%2Fb", 1)
+	none, a := hold("/a%2Fb", 1)
+	assert.Nil(t, none)
+	assert.True(t, a.Refused)
+	assert.Equal(t, "flights", a.Rule.ID)
+	assert.Equal(t, 3, left(t, s, few), "the refusal cost nothing")
+
+	require.NoError(t, first.Release(ctx))
+	require.ErrorIs(t, first.Release(ctx), ratelimit.ErrSettled)
+	require.NoError(t, second.Settle(ctx, 0))
+	assert.Equal(t, 2, left(t, s, flights))
+
+	// Without a Hold, nobody can release.
+	assert.Equal(t, 2, granted(t, s, "192.0.2.1", "/a%2Fb", 9))
+	clk.Add(time.Minute)
+	assert.Equal(t, 2, left(t, s, flights))
+
+	for _, path := range []string{"/other", "/plan"} {
+		h, a := hold(path, 7)
+		require.NotNil(t, h)
+		assert.True(t, a.Allowed)
+		assert.Equal(t, path == "/other", a.Rule == nil)
+		require.NoError(t, h.Release(ctx))
+	}
+	none, a = hold("/none", 1)
+	assert.Nil(t, none)
+	assert.Equal(t, ratelimit.Never, a.RetryAfter)
+}
+
+// What settles a request need not know its rule.
+func TestSettleFindsTheRule(t *testing.T) {
+	s, _ := newSet(t, Static(limited("a", "/a", 5, ""), limited("b:1", "/b", 6, "in-flight")))
+	for key, want := range map[string]int{"3:anna": 5, "3:annb:1": 6, "0:a": 5, "5:1:b:1b:1": 6} {
+		alg, err := s.limitOf(t.Context(), key)
+		require.NoError(t, err)
+		d, err := ratelimit.Must(ratelimit.New(alg)).Peek(t.Context(), "")
+		require.NoError(t, err)
+		assert.Equal(t, want, d.Limit, key)
+	}
+	for _, key := range []string{"", "a", ":a", "3:ann", "3:annc", "9:anna", "-1:a", "x:a"} {
+		_, err := s.limitOf(t.Context(), key)
+		assert.ErrorContains(t, err, "is in force", key)
+	}
 }

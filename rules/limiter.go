@@ -2,21 +2,29 @@ package rules
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 )
 
 // limitOf returns the limit in the context of a request: that of the rule that the
-// request was matched with, even if another version has been loaded since.
-func limitOf(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
-	alg, ok := ctx.Value(ruleKey{}).(ratelimit.Algorithm)
-	if !ok {
-		return nil, errors.New("rules: the context has no rule")
+// request was matched with, even if another version has been loaded since. What settles a
+// request has no such context. Then it is the limit of the rule in force that is in the key.
+func (s *Set) limitOf(ctx context.Context, key string) (ratelimit.Algorithm, error) {
+	if alg, ok := ctx.Value(ruleKey{}).(ratelimit.Algorithm); ok {
+		return alg, nil
 	}
-	return alg, nil
+	id := ruleOf(key)
+	if f := s.force.Load(); f != nil {
+		if i, ok := slices.BinarySearchFunc(f.rules, id, func(c *compiled, id string) int { return strings.Compare(c.ID, id) }); ok {
+			return f.rules[i].alg, nil
+		}
+	}
+	return nil, fmt.Errorf("rules: no rule %q is in force", id)
 }
 
 type ruleKey struct{}
@@ -46,6 +54,16 @@ func (l limiterOf) key(subject string) string {
 	return strconv.Itoa(len(subject)) + ":" + subject + l.rule.ID
 }
 
+// ruleOf returns the ID of the rule in a key.
+func ruleOf(key string) string {
+	length, rest, _ := strings.Cut(key, ":")
+	n, err := strconv.Atoi(length)
+	if err != nil || n < 0 || n > len(rest) {
+		return ""
+	}
+	return rest[n:]
+}
+
 func (l limiterOf) in(ctx context.Context) context.Context {
 	if ctx == nil {
 		return nil // the limiter returns an error for it
@@ -63,11 +81,28 @@ func (l limiterOf) AllowN(subject string, n int) bool {
 	return d.Allowed
 }
 
+// ask is Take, or with hold, Hold.
+func (l limiterOf) ask(ctx context.Context, subject string, n int, hold bool) (v verdict) {
+	if hold {
+		v.held, v.Decision, v.err = l.Hold(ctx, subject, n)
+	} else {
+		v.Decision, v.err = l.Take(ctx, subject, n)
+	}
+	return v
+}
+
+// joint returns the request that counts against l's rule and others, or nil.
+func (l limiterOf) joint(ctx context.Context) *joint {
+	if l.within == nil {
+		return nil
+	}
+	return l.within.jointOf(ctx)
+}
+
 func (l limiterOf) Take(ctx context.Context, subject string, n int) (ratelimit.Decision, error) {
-	if l.within != nil {
-		if j := l.within.jointOf(ctx); j != nil {
-			return j.take(ctx, l, subject, n)
-		}
+	if j := l.joint(ctx); j != nil {
+		v := j.ask(ctx, l, subject, n, false)
+		return v.Decision, v.err
 	}
 	return l.set.limiter.Take(l.in(ctx), l.key(subject), n)
 }
@@ -91,6 +126,10 @@ func (l limiterOf) TakeUpTo(ctx context.Context, subject string, n int) (int, ra
 }
 
 func (l limiterOf) Hold(ctx context.Context, subject string, n int) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	if j := l.joint(ctx); j != nil {
+		v := j.ask(ctx, l, subject, n, true)
+		return v.held, v.Decision, v.err
+	}
 	return l.set.limiter.Hold(l.in(ctx), l.key(subject), n)
 }
 

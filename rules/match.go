@@ -15,6 +15,12 @@ type compiled struct {
 	call call
 }
 
+// flies reports whether the rule is in-flight.
+func (c *compiled) flies() bool {
+	_, ok := c.alg.(ratelimit.InFlight)
+	return ok
+}
+
 // compile checks everything about r that does not depend on other rules.
 func (r Rule) compile() (*compiled, error) {
 	alg, err := r.algorithm()

@@ -20,10 +20,12 @@ import (
 // up to the one that refuses. With [httplimit.WithShaping], the request waits for one
 // rule after the other.
 //
-// With [httplimit.WithSettle] or [httplimit.WithAlso], the rules for the interpretations of
-// a path decide one after the other. If a later rule refuses, the request stays counted for
-// the rules before it or, with WithSettle, is settled with the status of the refusal. The
-// limiters of WithAlso count a request once for each rule, and not at all if no rule applies.
+// A request of an in-flight rule is in flight while its handler runs. It is released when the
+// handler returns or panics, as [httplimit.Middleware] does.
+//
+// With [httplimit.WithSettle], a request is settled with each of its rules, and not at all if
+// one of them refuses. The limiters of [httplimit.WithAlso] count a request once for each rule
+// up to the one that refuses, and not at all if no rule applies.
 func (s *Set) Middleware(opts ...httplimit.Option) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if isNil(next) || slices.ContainsFunc(opts, func(o httplimit.Option) bool { return o == nil }) {
@@ -70,6 +72,7 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.handler(f.version, handlerKey{rules[0], false}).ServeHTTP(w, r)
 	default:
 		j := &joint{version: f.version, rules: slices.Clone(rules)}
+		defer j.end(r.Context())
 		m.handler(f.version, handlerKey{rules[0], true}).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), m, j)))
 	}
 }
@@ -81,9 +84,13 @@ type joint struct {
 	rules   []*compiled
 	passed  int // the number of rules that the request has passed
 
-	verdicts  []verdict // nil before the decision
+	verdicts  []verdict // nil before the decision; ask hands on what is held
 	strictest int
 }
+
+// end gives back what no handler has got, because one before it has refused the request for
+// another reason.
+func (j *joint) end(ctx context.Context) { giveBack(ctx, j.verdicts) }
 
 func (m *middleware) jointOf(ctx context.Context) *joint {
 	if ctx == nil {
@@ -93,21 +100,24 @@ func (m *middleware) jointOf(ctx context.Context) *joint {
 	return j
 }
 
-// take returns the decision of l's rule on the request. The first call decides for all
-// its rules. If the request is refused, only the strictest rule reports a refusal.
-func (j *joint) take(ctx context.Context, l limiterOf, subject string, n int) (ratelimit.Decision, error) {
+// ask returns the verdict of l's rule on the request. The first call decides for all its
+// rules, and holds what they grant if that is asked for or one of them is in-flight. If the
+// request is refused, only the strictest rule reports a refusal.
+func (j *joint) ask(ctx context.Context, l limiterOf, subject string, n int, hold bool) verdict {
 	if j.verdicts == nil {
-		j.verdicts, j.strictest = l.set.takeAll(ctx, subject, n, j.rules)
+		held := hold || slices.ContainsFunc(j.rules, (*compiled).flies)
+		j.verdicts, j.strictest = l.set.takeAll(ctx, subject, n, j.rules, held)
 	}
 	i := slices.Index(j.rules, l.rule)
 	if i >= len(j.verdicts) { // the request was refused, but an option let it pass on to a shadow
-		return limiterOf{set: l.set, rule: l.rule}.Take(ctx, subject, n)
+		return limiterOf{set: l.set, rule: l.rule}.ask(ctx, subject, n, hold)
 	}
 	v := j.verdicts[i]
+	j.verdicts[i].held = nil // its handler's from now on; events that it does not hold are spent
 	if i != j.strictest && !l.rule.Shadow {
 		v.Allowed, v.RetryAfter = true, 0
 	}
-	return v.Decision, v.err
+	return v
 }
 
 // pass passes a joint request on to the handler of its next rule, or to the user's.

@@ -99,7 +99,7 @@ func New(ctx context.Context, source Source, opts ...Option) (*Set, error) {
 	}
 	s := &Set{config: *c, source: source}
 	opted := append([]ratelimit.Option{ratelimit.WithClock(s.clk), ratelimit.WithName("rules")}, s.limiterOpts...)
-	s.limiter, err = ratelimit.New(ratelimit.SlidingLog{Limit: 1, Window: time.Second}, append(opted, ratelimit.WithLimits(limitOf))...)
+	s.limiter, err = ratelimit.New(ratelimit.SlidingLog{Limit: 1, Window: time.Second}, append(opted, ratelimit.WithLimits(s.limitOf))...)
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
@@ -167,25 +167,55 @@ type Answer struct {
 // strictest rule: of the rules that refuse, the one with the longest RetryAfter, or if
 // none does, the one with the least Remaining. A refusal spends nothing of the other
 // rules, unless concurrent calls of the same subject use its limits.
+//
+// With an in-flight rule, the events count for its Window, because nobody can release them:
+// use [Set.Hold].
 func (s *Set) Take(ctx context.Context, subject, method, path string, n int) (Answer, error) {
 	var buf [4]*compiled
 	switch rules := s.match(buf[:0], method, path); len(rules) {
 	case 0:
-		return Answer{Decision: ratelimit.Decision{Allowed: true}}, nil
+		return free, nil
 	case 1:
-		d, err := limiterOf{set: s, rule: rules[0]}.Take(ctx, subject, n)
-		return s.answer(rules[0], verdict{d, err})
+		return s.answer(rules[0], limiterOf{set: s, rule: rules[0]}.ask(ctx, subject, n, false))
 	default:
 		rules = slices.Clone(rules) // so that buf does not escape to the heap
-		verdicts, strictest := s.takeAll(ctx, subject, n, rules)
-		for i, v := range verdicts {
-			if i != strictest && rules[i].Shadow {
-				_, _ = s.answer(rules[i], v) // calls WithOnShadow's function
-			}
-		}
-		return s.answer(rules[strictest], verdicts[strictest])
+		verdicts, strictest := s.takeAll(ctx, subject, n, rules, false)
+		return s.answerAll(rules, verdicts, strictest)
 	}
 }
+
+// Hold is Take, and returns a Hold of the events. Its method Release ends a call of an
+// in-flight rule. If a rule refuses the call, nothing is spent, and the Hold is nil. If no
+// rule matches, the Hold holds nothing.
+//
+// A rule with Shadow set that would have refused the call holds nothing.
+func (s *Set) Hold(ctx context.Context, subject, method, path string, n int) (*Hold, Answer, error) {
+	rules := s.match(nil, method, path)
+	if len(rules) == 0 {
+		return new(Hold), free, nil
+	}
+	verdicts, strictest := []verdict{{}}, 0
+	if len(rules) == 1 {
+		verdicts[0] = limiterOf{set: s, rule: rules[0]}.ask(ctx, subject, n, true)
+	} else {
+		verdicts, strictest = s.takeAll(ctx, subject, n, rules, true)
+	}
+	h := new(Hold)
+	for _, v := range verdicts {
+		if v.held != nil {
+			h.held = append(h.held, v.held)
+		}
+	}
+	a, err := s.answerAll(rules, verdicts, strictest)
+	if !a.Allowed {
+		giveBack(ctx, verdicts)
+		h = nil
+	}
+	return h, a, err
+}
+
+// free is the answer to a call that no rule limits.
+var free = Answer{Decision: ratelimit.Decision{Allowed: true}}
 
 // match appends to found the rules in force for a call.
 func (s *Set) match(found []*compiled, method, path string) []*compiled {
@@ -194,6 +224,17 @@ func (s *Set) match(found []*compiled, method, path string) []*compiled {
 		return found
 	}
 	return f.match(found, method, path, s.clk)
+}
+
+// answerAll returns the verdict of the strictest rule as an Answer, and reports refusals by
+// all shadows.
+func (s *Set) answerAll(rules []*compiled, verdicts []verdict, strictest int) (Answer, error) {
+	for i, v := range verdicts {
+		if i != strictest && rules[i].Shadow {
+			_, _ = s.answer(rules[i], v) // calls WithOnShadow's function
+		}
+	}
+	return s.answer(rules[strictest], verdicts[strictest])
 }
 
 // answer returns the verdict of rule as an Answer, and reports refusals by shadows.
