@@ -42,7 +42,7 @@ func (m *middleware) waitHold(ctx context.Context, l ratelimit.Limiter, q questi
 	a.turn, err = l.WaitHold(bounded, q.key, q.n)
 	switch {
 	case err == nil:
-		a.Decision, err = l.Peek(context.WithoutCancel(ctx), q.key)
+		a.Decision, err = l.Peek(ctx, q.key)
 		a.Allowed, a.RetryAfter, a.Delay = true, 0, 0
 	case ctx.Err() != nil:
 		err = ctx.Err()

@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -370,8 +371,12 @@ func TestInFlightShapingOfOthers(t *testing.T) {
 		var wg sync.WaitGroup
 		for i, want := range []time.Duration{0, 1, 2, 3} {
 			wg.Go(func() {
-				assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode, i)
+				resp := serve(h, from("192.0.2.1:1"))
+				assert.Equal(t, 200, resp.StatusCode, i)
 				assert.Equal(t, want*time.Second, time.Since(start), i)
+				if i > 0 { // all four had come before
+					assert.Equal(t, fmt.Sprintf(`"default";r=%d;t=%d`, 2+i, 4-i), resp.Header.Get("RateLimit"), i)
+				}
 			})
 			synctest.Wait()
 		}
@@ -380,6 +385,48 @@ func TestInFlightShapingOfOthers(t *testing.T) {
 		assert.Equal(t, "1", resp.Header.Get("Retry-After"), "in a second, the wait is within three again")
 		wg.Wait()
 	})
+}
+
+// TestInFlightShapingFollowsTheLimitersClock checks that the longest delay passes by that clock.
+func TestInFlightShapingFollowsTheLimitersClock(t *testing.T) {
+	l, clk := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
+	_, _, err := l.Hold(t.Context(), "192.0.2.1", 1)
+	require.NoError(t, err)
+	start := clk.Now()
+	status := make(chan int, 1)
+	h := httplimit.Middleware(l, httplimit.WithShaping(2*time.Second))(ok)
+	go func() { status <- serve(h, from("192.0.2.1:1")).StatusCode }()
+	for {
+		select {
+		case got := <-status:
+			assert.Equal(t, 429, got)
+			assert.GreaterOrEqual(t, clk.Since(start), 2*time.Second)
+			return
+		default:
+			require.Less(t, clk.Since(start), 30*time.Minute, "it waits for ever")
+			clk.Add(100 * time.Millisecond)
+		}
+	}
+}
+
+// A client that leaves at the very moment at which it is served takes no place.
+func TestInFlightServedTooLate(t *testing.T) {
+	l, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
+	ctx, leave := context.WithCancel(t.Context())
+	h := httplimit.Middleware(leavingLate{l, leave}, httplimit.WithInFlight(), httplimit.WithShaping(time.Second))(ok)
+	assert.Equal(t, 503, serve(h, from("192.0.2.1:1").WithContext(ctx)).StatusCode)
+	assert.Equal(t, 1, remaining(t, l))
+}
+
+// A leavingLate limiter lets the client leave as soon as it has waited.
+type leavingLate struct {
+	ratelimit.Limiter
+	leave context.CancelFunc
+}
+
+func (l leavingLate) WaitHold(ctx context.Context, key string, n int) (*ratelimit.Reservation, error) {
+	defer l.leave()
+	return l.Limiter.WaitHold(ctx, key, n)
 }
 
 // TestInFlightHijacked checks that a connection that outlives its handler is not counted.

@@ -231,3 +231,94 @@ func TestSettleFindsTheRule(t *testing.T) {
 		assert.ErrorContains(t, err, "is in force", key)
 	}
 }
+
+// A watched store calls a function after each request.
+type watched struct {
+	ratelimit.States
+	after func(key string, op ratelimit.Op)
+}
+
+func (s *watched) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
+	s.States, err = ratelimit.NewMemoryStore().Open(name, t)
+	return s, err
+}
+
+func (s *watched) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	res, err := s.States.Apply(ctx, key, t, req)
+	if s.after != nil {
+		s.after(key, req.Op)
+	}
+	return res, err
+}
+
+// If a rule refuses although it had room just before, or another one grants although it had
+// none, nothing is spent.
+func TestInFlightRivals(t *testing.T) {
+	const subject = "192.0.2.1"
+	for _, id := range []string{"a", "z"} { // before and after the other rule
+		few, flights := limited("few", "/a/b", 1, ""), limited(id, "/a%2Fb", 1, "in-flight")
+		for _, tt := range []struct {
+			name           string
+			full           []Rule
+			refuses, other Rule
+		}{
+			{"few refuses late", nil, few, flights},
+			{"flights refuse late", nil, flights, few},
+			{"few grants late", []Rule{few, flights}, flights, few},
+			{"flights grant late", []Rule{few, flights}, few, flights},
+		} {
+			for name, ask := range map[string]func(*Set) bool{
+				"Middleware": func(s *Set) bool { return get(s.Middleware()(http.NotFoundHandler()), "/a%2Fb").Code == 404 },
+				"Hold": func(s *Set) bool {
+					h, a, err := s.Hold(t.Context(), subject, "GET", "/a%2Fb", 1)
+					require.NoError(t, err)
+					assert.Equal(t, a.Allowed, h != nil)
+					return a.Allowed
+				},
+			} {
+				store := &watched{}
+				s, _ := newSet(t, Static(few, flights), WithLimiter(ratelimit.WithStore(store)))
+				of := func(r Rule) limiterOf {
+					c, err := r.compile()
+					require.NoError(t, err)
+					return limiterOf{set: s, rule: c}
+				}
+				for _, r := range tt.full {
+					require.True(t, of(r).Allow(subject))
+				}
+				rival := func() { assert.True(t, of(tt.refuses).Allow(subject)) }
+				watch := tt.refuses.ID
+				if tt.full != nil {
+					rival = func() { assert.NoError(t, of(tt.other).Reset(t.Context(), subject)) }
+					watch = tt.other.ID
+				}
+				done := false
+				store.after = func(key string, op ratelimit.Op) {
+					if !done && op == ratelimit.OpPeek && ruleOf(key) == watch {
+						done = true
+						rival()
+					}
+				}
+				assert.False(t, ask(s), "%s: %s, %s", name, tt.name, id)
+				assert.True(t, done)
+				assert.Equal(t, 1, left(t, s, tt.other), "%s: %s, %s", name, tt.name, id)
+			}
+		}
+	}
+}
+
+// If the context ends between two shadows, nothing is held.
+func TestHoldEnds(t *testing.T) {
+	rules := []Rule{limited("a", "/a%2Fb", 2, "in-flight"), limited("z", "/a/b", 2, "in-flight")}
+	rules[0].Shadow, rules[1].Shadow = true, true
+	store := &watched{}
+	s, _ := newSet(t, Static(rules...), WithLimiter(ratelimit.WithStore(store)))
+	ctx, leave := context.WithCancel(t.Context())
+	store.after = func(string, ratelimit.Op) { leave() }
+	h, _, err := s.Hold(ctx, "192.0.2.1", "GET", "/a%2Fb", 1)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Nil(t, h)
+	for _, r := range rules {
+		assert.Equal(t, 2, left(t, s, r))
+	}
+}
