@@ -30,6 +30,9 @@ import (
 // time. Transport sends nothing twice: responses of 429 are returned to the caller,
 // which may retry.
 //
+// With a [ratelimit.InFlight], a request counts for its Timeout, because Transport does not
+// release it.
+//
 // The fields must not be changed after first use. A Transport is safe for concurrent
 // use by multiple goroutines.
 type Transport struct {

@@ -22,6 +22,9 @@
 // invalid, its last valid version stays in force and [Set.Status] reports it; the other rules
 // are loaded.
 //
+// A call of an in-flight rule counts while its handler runs: see [Set.Middleware] and
+// [Set.Hold].
+//
 // HTTP handlers interpret some paths differently. A call counts against the rules for
 // all these interpretations: see [Rule].
 //

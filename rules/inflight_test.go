@@ -321,3 +321,17 @@ func TestHoldEnds(t *testing.T) {
 		assert.Equal(t, 2, left(t, s, r))
 	}
 }
+
+// While the store fails, releasing and settling report its error, and no other.
+func TestReleaseWhenTheStoreFails(t *testing.T) {
+	for _, algorithm := range []string{"in-flight", "fixed-window"} {
+		s, _ := newSet(t, Static(limited("a", "/a", 5, algorithm)), WithLimiter(ratelimit.WithStore(downStore{}), ratelimit.WithFailureLog(nil)))
+		reported := 0
+		h := s.Middleware(httplimit.WithSettle(httplimit.ByCost), httplimit.WithStoreError(func(_ *http.Request, err error) {
+			assert.ErrorContains(t, err, "no route to the store", algorithm)
+			reported++
+		}))(http.NotFoundHandler())
+		assert.Equal(t, 404, get(h, "/a").Code)
+		assert.Equal(t, 2, reported, algorithm)
+	}
+}
