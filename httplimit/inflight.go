@@ -40,15 +40,13 @@ func (m *middleware) waitHold(ctx context.Context, l ratelimit.Limiter, q questi
 	bounded, cancel := m.clk.WithTimeout(ctx, m.shaping)
 	defer cancel()
 	a.turn, err = l.WaitHold(bounded, q.key, q.n)
-	switch {
-	case err == nil:
+	if err == nil {
 		a.Decision, err = l.Peek(ctx, q.key)
 		a.Allowed, a.RetryAfter, a.Delay = true, 0, 0
-	case ctx.Err() != nil:
-		err = ctx.Err()
-	default: // ask why, and how long to wait: what is left of the delay unless it has passed
-		deadline, _ := bounded.Deadline()
-		a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, max(0, m.clk.Until(deadline)))
+		return a, err
 	}
+	// Ask why, and when to retry. If the delay has not passed, a turn may still come in time.
+	deadline, _ := bounded.Deadline()
+	a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, max(0, m.clk.Until(deadline)))
 	return a, err
 }

@@ -1,0 +1,167 @@
+package httplimit_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// TestInFlightShaping lets requests wait for others to end, in the order of arrival, and no
+// longer than they may.
+func TestInFlightShaping(t *testing.T) {
+	flight := ratelimit.InFlight{Limit: 2, Timeout: time.Hour}
+	for name, l := range map[string]func() (ratelimit.Limiter, error){
+		"InFlight": func() (ratelimit.Limiter, error) { return ratelimit.New(flight) },
+		"All": func() (ratelimit.Limiter, error) {
+			return ratelimit.New(ratelimit.All{flight, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}})
+		},
+		"WithLimits": func() (ratelimit.Limiter, error) {
+			return ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+				ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return flight, nil }))
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := l()
+			require.NoError(t, err)
+			var mu sync.Mutex // protects order
+			var order []string
+			h := httplimit.Middleware(l, httplimit.WithShaping(3*time.Second), httplimit.WithInFlight())(
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					mu.Lock()
+					order = append(order, r.Header.Get("Name"))
+					mu.Unlock()
+					time.Sleep(2 * time.Second)
+				}))
+			start := time.Now()
+			var wg sync.WaitGroup
+			for _, who := range []struct {
+				name   string
+				status int
+				after  time.Duration
+				fields string
+			}{
+				{"1", 200, 2 * time.Second, "r=1"},
+				{"2", 200, 2 * time.Second, "r=0"},
+				{"3", 200, 4 * time.Second, ""},
+				{"4", 200, 4 * time.Second, "r=0"},
+				{"5", 429, 3 * time.Second, "r=0;t=3599"},
+				{"6", 429, 3 * time.Second, "r=0;t=3599"},
+			} {
+				wg.Go(func() {
+					resp := serve(h, from("192.0.2.1:1", "Name", who.name))
+					assert.Equal(t, who.status, resp.StatusCode, "%s: %s", name, who.name)
+					assert.Equal(t, who.after, time.Since(start), "%s: %s", name, who.name)
+					assert.Contains(t, resp.Header.Get("RateLimit"), who.fields, "%s: %s", name, who.name)
+				})
+				synctest.Wait()
+			}
+			wg.Wait()
+			assert.Equal(t, []string{"1", "2", "3", "4"}, order, name)
+
+			// A client that leaves while it waits takes no place.
+			wg.Go(func() { serve(h, from("192.0.2.1:1", "Name", "7")) })
+			wg.Go(func() { serve(h, from("192.0.2.1:1", "Name", "7")) })
+			synctest.Wait()
+			ctx, leave := context.WithCancel(t.Context())
+			wg.Go(func() {
+				assert.Equal(t, 503, serve(h, from("192.0.2.1:1", "Name", "left").WithContext(ctx)).StatusCode)
+			})
+			synctest.Wait()
+			leave()
+			wg.Wait()
+			assert.NotContains(t, order, "left")
+			d, err := l.Peek(t.Context(), "192.0.2.1")
+			require.NoError(t, err)
+			assert.Equal(t, 2, d.Remaining, name)
+
+			// One that costs more than the limit does not wait.
+			start = time.Now()
+			many := httplimit.Middleware(l, httplimit.WithShaping(3*time.Second), httplimit.WithInFlight(), httplimit.WithCost(func(*http.Request) int { return 3 }))(ok)
+			resp := serve(many, from("192.0.2.1:1"))
+			assert.Equal(t, 429, resp.StatusCode)
+			assert.Empty(t, resp.Header.Get("Retry-After"))
+			assert.Zero(t, time.Since(start))
+		})
+	}
+}
+
+// TestInFlightShapingOfOthers checks that WithInFlight changes nothing for a key with another
+// limit.
+func TestInFlightShapingOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Hour},
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+				return ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 6}, nil
+			})))
+		h := httplimit.Middleware(l, httplimit.WithShaping(3*time.Second), httplimit.WithInFlight())(ok)
+		start := time.Now()
+		var wg sync.WaitGroup
+		for i, want := range []time.Duration{0, 1, 2, 3} {
+			wg.Go(func() {
+				resp := serve(h, from("192.0.2.1:1"))
+				assert.Equal(t, 200, resp.StatusCode, i)
+				assert.Equal(t, want*time.Second, time.Since(start), i)
+				if i > 0 { // all four had come before
+					assert.Equal(t, fmt.Sprintf(`"default";r=%d;t=%d`, 2+i, 4-i), resp.Header.Get("RateLimit"), i)
+				}
+			})
+			synctest.Wait()
+		}
+		resp := serve(h, from("192.0.2.1:1"))
+		assert.Equal(t, 429, resp.StatusCode)
+		assert.Equal(t, "1", resp.Header.Get("Retry-After"), "in a second, the wait is within three again")
+		wg.Wait()
+	})
+}
+
+// TestInFlightShapingFollowsTheLimitersClock checks that the longest delay passes by that clock.
+func TestInFlightShapingFollowsTheLimitersClock(t *testing.T) {
+	l, clk := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
+	_, _, err := l.Hold(t.Context(), "192.0.2.1", 1)
+	require.NoError(t, err)
+	start := clk.Now()
+	status := make(chan int, 1)
+	h := httplimit.Middleware(l, httplimit.WithShaping(2*time.Second))(ok)
+	go func() { status <- serve(h, from("192.0.2.1:1")).StatusCode }()
+	for {
+		select {
+		case got := <-status:
+			assert.Equal(t, 429, got)
+			assert.GreaterOrEqual(t, clk.Since(start), 2*time.Second)
+			return
+		default:
+			require.Less(t, clk.Since(start), 30*time.Minute, "it waits for ever")
+			clk.Add(100 * time.Millisecond)
+		}
+	}
+}
+
+// A client that leaves at the very moment at which it is served takes no place.
+func TestInFlightServedTooLate(t *testing.T) {
+	l, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
+	ctx, leave := context.WithCancel(t.Context())
+	h := httplimit.Middleware(leavingLate{l, leave}, httplimit.WithInFlight(), httplimit.WithShaping(time.Second))(ok)
+	assert.Equal(t, 503, serve(h, from("192.0.2.1:1").WithContext(ctx)).StatusCode)
+	assert.Equal(t, 1, remaining(t, l))
+}
+
+// A leavingLate limiter lets the client leave as soon as it has waited.
+type leavingLate struct {
+	ratelimit.Limiter
+	leave context.CancelFunc
+}
+
+func (l leavingLate) WaitHold(ctx context.Context, key string, n int) (*ratelimit.Reservation, error) {
+	defer l.leave()
+	return l.Limiter.WaitHold(ctx, key, n)
+}
