@@ -128,14 +128,15 @@ func (t *Transition) AppendCancellation(b []byte, grant any) []byte {
 }
 
 // AppendSettlement appends req, an OpSettle, to b, for a store whose script counts events. It
-// returns by how many events the state changes. If more is above 0, the script must do the same
-// as for an OpCharge of that number. If it is below 0, the script takes that number of events
-// back, for which it needs the bytes that AppendSettlement has appended: in the encoding of
-// internal/kernel/settle.go, which may change with each version of this package. If more is 0,
-// the state stays as it is.
+// returns by how many events the counts change, apart from those of an [InFlight]. If it has
+// appended nothing, the script must do the same as for an OpCharge of more events or, if more is
+// 0, leave the state as it is. Otherwise, the script takes events back, or releases those of an
+// [InFlight], for which it needs the appended bytes: in the encoding of
+// internal/kernel/settle.go, which may change with each version of this package.
 //
 // t must be the transition of the state that the script finds. As AppendCancellation does,
-// AppendSettlement takes nothing back of a Grant that a transition with other parameters made.
+// AppendSettlement takes nothing back of a Grant that a transition with other parameters made,
+// except the events of an [InFlight].
 func (t *Transition) AppendSettlement(b []byte, req Request) (_ []byte, more int) {
 	return t.loose().kernel.AppendSettlement(b, req.Grant, req.N, req.lost)
 }

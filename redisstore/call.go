@@ -20,7 +20,7 @@ type call struct {
 	reply string  // to the raw command
 
 	more       int    // of an OpSettle: how many events it charges or, if negative, takes back
-	settlement []byte // of an OpSettle that takes events back: what the script needs
+	settlement []byte // of an OpSettle that is not a charge of more events: what the script needs
 
 	kept     bool        // whether events to return could not be given back
 	forLease bool        // whether it takes a lease; then no caller waits
@@ -76,10 +76,10 @@ func (c *call) op() byte {
 		return opCancel
 	case ratelimit.OpSettle:
 		switch {
+		case len(c.settlement) > 0:
+			return opSettle
 		case c.more > 0:
 			return opCharge
-		case c.more < 0:
-			return opSettle
 		}
 		return opPeek
 	case ratelimit.OpCharge:
@@ -127,7 +127,8 @@ func (c *call) events() (n, cost int) {
 		}
 		return int(min(int64(n), mostEvents)), n
 	case opSettle:
-		return -c.more, -c.more
+		n = max(c.more, -c.more)
+		return int(min(int64(n), mostEvents)), n
 	case opUpTo:
 		return min(c.req.N, c.prog.limit), 1
 	}

@@ -20,10 +20,10 @@
 // Every algorithm and every promise of package ratelimit holds across processes, to the
 // microsecond. A decision, even on an [ratelimit.All], is one call of a script on one
 // key. The script decides and spends by the clock of Redis; the clocks of the processes
-// do not matter. Hold, TakeUpTo, Charge and Settle are one call each as well, and so are
-// cancelling a reservation and returning a lease; those of one process that happen together on
-// a key share a call. The store works with
-// Redis 6.2 or newer, Valkey, and clusters of either, on 64-bit machines.
+// do not matter. Hold, TakeUpTo, Charge, Settle and Release are one call each as well, and so
+// are cancelling a reservation and returning a lease; those of one process that happen together
+// on a key share a call. The store works with Redis 6.2 or newer, Valkey, and clusters of
+// either, on 64-bit machines.
 //
 // # What is stored in Redis
 //
@@ -48,9 +48,9 @@
 //     quota is 2³² or more). There may be up to 4,096 periods.
 //   - SlidingWindow: 16 bytes (8 with one segment), and 4 for each segment and for one more
 //     (8 if the limit is 2³² or more). There may be up to 4,096 segments.
-//   - SlidingLog: 24 bytes, and 8 for each event, or 16 for all events in the same
+//   - SlidingLog, InFlight: 24 bytes, and 8 for each event, or 16 for all events in the same
 //     microsecond.
-//   - All: the sum of its parts, and 8 bytes for each SlidingLog.
+//   - All: the sum of its parts, and 8 bytes for each SlidingLog or InFlight.
 //
 // An unnamed limiter adds 12 bytes to a key. With keys of 16 bytes, a TokenBucket then takes
 // 133 bytes of memory per key in Redis 7.0, of which 85 are the entries of its tables.
@@ -92,19 +92,26 @@
 // of 2.
 //
 // The cache does not apply to a SlidingLog with CountDenied, which must record each
-// denial, nor to Wait, Reserve, Charge and Settle.
+// denial, to an InFlight, whose events may be released at any moment, nor to Wait, Reserve,
+// Charge and Settle.
 //
 // # Holds
 //
 // A hold is settled in the state that Redis has then. If a key was deleted since, because
 // Redis evicted it or another process reset it, and others have taken events, then settling the
 // hold for fewer events may give some of theirs back: those in the same window of a FixedWindow
-// or slot of a SlidingWindow or RollingWindow, those of the same microsecond of a SlidingLog,
-// and in a TokenBucket as much as would still be missing because of the hold. A Reset by the
-// limiter that made the hold is known to it.
+// or slot of a SlidingWindow or RollingWindow, those of the same microsecond of a SlidingLog or
+// an InFlight, and in a TokenBucket as much as would still be missing because of the hold. A
+// Reset by the limiter that made the hold is known to it.
 //
 // A Settle without an answer is not repeated, because it may have been executed. If it was not,
-// the held events stay spent, and Stats counts those to give back as Lost.
+// the held events stay spent, and Stats counts those to give back as Lost. Those of an InFlight
+// then stay in flight until their Timeout.
+//
+// The Timeout is measured by the clock of Redis. A Wait for events in flight that is blocked in one
+// process asks Redis again when the same limiter releases events of the key, when a request for
+// the key is made to that limiter at least 10 ms after the Wait has asked, and after RetryAfter.
+// It does not notice at once that another process has released events.
 //
 // The most events that a key can be charged with depends on its algorithm: counts are at most
 // 2⁵¹ (2³²−1 in each slot of a SlidingWindow or RollingWindow whose limit is below 2³²), and a debt
@@ -172,7 +179,7 @@
 // If the limit of a key changes (see [ratelimit.WithLimits]), the next request gives back
 // the lease. While callers of a process disagree about the limit of a key, nothing is leased.
 //
-// A LeakyBucket, a WarmingUp, and a SlidingLog with CountDenied are not leased.
+// A LeakyBucket, a WarmingUp, an InFlight, and a SlidingLog with CountDenied are not leased.
 //
 // # When Redis is slow or gone
 //

@@ -172,7 +172,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 			req.Op = ratelimit.OpCharge
 		case opSettle: // as far as it is the same
 			req.Op, req.Taken = ratelimit.OpReturn, time.UnixMicro(int64(number(header)))
-			size += 16 + 32 // of a FixedWindow
+			size += 17 + 32 // of a FixedWindow
 		}
 		for range binary.LittleEndian.Uint32([]byte(run[1:5])) {
 			next, _, res, err := prog.t.Apply(state, req)

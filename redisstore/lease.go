@@ -227,7 +227,7 @@ func (s *Store) giveBackSoon(ctx context.Context, name name, l *lease) {
 	c := s.queue(name, l.prog, req)
 	go func() {
 		defer s.returns.end()
-		_, err := s.undone(ctx, c)
+		_, err := s.undone(ctx, c, l.prog, req)
 		s.returns.addErr(err)
 	}()
 }

@@ -16,8 +16,8 @@ type Stats struct {
 	Cached    uint64 // denials answered from the denial cache
 	Leased    uint64 // events granted from leases
 
-	// Lost counts events that perhaps were not given back: those of a Settle, a cancellation or
-	// the return of a lease whose call failed; and leased events that could not be given back,
+	// Lost counts events that perhaps were not given back: those of a Settle, a Release, a
+	// cancellation or the return of a lease whose call failed; and leased events that could not be given back,
 	// because of a reservation on the key or because the limit became smaller.
 	//
 	// After a cancellation has failed, Redis may still carry it out later. If the algorithm has

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
@@ -42,28 +43,30 @@ func (c *call) settle() {
 
 // undo takes events back.
 func (s *Store) undo(ctx context.Context, name name, prog *program, req ratelimit.Request) (ratelimit.Result, error) {
-	return s.undone(ctx, s.queue(name, prog, req))
+	return s.undone(ctx, s.queue(name, prog, req), prog, req)
 }
 
-// undone waits until events are taken back. If that fails, it counts them as lost: they stay
-// spent, unless the command was executed and only its reply was lost.
-func (s *Store) undone(ctx context.Context, c *call) (ratelimit.Result, error) {
+// undone waits until c, for a request, has taken events back. If that fails, it counts them as
+// lost: they stay spent, unless the command was executed and only its reply was lost.
+func (s *Store) undone(ctx context.Context, c *call, prog *program, req ratelimit.Request) (ratelimit.Result, error) {
 	// Cached denials are forgotten when the reply is read, and here in case there is none.
 	defer s.denials.forget(c.name)
-	req := c.req
 	res, err := s.result(ctx, c)
 	if err != nil {
-		s.counts.lost.Add(uint64(events(req)))
+		s.counts.lost.Add(uint64(prog.takesBack(req)))
 	}
 	return res, err
 }
 
-// events returns how many events req takes back.
-func events(req ratelimit.Request) int {
+// takesBack returns how many events req takes back.
+func (p *program) takesBack(req ratelimit.Request) int {
 	switch req.Op {
 	case ratelimit.OpCancel:
 		return kernel.Asked(req.Grant)
 	case ratelimit.OpSettle:
+		if slices.Contains(p.kinds, flightKind) {
+			return kernel.Asked(req.Grant) // they are released, whatever happened
+		}
 		return max(0, kernel.Asked(req.Grant)-req.N)
 	}
 	return req.N

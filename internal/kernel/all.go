@@ -393,4 +393,4 @@ func (k *all) charge(st []uint64, now Instant, n int) []uint64 {
 func (k *all) refund(st []uint64, _ refunding) ([]uint64, bool) { return st, false }
 
 // encodeRefund appends nothing: the encoding consists of those of the parts.
-func (k *all) encodeRefund(b []byte, _ *trace) []byte { return b }
+func (k *all) encodeRefund(b []byte, _ *Grant, _ int) []byte { return b }

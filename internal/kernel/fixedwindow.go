@@ -285,6 +285,7 @@ func (k *fixed) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	return st, true
 }
 
-func (k *fixed) encodeRefund(b []byte, t *trace) []byte {
+func (k *fixed) encodeRefund(b []byte, g *Grant, part int) []byte {
+	t := &g.traces[part]
 	return appendWords(appendWords(b, t.pre[:2]...), t.post[:2]...)
 }

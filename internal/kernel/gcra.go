@@ -306,7 +306,7 @@ func (k *gcra) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 		return st, false
 	}
 	if tat != k.load(r.trace().post[:k.Width()]) {
-		alone := uint128.Mul(r.at, k.unit).Add(uint128.Mul(uint64(r.n), k.cost))
+		alone := k.alone(r.Grant)
 		if r.ahead || tat.Less(alone) {
 			return st, false
 		}
@@ -318,5 +318,15 @@ func (k *gcra) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	return k.store(st, tat.Sub(back)), true
 }
 
-// encodeRefund appends the instant at which the hold left the bucket full.
-func (k *gcra) encodeRefund(b []byte, t *trace) []byte { return appendWords(b, t.post[:2]...) }
+// alone returns the tat if nothing but a grant had been taken.
+func (k *gcra) alone(g *Grant) uint128.Uint128 {
+	return uint128.Mul(g.at, k.unit).Add(uint128.Mul(uint64(g.n), k.cost))
+}
+
+// encodeRefund appends the instant at which the bucket is full again after the hold, and that at
+// which it would be if nothing but the hold had been taken.
+func (k *gcra) encodeRefund(b []byte, g *Grant, part int) []byte {
+	var alone words
+	k.store(alone[:], k.alone(g))
+	return appendWords(appendWords(b, g.traces[part].post[:2]...), alone[:2]...)
+}

@@ -82,4 +82,4 @@ func (k *plan) charge(st []uint64, _ Instant, _ int) []uint64 { return st }
 func (k *plan) refund(st []uint64, _ refunding) ([]uint64, bool) { return st, false }
 
 // encodeRefund appends nothing, because there is nothing to take back.
-func (k *plan) encodeRefund(b []byte, _ *trace) []byte { return b }
+func (k *plan) encodeRefund(b []byte, _ *Grant, _ int) []byte { return b }

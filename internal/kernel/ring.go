@@ -275,4 +275,4 @@ func (r *ring) refund(st []uint64, u refunding) (_ []uint64, changed bool) {
 }
 
 // encodeRefund appends nothing: the instant of the grant says where its events are.
-func (r *ring) encodeRefund(b []byte, _ *trace) []byte { return b }
+func (r *ring) encodeRefund(b []byte, _ *Grant, _ int) []byte { return b }

@@ -42,8 +42,8 @@ type settler interface {
 	// whether the state has changed.
 	refund(st []uint64, r refunding) (_ []uint64, changed bool)
 
-	// encodeRefund appends what refund looks at in a trace; see AppendSettlement.
-	encodeRefund(b []byte, t *trace) []byte
+	// encodeRefund appends what refund looks at in a part of a grant; see AppendSettlement.
+	encodeRefund(b []byte, g *Grant, part int) []byte
 }
 
 // A refunding is the application of an OpSettle that takes events back. It is passed by value,
@@ -188,8 +188,10 @@ func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed
 		return st, false
 	}
 	s := settling{refunding: refunding{Grant: g, now: v.now}, actual: req.N}
-	if s.known = !req.Lost && len(st) > 0 && g.by != nil && v.alike(g.by); s.known {
-		s.same, s.ahead = v.same(g.by), v.ahead(st)
+	if len(st) > 0 {
+		if s.known, s.same = v.left(g, req.Lost); s.known {
+			s.ahead = v.ahead(st)
+		}
 	}
 	if req.N > g.n {
 		if most := v.chargeable(st, v.now, v.Encoding); uint64(req.N-g.n) > most {
@@ -205,6 +207,13 @@ func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed
 	}
 	v.peek(st, a)
 	return st, changed
+}
+
+// left reports whether states of c are of the same kind as the one that g left, and whether
+// their limit is the same as well. lost is that of the Request.
+func (c *Compiled) left(g *Grant, lost bool) (known, same bool) {
+	known = !lost && g.by != nil && c.alike(g.by)
+	return known, known && c.same(g.by)
 }
 
 // A settling is the application of an OpSettle that the state has room for.
@@ -241,28 +250,48 @@ func settleAll(parts composite, st []uint64, s settling) (_ []uint64, changed bo
 	return st, changed
 }
 
-// difference returns by how many events a settlement for n of grant changes a state that c
-// left: more than 0 are charged, and fewer taken back.
-func (c *Compiled) difference(grant any, n int, lost bool) int {
-	g, ok := grant.(*Grant)
-	if !ok || n < g.n && (lost || !c.same(g.by)) {
-		return 0
-	}
-	return n - g.n
-}
+// What an encoded settlement does to the parts that are not an inFlight.
+const (
+	settleNothing = iota
+	settleBack    // takes events back
+	settleMore    // charges events
+)
 
 // AppendSettlement appends what a script needs to settle grant for n events: the counterpart
-// of AppendCancellation. It returns difference. If that is negative, it appends the instant
-// of the grant and the number of events that have happened, as float64, and then what the
-// refund of each part looks at. Otherwise, it appends nothing.
+// of AppendCancellation. It returns by how many events the parts that are not an inFlight
+// change: more than 0 are charged, and fewer are taken back.
+//
+// If that is all and there is nothing to take back, it appends nothing. Otherwise, it appends
+// the instant of the grant and the number of events that were held, or 0 if none of them are in
+// the state, both as float64; then, as a byte, what the other parts do; and, if they take events
+// back, what the refund of each of them looks at.
 func (c *Compiled) AppendSettlement(b []byte, grant any, n int, lost bool) (_ []byte, more int) {
-	if more = c.difference(grant, n, lost); more >= 0 {
+	g, ok := grant.(*Grant)
+	if !ok {
+		return b, 0
+	}
+	known, same := c.left(g, lost)
+	held, does := 0, byte(settleNothing)
+	if known {
+		held = g.n
+	}
+	switch more = n - g.n; {
+	case more > 0:
+		does = settleMore
+	case more < 0 && same:
+		does = settleBack
+	default:
+		more = 0
+	}
+	// An inFlight is never charged, and releases what it has.
+	if differs := c.Flies() && (held > 0 || does == settleMore); does != settleBack && !differs {
 		return b, more
 	}
-	g := grant.(*Grant)
-	b = appendFloat(appendFloat(b, float64(g.at)), float64(n))
-	for part, leaf := range c.leaves() {
-		b = leaf.encodeRefund(b, &g.traces[part])
+	b = append(appendFloat(appendFloat(b, float64(g.at)), float64(held)), does)
+	if does == settleBack {
+		for part, leaf := range c.leaves() {
+			b = leaf.encodeRefund(b, g, part)
+		}
 	}
 	return b, more
 }

@@ -34,7 +34,7 @@ func TestAppendSettlement(t *testing.T) {
 	_, _ = c.Step(make([]uint64, 2), &Request{Op: OpHold, N: 5, Fixed: &Reading{Now: 7}}, &a)
 	b, more := c.AppendSettlement([]byte("x"), a.Grant, 3, false)
 	assert.Equal(t, -2, more)
-	assert.Len(t, b, 1+16+32)
+	assert.Len(t, b, 1+17+32)
 	for _, tt := range []struct {
 		by   *Compiled
 		n    int
@@ -54,4 +54,46 @@ func TestAppendSettlement(t *testing.T) {
 	}
 	_, more = c.AppendSettlement(nil, nil, 3, false)
 	assert.Zero(t, more)
+}
+
+// What is in flight is released whatever happened, even if the limit has changed, so a script is
+// told; but not if the key was reset, or if nothing was held. Only other parts are charged.
+func TestAppendSettlementOfEventsInFlight(t *testing.T) {
+	enc := Encoding{Tick: 1000, Portable: true, Varies: true}
+	of := func(limit int, timeout uint64) *Compiled {
+		return Compile(NewAll([]Kernel{NewInFlight(limit, timeout), NewFixedWindow(limit, 1000, true, enc)}, enc), enc)
+	}
+	c := of(10, 500)
+	var a Answer
+	_, _ = c.Step(nil, &Request{Op: OpHold, N: 5, Fixed: &Reading{Now: 7000}}, &a)
+	require.True(t, a.Allowed)
+	other := Compile(NewAll([]Kernel{NewInFlight(10, 500), NewInFlight(10, 500)}, enc), enc)
+	for _, tt := range []struct {
+		by    *Compiled
+		grant any
+		n     int
+		lost  bool
+		more  int
+		held  float64 // what leaves the InFlight
+		bytes int
+	}{
+		{c, a.Grant, 3, false, -2, 5, 17 + 32},
+		{c, a.Grant, 5, false, 0, 5, 17},
+		{c, a.Grant, 9, false, 4, 5, 17},
+		{c, a.Grant, 3, true, 0, 0, 0},
+		{c, a.Grant, 5, true, 0, 0, 0},
+		{c, a.Grant, 9, true, 4, 0, 17},
+		{of(10, 501), a.Grant, 3, false, 0, 5, 17},
+		{of(10, 501), a.Grant, 9, false, 4, 5, 17},
+		{other, a.Grant, 3, false, 0, 0, 0},
+		{other, a.Grant, 9, false, 4, 0, 17},
+		{c, Nothing, 0, false, 0, 0, 0},
+		{c, Nothing, 2, false, 2, 0, 17},
+	} {
+		b, more := tt.by.AppendSettlement(nil, tt.grant, tt.n, tt.lost)
+		assert.Equal(t, tt.more, more)
+		if assert.Len(t, b, tt.bytes) && tt.bytes > 0 {
+			assert.Equal(t, appendFloat(nil, tt.held), b[8:16])
+		}
+	}
 }

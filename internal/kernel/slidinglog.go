@@ -351,4 +351,4 @@ func (k *eventLog) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 }
 
 // encodeRefund appends nothing: the instant of the grant says where its events are.
-func (k *eventLog) encodeRefund(b []byte, _ *trace) []byte { return b }
+func (k *eventLog) encodeRefund(b []byte, _ *Grant, _ int) []byte { return b }

@@ -182,6 +182,7 @@ func (k *intervalBucket) refund(st []uint64, r refunding) (_ []uint64, changed b
 	return st, true
 }
 
-func (k *intervalBucket) encodeRefund(b []byte, t *trace) []byte {
+func (k *intervalBucket) encodeRefund(b []byte, g *Grant, part int) []byte {
+	t := &g.traces[part]
 	return appendWords(appendWords(b, t.pre[:2]...), t.post[:2]...)
 }

@@ -175,6 +175,7 @@ func (k *warming) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	return st, true
 }
 
-func (k *warming) encodeRefund(b []byte, t *trace) []byte {
+func (k *warming) encodeRefund(b []byte, g *Grant, part int) []byte {
+	t := &g.traces[part]
 	return appendWords(appendWords(b, t.pre[:]...), t.post[:]...)
 }

@@ -1,17 +1,21 @@
 -- Counts what has happened. driver.lua includes this after undo.lua, in the same scripts.
 --
 -- Op 5 takes as many of n events as are granted; the cost of the run is that of one event. Op 6
--- charges n events. Op 7 gives back n events of a hold that have not happened: the bytes that
--- follow are those of AppendSettlement. The kernels have these sections for that:
+-- charges n events. Op 7 settles a hold: the bytes that follow are those of AppendSettlement. An
+-- InFlight gives back all events of the hold. The other parts give back n of them (if does is 1),
+-- or charge n events (2), or stay as they are (0). The kernels have these sections for that:
 --
 --   beyond  sets t to the first instant, from now on, at which events beyond the limit are spent
---   room    sets room to whether the state can hold n more events at t
+--   room    sets room to whether the state can hold n more events at t, and sees to it that
+--           the reply has all of the state that matters
+--   debt    sets ahead if the state is a debt, which may be a reservation that t does not show
 --   charge  spends n events at t; if there is no such section, spend does
---   refund  gives back n of the events granted at taken, of which left have happened; reads what
---           it needs from pos in request on, advances pos, and sets changed if it has changed
---           the state
+--   refund  gives back n of the held events granted at taken, of which left have happened; ahead
+--           says whether a reservation is ahead in any part; reads what it needs from pos in
+--           request on, advances pos, and sets changed if it has changed the state
 --
--- They are the counterparts of chargeable, charge and refund in package kernel.
+-- They are the counterparts of chargeable, behind, charge and refund in package kernel.
+local COUNTS = 2251799813685248 -- 2^51, the greatest count in a state
 if op == 5 then
   -- The costs of the powers of two up to n, of which sums are exact.
   local most, size, powers = n, 1, 1
@@ -78,7 +82,6 @@ if op == 5 then
   end
   times = 0
 elseif op == 6 then
-  local COUNTS = 2251799813685248 -- 2^51, the greatest count in a state
   for _ = 1, times do
     local possible = true
     --@<each
@@ -98,13 +101,30 @@ elseif op == 6 then
   times = 0
 elseif op == 7 then
   --@<undoHelp
-  local taken, left
-  taken, left, pos = unpack('<dd', request, pos)
-  local unused = value == '' and not changed -- then there is nothing to give back
-  local before = changed
+  local taken, held, does
+  taken, held, does, pos = unpack('<ddB', request, pos)
+  local left, possible, ahead = held - n, true, false
   --@<each
-    --@<refund
+    local t, room
+    --@<beyond
+    --@<room
+    possible = possible and room
+    ahead = ahead or t > now
+    --@<debt
   end
-  if unused then changed = before end
+  if does ~= 2 or possible then
+    --@<each
+      local n, flies = n, p.kind == 9 -- whether it is an InFlight
+      if flies then n = held end
+      if flies and n > 0 or does == 1 and not flies then
+        --@<refund
+      elseif does == 2 and not flies then
+        local t
+        --@<beyond
+        --@<charge
+        changed = true
+      end
+    end
+  end
   times = 0
 end

@@ -115,18 +115,23 @@ if not room then -- but what is granted now is possible
   ticks = ticks - t
   room = ticks < p.spanTicks or ticks == p.spanTicks and units <= p.spanUnits
 end
+--@@debt
+if not p.queue then
+  local over = p.ticks - now
+  ahead = ahead or over > p.spanTicks or over == p.spanTicks and p.units > p.spanUnits
+end
 --@@refund
 -- as much as would be missing now if nothing but the hold had been taken
-local ticks, units
-ticks, units, pos = unpack('<I8I8', request, pos)
+local ticks, units, aloneTicks, aloneUnits
+ticks, units, aloneTicks, aloneUnits, pos = unpack('<I8I8I8I8', request, pos)
 local backTicks, backUnits = p.costTicks, p.costUnits
-local same = p.ticks == ticks and p.units == units
-if not same or taken > now then
-  local missing = p.ticks - now
-  if p.queue and not same or not p.queue and now < p.last or missing > p.spanTicks or missing == p.spanTicks and p.units > p.spanUnits then
+if taken > now then
+  backTicks, backUnits = 0, 0
+elseif p.ticks ~= ticks or p.units ~= units then
+  if p.queue or ahead or p.ticks < aloneTicks or p.ticks == aloneTicks and p.units < aloneUnits then
     backTicks, backUnits = 0, 0
   else
-    ticks = ticks - now
+    ticks, units = aloneTicks - now, aloneUnits
     if ticks < 0 then ticks, units = 0, 0 end
     if ticks < backTicks or ticks == backTicks and units < backUnits then backTicks, backUnits = ticks, units end
   end

@@ -97,8 +97,8 @@ room = count + n <= COUNTS
 --@@refund
 local preStart, preCount, start, count
 preStart, preCount, start, count, pos = unpack('<I8I8I8I8', request, pos)
-if left == 0 and p.start == start and p.count == count and taken <= now then
+if left == 0 and p.start == start and p.count == count then
   p.start, p.count, changed = preStart, preCount, true
-elseif taken >= p.start and taken < windowEnd(p) and p.count >= n then
+elseif taken >= p.start and taken < windowEnd(p) and p.count >= held then
   p.count, changed = p.count - n, true
 end

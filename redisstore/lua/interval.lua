@@ -41,21 +41,22 @@ t = max(now, p.anchor)
 local anchor, missing = refilled(p, t)
 room = missing + n <= max(min(floor((LAST - anchor) / p.per) * p.refill, COUNTS), p.burst)
 --@@refund
+-- as much as would be missing now if nothing but the hold had been taken
 local preAnchor, preMissing, postAnchor, postMissing
 preAnchor, preMissing, postAnchor, postMissing, pos = unpack('<I8I8I8I8', request, pos)
-local anchor, missing = p.anchor, p.missing
-if anchor == postAnchor and missing == postMissing and taken <= now then
-  if left == 0 then
-    p.anchor, p.missing = preAnchor, preMissing
-  else
-    p.missing = missing - n
-  end
-  changed = true
-elseif now >= anchor and now >= postAnchor then -- otherwise a reservation that is ahead counts on the tokens
-  p.anchor, p.missing = postAnchor, postMissing
-  local _, still = refilled(p, now)
-  p.anchor, p.missing = anchor, missing
-  if still > n and missing > n then
-    p.missing, changed = missing - n, true
+if taken <= now then -- otherwise they are reserved for later
+  if p.anchor == postAnchor and p.missing == postMissing then
+    if left == 0 then
+      p.anchor, p.missing = preAnchor, preMissing
+    else
+      p.missing = p.missing - n
+    end
+    changed = true
+  elseif now >= p.anchor and now >= postAnchor then -- otherwise a reservation that is ahead counts on the tokens
+    local alone = held - floor((now - postAnchor) / p.per) * p.refill
+    local anchor, missing = refilled(p, now)
+    if alone > 0 and missing >= alone then
+      p.anchor, p.missing, changed = anchor, missing - min(n, alone), true
+    end
   end
 end

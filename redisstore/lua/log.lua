@@ -1,7 +1,7 @@
--- SlidingLog. The state is the number of events, the word at which the entries begin (here
--- always 3), the latest instant at which events were granted, and the entries, oldest
--- first. An entry is an instant, and for several events at that instant their number with
--- the top bit set.
+-- SlidingLog, and InFlight, whose window is its timeout. The state is the number of events, the
+-- word at which the entries begin (here always 3), the latest instant at which events were
+-- granted, and the entries, oldest first. An entry is an instant, and for several events at that
+-- instant their number with the top bit set.
 --@@help
 -- the entry at a position of the entries s: its instant, its number of events, and the
 -- position of the next entry
@@ -220,7 +220,6 @@ trim(p, now)
 insert(p, t, n, COUNTS)
 p.frontier = t
 --@@refund
-p.need = math.huge
 if not p.notes and taken + p.window > now then
   local before = p.events
   removeAll(p, {taken}, {n})

@@ -175,8 +175,8 @@ room = used + n <= (p.size == 4 and 4294967295 or COUNTS)
 --@@refund
 local slot = floor(taken / p.length)
 local there = within(p, slot)
-if there >= n then
-  if p.frontier > now and taken <= now and slot == floor(now / p.length) then p.mark = 128 end -- see ringcancel.go
+if there >= held then
+  if p.frontier > now and slot >= floor(now / p.length) then p.mark = 128 end -- see ringcancel.go
   put(p, slot % p.slots, there - n)
   changed = true
 end

@@ -27,8 +27,8 @@ func TestSettleIsAsIfOnlyThatHadBeenTaken(t *testing.T) {
 	settled := 0
 	for seed := range uint64(150) {
 		tr := newTrace(t, conn, seed)
-		if strings.Contains(tr.log[0], "CountDenied:true") || tr.of != nil {
-			continue // which gives nothing back; and limits that change have tests of their own
+		if strings.Contains(tr.log[0], "CountDenied:true") || strings.Contains(tr.log[0], "InFlight") || tr.of != nil {
+			continue // which gives nothing back, or all; and limits that change have tests of their own
 		}
 		for i := range 5 {
 			if tr.settleOnce(string(rune('a' + i))) {

@@ -406,12 +406,12 @@ func (tr *trace) fail(format string, args ...any) {
 
 // algorithm returns a random algorithm, with ordinary or extreme parameters.
 func (tr *trace) algorithm() ratelimit.Algorithm {
-	if kind := tr.rng.IntN(9); kind < 8 {
+	if kind := tr.rng.IntN(kinds + 2); kind < kinds {
 		return tr.ofKind(kind)
 	}
 	var all ratelimit.All
 	for range 1 + tr.rng.IntN(4) {
-		all = append(all, tr.ofKind(tr.rng.IntN(8)))
+		all = append(all, tr.ofKind(tr.rng.IntN(kinds)))
 	}
 	return all
 }
@@ -440,9 +440,14 @@ func (tr *trace) like(alg ratelimit.Algorithm) ratelimit.Algorithm {
 		return tr.ofKind(5)
 	case ratelimit.RollingWindow:
 		return tr.ofKind(6)
+	case ratelimit.InFlight:
+		return tr.ofKind(7)
 	}
-	return tr.ofKind(7)
+	return tr.ofKind(8)
 }
+
+// kinds is the number of kinds of algorithms, apart from All.
+const kinds = 9
 
 func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 	oneOf := func(numbers ...int64) int64 { return numbers[tr.rng.IntN(len(numbers))] }
@@ -476,6 +481,8 @@ func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 	case 6:
 		period := window()
 		return ratelimit.RollingWindow{Quota: limit(), Window: period * time.Duration(oneOf(1, 2, 24, 299)), Period: period, PeriodLimit: of(0, 1, 3, 1<<35)}
+	case 7:
+		return ratelimit.InFlight{Limit: of(1, 2, 5, 30), Timeout: window()}
 	}
 	return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: of(1, 10, 999), Per: time.Duration(oneOf(1e6, 1e9, 60e9))}, Warmup: window(), ColdFactor: []float64{0, 1, 2.5, 100}[tr.rng.IntN(4)]}
 }

@@ -37,6 +37,7 @@ func algorithms(limit int) map[string]ratelimit.Algorithm {
 		"SlidingLog":              ratelimit.SlidingLog{Limit: limit, Window: time.Hour},
 		"SlidingLog/count denied": ratelimit.SlidingLog{Limit: limit, Window: time.Hour, CountDenied: true},
 		"RollingWindow":           ratelimit.RollingWindow{Quota: limit, Window: 10 * year, Period: year},
+		"InFlight":                ratelimit.InFlight{Limit: limit, Timeout: time.Hour},
 		"WarmingUp":               ratelimit.WarmingUp{Rate: ratelimit.PerHour(1), Warmup: time.Hour},
 		"All": ratelimit.All{
 			hourly(limit + 5), ratelimit.TokenBucket{Rate: rate}, ratelimit.SlidingLog{Limit: limit + 1, Window: time.Hour}},
