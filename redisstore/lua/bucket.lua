@@ -19,8 +19,10 @@ elseif #s == 19 then
 end
 --@@shorten
 -- A reservation granted at once can be cancelled in this microsecond, if the state is the one
--- that it left.
-if tag == '' and p.units < 1000 and p.ticks >= 1e15 and p.ticks < 9e15 and (p.last == 0 or not p.queue and (p.last < now or p.last == now and not whole)) then
+-- that it left. Holds that were settled since, or events that were given back, may have restored
+-- that.
+local reserved = whole or #s == 24 and unpack('<I8', s, 17) == now
+if tag == '' and p.units < 1000 and p.ticks >= 1e15 and p.ticks < 9e15 and (p.last == 0 or not p.queue and (p.last < now or p.last == now and not reserved)) then
   if p.units == 0 then state = format('%d', p.ticks) else state = format('%d%03d', p.ticks, p.units) end
 end
 --@@load

@@ -316,3 +316,30 @@ func TestSettleInACluster(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// A reservation that is granted at once can be cancelled in the same microsecond, also after a hold
+// behind it was settled for nothing.
+func TestSettleBehindAReservation(t *testing.T) {
+	s := startServer(t)
+	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC))
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)},
+		ratelimit.TokenBucket{Rate: ratelimit.PerHour(7), Burst: 10},
+		ratelimit.TokenBucket{Rate: ratelimit.PerHour(10), Refill: ratelimit.RefillInterval},
+		ratelimit.LeakyBucket{Rate: ratelimit.PerHour(10), Capacity: 10},
+	} {
+		store := makers["rueidis"](t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithLimiterClock())
+		l := limiter(t, store, alg, ratelimit.WithClock(clk))
+		r, err := l.Reserve(t.Context(), "k", 1)
+		require.NoError(t, err)
+		h, _, err := l.Hold(t.Context(), "k", 2)
+		require.NoError(t, err)
+		d, err := h.Settle(t.Context(), 0)
+		require.NoError(t, err)
+		require.Equal(t, 9, d.Remaining)
+		r.Cancel()
+		d, err = l.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Equal(t, 10, d.Remaining, "%#v", alg)
+	}
+}
