@@ -343,3 +343,41 @@ func TestSettleBehindAReservation(t *testing.T) {
 		assert.Equal(t, 10, d.Remaining, "%#v", alg)
 	}
 }
+
+// If fewer events are left than a hold had, because they were given back in another way, then
+// nothing more is given back.
+func TestSettleWhatWasReturned(t *testing.T) {
+	s := startServer(t)
+	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC))
+	for _, alg := range []ratelimit.Algorithm{
+		hourly(10),
+		ratelimit.SlidingWindow{Limit: 10, Window: time.Hour},
+		ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Minute},
+		ratelimit.TokenBucket{Rate: ratelimit.PerHour(10), Refill: ratelimit.RefillInterval},
+	} {
+		of := &opened{Store: makers["rueidis"](t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithLimiterClock())}
+		here := &portableStore{states: map[string][]byte{}}
+		var told []ratelimit.Decision
+		for _, store := range []ratelimit.Store{here, of} {
+			l := limiter(t, store, alg, ratelimit.WithClock(clk))
+			r, _, err := l.Hold(t.Context(), "k", 5)
+			require.NoError(t, err)
+			req := here.req
+			req.Op, req.N, req.Taken = ratelimit.OpReturn, 3, clk.Now()
+			var states ratelimit.States = here
+			if store == of {
+				states = of
+			}
+			_, err = states.Apply(t.Context(), "k", here.t, req)
+			require.NoError(t, err)
+			d, err := r.Settle(t.Context(), 4)
+			require.NoError(t, err)
+			after, err := l.Peek(t.Context(), "k") // of what the script has left
+			require.NoError(t, err)
+			assert.Equal(t, d, after)
+			assert.Equal(t, 8, d.Remaining, "%#v", alg)
+			told = append(told, d)
+		}
+		assert.Equal(t, told[0], told[1])
+	}
+}
