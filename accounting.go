@@ -183,7 +183,8 @@ func (r *Result) uncounted(n int) error {
 // gives nothing back. In a [MemoryStore], it may also give nothing back if another key in the
 // same part of the store (some thousands of keys of a limiter) was evicted or reset since. In
 // other stores, if another limiter called Reset, Settle may give back events that others have
-// spent since. A reservation that the [FailurePolicy] allowed holds nothing, so that Settle
+// spent since. An [InFlight] finds its events by their time: it releases them even if its limit
+// has changed or other keys were forgotten. A reservation that the [FailurePolicy] allowed holds nothing, so that Settle
 // counts all of n, except in an InFlight.
 //
 // The Decision is what Peek returns afterwards. If ctx has ended, n is negative, or the error
@@ -197,10 +198,8 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 	if r.parts != nil {
 		return r.settleAll(ctx, n)
 	}
-	if r.l != nil {
-		if err := r.l.check(ctx, n); err != nil {
-			return Decision{}, err
-		}
+	if err := r.l.check(ctx, n); err != nil {
+		return Decision{}, err
 	}
 	if r.over.Swap(true) {
 		return Decision{}, ErrSettled
@@ -226,11 +225,14 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 	default:
 		d, err = r.charge(ctx, n)
 	}
-	if err != nil && (errors.Is(err, ErrDebt) || errors.Is(err, ErrFull)) {
+	if isUncounted(err) {
 		r.over.Store(false)
 	}
 	return d, err
 }
+
+// isUncounted reports whether err is that of events that could not be counted.
+func isUncounted(err error) bool { return errors.Is(err, ErrDebt) || errors.Is(err, ErrFull) }
 
 // charge is Settle of a reservation that holds nothing, because the store failed.
 func (r *Reservation) charge(ctx context.Context, n int) (Decision, error) {
@@ -245,9 +247,9 @@ func (r *Reservation) charge(ctx context.Context, n int) (Decision, error) {
 // settle is Settle of a reservation that holds something.
 func (r *Reservation) settle(ctx context.Context, n int) (Decision, error) {
 	defer r.l.waiting.released(r.key) // even if the store fails: it may have released them
-	lost := r.l.resets.since(r.resets, r.key)
+	lost, doubt := r.l.resets.of(r.key, r.resets)
 	if grant, ok := r.held.(*kernel.Grant); ok && r.l.local != nil && r.l.own == nil { // a shortcut: nothing can fail
-		req := kernel.Request{Op: kernel.OpSettle, N: n, Grant: grant, Lost: lost, Clock: r.l.timeline}
+		req := kernel.Request{Op: kernel.OpSettle, N: n, Grant: grant, Lost: lost, Doubt: doubt, Clock: r.l.timeline}
 		var a kernel.Answer
 		r.l.local.apply(r.key, &req, &a)
 		if a.Excess || a.Full {
@@ -256,7 +258,7 @@ func (r *Reservation) settle(ctx context.Context, n int) (Decision, error) {
 		}
 		return r.l.behind(ctx, r.key, decision(&a)), nil
 	}
-	res, err := r.l.applyBy(ctx, r.key, r.by, Request{Op: OpSettle, N: n, Grant: r.held, lost: lost})
+	res, err := r.l.applyBy(ctx, r.key, r.by, Request{Op: OpSettle, N: n, Grant: r.held, lost: lost, doubt: doubt})
 	if err != nil {
 		return r.l.degraded(ctx, r.by, err, func(Limiter) (Decision, error) { return Decision{}, nil })
 	}

@@ -348,6 +348,10 @@ func TestSettleErrors(t *testing.T) {
 	assert.Equal(t, 4, d.Remaining)
 
 	var zero ratelimit.Reservation
+	_, err = zero.Settle(ctx, -1)
+	require.ErrorIs(t, err, ratelimit.ErrNegative)
+	_, err = zero.Settle(over, 1)
+	require.ErrorIs(t, err, context.Canceled)
 	_, err = zero.Settle(ctx, 5)
 	require.NoError(t, err)
 	_, err = zero.Settle(ctx, 5)

@@ -79,6 +79,55 @@ func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
 	}
 }
 
+// TestReleaseAfterKeysWereForgotten: events in flight are released, even if the store has evicted
+// or reset other keys since, or so many that the limiter does not know which. But if the key
+// itself was reset, they are those of others.
+func TestReleaseAfterKeysWereForgotten(t *testing.T) {
+	five := ratelimit.InFlight{Limit: 5, Timeout: time.Hour}
+	reset := func(t *testing.T, l ratelimit.Limiter, keys ...string) {
+		for _, key := range keys {
+			l.Allow(key)
+			require.NoError(t, l.Reset(t.Context(), key))
+		}
+	}
+	for name, forget := range map[string]func(t *testing.T, l ratelimit.Limiter){
+		"one was reset":   func(t *testing.T, l ratelimit.Limiter) { reset(t, l, "other") },
+		"many were reset": func(t *testing.T, l ratelimit.Limiter) { reset(t, l, make([]string, 3000)...) },
+		"evicted": func(_ *testing.T, l ratelimit.Limiter) {
+			for i := range 50 {
+				l.Allow(fmt.Sprint("other ", i)) // has more left than the key
+			}
+		},
+	} {
+		for _, alg := range []ratelimit.Algorithm{five, ratelimit.All{five, ratelimit.FixedWindow{Limit: 100, Window: 24 * time.Hour}}} {
+			for _, own := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/own=%v/%T", name, own, alg), func(t *testing.T) {
+					opts := []ratelimit.Option{ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(10)))}
+					if own {
+						opts = append(opts, ownLimits(alg))
+					}
+					l, clk := at(t, alg, opts...)
+					r := held(t, l, "k", 5)
+					clk.Advance(time.Second)
+					forget(t, l)
+					require.NoError(t, r.Release(t.Context()))
+					d, err := l.Peek(t.Context(), "k")
+					require.NoError(t, err)
+					assert.Equal(t, 5, d.Remaining)
+
+					r = held(t, l, "k", 2)
+					reset(t, l, "k")
+					held(t, l, "k", 3) // at the same instant
+					require.NoError(t, r.Release(t.Context()))
+					d, err = l.Peek(t.Context(), "k")
+					require.NoError(t, err)
+					assert.Equal(t, 2, d.Remaining)
+				})
+			}
+		}
+	}
+}
+
 // Keys that are forgotten because they are idle do not make other keys lose their holds.
 func TestSettleAfterIdleKeysWereForgotten(t *testing.T) {
 	ctx := context.Background()

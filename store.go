@@ -71,10 +71,11 @@ import (
 // # Stores with scripts
 //
 // [Transition.Portable], [Transition.Algorithm], [Transition.AppendCancellation],
-// [Transition.AppendSettlement], [Request.AsOf] and [OpReturn] are for stores that decide elsewhere, such as in a script in a database, or
-// that take events in advance. So are [Transition.Tag] and [Transition.Varies], except in
-// Open. [Request.PolicyDecides] is for stores that count failures. Package redisstore is
-// such a store. Other stores need none of them.
+// [Transition.AppendSettlement], [Request.AsOf] and [OpReturn] are for stores that decide
+// elsewhere, such as in a script in a database, or that take events in advance. So are
+// [Transition.Tag] and [Transition.Varies], except in Open. [Request.PolicyDecides] is for
+// stores that count failures. Package redisstore is such a store. Other stores need none of
+// them.
 type Store interface {
 	// Open returns the states of the limiter called name, which uses t. [New]
 	// calls it once. Limiters with the same name share states if their algorithms
@@ -158,6 +159,7 @@ type Request struct {
 	atOnce   bool // whether OpReserve needs no Grant if there is no wait
 	within   bool // whether OpReserve is that of ReserveWithin
 	lost     bool // for OpSettle: whether the key was reset since the grant
+	doubt    bool // for OpSettle: whether it may have been
 }
 
 // PolicyDecides reports whether the limiter's [FailurePolicy] decides r if Apply returns an

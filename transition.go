@@ -138,12 +138,12 @@ func (t *Transition) AppendCancellation(b []byte, grant any) []byte {
 // AppendSettlement takes nothing back of a Grant that a transition with other parameters made,
 // except the events of an [InFlight].
 func (t *Transition) AppendSettlement(b []byte, req Request) (_ []byte, more int) {
-	return t.loose().kernel.AppendSettlement(b, req.Grant, req.N, req.lost)
+	return t.loose().kernel.AppendSettlement(b, req.Grant, req.N, req.lost, req.doubt)
 }
 
 // toKernel converts a request.
 func (r *Request) toKernel() kernel.Request {
-	req := kernel.Request{Op: kernel.Op(r.Op), N: r.N, MaxWait: r.MaxWait, Grant: r.Grant, Clock: r.timeline, Fixed: r.fixed, AtOnce: r.atOnce, Lost: r.lost}
+	req := kernel.Request{Op: kernel.Op(r.Op), N: r.N, MaxWait: r.MaxWait, Grant: r.Grant, Clock: r.timeline, Fixed: r.fixed, AtOnce: r.atOnce, Lost: r.lost, Doubt: r.doubt}
 	if r.Op == OpReturn {
 		req.Taken = kernel.InstantOf(r.Taken)
 	}

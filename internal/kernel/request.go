@@ -38,7 +38,8 @@ type Request struct {
 	Clock   *Timeline
 	Fixed   *Reading // if not nil, used instead of reading Clock
 	AtOnce  bool     // for OpReserve: whether no Grant is needed if there is no wait
-	Lost    bool     // for OpSettle: whether the key may have been evicted or reset since the grant
+	Lost    bool     // for OpSettle: whether the key was reset since the grant
+	Doubt   bool     // for OpSettle: whether it may have been evicted or reset since
 }
 
 // Entries returns the most words that req adds to a state that grows with use.
@@ -56,7 +57,7 @@ func (op Op) Traces() bool { return op == OpHold || op == OpReserve || op == OpS
 // another one, its key may have been evicted or reset since.
 func (r *Request) Enter(epoch uint32) {
 	if g, ok := r.Grant.(*Grant); ok && r.Op == OpSettle && g.epoch != epoch {
-		r.Lost = true
+		r.Doubt = true
 	}
 }
 

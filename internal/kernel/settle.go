@@ -180,7 +180,9 @@ func (c *capable) behind(st []uint64, now Instant) bool {
 }
 
 // settle counts what happened of a grant. In an inFlight, the events are over, whatever their
-// number, and even if its parameters have changed: it keeps their times.
+// number, even if its parameters have changed or the key may have been forgotten since: it keeps
+// their times, so that a release removes nothing else, unless a forgotten key was granted events
+// again at the same instant.
 func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
 	g, ok := req.Grant.(*Grant)
 	if !ok {
@@ -189,7 +191,7 @@ func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed
 	}
 	s := settling{refunding: refunding{Grant: g, now: v.now}, actual: req.N}
 	if len(st) > 0 {
-		if s.known, s.same = v.left(g, req.Lost); s.known {
+		if s.known, s.same = v.left(g, req.Lost, req.Doubt); s.known {
 			s.ahead = v.ahead(st)
 		}
 	}
@@ -210,10 +212,11 @@ func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed
 }
 
 // left reports whether states of c are of the same kind as the one that g left, and whether
-// their limit is the same as well. lost is that of the Request.
-func (c *Compiled) left(g *Grant, lost bool) (known, same bool) {
+// their limit is the same as well, and the key was not forgotten since. lost and doubt are
+// those of the Request.
+func (c *Compiled) left(g *Grant, lost, doubt bool) (known, same bool) {
 	known = !lost && g.by != nil && c.alike(g.by)
-	return known, known && c.same(g.by)
+	return known, known && !doubt && c.same(g.by)
 }
 
 // A settling is the application of an OpSettle that the state has room for.
@@ -221,7 +224,7 @@ type settling struct {
 	refunding
 	actual int  // how many of the events happened
 	known  bool // whether the state is of the same kind as when they were granted
-	same   bool // whether its limit is the same as well
+	same   bool // whether its limit is the same as well, and the key was not forgotten since
 }
 
 // settle settles a part.
@@ -265,12 +268,12 @@ const (
 // the instant of the grant and the number of events that were held, or 0 if none of them are in
 // the state, both as float64; then, as a byte, what the other parts do; and, if they take events
 // back, what the refund of each of them looks at.
-func (c *Compiled) AppendSettlement(b []byte, grant any, n int, lost bool) (_ []byte, more int) {
+func (c *Compiled) AppendSettlement(b []byte, grant any, n int, lost, doubt bool) (_ []byte, more int) {
 	g, ok := grant.(*Grant)
 	if !ok {
 		return b, 0
 	}
-	known, same := c.left(g, lost)
+	known, same := c.left(g, lost, doubt)
 	held, does := 0, byte(settleNothing)
 	if known {
 		held = g.n
