@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
@@ -56,9 +58,9 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (Decision, error) {
 
 // HoldAll is [TakeAll], and returns one Reservation of the events in all keys if they are
 // granted. Its Settle settles all of them with the same number, one after the other, and returns
-// the decisions of all, merged like those of TakeAll. It checks ctx once, before the first. A
-// key for which that fails with [ErrDebt] or [ErrFull] keeps the events held, as Release does.
-// If the events are denied, the Reservation is nil.
+// the decisions of all, merged like those of TakeAll. It checks ctx once, before the first. If a
+// key has no room for the events ([ErrDebt] or [ErrFull]), the others are settled, and Settle can
+// be called again for that key. If the events are denied, the Reservation is nil.
 func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, error) {
 	return takeTogether(ctx, n, of, true)
 }
@@ -71,13 +73,13 @@ func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (_ *Reserva
 	joint := memory.NewJoint()
 	defer joint.Close()
 	var parts []part
-	var apart []int // the indexes of keys that cannot be decided together
+	var apart []apartKey
 	for i, b := range of {
 		r, ok := b.join(ctx, joint, hold)
 		if !ok {
-			apart = append(apart, i)
+			apart = addApart(apart, of, i)
 		} else if hold {
-			parts = append(parts, part{r: r})
+			parts = append(parts, part{r: r, index: i})
 		}
 	}
 	m := merging{least: math.MaxInt}
@@ -159,11 +161,12 @@ func decideTogether(joint *memory.Joint, n int, hold bool) (granted bool, err er
 // A part of a Reservation is that of one key.
 type part struct {
 	r     *Reservation
+	index int // the index of the first Bound with the key
 	times int // how often the key was given
 }
 
-// reservedTogether returns the Reservation of the n events of each key that joint has granted. parts are in the order of
-// its keys.
+// reservedTogether returns the Reservation of the n events of each key that joint has granted,
+// and of more. parts are in the order of the keys of joint.
 func reservedTogether(joint *memory.Joint, n int, parts []part, more ...part) *Reservation {
 	all := more
 	for i, p := range parts {
@@ -174,16 +177,49 @@ func reservedTogether(joint *memory.Joint, n int, parts []part, more ...part) *R
 		p.r.n, p.r.due, p.r.held, p.times = n*e.Times, e.Answer.Due, e.Answer.Grant, e.Times
 		all = append(all, p)
 	}
+	if len(more) > 0 {
+		slices.SortFunc(all, func(a, b part) int { return a.index - b.index })
+	}
 	return &Reservation{n: n, parts: all}
 }
 
-// takeApart is takeTogether if the keys with the given indexes cannot be decided on with the
-// others.
-func takeApart(ctx context.Context, n int, of []Bound, hold bool, apart []int, joint *memory.Joint, parts []part) (*Reservation, Decision, error) {
+// An apartKey is a key that cannot be decided on with the others.
+type apartKey struct {
+	index int // the index of its Bound
+	times int // how often the key was given; 0 if this is not the first Bound with it
+}
+
+// addApart adds the key of the i-th Bound.
+func addApart(apart []apartKey, of []Bound, i int) []apartKey {
+	for k := range apart {
+		if a := &apart[k]; a.times > 0 && of[a.index].equals(of[i]) {
+			a.times++
+			return append(apart, apartKey{i, 0})
+		}
+	}
+	return append(apart, apartKey{i, 1})
+}
+
+// equals reports whether b and other are the same key of the same limiter. It is false if
+// limiters of their type cannot be compared.
+func (b Bound) equals(other Bound) bool {
+	return b.key == other.key && reflect.ValueOf(b.limiter).Comparable() && b.limiter == other.limiter
+}
+
+// times returns k·n, or math.MaxInt if that overflows.
+func times(k, n int) int {
+	if n > math.MaxInt/k {
+		return math.MaxInt
+	}
+	return k * n
+}
+
+// takeApart is takeTogether if some keys cannot be decided on with the others.
+func takeApart(ctx context.Context, n int, of []Bound, hold bool, apart []apartKey, joint *memory.Joint, parts []part) (*Reservation, Decision, error) {
 	decisions, held, err := holdInTurn(ctx, n, of, apart)
-	granted := len(held) == len(apart)
-	asked := len(decisions)
-	if granted && len(joint.Asked) > 0 {
+	together := len(held) == len(decisions) // whether the others are asked
+	granted := together
+	if together && len(joint.Asked) > 0 {
 		var failed error
 		if granted, failed = decideTogether(joint, n, hold); failed != nil {
 			err = errors.Join(err, failed)
@@ -192,19 +228,19 @@ func takeApart(ctx context.Context, n int, of []Bound, hold bool, apart []int, j
 	if !granted {
 		giveBack(ctx, held, decisions)
 	}
-	m, together := merging{least: math.MaxInt}, 0
+	m, joined := merging{least: math.MaxInt}, 0
 	for i := range of {
-		if len(apart) > 0 && apart[0] == i {
-			if apart = apart[1:]; len(decisions) > 0 {
-				m.add(i, decisions[0], 1)
+		switch {
+		case len(apart) > 0 && apart[0].index == i:
+			if k := apart[0].times; k > 0 && len(decisions) > 0 {
+				m.add(i, decisions[0], k)
 				decisions = decisions[1:]
 			}
-			continue
+			apart = apart[1:]
+		case together:
+			m.addJoint(i, joint, joined)
+			joined++
 		}
-		if len(held) == asked {
-			m.addJoint(i, joint, together)
-		}
-		together++
 	}
 	d := m.decision()
 	d.Allowed = granted
@@ -214,14 +250,17 @@ func takeApart(ctx context.Context, n int, of []Bound, hold bool, apart []int, j
 	return reservedTogether(joint, n, parts, held...), d, err
 }
 
-// holdInTurn holds n events of the keys with the given indexes, up to the first that refuses. It
-// returns the decisions, including the refusal, and what it holds.
-func holdInTurn(ctx context.Context, n int, of []Bound, apart []int) (decisions []Decision, held []part, _ error) {
+// holdInTurn holds n events of the keys that are apart, up to the first that refuses. It returns
+// the decisions, including the refusal, and what it holds.
+func holdInTurn(ctx context.Context, n int, of []Bound, apart []apartKey) (decisions []Decision, held []part, _ error) {
 	var errs []error
-	for _, i := range apart {
-		r, d, err := of[i].limiter.Hold(ctx, of[i].key, n)
+	for _, a := range apart {
+		if a.times == 0 {
+			continue
+		}
+		r, d, err := of[a.index].Hold(ctx, times(a.times, n))
 		if err != nil {
-			errs = append(errs, fmt.Errorf("bounds[%d]: %w", i, err))
+			errs = append(errs, fmt.Errorf("bounds[%d]: %w", a.index, err))
 		}
 		decisions = append(decisions, d)
 		if !d.Allowed {
@@ -230,7 +269,7 @@ func holdInTurn(ctx context.Context, n int, of []Bound, apart []int) (decisions 
 		if r == nil { // from a wrapper
 			r = new(Reservation)
 		}
-		held = append(held, part{r, 1})
+		held = append(held, part{r, a.index, a.times})
 	}
 	return decisions, held, errors.Join(errs...)
 }
@@ -294,7 +333,7 @@ func (m *merging) decision() Decision {
 
 // settleAll is Settle of a Reservation in several keys.
 func (r *Reservation) settleAll(ctx context.Context, n int) (Decision, error) {
-	if err := (*limiter)(nil).check(ctx, n); err != nil {
+	if err := r.l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
 	if r.over.Swap(true) {
@@ -303,19 +342,17 @@ func (r *Reservation) settleAll(ctx context.Context, n int) (Decision, error) {
 	ctx = context.WithoutCancel(ctx) // all or none
 	m := merging{least: math.MaxInt}
 	var errs []error
-	for i, p := range r.parts {
-		events := math.MaxInt
-		if n <= math.MaxInt/p.times {
-			events = n * p.times
+	for _, p := range r.parts {
+		if p.r.over.Load() {
+			continue // an earlier call has settled it, when another part had no room
 		}
-		d, err := p.r.Settle(ctx, events)
-		if errors.Is(err, ErrDebt) || errors.Is(err, ErrFull) {
-			_ = p.r.Release(ctx) // nothing else ends what is in flight, because r cannot be settled again
-		}
+		d, err := p.r.Settle(ctx, times(p.times, n))
 		errs = append(errs, err)
-		m.add(i, d, p.times)
+		m.add(p.index, d, p.times)
 	}
-	return m.decision(), errors.Join(errs...)
+	err := errors.Join(errs...)
+	r.over.Store(!isUncounted(err))
+	return m.decision(), err
 }
 
 // delay returns the greatest Delay of the parts.

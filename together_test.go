@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -88,34 +89,107 @@ func TestTakeAllAnswersAsAnAll(t *testing.T) {
 // A key that is given several times spends as often.
 func TestTakeAllOfTheSameKey(t *testing.T) {
 	ctx := context.Background()
-	for _, a := range accounted {
-		alg := a.alg
-		t.Run(fmt.Sprintf("%T%+v", alg, alg), func(t *testing.T) {
-			rnd := newRand(t)
-			clk := stepclock.New()
-			l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
-			twin := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
-			for range 100 {
-				n, times := rnd.IntN(6), 1+rnd.IntN(3)
-				var bounds []ratelimit.Bound
-				for range times {
-					bounds = append(bounds, ratelimit.For(l, "k"))
+	for store, newStore := range stores {
+		for _, a := range accounted {
+			alg := a.alg
+			t.Run(fmt.Sprintf("%s/%T%+v", store, alg, alg), func(t *testing.T) {
+				rnd := newRand(t)
+				clk := stepclock.New()
+				l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(newStore())))
+				twin := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
+				for range 100 {
+					n, times := rnd.IntN(6), 1+rnd.IntN(3)
+					var bounds []ratelimit.Bound
+					for range times {
+						bounds = append(bounds, ratelimit.For(l, "k"))
+					}
+					want, err := twin.Take(ctx, "k", n*times)
+					require.NoError(t, err)
+					got, err := ratelimit.TakeAll(ctx, n, bounds...)
+					require.NoError(t, err)
+					want.Limit /= times
+					want.Remaining /= times
+					want.Part = 0
+					require.Equal(t, want, got)
+					clk.Set(clk.Now().Add(time.Duration(rnd.IntN(300)) * time.Millisecond))
 				}
-				want, err := twin.Take(ctx, "k", n*times)
+				d, err := ratelimit.TakeAll(ctx, math.MaxInt, ratelimit.For(l, "k"), ratelimit.For(l, "k"))
 				require.NoError(t, err)
-				got, err := ratelimit.TakeAll(ctx, n, bounds...)
-				require.NoError(t, err)
-				want.Limit /= times
-				want.Remaining /= times
-				want.Part = 0
-				require.Equal(t, want, got)
-				clk.Set(clk.Now().Add(time.Duration(rnd.IntN(300)) * time.Millisecond))
-			}
-			d, err := ratelimit.TakeAll(ctx, math.MaxInt, ratelimit.For(l, "k"), ratelimit.For(l, "k"))
-			require.NoError(t, err)
-			assert.False(t, d.Allowed)
-			assert.Equal(t, ratelimit.Never, d.RetryAfter)
-		})
+				assert.False(t, d.Allowed)
+				assert.Equal(t, ratelimit.Never, d.RetryAfter)
+			})
+		}
+	}
+}
+
+// incomparable is a limiter of a type whose values cannot be compared.
+type incomparable struct {
+	ratelimit.Limiter
+	_ []int
+}
+
+// TestTakeAllOfIncomparableLimiters: keys of limiters that may be different ones are asked one
+// after the other.
+func TestTakeAllOfIncomparableLimiters(t *testing.T) {
+	l, _ := at(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
+	b := ratelimit.For(incomparable{Limiter: l}, "k")
+	for _, want := range []bool{true, false} {
+		d, err := ratelimit.TakeAll(t.Context(), 2, b, b)
+		require.NoError(t, err)
+		assert.Equal(t, want, d.Allowed)
+		d, err = l.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Equal(t, 1, d.Remaining)
+	}
+}
+
+// TestHoldAllSettlesAgain: if a key has no room for a debt, the others are settled, and it can
+// still be settled for less.
+func TestHoldAllSettlesAgain(t *testing.T) {
+	ctx := t.Context()
+	large, clk := at(t, ratelimit.FixedWindow{Limit: 1 << 20, Window: 24 * time.Hour})
+	small := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerDay(10)}, ratelimit.WithClock(clk)))
+	for i := range 2 {
+		key := strconv.Itoa(i)
+		of := []ratelimit.Bound{ratelimit.For(large, key), ratelimit.For(small, key)}
+		if i == 1 {
+			slices.Reverse(of)
+		}
+		r, _, err := ratelimit.HoldAll(ctx, 10, of...)
+		require.NoError(t, err)
+		_, err = r.Settle(ctx, 1<<20) // the bucket would need centuries
+		require.ErrorIs(t, err, ratelimit.ErrDebt)
+		d, err := r.Settle(ctx, 3)
+		require.NoError(t, err)
+		assert.Equal(t, 7, d.Remaining)
+		_, err = r.Settle(ctx, 3)
+		require.ErrorIs(t, err, ratelimit.ErrSettled)
+		d, err = large.Peek(ctx, key)
+		require.NoError(t, err)
+		assert.Zero(t, d.Remaining)
+	}
+}
+
+// TestHoldAllTellsWhichKeyDecided: as in TakeAll, Part is the index of a Bound, wherever the
+// states of the keys are.
+func TestHoldAllTellsWhichKeyDecided(t *testing.T) {
+	ctx := t.Context()
+	window := func(limit int, opts ...ratelimit.Option) ratelimit.Limiter {
+		l, _ := at(t, ratelimit.FixedWindow{Limit: limit, Window: time.Hour}, opts...)
+		return l
+	}
+	many, few, remote := window(30), window(10), window(20, ratelimit.WithStore(newMapDB().store()))
+	for part, of := range [][]ratelimit.Bound{
+		{ratelimit.For(few, "a"), ratelimit.For(remote, "a"), ratelimit.For(many, "a")},
+		{ratelimit.For(many, "b"), ratelimit.For(few, "b"), ratelimit.For(remote, "b")},
+		{ratelimit.For(many, "c"), ratelimit.For(many, "c"), ratelimit.For(few, "c"), ratelimit.For(remote, "c")},
+	} {
+		r, d, err := ratelimit.HoldAll(ctx, 2, of...)
+		require.NoError(t, err)
+		assert.Equal(t, part, d.Part)
+		d, err = r.Settle(ctx, 1)
+		require.NoError(t, err)
+		assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: time.Hour, Part: part}, d)
 	}
 }
 
@@ -209,7 +283,7 @@ func TestHoldAllSettles(t *testing.T) {
 					assert.Equal(t, want[i], d.Remaining, "key %d", i)
 				}
 			}
-			twice := append(slices.Clone(j.bounds), j.bounds[2])
+			twice := slices.Concat(j.bounds, j.bounds[2:3])
 			r, d, err := ratelimit.HoldAll(ctx, 5, twice...)
 			require.NoError(t, err)
 			assert.True(t, d.Allowed)
