@@ -126,9 +126,9 @@ type Limiter interface {
 	// A state in memory that takes 8 bytes may have less room: that of a SlidingWindow of
 	// one segment, or of a FixedWindow shorter than a second, counts up to 2ᵏ−1 events, at
 	// least its limit. If there is no room, none of the events is counted, and the error
-	// matches [ErrDebt] and says how many would fit. If the store is full, it matches [ErrFull]. If the store
-	// fails, the [FailurePolicy] makes the Decision, the error says so, and it is unknown
-	// whether the events were counted; a [Fallback] counts them.
+	// matches [ErrDebt] and says how many would fit. If the store is full, it matches
+	// [ErrFull]. If the store fails, the [FailurePolicy] makes the Decision, the error says
+	// so, and it is unknown whether the events were counted; a [Fallback] counts them.
 	Charge(ctx context.Context, key string, n int) (Decision, error)
 
 	// Peek returns the decision that Take(ctx, key, 1) would, but spends

@@ -5,9 +5,9 @@ import "github.com/ratelimit-go/ratelimit/internal/kernel"
 // An Unlimited grants everything: the plan of a customer without a limit, for
 // [WithLimits]. Limit and Remaining are [math.MaxInt], and ResetAfter is 0.
 //
-// It counts nothing and needs no state, so the store is not asked. [Limiter.Charge] and
-// [Reservation.Settle] succeed, and have no effect. As a part of an [All], it never decides
-// unless all parts are Unlimited.
+// It counts nothing and needs no state, so the store is not asked. [Limiter.Charge], and
+// [Reservation.Settle] of events that it has granted, succeed and have no effect. As a part of
+// an [All], it never decides unless all parts are Unlimited.
 type Unlimited struct{}
 
 func (a Unlimited) normalized() Algorithm { return a }
