@@ -88,7 +88,8 @@ func (r *Reservation) cancel() {
 
 // Wait waits until the reserved events may happen, by the limiter's clock, and
 // returns nil when they may. If ctx ends before that, Wait cancels the reservation as
-// [Reservation.Cancel] does, and returns ctx's error.
+// [Reservation.Cancel] does, and returns ctx's error. A hold, of which Cancel gives nothing
+// back, is not cancelled, so that it can be settled.
 func (r *Reservation) Wait(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
@@ -99,7 +100,7 @@ func (r *Reservation) Wait(ctx context.Context) error {
 // wait is Wait with a ctx that is not nil.
 func (r *Reservation) wait(ctx context.Context) error {
 	err := r.await(ctx)
-	if err != nil {
+	if err != nil && (r.waiter != nil || r.grant != nil) {
 		r.Cancel()
 	}
 	return err

@@ -283,7 +283,7 @@ func TestHoldAllSettles(t *testing.T) {
 					assert.Equal(t, want[i], d.Remaining, "key %d", i)
 				}
 			}
-			twice := slices.Concat(j.bounds, j.bounds[2:3])
+			twice := append(slices.Clone(j.bounds), j.bounds[2])
 			r, d, err := ratelimit.HoldAll(ctx, 5, twice...)
 			require.NoError(t, err)
 			assert.True(t, d.Allowed)
@@ -312,7 +312,7 @@ func TestHoldAllSettles(t *testing.T) {
 	}
 }
 
-// A LeakyBucket delays the whole, and Cancel counts it as settled.
+// A LeakyBucket delays the whole. If a Wait for it ends early, the events can still be settled.
 func TestHoldAllOfAQueue(t *testing.T) {
 	ctx := context.Background()
 	j := join([]ratelimit.Algorithm{
@@ -328,6 +328,9 @@ func TestHoldAllOfAQueue(t *testing.T) {
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	require.ErrorIs(t, r.Wait(ended), context.Canceled)
+	d, err = r.Settle(ctx, 0)
+	require.NoError(t, err)
+	assert.Equal(t, 18, d.Remaining)
 	_, err = r.Settle(ctx, 0)
 	require.ErrorIs(t, err, ratelimit.ErrSettled)
 	j.clk.Set(j.clk.Now().Add(2 * time.Second))

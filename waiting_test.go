@@ -424,6 +424,20 @@ func TestWaitHoldWithADelay(t *testing.T) {
 	}
 }
 
+// TestReleaseAfterAWaitThatEnded: a caller that does not wait for the Delay of a hold can still
+// release its events in flight.
+func TestReleaseAfterAWaitThatEnded(t *testing.T) {
+	l, _ := at(t, ratelimit.All{ratelimit.InFlight{Limit: 5, Timeout: time.Hour}, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 9}})
+	held(t, l, "k", 1)
+	r := held(t, l, "k", 4)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, r.Wait(ended), context.Canceled)
+	d, err := r.Settle(t.Context(), 0)
+	require.NoError(t, err)
+	assert.Equal(t, 4, d.Remaining)
+}
+
 // A clock that is moved by hand may be moved just before a waiter sets its timer.
 func TestWaitHoldFollowsTheInjectedClock(t *testing.T) {
 	for range 20 {

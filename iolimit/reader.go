@@ -18,7 +18,7 @@ import (
 // those that it has read from r, at most a chunk, for its next call. ctx does not interrupt
 // r.Read.
 //
-// The returned reader is not safe for concurrent use, unlike r's key.
+// The returned reader is not safe for concurrent use. b is.
 func Reader(ctx context.Context, r io.Reader, b ratelimit.Bound) io.Reader {
 	return &reader{ctx, r, limitedReader{payer: payer{bound: b}}}
 }
