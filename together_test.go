@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,6 +121,36 @@ func TestTakeAllOfTheSameKey(t *testing.T) {
 				assert.Equal(t, ratelimit.Never, d.RetryAfter)
 			})
 		}
+	}
+}
+
+// TestTakeAllWhileOthersTake: what another call spends between two looks at a state is not
+// granted again.
+func TestTakeAllWhileOthersTake(t *testing.T) {
+	l, _ := at(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+	other, _ := at(t, ratelimit.FixedWindow{Limit: 1 << 30, Window: time.Hour})
+	const rounds = 100_000
+	var alone [rounds]bool
+	var begun, done atomic.Int64
+	go func() {
+		for i := range int64(rounds) {
+			for begun.Load() <= i { // both begin at once
+				runtime.Gosched()
+			}
+			alone[i] = l.AllowN(strconv.FormatInt(i, 10), 2)
+			done.Add(1)
+		}
+	}()
+	for i := range rounds {
+		key := strconv.Itoa(i)
+		require.True(t, l.Allow(key))
+		begun.Add(1)
+		d, err := ratelimit.TakeAll(t.Context(), 2, ratelimit.For(l, key), ratelimit.For(other, "k"))
+		for done.Load() <= int64(i) {
+			runtime.Gosched()
+		}
+		require.NoError(t, err)
+		require.NotEqual(t, alone[i], d.Allowed, "round %d", i)
 	}
 }
 

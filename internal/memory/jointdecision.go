@@ -53,7 +53,7 @@ func (j *Joint) all() bool {
 
 // grants reports whether the key grants the request.
 func (e *Asked) grants(req *kernel.Request) bool {
-	if e.next[0] = e.old; e.word != nil && req.Op == kernel.OpTake && e.mayEnter() {
+	if e.next[0], e.decided = e.old, false; e.word != nil && req.Op == kernel.OpTake && e.mayEnter() {
 		var t kernel.Taking
 		if t.Take(e.word, e.old, req.Fixed.Now, e.n); t.Granted {
 			e.next[0], e.decided = t.Next, true
