@@ -132,6 +132,7 @@ func TestTakeAllWhileOthersTake(t *testing.T) {
 	const rounds = 100_000
 	var alone [rounds]bool
 	var begun, done atomic.Int64
+	defer begun.Store(rounds) // ends the goroutine if the test fails
 	go func() {
 		for i := range int64(rounds) {
 			for begun.Load() <= i { // both begin at once
