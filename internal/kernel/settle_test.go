@@ -32,7 +32,7 @@ func TestAppendSettlement(t *testing.T) {
 	c := Compile(NewFixedWindow(10, second, true, enc), enc)
 	var a Answer
 	_, _ = c.Step(make([]uint64, 2), &Request{Op: OpHold, N: 5, Fixed: &Reading{Now: 7}}, &a)
-	b, more := c.AppendSettlement([]byte("x"), a.Grant, 3, false)
+	b, more := c.AppendSettlement([]byte("x"), a.Grant, 3, false, false)
 	assert.Equal(t, -2, more)
 	assert.Len(t, b, 1+17+32)
 	for _, tt := range []struct {
@@ -48,11 +48,11 @@ func TestAppendSettlement(t *testing.T) {
 		{Compile(NewFixedWindow(11, second, true, enc), enc), 3, false, 0},
 		{Compile(NewFixedWindow(11, second, true, enc), enc), 6, false, 1},
 	} {
-		b, more := tt.by.AppendSettlement(nil, a.Grant, tt.n, tt.lost)
+		b, more := tt.by.AppendSettlement(nil, a.Grant, tt.n, tt.lost, false)
 		assert.Equal(t, tt.more, more)
 		assert.Empty(t, b)
 	}
-	_, more = c.AppendSettlement(nil, nil, 3, false)
+	_, more = c.AppendSettlement(nil, nil, 3, false, false)
 	assert.Zero(t, more)
 }
 
@@ -90,7 +90,7 @@ func TestAppendSettlementOfEventsInFlight(t *testing.T) {
 		{c, Nothing, 0, false, 0, 0, 0},
 		{c, Nothing, 2, false, 2, 0, 17},
 	} {
-		b, more := tt.by.AppendSettlement(nil, tt.grant, tt.n, tt.lost)
+		b, more := tt.by.AppendSettlement(nil, tt.grant, tt.n, tt.lost, false)
 		assert.Equal(t, tt.more, more)
 		if assert.Len(t, b, tt.bytes) && tt.bytes > 0 {
 			assert.Equal(t, appendFloat(nil, tt.held), b[8:16])
