@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,10 +17,10 @@ import (
 )
 
 // A noServer fails each command.
-type noServer struct{ commands int }
+type noServer struct{ commands atomic.Int64 }
 
 func (s *noServer) Do(context.Context, Command) (string, error) {
-	s.commands++
+	s.commands.Add(1)
 	return "", errors.New("connection refused")
 }
 
@@ -62,7 +63,7 @@ func TestPlansNeedNoServer(t *testing.T) {
 				} else {
 					require.ErrorIs(t, err, ratelimit.ErrNever)
 				}
-				assert.Zero(t, conn.commands)
+				assert.Zero(t, conn.commands.Load())
 			})
 		}
 	}
@@ -97,5 +98,5 @@ func TestTakeEachWithPlans(t *testing.T) {
 	assert.True(t, ds[1].Allowed)
 	assert.Equal(t, ratelimit.Decision{RetryAfter: ratelimit.Never}, ds[3])
 	assert.Equal(t, math.MaxInt, ds[5].Remaining)
-	assert.Equal(t, 2, conn.commands)
+	assert.Equal(t, int64(2), conn.commands.Load())
 }
