@@ -36,6 +36,7 @@ func clusterConns(t *testing.T, c *cluster) map[string]redisstore.Conn {
 
 // Every promise holds in a cluster as well. Its nodes do not know the scripts at first.
 func TestClusterConformance(t *testing.T) {
+	long(t) // TestConformance is the same on one server
 	t.Parallel()
 	c := startCluster(t)
 	for name, conn := range clusterConns(t, c) {
