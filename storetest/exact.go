@@ -18,12 +18,18 @@ import (
 // testExact compares the store with the reference model call by call, for every
 // algorithm.
 func testExact(s *suite) {
-	algorithms := Algorithms()
+	s.compareEach(Algorithms(), func(*suite, ratelimit.Algorithm) {})
+}
+
+// compareEach compares the store with the reference model for each algorithm, and then calls
+// more.
+func (s *suite) compareEach(algorithms map[string]ratelimit.Algorithm, more func(*suite, ratelimit.Algorithm)) {
 	for i, name := range slices.Sorted(maps.Keys(algorithms)) {
 		s.Run(name, func(t *testing.T) {
 			sub := *s
 			sub.T = t
 			newComparison(&sub, algorithms[name], uint64(i)).run()
+			more(&sub, algorithms[name])
 		})
 	}
 }

@@ -2,9 +2,7 @@ package storetest
 
 import (
 	"context"
-	"maps"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -13,15 +11,7 @@ import (
 // testPlans compares the algorithms that need no state with the reference model, and lets a
 // key have one of them for a while.
 func testPlans(s *suite) {
-	plans := Plans()
-	for i, name := range slices.Sorted(maps.Keys(plans)) {
-		s.Run(name, func(t *testing.T) {
-			sub := *s
-			sub.T = t
-			newComparison(&sub, plans[name], uint64(i)).run()
-			sub.keepsUsage(plans[name])
-		})
-	}
+	s.compareEach(Plans(), (*suite).keepsUsage)
 	testUnlimitedParts(s)
 }
 

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,51 +89,14 @@ func TestEachInCluster(t *testing.T) {
 // The same while the slot of all keys moves between nodes.
 func TestEachInMovingSlot(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t)
-	for name, conn := range clusterConns(t, c) {
-		t.Run(name, func(t *testing.T) {
-			const limit = 300
-			tag := "{" + name + "}" // a prefix with a tag puts all keys into one slot
-			slot := c.slotOf(t, tag)
-			store, err := redisstore.New(conn, redisstore.WithPrefix(tag), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
-			require.NoError(t, err)
-			l := limiter(t, store, hourly(limit), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-			of := make([]load, 20)
-			var asked atomic.Int64
-			ctx, stop := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
-			for i := range callers {
-				wg.Go(func() {
-					for ctx.Err() == nil {
-						if i%2 == 0 {
-							askEach(t, l, of)
-						} else {
-							k := rand.IntN(len(of))
-							of[k].ask(l, strconv.Itoa(k))
-						}
-						asked.Add(1)
-					}
-				})
-			}
-			to := c.owner(slot)
-			for range 5 {
-				meet(t, "they ask", &asked)
-				to = (to + 1) % 3
-				c.moveSlot(t, slot, to)
-			}
-			eventually(t, "all keys are denied", func() bool {
-				for k := range of {
-					if of[k].denied.Load() == 0 {
-						return false
-					}
-				}
-				return true
-			})
-			stop()
-			wg.Wait()
-			assertLimit(t, limit, of)
-		})
-	}
+	askWhileMoving(t, 300, func(t *testing.T, caller int, l ratelimit.Limiter, of []load) {
+		if caller%2 == 0 {
+			askEach(t, l, of)
+		} else {
+			k := rand.IntN(len(of))
+			of[k].ask(l, strconv.Itoa(k))
+		}
+	})
 }
 
 // BenchmarkEach compares a loop with TakeEach, on 100 keys at a time, in turns: with a server

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,24 +50,32 @@ func TestClusterConformance(t *testing.T) {
 // Keys in a slot that moves between nodes lose and gain nothing.
 func TestMovingSlot(t *testing.T) {
 	t.Parallel()
+	askWhileMoving(t, 100, func(_ *testing.T, _ int, l ratelimit.Limiter, of []load) {
+		k := rand.IntN(len(of))
+		of[k].ask(l, strconv.Itoa(k))
+	})
+}
+
+// askWhileMoving has callers, which are numbered, ask for keys of one slot while that moves
+// between the nodes of a cluster, until all keys are denied. It checks that each key is granted
+// its limit, and no more.
+func askWhileMoving(t *testing.T, limit int, ask func(t *testing.T, caller int, l ratelimit.Limiter, of []load)) {
 	c := startCluster(t)
 	for name, conn := range clusterConns(t, c) {
 		t.Run(name, func(t *testing.T) {
-			const keys, limit = 20, 100
 			tag := "{" + name + "}" // a prefix with a tag puts all keys into one slot
 			slot := c.slotOf(t, tag)
 			store, err := redisstore.New(conn, redisstore.WithPrefix(tag), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
 			require.NoError(t, err)
 			l := limiter(t, store, hourly(limit), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-			var of [keys]load
+			of := make([]load, 20)
 			var asked atomic.Int64
 			ctx, stop := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
-			for range callers {
+			for i := range callers {
 				wg.Go(func() {
 					for ctx.Err() == nil {
-						k := rand.IntN(keys)
-						of[k].ask(l, fmt.Sprint(k))
+						ask(t, i, l, of)
 						asked.Add(1)
 					}
 				})
@@ -87,10 +96,7 @@ func TestMovingSlot(t *testing.T) {
 			})
 			stop()
 			wg.Wait()
-			for k := range of {
-				assert.EqualValues(t, limit, of[k].allowed.Load(), "key %d", k)
-				assert.Zero(t, of[k].degraded.Load(), "key %d: %v", k, of[k].why.Load())
-			}
+			assertLimit(t, limit, of)
 		})
 	}
 }
