@@ -247,7 +247,7 @@ func (r *Reservation) charge(ctx context.Context, n int) (Decision, error) {
 // settle is Settle of a reservation that holds something.
 func (r *Reservation) settle(ctx context.Context, n int) (Decision, error) {
 	defer r.l.waiting.released(r.key) // even if the store fails: it may have released them
-	lost, doubt := r.l.resets.of(r.key, r.resets)
+	lost, doubt := r.l.resets.of(r.resets, r.key)
 	if grant, ok := r.held.(*kernel.Grant); ok && r.l.local != nil && r.l.own == nil { // a shortcut: nothing can fail
 		req := kernel.Request{Op: kernel.OpSettle, N: n, Grant: grant, Lost: lost, Doubt: doubt, Clock: r.l.timeline}
 		var a kernel.Answer

@@ -175,14 +175,13 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		own:      own,
 		timeline: tl,
 		policy:   c.policy,
-		waiting:  &waiting{},
 		failures: failureLog{logger: c.failureLog, off: c.failureLogSet && c.failureLog == nil},
 	}
 	switch local, ok := states.(*memoryStates); {
 	case !ok:
-		l.states = boundStates(states, c)
+		l.states, l.waiting = boundStates(states, c), &waiting{}
 	case own == nil && t.Stateless(): // for Reset only
-		l.states = local
+		l.states, l.waiting = local, &local.waiting
 	default:
 		l.states, l.local, l.fast, l.waiting = local, local, local.fast(), &local.waiting
 	}
@@ -575,7 +574,8 @@ func (l *limiter) degradedReserve(ctx context.Context, key string, err error) (*
 	return &Reservation{l: l, key: key}, nil // FailOpen: now
 }
 
-// reserved returns the reservation of n events by t that res describes. m was taken before it was made.
+// reserved returns the reservation of n events by t that res describes. m was taken before it
+// was made.
 func (l *limiter) reserved(key string, n int, t *Transition, res Result, m mark) *Reservation {
 	r := &Reservation{l: l, key: key, n: n, by: t, due: res.due, held: res.Grant, resets: m.resets}
 	if r.due == 0 { // the store has a clock of its own

@@ -330,13 +330,13 @@ func (r *resets) note(key string) {
 
 // since reports whether key may have been reset after the count of resets was count.
 func (r *resets) since(count uint64, key string) bool {
-	known, doubt := r.of(key, count)
+	known, doubt := r.of(count, key)
 	return known || doubt
 }
 
 // of reports whether key is known to have been reset after the count of resets was count, and
 // whether it may have been.
-func (r *resets) of(key string, count uint64) (known, doubt bool) {
+func (r *resets) of(count uint64, key string) (known, doubt bool) {
 	if count == r.count.Load() {
 		return false, false
 	}

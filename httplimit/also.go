@@ -18,8 +18,9 @@ import (
 // [ratelimit.All], another call of it finds out which part to name in the header fields.
 //
 // All limits are reported in one set of header fields, as for the parts of a [ratelimit.All].
-// name is that of the limit; [WithPolicyName] sets that of Middleware's limiter. In the decision that [DecisionOf] and [WithShadow] report, Part is the
-// index of the limiter that decided; that of Middleware is 0.
+// name is that of the limit; [WithPolicyName] sets that of Middleware's limiter. In the
+// decision that [DecisionOf] and [WithShadow] report, Part is the index of the limiter that
+// decided; that of Middleware is 0.
 //
 // [WithCost] and [WithSettle] apply to all limiters. WithAlso cannot be combined with
 // [WithShaping].

@@ -83,7 +83,7 @@ func (unwound) encode(b []byte, line []*Waiter, part int) []byte {
 		e.count++
 		e.b = appendFloat(e.b, w.leaves())
 		t := &w.traces[part]
-		e.b = appendWords(appendWords(e.b, t.pre[:]...), t.post[:]...)
+		e.b = t.appendTo(e.b, len(t.pre))
 	}
 	return e.end()
 }

@@ -286,6 +286,5 @@ func (k *fixed) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 }
 
 func (k *fixed) encodeRefund(b []byte, g *Grant, part int) []byte {
-	t := &g.traces[part]
-	return appendWords(appendWords(b, t.pre[:2]...), t.post[:2]...)
+	return g.traces[part].appendTo(b, 2)
 }

@@ -150,15 +150,21 @@ func (v *view) takeUpTo(st []uint64, n int, a *Answer) (_ []uint64, changed bool
 
 // charge counts n events whatever the limit says, and answers as OpPeek does afterwards.
 func (v *view) charge(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
-	if n > 0 {
-		if most := v.chargeable(st, v.now, v.Encoding); uint64(n) > most {
-			a.Excess, a.Most = true, most
-		} else {
-			st, changed = v.Kernel.charge(st, v.now, n), true
-		}
+	if n > 0 && !v.exceeds(st, n, a) {
+		st, changed = v.Kernel.charge(st, v.now, n), true
 	}
 	v.peek(st, a)
 	return st, changed
+}
+
+// exceeds reports whether the state cannot hold n more events. Then it sets a to say so.
+func (v *view) exceeds(st []uint64, n int, a *Answer) bool {
+	most := v.chargeable(st, v.now, v.Encoding)
+	if uint64(n) <= most {
+		return false
+	}
+	a.Excess, a.Most = true, most
+	return true
 }
 
 // ahead reports whether a reservation is ahead of the present instant in some part, whose
@@ -195,12 +201,9 @@ func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed
 			s.ahead = v.ahead(st)
 		}
 	}
-	if req.N > g.n {
-		if most := v.chargeable(st, v.now, v.Encoding); uint64(req.N-g.n) > most {
-			a.Excess, a.Most = true, most
-			v.peek(st, a)
-			return st, false
-		}
+	if more := req.N - g.n; more > 0 && v.exceeds(st, more, a) {
+		v.peek(st, a)
+		return st, false
 	}
 	if v.parts == nil {
 		st, changed = s.settle(&v.capable, st)
@@ -297,6 +300,11 @@ func (c *Compiled) AppendSettlement(b []byte, grant any, n int, lost, doubt bool
 		}
 	}
 	return b, more
+}
+
+// appendTo appends the first width words of the states before and after.
+func (t *trace) appendTo(b []byte, width int) []byte {
+	return appendWords(appendWords(b, t.pre[:width]...), t.post[:width]...)
 }
 
 // appendWords appends the words of states.

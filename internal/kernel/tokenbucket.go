@@ -183,6 +183,5 @@ func (k *intervalBucket) refund(st []uint64, r refunding) (_ []uint64, changed b
 }
 
 func (k *intervalBucket) encodeRefund(b []byte, g *Grant, part int) []byte {
-	t := &g.traces[part]
-	return appendWords(appendWords(b, t.pre[:2]...), t.post[:2]...)
+	return g.traces[part].appendTo(b, 2)
 }

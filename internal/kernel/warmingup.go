@@ -176,6 +176,5 @@ func (k *warming) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 }
 
 func (k *warming) encodeRefund(b []byte, g *Grant, part int) []byte {
-	t := &g.traces[part]
-	return appendWords(appendWords(b, t.pre[:]...), t.post[:]...)
+	return g.traces[part].appendTo(b, len(words{}))
 }
