@@ -3,7 +3,9 @@ package lincheck
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,8 +18,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// A call is one operation of a history. The clock is part of the state that the
-// history is checked against, so moving it is a call too.
+// A call is one operation of a history.
 type call struct {
 	op      string // take, each, allow, peek, reset, hold, settle, charge, up to, or advance
 	key     string
@@ -25,14 +26,15 @@ type call struct {
 	advance time.Duration
 	limit   int // of take and peek: the index of the key's limit at the time of the call
 	hold    int // of hold and settle: which one
+	during  during
 }
 
 // A state is the state of one key in a sequential limiter.
 type state struct {
-	now    int64
-	bytes  string
-	grants string // what distinguishes the Grants of holds
-	held   *held  // the last hold that is not settled
+	changed int64 // when
+	bytes   string
+	grants  string // what distinguishes the Grants of holds
+	held    *held  // the last hold that is not settled
 }
 
 // A held is a hold in a sequential limiter, and those before it.
@@ -54,72 +56,72 @@ func (h *held) find(hold int) any {
 
 // sequential returns the specification: the transitions of the limits, applied to one key
 // by one caller at a time.
-func sequential(limits []*ratelimit.Transition, start int64) porcupine.Model {
-	return porcupine.Model{
-		// Keys are independent except for the clock, so each partition has the clock's
-		// moves.
+func sequential(limits []*ratelimit.Transition, times times) porcupine.Model {
+	specification := porcupine.NondeterministicModel{
 		Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
 			byKey := make(map[string][]porcupine.Operation)
 			for _, op := range history {
-				if c := op.Input.(call); c.op != "advance" {
-					byKey[c.key] = append(byKey[c.key], op)
-				}
+				key := op.Input.(call).key
+				byKey[key] = append(byKey[key], op)
 			}
-			for _, ops := range byKey {
-				for _, op := range history {
-					if op.Input.(call).op == "advance" {
-						ops = append(ops, op)
-					}
-				}
-				parts = append(parts, ops)
-			}
-			return parts
+			return slices.Collect(maps.Values(byKey))
 		},
-		Init: func() any { return state{now: start} },
+		Init: func() []any { return []any{state{}} },
 		Equal: func(a, b any) bool {
 			x, y := a.(state), b.(state)
-			return x.now == y.now && x.bytes == y.bytes && x.grants == y.grants
+			return x.changed == y.changed && x.bytes == y.bytes && x.grants == y.grants
 		},
-		Step: func(s, input, output any) (bool, any) {
+		Step: func(s, input, output any) (next []any) {
 			st, c := s.(state), input.(call)
-			req := ratelimit.Request{Op: ratelimit.OpTake, N: c.n}
-			switch c.op {
-			case "advance":
-				st.now += int64(c.advance)
-				return true, st
-			case "reset":
+			if c.op == "reset" {
 				st.bytes = ""
-				return true, st
-			case "peek":
-				req.Op = ratelimit.OpPeek
-			case "hold":
-				req.Op = ratelimit.OpHold
-			case "settle":
-				req.Op, req.Grant = ratelimit.OpSettle, st.held.find(c.hold)
-				if req.Grant == nil { // denied
-					return output.(ratelimit.Decision) == ratelimit.Decision{}, st
+				return []any{st}
+			}
+			for _, now := range times.of(c.during, st.changed) {
+				if after, ok := st.step(limits[c.limit], c, now, output.(ratelimit.Decision)); ok {
+					next = append(next, after)
 				}
-			case "charge":
-				req.Op = ratelimit.OpCharge
-			case "up to":
-				req.Op = ratelimit.OpTakeUpTo
 			}
-			next, _, res, err := limits[c.limit].Apply([]byte(st.bytes), req.At(time.Unix(0, st.now)))
-			if err != nil {
-				return false, st
-			}
-			st.bytes = string(next)
-			if c.op == "hold" && res.Grant != nil {
-				st.held = &held{c.hold, res.Grant, st.held}
-				st.grants += fmt.Sprintf("%d %+v\n", c.hold, res.Grant)
-			}
-			if c.op == "allow" {
-				return res.Decision.Allowed == output.(ratelimit.Decision).Allowed, st
-			}
-			return res.Decision == output.(ratelimit.Decision), st
+			return next
 		},
 		DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v → %+v", input, output) },
 	}
+	return specification.ToModel()
+}
+
+// step makes a call at a time, and reports whether it has the given result.
+func (st state) step(limit *ratelimit.Transition, c call, now int64, output ratelimit.Decision) (after state, ok bool) {
+	req := ratelimit.Request{Op: ratelimit.OpTake, N: c.n}
+	switch c.op {
+	case "peek":
+		req.Op = ratelimit.OpPeek
+	case "hold":
+		req.Op = ratelimit.OpHold
+	case "settle":
+		req.Op, req.Grant = ratelimit.OpSettle, st.held.find(c.hold)
+		if req.Grant == nil { // denied
+			return st, output == ratelimit.Decision{}
+		}
+	case "charge":
+		req.Op = ratelimit.OpCharge
+	case "up to":
+		req.Op = ratelimit.OpTakeUpTo
+	}
+	next, _, res, err := limit.Apply([]byte(st.bytes), req.At(time.Unix(0, now)))
+	if err != nil {
+		return st, false
+	}
+	if st.bytes != string(next) {
+		st.changed, st.bytes = now, string(next)
+	}
+	if c.op == "hold" && res.Grant != nil {
+		st.held = &held{c.hold, res.Grant, st.held}
+		st.grants += fmt.Sprintf("%d %+v\n", c.hold, res.Grant)
+	}
+	if c.op == "allow" {
+		return st, res.Decision.Allowed == output.Allowed
+	}
+	return st, res.Decision == output
 }
 
 // A setting is a store and what else happens to it during a history, which must make no
@@ -250,7 +252,7 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 	t.Helper()
 	const callers, calls = 4, 25
 	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	start := clk.Now()
+	times := newTimes(clk)
 	store := ratelimit.NewMemoryStore(set.opts...)
 	opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(clk)}
 	if len(limits) > 1 {
@@ -273,7 +275,12 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 	began := time.Now()
 	reservations := make([]map[int]*ratelimit.Reservation, callers)
 	record := func(id int, c call) {
-		op := porcupine.Operation{ClientId: id, Input: c, Call: time.Since(began).Nanoseconds()}
+		if c.op == "advance" {
+			times.advance(clk, c.advance)
+			return
+		}
+		op := porcupine.Operation{ClientId: id, Call: time.Since(began).Nanoseconds()}
+		c.during.from = now(clk)
 		ctx := context.Background()
 		if c.limit > 0 {
 			ctx = context.WithValue(ctx, ownLimit{}, limits[c.limit])
@@ -283,16 +290,19 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 			if err != nil {
 				t.Error(err)
 			}
+			c.during.to = now(clk)
 			op.Return = time.Since(began).Nanoseconds()
 			mu.Lock()
 			defer mu.Unlock()
 			for i, d := range out { // as if another caller took events of each key
-				op.Input, op.Output = call{op: "take", key: each[i], n: c.n, limit: c.limit}, d
+				op.Input, op.Output = call{op: "take", key: each[i], n: c.n, limit: c.limit, during: c.during}, d
 				history = append(history, op)
 			}
 			return
 		}
-		op.Output = do(ctx, t, l, clk, c, reservations[id])
+		op.Output = do(ctx, t, l, c, reservations[id])
+		c.during.to = now(clk)
+		op.Input = c
 		op.Return = time.Since(began).Nanoseconds()
 		mu.Lock()
 		history = append(history, op)
@@ -351,7 +361,7 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 		}
 		transitions = append(transitions, transition)
 	}
-	if !porcupine.CheckOperations(sequential(transitions, start.UnixNano()), history) {
+	if !porcupine.CheckOperations(sequential(transitions, *times), history) {
 		t.Errorf("seed %d: no sequential order of these calls has these results:", seed)
 		for _, op := range history {
 			t.Errorf("%d..%d caller %d: %+v → %+v", op.Call, op.Return, op.ClientId, op.Input, op.Output)
@@ -384,7 +394,7 @@ func noise(l, second ratelimit.Limiter, s *ratelimit.MemoryStore, set setting) (
 }
 
 // do makes a call. held has the reservations of its caller.
-func do(ctx context.Context, t *testing.T, l ratelimit.Limiter, clk *storetest.Clock, c call, held map[int]*ratelimit.Reservation) (d ratelimit.Decision) {
+func do(ctx context.Context, t *testing.T, l ratelimit.Limiter, c call, held map[int]*ratelimit.Reservation) (d ratelimit.Decision) {
 	var err error
 	switch c.op {
 	case "take":
@@ -405,8 +415,6 @@ func do(ctx context.Context, t *testing.T, l ratelimit.Limiter, clk *storetest.C
 		d, err = l.Charge(ctx, c.key, c.n)
 	case "up to":
 		_, d, err = l.TakeUpTo(ctx, c.key, c.n)
-	case "advance":
-		clk.Advance(c.advance)
 	}
 	if err != nil {
 		t.Error(err)
@@ -433,10 +441,10 @@ func TestCatchesLostUpdate(t *testing.T) {
 			{ClientId: 1, Input: take, Output: told(second), Call: 5, Return: 15},
 		}
 	}
-	if !porcupine.CheckOperations(sequential(limits, 0), history(2, 3)) {
+	if !porcupine.CheckOperations(sequential(limits, times{0}), history(2, 3)) {
 		t.Error("two overlapping calls may take effect in either order")
 	}
-	if porcupine.CheckOperations(sequential(limits, 0), history(3, 3)) {
+	if porcupine.CheckOperations(sequential(limits, times{0}), history(3, 3)) {
 		t.Error("two calls were granted the same event, and the check did not notice")
 	}
 }
@@ -458,10 +466,10 @@ func TestCatchesLostSettlement(t *testing.T) {
 		}
 	}
 	limits := []*ratelimit.Transition{transition}
-	if !porcupine.CheckOperations(sequential(limits, 0), history(2)) {
+	if !porcupine.CheckOperations(sequential(limits, times{0}), history(2)) {
 		t.Error("the take came after the settlement")
 	}
-	if porcupine.CheckOperations(sequential(limits, 0), history(3)) {
+	if porcupine.CheckOperations(sequential(limits, times{0}), history(3)) {
 		t.Error("the take did not count, and the check did not notice")
 	}
 }

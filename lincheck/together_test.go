@@ -18,7 +18,7 @@ import (
 // manyKeys is the number of keys of a history of decisions on several keys.
 const manyKeys = 3
 
-// A jointCall is one operation of such a history. The clock is a part of the state.
+// A jointCall is one operation of such a history.
 type jointCall struct {
 	op      string // all, allHeld, take, allow, peek, hold, settle, reset or advance
 	keys    []int  // of all; the others have one
@@ -26,82 +26,91 @@ type jointCall struct {
 	hold    int // of hold and settle: which one
 	limit   int // the index of the keys' limits
 	advance time.Duration
+	during  during
 }
 
 // A jointState is the states of the keys in a sequential limiter.
 type jointState struct {
-	now   int64
-	bytes [manyKeys]string
-	holds *heldGrant
-}
-
-// A heldGrant is a grant in a list that never changes.
-type heldGrant struct {
-	id    int
-	grant any
-	next  *heldGrant
+	changed [manyKeys]int64 // when each was
+	bytes   [manyKeys]string
+	holds   *held
 }
 
 // jointly returns the specification: the transitions of the limits, by limit and key.
-func jointly(limits [][manyKeys]*ratelimit.Transition, start int64) porcupine.Model {
-	return porcupine.Model{
-		Init: func() any { return jointState{now: start} },
-		Step: func(s, input, output any) (bool, any) {
+func jointly(limits [][manyKeys]*ratelimit.Transition, times times) porcupine.Model {
+	specification := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{jointState{}} },
+		Step: func(s, input, output any) (next []any) {
 			st, c := s.(jointState), input.(jointCall)
-			if c.op == "advance" {
-				st.now += int64(c.advance)
-				return true, st
+			if c.op == "reset" {
+				st.bytes[c.keys[0]] = ""
+				return []any{st}
 			}
-			apply := func(key int, req ratelimit.Request) (string, ratelimit.Result) {
-				next, _, res, err := limits[c.limit][key].Apply([]byte(st.bytes[key]), req.At(time.Unix(0, st.now)))
-				if err != nil {
-					panic(err)
-				}
-				return string(next), res
+			var changed int64
+			for _, key := range c.keys {
+				changed = max(changed, st.changed[key])
 			}
-			if c.op == "all" || c.op == "allHeld" {
-				want := st.takeAll(c, apply)
-				return want == output.(ratelimit.Decision), st
-			}
-			key, req := c.keys[0], ratelimit.Request{Op: ratelimit.OpTake, N: c.n}
-			switch c.op {
-			case "reset":
-				st.bytes[key] = ""
-				return true, st
-			case "peek":
-				req.Op = ratelimit.OpPeek
-			case "hold":
-				req.Op = ratelimit.OpHold
-			case "settle":
-				req.Op = ratelimit.OpSettle
-				for h := st.holds; h != nil; h = h.next {
-					if h.id == c.hold {
-						req.Grant = h.grant
-					}
+			for _, now := range times.of(c.during, changed) {
+				if after, ok := st.step(limits[c.limit], c, now, output.(ratelimit.Decision)); ok {
+					next = append(next, after)
 				}
 			}
-			next, res := apply(key, req)
-			st.bytes[key] = next
-			if c.op == "hold" && res.Decision.Allowed {
-				st.holds = &heldGrant{c.hold, res.Grant, st.holds}
-			}
-			if c.op == "allow" {
-				return res.Decision.Allowed == output.(ratelimit.Decision).Allowed, st
-			}
-			return res.Decision == output.(ratelimit.Decision), st
+			return next
 		},
 		DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v → %+v", input, output) },
 	}
+	return specification.ToModel()
+}
+
+// step makes a call at a time, and reports whether it has the given result.
+func (st jointState) step(limits [manyKeys]*ratelimit.Transition, c jointCall, now int64, output ratelimit.Decision) (after jointState, ok bool) {
+	apply := func(key int, req ratelimit.Request) (string, ratelimit.Result) {
+		next, _, res, err := limits[key].Apply([]byte(st.bytes[key]), req.At(time.Unix(0, now)))
+		if err != nil {
+			panic(err)
+		}
+		return string(next), res
+	}
+	set := func(key int, bytes string) {
+		if st.bytes[key] != bytes {
+			st.changed[key], st.bytes[key] = now, bytes
+		}
+	}
+	if c.op == "all" || c.op == "allHeld" {
+		bytes, d := st.takeAll(c, apply)
+		for key := range bytes {
+			set(key, bytes[key])
+		}
+		return st, d == output
+	}
+	key, req := c.keys[0], ratelimit.Request{Op: ratelimit.OpTake, N: c.n}
+	switch c.op {
+	case "peek":
+		req.Op = ratelimit.OpPeek
+	case "hold":
+		req.Op = ratelimit.OpHold
+	case "settle":
+		req.Op, req.Grant = ratelimit.OpSettle, st.holds.find(c.hold)
+	}
+	next, res := apply(key, req)
+	set(key, next)
+	if c.op == "hold" && res.Decision.Allowed {
+		st.holds = &held{c.hold, res.Grant, st.holds}
+	}
+	if c.op == "allow" {
+		return st, res.Decision.Allowed == output.Allowed
+	}
+	return st, res.Decision == output
 }
 
 // takeAll takes n events of all keys of a call or of none.
-func (st *jointState) takeAll(c jointCall, apply func(key int, req ratelimit.Request) (string, ratelimit.Result)) (d ratelimit.Decision) {
+func (st jointState) takeAll(c jointCall, apply func(key int, req ratelimit.Request) (string, ratelimit.Result)) (next [manyKeys]string, d ratelimit.Decision) {
 	times := map[int]int{}
 	for _, key := range c.keys {
 		times[key]++
 	}
 	granted := true
-	next := st.bytes
+	next = st.bytes
 	var answers [manyKeys]ratelimit.Decision
 	for key, k := range times {
 		var res ratelimit.Result
@@ -116,7 +125,6 @@ func (st *jointState) takeAll(c jointCall, apply func(key int, req ratelimit.Req
 			answers[key] = res.Decision
 		}
 	}
-	st.bytes = next
 	for i, key := range c.keys {
 		a := answers[key]
 		a.Limit /= times[key]
@@ -136,7 +144,7 @@ func (st *jointState) takeAll(c jointCall, apply func(key int, req ratelimit.Req
 	if !d.Allowed {
 		d.Delay = 0
 	}
-	return d
+	return next, d
 }
 
 // A jointSetting is what keys are decided on together, and where they are.
@@ -195,7 +203,7 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 	t.Helper()
 	const callers, calls = 4, 20
 	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	start := clk.Now()
+	times := newTimes(clk)
 	var stores [manyKeys]*ratelimit.MemoryStore
 	var limiters [manyKeys]ratelimit.Limiter
 	var bounds [manyKeys]ratelimit.Bound
@@ -225,32 +233,23 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 	defer stop()
 
 	holds := seed%2 == 1 && set.opts == nil && len(joint.limits) == 1
-	// The clock does not move between the reading of a caller without a lock and its swap: a
-	// caller in between would find a later time and the state of before.
-	var moving sync.RWMutex
 	var mu sync.Mutex // protects history
 	var history []porcupine.Operation
 	began := time.Now()
 	record := func(id int, c jointCall, r **ratelimit.Reservation) {
-		op := porcupine.Operation{ClientId: id, Input: c, Call: time.Since(began).Nanoseconds()}
+		if c.op == "advance" {
+			times.advance(clk, c.advance)
+			return
+		}
+		op := porcupine.Operation{ClientId: id, Call: time.Since(began).Nanoseconds()}
+		c.during.from = now(clk)
 		ctx := context.Background()
 		if c.limit > 0 {
 			ctx = context.WithValue(ctx, ownLimit{}, joint.limits[c.limit][0])
 		}
-		switch {
-		case c.op == "advance":
-			moving.Lock()
-		case len(c.keys) == 1:
-			moving.RLock()
-		}
-		op.Output = doJointly(ctx, t, bounds, clk, c, r)
-		switch {
-		case c.op == "advance":
-			moving.Unlock()
-		case len(c.keys) == 1:
-			moving.RUnlock()
-		}
-		op.Return = time.Since(began).Nanoseconds()
+		op.Output = doJointly(ctx, t, bounds, c, r)
+		c.during.to = now(clk)
+		op.Input, op.Return = c, time.Since(began).Nanoseconds()
 		mu.Lock()
 		history = append(history, op)
 		mu.Unlock()
@@ -293,7 +292,7 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 		}
 		transitions = append(transitions, of)
 	}
-	if !porcupine.CheckOperations(jointly(transitions, start.UnixNano()), history) {
+	if !porcupine.CheckOperations(jointly(transitions, *times), history) {
 		t.Errorf("seed %d: no sequential order of these calls has these results:", seed)
 		for _, op := range history {
 			t.Errorf("%d..%d caller %d: %+v → %+v", op.Call, op.Return, op.ClientId, op.Input, op.Output)
@@ -334,7 +333,7 @@ func randomCall(rng *rand.Rand, id int, holds bool, limits int) jointCall {
 	return c
 }
 
-func doJointly(ctx context.Context, t *testing.T, bounds [manyKeys]ratelimit.Bound, clk *storetest.Clock, c jointCall, held **ratelimit.Reservation) (d ratelimit.Decision) {
+func doJointly(ctx context.Context, t *testing.T, bounds [manyKeys]ratelimit.Bound, c jointCall, held **ratelimit.Reservation) (d ratelimit.Decision) {
 	var of []ratelimit.Bound
 	for _, key := range c.keys {
 		of = append(of, bounds[key])
@@ -358,8 +357,6 @@ func doJointly(ctx context.Context, t *testing.T, bounds [manyKeys]ratelimit.Bou
 		*held = nil
 	case "reset":
 		err = of[0].Reset(ctx)
-	case "advance":
-		clk.Advance(c.advance)
 	}
 	if err != nil {
 		t.Error(err)
@@ -393,7 +390,7 @@ func TestCatchesPartialDecisions(t *testing.T) {
 		}
 		return ops
 	}
-	model := jointly([][manyKeys]*ratelimit.Transition{limits}, 0)
+	model := jointly([][manyKeys]*ratelimit.Transition{limits}, times{0})
 	if !porcupine.CheckOperations(model, history(of(2, 3, 1))) {
 		t.Error("a denial in one key spends nothing in the other")
 	}

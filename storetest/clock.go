@@ -9,9 +9,9 @@ import (
 )
 
 // A Clock is a mock clock that changes only by Set and Advance, and may be moved back.
-// Its timers never fire. Now yields to other goroutines: a transition reads the clock
-// after it has read the state, so if a store is not atomic, this is the moment at which
-// other calls can change the state.
+// Its timers never fire. Now yields to other goroutines, before and after it reads the time: a
+// transition reads the clock after it has read the state, so if a store is not atomic, this is
+// the moment at which other calls can change the state, or find a later time.
 type Clock struct {
 	clock.Clock // a mock that never moves, for the methods not defined below
 
@@ -35,6 +35,7 @@ func (c *Clock) Now() time.Time {
 	if next != nil {
 		next()
 	}
+	runtime.Gosched()
 	return now
 }
 

@@ -77,9 +77,11 @@ import (
 //  5. The clock is read after the state. Then the state is checked to be unchanged: by
 //     the compare-and-swap or, if nothing changes, by a second load. So there was an
 //     instant at which both the clock and the state had the values that the decision is
-//     based on, and the decision counts as made then. In particular, it is not earlier
-//     than the decision that left the state (see docs/design.md, Time). A bare denial
-//     needs no recheck: a state that denies now also denied when it was loaded.
+//     based on. In particular, it is not earlier than the decision that left the state
+//     (see docs/design.md, Time). A bare denial needs no recheck: a state that denies now
+//     also denied when it was loaded. A change is visible only after its swap: a caller that
+//     reads the clock and the state just before that may find a later time and the state of
+//     before. It comes first then, and nobody can tell, because the two overlap.
 
 const (
 	groupSlots = 3
