@@ -183,9 +183,10 @@ func (r *Result) uncounted(n int) error {
 // gives nothing back. In a [MemoryStore], it may also give nothing back if another key in the
 // same part of the store (some thousands of keys of a limiter) was evicted or reset since. In
 // other stores, if another limiter called Reset, Settle may give back events that others have
-// spent since. An [InFlight] finds its events by their time: it releases them even if its limit
-// has changed or other keys were forgotten. A reservation that the [FailurePolicy] allowed holds nothing, so that Settle
-// counts all of n, except in an InFlight.
+// spent since; but that of package redisstore learns of it, with the exceptions listed there. An
+// [InFlight] finds its events by their time: it releases them even if its limit has changed or
+// other keys were forgotten. A reservation that the [FailurePolicy] allowed holds nothing, so that
+// Settle counts all of n, except in an InFlight.
 //
 // The Decision is what Peek returns afterwards. If ctx has ended, n is negative, or the error
 // matches [ErrDebt] or [ErrFull], nothing was settled, and Settle can be called again. A

@@ -59,7 +59,8 @@ func (r *Reservation) Delay() time.Duration {
 //     keeps its time as well.
 //
 // If the key was evicted because of [WithMaxKeys], or another limiter of the same
-// name called Reset, windows may give back events that others have spent since.
+// name called Reset, windows may give back events that others have spent since. The store of
+// package redisstore learns of the Reset, with the exceptions listed there.
 //
 // Cancel calls the store; [WithStoreTimeout] bounds how long each call waits. Concurrent
 // cancellations on a key share a call, up to 200 of them. Cancel takes about 0.1 ms for each

@@ -16,6 +16,7 @@ import (
 const (
 	replyOther   = 1 // the script could not use the value
 	replyAdopted = 2 // it used the value of another limit, or ignored a damaged one
+	replyReset   = 3 // the key was reset since events to take back were spent
 )
 
 // send sends a group's command and answers its calls. It returns false if the command
@@ -66,7 +67,7 @@ func (s *Store) conclude(q *queue, g *group) (more bool, why error) {
 		return q.finish(g, g.err), nil
 	}
 	err := s.readReply(g, received)
-	if errors.Is(err, errOther) {
+	if errors.Is(err, errOther) || errors.Is(err, errReset) {
 		return false, err
 	}
 	return q.finish(g, err), nil
@@ -78,6 +79,7 @@ func (s *Store) prepare(q *queue, g *group) *script {
 	prog := first.prog
 	if prog == nil {
 		g.cmd = first.cmd
+		g.tombed = g.cmd.Words[1] == resetText
 		return nil
 	}
 	for _, c := range g.calls[1:] {
@@ -117,6 +119,9 @@ func (s *Store) prepare(q *queue, g *group) *script {
 		args = args[:1]
 	}
 	g.cmd = script.command(first.name.text, args...)
+	if g.tombed = g.undoes && !s.limiterClock; g.tombed {
+		g.cmd = g.cmd.withTombstone(s.tombstone(first.name.text))
+	}
 	if first.again > 0 {
 		g.cmd = script.inFull(g.cmd) // few servers know it yet, and this saves the round trip to ask
 	}
@@ -171,6 +176,10 @@ func (g *group) resends() bool {
 		return false
 	}
 	if g.redirected() {
+		return true
+	}
+	if g.parted() {
+		g.cmd, g.tombed = g.cmd.alone(), false
 		return true
 	}
 	if code, _, _ := strings.Cut(g.err.Error(), " "); code != "NOSCRIPT" {
@@ -241,6 +250,8 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		return after, errOther
 	case len(reply) < 17:
 		return after, errShort
+	case reply[8] == replyReset:
+		return after, errReset
 	}
 	granted, value := double(reply[9:]), reply[17:]
 	state, ignored := prog.state("", value), false

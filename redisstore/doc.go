@@ -97,12 +97,19 @@
 //
 // # Holds
 //
-// A hold is settled in the state that Redis has then. If a key was deleted since, because
-// Redis evicted it or another process reset it, and others have taken events, then settling the
-// hold for fewer events may give some of theirs back: those in the same window of a FixedWindow
-// or slot of a SlidingWindow or RollingWindow, those of the same microsecond of a SlidingLog or
-// an InFlight, and in a TokenBucket as much as would still be missing because of the hold. A
-// Reset by the limiter that made the hold is known to it.
+// A hold is settled in the state that Redis has then. If any process has reset the key since,
+// the hold is void, and gives nothing back: neither to Settle, nor as a reservation to Cancel. For
+// that, a Reset leaves a second key in Redis, which expires when the state that was deleted would
+// have expired. Its name has ! after the limiter's hash and three more characters at the end, so
+// that it has the key's slot in a cluster. Only Settle, Release and Cancel read it, and the return
+// of a lease; if the key was reset, they take one more call.
+//
+// That a key was reset is not noticed in three cases: while its slot moves to another node of a
+// cluster, until the clock of a primary that was behind its predecessor has caught up, and with
+// WithLimiterClock. Then, and if Redis evicted the key, a hold that is settled for fewer events may
+// give back some that others have taken since: those in the same window of a FixedWindow or slot of
+// a SlidingWindow or RollingWindow, those of the same microsecond of a SlidingLog or an InFlight,
+// and in a TokenBucket as much as would still be missing because of the hold.
 //
 // A Settle without an answer is not repeated, because it may have been executed. If it was not,
 // the held events stay spent, and Stats counts those to give back as Lost. Those of an InFlight
@@ -168,9 +175,8 @@
 // Each leased event is granted, given back, or counted in Stats.Lost: if Redis does not
 // answer while a lease is taken or given back, or if a reservation on the key counts on its
 // events at that time, they may stay spent. A Reset drops the leases that this process has
-// on the key. If another process resets a key, or a lease is being given back at that time,
-// this process may give back events that it leased before the reset: that grants up to 2·k
-// more events for each process.
+// on the key. If another process resets a key, this process may still grant the events that it
+// has leased: up to k for each process. It does not give back events that it leased before.
 //
 // Only Take and Allow are granted from leases. A Charge, and a Settle for more events than were
 // held, give back the lease that their process has on the key, so that nothing is granted from
@@ -217,7 +223,8 @@
 //     replica may be granted again, which is what the limit grants in the replication
 //     lag. If the new primary's clock is behind by d, each key waits up to d longer, once.
 //     If it is ahead by d, each key waits up to d less, once.
-//   - A slot moves to another node, or SCRIPT FLUSH: no effect.
+//   - A slot moves to another node, or SCRIPT FLUSH: no effect, except on holds of keys that
+//     are reset meanwhile (see Holds).
 //   - A write to a replica, or no memory left: nothing is spent. When memory is out,
 //     denials and Peek are still answered, because the breaker does not count that error
 //     as a failure.
@@ -242,7 +249,7 @@
 // The store needs no more permissions than those of this user. The pattern is the prefix
 // of [WithPrefix], followed by *.
 //
-//	ACL SETUSER limits on >password ~rl:* +evalsha +eval +get +psetex +del +time
+//	ACL SETUSER limits on >password ~rl:* +evalsha +eval +get +psetex +pttl +del +time
 //
 // rueidis also needs +client|tracking, unless its option DisableCache is set. With a cluster,
 // go-redis also needs +cluster|slots and +command (without +command it works, but asks for

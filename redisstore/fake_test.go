@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +26,7 @@ type fakeServer struct {
 
 	mu       sync.Mutex
 	states   map[string]string
+	resets   map[string]float64  // when keys were reset, by the names of their tombstones
 	known    map[string]bool     // scripts, by their hash
 	evals    int                 // scripts received in full
 	batch    []int               // the number of requests in each call
@@ -47,7 +47,7 @@ func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
 	prog, err := newProgram(of)
 	require.NoError(t, err)
 	known := map[string]bool{prog.script.sha: true, prog.variantOf(longer).sha: true}
-	return &fakeServer{failures: -1, prog: prog, states: map[string]string{}, known: known}
+	return &fakeServer{failures: -1, prog: prog, states: map[string]string{}, resets: map[string]float64{}, known: known}
 }
 
 func (f *fakeServer) Do(ctx context.Context, c Command) (string, error) {
@@ -90,11 +90,14 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 func (f *fakeServer) do(c Command) (string, error) {
-	sha, key, args := "", c.Words[c.Key], c.Words[c.Key+1:]
+	sha, key, tombstone, args := "", c.Words[c.Key], "", c.Words[c.Key+1:]
+	if c.Key == 3 && c.Words[2] == "2" {
+		tombstone, args = args[0], args[1:]
+	}
 	switch c.Words[0] {
 	case "EVAL":
 		sha = newScript(c.Words[1]).sha
-		if c.Words[1] == getText {
+		if c.Words[1] == getText || c.Words[1] == resetText {
 			break
 		}
 		f.known[sha] = true
@@ -110,7 +113,10 @@ func (f *fakeServer) do(c Command) (string, error) {
 	case f.fail != nil && f.failures != 0:
 		f.failures--
 		return "", f.fail
-	case sha == "":
+	case sha == "" || c.Words[1] == resetText:
+		if f.states[key] != "" && tombstone != "" {
+			f.resets[tombstone] = float64(now.UnixMicro())
+		}
 		delete(f.states, key)
 		return "", nil
 	case c.Words[1] == getText:
@@ -119,7 +125,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 	if f.meddle != nil {
 		f.meddle()
 	}
-	prog, outcome := f.prog, byte(0)
+	prog, outcome, request := f.prog, byte(0), args[0]
 	if len(args) > 1 && args[1] != "" {
 		prog = f.limits[args[1]]
 	}
@@ -143,16 +149,19 @@ func (f *fakeServer) do(c Command) (string, error) {
 		}
 	}
 	state, granted, requests := prog.state(prog.tag, before), 0.0, 0
-	run := c.Words[c.Key+1][len(prog.params)+8:]
+	run := request[len(prog.params)+8:]
+	reset := f.resets[tombstone]
+	afterReset := at + "\x03" + string(appendDouble(nil, reset))
 	header := 21 + 16*len(prog.costs)
+	number := func(i int) float64 { return double(run[i:]) }
 	for len(run) > 0 {
 		if run[0] == opCancel { // only the scripts can read it
+			if size := int(number(5)); size > 8 && reset >= number(header+8) {
+				return afterReset, nil
+			}
 			requests++
-			run = run[header+int(math.Float64frombits(binary.LittleEndian.Uint64([]byte(run[5:13])))):]
+			run = run[header+int(number(5)):]
 			continue
-		}
-		number := func(i int) float64 {
-			return math.Float64frombits(binary.LittleEndian.Uint64([]byte(run[i : i+8])))
 		}
 		size, longest := header, ratelimit.Never
 		if ticks := number(13); ticks < 1<<53 {
@@ -166,13 +175,19 @@ func (f *fakeServer) do(c Command) (string, error) {
 			req.Op = ratelimit.OpReserve
 		case opReturn:
 			req.Op, req.Taken = ratelimit.OpReturn, time.UnixMicro(int64(number(13)))
+			if reset >= number(13) {
+				return afterReset, nil
+			}
 		case opUpTo:
 			req.Op = ratelimit.OpTakeUpTo
 		case opCharge:
 			req.Op = ratelimit.OpCharge
 		case opSettle: // as far as it is the same
 			req.Op, req.Taken = ratelimit.OpReturn, time.UnixMicro(int64(number(header)))
-			size += 17 + 32 // of a FixedWindow
+			size += 25 + 32 // of a FixedWindow
+			if reset >= number(header+8) {
+				return afterReset, nil
+			}
 		}
 		for range binary.LittleEndian.Uint32([]byte(run[1:5])) {
 			next, _, res, err := prog.t.Apply(state, req)

@@ -63,6 +63,9 @@ func (s *Store) expected(prog *program) []foreign {
 // is the state of another limit or because it cannot be read. The next command tells the
 // script how to use that value: with the constants of the other limit, or as no value.
 func (s *Store) resolve(q *queue, g *group, why error) bool {
+	if errors.Is(why, errReset) {
+		return s.sendWithout(q, g)
+	}
 	if origin := g.origin(); origin != nil {
 		s.meet(g.calls[0].prog, origin)
 		return s.sendAgain(q, g, origin, "")

@@ -52,6 +52,7 @@ type group struct {
 	base   ratelimit.Request // provides the time of all calls, with WithLimiterClock
 	epoch  uint64            // of the key's cached denials, before sending
 	undoes bool              // whether a call takes events back
+	tombed bool              // whether cmd has the key's tombstone, without which it can be sent as well
 
 	begin  time.Duration   // when it was sent
 	ticks  int64           // of the store when it left the queue

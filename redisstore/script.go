@@ -161,6 +161,10 @@ func (a *assembly) applies(words string) bool {
 			if (a.variant&adopting != 0) != (word == "adopting") {
 				return false
 			}
+		case "longer":
+			if a.variant&longer == 0 {
+				return false
+			}
 		}
 	}
 	return true

@@ -139,7 +139,7 @@ func (s *states) Reset(ctx context.Context, key string) error {
 	// commands that began in the meantime are not either.
 	s.denials.forget(name)
 	defer s.denials.forget(name)
-	_, err := s.run(ctx, name, Command{Words: []string{"DEL", name.text}, Key: 1})
+	_, err := s.run(ctx, name, s.reset(name))
 	s.resetLease(name, err)
 	return err
 }

@@ -119,6 +119,9 @@ func (ln *Line) Settle(c *Cancellation, out *Undone) {
 	for _, w := range out.cancelled {
 		w.cancelled = true
 	}
+	if len(out.forgotten) > 0 {
+		ln.waiters = slices.DeleteFunc(ln.waiters, func(w *Waiter) bool { return slices.Contains(out.forgotten, w) })
+	}
 	for part, done := range out.done {
 		var removed []*Waiter
 		for i, to := range done {

@@ -268,8 +268,8 @@ const (
 // change: more than 0 are charged, and fewer are taken back.
 //
 // If that is all and there is nothing to take back, it appends nothing. Otherwise, it appends
-// the instant of the grant and the number of events that were held, or 0 if none of them are in
-// the state, both as float64; then, as a byte, what the other parts do; and, if they take events
+// the instant at which the events were charged, that at which the grant was made, and the number
+// of events that were held, or 0 if none of them are in the state, as float64; then, as a byte, what the other parts do; and, if they take events
 // back, what the refund of each of them looks at.
 func (c *Compiled) AppendSettlement(b []byte, grant any, n int, lost, doubt bool) (_ []byte, more int) {
 	g, ok := grant.(*Grant)
@@ -293,7 +293,7 @@ func (c *Compiled) AppendSettlement(b []byte, grant any, n int, lost, doubt bool
 	if differs := c.Flies() && (held > 0 || does == settleMore); does != settleBack && !differs {
 		return b, more
 	}
-	b = append(appendFloat(appendFloat(b, float64(g.at)), float64(held)), does)
+	b = append(appendFloat(appendFloat(appendFloat(b, float64(g.at)), float64(g.made())), float64(held)), does)
 	if does == settleBack {
 		for part, leaf := range c.leaves() {
 			b = leaf.encodeRefund(b, g, part)

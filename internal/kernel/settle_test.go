@@ -34,7 +34,7 @@ func TestAppendSettlement(t *testing.T) {
 	_, _ = c.Step(make([]uint64, 2), &Request{Op: OpHold, N: 5, Fixed: &Reading{Now: 7}}, &a)
 	b, more := c.AppendSettlement([]byte("x"), a.Grant, 3, false, false)
 	assert.Equal(t, -2, more)
-	assert.Len(t, b, 1+17+32)
+	assert.Len(t, b, 1+25+32)
 	for _, tt := range []struct {
 		by   *Compiled
 		n    int
@@ -77,23 +77,23 @@ func TestAppendSettlementOfEventsInFlight(t *testing.T) {
 		held  float64 // what leaves the InFlight
 		bytes int
 	}{
-		{c, a.Grant, 3, false, -2, 5, 17 + 32},
-		{c, a.Grant, 5, false, 0, 5, 17},
-		{c, a.Grant, 9, false, 4, 5, 17},
+		{c, a.Grant, 3, false, -2, 5, 25 + 32},
+		{c, a.Grant, 5, false, 0, 5, 25},
+		{c, a.Grant, 9, false, 4, 5, 25},
 		{c, a.Grant, 3, true, 0, 0, 0},
 		{c, a.Grant, 5, true, 0, 0, 0},
-		{c, a.Grant, 9, true, 4, 0, 17},
-		{of(10, 501), a.Grant, 3, false, 0, 5, 17},
-		{of(10, 501), a.Grant, 9, false, 4, 5, 17},
+		{c, a.Grant, 9, true, 4, 0, 25},
+		{of(10, 501), a.Grant, 3, false, 0, 5, 25},
+		{of(10, 501), a.Grant, 9, false, 4, 5, 25},
 		{other, a.Grant, 3, false, 0, 0, 0},
-		{other, a.Grant, 9, false, 4, 0, 17},
+		{other, a.Grant, 9, false, 4, 0, 25},
 		{c, Nothing, 0, false, 0, 0, 0},
-		{c, Nothing, 2, false, 2, 0, 17},
+		{c, Nothing, 2, false, 2, 0, 25},
 	} {
 		b, more := tt.by.AppendSettlement(nil, tt.grant, tt.n, tt.lost, false)
 		assert.Equal(t, tt.more, more)
 		if assert.Len(t, b, tt.bytes) && tt.bytes > 0 {
-			assert.Equal(t, appendFloat(nil, tt.held), b[8:16])
+			assert.Equal(t, appendFloat(nil, tt.held), b[16:24])
 		}
 	}
 }

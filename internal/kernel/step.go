@@ -276,7 +276,7 @@ func (v *view) reserve(st []uint64, req *Request, a *Answer) (_ []uint64, change
 	if req.AtOnce && due == v.now {
 		st = v.Spend(st, at, req.N)
 	} else {
-		g := &Grant{by: v.Compiled, at: at, due: due, n: req.N}
+		g := &Grant{by: v.Compiled, at: at, ahead: at - v.now, due: due, n: req.N}
 		st, g.traces = v.Kernel.reserve(st, v.now, at, req.N, make([]trace, 0, len(v.leaves())))
 		a.Grant = g
 	}

@@ -29,6 +29,7 @@ type Grant struct {
 	due    Instant   // when they may happen: at, plus a leaky bucket's hold
 	n      int       // number of events
 	epoch  uint32    // of the part of a store in memory; see Answer.Stamp
+	ahead  Instant   // by how much at is after the instant at which the grant was made
 	traces []trace   // one for each part, in order
 }
 
@@ -72,6 +73,8 @@ type Cancellation struct {
 	line  []*Waiter
 	asked []*Waiter // the waiters to cancel now
 	Local bool      // whether no other limiter or process uses the state
+
+	forgotten []*Waiter // those left out of line because the key was reset since; see Forget
 }
 
 // An undoing is one application of a cancellation to a state. It changes only the
@@ -89,6 +92,7 @@ type undoing struct {
 // An Undone is the Grant of the Answer to a cancellation.
 type Undone struct {
 	cancelled []*Waiter // the waiters asked for that were in time and have the same parameters
+	forgotten []*Waiter // those that the key was reset since
 	line      []*Waiter
 	done      [][]progress // see undoing.done
 }
@@ -104,6 +108,9 @@ func (c *Compiled) undo(st []uint64, now Instant, cancelled any) (_ []uint64, ch
 	}
 	u := &undoing{now: now, line: line, local: local}
 	out := &Undone{}
+	if of, ok := cancelled.(*Cancellation); ok {
+		out.forgotten = of.forgotten
+	}
 	for _, p := range u.line {
 		if p.asked && u.cancelled(p) {
 			out.cancelled = append(out.cancelled, p)
@@ -131,7 +138,7 @@ func (c *Compiled) lineOf(cancelled any) (line []*Waiter, local bool) {
 	by, same := c, true // to compare the parameters of equal neighbours once
 	others := func(p *Waiter) bool {
 		if p.by != by {
-			by, same = p.by, c.same(p.by)
+			by, same = p.by, p.by != nil && c.same(p.by)
 		}
 		return !same
 	}

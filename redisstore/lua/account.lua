@@ -101,8 +101,9 @@ elseif op == 6 then
   times = 0
 elseif op == 7 then
   --@<undoHelp
-  local taken, held, does
-  taken, held, does, pos = unpack('<ddB', request, pos)
+  local taken, made, held, does
+  taken, made, held, does, pos = unpack('<dddB', request, pos)
+  if held > 0 and reset >= made then return pack('<dBd', now, 3, reset) end
   local left, possible, ahead = held - n, true, false
   --@<each
     local t, room

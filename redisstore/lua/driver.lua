@@ -4,6 +4,7 @@
 -- contains only the arithmetic that decides and spends.
 --
 -- KEYS[1]  the key
+-- KEYS[2]  the key's tombstone, if the requests take events back; see tombstone.go
 -- ARGV[1]  if the algorithm is an All, the number of its parts; for each part its kind and
 --          its constants; the time, or a negative number for the time of this server; then
 --          for each run of equal requests: the operation, the number of requests, the
@@ -17,7 +18,9 @@
 -- The reply is the time, 0, the number of takes and reservations granted, and the state. If another
 -- limit's state was adopted, or ARGV[3] ignored, the reply has 2 instead of 0, and the value
 -- as it was. If the value is not a state of any of these limits, nothing is changed, and the
--- reply is the time, 1 and the value, or just the time and 1 if its prefix is known.
+-- reply is the time, 1 and the value, or just the time and 1 if its prefix is known. If the key
+-- was reset since the events that a request takes back were spent, nothing is changed, and the
+-- reply is the time, 3 and the time of the Reset.
 --
 -- Numbers are doubles, which represent integers up to 2^53 exactly. Instants are whole
 -- microseconds since 1970, up to the year 2116 (below 2^52.1). Windows, limits and the units
@@ -29,7 +32,8 @@
 -- creating a function or a table takes as long as all the arithmetic. The lines after
 -- --@@several are for an All, those after --@@one for any other algorithm, those after
 -- --@@adopting for the variant that adopts states, those after --@@plain for the usual one,
--- and those after --@@always for all. --@<each becomes a loop over the parts p; with one part, there is no
+-- those after --@@longer for scripts with undo.lua and account.lua, and those after --@@always
+-- for all. --@<each becomes a loop over the parts p; with one part, there is no
 -- loop, and each p.field is a local variable. Any other --@< inserts the sections of that
 -- name from the kernels, as branches on p.kind if they differ:
 --
@@ -198,6 +202,8 @@ end
 local granted, changed, whole = 0, false, false -- whole: whether the reply has the whole value
 --@@adopting
 if foreign then changed, whole = true, true end
+--@@longer
+local reset = KEYS[2] and tonumber(call('GET', KEYS[2]) or '') or 0
 --@@always
 while op or pos <= #request do
   if not op then

@@ -18,6 +18,7 @@ if op == 3 or op == 4 then
   --@<undoHelp
   if op == 3 then
     local taken = wait
+    if reset >= taken then return pack('<dBd', now, 3, reset) end
     for _ = 1, times do
       --@<each
         --@<giveBack
@@ -28,6 +29,9 @@ if op == 3 or op == 4 then
     local after, last = pos + n
     last, pos = unpack('<d', request, pos)
     if last >= now then -- one of them is in time
+      local made
+      made, pos = unpack('<d', request, pos)
+      if reset >= made then return pack('<dBd', now, 3, reset) end
       --@<each
         --@<cancel
       end

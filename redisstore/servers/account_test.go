@@ -265,7 +265,7 @@ func TestSettleAfterTheLimitChanged(t *testing.T) {
 		// A state that cannot be read is replaced by a new one, which is told.
 		require.NoError(t, here.Reset(t.Context(), "k"))
 		one, two := hold(), hold()
-		key := s.do("KEYS", "*").([]any)[0]
+		key := s.do("KEYS", "*:k").([]any)[0]
 		s.do("SET", key, "damaged")
 		_, err = one.Settle(t.Context(), 3)
 		require.ErrorIs(t, err, ratelimit.ErrState)

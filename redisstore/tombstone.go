@@ -1,0 +1,145 @@
+package redisstore
+
+import (
+	_ "embed"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// A command that takes events back must not take those that others have spent since the key was
+// reset. The process that resets a key knows which of its holds, reservations and leases are
+// void; other processes must learn of it. So a Reset leaves a tombstone: a second key with the
+// time of the Reset, which expires when the state that was deleted would have expired. From then
+// on, none of the events that were spent before the Reset counts any more, so there is nothing to
+// take back. If a key is reset again, its tombstone lasts as long as the latest of these states.
+//
+// Only the scripts for commands that take events back read the tombstone. If it is not earlier
+// than what a command takes back, they change nothing and reply with its time. Then the command is
+// sent again, without what is void. That happens at most once for each Reset, because the
+// command has nothing that is earlier from then on.
+//
+// Times are those of the server. With WithLimiterClock, there are no tombstones, because Reset
+// does not know that clock.
+//
+// While a slot of a cluster moves, Redis refuses commands with two keys of which one is missing,
+// as the tombstone usually is. They are sent again without the tombstone.
+
+// resetText is the script of Reset. Redis keeps a key until the end of its last millisecond.
+const resetText = `local left = math.max(redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2]))
+redis.call('DEL', KEYS[1])
+if left >= 0 then
+local t = redis.call('TIME')
+redis.call('PSETEX', KEYS[2], left + 1, t[1] .. string.format('%06d', t[2]))
+end
+return ''`
+
+// reset returns the command that resets a key.
+func (s *Store) reset(name name) Command {
+	c := Command{Words: []string{"EVAL", resetText, "2", name.text, s.tombstone(name.text)}, Key: 3}
+	if s.limiterClock {
+		return c.alone()
+	}
+	return c
+}
+
+// withTombstone returns a command of a script that reads the tombstone as well.
+func (c Command) withTombstone(tombstone string) Command {
+	words := slices.Insert(c.Words, c.Key+1, tombstone)
+	words[c.Key-1] = "2"
+	return Command{Words: words, Key: c.Key}
+}
+
+// alone returns a command with a tombstone as one that does without.
+func (c Command) alone() Command {
+	if c.Words[1] == resetText {
+		return Command{Words: []string{"DEL", c.Words[c.Key]}, Key: 1}
+	}
+	words := slices.Delete(slices.Clone(c.Words), c.Key+1, c.Key+2)
+	words[c.Key-1] = "1"
+	return Command{Words: words, Key: c.Key}
+}
+
+// parted reports whether the server refused a group's command because of its second key.
+func (g *group) parted() bool {
+	if g.err == nil || !g.tombed {
+		return false
+	}
+	code, _, _ := strings.Cut(g.err.Error(), " ")
+	return code == "TRYAGAIN" || code == "CROSSSLOT"
+}
+
+// errReset means that the key was reset after some of the events to take back were spent. The
+// command has changed nothing.
+var errReset = errors.New("redisstore: the key was reset")
+
+// sendWithout puts the calls of a group back at the head of the queue, without what is void
+// because the key was reset at the time in the reply.
+func (s *Store) sendWithout(q *queue, g *group) bool {
+	at := kernel.Instant(double(g.reply[9:]))
+	var again []*call
+	for _, c := range g.calls {
+		switch {
+		case c.claimed.Load():
+			continue
+		case c.req.Op == ratelimit.OpReturn && c.wait() <= float64(at):
+			c.answer(nil)
+			continue
+		case c.undoes():
+			c.req.Grant = kernel.Forget(c.req.Grant, at)
+		}
+		c.again++
+		again = append(again, c)
+	}
+	return q.detach(g, again)
+}
+
+// tombstone returns the name of a key's tombstone. It has ! after the fingerprint, as no key's
+// name has, and at the end three characters that make it have the key's slot in a cluster: if
+// Redis does not choose the slot by a tag in the prefix, the checksums of both names end with the
+// same bits.
+func (s *Store) tombstone(name string) string {
+	head := len(s.prefix) + strings.IndexByte(name[len(s.prefix):], '@') + 1 + fingerprint
+	stone := name[:head] + "!" + name[head:]
+	ending := [3]byte{}
+	difference := checksum(0, name) ^ checksum(checksum(0, stone), string(ending[:]))
+	ending = endings()[difference%slots]
+	return stone + string(ending[:])
+}
+
+// slots is the number of slots of a Redis Cluster. A slot is the end of a checksum.
+const slots = 1 << 14
+
+// checksum returns the checksum by which Redis Cluster chooses a slot, CRC-16/XMODEM, of text
+// after one with the checksum sum.
+func checksum(sum uint16, text string) uint16 {
+	for i := range len(text) {
+		sum ^= uint16(text[i]) << 8
+		for range 8 {
+			over := sum >> 15
+			sum = sum<<1 ^ over*0x1021
+		}
+	}
+	return sum
+}
+
+// endings returns, for each end of a checksum, three characters whose checksum ends like that.
+// The checksum of a text with these characters at its end is the exclusive or of theirs and that
+// of the text with three zero bytes instead.
+var endings = sync.OnceValue(func() *[slots][3]byte {
+	const characters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	found := new([slots][3]byte)
+	for _, a := range []byte(characters) {
+		for _, b := range []byte(characters) {
+			two := checksum(0, string([]byte{a, b}))
+			for _, c := range []byte(characters) {
+				found[checksum(two, string([]byte{c}))%slots] = [3]byte{a, b, c}
+			}
+		}
+	}
+	return found
+})
