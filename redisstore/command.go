@@ -119,7 +119,7 @@ func (s *Store) prepare(q *queue, g *group) *script {
 		args = args[:1]
 	}
 	g.cmd = script.command(first.name.text, args...)
-	if g.tombed = g.undoes && !s.limiterClock; g.tombed {
+	if g.tombed = !s.limiterClock && slices.ContainsFunc(g.calls, (*call).readsTombstone); g.tombed {
 		g.cmd = g.cmd.withTombstone(s.tombstone(first.name.text))
 	}
 	if first.again > 0 {

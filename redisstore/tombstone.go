@@ -103,12 +103,12 @@ func (s *Store) sendWithout(q *queue, g *group) bool {
 // Redis does not choose the slot by a tag in the prefix, the checksums of both names end with the
 // same bits.
 func (s *Store) tombstone(name string) string {
-	head := len(s.prefix) + strings.IndexByte(name[len(s.prefix):], '@') + 1 + fingerprint
-	stone := name[:head] + "!" + name[head:]
-	ending := [3]byte{}
-	difference := checksum(0, name) ^ checksum(checksum(0, stone), string(ending[:]))
-	ending = endings()[difference%slots]
-	return stone + string(ending[:])
+	at := len(s.prefix) + strings.IndexByte(name[len(s.prefix):], '@') + 1 + fingerprint
+	head, rest := name[:at], name[at:]
+	sum := checksum(0, head)
+	difference := checksum(sum, rest) ^ checksum(checksum(checksum(sum, "!"), rest), "\x00\x00\x00")
+	ending := endings()[difference%slots]
+	return head + "!" + rest + string(ending[:])
 }
 
 // slots is the number of slots of a Redis Cluster. A slot is the end of a checksum.
@@ -118,14 +118,22 @@ const slots = 1 << 14
 // after one with the checksum sum.
 func checksum(sum uint16, text string) uint16 {
 	for i := range len(text) {
-		sum ^= uint16(text[i]) << 8
-		for range 8 {
-			over := sum >> 15
-			sum = sum<<1 ^ over*0x1021
-		}
+		sum = sum<<8 ^ checksums[byte(sum>>8)^text[i]]
 	}
 	return sum
 }
+
+// checksums are those of single bytes.
+var checksums = func() (sums [256]uint16) {
+	for i := range sums {
+		sum := uint16(i) << 8
+		for range 8 {
+			sum = sum<<1 ^ sum>>15*0x1021
+		}
+		sums[i] = sum
+	}
+	return sums
+}()
 
 // endings returns, for each end of a checksum, three characters whose checksum ends like that.
 // The checksum of a text with these characters at its end is the exclusive or of theirs and that

@@ -34,6 +34,15 @@ func (c *call) long() bool {
 	return true
 }
 
+// readsTombstone reports whether the script must know when the key was reset.
+func (c *call) readsTombstone() bool {
+	switch c.op() {
+	case opReturn, opCancel, opSettle:
+		return true
+	}
+	return false
+}
+
 // settle computes what an OpSettle does to the states of c's limit.
 func (c *call) settle() {
 	if c.req.Op == ratelimit.OpSettle {

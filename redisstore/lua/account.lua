@@ -8,7 +8,8 @@
 --   beyond  sets t to the first instant, from now on, at which events beyond the limit are spent
 --   room    sets room to whether the state can hold n more events at t, and sees to it that
 --           the reply has all of the state that matters
---   debt    sets ahead if the state is a debt, which may be a reservation that t does not show
+--   debt    sets ahead if the state is a debt, which may be a reservation that t does not show,
+--           and sees to the reply as well
 --   charge  spends n events at t; if there is no such section, spend does
 --   refund  gives back n of the held events granted at taken, of which left have happened; ahead
 --           says whether a reservation is ahead in any part; reads what it needs from pos in
@@ -106,10 +107,13 @@ elseif op == 7 then
   if held > 0 and reset >= made then return pack('<dBd', now, 3, reset) end
   local left, possible, ahead = held - n, true, false
   --@<each
-    local t, room
+    local t
     --@<beyond
-    --@<room
-    possible = possible and room
+    if does == 2 then
+      local room
+      --@<room
+      possible = possible and room
+    end
     ahead = ahead or t > now
     --@<debt
   end

@@ -215,6 +215,8 @@ t = max(now, p.frontier)
 --@@room
 local events = live(p, p.events, p.entries, now)
 room, p.need = events + n <= COUNTS, math.huge
+--@@debt
+p.need = math.huge
 --@@charge
 trim(p, now)
 insert(p, t, n, COUNTS)

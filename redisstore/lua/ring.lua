@@ -174,10 +174,16 @@ if p.size == 4 and ahead == 0 then used = count(p, slot % p.slots) end
 room = used + n <= (p.size == 4 and 4294967295 or COUNTS)
 --@@refund
 local slot = floor(taken / p.length)
-local there = within(p, slot)
+local there
+if slot == p.latest then there = p.count else there = within(p, slot) end
 if there >= held then
   if p.frontier > now and slot >= floor(now / p.length) then p.mark = 128 end -- see ringcancel.go
-  put(p, slot % p.slots, there - n)
+  if slot == p.latest then
+    --@<split
+    p.count, p.sum = there - n, p.sum - n
+  else
+    put(p, slot % p.slots, there - n)
+    leave(p)
+  end
   changed = true
 end
-leave(p)
