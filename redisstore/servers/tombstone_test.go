@@ -133,6 +133,18 @@ func TestCancelAfterAnotherReset(t *testing.T) {
 			second.Cancel()
 			require.Equal(t, before, valueOf(s, "k"), "%s: as if only the other had reserved", name)
 			require.NotEqual(t, empty, before)
+
+			// One from before the Reset was for a later time.
+			require.NoError(t, here.Reset(t.Context(), "k"), name)
+			fill(here)
+			last := reserve(here, 9)
+			require.NoError(t, other.Reset(t.Context(), "k"), name)
+			fill(other)
+			before = valueOf(s, "k")
+			late = reserve(here, 2)
+			last.Cancel()
+			late.Cancel()
+			require.Equal(t, before, valueOf(s, "k"), name)
 			require.NoError(t, here.Reset(t.Context(), "k"), name)
 		}
 	})
