@@ -10,7 +10,7 @@ func (g *Grant) made() Instant { return g.at - g.ahead }
 
 // firstMade returns the earliest instant at which one of a line was made.
 func firstMade(line []*Waiter) Instant {
-	first := Instant(MaxInstant)
+	first := MaxInstant
 	for _, w := range line {
 		first = min(first, w.made())
 	}
