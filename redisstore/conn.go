@@ -49,7 +49,7 @@ type Reply struct {
 // A Command is a command for Redis.
 type Command struct {
 	Words []string // the command's name and its arguments, which may be any bytes
-	Key   int      // the index of the key in Words
+	Key   int      // the index of the key in Words; the one after it may be a second key, of the same slot
 }
 
 // A Breaker is a circuit breaker: it stops commands to a server that does not answer.

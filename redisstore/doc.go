@@ -260,5 +260,6 @@
 // The store was tested with Redis 7.0 and Valkey 8.0, also with TLS. twemproxy 0.5 does not
 // work: it closes the connection on HELLO and CLIENT, which both clients send when they
 // connect. The Redis proxy of Envoy has not been tried. Any proxy must support
-// EVALSHA, EVAL and DEL, and send a key's commands to the same server each time.
+// EVALSHA, EVAL and DEL, and send a key's commands to the same server each time, whether or not
+// they have a second key.
 package redisstore
