@@ -109,11 +109,16 @@ func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, er
 	if !res.Decision.Allowed {
 		return nil, res, nil
 	}
+	return l.holding(key, n, t, &res, resets), res, nil
+}
+
+// holding returns the Reservation of n events that t has granted to an OpHold.
+func (l *limiter) holding(key string, n int, t *Transition, res *Result, resets uint64) *Reservation {
 	r := &Reservation{l: l, key: key, n: n, by: t, due: res.due, held: res.Grant, resets: resets}
 	if r.due == 0 { // the store has a clock of its own
 		r.due = l.timeline.In(res.Decision.Delay)
 	}
-	return r, res, nil
+	return r
 }
 
 // Charge implements [Limiter].

@@ -71,8 +71,8 @@ import (
 // # Stores with scripts
 //
 // [Transition.Portable], [Transition.Algorithm], [Transition.AppendCancellation],
-// [Transition.AppendSettlement], [Request.AsOf] and [OpReturn] are for stores that decide
-// elsewhere, such as in a script in a database, or that take events in advance. So are
+// [Transition.AppendSettlement], [Request.AsOf], [Request.Refused] and [OpReturn] are for stores
+// that decide elsewhere, such as in a script in a database, or that take events in advance. So are
 // [Transition.Tag] and [Transition.Varies], except in Open. [Request.PolicyDecides] is for
 // stores that count failures. Package redisstore is such a store. Other stores need none of
 // them.
@@ -158,6 +158,8 @@ type Request struct {
 	fixed    *kernel.Reading
 	atOnce   bool // whether OpReserve needs no Grant if there is no wait
 	within   bool // whether OpReserve is that of ReserveWithin
+	refused  bool // whether another key refuses it
+	notes    bool // whether that is a denial that a SlidingLog with CountDenied counts
 	lost     bool // for OpSettle: whether the key was reset since the grant
 	doubt    bool // for OpSettle: whether it may have been
 }

@@ -84,7 +84,9 @@ func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (_ *Reserva
 	}
 	m := merging{least: math.MaxInt}
 	if len(apart) > 0 {
-		return takeApart(ctx, n, of, hold, apart, joint, parts)
+		kept := append([]Bound(nil), of...) // so that of may be on its caller's stack
+		asking := asking{ctx: ctx, n: n, of: kept, hold: hold || len(joint.Asked) > 0, keys: apart}
+		return asking.take(joint, hold, parts)
 	}
 	granted, err := decideTogether(joint, n, hold)
 	if err != nil {
@@ -183,23 +185,6 @@ func reservedTogether(joint *memory.Joint, n int, parts []part, more ...part) *R
 	return &Reservation{n: n, parts: all}
 }
 
-// An apartKey is a key that cannot be decided on with the others.
-type apartKey struct {
-	index int // the index of its Bound
-	times int // how often the key was given; 0 if this is not the first Bound with it
-}
-
-// addApart adds the key of the i-th Bound.
-func addApart(apart []apartKey, of []Bound, i int) []apartKey {
-	for k := range apart {
-		if a := &apart[k]; a.times > 0 && of[a.index].equals(of[i]) {
-			a.times++
-			return append(apart, apartKey{i, 0})
-		}
-	}
-	return append(apart, apartKey{i, 1})
-}
-
 // equals reports whether b and other are the same key of the same limiter. It is false if
 // limiters of their type cannot be compared.
 func (b Bound) equals(other Bound) bool {
@@ -212,76 +197,6 @@ func times(k, n int) int {
 		return math.MaxInt
 	}
 	return k * n
-}
-
-// takeApart is takeTogether if some keys cannot be decided on with the others.
-func takeApart(ctx context.Context, n int, of []Bound, hold bool, apart []apartKey, joint *memory.Joint, parts []part) (*Reservation, Decision, error) {
-	decisions, held, err := holdInTurn(ctx, n, of, apart)
-	together := len(held) == len(decisions) // whether the others are asked
-	granted := together
-	if together && len(joint.Asked) > 0 {
-		var failed error
-		if granted, failed = decideTogether(joint, n, hold); failed != nil {
-			err = errors.Join(err, failed)
-		}
-	}
-	if !granted {
-		giveBack(ctx, held, decisions)
-	}
-	m, joined := merging{least: math.MaxInt}, 0
-	for i := range of {
-		switch {
-		case len(apart) > 0 && apart[0].index == i:
-			if k := apart[0].times; k > 0 && len(decisions) > 0 {
-				m.add(i, decisions[0], k)
-				decisions = decisions[1:]
-			}
-			apart = apart[1:]
-		case together:
-			m.addJoint(i, joint, joined)
-			joined++
-		}
-	}
-	d := m.decision()
-	d.Allowed = granted
-	if !granted || !hold {
-		return nil, d, err
-	}
-	return reservedTogether(joint, n, parts, held...), d, err
-}
-
-// holdInTurn holds n events of the keys that are apart, up to the first that refuses. It returns
-// the decisions, including the refusal, and what it holds.
-func holdInTurn(ctx context.Context, n int, of []Bound, apart []apartKey) (decisions []Decision, held []part, _ error) {
-	var errs []error
-	for _, a := range apart {
-		if a.times == 0 {
-			continue
-		}
-		r, d, err := of[a.index].Hold(ctx, times(a.times, n))
-		if err != nil {
-			errs = append(errs, fmt.Errorf("bounds[%d]: %w", a.index, err))
-		}
-		decisions = append(decisions, d)
-		if !d.Allowed {
-			break
-		}
-		if r == nil { // from a wrapper
-			r = new(Reservation)
-		}
-		held = append(held, part{r, a.index, a.times})
-	}
-	return decisions, held, errors.Join(errs...)
-}
-
-// giveBack settles what is held with 0, and sets what has changed in the decisions.
-func giveBack(ctx context.Context, held []part, decisions []Decision) {
-	ctx = context.WithoutCancel(ctx)
-	for i, p := range held {
-		if d, err := p.r.Settle(ctx, 0); err == nil {
-			decisions[i].Remaining, decisions[i].ResetAfter = d.Remaining, d.ResetAfter
-		}
-	}
 }
 
 // A merging merges decisions as an All does those of its parts.

@@ -100,7 +100,12 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 		from, words = t, make([]uint64, t.kernel.Width())
 	}
 	asked, a := req.toKernel(), kernel.Answer{}
-	by, words, changed := t.kernel.StepFrom(from.kernel, words, &asked, &a)
+	by := t.kernel
+	if req.refused {
+		words, changed = t.kernel.RefuseFrom(from.kernel, words, &asked, req.notes, &a)
+	} else {
+		by, words, changed = t.kernel.StepFrom(from.kernel, words, &asked, &a)
+	}
 	res = result(&a)
 	if !changed && unread == nil {
 		return state, false, res, nil

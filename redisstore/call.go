@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"sync/atomic"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
@@ -16,8 +17,11 @@ type call struct {
 	req  ratelimit.Request // if prog is not nil
 	res  ratelimit.Result  // the answer
 
-	cmd   Command // the raw command
-	reply string  // to the raw command
+	cmd      Command       // the raw command
+	script   *script       // that it runs, if any, and if the server may not know it
+	reply    string        // to the raw command
+	sent     time.Duration // when the raw command was sent, by the store's clock
+	received time.Duration // when its reply was received
 
 	more       int    // of an OpSettle: how many events it charges or, if negative, takes back
 	settlement []byte // of an OpSettle that is not a charge of more events: what the script needs

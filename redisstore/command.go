@@ -63,7 +63,7 @@ func (s *Store) conclude(q *queue, g *group) (more bool, why error) {
 	}
 	first := g.calls[0]
 	if first.prog == nil {
-		first.reply = g.reply
+		first.reply, first.sent, first.received = g.reply, g.begin, received
 		return q.finish(g, g.err), nil
 	}
 	err := s.readReply(g, received)
@@ -80,7 +80,7 @@ func (s *Store) prepare(q *queue, g *group) *script {
 	if prog == nil {
 		g.cmd = first.cmd
 		g.tombed = g.cmd.Words[1] == resetText
-		return nil
+		return first.script
 	}
 	for _, c := range g.calls[1:] {
 		if c.again == 0 { // otherwise it was counted before
@@ -240,8 +240,8 @@ func (s *Store) readReply(g *group, received time.Duration) error {
 func (s *Store) decide(g *group) (after snapshot, err error) {
 	prog, reply := g.calls[0].prog, g.reply
 	switch {
-	case g.err != nil && strings.HasPrefix(g.err.Error(), "ERR ") && strings.Contains(g.err.Error(), "user_script:"):
-		return after, &scriptError{g.err} // of Lua, and not of a command such as PSETEX, which has another code
+	case g.err != nil && isScriptError(g.err):
+		return after, &scriptError{g.err}
 	case g.err != nil:
 		return after, g.err
 	case len(reply) < 9:

@@ -40,6 +40,15 @@ type Pipeline interface {
 	DoEach(ctx context.Context, commands []Command) []Reply
 }
 
+// A Single is a Conn that says whether it has one server. [ratelimit.TakeAll] then sends one
+// command for any of its keys. Otherwise, only keys with the same {tag} in their names share a
+// command, because others may be on several servers, or in several slots of a cluster.
+type Single interface {
+	Conn
+	// OneServer reports whether all keys are on one server that is not a node of a cluster.
+	OneServer() bool
+}
+
 // A Reply is what Do returns.
 type Reply struct {
 	Text string
@@ -49,7 +58,7 @@ type Reply struct {
 // A Command is a command for Redis.
 type Command struct {
 	Words []string // the command's name and its arguments, which may be any bytes
-	Key   int      // the index of the key in Words; the one after it may be a second key, of the same slot
+	Key   int      // the index of the key in Words, or of the first of several: see Single; two may also have one slot
 }
 
 // A Breaker is a circuit breaker: it stops commands to a server that does not answer.

@@ -29,6 +29,12 @@ func (e *scriptError) Unwrap() error { return e.error }
 
 func (e *scriptError) Is(target error) bool { return target == errOther }
 
+// isScriptError reports whether err is that of a script, of Lua and not of a command such as
+// PSETEX, which has another code.
+func isScriptError(err error) bool {
+	return strings.HasPrefix(err.Error(), "ERR ") && strings.Contains(err.Error(), "user_script:")
+}
+
 var errShort = errors.New("redisstore: the answer to a script is too short")
 
 // An openError wraps the error of a breaker's Allow. It matches [ErrOpen].

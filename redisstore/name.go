@@ -15,6 +15,11 @@ import (
 //	rl:api@yiZnfI1{}:{192.0.2.1}   a key that contains {
 //	rl:api@yiZnfI1#DsnrM-dFELz…    a key longer than maxKey: its SHA-256, in 43 characters
 //
+// With WithKeyTags, a key that has a hash tag has it in its name, too:
+//
+//	rl:api@yiZnfI1:{acme}:192.0.2.1        a key with a tag
+//	rl:api@yiZnfI1#{acme}DsnrM-dFELz…      a long one; a tag longer than maxKey is replaced by its SHA-256
+//
 // Names are short because Redis keeps each of them: with an unnamed limiter, 12 bytes and a
 // key of 16 just fit into 32 bytes of the memory allocator.
 //
@@ -26,8 +31,8 @@ import (
 // any two have the same one is 10⁻⁷.
 //
 // Redis Cluster chooses the slot by what is between the first { and the next }, unless that is
-// nothing. So braces in the prefix choose the slot, and braces in a limiter's name or a key do
-// not: those of the name are escaped, and {} precedes those of a key.
+// nothing. So braces in the prefix choose the slot, and braces in a limiter's name or, without
+// WithKeyTags, a key do not: those of the name are escaped, and {} precedes those of a key.
 
 // nameVersion is the version of the format of key names, and of the values if they have no
 // header. The encoding of the parameters has its own version, in the header.
@@ -59,6 +64,11 @@ func hashed(text string) string {
 }
 
 func (s *states) name(key string) name {
+	if s.keyTags {
+		if tag := hashTag(key); tag != "" {
+			return nameOf(s.head + tagged(key, tag))
+		}
+	}
 	switch {
 	case len(key) > maxKey:
 		return nameOf(s.head + "#" + hashed(key))
@@ -66,6 +76,28 @@ func (s *states) name(key string) name {
 		return nameOf(s.head + "{}:" + key)
 	}
 	return nameOf(s.head + ":" + key)
+}
+
+// tagged returns the end of the name of a key with a tag.
+func tagged(key, tag string) string {
+	if len(key) <= maxKey {
+		return ":" + key
+	}
+	if len(tag) > maxKey {
+		tag = hashed(tag)
+	}
+	return "#{" + tag + "}" + hashed(key)
+}
+
+// hashTag returns the part of the name of a key that chooses its slot, or "" if that is the
+// whole name.
+func hashTag(name string) string {
+	_, rest, _ := strings.Cut(name, "{")
+	tag, _, ok := strings.Cut(rest, "}")
+	if !ok {
+		return ""
+	}
+	return tag
 }
 
 // A name is the name of a key in Redis, and its hash.

@@ -12,6 +12,7 @@ type Option func(*config)
 
 type config struct {
 	prefix       string
+	keyTags      bool // whether a {tag} in a key chooses the slot
 	timeout      time.Duration
 	denialAge    time.Duration  // of the oldest denial to repeat; 0 for no cache
 	lease        int            // the most events in a lease; 0 for no leases
@@ -26,6 +27,18 @@ type config struct {
 // into one slot of a cluster.
 func WithPrefix(prefix string) Option {
 	return func(c *config) { c.prefix = prefix }
+}
+
+// WithKeyTags lets a {tag} in a key choose the slot of a cluster, as Redis has it: what is between
+// the first { and the next }. [ratelimit.TakeAll] decides on keys with the same tag in one call,
+// such as {acme}:alice and {acme}, a user and her organisation.
+//
+// Without WithKeyTags, braces in keys have no effect, because whoever chooses keys could put all
+// of them on one node. So use it if the tags are chosen by the service and not by its clients.
+// All processes must agree: keys with a tag have other names in Redis without it, so that
+// switching gives them their whole limit again.
+func WithKeyTags() Option {
+	return func(c *config) { c.keyTags = true }
 }
 
 // WithTimeout sets how long a call waits for Redis before the limiter's

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -23,6 +24,12 @@ func newScript(text string) *script {
 func (s *script) command(key string, args ...string) Command {
 	words := append(make([]string, 0, 4+len(args)), "EVALSHA", s.sha, "1", key)
 	return Command{Words: append(words, args...), Key: 3}
+}
+
+// commandOn returns the command that runs the script on several keys.
+func (s *script) commandOn(keys, args []string) Command {
+	words := append(make([]string, 0, 3+len(keys)+len(args)), "EVALSHA", s.sha, strconv.Itoa(len(keys)))
+	return Command{Words: append(append(words, keys...), args...), Key: 3}
 }
 
 // inFull returns c with the full text of s, for a server that did not know the script.
@@ -47,12 +54,15 @@ const (
 var (
 	//go:embed lua/driver.lua
 	driverText string
+	//go:embed lua/joint.lua
+	jointText string
 	//go:embed lua/undo.lua
 	undoText string
 	//go:embed lua/account.lua
 	accountText string
 )
 
+//go:embed lua/parts.lua
 //go:embed lua/bucket.lua lua/interval.lua lua/fixed.lua lua/ring.lua lua/wide.lua lua/sliding.lua lua/rolling.lua lua/log.lua lua/warming.lua
 //go:embed lua/unwind.lua lua/ringcancel.lua
 var kernelFiles embed.FS
@@ -74,6 +84,9 @@ var kernels = [...][]string{
 // wide.lua.
 var scaled = []byte{bucketKind, queueKind}
 
+// partsFile has sections that belong to no kernel.
+const partsFile = "parts"
+
 // The template's directives, at the beginning of a line: one begins a section, or
 // lines for some scripts only; the other inserts a section. See lua/driver.lua.
 const (
@@ -81,10 +94,10 @@ const (
 	insertMark = "--@<"
 )
 
-// sectionsOf returns the sections of each kernel file, by their names.
+// sectionsOf returns the sections of each kernel file and of partsFile, by their names.
 var sectionsOf = sync.OnceValue(func() map[string]map[string]string {
 	sections := map[string]map[string]string{}
-	for _, file := range slices.Concat(kernels[:]...) {
+	for _, file := range append(slices.Concat(kernels[:]...), partsFile) {
 		text, err := kernelFiles.ReadFile("lua/" + file + ".lua")
 		if err != nil {
 			panic(err) // it is embedded
@@ -118,6 +131,7 @@ type variant byte
 const (
 	adopting variant = 1 << iota // can adopt the states of other limits
 	longer                       // has undo.lua and account.lua
+	together                     // is joint.lua instead, for the parts of several keys
 
 	plain variant = 0
 )
@@ -180,7 +194,11 @@ var library = regexp.MustCompile(`(?m)^local (\w+) = (?:(?:struct|string|math)\.
 var field = regexp.MustCompile(`\bp\.(\w+)`)
 
 func (a *assembly) text() string {
-	text := lean(a.expand(driverText))
+	template := driverText
+	if a.variant&together != 0 {
+		template = jointText
+	}
+	text := lean(a.expand(template))
 	for _, line := range library.FindAllStringSubmatch(text, -1) {
 		if strings.Count(text, line[1]+"(") == 0 {
 			text = strings.Replace(text, line[0], "", 1)
@@ -224,6 +242,8 @@ func (a *assembly) section(name string) string {
 	switch {
 	case name == "fields" || name == "table":
 		return "@" + name + "\n" // replaced by text, when all fields are known
+	case name == "each" && a.variant&together != 0:
+		return "for j = first, many do\nlocal p = P[j]\nlocal n = p.n\n"
 	case name == "each" && a.all:
 		return "for j = 1, many do\nlocal p = P[j]\n"
 	case name == "each":
@@ -238,6 +258,9 @@ func (a *assembly) section(name string) string {
 		return a.expand(accountText)
 	case name == "undo" || name == "account":
 		return ""
+	}
+	if text, ok := sectionsOf()[partsFile][name]; ok {
+		return a.expand(text)
 	}
 	return a.branches(name)
 }

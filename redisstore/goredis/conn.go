@@ -39,6 +39,12 @@ func newConn(client redis.UniversalClient) redisstore.Conn {
 	return c
 }
 
+// OneServer implements [redisstore.Single].
+func (c conn) OneServer() bool {
+	_, one := c.client.(*redis.Client)
+	return one
+}
+
 // Server implements [redisstore.Cluster]. The name of a cluster's node or a ring's shard is
 // its address; other clients have one server, "".
 func (c conn) Server(ctx context.Context, key string) string {

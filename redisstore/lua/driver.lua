@@ -33,9 +33,10 @@
 -- --@@several are for an All, those after --@@one for any other algorithm, those after
 -- --@@adopting for the variant that adopts states, those after --@@plain for the usual one,
 -- those after --@@longer for scripts with undo.lua and account.lua, and those after --@@always
--- for all. --@<each becomes a loop over the parts p; with one part, there is no
--- loop, and each p.field is a local variable. Any other --@< inserts the sections of that
--- name from the kernels, as branches on p.kind if they differ:
+-- for all. --@<each becomes a loop over the parts p; with one part, there is no loop, and each
+-- p.field is a local variable. readParts, tellParts, writeParts and writePart are in parts.lua.
+-- Any other --@< inserts the sections of that name from the kernels, as branches on p.kind if
+-- they differ:
 --
 --   help    functions that the other sections use
 --   open    reads the constants, from pos in request, in its first statement. opening is
@@ -141,8 +142,7 @@ elseif value ~= '' then
 end
 --@@always
 
--- the states. The value of an All has the lengths of the states that grow, then the
--- states that do not grow, then those that grow.
+-- the states
 local fits = true
 --@@one
 local s = value
@@ -151,26 +151,7 @@ if s ~= '' then
   --@<short
 end
 --@@several
-if value == '' then
-  for j = 1, many do P[j].s = '' end
-else
-  local from, grown = 1 + 8 * growing, 0
-  fits = #value >= from - 1
-  --@<each
-    if not p.grows then
-      p.s = sub(value, from, from + p.width - 1)
-      from = from + p.width
-    end
-  end
-  --@<each
-    if p.grows and fits then
-      local words = unpack('<I8', value, 8 * grown + 1)
-      p.s = sub(value, from, from + 8 * words - 1)
-      from, grown = from + 8 * words, grown + 1
-    end
-  end
-  fits = fits and from == #value + 1
-end
+--@<readParts
 --@@always
 if not fits then
   return pack('<dB', now, 1)
@@ -279,49 +260,17 @@ if value ~= '' and not whole then
     value = s
   end
   --@@several
-  if growing > 0 then
-    local lengths, fixed, states = '', '', ''
-    --@<each
-      local s = p.s
-      if p.grows then
-        --@<view
-        lengths, states = lengths .. pack('<I8', #s / 8), states .. s
-      else
-        fixed = fixed .. s
-      end
-    end
-    value = lengths .. fixed .. states
-  end
+  --@<tellParts
   --@@always
 end
 if changed then
   local fresh, state = now
-  --@@several
-  local lengths, fixed, states = '', '', ''
-  --@@always
+  --@@one
   --@<each
-    local when
-    --@<fresh
-    if when > fresh then fresh = when end
-    --@@one
-    --@<shorten
-    if not state then
-      local s
-      --@<dump
-      state = s
-    end
-    --@@several
-    local s
-    --@<dump
-    if p.grows then
-      lengths, states = lengths .. pack('<I8', #s / 8), states .. s
-    else
-      fixed = fixed .. s
-    end
-    --@@always
+    --@<writePart
   end
   --@@several
-  state = lengths .. fixed .. states
+  --@<writeParts
   --@@always
   if tag ~= '' then state = tag .. state end
   local ttl = fresh - now

@@ -24,6 +24,9 @@ type conn struct{ client rueidis.Client }
 // A pipeline is a conn for one server. It implements redisstore.Pipeline.
 type pipeline struct{ conn }
 
+// OneServer implements [redisstore.Single].
+func (pipeline) OneServer() bool { return true }
+
 // Do implements [redisstore.Conn]. The client gets a context that does not end, because for
 // a call that has the connection to itself, rueidis closes the connection when the context
 // ends, which fails the calls of others. rueidis sends only read-only commands again, and

@@ -1,0 +1,257 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A decision on several keys is one call of a script (lua/joint.lua) if the keys are on one
+// server: a command of its own, which does not pass through the queues of the keys. As for a
+// single key, the script decides and spends, and replies with the states from before, from
+// which the kernels compute the Decisions. If the script cannot use a state, because another limit
+// left it or because it is damaged, it changes nothing, and the limiters ask for one key after
+// the other, which resolves that.
+
+// A sharing is a group of keys that can share a command.
+type sharing struct {
+	store *Store
+	tag   string // of the names, or "" if the server has all keys
+}
+
+// maxJoint bounds the keys of a command, and so the run time of a script.
+const maxJoint = 1024
+
+// Group implements [ratelimit.JointStates]. Keys are on one server of a cluster, and in one slot,
+// if their names have the same hash tag.
+func (s *states) Group(key string) any {
+	if single, ok := s.conn.(Single); ok && single.OneServer() {
+		return sharing{s.Store, ""}
+	}
+	if tag := hashTag(s.name(key).text); tag != "" {
+		return sharing{s.Store, tag}
+	}
+	return nil
+}
+
+// A member is a key of a joint call.
+type member struct {
+	name  name
+	prog  *program
+	epoch uint64 // of the key's cached denials, before sending
+}
+
+// errApart means that the keys can only be decided on one after the other. Nothing was spent.
+var errApart = errors.New("redisstore: no decision on these keys together")
+
+// ApplyAll implements [ratelimit.JointStates].
+func (s *states) ApplyAll(ctx context.Context, calls []ratelimit.JointCall) (decided bool, err error) {
+	members, ok := membersOf(calls)
+	if !ok {
+		return false, nil
+	}
+	if s.knownJointly(calls, members) {
+		return true, nil
+	}
+	if err = s.applyAll(ctx, calls, members); errors.Is(err, errApart) {
+		return false, nil
+	}
+	for i := range calls {
+		c := &calls[i]
+		s.counts.tally(ctx, &c.Request, c.Result, err)
+	}
+	return true, err
+}
+
+// membersOf returns the members for calls. ok is false if no command can have all of them.
+func membersOf(calls []ratelimit.JointCall) (members []member, ok bool) {
+	if len(calls) > maxJoint {
+		return nil, false
+	}
+	members = make([]member, len(calls))
+	seen := make(map[string]bool, len(calls))
+	for i := range calls {
+		c := &calls[i]
+		of, ok := c.States.(*states)
+		if !ok { // a wrapper
+			return nil, false
+		}
+		prog, err := of.programs.get(c.Transition)
+		if err != nil {
+			return nil, false // Apply returns the error
+		}
+		m := member{name: of.name(c.Key), prog: prog}
+		if seen[m.name.text] { // limiters that share their states
+			return nil, false
+		}
+		seen[m.name.text] = true
+		members[i] = m
+	}
+	return members, true
+}
+
+// knownJointly sets the results of the keys that are known to refuse, and reports whether there
+// are any, so that no call is needed. A denial that a key counts needs one.
+func (s *Store) knownJointly(calls []ratelimit.JointCall, members []member) (known bool) {
+	for _, m := range members {
+		if slices.Contains(m.prog.kinds, logKind) && !m.prog.cacheable {
+			return false
+		}
+	}
+	for i := range calls {
+		c, m := &calls[i], &members[i]
+		d, ok := s.denied(m.name, m.prog, c.Request)
+		if ok {
+			s.counts.cached.Add(1)
+			c.Result, c.Told, known = ratelimit.Result{Decision: d}, true, true
+		}
+	}
+	return known
+}
+
+// applyAll sends the command and sets the results of the calls.
+func (s *Store) applyAll(ctx context.Context, calls []ratelimit.JointCall, members []member) error {
+	var kinds []byte
+	for i := range members {
+		m := &members[i]
+		kinds = append(kinds, m.prog.kinds...)
+		m.epoch = s.denials.epoch(m.name)
+	}
+	base, now := calls[0].Request, -1.0 // the server's
+	if s.limiterClock {
+		var t time.Time
+		base, t = base.Read()
+		now = float64(t.UnixMicro())
+	}
+	c := s.newCall()
+	c.name, c.script = members[0].name, scriptFor(true, together, kinds)
+	c.cmd = c.script.commandOn(encodeJoint(calls, members, now))
+	if err := s.do(ctx, c); err != nil {
+		if apart(err) {
+			return errApart
+		}
+		return err
+	}
+	at := snapshot{sent: c.sent, received: c.received}
+	reply := c.reply
+	s.free(c)
+	return s.decideJointly(calls, members, base, at, reply)
+}
+
+// apart reports whether a command on several keys failed, without having changed anything, for a
+// reason that does not concern commands on one key, or that these resolve.
+func apart(err error) bool {
+	code, _, _ := strings.Cut(err.Error(), " ")
+	return code == "CROSSSLOT" || code == "TRYAGAIN" || isScriptError(err)
+}
+
+// encodeJoint returns the names of the keys, and the arguments of the script.
+func encodeJoint(calls []ratelimit.JointCall, members []member, now float64) (keys, args []string) {
+	args = append(make([]string, 0, 1+2*len(calls)), string(append(appendDouble(nil, now), jointOp(calls, members))))
+	for i := range calls {
+		prog := members[i].prog
+		keys = append(keys, members[i].name.text)
+		n := max(1, min(calls[i].Request.N, prog.limit))
+		b := make([]byte, 1, 9+len(prog.params)+16*len(prog.costs))
+		if prog.all {
+			b[0] = 1
+		}
+		b = append(appendDouble(b, float64(n)), prog.params...)
+		for _, cost := range prog.costs {
+			ticks, units := cost.times(n)
+			b = appendDouble(appendDouble(b, ticks), units)
+		}
+		args = append(args, string(b), prog.tag)
+	}
+	return keys, args
+}
+
+// jointOp returns the operation that the script executes. Like a request on a single key, one
+// that can never be granted only peeks, and so does one of no events.
+func jointOp(calls []ratelimit.JointCall, members []member) byte {
+	for i := range calls {
+		if n := calls[i].Request.N; n == 0 || n > members[i].prog.limit {
+			return opPeek
+		}
+	}
+	return opTake
+}
+
+// decideJointly sets the results of the calls from the reply, and updates the cached denials.
+func (s *Store) decideJointly(calls []ratelimit.JointCall, members []member, base ratelimit.Request, at snapshot, reply string) error {
+	switch {
+	case len(reply) < 9:
+		return errShort
+	case reply[8] == replyOther:
+		return errApart
+	case len(reply) < 17:
+		return errShort
+	}
+	at.time = time.UnixMicro(int64(double(reply)))
+	if !s.limiterClock {
+		base = base.At(at.time)
+	}
+	found, ok := statesIn(reply[17:], members)
+	if !ok {
+		return errShort
+	}
+	granted := true
+	next := make([][]byte, len(calls))
+	apply := func(i int, req ratelimit.Request) (err error) {
+		c, m := &calls[i], &members[i]
+		next[i], _, c.Result, err = m.prog.t.Apply(found[i], req.AsOf(base))
+		if err == nil && c.Result.StateErr() != nil {
+			err = errApart
+		}
+		return err
+	}
+	for i := range calls {
+		if err := apply(i, calls[i].Request); err != nil {
+			return err
+		}
+		granted = granted && calls[i].Result.Decision.Allowed
+	}
+	op := jointOp(calls, members)
+	if spent := double(reply[9:]) == 1; spent != (granted && op == opTake) {
+		return fmt.Errorf("redisstore: the script grants %d keys together: %t, unlike package ratelimit: this is a defect of the store, please report it", len(calls), spent)
+	}
+	for i := range calls {
+		if !granted {
+			if err := apply(i, calls[i].Request.Refused(op == opTake)); err != nil {
+				return err
+			}
+		}
+		calls[i].Told = true
+		after := at
+		after.state = next[i]
+		s.cacheJointly(&calls[i], &members[i], after)
+	}
+	return nil
+}
+
+// statesIn returns the states of the keys in a reply.
+func statesIn(reply string, members []member) (found [][]byte, ok bool) {
+	for _, m := range members {
+		if len(reply) < 4 {
+			return nil, false
+		}
+		n := int(binary.LittleEndian.Uint32([]byte(reply[:4])))
+		if reply = reply[4:]; n > len(reply) {
+			return nil, false
+		}
+		found = append(found, m.prog.state("", reply[:n]))
+		reply = reply[n:]
+	}
+	return found, true
+}
+
+// cacheJointly is cacheDenial for a key of a joint call.
+func (s *Store) cacheJointly(c *ratelimit.JointCall, m *member, after snapshot) {
+	s.cacheDenial(m.name, m.epoch, []*call{{name: m.name, prog: m.prog, req: c.Request, res: c.Result}}, after)
+}
