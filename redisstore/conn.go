@@ -58,7 +58,7 @@ type Reply struct {
 // A Command is a command for Redis.
 type Command struct {
 	Words []string // the command's name and its arguments, which may be any bytes
-	Key   int      // the index of the key in Words, or of the first of several: see Single; two may also have one slot
+	Key   int      // the index of the key in Words; of several keys, the first: those after it have its slot, or see Single
 }
 
 // A Breaker is a circuit breaker: it stops commands to a server that does not answer.

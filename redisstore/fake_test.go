@@ -91,7 +91,7 @@ func wait(ctx context.Context, d time.Duration) error {
 
 func (f *fakeServer) do(c Command) (string, error) {
 	sha, key, tombstone, args := "", c.Words[c.Key], "", c.Words[c.Key+1:]
-	if c.Key == 3 && c.Words[2] == "2" {
+	if c.Key == 3 && c.Words[2] == "2" && strings.Contains(args[0], "!") { // as no other name has
 		tombstone, args = args[0], args[1:]
 	}
 	switch c.Words[0] {
@@ -124,6 +124,9 @@ func (f *fakeServer) do(c Command) (string, error) {
 	}
 	if f.meddle != nil {
 		f.meddle()
+	}
+	if n, _ := strconv.Atoi(c.Words[2]); n > 1 && tombstone == "" {
+		return f.doJoint(c.Words[c.Key:c.Key+n], c.Words[c.Key+n:], now)
 	}
 	prog, outcome, request := f.prog, byte(0), args[0]
 	if len(args) > 1 && args[1] != "" {
@@ -211,6 +214,37 @@ func (f *fakeServer) do(c Command) (string, error) {
 	}
 	f.batch = append(f.batch, requests)
 	return at + string([]byte{outcome}) + string(appendDouble(nil, granted)) + value, nil
+}
+
+// doJoint does what lua/joint.lua does, for keys of its limiter.
+func (f *fakeServer) doJoint(keys, args []string, now time.Time) (string, error) {
+	number := func(s string) float64 { return math.Float64frombits(binary.LittleEndian.Uint64([]byte(s[:8]))) }
+	at, states := string(appendDouble(nil, float64(now.UnixMicro()))), ""
+	granted := args[0][8] == opTake
+	next := make([][]byte, len(keys))
+	for i, key := range keys {
+		req := ratelimit.Request{Op: ratelimit.OpTake, N: int(number(args[1+2*i][1:]))}.At(now)
+		state := f.prog.state("", f.states[key])
+		var res ratelimit.Result
+		var err error
+		if next[i], _, res, err = f.prog.t.Apply(state, req); err != nil {
+			return "", err
+		}
+		if res.StateErr() != nil {
+			return at + "\x01", nil
+		}
+		granted = granted && res.Decision.Allowed
+		states += string(binary.LittleEndian.AppendUint32(nil, uint32(len(f.states[key])))) + f.states[key]
+	}
+	spent := 0.0
+	if granted {
+		spent = 1
+		for i, key := range keys {
+			f.states[key] = strings.TrimPrefix(string(next[i]), f.prog.header)
+		}
+	}
+	f.batch = append(f.batch, len(keys))
+	return at + "\x00" + string(appendDouble(nil, spent)) + states, nil
 }
 
 // damage makes all states unreadable.

@@ -60,6 +60,29 @@ func TestNamesArePinned(t *testing.T) {
 	}
 }
 
+// With WithKeyTags, a tag in a key chooses the slot, and no two keys share a name.
+func TestNamesWithTags(t *testing.T) {
+	s, err := New(nonsense(""), WithKeyTags())
+	require.NoError(t, err)
+	st := namers(t, s, "api")[0]
+	long, longTag := strings.Repeat("x", maxKey), strings.Repeat("t", maxKey+1)
+	seen := map[string]bool{}
+	for key, tag := range map[string]string{
+		"{acme}": "acme", "{acme}:alice": "acme", "alice{acme}{x}": "acme", "{{}": "{", long + "{acme}": "acme", "{acme}" + long: "acme",
+		"{" + longTag + "}": hashed(longTag), "{" + longTag + "}x": hashed(longTag),
+		"": "", "acme": "", "{}acme": "", "{}{acme}": "", "{acme": "", "}{": "", long + "{}": "",
+	} {
+		name := st.name(key).text
+		assert.Equal(t, tag, hashTag(name), "%.20q: %q", key, name)
+		assert.False(t, seen[name], "%q", name)
+		seen[name] = true
+		assert.Less(t, len(name), 2*maxKey)
+	}
+	prefixed, err := New(nonsense(""), WithKeyTags(), WithPrefix("{rl}:"))
+	require.NoError(t, err)
+	assert.Equal(t, "rl", hashTag(namers(t, prefixed, "api")[0].name("{acme}").text))
+}
+
 // opened records the States of a limiter.
 type opened struct {
 	*Store
@@ -124,9 +147,13 @@ func FuzzNames(f *testing.F) {
 	f.Add("", "a@F:k", "", "k", uint8(0), uint8(1))
 	f.Add("@", "{", "%40", "{}:{", uint8(1), uint8(1))
 	f.Add("a", strings.Repeat("{", maxKey+1), "a", strings.Repeat("{", maxKey), uint8(2), uint8(2))
-	s, err := New(nonsense(""))
+	plain, err := New(nonsense(""))
 	require.NoError(f, err)
+	tags, err := New(nonsense(""), WithKeyTags())
+	require.NoError(f, err)
+	f.Add("a", "{x}"+strings.Repeat("y", maxKey), "a", "{x}", uint8(4), uint8(4))
 	f.Fuzz(func(t *testing.T, limiterA, keyA, limiterB, keyB string, algA, algB uint8) {
+		s := []*Store{plain, tags}[algA/4%2]
 		a, b := namers(t, s, limiterA)[algA%4], namers(t, s, limiterB)[algB%4]
 		tryPair := func(limiterB string, b *states, keyB string) {
 			same := limiterA == limiterB && algA%4 == algB%4 && keyA == keyB

@@ -57,7 +57,7 @@ func documentedUser(t testing.TB, more ...string) []any {
 }
 
 // useAll uses everything of a store: each algorithm, leases, reservations and their
-// cancellation, limits that change, and Reset.
+// cancellation, limits that change, several keys, and Reset.
 func useAll(t testing.TB, create func(opts ...redisstore.Option) *redisstore.Store) {
 	t.Helper()
 	patience := redisstore.WithTimeout(patient)
@@ -93,6 +93,9 @@ func useAll(t testing.TB, create func(opts ...redisstore.Option) *redisstore.Sto
 	d, err := window.Peek(t.Context(), "k")
 	require.NoError(t, err)
 	assert.LessOrEqual(t, d.RetryAfter, time.Hour, "the cancelled event was given back")
+
+	_, err = ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "k"), ratelimit.For(window, "k"))
+	require.NoError(t, err)
 
 	leasing := create(patience, redisstore.WithLease(100, time.Hour))
 	leased := limiter(t, leasing, hourly(100_000), ratelimit.WithName("leased"))

@@ -1,0 +1,279 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A oneServer is a fakeServer that says so.
+type oneServer struct{ *fakeServer }
+
+func (oneServer) OneServer() bool { return true }
+
+// jointly calls test with a server on which keys of a FixedWindow of 3 an hour can be decided on
+// together. The server knows the script.
+func jointly(t *testing.T, test func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound), opts ...Option) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+		f.known[scriptFor(true, together, []byte{fixedKind}).sha] = true
+		s, err := New(oneServer{f}, opts...)
+		require.NoError(t, err)
+		s.backlog = func() bool { return false }
+		l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+		require.NoError(t, err)
+		test(t, f, s, func(key string) ratelimit.Bound { return ratelimit.For(l, key) })
+	})
+}
+
+func remaining(t *testing.T, want int, of ...ratelimit.Bound) {
+	t.Helper()
+	for _, b := range of {
+		d, err := b.Peek(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, want, d.Remaining, b.Key())
+	}
+}
+
+func TestJoint(t *testing.T) {
+	jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
+		a, b, c := of("a"), of("b"), of("c")
+		require.True(t, b.Allow())
+		d, err := ratelimit.TakeAll(t.Context(), 1, a, b, c)
+		require.NoError(t, err)
+		assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 3, Remaining: 1, Part: 1, ResetAfter: d.ResetAfter}, d)
+		assert.Equal(t, []int{1, 3}, f.batch)
+
+		// A key that is given twice spends twice.
+		d, err = ratelimit.TakeAll(t.Context(), 1, a, b, a)
+		require.NoError(t, err)
+		assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 1, ResetAfter: d.ResetAfter}, d)
+
+		// Both refuse. What is not granted spends nothing.
+		d, err = ratelimit.TakeAll(t.Context(), 1, c, b, a)
+		require.NoError(t, err)
+		assert.Equal(t, ratelimit.Decision{Limit: 3, Part: 1, RetryAfter: d.ResetAfter, ResetAfter: d.ResetAfter}, d)
+		remaining(t, 2, c)
+
+		// More than the limit, and nothing at all.
+		d, err = ratelimit.TakeAll(t.Context(), 4, of("x"), of("y"))
+		require.NoError(t, err)
+		assert.Equal(t, ratelimit.Never, d.RetryAfter)
+		d, err = ratelimit.TakeAll(t.Context(), 0, a, b)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		remaining(t, 0, a, b)
+		assert.Zero(t, s.Stats().Failures)
+	})
+}
+
+// A server that does not know the script gets it.
+func TestJointUnknownScript(t *testing.T) {
+	jointly(t, func(t *testing.T, f *fakeServer, _ *Store, of func(key string) ratelimit.Bound) {
+		clear(f.known)
+		d, err := ratelimit.TakeAll(t.Context(), 1, of("a"), of("b"))
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		assert.Equal(t, 2, f.trips)
+		assert.Equal(t, 1, f.evals)
+	})
+}
+
+// A HoldAll is settled in all keys.
+func TestJointHold(t *testing.T) {
+	jointly(t, func(t *testing.T, f *fakeServer, _ *Store, of func(key string) ratelimit.Bound) {
+		a, b := of("a"), of("b")
+		r, d, err := ratelimit.HoldAll(t.Context(), 2, a, b)
+		require.NoError(t, err)
+		assert.Equal(t, 1, d.Remaining)
+		assert.Equal(t, []int{2}, f.batch)
+		_, err = r.Settle(t.Context(), 1)
+		require.NoError(t, err)
+		remaining(t, 2, a, b)
+		r, _, err = ratelimit.HoldAll(t.Context(), 3, a, b)
+		require.NoError(t, err)
+		assert.Nil(t, r)
+		remaining(t, 2, a, b)
+	})
+}
+
+// A denial is known to single requests from then on, and the other way round.
+func TestJointDenialsAreCached(t *testing.T) {
+	jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
+		a, b := of("a"), of("b")
+		require.True(t, a.AllowN(2))
+		d, err := ratelimit.TakeAll(t.Context(), 2, b, a)
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+		trips := f.trips
+		assert.False(t, a.AllowN(2))
+		d, err = ratelimit.TakeAll(t.Context(), 2, b, a)
+		require.NoError(t, err)
+		assert.Equal(t, ratelimit.Decision{Limit: 3, Remaining: 1, Part: 1, RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter}, d)
+		assert.Equal(t, trips, f.trips)
+		assert.Equal(t, uint64(2), s.Stats().Cached)
+		assert.True(t, b.AllowN(3), "which refused nothing")
+		assert.False(t, b.Allow())
+		trips = f.trips
+		d, err = ratelimit.TakeAll(t.Context(), 1, a, b)
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+		assert.Equal(t, 1, d.Part)
+		assert.Equal(t, trips, f.trips)
+		assert.True(t, a.Allow())
+		time.Sleep(2 * time.Hour)
+		d, err = ratelimit.TakeAll(t.Context(), 1, a, b)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+	})
+}
+
+// If the command fails, or is not answered or not sent, the policy decides on each key; and no
+// later than for one key.
+func TestJointFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault func(f *fakeServer)
+		opts  []Option
+		want  func(s Stats) uint64
+		takes time.Duration
+	}{
+		"no answer":       {func(f *fakeServer) { f.hangs = true }, nil, func(s Stats) uint64 { return s.Timeouts }, 50 * time.Millisecond},
+		"error":           {func(f *fakeServer) { f.fail = errors.New("OOM command not allowed") }, nil, func(s Stats) uint64 { return s.ErrorReplies }, 0},
+		"lost connection": {func(f *fakeServer) { f.fail = errors.New("EOF") }, nil, func(s Stats) uint64 { return s.OtherErrors }, 0},
+		"breaker":         {func(*fakeServer) {}, []Option{WithBreaker(openBreaker{})}, func(s Stats) uint64 { return s.Refused }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
+				c.fault(f)
+				began := time.Now()
+				d, err := ratelimit.TakeAll(t.Context(), 1, of("a"), of("b"))
+				require.ErrorContains(t, err, "bounds[0]: ")
+				assert.False(t, d.Allowed)
+				assert.True(t, d.Degraded)
+				assert.Equal(t, c.takes, time.Since(began))
+				assert.Equal(t, uint64(2), c.want(s.Stats()))
+				assert.Equal(t, uint64(2), s.Stats().Failures)
+				f.set(func() { f.hangs, f.fail = false, nil })
+				settle()
+			}, c.opts...)
+		})
+	}
+}
+
+type openBreaker struct{}
+
+func (openBreaker) Allow() (func(error), error) { return nil, errors.New("open") }
+
+// The end of the caller's context ends the wait, and is no failure of the store.
+func TestJointContext(t *testing.T) {
+	jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
+		f.hangs = true
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		began := time.Now()
+		d, err := ratelimit.TakeAll(ctx, 1, of("a"), of("b"))
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, ratelimit.Decision{}, d)
+		assert.Equal(t, time.Millisecond, time.Since(began))
+		assert.Zero(t, s.Stats().Failures)
+		settle()
+	})
+}
+
+// If the server refuses to decide on the keys together, or the script cannot use a state, they
+// are taken in order.
+func TestJointInOrder(t *testing.T) {
+	for name, fault := range map[string]func(f *fakeServer){
+		"another slot":  func(f *fakeServer) { f.fail = errors.New("CROSSSLOT Keys in request don't hash to the same slot") },
+		"a slot moves":  func(f *fakeServer) { f.fail = errors.New("TRYAGAIN Multiple keys request during rehashing of slot") },
+		"script fails":  func(f *fakeServer) { f.fail = errors.New("ERR user_script:9: data string too short") },
+		"damaged state": (*fakeServer).damage,
+	} {
+		t.Run(name, func(t *testing.T) {
+			jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
+				a, b := of("a"), of("b")
+				require.True(t, a.Allow())
+				fault(f)
+				f.failures, f.batch = 1, nil
+				d, err := ratelimit.TakeAll(t.Context(), 1, b, a)
+				if name == "damaged state" {
+					require.ErrorIs(t, err, ratelimit.ErrState, "that is reported once")
+					d, err = ratelimit.TakeAll(t.Context(), 1, b, a)
+				}
+				require.NoError(t, err)
+				assert.True(t, d.Allowed)
+				if name != "damaged state" {
+					assert.Equal(t, []int{1, 1}, f.batch)
+					assert.Zero(t, s.Stats().Failures)
+				}
+			})
+		})
+	}
+}
+
+// Only keys that are surely on one server are decided on together.
+func TestGroups(t *testing.T) {
+	f := newFakeServer(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+	group := func(conn Conn, key string, opts ...Option) any {
+		s, err := New(conn, opts...)
+		require.NoError(t, err)
+		g := namers(t, s, "api")[0].Group(key)
+		if g, ok := g.(sharing); ok {
+			return g.tag
+		}
+		return g
+	}
+	assert.Equal(t, "", group(oneServer{f}, "a"))
+	assert.Equal(t, "", group(oneServer{f}, "{a}", WithKeyTags()))
+	assert.Nil(t, group(f, "a"))
+	assert.Nil(t, group(f, "{a}"))
+	assert.Equal(t, "a", group(f, "{a}b", WithKeyTags()))
+	assert.Equal(t, "p", group(f, "b", WithPrefix("{p}")))
+	one, err := New(oneServer{f})
+	require.NoError(t, err)
+	other, err := New(oneServer{f})
+	require.NoError(t, err)
+	limiters := namers(t, one, "api")
+	assert.Equal(t, limiters[0].Group("a"), limiters[1].Group("b"))
+	assert.NotEqual(t, limiters[0].Group("a"), namers(t, other, "api")[0].Group("a"))
+}
+
+// More keys than one command may have, and keys that another store has, are taken in order.
+func TestJointUndecided(t *testing.T) {
+	jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
+		var bounds []ratelimit.Bound
+		for i := range maxJoint + 1 {
+			bounds = append(bounds, of(fmt.Sprint(i)))
+		}
+		d, err := ratelimit.TakeAll(t.Context(), 1, bounds...)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		assert.Equal(t, maxJoint+1, f.calls())
+	})
+}
+
+// Whatever the reply to a script is, it is an error or a decision.
+func TestNonsenseTogether(t *testing.T) {
+	zero := string(make([]byte, 17))
+	for _, answer := range []string{"", "x", zero[:8], zero, zero + "\x01", zero + "\xff\xff\xff\xff", zero + "\x00\x00\x00\x00",
+		zero + string(make([]byte, 8)), zero + "\x01\x00\x00\x00x\x00\x00\x00\x00"} {
+		s, err := New(nonsenseServer{nonsense(answer)})
+		require.NoError(t, err)
+		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithFailureLog(nil))
+		require.NoError(t, err)
+		_, err = ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "a"), ratelimit.For(l, "b"))
+		assert.Error(t, err, "%q", answer)
+	}
+}
+
+type nonsenseServer struct{ nonsense }
+
+func (nonsenseServer) OneServer() bool { return true }
