@@ -36,14 +36,24 @@ import (
 // denies. If TakeAll has more keys of a store with [WithMaxKeys] than the store may hold, it
 // returns an error that matches [ErrFull].
 //
-// # Other stores
+// # In Redis
 //
-// TakeAll calls [Limiter.Hold] for the keys of all other limiters first, one after the other:
-// those with another store, those that New has not made, and those whose limit cannot be looked
-// up. Then it decides on the keys in memory. As soon as a key refuses, or fails and its
-// [FailurePolicy] does not allow the request, TakeAll settles the holds before it with 0, and
-// asks no further keys, so that the Decision tells only of those before. Until it has settled
-// the holds, other calls may be denied what they would have been granted otherwise, and what
+// TakeAll is one call, and atomic for all processes, if the keys are of one Store of package
+// redisstore, whose server has all keys. In a cluster or a ring, the keys must have the same
+// {tag}: see the section "Several keys" of that package. Other stores may have [JointStates] to
+// do the same. If a key is known to be exhausted without a call, the Decision tells only of such
+// keys.
+//
+// # Several stores
+//
+// If the keys are not all in memory or all in one Redis, TakeAll holds those that are not in
+// memory first, in the order in which they are given: the keys that one call can decide on
+// together, and any other key with [Limiter.Hold]. These are keys in other stores or other slots of
+// a cluster, of limiters that New has not made, and those whose limit cannot be looked up. Then
+// it decides on the keys in memory. As soon as a key refuses, or fails and its [FailurePolicy]
+// does not allow the request, TakeAll settles the holds before it with 0, and asks no further
+// keys, so that the Decision tells only of those before. Until it has settled the holds, other
+// calls may be denied what they would have been granted otherwise, and what
 // [Reservation.Settle] does not give back stays spent. But TakeAll never grants more than each
 // of the limiters would.
 //

@@ -19,7 +19,7 @@
 //
 // Every algorithm and every promise of package ratelimit holds across processes, to the
 // microsecond. A decision, even on an [ratelimit.All], is one call of a script on one
-// key. The script decides and spends by the clock of Redis; the clocks of the processes
+// key, or on several with [ratelimit.TakeAll]. The script decides and spends by the clock of Redis; the clocks of the processes
 // do not matter. Hold, TakeUpTo, Charge, Settle and Release are one call each as well, and so
 // are cancelling a reservation and returning a lease; those of one process that happen together
 // on a key share a call. The store works with Redis 6.2 or newer, Valkey, and clusters of
@@ -143,6 +143,30 @@
 // on keys that have moved to another server take another one; with rueidis and a cluster, the
 // client decides.
 //
+// # Several keys
+//
+// [ratelimit.TakeAll] and [ratelimit.HoldAll] decide on several keys of one Store in one call of a
+// script, whatever their limiters and algorithms are: no process ever sees the events spent in
+// some keys and not in others. Settling a HoldAll is one call for each key.
+//
+// In a cluster, and in a ring of go-redis, the keys must have the same {tag} in their names, which
+// puts them into one slot. Either all keys of the Store have it, from [WithPrefix], or the
+// service chooses it in each key, with [WithKeyTags]: for example {acme}:alice for a user and
+// {acme} for her organisation. A key with another tag or none, such as one for the whole service,
+// is held before or after the others, and given back if the request is denied.
+//
+// The keys are also taken in order, for the next call, if a key's state was left by another limit
+// (see below) or cannot be read, if several limiters share a key, if there are more than 1,024
+// keys, while a slot moves between nodes of a cluster, and with a [Conn] that
+// does not say that it has one server ([Single]). Then other calls may be denied for a moment what
+// they would have been granted, but never is more granted.
+//
+// A denial that is known without a call (see above) denies all keys. A key's lease is not used,
+// like that of a Hold. If the call fails, the FailurePolicy of each limiter decides.
+//
+// With two keys, the script takes about twice as much of the server's time as that of a Take: 20 µs
+// instead of 9.
+//
 // # Limits that change
 //
 // With [ratelimit.WithLimits], a process may find a state that another limit left, because
@@ -261,5 +285,7 @@
 // work: it closes the connection on HELLO and CLIENT, which both clients send when they
 // connect. The Redis proxy of Envoy has not been tried. Any proxy must support
 // EVALSHA, EVAL and DEL, and send a key's commands to the same server each time, whether or not
-// they have a second key.
+// they have a second key. If it has several servers, wrap the Conn of goredis or rueidis in one
+// with only the method Do, because TakeAll would otherwise send keys of several servers in one
+// command.
 package redisstore
