@@ -1,0 +1,331 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+)
+
+// A jointStore keeps states as bytes, and decides on several keys together. It is not for
+// concurrent use.
+type jointStore struct {
+	states  map[string][]byte // by the limiter's name and the key
+	bounded bool
+	single  int   // the calls of Apply so far
+	keys    []int // the number of keys of each ApplyAll so far
+
+	undecided bool          // whether ApplyAll does nothing
+	down      error         // what both return
+	stuck     chan struct{} // if not nil, ApplyAll waits for it
+	partial   bool          // whether ApplyAll tells only of keys that refuse, if any do
+}
+
+func newJointStore() *jointStore { return &jointStore{states: map[string][]byte{}, bounded: true} }
+
+type jointStates struct {
+	*jointStore
+	name string
+}
+
+func (s *jointStore) Open(name string, _ *Transition) (States, error) {
+	return &jointStates{s, name}, nil
+}
+
+func (s *jointStates) Bounded() bool { return s.bounded }
+
+func (s *jointStates) Group(string) any { return s.jointStore }
+
+func (s *jointStates) Apply(_ context.Context, key string, t *Transition, req Request) (Result, error) {
+	s.single++
+	if s.down != nil {
+		return Result{}, s.down
+	}
+	return s.apply(key, t, req)
+}
+
+func (s *jointStates) apply(key string, t *Transition, req Request) (Result, error) {
+	next, _, res, err := t.Apply(s.states[s.name+"/"+key], req)
+	s.states[s.name+"/"+key] = next
+	return res, err
+}
+
+func (s *jointStates) Reset(_ context.Context, key string) error {
+	delete(s.states, s.name+"/"+key)
+	return nil
+}
+
+func (s *jointStates) ApplyAll(ctx context.Context, calls []JointCall) (decided bool, err error) {
+	switch {
+	case s.stuck != nil && s.bounded:
+		<-ctx.Done()
+		return true, ctx.Err()
+	case s.stuck != nil:
+		<-s.stuck
+	case s.down != nil || s.undecided:
+		return s.down != nil, s.down
+	}
+	s.keys = append(s.keys, len(calls))
+	base, _ := calls[0].Request.Read()
+	granted, notes := true, true
+	for _, c := range calls {
+		of := c.States.(*jointStates)
+		_, _, res, err := c.Transition.Apply(of.states[of.name+"/"+c.Key], c.Request.AsOf(base))
+		if err != nil {
+			return true, err
+		}
+		granted = granted && res.Decision.Allowed
+		notes = notes && c.Request.N > 0 && c.Request.N <= res.Decision.Limit
+	}
+	for i := range calls {
+		c := &calls[i]
+		req := c.Request.AsOf(base)
+		if !granted {
+			req = req.Refused(notes)
+		}
+		if c.Result, err = c.States.(*jointStates).apply(c.Key, c.Transition, req); err != nil {
+			return true, err
+		}
+		c.Told = granted || !s.partial || !c.Result.Decision.Allowed
+	}
+	return true, nil
+}
+
+// of returns a limiter on s.
+func (s *jointStore) of(clk clock.Clock, alg Algorithm, opts ...Option) Limiter {
+	return Must(New(alg, append([]Option{WithStore(s), WithName(fmt.Sprintf("%T", alg)), WithFailureLog(nil), WithClock(clk)}, opts...)...))
+}
+
+// Limiters on a store with JointStates decide together as limiters in memory do, with one call.
+func TestJointStatesAnswerAsInMemory(t *testing.T) {
+	algs := []Algorithm{
+		TokenBucket{Rate: PerSecond(3), Burst: 5},
+		FixedWindow{Limit: 4, Window: time.Second},
+		SlidingLog{Limit: 5, Window: time.Second, CountDenied: true},
+		LeakyBucket{Rate: PerSecond(4), Capacity: 5},
+		SlidingWindow{Limit: 6, Window: time.Second, Segments: 4},
+		All{FixedWindow{Limit: 9, Window: 2 * time.Second}, SlidingLog{Limit: 6, Window: time.Second}},
+		InFlight{Limit: 7, Timeout: 2 * time.Second},
+	}
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		clk, s := stepclock.New(), newJointStore()
+		s.bounded = seed%2 == 0
+		var there, here []Limiter
+		for _, alg := range algs {
+			there, here = append(there, s.of(clk, alg)), append(here, Must(New(alg, WithClock(clk))))
+		}
+		for range 200 {
+			if rng.IntN(3) == 0 {
+				clk.Advance(time.Duration(rng.IntN(500)) * time.Millisecond)
+			}
+			n := rng.IntN(3)
+			if rng.IntN(20) == 0 {
+				n = 9 // never granted by some
+			}
+			var got, want []Bound
+			for range 2 + rng.IntN(3) { // some of them twice
+				i := rng.IntN(len(algs))
+				key := string(rune('a' + rng.IntN(2)))
+				got, want = append(got, For(there[i], key)), append(want, For(here[i], key))
+			}
+			hold, settled := rng.IntN(2) == 0, rng.IntN(n+2)
+			ask := func(of []Bound) (d, after Decision) {
+				if !hold {
+					d, err := TakeAll(t.Context(), n, of...)
+					require.NoError(t, err)
+					return d, d
+				}
+				r, d, err := HoldAll(t.Context(), n, of...)
+				require.NoError(t, err)
+				assert.Equal(t, d.Allowed, r != nil)
+				if r != nil {
+					after, err = r.Settle(t.Context(), settled)
+					require.NoError(t, err)
+				}
+				return d, after
+			}
+			gotD, gotAfter := ask(got)
+			wantD, wantAfter := ask(want)
+			require.Equal(t, wantD, gotD, "seed %d: %d of %v", seed, n, got)
+			require.Equal(t, wantAfter, gotAfter, "seed %d: %d of %v", seed, n, got)
+		}
+		assert.NotEmpty(t, s.keys)
+	}
+}
+
+// All keys of a store are asked by one call; those in memory are asked after that.
+func TestJointStatesInOneCall(t *testing.T) {
+	clk, s, other := stepclock.New(), newJointStore(), newJointStore()
+	a, b := For(s.of(clk, FixedWindow{Limit: 5, Window: time.Hour}), "a"), For(s.of(clk, TokenBucket{Rate: PerHour(3)}), "b")
+	c, d := For(other.of(clk, FixedWindow{Limit: 9, Window: time.Hour}), "c"), For(other.of(clk, TokenBucket{Rate: PerHour(9)}), "d")
+	local := For(Must(New(FixedWindow{Limit: 2, Window: time.Hour}, WithClock(clk))), "")
+	left := func(want int, of Bound) {
+		t.Helper()
+		d, err := of.Peek(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, want, d.Remaining)
+	}
+	take := func(part int, allowed bool, of ...Bound) {
+		t.Helper()
+		d, err := TakeAll(t.Context(), 1, of...)
+		require.NoError(t, err)
+		assert.Equal(t, allowed, d.Allowed)
+		assert.Equal(t, part, d.Part)
+	}
+	take(1, true, a, b)
+	assert.Zero(t, s.single)
+	take(2, true, c, a, local, b, d)
+	take(2, true, a, c, b, d, local) // b and local have nothing left
+	assert.Equal(t, []int{2, 2, 2}, s.keys)
+	assert.Equal(t, []int{2, 2}, other.keys)
+	assert.Zero(t, s.single+other.single)
+	take(2, false, a, c, b, d, local)
+	assert.Equal(t, []int{2, 2}, other.keys, "the first store has refused")
+	require.NoError(t, b.Reset(t.Context()))
+	take(4, false, a, c, b, d, local)
+	assert.Equal(t, []int{2, 2, 2}, other.keys)
+	left(2, a) // and what was held is given back
+	left(3, b)
+	left(7, c)
+	left(7, d)
+
+	// A Decision on a refusal may tell of a few keys only.
+	s.partial = true
+	require.True(t, b.AllowN(3))
+	got, err := TakeAll(t.Context(), 1, a, b)
+	require.NoError(t, err)
+	assert.Equal(t, Decision{Limit: 3, Part: 1, RetryAfter: 20 * time.Minute, ResetAfter: time.Hour}, got)
+}
+
+// If a store cannot decide on the keys together, they are asked one after the other.
+func TestJointStatesUndecided(t *testing.T) {
+	clk, s := stepclock.New(), newJointStore()
+	s.undecided = true
+	a, b := For(s.of(clk, FixedWindow{Limit: 5, Window: time.Hour}), "a"), For(s.of(clk, TokenBucket{Rate: PerHour(3)}), "b")
+	for i := range 4 {
+		d, err := TakeAll(t.Context(), 1, a, b)
+		require.NoError(t, err)
+		assert.Equal(t, i < 3, d.Allowed)
+	}
+	d, err := a.Peek(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 2, d.Remaining)
+	assert.Empty(t, s.keys)
+}
+
+// A key without a state, and one whose limit cannot be looked up, are decided on apart from the
+// others of their store.
+func TestJointStatesOfPlans(t *testing.T) {
+	odd := errors.New("odd")
+	clk, s := stepclock.New(), newJointStore()
+	l := s.of(clk, FixedWindow{Limit: 5, Window: time.Hour}, WithFailurePolicy(FailClosed), WithLimits(func(_ context.Context, key string) (Algorithm, error) {
+		switch key {
+		case "blocked":
+			return Blocked{}, nil
+		case "unlimited":
+			return Unlimited{}, nil
+		case "odd":
+			return nil, odd
+		}
+		return nil, nil
+	}))
+	for _, tt := range []struct {
+		key     string
+		allowed bool
+		left    int
+		err     error
+	}{{"unlimited", true, 4, nil}, {"blocked", false, 4, nil}, {"odd", false, 4, odd}, {"c", true, 3, nil}} {
+		d, err := TakeAll(t.Context(), 1, For(l, tt.key), For(l, "a"), For(l, "b"))
+		require.ErrorIs(t, err, tt.err)
+		assert.Equal(t, tt.allowed, d.Allowed, tt.key)
+		for _, key := range []string{"a", "b"} {
+			d, err := l.Peek(t.Context(), key)
+			require.NoError(t, err)
+			assert.Equal(t, tt.left, d.Remaining, "%s after %s", key, tt.key)
+		}
+	}
+}
+
+// If the store fails, the policy of each limiter decides on its key.
+func TestJointStatesFail(t *testing.T) {
+	clk, s := stepclock.New(), newJointStore()
+	down := errors.New("down")
+	alone := Must(New(FixedWindow{Limit: 1, Window: time.Hour}, WithClock(clk)))
+	open := For(s.of(clk, FixedWindow{Limit: 5, Window: time.Hour}), "k")
+	closed := For(s.of(clk, TokenBucket{Rate: PerHour(5)}, WithFailurePolicy(FailClosed)), "k")
+	falls := For(s.of(clk, SlidingLog{Limit: 5, Window: time.Hour}, WithFailurePolicy(Fallback(alone))), "k")
+	s.down = down
+	for _, tt := range []struct {
+		of      []Bound
+		allowed bool
+		errs    []string
+	}{
+		{[]Bound{falls, open, closed}, false, []string{"bounds[0]: ", "bounds[1]: ", "bounds[2]: "}}, // and the fallback gets its event back
+		{[]Bound{falls, open}, true, []string{"bounds[0]: ", "bounds[1]: "}},
+		{[]Bound{falls, open}, false, []string{"bounds[0]: "}},
+	} {
+		d, err := TakeAll(t.Context(), 1, tt.of...)
+		require.ErrorIs(t, err, down)
+		assert.Equal(t, tt.allowed, d.Allowed)
+		assert.True(t, d.Degraded)
+		for _, text := range tt.errs {
+			require.ErrorContains(t, err, text)
+		}
+	}
+}
+
+// TakeAll waits for a store no longer than the least patient of its limiters.
+func TestJointStatesTimeout(t *testing.T) {
+	for _, bounded := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newJointStore()
+			s.bounded, s.stuck = bounded, make(chan struct{})
+			limiter := func(alg Algorithm, timeout time.Duration) Bound {
+				return For(s.of(clock.New(), alg, WithStoreTimeout(timeout), WithFailurePolicy(FailClosed)), "k")
+			}
+			begin := time.Now()
+			d, err := TakeAll(t.Context(), 1, limiter(FixedWindow{Limit: 5, Window: time.Hour}, time.Minute),
+				limiter(TokenBucket{Rate: PerHour(5)}, 20*time.Millisecond), limiter(SlidingLog{Limit: 5, Window: time.Hour}, time.Second))
+			assert.Equal(t, 20*time.Millisecond, time.Since(begin))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.True(t, d.Degraded)
+			close(s.stuck)
+			synctest.Wait()
+		})
+	}
+}
+
+// An unreadable state is reported, and the policy decides on its key.
+func TestJointStatesUnreadable(t *testing.T) {
+	for _, policy := range []FailurePolicy{FailOpen, FailClosed} {
+		clk, s := stepclock.New(), newJointStore()
+		a, b := For(s.of(clk, FixedWindow{Limit: 5, Window: time.Hour}), "a"), For(s.of(clk, TokenBucket{Rate: PerHour(3)}, WithFailurePolicy(policy)), "b")
+		require.True(t, a.Allow())
+		require.True(t, b.Allow())
+		s.states["ratelimit.TokenBucket/b"] = []byte("nonsense")
+		r, d, err := HoldAll(t.Context(), 1, a, b)
+		require.ErrorIs(t, err, ErrState)
+		assert.Equal(t, policy == FailOpen, d.Allowed)
+		assert.Equal(t, d.Allowed, r != nil)
+		d, err = a.Peek(t.Context())
+		require.NoError(t, err)
+		want := 4
+		if policy == FailOpen {
+			want = 3
+		}
+		assert.Equal(t, want, d.Remaining)
+		d, err = TakeAll(t.Context(), 1, a, b)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+	}
+}
