@@ -410,8 +410,32 @@ func TestBrokenStores(t *testing.T) {
 				}
 			}
 		})},
-		"forgets over a restart": {rule: "Restart", store: locked(func(*lockedStore) {}), reopen: func(ratelimit.Store) ratelimit.Store { return newLockedStore() }},
-		"apart by parameters":    {rule: "Restart", store: apartStore, reopen: func(s ratelimit.Store) ratelimit.Store { return s }},
+		"keys together until a denial": {rule: "Together", store: jointly(func(calls []ratelimit.JointCall, apply func(c *ratelimit.JointCall, refused bool)) bool {
+			for i := range calls {
+				if apply(&calls[i], false); !calls[i].Result.Decision.Allowed {
+					break
+				}
+			}
+			return true
+		})},
+		"keys together if the first grants": {rule: "Together", store: jointly(func(calls []ratelimit.JointCall, apply func(c *ratelimit.JointCall, refused bool)) bool {
+			apply(&calls[0], false)
+			for i := range calls[1:] {
+				calls[1+i].Result = calls[0].Result
+				calls[1+i].Told = true
+			}
+			return true
+		})},
+		"keys together, without any decision": {rule: "Together", store: jointly(func([]ratelimit.JointCall, func(*ratelimit.JointCall, bool)) bool { return true })},
+		"keys together, always refused": {rule: "Together", store: jointly(func(calls []ratelimit.JointCall, apply func(c *ratelimit.JointCall, refused bool)) bool {
+			for i := range calls {
+				apply(&calls[i], true)
+			}
+			return true
+		})},
+		"keys together fail at times": {rule: "Together", says: "connection lost", store: jointly(nil)},
+		"forgets over a restart":      {rule: "Restart", store: locked(func(*lockedStore) {}), reopen: func(ratelimit.Store) ratelimit.Store { return newLockedStore() }},
+		"apart by parameters":         {rule: "Restart", store: apartStore, reopen: func(s ratelimit.Store) ratelimit.Store { return s }},
 		"a cache in each handle": {rule: "Handles", store: locked(func(*lockedStore) {}), reopen: func(s ratelimit.Store) ratelimit.Store {
 			s.(*lockedStore).mu.Lock()
 			defer s.(*lockedStore).mu.Unlock()
@@ -582,6 +606,45 @@ func (s *togetherStates) ApplyEach(ctx context.Context, req ratelimit.Request, c
 	s.store.each(calls, func(c *ratelimit.EachCall) {
 		c.Result, c.Err = s.Apply(ctx, c.Key, c.Transition, req)
 	})
+}
+
+// jointly returns a constructor of lockedStores that have JointStates. They pass the calls to
+// all, and what it may do with each of them. If all is nil, they fail.
+func jointly(all func(calls []ratelimit.JointCall, apply func(c *ratelimit.JointCall, refused bool)) bool) func(clock.Clock) ratelimit.Store {
+	return func(clock.Clock) ratelimit.Store { return &jointStore{newLockedStore(), all} }
+}
+
+type jointStore struct {
+	*lockedStore
+	all func(calls []ratelimit.JointCall, apply func(c *ratelimit.JointCall, refused bool)) bool
+}
+
+func (s *jointStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	states, err := s.lockedStore.Open(name, t)
+	return &jointStates{states, s}, err
+}
+
+type jointStates struct {
+	ratelimit.States
+	store *jointStore
+}
+
+func (s *jointStates) Group(string) any { return s.store }
+
+func (s *jointStates) ApplyAll(ctx context.Context, calls []ratelimit.JointCall) (decided bool, err error) {
+	if s.store.all == nil {
+		return true, errors.New("connection lost")
+	}
+	decided = s.store.all(calls, func(c *ratelimit.JointCall, refused bool) {
+		req := c.Request
+		if refused {
+			req = req.Refused(false)
+		}
+		var failed error
+		c.Result, failed = c.States.Apply(ctx, c.Key, c.Transition, req)
+		c.Told, err = true, errors.Join(err, failed)
+	})
+	return decided, err
 }
 
 // plansRefused refuses to open limiters of algorithms that need no state.

@@ -39,6 +39,7 @@ var rules = []struct {
 	{"TakeUpTo", "TakeUpTo grants as many as there are, and no more", testTakeUpTo},
 	{"InFlight", "events in flight count until they are released, or for the Timeout, and a late release takes nothing from others", testInFlight},
 	{"Each", "TakeEach decides on keys as a loop of Take does, also on one that occurs several times", testEach},
+	{"Together", "TakeAll spends in all keys or in none, as requests on each of them would", testTogether},
 	{"Reset", "Reset makes a key fresh, and affects no other key", testReset},
 	{"Meanwhile", "changes that other calls make while a request is being decided are not lost", testMeanwhile},
 	{"Contexts", "each call uses its own context, and ending one affects no other call", testContexts},

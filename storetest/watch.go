@@ -140,6 +140,48 @@ func (s *watchedStates) Reset(ctx context.Context, key string) error {
 	})
 }
 
+// watchedAny are watched states, with EachStates or without.
+type watchedAny interface{ unwatched() ratelimit.States }
+
+func (s *watchedStates) unwatched() ratelimit.States { return s.states }
+
+// Group implements [ratelimit.JointStates]. Keys of states that have none have no group.
+func (s *watchedStates) Group(key string) (group any) {
+	joint, ok := s.states.(ratelimit.JointStates)
+	if !ok {
+		return nil
+	}
+	_ = s.watch.guard(context.Background(), fmt.Sprintf("Group(%.20q)", key), func() error {
+		group = joint.Group(key)
+		return nil
+	})
+	return group
+}
+
+func (s *watchedStates) ApplyAll(ctx context.Context, calls []ratelimit.JointCall) (decided bool, err error) {
+	own := slices.Clone(calls) // a call that hangs may still write to them
+	for i := range own {
+		own[i].States = own[i].States.(watchedAny).unwatched()
+	}
+	all := false
+	err = s.watch.guard(ctx, "ApplyAll", func() (err error) {
+		all, err = s.states.(ratelimit.JointStates).ApplyAll(ctx, own)
+		for i := range own {
+			if err == nil && own[i].Told {
+				err = own[i].Result.StateErr()
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return true, err
+	}
+	for i := range calls {
+		calls[i].Result, calls[i].Told = own[i].Result, own[i].Told
+	}
+	return all, nil
+}
+
 // watchedEach are watched states that have EachStates.
 type watchedEach struct {
 	*watchedStates
