@@ -227,16 +227,16 @@ func TestGroups(t *testing.T) {
 		require.NoError(t, err)
 		g := namers(t, s, "api")[0].Group(key)
 		if g, ok := g.(sharing); ok {
-			return g.tag
+			return "tag " + g.tag
 		}
 		return g
 	}
-	assert.Equal(t, "", group(oneServer{f}, "a"))
-	assert.Equal(t, "", group(oneServer{f}, "{a}", WithKeyTags()))
+	assert.Equal(t, "tag ", group(oneServer{f}, "a"))
+	assert.Equal(t, "tag ", group(oneServer{f}, "{a}", WithKeyTags()))
 	assert.Nil(t, group(f, "a"))
 	assert.Nil(t, group(f, "{a}"))
-	assert.Equal(t, "a", group(f, "{a}b", WithKeyTags()))
-	assert.Equal(t, "p", group(f, "b", WithPrefix("{p}")))
+	assert.Equal(t, "tag a", group(f, "{a}b", WithKeyTags()))
+	assert.Equal(t, "tag p", group(f, "b", WithPrefix("{p}")))
 	one, err := New(oneServer{f})
 	require.NoError(t, err)
 	other, err := New(oneServer{f})
