@@ -289,6 +289,29 @@ func TestTakeAllInCluster(t *testing.T) {
 	}
 }
 
+// With any client, keys with the same tag are decided on in one call.
+func TestTakeAllWithEachClient(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	for name, connect := range connectors {
+		t.Run(name, func(t *testing.T) {
+			store, err := redisstore.New(connect(t, s.addr()), redisstore.WithTimeout(patient), redisstore.WithPrefix("{"+name+"}"))
+			require.NoError(t, err)
+			bounds := slices.Collect(maps.Values(boundAll(t, store, jointAlgorithms())))
+			for i := range 3 {
+				before := store.Stats().Calls
+				d, err := ratelimit.TakeAll(t.Context(), 1, bounds...)
+				require.NoError(t, err)
+				assert.True(t, d.Allowed)
+				assert.Equal(t, 99-i, d.Remaining)
+				if i > 0 {
+					assert.Equal(t, 1, int(store.Stats().Calls-before))
+				}
+			}
+		})
+	}
+}
+
 // While the slot of the keys moves between nodes, nothing is lost, and nothing granted twice.
 func TestTakeAllInMovingSlot(t *testing.T) {
 	t.Parallel()
