@@ -66,7 +66,7 @@
 //     microsecond in Redis). Remaining events are granted now, and not one more.
 //  3. A denial spends nothing, except in a [SlidingLog] with CountDenied.
 //  4. Decisions on a key are atomic. An [All] is spent in all parts or in none. So is a
-//     [TakeAll] of keys in memory.
+//     [TakeAll] of keys in memory, and of keys in Redis that share a call.
 //  5. A key is forgotten only when that changes no decision, or when a bound that
 //     you set forces it. Keys forgotten because of a bound are counted.
 //  6. The limiter uses the clock that it is given, and its monotonic readings. A
