@@ -308,6 +308,9 @@ func (l *limiter) applyBy(ctx context.Context, key string, t *Transition, req Re
 	if t.Stateless() {
 		return t.decide(&req), nil
 	}
+	if t.flies && l.local == nil && ctx.Done() != nil && (req.Op == OpHold || req.Op == OpReserve) {
+		return l.applyOrRelease(ctx, key, t, req)
+	}
 	return l.states.Apply(ctx, key, t, req)
 }
 

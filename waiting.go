@@ -253,8 +253,8 @@ func (l *limiter) queueFor(ctx context.Context, key string, n int) (*Reservation
 	}
 }
 
-// holdOrRelease is hold, and returns when ctx ends. If the store grants the events after that, they
-// are released at once. Otherwise, nobody else would get them before they time out.
+// holdOrRelease is hold, and returns when ctx ends. If the events are held after that, they are
+// released.
 func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *Transition, err error) (*Reservation, Result, error) {
 	if l.local != nil || err != nil { // it does not wait
 		return l.hold(ctx, key, n, by, err)
@@ -264,23 +264,62 @@ func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *Tran
 		res Result
 		err error
 	}
-	answers := make(chan answer)
-	go func() { // until the store's timeout at the latest
-		var a answer
-		a.r, a.res, a.err = l.hold(context.WithoutCancel(ctx), key, n, by, nil)
+	a, ok := unlessLate(ctx, func(ctx context.Context) (a answer) {
+		a.r, a.res, a.err = l.hold(ctx, key, n, by, nil)
+		return a
+	}, func(ctx context.Context, late answer) {
+		if late.r != nil {
+			_, _ = late.r.Settle(ctx, 0)
+		}
+	})
+	if !ok {
+		a.err = ctx.Err()
+	}
+	return a.r, a.res, a.err
+}
+
+// applyOrRelease is applyBy for events in flight, and returns when ctx ends. If the store grants
+// them after that, they are released: nobody else could do so, and others would not get them
+// before they time out.
+func (l *limiter) applyOrRelease(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
+	type answer struct {
+		res Result
+		err error
+	}
+	resets := l.resets.count.Load()
+	a, ok := unlessLate(ctx, func(ctx context.Context) (a answer) {
+		a.res, a.err = l.states.Apply(ctx, key, t, req)
+		return a
+	}, func(ctx context.Context, late answer) {
+		if late.err == nil && late.res.Decision.Allowed && late.res.Grant != nil {
+			r := &Reservation{l: l, key: key, n: req.N, by: t, held: late.res.Grant, resets: resets}
+			_, _ = r.Settle(ctx, 0)
+		}
+	})
+	if !ok {
+		a.err = ctx.Err()
+	}
+	return a.res, a.err
+}
+
+// unlessLate returns the answer of ask, or false when ctx ends. The context of ask does not end.
+// Its answer goes to late if nobody waits for it any more. So the goroutine of ask ends after the
+// store's timeout at the latest.
+func unlessLate[T any](ctx context.Context, ask func(context.Context) T, late func(context.Context, T)) (answer T, ok bool) {
+	answers, endless := make(chan T), context.WithoutCancel(ctx)
+	go func() {
+		a := ask(endless)
 		select {
 		case answers <- a:
 		case <-ctx.Done():
-			if a.r != nil {
-				_, _ = a.r.Settle(context.WithoutCancel(ctx), 0)
-			}
+			late(endless, a)
 		}
 	}()
 	select {
-	case a := <-answers:
-		return a.r, a.res, a.err
+	case answer = <-answers:
+		return answer, true
 	case <-ctx.Done():
-		return nil, Result{}, ctx.Err()
+		return answer, false
 	}
 }
 

@@ -598,3 +598,88 @@ func TestWaitersOfALimitThatChangesLearnTheirTurn(t *testing.T) {
 		require.NoError(t, near.Err(), "at once")
 	})
 }
+
+// A slow store answers when it is told to.
+type slow struct {
+	ratelimit.Store
+	answers chan struct{}
+}
+
+func (s *slow) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	states, err := s.Store.Open(name, t)
+	return &slowStates{states, s}, err
+}
+
+type slowStates struct {
+	ratelimit.States
+	store *slow
+}
+
+func (s *slowStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	res, err := s.States.Apply(ctx, key, t, req)
+	if req.Op == ratelimit.OpHold || req.Op == ratelimit.OpReserve {
+		<-s.store.answers
+	}
+	return res, err
+}
+
+// If the context of a caller ends while the store grants its events, they are released: the
+// caller has nothing that it could release.
+func TestGrantedTooLate(t *testing.T) {
+	flight := ratelimit.InFlight{Limit: 3, Timeout: time.Hour}
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"InFlight": flight,
+		"All":      ratelimit.All{ratelimit.FixedWindow{Limit: 3, Window: 24 * time.Hour}, flight},
+	} {
+		for method, call := range map[string]func(ctx context.Context, l ratelimit.Limiter) error{
+			"Hold": func(ctx context.Context, l ratelimit.Limiter) error {
+				_, _, err := l.Hold(ctx, "key", 2)
+				return err
+			},
+			"HoldAll": func(ctx context.Context, l ratelimit.Limiter) error {
+				_, _, err := ratelimit.HoldAll(ctx, 2, ratelimit.For(l, "key"))
+				return err
+			},
+			"WaitHold": func(ctx context.Context, l ratelimit.Limiter) error {
+				_, err := l.WaitHold(ctx, "key", 2)
+				return err
+			},
+			"Wait": func(ctx context.Context, l ratelimit.Limiter) error { return l.WaitN(ctx, "key", 2) },
+			"Reserve": func(ctx context.Context, l ratelimit.Limiter) error {
+				_, err := l.Reserve(ctx, "key", 2)
+				return err
+			},
+			"ReserveWithin": func(ctx context.Context, l ratelimit.Limiter) error {
+				_, _, err := l.ReserveWithin(ctx, "key", 2, time.Minute)
+				return err
+			},
+		} {
+			for kind, open := range stores {
+				t.Run(name+"/"+method+"/"+kind, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						store := &slow{open(), make(chan struct{})}
+						l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithStoreTimeout(time.Hour)))
+						ctx, leave := context.WithCancel(t.Context())
+						left := make(chan error)
+						go func() { left <- call(ctx, l) }()
+						synctest.Wait()
+						leave()
+						require.ErrorIs(t, <-left, context.Canceled)
+						assert.Equal(t, 1, remaining(t, l), "they are granted")
+						store.answers <- struct{}{}
+						synctest.Wait()
+						assert.Equal(t, 3, remaining(t, l), "and released")
+					})
+				})
+			}
+		}
+	}
+}
+
+// remaining returns how many events of "key" would be granted now.
+func remaining(t *testing.T, l ratelimit.Limiter) int {
+	t.Helper()
+	d, err := l.Peek(t.Context(), "key")
+	require.NoError(t, err)
+	return d.Remaining
+}

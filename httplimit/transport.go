@@ -30,8 +30,11 @@ import (
 // time. Transport sends nothing twice: responses of 429 are returned to the caller,
 // which may retry.
 //
-// With a [ratelimit.InFlight], a request counts for its Timeout, because Transport does not
-// release it.
+// With a [ratelimit.InFlight], alone or in a [ratelimit.All], a request is in flight until the
+// Body of its response has been read to the end or closed, or the request has failed or its
+// context has ended. An upgraded connection (status 101) is in flight until its Body is closed.
+// So callers close the Body, as [http.Client] demands: otherwise the request counts for the
+// Timeout, and the next one may wait that long. The release calls the store once more.
 //
 // The fields must not be changed after first use. A Transport is safe for concurrent
 // use by multiple goroutines.
@@ -46,20 +49,28 @@ type Transport struct {
 	// Base sends the requests. The default is [http.DefaultTransport].
 	Base http.RoundTripper
 
+	// InFlight is for a Limiter whose algorithm is not known (see [ratelimit.AlgorithmOf]),
+	// such as one with limits per key, if some keys have a [ratelimit.InFlight]. It makes
+	// Transport release all requests. Without it, those requests count for the Timeout.
+	InFlight bool
+
+	decideFlies sync.Once
+	flies       bool // whether requests are released
+
 	mu        sync.Mutex           // protects heldUntil
 	heldUntil map[string]time.Time // by key, after Retry-After
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	key, err := t.await(r)
+	key, turn, err := t.await(r)
 	if err != nil {
 		if r.Body != nil {
 			r.Body.Close()
 		}
 		return nil, err
 	}
-	resp, err := t.base().RoundTrip(r)
+	resp, err := t.send(r, turn)
 	if err == nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
 		if until, ok := retryAt(resp.Header.Get("Retry-After"), time.Now()); ok {
 			t.holdBack(key, until)
@@ -68,37 +79,43 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// await waits for the turn of r, and returns its key.
-func (t *Transport) await(r *http.Request) (key string, err error) {
+// await waits for the turn of r, and returns its key. turn is what is to be released, or nil.
+func (t *Transport) await(r *http.Request) (key string, turn *ratelimit.Reservation, err error) {
+	if key, err = t.keyOf(r); err != nil {
+		return "", nil, err
+	}
+	for {
+		if wait := t.heldFor(key); wait > 0 {
+			if err := sleep(r.Context(), wait); err != nil {
+				return "", nil, err
+			}
+			continue
+		}
+		if turn, err = t.wait(r.Context(), key); err != nil {
+			return "", nil, err
+		}
+		if t.heldFor(key) <= 0 {
+			return key, turn, nil
+		}
+		release(r.Context(), turn) // because the server sent Retry-After meanwhile
+	}
+}
+
+// keyOf returns the key of r.
+func (t *Transport) keyOf(r *http.Request) (key string, err error) {
 	if param.IsNil(t.Limiter) {
 		return "", invalid("Transport.Limiter", nil, "must be a Limiter, such as ratelimit.New returns")
 	}
 	if r.URL == nil {
 		return "", errors.New("httplimit: the request has no URL")
 	}
-	key = host(r.URL)
-	if t.Key != nil {
-		if key, err = t.Key(r); err != nil {
-			return "", err
-		}
-		if key == "" {
-			return "", fmt.Errorf("%w: the key is empty", ErrNoKey) // hosts must not share a key by mistake
-		}
+	if t.Key == nil {
+		return host(r.URL), nil
 	}
-	for {
-		if wait := t.heldFor(key); wait > 0 {
-			if err := sleep(r.Context(), wait); err != nil {
-				return "", err
-			}
-			continue
-		}
-		if err := t.Limiter.Wait(r.Context(), key); err != nil {
-			return "", err
-		}
-		if t.heldFor(key) <= 0 { // otherwise the server sent Retry-After meanwhile
-			return key, nil
-		}
+	if key, err = t.Key(r); err == nil && key == "" {
+		err = fmt.Errorf("%w: the key is empty", ErrNoKey) // hosts must not share a key by mistake
 	}
+	return key, err
 }
 
 // host returns the host of u in lower case, with the port unless it is the scheme's
