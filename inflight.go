@@ -16,7 +16,8 @@ import (
 // because their holder has crashed, stop counting after Timeout. Releasing them later changes
 // nothing. Choose a Timeout that is longer than any request takes, because a request that runs
 // longer is not counted any more. The events of other methods cannot be released: they count
-// for Timeout.
+// for Timeout. If the context of a Hold, WaitHold or Reserve ends while the store decides, what
+// the store grants after that is released.
 //
 //	limiter := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Minute}))
 //

@@ -50,8 +50,9 @@ import (
 //
 // Contexts: a method should return when its context ends, with any error. The limiter
 // does not rely on that: it abandons calls that take longer than the context or
-// [WithStoreTimeout] allows. Events that an abandoned call grants are spent. A context
-// belongs to its call, and must not be used afterwards.
+// [WithStoreTimeout] allows. Events that an abandoned call grants are spent, except
+// those of an [InFlight] whose caller has left, if the call returns within that timeout. A
+// context belongs to its call, and must not be used afterwards.
 //
 // Errors: return those of the database, wrapped or not. The limiter adds its name, and
 // its [FailurePolicy] decides. A store does not decide by itself, and need not retry:

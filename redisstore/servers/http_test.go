@@ -194,20 +194,22 @@ func TestInFlightOverHTTP(t *testing.T) {
 	})
 }
 
-// TestInFlightOverHTTPWithoutRedis takes Redis away before a request, while its handler runs,
-// or both. What cannot be released then returns after the Timeout, and no slot is lost for
-// longer.
+// TestInFlightOverHTTPWithoutRedis takes the connection to Redis away before a request, while
+// its handler runs, or both. What cannot be released then returns after the Timeout, and no
+// slot is lost for longer.
 func TestInFlightOverHTTPWithoutRedis(t *testing.T) {
 	const limit = 3
-	for name, create := range makers {
+	for name, connect := range connectors {
 		for _, alg := range []ratelimit.Algorithm{
 			ratelimit.InFlight{Limit: limit, Timeout: time.Minute},
 			ratelimit.All{ratelimit.InFlight{Limit: limit, Timeout: time.Minute}, hourly(1000)},
 		} {
 			t.Run(fmt.Sprintf("%s/%T", name, alg), func(t *testing.T) {
 				t.Parallel()
-				redis := startServer(t)
 				clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC))
+				conn := &failing{Conn: connect(t, startServer(t).addr())}
+				store, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithLimiterClock(), redisstore.WithBreaker(nil))
+				require.NoError(t, err)
 				for _, tt := range []struct {
 					name          string
 					before, after bool // whether Redis is away before the handler, and at its end
@@ -223,52 +225,24 @@ func TestInFlightOverHTTPWithoutRedis(t *testing.T) {
 					{"away", true, true, ratelimit.FailOpen, 200, limit, 2},
 					{"away, closed", true, true, ratelimit.FailClosed, 429, limit, 1},
 				} {
-					p := startProxy(t, redis.addr())
-					store := create(t, p.addr(), redisstore.WithTimeout(patient), redisstore.WithLimiterClock(), redisstore.WithBreaker(nil))
 					l := limiter(t, store, alg, ratelimit.WithClock(clk), ratelimit.WithFailurePolicy(tt.policy), ratelimit.WithName(tt.name))
 					free := func(want int) {
-						var d ratelimit.Decision
-						var err error
-						eventually(t, "Redis answers", func() bool { d, err = l.Peek(t.Context(), "k"); return err == nil })
+						d, err := l.Peek(t.Context(), "k")
+						require.NoError(t, err)
 						assert.Equal(t, want, d.Remaining, tt.name)
 					}
-					free(limit)
-					away := func(want bool) { // switches between tt.before and tt.after
-						switch {
-						case want && !tt.before:
-							p.refuse()
-						case !want && tt.before:
-							p.accept()
-							eventually(t, "Redis answers", func() bool { _, err := l.Peek(t.Context(), "k"); return err == nil })
-						}
-					}
 					var reported atomic.Int64
-					entered, end := make(chan struct{}), make(chan struct{})
 					server := httpServer(t, "HTTP/1.1", httplimit.Middleware(l, httplimit.WithKey(oneKey),
 						httplimit.WithStoreError(func(*http.Request, error) { reported.Add(1) }),
-					)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(entered); <-end })))
-					if tt.before {
-						p.refuse()
-					}
-					status := make(chan int, 1)
-					go func() {
-						resp, err := server.Client().Get(server.URL)
-						if assert.NoError(t, err) {
-							resp.Body.Close()
-							status <- resp.StatusCode
-						}
-					}()
-					if tt.status == 200 {
-						<-entered
-						away(tt.after)
-						close(end)
-					}
-					assert.Equal(t, tt.status, <-status, tt.name)
+					)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { conn.fails.Store(tt.after) })))
+					conn.fails.Store(tt.before)
+					resp, err := server.Client().Get(server.URL)
+					require.NoError(t, err)
+					resp.Body.Close()
+					assert.Equal(t, tt.status, resp.StatusCode, tt.name)
 					server.Close() // when the middleware has ended
 					assert.Equal(t, int64(tt.reported), reported.Load(), tt.name)
-					if tt.after {
-						p.accept()
-					}
+					conn.fails.Store(false)
 					free(tt.left)
 					clk.Advance(time.Minute)
 					free(limit)
