@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/model"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -219,5 +220,68 @@ func TestConcurrentReserveAndCancel(t *testing.T) {
 			}
 			require.Equal(t, before, after)
 		})
+	}
+}
+
+// TestCancelAfterTurns cancels reservations in any order while the turns of others pass. Events
+// that were cancelled in time never count in the end, even if a reservation far ahead had
+// replaced their window, and one between the two has happened.
+func TestCancelAfterTurns(t *testing.T) {
+	t.Parallel()
+	algorithms := storetest.Algorithms()
+	for name, alg := range queues {
+		algorithms["queues/"+name] = alg
+	}
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 30
+	}
+	for name, alg := range algorithms {
+		if _, floats := alg.(ratelimit.WarmingUp); floats {
+			continue
+		}
+		for kind, open := range stores {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				t.Parallel()
+				for seed := range seeds {
+					cancelAfterTurns(t, alg, open(), seed)
+				}
+			})
+		}
+	}
+}
+
+func cancelAfterTurns(t *testing.T, alg ratelimit.Algorithm, store ratelimit.Store, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 5))
+	clk := stepclock.New()
+	l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithClock(clk)))
+	ref := model.New(alg, 1)
+	now := func() int64 { return clk.Now().UnixNano() }
+	limit := ref.Limit()
+	ref.Take(now(), limit)
+	require.True(t, l.AllowN("key", limit))
+	var line []*ratelimit.Reservation
+	var refs []*model.Reservation
+	for range 2 + rng.IntN(4) {
+		n := 1 + rng.IntN(limit)
+		_, rr, wantErr := ref.Reserve(now(), n, ratelimit.Never)
+		r, err := l.Reserve(ctx, "key", n)
+		require.ErrorIs(t, err, wantErr)
+		if err == nil {
+			line, refs = append(line, r), append(refs, rr)
+		}
+	}
+	for range 3 * len(line) {
+		i := rng.IntN(len(line))
+		if rng.IntN(2) == 0 {
+			line[i].Cancel()
+			ref.Cancel(now(), refs[i])
+		} else if d := line[i].Delay(); d > 0 && rng.IntN(2) == 0 {
+			clk.Advance(d + time.Duration(rng.IntN(2)))
+		}
+		want := ref.Peek(now())
+		got := peek(t, l)
+		got.Part = want.Part
+		require.Equal(t, want, got, "seed %d", seed)
 	}
 }

@@ -86,6 +86,9 @@ func (k *fixed) end(start Instant) Instant {
 	return end
 }
 
+// forgets returns the instant from which the events of a window do not count.
+func (k *fixed) forgets(start Instant) Instant { return k.end(start) }
+
 func (k *fixed) Ready(st []uint64, now Instant, n int) Instant {
 	now = max(now, k.frontier(st))
 	start, count := k.current(st, now)

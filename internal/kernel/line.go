@@ -53,21 +53,44 @@ func (ln *Line) Insert(w *Waiter, now Instant) {
 }
 
 // drop removes waiters whose turn has passed, and those before them: they can no longer
-// be cancelled, and nothing is undone beyond them.
+// be cancelled, and nothing is undone beyond them. It stops at a waiter that lingers.
 func (ln *Line) drop(now Instant) {
-	if ln.held {
+	switch {
+	case ln.held:
+		return
+	case ln.last < now:
+		ln.waiters = slices.Delete(ln.waiters, 0, len(ln.waiters))
 		return
 	}
 	passed := 0
 	for i, w := range ln.waiters {
-		if w.turn >= now {
+		if w.turn >= now || w.lingers(now) {
 			break
 		}
-		if !w.cancelled || ln.last < now {
+		if !w.cancelled {
 			passed = i + 1
 		}
 	}
 	ln.waiters = slices.Delete(ln.waiters, 0, passed)
+}
+
+// lingers reports whether w is cancelled, and events of it still count but could not be removed
+// because a reservation in a later window has replaced theirs. If that is cancelled, their
+// window comes back, and with the line as it is, they are removed from it.
+func (w *Waiter) lingers(now Instant) bool {
+	if !w.cancelled {
+		return false
+	}
+	for part, leaf := range w.by.leaves() {
+		k, ok := leaf.Kernel.(interface{ forgets(slot uint64) Instant })
+		if !ok || w.parts[part].gone {
+			continue
+		}
+		if end := k.forgets(w.traces[part].slot); end > w.due && now-w.turn < (end-w.due)*w.by.Tick {
+			return true
+		}
+	}
+	return false
 }
 
 // Cancel returns the request that cancels the given waiters in the store, or nil if the

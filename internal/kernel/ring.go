@@ -244,6 +244,9 @@ func (r *ring) Valid(st []uint64) bool {
 	return r.frontier(st) <= MaxInstant && (r.head == 1 || st[1] == sum)
 }
 
+// forgets returns the instant from which the events of a slot do not count.
+func (r *ring) forgets(slot uint64) Instant { return (slot + r.slots) * r.length }
+
 func (r *ring) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	t := r.at(st, max(now, r.frontier(st)))
 	if r.narrow {
