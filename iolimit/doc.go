@@ -54,7 +54,10 @@
 // turns are at random.
 // Windows let a stream use up its limit at once, and then stop it until the next window;
 // which of several streams is first then is not defined. A [ratelimit.SlidingLog] keeps 8
-// bytes in memory for each byte of the stream, so it is not suitable.
+// bytes in memory for each byte of the stream, so it is not suitable. With a
+// [ratelimit.InFlight], also in an All, calls fail with an error that matches
+// [ratelimit.ErrInvalid]: to limit how many streams run at once, Hold an event of another limiter
+// while each of them runs. With [ratelimit.Unlimited], data passes in chunks of 64 KiB.
 //
 // # Errors
 //

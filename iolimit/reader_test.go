@@ -364,6 +364,76 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
+// A limit of events at once is no limit of bytes: nobody would ever release them.
+func TestInFlightDoesNotSuit(t *testing.T) {
+	flight := ratelimit.InFlight{Limit: 100, Timeout: time.Hour}
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"alone":  flight,
+		"in All": ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}, ratelimit.All{&flight}},
+	} {
+		own := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })
+		for _, l := range []ratelimit.Limiter{
+			ratelimit.Must(ratelimit.New(alg)),
+			ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}, own)),
+		} {
+			b, source := ratelimit.For(l, "key"), strings.NewReader("text")
+			_, err := io.ReadAll(iolimit.Reader(t.Context(), source, b))
+			require.ErrorIs(t, err, ratelimit.ErrInvalid, name)
+			assert.ErrorContains(t, err, "InFlight")
+			assert.Equal(t, 4, source.Len(), "nothing is read")
+			var out bytes.Buffer
+			_, err = io.WriteString(iolimit.Writer(t.Context(), &out, b), "text")
+			require.ErrorIs(t, err, ratelimit.ErrInvalid, name)
+			assert.Zero(t, out.Len())
+			assert.Equal(t, 100, left(t, b))
+		}
+	}
+}
+
+// Plans let a stream pass, or fail it, and so do limits that become plans.
+func TestPlans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limited := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}
+		var alg ratelimit.Algorithm
+		b := ratelimit.For(ratelimit.Must(ratelimit.New(limited, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }))), "key")
+		source := new(asked)
+		r := iolimit.Reader(t.Context(), source, b)
+		begin := time.Now()
+		for _, step := range []struct {
+			alg   ratelimit.Algorithm
+			bytes int
+			takes time.Duration
+		}{
+			{ratelimit.Unlimited{}, 1 << 20, 0},
+			{limited, 1000, 0},
+			{ratelimit.All{ratelimit.Unlimited{}, ratelimit.Unlimited{}}, 1 << 20, 0},
+			{limited, 500, time.Second / 2},
+			{ratelimit.All{ratelimit.Unlimited{}, limited}, 0, 0},
+			{ratelimit.Blocked{}, 0, 0},
+			{ratelimit.All{limited, ratelimit.Blocked{}}, 0, 0},
+			{ratelimit.Unlimited{}, 1 << 20, 0},
+		} {
+			alg = step.alg
+			if step.bytes == 0 {
+				if d, _ := b.Peek(t.Context()); d.Limit > 0 {
+					continue // a limit of another kind starts afresh
+				}
+				n, err := r.Read(make([]byte, 1))
+				require.ErrorIs(t, err, ratelimit.ErrNever)
+				assert.Zero(t, n)
+				continue
+			}
+			_, err := io.ReadFull(r, make([]byte, step.bytes))
+			require.NoError(t, err)
+			assert.Equal(t, step.takes, time.Since(begin), "%+v", alg)
+			begin = time.Now()
+		}
+		_, err := io.ReadFull(iolimit.Reader(t.Context(), source, b), make([]byte, 1<<20))
+		require.NoError(t, err)
+		assert.Equal(t, 64<<10, source.n)
+	})
+}
+
 // lying returns a wrong number of bytes.
 type lying int
 

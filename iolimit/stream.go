@@ -61,6 +61,9 @@ func (p *payer) check(ctx context.Context) error {
 // chunk returns the most bytes to move next. It fails if no byte can ever be granted.
 func (p *payer) chunk(ctx context.Context) (int, error) {
 	if p.limit < 1 {
+		if err := p.suits(ctx); err != nil {
+			return 0, err
+		}
 		d, err := p.bound.Peek(ctx)
 		if err != nil && !d.Degraded {
 			return 0, err
@@ -73,6 +76,26 @@ func (p *payer) chunk(ctx context.Context) (int, error) {
 		}
 	}
 	return chunkOf(p.limit), nil
+}
+
+// suits returns an error if bytes cannot be events of the key's algorithm. An unknown algorithm
+// suits.
+func (p *payer) suits(ctx context.Context) error {
+	alg, err := ratelimit.AlgorithmFor(ctx, p.bound.Limiter(), p.bound.Key())
+	if err != nil {
+		return nil // which Peek lets the FailurePolicy handle
+	}
+	parts, ok := alg.(ratelimit.All)
+	if !ok {
+		parts = ratelimit.All{alg}
+	}
+	for _, part := range parts {
+		if _, flies := part.(ratelimit.InFlight); flies {
+			return param.InvalidIn("iolimit", "the algorithm of the Bound", fmt.Sprintf("%+v", alg),
+				"must have no InFlight, because bytes are never in flight; to limit how many streams run at once, hold an event of another limiter for each stream")
+		}
+	}
+	return nil
 }
 
 func (p *payer) never(n int) error {
