@@ -239,6 +239,67 @@ func TestPlanKeepsUsage(t *testing.T) {
 	}
 }
 
+// Events in flight are released even if their key has become unlimited or blocked, and those of
+// a plan never were in flight.
+func TestPlanKeepsFlights(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	flight := ratelimit.InFlight{Limit: 5, Timeout: time.Hour}
+	for _, alg := range []ratelimit.Algorithm{flight, ratelimit.All{ratelimit.FixedWindow{Limit: 100, Window: 24 * time.Hour}, flight}} {
+		for _, tt := range unmetered {
+			for kind, open := range stores {
+				t.Run(fmt.Sprintf("%T/%s/%s", alg, tt.name, kind), func(t *testing.T) {
+					limit := alg
+					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(open()), ratelimit.WithClock(stepclock.New()),
+						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil })))
+					hold := func(n int) *ratelimit.Reservation {
+						r, _, err := l.Hold(ctx, "key", n)
+						require.NoError(t, err)
+						return r
+					}
+					first, second := hold(2), hold(1)
+					limit = tt.alg
+					planned := hold(3)
+					require.NoError(t, first.Release(ctx))
+					limit = alg
+					assert.Equal(t, 4, remaining(t, l), "the first two are released, and the plan counts nothing")
+					if planned != nil {
+						require.NoError(t, planned.Release(ctx))
+					}
+					assert.Equal(t, 4, remaining(t, l))
+					require.NoError(t, second.Release(ctx))
+					assert.Equal(t, 5, remaining(t, l))
+				})
+			}
+		}
+	}
+}
+
+// A key whose All gets an Unlimited part in the place of a limit starts afresh, and does so when
+// it gets the limit back.
+func TestUnlimitedPartInPlaceOfALimit(t *testing.T) {
+	t.Parallel()
+	minute, hour := ratelimit.FixedWindow{Limit: 10, Window: time.Minute}, ratelimit.FixedWindow{Limit: 20, Window: time.Hour}
+	for kind, open := range stores {
+		var limit ratelimit.Algorithm
+		l := ratelimit.Must(ratelimit.New(minute, ratelimit.WithStore(open()), ratelimit.WithClock(stepclock.New()),
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil })))
+		for i, step := range []struct {
+			alg  ratelimit.All
+			left int
+		}{
+			{ratelimit.All{minute, hour}, 10},
+			{ratelimit.All{ratelimit.Unlimited{}, hour}, 20},
+			{ratelimit.All{minute, hour}, 10},
+			{ratelimit.All{minute, ratelimit.Unlimited{}, hour}, 7}, // in no limit's place
+		} {
+			limit = step.alg
+			assert.Equal(t, step.left, remaining(t, l), "%s, step %d", kind, i)
+			require.True(t, l.AllowN("key", 3))
+		}
+	}
+}
+
 // An Unlimited part of an All changes nothing but the numbers of the parts.
 func TestUnlimitedPart(t *testing.T) {
 	t.Parallel()

@@ -88,7 +88,7 @@ func ask(t *testing.T, client *http.Client, url, way string) {
 	if !assert.NoError(t, err) {
 		return
 	}
-	if way == "upgrades" {
+	if way == "upgrades" && strings.HasPrefix(url, "http:") { // HTTP/2 has no upgrades
 		r.Header.Set("Connection", "Upgrade")
 		r.Header.Set("Upgrade", "echo")
 	}
@@ -190,6 +190,54 @@ func TestInFlightOverHTTP(t *testing.T) {
 				assert.LessOrEqual(t, inside.most.Load(), int64(limit))
 				assert.Greater(t, inside.served.Load(), int64(total/10), "most requests are served")
 			})
+		}
+	})
+}
+
+// TestSettleOverHTTP settles requests that end in every way, in two processes. In the end, the
+// key has spent exactly what they cost.
+func TestSettleOverHTTP(t *testing.T) {
+	const limit, total = 1_000_000, 300
+	ways := []string{"returns", "answers", "panics", "hijacks", "upgrades", "streams", "breaks", "stays"}
+	withEach(t, func(t *testing.T, create maker) {
+		s := startServer(t)
+		for name, alg := range map[string]ratelimit.Algorithm{
+			"a rate":             hourly(limit),
+			"a rate, in flight":  ratelimit.All{ratelimit.InFlight{Limit: limit, Timeout: time.Hour}, hourly(limit)},
+			"a window of an All": ratelimit.All{hourly(2 * limit), ratelimit.SlidingWindow{Limit: limit, Window: 24 * time.Hour}},
+		} {
+			var inside crowd
+			var spent, settled atomic.Int64
+			var clients sync.WaitGroup
+			var l ratelimit.Limiter
+			for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+				store := create(t, s.addr(), redisstore.WithTimeout(patient))
+				l = limiter(t, store, alg, ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				server := httpServer(t, proto, httplimit.Middleware(l,
+					httplimit.WithKey(oneKey),
+					httplimit.WithCost(func(*http.Request) int { return 10 }),
+					httplimit.WithSettle(func(_ *http.Request, status int, written int64) int {
+						cost := status%7 + int(written)
+						spent.Add(int64(cost))
+						settled.Add(1)
+						return cost
+					}),
+					httplimit.WithStoreError(func(_ *http.Request, err error) { assert.NoError(t, err) }),
+				)(&inside))
+				for i := range 8 {
+					clients.Go(func() {
+						for j := range total / 16 {
+							ask(t, server.Client(), server.URL, ways[(i+j)%len(ways)])
+						}
+					})
+				}
+			}
+			clients.Wait()
+			eventually(t, "all requests are settled with their cost", func() bool {
+				d, err := l.Peek(t.Context(), "k")
+				return assert.NoError(t, err) && settled.Load() == inside.served.Load() && int64(limit-d.Remaining) == spent.Load()
+			})
+			assert.Equal(t, int64(total/16*16), inside.served.Load(), name)
 		}
 	})
 }
