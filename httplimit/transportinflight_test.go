@@ -142,7 +142,11 @@ func TestTransportInFlightAtOnce(t *testing.T) {
 	var now, most atomic.Int64
 	server := serverOf(t, "HTTP/1.1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer now.Add(-1)
-		for n, seen := now.Add(1), most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
+		n := now.Add(1)
+		for seen := most.Load(); n > seen; seen = most.Load() {
+			if most.CompareAndSwap(seen, n) {
+				break
+			}
 		}
 		endings().ServeHTTP(w, r)
 	}))

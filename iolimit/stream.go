@@ -91,8 +91,8 @@ func (p *payer) suits(ctx context.Context) error {
 	}
 	for _, part := range parts {
 		if _, flies := part.(ratelimit.InFlight); flies {
-			return param.InvalidIn("iolimit", "the algorithm of the Bound", fmt.Sprintf("%+v", alg),
-				"must have no InFlight, because bytes are never in flight; to limit how many streams run at once, hold an event of another limiter for each stream")
+			return param.InvalidIn("iolimit", "the limit of the Bound, or a part of it,", fmt.Sprintf("%T%+v", part, part),
+				"must not be an InFlight, because nobody releases bytes; to limit how many streams run at once, hold an event of another limiter for each stream")
 		}
 	}
 	return nil

@@ -41,16 +41,21 @@ func main() {
 		log.Fatalf("-org: %v", err)
 	}
 
-	backend, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "localhost:0")
-	if err != nil {
-		log.Fatal(err)
-	}
+	backend, front := listen("localhost:0"), listen(*addr)
 	go func() { log.Fatal(http.Serve(backend, model{pace: 10 * time.Millisecond})) }()
 
 	g := newGateway("http://"+backend.Addr().String(), perUser, perOrg)
-	log.Printf("%v for each user, %v for each organisation, on http://%s", perUser, perOrg, *addr)
-	server := &http.Server{Addr: *addr, Handler: g, ReadHeaderTimeout: 5 * time.Second}
-	log.Fatal(server.ListenAndServe())
+	log.Printf("%v for each user, %v for each organisation, on http://%s", perUser, perOrg, front.Addr())
+	server := &http.Server{Handler: g, ReadHeaderTimeout: 5 * time.Second}
+	log.Fatal(server.Serve(front))
+}
+
+func listen(addr string) net.Listener {
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return l
 }
 
 // A gateway limits the tokens of those who use the model.

@@ -7,12 +7,76 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/ratelimit-go/ratelimit"
 )
+
+// TestMain runs the program itself if a test has started this binary for that.
+func TestMain(m *testing.M) {
+	if os.Getenv("LLM_PROGRAM") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// program returns the program with the given arguments, to be started.
+func program(t *testing.T, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "LLM_PROGRAM=1")
+	return cmd
+}
+
+// TestProgram starts the program as its documentation says, and asks it what that says.
+func TestProgram(t *testing.T) {
+	cmd := program(t, "-addr", "localhost:0", "-user", "300/d", "-org", "800/d") // nothing comes back meanwhile
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	lines := bufio.NewScanner(said)
+	if !lines.Scan() {
+		t.Fatal("it says nothing")
+	}
+	limits, url, _ := strings.Cut(lines.Text(), ", on ")
+	if !strings.Contains(limits, "300/d for each user, 800/d for each organisation") {
+		t.Error(lines.Text())
+	}
+	for _, want := range []string{"84 tokens, 203 were held; ann has 216 left", "84 tokens, 203 were held; ann has 132 left", "ann has too few tokens left: the request may cost 203"} {
+		resp := ask(t.Context(), t, url, "ann", "Tell me a story")
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || !strings.Contains(string(body), want) {
+			t.Errorf("%q, %v, want %q", body, err, want)
+		}
+	}
+}
+
+// TestUsage: the program refuses limits and addresses that it cannot use.
+func TestUsage(t *testing.T) {
+	for want, args := range map[string][]string{
+		"-user:": {"-user", "many"},
+		"-org:":  {"-org", "0/1m"},
+		"listen": {"-addr", "localhost:none"},
+	} {
+		out, err := program(t, args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v: %v, %s", args, err, out)
+		}
+	}
+}
 
 // start returns the URL of a gateway to backend, and the gateway. answered gets a value after
 // each request.

@@ -33,7 +33,11 @@ type crowd struct{ now, most, served atomic.Int64 }
 func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.served.Add(1)
 	defer c.now.Add(-1)
-	for n, most := c.now.Add(1), c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+	n := c.now.Add(1)
+	for most := c.most.Load(); n > most; most = c.most.Load() {
+		if c.most.CompareAndSwap(most, n) {
+			break
+		}
 	}
 	text, _ := io.ReadAll(r.Body) // net/http notices only then that an HTTP/1.1 client leaves
 	rc := http.NewResponseController(w)
