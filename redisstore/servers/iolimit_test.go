@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/iolimit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
-	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
 // A tally counts the bytes that are read or written.
@@ -47,7 +47,8 @@ func TestStreamsOfProcesses(t *testing.T) {
 	const limit = 6400
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
-		clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+		clk := clock.NewMock()
+		clk.Set(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 		out := &tally{ReadWriter: endless{}}
 		ctx, stop := context.WithCancel(t.Context())
 		var streams sync.WaitGroup
@@ -72,7 +73,7 @@ func TestStreamsOfProcesses(t *testing.T) {
 		const chunk = limit / 16
 		for window := int64(1); window <= 4; window++ {
 			if window > 1 {
-				clk.Advance(time.Hour)
+				clk.Add(time.Hour)
 			}
 			eventually(t, "the window is used", func() bool { return out.n.Load() > window*limit-4*chunk*window })
 			assert.LessOrEqual(t, out.n.Load(), window*limit)
