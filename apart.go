@@ -187,7 +187,7 @@ func (a *asking) askTogether(keys []*groupKey) (decided, granted bool) {
 			ask = j // the least patient of the limiters
 		}
 	}
-	decided, err := ask.applyAll(a.ctx, calls)
+	decided, err := a.applyAll(ask, calls, keys)
 	if !decided && err == nil {
 		return false, false
 	}
@@ -199,7 +199,7 @@ func (a *asking) askTogether(keys []*groupKey) (decided, granted bool) {
 		}
 		return true, granted
 	}
-	spent := !slices.ContainsFunc(calls, func(c JointCall) bool { return !c.Told || !c.Result.Decision.Allowed })
+	spent := spent(calls)
 	granted = spent
 	for i, g := range keys {
 		c := &calls[i]
@@ -218,6 +218,41 @@ func (a *asking) askTogether(keys []*groupKey) (decided, granted bool) {
 		}
 	}
 	return true, granted
+}
+
+// spent reports whether all calls are granted.
+func spent(calls []JointCall) bool {
+	return !slices.ContainsFunc(calls, func(c JointCall) bool { return !c.Told || !c.Result.Decision.Allowed })
+}
+
+// applyAll makes the calls for keys. If some of the events are in flight, it returns when the
+// context ends, as applyOrRelease does.
+func (a *asking) applyAll(ask joiner, calls []JointCall, keys []*groupKey) (decided bool, err error) {
+	if !a.hold || a.ctx.Done() == nil || !slices.ContainsFunc(keys, func(g *groupKey) bool { return g.t.flies }) {
+		return ask.applyAll(a.ctx, calls)
+	}
+	type answer struct {
+		calls   []JointCall
+		decided bool
+		err     error
+	}
+	b, ok := unlessLate(a.ctx, func(ctx context.Context) answer {
+		own := slices.Clone(calls)
+		decided, err := ask.applyAll(ctx, own)
+		return answer{own, decided, err}
+	}, func(ctx context.Context, late answer) {
+		for i, g := range keys {
+			if c := &late.calls[i]; late.decided && late.err == nil && spent(late.calls) && c.Result.Grant != nil {
+				r := &Reservation{l: g.l, key: g.key, n: c.Request.N, by: g.t, held: c.Result.Grant, resets: g.resets}
+				_, _ = r.Settle(ctx, 0)
+			}
+		}
+	})
+	if !ok {
+		return true, a.ctx.Err()
+	}
+	copy(calls, b.calls)
+	return b.decided, b.err
 }
 
 // events returns how many events to take of a key.

@@ -27,6 +27,7 @@ type jointStore struct {
 	undecided bool          // whether ApplyAll does nothing
 	down      error         // what both return
 	stuck     chan struct{} // if not nil, ApplyAll waits for it
+	late      chan struct{} // if not nil, ApplyAll waits for it before it returns
 	partial   bool          // whether ApplyAll tells only of keys that refuse, if any do
 }
 
@@ -96,6 +97,9 @@ func (s *jointStates) ApplyAll(ctx context.Context, calls []JointCall) (decided 
 			return true, err
 		}
 		c.Told = granted || !s.partial || !c.Result.Decision.Allowed
+	}
+	if s.late != nil {
+		<-s.late
 	}
 	return true, nil
 }
@@ -328,4 +332,36 @@ func TestJointStatesUnreadable(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, d.Allowed)
 	}
+}
+
+// If the context of HoldAll ends while the store grants the events, they are given back, because
+// those in flight would be held until they time out.
+func TestJointStatesGrantTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newJointStore()
+		s.late = make(chan struct{})
+		flights := s.of(clock.New(), InFlight{Limit: 3, Timeout: time.Hour})
+		window := s.of(clock.New(), FixedWindow{Limit: 5, Window: 24 * time.Hour})
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error)
+		go func() {
+			_, _, err := HoldAll(ctx, 2, For(flights, "k"), For(window, "k"))
+			left <- err
+		}()
+		synctest.Wait()
+		leave()
+		require.ErrorIs(t, <-left, context.Canceled)
+		remaining := func() (of []int) {
+			for _, l := range []Limiter{flights, window} {
+				d, err := l.Peek(t.Context(), "k")
+				require.NoError(t, err)
+				of = append(of, d.Remaining)
+			}
+			return of
+		}
+		assert.Equal(t, []int{1, 3}, remaining(), "they are granted")
+		close(s.late)
+		synctest.Wait()
+		assert.Equal(t, []int{3, 5}, remaining(), "and given back")
+	})
 }
