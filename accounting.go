@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/memory"
 )
 
 // TakeUpTo implements [Limiter].
@@ -37,6 +38,13 @@ func (l *limiter) TakeUpTo(ctx context.Context, key string, n int) (granted int,
 	return granted, d, err
 }
 
+// A wordHold is a Reservation with what settles it in memory, if the state of its key is one
+// word.
+type wordHold struct {
+	Reservation
+	held memory.Held
+}
+
 // A hold is a Reservation with room for the Grant of an OpHold in memory.
 type hold struct {
 	Reservation
@@ -55,15 +63,17 @@ func (l *limiter) newHold() *hold {
 }
 
 // Hold implements [Limiter].
-func (l *limiter) Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error) {
+func (l *limiter) Hold(ctx context.Context, key string, n int) (r *Reservation, d Decision, _ error) {
 	if err := l.check(ctx, n); err != nil {
 		return nil, Decision{}, err
 	}
-	if d, ok := l.overtakes(ctx, key, n); ok {
-		return nil, d, nil
+	if l.waiting.any() {
+		if d, ok := l.overtakes(ctx, key, n); ok {
+			return nil, d, nil
+		}
 	}
 	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
-		r, d := l.holdLocal(key, n)
+		r = l.holdLocal(key, n, &d)
 		return r, d, nil
 	}
 	t, err := l.transitionOf(ctx, key)
@@ -71,19 +81,32 @@ func (l *limiter) Hold(ctx context.Context, key string, n int) (*Reservation, De
 	return r, res.Decision, err
 }
 
-// holdLocal is hold in memory, if all keys have the same limit.
-func (l *limiter) holdLocal(key string, n int) (*Reservation, Decision) {
-	h, resets := l.newHold(), l.resets.count.Load()
-	req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.room, Clock: l.timeline}
+// holdLocal is hold in memory, if all keys have the same limit. It sets d.
+func (l *limiter) holdLocal(key string, n int, d *Decision) *Reservation {
+	resets := l.resets.count.Load()
 	var a kernel.Answer
+	if l.fast != nil {
+		var held memory.Held
+		if l.fast.Hold(l.timeline, key, n, &held, &a) {
+			if d.set(&a); !d.Allowed {
+				return nil
+			}
+			h := &wordHold{held: held}
+			r := &h.Reservation
+			r.l, r.key, r.n, r.by, r.due, r.held, r.resets = l, key, n, l.t, a.Due, &h.held, resets
+			return r
+		}
+	}
+	h := l.newHold()
+	req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.room, Clock: l.timeline}
 	l.local.apply(key, &req, &a)
-	if !a.Allowed {
+	if d.set(&a); !d.Allowed {
 		l.spare.Store(h)
-		return nil, decision(&a)
+		return nil
 	}
 	r := &h.Reservation
 	r.l, r.key, r.n, r.by, r.due, r.held, r.resets = l, key, n, l.t, a.Due, a.Grant, resets
-	return r, decision(&a)
+	return r
 }
 
 // hold holds n events as t decides, even if that overtakes a Wait. err is the error of the
@@ -127,14 +150,7 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 		return Decision{}, err
 	}
 	if l.local != nil && l.own == nil { // a shortcut: the store cannot fail
-		req := kernel.Request{Op: kernel.OpCharge, N: n, Clock: l.timeline}
-		var a kernel.Answer
-		l.local.apply(key, &req, &a)
-		if a.Excess || a.Full {
-			res := result(&a)
-			return res.Decision, res.uncounted(n)
-		}
-		return l.behind(ctx, key, decision(&a)), nil
+		return l.countLocal(ctx, key, kernel.Request{Op: kernel.OpCharge, N: n}, n)
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpCharge, N: n})
 	if err != nil {
@@ -143,6 +159,19 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 		})
 	}
 	return l.behind(ctx, key, res.Decision), res.uncounted(n)
+}
+
+// countLocal applies an OpCharge or OpSettle of more events than were held in memory, if all keys
+// have the same limit.
+func (l *limiter) countLocal(ctx context.Context, key string, req kernel.Request, more int) (Decision, error) {
+	req.Clock = l.timeline
+	var a kernel.Answer
+	l.local.apply(key, &req, &a)
+	if a.Excess || a.Full {
+		res := result(&a)
+		return res.Decision, res.uncounted(more)
+	}
+	return l.behind(ctx, key, decision(&a)), nil
 }
 
 // uncounted returns the error of n events that could not be counted.
@@ -199,42 +228,65 @@ func (r *Result) uncounted(n int) error {
 // If the store fails, the [FailurePolicy] makes the Decision, the error says so, and it is
 // unknown whether Settle took effect; it cannot be called again.
 //
-// In memory, Settle allocates nothing, except with an All.
+// In memory, Settle allocates nothing, except with an All, or if a key was evicted or reset
+// since.
 func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error) {
-	if r.parts != nil {
-		return r.settleAll(ctx, n)
-	}
 	if err := r.l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
 	if r.over.Swap(true) {
 		return Decision{}, ErrSettled
 	}
-	if r.l == nil {
-		return Decision{Allowed: true}, nil
-	}
-	if n < r.n && r.waiter != nil {
+	if u := r.undo; u != nil && u.waiter != nil && n < r.n {
 		if n == 0 && r.Delay() > 0 {
 			r.cancel()
 			return r.l.Peek(ctx, r.key)
 		}
-		if err := r.l.leave(ctx, r.key, r.line, r.waiter); err != nil {
+		if err := r.l.leave(ctx, r.key, u.line, u.waiter); err != nil {
 			r.over.Store(false)
 			return Decision{}, err
 		}
 	}
-	switch {
-	case r.held != nil:
-		d, err = r.settle(ctx, n)
-	case r.by != nil && r.by.Stateless():
-		d, err = r.l.Peek(ctx, r.key) // it was held while the key was unlimited, and never counts
+	switch held := r.held.(type) {
+	case *memory.Held:
+		err = r.settleWord(ctx, held, n, &d)
+	case parts:
+		d, err = settleAll(ctx, held, n)
+	case any: // not nil
+		d, err = r.settle(ctx, r.by, held, n)
 	default:
-		d, err = r.charge(ctx, n)
+		d, err = r.settleNothing(ctx, n)
 	}
-	if isUncounted(err) {
+	if err != nil && isUncounted(err) {
 		r.over.Store(false)
 	}
 	return d, err
+}
+
+// settleNothing is Settle of a reservation that holds nothing.
+func (r *Reservation) settleNothing(ctx context.Context, n int) (Decision, error) {
+	switch {
+	case r.l == nil:
+		return Decision{Allowed: true}, nil
+	case r.by != nil && r.by.Stateless():
+		return r.l.Peek(ctx, r.key) // it was held while the key was unlimited, and never counts
+	}
+	return r.charge(ctx, n)
+}
+
+// settleWord is Settle of a hold on a state of one word in memory, on which nobody waits for
+// events in flight. It sets d.
+func (r *Reservation) settleWord(ctx context.Context, held *memory.Held, n int, d *Decision) (err error) {
+	var a kernel.Answer
+	switch l := r.l; {
+	case l.fast.Settle(l.timeline, held, r.n, n, &a):
+		d.set(&a)
+	case n > r.n:
+		*d, err = l.countLocal(ctx, r.key, kernel.Request{Op: kernel.OpCharge, N: n - r.n}, n-r.n)
+	default:
+		*d, err = r.settle(ctx, r.by, l.fast.Grant(held, r.n), n)
+	}
+	return err
 }
 
 // isUncounted reports whether err is that of events that could not be counted.
@@ -246,27 +298,19 @@ func (r *Reservation) charge(ctx context.Context, n int) (Decision, error) {
 	if err != nil || !t.flies {
 		return r.l.Charge(ctx, r.key, n)
 	}
-	r.by, r.held = t, kernel.Nothing // what it was for is over, so nothing is in flight
-	return r.settle(ctx, n)
+	return r.settle(ctx, t, kernel.Nothing, n) // what it was for is over, so nothing is in flight
 }
 
-// settle is Settle of a reservation that holds something.
-func (r *Reservation) settle(ctx context.Context, n int) (Decision, error) {
+// settle is Settle of a reservation by a transition that has left a Grant.
+func (r *Reservation) settle(ctx context.Context, by *Transition, held any, n int) (Decision, error) {
 	defer r.l.waiting.released(r.key) // even if the store fails: it may have released them
 	lost, doubt := r.l.resets.of(r.resets, r.key)
-	if grant, ok := r.held.(*kernel.Grant); ok && r.l.local != nil && r.l.own == nil { // a shortcut: nothing can fail
-		req := kernel.Request{Op: kernel.OpSettle, N: n, Grant: grant, Lost: lost, Doubt: doubt, Clock: r.l.timeline}
-		var a kernel.Answer
-		r.l.local.apply(r.key, &req, &a)
-		if a.Excess || a.Full {
-			res := result(&a)
-			return res.Decision, res.uncounted(n - r.n)
-		}
-		return r.l.behind(ctx, r.key, decision(&a)), nil
+	if grant, ok := held.(*kernel.Grant); ok && r.l.local != nil && r.l.own == nil { // a shortcut: nothing can fail
+		return r.l.countLocal(ctx, r.key, kernel.Request{Op: kernel.OpSettle, N: n, Grant: grant, Lost: lost, Doubt: doubt}, n-r.n)
 	}
-	res, err := r.l.applyBy(ctx, r.key, r.by, Request{Op: OpSettle, N: n, Grant: r.held, lost: lost, doubt: doubt})
+	res, err := r.l.applyBy(ctx, r.key, by, Request{Op: OpSettle, N: n, Grant: held, lost: lost, doubt: doubt})
 	if err != nil {
-		return r.l.degraded(ctx, r.by, err, func(Limiter) (Decision, error) { return Decision{}, nil })
+		return r.l.degraded(ctx, by, err, func(Limiter) (Decision, error) { return Decision{}, nil })
 	}
 	return r.l.behind(ctx, r.key, res.Decision), res.uncounted(n - r.n)
 }

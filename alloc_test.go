@@ -68,6 +68,13 @@ func TestNoAllocations(t *testing.T) {
 					_, err = r.Settle(ctx, 0)
 					require.NoError(t, err)
 				}), "Hold and Settle")
+				assert.Equal(t, 1.0, testing.AllocsPerRun(100, func() {
+					clk.Advance(10 * 24 * time.Hour)
+					r, _, err := l.Hold(ctx, "key", 1)
+					require.NoError(t, err)
+					_, err = r.Settle(ctx, 200)
+					require.NoError(t, err)
+				}), "Hold and Settle, with a debt")
 			}
 
 			for l.Allow("key") {
@@ -241,3 +248,35 @@ func TestUnseenKeysAllocateOnlyTables(t *testing.T) {
 }
 
 var sink string
+
+// TestHoldBytes holds what Hold's documentation says of the size of a Reservation.
+func TestHoldBytes(t *testing.T) {
+	if strconv.IntSize < 64 {
+		t.Skip("pointers are smaller")
+	}
+	sizes := map[string]uint64{"token": 128, "leaky": 128, "fixed": 128, "sliding": 128}
+	for _, tt := range fixedSize {
+		if _, all := tt.alg.(ratelimit.All); all {
+			continue
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			l, clk := at(t, tt.alg)
+			want, known := sizes[tt.name]
+			if !known {
+				want = 224
+			}
+			const holds = 1000
+			var before, after runtime.MemStats
+			require.True(t, l.Allow("key"))
+			runtime.ReadMemStats(&before)
+			for range holds {
+				clk.Advance(24 * time.Hour)
+				if r, _, _ := l.Hold(ctx, "key", 1); r == nil {
+					t.Fatal("denied")
+				}
+			}
+			runtime.ReadMemStats(&after)
+			assert.InDelta(t, want, float64(after.TotalAlloc-before.TotalAlloc)/holds, 8)
+		})
+	}
+}

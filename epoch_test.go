@@ -51,8 +51,9 @@ func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
 			if _, ok := alg.(ratelimit.WarmingUp); ok {
 				continue // a second hold has to wait for the first one
 			}
-			for _, own := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/own=%v/%T%+v", how, own, alg, alg), func(t *testing.T) {
+			for i := range 4 {
+				own, known := i%2 > 0, i/2 > 0
+				t.Run(fmt.Sprintf("%s/own=%v/known=%v/%T%+v", how, own, known, alg, alg), func(t *testing.T) {
 					clk := stepclock.New()
 					store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(3))
 					opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(clk)}
@@ -60,6 +61,9 @@ func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
 						opts = append(opts, ownLimits(alg))
 					}
 					l := ratelimit.Must(ratelimit.New(alg, opts...))
+					if known { // a hold on a key that the store has is another path
+						require.True(t, l.Allow("k"))
+					}
 					r, d, err := l.Hold(ctx, "k", 5)
 					require.NoError(t, err)
 					require.True(t, d.Allowed)

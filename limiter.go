@@ -104,7 +104,7 @@ type Limiter interface {
 	// settled is spent.
 	//
 	// The store keeps nothing for a hold. In memory, the Reservation is one allocation of
-	// about 300 bytes, or several with an All. With [WithLimits], a key whose events are
+	// 128 to 224 bytes, or several with an All. With [WithLimits], a key whose events are
 	// held, charged or settled costs as much as with a [SlidingLog] until a later Take.
 	Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error)
 
@@ -584,10 +584,13 @@ func (l *limiter) reserved(key string, n int, t *Transition, res Result, m mark)
 	if r.due == 0 { // the store has a clock of its own
 		r.due = l.timeline.In(res.Wait)
 	}
-	if g, ok := res.Grant.(*kernel.Grant); ok {
-		r.line, r.waiter = l.enter(key, g, r.due, m)
-	} else {
-		r.grant = res.Grant
+	switch g := res.Grant.(type) {
+	case *kernel.Grant:
+		if line, waiter := l.enter(key, g, r.due, m); waiter != nil {
+			r.undo = &undo{line: line, waiter: waiter}
+		}
+	case any: // not nil
+		r.undo = &undo{grant: g}
 	}
 	return r
 }

@@ -18,14 +18,17 @@ type Reservation struct {
 	by  *Transition    // that made it
 	due kernel.Instant // when the events may happen
 
-	line   *line          // nil if nothing can be taken back, or grant is used
-	waiter *kernel.Waiter // its place in line
-	grant  any            // the Grant of a store that does not use Transition.Apply
-	held   any            // what Settle needs; nil if nothing is held
-	resets uint64         // the limiter's count of resets before the reservation
-	over   atomic.Bool    // whether it was cancelled or settled
+	held   any         // what Settle needs; nil if nothing is held. Of a HoldAll: its parts
+	resets uint64      // the limiter's count of resets before the reservation
+	over   atomic.Bool // whether it was cancelled or settled
+	undo   *undo       // nil if Cancel gives nothing back
+}
 
-	parts []part // of a HoldAll: the reservations of its keys; nothing else is set then
+// An undo is what Cancel needs of a reservation that was made ahead of time.
+type undo struct {
+	line   *line
+	waiter *kernel.Waiter // its place in line
+	grant  any            // if waiter is nil: the Grant of a store that does not use Transition.Apply
 }
 
 // Delay returns the time until the reserved events may happen. 0 means that they
@@ -72,18 +75,13 @@ func (r *Reservation) Cancel() {
 }
 
 func (r *Reservation) cancel() {
-	if r.parts != nil {
-		for _, p := range r.parts {
-			p.r.Cancel()
-		}
-		return
-	}
 	defer r.l.waiting.released(r.key)
-	switch {
-	case r.waiter != nil:
-		r.l.cancel(r.key, r.line, r.waiter, r.by)
-	case r.grant != nil && !r.l.resets.since(r.resets, r.key):
-		_, _ = r.l.applyBy(context.Background(), r.key, r.by, Request{Op: OpCancel, Grant: r.grant})
+	switch u := r.undo; {
+	case u == nil:
+	case u.waiter != nil:
+		r.l.cancel(r.key, u.line, u.waiter, r.by)
+	case !r.l.resets.since(r.resets, r.key):
+		_, _ = r.l.applyBy(context.Background(), r.key, r.by, Request{Op: OpCancel, Grant: u.grant})
 	}
 }
 
@@ -101,7 +99,7 @@ func (r *Reservation) Wait(ctx context.Context) error {
 // wait is Wait with a ctx that is not nil.
 func (r *Reservation) wait(ctx context.Context) error {
 	err := r.await(ctx)
-	if err != nil && (r.waiter != nil || r.grant != nil) {
+	if err != nil && r.undo != nil {
 		r.Cancel()
 	}
 	return err
@@ -109,12 +107,12 @@ func (r *Reservation) wait(ctx context.Context) error {
 
 // await waits until the events may happen, and returns nil when they may.
 func (r *Reservation) await(ctx context.Context) error {
-	for _, p := range r.parts {
-		if err := p.r.wait(ctx); err != nil {
-			return err
-		}
-	}
 	if r.l == nil {
+		for _, p := range r.parts() {
+			if err := p.r.wait(ctx); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
 	for looks := 0; ; looks++ {

@@ -61,8 +61,13 @@ import (
 //
 // The error is that of [Limiter.Take], or one for each key that failed. If there is no Bound, or
 // one has no limiter, it matches [ErrInvalid].
-func TakeAll(ctx context.Context, n int, of ...Bound) (Decision, error) {
-	_, d, err := takeTogether(ctx, n, of, false)
+func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
+	if err := checkTogether(ctx, n, of); err != nil {
+		return Decision{}, err
+	}
+	if !takeWords(n, of, &d) {
+		_, d, err = takeTogether(ctx, n, of, false)
+	}
 	return d, err
 }
 
@@ -72,31 +77,57 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (Decision, error) {
 // key has no room for the events ([ErrDebt] or [ErrFull]), the others are settled, and Settle can
 // be called again for that key. If the events are denied, the Reservation is nil.
 func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, error) {
+	if err := checkTogether(ctx, n, of); err != nil {
+		return nil, Decision{}, err
+	}
 	return takeTogether(ctx, n, of, true)
+}
+
+// takeWords is a faster takeTogether without hold, for a few keys in memory whose states are one
+// word. It sets d, or returns false if it cannot be used.
+func takeWords(n int, of []Bound, d *Decision) (ok bool) {
+	var words [memory.MostWords]memory.Word
+	if len(of) > len(words) {
+		return false
+	}
+	for i, b := range of {
+		l, ok := b.limiter.(*limiter)
+		if !ok || l.fast == nil || l.waiting.any() || !words[i].Load(l.fast, l.timeline, b.key, n) {
+			return false
+		}
+	}
+	if _, ok := memory.TakeWords(words[:len(of)], n); !ok {
+		return false
+	}
+	m := merging{least: math.MaxInt}
+	var a kernel.Answer
+	for i := range of {
+		words[i].Answer(&a)
+		m.add(i, decision(&a), 1)
+	}
+	*d = m.decision()
+	return true
 }
 
 // takeTogether is TakeAll and HoldAll. Without hold, the Reservation is nil.
 func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (_ *Reservation, _ Decision, err error) {
-	if err := checkTogether(ctx, n, of); err != nil {
-		return nil, Decision{}, err
-	}
 	joint := memory.NewJoint()
 	defer joint.Close()
-	var parts []part
+	var held []part
 	var apart []apartKey
 	for i, b := range of {
 		r, ok := b.join(ctx, joint, hold)
 		if !ok {
 			apart = addApart(apart, of, i)
 		} else if hold {
-			parts = append(parts, part{r: r, index: i})
+			held = append(held, part{r: r, index: i})
 		}
 	}
 	m := merging{least: math.MaxInt}
 	if len(apart) > 0 {
 		kept := append([]Bound(nil), of...) // so that of may be on its caller's stack
 		asking := asking{ctx: ctx, n: n, of: kept, hold: hold || len(joint.Asked) > 0, keys: apart}
-		return asking.take(joint, hold, parts)
+		return asking.take(joint, hold, held)
 	}
 	granted, err := decideTogether(joint, n, hold)
 	if err != nil {
@@ -108,7 +139,7 @@ func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (_ *Reserva
 	if !granted || !hold {
 		return nil, m.decision(), nil
 	}
-	return reservedTogether(joint, n, parts), m.decision(), nil
+	return reservedTogether(joint, n, held), m.decision(), nil
 }
 
 // checkTogether returns an error if nothing need be asked.
@@ -170,6 +201,15 @@ func decideTogether(joint *memory.Joint, n int, hold bool) (granted bool, err er
 	return granted, err
 }
 
+// parts are the reservations of the keys of a HoldAll.
+type parts []part
+
+// parts returns the parts of a HoldAll, or nil.
+func (r *Reservation) parts() []part {
+	ps, _ := r.held.(parts)
+	return ps
+}
+
 // A part of a Reservation is that of one key.
 type part struct {
 	r     *Reservation
@@ -178,10 +218,10 @@ type part struct {
 }
 
 // reservedTogether returns the Reservation of the n events of each key that joint has granted,
-// and of more. parts are in the order of the keys of joint.
-func reservedTogether(joint *memory.Joint, n int, parts []part, more ...part) *Reservation {
+// and of more. of are those of joint, in the order of its keys.
+func reservedTogether(joint *memory.Joint, n int, of []part, more ...part) *Reservation {
 	all := more
-	for i, p := range parts {
+	for i, p := range of {
 		e := &joint.Asked[i]
 		if e.Times == 0 {
 			continue
@@ -192,7 +232,7 @@ func reservedTogether(joint *memory.Joint, n int, parts []part, more ...part) *R
 	if len(more) > 0 {
 		slices.SortFunc(all, func(a, b part) int { return a.index - b.index })
 	}
-	return &Reservation{n: n, parts: all}
+	return &Reservation{n: n, held: parts(all)}
 }
 
 // equals reports whether b and other are the same key of the same limiter. It is false if
@@ -256,18 +296,12 @@ func (m *merging) decision() Decision {
 	return d
 }
 
-// settleAll is Settle of a Reservation in several keys.
-func (r *Reservation) settleAll(ctx context.Context, n int) (Decision, error) {
-	if err := r.l.check(ctx, n); err != nil {
-		return Decision{}, err
-	}
-	if r.over.Swap(true) {
-		return Decision{}, ErrSettled
-	}
+// settleAll is Settle of a HoldAll.
+func settleAll(ctx context.Context, all parts, n int) (Decision, error) {
 	ctx = context.WithoutCancel(ctx) // all or none
 	m := merging{least: math.MaxInt}
 	var errs []error
-	for _, p := range r.parts {
+	for _, p := range all {
 		if p.r.over.Load() {
 			continue // an earlier call has settled it, when another part had no room
 		}
@@ -275,14 +309,12 @@ func (r *Reservation) settleAll(ctx context.Context, n int) (Decision, error) {
 		errs = append(errs, err)
 		m.add(p.index, d, p.times)
 	}
-	err := errors.Join(errs...)
-	r.over.Store(!isUncounted(err))
-	return m.decision(), err
+	return m.decision(), errors.Join(errs...)
 }
 
 // delay returns the greatest Delay of the parts.
 func (r *Reservation) delay() (d time.Duration) {
-	for _, p := range r.parts {
+	for _, p := range r.parts() {
 		d = max(d, p.r.Delay())
 	}
 	return d

@@ -275,11 +275,10 @@ func (k *fixed) charge(st []uint64, now Instant, n int) []uint64 {
 // refund removes the events from their window, if it is still the current one. If none of the
 // events that began a window has happened, and no others, the window before comes back.
 func (k *fixed) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
-	t := r.trace()
 	start, count := k.load(st)
 	switch {
 	case r.last(st) && r.all():
-		copy(st, t.pre[:])
+		copy(st, r.pre[:])
 	case r.at < start || r.at >= k.end(start) || count < uint64(r.n):
 		return st, false
 	default:
@@ -288,6 +287,19 @@ func (k *fixed) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	return st, true
 }
 
+// Refund implements Word.
+func (k *fixed) Refund(word uint64, h Holding, n, back int, now Instant) (next uint64) {
+	switch {
+	case word == h.after && back == n:
+		return h.before
+	case word == h.after:
+		return word - uint64(back)
+	}
+	st, e := [1]uint64{word}, h.ends()
+	k.refund(st[:], refunding{h.at, n, &e, now, back, false})
+	return st[0]
+}
+
 func (k *fixed) encodeRefund(b []byte, g *Grant, part int) []byte {
-	return g.traces[part].appendTo(b, 2)
+	return g.endsOf(part).appendTo(b, 2)
 }

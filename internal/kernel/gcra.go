@@ -305,8 +305,8 @@ func (k *gcra) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	if r.pending() {
 		return st, false
 	}
-	if tat != k.load(r.trace().post[:k.Width()]) {
-		alone := k.alone(r.Grant)
+	if tat != k.load(r.post[:k.Width()]) {
+		alone := k.alone(r.at, r.n)
 		if r.ahead || tat.Less(alone) {
 			return st, false
 		}
@@ -318,15 +318,26 @@ func (k *gcra) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	return k.store(st, tat.Sub(back)), true
 }
 
-// alone returns the tat if nothing but a grant had been taken.
-func (k *gcra) alone(g *Grant) uint128.Uint128 {
-	return uint128.Mul(g.at, k.unit).Add(uint128.Mul(uint64(g.n), k.cost))
+// Refund implements Word.
+func (k *gcra) Refund(word uint64, h Holding, n, back int, now Instant) (next uint64) {
+	if word == h.after {
+		return word - uint64(back)*k.cost
+	}
+	st, e := [1]uint64{word}, h.ends()
+	ahead := !k.grants(uint128.From(word), uint128.Mul(now, k.unit))
+	k.refund(st[:], refunding{h.at, n, &e, now, back, ahead})
+	return st[0]
+}
+
+// alone returns the tat if nothing but n events had been taken, at an instant.
+func (k *gcra) alone(at Instant, n int) uint128.Uint128 {
+	return uint128.Mul(at, k.unit).Add(uint128.Mul(uint64(n), k.cost))
 }
 
 // encodeRefund appends the instant at which the bucket is full again after the hold, and that at
 // which it would be if nothing but the hold had been taken.
 func (k *gcra) encodeRefund(b []byte, g *Grant, part int) []byte {
 	var alone words
-	k.store(alone[:], k.alone(g))
-	return appendWords(appendWords(b, g.traces[part].post[:2]...), alone[:2]...)
+	k.store(alone[:], k.alone(g.at, g.n))
+	return appendWords(appendWords(b, g.endsOf(part).post[:2]...), alone[:2]...)
 }

@@ -74,8 +74,16 @@ func (k *leaky) charge(st []uint64, now Instant, n int) []uint64 { return k.Spen
 
 // refund takes nothing back if others have been queued since: their turns were told.
 func (k *leaky) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
-	if k.load(st) != k.load(r.trace().post[:k.Width()]) {
+	if k.load(st) != k.load(r.post[:k.Width()]) {
 		return st, false
 	}
 	return k.gcra.refund(st, r)
+}
+
+// Refund implements Word.
+func (k *leaky) Refund(word uint64, h Holding, n, back int, now Instant) (next uint64) {
+	if word != h.after {
+		return word
+	}
+	return k.gcra.Refund(word, h, n, back, now)
 }

@@ -10,8 +10,8 @@ import (
 // This file counts what has happened: events of a hold that were fewer or more than held, and
 // events that nobody asked for.
 //
-// A hold is a Take that leaves a Grant with a trace for each part, like a reservation. To
-// settle it for fewer events is to give the rest back. The state is then as if only the
+// A hold is a Take that leaves a Grant with the state of each part before and after. To settle
+// it for fewer events is to give the rest back. The state is then as if only the
 // others had been taken when the hold was made:
 //
 //   - Counts are sums: the events leave the window or the entry that they are in, if it
@@ -46,17 +46,16 @@ type settler interface {
 	encodeRefund(b []byte, g *Grant, part int) []byte
 }
 
-// A refunding is the application of an OpSettle that takes events back. It is passed by value,
-// because a pointer that kernels were given would be allocated.
+// A refunding is the application of an OpSettle that takes events back of a part. It is passed
+// by value, because a pointer that kernels were given would be allocated.
 type refunding struct {
-	*Grant
+	at    Instant // when the events were spent
+	n     int     // how many they were
+	*ends         // the state then
 	now   Instant
 	back  int  // how many of the events did not happen
 	ahead bool // whether a reservation is ahead, or a debt
-	part  int  // the current part
 }
-
-func (r refunding) trace() *trace { return &r.traces[r.part] }
 
 // all reports whether none of the events happened.
 func (r refunding) all() bool { return r.back == r.n }
@@ -67,7 +66,7 @@ func (r refunding) pending() bool { return r.at > r.now }
 // last reports whether nothing was granted since, given the words of a state that change with
 // each grant.
 func (r refunding) last(st []uint64) bool {
-	return slices.Equal(st, r.trace().post[:len(st)])
+	return slices.Equal(st, r.post[:len(st)])
 }
 
 // mostCount is the greatest count in a state.
@@ -81,11 +80,11 @@ func (enc Encoding) mostCount() uint64 {
 // lastInstant is the latest instant in a state.
 func (enc Encoding) lastInstant() Instant { return MaxInstant / enc.Tick }
 
-// A Hold has room for the Grant of an OpHold, and for its trace if the algorithm has no parts.
-// The caller passes it in the Request, as a part of what it allocates itself.
+// A Hold has room for the Grant of an OpHold of an algorithm without parts. The caller passes it
+// in the Request, as a part of what it allocates itself.
 type Hold struct {
 	grant Grant
-	trace [1]trace
+	ends  [1]ends
 }
 
 // Nothing is the Grant of a hold of no events.
@@ -107,10 +106,10 @@ func (v *view) takeHeld(st []uint64, n int, into *Hold, a *Answer) (_ []uint64, 
 	if into == nil {
 		into = new(Hold)
 	}
-	into.grant = Grant{by: v.Compiled, at: now, due: After(now, delay), n: n, traces: into.trace[:0]}
+	into.grant = Grant{by: v.Compiled, at: now, due: After(now, delay), n: n, ends: into.ends[:0]}
 	g := &into.grant
 	if v.parts != nil {
-		g.traces = make([]trace, 0, len(v.parts.leaves()))
+		g.ends = make([]ends, 0, len(v.parts.leaves()))
 		st = v.parts.update(st, func(part *capable, st []uint64) []uint64 { return part.spendHeld(st, now, n, g) })
 	} else {
 		st = v.spendHeld(st, now, n, g)
@@ -123,15 +122,15 @@ func (v *view) takeHeld(st []uint64, n int, into *Hold, a *Answer) (_ []uint64, 
 	return st, n > 0
 }
 
-// spendHeld is Spend for n > 0, and appends a trace to those of g.
+// spendHeld is Spend for n > 0, and appends the state before and after to those of g.
 func (c *capable) spendHeld(st []uint64, now Instant, n int, g *Grant) []uint64 {
-	var t trace
-	copy(t.pre[:], st)
+	var e ends
+	copy(e.pre[:], st)
 	if n > 0 {
 		st = c.Spend(st, now, n)
 	}
-	copy(t.post[:], st)
-	g.traces = append(g.traces, t)
+	copy(e.post[:], st)
+	g.ends = append(g.ends, e)
 	return st
 }
 
@@ -195,7 +194,7 @@ func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed
 		v.peek(st, a)
 		return st, false
 	}
-	s := settling{refunding: refunding{Grant: g, now: v.now}, actual: req.N}
+	s := settling{Grant: g, now: v.now, actual: req.N}
 	if len(st) > 0 {
 		if s.known, s.same = v.left(g, req.Lost, req.Doubt); s.known {
 			s.ahead = v.ahead(st)
@@ -224,8 +223,11 @@ func (c *Compiled) left(g *Grant, lost, doubt bool) (known, same bool) {
 
 // A settling is the application of an OpSettle that the state has room for.
 type settling struct {
-	refunding
+	*Grant
+	now    Instant
 	actual int  // how many of the events happened
+	ahead  bool // see refunding
+	part   int  // the current part
 	known  bool // whether the state is of the same kind as when they were granted
 	same   bool // whether its limit is the same as well, and the key was not forgotten since
 }
@@ -233,12 +235,13 @@ type settling struct {
 // settle settles a part.
 func (s settling) settle(part *capable, st []uint64) (_ []uint64, changed bool) {
 	over, more := part.can&flies != 0, s.actual-s.n
-	if s.back = max(0, -more); over {
-		s.back, more = s.n, 0
+	back := max(0, -more)
+	if over {
+		back, more = s.n, 0
 	}
 	switch {
-	case s.back > 0 && (s.same || s.known && over):
-		return part.refund(st, s.refunding)
+	case back > 0 && (s.same || s.known && over):
+		return part.refund(st, refunding{at: s.at, n: s.n, ends: s.endsOf(s.part), now: s.now, back: back, ahead: s.ahead})
 	case more > 0:
 		return part.charge(st, s.now, more), true
 	}
@@ -303,8 +306,8 @@ func (c *Compiled) AppendSettlement(b []byte, grant any, n int, lost, doubt bool
 }
 
 // appendTo appends the first width words of the states before and after.
-func (t *trace) appendTo(b []byte, width int) []byte {
-	return appendWords(appendWords(b, t.pre[:width]...), t.post[:width]...)
+func (e *ends) appendTo(b []byte, width int) []byte {
+	return appendWords(appendWords(b, e.pre[:width]...), e.post[:width]...)
 }
 
 // appendWords appends the words of states.

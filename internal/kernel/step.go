@@ -115,34 +115,6 @@ func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted
 	}
 }
 
-// A Taking is the result of an OpTake on a state of one word in memory.
-type Taking struct {
-	Granted   bool
-	Next      uint64  // the state after it
-	ready     Instant // if denied: when it would be granted
-	remaining int     // at Next
-	fresh     Instant // likewise
-}
-
-// Take takes n events, 1 ≤ n ≤ limit, from a state of one word. by is the Word of a kernel.
-func (t *Taking) Take(by Word, word uint64, now Instant, n int) {
-	if t.Next, t.Granted = by.Decide(word, now, n); !t.Granted {
-		t.Next, t.ready = word, by.Await(word, now, n)
-	}
-	t.remaining, t.fresh = by.Describe(t.Next, now)
-}
-
-// Tell sets a to the answer to an OpTake with the given result, on the state word at a
-// reading of the clock. It is the answer of Step.
-func (c *Compiled) Tell(t *Taking, word uint64, at *Reading, a *Answer) {
-	*a = Answer{Allowed: t.Granted, Limit: c.Limit(), Remaining: t.remaining, ResetAfter: Until(t.fresh, at.Now, at.Lag)}
-	if !t.Granted {
-		a.RetryAfter = Until(t.ready, at.Now, at.Lag)
-	} else if k, ok := c.Kernel.(*leaky); ok {
-		a.Delay = Until(After(at.Now, k.hold([]uint64{word}, at.Now)), at.Now, at.Lag)
-	}
-}
-
 // view reads the clock.
 func (c *Compiled) view(req *Request) view {
 	now, lag := req.Now()

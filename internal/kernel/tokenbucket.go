@@ -156,20 +156,19 @@ func (k *intervalBucket) charge(st []uint64, now Instant, n int) []uint64 {
 // the refills that came. The hold may have begun their interval; it stays, because the state
 // does not say when others took their first token.
 func (k *intervalBucket) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
-	t := r.trace()
 	switch {
 	case r.pending():
 		return st, false
 	case r.last(st) && r.all():
-		copy(st, t.pre[:])
+		copy(st, r.pre[:])
 		return st, true
 	case r.last(st):
 		st[1] -= uint64(r.back)
 		return st, true
-	case r.now < st[0] || r.now < t.post[0]:
+	case r.now < st[0] || r.now < r.post[0]:
 		return st, false // a reservation that is ahead counts on them
 	}
-	came := uint128.Mul((r.now-t.post[0])/k.per, k.refill)
+	came := uint128.Mul((r.now-r.post[0])/k.per, k.refill)
 	if came.Hi > 0 || came.Lo >= uint64(r.n) {
 		return st, false
 	}
@@ -183,5 +182,5 @@ func (k *intervalBucket) refund(st []uint64, r refunding) (_ []uint64, changed b
 }
 
 func (k *intervalBucket) encodeRefund(b []byte, g *Grant, part int) []byte {
-	return g.traces[part].appendTo(b, 2)
+	return g.endsOf(part).appendTo(b, 2)
 }

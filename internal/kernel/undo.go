@@ -30,18 +30,30 @@ type Grant struct {
 	n      int       // number of events
 	epoch  uint32    // of the part of a store in memory; see Answer.Stamp
 	ahead  Instant   // by how much at is after the instant at which the grant was made
-	traces []trace   // one for each part, in order
+	traces []trace   // of a reservation: one for each part, in order
+	ends   []ends    // likewise, of a hold, which settling may take back, but not cancelling
+}
+
+// An ends is the state of a part of an algorithm before and after a grant.
+type ends struct{ pre, post words }
+
+// endsOf returns the ends of a part.
+func (g *Grant) endsOf(part int) *ends {
+	if g.traces != nil {
+		return &g.traces[part].ends
+	}
+	return &g.ends[part]
 }
 
 // A trace is what a part of an algorithm needs to take a grant back. Each kernel uses
 // only some of the fields.
 type trace struct {
-	pre, post words     // of the state before and after
-	order     [2]uint64 // increases from grant to grant at the same instant
-	raised    bool      // whether the frontier rose: to a later window, or instant
-	slot      uint64    // where the events were counted: the window or slot
-	before    uint64    // the events there before the grant
-	cleared   []cleared // counts that the grant pushed out of a ring
+	ends
+	order   [2]uint64 // increases from grant to grant at the same instant
+	raised  bool      // whether the frontier rose: to a later window, or instant
+	slot    uint64    // where the events were counted: the window or slot
+	before  uint64    // the events there before the grant
+	cleared []cleared // counts that the grant pushed out of a ring
 }
 
 // words are the first words of a state: all of them, for a kernel that compares them.

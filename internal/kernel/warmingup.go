@@ -168,7 +168,7 @@ func (k *warming) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	if r.pending() || !r.last(st) {
 		return st, false
 	}
-	copy(st, r.trace().pre[:])
+	copy(st, r.pre[:])
 	if left := r.n - r.back; left > 0 {
 		k.Spend(st, r.at, left)
 	}
@@ -176,5 +176,5 @@ func (k *warming) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 }
 
 func (k *warming) encodeRefund(b []byte, g *Grant, part int) []byte {
-	return g.traces[part].appendTo(b, len(words{}))
+	return g.endsOf(part).appendTo(b, len(words{}))
 }
