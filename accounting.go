@@ -47,7 +47,7 @@ type wordHold struct {
 
 // A hold is a Reservation with room for the Grant of an OpHold in memory.
 type hold struct {
-	Reservation
+	claimed
 	room kernel.Hold
 }
 
@@ -83,7 +83,6 @@ func (l *limiter) Hold(ctx context.Context, key string, n int) (r *Reservation, 
 
 // holdLocal is hold in memory, if all keys have the same limit. It sets d.
 func (l *limiter) holdLocal(key string, n int, d *Decision) *Reservation {
-	resets := l.resets.count.Load()
 	var a kernel.Answer
 	if l.fast != nil {
 		var held memory.Held
@@ -93,10 +92,11 @@ func (l *limiter) holdLocal(key string, n int, d *Decision) *Reservation {
 			}
 			h := &wordHold{held: held}
 			r := &h.Reservation
-			r.l, r.key, r.n, r.by, r.due, r.held, r.resets = l, key, n, l.t, a.Due, &h.held, resets
+			r.l, r.n, r.due, r.held = l, n, a.Due, &h.held
 			return r
 		}
 	}
+	resets := l.resets.count.Load()
 	h := l.newHold()
 	req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.room, Clock: l.timeline}
 	l.local.apply(key, &req, &a)
@@ -104,8 +104,9 @@ func (l *limiter) holdLocal(key string, n int, d *Decision) *Reservation {
 		l.spare.Store(h)
 		return nil
 	}
+	h.claim = claim{key: key, by: l.t, grant: a.Grant, resets: resets}
 	r := &h.Reservation
-	r.l, r.key, r.n, r.by, r.due, r.held, r.resets = l, key, n, l.t, a.Due, a.Grant, resets
+	r.l, r.n, r.due, r.held = l, n, a.Due, &h.claim
 	return r
 }
 
@@ -119,7 +120,7 @@ func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, er
 		t = l.t
 	}
 	if err != nil {
-		r := &Reservation{l: l, key: key}
+		r, _ := l.newReservation(0, 0, claim{key: key})
 		d, err := l.degraded(ctx, t, err, func(fallback Limiter) (d Decision, err error) {
 			r, d, err = fallback.Hold(context.WithoutCancel(ctx), key, n)
 			return d, err
@@ -137,10 +138,11 @@ func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, er
 
 // holding returns the Reservation of n events that t has granted to an OpHold.
 func (l *limiter) holding(key string, n int, t *Transition, res *Result, resets uint64) *Reservation {
-	r := &Reservation{l: l, key: key, n: n, by: t, due: res.due, held: res.Grant, resets: resets}
-	if r.due == 0 { // the store has a clock of its own
-		r.due = l.timeline.In(res.Decision.Delay)
+	due := res.due
+	if due == 0 { // the store has a clock of its own
+		due = l.timeline.In(res.Decision.Delay)
 	}
+	r, _ := l.newReservation(n, due, claim{key: key, by: t, grant: res.Grant, resets: resets})
 	return r
 }
 
@@ -228,8 +230,7 @@ func (r *Result) uncounted(n int) error {
 // If the store fails, the [FailurePolicy] makes the Decision, the error says so, and it is
 // unknown whether Settle took effect; it cannot be called again.
 //
-// In memory, Settle allocates nothing, except with an All, or if a key was evicted or reset
-// since.
+// In memory, Settle allocates nothing, except with an All.
 func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error) {
 	if err := r.l.check(ctx, n); err != nil {
 		return Decision{}, err
@@ -237,25 +238,15 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 	if r.over.Swap(true) {
 		return Decision{}, ErrSettled
 	}
-	if u := r.undo; u != nil && u.waiter != nil && n < r.n {
-		if n == 0 && r.Delay() > 0 {
-			r.cancel()
-			return r.l.Peek(ctx, r.key)
-		}
-		if err := r.l.leave(ctx, r.key, u.line, u.waiter); err != nil {
-			r.over.Store(false)
-			return Decision{}, err
-		}
-	}
 	switch held := r.held.(type) {
 	case *memory.Held:
-		err = r.settleWord(ctx, held, n, &d)
+		err = r.settleWord(held, n, &d)
+	case *claim:
+		d, err = r.settleClaim(ctx, held, n)
 	case parts:
 		d, err = settleAll(ctx, held, n)
-	case any: // not nil
-		d, err = r.settle(ctx, r.by, held, n)
 	default:
-		d, err = r.settleNothing(ctx, n)
+		return Decision{Allowed: true}, nil
 	}
 	if err != nil && isUncounted(err) {
 		r.over.Store(false)
@@ -263,56 +254,61 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 	return d, err
 }
 
-// settleNothing is Settle of a reservation that holds nothing.
-func (r *Reservation) settleNothing(ctx context.Context, n int) (Decision, error) {
-	switch {
-	case r.l == nil:
-		return Decision{Allowed: true}, nil
-	case r.by != nil && r.by.Stateless():
-		return r.l.Peek(ctx, r.key) // it was held while the key was unlimited, and never counts
-	}
-	return r.charge(ctx, n)
-}
-
 // settleWord is Settle of a hold on a state of one word in memory, on which nobody waits for
 // events in flight. It sets d.
-func (r *Reservation) settleWord(ctx context.Context, held *memory.Held, n int, d *Decision) (err error) {
+func (r *Reservation) settleWord(held *memory.Held, n int, d *Decision) error {
 	var a kernel.Answer
-	switch l := r.l; {
-	case l.fast.Settle(l.timeline, held, r.n, n, &a):
-		d.set(&a)
-	case n > r.n:
-		*d, err = l.countLocal(ctx, r.key, kernel.Request{Op: kernel.OpCharge, N: n - r.n}, n-r.n)
-	default:
-		*d, err = r.settle(ctx, r.by, l.fast.Grant(held, r.n), n)
+	r.l.fast.Settle(r.l.timeline, held, r.n, r.due, n, &a)
+	d.set(&a)
+	if a.Excess || a.Full {
+		res := result(&a)
+		return res.uncounted(n - r.n)
 	}
-	return err
+	return nil
+}
+
+// settleClaim is Settle of a claim.
+func (r *Reservation) settleClaim(ctx context.Context, c *claim, n int) (Decision, error) {
+	l := r.l
+	if c.waiter != nil && n < r.n {
+		if n == 0 && r.Delay() > 0 {
+			l.undoClaim(c)
+			return l.Peek(ctx, c.key)
+		}
+		if err := l.leave(ctx, c.key, c.line, c.waiter); err != nil {
+			r.over.Store(false)
+			return Decision{}, err
+		}
+	}
+	switch {
+	case c.grant != nil:
+		return r.settle(ctx, c, c.by, c.grant, n)
+	case c.by != nil && c.by.Stateless():
+		return l.Peek(ctx, c.key) // it was held while the key was unlimited, and never counts
+	}
+	t, err := l.transitionOf(ctx, c.key)
+	if err != nil || !t.flies {
+		return l.Charge(ctx, c.key, n) // it holds nothing, because the store failed
+	}
+	return r.settle(ctx, c, t, kernel.Nothing, n) // what it was for is over, so nothing is in flight
 }
 
 // isUncounted reports whether err is that of events that could not be counted.
 func isUncounted(err error) bool { return errors.Is(err, ErrDebt) || errors.Is(err, ErrFull) }
 
-// charge is Settle of a reservation that holds nothing, because the store failed.
-func (r *Reservation) charge(ctx context.Context, n int) (Decision, error) {
-	t, err := r.l.transitionOf(ctx, r.key)
-	if err != nil || !t.flies {
-		return r.l.Charge(ctx, r.key, n)
+// settle is Settle of a Grant that by has left.
+func (r *Reservation) settle(ctx context.Context, c *claim, by *Transition, grant any, n int) (Decision, error) {
+	l := r.l
+	defer l.waiting.released(c.key) // even if the store fails: it may have released them
+	lost, doubt := l.resets.of(c.resets, c.key)
+	if g, ok := grant.(*kernel.Grant); ok && l.local != nil && l.own == nil { // a shortcut: nothing can fail
+		return l.countLocal(ctx, c.key, kernel.Request{Op: kernel.OpSettle, N: n, Grant: g, Lost: lost, Doubt: doubt}, n-r.n)
 	}
-	return r.settle(ctx, t, kernel.Nothing, n) // what it was for is over, so nothing is in flight
-}
-
-// settle is Settle of a reservation by a transition that has left a Grant.
-func (r *Reservation) settle(ctx context.Context, by *Transition, held any, n int) (Decision, error) {
-	defer r.l.waiting.released(r.key) // even if the store fails: it may have released them
-	lost, doubt := r.l.resets.of(r.resets, r.key)
-	if grant, ok := held.(*kernel.Grant); ok && r.l.local != nil && r.l.own == nil { // a shortcut: nothing can fail
-		return r.l.countLocal(ctx, r.key, kernel.Request{Op: kernel.OpSettle, N: n, Grant: grant, Lost: lost, Doubt: doubt}, n-r.n)
-	}
-	res, err := r.l.applyBy(ctx, r.key, by, Request{Op: OpSettle, N: n, Grant: held, lost: lost, doubt: doubt})
+	res, err := l.applyBy(ctx, c.key, by, Request{Op: OpSettle, N: n, Grant: grant, lost: lost, doubt: doubt})
 	if err != nil {
-		return r.l.degraded(ctx, by, err, func(Limiter) (Decision, error) { return Decision{}, nil })
+		return l.degraded(ctx, by, err, func(Limiter) (Decision, error) { return Decision{}, nil })
 	}
-	return r.l.behind(ctx, r.key, res.Decision), res.uncounted(n - r.n)
+	return l.behind(ctx, c.key, res.Decision), res.uncounted(n - r.n)
 }
 
 // Release says that what the events were held for is over. The events of an [InFlight] are

@@ -243,8 +243,7 @@ func (a *asking) applyAll(ask joiner, calls []JointCall, keys []*groupKey) (deci
 	}, func(ctx context.Context, late answer) {
 		for i, g := range keys {
 			if c := &late.calls[i]; late.decided && late.err == nil && spent(late.calls) && c.Result.Grant != nil {
-				r := &Reservation{l: g.l, key: g.key, n: c.Request.N, by: g.t, held: c.Result.Grant, resets: g.resets}
-				_, _ = r.Settle(ctx, 0)
+				_, _ = g.l.holding(g.key, c.Request.N, g.t, &c.Result, g.resets).Settle(ctx, 0)
 			}
 		}
 	})

@@ -104,7 +104,7 @@ type Limiter interface {
 	// settled is spent.
 	//
 	// The store keeps nothing for a hold. In memory, the Reservation is one allocation of
-	// 128 to 224 bytes, or several with an All. With [WithLimits], a key whose events are
+	// 80 to 256 bytes, or several with an All. With [WithLimits], a key whose events are
 	// held, charged or settled costs as much as with a [SlidingLog] until a later Take.
 	Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error)
 
@@ -490,7 +490,7 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 	if maxWait < 0 {
 		return nil, Decision{}, param.Invalid("maxWait", maxWait, "must be at least 0, which means not to wait, or Never for any wait")
 	}
-	r := &Reservation{l: l, key: key}
+	r, _ := l.newReservation(0, 0, claim{key: key})
 	if n == 0 {
 		d, err := l.Take(ctx, key, 0)
 		return r, d, err
@@ -531,7 +531,8 @@ const (
 // flight, it holds them instead.
 func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration, to purpose) (*Reservation, error) {
 	if n == 0 {
-		return &Reservation{l: l, key: key}, nil
+		r, _ := l.newReservation(0, 0, claim{key: key})
+		return r, nil
 	}
 	t, err := l.transitionOf(ctx, key)
 	if err == nil && to != toReserve && (t.flies || l.waiting.has(key)) {
@@ -574,23 +575,23 @@ func (l *limiter) degradedReserve(ctx context.Context, key string, err error) (*
 	case failClosed:
 		return nil, l.failed(err)
 	}
-	return &Reservation{l: l, key: key}, nil // FailOpen: now
+	r, _ := l.newReservation(0, 0, claim{key: key}) // FailOpen: now
+	return r, nil
 }
 
 // reserved returns the reservation of n events by t that res describes. m was taken before it
 // was made.
 func (l *limiter) reserved(key string, n int, t *Transition, res Result, m mark) *Reservation {
-	r := &Reservation{l: l, key: key, n: n, by: t, due: res.due, held: res.Grant, resets: m.resets}
-	if r.due == 0 { // the store has a clock of its own
-		r.due = l.timeline.In(res.Wait)
+	due := res.due
+	if due == 0 { // the store has a clock of its own
+		due = l.timeline.In(res.Wait)
 	}
-	switch g := res.Grant.(type) {
-	case *kernel.Grant:
-		if line, waiter := l.enter(key, g, r.due, m); waiter != nil {
-			r.undo = &undo{line: line, waiter: waiter}
-		}
-	case any: // not nil
-		r.undo = &undo{grant: g}
+	r, c := l.newReservation(n, due, claim{key: key, by: t, grant: res.Grant, resets: m.resets})
+	if g, ok := res.Grant.(*kernel.Grant); ok {
+		c.line, c.waiter = l.enter(key, g, due, m)
+		c.ahead = c.waiter != nil
+	} else {
+		c.ahead = res.Grant != nil
 	}
 	return r
 }

@@ -12,23 +12,50 @@ import (
 // spent ahead of time. Any number of goroutines may call its methods at once. The zero
 // Reservation is due at once and holds nothing, like those of FailOpen.
 type Reservation struct {
-	l   *limiter
-	key string
-	n   int            // the number of events that are held
-	by  *Transition    // that made it
-	due kernel.Instant // when the events may happen
-
-	held   any         // what Settle needs; nil if nothing is held. Of a HoldAll: its parts
-	resets uint64      // the limiter's count of resets before the reservation
-	over   atomic.Bool // whether it was cancelled or settled
-	undo   *undo       // nil if Cancel gives nothing back
+	l    *limiter       // nil if nothing is held, and for a HoldAll
+	n    int            // the number of events that are held
+	due  kernel.Instant // when the events may happen
+	over atomic.Bool    // whether it was cancelled or settled
+	held any            // a *claim, a *memory.Held, the parts of a HoldAll, or nil
 }
 
-// An undo is what Cancel needs of a reservation that was made ahead of time.
-type undo struct {
-	line   *line
+// A claim is what a reservation holds, except for a hold on a state of one word in memory, which
+// is a *memory.Held.
+type claim struct {
+	key    string
+	by     *Transition    // that made it; nil if the store failed
+	grant  any            // nil if nothing is held
+	resets uint64         // the limiter's count of resets before the reservation
+	ahead  bool           // whether it was made ahead of time, so that Cancel may give something back
+	line   *line          // then, unless the store has Grants of its own
 	waiter *kernel.Waiter // its place in line
-	grant  any            // if waiter is nil: the Grant of a store that does not use Transition.Apply
+}
+
+// A claimed is a Reservation with its claim.
+type claimed struct {
+	Reservation
+	claim claim
+}
+
+// newReservation returns a Reservation of n events.
+func (l *limiter) newReservation(n int, due kernel.Instant, c claim) (*Reservation, *claim) {
+	r := &claimed{claim: c}
+	r.l, r.n, r.due, r.held = l, n, due, &r.claim
+	return &r.Reservation, &r.claim
+}
+
+// claim returns what r holds, or nil if that is something else.
+func (r *Reservation) claim() *claim {
+	c, _ := r.held.(*claim)
+	return c
+}
+
+// cancels returns what Cancel takes back, or nil if it takes nothing back.
+func (r *Reservation) cancels() *claim {
+	if c := r.claim(); c != nil && c.ahead {
+		return c
+	}
+	return nil
 }
 
 // Delay returns the time until the reserved events may happen. 0 means that they
@@ -69,19 +96,21 @@ func (r *Reservation) Delay() time.Duration {
 // cancellations on a key share a call, up to 200 of them. Cancel takes about 0.1 ms for each
 // thousand reservations of this limiter that are pending on the key.
 func (r *Reservation) Cancel() {
-	if !r.over.Swap(true) && r.l != nil {
-		r.cancel()
+	if r.over.Swap(true) {
+		return
+	}
+	if c := r.cancels(); c != nil {
+		r.l.undoClaim(c)
 	}
 }
 
-func (r *Reservation) cancel() {
-	defer r.l.waiting.released(r.key)
-	switch u := r.undo; {
-	case u == nil:
-	case u.waiter != nil:
-		r.l.cancel(r.key, u.line, u.waiter, r.by)
-	case !r.l.resets.since(r.resets, r.key):
-		_, _ = r.l.applyBy(context.Background(), r.key, r.by, Request{Op: OpCancel, Grant: u.grant})
+// undoClaim is Cancel of a claim that was made ahead of time.
+func (l *limiter) undoClaim(c *claim) {
+	defer l.waiting.released(c.key)
+	if c.waiter != nil {
+		l.cancel(c.key, c.line, c.waiter, c.by)
+	} else if !l.resets.since(c.resets, c.key) {
+		_, _ = l.applyBy(context.Background(), c.key, c.by, Request{Op: OpCancel, Grant: c.grant})
 	}
 }
 
@@ -99,7 +128,7 @@ func (r *Reservation) Wait(ctx context.Context) error {
 // wait is Wait with a ctx that is not nil.
 func (r *Reservation) wait(ctx context.Context) error {
 	err := r.await(ctx)
-	if err != nil && r.undo != nil {
+	if err != nil && r.cancels() != nil {
 		r.Cancel()
 	}
 	return err

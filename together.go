@@ -184,7 +184,7 @@ func (b Bound) join(ctx context.Context, joint *memory.Joint, hold bool) (r *Res
 		e.Logs, e.Kernel = s.logs, s.t.kernel
 	}
 	if hold {
-		r = &Reservation{l: l, key: b.key, by: t, resets: l.resets.count.Load()}
+		r, _ = l.newReservation(0, 0, claim{key: b.key, by: t, resets: l.resets.count.Load()})
 	}
 	return r, true
 }
@@ -226,7 +226,7 @@ func reservedTogether(joint *memory.Joint, n int, of []part, more ...part) *Rese
 		if e.Times == 0 {
 			continue
 		}
-		p.r.n, p.r.due, p.r.held, p.times = n*e.Times, e.Answer.Due, e.Answer.Grant, e.Times
+		p.r.n, p.r.due, p.r.claim().grant, p.times = n*e.Times, e.Answer.Due, e.Answer.Grant, e.Times
 		all = append(all, p)
 	}
 	if len(more) > 0 {

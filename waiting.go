@@ -292,8 +292,7 @@ func (l *limiter) applyOrRelease(ctx context.Context, key string, t *Transition,
 		return a
 	}, func(ctx context.Context, late answer) {
 		if late.err == nil && late.res.Decision.Allowed && late.res.Grant != nil {
-			r := &Reservation{l: l, key: key, n: req.N, by: t, held: late.res.Grant, resets: resets}
-			_, _ = r.Settle(ctx, 0)
+			_, _ = l.holding(key, req.N, t, &late.res, resets).Settle(ctx, 0)
 		}
 	})
 	if !ok {

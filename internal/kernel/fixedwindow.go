@@ -288,15 +288,15 @@ func (k *fixed) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 }
 
 // Refund implements Word.
-func (k *fixed) Refund(word uint64, h Holding, n, back int, now Instant) (next uint64) {
+func (k *fixed) Refund(word uint64, h Holding, back int, now Instant) (next uint64) {
 	switch {
-	case word == h.after && back == n:
-		return h.before
-	case word == h.after:
+	case word == h.After && back == h.N:
+		return h.Before
+	case word == h.After:
 		return word - uint64(back)
 	}
 	st, e := [1]uint64{word}, h.ends()
-	k.refund(st[:], refunding{h.at, n, &e, now, back, false})
+	k.refund(st[:], refunding{h.At, h.N, &e, now, back, false})
 	return st[0]
 }
 

@@ -319,13 +319,13 @@ func (k *gcra) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 }
 
 // Refund implements Word.
-func (k *gcra) Refund(word uint64, h Holding, n, back int, now Instant) (next uint64) {
-	if word == h.after {
+func (k *gcra) Refund(word uint64, h Holding, back int, now Instant) (next uint64) {
+	if word == h.After {
 		return word - uint64(back)*k.cost
 	}
 	st, e := [1]uint64{word}, h.ends()
 	ahead := !k.grants(uint128.From(word), uint128.Mul(now, k.unit))
-	k.refund(st[:], refunding{h.at, n, &e, now, back, ahead})
+	k.refund(st[:], refunding{h.At, h.N, &e, now, back, ahead})
 	return st[0]
 }
 

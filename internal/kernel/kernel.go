@@ -95,9 +95,9 @@ type Word interface {
 	// Describe is Remaining, or 0 before the frontier, and Fresh.
 	Describe(word uint64, now Instant) (remaining int, fresh Instant)
 
-	// Refund is refund of a hold of n events, of which back did not happen. It returns the
-	// state after it.
-	Refund(word uint64, h Holding, n, back int, now Instant) (next uint64)
+	// Refund is refund of a hold of which back events did not happen. It returns the state
+	// after it.
+	Refund(word uint64, h Holding, back int, now Instant) (next uint64)
 
 	// Widen returns the state that equals word, in the form of the same kernel with
 	// Encoding.Varies.

@@ -81,9 +81,9 @@ func (k *leaky) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 }
 
 // Refund implements Word.
-func (k *leaky) Refund(word uint64, h Holding, n, back int, now Instant) (next uint64) {
-	if word != h.after {
+func (k *leaky) Refund(word uint64, h Holding, back int, now Instant) (next uint64) {
+	if word != h.After {
 		return word
 	}
-	return k.gcra.Refund(word, h, n, back, now)
+	return k.gcra.Refund(word, h, back, now)
 }

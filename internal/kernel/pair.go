@@ -344,17 +344,17 @@ func (k *pair) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 }
 
 // Refund implements Word.
-func (k *pair) Refund(word uint64, h Holding, n, back int, now Instant) (next uint64) {
+func (k *pair) Refund(word uint64, h Holding, back int, now Instant) (next uint64) {
 	if slot, full, oldest := k.counts(word); word < marked && k.implied(slot, full, oldest) <= now {
-		switch held := k.perLength.quotient(h.at); {
-		case held == slot && full >= uint64(n):
+		switch held := k.perLength.quotient(h.At); {
+		case held == slot && full >= uint64(h.N):
 			return word - uint64(back)
-		case held+1 == slot && oldest >= uint64(n):
+		case held+1 == slot && oldest >= uint64(h.N):
 			return word - uint64(back)<<k.bits
 		}
 		return word
 	}
 	st, e := [1]uint64{word}, h.ends()
-	k.refund(st[:], refunding{h.at, n, &e, now, back, false})
+	k.refund(st[:], refunding{h.At, h.N, &e, now, back, false})
 	return st[0]
 }

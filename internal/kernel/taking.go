@@ -26,7 +26,7 @@ func (t *Taking) Leave(by Word, word uint64, now Instant) {
 	t.remaining, t.fresh = by.Describe(word, now)
 }
 
-// Tell sets a to the answer to an OpTake or an OpSettle with the given result on the state word,
+// Tell sets a to the answer to an OpTake or OpSettle with the given result on the state word,
 // at a reading of the clock. For an OpSettle, word is the state after it. It is the answer of
 // Step.
 func (c *Compiled) Tell(t *Taking, word uint64, at *Reading, a *Answer) {
@@ -38,34 +38,31 @@ func (c *Compiled) Tell(t *Taking, word uint64, at *Reading, a *Answer) {
 	}
 }
 
-// A Holding is a hold of events in a state of one word: what a Grant is for other states. The
-// caller knows the number of the events.
-type Holding struct {
-	at            Instant // when they were spent
-	before, after uint64  // the state before and after
-}
-
-// Hold returns the hold of the events that t has taken from word, and adds what an OpHold answers
-// to the answer to an OpTake.
-func (t *Taking) Hold(word uint64, at *Reading, a *Answer) Holding {
-	a.Due = at.Now
-	if a.Delay > 0 {
+// SetDue completes the answer of Tell for an OpHold.
+func (a *Answer) SetDue(at *Reading) {
+	if a.Due = at.Now; a.Delay > 0 {
 		a.Due += uint64(a.Delay) - at.Lag
 	}
-	return Holding{at.Now, word, t.Next}
 }
 
-// Settle settles a hold of n events of which actual have happened, and looks whether one more
-// would be granted. It returns false if more events than n have happened, and those are not
-// granted at now: they have to be charged.
-func (t *Taking) Settle(by Word, word uint64, now Instant, h *Holding, n, actual int) (ok bool) {
+// A Holding is a hold on a state of one word: what a Grant is for other states.
+type Holding struct {
+	N             int     // events
+	At            Instant // when they were spent; not needed of a leaky
+	Before, After uint64  // the state before and after
+}
+
+// Settle settles a hold of which n events have happened, and looks whether one more would be
+// granted. It returns false if more events have happened than were held, and those are not granted
+// at now: they have to be charged.
+func (t *Taking) Settle(by Word, word uint64, now Instant, h *Holding, n int) (ok bool) {
 	switch {
-	case actual == n:
+	case n == h.N:
 		t.Next = word
-	case actual < n:
-		t.Next = by.Refund(word, *h, n, n-actual, now)
+	case n < h.N:
+		t.Next = by.Refund(word, *h, h.N-n, now)
 	default:
-		if t.Next, ok = by.Decide(word, now, actual-n); !ok {
+		if t.Next, ok = by.Decide(word, now, n-h.N); !ok {
 			return false
 		}
 	}
@@ -77,9 +74,4 @@ func (t *Taking) Settle(by Word, word uint64, now Instant, h *Holding, n, actual
 }
 
 // ends returns the states before and after.
-func (h *Holding) ends() ends { return ends{words{h.before}, words{h.after}} }
-
-// Grant returns the Grant of a hold of n events that c made in the given epoch.
-func (c *Compiled) Grant(h *Holding, n int, epoch uint32) *Grant {
-	return &Grant{by: c, at: h.at, due: h.at, n: n, epoch: epoch, ends: []ends{h.ends()}}
-}
+func (h *Holding) ends() ends { return ends{words{h.Before}, words{h.After}} }

@@ -6,11 +6,12 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// A Held is what Settle needs of a hold on a state of one word.
+// A Held is what is remembered of a hold on a state of one word, together with the number of
+// events and the Due of the answer.
 type Held struct {
-	kernel.Holding
-	hi        uint64 // the identity of the key
-	lo, epoch uint32
+	before, after uint64 // the state before and after
+	hi            uint64 // the identity of the key
+	lo, epoch     uint32
 }
 
 // Hold is a faster Apply for an OpHold of n events. If they are granted, it fills in h. It
@@ -25,11 +26,11 @@ func (sp *Tables) Hold(clk *kernel.Timeline, key string, n int, h *Held, a *kern
 	if !ok {
 		return false
 	}
-	// If the swap succeeds, the key was in this table until then, and not forgotten: a later
-	// epoch has begun if it is forgotten afterwards.
+	// If the swap succeeds, the key was in this table until then, and not forgotten. If it is
+	// forgotten afterwards, a later epoch begins.
 	epoch := tbl.shard.epoch.now()
+	state := tbl.word(p)
 	for tries := 0; ; tries++ {
-		state := tbl.word(p)
 		word := atomic.LoadUint64(state)
 		if word == kernel.Gone {
 			return false // guarantee 4
@@ -40,7 +41,8 @@ func (sp *Tables) Hold(clk *kernel.Timeline, key string, n int, h *Held, a *kern
 		t.Take(sp.word, word, at.Now, n)
 		switch {
 		case sp.settle(state, word, &t, &at, clk, a):
-			*h = Held{t.Hold(word, &at, a), id.hi, id.lo, epoch}
+			a.SetDue(&at)
+			*h = Held{word, t.Next, id.hi, id.lo, epoch}
 			return true
 		case !t.Granted:
 			return false
@@ -49,11 +51,21 @@ func (sp *Tables) Hold(clk *kernel.Timeline, key string, n int, h *Held, a *kern
 	}
 }
 
-// Settle is a faster Apply for an OpSettle of a hold of n events of which actual have happened.
-// It returns false, and has changed nothing, if Apply has to be used: with the Grant of h or, if
-// more events have happened, for an OpCharge of the others.
-func (sp *Tables) Settle(clk *kernel.Timeline, h *Held, n, actual int, a *kernel.Answer) (ok bool) {
-	if actual-n > sp.k.Limit() {
+// Settle is Apply for an OpSettle of a hold of which n events have happened.
+func (sp *Tables) Settle(clk *kernel.Timeline, h *Held, held int, due kernel.Instant, n int, a *kernel.Answer) {
+	holding := kernel.Holding{N: held, At: due, Before: h.before, After: h.after}
+	if sp.settleWord(clk, h, &holding, n, a) {
+		return
+	}
+	// There is nothing to take back.
+	req := kernel.Request{Op: kernel.OpSettle, N: max(0, n-held), Grant: kernel.Nothing, Clock: clk}
+	sp.apply(identity{h.hi, h.lo}, &req, a)
+}
+
+// settleWord is Settle, if the state is in the table. It returns false if the key may have been
+// forgotten since the hold, or if more events have happened than are granted.
+func (sp *Tables) settleWord(clk *kernel.Timeline, h *Held, holding *kernel.Holding, n int, a *kernel.Answer) (ok bool) {
+	if n-holding.N > sp.k.Limit() {
 		return false
 	}
 	id := identity{h.hi, h.lo}
@@ -76,7 +88,7 @@ func (sp *Tables) Settle(clk *kernel.Timeline, h *Held, n, actual int, a *kernel
 		var at kernel.Reading
 		at.Now, at.Lag = clk.Now()
 		var t kernel.Taking
-		if !t.Settle(sp.word, word, at.Now, &h.Holding, n, actual) {
+		if !t.Settle(sp.word, word, at.Now, holding, n) {
 			return false
 		}
 		if t.Next == word && atomic.LoadUint64(state) == word || t.Next != word && atomic.CompareAndSwapUint64(state, word, t.Next) {
@@ -86,6 +98,3 @@ func (sp *Tables) Settle(clk *kernel.Timeline, h *Held, n, actual int, a *kernel
 		backOff(tries)
 	}
 }
-
-// Grant returns the Grant of a hold of n events.
-func (sp *Tables) Grant(h *Held, n int) *kernel.Grant { return sp.k.Grant(&h.Holding, n, h.epoch) }
