@@ -80,6 +80,8 @@ func TestQuick(t *testing.T) {
 		switch {
 		case c.Role == contenders.Slots && asked:
 			least = 4 // in two scenarios, one of which has a target, and in the table of contenders
+		case c.Role == contenders.Settled && asked:
+			least = 3 // in one scenario, which has a target, and in the table of contenders
 		case c.Role == contenders.Weighed && asked:
 			least = 2 // in one scenario, and in the table of contenders
 		case c.Dial != nil && asked:

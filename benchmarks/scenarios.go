@@ -213,7 +213,7 @@ func groups() []group {
 		{name: "rules", ids: []string{"rules-none", "rules-one"}, passes: 5, rules: true, run: throttledCalls},
 		{name: "flood", ids: []string{"flood", "flood-heap"}, passes: 1, large: true, roles: alone, run: flood},
 		{name: "keys used once", ids: []string{"once-peak", "once-1m", "once-10m", "once-shrunk"}, passes: 1, large: true, roles: alone, run: usedOnce},
-		{name: "Redis, many keys", ids: []string{"R1"}, passes: 3, redis: true, roles: append([]contenders.Role{contenders.Slots, contenders.Bound}, limiters...), run: redisMany},
+		{name: "Redis, many keys", ids: []string{"R1"}, passes: 3, redis: true, roles: append([]contenders.Role{contenders.Slots, contenders.Settled, contenders.Bound}, limiters...), run: redisMany},
 		{name: "Redis, one key, allowed", ids: []string{"R2"}, passes: 3, redis: true, roles: limiters, run: redisAllowed},
 		{name: "Redis, one key, denied", ids: []string{"R3"}, passes: 3, redis: true, roles: limiters, run: redisDenied},
 		{name: "Redis, keys in one call", ids: []string{"RE100-loop", "RE100", "RE100-away-loop", "RE100-away"}, passes: 2, redis: true, each: true, roles: limiters, run: redisEach},

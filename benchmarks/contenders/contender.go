@@ -115,6 +115,7 @@ const (
 	Floor               // no limiter: the cost of the harness
 	Weighed             // this library with another algorithm in Redis, to measure its bytes only
 	Slots               // the same with a state of many slots, to measure R1 as well
+	Settled             // this library in Redis, called with Hold and Settle, to measure R1 only
 )
 
 // A Contender is a limiter in the comparison.
@@ -186,6 +187,7 @@ func All() []Contender {
 		allOfTwo(),
 		take(),
 		takeAllOfTwo(),
+		holdSettle(),
 		coarseClock(),
 		xtimeMutex(),
 		xtimeXsync(),
@@ -218,6 +220,7 @@ func All() []Contender {
 		redisLease(),
 		redisFixedWindow(),
 		redisSlidingWindow(),
+		redisHoldSettle(),
 		redisSegments(),
 		redisSlidingLog(),
 		redisPeriods(),

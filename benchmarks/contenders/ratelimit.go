@@ -27,6 +27,7 @@ const (
 	AllOfTwo       = "ratelimit, All of two"
 	Take           = "ratelimit, Take"
 	TakeAllOfTwo   = "ratelimit, TakeAll of two keys"
+	HoldSettle     = "ratelimit, Hold and Settle"
 	CoarseClock    = "ratelimit, coarse clock"
 )
 
@@ -77,6 +78,24 @@ func taking(l ratelimit.Limiter) Allow {
 			return Failed
 		}
 		return answer(d.Allowed)
+	}
+}
+
+// settling returns an Allow that holds two events of l, of which one happens. It is two calls.
+func settling(l ratelimit.Limiter) Allow {
+	ctx := context.Background()
+	return func(key string) Answer {
+		r, d, err := l.Hold(ctx, key, 2)
+		switch {
+		case err != nil:
+			return Failed
+		case !d.Allowed:
+			return Denied
+		}
+		if _, err := r.Settle(ctx, 1); err != nil {
+			return Failed
+		}
+		return Allowed
 	}
 }
 
@@ -273,6 +292,25 @@ func takeAllOfTwo() Contender {
 				}
 				return answer(d.Allowed)
 			}, nil
+		},
+	}
+}
+
+func holdSettle() Contender {
+	return Contender{
+		Name:   HoldSettle,
+		Role:   Variant,
+		Quick:  true,
+		Small:  true,
+		Module: ModulePath,
+		Setup:  "`TokenBucket`; for each decision, `Hold` of two events, and `Settle` of one",
+		AtOnce: Spent.Burst - 1, // then there is no room for two
+		New: func(l Limit) (Allow, error) {
+			limiter, err := ratelimit.New(bucketOf(l))
+			if err != nil {
+				return nil, err
+			}
+			return settling(limiter), nil
 		},
 	}
 }

@@ -24,6 +24,7 @@ const (
 	Rueidis   = "ratelimit, rueidis"
 	GoRedis   = "ratelimit, go-redis"
 	Lease     = "ratelimit, rueidis, lease"
+	Settles   = "ratelimit, rueidis, Hold and Settle"
 	RedisRate = "redis_rate"
 
 	GoRedisModule = "github.com/redis/go-redis/v9"
@@ -68,9 +69,12 @@ func closer(client *redis.Client) func() {
 	return func() { _ = client.Close() } // no call is running
 }
 
-// inRedis returns a contender that is this library in Redis.
-func inRedis(name string, role Role, setup string, open opener, alg func(Limit) ratelimit.Algorithm, opts ...redisstore.Option) Contender {
-	dial := func(addr string, l Limit, timeout time.Duration) (ratelimit.Limiter, func(), error) {
+// A dialer returns a limiter of this library on the server at addr, and a function that
+// disconnects it.
+type dialer func(addr string, l Limit, timeout time.Duration) (ratelimit.Limiter, func(), error)
+
+func newDialer(open opener, alg func(Limit) ratelimit.Algorithm, opts ...redisstore.Option) dialer {
+	return func(addr string, l Limit, timeout time.Duration) (ratelimit.Limiter, func(), error) {
 		own := opts
 		if timeout > 0 {
 			own = append(slices.Clip(opts), redisstore.WithTimeout(timeout))
@@ -89,6 +93,11 @@ func inRedis(name string, role Role, setup string, open opener, alg func(Limit) 
 			closeClient()
 		}, nil
 	}
+}
+
+// inRedis returns a contender that is this library in Redis.
+func inRedis(name string, role Role, setup string, open opener, alg func(Limit) ratelimit.Algorithm, opts ...redisstore.Option) Contender {
+	dial := newDialer(open, alg, opts...)
 	return Contender{
 		Name:   name,
 		Role:   role,
@@ -126,6 +135,19 @@ func redisAutoPipeline() Contender {
 func redisLease() Contender {
 	c := inRedis(Lease, Variant, "the first with `WithLease(1000, 100*time.Millisecond)`", openRueidis, bucketOf, redisstore.WithLease(1000, 100*time.Millisecond))
 	c.DialEach = nil // most decisions make no round trip that others could share
+	return c
+}
+
+func redisHoldSettle() Contender {
+	c := inRedis(Settles, Settled, "the first, with `Hold` of two events and `Settle` of one for each decision", openRueidis, bucketOf)
+	dial := newDialer(openRueidis, bucketOf)
+	c.Dial, c.DialEach = func(addr string, l Limit, timeout time.Duration) (Allow, func(), error) {
+		limiter, end, err := dial(addr, l, timeout)
+		if err != nil {
+			return nil, nil, err
+		}
+		return settling(limiter), end, nil
+	}, nil
 	return c
 }
 
