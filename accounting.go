@@ -38,17 +38,10 @@ func (l *limiter) TakeUpTo(ctx context.Context, key string, n int) (granted int,
 	return granted, d, err
 }
 
-// A wordHold is a Reservation with what settles it in memory, if the state of its key is one
-// word.
-type wordHold struct {
-	Reservation
-	held memory.Held
-}
-
 // A hold is a Reservation with room for the Grant of an OpHold in memory.
 type hold struct {
 	claimed
-	room kernel.Hold
+	grant kernel.Hold
 }
 
 // newHold returns a hold: that of the last request that was denied, so that a denial allocates
@@ -90,24 +83,20 @@ func (l *limiter) holdLocal(key string, n int, d *Decision) *Reservation {
 			if d.set(&a); !d.Allowed {
 				return nil
 			}
-			h := &wordHold{held: held}
-			r := &h.Reservation
-			r.l, r.n, r.due, r.held = l, n, a.Due, &h.held
-			return r
+			return &Reservation{l: l, n: n, due: a.Due, word: held}
 		}
 	}
 	resets := l.resets.count.Load()
 	h := l.newHold()
-	req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.room, Clock: l.timeline}
+	req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.grant, Clock: l.timeline}
 	l.local.apply(key, &req, &a)
 	if d.set(&a); !d.Allowed {
 		l.spare.Store(h)
 		return nil
 	}
-	h.claim = claim{key: key, by: l.t, grant: a.Grant, resets: resets}
-	r := &h.Reservation
-	r.l, r.n, r.due, r.held = l, n, a.Due, &h.claim
-	return r
+	h.room = claim{key: key, by: l.t, grant: a.Grant, resets: resets}
+	h.l, h.n, h.due, h.claim = l, n, a.Due, &h.room
+	return &h.Reservation
 }
 
 // hold holds n events as t decides, even if that overtakes a Wait. err is the error of the
@@ -120,7 +109,7 @@ func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, er
 		t = l.t
 	}
 	if err != nil {
-		r, _ := l.newReservation(0, 0, claim{key: key})
+		r := l.newReservation(0, 0, claim{key: key})
 		d, err := l.degraded(ctx, t, err, func(fallback Limiter) (d Decision, err error) {
 			r, d, err = fallback.Hold(context.WithoutCancel(ctx), key, n)
 			return d, err
@@ -142,8 +131,7 @@ func (l *limiter) holding(key string, n int, t *Transition, res *Result, resets 
 	if due == 0 { // the store has a clock of its own
 		due = l.timeline.In(res.Decision.Delay)
 	}
-	r, _ := l.newReservation(n, due, claim{key: key, by: t, grant: res.Grant, resets: resets})
-	return r
+	return l.newReservation(n, due, claim{key: key, by: t, grant: res.Grant, resets: resets})
 }
 
 // Charge implements [Limiter].
@@ -238,15 +226,15 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 	if r.over.Swap(true) {
 		return Decision{}, ErrSettled
 	}
-	switch held := r.held.(type) {
-	case *memory.Held:
-		err = r.settleWord(held, n, &d)
-	case *claim:
-		d, err = r.settleClaim(ctx, held, n)
-	case parts:
-		d, err = settleAll(ctx, held, n)
+	switch c := r.claim; {
+	case c == nil && r.l == nil:
+		d.Allowed = true
+	case c == nil:
+		err = r.settleWord(n, &d)
+	case r.l == nil:
+		d, err = settleAll(ctx, r.parts(), n)
 	default:
-		return Decision{Allowed: true}, nil
+		d, err = r.settleClaim(ctx, c, n)
 	}
 	if err != nil && isUncounted(err) {
 		r.over.Store(false)
@@ -256,9 +244,9 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 
 // settleWord is Settle of a hold on a state of one word in memory, on which nobody waits for
 // events in flight. It sets d.
-func (r *Reservation) settleWord(held *memory.Held, n int, d *Decision) error {
+func (r *Reservation) settleWord(n int, d *Decision) error {
 	var a kernel.Answer
-	r.l.fast.Settle(r.l.timeline, held, r.n, r.due, n, &a)
+	r.l.fast.Settle(r.l.timeline, &r.word, r.n, r.due, n, &a)
 	d.set(&a)
 	if a.Excess || a.Full {
 		res := result(&a)
@@ -272,7 +260,7 @@ func (r *Reservation) settleClaim(ctx context.Context, c *claim, n int) (Decisio
 	l := r.l
 	if c.waiter != nil && n < r.n {
 		if n == 0 && r.Delay() > 0 {
-			l.undoClaim(c)
+			l.cancelClaim(c)
 			return l.Peek(ctx, c.key)
 		}
 		if err := l.leave(ctx, c.key, c.line, c.waiter); err != nil {

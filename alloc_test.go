@@ -254,7 +254,7 @@ func TestHoldBytes(t *testing.T) {
 	if strconv.IntSize < 64 {
 		t.Skip("pointers are smaller")
 	}
-	sizes := map[string]uint64{"token": 80, "leaky": 80, "fixed": 80, "sliding": 80}
+	sizes := map[string]uint64{"token": 64, "leaky": 64, "fixed": 64, "sliding": 64}
 	for _, tt := range fixedSize {
 		if _, all := tt.alg.(ratelimit.All); all {
 			continue
@@ -263,7 +263,7 @@ func TestHoldBytes(t *testing.T) {
 			l, clk := at(t, tt.alg)
 			want, known := sizes[tt.name]
 			if !known {
-				want = 256
+				want = 288
 			}
 			const holds = 1000
 			var before, after runtime.MemStats

@@ -104,7 +104,7 @@ type Limiter interface {
 	// settled is spent.
 	//
 	// The store keeps nothing for a hold. In memory, the Reservation is one allocation of
-	// 80 to 256 bytes, or several with an All. With [WithLimits], a key whose events are
+	// 64 to 288 bytes, or several with an All. With [WithLimits], a key whose events are
 	// held, charged or settled costs as much as with a [SlidingLog] until a later Take.
 	Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error)
 
@@ -490,7 +490,7 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 	if maxWait < 0 {
 		return nil, Decision{}, param.Invalid("maxWait", maxWait, "must be at least 0, which means not to wait, or Never for any wait")
 	}
-	r, _ := l.newReservation(0, 0, claim{key: key})
+	r := l.newReservation(0, 0, claim{key: key})
 	if n == 0 {
 		d, err := l.Take(ctx, key, 0)
 		return r, d, err
@@ -531,8 +531,7 @@ const (
 // flight, it holds them instead.
 func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration, to purpose) (*Reservation, error) {
 	if n == 0 {
-		r, _ := l.newReservation(0, 0, claim{key: key})
-		return r, nil
+		return l.newReservation(0, 0, claim{key: key}), nil
 	}
 	t, err := l.transitionOf(ctx, key)
 	if err == nil && to != toReserve && (t.flies || l.waiting.has(key)) {
@@ -575,8 +574,7 @@ func (l *limiter) degradedReserve(ctx context.Context, key string, err error) (*
 	case failClosed:
 		return nil, l.failed(err)
 	}
-	r, _ := l.newReservation(0, 0, claim{key: key}) // FailOpen: now
-	return r, nil
+	return l.newReservation(0, 0, claim{key: key}), nil // FailOpen: now
 }
 
 // reserved returns the reservation of n events by t that res describes. m was taken before it
@@ -586,12 +584,13 @@ func (l *limiter) reserved(key string, n int, t *Transition, res Result, m mark)
 	if due == 0 { // the store has a clock of its own
 		due = l.timeline.In(res.Wait)
 	}
-	r, c := l.newReservation(n, due, claim{key: key, by: t, grant: res.Grant, resets: m.resets})
+	r := l.newReservation(n, due, claim{key: key, by: t, grant: res.Grant, resets: m.resets})
+	c := r.claim
 	if g, ok := res.Grant.(*kernel.Grant); ok {
 		c.line, c.waiter = l.enter(key, g, due, m)
-		c.ahead = c.waiter != nil
+		r.ahead = c.waiter != nil
 	} else {
-		c.ahead = res.Grant != nil
+		r.ahead = res.Grant != nil
 	}
 	return r
 }

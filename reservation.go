@@ -6,56 +6,58 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/memory"
 )
 
 // A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has
 // spent ahead of time. Any number of goroutines may call its methods at once. The zero
 // Reservation is due at once and holds nothing, like those of FailOpen.
 type Reservation struct {
-	l    *limiter       // nil if nothing is held, and for a HoldAll
-	n    int            // the number of events that are held
-	due  kernel.Instant // when the events may happen
-	over atomic.Bool    // whether it was cancelled or settled
-	held any            // a *claim, a *memory.Held, the parts of a HoldAll, or nil
+	l     *limiter       // nil if nothing is held, and for a HoldAll
+	n     int            // the number of events that are held
+	due   kernel.Instant // when the events may happen
+	over  atomic.Bool    // whether it was cancelled or settled
+	ahead bool           // whether it was made ahead of time, so that Cancel may give something back
+
+	// What it holds, if anything: one of these.
+	word  memory.Held // for a hold on a state of one word in memory
+	claim *claim      // otherwise
 }
 
-// A claim is what a reservation holds, except for a hold on a state of one word in memory, which
-// is a *memory.Held.
+// A claim is what a Reservation holds. It is not a part of it, because a hold on a state of one
+// word does without, and allocating a Reservation is a large part of what that costs.
 type claim struct {
 	key    string
 	by     *Transition    // that made it; nil if the store failed
-	grant  any            // nil if nothing is held
+	grant  any            // nil if nothing is held; of a HoldAll, its parts
 	resets uint64         // the limiter's count of resets before the reservation
-	ahead  bool           // whether it was made ahead of time, so that Cancel may give something back
-	line   *line          // then, unless the store has Grants of its own
+	line   *line          // if it is ahead, unless the store has Grants of its own
 	waiter *kernel.Waiter // its place in line
 }
 
 // A claimed is a Reservation with its claim.
 type claimed struct {
 	Reservation
-	claim claim
+	room claim
 }
 
 // newReservation returns a Reservation of n events.
-func (l *limiter) newReservation(n int, due kernel.Instant, c claim) (*Reservation, *claim) {
-	r := &claimed{claim: c}
-	r.l, r.n, r.due, r.held = l, n, due, &r.claim
-	return &r.Reservation, &r.claim
+func (l *limiter) newReservation(n int, due kernel.Instant, c claim) *Reservation {
+	r := &claimed{room: c}
+	r.l, r.n, r.due, r.claim = l, n, due, &r.room
+	return &r.Reservation
 }
 
-// claim returns what r holds, or nil if that is something else.
-func (r *Reservation) claim() *claim {
-	c, _ := r.held.(*claim)
-	return c
-}
+// parts are the reservations of the keys of a HoldAll.
+type parts []part
 
-// cancels returns what Cancel takes back, or nil if it takes nothing back.
-func (r *Reservation) cancels() *claim {
-	if c := r.claim(); c != nil && c.ahead {
-		return c
+// parts returns those of a HoldAll, and nil for others.
+func (r *Reservation) parts() parts {
+	if r.claim == nil {
+		return nil
 	}
-	return nil
+	all, _ := r.claim.grant.(parts)
+	return all
 }
 
 // Delay returns the time until the reserved events may happen. 0 means that they
@@ -96,16 +98,13 @@ func (r *Reservation) Delay() time.Duration {
 // cancellations on a key share a call, up to 200 of them. Cancel takes about 0.1 ms for each
 // thousand reservations of this limiter that are pending on the key.
 func (r *Reservation) Cancel() {
-	if r.over.Swap(true) {
-		return
-	}
-	if c := r.cancels(); c != nil {
-		r.l.undoClaim(c)
+	if !r.over.Swap(true) && r.ahead {
+		r.l.cancelClaim(r.claim)
 	}
 }
 
-// undoClaim is Cancel of a claim that was made ahead of time.
-func (l *limiter) undoClaim(c *claim) {
+// cancelClaim is Cancel of a claim that was made ahead of time.
+func (l *limiter) cancelClaim(c *claim) {
 	defer l.waiting.released(c.key)
 	if c.waiter != nil {
 		l.cancel(c.key, c.line, c.waiter, c.by)
@@ -128,7 +127,7 @@ func (r *Reservation) Wait(ctx context.Context) error {
 // wait is Wait with a ctx that is not nil.
 func (r *Reservation) wait(ctx context.Context) error {
 	err := r.await(ctx)
-	if err != nil && r.cancels() != nil {
+	if err != nil && r.ahead {
 		r.Cancel()
 	}
 	return err

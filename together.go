@@ -184,7 +184,7 @@ func (b Bound) join(ctx context.Context, joint *memory.Joint, hold bool) (r *Res
 		e.Logs, e.Kernel = s.logs, s.t.kernel
 	}
 	if hold {
-		r, _ = l.newReservation(0, 0, claim{key: b.key, by: t, resets: l.resets.count.Load()})
+		r = l.newReservation(0, 0, claim{key: b.key, by: t, resets: l.resets.count.Load()})
 	}
 	return r, true
 }
@@ -199,15 +199,6 @@ func decideTogether(joint *memory.Joint, n int, hold bool) (granted bool, err er
 		err = fmt.Errorf("%w: %w; see WithMaxKeys", ErrFull, err)
 	}
 	return granted, err
-}
-
-// parts are the reservations of the keys of a HoldAll.
-type parts []part
-
-// parts returns the parts of a HoldAll, or nil.
-func (r *Reservation) parts() []part {
-	ps, _ := r.held.(parts)
-	return ps
 }
 
 // A part of a Reservation is that of one key.
@@ -226,13 +217,13 @@ func reservedTogether(joint *memory.Joint, n int, of []part, more ...part) *Rese
 		if e.Times == 0 {
 			continue
 		}
-		p.r.n, p.r.due, p.r.claim().grant, p.times = n*e.Times, e.Answer.Due, e.Answer.Grant, e.Times
+		p.r.n, p.r.due, p.r.claim.grant, p.times = n*e.Times, e.Answer.Due, e.Answer.Grant, e.Times
 		all = append(all, p)
 	}
 	if len(more) > 0 {
 		slices.SortFunc(all, func(a, b part) int { return a.index - b.index })
 	}
-	return &Reservation{n: n, held: parts(all)}
+	return &Reservation{n: n, claim: &claim{grant: parts(all)}}
 }
 
 // equals reports whether b and other are the same key of the same limiter. It is false if

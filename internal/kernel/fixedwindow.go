@@ -273,11 +273,12 @@ func (k *fixed) charge(st []uint64, now Instant, n int) []uint64 {
 }
 
 // refund removes the events from their window, if it is still the current one. If none of the
-// events that began a window has happened, and no others, the window before comes back.
+// events that began a window has happened, and no others, the window before comes back. In a
+// state of one word, that makes no difference: windows are aligned, and the one before is over.
 func (k *fixed) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	start, count := k.load(st)
 	switch {
-	case r.last(st) && r.all():
+	case k.packed == 0 && r.last(st) && r.all():
 		copy(st, r.pre[:])
 	case r.at < start || r.at >= k.end(start) || count < uint64(r.n):
 		return st, false
@@ -289,14 +290,12 @@ func (k *fixed) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 
 // Refund implements Word.
 func (k *fixed) Refund(word uint64, h Holding, back int, now Instant) (next uint64) {
-	switch {
-	case word == h.After && back == h.N:
-		return h.Before
-	case word == h.After:
+	if word == h.After {
 		return word - uint64(back)
 	}
-	st, e := [1]uint64{word}, h.ends()
-	k.refund(st[:], refunding{h.At, h.N, &e, now, back, false})
+	var e ends
+	st := [1]uint64{word}
+	k.refund(st[:], h.refunding(&e, back, now))
 	return st[0]
 }
 

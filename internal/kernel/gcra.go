@@ -323,9 +323,10 @@ func (k *gcra) Refund(word uint64, h Holding, back int, now Instant) (next uint6
 	if word == h.After {
 		return word - uint64(back)*k.cost
 	}
-	st, e := [1]uint64{word}, h.ends()
-	ahead := !k.grants(uint128.From(word), uint128.Mul(now, k.unit))
-	k.refund(st[:], refunding{h.At, h.N, &e, now, back, ahead})
+	var e ends
+	st, r := [1]uint64{word}, h.refunding(&e, back, now)
+	r.ahead = !k.grants(uint128.From(word), uint128.Mul(now, k.unit))
+	k.refund(st[:], r)
 	return st[0]
 }
 

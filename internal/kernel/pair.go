@@ -354,7 +354,8 @@ func (k *pair) Refund(word uint64, h Holding, back int, now Instant) (next uint6
 		}
 		return word
 	}
-	st, e := [1]uint64{word}, h.ends()
-	k.refund(st[:], refunding{h.At, h.N, &e, now, back, false})
+	var e ends
+	st := [1]uint64{word}
+	k.refund(st[:], h.refunding(&e, back, now))
 	return st[0]
 }

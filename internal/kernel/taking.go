@@ -47,9 +47,9 @@ func (a *Answer) SetDue(at *Reading) {
 
 // A Holding is a hold on a state of one word: what a Grant is for other states.
 type Holding struct {
-	N             int     // events
-	At            Instant // when they were spent; not needed of a leaky
-	Before, After uint64  // the state before and after
+	N     int     // events
+	At    Instant // when they were spent; a leaky does not need it
+	After uint64  // the state then
 }
 
 // Settle settles a hold of which n events have happened, and looks whether one more would be
@@ -73,5 +73,8 @@ func (t *Taking) Settle(by Word, word uint64, now Instant, h *Holding, n int) (o
 	return true
 }
 
-// ends returns the states before and after.
-func (h *Holding) ends() ends { return ends{words{h.Before}, words{h.After}} }
+// refunding returns what refund of a state of one word needs. The state before the hold is not.
+func (h *Holding) refunding(e *ends, back int, now Instant) refunding {
+	e.post[0] = h.After
+	return refunding{at: h.At, n: h.N, ends: e, now: now, back: back}
+}

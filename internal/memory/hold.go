@@ -9,9 +9,9 @@ import (
 // A Held is what is remembered of a hold on a state of one word, together with the number of
 // events and the Due of the answer.
 type Held struct {
-	before, after uint64 // the state before and after
-	hi            uint64 // the identity of the key
-	lo, epoch     uint32
+	state     uint64 // after the hold
+	hi        uint64 // the identity of the key
+	lo, epoch uint32
 }
 
 // Hold is a faster Apply for an OpHold of n events. If they are granted, it fills in h. It
@@ -42,7 +42,7 @@ func (sp *Tables) Hold(clk *kernel.Timeline, key string, n int, h *Held, a *kern
 		switch {
 		case sp.settle(state, word, &t, &at, clk, a):
 			a.SetDue(&at)
-			*h = Held{word, t.Next, id.hi, id.lo, epoch}
+			*h = Held{t.Next, id.hi, id.lo, epoch}
 			return true
 		case !t.Granted:
 			return false
@@ -53,7 +53,7 @@ func (sp *Tables) Hold(clk *kernel.Timeline, key string, n int, h *Held, a *kern
 
 // Settle is Apply for an OpSettle of a hold of which n events have happened.
 func (sp *Tables) Settle(clk *kernel.Timeline, h *Held, held int, due kernel.Instant, n int, a *kernel.Answer) {
-	holding := kernel.Holding{N: held, At: due, Before: h.before, After: h.after}
+	holding := kernel.Holding{N: held, At: due, After: h.state}
 	if sp.settleWord(clk, h, &holding, n, a) {
 		return
 	}
