@@ -30,6 +30,9 @@ import (
 // any other caller, never wait for each other. The user's clock is not called while a lock is
 // held (kernel.Timeline.Outside).
 //
+// A few known keys whose states are words are decided on by TakeWords (fewwords.go), which falls
+// back on a Joint.
+//
 // Whatever may replace a table is done before a state is owned; then the attempt starts over,
 // with all locks released. So it does if a new key finds its store full. Then one key is
 // admitted after the other while no shard is locked, as for callers of single keys.
