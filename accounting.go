@@ -14,18 +14,24 @@ func (l *limiter) TakeUpTo(ctx context.Context, key string, n int) (granted int,
 	if err := l.check(ctx, n); err != nil {
 		return 0, Decision{}, err
 	}
+	granted, res, err := l.takeUpTo(ctx, key, n)
+	return granted, res.Decision, err
+}
+
+// takeUpTo is TakeUpTo without checks.
+func (l *limiter) takeUpTo(ctx context.Context, key string, n int) (granted int, _ Result, _ error) {
 	if d, ok := l.overtakes(ctx, key, n); ok {
-		return 0, d, nil
+		return 0, Result{Decision: d}, nil
 	}
 	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
 		req := kernel.Request{Op: kernel.OpTakeUpTo, N: n, Clock: l.timeline}
 		var a kernel.Answer
 		l.local.apply(key, &req, &a)
-		return a.Granted, decision(&a), nil
+		return a.Granted, Result{Decision: decision(&a), Full: a.Full}, nil
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpTakeUpTo, N: n})
 	if err == nil {
-		return res.granted, res.Decision, nil
+		return res.granted, res, nil
 	}
 	granted = n
 	d, err := l.degraded(ctx, t, err, func(fallback Limiter) (d Decision, err error) {
@@ -35,7 +41,7 @@ func (l *limiter) TakeUpTo(ctx context.Context, key string, n int) (granted int,
 	if !d.Allowed {
 		granted = 0
 	}
-	return granted, d, err
+	return granted, Result{Decision: d}, err
 }
 
 // A hold is a Reservation with room for the Grant of an OpHold in memory.
@@ -239,7 +245,16 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 	if err != nil && isUncounted(err) {
 		r.over.Store(false)
 	}
+	if r.l != nil && r.l.observers != nil {
+		r.observe(ctx, CallSettle, n, d, err)
+	}
 	return d, err
+}
+
+// giveBack settles a Reservation that nobody was given.
+func (r *Reservation) giveBack(ctx context.Context) (Decision, error) {
+	r.quiet = true
+	return r.Settle(ctx, 0)
 }
 
 // settleWord is Settle of a hold on a state of one word in memory, on which nobody waits for

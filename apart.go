@@ -19,6 +19,7 @@ type apartKey struct {
 
 	told     bool // whether decision is set
 	decision Decision
+	err      error
 	held     *Reservation // nil if nothing is held
 }
 
@@ -35,7 +36,7 @@ func addApart(apart []apartKey, of []Bound, i int) []apartKey {
 
 // group returns the group in which the key may be decided on together with others, or nil.
 func (b Bound) group() any {
-	l, ok := b.limiter.(*limiter)
+	l, ok := bare(b.limiter)
 	if !ok || l.local != nil || l.waiting.has(b.key) { // Hold does not overtake a Wait
 		return nil
 	}
@@ -60,10 +61,10 @@ type asking struct {
 func (a *asking) take(joint *memory.Joint, hold bool, parts []part) (*Reservation, Decision, error) {
 	together := a.ask() // whether the others are asked
 	granted := together
+	var failed error
 	if together && len(joint.Asked) > 0 {
-		var err error
-		granted, err = decideTogether(joint, a.n, hold)
-		a.fail(err)
+		granted, failed = decideTogether(joint, a.n, hold)
+		a.fail(failed)
 	}
 	if !granted {
 		a.giveBack()
@@ -75,6 +76,7 @@ func (a *asking) take(joint *memory.Joint, hold bool, parts []part) (*Reservatio
 		if len(keys) > 0 && keys[0].index == i {
 			k := &keys[0]
 			if k.told {
+				a.of[i].observe(a.ctx, a.events(k), &Result{Decision: k.decision}, granted, k.err)
 				m.add(i, k.decision, k.times)
 			}
 			if k.held != nil {
@@ -82,6 +84,7 @@ func (a *asking) take(joint *memory.Joint, hold bool, parts []part) (*Reservatio
 			}
 			keys = keys[1:]
 		} else if together {
+			a.of[i].observeJoint(a.ctx, a.n, &joint.Asked[joined], granted, failed)
 			m.addJoint(i, joint, joined)
 			joined++
 		}
@@ -127,13 +130,18 @@ func enter(groups [][]*apartKey, k *apartKey) [][]*apartKey {
 func (a *asking) askGroup(keys []*apartKey) (granted bool) {
 	if len(keys) == 1 {
 		k := keys[0]
-		r, d, err := a.of[k.index].Hold(a.ctx, a.events(k))
+		b := a.of[k.index]
+		if l, ok := bare(b.limiter); ok {
+			b.limiter = l // its observers are told what comes of all keys
+		}
+		r, d, err := b.Hold(a.ctx, a.events(k))
 		return a.tell(k, r, d, err)
 	}
 	var together, alone []*groupKey
 	for _, k := range keys {
 		b := a.of[k.index]
-		g := &groupKey{apartKey: k, l: b.limiter.(*limiter), key: b.key}
+		g := &groupKey{apartKey: k, key: b.key}
+		g.l, _ = bare(b.limiter)
 		g.resets = g.l.resets.count.Load()
 		if g.t, g.err = g.l.transitionOf(a.ctx, b.key); g.err != nil || g.t.Stateless() {
 			alone = append(alone, g)
@@ -243,7 +251,7 @@ func (a *asking) applyAll(ask joiner, calls []JointCall, keys []*groupKey) (deci
 	}, func(ctx context.Context, late answer) {
 		for i, g := range keys {
 			if c := &late.calls[i]; late.decided && late.err == nil && spent(late.calls) && c.Result.Grant != nil {
-				_, _ = g.l.holding(g.key, c.Request.N, g.t, &c.Result, g.resets).Settle(ctx, 0)
+				_, _ = g.l.holding(g.key, c.Request.N, g.t, &c.Result, g.resets).giveBack(ctx)
 			}
 		}
 	})
@@ -262,7 +270,7 @@ func (a *asking) tell(k *apartKey, r *Reservation, d Decision, err error) (grant
 	if err != nil {
 		a.fail(fmt.Errorf("bounds[%d]: %w", k.index, err))
 	}
-	k.told, k.decision = true, d
+	k.told, k.decision, k.err = true, d, err
 	if d.Allowed {
 		if k.held = r; r == nil { // from a wrapper
 			k.held = new(Reservation)
@@ -286,7 +294,7 @@ func (a *asking) giveBack() {
 		if k.held == nil {
 			continue
 		}
-		if d, err := k.held.Settle(ctx, 0); err == nil {
+		if d, err := k.held.giveBack(ctx); err == nil {
 			k.decision.Remaining, k.decision.ResetAfter = d.Remaining, d.ResetAfter
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/benbjohnson/clock"
-
 	"github.com/ratelimit-go/ratelimit"
 )
 
@@ -25,14 +23,8 @@ func (c *counted) Take(ctx context.Context, key string, n int) (ratelimit.Decisi
 	return d, err
 }
 
-// These let AlgorithmOf, AlgorithmFor and ClockOf, and so httplimit, see what is inside.
-func (c *counted) Algorithm() ratelimit.Algorithm { return ratelimit.AlgorithmOf(c.Limiter) }
-
-func (c *counted) AlgorithmFor(ctx context.Context, key string) (ratelimit.Algorithm, error) {
-	return ratelimit.AlgorithmFor(ctx, c.Limiter, key)
-}
-
-func (c *counted) Clock() clock.Clock { return ratelimit.ClockOf(c.Limiter) }
+// Unwrap lets AlgorithmOf, AlgorithmFor and ClockOf, and so httplimit, see what is inside.
+func (c *counted) Unwrap() ratelimit.Limiter { return c.Limiter }
 
 // A limiter of one's own embeds another, because the interface may gain methods.
 func ExampleAlgorithmOf() {

@@ -32,9 +32,9 @@ import (
 // another one: calls of methods that it does not override, including methods added
 // later, go to the embedded limiter and bypass the overrides. Embedding does not
 // forward the methods that [AlgorithmOf], [AlgorithmFor] and [ClockOf] call. So give the
-// wrapper methods Algorithm, AlgorithmFor and Clock that return the results of these
-// functions for the embedded limiter. Without them, package httplimit does not know the
-// policy and the clock. The example of AlgorithmOf shows a wrapper.
+// wrapper a method Unwrap() Limiter that returns the embedded limiter, or methods of its own.
+// Without them, package httplimit does not know the policy and the clock. The example of
+// AlgorithmOf shows a wrapper. To be told of decisions, use [WithObserver] instead.
 type Limiter interface {
 	// Allow reports whether one event may happen now, and spends it if so.
 	Allow(key string) bool
@@ -176,6 +176,8 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		timeline: tl,
 		policy:   c.policy,
 		failures: failureLog{logger: c.failureLog, off: c.failureLogSet && c.failureLog == nil},
+
+		observers: newObservers(c.observers),
 	}
 	switch local, ok := states.(*memoryStates); {
 	case !ok:
@@ -184,6 +186,9 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		l.states, l.waiting = local, &local.waiting
 	default:
 		l.states, l.local, l.fast, l.waiting = local, local, local.fast(), &local.waiting
+	}
+	if l.observers != nil {
+		return &observed{l}, nil
 	}
 	return l, nil
 }
@@ -200,12 +205,29 @@ func Must(l Limiter, err error) Limiter {
 // AlgorithmOf returns the algorithm that was passed to [New], with defaults filled
 // in, such as a Capacity of 1 for 0. Nested Alls are flattened. It returns nil if l
 // was made with [WithLimits]; see [AlgorithmFor]. If l was not made by New, AlgorithmOf
-// returns the result of its method Algorithm() Algorithm, or nil if it has none.
+// returns the result of its method Algorithm() Algorithm, or of the limiter that its method
+// Unwrap() Limiter returns, or nil if it has neither.
 func AlgorithmOf(l Limiter) Algorithm {
-	if l, ok := l.(interface{ Algorithm() Algorithm }); ok {
+	if l, ok := inner[interface{ Algorithm() Algorithm }](l); ok {
 		return l.Algorithm()
 	}
 	return nil
+}
+
+// inner returns l or, if that has not the methods of T, the first of those that it wraps that
+// has.
+func inner[T any](l Limiter) (_ T, ok bool) {
+	for {
+		if t, ok := l.(T); ok {
+			return t, true
+		}
+		wrapper, ok := l.(interface{ Unwrap() Limiter })
+		if !ok {
+			var none T
+			return none, false
+		}
+		l = wrapper.Unwrap()
+	}
 }
 
 func (l *limiter) Algorithm() Algorithm {
@@ -220,11 +242,12 @@ func (l *limiter) Algorithm() Algorithm {
 // [ErrInvalid] if the parameters cannot be used. For other limiters, it returns
 // [AlgorithmOf] l. If ctx has ended, it returns the error of ctx. If l was not made by [New],
 // AlgorithmFor returns the results of its method
-// AlgorithmFor(context.Context, string) (Algorithm, error), if it has one.
+// AlgorithmFor(context.Context, string) (Algorithm, error), if it or a limiter that it unwraps
+// has one.
 func AlgorithmFor(ctx context.Context, l Limiter, key string) (Algorithm, error) {
-	if l, ok := l.(interface {
+	if l, ok := inner[interface {
 		AlgorithmFor(ctx context.Context, key string) (Algorithm, error)
-	}); ok {
+	}](l); ok {
 		return l.AlgorithmFor(ctx, key)
 	}
 	return AlgorithmOf(l), nil
@@ -251,9 +274,9 @@ func (l *limiter) transitionOf(ctx context.Context, key string) (*Transition, er
 
 // ClockOf returns the clock that l uses: that of [WithClock], or the system's. If l
 // was not made by [New], ClockOf returns the result of its method
-// Clock() clock.Clock, or nil if it has none.
+// Clock() clock.Clock, or that of a limiter that it unwraps, or nil if there is none.
 func ClockOf(l Limiter) clock.Clock {
-	if l, ok := l.(interface{ Clock() clock.Clock }); ok {
+	if l, ok := inner[interface{ Clock() clock.Clock }](l); ok {
 		return l.Clock()
 	}
 	return nil
@@ -276,6 +299,8 @@ type limiter struct {
 	fast     *memory.Tables       // local, if its states have a fixed width
 	spare    atomic.Pointer[hold] // see newHold
 	failures failureLog
+
+	observers *observers // nil if there are none; otherwise, users of the limiter have an observed
 }
 
 // apply sends req to the store. It also returns the transition that decided it, except for
@@ -382,11 +407,18 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error)
 	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
 		return l.takeLocal(key, n), nil
 	}
+	res, err := l.takeFrom(ctx, key, n)
+	return res.Decision, err
+}
+
+// takeFrom takes n events, whatever the store and the limit.
+func (l *limiter) takeFrom(ctx context.Context, key string, n int) (Result, error) {
 	t, res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})
 	if err != nil {
-		return l.degradedTake(ctx, key, n, t, err)
+		res = Result{}
+		res.Decision, err = l.degradedTake(ctx, key, n, t, err)
 	}
-	return res.Decision, nil
+	return res, err
 }
 
 // takeLocal is Take for states in memory without limits of keys' own.
@@ -472,31 +504,48 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int) (*Reservation,
 	if err := l.check(ctx, n); err != nil {
 		return nil, err
 	}
-	if _, ok := l.overtakes(ctx, key, n); ok {
-		return nil, errWaiters(n)
-	}
-	r, err := l.reserve(ctx, key, n, Never, toReserve)
-	if errors.Is(err, errFallback) {
-		return l.policy.limiter.Reserve(ctx, key, n)
-	}
+	r, _, err := l.reserveAny(ctx, key, n)
 	return r, err
+}
+
+// reserveAny is Reserve without checks. failed is the failure of the store, or nil.
+func (l *limiter) reserveAny(ctx context.Context, key string, n int) (r *Reservation, failed, err error) {
+	if _, ok := l.overtakes(ctx, key, n); ok {
+		return nil, nil, errWaiters(n)
+	}
+	r, failed, err = l.reserve(ctx, key, n, Never, toReserve)
+	if errors.Is(err, errFallback) {
+		r, err = l.policy.limiter.Reserve(ctx, key, n)
+	}
+	return r, failed, err
 }
 
 // ReserveWithin implements [Limiter].
 func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, Decision, error) {
-	if err := l.check(ctx, n); err != nil {
+	if err := checkWithin(l.check(ctx, n), maxWait); err != nil {
 		return nil, Decision{}, err
 	}
-	if maxWait < 0 {
-		return nil, Decision{}, param.Invalid("maxWait", maxWait, "must be at least 0, which means not to wait, or Never for any wait")
+	r, res, err := l.reserveWithin(ctx, key, n, maxWait)
+	return r, res.Decision, err
+}
+
+// checkWithin returns err, or an error if maxWait cannot be used.
+func checkWithin(err error, maxWait time.Duration) error {
+	if err == nil && maxWait < 0 {
+		err = param.Invalid("maxWait", maxWait, "must be at least 0, which means not to wait, or Never for any wait")
 	}
-	r := l.newReservation(0, 0, claim{key: key})
+	return err
+}
+
+// reserveWithin is ReserveWithin without checks.
+func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (r *Reservation, res Result, err error) {
+	r = l.newReservation(0, 0, claim{key: key})
 	if n == 0 {
-		d, err := l.Take(ctx, key, 0)
-		return r, d, err
+		res, err = l.takeFrom(ctx, key, 0)
+		return r, res, err
 	}
 	if d, ok := l.overtakes(ctx, key, n); ok {
-		return nil, d, nil
+		return nil, Result{Decision: d}, nil
 	}
 	m := l.mark(key)
 	t, res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait, within: true})
@@ -508,14 +557,14 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 		if !d.Allowed {
 			r = nil
 		}
-		return r, d, err
+		return r, Result{Decision: d}, err
 	}
-	d := res.Decision
-	if !d.Allowed {
-		return nil, d, nil
+	if !res.Decision.Allowed {
+		return nil, res, nil
 	}
-	d.Delay = res.Wait
-	return l.reserved(key, n, t, res, m), d, nil
+	r = l.reserved(key, n, t, res, m)
+	res.Decision.Delay = res.Wait
+	return r, res, nil
 }
 
 // A purpose is what reserve is called for.
@@ -528,10 +577,11 @@ const (
 )
 
 // reserve reserves n events unless the wait for them exceeds maxWait. To wait for events in
-// flight, it holds them instead.
-func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration, to purpose) (*Reservation, error) {
+// flight, it holds them instead. failed is the failure of the store, or nil; then the policy has
+// decided.
+func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration, to purpose) (_ *Reservation, failed, _ error) {
 	if n == 0 {
-		return l.newReservation(0, 0, claim{key: key}), nil
+		return l.newReservation(0, 0, claim{key: key}), nil, nil
 	}
 	t, err := l.transitionOf(ctx, key)
 	if err == nil && to != toReserve && (t.flies || l.waiting.has(key)) {
@@ -545,36 +595,37 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	case err != nil:
 		return l.degradedReserve(ctx, key, err)
 	case res.Full:
-		return nil, fmt.Errorf("%w: no room for a new key", ErrFull)
+		return nil, nil, fmt.Errorf("%w: no room for a new key", ErrFull)
 	case res.QueueFull:
-		return nil, fmt.Errorf("%w: no room for %d", ErrQueueFull, n)
+		return nil, nil, fmt.Errorf("%w: no room for %d", ErrQueueFull, n)
 	case res.Wait == Never && n <= t.kernel.Limit():
-		return nil, fmt.Errorf("%w: the turn of %d comes after 2116, where time ends", ErrNever, n)
+		return nil, nil, fmt.Errorf("%w: the turn of %d comes after 2116, where time ends", ErrNever, n)
 	case res.Wait == Never:
-		return nil, tooMany(n, t)
+		return nil, nil, tooMany(n, t)
 	case !res.Decision.Allowed:
-		return nil, &TurnError{N: n, Wait: res.Wait, Left: maxWait}
+		return nil, nil, &TurnError{N: n, Wait: res.Wait, Left: maxWait}
 	}
 	if atOnce && res.Wait == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return l.reserved(key, n, t, res, m), nil
+	return l.reserved(key, n, t, res, m), nil, nil
 }
 
 // degradedReserve is what reserve returns after the store failed with err.
-func (l *limiter) degradedReserve(ctx context.Context, key string, err error) (*Reservation, error) {
+func (l *limiter) degradedReserve(ctx context.Context, key string, err error) (_ *Reservation, failed, _ error) {
 	l.failing(ctx, err)
+	failed = l.failed(err)
 	switch l.policy.kind {
 	case fallback:
-		return nil, errFallback
+		return nil, failed, errFallback
 	case failClosed:
-		return nil, l.failed(err)
+		return nil, failed, failed
 	}
-	return l.newReservation(0, 0, claim{key: key}), nil // FailOpen: now
+	return l.newReservation(0, 0, claim{key: key}), failed, nil // FailOpen: now
 }
 
 // reserved returns the reservation of n events by t that res describes. m was taken before it
@@ -601,14 +652,21 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 	if err := l.check(ctx, n); err != nil {
 		return err
 	}
-	r, err := l.reserve(ctx, key, n, l.patience(ctx), toWait)
+	_, err := l.waitN(ctx, key, n)
+	return err
+}
+
+// waitN is WaitN without checks. failed is the failure of the store, or nil.
+func (l *limiter) waitN(ctx context.Context, key string, n int) (failed, err error) {
+	r, failed, err := l.reserve(ctx, key, n, l.patience(ctx), toWait)
 	switch {
 	case errors.Is(err, errFallback):
-		return l.policy.limiter.WaitN(ctx, key, n)
+		return failed, l.policy.limiter.WaitN(ctx, key, n)
 	case err != nil || r == nil:
-		return err
+		return failed, err
 	}
-	return r.wait(ctx)
+	r.quiet = true
+	return failed, r.wait(ctx)
 }
 
 // patience returns the time until the deadline of ctx.
@@ -624,15 +682,24 @@ func (l *limiter) WaitHold(ctx context.Context, key string, n int) (*Reservation
 	if err := l.check(ctx, n); err != nil {
 		return nil, err
 	}
-	r, err := l.reserve(ctx, key, n, l.patience(ctx), toHold)
+	r, _, err := l.waitHold(ctx, key, n)
+	return r, err
+}
+
+// waitHold is WaitHold without checks. failed is the failure of the store, or nil.
+func (l *limiter) waitHold(ctx context.Context, key string, n int) (r *Reservation, failed, err error) {
+	r, failed, err = l.reserve(ctx, key, n, l.patience(ctx), toHold)
 	switch {
 	case errors.Is(err, errFallback):
-		return l.policy.limiter.WaitHold(ctx, key, n)
+		r, err = l.policy.limiter.WaitHold(ctx, key, n)
+		return r, failed, err
 	case err != nil:
-		return nil, err
+		return nil, failed, err
 	}
+	r.quiet = true
 	if err := r.wait(ctx); err != nil {
-		return nil, err
+		return nil, failed, err
 	}
-	return r, nil
+	r.quiet = false
+	return r, failed, nil
 }

@@ -25,6 +25,7 @@ type config struct {
 
 	storeTimeout time.Duration
 	failureLog   *slog.Logger
+	observers    []Observer
 
 	storeSet, clockSet, lookupSet, storeTimeoutSet, failureLogSet bool
 }
@@ -84,6 +85,9 @@ func newConfig(opts []Option) (*config, error) {
 	}
 	if c.policy.kind == fallback && param.IsNil(c.policy.limiter) {
 		return nil, param.Invalid("Fallback's limiter", nil, "must be a Limiter")
+	}
+	if err := checkObservers(c.observers); err != nil {
+		return nil, err
 	}
 	if c.storeTimeout <= 0 {
 		return nil, param.Invalid("WithStoreTimeout's duration", c.storeTimeout, "must be positive")

@@ -18,6 +18,7 @@ type Reservation struct {
 	due   kernel.Instant // when the events may happen
 	over  atomic.Bool    // whether it was cancelled or settled
 	ahead bool           // whether it was made ahead of time, so that Cancel may give something back
+	quiet bool           // whether observers are not told of it, because they are told of the whole call
 
 	// What it holds, if anything: one of these.
 	word  memory.Held // for a hold on a state of one word in memory
@@ -100,6 +101,9 @@ func (r *Reservation) Delay() time.Duration {
 func (r *Reservation) Cancel() {
 	if !r.over.Swap(true) && r.ahead {
 		r.l.cancelClaim(r.claim)
+		if r.l.observers != nil {
+			r.observe(context.Background(), CallCancel, r.n, Decision{}, nil)
+		}
 	}
 }
 

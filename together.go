@@ -91,7 +91,7 @@ func takeWords(n int, of []Bound, d *Decision) (ok bool) {
 		return false
 	}
 	for i, b := range of {
-		l, ok := b.limiter.(*limiter)
+		l, ok := b.limiter.(*limiter) // not one with observers
 		if !ok || l.fast == nil || l.waiting.any() || !words[i].Load(l.fast, l.timeline, b.key, n) {
 			return false
 		}
@@ -130,6 +130,9 @@ func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (_ *Reserva
 		return asking.take(joint, hold, held)
 	}
 	granted, err := decideTogether(joint, n, hold)
+	for i, b := range of {
+		b.observeJoint(ctx, n, &joint.Asked[i], granted, err)
+	}
 	if err != nil {
 		return nil, Decision{}, err
 	}
@@ -161,7 +164,7 @@ func checkTogether(ctx context.Context, n int, of []Bound) error {
 // join adds the key to those that are decided on together, if it can be. With hold, it returns
 // its part of the Reservation.
 func (b Bound) join(ctx context.Context, joint *memory.Joint, hold bool) (r *Reservation, ok bool) {
-	l, ok := b.limiter.(*limiter)
+	l, ok := bare(b.limiter)
 	if !ok || l.local == nil || l.waiting.has(b.key) { // Hold does not overtake a Wait
 		return nil, false
 	}

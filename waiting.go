@@ -195,19 +195,19 @@ func errWaiters(n int) error {
 }
 
 // waitForRelease holds n events of a key whose algorithm by has an [InFlight] in it, or on which
-// others wait.
-func (l *limiter) waitForRelease(ctx context.Context, key string, n int, by *Transition) (*Reservation, error) {
+// others wait. failed is the failure of the store, or nil.
+func (l *limiter) waitForRelease(ctx context.Context, key string, n int, by *Transition) (_ *Reservation, failed, _ error) {
 	if n > by.kernel.Limit() {
-		return nil, tooMany(n, by)
+		return nil, nil, tooMany(n, by)
 	}
-	r, err := l.queueFor(ctx, key, n)
+	r, failed, err := l.queueFor(ctx, key, n)
 	if err != nil {
-		return nil, err
+		return nil, failed, err
 	}
 	if err := r.outlast(ctx); err != nil {
-		return nil, err
+		return nil, failed, err
 	}
-	return r, nil
+	return r, failed, nil
 }
 
 // tooMany is the error of n events that are never granted.
@@ -215,13 +215,14 @@ func tooMany(n int, by *Transition) error {
 	return fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, n, by.kernel.Limit())
 }
 
-// queueFor waits in the queue of key until n events are held.
-func (l *limiter) queueFor(ctx context.Context, key string, n int) (*Reservation, error) {
+// queueFor waits in the queue of key until n events are held. failed is the failure of the store,
+// or nil.
+func (l *limiter) queueFor(ctx context.Context, key string, n int) (_ *Reservation, failed, _ error) {
 	t := l.waiting.enter(key)
 	defer l.waiting.leave(t)
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	case <-t.turn:
 	}
 	for looks := 0; ; looks++ {
@@ -234,21 +235,21 @@ func (l *limiter) queueFor(ctx context.Context, key string, n int) (*Reservation
 		d := res.Decision
 		switch {
 		case r != nil:
-			return r, nil // if there is an error, the policy has decided
+			return r, err, nil // if there is an error, the policy has decided
 		case err != nil && ctx.Err() != nil:
-			return nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		case d.Degraded && l.policy.kind == fallback:
-			return nil, errFallback
+			return nil, err, errFallback
 		case err != nil:
-			return nil, err
+			return nil, err, err
 		case res.Full:
-			return nil, fmt.Errorf("%w: no room for a new key", ErrFull)
+			return nil, nil, fmt.Errorf("%w: no room for a new key", ErrFull)
 		case n > by.kernel.Limit():
-			return nil, tooMany(n, by)
+			return nil, nil, tooMany(n, by)
 		}
 		l.waiting.denied(t, d, before, by)
 		if err := l.pause(ctx, t.turn, d.RetryAfter, before, looks < manyLooks); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 }
@@ -269,7 +270,7 @@ func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *Tran
 		return a
 	}, func(ctx context.Context, late answer) {
 		if late.r != nil {
-			_, _ = late.r.Settle(ctx, 0)
+			_, _ = late.r.giveBack(ctx)
 		}
 	})
 	if !ok {
@@ -292,7 +293,7 @@ func (l *limiter) applyOrRelease(ctx context.Context, key string, t *Transition,
 		return a
 	}, func(ctx context.Context, late answer) {
 		if late.err == nil && late.res.Decision.Allowed && late.res.Grant != nil {
-			_, _ = l.holding(key, req.N, t, &late.res, resets).Settle(ctx, 0)
+			_, _ = l.holding(key, req.N, t, &late.res, resets).giveBack(ctx)
 		}
 	})
 	if !ok {
@@ -362,7 +363,7 @@ func (l *limiter) pause(ctx context.Context, turn <-chan struct{}, d time.Durati
 func (r *Reservation) outlast(ctx context.Context) error {
 	err := r.await(ctx)
 	if err != nil {
-		_, _ = r.Settle(context.WithoutCancel(ctx), 0) // if it fails, they stay spent
+		_, _ = r.giveBack(context.WithoutCancel(ctx)) // if it fails, they stay spent
 	}
 	return err
 }

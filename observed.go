@@ -1,0 +1,274 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/memory"
+)
+
+// An observed is a limiter with observers. It is a type of its own so that other limiters need
+// not ask whether they have any. Reservations belong to the limiter in it.
+type observed struct{ *limiter }
+
+// observers are those of a limiter, which has only a pointer to them.
+type observers []Observer
+
+// newObservers returns nil if there are none.
+func newObservers(of []Observer) *observers {
+	if len(of) == 0 {
+		return nil
+	}
+	return (*observers)(&of)
+}
+
+// bare returns the limiter that New has made, without observers.
+func bare(l Limiter) (*limiter, bool) {
+	switch l := l.(type) {
+	case *limiter:
+		return l, true
+	case *observed:
+		return l.limiter, true
+	}
+	return nil, false
+}
+
+// observe tells the observers, and completes o.
+func (l *limiter) observe(ctx context.Context, o Observation) {
+	o.Limiter = l.name
+	if o.Outcome == Granted && o.Waited > 0 {
+		o.Outcome = Delayed
+	}
+	for _, observer := range *l.observers {
+		observer.Observe(ctx, o)
+	}
+}
+
+// left reports whether err says that ctx ended while the caller waited for the store.
+func left(ctx context.Context, err error) bool {
+	var late *TurnError
+	return err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.As(err, &late)
+}
+
+// outcome returns what came of a request that was answered with res and err.
+func outcome(ctx context.Context, res *Result, err error) Outcome {
+	switch {
+	case err != nil && !res.Decision.Degraded && left(ctx, err):
+		return Abandoned
+	case err != nil || res.Full:
+		return Failed
+	case res.Decision.Allowed:
+		return Granted
+	}
+	return Denied
+}
+
+// decided tells the observers of a request for n events that was answered with res and err.
+func (l *observed) decided(ctx context.Context, call Call, key string, n int, res *Result, err error) {
+	o := Observation{Key: key, Call: call, N: n, Outcome: outcome(ctx, res, err), Decision: res.Decision, Waited: res.Decision.Delay, Err: err}
+	if o.Decision.Allowed {
+		o.Granted = n
+	}
+	l.observe(ctx, o)
+}
+
+func (l *observed) Allow(key string) bool { return l.AllowN(key, 1) }
+
+func (l *observed) AllowN(key string, n int) bool {
+	d, _ := l.take(context.Background(), CallAllow, key, n)
+	return d.Allowed
+}
+
+func (l *observed) Take(ctx context.Context, key string, n int) (Decision, error) {
+	return l.take(ctx, CallTake, key, n)
+}
+
+func (l *observed) take(ctx context.Context, call Call, key string, n int) (Decision, error) {
+	if err := l.check(ctx, n); err != nil {
+		return Decision{}, err
+	}
+	var res Result
+	var err error
+	var overtakes bool
+	if res.Decision, overtakes = l.overtakes(ctx, key, n); !overtakes {
+		res, err = l.takeFrom(ctx, key, n)
+	}
+	l.decided(ctx, call, key, n, &res, err)
+	return res.Decision, err
+}
+
+// TakeEach is what the function TakeEach calls.
+func (l *observed) TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error) {
+	if l.local != nil || l.check(ctx, n) != nil {
+		return takeInTurn(ctx, l, keys, n, out)
+	}
+	before := len(out)
+	out, err := l.limiter.TakeEach(ctx, keys, n, out)
+	var failed *EachError
+	errors.As(err, &failed)
+	for i, key := range keys {
+		l.decided(ctx, CallTake, key, n, &Result{Decision: out[before+i]}, failed.of(i))
+	}
+	return out, err
+}
+
+func (l *observed) TakeUpTo(ctx context.Context, key string, n int) (granted int, _ Decision, _ error) {
+	if err := l.check(ctx, n); err != nil {
+		return 0, Decision{}, err
+	}
+	granted, res, err := l.takeUpTo(ctx, key, n)
+	l.observe(ctx, Observation{
+		Key: key, Call: CallTakeUpTo, N: n, Granted: granted,
+		Outcome: outcome(ctx, &res, err), Decision: res.Decision, Waited: res.Decision.Delay, Err: err,
+	})
+	return granted, res.Decision, err
+}
+
+func (l *observed) Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error) {
+	if err := l.check(ctx, n); err != nil {
+		return nil, Decision{}, err
+	}
+	var r *Reservation
+	var res Result
+	var err error
+	var overtakes bool
+	if res.Decision, overtakes = l.overtakes(ctx, key, n); !overtakes {
+		var t *Transition
+		t, err = l.transitionOf(ctx, key)
+		r, res, err = l.hold(ctx, key, n, t, err)
+	}
+	l.decided(ctx, CallHold, key, n, &res, err)
+	return r, res.Decision, err
+}
+
+func (l *observed) Charge(ctx context.Context, key string, n int) (Decision, error) {
+	if err := l.check(ctx, n); err != nil {
+		return Decision{}, err
+	}
+	d, err := l.limiter.Charge(ctx, key, n)
+	l.observe(ctx, Observation{Key: key, Call: CallCharge, N: n, Outcome: counted(ctx, d, err), Decision: d, Err: err})
+	return d, err
+}
+
+// counted returns what came of a Charge or Settle.
+func counted(ctx context.Context, d Decision, err error) Outcome {
+	switch {
+	case err == nil:
+		return Counted
+	case !d.Degraded && left(ctx, err):
+		return Abandoned
+	}
+	return Failed
+}
+
+func (l *observed) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
+
+func (l *observed) WaitN(ctx context.Context, key string, n int) error {
+	if err := l.check(ctx, n); err != nil {
+		return err
+	}
+	began, _ := l.timeline.Now()
+	failed, err := l.waitN(ctx, key, n)
+	l.waited(ctx, key, n, began, failed, err)
+	return err
+}
+
+// WaitHold implements [Limiter].
+func (l *observed) WaitHold(ctx context.Context, key string, n int) (*Reservation, error) {
+	if err := l.check(ctx, n); err != nil {
+		return nil, err
+	}
+	began, _ := l.timeline.Now()
+	r, failed, err := l.waitHold(ctx, key, n)
+	l.waited(ctx, key, n, began, failed, err)
+	return r, err
+}
+
+// waited tells the observers of a wait since began, which returns err. failed is the failure of
+// the store, or nil.
+func (l *observed) waited(ctx context.Context, key string, n int, began kernel.Instant, failed, err error) {
+	now, _ := l.timeline.Now()
+	l.ended(ctx, CallWait, key, n, time.Duration(now-min(now, began)), failed, err)
+}
+
+// ended tells the observers of a call without a Decision.
+func (l *observed) ended(ctx context.Context, call Call, key string, n int, wait time.Duration, failed, err error) {
+	o := Observation{Key: key, Call: call, N: n, Waited: wait, Err: err}
+	switch {
+	case failed != nil:
+		o.Outcome, o.Err, o.Decision.Degraded = Failed, failed, true
+	case errors.Is(err, ErrFull):
+		o.Outcome = Failed
+	case left(ctx, err):
+		o.Outcome = Abandoned
+	case err != nil:
+		o.Outcome = Denied
+	}
+	if err == nil {
+		o.Granted, o.Decision.Allowed = n, true
+	}
+	l.observe(ctx, o)
+}
+
+func (l *observed) Reserve(ctx context.Context, key string, n int) (*Reservation, error) {
+	if err := l.check(ctx, n); err != nil {
+		return nil, err
+	}
+	r, failed, err := l.reserveAny(ctx, key, n)
+	var wait time.Duration
+	if r != nil {
+		wait = r.Delay()
+	}
+	l.ended(ctx, CallReserve, key, n, wait, failed, err)
+	return r, err
+}
+
+// ReserveWithin implements [Limiter].
+func (l *observed) ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, Decision, error) {
+	if err := checkWithin(l.check(ctx, n), maxWait); err != nil {
+		return nil, Decision{}, err
+	}
+	r, res, err := l.reserveWithin(ctx, key, n, maxWait)
+	l.decided(ctx, CallReserve, key, n, &res, err)
+	return r, res.Decision, err
+}
+
+// observe tells the observers of the limiter of a Settle or Cancel.
+func (r *Reservation) observe(ctx context.Context, call Call, n int, d Decision, err error) {
+	if r.quiet {
+		return
+	}
+	o := Observation{Key: r.claim.key, Call: call, N: n, Outcome: counted(ctx, d, err), Decision: d, Err: err}
+	if call == CallSettle {
+		o.Granted = r.n
+	}
+	r.l.observe(ctx, o)
+}
+
+// observe tells the observers of the limiter, if there are any, that TakeAll has asked its key
+// for n events together with others, and what it answered for itself. granted says whether all
+// of them have granted.
+func (b Bound) observe(ctx context.Context, n int, res *Result, granted bool, err error) {
+	l, ok := b.limiter.(*observed)
+	if !ok {
+		return
+	}
+	o := Observation{Key: b.key, Call: CallTakeAll, N: n, Outcome: outcome(ctx, res, err), Decision: res.Decision, Err: err}
+	switch {
+	case granted:
+		o.Granted, o.Waited = n, res.Decision.Delay
+	case o.Outcome == Granted:
+		o.Outcome = Withheld
+	}
+	l.observe(ctx, o)
+}
+
+// observeJoint is observe for a key in memory.
+func (b Bound) observeJoint(ctx context.Context, n int, e *memory.Asked, granted bool, err error) {
+	if _, ok := b.limiter.(*observed); ok && e.Times > 0 {
+		res := result(&e.Answer)
+		b.observe(ctx, times(e.Times, n), &res, granted, err)
+	}
+}

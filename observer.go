@@ -1,0 +1,141 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
+
+// An Observer is told what limiters decide: to count it, to log it, or to find the keys that
+// are denied most. See [WithObserver].
+type Observer interface {
+	// Observe is called once for each decision, after it, by the goroutine that asked for it,
+	// which waits until Observe returns. ctx is the context of the call; that of Allow is
+	// [context.Background]. Any number of goroutines call Observe at once.
+	Observe(ctx context.Context, o Observation)
+}
+
+// An ObserverFunc is a function that is an [Observer].
+type ObserverFunc func(ctx context.Context, o Observation)
+
+// Observe calls f.
+func (f ObserverFunc) Observe(ctx context.Context, o Observation) { f(ctx, o) }
+
+// WithObserver makes the limiter tell o of each of its decisions. It may be given several times;
+// the observers are called in that order.
+//
+// An observer sees Allow, Take, TakeUpTo, Hold, Reserve, ReserveWithin, Charge, Wait and WaitHold
+// (when they return), Settle, Release and Cancel of their reservations, and for each of its keys
+// [TakeEach], [TakeAll] and [HoldAll]. It does not see Peek and Reset, which decide nothing, nor
+// calls that are refused before anything is decided, because n is negative or ctx has ended.
+// [Reservation.Wait] is seen only if it cancels.
+//
+// Without an observer, this costs nothing. With one, Allow takes as long as Take, and nothing is
+// allocated.
+func WithObserver(o Observer) Option {
+	return func(c *config) { c.observers = append(c.observers, o) }
+}
+
+// checkObservers returns an error if an observer is nil.
+func checkObservers(observers []Observer) error {
+	for _, o := range observers {
+		if param.IsNil(o) {
+			return param.Invalid("WithObserver's observer", nil, "must be an Observer")
+		}
+	}
+	return nil
+}
+
+// An Observation is what an [Observer] is told of one decision.
+type Observation struct {
+	Limiter string  // the name of the limiter; see WithName
+	Key     string  // may be personal data
+	Call    Call    // what was called
+	N       int     // how many events it was called for; of CallCancel, how many were reserved
+	Granted int     // how many of them were granted; of CallSettle, how many had been held
+	Outcome Outcome // what came of it
+
+	// Decision is the one that the call returned. Of Allow, it is that of Take; of the keys of
+	// TakeAll and HoldAll, that of the key alone. Wait, Reserve and Cancel return none: then only
+	// Allowed is set.
+	Decision Decision
+
+	// Waited is how long Wait or WaitHold waited, by the limiter's clock. Of other calls, it is
+	// the wait that they ask of the caller: the Delay of a Decision or a Reservation.
+	Waited time.Duration
+
+	// Err is the error that the call returned. If the store failed, it is that failure, even
+	// if FailOpen returned none.
+	Err error
+}
+
+// A Call is a method or function that decides.
+type Call uint8
+
+// The calls that observers see.
+const (
+	CallAllow    Call = iota // Allow and AllowN
+	CallTake                 // Take and TakeEach
+	CallTakeUpTo             // TakeUpTo
+	CallTakeAll              // TakeAll and HoldAll, for one of the keys
+	CallHold                 // Hold
+	CallWait                 // Wait, WaitN and WaitHold
+	CallReserve              // Reserve and ReserveWithin
+	CallCharge               // Charge
+	CallSettle               // Settle and Release of a Reservation
+	CallCancel               // Cancel of a Reservation
+	calls
+)
+
+var callNames = [calls]string{"allow", "take", "take_up_to", "take_all", "hold", "wait", "reserve", "charge", "settle", "cancel"}
+
+// String returns the name of the call in lower case, with underscores: "take_up_to".
+func (c Call) String() string {
+	if c >= calls {
+		return fmt.Sprintf("Call(%d)", uint8(c))
+	}
+	return callNames[c]
+}
+
+// An Outcome is what came of a call. Each call has one.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Granted: the events may happen now. Of TakeUpTo, some of them.
+	Granted Outcome = iota
+
+	// Delayed: they may happen, and had to wait or have to.
+	Delayed
+
+	// Denied: the limit does not allow them.
+	Denied
+
+	// Withheld: this key would have granted them, but another key of TakeAll or HoldAll
+	// refused.
+	Withheld
+
+	// Abandoned: the context ended during the call, and nothing is spent.
+	Abandoned
+
+	// Counted: a Charge, Settle or Cancel took effect.
+	Counted
+
+	// Failed: the store failed or the limit could not be looked up, so that the FailurePolicy
+	// decided (Decision.Degraded, and Allowed says what); or a full store had no room for the
+	// key.
+	Failed
+	outcomes
+)
+
+var outcomeNames = [outcomes]string{"granted", "delayed", "denied", "withheld", "abandoned", "counted", "failed"}
+
+// String returns the outcome in lower case.
+func (o Outcome) String() string {
+	if o >= outcomes {
+		return fmt.Sprintf("Outcome(%d)", uint8(o))
+	}
+	return outcomeNames[o]
+}

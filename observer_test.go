@@ -1,0 +1,366 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A witness remembers what it was told.
+type witness struct {
+	mu   sync.Mutex // protects seen
+	seen []ratelimit.Observation
+}
+
+func (w *witness) Observe(_ context.Context, o ratelimit.Observation) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen = append(w.seen, o)
+}
+
+// told returns what it was told since the last call of told.
+func (w *witness) told() []ratelimit.Observation {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := w.seen
+	w.seen = nil
+	return seen
+}
+
+// one returns the only thing that it was told since the last call.
+func (w *witness) one(t *testing.T) ratelimit.Observation {
+	t.Helper()
+	seen := w.told()
+	require.Len(t, seen, 1)
+	return seen[0]
+}
+
+func observedLimiter(t *testing.T, alg ratelimit.Algorithm, opts ...ratelimit.Option) (ratelimit.Limiter, *witness, *clock.Mock) {
+	t.Helper()
+	w, clk := &witness{}, clock.NewMock()
+	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithName("api"), ratelimit.WithClock(clk), ratelimit.WithObserver(w)}, opts...)...)
+	require.NoError(t, err)
+	return l, w, clk
+}
+
+// TestObserverSeesEachCall makes each call once so that it is granted, and once so that it is
+// denied, and compares what the observer is told with what the caller is.
+func TestObserverSeesEachCall(t *testing.T) {
+	ctx := t.Context()
+	for name, tt := range map[string]struct {
+		call ratelimit.Call
+		do   func(l ratelimit.Limiter) (ratelimit.Decision, error)
+		bare bool // whether the call returns no Decision
+	}{
+		"Allow": {ratelimit.CallAllow, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
+			return ratelimit.Decision{Allowed: l.AllowN("k", 3)}, nil
+		}, true},
+		"Take": {ratelimit.CallTake, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(ctx, "k", 3) }, false},
+		"TakeEach": {ratelimit.CallTake, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
+			ds, err := ratelimit.TakeEach(ctx, l, []string{"k"}, 3, nil)
+			return ds[0], err
+		}, false},
+		"Bound": {ratelimit.CallTake, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return ratelimit.For(l, "k").Take(ctx, 3) }, false},
+		"TakeAll": {ratelimit.CallTakeAll, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
+			return ratelimit.TakeAll(ctx, 3, ratelimit.For(l, "k"))
+		}, false},
+		"HoldAll": {ratelimit.CallTakeAll, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
+			_, d, err := ratelimit.HoldAll(ctx, 3, ratelimit.For(l, "k"))
+			return d, err
+		}, false},
+		"Hold": {ratelimit.CallHold, func(l ratelimit.Limiter) (ratelimit.Decision, error) { _, d, err := l.Hold(ctx, "k", 3); return d, err }, false},
+		"Within": {ratelimit.CallReserve, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
+			_, d, err := l.ReserveWithin(ctx, "k", 3, 0)
+			return d, err
+		}, false},
+	} {
+		for storeName, store := range map[string]func() ratelimit.Store{
+			"memory": func() ratelimit.Store { return ratelimit.NewMemoryStore() },
+			"bytes":  func() ratelimit.Store { return newMapDB().store() },
+		} {
+			t.Run(name+"/"+storeName, func(t *testing.T) {
+				l, w, clk := observedLimiter(t, ratelimit.FixedWindow{Limit: 4, Window: time.Minute}, ratelimit.WithStore(store()))
+				clk.Add(time.Second)
+				for i, outcome := range []ratelimit.Outcome{ratelimit.Granted, ratelimit.Denied} {
+					d, err := tt.do(l)
+					require.NoError(t, err)
+					want := ratelimit.Observation{Limiter: "api", Key: "k", Call: tt.call, N: 3, Granted: 3 - 3*i, Outcome: outcome, Decision: d}
+					o := w.one(t)
+					if tt.bare {
+						assert.Equal(t, d.Allowed, o.Decision.Allowed)
+						want.Decision = o.Decision
+					}
+					assert.Equal(t, want, o)
+				}
+			})
+		}
+	}
+}
+
+func TestObserverSeesAccounting(t *testing.T) {
+	ctx := t.Context()
+	l, w, _ := observedLimiter(t, ratelimit.FixedWindow{Limit: 10, Window: time.Minute})
+	granted, d, err := l.TakeUpTo(ctx, "k", 12)
+	require.NoError(t, err)
+	assert.Equal(t, 10, granted)
+	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallTakeUpTo, N: 12, Granted: 10, Decision: d}, w.one(t))
+
+	require.NoError(t, l.Reset(ctx, "k"))
+	r, _, err := l.Hold(ctx, "k", 4)
+	require.NoError(t, err)
+	w.told()
+	d, err = r.Settle(ctx, 1)
+	require.NoError(t, err)
+	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallSettle, N: 1, Granted: 4, Outcome: ratelimit.Counted, Decision: d}, w.one(t))
+	_, err = r.Settle(ctx, 1)
+	require.ErrorIs(t, err, ratelimit.ErrSettled)
+	assert.Empty(t, w.told(), "it was settled before")
+
+	d, err = l.Charge(ctx, "k", 3)
+	require.NoError(t, err)
+	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallCharge, N: 3, Outcome: ratelimit.Counted, Decision: d}, w.one(t))
+	for err == nil {
+		_, err = l.Charge(ctx, "k", 1<<31-1)
+	}
+	require.ErrorIs(t, err, ratelimit.ErrDebt)
+	w.seen = w.seen[len(w.seen)-1:]
+	o := w.one(t)
+	assert.Equal(t, ratelimit.Failed, o.Outcome)
+	assert.Equal(t, err, o.Err)
+}
+
+// TestObserverSeesNoQuestions: Peek and Reset decide nothing, and nothing is decided if the
+// arguments cannot be used.
+func TestObserverSeesNoQuestions(t *testing.T) {
+	l, w, _ := observedLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := l.Peek(t.Context(), "k")
+	require.NoError(t, err)
+	require.NoError(t, l.Reset(t.Context(), "k"))
+	_, err = l.Take(over, "k", 1)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = l.Take(t.Context(), "k", -1)
+	require.ErrorIs(t, err, ratelimit.ErrNegative)
+	require.Error(t, l.Wait(over, "k"))
+	_, err = l.Reserve(over, "k", 1)
+	require.Error(t, err)
+	_, _, err = l.ReserveWithin(t.Context(), "k", 1, -1)
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	_, err = ratelimit.TakeAll(over, 1, ratelimit.For(l, "k"))
+	require.Error(t, err)
+	assert.Empty(t, w.told())
+}
+
+func TestObserverSeesWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &witness{}
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithObserver(w)))
+		ctx := t.Context()
+		require.NoError(t, l.Wait(ctx, "k"))
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Granted: 1, Decision: ratelimit.Decision{Allowed: true}}, w.one(t))
+		require.NoError(t, l.Wait(ctx, "k"))
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Granted: 1, Outcome: ratelimit.Delayed, Decision: ratelimit.Decision{Allowed: true}, Waited: time.Second}, w.one(t))
+
+		short, cancel := context.WithTimeout(ctx, time.Millisecond)
+		defer cancel()
+		err := l.Wait(short, "k")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Outcome: ratelimit.Denied, Err: err}, w.one(t), "the turn would come too late")
+
+		leaving, leave := context.WithCancel(ctx)
+		time.AfterFunc(300*time.Millisecond, leave)
+		require.ErrorIs(t, l.Wait(leaving, "k"), context.Canceled)
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Outcome: ratelimit.Abandoned, Waited: 300 * time.Millisecond, Err: context.Canceled}, w.one(t))
+
+		r, err := l.Reserve(ctx, "k", 1)
+		require.NoError(t, err)
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallReserve, N: 1, Granted: 1, Outcome: ratelimit.Delayed, Decision: ratelimit.Decision{Allowed: true}, Waited: 700 * time.Millisecond}, w.one(t))
+		r.Cancel()
+		r.Cancel()
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallCancel, N: 1, Outcome: ratelimit.Counted}, w.one(t))
+		_, err = l.Reserve(ctx, "k", 5)
+		require.ErrorIs(t, err, ratelimit.ErrNever)
+		assert.Equal(t, ratelimit.Denied, w.one(t).Outcome)
+	})
+}
+
+// TestObserverSeesWaitsForRelease: the same for events in flight, whose releases by the limiter
+// itself are not calls.
+func TestObserverSeesWaitsForRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &witness{}
+		l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Minute}, ratelimit.WithObserver(w)))
+		ctx := t.Context()
+		first, err := l.WaitHold(ctx, "k", 1)
+		require.NoError(t, err)
+		assert.Equal(t, ratelimit.Granted, w.one(t).Outcome)
+		time.AfterFunc(time.Second, func() { _ = first.Release(ctx) })
+		_, err = l.WaitHold(ctx, "k", 1)
+		require.NoError(t, err)
+		seen := w.told()
+		require.Len(t, seen, 2)
+		assert.ElementsMatch(t, []ratelimit.Call{ratelimit.CallSettle, ratelimit.CallWait}, []ratelimit.Call{seen[0].Call, seen[1].Call})
+		for _, o := range seen {
+			if o.Call == ratelimit.CallWait {
+				assert.Equal(t, ratelimit.Delayed, o.Outcome)
+				assert.Equal(t, time.Second, o.Waited)
+			}
+		}
+	})
+}
+
+// TestObserverSeesWhoRefused: of several keys, only those that refused are denied.
+func TestObserverSeesWhoRefused(t *testing.T) {
+	w, clk := &witness{}, clock.NewMock()
+	limiter := func(name string, limit int) ratelimit.Limiter {
+		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: limit, Window: time.Minute}, ratelimit.WithName(name), ratelimit.WithClock(clk), ratelimit.WithObserver(w)))
+	}
+	users, orgs := limiter("users", 1), limiter("orgs", 5)
+	bounds := []ratelimit.Bound{ratelimit.For(users, "u"), ratelimit.For(orgs, "o")}
+	_, err := ratelimit.TakeAll(t.Context(), 1, bounds...)
+	require.NoError(t, err)
+	for i, o := range w.told() {
+		assert.Equal(t, ratelimit.Granted, o.Outcome, i)
+		assert.Equal(t, 1, o.Granted)
+	}
+	d, err := ratelimit.TakeAll(t.Context(), 1, bounds...)
+	require.NoError(t, err)
+	assert.False(t, d.Allowed)
+	seen := w.told()
+	require.Len(t, seen, 2)
+	assert.Equal(t, "users", seen[0].Limiter)
+	assert.Equal(t, ratelimit.Denied, seen[0].Outcome)
+	assert.Equal(t, time.Minute, seen[0].Decision.RetryAfter)
+	assert.Equal(t, "orgs", seen[1].Limiter)
+	assert.Equal(t, ratelimit.Withheld, seen[1].Outcome)
+	assert.Equal(t, 4, seen[1].Decision.Remaining)
+	assert.Zero(t, seen[1].Granted)
+
+	// A part of an All is told as well.
+	l, w, _ := observedLimiter(t, ratelimit.All{ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}})
+	l.Allow("k")
+	l.Allow("k")
+	seen = w.told()
+	require.Len(t, seen, 2)
+	assert.Equal(t, ratelimit.Denied, seen[1].Outcome)
+	assert.Equal(t, 1, seen[1].Decision.Part)
+}
+
+// TestObserverSeesFailures: with every policy, even where the caller is told nothing.
+func TestObserverSeesFailures(t *testing.T) {
+	down := errors.New("down")
+	ctx := t.Context()
+	broken := ratelimit.NewCASStore(
+		func(context.Context, string) ([]byte, int, error) { return nil, 0, down },
+		func(context.Context, string, int, []byte, time.Time) (bool, error) { return false, down },
+		func(context.Context, string) error { return down },
+	)
+	for name, policy := range map[string]ratelimit.FailurePolicy{
+		"open": ratelimit.FailOpen, "closed": ratelimit.FailClosed, "fallback": ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 100}))),
+	} {
+		allowed := name != "closed"
+		for call, do := range map[ratelimit.Call]func(l ratelimit.Limiter){
+			ratelimit.CallAllow:    func(l ratelimit.Limiter) { l.Allow("k") },
+			ratelimit.CallTake:     func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 1) },
+			ratelimit.CallTakeUpTo: func(l ratelimit.Limiter) { _, _, _ = l.TakeUpTo(ctx, "k", 1) },
+			ratelimit.CallHold:     func(l ratelimit.Limiter) { _, _, _ = l.Hold(ctx, "k", 1) },
+			ratelimit.CallWait:     func(l ratelimit.Limiter) { _ = l.Wait(ctx, "k") },
+			ratelimit.CallReserve:  func(l ratelimit.Limiter) { _, _ = l.Reserve(ctx, "k", 1) },
+		} {
+			t.Run(name+"/"+call.String(), func(t *testing.T) {
+				l, w, _ := observedLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(broken), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
+				do(l)
+				o := w.one(t)
+				assert.Equal(t, call, o.Call)
+				assert.Equal(t, ratelimit.Failed, o.Outcome)
+				require.ErrorIs(t, o.Err, down)
+				assert.Equal(t, allowed, o.Decision.Allowed)
+				assert.True(t, o.Decision.Degraded)
+			})
+		}
+	}
+}
+
+func TestObserverSeesAFullStore(t *testing.T) {
+	l, w, _ := observedLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))))
+	require.True(t, l.Allow("first"))
+	w.told()
+	ctx := t.Context()
+	for call, do := range map[ratelimit.Call]func(){
+		ratelimit.CallAllow:    func() { l.Allow("k") },
+		ratelimit.CallTake:     func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k"}, 1, nil) },
+		ratelimit.CallTakeUpTo: func() { _, _, _ = l.TakeUpTo(ctx, "k", 1) },
+		ratelimit.CallHold:     func() { _, _, _ = l.Hold(ctx, "k", 1) },
+		ratelimit.CallWait:     func() { _ = l.Wait(ctx, "k") },
+		ratelimit.CallReserve:  func() { _, _, _ = l.ReserveWithin(ctx, "k", 1, time.Hour) },
+		ratelimit.CallCharge:   func() { _, _ = l.Charge(ctx, "k", 1) },
+		ratelimit.CallTakeAll:  func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k")) },
+	} {
+		do()
+		o := w.one(t)
+		assert.Equal(t, call, o.Call)
+		assert.Equal(t, ratelimit.Failed, o.Outcome, call)
+	}
+}
+
+func TestObserversInOrder(t *testing.T) {
+	var order []int
+	note := func(i int) ratelimit.Option {
+		return ratelimit.WithObserver(ratelimit.ObserverFunc(func(context.Context, ratelimit.Observation) { order = append(order, i) }))
+	}
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, note(1), note(2)))
+	l.Allow("k")
+	assert.Equal(t, []int{1, 2}, order)
+	_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithObserver(nil))
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.ErrorContains(t, err, "WithObserver")
+}
+
+// TestObserverKeepsTheAlgorithm: what other packages ask of a limiter is the same with an
+// observer, and in a wrapper with Unwrap.
+func TestObserverKeepsTheAlgorithm(t *testing.T) {
+	alg := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7), Burst: 7}
+	l, _, clk := observedLimiter(t, alg)
+	for _, l := range []ratelimit.Limiter{l, wrapped{l}, wrapped{wrapped{l}}} {
+		assert.Equal(t, alg, ratelimit.AlgorithmOf(l))
+		assert.Equal(t, clk, ratelimit.ClockOf(l))
+		of, err := ratelimit.AlgorithmFor(t.Context(), l, "k")
+		require.NoError(t, err)
+		assert.Equal(t, alg, of)
+	}
+}
+
+type wrapped struct{ ratelimit.Limiter }
+
+func (w wrapped) Unwrap() ratelimit.Limiter { return w.Limiter }
+
+func TestObserverAllocatesNothing(t *testing.T) {
+	var count atomic.Int64
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithObserver(ratelimit.ObserverFunc(func(context.Context, ratelimit.Observation) { count.Add(1) }))))
+	ctx := t.Context()
+	l.Allow("k")
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		l.Allow("k")
+		_, _ = l.Take(ctx, "k", 1)
+		_, _, _ = l.TakeUpTo(ctx, "k", 1)
+	}))
+	assert.EqualValues(t, 1+101*3, count.Load())
+}
+
+func TestNamesOfObservations(t *testing.T) {
+	assert.Equal(t, "take_up_to", ratelimit.CallTakeUpTo.String())
+	assert.Equal(t, "Call(200)", ratelimit.Call(200).String())
+	assert.Equal(t, "withheld", ratelimit.Withheld.String())
+	assert.Equal(t, "Outcome(200)", ratelimit.Outcome(200).String())
+}
