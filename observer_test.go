@@ -247,6 +247,22 @@ func TestObserverSeesWhoRefused(t *testing.T) {
 	assert.Equal(t, 4, seen[1].Decision.Remaining)
 	assert.Zero(t, seen[1].Granted)
 
+	// In other stores, the keys are asked in turn: those that have granted are told of the refusal
+	// of another, and see no hold or settlement of it.
+	for name, l := range map[string]ratelimit.Limiter{"users": users, "slow": ratelimit.Must(ratelimit.New(
+		ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.WithName("slow"), ratelimit.WithClock(clk), ratelimit.WithObserver(w), ratelimit.WithStore(newMapDB().store())))} {
+		_, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "u"))
+		require.NoError(t, err)
+		assert.Equal(t, map[string]ratelimit.Outcome{"users": ratelimit.Denied, "slow": ratelimit.Granted}[name], w.one(t).Outcome)
+		_, err = ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "u"), ratelimit.For(users, "u"))
+		require.NoError(t, err)
+		for _, o := range w.told() {
+			assert.Equal(t, ratelimit.CallTakeAll, o.Call)
+			assert.Equal(t, map[string]ratelimit.Outcome{"users": ratelimit.Denied, "slow": ratelimit.Withheld}[o.Limiter], o.Outcome)
+			assert.Zero(t, o.Granted)
+		}
+	}
+
 	// A part of an All is told as well.
 	l, w, _ := observedLimiter(t, ratelimit.All{ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}})
 	l.Allow("k")
