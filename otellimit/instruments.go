@@ -1,0 +1,37 @@
+package otellimit
+
+import "go.opentelemetry.io/otel/metric"
+
+// An instruments makes the instruments that one callback observes. It keeps the first error.
+type instruments struct {
+	meter  metric.Meter
+	prefix string // of their names
+	all    []metric.Observable
+	err    error
+}
+
+func (in *instruments) counter(name, unit, description string) metric.Int64Observable {
+	c, err := in.meter.Int64ObservableCounter(in.prefix+name, metric.WithUnit(unit), metric.WithDescription(description))
+	return add(in, c, err)
+}
+
+func (in *instruments) upDownCounter(name, unit, description string) metric.Int64Observable {
+	c, err := in.meter.Int64ObservableUpDownCounter(in.prefix+name, metric.WithUnit(unit), metric.WithDescription(description))
+	return add(in, c, err)
+}
+
+func add[T metric.Int64Observable](in *instruments, i T, err error) T {
+	if in.err == nil {
+		in.err = err
+	}
+	in.all = append(in.all, i)
+	return i
+}
+
+// observe registers a callback that observes the instruments.
+func (in *instruments) observe(f metric.Callback) (metric.Registration, error) {
+	if in.err != nil {
+		return nil, in.err
+	}
+	return in.meter.RegisterCallback(f, in.all...)
+}

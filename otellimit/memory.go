@@ -1,0 +1,44 @@
+package otellimit
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// ObserveMemory observes the counts of a store, with its name as the attribute ratelimit.store,
+// each time that the SDK collects metrics, until the registration is unregistered. The names of
+// the stores of a meter must differ, because counts with the same attributes would be added up.
+// See [ratelimit.MemoryStore.Stats] for what it costs.
+func ObserveMemory(meter metric.Meter, name string, store *ratelimit.MemoryStore) (metric.Registration, error) {
+	switch {
+	case meter == nil:
+		return nil, missing("ObserveMemory's meter", "must be a metric.Meter")
+	case store == nil:
+		return nil, missing("ObserveMemory's store", "must be the result of NewMemoryStore")
+	}
+	return observeMemory(meter, name, store.Stats)
+}
+
+func observeMemory(meter metric.Meter, name string, read func() ratelimit.MemoryStats) (metric.Registration, error) {
+	in := instruments{meter: meter, prefix: "ratelimit.memory."}
+	keys := in.upDownCounter("key.count", "{key}", "Keys held, including idle ones not yet forgotten")
+	usage := in.upDownCounter("usage", "By", "Memory of keys, states and limiters")
+	inserts := in.counter("inserts", "{key}", "Keys stored that were new or had been forgotten")
+	evictions := in.counter("evictions", "{key}", "Keys in use that were evicted because the store was full")
+	rejections := in.counter("rejections", "{request}", "Requests for new keys that a full store denied or decided together")
+
+	set := metric.WithAttributeSet(attribute.NewSet(attribute.String("ratelimit.store", name)))
+	return in.observe(func(_ context.Context, to metric.Observer) error {
+		stats := read()
+		to.ObserveInt64(keys, int64(stats.Keys), set)
+		to.ObserveInt64(usage, int64(stats.Bytes), set)
+		to.ObserveInt64(inserts, int64(stats.Inserts), set)
+		to.ObserveInt64(evictions, int64(stats.Evictions), set)
+		to.ObserveInt64(rejections, int64(stats.Rejected), set)
+		return nil
+	})
+}

@@ -1,0 +1,162 @@
+package otellimit
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// An Observer counts decisions and waits: see the tables in the documentation of the package. Any
+// number of limiters may have the same one, and any number of goroutines may use it.
+//
+// It counts decisions by itself, and reports the counts when the SDK collects metrics, because
+// that takes a fraction of the time of a call of the SDK for each decision.
+type Observer struct {
+	waits        metric.Float64Histogram
+	registration metric.Registration
+
+	mu     sync.Mutex                       // held to store known
+	known  atomic.Pointer[map[kind]*series] // a map that never changes
+	others *series                          // of kinds that are not known because there are too many
+}
+
+// A kind is what decisions that are counted together have in common.
+type kind struct {
+	limiter string
+	part    int // -1 if there is none
+	call    ratelimit.Call
+	outcome ratelimit.Outcome
+}
+
+// A series counts the decisions of a kind. Its options are made once because that allocates
+// memory.
+type series struct {
+	decisions atomic.Int64
+	attrs     []metric.ObserveOption // of the decisions
+	waits     []metric.RecordOption
+}
+
+// maxKnown bounds the memory of an Observer. By default, the SDK has the same bound for the series
+// of a metric.
+const maxKnown = 1999
+
+// waitBounds are the bounds of the histogram's buckets, in seconds.
+var waitBounds = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
+
+// New returns an Observer that records with the meter. It is an observer for
+// [ratelimit.WithObserver]. Use one for all limiters.
+func New(meter metric.Meter) (*Observer, error) {
+	if meter == nil {
+		return nil, missing("New's meter", "must be a metric.Meter")
+	}
+	waits, err := meter.Float64Histogram("ratelimit.wait.duration",
+		metric.WithUnit("s"), metric.WithDescription("How long callers wait for their turn"),
+		metric.WithExplicitBucketBoundaries(waitBounds...))
+	if err != nil {
+		return nil, err
+	}
+	o := &Observer{waits: waits, others: newSeries(attribute.NewSet(overflow), attribute.NewSet(overflow))}
+	o.known.Store(&map[kind]*series{})
+	in := instruments{meter: meter, prefix: "ratelimit."}
+	decisions := in.counter("decisions", "{decision}", "Decisions of limiters")
+	o.registration, err = in.observe(func(_ context.Context, to metric.Observer) error {
+		for _, s := range *o.known.Load() {
+			to.ObserveInt64(decisions, s.decisions.Load(), s.attrs...)
+		}
+		if n := o.others.decisions.Load(); n > 0 {
+			to.ObserveInt64(decisions, n, o.others.attrs...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// Unregister ends the reports of decisions.
+func (o *Observer) Unregister() error { return o.registration.Unregister() }
+
+// Observe implements [ratelimit.Observer]. It counts each decision. It records the waits of all
+// calls of Wait and Reserve, even of 0 seconds, and of other calls those that a
+// [ratelimit.LeakyBucket] delays; but none of a denial.
+func (o *Observer) Observe(ctx context.Context, seen ratelimit.Observation) {
+	s := o.seriesOf(kind{limiter: seen.Limiter, call: seen.Call, outcome: seen.Outcome, part: part(&seen)})
+	s.decisions.Add(1)
+	if waits(&seen) {
+		o.waits.Record(ctx, seen.Waited.Seconds(), s.waits...)
+	}
+}
+
+// waits reports whether the call waits, or makes its caller wait.
+func waits(seen *ratelimit.Observation) bool {
+	switch seen.Call {
+	case ratelimit.CallWait, ratelimit.CallReserve:
+		return seen.Outcome != ratelimit.Denied
+	}
+	return seen.Outcome == ratelimit.Delayed
+}
+
+// part returns the part that refused, or -1 if none did or it is not known. Only a Decision that
+// the call returned has a RetryAfter.
+func part(seen *ratelimit.Observation) int {
+	if seen.Outcome == ratelimit.Denied && seen.Decision.RetryAfter > 0 {
+		return seen.Decision.Part
+	}
+	return -1
+}
+
+// seriesOf returns the series of k.
+func (o *Observer) seriesOf(k kind) *series {
+	if s := o.find(k); s != nil {
+		return s
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.find(k) // another goroutine may have been faster
+	if s == nil {
+		s = k.newSeries()
+		known := maps.Clone(*o.known.Load())
+		known[k] = s
+		o.known.Store(&known)
+	}
+	return s
+}
+
+// find returns the series of k, or nil if it must be made.
+func (o *Observer) find(k kind) *series {
+	known := *o.known.Load()
+	if s := known[k]; s != nil || len(known) < maxKnown {
+		return s
+	}
+	return o.others
+}
+
+// overflow is what the SDK writes, too, if there are too many series.
+var overflow = attribute.Bool("otel.metric.overflow", true)
+
+func (k kind) newSeries() *series {
+	attrs := []attribute.KeyValue{
+		attribute.String("ratelimit.limiter", k.limiter),
+		attribute.String("ratelimit.call", k.call.String()),
+		attribute.String("ratelimit.outcome", k.outcome.String()),
+	}
+	waits := attribute.NewSet(attrs...)
+	if k.part >= 0 {
+		attrs = append(attrs, attribute.Int("ratelimit.part", k.part))
+	}
+	return newSeries(attribute.NewSet(attrs...), waits)
+}
+
+func newSeries(decisions, waits attribute.Set) *series {
+	return &series{
+		attrs: []metric.ObserveOption{metric.WithAttributeSet(decisions)},
+		waits: []metric.RecordOption{metric.WithAttributeSet(waits)},
+	}
+}

@@ -1,0 +1,74 @@
+package otellimit
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/ratelimit-go/ratelimit/redisstore"
+)
+
+// ObserveRedis observes the counts of a store, with its name as the attribute ratelimit.store,
+// each time that the SDK collects metrics, until the registration is unregistered. The names of
+// the stores of a meter must differ, because counts with the same attributes would be added up.
+//
+// It does not observe the latency of commands, because OpenTelemetry's API cannot observe a
+// histogram that is already counted. Instrumentation of the Redis client measures latency.
+func ObserveRedis(meter metric.Meter, name string, store *redisstore.Store) (metric.Registration, error) {
+	switch {
+	case meter == nil:
+		return nil, missing("ObserveRedis's meter", "must be a metric.Meter")
+	case store == nil:
+		return nil, missing("ObserveRedis's store", "must be the result of New of module goredis or rueidis")
+	}
+	return observeRedis(meter, name, store.Stats)
+}
+
+func observeRedis(meter metric.Meter, name string, read func() redisstore.Stats) (metric.Registration, error) {
+	in := instruments{meter: meter, prefix: "ratelimit.redis."}
+	calls := in.counter("calls", "{call}", "Commands sent to Redis")
+	coalesced := in.counter("coalesced", "{request}", "Requests that shared another request's command")
+	cached := in.counter("cache.denials", "{request}", "Denials answered from the denial cache")
+	leased := in.counter("lease.events", "{event}", "Events granted from leases")
+	lost := in.counter("lost.events", "{event}", "Events that perhaps were not given back")
+	failures := in.counter("failures", "{request}", "Requests that the failure policy decided")
+	unreadable := in.counter("unreadable", "{state}", "Unreadable states that were replaced by new ones")
+	breakers := in.upDownCounter("breaker.count", "{breaker}", "Circuit breakers by state")
+
+	of := attribute.String("ratelimit.store", name)
+	with := func(attrs ...attribute.KeyValue) metric.ObserveOption {
+		return metric.WithAttributeSet(attribute.NewSet(append(attrs, of)...))
+	}
+	failure := func(kind string) metric.ObserveOption { return with(attribute.String("error.type", kind)) }
+	set, timeout, refused, errorReply, other := with(), failure("timeout"), failure("refused"), failure("error_reply"), failure("_OTHER")
+
+	return in.observe(func(_ context.Context, to metric.Observer) error {
+		stats := read()
+		to.ObserveInt64(calls, int64(stats.Calls), set)
+		to.ObserveInt64(coalesced, int64(stats.Coalesced), set)
+		to.ObserveInt64(cached, int64(stats.Cached), set)
+		to.ObserveInt64(leased, int64(stats.Leased), set)
+		to.ObserveInt64(lost, int64(stats.Lost), set)
+		to.ObserveInt64(failures, int64(stats.Timeouts), timeout)
+		to.ObserveInt64(failures, int64(stats.Refused), refused)
+		to.ObserveInt64(failures, int64(stats.ErrorReplies), errorReply)
+		to.ObserveInt64(failures, int64(stats.OtherErrors), other)
+		to.ObserveInt64(unreadable, int64(stats.Unreadable), set)
+		for server, state := range stats.Breakers {
+			in := func(state string) metric.ObserveOption {
+				return with(attribute.String("ratelimit.redis.server", server), attribute.String("ratelimit.redis.breaker.state", state))
+			}
+			to.ObserveInt64(breakers, 1, in(state))
+			for _, usual := range breakerStates {
+				if usual != state {
+					to.ObserveInt64(breakers, 0, in(usual))
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// breakerStates are the states of the breakers that goredis and rueidis make.
+var breakerStates = [...]string{"closed", "half-open", "open"}
