@@ -61,7 +61,7 @@ func TestDocumentedCodeIsCompiled(t *testing.T) {
 // notGo has the beginnings of the blocks in doc comments that are not Go: commands, tables
 // and data.
 var notGo = []string{
-	"go run ", "for i in ", "curl ",
+	"go run ", "for i in ", "curl ", "prometheus ",
 	"ACL SETUSER ", "SELECT ",
 	"THROTTLE_ID  ", "/user/#/photos/#  ", "sliding-log  ",
 	"# throttle.yaml\n", "RateLimit-Policy: ",

@@ -56,13 +56,13 @@ func observeRedis(meter metric.Meter, name string, read func() redisstore.Stats)
 		to.ObserveInt64(failures, int64(stats.OtherErrors), other)
 		to.ObserveInt64(unreadable, int64(stats.Unreadable), set)
 		for server, state := range stats.Breakers {
-			in := func(state string) metric.ObserveOption {
+			breaker := func(state string) metric.ObserveOption {
 				return with(attribute.String("ratelimit.redis.server", server), attribute.String("ratelimit.redis.breaker.state", state))
 			}
-			to.ObserveInt64(breakers, 1, in(state))
-			for _, usual := range breakerStates {
-				if usual != state {
-					to.ObserveInt64(breakers, 0, in(usual))
+			to.ObserveInt64(breakers, 1, breaker(state))
+			for _, other := range breakerStates {
+				if other != state {
+					to.ObserveInt64(breakers, 0, breaker(other))
 				}
 			}
 		}

@@ -1,0 +1,96 @@
+// Observed is a web server whose limits are observed by Prometheus: OpenTelemetry's SDK collects
+// the metrics of otellimit, and its exporter shows them at /metrics.
+//
+//	go run ./examples/observed
+//
+// Prometheus, in another terminal, reads them each second:
+//
+//	prometheus --config.file=examples/observed/prometheus.yml --storage.tsdb.path="$(mktemp -d)" --web.listen-address=localhost:9091
+//
+// Then send requests. Those for /search are refused beyond 5 in 10 seconds, and those for /report
+// are held until their turn comes, one a second:
+//
+//	for i in 1 2 3 4 5 6 7 8; do curl -s localhost:8080/search -H 'User: ann'; done
+//	for i in 1 2 3 4 5 6 7 8 9 10 11 12; do curl -s localhost:8080/report -H 'User: ann' & done; wait
+//
+// README.md has queries that Prometheus, at http://localhost:9091, answers about them.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"net/http"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/otlptranslator"
+	exporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/otellimit"
+)
+
+func main() {
+	addr := flag.String("addr", "localhost:8080", "the `address` to listen on")
+	flag.Parse()
+	handler, err := newService(clock.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Printf("http://%s has /search, /report and /metrics; requests need a header field such as User: ann", *addr)
+	server := &http.Server{Addr: *addr, Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	log.Fatal(server.ListenAndServe())
+}
+
+// newService returns the server's handler. Its limiters decide by clk.
+func newService(clk clock.Clock) (http.Handler, error) {
+	registry := prometheus.NewRegistry()
+	reader, err := exporter.New(exporter.WithRegisterer(registry),
+		exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes))
+	if err != nil {
+		return nil, err
+	}
+	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
+	search, reports, err := newLimiters(provider.Meter("observed"), clk)
+	if err != nil {
+		return nil, err
+	}
+
+	user := httplimit.WithKey(httplimit.Header("User"))
+	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "done:", r.URL.Path) })
+	mux := http.NewServeMux()
+	mux.Handle("GET /search", httplimit.Middleware(search, user)(answer))
+	mux.Handle("GET /report", httplimit.Middleware(reports, user, httplimit.WithShaping(10*time.Second))(answer))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux, nil
+}
+
+// newLimiters returns the limiters, which share a store, with everything that can be observed of
+// them. It is the essential part of this example.
+func newLimiters(meter metric.Meter, clk clock.Clock) (search, reports ratelimit.Limiter, err error) {
+	observer, err := otellimit.New(meter)
+	if err != nil {
+		return nil, nil, err
+	}
+	store := ratelimit.NewMemoryStore()
+	if _, err := otellimit.ObserveMemory(meter, "main", store); err != nil {
+		return nil, nil, err
+	}
+	options := func(name string) []ratelimit.Option {
+		return []ratelimit.Option{
+			ratelimit.WithName(name), ratelimit.WithObserver(observer), ratelimit.WithStore(store), ratelimit.WithClock(clk),
+		}
+	}
+	search, err = ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: 10 * time.Second}, options("search")...)
+	if err != nil {
+		return nil, nil, err
+	}
+	reports, err = ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, options("reports")...)
+	return search, reports, err
+}
