@@ -1,0 +1,275 @@
+package ratelimit
+
+import (
+	"cmp"
+	"context"
+	"hash/maphash"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/topk"
+)
+
+// DeniedKeys is an [Observer] that finds the keys that were denied most lately. Any number of
+// limiters may have the same one, and any number of goroutines may use it at once.
+//
+// It counts calls whose [Outcome] is [Denied], each as one, whatever its N. A call counts half
+// as much when the half-life has passed (see [WithHalfLife]), a quarter after two, and so on. A
+// key leaves the list when its count is below one half. Limiters of the same name count as one.
+//
+// DeniedKeys takes little memory, however many keys are denied: about 200 bytes for each key of
+// the list, and as much as the key itself has. If goroutines are denied at once, it takes that
+// much for each of up to 16 processors. Only the first 128 bytes of a longer key are kept, or up
+// to 3 fewer if a character would be cut; keys that differ only after them are still told apart.
+//
+// While no more than k keys are denied, the counts are exact. With more, a new key takes the
+// place of the one that was denied least, and each count has a bound of its error, which is at
+// most 1/k of the count of all denials. Every key that has more than that is in the list: a list
+// of 100 has each key that has more than 1% of the denials, whatever the others are.
+//
+// The time since a denial is rounded to 1/1024 of the half-life.
+type DeniedKeys struct {
+	most     int
+	timeline *kernel.Timeline
+	start    kernel.Instant
+	halfLife time.Duration
+	step     uint64 // nanoseconds; all denials within one have the same weight
+	seeds    [2]maphash.Seed
+
+	// Each part has counted some of the denials. A goroutine that finds its part locked uses
+	// the next one, so a flood from many processors spreads over as many parts.
+	parts []deniedPart
+	near  sync.Pool // of *deniedPart: those that were last used on each processor
+}
+
+// maxDeniedKey is how many bytes of a key are kept.
+const maxDeniedKey = 128
+
+// maxDeniedParts bounds the memory of a DeniedKeys.
+const maxDeniedParts = 16
+
+// defaultHalfLife is long enough to see what was denied since the last look, and short enough
+// that a million denials are forgotten after two hours.
+const defaultHalfLife = 5 * time.Minute
+
+// A deniedPart counts denials by weights that grow with time instead of counts that decay: a
+// denial d after the landmark weighs 2^(d/half-life).
+type deniedPart struct {
+	mu       sync.Mutex // protects the fields below; nothing else is locked or called meanwhile
+	keys     *topk.Summary[denial]
+	landmark uint64  // the step in which a denial weighs 1
+	step     uint64  // the latest step of a denial
+	weight   float64 // of a denial in that step
+
+	next *deniedPart
+	_    [64]byte // the next part is in another cache line
+}
+
+// A denial is what is kept of a key.
+type denial struct {
+	limiter    string
+	key        []byte // reused for the key that replaces it
+	truncated  bool
+	last       kernel.Instant
+	n          int
+	retryAfter time.Duration
+}
+
+// A DeniedKey is a key that was denied lately, as [DeniedKeys.Top] returns it.
+type DeniedKey struct {
+	Limiter string // the name of the limiter; see WithName
+	Key     string // may be personal data
+	Cut     bool   // whether Key is only the first 128 bytes of the key
+
+	// Count is how often the key was denied lately, or somewhat more: at most Error more.
+	Count, Error float64
+
+	Last       time.Time     // when it was last denied
+	N          int           // how many events it then asked for
+	RetryAfter time.Duration // the RetryAfter of that denial; 0 of Wait and Reserve, which have none
+	Back       time.Time     // RetryAfter after Last; zero if RetryAfter is 0 or Never
+}
+
+// A TopOption is an option of [TopDenied].
+type TopOption func(*topConfig)
+
+type topConfig struct {
+	halfLife time.Duration
+	clock    clock.Clock
+}
+
+// WithHalfLife sets the time after which a denial counts half. The default, used also if d is
+// not positive, is five minutes. A key that is denied no more leaves the list after one half-life for
+// each doubling of its count, and one more: after a million denials, 21 half-lives.
+func WithHalfLife(d time.Duration) TopOption {
+	return func(c *topConfig) { c.halfLife = d }
+}
+
+// WithTopClock makes the list use clk. The default, used also if clk is nil, is the system's
+// clock, which is read for each denial. A [CoarseClock] is cheaper.
+func WithTopClock(clk clock.Clock) TopOption {
+	return func(c *topConfig) { c.clock = clk }
+}
+
+// TopDenied returns an observer that lists the k keys that were denied most lately. Give it to
+// limiters by [WithObserver]. If k is below 1, it is 1.
+func TopDenied(k int, opts ...TopOption) *DeniedKeys {
+	var c topConfig
+	for _, opt := range opts {
+		opt(&c)
+	}
+	if c.halfLife <= 0 {
+		c.halfLife = defaultHalfLife
+	}
+	t := &DeniedKeys{
+		most:     max(k, 1),
+		timeline: newTimeline(c.clock),
+		halfLife: c.halfLife,
+		step:     uint64(max(c.halfLife/1024, 1)),
+		seeds:    [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		parts:    make([]deniedPart, min(runtime.GOMAXPROCS(0), maxDeniedParts)),
+	}
+	t.start, _ = t.timeline.Now()
+	for i := range t.parts {
+		p := &t.parts[i]
+		p.keys, p.weight, p.next = topk.New[denial](t.most), 1, &t.parts[(i+1)%len(t.parts)]
+	}
+	return t
+}
+
+// Observe implements [Observer].
+func (t *DeniedKeys) Observe(_ context.Context, o Observation) {
+	if o.Outcome != Denied {
+		return
+	}
+	now, _ := t.timeline.Now()
+	id := maphash.String(t.seeds[0], o.Key)
+	if o.Limiter != "" {
+		id ^= maphash.String(t.seeds[1], o.Limiter)
+	}
+	p := t.lock()
+	t.advance(p, t.stepOf(now))
+	e, added := p.keys.Add(id, p.weight)
+	d := &e.Value
+	if added {
+		d.limiter, d.last = o.Limiter, 0
+		d.key, d.truncated = append(d.key[:0], keptOf(o.Key)...), len(o.Key) > maxDeniedKey
+	}
+	if now >= d.last {
+		d.last, d.n, d.retryAfter = now, o.N, o.Decision.RetryAfter
+	}
+	p.mu.Unlock()
+	t.near.Put(p)
+}
+
+// keptOf returns what is kept of a key: no part of a character.
+func keptOf(key string) string {
+	if len(key) <= maxDeniedKey {
+		return key
+	}
+	n := maxDeniedKey
+	for n > maxDeniedKey-utf8.UTFMax && !utf8.RuneStart(key[n]) {
+		n--
+	}
+	return key[:n]
+}
+
+// lock locks a part that is free, preferably the one that this processor used before.
+func (t *DeniedKeys) lock() *deniedPart {
+	p, _ := t.near.Get().(*deniedPart)
+	if p == nil {
+		p = &t.parts[0]
+	}
+	for range t.parts {
+		if p.mu.TryLock() {
+			return p
+		}
+		p = p.next
+	}
+	p.mu.Lock()
+	return p
+}
+
+// stepOf returns the number of the step that now is in.
+func (t *DeniedKeys) stepOf(now kernel.Instant) uint64 { return (now - min(now, t.start)) / t.step }
+
+// growth returns by what the weight of a denial grows in a number of steps.
+func (t *DeniedKeys) growth(steps uint64) float64 {
+	return math.Exp2(float64(steps) * float64(t.step) / float64(t.halfLife))
+}
+
+// maxGrowth is where weights start over at 1: far below the greatest float64.
+const maxGrowth = 0x1p256
+
+// advance makes step the latest one of p, which is locked.
+func (t *DeniedKeys) advance(p *deniedPart, step uint64) {
+	if step <= p.step {
+		return
+	}
+	p.step = step
+	if p.weight = t.growth(step - p.landmark); p.weight > maxGrowth {
+		p.keys.Scale(1 / p.weight)
+		p.landmark, p.weight = step, 1
+	}
+}
+
+// Top returns the n keys that were denied most lately, or fewer if there are not as many: those
+// with the greatest Count first, and of equals, the one with the least Error. n is at most the
+// k of [TopDenied]. Top is for pages and logs: it takes some microseconds for each key of the
+// list and each processor.
+func (t *DeniedKeys) Top(n int) []DeniedKey {
+	now, _ := t.timeline.Now()
+	step := t.stepOf(now)
+	found := make(map[uint64]*DeniedKey)
+	rest := 0.0 // the most that was counted of a key that is in no part
+	for i := range t.parts {
+		rest += t.collect(&t.parts[i], step, found)
+	}
+	top := make([]DeniedKey, 0, len(found))
+	for _, d := range found {
+		d.Count += rest
+		d.Error = max(d.Error+rest, 0) // it was computed by subtracting
+		if d.Count >= 0.5 {
+			top = append(top, *d)
+		}
+	}
+	slices.SortFunc(top, func(a, b DeniedKey) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Error, b.Error), b.Last.Compare(a.Last),
+			strings.Compare(a.Limiter, b.Limiter), strings.Compare(a.Key, b.Key))
+	})
+	return top[:max(min(n, t.most, len(top)), 0)]
+}
+
+// collect adds the keys of p to found, with their counts at a step above the floor of p, and
+// returns the floor. The sum of all floors is then added to each key, so that a key that is in
+// a part counts there what it does, and the floor where it is not.
+func (t *DeniedKeys) collect(p *deniedPart, step uint64, found map[uint64]*DeniedKey) (floor float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.advance(p, step)
+	floor = p.keys.Floor() / p.weight
+	for _, e := range p.keys.Entries() {
+		d := found[e.ID]
+		if d == nil {
+			d = &DeniedKey{Limiter: e.Value.limiter, Key: string(e.Value.key), Cut: e.Value.truncated}
+			found[e.ID] = d
+		}
+		d.Count += e.Count/p.weight - floor
+		d.Error += e.Error/p.weight - floor
+		if last := t.timeline.Wall(e.Value.last, 0); !last.Before(d.Last) || d.Last.IsZero() {
+			d.Last, d.N, d.RetryAfter, d.Back = last, e.Value.n, e.Value.retryAfter, time.Time{}
+			if d.RetryAfter > 0 && d.RetryAfter != Never {
+				d.Back = last.Add(d.RetryAfter)
+			}
+		}
+	}
+	return floor
+}
