@@ -124,7 +124,9 @@ func WithTopClock(clk clock.Clock) TopOption {
 func TopDenied(k int, opts ...TopOption) *DeniedKeys {
 	var c topConfig
 	for _, opt := range opts {
-		opt(&c)
+		if opt != nil {
+			opt(&c)
+		}
 	}
 	if c.halfLife <= 0 {
 		c.halfLife = defaultHalfLife

@@ -372,7 +372,7 @@ func TestTopDeniedAllocatesNothing(t *testing.T) {
 
 func TestTopDeniedOptions(t *testing.T) {
 	clk := clock.NewMock()
-	top := TopDenied(-1, WithHalfLife(0), WithTopClock(nil), WithTopClock(clk))
+	top := TopDenied(-1, WithHalfLife(0), WithTopClock(nil), nil, WithTopClock(clk))
 	deny(top, "a", 2)
 	deny(top, "b", 1)
 	assert.Equal(t, []string{"b"}, keysOf(top.Top(5)), "a k below 1 is 1")

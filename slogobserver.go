@@ -1,0 +1,138 @@
+package ratelimit
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/logvalve"
+)
+
+// SlogObserver returns an [Observer] that logs denials, at level Info, and failures, at level
+// Warn. For each name of a limiter, and for each of the two, it logs one line at most in every
+// duration of the given length, by the system's clock: the first at once. The attribute left_out
+// of a line is the number of those that were omitted since the previous one; it is absent if
+// there are none. If every is not positive, nothing is omitted.
+//
+// The lines have the attributes limiter, call and n, and error if the call returned one. That of a
+// denial has retry_after if it is known, which is [Never] if the request can never be granted.
+// That of a failure has allowed, which says what the [FailurePolicy] decided.
+//
+// Keys may be personal data, so they are not logged, unless [WithLoggedKeys] says how. An error
+// is logged as it is: that of a lookup of [WithLimits] contains the key.
+//
+// If logger is nil, SlogObserver uses [slog.Default] at the time of a line. The limiter itself
+// logs failures of its store, too, unless [WithFailureLog] turns that off. It takes some memory
+// for each name of a limiter; names beyond the first thousand share their lines.
+func SlogObserver(logger *slog.Logger, every time.Duration, opts ...SlogOption) Observer {
+	s := &slogObserver{logger: logger, every: every, start: time.Now()}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(s)
+		}
+	}
+	s.valves.Store(&map[string]*outcomeValves{})
+	return s
+}
+
+// A SlogOption is an option of [SlogObserver].
+type SlogOption func(*slogObserver)
+
+// WithLoggedKeys adds to each line the attribute key, which is what show returns for the key: the
+// key itself, or a hash of it. No more than 128 bytes of it are logged. show is called only for
+// lines that are logged, by several goroutines at once. If it is nil, keys are not logged.
+func WithLoggedKeys(show func(key string) string) SlogOption {
+	return func(s *slogObserver) { s.show = show }
+}
+
+type slogObserver struct {
+	logger *slog.Logger // nil for the default one
+	every  time.Duration
+	show   func(key string) string // nil if keys are not logged
+	start  time.Time
+
+	mu     sync.Mutex                                // held while valves is replaced
+	valves atomic.Pointer[map[string]*outcomeValves] // by the name of the limiter; the map is never changed
+	others outcomeValves                             // of the limiters that are not in valves
+}
+
+// outcomeValves are those of one limiter.
+type outcomeValves struct{ denied, failed logvalve.Valve }
+
+// maxLogged bounds the number of names in valves.
+const maxLogged = 1000
+
+// Observe implements [Observer].
+func (s *slogObserver) Observe(ctx context.Context, o Observation) {
+	if o.Outcome != Denied && o.Outcome != Failed {
+		return
+	}
+	logger := s.logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	level := slog.LevelInfo
+	if o.Outcome == Failed {
+		level = slog.LevelWarn
+	}
+	if !logger.Enabled(ctx, level) {
+		return
+	}
+	valves := s.valvesOf(o.Limiter)
+	valve := &valves.denied
+	if o.Outcome == Failed {
+		valve = &valves.failed
+	}
+	now := s.start.Add(time.Since(s.start)) // reads one clock, where time.Now reads two
+	if leftOut, ok := valve.Pass(now, s.every); ok {
+		logger.LogAttrs(ctx, level, "ratelimit: "+o.Outcome.String(), s.attributes(&o, leftOut)...)
+	}
+}
+
+func (s *slogObserver) attributes(o *Observation, leftOut int) []slog.Attr {
+	attrs := []slog.Attr{slog.String("limiter", o.Limiter), slog.String("call", o.Call.String()), slog.Int("n", o.N)}
+	if s.show != nil {
+		attrs = append(attrs, slog.String("key", keptOf(s.show(o.Key))))
+	}
+	err := o.Err
+	switch {
+	case o.Outcome == Failed:
+		attrs = append(attrs, slog.Bool("allowed", o.Decision.Allowed))
+		if err == nil { // a full store is not an error of Take
+			err = ErrFull
+		}
+	case o.Decision.RetryAfter > 0:
+		attrs = append(attrs, slog.Duration("retry_after", o.Decision.RetryAfter))
+	}
+	if err != nil {
+		attrs = append(attrs, slog.Any("error", err))
+	}
+	if leftOut > 0 {
+		attrs = append(attrs, slog.Int("left_out", leftOut))
+	}
+	return attrs
+}
+
+// valvesOf returns the valves of the limiters of a name.
+func (s *slogObserver) valvesOf(name string) *outcomeValves {
+	if v, ok := (*s.valves.Load())[name]; ok {
+		return v
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := *s.valves.Load()
+	if v, ok := known[name]; ok {
+		return v
+	}
+	if len(known) >= maxLogged {
+		return &s.others
+	}
+	known = maps.Clone(known)
+	v := &outcomeValves{}
+	known[name] = v
+	s.valves.Store(&known)
+	return v
+}

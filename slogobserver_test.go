@@ -1,0 +1,196 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+var (
+	denied = ratelimit.Observation{Limiter: "api", Key: "alice", Call: ratelimit.CallTake, N: 3, Outcome: ratelimit.Denied, Decision: ratelimit.Decision{RetryAfter: 90 * time.Second}}
+	failed = ratelimit.Observation{Limiter: "api", Key: "alice", Call: ratelimit.CallAllow, N: 1, Outcome: ratelimit.Failed, Decision: ratelimit.Decision{Allowed: true}, Err: errors.New("no route")}
+)
+
+const (
+	deniedLine = "level=INFO msg=\"ratelimit: denied\" limiter=api call=take n=3 retry_after=1m30s"
+	failedLine = "level=WARN msg=\"ratelimit: failed\" limiter=api call=allow n=1 allowed=true error=\"no route\""
+)
+
+// TestSlogObserver: one line in each duration, for each limiter and outcome.
+func TestSlogObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, logged := newLog()
+		s := ratelimit.SlogObserver(logger, time.Second)
+		observe := func(o ratelimit.Observation) { s.Observe(t.Context(), o) }
+		for i, outcome := range []ratelimit.Outcome{ratelimit.Granted, ratelimit.Delayed, ratelimit.Withheld, ratelimit.Abandoned, ratelimit.Counted} {
+			observe(ratelimit.Observation{Outcome: outcome})
+			assert.Empty(t, logged(), i)
+		}
+		observe(denied)
+		assert.Equal(t, deniedLine+"\n", logged())
+		for range 99 {
+			observe(denied)
+		}
+		assert.Empty(t, logged())
+		observe(failed)
+		assert.Equal(t, failedLine+"\n", logged(), "another outcome")
+		other := denied
+		other.Limiter = "login"
+		observe(other)
+		assert.Equal(t, strings.Replace(deniedLine, "api", "login", 1)+"\n", logged(), "another limiter")
+
+		time.Sleep(time.Second - 1)
+		observe(denied)
+		assert.Empty(t, logged())
+		time.Sleep(1)
+		observe(denied)
+		assert.Equal(t, deniedLine+" left_out=100\n", logged())
+		observe(failed)
+		observe(failed)
+		assert.Equal(t, failedLine+"\n", logged())
+		time.Sleep(time.Hour)
+		observe(failed)
+		assert.Equal(t, failedLine+" left_out=1\n", logged())
+	})
+}
+
+func TestSlogObserverAttributes(t *testing.T) {
+	logger, logged := newLog()
+	line := func(o ratelimit.Observation, opts ...ratelimit.SlogOption) string {
+		s := ratelimit.SlogObserver(logger, 0, opts...)
+		s.Observe(t.Context(), o)
+		s.Observe(t.Context(), o)
+		text := logged()
+		first, rest, _ := strings.Cut(text, "\n")
+		assert.Equal(t, first+"\n", rest, "nothing is omitted")
+		return first
+	}
+	show := func(key string) string { return "<" + key + ">" }
+	assert.Equal(t, strings.Replace(deniedLine, " retry", " key=<alice> retry", 1), line(denied, ratelimit.WithLoggedKeys(show)))
+	assert.Equal(t, strings.Replace(failedLine, " allowed", " key=<alice> allowed", 1), line(failed, ratelimit.WithLoggedKeys(show)))
+	assert.Equal(t, deniedLine, line(denied, ratelimit.WithLoggedKeys(nil), nil))
+	long := denied
+	long.Key = strings.Repeat("x", 1<<20)
+	assert.Contains(t, line(long, ratelimit.WithLoggedKeys(show)), "key=<"+strings.Repeat("x", 127)+" ")
+
+	wait := denied
+	wait.Decision.RetryAfter, wait.Err = 0, ratelimit.ErrQueueFull
+	assert.Equal(t, "level=INFO msg=\"ratelimit: denied\" limiter=api call=take n=3 error=\"ratelimit: queue full\"", line(wait))
+	full := failed
+	full.Err, full.Decision.Allowed = nil, false
+	assert.Equal(t, "level=WARN msg=\"ratelimit: failed\" limiter=api call=allow n=1 allowed=false error=\"ratelimit: the store is full\"", line(full))
+}
+
+// TestSlogObserverLevels: lines that the logger would drop are not counted as omitted, and cost
+// nothing.
+func TestSlogObserverLevels(t *testing.T) {
+	var text strings.Builder
+	var level slog.LevelVar
+	level.Set(slog.LevelWarn)
+	s := ratelimit.SlogObserver(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: &level})), time.Hour)
+	s.Observe(t.Context(), denied)
+	s.Observe(t.Context(), denied)
+	assert.Empty(t, text.String())
+	s.Observe(t.Context(), failed)
+	assert.Contains(t, text.String(), failedLine)
+	level.Set(slog.LevelInfo)
+	text.Reset()
+	s.Observe(t.Context(), denied)
+	assert.Contains(t, text.String(), deniedLine+"\n")
+}
+
+// TestSlogObserverDefault: without a logger, it is the default one at the time of a line.
+func TestSlogObserverDefault(t *testing.T) {
+	s := ratelimit.SlogObserver(nil, time.Second)
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	logger, logged := newLog()
+	slog.SetDefault(logger)
+	s.Observe(t.Context(), denied)
+	assert.Equal(t, deniedLine+"\n", logged())
+}
+
+// TestSlogObserverOfALimiter: what a limiter tells it.
+func TestSlogObserverOfALimiter(t *testing.T) {
+	logger, logged := newLog()
+	store := &brokenStore{}
+	l, _ := at(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithStore(store), ratelimit.WithName("api"),
+		ratelimit.WithFailureLog(nil), ratelimit.WithObserver(ratelimit.SlogObserver(logger, time.Hour)))
+	require.True(t, l.AllowN("key", 2))
+	require.Empty(t, logged())
+	require.False(t, l.Allow("key"))
+	assert.Equal(t, "level=INFO msg=\"ratelimit: denied\" limiter=api call=allow n=1 retry_after=1h0m0s\n", logged())
+	_, err := l.Take(ctx, "key", 3)
+	require.NoError(t, err)
+	require.Empty(t, logged())
+	store.err = errors.New("no route")
+	require.True(t, l.Allow("key"))
+	assert.Regexp(t, `^level=WARN msg="ratelimit: failed" limiter=api call=allow n=1 allowed=true error=.*no route.*\n$`, logged())
+}
+
+// TestSlogObserverCountsEach: of denials at once, one is logged, and the others are counted. A
+// flood of names takes no more memory than a thousand.
+func TestSlogObserverCountsEach(t *testing.T) {
+	const goroutines, each = 8, 1000
+	synctest.Test(t, func(t *testing.T) {
+		var lines, leftOut atomic.Int64
+		s := ratelimit.SlogObserver(slog.New(slogFunc(func(r slog.Record) {
+			lines.Add(1)
+			r.Attrs(func(a slog.Attr) bool {
+				if a.Key == "left_out" {
+					leftOut.Add(a.Value.Int64())
+				}
+				return true
+			})
+		})), time.Second)
+		flood := func(n int, name func(i int) string) {
+			var all sync.WaitGroup
+			for range goroutines {
+				all.Go(func() {
+					for i := range n {
+						s.Observe(t.Context(), ratelimit.Observation{Limiter: name(i), Outcome: ratelimit.Denied})
+					}
+				})
+			}
+			all.Wait()
+		}
+		flood(each, func(int) string { return "api" })
+		assert.Equal(t, int64(1), lines.Load())
+		time.Sleep(time.Second)
+		flood(1, func(int) string { return "api" })
+		assert.Equal(t, int64(2), lines.Load())
+		assert.GreaterOrEqual(t, leftOut.Load(), int64(goroutines*each-1))
+		lines.Store(0)
+		flood(3000, func(i int) string { return fmt.Sprint(i) })
+		assert.Equal(t, int64(1000), lines.Load(), "999 more names, and the others together")
+	})
+}
+
+// A slogFunc is a handler that calls itself for each line.
+type slogFunc func(r slog.Record)
+
+func (f slogFunc) Enabled(context.Context, slog.Level) bool { return true }
+func (f slogFunc) Handle(_ context.Context, r slog.Record) error {
+	f(r)
+	return nil
+}
+func (f slogFunc) WithAttrs([]slog.Attr) slog.Handler { return f }
+func (f slogFunc) WithGroup(string) slog.Handler      { return f }
+
+func TestSlogObserverAllocatesNothing(t *testing.T) {
+	s := ratelimit.SlogObserver(slog.New(slogFunc(func(slog.Record) {})), 1000*time.Hour)
+	s.Observe(t.Context(), denied)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { s.Observe(t.Context(), denied) }), "for a line that is omitted")
+}
