@@ -261,6 +261,10 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 			return alg, nil
 		}))
 	}
+	observed := newTally("a", "b", "c")
+	if seed%2 == 1 { // Allow takes another way then, and both are to be checked
+		opts = append(opts, ratelimit.WithObserver(observed))
+	}
 	l := ratelimit.Must(ratelimit.New(limits[0], opts...))
 	second := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)},
 		ratelimit.WithStore(store), ratelimit.WithClock(clk), ratelimit.WithName("second")))
@@ -352,6 +356,11 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 	}
 	wg.Wait()
 	stop()
+	if seed%2 == 1 {
+		for d, more := range observed.differences(history) {
+			t.Errorf("seed %d: the observer was told of %+v %+d times too often", seed, d, more)
+		}
+	}
 
 	var transitions []*ratelimit.Transition
 	for _, alg := range limits {
