@@ -18,7 +18,20 @@ type decision struct {
 	call     ratelimit.Call
 	n        int
 	outcome  ratelimit.Outcome
-	decision ratelimit.Decision // zero of Allow
+	decision ratelimit.Decision // zero of Allow and TakeAll
+}
+
+// withoutDetails returns d without what the caller of Allow or TakeAll is not told: whether it has
+// to wait, or which key of several has refused.
+func (d decision) withoutDetails() decision {
+	d.decision = ratelimit.Decision{}
+	switch d.outcome {
+	case ratelimit.Delayed:
+		d.outcome = ratelimit.Granted
+	case ratelimit.Withheld:
+		d.outcome = ratelimit.Denied
+	}
+	return d
 }
 
 // A tally is an observer that counts equal decisions on some keys.
@@ -36,11 +49,8 @@ func (a *tally) Observe(_ context.Context, o ratelimit.Observation) {
 		return
 	}
 	d := decision{o.Key, o.Call, o.N, o.Outcome, o.Decision}
-	if d.call == ratelimit.CallAllow {
-		if d.outcome == ratelimit.Delayed { // which the caller cannot know
-			d.outcome = ratelimit.Granted
-		}
-		d.decision = ratelimit.Decision{}
+	if d.call == ratelimit.CallAllow || d.call == ratelimit.CallTakeAll {
+		d = d.withoutDetails()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -52,12 +62,46 @@ func (a *tally) Observe(_ context.Context, o ratelimit.Observation) {
 func (a *tally) differences(history []porcupine.Operation) map[decision]int {
 	more := maps.Clone(a.counts)
 	for _, op := range history {
-		if d, ok := decisionOf(op.Input.(call), op.Output.(ratelimit.Decision)); ok {
-			more[d]--
+		result := op.Output.(ratelimit.Decision)
+		switch c := op.Input.(type) {
+		case call:
+			if d, ok := decisionOf(c, result); ok {
+				more[d]--
+			}
+		case jointCall:
+			for _, d := range c.decisions(result) {
+				more[d]--
+			}
 		}
 	}
 	maps.DeleteFunc(more, func(_ decision, n int) bool { return n == 0 })
 	return more
+}
+
+// decisions returns what an observer is to be told of a call with a result: one decision for
+// each key.
+func (c jointCall) decisions(result ratelimit.Decision) (all []decision) {
+	if c.op != "all" && c.op != "allHeld" {
+		if d, ok := decisionOf(call{op: c.op, key: jointNames[c.keys[0]], n: c.n}, result); ok {
+			all = append(all, d)
+		}
+		return all
+	}
+	for key, name := range jointNames {
+		d := decision{key: name, call: ratelimit.CallTakeAll}
+		for _, k := range c.keys {
+			if k == key {
+				d.n += c.n
+			}
+		}
+		if !result.Allowed {
+			d.outcome = ratelimit.Denied
+		}
+		if d.n > 0 {
+			all = append(all, d)
+		}
+	}
+	return all
 }
 
 // decisionOf returns what an observer is to be told of a call with a result, if anything.
@@ -67,7 +111,7 @@ func decisionOf(c call, result ratelimit.Decision) (d decision, ok bool) {
 	case "take":
 		d.call = ratelimit.CallTake
 	case "allow":
-		d.call, d.decision = ratelimit.CallAllow, ratelimit.Decision{}
+		d.call = ratelimit.CallAllow
 	case "hold":
 		d.call = ratelimit.CallHold
 	case "up to":
@@ -86,6 +130,9 @@ func decisionOf(c call, result ratelimit.Decision) (d decision, ok bool) {
 		d.outcome = ratelimit.Denied
 	case result.Delay > 0:
 		d.outcome = ratelimit.Delayed
+	}
+	if d.call == ratelimit.CallAllow {
+		d = d.withoutDetails()
 	}
 	return d, true
 }

@@ -18,6 +18,9 @@ import (
 // manyKeys is the number of keys of a history of decisions on several keys.
 const manyKeys = 3
 
+// jointNames are the keys.
+var jointNames = [manyKeys]string{"a", "b", "c"}
+
 // A jointCall is one operation of such a history.
 type jointCall struct {
 	op      string // all, allHeld, take, allow, peek, hold, settle, reset or advance
@@ -207,7 +210,7 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 	var stores [manyKeys]*ratelimit.MemoryStore
 	var limiters [manyKeys]ratelimit.Limiter
 	var bounds [manyKeys]ratelimit.Bound
-	names := [manyKeys]string{"a", "b", "c"}
+	observed, observes := newTally(jointNames[:]...), seed%4 >= 2
 	for key, i := range joint.limiters {
 		if stores[joint.stores[i]] == nil {
 			stores[joint.stores[i]] = ratelimit.NewMemoryStore(set.opts...)
@@ -220,9 +223,12 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 					return alg, nil
 				}))
 			}
+			if observes {
+				opts = append(opts, ratelimit.WithObserver(observed))
+			}
 			limiters[i] = ratelimit.Must(ratelimit.New(joint.limits[0][key], opts...))
 		}
-		bounds[key] = ratelimit.For(limiters[i], names[key])
+		bounds[key] = ratelimit.For(limiters[i], jointNames[key])
 	}
 	second := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)},
 		ratelimit.WithStore(stores[0]), ratelimit.WithClock(clk), ratelimit.WithName("second")))
@@ -280,6 +286,11 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 	}
 	wg.Wait()
 	stop()
+	if observes {
+		for d, more := range observed.differences(history) {
+			t.Errorf("seed %d: the observer was told of %+v %+d times too often", seed, d, more)
+		}
+	}
 
 	var transitions [][manyKeys]*ratelimit.Transition
 	for _, limits := range joint.limits {
