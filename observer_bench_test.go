@@ -35,8 +35,8 @@ func BenchmarkObserver(b *testing.B) {
 		{"counter", ratelimit.ObserverFunc(func(_ context.Context, o ratelimit.Observation) { counts[o.Outcome].Add(1) })},
 		{"TopDenied", ratelimit.TopDenied(100)},
 		{"TopDenied-coarse", ratelimit.TopDenied(100, ratelimit.WithTopClock(coarse))},
-		{"Slog", ratelimit.SlogObserver(slog.New(slog.DiscardHandler), time.Second)},
-		{"Slog-dropped", ratelimit.SlogObserver(slog.New(slog.NewTextHandler(io.Discard, nil)), time.Second)},
+		{"Slog-disabled", ratelimit.SlogObserver(slog.New(slog.DiscardHandler), time.Second)},
+		{"Slog", ratelimit.SlogObserver(slog.New(slog.NewTextHandler(io.Discard, nil)), time.Second)},
 	} {
 		for _, answer := range []struct {
 			name    string

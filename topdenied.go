@@ -25,15 +25,16 @@ import (
 // as much when the half-life has passed (see [WithHalfLife]), a quarter after two, and so on. A
 // key leaves the list when its count is below one half. Limiters of the same name count as one.
 //
-// DeniedKeys takes little memory, however many keys are denied: about 200 bytes for each key of
-// the list, and as much as the key itself has. If goroutines are denied at once, it takes that
-// much for each of up to 16 processors. Only the first 128 bytes of a longer key are kept, or up
-// to 3 fewer if a character would be cut; keys that differ only after them are still told apart.
+// DeniedKeys takes little memory, however many keys are denied: about 800 bytes for each of the k
+// keys of the list, and four times what the key itself has, because it counts four times as many
+// keys as it lists. If goroutines are denied at once, it takes that much for each of up to 16
+// processors. Only the first 128 bytes of a longer key are kept, or up to 3 fewer if a character
+// would be cut; keys that differ only after them are still told apart.
 //
-// While no more than k keys are denied, the counts are exact. With more, a new key takes the
-// place of the one that was denied least, and each count has a bound of its error, which is at
-// most 1/k of the count of all denials. Every key that has more than that is in the list: a list
-// of 100 has each key that has more than 1% of the denials, whatever the others are.
+// While no more than 4k keys are denied, the counts are exact. With more, a new key takes the
+// place of the one that was denied least. Then a count may be too small, by at most 1/4k of the
+// count of all denials. Every key that has more than 1.25/k of them is in the list: a list of 100
+// has each key that has more than 1.25% of the denials, whatever the others are.
 //
 // The time since a denial is rounded to 1/1024 of the half-life.
 type DeniedKeys struct {
@@ -49,6 +50,11 @@ type DeniedKeys struct {
 	parts []deniedPart
 	near  sync.Pool // of *deniedPart: those that were last used on each processor
 }
+
+// deniedSpares is how many keys are counted for each one that is listed. In real traffic, most keys
+// that are denied have few denials, and take the places of each other. Counts of keys that keep
+// their places are then nearly exact.
+const deniedSpares = 4
 
 // maxDeniedKey is how many bytes of a key are kept.
 const maxDeniedKey = 128
@@ -89,7 +95,8 @@ type DeniedKey struct {
 	Key     string // may be personal data
 	Cut     bool   // whether Key is only the first 128 bytes of the key
 
-	// Count is how often the key was denied lately, or somewhat more: at most Error more.
+	// Count is how often the key was denied lately. It was not denied less often, and at most
+	// Error more often.
 	Count, Error float64
 
 	Last       time.Time     // when it was last denied
@@ -142,7 +149,7 @@ func TopDenied(k int, opts ...TopOption) *DeniedKeys {
 	t.start, _ = t.timeline.Now()
 	for i := range t.parts {
 		p := &t.parts[i]
-		p.keys, p.weight, p.next = topk.New[denial](t.most), 1, &t.parts[(i+1)%len(t.parts)]
+		p.keys, p.weight, p.next = topk.New[denial](deniedSpares * t.most), 1, &t.parts[(i+1)%len(t.parts)]
 	}
 	return t
 }
@@ -224,35 +231,34 @@ func (t *DeniedKeys) advance(p *deniedPart, step uint64) {
 }
 
 // Top returns the n keys that were denied most lately, or fewer if there are not as many: those
-// with the greatest Count first, and of equals, the one with the least Error. n is at most the
-// k of [TopDenied]. Top is for pages and logs: it takes some microseconds for each key of the
-// list and each processor.
+// with the greatest Count first, and of equals, the one that was denied last. n is at most the k
+// of [TopDenied]. Top is for pages and logs: it takes some microseconds for each key of the list
+// and each processor.
 func (t *DeniedKeys) Top(n int) []DeniedKey {
 	now, _ := t.timeline.Now()
 	step := t.stepOf(now)
 	found := make(map[uint64]*DeniedKey)
-	rest := 0.0 // the most that was counted of a key that is in no part
+	rest := 0.0 // the most that the parts may have counted of a key that is in none of them
 	for i := range t.parts {
 		rest += t.collect(&t.parts[i], step, found)
 	}
 	top := make([]DeniedKey, 0, len(found))
 	for _, d := range found {
-		d.Count += rest
-		d.Error = max(d.Error+rest, 0) // it was computed by subtracting
+		d.Error = max(d.Error+rest, 0) // it is a sum of differences
 		if d.Count >= 0.5 {
 			top = append(top, *d)
 		}
 	}
 	slices.SortFunc(top, func(a, b DeniedKey) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Error, b.Error), b.Last.Compare(a.Last),
+		return cmp.Or(cmp.Compare(b.Count, a.Count), b.Last.Compare(a.Last),
 			strings.Compare(a.Limiter, b.Limiter), strings.Compare(a.Key, b.Key))
 	})
 	return top[:max(min(n, t.most, len(top)), 0)]
 }
 
-// collect adds the keys of p to found, with their counts at a step above the floor of p, and
-// returns the floor. The sum of all floors is then added to each key, so that a key that is in
-// a part counts there what it does, and the floor where it is not.
+// collect adds the keys of p to found, with their counts at a step, and returns the most that p
+// may have counted of another key. Because that is then added to the errors of all keys, also of
+// those in p, it is subtracted from theirs.
 func (t *DeniedKeys) collect(p *deniedPart, step uint64, found map[uint64]*DeniedKey) (floor float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,7 +270,7 @@ func (t *DeniedKeys) collect(p *deniedPart, step uint64, found map[uint64]*Denie
 			d = &DeniedKey{Limiter: e.Value.limiter, Key: string(e.Value.key), Cut: e.Value.truncated}
 			found[e.ID] = d
 		}
-		d.Count += e.Count/p.weight - floor
+		d.Count += (e.Count - e.Error) / p.weight
 		d.Error += e.Error/p.weight - floor
 		if last := t.timeline.Wall(e.Value.last, 0); !last.Before(d.Last) || d.Last.IsZero() {
 			d.Last, d.N, d.RetryAfter, d.Back = last, e.Value.n, e.Value.retryAfter, time.Time{}
