@@ -149,7 +149,7 @@ func TopDenied(k int, opts ...TopOption) *DeniedKeys {
 	t.start, _ = t.timeline.Now()
 	for i := range t.parts {
 		p := &t.parts[i]
-		p.keys, p.weight, p.next = topk.New[denial](deniedSpares * t.most), 1, &t.parts[(i+1)%len(t.parts)]
+		p.keys, p.weight, p.next = topk.New[denial](deniedSpares*t.most), 1, &t.parts[(i+1)%len(t.parts)]
 	}
 	return t
 }
@@ -169,12 +169,10 @@ func (t *DeniedKeys) Observe(_ context.Context, o Observation) {
 	e, added := p.keys.Add(id, p.weight)
 	d := &e.Value
 	if added {
-		d.limiter, d.last = o.Limiter, 0
+		d.limiter = o.Limiter
 		d.key, d.truncated = append(d.key[:0], keptOf(o.Key)...), len(o.Key) > maxDeniedKey
 	}
-	if now >= d.last {
-		d.last, d.n, d.retryAfter = now, o.N, o.Decision.RetryAfter
-	}
+	d.last, d.n, d.retryAfter = now, o.N, o.Decision.RetryAfter
 	p.mu.Unlock()
 	t.near.Put(p)
 }
