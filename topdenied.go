@@ -59,6 +59,9 @@ const deniedSpares = 4
 // maxDeniedKey is how many bytes of a key are kept.
 const maxDeniedKey = 128
 
+// maxDeniedKeys is the greatest k.
+const maxDeniedKeys = 1_000_000
+
 // maxDeniedParts bounds the memory of a DeniedKeys.
 const maxDeniedParts = 16
 
@@ -127,7 +130,7 @@ func WithTopClock(clk clock.Clock) TopOption {
 }
 
 // TopDenied returns an observer that lists the k keys that were denied most lately. Give it to
-// limiters by [WithObserver]. If k is below 1, it is 1.
+// limiters by [WithObserver]. If k is below 1, it is 1; if it is above a million, it is a million.
 func TopDenied(k int, opts ...TopOption) *DeniedKeys {
 	var c topConfig
 	for _, opt := range opts {
@@ -139,7 +142,7 @@ func TopDenied(k int, opts ...TopOption) *DeniedKeys {
 		c.halfLife = defaultHalfLife
 	}
 	t := &DeniedKeys{
-		most:     max(k, 1),
+		most:     min(max(k, 1), maxDeniedKeys),
 		timeline: newTimeline(c.clock),
 		halfLife: c.halfLife,
 		step:     uint64(max(c.halfLife/1024, 1)),
