@@ -54,6 +54,12 @@
 // readers, writers and connections. Package rules, in a module of its own, provides tables
 // of limits that administrators edit.
 //
+// # Observing
+//
+// [WithObserver] lets an [Observer] see each decision. [TopDenied] is one that lists the keys that
+// were denied most lately, and [SlogObserver] is one that logs denials and failures at most so
+// often. Your own may count what it is told; it must be fast, because callers wait for it.
+//
 // # Promises
 //
 // These hold for every algorithm and every store. Package storetest tests all of

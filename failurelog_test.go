@@ -18,12 +18,7 @@ import (
 // newLog returns a logger without times, and what it has logged since the last call.
 func newLog() (*slog.Logger, func() string) {
 	var text strings.Builder
-	h := slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}})
+	h := slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: withoutTime})
 	return slog.New(h), func() string {
 		defer text.Reset()
 		return text.String()

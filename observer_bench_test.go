@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -98,4 +99,42 @@ func inTurn(b *testing.B, cores int, allowed bool, limiters ...ratelimit.Limiter
 		took = append(took, float64(d.Nanoseconds())/float64(rounds*cores*round))
 	}
 	return took
+}
+
+// BenchmarkTopDenied tells a list of 100 of denials of one key, and of so many that almost each
+// takes the place of another one.
+func BenchmarkTopDenied(b *testing.B) {
+	ctx := context.Background()
+	for _, n := range []int{1, 100_000} {
+		all := keys(n)
+		denied := func(i int) ratelimit.Observation {
+			return ratelimit.Observation{Limiter: "api", Key: all[shuffled(i%n, n)], N: 1, Outcome: ratelimit.Denied}
+		}
+		b.Run("keys="+strconv.Itoa(n)+"/alone", func(b *testing.B) {
+			b.ReportAllocs()
+			top, i := ratelimit.TopDenied(100), 0
+			for b.Loop() {
+				top.Observe(ctx, denied(i))
+				i++
+			}
+			if len(top.Top(100)) == 0 {
+				b.Fatal("nothing is listed")
+			}
+		})
+		b.Run("keys="+strconv.Itoa(n)+"/all-cores", func(b *testing.B) {
+			b.ReportAllocs()
+			top := ratelimit.TopDenied(100)
+			var callers atomic.Int64
+			b.RunParallel(func(pb *testing.PB) {
+				i := int(callers.Add(1)) * 7919
+				for pb.Next() {
+					top.Observe(ctx, denied(i))
+					i++
+				}
+			})
+			if len(top.Top(100)) == 0 {
+				b.Fatal("nothing is listed")
+			}
+		})
+	}
 }

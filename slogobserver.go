@@ -18,8 +18,8 @@ import (
 // there are none. If every is not positive, nothing is omitted.
 //
 // The lines have the attributes limiter, call and n, and error if the call returned one. That of a
-// denial has retry_after if it is known, which is [Never] if the request can never be granted.
-// That of a failure has allowed, which says what the [FailurePolicy] decided.
+// denial has retry_after, if it is known, or never if the request can never be granted. That of a
+// failure has allowed, which says what the [FailurePolicy] decided.
 //
 // Keys may be personal data, so they are not logged, unless [WithLoggedKeys] says how. An error
 // is logged as it is: that of a lookup of [WithLimits] contains the key.
@@ -104,6 +104,8 @@ func (s *slogObserver) attributes(o *Observation, leftOut int) []slog.Attr {
 		if err == nil { // a full store is not an error of Take
 			err = ErrFull
 		}
+	case o.Decision.RetryAfter == Never: // which reads badly as a duration
+		attrs = append(attrs, slog.Bool("never", true))
 	case o.Decision.RetryAfter > 0:
 		attrs = append(attrs, slog.Duration("retry_after", o.Decision.RetryAfter))
 	}

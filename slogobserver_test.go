@@ -88,6 +88,9 @@ func TestSlogObserverAttributes(t *testing.T) {
 	wait := denied
 	wait.Decision.RetryAfter, wait.Err = 0, ratelimit.ErrQueueFull
 	assert.Equal(t, "level=INFO msg=\"ratelimit: denied\" limiter=api call=take n=3 error=\"ratelimit: queue full\"", line(wait))
+	never := denied
+	never.Decision.RetryAfter = ratelimit.Never
+	assert.Equal(t, "level=INFO msg=\"ratelimit: denied\" limiter=api call=take n=3 never=true", line(never))
 	full := failed
 	full.Err, full.Decision.Allowed = nil, false
 	assert.Equal(t, "level=WARN msg=\"ratelimit: failed\" limiter=api call=allow n=1 allowed=false error=\"ratelimit: the store is full\"", line(full))
