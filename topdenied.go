@@ -15,6 +15,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 	"github.com/ratelimit-go/ratelimit/internal/topk"
 )
 
@@ -98,8 +99,8 @@ type DeniedKey struct {
 	Key     string // may be personal data
 	Cut     bool   // whether Key is only the first 128 bytes of the key
 
-	// Count is how often the key was denied lately. It was not denied less often, and at most
-	// Error more often.
+	// Count is how often the key was denied lately: at least that often, and at most Error more.
+	// It is not a whole number, because older denials count less.
 	Count, Error float64
 
 	Last       time.Time     // when it was last denied
@@ -116,9 +117,9 @@ type topConfig struct {
 	clock    clock.Clock
 }
 
-// WithHalfLife sets the time after which a denial counts half. The default, used also if d is
-// not positive, is five minutes. A key that is denied no more leaves the list after one half-life for
-// each doubling of its count, and one more: after a million denials, 21 half-lives.
+// WithHalfLife sets the time after which a denial counts half. The default, used also if d is not
+// positive, is five minutes. A key that is denied no more leaves the list one half-life after its
+// count has fallen to 1: 21 half-lives after a million denials at once.
 func WithHalfLife(d time.Duration) TopOption {
 	return func(c *topConfig) { c.halfLife = d }
 }
@@ -137,6 +138,9 @@ func TopDenied(k int, opts ...TopOption) *DeniedKeys {
 		if opt != nil {
 			opt(&c)
 		}
+	}
+	if param.IsNil(c.clock) {
+		c.clock = nil // and not an interface that holds a nil
 	}
 	if c.halfLife <= 0 {
 		c.halfLife = defaultHalfLife

@@ -385,7 +385,7 @@ func TestTopDeniedOptions(t *testing.T) {
 	assert.Equal(t, 1.0, top.Top(1)[0].Count)
 
 	assert.Equal(t, 1_000_000, TopDenied(math.MaxInt).most)
-	assert.NotZero(t, TopDenied(1, WithTopClock(nil)).start, "the system's clock")
+	assert.NotZero(t, TopDenied(1, WithTopClock((*clock.Mock)(nil))).start, "the system's clock")
 	short := TopDenied(1, WithTopClock(clk), WithHalfLife(1))
 	deny(short, "k", 1<<10)
 	clk.Add(10)
