@@ -32,8 +32,8 @@ func (f ObserverFunc) Observe(ctx context.Context, o Observation) { f(ctx, o) }
 // calls that are refused before anything is decided, because n is negative or ctx has ended.
 // [Reservation.Wait] is seen only if it cancels.
 //
-// Without an observer, this costs nothing. With one, Allow takes as long as Take, and nothing is
-// allocated.
+// Without an observer, this costs nothing. With one, Allow takes about as long as Take, and then as
+// long as the observer. Nothing is allocated.
 func WithObserver(o Observer) Option {
 	return func(c *config) { c.observers = append(c.observers, o) }
 }
