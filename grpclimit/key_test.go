@@ -1,0 +1,212 @@
+package grpclimit_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/grpclimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// asked returns the key, or the error, that each call of the returned function has on a server.
+func asked(t *testing.T, key grpclimit.KeyFunc) func(md ...string) (string, error) {
+	t.Helper()
+	l, _ := limiter(t, ratelimit.Unlimited{})
+	var found string
+	s := newServer(t, l, grpclimit.WithKey(func(c *grpclimit.Call) (k string, err error) {
+		found, err = key(c)
+		return found, err
+	}))
+	p := serve(t, new(service), limitedBy(s))
+	return func(md ...string) (string, error) {
+		found = ""
+		err := p.call(metadata.NewOutgoingContext(t.Context(), metadata.Pairs(md...)))
+		return found, err
+	}
+}
+
+var loopback = netip.MustParsePrefix("127.0.0.0/8")
+
+// TestPeerIP checks that the address is that of httplimit, and that metadata written by a client
+// changes it only as far as a trusted proxy vouches for it.
+func TestPeerIP(t *testing.T) {
+	for i, tt := range []struct {
+		opts []httplimit.IPOption
+		md   []string
+		want string
+	}{
+		{nil, nil, "127.0.0.1"},
+		{nil, []string{"x-forwarded-for", "192.0.2.1"}, "127.0.0.1"},
+		{nil, []string{"forwarded", "for=192.0.2.1"}, "127.0.0.1"},
+		{nil, []string{"x-real-ip", "192.0.2.1", "remote-addr", "192.0.2.1"}, "127.0.0.1"},
+		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"x-forwarded-for", "192.0.2.1"}, "192.0.2.1"},
+		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"X-Forwarded-For", "192.0.2.1"}, "192.0.2.1"},
+		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"x-forwarded-for", "198.51.100.7, 192.0.2.1"}, "192.0.2.1"},
+		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"x-forwarded-for", "198.51.100.7", "x-forwarded-for", "192.0.2.1"}, "192.0.2.1"},
+		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"x-forwarded-for", "192.0.2.1, 127.0.0.9"}, "192.0.2.1"},
+		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"x-forwarded-for", "192.0.2.1, nonsense"}, "127.0.0.1"},
+		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"x-forwarded-for", strings.Repeat("1", 4000)}, "127.0.0.1"},
+		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"x-forwarded-for", "2001:db8:1:2:3::4"}, "2001:db8:1:2::/64"},
+		{[]httplimit.IPOption{httplimit.TrustedHops(1), httplimit.FromForwarded()}, []string{"forwarded", `for="[2001:db8::1]:4711"`, "x-forwarded-for", "192.0.2.1"}, "2001:db8::/64"},
+	} {
+		got, err := asked(t, grpclimit.PeerIP(tt.opts...))(tt.md...)
+		assert.NoError(t, err)
+		assert.Equal(t, tt.want, got, i)
+	}
+}
+
+// serveBuffered serves on a connection in memory.
+func serveBuffered(t *testing.T, s *grpclimit.Server) place {
+	listener := bufconn.Listen(1 << 20)
+	return serveOn(t, listener, new(service), limitedBy(s), "passthrough:///bufconn",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+}
+
+// TestNoPeer checks calls whose peer has no IP address.
+func TestNoPeer(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+	p := serveBuffered(t, newServer(t, l))
+	err := p.call(t.Context())
+	assert.Equal(t, codes.InvalidArgument, status.Code(err))
+	assert.ErrorContains(t, err, `the connection's address "bufconn" is not an IP address`)
+
+	s := newServer(t, l)
+	for _, ctx := range []context.Context{
+		t.Context(),
+		peer.NewContext(t.Context(), new(peer.Peer)),
+		peer.NewContext(t.Context(), &peer.Peer{Addr: &net.UnixAddr{Name: "@", Net: "unix"}}),
+	} {
+		_, err := s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(context.Context, any) (any, error) {
+			t.Error("a call without a key must not pass")
+			return nil, nil
+		})
+		assert.Equal(t, codes.InvalidArgument, status.Code(err))
+	}
+
+	p = serveBuffered(t, newServer(t, l, grpclimit.WithKey(grpclimit.PeerIP(httplimit.TrustedHops(1)))))
+	assert.NoError(t, p.call(metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", "192.0.2.1")))
+}
+
+func TestMetadata(t *testing.T) {
+	ask := asked(t, grpclimit.Metadata("X-API-Key"))
+	got, err := ask("x-api-key", "secret")
+	assert.NoError(t, err)
+	assert.Equal(t, "secret", got)
+
+	long := strings.Repeat("k", 300)
+	got, err = ask("x-api-key", long)
+	assert.NoError(t, err)
+	assert.Less(t, len(got), 300, "huge keys are hashed")
+	other, err := ask("x-api-key", long+"!")
+	assert.NoError(t, err)
+	assert.NotEqual(t, got, other)
+
+	for want, md := range map[string][]string{
+		"is missing or empty":       {"x-api-key", ""},
+		"X-API-Key is missing":      {"x-apikey", "a"},
+		"is present 2 times":        {"x-api-key", "a", "x-api-key", "b"},
+		"is longer than 8192 bytes": {"x-api-key", strings.Repeat("k", 8193)},
+	} {
+		_, err := ask(md...)
+		assert.Equal(t, codes.InvalidArgument, status.Code(err))
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestMethodAndJoin(t *testing.T) {
+	got, err := asked(t, grpclimit.Method())()
+	assert.NoError(t, err)
+	assert.Equal(t, "/grpc.testing.TestService/UnaryCall", got)
+
+	joined := asked(t, grpclimit.Join(grpclimit.Metadata("a"), grpclimit.Metadata("b"), grpclimit.Method()))
+	one, err := joined("a", "x", "b", "yz")
+	assert.NoError(t, err)
+	two, err := joined("a", "xy", "b", "z")
+	assert.NoError(t, err)
+	assert.NotEqual(t, one, two)
+	assert.Contains(t, one, "UnaryCall")
+
+	_, err = joined("a", "x")
+	assert.Equal(t, codes.InvalidArgument, status.Code(err))
+	_, err = asked(t, grpclimit.Target())()
+	assert.Equal(t, codes.InvalidArgument, status.Code(err))
+	_, err = asked(t, func(*grpclimit.Call) (string, error) { return "", nil })()
+	assert.ErrorContains(t, err, "the key is empty")
+}
+
+// TestKeyOfMessage checks that an own function sees the message, also in a Join.
+func TestKeyOfMessage(t *testing.T) {
+	tenant := func(c *grpclimit.Call) (string, error) {
+		return c.Message.(*grpc_testing.SimpleRequest).GetResponseType().String(), nil
+	}
+	got, err := asked(t, grpclimit.Join(grpclimit.PeerIP(), tenant))()
+	assert.NoError(t, err)
+	assert.Equal(t, "9:127.0.0.112:COMPRESSABLE", got)
+}
+
+// TestHTTP checks what the functions of httplimit see of a call.
+func TestHTTP(t *testing.T) {
+	got, err := asked(t, grpclimit.HTTP(httplimit.Pattern()))()
+	assert.NoError(t, err)
+	assert.Equal(t, "/grpc.testing.testservice/unarycall", got)
+	got, err = asked(t, grpclimit.HTTP(func(r *http.Request) (string, error) {
+		deadline, ok := r.Context().Deadline()
+		assert.False(t, ok, deadline)
+		return r.Method + " " + r.Proto + " " + r.Host, nil
+	}))()
+	assert.NoError(t, err)
+	assert.Regexp(t, `^POST HTTP/2.0 127\.0\.0\.1:\d+$`, got)
+}
+
+// TestKeyError checks that clients do not see errors other than ErrNoKey, and that a call whose key
+// is unknown never passes.
+func TestKeyError(t *testing.T) {
+	log := quiet(t)
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+	failing := func(*grpclimit.Call) (string, error) { return "", assert.AnError }
+	p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithKey(failing))))
+	for range 3 {
+		err := p.call(t.Context())
+		assert.Equal(t, codes.InvalidArgument, status.Code(err))
+		assert.NotContains(t, err.Error(), assert.AnError.Error())
+	}
+	assert.Equal(t, 1, strings.Count(log.String(), assert.AnError.Error()))
+
+	for want, f := range map[codes.Code]func(*grpclimit.Call, error) error{
+		codes.Unauthenticated: func(_ *grpclimit.Call, err error) error { return status.Error(codes.Unauthenticated, err.Error()) },
+		codes.InvalidArgument: func(*grpclimit.Call, error) error { return nil },
+	} {
+		p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithKey(failing), grpclimit.WithKeyError(f))))
+		assert.Equal(t, want, status.Code(p.call(t.Context())))
+		_, err := p.open(t, t.Context()).Recv()
+		assert.Equal(t, want, status.Code(err))
+	}
+}
+
+// TestKeysAreApart checks that a client with a key of its own has a limit of its own.
+func TestKeysAreApart(t *testing.T) {
+	l, clk := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
+	p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithKey(grpclimit.Metadata("user")))))
+	as := func(user string) error { return p.call(metadata.AppendToOutgoingContext(t.Context(), "user", user)) }
+	require.NoError(t, as("ann"))
+	require.Error(t, as("ann"))
+	require.NoError(t, as("ben"))
+	clk.Add(time.Minute)
+	require.NoError(t, as("ann"))
+}
