@@ -1,0 +1,101 @@
+package grpclimit_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/grpclimit"
+)
+
+// A server that grants two calls a minute to each client.
+func ExampleServer() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}))
+	limits, err := grpclimit.NewServer(limiter)
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.UnaryInterceptor(limits.Unary), grpc.StreamInterceptor(limits.Stream))
+
+	grpc_health_v1.RegisterHealthServer(server, health.NewServer()) // your services
+	listener, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	client := grpc_health_v1.NewHealthClient(conn)
+	for range 3 {
+		_, err := client.Check(context.Background(), new(grpc_health_v1.HealthCheckRequest))
+		fmt.Println(status.Code(err))
+		for _, detail := range status.Convert(err).Details() {
+			if retry, ok := detail.(*errdetails.RetryInfo); ok {
+				fmt.Println("retry within a minute:", retry.GetRetryDelay().AsDuration() <= time.Minute)
+			}
+		}
+	}
+	// Output:
+	// OK
+	// OK
+	// ResourceExhausted
+	// retry within a minute: true
+}
+
+// A client that makes at most ten calls a second to each target.
+func ExampleClient() {
+	credentials := grpc.WithTransportCredentials(insecure.NewCredentials())
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 1000}))
+
+	limits, err := grpclimit.NewClient(limiter)
+	if err != nil {
+		log.Fatal(err)
+	}
+	conn, err := grpc.NewClient("dns:///localhost:8080", credentials,
+		grpc.WithUnaryInterceptor(limits.Unary), grpc.WithStreamInterceptor(limits.Stream))
+
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(conn.Target())
+	defer conn.Close()
+	// Output: dns:///localhost:8080
+}
+
+// Ten calls a second for each user and method, and a hundred at once for the whole server. Health
+// checks do not count.
+func Example_keys() {
+	limits, err := grpclimit.NewServer(
+		ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)})),
+		grpclimit.WithKey(grpclimit.Join(grpclimit.Metadata("x-user"), grpclimit.Method())),
+		grpclimit.WithSkip(grpclimit.HealthAndReflection))
+	if err != nil {
+		log.Fatal(err)
+	}
+	whole, err := grpclimit.NewServer(
+		ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 100, Timeout: time.Hour})),
+		grpclimit.WithKey(func(*grpclimit.Call) (string, error) { return "server", nil }),
+		grpclimit.WithPolicyName("server"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := grpc.NewServer(
+		grpc.ChainUnaryInterceptor(limits.Unary, whole.Unary),
+		grpc.ChainStreamInterceptor(limits.Stream, whole.Stream))
+	defer server.Stop()
+}
