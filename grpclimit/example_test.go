@@ -18,6 +18,17 @@ import (
 	"github.com/ratelimit-go/ratelimit/grpclimit"
 )
 
+// A server that grants 60 calls a minute to each client.
+func Example() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}))
+	limits, err := grpclimit.NewServer(limiter)
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.UnaryInterceptor(limits.Unary), grpc.StreamInterceptor(limits.Stream))
+	defer server.Stop()
+}
+
 // A server that grants two calls a minute to each client.
 func ExampleServer() {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}))

@@ -92,7 +92,7 @@ func testInFlight(t *testing.T, l ratelimit.Limiter, s *grpclimit.Server, shadow
 			for range 3 {
 				end <- ended
 				<-left
-				<-answers
+				_ = <-answers
 			}
 			require.Equal(t, 3, free(), name)
 		}

@@ -26,7 +26,7 @@ type messageStream struct {
 // serveMessages calls handler with a stream that limits the client's messages.
 func (s *Server) serveMessages(srv any, stream grpc.ServerStream, c *Call, handler grpc.StreamHandler) error {
 	m := &messageStream{ServerStream: stream, server: s, call: c}
-	defer m.next(true)
+	defer func() { _ = m.next(true) }()
 	err := handler(srv, m)
 	m.mu.Lock()
 	defer m.mu.Unlock()
