@@ -206,7 +206,7 @@ func (c *Client) heed(key string, err error) {
 		return
 	}
 	for _, detail := range st.Details() {
-		if info, ok := detail.(*errdetails.RetryInfo); ok && info.GetRetryDelay().IsValid() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok {
 			c.rests.hold(key, info.GetRetryDelay().AsDuration())
 		}
 	}

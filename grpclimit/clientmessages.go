@@ -28,7 +28,7 @@ func (c *Client) sendMessages(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 	m := &messageClientStream{client: c, call: call, cancel: cancel}
 	stream, err := streamer(ctx, desc, cc, call.Method, withOnFinish(opts, m.end)...)
 	if err != nil {
-		m.end(err)
+		cancel()
 		return nil, err
 	}
 	m.ClientStream = stream

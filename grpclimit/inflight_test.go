@@ -2,6 +2,8 @@ package grpclimit_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -92,7 +94,7 @@ func testInFlight(t *testing.T, l ratelimit.Limiter, s *grpclimit.Server, shadow
 			for range 3 {
 				end <- ended
 				<-left
-				_ = <-answers
+				assert.Equal(t, name == "returns", isEnd(<-answers))
 			}
 			require.Equal(t, 3, free(), name)
 		}
@@ -108,6 +110,30 @@ func testInFlight(t *testing.T, l ratelimit.Limiter, s *grpclimit.Server, shadow
 		<-left
 		assert.Equal(t, 3, free())
 	}
+}
+
+// isEnd reports whether err is that of a call, or a stream, that has ended well.
+func isEnd(err error) bool { return err == nil || errors.Is(err, io.EOF) }
+
+// TestDegraded checks that the failure policy's decision counts even if the context has ended.
+func TestDegraded(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	passed := false
+	_, err := newServer(t, degraded{l}, grpclimit.WithKey(grpclimit.Method())).Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(context.Context, any) (any, error) {
+		passed = true
+		return nil, nil
+	})
+	assert.NoError(t, err)
+	assert.True(t, passed)
+}
+
+// A degraded limiter allows what its store does not answer in time.
+type degraded struct{ ratelimit.Limiter }
+
+func (degraded) Take(ctx context.Context, _ string, _ int) (ratelimit.Decision, error) {
+	return ratelimit.Decision{Allowed: true, Degraded: true}, ctx.Err()
 }
 
 // TestClientHasLeft checks that a call whose context has ended takes nothing.

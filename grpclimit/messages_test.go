@@ -95,7 +95,7 @@ func TestRefusalEndsStream(t *testing.T) {
 	}}
 	p := serve(t, svc, limitedBy(newServer(t, l, grpclimit.WithPerMessage())))
 	stream := p.open(t, t.Context())
-	for range 3 {
+	for range 2 {
 		require.NoError(t, stream.Send(new(grpc_testing.StreamingOutputCallRequest)))
 	}
 	_, err := stream.Recv()

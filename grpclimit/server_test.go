@@ -44,7 +44,7 @@ func TestRefusal(t *testing.T) {
 		assert.Equal(t, []string{`"default";r=0;t=4`}, trailer["ratelimit"])
 		assert.Equal(t, []string{`"default";q=2;w=7`}, trailer["ratelimit-policy"])
 		assert.Equal(t, []string{"4"}, trailer["retry-after"], "seconds, rounded up")
-		assert.InDelta(t, 3_333_333_333, retry.GetRetryDelay().AsDuration().Nanoseconds(), 1)
+		assert.InDelta(t, 3_333_333_333.0, retry.GetRetryDelay().AsDuration().Nanoseconds(), 1)
 		require.Len(t, quota.GetViolations(), 1)
 		assert.Equal(t, "default", quota.GetViolations()[0].GetSubject())
 		assert.Equal(t, "default", quota.GetViolations()[0].GetQuotaId())
