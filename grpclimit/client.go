@@ -3,18 +3,15 @@ package grpclimit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"sync"
-	"time"
 
-	"github.com/benbjohnson/clock"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
 // A Client makes calls wait for their turn, so that a client stays within a server's limit. Its
@@ -42,8 +39,7 @@ import (
 // Any number of goroutines, and several connections, may use a Client at once.
 type Client struct {
 	*config
-	limiter ratelimit.Limiter
-	rests   rests
+	turns *httplimit.Turns
 }
 
 // NewClient returns a Client whose calls l limits. It obeys [WithKey] (the default is Target()),
@@ -55,9 +51,6 @@ type Client struct {
 // A call whose key or cost cannot be determined fails with [codes.InvalidArgument] or, if the
 // [KeyFunc] was made with an invalid argument, with [codes.Internal].
 func NewClient(l ratelimit.Limiter, opts ...Option) (*Client, error) {
-	if isNil(l) {
-		return nil, invalid("the limiter", nil, "must be a Limiter, such as ratelimit.New returns")
-	}
 	c, err := newConfig("NewClient", opts)
 	if err != nil {
 		return nil, err
@@ -68,12 +61,11 @@ func NewClient(l ratelimit.Limiter, opts ...Option) (*Client, error) {
 	if c.key == nil {
 		c.key = Target()
 	}
-	c.inFlight = c.inFlight || flies(l)
-	clk := ratelimit.ClockOf(l)
-	if clk == nil {
-		clk = clock.New()
+	turns, err := httplimit.NewTurns(l, c.inFlight)
+	if err != nil {
+		return nil, err
 	}
-	return &Client{config: c, limiter: l, rests: rests{clk: clk}}, nil
+	return &Client{config: c, turns: turns}, nil
 }
 
 // Unary is a [grpc.UnaryClientInterceptor].
@@ -86,7 +78,7 @@ func (c *Client) Unary(ctx context.Context, method string, req, reply any, cc *g
 	if err != nil {
 		return err
 	}
-	defer turn.release(ctx)
+	defer turn.release()
 	err = invoker(ctx, method, req, reply, cc, opts...)
 	c.heed(turn.key, err)
 	return err
@@ -107,7 +99,7 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	}
 	end := func(err error) { // may be called again, if another interceptor retries
 		c.heed(turn.key, err)
-		turn.release(ctx)
+		turn.release()
 	}
 	stream, err := streamer(ctx, desc, cc, method, withOnFinish(opts, end)...)
 	if err != nil {
@@ -129,48 +121,29 @@ func targetOf(cc *grpc.ClientConn) string {
 
 // A turn is that of a call or message which may be sent.
 type turn struct {
-	key  string // empty if nothing was asked for
-	held *ratelimit.Reservation
+	key     string // empty if nothing was asked for
+	release func() // calling it again is harmless
 }
 
-// release releases what is in flight. Calling it again is harmless.
-func (t turn) release(ctx context.Context) {
-	if t.held != nil {
-		_ = t.held.Release(context.WithoutCancel(ctx)) // if the store fails, the limiter logs it
-	}
-}
+// noTurn is that of what needs none.
+var noTurn = turn{release: func() {}}
 
 // await waits for the turn of call. The error is a status.
 func (c *Client) await(call *Call) (turn, error) {
 	key, n, err := c.question(call)
 	switch {
 	case isMisuse(err):
-		return turn{}, status.Error(codes.Internal, err.Error())
+		return noTurn, status.Error(codes.Internal, err.Error())
 	case err != nil:
-		return turn{}, status.Errorf(codes.InvalidArgument, "%s: %v", noKeyText, err)
+		return noTurn, status.Errorf(codes.InvalidArgument, "%s: %v", noKeyText, err)
 	case n == 0:
-		return turn{}, nil
+		return noTurn, nil
 	}
-	t, ctx := turn{key: key}, call.Context
-	for {
-		if err = c.rests.wait(ctx, key); err != nil {
-			return turn{}, asStatus(err)
-		}
-		if c.inFlight {
-			t.held, err = c.limiter.WaitHold(ctx, key, n)
-		} else {
-			err = c.limiter.WaitN(ctx, key, n)
-		}
-		if err != nil {
-			return turn{}, asStatus(err)
-		}
-		if c.rests.left(key) <= 0 { // otherwise the server asked for a rest meanwhile
-			return t, nil
-		}
-		if t.held != nil {
-			_, _ = t.held.Settle(context.WithoutCancel(ctx), 0)
-		}
+	release, err := c.turns.Wait(call.Context, key, n)
+	if err != nil {
+		return noTurn, asStatus(err)
 	}
+	return turn{key, release}, nil
 }
 
 // A waitError is an error of a wait. It has a gRPC status, and what it wraps.
@@ -207,80 +180,7 @@ func (c *Client) heed(key string, err error) {
 	}
 	for _, detail := range st.Details() {
 		if info, ok := detail.(*errdetails.RetryInfo); ok {
-			c.rests.hold(key, info.GetRetryDelay().AsDuration())
-		}
-	}
-}
-
-// Bounds on RetryInfo.
-const (
-	longestRest = 24 * time.Hour
-	mostRests   = 4096 // further keys are not held back
-)
-
-// rests has the keys that are held back.
-type rests struct {
-	clk   clock.Clock
-	mu    sync.Mutex // protects until
-	until map[string]time.Time
-}
-
-// left returns how much longer key is held back. It is at most 0 if it is not.
-func (r *rests) left(key string) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	until, ok := r.until[key]
-	if !ok {
-		return 0
-	}
-	left := r.clk.Until(until)
-	if left <= 0 {
-		delete(r.until, key)
-	}
-	return left
-}
-
-// hold holds key back for d, and removes the keys whose time has passed.
-func (r *rests) hold(key string, d time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.clk.Now()
-	for k, until := range r.until {
-		if !until.After(now) {
-			delete(r.until, k)
-		}
-	}
-	if r.until == nil {
-		r.until = make(map[string]time.Time)
-	}
-	until := now.Add(min(d, longestRest))
-	held, known := r.until[key]
-	if until.After(now) && until.After(held) && (known || len(r.until) < mostRests) {
-		r.until[key] = until
-	}
-}
-
-// wait waits until key is not held back, or ctx ends. It fails at once if ctx's deadline is before
-// that.
-func (r *rests) wait(ctx context.Context, key string) error {
-	for {
-		left := r.left(key)
-		if left <= 0 {
-			return nil
-		}
-		if deadline, ok := ctx.Deadline(); ok && r.clk.Until(deadline) < left {
-			return fmt.Errorf("grpclimit: the server asked to wait %v, which exceeds the deadline: %w", left, context.DeadlineExceeded)
-		}
-		timer := r.clk.Timer(left)
-		if r.left(key) <= 0 { // a mock clock was moved just before the timer was set
-			timer.Stop()
-			return nil
-		}
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
+			c.turns.HoldBack(key, info.GetRetryDelay().AsDuration())
 		}
 	}
 }

@@ -259,7 +259,7 @@ func TestClientHeedsServer(t *testing.T) {
 // TestClientInFlight checks that calls and streams of a client are in flight until they end.
 func TestClientInFlight(t *testing.T) {
 	l := newLimiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
-	end := make(chan error)
+	end, endCall := make(chan error), make(chan error)
 	svc := &service{
 		duplex: func(stream duplexServer) error {
 			select {
@@ -269,7 +269,7 @@ func TestClientInFlight(t *testing.T) {
 				return stream.Context().Err()
 			}
 		},
-		unary: func(context.Context, *grpc_testing.SimpleRequest) error { return <-end },
+		unary: func(context.Context, *grpc_testing.SimpleRequest) error { return <-endCall },
 	}
 	c := newClient(t, l, grpclimit.WithKey(grpclimit.Target()))
 	p := serve(t, svc, nil, dialing(c)...)
@@ -288,7 +288,7 @@ func TestClientInFlight(t *testing.T) {
 
 		done := make(chan error)
 		go func() { done <- p.call(t.Context()) }()
-		end <- err
+		endCall <- err
 		assert.Equal(t, status.Code(err), status.Code(<-done))
 		assert.False(t, busy())
 	}
@@ -298,7 +298,7 @@ func TestClientInFlight(t *testing.T) {
 	cancel() // and never look at the stream again
 	done := make(chan error)
 	go func() { done <- p.call(t.Context()) }()
-	end <- nil
+	endCall <- nil
 	assert.NoError(t, <-done, "it waited for the stream to end")
 
 	_, err := c.Stream(t.Context(), new(grpc.StreamDesc), p.conn, "/a", func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {

@@ -25,7 +25,7 @@ type messageClientStream struct {
 func (c *Client) sendMessages(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, call *Call, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	call.Context = ctx
-	m := &messageClientStream{client: c, call: call, cancel: cancel}
+	m := &messageClientStream{client: c, call: call, cancel: cancel, turn: noTurn}
 	stream, err := streamer(ctx, desc, cc, call.Method, withOnFinish(opts, m.end)...)
 	if err != nil {
 		cancel()
@@ -37,7 +37,7 @@ func (c *Client) sendMessages(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 
 // SendMsg implements [grpc.ClientStream].
 func (m *messageClientStream) SendMsg(message any) error {
-	if m.swap(turn{}) {
+	if m.swap(noTurn) {
 		return io.EOF // RecvMsg returns the status
 	}
 	t, err := m.client.await(&Call{Context: m.call.Context, Method: m.call.Method, Target: m.call.Target, Message: message})
@@ -61,12 +61,12 @@ func (m *messageClientStream) swap(next turn) (over bool) {
 		m.key = next.key
 	}
 	if m.over {
-		over, m.turn = true, turn{}
+		over, m.turn = true, noTurn
 	}
 	m.mu.Unlock()
-	previous.release(m.call.Context)
+	previous.release()
 	if over {
-		next.release(m.call.Context)
+		next.release()
 	}
 	return over
 }
@@ -78,6 +78,6 @@ func (m *messageClientStream) end(err error) {
 	key := m.key
 	m.mu.Unlock()
 	m.client.heed(key, err)
-	m.swap(turn{})
+	m.swap(noTurn)
 	m.cancel()
 }
