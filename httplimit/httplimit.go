@@ -187,6 +187,7 @@ func (m *middleware) serveDecided(w http.ResponseWriter, r *http.Request, next h
 			return
 		}
 		h["Cache-Control"] = []string{"no-store"}
+		r = withReport(r, d, p)
 		m.denied.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, a.Decision)))
 	}
 }

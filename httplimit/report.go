@@ -30,7 +30,8 @@ func NewReporter(l ratelimit.Limiter, opts ...Option) (*Reporter, error) {
 
 // A Report describes a decision to a client.
 type Report struct {
-	// Header has the fields that Middleware would send.
+	// Header has the fields that Middleware would send. It is nil in a Report of [ReportOf],
+	// because they are set already.
 	Header http.Header
 
 	// Policy is the name of the limit that decided: that of [WithPolicyName] or, for an
@@ -51,4 +52,19 @@ func (p *Reporter) Report(ctx context.Context, key string, d ratelimit.Decision)
 		r.Detail = detail(d)
 	}
 	return r
+}
+
+type reportKey struct{}
+
+// withReport returns r with the report of d, a refusal by p.
+func withReport(r *http.Request, d ratelimit.Decision, p *policies) *http.Request {
+	report := Report{Policy: p.names[p.part(d)], Detail: detail(d)}
+	return r.WithContext(context.WithValue(r.Context(), reportKey{}, report))
+}
+
+// ReportOf returns the report of the decision that refused r. It is for the handler given to
+// [WithDenied]; for other requests, ok is false.
+func ReportOf(r *http.Request) (report Report, ok bool) {
+	report, ok = r.Context().Value(reportKey{}).(Report)
+	return report, ok
 }

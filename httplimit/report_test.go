@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -80,4 +81,21 @@ func TestReporterMisuse(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	}
+}
+
+// TestReportOf checks that the handler of WithDenied learns which limit has refused.
+func TestReportOf(t *testing.T) {
+	l, _ := limiter(t, ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}})
+	var got httplimit.Report
+	h := httplimit.Middleware(l, httplimit.WithPolicyName("api"), httplimit.WithDenied(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var found bool
+		got, found = httplimit.ReportOf(r)
+		assert.True(t, found)
+	})))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, found := httplimit.ReportOf(r)
+		assert.False(t, found)
+	}))
+	serve(h, from("192.0.2.1:1"))
+	serve(h, from("192.0.2.1:1"))
+	assert.Equal(t, httplimit.Report{Policy: "api-2", Detail: "Not enough of the limit is left for now."}, got)
 }

@@ -1,0 +1,324 @@
+package connectlimit_test
+
+import (
+	"context"
+	"errors"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/connectlimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+const (
+	unaryPath  = "/test.Service/Unary"
+	streamPath = "/test.Service/Stream"
+)
+
+type (
+	client = connect.Client[emptypb.Empty, emptypb.Empty]
+	duplex = connect.BidiStreamForClient[emptypb.Empty, emptypb.Empty]
+)
+
+// A place is a server on a loopback address, with a client of each method.
+type place struct {
+	unary, stream *client
+	url           string
+	base          *http.Client
+}
+
+// protocols are those of connect-go.
+var protocols = map[string][]connect.ClientOption{
+	"connect":  nil,
+	"grpc":     {connect.WithGRPC()},
+	"grpc-web": {connect.WithGRPCWeb()},
+}
+
+// serve serves a service whose calls are over when end returns.
+func serve(t *testing.T, wrap func(http.Handler) http.Handler, end func(context.Context) error, opts ...connect.ClientOption) place {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.Handle(unaryPath, connect.NewUnaryHandler(unaryPath, func(ctx context.Context, _ *connect.Request[emptypb.Empty]) (*connect.Response[emptypb.Empty], error) {
+		return connect.NewResponse(new(emptypb.Empty)), end(ctx)
+	}))
+	mux.Handle(streamPath, connect.NewBidiStreamHandler(streamPath, func(ctx context.Context, _ *connect.BidiStream[emptypb.Empty, emptypb.Empty]) error {
+		return end(ctx)
+	}))
+	server := httptest.NewUnstartedServer(wrap(mux))
+	server.Config.ErrorLog = log.New(new(strings.Builder), "", 0)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return place{
+		connect.NewClient[emptypb.Empty, emptypb.Empty](server.Client(), server.URL+unaryPath, opts...),
+		connect.NewClient[emptypb.Empty, emptypb.Empty](server.Client(), server.URL+streamPath, opts...),
+		server.URL, server.Client(),
+	}
+}
+
+func (p place) call(ctx context.Context) (http.Header, error) {
+	resp, err := p.unary.CallUnary(ctx, connect.NewRequest(new(emptypb.Empty)))
+	if err != nil {
+		return nil, err
+	}
+	return resp.Header(), nil
+}
+
+// open opens a stream, and ends it when the server does.
+func (p place) open(ctx context.Context) error {
+	stream := p.stream.CallBidiStream(ctx)
+	defer stream.CloseResponse()
+	_ = stream.Send(new(emptypb.Empty)) // Receive says what is wrong
+	_ = stream.CloseRequest()
+	_, err := stream.Receive()
+	return err
+}
+
+func returns(context.Context) error { return nil }
+
+func limiter(t *testing.T, alg ratelimit.Algorithm, opts ...ratelimit.Option) (ratelimit.Limiter, *clock.Mock) {
+	t.Helper()
+	clk := clock.NewMock()
+	clk.Set(time.Now()) // deadlines are compared with it
+	l, err := ratelimit.New(alg, append(opts, ratelimit.WithClock(clk))...)
+	require.NoError(t, err)
+	return l, clk
+}
+
+// details returns the details of a refusal.
+func details(t *testing.T, err error) (retry *errdetails.RetryInfo, quota *errdetails.QuotaFailure) {
+	t.Helper()
+	require.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err), "%v", err)
+	refusal, _ := errors.AsType[*connect.Error](err)
+	for _, d := range refusal.Details() {
+		value, err := d.Value()
+		require.NoError(t, err)
+		switch d := value.(type) {
+		case *errdetails.RetryInfo:
+			retry = d
+		case *errdetails.QuotaFailure:
+			quota = d
+		}
+	}
+	return retry, quota
+}
+
+// TestRefusal checks in each protocol what a client reads, and that one which sleeps exactly RetryInfo
+// is granted, and one that sleeps a nanosecond less is not.
+func TestRefusal(t *testing.T) {
+	for name, opts := range protocols {
+		t.Run(name, func(t *testing.T) {
+			l, clk := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1), Burst: 2})
+			p := serve(t, connectlimit.Middleware(l, httplimit.WithPolicyName("calls")), returns, opts...)
+			header, err := p.call(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, `"calls";r=1;t=60`, header.Get("RateLimit"))
+			_, err = p.call(t.Context())
+			require.NoError(t, err)
+			for _, ask := range []func() error{
+				func() error { _, err := p.call(t.Context()); return err },
+				func() error { return p.open(t.Context()) },
+			} {
+				err := ask()
+				retry, quota := details(t, err)
+				assert.Equal(t, time.Minute, retry.GetRetryDelay().AsDuration())
+				assert.Equal(t, "calls", quota.GetViolations()[0].GetSubject())
+				assert.Equal(t, int64(2), quota.GetViolations()[0].GetQuotaValue())
+				assert.ErrorContains(t, err, "Not enough of the limit is left for now.")
+				refusal, _ := errors.AsType[*connect.Error](err)
+				assert.Equal(t, "60", refusal.Meta().Get("Retry-After"))
+				assert.Equal(t, `"calls";r=0;t=60`, refusal.Meta().Get("RateLimit"))
+				assert.Equal(t, `"calls";q=2;w=120`, refusal.Meta().Get("RateLimit-Policy"))
+
+				clk.Add(time.Minute - 1)
+				retry, _ = details(t, ask())
+				assert.Equal(t, time.Duration(1), retry.GetRetryDelay().AsDuration())
+				clk.Add(1)
+				assert.NotEqual(t, connect.CodeResourceExhausted, connect.CodeOf(ask()))
+			}
+		})
+	}
+}
+
+// TestStoreFails checks refusals of a limiter whose store has failed, and of a call that never fits.
+func TestStoreFails(t *testing.T) {
+	l, _ := limiter(t, ratelimit.Blocked{})
+	_, err := serve(t, connectlimit.Middleware(l), returns).call(t.Context())
+	retry, quota := details(t, err)
+	assert.Nil(t, retry)
+	assert.NotNil(t, quota)
+	_, err = serve(t, connectlimit.Middleware(degraded{l}), returns).call(t.Context())
+	retry, quota = details(t, err)
+	assert.Equal(t, time.Second, retry.GetRetryDelay().AsDuration())
+	assert.Nil(t, quota)
+}
+
+// A degraded limiter refuses without a RetryAfter.
+type degraded struct{ ratelimit.Limiter }
+
+func (degraded) Take(context.Context, string, int) (ratelimit.Decision, error) {
+	return ratelimit.Decision{Degraded: true}, errors.New("no route to the store")
+}
+
+func TestKeyError(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	var logged strings.Builder
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
+	p := serve(t, connectlimit.Middleware(l, httplimit.WithKey(httplimit.Header("X-User"))), returns)
+	_, err := p.call(t.Context())
+	assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err))
+	assert.ErrorContains(t, err, "X-User is missing")
+	p = serve(t, connectlimit.Middleware(l, httplimit.WithKey(func(*http.Request) (string, error) { return "", assert.AnError })), returns)
+	for range 3 {
+		_, err = p.call(t.Context())
+		assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err))
+		assert.NotContains(t, err.Error(), assert.AnError.Error())
+	}
+	assert.Equal(t, 1, strings.Count(logged.String(), assert.AnError.Error()))
+}
+
+func TestHealthAndReflection(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/grpc.health.v1.Health/Check":                              true,
+		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": true,
+		"/grpc.reflection.v1alpha.ServerReflection/X":               true,
+		unaryPath:                             false,
+		"/grpc.health.v1.Healthy/Check":       false,
+		"/test.Service/grpc.health.v1.Health": false,
+	} {
+		assert.Equal(t, want, connectlimit.HealthAndReflection(httptest.NewRequest("POST", path, nil)), path)
+	}
+}
+
+// TestInFlight checks that a call, or a stream, is in flight until its handler returns or panics.
+func TestInFlight(t *testing.T) {
+	l, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
+	entered, end, left := make(chan struct{}), make(chan func() error), make(chan struct{}, 10)
+	middleware := connectlimit.Middleware(l)
+	p := serve(t, func(h http.Handler) http.Handler {
+		limited := middleware(h)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer func() { left <- struct{}{} }()
+			limited.ServeHTTP(w, r)
+		})
+	}, func(context.Context) error {
+		entered <- struct{}{}
+		return (<-end)()
+	})
+	for _, ended := range []func() error{returns0, func() error { return assert.AnError }, func() error { panic("a bug") }} {
+		for _, ask := range []func(context.Context) error{
+			func(ctx context.Context) error { _, err := p.call(ctx); return err },
+			p.open,
+		} {
+			answered := make(chan error)
+			go func() { answered <- ask(t.Context()) }()
+			<-entered
+			details(t, ask(t.Context()))
+			<-left
+			end <- ended
+			<-left
+			<-answered
+			d, err := l.Peek(t.Context(), "127.0.0.1")
+			require.NoError(t, err)
+			assert.True(t, d.Allowed)
+		}
+	}
+}
+
+func returns0() error { return nil }
+
+// TestClient has a client and a server with one clock, in each protocol. It checks that a call after
+// exactly RetryInfo is sent and granted, and that an earlier one is not sent.
+func TestClient(t *testing.T) {
+	for name, opts := range protocols {
+		t.Run(name, func(t *testing.T) {
+			l, clk := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+			free, err := ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithClock(clk))
+			require.NoError(t, err)
+			c, err := connectlimit.NewClient(free, nil)
+			require.NoError(t, err)
+			p := serve(t, connectlimit.Middleware(l), returns, append(opts, connect.WithInterceptors(c))...)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			unary := func() error { _, err := p.call(ctx); return err }
+			stream := func() error { return p.open(ctx) }
+			require.NoError(t, unary())
+			for _, ask := range []func() error{unary, stream, unary} {
+				retry, _ := details(t, ask())
+				clk.Add(retry.GetRetryDelay().AsDuration() - 2*time.Minute)
+				for _, err := range []error{unary(), stream()} {
+					assert.ErrorContains(t, err, "the server asked to wait 2m0s")
+					assert.Equal(t, connect.CodeDeadlineExceeded, connect.CodeOf(err))
+				}
+				clk.Add(2 * time.Minute)
+				assert.NotEqual(t, connect.CodeResourceExhausted, connect.CodeOf(ask()))
+			}
+		})
+	}
+}
+
+// TestClientInFlight checks when a client's slot is free again.
+func TestClientInFlight(t *testing.T) {
+	l, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
+	c, err := connectlimit.NewClient(l, func(s connect.Spec, _ connect.Peer) string { return s.Procedure[:len("/test.Service")] })
+	require.NoError(t, err)
+	p := serve(t, func(h http.Handler) http.Handler { return h }, func(ctx context.Context) error {
+		return nil
+	}, connect.WithInterceptors(c))
+	busy := func() bool {
+		d, err := l.Peek(t.Context(), "/test.Service")
+		require.NoError(t, err)
+		return !d.Allowed
+	}
+	_, err = p.call(t.Context())
+	require.NoError(t, err)
+	assert.False(t, busy())
+
+	p.stream.CallBidiStream(t.Context()) // it is not used
+	assert.False(t, busy())
+	stream := p.stream.CallBidiStream(t.Context())
+	require.NoError(t, stream.CloseResponse())
+	assert.False(t, busy())
+
+	for _, end := range []func(*duplex){
+		func(s *duplex) { _, _ = s.Receive() },
+		func(s *duplex) { _ = s.CloseResponse() },
+	} {
+		stream := p.stream.CallBidiStream(t.Context())
+		_ = stream.Send(new(emptypb.Empty)) // it may have ended already
+		assert.True(t, busy())
+		end(stream)
+		assert.False(t, busy())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_ = p.stream.CallBidiStream(ctx).Send(new(emptypb.Empty))
+	assert.True(t, busy())
+	cancel()
+	_, err = p.call(t.Context()) // it waits for the stream to end
+	require.NoError(t, err)
+}
+
+func TestClientMisuse(t *testing.T) {
+	_, err := connectlimit.NewClient(nil, nil)
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
+	c, err := connectlimit.NewClient(l, func(connect.Spec, connect.Peer) string { return "" })
+	require.NoError(t, err)
+	_, err = serve(t, func(h http.Handler) http.Handler { return h }, returns, connect.WithInterceptors(c)).call(t.Context())
+	assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err))
+}

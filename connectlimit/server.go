@@ -1,0 +1,109 @@
+// Package connectlimit limits the calls that servers of connect-go handle and its clients make, with
+// a [ratelimit.Limiter].
+//
+//	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}))
+//	log.Fatal(http.ListenAndServe(":8080", connectlimit.Middleware(limiter)(mux)))
+//
+// [Middleware] is that of package httplimit, with refusals that clients of Connect, gRPC and gRPC-Web
+// understand. A [Client] is an interceptor that makes calls wait for their turn, and heeds servers.
+package connectlimit
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// Middleware returns a function that wraps a handler, or a mux of handlers, so that l limits its
+// calls. It is [httplimit.Middleware] with all its options: [httplimit.Pattern] is the procedure as a
+// key (in lower case) if Middleware wraps the mux, and the service if it is inside; a stream is a call
+// that is over when its handler returns.
+//
+// A call over the limit fails with [connect.CodeResourceExhausted], in the protocol that the client
+// speaks. The error has two details of google.rpc: RetryInfo, the time after which the same call would
+// be granted (absent if no wait helps), and QuotaFailure, which names the limit. Header fields are those
+// of httplimit, in each protocol; clients of connect-go find them in [connect.Error.Meta]. A call
+// whose key or cost cannot be determined fails with [connect.CodeInvalidArgument], which shows only an
+// [httplimit.ErrNoKey]; other errors are logged as by [httplimit.BadRequest]. With
+// [httplimit.WithDenied] or [httplimit.WithKeyError], other functions answer such calls.
+func Middleware(l ratelimit.Limiter, opts ...httplimit.Option) func(http.Handler) http.Handler {
+	writer, logged := connect.NewErrorWriter(), httplimit.BadRequest()
+	answers := []httplimit.Option{
+		httplimit.WithDenied(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			write(writer, w, r, refusal(r))
+		})),
+		httplimit.WithKeyError(func(w http.ResponseWriter, r *http.Request, err error) {
+			if !errors.Is(err, httplimit.ErrNoKey) { // it may contain what the client must not see
+				logged(discard{}, r, err)
+				err = errNoKey
+			}
+			write(writer, w, r, connect.NewError(connect.CodeInvalidArgument, err))
+		}),
+	}
+	return httplimit.Middleware(l, append(answers, opts...)...)
+}
+
+// errNoKey is what a client sees if its key cannot be determined for reasons of the server.
+var errNoKey = errors.New("cannot determine the client of this call")
+
+// A discard is the ResponseWriter of an answer that is not sent.
+type discard struct{}
+
+func (discard) Header() http.Header         { return make(http.Header) }
+func (discard) WriteHeader(int)             {}
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+func write(writer *connect.ErrorWriter, w http.ResponseWriter, r *http.Request, err error) {
+	_ = writer.Write(w, r, err) // fails if the client has left
+}
+
+// refusal returns the error of r, a call over the limit.
+func refusal(r *http.Request) error {
+	d, _ := httplimit.DecisionOf(r)
+	report, _ := httplimit.ReportOf(r)
+	err := connect.NewError(connect.CodeResourceExhausted, errors.New(report.Detail))
+	if d.RetryAfter < ratelimit.Never {
+		wait := d.RetryAfter
+		if wait <= 0 { // of a limiter that failed; 0 would mean to retry at once
+			wait = time.Second
+		}
+		addDetail(err, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+	}
+	if !d.Degraded { // otherwise the store has failed, and no limit is known to be exceeded
+		addDetail(err, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
+			Subject:     report.Policy, // not the key, which may be a secret
+			Description: report.Detail,
+			QuotaId:     report.Policy,
+			QuotaValue:  int64(d.Limit),
+		}}})
+	}
+	return err
+}
+
+func addDetail(err *connect.Error, message proto.Message) {
+	if detail, failed := connect.NewErrorDetail(message); failed == nil { // it fails only if it cannot be encoded
+		err.AddDetail(detail)
+	}
+}
+
+// HealthAndReflection is a function for [httplimit.WithSkip]. It returns true for calls of the services
+// for health checks and reflection that connect-go has: grpc.health.v1.Health,
+// grpc.reflection.v1.ServerReflection and grpc.reflection.v1alpha.ServerReflection. It is for
+// handlers at the root of the server, where their paths begin with the service.
+func HealthAndReflection(r *http.Request) bool {
+	service, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	switch service {
+	case "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection":
+		return true
+	}
+	return false
+}
