@@ -5,7 +5,7 @@
 //	log.Fatal(http.ListenAndServe(":8080", connectlimit.Middleware(limiter)(mux)))
 //
 // [Middleware] is that of package httplimit, with refusals that clients of Connect, gRPC and gRPC-Web
-// understand. A [Client] is an interceptor that makes calls wait for their turn, and heeds servers.
+// understand. [PerMessage] limits the messages of streams. A [Client] is an interceptor that makes calls wait for their turn, and heeds servers.
 package connectlimit
 
 import (
@@ -36,38 +36,42 @@ import (
 // [httplimit.ErrNoKey]; other errors are logged as by [httplimit.BadRequest]. With
 // [httplimit.WithDenied] or [httplimit.WithKeyError], other functions answer such calls.
 func Middleware(l ratelimit.Limiter, opts ...httplimit.Option) func(http.Handler) http.Handler {
-	writer, logged := connect.NewErrorWriter(), httplimit.BadRequest()
+	writer := connect.NewErrorWriter()
 	answers := []httplimit.Option{
 		httplimit.WithDenied(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			write(writer, w, r, refusal(r))
+			_ = writer.Write(w, r, refusal(r)) // fails if the client has left
 		})),
-		httplimit.WithKeyError(func(w http.ResponseWriter, r *http.Request, err error) {
-			if !errors.Is(err, httplimit.ErrNoKey) { // it may contain what the client must not see
-				logged(discard{}, r, err)
-				err = errNoKey
-			}
-			write(writer, w, r, connect.NewError(connect.CodeInvalidArgument, err))
-		}),
+		httplimit.WithKeyError(keyError(func(w http.ResponseWriter, r *http.Request, err *connect.Error) {
+			_ = writer.Write(w, r, err)
+		})),
 	}
 	return httplimit.Middleware(l, append(answers, opts...)...)
+}
+
+// keyError returns a function for [httplimit.WithKeyError], which answers with answer.
+func keyError(answer func(http.ResponseWriter, *http.Request, *connect.Error)) func(http.ResponseWriter, *http.Request, error) {
+	logged := httplimit.BadRequest()
+	return func(w http.ResponseWriter, r *http.Request, err error) {
+		if !errors.Is(err, httplimit.ErrNoKey) { // it may contain what the client must not see
+			logged(make(discard), r, err)
+			err = errNoKey
+		}
+		answer(w, r, connect.NewError(connect.CodeInvalidArgument, err))
+	}
 }
 
 // errNoKey is what a client sees if its key cannot be determined for reasons of the server.
 var errNoKey = errors.New("cannot determine the client of this call")
 
 // A discard is the ResponseWriter of an answer that is not sent.
-type discard struct{}
+type discard http.Header
 
-func (discard) Header() http.Header         { return make(http.Header) }
+func (d discard) Header() http.Header       { return http.Header(d) }
 func (discard) WriteHeader(int)             {}
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-func write(writer *connect.ErrorWriter, w http.ResponseWriter, r *http.Request, err error) {
-	_ = writer.Write(w, r, err) // fails if the client has left
-}
-
 // refusal returns the error of r, a call over the limit.
-func refusal(r *http.Request) error {
+func refusal(r *http.Request) *connect.Error {
 	d, _ := httplimit.DecisionOf(r)
 	report, _ := httplimit.ReportOf(r)
 	err := connect.NewError(connect.CodeResourceExhausted, errors.New(report.Detail))

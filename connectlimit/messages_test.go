@@ -1,0 +1,123 @@
+package connectlimit_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/connectlimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+type number = wrapperspb.Int32Value
+
+// count serves a stream that returns the number of messages that the handler could receive. The handler
+// ignores errors.
+func count(t *testing.T, limit connect.Interceptor, opts ...connect.ClientOption) *connect.Client[number, number] {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.Handle(streamPath, connect.NewClientStreamHandler(streamPath, func(_ context.Context, stream *connect.ClientStream[number]) (*connect.Response[number], error) {
+		n := int32(0)
+		for stream.Receive() {
+			n++
+		}
+		return connect.NewResponse(wrapperspb.Int32(n)), nil
+	}, connect.WithInterceptors(limit)))
+	server := httptest.NewUnstartedServer(mux)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return connect.NewClient[number, number](server.Client(), server.URL+streamPath, opts...)
+}
+
+// send sends messages on one stream.
+func send(t *testing.T, c *connect.Client[number, number], header http.Header, messages ...int32) (int32, error) {
+	t.Helper()
+	stream := c.CallClientStream(t.Context())
+	for name, values := range header {
+		stream.RequestHeader()[name] = values
+	}
+	for _, n := range messages {
+		if err := stream.Send(wrapperspb.Int32(n)); err != nil && !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+	}
+	resp, err := stream.CloseAndReceive()
+	if err != nil {
+		return 0, err
+	}
+	return resp.Msg.GetValue(), nil
+}
+
+// TestPerMessage checks that messages count, by a cost of their own, and that a refusal ends a stream
+// even if its handler ignores it.
+func TestPerMessage(t *testing.T) {
+	for name, opts := range protocols {
+		t.Run(name, func(t *testing.T) {
+			l, clk := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(6)})
+			c := count(t, connectlimit.PerMessage(l, httplimit.WithCost(func(r *http.Request) int {
+				return int(connectlimit.MessageOf(r).(*number).GetValue())
+			}), httplimit.WithKey(httplimit.Join(httplimit.ClientIP(), httplimit.Pattern()))), opts...)
+			n, err := send(t, c, nil)
+			require.NoError(t, err)
+			assert.Zero(t, n)
+			n, err = send(t, c, nil, 1, 3, 0, 1)
+			require.NoError(t, err)
+			assert.Equal(t, int32(4), n)
+			_, err = send(t, c, nil, 1, 2, 0)
+			retry, quota := details(t, err)
+			assert.Equal(t, 20*time.Second, retry.GetRetryDelay().AsDuration())
+			assert.Equal(t, "default", quota.GetViolations()[0].GetSubject())
+			refusal, _ := errors.AsType[*connect.Error](err)
+			assert.Equal(t, "20", refusal.Meta().Get("Retry-After"))
+			assert.Equal(t, `"default";r=0;t=20`, refusal.Meta().Get("RateLimit"))
+			clk.Add(retry.GetRetryDelay().AsDuration())
+			n, err = send(t, c, nil, 2)
+			require.NoError(t, err)
+			assert.Equal(t, int32(1), n)
+		})
+	}
+}
+
+// TestPerMessageOptions checks the key by a header field, shadow mode, and mistakes.
+func TestPerMessageOptions(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	var logged strings.Builder
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(2)})
+	user := httplimit.WithKey(httplimit.Header("X-User"))
+	c := count(t, connectlimit.PerMessage(l, user))
+	for _, name := range []string{"ann", "ben"} {
+		_, err := send(t, c, http.Header{"X-User": {name}}, 1, 1)
+		assert.NoError(t, err)
+	}
+	_, err := send(t, c, http.Header{"X-User": {"ann"}}, 1)
+	details(t, err)
+	_, err = send(t, c, nil, 1)
+	assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err))
+
+	refused := 0
+	shadow := httplimit.WithShadow(func(r *http.Request, d ratelimit.Decision) { refused++ })
+	n, err := send(t, count(t, connectlimit.PerMessage(l, shadow)), nil, 1, 1, 1, 1, 1)
+	require.NoError(t, err)
+	assert.Equal(t, int32(5), n)
+	assert.Equal(t, 3, refused)
+
+	_, err = send(t, count(t, connectlimit.PerMessage(nil)), nil, 1)
+	assert.Equal(t, connect.CodeInternal, connect.CodeOf(err))
+	assert.Contains(t, logged.String(), "the limiter is nil")
+	assert.Nil(t, connectlimit.MessageOf(httptest.NewRequest("GET", "/", nil)))
+}
