@@ -12,7 +12,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -75,12 +74,8 @@ func refusal(r *http.Request) *connect.Error {
 	d, _ := httplimit.DecisionOf(r)
 	report, _ := httplimit.ReportOf(r)
 	err := connect.NewError(connect.CodeResourceExhausted, errors.New(report.Detail))
-	if d.RetryAfter < ratelimit.Never {
-		wait := d.RetryAfter
-		if wait <= 0 { // of a limiter that failed; 0 would mean to retry at once
-			wait = time.Second
-		}
-		addDetail(err, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+	if report.RetryAfter < ratelimit.Never {
+		addDetail(err, &errdetails.RetryInfo{RetryDelay: durationpb.New(report.RetryAfter)})
 	}
 	if !d.Degraded { // otherwise the store has failed, and no limit is known to be exceeded
 		addDetail(err, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{

@@ -3,7 +3,6 @@ package grpclimit
 import (
 	"net/http"
 	"strings"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -20,12 +19,8 @@ import (
 func refusal(d ratelimit.Decision, r httplimit.Report) error {
 	st := status.New(codes.ResourceExhausted, r.Detail)
 	var details []protoadapt.MessageV1
-	if d.RetryAfter < ratelimit.Never {
-		wait := d.RetryAfter
-		if wait <= 0 { // of a limiter that failed; 0 would mean to retry at once
-			wait = time.Second
-		}
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+	if r.RetryAfter < ratelimit.Never {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(r.RetryAfter)})
 	}
 	if !d.Degraded { // otherwise the store has failed, and no limit is known to be exceeded
 		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
@@ -38,6 +39,10 @@ type Report struct {
 	// [ratelimit.All], that of the part, such as "default-2".
 	Policy string
 
+	// RetryAfter is the time that a client which was refused is told to wait. It is
+	// [ratelimit.Never] if no wait helps, and otherwise positive. It is 0 if the request is allowed.
+	RetryAfter time.Duration
+
 	// Detail is a sentence that says why the request is refused. It is empty if it is not.
 	Detail string
 }
@@ -46,10 +51,20 @@ type Report struct {
 // up that of key; see [Standard].
 func (p *Reporter) Report(ctx context.Context, key string, d ratelimit.Decision) Report {
 	policies := p.m.policiesOf(ctx, question{key: key}, d)
-	r := Report{Header: make(http.Header), Policy: policies.names[policies.part(d)]}
+	r := reportOf(d, policies)
+	r.Header = make(http.Header)
 	p.m.setHeaders(r.Header, d, policies)
+	return r
+}
+
+// reportOf returns the report of d, a decision by p, without header fields.
+func reportOf(d ratelimit.Decision, p *policies) Report {
+	r := Report{Policy: p.names[p.part(d)]}
 	if !d.Allowed {
-		r.Detail = detail(d)
+		r.RetryAfter, r.Detail = d.RetryAfter, detail(d)
+		if r.RetryAfter <= 0 { // of a limiter that failed; 0 would mean to retry at once
+			r.RetryAfter = time.Second
+		}
 	}
 	return r
 }
@@ -58,8 +73,7 @@ type reportKey struct{}
 
 // withReport returns r with the report of d, a refusal by p.
 func withReport(r *http.Request, d ratelimit.Decision, p *policies) *http.Request {
-	report := Report{Policy: p.names[p.part(d)], Detail: detail(d)}
-	return r.WithContext(context.WithValue(r.Context(), reportKey{}, report))
+	return r.WithContext(context.WithValue(r.Context(), reportKey{}, reportOf(d, p)))
 }
 
 // ReportOf returns the report of the decision that refused r. It is for the handler given to

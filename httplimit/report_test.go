@@ -59,6 +59,7 @@ func TestReportIsThatOfMiddleware(t *testing.T) {
 					assert.Equal(t, want[field], got.Header[field], field)
 				}
 				assert.Equal(t, d.Allowed, got.Detail == "")
+				assert.Equal(t, d.RetryAfter, got.RetryAfter)
 				if !d.Allowed {
 					assert.Equal(t, tt.policy, got.Policy)
 				}
@@ -97,5 +98,15 @@ func TestReportOf(t *testing.T) {
 	}))
 	serve(h, from("192.0.2.1:1"))
 	serve(h, from("192.0.2.1:1"))
-	assert.Equal(t, httplimit.Report{Policy: "api-2", Detail: "Not enough of the limit is left for now."}, got)
+	assert.Equal(t, httplimit.Report{Policy: "api-2", RetryAfter: time.Hour, Detail: "Not enough of the limit is left for now."}, got)
+}
+
+// TestReportOfFailure checks that no client is told to retry at once.
+func TestReportOfFailure(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+	p, err := httplimit.NewReporter(l)
+	require.NoError(t, err)
+	r := p.Report(t.Context(), "a", ratelimit.Decision{Degraded: true})
+	assert.Equal(t, time.Second, r.RetryAfter)
+	assert.Equal(t, "1", r.Header.Get("Retry-After"))
 }
