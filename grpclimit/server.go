@@ -19,6 +19,11 @@ import (
 
 // A Server limits the calls that a gRPC server handles. Its methods Unary and Stream are
 // interceptors. Any number of goroutines, and several servers, may use it at once.
+//
+// grpc-go calls interceptors when it has received and decoded the request of a unary call, and
+// does not call them for methods that the server does not have. So a refusal does not save the
+// former, and calls of unknown methods do not count (unless there is a
+// [grpc.UnknownServiceHandler]).
 type Server struct {
 	*config
 	limiter  ratelimit.Limiter

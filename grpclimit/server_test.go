@@ -75,6 +75,25 @@ func TestRefusal(t *testing.T) {
 	assert.Equal(t, []string{`"default";r=0;t=7`}, stream.Trailer()["ratelimit"])
 }
 
+// TestUnknownMethod checks which calls never reach an interceptor.
+func TestUnknownMethod(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	s := newServer(t, l)
+	p := serve(t, new(service), limitedBy(s))
+	for _, method := range []string{"/grpc.testing.TestService/Unknown", "/Unknown/EmptyCall"} {
+		for range 3 {
+			err := p.conn.Invoke(t.Context(), method, new(grpc_testing.Empty), new(grpc_testing.Empty))
+			assert.Equal(t, codes.Unimplemented, status.Code(err))
+		}
+	}
+	require.NoError(t, p.call(t.Context()))
+
+	handler := grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return nil })
+	p = serve(t, new(service), append(limitedBy(s), handler))
+	err := p.conn.Invoke(t.Context(), "/Unknown/EmptyCall", new(grpc_testing.Empty), new(grpc_testing.Empty))
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+}
+
 // TestPartThatRefuses checks that an All names the part, and that what never fits has no RetryInfo.
 func TestPartThatRefuses(t *testing.T) {
 	quiet(t) // of the negative cost
