@@ -58,7 +58,10 @@ type Reply struct {
 // A Command is a command for Redis.
 type Command struct {
 	Words []string // the command's name and its arguments, which may be any bytes
-	Key   int      // the index of the key in Words; of several keys, the first: those after it have its slot, or see Single
+
+	// Key is the index of the key in Words. If there are several, it is that of the first: the
+	// others follow it, and are in its slot or, with a Single, on its server.
+	Key int
 }
 
 // A Breaker is a circuit breaker: it stops commands to a server that does not answer.

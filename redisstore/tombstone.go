@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	_ "embed"
 	"errors"
 	"slices"
 	"strings"

@@ -34,7 +34,8 @@
 -- --@@adopting for the variant that adopts states, those after --@@plain for the usual one,
 -- those after --@@longer for scripts with undo.lua and account.lua, and those after --@@always
 -- for all. --@<each becomes a loop over the parts p; with one part, there is no loop, and each
--- p.field is a local variable. readParts, tellParts, writeParts and writePart are in parts.lua.
+-- p.field is a local variable. library, readParts, tellParts, writeParts and writePart are in
+-- parts.lua.
 -- Any other --@< inserts the sections of that name from the kernels, as branches on p.kind if
 -- they differ:
 --
@@ -60,18 +61,7 @@
 -- Requests that take events back, or count them whatever the limit says, need a longer script:
 -- --@<undo and --@<account insert undo.lua and account.lua, if there are any.
 
-local call = redis.call
-local spread = unpack
-local unpack = struct.unpack
-local pack = struct.pack
-local sub = string.sub
-local rep = string.rep
-local format = string.format
-local floor = math.floor
-local ceil = math.ceil
-local max = math.max
-local min = math.min
-local LAST = 4611686018427387 -- the latest microsecond that a reservation may be for
+--@<library
 --@<fields
 --@<help
 

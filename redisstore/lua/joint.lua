@@ -16,18 +16,7 @@
 -- changed, and the reply is the time and 1. Nothing is written before all states are known, so a
 -- script that fails changes nothing.
 
-local call = redis.call
-local spread = unpack
-local unpack = struct.unpack
-local pack = struct.pack
-local sub = string.sub
-local rep = string.rep
-local format = string.format
-local floor = math.floor
-local ceil = math.ceil
-local max = math.max
-local min = math.min
-local LAST = 4611686018427387 -- the latest microsecond that a reservation may be for
+--@<library
 --@<help
 
 local now, op = unpack('<dB', ARGV[1])

@@ -1,6 +1,19 @@
--- How the value of a key consists of the states of its parts. driver.lua and joint.lua insert
--- these sections. The value of an All has the lengths of the states that grow, then the states
--- that do not grow, then those that grow. The value of any other algorithm is its state.
+-- What driver.lua and joint.lua share: the names of functions, and how the value of a key consists
+-- of the states of its parts. The value of an All has the lengths of the states that grow, then the
+-- states that do not grow, then those that grow. The value of any other algorithm is its state.
+--@@library
+local call = redis.call
+local spread = unpack
+local unpack = struct.unpack
+local pack = struct.pack
+local sub = string.sub
+local rep = string.rep
+local format = string.format
+local floor = math.floor
+local ceil = math.ceil
+local max = math.max
+local min = math.min
+local LAST = 4611686018427387 -- the latest microsecond that a reservation may be for
 --@@readParts
 -- Reads the states p.s of the parts of an All from value, and sets fits to whether it has all of
 -- them. growing is how many of the parts grow.
