@@ -87,8 +87,16 @@ func (w *Word) Answer(a *kernel.Answer) {
 // swapWords replaces all states by the next ones, if they have not changed.
 func swapWords(words []Word) (ok bool) {
 	last := len(words) - 1
-	var held [MostWords]*shard
-	locked := lockShards(held[:0], words[:last])
+	var room [MostWords]jointLock
+	locks := room[:0]
+	for i := range words[:last] {
+		locks = withLock(locks, words[i].shard.lockOf())
+	}
+	for _, l := range locks {
+		l.mu.Lock()
+	}
+	// If a table has been replaced since its state was loaded, all states in it are Gone.
+	// Otherwise, it is not replaced while its shard is locked.
 	owned := 0
 	for owned < last && atomic.CompareAndSwapUint64(words[owned].state, words[owned].word, kernel.Gone) { // guarantees 3 and 5
 		owned++
@@ -102,8 +110,8 @@ func swapWords(words []Word) (ok bool) {
 		}
 		atomic.StoreUint64(w.state, next)
 	}
-	for _, sh := range locked {
-		sh.mu.Unlock()
+	for _, l := range locks {
+		l.mu.Unlock()
 	}
 	return ok
 }
@@ -121,34 +129,4 @@ func sameTime(words []Word) bool {
 		}
 	}
 	return true
-}
-
-// lockShards locks the shards of words, in the order of a Joint, and appends them to locked. If a
-// table has been replaced since, all states in it are Gone. Otherwise, it is not replaced
-// while its shard is locked.
-func lockShards(locked []*shard, words []Word) []*shard {
-	for i := range words {
-		sh, at := words[i].shard, len(locked)
-		for at > 0 && sh.before(locked[at-1]) {
-			at--
-		}
-		if at > 0 && locked[at-1] == sh {
-			continue
-		}
-		locked = append(locked, nil)
-		copy(locked[at+1:], locked[at:])
-		locked[at] = sh
-	}
-	for _, sh := range locked {
-		sh.mu.Lock()
-	}
-	return locked
-}
-
-// before reports whether sh is locked before other.
-func (sh *shard) before(other *shard) bool {
-	if a, b := sh.space.serial, other.space.serial; a != b {
-		return a < b
-	}
-	return sh.first < other.first
 }

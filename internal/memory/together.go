@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -105,11 +104,11 @@ func (j *Joint) lock() {
 				e.sh, e.t, e.ls = nil, nil, nil
 				if sp := e.tables(); sp != nil {
 					e.sh = sp.at(e.id).shard
-					j.addLock(jointLock{sp.serial, e.sh.first, &e.sh.mu})
+					j.locks = withLock(j.locks, e.sh.lockOf())
 				}
 				if sp := e.logs(); sp != nil {
 					e.ls = sp.at(e.id)
-					j.addLock(jointLock{sp.serial, e.ls.first, &e.ls.mu})
+					j.locks = withLock(j.locks, jointLock{sp.serial, e.ls.first, &e.ls.mu})
 				}
 			}
 		}
@@ -123,19 +122,25 @@ func (j *Joint) lock() {
 	}
 }
 
-// addLock inserts a lock in the order, unless it is there already.
-func (j *Joint) addLock(l jointLock) {
-	j.locks = append(j.locks, l)
-	for i := len(j.locks) - 1; i > 0; i-- {
-		switch before := j.locks[i-1]; {
-		case before.mu == l.mu:
-			j.locks = slices.Delete(j.locks, i, i+1)
-			return
-		case before.space < l.space || before.space == l.space && before.first < l.first:
-			return
+// lockOf returns the lock of a shard.
+func (sh *shard) lockOf() jointLock { return jointLock{sh.space.serial, sh.first, &sh.mu} }
+
+// withLock returns locks with l in its place in the order, unless it is there already.
+func withLock(locks []jointLock, l jointLock) []jointLock {
+	at := len(locks)
+	for ; at > 0; at-- {
+		before := &locks[at-1]
+		if before.mu == l.mu {
+			return locks
 		}
-		j.locks[i-1], j.locks[i] = j.locks[i], j.locks[i-1]
+		if before.space < l.space || before.space == l.space && before.first < l.first {
+			break
+		}
 	}
+	locks = append(locks, l)
+	copy(locks[at+1:], locks[at:])
+	locks[at] = l
+	return locks
 }
 
 // locked reports whether the locked shards are those of the keys. It looks up their tables.
