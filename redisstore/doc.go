@@ -19,10 +19,10 @@
 //
 // Every algorithm and every promise of package ratelimit holds across processes, to the
 // microsecond. A decision, even on an [ratelimit.All], is one call of a script on one
-// key, or on several with [ratelimit.TakeAll]. The script decides and spends by the clock of Redis; the clocks of the processes
-// do not matter. Hold, TakeUpTo, Charge, Settle and Release are one call each as well, and so
-// are cancelling a reservation and returning a lease; those of one process that happen together
-// on a key share a call. The store works with Redis 6.2 or newer, Valkey, and clusters of
+// key, or on several with [ratelimit.TakeAll]. The script decides and spends by the clock of
+// Redis; the clocks of the processes do not matter. Hold, TakeUpTo, Charge, Settle and Release
+// are one call each as well, and so are cancelling a reservation and returning a lease; those of
+// one process that happen together on a key share a call. The store works with Redis 6.2 or newer, Valkey, and clusters of
 // either, on 64-bit machines.
 //
 // # What is stored in Redis
@@ -78,8 +78,8 @@
 //
 // A cached denial may be wrong in two ways, for up to that second. It does not notice what
 // another process gives back: by a Reset, by settling a hold, by cancelling a reservation, or
-// by returning the rest of a lease. And its Remaining and RetryAfter do not include what other processes have
-// spent since.
+// by returning the rest of a lease. And its Remaining and RetryAfter do not include what other
+// processes have spent since.
 //
 // RetryAfter counts from the reading of the server's clock, so a caller that retries after
 // it arrives a round trip later than the capacity does. Limits that store capacity lose
@@ -155,14 +155,15 @@
 // {acme} for her organisation. A key with another tag or none, such as one for the whole service,
 // is held before or after the others, and given back if the request is denied.
 //
-// The keys are also taken in order, for the next call, if a key's state was left by another limit
-// (see below) or cannot be read, if several limiters share a key, if there are more than 1,024
-// keys, while a slot moves between nodes of a cluster, and with a [Conn] that
-// does not say that it has one server ([Single]). Then other calls may be denied for a moment what
-// they would have been granted, but never is more granted.
+// The keys are also held one after the other if a key's state was left by another limit (see
+// below) or cannot be read, for one call; if several limiters share a key; if there are more than
+// 1,024 keys; while a slot moves between nodes of a cluster; and with a [Conn] that does not say
+// that it has one server ([Single]). Then other calls may be denied for a moment what they would
+// have been granted, but nothing is granted beyond a limit.
 //
-// A denial that is known without a call (see above) denies all keys. A key's lease is not used,
-// like that of a Hold. If the call fails, the FailurePolicy of each limiter decides.
+// If a key is known to refuse without a call (see above), the request is denied. As with Hold,
+// nothing is granted from a key's lease. If the call fails, the FailurePolicy of each limiter
+// decides.
 //
 // With two keys, the script takes about twice as much of the server's time as that of a Take: 20 µs
 // instead of 9.

@@ -16,7 +16,8 @@ import (
 // numbers of things as uint32. The encoding begins with the latest due of the waiters asked
 // for, or −1 if there are none. If that has passed, the rest is not to be applied. Otherwise, it
 // goes on with the instant at which the first waiter of the line was made. If the key was reset
-// since, the rest is not to be applied either, but a shorter line; see Forget. Then, for each part, come the number of its entries and the entries, in the order of the line.
+// since, the rest is not to be applied either, but a shorter line; see Forget. Then, for each
+// part, come the number of its entries and the entries, in the order of the line.
 //
 // The due of an entry says whether it is cancelled: if it is not before the time at which
 // the script runs. For waiters cancelled before, it is +Inf, and for those that stay, −1.

@@ -272,8 +272,9 @@ const (
 //
 // If that is all and there is nothing to take back, it appends nothing. Otherwise, it appends
 // the instant at which the events were charged, that at which the grant was made, and the number
-// of events that were held, or 0 if none of them are in the state, as float64; then, as a byte, what the other parts do; and, if they take events
-// back, what the refund of each of them looks at.
+// of events that were held, or 0 if none of them are in the state, as float64; then, as a byte,
+// what the other parts do; and, if they take events back, what the refund of each of them looks
+// at.
 func (c *Compiled) AppendSettlement(b []byte, grant any, n int, lost, doubt bool) (_ []byte, more int) {
 	g, ok := grant.(*Grant)
 	if !ok {

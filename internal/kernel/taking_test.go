@@ -21,7 +21,7 @@ func TestTakingEqualsStep(t *testing.T) {
 			rng := rand.New(rand.NewPCG(3, 4))
 			var settled [3]int // for fewer, as many and more events
 			for range 2000 {
-				st, now := []uint64{0}, Instant(1_700_000_000*second)
+				st, now := []uint64{0}, 1_700_000_000*second
 				var holds []hold
 				for range 30 {
 					now += [...]uint64{0, 1, second / 100, second / 3, second, 5 * second}[rng.IntN(6)]

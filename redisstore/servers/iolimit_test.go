@@ -205,7 +205,7 @@ func TestStreamsThatWait(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
 		store := create(t, s.addr(), redisstore.WithTimeout(patient))
-		var alg ratelimit.Algorithm = hourly(1000)
+		alg := hourly(1000)
 		l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed),
 			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }))
 		b := ratelimit.For(l, "k")
