@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -186,6 +189,65 @@ func TestJointContext(t *testing.T) {
 		assert.Zero(t, s.Stats().Failures)
 		settle()
 	})
+}
+
+// Keys that are not known to share a server are held one after the other. Until a refusal has been
+// made good, another process is denied what it would have been granted with one call. Whatever the
+// order, nothing is granted beyond the limit.
+func TestJointInOneCallOrInOrder(t *testing.T) {
+	for _, one := range []bool{true, false} {
+		t.Run(fmt.Sprintf("one=%v", one), func(t *testing.T) {
+			jointly(t, func(t *testing.T, f *fakeServer, _ *Store, of func(key string) ratelimit.Bound) {
+				var conn Conn = f
+				if one {
+					conn = oneServer{f}
+				}
+				process := func() func(key string) ratelimit.Bound {
+					s, err := New(conn, WithDenialCache(0))
+					require.NoError(t, err)
+					l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+					require.NoError(t, err)
+					return func(key string) ratelimit.Bound { return ratelimit.For(l, key) }
+				}
+				here, there := process(), process()
+				require.True(t, of("spent").AllowN(3))
+				f.delay = 10 * time.Millisecond // so the holds, one after the other, arrive after 5 ms and 15 ms
+
+				var denied sync.WaitGroup
+				denied.Go(func() {
+					d, err := ratelimit.TakeAll(t.Context(), 3, here("a"), here("spent"))
+					assert.NoError(t, err)
+					assert.False(t, d.Allowed)
+				})
+				time.Sleep(7 * time.Millisecond)
+				assert.Equal(t, one, there("a").AllowN(3), "while the first key is held")
+				denied.Wait()
+				assert.Equal(t, !one, there("a").AllowN(3), "it was given back")
+
+				var granted atomic.Int64
+				var callers sync.WaitGroup
+				for i := range 20 {
+					process := process()
+					bounds := []ratelimit.Bound{process("x"), process("y")}
+					if i%2 > 0 {
+						slices.Reverse(bounds)
+					}
+					callers.Go(func() {
+						d, err := ratelimit.TakeAll(t.Context(), 1, bounds...)
+						assert.NoError(t, err)
+						if d.Allowed {
+							granted.Add(1)
+						}
+					})
+				}
+				callers.Wait()
+				if one {
+					assert.Equal(t, int64(3), granted.Load())
+				}
+				remaining(t, 3-int(granted.Load()), here("x"), here("y"))
+			})
+		})
+	}
 }
 
 // If the server refuses to decide on the keys together, or the script cannot use a state, they
