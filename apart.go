@@ -207,7 +207,7 @@ func (a *asking) askTogether(keys []*groupKey) (decided, granted bool) {
 		}
 		return true, granted
 	}
-	spent := spent(calls)
+	spent := allGranted(calls)
 	granted = spent
 	for i, g := range keys {
 		c := &calls[i]
@@ -228,8 +228,8 @@ func (a *asking) askTogether(keys []*groupKey) (decided, granted bool) {
 	return true, granted
 }
 
-// spent reports whether all calls are granted.
-func spent(calls []JointCall) bool {
+// allGranted reports whether all calls are granted, so that their events are spent.
+func allGranted(calls []JointCall) bool {
 	return !slices.ContainsFunc(calls, func(c JointCall) bool { return !c.Told || !c.Result.Decision.Allowed })
 }
 
@@ -250,7 +250,7 @@ func (a *asking) applyAll(ask joiner, calls []JointCall, keys []*groupKey) (deci
 		return answer{own, decided, err}
 	}, func(ctx context.Context, late answer) {
 		for i, g := range keys {
-			if c := &late.calls[i]; late.decided && late.err == nil && spent(late.calls) && c.Result.Grant != nil {
+			if c := &late.calls[i]; late.decided && late.err == nil && allGranted(late.calls) && c.Result.Grant != nil {
 				_, _ = g.l.holding(g.key, c.Request.N, g.t, &c.Result, g.resets).giveBack(ctx)
 			}
 		}
