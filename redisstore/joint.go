@@ -97,10 +97,17 @@ func membersOf(calls []ratelimit.JointCall) (members []member, ok bool) {
 }
 
 // knownJointly sets the results of the keys that are known to refuse, and reports whether there
-// are any, so that no call is needed. A denial that a key counts needs one.
+// are any, so that no call is needed. A denial that a key counts needs one, and so does one that
+// another key never grants, because it must say so.
 func (s *Store) knownJointly(calls []ratelimit.JointCall, members []member) (known bool) {
-	for _, m := range members {
+	for i, m := range members {
 		if slices.Contains(m.prog.kinds, logKind) && !m.prog.cacheable {
+			return false
+		}
+		if calls[i].Request.N <= m.prog.limit {
+			continue
+		}
+		if _, ok := s.denied(m.name, m.prog, calls[i].Request); !ok {
 			return false
 		}
 	}

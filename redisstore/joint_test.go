@@ -131,6 +131,12 @@ func TestJointDenialsAreCached(t *testing.T) {
 		assert.False(t, d.Allowed)
 		assert.Equal(t, 1, d.Part)
 		assert.Equal(t, trips, f.trips)
+		for range 2 { // a key that never grants as many events decides, whatever is known of others
+			d, err = ratelimit.TakeAll(t.Context(), 2, of("c"), b, of("c"))
+			require.NoError(t, err)
+			assert.Equal(t, ratelimit.Never, d.RetryAfter)
+			assert.Equal(t, 0, d.Part)
+		}
 		assert.True(t, a.Allow())
 		time.Sleep(2 * time.Hour)
 		d, err = ratelimit.TakeAll(t.Context(), 1, a, b)
