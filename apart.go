@@ -15,33 +15,45 @@ type apartKey struct {
 	index int // the index of its Bound
 	times int // how often the key was given; 0 if this is not the first Bound with it
 
-	group any // that of [JointStates], or nil
+	l      *limiter // nil if New has not made it
+	t      *Transition
+	failed error  // of the lookup of t, or of the store
+	resets uint64 // the limiter's count of them before it is asked
+	group  any    // that of [JointStates], or nil
 
 	told     bool // whether decision is set
 	decision Decision
-	err      error
+	err      error        // of the answer
 	held     *Reservation // nil if nothing is held
 }
 
 // addApart adds the key of the i-th Bound.
-func addApart(apart []apartKey, of []Bound, i int) []apartKey {
+func addApart(ctx context.Context, apart []apartKey, of []Bound, i int) []apartKey {
 	for k := range apart {
 		if a := &apart[k]; a.times > 0 && of[a.index].equals(of[i]) {
 			a.times++
 			return append(apart, apartKey{index: i})
 		}
 	}
-	return append(apart, apartKey{index: i, times: 1, group: of[i].group()})
+	k := apartKey{index: i, times: 1}
+	if k.l, _ = bare(of[i].limiter); k.l != nil {
+		k.resets = k.l.resets.count.Load()
+		k.t, k.failed = k.l.transitionOf(ctx, of[i].key)
+		k.group = k.groupOf(of[i].key)
+	}
+	return append(apart, k)
 }
 
-// group returns the group in which the key may be decided on together with others, or nil.
-func (b Bound) group() any {
-	l, ok := bare(b.limiter)
-	if !ok || l.local != nil || l.waiting.has(b.key) { // Hold does not overtake a Wait
+// needsNoStore reports whether the key is Unlimited or Blocked.
+func (k *apartKey) needsNoStore() bool { return k.l != nil && k.failed == nil && k.t.Stateless() }
+
+// groupOf returns the group in which the key may be decided on together with others, or nil.
+func (k *apartKey) groupOf(key string) any {
+	if k.l.local != nil || k.failed != nil || k.t.Stateless() || k.l.waiting.has(key) { // Hold does not overtake a Wait
 		return nil
 	}
-	if j, ok := l.states.(joiner); ok && j.joint() != nil {
-		return j.joint().Group(b.key)
+	if j, ok := k.l.states.(joiner); ok && j.joint() != nil {
+		return j.joint().Group(key)
 	}
 	return nil
 }
@@ -98,16 +110,21 @@ func (a *asking) take(joint *memory.Joint, hold bool, parts []part) (*Reservatio
 }
 
 // ask asks the keys until one refuses: those of a group together, and the others one after the
-// other. It reports whether all have granted.
+// other. Those that need no store come first, so that nothing is spent if one is Blocked. It
+// reports whether all have granted.
 func (a *asking) ask() (granted bool) {
-	var groups [][]*apartKey
+	var plans, groups [][]*apartKey
 	for i := range a.keys {
-		if k := &a.keys[i]; k.times > 0 {
+		switch k := &a.keys[i]; {
+		case k.times == 0:
+		case k.needsNoStore():
+			plans = append(plans, []*apartKey{k})
+		default:
 			groups = enter(groups, k)
 		}
 	}
 	a.hold = a.hold || len(groups) > 1
-	for _, keys := range groups {
+	for _, keys := range append(plans, groups...) {
 		if !a.askGroup(keys) {
 			return false
 		}
@@ -128,69 +145,53 @@ func enter(groups [][]*apartKey, k *apartKey) [][]*apartKey {
 
 // askGroup asks the keys of a group, and reports whether all have granted.
 func (a *asking) askGroup(keys []*apartKey) (granted bool) {
-	if len(keys) == 1 {
-		k := keys[0]
-		b := a.of[k.index]
-		if l, ok := bare(b.limiter); ok {
-			b.limiter = l // its observers are told what comes of all keys
+	if len(keys) > 1 {
+		if decided, granted := a.askTogether(keys); decided {
+			return granted
 		}
-		r, d, err := b.Hold(a.ctx, a.events(k))
+	}
+	for _, k := range keys {
+		if !a.askAlone(k) {
+			return false
+		}
+	}
+	return true
+}
+
+// askAlone asks a key as Hold does.
+func (a *asking) askAlone(k *apartKey) (granted bool) {
+	b, n := a.of[k.index], a.events(k)
+	if k.l == nil {
+		r, d, err := b.Hold(a.ctx, n)
 		return a.tell(k, r, d, err)
 	}
-	var together, alone []*groupKey
-	for _, k := range keys {
-		b := a.of[k.index]
-		g := &groupKey{apartKey: k, key: b.key}
-		g.l, _ = bare(b.limiter)
-		g.resets = g.l.resets.count.Load()
-		if g.t, g.err = g.l.transitionOf(a.ctx, b.key); g.err != nil || g.t.Stateless() {
-			alone = append(alone, g)
-		} else {
-			together = append(together, g)
-		}
+	if err := k.l.check(a.ctx, n); err != nil {
+		return a.tell(k, nil, Decision{}, err)
 	}
-	a.hold = a.hold || len(alone) > 0
-	decided, granted := a.askTogether(together)
-	if !decided {
-		alone, granted = append(together, alone...), true
+	if d, ok := k.l.overtakes(a.ctx, b.key, n); ok {
+		return a.tell(k, nil, d, nil)
 	}
-	for _, g := range alone {
-		granted = granted && a.askAlone(g)
-	}
-	return granted
+	return a.decide(k)
 }
 
-// A groupKey is a key of a group.
-type groupKey struct {
-	*apartKey
-	l      *limiter
-	key    string
-	t      *Transition
-	err    error // of the lookup of t
-	resets uint64
-}
-
-// askAlone asks one key.
-func (a *asking) askAlone(g *groupKey) (granted bool) {
-	r, res, err := g.l.hold(a.ctx, g.key, a.events(g.apartKey), g.t, g.err)
-	return a.tell(g.apartKey, r, res.Decision, err)
+// decide has the store decide on a key, or the FailurePolicy if there is an error.
+func (a *asking) decide(k *apartKey) (granted bool) {
+	r, res, err := k.l.hold(a.ctx, a.of[k.index].key, a.events(k), k.t, k.failed)
+	return a.tell(k, r, res.Decision, err)
 }
 
 // askTogether asks keys at once, if that is possible.
-func (a *asking) askTogether(keys []*groupKey) (decided, granted bool) {
-	if len(keys) < 2 {
-		return false, false
-	}
+func (a *asking) askTogether(keys []*apartKey) (decided, granted bool) {
 	op := OpTake
 	if a.hold {
 		op = OpHold
 	}
 	calls := make([]JointCall, len(keys))
 	ask := keys[0].l.states.(joiner)
-	for i, g := range keys {
-		j := g.l.states.(joiner)
-		req := Request{Op: op, N: a.events(g.apartKey), timeline: g.l.timeline}
-		calls[i] = JointCall{States: j.joint(), Key: g.key, Transition: g.t, Request: req}
+	for i, k := range keys {
+		j := k.l.states.(joiner)
+		req := Request{Op: op, N: a.events(k), timeline: k.l.timeline}
+		calls[i] = JointCall{States: j.joint(), Key: a.of[k.index].key, Transition: k.t, Request: req}
 		if p := j.patience(); p > 0 && (ask.patience() == 0 || p < ask.patience()) {
 			ask = j // the least patient of the limiters
 		}
@@ -201,28 +202,28 @@ func (a *asking) askTogether(keys []*groupKey) (decided, granted bool) {
 	}
 	if err != nil {
 		granted = true
-		for _, g := range keys {
-			g.err = err
-			granted = granted && a.askAlone(g) // the policy decides
+		for _, k := range keys {
+			k.failed = err
+			granted = granted && a.decide(k)
 		}
 		return true, granted
 	}
 	spent := allGranted(calls)
 	granted = spent
-	for i, g := range keys {
+	for i, k := range keys {
 		c := &calls[i]
 		_, err := readable(c.Result, nil)
 		switch {
 		case !c.Told:
 		case err != nil && spent:
-			g.err = err
-			granted = granted && a.askAlone(g)
+			k.failed = err
+			granted = granted && a.decide(k)
 		case spent && a.hold:
-			r := g.l.holding(g.key, c.Request.N, g.t, &c.Result, g.resets)
-			a.tell(g.apartKey, r, c.Result.Decision, nil)
+			r := k.l.holding(c.Key, c.Request.N, k.t, &c.Result, k.resets)
+			a.tell(k, r, c.Result.Decision, nil)
 		default:
-			a.tell(g.apartKey, nil, c.Result.Decision, err)
-			g.held = nil
+			a.tell(k, nil, c.Result.Decision, err)
+			k.held = nil
 		}
 	}
 	return true, granted
@@ -235,8 +236,8 @@ func allGranted(calls []JointCall) bool {
 
 // applyAll makes the calls for keys. If some of the events are in flight, it returns when the
 // context ends, as applyOrRelease does.
-func (a *asking) applyAll(ask joiner, calls []JointCall, keys []*groupKey) (decided bool, err error) {
-	if !a.hold || a.ctx.Done() == nil || !slices.ContainsFunc(keys, func(g *groupKey) bool { return g.t.flies }) {
+func (a *asking) applyAll(ask joiner, calls []JointCall, keys []*apartKey) (decided bool, err error) {
+	if !a.hold || a.ctx.Done() == nil || !slices.ContainsFunc(keys, func(k *apartKey) bool { return k.t.flies }) {
 		return ask.applyAll(a.ctx, calls)
 	}
 	type answer struct {
@@ -249,9 +250,9 @@ func (a *asking) applyAll(ask joiner, calls []JointCall, keys []*groupKey) (deci
 		decided, err := ask.applyAll(ctx, own)
 		return answer{own, decided, err}
 	}, func(ctx context.Context, late answer) {
-		for i, g := range keys {
+		for i, k := range keys {
 			if c := &late.calls[i]; late.decided && late.err == nil && allGranted(late.calls) && c.Result.Grant != nil {
-				_, _ = g.l.holding(g.key, c.Request.N, g.t, &c.Result, g.resets).giveBack(ctx)
+				_, _ = k.l.holding(c.Key, c.Request.N, k.t, &c.Result, k.resets).giveBack(ctx)
 			}
 		}
 	})

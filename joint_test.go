@@ -260,6 +260,43 @@ func TestJointStatesOfPlans(t *testing.T) {
 	}
 }
 
+// A key that is blocked refuses before any store is asked: nothing is spent, not even what cannot
+// be given back, and no denial is counted.
+func TestTakeAllOfABlockedKey(t *testing.T) {
+	clk, other, s := stepclock.New(), newJointStore(), newJointStore()
+	lookups := 0
+	plans := WithLimits(func(_ context.Context, key string) (Algorithm, error) {
+		lookups++
+		if key == "blocked" {
+			return Blocked{}, nil
+		}
+		return nil, nil
+	})
+	log := For(s.of(clk, SlidingLog{Limit: 3, Window: time.Hour, CountDenied: true}), "k")
+	queue := For(other.of(clk, LeakyBucket{Rate: PerHour(1), Capacity: 3}), "k")
+	local := For(Must(New(SlidingLog{Limit: 3, Window: time.Hour, CountDenied: true}, WithClock(clk))), "k")
+	for name, blocked := range map[string]Bound{
+		"its limiter":      For(Must(New(Blocked{})), "k"),
+		"in a store":       For(s.of(clk, Blocked{}), "k"),
+		"with limits":      For(s.of(clk, FixedWindow{Limit: 5, Window: time.Hour}, plans), "blocked"),
+		"in another store": For(newJointStore().of(clk, FixedWindow{Limit: 5, Window: time.Hour}, plans), "blocked"),
+		"in memory":        For(Must(New(FixedWindow{Limit: 5, Window: time.Hour}, plans, WithClock(clk))), "blocked"),
+	} {
+		lookups = 0
+		d, err := TakeAll(t.Context(), 1, log, queue, local, blocked)
+		require.NoError(t, err)
+		assert.Equal(t, Decision{Part: 3, RetryAfter: Never}, d, name)
+		assert.LessOrEqual(t, lookups, 2, name)
+	}
+	assert.Zero(t, s.single+other.single)
+	assert.Empty(t, s.keys)
+	for _, b := range []Bound{log, queue, local} {
+		d, err := b.Peek(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 3, d.Remaining, b.Limiter())
+	}
+}
+
 // If the store fails, the policy of each limiter decides on its key.
 func TestJointStatesFail(t *testing.T) {
 	clk, s := stepclock.New(), newJointStore()

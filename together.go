@@ -49,8 +49,9 @@ import (
 // If the keys are not all in memory or all in one Redis, TakeAll holds those that are not in
 // memory first, in the order in which they are given: the keys that one call can decide on
 // together, and any other key with [Limiter.Hold]. These are keys in other stores or other slots of
-// a cluster, of limiters that New has not made, and those whose limit cannot be looked up. Then
-// it decides on the keys in memory. As soon as a key refuses, or fails and its [FailurePolicy]
+// a cluster, of limiters that New has not made, and those whose limit cannot be looked up. Keys
+// that are [Unlimited] or [Blocked] come before them, and need no call. In the end, TakeAll decides
+// on the keys in memory. As soon as a key refuses, or fails and its [FailurePolicy]
 // does not allow the request, TakeAll settles the holds before it with 0, and asks no further
 // keys, so that the Decision tells only of those before. Until it has settled the holds, other
 // calls may be denied what they would have been granted otherwise, and what
@@ -118,7 +119,7 @@ func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (_ *Reserva
 	for i, b := range of {
 		r, ok := b.join(ctx, joint, hold)
 		if !ok {
-			apart = addApart(apart, of, i)
+			apart = addApart(ctx, apart, of, i)
 		} else if hold {
 			held = append(held, part{r: r, index: i})
 		}
