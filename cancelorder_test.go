@@ -254,7 +254,7 @@ func TestCancelAfterTurns(t *testing.T) {
 func cancelAfterTurns(t *testing.T, alg ratelimit.Algorithm, store ratelimit.Store, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 5))
 	clk := stepclock.New()
-	l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithClock(clk)))
+	l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithClock(clk), ratelimit.WithStoreTimeout(time.Hour)))
 	ref := model.New(alg, 1)
 	now := func() int64 { return clk.Now().UnixNano() }
 	limit := ref.Limit()
