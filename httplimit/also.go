@@ -38,7 +38,7 @@ func (l *limit) check() error {
 	case !ascii.IsPrintable(l.name):
 		return invalid("WithAlso's name", fmt.Sprintf("%q", l.name), "must be one or more printable ASCII characters")
 	}
-	return nil
+	return misuseOf(l.key)
 }
 
 // A limit is one of the limiters of a middleware.

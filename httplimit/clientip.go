@@ -109,7 +109,7 @@ const maxProxies = 32
 func ClientIP(opts ...IPOption) KeyFunc {
 	c, err := newIPConfig(opts)
 	if err != nil {
-		return func(*http.Request) (string, error) { return "", err }
+		return misusedKey{err}.key
 	}
 	return func(r *http.Request) (string, error) {
 		addr, err := c.client(r)

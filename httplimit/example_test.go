@@ -37,6 +37,20 @@ func Example() {
 }
 
 // A server that allows each client 60 requests a minute.
+func ExamplePerClient() {
+	mux := http.NewServeMux()
+	log.Fatal(http.ListenAndServe(":8080", httplimit.PerClient(ratelimit.PerMinute(60))(mux)))
+}
+
+// A program that finds a mistake when it starts.
+func ExampleNew() {
+	_, err := httplimit.New(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)})),
+		httplimit.WithStatus(42))
+	fmt.Println(err)
+	// Output: httplimit: WithStatus's code is 42: it must be from 400 to 599
+}
+
+// A server that allows each client 60 requests a minute, by any algorithm.
 func ExampleMiddleware() {
 	mux := http.NewServeMux()
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}))

@@ -1,10 +1,12 @@
 // Package httplimit limits the requests that HTTP servers handle and HTTP clients
 // send, with a [ratelimit.Limiter].
 //
-//	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}))
-//	log.Fatal(http.ListenAndServe(":8080", httplimit.Middleware(limiter)(mux)))
+//	log.Fatal(http.ListenAndServe(":8080", httplimit.PerClient(ratelimit.PerMinute(60))(mux)))
 //
-// [Middleware] takes one event of the client's key for each request, reports in
+// [PerClient] limits each client to a rate. [Middleware] applies any limiter, and [New] does so
+// for programs that want to know mistakes when they start.
+//
+// The middleware takes one event of the client's key for each request, reports in
 // header fields how much is left, and answers a request over the limit with status
 // 429 and the time to wait. The key is the client's IP address (see [ClientIP])
 // unless [WithKey] sets another one. [Transport] is for clients: it makes requests
@@ -44,17 +46,23 @@ import (
 // The handler gets the ResponseWriter as it is: streaming, HTTP/2 and upgraded
 // connections work as without the middleware. Only [WithSettle] wraps it.
 //
-// If an option has an invalid value, or the limiter or the handler is nil, every
-// request is answered with status 500 and a body that says what is wrong. The first
-// such request is logged with slog. The same goes for a [KeyFunc] made by [ClientIP] or
-// [Join] with an invalid argument, except that requests which need no key pass.
+// If an option or the argument of a [KeyFunc] of this package has an invalid value, or the
+// limiter or the handler is nil, every request is answered with status 500 and a body that
+// says what is wrong. The first such request is logged with slog. [New] returns such mistakes
+// instead.
 func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Handler {
+	return orMisused(New(l, opts...))
+}
+
+// New is Middleware for programs that do not start with a mistake in its arguments: it
+// returns an error that matches [ratelimit.ErrInvalid] instead of a function.
+func New(l ratelimit.Limiter, opts ...Option) (func(http.Handler) http.Handler, error) {
 	c, err := newConfig(opts)
 	if param.IsNil(l) {
 		err = invalid("the limiter", nil, "must be a Limiter, such as ratelimit.New returns")
 	}
 	if err != nil {
-		return func(http.Handler) http.Handler { return misused(err) }
+		return nil, err
 	}
 	m := newMiddleware(c, l)
 	return func(next http.Handler) http.Handler {
@@ -62,7 +70,23 @@ func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Han
 			return misused(invalid("the handler", nil, "must be the handler whose requests are limited"))
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+	}, nil
+}
+
+// PerClient is Middleware with a limiter of its own, a [ratelimit.TokenBucket] of the given
+// rate:
+//
+//	log.Fatal(http.ListenAndServe(":8080", httplimit.PerClient(ratelimit.PerMinute(60))(mux)))
+//
+// Each client may make rate.Events requests at once, and as many per rate.Per in the long
+// run. The handlers that the returned function wraps share the limit. A rate that is not
+// positive is answered like other mistakes, with status 500.
+func PerClient(rate ratelimit.Rate, opts ...Option) func(http.Handler) http.Handler {
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: rate})
+	if err != nil {
+		return orMisused(nil, err)
 	}
+	return Middleware(l, opts...)
 }
 
 // A middleware limits the requests of one handler or several.

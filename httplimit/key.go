@@ -98,7 +98,7 @@ func Normalize(p string) string {
 // nil one, it fails with an error that matches [ratelimit.ErrInvalid].
 func Join(keys ...KeyFunc) KeyFunc {
 	if err := checkJoin(keys); err != nil {
-		return func(*http.Request) (string, error) { return "", err }
+		return misusedKey{err}.key
 	}
 	return func(r *http.Request) (string, error) {
 		var joined []byte
@@ -125,6 +125,9 @@ func checkJoin(keys []KeyFunc) error {
 	for i, key := range keys {
 		if key == nil {
 			return invalid(fmt.Sprintf("key %d of Join", i+1), nil, "must be a KeyFunc, such as ClientIP()")
+		}
+		if err := misuseOf(key); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -4,14 +4,15 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // A misuseError is a mistake in the program, and not in a request. It matches
-// [ratelimit.ErrInvalid]. A KeyFunc can only return it, because it has no other way to
-// report its own arguments.
+// [ratelimit.ErrInvalid]. A KeyFunc with invalid arguments returns it for each request, and
+// misuseOf finds it before.
 type misuseError struct{ error }
 
 func (e misuseError) Unwrap() error { return e.error }
@@ -36,8 +37,34 @@ func (m *misuse) answer(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 
+// orMisused returns wrap or, if there is an error, a function whose handlers answer every
+// request with it. All of them together log it once.
+func orMisused(wrap func(http.Handler) http.Handler, err error) func(http.Handler) http.Handler {
+	if err == nil {
+		return wrap
+	}
+	h := misused(err)
+	return func(http.Handler) http.Handler { return h }
+}
+
 // misused returns a handler that answers every request with err.
 func misused(err error) http.Handler {
 	var m misuse
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.answer(w, r, err) })
+}
+
+// A misusedKey is the error of a KeyFunc that was made with invalid arguments.
+type misusedKey struct{ err error }
+
+// key is that KeyFunc.
+func (k misusedKey) key(*http.Request) (string, error) { return "", k.err }
+
+// misuseOf returns the error of a misusedKey, and nil for other functions. It does not call
+// those: they are the program's, and there is no request yet.
+func misuseOf(f KeyFunc) error {
+	if reflect.ValueOf(f).Pointer() != reflect.ValueOf(misusedKey{}.key).Pointer() {
+		return nil
+	}
+	_, err := f(nil)
+	return err
 }

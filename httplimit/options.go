@@ -168,5 +168,5 @@ func (c *config) check() error {
 			return err
 		}
 	}
-	return nil
+	return misuseOf(c.key)
 }

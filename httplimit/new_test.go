@@ -1,0 +1,94 @@
+package httplimit_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// TestPerClient checks that each client has the rate, in all handlers that the same function
+// wraps, and that options apply.
+func TestPerClient(t *testing.T) {
+	limited := httplimit.PerClient(ratelimit.PerHour(2))
+	a, b := limited(ok), limited(ok)
+	for i, step := range []struct {
+		h      http.Handler
+		peer   string
+		status int
+	}{
+		{a, "192.0.2.1:1", 200},
+		{b, "192.0.2.1:2", 200},
+		{a, "192.0.2.1:1", 429},
+		{b, "192.0.2.2:1", 200},
+		{httplimit.PerClient(ratelimit.PerHour(2))(ok), "192.0.2.1:1", 200}, // another limit
+	} {
+		resp := serve(step.h, from(step.peer))
+		assert.Equal(t, step.status, resp.StatusCode, "step %d", i)
+		assert.Equal(t, `"default";q=2;w=3600`, resp.Header.Get("RateLimit-Policy"), "step %d", i)
+	}
+	named := httplimit.PerClient(ratelimit.PerHour(2), httplimit.WithPolicyName("hourly"))(ok)
+	assert.Equal(t, `"hourly";q=2;w=3600`, serve(named, from("192.0.2.1:1")).Header.Get("RateLimit-Policy"))
+}
+
+// TestPerClientMisuse checks that a mistake is in every response, and in the log once,
+// however often the function wraps a handler: Echo wraps one for each request.
+func TestPerClientMisuse(t *testing.T) {
+	for want, limited := range map[string]func(http.Handler) http.Handler{
+		"TokenBucket.Rate.Events is 0":  httplimit.PerClient(ratelimit.PerMinute(0)),
+		"TokenBucket.Rate.Events is -1": httplimit.PerClient(ratelimit.PerMinute(-1)),
+		"TokenBucket.Rate.Per is 0s":    httplimit.PerClient(ratelimit.Rate{Events: 1}),
+		"WithStatus's code is 42":       httplimit.PerClient(ratelimit.PerMinute(1), httplimit.WithStatus(42)),
+	} {
+		logged := quiet(t)
+		for range 3 {
+			resp := serve(limited(ok), from("192.0.2.1:1"))
+			assert.Equal(t, 500, resp.StatusCode, want)
+			assert.Contains(t, body(t, resp), want)
+		}
+		assert.Equal(t, 1, strings.Count(logged.String(), "\n"), logged.String())
+		assert.Contains(t, logged.String(), want)
+	}
+}
+
+// TestNew checks that New returns the mistakes that Middleware answers requests with.
+func TestNew(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	limited, err := httplimit.New(l, httplimit.WithStatus(503))
+	require.NoError(t, err)
+	assert.Equal(t, 200, serve(limited(ok), from("192.0.2.1:1")).StatusCode)
+	assert.Equal(t, 503, serve(limited(ok), from("192.0.2.1:1")).StatusCode)
+
+	for want, opts := range map[string][]httplimit.Option{
+		"WithStatus's code is 42":          {httplimit.WithStatus(42)},
+		"option 0 of Middleware is nil":    {nil},
+		"TrustedHops's number is -1":       {httplimit.WithKey(httplimit.ClientIP(httplimit.TrustedHops(-1)))},
+		"key 1 of Join is nil":             {httplimit.WithKey(httplimit.Join(nil))},
+		"IPv6Prefix's number of bits is 0": {httplimit.WithAlso(l, httplimit.Join(httplimit.ClientIP(httplimit.IPv6Prefix(0))), "x")},
+	} {
+		limited, err := httplimit.New(l, opts...)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid, want)
+		assert.ErrorContains(t, err, want)
+		assert.Nil(t, limited)
+	}
+	_, err = httplimit.New((*nilLimiter)(nil))
+	assert.ErrorContains(t, err, "the limiter is nil")
+}
+
+// TestNewDoesNotCallKeys checks that a KeyFunc is called for requests only.
+func TestNewDoesNotCallKeys(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	called := 0
+	key := func(r *http.Request) (string, error) { called++; return r.Host, nil }
+	limited, err := httplimit.New(l, httplimit.WithKey(httplimit.Join(key, key)))
+	require.NoError(t, err)
+	assert.Zero(t, called)
+	limited(ok).ServeHTTP(httptest.NewRecorder(), from("192.0.2.1:1"))
+	assert.Equal(t, 2, called)
+}
