@@ -27,6 +27,8 @@ var hostile = map[string]func(http.Header){
 	"X-Forwarded-For, in lines": func(h http.Header) {
 		h["X-Forwarded-For"] = strings.Split(strings.Repeat("10.0.0.1,", 20_000), ",")
 	},
+	"X-Real-IP":                 func(h http.Header) { h.Set("X-Real-IP", strings.Repeat("1", 900_000)) },
+	"X-Real-IP, in lines":       func(h http.Header) { h["X-Real-Ip"] = strings.Split(strings.Repeat("10.0.0.1,", 20_000), ",") },
 	"X-Forwarded-For, no comma": func(h http.Header) { h.Set("X-Forwarded-For", strings.Repeat("1", 900_000)) },
 	"Forwarded": func(h http.Header) {
 		for range 230 {

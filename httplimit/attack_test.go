@@ -58,12 +58,14 @@ func clients(t *testing.T) map[string]*http.Client {
 
 // TestHostileHeaders checks that a client gets exactly its limit, whatever it sends.
 func TestHostileHeaders(t *testing.T) {
+	quiet(t)
 	addr := make(map[string]string)
 	const limit = 1
 	for kind, opts := range map[string][]httplimit.IPOption{
 		"direct":    nil,
 		"no prefix": {httplimit.TrustedProxies(), httplimit.TrustedHops(1)},
 		"Forwarded": {proxies, httplimit.FromForwarded()},
+		"X-Real-IP": {proxies, httplimit.FromHeader("X-Real-IP")},
 	} {
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(limit)})
 		byHeader := func(r *http.Request) (string, error) {

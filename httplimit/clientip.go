@@ -47,7 +47,23 @@ func TrustedHops(n int) IPOption {
 // FromForwarded reads the header field Forwarded (RFC 7239) instead of
 // X-Forwarded-For. Read the field that the proxies write: the other one comes from
 // the client as it is.
-func FromForwarded() IPOption { return func(c *ipConfig) { c.forwarded = true } }
+func FromForwarded() IPOption { return FromHeader(fieldForwarded) }
+
+// FromHeader reads the given header field instead of X-Forwarded-For. It is for proxies that
+// report one address in a field of their own: X-Real-IP (nginx, as it is often configured),
+// CF-Connecting-IP (Cloudflare), True-Client-IP (Akamai, Cloudflare) or Fly-Client-IP
+// (Fly.io).
+//
+// The field is believed if the peer of the connection is trusted, so FromHeader needs
+// [TrustedProxies] or [TrustedHops]. If the field is missing, present more than once, or not
+// an address, the peer is the client. A trusted proxy must set the field, whatever the client
+// has sent, or get requests only from a proxy that does: a load balancer that passes
+// CF-Connecting-IP on lets any client that reaches it without Cloudflare claim any address.
+//
+// FromHeader of X-Forwarded-For or Forwarded reads these as [ClientIP] and [FromForwarded] do.
+func FromHeader(name string) IPOption {
+	return func(c *ipConfig) { c.fields = append(c.fields, name) }
+}
 
 // IPv6Prefix sets how many bits of an IPv6 address tell clients apart. The
 // default is 64, because a client usually controls its whole /64.
@@ -58,13 +74,15 @@ type ipConfig struct {
 	trusted   []netip.Prefix
 	listed    bool // whether TrustedProxies was given
 	hops      int
-	counted   bool // whether TrustedHops was given
-	forwarded bool
+	counted   bool     // whether TrustedHops was given
+	fields    []string // the names given to FromHeader
+	field     string   // the one that is read, in canonical form
 	bits      int
+	untrusted untrustedLog
 }
 
 func newIPConfig(opts []IPOption) (*ipConfig, error) {
-	c := &ipConfig{bits: 64}
+	c := &ipConfig{bits: 64, field: fieldXForwardedFor}
 	for i, opt := range opts {
 		if opt == nil {
 			return nil, invalid(fmt.Sprintf("option %d of ClientIP", i), nil, "must be the result of a function that returns an IPOption, such as TrustedProxies")
@@ -76,6 +94,9 @@ func newIPConfig(opts []IPOption) (*ipConfig, error) {
 			return nil, invalid("TrustedProxies's prefix", p, "must be one such as 10.0.0.0/8 or 2001:db8::/32")
 		}
 	}
+	if err := c.chooseField(); err != nil {
+		return nil, err
+	}
 	switch {
 	case c.bits < 1 || c.bits > 128:
 		return nil, invalid("IPv6Prefix's number of bits", c.bits, "must be from 1 to 128")
@@ -83,6 +104,23 @@ func newIPConfig(opts []IPOption) (*ipConfig, error) {
 		return nil, invalid("TrustedHops's number", c.hops, "must not be negative")
 	}
 	return c, nil
+}
+
+// chooseField sets the field that is read.
+func (c *ipConfig) chooseField() error {
+	for i, name := range c.fields {
+		field := http.CanonicalHeaderKey(name)
+		switch {
+		case name == "" || strings.IndexFunc(name, func(c rune) bool { return c > 0x7f || !isToken(byte(c)) }) >= 0:
+			return invalid("FromHeader's name", fmt.Sprintf("%q", name), "must be the name of a header field, such as X-Real-IP")
+		case i > 0 && field != c.field:
+			return invalid("FromHeader's name", fmt.Sprintf("%q", name), fmt.Sprintf("must be the only one, because a client could set the others: remove it, or %q", c.fields[0]))
+		case field != fieldForwarded && field != fieldXForwardedFor && !c.listed && !c.counted:
+			return invalid("FromHeader's name", fmt.Sprintf("%q", name), "must be given with TrustedProxies or TrustedHops, which say whose field is believed")
+		}
+		c.field = field
+	}
+	return nil
 }
 
 // maxProxies is how many proxies are trusted without TrustedHops.
@@ -102,6 +140,11 @@ const maxProxies = 32
 // (2002::/16) and Teredo (2001::/32), because in the latter two one IPv4 address has a
 // whole network, or shares one with others. In 64:ff9b:1::/48, where operators choose
 // the place of the IPv4 address (RFC 8215), each IPv6 address is a key.
+//
+// Without an option that says whom to trust, all clients behind a proxy have its address, and
+// share one limit. ClientIP logs with slog the first request that has a field in which proxies
+// report the client, and what to write. TrustedProxies() without prefixes says that there is no
+// proxy, and prevents the log line.
 //
 // ClientIP fails with [ErrNoKey] if the connection has no IP address, such as that
 // of a Unix socket, and no trusted proxy names one. If an option is invalid, it fails
@@ -132,6 +175,9 @@ func ClientIP(opts ...IPOption) KeyFunc {
 // client returns the address of the client that sent r, unmapped and without a zone.
 func (c *ipConfig) client(r *http.Request) (netip.Addr, error) {
 	client, ok := parseAddr(r.RemoteAddr)
+	if !c.listed && !c.counted {
+		c.untrusted.check(r, client, ok)
+	}
 	walk := c.newWalk(r.Header)
 	for hop := 0; c.believes(hop, client, ok); hop++ {
 		entry, more := walk.next()

@@ -33,7 +33,9 @@ var proxies = httplimit.TrustedProxies(
 
 // TestClientIP has the fields that clients forge and the ones that proxies write.
 func TestClientIP(t *testing.T) {
-	const xff = "X-Forwarded-For"
+	quiet(t) // direct finds fields of proxies
+	const xff, cf = "X-Forwarded-For", "CF-Connecting-IP"
+	cloudflare := httplimit.ClientIP(proxies, httplimit.FromHeader(cf))
 	direct := httplimit.ClientIP()
 	behind := httplimit.ClientIP(proxies)
 	oneHop, twoHops := httplimit.ClientIP(httplimit.TrustedHops(1)), httplimit.ClientIP(httplimit.TrustedHops(2))
@@ -155,10 +157,61 @@ func TestClientIP(t *testing.T) {
 		"NAT64 of a client":               {behind, from("10.1.1.1:1", xff, "64:ff9b::198.51.100.7"), "198.51.100.7"},
 		"hops and proxies: past them":     {both, from("203.0.113.9:1", xff, "6.6.6.6"), "203.0.113.9"},
 		"Forwarded: for in another value": {rfc7239, from("10.1.1.1:1", "Forwarded", `host="for=1.1.1.1";for=198.51.100.7`), "198.51.100.7"},
+
+		// A field with one address.
+		"header":                       {cloudflare, from("10.1.1.1:1", cf, "198.51.100.7"), "198.51.100.7"},
+		"header: not from a proxy":     {cloudflare, from("203.0.113.9:1", cf, "198.51.100.7"), "203.0.113.9"},
+		"header: missing":              {cloudflare, from("10.1.1.1:1"), "10.1.1.1"},
+		"header: empty":                {cloudflare, from("10.1.1.1:1", cf, ""), "10.1.1.1"},
+		"header: two lines":            {cloudflare, from("10.1.1.1:1", cf, "1.1.1.1", cf, "198.51.100.7"), "10.1.1.1"},
+		"header: twice the same":       {cloudflare, from("10.1.1.1:1", cf, "1.1.1.1", cf, "1.1.1.1"), "10.1.1.1"},
+		"header: a list":               {cloudflare, from("10.1.1.1:1", cf, "1.1.1.1, 198.51.100.7"), "10.1.1.1"},
+		"header: an empty line":        {cloudflare, from("10.1.1.1:1", cf, "", cf, "1.1.1.1"), "10.1.1.1"},
+		"header: spaces":               {cloudflare, from("10.1.1.1:1", cf, "\t 198.51.100.7 "), "198.51.100.7"},
+		"header: a port":               {cloudflare, from("10.1.1.1:1", cf, "198.51.100.7:4711"), "198.51.100.7"},
+		"header: IPv6":                 {cloudflare, from("10.1.1.1:1", cf, "2001:db8::1"), "2001:db8::/64"},
+		"header: IPv6, in brackets":    {cloudflare, from("10.1.1.1:1", cf, "[2001:db8::1]"), "2001:db8::/64"},
+		"header: IPv6, with a port":    {cloudflare, from("10.1.1.1:1", cf, "[2001:db8::1]:4711"), "2001:db8::/64"},
+		"header: IPv6, with a zone":    {cloudflare, from("10.1.1.1:1", cf, "fe80::1%eth0"), "fe80::/64"},
+		"header: IPv6, another zone":   {cloudflare, from("10.1.1.1:1", cf, "fe80::1%made-up-by-a-client"), "fe80::/64"},
+		"header: IPv6, a long zone":    {cloudflare, from("10.1.1.1:1", cf, "fe80::1%"+strings.Repeat("z", 1000)), "10.1.1.1"},
+		"header: mapped":               {cloudflare, from("10.1.1.1:1", cf, "::ffff:198.51.100.7"), "198.51.100.7"},
+		"header: NAT64":                {cloudflare, from("10.1.1.1:1", cf, "64:ff9b::198.51.100.7"), "198.51.100.7"},
+		"header: zeros":                {cloudflare, from("10.1.1.1:1", cf, "198.051.100.007"), "10.1.1.1"}, // some read these as octal
+		"header: a name":               {cloudflare, from("10.1.1.1:1", cf, "unknown"), "10.1.1.1"},
+		"header: long":                 {cloudflare, from("10.1.1.1:1", cf, strings.Repeat("1", 1_000_000)), "10.1.1.1"},
+		"header: a proxy":              {cloudflare, from("10.1.1.1:1", cf, "10.2.2.2"), "10.2.2.2"}, // nothing is left to read
+		"header: others are not asked": {cloudflare, from("10.1.1.1:1", xff, "1.1.1.1", "X-Real-IP", "2.2.2.2", "Forwarded", "for=3.3.3.3"), "10.1.1.1"},
+		"header: it is not asked":      {behind, from("10.1.1.1:1", cf, "1.1.1.1"), "10.1.1.1"},
+		"header: no proxy":             {httplimit.ClientIP(httplimit.FromHeader(cf), httplimit.TrustedProxies()), from("10.1.1.1:1", cf, "1.1.1.1"), "10.1.1.1"},
+		"header: no hop":               {httplimit.ClientIP(httplimit.FromHeader(cf), httplimit.TrustedHops(0)), from("10.1.1.1:1", cf, "1.1.1.1"), "10.1.1.1"},
+		"header: a hop":                {httplimit.ClientIP(httplimit.FromHeader("x-real-ip"), httplimit.TrustedHops(1)), from("203.0.113.9:1", "X-Real-IP", "198.51.100.7"), "198.51.100.7"},
+		"header: hops":                 {httplimit.ClientIP(httplimit.FromHeader("X-Real-IP"), httplimit.TrustedHops(9)), from("203.0.113.9:1", "X-Real-IP", "198.51.100.7"), "198.51.100.7"},
+		"header: through a socket":     {httplimit.ClientIP(httplimit.FromHeader("X-Real-IP"), httplimit.TrustedHops(1)), from("@", "X-Real-IP", "198.51.100.7"), "198.51.100.7"},
+		"header: X-Forwarded-For":      {httplimit.ClientIP(proxies, httplimit.FromHeader("x-forwarded-for")), from("10.1.1.1:1", xff, "1.1.1.1, 198.51.100.7, 10.2.2.2"), "198.51.100.7"},
+		"header: Forwarded":            {httplimit.ClientIP(proxies, httplimit.FromHeader("forwarded")), from("10.1.1.1:1", "Forwarded", "for=198.51.100.7"), "198.51.100.7"},
+		"header: Forwarded, twice":     {httplimit.ClientIP(proxies, httplimit.FromHeader("forwarded"), httplimit.FromForwarded()), from("10.1.1.1:1", "Forwarded", "for=198.51.100.7"), "198.51.100.7"},
 	} {
 		got, err := tt.key(tt.r)
 		require.NoError(t, err, name)
 		assert.Equal(t, tt.want, got, name)
+	}
+}
+
+// TestFromHeaderFails has names that cannot be read, and options that nobody can mean.
+func TestFromHeaderFails(t *testing.T) {
+	for want, opts := range map[string][]httplimit.IPOption{
+		`name is "": it must be the name`:        {proxies, httplimit.FromHeader("")},
+		`name is "X Real IP": it must be the`:    {proxies, httplimit.FromHeader("X Real IP")},
+		`name is "X-Real-IP:": it must be the`:   {proxies, httplimit.FromHeader("X-Real-IP:")},
+		`name is "Ünique": it must be the name`:  {proxies, httplimit.FromHeader("Ünique")},
+		`remove it, or "CF-Connecting-IP"`:       {proxies, httplimit.FromHeader("CF-Connecting-IP"), httplimit.FromHeader("X-Real-IP")},
+		`name is "Forwarded": it must be the on`: {proxies, httplimit.FromHeader("X-Real-IP"), httplimit.FromForwarded()},
+		`must be given with TrustedProxies or`:   {httplimit.FromHeader("CF-Connecting-IP")},
+	} {
+		_, err := httplimit.ClientIP(opts...)(from("10.1.1.1:1"))
+		require.ErrorIs(t, err, ratelimit.ErrInvalid, want)
+		assert.ErrorContains(t, err, want)
 	}
 }
 
@@ -188,7 +241,20 @@ func FuzzClientIP(f *testing.F) {
 	}
 	xff := httplimit.ClientIP(proxies)
 	forwarded := httplimit.ClientIP(proxies, httplimit.FromForwarded())
+	realIP := httplimit.ClientIP(proxies, httplimit.FromHeader("X-Real-IP"))
 	f.Fuzz(func(t *testing.T, made string) {
+		for _, r := range []*http.Request{
+			from("10.1.1.1:1", "X-Real-IP", made, "X-Real-IP", "198.51.100.7"), // of two lines, neither is believed
+			from("10.1.1.1:1", "X-Real-IP", made+", 198.51.100.7"),
+			from("10.1.1.1:1", "X-Forwarded-For", made),
+		} {
+			if got, err := realIP(r); err != nil || got != "10.1.1.1" {
+				t.Errorf("X-Real-IP: %q: %q, %v", made, got, err)
+			}
+		}
+		if got, err := realIP(from("203.0.113.9:1", "X-Real-IP", made)); err != nil || got != "203.0.113.9" {
+			t.Errorf("X-Real-IP, past the proxies: %q: %q, %v", made, got, err)
+		}
 		for _, sep := range []string{"X-Forwarded-For", "Forwarded"} {
 			key, saw := xff, "198.51.100.7"
 			if sep == "Forwarded" {

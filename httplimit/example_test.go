@@ -130,6 +130,23 @@ func ExampleJoin() {
 	// Output: 11:203.0.113.914:/user/#/photos <nil>
 }
 
+// A service behind Cloudflare and a load balancer at 10.0.0.7 that drops CF-Connecting-IP from
+// other requests.
+func ExampleFromHeader() {
+	key := httplimit.ClientIP(httplimit.FromHeader("CF-Connecting-IP"),
+		httplimit.TrustedProxies(netip.MustParsePrefix("10.0.0.7/32")))
+
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("CF-Connecting-IP", "203.0.113.9")
+	for _, peer := range []string{"10.0.0.7:41234", "198.51.100.7:41234"} { // the second one made it up
+		r.RemoteAddr = peer
+		fmt.Println(key(r))
+	}
+	// Output:
+	// 203.0.113.9 <nil>
+	// 198.51.100.7 <nil>
+}
+
 // A client that sends at most ten requests a minute to each host. Its deadline of
 // five seconds is too short for the third one to wait for its turn.
 func ExampleTransport() {

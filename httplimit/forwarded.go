@@ -17,11 +17,22 @@ type walk struct {
 	last func(line string) (entry, rest string, more bool)
 }
 
+// Fields that have a list of addresses, in the canonical form of net/http.
+const (
+	fieldForwarded     = "Forwarded"
+	fieldXForwardedFor = "X-Forwarded-For"
+)
+
 func (c *ipConfig) newWalk(h http.Header) walk {
-	if c.forwarded {
-		return walk{lines: h["Forwarded"], last: lastNode}
+	switch lines := h[c.field]; {
+	case c.field == fieldForwarded:
+		return walk{lines: lines, last: lastNode}
+	case c.field == fieldXForwardedFor:
+		return walk{lines: lines, last: lastAddress}
+	case len(lines) == 1:
+		return walk{lines: lines, last: onlyAddress}
 	}
-	return walk{lines: h["X-Forwarded-For"], last: lastAddress}
+	return walk{} // nobody knows which of the lines the proxy wrote
 }
 
 // next returns the next entry, or false after the last one.
@@ -49,6 +60,14 @@ func lastAddress(line string) (entry, rest string, more bool) {
 	}
 	cut += from
 	return strings.TrimSpace(line[cut+1:]), line[:max(cut, 0)], cut >= 0
+}
+
+// onlyAddress returns the line as its only entry, or "" if it is too long for an address.
+func onlyAddress(line string) (entry, rest string, more bool) {
+	if len(line) > longestEntry {
+		return "", "", false
+	}
+	return strings.TrimSpace(line), "", false
 }
 
 // lastNode returns the node that the "for" parameter of the last element of a

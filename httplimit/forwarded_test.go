@@ -34,7 +34,7 @@ func TestWalk(t *testing.T) {
 		if tt.forwarded {
 			name = "Forwarded"
 		}
-		w := (&ipConfig{forwarded: tt.forwarded}).newWalk(http.Header{name: slices.Clone(tt.lines)})
+		w := (&ipConfig{field: name}).newWalk(http.Header{name: slices.Clone(tt.lines)})
 		var got []string
 		for {
 			entry, ok := w.next()

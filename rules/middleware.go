@@ -31,8 +31,11 @@ func (s *Set) Middleware(opts ...httplimit.Option) func(http.Handler) http.Handl
 		if isNil(next) || slices.ContainsFunc(opts, func(o httplimit.Option) bool { return o == nil }) {
 			return httplimit.Middleware(limiterOf{set: s, rule: new(compiled)}, opts...)(next) // reports it
 		}
-		shared := httplimit.WithKeyError(httplimit.BadRequest()) // one for all rules
-		return &middleware{set: s, next: next, opts: append([]httplimit.Option{shared}, opts...)}
+		shared := []httplimit.Option{ // by all rules, because these bound what is logged
+			httplimit.WithKeyError(httplimit.BadRequest()),
+			httplimit.WithKey(httplimit.ClientIP()),
+		}
+		return &middleware{set: s, next: next, opts: append(shared, opts...)}
 	}
 }
 

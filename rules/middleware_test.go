@@ -75,6 +75,25 @@ func TestMiddlewareLogs(t *testing.T) {
 	}
 }
 
+// TestMiddlewareLogsProxyOnce: all rules together log a proxy that is not trusted once.
+func TestMiddlewareLogsProxyOnce(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	var logged strings.Builder
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	s, _ := newSet(t, &table{rules: []Rule{
+		{ID: "a", Call: "/a", Limit: 1, Window: time.Hour},
+		{ID: "b", Call: "/b", Limit: 1, Window: time.Hour},
+	}})
+	h := s.Middleware()(http.NotFoundHandler())
+	for _, path := range []string{"/a", "/b"} {
+		r := httptest.NewRequest("GET", path, http.NoBody)
+		r.Header.Set("X-Forwarded-For", "198.51.100.7")
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	assert.Equal(t, 1, strings.Count(logged.String(), "trusts no proxy"), logged.String())
+}
+
 func TestMiddlewareNilOption(t *testing.T) {
 	s, _ := newSet(t, &table{})
 	w := httptest.NewRecorder()
