@@ -111,7 +111,7 @@ func (c *ipConfig) chooseField() error {
 	for i, name := range c.fields {
 		field := http.CanonicalHeaderKey(name)
 		switch {
-		case name == "" || strings.IndexFunc(name, func(c rune) bool { return c > 0x7f || !isToken(byte(c)) }) >= 0:
+		case !isName(name):
 			return invalid("FromHeader's name", fmt.Sprintf("%q", name), "must be the name of a header field, such as X-Real-IP")
 		case i > 0 && field != c.field:
 			return invalid("FromHeader's name", fmt.Sprintf("%q", name), fmt.Sprintf("must be the only one, because a client could set the others: remove it, or %q", c.fields[0]))

@@ -182,6 +182,16 @@ func skipBlanks(s string, i int) int {
 	return i
 }
 
+// isName reports whether s may be the name of a header field or a cookie: whether it is a token.
+func isName(s string) bool {
+	for i := range len(s) {
+		if !isToken(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
 // isToken reports whether c may occur in a token (RFC 9110, 5.6.2).
 func isToken(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0

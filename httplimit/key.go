@@ -43,6 +43,10 @@ func keyOf(text, what string) (string, error) {
 // present more than once, because then it would not identify one client. For a value
 // longer than 256 bytes, the key is its beginning followed by its SHA-256 hash.
 // Header does not work for Host, which net/http keeps in [http.Request.Host].
+//
+// A client may send any value. If nothing before the middleware verifies it, an attacker sends
+// another one with each request, and is never limited, or those of others, and uses up their
+// limits. Limit such requests by address as well, with [WithAlso].
 func Header(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		switch values := r.Header.Values(name); {
@@ -53,6 +57,50 @@ func Header(name string) KeyFunc {
 		default:
 			return keyOf(values[0], "the header field "+name)
 		}
+	}
+}
+
+// Everybody returns the same key for all requests: they share one limit.
+func Everybody() KeyFunc {
+	return func(*http.Request) (string, error) { return "everybody", nil }
+}
+
+// Cookie returns the value of a cookie, such as a session's, as the key. It fails with
+// [ErrNoKey] if there is no such cookie, or more than one, or if it is empty or longer than
+// 8,192 bytes; a value longer than 256 bytes is hashed as by [Header]. As there, an attacker can
+// send any value, unless something before the middleware verifies it. If the name is not that
+// of a cookie, Cookie fails with an error that matches [ratelimit.ErrInvalid].
+func Cookie(name string) KeyFunc {
+	if !isName(name) {
+		return misusedKey{invalid("Cookie's name", fmt.Sprintf("%q", name), "must be the name of a cookie, such as session")}.key
+	}
+	return func(r *http.Request) (string, error) {
+		switch cookies := r.CookiesNamed(name); {
+		case len(cookies) == 0 || cookies[0].Value == "":
+			return "", fmt.Errorf("%w: the cookie %s is missing, empty or malformed", ErrNoKey, name)
+		case len(cookies) > 1:
+			return "", fmt.Errorf("%w: the cookie %s is present %d times", ErrNoKey, name, len(cookies))
+		default:
+			return keyOf(cookies[0].Value, "the cookie "+name)
+		}
+	}
+}
+
+// BasicAuthUser returns the user name of HTTP's basic authentication as the key, whatever the
+// password is: a limit of failed logins needs that (see [WithSettle]). It fails with [ErrNoKey]
+// if there is no user name, or more than one Authorization field; a name longer than 256 bytes
+// is hashed as by [Header]. If nothing before the middleware verifies the password, an attacker
+// can use up the limit of any user.
+func BasicAuthUser() KeyFunc {
+	return func(r *http.Request) (string, error) {
+		if n := len(r.Header["Authorization"]); n > 1 {
+			return "", fmt.Errorf("%w: the header field Authorization is present %d times", ErrNoKey, n)
+		}
+		user, _, _ := r.BasicAuth()
+		if user == "" {
+			return "", fmt.Errorf("%w: the request has no user name for basic authentication", ErrNoKey)
+		}
+		return keyOf(user, "the user name")
 	}
 }
 

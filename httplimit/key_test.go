@@ -1,7 +1,9 @@
 package httplimit_test
 
 import (
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -127,5 +129,79 @@ func TestLongKeys(t *testing.T) {
 		b, err := keyFor(key, long[:8000]+"c")
 		require.NoError(t, err)
 		assert.NotEqual(t, a, b, name)
+	}
+}
+
+func TestEverybody(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
+	h := httplimit.Middleware(l, httplimit.WithKey(httplimit.Everybody()))(ok)
+	for i, want := range []int{200, 200, 429} {
+		assert.Equal(t, want, serve(h, from(fmt.Sprintf("192.0.2.%d:1", i))).StatusCode)
+	}
+	assert.Equal(t, 429, serve(h, from("@")).StatusCode, "a client without an address is one of them")
+}
+
+func TestCookie(t *testing.T) {
+	key := httplimit.Cookie("session")
+	for cookies, want := range map[string]string{
+		"session=a":                            "a",
+		"other=b; session=a; third=c":          "a",
+		`session="a"`:                          "a", // quotes are not a part of the value
+		"Session=b; session=a":                 "a", // names are case-sensitive
+		"session=" + strings.Repeat("a", 256):  strings.Repeat("a", 256),
+		"":                                     "",
+		"session=":                             "",
+		"other=b":                              "",
+		"session=a; session=b":                 "",
+		"session=a; session=a":                 "",
+		"session=; session=a":                  "",
+		`session=a\`:                           "", // not a value of a cookie
+		"session=" + strings.Repeat("a", 8193): "",
+	} {
+		got, err := key(from("192.0.2.1:1", "Cookie", cookies))
+		assert.Equal(t, want, got, cookies)
+		if want == "" {
+			assert.ErrorIs(t, err, httplimit.ErrNoKey, cookies)
+			assert.ErrorContains(t, err, "session")
+		} else {
+			assert.NoError(t, err, cookies)
+		}
+	}
+	_, err := key(from("192.0.2.1:1", "Cookie", "session=a", "Cookie", "session=b"))
+	assert.ErrorIs(t, err, httplimit.ErrNoKey, "of two fields")
+	for _, name := range []string{"", "a b", "a;b", "ü"} {
+		_, err := httplimit.Cookie(name)(from("192.0.2.1:1"))
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid, name)
+	}
+}
+
+func TestBasicAuthUser(t *testing.T) {
+	key := httplimit.BasicAuthUser()
+	basic := func(s string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(s)) }
+	for field, want := range map[string]string{
+		basic("ann:secret"):                     "ann",
+		basic("ann:another"):                    "ann",
+		basic("ann:"):                           "ann",
+		basic("ann:a:b"):                        "ann",
+		"bas" + basic("ann:")[3:]:               "ann", // the scheme is case-insensitive
+		basic(":secret"):                        "",
+		basic("ann"):                            "",
+		"Basic ann":                             "",
+		"Bearer x":                              "",
+		"":                                      "",
+		basic(strings.Repeat("a", 8193) + ":x"): "",
+	} {
+		got, err := key(from("192.0.2.1:1", "Authorization", field))
+		assert.Equal(t, want, got, field)
+		if want == "" {
+			assert.ErrorIs(t, err, httplimit.ErrNoKey, field)
+			assert.NotContains(t, err.Error(), "secret")
+		} else {
+			assert.NoError(t, err, field)
+		}
+	}
+	for _, fields := range [][]string{nil, {"Authorization", basic("ann:x"), "Authorization", basic("bob:x")}} {
+		_, err := key(from("192.0.2.1:1", fields...))
+		assert.ErrorIs(t, err, httplimit.ErrNoKey)
 	}
 }
