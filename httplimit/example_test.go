@@ -93,6 +93,21 @@ func ExampleWithSettle() {
 	// Output: map[200:3 401:5 429:2]
 }
 
+// A handler that says how many searches are left today.
+func ExampleWithDecision() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}))
+	search := httplimit.Middleware(limiter, httplimit.WithDecision())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if d, ok := httplimit.DecisionOf(r); ok {
+			fmt.Fprintf(w, "searches left: %d of %d", d.Remaining, d.Limit)
+		}
+	}))
+
+	w := httptest.NewRecorder()
+	search.ServeHTTP(w, httptest.NewRequest("GET", "/search?q=gopher", nil))
+	fmt.Println(w.Body)
+	// Output: searches left: 9 of 10
+}
+
 // Each request counts for its user and for the user's organisation. The handler says how many
 // tokens it has cost.
 func ExampleWithAlso() {

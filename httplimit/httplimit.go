@@ -193,7 +193,7 @@ func (m *middleware) serveDecided(w http.ResponseWriter, r *http.Request, next h
 		if !a.Allowed {
 			m.shadow(r, a.Decision)
 		}
-		m.pass(w, r, next, a.turn, q.n)
+		m.pass(w, r, next, q, a)
 	case a.Allowed:
 		p := m.policiesOf(r.Context(), q, a.Decision)
 		d := a.Decision
@@ -201,7 +201,7 @@ func (m *middleware) serveDecided(w http.ResponseWriter, r *http.Request, next h
 			d = p.shown(r.Context(), q, d)
 		}
 		m.setHeaders(w.Header(), d, p)
-		m.pass(w, r, next, a.turn, q.n)
+		m.pass(w, r, next, q, a)
 	default:
 		h, p := w.Header(), m.policiesOf(r.Context(), q, a.Decision)
 		d := p.shown(r.Context(), q, a.Decision)
@@ -211,15 +211,19 @@ func (m *middleware) serveDecided(w http.ResponseWriter, r *http.Request, next h
 			return
 		}
 		h["Cache-Control"] = []string{"no-store"}
-		r = withReport(r, d, p)
-		m.denied.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, a.Decision)))
+		m.denied.ServeHTTP(w, withDecision(withReport(r, d, p), a.Decision))
 	}
 }
 
 // pass passes r to next.
-func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, h *ratelimit.Reservation, n int) {
-	if m.settle != nil && h != nil {
-		m.serveSettled(w, r, next, h, n)
+func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, q question, a answer) {
+	if m.told {
+		inner := withDecision(r, a.Decision)
+		defer handBack(r, inner)
+		r = inner
+	}
+	if m.settle != nil && a.turn != nil {
+		m.serveSettled(w, r, next, a.turn, q.n)
 	} else {
 		next.ServeHTTP(w, r)
 	}
@@ -338,13 +342,4 @@ func (p *policies) shown(ctx context.Context, q question, d ratelimit.Decision) 
 		d.Part = min(first+now.Part, end-1)
 	}
 	return d
-}
-
-type decisionKey struct{}
-
-// DecisionOf returns the decision that refused r. It is for the handler given to
-// [WithDenied]; for other requests, ok is false.
-func DecisionOf(r *http.Request) (d ratelimit.Decision, ok bool) {
-	d, ok = r.Context().Value(decisionKey{}).(ratelimit.Decision)
-	return d, ok
 }

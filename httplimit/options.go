@@ -110,6 +110,7 @@ type config struct {
 	settle     func(r *http.Request, status int, written int64) int // nil if requests are not settled
 	also       []*limit
 	inFlight   bool
+	told       bool // whether handlers get the decision
 
 	costed, answered, skipped, shadowed, settled, storeErrorSet bool // whether these options were given
 }

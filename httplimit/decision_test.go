@@ -1,0 +1,99 @@
+package httplimit_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// TestWithDecision checks which decision a handler sees.
+func TestWithDecision(t *testing.T) {
+	var seen []ratelimit.Decision
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if d, ok := httplimit.DecisionOf(r); ok {
+			seen = append(seen, d)
+		}
+	})
+	for name, tt := range map[string]struct {
+		opts []httplimit.Option
+		want []int // Remaining of the decisions seen in three requests, or -1 for a denial
+	}{
+		"without it":     {nil, nil},
+		"with it":        {[]httplimit.Option{httplimit.WithDecision()}, []int{1, 0}},
+		"denied handler": {[]httplimit.Option{httplimit.WithDecision(), httplimit.WithDenied(handler)}, []int{1, 0, -1}},
+		"settled":        {[]httplimit.Option{httplimit.WithDecision(), httplimit.WithSettle(httplimit.ByCost)}, []int{1, 0}},
+		"no fields":      {[]httplimit.Option{httplimit.WithDecision(), httplimit.WithHeaders(httplimit.None)}, []int{1, 0}},
+		"shaped":         {[]httplimit.Option{httplimit.WithDecision(), httplimit.WithShaping(1)}, []int{1, 0}},
+		"skipped":        {[]httplimit.Option{httplimit.WithDecision(), httplimit.WithSkip(func(*http.Request) bool { return true })}, nil},
+		"free":           {[]httplimit.Option{httplimit.WithDecision(), httplimit.WithCost(func(*http.Request) int { return 0 })}, nil},
+		"shadow": {[]httplimit.Option{httplimit.WithDecision(), httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})},
+			[]int{1, 0, -1}},
+		"shadow without it": {[]httplimit.Option{httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})}, nil},
+	} {
+		seen = nil
+		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
+		h := httplimit.Middleware(l, tt.opts...)(handler)
+		for range 3 {
+			serve(h, from("192.0.2.1:1"))
+		}
+		require.Len(t, seen, len(tt.want), name)
+		for i, d := range seen {
+			assert.Equal(t, tt.want[i] >= 0, d.Allowed, name)
+			assert.Equal(t, max(0, tt.want[i]), d.Remaining, name)
+			assert.Equal(t, 2, d.Limit, name)
+		}
+	}
+}
+
+// TestWithDecisionOfTheInnermost has one middleware in another.
+func TestWithDecisionOfTheInnermost(t *testing.T) {
+	outer, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)})
+	inner, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+	told := httplimit.WithDecision()
+	for want, middleware := range map[int]func(http.Handler) http.Handler{
+		3: httplimit.Middleware(inner, told),
+		9: httplimit.Middleware(inner),
+	} {
+		h := httplimit.Middleware(outer, told)(middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			d, ok := httplimit.DecisionOf(r)
+			assert.True(t, ok)
+			assert.Equal(t, want, d.Limit)
+		})))
+		serve(h, from("192.0.2.1:1"))
+	}
+}
+
+// TestWithDecisionHandsBack checks that net/http and outer handlers find in their request what
+// the handler has set in its own: the route, and a form whose files are to be removed.
+func TestWithDecisionHandsBack(t *testing.T) {
+	for name, opts := range map[string][]httplimit.Option{
+		"alone":   {httplimit.WithDecision()},
+		"settled": {httplimit.WithDecision(), httplimit.WithSettle(httplimit.ByCost)},
+	} {
+		for _, panics := range []bool{false, true} {
+			l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
+			mux := http.NewServeMux()
+			mux.HandleFunc("POST /x/{id}", func(w http.ResponseWriter, r *http.Request) {
+				assert.NoError(t, r.ParseMultipartForm(1<<20))
+				if panics {
+					panic(http.ErrAbortHandler)
+				}
+			})
+			r := httptest.NewRequest("POST", "/x/1", strings.NewReader("--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--b--\r\n"))
+			r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+			func() {
+				defer func() { _ = recover() }()
+				httplimit.Middleware(l, opts...)(mux).ServeHTTP(httptest.NewRecorder(), r)
+			}()
+			assert.Equal(t, "POST /x/{id}", r.Pattern, name)
+			assert.NotNil(t, r.MultipartForm, name)
+		}
+	}
+}
