@@ -40,6 +40,8 @@ func TestAllocations(t *testing.T) {
 	}{
 		{"no fields", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "192.0.2.1:1", 0, nil},
 		{"fields", nil, "192.0.2.1:1", 2, nil},
+		{"fields, draft 7", []httplimit.Option{httplimit.WithHeaders(httplimit.Draft7)}, "192.0.2.1:1", 3, nil},
+		{"fields, exposed", []httplimit.Option{httplimit.WithExposedHeaders()}, "192.0.2.1:1", 3, nil},
 		{"fields, legacy", []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "192.0.2.1:1", 6, nil},
 		{"behind a proxy", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithKey(httplimit.ClientIP(httplimit.TrustedHops(1)))}, "10.1.1.1:1", 1, nil},
 		{"settled", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithSettle(httplimit.ByCost)}, "192.0.2.1:1", 6, nil},

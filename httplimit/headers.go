@@ -1,7 +1,9 @@
 package httplimit
 
 import (
+	"encoding/base64"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -61,7 +63,22 @@ const (
 
 	// None sends neither. Refusals still have Retry-After.
 	None
+
+	// Draft7 sends RateLimit-Policy and RateLimit as draft-ietf-httpapi-ratelimit-headers-07
+	// has them, for clients that do not know the later form:
+	//
+	//	RateLimit-Policy: 60;w=60
+	//	RateLimit: limit=60, remaining=59, reset=1
+	//
+	// limit, remaining and reset are q, r and t of Standard; with several limits, reset is the
+	// number of seconds until all quotas are back or, after a refusal, until the same request
+	// would be granted. RateLimit-Policy has no limits without w, and none with the same q as
+	// another one.
+	Draft7
 )
+
+// lists reports whether the fields list the limits.
+func (h Headers) lists() bool { return h == Standard || h == Draft7 }
 
 // The header fields, in the canonical form of net/http.
 const (
@@ -71,7 +88,16 @@ const (
 	fieldXLimit     = "X-Ratelimit-Limit"
 	fieldXRemaining = "X-Ratelimit-Remaining"
 	fieldXReset     = "X-Ratelimit-Reset"
+	fieldExpose     = "Access-Control-Expose-Headers"
 )
+
+// exposed is the value of Access-Control-Expose-Headers, by the choice of header fields.
+var exposed = map[Headers]string{
+	Standard: "RateLimit, RateLimit-Policy, Retry-After",
+	Draft7:   "RateLimit, RateLimit-Policy, Retry-After",
+	Legacy:   "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After",
+	None:     "Retry-After",
+}
 
 // seconds returns d in whole seconds, rounded up, so that no client is told to
 // retry too early.
@@ -83,10 +109,14 @@ func seconds(d time.Duration) int64 {
 	return s
 }
 
-// setHeaders sets the header fields that describe d, a decision by p.
-func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies) {
+// setHeaders sets the header fields that describe d, a decision by p. pk is what partition
+// returns.
+func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies, pk string) {
 	if d.Degraded && d.Allowed {
 		return // the store did not answer, so Remaining is unknown
+	}
+	if m.expose {
+		h[fieldExpose] = joined(h[fieldExpose], []string{exposed[m.headers]})
 	}
 	if !d.Allowed && d.RetryAfter != ratelimit.Never {
 		h[fieldRetryAfter] = []string{strconv.FormatInt(retryAfter(d), 10)}
@@ -97,10 +127,15 @@ func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies
 	switch m.headers {
 	case Standard:
 		// Responses must not share these values, because a handler may change them.
-		values := [2]string{p.value(d), p.field}
+		values := [2]string{p.value(d, pk), p.field}
 		h[fieldLimit] = joined(h[fieldLimit], values[0:1:1])
 		if p.field != "" {
 			h[fieldPolicy] = joined(h[fieldPolicy], values[1:2:2])
+		}
+	case Draft7:
+		h[fieldLimit] = []string{p.value7(d)} // a dictionary: its keys would replace those of an outer middleware
+		if p.field7 != "" {
+			h[fieldPolicy] = joined(h[fieldPolicy], []string{p.field7})
 		}
 	case Legacy:
 		h[fieldXLimit] = []string{strconv.Itoa(d.Limit)}
@@ -118,21 +153,64 @@ func joined(outer, lines []string) []string {
 	return append(outer[:len(outer):len(outer)], lines...)
 }
 
-// value returns the value of RateLimit for d.
-func (p *policies) value(d ratelimit.Decision) string {
-	window := seconds(d.ResetAfter)
-	if !d.Allowed {
-		window = retryAfter(d)
-	}
+// value returns the value of RateLimit for d. pk is what partition returns.
+func (p *policies) value(d ratelimit.Decision, pk string) string {
 	b := make([]byte, 0, 64)
 	b = append(b, p.items[p.part(d)]...)
 	b = append(b, ";r="...)
 	b = strconv.AppendInt(b, min(int64(d.Remaining), maxInteger), 10)
-	if d.Allowed && !p.single || !d.Allowed && d.RetryAfter == ratelimit.Never {
-		return string(b) // ResetAfter covers all parts together, not the one named, or is a Timeout; or no wait helps
+	// Otherwise ResetAfter covers all parts together, not the one named, or is a Timeout; or no
+	// wait helps.
+	if d.Allowed && p.single || !d.Allowed && d.RetryAfter != ratelimit.Never {
+		b = append(b, ";t="...)
+		b = strconv.AppendInt(b, reset(d), 10)
 	}
-	b = append(b, ";t="...)
-	return string(strconv.AppendInt(b, window, 10))
+	return string(append(b, pk...))
+}
+
+// value7 returns the value of RateLimit for d, as in Draft7.
+func (p *policies) value7(d ratelimit.Decision) string {
+	limit := d.Limit
+	if part := p.part(d); p.limits[part] > 0 {
+		limit = p.limits[part]
+	}
+	b := make([]byte, 0, 64)
+	b = append(b, "limit="...)
+	b = strconv.AppendInt(b, min(int64(limit), maxInteger), 10)
+	b = append(b, ", remaining="...)
+	b = strconv.AppendInt(b, min(int64(d.Remaining), maxInteger), 10)
+	b = append(b, ", reset="...)
+	return string(strconv.AppendInt(b, reset(d), 10))
+}
+
+// reset returns the number of seconds until the whole quota is back or, after a refusal that
+// is not for ever, until the same request would be granted.
+func reset(d ratelimit.Decision) int64 {
+	if d.Allowed || d.RetryAfter == ratelimit.Never {
+		return min(seconds(d.ResetAfter), maxInteger)
+	}
+	return retryAfter(d)
+}
+
+// partition returns the parameter pk of RateLimit for d, a decision on q. It is empty without
+// WithPartitionKey.
+func (m *middleware) partition(q question, d ratelimit.Decision) string {
+	if m.partitionKey == nil {
+		return ""
+	}
+	key := q.key
+	if q.all != nil {
+		key = q.all[d.Part].Key()
+	}
+	return ";pk=:" + base64.StdEncoding.EncodeToString(m.partitionKey(key)) + ":"
+}
+
+// jittered returns d, a refusal, with a RetryAfter that is later by up to WithJitter's maximum.
+func (m *middleware) jittered(d ratelimit.Decision) ratelimit.Decision {
+	if m.jitter > 0 && d.RetryAfter < ratelimit.Never-m.jitter {
+		d.RetryAfter += rand.N(m.jitter + 1)
+	}
+	return d
 }
 
 // retryAfter returns the number of seconds to wait after a refusal. It is at least

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -83,7 +84,7 @@ func TestHeaders(t *testing.T) {
 // TestRetryAfterInAnyCase checks that Retry-After is sent with every choice of header
 // fields, unless no wait helps.
 func TestRetryAfterInAnyCase(t *testing.T) {
-	for _, headers := range []httplimit.Headers{httplimit.Standard, httplimit.Legacy, httplimit.None} {
+	for _, headers := range []httplimit.Headers{httplimit.Standard, httplimit.Legacy, httplimit.None, httplimit.Draft7} {
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
 		cost := 1
 		h := httplimit.Middleware(l, httplimit.WithHeaders(headers), httplimit.WithCost(func(*http.Request) int { return cost }))(ok)
@@ -150,6 +151,157 @@ func TestPlans(t *testing.T) {
 				assert.Equal(t, tt.status, shaped.StatusCode)
 				assert.Empty(t, shaped.Header.Values("Retry-After"))
 			})
+		}
+	}
+}
+
+// TestDraft7 follows limits through a refusal, with the fields of an earlier draft.
+func TestDraft7(t *testing.T) {
+	hour := ratelimit.FixedWindow{Limit: 2, Window: time.Hour}
+	for name, tt := range map[string]struct {
+		alg    ratelimit.Algorithm
+		policy string
+		fields []string // RateLimit of each request
+	}{
+		"window":     {hour, "2;w=3600", []string{"limit=2, remaining=1, reset=3600", "limit=2, remaining=0, reset=3600", "limit=2, remaining=0, reset=3600"}},
+		"bucket":     {ratelimit.TokenBucket{Rate: ratelimit.PerMinute(2)}, "2;w=60", []string{"limit=2, remaining=1, reset=30", "limit=2, remaining=0, reset=60", "limit=2, remaining=0, reset=30"}},
+		"sub-second": {ratelimit.FixedWindow{Limit: 1, Window: time.Second / 2}, "", []string{"limit=1, remaining=0, reset=1", "limit=1, remaining=0, reset=1"}},
+		"all": {ratelimit.All{ratelimit.FixedWindow{Limit: 9, Window: time.Minute}, hour}, "9;w=60, 2;w=3600",
+			[]string{"limit=2, remaining=1, reset=3600", "limit=2, remaining=0, reset=3600", "limit=2, remaining=0, reset=3600"}},
+		"same limit": {ratelimit.All{hour, ratelimit.FixedWindow{Limit: 2, Window: time.Minute}}, "2;w=3600", []string{"limit=2, remaining=1, reset=3600"}},
+		"rolling":    {ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, "9;w=86400, 4;w=3600", nil},
+		"in flight":  {ratelimit.InFlight{Limit: 1, Timeout: time.Minute}, "", []string{"limit=1, remaining=0, reset=60", "limit=1, remaining=0, reset=60"}},
+		"greatest":   {ratelimit.FixedWindow{Limit: math.MaxInt, Window: time.Hour}, fmt.Sprintf("%d;w=3600", min(int64(math.MaxInt), 999999999999999)), nil},
+		"unlimited":  {ratelimit.Unlimited{}, "", []string{""}},
+		"blocked":    {ratelimit.Blocked{}, "", []string{"limit=0, remaining=0, reset=0"}},
+	} {
+		l, _ := limiter(t, tt.alg)
+		h := httplimit.Middleware(l, httplimit.WithHeaders(httplimit.Draft7))(ok)
+		for i, want := range tt.fields {
+			got := serve(h, from("192.0.2.1:1")).Header
+			assert.Equal(t, want, got.Get("RateLimit"), "%s: request %d", name, i)
+		}
+		assert.Equal(t, tt.policy, serve(h, from("192.0.2.2:1")).Header.Get("RateLimit-Policy"), name)
+	}
+}
+
+// TestDraft7OfSeveral checks the fields of several limiters of a middleware, and of nested
+// middlewares.
+func TestDraft7OfSeveral(t *testing.T) {
+	users, _ := limiter(t, ratelimit.FixedWindow{Limit: 9, Window: time.Minute})
+	orgs, _ := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+	draft7 := httplimit.WithHeaders(httplimit.Draft7)
+	got := serve(httplimit.Middleware(users, draft7, httplimit.WithAlso(orgs, httplimit.Everybody(), "org"))(ok), from("192.0.2.1:1")).Header
+	assert.Equal(t, []string{"9;w=60, 3;w=3600"}, got.Values("RateLimit-Policy"))
+	assert.Equal(t, []string{"limit=3, remaining=2, reset=3600"}, got.Values("RateLimit"))
+	got = serve(httplimit.Middleware(users, draft7)(httplimit.Middleware(orgs, draft7)(ok)), from("192.0.2.1:1")).Header
+	assert.Equal(t, []string{"9;w=60", "3;w=3600"}, got.Values("RateLimit-Policy"))
+	assert.Equal(t, []string{"limit=3, remaining=2, reset=3600"}, got.Values("RateLimit"), "a dictionary has each key once")
+}
+
+// TestJitter checks that clients are told to retry later, never earlier, and at different
+// times, and that the decision stays exact.
+func TestJitter(t *testing.T) {
+	for _, headers := range []httplimit.Headers{httplimit.Standard, httplimit.Draft7, httplimit.Legacy, httplimit.None} {
+		l, _ := limiter(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour, Start: ratelimit.StartOnFirstEvent})
+		denied := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			d, _ := httplimit.DecisionOf(r)
+			assert.Equal(t, time.Hour, d.RetryAfter)
+			w.WriteHeader(429)
+		})
+		h := httplimit.Middleware(l, httplimit.WithJitter(90*time.Second), httplimit.WithHeaders(headers), httplimit.WithDenied(denied))(ok)
+		resp := serve(h, from("192.0.2.1:1"))
+		require.Equal(t, 200, resp.StatusCode)
+		reset := resp.Header.Get("X-RateLimit-Reset")
+		seen := make(map[int]bool)
+		for range 500 {
+			resp := serve(h, from("192.0.2.1:1"))
+			after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, after, 3600)
+			require.LessOrEqual(t, after, 3690)
+			seen[after] = true
+			switch headers {
+			case httplimit.Standard:
+				require.Equal(t, fmt.Sprintf(`"default";r=0;t=%d`, after), resp.Header.Get("RateLimit"))
+			case httplimit.Draft7:
+				require.Equal(t, fmt.Sprintf("limit=1, remaining=0, reset=%d", after), resp.Header.Get("RateLimit"))
+			}
+			require.Equal(t, reset, resp.Header.Get("X-RateLimit-Reset"), "that is when the quota is back")
+		}
+		assert.Greater(t, len(seen), 10)
+	}
+
+	for _, most := range []time.Duration{0, 1, math.MaxInt64} { // the last one has no room for a RetryAfter
+		l, _ := limiter(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+		h := httplimit.Middleware(l, httplimit.WithJitter(most))(ok)
+		serve(h, from("192.0.2.1:1"))
+		after, err := strconv.Atoi(serve(h, from("192.0.2.1:1")).Header.Get("Retry-After"))
+		require.NoError(t, err)
+		assert.Contains(t, []int{3600, 3601}, after)
+	}
+	blocked, _ := limiter(t, ratelimit.Blocked{})
+	resp := serve(httplimit.Middleware(blocked, httplimit.WithJitter(time.Hour))(ok), from("192.0.2.1:1"))
+	assert.Empty(t, resp.Header.Values("Retry-After"), "no wait helps")
+}
+
+// TestExposedHeaders checks that the fields that are sent are named, after those of a CORS
+// middleware around this one.
+func TestExposedHeaders(t *testing.T) {
+	for headers, want := range map[httplimit.Headers][]string{
+		httplimit.Standard: {"Ratelimit", "Ratelimit-Policy", "Retry-After"},
+		httplimit.Draft7:   {"Ratelimit", "Ratelimit-Policy", "Retry-After"},
+		httplimit.Legacy:   {"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Retry-After"},
+		httplimit.None:     {"Retry-After"},
+	} {
+		l, _ := limiter(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+		limited := httplimit.Middleware(l, httplimit.WithHeaders(headers), httplimit.WithExposedHeaders())(ok)
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Access-Control-Expose-Headers", "X-Request-ID")
+			limited.ServeHTTP(w, r)
+		})
+		for _, status := range []int{200, 429} {
+			resp := serve(h, from("192.0.2.1:1"))
+			require.Equal(t, status, resp.StatusCode)
+			lines := resp.Header.Values("Access-Control-Expose-Headers")
+			require.Len(t, lines, 2)
+			assert.Equal(t, "X-Request-ID", lines[0])
+			var named []string
+			for name := range strings.SplitSeq(lines[1], ", ") {
+				named = append(named, http.CanonicalHeaderKey(name))
+			}
+			assert.Equal(t, want, named)
+			for name := range resp.Header {
+				if strings.Contains(name, "Ratelimit") || name == "Retry-After" {
+					assert.Contains(t, named, name)
+				}
+			}
+		}
+	}
+	l, _ := limiter(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+	assert.Empty(t, serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1")).Header.Values("Access-Control-Expose-Headers"))
+}
+
+// TestPartitionKey checks that pk is that of the limiter that decided.
+func TestPartitionKey(t *testing.T) {
+	users, _ := limiter(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
+	orgs, _ := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+	pk := httplimit.WithPartitionKey(func(key string) []byte { return []byte("<" + key + ">") })
+	h := httplimit.Middleware(users, pk, httplimit.WithKey(httplimit.Header("User")), httplimit.WithAlso(orgs, httplimit.Everybody(), "org"))(ok)
+	for i, step := range []struct{ user, want string }{
+		{"ann", `"default";r=1;pk=:PGFubj4=:`},
+		{"ann", `"default";r=0;pk=:PGFubj4=:`},
+		{"ann", `"default";r=0;t=3600;pk=:PGFubj4=:`},
+		{"bob", `"org";r=0;pk=:PGV2ZXJ5Ym9keT4=:`},
+		{"bob", `"org";r=0;t=3600;pk=:PGV2ZXJ5Ym9keT4=:`},
+	} {
+		assert.Equal(t, step.want, serve(h, from("192.0.2.1:1", "User", step.user)).Header.Get("RateLimit"), "step %d", i)
+	}
+	l, _ := limiter(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
+	assert.Equal(t, `"default";r=1;t=3600;pk=:PDE5Mi4wLjIuMT4=:`, serve(httplimit.Middleware(l, pk)(ok), from("192.0.2.1:1")).Header.Get("RateLimit"))
+	for _, headers := range []httplimit.Headers{httplimit.Draft7, httplimit.Legacy, httplimit.None} {
+		for name, values := range serve(httplimit.Middleware(l, pk, httplimit.WithHeaders(headers))(ok), from("192.0.2.1:1")).Header {
+			assert.NotContains(t, strings.Join(values, ""), "pk", name)
 		}
 	}
 }

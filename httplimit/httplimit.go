@@ -197,15 +197,15 @@ func (m *middleware) serveDecided(w http.ResponseWriter, r *http.Request, next h
 	case a.Allowed:
 		p := m.policiesOf(r.Context(), q, a.Decision)
 		d := a.Decision
-		if m.headers == Standard {
+		if m.headers.lists() {
 			d = p.shown(r.Context(), q, d)
 		}
-		m.setHeaders(w.Header(), d, p)
+		m.setHeaders(w.Header(), d, p, m.partition(q, a.Decision))
 		m.pass(w, r, next, q, a)
 	default:
 		h, p := w.Header(), m.policiesOf(r.Context(), q, a.Decision)
-		d := p.shown(r.Context(), q, a.Decision)
-		m.setHeaders(h, d, p)
+		d := m.jittered(p.shown(r.Context(), q, a.Decision))
+		m.setHeaders(h, d, p, m.partition(q, a.Decision))
 		if m.denied == nil {
 			p.refusal.answer(w, r, d, p.part(d))
 			return

@@ -138,6 +138,10 @@ func TestMisuse(t *testing.T) {
 		`WithPolicyName's name is "ü"`:           httplimit.Middleware(l, httplimit.WithPolicyName("ü")),
 		`WithPolicyName's name is ""`:            httplimit.Middleware(l, httplimit.WithPolicyName("")),
 		"WithShaping's delay is -1ns":            httplimit.Middleware(l, httplimit.WithShaping(-1)),
+		"WithJitter's maximum is -1ns":           httplimit.Middleware(l, httplimit.WithJitter(-1)),
+		"WithPartitionKey's function is nil":     httplimit.Middleware(l, httplimit.WithPartitionKey(nil)),
+		"WithHeaders's choice is -1":             httplimit.Middleware(l, httplimit.WithHeaders(-1)),
+		"WithHeaders's choice is 4":              httplimit.Middleware(l, httplimit.WithHeaders(4)),
 		"WithShadow's function is nil":           httplimit.Middleware(l, httplimit.WithShadow(nil)),
 		"must be 0 with WithShadow":              httplimit.Middleware(l, httplimit.WithShaping(1), httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})),
 		"WithStoreError's function is nil":       httplimit.Middleware(l, httplimit.WithStoreError(nil)),
@@ -193,6 +197,8 @@ func TestValuesAreNotShared(t *testing.T) {
 	for name, opts := range map[string][]httplimit.Option{
 		"standard": nil,
 		"legacy":   {httplimit.WithHeaders(httplimit.Legacy)},
+		"draft 7":  {httplimit.WithHeaders(httplimit.Draft7)},
+		"exposed":  {httplimit.WithExposedHeaders()},
 		"denied":   {httplimit.WithDenied(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))},
 	} {
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})

@@ -60,9 +60,30 @@ func WithSkip(skip func(*http.Request) bool) Option {
 }
 
 // WithHeaders chooses the header fields that report how much is left: [Standard],
-// the default, [Legacy] or [None]. In each case a refusal has Retry-After, unless no
+// the default, [Draft7], [Legacy] or [None]. In each case a refusal has Retry-After, unless no
 // wait helps because the request costs more than the limit.
 func WithHeaders(h Headers) Option { return func(c *config) { c.headers = h } }
+
+// WithJitter adds a random time, from 0 to the given maximum, to the time that a refusal tells
+// the client to wait: Retry-After, and the t of RateLimit. So clients that were refused together
+// do not return together. None is told to return earlier than without WithJitter. The decision
+// that [DecisionOf] and [WithShadow] report stays exact.
+func WithJitter(most time.Duration) Option { return func(c *config) { c.jitter = most } }
+
+// WithExposedHeaders lets scripts of other origins read the header fields: it adds the field
+// Access-Control-Expose-Headers, which names them. All else that such a script needs is up to
+// the CORS middleware, which belongs outside this one, so that it also handles refusals, and
+// answers preflight requests before they are counted.
+func WithExposedHeaders() Option { return func(c *config) { c.expose = true } }
+
+// WithPartitionKey adds the parameter pk to the RateLimit field of [Standard], which tells a
+// client with several keys whose quota the rest of the field is about. f returns it for the
+// key of the request or, with [WithAlso], of the limiter that decided. It should be something
+// that clients can compute, and nothing that others must not see: not an API key, but a name
+// or a hash of it.
+func WithPartitionKey(f func(key string) []byte) Option {
+	return func(c *config) { c.partitionKey, c.partitioned = f, true }
+}
 
 // WithPolicyName sets the name of the limit in header fields and bodies. The default
 // is "default". The parts of a [ratelimit.All] have a number after the name:
@@ -110,9 +131,13 @@ type config struct {
 	settle     func(r *http.Request, status int, written int64) int // nil if requests are not settled
 	also       []*limit
 	inFlight   bool
-	told       bool // whether handlers get the decision
+	told       bool          // whether handlers get the decision
+	jitter     time.Duration // the most that is added to RetryAfter
+	expose     bool          // whether scripts of other origins may read the header fields
 
-	costed, answered, skipped, shadowed, settled, storeErrorSet bool // whether these options were given
+	partitionKey func(key string) []byte // nil if the RateLimit field has no pk
+
+	costed, answered, skipped, shadowed, settled, storeErrorSet, partitioned bool // whether these options were given
 }
 
 func newConfig(opts []Option) (*config, error) {
@@ -151,6 +176,10 @@ func (c *config) check() error {
 		return invalid("WithShadow's function", nil, "must be a function to call for requests that would have been refused")
 	case c.settled && c.settle == nil:
 		return invalid("WithSettle's function", nil, "must return how many events a request has cost, as ByCost does")
+	case c.partitioned && c.partitionKey == nil:
+		return invalid("WithPartitionKey's function", nil, "must return the partition key for a key; omit the option to send none")
+	case c.jitter < 0:
+		return invalid("WithJitter's maximum", c.jitter, "must not be negative")
 	case c.shaping < 0:
 		return invalid("WithShaping's delay", c.shaping, "must not be negative")
 	case c.shadowed && c.shaping > 0:
@@ -159,8 +188,8 @@ func (c *config) check() error {
 		return invalid("WithShaping's delay", c.shaping, "must be 0 with WithAlso: remove one of the two")
 	case c.status < 400 || c.status > 599:
 		return invalid("WithStatus's code", c.status, "must be from 400 to 599")
-	case c.headers < Standard || c.headers > None:
-		return invalid("WithHeaders's choice", int(c.headers), "must be Standard, Legacy or None")
+	case c.headers < Standard || c.headers > Draft7:
+		return invalid("WithHeaders's choice", int(c.headers), "must be Standard, Draft7, Legacy or None")
 	case !ascii.IsPrintable(c.name):
 		return invalid("WithPolicyName's name", fmt.Sprintf("%q", c.name), "must be one or more printable ASCII characters")
 	}

@@ -14,9 +14,12 @@ import (
 
 // policies describe the limits of a limiter, for header fields and bodies.
 type policies struct {
-	field string   // the value of RateLimit-Policy; empty if there is none
-	names []string // of the parts, by number
-	items []string // the names as items of a structured field, in quotes
+	field  string   // the value of RateLimit-Policy; empty if there is none
+	field7 string   // the same for Draft7
+	items7 []string // its items
+	names  []string // of the parts, by number
+	items  []string // the names as items of a structured field, in quotes
+	limits []int    // of the parts, by number; 0 if it is not known
 
 	starts  []int    // the numbers of the first parts of several limiters; nil with one
 	single  bool     // whether there is exactly one limit, and it has a window
@@ -26,7 +29,7 @@ type policies struct {
 
 // policiesOf returns the policies of the keys of q, on which d was decided.
 func (m *middleware) policiesOf(ctx context.Context, q question, d ratelimit.Decision) *policies {
-	if !m.perKey || d.Degraded || d.Allowed && m.headers != Standard {
+	if !m.perKey || d.Degraded || d.Allowed && !m.headers.lists() {
 		return m.policies // nothing else would be shown
 	}
 	if q.all == nil {
@@ -50,14 +53,27 @@ func combined(all []*policies) *policies {
 	var fields []string
 	for _, one := range all {
 		p.starts = append(p.starts, len(p.names))
-		p.names, p.items = append(p.names, one.names...), append(p.items, one.items...)
+		p.names, p.items, p.limits = append(p.names, one.names...), append(p.items, one.items...), append(p.limits, one.limits...)
 		refusal.after = append(refusal.after, one.refusal.after...)
 		if one.field != "" {
 			fields = append(fields, one.field)
 		}
+		p.items7 = append(p.items7, one.items7...)
 	}
-	p.field = strings.Join(fields, ", ")
+	p.field, p.field7 = strings.Join(fields, ", "), joined7(p.items7)
 	return p
+}
+
+// joined7 returns a list of items, without those whose number is that of an earlier one.
+func joined7(items []string) string {
+	var kept []string
+	seen := make(map[string]bool)
+	for _, item := range items {
+		if q, _, _ := strings.Cut(item, ";"); !seen[q] {
+			seen[q], kept = true, append(kept, item)
+		}
+	}
+	return strings.Join(kept, ", ")
 }
 
 // A policyCache has the policies of algorithms.
@@ -118,7 +134,7 @@ func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
 			partName = fmt.Sprintf("%s-%d", name, i+1)
 		}
 		item := quoted(partName)
-		p.names, p.items = append(p.names, partName), append(p.items, item)
+		p.names, p.items, p.limits = append(p.names, partName), append(p.items, item), append(p.limits, 0)
 		for j, q := range quotas(part) {
 			if count > 0 {
 				p.field += ", "
@@ -126,6 +142,8 @@ func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
 			count++
 			if j > 0 {
 				item = quoted(partName + "-period")
+			} else {
+				p.limits[i] = q.events
 			}
 			p.field += fmt.Sprintf("%s;q=%d", item, min(int64(q.events), maxInteger))
 			if q.flies {
@@ -133,9 +151,11 @@ func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
 				p.field += `;qu="concurrent-requests"`
 			} else if q.window >= time.Second && q.window < ratelimit.Never {
 				p.field += fmt.Sprintf(";w=%d", seconds(q.window))
+				p.items7 = append(p.items7, fmt.Sprintf("%d;w=%d", min(int64(q.events), maxInteger), seconds(q.window)))
 			}
 		}
 	}
+	p.field7 = joined7(p.items7)
 	p.single = count == 1 && !p.flies
 	p.refusal = newRefusal(status, p.names)
 	return p

@@ -73,6 +73,53 @@ func TestFieldsParse(t *testing.T) {
 	}
 }
 
+// TestDraft7Parses parses the header fields of Draft7: a dictionary of integers, and a list of
+// integers with a window.
+func TestDraft7Parses(t *testing.T) {
+	l := ratelimit.Must(ratelimit.New(ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 15},
+		ratelimit.FixedWindow{Limit: 3, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
+	}))
+	h := httplimit.Middleware(l, httplimit.WithHeaders(httplimit.Draft7))(http.NotFoundHandler())
+	for left := int64(2); left >= 0; left-- {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		current, err := httpsfv.UnmarshalDictionary(w.Header()["Ratelimit"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]int64{"limit": 3, "remaining": left, "reset": 3600} {
+			member, _ := current.Get(name)
+			if item, ok := member.(httpsfv.Item); !ok || item.Value != want {
+				t.Errorf("%s is %+v, want %d", name, member, want)
+			}
+		}
+		policies, err := httpsfv.UnmarshalList(w.Header()["Ratelimit-Policy"])
+		if err != nil || len(policies) != 2 {
+			t.Fatalf("%d policies, %v", len(policies), err)
+		}
+		for i, want := range [][2]int64{{15, 2}, {3, 3600}} {
+			if item, ok := policies[i].(httpsfv.Item); !ok || item.Value != want[0] || parameter(t, item, "w") != want[1] {
+				t.Errorf("policy %d is %+v, want %v", i, policies[i], want)
+			}
+		}
+	}
+}
+
+// TestPartitionKeyParses parses keys of all lengths and bytes.
+func TestPartitionKeyParses(t *testing.T) {
+	for _, key := range []string{"", "a", "ab", "abc", "\x00\xff\xfe:;\"", "2001:db8::/64"} {
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Hour}))
+		h := httplimit.Middleware(l, httplimit.WithPartitionKey(func(string) []byte { return []byte(key) }))(http.NotFoundHandler())
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		v, _ := list(t, w.Header()["Ratelimit"])[0].Params.Get("pk")
+		if got, ok := v.([]byte); !ok || string(got) != key {
+			t.Errorf("pk is %q, want %q", v, key)
+		}
+	}
+}
+
 func list(t *testing.T, lines []string) (items []httpsfv.Item) {
 	t.Helper()
 	parsed, err := httpsfv.UnmarshalList(lines)
