@@ -7,6 +7,8 @@ require (
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/ratelimit-go/ratelimit v0.0.0
+	github.com/ratelimit-go/ratelimit/httplimit/echo v0.0.0
+	github.com/ratelimit-go/ratelimit/httplimit/gin v0.0.0
 )
 
 require github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
@@ -50,5 +52,9 @@ require (
 )
 
 replace github.com/ratelimit-go/ratelimit => ../../
+
+replace github.com/ratelimit-go/ratelimit/httplimit/echo => ../../httplimit/echo
+
+replace github.com/ratelimit-go/ratelimit/httplimit/gin => ../../httplimit/gin
 
 replace github.com/ratelimit-go/ratelimit/rules => ../../rules

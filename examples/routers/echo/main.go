@@ -15,26 +15,16 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/examples/routers/server"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	echolimit "github.com/ratelimit-go/ratelimit/httplimit/echo"
 )
 
 func main() { server.Main(router) }
 
 func router(limiter ratelimit.Limiter) http.Handler {
 	e := echo.New()
-	e.Use(echo.WrapMiddleware(httplimit.Middleware(limiter)), answerErrors)
+	e.Use(echolimit.Wrap(httplimit.Middleware(limiter)))
 	e.GET("/hello/:name", func(c echo.Context) error {
 		return c.String(http.StatusOK, "hello, "+c.Param("name")+"\n")
 	})
 	return e
-}
-
-// answerErrors answers the errors of handlers inside the middleware before it, so that
-// httplimit.WithSettle sees their status.
-func answerErrors(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if err := next(c); err != nil {
-			c.Error(err)
-		}
-		return nil
-	}
 }

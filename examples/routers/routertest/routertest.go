@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
 // modules are the routers' modules. A program depends on one of them.
@@ -57,24 +56,6 @@ func Run(t *testing.T, module string, router func(ratelimit.Limiter) http.Handle
 			if slices.Contains(packages, m) != (m == module) {
 				t.Errorf("imports %s: %v, want %v", m, m != module, m == module)
 			}
-		}
-	})
-}
-
-// Settles checks that httplimit.WithSettle sees that the router's handler answers with the
-// status of a teapot.
-func Settles(t *testing.T, name string, router func(middleware func(http.Handler) http.Handler) http.Handler) {
-	t.Run(name, func(t *testing.T) {
-		limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}))
-		got := 0
-		h := router(httplimit.Middleware(limiter, httplimit.WithSettle(func(_ *http.Request, status int, _ int64) int {
-			got = status
-			return 0
-		})))
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
-		if got != http.StatusTeapot || w.Code != http.StatusTeapot {
-			t.Errorf("the client gets %d, and WithSettle sees %d; want %d", w.Code, got, http.StatusTeapot)
 		}
 	})
 }

@@ -1,0 +1,29 @@
+package ginlimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	ginlimit "github.com/ratelimit-go/ratelimit/httplimit/gin"
+)
+
+// A router that allows each client 60 requests a minute.
+func Example() {
+	e := gin.New()
+	e.Use(ginlimit.Wrap(httplimit.PerClient(ratelimit.PerMinute(60))))
+	e.GET("/hello", func(c *gin.Context) { c.String(http.StatusOK, "hello") })
+
+	answered := make(map[int]int) // by status
+	for range 70 {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest("GET", "/hello", nil))
+		answered[w.Code]++
+	}
+	fmt.Println(answered)
+	// Output: map[200:60 429:10]
+}

@@ -1,0 +1,166 @@
+package ginlimit_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	ginlimit "github.com/ratelimit-go/ratelimit/httplimit/gin"
+)
+
+func TestMain(m *testing.M) {
+	gin.SetMode(gin.TestMode)
+	m.Run()
+}
+
+func perHour(n int) ratelimit.Limiter {
+	return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: n, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}))
+}
+
+func get(e http.Handler) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	return w
+}
+
+// TestRefusalAborts checks that no handler after the middleware is called for a refused request,
+// and that those around it see the refusal.
+func TestRefusalAborts(t *testing.T) {
+	var called []string
+	e := gin.New()
+	e.Use(func(c *gin.Context) {
+		c.Next()
+		called = append(called, fmt.Sprintf("around: %d, aborted %v", c.Writer.Status(), c.IsAborted()))
+	})
+	e.Use(ginlimit.Wrap(httplimit.Middleware(perHour(1), httplimit.WithDecision())))
+	e.Use(func(c *gin.Context) {
+		d, ok := httplimit.DecisionOf(c.Request)
+		called = append(called, fmt.Sprintf("after: %v %d", ok, d.Limit))
+	})
+	e.GET("/", func(c *gin.Context) { called = append(called, "route"); c.String(200, "ok") })
+	first, second := get(e), get(e)
+	if first.Code != 200 || first.Body.String() != "ok" || first.Header().Get("RateLimit") == "" {
+		t.Errorf("first request: %d %q %v", first.Code, first.Body, first.Header())
+	}
+	if second.Code != 429 || second.Header().Get("Retry-After") == "" || strings.Contains(second.Body.String(), "ok") {
+		t.Errorf("second request: %d %q %v", second.Code, second.Body, second.Header())
+	}
+	want := "[after: true 1 route around: 200, aborted false around: 429, aborted true]"
+	if got := fmt.Sprint(called); got != want {
+		t.Errorf("called %v, want %v", got, want)
+	}
+}
+
+// TestSettle checks what httplimit.WithSettle sees, and that the client gets the same.
+func TestSettle(t *testing.T) {
+	for name, tt := range map[string]struct {
+		handler gin.HandlerFunc
+		status  int
+		written int64
+	}{
+		"body":          {func(c *gin.Context) { c.String(418, "no") }, 418, 2},
+		"JSON":          {func(c *gin.Context) { c.JSON(418, 12345) }, 418, 5},
+		"nothing":       {func(*gin.Context) {}, 200, 0},
+		"status":        {func(c *gin.Context) { c.Status(418) }, 418, 0},
+		"late":          {func(c *gin.Context) { c.Status(200); c.Status(418) }, 418, 0},
+		"late, body":    {func(c *gin.Context) { c.Status(200); c.Status(418); io.WriteString(c.Writer, "no") }, 418, 2},
+		"too late":      {func(c *gin.Context) { c.Status(418); c.Writer.WriteHeaderNow(); c.Status(200) }, 418, 0},
+		"flush":         {func(c *gin.Context) { c.Status(418); c.Writer.Flush(); c.Status(200); c.Writer.Write([]byte("no")) }, 418, 2},
+		"abort":         {func(c *gin.Context) { c.AbortWithStatus(418) }, 418, 0},
+		"abort, JSON":   {func(c *gin.Context) { c.AbortWithStatusJSON(418, 1) }, 418, 1},
+		"panic":         {func(*gin.Context) { panic("no") }, 500, 0},
+		"panic, later":  {func(c *gin.Context) { c.String(418, "no"); panic("no") }, 418, 2},
+		"several":       {func(c *gin.Context) { c.String(418, "n"); c.String(200, "o") }, 418, 2},
+		"a file":        {func(c *gin.Context) { c.Data(418, "text/plain", make([]byte, 100_000)) }, 418, 100_000},
+		"of its writer": {func(c *gin.Context) { http.Error(c.Writer, "n", 418) }, 418, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var status int
+			var written int64
+			e := gin.New()
+			e.Use(gin.CustomRecoveryWithWriter(io.Discard, func(c *gin.Context, _ any) { c.AbortWithStatus(500) }))
+			var outer gin.ResponseWriter
+			e.Use(func(c *gin.Context) {
+				outer = c.Writer
+				defer func() {
+					if c.Writer != outer {
+						t.Error("the writer is not restored")
+					}
+				}()
+				c.Next()
+			})
+			e.Use(ginlimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithSettle(func(_ *http.Request, s int, n int64) int {
+				status, written = s, n
+				return 0
+			}))))
+			e.GET("/", tt.handler)
+			w := get(e)
+			if status != tt.status || written != tt.written {
+				t.Errorf("WithSettle sees %d and %d bytes, want %d and %d", status, written, tt.status, tt.written)
+			}
+			if w.Code != tt.status || int64(w.Body.Len()) != tt.written {
+				t.Errorf("the client gets %d and %d bytes, want %d and %d", w.Code, w.Body.Len(), tt.status, tt.written)
+			}
+		})
+	}
+}
+
+// TestHijack checks that a handler can take over the connection.
+func TestHijack(t *testing.T) {
+	settled := make(chan int, 1)
+	e := gin.New()
+	e.Use(ginlimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithSettle(func(_ *http.Request, status int, _ int64) int {
+		settled <- status
+		return 0
+	}))))
+	e.GET("/", func(c *gin.Context) {
+		if err := http.NewResponseController(c.Writer).SetReadDeadline(time.Time{}); err != nil {
+			t.Error(err)
+		}
+		conn, _, err := c.Writer.Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		io.WriteString(conn, "HTTP/1.1 418 \r\nContent-Length: 0\r\n\r\n")
+		conn.Close()
+	})
+	server := httptest.NewServer(e)
+	defer server.Close()
+	resp, err := server.Client().Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if got := <-settled; got != 101 || resp.StatusCode != 418 {
+		t.Errorf("WithSettle sees %d, the client %d", got, resp.StatusCode)
+	}
+}
+
+// TestMisuse checks that a mistake is answered for each request, and logged once.
+func TestMisuse(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	var logged strings.Builder
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	e := gin.New()
+	e.Use(ginlimit.Wrap(httplimit.PerClient(ratelimit.PerMinute(0))))
+	e.GET("/", func(c *gin.Context) { t.Error("it is reached") })
+	for range 3 {
+		if w := get(e); w.Code != 500 || !strings.Contains(w.Body.String(), "Rate.Events is 0") {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	}
+	if strings.Count(logged.String(), "\n") != 1 {
+		t.Error(logged.String())
+	}
+}
