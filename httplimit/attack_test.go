@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/netip"
+	"net/url"
 	"runtime"
 	"strings"
 	"sync"
@@ -149,6 +151,48 @@ func TestHostileHosts(t *testing.T) {
 	}
 	assert.Greater(t, sent, 30)
 	assert.Equal(t, map[string]int{"203.0.113.66": sent}, keys)
+}
+
+// TestForgedRealIP sends fields with a client's address, written in many ways, through a proxy
+// that sets X-Real-IP, and past it.
+func TestForgedRealIP(t *testing.T) {
+	var mu sync.Mutex // protects keys
+	keys := make(map[string]int)
+	l, _ := limiter(t, ratelimit.Unlimited{})
+	key := httplimit.ClientIP(httplimit.TrustedProxies(netip.MustParsePrefix("127.0.0.1/32")), httplimit.FromHeader("X-Real-IP"))
+	service := serveBoth(t, httplimit.Middleware(l, httplimit.WithKey(func(r *http.Request) (string, error) {
+		if r.Header.Get("Past") != "" {
+			r.RemoteAddr = "198.51.100.7:1" // a client's, whose peer is the service
+		}
+		k, err := key(r)
+		mu.Lock()
+		defer mu.Unlock()
+		keys[k]++
+		return k, err
+	}))(ok))
+	proxy := serveBoth(t, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(&url.URL{Scheme: "http", Host: service})
+		r.Out.Header.Set("X-Real-IP", "203.0.113.66")
+	}})
+	sent := 0
+	for _, name := range []string{"X-Real-IP", "x-real-ip", "X-REAL-IP", "X_Real_IP", "X-Forwarded-For", "CF-Connecting-IP"} {
+		for _, value := range []string{"1.1.1.1", "203.0.113.66, 1.1.1.1", "1.1.1.1, 203.0.113.66", "::ffff:1.1.1.1", "[::1]:1", "fe80::1%eth0", "127.0.0.1", "", "x", strings.Repeat("1", 5000)} {
+			for _, more := range []string{"", name + ": 2.2.2.2\r\n", "Connection: X-Real-IP\r\n", "Trailer: X-Real-IP\r\n"} {
+				sent++
+				for addr, past := range map[string]string{proxy: "", service: "Past: 1\r\n"} {
+					conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+					require.NoError(t, err)
+					fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n%s: %s\r\n%s%sConnection: close\r\n\r\n", name, value, more, past)
+					resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+					require.NoError(t, err)
+					assert.Equal(t, 200, resp.StatusCode)
+					resp.Body.Close()
+					conn.Close()
+				}
+			}
+		}
+	}
+	assert.Equal(t, map[string]int{"203.0.113.66": sent, "198.51.100.7": sent}, keys)
 }
 
 // TestClientsThatLeave has clients wait for their turn and disconnect, the last one

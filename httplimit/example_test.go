@@ -195,3 +195,14 @@ func ExampleTransport() {
 	// 404 Not Found
 	// its turn is after the deadline: true
 }
+
+// A client without a limit of its own that slows down as the server asks for.
+func ExampleTransport_heed() {
+	unlimited := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
+	client := &http.Client{Transport: &httplimit.Transport{Limiter: unlimited, Heed: true}}
+	resp, err := client.Get("https://api.example.com/items")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+}

@@ -8,9 +8,12 @@
 //
 // The middleware takes one event of the client's key for each request, reports in
 // header fields how much is left, and answers a request over the limit with status
-// 429 and the time to wait. The key is the client's IP address (see [ClientIP])
-// unless [WithKey] sets another one. [Transport] is for clients: it makes requests
-// wait for their turn, and honours a server's Retry-After.
+// 429 and the time to wait. The key is the client's IP address (see [ClientIP], which must
+// know the proxies that requests come through) unless [WithKey] sets another one: [Header],
+// [Cookie], [BasicAuthUser], [Pattern], several of them with [Join], or [Everybody].
+//
+// [Transport] is for clients: it makes requests wait for their turn, honours a server's
+// Retry-After and, with Heed, slows down before it is refused.
 //
 // With [WithCost], a request counts as several events. If its cost is known only when its
 // handler has returned, [WithSettle] corrects it: failed logins only, bytes of the response,
@@ -49,13 +52,15 @@ import (
 // If an option or the argument of a [KeyFunc] of this package has an invalid value, or the
 // limiter or the handler is nil, every request is answered with status 500 and a body that
 // says what is wrong. The first such request is logged with slog. [New] returns such mistakes
-// instead.
+// instead. If a KeyFunc of the program returns the error of one with an invalid argument, only
+// the requests that need a key are answered like this.
 func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Handler {
 	return orMisused(New(l, opts...))
 }
 
 // New is Middleware for programs that do not start with a mistake in its arguments: it
-// returns an error that matches [ratelimit.ErrInvalid] instead of a function.
+// returns an error that matches [ratelimit.ErrInvalid] instead of a function. A nil handler is
+// answered as by Middleware.
 func New(l ratelimit.Limiter, opts ...Option) (func(http.Handler) http.Handler, error) {
 	c, err := newConfig(opts)
 	if param.IsNil(l) {

@@ -188,6 +188,23 @@ func TestMisusedKeyIsLogged(t *testing.T) {
 	assert.Contains(t, logged.String(), "option 0 of ClientIP is nil")
 }
 
+// TestMisusedKeyOfTheProgram checks the same for a KeyFunc that calls one with invalid options.
+func TestMisusedKeyOfTheProgram(t *testing.T) {
+	logged := quiet(t)
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+	limited, err := httplimit.New(l, httplimit.WithKey(func(r *http.Request) (string, error) { return httplimit.ClientIP(nil)(r) }),
+		httplimit.WithKeyError(func(http.ResponseWriter, *http.Request, error) { t.Error("not the client's error") }),
+		httplimit.WithShadow(func(*http.Request, ratelimit.Decision) { t.Error("not a decision") }),
+		httplimit.WithSkip(func(r *http.Request) bool { return r.URL.Path == "/health" }))
+	require.NoError(t, err, "nobody has called it yet")
+	for range 3 {
+		assert.Equal(t, 500, serve(limited(ok), from("192.0.2.1:1")).StatusCode)
+	}
+	assert.Equal(t, 200, serve(limited(ok), httptest.NewRequest("GET", "/health", nil)).StatusCode, "it needs no key")
+	assert.Equal(t, 1, strings.Count(logged.String(), "\n"), logged.String())
+	assert.Contains(t, logged.String(), "option 0 of ClientIP is nil")
+}
+
 // A nilLimiter panics if it is nil.
 type nilLimiter struct{ ratelimit.Limiter }
 

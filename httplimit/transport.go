@@ -26,9 +26,15 @@ import (
 // may already be spent.) It also fails when its context ends while it waits.
 //
 // After a response of 429 or 503 with Retry-After, requests with the same key are
-// held back for that time, at most for a day. At most 4,096 keys are held back at a
+// held back for that time, at most for a day. After a 429 without it, they are held back
+// for a second or, after several such responses in a row, for twice as long each time, up
+// to a minute, and up to half of that longer. At most 4,096 keys are held back at a
 // time. Transport sends nothing twice: responses of 429 are returned to the caller,
 // which may retry.
+//
+// The errors of Transport have the methods Timeout and Temporary, as those of net/http.
+// Timeout reports whether a deadline is too near, Temporary whether a later request may
+// succeed: after a timeout, or when a queue is full.
 //
 // With a [ratelimit.InFlight], alone or in a [ratelimit.All], a request is in flight until the
 // Body of its response has been read to the end or closed, or the request has failed or its
@@ -49,6 +55,17 @@ type Transport struct {
 	// Base sends the requests. The default is [http.DefaultTransport].
 	Base http.RoundTripper
 
+	// Heed makes Transport heed the header field RateLimit of responses, to slow down before
+	// the server refuses a request. When a quarter of the limit is left, the requests that are
+	// left are spread evenly over the time until the quota is back; if the limit is not known,
+	// they always are. When none is left, requests with the same key are held back for that
+	// time, at most for a day. Requests under way count as if they used up what is left. Of
+	// several items of the field, the one that needs the slowest pace counts.
+	//
+	// Heed understands the fields of [Standard] and [Draft7]. Nothing is known before the
+	// first response: Limiter bounds how many requests are sent until then.
+	Heed bool
+
 	// InFlight is for a Limiter whose algorithm is not known (see [ratelimit.AlgorithmOf]),
 	// such as one with limits per key, if some keys have a [ratelimit.InFlight]. It makes
 	// Transport release all requests. Without it, those requests count for the Timeout.
@@ -57,8 +74,9 @@ type Transport struct {
 	decideFlies sync.Once
 	flies       bool // whether requests are released
 
-	mu        sync.Mutex           // protects heldUntil
+	mu        sync.Mutex           // protects heldUntil and servers
 	heldUntil map[string]time.Time // by key, after Retry-After
+	servers   map[string]*server   // by key
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -68,15 +86,22 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Body != nil {
 			r.Body.Close()
 		}
-		return nil, err
+		return nil, transportError{err}
 	}
-	resp, err := t.send(r, turn)
-	if err == nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
-		if until, ok := retryAt(resp.Header.Get("Retry-After"), time.Now()); ok {
-			t.holdBack(key, until)
-		}
+	sent := time.Now()
+	resp, err := t.sendCounted(key, r, turn)
+	if err == nil {
+		t.learn(key, sent, resp)
 	}
 	return resp, err
+}
+
+// sendCounted sends r, and counts it among the requests under way until it is answered.
+func (t *Transport) sendCounted(key string, r *http.Request, turn *ratelimit.Reservation) (*http.Response, error) {
+	if t.Heed {
+		defer t.answered(key)
+	}
+	return t.send(r, turn)
 }
 
 // await waits for the turn of r, and returns its key. turn is what is to be released, or nil.
@@ -84,14 +109,22 @@ func (t *Transport) await(r *http.Request) (key string, turn *ratelimit.Reservat
 	if key, err = t.keyOf(r); err != nil {
 		return "", nil, err
 	}
-	for {
-		if wait := t.heldFor(key); wait > 0 {
-			if err := sleep(r.Context(), wait); err != nil {
-				return "", nil, err
-			}
-			continue
+	if err := t.awaitHeld(r.Context(), key); err != nil {
+		return "", nil, err
+	}
+	if t.Heed {
+		if err := t.takeTurn(r.Context(), key); err != nil {
+			return "", nil, err
 		}
-		if turn, err = t.wait(r.Context(), key); err != nil {
+	}
+	for {
+		if err = t.awaitHeld(r.Context(), key); err == nil {
+			turn, err = t.wait(r.Context(), key)
+		}
+		if err != nil && t.Heed {
+			t.answered(key)
+		}
+		if err != nil {
 			return "", nil, err
 		}
 		if t.heldFor(key) <= 0 {
@@ -116,6 +149,19 @@ func (t *Transport) keyOf(r *http.Request) (key string, err error) {
 		err = fmt.Errorf("%w: the key is empty", ErrNoKey) // hosts must not share a key by mistake
 	}
 	return key, err
+}
+
+// awaitHeld waits until the key is not held back.
+func (t *Transport) awaitHeld(ctx context.Context, key string) error {
+	for {
+		wait := t.heldFor(key)
+		if wait <= 0 {
+			return nil
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
 }
 
 // host returns the host of u in lower case, with the port unless it is the scheme's
@@ -192,8 +238,8 @@ const (
 	maxHeldKeys   = 4096 // further keys are not held back
 )
 
-// holdBack holds a key back until the given time, and removes keys whose time has
-// passed.
+// holdBack holds a key back until the given time, which is at most maxRetryAfter away, and
+// removes keys whose time has passed.
 func (t *Transport) holdBack(key string, until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -205,9 +251,6 @@ func (t *Transport) holdBack(key string, until time.Time) {
 		if !u.After(now) {
 			delete(t.heldUntil, k)
 		}
-	}
-	if limit := now.Add(maxRetryAfter); until.After(limit) {
-		until = limit
 	}
 	held, known := t.heldUntil[key]
 	if until.After(now) && until.After(held) && (known || len(t.heldUntil) < maxHeldKeys) {

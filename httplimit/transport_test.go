@@ -88,9 +88,9 @@ func TestTransportHeedsRetryAfter(t *testing.T) {
 			{answered(429, start.Add(time.Hour).UTC().Format(http.TimeFormat)), time.Hour},
 			{answered(429, "99999999999999999999"), 24 * time.Hour}, // the longest that is heeded
 			{answered(429, "0"), 0},
-			{answered(429, ""), 0},
-			{answered(429, "-5"), 0},
-			{answered(429, "soon"), 0},
+			{answered(503, ""), 0},
+			{answered(503, "-5"), 0},
+			{answered(503, "soon"), 0},
 			{answered(429, start.Add(-time.Hour).UTC().Format(http.TimeFormat)), 0},
 			{answered(200, "7"), 0},
 			{answered(500, "7"), 0},

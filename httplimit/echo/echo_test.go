@@ -96,7 +96,7 @@ func TestSettle(t *testing.T) {
 		"other error":   {func(c echo.Context) error { return errTeapot }, 500, len(`{"message":"Internal Server Error"}`) + 1},
 		"too late":      {func(c echo.Context) error { c.Response().WriteHeader(418); return errTeapot }, 418, 0},
 		"flush":         {func(c echo.Context) error { c.Response().WriteHeader(418); c.Response().Flush(); return nil }, 418, 0},
-		"of its writer": {func(c echo.Context) error { http.Error(c.Response(), "n", 418); return nil }, 418, 2},
+		"of its writer": {func(c echo.Context) error { http.Error(c.Response(), "n", http.StatusTeapot); return nil }, 418, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var status int

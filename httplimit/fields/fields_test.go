@@ -2,9 +2,11 @@ package fields
 
 import (
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -148,3 +150,75 @@ func parameter(t *testing.T, item httpsfv.Item, name string) int64 {
 	}
 	return n
 }
+
+// TestHeedParses compares what httplimit.Transport reads in RateLimit fields with what a
+// third-party parser reads, for fields that are changed at random.
+func TestHeedParses(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	const letters = `aAbrtz019"\\;;==,,:?.-*_/+ ~!é`
+	valid := 0
+	for range 20_000 {
+		field := []string{`"default";r=50;t=30`, `"a\"b";x;r=1;t=2;pk=:QXBwLTk5OQ==:`, `a;r=3;t=40,"b";r=2;t=50;y=?1`, `"a";z=1.5;t=9;r=8, *b/c:d;r=-1`}[random.IntN(4)]
+		for range random.IntN(4) {
+			at, c := random.IntN(len(field)), letters[random.IntN(len(letters))]
+			switch random.IntN(3) {
+			case 0:
+				field = field[:at] + string(c) + field[at:]
+			case 1:
+				field = field[:at] + string(c) + field[at+1:]
+			case 2:
+				field = field[:at] + field[at+1:]
+			}
+		}
+		var want time.Duration
+		if members, err := httpsfv.UnmarshalList([]string{field}); err == nil {
+			valid++
+			for _, m := range members {
+				item, ok := m.(httpsfv.Item)
+				if !ok {
+					continue
+				}
+				left, _ := item.Params.Get("r")
+				reset, _ := item.Params.Get("t")
+				r, known := left.(int64)
+				s, also := reset.(int64)
+				if known && also && r >= 0 && s > 0 {
+					want = max(want, time.Duration(min(s, 86400))*time.Second/time.Duration(r+1))
+				}
+			}
+		}
+		if got := heeded(t, field); got != want {
+			t.Fatalf("%q: Transport waits for %v, want %v", field, got, want)
+		}
+	}
+	if valid < 2000 || valid > 18_000 {
+		t.Errorf("%d fields are valid", valid)
+	}
+}
+
+// heeded returns for how long a Transport waits after a response with the given RateLimit field.
+func heeded(t *testing.T, field string) (waited time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &httplimit.Transport{
+			Limiter: ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})),
+			Heed:    true,
+			Base: responds(func() *http.Response {
+				return &http.Response{StatusCode: 200, Header: http.Header{"Ratelimit": {field}}, Body: http.NoBody}
+			}),
+		}
+		start := time.Now()
+		for range 2 {
+			resp, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+		}
+		waited = time.Since(start)
+	})
+	return waited
+}
+
+type responds func() *http.Response
+
+func (f responds) RoundTrip(*http.Request) (*http.Response, error) { return f(), nil }

@@ -81,7 +81,7 @@ func TestSettle(t *testing.T) {
 		"panic, later":  {func(c *gin.Context) { c.String(418, "no"); panic("no") }, 418, 2},
 		"several":       {func(c *gin.Context) { c.String(418, "n"); c.String(200, "o") }, 418, 2},
 		"a file":        {func(c *gin.Context) { c.Data(418, "text/plain", make([]byte, 100_000)) }, 418, 100_000},
-		"of its writer": {func(c *gin.Context) { http.Error(c.Writer, "n", 418) }, 418, 2},
+		"of its writer": {func(c *gin.Context) { http.Error(c.Writer, "n", http.StatusTeapot) }, 418, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var status int
@@ -143,6 +143,31 @@ func TestHijack(t *testing.T) {
 	resp.Body.Close()
 	if got := <-settled; got != 101 || resp.StatusCode != 418 {
 		t.Errorf("WithSettle sees %d, the client %d", got, resp.StatusCode)
+	}
+}
+
+// A sliced writer cannot be compared.
+type sliced struct {
+	gin.ResponseWriter
+	_ []byte
+}
+
+// TestForeignWriter checks that other middleware may replace the writer, by any type.
+func TestForeignWriter(t *testing.T) {
+	for name, opts := range map[string][]httplimit.Option{
+		"plain":   nil,
+		"settled": {httplimit.WithSettle(httplimit.ByCost)},
+	} {
+		e := gin.New()
+		e.Use(func(c *gin.Context) { c.Writer = sliced{ResponseWriter: c.Writer} })
+		e.Use(ginlimit.Wrap(httplimit.Middleware(perHour(1), opts...)))
+		e.GET("/", func(c *gin.Context) { c.String(http.StatusTeapot, "no") })
+		if w := get(e); w.Code != http.StatusTeapot || w.Body.String() != "no" {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+		if w := get(e); w.Code != http.StatusTooManyRequests {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
 	}
 }
 

@@ -1,0 +1,213 @@
+package httplimit
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"time"
+)
+
+// A server has what the responses to requests with a key say about the requests to come, except
+// for how long to hold them back: that is in Transport.heldUntil.
+type server struct {
+	pace    quotaPace     // what the latest response says, less the requests since
+	until   time.Time     // when the quota is back
+	told    time.Time     // when that response came
+	window  time.Duration // the longest time until then that a response has said
+	next    time.Time     // when the next request may be sent, if they are spread
+	waiting int           // requests that wait for their turn, or for the quota
+	sent    int64         // requests that have taken their turn, and are not answered yet
+
+	backoff time.Duration // after the latest 429 without Retry-After; 0 after another response
+	since   time.Time     // when that began
+}
+
+// Bounds on how long Transport backs off, and how long it remembers that it did.
+const (
+	firstBackoff   = time.Second
+	longestBackoff = time.Minute
+	backoffMemory  = 10 * time.Minute
+)
+
+// over reports whether s says nothing about requests from now on.
+func (s *server) over(now time.Time) bool {
+	return s.sent == 0 && s.waiting == 0 && !now.Before(s.until) && (s.backoff == 0 || now.Sub(s.since) > backoffMemory)
+}
+
+// learn notes what a response to a request with the key, sent at the given time, says about the
+// requests to come.
+func (t *Transport) learn(key string, sent time.Time, resp *http.Response) {
+	now := time.Now()
+	refused := resp.StatusCode == http.StatusTooManyRequests
+	var pace quotaPace
+	if t.Heed {
+		pace = paceOf(resp.Header[fieldLimit], resp.Header[fieldPolicy])
+	}
+	var rest time.Duration // how long to hold requests back
+	if refused || resp.StatusCode == http.StatusServiceUnavailable {
+		if at, ok := retryAt(resp.Header.Get(fieldRetryAfter), now); ok {
+			rest = min(at.Sub(now), maxRetryAfter)
+		} else if refused && pace.reset > 0 {
+			rest = pace.reset
+		} else if refused {
+			rest = t.backOff(key, sent, now)
+		}
+	}
+	if rest > 0 {
+		t.holdBack(key, now.Add(rest))
+	}
+	if !refused {
+		t.recovered(key)
+	}
+	if pace.known {
+		t.heed(key, pace, rest, sent, now)
+	}
+}
+
+// serverOf returns what is known of the key's server, and nil if there is no room for it. The
+// caller holds t.mu.
+func (t *Transport) serverOf(key string, now time.Time) *server {
+	if s := t.servers[key]; s != nil {
+		return s
+	}
+	if len(t.servers) >= maxHeldKeys {
+		for k, s := range t.servers {
+			if s.over(now) {
+				delete(t.servers, k)
+			}
+		}
+	}
+	if len(t.servers) >= maxHeldKeys {
+		return nil
+	}
+	if t.servers == nil {
+		t.servers = make(map[string]*server)
+	}
+	s := new(server)
+	t.servers[key] = s
+	return s
+}
+
+// backOff returns for how long to hold the key back after a 429 without Retry-After: twice as
+// long as the last time, and up to half of that longer, so that clients do not return together.
+func (t *Transport) backOff(key string, sent, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	backoff := firstBackoff
+	if s := t.serverOf(key, now); s != nil {
+		if now.Sub(s.since) > backoffMemory {
+			s.backoff = 0
+		}
+		if s.backoff > 0 && sent.Before(s.since) {
+			return 0 // it was under way when the backoff began
+		}
+		backoff = min(max(2*s.backoff, firstBackoff), longestBackoff)
+		s.backoff, s.since = backoff, now
+	}
+	return backoff + rand.N(backoff/2)
+}
+
+// recovered notes that the server has answered with another status than 429.
+func (t *Transport) recovered(key string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.servers[key]; s != nil {
+		s.backoff = 0
+	}
+}
+
+// heed notes how many requests the server would still grant, according to a response to a request
+// that was sent at the given time. If there is a rest, it grants none before.
+func (t *Transport) heed(key string, pace quotaPace, rest time.Duration, sent, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.serverOf(key, now)
+	if s == nil {
+		return
+	}
+	s.window = max(s.window, pace.reset)
+	if rest > 0 {
+		pace.left, pace.reset = 0, rest
+	}
+	pace.left = max(0, pace.left-s.sent)
+	if s.pace.known && now.Before(s.until) && sent.Before(s.told) {
+		// The server may have said this before what it said last.
+		s.pace.left = min(s.pace.left, pace.left)
+		return
+	}
+	s.pace, s.until, s.told = pace, now.Add(pace.reset), now
+	if next := now.Add(pace.every()); s.waiting == 0 || s.next.Before(next) { // otherwise it is the turn after those that wait
+		s.next = next
+	}
+}
+
+// takeTurn waits until the server would grant another request. It fails at once if that is after
+// the deadline of ctx. If it succeeds, the caller calls answered when the request is over.
+func (t *Transport) takeTurn(ctx context.Context, key string) error {
+	for {
+		s, wait, taken, err := t.nextTurn(ctx, key)
+		if err != nil {
+			return err
+		}
+		if wait > 0 {
+			err = sleep(ctx, wait)
+			t.mu.Lock()
+			s.waiting--
+			t.mu.Unlock()
+		}
+		if err != nil && taken {
+			t.answered(key)
+		}
+		if err != nil || taken {
+			return err
+		}
+	}
+}
+
+// nextTurn returns the time until the server would grant another request. If taken, that is the
+// caller's turn. Otherwise none is left, and the caller asks again after that time.
+func (t *Transport) nextTurn(ctx context.Context, key string) (s *server, wait time.Duration, taken bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	if s = t.serverOf(key, now); s == nil {
+		return nil, 0, true, nil
+	}
+	p := &s.pace
+	if p.known && !now.Before(s.until) { // the quota is back, as far as is known
+		p.known, p.left, p.reset = p.limit > 0, max(0, p.limit-s.sent), s.window
+		s.until, s.next = now.Add(s.window), now
+	}
+	turn, taken := now, true
+	if p.known && !p.enough() {
+		if s.next.After(now) {
+			turn = s.next
+		}
+		if p.left == 0 || !turn.Before(s.until) {
+			turn, taken = s.until, false
+		}
+	}
+	if wait = turn.Sub(now); wait > 0 {
+		if deadline, ok := ctx.Deadline(); ok && deadline.Before(turn) {
+			return s, 0, false, tooLong(wait)
+		}
+		s.waiting++
+	}
+	if taken {
+		s.sent++
+		p.left = max(0, p.left-1)
+		s.next = turn.Add(s.until.Sub(turn) / time.Duration(p.left+1))
+	}
+	return s, wait, taken, nil
+}
+
+// answered notes that a request which has taken its turn is answered, or will not be sent.
+func (t *Transport) answered(key string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.servers[key]; s != nil {
+		if s.sent = max(0, s.sent-1); s.over(time.Now()) {
+			delete(t.servers, key)
+		}
+	}
+}

@@ -1,0 +1,312 @@
+package httplimit_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+)
+
+// A handled RoundTripper passes requests to a handler. Each way takes half of the latency.
+type handled struct {
+	http.Handler
+	latency time.Duration
+}
+
+func (h handled) RoundTrip(r *http.Request) (*http.Response, error) {
+	time.Sleep(h.latency / 2)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	time.Sleep(h.latency / 2)
+	return w.Result(), nil
+}
+
+var unlimited = ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
+
+// TestHeedAvoidsRefusals sends as many requests as it can to a server with a limit. None is
+// refused, and they are not much slower than the limit allows.
+func TestHeedAvoidsRefusals(t *testing.T) {
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}
+	window := ratelimit.FixedWindow{Limit: 60, Window: time.Minute}
+	for name, tt := range map[string]struct {
+		alg     ratelimit.Algorithm
+		headers httplimit.Headers
+		senders int
+		latency time.Duration
+	}{
+		"bucket":              {bucket, httplimit.Standard, 1, 0},
+		"bucket, draft 7":     {bucket, httplimit.Draft7, 1, 0},
+		"bucket, concurrent":  {bucket, httplimit.Standard, 10, 0},
+		"window":              {window, httplimit.Standard, 1, 0},
+		"window, concurrent":  {window, httplimit.Standard, 10, 0},
+		"sliding":             {ratelimit.SlidingWindow{Limit: 60, Window: time.Minute}, httplimit.Standard, 1, 0},
+		"sliding, concurrent": {ratelimit.SlidingWindow{Limit: 60, Window: time.Minute}, httplimit.Standard, 10, 0},
+		"bucket, under way":   {bucket, httplimit.Standard, 30, time.Second},
+		"window, under way":   {window, httplimit.Standard, 30, time.Second},
+		"window, far away":    {window, httplimit.Draft7, 50, 10 * time.Second},
+		"sliding, under way":  {ratelimit.SlidingWindow{Limit: 60, Window: time.Minute}, httplimit.Standard, 30, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := ratelimit.Must(ratelimit.New(tt.alg))
+				tr := &httplimit.Transport{Limiter: unlimited, Heed: true, Base: handled{httplimit.Middleware(l, httplimit.WithHeaders(tt.headers))(ok), tt.latency}}
+				start := time.Now()
+				const requests = 300
+				refused := make([]int, tt.senders)
+				var wg sync.WaitGroup
+				for i := range tt.senders {
+					wg.Go(func() {
+						for range requests / tt.senders {
+							resp, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+							if assert.NoError(t, err) && resp.StatusCode != 200 {
+								refused[i]++
+							}
+						}
+					})
+				}
+				wg.Wait()
+				assert.Equal(t, make([]int, tt.senders), refused)
+				took := time.Since(start)
+				assert.Greater(t, took, 3*time.Minute, "the server has a limit")
+				assert.Less(t, took, 11*time.Minute)
+			})
+		})
+	}
+}
+
+// said returns a response with the given status, RateLimit and Retry-After.
+func said(status int, rateLimit, retryAfter string, policy ...string) *http.Response {
+	resp := answered(status, retryAfter)
+	resp.Header.Set("RateLimit", rateLimit)
+	resp.Header["Ratelimit-Policy"] = policy
+	return resp
+}
+
+// TestHeed has a response, and when requests are sent after it.
+func TestHeed(t *testing.T) {
+	const s = time.Second
+	for name, tt := range map[string]struct {
+		answer *http.Response
+		heed   bool
+		want   []time.Duration // when the first request is sent, and three more at once
+	}{
+		"evenly":                  {said(200, `"a";r=4;t=10`, ""), true, []time.Duration{0, 2 * s, 4 * s, 6 * s}},
+		"not asked to":            {said(200, `"a";r=4;t=10`, ""), false, []time.Duration{0, 0, 0, 0}},
+		"up to the reset":         {said(200, `"a";r=1;t=10`, ""), true, []time.Duration{0, 5 * s, 10 * s, 10 * s}},
+		"none is left":            {said(200, `"a";r=0;t=10`, ""), true, []time.Duration{0, 10 * s, 10 * s, 10 * s}},
+		"none is left, for long":  {said(200, `"a";r=0;t=999999999`, ""), true, []time.Duration{0, 24 * time.Hour, 24 * time.Hour, 24 * time.Hour}},
+		"little is left for long": {said(200, `"a";r=3;t=999999999`, ""), true, []time.Duration{0, 6 * time.Hour, 12 * time.Hour, 18 * time.Hour}},
+		"plenty":                  {said(200, `"a";r=999999999999999;t=1`, ""), true, []time.Duration{0, 0, 0, 0}},
+		"no time":                 {said(200, `"a";r=4`, ""), true, []time.Duration{0, 0, 0, 0}},
+		"malformed":               {said(200, `"a";r=4;t=10,`, ""), true, []time.Duration{0, 0, 0, 0}},
+		"refused":                 {said(429, `"a";r=0;t=10`, "10"), true, []time.Duration{0, 10 * s, 10 * s, 10 * s}},
+		"Retry-After is more":     {said(429, `"a";r=0;t=10`, "20"), true, []time.Duration{0, 20 * s, 20 * s, 20 * s}},
+		"Retry-After is less":     {said(429, `"a";r=0;t=10`, "5"), true, []time.Duration{0, 5 * s, 5 * s, 5 * s}},
+		"Retry-After is missing":  {said(429, `"a";r=0;t=10`, ""), true, []time.Duration{0, 10 * s, 10 * s, 10 * s}},
+		"none is left of five":    {said(200, `"a";r=0;t=10`, "", `"a";q=5`), true, []time.Duration{0, 10 * s, 10 * s, 10 * s}},
+		"refused, of five":        {said(429, `"a";r=0;t=10`, "20", `"a";q=5`), true, []time.Duration{0, 20 * s, 20 * s, 20 * s}},
+		"none is left of none":    {said(200, `"a";r=0;t=10`, "", `"a";q=0`), true, []time.Duration{0, 10 * s, 10 * s, 10 * s}},
+		"refused for an age":      {said(429, `"a";r=0;t=10`, "99999999999", `"a";q=5`), true, []time.Duration{0, 24 * time.Hour, 24 * time.Hour, 24 * time.Hour}},
+		"plenty of five":          {said(200, `"a";r=2;t=10`, "", `"a";q=5`), true, []time.Duration{0, 0, 5 * s, 10 * s}},
+		"little of five":          {said(200, `"a";r=1;t=10`, "", `"a";q=5`), true, []time.Duration{0, 5 * s, 10 * s, 10 * s}},
+		"none is left of two":     {said(200, `"a";r=0;t=10`, "", `"a";q=2`), true, []time.Duration{0, 10 * s, 10 * s, 20 * s}},
+		"an error":                {said(500, `"a";r=4;t=10`, ""), true, []time.Duration{0, 2 * s, 4 * s, 6 * s}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := &scripted{start: time.Now(), answers: []*http.Response{tt.answer}}
+				tr := &httplimit.Transport{Limiter: unlimited, Heed: tt.heed, Base: server}
+				ask := func(host string) {
+					_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://"+host, nil))
+					assert.NoError(t, err)
+				}
+				ask("example.com")
+				var wg sync.WaitGroup
+				for range 3 {
+					wg.Go(func() { ask("example.com") })
+				}
+				wg.Wait()
+				assert.Equal(t, tt.want, server.asked)
+				at := time.Now()
+				ask("other.example")
+				assert.Equal(t, at, time.Now(), "another server")
+			})
+		})
+	}
+}
+
+// TestHeedDeadline checks that a request whose deadline is before its turn fails at once, and
+// takes no other request's turn.
+func TestHeedDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &scripted{start: time.Now(), answers: []*http.Response{said(200, `"a";r=4;t=10`, "")}}
+		tr := &httplimit.Transport{Limiter: unlimited, Heed: true, Base: server}
+		ask := func(ctx context.Context) error {
+			_, err := tr.RoundTrip(httptest.NewRequestWithContext(ctx, "GET", "http://example.com", nil))
+			return err
+		}
+		require.NoError(t, ask(t.Context()))
+		near, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for range 3 {
+			require.ErrorIs(t, ask(near), context.DeadlineExceeded)
+		}
+		leaving, leave := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, leave)
+		require.Zero(t, time.Since(server.start))
+		require.NoError(t, ask(t.Context()))
+		require.ErrorIs(t, ask(leaving), context.Canceled)
+		require.ErrorIs(t, ask(near), context.DeadlineExceeded)
+		assert.Equal(t, []time.Duration{0, 2 * time.Second}, server.asked)
+
+		// Those that failed are not under way.
+		leaving, leave = context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, leave)
+		require.ErrorIs(t, ask(leaving), context.Canceled)
+		server.answers = []*http.Response{said(200, `"a";r=1;t=10`, "")}
+		require.NoError(t, ask(t.Context()))
+		start := time.Now()
+		require.NoError(t, ask(t.Context()))
+		assert.Equal(t, 5*time.Second, time.Since(start))
+	})
+}
+
+// TestHeedCountsUnderWay has a server that answers only the first request and the last one: those
+// under way may use up what is left, also when the quota should be back.
+func TestHeedCountsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &scripted{start: time.Now(), answers: []*http.Response{said(200, `"a";r=4;t=10`, "", `"a";q=4`)}}
+		tr := &httplimit.Transport{Limiter: unlimited, Heed: true, Base: lagging{server, time.Hour + 3*time.Second}}
+		ask := func() {
+			_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+			assert.NoError(t, err)
+		}
+		ask()
+		var wg sync.WaitGroup
+		for range 7 {
+			wg.Go(ask)
+		}
+		wg.Wait()
+		const s = time.Second
+		assert.Equal(t, []time.Duration{0, 0, 0, 0, 5 * s, 3610 * s, 3610 * s, 3610 * s}, server.asked)
+	})
+}
+
+// A lagging RoundTripper takes its time for all requests but the first.
+type lagging struct {
+	server  *scripted
+	latency time.Duration
+}
+
+func (s lagging) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := s.server.RoundTrip(r)
+	if len(s.server.asked) > 1 {
+		time.Sleep(s.latency)
+	}
+	return resp, err
+}
+
+// TestHeedNews checks that a later response changes the pace of requests to come.
+func TestHeedNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &scripted{start: time.Now(), answers: []*http.Response{
+			said(200, `"a";r=4;t=10`, ""), // 2 s
+			said(200, `"a";r=9;t=10`, ""), // 1 s
+			said(200, `"a";r=0;t=30`, ""),
+			said(200, `"a";r=1;t=2`, ""), // 1 s, twice
+			answered(200, ""),
+		}}
+		tr := &httplimit.Transport{Limiter: unlimited, Heed: true, Base: server}
+		for range 8 {
+			_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+			require.NoError(t, err)
+		}
+		const s = time.Second
+		assert.Equal(t, []time.Duration{0, 2 * s, 3 * s, 33 * s, 34 * s, 35 * s, 35 * s, 35 * s}, server.asked)
+	})
+}
+
+// TestTransportBacksOff has a server that refuses requests, and does not say when to retry.
+func TestTransportBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		status := 429
+		tr := &httplimit.Transport{Limiter: unlimited, Base: roundTripper(func(*http.Request) *http.Response { return answered(status, "soon") })}
+		ask := func(want time.Duration) {
+			t.Helper()
+			start := time.Now()
+			_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+			require.NoError(t, err)
+			waited := time.Since(start)
+			require.GreaterOrEqual(t, waited, want)
+			require.Less(t, waited, want+want/2+1)
+		}
+		for _, want := range []time.Duration{0, 1, 2, 4, 8, 16, 32, 60, 60, 60} {
+			ask(want * time.Second)
+		}
+		status = 200
+		ask(time.Minute)
+		ask(0)
+		status = 429
+		ask(0)
+		ask(time.Second)
+		time.Sleep(20 * time.Minute) // longer than it is remembered
+		ask(0)
+		status = 200
+		ask(time.Second)
+	})
+}
+
+// TestTransportBacksOffOnce refuses many requests that are under way together: that is no reason
+// to back off for longer.
+func TestTransportBacksOffOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &httplimit.Transport{Limiter: unlimited, Base: roundTripper(func(*http.Request) *http.Response {
+			time.Sleep(time.Second)
+			return answered(429, "")
+		})}
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+				assert.NoError(t, err)
+			})
+		}
+		wg.Wait()
+		start := time.Now()
+		_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+		require.NoError(t, err)
+		assert.Less(t, time.Since(start), time.Second+2*time.Second)
+	})
+}
+
+// TestHeedForgetsServers has more servers than are remembered.
+func TestHeedForgetsServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &httplimit.Transport{Limiter: unlimited, Heed: true,
+			Base: roundTripper(func(*http.Request) *http.Response { return said(200, `"a";r=1;t=60`, "") })}
+		ask := func(i int) (waited time.Duration) {
+			start := time.Now()
+			_, err := tr.RoundTrip(httptest.NewRequest("GET", fmt.Sprintf("http://%d.example", i), nil))
+			require.NoError(t, err)
+			return time.Since(start)
+		}
+		for i := range 5000 {
+			require.Zero(t, ask(i))
+		}
+		assert.Zero(t, ask(4999), "there is no room for it")
+		assert.Equal(t, 30*time.Second, ask(0))
+		time.Sleep(time.Minute)
+		assert.Zero(t, ask(4999))
+		assert.Equal(t, 30*time.Second, ask(4999), "now there is")
+	})
+}

@@ -1,0 +1,247 @@
+package httplimit
+
+import (
+	"encoding/base64"
+	"strings"
+	"time"
+)
+
+// A quotaPace is what a server says of the requests to come: so many are left until the quota is
+// back.
+type quotaPace struct {
+	known bool // whether the server says it
+	left  int64
+	limit int64 // 0 if it is not known
+	reset time.Duration
+}
+
+// every returns the time between two requests if they are spread evenly.
+func (p quotaPace) every() time.Duration { return time.Duration(int64(p.reset) / (p.left + 1)) }
+
+// enough reports whether so many requests are left that they need not be spread.
+func (p quotaPace) enough() bool {
+	return p.reset == 0 || p.left > 0 && p.left > p.limit/4 && p.limit > 0
+}
+
+// paceOf returns the slowest pace that a RateLimit field says: among the items of a list
+// ("name";r=1;t=2) or, in an earlier draft, in a dictionary (limit=3, remaining=1, reset=2).
+// policy is the field RateLimit-Policy, which has the limits of a list.
+func paceOf(rateLimit, policy []string) (slowest quotaPace) {
+	limits := make(map[string]sfInteger)
+	for _, m := range sfMembers(policy) {
+		limits[m.name] = m.quota
+	}
+	var whole sfMember // the dictionary, as if it were an item
+	for _, m := range sfMembers(rateLimit) {
+		switch m.key {
+		case "": // an item of a list
+			m.quota = limits[m.name]
+			slowest = slower(slowest, m)
+		case "limit":
+			whole.quota = m.value
+		case "remaining":
+			whole.left = m.value
+		case "reset":
+			whole.reset = m.value
+		}
+	}
+	return slower(slowest, whole)
+}
+
+// slower returns the slower one of p and the pace of an item.
+func slower(p quotaPace, item sfMember) quotaPace {
+	if !item.left.known || !item.reset.known || item.left.n < 0 || item.reset.n < 0 {
+		return p
+	}
+	q := quotaPace{known: true, left: item.left.n, limit: max(0, item.quota.n)}
+	q.reset = time.Duration(min(item.reset.n, int64(maxRetryAfter/time.Second))) * time.Second
+	if !p.known || p.enough() && !q.enough() || p.enough() == q.enough() && q.every() > p.every() {
+		return q
+	}
+	return p
+}
+
+// An sfInteger is an integer of a structured field. It is not known if there is none, or a value
+// of another type.
+type sfInteger struct {
+	n     int64
+	known bool
+}
+
+// An sfMember is a member of a list or, if it has a key, of a dictionary.
+type sfMember struct {
+	key                string
+	name               string // the value as it is written
+	value              sfInteger
+	left, reset, quota sfInteger // the parameters r, t and q
+}
+
+// How much of a field is read.
+const (
+	longestField = 4096 // in bytes
+	mostMembers  = 32
+)
+
+// sfMembers returns the members of a field, and none if it is not well-formed (RFC 9651, 4.2).
+func sfMembers(lines []string) (members []sfMember) {
+	p := sfParser{strings.Join(lines, ",")}
+	if len(p.rest) > longestField {
+		return nil
+	}
+	for p.rest != "" {
+		m, ok := p.member()
+		if !ok || len(members) == mostMembers || len(members) > 0 && (m.key == "") != (members[0].key == "") {
+			return nil
+		}
+		members = append(members, m)
+	}
+	return members
+}
+
+// An sfParser parses what is used of structured fields (RFC 9651): lists and dictionaries of
+// items whose values are strings, integers, decimals, tokens, byte sequences and booleans.
+type sfParser struct{ rest string }
+
+// member parses the next member, and the comma after it, unless it is the last one.
+func (p *sfParser) member() (m sfMember, ok bool) {
+	p.rest = strings.TrimLeft(p.rest, " \t")
+	if key := p.key(); key != "" && p.rest[len(key):] != "" && p.rest[len(key)] == '=' {
+		m.key, p.rest = key, p.rest[len(key)+1:]
+	}
+	written := p.rest
+	if m.value, ok = p.value(); !ok {
+		return m, false
+	}
+	m.name = written[:len(written)-len(p.rest)]
+	for p.take(';') {
+		p.rest = strings.TrimLeft(p.rest, " ")
+		key := p.key()
+		if key == "" {
+			return m, false
+		}
+		p.rest = p.rest[len(key):]
+		var value sfInteger
+		if p.take('=') {
+			if value, ok = p.value(); !ok {
+				return m, false
+			}
+		}
+		switch key {
+		case "r":
+			m.left = value
+		case "t":
+			m.reset = value
+		case "q":
+			m.quota = value
+		}
+	}
+	p.rest = strings.TrimLeft(p.rest, " \t")
+	if p.rest == "" {
+		return m, true
+	}
+	if !p.take(',') {
+		return m, false
+	}
+	p.rest = strings.TrimLeft(p.rest, " \t")
+	return m, p.rest != ""
+}
+
+// take skips c, if it is next.
+func (p *sfParser) take(c byte) bool {
+	if p.rest == "" || p.rest[0] != c {
+		return false
+	}
+	p.rest = p.rest[1:]
+	return true
+}
+
+// key returns the key that is next, if there is one.
+func (p *sfParser) key() string {
+	n := 0
+	for n < len(p.rest) && (isLower(p.rest[n]) || p.rest[n] == '*' || n > 0 && (isDigit(p.rest[n]) || strings.IndexByte("_-.", p.rest[n]) >= 0)) {
+		n++
+	}
+	return p.rest[:n]
+}
+
+// value parses a value, and returns it if it is an integer.
+func (p *sfParser) value() (n sfInteger, ok bool) {
+	if p.rest == "" {
+		return n, false
+	}
+	end := 0 // of the value; 0 if it is malformed
+	switch c := p.rest[0]; {
+	case c == '"':
+		end = p.stringEnd()
+	case c == ':':
+		if bytes, _, found := strings.Cut(p.rest[1:], ":"); found {
+			if _, err := base64.StdEncoding.DecodeString(bytes); err == nil {
+				end = len(bytes) + 2
+			}
+		}
+	case c == '?':
+		if len(p.rest) > 1 && (p.rest[1] == '0' || p.rest[1] == '1') {
+			end = 2
+		}
+	case c == '-' || isDigit(c):
+		return p.number()
+	case c == '*' || isLower(c|0x20):
+		for end < len(p.rest) && (isToken(p.rest[end]) || p.rest[end] == ':' || p.rest[end] == '/') {
+			end++
+		}
+	}
+	p.rest = p.rest[end:]
+	return n, end > 0
+}
+
+// stringEnd returns the end of the string that is next, or 0 if it is malformed.
+func (p *sfParser) stringEnd() int {
+	for i := 1; i < len(p.rest); i++ {
+		switch c := p.rest[i]; {
+		case c == '"':
+			return i + 1
+		case c < ' ' || c > '~':
+			return 0
+		case c == '\\':
+			if i++; i == len(p.rest) || p.rest[i] != '"' && p.rest[i] != '\\' {
+				return 0
+			}
+		}
+	}
+	return 0
+}
+
+// number parses an integer or a decimal, and returns it if it is an integer.
+func (p *sfParser) number() (n sfInteger, ok bool) {
+	negative := p.take('-')
+	digits := p.digits()
+	if digits == "" || len(digits) > 15 {
+		return n, false
+	}
+	if p.take('.') {
+		decimals := p.digits()
+		return n, len(digits) <= 12 && 1 <= len(decimals) && len(decimals) <= 3
+	}
+	for _, d := range []byte(digits) {
+		n.n = 10*n.n + int64(d-'0')
+	}
+	if negative {
+		n.n = -n.n
+	}
+	n.known = true
+	return n, true
+}
+
+// digits skips the digits that are next, and returns them.
+func (p *sfParser) digits() string {
+	n := 0
+	for n < len(p.rest) && isDigit(p.rest[n]) {
+		n++
+	}
+	digits := p.rest[:n]
+	p.rest = p.rest[n:]
+	return digits
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
