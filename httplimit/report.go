@@ -50,10 +50,14 @@ type Report struct {
 // Report describes d, a decision of the limiter on key. If the limits of keys differ, it looks
 // up that of key; see [Standard].
 func (p *Reporter) Report(ctx context.Context, key string, d ratelimit.Decision) Report {
-	policies := p.m.policiesOf(ctx, question{key: key}, d)
+	q := question{key: key}
+	policies, pk := p.m.policiesOf(ctx, q, d), p.m.partition(q, d)
+	if !d.Allowed {
+		d = p.m.jittered(d)
+	}
 	r := reportOf(d, policies)
 	r.Header = make(http.Header)
-	p.m.setHeaders(r.Header, d, policies)
+	p.m.setHeaders(r.Header, d, policies, pk)
 	return r
 }
 
