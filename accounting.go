@@ -188,7 +188,7 @@ func (r *Result) uncounted(n int) error {
 // [Limiter.Charge] does. If n is less, Settle gives the others back. The key is then as if only
 // n events had been taken at the time of the hold, if nothing was granted on it since.
 // Otherwise, it is never more generous than that, so that in no span more events happen than
-// the algorithm bounds:
+// the algorithm bounds, with one exception in a TokenBucket:
 //
 //   - Windows and logs always give all of them back, in the window or segment of the hold, or
 //     at its instant, as long as it counts. A window, segment or period that a reservation has
@@ -197,6 +197,10 @@ func (r *Result) uncounted(n int) error {
 //     taken from a full bucket: the rest may have come back already. While reservations are
 //     pending, or the bucket is in debt, it gives back nothing. (With RefillInterval, it does
 //     so in debt, too.)
+//     The exception: with continuous refill, the bucket may be as the hold left it although
+//     others were granted events since, because just as many have come back from earlier holds.
+//     Then all of the hold comes back, and a span may see more events than the bucket bounds:
+//     at most as many more as were held when it began and given back in it.
 //   - A [LeakyBucket] that has queued other events since, and a [WarmingUp] that has granted
 //     others since, give back nothing, and a [SlidingLog] with CountDenied never does.
 //   - In an [InFlight], all events are over, whatever n is.

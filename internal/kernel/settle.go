@@ -16,13 +16,16 @@ import (
 //
 //   - Counts are sums: the events leave the window or the entry that they are in, if it
 //     still counts.
-//   - A bucket is as full as if they had not been taken, if nothing was granted since, which
-//     shows in the words of its state. Otherwise, it may have been full meanwhile without
-//     them, and what overflowed then is lost. The state does not say when others took
-//     theirs. So only as much comes back as would be missing now if nothing but the hold had
-//     been taken, from a full bucket: whatever others took, before and since, at least as
-//     much of the hold is still missing. (What the hold left in the state says less, because
-//     it includes events of other holds, which may have been settled since.)
+//   - A bucket is as full as if they had not been taken, if the words of its state are those that
+//     the hold left. Then nothing was granted since, or just as much was given back of earlier
+//     holds; a state of one word does not say which. In the second case, too much may come back,
+//     but never more than the hold has taken, so that in any span, the excess is at most what was
+//     held when it began. Otherwise, it may have been full meanwhile without them, and what
+//     overflowed then is lost. The state does not say when others took theirs. So only as much
+//     comes back as would be missing now if nothing but the hold had been taken, from a full
+//     bucket: whatever others took, before and since, at least as much of the hold is still
+//     missing. (What the hold left in the state says less, because it includes events of other
+//     holds, which may have been settled since.)
 //
 // Events beyond the limit are spent like any others, at the present instant or, while
 // reservations are ahead, at that of the last one. Nothing in the states is special about a

@@ -127,8 +127,8 @@ func (l level) same(m level, rate *big.Rat) bool {
 
 func (b *tokenBucket) inDebt(t instant) bool { return b.tokens(t).Sign() < 0 }
 
-// refund gives back, if others were granted since, what would be missing now if only the hold
-// had been taken, from a full bucket.
+// refund gives back, if the bucket is not as the hold left it, what would be missing now if only
+// the hold had been taken, from a full bucket.
 func (b *tokenBucket) refund(index, n, back int, now instant, ahead bool) {
 	held := b.stack[1+index]
 	switch {
