@@ -2,6 +2,8 @@ package servers
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +88,77 @@ func TestSettleAfterAnotherReset(t *testing.T) {
 			assert.Equal(t, 7+back, settle(late, 0).Remaining, name)
 			assert.Equal(t, 7+back, settle(old, 0).Remaining, name)
 			require.NoError(t, here.Reset(t.Context(), "k"), name)
+		}
+	})
+}
+
+// However holds, also those on another key as well, alternate with Resets of other processes, events
+// of holds from after the last Reset count as they were settled, and those from before not at all.
+func TestSettleAmongResets(t *testing.T) {
+	const limit = 100
+	withEach(t, func(t *testing.T, create maker) {
+		s := startServer(t)
+		for name, alg := range algorithms(limit) {
+			switch name {
+			case "WarmingUp", "LeakyBucket", "SlidingLog/count denied": // which keep what others have queued behind
+				continue
+			}
+			rng := rand.New(rand.NewPCG(1, 2))
+			var keys, also [2]ratelimit.Limiter
+			for i := range keys {
+				store := create(t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
+				keys[i] = limiter(t, store, alg, ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				also[i] = limiter(t, store, hourly(1_000_000), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			}
+			type hold struct {
+				*ratelimit.Reservation
+				n, resets int
+			}
+			var holds []hold
+			spent, resets := 0, 0
+			for range 150 {
+				i, n := rng.IntN(2), 1+rng.IntN(5)
+				switch op := rng.IntN(8); {
+				case op == 0:
+					require.NoError(t, keys[i].Reset(t.Context(), "k"))
+					spent, resets = 0, resets+1
+				case op < 4:
+					of := []ratelimit.Bound{ratelimit.For(keys[i], "k")}
+					if op == 1 {
+						of = append(of, ratelimit.For(also[i], "k"))
+					}
+					r, d, err := ratelimit.HoldAll(t.Context(), n, of...)
+					require.NoError(t, err)
+					if d.Allowed {
+						holds, spent = append(holds, hold{r, n, resets}), spent+n
+					}
+				case len(holds) > 0:
+					j := rng.IntN(len(holds))
+					h := holds[j]
+					holds = slices.Delete(holds, j, j+1)
+					n = rng.IntN(h.n + 3)
+					_, err := h.Settle(t.Context(), n)
+					require.NoError(t, err)
+					switch {
+					case name == "InFlight":
+						n = 0
+						fallthrough
+					case n < h.n:
+						if h.resets < resets {
+							n = h.n
+						}
+					}
+					spent += n - h.n
+				}
+				d, err := keys[1-i].Peek(t.Context(), "k")
+				require.NoError(t, err)
+				require.LessOrEqual(t, d.Remaining, max(0, limit-spent), name)
+				if name != "TokenBucket" && name != "All" { // what has come back meanwhile does not come back again
+					require.Equal(t, max(0, limit-spent), d.Remaining, name)
+				} else {
+					require.GreaterOrEqual(t, d.Remaining, limit-spent-1, name)
+				}
+			}
 		}
 	})
 }
