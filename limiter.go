@@ -31,10 +31,11 @@ import (
 // Later versions may add methods to this interface. To write a limiter, embed
 // another one: calls of methods that it does not override, including methods added
 // later, go to the embedded limiter and bypass the overrides. Embedding does not
-// forward the methods that [AlgorithmOf], [AlgorithmFor] and [ClockOf] call. So give the
-// wrapper a method Unwrap() Limiter that returns the embedded limiter, or methods of its own.
-// Without them, package httplimit does not know the policy and the clock. The example of
-// AlgorithmOf shows a wrapper. To be told of decisions, use [WithObserver] instead.
+// forward the methods that [AlgorithmOf], [AlgorithmFor], [ClockOf], [NameOf] and [StoreOf]
+// call. So give the wrapper a method Unwrap() Limiter that returns the embedded limiter, or
+// methods of its own. Without them, package httplimit does not know the policy and the clock.
+// The example of AlgorithmOf shows a wrapper. To be told of decisions, use [WithObserver]
+// instead.
 type Limiter interface {
 	// Allow reports whether one event may happen now, and spends it if so.
 	Allow(key string) bool
@@ -171,6 +172,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	}
 	l := &limiter{
 		name:     c.name,
+		store:    c.store,
 		t:        t,
 		own:      own,
 		timeline: tl,
@@ -284,6 +286,30 @@ func ClockOf(l Limiter) clock.Clock {
 
 func (l *limiter) Clock() clock.Clock { return l.timeline.Clock() }
 
+// NameOf returns the name of l, which [WithName] sets and observers are told. If l was not
+// made by [New], NameOf returns the result of its method Name() string, or that of a limiter
+// that it unwraps, or "" if there is none.
+func NameOf(l Limiter) string {
+	if l, ok := inner[interface{ Name() string }](l); ok {
+		return l.Name()
+	}
+	return ""
+}
+
+func (l *limiter) Name() string { return l.name }
+
+// StoreOf returns the store of l: that of [WithStore], or the [MemoryStore] that l has for
+// itself. If l was not made by [New], StoreOf returns the result of its method Store() Store,
+// or that of a limiter that it unwraps, or nil if there is none.
+func StoreOf(l Limiter) Store {
+	if l, ok := inner[interface{ Store() Store }](l); ok {
+		return l.Store()
+	}
+	return nil
+}
+
+func (l *limiter) Store() Store { return l.store }
+
 // A limiter binds an algorithm to the states of its keys and to a clock.
 type limiter struct {
 	name     string
@@ -301,6 +327,7 @@ type limiter struct {
 	failures failureLog
 
 	observers *observers // nil if there are none; otherwise, users of the limiter have an observed
+	store     Store      // what states belongs to
 }
 
 // apply sends req to the store. It also returns the transition that decided it, except for

@@ -473,6 +473,19 @@ func TestRegressions(t *testing.T) {
 	require.False(t, l.Allow("key"))
 }
 
+func TestNameAndStoreOf(t *testing.T) {
+	store := ratelimit.NewMemoryStore()
+	l := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithName("api"), ratelimit.WithStore(store)))
+	assert.Equal(t, "api", ratelimit.NameOf(l))
+	assert.Same(t, store, ratelimit.StoreOf(l))
+	own := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}))
+	require.True(t, own.Allow("k"))
+	assert.Empty(t, ratelimit.NameOf(own))
+	assert.Equal(t, 1, ratelimit.StoreOf(own).(*ratelimit.MemoryStore).Len())
+	assert.Empty(t, ratelimit.NameOf(nil))
+	assert.Nil(t, ratelimit.StoreOf(nil))
+}
+
 func TestClockOf(t *testing.T) {
 	clk := clock.NewMock()
 	assert.Same(t, clk, ratelimit.ClockOf(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}, ratelimit.WithClock(clk)))))

@@ -351,6 +351,8 @@ func TestObserverKeepsTheAlgorithm(t *testing.T) {
 	for _, l := range []ratelimit.Limiter{l, wrapped{l}, wrapped{wrapped{l}}} {
 		assert.Equal(t, alg, ratelimit.AlgorithmOf(l))
 		assert.Equal(t, clk, ratelimit.ClockOf(l))
+		assert.Equal(t, "api", ratelimit.NameOf(l))
+		assert.NotNil(t, ratelimit.StoreOf(l))
 		of, err := ratelimit.AlgorithmFor(t.Context(), l, "k")
 		require.NoError(t, err)
 		assert.Equal(t, alg, of)
