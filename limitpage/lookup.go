@@ -1,0 +1,130 @@
+package limitpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// lookupTimeout bounds how long the page waits for a store.
+const lookupTimeout = 2 * time.Second
+
+// A lookup is what the page shows of one key.
+type lookup struct {
+	Limiter   string         `json:"limiter"`
+	Key       string         `json:"key"` // as displayed
+	ID        string         `json:"id"`
+	Algorithm string         `json:"algorithm"` // of the key, in words
+	Limit     string         `json:"limit"`     // in words
+	Decision  decisionReport `json:"decision"`  // of Peek
+	Next      []next         `json:"next"`      // what the next requests would be granted if no other came before
+	Error     string         `json:"error,omitempty"`
+}
+
+// The fields are those of ratelimit.Decision.
+type decisionReport struct {
+	Allowed    bool     `json:"allowed"`
+	Limit      int      `json:"limit"`
+	Remaining  int      `json:"remaining"`
+	RetryAfter duration `json:"retryAfter"` // null is never
+	ResetAfter duration `json:"resetAfter"`
+	Delay      duration `json:"delay"`
+	Part       int      `json:"part"`
+	PartLimit  string   `json:"partLimit,omitempty"` // the limit of that part of an All, in words
+	Degraded   bool     `json:"degraded"`
+}
+
+// A next says that a request for as many as Granted events is granted after In, and that
+// one for more is denied, if Exactly.
+type next struct {
+	In      duration `json:"in"`
+	Granted int      `json:"granted"`
+	Exactly bool     `json:"exactly"`
+}
+
+// lookup asks the limiter for key. It spends nothing.
+func (p *Page) lookup(ctx context.Context, w shown, key string) lookup {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	r := lookup{Limiter: w.name, Key: p.show(key), ID: p.ids.id(key), Next: []next{}}
+	alg, err := ratelimit.AlgorithmFor(ctx, w.limiter, key)
+	if err == nil {
+		r.Algorithm, r.Limit = words(alg)
+	}
+	d, peekErr := w.limiter.Peek(ctx, key)
+	if err == nil {
+		err = peekErr
+	}
+	r.Error = p.errorText(err)
+	if peekErr != nil && !d.Degraded {
+		return r
+	}
+	r.Decision = decisionReport{
+		Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, Part: d.Part, Degraded: d.Degraded,
+		RetryAfter: duration(d.RetryAfter), ResetAfter: duration(d.ResetAfter), Delay: duration(d.Delay),
+	}
+	if all, ok := alg.(ratelimit.All); ok && d.Part >= 0 && d.Part < len(all) {
+		_, r.Decision.PartLimit = words(all[d.Part])
+	}
+	if !d.Degraded {
+		r.Next = nextOf(d)
+	}
+	return r
+}
+
+// nextOf returns what follows from the decision of Peek.
+func nextOf(d ratelimit.Decision) []next {
+	all := []next{{0, d.Remaining, true}}
+	if !d.Allowed && d.RetryAfter == ratelimit.Never {
+		return all
+	}
+	if !d.Allowed {
+		all = append(all, next{duration(d.RetryAfter), 1, false})
+	}
+	if d.Remaining < d.Limit && d.ResetAfter > 0 && d.ResetAfter < ratelimit.Never {
+		all = append(all, next{duration(d.ResetAfter), d.Limit, true})
+	}
+	return all
+}
+
+// errorText returns what the page shows of err. Errors may contain keys.
+func (p *Page) errorText(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case !p.hashed:
+		return err.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return "the store did not answer in time"
+	}
+	return "the store failed, or the limit of the key could not be looked up; errors are not shown because they may contain keys"
+}
+
+// errUnknown says that a request names no limiter or key that the page knows.
+var errUnknown = errors.New("unknown")
+
+// find returns the limiter and the key that a request names. id is the ID of a key in the list
+// of denied keys, or that of key.
+func (p *Page) find(name, key, id string) (shown, string, error) {
+	for _, w := range p.all() {
+		if w.name != name {
+			continue
+		}
+		if w.limiter == nil {
+			return shown{}, "", fmt.Errorf("%w limiter: %q was not added to the page with Add", errUnknown, name)
+		}
+		if id == "" || id == p.ids.id(key) {
+			return w, key, nil
+		}
+		for _, k := range w.denied.Top(mostDenied) {
+			if !k.Cut && p.ids.id(k.Key) == id {
+				return w, k.Key, nil
+			}
+		}
+		return shown{}, "", fmt.Errorf("%w key: it is no longer among those that were denied most", errUnknown)
+	}
+	return shown{}, "", fmt.Errorf("%w limiter: the page has none of the name %q", errUnknown, name)
+}

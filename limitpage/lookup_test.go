@@ -1,0 +1,251 @@
+package limitpage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// post sends a form to the page.
+func post(page *Page, header http.Header, fields ...string) *httptest.ResponseRecorder {
+	form := url.Values{}
+	for i := 0; i < len(fields); i += 2 {
+		form.Set(fields[i], fields[i+1])
+	}
+	r := httptest.NewRequest(http.MethodPost, "http://localhost/debug/ratelimit/", strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for name, values := range header {
+		r.Header[name] = values
+	}
+	w := httptest.NewRecorder()
+	page.ServeHTTP(w, r)
+	return w
+}
+
+// A found is a lookup as clients decode it.
+type found struct {
+	Limiter, Key, ID, Algorithm, Limit, Error string
+
+	Decision struct {
+		Allowed, Degraded      bool
+		Limit, Remaining, Part int
+		RetryAfter, ResetAfter *float64
+		Delay                  float64
+		PartLimit              string
+	}
+	Next []struct {
+		In      float64
+		Granted int
+		Exactly bool
+	}
+}
+
+func decode[T any](t *testing.T, w *httptest.ResponseRecorder) (answer T) {
+	t.Helper()
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
+	return answer
+}
+
+func TestLookUp(t *testing.T) {
+	clk := clock.NewMock()
+	page := New()
+	l := added(t, page, "api", ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 4}, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}}, ratelimit.WithClock(clk))
+	l.AllowN("k", 4)
+	for _, w := range []found{
+		get[found](t, page, "&limiter=api&key=k"),
+		decode[found](t, post(page, nil, "action", "lookup", "limiter", "api", "key", "k")),
+	} {
+		assert.Equal(t, []string{"api", "k", "2 per second, 4 at once; 100 per hour"}, []string{w.Limiter, w.Key, w.Limit})
+		assert.False(t, w.Decision.Allowed)
+		assert.Equal(t, 4, w.Decision.Limit)
+		assert.Equal(t, 0.5, *w.Decision.RetryAfter)
+		assert.Equal(t, "2 per second, 4 at once", w.Decision.PartLimit)
+		assert.Len(t, w.Next, 3)
+	}
+	assert.Zero(t, get[sent](t, page, "").Limiters[0].Denied, "a lookup is no decision")
+	unused := get[found](t, page, "&limiter=api&key=")
+	assert.True(t, unused.Decision.Allowed, "the empty key is a key")
+	assert.Len(t, unused.Next, 1)
+
+	assert.Nil(t, get[found](t, blockedPage(t), "&limiter=&key=k").Decision.RetryAfter, "never")
+}
+
+func blockedPage(t *testing.T) *Page {
+	page := New()
+	added(t, page, "", ratelimit.Blocked{})
+	return page
+}
+
+func TestLookUpDeniedKeys(t *testing.T) {
+	page := New()
+	l := added(t, page, "api", ratelimit.Blocked{})
+	odd, long := "a\xff\u202e\n", strings.Repeat("x", 10_000)
+	for range 2 {
+		l.Allow(odd)
+	}
+	l.Allow(long)
+	top := get[sent](t, page, "").Limiters[0].Top
+	require.Len(t, top, 2)
+	assert.Equal(t, `"a\xff\u202e\n"`, top[0].Key)
+	assert.Equal(t, `"a\xff\u202e\n"`, get[found](t, page, "&limiter=api&id="+top[0].ID).Key)
+	assert.True(t, top[1].Cut)
+	assert.Equal(t, http.StatusNotFound, post(page, nil, "action", "lookup", "limiter", "api", "id", top[1].ID).Code, "the page does not know the whole key")
+}
+
+func TestLookUpWhatIsUnknown(t *testing.T) {
+	page := New()
+	l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithName("seen"), ratelimit.WithObserver(page)))
+	l.Allow("k")
+	for _, name := range []string{"seen", "other"} {
+		w := post(page, nil, "action", "lookup", "limiter", name, "key", "k")
+		assert.Equal(t, http.StatusNotFound, w.Code)
+		assert.Contains(t, w.Body.String(), name)
+	}
+}
+
+func TestLookUpWithLimits(t *testing.T) {
+	page := New()
+	secret := errors.New("no customer named k")
+	added(t, page, "plans", ratelimit.Blocked{}, ratelimit.WithFailureLog(nil), ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+		if key == "k" {
+			return nil, secret
+		}
+		return ratelimit.FixedWindow{Limit: 7, Window: time.Minute}, nil
+	}))
+	assert.Equal(t, "each key has a limit of its own", get[sent](t, page, "").Limiters[0].Limit)
+	assert.Equal(t, "7 per minute", get[found](t, page, "&limiter=plans&key=gold").Limit)
+	failed := get[found](t, page, "&limiter=plans&key=k")
+	assert.True(t, failed.Decision.Degraded)
+	assert.Contains(t, failed.Error, secret.Error())
+	assert.Empty(t, failed.Next, "the failure policy says nothing about later")
+}
+
+func TestLookUpWithoutRedis(t *testing.T) {
+	page := New()
+	redis, err := redisstore.New(conn{})
+	require.NoError(t, err)
+	added(t, page, "redis", ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(redis), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	got := get[found](t, page, "&limiter=redis&key=k")
+	assert.True(t, got.Decision.Degraded)
+	assert.Contains(t, got.Error, "connection refused")
+}
+
+// TestNextIsTrue: what the page says of the next requests happens, for every algorithm.
+func TestNextIsTrue(t *testing.T) {
+	algs := storetest.Algorithms()
+	for name, alg := range storetest.Plans() {
+		algs[name] = alg
+	}
+	for name, alg := range algs {
+		t.Run(name, func(t *testing.T) {
+			clk := stepclock.New()
+			l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
+			for step := range 12 {
+				d, err := l.Peek(t.Context(), "k")
+				require.NoError(t, err)
+				for i, n := range nextOf(d) {
+					for _, more := range []int{0, 1} { // on copies of the state: all that was done so far, done again
+						if more == 1 && !n.Exactly {
+							continue
+						}
+						c := stepclock.New()
+						copied := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(c)))
+						for range step {
+							use(copied, c)
+						}
+						c.Advance(time.Duration(n.In))
+						granted := copied.AllowN("k", n.Granted+more)
+						assert.Equal(t, more == 0, granted, "step %d, the answer %d: %+v, %d more", step, i, n, more)
+					}
+				}
+				use(l, clk)
+			}
+		})
+	}
+}
+
+// use takes a few events.
+func use(l ratelimit.Limiter, clk *stepclock.Clock) {
+	l.AllowN("k", 2)
+	l.Allow("k")
+	clk.Advance(130 * time.Millisecond)
+}
+
+func TestReset(t *testing.T) {
+	cross := http.Header{"Sec-Fetch-Site": {"cross-site"}}
+	foreign := http.Header{"Origin": {"https://evil.example"}}
+	own := http.Header{"Sec-Fetch-Site": {"same-origin"}, "Origin": {"http://localhost"}}
+	for name, tt := range map[string]struct {
+		opts   []Option
+		header http.Header
+		status int
+	}{
+		"from the page":               {[]Option{WithReset()}, own, http.StatusOK},
+		"from a program":              {[]Option{WithReset()}, nil, http.StatusOK},
+		"without WithReset":           {nil, own, http.StatusForbidden},
+		"from another site":           {[]Option{WithReset()}, cross, http.StatusForbidden},
+		"from another site's browser": {[]Option{WithReset()}, foreign, http.StatusForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			page := New(tt.opts...)
+			l := added(t, page, "api", ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+			require.True(t, l.Allow("k"))
+			require.False(t, l.Allow("k"))
+			w := post(page, tt.header, "action", "reset", "limiter", "api", "key", "k")
+			require.Equal(t, tt.status, w.Code, w.Body)
+			assert.Equal(t, tt.status == http.StatusOK, l.Allow("k"))
+			if w.Code == http.StatusOK {
+				assert.True(t, decode[found](t, w).Decision.Allowed)
+			}
+		})
+	}
+	page := New(WithReset())
+	l := added(t, page, "api", ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+	l.Allow("k")
+	get[found](t, page, "&action=reset&limiter=api&key=k")
+	assert.False(t, l.Allow("k"), "a GET resets nothing")
+	redis, err := redisstore.New(conn{})
+	require.NoError(t, err)
+	added(t, page, "redis", ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(redis))
+	assert.Equal(t, http.StatusBadGateway, post(page, own, "action", "reset", "limiter", "redis", "key", "k").Code)
+}
+
+func TestHashedKeys(t *testing.T) {
+	page := New(WithHashedKeys([]byte("secret")))
+	failing := errors.New("no customer named ann@example.com")
+	l := added(t, page, "api", ratelimit.Blocked{}, ratelimit.WithFailureLog(nil), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return ratelimit.Blocked{}, nil }))
+	added(t, page, "failing", ratelimit.Blocked{}, ratelimit.WithFailureLog(nil), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, failing }))
+	l.Allow("ann@example.com")
+	top := get[sent](t, page, "").Limiters[0].Top
+	require.Len(t, top, 1)
+	assert.Equal(t, top[0].ID, top[0].Key)
+	assert.Len(t, top[0].Key, 16)
+	again := New(WithHashedKeys([]byte("secret")))
+	assert.Equal(t, top[0].Key, again.show("ann@example.com"), "the same secret, the same hash")
+	assert.NotEqual(t, top[0].Key, New(WithHashedKeys(nil)).show("ann@example.com"))
+	assert.NotEqual(t, top[0].Key, New(WithHashedKeys([]byte("other"))).show("ann@example.com"))
+
+	for _, query := range []string{"", "&limiter=api&key=ann%40example.com", "&limiter=api&id=" + top[0].ID, "&limiter=failing&key=ann%40example.com"} {
+		w := httptest.NewRecorder()
+		page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?format=json"+query, http.NoBody))
+		assert.Equal(t, http.StatusOK, w.Code)
+		assert.NotContains(t, w.Body.String(), "ann")
+		assert.Contains(t, w.Body.String(), top[0].Key)
+	}
+}

@@ -1,0 +1,144 @@
+package limitpage
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
+
+// A Page shows limiters. It is the [ratelimit.Observer] that their decisions are told to, and
+// the [net/http.Handler] that serves the page. New makes one.
+type Page struct {
+	config
+	mistake error     // of the options
+	started time.Time // by the monotonic clock, and by the wall's
+	ids     hasher    // identifies keys to the page's script
+
+	// watched has the limiters by name. It is replaced, never changed.
+	watched atomic.Pointer[map[string]*watched]
+	mu      sync.Mutex // protects replacing watched, order, and the limiter of each
+	order   []*watched // as they were added or first seen
+
+	ignored atomic.Uint64 // decisions of limiters beyond mostLimiters
+}
+
+// mostLimiters is how many limiters a page shows, in case a program makes ever new names.
+const mostLimiters = 256
+
+// A watched is a limiter, or several of the same name.
+type watched struct {
+	name    string
+	limiter ratelimit.Limiter // nil unless added
+	tally   tally
+	denied  *deniedKeys
+}
+
+// An Option changes how [New] makes a Page.
+type Option func(*config)
+
+type config struct {
+	reset  bool
+	hashed bool
+	secret []byte
+}
+
+// WithReset lets whoever sees the page reset keys. The request must be a POST that does not
+// come from another origin, as [net/http.CrossOriginProtection] defines it.
+func WithReset() Option { return func(c *config) { c.reset = true } }
+
+// WithHashedKeys shows hashes in place of keys: the first 16 hexadecimal digits of their
+// HMAC-SHA256 with secret. Who knows a key can still look it up. Processes with the same
+// secret show the same hashes. If secret is empty, the page makes a random one.
+func WithHashedKeys(secret []byte) Option {
+	secret = append([]byte(nil), secret...)
+	return func(c *config) { c.hashed, c.secret = true, secret }
+}
+
+// New returns a page without limiters. If an option is nil, [Page.Add] returns an error.
+func New(opts ...Option) *Page {
+	p := &Page{started: time.Now()}
+	for i, opt := range opts {
+		if opt != nil {
+			opt(&p.config)
+		} else if p.mistake == nil {
+			p.mistake = param.Invalid(fmt.Sprintf("option %d of limitpage.New", i), nil, "must be the result of a With function")
+		}
+	}
+	if len(p.secret) == 0 {
+		p.secret = []byte(rand.Text())
+	}
+	p.ids = newHasher(p.secret)
+	p.watched.Store(&map[string]*watched{})
+	return p
+}
+
+// Add shows a limiter: its limit, its store, and its keys when they are looked up. The limiter
+// should have been made with [ratelimit.WithObserver] and p, because the page counts only
+// decisions that p observes. Limiters need different names (see [ratelimit.WithName]). The
+// error for a limiter that cannot be added matches [ratelimit.ErrInvalid].
+//
+// Limiters that were not added are shown as well once p observes them, but without their
+// limit and store.
+func (p *Page) Add(l ratelimit.Limiter) error {
+	if p.mistake != nil {
+		return p.mistake
+	}
+	if param.IsNil(l) {
+		return param.Invalid("Add's limiter", nil, "must be a Limiter")
+	}
+	name := ratelimit.NameOf(l)
+	w := p.watch(name)
+	if w == nil {
+		return param.Invalid("Add's limiter", name, fmt.Sprintf("must be one of the first %d of a page", mostLimiters))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w.limiter != nil && w.limiter != l {
+		return param.Invalid("the name of Add's limiter", name, "must differ from those of the page's other limiters: use WithName")
+	}
+	w.limiter = l
+	return nil
+}
+
+// Observe implements [ratelimit.Observer].
+func (p *Page) Observe(ctx context.Context, o ratelimit.Observation) {
+	w := (*p.watched.Load())[o.Limiter]
+	if w == nil {
+		if w = p.watch(o.Limiter); w == nil {
+			p.ignored.Add(1)
+			return
+		}
+	}
+	w.tally.add(p.now(), &o)
+	w.denied.Observe(ctx, o)
+}
+
+// watch returns the limiter of that name, which is a new one if need be, or nil if there are
+// too many.
+func (p *Page) watch(name string) *watched {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := *p.watched.Load()
+	if w := known[name]; w != nil || len(known) >= mostLimiters {
+		return w
+	}
+	w := &watched{name: name, denied: newDeniedKeys()}
+	w.tally.begin(p.now())
+	more := maps.Clone(known)
+	more[name] = w
+	p.watched.Store(&more)
+	p.order = append(p.order, w)
+	return w
+}
+
+// now returns the time since the Unix epoch. It does not step when the wall clock does.
+func (p *Page) now() time.Duration {
+	return time.Duration(p.started.UnixNano()) + time.Since(p.started)
+}

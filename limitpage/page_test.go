@@ -1,0 +1,283 @@
+package limitpage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+)
+
+// added returns a limiter that page observes and shows.
+func added(t *testing.T, page *Page, name string, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
+	t.Helper()
+	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithName(name), ratelimit.WithObserver(page)}, opts...)...)
+	require.NoError(t, err)
+	require.NoError(t, page.Add(l))
+	return l
+}
+
+// get sends a request to the page, and decodes the answer.
+func get[T any](t *testing.T, page *Page, query string) (answer T) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/ratelimit/?format=json"+query, http.NoBody))
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
+	return answer
+}
+
+// A sent is the part of a report that clients see, as they decode it.
+type sent struct {
+	Now      int64
+	Limiters []limiterReport
+	Stores   []storeSent
+	Ignored  uint64
+}
+
+type storeSent struct {
+	Limiters []string
+	Memory   *memoryReport
+	Redis    *struct {
+		Failures, Timeouts, OtherErrors uint64
+		LatencyBounds                   []float64
+		Latency                         []uint64
+		Breakers                        map[string]string
+	}
+}
+
+func TestDecisionsOfEachSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := New()
+		l := added(t, page, "api", ratelimit.FixedWindow{Limit: 3, Window: time.Hour, Start: ratelimit.StartOnFirstEvent})
+		begin := time.Now().Unix()
+		for range 2 {
+			l.Allow("k")
+		}
+		time.Sleep(2 * time.Second)
+		for range 4 {
+			l.Allow("k")
+		}
+		_, err := l.Take(t.Context(), "other", 2)
+		require.NoError(t, err)
+		r := get[sent](t, page, "").Limiters[0]
+		assert.Equal(t, seconds{begin, []uint64{2, 0}, []uint64{0, 0}, []uint64{0, 0}}, r.Seconds, "the current second is not whole")
+		time.Sleep(time.Second)
+		r = get[sent](t, page, fmt.Sprintf("&since=%d", begin+2)).Limiters[0]
+		assert.Equal(t, seconds{begin + 2, []uint64{2}, []uint64{3}, []uint64{0}}, r.Seconds, "only what the client lacks")
+		assert.Equal(t, []uint64{4, 3, 5, 3}, []uint64{r.Granted, r.Denied, r.EventsGranted, r.EventsDenied})
+
+		time.Sleep(400 * time.Second)
+		r = get[sent](t, page, "").Limiters[0]
+		assert.Equal(t, begin+403-history, r.Seconds.From)
+		assert.Equal(t, make([]uint64, history), r.Seconds.Granted, "nothing happened in the last five minutes")
+		assert.Equal(t, uint64(4), r.Granted)
+		assert.Empty(t, get[sent](t, page, "&since=9999999999999").Limiters[0].Seconds.Granted)
+	})
+}
+
+// TestSecondsAddUp: whatever goroutines count at once, and whoever looks meanwhile, no decision
+// is lost or counted in two seconds.
+func TestSecondsAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := New()
+		var all sync.WaitGroup
+		for i := range 4 {
+			all.Go(func() {
+				r := rand.New(rand.NewPCG(1, uint64(i)))
+				for n := range 2000 {
+					page.Observe(context.Background(), ratelimit.Observation{Limiter: "api", Outcome: []ratelimit.Outcome{ratelimit.Granted, ratelimit.Denied, ratelimit.Failed}[n%3]})
+					time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
+				}
+			})
+		}
+		var total counts
+		for since := int64(0); total != (counts{2668, 2668, 2664}); {
+			time.Sleep(7 * time.Second)
+			s := get[sent](t, page, fmt.Sprintf("&since=%d", since)).Limiters[0].Seconds
+			if since != 0 {
+				require.Equal(t, since, s.From)
+			}
+			since = s.From + int64(len(s.Granted))
+			for i := range s.Granted {
+				total.granted += s.Granted[i]
+				total.denied += s.Denied[i]
+				total.degraded += s.Degraded[i]
+			}
+			require.LessOrEqual(t, total.granted, uint64(2668))
+			require.Less(t, time.Since(page.started), time.Hour, "decisions are lost")
+		}
+		all.Wait()
+	})
+}
+
+func TestEachOutcomeIsCounted(t *testing.T) {
+	for outcome, want := range map[ratelimit.Outcome]limiterReport{
+		ratelimit.Granted:   {Granted: 1, EventsGranted: 2},
+		ratelimit.Delayed:   {Granted: 1, EventsGranted: 2, Delayed: 1},
+		ratelimit.Denied:    {Denied: 1, EventsDenied: 3},
+		ratelimit.Withheld:  {Withheld: 1},
+		ratelimit.Abandoned: {},
+		ratelimit.Counted:   {},
+		ratelimit.Failed:    {Degraded: 1, Refused: 1},
+	} {
+		page := New()
+		page.Observe(t.Context(), ratelimit.Observation{Limiter: "api", N: 3, Granted: 2, Outcome: outcome})
+		got := get[sent](t, page, "").Limiters[0]
+		want.Name, want.Seconds, want.Top = "api", got.Seconds, got.Top
+		assert.Equal(t, want, got, outcome)
+	}
+	page := New()
+	page.Observe(t.Context(), ratelimit.Observation{Outcome: ratelimit.Failed, Decision: ratelimit.Decision{Allowed: true, Degraded: true}})
+	got := get[sent](t, page, "").Limiters[0]
+	assert.Equal(t, uint64(1), got.Degraded)
+	assert.Zero(t, got.Refused)
+}
+
+func TestObserveAllocatesNothing(t *testing.T) {
+	page := New()
+	l := added(t, page, "api", ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+	l.Allow("k")
+	l.Allow("k")
+	assert.Zero(t, testing.AllocsPerRun(100, func() { l.Allow("k") }))
+}
+
+func BenchmarkObserve(b *testing.B) {
+	page := New()
+	for name, outcome := range map[string]ratelimit.Outcome{"granted": ratelimit.Granted, "denied": ratelimit.Denied} {
+		b.Run(name, func(b *testing.B) {
+			o := ratelimit.Observation{Limiter: "api", Key: "203.0.113.7", N: 1, Granted: 1, Outcome: outcome}
+			for b.Loop() {
+				page.Observe(context.Background(), o)
+			}
+		})
+	}
+}
+
+func TestKeysDeniedMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := New()
+		l := added(t, page, "api", ratelimit.FixedWindow{Limit: 1, Window: time.Hour, Start: ratelimit.StartOnFirstEvent})
+		for _, key := range []string{"a", "b", "b", "b", "c", "c"} {
+			l.Allow(key)
+		}
+		_, err := l.Take(t.Context(), "never", 2)
+		require.NoError(t, err)
+		require.ErrorIs(t, l.WaitN(t.Context(), "waits", 2), ratelimit.ErrNever)
+		time.Sleep(time.Second)
+		top := get[sent](t, page, "").Limiters[0].Top
+		require.Len(t, top, 4)
+		now := time.Now()
+		assert.Equal(t, []string{"b", "c"}, []string{top[0].Key, top[1].Key})
+		assert.InDelta(t, 2, top[0].Denied, 0.1)
+		assert.Equal(t, 1, top[0].N)
+		assert.Equal(t, now.Add(-time.Second).UnixMilli(), top[0].At)
+		assert.Equal(t, now.Add(time.Hour-time.Second).UnixMilli(), *top[0].Back)
+		assert.Equal(t, "never", top[2].Key)
+		assert.True(t, top[2].Never)
+		assert.Nil(t, top[2].Back)
+		assert.Equal(t, 2, top[2].N)
+		assert.Equal(t, "waits", top[3].Key, "Wait has no RetryAfter")
+		assert.Nil(t, top[3].Back)
+		assert.False(t, top[3].Never)
+		time.Sleep(10 * time.Minute)
+		assert.Empty(t, get[sent](t, page, "").Limiters[0].Top, "old denials fade")
+	})
+}
+
+func TestAddRefusesMistakes(t *testing.T) {
+	page := New()
+	require.ErrorIs(t, page.Add(nil), ratelimit.ErrInvalid)
+	l := added(t, page, "api", ratelimit.Unlimited{})
+	require.NoError(t, page.Add(l), "the same one again")
+	other := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithName("api")))
+	err := page.Add(other)
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.ErrorContains(t, err, "is api: it must differ")
+	require.ErrorIs(t, New(nil).Add(l), ratelimit.ErrInvalid)
+
+	for i := range mostLimiters + 10 {
+		page.Observe(t.Context(), ratelimit.Observation{Limiter: fmt.Sprint(i)})
+	}
+	r := get[sent](t, page, "")
+	assert.Len(t, r.Limiters, mostLimiters)
+	assert.Equal(t, uint64(11), r.Ignored)
+	require.ErrorIs(t, page.Add(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithName("late")))), ratelimit.ErrInvalid)
+}
+
+func TestLimitersThatWereNotAdded(t *testing.T) {
+	page := New()
+	l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithName("api"), ratelimit.WithObserver(page)))
+	l.Allow("k")
+	r := get[sent](t, page, "")
+	assert.Equal(t, uint64(1), r.Limiters[0].Denied)
+	assert.False(t, r.Limiters[0].Added)
+	assert.Empty(t, r.Limiters[0].Limit)
+	assert.Empty(t, r.Stores)
+	require.NoError(t, page.Add(l))
+	r = get[sent](t, page, "")
+	assert.Equal(t, "nothing is granted", r.Limiters[0].Limit)
+	assert.Equal(t, uint64(1), r.Limiters[0].Denied, "what was seen before still counts")
+}
+
+// A conn is a connection to a Redis that is away.
+type conn struct{}
+
+func (conn) Do(context.Context, redisstore.Command) (string, error) {
+	return "", errors.New("connection refused")
+}
+
+func TestStores(t *testing.T) {
+	page := New()
+	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1))
+	alg := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}
+	a := added(t, page, "a", alg, ratelimit.WithStore(store))
+	added(t, page, "own", alg)
+	b := added(t, page, "b", alg, ratelimit.WithStore(store))
+	redis, err := redisstore.New(conn{})
+	require.NoError(t, err)
+	r := added(t, page, "redis", alg, ratelimit.WithStore(redis), ratelimit.WithFailureLog(nil))
+	added(t, page, "other", alg, ratelimit.WithStore(struct{ ratelimit.Store }{store}))
+	require.True(t, a.Allow("k"))
+	require.True(t, b.Allow("k"))
+	require.True(t, r.Allow("k"), "the default policy is FailOpen")
+
+	got := get[sent](t, page, "")
+	require.Len(t, got.Stores, 3)
+	assert.Equal(t, []string{"a", "b"}, got.Stores[0].Limiters)
+	assert.Equal(t, 1, got.Stores[0].Memory.Keys)
+	assert.Equal(t, uint64(1), got.Stores[0].Memory.Evictions)
+	assert.NotZero(t, got.Stores[0].Memory.Bytes)
+	assert.Equal(t, []string{"own"}, got.Stores[1].Limiters)
+	assert.Equal(t, uint64(1), got.Stores[2].Redis.Failures)
+	assert.Equal(t, uint64(1), got.Stores[2].Redis.OtherErrors)
+	assert.Equal(t, 0.00025, got.Stores[2].Redis.LatencyBounds[0])
+	assert.Len(t, got.Stores[2].Redis.Latency, len(got.Stores[2].Redis.LatencyBounds)+1)
+	assert.NotNil(t, got.Stores[2].Redis.Breakers)
+	assert.Equal(t, 0, *got.Limiters[2].Store)
+	assert.Equal(t, 2, *got.Limiters[3].Store)
+	assert.Nil(t, got.Limiters[4].Store, "a store that the page does not know")
+	assert.Equal(t, uint64(1), got.Limiters[3].Degraded)
+}
+
+func TestDurationsAreSeconds(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0", 1: "0.000000001", time.Second: "1", 90*time.Minute + 50*time.Millisecond: "5400.050000000", ratelimit.Never: "null",
+	} {
+		got, err := json.Marshal(duration(d))
+		require.NoError(t, err)
+		assert.Equal(t, want, string(got))
+	}
+}

@@ -1,0 +1,233 @@
+package limitpage
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+)
+
+// A report is what the page shows, as JSON. Times are in milliseconds since the Unix epoch.
+type report struct {
+	Program  string          `json:"program"`
+	Host     string          `json:"host"`
+	Started  int64           `json:"started"` // when the page was made
+	Now      int64           `json:"now"`
+	History  int             `json:"history"` // seconds
+	Reset    bool            `json:"reset"`   // whether keys can be reset
+	Hashed   bool            `json:"hashed"`  // whether keys are hashes
+	Limiters []limiterReport `json:"limiters"`
+	Stores   []storeReport   `json:"stores"`
+	Ignored  uint64          `json:"ignored"` // decisions of limiters that are too many to be shown
+}
+
+type limiterReport struct {
+	Name      string `json:"name"`
+	Added     bool   `json:"added"`     // if not, only decisions are known
+	Algorithm string `json:"algorithm"` // in words
+	Limit     string `json:"limit"`     // in words
+	Store     *int   `json:"store"`     // index in Stores
+
+	// Totals since the limiter was added or first seen, in decisions.
+	Granted  uint64 `json:"granted"` // at once or after a wait
+	Denied   uint64 `json:"denied"`
+	Degraded uint64 `json:"degraded"` // decided by the failure policy, or denied because the store is full
+	Delayed  uint64 `json:"delayed"`  // of those granted, after a wait
+	Refused  uint64 `json:"refused"`  // of those degraded, not granted
+	Withheld uint64 `json:"withheld"` // granted here, denied by another key of TakeAll
+
+	// Totals in events.
+	EventsGranted uint64 `json:"eventsGranted"`
+	EventsDenied  uint64 `json:"eventsDenied"`
+
+	Seconds seconds     `json:"seconds"`
+	Top     []topReport `json:"top"` // the keys denied most lately
+}
+
+// Seconds are the decisions of whole seconds.
+type seconds struct {
+	From     int64    `json:"from"` // the first, since the Unix epoch
+	Granted  []uint64 `json:"granted"`
+	Denied   []uint64 `json:"denied"`
+	Degraded []uint64 `json:"degraded"`
+}
+
+type topReport struct {
+	Key    string  `json:"key"` // as displayed
+	Cut    bool    `json:"cut"` // whether this is only the start of the key, which cannot be looked up then
+	ID     string  `json:"id"`  // to look it up
+	Denied float64 `json:"denied"`
+	N      int     `json:"n"`  // events that the latest denial was for
+	At     int64   `json:"at"` // of the latest denial
+
+	Back  *int64 `json:"back"` // when that request may come back; null if it is unknown or never
+	Never bool   `json:"never"`
+}
+
+// A storeReport has one of Memory and Redis.
+type storeReport struct {
+	Limiters []string      `json:"limiters"` // that use it
+	Memory   *memoryReport `json:"memory,omitempty"`
+	Redis    *redisReport  `json:"redis,omitempty"`
+}
+
+// The fields are those of ratelimit.MemoryStats.
+type memoryReport struct {
+	Keys      int    `json:"keys"`
+	Bytes     uint64 `json:"bytes"`
+	Inserts   uint64 `json:"inserts"`
+	Evictions uint64 `json:"evictions"`
+	Rejected  uint64 `json:"rejected"`
+}
+
+// The fields are those of redisstore.Stats.
+type redisReport struct {
+	Calls         uint64            `json:"calls"`
+	Coalesced     uint64            `json:"coalesced"`
+	Cached        uint64            `json:"cached"`
+	Leased        uint64            `json:"leased"`
+	Lost          uint64            `json:"lost"`
+	Failures      uint64            `json:"failures"`
+	Timeouts      uint64            `json:"timeouts"`
+	Refused       uint64            `json:"refused"`
+	ErrorReplies  uint64            `json:"errorReplies"`
+	OtherErrors   uint64            `json:"otherErrors"`
+	Unreadable    uint64            `json:"unreadable"`
+	LatencyBounds []duration        `json:"latencyBounds"`
+	Latency       []uint64          `json:"latency"`
+	Breakers      map[string]string `json:"breakers"`
+}
+
+// A duration is written as seconds, to the nanosecond, and as null if it is Never.
+type duration time.Duration
+
+func (d duration) MarshalJSON() ([]byte, error) {
+	if time.Duration(d) == ratelimit.Never {
+		return []byte("null"), nil
+	}
+	s := strconv.AppendInt(nil, int64(time.Duration(d)/time.Second), 10)
+	if frac := int64(time.Duration(d) % time.Second); frac != 0 {
+		digits := strconv.FormatInt(frac+1_000_000_000, 10)[1:]
+		s = append(append(s, '.'), digits...)
+	}
+	return s, nil
+}
+
+// report returns the state of everything, with the seconds from since on.
+func (p *Page) report(since int64) report {
+	now := p.now()
+	r := report{
+		Program: filepath.Base(os.Args[0]), Started: p.started.UnixMilli(), Now: now.Milliseconds(), History: history,
+		Reset: p.reset, Hashed: p.hashed, Ignored: p.ignored.Load(),
+		Limiters: []limiterReport{}, Stores: []storeReport{},
+	}
+	r.Host, _ = os.Hostname() // if it is unknown, it is empty
+	var stores []ratelimit.Store
+	for _, w := range p.all() {
+		l := p.reportOf(&w, since, now)
+		if w.limiter != nil {
+			if i, ok := place(&stores, ratelimit.StoreOf(w.limiter)); ok {
+				if i == len(r.Stores) {
+					r.Stores = append(r.Stores, reportOfStore(stores[i]))
+				}
+				r.Stores[i].Limiters = append(r.Stores[i].Limiters, l.Name)
+				l.Store = &i
+			}
+		}
+		r.Limiters = append(r.Limiters, l)
+	}
+	return r
+}
+
+// all returns the limiters in the order in which they are shown.
+func (p *Page) all() []shown {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]shown, len(p.order))
+	for i, w := range p.order {
+		all[i] = shown{w, w.limiter}
+	}
+	return all
+}
+
+// A shown is a limiter as it is now.
+type shown struct {
+	*watched
+	limiter ratelimit.Limiter // nil if it was not added
+}
+
+func (p *Page) reportOf(w *shown, since int64, now time.Duration) limiterReport {
+	t := &w.tally
+	r := limiterReport{
+		Name: w.name, Added: w.limiter != nil,
+		Granted: t.granted.Load(), Denied: t.denied.Load(), Degraded: t.degraded.Load(),
+		Delayed: t.delayed.Load(), Refused: t.refused.Load(), Withheld: t.withheld.Load(),
+		EventsGranted: t.eventsGranted.Load(), EventsDenied: t.eventsDenied.Load(),
+		Top: []topReport{},
+	}
+	if r.Added {
+		r.Algorithm, r.Limit = words(ratelimit.AlgorithmOf(w.limiter))
+	}
+	from, of := t.since(since, now)
+	r.Seconds = seconds{from, make([]uint64, len(of)), make([]uint64, len(of)), make([]uint64, len(of))}
+	for i, c := range of {
+		r.Seconds.Granted[i], r.Seconds.Denied[i], r.Seconds.Degraded[i] = c.granted, c.denied, c.degraded
+	}
+	for _, k := range w.denied.Top(mostDenied) {
+		top := topReport{Key: p.show(k.Key), Cut: k.Cut, ID: p.ids.id(k.Key), Denied: k.Count, N: k.N, At: k.Last.UnixMilli()}
+		if top.Never = k.RetryAfter == ratelimit.Never; !k.Back.IsZero() {
+			back := k.Back.UnixMilli()
+			top.Back = &back
+		}
+		r.Top = append(r.Top, top)
+	}
+	return r
+}
+
+// place returns the index of store in stores, where it is appended if need be. ok says whether
+// the page knows how to show it.
+func place(stores *[]ratelimit.Store, store ratelimit.Store) (i int, ok bool) {
+	switch store.(type) {
+	case memoryStats, redisStats:
+	default:
+		return 0, false
+	}
+	i = slices.IndexFunc(*stores, func(s ratelimit.Store) bool {
+		return reflect.TypeOf(s).Comparable() && s == store
+	})
+	if i < 0 {
+		i = len(*stores)
+		*stores = append(*stores, store)
+	}
+	return i, true
+}
+
+// A memoryStats is a MemoryStore, or a store that embeds one.
+type memoryStats interface{ Stats() ratelimit.MemoryStats }
+
+// A redisStats is a store of package redisstore, or one that embeds it.
+type redisStats interface{ Stats() redisstore.Stats }
+
+func reportOfStore(store ratelimit.Store) (r storeReport) {
+	switch store := store.(type) {
+	case memoryStats:
+		s := store.Stats()
+		r.Memory = &memoryReport{s.Keys, s.Bytes, s.Inserts, s.Evictions, s.Rejected}
+	case redisStats:
+		s := store.Stats()
+		r.Redis = &redisReport{
+			Calls: s.Calls, Coalesced: s.Coalesced, Cached: s.Cached, Leased: s.Leased, Lost: s.Lost,
+			Failures: s.Failures, Timeouts: s.Timeouts, Refused: s.Refused, ErrorReplies: s.ErrorReplies, OtherErrors: s.OtherErrors,
+			Unreadable: s.Unreadable, Latency: s.Latency[:], Breakers: s.Breakers,
+		}
+		for _, bound := range redisstore.LatencyBounds() {
+			r.Redis.LatencyBounds = append(r.Redis.LatencyBounds, duration(bound))
+		}
+	}
+	return r
+}

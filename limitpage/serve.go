@@ -1,0 +1,126 @@
+package limitpage
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+var (
+	//go:embed assets/page.html
+	pageHTML string
+	//go:embed assets/page.css
+	pageCSS string
+	//go:embed assets/page.js
+	pageJS string
+
+	document = strings.NewReplacer("{{CSS}}", pageCSS, "{{JS}}", pageJS).Replace(pageHTML)
+)
+
+// policy allows the script and the style of the document by their hashes, and nothing else but
+// requests to the handler. The document has no data: the script fetches it.
+var policy = "default-src 'none'; script-src '" + hashOf(pageJS) + "'; style-src '" + hashOf(pageCSS) +
+	"'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+
+func hashOf(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// sameOrigin refuses what browsers send on behalf of pages of other origins.
+var sameOrigin = http.NewCrossOriginProtection()
+
+// mostBytes is the most of the body of a POST that is read: a key, and some more.
+const mostBytes = 1 << 20
+
+// ServeHTTP serves the page and its data, at any path.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		p.get(w, r)
+	case http.MethodPost:
+		p.post(w, r)
+	default:
+		h.Set("Allow", "GET, HEAD, POST")
+		refuse(w, http.StatusMethodNotAllowed, "the method is not GET, HEAD or POST: "+r.Method)
+	}
+}
+
+func (p *Page) get(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	switch format := query.Get("format"); {
+	case format == "":
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write([]byte(document)) // a client that has left needs no page
+	case format != "json":
+		refuse(w, http.StatusBadRequest, "the format is not json: "+format)
+	case query.Has("key") || query.Has("id"):
+		p.answer(w, r, query.Get("limiter"), query.Get("key"), query.Get("id"), false)
+	default:
+		since, err := strconv.ParseInt(query.Get("since"), 10, 64)
+		if err != nil && query.Has("since") {
+			refuse(w, http.StatusBadRequest, "since is not a Unix time: "+query.Get("since"))
+			return
+		}
+		send(w, http.StatusOK, p.report(since))
+	}
+}
+
+func (p *Page) post(w http.ResponseWriter, r *http.Request) {
+	if err := sameOrigin.Check(r); err != nil {
+		refuse(w, http.StatusForbidden, err.Error())
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, mostBytes)
+	if err := r.ParseForm(); err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	form := r.PostForm
+	switch action := form.Get("action"); {
+	case action == "reset" && !p.reset:
+		refuse(w, http.StatusForbidden, "this page was not made with limitpage.WithReset")
+	case action == "reset", action == "lookup":
+		p.answer(w, r, form.Get("limiter"), form.Get("key"), form.Get("id"), action == "reset")
+	default:
+		refuse(w, http.StatusBadRequest, "the action is neither lookup nor reset: "+action)
+	}
+}
+
+// answer looks a key up, once it was reset if the request asks for that.
+func (p *Page) answer(w http.ResponseWriter, r *http.Request, limiter, key, id string, reset bool) {
+	of, key, err := p.find(limiter, key, id)
+	if err != nil {
+		refuse(w, http.StatusNotFound, err.Error())
+		return
+	}
+	if reset {
+		if err := of.limiter.Reset(r.Context(), key); err != nil {
+			refuse(w, http.StatusBadGateway, p.errorText(err))
+			return
+		}
+	}
+	send(w, http.StatusOK, p.lookup(r.Context(), of, key))
+}
+
+func refuse(w http.ResponseWriter, status int, reason string) {
+	send(w, status, map[string]string{"error": reason})
+}
+
+// send writes v as JSON. Its strings are valid UTF-8 then, and have no < or >.
+func send(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // v can be encoded, and a client that has left needs none
+}

@@ -1,0 +1,121 @@
+package limitpage
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// words returns the name of an algorithm and its limit in words. alg is normalized, as
+// ratelimit.AlgorithmOf returns it.
+func words(alg ratelimit.Algorithm) (name, limit string) {
+	switch a := alg.(type) {
+	case nil:
+		return "limits by key", "each key has a limit of its own"
+	case ratelimit.TokenBucket:
+		name, limit = "token bucket", events(a.Rate)
+		if a.Refill == ratelimit.RefillInterval {
+			name, limit = "token bucket, refilled at intervals", comma(a.Rate.Events)+" every "+span(a.Rate.Per)
+		}
+		if a.Burst != a.Rate.Events {
+			limit += ", " + comma(a.Burst) + " at once"
+		}
+		return name, limit
+	case ratelimit.LeakyBucket:
+		return "leaky bucket", events(a.Rate) + ", a queue of " + comma(a.Capacity)
+	case ratelimit.FixedWindow:
+		if a.Start == ratelimit.StartOnFirstEvent {
+			return "fixed window, from the first event", comma(a.Limit) + " per " + span(a.Window)
+		}
+		return "fixed window", comma(a.Limit) + " per " + span(a.Window)
+	case ratelimit.SlidingWindow:
+		if a.Segments > 1 {
+			return fmt.Sprintf("sliding window of %s segments", comma(a.Segments)), comma(a.Limit) + " per " + span(a.Window)
+		}
+		return "sliding window", comma(a.Limit) + " per " + span(a.Window)
+	case ratelimit.SlidingLog:
+		if a.CountDenied {
+			return "sliding log, which counts denials", comma(a.Limit) + " in any " + span(a.Window)
+		}
+		return "sliding log", comma(a.Limit) + " in any " + span(a.Window)
+	case ratelimit.RollingWindow:
+		limit = comma(a.Quota) + " per " + span(a.Window)
+		if a.PeriodLimit > 0 && a.PeriodLimit < a.Quota {
+			limit += ", " + comma(a.PeriodLimit) + " per " + span(a.Period)
+		}
+		return "rolling window, in periods of " + exact(a.Period), limit
+	case ratelimit.WarmingUp:
+		return "warming up", fmt.Sprintf("%s, and %s of that at first, for a warm-up of %s",
+			events(a.Rate), "1/"+strconv.FormatFloat(a.ColdFactor, 'g', 4, 64), exact(a.Warmup))
+	case ratelimit.InFlight:
+		return "in flight", comma(a.Limit) + " at once, each for " + exact(a.Timeout) + " at most"
+	case ratelimit.Unlimited:
+		return "unlimited", "no limit"
+	case ratelimit.Blocked:
+		return "blocked", "nothing is granted"
+	case ratelimit.All:
+		names, limits := make([]string, len(a)), make([]string, len(a))
+		for i, part := range a {
+			names[i], limits[i] = words(part)
+		}
+		return "all of: " + strings.Join(names, "; "), strings.Join(limits, "; ")
+	}
+	// An algorithm that this package does not know is shown as in Go.
+	name = strings.TrimPrefix(fmt.Sprintf("%T", alg), "ratelimit.")
+	return name, fmt.Sprintf("%+v", alg)
+}
+
+// events returns "10 per second".
+func events(r ratelimit.Rate) string { return comma(r.Events) + " per " + span(r.Per) }
+
+const day = 24 * time.Hour
+
+// span returns "second" for a second, and "5s" for five.
+func span(d time.Duration) string {
+	switch d {
+	case time.Second:
+		return "second"
+	case time.Minute:
+		return "minute"
+	case time.Hour:
+		return "hour"
+	case day:
+		return "day"
+	}
+	return exact(d)
+}
+
+// exact formats a duration with days, and without trailing zero units.
+func exact(d time.Duration) string {
+	days := ""
+	if d >= day {
+		days = strconv.Itoa(int(d/day)) + "d"
+		if d %= day; d == 0 {
+			return days
+		}
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return days + s
+}
+
+// comma formats a number with thousands separators.
+func comma(n int) string {
+	s := strconv.Itoa(n)
+	sign := ""
+	if n < 0 {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}
