@@ -12,7 +12,8 @@ test: servers
 	@set -e; for m in $(filter-out scripts/release/,$(MODULES)); do echo "== test $$m"; (cd $$m && GOWORK=off go test ./...); done
 	@echo "== test scripts/release/"; cd scripts/release && GOWORK=off go test -count=1 ./...
 
-# Installs the servers that tests start. What cannot be installed is reported and skipped.
+# Installs the servers and the browser that tests start. What cannot be installed is reported and
+# skipped.
 servers:
 	@scripts/servers
 

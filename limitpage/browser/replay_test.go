@@ -1,0 +1,63 @@
+package browser
+
+import (
+	"fmt"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestReplay tests the page that examples/replay writes, from its bundled log, and from one
+// with hostile keys.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	browser := start(t)
+	program := filepath.Join(t.TempDir(), "replay")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./replay")
+	build.Dir = filepath.Join("..", "..", "examples")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	replay := func(t *testing.T, input string, args ...string) *tab {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "replay.html")
+		cmd := exec.CommandContext(t.Context(), program, append([]string{"-o", file}, args...)...)
+		cmd.Stdin = strings.NewReader(input)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		b := open(t, browser, (&url.URL{Scheme: "file", Path: file}).String())
+		b.until(`document.querySelectorAll(".chart canvas").length > 1`)
+		return b
+	}
+
+	t.Run("bundled log", func(t *testing.T) {
+		b := replay(t, "")
+		assert.Equal(t, 9, eval[int](b, `document.querySelectorAll(".chart canvas").length`))
+		b.hasColor(".chart:nth-child(2) canvas", "--allowed-fill")
+		b.hasColor(".chart:nth-child(2) canvas", "--denied-fill")
+		b.everywhere()
+		b.view(1280, "light")
+		b.do(chromedp.Click(chromedp.CSS(".keyrow:nth-child(2)")))
+		b.until(`document.querySelector("#pick").value === "0"`)
+	})
+
+	t.Run("hostile keys are text", func(t *testing.T) {
+		var log strings.Builder
+		for key := range hostile {
+			key = strings.Join(strings.Fields(strings.ReplaceAll(key, "\x00", "")), "_")
+			for i := range 4 {
+				fmt.Fprintf(&log, "%d %s\n", 1_700_000_000+i, key+"x")
+			}
+		}
+		b := replay(t, log.String(), "-limit", "2/1m", "-")
+		assert.Zero(t, eval[int](b, `document.querySelectorAll("main script, main img, main b[onclick]").length`))
+		assert.False(t, eval[bool](b, `"hacked" in window`))
+		assert.Contains(t, eval[[]string](b, `[...document.querySelectorAll(".keyrow .name")].map(e => e.textContent)`), "<script>window.hacked_=_1</script>x")
+		b.everywhere()
+	})
+}
