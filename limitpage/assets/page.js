@@ -42,7 +42,6 @@
     if (s < 1e-6) return Math.ceil(s * 1e9) + " ns";
     if (s < 1e-3) return +(s * 1e6).toPrecision(3) + " µs";
     if (s < 1) return +(s * 1e3).toPrecision(3) + " ms";
-    if (s < 10) return +s.toFixed(2) + " s";
     if (s < 60) return +s.toFixed(1) + " s";
     for (const [unit, size, less, lesser] of [["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]])
       if (s >= size) {
@@ -90,6 +89,9 @@
     while (report.now - samples[0].at > 60000) samples.shift();
   };
 
+  // shown returns how many seconds are shown: fewer than chosen while the page is young.
+  const shown = () => Math.min(state.range, Math.max(60, ...[...series.values()].map(s => s.granted.length)));
+
   // counts returns those of the seconds shown: of the one at the pointer, or of all.
   const counts = name => {
     const s = series.get(name), out = {};
@@ -129,7 +131,7 @@
     g.setTransform(scale, 0, 0, scale, 0, 0);
     g.clearRect(0, 0, width, height);
     g.font = "11px system-ui, sans-serif";
-    const n = state.range, plotWidth = width - left - right, plotHeight = height - top - bottom;
+    const n = shown(), plotWidth = width - left - right, plotHeight = height - top - bottom;
     const tail = kind => s[kind].slice(-n);
     const [granted, denied, degraded] = kinds.map(tail);
     let most = 1;
@@ -145,7 +147,7 @@
     g.lineWidth = 1;
     g.textAlign = "right";
     g.textBaseline = "middle";
-    const step = niceStep(most, 3);
+    const step = niceStep(most, 4);
     for (let v = 0; v <= most; v += step) {
       const at = Math.round(y(v)) + .5;
       g.beginPath(); g.moveTo(left, at); g.lineTo(width - right, at); g.stroke();
@@ -153,11 +155,12 @@
     }
     g.textAlign = "center";
     g.textBaseline = "alphabetic";
-    const every = n > 60 ? (plotWidth < 400 ? 120 : 60) : (plotWidth < 400 ? 20 : 10);
+    const exact = n <= 120, room = plotWidth / (exact ? 80 : 56);
+    const every = (exact ? [10, 20, 30, 60] : [60, 120]).find(s => n / s <= room) || 300;
     for (let t = Math.ceil(first / every) * every; t <= state.end; t += every) {
-      const at = x(t), half = n > 60 ? 15 : 23;
+      const at = x(t), half = exact ? 23 : 15;
       if (at - half < left - 10 || at + half > width) continue;
-      g.fillText(clock(t, n <= 60), at, height - 4);
+      g.fillText(clock(t, exact), at, height - 4);
       g.beginPath(); g.moveTo(Math.round(at) + .5, top + plotHeight); g.lineTo(Math.round(at) + .5, top + plotHeight + 4); g.stroke();
     }
 
@@ -190,7 +193,7 @@
     canvas.setAttribute("role", "img");
     canvas.addEventListener("pointermove", e => {
       const share = (e.offsetX - left) / (canvas.clientWidth - left - right);
-      const t = Math.floor(state.end - state.range + share * state.range);
+      const t = Math.floor(state.end - shown() + share * shown());
       hover(share >= 0 && share < 1 ? t : null);
     });
     canvas.addEventListener("pointerleave", () => hover(null));
@@ -204,7 +207,7 @@
   const drawCharts = () => {
     if (!state.report) return;
     const { limiters } = state.report;
-    if (state.hover !== null && (state.hover < state.end - state.range || state.hover >= state.end)) state.hover = null;
+    if (state.hover !== null && (state.hover < state.end - shown() || state.hover >= state.end)) state.hover = null;
     $("nolimiters").hidden = limiters.length > 0;
     rows($("charts"), limiters.length, chart).forEach((box, i) => {
       const l = limiters[i], c = counts(l.name);
@@ -270,7 +273,7 @@
   };
   const topRow = () => {
     const tr = cell("tr", "", "row");
-    const key = cell("th", "key wide", "rowheader"), share = cell("td", "share wide", "cell", "denied lately");
+    const key = cell("th", "key", "rowheader"), share = cell("td", "share", "cell", "denied lately");
     key.scope = "row";
     const button = el("button");
     button.type = "button";
@@ -285,7 +288,7 @@
     bar.append(meter, el("span"));
     share.append(bar);
     const text = (cls, label) => { const td = cell("td", cls, "cell", label); td.append(el("span")); return td; };
-    tr.append(key, text("name", "limiter"), share, text("n", "asked for"), text("n", "last denied"), text("n", "may come back"));
+    tr.append(key, text("name", "limiter"), share, text("n", "asked for"), text("n", "last"), text("n", "back"));
     return tr;
   };
 
@@ -483,8 +486,8 @@
         return;
       }
       const before = samples.find(s => s.stores[i]?.redis) || { at: 0 };
-      const old = before.at && before.at < state.report.now ? before.stores[i].redis : null;
-      const seconds = old ? (state.report.now - before.at) / 1000 : 0;
+      const seconds = (state.report.now - before.at) / 1000;
+      const old = before.at && seconds > 0 ? before.stores[i].redis : null;
       figures(numbers, [
         [old ? rate((redis.calls - old.calls) / seconds) : "–", "calls a second"],
         [num(redis.calls), "calls"],
@@ -503,9 +506,9 @@
         say(li, (server ? server + ": " : "") + "circuit breaker " + is);
         li.className = is === "closed" ? "" : is === "half-open" ? "half" : "bad";
       });
-      const recent = redis.latency.map((n, j) => n - (old ? old.latency[j] : 0));
+      const recent = old && seconds > 9 ? redis.latency.map((n, j) => n - old.latency[j]) : [];
       const use = sum(recent) ? recent : redis.latency, most = Math.max(1, ...use);
-      say(title, "Time until a reply" + (use === recent && old ? ", in the last " + plural(Math.round(seconds), "second") : ", since the start"));
+      say(title, "Calls by the time until the reply, " + (use === recent ? "in the last " + Math.round(seconds) + " seconds" : "since the start"));
       const bounds = redis.latencyBounds;
       rows(latency, use.length, () => {
         const li = el("li"), bar = el("div");
@@ -514,7 +517,7 @@
         return li;
       }).forEach((li, j) => {
         const bar = li.querySelector("i");
-        bar.style.height = use[j] ? Math.max(4, 100 * use[j] / most) + "%" : "0";
+        bar.style.setProperty("--share", use[j] ? Math.max(4, 100 * use[j] / most) + "%" : "0");
         li.title = num(use[j]);
         say(li.lastChild, j < bounds.length ? "≤" + span(bounds[j]).replace(" ", "\u00a0") : "more");
       });

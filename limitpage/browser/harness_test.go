@@ -144,6 +144,11 @@ func (b *tab) fits(name string) {
 			if (!box.width || !box.height || getComputedStyle(e).clipPath !== "none" || e.closest("thead, noscript")) continue;
 			if (box.right > width + 1 || box.left < -1) wide.push(e.tagName + "." + e.className + " at " + box.left + " to " + box.right + ": " + e.textContent.slice(0, 40));
 		}
+		for (const e of document.querySelectorAll(".n > span, .share span, .figures b"))
+			if (e.getBoundingClientRect().height > 45) wide.push("a number takes several lines: " + e.textContent);
+		for (const e of document.querySelectorAll("th, td, li, p, h3, button, dd"))
+			if (e.clientWidth && e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === "visible" && !e.closest("thead"))
+				wide.push(e.tagName + "." + e.className + " has " + e.clientWidth + " pixels for " + e.scrollWidth + ": " + e.textContent.slice(0, 40));
 		return wide;
 	})()`)
 	assert.Empty(b.t, wide, name)
@@ -175,7 +180,7 @@ func (b *tab) readable(name string) {
 func (b *tab) everywhere() {
 	b.t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{1280, 760, 375, 320} {
+		for _, width := range []int64{1280, 375, 320} {
 			b.view(width, scheme)
 			name := fmt.Sprintf("%d pixels, %s", width, scheme)
 			b.until(fmt.Sprintf("innerWidth === %d && matchMedia('(prefers-color-scheme: %s)').matches", width, scheme))
