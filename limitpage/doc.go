@@ -3,9 +3,11 @@
 // what their stores hold, and how Redis is.
 //
 //	page := limitpage.New()
-//	limiter, err := ratelimit.New(alg, ratelimit.WithName("api"), ratelimit.WithObserver(page))
-//	...
-//	if err := page.Add(limiter); err != nil { ... }
+//	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
+//		ratelimit.WithName("api"), ratelimit.WithObserver(page)))
+//	if err := page.Add(limiter); err != nil {
+//		log.Fatal(err)
+//	}
 //	http.Handle("/debug/ratelimit/", page)
 //
 // The page looks up single keys as well. It is one document without external resources, and
@@ -25,8 +27,10 @@
 //
 // # What it costs
 //
-// For each decision, the page reads the clock and adds to three counters, and to the list
-// of denied keys if the decision is a denial. It allocates nothing, except for a key that enters
-// that list. It has no goroutine. Each limiter takes about 7 kB, and the list of its denied
-// keys. The stores are asked for their counters only while somebody looks at the page.
+// For each decision, the page reads the clock and adds to two counters: about 60 ns. A denial
+// also enters the list of denied keys: about 100 ns more (go test -bench Observe ./limitpage
+// measures it). It allocates nothing, except for a key
+// that enters that list. There is no goroutine. Each limiter takes about 7 kB, and its list of
+// keys. The stores are asked for their counters, and limiters for keys, only while somebody looks
+// at the page: once a second.
 package limitpage

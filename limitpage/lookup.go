@@ -81,7 +81,7 @@ func nextOf(d ratelimit.Decision) []next {
 	if !d.Allowed && d.RetryAfter == ratelimit.Never {
 		return all
 	}
-	if !d.Allowed {
+	if !d.Allowed && d.RetryAfter != d.ResetAfter {
 		all = append(all, next{duration(d.RetryAfter), 1, false})
 	}
 	if d.Remaining < d.Limit && d.ResetAfter > 0 && d.ResetAfter < ratelimit.Never {

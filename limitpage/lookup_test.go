@@ -83,6 +83,10 @@ func TestLookUp(t *testing.T) {
 	assert.True(t, unused.Decision.Allowed, "the empty key is a key")
 	assert.Len(t, unused.Next, 1)
 
+	window := added(t, page, "window", ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithClock(clk))
+	window.Allow("k")
+	assert.Len(t, get[found](t, page, "&limiter=window&key=k").Next, 2, "it may come back when it is like an unused key")
+
 	assert.Nil(t, get[found](t, blockedPage(t), "&limiter=&key=k").Decision.RetryAfter, "never")
 }
 

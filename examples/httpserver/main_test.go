@@ -3,13 +3,16 @@ package main
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/limitpage"
 )
 
 func TestHandler(t *testing.T) {
-	server := httptest.NewServer(handler(ratelimit.PerHour(1)))
+	page := limitpage.New()
+	server := httptest.NewServer(handler(ratelimit.PerHour(1), page))
 	defer server.Close()
 
 	for i, want := range []int{200, 429} {
@@ -26,6 +29,14 @@ func TestHandler(t *testing.T) {
 		}
 		if got := resp.Header.Get("RateLimit-Policy"); got != `"default";q=1;w=3600` {
 			t.Errorf("request %d: RateLimit-Policy %q", i, got)
+		}
+	}
+
+	w := httptest.NewRecorder()
+	page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/ratelimit/?format=json", http.NoBody))
+	for _, want := range []string{`"name":"clients"`, `"limit":"1 per hour"`, `"granted":1`, `"denied":1`, `"key":"127.0.0.1"`} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("the page has not %s: %s", want, w.Body)
 		}
 	}
 }

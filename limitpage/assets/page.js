@@ -147,7 +147,7 @@
     g.lineWidth = 1;
     g.textAlign = "right";
     g.textBaseline = "middle";
-    const step = niceStep(most, 4);
+    const step = niceStep(most, 5);
     for (let v = 0; v <= most; v += step) {
       const at = Math.round(y(v)) + .5;
       g.beginPath(); g.moveTo(left, at); g.lineTo(width - right, at); g.stroke();
@@ -242,7 +242,7 @@
     const redis = stores.filter(s => s.redis).map(s => s.redis);
     const states = redis.flatMap(r => Object.values(r.breakers || {}));
     const open = states.filter(s => s !== "closed").length;
-    const minutes = "in the last " + history / 60 + " minutes";
+    const minutes = "in the last " + span(Math.max(1, ...limiters.map(l => series.get(l.name).granted.length)));
     const degraded = last("degraded", history);
     const tiles = [
       [rate(all(seen) / seen), "decisions a second", "in the last " + seen + " seconds"],
