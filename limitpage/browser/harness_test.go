@@ -32,7 +32,7 @@ func find(t *testing.T) string {
 }
 
 // patience bounds everything that a test waits for.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // start starts a browser that ends with the test, and returns the context of its first tab.
 func start(t *testing.T) context.Context {
