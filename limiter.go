@@ -176,10 +176,14 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		t:        t,
 		own:      own,
 		timeline: tl,
-		policy:   c.policy,
+		policy:   &defaultPolicy,
 		failures: failureLog{logger: c.failureLog, off: c.failureLogSet && c.failureLog == nil},
 
 		observers: newObservers(c.observers),
+	}
+	if c.policy.kind != failOpen {
+		policy := c.policy // not &c.policy, which would keep the rest of c
+		l.policy = &policy
 	}
 	switch local, ok := states.(*memoryStates); {
 	case !ok:
@@ -194,6 +198,9 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	}
 	return l, nil
 }
+
+// defaultPolicy is FailOpen, shared by the limiters without another policy.
+var defaultPolicy FailurePolicy
 
 // Must returns l, and panics if err is not nil. Use it for limiters whose
 // parameters are written in the source.
@@ -317,7 +324,7 @@ type limiter struct {
 	own      *limits     // for the others; nil without WithLimits
 	states   States
 	timeline *kernel.Timeline
-	policy   FailurePolicy
+	policy   *FailurePolicy // most limiters share defaultPolicy
 	resets   resets
 	lines    lines
 	waiting  *waiting             // Waits for events in flight
