@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"maps"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,7 +82,8 @@ func New(opts ...Option) *Page {
 
 // Add shows a limiter: its limit, its store, and its keys when they are looked up. The limiter
 // should have been made with [ratelimit.WithObserver] and p, because the page counts only
-// decisions that p observes. Limiters need different names (see [ratelimit.WithName]). The
+// decisions that p observes. One that wraps another limiter should have the method Unwrap() that
+// [ratelimit.Limiter] describes. Limiters need different names (see [ratelimit.WithName]). The
 // error for a limiter that cannot be added matches [ratelimit.ErrInvalid].
 //
 // Limiters that were not added are shown as well once p observes them, but without their
@@ -100,12 +102,15 @@ func (p *Page) Add(l ratelimit.Limiter) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w.limiter != nil && w.limiter != l {
+	if w.limiter != nil && !same(w.limiter, l) {
 		return param.Invalid("the name of Add's limiter", name, "must differ from those of the page's other limiters: use WithName")
 	}
 	w.limiter = l
 	return nil
 }
+
+// same reports whether a and b are equal. Those that cannot be compared are not.
+func same(a, b any) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
 // Observe implements [ratelimit.Observer].
 func (p *Page) Observe(ctx context.Context, o ratelimit.Observation) {

@@ -202,20 +202,36 @@ func TestAddRefusesMistakes(t *testing.T) {
 	require.ErrorIs(t, page.Add(nil), ratelimit.ErrInvalid)
 	l := added(t, page, "api", ratelimit.Unlimited{})
 	require.NoError(t, page.Add(l), "the same one again")
-	other := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithName("api")))
-	err := page.Add(other)
+	err := page.Add(named(t, "api"))
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "is api: it must differ")
 	require.ErrorIs(t, New(nil).Add(l), ratelimit.ErrInvalid)
+	require.NoError(t, page.Add(odd{Limiter: named(t, "odd")}))
+	require.ErrorIs(t, page.Add(odd{Limiter: named(t, "odd")}), ratelimit.ErrInvalid)
 
 	for i := range mostLimiters + 10 {
 		page.Observe(t.Context(), ratelimit.Observation{Limiter: fmt.Sprint(i)})
 	}
 	r := get[sent](t, page, "")
 	assert.Len(t, r.Limiters, mostLimiters)
-	assert.Equal(t, uint64(11), r.Ignored)
-	require.ErrorIs(t, page.Add(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithName("late")))), ratelimit.ErrInvalid)
+	assert.Equal(t, uint64(12), r.Ignored)
+	require.ErrorIs(t, page.Add(named(t, "late")), ratelimit.ErrInvalid)
 }
+
+func named(t *testing.T, name string) ratelimit.Limiter {
+	t.Helper()
+	l, err := ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithName(name))
+	require.NoError(t, err)
+	return l
+}
+
+// An odd is a limiter that cannot be compared.
+type odd struct {
+	ratelimit.Limiter
+	_ []int
+}
+
+func (o odd) Unwrap() ratelimit.Limiter { return o.Limiter }
 
 func TestLimitersThatWereNotAdded(t *testing.T) {
 	page := New()

@@ -3,7 +3,6 @@ package limitpage
 import (
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -197,9 +196,7 @@ func place(stores *[]ratelimit.Store, store ratelimit.Store) (i int, ok bool) {
 	default:
 		return 0, false
 	}
-	i = slices.IndexFunc(*stores, func(s ratelimit.Store) bool {
-		return reflect.TypeOf(s).Comparable() && s == store
-	})
+	i = slices.IndexFunc(*stores, func(s ratelimit.Store) bool { return same(s, store) })
 	if i < 0 {
 		i = len(*stores)
 		*stores = append(*stores, store)
