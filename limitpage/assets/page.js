@@ -544,22 +544,24 @@
   const poll = async () => {
     clearTimeout(timer);
     if (state.paused || document.hidden) return;
+    let report = null;
     try {
       const answer = await fetch(location.pathname + "?format=json&since=" + state.end, { cache: "no-store", signal: AbortSignal.timeout(10000) });
-      if (!answer.ok) throw new Error(answer.status);
-      merge(await answer.json());
-      failures = 0;
-      if (!state.paused) status("live", "live");
-      update();
-      refresh(false);
-    } catch (e) {
-      failures++;
-      status("no answer; trying again", "lost");
-      if (e instanceof TypeError && !/fetch/i.test(e.message)) throw e; // a mistake of this script
-    } finally {
-      clearTimeout(timer);
-      timer = setTimeout(poll, Math.min(1000 * 2 ** Math.max(0, failures - 1), 15000));
+      if (answer.ok) report = await answer.json();
+    } catch {
+      // The server is away: try again.
     }
+    failures = report ? 0 : failures + 1;
+    clearTimeout(timer);
+    timer = setTimeout(poll, Math.min(1000 * 2 ** Math.max(0, failures - 1), 15000));
+    if (!report) {
+      status("no answer; trying again", "lost");
+      return;
+    }
+    merge(report);
+    if (!state.paused) status("live", "live");
+    update();
+    refresh(false);
   };
 
   $("pause").addEventListener("click", () => {
