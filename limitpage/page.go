@@ -33,12 +33,17 @@ type Page struct {
 // mostLimiters is how many limiters a page shows, in case a program makes ever new names.
 const mostLimiters = 256
 
+const (
+	mostDenied = 32          // keys that are listed of a limiter
+	halfLife   = time.Minute // after which a denial counts half
+)
+
 // A watched is a limiter, or several of the same name.
 type watched struct {
 	name    string
 	limiter ratelimit.Limiter // nil unless added
 	tally   tally
-	denied  *deniedKeys
+	denied  *ratelimit.DeniedKeys
 }
 
 // An Option changes how [New] makes a Page.
@@ -134,7 +139,7 @@ func (p *Page) watch(name string) *watched {
 	if w := known[name]; w != nil || len(known) >= mostLimiters {
 		return w
 	}
-	w := &watched{name: name, denied: newDeniedKeys()}
+	w := &watched{name: name, denied: ratelimit.TopDenied(mostDenied, ratelimit.WithHalfLife(halfLife))}
 	w.tally.begin(p.now())
 	more := maps.Clone(known)
 	more[name] = w
