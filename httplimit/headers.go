@@ -119,7 +119,7 @@ func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies
 		h[fieldExpose] = joined(h[fieldExpose], []string{exposed[m.headers]})
 	}
 	if !d.Allowed && d.RetryAfter != ratelimit.Never {
-		h[fieldRetryAfter] = []string{strconv.FormatInt(retryAfter(d), 10)}
+		h[fieldRetryAfter] = []string{strconv.FormatInt(seconds(d.RetryAfter), 10)}
 	}
 	if d.Degraded || d.Remaining == math.MaxInt { // nothing counts the events of the key
 		return
@@ -189,7 +189,7 @@ func reset(d ratelimit.Decision) int64 {
 	if d.Allowed || d.RetryAfter == ratelimit.Never {
 		return min(seconds(d.ResetAfter), maxInteger)
 	}
-	return retryAfter(d)
+	return seconds(d.RetryAfter)
 }
 
 // partition returns the parameter pk of RateLimit for d, a decision on q. It is empty without
@@ -205,14 +205,14 @@ func (m *middleware) partition(q question, d ratelimit.Decision) string {
 	return ";pk=:" + base64.StdEncoding.EncodeToString(m.partitionKey(key)) + ":"
 }
 
-// jittered returns d, a refusal, with a RetryAfter that is later by up to WithJitter's maximum.
+// jittered returns d, a refusal, with the RetryAfter that the client is told: it is later by up to
+// WithJitter's maximum, and never 0, which would mean to retry at once.
 func (m *middleware) jittered(d ratelimit.Decision) ratelimit.Decision {
-	if m.jitter > 0 && d.RetryAfter < ratelimit.Never-m.jitter {
-		d.RetryAfter += rand.N(m.jitter + 1)
+	if d.RetryAfter <= 0 { // of a limiter that failed
+		d.RetryAfter = time.Second
+	}
+	if d.RetryAfter < ratelimit.Never {
+		d.RetryAfter += rand.N(min(m.jitter, ratelimit.Never-1-d.RetryAfter) + 1)
 	}
 	return d
 }
-
-// retryAfter returns the number of seconds to wait after a refusal. It is at least
-// 1, even if RetryAfter is 0, because 0 would mean to retry at once.
-func retryAfter(d ratelimit.Decision) int64 { return max(1, seconds(d.RetryAfter)) }

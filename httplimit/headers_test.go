@@ -232,17 +232,53 @@ func TestJitter(t *testing.T) {
 		assert.Greater(t, len(seen), 10)
 	}
 
-	for _, most := range []time.Duration{0, 1, math.MaxInt64} { // the last one has no room for a RetryAfter
+	for most, want := range map[time.Duration]float64{0: 3600, 1: 3601, math.MaxInt64: math.Inf(1)} {
 		l, _ := limiter(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
 		h := httplimit.Middleware(l, httplimit.WithJitter(most))(ok)
 		serve(h, from("192.0.2.1:1"))
-		after, err := strconv.Atoi(serve(h, from("192.0.2.1:1")).Header.Get("Retry-After"))
-		require.NoError(t, err)
-		assert.Contains(t, []int{3600, 3601}, after)
+		seen := make(map[string]bool)
+		for range 10 {
+			resp := serve(h, from("192.0.2.1:1"))
+			after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, after, 3600)
+			assert.LessOrEqual(t, float64(after), want)
+			seen[resp.Header.Get("Retry-After")] = true
+		}
+		assert.Equal(t, most > 1, len(seen) > 2, "the longest jitter is one, too")
 	}
 	blocked, _ := limiter(t, ratelimit.Blocked{})
 	resp := serve(httplimit.Middleware(blocked, httplimit.WithJitter(time.Hour))(ok), from("192.0.2.1:1"))
 	assert.Empty(t, resp.Header.Values("Retry-After"), "no wait helps")
+}
+
+// TestJitterOfFailure checks that a jitter shorter than a second does not shorten the second that
+// clients are told to wait if the store has failed.
+func TestJitterOfFailure(t *testing.T) {
+	for _, most := range []time.Duration{0, time.Millisecond, time.Minute} {
+		var waits []time.Duration
+		denied := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			report, _ := httplimit.ReportOf(r)
+			waits = append(waits, report.RetryAfter)
+		})
+		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(broken{}),
+			ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+		require.NoError(t, err)
+		h := httplimit.Middleware(l, httplimit.WithJitter(most), httplimit.WithDenied(denied))(ok)
+		p, err := httplimit.NewReporter(l, httplimit.WithJitter(most))
+		require.NoError(t, err)
+		for range 20 {
+			resp := serve(h, from("192.0.2.1:1"))
+			after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+			require.NoError(t, err)
+			assert.Equal(t, time.Duration(after)*time.Second, (waits[len(waits)-1] + time.Second - 1).Truncate(time.Second), "the header field and the report")
+			waits = append(waits, p.Report(t.Context(), "k", ratelimit.Decision{Degraded: true}).RetryAfter)
+		}
+		for _, wait := range waits {
+			assert.GreaterOrEqual(t, wait, time.Second)
+			assert.LessOrEqual(t, wait, time.Second+most)
+		}
+	}
 }
 
 // TestExposedHeaders checks that the fields that are sent are named, after those of a CORS

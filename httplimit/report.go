@@ -13,9 +13,9 @@ import (
 // protocols. Any number of goroutines may use it at once.
 type Reporter struct{ m *middleware }
 
-// NewReporter returns a Reporter of the decisions of l. It obeys [WithHeaders] and
-// [WithPolicyName]. It fails if l is nil, an option is invalid, or [WithAlso] is given. Other
-// options have no effect.
+// NewReporter returns a Reporter of the decisions of l. It obeys [WithHeaders],
+// [WithPolicyName], [WithJitter], [WithPartitionKey] and [WithExposedHeaders]. It fails if l is
+// nil, an option is invalid, or [WithAlso] is given. Other options have no effect.
 func NewReporter(l ratelimit.Limiter, opts ...Option) (*Reporter, error) {
 	c, err := newConfig(opts)
 	switch {
@@ -66,9 +66,6 @@ func reportOf(d ratelimit.Decision, p *policies) Report {
 	r := Report{Policy: p.names[p.part(d)]}
 	if !d.Allowed {
 		r.RetryAfter, r.Detail = d.RetryAfter, detail(d)
-		if r.RetryAfter <= 0 { // of a limiter that failed; 0 would mean to retry at once
-			r.RetryAfter = time.Second
-		}
 	}
 	return r
 }
