@@ -101,7 +101,14 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 		c.heed(turn.key, err)
 		turn.release()
 	}
+	begun := false
+	defer func() {
+		if !begun { // another interceptor has panicked
+			turn.release()
+		}
+	}()
 	stream, err := streamer(ctx, desc, cc, method, withOnFinish(opts, end)...)
+	begun = true
 	if err != nil {
 		end(err) // another interceptor may have failed
 	}

@@ -307,6 +307,13 @@ func TestClientInFlight(t *testing.T) {
 	})
 	assert.ErrorIs(t, err, assert.AnError)
 	assert.False(t, busy(), "an interceptor behind has failed")
+
+	assert.Panics(t, func() {
+		_, _ = c.Stream(t.Context(), new(grpc.StreamDesc), p.conn, "/a", func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+			panic("a fault")
+		})
+	})
+	assert.False(t, busy(), "an interceptor behind has panicked")
 }
 
 // A sink is a ClientStream that takes messages.
