@@ -131,8 +131,11 @@ func (t *Transport) heed(key string, pace quotaPace, rest time.Duration, sent, n
 	}
 	pace.left = max(0, pace.left-s.sent)
 	if s.pace.known && now.Before(s.until) && sent.Before(s.told) {
-		// The server may have said this before what it said last.
+		// The server may have said this before or after what it said last.
 		s.pace.left = min(s.pace.left, pace.left)
+		if until := now.Add(pace.reset); until.After(s.until) {
+			s.until = until
+		}
 		return
 	}
 	s.pace, s.until, s.told = pace, now.Add(pace.reset), now

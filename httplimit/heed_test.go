@@ -84,6 +84,34 @@ func TestHeedAvoidsRefusals(t *testing.T) {
 	}
 }
 
+// TestHeedTogether sends more requests together than the limit allows: their responses come
+// together, too, and each says that the quota is back later than the one before.
+func TestHeedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5}))
+		tr := &httplimit.Transport{Limiter: unlimited, Heed: true, Base: handled{httplimit.Middleware(l)(ok), 10 * time.Millisecond}}
+		ask := func() {
+			resp, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+			if assert.NoError(t, err) {
+				assert.Equal(t, 200, resp.StatusCode)
+			}
+		}
+		ask() // to know the limit
+		start := time.Now()
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				for range 5 {
+					ask()
+				}
+			})
+		}
+		wg.Wait()
+		assert.Greater(t, time.Since(start), 94*time.Second, "the server has a limit")
+		assert.Less(t, time.Since(start), 3*time.Minute)
+	})
+}
+
 // said returns a response with the given status, RateLimit and Retry-After.
 func said(status int, rateLimit, retryAfter string, policy ...string) *http.Response {
 	resp := answered(status, retryAfter)
