@@ -28,7 +28,8 @@ func PeerIP(opts ...httplimit.IPOption) KeyFunc { return HTTP(httplimit.ClientIP
 // Metadata returns the value of a metadata field that the client sends, such as x-api-key, as the
 // key. It fails with [ErrNoKey] if the field is missing, empty, longer than 8,192 bytes, or
 // present more than once. For a value longer than 256 bytes, the key is its beginning followed by
-// its SHA-256 hash. Upper and lower case of the name are the same. It is for servers.
+// its SHA-256 hash. Upper and lower case of the name are the same. If the name is not that of a
+// field, Metadata fails with an error that matches [ratelimit.ErrInvalid]. It is for servers.
 //
 // A client can make up any number of values. Use Metadata only for fields that an earlier
 // interceptor or a proxy has verified.

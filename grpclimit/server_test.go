@@ -332,6 +332,7 @@ func TestMisusedKey(t *testing.T) {
 		"Join's list of keys is []":        grpclimit.Join(),
 		"key 2 of Join is nil":             grpclimit.Join(grpclimit.Method(), nil),
 		"HTTP's function is nil":           grpclimit.HTTP(nil),
+		"Header's name is":                 grpclimit.Metadata("api key"),
 	} {
 		p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithKey(key),
 			grpclimit.WithKeyError(func(_ *grpclimit.Call, err error) error { t.Error("not the client's error"); return err }))))

@@ -42,12 +42,16 @@ func keyOf(text, what string) (string, error) {
 // fails with [ErrNoKey] if the field is missing, empty, longer than 8,192 bytes, or
 // present more than once, because then it would not identify one client. For a value
 // longer than 256 bytes, the key is its beginning followed by its SHA-256 hash.
-// Header does not work for Host, which net/http keeps in [http.Request.Host].
+// Header does not work for Host, which net/http keeps in [http.Request.Host]. If the name is not
+// that of a header field, Header fails with an error that matches [ratelimit.ErrInvalid].
 //
 // A client may send any value. If nothing before the middleware verifies it, an attacker sends
 // another one with each request, and is never limited, or those of others, and uses up their
 // limits. Limit such requests by address as well, with [WithAlso].
 func Header(name string) KeyFunc {
+	if !isName(name) {
+		return misusedKey{invalid("Header's name", fmt.Sprintf("%q", name), "must be the name of a header field, such as X-API-Key")}.key
+	}
 	return func(r *http.Request) (string, error) {
 		switch values := r.Header.Values(name); {
 		case len(values) == 0 || values[0] == "":

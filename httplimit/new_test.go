@@ -70,6 +70,8 @@ func TestNew(t *testing.T) {
 		"option 0 of Middleware is nil":    {nil},
 		"TrustedHops's number is -1":       {httplimit.WithKey(httplimit.ClientIP(httplimit.TrustedHops(-1)))},
 		"key 1 of Join is nil":             {httplimit.WithKey(httplimit.Join(nil))},
+		`Header's name is ""`:              {httplimit.WithKey(httplimit.Header(""))},
+		`Header's name is "API key"`:       {httplimit.WithAlso(l, httplimit.Join(httplimit.Header("API key")), "x")},
 		"IPv6Prefix's number of bits is 0": {httplimit.WithAlso(l, httplimit.Join(httplimit.ClientIP(httplimit.IPv6Prefix(0))), "x")},
 	} {
 		limited, err := httplimit.New(l, opts...)
