@@ -279,7 +279,9 @@ func (r *Reservation) settleClaim(ctx context.Context, c *claim, n int) (Decisio
 	l := r.l
 	if c.waiter != nil && n < r.n {
 		if n == 0 && r.Delay() > 0 {
-			l.cancelClaim(c)
+			if err := l.cancelClaim(c); err != nil {
+				return l.unsettled(ctx, c.by, err)
+			}
 			return l.Peek(ctx, c.key)
 		}
 		if err := l.leave(ctx, c.key, c.line, c.waiter); err != nil {
@@ -313,9 +315,15 @@ func (r *Reservation) settle(ctx context.Context, c *claim, by *Transition, gran
 	}
 	res, err := l.applyBy(ctx, c.key, by, Request{Op: OpSettle, N: n, Grant: grant, lost: lost, doubt: doubt})
 	if err != nil {
-		return l.degraded(ctx, by, err, func(Limiter) (Decision, error) { return Decision{}, nil })
+		return l.unsettled(ctx, by, err)
 	}
 	return l.behind(ctx, c.key, res.Decision), res.uncounted(n - r.n)
+}
+
+// unsettled is degraded after the store failed to settle what it had held, which a fallback does
+// not know: that denies.
+func (l *limiter) unsettled(ctx context.Context, by *Transition, err error) (Decision, error) {
+	return l.degraded(ctx, by, err, func(Limiter) (Decision, error) { return Decision{}, nil })
 }
 
 // Release says that what the events were held for is over. The events of an [InFlight] are

@@ -27,8 +27,8 @@ func (f ObserverFunc) Observe(ctx context.Context, o Observation) { f(ctx, o) }
 // the observers are called in that order.
 //
 // An observer sees Allow, Take, TakeUpTo, Hold, Reserve, ReserveWithin, Charge, Wait and WaitHold
-// (when they return), Settle, Release and Cancel of their reservations, and for each of its keys
-// [TakeEach], [TakeAll] and [HoldAll]. It does not see Peek and Reset, which decide nothing, nor
+// (when they return), Settle, Release and Cancel of their reservations, and for each key that they
+// ask [TakeEach], [TakeAll] and [HoldAll]. It does not see Peek and Reset, which decide nothing, nor
 // calls that are refused before anything is decided, because n is negative or ctx has ended.
 // [Reservation.Wait] is seen only if it cancels.
 //
@@ -124,7 +124,8 @@ const (
 	Counted
 
 	// Failed: the store failed or the limit could not be looked up, so that the FailurePolicy
-	// decided (Decision.Degraded, and Allowed says what); or a full store had no room for the
+	// decided (Decision.Degraded, and Allowed says what); the store failed to cancel; or a full
+	// store had no room for the
 	// key.
 	Failed
 	outcomes

@@ -63,6 +63,7 @@ type batch struct {
 	asked []*kernel.Waiter
 	by    []*Transition // those that reserved for them, usually one
 	done  chan struct{} // closed when the batch is done
+	err   error         // of the store, if it failed in between; set before done is closed
 }
 
 // A mark records the state of a line before a reservation is made.
@@ -174,8 +175,8 @@ func (l *limiter) end(ctx context.Context, key string) {
 }
 
 // cancel cancels a waiter. Waiters that leave during another cancellation of the key
-// are cancelled together, after it.
-func (l *limiter) cancel(key string, ln *line, w *kernel.Waiter, by *Transition) {
+// are cancelled together, after it. The error is that of the store.
+func (l *limiter) cancel(key string, ln *line, w *kernel.Waiter, by *Transition) error {
 	sh := l.lines.shard(key)
 	sh.mu.Lock()
 	b := ln.next
@@ -192,12 +193,13 @@ func (l *limiter) cancel(key string, ln *line, w *kernel.Waiter, by *Transition)
 	sh.mu.Unlock()
 	if !leads {
 		<-b.done
-		return
+		return b.err
 	}
 	if under != nil {
 		<-under.done
 	}
 	l.carryOut(sh, key, ln, b)
+	return b.err
 }
 
 // manyTogether bounds the cancellations in one call of the store, so that a long batch does
@@ -219,7 +221,8 @@ func (l *limiter) carryOut(sh *lineShard, key string, ln *line, b *batch) {
 	for from := len(b.asked); from > 0 && !ln.over; {
 		to := from
 		from = max(0, to-together)
-		if !l.carryOutSome(sh, key, ln, b.by, b.asked[from:to]) {
+		if err := l.carryOutSome(sh, key, ln, b.by, b.asked[from:to]); err != nil {
+			b.err = err
 			together = from // the rest at once, so that a batch does not wait for many timeouts
 		}
 	}
@@ -229,13 +232,12 @@ func (l *limiter) carryOut(sh *lineShard, key string, ln *line, b *batch) {
 }
 
 // carryOutSome cancels some waiters of a batch in one call of the store. The caller holds the
-// lock of sh, which carryOutSome releases during the call. It reports whether the call succeeded,
-// or none was necessary.
-func (l *limiter) carryOutSome(sh *lineShard, key string, ln *line, by []*Transition, asked []*kernel.Waiter) bool {
+// lock of sh, which carryOutSome releases during the call. The error is that of the call.
+func (l *limiter) carryOutSome(sh *lineShard, key string, ln *line, by []*Transition, asked []*kernel.Waiter) (err error) {
 	now, _ := l.timeline.Now()
 	cancellation := ln.Cancel(asked, now)
 	if cancellation == nil {
-		return true
+		return nil
 	}
 	cancellation.Local = l.local != nil && l.local.exclusive()
 	ln.batches++
@@ -251,25 +253,24 @@ func (l *limiter) carryOutSome(sh *lineShard, key string, ln *line, by []*Transi
 			l.lines.close(sh, key, ln)
 		}
 	}()
-	out = l.undo(key, by, cancellation)
-	return out != nil
+	out, err = l.undo(key, by, cancellation)
+	return err
 }
 
 // undo has the store carry out a cancellation of reservations that were made by one of the
-// transitions. The state is of one of them, so the call with that one does something. undo
-// returns nil if a call fails. Nobody can use its error: the events stay spent, which never
-// grants too much.
-func (l *limiter) undo(key string, by []*Transition, c *kernel.Cancellation) (out *kernel.Undone) {
+// transitions. The state is of one of them, so the call with that one does something. If a call
+// fails, out is nil, and the events stay spent, which never grants too much.
+func (l *limiter) undo(key string, by []*Transition, c *kernel.Cancellation) (out *kernel.Undone, err error) {
 	for _, t := range by {
 		res, err := l.applyBy(context.Background(), key, t, Request{Op: OpCancel, Grant: c})
 		if err != nil {
-			return nil
+			return nil, err
 		}
 		if out, _ = res.Grant.(*kernel.Undone); out == nil || out.Any() {
 			break
 		}
 	}
-	return out
+	return out, nil
 }
 
 // leave removes a waiter from its line before some of its events are given back on their own.

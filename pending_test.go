@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -171,6 +172,46 @@ func (s failingStates) Apply(ctx context.Context, key string, t *Transition, req
 		return res, err
 	}
 	return s.States.Apply(ctx, key, t, req)
+}
+
+// TestFailedCancelIsTold checks that observers learn of a Cancel that the store has failed, and
+// callers of a Settle that is one.
+func TestFailedCancelIsTold(t *testing.T) {
+	for name, policy := range map[string]FailurePolicy{"open": FailOpen, "closed": FailClosed, "fallback": Fallback(Must(New(Unlimited{})))} {
+		t.Run(name, func(t *testing.T) {
+			var seen []Observation
+			store := &failingStore{MemoryStore: NewMemoryStore()}
+			store.drops.Store(true)
+			l, err := New(TokenBucket{Rate: PerHour(1)}, WithStore(store), WithClock(clock.NewMock()), WithFailurePolicy(policy), WithFailureLog(nil),
+				WithObserver(ObserverFunc(func(_ context.Context, o Observation) { seen = append(seen, o) })))
+			require.NoError(t, err)
+			last := func() Observation { return seen[len(seen)-1] }
+			require.True(t, l.Allow("key"))
+
+			r, err := l.Reserve(t.Context(), "key", 1)
+			require.NoError(t, err)
+			r.Cancel()
+			assert.Equal(t, CallCancel, last().Call)
+			assert.Equal(t, Failed, last().Outcome)
+			require.ErrorContains(t, last().Err, "the request was lost")
+
+			r, err = l.Reserve(t.Context(), "key", 1)
+			require.NoError(t, err)
+			d, err := r.Settle(t.Context(), 0)
+			require.ErrorContains(t, err, "the request was lost")
+			assert.True(t, d.Degraded)
+			assert.Equal(t, name == "open", d.Allowed)
+			assert.Equal(t, CallSettle, last().Call)
+			assert.Equal(t, Failed, last().Outcome)
+
+			store.drops.Store(false)
+			r, err = l.Reserve(t.Context(), "key", 1)
+			require.NoError(t, err)
+			r.Cancel()
+			assert.Equal(t, Counted, last().Outcome)
+			assert.NoError(t, last().Err)
+		})
+	}
 }
 
 // TestLinesGiveMemoryBack: the memory of a flood of keys with reservations is released

@@ -100,21 +100,25 @@ func (r *Reservation) Delay() time.Duration {
 // thousand reservations of this limiter that are pending on the key.
 func (r *Reservation) Cancel() {
 	if !r.over.Swap(true) && r.ahead {
-		r.l.cancelClaim(r.claim)
+		err := r.l.cancelClaim(r.claim)
 		if r.l.observers != nil {
-			r.observe(context.Background(), CallCancel, r.n, Decision{}, nil)
+			if err != nil {
+				err = r.l.failed(err)
+			}
+			r.observe(context.Background(), CallCancel, r.n, Decision{}, err)
 		}
 	}
 }
 
-// cancelClaim is Cancel of a claim that was made ahead of time.
-func (l *limiter) cancelClaim(c *claim) {
+// cancelClaim is Cancel of a claim that was made ahead of time. The error is that of the store.
+func (l *limiter) cancelClaim(c *claim) (err error) {
 	defer l.waiting.released(c.key)
 	if c.waiter != nil {
-		l.cancel(c.key, c.line, c.waiter, c.by)
+		err = l.cancel(c.key, c.line, c.waiter, c.by)
 	} else if !l.resets.since(c.resets, c.key) {
-		_, _ = l.applyBy(context.Background(), c.key, c.by, Request{Op: OpCancel, Grant: c.grant})
+		_, err = l.applyBy(context.Background(), c.key, c.by, Request{Op: OpCancel, Grant: c.grant})
 	}
+	return err
 }
 
 // Wait waits until the reserved events may happen, by the limiter's clock, and
