@@ -64,8 +64,8 @@ func HealthAndReflection(c *Call) bool {
 }
 
 // WithHeaders chooses the fields in the trailers: [httplimit.Standard], the default,
-// [httplimit.Legacy] or [httplimit.None]. In each case a refusal has retry-after and the details,
-// unless no wait helps because the call costs more than the limit.
+// [httplimit.Draft7], [httplimit.Legacy] or [httplimit.None]. In each case a refusal has
+// retry-after and RetryInfo, unless no wait helps because the call costs more than the limit.
 func WithHeaders(h httplimit.Headers) Option {
 	return func(c *config) { c.headers, c.forServers = h, "WithHeaders" }
 }

@@ -122,6 +122,7 @@ func TestPartThatRefuses(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	for h, want := range map[httplimit.Headers]metadata.MD{
 		httplimit.Standard: {"ratelimit": {`"default";r=0;t=3600`}, "ratelimit-policy": {`"default";q=1;w=3600`}, "retry-after": {"3600"}},
+		httplimit.Draft7:   {"ratelimit": {"limit=1, remaining=0, reset=3600"}, "ratelimit-policy": {"1;w=3600"}, "retry-after": {"3600"}},
 		httplimit.Legacy:   {"x-ratelimit-limit": {"1"}, "x-ratelimit-remaining": {"0"}, "x-ratelimit-reset": {"1772370000"}, "retry-after": {"3600"}},
 		httplimit.None:     {"retry-after": {"3600"}},
 	} {
