@@ -238,7 +238,10 @@ type lagging struct {
 
 func (s lagging) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := s.server.RoundTrip(r)
-	if len(s.server.asked) > 1 {
+	s.server.mu.Lock()
+	first := len(s.server.asked) == 1
+	s.server.mu.Unlock()
+	if !first {
 		time.Sleep(s.latency)
 	}
 	return resp, err
