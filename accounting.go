@@ -92,11 +92,18 @@ func (l *limiter) holdLocal(key string, n int, d *Decision) *Reservation {
 			return &Reservation{l: l, n: n, due: a.Due, word: held}
 		}
 	}
+	r := l.holdState(key, n, &a)
+	d.set(&a)
+	return r
+}
+
+// holdState is holdLocal for states of any width. Its Reservation knows the key. It sets a.
+func (l *limiter) holdState(key string, n int, a *kernel.Answer) *Reservation {
 	resets := l.resets.count.Load()
 	h := l.newHold()
 	req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.grant, Clock: l.timeline}
-	l.local.apply(key, &req, &a)
-	if d.set(&a); !d.Allowed {
+	l.local.apply(key, &req, a)
+	if !a.Allowed {
 		l.spare.Store(h)
 		return nil
 	}

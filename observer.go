@@ -33,7 +33,7 @@ func (f ObserverFunc) Observe(ctx context.Context, o Observation) { f(ctx, o) }
 // [Reservation.Wait] is seen only if it cancels.
 //
 // Without an observer, this costs nothing. With one, Allow takes about as long as Take, and then as
-// long as the observer. Nothing is allocated.
+// long as the observer. No call allocates more than without one.
 func WithObserver(o Observer) Option {
 	return func(c *config) { c.observers = append(c.observers, o) }
 }

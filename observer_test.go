@@ -363,17 +363,45 @@ type wrapped struct{ ratelimit.Limiter }
 
 func (w wrapped) Unwrap() ratelimit.Limiter { return w.Limiter }
 
+// TestObserverAllocatesNothing checks that each call allocates as much as without an observer.
 func TestObserverAllocatesNothing(t *testing.T) {
 	var count atomic.Int64
-	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithObserver(ratelimit.ObserverFunc(func(context.Context, ratelimit.Observation) { count.Add(1) }))))
 	ctx := t.Context()
-	l.Allow("k")
-	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		l.Allow("k")
-		_, _ = l.Take(ctx, "k", 1)
-		_, _, _ = l.TakeUpTo(ctx, "k", 1)
-	}))
-	assert.EqualValues(t, 1+101*3, count.Load())
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 1 << 20}
+	bare := ratelimit.Must(ratelimit.New(bucket))
+	observed := ratelimit.Must(ratelimit.New(bucket, ratelimit.WithObserver(
+		ratelimit.ObserverFunc(func(context.Context, ratelimit.Observation) { count.Add(1) }))))
+	var out []ratelimit.Decision
+	for name, call := range map[string]func(ratelimit.Limiter){
+		"Allow":    func(l ratelimit.Limiter) { l.Allow("k") },
+		"Take":     func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 1) },
+		"TakeUpTo": func(l ratelimit.Limiter) { _, _, _ = l.TakeUpTo(ctx, "k", 1) },
+		"TakeEach": func(l ratelimit.Limiter) { out, _ = ratelimit.TakeEach(ctx, l, []string{"k", "j"}, 1, out[:0]) },
+		"TakeAll": func(l ratelimit.Limiter) {
+			_, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k"), ratelimit.For(l, "j"))
+		},
+		"Charge":  func(l ratelimit.Limiter) { _, _ = l.Charge(ctx, "k", 1) },
+		"Wait":    func(l ratelimit.Limiter) { _ = l.Wait(ctx, "k") },
+		"Reserve": func(l ratelimit.Limiter) { _, _ = l.Reserve(ctx, "k", 1) },
+		"Cancel": func(l ratelimit.Limiter) {
+			r, _ := l.Reserve(ctx, "k", 1)
+			r.Cancel()
+		},
+		"ReserveWithin": func(l ratelimit.Limiter) { _, _, _ = l.ReserveWithin(ctx, "k", 1, time.Second) },
+		"Settle": func(l ratelimit.Limiter) {
+			h, _, _ := l.Hold(ctx, "k", 1)
+			_, _ = h.Settle(ctx, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			call(bare)
+			want := testing.AllocsPerRun(100, func() { call(bare) })
+			before := count.Load()
+			call(observed)
+			assert.Equal(t, want, testing.AllocsPerRun(100, func() { call(observed) }))
+			assert.GreaterOrEqual(t, count.Load(), before+102)
+		})
+	}
 }
 
 func TestNamesOfObservations(t *testing.T) {
