@@ -8,7 +8,7 @@ import (
 )
 
 // A server has what the responses to requests with a key say about the requests to come, except
-// for how long to hold them back: that is in Transport.heldUntil.
+// for how long to hold them back: that is in Transport.held.
 type server struct {
 	pace    quotaPace     // what the latest response says, less the requests since
 	until   time.Time     // when the quota is back
@@ -54,7 +54,7 @@ func (t *Transport) learn(key string, sent time.Time, resp *http.Response) {
 		}
 	}
 	if rest > 0 {
-		t.holdBack(key, now.Add(rest))
+		t.held.hold(key, now, rest)
 	}
 	if !refused {
 		t.recovered(key)

@@ -76,9 +76,10 @@ type Transport struct {
 	decideFlies sync.Once
 	flies       bool // whether requests are released
 
-	mu        sync.Mutex           // protects heldUntil and servers
-	heldUntil map[string]time.Time // by key, after Retry-After
-	servers   map[string]*server   // by key
+	held heldKeys // after Retry-After
+
+	mu      sync.Mutex         // protects servers
+	servers map[string]*server // by key
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -129,7 +130,7 @@ func (t *Transport) await(r *http.Request) (key string, turn *ratelimit.Reservat
 		if err != nil {
 			return "", nil, err
 		}
-		if t.heldFor(key) <= 0 {
+		if t.held.left(key, time.Now()) <= 0 {
 			return key, turn, nil
 		}
 		release(r.Context(), turn) // because the server sent Retry-After meanwhile
@@ -156,7 +157,7 @@ func (t *Transport) keyOf(r *http.Request) (key string, err error) {
 // awaitHeld waits until the key is not held back.
 func (t *Transport) awaitHeld(ctx context.Context, key string) error {
 	for {
-		wait := t.heldFor(key)
+		wait := t.held.left(key, time.Now())
 		if wait <= 0 {
 			return nil
 		}
@@ -218,47 +219,6 @@ func (e tooLong) Error() string {
 func (tooLong) Unwrap() error   { return context.DeadlineExceeded }
 func (tooLong) Timeout() bool   { return true }
 func (tooLong) Temporary() bool { return true }
-
-// heldFor returns how much longer a key is held back. It is at most 0 if it is not.
-func (t *Transport) heldFor(key string) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	until, ok := t.heldUntil[key]
-	if !ok {
-		return 0
-	}
-	wait := time.Until(until)
-	if wait <= 0 {
-		delete(t.heldUntil, key)
-	}
-	return wait
-}
-
-// Bounds on Retry-After.
-const (
-	maxRetryAfter = 24 * time.Hour
-	maxHeldKeys   = 4096 // further keys are not held back
-)
-
-// holdBack holds a key back until the given time, which is at most maxRetryAfter away, and
-// removes keys whose time has passed.
-func (t *Transport) holdBack(key string, until time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.heldUntil == nil {
-		t.heldUntil = make(map[string]time.Time)
-	}
-	now := time.Now()
-	for k, u := range t.heldUntil {
-		if !u.After(now) {
-			delete(t.heldUntil, k)
-		}
-	}
-	held, known := t.heldUntil[key]
-	if until.After(now) && until.After(held) && (known || len(t.heldUntil) < maxHeldKeys) {
-		t.heldUntil[key] = until
-	}
-}
 
 // retryAt returns the time that a Retry-After of the given value names. The value is
 // a number of seconds or a date.

@@ -3,7 +3,6 @@ package httplimit
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -19,9 +18,7 @@ type Turns struct {
 	limiter ratelimit.Limiter
 	holds   bool
 	clk     clock.Clock
-
-	mu        sync.Mutex           // protects heldUntil
-	heldUntil map[string]time.Time // by key
+	held    heldKeys
 }
 
 // NewTurns returns Turns as l grants them. With a [ratelimit.InFlight], alone or in a
@@ -60,7 +57,7 @@ func (t *Turns) Wait(ctx context.Context, key string, n int) (release func(), er
 		if err != nil {
 			return nil, err
 		}
-		if t.heldFor(key) <= 0 { // otherwise the server has asked for a rest meanwhile
+		if t.held.left(key, t.clk.Now()) <= 0 { // otherwise the server has asked for a rest meanwhile
 			return func() {
 				if held != nil {
 					_ = held.Release(context.WithoutCancel(ctx)) // if the store fails, the limiter logs it
@@ -75,44 +72,12 @@ func (t *Turns) Wait(ctx context.Context, key string, n int) (release func(), er
 
 // HoldBack holds key back for d, at most for a day, unless it is already held back for longer. At
 // most 4,096 keys are held back at a time.
-func (t *Turns) HoldBack(key string, d time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.clk.Now()
-	for k, until := range t.heldUntil {
-		if !until.After(now) {
-			delete(t.heldUntil, k)
-		}
-	}
-	if t.heldUntil == nil {
-		t.heldUntil = make(map[string]time.Time)
-	}
-	until := now.Add(min(d, maxRetryAfter))
-	held, known := t.heldUntil[key]
-	if until.After(now) && until.After(held) && (known || len(t.heldUntil) < maxHeldKeys) {
-		t.heldUntil[key] = until
-	}
-}
-
-// heldFor returns how much longer key is held back. It is at most 0 if it is not.
-func (t *Turns) heldFor(key string) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	until, ok := t.heldUntil[key]
-	if !ok {
-		return 0
-	}
-	left := t.clk.Until(until)
-	if left <= 0 {
-		delete(t.heldUntil, key)
-	}
-	return left
-}
+func (t *Turns) HoldBack(key string, d time.Duration) { t.held.hold(key, t.clk.Now(), d) }
 
 // rest waits until key is not held back, or ctx ends.
 func (t *Turns) rest(ctx context.Context, key string) error {
 	for {
-		left := t.heldFor(key)
+		left := t.held.left(key, t.clk.Now())
 		if left <= 0 {
 			return nil
 		}
@@ -120,7 +85,7 @@ func (t *Turns) rest(ctx context.Context, key string) error {
 			return fmt.Errorf("httplimit: the server asked to wait %v, which exceeds the deadline: %w", left, context.DeadlineExceeded)
 		}
 		timer := t.clk.Timer(left)
-		if t.heldFor(key) <= 0 { // a mock clock was moved just before the timer was set
+		if t.held.left(key, t.clk.Now()) <= 0 { // a mock clock was moved just before the timer was set
 			timer.Stop()
 			return nil
 		}
