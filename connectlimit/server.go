@@ -5,7 +5,8 @@
 //	log.Fatal(http.ListenAndServe(":8080", connectlimit.Middleware(limiter)(mux)))
 //
 // [Middleware] is that of package httplimit, with refusals that clients of Connect, gRPC and gRPC-Web
-// understand. [PerMessage] limits the messages of streams. A [Client] is an interceptor that makes calls wait for their turn, and heeds servers.
+// understand. [PerMessage] limits the messages of streams. A [Client] is an interceptor that makes
+// calls wait for their turn, and heeds servers.
 package connectlimit
 
 import (
