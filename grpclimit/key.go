@@ -19,7 +19,8 @@ var ErrNoKey = httplimit.ErrNoKey
 // PeerIP returns the client's IP address as the key, as [httplimit.ClientIP] does: the address of
 // the connection's peer or, if the options trust that peer as a proxy, the one that it reports in
 // the metadata x-forwarded-for (with [httplimit.FromForwarded], in forwarded). Nothing that a
-// client writes into its metadata can change its key.
+// client writes into its metadata can change its key. If a line in the log says what to give to
+// httplimit.ClientIP, give it to PeerIP.
 //
 // PeerIP fails with [ErrNoKey] if the peer has no IP address, such as that of a Unix socket or of
 // package bufconn, and no trusted proxy names one. It is for servers.

@@ -3,36 +3,32 @@ package grpclimit
 import (
 	"context"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
-)
 
-// logInterval is the least time between two lines of a limitedLog.
-const logInterval = time.Second
+	"github.com/ratelimit-go/ratelimit"
+)
 
 // A limitedLog logs errors that calls cause, at most one line a second, so that clients cannot
 // fill the log. Each line says how many were omitted since the previous one.
 type limitedLog struct {
-	mu      sync.Mutex // protects the fields below
-	next    time.Time  // when the next line may be logged
-	leftOut int
+	lines   ratelimit.Limiter
+	leftOut atomic.Int64
+}
+
+func newLimitedLog() *limitedLog {
+	return &limitedLog{lines: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Every(time.Second)}))}
 }
 
 // warn logs a line, or counts it as omitted.
 func (l *limitedLog) warn(ctx context.Context, text string, err error) {
-	now := time.Now()
-	l.mu.Lock()
-	if now.Before(l.next) {
-		l.leftOut++
-		l.mu.Unlock()
+	if !l.lines.Allow("") {
+		l.leftOut.Add(1)
 		return
 	}
-	leftOut := l.leftOut
-	l.next, l.leftOut = now.Add(logInterval), 0
-	l.mu.Unlock()
-	if leftOut > 0 {
-		slog.WarnContext(ctx, text, "error", err, "left_out", leftOut)
-	} else {
-		slog.WarnContext(ctx, text, "error", err)
+	attrs := []any{"error", err}
+	if leftOut := l.leftOut.Swap(0); leftOut > 0 {
+		attrs = append(attrs, "left_out", leftOut)
 	}
+	slog.WarnContext(ctx, text, attrs...)
 }

@@ -150,7 +150,7 @@ const noKeyText = "cannot determine the client of this call"
 
 // invalidArgument is the default of WithKeyError.
 func invalidArgument() func(*Call, error) error {
-	var warnings limitedLog
+	warnings := newLimitedLog()
 	return func(c *Call, err error) error {
 		if errors.Is(err, ErrNoKey) {
 			return status.Errorf(codes.InvalidArgument, "%s: %v", noKeyText, err)
@@ -162,6 +162,6 @@ func invalidArgument() func(*Call, error) error {
 
 // logStoreError is the default of WithStoreError.
 func logStoreError() func(*Call, error) {
-	var warnings limitedLog
+	warnings := newLimitedLog()
 	return func(c *Call, err error) { warnings.warn(c.Context, "grpclimit: the limiter failed", err) }
 }
