@@ -3,7 +3,6 @@ package grpclimit_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,10 +21,7 @@ import (
 // TestLogIsLimited checks that clients cannot fill the log: there is a line a second, and it says
 // how many were omitted.
 func TestLogIsLimited(t *testing.T) {
-	before := slog.Default()
-	defer slog.SetDefault(before)
-	var logged strings.Builder
-	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	logged := quiet(t)
 	synctest.Test(t, func(t *testing.T) {
 		server, err := grpclimit.NewServer(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})),
 			grpclimit.WithKey(func(*grpclimit.Call) (string, error) { return "", errors.New("the database is away") }))
