@@ -238,10 +238,7 @@ type lagging struct {
 
 func (s lagging) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := s.server.RoundTrip(r)
-	s.server.mu.Lock()
-	first := len(s.server.asked) == 1
-	s.server.mu.Unlock()
-	if !first {
+	if s.server.count() > 1 {
 		time.Sleep(s.latency)
 	}
 	return resp, err

@@ -40,6 +40,13 @@ func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// count returns how often it was asked.
+func (s *scripted) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.asked)
+}
+
 func answered(status int, retryAfter string) *http.Response {
 	return &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {retryAfter}}}
 }

@@ -64,15 +64,15 @@ func TestTurns(t *testing.T) {
 func TestTurnsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns, begin := newTurns(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour}), time.Now()
-		release, err := turns.Wait(t.Context(), "a", 1)
+		first, err := turns.Wait(t.Context(), "a", 1)
 		require.NoError(t, err)
 		go func() {
 			time.Sleep(time.Minute)
 			turns.HoldBack("a", time.Minute)
-			release()
-			release()
+			first()
+			first()
 		}()
-		release, err = turns.Wait(t.Context(), "a", 1)
+		release, err := turns.Wait(t.Context(), "a", 1)
 		require.NoError(t, err)
 		assert.Equal(t, 2*time.Minute, time.Since(begin), "it gives its slot back during the rest, and takes one after it")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
