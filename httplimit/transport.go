@@ -42,6 +42,9 @@ import (
 // So callers close the Body, as [http.Client] demands: otherwise the request counts for the
 // Timeout, and the next one may wait that long. The release calls the store once more.
 //
+// An observer of the Limiter (see [ratelimit.WithObserver]) sees each wait for a turn, and not the
+// time for which requests are held back because the server says so.
+//
 // The fields must not be changed after first use. A Transport is safe for concurrent
 // use by multiple goroutines.
 type Transport struct {
