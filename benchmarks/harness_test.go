@@ -66,6 +66,9 @@ func TestShuffled(t *testing.T) {
 	if near > 10 {
 		t.Errorf("%d of 1,000 follow the one before", near)
 	}
+	if slices.Equal(order, shuffledFor(1, 1000)) {
+		t.Error("two workers have the same order")
+	}
 	slices.Sort(order)
 	for i, v := range order {
 		if int(v) != i {

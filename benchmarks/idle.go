@@ -8,12 +8,15 @@ const idleRounds = 3
 
 // An idling is a limiter whose keys are idle when they are used: their events have come back.
 type idling struct {
-	allow contenders.Allow
-	keys  keys
-	tour  tour
+	allow  contenders.Allow
+	keys   keys
+	tour   tour
+	orders [][]uint32 // of workers
 }
 
-// idle returns a limiter that has met n of ks, with limits of their own if own is true.
+// idle returns a limiter that has met n of ks, with limits of their own if own is true. It has
+// met them in another order than that in which they come later, as in a service: limiters that
+// allocate states have them in memory in the order of their first events.
 func (r *round) idle(id string, ks keys, n int, own bool) (idling, error) {
 	var allow contenders.Allow
 	var err error
@@ -25,7 +28,8 @@ func (r *round) idle(id string, ks keys, n int, own bool) (idling, error) {
 	if err != nil {
 		return idling{}, err
 	}
-	i := idling{allow, ks, tour{order: shuffled(n)}}
+	i := idling{allow, ks, tour{order: shuffled(n)}, r.orders.of(max(crowd, cores()), n)}
+	r.results.addWrong(id, r.contender.Name, fill(allow, ks, n))
 	for range idleRounds {
 		r.results.addWrong(id, r.contender.Name, walk(allow, ks, i.tour.order))
 	}
@@ -39,13 +43,20 @@ func (i *idling) visit(n int) (wrong int) {
 
 func (i *idling) walk(part []uint32) (wrong int) { return walk(i.allow, i.keys, part) }
 
-// share makes each worker decide n times on keys of its own, in turn.
+// share makes each worker decide n times on keys in an order of its own, so that all workers
+// use all keys.
 func (i *idling) share(workers, n int) (wrong int) {
-	size := len(i.tour.order) / workers
 	return parallel(workers, func(worker int) int {
-		t := tour{order: i.tour.order[worker*size : (worker+1)*size]}
+		t := tour{order: i.orders[worker]}
 		return t.visit(n, i.walk)
 	})
+}
+
+// fromAll times decisions of all cores, and of a crowd.
+func (i *idling) fromAll(r *round, together, crowded string) {
+	if !r.contender.Stale {
+		r.fromAll(together, crowded, r.sizes.together, i.share)
+	}
 }
 
 // idleFew times decisions on a thousand idle keys: short ones, long ones, and short ones with
@@ -72,7 +83,7 @@ func idleFew(r *round) error {
 		rows = append(rows, row{"I1k-own", func(int) int { return own.visit(s.alone) }})
 	}
 	r.batches(s.aloneBatches, s.alone, rows...)
-	r.fromAll("I1kp", "", s.together, plain.share)
+	plain.fromAll(r, "I1kp", "")
 	return nil
 }
 
@@ -82,7 +93,7 @@ func idleMany(r *round) error {
 		return err
 	}
 	r.batches(r.sizes.aloneBatches, r.sizes.alone, row{"I100k", func(int) int { return i.visit(r.sizes.alone) }})
-	r.fromAll("I100kp", "I100k-64", r.sizes.together, i.share)
+	i.fromAll(r, "I100kp", "I100k-64")
 	return nil
 }
 

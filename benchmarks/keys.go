@@ -55,14 +55,28 @@ func (k keys) touch(i int) byte {
 
 // shuffled returns the numbers below n in a random order, which defeats prefetchers. The
 // order is the same in every run.
-func shuffled(n int) []uint32 {
+func shuffled(n int) []uint32 { return shuffledFor(0, n) }
+
+// shuffledFor is like shuffled, with an order for each worker.
+func shuffledFor(worker, n int) []uint32 {
 	order := make([]uint32, n)
 	for i := range order {
 		order[i] = uint32(i)
 	}
-	r := rand.New(rand.NewPCG(1, uint64(n)))
+	r := rand.New(rand.NewPCG(uint64(worker+1), uint64(n)))
 	r.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
 	return order
+}
+
+// orders remembers the orders of all workers, by the number of keys: making them takes longer
+// than a batch.
+type orders map[int][][]uint32
+
+func (o orders) of(workers, n int) [][]uint32 {
+	for len(o[n]) < workers {
+		o[n] = append(o[n], shuffledFor(len(o[n]), n))
+	}
+	return o[n]
 }
 
 // A tour visits keys in a fixed order, again and again.

@@ -15,6 +15,7 @@ type round struct {
 	sizes     sizes
 	keys      keys // of keyLength
 	uuids     keys // few of uuidLength
+	orders    orders
 	contender contenders.Contender
 	wanted    func(id string) bool
 	results   *results

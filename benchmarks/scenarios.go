@@ -263,7 +263,7 @@ type bench struct {
 // that other load on the machine affects all of them equally.
 func (b bench) run() (*results, error) {
 	res := newResults()
-	ks, uuids := newKeys(b.sizes.keys()), newUUIDs(few)
+	ks, uuids, ways := newKeys(b.sizes.keys()), newUUIDs(few), make(orders)
 	random := rand.New(rand.NewPCG(2, 2))
 	all := slices.DeleteFunc(groups(), func(g group) bool { return !slices.ContainsFunc(g.ids, b.wanted) })
 	inRedis := func(g group) bool { return g.redis && slices.ContainsFunc(b.contenders, g.takesPart) }
@@ -306,7 +306,7 @@ func (b bench) run() (*results, error) {
 				settle()
 				// The timeout is long because callers and server share the cores. farAway
 				// sets it to the default.
-				r := &round{sizes: b.sizes, keys: ks, uuids: uuids, contender: c, wanted: b.wanted, results: res, server: b.server, wire: b.wire, timeout: time.Second}
+				r := &round{sizes: b.sizes, keys: ks, uuids: uuids, orders: ways, contender: c, wanted: b.wanted, results: res, server: b.server, wire: b.wire, timeout: time.Second}
 				if b.server != nil {
 					r.addr = b.server.addr
 				}

@@ -161,6 +161,12 @@ type Contender struct {
 	// changed, until that succeeds. With a thousand callers of one key that takes minutes.
 	Swaps bool
 
+	// Stale is whether the limiter reads the clock before the state, so that a caller that
+	// is stopped between the two may be denied for events that came later. The limit of idle
+	// keys comes back within the time that a caller is stopped, so Stale ones are not measured
+	// there from all cores.
+	Stale bool
+
 	// Events is how many events of a key are spent to measure its state in Redis; 0 means
 	// 1.
 	Events int

@@ -13,8 +13,9 @@ func throttledMemory() Contender {
 		Name:   throttledName,
 		Role:   Peer,
 		Quick:  true,
+		Stale:  true,
 		Module: "github.com/throttled/throttled/v2",
-		Setup:  "GCRA on `memstore` without a bound, `RateLimitCtx`; `SetMaxCASAttemptsLimit` is unlimited, because by default it gives up after 10 attempts and returns an error instead of an answer",
+		Setup:  "GCRA on `memstore` without a bound, `RateLimitCtx`; `SetMaxCASAttemptsLimit` is unlimited, because by default it gives up after 10 attempts and returns an error instead of an answer; it reads the clock before the state, so that a caller that was stopped in between may be denied by mistake: without I1kp, I100kp and I100k-64, where that happens",
 		New: func(l Limit) (Allow, error) {
 			store, err := memstore.NewCtx(0)
 			if err != nil {
