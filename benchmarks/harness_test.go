@@ -254,6 +254,24 @@ func TestBoundBesideScenario(t *testing.T) {
 	}
 }
 
+// TestBoundAboveScenario checks that beside a target about what is added to another scenario
+// stands what the lower bound adds.
+func TestBoundAboveScenario(t *testing.T) {
+	res := newResults()
+	own, bound := contenders.Contender{Name: "own", Role: contenders.Main}, contenders.Contender{Name: "bound", Role: contenders.Bound}
+	res.add("S1", own.Name, 20, 0)
+	res.add("S1", bound.Name, 10, 0)
+	res.add("S1-36", own.Name, 27, 0)
+	res.add("S1-36", bound.Name, 16, 0)
+	more := target{scenario: "S1-36", limit: 5, of: aboveScenario, than: "S1"}
+	cells, ok := more.cells(scenario{id: "S1-36", unit: nanoseconds}, func(id string) []entry {
+		return res.of(id, []contenders.Contender{own, bound})
+	})
+	if !ok || cells[5] != "16.0 ns, +6.0 ns" || cells[7] != "**no**" {
+		t.Errorf("the row is %q", cells)
+	}
+}
+
 // TestWalkEach checks that each key is asked for once, in order, in calls of at most eachKeys,
 // and that every answer other than yes counts as wrong.
 func TestWalkEach(t *testing.T) {

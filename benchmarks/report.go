@@ -290,6 +290,9 @@ func (t target) cells(sc scenario, of func(id string) []entry) (cells []string, 
 		beside, ratio = fmt.Sprintf("%s (%s)", amount(other.median(), sc.unit), name), quotient(own.median(), other.median())
 		if b, ok := first(of(sc.id), contenders.Bound); ok && t.bounded(other) {
 			bound = fmt.Sprintf("%s, %.2f", amount(b.median(), sc.unit), b.median()/other.median())
+			if from, ok := first(of(t.than), contenders.Bound); ok && t.of == aboveScenario {
+				bound = fmt.Sprintf("%s, %+.1f ns", amount(b.median(), sc.unit), b.median()-from.median())
+			}
 		}
 	}
 	ask, met := "", ""
@@ -303,8 +306,12 @@ func (t target) cells(sc scenario, of func(id string) []entry) (cells []string, 
 }
 
 // bounded reports whether the lower bound is shown beside other: where that is the best peer,
-// or if there is no such row for the scenario.
+// or if there is no such row for the scenario, or if the target is about what is added to
+// another scenario, which the bound adds, too.
 func (t target) bounded(other entry) bool {
+	if t.of == aboveScenario {
+		return true
+	}
 	if t.who != "" || t.of == timesOther {
 		return false
 	}
