@@ -3,11 +3,9 @@ package ratelimit
 import (
 	"context"
 	"log/slog"
-	"maps"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/byname"
 	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 )
 
@@ -34,7 +32,6 @@ func SlogObserver(logger *slog.Logger, every time.Duration, opts ...SlogOption) 
 			opt(s)
 		}
 	}
-	s.valves.Store(&map[string]*outcomeValves{})
 	return s
 }
 
@@ -54,9 +51,8 @@ type slogObserver struct {
 	show   func(key string) string // nil if keys are not logged
 	start  time.Time
 
-	mu     sync.Mutex                                // held while valves is replaced
-	valves atomic.Pointer[map[string]*outcomeValves] // by the name of the limiter; the map is never changed
-	others outcomeValves                             // of the limiters that are not in valves
+	valves byname.Map[outcomeValves] // by the name of the limiter
+	others outcomeValves             // of the limiters that are not in valves
 }
 
 // outcomeValves are those of one limiter.
@@ -120,21 +116,8 @@ func (s *slogObserver) attributes(o *Observation, leftOut int) []slog.Attr {
 
 // valvesOf returns the valves of the limiters of a name.
 func (s *slogObserver) valvesOf(name string) *outcomeValves {
-	if v, ok := (*s.valves.Load())[name]; ok {
+	if v := s.valves.GetOrAdd(name, maxLogged, func() *outcomeValves { return new(outcomeValves) }); v != nil {
 		return v
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known := *s.valves.Load()
-	if v, ok := known[name]; ok {
-		return v
-	}
-	if len(known) >= maxLogged {
-		return &s.others
-	}
-	known = maps.Clone(known)
-	v := &outcomeValves{}
-	known[name] = v
-	s.valves.Store(&known)
-	return v
+	return &s.others
 }

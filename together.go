@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"time"
 
@@ -230,10 +229,10 @@ func reservedTogether(joint *memory.Joint, n int, of []part, more ...part) *Rese
 	return &Reservation{n: n, claim: &claim{grant: parts(all)}}
 }
 
-// equals reports whether b and other are the same key of the same limiter. It is false if
-// limiters of their type cannot be compared.
+// equals reports whether b and other are the same key of the same limiter. It is false if the
+// limiters cannot be compared.
 func (b Bound) equals(other Bound) bool {
-	return b.key == other.key && reflect.ValueOf(b.limiter).Comparable() && b.limiter == other.limiter
+	return b.key == other.key && param.Same(b.limiter, other.limiter)
 }
 
 // times returns k·n, or math.MaxInt if that overflows.

@@ -10,14 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// A hasher names keys by hashes with a secret.
-type hasher struct{ secret []byte }
-
-func newHasher(secret []byte) hasher { return hasher{secret} }
-
-// id returns 16 hexadecimal digits.
-func (h hasher) id(key string) string {
-	mac := hmac.New(sha256.New, h.secret)
+// id returns 16 hexadecimal digits that identify key to those who do not know it.
+func (c *config) id(key string) string {
+	mac := hmac.New(sha256.New, c.secret)
 	mac.Write([]byte(key))
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
@@ -28,7 +23,7 @@ const mostRunes = 120
 // show returns what the page shows of key.
 func (p *Page) show(key string) string {
 	if p.hashed {
-		return p.ids.id(key)
+		return p.id(key)
 	}
 	return display(key)
 }

@@ -49,7 +49,7 @@ type next struct {
 func (p *Page) lookup(ctx context.Context, w shown, key string) lookup {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	r := lookup{Limiter: w.name, Key: p.show(key), ID: p.ids.id(key), Next: []next{}}
+	r := lookup{Limiter: w.name, Key: p.show(key), ID: p.id(key), Next: []next{}}
 	alg, err := ratelimit.AlgorithmFor(ctx, w.limiter, key)
 	if err == nil {
 		r.Algorithm, r.Limit = words(alg)
@@ -116,11 +116,11 @@ func (p *Page) find(name, key, id string) (shown, string, error) {
 		if w.limiter == nil {
 			return shown{}, "", fmt.Errorf("%w limiter: %q was not added to the page with Add", errUnknown, name)
 		}
-		if id == "" || id == p.ids.id(key) {
+		if id == "" || id == p.id(key) {
 			return w, key, nil
 		}
 		for _, k := range w.denied.Top(mostDenied) {
-			if !k.Cut && p.ids.id(k.Key) == id {
+			if !k.Cut && p.id(k.Key) == id {
 				return w, k.Key, nil
 			}
 		}

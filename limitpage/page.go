@@ -4,13 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"maps"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/byname"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -20,13 +19,9 @@ type Page struct {
 	config
 	mistake error     // of the options
 	started time.Time // by the monotonic clock, and by the wall's
-	ids     hasher    // identifies keys to the page's script
 
-	// watched has the limiters by name. It is replaced, never changed.
-	watched atomic.Pointer[map[string]*watched]
-	mu      sync.Mutex // protects replacing watched, order, and the limiter of each
-	order   []*watched // as they were added or first seen
-
+	watched byname.Map[watched]
+	adding  sync.Mutex    // protects the limiter of each
 	ignored atomic.Uint64 // decisions of limiters beyond mostLimiters
 }
 
@@ -41,7 +36,7 @@ const (
 // A watched is a limiter, or several of the same name.
 type watched struct {
 	name    string
-	limiter ratelimit.Limiter // nil unless added
+	limiter ratelimit.Limiter // nil unless added; protected by Page.adding
 	tally   tally
 	denied  *ratelimit.DeniedKeys
 }
@@ -80,8 +75,6 @@ func New(opts ...Option) *Page {
 	if len(p.secret) == 0 {
 		p.secret = []byte(rand.Text())
 	}
-	p.ids = newHasher(p.secret)
-	p.watched.Store(&map[string]*watched{})
 	return p
 }
 
@@ -105,26 +98,21 @@ func (p *Page) Add(l ratelimit.Limiter) error {
 	if w == nil {
 		return param.Invalid("Add's limiter", name, fmt.Sprintf("must be one of the first %d of a page", mostLimiters))
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w.limiter != nil && !same(w.limiter, l) {
+	p.adding.Lock()
+	defer p.adding.Unlock()
+	if w.limiter != nil && !param.Same(w.limiter, l) {
 		return param.Invalid("the name of Add's limiter", name, "must differ from those of the page's other limiters: use WithName")
 	}
 	w.limiter = l
 	return nil
 }
 
-// same reports whether a and b are equal. Those that cannot be compared are not.
-func same(a, b any) bool { return reflect.ValueOf(a).Comparable() && a == b }
-
 // Observe implements [ratelimit.Observer].
 func (p *Page) Observe(ctx context.Context, o ratelimit.Observation) {
-	w := (*p.watched.Load())[o.Limiter]
+	w := p.watch(o.Limiter)
 	if w == nil {
-		if w = p.watch(o.Limiter); w == nil {
-			p.ignored.Add(1)
-			return
-		}
+		p.ignored.Add(1)
+		return
 	}
 	w.tally.add(p.now(), &o)
 	w.denied.Observe(ctx, o)
@@ -133,19 +121,11 @@ func (p *Page) Observe(ctx context.Context, o ratelimit.Observation) {
 // watch returns the limiter of that name, which is a new one if need be, or nil if there are
 // too many.
 func (p *Page) watch(name string) *watched {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	known := *p.watched.Load()
-	if w := known[name]; w != nil || len(known) >= mostLimiters {
+	return p.watched.GetOrAdd(name, mostLimiters, func() *watched {
+		w := &watched{name: name, denied: ratelimit.TopDenied(mostDenied, ratelimit.WithHalfLife(halfLife))}
+		w.tally.begin(p.now())
 		return w
-	}
-	w := &watched{name: name, denied: ratelimit.TopDenied(mostDenied, ratelimit.WithHalfLife(halfLife))}
-	w.tally.begin(p.now())
-	more := maps.Clone(known)
-	more[name] = w
-	p.watched.Store(&more)
-	p.order = append(p.order, w)
-	return w
+	})
 }
 
 // now returns the time since the Unix epoch. It does not step when the wall clock does.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
@@ -145,10 +146,11 @@ func (p *Page) report(since int64) report {
 
 // all returns the limiters in the order in which they are shown.
 func (p *Page) all() []shown {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	all := make([]shown, len(p.order))
-	for i, w := range p.order {
+	watched := p.watched.All()
+	all := make([]shown, len(watched))
+	p.adding.Lock()
+	defer p.adding.Unlock()
+	for i, w := range watched {
 		all[i] = shown{w, w.limiter}
 	}
 	return all
@@ -178,7 +180,7 @@ func (p *Page) reportOf(w *shown, since int64, now time.Duration) limiterReport 
 		r.Seconds.Granted[i], r.Seconds.Denied[i], r.Seconds.Degraded[i] = c.granted, c.denied, c.degraded
 	}
 	for _, k := range w.denied.Top(mostDenied) {
-		top := topReport{Key: p.show(k.Key), Cut: k.Cut, ID: p.ids.id(k.Key), Denied: k.Count, N: k.N, At: k.Last.UnixMilli()}
+		top := topReport{Key: p.show(k.Key), Cut: k.Cut, ID: p.id(k.Key), Denied: k.Count, N: k.N, At: k.Last.UnixMilli()}
 		if top.Never = k.RetryAfter == ratelimit.Never; !k.Back.IsZero() {
 			back := k.Back.UnixMilli()
 			top.Back = &back
@@ -196,7 +198,7 @@ func place(stores *[]ratelimit.Store, store ratelimit.Store) (i int, ok bool) {
 	default:
 		return 0, false
 	}
-	i = slices.IndexFunc(*stores, func(s ratelimit.Store) bool { return same(s, store) })
+	i = slices.IndexFunc(*stores, func(s ratelimit.Store) bool { return param.Same(s, store) })
 	if i < 0 {
 		i = len(*stores)
 		*stores = append(*stores, store)

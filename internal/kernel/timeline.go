@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/benbjohnson/clock"
+
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // A Timeline converts readings of a clock to instants. It reads only the monotonic time
@@ -58,7 +60,7 @@ func (t *Timeline) Tells(clk clock.Clock) bool {
 	if clk = exceptSystem(clk); clk == nil {
 		return t.steady
 	}
-	return reflect.TypeOf(clk).Comparable() && reflect.ValueOf(clk).Comparable() && clk == t.clk
+	return param.Same(clk, t.clk)
 }
 
 // Instants are counted from the Unix epoch while the clock shows a time in these years.

@@ -48,6 +48,9 @@ func Within(field string, err error) error {
 	return err
 }
 
+// Same reports whether a and b are the same value. Values that cannot be compared are not.
+func Same(a, b any) bool { return reflect.ValueOf(a).Comparable() && a == b }
+
 // IsNil reports whether v is nil, or an interface that holds a nil.
 func IsNil(v any) bool {
 	r := reflect.ValueOf(v)

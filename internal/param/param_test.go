@@ -29,6 +29,18 @@ func TestInvalidIn(t *testing.T) {
 	assert.EqualError(t, param.Within("x", err), "httplimit: x.WithStatus's code is 42: it must be from 400 to 599")
 }
 
+func TestSame(t *testing.T) {
+	p := new(int)
+	slices := [1]any{[]int{}}
+	for _, v := range []any{p, "a", [1]any{p}} {
+		assert.True(t, param.Same(v, v), "%T", v)
+		assert.False(t, param.Same(v, new(int)), "%T", v)
+		assert.False(t, param.Same(v, slices), "%T", v)
+	}
+	assert.False(t, param.Same(slices, slices), "the type can be compared, and the value cannot")
+	assert.False(t, param.Same([]int{}, []int{}))
+}
+
 func TestIsNil(t *testing.T) {
 	for _, v := range []any{nil, (*int)(nil), (func())(nil), map[int]int(nil), []int(nil), chan int(nil)} {
 		assert.True(t, param.IsNil(v), "%T", v)

@@ -1,0 +1,58 @@
+// Package byname has a map of names that is read for each decision and changed rarely.
+package byname
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// A Map has values by name. Values are added and never removed. Reading takes no lock. The zero
+// Map is empty. It must not be copied.
+type Map[V any] struct {
+	mu  sync.Mutex // held while now is replaced
+	now atomic.Pointer[content[V]]
+}
+
+// A content is never changed, only replaced.
+type content[V any] struct {
+	byName map[string]*V
+	order  []*V // as they were added
+}
+
+// Get returns the value of name, or nil if there is none.
+func (m *Map[V]) Get(name string) *V {
+	if c := m.now.Load(); c != nil {
+		return c.byName[name]
+	}
+	return nil
+}
+
+// GetOrAdd returns the value of name. If there is none, it adds the one that newValue returns, or
+// returns nil if m has most values already. To add one takes time proportional to their number.
+func (m *Map[V]) GetOrAdd(name string, most int, newValue func() *V) *V {
+	if v := m.Get(name); v != nil || len(m.All()) >= most {
+		return v
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if v := m.Get(name); v != nil || len(m.All()) >= most { // another goroutine was faster
+		return v
+	}
+	v := newValue()
+	next := &content[V]{byName: map[string]*V{name: v}, order: append(slices.Clone(m.All()), v)}
+	if c := m.now.Load(); c != nil {
+		maps.Copy(next.byName, c.byName)
+	}
+	m.now.Store(next)
+	return v
+}
+
+// All returns the values in the order in which they were added. The slice must not be changed.
+func (m *Map[V]) All() []*V {
+	if c := m.now.Load(); c != nil {
+		return c.order
+	}
+	return nil
+}
