@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// lookupTimeout bounds how long the page waits for a store.
-const lookupTimeout = 2 * time.Second
+// storeTimeout bounds how long the page waits for a store.
+const storeTimeout = 2 * time.Second
 
 // A lookup is what the page shows of one key.
 type lookup struct {
@@ -47,7 +47,7 @@ type next struct {
 
 // lookup asks the limiter for key. It spends nothing.
 func (p *Page) lookup(ctx context.Context, w shown, key string) lookup {
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	r := lookup{Limiter: w.name, Key: p.show(key), ID: p.id(key), Next: []next{}}
 	alg, err := ratelimit.AlgorithmFor(ctx, w.limiter, key)
@@ -73,6 +73,13 @@ func (p *Page) lookup(ctx context.Context, w shown, key string) lookup {
 		r.Next = nextOf(d)
 	}
 	return r
+}
+
+// reset resets key.
+func (w shown) reset(ctx context.Context, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	return w.limiter.Reset(ctx, key)
 }
 
 // nextOf returns what follows from the decision of Peek.
@@ -120,9 +127,13 @@ func (p *Page) find(name, key, id string) (shown, string, error) {
 			return w, key, nil
 		}
 		for _, k := range w.denied.Top(mostDenied) {
-			if !k.Cut && p.id(k.Key) == id {
-				return w, k.Key, nil
+			if p.id(k.Key) != id {
+				continue
 			}
+			if k.Cut {
+				return shown{}, "", fmt.Errorf("%w key: it is long, and only its first %d bytes are kept", errUnknown, len(k.Key))
+			}
+			return w, k.Key, nil
 		}
 		return shown{}, "", fmt.Errorf("%w key: it is no longer among those that were denied most", errUnknown)
 	}

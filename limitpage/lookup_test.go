@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -70,6 +71,7 @@ func TestLookUp(t *testing.T) {
 	for _, w := range []found{
 		get[found](t, page, "&limiter=api&key=k"),
 		decode[found](t, post(page, nil, "action", "lookup", "limiter", "api", "key", "k")),
+		decode[found](t, post(page, nil, "format", "json", "limiter", "api", "key", "k")),
 	} {
 		assert.Equal(t, []string{"api", "k", "2 per second, 4 at once; 100 per hour"}, []string{w.Limiter, w.Key, w.Limit})
 		assert.False(t, w.Decision.Allowed)
@@ -109,7 +111,10 @@ func TestLookUpDeniedKeys(t *testing.T) {
 	assert.Equal(t, `"a\xff\u202e\n"`, top[0].Key)
 	assert.Equal(t, `"a\xff\u202e\n"`, get[found](t, page, "&limiter=api&id="+top[0].ID).Key)
 	assert.True(t, top[1].Cut)
-	assert.Equal(t, http.StatusNotFound, post(page, nil, "action", "lookup", "limiter", "api", "id", top[1].ID).Code, "the page does not know the whole key")
+	cut := post(page, nil, "limiter", "api", "id", top[1].ID)
+	assert.Equal(t, http.StatusNotFound, cut.Code)
+	assert.Contains(t, cut.Body.String(), "only its first 128 bytes")
+	assert.Contains(t, post(page, nil, "limiter", "api", "id", "0").Body.String(), "no longer among those")
 }
 
 func TestLookUpWhatIsUnknown(t *testing.T) {
@@ -228,6 +233,26 @@ func TestReset(t *testing.T) {
 	require.NoError(t, err)
 	added(t, page, "redis", ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(redis))
 	assert.Equal(t, http.StatusBadGateway, post(page, own, "action", "reset", "limiter", "redis", "key", "k").Code)
+}
+
+// A stuck is a limiter whose store does not answer.
+type stuck struct{ ratelimit.Limiter }
+
+func (s stuck) Unwrap() ratelimit.Limiter { return s.Limiter }
+
+func (stuck) Reset(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestResetDoesNotHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := New(WithReset())
+		require.NoError(t, page.Add(stuck{named(t, "stuck")}))
+		w := post(page, nil, "action", "reset", "limiter", "stuck", "key", "k")
+		assert.Equal(t, http.StatusBadGateway, w.Code)
+		assert.Contains(t, w.Body.String(), "deadline")
+	})
 }
 
 func TestHashedKeys(t *testing.T) {

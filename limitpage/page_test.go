@@ -88,6 +88,25 @@ func TestDecisionsOfEachSecond(t *testing.T) {
 	})
 }
 
+// TestSecondsEndAtTheTime: all limiters of a report have the same seconds, even if decisions are
+// counted in the next one before the report is complete.
+func TestSecondsEndAtTheTime(t *testing.T) {
+	var tl tally
+	tl.begin(0)
+	for s := range 400 * time.Second / time.Second {
+		tl.add(s*time.Second, &ratelimit.Observation{Outcome: ratelimit.Granted})
+	}
+	tl.add(400*time.Second, &ratelimit.Observation{Outcome: ratelimit.Granted})
+	from, of := tl.since(0, 399*time.Second+time.Second/2)
+	assert.Equal(t, int64(399), from+int64(len(of)))
+	assert.GreaterOrEqual(t, len(of), history-1)
+	for i, c := range of {
+		assert.Equal(t, uint64(1), c.granted, i)
+	}
+	_, of = tl.since(from, time.Second)
+	assert.Empty(t, of, "a report that took minutes")
+}
+
 // TestSecondsAddUp: whatever goroutines count at once, and whoever looks meanwhile, no decision
 // is lost or counted in two seconds.
 func TestSecondsAddUp(t *testing.T) {
@@ -216,6 +235,15 @@ func TestAddRefusesMistakes(t *testing.T) {
 	assert.Len(t, r.Limiters, mostLimiters)
 	assert.Equal(t, uint64(12), r.Ignored)
 	require.ErrorIs(t, page.Add(named(t, "late")), ratelimit.ErrInvalid)
+}
+
+// TestLimiterWithoutAlgorithm: the page does not know whether a limiter that hides its algorithm
+// has one for each key.
+func TestLimiterWithoutAlgorithm(t *testing.T) {
+	page := New()
+	require.NoError(t, page.Add(struct{ ratelimit.Limiter }{named(t, "hidden")}))
+	assert.Equal(t, "unknown: the limiter has no method Unwrap or Algorithm", get[sent](t, page, "").Limiters[0].Limit)
+	assert.True(t, get[found](t, page, "&limiter=&key=k").Decision.Allowed)
 }
 
 func named(t *testing.T, name string) ratelimit.Limiter {

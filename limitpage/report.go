@@ -172,7 +172,7 @@ func (p *Page) reportOf(w *shown, since int64, now time.Duration) limiterReport 
 		Top: []topReport{},
 	}
 	if r.Added {
-		r.Algorithm, r.Limit = words(ratelimit.AlgorithmOf(w.limiter))
+		r.Algorithm, r.Limit = wordsOf(w.limiter)
 	}
 	from, of := t.since(since, now)
 	r.Seconds = seconds{from, make([]uint64, len(of)), make([]uint64, len(of)), make([]uint64, len(of))}

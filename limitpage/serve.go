@@ -5,7 +5,9 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 )
@@ -58,15 +60,17 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Page) get(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
+	query, err := url.ParseQuery(r.URL.RawQuery)
 	switch format := query.Get("format"); {
+	case err != nil:
+		refuse(w, http.StatusBadRequest, err.Error())
 	case format == "":
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write([]byte(document)) // a client that has left needs no page
 	case format != "json":
 		refuse(w, http.StatusBadRequest, "the format is not json: "+format)
 	case query.Has("key") || query.Has("id"):
-		p.answer(w, r, query.Get("limiter"), query.Get("key"), query.Get("id"), false)
+		p.answer(w, r, query, false)
 	default:
 		since, err := strconv.ParseInt(query.Get("since"), 10, 64)
 		if err != nil && query.Has("since") {
@@ -84,29 +88,35 @@ func (p *Page) post(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, mostBytes)
 	if err := r.ParseForm(); err != nil {
-		refuse(w, http.StatusBadRequest, err.Error())
+		status := http.StatusBadRequest
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			status = http.StatusRequestEntityTooLarge
+		}
+		refuse(w, status, err.Error())
 		return
 	}
 	form := r.PostForm
 	switch action := form.Get("action"); {
+	case !form.Has("key") && !form.Has("id"): // and not the empty key, which a mistake would reset
+		refuse(w, http.StatusBadRequest, "there is no key: the body must be application/x-www-form-urlencoded, with the fields limiter and key")
 	case action == "reset" && !p.reset:
 		refuse(w, http.StatusForbidden, "this page was not made with limitpage.WithReset")
-	case action == "reset", action == "lookup":
-		p.answer(w, r, form.Get("limiter"), form.Get("key"), form.Get("id"), action == "reset")
+	case action == "reset", action == "lookup", action == "":
+		p.answer(w, r, form, action == "reset")
 	default:
 		refuse(w, http.StatusBadRequest, "the action is neither lookup nor reset: "+action)
 	}
 }
 
-// answer looks a key up, once it was reset if the request asks for that.
-func (p *Page) answer(w http.ResponseWriter, r *http.Request, limiter, key, id string, reset bool) {
-	of, key, err := p.find(limiter, key, id)
+// answer looks up the key that fields name, once it was reset if reset says so.
+func (p *Page) answer(w http.ResponseWriter, r *http.Request, fields url.Values, reset bool) {
+	of, key, err := p.find(fields.Get("limiter"), fields.Get("key"), fields.Get("id"))
 	if err != nil {
 		refuse(w, http.StatusNotFound, err.Error())
 		return
 	}
 	if reset {
-		if err := of.limiter.Reset(r.Context(), key); err != nil {
+		if err := of.reset(r.Context(), key); err != nil {
 			refuse(w, http.StatusBadGateway, p.errorText(err))
 			return
 		}

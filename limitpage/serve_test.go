@@ -56,6 +56,7 @@ func TestEveryAnswerHasItsHeaders(t *testing.T) {
 
 func TestRequestsThatAreRefused(t *testing.T) {
 	page := New(WithReset())
+	added(t, page, "", ratelimit.Blocked{})
 	long := strings.Repeat("x", mostBytes+1)
 	for _, tt := range []struct {
 		method, target, body string
@@ -65,9 +66,13 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{http.MethodPut, "/", "", http.StatusMethodNotAllowed, "PUT"},
 		{http.MethodGet, "/?format=xml", "", http.StatusBadRequest, "xml"},
 		{http.MethodGet, "/?format=json&since=yesterday", "", http.StatusBadRequest, "yesterday"},
-		{http.MethodPost, "/", "action=drop", http.StatusBadRequest, "drop"},
-		{http.MethodPost, "/", "action=%zz", http.StatusBadRequest, "%zz"},
-		{http.MethodPost, "/", "key=" + long, http.StatusBadRequest, "too large"},
+		{http.MethodGet, "/?format=json&limiter=api&key=%zz", "", http.StatusBadRequest, "%zz"},
+		{http.MethodGet, "/?format=json;key=k", "", http.StatusBadRequest, "semicolon"},
+		{http.MethodPost, "/", "key=k&action=drop", http.StatusBadRequest, "drop"},
+		{http.MethodPost, "/", "key=%zz", http.StatusBadRequest, "%zz"},
+		{http.MethodPost, "/", "action=reset&limiter=", http.StatusBadRequest, "key"},
+		{http.MethodPost, "/?key=k&limiter=&action=reset", "", http.StatusBadRequest, "application/x-www-form-urlencoded"},
+		{http.MethodPost, "/", "key=" + long, http.StatusRequestEntityTooLarge, "too large"},
 	} {
 		r := httptest.NewRequest(tt.method, tt.target, strings.NewReader(tt.body))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")

@@ -88,14 +88,14 @@ func (t *tally) advance(second int64) {
 	}
 }
 
-// since returns the counts of the whole seconds from since to the current one, exclusively,
-// but of at most the last 300 seconds, and the first of these seconds.
+// since returns the counts of the whole seconds from since to that of now, exclusively, but of at
+// most the last 300 seconds, and the first of these seconds. Others may have counted later ones.
 func (t *tally) since(since int64, now time.Duration) (from int64, of []counts) {
 	t.advance(int64(now / time.Second))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	end := t.second.Load()
-	from = min(max(since, end-history, t.first), end)
+	end := int64(now / time.Second)
+	from = min(max(since, t.second.Load()-history, t.first), end)
 	of = make([]counts, 0, end-from)
 	for s := from; s < end; s++ {
 		a, b := t.starts[s%(history+1)], t.starts[(s+1)%(history+1)]

@@ -9,12 +9,21 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
+// wordsOf returns what words does of the algorithm of l.
+func wordsOf(l ratelimit.Limiter) (name, limit string) {
+	alg := ratelimit.AlgorithmOf(l)
+	if alg == nil && ratelimit.StoreOf(l) != nil {
+		return "limits by key", "each key has a limit of its own"
+	}
+	return words(alg)
+}
+
 // words returns the name of an algorithm and its limit in words. alg is normalized, as
 // ratelimit.AlgorithmOf returns it.
 func words(alg ratelimit.Algorithm) (name, limit string) {
 	switch a := alg.(type) {
-	case nil:
-		return "limits by key", "each key has a limit of its own"
+	case nil: // of a limiter that New has not made
+		return "unknown algorithm", "unknown: the limiter has no method Unwrap or Algorithm"
 	case ratelimit.TokenBucket:
 		name, limit = "token bucket", events(a.Rate)
 		if a.Refill == ratelimit.RefillInterval {

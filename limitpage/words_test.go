@@ -40,9 +40,6 @@ func TestWords(t *testing.T) {
 		assert.Equal(t, tt.name, name)
 		assert.Equal(t, tt.limit, limit)
 	}
-	name, limit := words(nil)
-	assert.Equal(t, "limits by key", name)
-	assert.Equal(t, "each key has a limit of its own", limit)
 }
 
 // TestEveryAlgorithmHasWords fails for a new algorithm until words knows it.
