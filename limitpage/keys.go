@@ -20,12 +20,28 @@ func (c *config) id(key string) string {
 // mostRunes is how much of a key is shown.
 const mostRunes = 120
 
-// show returns what the page shows of key.
-func (p *Page) show(key string) string {
+// A keyReport is what the page shows of a key.
+type keyReport struct {
+	Key      string `json:"key"`      // as displayed
+	Verbatim bool   `json:"verbatim"` // whether Key is the key itself, neither quoted nor shortened nor hashed
+	ID       string `json:"id"`       // to look it up
+}
+
+func (p *Page) show(key string) keyReport {
+	r := keyReport{Key: display(key), ID: p.id(key)}
 	if p.hashed {
-		return p.id(key)
+		r.Key = r.ID
 	}
-	return display(key)
+	r.Verbatim = !p.hashed && r.Key == key
+	return r
+}
+
+// label returns what the page shows of the name of a limiter. It may be any text, and nothing else.
+func label(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	return strconv.Quote(name)
 }
 
 // display returns key if it is short and printable. Otherwise it is quoted as in Go, so that it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -14,9 +15,8 @@ const storeTimeout = 2 * time.Second
 
 // A lookup is what the page shows of one key.
 type lookup struct {
-	Limiter   string         `json:"limiter"`
-	Key       string         `json:"key"` // as displayed
-	ID        string         `json:"id"`
+	Limiter string `json:"limiter"`
+	keyReport
 	Algorithm string         `json:"algorithm"` // of the key, in words
 	Limit     string         `json:"limit"`     // in words
 	Decision  decisionReport `json:"decision"`  // of Peek
@@ -49,7 +49,7 @@ type next struct {
 func (p *Page) lookup(ctx context.Context, w shown, key string) lookup {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	r := lookup{Limiter: w.name, Key: p.show(key), ID: p.id(key), Next: []next{}}
+	r := lookup{Limiter: label(w.name), keyReport: p.show(key), Next: []next{}}
 	alg, err := ratelimit.AlgorithmFor(ctx, w.limiter, key)
 	if err == nil {
 		r.Algorithm, r.Limit = words(alg)
@@ -84,7 +84,7 @@ func (w shown) reset(ctx context.Context, key string) error {
 
 // nextOf returns what follows from the decision of Peek.
 func nextOf(d ratelimit.Decision) []next {
-	all := []next{{0, d.Remaining, true}}
+	all := []next{{0, d.Remaining, d.Remaining < math.MaxInt}}
 	if !d.Allowed && d.RetryAfter == ratelimit.Never {
 		return all
 	}
@@ -117,7 +117,7 @@ var errUnknown = errors.New("unknown")
 // of denied keys, or that of key.
 func (p *Page) find(name, key, id string) (shown, string, error) {
 	for _, w := range p.all() {
-		if w.name != name {
+		if label(w.name) != name && w.name != name {
 			continue
 		}
 		if w.limiter == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -40,7 +41,8 @@ func post(page *Page, header http.Header, fields ...string) *httptest.ResponseRe
 
 // A found is a lookup as clients decode it.
 type found struct {
-	Limiter, Key, ID, Algorithm, Limit, Error string
+	keyReport
+	Limiter, Algorithm, Limit, Error string
 
 	Decision struct {
 		Allowed, Degraded      bool
@@ -101,20 +103,40 @@ func blockedPage(t *testing.T) *Page {
 func TestLookUpDeniedKeys(t *testing.T) {
 	page := New()
 	l := added(t, page, "api", ratelimit.Blocked{})
-	odd, long := "a\xff\u202e\n", strings.Repeat("x", 10_000)
-	for range 2 {
-		l.Allow(odd)
+	odd, long := "a\xff\u202e\n", strings.Repeat("ü", 5_000)
+	plain := `"` // could be the start of a quoted key
+	for i, key := range []string{odd, long, plain} {
+		for range 3 - i {
+			l.Allow(key)
+		}
 	}
-	l.Allow(long)
 	top := get[sent](t, page, "").Limiters[0].Top
-	require.Len(t, top, 2)
+	require.Len(t, top, 3)
+	assert.Equal(t, plain, top[2].Key)
+	assert.True(t, top[2].Verbatim)
+	assert.False(t, top[1].Verbatim)
 	assert.Equal(t, `"a\xff\u202e\n"`, top[0].Key)
-	assert.Equal(t, `"a\xff\u202e\n"`, get[found](t, page, "&limiter=api&id="+top[0].ID).Key)
+	assert.False(t, top[0].Verbatim)
+	again := get[found](t, page, "&limiter=api&id="+top[0].ID)
+	assert.Equal(t, top[0].keyReport, again.keyReport)
 	assert.True(t, top[1].Cut)
 	cut := post(page, nil, "limiter", "api", "id", top[1].ID)
 	assert.Equal(t, http.StatusNotFound, cut.Code)
 	assert.Contains(t, cut.Body.String(), "only its first 128 bytes")
 	assert.Contains(t, post(page, nil, "limiter", "api", "id", "0").Body.String(), "no longer among those")
+}
+
+// TestLookUpByNameThatIsNoText: JSON cannot say the names of these limiters, but each can be found by
+// what it says.
+func TestLookUpByNameThatIsNoText(t *testing.T) {
+	page := New()
+	added(t, page, "a\xff", ratelimit.Unlimited{})
+	added(t, page, "a\xfe", ratelimit.Blocked{})
+	for i, l := range get[sent](t, page, "").Limiters {
+		got := decode[found](t, post(page, nil, "limiter", l.Name, "key", "k"))
+		assert.Equal(t, l.Name, got.Limiter)
+		assert.Equal(t, i == 0, got.Decision.Allowed)
+	}
 }
 
 func TestLookUpWhatIsUnknown(t *testing.T) {
@@ -169,6 +191,7 @@ func TestNextIsTrue(t *testing.T) {
 				d, err := l.Peek(t.Context(), "k")
 				require.NoError(t, err)
 				for i, n := range nextOf(d) {
+					assert.False(t, n.Exactly && n.Granted == math.MaxInt, "one more cannot be asked for")
 					for _, more := range []int{0, 1} { // on copies of the state: all that was done so far, done again
 						if more == 1 && !n.Exactly {
 							continue
@@ -266,9 +289,10 @@ func TestHashedKeys(t *testing.T) {
 	assert.Equal(t, top[0].ID, top[0].Key)
 	assert.Len(t, top[0].Key, 16)
 	again := New(WithHashedKeys([]byte("secret")))
-	assert.Equal(t, top[0].Key, again.show("ann@example.com"), "the same secret, the same hash")
-	assert.NotEqual(t, top[0].Key, New(WithHashedKeys(nil)).show("ann@example.com"))
-	assert.NotEqual(t, top[0].Key, New(WithHashedKeys([]byte("other"))).show("ann@example.com"))
+	assert.Equal(t, top[0].keyReport, again.show("ann@example.com"), "the same secret, the same hash")
+	assert.NotEqual(t, top[0].Key, New(WithHashedKeys(nil)).show("ann@example.com").Key)
+	assert.NotEqual(t, top[0].Key, New(WithHashedKeys([]byte("other"))).show("ann@example.com").Key)
+	assert.False(t, top[0].Verbatim)
 
 	for _, query := range []string{"", "&limiter=api&key=ann%40example.com", "&limiter=api&id=" + top[0].ID, "&limiter=failing&key=ann%40example.com"} {
 		w := httptest.NewRecorder()

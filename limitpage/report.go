@@ -58,9 +58,8 @@ type seconds struct {
 }
 
 type topReport struct {
-	Key    string  `json:"key"` // as displayed
+	keyReport
 	Cut    bool    `json:"cut"` // whether this is only the start of the key, which cannot be looked up then
-	ID     string  `json:"id"`  // to look it up
 	Denied float64 `json:"denied"`
 	N      int     `json:"n"`  // events that the latest denial was for
 	At     int64   `json:"at"` // of the latest denial
@@ -165,7 +164,7 @@ type shown struct {
 func (p *Page) reportOf(w *shown, since int64, now time.Duration) limiterReport {
 	t := &w.tally
 	r := limiterReport{
-		Name: w.name, Added: w.limiter != nil,
+		Name: label(w.name), Added: w.limiter != nil,
 		Granted: t.granted.Load(), Denied: t.denied.Load(), Degraded: t.degraded.Load(),
 		Delayed: t.delayed.Load(), Refused: t.refused.Load(), Withheld: t.withheld.Load(),
 		EventsGranted: t.eventsGranted.Load(), EventsDenied: t.eventsDenied.Load(),
@@ -180,7 +179,8 @@ func (p *Page) reportOf(w *shown, since int64, now time.Duration) limiterReport 
 		r.Seconds.Granted[i], r.Seconds.Denied[i], r.Seconds.Degraded[i] = c.granted, c.denied, c.degraded
 	}
 	for _, k := range w.denied.Top(mostDenied) {
-		top := topReport{Key: p.show(k.Key), Cut: k.Cut, ID: p.id(k.Key), Denied: k.Count, N: k.N, At: k.Last.UnixMilli()}
+		top := topReport{keyReport: p.show(k.Key), Cut: k.Cut, Denied: k.Count, N: k.N, At: k.Last.UnixMilli()}
+		top.Verbatim = top.Verbatim && !k.Cut
 		if top.Never = k.RetryAfter == ratelimit.Never; !k.Back.IsZero() {
 			back := k.Back.UnixMilli()
 			top.Back = &back

@@ -21,38 +21,32 @@ type content[V any] struct {
 	order  []*V // as they were added
 }
 
-// Get returns the value of name, or nil if there is none.
-func (m *Map[V]) Get(name string) *V {
+func (m *Map[V]) load() content[V] {
 	if c := m.now.Load(); c != nil {
-		return c.byName[name]
+		return *c
 	}
-	return nil
+	return content[V]{}
 }
 
 // GetOrAdd returns the value of name. If there is none, it adds the one that newValue returns, or
 // returns nil if m has most values already. To add one takes time proportional to their number.
 func (m *Map[V]) GetOrAdd(name string, most int, newValue func() *V) *V {
-	if v := m.Get(name); v != nil || len(m.All()) >= most {
+	c := m.load()
+	if v := c.byName[name]; v != nil || len(c.order) >= most {
 		return v
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if v := m.Get(name); v != nil || len(m.All()) >= most { // another goroutine was faster
+	c = m.load()
+	if v := c.byName[name]; v != nil || len(c.order) >= most { // another goroutine was faster
 		return v
 	}
 	v := newValue()
-	next := &content[V]{byName: map[string]*V{name: v}, order: append(slices.Clone(m.All()), v)}
-	if c := m.now.Load(); c != nil {
-		maps.Copy(next.byName, c.byName)
-	}
-	m.now.Store(next)
+	byName := map[string]*V{name: v}
+	maps.Copy(byName, c.byName)
+	m.now.Store(&content[V]{byName, append(slices.Clone(c.order), v)})
 	return v
 }
 
 // All returns the values in the order in which they were added. The slice must not be changed.
-func (m *Map[V]) All() []*V {
-	if c := m.now.Load(); c != nil {
-		return c.order
-	}
-	return nil
-}
+func (m *Map[V]) All() []*V { return m.load().order }
