@@ -13,24 +13,43 @@
 // The page looks up single keys as well. It is one document without external resources, and
 // updates itself every second.
 //
+// # JSON
+//
 // With ?format=json, the handler returns the same as JSON, whose field names stay the same in
 // later versions, which may add fields. Durations are in seconds, times in milliseconds since
-// the Unix epoch. A key is looked up with ?format=json&limiter=api&key=..., or by a POST of
-// the same fields, which keeps the key out of the logs of proxies.
+// the Unix epoch. The fields of stores are those of [ratelimit.MemoryStats] or
+// [github.com/ratelimit-go/ratelimit/redisstore.Stats], and those of decisions are those of
+// [ratelimit.Decision], with a small first letter.
+//
+// The seconds of a limiter are the decisions of each whole second of the last five minutes, or
+// of those from the Unix time T on with &since=T.
+//
+// A key is looked up with ?format=json&limiter=api&key=..., or by a POST of the same fields as a
+// form, which keeps the key out of the logs of proxies. In place of key, id may be the id of a key
+// in the list of denied keys. The key in an answer is for people to read: it is the key itself only
+// if verbatim is true.
 //
 // # Who may see it
 //
 // As with net/http/pprof, the handler does not ask who is there. Serve it on an internal
 // address, or behind a handler that does. Keys may be personal data: see [WithHashedKeys].
-// Nobody can change anything, unless [WithReset] is given; then browsers cannot be made to do
-// so by pages of other origins.
+// Nobody can change anything, unless [WithReset] is given.
+//
+// The handler refuses a POST that a browser sends on behalf of a page of another origin, as
+// [net/http.CrossOriginProtection] defines it. A proxy in front of it should forward the Host
+// header as it is: if it does not, and browsers talk to it in plain HTTP, their look-ups and resets
+// are refused, too.
 //
 // # What it costs
 //
 // For each decision, the page reads the clock and adds to two counters: about 60 ns. A denial
 // also enters the list of denied keys: about 100 ns more (go test -bench Observe ./limitpage
-// measures it). It allocates nothing, except for a key
-// that enters that list. There is no goroutine. Each limiter takes about 7 kB, and its list of
-// keys. The stores are asked for their counters, and limiters for keys, only while somebody looks
-// at the page: once a second.
+// measures it). It allocates nothing, except for a key that enters that list. There is no
+// goroutine.
+//
+// Each limiter takes about 9 kB, and the memory of a ratelimit.TopDenied(32) once keys are denied:
+// about 30 kB (see [ratelimit.DeniedKeys]).
+//
+// The stores are asked for their counters, and limiters for keys, only while somebody looks
+// at the page: once a second for each who does.
 package limitpage

@@ -294,6 +294,12 @@ func TestHashedKeys(t *testing.T) {
 	assert.NotEqual(t, top[0].Key, New(WithHashedKeys([]byte("other"))).show("ann@example.com").Key)
 	assert.False(t, top[0].Verbatim)
 
+	long := strings.Repeat("x", 200)
+	l.Allow(long)
+	kept := get[sent](t, page, "").Limiters[0].Top[0]
+	assert.True(t, kept.Cut)
+	assert.Equal(t, page.show(long[:128]).Key, kept.Key, "the hash of what is kept")
+
 	for _, query := range []string{"", "&limiter=api&key=ann%40example.com", "&limiter=api&id=" + top[0].ID, "&limiter=failing&key=ann%40example.com"} {
 		w := httptest.NewRecorder()
 		page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?format=json"+query, http.NoBody))

@@ -50,13 +50,21 @@ type config struct {
 	secret []byte
 }
 
-// WithReset lets whoever sees the page reset keys. The request must be a POST that does not
-// come from another origin, as [net/http.CrossOriginProtection] defines it.
+// WithReset lets whoever sees the page reset keys. A program does so by a POST of the form
+// action=reset&limiter=api&key=... The handler refuses the requests of pages of other origins. It does
+// not know its own origin, however: a page whose name was made to resolve to the handler's
+// address has the same one (DNS rebinding). So put a handler in front that checks the Host header, or
+// who is there.
 func WithReset() Option { return func(c *config) { c.reset = true } }
 
 // WithHashedKeys shows hashes in place of keys: the first 16 hexadecimal digits of their
-// HMAC-SHA256 with secret. Who knows a key can still look it up. Processes with the same
-// secret show the same hashes. If secret is empty, the page makes a random one.
+// HMAC-SHA256 with secret. Processes with the same secret show the same hashes. If secret is
+// empty, the page makes a random one. Errors of stores and lookups are not shown then, because they
+// may contain keys.
+//
+// Whoever knows a key can still look it up, and sees its hash. So whoever sees the page can find
+// the key of a hash by trying likely keys. In the list of denied keys, a key longer than 128
+// bytes has the hash of what the list keeps of it, and not its own.
 func WithHashedKeys(secret []byte) Option {
 	secret = append([]byte(nil), secret...)
 	return func(c *config) { c.hashed, c.secret = true, secret }
@@ -85,7 +93,8 @@ func New(opts ...Option) *Page {
 // error for a limiter that cannot be added matches [ratelimit.ErrInvalid].
 //
 // Limiters that were not added are shown as well once p observes them, but without their
-// limit and store.
+// limit and store. A page has at most 256 limiters: decisions of further names are counted, and not
+// shown.
 func (p *Page) Add(l ratelimit.Limiter) error {
 	if p.mistake != nil {
 		return p.mistake

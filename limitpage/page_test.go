@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -314,6 +316,21 @@ func TestStores(t *testing.T) {
 	assert.Equal(t, 2, *got.Limiters[3].Store)
 	assert.Nil(t, got.Limiters[4].Store, "a store that the page does not know")
 	assert.Equal(t, uint64(1), got.Limiters[3].Degraded)
+}
+
+// TestFieldsAreThoseOfTheLibrary fails for a new field of these structs until the page has it.
+func TestFieldsAreThoseOfTheLibrary(t *testing.T) {
+	for library, page := range map[any]any{
+		ratelimit.MemoryStats{}: memoryReport{},
+		ratelimit.Decision{}:    decisionReport{},
+		new(redisstore.Stats):   redisReport{},
+	} {
+		sent, err := json.Marshal(page)
+		require.NoError(t, err)
+		for _, field := range reflect.VisibleFields(reflect.Indirect(reflect.ValueOf(library)).Type()) {
+			assert.Contains(t, string(sent), `"`+strings.ToLower(field.Name[:1])+field.Name[1:]+`":`, "%T", library)
+		}
+	}
 }
 
 func TestDurationsAreSeconds(t *testing.T) {
