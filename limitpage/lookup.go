@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -70,7 +71,7 @@ func (p *Page) lookup(ctx context.Context, w shown, key string) lookup {
 		_, r.Decision.PartLimit = words(all[d.Part])
 	}
 	if !d.Degraded {
-		r.Next = nextOf(d)
+		r.Next = nextOf(alg, d)
 	}
 	return r
 }
@@ -82,8 +83,8 @@ func (w shown) reset(ctx context.Context, key string) error {
 	return w.limiter.Reset(ctx, key)
 }
 
-// nextOf returns what follows from the decision of Peek.
-func nextOf(d ratelimit.Decision) []next {
+// nextOf returns what follows from alg and the decision of Peek.
+func nextOf(alg ratelimit.Algorithm, d ratelimit.Decision) []next {
 	all := []next{{0, d.Remaining, d.Remaining < math.MaxInt}}
 	if !d.Allowed && d.RetryAfter == ratelimit.Never {
 		return all
@@ -91,10 +92,44 @@ func nextOf(d ratelimit.Decision) []next {
 	if !d.Allowed && d.RetryAfter != d.ResetAfter {
 		all = append(all, next{duration(d.RetryAfter), 1, false})
 	}
+	if in, ok := oneMore(alg, d); ok {
+		all = append(all, next{duration(in), d.Remaining + 1, false})
+	}
 	if d.Remaining < d.Limit && d.ResetAfter > 0 && d.ResetAfter < ratelimit.Never {
 		all = append(all, next{duration(d.ResetAfter), d.Limit, true})
 	}
 	return all
+}
+
+// oneMore returns the time until a bucket that is neither empty nor full grants one event more than
+// now. ok is false if it is full then, or alg is no bucket. For other algorithms, it does not
+// follow from d.
+func oneMore(alg ratelimit.Algorithm, d ratelimit.Decision) (in time.Duration, ok bool) {
+	var rate ratelimit.Rate
+	size := 0
+	switch a := alg.(type) {
+	case ratelimit.TokenBucket:
+		if a.Refill == ratelimit.RefillContinuous {
+			rate, size = a.Rate, a.Burst
+		}
+	case ratelimit.LeakyBucket:
+		rate, size = a.Rate, a.Capacity
+	}
+	missing := size - d.Remaining - 1 // then
+	if size != d.Limit || d.Remaining == 0 || missing <= 0 {
+		return 0, false
+	}
+	hi, lo := bits.Mul64(uint64(missing), uint64(rate.Per))
+	if hi >= uint64(rate.Events) {
+		return 0, false
+	}
+	last, _ := bits.Div64(hi, lo, uint64(rate.Events)) // how long these take
+	if last > uint64(d.ResetAfter) {
+		return 0, false
+	}
+	in = d.ResetAfter - time.Duration(last)
+	in = (in + time.Microsecond - 1).Truncate(time.Microsecond) // the tick of Redis
+	return in, in < d.ResetAfter
 }
 
 // errorText returns what the page shows of err. Errors may contain keys.

@@ -190,7 +190,7 @@ func TestNextIsTrue(t *testing.T) {
 			for step := range 12 {
 				d, err := l.Peek(t.Context(), "k")
 				require.NoError(t, err)
-				for i, n := range nextOf(d) {
+				for i, n := range nextOf(ratelimit.AlgorithmOf(l), d) {
 					assert.False(t, n.Exactly && n.Granted == math.MaxInt, "one more cannot be asked for")
 					for _, more := range []int{0, 1} { // on copies of the state: all that was done so far, done again
 						if more == 1 && !n.Exactly {
@@ -217,6 +217,32 @@ func use(l ratelimit.Limiter, clk *stepclock.Clock) {
 	l.AllowN("k", 2)
 	l.Allow("k")
 	clk.Advance(130 * time.Millisecond)
+}
+
+// TestNextOfABucket: of a bucket that is neither empty nor full, the page knows when there is one more.
+func TestNextOfABucket(t *testing.T) {
+	tenth := ratelimit.PerSecond(10)
+	for name, tt := range map[string]struct {
+		alg   ratelimit.Algorithm
+		spent int
+		want  []next
+	}{
+		"tokens":          {ratelimit.TokenBucket{Rate: tenth, Burst: 20}, 7, []next{{0, 13, true}, {duration(100 * time.Millisecond), 14, false}, {duration(700 * time.Millisecond), 20, true}}},
+		"a queue":         {ratelimit.LeakyBucket{Rate: tenth, Capacity: 5}, 2, []next{{0, 3, true}, {duration(100 * time.Millisecond), 4, false}, {duration(200 * time.Millisecond), 5, true}}},
+		"one is missing":  {ratelimit.TokenBucket{Rate: tenth}, 1, []next{{0, 9, true}, {duration(100 * time.Millisecond), 10, true}}},
+		"a third of 1 ns": {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: 1}, Burst: 30_000}, 15_000, []next{{0, 15_000, true}, {1000, 15_001, false}, {5000, 30_000, true}}},
+		"137 years":       {ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 50_000}, 49_000, []next{{0, 1000, true}, {duration(day), 1001, false}, {duration(49_000 * day), 50_000, true}}},
+		"at intervals":    {ratelimit.TokenBucket{Rate: tenth, Refill: ratelimit.RefillInterval}, 2, []next{{0, 8, true}, {duration(time.Second), 10, true}}},
+		"part of an All":  {ratelimit.All{ratelimit.TokenBucket{Rate: tenth}, ratelimit.Unlimited{}}, 2, []next{{0, 8, true}, {duration(200 * time.Millisecond), 10, true}}},
+	} {
+		l := ratelimit.Must(ratelimit.New(tt.alg, ratelimit.WithClock(stepclock.New())))
+		require.True(t, l.AllowN("k", tt.spent), name)
+		d, err := l.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Equal(t, tt.want, nextOf(ratelimit.AlgorithmOf(l), d), name)
+	}
+	changed := ratelimit.Decision{Allowed: true, Limit: 7, Remaining: 3, ResetAfter: time.Hour}
+	assert.Len(t, nextOf(ratelimit.TokenBucket{Rate: tenth, Burst: 20}, changed), 2, "the limit of the key changed in between")
 }
 
 func TestReset(t *testing.T) {
