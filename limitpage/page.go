@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,7 +78,7 @@ func New(opts ...Option) *Page {
 		if opt != nil {
 			opt(&p.config)
 		} else if p.mistake == nil {
-			p.mistake = param.Invalid(fmt.Sprintf("option %d of limitpage.New", i), nil, "must be the result of a With function")
+			p.mistake = invalid(fmt.Sprintf("option %d of New", i), nil, "must be the result of a With function")
 		}
 	}
 	if len(p.secret) == 0 {
@@ -100,20 +101,24 @@ func (p *Page) Add(l ratelimit.Limiter) error {
 		return p.mistake
 	}
 	if param.IsNil(l) {
-		return param.Invalid("Add's limiter", nil, "must be a Limiter")
+		return invalid("Add's limiter", nil, "must be a Limiter")
 	}
 	name := ratelimit.NameOf(l)
 	w := p.watch(name)
 	if w == nil {
-		return param.Invalid("Add's limiter", name, fmt.Sprintf("must be one of the first %d of a page", mostLimiters))
+		return invalid("the number of the page's limiters", mostLimiters+1, fmt.Sprintf("must be at most %d", mostLimiters))
 	}
 	p.adding.Lock()
 	defer p.adding.Unlock()
 	if w.limiter != nil && !param.Same(w.limiter, l) {
-		return param.Invalid("the name of Add's limiter", name, "must differ from those of the page's other limiters: use WithName")
+		return invalid("the name of Add's limiter", strconv.Quote(name), "must differ from those of the page's other limiters: use WithName")
 	}
 	w.limiter = l
 	return nil
+}
+
+func invalid(what string, value any, want string) error {
+	return param.InvalidIn("limitpage", what, value, want)
 }
 
 // Observe implements [ratelimit.Observer].

@@ -221,12 +221,14 @@ func TestKeysDeniedMost(t *testing.T) {
 func TestAddRefusesMistakes(t *testing.T) {
 	page := New()
 	require.ErrorIs(t, page.Add(nil), ratelimit.ErrInvalid)
+	require.ErrorContains(t, page.Add(nil), "limitpage: Add's limiter is nil")
 	l := added(t, page, "api", ratelimit.Unlimited{})
 	require.NoError(t, page.Add(l), "the same one again")
 	err := page.Add(named(t, "api"))
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
-	assert.ErrorContains(t, err, "is api: it must differ")
+	assert.ErrorContains(t, err, `is "api": it must differ`)
 	require.ErrorIs(t, New(nil).Add(l), ratelimit.ErrInvalid)
+	require.ErrorContains(t, New(nil).Add(l), "limitpage: option 0 of New is nil")
 	require.NoError(t, page.Add(odd{Limiter: named(t, "odd")}))
 	require.ErrorIs(t, page.Add(odd{Limiter: named(t, "odd")}), ratelimit.ErrInvalid)
 
@@ -236,7 +238,9 @@ func TestAddRefusesMistakes(t *testing.T) {
 	r := get[sent](t, page, "")
 	assert.Len(t, r.Limiters, mostLimiters)
 	assert.Equal(t, uint64(12), r.Ignored)
-	require.ErrorIs(t, page.Add(named(t, "late")), ratelimit.ErrInvalid)
+	err = page.Add(named(t, "late"))
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.ErrorContains(t, err, "is 257: it must be at most 256")
 }
 
 // TestLimiterWithoutAlgorithm: the page does not know whether a limiter that hides its algorithm
