@@ -116,7 +116,7 @@ func newMiddleware(c *config, l ratelimit.Limiter) *middleware {
 		l.describe(c.status)
 		all[i] = l.policies
 		m.perKey = m.perKey || l.perKey
-		m.flies = m.flies || l.policies.flies
+		m.flies = m.flies || flies(l.limiter)
 	}
 	m.policies = combined(all)
 	return m

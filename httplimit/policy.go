@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,6 @@ type policies struct {
 
 	starts  []int    // the numbers of the first parts of several limiters; nil with one
 	single  bool     // whether there is exactly one limit, and it has a window
-	flies   bool     // whether one of the parts is an InFlight
 	refusal *refusal // answers unless WithDenied was given
 }
 
@@ -120,14 +120,8 @@ func cacheKey(alg ratelimit.Algorithm) (key any, ok bool) {
 
 // newPolicies describes alg, if it is not nil.
 func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
-	parts := []ratelimit.Algorithm{nil}
-	if t, err := ratelimit.NewTransition(alg); err == nil { // otherwise it is not known
-		parts[0] = t.Algorithm()
-	}
-	if all, ok := parts[0].(ratelimit.All); ok {
-		parts = all
-	}
-	p, count := new(policies), 0
+	parts := partsOf(alg)
+	p, count, flies := new(policies), 0, false
 	for i, part := range parts {
 		partName := name
 		if len(parts) > 1 {
@@ -147,7 +141,7 @@ func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
 			}
 			p.field += fmt.Sprintf("%s;q=%d", item, min(int64(q.events), maxInteger))
 			if q.flies {
-				p.flies = true
+				flies = true
 				p.field += `;qu="concurrent-requests"`
 			} else if q.window >= time.Second && q.window < ratelimit.Never {
 				p.field += fmt.Sprintf(";w=%d", seconds(q.window))
@@ -156,9 +150,29 @@ func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
 		}
 	}
 	p.field7 = joined7(p.items7)
-	p.single = count == 1 && !p.flies
+	p.single = count == 1 && !flies
 	p.refusal = newRefusal(status, p.names)
 	return p
+}
+
+// partsOf returns the parts of an All, and otherwise alg alone or, if that is nil or invalid, a nil.
+func partsOf(alg ratelimit.Algorithm) []ratelimit.Algorithm {
+	t, err := ratelimit.NewTransition(alg)
+	if err != nil {
+		return []ratelimit.Algorithm{nil}
+	}
+	if all, ok := t.Algorithm().(ratelimit.All); ok {
+		return all
+	}
+	return []ratelimit.Algorithm{t.Algorithm()}
+}
+
+// flies reports whether l is known to have an InFlight.
+func flies(l ratelimit.Limiter) bool {
+	return slices.ContainsFunc(partsOf(ratelimit.AlgorithmOf(l)), func(part ratelimit.Algorithm) bool {
+		_, ok := part.(ratelimit.InFlight)
+		return ok
+	})
 }
 
 // part returns the number of the part that decided d.

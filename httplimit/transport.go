@@ -115,10 +115,10 @@ func (t *Transport) await(r *http.Request) (key string, turn *ratelimit.Reservat
 	if key, err = t.keyOf(r); err != nil {
 		return "", nil, err
 	}
-	if err := t.awaitHeld(r.Context(), key); err != nil {
-		return "", nil, err
-	}
 	if t.Heed {
+		if err := t.awaitHeld(r.Context(), key); err != nil {
+			return "", nil, err
+		}
 		if err := t.takeTurn(r.Context(), key); err != nil {
 			return "", nil, err
 		}

@@ -13,7 +13,7 @@ import (
 // holds its place.
 func (t *Transport) wait(ctx context.Context, key string) (*ratelimit.Reservation, error) {
 	t.decideFlies.Do(func() {
-		t.flies = t.InFlight || newPolicies("", http.StatusTooManyRequests, ratelimit.AlgorithmOf(t.Limiter)).flies
+		t.flies = t.InFlight || flies(t.Limiter)
 	})
 	if !t.flies {
 		return nil, t.Limiter.Wait(ctx, key)

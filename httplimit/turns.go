@@ -28,8 +28,7 @@ func NewTurns(l ratelimit.Limiter, inFlight bool) (*Turns, error) {
 	if param.IsNil(l) {
 		return nil, invalid("the limiter", nil, "must be a Limiter, such as ratelimit.New returns")
 	}
-	t := &Turns{limiter: l, clk: ratelimit.ClockOf(l)}
-	t.holds = inFlight || newPolicies("", 0, ratelimit.AlgorithmOf(l)).flies
+	t := &Turns{limiter: l, holds: inFlight || flies(l), clk: ratelimit.ClockOf(l)}
 	if t.clk == nil {
 		t.clk = clock.New()
 	}
