@@ -44,12 +44,12 @@ func TestAlso(t *testing.T) {
 		users   int
 		orgs    int
 	}{
-		{"a", 200, `"user";r=2`, "", 2, 4},
-		{"a", 200, `"user";r=1`, "", 1, 3},
-		{"a", 200, `"user";r=0`, "", 0, 2},
+		{"a", 200, `"user";r=2;t=60`, "", 2, 4},
+		{"a", 200, `"user";r=1;t=60`, "", 1, 3},
+		{"a", 200, `"user";r=0;t=60`, "", 0, 2},
 		{"a", 429, `"user";r=0;t=60`, "60", 0, 2},
-		{"b", 200, `"org";r=1`, "", 2, 1},
-		{"b", 200, `"org";r=0`, "", 1, 0},
+		{"b", 200, `"org";r=1;t=3600`, "", 2, 1},
+		{"b", 200, `"org";r=0;t=3600`, "", 1, 0},
 		{"b", 429, `"org";r=0;t=3600`, "3600", 1, 0},
 		{"c", 429, `"org";r=0;t=3600`, "3600", 3, 0},
 	} {
@@ -100,7 +100,7 @@ func TestAlsoNumbersParts(t *testing.T) {
 		denied := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { refused, _ = httplimit.DecisionOf(r) })
 		require.NoError(t, users.Reset(t.Context(), "a"))
 		h := httplimit.Middleware(users, both(orgs, httplimit.WithDenied(denied))...)(ok)
-		for _, current := range []string{`"org-2";r=1`, `"org-2";r=0`, `"org-2";r=0;t=3600`} {
+		for _, current := range []string{`"org-2";r=1;t=3600`, `"org-2";r=0;t=3600`, `"org-2";r=0;t=3600`} {
 			resp := serve(h, from("192.0.2.1:1", "User", "a", "Org", "o"))
 			assert.Equal(t, `"user-1";q=9;w=1, "user-2";q=9;w=60, "org-1";q=8;w=60, "org-2";q=2;w=3600`, resp.Header.Get("RateLimit-Policy"), i)
 			assert.Equal(t, current, resp.Header.Get("RateLimit"), i)
@@ -117,7 +117,7 @@ func TestAlsoSettles(t *testing.T) {
 		httplimit.WithCost(func(*http.Request) int { return 10 }), httplimit.WithSettle(httplimit.ByCost))...)(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r, 3) }))
 	resp := serve(h, from("192.0.2.1:1", "User", "a", "Org", "o"))
-	assert.Equal(t, `"user";r=90`, resp.Header.Get("RateLimit"))
+	assert.Equal(t, `"user";r=90;t=360`, resp.Header.Get("RateLimit"))
 	assert.Equal(t, 97, left(t, users, "a"))
 	assert.Equal(t, 997, left(t, orgs, "o"))
 }

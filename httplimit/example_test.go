@@ -127,9 +127,9 @@ func ExampleWithAlso() {
 		fmt.Println(user, w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit"))
 	}
 	// Output:
-	// ann "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=700
-	// ann "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=580
-	// bob "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=700
+	// ann "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=700;t=86400
+	// ann "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=580;t=86400
+	// bob "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=700;t=86400
 }
 
 // The client's address and the route together make the key. The address comes from

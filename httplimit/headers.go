@@ -40,9 +40,15 @@ const (
 	//
 	// Each part of a [ratelimit.All] is an item of RateLimit-Policy. RateLimit then
 	// has one item, named after the part that decided: r is the minimum over the
-	// parts, and t is sent only after a refusal. A RollingWindow's PeriodLimit is a
-	// separate item in RateLimit-Policy, but RateLimit and refusals always use the
-	// quota's name. If keys have limits of their own, RateLimit-Policy lists those of the
+	// parts. Unless the request was refused, t is a time within which the whole quota of that
+	// part is back, but not always the shortest: it is the part's window or, if that is
+	// less, the time until the quotas of all parts are back.
+	//
+	// A RollingWindow's PeriodLimit is a separate item in RateLimit-Policy. RateLimit and
+	// refusals always use the quota's name, and t is sent only after a refusal, because r may
+	// be what is left of either.
+	//
+	// If keys have limits of their own, RateLimit-Policy lists those of the
 	// request's key; for that, each response needs another call of the lookup given to
 	// [ratelimit.WithLimits]. If the algorithm is not known (see
 	// [ratelimit.AlgorithmFor]), RateLimit-Policy is not sent, and t is sent only after a
@@ -70,10 +76,11 @@ const (
 	//	RateLimit-Policy: 60;w=60
 	//	RateLimit: limit=60, remaining=59, reset=1
 	//
-	// limit, remaining and reset are q, r and t of Standard; with several limits, reset is the
-	// number of seconds until all quotas are back or, after a refusal, until the same request
-	// would be granted. RateLimit-Policy has no limits without w, and none with the same q as
-	// another one.
+	// limit, remaining and reset are q, r and t of Standard. Where Standard sends no t, reset is
+	// the number of seconds until all quotas are back, or until the Timeout of a
+	// [ratelimit.InFlight]. For a key whose limit is [ratelimit.Blocked], RateLimit is not sent,
+	// because it must have a reset. RateLimit-Policy has no limits without w, and none with the
+	// same q as another one.
 	Draft7
 )
 
@@ -133,7 +140,9 @@ func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies
 			h[fieldPolicy] = joined(h[fieldPolicy], values[1:2:2])
 		}
 	case Draft7:
-		h[fieldLimit] = []string{p.value7(d)} // a dictionary: its keys would replace those of an outer middleware
+		if value := p.value7(d); value != "" {
+			h[fieldLimit] = []string{value} // a dictionary: its keys would replace those of an outer middleware
+		}
 		if p.field7 != "" {
 			h[fieldPolicy] = joined(h[fieldPolicy], []string{p.field7})
 		}
@@ -159,20 +168,26 @@ func (p *policies) value(d ratelimit.Decision, pk string) string {
 	b = append(b, p.items[p.part(d)]...)
 	b = append(b, ";r="...)
 	b = strconv.AppendInt(b, min(int64(d.Remaining), maxInteger), 10)
-	// Otherwise ResetAfter covers all parts together, not the one named, or is a Timeout; or no
-	// wait helps.
-	if d.Allowed && p.single || !d.Allowed && d.RetryAfter != ratelimit.Never {
+	if t, ok := p.reset(d); ok {
 		b = append(b, ";t="...)
-		b = strconv.AppendInt(b, reset(d), 10)
+		b = strconv.AppendInt(b, seconds(t), 10)
 	}
 	return string(append(b, pk...))
 }
 
-// value7 returns the value of RateLimit for d, as in Draft7.
+// value7 returns the value of RateLimit for d, as in Draft7. It is empty if d refuses all requests
+// for ever: a reset is required, and there is none.
 func (p *policies) value7(d ratelimit.Decision) string {
+	if blocks(d) {
+		return ""
+	}
 	limit := d.Limit
 	if part := p.part(d); p.limits[part] > 0 {
 		limit = p.limits[part]
+	}
+	t, ok := p.reset(d)
+	if !ok {
+		t = d.ResetAfter
 	}
 	b := make([]byte, 0, 64)
 	b = append(b, "limit="...)
@@ -180,16 +195,22 @@ func (p *policies) value7(d ratelimit.Decision) string {
 	b = append(b, ", remaining="...)
 	b = strconv.AppendInt(b, min(int64(d.Remaining), maxInteger), 10)
 	b = append(b, ", reset="...)
-	return string(strconv.AppendInt(b, reset(d), 10))
+	return string(strconv.AppendInt(b, seconds(t), 10))
 }
 
-// reset returns the number of seconds until the whole quota is back or, after a refusal that
-// is not for ever, until the same request would be granted.
-func reset(d ratelimit.Decision) int64 {
-	if d.Allowed || d.RetryAfter == ratelimit.Never {
-		return min(seconds(d.ResetAfter), maxInteger)
+// reset returns the time until the same request would be granted, if d is a refusal, or else the
+// time within which the whole quota of the part that decided is back. ok is false if no wait helps,
+// or the time is not known: then ResetAfter covers all parts together, not the one named, or is a
+// Timeout.
+func (p *policies) reset(d ratelimit.Decision) (t time.Duration, ok bool) {
+	window := p.windows[p.part(d)]
+	switch {
+	case !d.Allowed:
+		return d.RetryAfter, d.RetryAfter < ratelimit.Never
+	case len(p.names) == 1:
+		return d.ResetAfter, window > 0
 	}
-	return seconds(d.RetryAfter)
+	return min(d.ResetAfter, window), window > 0
 }
 
 // partition returns the parameter pk of RateLimit for d, a decision on q. It is empty without

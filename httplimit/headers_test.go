@@ -59,7 +59,7 @@ func TestHeaders(t *testing.T) {
 		"rolling":        {ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, nil, `"default";q=9;w=86400, "default-period";q=4;w=3600`, `"default";r=3`},
 		"sub-second":     {ratelimit.FixedWindow{Limit: 3, Window: 100 * time.Millisecond}, nil, `"default";q=3`, `"default";r=2;t=1`},
 		"warming up":     {ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second}, []httplimit.Option{httplimit.WithPolicyName("w")}, `"w";q=5;w=3`, ""},
-		"all":            {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, hour}, nil, `"default-1";q=10;w=1, "default-2";q=100;w=3600`, `"default-1";r=9`},
+		"all":            {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, hour}, nil, `"default-1";q=10;w=1, "default-2";q=100;w=3600`, `"default-1";r=9;t=1`},
 		"name":           {hour, []httplimit.Option{httplimit.WithPolicyName(`per "hour" \ day`)}, `"per \"hour\" \\ day";q=100;w=3600`, `"per \"hour\" \\ day";r=99;t=3600`},
 		"none":           {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "", ""},
 		"legacy":         {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "", ""},
@@ -168,12 +168,14 @@ func TestDraft7(t *testing.T) {
 		"sub-second": {ratelimit.FixedWindow{Limit: 1, Window: time.Second / 2}, "", []string{"limit=1, remaining=0, reset=1", "limit=1, remaining=0, reset=1"}},
 		"all": {ratelimit.All{ratelimit.FixedWindow{Limit: 9, Window: time.Minute}, hour}, "9;w=60, 2;w=3600",
 			[]string{"limit=2, remaining=1, reset=3600", "limit=2, remaining=0, reset=3600", "limit=2, remaining=0, reset=3600"}},
+		"short part": {ratelimit.All{ratelimit.FixedWindow{Limit: 1, Window: time.Minute}, hour}, "1;w=60, 2;w=3600",
+			[]string{"limit=1, remaining=0, reset=60", "limit=1, remaining=0, reset=60"}},
 		"same limit": {ratelimit.All{hour, ratelimit.FixedWindow{Limit: 2, Window: time.Minute}}, "2;w=3600", []string{"limit=2, remaining=1, reset=3600"}},
 		"rolling":    {ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, "9;w=86400, 4;w=3600", nil},
 		"in flight":  {ratelimit.InFlight{Limit: 1, Timeout: time.Minute}, "", []string{"limit=1, remaining=0, reset=60", "limit=1, remaining=0, reset=60"}},
 		"greatest":   {ratelimit.FixedWindow{Limit: math.MaxInt, Window: time.Hour}, fmt.Sprintf("%d;w=3600", min(int64(math.MaxInt), 999999999999999)), nil},
 		"unlimited":  {ratelimit.Unlimited{}, "", []string{""}},
-		"blocked":    {ratelimit.Blocked{}, "", []string{"limit=0, remaining=0, reset=0"}},
+		"blocked":    {ratelimit.Blocked{}, "", []string{""}},
 	} {
 		l, _ := limiter(t, tt.alg)
 		h := httplimit.Middleware(l, httplimit.WithHeaders(httplimit.Draft7))(ok)
@@ -183,6 +185,20 @@ func TestDraft7(t *testing.T) {
 		}
 		assert.Equal(t, tt.policy, serve(h, from("192.0.2.2:1")).Header.Get("RateLimit-Policy"), name)
 	}
+}
+
+// TestDraft7Exceeding has a request that costs more than the limit: it is never granted, but the
+// quota is back when reset says.
+func TestDraft7Exceeding(t *testing.T) {
+	l, _ := limiter(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
+	cost := 1
+	h := httplimit.Middleware(l, httplimit.WithHeaders(httplimit.Draft7), httplimit.WithCost(func(*http.Request) int { return cost }))(ok)
+	require.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
+	cost = 3
+	resp := serve(h, from("192.0.2.1:1"))
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Empty(t, resp.Header.Values("Retry-After"))
+	assert.Equal(t, "limit=2, remaining=1, reset=3600", resp.Header.Get("RateLimit"))
 }
 
 // TestDraft7OfSeveral checks the fields of several limiters of a middleware, and of nested
@@ -325,10 +341,10 @@ func TestPartitionKey(t *testing.T) {
 	pk := httplimit.WithPartitionKey(func(key string) []byte { return []byte("<" + key + ">") })
 	h := httplimit.Middleware(users, pk, httplimit.WithKey(httplimit.Header("User")), httplimit.WithAlso(orgs, httplimit.Everybody(), "org"))(ok)
 	for i, step := range []struct{ user, want string }{
-		{"ann", `"default";r=1;pk=:PGFubj4=:`},
-		{"ann", `"default";r=0;pk=:PGFubj4=:`},
+		{"ann", `"default";r=1;t=3600;pk=:PGFubj4=:`},
 		{"ann", `"default";r=0;t=3600;pk=:PGFubj4=:`},
-		{"bob", `"org";r=0;pk=:PGV2ZXJ5Ym9keT4=:`},
+		{"ann", `"default";r=0;t=3600;pk=:PGFubj4=:`},
+		{"bob", `"org";r=0;t=3600;pk=:PGV2ZXJ5Ym9keT4=:`},
 		{"bob", `"org";r=0;t=3600;pk=:PGV2ZXJ5Ym9keT4=:`},
 	} {
 		assert.Equal(t, step.want, serve(h, from("192.0.2.1:1", "User", step.user)).Header.Get("RateLimit"), "step %d", i)

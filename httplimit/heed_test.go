@@ -54,6 +54,8 @@ func TestHeedAvoidsRefusals(t *testing.T) {
 		"bucket, under way":   {bucket, httplimit.Standard, 30, time.Second},
 		"window, under way":   {window, httplimit.Standard, 30, time.Second},
 		"window, far away":    {window, httplimit.Draft7, 50, 10 * time.Second},
+		"all":                 {ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 10_000, Window: 24 * time.Hour}}, httplimit.Standard, 10, 0},
+		"all, draft 7":        {ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 10_000, Window: 24 * time.Hour}}, httplimit.Draft7, 10, 0},
 		"sliding, under way":  {ratelimit.SlidingWindow{Limit: 60, Window: time.Minute}, httplimit.Standard, 30, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,8 +22,11 @@ type policies struct {
 	items  []string // the names as items of a structured field, in quotes
 	limits []int    // of the parts, by number; 0 if it is not known
 
+	// Of the parts, by number: the time after a grant within which the whole quota is back. It is 0 if
+	// it is not known, because the part has no window or two of them.
+	windows []time.Duration
+
 	starts  []int    // the numbers of the first parts of several limiters; nil with one
-	single  bool     // whether there is exactly one limit, and it has a window
 	refusal *refusal // answers unless WithDenied was given
 }
 
@@ -53,7 +56,8 @@ func combined(all []*policies) *policies {
 	var fields []string
 	for _, one := range all {
 		p.starts = append(p.starts, len(p.names))
-		p.names, p.items, p.limits = append(p.names, one.names...), append(p.items, one.items...), append(p.limits, one.limits...)
+		p.names, p.items = append(p.names, one.names...), append(p.items, one.items...)
+		p.limits, p.windows = append(p.limits, one.limits...), append(p.windows, one.windows...)
 		refusal.after = append(refusal.after, one.refusal.after...)
 		if one.field != "" {
 			fields = append(fields, one.field)
@@ -121,36 +125,41 @@ func cacheKey(alg ratelimit.Algorithm) (key any, ok bool) {
 // newPolicies describes alg, if it is not nil.
 func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
 	parts := partsOf(alg)
-	p, count, flies := new(policies), 0, false
+	p := new(policies)
 	for i, part := range parts {
 		partName := name
 		if len(parts) > 1 {
 			partName = fmt.Sprintf("%s-%d", name, i+1)
 		}
 		item := quoted(partName)
-		p.names, p.items, p.limits = append(p.names, partName), append(p.items, item), append(p.limits, 0)
-		for j, q := range quotas(part) {
-			if count > 0 {
+		p.names, p.items = append(p.names, partName), append(p.items, item)
+		of := quotas(part)
+		for j, q := range of {
+			if p.field != "" {
 				p.field += ", "
 			}
-			count++
 			if j > 0 {
 				item = quoted(partName + "-period")
-			} else {
-				p.limits[i] = q.events
 			}
 			p.field += fmt.Sprintf("%s;q=%d", item, min(int64(q.events), maxInteger))
 			if q.flies {
-				flies = true
 				p.field += `;qu="concurrent-requests"`
 			} else if q.window >= time.Second && q.window < ratelimit.Never {
 				p.field += fmt.Sprintf(";w=%d", seconds(q.window))
 				p.items7 = append(p.items7, fmt.Sprintf("%d;w=%d", min(int64(q.events), maxInteger), seconds(q.window)))
 			}
 		}
+		var limit int
+		var window time.Duration
+		if len(of) > 0 {
+			limit = of[0].events
+		}
+		if len(of) == 1 {
+			window = of[0].window
+		}
+		p.limits, p.windows = append(p.limits, limit), append(p.windows, window)
 	}
 	p.field7 = joined7(p.items7)
-	p.single = count == 1 && !flies
 	p.refusal = newRefusal(status, p.names)
 	return p
 }
@@ -182,7 +191,7 @@ func (p *policies) part(d ratelimit.Decision) int { return min(max(d.Part, 0), l
 // which none of them counts any more.
 type quota struct {
 	events int
-	window time.Duration // unknown if flies
+	window time.Duration // 0 if flies, because it is not known
 	flies  bool          // whether they count until they are released
 }
 

@@ -45,13 +45,16 @@ func detail(d ratelimit.Decision) string {
 	switch {
 	case d.Degraded:
 		return "The limit cannot be checked at the moment."
-	case d.Limit == 0 && d.RetryAfter == ratelimit.Never:
+	case blocks(d):
 		return "No requests are allowed."
 	case d.RetryAfter == ratelimit.Never:
 		return "The request exceeds what the limit ever allows at once."
 	}
 	return "Not enough of the limit is left for now."
 }
+
+// blocks reports whether d refuses every request, for ever, as a [ratelimit.Blocked] does.
+func blocks(d ratelimit.Decision) bool { return d.Limit == 0 && d.RetryAfter == ratelimit.Never }
 
 // problemJSON is the media type of a problem.
 const problemJSON = "application/problem+json"

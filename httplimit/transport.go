@@ -66,9 +66,9 @@ type Transport struct {
 	// several items of the field, the one that needs the slowest pace counts. If a 429 or
 	// 503 has Retry-After, that counts instead of t.
 	//
-	// Heed understands the fields of [Standard] and [Draft7]. An item without t says nothing:
-	// with Standard, a server that has a [ratelimit.All] sends t only when it refuses. Nothing
-	// is known before the first response: Limiter bounds how many requests are sent until then.
+	// Heed understands the fields of [Standard] and [Draft7]. An item without t says nothing.
+	// Nothing is known before the first response: Limiter bounds how many requests are sent until
+	// then.
 	Heed bool
 
 	// InFlight is for a Limiter whose algorithm is not known (see [ratelimit.AlgorithmOf]),
