@@ -130,8 +130,14 @@ type stream struct {
 // await waits for the turn of the stream, once.
 func (s *stream) await() error {
 	s.once.Do(func() {
-		if s.release, s.err = s.client.await(s.ctx, s.key); s.err == nil {
-			context.AfterFunc(s.ctx, s.release) // in case that nobody looks at the stream again
+		release, err := s.client.await(s.ctx, s.key)
+		if s.err = err; err != nil {
+			return
+		}
+		unwatch := context.AfterFunc(s.ctx, release) // in case that nobody looks at the stream again
+		s.release = func() {
+			unwatch()
+			release()
 		}
 	})
 	return s.err
