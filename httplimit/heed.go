@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -40,7 +41,7 @@ func (t *Transport) learn(key string, sent time.Time, resp *http.Response) {
 	now := time.Now()
 	refused := resp.StatusCode == http.StatusTooManyRequests
 	var pace quotaPace
-	if t.Heed {
+	if age, _ := strconv.Atoi(resp.Header.Get("Age")); t.Heed && age <= 0 { // otherwise it was said to others
 		pace = paceOf(resp.Header[fieldLimit], resp.Header[fieldPolicy])
 	}
 	var rest time.Duration // how long to hold requests back
@@ -177,9 +178,12 @@ func (t *Transport) nextTurn(ctx context.Context, key string) (s *server, wait t
 		return nil, 0, true, nil
 	}
 	p := &s.pace
-	if p.known && !now.Before(s.until) { // the quota is back, as far as is known
-		p.known, p.left, p.reset = p.limit > 0, max(0, p.limit-s.sent), s.window
-		s.until, s.next = now.Add(s.window), now
+	if p.known && !now.Before(s.until) { // there is more quota, as far as is known
+		if p.window == 0 {
+			p.reset = s.window
+		}
+		p.known, p.left = p.limit > 0, p.renewed(s.sent)
+		s.until, s.next = now.Add(p.reset), now
 	}
 	turn, taken := now, true
 	if p.known && !p.enough() {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,11 +115,58 @@ func TestHeedTogether(t *testing.T) {
 	})
 }
 
+// TestHeedMoreQuota has servers that say when there is more quota, and not when all of it is back. It
+// sends as many requests as it can.
+func TestHeedMoreQuota(t *testing.T) {
+	for _, latency := range []time.Duration{0, 50 * time.Millisecond, 3 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}))
+			server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				d, err := l.Take(r.Context(), "", 1)
+				assert.NoError(t, err)
+				w.Header().Set("RateLimit-Policy", `"a";q=60;w=60`)
+				w.Header().Set("RateLimit", fmt.Sprintf(`"a";r=%d;t=1`, d.Remaining))
+				if !d.Allowed {
+					w.WriteHeader(429)
+				}
+			})
+			tr := &httplimit.Transport{Limiter: unlimited, Heed: true, Base: handled{server, latency}}
+			ask := func() (refused bool) {
+				resp, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+				return assert.NoError(t, err) && resp.StatusCode == 429
+			}
+			ask() // to know the limit
+			start := time.Now()
+			var refused atomic.Int32
+			var wg sync.WaitGroup
+			for range 45 {
+				wg.Go(func() {
+					for range 10 {
+						if ask() {
+							refused.Add(1)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			assert.Zero(t, refused.Load(), "latency %v", latency)
+			assert.Less(t, time.Since(start), 7*time.Minute, "450 requests, of which the limit allows 60 a minute")
+		})
+	}
+}
+
 // said returns a response with the given status, RateLimit and Retry-After.
 func said(status int, rateLimit, retryAfter string, policy ...string) *http.Response {
 	resp := answered(status, retryAfter)
 	resp.Header.Set("RateLimit", rateLimit)
 	resp.Header["Ratelimit-Policy"] = policy
+	return resp
+}
+
+// aged returns a response that has been in a cache for so many seconds.
+func aged(age string) *http.Response {
+	resp := said(200, `"a";r=0;t=10`, "")
+	resp.Header.Set("Age", age)
 	return resp
 }
 
@@ -150,6 +198,8 @@ func TestHeed(t *testing.T) {
 		"plenty of five":          {said(200, `"a";r=2;t=10`, "", `"a";q=5`), true, []time.Duration{0, 0, 5 * s, 10 * s}},
 		"little of five":          {said(200, `"a";r=1;t=10`, "", `"a";q=5`), true, []time.Duration{0, 5 * s, 10 * s, 10 * s}},
 		"none is left of two":     {said(200, `"a";r=0;t=10`, "", `"a";q=2`), true, []time.Duration{0, 10 * s, 10 * s, 20 * s}},
+		"from a cache":            {aged("1"), true, []time.Duration{0, 0, 0, 0}},
+		"not from a cache":        {aged("0"), true, []time.Duration{0, 10 * s, 10 * s, 10 * s}},
 		"an error":                {said(500, `"a";r=4;t=10`, ""), true, []time.Duration{0, 2 * s, 4 * s, 6 * s}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,17 +2,19 @@ package httplimit
 
 import (
 	"encoding/base64"
+	"math"
 	"strings"
 	"time"
 )
 
-// A quotaPace is what a server says of the requests to come: so many are left until the quota is
-// back.
+// A quotaPace is what a server says of the requests to come: so many are left until there is more
+// quota.
 type quotaPace struct {
-	known bool // whether the server says it
-	left  int64
-	limit int64 // 0 if it is not known
-	reset time.Duration
+	known  bool // whether the server says it
+	left   int64
+	limit  int64 // 0 if it is not known
+	reset  time.Duration
+	window time.Duration // that of the limit; 0 if it is not known
 }
 
 // every returns the time between two requests if they are spread evenly.
@@ -23,22 +25,33 @@ func (p quotaPace) enough() bool {
 	return p.reset == 0 || p.left > 0 && p.left > p.limit/4 && p.limit > 0
 }
 
+// renewed returns how many requests may be sent after the reset, until a response says more, if so many
+// are under way. That is the limit, less those under way, if its window is not known or as long as the
+// reset. Otherwise it is what the limit allows in that time, because some servers say when there is any
+// more quota, and not when all of it is back.
+func (p quotaPace) renewed(underWay int64) int64 {
+	if p.reset >= p.window {
+		return max(0, p.limit-underWay)
+	}
+	return max(1, int64(float64(p.limit)*(p.reset.Seconds()/p.window.Seconds())))
+}
+
 // paceOf returns the slowest pace that a RateLimit field says: among the items of a list
 // ("name";r=1;t=2) or, in an earlier draft, in a dictionary (limit=3, remaining=1, reset=2).
-// policy is the field RateLimit-Policy, which has the limits of a list.
+// policy is the field RateLimit-Policy, which has the limits of a list, and windows.
 func paceOf(rateLimit, policy []string) (slowest quotaPace) {
-	limits := make(map[string]sfInteger)
+	policies := make(map[string]sfMember)
 	for _, m := range sfMembers(policy) {
-		limits[m.name] = m.quota
+		policies[m.name] = m
 	}
 	var whole sfMember // the dictionary, as if it were an item
 	for _, m := range sfMembers(rateLimit) {
 		switch m.key {
 		case "": // an item of a list
-			m.quota = limits[m.name]
+			m.quota, m.window = policies[m.name].quota, policies[m.name].window
 			slowest = slower(slowest, m)
 		case "limit":
-			whole.quota = m.value
+			whole.quota, whole.window = m.value, policies[m.name].window
 		case "remaining":
 			whole.left = m.value
 		case "reset":
@@ -53,8 +66,11 @@ func slower(p quotaPace, item sfMember) quotaPace {
 	if !item.left.known || !item.reset.known || item.left.n < 0 || item.reset.n < 0 {
 		return p
 	}
-	q := quotaPace{known: true, left: item.left.n, limit: max(0, item.quota.n)}
-	q.reset = time.Duration(min(item.reset.n, int64(maxRetryAfter/time.Second))) * time.Second
+	q := quotaPace{
+		known: true, left: item.left.n, limit: max(0, item.quota.n),
+		reset:  item.reset.duration(maxRetryAfter),
+		window: item.window.duration(math.MaxInt64),
+	}
 	if !p.known || p.enough() && !q.enough() || p.enough() == q.enough() && q.every() > p.every() {
 		return q
 	}
@@ -68,12 +84,17 @@ type sfInteger struct {
 	known bool
 }
 
+// duration returns n seconds, from 0 to most.
+func (n sfInteger) duration(most time.Duration) time.Duration {
+	return time.Duration(min(max(0, n.n), int64(most/time.Second))) * time.Second
+}
+
 // An sfMember is a member of a list or, if it has a key, of a dictionary.
 type sfMember struct {
-	key                string
-	name               string // the value as it is written
-	value              sfInteger
-	left, reset, quota sfInteger // the parameters r, t and q
+	key                        string
+	name                       string // the value as it is written
+	value                      sfInteger
+	left, reset, quota, window sfInteger // the parameters r, t, q and w
 }
 
 // How much of a field is read.
@@ -133,6 +154,8 @@ func (p *sfParser) member() (m sfMember, ok bool) {
 			m.reset = value
 		case "q":
 			m.quota = value
+		case "w":
+			m.window = value
 		}
 	}
 	p.rest = strings.TrimLeft(p.rest, " \t")

@@ -12,29 +12,29 @@ import (
 func TestPaceOf(t *testing.T) {
 	nothing := quotaPace{}
 	for field, want := range map[string]quotaPace{
-		`"default";r=50;t=30`:                          {true, 50, 0, 30 * time.Second},
-		`default;r=50;t=30`:                            {true, 50, 0, 30 * time.Second}, // a token, as in an earlier draft
-		`"default";r=50;t=30;pk=:QXBwLTk5OQ==:`:        {true, 50, 0, 30 * time.Second},
-		`"a\"b\\c,;";x;y="z;r=9";r=1; t=2;u=?1;v=-1.5`: {true, 1, 0, 2 * time.Second},
-		`"a";r=9;r=1;t=2`:                              {true, 1, 0, 2 * time.Second}, // the last one counts
-		`"a";t=2;r=0`:                                  {true, 0, 0, 2 * time.Second},
-		`"a";r=1;t=2, "b";r=1;t=3`:                     {true, 1, 0, 3 * time.Second},
-		`"a";r=0;t=3,"b";r=99;t=60 , "c";r=5`:          {true, 0, 0, 3 * time.Second},
-		`"a";r=99;t=60 	,	 "b";r=0;t=3`:                {true, 0, 0, 3 * time.Second},
-		`"a";r=999999999999999;t=999999999999999`:      {true, 999999999999999, 0, 24 * time.Hour},
-		`limit=100, remaining=50, reset=5`:             {true, 50, 100, 5 * time.Second},
-		`limit=100, remaining=25, reset=5`:             {true, 25, 100, 5 * time.Second},
-		`limit=3, remaining=1, reset=5`:                {true, 1, 3, 5 * time.Second},
-		`limit=1, remaining=0, reset=5`:                {true, 0, 1, 5 * time.Second},
-		`remaining=50, reset=5`:                        {true, 50, 0, 5 * time.Second},
-		`limit=0, remaining=0, reset=0`:                {true, 0, 0, 0}, // of a blocked key: no wait helps
-		`limit=100;x=1,reset=5,remaining=0`:            {true, 0, 100, 5 * time.Second},
-		`12, 12;window=1;r=3;t=4`:                      {true, 3, 0, 4 * time.Second},
+		`"default";r=50;t=30`:                          {true, 50, 0, 30 * time.Second, 0},
+		`default;r=50;t=30`:                            {true, 50, 0, 30 * time.Second, 0}, // a token, as in an earlier draft
+		`"default";r=50;t=30;pk=:QXBwLTk5OQ==:`:        {true, 50, 0, 30 * time.Second, 0},
+		`"a\"b\\c,;";x;y="z;r=9";r=1; t=2;u=?1;v=-1.5`: {true, 1, 0, 2 * time.Second, 0},
+		`"a";r=9;r=1;t=2`:                              {true, 1, 0, 2 * time.Second, 0}, // the last one counts
+		`"a";t=2;r=0`:                                  {true, 0, 0, 2 * time.Second, 0},
+		`"a";r=1;t=2, "b";r=1;t=3`:                     {true, 1, 0, 3 * time.Second, 0},
+		`"a";r=0;t=3,"b";r=99;t=60 , "c";r=5`:          {true, 0, 0, 3 * time.Second, 0},
+		`"a";r=99;t=60 	,	 "b";r=0;t=3`:                {true, 0, 0, 3 * time.Second, 0},
+		`"a";r=999999999999999;t=999999999999999`:      {true, 999999999999999, 0, 24 * time.Hour, 0},
+		`limit=100, remaining=50, reset=5`:             {true, 50, 100, 5 * time.Second, 0},
+		`limit=100, remaining=25, reset=5`:             {true, 25, 100, 5 * time.Second, 0},
+		`limit=3, remaining=1, reset=5`:                {true, 1, 3, 5 * time.Second, 0},
+		`limit=1, remaining=0, reset=5`:                {true, 0, 1, 5 * time.Second, 0},
+		`remaining=50, reset=5`:                        {true, 50, 0, 5 * time.Second, 0},
+		`limit=0, remaining=0, reset=0`:                {true, 0, 0, 0, 0}, // of a blocked key: no wait helps
+		`limit=100;x=1,reset=5,remaining=0`:            {true, 0, 100, 5 * time.Second, 0},
+		`12, 12;window=1;r=3;t=4`:                      {true, 3, 0, 4 * time.Second, 0},
 		`limit=100, reset=5`:                           nothing,
 		`remaining=50`:                                 nothing,
 		`"a";r=1`:                                      nothing, // as from a limit with several parts
 		`"a";t=1`:                                      nothing,
-		`"a";r=1;t=0`:                                  {true, 1, 0, 0},
+		`"a";r=1;t=0`:                                  {true, 1, 0, 0, 0},
 		`"a";r=-1;t=5`:                                 nothing,
 		`"a";r=1;t=-5`:                                 nothing,
 		`"a";r=1.0;t=5`:                                nothing,
@@ -60,33 +60,36 @@ func TestPaceOf(t *testing.T) {
 		`-`:                                            nothing,
 		``:                                             nothing,
 		` `:                                            nothing,
-		`"a";r=1;t=5` + strings.Repeat(`, "b"`, 31):   {true, 1, 0, 5 * time.Second},
+		`"a";r=1;t=5` + strings.Repeat(`, "b"`, 31):   {true, 1, 0, 5 * time.Second, 0},
 		`"a";r=1;t=5` + strings.Repeat(`, "b"`, 32):   nothing,
 		`"` + strings.Repeat("a", 5000) + `";r=1;t=5`: nothing,
 	} {
 		assert.Equal(t, want, paceOf([]string{field}, nil), field)
 	}
-	assert.Equal(t, quotaPace{true, 1, 0, 9 * time.Second}, paceOf([]string{`"a";r=1;t=5`, `"b";r=1;t=9`}, nil))
-	assert.Equal(t, quotaPace{true, 1, 9, 5 * time.Second}, paceOf([]string{`limit=9`, `remaining=1, reset=5`}, nil))
+	assert.Equal(t, quotaPace{true, 1, 0, 9 * time.Second, 0}, paceOf([]string{`"a";r=1;t=5`, `"b";r=1;t=9`}, nil))
+	assert.Equal(t, quotaPace{true, 1, 9, 5 * time.Second, 0}, paceOf([]string{`limit=9`, `remaining=1, reset=5`}, nil))
 	assert.Equal(t, nothing, paceOf([]string{`"a";r=1;t=5`, ``}, nil))
 	assert.Equal(t, nothing, paceOf(nil, nil))
 
 	for policy, want := range map[string]quotaPace{
-		`"a";q=100`:               {true, 40, 100, 5 * time.Second},
-		`"b";q=1, "a";q=100;w=60`: {true, 40, 100, 5 * time.Second},
-		`"a";q=160`:               {true, 40, 160, 5 * time.Second},
-		`"a";q=163`:               {true, 40, 163, 5 * time.Second},
-		`"a";q=159`:               {true, 40, 159, 5 * time.Second},
-		`"A";q=100`:               {true, 40, 0, 5 * time.Second}, // another one
-		`a;q=100`:                 {true, 40, 0, 5 * time.Second}, // a token, and not a string
-		`"a";q=100,`:              {true, 40, 0, 5 * time.Second},
-		`"a";q="100"`:             {true, 40, 0, 5 * time.Second},
-		`"a";w=60`:                {true, 40, 0, 5 * time.Second},
+		`"a";q=100`:                   {true, 40, 100, 5 * time.Second, 0},
+		`"b";q=1, "a";q=100;w=60`:     {true, 40, 100, 5 * time.Second, time.Minute},
+		`"a";q=160`:                   {true, 40, 160, 5 * time.Second, 0},
+		`"a";q=163`:                   {true, 40, 163, 5 * time.Second, 0},
+		`"a";q=159`:                   {true, 40, 159, 5 * time.Second, 0},
+		`"A";q=100`:                   {true, 40, 0, 5 * time.Second, 0}, // another one
+		`a;q=100`:                     {true, 40, 0, 5 * time.Second, 0}, // a token, and not a string
+		`"a";q=100,`:                  {true, 40, 0, 5 * time.Second, 0},
+		`"a";q="100"`:                 {true, 40, 0, 5 * time.Second, 0},
+		`"a";w=60`:                    {true, 40, 0, 5 * time.Second, time.Minute},
+		`"a";q=100;w=-1`:              {true, 40, 100, 5 * time.Second, 0},
+		`"a";q=100;w=1.5`:             {true, 40, 100, 5 * time.Second, 0},
+		`"a";q=100;w=999999999999999`: {true, 40, 100, 5 * time.Second, 9223372036 * time.Second},
 	} {
 		assert.Equal(t, want, paceOf([]string{`"a";r=40;t=5`}, []string{policy}), policy)
 	}
-	assert.Equal(t, quotaPace{true, 1, 100, 5 * time.Second}, paceOf([]string{`"a";r=40;t=5, "b";r=1;t=5`}, []string{`"a";q=100, "b";q=100`}))
-	assert.Equal(t, quotaPace{true, 1, 100, 5 * time.Second}, paceOf([]string{`"b";r=1;t=5, "a";r=40;t=5`}, []string{`"a";q=100, "b";q=100`}))
+	assert.Equal(t, quotaPace{true, 1, 100, 5 * time.Second, 0}, paceOf([]string{`"a";r=40;t=5, "b";r=1;t=5`}, []string{`"a";q=100, "b";q=100`}))
+	assert.Equal(t, quotaPace{true, 1, 100, 5 * time.Second, 0}, paceOf([]string{`"b";r=1;t=5, "a";r=40;t=5`}, []string{`"a";q=100, "b";q=100`}))
 }
 
 // TestEnough checks when requests need not be spread: while more than a quarter of a known limit
@@ -106,12 +109,12 @@ func TestEnough(t *testing.T) {
 		{0, 3, 0, true},
 		{0, 0, 0, true},
 	} {
-		assert.Equal(t, tt.want, quotaPace{true, tt.left, tt.limit, tt.reset}.enough(), "%+v", tt)
+		assert.Equal(t, tt.want, quotaPace{true, tt.left, tt.limit, tt.reset, 0}.enough(), "%+v", tt)
 	}
 	// The item that needs a slower pace counts, even if less is left of another one in time.
 	daily, minutely := `"daily";r=50;t=86400`, `"minutely";r=1;t=2`
 	for _, field := range []string{daily + "," + minutely, minutely + "," + daily} {
-		assert.Equal(t, quotaPace{true, 1, 10, 2 * time.Second}, paceOf([]string{field}, []string{`"daily";q=100, "minutely";q=10`}))
+		assert.Equal(t, quotaPace{true, 1, 10, 2 * time.Second, 0}, paceOf([]string{field}, []string{`"daily";q=100, "minutely";q=10`}))
 	}
 }
 
