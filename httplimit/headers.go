@@ -59,7 +59,8 @@ const (
 	// reach their Timeout. They may end before.
 	//
 	// For a key whose limit is [ratelimit.Unlimited], neither field is sent, nor are those of
-	// Legacy. For a [ratelimit.Blocked] one, q and r are 0, and t and Retry-After are not sent.
+	// Legacy. For a [ratelimit.Blocked] one, q and r are 0, and t and Retry-After are not sent,
+	// nor is X-RateLimit-Reset.
 	Standard Headers = iota
 
 	// Legacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
@@ -140,8 +141,10 @@ func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies
 			h[fieldPolicy] = joined(h[fieldPolicy], values[1:2:2])
 		}
 	case Draft7:
-		if value := p.value7(d); value != "" {
-			h[fieldLimit] = []string{value} // a dictionary: its keys would replace those of an outer middleware
+		if blocks(d) {
+			delete(h, fieldLimit) // a reset is required, and there is none
+		} else {
+			h[fieldLimit] = []string{p.value7(d)} // a dictionary: its keys would replace those of an outer middleware
 		}
 		if p.field7 != "" {
 			h[fieldPolicy] = joined(h[fieldPolicy], []string{p.field7})
@@ -149,6 +152,10 @@ func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies
 	case Legacy:
 		h[fieldXLimit] = []string{strconv.Itoa(d.Limit)}
 		h[fieldXRemaining] = []string{strconv.Itoa(d.Remaining)}
+		if blocks(d) {
+			delete(h, fieldXReset)
+			return
+		}
 		h[fieldXReset] = []string{strconv.FormatInt(seconds(time.Duration(m.clk.Now().UnixNano())+min(d.ResetAfter, math.MaxInt64/4)), 10)}
 	}
 }
@@ -175,12 +182,8 @@ func (p *policies) value(d ratelimit.Decision, pk string) string {
 	return string(append(b, pk...))
 }
 
-// value7 returns the value of RateLimit for d, as in Draft7. It is empty if d refuses all requests
-// for ever: a reset is required, and there is none.
+// value7 returns the value of RateLimit for d, as in Draft7.
 func (p *policies) value7(d ratelimit.Decision) string {
-	if blocks(d) {
-		return ""
-	}
 	limit := d.Limit
 	if part := p.part(d); p.limits[part] > 0 {
 		limit = p.limits[part]

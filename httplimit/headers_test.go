@@ -111,6 +111,24 @@ func TestNested(t *testing.T) {
 	}
 }
 
+// TestBlockedInside has a key that an inner middleware blocks: nothing says that it has quota left, or
+// when that is back.
+func TestBlockedInside(t *testing.T) {
+	outer, _ := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+	inner, _ := limiter(t, ratelimit.Blocked{})
+	for headers, want := range map[httplimit.Headers]map[string]string{
+		httplimit.Draft7: {"RateLimit": "", "RateLimit-Policy": "3;w=3600"},
+		httplimit.Legacy: {"X-RateLimit-Limit": "0", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": ""},
+	} {
+		h := httplimit.Middleware(outer, httplimit.WithHeaders(headers))(httplimit.Middleware(inner, httplimit.WithHeaders(headers))(ok))
+		resp := serve(h, from("192.0.2.1:1"))
+		require.Equal(t, 429, resp.StatusCode)
+		for name, value := range want {
+			assert.Equal(t, value, resp.Header.Get(name), name)
+		}
+	}
+}
+
 // A key without a limit gets no header fields, and a blocked one no Retry-After, whether the
 // limit is that of all keys or of the key.
 func TestPlans(t *testing.T) {
@@ -145,7 +163,7 @@ func TestPlans(t *testing.T) {
 				resp = serve(httplimit.Middleware(l, httplimit.WithHeaders(httplimit.Legacy))(ok), from("192.0.2.2:1"))
 				assert.Equal(t, tt.status, resp.StatusCode)
 				assert.Equal(t, tt.legacy, strings.TrimSpace(resp.Header.Get("X-RateLimit-Limit")+" "+resp.Header.Get("X-RateLimit-Remaining")))
-				assert.Equal(t, tt.legacy == "", resp.Header.Get("X-RateLimit-Reset") == "")
+				assert.Equal(t, tt.legacy == "" || tt.status == 429, resp.Header.Get("X-RateLimit-Reset") == "", "nothing is ever back for a blocked key")
 
 				shaped := serve(httplimit.Middleware(l, httplimit.WithShaping(time.Minute))(ok), from("192.0.2.3:1"))
 				assert.Equal(t, tt.status, shaped.StatusCode)
