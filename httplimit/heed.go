@@ -46,8 +46,8 @@ func (t *Transport) learn(key string, sent time.Time, resp *http.Response) {
 	}
 	var rest time.Duration // how long to hold requests back
 	if refused || resp.StatusCode == http.StatusServiceUnavailable {
-		if at, ok := retryAt(resp.Header.Get(fieldRetryAfter), now); ok {
-			rest = min(at.Sub(now), maxRetryAfter)
+		if after, ok := retryAfter(resp.Header, now); ok {
+			rest = min(after, maxRetryAfter)
 		} else if refused && pace.reset > 0 {
 			rest = pace.reset
 		} else if refused {

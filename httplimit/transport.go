@@ -224,13 +224,20 @@ func (tooLong) Unwrap() error   { return context.DeadlineExceeded }
 func (tooLong) Timeout() bool   { return true }
 func (tooLong) Temporary() bool { return true }
 
-// retryAt returns the time that a Retry-After of the given value names. The value is
-// a number of seconds or a date.
-func retryAt(value string, now time.Time) (time.Time, bool) {
+// retryAfter returns the time that Retry-After says to wait. Its value is a number of seconds, or a
+// date by the server's clock.
+func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
+	value := h.Get(fieldRetryAfter)
 	s, err := strconv.ParseUint(value, 10, 32)
 	if err == nil || errors.Is(err, strconv.ErrRange) { // then s is the maximum: 136 years
-		return now.Add(time.Duration(s) * time.Second), true
+		return time.Duration(s) * time.Second, true
 	}
 	at, err := http.ParseTime(value)
-	return at, err == nil
+	if err != nil {
+		return 0, false
+	}
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
+	return at.Sub(now), true
 }

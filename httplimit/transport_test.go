@@ -83,6 +83,25 @@ func TestTransportWaitsItsTurn(t *testing.T) {
 	})
 }
 
+// TestTransportHeedsServersClock has servers whose clocks are wrong: a date in Retry-After is to be
+// compared with that in Date.
+func TestTransportHeedsServersClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, wrong := range []time.Duration{-time.Hour, 0, time.Hour} {
+			clock := time.Now().Add(wrong).UTC()
+			answer := answered(429, clock.Add(7*time.Second).Format(http.TimeFormat))
+			answer.Header.Set("Date", clock.Format(http.TimeFormat))
+			server := &scripted{answers: []*http.Response{answer}, start: time.Now()}
+			tr := &httplimit.Transport{Limiter: unlimited, Base: server}
+			for range 2 {
+				_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+				require.NoError(t, err)
+			}
+			assert.Equal(t, []time.Duration{0, 7 * time.Second}, server.asked, "wrong by %v", wrong)
+		}
+	})
+}
+
 func TestTransportHeedsRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
