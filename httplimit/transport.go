@@ -97,7 +97,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	sent := time.Now()
 	resp, err := t.sendCounted(key, r, turn)
-	if err == nil {
+	if err == nil && resp != nil { // net/http reports a nil response
 		t.learn(key, sent, resp)
 	}
 	return resp, err

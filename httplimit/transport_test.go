@@ -249,6 +249,18 @@ func TestTransportFails(t *testing.T) {
 	}
 }
 
+// TestTransportNilResponse has a Base that returns neither a response nor an error, which net/http
+// reports.
+func TestTransportNilResponse(t *testing.T) {
+	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)}, ratelimit.InFlight{Limit: 1, Timeout: time.Hour}} {
+		tr := &httplimit.Transport{Limiter: ratelimit.Must(ratelimit.New(alg)), Heed: true, Base: roundTripper(func(*http.Request) *http.Response { return nil })}
+		for range 2 {
+			_, err := (&http.Client{Transport: tr}).Get("http://example.com")
+			assert.ErrorContains(t, err, "nil *Response")
+		}
+	}
+}
+
 // TestTransportTimesOut checks that an error because of a deadline is a timeout by
 // net/http's convention.
 func TestTransportTimesOut(t *testing.T) {
