@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 
 	"connectrpc.com/connect"
@@ -20,6 +21,7 @@ import (
 // header and peer of the stream, and no body; [MessageOf] returns the message. A message over the limit
 // ends the stream: Receive and the call fail with the refusal, whatever the handler returns. An
 // [ratelimit.InFlight] does not hold messages, and [httplimit.WithSettle] settles them at once.
+// [httplimit.WithDenied] and [httplimit.WithKeyError] have no effect.
 func PerMessage(l ratelimit.Limiter, opts ...httplimit.Option) connect.Interceptor {
 	answers := []httplimit.Option{
 		httplimit.WithDenied(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -35,7 +37,7 @@ func PerMessage(l ratelimit.Limiter, opts ...httplimit.Option) connect.Intercept
 			messageOf(r).err = err
 		})),
 	}
-	limit := httplimit.Middleware(l, append(answers, opts...)...)
+	limit := httplimit.Middleware(l, slices.Concat(opts, answers)...)
 	return perMessage{limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { messageOf(r).passed = true }))}
 }
 

@@ -121,3 +121,16 @@ func TestPerMessageOptions(t *testing.T) {
 	assert.Contains(t, logged.String(), "the limiter is nil")
 	assert.Nil(t, connectlimit.MessageOf(httptest.NewRequest("GET", "/", nil)))
 }
+
+// TestPerMessageAnswers checks that options which answer HTTP requests do not hide a refusal.
+func TestPerMessageAnswers(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
+	c := count(t, connectlimit.PerMessage(l,
+		httplimit.WithKey(httplimit.Header("X-User")),
+		httplimit.WithDenied(http.NotFoundHandler()),
+		httplimit.WithKeyError(func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(401) })))
+	_, err := send(t, c, http.Header{"X-User": {"ann"}}, 1, 1)
+	details(t, err)
+	_, err = send(t, c, nil, 1)
+	assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err), "%v", err)
+}

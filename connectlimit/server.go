@@ -35,6 +35,7 @@ import (
 // whose key or cost cannot be determined fails with [connect.CodeInvalidArgument], which shows only an
 // [httplimit.ErrNoKey]; other errors are logged as by [httplimit.BadRequest]. With
 // [httplimit.WithDenied] or [httplimit.WithKeyError], other functions answer such calls.
+// [httplimit.WithStatus] has no effect, because the protocol has a status for each code.
 func Middleware(l ratelimit.Limiter, opts ...httplimit.Option) func(http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()
 	answers := []httplimit.Option{
