@@ -41,8 +41,9 @@ const (
 	// Each part of a [ratelimit.All] is an item of RateLimit-Policy. RateLimit then
 	// has one item, named after the part that decided: r is the minimum over the
 	// parts. Unless the request was refused, t is a time within which the whole quota of that
-	// part is back, but not always the shortest: it is the part's window or, if that is
-	// less, the time until the quotas of all parts are back.
+	// part is back, but not always the shortest: it is the part's window, for a bucket the
+	// time to refill it from r, or the time until the quotas of all parts are back, whichever
+	// is least.
 	//
 	// A RollingWindow's PeriodLimit is a separate item in RateLimit-Policy. RateLimit and
 	// refusals always use the quota's name, and t is sent only after a refusal, because r may
@@ -185,8 +186,8 @@ func (p *policies) value(d ratelimit.Decision, pk string) string {
 // value7 returns the value of RateLimit for d, as in Draft7.
 func (p *policies) value7(d ratelimit.Decision) string {
 	limit := d.Limit
-	if part := p.part(d); p.limits[part] > 0 {
-		limit = p.limits[part]
+	if q := p.quotas[p.part(d)]; q.events > 0 {
+		limit = q.events
 	}
 	t, ok := p.reset(d)
 	if !ok {
@@ -206,14 +207,14 @@ func (p *policies) value7(d ratelimit.Decision) string {
 // or the time is not known: then ResetAfter covers all parts together, not the one named, or is a
 // Timeout.
 func (p *policies) reset(d ratelimit.Decision) (t time.Duration, ok bool) {
-	window := p.windows[p.part(d)]
+	q := p.quotas[p.part(d)]
 	switch {
 	case !d.Allowed:
 		return d.RetryAfter, d.RetryAfter < ratelimit.Never
 	case len(p.names) == 1:
-		return d.ResetAfter, window > 0
+		return d.ResetAfter, q.window > 0
 	}
-	return min(d.ResetAfter, window), window > 0
+	return min(d.ResetAfter, q.back(d.Remaining)), q.window > 0
 }
 
 // partition returns the parameter pk of RateLimit for d, a decision on q. It is empty without

@@ -60,6 +60,8 @@ func TestHeaders(t *testing.T) {
 		"sub-second":     {ratelimit.FixedWindow{Limit: 3, Window: 100 * time.Millisecond}, nil, `"default";q=3`, `"default";r=2;t=1`},
 		"warming up":     {ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second}, []httplimit.Option{httplimit.WithPolicyName("w")}, `"w";q=5;w=3`, ""},
 		"all":            {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, hour}, nil, `"default-1";q=10;w=1, "default-2";q=100;w=3600`, `"default-1";r=9;t=1`},
+		"all, slow":      {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(12)}, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 7}, hour}, nil, `"default-1";q=12;w=3600, "default-2";q=7;w=420, "default-3";q=100;w=3600`, `"default-2";r=6;t=60`},
+		"all, rounded":   {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: 3*time.Second + 1}}, hour}, nil, `"default-1";q=3;w=4, "default-2";q=100;w=3600`, `"default-1";r=2;t=2`},
 		"name":           {hour, []httplimit.Option{httplimit.WithPolicyName(`per "hour" \ day`)}, `"per \"hour\" \\ day";q=100;w=3600`, `"per \"hour\" \\ day";r=99;t=3600`},
 		"none":           {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "", ""},
 		"legacy":         {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "", ""},

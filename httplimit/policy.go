@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,11 +21,7 @@ type policies struct {
 	items7 []string // its items
 	names  []string // of the parts, by number
 	items  []string // the names as items of a structured field, in quotes
-	limits []int    // of the parts, by number; 0 if it is not known
-
-	// Of the parts, by number: the time after a grant within which the whole quota is back. It is 0 if
-	// it is not known, because the part has no window or two of them.
-	windows []time.Duration
+	quotas []quota  // of the parts, by number; zero if not known, and without a window if there are two
 
 	starts  []int    // the numbers of the first parts of several limiters; nil with one
 	refusal *refusal // answers unless WithDenied was given
@@ -57,7 +54,7 @@ func combined(all []*policies) *policies {
 	for _, one := range all {
 		p.starts = append(p.starts, len(p.names))
 		p.names, p.items = append(p.names, one.names...), append(p.items, one.items...)
-		p.limits, p.windows = append(p.limits, one.limits...), append(p.windows, one.windows...)
+		p.quotas = append(p.quotas, one.quotas...)
 		refusal.after = append(refusal.after, one.refusal.after...)
 		if one.field != "" {
 			fields = append(fields, one.field)
@@ -149,15 +146,13 @@ func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
 				p.items7 = append(p.items7, fmt.Sprintf("%d;w=%d", min(int64(q.events), maxInteger), seconds(q.window)))
 			}
 		}
-		var limit int
-		var window time.Duration
-		if len(of) > 0 {
-			limit = of[0].events
+		switch len(of) {
+		case 0:
+			of = []quota{{}}
+		case 2: // nobody knows which of them a decision is about
+			of[0].window = 0
 		}
-		if len(of) == 1 {
-			window = of[0].window
-		}
-		p.limits, p.windows = append(p.limits, limit), append(p.windows, window)
+		p.quotas = append(p.quotas, of[0])
 	}
 	p.field7 = joined7(p.items7)
 	p.refusal = newRefusal(status, p.names)
@@ -193,6 +188,22 @@ type quota struct {
 	events int
 	window time.Duration // 0 if flies, because it is not known
 	flies  bool          // whether they count until they are released
+	drips  bool          // whether they come back one by one, evenly
+}
+
+// back returns a time after a grant within which the whole quota is back, if so many events are left.
+// It is 0 if it is not known.
+func (q quota) back(left int) time.Duration {
+	if !q.drips {
+		return q.window
+	}
+	missing := uint64(q.events - min(max(0, left), q.events))
+	hi, lo := bits.Mul64(uint64(q.window), missing)
+	t, rest := bits.Div64(hi, lo, uint64(q.events))
+	if rest > 0 {
+		t++
+	}
+	return time.Duration(t)
 }
 
 // quotas returns the quotas of an algorithm, or none if alg is nil, invalid, or Unlimited.
@@ -211,6 +222,12 @@ func quotas(alg ratelimit.Algorithm) []quota {
 	q, err := spent(alg)
 	if err != nil {
 		return nil
+	}
+	switch a := alg.(type) {
+	case ratelimit.TokenBucket:
+		q.drips = a.Refill == ratelimit.RefillContinuous
+	case ratelimit.LeakyBucket:
+		q.drips = true
 	}
 	return []quota{q}
 }
