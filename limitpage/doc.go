@@ -47,7 +47,7 @@
 // measures it). It allocates nothing, except for a key that enters that list. There is no
 // goroutine.
 //
-// Each limiter takes about 9 kB, and the memory of a ratelimit.TopDenied(32) once keys are denied:
+// Each limiter takes about 11 kB, and the memory of a ratelimit.TopDenied(32) once keys are denied:
 // about 30 kB (see [ratelimit.DeniedKeys]).
 //
 // The stores are asked for their counters, and limiters for keys, only while somebody looks

@@ -75,10 +75,10 @@ func TestDecisionsOfEachSecond(t *testing.T) {
 		_, err := l.Take(t.Context(), "other", 2)
 		require.NoError(t, err)
 		r := get[sent](t, page, "").Limiters[0]
-		assert.Equal(t, seconds{begin, []uint64{2, 0}, []uint64{0, 0}, []uint64{0, 0}}, r.Seconds, "the current second is not whole")
+		assert.Equal(t, seconds{begin, []uint64{2, 0}, []uint64{0, 0}, []uint64{0, 0}, []uint64{0, 0}}, r.Seconds, "the current second is not whole")
 		time.Sleep(time.Second)
 		r = get[sent](t, page, fmt.Sprintf("&since=%d", begin+2)).Limiters[0]
-		assert.Equal(t, seconds{begin + 2, []uint64{2}, []uint64{3}, []uint64{0}}, r.Seconds, "only what the client lacks")
+		assert.Equal(t, seconds{begin + 2, []uint64{2}, []uint64{3}, []uint64{0}, []uint64{0}}, r.Seconds, "only what the client lacks")
 		assert.Equal(t, []uint64{4, 3, 5, 3}, []uint64{r.Granted, r.Denied, r.EventsGranted, r.EventsDenied})
 
 		time.Sleep(400 * time.Second)
@@ -125,7 +125,7 @@ func TestSecondsAddUp(t *testing.T) {
 			})
 		}
 		var total counts
-		for since := int64(0); total != (counts{2668, 2668, 2664}); {
+		for since := int64(0); total != (counts{2668, 2668, 2664, 2664}); {
 			time.Sleep(7 * time.Second)
 			s := get[sent](t, page, fmt.Sprintf("&since=%d", since)).Limiters[0].Seconds
 			if since != 0 {
@@ -136,6 +136,7 @@ func TestSecondsAddUp(t *testing.T) {
 				total.granted += s.Granted[i]
 				total.denied += s.Denied[i]
 				total.degraded += s.Degraded[i]
+				total.refused += s.Refused[i]
 			}
 			require.LessOrEqual(t, total.granted, uint64(2668))
 			require.Less(t, time.Since(page.started), time.Hour, "decisions are lost")

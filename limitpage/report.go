@@ -55,6 +55,7 @@ type seconds struct {
 	Granted  []uint64 `json:"granted"`
 	Denied   []uint64 `json:"denied"`
 	Degraded []uint64 `json:"degraded"`
+	Refused  []uint64 `json:"refused"` // of those degraded, not granted
 }
 
 type topReport struct {
@@ -174,9 +175,11 @@ func (p *Page) reportOf(w *shown, since int64, now time.Duration) limiterReport 
 		r.Algorithm, r.Limit = wordsOf(w.limiter)
 	}
 	from, of := t.since(since, now)
-	r.Seconds = seconds{from, make([]uint64, len(of)), make([]uint64, len(of)), make([]uint64, len(of))}
+	n := len(of)
+	r.Seconds = seconds{from, make([]uint64, n), make([]uint64, n), make([]uint64, n), make([]uint64, n)}
 	for i, c := range of {
-		r.Seconds.Granted[i], r.Seconds.Denied[i], r.Seconds.Degraded[i] = c.granted, c.denied, c.degraded
+		r.Seconds.Granted[i], r.Seconds.Denied[i] = c.granted, c.denied
+		r.Seconds.Degraded[i], r.Seconds.Refused[i] = c.degraded, c.refused
 	}
 	for _, k := range w.denied.Top(mostDenied) {
 		top := topReport{keyReport: p.show(k.Key), Cut: k.Cut, Denied: k.Count, N: k.N, At: k.Last.UnixMilli()}

@@ -2,7 +2,7 @@ package limitpage
 
 import (
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -17,8 +17,9 @@ var (
 	pageHTML string
 	//go:embed assets/page.css
 	pageCSS string
-	//go:embed assets/page.js
-	pageJS string
+	//go:embed assets/*.js
+	scripts embed.FS
+	pageJS  = join("dom", "words", "data", "plot", "charts", "lookup", "denied", "stores", "page")
 
 	document = strings.NewReplacer("{{CSS}}", pageCSS, "{{JS}}", pageJS).Replace(pageHTML)
 )
@@ -27,6 +28,19 @@ var (
 // requests to the handler. The document has no data: the script fetches it.
 var policy = "default-src 'none'; script-src '" + hashOf(pageJS) + "'; style-src '" + hashOf(pageCSS) +
 	"'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+
+// join returns one script of several files, of which each uses those before it.
+func join(names ...string) string {
+	var b strings.Builder
+	for _, name := range names {
+		text, err := scripts.ReadFile("assets/" + name + ".js")
+		if err != nil {
+			panic(err) // the names are above
+		}
+		b.Write(text)
+	}
+	return b.String()
+}
 
 func hashOf(s string) string {
 	sum := sha256.Sum256([]byte(s))

@@ -29,10 +29,11 @@ func TestDocument(t *testing.T) {
 	assert.NotContains(t, body, "{{")
 	assert.Equal(t, 1, strings.Count(body, "</script>"))
 	assert.Equal(t, 1, strings.Count(body, "</style>"))
+	const script = `<script type="module">`
 	csp := w.Header().Get("Content-Security-Policy")
 	assert.Contains(t, csp, "default-src 'none'")
 	assert.NotContains(t, csp, "unsafe")
-	assert.Contains(t, csp, hashOf(body[strings.Index(body, "<script>")+len("<script>"):strings.Index(body, "</script>")]))
+	assert.Contains(t, csp, hashOf(body[strings.Index(body, script)+len(script):strings.Index(body, "</script>")]))
 	assert.Contains(t, csp, hashOf(body[strings.Index(body, "<style>")+len("<style>"):strings.Index(body, "</style>")]))
 }
 

@@ -17,17 +17,17 @@ type counts struct {
 	granted  uint64 // at once or after a wait
 	denied   uint64
 	degraded uint64 // decided by the failure policy, or denied because the store is full
+	refused  uint64 // of those degraded, not granted
 }
 
 // A tally counts the decisions of a limiter, in total and by second. There is no counter for a
 // second: starts has the totals at the start of each second. So nothing need be cleared
 // while others count, and the counts of seconds add up to the totals.
 type tally struct {
-	granted, denied, degraded atomic.Uint64 // see counts
+	granted, denied, degraded, refused atomic.Uint64 // see counts
 
 	// Parts of the above, and what is not in them.
 	delayed  atomic.Uint64 // granted after a wait
-	refused  atomic.Uint64 // degraded, and not granted
 	withheld atomic.Uint64 // granted here, and denied by another key of TakeAll
 
 	eventsGranted, eventsDenied atomic.Uint64
@@ -67,7 +67,8 @@ func (t *tally) add(now time.Duration, o *ratelimit.Observation) {
 }
 
 func (t *tally) totals() counts {
-	return counts{granted: t.granted.Load(), denied: t.denied.Load(), degraded: t.degraded.Load()}
+	refused := t.refused.Load() // before those degraded, which add counts first
+	return counts{granted: t.granted.Load(), denied: t.denied.Load(), degraded: t.degraded.Load(), refused: refused}
 }
 
 // advance notes the totals at the start of second and of those before it that were not noted,
@@ -99,7 +100,7 @@ func (t *tally) since(since int64, now time.Duration) (from int64, of []counts) 
 	of = make([]counts, 0, end-from)
 	for s := from; s < end; s++ {
 		a, b := t.starts[s%(history+1)], t.starts[(s+1)%(history+1)]
-		of = append(of, counts{b.granted - a.granted, b.denied - a.denied, b.degraded - a.degraded})
+		of = append(of, counts{b.granted - a.granted, b.denied - a.denied, b.degraded - a.degraded, b.refused - a.refused})
 	}
 	return from, of
 }

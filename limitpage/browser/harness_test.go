@@ -103,7 +103,14 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 func (b *tab) view(width int64, scheme string) {
 	b.t.Helper()
 	b.do(chromedp.EmulateViewport(width, 900))
+	b.media("screen", scheme)
+}
+
+// media makes the tab a screen, or print, and sets the colour scheme.
+func (b *tab) media(media, scheme string) {
+	b.t.Helper()
 	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Media:    media,
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 	})
 	require.NoError(b.t, err)
@@ -124,7 +131,7 @@ func (b *tab) until(condition string) {
 		const end = Date.now() + 20000;
 		const look = () => {
 			if (%s) return done(true);
-			if (Date.now() > end) return fail(new Error(document.body.innerText));
+			if (Date.now() > end) return fail(new Error(document.body.innerText.slice(0, 2000)));
 			setTimeout(look, 20);
 		};
 		look();
@@ -162,7 +169,7 @@ func (b *tab) readable(name string) {
 		const light = ([r, g, b]) => [r, g, b].map(v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4).reduce((s, v, i) => s + v * [.2126, .7152, .0722][i], 0);
 		const faint = [];
 		for (const e of document.body.querySelectorAll("*")) {
-			if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || !e.checkVisibility() || e.disabled || e.closest("noscript, script")) continue;
+			if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || !e.checkVisibility() || e.closest("noscript, script")) continue;
 			let under = e;
 			while (under && parse(getComputedStyle(under).backgroundColor)[3] === 0) under = under.parentElement;
 			const a = light(parse(getComputedStyle(e).color)), b = light(parse(getComputedStyle(under || document.body).backgroundColor));
@@ -176,11 +183,31 @@ func (b *tab) readable(name string) {
 	assert.Empty(b.t, faint, name)
 }
 
+// drawn fails the test if bars, or the borders of fields, are not much lighter or darker than the
+// card they are on: WCAG 1.4.11.
+func (b *tab) drawn(name string, properties ...string) {
+	b.t.Helper()
+	for _, property := range properties {
+		contrast := eval[float64](b, fmt.Sprintf(`(() => {
+			const light = name => {
+				const g = new OffscreenCanvas(1, 1).getContext("2d");
+				g.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+				g.fillRect(0, 0, 1, 1);
+				return [...g.getImageData(0, 0, 1, 1).data].slice(0, 3).map(v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+					.reduce((s, v, i) => s + v * [.2126, .7152, .0722][i], 0);
+			};
+			const a = light("--card"), b = light(%q);
+			return (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+		})()`, property))
+		assert.GreaterOrEqual(b.t, contrast, 3.0, "%s: %s", name, property)
+	}
+}
+
 // everywhere checks the page at several widths, in the light and in the dark.
 func (b *tab) everywhere() {
 	b.t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{1280, 375, 320} {
+		for _, width := range []int64{1280, 768, 375, 320} {
 			b.view(width, scheme)
 			name := fmt.Sprintf("%d pixels, %s", width, scheme)
 			b.until(fmt.Sprintf("innerWidth === %d && matchMedia('(prefers-color-scheme: %s)').matches", width, scheme))
@@ -207,4 +234,16 @@ func (b *tab) hasColor(selector, property string) {
 		for (let i = 0; i < data.length; i += 4) if (data[i] === r && data[i + 1] === g && data[i + 2] === b && data[i + 3] === 255) return true;
 		return false;
 	})()`, selector, property))
+}
+
+// choose chooses the option of a select element.
+func (b *tab) choose(selector string, option int) {
+	b.t.Helper()
+	eval[any](b, fmt.Sprintf(`(() => { const e = document.querySelector(%q); e.selectedIndex = %d; e.dispatchEvent(new Event("change")); })()`, selector, option))
+}
+
+// later waits until the page has had the time for another report, by the clock of the page.
+func (b *tab) later() {
+	b.t.Helper()
+	eval[any](b, `new Promise(done => setTimeout(done, 2500))`)
 }

@@ -105,7 +105,7 @@ func TestLimitPage(t *testing.T) {
 			b.hasColor(".chart:nth-child(1) canvas", color)
 		}
 		b.hasColor(".chart:nth-child(3) canvas", "--degraded-fill")
-		b.until(`document.querySelector("#stores").innerText.includes("1\nfailures")`)
+		b.until(`document.querySelector("#redis .error").textContent === "1 decision without Redis: 1 with another error."`)
 		for range 4 {
 			s.limiters["api"].Allow("203.0.113.7")
 		}
@@ -127,11 +127,11 @@ func TestLimitPage(t *testing.T) {
 		l.Allow(longKey)
 		s.limiters[oddName].Allow("<i>")
 		b := open(t, browser, s.url)
-		b.until(`document.querySelectorAll("#filters button").length === 3`)
-		b.do(chromedp.Click(chromedp.CSS("#filters button:nth-child(2)")))
+		b.until(`document.querySelectorAll("#filter option").length === 5`)
+		b.choose("#filter", 1)
 		b.until(fmt.Sprintf(`document.querySelectorAll("#top tbody tr").length === %d`, len(hostile)+1))
 		assert.ElementsMatch(t, want, eval[[]string](b, `[...document.querySelectorAll("#top tbody button:enabled")].map(e => e.textContent)`))
-		assert.Regexp(t, "^(10kB)+.*…$", eval[string](b, `document.querySelector("#top tbody button:disabled").textContent`))
+		assert.Regexp(t, `^(10kB)+.*… \(only the start of this long key is kept\)$`, eval[string](b, `document.querySelector("#top tbody button:disabled").textContent`))
 		assert.Zero(t, eval[int](b, `document.querySelectorAll("#top script, #top img, #top b, #charts b, main script").length`))
 		assert.False(t, eval[bool](b, `"hacked" in window`))
 		rows := `[...document.querySelectorAll("#top tbody tr")].map(e => e.getBoundingClientRect())`
@@ -141,6 +141,7 @@ func TestLimitPage(t *testing.T) {
 		for i := range len(hostile) {
 			eval[any](b, fmt.Sprintf(`(() => { document.querySelector("#found").replaceChildren(); document.querySelectorAll("#top tbody button:enabled")[%d].click(); })()`, i))
 			b.until(`document.querySelector(".verdict b")?.textContent === "denied"`)
+			assert.NotContains(t, []string{`"\u202egnp.elif\u2066"`, `"a\xff\xfe\x00\r\n"`}, eval[string](b, `document.querySelector("#key").value`), "a quoted key is not that key")
 		}
 		b.everywhere()
 	})
@@ -162,8 +163,19 @@ func TestLimitPage(t *testing.T) {
 		b.until(`document.querySelector(".verdict b").textContent === "denied"`) // the page looks again
 		eval[any](b, `document.querySelector("#limiter").value = "redis"`)
 		b.do(chromedp.Click(chromedp.CSS("#form button")))
-		b.until(`document.querySelector("#found .error").textContent.includes("connection refused")`)
+		b.until(`document.querySelector("#found .error")?.textContent.includes("connection refused")`)
 		assert.Equal(t, s.url, eval[string](b, `location.href`), "the form does not leave the page")
+	})
+
+	t.Run("no limit is a word", func(t *testing.T) {
+		s := newSite(t)
+		s.add(t, "free", ratelimit.Unlimited{})
+		b := open(t, browser, s.url)
+		b.until(`document.querySelectorAll("#limiter option").length === 5`)
+		b.choose("#limiter", 4)
+		b.do(chromedp.Click(chromedp.CSS("#form button")))
+		b.until(`document.querySelector(".steps")?.innerText.startsWith("now: any number is granted")`)
+		assert.Contains(t, eval[string](b, `document.querySelector("#found dl").innerText`), "Limit\nany number\nRemaining\nany number\n")
 	})
 
 	t.Run("other scripts do not run", func(t *testing.T) {
@@ -178,7 +190,10 @@ func TestLimitPage(t *testing.T) {
 		b.mayWrite = true
 		b.until(`document.querySelector("#status").textContent === "live"`)
 		s.away.Store(true)
-		b.until(`document.querySelector("#status").textContent === "no answer; trying again"`)
+		b.until(`/^no answer since \d\d:\d\d:\d\d; trying again$/.test(document.querySelector("#status").textContent)`)
+		eval[any](b, `scrollTo(0, document.body.scrollHeight)`)
+		assert.True(t, eval[bool](b, `(() => { const box = document.querySelector("#status").getBoundingClientRect(); return box.top >= 0 && box.bottom <= innerHeight; })()`), "it is seen at the end of the page")
+		b.everywhere()
 		s.away.Store(false)
 		b.until(`document.querySelector("#status").textContent === "live"`)
 	})

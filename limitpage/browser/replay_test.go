@@ -41,7 +41,10 @@ func TestReplay(t *testing.T) {
 		b.hasColor(".chart:nth-child(2) canvas", "--allowed-fill")
 		b.hasColor(".chart:nth-child(2) canvas", "--denied-fill")
 		b.everywhere()
-		b.view(1280, "light")
+		for _, scheme := range []string{"dark", "light"} {
+			b.view(1280, scheme)
+			b.drawn(scheme, "--offered", "--allowed-fill", "--denied-fill")
+		}
 		b.do(chromedp.Click(chromedp.CSS(".keyrow:nth-child(2)")))
 		b.until(`document.querySelector("#pick").value === "0"`)
 	})

@@ -1,0 +1,88 @@
+// The limiters: of each, its limit, its numbers and its plot. All plots show the same seconds, and
+// one line moves through all of them.
+const charts = (() => {
+  const { $, el, button, say, entitle, rows } = dom, { plural, rate, percent, bytes, clock, named } = words;
+  let range = 300; // seconds that were chosen
+  let at = null;   // the second whose numbers are shown; null for those of the range
+
+  // shown returns how many seconds the plots have: fewer than chosen while there are no more.
+  const shown = () => [60, 120].find(n => n <= range && data.age() <= n) || range;
+
+  const move = t => { if (t !== at) { at = t; draw(); } };
+
+  const make = () => {
+    const box = el("div", "chart"), text = el("div", "words"), canvas = el("canvas");
+    text.append(el("h3"), el("p", "limit"), el("div", "big"), el("p", "rates"), el("p", "held"));
+    canvas.setAttribute("role", "img");
+    canvas.addEventListener("pointermove", e => move(plot.timeAt(canvas, e.offsetX, data.end, shown())));
+    canvas.addEventListener("pointerleave", () => move(null));
+    box.append(text, canvas);
+    return box;
+  };
+
+  const keysOf = l => {
+    const store = l.store === null ? null : data.report.stores[l.store];
+    if (store?.redis) return "in Redis";
+    if (!store?.memory) return "";
+    const of = store.limiters.length;
+    return plural(store.memory.keys, "key") + " · " + bytes(store.memory.bytes) + (of > 1 ? " in a store of " + of + " limiters" : "");
+  };
+
+  const ratesOf = (l, c) => {
+    if (!l.granted && !l.denied && !l.degraded)
+      return l.withheld ? plural(l.withheld, "grant") + " withheld by other keys" : "no decision yet; only limiters made with WithObserver are counted";
+    const per = kind => rate(c[kind] / c.seconds) + "/s ";
+    let text = (at === null ? "" : clock(at, true) + " · ") + per("granted") + "granted · " + per("denied") + "denied";
+    if (c.degraded) text += " · " + per("degraded") + "without the store, " + refusals(c);
+    return text;
+  };
+
+  // refusals says what came of the decisions that were made without the store.
+  const refusals = c => c.refused === 0 ? "all granted" : c.refused >= c.degraded ? "all refused" : percent(c.refused, c.degraded) + " refused";
+
+  const draw = () => {
+    if (!data.report) return;
+    const { limiters } = data.report, n = shown();
+    if (at !== null && (at < data.end - n || at >= data.end)) at = null;
+    $("nolimiters").hidden = limiters.length > 0;
+    $("plots").hidden = limiters.length === 0;
+    rows($("charts"), limiters.length, make).forEach((box, i) => {
+      const l = limiters[i], c = data.counts(l.name, range, at), canvas = box.lastChild;
+      const [name, limit, big, rates, held] = box.firstChild.children;
+      entitle(name, named(l.name));
+      say(limit, l.added ? l.limit : "not added to the page");
+      limit.title = l.algorithm;
+      const share = c.all ? percent(c.denied + c.refused, c.all) : "–", what = c.refused ? " denied or refused" : " denied";
+      if (big.textContent !== share + what) big.replaceChildren(share, el("span", "", what));
+      big.classList.toggle("none", c.denied + c.refused === 0);
+      say(rates, ratesOf(l, c));
+      say(held, keysOf(l));
+      canvas.setAttribute("aria-label", named(l.name) + ": " + rates.textContent);
+      plot.draw(canvas, data.seconds(l.name), data.end, n, at);
+    });
+  };
+
+  // The line moves by keys, too.
+  $("charts").addEventListener("keydown", e => {
+    const first = data.end - shown(), last = data.end - 1, now = at === null ? last + 1 : at;
+    const to = { ArrowLeft: now - (e.shiftKey ? 10 : 1), ArrowRight: now + (e.shiftKey ? 10 : 1), Home: first, End: last, Escape: null }[e.key];
+    if (to === undefined || e.altKey || e.ctrlKey || e.metaKey) return;
+    e.preventDefault();
+    move(to === null ? null : Math.min(last, Math.max(first, to)));
+  });
+  $("charts").addEventListener("blur", () => move(null));
+
+  for (const [seconds, text] of [[60, "1 minute"], [300, "5 minutes"]]) {
+    const b = button("", text, () => {
+      range = seconds;
+      for (const other of $("ranges").children) other.setAttribute("aria-pressed", other === b);
+      draw();
+    });
+    b.setAttribute("aria-pressed", seconds === range);
+    $("ranges").append(b);
+  }
+  new ResizeObserver(draw).observe($("charts"));
+  for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", draw);
+
+  return { draw, refusals };
+})();

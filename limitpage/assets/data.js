@@ -1,0 +1,95 @@
+// What the server has said: the latest report, and the decisions of the last minutes by second.
+const data = (() => {
+  const kinds = ["granted", "denied", "degraded", "refused"]; // refused are of those degraded
+  const series = new Map(); // by limiter: of each kind, the counts of the seconds before end
+  const samples = [];       // of stores, of the last minute: { at, stores }
+  const sum = a => a.reduce((x, y) => x + y, 0);
+  let report = null, end = 0;
+
+  // json returns the server's answer, or throws an Error that says why there is none.
+  const json = async (url, options) => {
+    let answer, body;
+    try {
+      answer = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(10000), ...options });
+    } catch {
+      throw new Error("no answer");
+    }
+    try {
+      body = await answer.json();
+    } catch {
+      throw new Error(answer.ok ? "the answer is not JSON" : "error " + answer.status + " " + answer.statusText);
+    }
+    if (!answer.ok) throw new Error(body?.error || "error " + answer.status + " " + answer.statusText);
+    return body;
+  };
+
+  // ask posts fields, so that keys are not in the logs of proxies.
+  const ask = fields => json(location.pathname, { method: "POST", body: new URLSearchParams(fields) });
+
+  // update fetches the latest report, and the seconds that are new.
+  const update = async () => {
+    const latest = await json(location.pathname + "?format=json&since=" + end);
+    if (!Array.isArray(latest?.limiters)) throw new Error("the answer is not a report");
+    merge(latest);
+  };
+
+  const merge = latest => {
+    if (report && report.started !== latest.started) { // the process has started again
+      series.clear();
+      samples.length = 0;
+      end = 0;
+    }
+    const before = end;
+    for (const { name, seconds } of latest.limiters) {
+      const known = seconds.from <= before && series.get(name) || {}, all = {};
+      for (const kind of kinds) {
+        const old = known[kind] || [];
+        const keep = Math.max(0, old.length - (before - seconds.from)); // what is sent once more is replaced
+        all[kind] = old.slice(0, keep).concat(seconds[kind] || seconds.granted.map(() => 0)).slice(-latest.history);
+      }
+      series.set(name, all);
+      end = seconds.from + seconds.granted.length;
+    }
+    const names = new Set(latest.limiters.map(l => l.name));
+    for (const name of [...series.keys()]) if (!names.has(name)) series.delete(name);
+    samples.push({ at: latest.now, stores: latest.stores });
+    while (latest.now - samples[0].at > 60000) samples.shift();
+    report = latest;
+  };
+
+  // counts returns those of the last seconds of a limiter, or those of second at, if it is not
+  // null.
+  const counts = (name, last, at) => {
+    const s = series.get(name), n = s.granted.length, out = {};
+    for (const kind of kinds) out[kind] = at === null ? sum(s[kind].slice(-last)) : s[kind][n - (end - at)] || 0;
+    out.all = out.granted + out.denied + out.degraded;
+    out.seconds = at === null ? Math.max(1, Math.min(last, n)) : 1;
+    return out;
+  };
+
+  // total returns the counts of all limiters.
+  const total = last => {
+    const out = { granted: 0, denied: 0, degraded: 0, refused: 0, all: 0, seconds: 1 };
+    for (const name of series.keys()) {
+      const c = counts(name, last, null);
+      for (const kind of [...kinds, "all"]) out[kind] += c[kind];
+      out.seconds = Math.max(out.seconds, c.seconds);
+    }
+    return out;
+  };
+
+  // earlier returns the oldest sample of a store, and how many seconds ago it was taken.
+  const earlier = (i, first) => {
+    const s = samples.find(s => s.stores[i]?.limiters[0] === first);
+    return s && report.now > s.at ? { store: s.stores[i], seconds: (report.now - s.at) / 1000 } : null;
+  };
+
+  return {
+    ask, update, counts, total, earlier, sum,
+    seconds: name => series.get(name),
+    age: () => Math.max(0, ...[...series.values()].map(s => s.granted.length)), // in seconds
+    has: name => series.has(name),
+    get report() { return report; },
+    get end() { return end; }, // the second after the latest one
+  };
+})();

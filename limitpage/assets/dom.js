@@ -1,0 +1,55 @@
+// Elements of the document. Everything is drawn as text nodes and style properties, never as
+// markup: names and keys may be anything.
+const dom = (() => {
+  const $ = id => document.getElementById(id);
+
+  const el = (tag, cls, text) => {
+    const e = document.createElement(tag);
+    if (cls) e.className = cls;
+    if (text !== undefined) e.textContent = text;
+    return e;
+  };
+
+  const button = (cls, text, click) => {
+    const b = el("button", cls, text);
+    b.type = "button";
+    b.addEventListener("click", click);
+    return b;
+  };
+
+  // cell makes a part of a table. The role stays where the style sheet lays the table out as
+  // blocks, and label is what it writes there in place of the column's head.
+  const cell = (tag, cls, role, label) => {
+    const e = el(tag, cls);
+    e.setAttribute("role", role);
+    if (label) e.dataset.label = label;
+    return e;
+  };
+
+  // textCell makes a cell with an element for its text.
+  const textCell = (cls, label) => {
+    const td = cell("td", cls, "cell", label);
+    td.append(el("span"));
+    return td;
+  };
+
+  // say changes the text of e if it is another one, so that a selection stays.
+  const say = (e, text) => { if (e.textContent !== text) e.textContent = text; };
+
+  // entitle says a text that the style sheet may cut, and shows all of it as the title.
+  const entitle = (e, text) => {
+    say(e, text);
+    if (e.title !== text) e.title = text;
+  };
+
+  // rows makes parent have n children, which make makes, and returns them.
+  const rows = (parent, n, make) => {
+    while (parent.children.length > n) parent.lastChild.remove();
+    while (parent.children.length < n) parent.append(make());
+    return [...parent.children];
+  };
+
+  const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  return { $, el, button, cell, textCell, say, entitle, rows, css };
+})();

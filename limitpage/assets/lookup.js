@@ -1,0 +1,151 @@
+// One key: what Peek answers, and what its next decisions would be.
+const lookup = (() => {
+  const { $, el, button, say, rows } = dom, { num, span, exact, named, keyed } = words;
+  let query = null;   // what was asked for, and is asked again while it is shown
+  let asking = null;  // the query that is under way
+
+  // show looks up what is asked for, and moves there.
+  const show = async asked => {
+    if (data.has(asked.limiter)) $("limiter").value = asked.limiter;
+    $("h-look").scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+    $("h-look").focus({ preventScroll: true });
+    await start(asked);
+  };
+
+  const start = async asked => {
+    query = asked;
+    $("found").hidden = false;
+    $("found").replaceChildren(el("p", "empty", "Looking it up"));
+    await refresh();
+    if (query !== asked) return;
+    const verdict = $("found").querySelector(".verdict");
+    say($("heard"), verdict ? verdict.innerText.replace(/\s+/g, " ") : $("found").textContent);
+  };
+
+  const refresh = async () => {
+    const asked = query;
+    if (!asked || asking === asked) return;
+    asking = asked;
+    let answer;
+    try {
+      answer = await data.ask({ action: "lookup", ...asked });
+    } catch (e) {
+      answer = { error: e.message };
+    }
+    if (asking === asked) asking = null;
+    if (query === asked) draw(answer);
+  };
+
+  const draw = answer => {
+    const box = $("found"), d = answer.decision;
+    if (!d) {
+      box.replaceChildren(el("p", "error", answer.error));
+      return;
+    }
+    if (!box.querySelector(".verdict")) {
+      build(box);
+      if (query.id) $("key").value = answer.verbatim ? answer.key : "";
+    }
+    const [verdict, error, columns] = box.children;
+    const [word, key, limit] = verdict.children;
+    say(word, d.allowed ? "granted" : "denied");
+    word.classList.toggle("no", !d.allowed);
+    say(key, keyed(answer.key));
+    say(limit, named(answer.limiter) + (answer.limit ? ": " + answer.limit + " (" + answer.algorithm + ")" : ""));
+    error.hidden = !answer.error;
+    say(error, answer.error || "");
+    drawFields(columns.querySelector("dl"), d);
+    drawNext(columns.querySelector(".steps"), answer);
+  };
+
+  const build = box => {
+    const verdict = el("div", "verdict"), columns = el("div", "columns"), fields = el("div"), next = el("div");
+    verdict.append(el("b"), el("span", "mono"), el("small"));
+    fields.append(el("h3", "label", "Peek"), el("dl"));
+    next.append(el("h3", "label", "What the next requests are granted, if no other comes before"), el("ul", "steps"));
+    if (data.report.reset) next.append(...resetting());
+    columns.append(fields, next);
+    box.replaceChildren(verdict, el("p", "error"), columns);
+  };
+
+  const drawFields = (dl, d) => {
+    const fields = [
+      ["Allowed", String(d.allowed)],
+      ["Limit", num(d.limit)],
+      ["Remaining", num(d.remaining)],
+      ["RetryAfter", exact(d.retryAfter)],
+      ["ResetAfter", exact(d.resetAfter)],
+      ["Delay", exact(d.delay)],
+      ["Part", d.part + (d.partLimit ? ": " + d.partLimit : "")],
+      ["Degraded", d.degraded ? "true: the failure policy decided" : "false"],
+    ].flat();
+    let tag = "dd";
+    rows(dl, fields.length, () => el(tag = tag === "dd" ? "dt" : "dd")).forEach((e, i) => say(e, fields[i]));
+  };
+
+  const drawNext = (ul, { decision, next }) => {
+    const verb = n => num(n) + (n === 1 || n >= Number.MAX_SAFE_INTEGER ? " is" : " are");
+    rows(ul, next.length, () => {
+      const li = el("li");
+      li.append(el("b"), el("span"));
+      return li;
+    }).forEach((li, i) => {
+      const { granted, exactly, in: wait } = next[i];
+      const text = granted === 0 ? "none is granted" + (decision.retryAfter === null ? ", and none ever will be" : "")
+        : i > 0 && exactly ? "it is like an unused key: " + num(granted) + " at once"
+        : verb(granted) + " granted" + (exactly ? ", one more is denied" : "");
+      say(li.firstChild, wait === 0 ? "now" : "in " + span(wait));
+      say(li.lastChild, ": " + text);
+      li.classList.toggle("no", granted === 0);
+    });
+  };
+
+  // resetting makes the buttons that reset the key, which takes two clicks, and the line that
+  // says what came of it.
+  const resetting = () => {
+    const place = el("div", "controls"), done = el("p", "error");
+    done.setAttribute("role", "status");
+    const arm = on => {
+      first.hidden = on;
+      sure.hidden = no.hidden = !on;
+      (on ? sure : first).focus();
+    };
+    const first = button("", "Reset this key", () => arm(true));
+    const sure = button("danger", "Give it its whole limit again", async () => {
+      arm(false);
+      const asked = query;
+      let answer, said = "It was reset.";
+      try {
+        answer = await data.ask({ action: "reset", ...asked });
+      } catch (e) {
+        said = "It may not have been reset: " + e.message;
+      }
+      if (query !== asked) return;
+      if (answer) draw(answer);
+      say(done, said);
+    });
+    const no = button("", "Cancel", () => arm(false));
+    sure.hidden = no.hidden = true;
+    place.append(first, sure, no);
+    return [place, done];
+  };
+
+  // drawForm offers the limiters that can be asked.
+  const drawForm = () => {
+    const names = data.report.limiters.filter(l => l.added).map(l => l.name), select = $("limiter"), chosen = select.selectedOptions[0]?.value;
+    $("look").hidden = names.length === 0;
+    $("hashed").hidden = !data.report.hashed;
+    rows(select, names.length, () => el("option")).forEach((o, i) => {
+      say(o, named(names[i]));
+      if (o.value !== names[i]) o.value = names[i];
+    });
+    if (select.value !== chosen && names.includes(chosen)) select.value = chosen;
+  };
+
+  $("form").addEventListener("submit", e => {
+    e.preventDefault();
+    start({ limiter: $("limiter").value, key: $("key").value });
+  });
+
+  return { show, refresh, drawForm };
+})();

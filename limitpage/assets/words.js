@@ -1,0 +1,59 @@
+// Numbers, times and names as text.
+const words = (() => {
+  const num = n => n >= Number.MAX_SAFE_INTEGER ? "any number" : n.toLocaleString("en-US"); // such are the limits of Unlimited
+  const plural = (n, noun) => num(n) + " " + noun + (n === 1 ? "" : "s");
+  const rate = n => n >= 100 || n === 0 ? num(Math.round(n)) : n >= 0.1 ? n.toFixed(1) : "<0.1";
+  const compact = n => n >= 1e6 ? n / 1e6 + "M" : n >= 1e4 ? n / 1e3 + "k" : num(n);
+
+  const percent = (part, whole) => {
+    const p = 100 * part / Math.max(whole, 1);
+    if (part > 0 && p < 0.1) return "<0.1\u00a0%";
+    if (part < whole && p > 99.9) return ">99.9\u00a0%";
+    return p.toFixed(1) + "\u00a0%";
+  };
+
+  const bytes = n => {
+    for (const [unit, size] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]])
+      if (n >= size) return (n / size).toFixed(n < 10 * size ? 1 : 0) + "\u00a0" + unit;
+    return num(n) + "\u00a0bytes";
+  };
+
+  // span formats seconds with about three digits.
+  const span = s => {
+    if (s === null) return "never";
+    if (s === 0) return "0 s";
+    if (s < 1e-6) return Math.ceil(s * 1e9) + " ns";
+    if (s < 1e-3) return +(s * 1e6).toPrecision(3) + " µs";
+    if (s < 1) return +(s * 1e3).toPrecision(3) + " ms";
+    if (s < 60) return +s.toFixed(1) + " s";
+    for (const [unit, size, less, lesser] of [["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]])
+      if (s >= size) {
+        const part = Math.floor(s % size / lesser);
+        return num(Math.floor(s / size)) + " " + unit + (part ? " " + part + " " + less : "");
+      }
+  };
+
+  // exact is a duration as it was sent, to the nanosecond.
+  const exact = s => s === null ? "never" : s === 0 ? "0" : s < 1e-3 ? +(s * 1e6).toFixed(3) + " µs" : s < 60 ? s + " s" : s + " s (" + span(s) + ")";
+
+  // Moments, by milliseconds from now. There are no fractions of seconds, which would be over
+  // before they are read.
+  const ago = ms => ms < 1500 ? "now" : span(ms < 60000 ? Math.round(ms / 1000) : 60 * Math.floor(ms / 60000)) + " ago";
+  const ahead = ms => ms <= 0 ? "now" : ms < 1000 ? "in <1 s" : "in " + span(Math.ceil(ms / 1000));
+
+  const pad = n => String(n).padStart(2, "0");
+  // clock is the time of day at t, in seconds since the Unix epoch.
+  const clock = (t, exact) => {
+    const d = new Date(t * 1000);
+    return pad(d.getHours()) + ":" + pad(d.getMinutes()) + (exact ? ":" + pad(d.getSeconds()) : "");
+  };
+
+  // named is the name of a limiter. Characters that cannot be seen, or that change the direction
+  // of the text around them, are written as numbers.
+  const named = name => name === "" ? "(no name)"
+    : name.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, c => "\\u{" + c.codePointAt(0).toString(16) + "}");
+  // keyed is a key. The server has quoted those that are not printable.
+  const keyed = key => key === "" ? "(empty)" : key;
+
+  return { num, plural, rate, compact, percent, bytes, span, exact, ago, ahead, clock, named, keyed };
+})();
