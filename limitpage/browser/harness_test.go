@@ -144,17 +144,18 @@ func (b *tab) fits(name string) {
 	wide := eval[[]string](b, `(async () => {
 		for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame); // ResizeObservers may change the page once more
 		const wide = [];
+		const hidden = e => e.closest("noscript") || getComputedStyle(e.closest("thead, .heard") || e).clipPath !== "none"; // read aloud only
 		const width = document.documentElement.clientWidth;
 		if (document.documentElement.scrollWidth > width) wide.push("the page has " + document.documentElement.scrollWidth + " pixels");
 		for (const e of document.body.querySelectorAll("*")) {
 			const box = e.getBoundingClientRect();
-			if (!box.width || !box.height || getComputedStyle(e).clipPath !== "none" || e.closest("thead, noscript")) continue;
+			if (!box.width || !box.height || hidden(e)) continue;
 			if (box.right > width + 1 || box.left < -1) wide.push(e.tagName + "." + e.className + " at " + box.left + " to " + box.right + ": " + e.textContent.slice(0, 40));
 		}
 		for (const e of document.querySelectorAll(".n > span, .share span, .figures b"))
 			if (e.getBoundingClientRect().height > 45) wide.push("a number takes several lines: " + e.textContent);
 		for (const e of document.querySelectorAll("th, td, li, p, h3, button, dd"))
-			if (e.clientWidth && e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === "visible" && !e.closest("thead"))
+			if (e.clientWidth && e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === "visible" && !hidden(e))
 				wide.push(e.tagName + "." + e.className + " has " + e.clientWidth + " pixels for " + e.scrollWidth + ": " + e.textContent.slice(0, 40));
 		return wide;
 	})()`)
@@ -207,7 +208,7 @@ func (b *tab) drawn(name string, properties ...string) {
 func (b *tab) everywhere() {
 	b.t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{1280, 768, 375, 320} {
+		for _, width := range []int64{1280, 820, 375, 320} {
 			b.view(width, scheme)
 			name := fmt.Sprintf("%d pixels, %s", width, scheme)
 			b.until(fmt.Sprintf("innerWidth === %d && matchMedia('(prefers-color-scheme: %s)').matches", width, scheme))

@@ -134,6 +134,8 @@ func TestLimitPage(t *testing.T) {
 		assert.Regexp(t, `^(10kB)+.*… \(only the start of this long key is kept\)$`, eval[string](b, `document.querySelector("#top tbody button:disabled").textContent`))
 		assert.Zero(t, eval[int](b, `document.querySelectorAll("#top script, #top img, #top b, #charts b, main script").length`))
 		assert.False(t, eval[bool](b, `"hacked" in window`))
+		b.view(1280, "light")
+		b.until("innerWidth === 1280")
 		rows := `[...document.querySelectorAll("#top tbody tr")].map(e => e.getBoundingClientRect())`
 		assert.True(t, eval[bool](b, rows+`.every((r, i, all) => r.height < 80 && (i === 0 || r.top >= all[i - 1].bottom - 1))`), "no key reaches into the rows of others")
 

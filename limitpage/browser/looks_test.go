@@ -94,6 +94,25 @@ func TestLooks(t *testing.T) {
 		b.hasColor(".chart canvas", "--denied-fill") // is drawn again
 		assert.False(t, eval[bool](b, `document.querySelector("#pause").checkVisibility() || document.querySelector("#form").checkVisibility()`))
 		b.readable("print")
+		b.fits("print")
+	})
+
+	t.Run("focus", func(t *testing.T) {
+		s := newSite(t)
+		s.limiters["api"].AllowN("k", 4)
+		s.limiters["api"].Allow("k")
+		b := open(t, browser, s.url)
+		b.until(`document.querySelectorAll("#top tbody tr").length === 1`)
+		b.view(1280, "light")
+		var order []string
+		for range 10 {
+			b.do(chromedp.KeyEvent("\t"))
+			order = append(order, eval[string](b, `(() => {
+				const e = document.activeElement, { outlineStyle, outlineWidth } = getComputedStyle(e);
+				return (e.id || e.innerText.split("\n")[0]) + (outlineStyle === "none" || parseFloat(outlineWidth) < 2 ? ", which nobody sees" : "");
+			})()`))
+		}
+		assert.Equal(t, []string{"pause", "1 minute", "5 minutes", "charts", "filter", "k", "limiter", "key", "Look up", "JSON"}, order)
 	})
 
 	t.Run("by keyboard", func(t *testing.T) {

@@ -249,7 +249,7 @@
 
   const drawKeys = () => {
     const most = Math.max(1, ...keys.map(k => k.total));
-    const tick = niceStep(most, innerWidth < 760 ? 3 : 6);
+    const tick = niceStep(most, innerWidth < 900 ? 3 : 6);
     const top = Math.ceil(most / tick) * tick;
     $("keys").style.setProperty("--tick", 100 * tick / top + "%");
     document.querySelectorAll(".keyrow").forEach((row, i) => {
