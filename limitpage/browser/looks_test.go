@@ -88,6 +88,7 @@ func TestLooks(t *testing.T) {
 		b := open(t, browser, s.url)
 		b.view(800, "dark")
 		b.hasColor(".chart canvas", "--denied-fill")
+		b.do(chromedp.Click(chromedp.CSS("#pause"))) // so that no report makes the page draw
 		dark := eval[string](b, `getComputedStyle(document.body).color`)
 		b.media("print", "dark")
 		b.until(`getComputedStyle(document.body).color !== "` + dark + `"`)
