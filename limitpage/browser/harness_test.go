@@ -242,9 +242,3 @@ func (b *tab) choose(selector string, option int) {
 	b.t.Helper()
 	eval[any](b, fmt.Sprintf(`(() => { const e = document.querySelector(%q); e.selectedIndex = %d; e.dispatchEvent(new Event("change")); })()`, selector, option))
 }
-
-// later waits until the page has had the time for another report, by the clock of the page.
-func (b *tab) later() {
-	b.t.Helper()
-	eval[any](b, `new Promise(done => setTimeout(done, 2500))`)
-}
