@@ -14,7 +14,8 @@ const charts = (() => {
     const box = el("div", "chart"), text = el("div", "words"), canvas = el("canvas");
     text.append(el("h3"), el("p", "limit"), el("div", "big"), el("p", "rates"), el("p", "held"));
     canvas.setAttribute("role", "img");
-    canvas.addEventListener("pointermove", e => move(plot.timeAt(canvas, e.offsetX, data.end, shown())));
+    for (const event of ["pointerdown", "pointermove"])
+      canvas.addEventListener(event, e => move(plot.timeAt(canvas, e.offsetX, data.end, shown())));
     canvas.addEventListener("pointerleave", () => move(null));
     box.append(text, canvas);
     return box;

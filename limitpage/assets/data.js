@@ -34,10 +34,9 @@ const data = (() => {
   };
 
   const merge = latest => {
-    if (report && report.started !== latest.started) { // the process has started again
-      series.clear();
+    if (report && report.started !== latest.started) { // by another process
       samples.length = 0;
-      end = 0;
+      end = 0; // before which nothing is known of any limiter
     }
     const before = end;
     for (const { name, seconds } of latest.limiters) {

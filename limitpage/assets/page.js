@@ -64,7 +64,7 @@
     try {
       await data.update();
     } catch (e) {
-      problem = e.message;
+      problem = e.message.slice(0, 200); // servers may say much
     }
     polling = false;
     failures = problem ? failures + 1 : 0;

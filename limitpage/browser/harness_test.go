@@ -242,3 +242,27 @@ func (b *tab) choose(selector string, option int) {
 	b.t.Helper()
 	eval[any](b, fmt.Sprintf(`(() => { const e = document.querySelector(%q); e.selectedIndex = %d; e.dispatchEvent(new Event("change")); })()`, selector, option))
 }
+
+// prints fails the test if a page that is seen in the dark is not drawn for the printer in the
+// colours of paper: that of the custom property is looked for.
+func (b *tab) prints(property string) {
+	b.t.Helper()
+	color := fmt.Sprintf(`getComputedStyle(document.documentElement).getPropertyValue(%q).trim()`, property)
+	b.media("print", "dark")
+	ink := eval[string](b, color)
+	b.media("", "dark")
+	require.NotEqual(b.t, ink, eval[string](b, color))
+	eval[any](b, `(() => {
+		window.printed = [];
+		for (const name of ["fill", "fillRect"]) {
+			const draw = CanvasRenderingContext2D.prototype[name];
+			CanvasRenderingContext2D.prototype[name] = function (...shape) {
+				if (matchMedia("print").matches) window.printed.push(this.fillStyle);
+				draw.apply(this, shape);
+			};
+		}
+	})()`)
+	_, err := chromedp.Run(b.ctx, chromedp.PrintToPDF())
+	require.NoError(b.t, err)
+	assert.Contains(b.t, eval[[]string](b, `window.printed`), ink)
+}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -63,6 +65,7 @@ func TestLive(t *testing.T) {
 
 	// An operator who lacks the right, a proxy and a page that is not this one answer, too.
 	for status, answer := range map[int]struct{ body, want string }{
+		http.StatusTeapot:     {`{"error":"` + strings.Repeat("no ", 1000) + `"}`, strings.Repeat("no ", 66) + "no; trying again"},
 		http.StatusForbidden:  {`{"error":"sign in first"}`, "sign in first; trying again"},
 		http.StatusBadGateway: {"<h1>Bad Gateway</h1>", "error 502 Bad Gateway; trying again"},
 		http.StatusOK:         {"<form>", "the answer is not JSON; trying again"},
@@ -99,6 +102,34 @@ func TestLive(t *testing.T) {
 		eval[any](b, `performance.clearResourceTimings()`)
 		b.until(`performance.getEntriesByType("resource").length > 3`) // two reports, and looks at the key
 		assert.True(t, eval[bool](b, said))
+	})
+
+	t.Run("the limiter that was chosen stays chosen", func(t *testing.T) {
+		s := newSite(t)
+		late, err := ratelimit.New(ratelimit.Blocked{}, ratelimit.WithName("late"), ratelimit.WithObserver(s.page))
+		require.NoError(t, err)
+		late.Allow("k") // is seen before it is added
+		s.add(t, "last", ratelimit.Blocked{})
+		b := open(t, browser, s.url)
+		b.until(`document.querySelectorAll("#limiter option").length === 5`)
+		b.choose("#limiter", 4)
+		require.NoError(t, s.page.Add(late))
+		b.until(`document.querySelectorAll("#limiter option").length === 6`)
+		assert.Equal(t, "last", eval[string](b, `document.querySelector("#limiter").value`))
+	})
+
+	t.Run("another process has nothing of the first", func(t *testing.T) {
+		var now atomic.Pointer[site]
+		now.Store(newSite(t))
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { now.Load().page.ServeHTTP(w, r) }))
+		t.Cleanup(server.Close)
+		for range 5 {
+			now.Load().limiters["api"].Allow("k")
+		}
+		b := open(t, browser, server.URL)
+		b.until(`document.querySelector(".chart .big")?.textContent === "20.0\u00a0% denied"`)
+		now.Store(newSite(t))
+		b.until(`document.querySelector(".chart .big").textContent === "– denied" && document.querySelector("#keys").hidden`)
 	})
 
 	// A limiter that refuses what it cannot decide denies everything.

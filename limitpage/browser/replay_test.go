@@ -47,6 +47,7 @@ func TestReplay(t *testing.T) {
 		}
 		b.do(chromedp.Click(chromedp.CSS(".keyrow:nth-child(2)")))
 		b.until(`document.querySelector("#pick").value === "0"`)
+		b.prints("--denied-fill")
 	})
 
 	t.Run("hostile keys are text", func(t *testing.T) {

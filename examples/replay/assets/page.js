@@ -282,7 +282,7 @@
     row.append(name, track, el("span", "text"));
     row.addEventListener("click", () => {
       show({ key: state.key === i ? -1 : i });
-      if (state.key >= 0) $("h-time").scrollIntoView({ behavior: "smooth" });
+      if (state.key >= 0) $("h-time").scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
     });
     $("keys").append(row);
     const option = el("option", "", key.label);
@@ -326,5 +326,6 @@
     drawKeys();
     update();
   }).observe($("charts"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach(c => c.plot.redraw(false)));
+  for (const media of ["(prefers-color-scheme: dark)", "print"])
+    matchMedia(media).addEventListener("change", () => charts.forEach(c => c.plot.redraw(false)));
 })();
