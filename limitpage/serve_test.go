@@ -27,6 +27,13 @@ func TestDocument(t *testing.T) {
 	assert.NotRegexp(t, `(?i)\s(style|on[a-z]+)\s*=`, pageHTML)
 	assert.NotRegexp(t, `innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function`, pageJS)
 	assert.NotContains(t, body, "{{")
+	files, err := scripts.ReadDir("assets")
+	assert.NoError(t, err)
+	for _, file := range files {
+		text, err := scripts.ReadFile("assets/" + file.Name())
+		assert.NoError(t, err)
+		assert.Contains(t, body, string(text), "every file of the script is in the page")
+	}
 	assert.Equal(t, 1, strings.Count(body, "</script>"))
 	assert.Equal(t, 1, strings.Count(body, "</style>"))
 	const script = `<script type="module">`
