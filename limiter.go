@@ -538,20 +538,20 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int) (*Reservation,
 	if err := l.check(ctx, n); err != nil {
 		return nil, err
 	}
-	r, _, err := l.reserveAny(ctx, key, n)
-	return r, err
+	return l.reserveAny(ctx, key, n, nil)
 }
 
-// reserveAny is Reserve without checks. failed is the failure of the store, or nil.
-func (l *limiter) reserveAny(ctx context.Context, key string, n int) (r *Reservation, failed, err error) {
-	if _, ok := l.overtakes(ctx, key, n); ok {
-		return nil, nil, errWaiters(n)
+// reserveAny is Reserve without checks. It sets why.
+func (l *limiter) reserveAny(ctx context.Context, key string, n int, why *reason) (*Reservation, error) {
+	if d, ok := l.overtakes(ctx, key, n); ok {
+		why.denied(&d)
+		return nil, errWaiters(n)
 	}
-	r, failed, err = l.reserve(ctx, key, n, Never, toReserve)
+	r, err := l.reserve(ctx, key, n, Never, toReserve, why)
 	if errors.Is(err, errFallback) {
-		r, err = l.policy.limiter.Reserve(ctx, key, n)
+		return l.policy.limiter.Reserve(ctx, key, n)
 	}
-	return r, failed, err
+	return r, err
 }
 
 // ReserveWithin implements [Limiter].
@@ -611,15 +611,14 @@ const (
 )
 
 // reserve reserves n events unless the wait for them exceeds maxWait. To wait for events in
-// flight, it holds them instead. failed is the failure of the store, or nil; then the policy has
-// decided.
-func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration, to purpose) (_ *Reservation, failed, _ error) {
+// flight, it holds them instead. It sets why.
+func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration, to purpose, why *reason) (*Reservation, error) {
 	if n == 0 {
-		return l.newReservation(0, 0, claim{key: key}), nil, nil
+		return l.newReservation(0, 0, claim{key: key}), nil
 	}
 	t, err := l.transitionOf(ctx, key)
-	if err == nil && to != toReserve && (t.flies || l.waiting.has(key)) {
-		return l.waitForRelease(ctx, key, n, t)
+	if err == nil && to != toReserve && n <= t.kernel.Limit() && (t.flies || l.waiting.has(key)) {
+		return l.waitForRelease(ctx, key, n, why)
 	}
 	atOnce := to == toWait
 	m := l.mark(key)
@@ -629,37 +628,45 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, nil, ctx.Err()
+		return nil, ctx.Err()
 	case err != nil:
-		return l.degradedReserve(ctx, key, err)
-	case res.Full:
-		return nil, nil, fmt.Errorf("%w: no room for a new key", ErrFull)
-	case res.QueueFull:
-		return nil, nil, fmt.Errorf("%w: no room for %d", ErrQueueFull, n)
-	case res.Wait == Never && n <= t.kernel.Limit():
-		return nil, nil, fmt.Errorf("%w: the turn of %d comes after 2116, where time ends", ErrNever, n)
-	case res.Wait == Never:
-		return nil, nil, tooMany(n, t)
+		return l.degradedReserve(ctx, key, err, why)
 	case !res.Decision.Allowed:
-		return nil, nil, &TurnError{N: n, Wait: res.Wait, Left: maxWait}
+		why.denied(&res.Decision)
+		return nil, refusal(&res, n, t, maxWait)
+	case atOnce && res.Wait == 0:
+		return nil, nil
 	}
-	if atOnce && res.Wait == 0 {
-		return nil, nil, nil
+	return l.reserved(key, n, t, res, m), nil
+}
+
+// refusal returns the error of a Wait or Reserve of n events that t has denied.
+func refusal(res *Result, n int, t *Transition, maxWait time.Duration) error {
+	switch {
+	case res.Full:
+		return fmt.Errorf("%w: no room for a new key", ErrFull)
+	case res.QueueFull:
+		return fmt.Errorf("%w: no room for %d", ErrQueueFull, n)
+	case n > t.kernel.Limit():
+		return fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, n, t.kernel.Limit())
+	case res.Wait == Never:
+		return fmt.Errorf("%w: the turn of %d comes after 2116, where time ends", ErrNever, n)
 	}
-	return l.reserved(key, n, t, res, m), nil, nil
+	return &TurnError{N: n, Wait: res.Wait, Left: maxWait}
 }
 
 // degradedReserve is what reserve returns after the store failed with err.
-func (l *limiter) degradedReserve(ctx context.Context, key string, err error) (_ *Reservation, failed, _ error) {
+func (l *limiter) degradedReserve(ctx context.Context, key string, err error, why *reason) (*Reservation, error) {
 	l.failing(ctx, err)
-	failed = l.failed(err)
+	err = l.failed(err)
+	why.failed(err)
 	switch l.policy.kind {
 	case fallback:
-		return nil, failed, errFallback
+		return nil, errFallback
 	case failClosed:
-		return nil, failed, failed
+		return nil, err
 	}
-	return l.newReservation(0, 0, claim{key: key}), failed, nil // FailOpen: now
+	return l.newReservation(0, 0, claim{key: key}), nil // FailOpen: now
 }
 
 // reserved returns the reservation of n events by t that res describes. m was taken before it
@@ -686,21 +693,20 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 	if err := l.check(ctx, n); err != nil {
 		return err
 	}
-	_, err := l.waitN(ctx, key, n)
-	return err
+	return l.waitN(ctx, key, n, nil)
 }
 
-// waitN is WaitN without checks. failed is the failure of the store, or nil.
-func (l *limiter) waitN(ctx context.Context, key string, n int) (failed, err error) {
-	r, failed, err := l.reserve(ctx, key, n, l.patience(ctx), toWait)
+// waitN is WaitN without checks. It sets why.
+func (l *limiter) waitN(ctx context.Context, key string, n int, why *reason) error {
+	r, err := l.reserve(ctx, key, n, l.patience(ctx), toWait, why)
 	switch {
 	case errors.Is(err, errFallback):
-		return failed, l.policy.limiter.WaitN(ctx, key, n)
+		return l.policy.limiter.WaitN(ctx, key, n)
 	case err != nil || r == nil:
-		return failed, err
+		return err
 	}
 	r.quiet = true
-	return failed, r.wait(ctx)
+	return r.wait(ctx)
 }
 
 // patience returns the time until the deadline of ctx.
@@ -716,24 +722,22 @@ func (l *limiter) WaitHold(ctx context.Context, key string, n int) (*Reservation
 	if err := l.check(ctx, n); err != nil {
 		return nil, err
 	}
-	r, _, err := l.waitHold(ctx, key, n)
-	return r, err
+	return l.waitHold(ctx, key, n, nil)
 }
 
-// waitHold is WaitHold without checks. failed is the failure of the store, or nil.
-func (l *limiter) waitHold(ctx context.Context, key string, n int) (r *Reservation, failed, err error) {
-	r, failed, err = l.reserve(ctx, key, n, l.patience(ctx), toHold)
+// waitHold is WaitHold without checks. It sets why.
+func (l *limiter) waitHold(ctx context.Context, key string, n int, why *reason) (*Reservation, error) {
+	r, err := l.reserve(ctx, key, n, l.patience(ctx), toHold, why)
 	switch {
 	case errors.Is(err, errFallback):
-		r, err = l.policy.limiter.WaitHold(ctx, key, n)
-		return r, failed, err
+		return l.policy.limiter.WaitHold(ctx, key, n)
 	case err != nil:
-		return nil, failed, err
+		return nil, err
 	}
 	r.quiet = true
 	if err := r.wait(ctx); err != nil {
-		return nil, failed, err
+		return nil, err
 	}
 	r.quiet = false
-	return r, failed, nil
+	return r, nil
 }

@@ -185,8 +185,9 @@ func (l *observed) WaitN(ctx context.Context, key string, n int) error {
 		return err
 	}
 	began, _ := l.timeline.Now()
-	failed, err := l.waitN(ctx, key, n)
-	l.waited(ctx, key, n, began, failed, err)
+	var why reason
+	err := l.waitN(ctx, key, n, &why)
+	l.waited(ctx, key, n, began, &why, err)
 	return err
 }
 
@@ -196,24 +197,43 @@ func (l *observed) WaitHold(ctx context.Context, key string, n int) (*Reservatio
 		return nil, err
 	}
 	began, _ := l.timeline.Now()
-	r, failed, err := l.waitHold(ctx, key, n)
-	l.waited(ctx, key, n, began, failed, err)
+	var why reason
+	r, err := l.waitHold(ctx, key, n, &why)
+	l.waited(ctx, key, n, began, &why, err)
 	return r, err
 }
 
-// waited tells the observers of a wait since began, which returns err. failed is the failure of
-// the store, or nil.
-func (l *observed) waited(ctx context.Context, key string, n int, began kernel.Instant, failed, err error) {
+// waited tells the observers of a wait since began, which returns err.
+func (l *observed) waited(ctx context.Context, key string, n int, began kernel.Instant, why *reason, err error) {
 	now, _ := l.timeline.Now()
-	l.ended(ctx, CallWait, key, n, time.Duration(now-min(now, began)), failed, err)
+	l.ended(ctx, CallWait, key, n, time.Duration(now-min(now, began)), why, err)
 }
 
-// ended tells the observers of a call without a Decision.
-func (l *observed) ended(ctx context.Context, call Call, key string, n int, wait time.Duration, failed, err error) {
-	o := Observation{Key: key, Call: call, N: n, Waited: wait, Err: err}
+// A reason is why a Wait or Reserve was not simply granted, which its results do not say. Without
+// observers, it is nil, and its methods do nothing.
+type reason struct {
+	failure error    // of the store, even if FailOpen allowed the events
+	denial  Decision // if they were denied
+}
+
+func (r *reason) failed(err error) {
+	if r != nil {
+		r.failure = err
+	}
+}
+
+func (r *reason) denied(d *Decision) {
+	if r != nil {
+		r.denial = *d
+	}
+}
+
+// ended tells the observers of a call that returns err and no Decision.
+func (l *observed) ended(ctx context.Context, call Call, key string, n int, wait time.Duration, why *reason, err error) {
+	o := Observation{Key: key, Call: call, N: n, Decision: why.denial, Waited: wait, Err: err}
 	switch {
-	case failed != nil:
-		o.Outcome, o.Err, o.Decision.Degraded = Failed, failed, true
+	case why.failure != nil:
+		o.Outcome, o.Err, o.Decision.Degraded = Failed, why.failure, true
 	case errors.Is(err, ErrFull):
 		o.Outcome = Failed
 	case left(ctx, err):
@@ -231,12 +251,13 @@ func (l *observed) Reserve(ctx context.Context, key string, n int) (*Reservation
 	if err := l.check(ctx, n); err != nil {
 		return nil, err
 	}
-	r, failed, err := l.reserveAny(ctx, key, n)
+	var why reason
+	r, err := l.reserveAny(ctx, key, n, &why)
 	var wait time.Duration
 	if r != nil {
 		wait = r.Delay()
 	}
-	l.ended(ctx, CallReserve, key, n, wait, failed, err)
+	l.ended(ctx, CallReserve, key, n, wait, &why, err)
 	return r, err
 }
 

@@ -59,8 +59,9 @@ type Observation struct {
 	Outcome Outcome // what came of it
 
 	// Decision is the one that the call returned. Of Allow, it is that of Take; of the keys of
-	// TakeAll and HoldAll, that of the key alone. Wait, Reserve and Cancel return none: then only
-	// Allowed is set.
+	// TakeAll and HoldAll, that of the key alone. If Wait or Reserve is refused, it is that of
+	// ReserveWithin with as long a wait; otherwise, only Allowed and Degraded are set. Cancel has
+	// none.
 	Decision Decision
 
 	// Waited is how long Wait or WaitHold waited, by the limiter's clock. Of other calls, it is

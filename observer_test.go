@@ -177,7 +177,8 @@ func TestObserverSeesWaits(t *testing.T) {
 		defer cancel()
 		err := l.Wait(short, "k")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Outcome: ratelimit.Denied, Err: err}, w.one(t), "the turn would come too late")
+		late := ratelimit.Decision{Limit: 1, RetryAfter: 999 * time.Millisecond, ResetAfter: time.Second}
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Outcome: ratelimit.Denied, Decision: late, Err: err}, w.one(t), "the turn would come too late")
 
 		leaving, leave := context.WithCancel(ctx)
 		time.AfterFunc(300*time.Millisecond, leave)
@@ -310,24 +311,29 @@ func TestObserverSeesFailures(t *testing.T) {
 }
 
 func TestObserverSeesAFullStore(t *testing.T) {
-	l, w, _ := observedLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))))
-	require.True(t, l.Allow("first"))
-	w.told()
-	ctx := t.Context()
-	for call, do := range map[ratelimit.Call]func(){
-		ratelimit.CallAllow:    func() { l.Allow("k") },
-		ratelimit.CallTake:     func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k"}, 1, nil) },
-		ratelimit.CallTakeUpTo: func() { _, _, _ = l.TakeUpTo(ctx, "k", 1) },
-		ratelimit.CallHold:     func() { _, _, _ = l.Hold(ctx, "k", 1) },
-		ratelimit.CallWait:     func() { _ = l.Wait(ctx, "k") },
-		ratelimit.CallReserve:  func() { _, _, _ = l.ReserveWithin(ctx, "k", 1, time.Hour) },
-		ratelimit.CallCharge:   func() { _, _ = l.Charge(ctx, "k", 1) },
-		ratelimit.CallTakeAll:  func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k")) },
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.InFlight{Limit: 1, Timeout: time.Second},
 	} {
-		do()
-		o := w.one(t)
-		assert.Equal(t, call, o.Call)
-		assert.Equal(t, ratelimit.Failed, o.Outcome, call)
+		l, w, _ := observedLimiter(t, alg, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))))
+		require.True(t, l.Allow("first"))
+		w.told()
+		ctx := t.Context()
+		for call, do := range map[ratelimit.Call]func(){
+			ratelimit.CallAllow:    func() { l.Allow("k") },
+			ratelimit.CallTake:     func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k"}, 1, nil) },
+			ratelimit.CallTakeUpTo: func() { _, _, _ = l.TakeUpTo(ctx, "k", 1) },
+			ratelimit.CallHold:     func() { _, _, _ = l.Hold(ctx, "k", 1) },
+			ratelimit.CallWait:     func() { _ = l.Wait(ctx, "k") },
+			ratelimit.CallReserve:  func() { _, _ = l.Reserve(ctx, "k", 1) },
+			ratelimit.CallCharge:   func() { _, _ = l.Charge(ctx, "k", 1) },
+			ratelimit.CallTakeAll:  func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k")) },
+		} {
+			do()
+			o := w.one(t)
+			assert.Equal(t, call, o.Call)
+			assert.Equal(t, ratelimit.Failed, o.Outcome, call)
+			assert.Equal(t, ratelimit.Decision{Limit: 1, RetryAfter: time.Second}, o.Decision, call)
+		}
 	}
 }
 

@@ -105,7 +105,7 @@ type DeniedKey struct {
 
 	Last       time.Time     // when it was last denied
 	N          int           // how many events it then asked for
-	RetryAfter time.Duration // the RetryAfter of that denial; 0 of Wait and Reserve, which have none
+	RetryAfter time.Duration // the RetryAfter of that denial
 	Back       time.Time     // RetryAfter after Last; zero if RetryAfter is 0 or Never
 }
 

@@ -69,7 +69,7 @@ func TestTopDeniedListsKeys(t *testing.T) {
 	require.ErrorIs(t, err, ErrNever)
 	listed = top.Top(10)[0]
 	assert.Equal(t, 3.0, listed.Count)
-	assert.Zero(t, listed.RetryAfter)
+	assert.Equal(t, Never, listed.RetryAfter)
 	assert.Zero(t, listed.Back)
 }
 

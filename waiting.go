@@ -194,62 +194,55 @@ func errWaiters(n int) error {
 	return fmt.Errorf("%w: no reservation of %d is made while others wait for events in flight; use WaitHold", ErrQueueFull, n)
 }
 
-// waitForRelease holds n events of a key whose algorithm by has an [InFlight] in it, or on which
-// others wait. failed is the failure of the store, or nil.
-func (l *limiter) waitForRelease(ctx context.Context, key string, n int, by *Transition) (_ *Reservation, failed, _ error) {
-	if n > by.kernel.Limit() {
-		return nil, nil, tooMany(n, by)
-	}
-	r, failed, err := l.queueFor(ctx, key, n)
+// waitForRelease holds n events of a key whose algorithm has an [InFlight] in it, or on which
+// others wait. It sets why.
+func (l *limiter) waitForRelease(ctx context.Context, key string, n int, why *reason) (*Reservation, error) {
+	r, err := l.queueFor(ctx, key, n, why)
 	if err != nil {
-		return nil, failed, err
+		return nil, err
 	}
 	if err := r.outlast(ctx); err != nil {
-		return nil, failed, err
+		return nil, err
 	}
-	return r, failed, nil
+	return r, nil
 }
 
-// tooMany is the error of n events that are never granted.
-func tooMany(n int, by *Transition) error {
-	return fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, n, by.kernel.Limit())
-}
-
-// queueFor waits in the queue of key until n events are held. failed is the failure of the store,
-// or nil.
-func (l *limiter) queueFor(ctx context.Context, key string, n int) (_ *Reservation, failed, _ error) {
+// queueFor waits in the queue of key until n events are held. It sets why.
+func (l *limiter) queueFor(ctx context.Context, key string, n int, why *reason) (*Reservation, error) {
 	t := l.waiting.enter(key)
 	defer l.waiting.leave(t)
 	select {
 	case <-ctx.Done():
-		return nil, nil, ctx.Err()
+		return nil, ctx.Err()
 	case <-t.turn:
 	}
 	for looks := 0; ; looks++ {
 		by, err := l.transitionOf(ctx, key)
 		if err == nil && !by.flies { // its limit has changed
-			return l.reserve(ctx, key, n, l.patience(ctx), toReserve)
+			return l.reserve(ctx, key, n, l.patience(ctx), toReserve, why)
 		}
 		before, _ := l.timeline.Now()
 		r, res, err := l.holdOrRelease(ctx, key, n, by, err)
 		d := res.Decision
 		switch {
 		case r != nil:
-			return r, err, nil // if there is an error, the policy has decided
+			why.failed(err) // if there is an error, the policy has decided
+			return r, nil
 		case err != nil && ctx.Err() != nil:
-			return nil, nil, ctx.Err()
-		case d.Degraded && l.policy.kind == fallback:
-			return nil, err, errFallback
+			return nil, ctx.Err()
 		case err != nil:
-			return nil, err, err
-		case res.Full:
-			return nil, nil, fmt.Errorf("%w: no room for a new key", ErrFull)
-		case n > by.kernel.Limit():
-			return nil, nil, tooMany(n, by)
+			why.failed(err)
+			if d.Degraded && l.policy.kind == fallback {
+				return nil, errFallback
+			}
+			return nil, err
+		case res.Full || n > by.kernel.Limit():
+			why.denied(&d)
+			return nil, refusal(&res, n, by, 0)
 		}
 		l.waiting.denied(t, d, before, by)
 		if err := l.pause(ctx, t.turn, d.RetryAfter, before, looks < manyLooks); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 }

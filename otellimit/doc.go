@@ -54,8 +54,7 @@
 //	ratelimit.redis.server         breaker.count     the server that the breaker is for; see redisstore.Stats
 //	ratelimit.redis.breaker.state  breaker.count     the breaker's state: closed, half-open or open
 //
-// ratelimit.part is 0 for algorithms without parts. Waits that are denied have none, nor have
-// denied calls of Reserve, because these calls do not say which part refused.
+// ratelimit.part is 0 for algorithms without parts.
 //
 // An Observer keeps 1,999 combinations of these attributes. What it counts for others has the
 // attribute otel.metric.overflow instead, as in OpenTelemetry's SDK.

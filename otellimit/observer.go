@@ -103,10 +103,9 @@ func waits(seen *ratelimit.Observation) bool {
 	return seen.Outcome == ratelimit.Delayed
 }
 
-// part returns the part that refused, or -1 if none did or it is not known. Only a Decision that
-// the call returned has a RetryAfter.
+// part returns the part that refused, or -1 if none did.
 func part(seen *ratelimit.Observation) int {
-	if seen.Outcome == ratelimit.Denied && seen.Decision.RetryAfter > 0 {
+	if seen.Outcome == ratelimit.Denied {
 		return seen.Decision.Part
 	}
 	return -1

@@ -116,6 +116,13 @@ func decide(t *testing.T, o *Observer) map[string]int64 {
 	require.NoError(t, err)
 	_, _, err = api.TakeUpTo(ctx, key, 1)
 	require.NoError(t, err)
+	late, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	require.ErrorIs(t, api.Wait(late, key), context.DeadlineExceeded)
+	_, err = api.Reserve(ctx, key, 3)
+	require.ErrorIs(t, err, ratelimit.ErrNever)
+	_, _, err = api.ReserveWithin(ctx, key, 1, time.Minute)
+	require.NoError(t, err)
 
 	users, orgs := limiter(o, "users", hourly(1)), limiter(o, "orgs", hourly(9))
 	for range 3 {
@@ -147,6 +154,8 @@ func decide(t *testing.T, o *Observer) map[string]int64 {
 		"decisions call=take limiter=api outcome=denied part=0":       1,
 		"decisions call=take limiter=api outcome=denied part=1":       1,
 		"decisions call=take_up_to limiter=api outcome=denied part=1": 1,
+		"decisions call=wait limiter=api outcome=denied part=1":       1,
+		"decisions call=reserve limiter=api outcome=denied part=1":    2,
 		"decisions call=take_all limiter=users outcome=granted":       1,
 		"decisions call=take_all limiter=orgs outcome=granted":        1,
 		"decisions call=take_all limiter=users outcome=denied part=0": 2,
@@ -192,12 +201,12 @@ func TestWaits(t *testing.T) {
 		assert.Equal(t, 1700*time.Millisecond, d.Delay)
 
 		assert.Equal(t, map[string]int64{
-			"decisions call=wait limiter=slow outcome=granted":    1,
-			"decisions call=wait limiter=slow outcome=delayed":    3,
-			"decisions call=wait limiter=slow outcome=abandoned":  1,
-			"decisions call=wait limiter=slow outcome=denied":     1,
-			"decisions call=reserve limiter=slow outcome=delayed": 1,
-			"decisions call=take limiter=slow outcome=delayed":    1,
+			"decisions call=wait limiter=slow outcome=granted":       1,
+			"decisions call=wait limiter=slow outcome=delayed":       3,
+			"decisions call=wait limiter=slow outcome=abandoned":     1,
+			"decisions call=wait limiter=slow outcome=denied part=0": 1,
+			"decisions call=reserve limiter=slow outcome=delayed":    1,
+			"decisions call=take limiter=slow outcome=delayed":       1,
 		}, counts(t, reader))
 		got := histograms(t, reader)
 		for name, want := range map[string]struct {

@@ -1,0 +1,107 @@
+package ratelimit_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// TestObserverSeesWhatRefused: of a Wait or Reserve that is denied, an observer is told the
+// Decision that ReserveWithin returns, which has the part of an All that refused.
+func TestObserverSeesWhatRefused(t *testing.T) {
+	const within = time.Second // how long Wait may wait
+	quota := ratelimit.FixedWindow{Limit: 5, Window: time.Minute}
+	slow := ratelimit.All{quota, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 2}}
+	queue := ratelimit.All{quota, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1)}}
+	flights := ratelimit.All{quota, ratelimit.InFlight{Limit: 1, Timeout: time.Hour}}
+	for name, tt := range map[string]struct {
+		alg       ratelimit.Algorithm
+		before, n int
+		part      int
+		retry     time.Duration // the RetryAfter of Wait
+		err       error
+	}{
+		"late":        {slow, 2, 1, 1, time.Hour - within, context.DeadlineExceeded},
+		"late alone":  {quota, 5, 1, 0, time.Minute - within, context.DeadlineExceeded},
+		"never":       {slow, 0, 3, 1, ratelimit.Never, ratelimit.ErrNever},
+		"full queue":  {queue, 1, 1, 1, time.Minute, ratelimit.ErrQueueFull},
+		"flights":     {flights, 0, 2, 1, ratelimit.Never, ratelimit.ErrNever},
+		"blocked":     {ratelimit.All{quota, ratelimit.Blocked{}}, 0, 1, 1, ratelimit.Never, ratelimit.ErrNever},
+		"third":       {ratelimit.All{quota, ratelimit.Unlimited{}, ratelimit.SlidingLog{Limit: 1, Window: time.Hour}}, 1, 1, 2, time.Hour - within, context.DeadlineExceeded},
+		"one in time": {ratelimit.All{ratelimit.SlidingLog{Limit: 1, Window: time.Hour}, queue[1]}, 1, 1, 0, time.Hour - within, context.DeadlineExceeded},
+	} {
+		for storeName, store := range map[string]func() ratelimit.Store{
+			"memory": func() ratelimit.Store { return ratelimit.NewMemoryStore() },
+			"bytes":  func() ratelimit.Store { return newMapDB().store() },
+		} {
+			t.Run(name+"/"+storeName, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w, ctx := &witness{}, t.Context()
+					l := ratelimit.Must(ratelimit.New(tt.alg, ratelimit.WithObserver(w), ratelimit.WithStore(store())))
+					require.True(t, l.AllowN("k", tt.before))
+					refused := func(maxWait time.Duration) ratelimit.Decision {
+						r, d, err := l.ReserveWithin(ctx, "k", tt.n, maxWait)
+						require.NoError(t, err)
+						if r != nil {
+							r.Cancel()
+						}
+						w.told()
+						return d
+					}
+					check := func(call ratelimit.Call, d ratelimit.Decision, err error) {
+						assert.Equal(t, ratelimit.Observation{Key: "k", Call: call, N: tt.n, Outcome: ratelimit.Denied, Decision: d, Err: err}, w.one(t))
+					}
+
+					want := refused(within)
+					require.False(t, want.Allowed)
+					assert.Equal(t, tt.part, want.Part)
+					assert.Equal(t, tt.retry, want.RetryAfter)
+					short, cancel := context.WithTimeout(ctx, within)
+					defer cancel()
+					err := l.WaitN(short, "k", tt.n)
+					require.ErrorIs(t, err, tt.err)
+					check(ratelimit.CallWait, want, err)
+					_, err = l.WaitHold(short, "k", tt.n)
+					require.ErrorIs(t, err, tt.err)
+					check(ratelimit.CallWait, want, err)
+					if want = refused(ratelimit.Never); !want.Allowed {
+						_, err = l.Reserve(ctx, "k", tt.n)
+						require.ErrorIs(t, err, tt.err)
+						check(ratelimit.CallReserve, want, err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestObserverSeesWhatIsAhead: a Reserve that would overtake a Wait for events in flight is denied
+// by the part that denied the Wait.
+func TestObserverSeesWhatIsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &witness{}
+		l := ratelimit.Must(ratelimit.New(ratelimit.All{
+			ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.InFlight{Limit: 1, Timeout: time.Hour},
+		}, ratelimit.WithObserver(w)))
+		require.True(t, l.Allow("k"))
+		waiting, leave := context.WithCancel(t.Context())
+		go func() { assert.ErrorIs(t, l.Wait(waiting, "k"), context.Canceled) }()
+		synctest.Wait()
+		w.told()
+		_, err := l.Reserve(t.Context(), "k", 1)
+		require.ErrorIs(t, err, ratelimit.ErrQueueFull)
+		o := w.one(t)
+		assert.Equal(t, ratelimit.Denied, o.Outcome)
+		assert.Equal(t, 1, o.Decision.Part)
+		assert.Equal(t, time.Hour, o.Decision.RetryAfter)
+		leave()
+		synctest.Wait()
+		assert.Equal(t, ratelimit.Abandoned, w.one(t).Outcome)
+	})
+}
