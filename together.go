@@ -96,7 +96,7 @@ func takeWords(n int, of []Bound, d *Decision) (ok bool) {
 			return false
 		}
 	}
-	if _, ok := memory.TakeWords(words[:len(of)], n); !ok {
+	if !memory.TakeWords(words[:len(of)], n) {
 		return false
 	}
 	m := merging{least: math.MaxInt}

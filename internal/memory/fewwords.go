@@ -25,7 +25,7 @@ type Word struct {
 // Load loads the state of a key of which n events are to be taken. It returns false if a Joint
 // has to decide.
 func (w *Word) Load(sp *Tables, clk *kernel.Timeline, key string, n int) (ok bool) {
-	if sp.word == nil || n < 1 || n > sp.k.Limit() {
+	if !sp.byWord(n) {
 		return false
 	}
 	id := sp.store.identify(key)
@@ -40,20 +40,20 @@ func (w *Word) Load(sp *Tables, clk *kernel.Timeline, key string, n int) (ok boo
 }
 
 // TakeWords is a faster Joint, which is explained in together.go, for an OpTake of n events of a
-// few keys whose states Load has loaded. It returns false for ok if a Joint has to decide: if a
-// key is given twice, if a state has just changed, and for denials that a CoarseClock may turn
-// into grants.
+// few keys whose states Load has loaded. It returns false if a Joint has to decide: if a key is
+// given twice, if a state has just changed, and for denials that a CoarseClock may turn into
+// grants.
 //
 // It reads the clocks after it has loaded all states. If the request is denied, it takes no lock:
 // the states have only to be the same still. If not, it owns all states but the last. Then it
 // swaps that one, for which no lock is necessary, and replaces the others.
-func TakeWords(words []Word, n int) (granted, ok bool) {
-	granted = true
+func TakeWords(words []Word, n int) (ok bool) {
+	granted := true
 	for i := range words {
 		w := &words[i]
 		for f := range words[:i] {
 			if words[f].state == w.state {
-				return false, false
+				return false
 			}
 		}
 		if i > 0 && w.clock == words[0].clock {
@@ -65,18 +65,18 @@ func TakeWords(words []Word, n int) (granted, ok bool) {
 		granted = granted && w.taking.Granted
 	}
 	if granted {
-		return true, swapWords(words)
+		return swapWords(words)
 	}
 	for i := range words {
 		w := &words[i]
 		if w.clock.Renew() || atomic.LoadUint64(w.state) != w.word { // guarantee 5
-			return false, false
+			return false
 		}
 		if w.taking.Granted {
 			w.taking.Leave(w.tables.word, w.word, w.now)
 		}
 	}
-	return false, true
+	return true
 }
 
 // Answer is what the key answers, as in an Asked.

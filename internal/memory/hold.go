@@ -17,7 +17,7 @@ type Held struct {
 // Hold is a faster Apply for an OpHold of n events. If they are granted, it fills in h. It
 // returns false if Apply has to be used.
 func (sp *Tables) Hold(clk *kernel.Timeline, key string, n int, h *Held, a *kernel.Answer) (ok bool) {
-	if sp.word == nil || n < 1 || n > sp.k.Limit() {
+	if !sp.byWord(n) {
 		return false
 	}
 	id := sp.store.identify(key)

@@ -24,10 +24,16 @@ func (sp *Tables) take(state *uint64, req *kernel.Request, a *kernel.Answer) (ok
 	return sp.settle(state, word, &t, &at, req.Clock, a)
 }
 
-// takes reports whether a kernel.Taking can be used for req.
+// takes reports whether a kernel.Taking can be used for req, if states are one word.
 func (sp *Tables) takes(req *kernel.Request) bool {
-	return req.Op == kernel.OpTake && req.Fixed == nil && req.N > 0 && req.N <= sp.k.Limit()
+	return req.Op == kernel.OpTake && req.Fixed == nil && sp.grantable(req.N)
 }
+
+// grantable reports whether a key may be granted n events, at least one, at once.
+func (sp *Tables) grantable(n int) bool { return n > 0 && n <= sp.k.Limit() }
+
+// byWord reports whether a kernel.Taking can be used for n events.
+func (sp *Tables) byWord(n int) bool { return sp.word != nil && sp.grantable(n) }
 
 // settle changes a state from word to what t leaves, and fills in the answer. at is the
 // reading of the clock for t. It returns false if the state has changed, or if t is a
