@@ -14,26 +14,27 @@ func (l *limiter) TakeUpTo(ctx context.Context, key string, n int) (granted int,
 	if err := l.check(ctx, n); err != nil {
 		return 0, Decision{}, err
 	}
-	granted, res, err := l.takeUpTo(ctx, key, n)
-	return granted, res.Decision, err
+	res, err := l.takeUpTo(ctx, key, n)
+	return res.granted, res.Decision, err
 }
 
 // takeUpTo is TakeUpTo without checks.
-func (l *limiter) takeUpTo(ctx context.Context, key string, n int) (granted int, _ Result, _ error) {
+func (l *limiter) takeUpTo(ctx context.Context, key string, n int) (res Result, _ error) {
 	if d, ok := l.overtakes(ctx, key, n); ok {
-		return 0, Result{Decision: d}, nil
+		return Result{Decision: d}, nil
 	}
 	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
 		req := kernel.Request{Op: kernel.OpTakeUpTo, N: n, Clock: l.timeline}
 		var a kernel.Answer
 		l.local.apply(key, &req, &a)
-		return a.Granted, Result{Decision: decision(&a), Full: a.Full}, nil
+		res.took(&a)
+		return res, nil
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpTakeUpTo, N: n})
 	if err == nil {
-		return res.granted, res, nil
+		return res, nil
 	}
-	granted = n
+	granted := n
 	d, err := l.degraded(ctx, t, err, func(fallback Limiter) (d Decision, err error) {
 		granted, d, err = fallback.TakeUpTo(context.WithoutCancel(ctx), key, n)
 		return d, err
@@ -41,7 +42,7 @@ func (l *limiter) takeUpTo(ctx context.Context, key string, n int) (granted int,
 	if !d.Allowed {
 		granted = 0
 	}
-	return granted, Result{Decision: d}, err
+	return Result{Decision: d, granted: granted}, err
 }
 
 // A hold is a Reservation with room for the Grant of an OpHold in memory.

@@ -98,8 +98,7 @@ func (l *observed) take(ctx context.Context, call Call, key string, n int) (Deci
 		req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
 		var a kernel.Answer
 		l.local.apply(key, &req, &a)
-		res.Decision.set(&a)
-		res.Full = a.Full
+		res.took(&a)
 	} else if d, ok := l.overtakes(ctx, key, n); ok {
 		res.Decision = d
 	} else {
@@ -127,12 +126,12 @@ func (l *observed) TakeUpTo(ctx context.Context, key string, n int) (granted int
 	if err := l.check(ctx, n); err != nil {
 		return 0, Decision{}, err
 	}
-	granted, res, err := l.takeUpTo(ctx, key, n)
+	res, err := l.takeUpTo(ctx, key, n)
 	l.observe(ctx, Observation{
-		Key: key, Call: CallTakeUpTo, N: n, Granted: granted,
+		Key: key, Call: CallTakeUpTo, N: n, Granted: res.granted,
 		Outcome: outcome(ctx, &res, err), Decision: res.Decision, Waited: res.Decision.Delay, Err: err,
 	})
-	return granted, res.Decision, err
+	return res.granted, res.Decision, err
 }
 
 func (l *observed) Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error) {
@@ -147,8 +146,7 @@ func (l *observed) Hold(ctx context.Context, key string, n int) (*Reservation, D
 	} else if l.local != nil && l.own == nil { // a shortcut: nothing can fail
 		var a kernel.Answer
 		r = l.holdState(key, n, &a)
-		res.Decision.set(&a)
-		res.Full = a.Full
+		res.took(&a)
 	} else {
 		var t *Transition
 		t, err = l.transitionOf(ctx, key)
