@@ -15,11 +15,8 @@ type apartKey struct {
 	index int // the index of its Bound
 	times int // how often the key was given; 0 if this is not the first Bound with it
 
-	l      *limiter // nil if New has not made it
-	t      *Transition
-	failed error  // of the lookup of t, or of the store
-	resets uint64 // the limiter's count of them before it is asked
-	group  any    // that of [JointStates], or nil
+	decider     // failed may also be that of the store
+	group   any // that of [JointStates], or nil
 
 	told     bool // whether decision is set
 	decision Decision
@@ -27,18 +24,22 @@ type apartKey struct {
 	held     *Reservation // nil if nothing is held
 }
 
-// addApart adds the key of the i-th Bound.
-func addApart(ctx context.Context, apart []apartKey, of []Bound, i int) []apartKey {
+// repeats reports whether the key of the i-th Bound is one of those that are apart, and then counts
+// it there.
+func repeats(apart []apartKey, of []Bound, i int) bool {
 	for k := range apart {
 		if a := &apart[k]; a.times > 0 && of[a.index].equals(of[i]) {
 			a.times++
-			return append(apart, apartKey{index: i})
+			return true
 		}
 	}
-	k := apartKey{index: i, times: 1}
-	if k.l, _ = bare(of[i].limiter); k.l != nil {
-		k.resets = k.l.resets.count.Load()
-		k.t, k.failed = k.l.transitionOf(ctx, of[i].key)
+	return false
+}
+
+// addApart adds the key of the i-th Bound, which is the first one with it.
+func addApart(apart []apartKey, of []Bound, i int, own decider) []apartKey {
+	k := apartKey{index: i, times: 1, decider: own}
+	if k.l != nil {
 		k.group = k.groupOf(of[i].key)
 	}
 	return append(apart, k)
@@ -68,9 +69,9 @@ type asking struct {
 	errs []error
 }
 
-// take decides on the keys that are apart, and then on those of joint. parts are of the
+// take decides on the keys that are apart, and then on those of joint. joined are the parts of the
 // Reservation of the latter, if hold is set.
-func (a *asking) take(joint *memory.Joint, hold bool, parts []part) (*Reservation, Decision, error) {
+func (a *asking) take(joint *memory.Joint, hold bool, joined []part) (*Reservation, Decision, error) {
 	together := a.ask() // whether the others are asked
 	granted := together
 	var failed error
@@ -81,7 +82,7 @@ func (a *asking) take(joint *memory.Joint, hold bool, parts []part) (*Reservatio
 	if !granted {
 		a.giveBack()
 	}
-	m, joined := merging{least: math.MaxInt}, 0
+	m, next := merging{least: math.MaxInt}, 0
 	var held []part
 	keys := a.keys
 	for i := range a.of {
@@ -96,9 +97,9 @@ func (a *asking) take(joint *memory.Joint, hold bool, parts []part) (*Reservatio
 			}
 			keys = keys[1:]
 		} else if together {
-			a.of[i].observeJoint(a.ctx, a.n, &joint.Asked[joined], granted, failed)
-			m.addJoint(i, joint, joined)
-			joined++
+			a.of[i].observeJoint(a.ctx, a.n, &joint.Asked[next], granted, failed)
+			m.addJoint(i, joint, next)
+			next++
 		}
 	}
 	d, err := m.decision(), errors.Join(a.errs...)
@@ -106,7 +107,7 @@ func (a *asking) take(joint *memory.Joint, hold bool, parts []part) (*Reservatio
 	if !granted || !hold {
 		return nil, d, err
 	}
-	return reservedTogether(joint, a.n, parts, held...), d, err
+	return reservedTogether(joint, a.n, joined, held...), d, err
 }
 
 // ask asks the keys until one refuses: those of a group together, and the others one after the

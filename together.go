@@ -116,9 +116,13 @@ func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (_ *Reserva
 	var held []part
 	var apart []apartKey
 	for i, b := range of {
-		r, ok := b.join(ctx, joint, hold)
-		if !ok {
-			apart = addApart(ctx, apart, of, i)
+		if repeats(apart, of, i) {
+			apart = append(apart, apartKey{index: i})
+			continue
+		}
+		own := b.decider(ctx)
+		if r, ok := own.join(joint, b.key, hold); !ok {
+			apart = addApart(apart, of, i, own)
 		} else if hold {
 			held = append(held, part{r: r, index: i})
 		}
@@ -161,24 +165,43 @@ func checkTogether(ctx context.Context, n int, of []Bound) error {
 	return nil
 }
 
+// A decider is what decides on a key.
+type decider struct {
+	l      *limiter // nil if New has not made it
+	t      *Transition
+	failed error  // of the lookup of t
+	resets uint64 // the limiter's count of them before the key is asked
+}
+
+// decider looks up what decides on the key.
+func (b Bound) decider(ctx context.Context) (own decider) {
+	if own.l, _ = bare(b.limiter); own.l != nil {
+		own.resets = own.l.resets.count.Load()
+		own.t, own.failed = own.l.transitionOf(ctx, b.key)
+	}
+	return own
+}
+
 // join adds the key to those that are decided on together, if it can be. With hold, it returns
 // its part of the Reservation.
-func (b Bound) join(ctx context.Context, joint *memory.Joint, hold bool) (r *Reservation, ok bool) {
-	l, ok := bare(b.limiter)
-	if !ok || l.local == nil || l.waiting.has(b.key) { // Hold does not overtake a Wait
+func (own *decider) join(joint *memory.Joint, key string, hold bool) (r *Reservation, ok bool) {
+	l, t := own.l, own.t
+	switch {
+	case l == nil || l.local == nil:
+		return nil, false
+	case own.failed != nil || t.Stateless(): // Hold asks the FailurePolicy, or needs no state
+		return nil, false
+	case l.waiting.has(key): // Hold does not overtake a Wait
 		return nil, false
 	}
-	t, e := l.t, joint.Add()
-	e.Clock, e.Key = l.timeline, b.key
+	e := joint.Add()
+	e.Clock, e.Key = l.timeline, key
 	switch s := l.local; {
 	case l.own != nil:
 		var err error
-		if t, err = l.transitionOf(ctx, b.key); err == nil && !t.Stateless() {
-			e.Limit, err = s.limitOf(t)
-		}
-		if err != nil || t.Stateless() {
+		if e.Limit, err = s.limitOf(t); err != nil {
 			joint.Drop()
-			return nil, false // Hold asks the FailurePolicy, or needs no state
+			return nil, false // Hold asks the FailurePolicy
 		}
 		e.Varied = s.varied
 	case s.tables != nil:
@@ -187,7 +210,7 @@ func (b Bound) join(ctx context.Context, joint *memory.Joint, hold bool) (r *Res
 		e.Logs, e.Kernel = s.logs, s.t.kernel
 	}
 	if hold {
-		r = l.newReservation(0, 0, claim{key: b.key, by: t, resets: l.resets.count.Load()})
+		r = l.newReservation(0, 0, claim{key: key, by: t, resets: own.resets})
 	}
 	return r, true
 }
