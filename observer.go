@@ -32,6 +32,9 @@ func (f ObserverFunc) Observe(ctx context.Context, o Observation) { f(ctx, o) }
 // calls that are refused before anything is decided, because n is negative or ctx has ended.
 // [Reservation.Wait] is seen only if it cancels.
 //
+// A limiter that is only tried, as with WithShadow of packages httplimit and grpclimit, is seen to
+// deny what then happens anyway. Give it a name of its own: WithName("api, shadow").
+//
 // Without an observer, this costs nothing. With one, Allow takes about twice as long, and then as
 // long as the observer, and TakeEach asks for the keys in a MemoryStore one after the other. No call
 // allocates more than without one.

@@ -80,6 +80,10 @@ func WithPolicyName(name string) Option {
 // WithShadow lets every call pass, and calls report for those that would have been refused, to try
 // a limit before enforcing it. No trailers are sent. If the key or the cost cannot be determined,
 // report gets a zero Decision.
+//
+// The limiter does not know that its denials refuse nobody, and its observers see them like all
+// others. So that metrics and logs tell them apart, give it a name of its own:
+// [ratelimit.WithName]("api, shadow").
 func WithShadow(report func(*Call, ratelimit.Decision)) Option {
 	return func(c *config) { c.shadow, c.shadowed, c.forServers = report, true, "WithShadow" }
 }

@@ -94,6 +94,10 @@ func WithPolicyName(name string) Option { return func(c *config) { c.name = name
 // been refused, to try a limit before enforcing it. No header fields are sent. If
 // the key or the cost cannot be determined, report gets a zero Decision. WithShadow
 // cannot be combined with [WithShaping].
+//
+// The limiter does not know that its denials refuse nobody, and its observers see them like all
+// others. So that metrics and logs tell them apart, give it a name of its own, as in the
+// example: [ratelimit.WithName]("api, shadow").
 func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
 	return func(c *config) { c.shadow, c.shadowed = report, true }
 }
