@@ -18,10 +18,10 @@ type apartKey struct {
 	decider     // failed may also be that of the store
 	group   any // that of [JointStates], or nil
 
-	told     bool // whether decision is set
-	decision Decision
-	err      error        // of the answer
-	held     *Reservation // nil if nothing is held
+	told   bool // whether answer is set
+	answer Result
+	err    error        // of the answer
+	held   *Reservation // nil if nothing is held
 }
 
 // repeats reports whether the key of the i-th Bound is one of those that are apart, and then counts
@@ -89,8 +89,8 @@ func (a *asking) take(joint *memory.Joint, hold bool, joined []part) (*Reservati
 		if len(keys) > 0 && keys[0].index == i {
 			k := &keys[0]
 			if k.told {
-				a.of[i].observe(a.ctx, a.events(k), &Result{Decision: k.decision}, granted, k.err)
-				m.add(i, k.decision, k.times)
+				a.of[i].observe(a.ctx, a.events(k), &k.answer, granted, k.err)
+				m.add(i, k.answer.Decision, k.times)
 			}
 			if k.held != nil {
 				held = append(held, part{k.held, i, k.times})
@@ -164,13 +164,13 @@ func (a *asking) askAlone(k *apartKey) (granted bool) {
 	b, n := a.of[k.index], a.events(k)
 	if k.l == nil {
 		r, d, err := b.Hold(a.ctx, n)
-		return a.tell(k, r, d, err)
+		return a.tell(k, r, Result{Decision: d}, err)
 	}
 	if err := k.l.check(a.ctx, n); err != nil {
-		return a.tell(k, nil, Decision{}, err)
+		return a.tell(k, nil, Result{}, err)
 	}
 	if d, ok := k.l.overtakes(a.ctx, b.key, n); ok {
-		return a.tell(k, nil, d, nil)
+		return a.tell(k, nil, Result{Decision: d}, nil)
 	}
 	return a.decide(k)
 }
@@ -178,7 +178,7 @@ func (a *asking) askAlone(k *apartKey) (granted bool) {
 // decide has the store decide on a key, or the FailurePolicy if there is an error.
 func (a *asking) decide(k *apartKey) (granted bool) {
 	r, res, err := k.l.hold(a.ctx, a.of[k.index].key, a.events(k), k.t, k.failed)
-	return a.tell(k, r, res.Decision, err)
+	return a.tell(k, r, res, err)
 }
 
 // askTogether asks keys at once, if that is possible.
@@ -221,9 +221,9 @@ func (a *asking) askTogether(keys []*apartKey) (decided, granted bool) {
 			granted = granted && a.decide(k)
 		case spent && a.hold:
 			r := k.l.holding(c.Key, c.Request.N, k.t, &c.Result, k.resets)
-			a.tell(k, r, c.Result.Decision, nil)
+			a.tell(k, r, c.Result, nil)
 		default:
-			a.tell(k, nil, c.Result.Decision, err)
+			a.tell(k, nil, c.Result, err)
 			k.held = nil
 		}
 	}
@@ -267,18 +267,18 @@ func (a *asking) applyAll(ask joiner, calls []JointCall, keys []*apartKey) (deci
 // events returns how many events to take of a key.
 func (a *asking) events(k *apartKey) int { return times(k.times, a.n) }
 
-// tell records the results of Hold of a key, and reports whether it has granted.
-func (a *asking) tell(k *apartKey, r *Reservation, d Decision, err error) (granted bool) {
+// tell records the results of a hold of a key, and reports whether it has granted.
+func (a *asking) tell(k *apartKey, r *Reservation, answer Result, err error) (granted bool) {
 	if err != nil {
 		a.fail(fmt.Errorf("bounds[%d]: %w", k.index, err))
 	}
-	k.told, k.decision, k.err = true, d, err
-	if d.Allowed {
+	k.told, k.answer, k.err = true, answer, err
+	if answer.Decision.Allowed {
 		if k.held = r; r == nil { // from a wrapper
 			k.held = new(Reservation)
 		}
 	}
-	return d.Allowed
+	return answer.Decision.Allowed
 }
 
 // fail records an error, if there is one.
@@ -296,8 +296,12 @@ func (a *asking) giveBack() {
 		if k.held == nil {
 			continue
 		}
-		if d, err := k.held.giveBack(ctx); err == nil {
-			k.decision.Remaining, k.decision.ResetAfter = d.Remaining, d.ResetAfter
+		settle := k.held.giveBack
+		if k.l == nil { // observers, if any, have seen its Hold
+			settle = func(ctx context.Context) (Decision, error) { return k.held.Settle(ctx, 0) }
+		}
+		if d, err := settle(ctx); err == nil {
+			k.answer.Decision.Remaining, k.answer.Decision.ResetAfter = d.Remaining, d.ResetAfter
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -33,9 +34,9 @@ func TestTakeAllLooksUpOnce(t *testing.T) {
 					})))
 				d, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "k"))
 				if alg == nil {
-					assert.ErrorIs(t, err, unknown)
+					require.ErrorIs(t, err, unknown)
 				} else {
-					assert.NoError(t, err)
+					require.NoError(t, err)
 				}
 				assert.Equal(t, limit != "blocked", d.Allowed)
 				assert.Equal(t, 1, lookups)
@@ -49,4 +50,25 @@ func TestTakeAllLooksUpOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestTakeAllOfWrappersIsSeen: TakeAll calls Hold of a limiter that New has not made. If another key
+// refuses, an observer sees the hold and that it is settled with 0.
+func TestTakeAllOfWrappersIsSeen(t *testing.T) {
+	l, w, _ := observedLimiter(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
+	blocked := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}))
+	require.True(t, blocked.Allow("k"))
+	d, err := ratelimit.TakeAll(t.Context(), 2, ratelimit.For(wrapped{l}, "k"), ratelimit.For(blocked, "k"))
+	require.NoError(t, err)
+	require.False(t, d.Allowed)
+	seen := w.told()
+	require.Len(t, seen, 2)
+	assert.Equal(t, ratelimit.CallHold, seen[0].Call)
+	assert.Equal(t, 2, seen[0].Granted)
+	assert.Equal(t, ratelimit.CallSettle, seen[1].Call)
+	assert.Equal(t, 2, seen[1].Granted)
+	assert.Equal(t, 0, seen[1].N)
+	d, err = l.Peek(t.Context(), "k")
+	require.NoError(t, err)
+	assert.Equal(t, 5, d.Remaining)
 }

@@ -110,7 +110,7 @@ func (l *observed) take(ctx context.Context, call Call, key string, n int) (Deci
 
 // TakeEach is what the function TakeEach calls.
 func (l *observed) TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error) {
-	if l.local != nil || l.check(ctx, n) != nil {
+	if _, ok := l.states.(EachStates); !ok || l.check(ctx, n) != nil {
 		return takeInTurn(ctx, l, keys, n, out)
 	}
 	before := len(out)

@@ -29,15 +29,17 @@ func (f ObserverFunc) Observe(ctx context.Context, o Observation) { f(ctx, o) }
 // An observer sees Allow, Take, TakeUpTo, Hold, Reserve, ReserveWithin, Charge, Wait and WaitHold
 // (when they return), Settle, Release and Cancel of their reservations, and for each key that they
 // ask [TakeEach], [TakeAll] and [HoldAll]. It does not see Peek and Reset, which decide nothing, nor
-// calls that are refused before anything is decided, because n is negative or ctx has ended.
-// [Reservation.Wait] is seen only if it cancels.
+// calls that are refused before anything is decided, because n is negative, ctx has ended, or a
+// reservation was settled before. [Reservation.Wait] is seen only if it cancels. TakeAll and HoldAll
+// call Hold, and perhaps Settle, of a limiter that New has not made, and an observer of a limiter in
+// it sees these calls.
 //
 // A limiter that is only tried, as with WithShadow of packages httplimit and grpclimit, is seen to
 // deny what then happens anyway. Give it a name of its own: WithName("api, shadow").
 //
 // Without an observer, this costs nothing. With one, Allow takes about twice as long, and then as
 // long as the observer, and TakeEach asks for the keys in a MemoryStore one after the other. No call
-// allocates more than without one.
+// makes more allocations than without one.
 func WithObserver(o Observer) Option {
 	return func(c *config) { c.observers = append(c.observers, o) }
 }
@@ -122,16 +124,16 @@ const (
 	// refused.
 	Withheld
 
-	// Abandoned: the context ended during the call, and nothing is spent.
+	// Abandoned: the context ended during the call, so that nothing is granted. If a store was
+	// asked, it may have spent the events.
 	Abandoned
 
 	// Counted: a Charge, Settle or Cancel took effect.
 	Counted
 
 	// Failed: the store failed or the limit could not be looked up, so that the FailurePolicy
-	// decided (Decision.Degraded, and Allowed says what); the store failed to cancel; or a full
-	// store had no room for the
-	// key.
+	// decided (Decision.Degraded, and Allowed says what); the store failed to cancel; a full
+	// store had no room for the key; or the state of the key had no room for a debt (ErrDebt).
 	Failed
 	outcomes
 )

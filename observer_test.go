@@ -310,29 +310,44 @@ func TestObserverSeesFailures(t *testing.T) {
 	}
 }
 
+// A foreign store has the states of another one, which limiters then do not know.
+type foreign struct{ ratelimit.Store }
+
+type foreignStates struct{ ratelimit.States }
+
+func (s foreign) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	states, err := s.Store.Open(name, t)
+	return foreignStates{states}, err
+}
+
 func TestObserverSeesAFullStore(t *testing.T) {
+	full := func() ratelimit.Store {
+		return ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))
+	}
 	for _, alg := range []ratelimit.Algorithm{
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.InFlight{Limit: 1, Timeout: time.Second},
 	} {
-		l, w, _ := observedLimiter(t, alg, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))))
-		require.True(t, l.Allow("first"))
-		w.told()
-		ctx := t.Context()
-		for call, do := range map[ratelimit.Call]func(){
-			ratelimit.CallAllow:    func() { l.Allow("k") },
-			ratelimit.CallTake:     func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k"}, 1, nil) },
-			ratelimit.CallTakeUpTo: func() { _, _, _ = l.TakeUpTo(ctx, "k", 1) },
-			ratelimit.CallHold:     func() { _, _, _ = l.Hold(ctx, "k", 1) },
-			ratelimit.CallWait:     func() { _ = l.Wait(ctx, "k") },
-			ratelimit.CallReserve:  func() { _, _ = l.Reserve(ctx, "k", 1) },
-			ratelimit.CallCharge:   func() { _, _ = l.Charge(ctx, "k", 1) },
-			ratelimit.CallTakeAll:  func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k")) },
-		} {
-			do()
-			o := w.one(t)
-			assert.Equal(t, call, o.Call)
-			assert.Equal(t, ratelimit.Failed, o.Outcome, call)
-			assert.Equal(t, ratelimit.Decision{Limit: 1, RetryAfter: time.Second}, o.Decision, call)
+		for _, store := range []ratelimit.Store{full(), foreign{full()}} {
+			l, w, _ := observedLimiter(t, alg, ratelimit.WithStore(store))
+			require.True(t, l.Allow("first"))
+			w.told()
+			ctx := t.Context()
+			for call, do := range map[ratelimit.Call]func(){
+				ratelimit.CallAllow:    func() { l.Allow("k") },
+				ratelimit.CallTake:     func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k"}, 1, nil) },
+				ratelimit.CallTakeUpTo: func() { _, _, _ = l.TakeUpTo(ctx, "k", 1) },
+				ratelimit.CallHold:     func() { _, _, _ = l.Hold(ctx, "k", 1) },
+				ratelimit.CallWait:     func() { _ = l.Wait(ctx, "k") },
+				ratelimit.CallReserve:  func() { _, _ = l.Reserve(ctx, "k", 1) },
+				ratelimit.CallCharge:   func() { _, _ = l.Charge(ctx, "k", 1) },
+				ratelimit.CallTakeAll:  func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k")) },
+			} {
+				do()
+				o := w.one(t)
+				assert.Equal(t, call, o.Call)
+				assert.Equal(t, ratelimit.Failed, o.Outcome, "%T: %v", store, call)
+				assert.Equal(t, ratelimit.Decision{Limit: 1, RetryAfter: time.Second}, o.Decision, call)
+			}
 		}
 	}
 }
