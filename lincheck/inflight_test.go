@@ -3,6 +3,7 @@ package lincheck
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -80,12 +81,16 @@ func inFlight(alg ratelimit.InFlight) porcupine.Model {
 }
 
 // TestLinearizableInFlight holds and releases events from several goroutines while holds time
-// out, and compares the history with the definition.
+// out, and compares the history with the definition, and with what an observer has counted.
 func TestLinearizableInFlight(t *testing.T) {
 	alg := ratelimit.InFlight{Limit: 4, Timeout: time.Second}
 	for seed := range uint64(40) {
 		clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-		l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
+		observed, opts := newTally("k"), []ratelimit.Option{ratelimit.WithClock(clk)}
+		if seed%2 == 1 {
+			opts = append(opts, ratelimit.WithObserver(observed))
+		}
+		l := ratelimit.Must(ratelimit.New(alg, opts...))
 		var mu sync.Mutex // protects history
 		var history []porcupine.Operation
 		began := time.Now()
@@ -121,7 +126,39 @@ func TestLinearizableInFlight(t *testing.T) {
 		if !porcupine.CheckOperations(inFlight(alg), history) {
 			t.Fatalf("seed %d: not linearizable:\n%+v", seed, history)
 		}
+		if more := observed.differencesInFlight(history); seed%2 == 1 && len(more) > 0 {
+			t.Fatalf("seed %d: the observer has seen more often:\n%+v", seed, more)
+		}
 	}
+}
+
+// differencesInFlight is differences for flightCalls, without the fields of decisions.
+func (a *tally) differencesInFlight(history []porcupine.Operation) map[decision]int {
+	more := make(map[decision]int)
+	for d, n := range a.counts {
+		more[d.withoutDetails()] += n
+	}
+	sizes := make(map[string]int)
+	for _, op := range history {
+		c := op.Input.(flightCall)
+		d := decision{key: "k", n: c.n, outcome: ratelimit.Denied}
+		if op.Output.(int) == 1 {
+			d.outcome = ratelimit.Granted
+		}
+		switch c.op {
+		case "hold":
+			d.call, sizes[c.id] = ratelimit.CallHold, c.n
+		case "allow":
+			d.call = ratelimit.CallAllow
+		case "release":
+			d.call, d.n, d.outcome = ratelimit.CallSettle, sizes[c.id], ratelimit.Counted
+		default:
+			continue
+		}
+		more[d]--
+	}
+	maps.DeleteFunc(more, func(_ decision, n int) bool { return n == 0 })
+	return more
 }
 
 // fly makes a call, and returns 1 if it was granted, or what a peek found.
