@@ -58,22 +58,22 @@ func TestObserverSeesWhatRefused(t *testing.T) {
 						assert.Equal(t, ratelimit.Observation{Key: "k", Call: call, N: tt.n, Outcome: ratelimit.Denied, Decision: d, Err: err}, w.one(t))
 					}
 
-					want := refused(within)
-					require.False(t, want.Allowed)
-					assert.Equal(t, tt.part, want.Part)
-					assert.Equal(t, tt.retry, want.RetryAfter)
+					d := refused(within)
+					require.False(t, d.Allowed)
+					assert.Equal(t, tt.part, d.Part)
+					assert.Equal(t, tt.retry, d.RetryAfter)
 					short, cancel := context.WithTimeout(ctx, within)
 					defer cancel()
 					err := l.WaitN(short, "k", tt.n)
 					require.ErrorIs(t, err, tt.err)
-					check(ratelimit.CallWait, want, err)
+					check(ratelimit.CallWait, d, err)
 					_, err = l.WaitHold(short, "k", tt.n)
 					require.ErrorIs(t, err, tt.err)
-					check(ratelimit.CallWait, want, err)
-					if want = refused(ratelimit.Never); !want.Allowed {
+					check(ratelimit.CallWait, d, err)
+					if d = refused(ratelimit.Never); !d.Allowed {
 						_, err = l.Reserve(ctx, "k", tt.n)
 						require.ErrorIs(t, err, tt.err)
-						check(ratelimit.CallReserve, want, err)
+						check(ratelimit.CallReserve, d, err)
 					}
 				})
 			})

@@ -15,7 +15,7 @@ import (
 // of a line is the number of those that were omitted since the previous one; it is absent if
 // there are none. If every is not positive, nothing is omitted.
 //
-// The lines have the attributes limiter, call and n, and error if the call returned one. That of a
+// The lines have the attributes limiter, call and n, and error if there was one. That of a
 // denial has retry_after, if it is known, or never if the request can never be granted. That of a
 // failure has allowed, which says what the [FailurePolicy] decided.
 //
