@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -172,31 +171,20 @@ func (s *Store) transmit(g *group) {
 
 // resends reports whether a group's command is to be sent again because of its reply.
 func (g *group) resends() bool {
-	if g.err == nil || g.ctx.Err() != nil {
+	if g.ctx.Err() != nil {
 		return false
 	}
-	if g.redirected() {
+	switch {
+	case isRedirection(g.err):
 		return true
-	}
-	if g.parted() {
+	case g.tombed && isApart(g.err):
 		g.cmd, g.tombed = g.cmd.alone(), false
 		return true
+	case isUnknownScript(g.err):
+		g.cmd = g.script.inFull(g.cmd)
+		return true
 	}
-	if code, _, _ := strings.Cut(g.err.Error(), " "); code != "NOSCRIPT" {
-		return false
-	}
-	g.cmd = g.script.inFull(g.cmd)
-	return true
-}
-
-// redirected reports whether the reply to a group's command says that another server has the
-// key, or is about to.
-func (g *group) redirected() bool {
-	if g.err == nil {
-		return false
-	}
-	code, _, _ := strings.Cut(g.err.Error(), " ")
-	return code == "MOVED" || code == "ASK"
+	return false
 }
 
 // A snapshot is the state of a key after a command, as far as its requests need it.
@@ -240,7 +228,7 @@ func (s *Store) readReply(g *group, received time.Duration) error {
 func (s *Store) decide(g *group) (after snapshot, err error) {
 	prog, reply := g.calls[0].prog, g.reply
 	switch {
-	case g.err != nil && isScriptError(g.err):
+	case isScriptError(g.err):
 		return after, &scriptError{g.err}
 	case g.err != nil:
 		return after, g.err

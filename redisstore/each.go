@@ -130,7 +130,7 @@ func (s *Store) sendTogether(pipeline Pipeline, queues []*queue) {
 	}
 	s.transmitTogether(pipeline, sent)
 	for _, p := range sent {
-		if p.g.redirected() {
+		if isRedirection(p.g.err) {
 			go func() { // because the other server may not answer
 				s.transmit(p.g)
 				s.deliver(p)
@@ -181,7 +181,7 @@ func (s *Store) transmitTogether(pipeline Pipeline, groups []shipment) {
 				// after the other.
 				<-p.g.ctx.Done()
 			}
-			if !p.g.redirected() && p.g.resends() {
+			if !isRedirection(p.g.err) && p.g.resends() {
 				again = append(again, p)
 			}
 		}

@@ -29,12 +29,6 @@ func (e *scriptError) Unwrap() error { return e.error }
 
 func (e *scriptError) Is(target error) bool { return target == errOther }
 
-// isScriptError reports whether err is that of a script, of Lua and not of a command such as
-// PSETEX, which has another code.
-func isScriptError(err error) bool {
-	return strings.HasPrefix(err.Error(), "ERR ") && strings.Contains(err.Error(), "user_script:")
-}
-
 var errShort = errors.New("redisstore: the answer to a script is too short")
 
 // An openError wraps the error of a breaker's Allow. It matches [ErrOpen].
@@ -44,22 +38,54 @@ func (e *openError) Error() string        { return "redisstore: not sent: " + e.
 func (e *openError) Is(target error) bool { return target == ErrOpen }
 func (e *openError) Unwrap() error        { return e.why }
 
-// isReply reports whether err is the server's reply, and not an error of the client: its text
-// begins with a code in upper case, such as OOM or NOPERM, and a space.
-func isReply(err error) bool {
+// code returns the code of an error that is the server's reply, such as OOM or NOPERM, and ""
+// for nil and for an error of the client. The text of a reply begins with a code in upper case
+// and a space.
+func code(err error) string {
+	if err == nil {
+		return ""
+	}
 	code, _, ok := strings.Cut(err.Error(), " ")
-	return ok && code != "" && strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+	if !ok || strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+		return ""
+	}
+	return code
+}
+
+// isReply reports whether err is the server's reply, and not an error of the client.
+func isReply(err error) bool { return code(err) != "" }
+
+// isUnknownScript reports whether the server does not know the hash of a script.
+func isUnknownScript(err error) bool { return code(err) == "NOSCRIPT" }
+
+// isScriptError reports whether err is that of a script, of Lua and not of a command such as
+// PSETEX, which has another code.
+func isScriptError(err error) bool {
+	return code(err) == "ERR" && strings.Contains(err.Error(), "user_script:")
+}
+
+// isRedirection reports whether the reply says that another server has the key, or is about to.
+func isRedirection(err error) bool {
+	c := code(err)
+	return c == "MOVED" || c == "ASK"
+}
+
+// isApart reports whether the server refused a command because of the places of its keys: they
+// are in several slots, or in one that moves and not all on one server.
+func isApart(err error) bool {
+	c := code(err)
+	return c == "CROSSSLOT" || c == "TRYAGAIN"
 }
 
 // aboutKey reports whether err is a server's error that concerns only a key, a script or a
 // permission, or a lack of memory for a new key. Such an error does not mean that the server
 // is down.
 func aboutKey(err error) bool {
-	text := err.Error()
-	for _, prefix := range []string{"ERR ", "WRONGTYPE ", "OOM ", "NOPERM "} {
-		if strings.HasPrefix(text, prefix) {
-			return !strings.HasPrefix(text, "ERR max number of clients")
-		}
+	switch code(err) {
+	case "WRONGTYPE", "OOM", "NOPERM":
+		return true
+	case "ERR":
+		return !strings.HasPrefix(err.Error(), "ERR max number of clients")
 	}
 	return false
 }

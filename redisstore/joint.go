@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -140,7 +139,7 @@ func (s *Store) applyAll(ctx context.Context, calls []ratelimit.JointCall, membe
 	c.name, c.script = members[0].name, scriptFor(true, together, kinds)
 	c.cmd = c.script.commandOn(encodeJoint(calls, members, now))
 	if err := s.do(ctx, c); err != nil {
-		if apart(err) {
+		if isApart(err) || isScriptError(err) { // commands on one key have no such error, or resolve it
 			return errApart
 		}
 		return err
@@ -149,13 +148,6 @@ func (s *Store) applyAll(ctx context.Context, calls []ratelimit.JointCall, membe
 	reply := c.reply
 	s.free(c)
 	return s.decideJointly(calls, members, base, at, reply)
-}
-
-// apart reports whether a command on several keys failed, without having changed anything, for a
-// reason that does not concern commands on one key, or that these resolve.
-func apart(err error) bool {
-	code, _, _ := strings.Cut(err.Error(), " ")
-	return code == "CROSSSLOT" || code == "TRYAGAIN" || isScriptError(err)
 }
 
 // encodeJoint returns the names of the keys, and the arguments of the script.

@@ -479,16 +479,3 @@ func TestLeaseNotGivenBack(t *testing.T) {
 		})
 	}
 }
-
-// An error is of a server that refused a command if it begins with a code, as replies do.
-func TestRefused(t *testing.T) {
-	for _, yes := range []string{"ERR x", "OOM command not allowed", "LOADING Redis is loading", "MOVED 7 127.0.0.1:7001"} {
-		assert.True(t, refused(errors.New(yes)), yes)
-	}
-	for _, no := range []string{"EOF", "i/o timeout", "read tcp 127.0.0.1: use of closed network connection", "", "redis: nil"} {
-		assert.False(t, refused(errors.New(no)), no)
-	}
-	assert.False(t, refused(context.DeadlineExceeded))
-	assert.False(t, refused(errShort))
-	assert.True(t, refused(&scriptError{errShort}))
-}

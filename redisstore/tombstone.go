@@ -63,15 +63,6 @@ func (c Command) alone() Command {
 	return Command{Words: words, Key: c.Key}
 }
 
-// parted reports whether the server refused a group's command because of its second key.
-func (g *group) parted() bool {
-	if g.err == nil || !g.tombed {
-		return false
-	}
-	code, _, _ := strings.Cut(g.err.Error(), " ")
-	return code == "TRYAGAIN" || code == "CROSSSLOT"
-}
-
 // errReset means that the key was reset after some of the events to take back were spent. The
 // command has changed nothing.
 var errReset = errors.New("redisstore: the key was reset")
