@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"sync"
@@ -42,8 +41,6 @@ type (
 		Why      string // the last error
 	}
 )
-
-const busyVariable = "REDISSTORE_BUSY"
 
 // A lastCommand records the latest command.
 type lastCommand struct {
@@ -86,11 +83,9 @@ var busyClients = map[string]func(t *testing.T, addr string) (redisstore.Conn, *
 
 // The processes of BenchmarkBusy run TestBusyWorker.
 func TestBusyWorker(t *testing.T) {
-	var do busyTask
-	if text := os.Getenv(busyVariable); text == "" {
+	do, ok := taskOf[busyTask](t)
+	if !ok {
 		return
-	} else if err := json.Unmarshal([]byte(text), &do); err != nil {
-		t.Fatal(err)
 	}
 	runtime.GOMAXPROCS(2)
 	conn, store := busyClients[do.Client](t, do.Addr)
@@ -150,12 +145,7 @@ func TestBusyWorker(t *testing.T) {
 // measureBusy measures in another process, because this one may be busy.
 func measureBusy(b *testing.B, do busyTask) (out busyOutcome) {
 	b.Helper()
-	text, err := json.Marshal(do)
-	require.NoError(b, err)
-	cmd := exec.CommandContext(b.Context(), os.Args[0], "-test.run=^TestBusyWorker$")
-	cmd.Env = append(os.Environ(), busyVariable+"="+string(text))
-	cmd.Stderr = os.Stderr
-	said, err := cmd.Output()
+	said, err := workerProcess(b, "TestBusyWorker", do).Output()
 	require.NoError(b, err, "%s", said)
 	require.NoError(b, json.NewDecoder(bytes.NewReader(said)).Decode(&out))
 	return out

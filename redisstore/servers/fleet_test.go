@@ -60,45 +60,67 @@ func TestMovingSlot(t *testing.T) {
 // between the nodes of a cluster, until all keys are denied. It checks that each key is granted
 // its limit, and no more.
 func askWhileMoving(t *testing.T, limit int, ask func(t *testing.T, caller int, l ratelimit.Limiter, of []load)) {
+	withMovingSlot(t, func(t *testing.T, m movingSlot) {
+		l := limiter(t, m.store, hourly(limit), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		of := make([]load, 20)
+		m.while(t, func(caller int) { ask(t, caller, l, of) }, func() bool {
+			for k := range of {
+				if of[k].denied.Load() == 0 {
+					return false
+				}
+			}
+			return true
+		})
+		assertLimit(t, limit, of)
+	})
+}
+
+// A movingSlot is a slot of a cluster, and a store whose keys are all in it.
+type movingSlot struct {
+	c     *cluster
+	slot  int
+	store *redisstore.Store
+}
+
+// withMovingSlot runs a test with each client of a cluster.
+func withMovingSlot(t *testing.T, test func(t *testing.T, m movingSlot)) {
+	t.Helper()
 	c := startCluster(t)
 	for name, conn := range clusterConns(t, c) {
 		t.Run(name, func(t *testing.T) {
 			tag := "{" + name + "}" // a prefix with a tag puts all keys into one slot
-			slot := c.slotOf(t, tag)
 			store, err := redisstore.New(conn, redisstore.WithPrefix(tag), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
 			require.NoError(t, err)
-			l := limiter(t, store, hourly(limit), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-			of := make([]load, 20)
-			var asked atomic.Int64
-			ctx, stop := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
-			for i := range callers {
-				wg.Go(func() {
-					for ctx.Err() == nil {
-						ask(t, i, l, of)
-						asked.Add(1)
-					}
-				})
-			}
-			to := c.owner(slot)
-			for range 5 {
-				meet(t, "they ask", &asked)
-				to = (to + 1) % 3
-				c.moveSlot(t, slot, to)
-			}
-			eventually(t, "all keys are denied", func() bool {
-				for k := range of {
-					if of[k].denied.Load() == 0 {
-						return false
-					}
-				}
-				return true
-			})
-			stop()
-			wg.Wait()
-			assertLimit(t, limit, of)
+			test(t, movingSlot{c, c.slotOf(t, tag), store})
 		})
 	}
+}
+
+// while has callers, which are numbered, ask again and again while the slot moves from node to
+// node, after that for a while, and until enough returns true.
+func (m movingSlot) while(t *testing.T, ask func(caller int), enough func() bool) {
+	t.Helper()
+	var asked atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				ask(i)
+				asked.Add(1)
+			}
+		})
+	}
+	to := m.c.owner(m.slot)
+	for range 5 {
+		meet(t, "they ask", &asked)
+		to = (to + 1) % 3
+		m.c.moveSlot(t, m.slot, to)
+	}
+	meet(t, "they ask", &asked)
+	eventually(t, "they have asked enough", enough)
+	stop()
+	wg.Wait()
 }
 
 // When the primary is lost, grants that had not reached the replica are lost with it; then

@@ -41,8 +41,8 @@ type endless struct{}
 func (endless) Read(p []byte) (int, error)  { return len(p), nil }
 func (endless) Write(p []byte) (int, error) { return len(p), nil }
 
-// Streams of two processes share a limit: together they get each window, but for less than a
-// chunk each, and never more.
+// Streams of two processes share a limit. Together they use all of each window except less than
+// a chunk each, and never more than the window.
 func TestStreamsOfProcesses(t *testing.T) {
 	const limit = 6400
 	withEach(t, func(t *testing.T, create maker) {

@@ -58,15 +58,11 @@ type (
 	outcome map[string]int // events allowed, by the name of an algorithm
 )
 
-const workerVariable = "REDISSTORE_WORKER"
-
 // The processes of the other tests run TestWorker.
 func TestWorker(t *testing.T) {
-	var do task
-	if text := os.Getenv(workerVariable); text == "" {
+	do, ok := taskOf[task](t)
+	if !ok {
 		return
-	} else if err := json.Unmarshal([]byte(text), &do); err != nil {
-		t.Fatal(err)
 	}
 	if do.Busy > 0 {
 		runtime.GOMAXPROCS(2)
@@ -110,7 +106,7 @@ func TestWorker(t *testing.T) {
 // granted.
 func runProcesses(t *testing.T, n int, do task) outcome {
 	total := outcome{}
-	for _, told := range inProcesses[outcome](t, n, "TestWorker", workerVariable, do) {
+	for _, told := range inProcesses[outcome](t, n, "TestWorker", do) {
 		for name, allowed := range told {
 			total[name] += allowed
 		}
@@ -118,12 +114,36 @@ func runProcesses(t *testing.T, n int, do task) outcome {
 	return total
 }
 
-// inProcesses runs a test in n processes, which find the task in an environment variable,
-// and returns their reports. A process prints a line when it is ready, reads one when all
-// are, and prints its report as another.
-func inProcesses[Report any](t testing.TB, n int, test, variable string, task any) (reports []Report) {
+// taskVariable is the environment variable that has the task of a process.
+const taskVariable = "REDISSTORE_TASK"
+
+// workerProcess returns a process that runs one test with a task. It has not been started.
+func workerProcess(t testing.TB, test string, task any) *exec.Cmd {
+	t.Helper()
 	text, err := json.Marshal(task)
 	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$")
+	cmd.Env = append(os.Environ(), taskVariable+"="+string(text))
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// taskOf returns the task of this process. ok is false if workerProcess did not make it: then
+// the test has nothing to do.
+func taskOf[Task any](t *testing.T) (task Task, ok bool) {
+	t.Helper()
+	text := os.Getenv(taskVariable)
+	if text == "" {
+		return task, false
+	}
+	require.NoError(t, json.Unmarshal([]byte(text), &task))
+	return task, true
+}
+
+// inProcesses runs a test in n processes, which have the same task, and returns their reports.
+// A process prints a line when it is ready, reads one when all are, and prints its report as
+// another.
+func inProcesses[Report any](t testing.TB, n int, test string, task any) (reports []Report) {
 	type worker struct {
 		cmd *exec.Cmd
 		in  io.WriteCloser
@@ -131,9 +151,7 @@ func inProcesses[Report any](t testing.TB, n int, test, variable string, task an
 	}
 	var workers []worker
 	for range n {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$")
-		cmd.Env = append(os.Environ(), variable+"="+string(text))
-		cmd.Stderr = os.Stderr
+		cmd := workerProcess(t, test, task)
 		in, err := cmd.StdinPipe()
 		require.NoError(t, err)
 		out, err := cmd.StdoutPipe()
@@ -163,7 +181,8 @@ func inProcesses[Report any](t testing.TB, n int, test, variable string, task an
 	return reports
 }
 
-// ready is called by a test in such a process. It returns when all processes are ready.
+// ready is called by a test in such a process. It returns when the process that started it writes
+// a line, or has closed its standard input.
 func ready() {
 	fmt.Println("ready")
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')

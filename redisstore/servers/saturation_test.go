@@ -62,15 +62,11 @@ var steadies = map[string]steady{
 	"hourly":               {hourly(20_000), 20_000, 0},
 }
 
-const saturationVariable = "REDISSTORE_SATURATION"
-
 // The processes of the other tests run TestSaturationWorker.
 func TestSaturationWorker(t *testing.T) {
-	var do saturation
-	if text := os.Getenv(saturationVariable); text == "" {
+	do, ok := taskOf[saturation](t)
+	if !ok {
 		return
-	} else if err := json.Unmarshal([]byte(text), &do); err != nil {
-		t.Fatal(err)
 	}
 	opts := []redisstore.Option{redisstore.WithTimeout(patient)}
 	if do.Lease > 0 {
@@ -121,7 +117,7 @@ func TestSaturationWorker(t *testing.T) {
 // saturate runs processes with the same task, and returns the sum of their reports.
 func saturate(t testing.TB, processes int, do saturation) (all saturated) {
 	t.Helper()
-	for _, told := range inProcesses[saturated](t, processes, "TestSaturationWorker", saturationVariable, do) {
+	for _, told := range inProcesses[saturated](t, processes, "TestSaturationWorker", do) {
 		all.Granted = append(all.Granted, told.Granted...)
 		all.Leased += told.Leased
 		all.Lost += told.Lost

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -18,16 +17,17 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-const stoppedVariable = "REDISSTORE_STOPPED"
+// A stoppedTask says where a process takes.
+type stoppedTask struct{ Addr, Client string }
 
 // The process of the next test runs TestStoppedWorker: callers that take until standard
 // input ends. It prints the number of decisions, and the number that Redis did not make.
 func TestStoppedWorker(t *testing.T) {
-	addr := os.Getenv(stoppedVariable)
-	if addr == "" {
+	do, ok := taskOf[stoppedTask](t)
+	if !ok {
 		return
 	}
-	store := makers[os.Getenv(stoppedVariable+"_CLIENT")](t, addr, redisstore.WithTimeout(2*time.Second))
+	store := makers[do.Client](t, do.Addr, redisstore.WithTimeout(2*time.Second))
 	l := limiter(t, store, hourly(1_000_000_000))
 	require.True(t, l.Allow("k"))
 	var stop atomic.Bool
@@ -43,8 +43,7 @@ func TestStoppedWorker(t *testing.T) {
 			}
 		})
 	}
-	fmt.Println("ready")
-	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	ready()
 	stop.Store(true)
 	wg.Wait()
 	require.NoError(t, json.NewEncoder(os.Stdout).Encode([]int64{made.Load(), lost.Load()}))
@@ -57,9 +56,7 @@ func TestStoppedProcess(t *testing.T) {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestStoppedWorker$")
-			cmd.Env = append(os.Environ(), stoppedVariable+"="+startWire(t, s.addr(), wires["0.5 ms"]).addr(), stoppedVariable+"_CLIENT="+client)
-			cmd.Stderr = os.Stderr
+			cmd := workerProcess(t, "TestStoppedWorker", stoppedTask{startWire(t, s.addr(), wires["0.5 ms"]).addr(), client})
 			in, err := cmd.StdinPipe()
 			require.NoError(t, err)
 			out, err := cmd.StdoutPipe()

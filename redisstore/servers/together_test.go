@@ -98,18 +98,14 @@ func TestTakeAllOfLimitersThatShareStates(t *testing.T) {
 	assert.Equal(t, 1, d.Remaining, "what was held is given back")
 }
 
-// A jointTask is what a process takes of several keys, and its report what it was granted.
+// A jointTask says where a process takes of several keys.
 type jointTask struct{ Addr, Client string }
-
-const jointVariable = "REDISSTORE_JOINT"
 
 // The processes of TestTakeAllOfProcesses run TestJointWorker.
 func TestJointWorker(t *testing.T) {
-	var do jointTask
-	if text := os.Getenv(jointVariable); text == "" {
+	do, ok := taskOf[jointTask](t)
+	if !ok {
 		return
-	} else if err := json.Unmarshal([]byte(text), &do); err != nil {
-		t.Fatal(err)
 	}
 	of := boundAll(t, makers[do.Client](t, do.Addr, redisstore.WithTimeout(patient)), jointAlgorithms())
 	names := slices.Sorted(maps.Keys(of))
@@ -173,7 +169,7 @@ func TestTakeAllOfProcesses(t *testing.T) {
 			client = "rueidis"
 		}
 		total := outcome{}
-		for _, told := range inProcesses[outcome](t, 3, "TestJointWorker", jointVariable, jointTask{s.addr(), client}) {
+		for _, told := range inProcesses[outcome](t, 3, "TestJointWorker", jointTask{s.addr(), client}) {
 			for name, granted := range told {
 				total[name] += granted
 			}
@@ -315,52 +311,28 @@ func TestTakeAllWithEachClient(t *testing.T) {
 // While the slot of the keys moves between nodes, nothing is lost, and nothing granted twice.
 func TestTakeAllInMovingSlot(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t)
-	for name, conn := range clusterConns(t, c) {
-		t.Run(name, func(t *testing.T) {
-			tag := "{" + name + "}" // a prefix with a tag puts all keys into one slot
-			slot := c.slotOf(t, tag)
-			store, err := redisstore.New(conn, redisstore.WithPrefix(tag), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
+	withMovingSlot(t, func(t *testing.T, m movingSlot) {
+		l := limiter(t, m.store, hourly(1e6), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		var granted [20]atomic.Int64
+		m.while(t, func(int) {
+			var bounds []ratelimit.Bound
+			keys := rand.Perm(len(granted))[:3]
+			for _, k := range keys {
+				bounds = append(bounds, ratelimit.For(l, strconv.Itoa(k)))
+			}
+			d, err := ratelimit.TakeAll(context.Background(), 1, bounds...)
+			assert.NoError(t, err)
+			assert.True(t, d.Allowed)
+			for _, k := range keys {
+				granted[k].Add(1)
+			}
+		}, func() bool { return true })
+		for k := range granted {
+			d, err := l.Peek(t.Context(), strconv.Itoa(k))
 			require.NoError(t, err)
-			l := limiter(t, store, hourly(1e6), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-			var granted [20]atomic.Int64
-			var asked atomic.Int64
-			ctx, stop := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
-			for range callers {
-				wg.Go(func() {
-					for ctx.Err() == nil {
-						var bounds []ratelimit.Bound
-						keys := rand.Perm(len(granted))[:3]
-						for _, k := range keys {
-							bounds = append(bounds, ratelimit.For(l, strconv.Itoa(k)))
-						}
-						d, err := ratelimit.TakeAll(context.Background(), 1, bounds...)
-						assert.NoError(t, err)
-						assert.True(t, d.Allowed)
-						for _, k := range keys {
-							granted[k].Add(1)
-						}
-						asked.Add(1)
-					}
-				})
-			}
-			to := c.owner(slot)
-			for range 5 {
-				meet(t, "they ask", &asked)
-				to = (to + 1) % 3
-				c.moveSlot(t, slot, to)
-			}
-			meet(t, "they ask", &asked)
-			stop()
-			wg.Wait()
-			for k := range granted {
-				d, err := l.Peek(t.Context(), strconv.Itoa(k))
-				require.NoError(t, err)
-				assert.Equal(t, int(granted[k].Load()), d.Limit-d.Remaining, "key %d", k)
-			}
-		})
-	}
+			assert.Equal(t, int(granted[k].Load()), d.Limit-d.Remaining, "key %d", k)
+		}
+	})
 }
 
 // A key whose state another limit has left is taken in order, once. Then its state is of its
