@@ -185,7 +185,7 @@ func (a *assembly) applies(words string) bool {
 }
 
 // shared are the sections that other sections of a kernel insert.
-var shared = []string{"arrival", "remains", "turn", "join", "split", "wide"}
+var shared = []string{"arrival", "remains", "count", "turn", "join", "split", "wide"}
 
 // library matches the lines that make a library function a local variable. Each such line
 // costs time, so that unused ones are removed.
@@ -283,11 +283,11 @@ func (a *assembly) opening() string {
 func (a *assembly) helpers(name string) (code string) {
 	var files []string
 	for _, k := range a.kinds {
-		files = append(files, kernels[k]...)
-	}
-	for i, file := range files {
-		if slices.Index(files, file) == i {
-			code += sectionsOf()[file][name]
+		for _, file := range kernels[k] {
+			if !slices.Contains(files, file) {
+				files = append(files, file)
+				code += (&assembly{kinds: []byte{k}}).expand(sectionsOf()[file][name])
+			}
 		}
 	}
 	if a.variant&adopting != 0 && name == "help" && slices.ContainsFunc(a.kinds, func(k byte) bool { return slices.Contains(scaled, k) }) {

@@ -6,13 +6,18 @@
 -- slot, except in undoHelp. p.old has it as well, until a count is changed. From then on the
 -- others are in p.before and p.after, those of the places before and after p.place, so that
 -- a grant copies them once.
---@@help
--- the count at a place
-local function count(p, place)
-  if place == p.place then return p.count end
-  if not p.before then return (unpack(p.form, p.old, p.head + place * p.size)) end
-  if place < p.place then return (unpack(p.form, p.before, place * p.size + 1)) end
-  return (unpack(p.form, p.after, (place - p.place - 1) * p.size + 1))
+--@@count
+-- sets c to the count at a place. It is not a function, because the script would create it on
+-- each call.
+local c = p.count
+if place ~= p.place then
+  if not p.before then
+    c = unpack(p.form, p.old, p.head + place * p.size)
+  elseif place < p.place then
+    c = unpack(p.form, p.before, place * p.size + 1)
+  else
+    c = unpack(p.form, p.after, (place - p.place - 1) * p.size + 1)
+  end
 end
 --@@join
 if p.before then
@@ -26,12 +31,16 @@ end
 --@@turn
 -- sets slot to that of when, ahead to how many slots it is after the latest, and total to
 -- the events in the ring then
-local slot, total = floor(when / p.length), p.sum
+local slot, total = (when - when % p.length) / p.length, p.sum
 local ahead = slot - p.latest
 if ahead >= p.slots then
   total = 0
 else
-  for i = p.latest + 1, slot do total = total - count(p, i % p.slots) end
+  for i = p.latest + 1, slot do
+    local place = i % p.slots
+    --@<count
+    total = total - c
+  end
 end
 p.turned, p.total = slot, total -- for spend
 --@@open
@@ -39,7 +48,8 @@ p.slots, p.length, p.most, p.perSlot, p.size, pos = unpack('<ddddB', request, po
 p.head, p.form = 9, '<I4' -- where the counts begin, and how each is packed
 if p.size == 8 then p.form = '<I8' end
 if p.slots > 2 then p.head = 17 end
-p.width = p.head - 1 + ceil(p.slots * p.size / 8) * 8
+p.width = p.head - 1 + p.slots * p.size
+p.width = p.width + -p.width % 8
 --@@load
 p.frontier, p.mark, p.latest, p.place, p.count, p.sum = 0, 0, 0, 0, 0, 0
 p.old, p.before = s, nil
@@ -51,52 +61,57 @@ else
   else
     p.frontier, p.mark = unpack('<I7B', s)
   end
-  p.latest = floor(p.frontier / p.length)
+  p.latest = (p.frontier - p.frontier % p.length) / p.length
   p.place = p.latest % p.slots
   p.count = unpack(p.form, s, p.head + p.place * p.size)
   if p.slots <= 2 then p.sum = p.count end
-  if p.slots == 2 then p.sum = p.sum + count(p, 1 - p.place) end
+  if p.slots == 2 then p.sum = p.sum + unpack(p.form, s, p.head + (1 - p.place) * p.size) end
 end
 --@@spend
-local slot = floor(t / p.length)
-if slot == p.latest then
-  --@<split
-else
+local slot = (t - t % p.length) / p.length
+if slot ~= p.latest then -- the slots after the latest leave the ring
   --@<join
-  local many, place = slot - p.latest, slot % p.slots
-  local at, size = p.head + place * p.size, p.size
-  local last = p.head + (p.place + 1) * size - 1 -- the last byte of the count of the latest slot
-  if many >= p.slots then
-    p.before, p.after, p.sum = rep('\0', at - p.head), rep('\0', p.width + 1 - at - size), 0
-  else -- the slots after the latest leave the ring
-    if slot == p.turned then
-      p.sum = p.total
+  if slot ~= p.turned then
+    local when = t
+    --@<turn
+  end
+  local place = slot % p.slots
+  if p.total < p.sum then -- otherwise their counts are 0
+    local from, to = p.head + (p.latest + 1) % p.slots * p.size, p.head + (place + 1) * p.size
+    if slot - p.latest >= p.slots then
+      p.old = rep('\0', p.width)
+    elseif from < to then
+      p.old = sub(p.old, 1, from - 1) .. rep('\0', to - from) .. sub(p.old, to)
     else
-      for i = p.latest + 1, slot do p.sum = p.sum - count(p, i % p.slots) end
-    end
-    if place > p.place then
-      p.before, p.after = sub(p.old, p.head, last), sub(p.old, at + size)
-      if many > 1 then p.before = p.before .. rep('\0', (many - 1) * size) end
-    else
-      p.before, p.after = rep('\0', at - p.head), sub(p.old, at + size, last) .. rep('\0', p.width - last)
+      p.old = rep('\0', to - 1) .. sub(p.old, to, from - 1) .. rep('\0', p.width + 1 - from)
     end
   end
-  p.latest, p.place, p.count = slot, place, 0
+  p.latest, p.place, p.count, p.sum = slot, place, 0, p.total
 end
+--@<split
 if p.frontier <= now then p.mark = 0 end
 p.frontier, p.count, p.sum = t, p.count + n, p.sum + n
 --@@fresh
 when = p.frontier
 if p.sum > 0 then
-  local slot = p.latest
-  while count(p, slot % p.slots) == 0 do slot = slot - 1 end
-  when = max(when, (slot + p.slots) * p.length)
+  local slot, found = p.latest, p.count
+  while found == 0 do
+    slot = slot - 1
+    local place = slot % p.slots
+    --@<count
+    found = c
+  end
+  slot = (slot + p.slots) * p.length
+  if slot > when then when = slot end
 end
 --@@leave
 local when = max(p.frontier, now)
 --@<turn
 p.used, p.slotsWas, p.lengthWas, p.left = total, p.slots, p.length, {}
-for i = 0, p.slots - 1 do p.left[i] = count(p, i) end
+for place = 0, p.slots - 1 do
+  --@<count
+  p.left[place] = c
+end
 --@@adopt
 local largest = 9007199254740992 -- 2^53
 p.before = nil
@@ -126,6 +141,11 @@ else
   s = pack('<I7B', p.frontier, p.mark) .. p.before .. pack(p.form, p.count) .. p.after
 end
 --@@undoHelp
+local function count(p, place)
+  --@<count
+  return c
+end
+
 local function latest(p) return floor(p.frontier / p.length) end
 
 -- the number of events in a slot
@@ -137,9 +157,7 @@ end
 
 -- sets the count at a place
 local function put(p, place, n)
-  if p.before then
-    p.old, p.before = rep('\0', p.head - 1) .. p.before .. pack(p.form, p.count) .. p.after, nil
-  end
+  --@<join
   if place ~= p.place then
     local at = p.head + p.place * p.size
     p.old = sub(p.old, 1, at - 1) .. pack(p.form, p.count) .. sub(p.old, at + p.size)
@@ -154,8 +172,7 @@ local function leave(p)
   p.latest = latest(p)
   local place = p.latest % p.slots
   put(p, place, count(p, place))
-  local at = p.head + place * p.size
-  p.before, p.after = sub(p.old, p.head, at - 1), sub(p.old, at + p.size)
+  --@<split
 end
 --@@giveBack
 local slot = floor(taken / p.length)
@@ -170,7 +187,7 @@ local when = t
 --@<turn
 local used = total
 if p.size == 4 then used = 0 end
-if p.size == 4 and ahead == 0 then used = count(p, slot % p.slots) end
+if p.size == 4 and ahead == 0 then used = p.count end
 room = used + n <= (p.size == 4 and 4294967295 or COUNTS)
 --@@refund
 local slot = floor(taken / p.length)
