@@ -86,11 +86,12 @@ func (l *limiter) holdLocal(key string, n int, d *Decision) *Reservation {
 	var a kernel.Answer
 	if l.fast != nil {
 		var held memory.Held
-		if l.fast.Hold(l.timeline, key, n, &held, &a) {
+		var returns uint32
+		if l.fast.Hold(l.timeline, key, n, &held, &returns, &a) {
 			if d.set(&a); !d.Allowed {
 				return nil
 			}
-			return &Reservation{l: l, n: n, due: a.Due, word: held}
+			return &Reservation{l: l, n: n, due: a.Due, returns: returns, word: held}
 		}
 	}
 	r := l.holdState(key, n, &a)
@@ -196,7 +197,7 @@ func (r *Result) uncounted(n int) error {
 // [Limiter.Charge] does. If n is less, Settle gives the others back. The key is then as if only
 // n events had been taken at the time of the hold, if nothing was granted on it since.
 // Otherwise, it is never more generous than that, so that in no span more events happen than
-// the algorithm bounds, with one exception in a TokenBucket:
+// the algorithm bounds:
 //
 //   - Windows and logs always give all of them back, in the window or segment of the hold, or
 //     at its instant, as long as it counts. A window, segment or period that a reservation has
@@ -205,10 +206,6 @@ func (r *Result) uncounted(n int) error {
 //     taken from a full bucket: the rest may have come back already. While reservations are
 //     pending, or the bucket is in debt, it gives back nothing. (With RefillInterval, it does
 //     so in debt, too.)
-//     The exception: with continuous refill, the bucket may be as the hold left it although
-//     others were granted events since, because just as many have come back from earlier holds.
-//     Then all of the hold comes back, and a span may see more events than the bucket bounds:
-//     at most as many more as were held when it began and given back in it.
 //   - A [LeakyBucket] that has queued other events since, and a [WarmingUp] that has granted
 //     others since, give back nothing, and a [SlidingLog] with CountDenied never does.
 //   - In an [InFlight], all events are over, whatever n is.
@@ -236,12 +233,15 @@ func (r *Result) uncounted(n int) error {
 // If the store fails, the [FailurePolicy] makes the Decision, the error says so, and it is
 // unknown whether Settle took effect; it cannot be called again.
 //
-// In memory, Settle allocates nothing, except with an All.
+// In memory, Settle allocates nothing, except with an All, and except that the store remembers
+// about 100 bytes of a key of a TokenBucket that has got events back although others were granted
+// some since the hold. It forgets them after the time in which the bucket fills up, when there are
+// more such keys.
 func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error) {
 	if err := r.l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
-	if r.over.Swap(true) {
+	if r.set(isOver) {
 		return Decision{}, ErrSettled
 	}
 	switch c := r.claim; {
@@ -255,7 +255,7 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 		d, err = r.settleClaim(ctx, c, n)
 	}
 	if err != nil && isUncounted(err) {
-		r.over.Store(false)
+		r.clear(isOver)
 	}
 	if r.l != nil && r.l.observers != nil {
 		r.observe(ctx, CallSettle, n, d, err)
@@ -265,7 +265,7 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 
 // giveBack settles a Reservation that nobody was given.
 func (r *Reservation) giveBack(ctx context.Context) (Decision, error) {
-	r.quiet = true
+	r.set(isQuiet)
 	return r.Settle(ctx, 0)
 }
 
@@ -273,7 +273,7 @@ func (r *Reservation) giveBack(ctx context.Context) (Decision, error) {
 // events in flight. It sets d.
 func (r *Reservation) settleWord(n int, d *Decision) error {
 	var a kernel.Answer
-	r.l.fast.Settle(r.l.timeline, &r.word, r.n, r.due, n, &a)
+	r.l.fast.Settle(r.l.timeline, &r.word, r.returns, r.n, r.due, n, &a)
 	d.set(&a)
 	if a.Excess || a.Full {
 		res := result(&a)
@@ -293,7 +293,7 @@ func (r *Reservation) settleClaim(ctx context.Context, c *claim, n int) (Decisio
 			return l.Peek(ctx, c.key)
 		}
 		if err := l.leave(ctx, c.key, c.line, c.waiter); err != nil {
-			r.over.Store(false)
+			r.clear(isOver)
 			return Decision{}, err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -198,99 +197,6 @@ func TestSettleAnotherHoldFirst(t *testing.T) {
 		// One of the five is missing still; the other four have come back.
 		assert.Equal(t, 7, settle(second, 0).Remaining)
 	}
-}
-
-// If just as many events come back from an earlier hold as others are granted, a TokenBucket is as
-// the hold left it, and all of the hold comes back, although some of it would have overflowed.
-func TestSettleAsTheHoldLeftIt(t *testing.T) {
-	for name, store := range stores {
-		for _, others := range []int{3, 5} {
-			l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10}, ratelimit.WithStore(store()))
-			var holds [2]*ratelimit.Reservation
-			for i := range holds {
-				var err error
-				holds[i], _, err = l.Hold(ctx, "key", 5)
-				require.NoError(t, err)
-			}
-			_, err := holds[0].Settle(ctx, 0)
-			require.NoError(t, err)
-			clk.Advance(4 * time.Second)
-			require.True(t, l.AllowN("key", others))
-			d, err := holds[1].Settle(ctx, 0)
-			require.NoError(t, err)
-			want := 10 - others
-			if others == 5 {
-				want += 4 // which have come back before, too
-			}
-			assert.Equal(t, want, d.Remaining, "%s: %d", name, others)
-		}
-	}
-}
-
-// Whatever comes back of holds in a TokenBucket, a span has at most as many more events than the
-// bucket bounds as were held when it began and came back in it.
-func TestSettleExceedsByWhatWasHeld(t *testing.T) {
-	const perEvent = 100 * time.Millisecond
-	rnd := newRand(t)
-	exceeded := false
-	for range 4000 {
-		burst := 1 + rnd.IntN(12)
-		l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.Every(perEvent), Burst: burst})
-		type hold struct {
-			*ratelimit.Reservation
-			taken
-			settled time.Time
-		}
-		var happened []taken
-		var holds, open []*hold
-		for range 60 {
-			switch n := min(burst, 1+rnd.IntN(2)); rnd.IntN(6) {
-			case 0, 1:
-				r, d, err := l.Hold(ctx, "key", n)
-				require.NoError(t, err)
-				if d.Allowed {
-					h := &hold{Reservation: r, taken: taken{clk.Now(), n}}
-					holds, open = append(holds, h), append(open, h)
-				}
-			case 2:
-				if rnd.IntN(3) == 0 {
-					n = burst
-				}
-				granted, _, err := l.TakeUpTo(ctx, "key", n)
-				require.NoError(t, err)
-				if granted > 0 {
-					happened = append(happened, taken{clk.Now(), granted})
-				}
-			case 3, 4:
-				if len(open) == 0 {
-					continue
-				}
-				i := rnd.IntN(len(open))
-				_, err := open[i].Settle(ctx, 0)
-				require.NoError(t, err)
-				open[i].settled = clk.Now()
-				open = slices.Delete(open, i, i+1)
-			default:
-				clk.Advance(time.Duration(rnd.IntN(7)) * perEvent / 2)
-			}
-		}
-		for i, first := range happened {
-			sum := 0
-			for _, last := range happened[i:] {
-				sum += last.n
-				held := 0
-				for _, h := range holds {
-					if !h.at.After(first.at) && !h.settled.Before(first.at) && !h.settled.After(last.at) {
-						held += h.n
-					}
-				}
-				most := burst + int(last.at.Sub(first.at)/perEvent)
-				exceeded = exceeded || sum > most
-				require.LessOrEqual(t, sum, most+held)
-			}
-		}
-	}
-	assert.True(t, exceeded, "the documentation says so")
 }
 
 // A hold that is settled for what was held leaves the state of a Take.

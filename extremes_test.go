@@ -30,11 +30,12 @@ func TestWidths(t *testing.T) {
 		{TokenBucket{Rate: PerMinute(60)}, 1},
 		{TokenBucket{Rate: PerSecond(3), Burst: 1e9}, 1}, // thirds of a nanosecond
 		{TokenBucket{Rate: PerSecond(60)}, 1},            // thirds too
-		{TokenBucket{Rate: PerSecond(7)}, 2},             // sevenths
+		{TokenBucket{Rate: PerSecond(7)}, 3},             // sevenths
 		{TokenBucket{Rate: PerDay(1), Burst: 50_000}, 1}, // 137 years to fill
-		{TokenBucket{Rate: PerDay(1), Burst: 60_000}, 2}, // 164 years
+		{TokenBucket{Rate: PerDay(1), Burst: 60_000}, 3}, // 164 years
 		{TokenBucket{Rate: PerSecond(1), Refill: RefillInterval}, 2},
 		{LeakyBucket{Rate: PerSecond(10), Capacity: 10}, 1},
+		{LeakyBucket{Rate: PerSecond(7), Capacity: 10}, 2},
 		{FixedWindow{Limit: 1e9, Window: time.Second}, 1},
 		{FixedWindow{Limit: math.MaxInt32, Window: time.Microsecond}, 2},
 		{FixedWindow{Limit: 3, Window: 1}, 2}, // the last of one word would be gone
@@ -46,12 +47,12 @@ func TestWidths(t *testing.T) {
 		{SlidingWindow{Limit: 500_000, Window: time.Hour}, 1},
 		{SlidingWindow{Limit: 2_000_000, Window: 24 * time.Hour}, 1},
 		{SlidingWindow{Limit: 2_100_000, Window: 24 * time.Hour}, 2},
-		{All{TokenBucket{Rate: PerSecond(10)}, SlidingWindow{Limit: 10, Window: time.Minute}}, 1 + 2},
+		{All{TokenBucket{Rate: PerSecond(10)}, SlidingWindow{Limit: 10, Window: time.Minute}}, 2 + 2},
 		{SlidingWindow{Limit: 10, Window: time.Minute, Segments: 60}, 2 + 31},
 		{RollingWindow{Quota: 10_000, Window: 24 * time.Hour, Period: time.Hour}, 2 + 12},
 		{SlidingLog{Limit: 10, Window: time.Second}, 0},
 		{WarmingUp{Rate: PerSecond(10), Warmup: time.Second}, 2},
-		{All{TokenBucket{Rate: PerSecond(10)}, RollingWindow{Quota: 4, Window: 2, Period: 1}}, 1 + 2},
+		{All{TokenBucket{Rate: PerSecond(10)}, RollingWindow{Quota: 4, Window: 2, Period: 1}}, 2 + 2},
 		{All{TokenBucket{Rate: PerSecond(10)}, SlidingLog{Limit: 4, Window: 2}}, 0},
 	} {
 		assert.Equal(t, tt.words, kernelOf(t, tt.alg).Width(), "%T%+v", tt.alg, tt.alg)

@@ -680,9 +680,11 @@ func (l *limiter) reserved(key string, n int, t *Transition, res Result, m mark)
 	c := r.claim
 	if g, ok := res.Grant.(*kernel.Grant); ok {
 		c.line, c.waiter = l.enter(key, g, due, m)
-		r.ahead = c.waiter != nil
-	} else {
-		r.ahead = res.Grant != nil
+		if c.waiter != nil {
+			r.set(isAhead)
+		}
+	} else if res.Grant != nil {
+		r.set(isAhead)
 	}
 	return r
 }
@@ -705,7 +707,7 @@ func (l *limiter) waitN(ctx context.Context, key string, n int, why *reason) err
 	case err != nil || r == nil:
 		return err
 	}
-	r.quiet = true
+	r.set(isQuiet)
 	return r.wait(ctx)
 }
 
@@ -734,10 +736,10 @@ func (l *limiter) waitHold(ctx context.Context, key string, n int, why *reason) 
 	case err != nil:
 		return nil, err
 	}
-	r.quiet = true
+	r.set(isQuiet)
 	if err := r.wait(ctx); err != nil {
 		return nil, err
 	}
-	r.quiet = false
+	r.clear(isQuiet)
 	return r, nil
 }

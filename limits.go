@@ -51,7 +51,8 @@ import (
 // In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory
 // than without WithLimits, and decisions on it take no lock. That holds for the first
 // 1,023 distinct limits of the limiter, and while the key has no pending reservations and
-// has not used more than its limit. Other keys, such as those with a [SlidingWindow] of
+// has not used more than its limit (and in a [TokenBucket], after a reservation or a hold, once
+// it has been granted events again). Other keys, such as those with a [SlidingWindow] of
 // several segments, cost as much as with a [SlidingLog], and their decisions take a lock.
 // Each distinct limit costs about 500 bytes, which [MemoryStats] does not count. A lookup
 // that returns pointers to algorithms makes decisions slower than one that returns the

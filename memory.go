@@ -30,9 +30,9 @@ import (
 // store is full, idle keys go first.
 //
 // The state of a [TokenBucket], [LeakyBucket], [FixedWindow], or [SlidingWindow] with one
-// segment takes 8 bytes with most limits and 16 with the others. That of a [WarmingUp] takes
-// 16. The documentation of each algorithm says more, and docs/design.md has a table of all,
-// in words of 8 bytes.
+// segment takes 8 bytes with most limits and 16 with the others, or 24 in a TokenBucket. That
+// of a [WarmingUp] takes 16. The documentation of each algorithm says more, and docs/design.md
+// has a table of all, in words of 8 bytes.
 //
 // The store identifies keys by 96 bits of a hash with secret seeds of its own. With
 // 100 million keys, the probability that any two share a state is below 10⁻¹², and no

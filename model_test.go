@@ -371,7 +371,7 @@ func (s *schedule) settle(k *scheduleKey) {
 		}
 		return
 	}
-	s.compare(k, k.model.Settle(s.now, held, n), d)
+	s.compare(k, k.model.Settle(s.now, held, n, d), d)
 }
 
 func (s *schedule) charge(k *scheduleKey, n int) {

@@ -271,7 +271,7 @@ func (l *observed) ReserveWithin(ctx context.Context, key string, n int, maxWait
 
 // observe tells the observers of the limiter of a Settle or Cancel.
 func (r *Reservation) observe(ctx context.Context, call Call, n int, d Decision, err error) {
-	if r.quiet {
+	if r.is(isQuiet) {
 		return
 	}
 	o := Observation{Key: r.claim.key, Call: call, N: n, Outcome: counted(ctx, d, err), Decision: d, Err: err}

@@ -13,17 +13,32 @@ import (
 // spent ahead of time. Any number of goroutines may call its methods at once. The zero
 // Reservation is due at once and holds nothing, like those of FailOpen.
 type Reservation struct {
-	l     *limiter       // nil if nothing is held, and for a HoldAll
-	n     int            // the number of events that are held
-	due   kernel.Instant // when the events may happen
-	over  atomic.Bool    // whether it was cancelled or settled
-	ahead bool           // whether it was made ahead of time, so that Cancel may give something back
-	quiet bool           // whether observers are not told of it, because they are told of the whole call
+	l   *limiter       // nil if nothing is held, and for a HoldAll
+	n   int            // the number of events that are held
+	due kernel.Instant // when the events may happen
+	status
 
 	// What it holds, if anything: one of these.
-	word  memory.Held // for a hold on a state of one word in memory
-	claim *claim      // otherwise
+	returns uint32      // for a hold on a state of one word in memory: a part of what the store remembers of it
+	word    memory.Held // likewise: the rest
+	claim   *claim      // otherwise
 }
+
+// A status says what has become of a Reservation, in one word, because the size of a Reservation
+// matters.
+type status struct{ bits atomic.Uint32 }
+
+const (
+	isOver  = 1 << iota // it was cancelled or settled
+	isAhead             // it was made ahead of time, so that Cancel may give something back
+	isQuiet             // observers are not told of it, because they are told of the whole call
+)
+
+func (s *status) is(bit uint32) bool { return s.bits.Load()&bit != 0 }
+func (s *status) clear(bit uint32)   { s.bits.And(^bit) }
+
+// set returns whether the bit was set before.
+func (s *status) set(bit uint32) (before bool) { return s.bits.Or(bit)&bit != 0 }
 
 // A claim is what a Reservation holds. It is not a part of it, because a hold on a state of one
 // word does without, and allocating a Reservation is a large part of what that costs.
@@ -99,7 +114,7 @@ func (r *Reservation) Delay() time.Duration {
 // cancellations on a key share a call, up to 200 of them. Cancel takes about 0.1 ms for each
 // thousand reservations of this limiter that are pending on the key.
 func (r *Reservation) Cancel() {
-	if !r.over.Swap(true) && r.ahead {
+	if !r.set(isOver) && r.is(isAhead) {
 		err := r.l.cancelClaim(r.claim)
 		if r.l.observers != nil {
 			if err != nil {
@@ -135,7 +150,7 @@ func (r *Reservation) Wait(ctx context.Context) error {
 // wait is Wait with a ctx that is not nil.
 func (r *Reservation) wait(ctx context.Context) error {
 	err := r.await(ctx)
-	if err != nil && r.ahead {
+	if err != nil && r.is(isAhead) {
 		r.Cancel()
 	}
 	return err

@@ -319,7 +319,7 @@ func settleAll(ctx context.Context, all parts, n int) (Decision, error) {
 	m := merging{least: math.MaxInt}
 	var errs []error
 	for _, p := range all {
-		if p.r.over.Load() {
+		if p.r.is(isOver) {
 			continue // an earlier call has settled it, when another part had no room
 		}
 		d, err := p.r.Settle(ctx, times(p.times, n))

@@ -10,8 +10,9 @@ import (
 //
 // An idle key may do Burst events at once, and then Rate. Any span of length t sees
 // at most Burst + t·Rate events. Use it when in doubt. Its state is one word. It is
-// two words if the time per event is not a multiple of a half or a third of a
-// nanosecond (as for 7 a second), or if an empty bucket takes decades to fill.
+// three words if the time per event is not a multiple of a half or a third of a
+// nanosecond (as for 7 a second), or if an empty bucket takes decades to fill, and two with
+// RefillInterval or in an All.
 //
 // The bucket was described as a meter by J. Turner, "New directions in
 // communications (or which way to the information age?)", IEEE Communications

@@ -69,10 +69,11 @@ const (
 	opUpTo
 	opCharge
 	opSettle
+	opHold
 )
 
 // op returns the operation that the script executes for c. A request that can never be
-// granted only peeks, and so does one that changes nothing. A hold is a take.
+// granted only peeks, and so does one that changes nothing.
 func (c *call) op() byte {
 	n := c.req.N
 	switch c.req.Op {
@@ -104,6 +105,8 @@ func (c *call) op() byte {
 		return opReserve
 	case c.req.Op == ratelimit.OpReturn:
 		return opReturn
+	case c.req.Op == ratelimit.OpHold:
+		return opHold
 	}
 	return opTake
 }
@@ -111,7 +114,7 @@ func (c *call) op() byte {
 // spends reports whether c spends events if it is granted.
 func (c *call) spends() bool {
 	switch c.op() {
-	case opTake, opReserve, opUpTo:
+	case opTake, opReserve, opUpTo, opHold:
 		return true
 	}
 	return false

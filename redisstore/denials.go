@@ -103,7 +103,7 @@ func (s *Store) cacheDenial(name name, epoch uint64, calls []*call, after snapsh
 			continue
 		}
 		switch c.op() {
-		case opTake:
+		case opTake, opHold:
 			latest.n = c.req.N
 		case opUpTo:
 			latest.n = 1

@@ -221,7 +221,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 func (f *fakeServer) doJoint(keys, args []string, now time.Time) (string, error) {
 	number := func(s string) float64 { return math.Float64frombits(binary.LittleEndian.Uint64([]byte(s[:8]))) }
 	at, states := string(appendDouble(nil, float64(now.UnixMicro()))), ""
-	granted := args[0][8] == opTake
+	granted := args[0][8] != opPeek
 	next := make([][]byte, len(keys))
 	for i, key := range keys {
 		req := ratelimit.Request{Op: ratelimit.OpTake, N: int(number(args[1+2*i][1:]))}.At(now)

@@ -179,6 +179,9 @@ func jointOp(calls []ratelimit.JointCall, members []member) byte {
 			return opPeek
 		}
 	}
+	if calls[0].Request.Op == ratelimit.OpHold {
+		return opHold
+	}
 	return opTake
 }
 
@@ -217,12 +220,12 @@ func (s *Store) decideJointly(calls []ratelimit.JointCall, members []member, bas
 		granted = granted && calls[i].Result.Decision.Allowed
 	}
 	op := jointOp(calls, members)
-	if spent := double(reply[9:]) == 1; spent != (granted && op == opTake) {
+	if spent := double(reply[9:]) == 1; spent != (granted && op != opPeek) {
 		return fmt.Errorf("redisstore: the script grants %d keys together: %t, unlike package ratelimit: this is a defect of the store, please report it", len(calls), spent)
 	}
 	for i := range calls {
 		if !granted {
-			if err := apply(i, calls[i].Request.Refused(op == opTake)); err != nil {
+			if err := apply(i, calls[i].Request.Refused(op != opPeek)); err != nil {
 				return err
 			}
 		}

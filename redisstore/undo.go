@@ -28,7 +28,7 @@ func (c *call) undoes() bool {
 // long reports whether c needs the longer script.
 func (c *call) long() bool {
 	switch c.op() {
-	case opPeek, opTake, opReserve:
+	case opPeek, opTake, opReserve, opHold:
 		return false
 	}
 	return true

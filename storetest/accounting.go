@@ -53,6 +53,8 @@ func testSettle(s *suite) {
 		}
 	}
 
+	testSettleBucket(s)
+
 	// After a Reset, a hold gives nothing back.
 	b := s.bench(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
 	r, d, err := b.Hold(ctx, "k", 3)
@@ -83,6 +85,39 @@ func testSettle(s *suite) {
 	wg.Wait()
 	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != 100-int(happened.Load()) {
 		s.broken("%d events of 100 have happened in concurrent holds, but then %+v", happened.Load(), d)
+	}
+}
+
+// testSettleBucket settles holds of a TokenBucket, of which only as much comes back as is missing
+// still, unless nothing was granted since.
+func testSettleBucket(s *suite) {
+	hold := func(b *bench) *ratelimit.Reservation {
+		r, d, err := b.Hold(ctx, "k", 5)
+		if r == nil {
+			s.broken("a hold of 5 events was denied: %+v, %v", d, err)
+		}
+		return r
+	}
+	for others := 1; others <= 6; others++ {
+		b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 11})
+		first, second := hold(b), hold(b)
+		must[ratelimit.Decision](s)(first.Settle(ctx, 0))
+		b.clk.Advance(4 * time.Second)
+		b.AllowN("k", others)
+		d, want := must[ratelimit.Decision](s)(second.Settle(ctx, 0)), 11-others // one of the five was missing still
+		if d.Remaining != want {
+			s.broken("a bucket of 11, one a second: 5 and 5 were held, the first hold was settled with 0, 4 seconds later %d were taken, and the second hold was settled with 0. Remaining is %d instead of %d", others, d.Remaining, want)
+		}
+	}
+
+	b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10})
+	first, second := hold(b), hold(b)
+	must[ratelimit.Decision](s)(first.Settle(ctx, 4))
+	b.clk.Advance(4 * time.Second)
+	b.AllowN("k", 6)
+	must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+	if d := must[ratelimit.Decision](s)(second.Settle(ctx, 0)); d.Remaining != 10 {
+		s.broken("a bucket of 10, one a second: 5 and 5 were held, the first hold was settled with 4 and, when nothing had been granted for 4 seconds, the second one with 0. Remaining is %d", d.Remaining)
 	}
 }
 

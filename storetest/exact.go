@@ -242,7 +242,7 @@ func (c *comparison) settle(k *comparedKey) {
 	c.logf("Settle(%q, %d), hold %d, of %d", k.name, n, i, h.n)
 	got, err := h.real.Settle(context.Background(), n)
 	if !errors.Is(err, ratelimit.ErrDebt) {
-		c.compare(k.model.Settle(c.now(), h.model, n), got, err)
+		c.compare(k.model.Settle(c.now(), h.model, n, got), got, err)
 	}
 }
 

@@ -35,6 +35,8 @@ func NewAll(parts []Kernel, enc Encoding) Kernel {
 			continue
 		case *pair:
 			part = &p.sliding // other parts determine when events are reserved
+		case *gcra:
+			part = p.keeping()
 		}
 		if k.places != nil {
 			k.places = append(k.places, i)

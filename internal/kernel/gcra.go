@@ -29,7 +29,9 @@ import (
 //
 // If limits vary, tat may also lie ahead because a burst was lowered, and a higher
 // limit must not let a caller overtake a reservation. So a further word has the latest
-// instant at which events were spent.
+// instant at which events were spent. It also tells whether events were granted since a hold
+// (see refund), so a TokenBucket has it in all states that need more than a word anyway. For a
+// state of one word, the store remembers what is necessary (see blind).
 type gcra struct {
 	unwound
 	depth int             // most events at once
@@ -295,19 +297,18 @@ func (k *gcra) charge(st []uint64, now Instant, n int) []uint64 {
 	return k.Spend(st, max(now, k.frontier(st)), n)
 }
 
-// refund takes back as much as would be missing now if nothing but the hold had been taken. If
-// a reservation is ahead, it takes nothing back, because the reservation counts on the events. A
-// debt looks the same. If less is missing than the hold would leave, the state is not one that
-// followed on the hold.
+// refund takes back as much as would be missing now if nothing but the hold had been taken or, if
+// nothing was granted since, all of it. If a reservation is ahead, it takes nothing back, because
+// the reservation counts on the events. A debt looks the same. If less is missing than the hold
+// would leave, the state is not one that followed on the hold.
 func (k *gcra) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
-	tat := k.load(st)
-	back := uint128.Mul(uint64(r.back), k.cost)
-	if r.pending() {
+	tat, alone := k.load(st), k.alone(r.at, r.n)
+	if r.pending() || tat.Less(alone) {
 		return st, false
 	}
-	if tat != k.load(r.post[:k.Width()]) {
-		alone := k.alone(r.at, r.n)
-		if r.ahead || tat.Less(alone) {
+	back := uint128.Mul(uint64(r.back), k.cost)
+	if !k.untouched(st, r) {
+		if r.ahead {
 			return st, false
 		}
 		back = uint128.Min(back, alone.Sub(uint128.Mul(r.now, k.unit)))
@@ -318,9 +319,19 @@ func (k *gcra) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	return k.store(st, tat.Sub(back)), true
 }
 
+// untouched reports whether nothing was granted since the hold. The latest instant says so, except
+// of grants at that of the hold. These make no difference: the bucket cannot overflow before time
+// has passed.
+func (k *gcra) untouched(st []uint64, r refunding) bool {
+	if k.keeps {
+		return k.latest(st) == r.at
+	}
+	return r.untouched
+}
+
 // Refund implements Word.
 func (k *gcra) Refund(word uint64, h Holding, back int, now Instant) (next uint64) {
-	if word == h.After {
+	if h.Untouched {
 		return word - uint64(back)*k.cost
 	}
 	var e ends
@@ -335,10 +346,17 @@ func (k *gcra) alone(at Instant, n int) uint128.Uint128 {
 	return uint128.Mul(at, k.unit).Add(uint128.Mul(uint64(n), k.cost))
 }
 
-// encodeRefund appends the instant at which the bucket is full again after the hold, and that at
-// which it would be if nothing but the hold had been taken.
-func (k *gcra) encodeRefund(b []byte, g *Grant, part int) []byte {
+// encodeRefund appends the instant at which the bucket would be full again if nothing but the hold
+// had been taken.
+func (k *gcra) encodeRefund(b []byte, g *Grant, _ int) []byte {
 	var alone words
 	k.store(alone[:], k.alone(g.at, g.n))
-	return appendWords(appendWords(b, g.endsOf(part).post[:2]...), alone[:2]...)
+	return appendWords(b, alone[:2]...)
+}
+
+// keeping returns k with the latest instant in its states.
+func (k *gcra) keeping() *gcra {
+	keeping := *k
+	keeping.keeps = true
+	return &keeping
 }

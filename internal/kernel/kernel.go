@@ -185,6 +185,7 @@ const (
 	returns                     // it is a returner
 	packs                       // it is a packer
 	flies                       // it is an inFlight: whatever happened, its events are over once they are settled
+	blind                       // its states do not say whether anything was granted since a hold: the store must know
 )
 
 func capabilities(k Kernel) capable {
@@ -203,6 +204,9 @@ func capabilities(k Kernel) capable {
 	}
 	if _, ok := k.(*inFlight); ok {
 		c.can |= flies
+	}
+	if k, ok := k.(*gcra); ok && !k.keeps {
+		c.can |= blind
 	}
 	return c
 }
@@ -275,6 +279,25 @@ func Compile(k Kernel, enc Encoding) *Compiled {
 // Flies reports whether events are released when they are settled, in a part at least.
 func (c *Compiled) Flies() bool {
 	return slices.ContainsFunc(c.leaves(), func(leaf capable) bool { return leaf.can&flies != 0 })
+}
+
+// Blind reports whether the states of c, which are one word, do not say whether anything was granted
+// since a hold. Then the store must know whenever a hold is settled, so it must know what was taken
+// back since: see Request.Untouched. Without that, a state is the one that a hold left only if
+// nothing was granted since.
+func (c *Compiled) Blind() bool { return c.can&blind != 0 }
+
+// Keeps reports whether st, a state of c in the form of Encoding.Varies, has something that tells
+// whether anything was granted since a hold, and that its equal in one word would lack.
+func (c *Compiled) Keeps(st []uint64) bool {
+	k, ok := c.Kernel.(*gcra)
+	return ok && k.latest(st) > 0
+}
+
+// Fills returns how long the bucket of a kernel that is Blind takes to fill up, in nanoseconds.
+func (c *Compiled) Fills() uint64 {
+	k := c.Kernel.(*gcra)
+	return k.span.DivCeil(k.unit)
 }
 
 // Word returns the kernel if a state is one word, and nil if not.

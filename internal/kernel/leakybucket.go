@@ -72,18 +72,26 @@ func (k *leaky) full(st []uint64, now Instant, n int) bool {
 
 func (k *leaky) charge(st []uint64, now Instant, n int) []uint64 { return k.Spend(st, now, n) }
 
-// refund takes nothing back if others have been queued since: their turns were told.
+// refund takes nothing back if others have been queued since: their turns were told. A state is the
+// one that the hold left only if they have all been taken back since, because nothing is taken back
+// but what was queued last.
 func (k *leaky) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
-	if k.load(st) != k.load(r.post[:k.Width()]) {
+	tat := k.load(st)
+	if r.pending() || tat != k.load(r.post[:k.Width()]) {
 		return st, false
 	}
-	return k.gcra.refund(st, r)
+	return k.store(st, tat.Sub(uint128.Mul(uint64(r.back), k.cost))), true
 }
 
 // Refund implements Word.
-func (k *leaky) Refund(word uint64, h Holding, back int, now Instant) (next uint64) {
+func (k *leaky) Refund(word uint64, h Holding, back int, _ Instant) (next uint64) {
 	if word != h.After {
 		return word
 	}
-	return k.gcra.Refund(word, h, back, now)
+	return word - uint64(back)*k.cost
+}
+
+// encodeRefund appends the instant at which the bucket is empty again after the hold.
+func (k *leaky) encodeRefund(b []byte, g *Grant, part int) []byte {
+	return appendWords(b, g.endsOf(part).post[:2]...)
 }

@@ -1,6 +1,9 @@
 package kernel
 
-import "time"
+import (
+	"iter"
+	"time"
+)
 
 // An Op is the kind of a Request.
 type Op uint8
@@ -40,6 +43,10 @@ type Request struct {
 	AtOnce  bool     // for OpReserve: whether no Grant is needed if there is no wait
 	Lost    bool     // for OpSettle: whether the key was reset since the grant
 	Doubt   bool     // for OpSettle: whether it may have been evicted or reset since
+
+	// Untouched, for an OpSettle by a kernel that is Blind, says that nothing was granted on the
+	// key since the grant.
+	Untouched bool
 }
 
 // Entries returns the most words that req adds to a state that grows with use.
@@ -52,6 +59,36 @@ func (r *Request) Entries() int {
 
 // Traces reports whether op makes a Grant that an OpSettle takes back, or is an OpSettle.
 func (op Op) Traces() bool { return op == OpHold || op == OpReserve || op == OpSettle }
+
+// TakesBack reports whether op may take events back.
+func (op Op) TakesBack() bool { return op == OpCancel || op == OpReturn || op == OpSettle }
+
+// Mark returns the state of one word that the Grant of an OpSettle has left, and the number that
+// Stamp has given it. ok is false if there is none.
+func (r *Request) Mark() (after uint64, number uint32, ok bool) {
+	g, ok := r.Grant.(*Grant)
+	if !ok || r.Op != OpSettle || len(g.traces) == 0 && len(g.ends) == 0 {
+		return 0, 0, false
+	}
+	return g.endsOf(0).post[0], g.number, true
+}
+
+// Numbers iterates over the numbers that Stamp has given to the Grants of an OpCancel, and to those
+// in the same line.
+func (r *Request) Numbers() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		switch g := r.Grant.(type) {
+		case *Grant:
+			yield(g.number)
+		case *Cancellation:
+			for _, w := range g.line {
+				if !yield(w.number) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // Enter says in which epoch of a part of a store a request is applied. If a grant was made in
 // another one, its key may have been evicted or reset since.
@@ -113,9 +150,10 @@ type Answer struct {
 	Most      uint64        // with Excess: how many it can hold in addition to those in it
 }
 
-// Stamp says in which epoch of a part of a store the grant of an answer was made: see Enter.
-func (a *Answer) Stamp(epoch uint32) {
+// Stamp says in which epoch of a part of a store the grant of an answer was made (see Enter), and a
+// number by which the store knows what it took back after that (see Mark).
+func (a *Answer) Stamp(epoch, number uint32) {
 	if g, ok := a.Grant.(*Grant); ok {
-		g.epoch = epoch
+		g.epoch, g.number = epoch, number
 	}
 }

@@ -16,16 +16,14 @@ import (
 //
 //   - Counts are sums: the events leave the window or the entry that they are in, if it
 //     still counts.
-//   - A bucket is as full as if they had not been taken, if the words of its state are those that
-//     the hold left. Then nothing was granted since, or just as much was given back of earlier
-//     holds; a state of one word does not say which. In the second case, too much may come back,
-//     but never more than the hold has taken, so that in any span, the excess is at most what was
-//     held when it began. Otherwise, it may have been full meanwhile without them, and what
-//     overflowed then is lost. The state does not say when others took theirs. So only as much
-//     comes back as would be missing now if nothing but the hold had been taken, from a full
-//     bucket: whatever others took, before and since, at least as much of the hold is still
-//     missing. (What the hold left in the state says less, because it includes events of other
-//     holds, which may have been settled since.)
+//   - A bucket is as full as if they had not been taken, if nothing was granted since. Otherwise,
+//     it may have been full meanwhile without them, and what overflowed then is lost. The state
+//     does not say when others took theirs. So only as much comes back as would be missing now if
+//     nothing but the hold had been taken, from a full bucket: whatever others took, before and
+//     since, at least as much of the hold is still missing. (What the hold left in the state says
+//     less, because it includes events of other holds, which may have been settled since. Nor does
+//     it matter whether the state is the one that the hold left: others may have been granted just
+//     as much as has come back of earlier holds.)
 //
 // Events beyond the limit are spent like any others, at the present instant or, while
 // reservations are ahead, at that of the last one. Nothing in the states is special about a
@@ -58,6 +56,8 @@ type refunding struct {
 	now   Instant
 	back  int  // how many of the events did not happen
 	ahead bool // whether a reservation is ahead, or a debt
+
+	untouched bool // whether nothing was granted since; only for a kernel that is blind
 }
 
 // all reports whether none of the events happened.
@@ -197,7 +197,7 @@ func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed
 		v.peek(st, a)
 		return st, false
 	}
-	s := settling{Grant: g, now: v.now, actual: req.N}
+	s := settling{Grant: g, now: v.now, actual: req.N, untouched: req.Untouched}
 	if len(st) > 0 {
 		if s.known, s.same = v.left(g, req.Lost, req.Doubt); s.known {
 			s.ahead = v.ahead(st)
@@ -233,6 +233,8 @@ type settling struct {
 	part   int  // the current part
 	known  bool // whether the state is of the same kind as when they were granted
 	same   bool // whether its limit is the same as well, and the key was not forgotten since
+
+	untouched bool // see refunding
 }
 
 // settle settles a part.
@@ -244,7 +246,7 @@ func (s settling) settle(part *capable, st []uint64) (_ []uint64, changed bool) 
 	}
 	switch {
 	case back > 0 && (s.same || s.known && over):
-		return part.refund(st, refunding{at: s.at, n: s.n, ends: s.endsOf(s.part), now: s.now, back: back, ahead: s.ahead})
+		return part.refund(st, refunding{at: s.at, n: s.n, ends: s.endsOf(s.part), now: s.now, back: back, ahead: s.ahead, untouched: s.untouched})
 	case more > 0:
 		return part.charge(st, s.now, more), true
 	}

@@ -50,6 +50,9 @@ type Holding struct {
 	N     int     // events
 	At    Instant // when they were spent; a leaky does not need it
 	After uint64  // the state then
+
+	// Untouched says that nothing was granted since. Only a kernel that is Blind needs it.
+	Untouched bool
 }
 
 // Settle settles a hold of which n events have happened, and looks whether one more would be
@@ -76,5 +79,5 @@ func (t *Taking) Settle(by Word, word uint64, now Instant, h *Holding, n int) (o
 // refunding returns what refund of a state of one word needs. The state before the hold is not.
 func (h *Holding) refunding(e *ends, back int, now Instant) refunding {
 	e.post[0] = h.After
-	return refunding{at: h.At, n: h.N, ends: e, now: now, back: back}
+	return refunding{at: h.At, n: h.N, ends: e, now: now, back: back, untouched: h.Untouched}
 }

@@ -34,7 +34,7 @@ func TestTakingEqualsStep(t *testing.T) {
 						var got Answer
 						taking.Take(c.Word(), st[0], now, n)
 						c.Tell(&taking, st[0], at, &got)
-						h := Holding{n, now, taking.Next}
+						h := Holding{N: n, At: now, After: taking.Next}
 						c.Step(st, &Request{Op: OpHold, N: n, Fixed: at}, &want)
 						if want.Allowed {
 							got.SetDue(at)

@@ -11,6 +11,7 @@ import (
 // continuously. Errors name rate as the Rate of field.
 func NewTokenBucket(events int, per time.Duration, rate fmt.Stringer, burst int, enc Encoding, field string) (Kernel, error) {
 	k, err := newGCRA(events, per, rate, burst, enc, field)
+	k.keeps = k.keeps || k.wide
 	return &k, err
 }
 

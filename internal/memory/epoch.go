@@ -38,10 +38,10 @@ func (sp *Tables) epoch(id identity) uint32 {
 
 // stepTraced applies a request that Traces to the state of id.
 func (sp *Tables) stepTraced(id identity, st []uint64, req *kernel.Request, a *kernel.Answer) (changed bool) {
-	epoch := sp.epoch(id)
+	epoch, returns := sp.epoch(id), sp.returns(id)
 	req.Enter(epoch)
 	_, changed = sp.k.Step(st, req, a)
-	a.Stamp(epoch)
+	a.Stamp(epoch, returns)
 	return changed
 }
 

@@ -238,6 +238,7 @@ func (sp *Tables) shrink() {
 func (sp *Tables) count(stats *Stats) {
 	sp.over.count(stats)
 	stats.Bytes += sizeOf[Tables]() + sp.bytes()
+	sp.countReturned(stats)
 	for _, e := range sp.list() {
 		sh := e.(*shard)
 		sh.mu.Lock()

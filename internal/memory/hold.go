@@ -14,9 +14,10 @@ type Held struct {
 	lo, epoch uint32
 }
 
-// Hold is a faster Apply for an OpHold of n events. If they are granted, it fills in h. It
-// returns false if Apply has to be used.
-func (sp *Tables) Hold(clk *kernel.Timeline, key string, n int, h *Held, a *kernel.Answer) (ok bool) {
+// Hold is a faster Apply for an OpHold of n events. If they are granted, it fills in h and
+// returns. That is not a part of h because of the size of what both are parts of. Hold returns
+// false if Apply has to be used.
+func (sp *Tables) Hold(clk *kernel.Timeline, key string, n int, h *Held, returns *uint32, a *kernel.Answer) (ok bool) {
 	if !sp.byWord(n) {
 		return false
 	}
@@ -35,6 +36,7 @@ func (sp *Tables) Hold(clk *kernel.Timeline, key string, n int, h *Held, a *kern
 		if word == kernel.Gone {
 			return false // guarantee 4
 		}
+		count := sp.returns(id) // between the load and the swap: see returned.go
 		var at kernel.Reading
 		at.Now, at.Lag = clk.Now()
 		var t kernel.Taking
@@ -42,7 +44,7 @@ func (sp *Tables) Hold(clk *kernel.Timeline, key string, n int, h *Held, a *kern
 		switch {
 		case sp.settle(state, word, &t, &at, clk, a):
 			a.SetDue(&at)
-			*h = Held{t.Next, id.hi, id.lo, epoch}
+			*h, *returns = Held{t.Next, id.hi, id.lo, epoch}, count
 			return true
 		case !t.Granted:
 			return false
@@ -52,9 +54,9 @@ func (sp *Tables) Hold(clk *kernel.Timeline, key string, n int, h *Held, a *kern
 }
 
 // Settle is Apply for an OpSettle of a hold of which n events have happened.
-func (sp *Tables) Settle(clk *kernel.Timeline, h *Held, held int, due kernel.Instant, n int, a *kernel.Answer) {
+func (sp *Tables) Settle(clk *kernel.Timeline, h *Held, returns uint32, held int, due kernel.Instant, n int, a *kernel.Answer) {
 	holding := kernel.Holding{N: held, At: due, After: h.state}
-	if sp.settleWord(clk, h, &holding, n, a) {
+	if sp.settleWord(clk, h, returns, &holding, n, a) {
 		return
 	}
 	// There is nothing to take back.
@@ -64,7 +66,7 @@ func (sp *Tables) Settle(clk *kernel.Timeline, h *Held, held int, due kernel.Ins
 
 // settleWord is Settle, if the state is in the table. It returns false if the key may have been
 // forgotten since the hold, or if more events have happened than are granted.
-func (sp *Tables) settleWord(clk *kernel.Timeline, h *Held, holding *kernel.Holding, n int, a *kernel.Answer) (ok bool) {
+func (sp *Tables) settleWord(clk *kernel.Timeline, h *Held, returns uint32, holding *kernel.Holding, n int, a *kernel.Answer) (ok bool) {
 	if n-holding.N > sp.k.Limit() {
 		return false
 	}
@@ -88,6 +90,14 @@ func (sp *Tables) settleWord(clk *kernel.Timeline, h *Held, holding *kernel.Hold
 		var at kernel.Reading
 		at.Now, at.Lag = clk.Now()
 		var t kernel.Taking
+		if sp.blind && n < holding.N {
+			if sp.settleBack(&t, state, word, h, returns, at.Now, holding, n) {
+				sp.k.Tell(&t, t.Next, &at, a) // guarantee 5
+				return true
+			}
+			backOff(tries)
+			continue
+		}
 		if !t.Settle(sp.word, word, at.Now, holding, n) {
 			return false
 		}

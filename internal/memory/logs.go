@@ -142,7 +142,7 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 			}
 		}
 		by, st, _ := k.StepFrom(sh.kernel(e), sh.state(e), req, a)
-		a.Stamp(epoch)
+		a.Stamp(epoch, 0)
 		sh.setKernel(e, by)
 		sh.set(e, st)
 		return updated
@@ -158,7 +158,7 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 		return replaced
 	}
 	st, changed := k.Step(st, req, a)
-	a.Stamp(epoch)
+	a.Stamp(epoch, 0)
 	if !changed {
 		if sp.store.answers(req.Op) {
 			return updated

@@ -127,14 +127,21 @@ type Tables struct {
 	word   kernel.Word      // k, if a state is one word; else nil
 	varied *Varied          // if keys have limits of their own; else nil
 	single bool             // whether a state is one word
+	blind  bool             // likewise, and it does not say whether anything was granted since a hold
+	fills  uint64           // if so: how long a bucket takes to fill up, in nanoseconds
 	width  uint64           // words of a state
 	serial uint64           // see serials
+
+	returned atomic.Pointer[returned] // what was taken back; nil if nothing was, or if states are not blind
 
 	directory[table]
 }
 
 func newTables(s *Store, k *kernel.Compiled) *Tables {
 	sp := &Tables{store: s, over: newOverflow(s, k), k: k, word: k.Word(), single: k.Word() != nil, width: uint64(k.Width())}
+	if sp.blind = k.Blind(); sp.blind {
+		sp.fills = k.Fills()
+	}
 	sp.begin()
 	return sp
 }
@@ -351,13 +358,21 @@ func (sp *Tables) apply(id identity, req *kernel.Request, a *kernel.Answer) {
 	}
 	if sp.word != nil {
 		tbl := sp.at(id)
-		if p, ok := tbl.find(id); ok && (sp.take(tbl.word(p), req, a) || sp.store.swap(tbl.word(p), step)) {
+		if p, ok := tbl.find(id); ok && (sp.take(tbl.word(p), req, a) || sp.swap(tbl.word(p), id, req, step)) {
 			return
 		}
 	}
 	if idle, full := sp.update(id, req, step); full {
 		sp.over.apply(sp.k, req, idle, a)
 	}
+}
+
+// swap applies f, which applies req, to a state of one word. It returns false if the state is Gone.
+func (sp *Tables) swap(state *uint64, id identity, req *kernel.Request, f change) (ok bool) {
+	if sp.blind && req.Op.TakesBack() {
+		return sp.swapBack(state, id, req, f)
+	}
+	return sp.store.swap(state, f)
 }
 
 // swap applies f to a state of one word. It returns false if the state is Gone.
@@ -421,7 +436,7 @@ func (sh *shard) updateLocked(t *table, id identity, req *kernel.Request, f chan
 	p, ok := t.find(id)
 	switch {
 	case ok && sp.single:
-		sp.store.swap(t.word(p), f) // it is not Gone: writing Gone takes the lock
+		sp.swap(t.word(p), id, req, f) // it is not Gone: writing Gone takes the lock
 		return updated
 	case ok:
 		f(t.state(p))

@@ -20,7 +20,8 @@ import (
 // logs, with a state that has room for that: those with another kind of limit, those with a
 // limit that came when no number was left, those with reservations, and those that have used
 // more than their limit since it was lowered. A key moves from the tables to the logs when a
-// request requires it, and back when it can be decided on in the tables again.
+// request requires it, and back when it can be decided on in the tables again; in a TokenBucket,
+// when it is granted events again, because a word would not say whether any were since a hold.
 //
 // A key is never in both:
 //
@@ -316,7 +317,8 @@ func (v *Varied) sweepLocked(sh *shard, t *table, ls *logShard, fits bool, req *
 
 // placeLocked applies a request to a state that by left, and puts the key into t, which has
 // room, with the limit lim, once remove has taken it from where it is. It returns false, and
-// changes nothing, if the state cannot be in a table.
+// changes nothing, if the state cannot be in a table, or if it says that nothing was granted since
+// a hold and the request does not change that.
 func (v *Varied) placeLocked(sh *shard, t *table, id identity, lim *Limit, by *kernel.Compiled, st []uint64, req *kernel.Request, a *kernel.Answer, remove func()) (ok bool) {
 	at := req.Fix()
 	word, ok := lim.word.Narrow(lim.loose.AdoptFrom(by, st, at.Fixed.Now), at.Fixed.Now)
@@ -324,8 +326,7 @@ func (v *Varied) placeLocked(sh *shard, t *table, id identity, lim *Limit, by *k
 		return false
 	}
 	next := []uint64{word}
-	lim.k.Step(next, &at, a)
-	if a.Grant != nil {
+	if _, changed := lim.k.Step(next, &at, a); a.Grant != nil || !changed && by == lim.loose && by.Keeps(st) {
 		return false
 	}
 	remove()

@@ -311,6 +311,10 @@ func TestPlaces(t *testing.T) {
 	places(0, 1) // the reservation may still be cancelled
 	l.clk.Advance(1)
 	l.do("key", 0, kernel.Request{Op: kernel.OpPeek, N: 1})
+	require.False(t, l.take("key", 0, 3))
+	places(0, 1) // its state says whether anything was granted since a hold
+	l.clk.Advance(time.Second)
+	require.True(t, l.take("key", 0, 1))
 	places(1, 0)
 	require.True(t, l.take("key", 9, 1))
 	places(0, 1) // a log

@@ -56,15 +56,23 @@ func (k *Key) Charge(now int64, n int) ratelimit.Decision {
 // charged now. If more were held, the key is as if only n had been, at the time of the hold,
 // if nothing was granted since; otherwise, as much is given back as certainly still counts.
 // Events in flight are over.
-func (k *Key) Settle(now int64, h *Held, n int) ratelimit.Decision {
+//
+// In a token bucket, both are right if events were granted since only at the instant of the hold,
+// or were given back: stores cannot all tell that from a key on which nothing was granted, or on
+// which something was. Then got, the answer of the store, decides.
+func (k *Key) Settle(now int64, h *Held, n int, got ratelimit.Decision) ratelimit.Decision {
+	return k.settle(now, h, n, k.Clone().settle(now, h, n, true) == got)
+}
+
+func (k *Key) settle(now int64, h *Held, n int, more bool) ratelimit.Decision {
 	ahead := k.behind(instant(now))
 	for i, p := range k.parts {
 		switch _, flies := p.(*inFlight); {
 		case flies && h.indexes != nil:
-			p.refund(h.indexes[i], 0, h.n, instant(now), ahead)
+			p.refund(h.indexes[i], 0, h.n, instant(now), ahead, more)
 		case flies:
 		case n < h.n:
-			p.refund(h.indexes[i], n, h.n-n, instant(now), ahead)
+			p.refund(h.indexes[i], n, h.n-n, instant(now), ahead, more)
 		default:
 			k.chargePart(p, instant(now), n-h.n)
 		}

@@ -39,7 +39,9 @@ type charge[S any] struct {
 	at        instant
 	state     S
 	cancelled bool
-	void      bool // whether all of it was given back otherwise
+	void      bool // whether all of it was given back otherwise, as if it had never been made
+	none      bool // whether all of it was given back otherwise
+	back      bool // whether it is not a charge, but what was given back of one
 }
 
 // A stack has the initial state and the states after each charge. A charge can be
@@ -115,33 +117,47 @@ func (b *tokenBucket) charge(t instant, n int) {
 	b.push(t, level{t, new(big.Rat).Sub(b.tokens(t), ratOf(n))})
 }
 
-// same reports whether the bucket of l has the same content as that of m at each instant, as
-// far as neither is full or empty.
-func (l level) same(m level, rate *big.Rat) bool {
-	if l.at < m.at {
-		l, m = m, l
-	}
-	gained := over(rate, m.at, l.at)
-	return gained.Add(gained, m.amount).Cmp(l.amount) == 0
-}
-
 func (b *tokenBucket) inDebt(t instant) bool { return b.tokens(t).Sign() < 0 }
 
-// refund gives back, if the bucket is not as the hold left it, what would be missing now if only
-// the hold had been taken, from a full bucket.
-func (b *tokenBucket) refund(index, n, back int, now instant, ahead bool) {
-	held := b.stack[1+index]
-	switch {
+// refund gives all back if nothing was granted since, and otherwise what would be missing now if
+// only the hold had been taken, from a full bucket.
+func (b *tokenBucket) refund(index, n, back int, now instant, ahead, more bool) {
+	held := &b.stack[1+index]
+	nothing, nothingLater := b.grantedSince(index)
+	amount := ratOf(back)
+	switch all := nothing || nothingLater && more; {
 	case held.at > now:
-	case b.last().same(held.state, b.rate):
-		b.redo(index, n, b.charge)
-	case !ahead:
+		return
+	case !all && ahead:
+		return
+	case !all:
 		missing := new(big.Rat).Sub(ratOf(n+back), over(b.rate, held.at, now))
-		if missing.Sign() > 0 {
-			l := b.last()
-			b.push(l.at, level{l.at, new(big.Rat).Add(l.amount, minRat(ratOf(back), missing))})
+		if missing.Sign() <= 0 {
+			return
+		}
+		amount = minRat(amount, missing)
+	case index == b.charges()-1:
+		b.redo(index, n, b.charge)
+		return
+	}
+	held.none = n == 0 && amount.Cmp(ratOf(back)) == 0
+	l := b.last()
+	b.push(l.at, level{l.at, amount.Add(amount, l.amount)})
+	b.top().back = true
+}
+
+// grantedSince reports whether nothing was granted after a charge, and whether nothing was at a
+// later instant that has not come back.
+func (b *tokenBucket) grantedSince(index int) (nothing, nothingLater bool) {
+	nothing, nothingLater = true, true
+	held := &b.stack[1+index]
+	for i := range b.stack[2+index:] {
+		if c := &b.stack[2+index+i]; !c.back {
+			nothing = false
+			nothingLater = nothingLater && (c.none || c.void || c.at == held.at)
 		}
 	}
+	return nothing, nothingLater
 }
 
 func (b *tokenBucket) clone() part {
@@ -191,8 +207,18 @@ func (b *leakyBucket) delay(t instant) time.Duration {
 	return time.Duration(empty - t)
 }
 
+// same reports whether the bucket of l has the same content as that of m at each instant, as
+// far as neither is full or empty.
+func (l level) same(m level, rate *big.Rat) bool {
+	if l.at < m.at {
+		l, m = m, l
+	}
+	gained := over(rate, m.at, l.at)
+	return gained.Add(gained, m.amount).Cmp(l.amount) == 0
+}
+
 // refund gives nothing back if others were queued since.
-func (b *leakyBucket) refund(index, n, _ int, now instant, _ bool) {
+func (b *leakyBucket) refund(index, n, _ int, now instant, _, _ bool) {
 	held := b.stack[1+index]
 	falls := new(big.Rat).Neg(b.rate)
 	if held.at <= now && b.last().same(held.state, falls) {
@@ -258,7 +284,7 @@ func (b *intervalBucket) begun(s intervalState) instant {
 
 // refund gives back, if others were granted since, what would be missing now if only the hold
 // had been taken, from a full bucket, and the refills had come when they did.
-func (b *intervalBucket) refund(index, n, back int, now instant, _ bool) {
+func (b *intervalBucket) refund(index, n, back int, now instant, _, _ bool) {
 	held := b.stack[1+index]
 	last, begun := b.last(), b.begun(held.state)
 	switch {

@@ -48,8 +48,9 @@ type part interface {
 	cancel(index int, now instant)
 
 	// refund gives back, at now, as much as can be given back of some events of a charge,
-	// of which n others happened. ahead says that a reservation is ahead.
-	refund(index, n, back int, now instant, ahead bool)
+	// of which n others happened. ahead says that a reservation is ahead. If there are two right
+	// answers, more says that the greater is meant.
+	refund(index, n, back int, now instant, ahead, more bool)
 
 	// earliest is the first instant, t or later, at which events can be charged, however many
 	// there is room for.

@@ -103,7 +103,7 @@ func (w *warmingUp) charge(t instant, n int) {
 func (w *warmingUp) earliest(t instant) instant { return max(t, w.last().nextFree) }
 
 // refund gives nothing back if others were granted since: they waited for these already.
-func (w *warmingUp) refund(index, n, _ int, now instant, _ bool) {
+func (w *warmingUp) refund(index, n, _ int, now instant, _, _ bool) {
 	held, last := w.stack[1+index], w.last()
 	if held.at <= now && last.nextFree == held.state.nextFree && last.stored.Cmp(held.state.stored) == 0 {
 		w.redo(index, n, w.charge)

@@ -28,7 +28,7 @@ func (h *history) cancel(index int, _ instant) { h.batches[index].lost = true }
 func (history) earliest(t instant) instant { return t }
 
 // refund makes a batch smaller.
-func (h *history) refund(index, n, _ int, _ instant, _ bool) { h.batches[index].n = n }
+func (h *history) refund(index, n, _ int, _ instant, _, _ bool) { h.batches[index].n = n }
 
 // latest is the latest instant of a batch that was granted and not cancelled.
 func (h *history) latest() (at instant) {
@@ -74,9 +74,9 @@ func (w *fixedWindow) current(t instant) *big.Int {
 }
 
 // refund gives nothing back if a reservation has opened another window.
-func (w *fixedWindow) refund(index, n, back int, now instant, ahead bool) {
+func (w *fixedWindow) refund(index, n, back int, now instant, ahead, more bool) {
 	if w.counts(w.batches[index], w.latest()) {
-		w.history.refund(index, n, back, now, ahead)
+		w.history.refund(index, n, back, now, ahead, more)
 	}
 }
 
@@ -101,9 +101,9 @@ func (w *eventWindow) current(t instant) *big.Int {
 }
 
 // refund gives nothing back if a reservation has opened another window.
-func (w *eventWindow) refund(index, n, back int, now instant, ahead bool) {
+func (w *eventWindow) refund(index, n, back int, now instant, ahead, more bool) {
 	if w.counts(w.batches[index], w.latest()) {
-		w.history.refund(index, n, back, now, ahead)
+		w.history.refund(index, n, back, now, ahead, more)
 	}
 }
 
@@ -148,9 +148,9 @@ func (w *slidingWindow) estimate(t instant) *big.Rat {
 }
 
 // refund gives nothing back of a segment that a reservation has pushed out.
-func (w *slidingWindow) refund(index, n, back int, now instant, ahead bool) {
+func (w *slidingWindow) refund(index, n, back int, now instant, ahead, more bool) {
 	if w.latest()/w.segment-w.batches[index].at/w.segment <= w.k {
-		w.history.refund(index, n, back, now, ahead)
+		w.history.refund(index, n, back, now, ahead, more)
 	}
 }
 
@@ -197,9 +197,9 @@ func (w *slidingLog) refuse(t instant, n int) {
 }
 
 // refund gives nothing back if refused events are logged, for the same reason as cancel.
-func (w *slidingLog) refund(index, n, back int, now instant, ahead bool) {
+func (w *slidingLog) refund(index, n, back int, now instant, ahead, more bool) {
 	if !w.countDenied {
-		w.history.refund(index, n, back, now, ahead)
+		w.history.refund(index, n, back, now, ahead, more)
 	}
 }
 
@@ -263,9 +263,9 @@ func (w *rollingWindow) grantable(t instant, n int) bool {
 }
 
 // refund gives nothing back of a period that a reservation has pushed out.
-func (w *rollingWindow) refund(index, n, back int, now instant, ahead bool) {
+func (w *rollingWindow) refund(index, n, back int, now instant, ahead, more bool) {
 	if w.latest()/w.period-w.batches[index].at/w.period < w.periods {
-		w.history.refund(index, n, back, now, ahead)
+		w.history.refund(index, n, back, now, ahead, more)
 	}
 }
 

@@ -9,7 +9,8 @@ p.width, p.queue = 24, p.kind == 2
 --@@short
 -- Redis keeps a decimal number of up to 19 digits in 16 bytes, and 24 other bytes in 48. So
 -- the state of a bucket of a fixed limit is such a number if the latest instant does not
--- matter: 16 digits for the microseconds and, if there are units, 3 for the units.
+-- matter, or would only say that something was granted since all holds: 16 digits for the
+-- microseconds and, if there are units, 3 for the units.
 if #s == 16 then
   p.ticks, p.units, p.last = tonumber(s), 0, 0
   fits = tag == '' and p.ticks and p.ticks >= 1e15 and p.ticks < 9e15
@@ -21,8 +22,9 @@ end
 -- A reservation granted at once can be cancelled in this microsecond, if the state is the one
 -- that it left. Holds that were settled since, or events that were given back, may have restored
 -- that.
-local reserved = whole or #s == 24 and unpack('<I8', s, 17) == now
-if tag == '' and p.units < 1000 and p.ticks >= 1e15 and p.ticks < 9e15 and (p.last == 0 or not p.queue and (p.last < now or p.last == now and not reserved)) then
+-- Before this microsecond, nothing was granted since the hold that the latest instant is of, if any.
+local kept = whole or holds or #s == 24 and unpack('<I8', s, 17) == now
+if tag == '' and p.units < 1000 and p.ticks >= 1e15 and p.ticks < 9e15 and (p.last == 0 or not p.queue and p.last == now and not kept) then
   if p.units == 0 then state = format('%d', p.ticks) else state = format('%d%03d', p.ticks, p.units) end
 end
 --@@load
@@ -123,20 +125,20 @@ if not p.queue then
   ahead = ahead or over > p.spanTicks or over == p.spanTicks and p.units > p.spanUnits
 end
 --@@refund
--- as much as would be missing now if nothing but the hold had been taken
-local ticks, units, aloneTicks, aloneUnits
-ticks, units, aloneTicks, aloneUnits, pos = unpack('<I8I8I8I8', request, pos)
+-- as much as would be missing now if nothing but the hold had been taken, or all of it if nothing
+-- was granted since. What is read is the state with only the hold or, of a queue, the state that
+-- the hold left.
+local ticks, units
+ticks, units, pos = unpack('<I8I8', request, pos)
 local backTicks, backUnits = p.costTicks, p.costUnits
-if taken > now then
+local over = p.ticks - ticks
+if over == 0 then over = p.units - units end
+if taken > now or over < 0 or p.queue and over > 0 then
   backTicks, backUnits = 0, 0
-elseif p.ticks ~= ticks or p.units ~= units then
-  if p.queue or ahead or p.ticks < aloneTicks or p.ticks == aloneTicks and p.units < aloneUnits then
-    backTicks, backUnits = 0, 0
-  else
-    ticks, units = aloneTicks - now, aloneUnits
-    if ticks < 0 then ticks, units = 0, 0 end
-    if ticks < backTicks or ticks == backTicks and units < backUnits then backTicks, backUnits = ticks, units end
-  end
+elseif not p.queue and p.last ~= taken then
+  ticks = ticks - now
+  if ahead or ticks < 0 then ticks, units = 0, 0 end
+  if ticks < backTicks or ticks == backTicks and units < backUnits then backTicks, backUnits = ticks, units end
 end
 if backTicks > 0 or backUnits > 0 then
   ticks, units = p.ticks - backTicks, p.units - backUnits

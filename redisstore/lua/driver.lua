@@ -170,7 +170,8 @@ if foreign and foreign ~= '' then
 end
 --@@always
 
-local granted, changed, whole = 0, false, false -- whole: whether the reply has the whole value
+local granted, changed, holds = 0, false, false -- holds: whether events are held
+local whole = false -- whether the reply has the whole value
 --@@adopting
 if foreign then changed, whole = true, true end
 --@@longer
@@ -185,6 +186,7 @@ while op or pos <= #request do
       end
     end
   end
+  if op == 8 then op, holds = 1, true end -- a hold is a take that is settled later
   --@<undo
   --@<account
   for _ = 1, times do

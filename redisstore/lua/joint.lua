@@ -5,7 +5,7 @@
 --
 -- KEYS[k]      a key
 -- ARGV[1]      the time, or a negative number for the time of this server; the operation: 1 takes
---              the events, 0 spends nothing
+--              the events, 8 holds them, 0 spends nothing
 -- ARGV[2*k]    of a key: whether its algorithm is an All, and the number of events; if it is an
 --              All, the number of its parts; for each part its kind and its constants; for each
 --              bucket the cost of the events
@@ -20,6 +20,8 @@
 --@<help
 
 local now, op = unpack('<dB', ARGV[1])
+local holds = op == 8
+if holds then op = 1 end
 local timeGiven = now >= 0
 if not timeGiven then
   local t = call('TIME')
