@@ -105,24 +105,28 @@ func TestSettleAsTheHoldLeftIt(t *testing.T) {
 // The same, after other events came back, and were granted, more often.
 func TestSettleAfterSeveralReturns(t *testing.T) {
 	eachSettledBucket(t, func(t *testing.T, b settledBucket) {
-		l, clk := b.new(t, 20)
-		var holds []*ratelimit.Reservation
-		for range 3 {
-			holds = append(holds, mustHold(t, l, 4*b.events))
-		}
-		last := mustHold(t, l, 8*b.events)
-		for _, r := range holds {
-			clk.Advance(time.Second)
+		for grants := 1; grants <= 3; grants++ {
+			l, clk := b.new(t, 20)
+			var holds []*ratelimit.Reservation
+			for range 3 {
+				holds = append(holds, mustHold(t, l, 4*b.events))
+			}
+			last := mustHold(t, l, 8*b.events)
+			for i, r := range holds {
+				clk.Advance(time.Second)
+				before, err := l.Peek(ctx, "key")
+				require.NoError(t, err)
+				back := mustSettle(t, r, 0) - before.Remaining
+				require.Positive(t, back)
+				if i < grants {
+					require.True(t, l.AllowN("key", back))
+				}
+			}
+			clk.Advance(2 * time.Second)
 			before, err := l.Peek(ctx, "key")
 			require.NoError(t, err)
-			back := mustSettle(t, r, 0) - before.Remaining
-			require.Positive(t, back)
-			require.True(t, l.AllowN("key", back))
+			assert.Equal(t, before.Remaining+3*b.events, mustSettle(t, last, 0), "of 8, 5 came back in 5 seconds")
 		}
-		clk.Advance(2 * time.Second)
-		before, err := l.Peek(ctx, "key")
-		require.NoError(t, err)
-		assert.Equal(t, before.Remaining+3*b.events, mustSettle(t, last, 0), "of 8, 5 came back in 5 seconds")
 	})
 }
 

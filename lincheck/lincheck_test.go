@@ -31,10 +31,12 @@ type call struct {
 
 // A state is the state of one key in a sequential limiter.
 type state struct {
-	changed int64 // when
-	bytes   string
-	grants  string // what distinguishes the Grants of holds
-	held    *held  // the last hold that is not settled
+	changed  int64 // when
+	bytes    string
+	grants   string  // what distinguishes the Grants of holds
+	held     *held   // the last hold that is not settled
+	spent    []spent // by all calls so far
+	pretends *uint64 // see readings
 }
 
 // A held is a hold in a sequential limiter, and those before it.
@@ -69,7 +71,7 @@ func sequential(limits []*ratelimit.Transition, times times) porcupine.Model {
 		Init: func() []any { return []any{state{}} },
 		Equal: func(a, b any) bool {
 			x, y := a.(state), b.(state)
-			return x.changed == y.changed && x.bytes == y.bytes && x.grants == y.grants
+			return x.changed == y.changed && x.bytes == y.bytes && x.grants == y.grants && slices.Equal(x.spent, y.spent)
 		},
 		Step: func(s, input, output any) (next []any) {
 			st, c := s.(state), input.(call)
@@ -78,8 +80,10 @@ func sequential(limits []*ratelimit.Transition, times times) porcupine.Model {
 				return []any{st}
 			}
 			for _, now := range times.of(c.during, st.changed) {
-				if after, ok := st.step(limits[c.limit], c, now, output.(ratelimit.Decision)); ok {
-					next = append(next, after)
+				for _, st := range st.readings(limits[c.limit], c) {
+					if after, ok := st.step(limits[c.limit], c, now, output.(ratelimit.Decision)); ok {
+						next = append(next, after)
+					}
 				}
 			}
 			return next
@@ -111,6 +115,10 @@ func (st state) step(limit *ratelimit.Transition, c call, now int64, output rate
 	if err != nil {
 		return st, false
 	}
+	if st.pretends != nil {
+		next = withLatest(next, *st.pretends)
+		st.bytes, st.pretends = string(withLatest([]byte(st.bytes), *st.pretends)), nil
+	}
 	if st.bytes != string(next) {
 		st.changed, st.bytes = now, string(next)
 	}
@@ -118,6 +126,7 @@ func (st state) step(limit *ratelimit.Transition, c call, now int64, output rate
 		st.held = &held{c.hold, res.Grant, st.held}
 		st.grants += fmt.Sprintf("%d %+v\n", c.hold, res.Grant)
 	}
+	st.spent = spend(st.spent, c, now, output)
 	if c.op == "allow" {
 		return st, res.Decision.Allowed == output.Allowed
 	}
@@ -318,7 +327,7 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 		rng := rand.New(rand.NewPCG(seed, uint64(id)))
 		reservations[id] = make(map[int]*ratelimit.Reservation)
 		wg.Go(func() {
-			var last call // a hold to settle
+			var open []call // holds to settle
 			for i := range calls {
 				c := call{op: "take", key: keys[rng.IntN(2)], n: 1 + rng.IntN(2)}
 				switch p := rng.IntN(20); {
@@ -335,11 +344,13 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 				}
 				switch p := rng.IntN(20); {
 				case !set.holds || c.op == "advance" || c.op == "peek":
-				case last.op != "" && p < 8:
-					c, last = call{op: "settle", key: last.key, n: rng.IntN(4), hold: last.hold}, call{}
-				case last.op == "" && p < 14:
+				case len(open) > 0 && p < 4+2*len(open):
+					j := rng.IntN(len(open))
+					c = call{op: "settle", key: open[j].key, n: rng.IntN(4), hold: open[j].hold}
+					open = slices.Delete(open, j, j+1)
+				case len(open) < 3 && p < 14:
 					c.op, c.hold = "hold", 1000*id+i
-					last = c
+					open = append(open, c)
 				case p < 15:
 					c.op = "charge"
 				case p < 17:
