@@ -87,9 +87,6 @@ func later(count, other uint32) bool { return int32(count-other) > 0 }
 // untouched reports whether nothing was granted since a hold, for which returns was count, and
 // which left the word after. word is the present one. The caller holds the lock.
 func (s *returnStripe) untouched(id identity, word, after uint64, count uint32) bool {
-	if s.count.Load() == count {
-		return word == after // the usual case
-	}
 	if run, ok := s.runs[id]; ok && later(run.last, count) {
 		return word == run.to && after == run.from && !(run.again && later(run.before, count))
 	}
@@ -152,6 +149,14 @@ const fewRuns = 16
 func (sp *Tables) settleBack(t *kernel.Taking, state *uint64, word uint64, h *Held, count uint32, now kernel.Instant, holding *kernel.Holding, n int) (ok bool) {
 	id := identity{h.hi, h.lo}
 	s := sp.returnedFrom(id)
+	if word == h.state && s.count.Load() == count { // the usual case: computed before the lock is acquired
+		holding.Untouched = true
+		t.Settle(sp.word, word, now, holding, n)
+		s.mu.Lock()
+		ok = s.count.Load() == count && atomic.CompareAndSwapUint64(state, word, t.Next)
+		s.mu.Unlock()
+		return ok
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holding.Untouched = s.untouched(id, word, h.state, count)
