@@ -112,12 +112,13 @@ func testSettleBucket(s *suite) {
 
 	b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10})
 	first, second := hold(b), hold(b)
+	b.clk.Advance(time.Second)
 	must[ratelimit.Decision](s)(first.Settle(ctx, 4))
-	b.clk.Advance(4 * time.Second)
+	b.clk.Advance(3 * time.Second)
 	b.AllowN("k", 6)
 	must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
 	if d := must[ratelimit.Decision](s)(second.Settle(ctx, 0)); d.Remaining != 10 {
-		s.broken("a bucket of 10, one a second: 5 and 5 were held, the first hold was settled with 4 and, when nothing had been granted for 4 seconds, the second one with 0. Remaining is %d", d.Remaining)
+		s.broken("a bucket of 10, one a second: 5 and 5 were held, the first hold was settled with 4 a second later and the second one with 0 when nothing had been granted for 4 seconds. Remaining is %d", d.Remaining)
 	}
 }
 
