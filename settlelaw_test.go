@@ -151,6 +151,34 @@ func TestSettleIfNothingWasGranted(t *testing.T) {
 	})
 }
 
+// The same for holds of several keys.
+func TestSettleAllAsTheHoldsLeftIt(t *testing.T) {
+	eachSettledBucket(t, func(t *testing.T, b settledBucket) {
+		for _, others := range []int{0, 5} {
+			l, clk := b.new(t, 10)
+			hold := func() *ratelimit.Reservation {
+				r, d, err := ratelimit.HoldAll(ctx, 5*b.events, ratelimit.For(l, "key"), ratelimit.For(l, "other"))
+				require.NoError(t, err)
+				require.True(t, d.Allowed)
+				return r
+			}
+			first, second := hold(), hold()
+			clk.Advance(time.Second)
+			require.Equal(t, 2*b.events, mustSettle(t, first, 4*b.events))
+			clk.Advance(3 * time.Second)
+			want := 10
+			if others > 0 {
+				require.True(t, l.AllowN("key", others*b.events)) // and not of the other key
+				want = 1                                          // 10 were missing, one of them of the hold
+			}
+			assert.Equal(t, want*b.events, mustSettle(t, second, 0), "%d taken by others", others)
+			d, err := l.Peek(ctx, "other")
+			require.NoError(t, err)
+			assert.Equal(t, 10*b.events, d.Remaining)
+		}
+	})
+}
+
 // Holds that are settled last in first out are as if there had been only the first ones.
 func TestSettleNested(t *testing.T) {
 	for name, store := range stores {

@@ -110,6 +110,19 @@ func testSettleBucket(s *suite) {
 		}
 	}
 
+	together := func(b *bench) *ratelimit.Reservation {
+		r, d, err := ratelimit.HoldAll(ctx, 5, ratelimit.For(b.Limiter, "k"), ratelimit.For(b.Limiter, "l"))
+		if r == nil {
+			s.broken("a hold of 5 events of each of two keys was denied: %+v, %v", d, err)
+		}
+		return r
+	}
+	testSettleUntouched(s, hold)
+	testSettleUntouched(s, together)
+}
+
+// testSettleUntouched settles a hold when nothing was granted since.
+func testSettleUntouched(s *suite, hold func(b *bench) *ratelimit.Reservation) {
 	b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10})
 	first, second := hold(b), hold(b)
 	b.clk.Advance(time.Second)
