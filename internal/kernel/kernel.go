@@ -282,9 +282,8 @@ func (c *Compiled) Flies() bool {
 }
 
 // Blind reports whether the states of c, which are one word, do not say whether anything was granted
-// since a hold. Then the store must know whenever a hold is settled, so it must know what was taken
-// back since: see Request.Untouched. Without that, a state is the one that a hold left only if
-// nothing was granted since.
+// since a hold. Then the store must say so when a hold is settled: see Request.Untouched. While
+// nothing is taken back, a state is the one that a hold left only if nothing was granted since.
 func (c *Compiled) Blind() bool { return c.can&blind != 0 }
 
 // Keeps reports whether st, a state of c in the form of Encoding.Varies, has something that tells

@@ -14,8 +14,8 @@ type Held struct {
 	lo, epoch uint32
 }
 
-// Hold is a faster Apply for an OpHold of n events. If they are granted, it fills in h and
-// returns. That is not a part of h because of the size of what both are parts of. Hold returns
+// Hold is a faster Apply for an OpHold of n events. If they are granted, it fills in h, and sets
+// returns, which Settle needs as well. (In h, it would be padded to a whole word.) Hold returns
 // false if Apply has to be used.
 func (sp *Tables) Hold(clk *kernel.Timeline, key string, n int, h *Held, returns *uint32, a *kernel.Answer) (ok bool) {
 	if !sp.byWord(n) {
