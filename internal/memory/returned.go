@@ -88,7 +88,7 @@ func later(count, other uint32) bool { return int32(count-other) > 0 }
 // which left the word after. word is the present one. The caller holds the lock.
 func (s *returnStripe) untouched(id identity, word, after uint64, count uint32) bool {
 	if run, ok := s.runs[id]; ok && later(run.last, count) {
-		return word == run.to && after == run.from && !(run.again && later(run.before, count))
+		return word == run.to && after == run.from && (!run.again || !later(run.before, count))
 	}
 	return word == after
 }
