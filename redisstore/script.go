@@ -80,9 +80,9 @@ var kernels = [...][]string{
 	flightKind:   {"log"},
 }
 
-// scaled are the kinds whose states are scaled when they are adopted, for which they need
-// wide.lua.
-var scaled = []byte{bucketKind, queueKind}
+// isScaled reports whether the states of a kind are scaled when they are adopted, for which they
+// need wide.lua.
+func isScaled(kind byte) bool { return kind == bucketKind || kind == queueKind }
 
 // partsFile has sections that belong to no kernel.
 const partsFile = "parts"
@@ -161,6 +161,12 @@ type assembly struct {
 	all     bool
 	variant variant
 	kinds   []byte
+	inner   bool // whether the text is that of a kernel's section
+}
+
+// expandFor returns the text of a section of the kernel of kind k, with the sections that it inserts.
+func expandFor(k byte, text string) string {
+	return (&assembly{kinds: []byte{k}, inner: true}).expand(text)
 }
 
 // applies reports whether the assembly has the lines after a mark with these words.
@@ -183,9 +189,6 @@ func (a *assembly) applies(words string) bool {
 	}
 	return true
 }
-
-// shared are the sections that other sections of a kernel insert.
-var shared = []string{"arrival", "remains", "count", "turn", "join", "split", "wide"}
 
 // library matches the lines that make a library function a local variable. Each such line
 // costs time, so that unused ones are removed.
@@ -248,8 +251,12 @@ func (a *assembly) section(name string) string {
 		return "for j = 1, many do\nlocal p = P[j]\n"
 	case name == "each":
 		return "do\n"
-	case name == "help" || name == "undoHelp" || name == "cancelHelp":
+	case name == "undoHelp" || name == "cancelHelp":
 		return a.helpers(name)
+	case name == "scaling" && a.variant&adopting != 0 && slices.ContainsFunc(a.kinds, isScaled):
+		return sectionsOf()["wide"]["wide"]
+	case name == "scaling":
+		return ""
 	case name == "opening":
 		return a.opening()
 	case name == "undo" && a.variant&longer != 0:
@@ -286,12 +293,9 @@ func (a *assembly) helpers(name string) (code string) {
 		for _, file := range kernels[k] {
 			if !slices.Contains(files, file) {
 				files = append(files, file)
-				code += (&assembly{kinds: []byte{k}}).expand(sectionsOf()[file][name])
+				code += expandFor(k, sectionsOf()[file][name])
 			}
 		}
-	}
-	if a.variant&adopting != 0 && name == "help" && slices.ContainsFunc(a.kinds, func(k byte) bool { return slices.Contains(scaled, k) }) {
-		code += sectionsOf()["wide"]["wide"]
 	}
 	return code
 }
@@ -305,7 +309,7 @@ func (a *assembly) branches(name string) (code string) {
 		if text == "" && name == "charge" {
 			text = sectionText(k, "spend")
 		}
-		code := (&assembly{kinds: []byte{k}}).expand(text)
+		code := expandFor(k, text)
 		condition := fmt.Sprintf("p.kind == %d", k)
 		if i := slices.Index(codes, code); i >= 0 {
 			conditions[i] += " or " + condition
@@ -313,11 +317,8 @@ func (a *assembly) branches(name string) (code string) {
 			conditions, codes = append(conditions, condition), append(codes, code)
 		}
 	}
-	if slices.Contains(shared, name) {
-		return codes[0] // without a block: the code after it uses its local variables
-	}
-	if len(codes) == 1 && codes[0] == "" {
-		return ""
+	if a.inner || len(codes) == 1 && codes[0] == "" {
+		return codes[0] // without a block: the code after it may use its local variables
 	}
 	if len(codes) == 1 {
 		return "do\n" + codes[0] + "end\n"

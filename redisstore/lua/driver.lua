@@ -35,11 +35,11 @@
 -- those after --@@longer for scripts with undo.lua and account.lua, and those after --@@always
 -- for all. --@<each becomes a loop over the parts p; with one part, there is no loop, and each
 -- p.field is a local variable. library, readParts, tellParts, writeParts and writePart are in
--- parts.lua.
+-- parts.lua. --@<scaling inserts wide.lua into the script that adopts, if a part needs it.
 -- Any other --@< inserts the sections of that name from the kernels, as branches on p.kind if
--- they differ:
+-- they differ. A kernel's sections insert others of the same kernel instead of calling functions,
+-- which the script would create on each call. The sections that the scripts insert are:
 --
---   help    functions that the other sections use
 --   open    reads the constants, from pos in request, in its first statement. opening is
 --           open, except that this statement reads the time and the first run of requests
 --           as well, because each call of unpack takes time. It is not used for an All.
@@ -63,7 +63,7 @@
 
 --@<library
 --@<fields
---@<help
+--@<scaling
 
 local request, tag = ARGV[1], ARGV[2] or ''
 

@@ -1,19 +1,17 @@
 -- FixedWindow. The state is the start of the window, and the number of events in it.
---@@help
--- the end of the window. After a change of the limit, its start may be unaligned; then it
--- is extended to the start of an aligned window.
-local function windowEnd(p)
-  local over = 0
-  if p.aligned == 1 then over = p.start % p.length end
-  if over == 0 then return p.start + p.length end
-  return p.start + 2 * p.length - over
-end
-
--- the start of the window that contains t, and the number of events in it
-local function window(p, t)
-  if p.count > 0 and t < windowEnd(p) then return p.start, p.count end
-  if p.aligned == 1 then return t - t % p.length, 0 end
-  return t, 0
+--@@over
+-- sets over to the end of the window in the state. After a change of the limit, its start may
+-- be unaligned; then it is extended to the start of an aligned window.
+local over = p.start + p.length
+if p.aligned == 1 then over = over + -p.start % p.length end
+--@@window
+-- sets start to the start of the window that contains when, count to the number of events in
+-- it, and over as well
+--@<over
+local start, count = p.start, p.count
+if count == 0 or when >= over then
+  start, count = when, 0
+  if p.aligned == 1 then start = when - when % p.length end
 end
 --@@open
 p.most, p.length, p.aligned, pos = unpack('<ddB', request, pos)
@@ -21,20 +19,28 @@ p.width = 16
 --@@load
 if s == '' then p.start, p.count = 0, 0 else p.start, p.count = unpack('<I8I8', s) end
 --@@ready
-when = max(t, p.start)
-local start, count = window(p, when)
+when = t
+if p.start > t then when = p.start end
+--@<window
 if count + n > p.most then
-  if start == p.start then when = windowEnd(p) else when = start + p.length end
+  if start == p.start then when = over else when = start + p.length end
 end
 --@@spend
-local start, count = window(p, t)
+local when = t
+--@<window
 p.start, p.count = start, count + n
 --@@fresh
 when = p.start
-if p.count > 0 then when = windowEnd(p) end
+if p.count > 0 then
+  --@<over
+  when = over
+end
 --@@leave
 p.lengthWas, p.alignedWas, p.over = p.length, p.aligned, p.start
-if p.count > 0 then p.over = windowEnd(p) end
+if p.count > 0 then
+  --@<over
+  p.over = over
+end
 --@@adopt
 if p.length ~= p.lengthWas or p.aligned ~= p.alignedWas then
   if p.over <= now then
@@ -47,7 +53,8 @@ end
 --@@dump
 s = pack('<I8I8', p.start, p.count)
 --@@giveBack
-if taken >= p.start and taken < windowEnd(p) and p.count >= n then p.count = p.count - n end
+--@<over
+if taken >= p.start and taken < over and p.count >= n then p.count = p.count - n end
 --@@cancelHelp
 -- the counterpart of fixed.cancel in fixedwindow.go
 local function fixedCancel(p, request, pos, now)
@@ -74,7 +81,8 @@ local function fixedCancel(p, request, pos, now)
       local mid = floor((i + to) / 2)
       if at[mid] < p.start then i = mid + 1 else to = mid end
     end
-    while i <= many and at[i] < windowEnd(p) do
+    --@<over
+    while i <= many and at[i] < over do
       p.count = p.count - min(times[i], floor(p.count / n[i])) * n[i]
       i, times[i] = i + 1, 0
     end
@@ -90,15 +98,18 @@ end
 --@@cancel
 pos = fixedCancel(p, request, pos, now)
 --@@beyond
-t = max(now, p.start)
+t = now
+if p.start > t then t = p.start end
 --@@room
-local _, count = window(p, t)
+local when = t
+--@<window
 room = count + n <= COUNTS
 --@@refund
 local preStart, preCount, start, count
 preStart, preCount, start, count, pos = unpack('<I8I8I8I8', request, pos)
+--@<over
 if left == 0 and p.start == start and p.count == count then
   p.start, p.count, changed = preStart, preCount, true
-elseif taken >= p.start and taken < windowEnd(p) and p.count >= held then
+elseif taken >= p.start and taken < over and p.count >= held then
   p.count, changed = p.count - n, true
 end

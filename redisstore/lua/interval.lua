@@ -1,30 +1,43 @@
 -- TokenBucket with RefillInterval. The state is the instant from which the refills are
 -- counted, and the number of tokens missing at that instant.
---@@help
--- the same two numbers at t
-local function refilled(p, t)
-  local came = floor((t - p.anchor) / p.per)
-  if came >= ceil(p.missing / p.refill) then return t, 0 end
-  return p.anchor + came * p.per, p.missing - came * p.refill
-end
+--@@refilled
+-- sets anchor and missing to the same two numbers at when
+local anchor, missing = when, 0
+local since = when - p.anchor
+since = since - since % p.per
+local came = since / p.per * p.refill
+if came < p.missing then anchor, missing = p.anchor + since, p.missing - came end
+--@@refill
+-- sets due to the time from a refill until so many tokens have come
+local due = (tokens + -tokens % p.refill) / p.refill * p.per
 --@@open
 p.burst, p.refill, p.per, pos = unpack('<ddd', request, pos)
 p.width = 16
 --@@load
 if s == '' then p.anchor, p.missing = 0, 0 else p.anchor, p.missing = unpack('<I8I8', s) end
 --@@ready
-when = max(t, p.anchor)
-local anchor, missing = refilled(p, when)
-if missing + n > p.burst then
-  when = anchor + ceil((missing + n - p.burst) / p.refill) * p.per
+when = t
+if p.anchor > t then when = p.anchor end
+--@<refilled
+local tokens = missing + n - p.burst
+if tokens > 0 then
+  --@<refill
+  when = anchor + due
 end
 --@@spend
-p.anchor, p.missing = refilled(p, t)
-p.missing = p.missing + n
+local when = t
+--@<refilled
+p.anchor, p.missing = anchor, missing + n
 --@@fresh
-when = p.anchor + ceil(p.missing / p.refill) * p.per
+local tokens = p.missing
+--@<refill
+when = p.anchor + due
 --@@leave
-if now > p.anchor then p.anchor, p.missing = refilled(p, now) end
+if now > p.anchor then
+  local when = now
+  --@<refilled
+  p.anchor, p.missing = anchor, missing
+end
 p.perWas = p.per
 --@@adopt
 if p.per ~= p.perWas then p.anchor = max(p.anchor, now) end
@@ -32,13 +45,16 @@ if p.per ~= p.perWas then p.anchor = max(p.anchor, now) end
 s = pack('<I8I8', p.anchor, p.missing)
 --@@giveBack
 if now >= p.anchor then -- otherwise a reservation that is ahead counts on the tokens
-  p.anchor, p.missing = refilled(p, now)
-  p.missing = p.missing - min(p.missing, n)
+  local when = now
+  --@<refilled
+  p.anchor, p.missing = anchor, missing - min(missing, n)
 end
 --@@beyond
-t = max(now, p.anchor)
+t = now
+if p.anchor > t then t = p.anchor end
 --@@room
-local anchor, missing = refilled(p, t)
+local when = t
+--@<refilled
 room = missing + n <= max(min(floor((LAST - anchor) / p.per) * p.refill, COUNTS), p.burst)
 --@@refund
 -- as much as would be missing now if nothing but the hold had been taken
@@ -54,7 +70,8 @@ if taken <= now then -- otherwise they are reserved for later
     changed = true
   elseif now >= p.anchor and now >= postAnchor then -- otherwise a reservation that is ahead counts on the tokens
     local alone = held - floor((now - postAnchor) / p.per) * p.refill
-    local anchor, missing = refilled(p, now)
+    local when = now
+    --@<refilled
     if alone > 0 and missing >= alone then
       p.anchor, p.missing, changed = anchor, missing - min(n, alone), true
     end

@@ -17,7 +17,6 @@
 -- script that fails changes nothing.
 
 --@<library
---@<help
 
 local now, op = unpack('<dB', ARGV[1])
 local holds = op == 8

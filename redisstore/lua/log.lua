@@ -2,86 +2,62 @@
 -- word at which the entries begin (here always 3), the latest instant at which events were
 -- granted, and the entries, oldest first. An entry is an instant, and for several events at that
 -- instant their number with the top bit set.
---@@help
--- the entry at a position of the entries s: its instant, its number of events, and the
--- position of the next entry
-local function entry(s, at)
-  local t = unpack('<I7', s, at)
-  if s:byte(at + 15) == 128 then
-    return t, unpack('<I7', s, at + 8), at + 16
+--@@entry
+-- sets first to the instant of the entry at position from of entries, m to its number of events,
+-- and after to the position of the next entry
+local first, m, after = unpack('<I7', entries, from), 1, from + 8
+if byte(entries, from + 15) == 128 then m, after = unpack('<I7', entries, from + 8), from + 16 end
+--@@before
+-- sets from to the position of the entry before position to
+local from = to - 8
+if byte(entries, to - 1) == 128 then from = to - 16 end
+--@@pass
+-- advances from to the first entry in the window at t, and subtracts the others from events
+while from <= #entries do
+  --@<entry
+  if first + p.window > t then break end
+  events, from = events - m, after
+end
+--@@live
+-- sets events to the number in the window at t, and from to the position of their first entry
+local entries, events, from = p.entries, p.events - p.gone, p.first
+--@<pass
+if t == now then p.first, p.gone = from, p.events - events end
+--@@packed
+-- sets packed to an entry of sum events at t
+local packed = ''
+if sum > 1 then
+  packed = pack('<I8I7B', t, sum, 128)
+elseif sum == 1 then
+  packed = pack('<I8', t)
+end
+--@@insert
+-- Adds n events at t, keeping the entries in order of time, and removes those that are not in the
+-- window at now, which ready or room has found. The events join an entry at t, in which there can
+-- be at most most. Sets sum to the events in it, and later to the events after it.
+if p.first > 1 then
+  p.entries, p.events, p.first, p.gone = sub(p.entries, p.first), p.events - p.gone, 1, 0
+end
+local entries, to, sum, later = p.entries, #p.entries + 1, n, 0
+local rest = to -- where the entries after it begin
+while to > 1 do
+  --@<before
+  if unpack('<I7', entries, from) < t then break end
+  --@<entry
+  to = from
+  if first == t then
+    p.events, sum = p.events - m, m + n
+    if sum > most then sum = m > most and m or most end
+    break
   end
-  return t, 1, at + 8
+  rest, later = from, later + m
 end
-
--- the position of the entry before position at
-local function entryBefore(s, at)
-  if s:byte(at - 1) == 128 then return at - 16 end
-  return at - 8
-end
-
--- the number of events in the window at t, and the position of their first entry
-local function live(p, events, entries, t)
-  local at = 1
-  while at <= #entries do
-    local when, n, after = entry(entries, at)
-    if when + p.window > t then break end
-    events, at = events - n, after
-  end
-  return events, at
-end
-
--- live at the frontier, after which there are no entries. Reservations ahead leave many entries
--- behind that are not in its window, so it searches from both ends.
-local function liveAhead(p)
-  local s, t = p.entries, p.frontier
-  local gone, at, events, back = 0, 1, 0, #s + 1
-  while at <= #s do
-    local when, n, after = entry(s, at)
-    if when + p.window > t then break end
-    gone, at = gone + n, after
-    local from = entryBefore(s, back)
-    when, n = entry(s, from)
-    if when + p.window <= t then return events, back end
-    events, back = events + n, from
-  end
-  return p.events - gone, at
-end
-
-local function packed(t, n)
-  if n == 0 then return '' end
-  if n == 1 then return pack('<I8', t) end
-  return pack('<I8I7B', t, n, 128)
-end
-
-local function trim(p, t)
-  local at
-  p.events, at = live(p, p.events, p.entries, t)
-  if at > 1 then p.entries = sub(p.entries, at) end
-end
-
--- adds n events at t, keeping the entries in order of time. An entry has at most as many events
--- as given.
-local function insert(p, t, n, most)
-  local s, to = p.entries, #p.entries + 1
-  while to > 1 do
-    local at = entryBefore(s, to)
-    local when, m = entry(s, at)
-    if when < t then break end
-    if when == t then
-      local sum = min(m + n, max(m, most))
-      p.events = p.events - m + sum
-      p.entries = sub(s, 1, at - 1) .. packed(t, sum) .. sub(s, to)
-      return
-    end
-    to = at
-  end
-  p.events = p.events + n
-  p.entries = sub(s, 1, to - 1) .. packed(t, n) .. sub(s, to)
-end
-
-local function logFresh(p)
-  if p.entries == '' then return p.frontier end
-  return max(p.frontier, entry(p.entries, entryBefore(p.entries, #p.entries + 1)) + p.window)
+p.events = p.events + sum
+--@<packed
+if to > #entries then
+  p.entries = entries .. packed
+else
+  p.entries = sub(entries, 1, to - 1) .. packed .. sub(entries, rest)
 end
 --@@open
 p.most, p.window, p.counted, pos = unpack('<ddB', request, pos)
@@ -95,47 +71,66 @@ if s ~= '' then
   p.entries = sub(s, 25)
 end
 p.eventsWere, p.entriesWere = p.events, p.entries
+p.first, p.gone = 1, 0 -- the first entry in the window at now, if it is known, and the events before it
 --@@ready
-when = max(t, p.frontier)
-local events, at, popped
-if when > t then
-  events, at = liveAhead(p)
-  popped = live(p, p.events, p.entries, t) - events
-else
-  events, at = live(p, p.events, p.entries, when)
-  popped = 0
+when = t
+--@<live
+local popped = 0
+if p.frontier > t then
+  -- There are no entries after it. Reservations ahead leave many entries behind that are not in
+  -- its window, so the search is from both ends. newest events are in the entries from to on.
+  when = p.frontier
+  local all, at, to, newest = events, from, #entries + 1, 0
+  while at < to do
+    from = at
+    --@<entry
+    if first + p.window > when then break end
+    events, at = events - m, after
+    --@<before
+    --@<entry
+    if first + p.window <= when then
+      events, at = newest, to
+      break
+    end
+    newest, to = newest + m, from
+  end
+  from, popped = at, all - events
 end
 while events + n > p.most do
-  local first, m, after = entry(p.entries, at)
-  events, at, popped = events - m, after, popped + m
+  --@<entry
+  events, from, popped = events - m, after, popped + m
   when = first + p.window
 end
-p.need = max(p.need, popped)
+if popped > p.need then p.need = popped end
 --@@spend
-trim(p, now)
-insert(p, t, n, 2 * p.most)
+local most = 2 * p.most
+--@<insert
 p.frontier = t
 --@@refuse
 -- of the events before now, only the newest p.most can affect a decision
-trim(p, now)
-local total = p.events
-insert(p, now, n, 2 * p.most)
-local before, last = p.events, #p.entries + 1
-while last > 1 do
-  local at = entryBefore(p.entries, last)
-  local when, m = entry(p.entries, at)
-  if when < now then break end
-  before, last = before - m, at
-end
-local drop = min(p.events - total, before - p.most)
-while drop > 0 do
-  local first, m, after = entry(p.entries, 1)
-  local gone = min(m, drop)
-  p.events, drop = p.events - gone, drop - gone
-  p.entries = packed(first, m - gone) .. sub(p.entries, after)
+local t, before, most = now, p.events - p.gone, 2 * p.most
+--@<insert
+local drop, spare = p.events - before, p.events - sum - later - p.most
+if spare < drop then drop = spare end
+if drop > 0 then
+  p.events = p.events - drop
+  local entries, from, t = p.entries, 1
+  repeat
+    --@<entry
+    drop, from, t = drop - m, after, first
+  until drop <= 0
+  local sum = -drop
+  --@<packed
+  p.entries = packed .. sub(entries, from)
 end
 --@@fresh
-when = logFresh(p)
+when = p.frontier
+if p.entries ~= '' then
+  local entries, to = p.entries, #p.entries + 1
+  --@<before
+  local last = unpack('<I7', entries, from) + p.window
+  if last > when then when = last end
+end
 --@@dump
 s = ''
 if p.events > 0 or p.frontier > 0 then
@@ -145,49 +140,59 @@ end
 -- omits the entries that have left the window, and combines those that no decision waited
 -- for into one
 if s ~= '' and not p.notes then
-  local entries = p.entriesWere
-  local count, from = live(p, p.eventsWere, entries, now)
-  local at, left = from, count
-  while at <= #entries and count - left < p.need do
-    local _, m, after = entry(entries, at)
-    left, at = left - m, after
+  local entries, events, from, t = p.entriesWere, p.eventsWere, 1, now
+  --@<pass
+  local at, left = from, events
+  while from <= #entries and events - left < p.need do
+    --@<entry
+    left, from = left - m, after
   end
-  local rest = ''
+  s = pack('<I8I8', events, 3) .. sub(s, 17, 24) .. sub(entries, at, from - 1)
   if left > 0 then
-    rest = packed(entry(entries, entryBefore(entries, #entries + 1)), left)
+    local to = #entries + 1
+    --@<before
+    local t, sum = unpack('<I7', entries, from), left
+    --@<packed
+    s = s .. packed
   end
-  s = pack('<I8I8', count, 3) .. sub(s, 17, 24) .. sub(entries, from, at - 1) .. rest
 end
 --@@undoHelp
 -- removes n[i] events at at[i], for each i. The instants are in order. The frontier falls to
 -- the last remaining entry.
 local function removeAll(p, at, n)
-  local s, i = p.entries, #at
-  local to, kept, pieces = #s + 1, #s, {} -- pieces are what remains from kept on, the last one first
+  local entries, i = p.entries, #at
+  local to, kept, pieces = #entries + 1, #entries, {} -- pieces are what remains from kept on, the last one first
   while to > 1 and i > 0 do
-    local from = entryBefore(s, to)
-    local when, m = entry(s, from)
-    while i > 0 and at[i] > when do i = i - 1 end
-    local rest = m
-    while i > 0 and at[i] == when do
-      rest, i = max(rest - n[i], 0), i - 1
+    --@<before
+    --@<entry
+    while i > 0 and at[i] > first do i = i - 1 end
+    local t, sum = first, m
+    while i > 0 and at[i] == t do
+      sum, i = max(sum - n[i], 0), i - 1
     end
-    if rest < m then
-      pieces[#pieces + 1] = sub(s, to, kept)
-      pieces[#pieces + 1] = packed(when, rest)
-      p.events, kept = p.events - m + rest, from - 1
+    if sum < m then
+      --@<packed
+      pieces[#pieces + 1] = sub(entries, to, kept)
+      pieces[#pieces + 1] = packed
+      p.events, kept = p.events - m + sum, from - 1
     end
     to = from
   end
   if #pieces == 0 then return end
-  pieces[#pieces + 1] = sub(s, 1, kept)
+  pieces[#pieces + 1] = sub(entries, 1, kept)
   for i = 1, floor(#pieces / 2) do
     local j = #pieces + 1 - i
     pieces[i], pieces[j] = pieces[j], pieces[i]
   end
-  s = table.concat(pieces)
-  p.entries = s
-  p.frontier = min(p.frontier, s ~= '' and entry(s, entryBefore(s, #s + 1)) or 0)
+  entries = table.concat(pieces)
+  p.entries, p.first, p.gone = entries, 1, 0
+  local last = 0
+  if entries ~= '' then
+    to = #entries + 1
+    --@<before
+    last = unpack('<I7', entries, from)
+  end
+  p.frontier = min(p.frontier, last)
 end
 
 --@@cancelHelp
@@ -211,15 +216,17 @@ if not p.notes then removeAll(p, {taken}, {n}) end
 --@@cancel
 pos = logCancel(p, request, pos, now)
 --@@beyond
-t = max(now, p.frontier)
+t = now
+if p.frontier > t then t = p.frontier end
 --@@room
-local events = live(p, p.events, p.entries, now)
+local t = now
+--@<live
 room, p.need = events + n <= COUNTS, math.huge
 --@@debt
 p.need = math.huge
 --@@charge
-trim(p, now)
-insert(p, t, n, COUNTS)
+local most = COUNTS
+--@<insert
 p.frontier = t
 --@@refund
 if not p.notes and taken + p.window > now then

@@ -7,6 +7,7 @@ local spread = unpack
 local unpack = struct.unpack
 local pack = struct.pack
 local sub = string.sub
+local byte = string.byte
 local rep = string.rep
 local format = string.format
 local floor = math.floor

@@ -7,8 +7,7 @@
 -- others are in p.before and p.after, those of the places before and after p.place, so that
 -- a grant copies them once.
 --@@count
--- sets c to the count at a place. It is not a function, because the script would create it on
--- each call.
+-- sets c to the count at a place
 local c = p.count
 if place ~= p.place then
   if not p.before then

@@ -1,10 +1,13 @@
 -- WarmingUp. The state is the warmth, and the next free time as whole microseconds and
 -- nanoseconds. The operations and their order are the same as in warmingup.go, so that they
 -- give the same doubles.
---@@help
-local function coldAt(p)
-  return p.free + ceil((p.ns + ceil(p.warmth * p.cooldown)) / 1000)
-end
+--@@cold
+-- sets cold to the instant from which the warmth is 0, rounded up twice
+local cold = p.warmth * p.cooldown
+if cold % 1 > 0 then cold = cold - cold % 1 + 1 end
+cold = (p.ns + cold) / 1000
+if cold % 1 > 0 then cold = cold - cold % 1 + 1 end
+cold = p.free + cold
 --@@open
 p.stable, p.slope, p.threshold, p.stored, p.cooldown, pos = unpack('<ddddd', request, pos)
 p.width = 24
@@ -12,12 +15,13 @@ p.width = 24
 if s == '' then p.warmth, p.free, p.ns = 0, 0, 0 else p.warmth, p.free, p.ns = unpack('<dI8I8', s) end
 --@@remains
 -- sets warmth to what remains of it at t
+--@<cold
 local warmth = 0
-if t < coldAt(p) then
+if t < cold then
   warmth = p.warmth
   local idle = (t - p.free) * 1000 - p.ns
   if idle > 0 then warmth = warmth - idle / p.cooldown end
-  warmth = max(0, warmth)
+  if warmth < 0 then warmth = 0 end
 end
 --@@ready
 when = p.free
@@ -26,25 +30,30 @@ if when < t then when = t end
 --@@spend
 --@<remains
 local stored = p.stored - warmth
-local taken = min(n, stored)
+local taken = n
+if stored < n then taken = stored end
 local cost = taken * p.stable
 local above = stored - p.threshold
 if above > 0 then
-  local part = min(taken, above)
+  local part = taken
+  if above < part then part = above end
   cost = cost + p.slope * part * (above - part / 2)
 end
 cost = cost + (n - taken) * p.stable
-local ns = floor(cost) -- rounded half up
+local ns = cost - cost % 1 -- rounded half up
 if cost - ns >= 0.5 then ns = ns + 1 end
-local high = floor(ns / 4294967296) -- 2^32, which is 4294967 * 1000 + 296
-local low = ns - high * 4294967296 + high * 296
-p.warmth, p.free, p.ns = warmth + taken, t + high * 4294967 + floor(low / 1000), low % 1000
+local low = ns % 4294967296 -- 2^32, which is 4294967 * 1000 + 296
+local high = (ns - low) / 4294967296
+low = low + high * 296
+p.ns = low % 1000
+p.warmth, p.free = warmth + taken, t + high * 4294967 + (low - p.ns) / 1000
 --@@fresh
-when = coldAt(p)
+--@<cold
+when = cold
 --@@leave
 local t = p.free
 if p.ns > 0 then t = t + 1 end
-t = max(t, now)
+if t < now then t = now end
 --@<remains
 p.share = min(warmth / p.stored, 1)
 --@@adopt
