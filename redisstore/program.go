@@ -32,7 +32,7 @@ type program struct {
 	costs  []cost // the cost of one event in each bucket among the parts
 	limit  int    // the most events that one request may take
 
-	partial   bool // whether a reply omits the entries of a state that do not affect its decisions
+	partial   bool // whether a reply may omit the entries of a state that do not affect its decisions
 	cacheable bool // whether a denial holds until RetryAfter, and leaves the state unchanged
 	leasable  bool // whether events can be taken in advance and given back
 

@@ -55,8 +55,8 @@
 --   leave   records what adopt needs of the state and of the constants of the other limit
 --   adopt   converts the state to one for the constants of this limit, as Adopt does in
 --           package kernel
---   view    removes from the state that was loaded what did not affect the decisions, and
---           sets s to the rest (if p.grows)
+--   view    removes from the state that was loaded, if it is long, what did not affect the
+--           decisions, and sets s to the rest (if p.grows)
 --
 -- Requests that take events back, or count them whatever the limit says, need a longer script:
 -- --@<undo and --@<account insert undo.lua and account.lua, if there are any.

@@ -138,8 +138,8 @@ if p.events > 0 or p.frontier > 0 then
 end
 --@@view
 -- omits the entries that have left the window, and combines those that no decision waited
--- for into one
-if s ~= '' and not p.notes then
+-- for into one. Of a short state, that takes longer than the reply with all of it.
+if #s > 128 and not p.notes then
   local entries, events, from, t = p.entriesWere, p.eventsWere, 1, now
   --@<pass
   local at, left = from, events
