@@ -31,12 +31,11 @@ type call struct {
 
 // A state is the state of one key in a sequential limiter.
 type state struct {
-	changed  int64 // when
-	bytes    string
-	grants   string  // what distinguishes the Grants of holds
-	held     *held   // the last hold that is not settled
-	spent    []spent // by all calls so far
-	pretends *uint64 // see readings
+	changed int64 // when
+	bytes   string
+	grants  string  // what distinguishes the Grants of holds
+	held    *held   // the last hold that is not settled
+	spent   []spent // by all calls so far
 }
 
 // A held is a hold in a sequential limiter, and those before it.
@@ -80,8 +79,8 @@ func sequential(limits []*ratelimit.Transition, times times) porcupine.Model {
 				return []any{st}
 			}
 			for _, now := range times.of(c.during, st.changed) {
-				for _, st := range st.readings(limits[c.limit], c) {
-					if after, ok := st.step(limits[c.limit], c, now, output.(ratelimit.Decision)); ok {
+				for _, from := range readings(limits[c.limit], st.bytes, st.spent, c) {
+					if after, ok := st.step(limits[c.limit], c, now, from, output.(ratelimit.Decision)); ok {
 						next = append(next, after)
 					}
 				}
@@ -94,7 +93,7 @@ func sequential(limits []*ratelimit.Transition, times times) porcupine.Model {
 }
 
 // step makes a call at a time, and reports whether it has the given result.
-func (st state) step(limit *ratelimit.Transition, c call, now int64, output ratelimit.Decision) (after state, ok bool) {
+func (st state) step(limit *ratelimit.Transition, c call, now int64, from reading, output ratelimit.Decision) (after state, ok bool) {
 	req := ratelimit.Request{Op: ratelimit.OpTake, N: c.n}
 	switch c.op {
 	case "peek":
@@ -111,16 +110,12 @@ func (st state) step(limit *ratelimit.Transition, c call, now int64, output rate
 	case "up to":
 		req.Op = ratelimit.OpTakeUpTo
 	}
-	next, _, res, err := limit.Apply([]byte(st.bytes), req.At(time.Unix(0, now)))
+	next, _, res, err := limit.Apply([]byte(from.bytes), req.At(time.Unix(0, now)))
 	if err != nil {
 		return st, false
 	}
-	if st.pretends != nil {
-		next = withLatest(next, *st.pretends)
-		st.bytes, st.pretends = string(withLatest([]byte(st.bytes), *st.pretends)), nil
-	}
-	if st.bytes != string(next) {
-		st.changed, st.bytes = now, string(next)
+	if left := from.left(next); st.bytes != left {
+		st.changed, st.bytes = now, left
 	}
 	if c.op == "hold" && res.Grant != nil {
 		st.held = &held{c.hold, res.Grant, st.held}

@@ -43,32 +43,43 @@ func spend(all []spent, c call, now int64, output ratelimit.Decision) []spent {
 	return all
 }
 
-// readings returns st or, for a settlement in a continuous TokenBucket, the states of which that
-// may be of. If nothing was granted since the hold, all must come back. If something was at a later
-// instant and counts still, only as much as is missing. Otherwise, both are right. The bytes of a
-// state end with the latest instant at which events were spent, which decides.
-func (st state) readings(limit *ratelimit.Transition, c call) (all []state) {
-	bucket, ok := limit.Algorithm().(ratelimit.TokenBucket)
-	i := slices.IndexFunc(st.spent, func(s spent) bool { return s.hold == c.hold+1 })
-	if !ok || bucket.Refill == ratelimit.RefillInterval || c.op != "settle" || i < 0 || c.n >= st.spent[i].n || st.bytes == "" {
-		return []state{st}
+// A reading is the state of a key as a call may have read it.
+type reading struct {
+	bytes  string
+	latest *uint64 // the latest instant that the state really has, if it is another one
+}
+
+// left returns the state after a call that leaves bytes.
+func (r reading) left(bytes []byte) string {
+	if r.latest != nil {
+		bytes = withLatest(bytes, *r.latest)
 	}
-	at := st.spent[i].at
-	since := st.spent[i+1:]
-	latest := binary.LittleEndian.Uint64([]byte(st.bytes[len(st.bytes)-8:]))
-	as := func(instant int64) state {
-		st := st
-		st.bytes, st.pretends = string(withLatest([]byte(st.bytes), uint64(instant))), &latest
-		return st
+	return string(bytes)
+}
+
+// readings returns the state or, for a settlement in a continuous TokenBucket, the states of which
+// that may be. If nothing was granted since the hold, all must come back. If something was at a
+// later instant and counts still, only as much as is missing. Otherwise, both are right. The bytes
+// of a state end with the latest instant at which events were spent, which decides.
+func readings(limit *ratelimit.Transition, bytes string, all []spent, c call) (possible []reading) {
+	bucket, ok := limit.Algorithm().(ratelimit.TokenBucket)
+	i := slices.IndexFunc(all, func(s spent) bool { return s.hold == c.hold+1 })
+	if !ok || bucket.Refill == ratelimit.RefillInterval || c.op != "settle" || i < 0 || c.n >= all[i].n || bytes == "" {
+		return []reading{{bytes: bytes}}
+	}
+	at, since := all[i].at, all[i+1:]
+	latest := binary.LittleEndian.Uint64([]byte(bytes[len(bytes)-8:]))
+	as := func(instant int64) reading {
+		return reading{string(withLatest([]byte(bytes), uint64(instant))), &latest}
 	}
 	later := slices.ContainsFunc(since, func(s spent) bool { return s.n > 0 && s.at > at })
 	if !later {
-		all = append(all, as(at))
+		possible = append(possible, as(at))
 	}
 	if len(since) > 0 {
-		all = append(all, as(at-1))
+		possible = append(possible, as(at-1))
 	}
-	return all
+	return possible
 }
 
 // withLatest returns bytes with another latest instant.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,17 +33,45 @@ type jointCall struct {
 	during  during
 }
 
+// single returns the call as one of each key is.
+func (c jointCall) single() call {
+	op := c.op
+	if op == "all" || op == "allHeld" {
+		op = "take"
+	}
+	return call{op: op, n: c.n, hold: c.hold}
+}
+
 // A jointState is the states of the keys in a sequential limiter.
 type jointState struct {
 	changed [manyKeys]int64 // when each was
 	bytes   [manyKeys]string
 	holds   *held
+	spent   [manyKeys][]spent
+}
+
+// same reports whether two states are the same.
+func (st jointState) same(other jointState) bool {
+	for key, all := range st.spent {
+		if !slices.Equal(all, other.spent[key]) {
+			return false
+		}
+	}
+	return st.changed == other.changed && st.bytes == other.bytes && st.holds == other.holds
+}
+
+// spend notes what c has spent.
+func (st *jointState) spend(c jointCall, now int64, output ratelimit.Decision) {
+	for _, key := range c.keys {
+		st.spent[key] = spend(st.spent[key], c.single(), now, output)
+	}
 }
 
 // jointly returns the specification: the transitions of the limits, by limit and key.
 func jointly(limits [][manyKeys]*ratelimit.Transition, times times) porcupine.Model {
 	specification := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{jointState{}} },
+		Init:  func() []any { return []any{jointState{}} },
+		Equal: func(a, b any) bool { return a.(jointState).same(b.(jointState)) },
 		Step: func(s, input, output any) (next []any) {
 			st, c := s.(jointState), input.(jointCall)
 			if c.op == "reset" {
@@ -54,8 +83,11 @@ func jointly(limits [][manyKeys]*ratelimit.Transition, times times) porcupine.Mo
 				changed = max(changed, st.changed[key])
 			}
 			for _, now := range times.of(c.during, changed) {
-				if after, ok := st.step(limits[c.limit], c, now, output.(ratelimit.Decision)); ok {
-					next = append(next, after)
+				key := c.keys[0] // the only one of a settlement
+				for _, from := range readings(limits[c.limit][key], st.bytes[key], st.spent[key], c.single()) {
+					if after, ok := st.step(limits[c.limit], c, now, from, output.(ratelimit.Decision)); ok {
+						next = append(next, after)
+					}
 				}
 			}
 			return next
@@ -66,14 +98,20 @@ func jointly(limits [][manyKeys]*ratelimit.Transition, times times) porcupine.Mo
 }
 
 // step makes a call at a time, and reports whether it has the given result.
-func (st jointState) step(limits [manyKeys]*ratelimit.Transition, c jointCall, now int64, output ratelimit.Decision) (after jointState, ok bool) {
+// It has read from of its first key.
+func (st jointState) step(limits [manyKeys]*ratelimit.Transition, c jointCall, now int64, from reading, output ratelimit.Decision) (after jointState, ok bool) {
 	apply := func(key int, req ratelimit.Request) (string, ratelimit.Result) {
-		next, _, res, err := limits[key].Apply([]byte(st.bytes[key]), req.At(time.Unix(0, now)))
+		of := reading{bytes: st.bytes[key]}
+		if key == c.keys[0] {
+			of = from
+		}
+		next, _, res, err := limits[key].Apply([]byte(of.bytes), req.At(time.Unix(0, now)))
 		if err != nil {
 			panic(err)
 		}
-		return string(next), res
+		return of.left(next), res
 	}
+	st.spend(c, now, output)
 	set := func(key int, bytes string) {
 		if st.bytes[key] != bytes {
 			st.changed[key], st.bytes[key] = now, bytes
