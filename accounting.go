@@ -204,8 +204,8 @@ func (r *Result) uncounted(n int) error {
 //     pushed out gives nothing back.
 //   - A [TokenBucket] gives back as much as would be missing now if only the hold had been
 //     taken from a full bucket: the rest may have come back already. While reservations are
-//     pending, or the bucket is in debt, it gives back nothing. (With RefillInterval, it does
-//     so in debt, too.)
+//     pending, or the bucket is in debt, it gives back nothing. (In debt, it does so with
+//     RefillInterval, and it may if all others were granted at the very instant of the hold.)
 //   - A [LeakyBucket] that has queued other events since, and a [WarmingUp] that has granted
 //     others since, give back nothing, and a [SlidingLog] with CountDenied never does.
 //   - In an [InFlight], all events are over, whatever n is.
@@ -235,8 +235,8 @@ func (r *Result) uncounted(n int) error {
 //
 // In memory, Settle allocates nothing, except with an All, and except that the store remembers
 // about 100 bytes of a key of a TokenBucket that has got events back although others were granted
-// some since the hold. It forgets them after the time in which the bucket fills up, when there are
-// more such keys.
+// some since the hold: as long as the key is stored, and at most for the time in which the bucket
+// fills up. They are dropped when there are twice as many, or by Shrink.
 func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error) {
 	if err := r.l.check(ctx, n); err != nil {
 		return Decision{}, err

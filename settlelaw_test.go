@@ -292,3 +292,47 @@ func spanSchedule(t *testing.T, rnd *rand.Rand, b settledBucket) {
 		}
 	}
 }
+
+// What a store remembers of keys whose events came back is dropped with the keys: a client that
+// sends pairs of requests with new keys does not fill the memory.
+func TestSettledKeysAreForgotten(t *testing.T) {
+	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1000))
+	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerDay(10)}, ratelimit.WithStore(store))
+	empty := store.Stats().Bytes
+	for i := range 30_000 {
+		key := fmt.Sprint(i)
+		first, _, err := l.Hold(ctx, key, 1)
+		require.NoError(t, err)
+		_, _, err = l.Hold(ctx, key, 1)
+		require.NoError(t, err)
+		_, err = first.Settle(ctx, 0)
+		require.NoError(t, err)
+	}
+	assert.Less(t, store.Stats().Bytes, uint64(500_000))
+	clk.Advance(48 * time.Hour)
+	store.Shrink()
+	assert.Less(t, store.Stats().Bytes, empty+8_000)
+}
+
+// Settle keeps the law if a key was forgotten because it was idle.
+func TestSettleAfterTheKeyWasIdle(t *testing.T) {
+	store := ratelimit.NewMemoryStore()
+	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10}, ratelimit.WithStore(store))
+	require.True(t, l.Allow("key")) // the first hold of a key would be kept in another way
+	clk.Advance(time.Second)
+	var holds [2]*ratelimit.Reservation
+	for i := range holds {
+		var err error
+		holds[i], _, err = l.Hold(ctx, "key", 5)
+		require.NoError(t, err)
+	}
+	_, err := holds[0].Settle(ctx, 0)
+	require.NoError(t, err)
+	clk.Advance(6 * time.Second)
+	store.Shrink()
+	require.Zero(t, store.Len())
+	require.True(t, l.AllowN("key", 4))
+	d, err := holds[1].Settle(ctx, 0)
+	require.NoError(t, err)
+	assert.Equal(t, 6, d.Remaining)
+}

@@ -232,6 +232,7 @@ func (sp *Tables) shrink() {
 		sh.replaceLocked(sh.current(), 0)
 		sh.mu.Unlock()
 	}
+	sp.shrinkReturned(sp.store.now())
 }
 
 // count adds the totals of all shards to stats.

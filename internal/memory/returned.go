@@ -29,11 +29,14 @@ import (
 //
 // Whatever lowers a word holds the stripe's lock from the check to the swap. Grants need no lock:
 // they only raise words, and the swap fails. The count changes before the swap, and a hold reads
-// it between loading the word and its own swap. So what it counts is what was taken back before
-// it: if another count were added in time, one of the two swaps would fail.
+// it between loading the word and its own swap. So whatever is taken back after the hold has a
+// higher count. (What is taken back while the hold is made may have, too. Then less may come back
+// of the hold than could.)
 //
-// A note is dropped some time after the bucket has been full again in any case, at the latest.
-// Then the holds made before it have no effect any more.
+// A note may be dropped once the bucket would be full even if nothing had been taken back: then
+// the holds made before it have no effect any more. It is also dropped if the key is no longer
+// stored. The stripe then remembers the count: of older holds of the stripe, it is not known
+// whether anything was granted since.
 
 // returnStripes is the number of stripes, a power of two.
 const returnStripes = 32
@@ -46,6 +49,7 @@ type returnStripe struct {
 	mu    sync.Mutex // protects the fields below; locked after that of a shard
 	count atomic.Uint32
 	most  uint32 // the size of runs at which old ones are dropped
+	lost  uint32 // the highest count of those dropped before their time
 	runs  map[identity]returnRun
 	at    *kernel.Reading // of the request that is applied under the lock
 	_     [32]byte        // so that stripes do not share cache lines
@@ -87,6 +91,9 @@ func later(count, other uint32) bool { return int32(count-other) > 0 }
 // untouched reports whether nothing was granted since a hold, for which returns was count, and
 // which left the word after. word is the present one. The caller holds the lock.
 func (s *returnStripe) untouched(id identity, word, after uint64, count uint32) bool {
+	if later(s.lost, count) {
+		return false
+	}
 	if run, ok := s.runs[id]; ok && later(run.last, count) {
 		return word == run.to && after == run.from && (!run.again || !later(run.before, count))
 	}
@@ -98,7 +105,7 @@ func (s *returnStripe) untouched(id identity, word, after uint64, count uint32) 
 func (s *returnStripe) nothingSince(id identity, counts iter.Seq[uint32]) bool {
 	run, known := s.runs[id]
 	for count := range counts {
-		if known && later(run.last, count) {
+		if known && later(run.last, count) || later(s.lost, count) {
 			return false
 		}
 	}
@@ -128,17 +135,39 @@ func (s *returnStripe) swap(state *uint64, id identity, word, next uint64, last 
 }
 
 // sweep drops the runs that are no longer needed, if there are many. The caller holds the lock.
-func (s *returnStripe) sweep(now kernel.Instant) {
+func (sp *Tables) sweep(s *returnStripe, now kernel.Instant) {
 	if s.runs != nil && uint32(len(s.runs)) < s.most {
 		return
 	}
 	left := make(map[identity]returnRun)
 	for id, run := range s.runs {
-		if run.until > now {
+		_, stored := sp.at(id).find(id)
+		switch {
+		case run.until <= now:
+		case stored:
 			left[id] = run
+		case later(run.last, s.lost):
+			s.lost = run.last
 		}
 	}
 	s.runs, s.most = left, uint32(max(fewRuns, 2*len(left)))
+}
+
+// shrinkReturned drops all runs that are no longer needed.
+func (sp *Tables) shrinkReturned(now kernel.Instant) {
+	all := sp.returned.Load()
+	if all == nil {
+		return
+	}
+	for i := range all {
+		s := &all[i]
+		s.mu.Lock()
+		if s.runs != nil {
+			s.most = 0
+			sp.sweep(s, now)
+		}
+		s.mu.Unlock()
+	}
 }
 
 // fewRuns is the number of runs of a stripe up to which none are dropped.
@@ -166,7 +195,7 @@ func (sp *Tables) settleBack(t *kernel.Taking, state *uint64, word uint64, h *He
 	}
 	last := holding.Untouched && word == h.state
 	if !last {
-		s.sweep(now)
+		sp.sweep(s, now)
 	}
 	return s.swap(state, id, word, t.Next, last, now+sp.fills)
 }
@@ -182,16 +211,16 @@ func (sp *Tables) swapBack(state *uint64, id identity, req *kernel.Request, f ch
 			return false // guarantee 4
 		}
 		st[0] = word
-		if s.apply(state, id, word, st, req, f, sp.fills) {
+		if sp.applyBack(s, state, id, word, st, req, f) {
 			return true // guarantee 5
 		}
 		backOff(tries)
 	}
 }
 
-// apply applies f, which applies req, to a word that was loaded. It returns false if the word has
+// applyBack applies f, which applies req, to a word that was loaded. It returns false if the word has
 // changed meanwhile. It reads the clock before it acquires the lock.
-func (s *returnStripe) apply(state *uint64, id identity, word uint64, st []uint64, req *kernel.Request, f change, fills uint64) bool {
+func (sp *Tables) applyBack(s *returnStripe, state *uint64, id identity, word uint64, st []uint64, req *kernel.Request, f change) bool {
 	fixed := req.Fixed
 	now, lag := req.Now()
 	s.mu.Lock()
@@ -217,8 +246,8 @@ func (s *returnStripe) apply(state *uint64, id identity, word uint64, st []uint6
 	case st[0] > word:
 		return atomic.CompareAndSwapUint64(state, word, st[0])
 	}
-	s.sweep(now)
-	return s.swap(state, id, word, st[0], last, now+fills)
+	sp.sweep(s, now)
+	return s.swap(state, id, word, st[0], last, now+sp.fills)
 }
 
 // count adds the memory to stats.
