@@ -52,7 +52,7 @@ type returnStripe struct {
 	lost  uint32 // the highest count of those dropped before their time
 	runs  map[identity]returnRun
 	at    *kernel.Reading // of the request that is applied under the lock
-	_     [32]byte        // so that stripes do not share cache lines
+	_     [24]byte        // so that stripes do not share cache lines
 }
 
 // A returnRun is a sequence of changes that took events of a key back, with nothing granted in
