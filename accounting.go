@@ -155,7 +155,9 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 		return Decision{}, err
 	}
 	if l.local != nil && l.own == nil { // a shortcut: the store cannot fail
-		return l.countLocal(ctx, key, kernel.Request{Op: kernel.OpCharge, N: n}, n)
+		var d Decision
+		err := l.countLocal(ctx, key, &kernel.Request{Op: kernel.OpCharge, N: n, Clock: l.timeline}, n, &d)
+		return d, err
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpCharge, N: n})
 	if err != nil {
@@ -167,16 +169,19 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 }
 
 // countLocal applies an OpCharge or OpSettle of more events than were held in memory, if all keys
-// have the same limit.
-func (l *limiter) countLocal(ctx context.Context, key string, req kernel.Request, more int) (Decision, error) {
-	req.Clock = l.timeline
+// have the same limit. It sets d.
+func (l *limiter) countLocal(ctx context.Context, key string, req *kernel.Request, more int, d *Decision) error {
 	var a kernel.Answer
-	l.local.apply(key, &req, &a)
+	l.local.apply(key, req, &a)
+	d.set(&a)
 	if a.Excess || a.Full {
 		res := result(&a)
-		return res.Decision, res.uncounted(more)
+		return res.uncounted(more)
 	}
-	return l.behind(ctx, key, decision(&a)), nil
+	if l.waiting.any() {
+		*d = l.behind(ctx, key, *d)
+	}
+	return nil
 }
 
 // uncounted returns the error of n events that could not be counted.
@@ -252,7 +257,7 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 	case r.l == nil:
 		d, err = settleAll(ctx, r.parts(), n)
 	default:
-		d, err = r.settleClaim(ctx, c, n)
+		err = r.settleClaim(ctx, c, n, &d)
 	}
 	if err != nil && isUncounted(err) {
 		r.clear(isOver)
@@ -282,50 +287,57 @@ func (r *Reservation) settleWord(n int, d *Decision) error {
 	return nil
 }
 
-// settleClaim is Settle of a claim.
-func (r *Reservation) settleClaim(ctx context.Context, c *claim, n int) (Decision, error) {
+// settleClaim is Settle of a claim. It sets d.
+func (r *Reservation) settleClaim(ctx context.Context, c *claim, n int, d *Decision) (err error) {
 	l := r.l
 	if c.waiter != nil && n < r.n {
 		if n == 0 && r.Delay() > 0 {
-			if err := l.cancelClaim(c); err != nil {
-				return l.unsettled(ctx, c.by, err)
+			if err = l.cancelClaim(c); err != nil {
+				*d, err = l.unsettled(ctx, c.by, err)
+			} else {
+				*d, err = l.Peek(ctx, c.key)
 			}
-			return l.Peek(ctx, c.key)
+			return err
 		}
-		if err := l.leave(ctx, c.key, c.line, c.waiter); err != nil {
+		if err = l.leave(ctx, c.key, c.line, c.waiter); err != nil {
 			r.clear(isOver)
-			return Decision{}, err
+			return err
 		}
 	}
 	switch {
 	case c.grant != nil:
-		return r.settle(ctx, c, c.by, c.grant, n)
+		return r.settle(ctx, c, c.by, c.grant, n, d)
 	case c.by != nil && c.by.Stateless():
-		return l.Peek(ctx, c.key) // it was held while the key was unlimited, and never counts
+		*d, err = l.Peek(ctx, c.key) // it was held while the key was unlimited, and never counts
+		return err
 	}
 	t, err := l.transitionOf(ctx, c.key)
 	if err != nil || !t.flies {
-		return l.Charge(ctx, c.key, n) // it holds nothing, because the store failed
+		*d, err = l.Charge(ctx, c.key, n) // it holds nothing, because the store failed
+		return err
 	}
-	return r.settle(ctx, c, t, kernel.Nothing, n) // what it was for is over, so nothing is in flight
+	return r.settle(ctx, c, t, kernel.Nothing, n, d) // what it was for is over, so nothing is in flight
 }
 
 // isUncounted reports whether err is that of events that could not be counted.
 func isUncounted(err error) bool { return errors.Is(err, ErrDebt) || errors.Is(err, ErrFull) }
 
-// settle is Settle of a Grant that by has left.
-func (r *Reservation) settle(ctx context.Context, c *claim, by *Transition, grant any, n int) (Decision, error) {
+// settle is Settle of a Grant that by has left. It sets d.
+func (r *Reservation) settle(ctx context.Context, c *claim, by *Transition, grant any, n int, d *Decision) error {
 	l := r.l
 	defer l.waiting.released(c.key) // even if the store fails: it may have released them
 	lost, doubt := l.resets.of(c.resets, c.key)
 	if g, ok := grant.(*kernel.Grant); ok && l.local != nil && l.own == nil { // a shortcut: nothing can fail
-		return l.countLocal(ctx, c.key, kernel.Request{Op: kernel.OpSettle, N: n, Grant: g, Lost: lost, Doubt: doubt}, n-r.n)
+		req := kernel.Request{Op: kernel.OpSettle, N: n, Grant: g, Lost: lost, Doubt: doubt, Clock: l.timeline}
+		return l.countLocal(ctx, c.key, &req, n-r.n, d)
 	}
 	res, err := l.applyBy(ctx, c.key, by, Request{Op: OpSettle, N: n, Grant: grant, lost: lost, doubt: doubt})
 	if err != nil {
-		return l.unsettled(ctx, by, err)
+		*d, err = l.unsettled(ctx, by, err)
+		return err
 	}
-	return l.behind(ctx, c.key, res.Decision), res.uncounted(n - r.n)
+	*d = l.behind(ctx, c.key, res.Decision)
+	return res.uncounted(n - r.n)
 }
 
 // unsettled is degraded after the store failed to settle what it had held, which a fallback does

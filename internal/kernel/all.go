@@ -101,12 +101,6 @@ func (k *all) states(st []uint64) iter.Seq2[*capable, []uint64] {
 	}
 }
 
-func (k *all) each(st []uint64, f func(part *capable, st []uint64)) {
-	for part, st := range k.states(st) {
-		f(part, st)
-	}
-}
-
 // update replaces each part's state with the result of f.
 func (k *all) update(st []uint64, f func(part *capable, st []uint64) []uint64) []uint64 {
 	st = k.begin(st)
@@ -299,7 +293,8 @@ func (k *all) pack(st []uint64) []uint64 {
 	return k.update(st, func(part *capable, st []uint64) []uint64 { return part.Pack(st) })
 }
 
-// part implements composite.
+// part returns the index of the part that decides: the one that grants n events last or, if n is
+// 0, the one with the fewest events remaining.
 func (k *all) part(st []uint64, now Instant, n int) int {
 	var latest Instant
 	least := math.MaxInt
@@ -365,7 +360,7 @@ func (k *all) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	return append(append(lengths, fixed...), growing...)
 }
 
-// lastTurn implements composite.
+// lastTurn returns the index of the part in which n events have the latest turn.
 func (k *all) lastTurn(st []uint64, now Instant, n int) int {
 	var last Instant
 	i, index := 0, -1

@@ -148,28 +148,6 @@ type packer interface {
 	pack(st []uint64) []uint64
 }
 
-// A composite is a kernel that consists of others.
-type composite interface {
-	// leaves returns the kernels of the parts.
-	leaves() []capable
-
-	// each calls f with each part and its state, for reading.
-	each(st []uint64, f func(part *capable, st []uint64))
-
-	// begin returns st with its header and fixed part, even if it was empty.
-	begin(st []uint64) []uint64
-
-	// update replaces the state of each part with the result of f.
-	update(st []uint64, f func(part *capable, st []uint64) []uint64) []uint64
-
-	// part returns the index of the part that decides: the one that grants n events last
-	// or, if n is 0, the one with the fewest events remaining.
-	part(st []uint64, now Instant, n int) (index int)
-
-	// lastTurn returns the index of the part in which n events have the latest turn.
-	lastTurn(st []uint64, now Instant, n int) (index int)
-}
-
 // A capable is a kernel with the set of its abilities.
 type capable struct {
 	Kernel
@@ -262,14 +240,14 @@ func (c *capable) Pack(st []uint64) []uint64 {
 type Compiled struct {
 	capable
 	Encoding
-	parts composite // the kernel, if it is one; else nil
-	taker taker     // likewise, if it does not note denials
+	parts *all  // the kernel, if it is one; else nil
+	taker taker // likewise, if it does not note denials
 }
 
 // Compile returns k, whose states have encoding enc, ready to be applied.
 func Compile(k Kernel, enc Encoding) *Compiled {
 	c := &Compiled{capable: capabilities(k), Encoding: enc}
-	c.parts, _ = k.(composite)
+	c.parts, _ = k.(*all)
 	if c.can&notes == 0 {
 		c.taker, _ = k.(taker)
 	}

@@ -176,9 +176,12 @@ func (v *view) ahead(st []uint64) bool {
 	if v.parts == nil {
 		return v.behind(st, v.now)
 	}
-	now, ahead := v.now, false // a closure that captured v would make each decision allocate
-	v.parts.each(st, func(part *capable, st []uint64) { ahead = ahead || part.behind(st, now) })
-	return ahead
+	for part, st := range v.parts.states(st) {
+		if part.behind(st, v.now) {
+			return true
+		}
+	}
+	return false
 }
 
 // behind reports whether a reservation, or a debt, keeps the kernel from granting at now.
@@ -254,7 +257,7 @@ func (s settling) settle(part *capable, st []uint64) (_ []uint64, changed bool) 
 }
 
 // settleAll settles each part.
-func settleAll(parts composite, st []uint64, s settling) (_ []uint64, changed bool) {
+func settleAll(parts *all, st []uint64, s settling) (_ []uint64, changed bool) {
 	st = parts.update(st, func(part *capable, st []uint64) []uint64 {
 		st, here := s.settle(part, st)
 		s.part++

@@ -349,13 +349,10 @@ func (sp *Tables) Apply(key string, req *kernel.Request, a *kernel.Answer) {
 
 // apply is Apply for the key with the given identity.
 func (sp *Tables) apply(id identity, req *kernel.Request, a *kernel.Answer) {
-	step := func(st []uint64) (changed bool) {
-		if req.Op.Traces() {
-			return sp.stepTraced(id, st, req, a)
-		}
-		_, changed = sp.k.Step(st, req, a)
-		return changed
+	if !sp.single && sp.applyWide(id, req, a) {
+		return
 	}
+	step := func(st []uint64) (changed bool) { return sp.step(id, st, req, a) }
 	if sp.word != nil {
 		tbl := sp.at(id)
 		if p, ok := tbl.find(id); ok && (sp.take(tbl.word(p), req, a) || sp.swap(tbl.word(p), id, req, step)) {
@@ -365,6 +362,27 @@ func (sp *Tables) apply(id identity, req *kernel.Request, a *kernel.Answer) {
 	if idle, full := sp.update(id, req, step); full {
 		sp.over.apply(sp.k, req, idle, a)
 	}
+}
+
+// applyWide is apply for a state of several words. It returns false if the key is not in the
+// tables.
+func (sp *Tables) applyWide(id identity, req *kernel.Request, a *kernel.Answer) (ok bool) {
+	sh, t := sp.lock(id)
+	defer sh.mu.Unlock()
+	p, ok := t.find(id)
+	if ok {
+		sp.step(id, t.state(p), req, a)
+	}
+	return ok
+}
+
+// step applies req to the state of id.
+func (sp *Tables) step(id identity, st []uint64, req *kernel.Request, a *kernel.Answer) (changed bool) {
+	if req.Op.Traces() {
+		return sp.stepTraced(id, st, req, a)
+	}
+	_, changed = sp.k.Step(st, req, a)
+	return changed
 }
 
 // swap applies f, which applies req, to a state of one word. It returns false if the state is Gone.
