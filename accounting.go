@@ -99,8 +99,11 @@ func (l *limiter) holdLocal(key string, n int, d *Decision) *Reservation {
 	return r
 }
 
-// holdState is holdLocal for states of any width. Its Reservation knows the key. It sets a.
+// holdState is holdLocal for states of any width. It sets a.
 func (l *limiter) holdState(key string, n int, a *kernel.Answer) *Reservation {
+	if l.dated {
+		return l.holdDated(key, n, a)
+	}
 	resets := l.resets.count.Load()
 	h := l.newHold()
 	req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.grant, Clock: l.timeline}
@@ -109,9 +112,28 @@ func (l *limiter) holdState(key string, n int, a *kernel.Answer) *Reservation {
 		l.spare.Store(h)
 		return nil
 	}
-	h.room = claim{key: key, by: l.t, grant: a.Grant, resets: resets}
 	h.l, h.n, h.due, h.claim = l, n, a.Due, &h.room
+	h.room.key, h.room.by, h.room.grant, h.room.resets = key, l.t, a.Grant, resets
 	return &h.Reservation
+}
+
+// holdDated is holdState if the kernel is Dated: what is kept of a hold is then a part of its
+// Reservation, which does without a claim if nobody needs the key. The observers do, and whoever
+// waits for a release.
+func (l *limiter) holdDated(key string, n int, a *kernel.Answer) *Reservation {
+	resets := l.resets.count.Load()
+	req := kernel.Request{Op: kernel.OpHold, N: n, Dated: true, Clock: l.timeline}
+	var held memory.Held
+	l.local.holdDated(key, &req, &held, a)
+	switch {
+	case !a.Allowed:
+		return nil
+	case held.Known() && !l.t.flies && l.observers == nil:
+		return &Reservation{l: l, n: n, due: a.Due, word: held}
+	}
+	r := l.newReservation(n, a.Due, claim{key: key, by: l.t, grant: a.Grant, resets: resets})
+	r.word = held
+	return r
 }
 
 // hold holds n events as t decides, even if that overtakes a Wait. err is the error of the
@@ -173,9 +195,15 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 func (l *limiter) countLocal(ctx context.Context, key string, req *kernel.Request, more int, d *Decision) error {
 	var a kernel.Answer
 	l.local.apply(key, req, &a)
-	d.set(&a)
+	return l.counted(ctx, key, &a, more, d)
+}
+
+// counted sets d to the answer to an OpCharge or OpSettle of more events than were held, in memory,
+// or returns an error if they were not counted.
+func (l *limiter) counted(ctx context.Context, key string, a *kernel.Answer, more int, d *Decision) error {
+	d.set(a)
 	if a.Excess || a.Full {
-		res := result(&a)
+		res := result(a)
 		return res.uncounted(more)
 	}
 	if l.waiting.any() {
@@ -252,6 +280,8 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 	switch c := r.claim; {
 	case c == nil && r.l == nil:
 		d.Allowed = true
+	case r.l != nil && r.l.dated && r.word.Known():
+		err = r.settleDated(ctx, n, &d)
 	case c == nil:
 		err = r.settleWord(n, &d)
 	case r.l == nil:
@@ -287,6 +317,22 @@ func (r *Reservation) settleWord(n int, d *Decision) error {
 	return nil
 }
 
+// settleDated is Settle of what holdDated has held. It sets d.
+func (r *Reservation) settleDated(ctx context.Context, n int, d *Decision) error {
+	l := r.l
+	req := kernel.Request{Op: kernel.OpSettle, N: n, Dated: true, Taken: r.due, Held: r.n, Clock: l.timeline}
+	var key string // unless somebody needs it
+	if c := r.claim; c != nil {
+		key = c.key
+		req.Lost, _ = l.resets.of(c.resets, key) // the store knows if there is doubt
+	}
+	var a kernel.Answer
+	l.local.settleDated(&r.word, &req, &a)
+	err := l.counted(ctx, key, &a, n-r.n, d)
+	l.waiting.released(key)
+	return err
+}
+
 // settleClaim is Settle of a claim. It sets d.
 func (r *Reservation) settleClaim(ctx context.Context, c *claim, n int, d *Decision) (err error) {
 	l := r.l
@@ -305,6 +351,8 @@ func (r *Reservation) settleClaim(ctx context.Context, c *claim, n int, d *Decis
 		}
 	}
 	switch {
+	case c.grant != nil && l.local != nil && l.own == nil: // a shortcut: nothing can fail
+		return r.settleLocal(ctx, c, n, d)
 	case c.grant != nil:
 		return r.settle(ctx, c, c.by, c.grant, n, d)
 	case c.by != nil && c.by.Stateless():
@@ -327,10 +375,6 @@ func (r *Reservation) settle(ctx context.Context, c *claim, by *Transition, gran
 	l := r.l
 	defer l.waiting.released(c.key) // even if the store fails: it may have released them
 	lost, doubt := l.resets.of(c.resets, c.key)
-	if g, ok := grant.(*kernel.Grant); ok && l.local != nil && l.own == nil { // a shortcut: nothing can fail
-		req := kernel.Request{Op: kernel.OpSettle, N: n, Grant: g, Lost: lost, Doubt: doubt, Clock: l.timeline}
-		return l.countLocal(ctx, c.key, &req, n-r.n, d)
-	}
 	res, err := l.applyBy(ctx, c.key, by, Request{Op: OpSettle, N: n, Grant: grant, lost: lost, doubt: doubt})
 	if err != nil {
 		*d, err = l.unsettled(ctx, by, err)
@@ -338,6 +382,15 @@ func (r *Reservation) settle(ctx context.Context, c *claim, by *Transition, gran
 	}
 	*d = l.behind(ctx, c.key, res.Decision)
 	return res.uncounted(n - r.n)
+}
+
+// settleLocal is settle in memory, if all keys have the same limit.
+func (r *Reservation) settleLocal(ctx context.Context, c *claim, n int, d *Decision) error {
+	l := r.l
+	req := kernel.Request{Op: kernel.OpSettle, N: n, Grant: c.grant, Clock: l.timeline}
+	req.Lost, req.Doubt = l.resets.of(c.resets, c.key)
+	defer l.waiting.released(c.key)
+	return l.countLocal(ctx, c.key, &req, n-r.n, d)
 }
 
 // unsettled is degraded after the store failed to settle what it had held, which a fallback does

@@ -134,6 +134,7 @@ func TestAccountingInFullStores(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"tables": ratelimit.FixedWindow{Limit: 5, Window: time.Hour},
 		"logs":   ratelimit.SlidingLog{Limit: 5, Window: time.Hour},
+		"words":  ratelimit.SlidingWindow{Limit: 5, Window: time.Hour, Segments: 6},
 	} {
 		for _, own := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
@@ -180,6 +181,40 @@ func TestAccountingInFullStores(t *testing.T) {
 				assert.Equal(t, 4, d.Remaining)
 			})
 		}
+	}
+}
+
+// A key that has lost its place in a store shares a limit afterwards, but what it has held before
+// does not come back there. What it has not held is counted there.
+func TestSettleAfterTheKeyLostItsPlace(t *testing.T) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"word":  ratelimit.FixedWindow{Limit: 5, Window: time.Hour},
+		"words": ratelimit.SlidingWindow{Limit: 5, Window: time.Hour, Segments: 6},
+		"wide":  ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 7, Per: time.Hour}, Burst: 5},
+		"all":   ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)}, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}},
+		"first": ratelimit.FixedWindow{Limit: 5, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
+		"log":   ratelimit.SlidingLog{Limit: 5, Window: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, _ := at(t, alg, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.ShareUnseen))))
+			less, _, err := l.Hold(ctx, "key", 1)
+			require.NoError(t, err)
+			more, _, err := l.Hold(ctx, "key", 1)
+			require.NoError(t, err)
+			require.NoError(t, l.Reset(ctx, "key"))
+			require.True(t, l.Allow("other"))
+			require.True(t, l.Allow("shared"))
+			for _, tt := range []struct {
+				r                    *ratelimit.Reservation
+				happened, afterwards int
+			}{{less, 0, 4}, {more, 3, 2}} {
+				_, err = tt.r.Settle(ctx, tt.happened)
+				require.NoError(t, err)
+				d, err := l.Peek(ctx, "shared")
+				require.NoError(t, err)
+				assert.Equal(t, tt.afterwards, d.Remaining)
+			}
+		})
 	}
 }
 

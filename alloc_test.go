@@ -254,16 +254,25 @@ func TestHoldBytes(t *testing.T) {
 	if strconv.IntSize < 64 {
 		t.Skip("pointers are smaller")
 	}
-	sizes := map[string]uint64{"token": 64, "leaky": 64, "fixed": 64, "sliding": 64}
+	type sized struct {
+		name string
+		alg  ratelimit.Algorithm
+	}
+	sizes := map[string]uint64{"token-interval": 288, "warmingup": 288, "inflight": 128} // others: 64
+	algorithms := []sized{
+		{"token-7", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)}},
+		{"log", ratelimit.SlidingLog{Limit: 100, Window: time.Second}},
+		{"inflight", ratelimit.InFlight{Limit: 100, Timeout: time.Second}},
+	}
 	for _, tt := range fixedSize {
-		if _, all := tt.alg.(ratelimit.All); all {
-			continue
-		}
+		algorithms = append(algorithms, sized(tt))
+	}
+	for _, tt := range algorithms {
 		t.Run(tt.name, func(t *testing.T) {
 			l, clk := at(t, tt.alg)
 			want, known := sizes[tt.name]
 			if !known {
-				want = 288
+				want = 64
 			}
 			const holds = 1000
 			var before, after runtime.MemStats

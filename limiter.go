@@ -192,6 +192,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		l.states, l.waiting = local, &local.waiting
 	default:
 		l.states, l.local, l.fast, l.waiting = local, local, local.fast(), &local.waiting
+		l.dated = own == nil && t.kernel.Word() == nil && t.kernel.Dated()
 	}
 	if l.observers != nil {
 		return &observed{l}, nil
@@ -330,6 +331,7 @@ type limiter struct {
 	waiting  *waiting             // Waits for events in flight
 	local    *memoryStates        // states, if they are in memory and used
 	fast     *memory.Tables       // local, if its states have a fixed width
+	dated    bool                 // whether all states are in local, wider than a word, of a kernel that is Dated
 	spare    atomic.Pointer[hold] // see newHold
 	failures failureLog
 

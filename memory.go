@@ -293,6 +293,24 @@ func (s *memoryStates) apply(key string, req *kernel.Request, a *kernel.Answer) 
 	}
 }
 
+// holdDated applies an OpHold that is Dated.
+func (s *memoryStates) holdDated(key string, req *kernel.Request, h *memory.Held, a *kernel.Answer) {
+	if s.tables != nil {
+		s.tables.HoldDated(key, req, h, a)
+	} else {
+		s.logs.HoldDated(key, s.t.kernel, req, h, a)
+	}
+}
+
+// settleDated applies an OpSettle of what holdDated has held.
+func (s *memoryStates) settleDated(h *memory.Held, req *kernel.Request, a *kernel.Answer) {
+	if s.tables != nil {
+		s.tables.SettleDated(h, req, a)
+	} else {
+		s.logs.SettleDated(h, s.t.kernel, req, a)
+	}
+}
+
 // Reset implements [States].
 func (s *memoryStates) Reset(_ context.Context, key string) error {
 	switch {

@@ -164,6 +164,7 @@ const (
 	packs                       // it is a packer
 	flies                       // it is an inFlight: whatever happened, its events are over once they are settled
 	blind                       // its states do not say whether anything was granted since a hold: the store must know
+	dated                       // its refund needs neither the state before the grant nor that after it
 )
 
 func capabilities(k Kernel) capable {
@@ -180,11 +181,21 @@ func capabilities(k Kernel) capable {
 	if _, ok := k.(packer); ok {
 		c.can |= packs
 	}
-	if _, ok := k.(*inFlight); ok {
-		c.can |= flies
-	}
-	if k, ok := k.(*gcra); ok && !k.keeps {
-		c.can |= blind
+	switch k := k.(type) {
+	case *inFlight:
+		c.can |= flies | dated
+	case *sliding, *rolling, *eventLog:
+		c.can |= dated
+	case *fixed:
+		if k.packed > 0 {
+			c.can |= dated
+		}
+	case *gcra:
+		if k.keeps {
+			c.can |= dated
+		} else {
+			c.can |= blind
+		}
 	}
 	return c
 }
@@ -275,6 +286,11 @@ func (c *Compiled) Keeps(st []uint64) bool {
 func (c *Compiled) Fills() uint64 {
 	k := c.Kernel.(*gcra)
 	return k.span.DivCeil(k.unit)
+}
+
+// Dated reports whether a hold can be settled without its Grant: see Request.Dated.
+func (c *Compiled) Dated() bool {
+	return !slices.ContainsFunc(c.leaves(), func(leaf capable) bool { return leaf.can&dated == 0 })
 }
 
 // Word returns the kernel if a state is one word, and nil if not.

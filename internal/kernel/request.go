@@ -36,7 +36,7 @@ type Request struct {
 	N       int           // events; at least 0 for OpTake and OpSettle, at least 1 for OpReserve
 	MaxWait time.Duration // for OpReserve: the longest acceptable wait
 	Grant   any           // for OpCancel: a *Cancellation, or a *Grant; for OpSettle: a *Grant
-	Taken   Instant       // for OpReturn: when the events were granted, in nanoseconds
+	Taken   Instant       // for OpReturn, and if Dated: when the events were granted, in nanoseconds
 	Into    *Hold         // for OpHold: where the Grant is to be; nil if nowhere in particular
 	Clock   *Timeline
 	Fixed   *Reading // if not nil, used instead of reading Clock
@@ -47,6 +47,13 @@ type Request struct {
 	// Untouched, for an OpSettle by a kernel that is Blind, says that nothing was granted on the
 	// key since the grant.
 	Untouched bool
+
+	// Dated says, of an OpHold, that no Grant is needed, and of an OpSettle, that there is none:
+	// instead, Taken, Held and Epoch say how many events were held, and the Due and the Epoch of
+	// the answer to the OpHold. The kernel must be Dated.
+	Dated bool
+	Held  int
+	Epoch uint32
 }
 
 // Entries returns the most words that req adds to a state that grows with use.
@@ -93,9 +100,28 @@ func (r *Request) Numbers() iter.Seq[uint32] {
 // Enter says in which epoch of a part of a store a request is applied. If a grant was made in
 // another one, its key may have been evicted or reset since.
 func (r *Request) Enter(epoch uint32) {
-	if g, ok := r.Grant.(*Grant); ok && r.Op == OpSettle && g.epoch != epoch {
-		r.Doubt = true
+	if r.Op != OpSettle {
+		return
 	}
+	made := r.Epoch
+	if !r.Dated {
+		g, ok := r.Grant.(*Grant)
+		if !ok {
+			return
+		}
+		made = g.epoch
+	}
+	r.Doubt = r.Doubt || made != epoch
+}
+
+// Granting returns r without Dated, for a state that the hold is not in: an OpHold that makes a
+// Grant, or an OpSettle that only counts what was not held.
+func (r *Request) Granting() Request {
+	granting := *r
+	if granting.Dated = false; r.Dated && r.Op == OpSettle {
+		granting.N, granting.Grant = max(0, r.N-r.Held), Nothing
+	}
+	return granting
 }
 
 // A Reading is a reading of a clock, as instants in nanoseconds.
@@ -143,11 +169,12 @@ type Answer struct {
 	Wait      time.Duration // for OpReserve: until the events may happen; Never if they never may
 	QueueFull bool          // for OpReserve: whether the queue had no room
 	Full      bool          // whether the store had no room for a new key
-	Due       Instant       // for OpReserve: when the events may happen, in nanoseconds, by the limiter's clock
+	Due       Instant       // for OpReserve and OpHold: when the events may happen, in nanoseconds, by the limiter's clock
 	Grant     any           // for OpReserve and OpHold: a *Grant; for OpCancel: an *Undone
 	Granted   int           // for OpTakeUpTo: how many events
 	Excess    bool          // for OpCharge and OpSettle: whether the state cannot hold as many events
 	Most      uint64        // with Excess: how many it can hold in addition to those in it
+	Epoch     uint32        // for a Dated OpHold; see Stamp
 }
 
 // Stamp says in which epoch of a part of a store the grant of an answer was made (see Enter), and a
@@ -156,4 +183,5 @@ func (a *Answer) Stamp(epoch, number uint32) {
 	if g, ok := a.Grant.(*Grant); ok {
 		g.epoch, g.number = epoch, number
 	}
+	a.Epoch = epoch
 }

@@ -52,7 +52,7 @@ type settler interface {
 type refunding struct {
 	at    Instant // when the events were spent
 	n     int     // how many they were
-	*ends         // the state then
+	*ends         // the state then; nil if the kernel is dated
 	now   Instant
 	back  int  // how many of the events did not happen
 	ahead bool // whether a reservation is ahead, or a debt
@@ -109,8 +109,8 @@ func (v *view) takeHeld(st []uint64, n int, into *Hold, a *Answer) (_ []uint64, 
 	if into == nil {
 		into = new(Hold)
 	}
-	into.grant = Grant{by: v.Compiled, at: now, due: After(now, delay), n: n, ends: into.ends[:0]}
 	g := &into.grant
+	g.by, g.at, g.due, g.n, g.ends = v.Compiled, now, After(now, delay), n, into.ends[:0]
 	if v.parts != nil {
 		g.ends = make([]ends, 0, len(v.parts.leaves()))
 		st = v.parts.update(st, func(part *capable, st []uint64) []uint64 { return part.spendHeld(st, now, n, g) })
@@ -127,13 +127,14 @@ func (v *view) takeHeld(st []uint64, n int, into *Hold, a *Answer) (_ []uint64, 
 
 // spendHeld is Spend for n > 0, and appends the state before and after to those of g.
 func (c *capable) spendHeld(st []uint64, now Instant, n int, g *Grant) []uint64 {
-	var e ends
-	copy(e.pre[:], st)
+	part := len(g.ends)
+	g.ends = g.ends[:part+1]
+	e := &g.ends[part]
+	e.pre.keep(st)
 	if n > 0 {
 		st = c.Spend(st, now, n)
 	}
-	copy(e.post[:], st)
-	g.ends = append(g.ends, e)
+	e.post.keep(st)
 	return st
 }
 
@@ -195,18 +196,25 @@ func (c *capable) behind(st []uint64, now Instant) bool {
 // their times, so that a release removes nothing else, unless a forgotten key was granted events
 // again at the same instant.
 func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
-	g, ok := req.Grant.(*Grant)
-	if !ok {
+	s := settling{now: v.now, actual: req.N, untouched: req.Untouched}
+	if req.Dated {
+		s.at, s.n = req.Taken/v.Tick, req.Held
+		s.known = !req.Lost
+		s.same = s.known && !req.Doubt
+	} else if g, ok := req.Grant.(*Grant); ok {
+		s.at, s.n, s.grant = g.at, g.n, g
+		s.known, s.same = v.left(g, req.Lost, req.Doubt)
+	} else {
 		v.peek(st, a)
 		return st, false
 	}
-	s := settling{Grant: g, now: v.now, actual: req.N, untouched: req.Untouched}
-	if len(st) > 0 {
-		if s.known, s.same = v.left(g, req.Lost, req.Doubt); s.known {
-			s.ahead = v.ahead(st)
-		}
+	if len(st) == 0 {
+		s.known, s.same = false, false
 	}
-	if more := req.N - g.n; more > 0 && v.exceeds(st, more, a) {
+	if s.known && s.actual < s.n {
+		s.ahead = v.ahead(st)
+	}
+	if more := s.actual - s.n; more > 0 && v.exceeds(st, more, a) {
 		v.peek(st, a)
 		return st, false
 	}
@@ -223,13 +231,21 @@ func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed
 // their limit is the same as well, and the key was not forgotten since. lost and doubt are
 // those of the Request.
 func (c *Compiled) left(g *Grant, lost, doubt bool) (known, same bool) {
-	known = !lost && g.by != nil && c.alike(g.by)
+	switch {
+	case lost || g.by == nil:
+		return false, false
+	case c == g.by:
+		return true, !doubt
+	}
+	known = c.alike(g.by)
 	return known, known && !doubt && c.same(g.by)
 }
 
 // A settling is the application of an OpSettle that the state has room for.
 type settling struct {
-	*Grant
+	at     Instant // when the events were spent
+	n      int     // how many they were
+	grant  *Grant  // nil if they were held without one
 	now    Instant
 	actual int  // how many of the events happened
 	ahead  bool // see refunding
@@ -249,7 +265,11 @@ func (s settling) settle(part *capable, st []uint64) (_ []uint64, changed bool) 
 	}
 	switch {
 	case back > 0 && (s.same || s.known && over):
-		return part.refund(st, refunding{at: s.at, n: s.n, ends: s.endsOf(s.part), now: s.now, back: back, ahead: s.ahead, untouched: s.untouched})
+		r := refunding{at: s.at, n: s.n, now: s.now, back: back, ahead: s.ahead, untouched: s.untouched}
+		if s.grant != nil {
+			r.ends = s.grant.endsOf(s.part)
+		}
+		return part.refund(st, r)
 	case more > 0:
 		return part.charge(st, s.now, more), true
 	}

@@ -79,7 +79,11 @@ func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, c
 		changed = !slices.Equal(st, before)
 		v.describe(st, 0, a)
 	case OpHold:
-		st, changed = v.takeHeld(st, req.N, req.Into, a)
+		if !req.Dated {
+			st, changed = v.takeHeld(st, req.N, req.Into, a)
+		} else if st, changed = v.take(st, req.N, a); a.Allowed {
+			a.Due = v.now * v.Tick
+		}
 	case OpTakeUpTo:
 		st, changed = v.takeUpTo(st, req.N, a)
 	case OpCharge:

@@ -60,6 +60,13 @@ type trace struct {
 // words are the first words of a state: all of them, for a kernel that compares them.
 type words [3]uint64
 
+// keep sets w to the first words of st. It is not a copy, because that takes longer.
+func (w *words) keep(st []uint64) {
+	for i := range min(len(st), len(w)) {
+		w[i] = st[i]
+	}
+}
+
 // A cleared is a count that was pushed out of a ring.
 type cleared struct{ place, count uint64 }
 

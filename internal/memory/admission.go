@@ -229,7 +229,7 @@ func (o *overflow) apply(k *kernel.Compiled, req *kernel.Request, idle kernel.In
 		o.store.rejected.Add(1)
 	}
 	if o.shares() {
-		*a = o.shared(k, *req)
+		*a = o.shared(k, req.Granting())
 		if a.Grant != nil {
 			a.Grant = sharedGrant{a.Grant}
 		}

@@ -32,7 +32,11 @@ func (sp *Logs) Apply(key string, k *kernel.Compiled, req *kernel.Request, a *ke
 	if sp.over.cancels(k, req, a) {
 		return
 	}
-	id := sp.store.identify(key)
+	sp.applyTo(sp.store.identify(key), k, req, a)
+}
+
+// applyTo is Apply for the key with the given identity.
+func (sp *Logs) applyTo(id identity, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) {
 	try := func() (ok bool) {
 		for {
 			if out := sp.apply(id, k, req, a); out != replaced {
