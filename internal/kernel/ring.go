@@ -266,14 +266,15 @@ func (r *ring) charge(st []uint64, now Instant, n int) []uint64 {
 // refund removes the events from their slot, if it is still in the ring. Reservations that
 // count them in their trace are in the present slot or a later one.
 func (r *ring) refund(st []uint64, u refunding) (_ []uint64, changed bool) {
-	slot := u.at / r.length
-	if r.back(st, slot, 0) < uint64(u.n) {
+	slot := r.perLength.quotient(u.at)
+	count := r.back(st, slot, 0)
+	if count < uint64(u.n) {
 		return st, false
 	}
-	if r.frontier(st) > u.now && slot >= u.now/r.length {
+	if r.frontier(st) > u.now && slot >= r.perLength.quotient(u.now) {
 		st[0] |= touched
 	}
-	r.remove(st, slot, u.back)
+	r.set(st, r.place(slot), count-uint64(u.back))
 	return st, true
 }
 

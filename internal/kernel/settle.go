@@ -221,7 +221,7 @@ func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed
 	if v.parts == nil {
 		st, changed = s.settle(&v.capable, st)
 	} else {
-		st, changed = settleAll(v.parts, st, s)
+		st, changed = s.settleAll(v.parts, st)
 	}
 	v.peek(st, a)
 	return st, changed
@@ -257,7 +257,7 @@ type settling struct {
 }
 
 // settle settles a part.
-func (s settling) settle(part *capable, st []uint64) (_ []uint64, changed bool) {
+func (s *settling) settle(part *capable, st []uint64) (_ []uint64, changed bool) {
 	over, more := part.can&flies != 0, s.actual-s.n
 	back := max(0, -more)
 	if over {
@@ -277,7 +277,7 @@ func (s settling) settle(part *capable, st []uint64) (_ []uint64, changed bool) 
 }
 
 // settleAll settles each part.
-func settleAll(parts *all, st []uint64, s settling) (_ []uint64, changed bool) {
+func (s *settling) settleAll(parts *all, st []uint64) (_ []uint64, changed bool) {
 	st = parts.update(st, func(part *capable, st []uint64) []uint64 {
 		st, here := s.settle(part, st)
 		s.part++
