@@ -44,6 +44,8 @@ func targets() []target {
 		{scenario: "S2", limit: 3, of: timesOther, than: contenders.Take, who: contenders.TakeAllOfTwo},
 		{scenario: "S1", limit: 2.2, of: timesOther, than: contenders.Take, who: contenders.HoldSettle},
 		{scenario: "S3", limit: 2.2, of: timesOther, than: contenders.Take, who: contenders.HoldSettle},
+		{scenario: "S1", limit: 2.2, of: timesOther, than: contenders.TakePeriods, who: contenders.HoldPeriods},
+		{scenario: "S3", limit: 2.2, of: timesOther, than: contenders.TakePeriods, who: contenders.HoldPeriods},
 		{scenario: "S2p", limit: 0.35, of: bestPeer},
 		{scenario: "S3", limit: 0.60, of: bestPeer},
 		{scenario: "I1k", limit: 0.70, of: bestPeer},

@@ -194,6 +194,8 @@ func All() []Contender {
 		take(),
 		takeAllOfTwo(),
 		holdSettle(),
+		takePeriods(),
+		holdPeriods(),
 		coarseClock(),
 		xtimeMutex(),
 		xtimeXsync(),

@@ -28,6 +28,8 @@ const (
 	Take           = "ratelimit, Take"
 	TakeAllOfTwo   = "ratelimit, TakeAll of two keys"
 	HoldSettle     = "ratelimit, Hold and Settle"
+	TakePeriods    = "ratelimit, Take, rolling window"
+	HoldPeriods    = "ratelimit, Hold and Settle, rolling window"
 	CoarseClock    = "ratelimit, coarse clock"
 )
 
@@ -311,6 +313,34 @@ func holdSettle() Contender {
 				return nil, err
 			}
 			return settling(limiter), nil
+		},
+	}
+}
+
+// takePeriods and holdPeriods are take and holdSettle with a state of several words.
+func takePeriods() Contender {
+	return periods(TakePeriods, "`RollingWindow` of 24 periods, called with `Take`", 0, taking)
+}
+
+func holdPeriods() Contender {
+	const setup = "the same; for each decision, `Hold` of two events, and `Settle` of one"
+	return periods(HoldPeriods, setup, Spent.Burst-1, settling)
+}
+
+func periods(name, setup string, atOnce int, call func(ratelimit.Limiter) Allow) Contender {
+	return Contender{
+		Name:   name,
+		Role:   Variant,
+		Small:  true,
+		Module: ModulePath,
+		Setup:  setup,
+		AtOnce: atOnce,
+		New: func(l Limit) (Allow, error) {
+			limiter, err := ratelimit.New(rollingOf(l))
+			if err != nil {
+				return nil, err
+			}
+			return call(limiter), nil
 		},
 	}
 }
