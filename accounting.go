@@ -266,10 +266,10 @@ func (r *Result) uncounted(n int) error {
 // If the store fails, the [FailurePolicy] makes the Decision, the error says so, and it is
 // unknown whether Settle took effect; it cannot be called again.
 //
-// In memory, Settle allocates nothing, except with an All, and except that the store remembers
-// about 100 bytes of a key of a TokenBucket that has got events back although others were granted
-// some since the hold: as long as the key is stored, and at most for the time in which the bucket
-// fills up. They are dropped when there are twice as many, or by Shrink.
+// In memory, Settle allocates nothing, except that the store remembers about 100 bytes of a key of
+// a TokenBucket that has got events back although others were granted some since the hold: as long
+// as the key is stored, and at most for the time in which the bucket fills up. They are dropped when
+// there are twice as many, or by Shrink.
 func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error) {
 	if err := r.l.check(ctx, n); err != nil {
 		return Decision{}, err

@@ -31,6 +31,10 @@ var fixedSize = []struct {
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)},
 		ratelimit.FixedWindow{Limit: 1000, Window: time.Minute},
 	}},
+	{"all-interval", ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Refill: ratelimit.RefillInterval},
+		ratelimit.FixedWindow{Limit: 1000, Window: time.Minute},
+	}},
 }
 
 // TestNoAllocations holds the claim that a decision on a key that is known
@@ -60,22 +64,24 @@ func TestNoAllocations(t *testing.T) {
 				_, err := l.Charge(ctx, "key", 1)
 				require.NoError(t, err)
 			}), "Charge")
-			if _, all := tt.alg.(ratelimit.All); !all {
-				assert.Equal(t, 1.0, testing.AllocsPerRun(100, func() {
-					clk.Advance(24 * time.Hour)
-					r, _, err := l.Hold(ctx, "key", 1)
-					require.NoError(t, err)
-					_, err = r.Settle(ctx, 0)
-					require.NoError(t, err)
-				}), "Hold and Settle")
-				assert.Equal(t, 1.0, testing.AllocsPerRun(100, func() {
-					clk.Advance(10 * 24 * time.Hour)
-					r, _, err := l.Hold(ctx, "key", 1)
-					require.NoError(t, err)
-					_, err = r.Settle(ctx, 200)
-					require.NoError(t, err)
-				}), "Hold and Settle, with a debt")
+			allocs := 1.0 // the Reservation
+			if tt.name == "all-interval" {
+				allocs = 2 // and the states of the parts
 			}
+			assert.Equal(t, allocs, testing.AllocsPerRun(100, func() {
+				clk.Advance(24 * time.Hour)
+				r, _, err := l.Hold(ctx, "key", 1)
+				require.NoError(t, err)
+				_, err = r.Settle(ctx, 0)
+				require.NoError(t, err)
+			}), "Hold and Settle")
+			assert.Equal(t, allocs, testing.AllocsPerRun(100, func() {
+				clk.Advance(10 * 24 * time.Hour)
+				r, _, err := l.Hold(ctx, "key", 1)
+				require.NoError(t, err)
+				_, err = r.Settle(ctx, 200)
+				require.NoError(t, err)
+			}), "Hold and Settle, with a debt")
 
 			for l.Allow("key") {
 			}
@@ -258,7 +264,7 @@ func TestHoldBytes(t *testing.T) {
 		name string
 		alg  ratelimit.Algorithm
 	}
-	sizes := map[string]uint64{"token-interval": 288, "warmingup": 288, "inflight": 128} // others: 64
+	sizes := map[string]uint64{"token-interval": 288, "warmingup": 288, "all-interval": 384, "inflight": 128} // others: 64
 	algorithms := []sized{
 		{"token-7", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)}},
 		{"log", ratelimit.SlidingLog{Limit: 100, Window: time.Second}},

@@ -105,7 +105,7 @@ type Limiter interface {
 	// settled is spent.
 	//
 	// The store keeps nothing for a hold. In memory, the Reservation is one allocation of
-	// 64 to 288 bytes, or several with an All. With [WithLimits], a key whose events are
+	// 64 to 288 bytes, or at most two with an All. With [WithLimits], a key whose events are
 	// held, charged or settled costs as much as with a [SlidingLog] until a later Take.
 	Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error)
 

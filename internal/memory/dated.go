@@ -2,8 +2,8 @@ package memory
 
 import "github.com/ratelimit-go/ratelimit/internal/kernel"
 
-// Hold does not hold events of states of several words. If their kernel is Dated, what is
-// remembered of a hold on them is the Due of the answer, and a Held without a state.
+// Tables.Hold is for states of one word. This file is for wider ones, if their kernel is Dated. What
+// is remembered of a hold is the Due of the answer, and a Held without a state.
 
 // HoldDated is Apply for an OpHold that is Dated. If a key has a place in the store, and the events
 // are granted, it fills in h. If the answer has a Grant, that is what was held instead.
