@@ -431,7 +431,7 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 	return n <= t.kernel.Limit() && l.local.varied.Allow(l.timeline, key, lim, n)
 }
 
-func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error) {
+func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ error) {
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
@@ -441,7 +441,8 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (Decision, error)
 		}
 	}
 	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
-		return l.takeLocal(key, n), nil
+		l.decideLocal(kernel.OpTake, key, n, &d)
+		return d, nil
 	}
 	res, err := l.takeFrom(ctx, key, n)
 	return res.Decision, err
@@ -457,13 +458,12 @@ func (l *limiter) takeFrom(ctx context.Context, key string, n int) (Result, erro
 	return res, err
 }
 
-// takeLocal is Take for states in memory without limits of keys' own.
-func (l *limiter) takeLocal(key string, n int) (d Decision) {
-	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
+// decideLocal applies an OpTake or OpPeek in memory, if all keys have the same limit. It sets d.
+func (l *limiter) decideLocal(op kernel.Op, key string, n int, d *Decision) {
+	req := kernel.Request{Op: op, N: n, Clock: l.timeline}
 	var a kernel.Answer
 	l.local.apply(key, &req, &a)
 	d.set(&a)
-	return d
 }
 
 // degradedTake is Take after the store failed with err.
@@ -473,9 +473,15 @@ func (l *limiter) degradedTake(ctx context.Context, key string, n int, t *Transi
 	})
 }
 
-func (l *limiter) Peek(ctx context.Context, key string) (Decision, error) {
+func (l *limiter) Peek(ctx context.Context, key string) (d Decision, _ error) {
 	if err := l.check(ctx, 1); err != nil {
 		return Decision{}, err
+	}
+	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
+		if l.decideLocal(kernel.OpPeek, key, 1, &d); l.waiting.any() {
+			d = l.behind(ctx, key, d)
+		}
+		return d, nil
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpPeek, N: 1})
 	if err != nil {
