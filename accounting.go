@@ -118,8 +118,8 @@ func (l *limiter) holdState(key string, n int, a *kernel.Answer) *Reservation {
 }
 
 // holdDated is holdState if the kernel is Dated: what is kept of a hold is then a part of its
-// Reservation, which does without a claim if nobody needs the key. The observers do, and whoever
-// waits for a release.
+// Reservation, which does without a claim unless the key is needed: by observers, or by those who
+// wait for a release.
 func (l *limiter) holdDated(key string, n int, a *kernel.Answer) *Reservation {
 	resets := l.resets.count.Load()
 	req := kernel.Request{Op: kernel.OpHold, N: n, Dated: true, Clock: l.timeline}
@@ -321,7 +321,7 @@ func (r *Reservation) settleWord(n int, d *Decision) error {
 func (r *Reservation) settleDated(ctx context.Context, n int, d *Decision) error {
 	l := r.l
 	req := kernel.Request{Op: kernel.OpSettle, N: n, Dated: true, Taken: r.due, Held: r.n, Clock: l.timeline}
-	var key string // unless somebody needs it
+	var key string // empty if it is not needed
 	if c := r.claim; c != nil {
 		key = c.key
 		req.Lost, _ = l.resets.of(c.resets, key) // the store knows if there is doubt

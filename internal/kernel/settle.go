@@ -10,9 +10,10 @@ import (
 // This file counts what has happened: events of a hold that were fewer or more than held, and
 // events that nobody asked for.
 //
-// A hold is a Take that leaves a Grant with the state of each part before and after. To settle
-// it for fewer events is to give the rest back. The state is then as if only the
-// others had been taken when the hold was made:
+// A hold is a Take that leaves a Grant with the state of each part before and after, unless the
+// time and the number of the events are enough (see Request.Dated). To settle it for fewer events
+// is to give the rest back. The state is then as if only the others had been taken when the hold
+// was made:
 //
 //   - Counts are sums: the events leave the window or the entry that they are in, if it
 //     still counts.
