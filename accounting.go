@@ -35,7 +35,7 @@ func (l *limiter) takeUpTo(ctx context.Context, key string, n int) (res Result, 
 		return res, nil
 	}
 	granted := n
-	d, err := l.degraded(ctx, t, err, func(fallback Limiter) (d Decision, err error) {
+	d, err := l.degraded(ctx, 1, t, err, func(fallback Limiter) (d Decision, err error) {
 		granted, d, err = fallback.TakeUpTo(context.WithoutCancel(ctx), key, n)
 		return d, err
 	})
@@ -142,12 +142,10 @@ func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, er
 	resets := l.resets.count.Load()
 	if err == nil {
 		res, err = l.applyBy(ctx, key, t, Request{Op: OpHold, N: n})
-	} else {
-		t = l.t
 	}
 	if err != nil {
 		r := l.newReservation(0, 0, claim{key: key})
-		d, err := l.degraded(ctx, t, err, func(fallback Limiter) (d Decision, err error) {
+		d, err := l.degraded(ctx, n, t, err, func(fallback Limiter) (d Decision, err error) {
 			r, d, err = fallback.Hold(context.WithoutCancel(ctx), key, n)
 			return d, err
 		})
@@ -183,7 +181,7 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpCharge, N: n})
 	if err != nil {
-		return l.degraded(ctx, t, err, func(fallback Limiter) (Decision, error) {
+		return l.degraded(ctx, 1, t, err, func(fallback Limiter) (Decision, error) {
 			return fallback.Charge(context.WithoutCancel(ctx), key, n)
 		})
 	}
@@ -396,7 +394,7 @@ func (r *Reservation) settleLocal(ctx context.Context, c *claim, n int, d *Decis
 // unsettled is degraded after the store failed to settle what it had held, which a fallback does
 // not know: that denies.
 func (l *limiter) unsettled(ctx context.Context, by *Transition, err error) (Decision, error) {
-	return l.degraded(ctx, by, err, func(Limiter) (Decision, error) { return Decision{}, nil })
+	return l.degraded(ctx, 1, by, err, func(Limiter) (Decision, error) { return Decision{}, nil })
 }
 
 // Release says that what the events were held for is over. The events of an [InFlight] are

@@ -12,7 +12,7 @@ const Never time.Duration = math.MaxInt64
 // Where the numbers come from: internal/kernel/step.go computes them. RetryAfter is the
 // instant that the algorithm's kernel answers to "when would n events be granted?", less
 // now. Only a new key in a full store (overflow.apply in internal/memory/admission.go) and
-// FailClosed (closedRetry in limiter.go) have a RetryAfter of their own.
+// FailClosed (closedRetry in degraded.go) have a RetryAfter of their own.
 
 // A Decision is the answer to one request. Its durations start at the reading of
 // the clock by which the decision was made.

@@ -216,7 +216,9 @@ func (l *limiter) takeTogether(ctx context.Context, states EachStates, keys []st
 			out = append(out, d)
 			continue
 		}
-		t, d, err := l.t, Decision{}, unknown.of(i)
+		var t *Transition
+		var d Decision
+		err := unknown.of(i)
 		if err == nil {
 			t, d, err = calls[0].Transition, calls[0].Result.Decision, calls[0].Err
 			calls = calls[1:]

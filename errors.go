@@ -54,9 +54,6 @@ var (
 	// errNoContext is what a method of a Limiter returns if its context is nil.
 	errNoContext = param.Invalid("ctx", nil, "must not be nil; context.Background() is one")
 
-	// errFallback says that the store failed and that the fallback must decide.
-	errFallback = errors.New("ratelimit: ask the fallback")
-
 	// errGoexit is the answer of a call of the store that called runtime.Goexit, as a
 	// test's Fatal does.
 	errGoexit = errors.New("the goroutine of the call was ended")

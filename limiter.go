@@ -340,7 +340,8 @@ type limiter struct {
 }
 
 // apply sends req to the store. It also returns the transition that decided it, except for
-// OpTake and OpPeek.
+// OpTake and OpPeek. If the store failed, it is the one that would have, or nil if it could not be
+// looked up.
 func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transition, _ Result, err error) {
 	if l.own == nil {
 		res, err := l.applyBy(ctx, key, l.t, req)
@@ -348,7 +349,7 @@ func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transi
 	}
 	alg, err := l.own.lookup(ctx, key)
 	if err != nil {
-		return l.t, Result{}, limitError(key, err)
+		return nil, Result{}, limitError(key, err)
 	}
 	if l.local != nil && req.Op <= OpPeek { // most keys have the limit that they had before
 		asked, a := kernel.Request{Op: kernel.Op(req.Op), N: req.N, Clock: l.timeline}, kernel.Answer{}
@@ -357,7 +358,7 @@ func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transi
 		}
 	}
 	if t, err = l.own.transition(key, alg); err != nil {
-		return l.t, Result{}, err
+		return nil, Result{}, err
 	}
 	res, err := l.applyBy(ctx, key, t, req)
 	return t, res, err
@@ -425,7 +426,7 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 		lim, err = l.local.limitOf(t)
 	}
 	if err != nil {
-		d, _ := l.degradedTake(ctx, key, n, l.t, err)
+		d, _ := l.degradedTake(ctx, key, n, t, err)
 		return d.Allowed
 	}
 	return n <= t.kernel.Limit() && l.local.varied.Allow(l.timeline, key, lim, n)
@@ -466,13 +467,6 @@ func (l *limiter) decideLocal(op kernel.Op, key string, n int, d *Decision) {
 	d.set(&a)
 }
 
-// degradedTake is Take after the store failed with err.
-func (l *limiter) degradedTake(ctx context.Context, key string, n int, t *Transition, err error) (Decision, error) {
-	return l.degraded(ctx, t, err, func(fallback Limiter) (Decision, error) {
-		return fallback.Take(context.WithoutCancel(ctx), key, n)
-	})
-}
-
 func (l *limiter) Peek(ctx context.Context, key string) (d Decision, _ error) {
 	if err := l.check(ctx, 1); err != nil {
 		return Decision{}, err
@@ -485,41 +479,11 @@ func (l *limiter) Peek(ctx context.Context, key string) (d Decision, _ error) {
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpPeek, N: 1})
 	if err != nil {
-		return l.degraded(ctx, t, err, func(fallback Limiter) (Decision, error) {
+		return l.degraded(ctx, 1, t, err, func(fallback Limiter) (Decision, error) {
 			return fallback.Peek(context.WithoutCancel(ctx), key)
 		})
 	}
 	return l.behind(ctx, key, res.Decision), nil
-}
-
-// degraded returns the policy's decision after the store failed with err, and
-// an error that says so.
-func (l *limiter) degraded(ctx context.Context, t *Transition, err error, ask func(fallback Limiter) (Decision, error)) (d Decision, _ error) {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return Decision{}, ctx.Err() // the caller left; the store may be well
-	}
-	l.failing(ctx, err)
-	err = l.failed(err)
-	switch l.policy.kind {
-	case fallback:
-		var also error
-		d, also = ask(l.policy.limiter)
-		err = errors.Join(err, also)
-	case failClosed:
-		d = Decision{Limit: t.kernel.Limit(), RetryAfter: closedRetry}
-	case failOpen:
-		d = Decision{Allowed: true, Limit: t.kernel.Limit()}
-	}
-	d.Degraded = true
-	return d, err
-}
-
-// closedRetry is the RetryAfter of FailClosed. Nobody knows when the store will
-// answer again, and with 0 callers would retry at once.
-const closedRetry = time.Second
-
-func (l *limiter) failed(err error) error {
-	return fmt.Errorf("ratelimit: limiter %q: the store failed: %w", l.name, err)
 }
 
 func (l *limiter) Reset(ctx context.Context, key string) error {
@@ -556,8 +520,9 @@ func (l *limiter) reserveAny(ctx context.Context, key string, n int, why *reason
 		return nil, errWaiters(n)
 	}
 	r, err := l.reserve(ctx, key, n, Never, toReserve, why)
-	if errors.Is(err, errFallback) {
-		return l.policy.limiter.Reserve(ctx, key, n)
+	if to, ok := errors.AsType[*toFallback](err); ok {
+		r, err = l.policy.limiter.Reserve(ctx, key, n)
+		err = to.unlessNever(err)
 	}
 	return r, err
 }
@@ -592,7 +557,7 @@ func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait 
 	m := l.mark(key)
 	t, res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait, within: true})
 	if err != nil {
-		d, err := l.degraded(ctx, t, err, func(fallback Limiter) (d Decision, err error) {
+		d, err := l.degraded(ctx, n, t, err, func(fallback Limiter) (d Decision, err error) {
 			r, d, err = fallback.ReserveWithin(context.WithoutCancel(ctx), key, n, maxWait)
 			return d, err
 		})
@@ -638,7 +603,7 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		return l.degradedReserve(ctx, key, err, why)
+		return l.degradedReserve(ctx, key, n, t, err, why)
 	case !res.Decision.Allowed:
 		why.denied(&res.Decision)
 		return nil, refusal(&res, n, t, maxWait)
@@ -661,20 +626,6 @@ func refusal(res *Result, n int, t *Transition, maxWait time.Duration) error {
 		return fmt.Errorf("%w: the turn of %d comes after 2116, where time ends", ErrNever, n)
 	}
 	return &TurnError{N: n, Wait: res.Wait, Left: maxWait}
-}
-
-// degradedReserve is what reserve returns after the store failed with err.
-func (l *limiter) degradedReserve(ctx context.Context, key string, err error, why *reason) (*Reservation, error) {
-	l.failing(ctx, err)
-	err = l.failed(err)
-	why.failed(err)
-	switch l.policy.kind {
-	case fallback:
-		return nil, errFallback
-	case failClosed:
-		return nil, err
-	}
-	return l.newReservation(0, 0, claim{key: key}), nil // FailOpen: now
 }
 
 // reserved returns the reservation of n events by t that res describes. m was taken before it
@@ -709,10 +660,10 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 // waitN is WaitN without checks. It sets why.
 func (l *limiter) waitN(ctx context.Context, key string, n int, why *reason) error {
 	r, err := l.reserve(ctx, key, n, l.patience(ctx), toWait, why)
-	switch {
-	case errors.Is(err, errFallback):
-		return l.policy.limiter.WaitN(ctx, key, n)
-	case err != nil || r == nil:
+	if to, ok := errors.AsType[*toFallback](err); ok {
+		return to.unlessNever(l.policy.limiter.WaitN(ctx, key, n))
+	}
+	if err != nil || r == nil {
 		return err
 	}
 	r.set(isQuiet)
@@ -738,10 +689,11 @@ func (l *limiter) WaitHold(ctx context.Context, key string, n int) (*Reservation
 // waitHold is WaitHold without checks. It sets why.
 func (l *limiter) waitHold(ctx context.Context, key string, n int, why *reason) (*Reservation, error) {
 	r, err := l.reserve(ctx, key, n, l.patience(ctx), toHold, why)
-	switch {
-	case errors.Is(err, errFallback):
-		return l.policy.limiter.WaitHold(ctx, key, n)
-	case err != nil:
+	if to, ok := errors.AsType[*toFallback](err); ok {
+		r, err = l.policy.limiter.WaitHold(ctx, key, n)
+		return r, to.unlessNever(err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	r.set(isQuiet)

@@ -139,4 +139,8 @@ var (
 
 // Fallback makes l decide while the store fails. l may be a limiter in memory with
 // this process's [Share] of the limit.
+//
+// A request that l can never grant, although the limit of the key can, is refused as with
+// FailClosed: RetryAfter is a second, and Wait and Reserve return the store's error, not
+// [ErrNever].
 func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, limiter: l} }

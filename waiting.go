@@ -233,7 +233,7 @@ func (l *limiter) queueFor(ctx context.Context, key string, n int, why *reason) 
 		case err != nil:
 			why.failed(err)
 			if d.Degraded && l.policy.kind == fallback {
-				return nil, errFallback
+				return nil, &toFallback{err, mayGrant(by, n)}
 			}
 			return nil, err
 		case res.Full || n > by.kernel.Limit():

@@ -356,6 +356,22 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
+// TestFallbackWithALowerLimit: a client is told when to retry a request that only the fallback never
+// grants.
+func TestFallbackWithALowerLimit(t *testing.T) {
+	quiet(t)
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}
+	share, _ := limiter(t, ratelimit.Share(bucket, 8))
+	l, err := ratelimit.New(bucket, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(ratelimit.Fallback(share)))
+	require.NoError(t, err)
+	for cost, retryAfter := range map[int]string{10: "1", 21: ""} {
+		h := httplimit.Middleware(l, httplimit.WithCost(func(*http.Request) int { return cost }))(ok)
+		resp := serve(h, from("192.0.2.1:1"))
+		assert.Equal(t, 429, resp.StatusCode, cost)
+		assert.Equal(t, retryAfter, resp.Header.Get("Retry-After"), cost)
+	}
+}
+
 // TestShadowOfAClientThatLeft checks that its request passes as well.
 func TestShadowOfAClientThatLeft(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})

@@ -1,0 +1,193 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// decidingCalls are the calls that return a Decision, for n events of a key.
+var decidingCalls = map[string]func(l ratelimit.Limiter, n int) (ratelimit.Decision, error){
+	"Take": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) { return l.Take(ctx, "key", n) },
+	"TakeEach": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) {
+		out, err := ratelimit.TakeEach(ctx, l, []string{"key"}, n, nil)
+		if failed, ok := errors.AsType[*ratelimit.EachError](err); ok {
+			err = failed.Errs[0]
+		}
+		return out[0], err
+	},
+	"Hold": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) {
+		_, d, err := l.Hold(ctx, "key", n)
+		return d, err
+	},
+	"ReserveWithin": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) {
+		_, d, err := l.ReserveWithin(ctx, "key", n, ratelimit.Never)
+		return d, err
+	},
+	"TakeAll": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) {
+		return ratelimit.TakeAll(ctx, n, ratelimit.For(l, "key"))
+	},
+	"HoldAll": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) {
+		_, d, err := ratelimit.HoldAll(ctx, n, ratelimit.For(l, "key"))
+		return d, err
+	},
+}
+
+// singleCalls are those whose Decision is on one event, whatever n is.
+var singleCalls = map[string]func(l ratelimit.Limiter, n int) (ratelimit.Decision, error){
+	"Peek": func(l ratelimit.Limiter, _ int) (ratelimit.Decision, error) { return l.Peek(ctx, "key") },
+	"TakeUpTo": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) {
+		_, d, err := l.TakeUpTo(ctx, "key", n)
+		return d, err
+	},
+	"Charge": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) { return l.Charge(ctx, "key", n) },
+}
+
+// waitingCalls are the calls that return only an error if they fail.
+var waitingCalls = map[string]func(l ratelimit.Limiter, n int) error{
+	"WaitN": func(l ratelimit.Limiter, n int) error { return l.WaitN(ctx, "key", n) },
+	"WaitHold": func(l ratelimit.Limiter, n int) error {
+		_, err := l.WaitHold(ctx, "key", n)
+		return err
+	},
+	"Reserve": func(l ratelimit.Limiter, n int) error {
+		_, err := l.Reserve(ctx, "key", n)
+		return err
+	},
+}
+
+// A downLimiter returns a limiter whose store fails, and the store.
+func downLimiter(t *testing.T, alg ratelimit.Algorithm, policy ratelimit.FailurePolicy, opts ...ratelimit.Option) (ratelimit.Limiter, *brokenStore) {
+	t.Helper()
+	s := &brokenStore{err: errors.New("connection refused")}
+	l, _ := at(t, alg, append(opts, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(policy))...)
+	return l, s
+}
+
+// What only the fallback can never grant is answered as by FailClosed, because the store grants it
+// later. What the limit never grants stays so.
+func TestFallbackWithALowerLimit(t *testing.T) {
+	limit := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}
+	flying := ratelimit.InFlight{Limit: 20, Timeout: time.Hour}
+	own := func(alg ratelimit.Algorithm, err error) ratelimit.Option {
+		return ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, err })
+	}
+	for name, tt := range map[string]struct {
+		limit ratelimit.Algorithm
+		opts  []ratelimit.Option
+		n     int
+		never bool // whether the limit never grants n
+	}{
+		"within the limit":              {limit: limit, n: 20},
+		"beyond the limit":              {limit: limit, n: 21, never: true},
+		"in flight":                     {limit: flying, n: 20},
+		"too many in flight":            {limit: flying, n: 21, never: true},
+		"within a limit of its own":     {limit: ratelimit.FixedWindow{Limit: 1, Window: time.Second}, opts: []ratelimit.Option{own(limit, nil)}, n: 20},
+		"beyond a limit of its own":     {limit: ratelimit.FixedWindow{Limit: 100, Window: time.Second}, opts: []ratelimit.Option{own(limit, nil)}, n: 21, never: true},
+		"within the default limit":      {limit: limit, opts: []ratelimit.Option{own(nil, nil)}, n: 20},
+		"the limit cannot be looked up": {limit: limit, opts: []ratelimit.Option{own(nil, errors.New("no route"))}, n: 21},
+		"the limit is not valid":        {limit: limit, opts: []ratelimit.Option{own(ratelimit.TokenBucket{}, nil)}, n: 21},
+	} {
+		t.Run(name, func(t *testing.T) {
+			share, _ := at(t, ratelimit.Share(tt.limit, 8))
+			falls, s := downLimiter(t, tt.limit, ratelimit.Fallback(share), tt.opts...)
+			closed, _ := downLimiter(t, tt.limit, ratelimit.FailClosed, tt.opts...)
+			for name, call := range decidingCalls {
+				d, err := call(falls, tt.n)
+				want, wantErr := call(closed, tt.n)
+				require.EqualError(t, err, wantErr.Error(), name)
+				assert.True(t, d.Degraded && !d.Allowed, name)
+				if tt.never {
+					want.RetryAfter = ratelimit.Never
+				}
+				assert.Equal(t, want.RetryAfter, d.RetryAfter, name)
+			}
+			for name, call := range waitingCalls {
+				err, wantErr := call(falls, tt.n), call(closed, tt.n)
+				if tt.never {
+					require.ErrorIs(t, err, ratelimit.ErrNever, name)
+				} else {
+					require.EqualError(t, err, wantErr.Error(), name)
+				}
+			}
+			s.err = nil
+			if tt.opts == nil {
+				assert.Equal(t, !tt.never, falls.AllowN("key", tt.n), "when the store is back")
+			}
+		})
+	}
+}
+
+// The same for calls whose Decision is on one event: only a plan never grants that.
+func TestFallbackThatIsBlocked(t *testing.T) {
+	blocked, _ := at(t, ratelimit.Blocked{})
+	falls, _ := downLimiter(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.Fallback(blocked))
+	for name, call := range singleCalls {
+		for _, n := range []int{5, 6} {
+			d, err := call(falls, n)
+			require.ErrorContains(t, err, "connection refused", name)
+			assert.Equal(t, ratelimit.Decision{RetryAfter: time.Second, Degraded: true}, d, name)
+		}
+	}
+}
+
+// A fallback's other denials and errors are returned as they are.
+func TestFallbackThatDenies(t *testing.T) {
+	share, _ := at(t, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1)})
+	require.True(t, share.Allow("key"))
+	falls, _ := downLimiter(t, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(8), Capacity: 8}, ratelimit.Fallback(share))
+	for name, call := range decidingCalls {
+		d, _ := call(falls, 1)
+		assert.Equal(t, time.Hour, d.RetryAfter, name)
+	}
+	for name, call := range waitingCalls {
+		assert.ErrorIs(t, call(falls, 1), ratelimit.ErrQueueFull, name)
+	}
+}
+
+// If the store fails while somebody waits for a release, the fallback's ErrNever is not theirs.
+func TestFallbackOfAWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &brokenStore{}
+		alone := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Second}))
+		l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(ratelimit.Fallback(alone))))
+		r := held(t, l, "k", 5)
+		w := waitFor(t, l, "k", 2)
+		synctest.Wait()
+		s.err = errors.New("connection refused")
+		_, err := r.Settle(t.Context(), 0)
+		require.ErrorIs(t, err, s.err)
+		synctest.Wait() // a release that may have happened wakes it
+		require.True(t, w.done.Load())
+		require.ErrorIs(t, w.err, s.err)
+		require.NotErrorIs(t, w.err, ratelimit.ErrNever)
+	})
+}
+
+// Observers are told the same as the caller.
+func TestObserverSeesAFallbackWithALowerLimit(t *testing.T) {
+	share, _ := at(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+	w := &witness{}
+	falls, s := downLimiter(t, ratelimit.FixedWindow{Limit: 8, Window: time.Hour}, ratelimit.Fallback(share), ratelimit.WithObserver(w))
+	for name, call := range decidingCalls {
+		d, _ := call(falls, 8)
+		o := w.one(t)
+		assert.Equal(t, ratelimit.Failed, o.Outcome, name)
+		assert.Equal(t, time.Second, o.Decision.RetryAfter, name)
+		assert.Equal(t, d, o.Decision, name)
+	}
+	for name, call := range waitingCalls {
+		err := call(falls, 8)
+		o := w.one(t)
+		assert.Equal(t, ratelimit.Failed, o.Outcome, name)
+		require.ErrorIs(t, o.Err, s.err, name)
+		assert.Equal(t, o.Err, err, name)
+	}
+}
