@@ -1,0 +1,127 @@
+package ratelimit
+
+import (
+	"context"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/memory"
+)
+
+func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
+
+func (l *limiter) AllowN(key string, n int) bool {
+	if l.fast != nil && (n == 1 || n > 0 && n <= l.t.kernel.Limit()) { // limits are at least 1, except of a plan, for which fast is nil
+		return l.fast.Allow(l.timeline, key, n)
+	}
+	ctx := context.Background()
+	switch {
+	case l.local == nil || n <= 0:
+	case l.waiting.has(key): // Take sees whether it would overtake a Wait
+	case l.own != nil:
+		return l.allowOwn(ctx, key, n)
+	case l.local.logs != nil:
+		return n <= l.t.kernel.Limit() && l.local.logs.Allow(l.timeline, key, l.t.kernel, n)
+	}
+	d, _ := l.Take(ctx, key, n)
+	return d.Allowed
+}
+
+// allowOwn is AllowN for n > 0, with limits of keys' own and states in memory.
+func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
+	alg, err := l.own.lookup(ctx, key)
+	if err != nil {
+		err = limitError(key, err)
+	} else if granted, ok := l.local.varied.AllowAs(l.timeline, key, alg, n); ok {
+		return granted
+	}
+	var t *Transition
+	var lim *memory.Limit
+	if err == nil {
+		t, err = l.own.transition(key, alg)
+	}
+	if err == nil && t.Stateless() {
+		return n <= t.kernel.Limit()
+	}
+	if err == nil {
+		lim, err = l.local.limitOf(t)
+	}
+	if err != nil {
+		d, _ := l.degradedTake(ctx, key, n, t, err)
+		return d.Allowed
+	}
+	return n <= t.kernel.Limit() && l.local.varied.Allow(l.timeline, key, lim, n)
+}
+
+func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ error) {
+	if err := l.check(ctx, n); err != nil {
+		return Decision{}, err
+	}
+	if l.waiting.any() {
+		if d, ok := l.overtakes(ctx, key, n); ok {
+			return d, nil
+		}
+	}
+	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
+		l.decideLocal(kernel.OpTake, key, n, &d)
+		return d, nil
+	}
+	res, err := l.takeFrom(ctx, key, n)
+	return res.Decision, err
+}
+
+// takeFrom takes n events, whatever the store and the limit.
+func (l *limiter) takeFrom(ctx context.Context, key string, n int) (Result, error) {
+	t, res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})
+	if err != nil {
+		res = Result{}
+		res.Decision, err = l.degradedTake(ctx, key, n, t, err)
+	}
+	return res, err
+}
+
+// decideLocal applies an OpTake or OpPeek in memory, if all keys have the same limit. It sets d.
+func (l *limiter) decideLocal(op kernel.Op, key string, n int, d *Decision) {
+	req := kernel.Request{Op: op, N: n, Clock: l.timeline}
+	var a kernel.Answer
+	l.local.apply(key, &req, &a)
+	d.set(&a)
+}
+
+func (l *limiter) Peek(ctx context.Context, key string) (d Decision, _ error) {
+	if err := l.check(ctx, 1); err != nil {
+		return Decision{}, err
+	}
+	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
+		if l.decideLocal(kernel.OpPeek, key, 1, &d); l.waiting.any() {
+			d = l.behind(ctx, key, d)
+		}
+		return d, nil
+	}
+	t, res, err := l.apply(ctx, key, Request{Op: OpPeek, N: 1})
+	if err != nil {
+		return l.degraded(ctx, 1, t, err, func(fallback Limiter) (Decision, error) {
+			return fallback.Peek(context.WithoutCancel(ctx), key)
+		})
+	}
+	return l.behind(ctx, key, res.Decision), nil
+}
+
+func (l *limiter) Reset(ctx context.Context, key string) error {
+	if err := l.check(ctx, 0); err != nil {
+		return err
+	}
+	l.timeline.Outside() // so that no decision after the reset is made at a time before it
+	// Note the reset twice: before, so that no earlier reservation is cancelled
+	// after it, and after, so that none made meanwhile is either.
+	l.resets.note(key)
+	l.end(ctx, key)
+	defer func() {
+		l.resets.note(key)
+		l.end(ctx, key)
+		l.waiting.released(key)
+	}()
+	if err := l.states.Reset(ctx, key); err != nil {
+		return l.failed(err)
+	}
+	return nil
+}
