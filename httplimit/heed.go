@@ -131,7 +131,7 @@ func (t *Transport) heed(key string, pace quotaPace, rest time.Duration, sent, n
 		pace.left, pace.reset = 0, rest
 	}
 	pace.left = max(0, pace.left-s.sent)
-	if s.pace.known && now.Before(s.until) && sent.Before(s.told) {
+	if s.pace.known && now.Before(s.until) && !sent.After(s.told) {
 		// The server may have said this before or after what it said last.
 		s.pace.left = min(s.pace.left, pace.left)
 		if until := now.Add(pace.reset); until.After(s.until) {

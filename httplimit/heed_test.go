@@ -316,6 +316,35 @@ func TestHeedNews(t *testing.T) {
 	})
 }
 
+// TestHeedSameInstant has two responses at one instant, as a coarse clock tells them: the server may
+// have sent the one that comes second first.
+func TestHeedSameInstant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, late := true, make(chan struct{})
+		tr := &httplimit.Transport{Limiter: unlimited, Heed: true, Base: roundTripper(func(*http.Request) *http.Response {
+			if first {
+				first = false
+				<-late
+				return said(200, `"a";r=4;t=10`, "")
+			}
+			return said(200, `"a";r=0;t=10`, "")
+		})}
+		ask := func() {
+			_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+			assert.NoError(t, err)
+		}
+		start := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(ask)
+		synctest.Wait()
+		ask()
+		close(late)
+		wg.Wait()
+		ask()
+		assert.Equal(t, 10*time.Second, time.Since(start))
+	})
+}
+
 // TestTransportBacksOff has a server that refuses requests, and does not say when to retry.
 func TestTransportBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
