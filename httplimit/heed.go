@@ -12,7 +12,7 @@ import (
 // for how long to hold them back: that is in Transport.held.
 type server struct {
 	pace    quotaPace     // what the latest response says, less the requests since
-	until   time.Time     // when the quota is back
+	until   time.Time     // when there is more quota
 	told    time.Time     // when that response came
 	window  time.Duration // the longest time until then that a response has said
 	next    time.Time     // when the next request may be sent, if they are spread

@@ -155,6 +155,39 @@ func TestHeedMoreQuota(t *testing.T) {
 	}
 }
 
+// TestHeedIdle sends many requests at once after a client was idle: all that was left is left still.
+func TestHeedIdle(t *testing.T) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"bucket": ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)},
+		"window": ratelimit.FixedWindow{Limit: 60, Window: time.Minute},
+		"log":    ratelimit.SlidingLog{Limit: 60, Window: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const latency = 100 * time.Millisecond
+				l := ratelimit.Must(ratelimit.New(alg))
+				tr := &httplimit.Transport{Limiter: unlimited, Heed: true, Base: handled{httplimit.Middleware(l)(ok), latency}}
+				ask := func() {
+					resp, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+					if assert.NoError(t, err) {
+						assert.Equal(t, 200, resp.StatusCode)
+					}
+				}
+				time.Sleep(20 * time.Second) // so that a window ends before it is over
+				ask()
+				time.Sleep(90 * time.Second)
+				start := time.Now()
+				var wg sync.WaitGroup
+				for range 30 {
+					wg.Go(ask)
+				}
+				wg.Wait()
+				assert.Equal(t, latency, time.Since(start))
+			})
+		})
+	}
+}
+
 // said returns a response with the given status, RateLimit and Retry-After.
 func said(status int, rateLimit, retryAfter string, policy ...string) *http.Response {
 	resp := answered(status, retryAfter)

@@ -27,13 +27,16 @@ func (p quotaPace) enough() bool {
 
 // renewed returns how many requests may be sent after the reset, until a response says more, if so many
 // are under way. That is the limit, less those under way, if its window is not known or as long as the
-// reset. Otherwise it is what the limit allows in that time, because some servers say when there is any
-// more quota, and not when all of it is back.
+// reset. Otherwise it is what was left and what the limit allows in that time, because some servers say
+// when there is any more quota, and not when all of it is back. What was left counts as far as the
+// limit has room for it and those under way. What the limit allows in that time always counts: if
+// responses take longer than the window, the server has long counted those under way.
 func (p quotaPace) renewed(underWay int64) int64 {
 	if p.reset >= p.window {
 		return max(0, p.limit-underWay)
 	}
-	return max(1, int64(float64(p.limit)*(p.reset.Seconds()/p.window.Seconds())))
+	back := max(1, int64(float64(p.limit)*(p.reset.Seconds()/p.window.Seconds())))
+	return max(back, min(p.limit-underWay, p.left+back))
 }
 
 // paceOf returns the slowest pace that a RateLimit field says: among the items of a list

@@ -130,3 +130,28 @@ func FuzzPaceOf(f *testing.F) {
 		}
 	})
 }
+
+// TestPaceRenewed is of a limit of 60: what may be sent after the reset.
+func TestPaceRenewed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		left          int64
+		reset, window int // in seconds
+		underWay      int64
+		want          int64
+	}{
+		"whole window":            {0, 60, 60, 0, 60},
+		"whole window, under way": {0, 60, 60, 50, 10},
+		"all are under way":       {0, 60, 60, 70, 0},
+		"window not known":        {7, 60, 0, 0, 60},
+		"half of the window":      {0, 30, 60, 0, 30},
+		"what was left":           {20, 30, 60, 0, 50},
+		"one comes back":          {59, 1, 60, 0, 60},
+		"less than one":           {5, 1, 3600, 0, 6},
+		"no more than the limit":  {45, 30, 60, 0, 60},
+		"less those under way":    {45, 30, 60, 20, 40},
+		"what comes back":         {45, 30, 60, 50, 30}, // those under way may have been counted long ago
+	} {
+		p := quotaPace{true, tt.left, 60, time.Duration(tt.reset) * time.Second, time.Duration(tt.window) * time.Second}
+		assert.Equal(t, tt.want, p.renewed(tt.underWay), name)
+	}
+}

@@ -62,10 +62,11 @@ type Transport struct {
 	// the server refuses a request. When a quarter of the limit is left, the requests that are
 	// left are spread evenly over the time t; if the limit is not known, they always are. When
 	// none is left, requests with the same key are held back for that time, at most for a day.
-	// Afterwards, the whole quota counts as back or, if t is shorter than the limit's window
-	// w, what the limit allows in that time, until another response says more. Requests under
-	// way count as if they used up what is left. Of several items of the field, the one that
-	// needs the slowest pace counts. If a 429 or 503 has Retry-After, that counts instead of t.
+	// Afterwards, the whole quota counts as back, until another response says more. If t is
+	// shorter than the limit's window w, only what the limit allows in that time counts as back,
+	// and is added to what was left. Requests under way count as if they used up what is left.
+	// Of several items of the field, the one that needs the slowest pace counts. If a 429 or 503
+	// has Retry-After, that counts instead of t.
 	//
 	// Heed understands the fields of [Standard] and [Draft7]. An item without t says nothing,
 	// nor does a response from a cache, which has an Age. Nothing is known before the first
