@@ -40,8 +40,10 @@ func (s *server) over(now time.Time) bool {
 func (t *Transport) learn(key string, sent time.Time, resp *http.Response) {
 	now := time.Now()
 	refused := resp.StatusCode == http.StatusTooManyRequests
+	age, _ := strconv.Atoi(resp.Header.Get("Age"))
+	cached := age > 0 // so the server said it earlier, and perhaps to others
 	var pace quotaPace
-	if age, _ := strconv.Atoi(resp.Header.Get("Age")); t.Heed && age <= 0 { // otherwise it was said to others
+	if t.Heed && !cached {
 		pace = paceOf(resp.Header[fieldLimit], resp.Header[fieldPolicy])
 	}
 	var rest time.Duration // how long to hold requests back
@@ -57,7 +59,7 @@ func (t *Transport) learn(key string, sent time.Time, resp *http.Response) {
 	if rest > 0 {
 		t.held.hold(key, now, rest)
 	}
-	if !refused {
+	if !refused && !cached {
 		t.recovered(key)
 	}
 	if pace.known {

@@ -408,6 +408,28 @@ func TestTransportBacksOff(t *testing.T) {
 	})
 }
 
+// TestTransportBacksOffDespiteCache has responses from a cache between refusals: they do not say that
+// the server grants requests again.
+func TestTransportBacksOffDespiteCache(t *testing.T) {
+	for _, heed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			cached := answered(200, "")
+			cached.Header.Set("Age", "1")
+			server := &scripted{answers: []*http.Response{
+				answered(429, ""), cached, answered(429, ""), cached, answered(429, ""),
+			}}
+			tr := &httplimit.Transport{Limiter: unlimited, Heed: heed, Base: server}
+			for _, want := range []time.Duration{0, time.Second, 0, 2 * time.Second, 0, 4 * time.Second} {
+				start := time.Now()
+				_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+				require.NoError(t, err)
+				assert.GreaterOrEqual(t, time.Since(start), want)
+				assert.LessOrEqual(t, time.Since(start), want+want/2)
+			}
+		})
+	}
+}
+
 // TestTransportBacksOffOnce refuses many requests that are under way together: that is no reason
 // to back off for longer.
 func TestTransportBacksOffOnce(t *testing.T) {
