@@ -19,7 +19,7 @@
 // later versions, which may add fields. Durations are in seconds, times in milliseconds since
 // the Unix epoch. The fields of stores are those of [ratelimit.MemoryStats] or
 // [github.com/ratelimit-go/ratelimit/redisstore.Stats], and those of decisions are those of
-// [ratelimit.Decision], with a small first letter.
+// [ratelimit.Decision], in lower camel case.
 //
 // The seconds of a limiter are the decisions of each whole second of the last five minutes, or
 // of those from the Unix time T on with &since=T.

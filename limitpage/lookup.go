@@ -151,26 +151,37 @@ var errUnknown = errors.New("unknown")
 // find returns the limiter and the key that a request names. id is the ID of a key in the list
 // of denied keys, or that of key.
 func (p *Page) find(name, key, id string) (shown, string, error) {
-	for _, w := range p.all() {
-		if label(w.name) != name && w.name != name {
+	w, ok := p.named(name)
+	if !ok {
+		return shown{}, "", fmt.Errorf("%w limiter: the page has none of the name %q", errUnknown, name)
+	}
+	if w.limiter == nil {
+		return shown{}, "", fmt.Errorf("%w limiter: %q was not added to the page with Add", errUnknown, name)
+	}
+	if id == "" || id == p.id(key) {
+		return w, key, nil
+	}
+	for _, k := range w.denied.Top(mostDenied) {
+		if p.id(k.Key) != id {
 			continue
 		}
-		if w.limiter == nil {
-			return shown{}, "", fmt.Errorf("%w limiter: %q was not added to the page with Add", errUnknown, name)
+		if k.Cut {
+			return shown{}, "", fmt.Errorf("%w key: it is long, and only its first %d bytes are kept", errUnknown, len(k.Key))
 		}
-		if id == "" || id == p.id(key) {
-			return w, key, nil
-		}
-		for _, k := range w.denied.Top(mostDenied) {
-			if p.id(k.Key) != id {
-				continue
-			}
-			if k.Cut {
-				return shown{}, "", fmt.Errorf("%w key: it is long, and only its first %d bytes are kept", errUnknown, len(k.Key))
-			}
-			return w, k.Key, nil
-		}
-		return shown{}, "", fmt.Errorf("%w key: it is no longer among those that were denied most", errUnknown)
+		return w, k.Key, nil
 	}
-	return shown{}, "", fmt.Errorf("%w limiter: the page has none of the name %q", errUnknown, name)
+	return shown{}, "", fmt.Errorf("%w key: it is no longer among those that were denied most", errUnknown)
+}
+
+// named returns the limiter of that name or, if there is none, the one whose label it is.
+func (p *Page) named(name string) (w shown, ok bool) {
+	for _, s := range p.all() {
+		if s.name == name {
+			return s, true
+		}
+		if !ok && label(s.name) == name {
+			w, ok = s, true
+		}
+	}
+	return w, ok
 }

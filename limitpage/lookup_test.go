@@ -139,6 +139,20 @@ func TestLookUpByNameThatIsNoText(t *testing.T) {
 	}
 }
 
+// TestLookUpByNameThatIsALabel has a name that is what the page shows of another one.
+func TestLookUpByNameThatIsALabel(t *testing.T) {
+	for _, names := range [][2]string{{"a\xff", `"a\xff"`}, {`"a\xff"`, "a\xff"}} {
+		page := New()
+		for _, name := range names {
+			added(t, page, name, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(len(name))})
+		}
+		for _, name := range names {
+			got := decode[found](t, post(page, nil, "limiter", name, "key", "k"))
+			assert.Equal(t, len(name), got.Decision.Limit, "%q", name)
+		}
+	}
+}
+
 func TestLookUpWhatIsUnknown(t *testing.T) {
 	page := New()
 	l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithName("seen"), ratelimit.WithObserver(page)))
