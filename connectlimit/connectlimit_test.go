@@ -154,6 +154,40 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
+// TestWithStatusHasNoEffect checks in each protocol the status of a refusal, and its code.
+func TestWithStatusHasNoEffect(t *testing.T) {
+	for name, opts := range protocols {
+		t.Run(name, func(t *testing.T) {
+			want := map[string]int{"connect": http.StatusTooManyRequests, "grpc": http.StatusOK, "grpc-web": http.StatusOK}[name]
+			l, _ := limiter(t, ratelimit.Blocked{})
+			statuses := make(chan int, 1)
+			p := serve(t, func(h http.Handler) http.Handler {
+				limited := connectlimit.Middleware(l, httplimit.WithStatus(http.StatusServiceUnavailable))(h)
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					sw := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+					limited.ServeHTTP(sw, r)
+					statuses <- sw.status
+				})
+			}, returns, opts...)
+			_, err := p.call(t.Context())
+			_, quota := details(t, err)
+			assert.NotNil(t, quota)
+			assert.Equal(t, want, <-statuses)
+		})
+	}
+}
+
+// A statusWriter notes the status that a handler sends.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
 // TestStoreFails checks refusals of a limiter whose store has failed, and of a call that never fits.
 func TestStoreFails(t *testing.T) {
 	l, _ := limiter(t, ratelimit.Blocked{})
