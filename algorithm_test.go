@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -117,4 +118,23 @@ func TestShare(t *testing.T) {
 	// What cannot be used stays so.
 	_, err = ratelimit.New(ratelimit.Share(ratelimit.FixedWindow{Limit: -1, Window: time.Hour}, 4))
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+}
+
+// TestSlidingWindowRetryAfter: an event counts, in the end in part, until Segments whole segments
+// have passed after its own.
+func TestSlidingWindowRetryAfter(t *testing.T) {
+	for segments, want := range map[int]time.Duration{
+		0: 2 * time.Minute,
+		1: 2 * time.Minute,
+		2: 90 * time.Second,
+		6: 70 * time.Second,
+	} {
+		clk := clock.NewMock() // at the Unix epoch, where a segment begins
+		l, err := ratelimit.New(ratelimit.SlidingWindow{Limit: 1, Window: time.Minute, Segments: segments}, ratelimit.WithClock(clk))
+		require.NoError(t, err)
+		require.True(t, l.Allow("key"))
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.Equal(t, want, d.RetryAfter, "%d segments", segments)
+	}
 }

@@ -20,7 +20,7 @@
 //     run. Use it when in doubt.
 //   - [LeakyBucket] with Wait or Delay smooths an uneven flow, with a bounded
 //     queue.
-//   - [FixedWindow] counts events per minute, hour or day of the clock, or from a
+//   - [FixedWindow] counts events per minute, hour or day of UTC, or from a
 //     key's first event. It is the easiest to explain.
 //   - [SlidingWindow] avoids the burst at the border of fixed windows, by an
 //     estimate.
@@ -50,20 +50,21 @@
 // even beyond the limit.
 //
 // [WithLimits] gives keys limits of their own, which may change while the service
-// runs. Package httplimit limits HTTP requests. Package iolimit limits the bytes per second of
-// readers, writers and connections. Package rules, in a module of its own, provides tables
-// of limits that administrators edit.
+// runs. Package httplimit limits HTTP requests, and package iolimit the bytes per second of
+// readers, writers and connections. Modules of their own are grpclimit, for gRPC; connectlimit,
+// for Connect; and rules, for tables of limits that administrators edit.
 //
 // # Observing
 //
-// [WithObserver] lets an [Observer] see each decision. [TopDenied] is one that lists the keys that
-// were denied most lately, and [SlogObserver] is one that logs denials and failures at most so
-// often. Your own may count what it is told; it must be fast, because callers wait for it.
+// [WithObserver] lets an [Observer] see each decision. [TopDenied] lists the keys that were denied
+// most lately, and [SlogObserver] logs denials and failures at a bounded rate. An observer of your
+// own may count decisions; it must be fast, because callers wait for it. Package limitpage serves a
+// page that shows what limiters do, and module otellimit makes OpenTelemetry metrics of it.
 //
 // # Promises
 //
 // These hold for every algorithm and every store. Package storetest tests all of
-// them except the last, which only concerns the in-memory store.
+// them, except the last and bounds on the number of keys, which only concern the in-memory store.
 //
 //  1. Decisions are those of the mathematical definition. Only [WarmingUp] is
 //     computed in floating point.
@@ -77,7 +78,8 @@
 //     you set forces it. Keys forgotten because of a bound are counted.
 //  6. The limiter uses the clock that it is given, and its monotonic readings. A
 //     clock that steps back grants nothing twice. Windows begin at multiples of
-//     their length since the Unix epoch, unless they begin with the first event.
+//     their length since the Unix epoch, unless they begin with the first event. So days
+//     are those of UTC; there are no days of a time zone, and no calendar months.
 //  7. Reservations and waiters on a key are served in the order of their arrival.
 //     No caller overtakes them (in a [LeakyBucket]: no caller that honours Delay; with an
 //     [InFlight]: no caller of the same process).

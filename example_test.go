@@ -234,7 +234,7 @@ func ExampleLimiter_Hold() {
 	if err != nil || !d.Allowed {
 		return // err, or d.RetryAfter
 	}
-	used := 250 // what the call did use
+	used := 250 // what the call used
 	d, err = hold.Settle(ctx, used)
 	fmt.Println(d.Remaining, err)
 	// Output: 9750 <nil>

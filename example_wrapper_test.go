@@ -23,7 +23,8 @@ func (c *counted) Take(ctx context.Context, key string, n int) (ratelimit.Decisi
 	return d, err
 }
 
-// Unwrap lets AlgorithmOf, AlgorithmFor and ClockOf, and so httplimit, see what is inside.
+// Unwrap lets AlgorithmOf, AlgorithmFor, ClockOf, NameOf and StoreOf, and so httplimit, see the
+// limiter inside.
 func (c *counted) Unwrap() ratelimit.Limiter { return c.Limiter }
 
 // A limiter of one's own embeds another, because the interface may gain methods.

@@ -25,7 +25,8 @@ type WindowStart int
 
 const (
 	// StartAligned begins windows at whole multiples of their length since the
-	// Unix epoch, 1970-01-01 00:00 UTC: windows of an hour begin on the hour.
+	// Unix epoch, 1970-01-01 00:00 UTC: windows of an hour begin on the hour, windows of a
+	// day at midnight UTC, and windows of seven days on Thursdays.
 	StartAligned WindowStart = iota
 
 	// StartOnFirstEvent begins a key's window with the first event granted after

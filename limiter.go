@@ -59,9 +59,10 @@ type Limiter interface {
 	// WaitN fails at once and spends nothing if ctx's deadline is before the
 	// turn (a [TurnError], which matches [context.DeadlineExceeded]), if a
 	// [LeakyBucket] has no room ([ErrQueueFull]), or if the turn never comes
-	// ([ErrNever]). If ctx ends during the wait, WaitN gives its place back as
-	// [Reservation.Cancel] does, and returns the context's error. If all later
-	// waiters leave as well, in any order, the key is as if none had come.
+	// ([ErrNever]). With an [InFlight], it does not fail because of the deadline before ctx
+	// ends, because events may be released at any moment. If ctx ends during the wait, WaitN
+	// gives its place back as [Reservation.Cancel] does, and returns the context's error. If
+	// all later waiters leave as well, in any order, the key is as if none had come.
 	//
 	// A call that need not wait costs as much as Allow. [FailurePolicy] says
 	// what WaitN does if the store fails.
@@ -98,10 +99,10 @@ type Limiter interface {
 	TakeUpTo(ctx context.Context, key string, n int) (granted int, _ Decision, _ error)
 
 	// Hold is Take, and returns a Reservation of the events if they are granted. It is for
-	// requests whose cost is known only afterwards: hold an estimate, and pass what the
-	// request did cost to [Reservation.Settle]. If the events are denied, the Reservation
-	// is nil. Cancel of it gives nothing back: call Settle with 0. A hold that is never
-	// settled is spent.
+	// requests whose cost is known only afterwards: hold an estimate, and pass the
+	// cost to [Reservation.Settle]. If the events are denied, the Reservation
+	// is nil. Cancel ends a hold and gives nothing back: call Settle with 0 instead. A hold
+	// that is never settled is spent.
 	//
 	// The store keeps nothing for a hold. In memory, the Reservation is one allocation of
 	// 64 to 288 bytes, or at most two with an All. With [WithLimits], a key whose events are
@@ -143,11 +144,14 @@ type Limiter interface {
 // New returns a limiter that applies alg to each key. If a parameter or an option
 // cannot be used, New returns an error that names it and matches [ErrInvalid].
 func New(alg Algorithm, opts ...Option) (Limiter, error) {
-	t, err := NewTransition(alg)
+	c, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}
-	c, err := newConfig(opts)
+	if c.lookup != nil && param.IsNil(alg) {
+		return nil, param.Invalid("Algorithm", nil, "must be the limit of keys for which the lookup of WithLimits returns nil, such as Blocked{}")
+	}
+	t, err := NewTransition(alg)
 	if err != nil {
 		return nil, err
 	}

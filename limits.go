@@ -10,11 +10,12 @@ import (
 )
 
 // WithLimits gives keys limits of their own, which may change at any time. lookup
-// returns the algorithm for a key, or nil for the algorithm passed to [New]. Each
-// Take, Wait, Reserve and Peek calls it before the store, so it should answer from
-// memory (package rules has a cache for lookups in a database). If lookup fails, or
-// returns parameters that cannot be used, the limiter's [FailurePolicy] decides, as
-// if the store had failed.
+// returns the algorithm for a key, or nil for the algorithm passed to [New], which may be
+// [Blocked] if every key has a limit. Each call that decides on a key calls lookup before the
+// store; Cancel, Reset, and Settle and Release of what the store holds do not. So it should
+// answer from memory (package rules has a cache for lookups in a database). If lookup fails, or
+// returns parameters that cannot be used, the limiter's [FailurePolicy] decides, as if the store
+// had failed.
 //
 // A key whose limit changes keeps its usage. At its next request:
 //

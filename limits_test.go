@@ -517,3 +517,46 @@ func TestDisagreement(t *testing.T) {
 		})
 	}
 }
+
+// TestLookupsOfCalls: every call that decides on a key looks its limit up, and no other call does.
+func TestLookupsOfCalls(t *testing.T) {
+	for _, alg := range []Algorithm{TokenBucket{Rate: PerHour(100)}, SlidingLog{Limit: 100, Window: time.Hour}, All{InFlight{Limit: 100, Timeout: time.Hour}, LeakyBucket{Rate: PerSecond(1), Capacity: 9}}} {
+		lookups := 0
+		l, err := New(Blocked{}, WithClock(stepclock.New()), WithLimits(func(context.Context, string) (Algorithm, error) {
+			lookups++
+			return alg, nil
+		}))
+		require.NoError(t, err)
+		ctx := t.Context()
+		hold := func(key string) *Reservation {
+			r, _, err := l.Hold(ctx, key, 1)
+			require.NoError(t, err)
+			return r
+		}
+		held, released, reserved := hold("held"), hold("released"), (*Reservation)(nil)
+		for _, call := range []struct {
+			name string
+			want int
+			call func()
+		}{
+			{"Allow", 1, func() { l.Allow("a") }},
+			{"Take", 1, func() { _, _ = l.Take(ctx, "b", 1) }},
+			{"TakeUpTo", 1, func() { _, _, _ = l.TakeUpTo(ctx, "c", 1) }},
+			{"Hold", 1, func() { hold("d") }},
+			{"Charge", 1, func() { _, _ = l.Charge(ctx, "e", 1) }},
+			{"Peek", 1, func() { _, _ = l.Peek(ctx, "f") }},
+			{"Reserve", 1, func() { reserved, _ = l.Reserve(ctx, "g", 1) }},
+			{"ReserveWithin", 1, func() { _, _, _ = l.ReserveWithin(ctx, "h", 1, time.Minute) }},
+			{"TakeAll", 2, func() { _, _ = TakeAll(ctx, 1, For(l, "i"), For(l, "j")) }},
+			{"TakeEach", 2, func() { _, _ = TakeEach(ctx, l, []string{"k", "l"}, 1, make([]Decision, 2)) }},
+			{"Settle", 0, func() { _, _ = held.Settle(ctx, 3) }},
+			{"Release", 0, func() { _ = released.Release(ctx) }},
+			{"Cancel", 0, func() { reserved.Cancel() }},
+			{"Reset", 0, func() { _ = l.Reset(ctx, "a") }},
+		} {
+			lookups = 0
+			call.call()
+			assert.Equal(t, call.want, lookups, "%s with a %T", call.name, alg)
+		}
+	}
+}

@@ -368,3 +368,19 @@ func (s leavingStates) Apply(ctx context.Context, _ string, _ *ratelimit.Transit
 	s.leave()
 	return ratelimit.Result{}, ctx.Err()
 }
+
+// Even if a lookup has a limit for every key, New needs one for keys without, and says so.
+func TestLimitOfKeysWithoutALimit(t *testing.T) {
+	lookup := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil })
+	for _, alg := range []ratelimit.Algorithm{nil, (*ratelimit.TokenBucket)(nil)} {
+		l, err := ratelimit.New(alg, lookup)
+		assert.Nil(t, l)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		require.ErrorContains(t, err, "the lookup of WithLimits returns nil, such as Blocked{}")
+		_, err = ratelimit.New(alg)
+		assert.NotContains(t, err.Error(), "WithLimits")
+	}
+	l, err := ratelimit.New(ratelimit.Blocked{}, lookup)
+	require.NoError(t, err)
+	assert.False(t, l.Allow("key"))
+}

@@ -19,7 +19,9 @@ import (
 // 9·0.75 + 5 = 11.75. Unlike [FixedWindow], it has no burst at a border, and for most
 // limits it needs no more memory. But it assumes that the events of the oldest segment are
 // evenly spread. So every span of Window·(1 − 1/Segments) sees at most Limit events; a span
-// of Window sees, in the worst case, 2·Limit − 1. With one segment, the state is one word
+// of Window sees, in the worst case, 2·Limit − 1. And an event counts until Segments whole
+// segments have passed after its own, so that RetryAfter may be up to Window + Window/Segments,
+// plus the time for which reservations or a debt delay it. With one segment, the state is one word
 // if Limit is at most 8,191 a second, 65,535 a minute, 524,287 an hour or 2,097,151 a day,
 // and two words otherwise. With more, it is two words, and half a word for each of
 // Segments + 1 counts (a word if Limit is above 2³²−1). Allow reads a few of these words, and

@@ -192,3 +192,24 @@ func TestWaitLeavesNothingBehind(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// TestWaitForEventsInFlight: nobody knows when events in flight are released, so a Wait for them
+// does not fail before its context ends.
+func TestWaitForEventsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
+		require.NoError(t, err)
+		require.True(t, l.Allow("key"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		assert.Equal(t, context.DeadlineExceeded, l.Wait(ctx, "key"))
+		assert.Equal(t, time.Minute, time.Since(began))
+
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began = time.Now()
+		require.ErrorIs(t, l.WaitN(ctx, "key", 2), ratelimit.ErrNever)
+		assert.Zero(t, time.Since(began))
+	})
+}
