@@ -61,7 +61,7 @@ type Observation struct {
 	Call    Call    // what was called
 	N       int     // how many events it was called for; of CallCancel, how many were reserved
 	Granted int     // how many of them were granted; of CallSettle, how many had been held
-	Outcome Outcome // what came of it
+	Outcome Outcome // whether it was granted, denied, and so on
 
 	// Decision is the one that the call returned. Of Allow, it is that of Take; of the keys of
 	// TakeAll and HoldAll, that of the key alone. If Wait or Reserve is refused, it is that of

@@ -31,7 +31,7 @@
 //
 // # Who may see it
 //
-// As with net/http/pprof, the handler does not ask who is there. Serve it on an internal
+// Like net/http/pprof, the handler does not authenticate its callers. Serve it on an internal
 // address, or behind a handler that does. Keys may be personal data: see [WithHashedKeys].
 // Nobody can change anything, unless [WithReset] is given.
 //

@@ -55,7 +55,7 @@ type config struct {
 // action=reset&limiter=api&key=... The handler refuses the requests of pages of other origins. It does
 // not know its own origin, however: a page whose name was made to resolve to the handler's
 // address has the same one (DNS rebinding). So put a handler in front that checks the Host header, or
-// who is there.
+// authenticates its callers.
 func WithReset() Option { return func(c *config) { c.reset = true } }
 
 // WithHashedKeys shows hashes in place of keys: the first 16 hexadecimal digits of their

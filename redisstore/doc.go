@@ -165,8 +165,7 @@
 // nothing is granted from a key's lease. If the call fails, the FailurePolicy of each limiter
 // decides.
 //
-// With two keys, the script takes about twice as much of the server's time as that of a Take: 20 µs
-// instead of 9.
+// With two keys, the script takes about twice as much of the server's time as that of a Take.
 //
 // # Limits that change
 //
@@ -218,7 +217,9 @@
 // milliseconds, or that of [WithTimeout]. Time in which this process does not run does
 // not count. While goroutines of this process wait for a processor, time counts a
 // quarter, because the answer may be waiting to be read. If a command cannot be sent, the
-// error is the client's.
+// error is the client's, if the client returns it before the timeout. go-redis retries a refused
+// connection for longer than 50 milliseconds, so that this looks like a server that does not
+// answer; the log of go-redis names the cause.
 //
 // After five failures in a row, the circuit breaker opens for a second. While it is open,
 // calls fail at once with [ErrOpen]; then one command is sent to test the server. Commands

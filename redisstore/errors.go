@@ -10,7 +10,8 @@ import (
 // case the limiter's [ratelimit.FailurePolicy] decides.
 var (
 	// ErrTimeout means that Redis did not answer in time. The request may have been
-	// executed, or may still be.
+	// executed, or may still be. While go-redis retries a refused connection, the error is
+	// this one, too, and nothing is executed.
 	ErrTimeout = errors.New("redisstore: no answer in time")
 
 	// ErrOpen means that the circuit breaker was open, so that nothing was sent.

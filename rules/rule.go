@@ -68,7 +68,7 @@ type Rule struct {
 //	token-bucket     [ratelimit.TokenBucket]: Burst at once, refilled evenly at Limit per Window
 //	leaky-bucket     [ratelimit.LeakyBucket]: the same rate, as a queue of length Burst
 //	in-flight        [ratelimit.InFlight]: at most Limit at once; Window is the Timeout, after
-//	                 which a call that was not released counts no more; see [Set.Hold]
+//	                 which a call that was not released no longer counts; see [Set.Hold]
 //	unlimited        [ratelimit.Unlimited]: every call, such as one that another rule would limit
 //	blocked          [ratelimit.Blocked]: no call
 func Algorithms() []string {

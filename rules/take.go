@@ -87,7 +87,7 @@ func giveBack(ctx context.Context, verdicts []verdict) {
 // may be called by any number of goroutines.
 type Hold struct{ held []*ratelimit.Reservation }
 
-// Release says that the call is over: a call of an in-flight rule counts no more, and other
+// Release says that the call is over: a call of an in-flight rule no longer counts, and other
 // rules keep its events. See [ratelimit.Reservation.Release].
 func (h *Hold) Release(ctx context.Context) error {
 	errs := make([]error, len(h.held))

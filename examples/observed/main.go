@@ -7,8 +7,8 @@
 //
 //	prometheus --config.file=examples/observed/prometheus.yml --storage.tsdb.path="$(mktemp -d)" --web.listen-address=localhost:9091
 //
-// Then send requests. Those for /search are refused beyond 5 in 10 seconds, and those for /report
-// are held until their turn comes, one a second:
+// Then send requests. Those for /search are refused beyond 5 in 10 seconds. Those for /report wait
+// for their turn, one a second, for at most ten seconds; further ones are refused:
 //
 //	for i in 1 2 3 4 5 6 7 8; do curl -s localhost:8080/search -H 'User: ann'; done
 //	for i in 1 2 3 4 5 6 7 8 9 10 11 12; do curl -s localhost:8080/report -H 'User: ann' & done; wait

@@ -120,8 +120,8 @@ func TestPageOfUnusualLogs(t *testing.T) {
 		want                  []string
 		keys                  int
 	}{
-		{"one request", "1 a\n", "token", []string{"(none was limited)", "1 rate limiting algorithm.", "0.0 %"}, 1},
-		{"nothing denied", "1 a\n300 a\n2 b\n", "all", []string{"(none was limited)", "9 rate limiting algorithms.", "by all of the algorithms"}, 2},
+		{"one request", "1 a\n", "token", []string{"(none was limited)", "1 limit.", "0.0 %"}, 1},
+		{"nothing denied", "1 a\n300 a\n2 b\n", "all", []string{"(none was limited)", "9 limits.", "by all of the algorithms"}, 2},
 		{"100,000 keys", many.String(), "token,log", []string{"100,000"}, topKeys},
 		{"all denied", "1 a 5\n2 a 5\n", "token", []string{"The most limited", "100.0 %", "forever", "width:100.00%"}, 1},
 		{"a long key", "1 " + strings.Repeat("k", 100_000) + " 3\n", "token", []string{"kkk…kkk"}, 1},

@@ -47,7 +47,7 @@ func run(ctx context.Context, addr, file string) error {
 		return err
 	}
 	defer set.Close()
-	log.Printf("%d rules from %s, at %s", set.Status().Rules, file, addr)
+	log.Printf("rules: %d from %s, at %s", set.Status().Rules, file, addr)
 	server := &http.Server{Addr: addr, Handler: handler(db, set), ReadHeaderTimeout: 5 * time.Second}
 	return server.ListenAndServe()
 }
