@@ -13,7 +13,7 @@ import (
 type server struct {
 	pace    quotaPace     // what the latest response says, less the requests since
 	until   time.Time     // when there is more quota
-	told    time.Time     // when that response came
+	told    uint64        // the number of that response, by Transport.told
 	window  time.Duration // the longest time until then that a response has said
 	next    time.Time     // when the next request may be sent, if they are spread
 	waiting int           // requests that wait for their turn, or for the quota
@@ -36,8 +36,8 @@ func (s *server) over(now time.Time) bool {
 }
 
 // learn notes what a response to a request with the key, sent at the given time, says about the
-// requests to come.
-func (t *Transport) learn(key string, sent time.Time, resp *http.Response) {
+// requests to come. told is what Transport.told was then.
+func (t *Transport) learn(key string, sent time.Time, told uint64, resp *http.Response) {
 	now := time.Now()
 	refused := resp.StatusCode == http.StatusTooManyRequests
 	age, _ := strconv.Atoi(resp.Header.Get("Age"))
@@ -63,7 +63,7 @@ func (t *Transport) learn(key string, sent time.Time, resp *http.Response) {
 		t.recovered(key)
 	}
 	if pace.known {
-		t.heed(key, pace, rest, sent, now)
+		t.heed(key, pace, rest, told, now)
 	}
 }
 
@@ -120,8 +120,8 @@ func (t *Transport) recovered(key string) {
 }
 
 // heed notes how many requests the server would still grant, according to a response to a request
-// that was sent at the given time. If there is a rest, it grants none before.
-func (t *Transport) heed(key string, pace quotaPace, rest time.Duration, sent, now time.Time) {
+// that was sent when Transport.told was told. If there is a rest, it grants none before.
+func (t *Transport) heed(key string, pace quotaPace, rest time.Duration, told uint64, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.serverOf(key, now)
@@ -133,7 +133,7 @@ func (t *Transport) heed(key string, pace quotaPace, rest time.Duration, sent, n
 		pace.left, pace.reset = 0, rest
 	}
 	pace.left = max(0, pace.left-s.sent)
-	if s.pace.known && now.Before(s.until) && !sent.After(s.told) {
+	if s.pace.known && now.Before(s.until) && told < s.told {
 		// The server may have said this before or after what it said last.
 		s.pace.left = min(s.pace.left, pace.left)
 		if until := now.Add(pace.reset); until.After(s.until) {
@@ -141,7 +141,7 @@ func (t *Transport) heed(key string, pace quotaPace, rest time.Duration, sent, n
 		}
 		return
 	}
-	s.pace, s.until, s.told = pace, now.Add(pace.reset), now
+	s.pace, s.until, s.told = pace, now.Add(pace.reset), t.told.Add(1)
 	if next := now.Add(pace.every()); s.waiting == 0 || s.next.Before(next) { // otherwise it is the turn after those that wait
 		s.next = next
 	}

@@ -350,17 +350,17 @@ func TestHeedNews(t *testing.T) {
 }
 
 // TestHeedSameInstant has two responses at one instant, as a coarse clock tells them: the server may
-// have sent the one that comes second first.
+// have sent the one that comes second first, unless its request was sent after the other response.
 func TestHeedSameInstant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first, late := true, make(chan struct{})
+		first, left, late := true, 0, make(chan struct{})
 		tr := &httplimit.Transport{Limiter: unlimited, Heed: true, Base: roundTripper(func(*http.Request) *http.Response {
 			if first {
 				first = false
 				<-late
 				return said(200, `"a";r=4;t=10`, "")
 			}
-			return said(200, `"a";r=0;t=10`, "")
+			return said(200, fmt.Sprintf(`"a";r=%d;t=10`, left), "", `"a";q=100`)
 		})}
 		ask := func() {
 			_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
@@ -375,6 +375,13 @@ func TestHeedSameInstant(t *testing.T) {
 		wg.Wait()
 		ask()
 		assert.Equal(t, 10*time.Second, time.Since(start))
+
+		time.Sleep(time.Minute)
+		start = time.Now()
+		for _, left = range []int{26, 100, 99} {
+			ask()
+		}
+		assert.Equal(t, start, time.Now(), "more is left than the first of these responses says")
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -85,6 +86,8 @@ type Transport struct {
 
 	mu      sync.Mutex         // protects servers
 	servers map[string]*server // by key
+
+	told atomic.Uint64 // responses whose RateLimit was noted; instants would not tell their order
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -96,10 +99,10 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, transportError{err}
 	}
-	sent := time.Now()
+	sent, told := time.Now(), t.told.Load()
 	resp, err := t.sendCounted(key, r, turn)
 	if err == nil && resp != nil { // net/http reports a nil response
-		t.learn(key, sent, resp)
+		t.learn(key, sent, told, resp)
 	}
 	return resp, err
 }
