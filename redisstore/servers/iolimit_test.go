@@ -123,12 +123,13 @@ func TestTLSOnLimitedConns(t *testing.T) {
 		for range 2 {
 			store := create(t, s.addr(), redisstore.WithTimeout(patient))
 			opts := []ratelimit.Option{ratelimit.WithFailurePolicy(ratelimit.FailClosed)}
-			out = ratelimit.For(limiter(t, store, hourly(limit), append(opts, ratelimit.WithName("out"))...), "k")
-			in = ratelimit.For(limiter(t, store, hourly(limit), append(opts, ratelimit.WithName("in"))...), "k")
+			write := ratelimit.For(limiter(t, store, hourly(limit), append(opts, ratelimit.WithName("out"))...), "k")
+			read := ratelimit.For(limiter(t, store, hourly(limit), append(opts, ratelimit.WithName("in"))...), "k")
+			out, in = write, read // clients of the first server still use theirs
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = w.Write(bytes.Repeat([]byte("x"), 200_000))
 			}))
-			l := &limitedListener{Listener: server.Listener, write: out}
+			l := &limitedListener{Listener: server.Listener, write: write}
 			listeners = append(listeners, l)
 			server.Listener = l
 			server.StartTLS()
@@ -146,7 +147,7 @@ func TestTLSOnLimitedConns(t *testing.T) {
 								return nil, err
 							}
 							secure := tls.Client(c, config)
-							return iolimit.Conn(&receiving{secure, &received}, in, ratelimit.Bound{}), secure.HandshakeContext(ctx)
+							return iolimit.Conn(&receiving{secure, &received}, read, ratelimit.Bound{}), secure.HandshakeContext(ctx)
 						},
 					}}
 					defer client.CloseIdleConnections()
