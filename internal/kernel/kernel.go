@@ -107,7 +107,7 @@ type Word interface {
 	Narrow(st []uint64, now Instant) (word uint64, ok bool)
 }
 
-// A taker is a kernel that decides faster if only the decision matters.
+// A taker is a kernel that grants events faster.
 type taker interface {
 	// take is Ready and Spend in one. It spends n events if they are granted at now, and
 	// reports whether they were.

@@ -178,6 +178,11 @@ func (v *view) describe(st []uint64, n int, a *Answer) {
 // decide spends n events if they are granted now, and otherwise lets the kernel note
 // the denial. It returns the instant at which they are granted, which may be now.
 func (v *view) decide(st []uint64, n int) (_ []uint64, at Instant, changed bool) {
+	if v.taker != nil && n > 0 && n <= v.Limit() { // most requests are granted
+		if st, granted := v.taker.take(st, v.now, n); granted {
+			return st, v.now, true
+		}
+	}
 	if at = v.ready(st, n); at > v.now {
 		return v.refuse(st, n, at)
 	}
