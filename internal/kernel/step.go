@@ -228,16 +228,16 @@ func (v *view) denial(st []uint64, n int, at Instant, a *Answer) {
 }
 
 func (v *view) peek(st []uint64, a *Answer) {
-	if at := v.ready(st, 1); at > v.now {
-		if v.can&notes != 0 { // OpTake would note the denial; OpPeek must not
-			st, at, _ = v.refuse(slices.Clone(st), 1, at)
-		}
-		v.denial(st, 1, at, a)
+	v.describe(st, 0, a)
+	if a.Allowed = a.Remaining > 0; a.Allowed {
+		a.Delay = v.until(After(v.now, v.hold(st, v.now)))
 		return
 	}
-	a.Allowed = true
-	a.Delay = v.until(After(v.now, v.hold(st, v.now)))
-	v.describe(st, 0, a)
+	at := v.ready(st, 1)
+	if v.can&notes != 0 { // OpTake would note the denial; OpPeek must not
+		st, at, _ = v.refuse(slices.Clone(st), 1, at)
+	}
+	v.denial(st, 1, at, a)
 }
 
 func (v *view) reserve(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
