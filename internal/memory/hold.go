@@ -101,8 +101,7 @@ func (sp *Tables) settleWord(clk *kernel.Timeline, h *Held, returns uint32, hold
 		if !t.Settle(sp.word, word, at.Now, holding, n) {
 			return false
 		}
-		if t.Next == word && atomic.LoadUint64(state) == word || t.Next != word && atomic.CompareAndSwapUint64(state, word, t.Next) {
-			sp.k.Tell(&t, t.Next, &at, a) // guarantee 5
+		if sp.replace(state, word, &t, &at, a) {
 			return true
 		}
 		backOff(tries)

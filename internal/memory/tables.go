@@ -355,7 +355,7 @@ func (sp *Tables) apply(id identity, req *kernel.Request, a *kernel.Answer) {
 	step := func(st []uint64) (changed bool) { return sp.step(id, st, req, a) }
 	if sp.word != nil {
 		tbl := sp.at(id)
-		if p, ok := tbl.find(id); ok && (sp.take(tbl.word(p), req, a) || sp.swap(tbl.word(p), id, req, step)) {
+		if p, ok := tbl.find(id); ok && (sp.decide(tbl.word(p), req, a) || sp.swap(tbl.word(p), id, req, step)) {
 			return
 		}
 	}

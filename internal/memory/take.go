@@ -6,11 +6,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// take is a faster swap for an OpTake. It returns false if swap has to be used: for other
-// requests, if the state has just changed, and for denials that a CoarseClock may turn into
-// grants.
-func (sp *Tables) take(state *uint64, req *kernel.Request, a *kernel.Answer) (ok bool) {
-	if !sp.takes(req) {
+// decide is a faster swap for the requests of usual traffic. It returns false if swap has to be used:
+// for requests that leave a Grant or take something back, for events that may not be granted at once,
+// if the state has just changed, and for denials that a CoarseClock may turn into grants.
+func (sp *Tables) decide(state *uint64, req *kernel.Request, a *kernel.Answer) (ok bool) {
+	if req.Fixed != nil || req.Op.Traces() || req.Op.TakesBack() {
 		return false
 	}
 	word := atomic.LoadUint64(state)
@@ -20,8 +20,24 @@ func (sp *Tables) take(state *uint64, req *kernel.Request, a *kernel.Answer) (ok
 	var at kernel.Reading
 	at.Now, at.Lag = req.Now()
 	var t kernel.Taking
-	t.Take(sp.word, word, at.Now, req.N)
-	return sp.settle(state, word, &t, &at, req.Clock, a)
+	switch n := req.N; {
+	case req.Op == kernel.OpPeek:
+		t.Charge(sp.word, word, at.Now, 0)
+		return (t.Granted || !req.Clock.Renew()) && sp.replace(state, word, &t, &at, a)
+	case !sp.grantable(n) && (req.Op != kernel.OpTakeUpTo || n == 0):
+		return false
+	case req.Op == kernel.OpCharge:
+		return t.Charge(sp.word, word, at.Now, n) && sp.replace(state, word, &t, &at, a)
+	case req.Op == kernel.OpTakeUpTo:
+		n = t.TakeUpTo(sp.word, word, at.Now, n)
+		if ok = sp.settle(state, word, &t, &at, req.Clock, a); ok && t.Granted {
+			a.Granted = n
+		}
+		return ok
+	default:
+		t.Take(sp.word, word, at.Now, n)
+		return sp.settle(state, word, &t, &at, req.Clock, a)
+	}
 }
 
 // takes reports whether a kernel.Taking can be used for req, if states are one word.
@@ -46,6 +62,19 @@ func (sp *Tables) settle(state *uint64, word uint64, t *kernel.Taking, at *kerne
 	}
 	if ok { // guarantee 5
 		sp.k.Tell(t, word, at, a)
+	}
+	return ok
+}
+
+// replace is settle for an answer that is about one more event, whatever t has counted.
+func (sp *Tables) replace(state *uint64, word uint64, t *kernel.Taking, at *kernel.Reading, a *kernel.Answer) (ok bool) {
+	if t.Next == word {
+		ok = atomic.LoadUint64(state) == word
+	} else {
+		ok = atomic.CompareAndSwapUint64(state, word, t.Next)
+	}
+	if ok { // guarantee 5
+		sp.k.Tell(t, t.Next, at, a)
 	}
 	return ok
 }
