@@ -288,7 +288,7 @@ func (t target) cells(sc scenario, of func(id string) []entry) (cells []string, 
 			name = t.than
 		}
 		beside, ratio = fmt.Sprintf("%s (%s)", amount(other.median(), sc.unit), name), quotient(own.median(), other.median())
-		if b, ok := first(of(sc.id), contenders.Bound); ok && t.bounded(other) {
+		if b, ok := t.lowerBound(of(sc.id)); ok && t.bounded(other) {
 			bound = fmt.Sprintf("%s, %.2f", amount(b.median(), sc.unit), b.median()/other.median())
 			if from, ok := first(of(t.than), contenders.Bound); ok && t.of == aboveScenario {
 				bound = fmt.Sprintf("%s, %+.1f ns", amount(b.median(), sc.unit), b.median()-from.median())
@@ -305,11 +305,19 @@ func (t target) cells(sc scenario, of func(id string) []entry) (cells []string, 
 	return []string{sc.id, title, amount(own.median(), sc.unit), beside, ratio, bound, ask, met}, true
 }
 
+// lowerBound returns the entry of the lower bound, if it took part.
+func (t target) lowerBound(entries []entry) (entry, bool) {
+	if t.bound != "" {
+		return named(entries, t.bound)
+	}
+	return first(entries, contenders.Bound)
+}
+
 // bounded reports whether the lower bound is shown beside other: where that is the best peer,
 // or if there is no such row for the scenario, or if the target is about what is added to
 // another scenario, which the bound adds, too.
 func (t target) bounded(other entry) bool {
-	if t.of == aboveScenario {
+	if t.of == aboveScenario || t.bound != "" {
 		return true
 	}
 	if t.who != "" || t.of == timesOther {

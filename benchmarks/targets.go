@@ -15,6 +15,7 @@ type target struct {
 	of       yardstick
 	who      string // the contender that it is for, if not the one compared with the peers
 	than     string // the contender or the scenario that it is compared with, if the yardstick needs one
+	bound    string // the contender that is its lower bound, if that is not the one of every limiter
 }
 
 // A yardstick is the quantity that a target's limit is for.
@@ -42,10 +43,10 @@ func targets() []target {
 		{scenario: "S2", of: nothingAsked, who: contenders.Take},
 		{scenario: "S1", limit: 3, of: timesOther, than: contenders.Take, who: contenders.TakeAllOfTwo},
 		{scenario: "S2", limit: 3, of: timesOther, than: contenders.Take, who: contenders.TakeAllOfTwo},
-		{scenario: "S1", limit: 2.2, of: timesOther, than: contenders.Take, who: contenders.HoldSettle},
-		{scenario: "S3", limit: 2.2, of: timesOther, than: contenders.Take, who: contenders.HoldSettle},
-		{scenario: "S1", limit: 2.2, of: timesOther, than: contenders.TakePeriods, who: contenders.HoldPeriods},
-		{scenario: "S3", limit: 2.2, of: timesOther, than: contenders.TakePeriods, who: contenders.HoldPeriods},
+		{scenario: "S1", limit: 2.2, of: timesOther, than: contenders.Take, who: contenders.HoldSettle, bound: contenders.TakePeek},
+		{scenario: "S3", limit: 2.2, of: timesOther, than: contenders.Take, who: contenders.HoldSettle, bound: contenders.TakePeek},
+		{scenario: "S1", limit: 2.2, of: timesOther, than: contenders.TakePeriods, who: contenders.HoldPeriods, bound: contenders.PeekPeriods},
+		{scenario: "S3", limit: 2.2, of: timesOther, than: contenders.TakePeriods, who: contenders.HoldPeriods, bound: contenders.PeekPeriods},
 		{scenario: "S2p", limit: 0.35, of: bestPeer},
 		{scenario: "S3", limit: 0.60, of: bestPeer},
 		{scenario: "I1k", limit: 0.70, of: bestPeer},

@@ -3,6 +3,7 @@ package contenders
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -30,6 +31,8 @@ const (
 	HoldSettle     = "ratelimit, Hold and Settle"
 	TakePeriods    = "ratelimit, Take, rolling window"
 	HoldPeriods    = "ratelimit, Hold and Settle, rolling window"
+	TakePeek       = "ratelimit, Take and Peek"
+	PeekPeriods    = "ratelimit, Take and Peek, rolling window"
 	CoarseClock    = "ratelimit, coarse clock"
 )
 
@@ -100,6 +103,37 @@ func settling(l ratelimit.Limiter) Allow {
 		return Allowed
 	}
 }
+
+// peeking returns an Allow that does what Hold and Settle must do, whatever the algorithm: decide,
+// allocate what the caller keeps, mark it as used, and decide again. In addition, Settle changes the
+// state. It need not hash the key.
+func peeking(l ratelimit.Limiter) Allow {
+	ctx, take := context.Background(), taking(l)
+	return func(key string) Answer {
+		if a := take(key); a != Allowed {
+			return a
+		}
+		if newKept().used.Swap(true) {
+			return Failed
+		}
+		if _, err := l.Peek(ctx, key); err != nil {
+			return Failed
+		}
+		return Allowed
+	}
+}
+
+// kept is as large as a Reservation, and has as many pointers.
+type kept struct {
+	limiter, claim *byte
+	used           atomic.Bool
+	_              [5]uint64
+}
+
+// newKept allocates, because it is not inlined.
+//
+//go:noinline
+func newKept() *kept { return new(kept) }
 
 // takingEach returns an Each that calls TakeEach of l. If the call fails, or does not return
 // one decision for each key, nothing counts as allowed.
@@ -317,7 +351,27 @@ func holdSettle() Contender {
 	}
 }
 
-// takePeriods and holdPeriods are take and holdSettle with a state of several words.
+func takePeek() Contender {
+	return Contender{
+		Name:   TakePeek,
+		Role:   Variant,
+		Small:  true,
+		Module: ModulePath,
+		Setup:  takeAndPeek,
+		New: func(l Limit) (Allow, error) {
+			limiter, err := ratelimit.New(bucketOf(l))
+			if err != nil {
+				return nil, err
+			}
+			return peeking(limiter), nil
+		},
+	}
+}
+
+const takeAndPeek = "the same; for each decision, `Take` of one event, an allocation as large as a Reservation, of which a bit is swapped, and `Peek`"
+
+// takePeriods, holdPeriods and peekPeriods are take, holdSettle and takePeek with a state of
+// several words.
 func takePeriods() Contender {
 	return periods(TakePeriods, "`RollingWindow` of 24 periods, called with `Take`", 0, taking)
 }
@@ -326,6 +380,8 @@ func holdPeriods() Contender {
 	const setup = "the same; for each decision, `Hold` of two events, and `Settle` of one"
 	return periods(HoldPeriods, setup, Spent.Burst-1, settling)
 }
+
+func peekPeriods() Contender { return periods(PeekPeriods, takeAndPeek, 0, peeking) }
 
 func periods(name, setup string, atOnce int, call func(ratelimit.Limiter) Allow) Contender {
 	return Contender{
