@@ -250,10 +250,10 @@ func (r *Result) uncounted(n int) error {
 // If the turn of a reservation has not come, Settle with 0 is Cancel, and TokenBucket
 // and WarmingUp give nothing back to a greater n. After its turn, Settle treats it like a hold.
 // If the key was evicted or reset since, or its limit is another one (see [WithLimits]), Settle
-// gives nothing back. In a [MemoryStore], it may also give nothing back if another key in the
-// same part of the store (some thousands of keys of a limiter) was evicted or reset since. In
-// other stores, if another limiter called Reset, Settle may give back events that others have
-// spent since; but that of package redisstore learns of it, with the exceptions listed there. An
+// gives nothing back. In a [MemoryStore], it may also give nothing back if another key of the limiter
+// was evicted since, or more than a hundred others were reset. In other stores, if another limiter
+// called Reset, Settle may give back events that others have spent since; but that of package
+// redisstore learns of it, with the exceptions listed there. An
 // [InFlight] finds its events by their time: it releases them even if its limit has changed or
 // other keys were forgotten. A reservation that the [FailurePolicy] allowed holds nothing, so that
 // Settle counts all of n, except in an InFlight.
@@ -386,7 +386,7 @@ func (r *Reservation) settle(ctx context.Context, c *claim, by *Transition, gran
 func (r *Reservation) settleLocal(ctx context.Context, c *claim, n int, d *Decision) error {
 	l := r.l
 	req := kernel.Request{Op: kernel.OpSettle, N: n, Grant: c.grant, Clock: l.timeline}
-	req.Lost, req.Doubt = l.resets.of(c.resets, c.key)
+	req.Lost, _ = l.resets.of(c.resets, c.key) // the store knows if there is doubt
 	defer l.waiting.released(c.key)
 	return l.countLocal(ctx, c.key, &req, n-r.n, d)
 }

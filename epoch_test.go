@@ -24,17 +24,34 @@ var forgetting = map[string]func(ctx context.Context, t *testing.T, l ratelimit.
 		require.Equal(t, before+1, store.Stats().Evictions)
 	},
 	"reset": func(ctx context.Context, t *testing.T, l ratelimit.Limiter, store *ratelimit.MemoryStore) {
-		opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(ratelimit.ClockOf(l))}
-		alg := ratelimit.AlgorithmOf(l)
-		if alg == nil {
-			var err error
-			alg, err = ratelimit.AlgorithmFor(ctx, l, "k")
-			require.NoError(t, err)
-			opts = append(opts, ownLimits(alg))
-		}
-		other := ratelimit.Must(ratelimit.New(alg, opts...))
-		require.NoError(t, other.Reset(ctx, "k"))
+		require.NoError(t, another(ctx, t, l, store).Reset(ctx, "k"))
 	},
+	"reset before Shrink": func(ctx context.Context, t *testing.T, l ratelimit.Limiter, store *ratelimit.MemoryStore) {
+		require.NoError(t, another(ctx, t, l, store).Reset(ctx, "k"))
+		store.Shrink()
+	},
+	"reset long ago": func(ctx context.Context, t *testing.T, l ratelimit.Limiter, store *ratelimit.MemoryStore) {
+		other := another(ctx, t, l, store)
+		require.NoError(t, other.Reset(ctx, "k"))
+		for i := range 6000 { // more than the store remembers
+			key := fmt.Sprint("other ", i)
+			require.True(t, other.Allow(key))
+			require.NoError(t, other.Reset(ctx, key))
+		}
+	},
+}
+
+// another returns a limiter with the states of l, which is not told of the other's Resets.
+func another(ctx context.Context, t *testing.T, l ratelimit.Limiter, store *ratelimit.MemoryStore) ratelimit.Limiter {
+	opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(ratelimit.ClockOf(l))}
+	alg := ratelimit.AlgorithmOf(l)
+	if alg == nil {
+		var err error
+		alg, err = ratelimit.AlgorithmFor(ctx, l, "k")
+		require.NoError(t, err)
+		opts = append(opts, ownLimits(alg))
+	}
+	return ratelimit.Must(ratelimit.New(alg, opts...))
 }
 
 func ownLimits(alg ratelimit.Algorithm) ratelimit.Option {
@@ -51,9 +68,12 @@ func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
 			if _, ok := alg.(ratelimit.WarmingUp); ok {
 				continue // a second hold has to wait for the first one
 			}
-			for i := range 4 {
-				own, known := i%2 > 0, i/2 > 0
-				t.Run(fmt.Sprintf("%s/own=%v/known=%v/%T%+v", how, own, known, alg, alg), func(t *testing.T) {
+			for i := range 8 {
+				own, known, both := i%2 > 0, i/2%2 > 0, i/4 > 0
+				if both && how == "evicted" {
+					continue // the second key has as much left as the first
+				}
+				t.Run(fmt.Sprintf("%s/own=%v/known=%v/both=%v/%T%+v", how, own, known, both, alg, alg), func(t *testing.T) {
 					clk := stepclock.New()
 					store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(3))
 					opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(clk)}
@@ -64,17 +84,24 @@ func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
 					if known { // a hold on a key that the store has is another path
 						require.True(t, l.Allow("k"))
 					}
-					r, d, err := l.Hold(ctx, "k", 5)
-					require.NoError(t, err)
-					require.True(t, d.Allowed)
+					var r *ratelimit.Reservation
+					if both {
+						var d ratelimit.Decision
+						var err error
+						r, d, err = ratelimit.HoldAll(ctx, 5, ratelimit.For(l, "k"), ratelimit.For(l, "k2"))
+						require.NoError(t, err)
+						require.True(t, d.Allowed)
+					} else {
+						r = held(t, l, "k", 5)
+					}
 					forget(ctx, t, l, store)
-					_, d, err = l.Hold(ctx, "k", 5)
-					require.NoError(t, err)
-					require.True(t, d.Allowed)
+					held(t, l, "k", 5)
 					before, err := l.Peek(ctx, "k")
 					require.NoError(t, err)
 
-					after, err := r.Settle(ctx, 0)
+					_, err = r.Settle(ctx, 0)
+					require.NoError(t, err)
+					after, err := l.Peek(ctx, "k")
 					require.NoError(t, err)
 					assert.Equal(t, before, after)
 				})
@@ -128,6 +155,60 @@ func TestReleaseAfterKeysWereForgotten(t *testing.T) {
 					assert.Equal(t, 2, d.Remaining)
 				})
 			}
+		}
+	}
+}
+
+// A hold gives back what it would, although a hundred other keys were reset since, and the key itself
+// before.
+func TestSettleAfterOtherKeysWereReset(t *testing.T) {
+	ctx := t.Context()
+	for _, a := range accounted {
+		if _, ok := a.alg.(ratelimit.WarmingUp); ok {
+			continue // its other keys are not granted anything at the same instant
+		}
+		for i := range 4 {
+			own, both := i%2 > 0, i/2 > 0
+			t.Run(fmt.Sprintf("own=%v/both=%v/%T%+v", own, both, a.alg, a.alg), func(t *testing.T) {
+				var decisions [2]ratelimit.Decision
+				for round := range decisions {
+					var opts []ratelimit.Option
+					if own {
+						opts = append(opts, ownLimits(a.alg))
+					}
+					l, clk := at(t, a.alg, opts...)
+					if round > 0 { // before the holds, which does not matter
+						require.True(t, l.Allow("k"))
+						require.NoError(t, l.Reset(ctx, "k"))
+					}
+					require.True(t, l.AllowN("k", 2))
+					hold := func(n int) *ratelimit.Reservation {
+						if !both {
+							return held(t, l, "k", n)
+						}
+						r, d, err := ratelimit.HoldAll(ctx, n, ratelimit.For(l, "k"), ratelimit.For(l, "k2"))
+						require.NoError(t, err)
+						require.True(t, d.Allowed)
+						return r
+					}
+					r, late := hold(5), hold(3)
+					if round > 0 {
+						for i := range 100 {
+							key := fmt.Sprint("other ", i)
+							l.Allow(key)
+							require.NoError(t, l.Reset(ctx, key))
+						}
+					}
+					clk.Advance(10 * time.Millisecond)
+					_, err := late.Settle(ctx, 0)
+					require.NoError(t, err)
+					_, err = r.Settle(ctx, 1)
+					require.NoError(t, err)
+					decisions[round], err = l.Peek(ctx, "k")
+					require.NoError(t, err)
+				}
+				assert.Equal(t, decisions[0], decisions[1])
+			})
 		}
 	}
 }

@@ -336,3 +336,24 @@ func TestSettleAfterTheKeyWasIdle(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 6, d.Remaining)
 }
+
+// A hold of several keys comes back in full if nothing was granted since, although an earlier hold came
+// back before it was made.
+func TestSettleLawOfHoldAll(t *testing.T) {
+	ctx := t.Context()
+	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10})
+	first := held(t, l, "k", 5)
+	held(t, l, "k", 3)
+	clk.Advance(time.Second)
+	_, err := first.Settle(ctx, 0) // gives 4 of them back: after a second, the fifth would have come back anyway
+	require.NoError(t, err)
+	r, d, err := ratelimit.HoldAll(ctx, 2, ratelimit.For(l, "k"), ratelimit.For(l, "other"))
+	require.NoError(t, err)
+	require.Equal(t, 5, d.Remaining)
+	clk.Advance(time.Second)
+	_, err = r.Settle(ctx, 0)
+	require.NoError(t, err)
+	d, err = l.Peek(ctx, "k")
+	require.NoError(t, err)
+	assert.Equal(t, 8, d.Remaining, "7 without the hold, and a second")
+}

@@ -97,21 +97,17 @@ func (r *Request) Numbers() iter.Seq[uint32] {
 	}
 }
 
-// Enter says in which epoch of a part of a store a request is applied. If a grant was made in
-// another one, its key may have been evicted or reset since.
-func (r *Request) Enter(epoch uint32) {
-	if r.Op != OpSettle {
-		return
+// Made returns the epoch in which the grant of an OpSettle was made, by Stamp. ok is false if there is
+// none.
+func (r *Request) Made() (epoch uint32, ok bool) {
+	if r.Op != OpSettle || r.Dated {
+		return r.Epoch, r.Op == OpSettle
 	}
-	made := r.Epoch
-	if !r.Dated {
-		g, ok := r.Grant.(*Grant)
-		if !ok {
-			return
-		}
-		made = g.epoch
+	g, ok := r.Grant.(*Grant)
+	if !ok {
+		return 0, false
 	}
-	r.Doubt = r.Doubt || made != epoch
+	return g.epoch, true
 }
 
 // Granting returns r without Dated, for a state that the hold is not in: an OpHold that makes a
@@ -177,7 +173,7 @@ type Answer struct {
 	Epoch     uint32        // for a Dated OpHold; see Stamp
 }
 
-// Stamp says in which epoch of a part of a store the grant of an answer was made (see Enter), and a
+// Stamp says in which epoch of a part of a store the grant of an answer was made (see Made), and a
 // number by which the store knows what it took back after that (see Mark).
 func (a *Answer) Stamp(epoch, number uint32) {
 	if g, ok := a.Grant.(*Grant); ok {

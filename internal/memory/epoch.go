@@ -1,56 +1,142 @@
 package memory
 
 import (
+	"maps"
+	"sync"
 	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// An epoch of a shard ends when one of its keys is evicted while in use, or reset. A grant
-// remembers the epoch in which it was made. If another one has begun, its key may have been
-// forgotten, and what is known of it now may be the events of others. Then nothing is given
-// back. (Keys that are forgotten because they are idle do not matter: their grants do not
-// count any more, and there is nothing to give back.)
+// This file finds out whether a key was forgotten since a grant, although it was in use: because it was
+// evicted, or reset. What is known of the key now may then be the events of others, and nothing is
+// given back. (Keys that are forgotten because they are idle do not matter: their grants do not count
+// any more, and there is nothing to give back.)
 //
-// An epoch ends before the key can be inserted again. A shard that is split off continues the
-// epoch. So if a key was forgotten between two requests, the second one finds another epoch
-// than the first, wherever the key is. A caller without a lock reads the epoch after the state:
-// if the key is forgotten after that, its state is Gone, and the caller starts over.
-type epoch struct{ number atomic.Uint32 }
+// A stripe of keys counts epochs. One ends when a key of the stripe is forgotten while in use, before
+// it can be inserted again. A grant remembers the epoch in which it was made. If another one has begun,
+// the stripe knows which of its keys were reset since, unless they were too many. It does not know
+// which were evicted, because a flood of keys must not take memory: then it says that all were forgotten.
+// What it knows of a key is dropped by Shrink once nothing that the key was granted counts any more.
+//
+// A caller without a lock reads the epoch after the state: if the key is forgotten after that, its state
+// is Gone, and the caller starts over.
 
-func (e *epoch) now() uint32 { return e.number.Load() }
+const (
+	epochStripes = 32  // a power of two
+	mostReset    = 128 // keys that a stripe remembers
+)
 
-// end ends the epoch. The caller holds the shard's lock, and has not forgotten the key yet.
-func (e *epoch) end() { e.number.Add(1) }
+// epochs are those of the keys of a space.
+type epochs struct {
+	stripes atomic.Pointer[[epochStripes]epochStripe] // nil until the first one ends
+}
 
-// continues makes e, which is not used yet, the same as other.
-func (e *epoch) continues(other *epoch) { e.number.Store(other.now()) }
+// An epochStripe is the epoch of some of the keys.
+type epochStripe struct {
+	number atomic.Uint32
+	known  uint32     // which keys were forgotten before this epoch is not known
+	mu     sync.Mutex // protects known and reset; locked after that of a shard
+	reset  map[identity]ending
+}
 
-// epoch returns the epoch of the shard of id.
-func (sp *Tables) epoch(id identity) uint32 {
-	for {
-		sh := sp.at(id).shard
-		if epoch := sh.epoch.now(); sp.at(id).shard == sh { // else the shard was split
-			return epoch
-		}
+// An ending is when a key was reset.
+type ending struct {
+	number uint32         // the epoch that began then
+	until  kernel.Instant // when the key would have become idle
+}
+
+// of returns the stripe of id, or nil.
+func (e *epochs) of(id identity) *epochStripe {
+	if all := e.stripes.Load(); all != nil {
+		return &all[id.lo%epochStripes]
+	}
+	return nil
+}
+
+// now returns the epoch of id.
+func (e *epochs) now(id identity) uint32 {
+	if s := e.of(id); s != nil {
+		return s.number.Load()
+	}
+	return 0
+}
+
+// evict ends the epoch of id, which is evicted. The caller holds the lock of its shard, and has not
+// forgotten it yet.
+func (e *epochs) evict(id identity) {
+	s := e.begun(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known, s.reset = s.number.Add(1), nil
+}
+
+// begun is of for an epoch that ends.
+func (e *epochs) begun(id identity) *epochStripe {
+	if e.of(id) == nil {
+		e.stripes.CompareAndSwap(nil, new([epochStripes]epochStripe))
+	}
+	return e.of(id)
+}
+
+// reset is evict for a key that is reset, and would become idle at an instant.
+func (e *epochs) reset(id identity, until kernel.Instant) {
+	s := e.begun(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reset == nil || len(s.reset) >= mostReset {
+		s.reset, s.known = make(map[identity]ending), s.number.Load()
+	}
+	s.reset[id] = ending{s.number.Add(1), until}
+}
+
+// forgotten reports whether id may have been forgotten since an epoch.
+func (e *epochs) forgotten(id identity, since uint32) bool {
+	s := e.of(id)
+	if s == nil || s.number.Load() == since {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.number.Load()
+	age := now - since // numbers may have wrapped around
+	ended, ok := s.reset[id]
+	return now-s.known < age || ok && now-ended.number < age
+}
+
+// doubt tells an OpSettle if its key may have been forgotten since the grant.
+func (e *epochs) doubt(id identity, req *kernel.Request) {
+	if made, ok := req.Made(); ok && e.forgotten(id, made) {
+		req.Doubt = true
 	}
 }
 
-// stepTraced applies a request that Traces to the state of id.
-func (sp *Tables) stepTraced(id identity, st []uint64, req *kernel.Request, a *kernel.Answer) (changed bool) {
-	epoch, returns := sp.epoch(id), sp.returns(id)
-	req.Enter(epoch)
-	_, changed = sp.k.Step(st, req, a)
-	a.Stamp(epoch, returns)
-	return changed
+// shrink drops what no longer matters.
+func (e *epochs) shrink(now kernel.Instant) {
+	all := e.stripes.Load()
+	if all == nil {
+		return
+	}
+	for i := range all {
+		s := &all[i]
+		s.mu.Lock()
+		maps.DeleteFunc(s.reset, func(_ identity, ended ending) bool { return ended.until <= now })
+		s.reset = maps.Clone(s.reset) // because the old map would not become smaller
+		s.mu.Unlock()
+	}
 }
 
-// epochOf returns the epoch of id, a key of the shard or one that is not stored. In a Varied, the
-// key may be forgotten in the tables, too. The caller holds the lock.
-func (sh *logShard) epochOf(id identity) uint32 {
-	epoch := sh.epoch.now()
-	if tables := sh.space.tables; tables != nil {
-		epoch += tables.epoch(id)
+// count adds the memory to stats.
+func (e *epochs) count(stats *Stats) {
+	all := e.stripes.Load()
+	if all == nil {
+		return
 	}
-	return epoch
+	stats.Bytes += sizeOf[[epochStripes]epochStripe]()
+	for i := range all {
+		s := &all[i]
+		s.mu.Lock()
+		stats.Bytes += uint64(len(s.reset)) * 3 / 2 * (sizeOf[identity]() + sizeOf[ending]())
+		s.mu.Unlock()
+	}
 }

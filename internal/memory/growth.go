@@ -141,7 +141,6 @@ func (sh *shard) splitLocked(old *table, more uint64) {
 	sp, bit := sh.space, uint64(1)<<sh.depth
 	sh.depth++
 	other := &shard{space: sp, first: sh.first | uint32(bit), depth: sh.depth, upkeep: upkeep{swept: sh.swept}}
-	other.epoch.continues(&sh.epoch)
 	other.mu.Lock() // until all its entries lead to it. Lock order: the older shard first
 	defer other.mu.Unlock()
 	for p := range old.held() {
@@ -232,13 +231,16 @@ func (sp *Tables) shrink() {
 		sh.replaceLocked(sh.current(), 0)
 		sh.mu.Unlock()
 	}
-	sp.shrinkReturned(sp.store.now())
+	now := sp.store.now()
+	sp.epochs.shrink(now)
+	sp.shrinkReturned(now)
 }
 
 // count adds the totals of all shards to stats.
 func (sp *Tables) count(stats *Stats) {
 	sp.over.count(stats)
 	stats.Bytes += sizeOf[Tables]() + sp.bytes()
+	sp.epochs.count(stats)
 	sp.countReturned(stats)
 	for _, e := range sp.list() {
 		sh := e.(*shard)
@@ -307,7 +309,7 @@ func (sh *shard) evict(v candidate, now kernel.Instant, least int) bool {
 		return false
 	}
 	if !idle {
-		sh.epoch.end()
+		sp.epochs.evict(v.id)
 	}
 	sh.forgetLocked(t, p)
 	sp.store.lost(idle)

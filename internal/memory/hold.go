@@ -29,7 +29,7 @@ func (sp *Tables) Hold(clk *kernel.Timeline, key string, n int, h *Held, returns
 	}
 	// If the swap succeeds, the key was in this table until then, and not forgotten. If it is
 	// forgotten afterwards, a later epoch begins.
-	epoch := tbl.shard.epoch.now()
+	epoch := sp.epochs.now(id)
 	state := tbl.word(p)
 	for tries := 0; ; tries++ {
 		word := atomic.LoadUint64(state)
@@ -84,7 +84,7 @@ func (sp *Tables) settleWord(clk *kernel.Timeline, h *Held, returns uint32, hold
 			sh.mu.Unlock()
 			continue
 		}
-		if tbl.shard.epoch.now() != h.epoch { // read after the state: see epoch
+		if sp.epochs.forgotten(id, h.epoch) { // read after the state: see epoch.go
 			return false
 		}
 		var at kernel.Reading

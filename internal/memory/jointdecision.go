@@ -104,9 +104,9 @@ func (e *Asked) spend(req *kernel.Request) {
 		return
 	}
 	if e.logged {
-		e.Answer.Stamp(e.ls.epochOf(e.id), 0)
+		e.Answer.Stamp(e.ls.space.epochs.now(e.id), 0)
 	} else {
-		e.Answer.Stamp(e.sh.epoch.now(), e.tables().returns(e.id))
+		e.Answer.Stamp(e.tables().epochs.now(e.id), e.tables().returns(e.id))
 	}
 	if e.shared {
 		e.Answer.Grant = sharedGrant{e.Answer.Grant}

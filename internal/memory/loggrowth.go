@@ -89,7 +89,6 @@ func (sh *logShard) splitLocked(old *logTable, words uint64) {
 	bit := uint32(1) << sh.depth
 	sh.depth++
 	other := &logShard{space: sh.space, first: sh.first | bit, depth: sh.depth, upkeep: upkeep{swept: sh.swept}}
-	other.epoch.continues(&sh.epoch)
 	sh.fillLocked(old, 0, words)
 	other.fillLocked(old, 0, words)
 	sh.space.add(other)
@@ -168,7 +167,7 @@ func (sh *logShard) evict(v candidate, now kernel.Instant, least int) bool {
 		return false
 	}
 	if !idle {
-		sh.epoch.end()
+		sp.epochs.evict(v.id)
 	}
 	sh.removeLocked(i)
 	sp.store.lost(idle)
@@ -180,6 +179,7 @@ func (sp *Logs) shrink() {
 	for _, e := range sp.list() {
 		e.(*logShard).shrink()
 	}
+	sp.own.shrink(sp.store.now())
 }
 
 func (sh *logShard) shrink() {
@@ -194,6 +194,7 @@ func (sh *logShard) shrink() {
 func (sp *Logs) count(stats *Stats) {
 	sp.over.count(stats)
 	stats.Bytes += sizeOf[Logs]() + sp.bytes()
+	sp.own.count(stats)
 	for _, e := range sp.list() {
 		sh := e.(*logShard)
 		sh.mu.Lock()

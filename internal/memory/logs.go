@@ -15,13 +15,15 @@ type Logs struct {
 	occupancy
 	store  *Store
 	over   overflow
-	tables *Tables // those of the Varied, if the logs are of one
 	serial uint64  // see serials
+	epochs *epochs // own, or those of the tables, if the logs are of a Varied
+	own    epochs
 	directory[logShard]
 }
 
 func newLogs(s *Store, over overflow) *Logs {
 	sp := &Logs{store: s, over: over, serial: serials.Add(1)}
+	sp.epochs = &sp.own
 	sh := &logShard{space: sp}
 	sp.init(s, logSplitAt, sh, sh)
 	return sp
@@ -108,7 +110,7 @@ func (sp *Logs) Reset(key string) {
 	sh := sp.lock(id)
 	defer sh.mu.Unlock()
 	if i, ok := sh.find(id); ok {
-		sh.epoch.end()
+		sp.epochs.reset(id, sh.fresh(&sh.slots[i]))
 		sh.removeLocked(i)
 	}
 }
@@ -122,7 +124,6 @@ type logShard struct {
 	mu       sync.Mutex // protects depth and the fields below
 	logTable            // the keys held
 	next     int        // the slot where the next eviction starts
-	epoch    epoch
 	upkeep
 }
 
@@ -133,8 +134,8 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 	sp := sh.space
 	var epoch uint32
 	if req.Op.Traces() {
-		epoch = sh.epochOf(id)
-		req.Enter(epoch)
+		epoch = sp.epochs.now(id)
+		sp.epochs.doubt(id, req)
 	}
 	i, ok := sh.find(id)
 	if ok {

@@ -114,7 +114,6 @@ type shard struct {
 	used  uint64     // slots taken in the table, including those of forgotten keys
 	keys  uint64     // keys held
 	next  uint32     // the slot where the next eviction starts
-	epoch epoch
 	upkeep
 }
 
@@ -132,6 +131,7 @@ type Tables struct {
 	width  uint64           // words of a state
 	serial uint64           // see serials
 
+	epochs   epochs
 	returned atomic.Pointer[returned] // what was taken back; nil if nothing was, or if states are not blind
 
 	directory[table]
@@ -385,6 +385,15 @@ func (sp *Tables) step(id identity, st []uint64, req *kernel.Request, a *kernel.
 	return changed
 }
 
+// stepTraced applies a request that Traces to the state of id.
+func (sp *Tables) stepTraced(id identity, st []uint64, req *kernel.Request, a *kernel.Answer) (changed bool) {
+	epoch, returns := sp.epochs.now(id), sp.returns(id)
+	sp.epochs.doubt(id, req)
+	_, changed = sp.k.Step(st, req, a)
+	a.Stamp(epoch, returns)
+	return changed
+}
+
 // swap applies f, which applies req, to a state of one word. It returns false if the state is Gone.
 func (sp *Tables) swap(state *uint64, id identity, req *kernel.Request, f change) (ok bool) {
 	if sp.blind && req.Op.TakesBack() {
@@ -516,10 +525,11 @@ func (sp *Tables) Reset(key string) {
 	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()
 	if p, ok := t.find(id); ok {
+		st := t.state(p)
 		if sp.single {
-			atomic.StoreUint64(t.word(p), kernel.Gone) // guarantee 3
+			st = []uint64{atomic.SwapUint64(t.word(p), kernel.Gone)} // guarantee 3
 		}
-		sh.epoch.end()
+		sp.epochs.reset(id, sp.k.Fresh(st))
 		sh.forgetLocked(t, p)
 	}
 }

@@ -74,7 +74,7 @@ func (v *Varied) makeLogs() *Logs {
 	defer v.mu.Unlock()
 	if v.logs.Load() == nil {
 		logs := newLogs(v.tables.store, overflow{})
-		logs.tables = v.tables
+		logs.epochs = &v.tables.epochs
 		v.logs.Store(v.tables.store.openLogs(logs, 0))
 	}
 	return v.logs.Load()
@@ -373,8 +373,8 @@ func (v *Varied) Reset(key string) {
 	sh, t := v.tables.lock(id)
 	defer sh.mu.Unlock()
 	if p, ok := t.find(id); ok {
-		atomic.StoreUint64(t.word(p), kernel.Gone) // guarantee 3
-		sh.epoch.end()
+		word := atomic.SwapUint64(t.word(p), kernel.Gone) // guarantee 3
+		v.tables.epochs.reset(id, v.tables.kernelAt(t, p).Fresh([]uint64{word}))
 		sh.forgetLocked(t, p)
 	}
 	logs := v.logs.Load()
@@ -384,7 +384,7 @@ func (v *Varied) Reset(key string) {
 	ls := logs.lock(id)
 	defer ls.mu.Unlock()
 	if i, ok := ls.find(id); ok {
-		ls.epoch.end()
+		logs.epochs.reset(id, ls.fresh(&ls.slots[i]))
 		ls.removeLocked(i)
 	}
 }

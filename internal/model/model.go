@@ -284,7 +284,7 @@ func (k *Key) granted(now instant, delay time.Duration) ratelimit.Decision {
 		d.Delay = time.Duration(k.whole(instant(delay)))
 	}
 	for i, p := range k.parts {
-		if !unlimited(p) && k.remaining(p, now) == d.Remaining {
+		if k.remaining(p, now) == d.Remaining {
 			d.Part = i
 			break
 		}
@@ -329,7 +329,7 @@ func (k *Key) describe(now instant) ratelimit.Decision {
 
 // remaining is the most events that p would grant at now.
 func (k *Key) remaining(p part, now instant) int {
-	if now < k.frontier {
+	if now < k.frontier && !unlimited(p) {
 		return 0
 	}
 	lo, hi := 0, p.limit()
