@@ -2,7 +2,6 @@ package ratelimit_test
 
 import (
 	"context"
-	"errors"
 	"math"
 	"testing"
 	"time"
@@ -262,111 +261,6 @@ func FuzzParseRate(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, r, again)
 	})
-}
-
-// A brokenStore fails with err once that is set.
-type brokenStore struct {
-	ratelimit.States
-	err error
-}
-
-func (s *brokenStore) Open(name string, tr *ratelimit.Transition) (_ ratelimit.States, err error) {
-	s.States, err = ratelimit.NewMemoryStore().Open(name, tr)
-	return s, err
-}
-
-func (s *brokenStore) Apply(ctx context.Context, key string, tr *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	if s.err != nil {
-		return ratelimit.Result{}, s.err
-	}
-	return s.States.Apply(ctx, key, tr, req)
-}
-
-func (s *brokenStore) Reset(ctx context.Context, key string) error {
-	if s.err != nil {
-		return s.err
-	}
-	return s.States.Reset(ctx, key)
-}
-
-func TestFailurePolicies(t *testing.T) {
-	errDown := errors.New("connection refused")
-	limiter := func(opts ...ratelimit.Option) (ratelimit.Limiter, *brokenStore) {
-		s := &brokenStore{}
-		l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}, append(opts, ratelimit.WithStore(s), ratelimit.WithName("api"))...)
-		require.True(t, l.AllowN("key", 2))
-		s.err = errDown
-		return l, s
-	}
-
-	l, s := limiter() // FailOpen
-	assert.True(t, l.Allow("key"))
-	d, err := l.Take(ctx, "key", 1)
-	assert.ErrorIs(t, err, errDown)
-	assert.ErrorContains(t, err, `"api"`)
-	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 2, Degraded: true}, d)
-	_, err = l.Peek(ctx, "key")
-	assert.ErrorIs(t, err, errDown)
-	assert.NoError(t, l.Wait(ctx, "key"))
-	r, err := l.Reserve(ctx, "key", 1)
-	require.NoError(t, err)
-	assert.Zero(t, r.Delay())
-	r.Cancel()
-	assert.ErrorIs(t, l.Reset(ctx, "key"), errDown)
-	s.err = nil
-	assert.False(t, l.Allow("key"), "nothing was spent or gained meanwhile")
-
-	l, _ = limiter(ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-	assert.False(t, l.Allow("key"))
-	d, err = l.Take(ctx, "key", 1)
-	assert.ErrorIs(t, err, errDown)
-	assert.Equal(t, ratelimit.Decision{Limit: 2, RetryAfter: time.Second, Degraded: true}, d)
-	assert.ErrorIs(t, l.Wait(ctx, "key"), errDown)
-	_, err = l.Reserve(ctx, "key", 1)
-	assert.ErrorIs(t, err, errDown)
-
-	local, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
-	l, _ = limiter(ratelimit.WithFailurePolicy(ratelimit.Fallback(local)))
-	assert.True(t, l.Allow("key"))
-	assert.False(t, l.Allow("key"))
-	d, err = l.Take(ctx, "key", 1)
-	assert.ErrorIs(t, err, errDown)
-	assert.Equal(t, ratelimit.Decision{Limit: 1, RetryAfter: time.Second, ResetAfter: time.Second, Degraded: true}, d)
-	d, err = l.Peek(ctx, "other")
-	assert.ErrorIs(t, err, errDown)
-	assert.True(t, d.Allowed && d.Degraded)
-	r, err = l.Reserve(ctx, "key", 1)
-	require.NoError(t, err)
-	assert.Equal(t, time.Second, r.Delay())
-	near := laterContext{ctx, midnight.Add(time.Second)}
-	assert.ErrorIs(t, l.Wait(near, "key"), context.DeadlineExceeded, "at once")
-
-	// A caller that has left is no failure of the store.
-	l, s = limiter(ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-	leaving, leave := context.WithCancel(ctx)
-	s.err = nil
-	s.States = leavingStates{s.States, leave}
-	_, err = l.Take(leaving, "key", 1)
-	assert.Equal(t, context.Canceled, err)
-}
-
-// laterContext has a deadline by the clock of a test.
-type laterContext struct {
-	context.Context
-	at time.Time
-}
-
-func (c laterContext) Deadline() (time.Time, bool) { return c.at, true }
-
-// leavingStates fails because the caller leaves during the call.
-type leavingStates struct {
-	ratelimit.States
-	leave func()
-}
-
-func (s leavingStates) Apply(ctx context.Context, _ string, _ *ratelimit.Transition, _ ratelimit.Request) (ratelimit.Result, error) {
-	s.leave()
-	return ratelimit.Result{}, ctx.Err()
 }
 
 // Even if a lookup has a limit for every key, New needs one for keys without, and says so.
