@@ -120,16 +120,15 @@ type shard struct {
 // Tables is a space for states of fixed width.
 type Tables struct {
 	occupancy
-	store  *Store
-	over   overflow
-	k      *kernel.Compiled // nil if keys have limits of their own
-	word   kernel.Word      // k, if a state is one word; else nil
-	varied *Varied          // if keys have limits of their own; else nil
-	single bool             // whether a state is one word
-	blind  bool             // likewise, and it does not say whether anything was granted since a hold
-	fills  uint64           // if so: how long a bucket takes to fill up, in nanoseconds
-	width  uint64           // words of a state
-	serial uint64           // see serials
+	store   *Store
+	over    overflow
+	decider         // zero if keys have limits of their own
+	varied  *Varied // if keys have limits of their own; else nil
+	single  bool    // whether a state is one word
+	blind   bool    // likewise, and it does not say whether anything was granted since a hold
+	fills   uint64  // if so: how long a bucket takes to fill up, in nanoseconds
+	width   uint64  // words of a state
+	serial  uint64  // see serials
 
 	epochs   epochs
 	returned atomic.Pointer[returned] // what was taken back; nil if nothing was, or if states are not blind
@@ -138,7 +137,7 @@ type Tables struct {
 }
 
 func newTables(s *Store, k *kernel.Compiled) *Tables {
-	sp := &Tables{store: s, over: newOverflow(s, k), k: k, word: k.Word(), single: k.Word() != nil, width: uint64(k.Width())}
+	sp := &Tables{store: s, over: newOverflow(s, k), decider: decider{k, k.Word()}, single: k.Word() != nil, width: uint64(k.Width())}
 	if sp.blind = k.Blind(); sp.blind {
 		sp.fills = k.Fills()
 	}

@@ -48,12 +48,11 @@ const mostNumbers = 1 << numberBits
 // A Limit is a limit of the keys of a Varied. A limit with a number exists once, so that
 // pointers can be compared.
 type Limit struct {
-	space  *Varied
-	tag    any              // what the caller knows it by; nil for the base
-	number uint64           // if word is not nil
-	k      *kernel.Compiled // for states of one word
-	word   kernel.Word      // k; nil if the limit has no number
-	loose  *kernel.Compiled // for states in logs
+	space   *Varied
+	tag     any              // what the caller knows it by; nil for the base
+	number  uint64           // if word is not nil
+	decider                  // for states of one word; zero if the limit has no number
+	loose   *kernel.Compiled // for states in logs
 }
 
 func newVaried(s *Store, k, loose *kernel.Compiled) *Varied {
@@ -195,7 +194,7 @@ func (lim *Limit) step(req *kernel.Request, a *kernel.Answer) change {
 // apply applies a request that places allows to a state in the tables. It returns false if
 // the state is Gone, or if the request makes a reservation that may be cancelled.
 func (lim *Limit) apply(state *uint64, req *kernel.Request, a *kernel.Answer) (ok bool) {
-	return lim.space.tables.store.swap(state, lim.step(req, a)) && a.Grant == nil
+	return lim.decide(state, req, a) || lim.space.tables.store.swap(state, lim.step(req, a)) && a.Grant == nil
 }
 
 // applyLogged applies a request to the state of a key in the logs. It returns false if the
