@@ -177,4 +177,11 @@ func distance(a, b string) int {
 func quote(s string) string { return `"` + s + `"` }
 
 // isNumber reports whether s consists of one or more digits 0 to 9.
-func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+func isNumber(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
