@@ -91,23 +91,14 @@ func fewKeys(r *round) error {
 			return wrong
 		}
 	}
-	// Each worker begins elsewhere, so that they do not use the same key at the same time.
-	shared := func(allow contenders.Allow) func(workers, n int) int {
-		return func(workers, n int) int {
-			return parallel(workers, func(worker int) int {
-				t := tour{order, worker * few / workers}
-				return t.visit(n, func(part []uint32) int { return walk(allow, r.keys, part) })
-			})
-		}
-	}
 	rows := []row{{"S3", through(plain)}}
 	if own != nil {
 		rows = append(rows, row{"S3-own", through(own)})
 	}
 	r.batches(r.sizes.aloneBatches, rounds*few, rows...)
-	r.fromAll("S3p", "S3-64", r.sizes.together, shared(plain))
+	r.fromAll("S3p", "S3-64", r.sizes.together, r.shared(plain, r.keys, few))
 	if own != nil {
-		r.fromAll("S3p-own", "", r.sizes.together, shared(own))
+		r.fromAll("S3p-own", "", r.sizes.together, r.shared(own, r.keys, few))
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ type idling struct {
 	allow  contenders.Allow
 	keys   keys
 	tour   tour
-	orders [][]uint32 // of workers
+	shared func(workers, n int) (wrong int) // the call of all cores
 }
 
 // idle returns a limiter that has met n of ks, with limits of their own if own is true. It has
@@ -28,7 +28,7 @@ func (r *round) idle(id string, ks keys, n int, own bool) (idling, error) {
 	if err != nil {
 		return idling{}, err
 	}
-	i := idling{allow, ks, tour{order: shuffled(n)}, r.orders.of(max(crowd, cores()), n)}
+	i := idling{allow, ks, tour{order: shuffled(n)}, r.shared(allow, ks, n)}
 	r.results.addWrong(id, r.contender.Name, fill(allow, ks, n))
 	for range idleRounds {
 		r.results.addWrong(id, r.contender.Name, walk(allow, ks, i.tour.order))
@@ -38,24 +38,13 @@ func (r *round) idle(id string, ks keys, n int, own bool) (idling, error) {
 
 // visit decides on the next n keys.
 func (i *idling) visit(n int) (wrong int) {
-	return i.tour.visit(n, i.walk)
-}
-
-func (i *idling) walk(part []uint32) (wrong int) { return walk(i.allow, i.keys, part) }
-
-// share makes each worker decide n times on keys in an order of its own, so that all workers
-// use all keys.
-func (i *idling) share(workers, n int) (wrong int) {
-	return parallel(workers, func(worker int) int {
-		t := tour{order: i.orders[worker]}
-		return t.visit(n, i.walk)
-	})
+	return i.tour.visit(n, func(part []uint32) int { return walk(i.allow, i.keys, part) })
 }
 
 // fromAll times decisions of all cores, and of a crowd.
 func (i *idling) fromAll(r *round, together, crowded string) {
 	if !r.contender.Stale {
-		r.fromAll(together, crowded, r.sizes.together, i.share)
+		r.fromAll(together, crowded, r.sizes.together, i.shared)
 	}
 }
 

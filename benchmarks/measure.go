@@ -128,6 +128,18 @@ func (r *round) fromAll(together, crowded string, n int, call func(workers, n in
 	}
 }
 
+// shared returns a call for fromAll: each worker decides n times on the first size of ks, in an
+// order of its own, so that all workers use all keys.
+func (r *round) shared(allow contenders.Allow, ks keys, size int) func(workers, n int) (wrong int) {
+	orders := r.orders.of(max(crowd, cores()), size)
+	return func(workers, n int) int {
+		return parallel(workers, func(worker int) int {
+			t := tour{order: orders[worker]}
+			return t.visit(n, func(part []uint32) int { return walk(allow, ks, part) })
+		})
+	}
+}
+
 func mallocs() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
