@@ -22,7 +22,7 @@ type Page struct {
 	started time.Time // by the monotonic clock, and by the wall's
 
 	watched byname.Map[watched]
-	adding  sync.Mutex    // protects the limiter of each
+	adding  sync.Mutex    // protects the limiter in each
 	ignored atomic.Uint64 // decisions of limiters beyond mostLimiters
 }
 
@@ -37,7 +37,7 @@ const (
 // A watched is a limiter, or several of the same name.
 type watched struct {
 	name    string
-	limiter ratelimit.Limiter // nil unless added; protected by Page.adding
+	limiter ratelimit.Limiter // nil unless added
 	tally   tally
 	denied  *ratelimit.DeniedKeys
 }
