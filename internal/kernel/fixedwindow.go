@@ -293,9 +293,8 @@ func (k *fixed) Refund(word uint64, h Holding, back int, now Instant) (next uint
 	if word == h.After {
 		return word - uint64(back)
 	}
-	var e ends
 	st := [1]uint64{word}
-	k.refund(st[:], h.refunding(&e, back, now))
+	k.refund(st[:], h.refunding(back, now))
 	return st[0]
 }
 

@@ -334,8 +334,7 @@ func (k *gcra) Refund(word uint64, h Holding, back int, now Instant) (next uint6
 	if h.Untouched {
 		return word - uint64(back)*k.cost
 	}
-	var e ends
-	st, r := [1]uint64{word}, h.refunding(&e, back, now)
+	st, r := [1]uint64{word}, h.refunding(back, now)
 	r.ahead = !k.grants(uint128.From(word), uint128.Mul(now, k.unit))
 	k.refund(st[:], r)
 	return st[0]

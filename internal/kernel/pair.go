@@ -354,8 +354,7 @@ func (k *pair) Refund(word uint64, h Holding, back int, now Instant) (next uint6
 		}
 		return word
 	}
-	var e ends
 	st := [1]uint64{word}
-	k.refund(st[:], h.refunding(&e, back, now))
+	k.refund(st[:], h.refunding(back, now))
 	return st[0]
 }

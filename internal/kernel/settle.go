@@ -53,7 +53,7 @@ type settler interface {
 type refunding struct {
 	at    Instant // when the events were spent
 	n     int     // how many they were
-	*ends         // the state then; nil if the kernel is dated
+	*ends         // the state then; nil if the kernel is dated, and for a Holding
 	now   Instant
 	back  int  // how many of the events did not happen
 	ahead bool // whether a reservation is ahead, or a debt

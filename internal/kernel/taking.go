@@ -91,8 +91,7 @@ func (t *Taking) Settle(by Word, word uint64, now Instant, h *Holding, n int) (o
 	return true
 }
 
-// refunding returns what refund of a state of one word needs. The state before the hold is not.
-func (h *Holding) refunding(e *ends, back int, now Instant) refunding {
-	e.post[0] = h.After
-	return refunding{at: h.At, n: h.N, ends: e, now: now, back: back, untouched: h.Untouched}
+// refunding returns what refund of a state of one word needs.
+func (h *Holding) refunding(back int, now Instant) refunding {
+	return refunding{at: h.At, n: h.N, now: now, back: back, untouched: h.Untouched}
 }
