@@ -14,7 +14,7 @@ type server struct {
 	pace    quotaPace     // what the latest response says, less the requests since
 	until   time.Time     // when there is more quota
 	told    uint64        // the number of that response, by Transport.told
-	window  time.Duration // the longest time until then that a response has said
+	longest time.Duration // the longest reset that a response has said
 	next    time.Time     // when the next request may be sent, if they are spread
 	waiting int           // requests that wait for their turn, or for the quota
 	sent    int64         // requests that have taken their turn, and are not answered yet
@@ -128,7 +128,7 @@ func (t *Transport) heed(key string, pace quotaPace, rest time.Duration, told ui
 	if s == nil {
 		return
 	}
-	s.window = max(s.window, pace.reset)
+	s.longest = max(s.longest, pace.reset)
 	if rest > 0 {
 		pace.left, pace.reset = 0, rest
 	}
@@ -182,7 +182,7 @@ func (t *Transport) nextTurn(ctx context.Context, key string) (s *server, wait t
 	p := &s.pace
 	if p.known && !now.Before(s.until) { // there is more quota, as far as is known
 		if p.window == 0 {
-			p.reset = s.window
+			p.reset = s.longest
 		}
 		p.known, p.left = p.limit > 0, p.renewed(s.sent)
 		s.until, s.next = now.Add(p.reset), now

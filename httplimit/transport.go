@@ -30,8 +30,8 @@ import (
 // held back for that time, at most for a day. After a 429 without it, they are held back
 // for a second or, after several such responses in a row, for twice as long each time, up
 // to a minute, and up to half of that longer. A response from a cache, which has an Age, does
-// not end such a row. At most 4,096 keys are held back at a time. Transport sends nothing twice: responses of 429 are returned to the caller,
-// which may retry.
+// not end such a row. At most 4,096 keys are held back at a time. Transport sends nothing twice:
+// responses of 429 are returned to the caller, which may retry.
 //
 // The errors of Transport have the methods Timeout and Temporary, as those of net/http.
 // Timeout reports whether a deadline is too near, Temporary whether a later request may
