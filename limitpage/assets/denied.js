@@ -25,8 +25,8 @@ const denied = (() => {
     const all = data.report.limiters.filter(l => filter === null || l.name === filter)
       .flatMap(l => l.top.map(top => ({ limiter: l.name, top })))
       .sort((a, b) => b.top.denied - a.top.denied);
-    const rows = $("top").tBodies[0];
-    if (rows.matches(":hover, :focus-within")) {
+    const body = $("top").tBodies[0];
+    if (body.matches(":hover, :focus-within")) {
       const known = new Map(places.map((p, i) => [p, i]));
       const of = t => known.get(place(t)) ?? places.length;
       all.sort((a, b) => of(a) - of(b)); // those that are new stay in their order

@@ -49,7 +49,18 @@ const dom = (() => {
     return [...parent.children];
   };
 
+  // pairs makes ul have an item for each of list, with its two texts, and returns the items.
+  const pairs = (ul, list) => {
+    const items = rows(ul, list.length, () => {
+      const li = el("li");
+      li.append(el("b"), el("span"));
+      return li;
+    });
+    items.forEach((li, i) => [li.firstChild, li.lastChild].forEach((e, j) => say(e, list[i][j])));
+    return items;
+  };
+
   const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-  return { $, el, button, cell, textCell, say, entitle, rows, css };
+  return { $, el, button, cell, textCell, say, entitle, rows, pairs, css };
 })();

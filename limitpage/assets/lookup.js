@@ -1,6 +1,6 @@
 // One key: what Peek answers, and what its next decisions would be.
 const lookup = (() => {
-  const { $, el, button, say, rows } = dom, { num, span, exact, named, keyed } = words;
+  const { $, el, button, say, rows, pairs } = dom, { num, span, exact, named, keyed } = words;
   let query = null;   // what was asked for, and is asked again while it is shown
   let asking = null;  // the query that is under way
 
@@ -85,19 +85,13 @@ const lookup = (() => {
 
   const drawNext = (ul, { decision, next }) => {
     const verb = n => num(n) + (n === 1 || n >= Number.MAX_SAFE_INTEGER ? " is" : " are");
-    rows(ul, next.length, () => {
-      const li = el("li");
-      li.append(el("b"), el("span"));
-      return li;
-    }).forEach((li, i) => {
-      const { granted, exactly, in: wait } = next[i];
+    const texts = next.map(({ granted, exactly, in: wait }, i) => {
       const text = granted === 0 ? "none is granted" + (decision.retryAfter === null ? ", and none ever will be" : "")
         : i > 0 && exactly ? "it is like an unused key: " + num(granted) + " at once"
         : verb(granted) + " granted" + (exactly ? ", one more is denied" : "");
-      say(li.firstChild, wait === 0 ? "now" : "in " + span(wait));
-      say(li.lastChild, ": " + text);
-      li.classList.toggle("no", granted === 0);
+      return [wait === 0 ? "now" : "in " + span(wait), ": " + text];
     });
+    pairs(ul, texts).forEach((li, i) => li.classList.toggle("no", next[i].granted === 0));
   };
 
   // resetting makes the buttons that reset the key, which takes two clicks, and the line that

@@ -1,6 +1,6 @@
 // The stores: a table of those in memory, and how Redis is.
 const stores = (() => {
-  const { $, el, cell, textCell, say, entitle, rows } = dom, { num, plural, rate, compact, bytes, span, named } = words;
+  const { $, el, cell, textCell, say, entitle, rows, pairs } = dom, { num, plural, rate, compact, bytes, span, named } = words;
 
   const namesOf = limiters => limiters.map(named).join(", ");
 
@@ -61,15 +61,6 @@ const stores = (() => {
     });
   };
 
-  const drawFigures = (ul, list) => rows(ul, list.length, () => {
-    const li = el("li");
-    li.append(el("b"), el("span"));
-    return li;
-  }).forEach((li, i) => {
-    say(li.firstChild, list[i][0]);
-    say(li.lastChild, list[i][1]);
-  });
-
   const drawLatency = (ul, counts, bounds) => {
     const most = Math.max(1, ...counts);
     ul.hidden = data.sum(counts) === 0;
@@ -94,7 +85,7 @@ const stores = (() => {
     const time = recent ? "in the last " + Math.round(before.seconds) + " seconds" : "since the start";
     entitle(head.lastChild, namesOf(limiters));
     drawBreakers(pills, redis.breakers);
-    drawFigures(figures, [
+    pairs(figures, [
       [old ? rate((redis.calls - old.calls) / before.seconds) : "–", "calls a second"],
       [quantile(counts, redis.latencyBounds, .5), "half of the calls"],
       [quantile(counts, redis.latencyBounds, .99), "99\u00a0% of the calls"],
