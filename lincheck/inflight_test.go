@@ -91,9 +91,7 @@ func TestLinearizableInFlight(t *testing.T) {
 			opts = append(opts, ratelimit.WithObserver(observed))
 		}
 		l := ratelimit.Must(ratelimit.New(alg, opts...))
-		var mu sync.Mutex // protects history
-		var history []porcupine.Operation
-		began := time.Now()
+		recorded := newRecorder()
 		var wg sync.WaitGroup
 		for id := range 4 {
 			rng := rand.New(rand.NewPCG(seed, uint64(id)))
@@ -113,20 +111,16 @@ func TestLinearizableInFlight(t *testing.T) {
 					case p == 6 && id == 0:
 						c = flightCall{op: "advance", advance: time.Duration(1+rng.IntN(8)) * 100 * time.Millisecond}
 					}
-					op := porcupine.Operation{ClientId: id, Input: c, Call: time.Since(began).Nanoseconds()}
+					op := porcupine.Operation{ClientId: id, Input: c, Call: recorded.now()}
 					op.Output = fly(t, l, clk, c, holds)
-					op.Return = time.Since(began).Nanoseconds()
-					mu.Lock()
-					history = append(history, op)
-					mu.Unlock()
+					op.Return = recorded.now()
+					recorded.add(op)
 				}
 			})
 		}
 		wg.Wait()
-		if !porcupine.CheckOperations(inFlight(alg), history) {
-			t.Fatalf("seed %d: not linearizable:\n%+v", seed, history)
-		}
-		if more := observed.differencesInFlight(history); seed%2 == 1 && len(more) > 0 {
+		recorded.check(t, seed, inFlight(alg))
+		if more := observed.differencesInFlight(recorded.history); seed%2 == 1 && len(more) > 0 {
 			t.Fatalf("seed %d: the observer has seen more often:\n%+v", seed, more)
 		}
 	}

@@ -278,16 +278,14 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 	stop := noise(l, second, store, set)
 	defer stop()
 
-	var mu sync.Mutex // protects history
-	var history []porcupine.Operation
-	began := time.Now()
+	recorded := newRecorder()
 	reservations := make([]map[int]*ratelimit.Reservation, callers)
 	record := func(id int, c call) {
 		if c.op == "advance" {
 			times.advance(clk, c.advance)
 			return
 		}
-		op := porcupine.Operation{ClientId: id, Call: time.Since(began).Nanoseconds()}
+		op := porcupine.Operation{ClientId: id, Call: recorded.now()}
 		c.during.from = now(clk)
 		ctx := context.Background()
 		if c.limit > 0 {
@@ -299,22 +297,17 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 				t.Error(err)
 			}
 			c.during.to = now(clk)
-			op.Return = time.Since(began).Nanoseconds()
-			mu.Lock()
-			defer mu.Unlock()
+			op.Return = recorded.now()
 			for i, d := range out { // as if another caller took events of each key
 				op.Input, op.Output = call{op: "take", key: each[i], n: c.n, limit: c.limit, during: c.during}, d
-				history = append(history, op)
+				recorded.add(op)
 			}
 			return
 		}
 		op.Output = do(ctx, t, l, c, reservations[id])
 		c.during.to = now(clk)
-		op.Input = c
-		op.Return = time.Since(began).Nanoseconds()
-		mu.Lock()
-		history = append(history, op)
-		mu.Unlock()
+		op.Input, op.Return = c, recorded.now()
+		recorded.add(op)
 	}
 	keys := []string{"a", "b"}
 	var wg sync.WaitGroup
@@ -363,9 +356,7 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 	wg.Wait()
 	stop()
 	if seed%2 == 1 {
-		for d, more := range observed.differences(history) {
-			t.Errorf("seed %d: the observer was told of %+v %+d times too often", seed, d, more)
-		}
+		observed.check(t, seed, recorded.history)
 	}
 
 	var transitions []*ratelimit.Transition
@@ -376,13 +367,7 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 		}
 		transitions = append(transitions, transition)
 	}
-	if !porcupine.CheckOperations(sequential(transitions, *times), history) {
-		t.Errorf("seed %d: no sequential order of these calls has these results:", seed)
-		for _, op := range history {
-			t.Errorf("%d..%d caller %d: %+v → %+v", op.Call, op.Return, op.ClientId, op.Input, op.Output)
-		}
-		t.FailNow()
-	}
+	recorded.check(t, seed, sequential(transitions, *times))
 }
 
 // noise calls the noise of a setting until stop is called. stop waits for the last call.

@@ -57,6 +57,14 @@ func (a *tally) Observe(_ context.Context, o ratelimit.Observation) {
 	a.counts[d]++
 }
 
+// check fails the test for each of the differences.
+func (a *tally) check(t *testing.T, seed uint64, history []porcupine.Operation) {
+	t.Helper()
+	for d, more := range a.differences(history) {
+		t.Errorf("seed %d: the observer was told of %+v %+d times too often", seed, d, more)
+	}
+}
+
 // differences returns how the tally differs from the calls in a history: how often it has each
 // decision more often.
 func (a *tally) differences(history []porcupine.Operation) map[decision]int {

@@ -277,15 +277,13 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 	defer stop()
 
 	holds := seed%2 == 1 && set.opts == nil && len(joint.limits) == 1
-	var mu sync.Mutex // protects history
-	var history []porcupine.Operation
-	began := time.Now()
+	recorded := newRecorder()
 	record := func(id int, c jointCall, r **ratelimit.Reservation) {
 		if c.op == "advance" {
 			times.advance(clk, c.advance)
 			return
 		}
-		op := porcupine.Operation{ClientId: id, Call: time.Since(began).Nanoseconds()}
+		op := porcupine.Operation{ClientId: id, Call: recorded.now()}
 		c.during.from = now(clk)
 		ctx := context.Background()
 		if c.limit > 0 {
@@ -293,10 +291,8 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 		}
 		op.Output = doJointly(ctx, t, bounds, c, r)
 		c.during.to = now(clk)
-		op.Input, op.Return = c, time.Since(began).Nanoseconds()
-		mu.Lock()
-		history = append(history, op)
-		mu.Unlock()
+		op.Input, op.Return = c, recorded.now()
+		recorded.add(op)
 	}
 	var wg sync.WaitGroup
 	for id := range callers {
@@ -325,9 +321,7 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 	wg.Wait()
 	stop()
 	if observes {
-		for d, more := range observed.differences(history) {
-			t.Errorf("seed %d: the observer was told of %+v %+d times too often", seed, d, more)
-		}
+		observed.check(t, seed, recorded.history)
 	}
 
 	var transitions [][manyKeys]*ratelimit.Transition
@@ -341,13 +335,7 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 		}
 		transitions = append(transitions, of)
 	}
-	if !porcupine.CheckOperations(jointly(transitions, *times), history) {
-		t.Errorf("seed %d: no sequential order of these calls has these results:", seed)
-		for _, op := range history {
-			t.Errorf("%d..%d caller %d: %+v → %+v", op.Call, op.Return, op.ClientId, op.Input, op.Output)
-		}
-		t.FailNow()
-	}
+	recorded.check(t, seed, jointly(transitions, *times))
 }
 
 // randomCall returns a call of a goroutine.
