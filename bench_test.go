@@ -185,16 +185,21 @@ func BenchmarkManyKeys(b *testing.B) {
 					l.Allow(all[i])
 				}
 			})
-			i := 0
-			for b.Loop() {
-				if !l.Allow(all[shuffled(i%n, n)]) {
-					b.Fatal("denied")
-				}
-				i++
-			}
+			allowShuffled(b, l, all)
 			b.ReportMetric(float64(heap)/float64(n), "B/key")
 			runtime.KeepAlive(l)
 		})
+	}
+}
+
+// allowShuffled times Allow of the keys, in a shuffled order.
+func allowShuffled(b *testing.B, l ratelimit.Limiter, all []string) {
+	i := 0
+	for b.Loop() {
+		if !l.Allow(all[shuffled(i%len(all), len(all))]) {
+			b.Fatal("denied")
+		}
+		i++
 	}
 }
 
@@ -205,20 +210,25 @@ func BenchmarkManyKeysParallel(b *testing.B) {
 			for i := range n {
 				l.Allow(all[i])
 			}
-			var callers atomic.Int64
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				i := int(callers.Add(1)) * 7919
-				for pb.Next() {
-					if !l.Allow(all[shuffled(i%n, n)]) {
-						b.Error("denied")
-						return
-					}
-					i++
-				}
-			})
+			allowShuffledParallel(b, l, all)
 		})
 	}
+}
+
+// allowShuffledParallel is allowShuffled by several callers, each of which begins elsewhere.
+func allowShuffledParallel(b *testing.B, l ratelimit.Limiter, all []string) {
+	var callers atomic.Int64
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		i := int(callers.Add(1)) * 7919
+		for pb.Next() {
+			if !l.Allow(all[shuffled(i%len(all), len(all))]) {
+				b.Error("denied")
+				return
+			}
+			i++
+		}
+	})
 }
 
 // BenchmarkUnseenKeys meets only keys that the limiter has never seen. It

@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"strconv"
-	"sync/atomic"
 	"testing"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -46,13 +45,7 @@ func BenchmarkOwnLimits(b *testing.B) {
 					}
 				})
 				b.ReportAllocs()
-				i := 0
-				for b.Loop() {
-					if !l.Allow(all[shuffled(i%n, n)]) {
-						b.Fatal("denied")
-					}
-					i++
-				}
+				allowShuffled(b, l, all)
 				b.ReportMetric(float64(heap)/float64(n), "B/key")
 				runtime.KeepAlive(l)
 			})
@@ -75,18 +68,7 @@ func BenchmarkOwnLimits(b *testing.B) {
 				for i := range n {
 					l.AllowN(all[i], 10_000)
 				}
-				var callers atomic.Int64
-				b.ResetTimer()
-				b.RunParallel(func(pb *testing.PB) {
-					i := int(callers.Add(1)) * 7919
-					for pb.Next() {
-						if !l.Allow(all[shuffled(i%n, n)]) {
-							b.Error("denied")
-							return
-						}
-						i++
-					}
-				})
+				allowShuffledParallel(b, l, all)
 			})
 		}
 	}
