@@ -107,32 +107,24 @@ func (c *conn) named(op string, ctx context.Context, err error) error {
 	return &net.OpError{Op: op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: context.Cause(ctx)}
 }
 
-// SetDeadline implements [net.Conn].
+// SetDeadline implements [net.Conn]. The waits for tokens obey it even if it fails: a net.Pipe whose
+// peer has closed it refuses deadlines, and what was read before is still to be delivered.
 func (c *conn) SetDeadline(t time.Time) error {
-	err := c.Conn.SetDeadline(t)
-	if err == nil {
-		c.readDeadline.set(t)
-		c.writeDeadline.set(t)
-	}
-	return err
+	c.readDeadline.set(t)
+	c.writeDeadline.set(t)
+	return c.Conn.SetDeadline(t)
 }
 
 // SetReadDeadline implements [net.Conn].
 func (c *conn) SetReadDeadline(t time.Time) error {
-	err := c.Conn.SetReadDeadline(t)
-	if err == nil {
-		c.readDeadline.set(t)
-	}
-	return err
+	c.readDeadline.set(t)
+	return c.Conn.SetReadDeadline(t)
 }
 
 // SetWriteDeadline implements [net.Conn].
 func (c *conn) SetWriteDeadline(t time.Time) error {
-	err := c.Conn.SetWriteDeadline(t)
-	if err == nil {
-		c.writeDeadline.set(t)
-	}
-	return err
+	c.writeDeadline.set(t)
+	return c.Conn.SetWriteDeadline(t)
 }
 
 // Close implements [net.Conn].

@@ -2,11 +2,13 @@ package iolimit_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -355,4 +357,62 @@ func TestConnHalfCloses(t *testing.T) {
 	one, _ := pipe(b, b)
 	_, can := one.(interface{ CloseWrite() error })
 	assert.False(t, can, "a net.Pipe cannot")
+}
+
+// Reads whose deadlines are shorter than the time that all kept bytes take deliver these little by
+// little, and are charged once for each.
+func TestConnReadDeadlinesUnderALowerLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rate atomic.Int64
+		rate.Store(1 << 20)
+		l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{},
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+				return ratelimit.TokenBucket{Rate: ratelimit.PerSecond(int(rate.Load()))}, nil
+			})))
+		peer, in := pipe(ratelimit.Bound{}, ratelimit.For(l, "key"))
+		defer in.Close()
+		defer peer.Close()
+		go func() {
+			time.Sleep(time.Second)
+			rate.Store(10)
+			_, _ = peer.Write(make([]byte, 8<<10))
+		}()
+		got, buf := 0, make([]byte, 16<<10)
+		for range 60 {
+			require.NoError(t, in.SetReadDeadline(time.Now().Add(2*time.Second)))
+			n, err := in.Read(buf)
+			got += n
+			if err != nil {
+				assertTimeout(t, "read", err)
+			}
+			time.Sleep(time.Second / 20)
+		}
+		assert.Greater(t, got, 50)
+	})
+}
+
+// The deadline of the wait moves even if the connection refuses its own, as net.Pipe does when the
+// peer has closed it: bytes that were read before are still delivered.
+func TestConnDeadlineMovesAfterThePeerClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		peer, in := net.Pipe()
+		limited := iolimit.Conn(in, usedUp(t), ratelimit.Bound{})
+		defer limited.Close()
+		go func() {
+			_, _ = io.WriteString(peer, "text")
+			peer.Close()
+		}()
+		for name, set := range map[string]func(time.Time) error{
+			"SetReadDeadline": limited.SetReadDeadline,
+			"SetDeadline":     limited.SetDeadline,
+		} {
+			_ = limited.SetReadDeadline(time.Now().Add(time.Millisecond))
+			_, err := limited.Read(make([]byte, 10))
+			assertTimeout(t, "read", err)
+			require.Error(t, set(time.Time{}), name)
+			buf := make([]byte, 2)
+			_, err = io.ReadFull(limited, buf)
+			require.NoError(t, err, name)
+		}
+	})
 }

@@ -15,8 +15,8 @@ import (
 //
 // If ctx ends, Read stops waiting and returns the error of ctx. Another error, such as that
 // of a store that has failed, may go away. In both cases Read returns no bytes, and keeps
-// those that it has read from r, at most a chunk, for its next call. ctx does not interrupt
-// r.Read.
+// those that it has read from r, at most a chunk, for its next calls. If the limit became lower
+// meanwhile, these deliver them in smaller chunks. ctx does not interrupt r.Read.
 //
 // The returned reader is not safe for concurrent use. b is.
 func Reader(ctx context.Context, r io.Reader, b ratelimit.Bound) io.Reader {
@@ -66,13 +66,20 @@ func (l *limitedReader) read(ctx context.Context, r io.Reader, p []byte) (int, e
 	return n, err
 }
 
-// deliver reads what was kept.
+// deliver reads what was kept, at most a chunk of the limit as it is now: if that became lower, a
+// call that fails before it has paid for all that was kept gives back little of what it has paid
+// for, and calls with short deadlines would never deliver anything.
 func (l *limitedReader) deliver(ctx context.Context, p []byte) (n int, err error) {
-	if n = min(len(p), len(l.kept)); n > 0 {
+	if len(l.kept) > 0 {
+		most, err := l.chunk(ctx)
+		if err != nil {
+			return 0, err
+		}
+		n = min(len(p), len(l.kept), most)
 		if err := l.pay(ctx, n); err != nil {
 			return 0, err
 		}
-		copy(p, l.kept)
+		copy(p, l.kept[:n])
 		l.kept = l.kept[n:]
 	}
 	if len(l.kept) == 0 {
