@@ -221,3 +221,41 @@ func fly(t *testing.T, l ratelimit.Limiter, flights *[]*flight, now time.Time, o
 	require.NoError(t, err)
 	require.Equal(t, limit-used, d.Remaining)
 }
+
+// A Wait behind a blocked one makes that look for room that it was not told of: because the limit was
+// raised, or because another process has released events.
+func TestInFlightWaitersNoticeRoom(t *testing.T) {
+	ctx := context.Background()
+	for name, makeRoom := range map[string]func(limit *int, other *ratelimit.Reservation){
+		"limit":   func(limit *int, _ *ratelimit.Reservation) { *limit = 4 },
+		"process": func(_ *int, other *ratelimit.Reservation) { assert.NoError(t, other.Release(ctx)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limit, db := 2, newMapDB()
+				open := func() ratelimit.Limiter {
+					return ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(db.store()),
+						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+							return ratelimit.InFlight{Limit: limit, Timeout: time.Hour}, nil
+						})))
+				}
+				l := open()
+				other, _, err := open().Hold(ctx, "key", 2)
+				require.NoError(t, err)
+				begin := time.Now()
+				var wg sync.WaitGroup
+				wait := func() {
+					wg.Go(func() {
+						assert.NoError(t, l.Wait(ctx, "key"))
+						assert.Equal(t, time.Second, time.Since(begin))
+					})
+				}
+				wait()
+				time.Sleep(time.Second)
+				makeRoom(&limit, other)
+				wait()
+				wg.Wait()
+			})
+		})
+	}
+}

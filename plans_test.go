@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -271,6 +272,70 @@ func TestPlanKeepsFlights(t *testing.T) {
 					assert.Equal(t, 5, remaining(t, l))
 				})
 			}
+		}
+	}
+}
+
+// An Unlimited key grants everything at once, even while somebody still waits for events in flight of
+// the limit that it had.
+func TestUnlimitedAheadOfWaiters(t *testing.T) {
+	ctx := context.Background()
+	flight := ratelimit.InFlight{Limit: 2, Timeout: time.Hour}
+	for name, grants := range map[string]func(l ratelimit.Limiter) (bool, error){
+		"Allow": func(l ratelimit.Limiter) (bool, error) { return l.Allow("key"), nil },
+		"Take": func(l ratelimit.Limiter) (bool, error) {
+			d, err := l.Take(ctx, "key", 1)
+			return d.Allowed && d.Limit == math.MaxInt, err
+		},
+		"Peek": func(l ratelimit.Limiter) (bool, error) {
+			d, err := l.Peek(ctx, "key")
+			return d.Allowed && d.Remaining == math.MaxInt, err
+		},
+		"TakeUpTo": func(l ratelimit.Limiter) (bool, error) {
+			granted, _, err := l.TakeUpTo(ctx, "key", 5)
+			return granted == 5, err
+		},
+		"Hold": func(l ratelimit.Limiter) (bool, error) {
+			r, _, err := l.Hold(ctx, "key", 1)
+			return r != nil, err
+		},
+		"Reserve": func(l ratelimit.Limiter) (bool, error) {
+			r, err := l.Reserve(ctx, "key", 1)
+			return r != nil, err
+		},
+		"ReserveWithin": func(l ratelimit.Limiter) (bool, error) {
+			r, _, err := l.ReserveWithin(ctx, "key", 1, 0)
+			return r != nil, err
+		},
+		"Wait": func(l ratelimit.Limiter) (bool, error) { return true, l.Wait(ctx, "key") },
+		"TakeAll": func(l ratelimit.Limiter) (bool, error) {
+			d, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "key"), ratelimit.For(l, "other"))
+			return d.Allowed, err
+		},
+		"TakeEach": func(l ratelimit.Limiter) (bool, error) {
+			d, err := ratelimit.TakeEach(ctx, l, []string{"key"}, 1, nil)
+			return d[0].Allowed, err
+		},
+	} {
+		for kind, open := range stores {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var limit ratelimit.Algorithm = flight
+					l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(open()),
+						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil })))
+					require.True(t, l.AllowN("key", 2))
+					waiter, leave := context.WithCancel(ctx)
+					defer leave()
+					go func() { _ = l.Wait(waiter, "key") }()
+					synctest.Wait()
+					limit = ratelimit.Unlimited{}
+					begin := time.Now()
+					granted, err := grants(l)
+					require.NoError(t, err)
+					assert.True(t, granted)
+					assert.Zero(t, time.Since(begin))
+				})
+			})
 		}
 	}
 }

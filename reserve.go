@@ -95,7 +95,10 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.D
 	}
 	t, err := l.transitionOf(ctx, key)
 	if err == nil && to != toReserve && n <= t.kernel.Limit() && (t.flies || l.waiting.has(key)) {
-		return l.waitForRelease(ctx, key, n, why)
+		if !t.Stateless() {
+			return l.waitForRelease(ctx, key, n, why)
+		}
+		l.waiting.released(key) // for those who wait, the limit has changed as well
 	}
 	atOnce := to == toWait
 	m := l.mark(key)

@@ -149,7 +149,8 @@ func (w *waiting) blocked(key string) (d Decision, at kernel.Instant, by *Transi
 const soon = time.Millisecond
 
 // overtakes reports whether a request for n events of key would overtake a Wait, and returns
-// the decision that denies it. Requests that are granted always or never overtake nobody.
+// the decision that denies it. Requests that are granted always or never overtake nobody. If there
+// may be room that the Wait does not know of, overtakes wakes it.
 func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision, _ bool) {
 	d, at, by := l.waiting.blocked(key)
 	if by == nil || n == 0 {
@@ -161,7 +162,7 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 			by = t
 		}
 	}
-	if by == nil || n > by.kernel.Limit() {
+	if by == nil || by.Stateless() || n > by.kernel.Limit() {
 		return Decision{}, false
 	}
 	now, _ := l.timeline.Now()
@@ -209,6 +210,7 @@ func (l *limiter) waitForRelease(ctx context.Context, key string, n int, why *re
 
 // queueFor waits in the queue of key until n events are held. It sets why.
 func (l *limiter) queueFor(ctx context.Context, key string, n int, why *reason) (*Reservation, error) {
+	l.overtakes(ctx, key, n) // which wakes the first waiter if it may not know of room that there is
 	t := l.waiting.enter(key)
 	defer l.waiting.leave(t)
 	select {
