@@ -17,6 +17,9 @@ import (
 // returns parameters that cannot be used, the limiter's [FailurePolicy] decides, as if the store
 // had failed.
 //
+// Because Settle does not call lookup, its Decision is that of the limit that the latest call
+// before it has found, other than [Unlimited] and [Blocked].
+//
 // A key whose limit changes keeps its usage. At its next request:
 //
 //   - [TokenBucket] and [LeakyBucket]: spent tokens (the level) stay spent, even if

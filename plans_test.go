@@ -276,6 +276,42 @@ func TestPlanKeepsFlights(t *testing.T) {
 	}
 }
 
+// Settle decides by the limit that the latest call has found, except plans.
+func TestSettleAfterAPlan(t *testing.T) {
+	ctx := context.Background()
+	for kind, open := range stores {
+		limit := ratelimit.Algorithm(ratelimit.FixedWindow{Limit: 10, Window: time.Hour})
+		l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(open()), ratelimit.WithClock(stepclock.New()),
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil })))
+		var holds []*ratelimit.Reservation
+		for range 4 {
+			r, _, err := l.Hold(ctx, "key", 1)
+			require.NoError(t, err)
+			holds = append(holds, r)
+		}
+		for i, step := range []struct {
+			alg   ratelimit.Algorithm
+			call  bool
+			limit int
+		}{
+			{ratelimit.Unlimited{}, true, 10},
+			{ratelimit.Blocked{}, true, 10},
+			{ratelimit.FixedWindow{Limit: 20, Window: time.Hour}, false, 10},
+			{ratelimit.FixedWindow{Limit: 20, Window: time.Hour}, true, 20},
+		} {
+			limit = step.alg
+			if step.call {
+				_, err := l.Peek(ctx, "key")
+				require.NoError(t, err)
+				l.Allow("key")
+			}
+			d, err := holds[i].Settle(ctx, 1)
+			require.NoError(t, err)
+			assert.Equal(t, step.limit, d.Limit, "%s: %T", kind, step.alg)
+		}
+	}
+}
+
 // An Unlimited key grants everything at once, even while somebody still waits for events in flight of
 // the limit that it had.
 func TestUnlimitedAheadOfWaiters(t *testing.T) {
