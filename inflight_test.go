@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -226,17 +227,19 @@ func fly(t *testing.T, l ratelimit.Limiter, flights *[]*flight, now time.Time, o
 // raised, or because another process has released events.
 func TestInFlightWaitersNoticeRoom(t *testing.T) {
 	ctx := context.Background()
-	for name, makeRoom := range map[string]func(limit *int, other *ratelimit.Reservation){
-		"limit":   func(limit *int, _ *ratelimit.Reservation) { *limit = 4 },
-		"process": func(_ *int, other *ratelimit.Reservation) { assert.NoError(t, other.Release(ctx)) },
+	for name, makeRoom := range map[string]func(limit *atomic.Int64, other *ratelimit.Reservation){
+		"limit":   func(limit *atomic.Int64, _ *ratelimit.Reservation) { limit.Store(4) },
+		"process": func(_ *atomic.Int64, other *ratelimit.Reservation) { assert.NoError(t, other.Release(ctx)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				limit, db := 2, newMapDB()
+				var limit atomic.Int64
+				limit.Store(2)
+				db := newMapDB()
 				open := func() ratelimit.Limiter {
 					return ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(db.store()),
 						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
-							return ratelimit.InFlight{Limit: limit, Timeout: time.Hour}, nil
+							return ratelimit.InFlight{Limit: int(limit.Load()), Timeout: time.Hour}, nil
 						})))
 				}
 				l := open()
