@@ -44,7 +44,7 @@ func (s *Store) newCall() *call {
 
 // free makes an answered call available to newCall.
 func (s *Store) free(c *call) {
-	*c = call{done: c.done}
+	*c = call{done: c.done, settlement: c.settlement[:0]}
 	s.calls.Put(c)
 }
 

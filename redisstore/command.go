@@ -117,10 +117,11 @@ func (s *Store) prepare(q *queue, g *group) *script {
 	if len(args) == 2 && prog.tag == "" {
 		args = args[:1]
 	}
-	g.cmd = script.command(first.name.text, args...)
+	keys := []string{first.name.text}
 	if g.tombed = !s.limiterClock && slices.ContainsFunc(g.calls, (*call).readsTombstone); g.tombed {
-		g.cmd = g.cmd.withTombstone(s.tombstone(first.name.text))
+		keys = append(keys, s.tombstone(first.name.text))
 	}
+	g.cmd = script.command(keys, args)
 	if first.again > 0 {
 		g.cmd = script.inFull(g.cmd) // few servers know it yet, and this saves the round trip to ask
 	}
@@ -140,8 +141,8 @@ func (s *Store) encode(g *group) string {
 	} else if len(calls) == 1 && calls[0].req.N == 1 && calls[0].op() == opTake {
 		return prog.one
 	}
-	b := append(make([]byte, 0, len(prog.params)+64+len(calls[0].settlement)), prog.params...)
-	b = appendDouble(b, now)
+	var room [256]byte // enough for most, and not allocated
+	b := appendDouble(append(room[:0], prog.params...), now)
 	for i := 0; i < len(calls); {
 		j := i + 1
 		for j < len(calls) && calls[i].equals(calls[j]) {

@@ -137,7 +137,7 @@ func (s *Store) applyAll(ctx context.Context, calls []ratelimit.JointCall, membe
 	}
 	c := s.newCall()
 	c.name, c.script = members[0].name, scriptFor(true, together, kinds)
-	c.cmd = c.script.commandOn(encodeJoint(calls, members, now))
+	c.cmd = c.script.command(encodeJoint(calls, members, now))
 	if err := s.do(ctx, c); err != nil {
 		if isApart(err) || isScriptError(err) { // commands on one key have no such error, or resolve it
 			return errApart

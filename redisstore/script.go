@@ -20,14 +20,8 @@ func newScript(text string) *script {
 	return &script{text, hex.EncodeToString(sum[:])}
 }
 
-// command returns the command that runs the script on key, on a server that knows it.
-func (s *script) command(key string, args ...string) Command {
-	words := append(make([]string, 0, 4+len(args)), "EVALSHA", s.sha, "1", key)
-	return Command{Words: append(words, args...), Key: 3}
-}
-
-// commandOn returns the command that runs the script on several keys.
-func (s *script) commandOn(keys, args []string) Command {
+// command returns the command that runs the script on keys, on a server that knows it.
+func (s *script) command(keys, args []string) Command {
 	words := append(make([]string, 0, 3+len(keys)+len(args)), "EVALSHA", s.sha, strconv.Itoa(len(keys)))
 	return Command{Words: append(append(words, keys...), args...), Key: 3}
 }

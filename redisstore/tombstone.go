@@ -17,7 +17,8 @@ import (
 // on, none of the events that were spent before the Reset counts any more, so there is nothing to
 // take back. If a key is reset again, its tombstone lasts as long as the latest of these states.
 //
-// Only the scripts for commands that take events back read the tombstone. If it is not earlier
+// Only the scripts for commands that take events back read the tombstone, unless the state shows that
+// there was no Reset: in a token bucket, if nothing was granted since the hold. If it is not earlier
 // than what a command takes back, they change nothing and reply with its time. Then the command is
 // sent again, without what is void. That happens at most once for each Reset, because the
 // command has nothing that is earlier from then on.
@@ -44,13 +45,6 @@ func (s *Store) reset(name name) Command {
 		return c.alone()
 	}
 	return c
-}
-
-// withTombstone returns a command of a script that reads the tombstone as well.
-func (c Command) withTombstone(tombstone string) Command {
-	words := slices.Insert(c.Words, c.Key+1, tombstone)
-	words[c.Key-1] = "2"
-	return Command{Words: words, Key: c.Key}
 }
 
 // alone returns a command with a tombstone as one that does without.
@@ -96,7 +90,11 @@ func (s *Store) tombstone(name string) string {
 	at := len(s.prefix) + strings.IndexByte(name[len(s.prefix):], '@') + 1 + fingerprint
 	head, rest := name[:at], name[at:]
 	sum := checksum(0, head)
-	difference := checksum(sum, rest) ^ checksum(checksum(checksum(sum, "!"), rest), "\x00\x00\x00")
+	other := next(sum, '!')
+	for i := range len(rest) {
+		sum, other = next(sum, rest[i]), next(other, rest[i])
+	}
+	difference := sum ^ checksum(other, "\x00\x00\x00")
 	ending := endings()[difference%slots]
 	return head + "!" + rest + string(ending[:])
 }
@@ -108,10 +106,12 @@ const slots = 1 << 14
 // after one with the checksum sum.
 func checksum(sum uint16, text string) uint16 {
 	for i := range len(text) {
-		sum = sum<<8 ^ checksums[byte(sum>>8)^text[i]]
+		sum = next(sum, text[i])
 	}
 	return sum
 }
+
+func next(sum uint16, char byte) uint16 { return sum<<8 ^ checksums[byte(sum>>8)^char] }
 
 // checksums are those of single bytes.
 var checksums = func() (sums [256]uint16) {

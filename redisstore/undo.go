@@ -46,7 +46,7 @@ func (c *call) readsTombstone() bool {
 // settle computes what an OpSettle does to the states of c's limit.
 func (c *call) settle() {
 	if c.req.Op == ratelimit.OpSettle {
-		c.settlement, c.more = c.prog.t.AppendSettlement(make([]byte, 0, 64), c.req)
+		c.settlement, c.more = c.prog.t.AppendSettlement(c.settlement[:0], c.req)
 	}
 }
 

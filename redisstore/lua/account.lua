@@ -11,6 +11,8 @@
 --   debt    sets ahead if the state is a debt, which may be a reservation that t does not show,
 --           and sees to the reply as well
 --   charge  spends n events at t; if there is no such section, spend does
+--   latest  sets same if the state shows that the key was not reset since the hold: that is so if
+--           the latest instant in it is that of the hold, because after a Reset it is 0 or later
 --   refund  gives back n of the held events granted at taken, of which left have happened; ahead
 --           says whether a reservation is ahead in any part; reads what it needs from pos in
 --           request on, advances pos, and sets changed if it has changed the state
@@ -104,7 +106,16 @@ elseif op == 7 then
   --@<undoHelp
   local taken, made, held, does
   taken, made, held, does, pos = unpack('<dddB', request, pos)
-  if held > 0 and reset >= made then return pack('<dBd', now, 3, reset) end
+  if held > 0 then
+    local same = false
+    --@<each
+      --@<latest
+    end
+    if not same then
+      --@<readReset
+      if reset >= made then return pack('<dBd', now, 3, reset) end
+    end
+  end
   local left, possible, ahead = held - n, true, false
   --@<each
     local t

@@ -124,6 +124,8 @@ if not p.queue then
   local over = p.ticks - now
   ahead = ahead or over > p.spanTicks or over == p.spanTicks and p.units > p.spanUnits
 end
+--@@latest
+if p.last == taken and taken == made then same = true end
 --@@refund
 -- as much as would be missing now if nothing but the hold had been taken, or all of it if nothing
 -- was granted since. What is read is the state with only the hold or, of a queue, the state that

@@ -175,7 +175,7 @@ local whole = false -- whether the reply has the whole value
 --@@adopting
 if foreign then changed, whole = true, true end
 --@@longer
-local reset = KEYS[2] and tonumber(call('GET', KEYS[2]) or '') or 0
+local reset -- the time of the latest Reset that the tombstone has, or 0; nil if it was not read yet
 --@@always
 while op or pos <= #request do
   if not op then

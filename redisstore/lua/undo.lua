@@ -15,6 +15,7 @@
 -- time in proportion to its length.
 if op == 3 or op == 4 then
   whole = true
+  --@<readReset
   --@<undoHelp
   if op == 3 then
     local taken = wait

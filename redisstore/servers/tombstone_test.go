@@ -92,6 +92,65 @@ func TestSettleAfterAnotherReset(t *testing.T) {
 	})
 }
 
+// The script of a Settle reads the tombstone only if it must: a state of a TokenBucket with the
+// instant of the hold is from after the last Reset.
+func TestSettleReadsTheTombstoneIfNecessary(t *testing.T) {
+	t.Parallel()
+	withEach(t, func(t *testing.T, create maker) {
+		s := startServer(t)
+		here, other := twins(t, create, s.addr(), ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)})
+		for _, tt := range []struct {
+			between func(l ratelimit.Limiter) error
+			gets    int
+			back    bool
+		}{
+			{func(ratelimit.Limiter) error { return nil }, 1, true},
+			{func(l ratelimit.Limiter) error { _, err := l.Take(t.Context(), "k", 1); return err }, 2, true},
+			{func(l ratelimit.Limiter) error { return l.Reset(t.Context(), "k") }, 3, false}, // it is sent again, without what is void
+		} {
+			require.NoError(t, here.Reset(t.Context(), "k"))
+			r, _, err := here.Hold(t.Context(), "k", 5)
+			require.NoError(t, err)
+			require.NoError(t, tt.between(other))
+			before := valueOf(s, "k")
+			s.do("CONFIG", "RESETSTAT")
+			_, err = r.Settle(t.Context(), 3)
+			require.NoError(t, err)
+			assert.Regexp(t, fmt.Sprintf("^calls=%d,", tt.gets), s.info("commandstats", "cmdstat_get"))
+			assert.Equal(t, tt.back, valueOf(s, "k") != before)
+		}
+	})
+}
+
+// A reservation from before a Reset and one from after it may be for the same instant.
+func TestSettleAReservationForTheSameInstant(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	here, other := twins(t, makers["rueidis"], s.addr(), ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 1},
+		ratelimit.FixedWindow{Limit: 10, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
+	})
+	require.True(t, here.Allow("k"))
+	var r *ratelimit.Reservation
+	eventually(t, "it is made ahead of time", func() (ahead bool) {
+		var err error
+		require.NoError(t, other.Reset(t.Context(), "k"))
+		for range 2 {
+			r, err = here.Reserve(t.Context(), "k", 1)
+			require.NoError(t, err)
+		}
+		return r.Delay() > 0
+	})
+	value := valueOf(s, "k")
+	name := s.do("KEYS", "*:k").([]any)[0]
+	require.NoError(t, other.Reset(t.Context(), "k"))
+	s.do("SET", name, value, "PX", time.Hour.Milliseconds()) // as it would be after the same reservations
+	require.NoError(t, r.Wait(t.Context()))
+	_, err := r.Settle(t.Context(), 0)
+	require.NoError(t, err)
+	assert.Equal(t, value, valueOf(s, "k"))
+}
+
 // However holds, also those on another key as well, alternate with Resets of other processes, events
 // of holds from after the last Reset count as they were settled, and those from before not at all.
 func TestSettleAmongResets(t *testing.T) {
