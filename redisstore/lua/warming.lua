@@ -14,14 +14,15 @@ p.width = 24
 --@@load
 if s == '' then p.warmth, p.free, p.ns = 0, 0, 0 else p.warmth, p.free, p.ns = unpack('<dI8I8', s) end
 --@@remains
--- sets warmth to what remains of it at t
+-- sets warmth to what remains of it at t. Before cold, idle is less than p.warmth * p.cooldown. All
+-- these nanoseconds are below 2^53, as a limiter here warms up within 30 days, and rounding keeps
+-- the order of numbers, so the difference is not negative.
 --@<cold
 local warmth = 0
 if t < cold then
   warmth = p.warmth
   local idle = (t - p.free) * 1000 - p.ns
   if idle > 0 then warmth = warmth - idle / p.cooldown end
-  if warmth < 0 then warmth = 0 end
 end
 --@@ready
 when = p.free

@@ -64,36 +64,60 @@ type trace struct {
 }
 
 func newTrace(t *testing.T, conn redisstore.Conn, seed uint64) *trace {
-	tr := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 1)), conn: &recorder{Conn: conn}, store: &portableStore{states: map[string][]byte{}}}
-	tr.clk = storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
+	tr := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 1))}
 	alg := tr.algorithm()
-	tr.alg = alg
 	tr.note("seed %d: %#v", seed, alg)
-	opts := []redisstore.Option{redisstore.WithLimiterClock(), redisstore.WithTimeout(patient), redisstore.WithPrefix(prefixes())}
+	how := [...]setup{uncached, varying, varying, cached}[tr.rng.IntN(4)]
+	if err := tr.open(conn, prefixes(), alg, how); err != nil {
+		t.Skipf("%v: %v", tr.log, err) // the parameters do not fit into the store
+	}
+	return tr
+}
+
+// A setup says how the limiters of a trace are set up.
+type setup int
+
+const (
+	uncached setup = iota // without a cache of denials
+	varying               // the same, with limits of keys' own
+	cached
+)
+
+// newTraceOf returns a trace of an algorithm, to which the test makes the calls.
+func newTraceOf(t *testing.T, conn redisstore.Conn, prefix string, alg ratelimit.Algorithm, how setup) *trace {
+	t.Helper()
+	tr := &trace{T: t, reserved: true}
+	tr.note("%#v", alg)
+	require.NoError(t, tr.open(conn, prefix, alg, how))
+	return tr
+}
+
+// open opens the limiters.
+func (tr *trace) open(conn redisstore.Conn, prefix string, alg ratelimit.Algorithm, how setup) error {
+	tr.conn, tr.store = &recorder{Conn: conn}, &portableStore{states: map[string][]byte{}}
+	tr.clk = storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
+	tr.alg = alg
+	opts := []redisstore.Option{redisstore.WithLimiterClock(), redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix)}
 	var own []ratelimit.Option
-	switch tr.rng.IntN(4) {
-	case 0:
+	if how != cached { // denials in the cache are of one limit
 		opts = append(opts, redisstore.WithDenialCache(0))
-	case 1, 2:
-		opts = append(opts, redisstore.WithDenialCache(0)) // whose states are of one limit
+	}
+	if how == varying {
 		tr.of, tr.earlier = &alg, alg
 		own = append(own, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *tr.of, nil }))
 	}
 	store, err := redisstore.New(tr.conn, opts...)
-	require.NoError(t, err)
-	limiter := func(s ratelimit.Store) ratelimit.Limiter {
-		l, err := ratelimit.New(alg, append(own, ratelimit.WithStore(s), ratelimit.WithClock(tr.clk))...)
-		if err != nil {
-			t.Skipf("%v: %v", tr.log, err) // the parameters do not fit into the store
-		}
-		return l
-	}
+	require.NoError(tr, err)
 	tr.opened.Store = store
-	tr.redis, tr.here, tr.memory = limiter(&tr.opened), limiter(tr.store), limiter(ratelimit.NewMemoryStore())
-	d, err := tr.here.Take(t.Context(), "probe", 1)
-	require.NoError(t, err)
+	for l, store := range map[*ratelimit.Limiter]ratelimit.Store{&tr.redis: &tr.opened, &tr.here: tr.store, &tr.memory: ratelimit.NewMemoryStore()} {
+		if *l, err = ratelimit.New(alg, append(own, ratelimit.WithStore(store), ratelimit.WithClock(tr.clk))...); err != nil {
+			return err
+		}
+	}
+	d, err := tr.here.Take(tr.Context(), "probe", 1)
+	require.NoError(tr, err)
 	tr.span = max(d.ResetAfter, time.Microsecond)
-	return tr
+	return nil
 }
 
 func (tr *trace) note(format string, args ...any) {
@@ -531,10 +555,12 @@ func (s *portableStore) Reset(_ context.Context, key string) error {
 type opened struct {
 	ratelimit.Store
 	ratelimit.States
+	t *ratelimit.Transition
 }
 
 func (o *opened) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
 	var err error
+	o.t = t
 	o.States, err = o.Store.Open(name, t)
 	return o.States, err
 }
