@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -20,17 +21,18 @@ const tick = time.Microsecond
 
 // A program is what the store needs to apply a transition by a script.
 type program struct {
-	t      *ratelimit.Transition // in its portable form, with microsecond ticks
-	all    bool                  // whether the algorithm is an All
-	kinds  []byte                // of its parts
-	script *script
-	params string // the parts and their constants, in the script's encoding
-	one    string // params, and the most common request: take one event
-	header string // the prefix of each state of t
-	tag    string // the prefix of each value in Redis: header, or "" if the key's name depends on it
-	short  bool   // whether values may have the short form of lua/bucket.lua
-	costs  []cost // the cost of one event in each bucket among the parts
-	limit  int    // the most events that one request may take
+	t      *ratelimit.Transition  // in its portable form, with microsecond ticks
+	all    bool                   // whether the algorithm is an All
+	kinds  []byte                 // of its parts
+	script *script                // the plain one
+	longer atomic.Pointer[script] // the longer one, once it was needed
+	params string                 // the parts and their constants, in the script's encoding
+	one    string                 // params, and the most common request: take one event
+	header string                 // the prefix of each state of t
+	tag    string                 // the prefix of each value in Redis: header, or "" if the key's name depends on it
+	short  bool                   // whether values may have the short form of lua/bucket.lua
+	costs  []cost                 // the cost of one event in each bucket among the parts
+	limit  int                    // the most events that one request may take
 
 	partial   bool // whether a reply may omit the entries of a state that do not affect its decisions
 	cacheable bool // whether a denial holds until RetryAfter, and leaves the state unchanged
@@ -105,7 +107,17 @@ func unlimited(part ratelimit.Algorithm) bool {
 }
 
 // variantOf returns the script for commands that need a variant.
-func (p *program) variantOf(v variant) *script { return scriptFor(p.all, v, p.kinds) }
+func (p *program) variantOf(v variant) *script {
+	if v != longer {
+		return scriptFor(p.all, v, p.kinds)
+	}
+	s := p.longer.Load()
+	if s == nil {
+		s = scriptFor(p.all, v, p.kinds)
+		p.longer.Store(s)
+	}
+	return s
+}
 
 // state returns the state for a value that begins with tag. Values in replies have none,
 // nor have values in Redis if the key's name depends on the parameters.
