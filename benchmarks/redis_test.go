@@ -18,7 +18,7 @@ import (
 
 // needServer skips a test if no server is installed, or fails it if RATELIMIT_SERVERS is
 // set, as in CI.
-func needServer(t *testing.T) *server {
+func needServer(t testing.TB) *server {
 	t.Helper()
 	s, err := startServer()
 	if errors.Is(err, errNoServer) && os.Getenv("RATELIMIT_SERVERS") == "" {
