@@ -146,5 +146,11 @@ if backTicks > 0 or backUnits > 0 then
   ticks, units = p.ticks - backTicks, p.units - backUnits
   if units < 0 then ticks, units = ticks - 1, units + p.unit end
   if ticks < 0 then ticks, units = 0, 0 end
+  if p.queue then -- the turns told end earlier, too; see leakybucket.go
+    local over, left = p.ticks, ticks
+    if p.units > 0 then over = over + 1 end
+    if units > 0 then left = left + 1 end
+    if p.last > over then p.last = p.last - backTicks elseif p.last > left then p.last = left end
+  end
   p.ticks, p.units, changed = ticks, units, true
 end
