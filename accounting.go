@@ -108,12 +108,26 @@ func (l *limiter) holdState(key string, n int, a *kernel.Answer) *Reservation {
 	h := l.newHold()
 	req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.grant, Clock: l.timeline}
 	l.local.apply(key, &req, a)
+	return l.heldAs(h, key, n, l.t, resets, a)
+}
+
+// holdVaried is holdState of a key with a limit of its own, which is that of t.
+func (l *limiter) holdVaried(key string, n int, t *Transition, own *memory.Limit, a *kernel.Answer) *Reservation {
+	resets := l.resets.count.Load()
+	h := l.newHold()
+	req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.grant, Clock: l.timeline}
+	l.local.varied.Apply(key, own, &req, a)
+	return l.heldAs(h, key, n, t, resets, a)
+}
+
+// heldAs returns the Reservation of h, whose events t has decided on: a is its answer.
+func (l *limiter) heldAs(h *hold, key string, n int, t *Transition, resets uint64, a *kernel.Answer) *Reservation {
 	if !a.Allowed {
 		l.spare.Store(h)
 		return nil
 	}
 	h.l, h.n, h.due, h.claim = l, n, a.Due, &h.room
-	h.room.key, h.room.by, h.room.grant, h.room.resets = key, l.t, a.Grant, resets
+	h.room.key, h.room.by, h.room.grant, h.room.resets = key, t, a.Grant, resets
 	return &h.Reservation
 }
 
@@ -140,7 +154,16 @@ func (l *limiter) holdDated(key string, n int, a *kernel.Answer) *Reservation {
 // lookup of t, or nil.
 func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, err error) (_ *Reservation, res Result, _ error) {
 	resets := l.resets.count.Load()
-	if err == nil {
+	switch {
+	case err != nil:
+	case l.local != nil && l.own != nil && !t.Stateless(): // a shortcut
+		var own *memory.Limit
+		if own, err = l.local.limitOf(t); err == nil {
+			var a kernel.Answer
+			r := l.holdVaried(key, n, t, own, &a)
+			return r, result(&a), nil
+		}
+	default:
 		res, err = l.applyBy(ctx, key, t, Request{Op: OpHold, N: n})
 	}
 	if err != nil {
@@ -258,16 +281,18 @@ func (r *Result) uncounted(n int) error {
 // other keys were forgotten. A reservation that the [FailurePolicy] allowed holds nothing, so that
 // Settle counts all of n, except in an InFlight.
 //
-// The Decision is what Peek returns afterwards. If ctx has ended, n is negative, or the error
-// matches [ErrDebt] or [ErrFull], nothing was settled, and Settle can be called again. A
-// handler whose client may have left passes [context.WithoutCancel] of the request's context.
-// If the store fails, the [FailurePolicy] makes the Decision, the error says so, and it is
-// unknown whether Settle took effect; it cannot be called again.
+// The Decision is what Peek returns afterwards. If the limit of the key has changed, WithLimits says
+// whose decision it is. If ctx has ended, n is negative, or the error matches [ErrDebt] or
+// [ErrFull], nothing was settled, and Settle can be called again. A handler whose client may have
+// left passes [context.WithoutCancel] of the request's context. If the store fails, the
+// [FailurePolicy] makes the Decision, the error says so, and it is unknown whether Settle took
+// effect; it cannot be called again.
 //
-// In memory, Settle allocates nothing, except that the store remembers about 100 bytes of a key of
-// a TokenBucket that has got events back although others were granted some since the hold: as long
-// as the key is stored, and at most for the time in which the bucket fills up. They are dropped when
-// there are twice as many, or by Shrink.
+// In memory, settling a hold allocates nothing, except if a log grows; settling one of [HoldAll]
+// allocates once. But the store remembers about 100 bytes of a key of a TokenBucket that has got
+// events back although others were granted some since the hold: as long as the key is stored, and
+// at most for the time in which the bucket fills up. They are dropped when there are twice as many,
+// or by Shrink.
 func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error) {
 	if err := r.l.check(ctx, n); err != nil {
 		return Decision{}, err

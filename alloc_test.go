@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"strconv"
 	"testing"
@@ -64,32 +65,8 @@ func TestNoAllocations(t *testing.T) {
 				_, err := l.Charge(ctx, "key", 1)
 				require.NoError(t, err)
 			}), "Charge")
-			allocs := 1.0 // the Reservation
-			if tt.name == "all-interval" {
-				allocs = 2 // and the states of the parts
-			}
-			assert.Equal(t, allocs, testing.AllocsPerRun(100, func() {
-				clk.Advance(24 * time.Hour)
-				r, _, err := l.Hold(ctx, "key", 1)
-				require.NoError(t, err)
-				_, err = r.Settle(ctx, 0)
-				require.NoError(t, err)
-			}), "Hold and Settle")
-			assert.Equal(t, allocs, testing.AllocsPerRun(100, func() {
-				clk.Advance(10 * 24 * time.Hour)
-				r, _, err := l.Hold(ctx, "key", 1)
-				require.NoError(t, err)
-				_, err = r.Settle(ctx, 200)
-				require.NoError(t, err)
-			}), "Hold and Settle, with a debt")
-
 			for l.Allow("key") {
 			}
-			assert.Zero(t, testing.AllocsPerRun(100, func() {
-				if r, _, _ := l.Hold(ctx, "key", 1); r != nil {
-					t.Error("not denied")
-				}
-			}), "Hold, denied")
 			assert.Zero(t, testing.AllocsPerRun(100, func() {
 				if l.Allow("key") {
 					t.Error("not denied")
@@ -106,6 +83,71 @@ func TestNoAllocations(t *testing.T) {
 				}
 			}), "Peek, denied")
 		})
+	}
+}
+
+// TestAllocationsOfHolds holds what the documentation says of the allocations of Hold, HoldAll and
+// Settle in memory, with and without WithLimits.
+func TestAllocationsOfHolds(t *testing.T) {
+	race.Alone(t)
+	for _, tt := range fixedSize {
+		for _, own := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/limits=%v", tt.name, own), func(t *testing.T) {
+				var opts []ratelimit.Option
+				if own {
+					opts = append(opts, ownLimits(tt.alg))
+				}
+				l, clk := at(t, tt.alg, opts...)
+				lookup, parts := 0.0, 0.0 // for each key: looking up an All, and the states of its parts
+				if _, ok := tt.alg.(ratelimit.All); ok {
+					if own {
+						lookup = 1
+					}
+					if own || tt.name == "all-interval" {
+						parts = 1
+					}
+				}
+				allocs := func(f func()) float64 {
+					f() // the keys are new
+					return testing.AllocsPerRun(100, f)
+				}
+				for _, n := range []int{0, 1, 200} { // 200 is a debt
+					assert.Equal(t, 1+parts+lookup, allocs(func() {
+						clk.Advance(10 * 24 * time.Hour)
+						r, _, err := l.Hold(ctx, "key", 1)
+						require.NoError(t, err)
+						_, err = r.Settle(ctx, n)
+						require.NoError(t, err)
+					}), "Hold, and Settle with %d", n)
+				}
+				if _, ok := tt.alg.(ratelimit.All); ok {
+					parts = 1
+				}
+				for _, keys := range []float64{2, 3, 5} {
+					var bounds []ratelimit.Bound
+					for i := range int(keys) {
+						bounds = append(bounds, ratelimit.For(l, strconv.Itoa(i)))
+					}
+					for _, n := range []int{0, 1, 200} {
+						assert.Equal(t, 3+keys*(2+parts+lookup)+1, allocs(func() {
+							clk.Advance(10 * 24 * time.Hour)
+							r, _, err := ratelimit.HoldAll(ctx, 1, bounds...)
+							require.NoError(t, err)
+							_, err = r.Settle(ctx, n)
+							require.NoError(t, err)
+						}), "HoldAll of %v keys, and Settle with %d", keys, n)
+					}
+				}
+				clk.Advance(10 * 24 * time.Hour)
+				for l.Allow("key") {
+				}
+				assert.Equal(t, lookup, allocs(func() {
+					if r, _, _ := l.Hold(ctx, "key", 1); r != nil {
+						t.Error("not denied")
+					}
+				}), "Hold, denied")
+			})
+		}
 	}
 }
 
@@ -274,12 +316,8 @@ func TestHoldBytes(t *testing.T) {
 		algorithms = append(algorithms, sized(tt))
 	}
 	for _, tt := range algorithms {
-		t.Run(tt.name, func(t *testing.T) {
-			l, clk := at(t, tt.alg)
-			want, known := sizes[tt.name]
-			if !known {
-				want = 64
-			}
+		measure := func(t *testing.T, want uint64, opts ...ratelimit.Option) {
+			l, clk := at(t, tt.alg, opts...)
 			const holds = 1000
 			var before, after runtime.MemStats
 			require.True(t, l.Allow("key"))
@@ -292,6 +330,16 @@ func TestHoldBytes(t *testing.T) {
 			}
 			runtime.ReadMemStats(&after)
 			assert.InDelta(t, want, float64(after.TotalAlloc-before.TotalAlloc)/holds, 8)
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			want, known := sizes[tt.name]
+			if !known {
+				want = 64
+			}
+			measure(t, want)
 		})
+		if _, ok := tt.alg.(ratelimit.All); !ok {
+			t.Run(tt.name+"/limits", func(t *testing.T) { measure(t, 288, ownLimits(tt.alg)) })
+		}
 	}
 }

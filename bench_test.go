@@ -385,9 +385,36 @@ func BenchmarkAccounting(b *testing.B) {
 
 // BenchmarkTakeAll decides on hot keys of as many limiters together; keys=1 is Take.
 func BenchmarkTakeAll(b *testing.B) {
+	ctx := context.Background()
+	severalKeys(b, func(bounds []ratelimit.Bound) (d ratelimit.Decision, err error) {
+		if len(bounds) == 1 {
+			return bounds[0].Take(ctx, 1)
+		}
+		return ratelimit.TakeAll(ctx, 1, bounds...)
+	})
+}
+
+// BenchmarkHoldAll is BenchmarkTakeAll with HoldAll and Settle; keys=1 is Hold and Settle.
+func BenchmarkHoldAll(b *testing.B) {
+	ctx := context.Background()
+	severalKeys(b, func(bounds []ratelimit.Bound) (d ratelimit.Decision, err error) {
+		var r *ratelimit.Reservation
+		if len(bounds) == 1 {
+			r, d, err = bounds[0].Hold(ctx, 2)
+		} else {
+			r, d, err = ratelimit.HoldAll(ctx, 2, bounds...)
+		}
+		if err != nil || !d.Allowed {
+			return d, err
+		}
+		return r.Settle(ctx, 1)
+	})
+}
+
+// severalKeys calls f with hot keys of as many limiters on one store.
+func severalKeys(b *testing.B, f func(bounds []ratelimit.Bound) (ratelimit.Decision, error)) {
 	for _, keys := range []int{1, 2, 3, 5} {
 		each(b, fmt.Sprintf("keys=%d/", keys), algorithms(plenty, time.Millisecond), func(b *testing.B, l ratelimit.Limiter) {
-			ctx := context.Background()
 			var bounds []ratelimit.Bound
 			store := ratelimit.NewMemoryStore()
 			for i := range keys {
@@ -395,14 +422,8 @@ func BenchmarkTakeAll(b *testing.B) {
 				bounds = append(bounds, ratelimit.For(l, "hot key 1234567"+strconv.Itoa(i)))
 			}
 			for b.Loop() {
-				var d ratelimit.Decision
-				if keys == 1 {
-					d, _ = bounds[0].Take(ctx, 1)
-				} else {
-					d, _ = ratelimit.TakeAll(ctx, 1, bounds...)
-				}
-				if !d.Allowed {
-					b.Fatal("denied")
+				if d, err := f(bounds); err != nil || !d.Allowed {
+					b.Fatal("denied", err)
 				}
 			}
 		})

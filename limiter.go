@@ -105,8 +105,9 @@ type Limiter interface {
 	// that is never settled is spent.
 	//
 	// The store keeps nothing for a hold. In memory, the Reservation is one allocation of
-	// 64 to 288 bytes, or at most two with an All. With [WithLimits], a key whose events are
-	// held, charged or settled costs as much as with a [SlidingLog] until a later Take.
+	// 64 to 288 bytes (288 with [WithLimits]), or at most two with an [All]. With WithLimits, a
+	// key whose events are held, charged or settled costs as much as with a [SlidingLog] until a
+	// later Take.
 	Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error)
 
 	// WaitHold is WaitN, and returns a Reservation of the events, to be settled or released
