@@ -40,8 +40,9 @@
 //
 // In any span, the bytes that a Reader delivers, or that a Writer begins to write, are
 // bounded by the algorithm. A stream that always has data gets the whole rate, and so do
-// several that share a key: over the time of ten bursts, within 2 %. At the end of a window,
-// less than a chunk is left unused.
+// several that share a key: over the time of ten bursts, within 2 %. That holds after the time of
+// the first burst. An unused [ratelimit.TokenBucket] grants its Burst in addition. At the end of a
+// window, less than a chunk is left unused.
 //
 // # Which algorithm
 //
