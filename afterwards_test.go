@@ -203,3 +203,42 @@ func TestReservedEventsInFlightAreReleased(t *testing.T) {
 		assert.Equal(t, 5, take(t, l, 0).Remaining, name)
 	}
 }
+
+// While a reservation is pending, or a WarmingUp in the same All grants nothing, a TokenBucket
+// gives nothing back, and neither does a window that a reservation has pushed out.
+func TestNothingComesBackWhilePending(t *testing.T) {
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}
+	refills := bucket
+	refills.Refill = ratelimit.RefillInterval
+	window := ratelimit.FixedWindow{Limit: 20, Window: time.Second}
+	warming := ratelimit.WarmingUp{Rate: ratelimit.PerSecond(10), Warmup: 2 * time.Second, ColdFactor: 1}
+	for name, opts := range map[string]func() []ratelimit.Option{"memory": inMemory, "bytes": inBytes, "limits": withLimits} {
+		for _, alg := range []ratelimit.Algorithm{bucket, refills, window, ratelimit.All{bucket, window}, ratelimit.All{bucket, warming}} {
+			l, clk := at(t, alg, opts()...)
+			r := mustHold(t, l, 10)
+			clk.Advance(100 * time.Millisecond)
+			later, err := l.Reserve(ctx, "key", 15)
+			require.NoError(t, err)
+			require.Positive(t, later.Delay())
+			before, err := l.Peek(ctx, "key")
+			require.NoError(t, err)
+			after, err := r.Settle(ctx, 0)
+			require.NoError(t, err)
+			assert.Equal(t, before, after, "%s: %+v", name, alg)
+		}
+		for wait, remaining := range map[time.Duration]int{
+			100 * time.Millisecond: 9,  // the WarmingUp grants nothing yet; 12 were taken, and 1.2 came back
+			200 * time.Millisecond: 18, // 8.8 of the hold are missing still
+		} {
+			slower := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 20}
+			l, clk := at(t, ratelimit.All{slower, warming}, opts()...)
+			r := mustHold(t, l, 10)
+			clk.Advance(time.Second)
+			require.True(t, l.AllowN("key", 2))
+			clk.Advance(wait)
+			mustSettle(t, r, 0)
+			clk.Advance(200*time.Millisecond - wait)
+			assert.Equal(t, remaining, take(t, l, 0).Remaining, "%s: after %v", name, wait)
+		}
+	}
+}
