@@ -73,7 +73,7 @@ func TestAfterwards(t *testing.T) {
 			}
 			if !blocked {
 				run("nothing granted since", func(t *testing.T) {
-					l, r, advance := begin(t)
+					_, r, advance := begin(t)
 					advance(300 * time.Millisecond)
 					settled, err := r.Settle(ctx, 4)
 					require.NoError(t, err)
