@@ -99,6 +99,7 @@ type scheduleHold struct {
 	n       int
 	key     *model.Key
 	model   *model.Held
+	of      scheduleReservation // that is settled like a hold; zero if it is one
 }
 
 // A scheduleReservation outlives a reset of its key.
@@ -305,6 +306,10 @@ func (s *schedule) reserve(k *scheduleKey, n int) {
 	r := scheduleReservation{due, got, k.model, want}
 	s.compareDelay(r)
 	s.mark(got.Delay())
+	if n > 0 && s.choices.below(2) == 0 { // to be settled like a hold
+		k.holds = append(k.holds, scheduleHold{got, n, k.model, want.Held(n), r})
+		return
+	}
 	k.reservations = append(k.reservations, r)
 }
 
@@ -335,7 +340,7 @@ func (s *schedule) hold(k *scheduleKey, n int) {
 		s.fail("a Reservation that is nil exactly if it is denied is right")
 	}
 	if r != nil {
-		k.holds = append(k.holds, scheduleHold{r, n, k.model, held})
+		k.holds = append(k.holds, scheduleHold{r, n, k.model, held, scheduleReservation{}})
 	}
 }
 
@@ -347,6 +352,10 @@ func (s *schedule) settle(k *scheduleKey) {
 	}
 	i := len(k.holds) - 1 - s.choices.below(min(4, len(k.holds)))
 	h := &k.holds[i]
+	if h.of.due > uint64(s.now) && h.model != nil {
+		s.settleAhead(k, h)
+		return
+	}
 	n := pick(s.choices, 0, 0, h.n, min(h.n, math.MaxInt/4)+s.choices.below(6), s.choices.below(min(h.n, math.MaxInt-1)+1))
 	if n < h.n && h.model != nil && h.key == k.model && k.model.Rings() && k.model.Ahead(s.now) {
 		return // the frontier may then stay where it is, although the model's falls
@@ -372,6 +381,16 @@ func (s *schedule) settle(k *scheduleKey) {
 		return
 	}
 	s.compare(k, k.model.Settle(s.now, held, n, d), d)
+}
+
+// settleAhead settles a reservation with 0 before its turn, which cancels it.
+func (s *schedule) settleAhead(k *scheduleKey, h *scheduleHold) {
+	s.log("Settle(%q, 0) of %d that are due at %d", k.name, h.n, h.of.due)
+	d, err := h.limiter.Settle(context.Background(), 0)
+	s.noError(err)
+	h.model = nil
+	h.key.Cancel(s.now, h.of.model)
+	s.compare(k, k.model.Peek(s.now), d)
 }
 
 func (s *schedule) charge(k *scheduleKey, n int) {
