@@ -85,6 +85,10 @@ var simpleKinds = []kind{
 	}},
 	{"RollingWindow", (*drawer).rollingWindow},
 	{"WarmingUp", (*drawer).warmingUp},
+	{"InFlight", func(d *drawer) ratelimit.Algorithm {
+		d.flies = true
+		return ratelimit.InFlight{Limit: d.count(), Timeout: d.span()}
+	}},
 }
 
 // A drawer chooses parameters. Those of one schedule are of about the same
@@ -95,6 +99,7 @@ type drawer struct {
 	spans  []time.Duration // those in which what was drawn counts
 	floats bool            // whether a WarmingUp is among it
 	counts bool            // whether a SlidingLog among it counts denied events
+	flies  bool            // whether an InFlight is among it
 }
 
 const century = 100 * 365 * 24 * time.Hour

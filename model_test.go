@@ -77,6 +77,7 @@ type schedule struct {
 	spans   []time.Duration // in which the algorithm counts
 	floats  bool            // whether it may round differently from the model
 	counts  bool            // whether it counts denied events
+	flies   bool            // whether it counts events in flight
 	clock   *storetest.Clock
 	limiter ratelimit.Limiter
 	keys    []*scheduleKey
@@ -113,7 +114,7 @@ type scheduleReservation struct {
 func newSchedule(t testing.TB, c choices, kind kind) *schedule {
 	d := newDrawer(c)
 	s := &schedule{t: t, choices: c, alg: kind.draw(d)}
-	s.spans, s.floats, s.counts = d.spans, d.floats, d.counts
+	s.spans, s.floats, s.counts, s.flies = d.spans, d.floats, d.counts, d.flies
 	s.now = s.start()
 	s.clock = storetest.NewClock(time.Unix(0, s.now))
 	s.log("%T%+v from %d", s.alg, s.alg, s.now)
@@ -357,6 +358,9 @@ func (s *schedule) settle(k *scheduleKey) {
 		return
 	}
 	n := pick(s.choices, 0, 0, h.n, min(h.n, math.MaxInt/4)+s.choices.below(6), s.choices.below(min(h.n, math.MaxInt-1)+1))
+	if s.flies && h.key != k.model {
+		n = min(n, h.n) // a charge of all parts but that of the events in flight
+	}
 	if n < h.n && h.model != nil && h.key == k.model && k.model.Rings() && k.model.Ahead(s.now) {
 		return // the frontier may then stay where it is, although the model's falls
 	}
@@ -465,8 +469,12 @@ func (s *schedule) wait(k *scheduleKey, n int) {
 		maxWait = max(0, maxWait+time.Duration(s.choices.below(3)-1))
 		ctx = deadlineContext{ctx, time.Unix(0, s.now).Add(maxWait)}
 	}
-	if due, _, err := k.model.Clone().Reserve(s.now, n, maxWait); err == nil && due > uint64(s.now) {
+	due, _, err := k.model.Clone().Reserve(s.now, n, maxWait)
+	switch {
+	case err == nil && due > uint64(s.now):
 		return
+	case err != nil && s.flies && n <= k.model.Limit():
+		return // events in flight may be released, so that this waits until its deadline
 	}
 	_, _, want := k.model.Reserve(s.now, n, maxWait)
 	s.log("WaitN(%q, %d) for at most %d", k.name, n, maxWait)
