@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -68,6 +69,7 @@ func FuzzApply(f *testing.F) {
 		RollingWindow{Quota: 7, Window: time.Second, Period: time.Second / 4, PeriodLimit: 3},
 		SlidingLog{Limit: 7, Window: time.Second, CountDenied: true},
 		WarmingUp{Rate: PerSecond(7), Warmup: time.Second},
+		InFlight{Limit: 7, Timeout: time.Second},
 	}, everyWidth...)
 	transitions := make([]*Transition, len(algorithms))
 	for i, alg := range algorithms {
@@ -79,19 +81,38 @@ func FuzzApply(f *testing.F) {
 			state, _, _, err = t.Apply(state, Request{N: 1}.At(time.Unix(int64(n), 5)))
 			require.NoError(f, err)
 			f.Add(i, state, 1, int64(n))
+			f.Add(i, state, math.MaxInt, int64(n))
 		}
 	}
 	f.Fuzz(func(t *testing.T, which int, state []byte, n int, sec int64) {
 		tr := transitions[uint(which)%uint(len(transitions))]
-		for op := OpTake; op <= OpReserve; op++ {
-			req := Request{Op: op, N: max(0, n), MaxWait: Never}.At(time.Unix(sec, 0))
-			if op == OpReserve {
-				req.N = max(1, n)
+		at := time.Unix(sec, 0)
+		apply := func(state []byte, req Request) (next []byte, _ Result) {
+			next, _, res, err := tr.Apply(state, req.At(at))
+			if err != nil {
+				return nil, Result{}
 			}
-			_, _, res, err := tr.Apply(state, req)
-			if err == nil {
-				require.LessOrEqual(t, res.Decision.Remaining, tr.kernel.Limit())
-				require.GreaterOrEqual(t, res.Decision.Remaining, 0)
+			limit := tr.kernel.Limit()
+			if req.Op == OpReturn || req.Op == OpSettle {
+				limit = res.Decision.Limit // of the limit that has left the state
+			}
+			require.LessOrEqual(t, res.Decision.Remaining, limit)
+			require.GreaterOrEqual(t, res.Decision.Remaining, 0)
+			return next, res
+		}
+		some := max(0, n)
+		for _, op := range []Op{OpTake, OpPeek, OpTakeUpTo, OpCharge} {
+			apply(state, Request{Op: op, N: some})
+		}
+		apply(state, Request{Op: OpReserve, N: max(1, n), MaxWait: Never})
+		apply(state, Request{Op: OpReturn, N: some, Taken: at.Add(-time.Duration(some))})
+		_, held := apply(nil, Request{Op: OpHold, N: min(some, 3)})
+		between, heldToo := apply(state, Request{Op: OpHold, N: some})
+		at = at.Add(time.Duration(some))
+		for _, grant := range []any{held.Grant, heldToo.Grant} {
+			for _, state := range [][]byte{state, between} {
+				apply(state, Request{Op: OpSettle, N: some / 2, Grant: grant})
+				apply(state, Request{Op: OpSettle, N: some, Grant: grant})
 			}
 		}
 	})
