@@ -18,7 +18,7 @@ import (
 )
 
 // accounted are algorithms in which what is settled can be seen, and the most events in a span
-// if none are charged.
+// if none are charged: the worst cases of README's table.
 var accounted = []struct {
 	alg   ratelimit.Algorithm
 	bound func(span time.Duration) int
@@ -30,13 +30,33 @@ var accounted = []struct {
 	{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 20}, perTenth(20)},
 	{ratelimit.FixedWindow{Limit: 20, Window: time.Second}, perWindow(20, 1)},
 	{ratelimit.FixedWindow{Limit: 20, Window: time.Second, Start: ratelimit.StartOnFirstEvent}, perWindow(20, 1)},
-	{ratelimit.SlidingWindow{Limit: 20, Window: time.Second}, perWindow(20, 1)},
-	{ratelimit.SlidingWindow{Limit: 20, Window: time.Second, Segments: 5}, perWindow(20, 1)},
+	{ratelimit.SlidingWindow{Limit: 20, Window: time.Second}, func(span time.Duration) int {
+		if span < time.Second {
+			return 2*20 - 1
+		}
+		return perWindow(20, 1)(span)
+	}},
+	{ratelimit.SlidingWindow{Limit: 20, Window: time.Second, Segments: 5}, func(span time.Duration) int {
+		switch {
+		case span < 800*time.Millisecond:
+			return 20
+		case span < time.Second:
+			return 2*20 - 1
+		}
+		return perWindow(20, 1)(span)
+	}},
 	{ratelimit.SlidingLog{Limit: 20, Window: time.Second}, perWindow(20, 0)},
 	{ratelimit.SlidingLog{Limit: 20, Window: time.Second, CountDenied: true}, perWindow(20, 0)},
-	{ratelimit.RollingWindow{Quota: 20, Window: time.Second, Period: 250 * time.Millisecond, PeriodLimit: 12}, perWindow(20, 1)},
-	{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(20), Warmup: time.Second}, func(time.Duration) int { return 1 << 30 }},
-	{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}, ratelimit.SlidingLog{Limit: 30, Window: 2 * time.Second}, ratelimit.FixedWindow{Limit: 25, Window: time.Second}}, perTenth(20)},
+	{ratelimit.RollingWindow{Quota: 20, Window: time.Second, Period: 250 * time.Millisecond, PeriodLimit: 12}, func(span time.Duration) int {
+		periods := 2 + int(span/(250*time.Millisecond)) // the most that it touches
+		return periods/4*20 + min(periods%4*12, 20)
+	}},
+	{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(20), Warmup: time.Second}, func(span time.Duration) int {
+		return 7 + int(span/(50*time.Millisecond)) // 7 is the most that a test asks for at once
+	}},
+	{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}, ratelimit.SlidingLog{Limit: 30, Window: 2 * time.Second}, ratelimit.FixedWindow{Limit: 25, Window: time.Second}}, func(span time.Duration) int {
+		return min(perTenth(20)(span), 30*(1+int(span/(2*time.Second))), perWindow(25, 1)(span))
+	}},
 }
 
 func perTenth(burst int) func(time.Duration) int {
@@ -266,6 +286,26 @@ func TestSettleReservedExactly(t *testing.T) {
 				require.Equal(t, want, d, "%d of %d", happened, n)
 			}
 		}
+	})
+}
+
+// Cancel gives nothing back of a hold, and settles it.
+func TestCancelKeepsAHold(t *testing.T) {
+	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
+		l, clk := at(t, accounted[i].alg, ratelimit.WithStore(store))
+		r, _, err := l.Hold(ctx, "k", 5)
+		require.NoError(t, err)
+		for range 2 {
+			before, err := l.Peek(ctx, "k")
+			require.NoError(t, err)
+			r.Cancel()
+			after, err := l.Peek(ctx, "k")
+			require.NoError(t, err)
+			require.Equal(t, before, after)
+			clk.Advance(50 * time.Millisecond)
+		}
+		_, err = r.Settle(ctx, 0)
+		require.ErrorIs(t, err, ratelimit.ErrSettled)
 	})
 }
 
