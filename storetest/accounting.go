@@ -54,6 +54,8 @@ func testSettle(s *suite) {
 	}
 
 	testSettleBucket(s)
+	testSettleReservation(s)
+	testHoldCancelled(s)
 
 	// After a Reset, a hold gives nothing back.
 	b := s.bench(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
@@ -85,6 +87,49 @@ func testSettle(s *suite) {
 	wg.Wait()
 	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != 100-int(happened.Load()) {
 		s.broken("%d events of 100 have happened in concurrent holds, but then %+v", happened.Load(), d)
+	}
+}
+
+// testSettleReservation settles reservations that were due at once like holds of which nothing
+// happened.
+func testSettleReservation(s *suite) {
+	for name, alg := range Algorithms() {
+		if countsDenied(alg) {
+			continue
+		}
+		b := s.bench(alg)
+		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+		r, err := b.Reserve(ctx, "k", limit)
+		if err != nil {
+			s.broken("%s: a fresh key refused a reservation of %d: %v", name, limit, err)
+		}
+		if r.Delay() > 0 {
+			continue // its turn has not come
+		}
+		b.clk.Advance(s.Tick)
+		if d := must[ratelimit.Decision](s)(r.Settle(ctx, 0)); d.Remaining != limit || !d.Allowed {
+			s.broken("%s: a reservation of all events, due at once, was settled with 0 one tick later: %+v", name, d)
+		}
+	}
+}
+
+// testHoldCancelled cancels holds, of which nothing comes back.
+func testHoldCancelled(s *suite) {
+	for name, alg := range Algorithms() {
+		b := s.bench(alg)
+		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+		r, d, err := b.Hold(ctx, "k", (limit+1)/2)
+		if r == nil {
+			s.broken("%s: a fresh key denied a hold: %+v, %v", name, d, err)
+		}
+		before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+		r.Cancel()
+		if after := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); after != before {
+			s.broken("%s: Cancel of a hold changed %+v\nto %+v", name, before, after)
+		}
+		if _, err := r.Settle(ctx, 0); !errors.Is(err, ratelimit.ErrSettled) {
+			s.broken("%s: a hold was cancelled, but the error of Settle is %v", name, err)
+		}
 	}
 }
 

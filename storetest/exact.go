@@ -200,6 +200,10 @@ func (c *comparison) reserve(k *comparedKey) {
 	if want := c.roundUp(time.Duration(due - uint64(c.now()))); got.Delay() != want {
 		c.differ("delay %v", "delay %v", want, got.Delay())
 	}
+	if n > 0 && due == uint64(c.now()) && c.rng.IntN(2) == 0 { // to be settled like a hold
+		k.holds = append(k.holds, heldEvents{got, held.Held(n), n})
+		return
+	}
 	k.held = append(k.held, heldPair{got, held})
 }
 
