@@ -16,38 +16,47 @@ import (
 
 var daily = ratelimit.FixedWindow{Limit: 10_000, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent}
 
-// A charge gives back the lease of the key first, even one that is still asked for, so that
-// nothing is granted ahead of the debt.
+// A charge, or a Settle for more events than were held, gives back the lease of the key first,
+// even one that is still asked for, so that nothing is granted ahead of the debt.
 func TestChargeEndsTheLease(t *testing.T) {
 	two := func(n int) int { return 1 << n } // compiles where an int has 32 bits
 	if strconv.IntSize == 32 {
 		t.Skip("no debt is too great")
 	}
 	for _, delay := range []time.Duration{0, 10 * time.Millisecond} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFakeServer(t, daily)
-			f.delay = delay
-			s, l := f.store(t, WithLease(100, time.Hour))
-			taken := 0
-			for s.Stats().Leased == 0 {
-				require.True(t, l.Allow("k"))
-				taken++
-			}
-			d, err := l.Charge(t.Context(), "k", 10_000)
-			require.NoError(t, err)
-			assert.Equal(t, 0, d.Remaining)
-			assert.False(t, l.Allow("k"))
-			settle()
-			d, err = l.Charge(t.Context(), "k", two(51)-10_000-taken)
-			require.NoError(t, err, "the events of the lease are not counted any more")
-			assert.False(t, d.Allowed)
-			d, err = l.Charge(t.Context(), "k", 1)
-			require.ErrorIs(t, err, ratelimit.ErrDebt)
-			require.ErrorContains(t, err, "1 more, and the state of the key can hold 0 more")
-			assert.False(t, d.Allowed)
-			require.NoError(t, s.Close(t.Context()))
-			assert.Zero(t, s.Stats().Lost)
-		})
+		for _, settles := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeServer(t, daily)
+				f.delay = delay
+				s, l := f.store(t, WithLease(100, time.Hour))
+				r, _, err := l.Hold(t.Context(), "k", 1)
+				require.NoError(t, err)
+				taken := 1
+				for s.Stats().Leased == 0 {
+					require.True(t, l.Allow("k"))
+					taken++
+				}
+				var d ratelimit.Decision
+				if settles {
+					d, err = r.Settle(t.Context(), 1+10_000)
+				} else {
+					d, err = l.Charge(t.Context(), "k", 10_000)
+				}
+				require.NoError(t, err)
+				assert.Equal(t, 0, d.Remaining)
+				assert.False(t, l.Allow("k"))
+				settle()
+				d, err = l.Charge(t.Context(), "k", two(51)-10_000-taken)
+				require.NoError(t, err, "the events of the lease are not counted any more")
+				assert.False(t, d.Allowed)
+				d, err = l.Charge(t.Context(), "k", 1)
+				require.ErrorIs(t, err, ratelimit.ErrDebt)
+				require.ErrorContains(t, err, "1 more, and the state of the key can hold 0 more")
+				assert.False(t, d.Allowed)
+				require.NoError(t, s.Close(t.Context()))
+				assert.Zero(t, s.Stats().Lost)
+			})
+		}
 	}
 }
 
