@@ -125,9 +125,9 @@ func peeking(l ratelimit.Limiter) Allow {
 
 // kept is as large as a Reservation, and has as many pointers.
 type kept struct {
-	limiter, claim *byte
-	used           atomic.Bool
-	_              [5]uint64
+	_    [2]*byte
+	used atomic.Bool
+	_    [5]uint64
 }
 
 // newKept allocates, because it is not inlined.
