@@ -284,22 +284,29 @@ func allOfTwo() Contender {
 	}, twoXtime)
 }
 
-func take() Contender {
+// calling returns a contender that calls a limiter of this library with call for each decision, in
+// rows of at most a thousand keys.
+func calling(name, setup string, alg func(Limit) ratelimit.Algorithm, call func(ratelimit.Limiter) Allow) Contender {
 	return Contender{
-		Name:   Take,
+		Name:   name,
 		Role:   Variant,
-		Quick:  true,
 		Small:  true,
 		Module: ModulePath,
-		Setup:  "`TokenBucket`, called with `Take`",
+		Setup:  setup,
 		New: func(l Limit) (Allow, error) {
-			limiter, err := ratelimit.New(bucketOf(l))
+			limiter, err := ratelimit.New(alg(l))
 			if err != nil {
 				return nil, err
 			}
-			return taking(limiter), nil
+			return call(limiter), nil
 		},
 	}
+}
+
+func take() Contender {
+	c := calling(Take, "`TokenBucket`, called with `Take`", bucketOf, taking)
+	c.Quick = true
+	return c
 }
 
 func takeAllOfTwo() Contender {
@@ -333,73 +340,28 @@ func takeAllOfTwo() Contender {
 }
 
 func holdSettle() Contender {
-	return Contender{
-		Name:   HoldSettle,
-		Role:   Variant,
-		Quick:  true,
-		Small:  true,
-		Module: ModulePath,
-		Setup:  "`TokenBucket`; for each decision, `Hold` of two events, and `Settle` of one",
-		AtOnce: Spent.Burst - 1, // then there is no room for two
-		New: func(l Limit) (Allow, error) {
-			limiter, err := ratelimit.New(bucketOf(l))
-			if err != nil {
-				return nil, err
-			}
-			return settling(limiter), nil
-		},
-	}
+	c := calling(HoldSettle, "`TokenBucket`; for each decision, `Hold` of two events, and `Settle` of one", bucketOf, settling)
+	c.Quick, c.AtOnce = true, Spent.Burst-1 // then there is no room for two
+	return c
 }
 
-func takePeek() Contender {
-	return Contender{
-		Name:   TakePeek,
-		Role:   Variant,
-		Small:  true,
-		Module: ModulePath,
-		Setup:  takeAndPeek,
-		New: func(l Limit) (Allow, error) {
-			limiter, err := ratelimit.New(bucketOf(l))
-			if err != nil {
-				return nil, err
-			}
-			return peeking(limiter), nil
-		},
-	}
-}
+func takePeek() Contender { return calling(TakePeek, takeAndPeek, bucketOf, peeking) }
 
 const takeAndPeek = "the same; for each decision, `Take` of one event, an allocation as large as a Reservation, of which a bit is swapped, and `Peek`"
 
 // takePeriods, holdPeriods and peekPeriods are take, holdSettle and takePeek with a state of
 // several words.
 func takePeriods() Contender {
-	return periods(TakePeriods, "`RollingWindow` of 24 periods, called with `Take`", 0, taking)
+	return calling(TakePeriods, "`RollingWindow` of 24 periods, called with `Take`", rollingOf, taking)
 }
 
 func holdPeriods() Contender {
-	const setup = "the same; for each decision, `Hold` of two events, and `Settle` of one"
-	return periods(HoldPeriods, setup, Spent.Burst-1, settling)
+	c := calling(HoldPeriods, "the same; for each decision, `Hold` of two events, and `Settle` of one", rollingOf, settling)
+	c.AtOnce = Spent.Burst - 1
+	return c
 }
 
-func peekPeriods() Contender { return periods(PeekPeriods, takeAndPeek, 0, peeking) }
-
-func periods(name, setup string, atOnce int, call func(ratelimit.Limiter) Allow) Contender {
-	return Contender{
-		Name:   name,
-		Role:   Variant,
-		Small:  true,
-		Module: ModulePath,
-		Setup:  setup,
-		AtOnce: atOnce,
-		New: func(l Limit) (Allow, error) {
-			limiter, err := ratelimit.New(rollingOf(l))
-			if err != nil {
-				return nil, err
-			}
-			return call(limiter), nil
-		},
-	}
-}
+func peekPeriods() Contender { return calling(PeekPeriods, takeAndPeek, rollingOf, peeking) }
 
 func coarseClock() Contender {
 	var clk *ratelimit.CoarseClock
