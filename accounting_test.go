@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -253,35 +252,31 @@ func TestSettleExactly(t *testing.T) {
 // A reservation that is settled after its turn for fewer events is as one of these only, if nothing was
 // granted since: also the turns of a queue, which its state has apart from the level, end earlier.
 func TestSettleReservedExactly(t *testing.T) {
-	eachAccounted(t, func(t *testing.T, i int, _ ratelimit.Store) {
+	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
 		alg := accounted[i].alg
 		if log, ok := alg.(ratelimit.SlidingLog); ok && log.CountDenied {
 			t.Skip("which gives nothing back")
 		}
 		rnd := newRand(t)
-		kind := strings.Split(t.Name(), "/")[1]
-		for range 40 {
-			clk := storetest.NewClock(midnight)
-			var ls [2]ratelimit.Limiter
-			for i := range ls {
-				ls[i] = ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(stores[kind]())))
-			}
+		l, clk := at(t, alg, ratelimit.WithStore(store))
+		for round := range 40 {
+			key, like := fmt.Sprint("k", round), fmt.Sprint("like k", round)
 			for range 8 {
 				clk.Advance(time.Duration(rnd.IntN(1000)) * time.Millisecond)
 				n := rnd.IntN(8)
-				if d, err := ls[0].Peek(ctx, "k"); err != nil || d.Remaining < n {
+				if d, err := l.Peek(ctx, key); err != nil || d.Remaining < n {
 					require.NoError(t, err)
 					continue
 				}
 				happened := rnd.IntN(n + 1)
-				r, err := ls[0].Reserve(ctx, "k", n)
+				r, err := l.Reserve(ctx, key, n)
 				require.NoError(t, err)
-				_, err = ls[1].Reserve(ctx, "k", happened)
+				_, err = l.Reserve(ctx, like, happened)
 				require.NoError(t, err)
 				clk.Advance(r.Delay() + time.Duration(rnd.IntN(2)))
 				d, err := r.Settle(ctx, happened)
 				require.NoError(t, err)
-				want, err := ls[1].Peek(ctx, "k")
+				want, err := l.Peek(ctx, like)
 				require.NoError(t, err)
 				require.Equal(t, want, d, "%d of %d", happened, n)
 			}
