@@ -22,15 +22,11 @@ import (
 // A caller without a lock reads the epoch after the state: if the key is forgotten after that, its state
 // is Gone, and the caller starts over.
 
-const (
-	epochStripes = 32  // a power of two
-	mostReset    = 128 // keys that a stripe remembers
-)
+// mostReset is the most keys that a stripe remembers.
+const mostReset = 128
 
-// epochs are those of the keys of a space.
-type epochs struct {
-	stripes atomic.Pointer[[epochStripes]epochStripe] // nil until the first one ends
-}
+// epochs are those of the keys of a space. There are no stripes until the first one ends.
+type epochs struct{ striped[epochStripe] }
 
 // An epochStripe is the epoch of some of the keys.
 type epochStripe struct {
@@ -46,14 +42,6 @@ type ending struct {
 	until  kernel.Instant // when the key would have become idle
 }
 
-// of returns the stripe of id, or nil.
-func (e *epochs) of(id identity) *epochStripe {
-	if all := e.stripes.Load(); all != nil {
-		return &all[id.lo%epochStripes]
-	}
-	return nil
-}
-
 // now returns the epoch of id.
 func (e *epochs) now(id identity) uint32 {
 	if s := e.of(id); s != nil {
@@ -65,23 +53,15 @@ func (e *epochs) now(id identity) uint32 {
 // evict ends the epoch of id, which is evicted. The caller holds the lock of its shard, and has not
 // forgotten it yet.
 func (e *epochs) evict(id identity) {
-	s := e.begun(id)
+	s := e.made(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known, s.reset = s.number.Add(1), nil
 }
 
-// begun is of for an epoch that ends.
-func (e *epochs) begun(id identity) *epochStripe {
-	if e.of(id) == nil {
-		e.stripes.CompareAndSwap(nil, new([epochStripes]epochStripe))
-	}
-	return e.of(id)
-}
-
 // reset is evict for a key that is reset, and would become idle at an instant.
 func (e *epochs) reset(id identity, until kernel.Instant) {
-	s := e.begun(id)
+	s := e.made(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reset == nil || len(s.reset) >= mostReset {
@@ -113,10 +93,7 @@ func (e *epochs) doubt(id identity, req *kernel.Request) {
 
 // shrink drops what no longer matters.
 func (e *epochs) shrink(now kernel.Instant) {
-	all := e.stripes.Load()
-	if all == nil {
-		return
-	}
+	all := e.each()
 	for i := range all {
 		s := &all[i]
 		s.mu.Lock()
@@ -128,11 +105,8 @@ func (e *epochs) shrink(now kernel.Instant) {
 
 // count adds the memory to stats.
 func (e *epochs) count(stats *Stats) {
-	all := e.stripes.Load()
-	if all == nil {
-		return
-	}
-	stats.Bytes += sizeOf[[epochStripes]epochStripe]()
+	all := e.each()
+	stats.Bytes += uint64(len(all)) * sizeOf[epochStripe]()
 	for i := range all {
 		s := &all[i]
 		s.mu.Lock()

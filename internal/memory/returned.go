@@ -38,12 +38,6 @@ import (
 // stored. The stripe then remembers the count: of older holds of the stripe, it is not known
 // whether anything was granted since.
 
-// returnStripes is the number of stripes, a power of two.
-const returnStripes = 32
-
-// A returned is what was taken back from the keys of a space.
-type returned [returnStripes]returnStripe
-
 // A returnStripe is what was taken back from some of the keys.
 type returnStripe struct {
 	mu    sync.Mutex // protects the fields below; locked after that of a shard
@@ -65,21 +59,11 @@ type returnRun struct {
 	again    bool           // whether there is one
 }
 
-// returnedFrom returns the stripe of id.
-func (sp *Tables) returnedFrom(id identity) *returnStripe {
-	all := sp.returned.Load()
-	if all == nil {
-		sp.returned.CompareAndSwap(nil, new(returned))
-		all = sp.returned.Load()
-	}
-	return &all[id.lo%returnStripes]
-}
-
 // returns is how often events were taken back from keys of the stripe of id. Its caller has loaded
 // the word of id.
 func (sp *Tables) returns(id identity) uint32 {
-	if all := sp.returned.Load(); all != nil {
-		return all[id.lo%returnStripes].count.Load()
+	if s := sp.returned.of(id); s != nil {
+		return s.count.Load()
 	}
 	return 0
 }
@@ -155,10 +139,7 @@ func (sp *Tables) sweep(s *returnStripe, now kernel.Instant) {
 
 // shrinkReturned drops all runs that are no longer needed.
 func (sp *Tables) shrinkReturned(now kernel.Instant) {
-	all := sp.returned.Load()
-	if all == nil {
-		return
-	}
+	all := sp.returned.each()
 	for i := range all {
 		s := &all[i]
 		s.mu.Lock()
@@ -177,7 +158,7 @@ const fewRuns = 16
 // It reports whether the word has not changed meanwhile.
 func (sp *Tables) settleBack(t *kernel.Taking, state *uint64, word uint64, h *Held, count uint32, now kernel.Instant, holding *kernel.Holding, n int) (ok bool) {
 	id := identity{h.hi, h.lo}
-	s := sp.returnedFrom(id)
+	s := sp.returned.made(id)
 	if word == h.state && s.count.Load() == count { // the usual case: computed before the lock is acquired
 		holding.Untouched = true
 		t.Settle(sp.word, word, now, holding, n)
@@ -204,7 +185,7 @@ func (sp *Tables) settleBack(t *kernel.Taking, state *uint64, word uint64, h *He
 func (sp *Tables) swapBack(state *uint64, id identity, req *kernel.Request, f change) (ok bool) {
 	blank := sp.store.blank()
 	defer sp.store.blanks.Put(blank)
-	st, s := blank[:], sp.returnedFrom(id)
+	st, s := blank[:], sp.returned.made(id)
 	for tries := 0; ; tries++ {
 		word := atomic.LoadUint64(state)
 		if word == kernel.Gone {
@@ -252,11 +233,8 @@ func (sp *Tables) applyBack(s *returnStripe, state *uint64, id identity, word ui
 
 // count adds the memory to stats.
 func (sp *Tables) countReturned(stats *Stats) {
-	all := sp.returned.Load()
-	if all == nil {
-		return
-	}
-	stats.Bytes += sizeOf[returned]()
+	all := sp.returned.each()
+	stats.Bytes += uint64(len(all)) * sizeOf[returnStripe]()
 	for i := range all {
 		s := &all[i]
 		s.mu.Lock()

@@ -20,10 +20,9 @@ func TestReturnStripeSize(t *testing.T) {
 
 // noted returns the number of keys of which something is noted.
 func (sp *Tables) noted() (keys int) {
-	if all := sp.returned.Load(); all != nil {
-		for i := range all {
-			keys += len(all[i].runs)
-		}
+	all := sp.returned.each()
+	for i := range all {
+		keys += len(all[i].runs)
 	}
 	return keys
 }
@@ -64,5 +63,5 @@ func TestReturnedIsForgotten(t *testing.T) {
 		clk.Advance(10 * time.Millisecond) // so 1000 keys are of the last ten seconds
 		settle(fmt.Sprint(i), 1)
 	}
-	assert.Less(t, l.fast.noted(), 2*1000+returnStripes*fewRuns)
+	assert.Less(t, l.fast.noted(), 2*1000+stripes*fewRuns)
 }

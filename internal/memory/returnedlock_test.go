@@ -82,7 +82,7 @@ func TestTakesBackUnderTheLock(t *testing.T) {
 
 // stripe returns the stripe of key.
 func (l *limiter) stripe(key string) *returnStripe {
-	return l.fast.returnedFrom(l.fast.store.identify(key))
+	return l.fast.returned.made(l.fast.store.identify(key))
 }
 
 // word returns the state of key.

@@ -131,7 +131,7 @@ type Tables struct {
 	serial  uint64  // see serials
 
 	epochs   epochs
-	returned atomic.Pointer[returned] // what was taken back; nil if nothing was, or if states are not blind
+	returned striped[returnStripe] // what was taken back; without stripes if nothing was, or if states are not blind
 
 	directory[table]
 }
