@@ -94,34 +94,25 @@ func (l *limiter) holdLocal(key string, n int, d *Decision) *Reservation {
 			return &Reservation{l: l, n: n, due: a.Due, returns: returns, word: held}
 		}
 	}
-	r := l.holdState(key, n, &a)
+	r := l.holdState(key, n, l.t, nil, &a)
 	d.set(&a)
 	return r
 }
 
-// holdState is holdLocal for states of any width. It sets a.
-func (l *limiter) holdState(key string, n int, a *kernel.Answer) *Reservation {
+// holdState is holdLocal for states of any width. The key has the limit of t, which is own if keys
+// have limits of their own; otherwise, own is nil. It sets a.
+func (l *limiter) holdState(key string, n int, t *Transition, own *memory.Limit, a *kernel.Answer) *Reservation {
 	if l.dated {
 		return l.holdDated(key, n, a)
 	}
 	resets := l.resets.count.Load()
 	h := l.newHold()
 	req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.grant, Clock: l.timeline}
-	l.local.apply(key, &req, a)
-	return l.heldAs(h, key, n, l.t, resets, a)
-}
-
-// holdVaried is holdState of a key with a limit of its own, which is that of t.
-func (l *limiter) holdVaried(key string, n int, t *Transition, own *memory.Limit, a *kernel.Answer) *Reservation {
-	resets := l.resets.count.Load()
-	h := l.newHold()
-	req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.grant, Clock: l.timeline}
-	l.local.varied.Apply(key, own, &req, a)
-	return l.heldAs(h, key, n, t, resets, a)
-}
-
-// heldAs returns the Reservation of h, whose events t has decided on: a is its answer.
-func (l *limiter) heldAs(h *hold, key string, n int, t *Transition, resets uint64, a *kernel.Answer) *Reservation {
+	if own != nil {
+		l.local.varied.Apply(key, own, &req, a)
+	} else {
+		l.local.apply(key, &req, a)
+	}
 	if !a.Allowed {
 		l.spare.Store(h)
 		return nil
@@ -160,7 +151,7 @@ func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, er
 		var own *memory.Limit
 		if own, err = l.local.limitOf(t); err == nil {
 			var a kernel.Answer
-			r := l.holdVaried(key, n, t, own, &a)
+			r := l.holdState(key, n, t, own, &a)
 			return r, result(&a), nil
 		}
 	default:

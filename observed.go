@@ -145,7 +145,7 @@ func (l *observed) Hold(ctx context.Context, key string, n int) (*Reservation, D
 		res.Decision = d
 	} else if l.local != nil && l.own == nil { // a shortcut: nothing can fail
 		var a kernel.Answer
-		r = l.holdState(key, n, &a)
+		r = l.holdState(key, n, l.t, nil, &a)
 		res.took(&a)
 	} else {
 		var t *Transition
