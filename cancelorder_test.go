@@ -284,3 +284,42 @@ func cancelAfterTurns(t *testing.T, alg ratelimit.Algorithm, store ratelimit.Sto
 		require.Equal(t, want, got, "seed %d", seed)
 	}
 }
+
+// TestTakeBackAfterForeignReset cancels and settles a reservation in a window that another
+// process has deleted. The store does not tell, but the window that is there now began at
+// another instant, so its events are others'.
+func TestTakeBackAfterForeignReset(t *testing.T) {
+	for name, back := range map[string]func(*ratelimit.Reservation, *stepclock.Clock){
+		"Cancel": func(r *ratelimit.Reservation, _ *stepclock.Clock) { r.Cancel() },
+		"Settle after its turn": func(r *ratelimit.Reservation, clk *stepclock.Clock) {
+			clk.Advance(r.Delay() + time.Second)
+			_, err := r.Settle(t.Context(), 0)
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := stepclock.New()
+			db := newMapDB()
+			var both [2]ratelimit.Limiter
+			for i := range both {
+				var err error
+				both[i], err = ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: time.Minute, Start: ratelimit.StartOnFirstEvent},
+					ratelimit.WithStore(db.store()), ratelimit.WithClock(clk))
+				require.NoError(t, err)
+			}
+			for range 2 {
+				require.True(t, both[0].Allow("k"))
+			}
+			clk.Advance(20 * time.Second)
+			r, err := both[0].Reserve(t.Context(), "k", 1)
+			require.NoError(t, err)
+			require.Equal(t, 40*time.Second, r.Delay())
+			require.NoError(t, both[1].Reset(t.Context(), "k"))
+			for range 2 {
+				require.True(t, both[1].Allow("k"))
+			}
+			back(r, clk) // its instant is in the window that began at 20 s
+			require.False(t, both[0].Allow("k"))
+		})
+	}
+}

@@ -91,8 +91,8 @@ func (unwound) encode(b []byte, line []*Waiter, part int) []byte {
 	return e.end()
 }
 
-// encode writes the waiters to be removed and, of those that can fall back, the start of
-// their window and the words before.
+// encode writes the waiters to be removed, with the starts of their windows instead of their
+// instants, and of those that can fall back the words before.
 func (k *fixed) encode(b []byte, line []*Waiter, part int) []byte {
 	e, least := begin(b), floor(line, behind(line), part)
 	for _, w := range line {
@@ -101,9 +101,9 @@ func (k *fixed) encode(b []byte, line []*Waiter, part int) []byte {
 		if w.stays() || t.slot < least || w.parts[part].gone && !falls {
 			continue
 		}
-		e.add(w, part, falls)
+		e.add(w, part, t.slot, falls)
 		if falls {
-			e.floats(t.slot, t.pre[0], t.pre[1])
+			e.floats(t.pre[0], t.pre[1])
 		}
 	}
 	return e.end()
@@ -114,7 +114,7 @@ func (k *eventLog) encode(b []byte, line []*Waiter, part int) []byte {
 	e := begin(b)
 	for _, w := range line {
 		if !w.stays() && !w.parts[part].gone {
-			e.add(w, part, false)
+			e.add(w, part, w.at, false)
 		}
 	}
 	return e.end()
@@ -165,7 +165,7 @@ func (r *ring) encode(b []byte, line []*Waiter, part int) []byte {
 		switch {
 		case moves(i, w) || needed[i]:
 			flush()
-			e.add(w, part, w.raises(part))
+			e.add(w, part, w.at, w.raises(part))
 			if w.raises(part) {
 				e.floats(t.pre[0], t.before, p.less)
 				if i < free {
@@ -200,8 +200,8 @@ const (
 )
 
 // entries writes entries, and how many there are before them. An entry consists of its
-// flags, the instant of the events, its due, the number of events, and the number of
-// waiters. Equal waiters without flags share an entry.
+// flags, the instant of the events or the start of their window, its due, the number of
+// events, and the number of waiters. Equal waiters without flags share an entry.
 type entries struct {
 	b     []byte
 	begin int // where the number of entries is
@@ -221,7 +221,7 @@ func (e *entries) end() []byte {
 	return e.b
 }
 
-func (e *entries) add(w *Waiter, part int, raises bool) {
+func (e *entries) add(w *Waiter, part int, at Instant, raises bool) {
 	var flags byte
 	if w.parts[part].gone {
 		flags |= entryGone
@@ -232,7 +232,7 @@ func (e *entries) add(w *Waiter, part int, raises bool) {
 			flags |= entryUnsure
 		}
 	}
-	e.entry(flags, w.at, w.leaves(), w.n)
+	e.entry(flags, at, w.leaves(), w.n)
 }
 
 func (e *entries) entry(flags byte, at Instant, due float64, n int) {

@@ -179,9 +179,11 @@ func (k *fixed) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64
 	return st, append(to, t)
 }
 
-// cancel removes the events from the count. A future window that becomes empty is
-// replaced by the one before it, if the line knows that. The line is in the order of
-// instants, so each window's grants are found by a binary search.
+// cancel removes the events from the count of the window that they were counted in. A future
+// window that becomes empty is replaced by the one before it, if the line knows that. The line
+// is in the order of instants, so the grants of a window are found by a binary search. If the
+// key was reset by a process that this one does not hear of, others among them belong to a
+// window that began at another instant and is gone.
 func (k *fixed) cancel(st []uint64, u *undoing) []uint64 {
 	for again := true; again; {
 		again = false
@@ -193,7 +195,7 @@ func (k *fixed) cancel(st []uint64, u *undoing) []uint64 {
 		from := sort.Search(len(u.line), func(i int) bool { return u.line[i].at >= start })
 		to := from
 		for ; to < len(u.line) && u.line[to].at < end; to++ {
-			if p := u.line[to]; u.cancelled(p) && !u.gone(to) {
+			if p := u.line[to]; u.trace(p).slot == start && u.cancelled(p) && !u.gone(to) {
 				st = k.remove(st, p.n)
 				u.changed = true
 				u.take(to)
@@ -277,10 +279,11 @@ func (k *fixed) charge(st []uint64, now Instant, n int) []uint64 {
 // state of one word, that makes no difference: windows are aligned, and the one before is over.
 func (k *fixed) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	start, count := k.load(st)
+	current := k.packed > 0 && start <= r.at && r.at < k.end(start) || k.packed == 0 && start == r.post[0]
 	switch {
 	case k.packed == 0 && r.last(st) && r.all():
 		copy(st, r.pre[:])
-	case r.at < start || r.at >= k.end(start) || count < uint64(r.n):
+	case !current || count < uint64(r.n):
 		return st, false
 	default:
 		k.store(st, start, count-uint64(r.back))

@@ -60,39 +60,32 @@ if taken >= p.start and taken < over and p.count >= n then p.count = p.count - n
 local function fixedCancel(p, request, pos, now)
   local many
   many, pos = unpack('<I4', request, pos)
-  local at, n, times, falls = {}, {}, {}, {}
-  for i = 1, many do
-    local flags, due
-    flags, at[i], due, n[i], times[i], pos = unpack('<BdddI4', request, pos)
-    if flags % 2 == 1 or due < now then times[i] = 0 end
+  local windows = {} -- of each start: the events to remove, and the windows before
+  for _ = 1, many do
+    local flags, start, due, n, times
+    flags, start, due, n, times, pos = unpack('<BdddI4', request, pos)
+    local of = windows[start] or {events = {}, before = {}, next = 1}
+    windows[start] = of
+    if flags % 2 == 0 and due >= now then of.events[#of.events + 1] = {n, times} end
     if flags >= 2 then
-      local start, was, count
-      start, was, count, pos = unpack('<ddd', request, pos)
-      if due >= now then
-        local of = falls[start] or {next = 1}
-        of[#of + 1], falls[start] = {was, count}, of
-      end
+      local was, count
+      was, count, pos = unpack('<dd', request, pos)
+      if due >= now then of.before[#of.before + 1] = {was, count} end
     end
   end
-  local before
-  repeat
-    local i, to = 1, many + 1 -- to the first entry in the window
-    while i < to do
-      local mid = floor((i + to) / 2)
-      if at[mid] < p.start then i = mid + 1 else to = mid end
+  local of = windows[p.start]
+  while of do
+    for _, e in ipairs(of.events) do
+      p.count = p.count - min(e[2], floor(p.count / e[1])) * e[1]
     end
-    --@<over
-    while i <= many and at[i] < over do
-      p.count = p.count - min(times[i], floor(p.count / n[i])) * n[i]
-      i, times[i] = i + 1, 0
+    of.events = {}
+    local before
+    if p.count == 0 and p.start > now then
+      before, of.next = of.before[of.next], of.next + 1
     end
-    before = nil
-    local of = falls[p.start]
-    if p.count == 0 and p.start > now and of then
-      before, of.next = of[of.next], of.next + 1
-      if before then p.start, p.count = before[1], before[2] end
-    end
-  until not before
+    if before then p.start, p.count = before[1], before[2] end
+    of = before and windows[p.start]
+  end
   return pos
 end
 --@@cancel
@@ -107,9 +100,8 @@ room = count + n <= COUNTS
 --@@refund
 local preStart, preCount, start, count
 preStart, preCount, start, count, pos = unpack('<I8I8I8I8', request, pos)
---@<over
 if left == 0 and p.start == start and p.count == count then
   p.start, p.count, changed = preStart, preCount, true
-elseif taken >= p.start and taken < over and p.count >= held then
+elseif p.start == start and p.count >= held then
   p.count, changed = p.count - n, true
 end
