@@ -236,7 +236,7 @@ func TestClientIPFails(t *testing.T) {
 // FuzzClientIP checks that the key is the address that the proxy saw, whatever the
 // client sends before it.
 func FuzzClientIP(f *testing.F) {
-	for _, made := range []string{"", "1.1.1.1", "10.0.0.1", "x,y", `"`, `\"`, "for=1.1.1.1", `for="`, ",", ";", "\x00", "[", "]", "%"} {
+	for _, made := range []string{"", "1.1.1.1", "10.0.0.1", "x,y", `"`, `\"`, "for=1.1.1.1", `for="`, ",", ";", "\x00", "[", "]", "%", "::%"} {
 		f.Add(made)
 	}
 	xff := httplimit.ClientIP(proxies)

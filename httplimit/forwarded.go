@@ -62,9 +62,10 @@ func lastAddress(line string) (entry, rest string, more bool) {
 	return strings.TrimSpace(line[cut+1:]), line[:max(cut, 0)], cut >= 0
 }
 
-// onlyAddress returns the line as its only entry, or "" if it is too long for an address.
+// onlyAddress returns the line as its only entry, or "" if it is too long for an address, or a
+// list: what a client sent may end with % and make a zone of the address behind it.
 func onlyAddress(line string) (entry, rest string, more bool) {
-	if len(line) > longestEntry {
+	if len(line) > longestEntry || strings.Contains(line, ",") {
 		return "", "", false
 	}
 	return strings.TrimSpace(line), "", false
