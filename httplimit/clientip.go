@@ -55,9 +55,9 @@ func FromForwarded() IPOption { return FromHeader(fieldForwarded) }
 // (Fly.io).
 //
 // The field is believed if the peer of the connection is trusted, so FromHeader needs
-// [TrustedProxies] or [TrustedHops]. If the field is missing, present more than once, a list, or not
-// an address, the peer is the client. A trusted proxy must set the field, whatever the client
-// has sent, or get requests only from a proxy that does: a load balancer that passes
+// [TrustedProxies] or [TrustedHops]. If the field is missing, present more than once, a list,
+// or not an address, the peer is the client. A trusted proxy must set the field, whatever the
+// client has sent, or get requests only from a proxy that does: a load balancer that passes
 // CF-Connecting-IP on lets any client that reaches it without Cloudflare claim any address.
 //
 // FromHeader of X-Forwarded-For or Forwarded reads these as [ClientIP] and [FromForwarded] do.

@@ -89,7 +89,7 @@ func (s *Store) prepare(q *queue, g *group) *script {
 	for _, c := range g.calls {
 		c.settle()
 	}
-	script, args, v := prog.script, []string{"", prog.tag}, plain
+	args, v := []string{"", prog.tag}, plain
 	if slices.ContainsFunc(g.calls, (*call).long) {
 		v |= longer
 	}
@@ -109,9 +109,6 @@ func (s *Store) prepare(q *queue, g *group) *script {
 			args = append(args, f.tag, f.params)
 		}
 	}
-	if v != plain {
-		script = prog.variantOf(v)
-	}
 	g.epoch = s.denials.epoch(first.name)
 	args[0] = s.encode(g)
 	if len(args) == 2 && prog.tag == "" {
@@ -121,6 +118,7 @@ func (s *Store) prepare(q *queue, g *group) *script {
 	if g.tombed = !s.limiterClock && slices.ContainsFunc(g.calls, (*call).readsTombstone); g.tombed {
 		keys = append(keys, s.tombstone(first.name.text))
 	}
+	script := prog.variantOf(v)
 	g.cmd = script.command(keys, args)
 	if first.again > 0 {
 		g.cmd = script.inFull(g.cmd) // few servers know it yet, and this saves the round trip to ask

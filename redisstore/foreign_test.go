@@ -27,7 +27,7 @@ func (f *fakeServer) know(t *testing.T, limits ...ratelimit.Algorithm) (progs []
 		require.NoError(t, err)
 		prog.tag = prog.header
 		f.limits[prog.tag] = prog
-		f.known[prog.script.sha] = true
+		f.known[prog.variantOf(plain).sha] = true
 		progs = append(progs, prog)
 	}
 	return progs

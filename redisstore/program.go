@@ -21,18 +21,18 @@ const tick = time.Microsecond
 
 // A program is what the store needs to apply a transition by a script.
 type program struct {
-	t      *ratelimit.Transition  // in its portable form, with microsecond ticks
-	all    bool                   // whether the algorithm is an All
-	kinds  []byte                 // of its parts
-	script *script                // the plain one
-	longer atomic.Pointer[script] // the longer one, once it was needed
-	params string                 // the parts and their constants, in the script's encoding
-	one    string                 // params, and the most common request: take one event
-	header string                 // the prefix of each state of t
-	tag    string                 // the prefix of each value in Redis: header, or "" if the key's name depends on it
-	short  bool                   // whether values may have the short form of lua/bucket.lua
-	costs  []cost                 // the cost of one event in each bucket among the parts
-	limit  int                    // the most events that one request may take
+	t      *ratelimit.Transition // in its portable form, with microsecond ticks
+	all    bool                  // whether the algorithm is an All
+	kinds  []byte                // of its parts
+	params string                // the parts and their constants, in the script's encoding
+	one    string                // params, and the most common request: take one event
+	header string                // the prefix of each state of t
+	tag    string                // the prefix of each value in Redis: header, or "" if the key's name depends on it
+	short  bool                  // whether values may have the short form of lua/bucket.lua
+	costs  []cost                // the cost of one event in each bucket among the parts
+	limit  int                   // the most events that one request may take
+
+	scripts [together]atomic.Pointer[script] // by variant, once needed; that of several keys together is of no program
 
 	partial   bool // whether a reply may omit the entries of a state that do not affect its decisions
 	cacheable bool // whether a denial holds until RetryAfter, and leaves the state unchanged
@@ -90,7 +90,8 @@ func newProgram(t *ratelimit.Transition) (*program, error) {
 		params = append(append(params, kind), constants...)
 	}
 	p.short = !all && p.tag == "" && len(p.costs) > 0
-	p.script, p.params = scriptFor(p.all, plain, p.kinds), string(params)
+	p.params = string(params)
+	p.variantOf(plain) // to assemble it now, not at the first request
 
 	peek := ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(time.UnixMicro(0))
 	_, _, res, err := t.Apply(nil, peek)
@@ -108,13 +109,10 @@ func unlimited(part ratelimit.Algorithm) bool {
 
 // variantOf returns the script for commands that need a variant.
 func (p *program) variantOf(v variant) *script {
-	if v != longer {
-		return scriptFor(p.all, v, p.kinds)
-	}
-	s := p.longer.Load()
+	s := p.scripts[v].Load()
 	if s == nil {
 		s = scriptFor(p.all, v, p.kinds)
-		p.longer.Store(s)
+		p.scripts[v].Store(s)
 	}
 	return s
 }

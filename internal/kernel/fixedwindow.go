@@ -279,16 +279,18 @@ func (k *fixed) charge(st []uint64, now Instant, n int) []uint64 {
 // state of one word, that makes no difference: windows are aligned, and the one before is over.
 func (k *fixed) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	start, count := k.load(st)
-	current := k.packed > 0 && start <= r.at && r.at < k.end(start) || k.packed == 0 && start == r.post[0]
-	switch {
-	case k.packed == 0 && r.last(st) && r.all():
-		copy(st, r.pre[:])
-	case !current || count < uint64(r.n):
-		return st, false
-	default:
-		k.store(st, start, count-uint64(r.back))
+	held := r.at - r.at%k.length // the window of the hold
+	if k.packed == 0 {
+		if r.last(st) && r.all() {
+			copy(st, r.pre[:])
+			return st, true
+		}
+		held = r.post[0] // which need not be aligned
 	}
-	return st, true
+	if start != held || count < uint64(r.n) {
+		return st, false
+	}
+	return k.store(st, start, count-uint64(r.back)), true
 }
 
 // Refund implements Word.

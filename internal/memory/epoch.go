@@ -93,9 +93,7 @@ func (e *epochs) doubt(id identity, req *kernel.Request) {
 
 // shrink drops what no longer matters.
 func (e *epochs) shrink(now kernel.Instant) {
-	all := e.each()
-	for i := range all {
-		s := &all[i]
+	for s := range e.each() {
 		s.mu.Lock()
 		maps.DeleteFunc(s.reset, func(_ identity, ended ending) bool { return ended.until <= now })
 		s.reset = maps.Clone(s.reset) // because the old map would not become smaller
@@ -105,12 +103,9 @@ func (e *epochs) shrink(now kernel.Instant) {
 
 // count adds the memory to stats.
 func (e *epochs) count(stats *Stats) {
-	all := e.each()
-	stats.Bytes += uint64(len(all)) * sizeOf[epochStripe]()
-	for i := range all {
-		s := &all[i]
+	for s := range e.each() {
 		s.mu.Lock()
-		stats.Bytes += uint64(len(s.reset)) * 3 / 2 * (sizeOf[identity]() + sizeOf[ending]())
+		stats.Bytes += sizeOf[epochStripe]() + uint64(len(s.reset))*3/2*(sizeOf[identity]()+sizeOf[ending]())
 		s.mu.Unlock()
 	}
 }

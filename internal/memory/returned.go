@@ -139,9 +139,7 @@ func (sp *Tables) sweep(s *returnStripe, now kernel.Instant) {
 
 // shrinkReturned drops all runs that are no longer needed.
 func (sp *Tables) shrinkReturned(now kernel.Instant) {
-	all := sp.returned.each()
-	for i := range all {
-		s := &all[i]
+	for s := range sp.returned.each() {
 		s.mu.Lock()
 		if s.runs != nil {
 			s.most = 0
@@ -233,12 +231,9 @@ func (sp *Tables) applyBack(s *returnStripe, state *uint64, id identity, word ui
 
 // count adds the memory to stats.
 func (sp *Tables) countReturned(stats *Stats) {
-	all := sp.returned.each()
-	stats.Bytes += uint64(len(all)) * sizeOf[returnStripe]()
-	for i := range all {
-		s := &all[i]
+	for s := range sp.returned.each() {
 		s.mu.Lock()
-		stats.Bytes += uint64(len(s.runs)) * 3 / 2 * (sizeOf[identity]() + sizeOf[returnRun]())
+		stats.Bytes += sizeOf[returnStripe]() + uint64(len(s.runs))*3/2*(sizeOf[identity]()+sizeOf[returnRun]())
 		s.mu.Unlock()
 	}
 }

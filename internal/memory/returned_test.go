@@ -20,9 +20,8 @@ func TestReturnStripeSize(t *testing.T) {
 
 // noted returns the number of keys of which something is noted.
 func (sp *Tables) noted() (keys int) {
-	all := sp.returned.each()
-	for i := range all {
-		keys += len(all[i].runs)
+	for s := range sp.returned.each() {
+		keys += len(s.runs)
 	}
 	return keys
 }

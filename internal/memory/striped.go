@@ -1,6 +1,9 @@
 package memory
 
-import "sync/atomic"
+import (
+	"iter"
+	"sync/atomic"
+)
 
 // stripes is the number of stripes, a power of two.
 const stripes = 32
@@ -24,10 +27,12 @@ func (s *striped[T]) made(id identity) *T {
 	return s.of(id)
 }
 
-// each returns all stripes.
-func (s *striped[T]) each() []T {
-	if all := s.all.Load(); all != nil {
-		return all[:]
+// each iterates over all stripes.
+func (s *striped[T]) each() iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		if all := s.all.Load(); all != nil {
+			for i := 0; i < stripes && yield(&all[i]); i++ {
+			}
+		}
 	}
-	return nil
 }
