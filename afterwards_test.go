@@ -45,7 +45,7 @@ var afterwards = []struct {
 
 // TestAfterwards checks the table in docs/afterwards.md.
 func TestAfterwards(t *testing.T) {
-	for name, opts := range map[string]func() []ratelimit.Option{"memory": inMemory, "bytes": inBytes, "limits": withLimits} {
+	for name, opts := range keepings {
 		for _, tt := range afterwards {
 			_, blocked := tt.alg.(ratelimit.Blocked)
 			// begin holds 10 events of a new key.
@@ -212,7 +212,7 @@ func TestNothingComesBackWhilePending(t *testing.T) {
 	refills.Refill = ratelimit.RefillInterval
 	window := ratelimit.FixedWindow{Limit: 20, Window: time.Second}
 	warming := ratelimit.WarmingUp{Rate: ratelimit.PerSecond(10), Warmup: 2 * time.Second, ColdFactor: 1}
-	for name, opts := range map[string]func() []ratelimit.Option{"memory": inMemory, "bytes": inBytes, "limits": withLimits} {
+	for name, opts := range keepings {
 		for _, alg := range []ratelimit.Algorithm{bucket, refills, window, ratelimit.All{bucket, window}, ratelimit.All{bucket, warming}} {
 			l, clk := at(t, alg, opts()...)
 			r := mustHold(t, l, 10)

@@ -54,6 +54,18 @@ func another(ctx context.Context, t *testing.T, l ratelimit.Limiter, store *rate
 	return ratelimit.Must(ratelimit.New(alg, opts...))
 }
 
+// heldOf holds n events of the key k or, if both is true, of k and k2.
+func heldOf(t *testing.T, l ratelimit.Limiter, both bool, n int) *ratelimit.Reservation {
+	t.Helper()
+	if !both {
+		return held(t, l, "k", n)
+	}
+	r, d, err := ratelimit.HoldAll(t.Context(), n, ratelimit.For(l, "k"), ratelimit.For(l, "k2"))
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	return r
+}
+
 func ownLimits(alg ratelimit.Algorithm) ratelimit.Option {
 	return ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })
 }
@@ -84,16 +96,7 @@ func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
 					if known { // a hold on a key that the store has is another path
 						require.True(t, l.Allow("k"))
 					}
-					var r *ratelimit.Reservation
-					if both {
-						var d ratelimit.Decision
-						var err error
-						r, d, err = ratelimit.HoldAll(ctx, 5, ratelimit.For(l, "k"), ratelimit.For(l, "k2"))
-						require.NoError(t, err)
-						require.True(t, d.Allowed)
-					} else {
-						r = held(t, l, "k", 5)
-					}
+					r := heldOf(t, l, both, 5)
 					forget(ctx, t, l, store)
 					held(t, l, "k", 5)
 					before, err := l.Peek(ctx, "k")
@@ -182,16 +185,7 @@ func TestSettleAfterOtherKeysWereReset(t *testing.T) {
 						require.NoError(t, l.Reset(ctx, "k"))
 					}
 					require.True(t, l.AllowN("k", 2))
-					hold := func(n int) *ratelimit.Reservation {
-						if !both {
-							return held(t, l, "k", n)
-						}
-						r, d, err := ratelimit.HoldAll(ctx, n, ratelimit.For(l, "k"), ratelimit.For(l, "k2"))
-						require.NoError(t, err)
-						require.True(t, d.Allowed)
-						return r
-					}
-					r, late := hold(5), hold(3)
+					r, late := heldOf(t, l, both, 5), heldOf(t, l, both, 3)
 					if round > 0 {
 						for i := range 100 {
 							key := fmt.Sprint("other ", i)

@@ -46,6 +46,9 @@ func withLimits() []ratelimit.Option {
 	return []ratelimit.Option{ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil })}
 }
 
+// keepings are the ways to keep the state of any algorithm.
+var keepings = map[string]func() []ratelimit.Option{"memory": inMemory, "bytes": inBytes, "limits": withLimits}
+
 var settledBuckets = []settledBucket{
 	{"one word", 1, alone, inMemory},
 	{"one word of thirds", 3, alone, inMemory},
@@ -72,10 +75,7 @@ func eachSettledBucket(t *testing.T, f func(t *testing.T, b settledBucket)) {
 // mustHold holds n events of a key that grants them.
 func mustHold(t *testing.T, l ratelimit.Limiter, n int) *ratelimit.Reservation {
 	t.Helper()
-	r, d, err := l.Hold(ctx, "key", n)
-	require.NoError(t, err)
-	require.True(t, d.Allowed)
-	return r
+	return held(t, l, "key", n)
 }
 
 // mustSettle settles r, and returns what remains.

@@ -27,7 +27,8 @@ func held(t *testing.T, l ratelimit.Limiter, key string, n int) *ratelimit.Reser
 	t.Helper()
 	r, d, err := l.Hold(context.Background(), key, n)
 	require.NoError(t, err)
-	require.NotNil(t, r, "%+v", d)
+	require.True(t, d.Allowed, "%+v", d)
+	require.NotNil(t, r)
 	return r
 }
 

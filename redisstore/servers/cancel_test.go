@@ -177,16 +177,11 @@ func (c *cancels) cancel(i, many int) {
 		c.note("Cancel of %v by %d", r[0].Delay(), i)
 	}
 	for side, g := range tw.gates {
-		open := make(chan struct{})
-		g.closed = open
-		var wg sync.WaitGroup
+		var calls []func()
 		for _, r := range tw.held[:many] {
-			wg.Go(r[side].Cancel)
-			synctest.Wait()
+			calls = append(calls, r[side].Cancel)
 		}
-		close(open)
-		wg.Wait()
-		g.closed = nil
+		g.gather(calls)
 	}
 	tw.held = tw.held[many:]
 	c.compareStates("k")
@@ -262,16 +257,11 @@ func (c *cancels) together(i int) {
 		}
 	}
 	got := make([]string, len(asks))
-	open := make(chan struct{})
-	tw.conn.closed = open
-	var wg sync.WaitGroup
+	var calls []func()
 	for j, ask := range asks {
-		wg.Go(func() { got[j] = ask(0) })
-		synctest.Wait()
+		calls = append(calls, func() { got[j] = ask(0) })
 	}
-	close(open)
-	wg.Wait()
-	tw.conn.closed = nil
+	tw.conn.gather(calls)
 	for j, ask := range asks {
 		if want := ask(1); got[j] != want {
 			c.fail("request %d together: in Redis %s\n    here %s", j, got[j], want)
@@ -285,25 +275,46 @@ func (c *cancels) together(i int) {
 	c.compareStates("k")
 }
 
-// A gatedConn is a Conn whose commands wait while it is closed.
+// A barrier holds calls back while it is up.
+type barrier struct{ up chan struct{} } // closed when they may go on; nil if they need not wait
+
+func (b *barrier) pass() {
+	if b.up != nil {
+		<-b.up
+	}
+}
+
+// gather makes calls in a bubble: each one when those before it are held back, or wait for one that
+// is. Then it lets them go on, and returns when all are done.
+func (b *barrier) gather(calls []func()) {
+	b.up = make(chan struct{})
+	var wg sync.WaitGroup
+	for _, call := range calls {
+		wg.Go(call)
+		synctest.Wait()
+	}
+	close(b.up)
+	wg.Wait()
+	b.up = nil
+}
+
+// A gatedConn is a Conn whose commands wait at a barrier.
 type gatedConn struct {
 	redisstore.Conn
-	closed chan struct{} // closed when they may go on; nil if they need not wait
+	barrier
 }
 
 func (g *gatedConn) Do(ctx context.Context, cmd redisstore.Command) (string, error) {
-	if g.closed != nil {
-		<-g.closed
-	}
+	g.pass()
 	return g.Conn.Do(ctx, cmd)
 }
 
-// A gatedStore is a store whose cancellations wait while it is closed.
+// A gatedStore is a store whose cancellations wait at a barrier.
 type gatedStore struct {
 	ratelimit.Store
 	ratelimit.States
-	t      *ratelimit.Transition
-	closed chan struct{} // closed when they may go on; nil if they need not wait
+	t *ratelimit.Transition
+	barrier
 }
 
 func (g *gatedStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
@@ -316,8 +327,8 @@ func (g *gatedStore) Open(name string, t *ratelimit.Transition) (ratelimit.State
 func (g *gatedStore) Bounded() bool { return true }
 
 func (g *gatedStore) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	if req.Op == ratelimit.OpCancel && g.closed != nil {
-		<-g.closed
+	if req.Op == ratelimit.OpCancel {
+		g.pass()
 	}
 	return g.States.Apply(ctx, key, t, req)
 }

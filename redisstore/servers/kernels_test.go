@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,15 +143,11 @@ func TestReturnWhatHasLeftTheWindow(t *testing.T) {
 			func(l ratelimit.Limiter) string { return fmt.Sprint(l.Take(t.Context(), "k", 4)) },
 		}
 		got, want := make([]string, len(asks)), make([]string, len(asks))
-		open := make(chan struct{})
-		conn.closed = open
-		var wg sync.WaitGroup
+		var calls []func()
 		for i, ask := range asks {
-			wg.Go(func() { got[i] = ask(tr.redis) })
-			synctest.Wait()
+			calls = append(calls, func() { got[i] = ask(tr.redis) })
 		}
-		close(open)
-		wg.Wait()
+		conn.gather(calls)
 		for i, ask := range asks {
 			want[i] = ask(tr.here)
 		}
