@@ -40,6 +40,9 @@ func TestInFlightShaping(t *testing.T) {
 					mu.Lock()
 					order = append(order, r.Header.Get("Name"))
 					mu.Unlock()
+					if r.Header.Get("Name") == "2" { // so that 3 and 4 do not begin at the same time
+						time.Sleep(time.Second / 2)
+					}
 					time.Sleep(2 * time.Second)
 				}))
 			start := time.Now()
@@ -51,9 +54,9 @@ func TestInFlightShaping(t *testing.T) {
 				fields string
 			}{
 				{"1", 200, 2 * time.Second, "r=1"},
-				{"2", 200, 2 * time.Second, "r=0"},
-				{"3", 200, 4 * time.Second, ""},
-				{"4", 200, 4 * time.Second, "r=0"},
+				{"2", 200, 2500 * time.Millisecond, "r=0"},
+				{"3", 200, 4 * time.Second, "r=0"},
+				{"4", 200, 4500 * time.Millisecond, "r=0"},
 				{"5", 429, 3 * time.Second, "r=0;t=3599"},
 				{"6", 429, 3 * time.Second, "r=0;t=3599"},
 			} {
