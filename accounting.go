@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/memory"
 )
 
 // TakeUpTo implements [Limiter].
@@ -45,23 +44,6 @@ func (l *limiter) takeUpTo(ctx context.Context, key string, n int) (res Result, 
 	return Result{Decision: d, granted: granted}, err
 }
 
-// A hold is a Reservation with room for the Grant of an OpHold in memory.
-type hold struct {
-	claimed
-	grant kernel.Hold
-}
-
-// newHold returns a hold: that of the last request that was denied, so that a denial allocates
-// nothing, or a new one.
-func (l *limiter) newHold() *hold {
-	if l.spare.Load() != nil { // the usual case, that there is none, writes nothing
-		if h := l.spare.Swap(nil); h != nil {
-			return h
-		}
-	}
-	return new(hold)
-}
-
 // Hold implements [Limiter].
 func (l *limiter) Hold(ctx context.Context, key string, n int) (r *Reservation, d Decision, _ error) {
 	if err := l.check(ctx, n); err != nil {
@@ -72,89 +54,16 @@ func (l *limiter) Hold(ctx context.Context, key string, n int) (r *Reservation, 
 			return nil, d, nil
 		}
 	}
-	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
-		r = l.holdLocal(key, n, &d)
-		return r, d, nil
-	}
 	t, err := l.transitionOf(ctx, key)
 	r, res, err := l.hold(ctx, key, n, t, err)
 	return r, res.Decision, err
-}
-
-// holdLocal is hold in memory, if all keys have the same limit. It sets d.
-func (l *limiter) holdLocal(key string, n int, d *Decision) *Reservation {
-	var a kernel.Answer
-	if l.fast != nil {
-		var held memory.Held
-		var returns uint32
-		if l.fast.Hold(l.timeline, key, n, &held, &returns, &a) {
-			if d.set(&a); !d.Allowed {
-				return nil
-			}
-			return &Reservation{l: l, n: n, due: a.Due, returns: returns, word: held}
-		}
-	}
-	r := l.holdState(key, n, l.t, nil, &a)
-	d.set(&a)
-	return r
-}
-
-// holdState is holdLocal for states of any width. The key has the limit of t, which is own if keys
-// have limits of their own; otherwise, own is nil. It sets a.
-func (l *limiter) holdState(key string, n int, t *Transition, own *memory.Limit, a *kernel.Answer) *Reservation {
-	if l.dated {
-		return l.holdDated(key, n, a)
-	}
-	resets := l.resets.count.Load()
-	h := l.newHold()
-	req := kernel.Request{Op: kernel.OpHold, N: n, Into: &h.grant, Clock: l.timeline}
-	if own != nil {
-		l.local.varied.Apply(key, own, &req, a)
-	} else {
-		l.local.apply(key, &req, a)
-	}
-	if !a.Allowed {
-		l.spare.Store(h)
-		return nil
-	}
-	h.l, h.n, h.due, h.claim = l, n, a.Due, &h.room
-	h.room.key, h.room.by, h.room.grant, h.room.resets = key, t, a.Grant, resets
-	return &h.Reservation
-}
-
-// holdDated is holdState if the kernel is Dated: what is kept of a hold is then a part of its
-// Reservation, which does without a claim unless the key is needed: by observers, or by those who
-// wait for a release.
-func (l *limiter) holdDated(key string, n int, a *kernel.Answer) *Reservation {
-	resets := l.resets.count.Load()
-	req := kernel.Request{Op: kernel.OpHold, N: n, Dated: true, Clock: l.timeline}
-	var held memory.Held
-	l.local.holdDated(key, &req, &held, a)
-	switch {
-	case !a.Allowed:
-		return nil
-	case held.Known() && !l.t.flies && l.observers == nil:
-		return &Reservation{l: l, n: n, due: a.Due, word: held}
-	}
-	r := l.newReservation(n, a.Due, claim{key: key, by: l.t, grant: a.Grant, resets: resets})
-	r.word = held
-	return r
 }
 
 // hold holds n events as t decides, even if that overtakes a Wait. err is the error of the
 // lookup of t, or nil.
 func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, err error) (_ *Reservation, res Result, _ error) {
 	resets := l.resets.count.Load()
-	switch {
-	case err != nil:
-	case l.local != nil && l.own != nil && !t.Stateless(): // a shortcut
-		var own *memory.Limit
-		if own, err = l.local.limitOf(t); err == nil {
-			var a kernel.Answer
-			r := l.holdState(key, n, t, own, &a)
-			return r, result(&a), nil
-		}
-	default:
+	if err == nil {
 		res, err = l.applyBy(ctx, key, t, Request{Op: OpHold, N: n})
 	}
 	if err != nil {
@@ -190,7 +99,7 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 	}
 	if l.local != nil && l.own == nil { // a shortcut: the store cannot fail
 		var d Decision
-		err := l.countLocal(ctx, key, &kernel.Request{Op: kernel.OpCharge, N: n, Clock: l.timeline}, n, &d)
+		err := l.countLocal(ctx, key, n, &d)
 		return d, err
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpCharge, N: n})
@@ -202,21 +111,15 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 	return l.behind(ctx, key, res.Decision), res.uncounted(n)
 }
 
-// countLocal applies an OpCharge or OpSettle of more events than were held in memory, if all keys
-// have the same limit. It sets d.
-func (l *limiter) countLocal(ctx context.Context, key string, req *kernel.Request, more int, d *Decision) error {
+// countLocal applies an OpCharge of n events in memory, if all keys have the same limit. It sets d.
+func (l *limiter) countLocal(ctx context.Context, key string, n int, d *Decision) error {
+	req := kernel.Request{Op: kernel.OpCharge, N: n, Clock: l.timeline}
 	var a kernel.Answer
-	l.local.apply(key, req, &a)
-	return l.counted(ctx, key, &a, more, d)
-}
-
-// counted sets d to the answer to an OpCharge or OpSettle of more events than were held, in memory,
-// or returns an error if they were not counted.
-func (l *limiter) counted(ctx context.Context, key string, a *kernel.Answer, more int, d *Decision) error {
-	d.set(a)
+	l.local.apply(key, &req, &a)
+	d.set(&a)
 	if a.Excess || a.Full {
-		res := result(a)
-		return res.uncounted(more)
+		res := result(&a)
+		return res.uncounted(n)
 	}
 	if l.waiting.any() {
 		*d = l.behind(ctx, key, *d)
@@ -280,30 +183,21 @@ func (r *Result) uncounted(n int) error {
 // effect; it cannot be called again.
 //
 // In memory, settling a hold allocates nothing, except if a log grows; settling one of [HoldAll]
-// allocates once. But the store remembers about 100 bytes of a key of a TokenBucket that has got
-// events back although others were granted some since the hold: as long as the key is stored, and
-// at most for the time in which the bucket fills up. They are dropped when there are twice as many,
-// or by Shrink.
+// allocates once.
 func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error) {
+	if r == nil {
+		r = new(Reservation)
+	}
+	if r.parts().of != nil {
+		return r.settleAll(ctx, n, func(_ int, p *part) int { return times(p.times, n) })
+	}
 	if err := r.l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
 	if r.set(isOver) {
 		return Decision{}, ErrSettled
 	}
-	switch c := r.claim; {
-	case c == nil && r.l == nil:
-		d.Allowed = true
-	case r.l != nil && r.l.dated && r.word.Known():
-		err = r.settleDated(ctx, n, &d)
-	case c == nil:
-		err = r.settleWord(n, &d)
-	case r.l == nil:
-		d, err = settleAll(ctx, r.parts(), n)
-	default:
-		err = r.settleClaim(ctx, c, n, &d)
-	}
-	if err != nil && isUncounted(err) {
+	if err = r.settleNow(ctx, n, &d); err != nil && isUncounted(err) {
 		r.clear(isOver)
 	}
 	if r.l != nil && r.l.observers != nil {
@@ -312,39 +206,19 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 	return d, err
 }
 
+// settleNow is Settle without checks. It sets d.
+func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err error) {
+	if r.claim == nil {
+		d.Allowed = true
+		return nil
+	}
+	return r.settleClaim(ctx, r.claim, n, d)
+}
+
 // giveBack settles a Reservation that nobody was given.
 func (r *Reservation) giveBack(ctx context.Context) (Decision, error) {
 	r.set(isQuiet)
 	return r.Settle(ctx, 0)
-}
-
-// settleWord is Settle of a hold on a state of one word in memory, on which nobody waits for
-// events in flight. It sets d.
-func (r *Reservation) settleWord(n int, d *Decision) error {
-	var a kernel.Answer
-	r.l.fast.Settle(r.l.timeline, &r.word, r.returns, r.n, r.due, n, &a)
-	d.set(&a)
-	if a.Excess || a.Full {
-		res := result(&a)
-		return res.uncounted(n - r.n)
-	}
-	return nil
-}
-
-// settleDated is Settle of what holdDated has held. It sets d.
-func (r *Reservation) settleDated(ctx context.Context, n int, d *Decision) error {
-	l := r.l
-	req := kernel.Request{Op: kernel.OpSettle, N: n, Dated: true, Taken: r.due, Held: r.n, Clock: l.timeline}
-	var key string // empty if it is not needed
-	if c := r.claim; c != nil {
-		key = c.key
-		req.Lost, _ = l.resets.of(c.resets, key) // the store knows if there is doubt
-	}
-	var a kernel.Answer
-	l.local.settleDated(&r.word, &req, &a)
-	err := l.counted(ctx, key, &a, n-r.n, d)
-	l.waiting.released(key)
-	return err
 }
 
 // settleClaim is Settle of a claim. It sets d.
@@ -365,8 +239,6 @@ func (r *Reservation) settleClaim(ctx context.Context, c *claim, n int, d *Decis
 		}
 	}
 	switch {
-	case c.grant != nil && l.local != nil && l.own == nil: // a shortcut: nothing can fail
-		return r.settleLocal(ctx, c, n, d)
 	case c.grant != nil:
 		return r.settle(ctx, c, c.by, c.grant, n, d)
 	case c.by != nil && c.by.Stateless():
@@ -389,6 +261,7 @@ func (r *Reservation) settle(ctx context.Context, c *claim, by *Transition, gran
 	l := r.l
 	defer l.waiting.released(c.key) // even if the store fails: it may have released them
 	lost, doubt := l.resets.of(c.resets, c.key)
+	doubt = doubt && l.local == nil // a store in memory knows
 	res, err := l.applyBy(ctx, c.key, by, Request{Op: OpSettle, N: n, Grant: grant, lost: lost, doubt: doubt})
 	if err != nil {
 		*d, err = l.unsettled(ctx, by, err)
@@ -396,15 +269,6 @@ func (r *Reservation) settle(ctx context.Context, c *claim, by *Transition, gran
 	}
 	*d = l.behind(ctx, c.key, res.Decision)
 	return res.uncounted(n - r.n)
-}
-
-// settleLocal is settle in memory, if all keys have the same limit.
-func (r *Reservation) settleLocal(ctx context.Context, c *claim, n int, d *Decision) error {
-	l := r.l
-	req := kernel.Request{Op: kernel.OpSettle, N: n, Grant: c.grant, Clock: l.timeline}
-	req.Lost, _ = l.resets.of(c.resets, c.key) // the store knows if there is doubt
-	defer l.waiting.released(c.key)
-	return l.countLocal(ctx, c.key, &req, n-r.n, d)
 }
 
 // unsettled is degraded after the store failed to settle what it had held, which a fallback does
@@ -419,6 +283,13 @@ func (l *limiter) unsettled(ctx context.Context, by *Transition, err error) (Dec
 // [context.WithoutCancel] of a request's context, because Release does nothing after ctx has
 // ended.
 func (r *Reservation) Release(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	if r.parts().of != nil {
+		_, err := r.settleAll(ctx, 0, func(_ int, p *part) int { return p.n })
+		return err
+	}
 	_, err := r.Settle(ctx, r.n)
 	return err
 }

@@ -95,7 +95,7 @@ func eachAccounted(t *testing.T, f func(t *testing.T, i int, store ratelimit.Sto
 func TestSettleSchedules(t *testing.T) {
 	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
 		rnd := newRand(t)
-		l, clk := at(t, accounted[i].alg, ratelimit.WithStore(store))
+		l, clk := at(t, accounted[i].alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
 		for range 150 {
 			settleSchedule(t, rnd, l, clk, accounted[i].alg, accounted[i].bound)
 			clk.Advance(time.Hour)
@@ -229,7 +229,7 @@ func TestSettleExactly(t *testing.T) {
 			var ls [2]ratelimit.Limiter
 			for i := range ls {
 				dbs[i] = newMapDB()
-				ls[i] = ratelimit.Must(ratelimit.New(a.alg, ratelimit.WithClock(clk), ratelimit.WithStore(dbs[i].store())))
+				ls[i] = ratelimit.Must(ratelimit.New(a.alg, ratelimit.WithClock(clk), ratelimit.WithStore(dbs[i].store()), ratelimit.WithName("test")))
 			}
 			for range 8 {
 				clk.Advance(time.Duration(rnd.IntN(300)) * time.Millisecond)
@@ -258,7 +258,7 @@ func TestSettleReservedExactly(t *testing.T) {
 			t.Skip("which gives nothing back")
 		}
 		rnd := newRand(t)
-		l, clk := at(t, alg, ratelimit.WithStore(store))
+		l, clk := at(t, alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
 		for round := range 40 {
 			key, like := fmt.Sprint("k", round), fmt.Sprint("like k", round)
 			for range 8 {
@@ -284,29 +284,49 @@ func TestSettleReservedExactly(t *testing.T) {
 	})
 }
 
-// Cancel gives nothing back of a hold, and settles it.
-func TestCancelKeepsAHold(t *testing.T) {
-	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
-		l, clk := at(t, accounted[i].alg, ratelimit.WithStore(store))
-		r, _, err := l.Hold(ctx, "k", 5)
-		require.NoError(t, err)
-		for range 2 {
-			before, err := l.Peek(ctx, "k")
-			require.NoError(t, err)
-			r.Cancel()
-			after, err := l.Peek(ctx, "k")
-			require.NoError(t, err)
-			require.Equal(t, before, after)
-			clk.Advance(50 * time.Millisecond)
-		}
-		_, err = r.Settle(ctx, 0)
-		require.ErrorIs(t, err, ratelimit.ErrSettled)
-	})
+// Cancel of a hold is Settle with 0, however the events are held.
+func TestCancelOfAHold(t *testing.T) {
+	for name, hold := range map[string]func(l ratelimit.Limiter, key string) (*ratelimit.Reservation, error){
+		"Hold": func(l ratelimit.Limiter, key string) (*ratelimit.Reservation, error) {
+			r, _, err := l.Hold(ctx, key, 5)
+			return r, err
+		},
+		"WaitHold": func(l ratelimit.Limiter, key string) (*ratelimit.Reservation, error) { return l.WaitHold(ctx, key, 5) },
+		"HoldAll": func(l ratelimit.Limiter, key string) (*ratelimit.Reservation, error) {
+			r, _, err := ratelimit.HoldAll(ctx, 2, ratelimit.For(l, key), ratelimit.For(l, key))
+			return r, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
+				l, clk := at(t, accounted[i].alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
+				after := make(map[string]ratelimit.Decision)
+				var held []*ratelimit.Reservation
+				for _, key := range []string{"cancelled", "settled"} {
+					r, err := hold(l, key)
+					require.NoError(t, err)
+					held = append(held, r)
+				}
+				clk.Advance(time.Millisecond)
+				held[0].Cancel()
+				held[0].Cancel()
+				_, err := held[1].Settle(ctx, 0)
+				require.NoError(t, err)
+				for _, key := range []string{"cancelled", "settled"} {
+					after[key], err = l.Peek(ctx, key)
+					require.NoError(t, err)
+				}
+				require.Equal(t, after["settled"], after["cancelled"])
+				_, err = held[0].Settle(ctx, 0)
+				require.ErrorIs(t, err, ratelimit.ErrSettled)
+			})
+		})
+	}
 }
 
 func TestTakeUpTo(t *testing.T) {
 	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
-		l, clk := at(t, accounted[i].alg, ratelimit.WithStore(store))
+		l, clk := at(t, accounted[i].alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
 		rnd := newRand(t)
 		for range 100 {
 			clk.Advance(time.Duration(rnd.IntN(500)) * time.Millisecond)
@@ -328,7 +348,7 @@ func TestTakeUpTo(t *testing.T) {
 func TestSettleOnce(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
-			l, _ := at(t, ratelimit.SlidingLog{Limit: 5, Window: time.Second}, ratelimit.WithStore(store()))
+			l, _ := at(t, ratelimit.SlidingLog{Limit: 5, Window: time.Second}, ratelimit.WithStore(store()), ratelimit.WithName("test"))
 			require.True(t, l.AllowN("key", 5))
 			for range 50 {
 				r, err := l.Reserve(ctx, "key", 2)
@@ -362,8 +382,8 @@ func TestSettleOnce(t *testing.T) {
 func TestSettleInLine(t *testing.T) {
 	store := ratelimit.NewMemoryStore()
 	window := ratelimit.SlidingWindow{Limit: 10, Window: time.Second}
-	l, clk := at(t, window, ratelimit.WithStore(store))
-	other := ratelimit.Must(ratelimit.New(window, ratelimit.WithStore(store), ratelimit.WithClock(clk)))
+	l, clk := at(t, window, ratelimit.WithStore(store), ratelimit.WithName("test"))
+	other := ratelimit.Must(ratelimit.New(window, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 	reserve := func(l ratelimit.Limiter, n int) *ratelimit.Reservation {
 		r, err := l.Reserve(ctx, "key", n)
 		require.NoError(t, err)

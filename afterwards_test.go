@@ -190,7 +190,7 @@ func hourly(alg ratelimit.Algorithm) ratelimit.Algorithm {
 // Reservations of an InFlight can be released like holds, also by Settle.
 func TestReservedEventsInFlightAreReleased(t *testing.T) {
 	for name, store := range stores {
-		l, _ := at(t, ratelimit.InFlight{Limit: 5, Timeout: time.Second}, ratelimit.WithStore(store()))
+		l, _ := at(t, ratelimit.InFlight{Limit: 5, Timeout: time.Second}, ratelimit.WithStore(store()), ratelimit.WithName("test"))
 		first, err := l.Reserve(ctx, "key", 2)
 		require.NoError(t, err)
 		second, _, err := l.ReserveWithin(ctx, "key", 2, 0)

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
+	"sync"
 
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 )
@@ -13,7 +13,9 @@ import (
 // An apartKey is a key that cannot be decided on with those in memory.
 type apartKey struct {
 	index int // the index of its Bound
+	first int // the index of the first Bound with the key
 	times int // how often the key was given; 0 if this is not the first Bound with it
+	n     int // how many events of it to take
 
 	decider     // failed may also be that of the store
 	group   any // that of [JointStates], or nil
@@ -24,21 +26,20 @@ type apartKey struct {
 	held   *Reservation // nil if nothing is held
 }
 
-// repeats reports whether the key of the i-th Bound is one of those that are apart, and then counts
-// it there.
-func repeats(apart []apartKey, of []Bound, i int) bool {
+// repeated returns the first one with the key of the i-th Bound, or nil.
+func repeated(apart []apartKey, of []Bound, i int) *apartKey {
 	for k := range apart {
 		if a := &apart[k]; a.times > 0 && of[a.index].equals(of[i]) {
-			a.times++
-			return true
+			return a
 		}
 	}
-	return false
+	return nil
 }
 
-// addApart adds the key of the i-th Bound, which is the first one with it.
-func addApart(apart []apartKey, of []Bound, i int, own decider) []apartKey {
-	k := apartKey{index: i, times: 1, decider: own}
+// addApart adds the key of the i-th Bound, which is the first one with it, if TakeAll is called for
+// n events.
+func addApart(apart []apartKey, of []Bound, i, n int, own decider) []apartKey {
+	k := apartKey{index: i, first: i, times: 1, n: of[i].events(n), decider: own}
 	if k.l != nil {
 		k.group = k.groupOf(of[i].key)
 	}
@@ -62,70 +63,72 @@ func (k *apartKey) groupOf(key string) any {
 // An asking is a TakeAll or HoldAll some of whose keys are apart.
 type asking struct {
 	ctx  context.Context
-	n    int
 	of   []Bound
 	keys []apartKey
+	all  bool // whether this is HoldAll
 	hold bool // whether the keys may have to be settled
 	errs []error
 }
 
-// take decides on the keys that are apart, and then on those of joint. joined are the parts of the
-// Reservation of the latter, if hold is set.
-func (a *asking) take(joint *memory.Joint, hold bool, joined []part) (*Reservation, Decision, error) {
+// take decides on the keys that are apart, and then on those of joint. held has the reservations of
+// the latter, if this is HoldAll, for n events.
+func (a *asking) take(joint *memory.Joint, held parts, n int) (*Reservation, Decision, error) {
 	together := a.ask() // whether the others are asked
 	granted := together
 	var failed error
 	if together && len(joint.Asked) > 0 {
-		granted, failed = decideTogether(joint, a.n, hold)
+		granted, failed = decideTogether(joint, a.all)
 		a.fail(failed)
 	}
 	if !granted {
 		a.giveBack()
 	}
-	m, next := merging{least: math.MaxInt}, 0
-	var held []part
+	m, next := merging{own: held.own}, 0
 	keys := a.keys
 	for i := range a.of {
 		if len(keys) > 0 && keys[0].index == i {
 			k := &keys[0]
 			if k.told {
-				a.of[i].observe(a.ctx, a.events(k), &k.answer, granted, k.err)
-				m.add(i, k.answer.Decision, k.times)
+				a.of[i].observe(a.ctx, k.n, &k.answer, granted, k.err)
+				m.add(i, k.answer.Decision, k.times, k.n)
 			}
-			if k.held != nil {
-				held = append(held, part{k.held, i, k.times})
+			if granted && a.all {
+				held.of[i] = part{k.held, k.first, k.times, k.n}
 			}
 			keys = keys[1:]
 		} else if together {
-			a.of[i].observeJoint(a.ctx, a.n, &joint.Asked[next], granted, failed)
-			m.addJoint(i, joint, next)
+			a.of[i].observeJoint(a.ctx, &joint.Asked[next], granted, failed)
+			m.addJoint(&joint.Asked[next])
 			next++
 		}
 	}
 	d, err := m.decision(), errors.Join(a.errs...)
 	d.Allowed = granted
-	if !granted || !hold {
+	if !granted || !a.all {
 		return nil, d, err
 	}
-	return reservedTogether(joint, a.n, joined, held...), d, err
+	return reservedTogether(joint, n, held), d, err
 }
 
 // ask asks the keys until one refuses: those of a group together, and the others one after the
-// other. Those that need no store come first, so that nothing is spent if one is Blocked. It
-// reports whether all have granted.
+// other. Those that need no store come first, so that nothing is spent if one is Blocked, and those
+// of limiters that New has not made last, because they may not give back. It reports whether all
+// have granted.
 func (a *asking) ask() (granted bool) {
-	var plans, groups [][]*apartKey
+	var plans, groups, foreign [][]*apartKey
 	for i := range a.keys {
 		switch k := &a.keys[i]; {
 		case k.times == 0:
 		case k.needsNoStore():
 			plans = append(plans, []*apartKey{k})
+		case k.l == nil:
+			foreign = append(foreign, []*apartKey{k})
 		default:
 			groups = enter(groups, k)
 		}
 	}
-	a.hold = a.hold || len(groups) > 1
-	for _, keys := range append(plans, groups...) {
+	a.hold = a.hold || len(groups)+len(foreign) > 1
+	for _, keys := range slices.Concat(plans, groups, foreign) {
 		if !a.askGroup(keys) {
 			return false
 		}
@@ -133,10 +136,13 @@ func (a *asking) ask() (granted bool) {
 	return true
 }
 
-// enter adds a key to its group, or to a new one.
+// maxJoint bounds the calls of [JointStates.ApplyAll].
+const maxJoint = 1024
+
+// enter adds a key to a group that has room, or to a new one.
 func enter(groups [][]*apartKey, k *apartKey) [][]*apartKey {
 	for i, keys := range groups {
-		if k.group != nil && keys[0].group == k.group {
+		if k.group != nil && keys[0].group == k.group && len(keys) < maxJoint {
 			groups[i] = append(keys, k)
 			return groups
 		}
@@ -159,11 +165,18 @@ func (a *asking) askGroup(keys []*apartKey) (granted bool) {
 	return true
 }
 
-// askAlone asks a key as Hold does.
+// askAlone asks a key as Hold does, or Take of a limiter that New has not made.
 func (a *asking) askAlone(k *apartKey) (granted bool) {
-	b, n := a.of[k.index], a.events(k)
+	b, n := a.of[k.index], k.n
+	if k.l == nil && !a.all {
+		d, err := b.Take(a.ctx, n)
+		return a.tell(k, nil, Result{Decision: d}, err)
+	}
 	if k.l == nil {
 		r, d, err := b.Hold(a.ctx, n)
+		if r == nil {
+			r = new(Reservation)
+		}
 		return a.tell(k, r, Result{Decision: d}, err)
 	}
 	if err := k.l.check(a.ctx, n); err != nil {
@@ -177,7 +190,7 @@ func (a *asking) askAlone(k *apartKey) (granted bool) {
 
 // decide has the store decide on a key, or the FailurePolicy if there is an error.
 func (a *asking) decide(k *apartKey) (granted bool) {
-	r, res, err := k.l.hold(a.ctx, a.of[k.index].key, a.events(k), k.t, k.failed)
+	r, res, err := k.l.hold(a.ctx, a.of[k.index].key, k.n, k.t, k.failed)
 	return a.tell(k, r, res, err)
 }
 
@@ -191,7 +204,7 @@ func (a *asking) askTogether(keys []*apartKey) (decided, granted bool) {
 	ask := keys[0].l.states.(joiner)
 	for i, k := range keys {
 		j := k.l.states.(joiner)
-		req := Request{Op: op, N: a.events(k), timeline: k.l.timeline}
+		req := Request{Op: op, N: k.n, timeline: k.l.timeline}
 		calls[i] = JointCall{States: j.joint(), Key: a.of[k.index].key, Transition: k.t, Request: req}
 		if p := j.patience(); p > 0 && (ask.patience() == 0 || p < ask.patience()) {
 			ask = j // the least patient of the limiters
@@ -264,9 +277,6 @@ func (a *asking) applyAll(ask joiner, calls []JointCall, keys []*apartKey) (deci
 	return b.decided, b.err
 }
 
-// events returns how many events to take of a key.
-func (a *asking) events(k *apartKey) int { return times(k.times, a.n) }
-
 // tell records the results of a hold of a key, and reports whether it has granted.
 func (a *asking) tell(k *apartKey, r *Reservation, answer Result, err error) (granted bool) {
 	if err != nil {
@@ -274,9 +284,7 @@ func (a *asking) tell(k *apartKey, r *Reservation, answer Result, err error) (gr
 	}
 	k.told, k.answer, k.err = true, answer, err
 	if answer.Decision.Allowed {
-		if k.held = r; r == nil { // from a wrapper
-			k.held = new(Reservation)
-		}
+		k.held = r
 	}
 	return answer.Decision.Allowed
 }
@@ -288,20 +296,30 @@ func (a *asking) fail(err error) {
 	}
 }
 
-// giveBack settles what is held with 0, and sets what has changed in the decisions.
+// maxGiveBack bounds the holds that are settled at once, so that no store has too much to do.
+const maxGiveBack = 128
+
+// giveBack settles what is held with 0, and sets what has changed in the decisions. Each hold may
+// take a round trip, so it does not settle one after the other.
 func (a *asking) giveBack() {
 	ctx := context.WithoutCancel(a.ctx)
-	for i := range a.keys {
-		k := &a.keys[i]
-		if k.held == nil {
-			continue
+	for keys := range slices.Chunk(a.keys, maxGiveBack) {
+		var wg sync.WaitGroup
+		for i := range keys {
+			if k := &keys[i]; k.held != nil {
+				wg.Go(func() { k.giveBack(ctx) })
+			}
 		}
-		settle := k.held.giveBack
-		if k.l == nil { // observers, if any, have seen its Hold
-			settle = func(ctx context.Context) (Decision, error) { return k.held.Settle(ctx, 0) }
-		}
-		if d, err := settle(ctx); err == nil {
-			k.answer.Decision.Remaining, k.answer.Decision.ResetAfter = d.Remaining, d.ResetAfter
-		}
+		wg.Wait()
+	}
+}
+
+func (k *apartKey) giveBack(ctx context.Context) {
+	settle := k.held.giveBack
+	if k.l == nil { // observers, if any, have seen its Hold
+		settle = func(ctx context.Context) (Decision, error) { return k.held.Settle(ctx, 0) }
+	}
+	if d, err := settle(ctx); err == nil {
+		k.answer.Decision.Remaining, k.answer.Decision.ResetAfter = d.Remaining, d.ResetAfter
 	}
 }

@@ -274,7 +274,7 @@ func BenchmarkFloodOfUsedUpKeys(b *testing.B) {
 	for _, bound := range []int{10_000, 100_000, 1_000_000} {
 		b.Run(strconv.Itoa(bound), func(b *testing.B) {
 			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
-				ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(bound)))))
+				ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(bound))), ratelimit.WithName("test")))
 			for i := range bound {
 				l.Allow("old " + strconv.Itoa(i))
 			}

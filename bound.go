@@ -16,10 +16,29 @@ import (
 type Bound struct {
 	limiter Limiter
 	key     string
+	n       int  // its own number of events
+	own     bool // whether it has one
 }
 
 // For returns l bound to key.
-func For(l Limiter, key string) Bound { return Bound{l, key} }
+func For(l Limiter, key string) Bound { return Bound{limiter: l, key: key} }
+
+// N returns b with a number of events of its own, which [TakeAll] and [HoldAll] spend in its key
+// in the place of theirs: so one call spends a request, 1,200 tokens and 3 cents. If n is 0, the
+// key spends nothing and never refuses. Allow and Wait take n as well. Methods that are told
+// a number take that.
+func (b Bound) N(n int) Bound {
+	b.n, b.own = n, true
+	return b
+}
+
+// events returns how many events a call for n of each key means for b.
+func (b Bound) events(n int) int {
+	if b.own {
+		return b.n
+	}
+	return n
+}
 
 // Limiter returns the limiter, or nil if there is none.
 func (b Bound) Limiter() Limiter { return b.limiter }
@@ -28,7 +47,12 @@ func (b Bound) Limiter() Limiter { return b.limiter }
 func (b Bound) Key() string { return b.key }
 
 // Allow is [Limiter.Allow] for the key.
-func (b Bound) Allow() bool { return b.of().Allow(b.key) }
+func (b Bound) Allow() bool {
+	if b.own {
+		return b.AllowN(b.n)
+	}
+	return b.of().Allow(b.key)
+}
 
 // AllowN is [Limiter.AllowN] for the key.
 func (b Bound) AllowN(n int) bool { return b.of().AllowN(b.key, n) }
@@ -44,7 +68,12 @@ func (b Bound) TakeUpTo(ctx context.Context, n int) (granted int, _ Decision, _ 
 }
 
 // Wait is [Limiter.Wait] for the key.
-func (b Bound) Wait(ctx context.Context) error { return b.of().Wait(ctx, b.key) }
+func (b Bound) Wait(ctx context.Context) error {
+	if b.own {
+		return b.WaitN(ctx, b.n)
+	}
+	return b.of().Wait(ctx, b.key)
+}
 
 // WaitN is [Limiter.WaitN] for the key.
 func (b Bound) WaitN(ctx context.Context, n int) error { return b.of().WaitN(ctx, b.key, n) }

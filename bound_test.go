@@ -130,6 +130,9 @@ func TestBoundForwards(t *testing.T) {
 		"Charge[k 3]":           func() { _, _ = b.Charge(ctx, 3) },
 		"Peek[k]":               func() { _, _ = b.Peek(ctx) },
 		"Reset[k]":              func() { _ = b.Reset(ctx) },
+		"AllowN[k 7]":           func() { b.N(7).Allow() },
+		"WaitN[k 0]":            func() { _ = b.N(0).Wait(ctx) },
+		"Hold[k 4]":             func() { _, _, _ = b.N(7).Hold(ctx, 4) },
 	} {
 		call()
 		assert.Equal(t, want, a.call)

@@ -99,7 +99,7 @@ func TestHungStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newHangingStore()
 				s.heeds = tt.heeds
-				l, err := New(TokenBucket{Rate: PerHour(10)}, append(tt.opts, WithStore(s))...)
+				l, err := New(TokenBucket{Rate: PerHour(10)}, append(tt.opts, WithStore(s), WithName("test"))...)
 				require.NoError(t, err)
 				open := l.(*limiter).policy.kind == failOpen
 				require.True(t, l.AllowN("reserved", 10))
@@ -160,7 +160,7 @@ func TestHungCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHangingStore()
 		s.op = int(OpCancel)
-		l, err := New(TokenBucket{Rate: PerHour(1)}, WithStore(s))
+		l, err := New(TokenBucket{Rate: PerHour(1)}, WithStore(s), WithName("test"))
 		require.NoError(t, err)
 		require.True(t, l.Allow("key"))
 		s.hang()
@@ -177,7 +177,7 @@ func TestHungCancel(t *testing.T) {
 func TestLateAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHangingStore()
-		l, err := New(FixedWindow{Limit: 2, Window: 24 * time.Hour}, WithStore(s), WithFailurePolicy(FailClosed))
+		l, err := New(FixedWindow{Limit: 2, Window: 24 * time.Hour}, WithStore(s), WithName("test"), WithFailurePolicy(FailClosed))
 		require.NoError(t, err)
 		s.hang()
 		assert.False(t, l.Allow("key"))
@@ -194,7 +194,7 @@ func TestLateAnswer(t *testing.T) {
 func TestManyHungCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHangingStore()
-		l, err := New(TokenBucket{Rate: PerHour(1e6)}, WithStore(s), WithStoreTimeout(time.Millisecond), WithFailurePolicy(FailClosed))
+		l, err := New(TokenBucket{Rate: PerHour(1e6)}, WithStore(s), WithName("test"), WithStoreTimeout(time.Millisecond), WithFailurePolicy(FailClosed))
 		require.NoError(t, err)
 		s.hang()
 		for range mostBehind + 10 {
@@ -231,7 +231,7 @@ func (s *strangeStates) Apply(ctx context.Context, key string, t *Transition, re
 // What a store does in a goroutine of its own, it does as if it were the caller's.
 func TestStrangeStore(t *testing.T) {
 	s := &strangeStates{call: func(context.Context) error { panic(io.ErrUnexpectedEOF) }}
-	l, err := New(TokenBucket{Rate: PerHour(1)}, WithStore(s))
+	l, err := New(TokenBucket{Rate: PerHour(1)}, WithStore(s), WithName("test"))
 	require.NoError(t, err)
 	func() {
 		defer func() {
@@ -267,7 +267,7 @@ func TestLatePanic(t *testing.T) {
 			<-ctx.Done()
 			panic("late")
 		}}
-		l, err := New(TokenBucket{Rate: PerHour(1)}, WithStore(s))
+		l, err := New(TokenBucket{Rate: PerHour(1)}, WithStore(s), WithName("test"))
 		require.NoError(t, err)
 		_, err = l.Take(t.Context(), "key", 1)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
@@ -298,12 +298,12 @@ func TestBoundedStates(t *testing.T) {
 		return nil
 	}}}
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(TokenBucket{Rate: PerHour(1)}, WithStore(s))
+		l, err := New(TokenBucket{Rate: PerHour(1)}, WithStore(s), WithName("test"))
 		require.NoError(t, err)
 		assert.IsType(t, &trusted{}, l.(*limiter).states)
 		require.True(t, l.Allow("key"))
 		assert.Zero(t, deadline)
-		l, err = New(TokenBucket{Rate: PerHour(1)}, WithStore(s), WithStoreTimeout(time.Minute))
+		l, err = New(TokenBucket{Rate: PerHour(1)}, WithStore(s), WithName("test"), WithStoreTimeout(time.Minute))
 		require.NoError(t, err)
 		require.True(t, l.Allow("key"))
 		assert.Equal(t, time.Minute, deadline)
@@ -325,7 +325,7 @@ func BenchmarkBounded(b *testing.B) {
 	s := &strangeStates{call: func(context.Context) error { return nil }}
 	for name, store := range map[string]Store{"goroutine": s, "bounded": boundedStates{s}} {
 		b.Run(name, func(b *testing.B) {
-			l := Must(New(TokenBucket{Rate: PerSecond(1e9)}, WithStore(store)))
+			l := Must(New(TokenBucket{Rate: PerSecond(1e9)}, WithStore(store), WithName("test")))
 			b.ReportAllocs()
 			for b.Loop() {
 				l.Allow("key")

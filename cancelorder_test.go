@@ -253,7 +253,7 @@ func TestCancelAfterTurns(t *testing.T) {
 func cancelAfterTurns(t *testing.T, alg ratelimit.Algorithm, store ratelimit.Store, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 5))
 	clk := stepclock.New()
-	l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithClock(clk), ratelimit.WithStoreTimeout(time.Hour)))
+	l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithStoreTimeout(time.Hour)))
 	ref := model.New(alg, 1)
 	now := func() int64 { return clk.Now().UnixNano() }
 	limit := ref.Limit()
@@ -304,7 +304,7 @@ func TestTakeBackAfterForeignReset(t *testing.T) {
 			for i := range both {
 				var err error
 				both[i], err = ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: time.Minute, Start: ratelimit.StartOnFirstEvent},
-					ratelimit.WithStore(db.store()), ratelimit.WithClock(clk))
+					ratelimit.WithStore(db.store()), ratelimit.WithName("test"), ratelimit.WithClock(clk))
 				require.NoError(t, err)
 			}
 			for range 2 {

@@ -26,7 +26,7 @@ func TestCASStoreExpiry(t *testing.T) {
 			func(context.Context, string) error { return nil })
 		clk := stepclock.New()
 		clk.Set(start)
-		l := Must(New(FixedWindow{Limit: 10, Window: time.Hour, Start: StartOnFirstEvent}, WithStore(s), WithClock(clk)))
+		l := Must(New(FixedWindow{Limit: 10, Window: time.Hour, Start: StartOnFirstEvent}, WithStore(s), WithName("test"), WithClock(clk)))
 		clk.Advance(time.Minute)
 		for range 3 {
 			require.True(t, l.Allow("key"))

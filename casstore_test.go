@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -109,7 +111,7 @@ func (db *mapDB) remove(_ context.Context, key string) error {
 func TestCASStore(t *testing.T) {
 	day := ratelimit.FixedWindow{Limit: 3, Window: 24 * time.Hour}
 	limiter := func(t *testing.T, s ratelimit.Store, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
-		l, _ := at(t, alg, append(opts, ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed))...)
+		l, _ := at(t, alg, append([]ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)}, opts...)...)
 		return l
 	}
 
@@ -117,7 +119,8 @@ func TestCASStore(t *testing.T) {
 		db := newMapDB()
 		s := db.store()
 		l := limiter(t, s, day)
-		db.before = func() { require.True(t, l.Allow("key")) }
+		other := limiter(t, db.store(), day)
+		db.before = func() { require.True(t, other.Allow("key")) }
 		d, err := l.Take(ctx, "key", 1)
 		require.NoError(t, err)
 		assert.Equal(t, 1, d.Remaining, "the other came first")
@@ -126,7 +129,7 @@ func TestCASStore(t *testing.T) {
 	t.Run("expires", func(t *testing.T) {
 		db := newMapDB()
 		require.True(t, limiter(t, db.store(), day).Allow("key"))
-		assert.True(t, midnight.Add(24*time.Hour).Equal(db.until[":key"]), db.until)
+		assert.True(t, midnight.Add(24*time.Hour).Equal(db.until["test:key"]), db.until)
 	})
 	t.Run("errors", func(t *testing.T) {
 		db := newMapDB()
@@ -148,7 +151,7 @@ func TestCASStore(t *testing.T) {
 		cancel()
 		tr, err := ratelimit.NewTransition(day)
 		require.NoError(t, err)
-		st, err := s.Open("", tr)
+		st, err := s.Open("test", tr)
 		require.NoError(t, err)
 		_, err = st.Apply(ended, "key", tr, ratelimit.Request{N: 1}.At(midnight))
 		assert.ErrorIs(t, err, context.Canceled)
@@ -190,7 +193,7 @@ func TestCASStore(t *testing.T) {
 			"NewCASStore's remove is nil":         ratelimit.NewCASStore(db.get, db.compareAndSwap, nil),
 			"must be made by NewCASStore":         {},
 		} {
-			_, err := ratelimit.New(day, ratelimit.WithStore(s))
+			_, err := ratelimit.New(day, ratelimit.WithStore(s), ratelimit.WithName("test"))
 			require.ErrorIs(t, err, ratelimit.ErrInvalid)
 			assert.ErrorContains(t, err, want)
 		}
@@ -203,14 +206,14 @@ func TestCASStoreKeys(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	parts := []string{"", "a", "b", ":", "a:", ":a", "%3A", "#", "A", "a b", "a+b", "\xff", "\xfe", "é", long, long + "x", "%" + long, strings.Repeat("é", 40)}
 	db := newMapDB()
-	for _, name := range parts {
+	for _, name := range parts[1:] { // a name is not empty
 		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}, ratelimit.WithStore(db.store()), ratelimit.WithName(name))
 		require.NoError(t, err)
 		for _, key := range parts {
 			assert.True(t, l.Allow(key), "%.10q, %.10q", name, key)
 		}
 	}
-	assert.Len(t, db.states, len(parts)*len(parts))
+	assert.Len(t, db.states, (len(parts)-1)*len(parts))
 	for key := range db.states {
 		assert.NotEmpty(t, key)
 		assert.LessOrEqual(t, len(key), 200)
@@ -218,4 +221,133 @@ func TestCASStoreKeys(t *testing.T) {
 			assert.True(t, r > ' ' && r < 0x7f, "%q", key)
 		}
 	}
+}
+
+// slow returns a store on db whose reads take a millisecond and whose writes take ten, and fail if
+// their context ends before.
+func (db *mapDB) slow() *ratelimit.CASStore {
+	return ratelimit.NewCASStore(
+		func(ctx context.Context, key string) ([]byte, string, error) {
+			time.Sleep(time.Millisecond)
+			return db.get(ctx, key)
+		},
+		func(ctx context.Context, key, version string, state []byte, expires time.Time) (bool, error) {
+			time.Sleep(10 * time.Millisecond)
+			if ctx.Err() != nil {
+				return false, ctx.Err()
+			}
+			return db.compareAndSwap(ctx, key, version, state, expires)
+		}, db.remove)
+}
+
+// Parallel calls on one key get what one caller would get, and the policy decides nothing,
+// however many there are, in one process or in several.
+func TestCASStoreParallelCalls(t *testing.T) {
+	for _, tt := range []struct{ processes, calls, limit int }{{1, 100, 50}, {1, 1000, 50}, {1, 1000, 900}, {1, 20_000, 50}, {5, 400, 50}, {5, 400, 300}} {
+		t.Run(fmt.Sprint(tt), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := newMapDB()
+				var granted, failed atomic.Int64
+				var wg sync.WaitGroup
+				for range tt.processes {
+					l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: tt.limit, Window: 24 * time.Hour}, ratelimit.WithStore(db.slow()), ratelimit.WithName("api")))
+					for range tt.calls {
+						wg.Go(func() {
+							switch d, err := l.Take(ctx, "key", 1); {
+							case err != nil:
+								failed.Add(1)
+							case d.Allowed:
+								granted.Add(1)
+							}
+						})
+					}
+				}
+				wg.Wait()
+				assert.Zero(t, failed.Load(), "decided by the policy")
+				assert.EqualValues(t, tt.limit, granted.Load())
+			})
+		})
+	}
+}
+
+// A caller who leaves before its call is applied spends nothing, and does not end the calls of
+// others.
+func TestCASStoreCallersWhoLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newMapDB()
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(db.slow()), ratelimit.WithName("api")))
+		var wg sync.WaitGroup
+		take := func(ctx context.Context, want error) {
+			wg.Go(func() {
+				_, err := l.Take(ctx, "key", 1)
+				assert.ErrorIs(t, err, want)
+			})
+			synctest.Wait()
+		}
+		leaving, leave := context.WithCancel(ctx)
+		take(ctx, nil) // has the turn
+		take(leaving, context.Canceled)
+		take(ctx, nil)
+		leave()
+		wg.Wait()
+		d, err := l.Peek(ctx, "key")
+		require.NoError(t, err)
+		assert.Equal(t, 8, d.Remaining)
+
+		// The one who has the turn leaves, and the others are served.
+		leaving, leave = context.WithCancel(ctx)
+		take(ctx, nil)
+		take(leaving, context.Canceled)
+		take(ctx, nil)
+		time.Sleep(11500 * time.Microsecond) // the first has been served, and the state read for the others
+		leave()
+		wg.Wait()
+		d, err = l.Peek(ctx, "key")
+		require.NoError(t, err)
+		assert.Equal(t, 6, d.Remaining)
+	})
+}
+
+// A database that panics does so in one of the calls that share its read; the others fail.
+func TestCASStorePanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newMapDB()
+		var panics atomic.Bool
+		s := ratelimit.NewCASStore(func(ctx context.Context, key string) ([]byte, string, error) {
+			time.Sleep(time.Millisecond)
+			if panics.Load() {
+				panic("odd")
+			}
+			return db.get(ctx, key)
+		}, db.compareAndSwap, db.remove)
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("api")))
+		var wg sync.WaitGroup
+		var panicked, failed atomic.Int64
+		take := func() {
+			wg.Go(func() {
+				defer func() {
+					if recover() != nil {
+						panicked.Add(1)
+					}
+				}()
+				if _, err := l.Take(ctx, "key", 1); err != nil {
+					failed.Add(1)
+				}
+			})
+			synctest.Wait()
+		}
+		take() // has the turn
+		take()
+		take()
+		panics.Store(true)
+		wg.Wait()
+		assert.EqualValues(t, 2, panicked.Load(), "the first, and one of the others, which share a read")
+		assert.EqualValues(t, 1, failed.Load())
+		panics.Store(false)
+		take()
+		wg.Wait()
+		d, err := l.Peek(ctx, "key")
+		require.NoError(t, err)
+		assert.Equal(t, 9, d.Remaining, "the store goes on")
+	})
 }

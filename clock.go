@@ -20,7 +20,8 @@ import (
 // 100,000 denials a second, often enough that the reading is about ten microseconds
 // old. So the rate is kept even in a busy process.
 //
-// Readings are never ahead of the system's clock, and never go back. Their age is at
+// Readings are never ahead of the system's clock, unless its wall clock was set back, and never
+// go back. Their age is at
 // most the resolution, plus the time for which the goroutine waited for a processor.
 // The real time between two events may be shorter than the time between their
 // readings, by the age of the first reading. So a span of length s sees at most as
@@ -32,6 +33,7 @@ type CoarseClock struct {
 	clock.Clock // for timers, which are exact
 
 	readings   kernel.Coarse
+	timeline   *kernel.Timeline // of all that use the clock
 	resolution time.Duration
 	stop       chan struct{}
 	once       sync.Once
@@ -52,6 +54,7 @@ func NewCoarseClock(resolution time.Duration) (*CoarseClock, error) {
 func newCoarseClock(resolution time.Duration) *CoarseClock {
 	c := &CoarseClock{Clock: clock.New(), resolution: resolution, stop: make(chan struct{})}
 	c.readings.Init()
+	c.timeline = kernel.NewTimeline(c, &c.readings)
 	return c
 }
 
@@ -74,7 +77,7 @@ func (c *CoarseClock) run() {
 func (c *CoarseClock) Stop() { c.once.Do(func() { close(c.stop) }) }
 
 // Now returns the latest reading.
-func (c *CoarseClock) Now() time.Time { return c.readings.Base.Add(c.readings.SinceBase()) }
+func (c *CoarseClock) Now() time.Time { return c.timeline.Time() }
 
 // Since returns the time from t to the latest reading.
 func (c *CoarseClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
@@ -85,7 +88,7 @@ func (c *CoarseClock) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
 // newTimeline returns the timeline of clk, or of the system's clock if clk is nil.
 func newTimeline(clk clock.Clock) *kernel.Timeline {
 	if c, ok := clk.(*CoarseClock); ok {
-		return kernel.NewTimeline(clk, &c.readings)
+		return c.timeline
 	}
 	return kernel.NewTimeline(clk, nil)
 }

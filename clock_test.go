@@ -63,6 +63,10 @@ func TestCoarseClockWhoseGoroutineIsLate(t *testing.T) {
 				d, err := l.Peek(t.Context(), "key")
 				return d.Allowed && err == nil && l.Allow("key")
 			},
+			"TakeAll": func(l Limiter) bool {
+				d, err := TakeAll(t.Context(), 1, For(l, "key"), For(l, "second key"))
+				return d.Allowed && err == nil
+			},
 		}
 		step := 500 * time.Microsecond
 		if name == "denied" {

@@ -14,20 +14,22 @@ import (
 // This file encodes states as bytes, for stores that keep them in a database.
 //
 //	state  = header words
-//	header = version encoding limit
+//	header = version encoding (limit | 0 count limit...)
 //	limit  = kind fields | allKind count limit...
 //	fields = mask number...
 //	words  = 8 bytes each, little-endian
 //
 // In the portable encoding, a log is written without its unused words.
 //
-// In Redis, a value has no header unless limits vary by key, and its words are those of
-// the portable encoding. So the value of a TokenBucket has 24 bytes, which are three numbers
-// (redisstore/lua/bucket.lua). Bytes 0–7 are the instant at which it will be full, in whole
+// In Redis, the words are those of the portable encoding. Those of a TokenBucket have 24 bytes, which
+// are three numbers (redisstore/lua/bucket.lua). Bytes 0–7 are the instant at which it will be full, in whole
 // microseconds; bytes 8–15 the rest of that instant, in units, of which a microsecond has as
 // many as the time per event needs to be a whole number of them: 1, or 3 at three events a
 // second; bytes 16–23 the latest instant at which events were spent, in microseconds. With
 // RefillInterval it has 16 (interval.lua). docs/design.md has the words of each algorithm.
+//
+// While several limits are asked of a key, the words are those of all of them
+// (internal/kernel/versions.go), as of an All of these limits.
 //
 // All numbers are varints (encoding/binary). The encoding is twice the tick in
 // nanoseconds, plus 1 if the words are portable. A kind is a place in storedKinds,
@@ -48,8 +50,10 @@ var storedKinds = []Algorithm{
 	Unlimited{}, Blocked{}, InFlight{},
 }
 
-// allKind is the kind of an All, whose limit is the list of its parts.
-const allKind = 8
+const (
+	allKind     = 8 // of an All, whose limit is the list of its parts
+	severalKind = 0 // of a list of limits that have been asked of one key
+)
 
 // number encodes the field at p as a number.
 func number(p any) uint64 {
@@ -84,14 +88,20 @@ func setNumber(p any, n uint64) bool {
 	}
 }
 
-// appendHeader appends the header of the states of alg in encoding enc. alg is normalized.
-func appendHeader(b []byte, alg Algorithm, enc kernel.Encoding) []byte {
-	code := enc.Tick << 1
-	if enc.Portable {
+// appendHeader appends the header of the states of t.
+func (t *Transition) appendHeader(b []byte) []byte {
+	code := t.kernel.Tick << 1
+	if t.kernel.Portable {
 		code |= 1
 	}
 	b = binary.AppendUvarint(append(b, stateVersion), code)
-	return appendLimit(b, alg)
+	if t.limits != nil {
+		b = binary.AppendUvarint(append(b, severalKind), uint64(len(t.limits)))
+	}
+	for _, alg := range t.algorithms() {
+		b = appendLimit(b, alg)
+	}
+	return b
 }
 
 func appendLimit(b []byte, alg Algorithm) []byte {
@@ -137,7 +147,7 @@ func (r *headerReader) limit(within bool) (Algorithm, error) {
 		return nil, err
 	case kind == allKind && !within:
 		return r.parts()
-	case kind == 0 || kind == allKind || kind > uint64(len(storedKinds)):
+	case kind == severalKind || kind == allKind || kind > uint64(len(storedKinds)):
 		return nil, fmt.Errorf("kind %d of limit is unknown", kind)
 	}
 	mask, err := r.number()
@@ -187,6 +197,42 @@ func (r *headerReader) parts() (Algorithm, error) {
 	return parts, nil
 }
 
+// transition reads one limit or several.
+func (r *headerReader) transition(enc kernel.Encoding) (*Transition, error) {
+	count := uint64(1)
+	if several, ok := bytes.CutPrefix(r.rest, []byte{severalKind}); ok {
+		r.rest = several
+		var err error
+		if count, err = r.number(); err != nil {
+			return nil, err
+		}
+		if count < 2 || count > kernel.MostVersions {
+			return nil, fmt.Errorf("it is of %d limits", count)
+		}
+	}
+	var limits []*Transition
+	for range count {
+		alg, err := r.limit(false)
+		if err != nil {
+			return nil, err
+		}
+		t, err := newTransition(alg, enc)
+		if err != nil {
+			return nil, err
+		}
+		limits = append(limits, t)
+	}
+	if count == 1 {
+		return limits[0], nil
+	}
+	for _, t := range limits {
+		if t.Stateless() || !t.kernel.Alike(limits[0].kernel) {
+			return nil, fmt.Errorf("%+v and %+v are not of one kind", limits[0].alg, t.alg)
+		}
+	}
+	return joined(limits), nil
+}
+
 // readHeader returns the transition that wrote a state in encoding enc, and the bytes of the
 // state's words.
 func readHeader(state []byte, enc kernel.Encoding) (from *Transition, words []byte, err error) {
@@ -201,11 +247,7 @@ func readHeader(state []byte, enc kernel.Encoding) (from *Transition, words []by
 	if _, err := r.number(); err != nil { // the encoding, which is compared below
 		return nil, nil, err
 	}
-	alg, err := r.limit(false)
-	if err != nil {
-		return nil, nil, err
-	}
-	if from, err = newTransition(alg, enc.Varying()); err != nil {
+	if from, err = r.transition(enc.Varying()); err != nil {
 		return nil, nil, err
 	}
 	header, words := state[:len(state)-len(r.rest)], r.rest
@@ -229,14 +271,14 @@ func (t *Transition) read(state []byte) (from *Transition, words []uint64, err e
 	}
 	width := from.kernel.Width()
 	if len(encoded)%8 != 0 || width > 0 && len(encoded) != 8*width {
-		return nil, nil, fmt.Errorf("%d bytes are no state of %+v", len(encoded), from.alg)
+		return nil, nil, fmt.Errorf("%d bytes are no state of %+v", len(encoded), from.algorithms())
 	}
 	words = make([]uint64, len(encoded)/8)
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint64(encoded[8*i:])
 	}
 	if !from.kernel.Valid(words) {
-		return nil, nil, fmt.Errorf("its words are no state of %+v", from.alg)
+		return nil, nil, fmt.Errorf("its words are no state of %+v", from.algorithms())
 	}
 	return from, words, nil
 }

@@ -295,7 +295,7 @@ func TestLimiterReportsUnreadableState(t *testing.T) {
 	}{"open": {FailOpen, true}, "closed": {FailClosed, false}} {
 		t.Run(name, func(t *testing.T) {
 			db := mapStates{"key": "nonsense"}
-			l, err := New(FixedWindow{Limit: 3, Window: time.Hour}, WithStore(db), WithFailurePolicy(tt.policy))
+			l, err := New(FixedWindow{Limit: 3, Window: time.Hour}, WithStore(db), WithName("test"), WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			d, err := l.Take(t.Context(), "key", 1)
 			require.ErrorIs(t, err, ErrState)
@@ -333,7 +333,7 @@ func TestRestartWithOtherParameters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db, clk := mapStates{}, stepclock.New()
 			limiter := func(s start) Limiter {
-				return Must(New(s.alg, append(s.opts, WithStore(db), WithClock(clk), WithFailurePolicy(FailClosed))...))
+				return Must(New(s.alg, append(s.opts, WithStore(db), WithName("test"), WithClock(clk), WithFailurePolicy(FailClosed))...))
 			}
 			l := limiter(tt.was)
 			require.True(t, l.AllowN("key", 10))

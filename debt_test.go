@@ -69,7 +69,7 @@ func eachDebt(t *testing.T, f func(t *testing.T, l ratelimit.Limiter, clk *store
 		for name, alg := range storetest.Algorithms() {
 			t.Run(storeName+"/"+name, func(t *testing.T) {
 				clk := storetest.NewClock(midnight)
-				l, err := ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(s.store(clk)), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				l, err := ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(s.store(clk)), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 				if storeName == "portable" && errors.Is(err, ratelimit.ErrInvalid) {
 					t.Skip(err)
 				}
@@ -210,12 +210,44 @@ func TestDebtBound(t *testing.T) {
 	})
 }
 
+// What to do if there is no room for a debt: the events that were held count, of several keys only
+// in those that are not settled.
+func TestReleaseWithoutRoomForADebt(t *testing.T) {
+	small, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerDay(5)})
+	large := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1 << 20, Window: time.Hour}, ratelimit.WithClock(clk)))
+	cost := 1 << 19 // the bucket would need centuries
+	for name, make := range map[string]func() (*ratelimit.Reservation, ratelimit.Decision, error){
+		"Hold": func() (*ratelimit.Reservation, ratelimit.Decision, error) { return small.Hold(ctx, "key", 2) },
+		"HoldAll": func() (*ratelimit.Reservation, ratelimit.Decision, error) {
+			return ratelimit.HoldAll(ctx, 2, ratelimit.For(small, "keys"), ratelimit.For(large, "keys"))
+		},
+	} {
+		hold, _, err := make()
+		require.NoError(t, err, name)
+		settle := func() error {
+			_, err := hold.Settle(ctx, cost)
+			if errors.Is(err, ratelimit.ErrDebt) {
+				err = hold.Release(ctx)
+			}
+			return err
+		}
+		require.NoError(t, settle(), name)
+	}
+	for key, want := range map[*ratelimit.Limiter]map[string]int{&small: {"key": 3, "keys": 3}, &large: {"keys": 1 << 19}} {
+		for k, remaining := range want {
+			d, err := (*key).Peek(ctx, k)
+			require.NoError(t, err)
+			assert.Equal(t, remaining, d.Remaining, k)
+		}
+	}
+}
+
 // A hold that cannot be settled for want of room in the state stays as it was, and can be
 // settled again.
 func TestSettleBeyondTheBound(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
-			l, _ := at(t, ratelimit.FixedWindow{Limit: 10, Window: time.Second}, ratelimit.WithStore(store()))
+			l, _ := at(t, ratelimit.FixedWindow{Limit: 10, Window: time.Second}, ratelimit.WithStore(store()), ratelimit.WithName("test"))
 			r, _, err := l.Hold(ctx, "key", 4)
 			require.NoError(t, err)
 			n := math.MaxInt

@@ -31,7 +31,7 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 	alg, err := l.own.lookup(ctx, key)
 	if err != nil {
 		err = limitError(key, err)
-	} else if granted, ok := l.local.varied.AllowAs(l.timeline, key, alg, n); ok {
+	} else if granted, ok := l.local.tables.AllowAs(l.timeline, key, alg, n); ok {
 		return granted
 	}
 	var t *Transition
@@ -49,7 +49,7 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 		d, _ := l.degradedTake(ctx, key, n, t, err)
 		return d.Allowed
 	}
-	return n <= t.kernel.Limit() && l.local.varied.Allow(l.timeline, key, lim, n)
+	return n <= t.kernel.Limit() && l.local.tables.AllowBy(l.timeline, key, lim, n)
 }
 
 func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ error) {

@@ -1,7 +1,9 @@
 package ratelimit
 
 import (
+	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -11,8 +13,9 @@ const Never time.Duration = math.MaxInt64
 
 // Where the numbers come from: internal/kernel/step.go computes them. RetryAfter is the
 // instant that the algorithm's kernel answers to "when would n events be granted?", less
-// now. Only a new key in a full store (overflow.apply in internal/memory/admission.go) and
-// FailClosed (closedRetry in degraded.go) have a RetryAfter of their own.
+// now. It is another one where no kernel can know that instant: if the store fails
+// (degraded.go), if it is full and the key is new (noRoomUntil in internal/memory), and if
+// other callers wait for events in flight (overtakes in waiting.go).
 
 // A Decision is the answer to one request. Its durations start at the reading of
 // the clock by which the decision was made.
@@ -51,4 +54,11 @@ type Decision struct {
 	// Degraded says that the store failed and that the limiter's
 	// [FailurePolicy] made this decision.
 	Degraded bool
+}
+
+// String returns the fields of d, as fmt's %+v writes those of a struct, and "never" for
+// [Never].
+func (d Decision) String() string {
+	type fields Decision
+	return strings.ReplaceAll(fmt.Sprintf("%+v", fields(d)), Never.String(), "never")
 }

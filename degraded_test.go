@@ -233,9 +233,9 @@ func TestFallbackWithALowerLimit(t *testing.T) {
 // The same for calls whose Decision is on one event: only a plan never grants that.
 func TestFallbackThatIsBlocked(t *testing.T) {
 	blocked, _ := at(t, ratelimit.Blocked{})
-	falls, _ := downLimiter(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.Fallback(blocked))
+	falls, _ := downLimiter(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.Fallback(blocked))
 	for name, call := range singleCalls {
-		for _, n := range []int{5, 6} {
+		for _, n := range []int{1, 2} {
 			d, err := call(falls, n)
 			require.ErrorContains(t, err, "connection refused", name)
 			assert.Equal(t, ratelimit.Decision{RetryAfter: time.Second, Degraded: true}, d, name)
@@ -262,7 +262,7 @@ func TestFallbackOfAWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &brokenStore{}
 		alone := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Second}))
-		l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(ratelimit.Fallback(alone))))
+		l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(ratelimit.Fallback(alone))))
 		r := held(t, l, "k", 5)
 		w := waitFor(t, l, "k", 2)
 		synctest.Wait()

@@ -50,7 +50,7 @@
 // even beyond the limit.
 //
 // [WithLimits] gives keys limits of their own, which may change while the service
-// runs. Package httplimit limits HTTP requests, and package iolimit the bytes per second of
+// runs; if a lookup fails, the [FailurePolicy] decides. Package httplimit limits HTTP requests, and package iolimit the bytes per second of
 // readers, writers and connections. Modules of their own are grpclimit, for gRPC; connectlimit,
 // for Connect; and rules, for tables of limits that administrators edit.
 //
@@ -77,7 +77,8 @@
 //  5. A key is forgotten only when that changes no decision, or when a bound that
 //     you set forces it. Keys forgotten because of a bound are counted.
 //  6. The limiter uses the clock that it is given, and its monotonic readings. A
-//     clock that steps back grants nothing twice. Windows begin at multiples of
+//     clock that steps back grants nothing twice; time for which a machine was suspended, or by
+//     which its clock was set forward, has passed. Windows begin at multiples of
 //     their length since the Unix epoch, unless they begin with the first event. So days
 //     are those of UTC; there are no days of a time zone, and no calendar months.
 //  7. Reservations and waiters on a key are served in the order of their arrival.

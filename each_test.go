@@ -44,8 +44,8 @@ func TestEachOfNothing(t *testing.T) {
 	for name, l := range map[string]Limiter{
 		"memory":  Must(New(limit)),
 		"log":     Must(New(SlidingLog{Limit: 2, Window: time.Hour})),
-		"each":    Must(New(limit, WithStore(&eachStore{}))),
-		"loop":    Must(New(limit, WithStore(newHangingStore()))),
+		"each":    Must(New(limit, WithStore(&eachStore{}), WithName("test"))),
+		"loop":    Must(New(limit, WithStore(newHangingStore()), WithName("test"))),
 		"wrapped": struct{ Limiter }{Must(New(limit))},
 	} {
 		for _, tt := range []struct {
@@ -172,7 +172,7 @@ func TestEachFailures(t *testing.T) {
 	} {
 		for _, bounded := range []bool{false, true} {
 			limiter := func(s Store) Limiter {
-				return Must(New(TokenBucket{Rate: PerHour(2)}, WithStore(s), WithLimits(lookup), WithFailureLog(nil),
+				return Must(New(TokenBucket{Rate: PerHour(2)}, WithStore(s), WithName("test"), WithLimits(lookup), WithFailureLog(nil),
 					WithFailurePolicy(policy()), WithClock(stepclock.New())))
 			}
 			s := &eachStore{down: down, bounded: bounded}
@@ -202,7 +202,7 @@ func TestEachTimeout(t *testing.T) {
 	for _, bounded := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &eachStore{bounded: bounded, stuck: make(chan struct{})}
-			l := Must(New(TokenBucket{Rate: PerHour(1)}, WithStore(s), WithStoreTimeout(20*time.Millisecond), WithFailurePolicy(FailClosed), WithFailureLog(nil)))
+			l := Must(New(TokenBucket{Rate: PerHour(1)}, WithStore(s), WithName("test"), WithStoreTimeout(20*time.Millisecond), WithFailurePolicy(FailClosed), WithFailureLog(nil)))
 			begin := time.Now()
 			out, err := TakeEach(t.Context(), l, []string{"a", "b"}, 1, nil)
 			assert.Equal(t, 20*time.Millisecond, time.Since(begin))
@@ -272,7 +272,7 @@ func FuzzEach(f *testing.F) {
 		var l [2]Limiter
 		for i := range l {
 			stores[i], clocks[i] = NewMemoryStore(), stepclock.New()
-			l[i] = Must(New(alg, WithStore(stores[i]), WithClock(clocks[i])))
+			l[i] = Must(New(alg, WithStore(stores[i]), WithName("test"), WithClock(clocks[i])))
 		}
 		var out []Decision
 		for data = data[1:min(len(data), 2000)]; len(data) > 2; {

@@ -43,7 +43,7 @@ var forgetting = map[string]func(ctx context.Context, t *testing.T, l ratelimit.
 
 // another returns a limiter with the states of l, which is not told of the other's Resets.
 func another(ctx context.Context, t *testing.T, l ratelimit.Limiter, store *ratelimit.MemoryStore) ratelimit.Limiter {
-	opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(ratelimit.ClockOf(l))}
+	opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(ratelimit.ClockOf(l))}
 	alg := ratelimit.AlgorithmOf(l)
 	if alg == nil {
 		var err error
@@ -88,7 +88,7 @@ func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/own=%v/known=%v/both=%v/%T%+v", how, own, known, both, alg, alg), func(t *testing.T) {
 					clk := stepclock.New()
 					store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(3))
-					opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(clk)}
+					opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk)}
 					if own {
 						opts = append(opts, ownLimits(alg))
 					}
@@ -136,7 +136,7 @@ func TestReleaseAfterKeysWereForgotten(t *testing.T) {
 		for _, alg := range []ratelimit.Algorithm{five, ratelimit.All{five, ratelimit.FixedWindow{Limit: 100, Window: 24 * time.Hour}}} {
 			for _, own := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/own=%v/%T", name, own, alg), func(t *testing.T) {
-					opts := []ratelimit.Option{ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(10)))}
+					opts := []ratelimit.Option{ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(10))), ratelimit.WithName("test")}
 					if own {
 						opts = append(opts, ownLimits(alg))
 					}
@@ -215,7 +215,7 @@ func TestSettleAfterIdleKeysWereForgotten(t *testing.T) {
 		t.Run(fmt.Sprintf("%T%+v", alg, alg), func(t *testing.T) {
 			clk := stepclock.New()
 			store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(3))
-			l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithClock(clk)))
+			l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 			l.Allow("idle")
 			clk.Set(clk.Now().Add(time.Hour))
 			r, d, err := l.Hold(ctx, "k", 1)

@@ -9,12 +9,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// Errors that [New] and [ParseRate] return.
-var (
-	// ErrInvalid says that a parameter or an option cannot be used. The
-	// message names it, its value, and the values it may have.
-	ErrInvalid = param.ErrInvalid
-)
+// ErrInvalid says that a parameter, an option or an argument cannot be used: one of [New] and of
+// other constructors, also of the packages around this one, of [ParseRate], a nil context of any
+// method, a negative maxWait, a [Bound] without a limiter, or the wrong count of numbers for
+// SettleEach. The message names it, its value, and the values it may have.
+var ErrInvalid = param.ErrInvalid
 
 // Errors that the methods of a [Limiter] return. A denial is not among them:
 // it is a [Decision] that is not Allowed.
@@ -31,8 +30,10 @@ var (
 	// for events of an InFlight.
 	ErrQueueFull = errors.New("ratelimit: queue full")
 
-	// ErrFull says that a [MemoryStore] with [RefuseUnseen] has no room for the key
-	// of a Wait, a Reserve or a Charge.
+	// ErrFull says that a [MemoryStore] with [WithMaxKeys] has no room: with [RefuseUnseen], for
+	// the key of a Wait, WaitHold, Reserve, Charge or Settle (Allow, Take, TakeUpTo, Hold and
+	// ReserveWithin deny instead); or because a TakeAll or HoldAll has more keys than the store
+	// may hold.
 	ErrFull = errors.New("ratelimit: the store is full")
 
 	// ErrSettled says that a [Reservation] was settled or cancelled before.

@@ -177,7 +177,7 @@ func ExampleWithMaxKeys() {
 	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1000))
 	limiter := ratelimit.Must(ratelimit.New(
 		ratelimit.FixedWindow{Limit: 3, Window: time.Minute, Start: ratelimit.StartOnFirstEvent},
-		ratelimit.WithStore(store),
+		ratelimit.WithStore(store), ratelimit.WithName("api"),
 	))
 	limiter.AllowN("mallory", 3)
 	for i := range 100_000 {
@@ -203,6 +203,33 @@ func ExampleWithLimits_plans() {
 	// enterprise true true
 	// late payer false false
 	// hobbyist false true
+}
+
+// A new address that sends mail warms up: it may send 50 mails on its first day, and twice as many
+// each day, until it may send as many as the others.
+func ExampleWithLimits_ramp() {
+	const day = 24 * time.Hour
+	clk := stopped() // clock.New() in a program
+	since := map[string]time.Time{"192.0.2.1": clk.Now()}
+	daily := ratelimit.FixedWindow{Limit: 10_000, Window: day}
+	limiter := ratelimit.Must(ratelimit.New(daily, ratelimit.WithClock(clk),
+		ratelimit.WithLimits(func(_ context.Context, address string) (ratelimit.Algorithm, error) {
+			limit := 50
+			for d := day; d <= clk.Since(since[address]) && limit < daily.Limit; d += day {
+				limit *= 2
+			}
+			return ratelimit.FixedWindow{Limit: min(limit, daily.Limit), Window: day}, nil
+		}),
+	))
+	for range 10 {
+		sent := 0
+		for limiter.Allow("192.0.2.1") {
+			sent++
+		}
+		fmt.Print(sent, " ")
+		clk.Add(day)
+	}
+	// Output: 50 100 200 400 800 1600 3200 6400 10000 10000
 }
 
 // A program that reads messages in batches decides on the senders of a batch at once.
@@ -300,6 +327,34 @@ func ExampleTakeAll() {
 	// bob true 0 organisation
 	// bob false 0 organisation
 	// bob has 1 <nil>
+}
+
+// A call of a language model counts as one request, and as tokens and cents that are estimated
+// before and known afterwards.
+func ExampleHoldAll() {
+	limiter := func(n int) ratelimit.Limiter {
+		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: n, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}))
+	}
+	requests, tokens, cents := limiter(60), limiter(100_000), limiter(500)
+	ctx, user, org := context.Background(), "ann", "acme"
+
+	hold, d, err := ratelimit.HoldAll(ctx, 1, ratelimit.For(requests, user),
+		ratelimit.For(tokens, user).N(1200), ratelimit.For(cents, org).N(3))
+	if err != nil || !d.Allowed {
+		return // d.Part says which of them refuses, and d.RetryAfter for how long
+	}
+	_, err = hold.SettleEach(ctx, 1, 830, 2)
+
+	for _, b := range []ratelimit.Bound{ratelimit.For(requests, user), ratelimit.For(tokens, user), ratelimit.For(cents, org)} {
+		d, _ := b.Peek(ctx)
+		fmt.Println(d.Remaining, "of", d.Limit)
+	}
+	fmt.Println(err)
+	// Output:
+	// 59 of 60
+	// 99170 of 100000
+	// 498 of 500
+	// <nil>
 }
 
 // Which keys are denied most, and how often? The log has a line for the first denial in each ten

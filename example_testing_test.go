@@ -15,12 +15,13 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/ratelimittest"
 )
 
 // The code of docs/testing.md.
 
 func Example_testingAHandler() {
-	clk := clock.NewMock()
+	clk := ratelimittest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	limiter := ratelimit.Must(ratelimit.New(
 		ratelimit.FixedWindow{Limit: 2, Window: time.Minute},
 		ratelimit.WithClock(clk),
@@ -39,7 +40,7 @@ func Example_testingAHandler() {
 	fmt.Println(refused.Code, refused.Header().Get("Retry-After"))
 
 	wait, _ := time.ParseDuration(refused.Header().Get("Retry-After") + "s")
-	clk.Add(wait)
+	clk.Advance(wait)
 	fmt.Println(serve().Code)
 	// Output:
 	// 429 60
@@ -68,6 +69,17 @@ func TestDocumentedBubbleNeedsItsOwnLimiter(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.False(t, limiter.Allow("alice"))
 	})
+}
+
+func TestDocumentedFake(t *testing.T) {
+	limiter := ratelimittest.New(func(call ratelimit.Call, key string, n int) ratelimit.Decision {
+		if key == "mallory" {
+			return ratelimit.Decision{Limit: 10, RetryAfter: time.Minute}
+		}
+		return ratelimit.Decision{Allowed: true, Limit: 10, Remaining: 9}
+	})
+	require.True(t, limiter.Allow("alice"))
+	require.False(t, limiter.Allow("mallory"))
 }
 
 func TestDocumentedExhaustedLimiter(t *testing.T) {
@@ -107,7 +119,7 @@ func (unreachable) Reset(context.Context, string) error { return errors.New("con
 func Example_testingAnOutage() {
 	limiter := ratelimit.Must(ratelimit.New(
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
-		ratelimit.WithStore(unreachable{}),
+		ratelimit.WithStore(unreachable{}), ratelimit.WithName("api"),
 		ratelimit.WithFailurePolicy(ratelimit.FailClosed),
 	))
 	d, err := limiter.Take(context.Background(), "alice", 1)

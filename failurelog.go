@@ -10,11 +10,11 @@ import (
 
 // WithFailureLog sets the logger that the limiter warns when its [FailurePolicy] has
 // decided because the store failed. The first such decision is logged at once, and then
-// one in ten seconds, by the limiter's clock. A line has the limiter's name, the store's
+// one in ten seconds, by the limiter's clock; the last ones of an outage within ten seconds. A line has the limiter's name, the store's
 // error, and the number of decisions without the store since the previous line. The
 // default is [slog.Default] at the time of the line. A nil logger turns the log off.
 //
-// Limiters with the same logger have a line each. Nothing is logged while the store works.
+// Limiters with the same logger have a line each. Otherwise, nothing is logged.
 func WithFailureLog(logger *slog.Logger) Option {
 	return func(c *config) { c.failureLog, c.failureLogSet = logger, true }
 }
@@ -42,13 +42,24 @@ func (l *limiter) failing(ctx context.Context, err error) {
 	if failures.off {
 		return
 	}
-	held, ok := failures.valve.Pass(l.timeline.Clock().Now(), failureLogInterval)
-	if !ok {
-		return
+	clk := l.timeline.Clock()
+	switch held, ok := failures.valve.Pass(clk.Now(), failureLogInterval); {
+	case ok:
+		l.logFailure(ctx, err, held+1)
+	case held == 1:
+		ctx = context.WithoutCancel(ctx)
+		clk.AfterFunc(failureLogInterval, func() {
+			if held, ok := failures.valve.Flush(clk.Now(), failureLogInterval); ok {
+				l.logFailure(ctx, err, held)
+			}
+		})
 	}
-	logger := failures.logger
+}
+
+func (l *limiter) logFailure(ctx context.Context, err error, decisions int) {
+	logger := l.failures.logger
 	if logger == nil {
 		logger = slog.Default()
 	}
-	logger.WarnContext(ctx, decided[l.policy.kind], "limiter", l.name, "error", err, "decisions", held+1)
+	logger.WarnContext(ctx, decided[l.policy.kind], "limiter", l.name, "error", err, "decisions", decisions)
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -17,12 +19,26 @@ import (
 
 // newLog returns a logger without times, and what it has logged since the last call.
 func newLog() (*slog.Logger, func() string) {
-	var text strings.Builder
+	var text logText
 	h := slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: withoutTime})
 	return slog.New(h), func() string {
+		text.mu.Lock()
+		defer text.mu.Unlock()
 		defer text.Reset()
 		return text.String()
 	}
+}
+
+// A logText is written by timers, too.
+type logText struct {
+	mu sync.Mutex
+	strings.Builder
+}
+
+func (t *logText) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.Builder.Write(p)
 }
 
 // TestFailureLog: the first decision without the store is logged, and then one in ten
@@ -51,6 +67,27 @@ func TestFailureLog(t *testing.T) {
 	clk.Advance(time.Hour)
 	require.True(t, l.Allow("key"))
 	require.Equal(t, line(1), logged())
+}
+
+// TestFailureLogTellsOfTheEnd: the last decisions of an outage are told of when no other follows.
+func TestFailureLogTellsOfTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, logged := newLog()
+		s := &brokenStore{}
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
+		require.NoError(t, err)
+		s.err = errors.New("no route")
+		for range 100 {
+			l.Allow("key")
+		}
+		require.Contains(t, logged(), "decisions=1\n")
+		s.err = nil
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Contains(t, logged(), "error=\"no route\" decisions=99\n")
+		time.Sleep(time.Hour)
+		require.Empty(t, logged())
+	})
 }
 
 // TestFailureLogOfMethods: each decision of a policy is logged, and nothing else is.
@@ -82,7 +119,7 @@ func TestFailureLogOfMethods(t *testing.T) {
 		for _, c := range calls {
 			logger, logged := newLog()
 			s := &brokenStore{}
-			l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(logger))
+			l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(logger))
 			s.err = errors.New("no route")
 			c.call(l)
 			if got := logged(); c.counts {
@@ -103,7 +140,7 @@ func TestFailureLogDefault(t *testing.T) {
 	s := &brokenStore{}
 	fails := func(opts ...ratelimit.Option) {
 		s.err = nil
-		l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, append(opts, ratelimit.WithStore(s))...)
+		l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"))...)
 		s.err = errors.New("no route")
 		slog.SetDefault(logger) // after New
 		require.True(t, l.Allow("key"))
@@ -132,7 +169,7 @@ func (h *askingHandler) Handle(context.Context, slog.Record) error {
 func TestFailureLogIsNotLocked(t *testing.T) {
 	h := &askingHandler{Handler: slog.Default().Handler()}
 	s := &brokenStore{}
-	h.l, _ = at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithFailureLog(slog.New(h)))
+	h.l, _ = at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(slog.New(h)))
 	s.err = errors.New("no route")
 	require.True(t, h.l.Allow("key"))
 	require.Equal(t, 1, h.lines)

@@ -34,7 +34,7 @@ func TestFullStoreIsExact(t *testing.T) {
 			for _, maxKeys := range []int{30, 700} { // with a scan of all keys, and with samples
 				for _, own := range []bool{false, true} {
 					store := NewMemoryStore(WithMaxKeys(maxKeys), WithFullPolicy(policy))
-					opts := []Option{WithStore(store), WithClock(stepclock.New())}
+					opts := []Option{WithStore(store), WithName("test"), WithClock(stepclock.New())}
 					var changes atomic.Int64
 					if own {
 						opts = append(opts, WithLimits(func(_ context.Context, key string) (Algorithm, error) {

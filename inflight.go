@@ -11,7 +11,7 @@ import (
 // have been granted, have not been released, and are younger than Timeout, plus n, are at most
 // Limit.
 //
-// [Limiter.Hold] and [Limiter.WaitHold] return a [Reservation], whose methods Release and
+// [Limiter.Hold] and [Limiter.WaitHold] return a [Reservation], whose methods Release, Cancel and
 // Settle release all its events, whatever number Settle is told. Events that are not released,
 // because their holder has crashed, stop counting after Timeout. Releasing them later changes
 // nothing. Choose a Timeout that is longer than any request takes, because a request that runs

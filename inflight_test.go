@@ -21,7 +21,7 @@ func TestInFlight(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
 			clk := stepclock.New()
-			l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Minute}, ratelimit.WithClock(clk), ratelimit.WithStore(store())))
+			l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Minute}, ratelimit.WithClock(clk), ratelimit.WithStore(store()), ratelimit.WithName("test")))
 			begin := clk.Now()
 			first, d, err := l.Hold(ctx, "k", 1)
 			require.NoError(t, err)
@@ -40,6 +40,11 @@ func TestInFlight(t *testing.T) {
 			require.NoError(t, err)
 			require.NotNil(t, third)
 			assert.False(t, l.Allow("k"))
+
+			third.Cancel()
+			third, _, err = l.Hold(ctx, "k", 1)
+			require.NoError(t, err)
+			require.NotNil(t, third, "Cancel releases it as well")
 
 			// The holders have crashed.
 			clk.Set(begin.Add(61*time.Second - 1))
@@ -64,7 +69,7 @@ func TestInFlightInAll(t *testing.T) {
 			l := ratelimit.Must(ratelimit.New(ratelimit.All{
 				ratelimit.InFlight{Limit: 4, Timeout: time.Minute},
 				ratelimit.FixedWindow{Limit: 20, Window: time.Hour},
-			}, ratelimit.WithClock(clk), ratelimit.WithStore(store())))
+			}, ratelimit.WithClock(clk), ratelimit.WithStore(store()), ratelimit.WithName("test")))
 			for actual, left := range map[int]int{0: 20, 1: 19, 4: 16, 9: 11} {
 				require.NoError(t, l.Reset(ctx, "k"))
 				r, _, err := l.Hold(ctx, "k", 4)
@@ -93,7 +98,7 @@ func TestInFlightWait(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Minute}, ratelimit.WithStore(store())))
+				l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Minute}, ratelimit.WithStore(store()), ratelimit.WithName("test")))
 				begin := time.Now()
 				var wg sync.WaitGroup
 				var mu sync.Mutex // protects served
@@ -157,7 +162,7 @@ func TestHoldersThatCrash(t *testing.T) {
 				rnd := newRand(t)
 				for range 100 {
 					clk := stepclock.New()
-					l := ratelimit.Must(ratelimit.New(alg, append(opts, ratelimit.WithClock(clk), ratelimit.WithStore(store()))...))
+					l := ratelimit.Must(ratelimit.New(alg, append(opts, ratelimit.WithClock(clk), ratelimit.WithStore(store()), ratelimit.WithName("test"))...))
 					var flights []*flight
 					for range 60 {
 						clk.Advance(time.Duration(max(0, rnd.IntN(8)-3)))
@@ -244,7 +249,7 @@ func TestInFlightWaitersNoticeRoom(t *testing.T) {
 				limit.Store(2)
 				db := newMapDB()
 				open := func() ratelimit.Limiter {
-					return ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(db.store()),
+					return ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(db.store()), ratelimit.WithName("test"),
 						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
 							return ratelimit.InFlight{Limit: int(limit.Load()), Timeout: time.Hour}, nil
 						})))

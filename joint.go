@@ -17,9 +17,10 @@ type JointStates interface {
 	// if the key can be decided on only alone.
 	Group(key string) any
 
-	// ApplyAll decides on the calls together. Their keys are different keys of one group, and
-	// the receiver is among their States. If all keys grant their requests, the Result of each
-	// is what Apply would return, and Told is true.
+	// ApplyAll decides on the calls together. There are 2 to 1,024 calls. Their keys are
+	// different keys of one group, and the receiver is among their States. The numbers of their
+	// events may differ, and a key of which 0 are asked for grants them and does not change. If all
+	// keys grant their requests, the Result of each is what Apply would return, and Told is true.
 	//
 	// If a key refuses, nothing is spent. Told says which of the Results are set, of which at
 	// least one is denied: each is that of the request, or of [Request.Refused] if the key

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,9 +17,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// A jointStore keeps states as bytes, and decides on several keys together. It is not for
+// A jointStore keeps states as bytes, and decides on several keys together. Only Apply is for
 // concurrent use.
 type jointStore struct {
+	mu      sync.Mutex        // of Apply
 	states  map[string][]byte // by the limiter's name and the key
 	bounded bool
 	single  int   // the calls of Apply so far
@@ -47,6 +49,8 @@ func (s *jointStates) Bounded() bool { return s.bounded }
 func (s *jointStates) Group(string) any { return s.jointStore }
 
 func (s *jointStates) Apply(_ context.Context, key string, t *Transition, req Request) (Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.single++
 	if s.down != nil {
 		return Result{}, s.down
@@ -85,7 +89,7 @@ func (s *jointStates) ApplyAll(ctx context.Context, calls []JointCall) (decided 
 			return true, err
 		}
 		granted = granted && res.Decision.Allowed
-		notes = notes && c.Request.N > 0 && c.Request.N <= res.Decision.Limit
+		notes = notes && c.Request.N <= res.Decision.Limit
 	}
 	for i := range calls {
 		c := &calls[i]
@@ -137,12 +141,18 @@ func TestJointStatesAnswerAsInMemory(t *testing.T) {
 				n = 9 // never granted by some
 			}
 			var got, want []Bound
+			var settled []int
 			for range 2 + rng.IntN(3) { // some of them twice
 				i := rng.IntN(len(algs))
 				key := string(rune('a' + rng.IntN(2)))
-				got, want = append(got, For(there[i], key)), append(want, For(here[i], key))
+				a, b := For(there[i], key), For(here[i], key)
+				if rng.IntN(4) == 0 {
+					own := rng.IntN(3)
+					a, b = a.N(own), b.N(own)
+				}
+				got, want, settled = append(got, a), append(want, b), append(settled, rng.IntN(n+2))
 			}
-			hold, settled := rng.IntN(2) == 0, rng.IntN(n+2)
+			hold, each := rng.IntN(2) == 0, rng.IntN(2) == 0
 			ask := func(of []Bound) (d, after Decision) {
 				if !hold {
 					d, err := TakeAll(t.Context(), n, of...)
@@ -152,10 +162,12 @@ func TestJointStatesAnswerAsInMemory(t *testing.T) {
 				r, d, err := HoldAll(t.Context(), n, of...)
 				require.NoError(t, err)
 				assert.Equal(t, d.Allowed, r != nil)
-				if r != nil {
-					after, err = r.Settle(t.Context(), settled)
-					require.NoError(t, err)
+				if r != nil && each {
+					after, err = r.SettleEach(t.Context(), settled...)
+				} else if r != nil {
+					after, err = r.Settle(t.Context(), settled[0])
 				}
+				require.NoError(t, err)
 				return d, after
 			}
 			gotD, gotAfter := ask(got)
@@ -401,4 +413,26 @@ func TestJointStatesGrantTooLate(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, []int{3, 5}, remaining(), "and given back")
 	})
+}
+
+// TestJointStatesRefusedElsewhere: what one store has granted to several keys at once is given back if
+// another store refuses, or a limiter that New has not made.
+func TestJointStatesRefusedElsewhere(t *testing.T) {
+	clk := WithClock(stepclock.New())
+	first, second := newJointStore(), newJointStore()
+	one := Must(New(FixedWindow{Limit: 5, Window: time.Hour}, WithStore(first), WithName("one"), clk))
+	two := Must(New(FixedWindow{Limit: 1, Window: time.Hour}, WithStore(second), WithName("two"), clk))
+	require.True(t, two.Allow("c"))
+	for _, refusing := range []Limiter{two, struct{ Limiter }{two}} {
+		first.keys = nil
+		d, err := TakeAll(t.Context(), 1, For(one, "a"), For(one, "b"), For(refusing, "c"))
+		require.NoError(t, err)
+		require.False(t, d.Allowed)
+		require.Equal(t, []int{2}, first.keys, "it has granted")
+		for _, key := range []string{"a", "b"} {
+			d, err := one.Peek(t.Context(), key)
+			require.NoError(t, err)
+			assert.Equal(t, 5, d.Remaining, key)
+		}
+	}
 }

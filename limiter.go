@@ -3,7 +3,6 @@ package ratelimit
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -27,6 +26,8 @@ import (
 // n = 0 is always allowed and spends nothing. If n is negative, methods return
 // [ErrNegative]. If the context has ended, they return its error and spend nothing.
 //
+// # Wrappers
+//
 // Later versions may add methods to this interface. To write a limiter, embed
 // another one: calls of methods that it does not override, including methods added
 // later, go to the embedded limiter and bypass the overrides. Embedding does not
@@ -35,6 +36,11 @@ import (
 // methods of its own. Without them, package httplimit does not know the policy and the clock.
 // The example of AlgorithmOf shows a wrapper. To be told of decisions, use [WithObserver]
 // instead.
+//
+// A limiter that New has not made is asked through its own methods, whatever it unwraps to: [TakeAll]
+// and [TakeEach] call Take, [HoldAll] calls Hold, a [Bound] the method of the same name, and
+// middlewares Take, or Hold if something is to be settled or released, or ReserveWithin if they
+// may wait. In tests, package ratelimittest has a limiter that decides all calls by one function.
 type Limiter interface {
 	// Allow reports whether one event may happen now, and spends it if so.
 	Allow(key string) bool
@@ -101,13 +107,11 @@ type Limiter interface {
 	// Hold is Take, and returns a Reservation of the events if they are granted. It is for
 	// requests whose cost is known only afterwards: hold an estimate, and pass the
 	// cost to [Reservation.Settle]. If the events are denied, the Reservation
-	// is nil. Cancel ends a hold and gives nothing back: call Settle with 0 instead. A hold
-	// that is never settled is spent.
+	// is nil. [Reservation.Cancel] settles it with 0. A hold that is never settled is spent.
 	//
-	// The store keeps nothing for a hold. In memory, the Reservation is one allocation of
-	// 64 to 288 bytes (288 with [WithLimits]), or at most two with an [All]. With WithLimits, a
-	// key whose events are held, charged or settled costs as much as with a [SlidingLog] until a
-	// later Take.
+	// The store keeps nothing for a hold. In memory, the Reservation is two allocations of 256 bytes
+	// together, or three with an [All]. A key whose events are held costs as much as with a
+	// [SlidingLog], until a later Take if its state is one word, and otherwise until it is idle.
 	Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error)
 
 	// WaitHold is WaitN, and returns a Reservation of the events, to be settled or released
@@ -125,9 +129,7 @@ type Limiter interface {
 	// The Decision is what Peek returns afterwards. A debt may exceed the limit itself, as
 	// far as the state of the key has room: in buckets and WarmingUp, if it is paid before
 	// 2116; in windows and logs, if they count at most 2³¹−1 events, and mostly far more.
-	// A state in memory that takes 8 bytes may have less room: that of a SlidingWindow of
-	// one segment, or of a FixedWindow shorter than a second, counts up to 2ᵏ−1 events, at
-	// least its limit. If there is no room, none of the events is counted, and the error
+	// If there is no room, none of the events is counted, and the error
 	// matches [ErrDebt] and says how many would fit. If the store is full, it matches
 	// [ErrFull]. If the store fails, the [FailurePolicy] makes the Decision, the error says
 	// so, and it is unknown whether the events were counted; a [Fallback] counts them.
@@ -196,7 +198,6 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		l.states, l.waiting = local, &local.waiting
 	default:
 		l.states, l.local, l.fast, l.waiting = local, local, local.fast(), &local.waiting
-		l.dated = own == nil && t.kernel.Word() == nil && t.kernel.Dated()
 	}
 	if l.observers != nil {
 		return &observed{l}, nil
@@ -332,11 +333,9 @@ type limiter struct {
 	policy   *FailurePolicy // most limiters share defaultPolicy
 	resets   resets
 	lines    lines
-	waiting  *waiting             // Waits for events in flight
-	local    *memoryStates        // states, if they are in memory and used
-	fast     *memory.Tables       // local, if its states have a fixed width
-	dated    bool                 // whether all states are in local, wider than a word, of a kernel that is Dated
-	spare    atomic.Pointer[hold] // see newHold
+	waiting  *waiting       // Waits for events in flight
+	local    *memoryStates  // states, if they are in memory and used
+	fast     *memory.Tables // those of local, if all keys have one limit, and its states a fixed width
 	failures failureLog
 
 	observers *observers // nil if there are none; otherwise, users of the limiter have an observed
@@ -357,7 +356,7 @@ func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transi
 	}
 	if l.local != nil && req.Op <= OpPeek { // most keys have the limit that they had before
 		asked, a := kernel.Request{Op: kernel.Op(req.Op), N: req.N, Clock: l.timeline}, kernel.Answer{}
-		if l.local.varied.ApplyAs(key, alg, &asked, &a) {
+		if l.local.tables.ApplyAs(key, alg, &asked, &a) {
 			return l.t, result(&a), nil
 		}
 	}

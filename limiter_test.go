@@ -346,7 +346,7 @@ func TestMetamorphic(t *testing.T) {
 			var limiters []ratelimit.Limiter
 			for _, opts := range [][]ratelimit.Option{
 				nil,
-				{ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1000)))},
+				{ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1000))), ratelimit.WithName("test")},
 				{ratelimit.WithStore(shared), ratelimit.WithName("one")},
 				{ratelimit.WithStore(shared), ratelimit.WithName("another")},
 			} {

@@ -15,23 +15,22 @@ import (
 // store; Cancel, Reset, and Settle and Release of what the store holds do not. So it should
 // answer from memory (package rules has a cache for lookups in a database). If lookup fails, or
 // returns parameters that cannot be used, the limiter's [FailurePolicy] decides, as if the store
-// had failed.
+// had failed: by default, it allows everything.
 //
-// Because Settle does not call lookup, its Decision is that of the limit that the latest call
-// before it has found, other than [Unlimited] and [Blocked].
+// Because Settle does not call lookup, its Decision is that of the limit under which the key was last
+// granted something.
 //
-// A key whose limit changes keeps its usage. At its next request:
+// A key whose limit changes keeps its usage: what it has been granted counts under the new limit as
+// well, at the time at which it happened, as exactly as that is known:
 //
 //   - [TokenBucket] and [LeakyBucket]: spent tokens (the level) stay spent, even if
 //     they exceed the new Burst or Capacity, and return at the new rate. If a key
 //     has spent 8 of 10 a second, and the limit becomes 5 a second, the next event is
-//     granted 0.8 s later. With RefillInterval, refills arrive at multiples of Per after
-//     the change if Per changes. While reservations of a TokenBucket are pending, the
-//     tokens missing at the time of the last one stay spent, and no caller overtakes
-//     it. While reservations of a LeakyBucket are pending, new turns come after theirs.
+//     granted 0.8 s later. The new rate, or with RefillInterval the new interval, begins with the
+//     first request under the new limit, other than a Peek.
 //   - [FixedWindow], [SlidingWindow] and [RollingWindow] keep their counts, even
 //     above a new, lower limit. If the length of the window, Segments or Period
-//     changes, all events that the old window holds count as used now.
+//     changes, the events of a window, segment or period count as late as they can have happened.
 //   - [SlidingLog] keeps its events and their times; with CountDenied, an event that
 //     a lower Limit denies replaces the oldest one.
 //   - [WarmingUp] keeps the next free time, and its warmth in proportion.
@@ -40,16 +39,23 @@ import (
 //   - [Unlimited] and [Blocked] leave the state of the key as it is, and so does an All of
 //     only Unlimited parts, or with a Blocked one. When the key has a limit again, it is as if
 //     nothing had been requested of it in the meantime.
+//   - With another kind of algorithm, or another Refill, a key starts afresh. So does one whose All
+//     gets an Unlimited part in the place of a limit; to lift one limit of several for a while,
+//     use a limiter for each.
 //
-// So changing a limit never grants more at once than the new limit would have granted
-// had it applied all along. Reverting a change before it has affected a request has no
-// effect. However, some usage is lost: events that leave a window while it is shorter
-// do not return when it is made longer again; nor do missing tokens that would take
-// more than 70 years to return at a lower rate, or, in a SlidingWindow or
-// RollingWindow, the part of a count above 2³²−1 under a limit up to that number. With
-// another kind of algorithm, or another Refill, a key starts afresh. So does one whose All
-// gets an Unlimited part in the place of a limit; to lift one limit of several for a while,
-// use a limiter for each. A [Reservation] that was made under other parameters gives nothing
+// The former limit is not forgotten at once: a change that is taken back has changed nothing of what
+// counts under it, and what was granted in the meantime counts as well. So limits may also be asked in
+// turns, by processes that learn of a change at different times. Each of them grants what it permits
+// after what all of them have granted. And of two windows of which one is looser, because it grants no
+// less at once and in the long run, requests under the stricter one must be permitted by both, so
+// that together they are never granted more than the looser permits. So lowering the limit of a
+// window grants nothing before the former limit would have. A limit that is no longer asked goes when
+// nothing counts under it any more, but not before the time has passed in which the limits forget all
+// that they grant; of a busy key, after ten times as long. A key has at most three.
+//
+// Not kept are the missing tokens that would take more than 70 years to return at a lower rate; in
+// a SlidingWindow or RollingWindow, the part of a count above 2³²−1 under a limit up to that
+// number; and in a SlidingLog, what other limits have granted beyond twice its own. A [Reservation] that was made before events were granted under another limit gives nothing
 // back.
 //
 // In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory

@@ -47,7 +47,7 @@ func (o *ownLimits) set(key string, alg Algorithm) {
 func newVaryingLimiter(t testing.TB, base Algorithm, opts ...Option) (Limiter, *ownLimits, *MemoryStore, *stepclock.Clock) {
 	t.Helper()
 	own, s, clk := &ownLimits{}, NewMemoryStore(), stepclock.New()
-	l, err := New(base, append([]Option{WithStore(s), WithClock(clk), WithLimits(own.lookup)}, opts...)...)
+	l, err := New(base, append([]Option{WithStore(s), WithName("test"), WithClock(clk), WithLimits(own.lookup)}, opts...)...)
 	require.NoError(t, err)
 	return l, own, s, clk
 }
@@ -104,7 +104,7 @@ func TestLimitsOfKeys(t *testing.T) {
 // TestLimitsAtTheCap: each key is judged by its own limit when the store is full.
 func TestLimitsAtTheCap(t *testing.T) {
 	own, s, clk := &ownLimits{}, NewMemoryStore(WithMaxKeys(2)), stepclock.New()
-	l, err := New(TokenBucket{Rate: PerHour(2)}, WithStore(s), WithClock(clk), WithLimits(own.lookup))
+	l, err := New(TokenBucket{Rate: PerHour(2)}, WithStore(s), WithName("test"), WithClock(clk), WithLimits(own.lookup))
 	require.NoError(t, err)
 	own.set("gold", TokenBucket{Rate: PerHour(100)})
 	require.True(t, l.AllowN("gold", 50))
@@ -169,7 +169,11 @@ func TestReservationAcrossAChange(t *testing.T) {
 		r.Cancel()
 		after, err := l.Peek(t.Context(), "key")
 		require.NoError(t, err)
-		assert.Equal(t, before, after, "%+v", change)
+		if _, similar := change.(FixedWindow); similar { // nothing was granted under it
+			assert.Equal(t, 7, after.Remaining)
+		} else {
+			assert.Equal(t, before, after, "%+v", change)
+		}
 		s.check(t)
 
 		own.set("key", nil)
@@ -362,21 +366,131 @@ func TestChangesOverTime(t *testing.T) {
 	clk.Advance(r.Delay())
 	assert.False(t, l.Allow("key"))
 
-	// A Peek after a change stores the adopted state.
+	// Tokens come back at the new pace from the first request on, even if it is denied.
 	l, own, _, clk = newVaryingLimiter(t, TokenBucket{Rate: PerHour(10)})
 	require.True(t, l.AllowN("key", 10))
 	own.set("key", TokenBucket{Rate: PerMinute(10)})
-	d, err = l.Peek(t.Context(), "key")
+	peeked, err := l.Peek(t.Context(), "key")
 	require.NoError(t, err)
-	clk.Advance(d.RetryAfter)
+	d, err = l.Take(t.Context(), "key", 1)
+	require.NoError(t, err)
+	assert.Equal(t, d, peeked)
+	clk.Advance(d.RetryAfter - 1)
+	assert.False(t, l.Allow("key"))
+	clk.Advance(1)
 	assert.True(t, l.Allow("key"))
+	own.set("key", nil)
+	clk.Advance(time.Minute)
+	assert.False(t, l.Allow("key"), "by the hour, a minute brings nothing back")
+}
+
+// TestPeekUnderAnotherLimit changes nothing.
+func TestPeekUnderAnotherLimit(t *testing.T) {
+	for _, algs := range [][2]Algorithm{
+		{TokenBucket{Rate: PerHour(10)}, TokenBucket{Rate: PerMinute(10)}},
+		{TokenBucket{Rate: PerHour(10), Refill: RefillInterval}, TokenBucket{Rate: PerMinute(10), Refill: RefillInterval}},
+		{LeakyBucket{Rate: PerHour(10), Capacity: 10}, LeakyBucket{Rate: PerMinute(10), Capacity: 10}},
+		{FixedWindow{Limit: 10, Window: 24 * time.Hour}, FixedWindow{Limit: 10, Window: time.Minute}},
+		{SlidingWindow{Limit: 10, Window: 24 * time.Hour, Segments: 4}, SlidingWindow{Limit: 10, Window: time.Minute}},
+		{SlidingLog{Limit: 10, Window: time.Hour}, SlidingLog{Limit: 10, Window: time.Minute}},
+		{RollingWindow{Quota: 10, Window: 24 * time.Hour, Period: time.Hour}, RollingWindow{Quota: 10, Window: time.Minute, Period: time.Second}},
+		{SlidingLog{Limit: 10, Window: time.Hour}, TokenBucket{Rate: PerMinute(10)}},
+	} {
+		l, own, s, clk := newVaryingLimiter(t, algs[0])
+		require.True(t, l.AllowN("key", 8))
+		own.set("key", algs[1])
+		for range 3 {
+			_, err := l.Peek(t.Context(), "key")
+			require.NoError(t, err)
+			clk.Advance(time.Minute)
+		}
+		own.set("key", nil)
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.Equal(t, 2, d.Remaining, "%+v", algs)
+		s.check(t)
+	}
+}
+
+// TestLimitsInTurns: whatever is asked of a key while its limits are asked in turns, memory and a CASStore
+// decide alike, and a Peek writes nothing.
+func TestLimitsInTurns(t *testing.T) {
+	for _, algs := range [][]Algorithm{
+		{TokenBucket{Rate: PerMinute(10)}, TokenBucket{Rate: PerMinute(20), Burst: 5}, TokenBucket{Rate: PerHour(10)}},
+		{TokenBucket{Rate: PerMinute(10), Refill: RefillInterval}, TokenBucket{Rate: PerHour(20), Refill: RefillInterval}},
+		{LeakyBucket{Rate: PerMinute(10), Capacity: 10}, LeakyBucket{Rate: PerMinute(20), Capacity: 7}},
+		{FixedWindow{Limit: 10, Window: time.Minute, Start: StartOnFirstEvent}, FixedWindow{Limit: 20, Window: time.Hour}},
+		{SlidingWindow{Limit: 10, Window: time.Minute, Segments: 5}, SlidingWindow{Limit: 10, Window: time.Minute, Segments: 10}, SlidingWindow{Limit: 20, Window: time.Hour}},
+		{SlidingLog{Limit: 10, Window: time.Minute}, SlidingLog{Limit: 20, Window: time.Hour}},
+		{SlidingLog{Limit: 10, Window: time.Minute, CountDenied: true}, SlidingLog{Limit: 20, Window: time.Hour}},
+		{RollingWindow{Quota: 10, Window: time.Minute, Period: 10 * time.Second}, RollingWindow{Quota: 10, Window: time.Minute, Period: 20 * time.Second, PeriodLimit: 6}},
+		{WarmingUp{Rate: PerSecond(2), Warmup: time.Minute}, WarmingUp{Rate: PerSecond(3), Warmup: time.Minute}},
+		{All{InFlight{Limit: 6, Timeout: time.Minute}, TokenBucket{Rate: PerMinute(10)}}, All{InFlight{Limit: 9, Timeout: time.Hour}, TokenBucket{Rate: PerMinute(20)}}},
+		{All{FixedWindow{Limit: 10, Window: time.Minute}, SlidingLog{Limit: 9, Window: time.Minute}}, All{FixedWindow{Limit: 15, Window: time.Hour}, SlidingLog{Limit: 9, Window: time.Hour}}},
+	} {
+		for seed := range uint64(20) {
+			rng := rand.New(rand.NewPCG(seed, 0))
+			db := mapStates{}
+			cas := NewCASStore(
+				func(_ context.Context, key string) ([]byte, string, error) { return []byte(db[key]), db[key], nil },
+				func(_ context.Context, key, _ string, state []byte, _ time.Time) (bool, error) {
+					db[key] = string(state)
+					return true, nil
+				},
+				func(context.Context, string) error { return nil })
+			l, own, s, clk := newVaryingLimiter(t, algs[0])
+			limiters := []Limiter{l, Must(New(algs[0], WithStore(cas), WithName("test"), WithClock(clk), WithLimits(own.lookup)))}
+			var held [2][]*Reservation
+			for range 40 {
+				clk.Advance(time.Duration(rng.IntN(2000)) * time.Millisecond)
+				own.set("key", algs[rng.IntN(len(algs))])
+				n, op, which := 1+rng.IntN(4), rng.IntN(7), rng.IntN(40)
+				var got [2]Decision
+				before := db["test:key"]
+				for i, l := range limiters {
+					var err error
+					var r *Reservation
+					switch last := len(held[i]); op {
+					case 0:
+						got[i], err = l.Peek(t.Context(), "key")
+						assert.Equal(t, before, db["test:key"])
+					case 1:
+						if r, err = l.Reserve(t.Context(), "key", n); err == nil {
+							got[i].Delay = r.Delay()
+						}
+					case 2:
+						r, got[i], err = l.Hold(t.Context(), "key", n)
+					case 3:
+						got[i], err = l.Charge(t.Context(), "key", n)
+					case 4:
+						if last > 0 {
+							held[i][which%last].Cancel()
+						}
+					case 5:
+						if last > 0 {
+							got[i], err = held[i][which%last].Settle(t.Context(), n-1)
+						}
+					default:
+						got[i], err = l.Take(t.Context(), "key", n)
+					}
+					require.NotErrorIs(t, err, ErrState)
+					if r != nil {
+						held[i] = append(held[i], r)
+					}
+				}
+				require.Equal(t, got[0], got[1], "%+v, seed %d: %d of %d", algs, seed, op, n)
+			}
+			assert.NotEmpty(t, db["test:key"])
+			s.check(t)
+		}
+	}
 }
 
 // TestShareUnseenOfTwoKinds: new keys with limits of different kinds share what can
 // be shared.
 func TestShareUnseenOfTwoKinds(t *testing.T) {
 	own, clk := &ownLimits{}, stepclock.New()
-	l, err := New(TokenBucket{Rate: PerHour(10)}, WithStore(NewMemoryStore(WithMaxKeys(1), WithFullPolicy(ShareUnseen))), WithClock(clk), WithLimits(own.lookup))
+	l, err := New(TokenBucket{Rate: PerHour(10)}, WithStore(NewMemoryStore(WithMaxKeys(1), WithFullPolicy(ShareUnseen))), WithName("test"), WithClock(clk), WithLimits(own.lookup))
 	require.NoError(t, err)
 	require.True(t, l.Allow("first"))
 	own.set("a", FixedWindow{Limit: 2, Window: time.Hour})

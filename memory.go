@@ -56,6 +56,7 @@ type MemoryOption func(*memoryConfig)
 // changes. check checks all of them.
 type memoryConfig struct {
 	maxKeys int64 // 0 means no bound
+	bounded bool  // whether WithMaxKeys is given
 	full    FullPolicy
 	missing error // names the first option that is nil
 }
@@ -80,8 +81,8 @@ func (c *memoryConfig) check() error {
 	switch {
 	case c.missing != nil:
 		return c.missing
-	case c.maxKeys < 0:
-		return param.Invalid("WithMaxKeys's n", c.maxKeys, "must be at least 1, or 0 for no bound")
+	case c.bounded && c.maxKeys < 1:
+		return param.Invalid("WithMaxKeys's n", c.maxKeys, "must be at least 1; without WithMaxKeys there is no bound")
 	case c.full < EvictLeast || c.full > ShareUnseen:
 		return param.Invalid("WithFullPolicy's policy", int(c.full), "must be EvictLeast, RefuseUnseen or ShareUnseen")
 	}
@@ -89,7 +90,7 @@ func (c *memoryConfig) check() error {
 }
 
 // WithMaxKeys bounds the number of keys that a store holds, for all its limiters
-// together, to n. 0, the default, sets no bound. If the store is full and finds no idle
+// together, to n. By default there is no bound. If the store is full and finds no idle
 // key, it evicts one for each new key: the key with the most Remaining, and among
 // equals the one that resets soonest. Its usage is forgotten. So a flood of new keys
 // evicts keys of the flood, and not a key that has used up its limit. That does not
@@ -105,10 +106,14 @@ func (c *memoryConfig) check() error {
 // happens if the store has more than 16,384 keys and fewer than 16 of those compared
 // have capacity left.)
 //
-// [MemoryStats].Evictions counts the evicted keys. If n is negative, [New] returns an
+// Idle keys go before all others, also if a sample has none: about once a second, while new keys
+// arrive, the store scans all keys, 16,384 at a time, and forgets those that are idle. So only a
+// key that became idle since then may stay while another one is evicted.
+//
+// [MemoryStats].Evictions counts the evicted keys. If n is below 1, [New] returns an
 // error.
 func WithMaxKeys(n int) MemoryOption {
-	return func(c *memoryConfig) { c.maxKeys = int64(n) }
+	return func(c *memoryConfig) { c.maxKeys, c.bounded = int64(n), true }
 }
 
 // A FullPolicy says what a full store does with a new key if it finds no idle key
@@ -176,12 +181,12 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sp := s.spaces[name]; sp != nil {
-		if err := sp.t.shares(name, t); err != nil {
+		if err := sp.t.CheckSame(name, t); err != nil {
 			return nil, err
 		}
 		sp.shared.Store(true)
-		if sp.varied != nil {
-			t.limit.Store(sp.varied.Base())
+		if t.Varies() {
+			t.limit.Store(sp.tables.Base())
 		}
 		return sp, nil
 	}
@@ -192,10 +197,13 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 		if err != nil {
 			return nil, err
 		}
-		sp.varied = s.engine.OpenVaried(single.kernel, t.kernel, overhead)
-		t.limit.Store(sp.varied.Base())
+		sp.tables = s.engine.OpenVaried(single.kernel, t.kernel, overhead)
+		t.limit.Store(sp.tables.Base())
+	case t.kernel.Word() != nil:
+		loose := t.loose()
+		sp.tables = s.engine.OpenTables(t.kernel, loose.kernel, overhead+sizeOf[Transition]()+loose.kernel.Size())
 	case t.kernel.Width() > 0:
-		sp.tables = s.engine.OpenTables(t.kernel, overhead)
+		sp.tables = s.engine.OpenTables(t.kernel, t.kernel, overhead)
 	default:
 		sp.logs = s.engine.OpenLogs(overhead)
 	}
@@ -230,13 +238,11 @@ func (t *Transition) bytes() uint64 {
 // sizeOf returns the size of a T in bytes.
 func sizeOf[T any]() uint64 { return uint64(reflect.TypeFor[T]().Size()) }
 
-// memoryStates are the states of all limiters with one name. One of tables, logs and
-// varied is not nil.
+// memoryStates are the states of all limiters with one name. One of tables and logs is not nil.
 type memoryStates struct {
 	t      *Transition
-	tables *memory.Tables // if the width of states is fixed
-	logs   *memory.Logs   // if they grow with use
-	varied *memory.Varied // if keys have limits of their own
+	tables *memory.Tables // if the width of states is fixed, or keys have limits of their own
+	logs   *memory.Logs   // if states grow with use
 	shared atomic.Bool    // whether several limiters use them
 
 	waiting waiting // Waits of these limiters for events in flight
@@ -248,21 +254,24 @@ func (s *memoryStates) Apply(_ context.Context, key string, t *Transition, req R
 		return Result{}, err
 	}
 	asked, a := req.toKernel(), kernel.Answer{}
-	if s.varied != nil {
+	if s.t.Varies() {
 		lim, err := s.limitOf(t)
 		if err != nil {
 			return Result{}, err
 		}
-		s.varied.Apply(key, lim, &asked, &a)
+		s.tables.Apply(key, lim, &asked, &a)
 	} else {
 		s.apply(key, &asked, &a)
 	}
 	return result(&a), nil
 }
 
-// limitOf returns the limit of keys with t, if keys have limits of their own.
+// limitOf returns the limit of keys with t, if states are in tables.
 func (s *memoryStates) limitOf(t *Transition) (*memory.Limit, error) {
-	if lim := t.limit.Load(); lim != nil && lim.Of(s.varied) {
+	if !s.t.Varies() {
+		return s.tables.Base(), nil
+	}
+	if lim := t.limit.Load(); lim != nil && lim.Of(s.tables) {
 		return lim, nil
 	}
 	single, err := newTransition(t.alg, kernel.InMemory)
@@ -273,13 +282,18 @@ func (s *memoryStates) limitOf(t *Transition) (*memory.Limit, error) {
 	if tag == nil {
 		tag = t.alg
 	}
-	lim := s.varied.Limit(tag, single.kernel, t.kernel)
+	lim := s.tables.Limit(tag, single.kernel, t.kernel)
 	t.limit.Store(lim)
 	return lim, nil
 }
 
-// fast returns the tables, which decide faster by themselves, or nil.
-func (s *memoryStates) fast() *memory.Tables { return s.tables }
+// fast returns the tables, which decide faster by themselves if all keys have the same limit, or nil.
+func (s *memoryStates) fast() *memory.Tables {
+	if s.t.Varies() {
+		return nil
+	}
+	return s.tables
+}
 
 // exclusive reports whether only one limiter uses the states.
 func (s *memoryStates) exclusive() bool { return !s.shared.Load() }
@@ -287,38 +301,17 @@ func (s *memoryStates) exclusive() bool { return !s.shared.Load() }
 // apply is Apply without checks and conversions, if all keys have the same limit.
 func (s *memoryStates) apply(key string, req *kernel.Request, a *kernel.Answer) {
 	if s.tables != nil {
-		s.tables.Apply(key, req, a)
+		s.tables.Apply(key, s.tables.Base(), req, a)
 	} else {
 		s.logs.Apply(key, s.t.kernel, req, a)
 	}
 }
 
-// holdDated applies an OpHold that is Dated.
-func (s *memoryStates) holdDated(key string, req *kernel.Request, h *memory.Held, a *kernel.Answer) {
-	if s.tables != nil {
-		s.tables.HoldDated(key, req, h, a)
-	} else {
-		s.logs.HoldDated(key, s.t.kernel, req, h, a)
-	}
-}
-
-// settleDated applies an OpSettle of what holdDated has held.
-func (s *memoryStates) settleDated(h *memory.Held, req *kernel.Request, a *kernel.Answer) {
-	if s.tables != nil {
-		s.tables.SettleDated(h, req, a)
-	} else {
-		s.logs.SettleDated(h, s.t.kernel, req, a)
-	}
-}
-
 // Reset implements [States].
 func (s *memoryStates) Reset(_ context.Context, key string) error {
-	switch {
-	case s.varied != nil:
-		s.varied.Reset(key)
-	case s.tables != nil:
+	if s.tables != nil {
 		s.tables.Reset(key)
-	default:
+	} else {
 		s.logs.Reset(key)
 	}
 	return nil

@@ -143,10 +143,6 @@ func (l *observed) Hold(ctx context.Context, key string, n int) (*Reservation, D
 	var err error
 	if d, ok := l.overtakes(ctx, key, n); ok {
 		res.Decision = d
-	} else if l.local != nil && l.own == nil { // a shortcut: nothing can fail
-		var a kernel.Answer
-		r = l.holdState(key, n, l.t, nil, &a)
-		res.took(&a)
 	} else {
 		var t *Transition
 		t, err = l.transitionOf(ctx, key)
@@ -300,9 +296,9 @@ func (b Bound) observe(ctx context.Context, n int, res *Result, granted bool, er
 }
 
 // observeJoint is observe for a key in memory.
-func (b Bound) observeJoint(ctx context.Context, n int, e *memory.Asked, granted bool, err error) {
+func (b Bound) observeJoint(ctx context.Context, e *memory.Asked, granted bool, err error) {
 	if _, ok := b.limiter.(*observed); ok && e.Times > 0 {
 		res := result(&e.Answer)
-		b.observe(ctx, times(e.Times, n), &res, granted, err)
+		b.observe(ctx, e.Sum, &res, granted, err)
 	}
 }

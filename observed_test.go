@@ -43,7 +43,7 @@ func TestObserverSeesWhatRefused(t *testing.T) {
 			t.Run(name+"/"+storeName, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w, ctx := &witness{}, t.Context()
-					l := ratelimit.Must(ratelimit.New(tt.alg, ratelimit.WithObserver(w), ratelimit.WithStore(store())))
+					l := ratelimit.Must(ratelimit.New(tt.alg, ratelimit.WithObserver(w), ratelimit.WithStore(store()), ratelimit.WithName("test")))
 					require.True(t, l.AllowN("k", tt.before))
 					refused := func(maxWait time.Duration) ratelimit.Decision {
 						r, d, err := l.ReserveWithin(ctx, "k", tt.n, maxWait)
@@ -55,7 +55,7 @@ func TestObserverSeesWhatRefused(t *testing.T) {
 						return d
 					}
 					check := func(call ratelimit.Call, d ratelimit.Decision, err error) {
-						assert.Equal(t, ratelimit.Observation{Key: "k", Call: call, N: tt.n, Outcome: ratelimit.Denied, Decision: d, Err: err}, w.one(t))
+						assert.Equal(t, ratelimit.Observation{Limiter: "test", Key: "k", Call: call, N: tt.n, Outcome: ratelimit.Denied, Decision: d, Err: err}, w.one(t))
 					}
 
 					d := refused(within)

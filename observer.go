@@ -30,9 +30,9 @@ func (f ObserverFunc) Observe(ctx context.Context, o Observation) { f(ctx, o) }
 // (when they return), Settle, Release and Cancel of their reservations, and for each key that they
 // ask [TakeEach], [TakeAll] and [HoldAll]. It does not see Peek and Reset, which decide nothing, nor
 // calls that are refused before anything is decided, because n is negative, ctx has ended, or a
-// reservation was settled before. [Reservation.Wait] is seen only if it cancels. TakeAll and HoldAll
-// call Hold, and perhaps Settle, of a limiter that New has not made, and an observer of a limiter in
-// it sees these calls.
+// reservation was settled before. [Reservation.Wait] is seen only if it cancels. An observer of a
+// limiter inside one that New has not made sees what that calls: TakeAll calls its Take, and
+// HoldAll its Hold, and perhaps Settle.
 //
 // A limiter that is only tried, as with WithShadow of packages httplimit and grpclimit, is seen to
 // deny what then happens anyway. Give it a name of its own: WithName("api, shadow").
@@ -44,11 +44,14 @@ func WithObserver(o Observer) Option {
 	return func(c *config) { c.observers = append(c.observers, o) }
 }
 
-// checkObservers returns an error if an observer is nil.
+// checkObservers returns an error if an observer is nil or cannot be used.
 func checkObservers(observers []Observer) error {
 	for _, o := range observers {
 		if param.IsNil(o) {
 			return param.Invalid("WithObserver's observer", nil, "must be an Observer")
+		}
+		if top, ok := o.(*DeniedKeys); ok && top.err != nil {
+			return top.err
 		}
 	}
 	return nil
@@ -59,9 +62,13 @@ type Observation struct {
 	Limiter string  // the name of the limiter; see WithName
 	Key     string  // may be personal data
 	Call    Call    // what was called
-	N       int     // how many events it was called for; of CallCancel, how many were reserved
-	Granted int     // how many of them were granted; of CallSettle, how many had been held
+	N       int     // how many events it was called for; of CallCancel, how many were reserved or held
 	Outcome Outcome // whether it was granted, denied, and so on
+
+	// Granted is how many of the N events may happen, even if only the [FailurePolicy] says so.
+	// It is 0 if another key of TakeAll or HoldAll refused, and for CallCharge and CallCancel,
+	// which grant nothing. Of CallSettle, it is how many had been held.
+	Granted int
 
 	// Decision is the one that the call returned. Of Allow, it is that of Take; of the keys of
 	// TakeAll and HoldAll, that of the key alone. If Wait or Reserve is refused, it is that of

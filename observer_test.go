@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -130,11 +131,10 @@ func TestObserverSeesAccounting(t *testing.T) {
 	d, err = l.Charge(ctx, "k", 3)
 	require.NoError(t, err)
 	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallCharge, N: 3, Outcome: ratelimit.Counted, Decision: d}, w.one(t))
-	for err == nil {
-		_, err = l.Charge(ctx, "k", 1<<31-1)
-	}
+
+	l, w, _ = observedLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	_, err = l.Charge(ctx, "k", math.MaxInt32) // paid after 2116
 	require.ErrorIs(t, err, ratelimit.ErrDebt)
-	w.seen = w.seen[len(w.seen)-1:]
 	o := w.one(t)
 	assert.Equal(t, ratelimit.Failed, o.Outcome)
 	assert.Equal(t, err, o.Err)
@@ -191,6 +191,18 @@ func TestObserverSeesWaits(t *testing.T) {
 		r.Cancel()
 		r.Cancel()
 		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallCancel, N: 1, Outcome: ratelimit.Counted}, w.one(t))
+		for name, hold := range map[string]func() (*ratelimit.Reservation, ratelimit.Decision, error){
+			"Hold": func() (*ratelimit.Reservation, ratelimit.Decision, error) { return l.Hold(ctx, "held", 1) },
+			"HoldAll": func() (*ratelimit.Reservation, ratelimit.Decision, error) {
+				return ratelimit.HoldAll(ctx, 1, ratelimit.For(l, "held"))
+			},
+		} {
+			r, _, err := hold()
+			require.NoError(t, err)
+			w.told()
+			r.Cancel()
+			assert.Equal(t, ratelimit.Observation{Key: "held", Call: ratelimit.CallCancel, N: 1, Outcome: ratelimit.Counted}, w.one(t), name)
+		}
 		_, err = l.Reserve(ctx, "k", 5)
 		require.ErrorIs(t, err, ratelimit.ErrNever)
 		assert.Equal(t, ratelimit.Denied, w.one(t).Outcome)
@@ -305,6 +317,7 @@ func TestObserverSeesFailures(t *testing.T) {
 				require.ErrorIs(t, o.Err, down)
 				assert.Equal(t, allowed, o.Decision.Allowed)
 				assert.True(t, o.Decision.Degraded)
+				assert.Equal(t, allowed, o.Granted == 1, "Granted: %d", o.Granted)
 			})
 		}
 	}

@@ -30,8 +30,9 @@ type config struct {
 	storeSet, clockSet, lookupSet, storeTimeoutSet, failureLogSet bool
 }
 
-// WithStore keeps the limiter's states in s, which several limiters may share. By
-// default a limiter has its own [MemoryStore], with no bound on the number of keys.
+// WithStore keeps the limiter's states in s, which several limiters may share. It needs
+// [WithName], which keeps them apart. By default a limiter has its own [MemoryStore], with no
+// bound on the number of keys.
 func WithStore(s Store) Option {
 	return func(c *config) { c.store, c.storeSet = s, true }
 }
@@ -40,12 +41,22 @@ func WithStore(s Store) Option {
 // steps back, the limiter's time stands still until clk has caught up: if clk jumps
 // a year ahead by mistake and back again, time stands still for a year.
 //
+// Time passes as clk.Since shows it: by the monotonic clock, if clk has one. But if the wall clock,
+// clk.Now, is more than a second ahead of that, because the machine was suspended or its clock was
+// set, that time has passed as well. The limiter sees this within 10 ms; whoever waits sleeps no
+// shorter. If the wall clock was set back, time goes on as before: windows begin early by as
+// much, until the store is made anew.
+//
+// Whoever waits sleeps on one of clk's timers. A clock with a method Set(time.Time), such as a
+// clock.Mock, is taken for one that is moved by hand; 10 ms after a timer was set, it is looked at
+// once more, because a mock that is moved at that very moment may pass the timer by.
+//
 // All limiters on a [MemoryStore] must have the same clock, because times that one
 // of them stores are compared with the time of the others. Otherwise New returns an
 // error. Two clocks are the same if they are equal, or if both are the system's.
 //
 // Aligned windows follow the wall time that clk shows when New is called for the
-// first limiter on the store, plus the time elapsed since. If that wall time is
+// first limiter on the store, plus the time that has passed since. If that wall time is
 // before 1970 or after 2100, only windows of up to a week are aligned as documented.
 func WithClock(clk clock.Clock) Option {
 	return func(c *config) { c.clock, c.clockSet = clk, true }
@@ -54,8 +65,12 @@ func WithClock(clk clock.Clock) Option {
 // defaultStoreTimeout is long for a store, and short for a caller that waits for it.
 const defaultStoreTimeout = time.Second
 
-// WithName gives the limiter a name, which keeps it apart from others on the same
-// store. The default is the empty name. Names also appear in errors.
+// WithName gives the limiter a name, which keeps it apart from others on the same store, in
+// this process and others. Limiters with the same name and the same algorithm share the states
+// of keys. If their algorithms differ, New returns an error for the second one on a store, because
+// each would count the events of the other: use [WithLimits] for a limit that changes. A limiter
+// without [WithStore] needs no name. Names also appear in errors, in logs, and in what observers
+// are told.
 func WithName(name string) Option {
 	return func(c *config) { c.name = name }
 }
@@ -76,6 +91,9 @@ func newConfig(opts []Option) (*config, error) {
 	}
 	if c.storeSet && param.IsNil(c.store) {
 		return nil, param.Invalid("WithStore's store", nil, "must be a Store, such as NewMemoryStore()")
+	}
+	if c.storeSet && c.name == "" {
+		return nil, param.Invalid("the name of a limiter with WithStore", "empty", "must be given by WithName, because limiters of one name on a store share the states of keys")
 	}
 	if c.clockSet && param.IsNil(c.clock) {
 		return nil, param.Invalid("WithClock's clock", nil, "must be a clock.Clock, such as clock.New()")

@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -84,20 +85,40 @@ func wide(n int) (a ratelimit.All) {
 
 func TestBadOptions(t *testing.T) {
 	for part, opt := range map[string]ratelimit.Option{
-		"option 0 of New is nil":            nil,
+		"option 1 of New is nil":            nil,
 		"WithStore":                         ratelimit.WithStore(nil),
 		"WithClock":                         ratelimit.WithClock(nil),
 		"WithStore's store is nil":          ratelimit.WithStore((*ratelimit.MemoryStore)(nil)),
 		"WithClock's clock is nil":          ratelimit.WithClock((*clock.Mock)(nil)),
 		"Fallback's limiter":                ratelimit.WithFailurePolicy(ratelimit.Fallback(nil)),
 		"WithMaxKeys's n is -1":             ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(-1))),
+		"WithMaxKeys's n is 0":              ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(0))),
+		"TopDenied's k is 0":                ratelimit.WithObserver(ratelimit.TopDenied(0)),
+		"TopDenied's k is 1000001":          ratelimit.WithObserver(ratelimit.TopDenied(1_000_001)),
+		"WithHalfLife's d is 0s":            ratelimit.WithObserver(ratelimit.TopDenied(1, ratelimit.WithHalfLife(0))),
+		"WithTopClock's clock is nil":       ratelimit.WithObserver(ratelimit.TopDenied(1, ratelimit.WithTopClock((*clock.Mock)(nil)))),
+		"option 1 of TopDenied is nil":      ratelimit.WithObserver(ratelimit.TopDenied(1, ratelimit.WithHalfLife(1), nil)),
 		"WithFullPolicy's policy is 3":      ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithFullPolicy(3))),
 		"option 1 of NewMemoryStore is nil": ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), nil, nil)),
 	} {
-		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, opt)
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithName("test"), opt)
 		assert.Nil(t, l)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 		assert.ErrorContains(t, err, part)
+	}
+}
+
+// Without names, two limiters on one store would spend each other's events.
+func TestStoreNeedsName(t *testing.T) {
+	for _, name := range [][]ratelimit.Option{nil, {ratelimit.WithName("")}} {
+		for _, store := range []ratelimit.Store{ratelimit.NewMemoryStore(), newMapDB().store()} {
+			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, append(name, ratelimit.WithStore(store))...)
+			assert.Nil(t, l)
+			assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+			assert.ErrorContains(t, err, "WithName")
+		}
+		_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, name...)
+		assert.NoError(t, err, "a store of its own")
 	}
 }
 
@@ -154,7 +175,7 @@ type storeOfNothing struct{}
 func (storeOfNothing) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return nil, nil }
 
 func TestStoreThatOpensNothing(t *testing.T) {
-	_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(storeOfNothing{}))
+	_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(storeOfNothing{}), ratelimit.WithName("test"))
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }
 
@@ -170,7 +191,7 @@ func TestZeroMemoryStore(t *testing.T) {
 	s := &ratelimit.MemoryStore{}
 	s.Shrink()
 	assert.Zero(t, s.Stats())
-	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}, ratelimit.WithStore(s))
+	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"))
 	assert.True(t, l.Allow("key"))
 	assert.Equal(t, 1, s.Len())
 }
@@ -230,6 +251,20 @@ func TestParseRate(t *testing.T) {
 		assert.Zero(t, r, s)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid, s)
 	}
+	for s, want := range map[string]string{
+		"1.5/s": "3/2s", "0.5/s": "1/2s", ".25/m": "1/4m0s", "2.0/h": "2/h", " 1.05 / 250ms ": "21/5s",
+	} {
+		_, err := ratelimit.ParseRate(s)
+		require.ErrorContains(t, err, "write "+want, s)
+		_, err = ratelimit.ParseRate(want)
+		assert.NoError(t, err)
+	}
+	for _, s := range []string{"1.5e3/s", "0.0/s", "-1.5/s", "1.-5/s", "1.5/x", "0.1/300000h", "1.5/0s", "0.0000000000000000000001/s", "0.000001/106751d"} {
+		_, err := ratelimit.ParseRate(s)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid, s)
+		assert.Contains(t, err.Error(), "not a number", s)
+		assert.NotContains(t, err.Error(), "write", s)
+	}
 	_, err := ratelimit.ParseRate("10")
 	assert.ErrorContains(t, err, `"10"`)
 	assert.ErrorContains(t, err, "10/s")
@@ -277,4 +312,14 @@ func TestLimitOfKeysWithoutALimit(t *testing.T) {
 	l, err := ratelimit.New(ratelimit.Blocked{}, lookup)
 	require.NoError(t, err)
 	assert.False(t, l.Allow("key"))
+}
+
+// A duration of 292 years reads badly.
+func TestNeverReadsAsNever(t *testing.T) {
+	l, _ := at(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+	d := take(t, l, 2)
+	for _, format := range []string{"%v", "%+v", "%s"} {
+		text := fmt.Sprintf(format, d)
+		assert.Contains(t, text, "Allowed:false Limit:1 Remaining:1 RetryAfter:never ResetAfter:0s", text)
+	}
 }

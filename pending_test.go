@@ -182,7 +182,7 @@ func TestFailedCancelIsTold(t *testing.T) {
 			var seen []Observation
 			store := &failingStore{MemoryStore: NewMemoryStore()}
 			store.drops.Store(true)
-			l, err := New(TokenBucket{Rate: PerHour(1)}, WithStore(store), WithClock(clock.NewMock()), WithFailurePolicy(policy), WithFailureLog(nil),
+			l, err := New(TokenBucket{Rate: PerHour(1)}, WithStore(store), WithName("test"), WithClock(clock.NewMock()), WithFailurePolicy(policy), WithFailureLog(nil),
 				WithObserver(ObserverFunc(func(_ context.Context, o Observation) { seen = append(seen, o) })))
 			require.NoError(t, err)
 			last := func() Observation { return seen[len(seen)-1] }
@@ -242,6 +242,22 @@ func TestLinesGiveMemoryBack(t *testing.T) {
 	runtime.KeepAlive(l)
 }
 
+// TestBusyLineStaysShort: a line that is never over keeps no reservation whose turn has passed,
+// although some are cancelled.
+func TestBusyLineStaysShort(t *testing.T) {
+	l, _, clk := newTestLimiter(t, TokenBucket{Rate: PerSecond(1)})
+	for i := range 100 {
+		r, err := l.Reserve(t.Context(), "key", 1)
+		require.NoError(t, err)
+		if i%10 == 5 {
+			r.Cancel()
+		} else if i > 10 {
+			clk.Advance(time.Second)
+		}
+	}
+	assert.LessOrEqual(t, l.lines.shard("key").keys["key"].Len(), 15)
+}
+
 // TestWaitersLeaveNoLines: a caller that has waited also removes lines of other keys. So
 // few lines are left after a flood of waiters, even if no call follows.
 func TestWaitersLeaveNoLines(t *testing.T) {
@@ -269,7 +285,7 @@ func TestCancelThatFails(t *testing.T) {
 	}, everyWidth...) {
 		store := &failingStore{MemoryStore: NewMemoryStore()}
 		clk := stepclock.New()
-		l, err := New(alg, WithStore(store), WithClock(clk))
+		l, err := New(alg, WithStore(store), WithName("test"), WithClock(clk))
 		require.NoError(t, err)
 		require.True(t, l.AllowN("key", 10))
 		var line []*Reservation
@@ -321,7 +337,7 @@ func TestCancelAfterOneThatFails(t *testing.T) {
 		for _, executed := range []bool{false, true} {
 			for _, failing := range []int{0, many / 2, many - 1} {
 				store := &failingStore{MemoryStore: NewMemoryStore()}
-				l, err := New(tt.alg, WithStore(store), WithClock(stepclock.New()))
+				l, err := New(tt.alg, WithStore(store), WithName("test"), WithClock(stepclock.New()))
 				require.NoError(t, err)
 				require.True(t, l.AllowN("key", limit))
 				before, err := l.Peek(t.Context(), "key")
@@ -369,7 +385,7 @@ func TestManyCancels(t *testing.T) {
 	}, everyWidth...) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &failingStore{MemoryStore: NewMemoryStore(), gate: make(chan struct{})}
-			l, err := New(alg, WithStore(store))
+			l, err := New(alg, WithStore(store), WithName("test"))
 			require.NoError(t, err)
 			require.True(t, l.Allow("key"))
 			before, err := l.Peek(t.Context(), "key")
@@ -398,7 +414,7 @@ func TestManyCancels(t *testing.T) {
 func TestCancelsShareCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &failingStore{MemoryStore: NewMemoryStore(), gate: make(chan struct{})}
-		l, err := New(SlidingWindow{Limit: 2, Window: time.Second}, WithStore(store))
+		l, err := New(SlidingWindow{Limit: 2, Window: time.Second}, WithStore(store), WithName("test"))
 		require.NoError(t, err)
 		before, err := l.Peek(t.Context(), "key")
 		require.NoError(t, err)

@@ -80,7 +80,7 @@ func eachWay(t *testing.T, alg ratelimit.Algorithm, test func(t *testing.T, l ra
 				if kind == "memory" {
 					with = store
 				}
-				l, err := limiter(ratelimit.WithStore(with), ratelimit.WithClock(stepclock.New()))
+				l, err := limiter(ratelimit.WithStore(with), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New()))
 				require.NoError(t, err)
 				test(t, l)
 				assert.Zero(t, counter.calls, "calls of the store")
@@ -192,7 +192,7 @@ func TestPlanKeepsUsage(t *testing.T) {
 					clk, limit := stepclock.New(), alg
 					store := open()
 					lookup := func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }
-					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithClock(clk), ratelimit.WithLimits(lookup)))
+					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(lookup)))
 					same := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })))
 					var helds []*ratelimit.Reservation
 					both := []ratelimit.Limiter{l, same}
@@ -251,7 +251,7 @@ func TestPlanKeepsFlights(t *testing.T) {
 			for kind, open := range stores {
 				t.Run(fmt.Sprintf("%T/%s/%s", alg, tt.name, kind), func(t *testing.T) {
 					limit := alg
-					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(open()), ratelimit.WithClock(stepclock.New()),
+					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(open()), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New()),
 						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil })))
 					hold := func(n int) *ratelimit.Reservation {
 						r, _, err := l.Hold(ctx, "key", n)
@@ -281,7 +281,7 @@ func TestSettleAfterAPlan(t *testing.T) {
 	ctx := context.Background()
 	for kind, open := range stores {
 		limit := ratelimit.Algorithm(ratelimit.FixedWindow{Limit: 10, Window: time.Hour})
-		l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(open()), ratelimit.WithClock(stepclock.New()),
+		l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(open()), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New()),
 			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil })))
 		var holds []*ratelimit.Reservation
 		for range 4 {
@@ -357,7 +357,7 @@ func TestUnlimitedAheadOfWaiters(t *testing.T) {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var limit ratelimit.Algorithm = flight
-					l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(open()),
+					l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(open()), ratelimit.WithName("test"),
 						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil })))
 					require.True(t, l.AllowN("key", 2))
 					waiter, leave := context.WithCancel(ctx)
@@ -383,7 +383,7 @@ func TestUnlimitedPartInPlaceOfALimit(t *testing.T) {
 	minute, hour := ratelimit.FixedWindow{Limit: 10, Window: time.Minute}, ratelimit.FixedWindow{Limit: 20, Window: time.Hour}
 	for kind, open := range stores {
 		var limit ratelimit.Algorithm
-		l := ratelimit.Must(ratelimit.New(minute, ratelimit.WithStore(open()), ratelimit.WithClock(stepclock.New()),
+		l := ratelimit.Must(ratelimit.New(minute, ratelimit.WithStore(open()), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New()),
 			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil })))
 		for i, step := range []struct {
 			alg  ratelimit.All
@@ -409,7 +409,7 @@ func TestUnlimitedPart(t *testing.T) {
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5), Burst: 10}
 	window := ratelimit.FixedWindow{Limit: 12, Window: time.Minute}
 	for kind, open := range stores {
-		l := ratelimit.Must(ratelimit.New(ratelimit.All{ratelimit.Unlimited{}, bucket, ratelimit.Unlimited{}, window, ratelimit.Unlimited{}}, ratelimit.WithStore(open()), ratelimit.WithClock(clk)))
+		l := ratelimit.Must(ratelimit.New(ratelimit.All{ratelimit.Unlimited{}, bucket, ratelimit.Unlimited{}, window, ratelimit.Unlimited{}}, ratelimit.WithStore(open()), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 		same := ratelimit.Must(ratelimit.New(ratelimit.All{bucket, window}, ratelimit.WithClock(clk)))
 		for range 40 {
 			want, err := same.Take(ctx, "k", 3)

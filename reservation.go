@@ -6,22 +6,20 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/memory"
 )
 
 // A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has
 // spent ahead of time. Any number of goroutines may call its methods at once. The zero
-// Reservation is due at once and holds nothing, like those of FailOpen.
+// Reservation is due at once and holds nothing, like those of FailOpen. So does a nil one, which
+// comes with a denial: its methods do nothing, so that Release may be deferred before d.Allowed is
+// looked at.
 type Reservation struct {
 	l   *limiter       // nil if nothing is held, and for a HoldAll
 	n   int            // the number of events that are held
 	due kernel.Instant // when the events may happen
 	status
 
-	// What it holds, if anything: one of these.
-	returns uint32      // for a hold on a state of one word in memory: a part of what the store remembers of it
-	word    memory.Held // likewise: the rest
-	claim   *claim      // otherwise
+	claim *claim // what it holds; nil if nothing
 }
 
 // A status says what has become of a Reservation, in one word, because the size of a Reservation
@@ -40,8 +38,7 @@ func (s *status) clear(bit uint32)   { s.bits.And(^bit) }
 // set returns whether the bit was set before.
 func (s *status) set(bit uint32) (before bool) { return s.bits.Or(bit)&bit != 0 }
 
-// A claim is what a Reservation holds. It is not a part of it, because a hold on a state of one
-// word does without, and allocating a Reservation is a large part of what that costs.
+// A claim is what a Reservation holds.
 type claim struct {
 	key    string
 	by     *Transition    // that made it; nil if the store failed
@@ -64,40 +61,39 @@ func (l *limiter) newReservation(n int, due kernel.Instant, c claim) *Reservatio
 	return &r.Reservation
 }
 
-// parts are the reservations of the keys of a HoldAll.
-type parts []part
-
-// parts returns those of a HoldAll, and nil for others.
-func (r *Reservation) parts() parts {
-	if r.claim == nil {
-		return nil
+// parts returns those of a HoldAll, and none for others.
+func (r *Reservation) parts() (all parts) {
+	if r != nil && r.l == nil && r.claim != nil {
+		all, _ = r.claim.grant.(parts)
 	}
-	all, _ := r.claim.grant.(parts)
 	return all
 }
 
 // Delay returns the time until the reserved events may happen. 0 means that they
 // may happen now.
 func (r *Reservation) Delay() time.Duration {
+	if r == nil {
+		return 0
+	}
 	if r.l == nil {
 		return r.delay()
 	}
 	return r.l.timeline.Until(r.due)
 }
 
-// Cancel says that the reserved events will not happen. It gives back as many of
-// them as possible. Calling it twice is harmless.
+// Cancel says that the events will not happen. Calling it twice is harmless. Cancel of a hold is
+// [Reservation.Settle] with 0. It has no error: observers are told, as of every Cancel.
 //
+// Of events that were reserved ahead of time, Cancel gives back as many as possible.
 // If all later reservations on the key are cancelled as well, in any order, the key
 // is as if none of them had been made. A later reservation that is not cancelled
 // keeps its time, and no caller is admitted before the latest such time. Until then,
 // windows and logs have already given the cancelled events back; [TokenBucket],
 // [LeakyBucket] and [WarmingUp] still keep them.
 //
-// Cancel gives nothing back:
-//   - of events that [Limiter.Hold] has spent; use [Reservation.Settle] with 0,
+// Cancel gives nothing back of a reservation:
 //   - once the events may happen (Delay is 0 and the clock has moved on), because
-//     they then count as having happened,
+//     they then count as having happened (Release ends those of an [InFlight]),
 //   - after a Reset of the key,
 //   - if the algorithm has a [SlidingWindow] or a [RollingWindow], and the store has
 //     failed to cancel another reservation of the key that was pending at the same time,
@@ -114,14 +110,29 @@ func (r *Reservation) Delay() time.Duration {
 // cancellations on a key share a call, up to 200 of them. Cancel takes about 0.1 ms for each
 // thousand reservations of this limiter that are pending on the key.
 func (r *Reservation) Cancel() {
-	if !r.set(isOver) && r.is(isAhead) {
-		err := r.l.cancelClaim(r.claim)
-		if r.l.observers != nil {
-			if err != nil {
-				err = r.l.failed(err)
-			}
-			r.observe(context.Background(), CallCancel, r.n, Decision{}, err)
+	if r == nil || r.set(isOver) {
+		return
+	}
+	for _, p := range r.parts().of {
+		p.r.Cancel()
+	}
+	if r.l == nil {
+		return
+	}
+	ctx := context.Background()
+	var d Decision
+	var err error
+	switch c := r.claim; {
+	case r.is(isAhead):
+		if err = r.l.cancelClaim(c); err != nil {
+			err = r.l.failed(err)
 		}
+	case c != nil && c.by == nil: // the store failed, and nothing is held
+	default:
+		err = r.settleNow(ctx, 0, &d)
+	}
+	if r.l.observers != nil {
+		r.observe(ctx, CallCancel, r.n, Decision{}, err)
 	}
 }
 
@@ -138,11 +149,14 @@ func (l *limiter) cancelClaim(c *claim) (err error) {
 
 // Wait waits until the reserved events may happen, by the limiter's clock, and
 // returns nil when they may. If ctx ends before that, Wait cancels the reservation as
-// [Reservation.Cancel] does, and returns ctx's error. A hold, of which Cancel gives nothing
-// back, is not cancelled, so that it can be settled.
+// [Reservation.Cancel] does, and returns ctx's error. A hold is not cancelled, so that it can be
+// settled.
 func (r *Reservation) Wait(ctx context.Context) error {
-	if ctx == nil {
+	switch {
+	case ctx == nil:
 		return errNoContext
+	case r == nil:
+		return nil
 	}
 	return r.wait(ctx)
 }
@@ -159,64 +173,67 @@ func (r *Reservation) wait(ctx context.Context) error {
 // await waits until the events may happen, and returns nil when they may.
 func (r *Reservation) await(ctx context.Context) error {
 	if r.l == nil {
-		for _, p := range r.parts() {
-			if err := p.r.wait(ctx); err != nil {
+		for _, p := range r.parts().of {
+			if err := p.r.Wait(ctx); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	for looks := 0; ; looks++ {
-		d := r.Delay()
-		if d == 0 {
-			if looks > 0 {
-				now, _ := r.l.timeline.Now()
-				r.l.lines.sweep(now)
-			}
-			return nil
-		}
-		recheck := looks < manyLooks && !r.l.timeline.Flows()
-		if err := r.sleep(ctx, d, recheck); err != nil {
-			if r.Delay() == 0 {
-				return nil // both happened at once, and the events are spent
-			}
+	if r.Delay() == 0 {
+		return nil
+	}
+	if err := r.l.sleep(ctx, r.due, nil); err != nil && r.Delay() > 0 { // else both happened at once, and the events are spent
+		return err
+	}
+	now, _ := r.l.timeline.Now()
+	r.l.lines.sweep(now)
+	return nil
+}
+
+// sleep waits until the limiter's clock shows due, or until turn has an element, unless it is nil.
+// It returns the error of ctx if that ends first. Every wait sleeps here.
+func (l *limiter) sleep(ctx context.Context, due kernel.Instant, turn <-chan struct{}) error {
+	for d := l.timeline.Until(due); d > 0; d = l.timeline.Until(due) {
+		if woken, err := l.sleepFor(ctx, d, due, turn); woken || err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
-// sleep returns nil after d, by the limiter's clock, or the error of ctx if that ends
-// first. With recheck, it may return nil early, if the clock has moved while the timer
-// was set.
-func (r *Reservation) sleep(ctx context.Context, d time.Duration, recheck bool) error {
-	timer := r.l.timeline.Clock().Timer(d)
-	defer timer.Stop()
-	var again <-chan time.Time
-	if recheck {
-		if r.Delay() != d {
-			return nil
+// sleepFor is sleep for d, the time until due. It may return early. woken says that turn has had
+// an element.
+func (l *limiter) sleepFor(ctx context.Context, d time.Duration, due kernel.Instant, turn <-chan struct{}) (woken bool, err error) {
+	var passed, again <-chan time.Time // nil: never
+	if d < Never {
+		timer := l.timeline.Clock().Timer(d)
+		defer timer.Stop()
+		passed = timer.C
+		if !l.timeline.Flows() {
+			if l.timeline.Until(due) != d {
+				return false, nil // the clock was moved before the timer was set, which is late now
+			}
+			again = time.After(lookAgain)
 		}
-		again = time.After(lookAgain)
 	}
 	for {
 		select {
-		case <-timer.C:
-			return nil
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
+		case <-turn:
+			return true, nil
+		case <-passed:
+			return false, nil
 		case <-again: // once
-			if r.Delay() != d {
-				return nil
+			if l.timeline.Until(due) == 0 {
+				return false, nil
 			}
 		}
 	}
 }
 
-// lookAgain is the real time after which wait rechecks a clock that is moved by
-// hand: a mock may have fired its timers just before wait set one, and show its new
-// time only just after.
+// lookAgain is the real time after which a wait looks again at a clock that is moved by hand: a
+// mock may have fired its timers just before the wait set one, and show its new time only just
+// after.
 const lookAgain = 10 * time.Millisecond
-
-// manyLooks bounds how often wait resets its timer because the clock has moved. A
-// clock that is moved by hand stops moving long before that.
-const manyLooks = 1000

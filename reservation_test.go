@@ -41,7 +41,7 @@ func TestDueInstantIsTheDecidedOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := &movingClock{Clock: clock.NewMock(), now: time.Unix(1e9, 0)}
-			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)}, ratelimit.WithClock(clk), ratelimit.WithStore(store))
+			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithClock(clk), ratelimit.WithStore(store), ratelimit.WithName("test"))
 			require.NoError(t, err)
 			require.True(t, l.Allow("key"))
 			begin := clk.Now()
@@ -49,7 +49,7 @@ func TestDueInstantIsTheDecidedOne(t *testing.T) {
 			r, err := l.Reserve(t.Context(), "key", 1)
 			require.NoError(t, err)
 			clk.by = 0
-			assert.Equal(t, begin.Add(time.Minute), clk.Now().Add(r.Delay()))
+			assert.Equal(t, begin.Add(time.Hour), clk.Now().Add(r.Delay()))
 		})
 	}
 }
@@ -141,4 +141,24 @@ func TestReservationWait(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, time.Second/2, d.RetryAfter, "the events are given back")
 	})
+}
+
+// The Reservation of a denial is nil: its methods do nothing, as those of the zero Reservation.
+func TestNilReservation(t *testing.T) {
+	for _, r := range []*ratelimit.Reservation{nil, {}} {
+		assert.Zero(t, r.Delay())
+		require.NoError(t, r.Wait(ctx))
+		r.Cancel()
+		if r != nil {
+			r = new(ratelimit.Reservation) // which can be settled only once
+		}
+		d, err := r.Settle(ctx, 7)
+		require.NoError(t, err)
+		assert.Equal(t, ratelimit.Decision{Allowed: true}, d)
+	}
+	var r *ratelimit.Reservation
+	require.NoError(t, r.Release(ctx))
+	_, err := r.Settle(ctx, -1)
+	require.ErrorIs(t, err, ratelimit.ErrNegative)
+	require.ErrorIs(t, r.Wait(nil), ratelimit.ErrInvalid) //nolint:staticcheck // a mistake that is reported
 }

@@ -207,6 +207,6 @@ func (l *limiter) waitHold(ctx context.Context, key string, n int, why *reason) 
 	if err := r.wait(ctx); err != nil {
 		return nil, err
 	}
-	r.clear(isQuiet)
+	r.clear(isQuiet | isAhead)
 	return r, nil
 }

@@ -48,7 +48,7 @@ func TestTwoLimitersOnOneStore(t *testing.T) {
 				var both [2]Limiter
 				for i := range both {
 					var err error
-					both[i], err = New(b.alg, WithStore(store), WithClock(clk))
+					both[i], err = New(b.alg, WithStore(store), WithName("test"), WithClock(clk))
 					require.NoError(t, err)
 				}
 				type held struct {

@@ -11,9 +11,10 @@ import (
 
 // SlogObserver returns an [Observer] that logs denials, at level Info, and failures, at level
 // Warn. For each name of a limiter, and for each of the two, it logs one line at most in every
-// duration of the given length, by the system's clock: the first at once. The attribute left_out
-// of a line is the number of those that were omitted since the previous one; it is absent if
-// there are none. If every is not positive, nothing is omitted.
+// duration of the given length, by the system's clock: the first at once, and the first that
+// comes too early when the duration is over. So each is told of within it, even if no other
+// comes. The attribute left_out of a line is the number of those that were omitted since the
+// previous line; it is absent if there are none. If every is not positive, nothing is omitted.
 //
 // The lines have the attributes limiter, call and n, and error if there was one. That of a
 // denial has retry_after, if it is known, or never if the request can never be granted. That of a
@@ -82,11 +83,26 @@ func (s *slogObserver) Observe(ctx context.Context, o Observation) {
 	if o.Outcome == Failed {
 		valve = &valves.failed
 	}
-	now := s.start.Add(time.Since(s.start)) // reads one clock, where time.Now reads two
-	if leftOut, ok := valve.Pass(now, s.every); ok {
-		logger.LogAttrs(ctx, level, "ratelimit: "+o.Outcome.String(), s.attributes(&o, leftOut)...)
+	switch held, ok := valve.Pass(s.now(), s.every); {
+	case ok:
+		logger.LogAttrs(ctx, level, "ratelimit: "+o.Outcome.String(), s.attributes(&o, held)...)
+	case held == 1:
+		s.later(context.WithoutCancel(ctx), o, logger, level, valve)
 	}
 }
+
+// later logs o when s.every has passed, unless another line is logged before. A timer has no
+// goroutine until then.
+func (s *slogObserver) later(ctx context.Context, o Observation, logger *slog.Logger, level slog.Level, valve *logvalve.Valve) {
+	time.AfterFunc(s.every, func() {
+		if held, ok := valve.Flush(s.now(), s.every); ok {
+			logger.LogAttrs(ctx, level, "ratelimit: "+o.Outcome.String(), s.attributes(&o, held-1)...)
+		}
+	})
+}
+
+// now reads one clock, where time.Now reads two.
+func (s *slogObserver) now() time.Time { return s.start.Add(time.Since(s.start)) }
 
 func (s *slogObserver) attributes(o *Observation, leftOut int) []slog.Attr {
 	attrs := []slog.Attr{slog.String("limiter", o.Limiter), slog.String("call", o.Call.String()), slog.Int("n", o.N)}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,14 +57,44 @@ func TestSlogObserver(t *testing.T) {
 		observe(denied)
 		assert.Empty(t, logged())
 		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		assert.Equal(t, deniedLine+" left_out=99\n", logged(), "the first that was left out, and the others")
+		time.Sleep(time.Second / 2)
 		observe(denied)
-		assert.Equal(t, deniedLine+" left_out=100\n", logged())
-		observe(failed)
-		observe(failed)
-		assert.Equal(t, failedLine+"\n", logged())
+		time.Sleep(time.Second / 2)
+		observe(denied)
+		assert.Equal(t, deniedLine+" left_out=1\n", logged(), "the first that may be logged")
 		time.Sleep(time.Hour)
-		observe(failed)
-		assert.Equal(t, failedLine+" left_out=1\n", logged())
+		assert.Empty(t, logged(), "all were told of")
+	})
+}
+
+// TestSlogObserverTellsOfTheEnd: whenever denials come, each has been told of when the duration has
+// passed, in no more lines than one in each duration.
+func TestSlogObserverTellsOfTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, logged := newLog()
+		s := ratelimit.SlogObserver(logger, time.Second)
+		r := newRand(t)
+		for round := range 100 {
+			n, begin := 1+r.IntN(20), time.Now()
+			for range n {
+				s.Observe(t.Context(), denied)
+				time.Sleep(time.Duration(r.IntN(500)) * time.Millisecond)
+			}
+			most := int(time.Since(begin)/time.Second) + 2
+			time.Sleep(time.Second)
+			synctest.Wait()
+			lines := logged()
+			told := strings.Count(lines, "\n")
+			require.LessOrEqual(t, told, most, "round %d", round)
+			for _, leftOut := range regexp.MustCompile(`left_out=(\d+)`).FindAllStringSubmatch(lines, -1) {
+				more, _ := strconv.Atoi(leftOut[1])
+				told += more
+			}
+			require.Equal(t, n, told, "round %d: %s", round, lines)
+			time.Sleep(time.Second)
+		}
 	})
 }
 
@@ -172,9 +204,9 @@ func TestSlogObserverCountsEach(t *testing.T) {
 		flood(each, func(int) string { return "api" })
 		assert.Equal(t, int64(1), lines.Load())
 		time.Sleep(time.Second)
-		flood(1, func(int) string { return "api" })
+		synctest.Wait()
 		assert.Equal(t, int64(2), lines.Load())
-		assert.GreaterOrEqual(t, leftOut.Load(), int64(goroutines*each-1))
+		assert.Equal(t, int64(goroutines*each-2), leftOut.Load())
 		lines.Store(0)
 		flood(3000, func(i int) string { return fmt.Sprint(i) })
 		assert.Equal(t, int64(1000), lines.Load(), "999 more names, and the others together")

@@ -31,8 +31,8 @@ import (
 // limit was hit. A store that decides by its own clock uses [Request.At], and reads
 // that clock after the state as well.
 //
-// Keys: a limiter's name and a key are any strings: empty, with any byte, invalid
-// UTF-8, a megabyte long. Different pairs must have different states: "a" and "b:c"
+// Keys: a key is any string: empty, with any byte, invalid UTF-8, a megabyte long. So is a
+// limiter's name, except that it is not empty. Different pairs must have different states: "a" and "b:c"
 // must differ from "a:b" and "c", and "A" from "a". Hash keys that are too long for
 // the database, with a cryptographic hash if users choose keys.
 //
@@ -42,9 +42,9 @@ import (
 // the sum of its parts. A store that cannot keep a state must return an error. It must
 // return the same bytes later: they contain no checksum.
 //
-// Forgetting: a state may be deleted once the ResetAfter of the last Decision has
+// Forgetting: a state may be deleted once the IdleAfter of the last Result has
 // passed by the limiter's clock: at the time that [Request.Read] returns, called after
-// the state was read, plus ResetAfter. Deleting it later, or never, only costs space;
+// the state was read, plus IdleAfter. Deleting it later, or never, only costs space;
 // deleting it earlier hands out a fresh limit. So a database that deletes by its own
 // clock needs a margin.
 //
@@ -71,10 +71,10 @@ import (
 //
 // # Stores with scripts
 //
-// [Transition.Portable], [Transition.Algorithm], [Transition.AppendCancellation],
-// [Transition.AppendSettlement], [Request.AsOf], [Request.Refused] and [OpReturn] are for stores
-// that decide elsewhere, such as in a script in a database, or that take events in advance. So are
-// [Transition.Tag] and [Transition.Varies], except in Open. [Request.PolicyDecides] is for
+// [Transition.Portable], [Transition.Algorithm], [Transition.Tag], [Transition.Varies],
+// [Transition.AppendCancellation], [Transition.AppendSettlement], [Request.AsOf], [Request.Refused]
+// and [OpReturn] are for stores that decide elsewhere, such as in a script in a database, or that
+// take events in advance. [Request.PolicyDecides] is for
 // stores that count failures. Package redisstore is such a store. Other stores need none of
 // them.
 type Store interface {
@@ -83,9 +83,8 @@ type Store interface {
 	// are the same. Limiters with different names have separate states.
 	//
 	// If this Store already has an open limiter of that name with another
-	// algorithm (another [Transition.Tag], or another result of
-	// [Transition.Varies]), Open returns an error that matches [ErrInvalid], as
-	// [MemoryStore] does, or keeps the two apart. It need not consider states of
+	// algorithm, Open returns an error that matches [ErrInvalid], such as that of
+	// [Transition.CheckSame], or keeps the two apart. It need not consider states of
 	// earlier processes: each state names its algorithm and parameters, and
 	// [Transition.Apply] adopts states of other parameters.
 	Open(name string, t *Transition) (States, error)
@@ -224,6 +223,11 @@ type Result struct {
 	// OpReserve, OpCancel and OpReturn, the other fields describe the key afterwards. For
 	// OpCharge and OpSettle, it is the answer to an OpPeek afterwards.
 	Decision Decision
+
+	// IdleAfter is the time after which the state is equal to none, so that a store may delete it:
+	// the ResetAfter of the Decision or, while other limits are asked of the key as well, a later
+	// time.
+	IdleAfter time.Duration
 
 	// Wait is, for OpReserve, the time until the events may happen, or Never. It
 	// is set even when it exceeds MaxWait.

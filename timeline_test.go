@@ -65,20 +65,10 @@ func TestClockThatLeapsFar(t *testing.T) {
 // A setClock has a wall clock that is set; its monotonic clock does not change then.
 type setClock struct {
 	*stepclock.Clock
-	wall time.Duration // by how much the wall was set
+	wall time.Duration // by how much the wall was set since the limiter was made
 }
 
-func (c *setClock) Now() time.Time                  { return c.Clock.Now().Add(c.wall) }
-func (c *setClock) Since(t time.Time) time.Duration { return c.Clock.Since(t.Add(-c.wallAt(t))) }
-
-// wallAt returns by how much the wall clock was set when t was read. The tests read it
-// long before and long after.
-func (c *setClock) wallAt(t time.Time) time.Duration {
-	if t.After(c.Clock.Now()) {
-		return c.wall
-	}
-	return 0
-}
+func (c *setClock) Now() time.Time { return c.Clock.Now().Add(c.wall) }
 
 // TestWallSetBetweenLimiters: limiters on one store agree on the time.
 func TestWallSetBetweenLimiters(t *testing.T) {
@@ -93,11 +83,32 @@ func TestWallSetBetweenLimiters(t *testing.T) {
 
 	s = NewMemoryStore()
 	clk.wall = 0
-	one = Must(New(FixedWindow{Limit: 10, Window: time.Hour}, WithStore(s), WithClock(clk)))
+	one = Must(New(FixedWindow{Limit: 10, Window: time.Hour}, WithStore(s), WithName("test"), WithClock(clk)))
 	require.True(t, one.AllowN("key", 10))
 	clk.wall = 2 * time.Hour
-	two = Must(New(FixedWindow{Limit: 10, Window: time.Hour}, WithStore(s), WithClock(clk)))
+	two = Must(New(FixedWindow{Limit: 10, Window: time.Hour}, WithStore(s), WithName("test"), WithClock(clk)))
 	assert.False(t, two.Allow("key"), "of the same name, and the window is the same")
+}
+
+// TestWallSet: a wall clock that is set forward, or goes on while a machine is suspended, makes time
+// pass. One that is set back changes nothing.
+func TestWallSet(t *testing.T) {
+	clk := &setClock{Clock: stepclock.New()}
+	l := Must(New(FixedWindow{Limit: 10, Window: time.Hour}, WithClock(clk)))
+	set := func(by time.Duration) time.Duration {
+		clk.wall += by
+		clk.Advance(10 * time.Millisecond)
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		return d.RetryAfter
+	}
+	require.True(t, l.AllowN("key", 10))
+	require.Equal(t, 30*time.Minute-10*time.Millisecond, set(30*time.Minute), "the window ends when the wall clock shows so")
+	require.Zero(t, set(30*time.Minute))
+	require.True(t, l.AllowN("key", 10))
+	require.Equal(t, time.Hour-30*time.Millisecond, set(-time.Hour), "it mints nothing")
+	require.Equal(t, time.Hour-40*time.Millisecond, set(time.Hour))
+	require.Equal(t, 30*time.Minute-50*time.Millisecond, set(30*time.Minute))
 }
 
 func TestOneClockPerStore(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// TakeAll spends n events of each of several keys if all of them grant them now, and otherwise
-// spends nothing: a request may belong to a user, to an organisation and to the whole service.
+// TakeAll spends n events of each of several keys, or the number that [Bound.N] has given to a key,
+// if all of them grant them now, and otherwise spends nothing: a request may belong to a user, to an
+// organisation and to the whole service.
 //
 //	d, err := ratelimit.TakeAll(ctx, 1,
 //		ratelimit.For(users, user), ratelimit.For(orgs, org), ratelimit.For(service, ""))
@@ -24,7 +25,9 @@ import (
 //
 // The Decision is that of an [All] whose parts are the keys. Limit and Remaining are the least,
 // RetryAfter, ResetAfter and Delay the greatest of the keys. Part is the index of the Bound that
-// decided.
+// decided. If a Bound has a number of its own, Part is the key that refuses for longest or, if the
+// events are granted, that has room for the fewest such calls. Limit and Remaining are then those
+// of that key.
 //
 // # In memory
 //
@@ -47,106 +50,122 @@ import (
 //
 // If the keys are not all in memory or all in one Redis, TakeAll holds those that are not in
 // memory first, in the order in which they are given: the keys that one call can decide on
-// together, and any other key with [Limiter.Hold]. These are keys in other stores or other slots of
-// a cluster, of limiters that New has not made, and those whose limit cannot be looked up. Keys
-// that are [Unlimited] or [Blocked] come before them, and need no call. In the end, TakeAll decides
-// on the keys in memory. As soon as a key refuses, or fails and its [FailurePolicy]
-// does not allow the request, TakeAll settles the holds before it with 0, and asks no further
-// keys, so that the Decision tells only of those before. Until it has settled the holds, other
-// calls may be denied what they would have been granted otherwise, and what
-// [Reservation.Settle] does not give back stays spent. But TakeAll never grants more than each
-// of the limiters would.
+// together, and any other key with [Limiter.Hold]. These are keys in other stores or other slots
+// of a cluster, and those whose limit cannot be looked up. Keys that are [Unlimited] or [Blocked]
+// come before them, and need no call. In the end, TakeAll decides on the keys in memory. As soon
+// as a key refuses, or fails and its [FailurePolicy] does not allow the request, TakeAll settles
+// the holds before it with 0, and asks no further keys, so that the Decision tells only of those
+// before. Until it has settled the holds, other calls may be denied what they would have been
+// granted otherwise, and what [Reservation.Settle] does not give back stays spent. But TakeAll
+// never grants more than each of the limiters would.
+//
+// # Other limiters
+//
+// Limiters that New has not made are asked last, in the order in which they are given: TakeAll
+// calls their Take, and HoldAll their Hold. All other keys are held before that, as several stores
+// are, even those in memory, which are then not decided on together. So nothing is spent in these
+// limiters if another key refuses. If one of them refuses, HoldAll also settles the holds of those
+// before it, but what they have granted to TakeAll stays spent.
 //
 // # Errors
 //
 // The error is that of [Limiter.Take], or one for each key that failed. If there is no Bound, or
 // one has no limiter, it matches [ErrInvalid].
 func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
-	if err := checkTogether(ctx, n, of); err != nil {
+	own, err := checkTogether(ctx, n, of)
+	if err != nil {
 		return Decision{}, err
 	}
-	if !takeWords(n, of, &d) {
-		_, d, err = takeTogether(ctx, n, of, false)
+	if !takeWords(n, of, own, &d) {
+		_, d, err = takeTogether(ctx, n, of, own, false)
 	}
 	return d, err
 }
 
 // HoldAll is [TakeAll], and returns one Reservation of the events in all keys if they are
 // granted. Its Settle settles all of them with the same number, one after the other, and returns
-// the decisions of all, merged like those of TakeAll. It checks ctx once, before the first. If a
-// key has no room for the events ([ErrDebt] or [ErrFull]), the others are settled, and Settle can
-// be called again for that key. If the events are denied, the Reservation is nil.
+// the decisions of all, merged like those of TakeAll. [Reservation.SettleEach] has a number for
+// each of them. Both check ctx once, before the first. If a key has no room for the events
+// ([ErrDebt] or [ErrFull]), the others are settled, and Settle can be called again for that key. If
+// the events are denied, the Reservation is nil.
 //
 // In memory, HoldAll makes two allocations for each key, or three with an All, and three more.
 func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, error) {
-	if err := checkTogether(ctx, n, of); err != nil {
+	own, err := checkTogether(ctx, n, of)
+	if err != nil {
 		return nil, Decision{}, err
 	}
-	return takeTogether(ctx, n, of, true)
+	return takeTogether(ctx, n, of, own, true)
 }
 
 // takeWords is a faster takeTogether without hold, for a few keys in memory whose states are one
 // word. It sets d, or returns false if it cannot be used.
-func takeWords(n int, of []Bound, d *Decision) (ok bool) {
+func takeWords(n int, of []Bound, own bool, d *Decision) (ok bool) {
 	var words [memory.MostWords]memory.Word
 	if len(of) > len(words) {
 		return false
 	}
 	for i, b := range of {
 		l, ok := b.limiter.(*limiter) // not one with observers
-		if !ok || l.fast == nil || l.waiting.any() || !words[i].Load(l.fast, l.timeline, b.key, n) {
+		if !ok || l.fast == nil || l.waiting.any() || !words[i].Load(l.fast, l.timeline, b.key, b.events(n)) {
 			return false
 		}
 	}
-	if !memory.TakeWords(words[:len(of)], n) {
+	if !memory.TakeWords(words[:len(of)]) {
 		return false
 	}
-	m := merging{least: math.MaxInt}
+	m := merging{own: own}
 	var a kernel.Answer
-	for i := range of {
+	for i, b := range of {
 		words[i].Answer(&a)
-		m.add(i, decision(&a), 1)
+		m.add(i, decision(&a), 1, b.events(n))
 	}
 	*d = m.decision()
 	return true
 }
 
-// takeTogether is TakeAll and HoldAll. Without hold, the Reservation is nil.
-func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (_ *Reservation, _ Decision, err error) {
+// takeTogether is TakeAll and HoldAll. own is whether a Bound has a number of its own. Without
+// hold, the Reservation is nil.
+func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool) (_ *Reservation, _ Decision, err error) {
 	joint := memory.NewJoint()
 	defer joint.Close()
-	var held []part
+	held := parts{own: own}
 	if hold {
-		held = make([]part, 0, len(of))
+		held.of = make([]part, len(of))
 	}
+	// A limiter that New has not made is asked last, and may refuse: so all others are held.
+	foreign := slices.ContainsFunc(of, func(b Bound) bool { _, ok := bare(b.limiter); return !ok })
 	var apart []apartKey
 	for i, b := range of {
-		if repeats(apart, of, i) {
-			apart = append(apart, apartKey{index: i})
+		if k := repeated(apart, of, i); k != nil {
+			k.times, k.n = k.times+1, sum(k.n, b.events(n))
+			apart = append(apart, apartKey{index: i, first: k.index})
 			continue
 		}
-		own := b.decider(ctx)
-		if r, ok := own.join(joint, b.key, hold); !ok {
-			apart = addApart(apart, of, i, own)
-		} else if hold {
-			held = append(held, part{r: r, index: i})
+		by := b.decider(ctx)
+		if foreign {
+			apart = addApart(apart, of, i, n, by)
+		} else if e, ok := by.join(joint, b.key); !ok {
+			apart = addApart(apart, of, i, n, by)
+		} else if e.Index, e.N = i, b.events(n); hold {
+			held.of[i].r = by.l.newReservation(0, 0, claim{key: b.key, by: by.t, resets: by.resets})
 		}
 	}
-	m := merging{least: math.MaxInt}
 	if len(apart) > 0 {
 		kept := append([]Bound(nil), of...) // so that of may be on its caller's stack
-		asking := asking{ctx: ctx, n: n, of: kept, hold: hold || len(joint.Asked) > 0, keys: apart}
-		return asking.take(joint, hold, held)
+		asking := asking{ctx: ctx, of: kept, all: hold, hold: hold || len(joint.Asked) > 0, keys: apart}
+		return asking.take(joint, held, n)
 	}
-	granted, err := decideTogether(joint, n, hold)
+	granted, err := decideTogether(joint, hold)
 	for i, b := range of {
-		b.observeJoint(ctx, n, &joint.Asked[i], granted, err)
+		b.observeJoint(ctx, &joint.Asked[i], granted, err)
 	}
 	if err != nil {
 		return nil, Decision{}, err
 	}
+	m := merging{own: own}
 	for i := range joint.Asked {
-		m.addJoint(i, joint, i)
+		m.addJoint(&joint.Asked[i])
 	}
 	if !granted || !hold {
 		return nil, m.decision(), nil
@@ -154,20 +173,24 @@ func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (_ *Reserva
 	return reservedTogether(joint, n, held), m.decision(), nil
 }
 
-// checkTogether returns an error if nothing need be asked.
-func checkTogether(ctx context.Context, n int, of []Bound) error {
+// checkTogether returns an error if nothing need be asked. own is whether a Bound has a number of
+// its own.
+func checkTogether(ctx context.Context, n int, of []Bound) (own bool, err error) {
 	if err := (*limiter)(nil).check(ctx, n); err != nil {
-		return err
+		return false, err
 	}
 	if len(of) == 0 {
-		return param.Invalid("TakeAll's bounds", "empty", "must have at least one Bound")
+		return false, param.Invalid("TakeAll's bounds", "empty", "must have at least one Bound")
 	}
 	for i, b := range of {
-		if b.limiter == nil {
-			return param.Within(fmt.Sprintf("TakeAll's bounds[%d]", i), errUnbound)
+		switch own = own || b.own; {
+		case b.limiter == nil:
+			return own, param.Within(fmt.Sprintf("TakeAll's bounds[%d]", i), errUnbound)
+		case b.n < 0:
+			return own, fmt.Errorf("%w: %d of TakeAll's bounds[%d]", ErrNegative, b.n, i)
 		}
 	}
-	return nil
+	return own, nil
 }
 
 // A decider is what decides on a key.
@@ -187,9 +210,8 @@ func (b Bound) decider(ctx context.Context) (own decider) {
 	return own
 }
 
-// join adds the key to those that are decided on together, if it can be. With hold, it returns
-// its part of the Reservation.
-func (own *decider) join(joint *memory.Joint, key string, hold bool) (r *Reservation, ok bool) {
+// join adds the key to those that are decided on together, if it can be.
+func (own *decider) join(joint *memory.Joint, key string) (e *memory.Asked, ok bool) {
 	l, t := own.l, own.t
 	switch {
 	case l == nil || l.local == nil:
@@ -199,69 +221,75 @@ func (own *decider) join(joint *memory.Joint, key string, hold bool) (r *Reserva
 	case l.waiting.has(key): // Hold does not overtake a Wait
 		return nil, false
 	}
-	e := joint.Add()
+	e = joint.Add()
 	e.Clock, e.Key = l.timeline, key
-	switch s := l.local; {
-	case l.own != nil:
+	if s := l.local; s.tables == nil {
+		e.Logs, e.Kernel = s.logs, s.t.kernel
+	} else {
 		var err error
 		if e.Limit, err = s.limitOf(t); err != nil {
 			joint.Drop()
 			return nil, false // Hold asks the FailurePolicy
 		}
-		e.Varied = s.varied
-	case s.tables != nil:
 		e.Tables = s.tables
-	default:
-		e.Logs, e.Kernel = s.logs, s.t.kernel
 	}
-	if hold {
-		r = l.newReservation(0, 0, claim{key: key, by: t, resets: own.resets})
-	}
-	return r, true
+	return e, true
 }
 
 // decideTogether decides on the keys in memory.
-func decideTogether(joint *memory.Joint, n int, hold bool) (granted bool, err error) {
+func decideTogether(joint *memory.Joint, hold bool) (granted bool, err error) {
 	op := kernel.OpTake
 	if hold {
 		op = kernel.OpHold
 	}
-	if granted, err = joint.Decide(op, n); err != nil {
+	if granted, err = joint.Decide(op); err != nil {
 		err = fmt.Errorf("%w: %w; see WithMaxKeys", ErrFull, err)
 	}
 	return granted, err
 }
 
-// A part of a Reservation is that of one key.
-type part struct {
-	r     *Reservation
-	index int // the index of the first Bound with the key
-	times int // how often the key was given
+// parts are the reservations of the keys of a HoldAll.
+type parts struct {
+	of  []part // for each Bound
+	own bool   // whether a Bound has a number of its own
 }
 
-// reservedTogether returns the Reservation of the n events of each key that joint has granted,
-// and of more. of are those of joint, in the order of its keys; it is used up.
-func reservedTogether(joint *memory.Joint, n int, of []part, more ...part) *Reservation {
-	all := of[:0]
-	for i, p := range of {
+// A part of a Reservation is that of one key. The first Bound with the key has it.
+type part struct {
+	r     *Reservation // nil unless the Bound is the first with its key
+	first int          // the index of that one
+	times int          // how often the key was given
+	n     int          // how many events of it were held
+}
+
+// reservedTogether returns the Reservation of the events that joint has granted, and of those that
+// held has already. n is how many HoldAll was called for.
+func reservedTogether(joint *memory.Joint, n int, held parts) *Reservation {
+	for i := range joint.Asked {
 		e := &joint.Asked[i]
-		if e.Times == 0 {
+		p := &held.of[e.Index]
+		if p.first = joint.Asked[e.First].Index; e.Times == 0 {
+			p.r = nil
 			continue
 		}
-		p.r.n, p.r.due, p.r.claim.grant, p.times = n*e.Times, e.Answer.Due, e.Answer.Grant, e.Times
-		all = append(all, p)
+		p.r.n, p.r.due, p.r.claim.grant = e.Sum, e.Answer.Due, e.Answer.Grant
+		p.times, p.n = e.Times, e.Sum
 	}
-	if len(more) > 0 {
-		all = append(all, more...)
-		slices.SortFunc(all, func(a, b part) int { return a.index - b.index })
-	}
-	return (*limiter)(nil).newReservation(n, 0, claim{grant: parts(all)})
+	return (*limiter)(nil).newReservation(n, 0, claim{grant: held})
 }
 
 // equals reports whether b and other are the same key of the same limiter. It is false if the
 // limiters cannot be compared.
 func (b Bound) equals(other Bound) bool {
 	return b.key == other.key && param.Same(b.limiter, other.limiter)
+}
+
+// sum returns a+b, or math.MaxInt if that overflows.
+func sum(a, b int) int {
+	if a > math.MaxInt-b {
+		return math.MaxInt
+	}
+	return a + b
 }
 
 // times returns k·n, or math.MaxInt if that overflows.
@@ -275,71 +303,129 @@ func times(k, n int) int {
 // A merging merges decisions as an All does those of its parts.
 type merging struct {
 	Decision
+	own     bool // whether a Bound has a number of its own: then Limit and Remaining are those of Part
 	any     bool // whether there are any so far
 	refused bool
-	least   int // the least Remaining so far
+	least   int // how much the key that has the least has left
 }
 
-// add adds the decision of the i-th key, which was given times times.
-func (m *merging) add(i int, d Decision, times int) {
-	if times > 1 {
+// add adds the decision of the i-th key, which was given times times, for n events altogether.
+func (m *merging) add(i int, d Decision, times, n int) {
+	left := math.MaxInt
+	switch {
+	case !m.own:
 		d.Limit /= times
 		d.Remaining /= times
+		left = d.Remaining
+	case n > 0:
+		left = d.Remaining / n // the number of such calls
 	}
-	if !m.any {
-		m.any, m.Limit = true, d.Limit
+	first := !m.any
+	if first {
+		m.any, m.least, m.Limit, m.Remaining = true, left, d.Limit, d.Remaining
 	}
-	switch {
-	case !d.Allowed && (!m.refused || d.RetryAfter > m.RetryAfter):
-		m.refused, m.Part, m.RetryAfter = true, i, d.RetryAfter
-	case !m.refused && d.Remaining < m.least:
+	decides := !m.refused && (first || left < m.least)
+	if !d.Allowed && (!m.refused || d.RetryAfter > m.RetryAfter) {
+		decides, m.refused, m.RetryAfter = true, true, d.RetryAfter
+	}
+	if decides {
 		m.Part = i
 	}
-	m.least = min(m.least, d.Remaining)
-	m.Limit = min(m.Limit, d.Limit)
+	switch {
+	case !m.own:
+		m.Limit, m.Remaining = min(m.Limit, d.Limit), min(m.Remaining, d.Remaining)
+	case decides:
+		m.Limit, m.Remaining = d.Limit, d.Remaining
+	}
+	m.least = min(m.least, left)
 	m.ResetAfter = max(m.ResetAfter, d.ResetAfter)
 	m.Delay = max(m.Delay, d.Delay)
 	m.Degraded = m.Degraded || d.Degraded
 }
 
-// addJoint adds the decision of the given key of joint, which is the i-th of all.
-func (m *merging) addJoint(i int, joint *memory.Joint, key int) {
-	if e := &joint.Asked[key]; e.Times > 0 {
-		m.add(i, decision(&e.Answer), e.Times)
+// addJoint adds the decision of a key in memory.
+func (m *merging) addJoint(e *memory.Asked) {
+	if e.Times > 0 {
+		d := decision(&e.Answer)
+		if e.Own > 0 && !m.own { // the others have a state of their own as soon as there is room
+			d.Limit = times(e.Times, d.Limit) / e.Own
+		}
+		m.add(e.Index, d, e.Times, e.Sum)
 	}
 }
 
 // decision returns the merged decision.
 func (m *merging) decision() Decision {
 	d := m.Decision
-	d.Remaining, d.Allowed = m.least, !m.refused
-	if m.refused {
+	if d.Allowed = !m.refused; m.refused {
 		d.Delay = 0
 	}
 	return d
 }
 
-// settleAll is Settle of a HoldAll.
-func settleAll(ctx context.Context, all parts, n int) (Decision, error) {
+// SettleEach is [Reservation.Settle] for a Reservation of [HoldAll], with a number of events for
+// each Bound, in the order in which they were given. For a key that was given several times, their
+// sum counts. Other Reservations take one number. If there are more or fewer numbers, nothing is
+// settled, and the error matches [ErrInvalid].
+func (r *Reservation) SettleEach(ctx context.Context, ns ...int) (Decision, error) {
+	all := r.parts()
+	if r == nil {
+		return r.Settle(ctx, 0)
+	}
+	if want := max(1, len(all.of)); len(ns) != want {
+		return Decision{}, param.Invalid("the count of SettleEach's numbers", len(ns), fmt.Sprintf("must be %d, one for each Bound of HoldAll", want))
+	}
+	if all.of == nil {
+		return r.Settle(ctx, ns[0])
+	}
+	return r.settleAll(ctx, slices.Min(ns), func(i int, p *part) int {
+		if p.times == 1 {
+			return ns[i]
+		}
+		n := 0
+		for k := range ns {
+			if all.of[k].first == i {
+				n = sum(n, ns[k])
+			}
+		}
+		return n
+	})
+}
+
+// settleAll settles each part of a HoldAll with what events returns, of which least must not be
+// negative.
+func (r *Reservation) settleAll(ctx context.Context, least int, events func(i int, p *part) int) (Decision, error) {
+	if err := r.l.check(ctx, least); err != nil {
+		return Decision{}, err
+	}
+	if r.set(isOver) {
+		return Decision{}, ErrSettled
+	}
 	ctx = context.WithoutCancel(ctx) // all or none
-	m := merging{least: math.MaxInt}
+	all := r.parts()
+	m := merging{own: all.own}
 	var errs []error
-	for _, p := range all {
-		if p.r.is(isOver) {
+	for i := range all.of {
+		p := &all.of[i]
+		if p.r == nil || p.r.is(isOver) {
 			continue // an earlier call has settled it, when another part had no room
 		}
-		d, err := p.r.Settle(ctx, times(p.times, n))
+		d, err := p.r.Settle(ctx, events(i, p))
 		if err != nil {
 			errs = append(errs, err)
 		}
-		m.add(p.index, d, p.times)
+		m.add(i, d, p.times, p.n)
 	}
-	return m.decision(), errors.Join(errs...)
+	err := errors.Join(errs...)
+	if isUncounted(err) {
+		r.clear(isOver)
+	}
+	return m.decision(), err
 }
 
 // delay returns the greatest Delay of the parts.
 func (r *Reservation) delay() (d time.Duration) {
-	for _, p := range r.parts() {
+	for _, p := range r.parts().of {
 		d = max(d, p.r.Delay())
 	}
 	return d

@@ -22,7 +22,7 @@ import (
 func fullStore(t *testing.T, policy ratelimit.FullPolicy, opts ...ratelimit.Option) (*ratelimit.MemoryStore, ratelimit.Limiter) {
 	t.Helper()
 	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(2), ratelimit.WithFullPolicy(policy))
-	opts = append(opts, ratelimit.WithStore(store), ratelimit.WithClock(stepclock.New()))
+	opts = append(opts, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New()))
 	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, opts...))
 	require.True(t, l.AllowN("used up", 5))
 	require.True(t, l.Allow("used"))
@@ -119,6 +119,36 @@ func TestTakeAllInAFullStore(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, 3, left(l, "yet another"))
 		})
+		t.Run(name+"/ShareUnseen, more than one state grants", func(t *testing.T) {
+			_, l := fullStore(t, ratelimit.ShareUnseen, opts...)
+			clk := ratelimit.ClockOf(l).(*stepclock.Clock)
+			d := all(l, 3, "new", "new")
+			assert.Equal(t, 2, d.Limit)
+			assert.Equal(t, ratelimit.Never, d.RetryAfter)
+			d = all(l, 3, "new", "newer")
+			assert.Equal(t, 5, d.Limit, "they share a state only while there is no room")
+			assert.Equal(t, time.Hour, d.RetryAfter)
+			for _, own := range []struct {
+				first, second int
+				key           string
+				want          time.Duration
+			}{
+				{3, 3, "new", ratelimit.Never},
+				{3, 4, "newer", time.Hour},
+				{6, 1, "newer", ratelimit.Never},
+				{1, 6, "newer", ratelimit.Never},
+				{3, 2, "newer", 0},
+			} {
+				d, err := ratelimit.TakeAll(ctx, 9, ratelimit.For(l, "new").N(own.first), ratelimit.For(l, own.key).N(own.second))
+				require.NoError(t, err)
+				assert.Equal(t, own.want, d.RetryAfter, "%+v", own)
+				assert.Equal(t, 5, d.Limit, "%+v", own)
+			}
+			clk.Advance(time.Hour - 1)
+			assert.Equal(t, time.Nanosecond, all(l, 3, "new", "newer").RetryAfter)
+			clk.Advance(1)
+			assert.True(t, all(l, 3, "new", "newer").Allowed)
+		})
 	}
 }
 
@@ -127,7 +157,7 @@ func TestTakeAllNotesDenialsOfNewKeys(t *testing.T) {
 	ctx := context.Background()
 	clk := stepclock.New()
 	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(2), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))
-	opts := []ratelimit.Option{ratelimit.WithClock(clk), ratelimit.WithStore(store)}
+	opts := []ratelimit.Option{ratelimit.WithClock(clk), ratelimit.WithStore(store), ratelimit.WithName("test")}
 	log := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 5, Window: time.Hour, CountDenied: true}, append(opts, ratelimit.WithName("log"))...))
 	window := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, opts...))
 	require.True(t, window.Allow("k"))
@@ -156,7 +186,11 @@ func TestTakeAllOfAnyOrder(t *testing.T) {
 				var limiters []ratelimit.Limiter
 				var stores []*ratelimit.MemoryStore
 				for s := range 2 {
-					store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(most), ratelimit.WithFullPolicy(policy))
+					bounds := []ratelimit.MemoryOption{ratelimit.WithFullPolicy(policy)}
+					if most > 0 {
+						bounds = append(bounds, ratelimit.WithMaxKeys(most))
+					}
+					store := ratelimit.NewMemoryStore(bounds...)
 					stores = append(stores, store)
 					for i, alg := range []ratelimit.Algorithm{
 						ratelimit.FixedWindow{Limit: limit, Window: time.Hour},

@@ -28,17 +28,17 @@ type joined struct {
 // ways are the ways to make the limiters of keys that are decided on together in memory.
 var ways = map[string]func(i int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option{
 	"one store": func(_ int, store *ratelimit.MemoryStore, _ ratelimit.Algorithm) []ratelimit.Option {
-		return []ratelimit.Option{ratelimit.WithStore(store)}
+		return []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test")}
 	},
 	"a store each": func(int, *ratelimit.MemoryStore, ratelimit.Algorithm) []ratelimit.Option { return nil },
 	"own limits": func(_ int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option {
-		return []ratelimit.Option{ratelimit.WithStore(store), ownLimits(alg)}
+		return []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ownLimits(alg)}
 	},
 	"first own": func(i int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option {
 		if i > 0 {
-			return []ratelimit.Option{ratelimit.WithStore(store)}
+			return []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test")}
 		}
-		return []ratelimit.Option{ratelimit.WithStore(store), ownLimits(alg)}
+		return []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ownLimits(alg)}
 	},
 }
 
@@ -88,6 +88,92 @@ func TestTakeAllAnswersAsAnAll(t *testing.T) {
 	}
 }
 
+// Bounds with numbers of their own spend these. The decision tells of the key that decided: the one
+// that refuses for longest, or has room for the fewest such calls.
+func TestTakeAllOfOwnNumbers(t *testing.T) {
+	ctx := t.Context()
+	parts := slices.DeleteFunc(slices.Clone(accounted[:len(accounted)-1]), func(a struct {
+		alg   ratelimit.Algorithm
+		bound func(span time.Duration) int
+	}) bool {
+		log, ok := a.alg.(ratelimit.SlidingLog)
+		return ok && log.CountDenied // which notes what the others deny
+	})
+	for way, make := range ways {
+		t.Run(way, func(t *testing.T) {
+			rnd := newRand(t)
+			for range 300 {
+				var algs []ratelimit.Algorithm
+				for range 1 + rnd.IntN(5) {
+					algs = append(algs, parts[rnd.IntN(len(parts))].alg)
+				}
+				j := join(algs, make)
+				var alone []ratelimit.Bound
+				for _, alg := range algs {
+					alone = append(alone, ratelimit.For(ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(j.clk))), "k"))
+				}
+				for step := range 40 {
+					n, own := 1+rnd.IntN(3), rnd.IntN(len(algs))
+					takes := slices.Repeat([]int{n}, len(algs))
+					bounds := slices.Clone(j.bounds)
+					for i := range bounds {
+						if i == own || rnd.IntN(2) == 0 {
+							takes[i] = rnd.IntN(6)
+							bounds[i] = bounds[i].N(takes[i])
+						}
+					}
+					want := ownNumbers(t, alone, takes)
+					var got ratelimit.Decision
+					var err error
+					if rnd.IntN(2) == 0 {
+						_, got, err = ratelimit.HoldAll(ctx, n, bounds...)
+					} else {
+						got, err = ratelimit.TakeAll(ctx, n, bounds...)
+					}
+					require.NoError(t, err)
+					require.Equal(t, want, got, "step %d: %v of %v", step, takes, algs)
+					j.clk.Set(j.clk.Now().Add(time.Duration(rnd.IntN(300)) * time.Millisecond))
+				}
+			}
+		})
+	}
+}
+
+// ownNumbers takes events of single keys if all grant them, and returns the decision on all.
+func ownNumbers(t *testing.T, keys []ratelimit.Bound, takes []int) (d ratelimit.Decision) {
+	t.Helper()
+	d.Allowed = true
+	all := make([]ratelimit.Decision, len(keys))
+	fewest := math.MaxInt
+	for i, b := range keys {
+		var err error
+		all[i], err = b.Peek(t.Context())
+		require.NoError(t, err)
+		if all[i].Remaining < takes[i] {
+			refusal, err := b.Take(t.Context(), takes[i])
+			require.NoError(t, err)
+			d.Allowed = false
+			if refusal.RetryAfter > d.RetryAfter {
+				d.Part, d.RetryAfter = i, refusal.RetryAfter
+			}
+		}
+	}
+	for i, b := range keys {
+		if d.Allowed {
+			var err error
+			all[i], err = b.Take(t.Context(), takes[i])
+			require.NoError(t, err)
+			d.Delay = max(d.Delay, all[i].Delay)
+			if takes[i] > 0 && all[i].Remaining/takes[i] < fewest {
+				d.Part, fewest = i, all[i].Remaining/takes[i]
+			}
+		}
+		d.ResetAfter = max(d.ResetAfter, all[i].ResetAfter)
+	}
+	d.Limit, d.Remaining = all[d.Part].Limit, all[d.Part].Remaining
+	return d
+}
+
 // A key that is given several times spends as often.
 func TestTakeAllOfTheSameKey(t *testing.T) {
 	ctx := context.Background()
@@ -97,7 +183,7 @@ func TestTakeAllOfTheSameKey(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%T%+v", store, alg, alg), func(t *testing.T) {
 				rnd := newRand(t)
 				clk := stepclock.New()
-				l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(newStore())))
+				l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(newStore()), ratelimit.WithName("test")))
 				twin := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
 				for range 100 {
 					n, times := rnd.IntN(6), 1+rnd.IntN(3)
@@ -214,7 +300,7 @@ func TestHoldAllTellsWhichKeyDecided(t *testing.T) {
 		l, _ := at(t, ratelimit.FixedWindow{Limit: limit, Window: time.Hour}, opts...)
 		return l
 	}
-	many, few, remote := window(30), window(10), window(20, ratelimit.WithStore(newMapDB().store()))
+	many, few, remote := window(30), window(10), window(20, ratelimit.WithStore(newMapDB().store()), ratelimit.WithName("test"))
 	for part, of := range [][]ratelimit.Bound{
 		{ratelimit.For(few, "a"), ratelimit.For(remote, "a"), ratelimit.For(many, "a")},
 		{ratelimit.For(many, "b"), ratelimit.For(few, "b"), ratelimit.For(remote, "b")},
@@ -246,6 +332,7 @@ func TestTakeAllErrors(t *testing.T) {
 		"negative":     {ctx, -1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrNegative, ""},
 		"ended":        {ended, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, context.Canceled, ""},
 		"no context":   {nil, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrInvalid, ""},
+		"negative own": {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), ratelimit.For(l, "k").N(-2)}, ratelimit.ErrNegative, "ratelimit: negative number of events: -2 of TakeAll's bounds[1]"},
 		"no room ever": {ctx, 1, tooMany(), ratelimit.ErrFull, "ratelimit: the store is full: more keys of a store than it may hold; see WithMaxKeys"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -269,7 +356,7 @@ func TestTakeAllErrors(t *testing.T) {
 // tooMany returns two keys of a store for one.
 func tooMany() []ratelimit.Bound {
 	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1))
-	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5)}, ratelimit.WithStore(store)))
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5)}, ratelimit.WithStore(store), ratelimit.WithName("test")))
 	return []ratelimit.Bound{ratelimit.For(l, "a"), ratelimit.For(l, "b"), ratelimit.For(l, "a")}
 }
 
@@ -321,13 +408,90 @@ func TestHoldAllSettles(t *testing.T) {
 	}
 }
 
+// SettleEach has a number for each Bound, wherever its state is.
+func TestHoldAllSettlesEach(t *testing.T) {
+	ctx := t.Context()
+	window := func(limit int, opts ...ratelimit.Option) ratelimit.Bound {
+		l, _ := at(t, ratelimit.FixedWindow{Limit: limit, Window: time.Hour}, append(opts, ratelimit.WithName(fmt.Sprint(limit)))...)
+		return ratelimit.For(l, "k")
+	}
+	bytes := ratelimit.WithStore(newMapDB().store())
+	few, many, remote, far := window(100), window(200), window(1000, bytes), window(2000, bytes)
+	wrapped := ratelimit.For(struct{ ratelimit.Limiter }{window(500).Limiter()}, "k")
+	for name, of := range map[string][]ratelimit.Bound{
+		"in memory":         {few.N(1), many.N(12), many.N(3)},
+		"in a store":        {remote.N(1), far.N(12), far.N(3)},
+		"in several stores": {few.N(1), remote.N(12), remote.N(3)},
+		"with a wrapper":    {wrapped.N(1), few.N(3), few.N(2)},
+		"of a wrapper":      {few.N(1), wrapped.N(12), wrapped.N(3)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before []int
+			left := func() (left []int) {
+				for _, b := range of[:2] {
+					d, err := b.Peek(ctx)
+					require.NoError(t, err)
+					left = append(left, d.Remaining)
+				}
+				return left
+			}
+			spent := func(first, second int) {
+				t.Helper()
+				assert.Equal(t, []int{before[0] - first, before[1] - second}, left())
+			}
+			hold := func() *ratelimit.Reservation {
+				before = left()
+				r, _, err := ratelimit.HoldAll(ctx, 7, of...)
+				require.NoError(t, err)
+				require.NotNil(t, r)
+				return r
+			}
+			r := hold()
+			for _, ns := range [][]int{nil, {1}, {1, 2}, {1, 2, 3, 4}} {
+				_, err := r.SettleEach(ctx, ns...)
+				require.ErrorIs(t, err, ratelimit.ErrInvalid)
+				require.EqualError(t, err, fmt.Sprintf("ratelimit: the count of SettleEach's numbers is %d: it must be 3, one for each Bound of HoldAll", len(ns)))
+			}
+			_, err := r.SettleEach(ctx, 0, 1, -1)
+			require.ErrorIs(t, err, ratelimit.ErrNegative)
+			d, err := r.SettleEach(ctx, 0, 1, 2)
+			require.NoError(t, err)
+			spent(0, 3)
+			assert.Equal(t, left()[d.Part], d.Remaining)
+			_, err = r.SettleEach(ctx, 0, 1, 2)
+			require.ErrorIs(t, err, ratelimit.ErrSettled)
+
+			r = hold()
+			_, err = r.Settle(ctx, 1)
+			require.NoError(t, err)
+			spent(1, 2)
+
+			r = hold()
+			require.NoError(t, r.Release(ctx))
+			spent(1, map[bool]int{false: 15, true: 5}[name == "with a wrapper"])
+
+			r = hold()
+			r.Cancel()
+			spent(0, 0)
+		})
+	}
+	r, _, err := few.Hold(ctx, 1)
+	require.NoError(t, err)
+	_, err = r.SettleEach(ctx, 1, 2)
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	_, err = r.SettleEach(ctx, 0)
+	require.NoError(t, err)
+	_, err = (*ratelimit.Reservation)(nil).SettleEach(ctx, 1, 2, 3)
+	require.NoError(t, err)
+}
+
 // Settle checks its context before the first key: all are settled even if it ends then.
 func TestHoldAllSettlesAllIfTheContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ending := &failing{Store: newMapDB().store()}
 	var bounds []ratelimit.Bound
 	for _, store := range []ratelimit.Store{ending, newMapDB().store(), ratelimit.NewMemoryStore()} {
-		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(store)))
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test")))
 		bounds = append(bounds, ratelimit.For(l, "k"))
 	}
 	r, _, err := ratelimit.HoldAll(ctx, 3, bounds...)
@@ -407,11 +571,11 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 	}
 	var between func()
 	remote := &failing{Store: newMapDB().store()}
-	first := ratelimit.For(window(10, ratelimit.WithStore(newMapDB().store())), "a")
-	second := ratelimit.For(window(5, ratelimit.WithStore(remote), ratelimit.WithFailurePolicy(ratelimit.FailClosed)), "b")
+	first := ratelimit.For(window(10, ratelimit.WithStore(newMapDB().store()), ratelimit.WithName("test")), "a")
+	second := ratelimit.For(window(5, ratelimit.WithStore(remote), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)), "b")
 	local := ratelimit.For(window(3), "c")
-	wrapped := ratelimit.For(&interrupted{window(20), func() { between() }}, "d")
-	bounds := []ratelimit.Bound{local, first, wrapped, second}
+	remote.after = func() { between() }
+	bounds := []ratelimit.Bound{local, first, second}
 	remaining := func(want ...int) {
 		t.Helper()
 		between = func() {}
@@ -428,10 +592,11 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 	d, err := ratelimit.TakeAll(ctx, 2, bounds...)
 	require.NoError(t, err)
 	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 3, Remaining: 1, ResetAfter: d.ResetAfter}, d)
-	remaining(1, 8, 18, 3)
+	remaining(1, 8, 3)
 
 	// The key in memory refuses, as the last one.
 	between = func() {
+		between = func() {} // not again when the hold is settled
 		d, err := first.Peek(ctx)
 		require.NoError(t, err)
 		assert.Equal(t, 6, d.Remaining, "others may be denied in the meantime")
@@ -440,45 +605,106 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 	d, err = ratelimit.TakeAll(ctx, 2, bounds...)
 	require.NoError(t, err)
 	assert.Equal(t, ratelimit.Decision{Limit: 3, Remaining: 1, RetryAfter: d.ResetAfter, ResetAfter: d.ResetAfter}, d)
-	remaining(1, 8, 18, 3)
+	remaining(1, 8, 3)
 
 	// One of the others refuses: the key in memory is not asked.
 	r, d, err := ratelimit.HoldAll(ctx, 4, bounds...)
 	require.NoError(t, err)
 	assert.Nil(t, r)
-	assert.Equal(t, ratelimit.Decision{Limit: 5, Remaining: 3, Part: 3, RetryAfter: d.ResetAfter, ResetAfter: d.ResetAfter}, d)
-	remaining(1, 8, 18, 3)
+	assert.Equal(t, ratelimit.Decision{Limit: 5, Remaining: 3, Part: 2, RetryAfter: d.ResetAfter, ResetAfter: d.ResetAfter}, d)
+	remaining(1, 8, 3)
 
 	// One of the others fails.
 	remote.err = errors.New("away")
 	d, err = ratelimit.TakeAll(ctx, 1, bounds...)
 	require.ErrorIs(t, err, remote.err)
-	require.ErrorContains(t, err, "bounds[3]: ")
+	require.ErrorContains(t, err, "bounds[2]: ")
 	assert.True(t, d.Degraded)
 	assert.False(t, d.Allowed)
 	remote.err = nil
-	remaining(1, 8, 18, 3)
+	remaining(1, 8, 3)
 
 	// All of them settle.
 	r, d, err = ratelimit.HoldAll(ctx, 1, bounds...)
 	require.NoError(t, err)
 	assert.True(t, d.Allowed)
-	remaining(0, 7, 17, 2)
+	remaining(0, 7, 2)
 	d, err = r.Settle(ctx, 0)
 	require.NoError(t, err)
 	assert.Equal(t, 1, d.Remaining)
-	remaining(1, 8, 18, 3)
+	remaining(1, 8, 3)
 }
 
-// An interrupted limiter, which was not made by New, calls a function after each Hold.
-type interrupted struct {
+// A noted limiter, which was not made by New, notes what it is asked.
+type noted struct {
 	ratelimit.Limiter
-	after func()
+	calls []string
 }
 
-func (l *interrupted) Hold(ctx context.Context, key string, n int) (*ratelimit.Reservation, ratelimit.Decision, error) {
-	defer l.after()
+func (l *noted) Take(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
+	l.calls = append(l.calls, "take")
+	return l.Limiter.Take(ctx, key, n)
+}
+
+func (l *noted) Hold(ctx context.Context, key string, n int) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	l.calls = append(l.calls, "hold")
 	return l.Limiter.Hold(ctx, key, n)
+}
+
+func (l *noted) Unwrap() ratelimit.Limiter { return l.Limiter }
+
+// Limiters that New has not made are asked last, by a method of their own. If one refuses, nothing
+// is spent of the others; what such limiters have granted before it to TakeAll stays spent.
+func TestTakeAllOfWrappers(t *testing.T) {
+	ctx := t.Context()
+	clk := stepclock.New()
+	limiter := func(store ratelimit.Store) ratelimit.Limiter {
+		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithClock(clk), ratelimit.WithStore(store), ratelimit.WithName("test")))
+	}
+	first, last := &noted{Limiter: limiter(ratelimit.NewMemoryStore())}, &noted{Limiter: limiter(newMapDB().store())}
+	local, memory, bytes := limiter(ratelimit.NewMemoryStore()), limiter(ratelimit.NewMemoryStore()), limiter(newMapDB().store())
+	bounds := []ratelimit.Bound{
+		ratelimit.For(first, "k"), ratelimit.For(local, "k"), ratelimit.For(last, "k"),
+		ratelimit.For(memory, "k"), ratelimit.For(bytes, "k"), ratelimit.For(local, "k"),
+	}
+	remaining := func(want ...int) {
+		t.Helper()
+		for i, b := range bounds[:5] {
+			d, err := b.Peek(ctx)
+			require.NoError(t, err)
+			assert.Equal(t, want[i], d.Remaining, "key %d", i)
+		}
+	}
+	takeAll := func() (ratelimit.Decision, error) { return ratelimit.TakeAll(ctx, 1, bounds...) }
+	holdAll := func() (ratelimit.Decision, error) {
+		_, d, err := ratelimit.HoldAll(ctx, 1, bounds...)
+		return d, err
+	}
+	ask := func(do func() (ratelimit.Decision, error), allowed bool, firstAsked, lastAsked []string) {
+		t.Helper()
+		first.calls, last.calls = nil, nil
+		d, err := do()
+		require.NoError(t, err)
+		assert.Equal(t, allowed, d.Allowed)
+		assert.Equal(t, firstAsked, first.calls)
+		assert.Equal(t, lastAsked, last.calls)
+	}
+	take, hold := []string{"take"}, []string{"hold"}
+	ask(takeAll, true, take, take)
+	remaining(4, 3, 4, 4, 4)
+	ask(holdAll, true, hold, hold)
+	remaining(3, 1, 3, 3, 3)
+
+	ask(takeAll, false, nil, nil) // there is one left of local, which is given twice
+	ask(holdAll, false, nil, nil)
+	remaining(3, 1, 3, 3, 3)
+
+	require.NoError(t, local.Reset(ctx, "k"))
+	require.True(t, last.AllowN("k", 3))
+	ask(holdAll, false, hold, hold)
+	remaining(3, 5, 0, 3, 3)
+	ask(takeAll, false, take, take)
+	remaining(2, 5, 0, 3, 3)
 }
 
 // A limit that cannot be looked up is decided on by the FailurePolicy, and the others are given

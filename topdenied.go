@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"hash/maphash"
 	"math"
 	"runtime"
@@ -39,6 +40,7 @@ import (
 //
 // The time since a denial is rounded to 1/1024 of the half-life.
 type DeniedKeys struct {
+	err      error // about an argument of TopDenied; New returns it
 	most     int
 	timeline *kernel.Timeline
 	start    kernel.Instant
@@ -66,6 +68,9 @@ const maxDeniedKeys = 1_000_000
 // maxDeniedParts bounds the memory of a DeniedKeys.
 const maxDeniedParts = 16
 
+// leastListed is the least count of a key in the list.
+const leastListed = 0.5
+
 // defaultHalfLife is long enough to see what was denied since the last look, and short enough
 // that a million denials are forgotten after two hours.
 const defaultHalfLife = 5 * time.Minute
@@ -88,8 +93,10 @@ type denial struct {
 	limiter    string
 	key        []byte // reused for the key that replaces it
 	truncated  bool
+	since      kernel.Instant // of the first denial since the key is in the list
 	last       kernel.Instant
 	n          int
+	part       int
 	retryAfter time.Duration
 }
 
@@ -103,8 +110,10 @@ type DeniedKey struct {
 	// It is not a whole number, because older denials count less.
 	Count, Error float64
 
+	Since      time.Time     // when it was denied first, of the time that it is in the list
 	Last       time.Time     // when it was last denied
 	N          int           // how many events it then asked for
+	Part       int           // which part of an All then refused; see Decision
 	RetryAfter time.Duration // the RetryAfter of that denial
 	Back       time.Time     // RetryAfter after Last; zero if RetryAfter is 0 or Never
 }
@@ -117,36 +126,50 @@ type topConfig struct {
 	clock    clock.Clock
 }
 
-// WithHalfLife sets the time after which a denial counts half. The default, used also if d is not
-// positive, is five minutes. A key that is denied no more leaves the list one half-life after its
+// WithHalfLife sets the time after which a denial counts half. The default is five minutes. A key that is denied no more leaves the list one half-life after its
 // count has fallen to 1: 21 half-lives after a million denials at once.
 func WithHalfLife(d time.Duration) TopOption {
 	return func(c *topConfig) { c.halfLife = d }
 }
 
-// WithTopClock makes the list use clk. The default, used also if clk is nil, is the system's
-// clock, which is read for each denial. A [CoarseClock] is cheaper.
+// WithTopClock makes the list use clk. The default is the system's clock, which is read for each
+// denial. A [CoarseClock] is cheaper.
 func WithTopClock(clk clock.Clock) TopOption {
 	return func(c *topConfig) { c.clock = clk }
 }
 
-// TopDenied returns an observer that lists the k keys that were denied most lately. Give it to
-// limiters by [WithObserver]. If k is below 1, it is 1; if it is above a million, it is a million.
-func TopDenied(k int, opts ...TopOption) *DeniedKeys {
-	var c topConfig
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&c)
-		}
+// apply applies opts, and returns an error if k or one of them cannot be used.
+func (c *topConfig) apply(k int, opts []TopOption) error {
+	if k < 1 || k > maxDeniedKeys {
+		return param.Invalid("TopDenied's k", k, "must be between 1 and a million")
 	}
-	if param.IsNil(c.clock) {
-		c.clock = nil // and not an interface that holds a nil
+	for i, opt := range opts {
+		if opt == nil {
+			return param.Invalid(fmt.Sprintf("option %d of TopDenied", i), nil, "must be the result of WithHalfLife or WithTopClock")
+		}
+		opt(c)
 	}
 	if c.halfLife <= 0 {
-		c.halfLife = defaultHalfLife
+		return param.Invalid("WithHalfLife's d", c.halfLife, "must be positive")
+	}
+	if param.IsNil(c.clock) {
+		return param.Invalid("WithTopClock's clock", nil, "must be a clock.Clock, such as clock.New()")
+	}
+	return nil
+}
+
+// TopDenied returns an observer that lists the k keys that were denied most lately. Give it to
+// limiters by [WithObserver]. If k is not between 1 and a million, or an option cannot be used,
+// [New] returns an error for every limiter with this observer.
+func TopDenied(k int, opts ...TopOption) *DeniedKeys {
+	c := topConfig{halfLife: defaultHalfLife, clock: clock.New()}
+	err := c.apply(k, opts)
+	if err != nil { // of what is left, any will do
+		k, c = 1, topConfig{halfLife: defaultHalfLife}
 	}
 	t := &DeniedKeys{
-		most:     min(max(k, 1), maxDeniedKeys),
+		err:      err,
+		most:     k,
 		timeline: newTimeline(c.clock),
 		halfLife: c.halfLife,
 		step:     uint64(max(c.halfLife/1024, 1)),
@@ -179,7 +202,10 @@ func (t *DeniedKeys) Observe(_ context.Context, o Observation) {
 		d.limiter = o.Limiter
 		d.key, d.truncated = append(d.key[:0], keptOf(o.Key)...), len(o.Key) > maxDeniedKey
 	}
-	d.last, d.n, d.retryAfter = now, o.N, o.Decision.RetryAfter
+	if e.Count-e.Error-p.weight < leastListed*p.weight { // before this denial
+		d.since = now
+	}
+	d.last, d.n, d.part, d.retryAfter = now, o.N, o.Decision.Part, o.Decision.RetryAfter
 	p.mu.Unlock()
 	t.near.Put(p)
 }
@@ -250,7 +276,10 @@ func (t *DeniedKeys) Top(n int) []DeniedKey {
 	top := make([]DeniedKey, 0, len(found))
 	for _, d := range found {
 		d.Error = max(d.Error+rest, 0) // it is a sum of differences
-		if d.Count >= 0.5 {
+		if d.Since.IsZero() {
+			d.Since = d.Last
+		}
+		if d.Count >= leastListed {
 			top = append(top, *d)
 		}
 	}
@@ -275,10 +304,14 @@ func (t *DeniedKeys) collect(p *deniedPart, step uint64, found map[uint64]*Denie
 			d = &DeniedKey{Limiter: e.Value.limiter, Key: string(e.Value.key), Cut: e.Value.truncated}
 			found[e.ID] = d
 		}
-		d.Count += (e.Count - e.Error) / p.weight
+		count := (e.Count - e.Error) / p.weight
+		if since := t.timeline.Wall(e.Value.since, 0); count >= leastListed && (d.Since.IsZero() || since.Before(d.Since)) {
+			d.Since = since
+		}
+		d.Count += count
 		d.Error += e.Error/p.weight - floor
 		if last := t.timeline.Wall(e.Value.last, 0); !last.Before(d.Last) || d.Last.IsZero() {
-			d.Last, d.N, d.RetryAfter, d.Back = last, e.Value.n, e.Value.retryAfter, time.Time{}
+			d.Last, d.N, d.Part, d.RetryAfter, d.Back = last, e.Value.n, e.Value.part, e.Value.retryAfter, time.Time{}
 			if d.RetryAfter > 0 && d.RetryAfter != Never {
 				d.Back = last.Add(d.RetryAfter)
 			}

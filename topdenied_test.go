@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/topk"
 )
 
 // deny tells t of n denials of key.
@@ -52,8 +53,8 @@ func TestTopDeniedListsKeys(t *testing.T) {
 	_, err = l.Take(ctx, "b", 2)
 	require.NoError(t, err)
 	retry := 54*time.Second + 3*time.Second/4 - 6
-	a := DeniedKey{Limiter: "api", Key: "a", Count: 2, Last: clk.Now(), N: 2, RetryAfter: retry, Back: time.Date(2026, 1, 2, 3, 5, 0, 0, time.UTC)}
-	b := DeniedKey{Limiter: "api", Key: "b", Count: 1, Last: clk.Now(), N: 2, RetryAfter: retry, Back: a.Back}
+	a := DeniedKey{Limiter: "api", Key: "a", Count: 2, Since: clk.Now().Add(-time.Second / 4), Last: clk.Now(), N: 2, RetryAfter: retry, Back: time.Date(2026, 1, 2, 3, 5, 0, 0, time.UTC)}
+	b := DeniedKey{Limiter: "api", Key: "b", Count: 1, Since: clk.Now(), Last: clk.Now(), N: 2, RetryAfter: retry, Back: a.Back}
 	assert.Equal(t, []DeniedKey{a, b}, top.Top(10))
 	assert.Equal(t, []DeniedKey{a}, top.Top(1))
 	assert.Empty(t, top.Top(0))
@@ -71,6 +72,42 @@ func TestTopDeniedListsKeys(t *testing.T) {
 	assert.Equal(t, 3.0, listed.Count)
 	assert.Equal(t, Never, listed.RetryAfter)
 	assert.Zero(t, listed.Back)
+}
+
+// TestTopDeniedSince: a key that comes back to the list is denied since then, whichever parts have
+// counted it.
+func TestTopDeniedSince(t *testing.T) {
+	clk := clock.NewMock()
+	top := TopDenied(2, WithTopClock(clk), WithHalfLife(time.Minute))
+	top.parts = make([]deniedPart, 2)
+	for i := range top.parts {
+		top.parts[i] = deniedPart{keys: topk.New[denial](8), weight: 1, next: &top.parts[1-i]}
+	}
+	begin := clk.Now()
+	since := func() time.Duration { return top.Top(1)[0].Since.Sub(begin) }
+	deny(top, "k", 4)
+	clk.Add(2 * time.Minute)
+	assert.Zero(t, since())
+	other := func() { // a goroutine that finds the first part locked
+		top.parts[0].mu.Lock()
+		defer top.parts[0].mu.Unlock()
+		deny(top, "k", 1)
+	}
+	other()
+	assert.Zero(t, since())
+	clk.Add(30 * time.Second)
+	deny(top, "k", 1)
+	assert.Zero(t, since(), "it was in the list all the time")
+	clk.Add(10 * time.Minute)
+	require.Empty(t, top.Top(1))
+	other()
+	assert.Equal(t, 12*time.Minute+30*time.Second, since())
+	clk.Add(30 * time.Second)
+	deny(top, "k", 1)
+	assert.Equal(t, 12*time.Minute+30*time.Second, since())
+	clk.Add(1)
+	top.Observe(t.Context(), Observation{Key: "k", Limiter: "api", Outcome: Denied, Decision: Decision{Part: 2}})
+	assert.Equal(t, 2, top.Top(1)[0].Part, "of the latest denial")
 }
 
 // TestTopDeniedTellsLimitersApart: the same key of two limiters is two keys.
@@ -377,15 +414,14 @@ func TestTopDeniedAllocatesNothing(t *testing.T) {
 
 func TestTopDeniedOptions(t *testing.T) {
 	clk := clock.NewMock()
-	top := TopDenied(-1, WithHalfLife(0), WithTopClock(nil), nil, WithTopClock(clk))
+	top := TopDenied(1, WithTopClock(clk))
 	deny(top, "a", 2)
-	deny(top, "b", 1)
-	assert.Equal(t, []string{"a"}, keysOf(top.Top(5)), "a k below 1 is 1")
 	clk.Add(5 * time.Minute)
-	assert.Equal(t, 1.0, top.Top(1)[0].Count)
+	assert.Equal(t, 1.0, top.Top(1)[0].Count, "the default half-life")
 
-	assert.Equal(t, 1_000_000, TopDenied(math.MaxInt).most)
-	assert.NotZero(t, TopDenied(1, WithTopClock((*clock.Mock)(nil))).start, "the system's clock")
+	bad := TopDenied(-1, WithHalfLife(-1), WithTopClock(nil), nil)
+	deny(bad, "a", 2)
+	assert.Len(t, bad.Top(5), 1, "nothing panics until New returns the error")
 	short := TopDenied(1, WithTopClock(clk), WithHalfLife(1))
 	deny(short, "k", 1<<10)
 	clk.Add(10)

@@ -25,7 +25,8 @@ import (
 // a script in a database. Tag and Origin show which limit left a state. In Open, Tag and
 // Varies also serve to compare algorithms. See [Store].
 type Transition struct {
-	alg    Algorithm
+	alg    Algorithm     // nil if it is of several limits
+	limits []*Transition // those, if it is; see internal/kernel/versions.go
 	kernel *kernel.Compiled
 	flies  bool // whether an [InFlight] is in it
 
@@ -50,6 +51,46 @@ func newTransition(alg Algorithm, enc kernel.Encoding) (*Transition, error) {
 	return &Transition{alg: alg, kernel: k, flies: k.Flies()}, nil
 }
 
+// joined returns the transition of the states of several limits.
+func joined(limits []*Transition) *Transition {
+	kernels := make([]*kernel.Compiled, len(limits))
+	for i, t := range limits {
+		kernels[i] = t.kernel
+	}
+	return &Transition{limits: limits, kernel: kernel.Join(kernels)}
+}
+
+// algorithms returns the algorithms of the limits of t.
+func (t *Transition) algorithms() (algs []Algorithm) {
+	if t.limits == nil {
+		return []Algorithm{t.alg}
+	}
+	for _, limit := range t.limits {
+		algs = append(algs, limit.alg)
+	}
+	return algs
+}
+
+// whose returns the transition of states that by leaves after t has met one that from left.
+func (t *Transition) whose(by *kernel.Compiled, from *Transition) *Transition {
+	switch by {
+	case t.kernel:
+		return t
+	case from.kernel:
+		return from
+	}
+	var limits []*Transition
+	for _, k := range by.Versions() {
+		for _, known := range append(from.limits, from, t) {
+			if known.kernel == k {
+				limits = append(limits, known)
+				break
+			}
+		}
+	}
+	return joined(limits)
+}
+
 // Portable returns t for a store whose clock has a coarser tick (Redis: 1 µs) and
 // whose states are also read and written by other code, such as a Lua script with
 // float64 numbers. Durations in Decisions are rounded up to ticks, and reservations
@@ -60,7 +101,7 @@ func (t *Transition) Portable(tick time.Duration) (*Transition, error) {
 	if tick < 1 {
 		return nil, param.Invalid("tick", tick, "must be at least 1ns")
 	}
-	return newTransition(t.alg, kernel.Encoding{Tick: uint64(tick), Portable: true, Varies: t.Varies()})
+	return newTransition(t.alg, kernel.Encoding{Tick: uint64(tick), Portable: true, Varies: true})
 }
 
 // Algorithm returns the algorithm, with defaults filled in and nested Alls flattened.
@@ -74,8 +115,8 @@ func (t *Transition) Algorithm() Algorithm {
 // Apply applies req to a key's state, which a store keeps as bytes. The state of a key
 // never seen is nil. If changed is true, the store must replace state by next, unless
 // another state was stored in between: then it must call Apply again with that state.
-// It may delete the state once the ResetAfter of the Decision has passed by the
-// limiter's clock: at the time of [Request.Read] plus ResetAfter.
+// It may delete the state once IdleAfter has passed by the limiter's clock: at the time of
+// [Request.Read] plus IdleAfter.
 //
 // Each state names its algorithm and parameters. A state of other parameters is
 // adopted as [WithLimits] describes; with an algorithm of another kind, the key starts
@@ -100,25 +141,23 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 		from, words = t, make([]uint64, t.kernel.Width())
 	}
 	asked, a := req.toKernel(), kernel.Answer{}
-	by := t.kernel
+	var by *kernel.Compiled
 	if req.refused {
-		words, changed = t.kernel.RefuseFrom(from.kernel, words, &asked, req.notes, &a)
+		by, words, changed = t.kernel.RefuseFrom(from.kernel, words, &asked, req.notes, &a)
 	} else {
 		by, words, changed = t.kernel.StepFrom(from.kernel, words, &asked, &a)
 	}
 	res = result(&a)
+	res.IdleAfter = max(a.ResetAfter, a.Idle)
 	if !changed && unread == nil {
 		return state, false, res, nil
-	}
-	if by == t.kernel {
-		from = t
 	}
 	if unread != nil {
 		// Grant is not used along with an error. A separate field would slow
 		// down each Take in memory.
 		res.Grant = &stateError{bytes.Clone(state[:min(len(state), mostShown)]), len(state), unread}
 	}
-	return from.write(words), true, res, nil
+	return t.whose(by, from).write(words), true, res, nil
 }
 
 // AppendCancellation appends grant, the Grant of an OpCancel, to b, for a store whose script
@@ -228,7 +267,7 @@ func (t *Transition) Tag() []byte {
 	if h := t.header.Load(); h != nil {
 		return *h
 	}
-	h := appendHeader(nil, t.alg, t.kernel.Encoding)
+	h := t.appendHeader(nil)
 	t.header.Store(&h)
 	return h
 }
@@ -241,8 +280,13 @@ func (t *Transition) Origin(state []byte) (*Transition, error) {
 	return from, err
 }
 
-// shares returns an error if limiters called name with t and other cannot share states.
-func (t *Transition) shares(name string, other *Transition) error {
+// Similar reports whether t and other differ only in how much they grant, so that states of both are
+// the same, apart from the Tag.
+func (t *Transition) Similar(other *Transition) bool { return t.kernel.Similar(other.kernel) }
+
+// CheckSame returns an error that matches [ErrInvalid] if t and other are not of the same
+// limit, so that limiters with both of them cannot have the same name. It is for [Store].Open.
+func (t *Transition) CheckSame(name string, other *Transition) error {
 	if reflect.DeepEqual(t.alg, other.alg) && t.Varies() == other.Varies() {
 		return nil
 	}
@@ -252,6 +296,6 @@ func (t *Transition) shares(name string, other *Transition) error {
 		}
 		return fmt.Sprintf("%+v", t.alg)
 	}
-	return fmt.Errorf("ratelimit: the store already has a limiter named %q, with %s: give the one with %s another name with WithName: %w",
+	return fmt.Errorf("ratelimit: the store already has a limiter named %q, with %s: give the one with %s another name with WithName, or use WithLimits if the limit changes: %w",
 		name, describe(t), describe(other), ErrInvalid)
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -212,4 +213,88 @@ func TestWaitForEventsInFlight(t *testing.T) {
 		require.ErrorIs(t, l.WaitN(ctx, "key", 2), ratelimit.ErrNever)
 		assert.Zero(t, time.Since(began))
 	})
+}
+
+// A countingClock counts how often it is read.
+type countingClock struct {
+	clock.Clock
+	reads atomic.Int64
+}
+
+func (c *countingClock) Now() time.Time {
+	c.reads.Add(1)
+	return c.Clock.Now()
+}
+
+func (c *countingClock) Since(t time.Time) time.Duration {
+	c.reads.Add(1)
+	return c.Clock.Since(t)
+}
+
+// A settableClock is a countingClock around a mock.
+type settableClock struct {
+	*countingClock
+	mock *clock.Mock
+}
+
+func (c settableClock) Set(t time.Time) { c.mock.Set(t) }
+
+// TestWaitersSleep: whatever the clock, those who wait neither look at it nor allocate anything until
+// their turn.
+func TestWaitersSleep(t *testing.T) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"one after the other": ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+		"in flight":           ratelimit.InFlight{Limit: 1, Timeout: time.Hour},
+	} {
+		for kind, open := range map[string]func(c *countingClock) (clk clock.Clock, pass func(time.Duration)){
+			"system": func(c *countingClock) (clock.Clock, func(time.Duration)) {
+				c.Clock = clock.New()
+				return c, time.Sleep
+			},
+			"mock": func(c *countingClock) (clock.Clock, func(time.Duration)) {
+				mock := clock.NewMock()
+				c.Clock = mock
+				return settableClock{c, mock}, mock.Add
+			},
+		} {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := new(countingClock)
+					clk, pass := open(c)
+					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
+					require.True(t, l.Allow("key"))
+					const n = 1000
+					ctx, leave := context.WithCancel(t.Context())
+					var wg sync.WaitGroup
+					var served atomic.Int64
+					for range n {
+						wg.Go(func() {
+							if l.Wait(ctx, "key") == nil {
+								served.Add(1)
+							}
+						})
+					}
+					synctest.Wait()
+					time.Sleep(10 * time.Millisecond) // after which a mock is looked at once more
+					synctest.Wait()
+					var before, after runtime.MemStats
+					reads := c.reads.Load()
+					runtime.ReadMemStats(&before)
+					for range 59 {
+						pass(time.Minute)
+						synctest.Wait()
+					}
+					runtime.ReadMemStats(&after)
+					assert.Less(t, after.Mallocs-before.Mallocs, uint64(n))
+					assert.Equal(t, reads, c.reads.Load())
+					pass(time.Minute)
+					synctest.Wait()
+					assert.EqualValues(t, 1, served.Load())
+					assert.Less(t, c.reads.Load(), reads+20)
+					leave()
+					wg.Wait()
+				})
+			})
+		}
+	}
 }

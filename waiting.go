@@ -218,7 +218,7 @@ func (l *limiter) queueFor(ctx context.Context, key string, n int, why *reason) 
 		return nil, ctx.Err()
 	case <-t.turn:
 	}
-	for looks := 0; ; looks++ {
+	for {
 		by, err := l.transitionOf(ctx, key)
 		if err == nil && !by.flies { // its limit has changed
 			return l.reserve(ctx, key, n, l.patience(ctx), toReserve, why)
@@ -243,7 +243,14 @@ func (l *limiter) queueFor(ctx context.Context, key string, n int, why *reason) 
 			return nil, refusal(&res, n, by, 0)
 		}
 		l.waiting.denied(t, d, before, by)
-		if err := l.pause(ctx, t.turn, d.RetryAfter, before, looks < manyLooks); err != nil {
+		due := kernel.Forever
+		if d.RetryAfter < Never {
+			due = l.timeline.In(d.RetryAfter)
+		}
+		if now, _ := l.timeline.Now(); now != before && !l.timeline.Flows() {
+			continue // due may be too late: the clock has moved since it was read for d
+		}
+		if err := l.sleep(ctx, due, t.turn); err != nil {
 			return nil, err
 		}
 	}
@@ -315,42 +322,6 @@ func unlessLate[T any](ctx context.Context, ask func(context.Context) T, late fu
 		return answer, true
 	case <-ctx.Done():
 		return answer, false
-	}
-}
-
-// pause waits until turn has an element, until d has passed by the limiter's clock since
-// before, or until ctx ends. It may return nil early: with recheck, if the clock was moved by
-// hand while the timer was set.
-func (l *limiter) pause(ctx context.Context, turn <-chan struct{}, d time.Duration, before kernel.Instant, recheck bool) error {
-	var passed, again <-chan time.Time // nil: never
-	if d < Never {
-		timer := l.timeline.Clock().Timer(d)
-		defer timer.Stop()
-		passed = timer.C
-	}
-	moved := func() bool {
-		now, _ := l.timeline.Now()
-		return now != before
-	}
-	if recheck && !l.timeline.Flows() {
-		if moved() {
-			return nil
-		}
-		again = time.After(lookAgain)
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-turn:
-			return nil
-		case <-passed:
-			return nil
-		case <-again: // once
-			if moved() {
-				return nil
-			}
-		}
 	}
 }
 

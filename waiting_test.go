@@ -95,7 +95,7 @@ func restlessly(t *testing.T, rnd *rand.Rand, store ratelimit.Store, limit int) 
 		until time.Time
 	}
 	const timeout = 10 * time.Second
-	l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: limit, Timeout: timeout}, ratelimit.WithStore(store)))
+	l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: limit, Timeout: timeout}, ratelimit.WithStore(store), ratelimit.WithName("test")))
 	var queue []*waiterOf
 	var holders []holder
 	for range 60 {
@@ -165,7 +165,7 @@ func TestNothingOvertakesAWaiter(t *testing.T) {
 		} {
 			t.Run(name+"/"+algName, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store())))
+					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store()), ratelimit.WithName("test")))
 					first := held(t, l, "k", 4)
 					w := waitFor(t, l, "k", 5)
 					synctest.Wait()
@@ -257,9 +257,9 @@ func TestWaitersSeeChanges(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					plan := newPlanned(five)
 					lookup := ratelimit.WithLimits(plan.lookup)
-					s := ratelimit.WithStore(store())
-					l := ratelimit.Must(ratelimit.New(five, s, lookup))
-					other := ratelimit.Must(ratelimit.New(five, s, lookup))
+					opts := []ratelimit.Option{ratelimit.WithStore(store()), ratelimit.WithName("test"), lookup}
+					l := ratelimit.Must(ratelimit.New(five, opts...))
+					other := ratelimit.Must(ratelimit.New(five, opts...))
 					r := held(t, l, "k", 5)
 					var waiters []*waiterOf
 					for range 3 {
@@ -286,7 +286,7 @@ func TestWaitersOfALimitThatChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				plan := newPlanned(five)
-				l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(store()), ratelimit.WithLimits(plan.lookup)))
+				l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(store()), ratelimit.WithName("test"), ratelimit.WithLimits(plan.lookup)))
 				held(t, l, "k", 5)
 				var waiters []*waiterOf
 				add := func() {
@@ -326,7 +326,7 @@ func TestReleaseAfterAChange(t *testing.T) {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				plan := ratelimit.Algorithm(five)
 				clk := clock.NewMock()
-				l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(store()), ratelimit.WithClock(clk),
+				l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(store()), ratelimit.WithName("test"), ratelimit.WithClock(clk),
 					ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil })))
 				limit := next.(ratelimit.InFlight).Limit
 				a, b := held(t, l, "k", 2), held(t, l, "k", 3)
@@ -363,7 +363,7 @@ func TestWaitersOfAFailingStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &brokenStore{}
 				other := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Second}))
-				l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(tt.policy(other))))
+				l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(tt.policy(other))))
 				r := held(t, l, "k", 5)
 				begin := time.Now()
 				waiters := []*waiterOf{waitFor(t, l, "k", 1)}
@@ -401,7 +401,7 @@ func TestWaitHoldWithADelay(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := ratelimit.Must(ratelimit.New(ratelimit.All{five, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}}, ratelimit.WithStore(store())))
+				l := ratelimit.Must(ratelimit.New(ratelimit.All{five, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}}, ratelimit.WithStore(store()), ratelimit.WithName("test")))
 				begin := time.Now()
 				require.NoError(t, l.Wait(t.Context(), "k"))
 				require.Zero(t, time.Since(begin))
@@ -473,8 +473,8 @@ func blocked(t *testing.T, l ratelimit.Limiter, key string) bool {
 func TestLimitersOfOneNameShareTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ratelimit.NewMemoryStore()
-		a := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s)))
-		b := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s)))
+		a := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s), ratelimit.WithName("test")))
+		b := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s), ratelimit.WithName("test")))
 		r := held(t, a, "k", 4)
 		w := waitFor(t, b, "k", 5)
 		synctest.Wait()
@@ -489,7 +489,7 @@ func TestLimitersOfOneNameShareTheQueue(t *testing.T) {
 func TestWaitHoldOnAFullStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := func(policy ratelimit.FullPolicy) ratelimit.Limiter {
-			l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(policy)))))
+			l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(policy))), ratelimit.WithName("test")))
 			held(t, l, "seen", 5)
 			return l
 		}
@@ -520,7 +520,7 @@ func TestWaitHoldOnAFullStore(t *testing.T) {
 func TestInFlightUnderConcurrency(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
-			l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 3, Timeout: time.Hour}, ratelimit.WithStore(store())))
+			l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 3, Timeout: time.Hour}, ratelimit.WithStore(store()), ratelimit.WithName("test")))
 			var now, most, served atomic.Int64
 			var wg sync.WaitGroup
 			for i := range 8 {
@@ -659,7 +659,7 @@ func TestGrantedTooLate(t *testing.T) {
 				t.Run(name+"/"+method+"/"+kind, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						store := &slow{open(), make(chan struct{})}
-						l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithStoreTimeout(time.Hour)))
+						l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithStoreTimeout(time.Hour)))
 						ctx, leave := context.WithCancel(t.Context())
 						left := make(chan error)
 						go func() { left <- call(ctx, l) }()

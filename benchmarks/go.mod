@@ -24,10 +24,7 @@ require (
 	gonum.org/v1/plot v0.17.0
 )
 
-require (
-	github.com/goccy/go-yaml v1.19.2 // indirect
-	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
-)
+require go.yaml.in/yaml/v3 v3.0.5 // indirect
 
 require (
 	codeberg.org/go-fonts/liberation v0.5.0 // indirect

@@ -116,9 +116,10 @@ func TestPerMessageOptions(t *testing.T) {
 	assert.Equal(t, int32(5), n)
 	assert.Equal(t, 3, refused)
 
-	_, err = send(t, count(t, connectlimit.PerMessage(nil)), nil, 1)
-	assert.Equal(t, connect.CodeInternal, connect.CodeOf(err))
+	misused := connectlimit.PerMessage(nil)
 	assert.Contains(t, logged.String(), "the limiter is nil")
+	_, err = send(t, count(t, misused), nil, 1)
+	assert.Equal(t, connect.CodeInternal, connect.CodeOf(err))
 	assert.Nil(t, connectlimit.MessageOf(httptest.NewRequest("GET", "/", nil)))
 }
 

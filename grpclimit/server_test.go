@@ -235,7 +235,7 @@ func TestStoreFails(t *testing.T) {
 		{ratelimit.Fallback(local), codes.OK, 0, metadata.MD{}},
 		{ratelimit.Fallback(local), codes.ResourceExhausted, time.Hour, metadata.MD{"retry-after": {"3600"}}},
 	} {
-		l, err := ratelimit.New(bucket, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(tt.policy))
+		l, err := ratelimit.New(bucket, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 		require.NoError(t, err)
 		var told atomic.Value
 		for _, opts := range [][]grpclimit.Option{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/ascii"
@@ -18,14 +19,37 @@ import (
 // [ratelimit.All], another call of it finds out which part to name in the header fields.
 //
 // All limits are reported in one set of header fields, as for the parts of a [ratelimit.All].
-// name is that of the limit; [WithPolicyName] sets that of Middleware's limiter. In the
+// name is that of the limit, and differs from all others; [WithPolicyName] sets that of
+// Middleware's limiter, which is "default" without it. In the
 // decision that [DecisionOf] and [WithShadow] report, Part is the index of the limiter that
 // decided; that of Middleware is 0.
 //
-// [WithCost] and [WithSettle] apply to all limiters. WithAlso cannot be combined with
-// [WithShaping].
-func WithAlso(l ratelimit.Limiter, key KeyFunc, name string) Option {
-	return func(c *config) { c.also = append(c.also, &limit{limiter: l, key: key, name: name}) }
+// [WithCost] and [WithSettle] apply to all limiters, except to those that have one of the two of
+// their own among own, which may have no other options. So one middleware counts requests and tokens:
+//
+//	httplimit.WithAlso(tokens, httplimit.Header("User"), "tokens",
+//		httplimit.WithCost(estimate), httplimit.WithSettle(httplimit.ByCost))
+//
+// It decides with one call, and spends nothing if a limiter refuses. A middleware in another one
+// does not: what the outer one has counted stays counted when the inner one refuses.
+//
+// WithAlso cannot be combined with [WithShaping].
+func WithAlso(l ratelimit.Limiter, key KeyFunc, name string, own ...Option) Option {
+	return func(c *config) { c.also = append(c.also, newLimit(l, key, name, own)) }
+}
+
+func newLimit(l ratelimit.Limiter, key KeyFunc, name string, own []Option) *limit {
+	var c config
+	of := &limit{limiter: l, key: key, name: name}
+	for _, opt := range own {
+		if of.other = opt == nil; of.other {
+			return of
+		}
+		opt(&c)
+	}
+	of.costing, c.costing = c.costing, costing{}
+	of.other = !reflect.DeepEqual(c, config{})
+	return of
 }
 
 // check returns what is wrong with the arguments of WithAlso.
@@ -37,6 +61,11 @@ func (l *limit) check() error {
 		return invalid("WithAlso's function", nil, "must be a KeyFunc, such as ClientIP()")
 	case !ascii.IsPrintable(l.name):
 		return invalid("WithAlso's name", fmt.Sprintf("%q", l.name), "must be one or more printable ASCII characters")
+	case l.other:
+		return invalid("an option of WithAlso", "another one", "must be the result of WithCost or WithSettle")
+	}
+	if err := l.costing.check(); err != nil {
+		return err
 	}
 	return misuseOf(l.key)
 }
@@ -46,6 +75,8 @@ type limit struct {
 	limiter  ratelimit.Limiter
 	key      KeyFunc
 	name     string
+	other    bool        // whether it was given options that are not for one limiter
+	costing              // its own, if it has one
 	policies *policies   // of all keys
 	perKey   bool        // whether each key may have its own, see policiesOf
 	own      policyCache // for policiesOf

@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -122,6 +123,95 @@ func TestAlsoSettles(t *testing.T) {
 	assert.Equal(t, 997, left(t, orgs, "o"))
 }
 
+// TestAlsoCostsOfItsOwn counts requests, tokens and cents: one decision, which spends nothing if one
+// of them refuses, and a cost for each.
+func TestAlsoCostsOfItsOwn(t *testing.T) {
+	requests, clk := limiter(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
+	window := func(limit int) ratelimit.Limiter {
+		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: limit, Window: time.Hour}, ratelimit.WithClock(clk)))
+	}
+	tokens, cents := window(1000), window(100)
+	estimate := func(r *http.Request) int { return int(r.ContentLength) }
+	also := httplimit.WithAlso(tokens, httplimit.Header("User"), "tokens",
+		httplimit.WithCost(estimate), httplimit.WithSettle(httplimit.ByCost))
+	h := httplimit.Middleware(requests,
+		httplimit.WithKey(httplimit.Header("User")),
+		also,
+		httplimit.WithAlso(cents, httplimit.Header("User"), "cents",
+			httplimit.WithCost(func(r *http.Request) int { return int(r.ContentLength) / 10 }),
+			httplimit.WithSettle(func(r *http.Request, _ int, _ int64) int {
+				if sum, ok := httplimit.CostOf(r); ok {
+					return sum / 10
+				}
+				return httplimit.ByCost(r, 0, 0)
+			})))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if used := r.Header["Used"]; used != nil {
+			n, err := strconv.Atoi(used[0])
+			assert.NoError(t, err)
+			httplimit.Cost(r, n)
+		}
+	}))
+	for i, step := range []struct {
+		estimate int64
+		used     []string
+		status   int
+		current  string
+		left     [3]int
+	}{
+		{400, []string{"250"}, 200, `"tokens";r=600;t=3600`, [3]int{4, 750, 75}},
+		{400, nil, 200, `"tokens";r=350;t=3600`, [3]int{3, 350, 35}},
+		{360, []string{"1"}, 429, `"cents";r=35;t=3600`, [3]int{3, 350, 35}},
+		{0, nil, 200, `"default";r=2;t=3600`, [3]int{2, 350, 35}},
+		{300, []string{"0"}, 200, `"tokens";r=50;t=3600`, [3]int{1, 350, 35}},
+	} {
+		r := from("192.0.2.1:1", "User", "a")
+		r.ContentLength = step.estimate
+		r.Header["Used"] = step.used
+		if step.estimate == 360 {
+			require.NoError(t, tokens.Reset(t.Context(), "a")) // so that only the cents refuse
+		}
+		resp := serve(h, r)
+		if step.estimate == 360 {
+			require.True(t, tokens.AllowN("a", 650))
+		}
+		assert.Equal(t, step.status, resp.StatusCode, i)
+		assert.Equal(t, step.current, resp.Header.Get("RateLimit"), i)
+		for k, l := range []ratelimit.Limiter{requests, tokens, cents} {
+			assert.Equal(t, step.left[k], left(t, l, "a"), "step %d, limiter %d", i, k)
+		}
+	}
+	r := from("192.0.2.1:1", "User", "b")
+	r.ContentLength = -1
+	assert.Equal(t, 400, serve(h, r).StatusCode, "a negative cost")
+	assert.Equal(t, 5, left(t, requests, "b"))
+}
+
+// TestAlsoSharesCosts applies WithCost and WithSettle of the middleware to the limiters that have
+// neither, and asks none if all cost nothing.
+func TestAlsoSharesCosts(t *testing.T) {
+	users, clk := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
+	window := func() ratelimit.Limiter {
+		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 100, Window: time.Hour}, ratelimit.WithClock(clk)))
+	}
+	orgs, calls, own := window(), window(), 1
+	cost, settled := 10, 3
+	h := httplimit.Middleware(users, both(orgs,
+		httplimit.WithCost(func(*http.Request) int { return cost }),
+		httplimit.WithSettle(func(*http.Request, int, int64) int { return settled }),
+		httplimit.WithAlso(calls, httplimit.Header("User"), "calls", httplimit.WithCost(func(*http.Request) int { return own })))...)(ok)
+	for i, step := range []struct{ cost, settled, own, users, calls int }{
+		{10, 3, 1, 97, 99},
+		{0, 4, 1, 93, 98}, // which is held for one of them
+		{0, 5, 0, 93, 98},
+		{10, -1, 2, 83, 96},
+	} {
+		quiet(t)
+		cost, settled, own = step.cost, step.settled, step.own
+		assert.Equal(t, 200, serve(h, from("192.0.2.1:1", "User", "a", "Org", "o")).StatusCode)
+		assert.Equal(t, [3]int{step.users, step.users, step.calls}, [3]int{left(t, users, "a"), left(t, orgs, "o"), left(t, calls, "a")}, i)
+	}
+}
+
 // TestAlsoInShadow reports which limiter would have refused.
 func TestAlsoInShadow(t *testing.T) {
 	users, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
@@ -145,7 +235,7 @@ func TestAlsoWhenAStoreFails(t *testing.T) {
 		quiet(t)
 		for _, first := range []bool{true, false} {
 			well, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
-			failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(tt.policy))
+			failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			var reported error
 			report := httplimit.WithStoreError(func(_ *http.Request, err error) { reported = err })
@@ -181,16 +271,16 @@ type leaving struct {
 	leave context.CancelFunc
 }
 
-func (l leaving) Hold(ctx context.Context, key string, n int) (*ratelimit.Reservation, ratelimit.Decision, error) {
+func (l leaving) Take(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
 	l.leave()
-	return l.Limiter.Hold(ctx, key, n)
+	return l.Limiter.Take(ctx, key, n)
 }
 
 // TestSettleErrorsOfSeveral checks that an error is reported, however the others went.
 func TestSettleErrorsOfSeveral(t *testing.T) {
 	logged := quiet(t)
 	users, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
-	failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(broken{}), ratelimit.WithFailureLog(nil))
+	failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil))
 	require.NoError(t, err)
 	n := 3
 	h := httplimit.Middleware(users, both(failing, httplimit.WithSettle(func(*http.Request, int, int64) int { return n }))...)(ok)

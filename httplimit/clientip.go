@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/ratelimit-go/ratelimit/internal/ascii"
 )
 
 // An IPOption says which proxies and header fields [ClientIP] trusts.
@@ -174,7 +176,7 @@ func ClientIP(opts ...IPOption) KeyFunc {
 
 // client returns the address of the client that sent r, unmapped and without a zone.
 func (c *ipConfig) client(r *http.Request) (netip.Addr, error) {
-	client, ok := parseAddr(r.RemoteAddr)
+	client, _, ok := parseAddr(r.RemoteAddr)
 	if !c.listed && !c.counted {
 		c.untrusted.check(r, client, ok)
 	}
@@ -184,8 +186,8 @@ func (c *ipConfig) client(r *http.Request) (netip.Addr, error) {
 		if !more {
 			break
 		}
-		addr, good := parseAddr(entry)
-		if !good {
+		addr, zone, good := parseAddr(entry)
+		if !good || zone != "" && !isPlain(zone) { // in what looks like a zone, there may be another address
 			break
 		}
 		client, ok = addr, true
@@ -254,20 +256,46 @@ func (c *ipConfig) trusts(addr netip.Addr) bool {
 // longestAddr bounds the length of an address with its port, brackets and zone.
 const longestAddr = 128
 
-// parseAddr returns the address in s, which may have a port, brackets or a zone.
-func parseAddr(s string) (addr netip.Addr, ok bool) {
-	var err error
+// parseAddr returns the address in s, unmapped, and its zone. s may have a port or brackets, as a
+// node of Forwarded has (RFC 7239, 6).
+func parseAddr(s string) (addr netip.Addr, zone string, ok bool) {
+	host, port := s, "0"
 	switch {
-	case s == "" || len(s) > longestAddr:
-		return addr, false
-	case s[0] == '[' && s[len(s)-1] == ']':
-		addr, err = netip.ParseAddr(s[1 : len(s)-1])
-	case s[0] == '[' || strings.Count(s, ":") == 1:
-		var port netip.AddrPort
-		port, err = netip.ParseAddrPort(s)
-		addr = port.Addr()
-	default:
-		addr, err = netip.ParseAddr(s)
+	case len(s) > longestAddr:
+		return addr, "", false
+	case strings.HasPrefix(s, "["):
+		end := strings.LastIndexByte(s, ']')
+		if end < 0 {
+			return addr, "", false
+		}
+		host = s[1:end]
+		if rest := s[end+1:]; rest != "" {
+			if rest[0] != ':' {
+				return addr, "", false
+			}
+			port = rest[1:]
+		}
+	case strings.Count(s, ":") == 1:
+		host, port, _ = strings.Cut(s, ":")
 	}
-	return addr.WithZone("").Unmap(), err == nil
+	addr, err := netip.ParseAddr(host)
+	return addr.WithZone("").Unmap(), addr.Zone(), err == nil && isPort(port)
+}
+
+// isPort reports whether s is a port, which may be obfuscated.
+func isPort(s string) bool {
+	if name, obfuscated := strings.CutPrefix(s, "_"); obfuscated {
+		return isPlain(name)
+	}
+	return len(s) <= 5 && ascii.IsNumber(s)
+}
+
+// isPlain reports whether s consists of letters, digits, dots, underscores and hyphens.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; !isLower(c|0x20) && !isDigit(c) && strings.IndexByte("._-", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
 }

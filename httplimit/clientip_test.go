@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"encoding/base64"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -60,6 +61,7 @@ func TestClientIP(t *testing.T) {
 		"IPv6, another network":    {direct, from("[2001:db8:1:3::1]:1"), "2001:db8:1:3::/64"},
 		"IPv6, zone":               {direct, from("[fe80::1%eth0]:1"), "fe80::/64"},
 		"IPv6, other zone":         {direct, from("[fe80::1%eth1]:1"), "fe80::/64"},
+		"IPv6, zone of Windows":    {direct, from("[fe80::1%Ethernet 2]:1"), "fe80::/64"},
 		"IPv6, longer prefix":      {httplimit.ClientIP(httplimit.IPv6Prefix(128)), from("[2001:db8::1]:1"), "2001:db8::1/128"},
 		"IPv6, shorter prefix":     {httplimit.ClientIP(httplimit.IPv6Prefix(48)), from("[2001:db8:1:2::1]:1"), "2001:db8:1::/48"},
 		"IPv4 is not cut":          {httplimit.ClientIP(httplimit.IPv6Prefix(8)), from("192.0.2.1:1"), "192.0.2.1"},
@@ -104,6 +106,7 @@ func TestClientIP(t *testing.T) {
 		"IPv6 entry, brackets":            {behind, from("10.1.1.1:1", xff, "[2001:db8::1]"), "2001:db8::/64"},
 		"IPv6 entry, brackets and port":   {behind, from("10.1.1.1:1", xff, "[2001:db8::1]:4711"), "2001:db8::/64"},
 		"IPv6 entry, zone":                {behind, from("10.1.1.1:1", xff, "fe80::1%eth0"), "fe80::/64"},
+		"IPv6 entry, two in its zone":     {behind, from("10.1.1.1:1", xff, "198.51.100.7, fe80::1%eth0 1.1.1.1"), "10.1.1.1"},
 		"leading zeros":                   {behind, from("10.1.1.1:1", xff, "198.051.100.007"), "10.1.1.1"},
 		"a number":                        {behind, from("10.1.1.1:1", xff, "3325256711"), "10.1.1.1"},
 		"Forwarded is not asked":          {behind, from("10.1.1.1:1", "Forwarded", "for=1.1.1.1"), "10.1.1.1"},
@@ -144,6 +147,16 @@ func TestClientIP(t *testing.T) {
 		"Forwarded: nothing but commas":   {rfc7239, from("10.1.1.1:1", "Forwarded", strings.Repeat(",", 100)), "10.1.1.1"},
 		"Forwarded: half a quote":         {rfc7239, from("10.1.1.1:1", "Forwarded", `for=1.1.1.1"`), "10.1.1.1"},
 		"Forwarded: a port, no quotes":    {rfc7239, from("10.1.1.1:1", "Forwarded", `for=198.51.100.7:80`), "198.51.100.7"},
+		"Forwarded: an obfuscated port":   {rfc7239, from("10.1.1.1:1", "Forwarded", `for="198.51.100.7:_p.-_9"`), "198.51.100.7"},
+		"Forwarded: IPv6, obfuscated":     {rfc7239, from("10.1.1.1:1", "Forwarded", `for="[2001:db8::1]:_p"`), "2001:db8::/64"},
+		"Forwarded: the largest port":     {rfc7239, from("10.1.1.1:1", "Forwarded", `for="198.51.100.7:99999"`), "198.51.100.7"}, // RFC 7239 allows any five digits
+		"Forwarded: too large a port":     {rfc7239, from("10.1.1.1:1", "Forwarded", `for="198.51.100.7:100000"`), "10.1.1.1"},
+		"Forwarded: no port":              {rfc7239, from("10.1.1.1:1", "Forwarded", `for="198.51.100.7:"`), "10.1.1.1"},
+		"Forwarded: no obfuscated port":   {rfc7239, from("10.1.1.1:1", "Forwarded", `for="198.51.100.7:_"`), "10.1.1.1"},
+		"Forwarded: not a port":           {rfc7239, from("10.1.1.1:1", "Forwarded", `for="198.51.100.7:p"`), "10.1.1.1"},
+		"Forwarded: not a port, either":   {rfc7239, from("10.1.1.1:1", "Forwarded", `for="198.51.100.7:_p!"`), "10.1.1.1"},
+		"Forwarded: quoted pairs":         {rfc7239, from("10.1.1.1:1", "Forwarded", `for="\[2001\:db8::\1]\:80"`), "2001:db8::/64"},
+		"Forwarded: a backslash in pairs": {rfc7239, from("10.1.1.1:1", "Forwarded", `for="198.51.100.7\\"`), "10.1.1.1"},
 		"hops and proxies":                {both, from("10.1.1.1:1", xff, "1.1.1.1, 10.2.2.2"), "10.2.2.2"},
 		"hops, and an empty list":         {httplimit.ClientIP(httplimit.TrustedProxies(), httplimit.TrustedHops(1)), from("10.1.1.1:1", xff, "6.6.6.6"), "10.1.1.1"},
 		"an empty list":                   {httplimit.ClientIP(httplimit.TrustedProxies()), from("10.1.1.1:1", xff, "6.6.6.6"), "10.1.1.1"},
@@ -166,6 +179,9 @@ func TestClientIP(t *testing.T) {
 		"header: two lines":            {cloudflare, from("10.1.1.1:1", cf, "1.1.1.1", cf, "198.51.100.7"), "10.1.1.1"},
 		"header: twice the same":       {cloudflare, from("10.1.1.1:1", cf, "1.1.1.1", cf, "1.1.1.1"), "10.1.1.1"},
 		"header: a list":               {cloudflare, from("10.1.1.1:1", cf, "1.1.1.1, 198.51.100.7"), "10.1.1.1"},
+		"header: a list with blanks":   {cloudflare, from("10.1.1.1:1", cf, "fe80::1%eth0 198.51.100.7"), "10.1.1.1"},
+		"header: a list with tabs":     {cloudflare, from("10.1.1.1:1", cf, "[fe80::1%eth0\t198.51.100.7]"), "10.1.1.1"},
+		"header: no zone":              {cloudflare, from("10.1.1.1:1", cf, "fe80::1%"), "10.1.1.1"},
 		"header: an empty line":        {cloudflare, from("10.1.1.1:1", cf, "", cf, "1.1.1.1"), "10.1.1.1"},
 		"header: spaces":               {cloudflare, from("10.1.1.1:1", cf, "\t 198.51.100.7 "), "198.51.100.7"},
 		"header: a port":               {cloudflare, from("10.1.1.1:1", cf, "198.51.100.7:4711"), "198.51.100.7"},
@@ -246,6 +262,8 @@ func FuzzClientIP(f *testing.F) {
 		for _, r := range []*http.Request{
 			from("10.1.1.1:1", "X-Real-IP", made, "X-Real-IP", "198.51.100.7"), // of two lines, neither is believed
 			from("10.1.1.1:1", "X-Real-IP", made+", 198.51.100.7"),
+			from("10.1.1.1:1", "X-Real-IP", "fe80::1%"+made+" 198.51.100.7"),
+			from("10.1.1.1:1", "X-Real-IP", "fe80::1%"+made+";198.51.100.7"),
 			from("10.1.1.1:1", "X-Forwarded-For", made),
 		} {
 			if got, err := realIP(r); err != nil || got != "10.1.1.1" {
@@ -271,6 +289,17 @@ func FuzzClientIP(f *testing.F) {
 		}
 		if got, err := forwarded(from("10.1.1.1:1", "Forwarded", made+", for=198.51.100.7")); err != nil || got != "198.51.100.7" {
 			t.Errorf("Forwarded: %q: %q, %v", made, got, err)
+		}
+		// A proxy may obfuscate the port, and escape any character of a string.
+		node := []byte(`for="`)
+		for i, c := range []byte("198.51.100.7:_" + base64.RawURLEncoding.EncodeToString([]byte(made))[:min(len(made), 99)] + "_") {
+			if i < len(made) && made[i]%2 == 0 {
+				node = append(node, '\\')
+			}
+			node = append(node, c)
+		}
+		if got, err := forwarded(from("10.1.1.1:1", "Forwarded", string(node)+`"`)); err != nil || got != "198.51.100.7" {
+			t.Errorf("Forwarded: %q: %q, %v", node, got, err)
 		}
 		// A proxy may copy what the client says its host is.
 		host := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(made)

@@ -62,10 +62,9 @@ func lastAddress(line string) (entry, rest string, more bool) {
 	return strings.TrimSpace(line[cut+1:]), line[:max(cut, 0)], cut >= 0
 }
 
-// onlyAddress returns the line as its only entry, or "" if it is too long for an address, or a
-// list: what a client sent may end with % and make a zone of the address behind it.
+// onlyAddress returns the line as its only entry, or "" if it is too long for an address.
 func onlyAddress(line string) (entry, rest string, more bool) {
-	if len(line) > longestEntry || strings.Contains(line, ",") {
+	if len(line) > longestEntry {
 		return "", "", false
 	}
 	return strings.TrimSpace(line), "", false
@@ -108,6 +107,22 @@ func escaped(s string) bool {
 	return n%2 == 1
 }
 
+// unescaped returns s, the content of a quoted string, without its escapes.
+func unescaped(s string) string {
+	var b []byte
+	for {
+		before, rest, found := strings.Cut(s, `\`)
+		if !found && b == nil {
+			return s
+		}
+		b = append(b, before...)
+		if !found || rest == "" {
+			return string(b)
+		}
+		b, s = append(b, rest[0]), rest[1:]
+	}
+}
+
 // forNode returns the node that an element of Forwarded names, or "" if it does not
 // have exactly one "for". ok reports whether the element is well-formed (RFC 7239).
 func forNode(element string) (node string, ok bool) {
@@ -118,7 +133,7 @@ func forNode(element string) (node string, ok bool) {
 			return "", false
 		}
 		if strings.EqualFold(name, "for") {
-			node, found = value, found+1
+			node, found = unescaped(value), found+1
 		}
 		if end == len(rest) {
 			if found != 1 {

@@ -297,7 +297,7 @@ func TestJitterOfFailure(t *testing.T) {
 			report, _ := httplimit.ReportOf(r)
 			waits = append(waits, report.RetryAfter)
 		})
-		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(broken{}),
+		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(broken{}), ratelimit.WithName("test"),
 			ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		h := httplimit.Middleware(l, httplimit.WithJitter(most), httplimit.WithDenied(denied))(ok)

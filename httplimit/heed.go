@@ -4,20 +4,20 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"time"
 )
 
 // A server has what the responses to requests with a key say about the requests to come, except
 // for how long to hold them back: that is in Transport.held.
 type server struct {
-	pace    quotaPace     // what the latest response says, less the requests since
+	pace    quotaPace     // what the latest response says, less the requests sent since
 	until   time.Time     // when there is more quota
 	told    uint64        // the number of that response, by Transport.told
 	longest time.Duration // the longest reset that a response has said
 	next    time.Time     // when the next request may be sent, if they are spread
 	waiting int           // requests that wait for their turn, or for the quota
-	sent    int64         // requests that have taken their turn, and are not answered yet
+	queued  int64         // requests that have taken their turn, and are not sent yet
+	sent    int64         // requests that are sent, and not answered yet
 
 	backoff time.Duration // after the latest 429 without Retry-After; 0 after another response
 	since   time.Time     // when that began
@@ -32,7 +32,27 @@ const (
 
 // over reports whether s says nothing about requests from now on.
 func (s *server) over(now time.Time) bool {
-	return s.sent == 0 && s.waiting == 0 && !now.Before(s.until) && (s.backoff == 0 || now.Sub(s.since) > backoffMemory)
+	return s.sent == 0 && s.queued == 0 && s.waiting == 0 && !now.Before(s.until) && (s.backoff == 0 || now.Sub(s.since) > backoffMemory)
+}
+
+// renew lets the quota be back if it is time, as far as is known.
+func (s *server) renew(now time.Time) {
+	p := &s.pace
+	if !p.known || now.Before(s.until) {
+		return
+	}
+	if p.window == 0 {
+		p.reset = s.longest
+	}
+	p.known, p.left = p.limit > 0, p.renewed(s.sent)
+	s.until, s.next = now.Add(p.reset), now
+}
+
+// free returns the pace of requests that have not taken their turn.
+func (s *server) free() quotaPace {
+	p := s.pace
+	p.left = max(0, p.left-s.queued)
+	return p
 }
 
 // learn notes what a response to a request with the key, sent at the given time, says about the
@@ -40,8 +60,7 @@ func (s *server) over(now time.Time) bool {
 func (t *Transport) learn(key string, sent time.Time, told uint64, resp *http.Response) {
 	now := time.Now()
 	refused := resp.StatusCode == http.StatusTooManyRequests
-	age, _ := strconv.Atoi(resp.Header.Get("Age"))
-	cached := age > 0 // so the server said it earlier, and perhaps to others
+	cached := resp.Header["Age"] != nil // so the server said it earlier, and perhaps to others (RFC 9111, 5.1)
 	var pace quotaPace
 	if t.Heed && !cached {
 		pace = paceOf(resp.Header[fieldLimit], resp.Header[fieldPolicy])
@@ -142,13 +161,13 @@ func (t *Transport) heed(key string, pace quotaPace, rest time.Duration, told ui
 		return
 	}
 	s.pace, s.until, s.told = pace, now.Add(pace.reset), t.told.Add(1)
-	if next := now.Add(pace.every()); s.waiting == 0 || s.next.Before(next) { // otherwise it is the turn after those that wait
+	if next := now.Add(s.free().every()); s.waiting == 0 || s.next.Before(next) { // otherwise it is the turn after those that wait
 		s.next = next
 	}
 }
 
 // takeTurn waits until the server would grant another request. It fails at once if that is after
-// the deadline of ctx. If it succeeds, the caller calls answered when the request is over.
+// the deadline of ctx. If it succeeds, the caller calls depart or forgo.
 func (t *Transport) takeTurn(ctx context.Context, key string) error {
 	for {
 		s, wait, taken, err := t.nextTurn(ctx, key)
@@ -162,7 +181,7 @@ func (t *Transport) takeTurn(ctx context.Context, key string) error {
 			t.mu.Unlock()
 		}
 		if err != nil && taken {
-			t.answered(key)
+			t.forgo(key)
 		}
 		if err != nil || taken {
 			return err
@@ -179,14 +198,8 @@ func (t *Transport) nextTurn(ctx context.Context, key string) (s *server, wait t
 	if s = t.serverOf(key, now); s == nil {
 		return nil, 0, true, nil
 	}
-	p := &s.pace
-	if p.known && !now.Before(s.until) { // there is more quota, as far as is known
-		if p.window == 0 {
-			p.reset = s.longest
-		}
-		p.known, p.left = p.limit > 0, p.renewed(s.sent)
-		s.until, s.next = now.Add(p.reset), now
-	}
+	s.renew(now)
+	p := s.free()
 	turn, taken := now, true
 	if p.known && !p.enough() {
 		if s.next.After(now) {
@@ -203,19 +216,51 @@ func (t *Transport) nextTurn(ctx context.Context, key string) (s *server, wait t
 		s.waiting++
 	}
 	if taken {
-		s.sent++
-		p.left = max(0, p.left-1)
-		s.next = turn.Add(s.until.Sub(turn) / time.Duration(p.left+1))
+		s.queued++
+		s.next = turn.Add(s.until.Sub(turn) / time.Duration(max(1, p.left)))
 	}
 	return s, wait, taken, nil
 }
 
-// answered notes that a request which has taken its turn is answered, or will not be sent.
-func (t *Transport) answered(key string) {
+// depart reports whether a request whose turn has come may be sent: whether the server has not asked
+// for a rest, or used up its quota, while the request waited in the Limiter. If it is sent, the caller
+// calls answered when it is over.
+func (t *Transport) depart(key string) bool {
+	now := time.Now()
+	rests := t.held.left(key, now) > 0
+	if !t.Heed {
+		return !rests
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.servers[key]
+	if s == nil {
+		return !rests
+	}
+	s.renew(now)
+	p := &s.pace
+	s.queued = max(0, s.queued-1)
+	if rests || p.known && p.left == 0 && p.reset > 0 {
+		return false
+	}
+	p.left = max(0, p.left-1)
+	s.sent++
+	return true
+}
+
+// forgo notes that a request which has taken its turn will not be sent.
+func (t *Transport) forgo(key string) { t.less(key, 1, 0) }
+
+// answered notes that a request which was sent is over.
+func (t *Transport) answered(key string) { t.less(key, 0, 1) }
+
+// less counts so many requests less that are queued, and that are sent.
+func (t *Transport) less(key string, queued, sent int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s := t.servers[key]; s != nil {
-		if s.sent = max(0, s.sent-1); s.over(time.Now()) {
+		s.queued, s.sent = max(0, s.queued-queued), max(0, s.sent-sent)
+		if s.over(time.Now()) {
 			delete(t.servers, key)
 		}
 	}

@@ -17,7 +17,8 @@
 //
 // With [WithCost], a request counts as several events. If its cost is known only when its
 // handler has returned, [WithSettle] corrects it: failed logins only, bytes of the response,
-// or what the handler tells [Cost]. With [WithAlso], a request counts under several keys.
+// or what the handler tells [Cost]. With [WithAlso], a request counts under several keys, and as a
+// number of events of its own in each limiter: a request, and its tokens.
 //
 // With a [ratelimit.InFlight], alone or in a [ratelimit.All], a request is in flight while its
 // handler runs:
@@ -31,6 +32,11 @@
 // handler that passes a hijacked connection to another goroutine is released before the
 // connection ends. A request that runs longer than the Timeout is not counted any more. If the
 // keys have limits of their own, see [WithInFlight].
+//
+// A limit is no protection from clients that announce a body and do not send it. Over HTTP/1,
+// net/http reads up to 256 KiB of an unread body before it sends the response, also of a request
+// that is refused. So set the server's ReadTimeout: without it, such a connection and its goroutine
+// stay for as long as the client likes, and ReadHeaderTimeout does not end them.
 package httplimit
 
 import (
@@ -50,10 +56,10 @@ import (
 // connections work as without the middleware. Only [WithSettle] wraps it.
 //
 // If an option or the argument of a [KeyFunc] of this package has an invalid value, or the
-// limiter or the handler is nil, every request is answered with status 500 and a body that
-// says what is wrong. The first such request is logged with slog. [New] returns such mistakes
+// limiter or the handler is nil, the mistake is logged with slog at once, and every request is
+// answered with status 500 and a body that says what is wrong. [New] returns such mistakes
 // instead. If a KeyFunc of the program returns the error of one with an invalid argument, only
-// the requests that need a key are answered like this.
+// the requests that need a key are answered like this, and the first of them is logged.
 func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Handler {
 	return orMisused(New(l, opts...))
 }
@@ -70,6 +76,9 @@ func New(l ratelimit.Limiter, opts ...Option) (func(http.Handler) http.Handler, 
 		return nil, err
 	}
 	m := newMiddleware(c, l)
+	if err := m.policies.check(); err != nil {
+		return nil, err
+	}
 	return func(next http.Handler) http.Handler {
 		if param.IsNil(next) {
 			return misused(invalid("the handler", nil, "must be the handler whose requests are limited"))
@@ -85,7 +94,7 @@ func New(l ratelimit.Limiter, opts ...Option) (func(http.Handler) http.Handler, 
 //
 // Each client may make rate.Events requests at once, and as many per rate.Per in the long
 // run. The handlers that the returned function wraps share the limit. A rate that is not
-// positive is answered like other mistakes, with status 500.
+// positive is logged and answered like other mistakes.
 func PerClient(rate ratelimit.Rate, opts ...Option) func(http.Handler) http.Handler {
 	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: rate})
 	if err != nil {
@@ -101,12 +110,14 @@ type middleware struct {
 	policies *policies   // of all keys
 	perKey   bool        // whether each key may have its own, see policiesOf
 	flies    bool        // whether requests are released when their handler is done
+	settles  bool        // whether they are settled then
+	apart    bool        // whether a limiter has a costing of its own
 	clk      clock.Clock // that of the first limiter
 	misuse   misuse      // answers if the key is misused
 }
 
 func newMiddleware(c *config, l ratelimit.Limiter) *middleware {
-	m := &middleware{config: c, flies: c.inFlight, clk: ratelimit.ClockOf(l)}
+	m := &middleware{config: c, flies: c.inFlight, settles: c.settled, clk: ratelimit.ClockOf(l)}
 	if m.clk == nil {
 		m.clk = clock.New()
 	}
@@ -117,6 +128,8 @@ func newMiddleware(c *config, l ratelimit.Limiter) *middleware {
 		all[i] = l.policies
 		m.perKey = m.perKey || l.perKey
 		m.flies = m.flies || flies(l.limiter)
+		m.settles = m.settles || l.settled
+		m.apart = m.apart || l.costs()
 	}
 	m.policies = combined(all)
 	return m
@@ -166,7 +179,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		}
 		return
 	}
-	if q.n == 0 {
+	if q.free {
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -180,18 +193,19 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 
 // serveDecided passes r to next, or refuses it, as a says. err is the error of decide.
 func (m *middleware) serveDecided(w http.ResponseWriter, r *http.Request, next http.Handler, q question, a answer, err error) {
+	if m.shaping > 0 && a.turn != nil && a.Delay > 0 {
+		if failed := a.turn.Wait(r.Context()); failed != nil {
+			m.ended(w, r, next)
+			return
+		}
+		a.Decision, err = m.nowLeft(r.Context(), q)
+	}
 	if err != nil {
 		if ended := r.Context().Err(); ended != nil && errors.Is(err, ended) && !a.Degraded {
 			m.ended(w, r, next)
 			return
 		}
 		m.report(r, a.Decision, err)
-	}
-	if m.shaping > 0 {
-		if err := a.await(r.Context()); err != nil {
-			m.ended(w, r, next)
-			return
-		}
 	}
 	switch {
 	case m.shadow != nil:
@@ -227,8 +241,8 @@ func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Hand
 		defer handBack(r, inner)
 		r = inner
 	}
-	if m.settle != nil && a.turn != nil {
-		m.serveSettled(w, r, next, a.turn, q.n)
+	if m.settles && a.turn != nil {
+		m.serveSettled(w, r, next, a.turn, q)
 	} else {
 		next.ServeHTTP(w, r)
 	}
@@ -254,20 +268,31 @@ func (m *middleware) ended(w http.ResponseWriter, r *http.Request, next http.Han
 
 // A question is what the limiters are asked about a request.
 type question struct {
-	n   int               // how many events it counts as
-	key string            // its key for the first limiter; empty if n is 0
-	all []ratelimit.Bound // its keys for all limiters, if there are several
+	n     int               // how many events it counts as
+	costs []int             // the same for each limiter, if one has a costing of its own
+	free  bool              // whether all of these are 0: then the rest is empty
+	key   string            // its key for the first limiter
+	all   []ratelimit.Bound // its keys for all limiters, if there are several
 }
 
 // ask returns the question that r is.
 func (m *middleware) ask(r *http.Request) (q question, err error) {
-	q.n = 1
-	if m.cost != nil {
-		if q.n = m.cost(r); q.n < 0 {
-			return question{}, costError(q.n)
+	if q.n, err = m.costOf(r); err != nil {
+		return question{}, err
+	}
+	q.free = q.n == 0
+	if m.apart {
+		q.costs = make([]int, len(m.limits))
+		for i, l := range m.limits {
+			if q.costs[i] = q.n; l.costs() {
+				if q.costs[i], err = l.costOf(r); err != nil {
+					return question{}, err
+				}
+			}
+			q.free = q.free && q.costs[i] == 0
 		}
 	}
-	if q.n == 0 {
+	if q.free {
 		return q, nil
 	}
 	if q.key, err = m.limits[0].keyOf(r); err != nil || len(m.limits) == 1 {
@@ -281,6 +306,9 @@ func (m *middleware) ask(r *http.Request) (q question, err error) {
 			return question{}, err
 		}
 		q.all[i+1] = ratelimit.For(l.limiter, key)
+		if l.costs() {
+			q.all[i+1] = q.all[i+1].N(q.costs[i+1])
+		}
 	}
 	return q, nil
 }
@@ -294,7 +322,7 @@ type answer struct {
 // decide takes what q asks for. It holds or reserves it if the options need that. The error
 // is that of the store, or of ctx.
 func (m *middleware) decide(ctx context.Context, q question) (a answer, err error) {
-	l, hold := m.limits[0].limiter, m.flies || m.settle != nil
+	l, hold := m.limits[0].limiter, m.flies || m.settles
 	switch {
 	case q.all != nil && hold:
 		a.turn, a.Decision, err = ratelimit.HoldAll(ctx, q.n, q.all...)
@@ -316,16 +344,11 @@ func (m *middleware) decide(ctx context.Context, q question) (a answer, err erro
 	return a, err
 }
 
-// await waits for the turn of the reservation, by the limiter's clock.
-func (a *answer) await(ctx context.Context) error {
-	if a.turn == nil || a.Delay == 0 {
-		return nil
-	}
-	if err := a.turn.Wait(ctx); err != nil {
-		return err
-	}
-	a.ResetAfter -= min(a.Delay, a.ResetAfter)
-	return nil
+// nowLeft returns the decision on a request that was granted after a wait.
+func (m *middleware) nowLeft(ctx context.Context, q question) (ratelimit.Decision, error) {
+	d, err := m.limits[0].limiter.Peek(ctx, q.key)
+	d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
+	return d, err
 }
 
 // shown returns d, a decision on q, with the Part that it has in p.

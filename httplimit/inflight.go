@@ -41,8 +41,7 @@ func (m *middleware) waitHold(ctx context.Context, l ratelimit.Limiter, q questi
 	defer cancel()
 	a.turn, err = l.WaitHold(bounded, q.key, q.n)
 	if err == nil {
-		a.Decision, err = l.Peek(ctx, q.key)
-		a.Allowed, a.RetryAfter, a.Delay = true, 0, 0
+		a.Decision, err = m.nowLeft(ctx, q)
 		return a, err
 	}
 	// Ask why, and when to retry. If the delay has not passed, a turn may still come in time.

@@ -261,7 +261,7 @@ func TestInFlightWhenTheStoreFails(t *testing.T) {
 		for _, shaped := range []time.Duration{0, time.Second} {
 			logged := quiet(t)
 			store := &flaky{down: tt.down}
-			l, err := ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Hour}, ratelimit.WithStore(store), ratelimit.WithFailurePolicy(tt.policy))
+			l, err := ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			reported := 0
 			h := httplimit.Middleware(l, httplimit.WithShaping(shaped), httplimit.WithStoreError(func(_ *http.Request, err error) {

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -31,14 +32,19 @@ func isMisuse(err error) bool {
 type misuse struct{ logged atomic.Bool }
 
 func (m *misuse) answer(w http.ResponseWriter, r *http.Request, err error) {
-	if !m.logged.Swap(true) {
-		slog.ErrorContext(r.Context(), "httplimit: requests are refused", "error", err)
-	}
+	m.log(r.Context(), err)
 	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 
-// orMisused returns wrap or, if there is an error, a function whose handlers answer every
-// request with it. All of them together log it once.
+// log logs the first error.
+func (m *misuse) log(ctx context.Context, err error) {
+	if !m.logged.Swap(true) {
+		slog.ErrorContext(ctx, "httplimit: requests are refused", "error", err)
+	}
+}
+
+// orMisused returns wrap or, if there is an error, logs it and returns a function whose handlers
+// answer every request with it.
 func orMisused(wrap func(http.Handler) http.Handler, err error) func(http.Handler) http.Handler {
 	if err == nil {
 		return wrap
@@ -47,9 +53,10 @@ func orMisused(wrap func(http.Handler) http.Handler, err error) func(http.Handle
 	return func(http.Handler) http.Handler { return h }
 }
 
-// misused returns a handler that answers every request with err.
+// misused logs err, and returns a handler that answers every request with it.
 func misused(err error) http.Handler {
-	var m misuse
+	m := new(misuse)
+	m.log(context.Background(), err)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.answer(w, r, err) })
 }
 

@@ -37,23 +37,32 @@ func TestPerClient(t *testing.T) {
 	assert.Equal(t, `"hourly";q=2;w=3600`, serve(named, from("192.0.2.1:1")).Header.Get("RateLimit-Policy"))
 }
 
-// TestPerClientMisuse checks that a mistake is in every response, and in the log once,
-// however often the function wraps a handler: Echo wraps one for each request.
+// TestPerClientMisuse checks that a mistake is in the log when it is made, once, however often the
+// function wraps a handler (Echo wraps one for each request), and in every response.
 func TestPerClientMisuse(t *testing.T) {
-	for want, limited := range map[string]func(http.Handler) http.Handler{
-		"TokenBucket.Rate.Events is 0":  httplimit.PerClient(ratelimit.PerMinute(0)),
-		"TokenBucket.Rate.Events is -1": httplimit.PerClient(ratelimit.PerMinute(-1)),
-		"TokenBucket.Rate.Per is 0s":    httplimit.PerClient(ratelimit.Rate{Events: 1}),
-		"WithStatus's code is 42":       httplimit.PerClient(ratelimit.PerMinute(1), httplimit.WithStatus(42)),
+	l, _ := limiter(t, ratelimit.Unlimited{})
+	for want, limited := range map[string]func() func(http.Handler) http.Handler{
+		"TokenBucket.Rate.Events is 0": func() func(http.Handler) http.Handler { return httplimit.PerClient(ratelimit.PerSecond(0)) },
+		"TokenBucket.Rate.Per is 0s":   func() func(http.Handler) http.Handler { return httplimit.PerClient(ratelimit.Rate{Events: 1}) },
+		"WithStatus's code is 42": func() func(http.Handler) http.Handler {
+			return httplimit.PerClient(ratelimit.PerMinute(1), httplimit.WithStatus(42))
+		},
+		"the limiter is nil": func() func(http.Handler) http.Handler { return httplimit.Middleware(nil) },
+		"the handler is nil": func() func(http.Handler) http.Handler {
+			h := httplimit.Middleware(l)(nil)
+			return func(http.Handler) http.Handler { return h }
+		},
 	} {
 		logged := quiet(t)
+		limited := limited()
+		assert.Contains(t, logged.String(), want)
+		assert.Contains(t, logged.String(), "level=ERROR")
 		for range 3 {
 			resp := serve(limited(ok), from("192.0.2.1:1"))
 			assert.Equal(t, 500, resp.StatusCode, want)
 			assert.Contains(t, body(t, resp), want)
 		}
 		assert.Equal(t, 1, strings.Count(logged.String(), "\n"), logged.String())
-		assert.Contains(t, logged.String(), want)
 	}
 }
 
@@ -65,6 +74,8 @@ func TestNew(t *testing.T) {
 	assert.Equal(t, 200, serve(limited(ok), from("192.0.2.1:1")).StatusCode)
 	assert.Equal(t, 503, serve(limited(ok), from("192.0.2.1:1")).StatusCode)
 
+	two, err := ratelimit.New(ratelimit.All{ratelimit.Unlimited{}, ratelimit.RollingWindow{Quota: 9, Window: 2, Period: 1, PeriodLimit: 5}, ratelimit.InFlight{Limit: 1, Timeout: 1}})
+	require.NoError(t, err)
 	for want, opts := range map[string][]httplimit.Option{
 		"WithStatus's code is 42":          {httplimit.WithStatus(42)},
 		"option 0 of Middleware is nil":    {nil},
@@ -73,6 +84,16 @@ func TestNew(t *testing.T) {
 		`Header's name is ""`:              {httplimit.WithKey(httplimit.Header(""))},
 		`Header's name is "API key"`:       {httplimit.WithAlso(l, httplimit.Join(httplimit.Header("API key")), "x")},
 		"IPv6Prefix's number of bits is 0": {httplimit.WithAlso(l, httplimit.Join(httplimit.ClientIP(httplimit.IPv6Prefix(0))), "x")},
+
+		`a limit's name is "default": it must not be that of another limit`: {httplimit.WithAlso(l, httplimit.Everybody(), "default")},
+		`a limit's name is "a"`:   {httplimit.WithAlso(l, httplimit.Everybody(), "a"), httplimit.WithAlso(l, httplimit.Everybody(), "a")},
+		`a limit's name is "b"`:   {httplimit.WithAlso(l, httplimit.Everybody(), "b"), httplimit.WithPolicyName("b")},
+		`a limit's name is "c-2"`: {httplimit.WithAlso(l, httplimit.Everybody(), "c-2"), httplimit.WithAlso(two, httplimit.Everybody(), "c")},
+		"an option of WithAlso is another one: it must be the result of WithCost or WithSettle": {httplimit.WithAlso(l, httplimit.Everybody(), "x", httplimit.WithCost(func(*http.Request) int { return 1 }), httplimit.WithStatus(503))},
+		"an option of WithAlso is another": {httplimit.WithAlso(l, httplimit.Everybody(), "x", nil, httplimit.WithCost(nil))},
+		"WithCost's function is nil":       {httplimit.WithAlso(l, httplimit.Everybody(), "x", httplimit.WithCost(nil))},
+		"WithSettle's function is nil":     {httplimit.WithAlso(l, httplimit.Everybody(), "x", httplimit.WithSettle(nil))},
+		`a limit's name is "d-2-period"`:   {httplimit.WithAlso(two, httplimit.Everybody(), "d"), httplimit.WithPolicyName("d-2-period")},
 	} {
 		limited, err := httplimit.New(l, opts...)
 		require.ErrorIs(t, err, ratelimit.ErrInvalid, want)

@@ -18,8 +18,8 @@ type Option func(*config)
 func WithKey(key KeyFunc) Option { return func(c *config) { c.key = key } }
 
 // WithCost sets the function that returns how many events a request counts as. The
-// default is 1 for every request. A request that costs 0 passes without asking the
-// limiter. A negative cost is handled like an error of the key, see [WithKeyError].
+// default is 1 for every request. A request that costs 0, with [WithAlso] in all limiters, passes
+// without asking them. A negative cost is handled like an error of the key, see [WithKeyError].
 func WithCost(cost func(*http.Request) int) Option {
 	return func(c *config) { c.cost, c.costed = cost, true }
 }
@@ -88,6 +88,10 @@ func WithPartitionKey(f func(key string) []byte) Option {
 // WithPolicyName sets the name of the limit in header fields and bodies. The default
 // is "default". The parts of a [ratelimit.All] have a number after the name:
 // "default-1", "default-2". The name must consist of printable ASCII characters.
+//
+// Clients tell limits apart by their names. So if several middlewares are around a handler, give
+// each another name, such as "site" to the outer one and "login" to the inner one: their limits are
+// listed together. Within a middleware, two limits of one name are a mistake.
 func WithPolicyName(name string) Option { return func(c *config) { c.name = name } }
 
 // WithShadow lets every request pass, and calls report for those that would have
@@ -106,23 +110,24 @@ func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
 // comes within maxDelay, measured by the limiter's clock, and before the deadline of
 // the request's context. With a [ratelimit.LeakyBucket], requests leave at its rate.
 // A refused request spends nothing, and its Retry-After says when a retry would be
-// held or pass.
+// held or pass. After a wait, the limiter is asked once more for what is left.
 //
 // With a [ratelimit.InFlight] or [WithInFlight], a request waits for others to end, in the
-// order of arrival, because nobody knows when they will. It is refused after maxDelay. The
-// limiter is asked once more for what is left.
+// order of arrival, because nobody knows when they will. It is refused after maxDelay.
 //
 // If the client disconnects while its request is held, the reservation is cancelled,
 // which gives back what [ratelimit.Reservation.Cancel] can. For a request with a body
-// over HTTP/1, net/http notices a disconnect only after the body is read.
+// over HTTP/1, net/http notices a disconnect only after the body is read. The server's ReadTimeout
+// goes on while a request is held. After it, the handler may be unable to read the body, so it
+// should exceed maxDelay by the time that a body may take.
 func WithShaping(maxDelay time.Duration) Option {
 	return func(c *config) { c.shaping = maxDelay }
 }
 
 // A config is what the options make. newConfig checks it.
 type config struct {
-	key        KeyFunc
-	cost       func(*http.Request) int
+	key KeyFunc
+	costing
 	status     int
 	denied     http.Handler // nil for the default response
 	keyError   func(http.ResponseWriter, *http.Request, error)
@@ -131,8 +136,7 @@ type config struct {
 	headers    Headers
 	name       string
 	shadow     func(*http.Request, ratelimit.Decision)
-	shaping    time.Duration                                        // the longest delay, or 0
-	settle     func(r *http.Request, status int, written int64) int // nil if requests are not settled
+	shaping    time.Duration // the longest delay, or 0
 	also       []*limit
 	inFlight   bool
 	told       bool          // whether handlers get the decision
@@ -141,7 +145,40 @@ type config struct {
 
 	partitionKey func(key string) []byte // nil if the RateLimit field has no pk
 
-	costed, answered, skipped, shadowed, settled, storeErrorSet, partitioned bool // whether these options were given
+	answered, skipped, shadowed, storeErrorSet, partitioned bool // whether these options were given
+}
+
+// A costing is what a request costs in a limiter.
+type costing struct {
+	cost   func(*http.Request) int                              // nil if it is 1
+	settle func(r *http.Request, status int, written int64) int // nil if requests are not settled
+
+	costed, settled bool // whether these options were given
+}
+
+// check returns what is wrong with the options.
+func (c *costing) check() error {
+	switch {
+	case c.costed && c.cost == nil:
+		return invalid("WithCost's function", nil, "must return how many events a request counts as")
+	case c.settled && c.settle == nil:
+		return invalid("WithSettle's function", nil, "must return how many events a request has cost, as ByCost does")
+	}
+	return nil
+}
+
+// costs reports whether an option was given.
+func (c *costing) costs() bool { return c.costed || c.settled }
+
+// costOf returns how many events r is taken for.
+func (c *costing) costOf(r *http.Request) (n int, err error) {
+	if c.cost == nil {
+		return 1, nil
+	}
+	if n = c.cost(r); n < 0 {
+		err = costError(n)
+	}
+	return n, err
 }
 
 func newConfig(opts []Option) (*config, error) {
@@ -166,8 +203,6 @@ func (c *config) check() error {
 	switch {
 	case c.key == nil:
 		return invalid("WithKey's function", nil, "must be a KeyFunc, such as ClientIP()")
-	case c.costed && c.cost == nil:
-		return invalid("WithCost's function", nil, "must return how many events a request counts as")
 	case c.skipped && c.skip == nil:
 		return invalid("WithSkip's function", nil, "must report which requests pass without a limit")
 	case c.answered && param.IsNil(c.denied):
@@ -178,8 +213,6 @@ func (c *config) check() error {
 		return invalid("WithStoreError's function", nil, "must be a function to call with the error")
 	case c.shadowed && c.shadow == nil:
 		return invalid("WithShadow's function", nil, "must be a function to call for requests that would have been refused")
-	case c.settled && c.settle == nil:
-		return invalid("WithSettle's function", nil, "must return how many events a request has cost, as ByCost does")
 	case c.partitioned && c.partitionKey == nil:
 		return invalid("WithPartitionKey's function", nil, "must return the partition key for a key; omit the option to send none")
 	case c.jitter < 0:
@@ -201,6 +234,9 @@ func (c *config) check() error {
 		if err := l.check(); err != nil {
 			return err
 		}
+	}
+	if err := c.costing.check(); err != nil {
+		return err
 	}
 	return misuseOf(c.key)
 }

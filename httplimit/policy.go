@@ -20,6 +20,7 @@ type policies struct {
 	field7 string   // the same for Draft7
 	items7 []string // its items
 	names  []string // of the parts, by number
+	used   []string // these, and the names of periods
 	items  []string // the names as items of a structured field, in quotes
 	quotas []quota  // of the parts, by number; zero if not known, and without a window if there are two
 
@@ -53,7 +54,7 @@ func combined(all []*policies) *policies {
 	var fields []string
 	for _, one := range all {
 		p.starts = append(p.starts, len(p.names))
-		p.names, p.items = append(p.names, one.names...), append(p.items, one.items...)
+		p.names, p.used, p.items = append(p.names, one.names...), append(p.used, one.used...), append(p.items, one.items...)
 		p.quotas = append(p.quotas, one.quotas...)
 		refusal.after = append(refusal.after, one.refusal.after...)
 		if one.field != "" {
@@ -63,6 +64,16 @@ func combined(all []*policies) *policies {
 	}
 	p.field, p.field7 = strings.Join(fields, ", "), joined7(p.items7)
 	return p
+}
+
+// check returns an error if two limits have one name, so that a client could not tell them apart.
+func (p *policies) check() error {
+	for i, name := range p.used {
+		if slices.Contains(p.used[:i], name) {
+			return invalid("a limit's name", fmt.Sprintf("%q", name), "must not be that of another limit: give WithPolicyName or WithAlso another name")
+		}
+	}
+	return nil
 }
 
 // joined7 returns a list of items, without those whose number is that of an earlier one.
@@ -129,14 +140,15 @@ func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
 			partName = fmt.Sprintf("%s-%d", name, i+1)
 		}
 		item := quoted(partName)
-		p.names, p.items = append(p.names, partName), append(p.items, item)
+		p.names, p.used, p.items = append(p.names, partName), append(p.used, partName), append(p.items, item)
 		of := quotas(part)
 		for j, q := range of {
 			if p.field != "" {
 				p.field += ", "
 			}
 			if j > 0 {
-				item = quoted(partName + "-period")
+				period := partName + "-period"
+				p.used, item = append(p.used, period), quoted(period)
 			}
 			p.field += fmt.Sprintf("%s;q=%d", item, min(int64(q.events), maxInteger))
 			if q.flies {

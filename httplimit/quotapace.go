@@ -22,7 +22,7 @@ func (p quotaPace) every() time.Duration { return time.Duration(int64(p.reset) /
 
 // enough reports whether so many requests are left that they need not be spread.
 func (p quotaPace) enough() bool {
-	return p.reset == 0 || p.left > 0 && p.left > p.limit/4 && p.limit > 0
+	return p.reset == 0 || p.left > 0 && p.left > p.limit/8 && p.limit > 0
 }
 
 // renewed returns how many requests may be sent after the reset, until a response says more, if so many

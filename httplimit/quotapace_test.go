@@ -92,7 +92,7 @@ func TestPaceOf(t *testing.T) {
 	assert.Equal(t, quotaPace{true, 1, 100, 5 * time.Second, 0}, paceOf([]string{`"b";r=1;t=5, "a";r=40;t=5`}, []string{`"a";q=100, "b";q=100`}))
 }
 
-// TestEnough checks when requests need not be spread: while more than a quarter of a known limit
+// TestEnough checks when requests need not be spread: while more than an eighth of a known limit
 // is left, or if no wait helps.
 func TestEnough(t *testing.T) {
 	for _, tt := range []struct {
@@ -100,10 +100,10 @@ func TestEnough(t *testing.T) {
 		reset       time.Duration
 		want        bool
 	}{
-		{40, 159, 5, true},
-		{40, 160, 5, false},
-		{1, 3, 5, true},
-		{1, 4, 5, false},
+		{20, 159, 5, true},
+		{20, 160, 5, false},
+		{1, 7, 5, true},
+		{1, 8, 5, false},
 		{0, 3, 5, false},
 		{1000, 0, 5, false}, // the limit is not known
 		{0, 3, 0, true},

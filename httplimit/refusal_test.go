@@ -84,7 +84,7 @@ func TestRefusalBody(t *testing.T) {
 // TestRefusalWithoutAStore checks that a refusal does not claim that a quota is
 // exceeded if the store failed.
 func TestRefusalWithoutAStore(t *testing.T) {
-	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.NoError(t, err)
 	resp := serve(httplimit.Middleware(l, httplimit.WithStoreError(func(*http.Request, error) {}))(ok), from("192.0.2.1:1"))
 	assert.Equal(t, 429, resp.StatusCode)
@@ -95,7 +95,7 @@ func TestRefusalWithoutAStore(t *testing.T) {
 
 // TestStatusWithoutAText checks the title of a refusal whose status has no text.
 func TestStatusWithoutAText(t *testing.T) {
-	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.NoError(t, err)
 	resp := serve(httplimit.Middleware(l, httplimit.WithStatus(499), httplimit.WithStoreError(func(*http.Request, error) {}))(ok), from("192.0.2.1:1"))
 	assert.Equal(t, 499, resp.StatusCode)

@@ -9,9 +9,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -164,6 +166,66 @@ func TestRefusedOverTheWire(t *testing.T) {
 		assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
 	}
 }
+
+// TestReadTimeout has a client that announces a body, and sends it late or never.
+func TestReadTimeout(t *testing.T) {
+	const readTimeout, turn = 10 * time.Second, 20 * time.Second
+	for name, tt := range map[string]struct {
+		sent   string
+		opts   []httplimit.Option
+		status int
+		after  time.Duration
+		reads  error // what the handler gets from the body
+	}{
+		"refused":                    {"hello", nil, 429, 0, nil},
+		"refused, and no body comes": {"", nil, 429, readTimeout, nil},
+		"held for longer":            {"hello", []httplimit.Option{httplimit.WithShaping(time.Minute)}, 200, turn, os.ErrDeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Every(turn)}))
+				require.True(t, l.Allow("everybody"))
+				limited := httplimit.Middleware(l, append(tt.opts, httplimit.WithKey(httplimit.Everybody()))...)
+				conns := make(oneConn, 1)
+				server := &http.Server{ReadTimeout: readTimeout, Handler: limited(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					_, err := io.ReadAll(r.Body)
+					assert.ErrorIs(t, err, tt.reads)
+				}))}
+				client, conn := net.Pipe()
+				conns <- conn
+				go func() { _ = server.Serve(conns) }()
+				go func() {
+					_, _ = io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
+					_, _ = io.WriteString(client, tt.sent)
+				}()
+				begin := time.Now()
+				resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+				require.NoError(t, err)
+				assert.Equal(t, tt.status, resp.StatusCode)
+				assert.Equal(t, tt.after, time.Since(begin))
+				client.Close()
+				require.NoError(t, server.Close())
+			})
+		})
+	}
+}
+
+// A oneConn is a listener that accepts one connection.
+type oneConn chan net.Conn
+
+func (l oneConn) Accept() (net.Conn, error) {
+	if conn, ok := <-l; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l oneConn) Close() error {
+	close(l)
+	return nil
+}
+
+func (oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
 // TestBehindAProxy sends requests with forged fields through real proxies on
 // loopback.

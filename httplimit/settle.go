@@ -32,6 +32,9 @@ import (
 // before, and written is what it wrote before. [CostOf] returns what the handler told [Cost],
 // and [ByCost] is an f that settles with it.
 //
+// With [WithAlso], limiters can have a WithSettle of their own: for cents, f may return what the
+// tokens of CostOf cost.
+//
 // A request is settled when its handler returns or panics, even if its client has left or its
 // deadline has passed. A handler that passes a hijacked connection to another goroutine is
 // settled before the connection ends. Requests that are refused, skipped or cost 0 are not
@@ -92,7 +95,7 @@ func ByCost(r *http.Request, _ int, _ int64) int {
 // An account has what a request has cost so far.
 type account struct {
 	outer *account // of the middleware around this one, or nil
-	held  int
+	held  int      // by the limiter that is settled
 
 	mu   sync.Mutex // protects what follows
 	sum  int
@@ -127,10 +130,10 @@ func (a *account) cost() (sum int, ok bool) {
 	return a.sum, a.told
 }
 
-// serveSettled passes r to next, and settles the n events that it holds when next has
+// serveSettled passes r to next, and settles the events that it holds for q when next has
 // returned or panicked.
-func (m *middleware) serveSettled(w http.ResponseWriter, r *http.Request, next http.Handler, h *ratelimit.Reservation, n int) {
-	account := &account{outer: accountOf(r), held: n}
+func (m *middleware) serveSettled(w http.ResponseWriter, r *http.Request, next http.Handler, h *ratelimit.Reservation, q question) {
+	account := &account{outer: accountOf(r), held: q.n}
 	inner := r.WithContext(context.WithValue(r.Context(), accountKey{}, account))
 	recorder := &recorder{ResponseWriter: w}
 	head, returned := r.Method == http.MethodHead, false
@@ -146,25 +149,46 @@ func (m *middleware) serveSettled(w http.ResponseWriter, r *http.Request, next h
 		if head {
 			written = 0 // net/http has dropped it
 		}
-		m.settleWith(inner, h, n, status, written)
+		m.settleWith(inner, h, q, status, written)
 	}()
 	next.ServeHTTP(recorder.as(), inner)
 	returned = true
 }
 
-// settleWith settles with what WithSettle's function returns or, if that is no number of
-// events, with the n events that are held.
-func (m *middleware) settleWith(r *http.Request, h *ratelimit.Reservation, n, status int, written int64) {
+// settleWith settles with what the functions of WithSettle return or, where there is none or it is no
+// number of events, with the events that are held.
+func (m *middleware) settleWith(r *http.Request, h *ratelimit.Reservation, q question, status int, written int64) {
 	defer func() {
-		d, err := h.Settle(context.WithoutCancel(r.Context()), n)
+		ctx := context.WithoutCancel(r.Context())
+		var d ratelimit.Decision
+		var err error
+		if q.costs == nil {
+			d, err = h.Settle(ctx, q.n)
+		} else {
+			d, err = h.SettleEach(ctx, q.costs...)
+		}
 		m.report(r, d, err)
 	}()
-	actual := m.settle(r, status, written)
-	if actual < 0 {
-		m.storeError(r, fmt.Errorf("httplimit: WithSettle's function returned %d: it must return at least 0", actual))
-		return
+	actual := func(c *costing, held int) int {
+		if c.settle == nil {
+			return held
+		}
+		accountOf(r).held = held
+		n := c.settle(r, status, written)
+		if n < 0 {
+			m.storeError(r, fmt.Errorf("httplimit: WithSettle's function returned %d: it must return at least 0", n))
+			return held
+		}
+		return n
 	}
-	n = actual
+	q.n = actual(&m.costing, q.n)
+	for i, l := range m.limits[:len(q.costs)] {
+		if l.costs() {
+			q.costs[i] = actual(&l.costing, q.costs[i])
+		} else {
+			q.costs[i] = q.n
+		}
+	}
 }
 
 // handBack sets in r what net/http and outer handlers look for in it, and what the handler

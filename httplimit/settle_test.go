@@ -336,7 +336,7 @@ func TestSettleWhenTheStoreFails(t *testing.T) {
 		for _, set := range []bool{true, false} {
 			logged := quiet(t)
 			store := &flaky{down: tt.down}
-			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(store), ratelimit.WithFailurePolicy(tt.policy))
+			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			reported := 0
 			options := []httplimit.Option{httplimit.WithSettle(httplimit.ByCost)}

@@ -103,6 +103,36 @@ func TestShapingWithoutAQueue(t *testing.T) {
 	})
 }
 
+// TestShapingSaysWhatIsLeft compares the fields of requests that were held, by any algorithm, with
+// what is left when they are served.
+func TestShapingSaysWhatIsLeft(t *testing.T) {
+	for name, alg := range storetest.Algorithms() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := ratelimit.Must(ratelimit.New(alg))
+				fresh, err := l.Peek(t.Context(), "192.0.2.1")
+				require.NoError(t, err)
+				served, cost := 0, max(1, fresh.Limit/5)
+				h := httplimit.Middleware(l, httplimit.WithShaping(48*time.Hour), httplimit.WithDecision(), httplimit.WithHeaders(httplimit.Legacy),
+					httplimit.WithCost(func(*http.Request) int { return cost }))(
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						now, err := l.Peek(t.Context(), "192.0.2.1")
+						assert.NoError(t, err)
+						now.Allowed, now.RetryAfter, now.Delay = true, 0, 0
+						told, _ := httplimit.DecisionOf(r)
+						assert.Equal(t, now, told)
+						assert.Equal(t, strconv.Itoa(now.Remaining), w.Header().Get("X-RateLimit-Remaining"))
+						served++
+					}))
+				for range 12 {
+					serve(h, from("192.0.2.1:1"))
+				}
+				assert.NotZero(t, served)
+			})
+		})
+	}
+}
+
 // TestShapingRetryAfter checks that a client that retries after Retry-After passes,
 // and not earlier, whatever the bucket is wrapped in.
 func TestShapingRetryAfter(t *testing.T) {
@@ -205,7 +235,7 @@ func TestShapingRefusalSpendsNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, l.AllowN("192.0.2.1", 5))
 	start := clk.Now()
-	clk.step = 500 * time.Millisecond
+	clk.step = 200 * time.Millisecond
 	h := httplimit.Middleware(l, httplimit.WithShaping(time.Second))(ok)
 	for range 3 {
 		require.Equal(t, 429, serve(h, from("192.0.2.1:1")).StatusCode)
@@ -235,7 +265,7 @@ func TestShapingWithASlowStore(t *testing.T) {
 		want   int
 	}{{ratelimit.FailOpen, 200}, {ratelimit.FailClosed, 429}} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(slow{}), ratelimit.WithFailurePolicy(tt.policy))
+			l, err := ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(slow{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			reported := 0
 			report := httplimit.WithStoreError(func(*http.Request, error) { reported++ })

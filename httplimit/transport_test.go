@@ -150,24 +150,33 @@ func TestTransportHeedsRetryAfter(t *testing.T) {
 	})
 }
 
-// TestTransportHeedsRetryAfterOfOthers checks that waiting requests honour the
-// Retry-After of a response to another one.
+// TestTransportHeedsRetryAfterOfOthers checks that requests honour the Retry-After of a response to
+// another one that comes while they wait for the Limiter.
 func TestTransportHeedsRetryAfterOfOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := &scripted{answers: []*http.Response{answered(429, "60")}, start: time.Now()}
-		tr := &httplimit.Transport{Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1})), Base: server}
-		var wg sync.WaitGroup
-		for range 3 {
-			wg.Go(func() {
-				_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://EXAMPLE.com", nil))
-				assert.NoError(t, err)
-			})
-			synctest.Wait()
-		}
-		wg.Wait()
-		assert.Equal(t, []time.Duration{0, 60 * time.Second, 61 * time.Second}, server.asked)
-		tr.CloseIdleConnections()
-	})
+	for _, heed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			server := &scripted{answers: []*http.Response{answered(429, "60")}, start: time.Now()}
+			tr := &httplimit.Transport{
+				Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1})), Heed: heed,
+				Base: roundTripper(func(r *http.Request) *http.Response {
+					resp, _ := server.RoundTrip(r)
+					time.Sleep(time.Second / 2)
+					return resp
+				}),
+			}
+			var wg sync.WaitGroup
+			for range 3 {
+				wg.Go(func() {
+					_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://EXAMPLE.com", nil))
+					assert.NoError(t, err)
+				})
+			}
+			wg.Wait()
+			const s = time.Second
+			assert.Equal(t, []time.Duration{0, 60*s + s/2, 61*s + s/2}, server.asked)
+			tr.CloseIdleConnections()
+		})
+	}
 }
 
 // TestTransportKeys checks which requests share a limit by default.

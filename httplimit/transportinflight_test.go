@@ -270,7 +270,7 @@ func TestTransportInFlightWhenTheStoreFails(t *testing.T) {
 	} {
 		store := &flaky{down: tt.before}
 		l, err := ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Hour},
-			ratelimit.WithStore(store), ratelimit.WithFailurePolicy(tt.policy), ratelimit.WithFailureLog(nil))
+			ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		sent := false
 		tr := &httplimit.Transport{Limiter: l, Key: oneKey, Base: roundTripper(func(*http.Request) *http.Response {

@@ -28,12 +28,12 @@ func Conn(c net.Conn, read, write ratelimit.Bound) net.Conn {
 	l.readDeadline.init()
 	l.writeDeadline.init()
 	if read != (ratelimit.Bound{}) {
-		l.in <- &limitedReader{payer: payer{bound: read}}
+		l.in <- &limitedReader{payer: newPayer(read)}
 	} else {
 		l.in = nil
 	}
 	if write != (ratelimit.Bound{}) {
-		l.out <- &limitedWriter{payer{bound: write}}
+		l.out <- &limitedWriter{newPayer(write)}
 	} else {
 		l.out = nil
 	}

@@ -18,6 +18,11 @@
 // key wait for each other only briefly. The size follows a limit that changes (see
 // [ratelimit.WithLimits]). Short reads and writes are smaller chunks.
 //
+// Streams that share a key take turns, with a chunk each. So a stream whose chunks are a quarter as
+// large as those of others gets a quarter of what they get. A [bufio.Reader] or [bufio.Writer] of
+// 64 KiB around a stream of this package makes chunks large, however little the program reads or
+// writes at once. But the chunks of a Reader are small if its source delivers little at once.
+//
 // A chunk costs one to two microseconds and 500 bytes of garbage, and some microseconds more
 // if it must wait, for which it sets a timer. With a Burst of 1 MiB, a chunk has 16 KiB, and
 // the limiter takes 70 microseconds per MiB, for which a stream of 1 Gbit/s takes 8
@@ -65,6 +70,9 @@
 // If the store fails, the limiter's [ratelimit.FailurePolicy] decides: with FailOpen, data
 // passes; with FailClosed, calls fail with the store's error, and can be repeated. If a key
 // can never be granted a byte, calls fail with [ratelimit.ErrNever].
+//
+// If the limiter of a Bound is nil, that is logged with slog at once, and all calls fail with an
+// error that matches [ratelimit.ErrInvalid].
 //
 // [io.Copy] uses buffers of 32 KiB with these readers and writers, or the source's WriteTo. It
 // does not use sendfile or splice, which cannot be limited.

@@ -1,6 +1,7 @@
 package iolimit_test
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -164,6 +166,45 @@ func TestStreamsShareAKey(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Streams take turns: one with small buffers gets less than others, unless package bufio fills larger
+// ones.
+func TestStreamsShareByChunk(t *testing.T) {
+	alg := limits[0]
+	const chunk = kilo / 2 / 16
+	copySmall := func(w io.Writer, r io.Reader) {
+		_, _ = io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, chunk/4))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		streams := []func(context.Context, ratelimit.Bound, *flow){
+			func(ctx context.Context, b ratelimit.Bound, f *flow) {
+				_, _ = io.Copy(f, iolimit.Reader(ctx, new(zeros), b))
+			},
+			func(ctx context.Context, b ratelimit.Bound, f *flow) {
+				copySmall(f, bufio.NewReaderSize(iolimit.Reader(ctx, new(zeros), b), 64<<10))
+			},
+			func(ctx context.Context, b ratelimit.Bound, f *flow) {
+				copySmall(bufio.NewWriterSize(iolimit.Writer(ctx, f, b), 64<<10), new(zeros))
+			},
+			func(ctx context.Context, b ratelimit.Bound, f *flow) {
+				copySmall(f, iolimit.Reader(ctx, new(zeros), b))
+			},
+			func(ctx context.Context, b ratelimit.Bound, f *flow) {
+				copySmall(iolimit.Writer(ctx, f, b), new(zeros))
+			},
+		}
+		var next atomic.Int32
+		passed := make([]int, len(streams))
+		checkRate(t, alg, len(streams), func(ctx context.Context, b ratelimit.Bound, f *flow) {
+			i := next.Add(1) - 1
+			streams[i](ctx, b, f)
+			passed[i] = f.within(2*burst(alg), 12*burst(alg))
+		})
+		for i, parts := range []int{4, 4, 4, 1, 1} {
+			assert.InEpsilon(t, parts*5*kilo/14, passed[i], 0.1, "stream %d", i)
+		}
+	})
 }
 
 // Streams that a LeakyBucket has room for take turns. Further ones wait for room, and none

@@ -20,7 +20,7 @@ import (
 //
 // The returned reader is not safe for concurrent use. b is.
 func Reader(ctx context.Context, r io.Reader, b ratelimit.Bound) io.Reader {
-	return &reader{ctx, r, limitedReader{payer: payer{bound: b}}}
+	return &reader{ctx, r, limitedReader{payer: newPayer(b)}}
 }
 
 type reader struct {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -167,7 +168,7 @@ func TestReaderKeepsWhatItCannotDeliver(t *testing.T) {
 // An error that came with bytes follows them, even if they are delivered late.
 func TestReaderKeepsErrors(t *testing.T) {
 	store := &failing{Store: ratelimit.NewMemoryStore()}
-	b := bucket(ratelimit.WithStore(store), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+	b := bucket(ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
 	r := iolimit.Reader(t.Context(), &lastWords{text: "Read once. Ended."}, b)
 	buf := make([]byte, 11)
 	_, err := r.Read(buf)
@@ -218,7 +219,7 @@ func TestReaderWithFailingStore(t *testing.T) {
 			"fallback": {policy: ratelimit.Fallback(spare), takes: 100 * time.Millisecond},
 		} {
 			store := &failing{Store: ratelimit.NewMemoryStore()}
-			b := bucket(ratelimit.WithStore(store), ratelimit.WithFailurePolicy(test.policy), ratelimit.WithFailureLog(nil))
+			b := bucket(ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(test.policy), ratelimit.WithFailureLog(nil))
 			for _, known := range []bool{false, true} { // whether a chunk has passed before
 				begin := time.Now()
 				r := iolimit.Reader(t.Context(), iotest.DataErrReader(strings.NewReader("twenty bytes of text")), b)
@@ -345,8 +346,15 @@ func (c *changing) ReserveWithin(ctx context.Context, key string, n int, maxWait
 }
 
 func TestMisuse(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	var logged strings.Builder
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
 	var none context.Context
 	var typed *changing
+	iolimit.Conn(nil, ratelimit.For(typed, "key"), ratelimit.Bound{})
+	iolimit.Writer(t.Context(), nil, ratelimit.Bound{})
+	assert.Equal(t, 2, strings.Count(logged.String(), "the Bound's limiter is nil"), "before they are used")
 	for name, r := range map[string]io.Reader{
 		"no limiter":    iolimit.Reader(t.Context(), strings.NewReader("text"), ratelimit.Bound{}),
 		"a nil limiter": iolimit.Reader(t.Context(), strings.NewReader("text"), ratelimit.For(typed, "key")),

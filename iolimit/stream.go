@@ -3,6 +3,7 @@ package iolimit
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -45,6 +46,16 @@ type payer struct {
 type held struct {
 	reservation *ratelimit.Reservation
 	n           int
+}
+
+// newPayer returns the payer of a stream. A missing limiter is logged, because the program may use the
+// stream much later.
+func newPayer(b ratelimit.Bound) payer {
+	p := payer{bound: b}
+	if err := p.check(context.Background()); err != nil {
+		slog.Error("iolimit: calls fail", "error", err)
+	}
+	return p
 }
 
 // check returns an error if the stream cannot be used.

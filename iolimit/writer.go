@@ -16,7 +16,7 @@ import (
 //
 // The returned writer is not safe for concurrent use.
 func Writer(ctx context.Context, w io.Writer, b ratelimit.Bound) io.Writer {
-	return &writer{ctx, w, limitedWriter{payer{bound: b}}}
+	return &writer{ctx, w, limitedWriter{newPayer(b)}}
 }
 
 type writer struct {

@@ -1,6 +1,7 @@
-// Package limitpage serves a page that shows what the limiters of a process are doing: how
-// much they grant and deny, now and over the last five minutes, which keys are denied most,
-// what their stores hold, and how Redis is.
+// Package limitpage serves a page that shows what the limiters of a process are doing: which
+// keys are denied most, since when and by which limit, how much each limiter grants and denies, now
+// and over the last five minutes, which stores fail and why, what they hold, and how Redis is.
+// Limiters that deny most come first.
 //
 //	page := limitpage.New()
 //	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
@@ -10,7 +11,7 @@
 //	}
 //	http.Handle("/debug/ratelimit/", page)
 //
-// The page looks up single keys as well. It is one document without external resources, and
+// The page looks up single keys as well, and finds limiters and keys by parts of their names. It is one document without external resources, and
 // updates itself every second.
 //
 // # JSON
@@ -33,7 +34,8 @@
 //
 // Like net/http/pprof, the handler does not authenticate its callers. Serve it on an internal
 // address, or behind a handler that does. Keys may be personal data: see [WithHashedKeys].
-// Nobody can change anything, unless [WithReset] is given.
+// Nobody can change anything, unless [WithReset] is given. In plain HTTP, the handler answers only
+// under names that nobody else can register, and those of [WithHosts].
 //
 // The handler refuses a POST that a browser sends on behalf of a page of another origin, as
 // [net/http.CrossOriginProtection] defines it. A proxy in front of it should forward the Host
@@ -42,10 +44,10 @@
 //
 // # What it costs
 //
-// For each decision, the page reads the clock and adds to two counters: about 60 ns. A denial
-// also enters the list of denied keys: about 100 ns more (go test -bench Observe ./limitpage
-// measures it). It allocates nothing, except for a key that enters that list. There is no
-// goroutine.
+// A limiter with an observer computes all of each Decision. For each, the page reads the clock and
+// adds to two counters, and a denial enters the list of denied keys. So Allow takes about 200 ns
+// instead of 50 (go test -bench Allow ./limitpage measures it). It allocates nothing, except for a
+// key that enters that list. There is no goroutine.
 //
 // Each limiter takes about 11 kB, and the memory of a ratelimit.TopDenied(32) once keys are denied:
 // about 30 kB (see [ratelimit.DeniedKeys]).

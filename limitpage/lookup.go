@@ -34,8 +34,8 @@ type decisionReport struct {
 	ResetAfter duration `json:"resetAfter"`
 	Delay      duration `json:"delay"`
 	Part       int      `json:"part"`
-	PartLimit  string   `json:"partLimit,omitempty"` // the limit of that part of an All, in words
 	Degraded   bool     `json:"degraded"`
+	partLimit
 }
 
 // A next says that a request for as many as Granted events is granted after In, and that
@@ -66,9 +66,7 @@ func (p *Page) lookup(ctx context.Context, w shown, key string) lookup {
 	r.Decision = decisionReport{
 		Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, Part: d.Part, Degraded: d.Degraded,
 		RetryAfter: duration(d.RetryAfter), ResetAfter: duration(d.ResetAfter), Delay: duration(d.Delay),
-	}
-	if all, ok := alg.(ratelimit.All); ok && d.Part >= 0 && d.Part < len(all) {
-		_, r.Decision.PartLimit = words(all[d.Part])
+		partLimit: partOf(alg, d.Part),
 	}
 	if !d.Degraded {
 		r.Next = nextOf(alg, d)

@@ -342,7 +342,7 @@ func TestHashedKeys(t *testing.T) {
 
 	for _, query := range []string{"", "&limiter=api&key=ann%40example.com", "&limiter=api&id=" + top[0].ID, "&limiter=failing&key=ann%40example.com"} {
 		w := httptest.NewRecorder()
-		page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?format=json"+query, http.NoBody))
+		page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/?format=json"+query, http.NoBody))
 		assert.Equal(t, http.StatusOK, w.Code)
 		assert.NotContains(t, w.Body.String(), "ann")
 		assert.Contains(t, w.Body.String(), top[0].Key)

@@ -4,7 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net"
+	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +43,7 @@ type watched struct {
 	name    string
 	limiter ratelimit.Limiter // nil unless added
 	tally   tally
+	outage  outage
 	denied  *ratelimit.DeniedKeys
 }
 
@@ -49,14 +54,48 @@ type config struct {
 	reset  bool
 	hashed bool
 	secret []byte
+	hosts  []string // in lower case
 }
 
 // WithReset lets whoever sees the page reset keys. A program does so by a POST of the form
-// action=reset&limiter=api&key=... The handler refuses the requests of pages of other origins. It does
-// not know its own origin, however: a page whose name was made to resolve to the handler's
-// address has the same one (DNS rebinding). So put a handler in front that checks the Host header, or
-// authenticates its callers.
+// action=reset&limiter=api&key=... The handler refuses the requests of pages of other origins.
 func WithReset() Option { return func(c *config) { c.reset = true } }
+
+// WithHosts adds names under which the page may be asked for in plain HTTP, without ports:
+// "limits.example.com" is that name, ".example.com" all names that end so, and "*" any name. Without
+// it, these are IP addresses, and names that cannot be registered: without a dot, or ending with
+// .localhost, .local or .internal.
+//
+// A page of somebody else can make its own name resolve to the address of the handler, and then read
+// what the handler answers (DNS rebinding). The name in the Host header is the attacker's then. HTTPS
+// needs no list, because the handler, or the proxy in front of it, has no certificate for that name.
+// Behind a proxy, the handler knows HTTPS by the header Sec-Fetch-Site, which pages cannot set, and
+// browsers send to it only then.
+func WithHosts(names ...string) Option {
+	return func(c *config) {
+		for _, name := range names {
+			c.hosts = append(c.hosts, strings.ToLower(name))
+		}
+	}
+}
+
+// privateHosts are endings of names that nobody can register.
+var privateHosts = []string{".localhost", ".local", ".internal"}
+
+// serves reports whether host, which may have a port, is a name under which the page may be asked for.
+func (c *config) serves(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || !strings.Contains(host, ".") {
+		return true
+	}
+	is := func(name string) bool {
+		return name == "*" || name == host || strings.HasPrefix(name, ".") && strings.HasSuffix(host, name)
+	}
+	return slices.ContainsFunc(privateHosts, is) || slices.ContainsFunc(c.hosts, is)
+}
 
 // WithHashedKeys shows hashes in place of keys: the first 16 hexadecimal digits of their
 // HMAC-SHA256 with secret. Processes with the same secret show the same hashes. If secret is
@@ -128,7 +167,11 @@ func (p *Page) Observe(ctx context.Context, o ratelimit.Observation) {
 		p.ignored.Add(1)
 		return
 	}
-	w.tally.add(p.now(), &o)
+	now := p.now()
+	w.tally.add(now, &o)
+	if o.Outcome == ratelimit.Failed {
+		w.outage.add(now, w.tally.decided(), o.Err)
+	}
 	w.denied.Observe(ctx, o)
 }
 

@@ -35,7 +35,7 @@ func added(t *testing.T, page *Page, name string, alg ratelimit.Algorithm, opts 
 func get[T any](t *testing.T, page *Page, query string) (answer T) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/ratelimit/?format=json"+query, http.NoBody))
+	page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/debug/ratelimit/?format=json"+query, http.NoBody))
 	require.Equal(t, http.StatusOK, w.Code, w.Body)
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
 	return answer
@@ -57,6 +57,7 @@ type storeSent struct {
 		LatencyBounds                   []float64
 		Latency                         []uint64
 		Breakers                        map[string]string
+		Outages                         map[string]redisOutage
 	}
 }
 
@@ -158,7 +159,7 @@ func TestEachOutcomeIsCounted(t *testing.T) {
 		page := New()
 		page.Observe(t.Context(), ratelimit.Observation{Limiter: "api", N: 3, Granted: 2, Outcome: outcome})
 		got := get[sent](t, page, "").Limiters[0]
-		want.Name, want.Seconds, want.Top = "api", got.Seconds, got.Top
+		want.Name, want.Seconds, want.Top, want.Outage = "api", got.Seconds, got.Top, got.Outage
 		assert.Equal(t, want, got, outcome)
 	}
 	page := New()
@@ -166,6 +167,66 @@ func TestEachOutcomeIsCounted(t *testing.T) {
 	got := get[sent](t, page, "").Limiters[0]
 	assert.Equal(t, uint64(1), got.Degraded)
 	assert.Zero(t, got.Refused)
+}
+
+// TestOutage: since when decisions fail, and why, and when it was over.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := New()
+		begin := time.Now()
+		observe := func(outcome ratelimit.Outcome, err error) {
+			page.Observe(t.Context(), ratelimit.Observation{Limiter: "api", Outcome: outcome, Err: err})
+		}
+		type report struct {
+			since, last time.Duration
+			cause       string
+			over        bool
+		}
+		outage := func() *report {
+			o := get[sent](t, page, "").Limiters[0].Outage
+			if o == nil {
+				return nil
+			}
+			return &report{time.UnixMilli(o.Since).Sub(begin), time.UnixMilli(o.Last).Sub(begin), o.Cause, o.Over}
+		}
+		observe(ratelimit.Granted, nil)
+		assert.Nil(t, outage())
+		observe(ratelimit.Failed, errors.New("no route"))
+		time.Sleep(time.Minute)
+		assert.Equal(t, &report{0, 0, "no route", false}, outage(), "nobody has asked since")
+		observe(ratelimit.Failed, errors.New("connection refused"))
+		observe(ratelimit.Denied, nil)
+		assert.Equal(t, &report{0, time.Minute, "connection refused", false}, outage(), "it may fail at times only")
+		time.Sleep(11 * time.Second)
+		assert.Equal(t, &report{0, time.Minute, "connection refused", true}, outage())
+		observe(ratelimit.Failed, nil)
+		assert.Equal(t, &report{71 * time.Second, 71 * time.Second, "ratelimit: the store is full", false}, outage())
+		time.Sleep(5*time.Minute + 1)
+		assert.Nil(t, outage())
+		observe(ratelimit.Failed, errors.New("no route"))
+		assert.Equal(t, 371*time.Second, outage().since.Truncate(time.Second), "another one")
+
+		page = New(WithHashedKeys(nil))
+		observe(ratelimit.Failed, errors.New("no limit for ann"))
+		assert.NotContains(t, outage().cause, "ann")
+	})
+}
+
+// TestPartsThatDeny: a key says which part of an All has denied it, and since when it is denied.
+func TestPartsThatDeny(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := New()
+		l := added(t, page, "api", ratelimit.All{ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour}})
+		begin := time.Now()
+		l.AllowN("k", 3)
+		top := get[sent](t, page, "").Limiters[0].Top[0]
+		assert.Equal(t, "2 per day", top.PartLimit)
+		time.Sleep(time.Minute / 2)
+		l.AllowN("k", 6)
+		top = get[sent](t, page, "").Limiters[0].Top[0]
+		assert.Equal(t, "5 per hour", top.PartLimit)
+		assert.Equal(t, begin.UnixMilli(), top.Since)
+	})
 }
 
 func TestObserveAllocatesNothing(t *testing.T) {
@@ -176,15 +237,21 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { l.Allow("k") }))
 }
 
-func BenchmarkObserve(b *testing.B) {
-	page := New()
-	for name, outcome := range map[string]ratelimit.Outcome{"granted": ratelimit.Granted, "denied": ratelimit.Denied} {
-		b.Run(name, func(b *testing.B) {
-			o := ratelimit.Observation{Limiter: "api", Key: "203.0.113.7", N: 1, Granted: 1, Outcome: outcome}
-			for b.Loop() {
-				page.Observe(context.Background(), o)
-			}
-		})
+// BenchmarkAllow measures what the page costs a decision.
+func BenchmarkAllow(b *testing.B) {
+	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e9)}, ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}} {
+		for _, observer := range []string{"none", "page"} {
+			b.Run(fmt.Sprintf("alg=%T/observer=%s", alg, observer), func(b *testing.B) {
+				opts := []ratelimit.Option{ratelimit.WithName("api")}
+				if observer == "page" {
+					opts = append(opts, ratelimit.WithObserver(New()))
+				}
+				l := ratelimit.Must(ratelimit.New(alg, opts...))
+				for b.Loop() {
+					l.Allow("203.0.113.7")
+				}
+			})
+		}
 	}
 }
 
@@ -317,6 +384,8 @@ func TestStores(t *testing.T) {
 	assert.Equal(t, 0.00025, got.Stores[2].Redis.LatencyBounds[0])
 	assert.Len(t, got.Stores[2].Redis.Latency, len(got.Stores[2].Redis.LatencyBounds)+1)
 	assert.NotNil(t, got.Stores[2].Redis.Breakers)
+	assert.Equal(t, "connection refused", got.Stores[2].Redis.Outages[""].Cause)
+	assert.InDelta(t, got.Now, got.Stores[2].Redis.Outages[""].Since, 60_000)
 	assert.Equal(t, 0, *got.Limiters[2].Store)
 	assert.Equal(t, 2, *got.Limiters[3].Store)
 	assert.Nil(t, got.Limiters[4].Store, "a store that the page does not know")

@@ -45,8 +45,9 @@ type limiterReport struct {
 	EventsGranted uint64 `json:"eventsGranted"`
 	EventsDenied  uint64 `json:"eventsDenied"`
 
-	Seconds seconds     `json:"seconds"`
-	Top     []topReport `json:"top"` // the keys denied most lately
+	Seconds seconds       `json:"seconds"`
+	Top     []topReport   `json:"top"`    // the keys denied most lately
+	Outage  *outageReport `json:"outage"` // of its store, or of the lookup of limits; null if there was none lately
 }
 
 // Seconds are the decisions of whole seconds.
@@ -62,11 +63,26 @@ type topReport struct {
 	keyReport
 	Cut    bool    `json:"cut"` // whether this is only the start of the key, which cannot be looked up then
 	Denied float64 `json:"denied"`
-	N      int     `json:"n"`  // events that the latest denial was for
-	At     int64   `json:"at"` // of the latest denial
+	Since  int64   `json:"since"` // when the key came into this list
+	At     int64   `json:"at"`    // of the latest denial
+	N      int     `json:"n"`     // events that it was for
+	Part   int     `json:"part"`  // which part of an All it was by
+	partLimit
 
 	Back  *int64 `json:"back"` // when that request may come back; null if it is unknown or never
 	Never bool   `json:"never"`
+}
+
+// A partLimit is a part of an All. It has no limit if the algorithm is no All, or is not known.
+type partLimit struct {
+	PartLimit string `json:"partLimit,omitempty"` // in words
+}
+
+func partOf(alg ratelimit.Algorithm, part int) (p partLimit) {
+	if all, ok := alg.(ratelimit.All); ok && part >= 0 && part < len(all) {
+		_, p.PartLimit = words(all[part])
+	}
+	return p
 }
 
 // A storeReport has one of Memory and Redis.
@@ -87,20 +103,27 @@ type memoryReport struct {
 
 // The fields are those of redisstore.Stats.
 type redisReport struct {
-	Calls         uint64            `json:"calls"`
-	Coalesced     uint64            `json:"coalesced"`
-	Cached        uint64            `json:"cached"`
-	Leased        uint64            `json:"leased"`
-	Lost          uint64            `json:"lost"`
-	Failures      uint64            `json:"failures"`
-	Timeouts      uint64            `json:"timeouts"`
-	Refused       uint64            `json:"refused"`
-	ErrorReplies  uint64            `json:"errorReplies"`
-	OtherErrors   uint64            `json:"otherErrors"`
-	Unreadable    uint64            `json:"unreadable"`
-	LatencyBounds []duration        `json:"latencyBounds"`
-	Latency       []uint64          `json:"latency"`
-	Breakers      map[string]string `json:"breakers"`
+	Calls         uint64                 `json:"calls"`
+	Coalesced     uint64                 `json:"coalesced"`
+	Cached        uint64                 `json:"cached"`
+	Leased        uint64                 `json:"leased"`
+	Lost          uint64                 `json:"lost"`
+	Failures      uint64                 `json:"failures"`
+	Timeouts      uint64                 `json:"timeouts"`
+	BreakerOpen   uint64                 `json:"breakerOpen"`
+	ErrorReplies  uint64                 `json:"errorReplies"`
+	OtherErrors   uint64                 `json:"otherErrors"`
+	Unreadable    uint64                 `json:"unreadable"`
+	LatencyBounds []duration             `json:"latencyBounds"`
+	Latency       []uint64               `json:"latency"`
+	Breakers      map[string]string      `json:"breakers"`
+	Outages       map[string]redisOutage `json:"outages"`
+}
+
+// The fields are those of redisstore.Outage.
+type redisOutage struct {
+	Since int64  `json:"since"`
+	Cause string `json:"cause"`
 }
 
 // A duration is written as seconds, to the nanosecond, and as null if it is Never.
@@ -133,7 +156,7 @@ func (p *Page) report(since int64) report {
 		if w.limiter != nil {
 			if i, ok := place(&stores, ratelimit.StoreOf(w.limiter)); ok {
 				if i == len(r.Stores) {
-					r.Stores = append(r.Stores, reportOfStore(stores[i]))
+					r.Stores = append(r.Stores, p.reportOfStore(stores[i]))
 				}
 				r.Stores[i].Limiters = append(r.Stores[i].Limiters, l.Name)
 				l.Store = &i
@@ -169,9 +192,11 @@ func (p *Page) reportOf(w *shown, since int64, now time.Duration) limiterReport 
 		Granted: t.granted.Load(), Denied: t.denied.Load(), Degraded: t.degraded.Load(),
 		Delayed: t.delayed.Load(), Refused: t.refused.Load(), Withheld: t.withheld.Load(),
 		EventsGranted: t.eventsGranted.Load(), EventsDenied: t.eventsDenied.Load(),
-		Top: []topReport{},
+		Top: []topReport{}, Outage: p.outageOf(w.watched, now),
 	}
+	var alg ratelimit.Algorithm
 	if r.Added {
+		alg = ratelimit.AlgorithmOf(w.limiter)
 		r.Algorithm, r.Limit = wordsOf(w.limiter)
 	}
 	from, of := t.since(since, now)
@@ -182,7 +207,8 @@ func (p *Page) reportOf(w *shown, since int64, now time.Duration) limiterReport 
 		r.Seconds.Degraded[i], r.Seconds.Refused[i] = c.degraded, c.refused
 	}
 	for _, k := range w.denied.Top(mostDenied) {
-		top := topReport{keyReport: p.show(k.Key), Cut: k.Cut, Denied: k.Count, N: k.N, At: k.Last.UnixMilli()}
+		top := topReport{keyReport: p.show(k.Key), Cut: k.Cut, Denied: k.Count, Since: k.Since.UnixMilli(), At: k.Last.UnixMilli(),
+			N: k.N, Part: k.Part, partLimit: partOf(alg, k.Part)}
 		top.Verbatim = top.Verbatim && !k.Cut
 		if top.Never = k.RetryAfter == ratelimit.Never; !k.Back.IsZero() {
 			back := k.Back.UnixMilli()
@@ -215,7 +241,7 @@ type memoryStats interface{ Stats() ratelimit.MemoryStats }
 // A redisStats is a store of package redisstore, or one that embeds it.
 type redisStats interface{ Stats() redisstore.Stats }
 
-func reportOfStore(store ratelimit.Store) (r storeReport) {
+func (p *Page) reportOfStore(store ratelimit.Store) (r storeReport) {
 	switch store := store.(type) {
 	case memoryStats:
 		s := store.Stats()
@@ -224,8 +250,11 @@ func reportOfStore(store ratelimit.Store) (r storeReport) {
 		s := store.Stats()
 		r.Redis = &redisReport{
 			Calls: s.Calls, Coalesced: s.Coalesced, Cached: s.Cached, Leased: s.Leased, Lost: s.Lost,
-			Failures: s.Failures, Timeouts: s.Timeouts, Refused: s.Refused, ErrorReplies: s.ErrorReplies, OtherErrors: s.OtherErrors,
-			Unreadable: s.Unreadable, Latency: s.Latency[:], Breakers: s.Breakers,
+			Failures: s.Failures, Timeouts: s.Timeouts, BreakerOpen: s.BreakerOpen, ErrorReplies: s.ErrorReplies, OtherErrors: s.OtherErrors,
+			Unreadable: s.Unreadable, Latency: s.Latency[:], Breakers: s.Breakers, Outages: map[string]redisOutage{},
+		}
+		for server, o := range s.Outages {
+			r.Redis.Outages[server] = redisOutage{o.Since.UnixMilli(), p.errorText(o.Cause)}
 		}
 		for _, bound := range redisstore.LatencyBounds() {
 			r.Redis.LatencyBounds = append(r.Redis.LatencyBounds, duration(bound))

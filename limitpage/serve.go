@@ -1,6 +1,7 @@
 package limitpage
 
 import (
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -19,7 +20,7 @@ var (
 	pageCSS string
 	//go:embed assets/*.js
 	scripts embed.FS
-	pageJS  = join("dom", "words", "data", "plot", "charts", "lookup", "denied", "stores", "page")
+	pageJS  = join("dom", "words", "data", "plot", "charts", "lookup", "denied", "stores", "outages", "page")
 
 	document = strings.NewReplacer("{{CSS}}", pageCSS, "{{JS}}", pageJS).Replace(pageHTML)
 )
@@ -62,6 +63,11 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Vary", "Accept-Encoding")
+	if r.TLS == nil && r.Header.Get("Sec-Fetch-Site") == "" && !p.serves(r.Host) {
+		refuse(w, r, http.StatusForbidden, "this page is not served under the name of the Host header, "+r.Host+": name it with limitpage.WithHosts, or use HTTPS")
+		return
+	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 		p.get(w, r)
@@ -69,7 +75,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.post(w, r)
 	default:
 		h.Set("Allow", "GET, HEAD, POST")
-		refuse(w, http.StatusMethodNotAllowed, "the method is not GET, HEAD or POST: "+r.Method)
+		refuse(w, r, http.StatusMethodNotAllowed, "the method is not GET, HEAD or POST: "+r.Method)
 	}
 }
 
@@ -77,27 +83,27 @@ func (p *Page) get(w http.ResponseWriter, r *http.Request) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	switch format := query.Get("format"); {
 	case err != nil:
-		refuse(w, http.StatusBadRequest, err.Error())
+		refuse(w, r, http.StatusBadRequest, err.Error())
 	case format == "":
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write([]byte(document)) // a client that has left needs no page
+		write(w, r, http.StatusOK, []byte(document))
 	case format != "json":
-		refuse(w, http.StatusBadRequest, "the format is not json: "+format)
+		refuse(w, r, http.StatusBadRequest, "the format is not json: "+format)
 	case query.Has("key") || query.Has("id"):
 		p.answer(w, r, query, false)
 	default:
 		since, err := strconv.ParseInt(query.Get("since"), 10, 64)
 		if err != nil && query.Has("since") {
-			refuse(w, http.StatusBadRequest, "since is not a Unix time: "+query.Get("since"))
+			refuse(w, r, http.StatusBadRequest, "since is not a Unix time: "+query.Get("since"))
 			return
 		}
-		send(w, http.StatusOK, p.report(since))
+		send(w, r, http.StatusOK, p.report(since))
 	}
 }
 
 func (p *Page) post(w http.ResponseWriter, r *http.Request) {
 	if err := sameOrigin.Check(r); err != nil {
-		refuse(w, http.StatusForbidden, err.Error())
+		refuse(w, r, http.StatusForbidden, err.Error())
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, mostBytes)
@@ -106,19 +112,19 @@ func (p *Page) post(w http.ResponseWriter, r *http.Request) {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			status = http.StatusRequestEntityTooLarge
 		}
-		refuse(w, status, err.Error())
+		refuse(w, r, status, err.Error())
 		return
 	}
 	form := r.PostForm
 	switch action := form.Get("action"); {
 	case !form.Has("key") && !form.Has("id"): // and not the empty key, which a mistake would reset
-		refuse(w, http.StatusBadRequest, "there is no key: the body must be application/x-www-form-urlencoded, with the fields limiter and key")
+		refuse(w, r, http.StatusBadRequest, "there is no key: the body must be application/x-www-form-urlencoded, with the fields limiter and key")
 	case action == "reset" && !p.reset:
-		refuse(w, http.StatusForbidden, "this page was not made with limitpage.WithReset")
+		refuse(w, r, http.StatusForbidden, "this page was not made with limitpage.WithReset")
 	case action == "reset", action == "lookup", action == "":
 		p.answer(w, r, form, action == "reset")
 	default:
-		refuse(w, http.StatusBadRequest, "the action is neither lookup nor reset: "+action)
+		refuse(w, r, http.StatusBadRequest, "the action is neither lookup nor reset: "+action)
 	}
 }
 
@@ -126,25 +132,51 @@ func (p *Page) post(w http.ResponseWriter, r *http.Request) {
 func (p *Page) answer(w http.ResponseWriter, r *http.Request, fields url.Values, reset bool) {
 	of, key, err := p.find(fields.Get("limiter"), fields.Get("key"), fields.Get("id"))
 	if err != nil {
-		refuse(w, http.StatusNotFound, err.Error())
+		refuse(w, r, http.StatusNotFound, err.Error())
 		return
 	}
 	if reset {
 		if err := of.reset(r.Context(), key); err != nil {
-			refuse(w, http.StatusBadGateway, p.errorText(err))
+			refuse(w, r, http.StatusBadGateway, p.errorText(err))
 			return
 		}
 	}
-	send(w, http.StatusOK, p.lookup(r.Context(), of, key))
+	send(w, r, http.StatusOK, p.lookup(r.Context(), of, key))
 }
 
-func refuse(w http.ResponseWriter, status int, reason string) {
-	send(w, status, map[string]string{"error": reason})
+func refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
+	send(w, r, status, map[string]string{"error": reason})
 }
 
 // send writes v as JSON. Its strings are valid UTF-8 then, and have no < or >.
-func send(w http.ResponseWriter, status int, v any) {
+func send(w http.ResponseWriter, r *http.Request, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
+	body, _ := json.Marshal(v) // v can be encoded
+	write(w, r, status, append(body, '\n'))
+}
+
+// write writes body, compressed if the client says so. A client that has left needs none.
+func write(w http.ResponseWriter, r *http.Request, status int, body []byte) {
+	if !acceptsGzip(r.Header.Get("Accept-Encoding")) {
+		w.WriteHeader(status)
+		_, _ = w.Write(body)
+		return
+	}
+	w.Header().Set("Content-Encoding", "gzip")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // v can be encoded, and a client that has left needs none
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // no error: the level is valid
+	_, _ = z.Write(body)
+	_ = z.Close()
+}
+
+// acceptsGzip reports whether the list of an Accept-Encoding header has gzip with any weight but 0.
+func acceptsGzip(list string) bool {
+	for coding := range strings.SplitSeq(list, ",") {
+		name, weight, _ := strings.Cut(coding, ";")
+		if strings.EqualFold(strings.TrimSpace(name), "gzip") {
+			_, q, _ := strings.Cut(weight, "=")
+			return q == "" || strings.Trim(q, " 0.") != ""
+		}
+	}
+	return false
 }

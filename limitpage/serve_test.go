@@ -1,6 +1,8 @@
 package limitpage
 
 import (
+	"compress/gzip"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -16,7 +19,7 @@ import (
 // TestDocument: the page loads nothing, and has nothing that its policy refuses.
 func TestDocument(t *testing.T) {
 	w := httptest.NewRecorder()
-	New().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/ratelimit/", http.NoBody))
+	New().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/debug/ratelimit/", http.NoBody))
 	body := w.Body.String()
 	assert.Equal(t, "text/html; charset=utf-8", w.Header().Get("Content-Type"))
 	for _, odd := range []string{"http:", "https:", "//", "@import", "url("} {
@@ -47,11 +50,11 @@ func TestDocument(t *testing.T) {
 func TestEveryAnswerHasItsHeaders(t *testing.T) {
 	page := New()
 	for _, r := range []*http.Request{
-		httptest.NewRequest(http.MethodGet, "/", http.NoBody),
-		httptest.NewRequest(http.MethodGet, "/?format=json", http.NoBody),
-		httptest.NewRequest(http.MethodGet, "/?format=json&key=k", http.NoBody),
-		httptest.NewRequest(http.MethodPost, "/", http.NoBody),
-		httptest.NewRequest(http.MethodPut, "/", http.NoBody),
+		httptest.NewRequest(http.MethodGet, "http://localhost/", http.NoBody),
+		httptest.NewRequest(http.MethodGet, "http://localhost/?format=json", http.NoBody),
+		httptest.NewRequest(http.MethodGet, "http://localhost/?format=json&key=k", http.NoBody),
+		httptest.NewRequest(http.MethodPost, "http://localhost/", http.NoBody),
+		httptest.NewRequest(http.MethodPut, "http://localhost/", http.NoBody),
 	} {
 		w := httptest.NewRecorder()
 		page.ServeHTTP(w, r)
@@ -82,7 +85,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{http.MethodPost, "/?key=k&limiter=&action=reset", "", http.StatusBadRequest, "application/x-www-form-urlencoded"},
 		{http.MethodPost, "/", "key=" + long, http.StatusRequestEntityTooLarge, "too large"},
 	} {
-		r := httptest.NewRequest(tt.method, tt.target, strings.NewReader(tt.body))
+		r := httptest.NewRequest(tt.method, "http://localhost"+tt.target, strings.NewReader(tt.body))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		w := httptest.NewRecorder()
 		page.ServeHTTP(w, r)
@@ -92,12 +95,91 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
+// TestHosts: a page of another name cannot make that name resolve to the handler and read it.
+func TestHosts(t *testing.T) {
+	open, listed, all := New(), New(WithHosts("Limits.example.com", ".example.org")), New(WithHosts("*"))
+	for host, want := range map[string][3]bool{
+		"":                        {true, true, true},
+		"127.0.0.1:6060":          {true, true, true},
+		"[::1]:6060":              {true, true, true},
+		"[::1]":                   {true, true, true},
+		"2001:db8::1":             {true, true, true},
+		"localhost:6060":          {true, true, true},
+		"web-3:6060":              {true, true, true},
+		"app.LOCALHOST":           {true, true, true},
+		"web-3.prod.internal":     {true, true, true},
+		"api.svc.cluster.local.":  {true, true, true},
+		"limits.example.com:8080": {false, true, true},
+		"LIMITS.example.com.":     {false, true, true},
+		"a.limits.example.com":    {false, false, true},
+		"a.b.example.org":         {false, true, true},
+		"example.org":             {false, false, true},
+		"127.0.0.1.attacker.test": {false, false, true},
+		"attacker.test:6060":      {false, false, true},
+		"internal.attacker.test":  {false, false, true},
+		"attackerinternal.test":   {false, false, true},
+		"localhost.test":          {false, false, true},
+	} {
+		for i, page := range []*Page{open, listed, all} {
+			for _, method := range []string{http.MethodGet, http.MethodPost} {
+				r := httptest.NewRequest(method, "http://localhost/?format=json", http.NoBody)
+				r.Host = host
+				w := httptest.NewRecorder()
+				page.ServeHTTP(w, r)
+				assert.Equal(t, want[i], w.Code != http.StatusForbidden, "%s %s", method, host)
+				if !want[i] {
+					assert.Contains(t, w.Body.String(), "Host header, "+host+": ")
+				}
+			}
+		}
+	}
+	// In HTTPS, as the handler sees it itself or as browsers tell it through a proxy.
+	r := httptest.NewRequest(http.MethodGet, "https://attacker.test/", http.NoBody)
+	w := httptest.NewRecorder()
+	open.ServeHTTP(w, r)
+	assert.Equal(t, http.StatusOK, w.Code)
+	r = httptest.NewRequest(http.MethodGet, "http://limits.example.com/", http.NoBody)
+	r.Header.Set("Sec-Fetch-Site", "none")
+	w = httptest.NewRecorder()
+	open.ServeHTTP(w, r)
+	assert.Equal(t, http.StatusOK, w.Code)
+}
+
+func TestCompression(t *testing.T) {
+	page := New()
+	for accept, want := range map[string]bool{
+		"": false, "gzip": true, "br, GZIP;q=0.5": true, "deflate, gzip ; q=1.0": true, "gzip;q=0": false, "gzip;q=0.000": false, "br": false, "xgzip": false, "*": false,
+	} {
+		for _, target := range []string{"/", "/?format=json", "/?format=xml"} {
+			r := httptest.NewRequest(http.MethodGet, "http://localhost"+target, http.NoBody)
+			plain, w := httptest.NewRecorder(), httptest.NewRecorder()
+			page.ServeHTTP(plain, r)
+			r.Header.Set("Accept-Encoding", accept)
+			page.ServeHTTP(w, r)
+			assert.Equal(t, plain.Code, w.Code)
+			assert.Equal(t, "Accept-Encoding", w.Header().Get("Vary"))
+			assert.Equal(t, want, w.Header().Get("Content-Encoding") == "gzip", accept)
+			var body io.Reader = w.Body
+			if want {
+				z, err := gzip.NewReader(w.Body)
+				require.NoError(t, err)
+				body = z
+			}
+			got, err := io.ReadAll(body)
+			require.NoError(t, err)
+			if target != "/?format=json" { // which has the time
+				assert.Equal(t, plain.Body.String(), string(got))
+			}
+		}
+	}
+}
+
 func TestJSONHasNoMarkup(t *testing.T) {
 	page := New()
 	l := added(t, page, "<b>", ratelimit.Blocked{})
 	l.Allow("<script>alert(1)</script>")
 	w := httptest.NewRecorder()
-	page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?format=json", http.NoBody))
+	page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/?format=json", http.NoBody))
 	assert.NotContains(t, w.Body.String(), "<")
 	assert.Contains(t, w.Body.String(), `\u003cscript\u003e`)
 }

@@ -71,6 +71,9 @@ func (t *tally) totals() counts {
 	return counts{granted: t.granted.Load(), denied: t.denied.Load(), degraded: t.degraded.Load(), refused: refused}
 }
 
+// decided returns how many decisions the store has made.
+func (t *tally) decided() uint64 { return t.granted.Load() + t.denied.Load() }
+
 // advance notes the totals at the start of second and of those before it that were not noted,
 // in which nothing was counted.
 func (t *tally) advance(second int64) {

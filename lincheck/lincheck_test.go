@@ -258,7 +258,7 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	times := newTimes(clk)
 	store := ratelimit.NewMemoryStore(set.opts...)
-	opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(clk)}
+	opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk)}
 	if len(limits) > 1 {
 		opts = append(opts, ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
 			alg, _ := ctx.Value(ownLimit{}).(ratelimit.Algorithm)

@@ -15,13 +15,13 @@
 // Those of ObserveMemory are the fields of [ratelimit.MemoryStats]:
 //
 //	metric                           instrument     unit        what it tells
-//	ratelimit.memory.key.count       UpDownCounter  {key}       Keys: keys held now
+//	ratelimit.memory.keys            UpDownCounter  {key}       Keys: keys held now
 //	ratelimit.memory.usage           UpDownCounter  By          Bytes: memory in use now
 //	ratelimit.memory.inserts         Counter        {key}       Inserts: keys stored
 //	ratelimit.memory.evictions       Counter        {key}       Evictions: keys in use that WithMaxKeys evicted
 //	ratelimit.memory.rejections      Counter        {request}   Rejected: requests for new keys in a full store
 //
-// Those of ObserveRedis are the fields of [redisstore.Stats], except Latency:
+// Those of ObserveRedis are the fields of [redisstore.Stats], except Latency and Outages:
 //
 //	metric                           instrument     unit        what it tells
 //	ratelimit.redis.calls            Counter        {call}      Calls: commands sent
@@ -31,13 +31,13 @@
 //	ratelimit.redis.lost.events      Counter        {event}     Lost: events that perhaps were not given back
 //	ratelimit.redis.failures         Counter        {request}   Failures: requests that the FailurePolicy decided
 //	ratelimit.redis.unreadable       Counter        {state}     Unreadable: unreadable states that were replaced
-//	ratelimit.redis.breaker.count    UpDownCounter  {breaker}   Breakers: 1 for the state that a breaker is in, otherwise 0
+//	ratelimit.redis.breakers         UpDownCounter  {breaker}   Breakers: 1 for the state that a breaker is in, otherwise 0
 //
-// The counters are asynchronous: they are read when the SDK collects metrics.
+// The scope of all is the name of this module. The counters are asynchronous: they are read when the SDK collects metrics.
 //
 // In Prometheus, dots are underscores. Names end with the unit, unless it is in braces, and those
 // of a Counter with total: ratelimit_decisions_total, ratelimit_wait_duration_seconds,
-// ratelimit_memory_key_count, ratelimit_memory_usage_bytes.
+// ratelimit_memory_keys, ratelimit_memory_usage_bytes.
 //
 // # Attributes
 //
@@ -50,9 +50,9 @@
 //	ratelimit.outcome              decisions, waits  granted, denied, and so on; see ratelimit.Outcome
 //	ratelimit.part                 decisions         of a denial, the index of the part of an All that refused
 //	ratelimit.store                stores            the name that ObserveMemory or ObserveRedis was given
-//	error.type                     redis.failures    timeout, refused, error_reply or _OTHER
-//	ratelimit.redis.server         breaker.count     the server that the breaker is for; see redisstore.Stats
-//	ratelimit.redis.breaker.state  breaker.count     the breaker's state: closed, half-open or open
+//	error.type                     redis.failures    timeout, breaker_open, error_reply or _OTHER
+//	ratelimit.redis.server         redis.breakers    the server that the breaker is for; see redisstore.Stats
+//	ratelimit.redis.breaker.state  redis.breakers    the breaker's state: closed, half-open or open
 //
 // ratelimit.part is 0 for algorithms without parts.
 //

@@ -17,13 +17,13 @@ import (
 // and their names with OpenTelemetry's rules.
 func TestTables(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		meter, reader := newMeter()
-		o, err := New(meter)
+		provider, reader := newProvider()
+		o, err := New(provider)
 		require.NoError(t, err)
 		decide(t, o)
-		_, err = ObserveMemory(meter, "m", ratelimit.NewMemoryStore())
+		_, err = ObserveMemory(provider, "m", ratelimit.NewMemoryStore())
 		require.NoError(t, err)
-		_, err = observeRedis(meter, "r", redisStats)
+		_, err = observeRedis(provider, "r", redisStats)
 		require.NoError(t, err)
 
 		metrics, attributes := map[string]string{}, map[string]bool{}

@@ -16,14 +16,14 @@ import (
 // hand; a service has an exporter. A program in examples/observed exports them to Prometheus.
 func Example() {
 	reader := sdk.NewManualReader()
-	meter := sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("example.com/shop")
+	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
 
-	observer, err := otellimit.New(meter)
+	observer, err := otellimit.New(provider) // a metric.MeterProvider
 	if err != nil {
 		log.Fatal(err)
 	}
 	store := ratelimit.NewMemoryStore()
-	if _, err := otellimit.ObserveMemory(meter, "main", store); err != nil {
+	if _, err := otellimit.ObserveMemory(provider, "main", store); err != nil {
 		log.Fatal(err)
 	}
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)},

@@ -2,12 +2,19 @@ package otellimit
 
 import "go.opentelemetry.io/otel/metric"
 
+// scope is the name of the meters: the module that makes the metrics.
+const scope = "github.com/ratelimit-go/ratelimit/otellimit"
+
 // An instruments makes the instruments that one callback observes. It keeps the first error.
 type instruments struct {
 	meter  metric.Meter
 	prefix string // of their names
 	all    []metric.Observable
 	err    error
+}
+
+func newInstruments(provider metric.MeterProvider, prefix string) *instruments {
+	return &instruments{meter: provider.Meter(scope), prefix: prefix}
 }
 
 func (in *instruments) counter(name, unit, description string) metric.Int64Observable {

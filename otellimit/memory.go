@@ -11,21 +11,21 @@ import (
 
 // ObserveMemory observes the counts of a store, with its name as the attribute ratelimit.store,
 // each time that the SDK collects metrics, until the registration is unregistered. The names of
-// the stores of a meter must differ, because counts with the same attributes would be added up.
+// the stores of a provider must differ, because counts with the same attributes would be added up.
 // See [ratelimit.MemoryStore.Stats] for what it costs.
-func ObserveMemory(meter metric.Meter, name string, store *ratelimit.MemoryStore) (metric.Registration, error) {
+func ObserveMemory(provider metric.MeterProvider, name string, store *ratelimit.MemoryStore) (metric.Registration, error) {
 	switch {
-	case meter == nil:
-		return nil, missing("ObserveMemory's meter", "must be a metric.Meter")
+	case provider == nil:
+		return nil, missing("ObserveMemory's provider", "must be a metric.MeterProvider")
 	case store == nil:
 		return nil, missing("ObserveMemory's store", "must be the result of NewMemoryStore")
 	}
-	return observeMemory(meter, name, store.Stats)
+	return observeMemory(provider, name, store.Stats)
 }
 
-func observeMemory(meter metric.Meter, name string, read func() ratelimit.MemoryStats) (metric.Registration, error) {
-	in := instruments{meter: meter, prefix: "ratelimit.memory."}
-	keys := in.upDownCounter("key.count", "{key}", "Keys held, including idle ones not yet forgotten")
+func observeMemory(provider metric.MeterProvider, name string, read func() ratelimit.MemoryStats) (metric.Registration, error) {
+	in := newInstruments(provider, "ratelimit.memory.")
+	keys := in.upDownCounter("keys", "{key}", "Keys held, including idle ones not yet forgotten")
 	usage := in.upDownCounter("usage", "By", "Memory of keys, states and limiters")
 	inserts := in.counter("inserts", "{key}", "Keys stored that were new or had been forgotten")
 	evictions := in.counter("evictions", "{key}", "Keys in use that were evicted because the store was full")

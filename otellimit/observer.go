@@ -49,13 +49,14 @@ const maxKnown = 1999
 // waitBounds are the bounds of the histogram's buckets, in seconds.
 var waitBounds = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 
-// New returns an Observer that records with the meter. It is an observer for
+// New returns an Observer that records with a meter of the provider. It is an observer for
 // [ratelimit.WithObserver]. Use one for all limiters.
-func New(meter metric.Meter) (*Observer, error) {
-	if meter == nil {
-		return nil, missing("New's meter", "must be a metric.Meter")
+func New(provider metric.MeterProvider) (*Observer, error) {
+	if provider == nil {
+		return nil, missing("New's provider", "must be a metric.MeterProvider")
 	}
-	waits, err := meter.Float64Histogram("ratelimit.wait.duration",
+	in := newInstruments(provider, "ratelimit.")
+	waits, err := in.meter.Float64Histogram("ratelimit.wait.duration",
 		metric.WithUnit("s"), metric.WithDescription("How long callers wait for their turn"),
 		metric.WithExplicitBucketBoundaries(waitBounds...))
 	if err != nil {
@@ -63,7 +64,6 @@ func New(meter metric.Meter) (*Observer, error) {
 	}
 	o := &Observer{waits: waits, others: newSeries(attribute.NewSet(overflow), attribute.NewSet(overflow))}
 	o.known.Store(&map[kind]*series{})
-	in := instruments{meter: meter, prefix: "ratelimit."}
 	decisions := in.counter("decisions", "{decision}", "Decisions of limiters")
 	o.registration, err = in.observe(func(_ context.Context, to metric.Observer) error {
 		for _, s := range *o.known.Load() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,10 +22,10 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// newMeter returns a meter of the SDK, and the reader that collects what it has recorded.
-func newMeter(opts ...sdk.Option) (metric.Meter, *sdk.ManualReader) {
+// newProvider returns a provider of the SDK, and the reader that collects what it has recorded.
+func newProvider(opts ...sdk.Option) (metric.MeterProvider, *sdk.ManualReader) {
 	reader := sdk.NewManualReader()
-	return sdk.NewMeterProvider(append(opts, sdk.WithReader(reader))...).Meter("test"), reader
+	return sdk.NewMeterProvider(append(opts, sdk.WithReader(reader))...), reader
 }
 
 // collect returns all metrics.
@@ -36,6 +37,7 @@ func collect(t *testing.T, reader *sdk.ManualReader) []metricdata.Metrics {
 		return nil
 	}
 	require.Len(t, got.ScopeMetrics, 1)
+	require.Equal(t, reflect.TypeFor[Observer]().PkgPath(), got.ScopeMetrics[0].Scope.Name)
 	return got.ScopeMetrics[0].Metrics
 }
 
@@ -87,8 +89,8 @@ func histograms(t *testing.T, reader *sdk.ManualReader) map[string]metricdata.Hi
 
 func newObserver(t *testing.T, opts ...sdk.Option) (*Observer, *sdk.ManualReader) {
 	t.Helper()
-	meter, reader := newMeter(opts...)
-	o, err := New(meter)
+	provider, reader := newProvider(opts...)
+	o, err := New(provider)
 	require.NoError(t, err)
 	return o, reader
 }
@@ -332,17 +334,25 @@ func TestUnregister(t *testing.T) {
 func TestMissingArguments(t *testing.T) {
 	_, err := New(nil)
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
-	require.ErrorContains(t, err, "otellimit: New's meter is nil: it must be")
-	for _, observe := range []func(metric.Meter) error{
-		func(m metric.Meter) error { _, err := ObserveMemory(m, "", nil); return err },
-		func(m metric.Meter) error { _, err := ObserveRedis(m, "", nil); return err },
+	require.ErrorContains(t, err, "otellimit: New's provider is nil: it must be")
+	for _, observe := range []func(metric.MeterProvider) error{
+		func(p metric.MeterProvider) error { _, err := ObserveMemory(p, "", nil); return err },
+		func(p metric.MeterProvider) error { _, err := ObserveRedis(p, "", nil); return err },
 	} {
 		require.ErrorIs(t, observe(nil), ratelimit.ErrInvalid)
-		require.ErrorContains(t, observe(nil), "meter is nil")
-		require.ErrorIs(t, observe(noop.Meter{}), ratelimit.ErrInvalid)
-		require.ErrorContains(t, observe(noop.Meter{}), "store is nil")
+		require.ErrorContains(t, observe(nil), "provider is nil")
+		require.ErrorIs(t, observe(noop.MeterProvider{}), ratelimit.ErrInvalid)
+		require.ErrorContains(t, observe(noop.MeterProvider{}), "store is nil")
 	}
 }
+
+// A madeOf is a provider of one meter.
+type madeOf struct {
+	noop.MeterProvider
+	meter metric.Meter
+}
+
+func (p madeOf) Meter(string, ...metric.MeterOption) metric.Meter { return p.meter }
 
 // A brokenMeter cannot make some instruments.
 type brokenMeter struct{ noop.Meter }
@@ -365,27 +375,27 @@ func (brokenMeter) Int64ObservableUpDownCounter(string, ...metric.Int64Observabl
 }
 
 func TestInstrumentsThatCannotBeMade(t *testing.T) {
-	o, err := New(brokenMeter{})
+	o, err := New(madeOf{meter: brokenMeter{}})
 	require.ErrorIs(t, err, errBroken)
 	assert.Nil(t, o)
-	o, err = New(brokenCounters{})
+	o, err = New(madeOf{meter: brokenCounters{}})
 	require.ErrorIs(t, err, errBroken)
 	assert.Nil(t, o)
-	_, err = ObserveMemory(brokenMeter{}, "", ratelimit.NewMemoryStore())
+	_, err = ObserveMemory(madeOf{meter: brokenMeter{}}, "", ratelimit.NewMemoryStore())
 	require.ErrorIs(t, err, errBroken)
 }
 
-// BenchmarkObserve measures an observation alone: with a meter that counts nothing, and with the
+// BenchmarkObserve measures an observation alone: with a provider that counts nothing, and with the
 // SDK's.
 func BenchmarkObserve(b *testing.B) {
-	counting, _ := newMeter()
-	for name, meter := range map[string]metric.Meter{"noop": noop.Meter{}, "sdk": counting} {
+	counting, _ := newProvider()
+	for name, provider := range map[string]metric.MeterProvider{"noop": noop.MeterProvider{}, "sdk": counting} {
 		for _, seen := range []ratelimit.Observation{
 			{Limiter: "api", Call: ratelimit.CallAllow, Outcome: ratelimit.Granted},
 			{Limiter: "api", Call: ratelimit.CallWait, Outcome: ratelimit.Delayed, Waited: time.Second},
 		} {
-			b.Run("meter="+name+"/call="+seen.Call.String(), func(b *testing.B) {
-				o, err := New(meter)
+			b.Run("provider="+name+"/call="+seen.Call.String(), func(b *testing.B) {
+				o, err := New(provider)
 				require.NoError(b, err)
 				b.ReportAllocs()
 				for b.Loop() {

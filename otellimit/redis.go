@@ -11,22 +11,22 @@ import (
 
 // ObserveRedis observes the counts of a store, with its name as the attribute ratelimit.store,
 // each time that the SDK collects metrics, until the registration is unregistered. The names of
-// the stores of a meter must differ, because counts with the same attributes would be added up.
+// the stores of a provider must differ, because counts with the same attributes would be added up.
 //
 // It does not observe the latency of commands, because OpenTelemetry's API cannot observe a
 // histogram that is already counted. Instrumentation of the Redis client measures latency.
-func ObserveRedis(meter metric.Meter, name string, store *redisstore.Store) (metric.Registration, error) {
+func ObserveRedis(provider metric.MeterProvider, name string, store *redisstore.Store) (metric.Registration, error) {
 	switch {
-	case meter == nil:
-		return nil, missing("ObserveRedis's meter", "must be a metric.Meter")
+	case provider == nil:
+		return nil, missing("ObserveRedis's provider", "must be a metric.MeterProvider")
 	case store == nil:
 		return nil, missing("ObserveRedis's store", "must be the result of New of module goredis or rueidis")
 	}
-	return observeRedis(meter, name, store.Stats)
+	return observeRedis(provider, name, store.Stats)
 }
 
-func observeRedis(meter metric.Meter, name string, read func() redisstore.Stats) (metric.Registration, error) {
-	in := instruments{meter: meter, prefix: "ratelimit.redis."}
+func observeRedis(provider metric.MeterProvider, name string, read func() redisstore.Stats) (metric.Registration, error) {
+	in := newInstruments(provider, "ratelimit.redis.")
 	calls := in.counter("calls", "{call}", "Commands sent to Redis")
 	coalesced := in.counter("coalesced", "{request}", "Requests that shared another request's command")
 	cached := in.counter("cache.denials", "{request}", "Denials answered from the denial cache")
@@ -34,14 +34,14 @@ func observeRedis(meter metric.Meter, name string, read func() redisstore.Stats)
 	lost := in.counter("lost.events", "{event}", "Events that perhaps were not given back")
 	failures := in.counter("failures", "{request}", "Requests that the failure policy decided")
 	unreadable := in.counter("unreadable", "{state}", "Unreadable states that were replaced by new ones")
-	breakers := in.upDownCounter("breaker.count", "{breaker}", "Circuit breakers by state")
+	breakers := in.upDownCounter("breakers", "{breaker}", "Circuit breakers by state")
 
 	of := attribute.String("ratelimit.store", name)
 	with := func(attrs ...attribute.KeyValue) metric.ObserveOption {
 		return metric.WithAttributeSet(attribute.NewSet(append(attrs, of)...))
 	}
 	failure := func(kind string) metric.ObserveOption { return with(attribute.String("error.type", kind)) }
-	set, timeout, refused, errorReply, other := with(), failure("timeout"), failure("refused"), failure("error_reply"), failure("_OTHER")
+	set, timeout, breakerOpen, errorReply, other := with(), failure("timeout"), failure("breaker_open"), failure("error_reply"), failure("_OTHER")
 
 	return in.observe(func(_ context.Context, to metric.Observer) error {
 		stats := read()
@@ -51,7 +51,7 @@ func observeRedis(meter metric.Meter, name string, read func() redisstore.Stats)
 		to.ObserveInt64(leased, int64(stats.Leased), set)
 		to.ObserveInt64(lost, int64(stats.Lost), set)
 		to.ObserveInt64(failures, int64(stats.Timeouts), timeout)
-		to.ObserveInt64(failures, int64(stats.Refused), refused)
+		to.ObserveInt64(failures, int64(stats.BreakerOpen), breakerOpen)
 		to.ObserveInt64(failures, int64(stats.ErrorReplies), errorReply)
 		to.ObserveInt64(failures, int64(stats.OtherErrors), other)
 		to.ObserveInt64(unreadable, int64(stats.Unreadable), set)

@@ -16,15 +16,15 @@ import (
 
 // TestMemory compares the metrics of two stores with what was done to them.
 func TestMemory(t *testing.T) {
-	meter, reader := newMeter()
+	provider, reader := newProvider()
 	open, full := ratelimit.NewMemoryStore(), ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(2), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))
-	registration, err := ObserveMemory(meter, "open", open)
+	registration, err := ObserveMemory(provider, "open", open)
 	require.NoError(t, err)
-	_, err = ObserveMemory(meter, "full", full)
+	_, err = ObserveMemory(provider, "full", full)
 	require.NoError(t, err)
 	alg := ratelimit.FixedWindow{Limit: 2, Window: 70 * 365 * 24 * time.Hour}
 	for _, store := range []*ratelimit.MemoryStore{open, full} {
-		l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store)))
+		l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test")))
 		for i := range 5 {
 			l.Allow(fmt.Sprint(i))
 		}
@@ -36,25 +36,25 @@ func TestMemory(t *testing.T) {
 		delete(got, "memory.usage store="+name)
 	}
 	assert.Equal(t, map[string]int64{
-		"memory.key.count store=open": 5, "memory.inserts store=open": 5, "memory.evictions store=open": 0, "memory.rejections store=open": 0,
-		"memory.key.count store=full": 2, "memory.inserts store=full": 2, "memory.evictions store=full": 0, "memory.rejections store=full": 3,
+		"memory.keys store=open": 5, "memory.inserts store=open": 5, "memory.evictions store=open": 0, "memory.rejections store=open": 0,
+		"memory.keys store=full": 2, "memory.inserts store=full": 2, "memory.evictions store=full": 0, "memory.rejections store=full": 3,
 	}, got)
 
 	require.NoError(t, registration.Unregister())
 	got = counts(t, reader)
 	assert.Len(t, got, 5)
-	assert.Contains(t, got, "memory.key.count store=full")
+	assert.Contains(t, got, "memory.keys store=full")
 }
 
 // TestMemoryCounts gives each field of the statistics a number of its own.
 func TestMemoryCounts(t *testing.T) {
-	meter, reader := newMeter()
-	_, err := observeMemory(meter, "m", func() ratelimit.MemoryStats {
+	provider, reader := newProvider()
+	_, err := observeMemory(provider, "m", func() ratelimit.MemoryStats {
 		return ratelimit.MemoryStats{Keys: 1, Inserts: 2, Evictions: 3, Rejected: 4, Bytes: 5}
 	})
 	require.NoError(t, err)
 	assert.Equal(t, map[string]int64{
-		"memory.key.count store=m": 1, "memory.inserts store=m": 2, "memory.evictions store=m": 3,
+		"memory.keys store=m": 1, "memory.inserts store=m": 2, "memory.evictions store=m": 3,
 		"memory.rejections store=m": 4, "memory.usage store=m": 5,
 	}, counts(t, reader))
 }
@@ -63,30 +63,30 @@ func TestMemoryCounts(t *testing.T) {
 func redisStats() redisstore.Stats {
 	return redisstore.Stats{
 		Calls: 1, Coalesced: 2, Cached: 3, Leased: 4, Lost: 5,
-		Failures: 30, Timeouts: 6, Refused: 7, ErrorReplies: 8, OtherErrors: 9, Unreadable: 10,
+		Failures: 30, Timeouts: 6, BreakerOpen: 7, ErrorReplies: 8, OtherErrors: 9, Unreadable: 10,
 		Breakers: map[string]string{"a:1": "closed", "b:2": "open", "c:3": "tripped"},
 	}
 }
 
 func TestRedisCounts(t *testing.T) {
-	meter, reader := newMeter()
-	_, err := observeRedis(meter, "r", redisStats)
+	provider, reader := newProvider()
+	_, err := observeRedis(provider, "r", redisStats)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]int64{
 		"redis.calls store=r": 1, "redis.coalesced store=r": 2, "redis.cache.denials store=r": 3,
 		"redis.lease.events store=r": 4, "redis.lost.events store=r": 5, "redis.unreadable store=r": 10,
-		"redis.failures type=timeout store=r": 6, "redis.failures type=refused store=r": 7,
+		"redis.failures type=timeout store=r": 6, "redis.failures type=breaker_open store=r": 7,
 		"redis.failures type=error_reply store=r": 8, "redis.failures type=_OTHER store=r": 9,
-		"redis.breaker.count state=closed server=a:1 store=r":    1,
-		"redis.breaker.count state=half-open server=a:1 store=r": 0,
-		"redis.breaker.count state=open server=a:1 store=r":      0,
-		"redis.breaker.count state=closed server=b:2 store=r":    0,
-		"redis.breaker.count state=half-open server=b:2 store=r": 0,
-		"redis.breaker.count state=open server=b:2 store=r":      1,
-		"redis.breaker.count state=closed server=c:3 store=r":    0,
-		"redis.breaker.count state=half-open server=c:3 store=r": 0,
-		"redis.breaker.count state=open server=c:3 store=r":      0,
-		"redis.breaker.count state=tripped server=c:3 store=r":   1,
+		"redis.breakers state=closed server=a:1 store=r":    1,
+		"redis.breakers state=half-open server=a:1 store=r": 0,
+		"redis.breakers state=open server=a:1 store=r":      0,
+		"redis.breakers state=closed server=b:2 store=r":    0,
+		"redis.breakers state=half-open server=b:2 store=r": 0,
+		"redis.breakers state=open server=b:2 store=r":      1,
+		"redis.breakers state=closed server=c:3 store=r":    0,
+		"redis.breakers state=half-open server=c:3 store=r": 0,
+		"redis.breakers state=open server=c:3 store=r":      0,
+		"redis.breakers state=tripped server=c:3 store=r":   1,
 	}, counts(t, reader))
 }
 
@@ -119,21 +119,21 @@ func TestRedis(t *testing.T) {
 	store, err := redisstore.New(brokenConn{}, redisstore.WithBreaker(&trippedBreaker{}))
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, store.Close(context.Background())) }()
-	meter, reader := newMeter()
-	registration, err := ObserveRedis(meter, "r", store)
+	provider, reader := newProvider()
+	registration, err := ObserveRedis(provider, "r", store)
 	require.NoError(t, err)
-	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}, ratelimit.WithStore(store), ratelimit.WithFailureLog(nil)))
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil)))
 	for range 5 {
 		l.Allow(key)
 	}
 	assert.Equal(t, map[string]int64{
 		"redis.calls store=r": 3, "redis.coalesced store=r": 0, "redis.cache.denials store=r": 0,
 		"redis.lease.events store=r": 0, "redis.lost.events store=r": 0, "redis.unreadable store=r": 0,
-		"redis.failures type=timeout store=r": 0, "redis.failures type=refused store=r": 2,
+		"redis.failures type=timeout store=r": 0, "redis.failures type=breaker_open store=r": 2,
 		"redis.failures type=error_reply store=r": 3, "redis.failures type=_OTHER store=r": 0,
-		"redis.breaker.count state=closed server= store=r":    0,
-		"redis.breaker.count state=half-open server= store=r": 0,
-		"redis.breaker.count state=open server= store=r":      1,
+		"redis.breakers state=closed server= store=r":    0,
+		"redis.breakers state=half-open server= store=r": 0,
+		"redis.breakers state=open server= store=r":      1,
 	}, counts(t, reader))
 	require.NoError(t, registration.Unregister())
 	assert.Empty(t, counts(t, reader))

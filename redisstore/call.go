@@ -28,9 +28,8 @@ type call struct {
 
 	kept     bool        // whether events to return could not be given back
 	forLease bool        // whether it takes a lease; then no caller waits
-	again    int         // how often it was sent again because of the state that the script found
-	damaged  string      // a value that cannot be read, for the script to ignore
-	ticks    int64       // of the store when it was made
+	again    int         // how often it was sent again because the key was reset
+	age      int         // the weight of the ticks since it was queued; protected by the lock of its queue's shard
 	claimed  atomic.Bool // whether the right to answer it was claimed
 	done     chan error  // receives the outcome; buffered
 }

@@ -13,9 +13,8 @@ import (
 
 // The outcomes that a reply may report, besides 0.
 const (
-	replyOther   = 1 // the script could not use the value
-	replyAdopted = 2 // it used the value of another limit, or ignored a damaged one
-	replyReset   = 3 // the key was reset since events to take back were spent
+	replyOther = 1 // the script could not use the value
+	replyReset = 3 // the key was reset since events to take back were spent
 )
 
 // send sends a group's command and answers its calls. It returns false if the command
@@ -35,12 +34,13 @@ func (s *Store) send(q *queue, g *group) bool {
 
 // admit asks the breaker whether a group's command may be sent, and prepares the command.
 func (s *Store) admit(q *queue, g *group) error {
-	done, err := s.allow(g.ctx, g.calls[0].name.text)
+	srv := s.serverOf(g.ctx, g.calls[0].name.text)
+	done, err := s.allow(srv)
 	if err != nil {
 		return err
 	}
 	q.shard.mu.Lock()
-	g.done = done
+	g.server, g.done = srv, done
 	q.shard.mu.Unlock()
 	g.script = s.prepare(q, g)
 	g.begin = s.elapsed()
@@ -53,12 +53,17 @@ func (s *Store) admit(q *queue, g *group) error {
 func (s *Store) conclude(q *queue, g *group) (more bool, why error) {
 	received := s.elapsed()
 	s.counts.observe(received-g.begin, g.err)
+	if g.err == nil || isReply(g.err) {
+		s.answered(g.server)
+	}
 	q.shard.mu.Lock()
-	done := g.done
+	done, age := g.done, g.age
 	g.done = nil
 	q.shard.mu.Unlock()
 	if done != nil {
-		done(s.outcome(g.err, received-g.begin, s.ticks.Load()-g.ticks))
+		done(s.outcome(g.err, received-g.begin, age))
+	} else {
+		g.server.explain(g.err)
 	}
 	first := g.calls[0]
 	if first.prog == nil {
@@ -93,36 +98,22 @@ func (s *Store) prepare(q *queue, g *group) *script {
 	if slices.ContainsFunc(g.calls, (*call).long) {
 		v |= longer
 	}
-	var foreigns []foreign
-	if g.undoes = slices.ContainsFunc(g.calls, (*call).undoes); !g.undoes {
+	if g.undoes = slices.ContainsFunc(g.calls, (*call).undoes); !g.undoes { // otherwise the state stays that of its limit
+		args = append(args, s.met(prog)...)
 		if lease := s.leaseCall(first.name, prog); lease != nil {
 			q.shard.mu.Lock()
 			g.calls = append(g.calls, lease)
 			q.shard.mu.Unlock()
 		}
-		foreigns = s.expected(prog)
-	}
-	if len(foreigns) > 0 || first.damaged != "" {
-		v |= adopting
-		args = append(args, first.damaged)
-		for _, f := range foreigns {
-			args = append(args, f.tag, f.params)
-		}
 	}
 	g.epoch = s.denials.epoch(first.name)
 	args[0] = s.encode(g)
-	if len(args) == 2 && prog.tag == "" {
-		args = args[:1]
-	}
 	keys := []string{first.name.text}
 	if g.tombed = !s.limiterClock && slices.ContainsFunc(g.calls, (*call).readsTombstone); g.tombed {
 		keys = append(keys, s.tombstone(first.name.text))
 	}
 	script := prog.variantOf(v)
 	g.cmd = script.command(keys, args)
-	if first.again > 0 {
-		g.cmd = script.inFull(g.cmd) // few servers know it yet, and this saves the round trip to ask
-	}
 	return script
 }
 
@@ -199,15 +190,12 @@ type snapshot struct {
 // readReply sets the results of a group's calls from the reply, and updates the cached
 // denials and leases.
 func (s *Store) readReply(g *group, received time.Duration) error {
-	name, prog := g.calls[0].name, g.calls[0].prog
+	name := g.calls[0].name
 	after, err := s.decide(g)
 	after.sent, after.received = g.begin, received
 	s.leaseOutcome(name, g.calls, after, err)
 	switch {
 	case err == nil:
-		if g.reply[8] == replyAdopted {
-			prog.foreigns.met.Store(int64(received))
-		}
 		s.cacheDenial(name, g.epoch, g.calls, after)
 	case errors.Is(err, errOther):
 		s.denials.forget(name)
@@ -240,11 +228,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	case reply[8] == replyReset:
 		return after, errReset
 	}
-	granted, value := double(reply[9:]), reply[17:]
-	state, ignored := prog.state("", value), false
-	if reply[8] == replyAdopted {
-		state, ignored = prog.state(prog.tag, value), value == g.calls[0].damaged
-	}
+	granted, state := double(reply[9:]), prog.state(reply[17:])
 	after.time = time.UnixMicro(int64(double(reply)))
 	base := g.base
 	if !s.limiterClock {
@@ -256,11 +240,8 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		if err != nil {
 			return after, err
 		}
-		if res.StateErr() != nil { // of the first call only
-			if !ignored {
-				return after, errOther
-			}
-			s.counts.unreadable.Add(1)
+		if res.StateErr() != nil {
+			return after, errOther
 		}
 		c.res = res
 		if changed {

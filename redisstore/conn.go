@@ -20,12 +20,23 @@ type Conn interface {
 	Do(ctx context.Context, c Command) (reply string, err error)
 }
 
-// A Cluster is a Conn that reports which of several servers a key is on. Each server
-// then has its own breaker; see [WithBreakers].
+// A Cluster is a Conn that reports which server a key is on. Each server then has its own
+// breaker, see [WithBreakers], and [Stats] and errors have its name.
 type Cluster interface {
 	Conn
-	// Server returns the name of key's server, or "" if it is not known.
+	// Server returns the name of key's server, which should be its address, or "" if it is not
+	// known.
 	Server(ctx context.Context, key string) string
+}
+
+// A Dialer is a Conn that says why it has no connection, because its client tries to connect for
+// longer than the store waits for Do.
+type Dialer interface {
+	Conn
+	// DialError returns the error of the latest attempt to connect to the server with that name
+	// (see [Cluster]), or to any server if the name is "". It returns nil if that succeeded, and
+	// if it was made more than a second ago.
+	DialError(server string) error
 }
 
 // A Pipeline is a Conn that sends several commands at once. [ratelimit.TakeEach] uses it, and
@@ -79,6 +90,6 @@ type Breaker interface {
 
 // Settings of the breakers of goredis and rueidis.
 const (
-	BreakerFailures = 5           // consecutive failures that open the breaker: see [Breaker]
-	BreakerCooldown = time.Second // how long it stays open before it lets one command through
+	BreakerFailures = 5                      // consecutive failures that open the breaker: see [Breaker]
+	BreakerCooldown = 500 * time.Millisecond // how long it stays open before it lets one command through
 )

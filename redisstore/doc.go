@@ -27,21 +27,23 @@
 //
 // # What is stored in Redis
 //
-// Each key of a limiter is one key in Redis, with a name such as rl:api@yiZnfI1:192.0.2.1.
-// It consists of the prefix, the limiter's name, a hash of that name and of the algorithm,
-// and the key, or the key's SHA-256 if it is longer than 128 bytes. The characters @, { and %
-// in the limiter's name are written as in URLs. So limiters share the state of a key if they
-// have the same name and the same parameters. To change parameters without losing what
-// has been spent, use [ratelimit.WithLimits]; each value then begins with its limit,
-// which takes 10 to 20 bytes, or that for each part of an All.
+// Each key of a limiter is one key in Redis, with a name such as rl:api@t3:192.0.2.1.
+// It consists of the prefix, the limiter's name, a letter for the kind of the limit (one for each
+// part of an All), the length of the limiter's name, and the key, or the key's SHA-256 if it is
+// longer than 128 bytes. The characters @, { and % in the limiter's name are written as in URLs.
+// So limiters share the state of a key if they have the same name and a limit of the same kind.
+// The value says which limit left it. So parameters may change with a restart, and usage is kept:
+// see below.
 //
-// The size of a value depends on the algorithm, rounded up to a multiple of 8 bytes:
+// A value begins with its limit, which takes 10 to 20 bytes, or that for each part of an All. What
+// follows depends on the algorithm:
 //
-//   - TokenBucket and LeakyBucket: usually a decimal number, which takes no memory besides
-//     the 16 bytes that Redis needs for any value. It is 24 bytes instead in a TokenBucket
-//     whose latest grant was a reservation, a LeakyBucket with reservations, a part of an
-//     All, and a limiter with WithLimits, and if the time per event, in microseconds, has a
-//     denominator above 1,000.
+//   - TokenBucket and LeakyBucket: usually the value is only a decimal number, which takes no memory
+//     besides the 16 bytes that Redis needs for any value. It is the limit and 24 bytes instead in a
+//     TokenBucket whose latest grant was a reservation, a LeakyBucket with reservations, a part of an
+//     All, and a limiter with WithLimits, and if the time per event is not a whole number of
+//     microseconds with up to three digits before its zeros, as at 30 a second (but not at 10 or 100 a
+//     second, or 1,000 a day).
 //   - TokenBucket with RefillInterval, and FixedWindow: 16 bytes.
 //   - WarmingUp: 24 bytes.
 //   - RollingWindow: 16 bytes (8 with one or two periods), and 4 for each period (8 if the
@@ -52,13 +54,14 @@
 //     microsecond.
 //   - All: the sum of its parts, and 8 bytes for each SlidingLog or InFlight.
 //
-// An unnamed limiter adds 12 bytes to a key. With keys of 16 bytes, a TokenBucket then takes
-// 133 bytes of memory per key in Redis 7.0, of which 85 are the entries of its tables.
-// Values of 16 or 24 bytes take 165. A limiter's name of up to 16 bytes adds at most 16.
+// The name of a key is 7 bytes longer than the limiter's name and the key. If these have 23 bytes
+// together, a TokenBucket takes 133 bytes of memory per key in Redis 7.0, of which 85 are the
+// entries of its tables. Each further 8 bytes of names or values take 8.
 //
-// A decision reads the whole value, and a grant writes the whole value. A denial writes
-// nothing, except in a SlidingLog with CountDenied. Redis deletes a key, to the millisecond,
-// once its state equals that of a new key.
+// A decision reads the whole value, and a grant writes the whole value. A denial writes nothing,
+// except in a SlidingLog with CountDenied, if it replaces a value that cannot be read, and once
+// after the rate of a bucket has changed, or a window to a longer one. Redis deletes a key, to the millisecond, once its
+// state equals that of a new key.
 //
 // Redis must not evict these keys: leave maxmemory-policy at its default, noeviction. An
 // evicted key gets its whole limit back.
@@ -100,8 +103,8 @@
 // A hold is settled in the state that Redis has then. If any process has reset the key since,
 // the hold is void, and gives nothing back: neither to Settle, nor as a reservation to Cancel. For
 // that, a Reset leaves a second key in Redis, which expires when the state that was deleted would
-// have expired. Its name has ! after the limiter's hash and three more characters at the end, so
-// that it has the key's slot in a cluster. Only Settle, Release and Cancel read it, and the return
+// have expired. Its name has ! after the length of the limiter's name, and three more characters
+// at the end, so that it has the key's slot in a cluster. Only Settle, Release and Cancel read it, and the return
 // of a lease; if the key was reset, they take one more call.
 //
 // That a key was reset is not noticed in three cases: while its slot moves to another node of a
@@ -156,10 +159,11 @@
 // is held before or after the others, and given back if the request is denied.
 //
 // The keys are also held one after the other if a key's state was left by another limit (see
-// below) or cannot be read, for one call; if several limiters share a key; if there are more than
-// 1,024 keys; while a slot moves between nodes of a cluster; and with a [Conn] that does not say
-// that it has one server ([Single]). Then other calls may be denied for a moment what they would
-// have been granted, but nothing is granted beyond a limit.
+// below) or cannot be read, for one call; if several limiters share a key; while a slot moves
+// between nodes of a cluster; and with a [Conn] that does not say that it has one server
+// ([Single]). More than 1,024 keys are held by several calls, each of at most 1,024 keys. Then
+// other calls may be denied for a moment what they would have been granted, but nothing is granted
+// beyond a limit.
 //
 // If a key is known to refuse without a call (see above), the request is denied. As with Hold,
 // nothing is granted from a key's lease. If the call fails, the FailurePolicy of each limiter
@@ -169,16 +173,19 @@
 //
 // # Limits that change
 //
-// With [ratelimit.WithLimits], a process may find a state that another limit left, because
-// the limit of the key has changed, or because processes learn of the change at different
-// times. The script adopts this state and decides in the same call. A process needs one
-// more call if it has not met that other limit in the last ten seconds. So while processes
-// disagree about a limit, each grants what its own limit permits after what all of them
-// have spent, and no call waits for them to agree. At most eight other limits may be in use
-// on a key at the same time.
+// A process may find a value that another limit left: with [ratelimit.WithLimits], or while a new
+// version of the service is deployed. What the key has spent counts, as [ratelimit.WithLimits]
+// describes, and no call waits for processes to agree.
 //
-// If the kind of a key's algorithm changes, the key starts afresh, and does so again each
-// time that a process with the other kind uses it. To change the kind of a limit while
+// If the two limits differ only in how much they grant, such as in the Limit of a window or the
+// Burst of a bucket, a decision stays one call, after one more for each process that meets the
+// other limit for the first time in ten seconds. Otherwise, while both are asked, each grant is two
+// calls: the process computes the next value, and a script replaces the one that it was computed
+// from. If another process was faster, it is computed again: for up to 16 times the timeout of
+// [WithTimeout], because Redis answers.
+//
+// With WithLimits, if the kind of a key's algorithm changes, the key starts afresh, and does so again
+// each time that a process with the other kind uses it. To change the kind of a limit while
 // processes run, change the limiter's name as well.
 //
 // # Leases
@@ -216,13 +223,15 @@
 // A call without an answer after the timeout fails with [ErrTimeout]. The timeout is 50
 // milliseconds, or that of [WithTimeout]. Time in which this process does not run does
 // not count. While goroutines of this process wait for a processor, time counts a
-// quarter, because the answer may be waiting to be read. If a command cannot be sent, the
-// error is the client's, if the client returns it before the timeout. go-redis retries a refused
-// connection for longer than 50 milliseconds, so that this looks like a server that does not
-// answer; the log of go-redis names the cause.
+// quarter, because the answer may be waiting to be read, and a sixteenth while the server
+// answers other commands: it works, and this process is behind. If a command cannot be sent, the
+// error is the client's, such as that of a refused connection or an unknown host. (go-redis
+// tries to connect for longer than 50 milliseconds. The error after the timeout is then that of
+// its latest attempt.)
 //
-// After five failures in a row, the circuit breaker opens for a second. While it is open,
-// calls fail at once with [ErrOpen]; then one command is sent to test the server. Commands
+// After five failures in a row, the circuit breaker opens for half a second. While it is open,
+// calls fail at once with [ErrOpen]; then one command is sent to test the server, and after 50
+// milliseconds another one if the client fails at once, because its error may be older. Commands
 // that were in progress at the same time count as one failure, because one lost connection
 // or one stall of the server fails all of them. So when a server stops answering, the
 // breaker opens after five timeouts.
@@ -269,8 +278,9 @@
 // # Operating
 //
 // [Store.Stats] has counters for monitoring: failures by kind, the latency of commands, and
-// the state of each circuit breaker. The limiter logs when its policy decides; see
-// [ratelimit.WithFailureLog].
+// the state of each circuit breaker; and, of each server that fails, since when and why.
+// [Store.Check] asks Redis once, for a service that is to start only with Redis. The limiter logs
+// when its policy decides; see [ratelimit.WithFailureLog].
 //
 // The store needs no more permissions than those of this user. The pattern is the prefix
 // of [WithPrefix], followed by *.

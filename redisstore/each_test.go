@@ -106,7 +106,7 @@ func TestEachFails(t *testing.T) {
 		count  func(s Stats) uint64
 	}{
 		"timeout":      {func(f *fakeServer, _ *countingBreaker) { f.hangs = true }, ErrTimeout, 5, 50 * time.Millisecond, func(s Stats) uint64 { return s.Timeouts }},
-		"breaker open": {func(_ *fakeServer, b *countingBreaker) { b.open = errors.New("open") }, ErrOpen, 5, 0, func(s Stats) uint64 { return s.Refused }},
+		"breaker open": {func(_ *fakeServer, b *countingBreaker) { b.open = errors.New("open") }, ErrOpen, 5, 0, func(s Stats) uint64 { return s.BreakerOpen }},
 		"two replies": {func(f *fakeServer, _ *countingBreaker) { f.fail, f.failures = errOOM, 2 }, errOOM, 2, 10 * time.Millisecond,
 			func(s Stats) uint64 { return s.ErrorReplies }},
 	} {
@@ -179,7 +179,7 @@ func (p *pipelinedServer) store(t *testing.T, opts ...Option) (*Store, ratelimit
 	s, err := New(p, opts...)
 	require.NoError(t, err)
 	s.backlog = func() bool { return false }
-	l, err := ratelimit.New(p.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+	l, err := ratelimit.New(p.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
 	require.NoError(t, err)
 	return s, l
 }
@@ -303,7 +303,7 @@ func TestEachServers(t *testing.T) {
 		s, err := New(twoPipelines{p})
 		require.NoError(t, err)
 		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(p.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+		l, err := ratelimit.New(p.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		keys := []string{"a0", "a1", "b1", "b0", "c0"}
 		for range 9 { // servers are asked in any order
@@ -340,7 +340,7 @@ func TestEachMovedAway(t *testing.T) {
 		s, err := New(movedPipeline{p})
 		require.NoError(t, err)
 		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(p.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+		l, err := ratelimit.New(p.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
 		require.ErrorIs(t, err, ErrTimeout)

@@ -4,14 +4,16 @@ import (
 	"errors"
 	"net"
 	"strings"
+
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // A limiter's error matches one of these if this store failed for that reason. In each
 // case the limiter's [ratelimit.FailurePolicy] decides.
 var (
 	// ErrTimeout means that Redis did not answer in time. The request may have been
-	// executed, or may still be. While go-redis retries a refused connection, the error is
-	// this one, too, and nothing is executed.
+	// executed, or may still be. If there was no connection and the client says why, the error
+	// is the client's instead.
 	ErrTimeout = errors.New("redisstore: no answer in time")
 
 	// ErrOpen means that the circuit breaker was open, so that nothing was sent.
@@ -30,12 +32,26 @@ func (e *scriptError) Unwrap() error { return e.error }
 
 func (e *scriptError) Is(target error) bool { return target == errOther }
 
+// errNoContext is what a method of a Store returns if its context is nil.
+var errNoContext = param.InvalidIn("redisstore", "ctx", nil, "must not be nil; context.Background() is one")
+
 var errShort = errors.New("redisstore: the answer to a script is too short")
 
-// An openError wraps the error of a breaker's Allow. It matches [ErrOpen].
-type openError struct{ why error }
+// An openError wraps the error of a breaker's Allow. It matches [ErrOpen], but not the cause of the
+// outage, which it only tells.
+type openError struct {
+	why    error
+	outage *Outage // or nil
+}
 
-func (e *openError) Error() string        { return "redisstore: not sent: " + e.why.Error() }
+func (e *openError) Error() string {
+	text := "redisstore: not sent: " + e.why.Error()
+	if e.outage != nil {
+		text += ", because of: " + e.outage.Cause.Error()
+	}
+	return text
+}
+
 func (e *openError) Is(target error) bool { return target == ErrOpen }
 func (e *openError) Unwrap() error        { return e.why }
 

@@ -38,7 +38,7 @@ type fakeServer struct {
 	hanging  string              // the hash or text of a script that is not answered
 	trips    int                 // commands received
 	limits   map[string]*program // of a limiter with limits per key, by tag
-	adopting int                 // commands received that can adopt states
+	replaced int                 // values that a process has computed
 	meddle   func()              // if not nil, is called before each command is executed
 }
 
@@ -47,7 +47,7 @@ func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
 	require.NoError(t, err)
 	prog, err := newProgram(of)
 	require.NoError(t, err)
-	known := map[string]bool{prog.variantOf(plain).sha: true, prog.variantOf(longer).sha: true}
+	known := map[string]bool{prog.variantOf(plain).sha: true, prog.variantOf(longer).sha: true, replace.sha: true}
 	return &fakeServer{failures: -1, prog: prog, states: map[string]string{}, resets: map[string]float64{}, known: known}
 }
 
@@ -129,30 +129,28 @@ func (f *fakeServer) do(c Command) (string, error) {
 	if n, _ := strconv.Atoi(c.Words[2]); n > 1 && tombstone == "" {
 		return f.doJoint(c.Words[c.Key:c.Key+n], c.Words[c.Key+n:], now)
 	}
-	prog, outcome, request := f.prog, byte(0), args[0]
-	if len(args) > 1 && args[1] != "" {
+	if c.Words[1] == replace.sha || c.Words[1] == replace.text {
+		if f.states[key] != args[0] {
+			return at + "\x01" + f.states[key], nil
+		}
+		f.states[key] = args[1]
+		f.replaced++
+		return at + "\x00", nil
+	}
+	prog, request, before := f.prog, args[0], f.states[key]
+	if f.limits != nil {
 		prog = f.limits[args[1]]
 	}
-	if len(args) > 2 {
-		f.adopting++
-	}
-	before := f.states[key]
-	value, ok := strings.CutPrefix(before, prog.tag)
-	damaged := len(args) > 2 && before == args[2]
-	switch {
-	case before == "":
-	case damaged:
-		value, outcome = before, replyAdopted
-	case !ok:
-		value, outcome = before, replyAdopted
-		for args = args[min(len(args), 3):]; len(args) > 0 && !strings.HasPrefix(before, args[0]); {
-			args = args[2:]
-		}
-		if len(args) == 0 {
-			return at + "\x01" + before, nil
+	value, ok := "", before == ""
+	for _, tag := range args[1:] {
+		if rest, has := strings.CutPrefix(before, tag); has && before != "" {
+			value, ok = rest, true
 		}
 	}
-	state, granted, requests := prog.state(prog.tag, before), 0.0, 0
+	if !ok {
+		return at + "\x01" + before, nil
+	}
+	state, granted, requests := prog.state(value), 0.0, 0
 	run := request[len(prog.params)+8:]
 	reset := f.resets[tombstone]
 	afterReset := at + "\x03" + string(appendDouble(nil, reset))
@@ -198,8 +196,8 @@ func (f *fakeServer) do(c Command) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			if res.StateErr() != nil && !damaged {
-				return at + "\x01", nil
+			if res.StateErr() != nil {
+				return at + "\x01" + before, nil
 			}
 			state = next
 			requests++
@@ -210,11 +208,8 @@ func (f *fakeServer) do(c Command) (string, error) {
 		run = run[size:]
 	}
 	f.states[key] = string(state)
-	if prog.tag == "" {
-		f.states[key] = strings.TrimPrefix(string(state), prog.header)
-	}
 	f.batch = append(f.batch, requests)
-	return at + string([]byte{outcome}) + string(appendDouble(nil, granted)) + value, nil
+	return at + "\x00" + string(appendDouble(nil, granted)) + value, nil
 }
 
 // doJoint does what lua/joint.lua does, for keys of its limiter.
@@ -225,7 +220,7 @@ func (f *fakeServer) doJoint(keys, args []string, now time.Time) (string, error)
 	next := make([][]byte, len(keys))
 	for i, key := range keys {
 		req := ratelimit.Request{Op: ratelimit.OpTake, N: int(number(args[1+2*i][1:]))}.At(now)
-		state := f.prog.state("", f.states[key])
+		state := []byte(f.states[key])
 		var res ratelimit.Result
 		var err error
 		if next[i], _, res, err = f.prog.t.Apply(state, req); err != nil {
@@ -235,13 +230,14 @@ func (f *fakeServer) doJoint(keys, args []string, now time.Time) (string, error)
 			return at + "\x01", nil
 		}
 		granted = granted && res.Decision.Allowed
-		states += string(binary.LittleEndian.AppendUint32(nil, uint32(len(f.states[key])))) + f.states[key]
+		value := strings.TrimPrefix(f.states[key], f.prog.tag)
+		states += string(binary.LittleEndian.AppendUint32(nil, uint32(len(value)))) + value
 	}
 	spent := 0.0
 	if granted {
 		spent = 1
 		for i, key := range keys {
-			f.states[key] = strings.TrimPrefix(string(next[i]), f.prog.header)
+			f.states[key] = string(next[i])
 		}
 	}
 	f.batch = append(f.batch, len(keys))
@@ -274,7 +270,7 @@ func (f *fakeServer) store(t testing.TB, opts ...Option) (*Store, ratelimit.Limi
 	s, err := New(f, opts...)
 	require.NoError(t, err)
 	s.backlog = func() bool { return false } // bubbles' clocks stand still while anything runs
-	l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.NoError(t, err)
 	return s, l
 }

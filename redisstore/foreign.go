@@ -2,197 +2,224 @@ package redisstore
 
 import (
 	"errors"
-	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// If keys have limits of their own, a value may be the state of another limit: the limit
-// has changed, or processes disagree about it while it changes. Then the script replies with
-// the value, which names that limit, and the command is sent again with the constants of that
-// limit. The script now adopts the state, decides, and stores the new
-// state in the same call. That depends on the limit and not on the value, so it succeeds
-// no matter how often other processes change the state in the meantime.
+// A value may be the state of another limit: the limit was changed, or processes disagree about it
+// while it changes. A script uses the states that limits left which differ from its own only in how
+// much they grant, if it knows them. Otherwise, it replies with the value. Then the process
+// applies the requests itself, with the arithmetic of package ratelimit, and a script replaces the
+// value by the result. If another process was faster, that script replies with the present value
+// instead, and the process begins again with it.
 //
-// A program remembers the limits that it has met. For a while, its commands are for the
-// adopting variant of the script, and have the constants of these limits. So as long as
-// processes disagree, and if a limit changes for many keys, decisions take one call each.
-//
-// A value that cannot be read is handled in the same way: the command is sent again with that
-// value, and the script ignores it if it is still there.
+// A value that cannot be read is replaced in the same way.
 
-// A foreign is another limit that has left a state.
-type foreign struct {
-	tag    string // the prefix of its states
-	params string // its constants; "" if keys start afresh, because its kind is another
+// similars are the limits whose states a program has met and can use.
+type similars struct {
+	mu     sync.Mutex // held while latest is replaced
+	latest atomic.Pointer[[]similar]
 }
 
-// foreigns are the limits whose states a program has met.
-type foreigns struct {
-	mu     sync.Mutex                // held while latest is replaced
-	latest atomic.Pointer[[]foreign] // the latest first; the slice never changes
-	met    atomic.Int64              // when a state of one of them was met, by the store's clock
+// A similar is the prefix of the states of such a limit.
+type similar struct {
+	tag string
+	met time.Duration // when a state with it was last met, by the store's clock
 }
 
 const (
-	maxForeigns = 8                // limits that a program remembers
-	foreignAge  = 10 * time.Second // how long it remembers them after it has met one
-
-	// maxAgain bounds how often a call is sent again. Each time, the value is a state of
-	// a limit that the command did not name, and the next one names it. (A damaged value is
-	// rare.) So that is enough unless more than maxForeigns other limits are in use on one
-	// key at once.
-	maxAgain = maxForeigns
+	maxSimilars = 8                // limits that a program remembers
+	similarAge  = 10 * time.Second // how long it remembers them after it has met one
 )
 
-// expected returns the limits whose states a command of prog should be able to adopt.
-func (s *Store) expected(prog *program) []foreign {
-	latest := prog.foreigns.latest.Load()
-	if latest == nil || s.elapsed()-time.Duration(prog.foreigns.met.Load()) > foreignAge {
+// met returns the prefixes of the states that commands of prog should be able to use as well.
+func (s *Store) met(prog *program) (tags []string) {
+	latest := prog.similars.latest.Load()
+	if latest == nil {
 		return nil
 	}
-	return *latest
+	for _, known := range *latest {
+		if s.elapsed()-known.met < similarAge {
+			tags = append(tags, known.tag)
+		}
+	}
+	return tags
 }
 
-// resolve sends a group's calls again after the script could not use the value, because it
-// is the state of another limit or because it cannot be read. The next command tells the
-// script how to use that value: with the constants of the other limit, or as no value.
-func (s *Store) resolve(q *queue, g *group, why error) bool {
-	if errors.Is(why, errReset) {
-		return s.sendWithout(q, g)
+// meet remembers the limit that left value, if prog can use its states.
+func (s *Store) meet(prog *program, value string) {
+	from, err := prog.t.Origin(prog.stateOf(value))
+	if err != nil || !prog.t.Similar(from) {
+		return
 	}
-	if origin := g.origin(); origin != nil {
-		s.meet(g.calls[0].prog, origin)
-		return s.sendAgain(q, g, origin, "")
+	known := &prog.similars
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	latest := []similar{{string(from.Tag()), s.elapsed()}}
+	if old := known.latest.Load(); old != nil {
+		for _, other := range *old {
+			if other.tag != latest[0].tag && len(latest) < maxSimilars {
+				latest = append(latest, other)
+			}
+		}
 	}
-	first := g.calls[0]
-	value, err := s.run(g.ctx, first.name, Command{Words: []string{"EVAL", getText, "1", first.name.text}, Key: 3})
-	if err != nil {
-		return q.finish(g, err)
-	}
-	peek := ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(time.UnixMicro(0))
-	_, _, res, err := first.prog.t.Apply(first.prog.state(first.prog.tag, value), peek)
-	if err != nil {
-		return q.finish(g, err)
-	}
-	if res.StateErr() != nil {
-		return s.sendAgain(q, g, nil, value)
-	}
-	if failed, ok := errors.AsType[*scriptError](why); ok {
-		return q.finish(g, failed.error)
-	}
-	return s.sendAgain(q, g, nil, "") // the value was replaced in the meantime
+	known.latest.Store(&latest)
 }
 
 // getText is a script that returns a value, or the empty string if there is none. (To GET,
 // clients give an error then.)
 const getText = "return redis.call('GET', KEYS[1]) or ''"
 
-// origin returns the program of the limit that left the value in a reply, or nil if the
-// reply has no value or its limit cannot be read.
-func (g *group) origin() *program {
-	prog := g.calls[0].prog
-	if g.err != nil || g.reply[8] != replyOther || len(g.reply) == 9 || prog.tag == "" {
-		return nil
-	}
-	t, err := prog.t.Origin([]byte(g.reply[9:]))
-	if err != nil {
-		return nil
-	}
-	origin, err := newProgram(t)
-	if err != nil {
-		return nil
-	}
-	return origin
-}
+// replaceText is a script that replaces the value ARGV[1], if it is still there, by ARGV[2] for
+// ARGV[3] milliseconds. It replies with the time and 0, or with the time, 1 and the present value.
+const replaceText = `local t = redis.call('TIME')
+local head = struct.pack('<d', t[1] * 1000000 + t[2])
+local value = redis.call('GET', KEYS[1]) or ''
+if value ~= ARGV[1] then return head .. '\1' .. value end
+redis.call('PSETEX', KEYS[1], ARGV[3], ARGV[2])
+return head .. '\0'`
 
-// meet remembers that a state which origin left was met under the limit of prog.
-func (s *Store) meet(prog, origin *program) {
-	f := &prog.foreigns
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	latest := []foreign{prog.foreign(origin)}
-	for _, other := range s.expected(prog) {
-		if other.tag != origin.tag && len(latest) < maxForeigns {
-			latest = append(latest, other)
+var replace = newScript(replaceText)
+
+// resolve answers a group's calls after the script could not use the value.
+func (s *Store) resolve(q *queue, g *group, why error) bool {
+	if errors.Is(why, errReset) {
+		return s.sendWithout(q, g)
+	}
+	if g.reply = s.found(g); g.err != nil {
+		return q.finish(g, g.err)
+	}
+	if err := s.withoutVoid(q, g); err != nil || len(g.calls) == 0 {
+		return q.finish(g, err)
+	}
+	first := g.calls[0]
+	s.meet(first.prog, g.reply[9:])
+	for g.ctx.Err() == nil {
+		value, at := g.reply[9:], time.UnixMicro(int64(double(g.reply)))
+		after, res, changed, err := s.compute(g, value, at)
+		if failed, ok := errors.AsType[*scriptError](why); ok && res.StateErr() == nil && err == nil {
+			err = failed.error // the value is not the reason
 		}
-	}
-	f.latest.Store(&latest)
-	f.met.Store(int64(s.elapsed()))
-}
-
-// alike reports whether p can adopt the states of another program.
-func (p *program) alike(origin *program) bool {
-	return origin.all == p.all && slices.Equal(origin.kinds, p.kinds)
-}
-
-// foreign returns what the script of p needs to adopt states that another program left.
-func (p *program) foreign(origin *program) foreign {
-	if !p.alike(origin) {
-		return foreign{tag: origin.tag}
-	}
-	params := []byte(origin.params)
-	for i, cost := range origin.costs {
-		params = append(params, doubles(cost.units, p.costs[i].units)...)
-	}
-	return foreign{origin.tag, string(params)}
-}
-
-// sendAgain puts the calls of a group back at the head of the queue. The value is the state
-// of origin, or damaged. Calls that take events back are not sent again: reservations of
-// another limit give nothing back, and events to return are given back under origin, if it
-// is of the same kind.
-func (s *Store) sendAgain(q *queue, g *group, origin *program, damaged string) bool {
-	var again, elsewhere []*call
-	for _, c := range g.calls {
-		switch {
-		case c.forLease || c.claimed.Load():
-		case c.op() == opCancel:
-			c.res.Grant = &kernel.Undone{}
-			c.answer(nil)
-		case c.req.Op == ratelimit.OpSettle && origin != nil && c.again < maxAgain:
-			c.again++
-			elsewhere = append(elsewhere, c)
-		case c.req.Op == ratelimit.OpSettle: // like those below
-			again = appendAgain(again, c, damaged)
-		case c.undoes() && (origin == nil || !c.prog.alike(origin)):
-			c.answer(nil) // the key starts afresh
-		case c.undoes() && c.again == maxAgain:
-			s.counts.lost.Add(uint64(c.req.N))
-			c.answer(nil)
-		case c.undoes():
-			if over := c.req.N - origin.limit; over > 0 { // no request may return more
-				s.counts.lost.Add(uint64(over))
-				c.req.N = origin.limit
+		if err == nil && changed {
+			g.script, g.tombed = replace, false
+			g.cmd = replace.command([]string{first.name.text}, []string{value, string(after.state), s.ttl(res)})
+			after.sent = s.elapsed()
+			s.transmit(g)
+			if err = g.err; err == nil && len(g.reply) < 9 {
+				err = errShort
 			}
-			c.again++
-			elsewhere = append(elsewhere, c)
-		default:
-			again = appendAgain(again, c, damaged)
+			if err == nil && g.reply[8] == replyOther { // another process has changed the value
+				if s.elapsed()-g.begin < mostBusy*s.timeout {
+					q.renew(g)
+				}
+				continue
+			}
 		}
+		if after.received = s.elapsed(); err == nil {
+			if res.StateErr() != nil {
+				s.counts.unreadable.Add(1)
+			}
+			s.cacheDenial(first.name, g.epoch, g.calls, after)
+		}
+		return q.finish(g, err)
 	}
-	if !q.detach(g, again) {
-		return false
-	}
-	for _, c := range elsewhere {
-		c.prog = origin
-		s.enqueue(c)
-	}
-	return true
+	return q.finish(g, g.ctx.Err())
 }
 
-// appendAgain appends a call to those to send again, unless that was done too often.
-func appendAgain(again []*call, c *call, damaged string) []*call {
-	if c.again == maxAgain {
-		c.answer(fmt.Errorf("redisstore: %d times, the state of %q was of another limit or unreadable: let all processes use the same limit", maxAgain, c.name.text))
-		return again
+// mostBusy is how many times the timeout a call may take at most, because other processes change the
+// value again and again. The server answers, so the policy has nothing to decide.
+const mostBusy = tickWeight / answeredTickWeight
+
+// renew lets the timeout of a group's calls, and of those that wait for it, begin again.
+func (q *queue) renew(g *group) {
+	q.shard.mu.Lock()
+	defer q.shard.mu.Unlock()
+	if q.group != g {
+		return
 	}
-	c.again++
-	c.damaged = damaged
-	return append(again, c)
+	g.age = 0
+	for _, c := range slices.Concat(g.calls, q.next) {
+		c.age = 0
+	}
+}
+
+// found returns a reply with the value, which the script's has unless the arithmetic of this process
+// has found what the script has not.
+func (s *Store) found(g *group) string {
+	if g.err == nil && g.reply[8] == replyOther {
+		return g.reply
+	}
+	g.script = newScript(getText)
+	at := g.reply
+	if g.cmd = g.script.inFull(g.script.command([]string{g.calls[0].name.text}, nil)); len(at) < 8 {
+		at = string(appendDouble(nil, float64(time.Now().UnixMicro())))
+	}
+	s.transmit(g)
+	return at[:8] + string(rune(replyOther)) + g.reply
+}
+
+// withoutVoid drops what is void because the key was reset; see tombstone.go.
+func (s *Store) withoutVoid(q *queue, g *group) error {
+	if !g.undoes || s.limiterClock {
+		return nil
+	}
+	name := nameOf(s.tombstone(g.calls[0].name.text))
+	reset, err := s.run(g.ctx, name, Command{Words: []string{"EVAL", getText, "1", name.text}, Key: 3})
+	if at, _ := strconv.ParseUint(reset, 10, 64); at > 0 {
+		q.forget(g, at)
+	}
+	return err
+}
+
+// ttl returns for how many milliseconds the state of a result is kept.
+func (s *Store) ttl(res ratelimit.Result) string {
+	ttl := res.IdleAfter/time.Millisecond + 1
+	if s.limiterClock {
+		ttl += time.Hour / time.Millisecond // because the limiter's time is not the server's
+	}
+	return strconv.FormatInt(min(int64(ttl), tooLong/1000), 10)
+}
+
+// compute applies the requests of a group to a value, at the time of the server's clock. It returns the
+// state after them, and the last result that says something about it.
+func (s *Store) compute(g *group, value string, at time.Time) (after snapshot, last ratelimit.Result, changed bool, err error) {
+	prog := g.calls[0].prog
+	base := g.base
+	if !s.limiterClock {
+		base = base.At(at)
+	}
+	after.time, after.state = at, prog.stateOf(value)
+	var unread ratelimit.Result
+	for _, c := range g.calls {
+		if c.forLease || c.claimed.Load() {
+			continue
+		}
+		req := c.req.AsOf(base)
+		next, different, res, err := prog.t.Apply(after.state, req)
+		if err != nil {
+			return after, last, false, err
+		}
+		if res.StateErr() != nil {
+			unread = res
+		}
+		c.res, after.state, last, changed = res, next, res, changed || different
+	}
+	if unread.StateErr() != nil {
+		unread.IdleAfter = last.IdleAfter
+		last = unread
+	}
+	return after, last, changed, nil
+}
+
+// stateOf returns the state that is stored as value.
+func (p *program) stateOf(value string) []byte {
+	if len(value) == shortLength {
+		return p.long(value)
+	}
+	return []byte(value)
 }

@@ -25,7 +25,6 @@ func (f *fakeServer) know(t *testing.T, limits ...ratelimit.Algorithm) (progs []
 		require.NoError(t, err)
 		prog, err := newProgram(of)
 		require.NoError(t, err)
-		prog.tag = prog.header
 		f.limits[prog.tag] = prog
 		f.known[prog.variantOf(plain).sha] = true
 		progs = append(progs, prog)
@@ -40,7 +39,7 @@ func (f *fakeServer) varying(t *testing.T, limit *atomic.Pointer[ratelimit.Fixed
 	s, err := New(f, WithDenialCache(0))
 	require.NoError(t, err)
 	s.backlog = func() bool { return false }
-	l, err := ratelimit.New(*limit.Load(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+	l, err := ratelimit.New(*limit.Load(), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
 		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *limit.Load(), nil }))
 	require.NoError(t, err)
 	return s, l
@@ -61,9 +60,9 @@ func pointerTo(limit ratelimit.Algorithm) *atomic.Pointer[ratelimit.FixedWindow]
 	return p
 }
 
-// When the limit of a key changes, all waiting calls are answered by two commands: one that
-// learns which limit left the state, and one that adopts it, with a script that the server does
-// not know yet. Later ones take one command.
+// When the limit of a key changes, all waiting calls are answered by two commands: one that learns
+// which limit left the state, and one that replaces it. From then on, a command of one limit takes
+// the states of the other.
 func TestLimitChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := hours(300, 2)
@@ -78,16 +77,19 @@ func TestLimitChange(t *testing.T) {
 		f.trips = 0
 		began := time.Now()
 		var wg sync.WaitGroup
-		for range 60 {
+		for i := range 60 {
 			wg.Go(func() {
 				d, err := l.Take(t.Context(), "k", 1)
-				require.NoError(t, err)
+				assert.NoError(t, err)
 				assert.True(t, d.Allowed)
 			})
+			if i == 0 {
+				synctest.Wait() // its command is under way
+			}
 		}
 		wg.Wait()
-		assert.Equal(t, 2, f.trips)
-		assert.Equal(t, 2*f.delay, time.Since(began))
+		assert.Equal(t, 2+1, f.trips, "and one for the calls that came meanwhile")
+		assert.Equal(t, 3*f.delay, time.Since(began))
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
 		assert.Equal(t, 301-61, d.Remaining)
@@ -95,101 +97,90 @@ func TestLimitChange(t *testing.T) {
 		f.trips = 0
 		require.True(t, l.Allow("other"))
 		assert.Equal(t, 1, f.trips, "the process knows the limit that left this state")
-
-		time.Sleep(foreignAge + time.Second)
-		f.adopting = 0
+		assert.Equal(t, 1, f.replaced)
+		*limit = *pointerTo(limits[0])
+		time.Sleep(similarAge + time.Second)
 		require.True(t, l.Allow("k"))
-		assert.Zero(t, f.adopting, "it has met no such state lately")
+		assert.Equal(t, 2, f.replaced, "it has met no such state lately")
 		assert.Zero(t, s.Stats().Failures)
 	})
 }
 
-// However many processes disagree, a call learns of their limits one by one. What other
-// processes do to the value meanwhile makes no difference.
-func TestManyLimits(t *testing.T) {
-	for others, want := range map[int]int{1: 2, 3: 4, 8: 9, 40: 9} {
-		synctest.Test(t, func(t *testing.T) {
-			limits := hours(300, 1+others)
-			f := newFakeServer(t, limits[0])
-			progs := f.know(t, limits...)
-			s, l := f.varying(t, pointerTo(limits[0]))
-			require.True(t, l.Allow("k"))
-			turn := 0
-			f.meddle = func() { // another process uses the key before each command
-				for key, value := range f.states {
-					prog := progs[1+turn%others]
-					state, _, _, err := prog.t.Apply([]byte(value), ratelimit.Request{Op: ratelimit.OpTake, N: 1}.At(time.Now()))
-					require.NoError(t, err)
-					f.states[key] = string(state)
-				}
-				turn++
-			}
-			f.trips = 0
-			d, err := l.Take(t.Context(), "k", 1)
-			assert.Equal(t, want, f.trips, "%d others", others)
-			if others > maxForeigns {
-				require.ErrorContains(t, err, "of another limit")
-				return
-			}
-			require.NoError(t, err)
-			assert.True(t, d.Allowed)
-			assert.Equal(t, 300-1-want-1, d.Remaining)
-			f.trips = 0
-			require.True(t, l.Allow("k"))
-			require.True(t, l.Allow("k"))
-			assert.Equal(t, 2, f.trips)
-			for _, prog := range s.programs.known {
-				assert.Len(t, s.expected(prog), min(others, maxForeigns))
-			}
-		})
-	}
-}
-
-// Requests that are sent together, and again because of the state, are counted once.
-func TestCoalescedAgain(t *testing.T) {
+// If another process changes the value before it is replaced, the process begins again with the
+// present one.
+func TestReplacedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits := hours(300, 3)
+		day := ratelimit.FixedWindow{Limit: 100, Window: 24 * time.Hour}
+		limits := append(hours(300, 1), day)
 		f := newFakeServer(t, limits[0])
-		f.delay = time.Millisecond
 		progs := f.know(t, limits...)
 		s, l := f.varying(t, pointerTo(limits[0]))
 		require.True(t, l.Allow("k"))
-		turn := 0
-		f.meddle = func() { // before each command, a process with another limit uses the key
+		meddled := 0
+		f.meddle = func() { // before each of five commands, a process with another limit uses the key
+			if meddled++; meddled > 5 {
+				return
+			}
 			for key, value := range f.states {
-				prog := progs[1+turn%2]
-				state, _, _, err := prog.t.Apply([]byte(value), ratelimit.Request{Op: ratelimit.OpTake, N: 1}.At(time.Now()))
+				state, _, _, err := progs[1].t.Apply([]byte(value), ratelimit.Request{Op: ratelimit.OpTake, N: 1}.At(time.Now()))
 				require.NoError(t, err)
 				f.states[key] = string(state)
 			}
-			turn++
 		}
 		before := s.Stats()
-		var wg sync.WaitGroup
-		for range 60 {
-			wg.Go(func() {
-				_, err := l.Take(t.Context(), "k", 1)
-				assert.NoError(t, err)
-			})
+		d, err := l.Take(t.Context(), "k", 1)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		assert.Equal(t, 300-7, d.Remaining)
+		assert.EqualValues(t, 6, s.Stats().Calls-before.Calls)
+		assert.Equal(t, 1, f.replaced)
+		for _, value := range f.states {
+			from, err := progs[0].t.Origin([]byte(value))
+			require.NoError(t, err)
+			assert.False(t, from.Similar(progs[0].t), "it is a state of both")
 		}
-		wg.Wait()
-		stats := s.Stats()
-		assert.EqualValues(t, 3, stats.Calls-before.Calls, "it met two other limits")
-		assert.EqualValues(t, 59, stats.Coalesced)
 	})
+}
+
+// A denial takes one command, whatever limit left the state, and changes nothing. Only the first one of a
+// window that remembers longer is stored, in another command.
+func TestDenialUnderAnotherLimit(t *testing.T) {
+	for window, stored := range map[time.Duration]int{time.Hour: 0, 24 * time.Hour: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			limits := append(hours(10, 1), ratelimit.FixedWindow{Limit: 5, Window: window})
+			f := newFakeServer(t, limits[0])
+			f.know(t, limits...)
+			limit := pointerTo(limits[0])
+			_, l := f.varying(t, limit)
+			require.True(t, l.AllowN("k", 10))
+			*limit = *pointerTo(limits[1])
+			f.trips = 0
+			for range 3 {
+				require.False(t, l.Allow("k"))
+			}
+			_, err := l.Peek(t.Context(), "k")
+			require.NoError(t, err)
+			assert.Equal(t, 4+stored, f.trips)
+			assert.Equal(t, stored, f.replaced)
+		})
+	}
 }
 
 // A state of another kind is replaced by a fresh one in the same way. One whose limit
 // cannot be read is replaced once, and reported.
 func TestOtherKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits := append(hours(2, 1), ratelimit.SlidingLog{Limit: 1, Window: time.Hour}, ratelimit.All{hours(1, 1)[0]})
+		limits := append(hours(2, 1), ratelimit.SlidingLog{Limit: 1, Window: time.Hour})
 		f := newFakeServer(t, limits[0])
 		progs := f.know(t, limits...)
-		assert.Equal(t, foreign{tag: progs[1].tag}, progs[0].foreign(progs[1]))
-		assert.Equal(t, foreign{tag: progs[2].tag}, progs[0].foreign(progs[2]))
 		s, l := f.varying(t, pointerTo(limits[0]))
 		require.True(t, l.Allow("k"))
+		for key := range f.states {
+			state, _, _, err := progs[1].t.Apply(nil, ratelimit.Request{Op: ratelimit.OpTake, N: 1}.At(time.Now()))
+			require.NoError(t, err)
+			f.states[key] = string(state)
+		}
+		require.True(t, l.AllowN("k", 2), "it starts afresh")
 		for key := range f.states {
 			f.states[key] = "\x7fwritten by a later version"
 		}
@@ -201,4 +192,46 @@ func TestOtherKind(t *testing.T) {
 		assert.Zero(t, d.Remaining)
 		assert.EqualValues(t, 1, s.Stats().Unreadable)
 	})
+}
+
+// However often others change the value first, the policy has nothing to decide while the server
+// answers; but a call does not wait for ever.
+func TestReplacedAgainAndAgain(t *testing.T) {
+	for times, fails := range map[int]bool{40: false, 1 << 30: true} {
+		synctest.Test(t, func(t *testing.T) {
+			limits := append(hours(1_000_000, 1), ratelimit.FixedWindow{Limit: 1_000_000, Window: 24 * time.Hour})
+			f := newFakeServer(t, limits[0])
+			f.delay = 4 * time.Millisecond
+			progs := f.know(t, limits...)
+			s, l := f.varying(t, pointerTo(limits[0]))
+			require.True(t, l.Allow("k"))
+			meddled := 0
+			f.meddle = func() {
+				if meddled++; meddled > times {
+					return
+				}
+				for key, value := range f.states {
+					state, _, _, err := progs[1].t.Apply([]byte(value), ratelimit.Request{Op: ratelimit.OpTake, N: 1}.At(time.Now()))
+					assert.NoError(t, err)
+					f.states[key] = string(state)
+				}
+			}
+			asked := time.Now()
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() {
+					_, err := l.Take(t.Context(), "k", 1)
+					assert.Equal(t, fails, err != nil, "%v", err)
+				})
+			}
+			wg.Wait()
+			if took := time.Since(asked); fails {
+				assert.Greater(t, took, 700*time.Millisecond)
+				assert.LessOrEqual(t, took, 2*mostBusy*50*time.Millisecond)
+			} else {
+				assert.Greater(t, took, 160*time.Millisecond)
+				assert.Zero(t, s.Stats().Failures)
+			}
+		})
+	}
 }

@@ -24,9 +24,6 @@ type sharing struct {
 	tag   string // of the names, or "" if the server has all keys
 }
 
-// maxJoint bounds the keys of a command, and so the run time of a script.
-const maxJoint = 1024
-
 // Group implements [ratelimit.JointStates]. Keys are on one server of a cluster, and in one slot,
 // if their names have the same hash tag.
 func (s *states) Group(key string) any {
@@ -70,9 +67,6 @@ func (s *states) ApplyAll(ctx context.Context, calls []ratelimit.JointCall) (dec
 
 // membersOf returns the members for calls. ok is false if no command can have all of them.
 func membersOf(calls []ratelimit.JointCall) (members []member, ok bool) {
-	if len(calls) > maxJoint {
-		return nil, false
-	}
 	members = make([]member, len(calls))
 	seen := make(map[string]bool, len(calls))
 	for i := range calls {
@@ -156,7 +150,7 @@ func encodeJoint(calls []ratelimit.JointCall, members []member, now float64) (ke
 	for i := range calls {
 		prog := members[i].prog
 		keys = append(keys, members[i].name.text)
-		n := max(1, min(calls[i].Request.N, prog.limit))
+		n := min(calls[i].Request.N, prog.limit)
 		b := make([]byte, 1, 9+len(prog.params)+16*len(prog.costs))
 		if prog.all {
 			b[0] = 1
@@ -172,17 +166,20 @@ func encodeJoint(calls []ratelimit.JointCall, members []member, now float64) (ke
 }
 
 // jointOp returns the operation that the script executes. Like a request on a single key, one
-// that can never be granted only peeks, and so does one of no events.
+// that can never be granted only peeks, and so does one of no events in any key.
 func jointOp(calls []ratelimit.JointCall, members []member) byte {
+	op := byte(opPeek)
 	for i := range calls {
-		if n := calls[i].Request.N; n == 0 || n > members[i].prog.limit {
+		switch req := &calls[i].Request; {
+		case req.N > members[i].prog.limit:
 			return opPeek
+		case req.N > 0 && req.Op == ratelimit.OpHold:
+			op = opHold
+		case req.N > 0:
+			op = opTake
 		}
 	}
-	if calls[0].Request.Op == ratelimit.OpHold {
-		return opHold
-	}
-	return opTake
+	return op
 }
 
 // decideJointly sets the results of the calls from the reply, and updates the cached denials.
@@ -247,7 +244,7 @@ func statesIn(reply string, members []member) (found [][]byte, ok bool) {
 		if reply = reply[4:]; n > len(reply) {
 			return nil, false
 		}
-		found = append(found, m.prog.state("", reply[:n]))
+		found = append(found, m.prog.state(reply[:n]))
 		reply = reply[n:]
 	}
 	return found, true

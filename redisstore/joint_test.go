@@ -31,7 +31,7 @@ func jointly(t *testing.T, test func(t *testing.T, f *fakeServer, s *Store, of f
 		s, err := New(oneServer{f}, opts...)
 		require.NoError(t, err)
 		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+		l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		test(t, f, s, func(key string) ratelimit.Bound { return ratelimit.For(l, key) })
 	})
@@ -157,7 +157,7 @@ func TestJointFailures(t *testing.T) {
 		"no answer":       {func(f *fakeServer) { f.hangs = true }, nil, func(s Stats) uint64 { return s.Timeouts }, 50 * time.Millisecond},
 		"error":           {func(f *fakeServer) { f.fail = errors.New("OOM command not allowed") }, nil, func(s Stats) uint64 { return s.ErrorReplies }, 0},
 		"lost connection": {func(f *fakeServer) { f.fail = errors.New("EOF") }, nil, func(s Stats) uint64 { return s.OtherErrors }, 0},
-		"breaker":         {func(*fakeServer) {}, []Option{WithBreaker(openBreaker{})}, func(s Stats) uint64 { return s.Refused }, 0},
+		"breaker":         {func(*fakeServer) {}, []Option{WithBreaker(openBreaker{})}, func(s Stats) uint64 { return s.BreakerOpen }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
@@ -211,7 +211,7 @@ func TestJointInOneCallOrInOrder(t *testing.T) {
 				process := func() func(key string) ratelimit.Bound {
 					s, err := New(conn, WithDenialCache(0))
 					require.NoError(t, err)
-					l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+					l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 					require.NoError(t, err)
 					return func(key string) ratelimit.Bound { return ratelimit.For(l, key) }
 				}
@@ -314,17 +314,29 @@ func TestGroups(t *testing.T) {
 	assert.NotEqual(t, limiters[0].Group("a"), namers(t, other, "api")[0].Group("a"))
 }
 
-// More keys than one command may have, and keys that another store has, are taken in order.
-func TestJointUndecided(t *testing.T) {
+// More keys than a script may have are taken by several. If one of these is denied, what the others
+// have taken is given back, at once.
+func TestManyJointly(t *testing.T) {
 	jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
+		const most = 1024
 		var bounds []ratelimit.Bound
-		for i := range maxJoint + 1 {
+		for i := range 2*most + 2 {
 			bounds = append(bounds, of(fmt.Sprint(i)))
 		}
-		d, err := ratelimit.TakeAll(t.Context(), 1, bounds...)
-		require.NoError(t, err)
-		assert.True(t, d.Allowed)
-		assert.Equal(t, maxJoint+1, f.calls())
+		take := func(want bool) {
+			d, err := ratelimit.TakeAll(t.Context(), 1, bounds...)
+			require.NoError(t, err)
+			assert.Equal(t, want, d.Allowed)
+		}
+		take(true)
+		assert.Equal(t, []int{most, most, 2}, f.batch)
+
+		require.True(t, bounds[2*most].AllowN(2))
+		f.delay = time.Millisecond
+		begin := time.Now()
+		take(false)
+		assert.Less(t, time.Since(begin), 100*time.Millisecond, "and not 2 s")
+		remaining(t, 2, bounds[0], bounds[2*most-1], bounds[2*most+1])
 	})
 }
 
@@ -335,7 +347,7 @@ func TestNonsenseTogether(t *testing.T) {
 		zero + string(make([]byte, 8)), zero + "\x01\x00\x00\x00x\x00\x00\x00\x00"} {
 		s, err := New(nonsenseServer{nonsense(answer)})
 		require.NoError(t, err)
-		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithFailureLog(nil))
+		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		_, err = ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "a"), ratelimit.For(l, "b"))
 		assert.Error(t, err, "%q", answer)

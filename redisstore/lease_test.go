@@ -34,6 +34,7 @@ func TestLease(t *testing.T) {
 		}
 		assert.Less(t, f.calls(), 200)
 		assert.Greater(t, s.Stats().Leased, uint64(19_000))
+		require.ErrorIs(t, s.Close(nil), ratelimit.ErrInvalid) //nolint:staticcheck // it is refused
 		require.NoError(t, s.Close(t.Context()))
 	})
 }
@@ -322,7 +323,7 @@ func (c *strangeConn) spent() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, state := range c.states { // of one key
-		return int(binary.LittleEndian.Uint64([]byte(state[8:16])))
+		return int(binary.LittleEndian.Uint64([]byte(state[len(state)-8:])))
 	}
 	return 0
 }
@@ -347,7 +348,7 @@ func TestLeaseReplies(t *testing.T) {
 				s, err := New(c, WithLease(100, 100*time.Millisecond))
 				require.NoError(t, err)
 				s.backlog = func() bool { return false }
-				l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 				require.NoError(t, err)
 				used := 0
 				for range 300 {
@@ -429,7 +430,7 @@ func TestFailedReset(t *testing.T) {
 		lost bool
 	}{
 		"lost":     {errors.New("EOF"), true},
-		"not sent": {&openError{errors.New("open")}, false},
+		"not sent": {&openError{why: errors.New("open")}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

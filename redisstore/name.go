@@ -3,43 +3,37 @@ package redisstore
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"hash/maphash"
+	"strconv"
 	"strings"
 )
 
-// The name of a key in Redis consists of the store's prefix, the limiter's name, @, a
-// fingerprint, and the key in one of three forms:
+// The name of a key in Redis consists of the store's prefix, the limiter's name, @, the kind of the
+// limit, the length of the limiter's name, and the key in one of three forms:
 //
-//	rl:api@yiZnfI1:192.0.2.1       a key
-//	rl:api@yiZnfI1{}:{192.0.2.1}   a key that contains {
-//	rl:api@yiZnfI1#DsnrM-dFELz…    a key longer than maxKey: its SHA-256, in 43 characters
+//	rl:api@t3:192.0.2.1       a key
+//	rl:api@t3{}:{192.0.2.1}   a key that contains {
+//	rl:api@t3#DsnrM-dFELz…    a key longer than maxKey: its SHA-256, in 43 characters
 //
 // With WithKeyTags, a key that has a hash tag has it in its name, too:
 //
-//	rl:api@yiZnfI1:{acme}:192.0.2.1        a key with a tag
-//	rl:api@yiZnfI1#{acme}DsnrM-dFELz…      a long one; a tag longer than maxKey is replaced by its SHA-256
+//	rl:api@t3:{acme}:192.0.2.1        a key with a tag
+//	rl:api@t3#{acme}DsnrM-dFELz…      a long one; a tag longer than maxKey is replaced by its SHA-256
 //
-// Names are short because Redis keeps each of them: with an unnamed limiter, 12 bytes and a
-// key of 16 just fit into 32 bytes of the memory allocator.
+// So a limit keeps its keys when its parameters change, and does not share them with one of another
+// kind. The kind is a letter for each part: of the algorithm or, after a +, of an All. With
+// WithLimits it is a *. Names are short because Redis keeps each of them.
 //
 // The limiter's name is escaped so that it contains no @. So @ ends it, the next of the
-// characters :, { and # ends the fingerprint and tells the form, and no two keys of one
-// store share a name unless fingerprints collide. That can happen only to limiters with the same
-// name and different parameters, and to stores with different prefixes. The fingerprint has
-// 42 bits: among a thousand different limits that one limiter has had, the probability that
-// any two have the same one is 10⁻⁷.
+// characters :, { and # ends the length and tells the form, and no two keys share a name, even of
+// stores with different prefixes.
 //
 // Redis Cluster chooses the slot by what is between the first { and the next }, unless that is
 // nothing. So braces in the prefix choose the slot, and braces in a limiter's name or, without
 // WithKeyTags, a key do not: those of the name are escaped, and {} precedes those of a key.
 
-// nameVersion is the version of the format of key names, and of the values if they have no
-// header. The encoding of the parameters has its own version, in the header.
-const nameVersion = 3
-
-// fingerprint is the length of a fingerprint, in characters of 6 bits.
-const fingerprint = 7
+// letters stand for the kinds of parts. Those of a later format of names or values differ from them.
+const letters = " tlifsrgwc"
 
 // maxKey is the length of the longest key, in bytes, that its name in Redis contains
 // literally.
@@ -47,15 +41,21 @@ const maxKey = 128
 
 var escaped = strings.NewReplacer("%", "%25", "{", "%7B", "@", "%40")
 
-// head returns what the names of a limiter's keys begin with, after the prefix. It depends on
-// the parameters, unless each state carries them as its tag.
-func head(limiter string, prog *program) string {
-	id := binary.AppendUvarint([]byte{nameVersion}, uint64(len(limiter)))
-	id = append(id, limiter...)
-	if prog.tag == "" {
-		id = append(id, prog.header...)
+// head returns what the names of a limiter's keys begin with, after the prefix.
+func head(limiter string, prog *program, varies bool) string {
+	kind := ""
+	switch {
+	case varies:
+		kind = "*"
+	case prog.all:
+		kind = "+"
+		fallthrough
+	default:
+		for _, k := range prog.kinds {
+			kind += string(letters[k])
+		}
 	}
-	return escaped.Replace(limiter) + "@" + hashed(string(id))[:fingerprint]
+	return escaped.Replace(limiter) + "@" + kind + strconv.Itoa(len(limiter))
 }
 
 func hashed(text string) string {

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,33 +23,33 @@ func TestNamesArePinned(t *testing.T) {
 		want string
 		alg  ratelimit.Algorithm
 	}{
-		{"L_cBlpW", bucket},
-		{"L_cBlpW", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 10}}, // the same limit
-		{"dVdW1Uf", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}},
-		{"XKo_WoM", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Refill: ratelimit.RefillInterval}},
-		{"I-r5ylg", ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 5}},
-		{"-Y6eL_t", ratelimit.FixedWindow{Limit: 10, Window: time.Minute}},
-		{"_lBP_xm", ratelimit.FixedWindow{Limit: 10, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}},
-		{"fNdl7zo", ratelimit.SlidingWindow{Limit: 10, Window: time.Minute, Segments: 6}},
-		{"ElCM4J1", ratelimit.SlidingLog{Limit: 10, Window: time.Minute}},
-		{"HRXiUGt", ratelimit.SlidingLog{Limit: 10, Window: time.Minute, CountDenied: true}},
-		{"mF5pekK", ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Minute, PeriodLimit: 5}},
-		{"WuLU731", ratelimit.WarmingUp{Rate: ratelimit.PerSecond(10), Warmup: time.Second}},
-		{"BLY0mc0", ratelimit.All{bucket}},
-		{"goEq56O", ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 10, Window: time.Minute}}},
+		{"t", bucket},
+		{"t", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}},
+		{"i", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Refill: ratelimit.RefillInterval}},
+		{"l", ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 5}},
+		{"f", ratelimit.FixedWindow{Limit: 10, Window: time.Minute}},
+		{"f", ratelimit.FixedWindow{Limit: 10, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}},
+		{"s", ratelimit.SlidingWindow{Limit: 10, Window: time.Minute, Segments: 6}},
+		{"g", ratelimit.SlidingLog{Limit: 10, Window: time.Minute}},
+		{"g", ratelimit.SlidingLog{Limit: 10, Window: time.Minute, CountDenied: true}},
+		{"r", ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Minute, PeriodLimit: 5}},
+		{"w", ratelimit.WarmingUp{Rate: ratelimit.PerSecond(10), Warmup: time.Second}},
+		{"+t", ratelimit.All{bucket}},
+		{"+tf", ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 10, Window: time.Minute}}},
 	} {
 		tr, err := ratelimit.NewTransition(tt.alg)
 		require.NoError(t, err)
+		s.limiters.byName = nil // as in another process
 		st, err := s.Open("api", tr)
 		require.NoError(t, err)
-		assert.Equal(t, "rl:api@"+tt.want+":key", st.(*states).name("key").text, "%#v", tt.alg)
+		assert.Equal(t, "rl:api@"+tt.want+"3:key", st.(*states).name("key").text, "%#v", tt.alg)
 	}
 	long := strings.Repeat("x", maxKey+1)
 	for name, want := range map[string]string{
-		"api":        "rl:api@VoGvGzd",
-		"":           "rl:@m0-yTt1",
-		"{tag}@100%": "rl:%7Btag}%40100%25@sJkacQr",
+		"api":        "rl:api@*3",
+		"{tag}@100%": "rl:%7Btag}%40100%25@*10",
 	} {
+		s.limiters.byName = nil
 		own := &opened{Store: s}
 		_, err = ratelimit.New(bucket, ratelimit.WithName(name), ratelimit.WithStore(own),
 			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil }))
@@ -58,6 +59,28 @@ func TestNamesArePinned(t *testing.T) {
 		assert.Equal(t, want+"{}:k{e}y", st.name("k{e}y").text)
 		assert.Equal(t, want+"#DsnrM-dFELzdHy6lUgboLyFknFwr7L8rQz60dbNMAb0", st.name(long).text)
 	}
+}
+
+// Two limiters of one process with one name and different limits are a mistake. The store
+// remembers names, but not without end.
+func TestOneLimitPerName(t *testing.T) {
+	s, err := New(nonsense(""))
+	require.NoError(t, err)
+	own := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil })
+	limiter := func(limit int, name string, opts ...ratelimit.Option) error {
+		_, err := ratelimit.New(ratelimit.FixedWindow{Limit: limit, Window: time.Minute}, append(opts, ratelimit.WithStore(s), ratelimit.WithName(name))...)
+		return err
+	}
+	for range 2 {
+		assert.NoError(t, limiter(10, "api"))
+		assert.ErrorIs(t, limiter(20, "api"), ratelimit.ErrInvalid)
+		assert.ErrorIs(t, limiter(10, "api", own), ratelimit.ErrInvalid)
+		assert.NoError(t, limiter(20, "web"))
+	}
+	for i := range maxLimiters {
+		require.NoError(t, limiter(10, strconv.Itoa(i)))
+	}
+	assert.LessOrEqual(t, len(s.limiters.byName), maxLimiters)
 }
 
 // With WithKeyTags, a tag in a key chooses the slot, and no two keys share a name.
@@ -98,12 +121,13 @@ func (o *opened) Open(name string, t *ratelimit.Transition) (_ ratelimit.States,
 func namers(t testing.TB, s *Store, limiter string) (sts []*states) {
 	for _, alg := range []ratelimit.Algorithm{
 		ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
-		ratelimit.FixedWindow{Limit: 2, Window: time.Hour},
+		ratelimit.SlidingWindow{Limit: 2, Window: time.Hour},
 		ratelimit.SlidingLog{Limit: 1, Window: time.Hour},
 		ratelimit.All{ratelimit.SlidingLog{Limit: 1, Window: time.Hour}},
 	} {
 		tr, err := ratelimit.NewTransition(alg)
 		require.NoError(t, err)
+		s.limiters.byName = nil // as in another process
 		st, err := s.Open(limiter, tr)
 		require.NoError(t, err)
 		sts = append(sts, st.(*states))
@@ -111,13 +135,13 @@ func namers(t testing.TB, s *Store, limiter string) (sts []*states) {
 	return sts
 }
 
-// Different prefixes, limiters, limits and keys have different names. Names are short, and
+// Different prefixes, limiters, kinds of limits and keys have different names. Names are short, and
 // neither a limiter's name nor a key chooses the slot in a cluster.
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	texts := []string{"", "a", "a:", ":a", "aa", "@", "@a", "%40", "%", "{", "{}", "{}:a", "a{}", "{a}", "}{", "#", "#a"}
 	keys := append([]string{strings.Repeat("x", 128), strings.Repeat("x", 129), strings.Repeat("{", 128), strings.Repeat("x", 1<<20)}, texts...)
-	for _, prefix := range []string{"", "p", "p:", "pa", "pa:", "p@"} {
+	for _, prefix := range []string{"", "p", "p:", "pa", "pa:"} {
 		s, err := New(nonsense(""), WithPrefix(prefix))
 		require.NoError(t, err)
 		for _, limiter := range texts {
@@ -137,7 +161,7 @@ func TestNames(t *testing.T) {
 	}
 	s, err := New(nonsense(""))
 	require.NoError(t, err)
-	assert.Len(t, namers(t, s, "")[0].name("a key of 16 byte").text, 28, "for 32 bytes of memory")
+	assert.Len(t, namers(t, s, "")[0].name("a key of 16 byte").text, 23, "for 32 bytes of memory")
 }
 
 // Whatever the names of two limiters and their keys, they share a name in Redis only if they

@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/param"
@@ -23,8 +25,8 @@ type config struct {
 }
 
 // WithPrefix sets the prefix of the names of the store's keys. The default is
-// "rl:". Stores with different prefixes share no state. A {tag} in the prefix puts all keys
-// into one slot of a cluster.
+// "rl:". Stores with different prefixes share no state. A prefix contains no @. A {tag} in it puts
+// all keys into one slot of a cluster.
 func WithPrefix(prefix string) Option {
 	return func(c *config) { c.prefix = prefix }
 }
@@ -45,7 +47,8 @@ func WithKeyTags() Option {
 // [ratelimit.FailurePolicy] decides, which allows everything unless WithFailurePolicy says
 // otherwise. The default is 50 milliseconds. The store counts time
 // in tenths of d. Time in which this process did not run does not count, and time in which
-// its goroutines wait for a processor counts a quarter: a busy process may wait up to 4·d.
+// its goroutines wait for a processor counts a quarter: a busy process may wait up to 4·d for a
+// server that answers nothing, and up to 16·d while the server answers other commands.
 // The end of the caller's context always ends the wait.
 func WithTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
@@ -104,6 +107,8 @@ func newConfig(opts []Option) (*config, error) {
 		opt(c)
 	}
 	switch {
+	case strings.Contains(c.prefix, "@"):
+		return invalid("WithPrefix's prefix", strconv.Quote(c.prefix), "must contain no @, which ends the name of a limiter")
 	case c.timeout <= 0:
 		return invalid("WithTimeout's duration", c.timeout, "must be positive")
 	case c.denialAge < 0:

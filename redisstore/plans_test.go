@@ -32,7 +32,7 @@ func TestPlansNeedNoServer(t *testing.T) {
 				conn := &noServer{}
 				s, err := New(conn, WithLease(100, time.Second))
 				require.NoError(t, err)
-				opts := []ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed)}
+				opts := []ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)}
 				alg := plan
 				if own {
 					alg = ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}
@@ -75,7 +75,7 @@ func TestTakeEachWithPlans(t *testing.T) {
 	conn := &noServer{}
 	s, err := New(conn)
 	require.NoError(t, err)
-	l, err := ratelimit.New(bucket, ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+	l, err := ratelimit.New(bucket, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
 		ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
 			switch key {
 			case "free":

@@ -26,9 +26,8 @@ type program struct {
 	kinds  []byte                // of its parts
 	params string                // the parts and their constants, in the script's encoding
 	one    string                // params, and the most common request: take one event
-	header string                // the prefix of each state of t
-	tag    string                // the prefix of each value in Redis: header, or "" if the key's name depends on it
-	short  bool                  // whether values may have the short form of lua/bucket.lua
+	tag    string                // the prefix of each state of t, and of each value in Redis unless it is short
+	code   int                   // what ends the short form of its values, or -1; see lua/bucket.lua
 	costs  []cost                // the cost of one event in each bucket among the parts
 	limit  int                   // the most events that one request may take
 
@@ -38,11 +37,11 @@ type program struct {
 	cacheable bool // whether a denial holds until RetryAfter, and leaves the state unchanged
 	leasable  bool // whether events can be taken in advance and given back
 
-	foreigns foreigns // the limits whose states it has met lately
+	similars similars // the limits whose states it has met lately
 }
 
 // equals reports whether p and q are for the same limit.
-func (p *program) equals(q *program) bool { return p == q || p.header == q.header }
+func (p *program) equals(q *program) bool { return p == q || p.tag == q.tag }
 
 // A cost is the time that an event costs, in units. A microsecond has unit units.
 type cost struct{ units, unit uint64 }
@@ -65,14 +64,12 @@ func (c cost) times(n int) (ticks, units float64) {
 const tooLong = 1 << 53
 
 func newProgram(t *ratelimit.Transition) (*program, error) {
+	varies := t.Varies()
 	t, err := t.Portable(tick)
 	if err != nil {
 		return nil, err
 	}
-	p := &program{t: t, header: string(t.Tag()), cacheable: true, leasable: true}
-	if t.Varies() {
-		p.tag = p.header
-	}
+	p := &program{t: t, tag: string(t.Tag()), code: -1, cacheable: true, leasable: true}
 	if t.Stateless() {
 		return p, nil // no call is made with it
 	}
@@ -85,11 +82,10 @@ func newProgram(t *ratelimit.Transition) (*program, error) {
 		parts = ratelimit.All{t.Algorithm()}
 	}
 	for _, part := range parts {
-		kind, constants := p.part(part)
+		kind, constants := p.part(part, !all && !varies)
 		p.kinds = append(p.kinds, kind)
 		params = append(append(params, kind), constants...)
 	}
-	p.short = !all && p.tag == "" && len(p.costs) > 0
 	p.params = string(params)
 	p.variantOf(plain) // to assemble it now, not at the first request
 
@@ -117,50 +113,89 @@ func (p *program) variantOf(v variant) *script {
 	return s
 }
 
-// state returns the state for a value that begins with tag. Values in replies have none,
-// nor have values in Redis if the key's name depends on the parameters.
-func (p *program) state(tag, value string) []byte {
+// state returns the state for a value in a reply, which has no prefix.
+func (p *program) state(value string) []byte {
 	if value == "" {
 		return nil
 	}
-	state := make([]byte, 0, len(p.header)+max(len(value), 24))
-	if tag == "" {
-		state = append(state, p.header...)
+	if p.code >= 0 && len(value) == shortLength {
+		return p.long(value)
 	}
-	if ticks, units, ok := p.shortened(value); ok {
-		for _, word := range []uint64{ticks, units, 0} {
-			state = binary.LittleEndian.AppendUint64(state, word)
-		}
-		return state
-	}
-	return append(state, value...)
+	return append(append(make([]byte, 0, len(p.tag)+len(value)), p.tag...), value...)
 }
 
-// shortened reads the short form of the state of a bucket, which lua/bucket.lua describes.
-func (p *program) shortened(value string) (ticks, units uint64, ok bool) {
-	if !p.short || len(value) != 16 && len(value) != 19 {
-		return 0, 0, false
+// shortLength is the length of the short form of a value, which lua/bucket.lua describes.
+const shortLength = 19
+
+// long returns the state for a value in the short form, or the value if it has another form.
+func (p *program) long(value string) []byte {
+	number, err := strconv.ParseUint(value, 10, 63)
+	if err != nil || p.code < 0 {
+		return []byte(value)
 	}
-	ticks, err := strconv.ParseUint(value[:16], 10, 64)
-	if err == nil && len(value) > 16 {
-		units, err = strconv.ParseUint(value[16:], 10, 64)
+	state := []byte(p.tag)
+	if code := int(number % 1e4); code != p.code {
+		of, err := p.paced(code)
+		if err != nil {
+			return []byte(value)
+		}
+		state = slices.Clone(of.Tag())
 	}
-	return ticks, units, err == nil
+	for _, word := range []uint64{number/1e4 + 15e14, 0, 0} {
+		state = binary.LittleEndian.AppendUint64(state, word)
+	}
+	return state
+}
+
+// codeOf returns what ends the short form of the values of a bucket: the first digits of the cost of
+// an event, and the number of zeros behind them. It is -1 if there are other digits.
+func codeOf(c cost) int {
+	digits, zeros := c.units, 0
+	for ; digits > 999 && digits%10 == 0 && zeros < 9; zeros++ {
+		digits /= 10
+	}
+	if c.unit > 1 || digits > 999 {
+		return -1
+	}
+	return int(digits)*10 + zeros
+}
+
+// paced returns the transition of a bucket like that of p, with the cost of an event that a code
+// stands for.
+func (p *program) paced(code int) (*ratelimit.Transition, error) {
+	rate := ratelimit.Rate{Events: 1, Per: time.Duration(code/10) * tick}
+	for range code % 10 {
+		rate.Per *= 10
+	}
+	alg := p.t.Algorithm()
+	switch a := alg.(type) {
+	case ratelimit.TokenBucket:
+		a.Rate = rate
+		alg = a
+	case ratelimit.LeakyBucket:
+		a.Rate = rate
+		alg = a
+	}
+	t, err := ratelimit.NewTransition(alg)
+	if err != nil {
+		return nil, err
+	}
+	return t.Portable(tick)
 }
 
 // part returns the kind of a part and its constants, in the order in which its script reads
 // them, and sets the fields of p that depend on it. alg comes from a Transition, so its zero
-// fields have been replaced by their defaults.
-func (p *program) part(alg ratelimit.Algorithm) (kind byte, constants []byte) {
+// fields have been replaced by their defaults. short is whether its states may have a short form.
+func (p *program) part(alg ratelimit.Algorithm, short bool) (kind byte, constants []byte) {
 	switch a := alg.(type) {
 	case ratelimit.TokenBucket:
 		if a.Refill == ratelimit.RefillInterval {
 			return intervalKind, doubles(uint64(a.Burst), min(uint64(a.Rate.Events), 1<<51), ticks(a.Rate.Per))
 		}
-		return bucketKind, p.bucket(a.Rate, a.Burst)
+		return bucketKind, p.bucket(a.Rate, a.Burst, short)
 	case ratelimit.LeakyBucket:
 		p.leasable = false // each event has a Delay of its own
-		return queueKind, p.bucket(a.Rate, a.Capacity)
+		return queueKind, p.bucket(a.Rate, a.Capacity, short)
 	case ratelimit.FixedWindow:
 		aligned := byte(0)
 		if a.Start == ratelimit.StartAligned {
@@ -194,12 +229,15 @@ func (p *program) part(alg ratelimit.Algorithm) (kind byte, constants []byte) {
 	panic(fmt.Sprintf("redisstore: unknown algorithm %T", alg)) // the interface is sealed
 }
 
-func (p *program) bucket(rate ratelimit.Rate, depth int) []byte {
+func (p *program) bucket(rate ratelimit.Rate, depth int, short bool) []byte {
 	units, unit, _ := uint128.Ratio(uint64(rate.Per), uint64(rate.Events), uint64(tick)) // checked by Portable
 	c := cost{units, unit}
 	p.costs = append(p.costs, c)
+	if short {
+		p.code = codeOf(c)
+	}
 	spanTicks, spanUnits := c.times(depth)
-	return appendDouble(appendDouble(doubles(unit), spanTicks), spanUnits)
+	return appendDouble(appendDouble(appendDouble(doubles(unit), spanTicks), spanUnits), float64(p.code))
 }
 
 func ring(slots int, length time.Duration, limit, perSlot int) []byte {

@@ -17,6 +17,7 @@ import (
 func TestInvalid(t *testing.T) {
 	for want, opts := range map[string][]Option{
 		"WithTimeout's duration is 0s":      {WithTimeout(0)},
+		`WithPrefix's prefix is "x@": it`:   {WithPrefix("x@")},
 		"WithDenialCache's duration is -1s": {WithDenialCache(-time.Second)},
 		"WithLease's events is -1":          {WithLease(-1, time.Second)},
 		"WithLease's duration is 0s":        {WithLease(1, 0)},
@@ -54,7 +55,7 @@ func TestInvalid(t *testing.T) {
 		tooMuch["LeakyBucket.Rate is 9223372036854775807/s: it has too many"] = ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(math.MaxInt)}
 	}
 	for want, alg := range tooMuch {
-		_, err := ratelimit.New(alg, ratelimit.WithStore(s))
+		_, err := ratelimit.New(alg, ratelimit.WithStore(s), ratelimit.WithName("test"))
 		require.ErrorIs(t, err, ratelimit.ErrInvalid, want)
 		assert.ErrorContains(t, err, want)
 	}
@@ -105,13 +106,9 @@ func TestScripts(t *testing.T) {
 	assert.Same(t, a, b)
 	assert.NotSame(t, a, scriptFor(true, plain, []byte{bucketKind}))
 	assert.NotSame(t, scriptFor(false, plain, []byte{bucketKind}), scriptFor(true, plain, []byte{bucketKind}))
-	adopts := scriptFor(true, adopting, []byte{bucketKind, logKind})
-	assert.NotSame(t, a, adopts)
-	assert.Greater(t, len(adopts.text), len(a.text))
-	assert.NotContains(t, a.text+adopts.text, "--")
+	assert.NotContains(t, a.text, "--")
 	undoes := scriptFor(true, longer, []byte{bucketKind, logKind})
 	assert.NotSame(t, a, undoes)
-	assert.NotSame(t, adopts, undoes)
 	assert.Greater(t, len(undoes.text), len(a.text))
 	assert.Len(t, a.sha, 40)
 }

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +15,10 @@ import (
 // command in progress for each key, no matter how many callers there are, and a single
 // call never waits. Commands on different keys do not wait for each other; sharing a
 // round trip is left to the client.
+//
+// Callers that call again as soon as they are answered, such as workers, share the next command
+// with the calls that were queued meanwhile. If that command were sent before they call, they
+// would have to wait for it, and each decision would take two round trips.
 //
 // A command is sent by a goroutine of its own, so that callers can return when their
 // time is over, even if the client ignores contexts.
@@ -55,10 +60,11 @@ type group struct {
 	tombed bool              // whether cmd has the key's tombstone, without which it can be sent as well
 
 	begin  time.Duration   // when it was sent
-	ticks  int64           // of the store when it left the queue
+	age    int             // the weight of the ticks since it left the queue; protected by the lock of the queue's shard
 	ctx    context.Context // ends when the command is abandoned
 	cancel context.CancelFunc
-	done   func(error) // reports to the breaker, once; protected by the lock of the queue's shard
+	server *server     // nil until it is known; protected by the lock of the queue's shard
+	done   func(error) // reports to the server, once; protected by the same lock
 }
 
 // maxGroup bounds the calls that share a command, and so the run time of a script.
@@ -94,7 +100,6 @@ func (s *Store) enqueue(c *call) {
 // add adds a call to the queue of its key. It returns a queue that is new: the caller must
 // start it. A raw command has a queue of its own.
 func (s *Store) add(c *call) *queue {
-	c.ticks = s.ticks.Load()
 	shard := &s.queues[c.name.shard()]
 	id := queueID{key: c.name.text, prog: c.prog}
 	if c.prog == nil {
@@ -123,6 +128,31 @@ func (s *Store) drain(q *queue) {
 		if g == nil || !s.send(q, g) {
 			return
 		}
+		if len(g.calls) >= gatherFrom {
+			s.gather(q, g)
+		}
+	}
+}
+
+const (
+	gatherFrom = 8 // the calls in a command after which gather is called
+	maxYields  = 4 // how often gather lets others run in vain
+)
+
+// gather lets the callers of a group run that were answered just now, as long as more of them call
+// again, and for at most a quarter of the time that the command took. While all processors are
+// busy, that may take longer once, so it is not done for a few calls.
+func (s *Store) gather(q *queue, g *group) {
+	begin := s.elapsed()
+	end := begin + (begin-g.begin)/4
+	for yields, most := 0, 0; most < len(g.calls) && yields < maxYields && s.elapsed() <= end; yields++ {
+		runtime.Gosched()
+		q.shard.mu.Lock()
+		waiting := len(q.next)
+		q.shard.mu.Unlock()
+		if waiting > most {
+			yields, most = 0, waiting
+		}
 	}
 }
 
@@ -135,7 +165,7 @@ func (s *Store) nextGroup(q *queue) *group {
 		n := min(len(q.next), maxGroup)
 		calls := slices.DeleteFunc(q.next[:n:n], func(c *call) bool { return c.claimed.Load() })
 		if q.next = q.next[n:]; len(calls) > 0 {
-			q.group = &group{calls: calls, ticks: s.ticks.Load()}
+			q.group = &group{calls: calls}
 			q.group.ctx, q.group.cancel = context.WithCancel(context.Background())
 			return q.group
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -51,6 +52,27 @@ func TestCoalescing(t *testing.T) {
 		assert.Len(t, remaining, 30, "each call got its own Remaining")
 		_, l = f.store(t)
 		assert.False(t, l.Allow("k"))
+	})
+}
+
+// Callers that call again as soon as they are answered share each command, instead of every second.
+func TestCallingAgain(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that they run before the sender does
+	synctest.Test(t, func(t *testing.T) {
+		const callers, calls = 40, 20
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: callers * calls, Window: time.Hour})
+		f.delay = 10 * time.Millisecond
+		_, l := f.store(t)
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				for range calls {
+					assert.True(t, l.Allow("k"))
+				}
+			})
+		}
+		wg.Wait()
+		assert.Less(t, f.calls(), calls*3/2)
 	})
 }
 
@@ -207,6 +229,69 @@ func TestBusy(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, b.outcomes, 2)
 		assert.ErrorIs(t, b.outcomes[1], ErrTimeout)
+	})
+}
+
+// While goroutines wait for a processor and the server answers other commands, there is sixteen
+// times as much time: it is this process that is behind.
+func TestBehind(t *testing.T) {
+	for name, tt := range map[string]struct {
+		wrap    func(twoServers) Conn
+		backlog bool
+		want    time.Duration
+	}{
+		"answers":                 {func(two twoServers) Conn { return struct{ Conn }{two} }, true, 800 * time.Millisecond},
+		"answers, and no backlog": {func(two twoServers) Conn { return struct{ Conn }{two} }, false, 50 * time.Millisecond},
+		"another one answers":     {func(two twoServers) Conn { return two }, true, 200 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeServer(t, ratelimit.FixedWindow{Limit: 10_000, Window: time.Hour})
+				f.delay = time.Millisecond
+				s, err := New(tt.wrap(twoServers{f}), WithTimeout(50*time.Millisecond))
+				require.NoError(t, err)
+				s.backlog = func() bool { return tt.backlog }
+				l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"))
+				require.NoError(t, err)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					for begin := time.Now(); time.Since(begin) < time.Second; {
+						_, err := l.Take(t.Context(), "well", 1)
+						assert.NoError(t, err)
+					}
+				}()
+				begin := time.Now()
+				_, err = l.Take(t.Context(), "ah", 1)
+				require.ErrorIs(t, err, ErrTimeout)
+				assert.InDelta(t, tt.want, time.Since(begin), float64(10*time.Millisecond))
+				<-done
+				settle()
+				requireIdle(t, s)
+			})
+		})
+	}
+}
+
+// A tick that is held up, such as by a thread that does not run, counts once, however many calls
+// arrive meanwhile.
+func TestTickHeldUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 10_000, Window: time.Hour})
+		f.delay = 400 * time.Millisecond
+		s, l := f.store(t, WithTimeout(50*time.Millisecond))
+		s.backlog = func() bool {
+			time.Sleep(45 * time.Millisecond)
+			return false
+		}
+		var wg sync.WaitGroup
+		for i := range 400 {
+			time.Sleep(time.Millisecond)
+			wg.Go(func() { assert.True(t, l.Allow(fmt.Sprint(i))) })
+		}
+		wg.Wait()
+		settle()
+		requireIdle(t, s)
 	})
 }
 
@@ -390,10 +475,10 @@ func TestOutcome(t *testing.T) {
 	require.NoError(t, err)
 	lost := errors.New("i/o timeout")
 	for _, tt := range []struct {
-		err   error
-		took  time.Duration
-		ticks int64
-		want  error
+		err  error
+		took time.Duration
+		age  int
+		want error
 	}{
 		{nil, time.Hour, 0, nil},
 		{lost, 0, 0, lost},
@@ -407,7 +492,7 @@ func TestOutcome(t *testing.T) {
 		{errors.New("OOM command not allowed"), 0, 0, nil},
 		{errors.New("ERR value is not an integer"), 0, 0, nil},
 	} {
-		assert.Equal(t, tt.want, s.outcome(tt.err, tt.took, tt.ticks), "%v after %v, %d ticks", tt.err, tt.took, tt.ticks)
+		assert.Equal(t, tt.want, s.outcome(tt.err, tt.took, tt.age), "%v after %v, weight %d", tt.err, tt.took, tt.age)
 	}
 	full := errors.New("ERR max number of clients reached")
 	assert.Equal(t, full, s.outcome(full, 0, 0))
@@ -455,7 +540,7 @@ func TestBreaker(t *testing.T) {
 		require.ErrorIs(t, err, b.open)
 		require.ErrorIs(t, l.Reset(t.Context(), "k"), ErrOpen)
 		assert.Equal(t, calls, f.calls())
-		assert.EqualValues(t, 1, s.Stats().Refused, "Reset returns its error, and no policy decides")
+		assert.EqualValues(t, 1, s.Stats().BreakerOpen, "Reset returns its error, and no policy decides")
 		assert.EqualValues(t, 3, s.Stats().Failures)
 		settle()
 		requireIdle(t, s)
@@ -486,7 +571,7 @@ func TestBreakers(t *testing.T) {
 		}))
 		require.NoError(t, err)
 		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s))
+		l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"))
 		require.NoError(t, err)
 		for range 3 {
 			for _, key := range []string{"well", "ah", "oh"} {
@@ -505,7 +590,7 @@ func TestBreakers(t *testing.T) {
 			s, err := New(twoServers{f}, WithBreakers(func() Breaker { panic("replaced") }), opt)
 			require.NoError(t, err)
 			s.backlog = func() bool { return false }
-			l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s))
+			l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"))
 			require.NoError(t, err)
 			l.Allow("well")
 			l.Allow("ah")
@@ -571,8 +656,8 @@ func TestRepair(t *testing.T) {
 			wg.Go(ask)
 		}
 		wg.Wait()
-		assert.Equal(t, 4, f.trips, "the first; the others; the state; the others again")
-		assert.Equal(t, []int{1, 199}, f.batch)
+		assert.Equal(t, 3, f.trips, "the first; the others; the state after them")
+		assert.Equal(t, []int{1}, f.batch)
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
 		assert.Equal(t, 300-199, d.Remaining)
@@ -580,9 +665,9 @@ func TestRepair(t *testing.T) {
 		assert.EqualValues(t, 1, s.Stats().Failures)
 		assert.EqualValues(t, 1, s.Stats().Unreadable)
 
-		// If it cannot be fetched, each call fails within the timeout.
+		// If it cannot be replaced, each call fails within the timeout.
 		f.damage()
-		f.hanging = getText
+		f.hanging = replace.sha
 		for range 100 {
 			wg.Go(func() {
 				asked := time.Now()
@@ -655,7 +740,7 @@ func TestNonsense(t *testing.T) {
 	for _, answer := range []string{"", "x", "12345678", "12345678\x00", "12345678\x00123456789012", string(make([]byte, 17)) + "odd"} {
 		s, err := New(nonsense(answer))
 		require.NoError(t, err)
-		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)}, ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 		require.NoError(t, err)
 		d, err := l.Take(t.Context(), "k", 1)
 		assert.Error(t, err, "%q", answer)
@@ -664,7 +749,7 @@ func TestNonsense(t *testing.T) {
 	// So is a reply that denies what the arithmetic grants.
 	s, err := New(nonsense(make([]byte, 17)))
 	require.NoError(t, err)
-	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)}, ratelimit.WithStore(s))
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)}, ratelimit.WithStore(s), ratelimit.WithName("test"))
 	require.NoError(t, err)
 	_, err = l.Take(t.Context(), "k", 1)
 	assert.ErrorContains(t, err, "defect")

@@ -74,10 +74,6 @@ var kernels = [...][]string{
 	flightKind:   {"log"},
 }
 
-// isScaled reports whether the states of a kind are scaled when they are adopted, for which they
-// need wide.lua.
-func isScaled(kind byte) bool { return kind == bucketKind || kind == queueKind }
-
 // partsFile has sections that belong to no kernel.
 const partsFile = "parts"
 
@@ -123,8 +119,7 @@ type scriptID struct {
 type variant byte
 
 const (
-	adopting variant = 1 << iota // can adopt the states of other limits
-	longer                       // has undo.lua and account.lua
+	longer   variant = 1 << iota // has undo.lua and account.lua
 	together                     // is joint.lua instead, for the parts of several keys
 
 	plain variant = 0
@@ -169,10 +164,6 @@ func (a *assembly) applies(words string) bool {
 		switch word {
 		case "one", "several":
 			if a.all != (word == "several") {
-				return false
-			}
-		case "plain", "adopting":
-			if (a.variant&adopting != 0) != (word == "adopting") {
 				return false
 			}
 		case "longer":
@@ -247,10 +238,6 @@ func (a *assembly) section(name string) string {
 		return "do\n"
 	case name == "undoHelp" || name == "cancelHelp":
 		return a.helpers(name)
-	case name == "scaling" && a.variant&adopting != 0 && slices.ContainsFunc(a.kinds, isScaled):
-		return sectionsOf()["wide"]["wide"]
-	case name == "scaling":
-		return ""
 	case name == "opening":
 		return a.opening()
 	case name == "undo" && a.variant&longer != 0:

@@ -11,7 +11,7 @@ import (
 // in one call of unpack.
 func TestOpening(t *testing.T) {
 	for kind := byte(bucketKind); kind <= warmingKind; kind++ {
-		for _, v := range []variant{plain, adopting, longer, adopting | longer} {
+		for _, v := range []variant{plain, longer} {
 			text := scriptFor(false, v, []byte{kind}).text
 			_, rest, _ := strings.Cut(text, ", now, op, times, n, wait, ")
 			first, _, _ := strings.Cut(rest, "\n")

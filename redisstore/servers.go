@@ -3,8 +3,10 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,31 +16,27 @@ type servers struct {
 	known map[string]*server
 }
 
-// A server has a breaker, and decides which failures the breaker gets. Any number of commands
+// A server may have a breaker, and decides which failures the breaker gets. Any number of commands
 // may be in progress when a server stalls or a connection is lost. They all fail then, but
 // that is one failure: the breaker gets that of the first of them, and the next one only of a
 // command that was sent later.
 type server struct {
-	breaker Breaker
+	name     string
+	breaker  Breaker                // or nil
+	outage   atomic.Pointer[Outage] // nil if the latest command succeeded
+	answered atomic.Int64           // the tick that follows its latest answer
 
 	mu     sync.Mutex    // protects failed
-	failed time.Duration // when the breaker last got a failure, by the store's clock
+	failed time.Duration // when the latest failure was counted, by the store's clock
 }
 
 // maxServers bounds the memory of a servers, because the names of servers may change.
 const maxServers = 4096
 
-// serverOf returns the server of a key, or nil if it has no breaker. If all servers share a
-// breaker, they are one server here.
+// serverOf returns the server of a key. If all servers share a breaker, they are one server here.
 func (s *Store) serverOf(ctx context.Context, key string) *server {
-	create := s.breakers
 	name := ""
-	switch cluster, ok := s.conn.(Cluster); {
-	case create == nil && s.breaker == nil:
-		return nil
-	case create == nil:
-		create = func() Breaker { return s.breaker }
-	case ok:
+	if cluster, ok := s.conn.(Cluster); ok && s.breaker == nil {
 		name = cluster.Server(ctx, key)
 	}
 	all := &s.servers
@@ -48,7 +46,10 @@ func (s *Store) serverOf(ctx context.Context, key string) *server {
 	if srv != nil {
 		return srv
 	}
-	made := &server{breaker: create()}
+	made := &server{name: name, breaker: s.breaker}
+	if s.breakers != nil {
+		made.breaker = s.breakers()
+	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if srv = all.known[name]; srv != nil {
@@ -61,24 +62,79 @@ func (s *Store) serverOf(ctx context.Context, key string) *server {
 	return made
 }
 
-// allow asks the breaker of key's server whether a command may be sent, and returns the
-// function to report the command's outcome to.
-func (s *Store) allow(ctx context.Context, key string) (done func(error), err error) {
-	srv := s.serverOf(ctx, key)
-	if srv == nil {
-		return func(error) {}, nil
-	}
-	report, err := srv.breaker.Allow()
-	if err != nil {
-		return nil, &openError{err}
+// allow asks the breaker of a server whether a command may be sent, and returns the function to
+// report the command's outcome to.
+func (s *Store) allow(srv *server) (done func(error), err error) {
+	report := func(error) {}
+	if srv.breaker != nil {
+		if report, err = srv.breaker.Allow(); err != nil {
+			return nil, &openError{err, srv.outage.Load()}
+		}
 	}
 	sent := s.elapsed()
 	return func(err error) {
-		if err != nil && !errors.Is(err, context.Canceled) && !srv.fail(sent, s.elapsed()) {
+		now := s.elapsed()
+		switch {
+		case err == nil:
+			if srv.outage.Load() != nil {
+				srv.outage.Store(nil)
+			}
+		case errors.Is(err, context.Canceled):
+		case srv.fail(sent, now):
+			srv.blame(err)
+			if srv.isHalfOpen() && now-sent < s.timeout/2 {
+				time.AfterFunc(testAgain, func() { report(context.Canceled) })
+				return
+			}
+		default:
 			err = context.Canceled
 		}
 		report(err)
 	}, nil
+}
+
+// testAgain is how soon a server is tested again if the client fails at once. Its error may be
+// older than the return of the server, if it is that of a connection from before, or one that it
+// gives without trying to connect again. If there is no answer, the breaker opens for the cooldown.
+const testAgain = 50 * time.Millisecond
+
+// isHalfOpen reports whether the breaker tests the server, as far as it says so.
+func (srv *server) isHalfOpen() bool {
+	b, ok := srv.breaker.(interface{ State() string })
+	return ok && b.State() == "half-open"
+}
+
+// blame makes err the cause of the server's outage, which may begin with it.
+func (srv *server) blame(err error) {
+	since := time.Now()
+	if known := srv.outage.Load(); known != nil {
+		since = known.Since
+	}
+	srv.outage.Store(&Outage{Since: since, Cause: err})
+}
+
+// explain replaces the cause of an outage, if it is only that there was no answer in time, by what
+// the client returned about a command that was abandoned before.
+func (srv *server) explain(err error) {
+	outage := srv.outage.Load()
+	if outage != nil && errors.Is(outage.Cause, ErrTimeout) && err != nil && !errors.Is(err, context.Canceled) {
+		srv.blame(err)
+	}
+}
+
+// timeoutError returns the error of a call on a key of srv, or of an unknown server if that is nil,
+// that was not answered in time.
+func (s *Store) timeoutError(srv *server) error {
+	name, from := "", ""
+	if srv != nil && srv.name != "" {
+		name, from = srv.name, " from "+srv.name
+	}
+	if dialer, ok := s.conn.(Dialer); ok {
+		if err := dialer.DialError(name); err != nil {
+			return fmt.Errorf("redisstore: no connection in time: %v passed: %w", s.timeout, err)
+		}
+	}
+	return fmt.Errorf("%w%s: %v passed", ErrTimeout, from, s.timeout)
 }
 
 // fail reports whether the failure of a command that was sent at the given time is a new one.
@@ -92,20 +148,23 @@ func (srv *server) fail(sent, now time.Duration) bool {
 	return true
 }
 
-// breakerStates returns the states of the breakers that report one, by the names of servers.
-func (s *Store) breakerStates() map[string]string {
-	states := map[string]string{}
+// look sets what stats say of each server: the state of its breaker, if that reports one, and
+// its outage.
+func (s *Store) look(stats *Stats) {
+	stats.Breakers, stats.Outages = map[string]string{}, map[string]Outage{}
 	add := func(name string, b Breaker) {
 		if b, ok := b.(interface{ State() string }); ok {
-			states[name] = b.State()
+			stats.Breakers[name] = b.State()
 		}
 	}
 	add("", s.breaker)
 	s.servers.mu.RLock()
 	known := maps.Clone(s.servers.known) // State is called without the lock
 	s.servers.mu.RUnlock()
-	for name, server := range known {
-		add(name, server.breaker)
+	for name, srv := range known {
+		add(name, srv.breaker)
+		if outage := srv.outage.Load(); outage != nil {
+			stats.Outages[name] = *outage
+		}
 	}
-	return states
 }

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"encoding/binary"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,31 +51,44 @@ func TestShortState(t *testing.T) {
 		}
 		return b
 	}
-	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)}
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}
 	for _, tt := range []struct {
 		alg   ratelimit.Algorithm
 		value string
-		want  []byte
+		per   time.Duration // of an event of the bucket that left it; 0 if it is not short
 	}{
-		{bucket, "1763791234567890", words(1763791234567890, 0, 0)},
-		{bucket, "1763791234567890006", words(1763791234567890, 6, 0)},
-		{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(7), Capacity: 7}, "1763791234567890", words(1763791234567890, 0, 0)},
-		{bucket, "", nil},
-		{bucket, "176379123456789", []byte("176379123456789")},
-		{bucket, "17637912345678900", []byte("17637912345678900")},
-		{bucket, "176379123456789x", []byte("176379123456789x")},
-		{bucket, "176379123456789000x", []byte("176379123456789000x")},
-		{ratelimit.All{bucket}, "1763791234567890", []byte("1763791234567890")},
-		{ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, "1763791234567890", []byte("1763791234567890")},
+		{bucket, "2637912345678901003", time.Second / 10},
+		{bucket, "2637912345678909999", 999_000_000_000 * time.Microsecond},
+		{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 7}, "2637912345678901003", time.Second / 10},
+		{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)}, "2637912345678901003", 0},
+		{bucket, "263791234567890100x", 0},
+		{bucket, "263791234567890100", 0},
+		{ratelimit.All{bucket}, "2637912345678901003", 0},
+		{ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, "2637912345678901003", 0},
 	} {
 		tr, err := ratelimit.NewTransition(tt.alg)
 		require.NoError(t, err)
 		prog, err := newProgram(tr)
 		require.NoError(t, err)
-		state := prog.state("", tt.value)
-		if tt.want != nil {
-			tt.want = append([]byte(prog.header), tt.want...)
+		state := prog.stateOf(tt.value)
+		if tt.per == 0 {
+			assert.Equal(t, tt.value, string(state), "%#v %s", tt.alg, tt.value)
+			continue
 		}
-		assert.Equal(t, tt.want, state, "%#v %s", tt.alg, tt.value)
+		from, err := prog.t.Origin(state)
+		require.NoError(t, err)
+		assert.Equal(t, words(1763791234567890, 0, 0), state[len(from.Tag()):])
+		rate := reflect.ValueOf(from.Algorithm()).FieldByName("Rate").Interface().(ratelimit.Rate)
+		assert.Equal(t, tt.per, rate.Per/time.Duration(rate.Events), "%#v %s", tt.alg, tt.value)
+	}
+}
+
+// TestCodes: the cost of an event is in the code if it has three digits and zeros.
+func TestCodes(t *testing.T) {
+	for c, want := range map[cost]int{
+		{600_000, 1}: 6003, {1, 1}: 10, {999, 1}: 9990, {9990, 1}: 9991, {1000, 1}: 1001,
+		{999_000_000_000, 1}: 9999, {1001, 1}: -1, {1, 3}: -1, {9_990_000_000_000, 1}: -1,
+	} {
+		assert.Equal(t, want, codeOf(c), "%v", c)
 	}
 }

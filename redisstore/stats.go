@@ -34,7 +34,7 @@ type Stats struct {
 	// without a decision, such as those of Reset.
 	Failures     uint64
 	Timeouts     uint64 // no answer in time: ErrTimeout, or the deadline of a context or of the client
-	Refused      uint64 // not sent: ErrOpen
+	BreakerOpen  uint64 // not sent: ErrOpen
 	ErrorReplies uint64 // the server replied with an error, such as OOM or NOPERM
 	OtherErrors  uint64 // for example lost connections and unreadable states
 
@@ -46,10 +46,20 @@ type Stats struct {
 	Latency [len(latencyBounds) + 1]uint64
 
 	// Breakers has the state of the circuit breaker of each server that has been used. A
-	// server's name is its address in a cluster or ring of go-redis, and "" otherwise. The
-	// states are those of the breaker's method State, "closed", "half-open" and "open" by
-	// default. A [Breaker] without that method is left out.
+	// server's name is its address, or "" if the servers share a breaker: in a cluster of
+	// rueidis, and with [WithBreaker]. (With sentinels, it is "FailoverClient" in go-redis and
+	// "" in rueidis.) The states are those of the breaker's method State, "closed", "half-open"
+	// and "open" by default. A [Breaker] without that method is left out.
 	Breakers map[string]string
+
+	// Outages has the servers whose latest command failed, by the same names.
+	Outages map[string]Outage
+}
+
+// An Outage is the time during which no command to a server succeeds.
+type Outage struct {
+	Since time.Time // when the first of them failed, by this process's clock
+	Cause error     // of the latest failure
 }
 
 var latencyBounds = [...]time.Duration{
@@ -67,11 +77,11 @@ func (s *Store) Stats() Stats {
 	c := &s.counts
 	stats := Stats{
 		Calls: c.calls.Load(), Coalesced: c.coalesced.Load(), Cached: c.cached.Load(), Leased: c.leased.Load(), Lost: c.lost.Load(),
-		Timeouts: c.timeouts.Load(), Refused: c.refused.Load(), ErrorReplies: c.errorReplies.Load(), OtherErrors: c.otherErrors.Load(),
+		Timeouts: c.timeouts.Load(), BreakerOpen: c.breakerOpen.Load(), ErrorReplies: c.errorReplies.Load(), OtherErrors: c.otherErrors.Load(),
 		Unreadable: c.unreadable.Load(),
-		Breakers:   s.breakerStates(),
 	}
-	stats.Failures = stats.Timeouts + stats.Refused + stats.ErrorReplies + stats.OtherErrors
+	s.look(&stats)
+	stats.Failures = stats.Timeouts + stats.BreakerOpen + stats.ErrorReplies + stats.OtherErrors
 	for i := range c.latency {
 		stats.Latency[i] = c.latency[i].Load()
 	}
@@ -79,10 +89,10 @@ func (s *Store) Stats() Stats {
 }
 
 type counts struct {
-	calls, coalesced, cached, leased, lost       atomic.Uint64
-	timeouts, refused, errorReplies, otherErrors atomic.Uint64
-	unreadable                                   atomic.Uint64
-	latency                                      [len(latencyBounds) + 1]atomic.Uint64
+	calls, coalesced, cached, leased, lost           atomic.Uint64
+	timeouts, breakerOpen, errorReplies, otherErrors atomic.Uint64
+	unreadable                                       atomic.Uint64
+	latency                                          [len(latencyBounds) + 1]atomic.Uint64
 }
 
 // tally counts a request if the limiter lets its policy decide because of the outcome.
@@ -95,7 +105,7 @@ func (c *counts) tally(ctx context.Context, req *ratelimit.Request, res ratelimi
 	case errors.Is(err, ErrTimeout), isTimeout(err):
 		c.timeouts.Add(1)
 	case errors.Is(err, ErrOpen):
-		c.refused.Add(1)
+		c.breakerOpen.Add(1)
 	case isReply(err):
 		c.errorReplies.Add(1)
 	default:

@@ -71,7 +71,7 @@ func TestFailures(t *testing.T) {
 				f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 				s, _ := f.store(t)
 				var log strings.Builder
-				l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(&log, nil))))
+				l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(&log, nil))))
 				require.NoError(t, err)
 				f.hangs = true
 				tt.call(t.Context(), l)
@@ -114,7 +114,7 @@ func TestFailuresByKind(t *testing.T) {
 		"lost":         {io.EOF, func(s Stats) uint64 { return s.OtherErrors }, false},
 		"refused":      {errors.New("dial tcp 127.0.0.1:1: connect: connection refused"), func(s Stats) uint64 { return s.OtherErrors }, false},
 		"i/o timeout":  {context.DeadlineExceeded, func(s Stats) uint64 { return s.Timeouts }, false},
-		"breaker open": {ErrOpen, func(s Stats) uint64 { return s.Refused }, false},
+		"breaker open": {ErrOpen, func(s Stats) uint64 { return s.BreakerOpen }, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
@@ -198,7 +198,7 @@ func TestBreakerStates(t *testing.T) {
 			s, err := New(twoServers{f}, opts...)
 			require.NoError(t, err)
 			s.backlog = func() bool { return false }
-			l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s))
+			l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"))
 			require.NoError(t, err)
 			assert.True(t, l.Allow("well"))
 			assert.True(t, l.Allow("ah"))

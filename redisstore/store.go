@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,11 +19,13 @@ type Store struct {
 	begin time.Time // when the store was made
 
 	programs programs
+	limiters limiters
 	servers  servers
 	queues   queues
 	senders  senders
-	ticks    atomic.Int64 // counted so far; see tick
+	ticks    atomic.Int64 // how many there were
 	ticking  atomic.Bool  // whether the timer runs
+	inTick   sync.Mutex   // held by tick
 	backlog  func() bool  // whether goroutines wait for a processor
 	calls    sync.Pool    // of unused *call; not global, because its channels belong to one synctest bubble
 	denials  denials
@@ -50,13 +53,40 @@ func (s *Store) elapsed() time.Duration { return time.Since(s.begin) }
 
 // Open implements [ratelimit.Store]. It returns an error that matches
 // [ratelimit.ErrInvalid] if a parameter of the algorithm does not fit into this store, which
-// counts time in microseconds and supports numbers up to 2⁵¹.
+// counts time in microseconds and supports numbers up to 2⁵¹, or if the store has opened a
+// limiter of the same name with another algorithm, and no thousands of others since.
 func (s *Store) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
 	prog, err := s.programs.get(t)
 	if err != nil {
 		return nil, err
 	}
-	return &states{s, s.prefix + head(name, prog)}, nil
+	if err := s.limiters.add(name, t); err != nil {
+		return nil, err
+	}
+	return &states{s, s.prefix + head(name, prog, t.Varies())}, nil
+}
+
+// limiters are those that a store has opened lately, by their names.
+type limiters struct {
+	mu     sync.Mutex // protects byName
+	byName map[string]*ratelimit.Transition
+}
+
+// maxLimiters bounds the memory of a limiters.
+const maxLimiters = 4096
+
+// add returns an error if the limiter called name cannot have t.
+func (l *limiters) add(name string, t *ratelimit.Transition) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if have := l.byName[name]; have != nil {
+		return have.CheckSame(name, t)
+	}
+	if l.byName == nil || len(l.byName) >= maxLimiters {
+		l.byName = make(map[string]*ratelimit.Transition)
+	}
+	l.byName[name] = t
+	return nil
 }
 
 // states are the states of one limiter. It implements [ratelimit.States].
@@ -147,4 +177,41 @@ func (s *states) Reset(ctx context.Context, key string) error {
 // Close gives back the unused events of all leases, and takes no leases from then on.
 // The store remains usable. If ctx ends first, Close returns its error. Events that could
 // not be given back stay spent.
-func (s *Store) Close(ctx context.Context) error { return s.closeLeases(ctx) }
+func (s *Store) Close(ctx context.Context) error {
+	if ctx == nil {
+		return errNoContext
+	}
+	return s.closeLeases(ctx)
+}
+
+// Check returns nil if Redis runs a script for this store, and otherwise an error that says why
+// not, such as that of connecting. A service can call it when it starts, or to tell whether it is
+// ready. Check waits until ctx ends, or as long as the client does, and not only for the timeout
+// of [WithTimeout]. It does not ask the circuit breaker, and stores nothing. In a cluster, it asks
+// one node.
+func (s *Store) Check(ctx context.Context) error {
+	if ctx == nil {
+		return errNoContext
+	}
+	get := Command{Words: []string{"EVAL", getText, "1", s.prefix + "check"}, Key: 3}
+	replied := make(chan error, 1)
+	go func() { // because the client may ignore ctx
+		_, err := s.conn.Do(ctx, get)
+		replied <- err
+	}()
+	var err error
+	select {
+	case err = <-replied:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err == nil {
+		return nil
+	}
+	if dialer, ok := s.conn.(Dialer); ok && ctx.Err() != nil {
+		if why := dialer.DialError(""); why != nil {
+			err = fmt.Errorf("%w: %w", err, why)
+		}
+	}
+	return fmt.Errorf("redisstore: no reply to a script: %w", err)
+}

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"runtime/metrics"
 	"time"
 )
@@ -10,7 +9,7 @@ import (
 // If Redis does not answer within the timeout, 50 ms by default, the call fails, and the
 // limiter's FailurePolicy decides: FailOpen, the default, allows it and marks the Decision
 // as Degraded. After five such failures in a row, the circuit breaker (goredis.New and
-// rueidis.New set one) fails all calls at once for a second. options.go and doc.go say what
+// rueidis.New set one) fails all calls at once for half a second. options.go and doc.go say what
 // users can choose.
 //
 // The timeout should measure the server and not this process, which may be stopped for a
@@ -18,14 +17,17 @@ import (
 // arrive long before it is read. So the store does not compare clock readings; it counts
 // ticks of a timer. A timeout is ticksPerTimeout ticks. A late tick counts the same as
 // any other, and a tick that finds goroutines waiting for a processor counts a quarter,
-// because one of them may have the answer.
+// because one of them may have the answer. If the server has answered other commands since
+// the tick before, it counts a quarter of that: the server works, and this process, which may
+// have only a part of its processors, is behind.
 //
 // A store has one timer, which runs while commands are in progress.
 const (
-	ticksPerTimeout = 10
-	tickWeight      = 4 // the weight of a tick
-	busyTickWeight  = 1 // its weight while goroutines wait for a processor
-	timeoutWeight   = ticksPerTimeout * tickWeight
+	ticksPerTimeout    = 10
+	tickWeight         = 16 // the weight of a tick
+	busyTickWeight     = 4  // its weight while goroutines wait for a processor
+	answeredTickWeight = 1  // and answers arrive
+	timeoutWeight      = ticksPerTimeout * tickWeight
 )
 
 // backlog reports whether goroutines wait for a processor.
@@ -48,45 +50,66 @@ func (s *Store) tick() {
 	// Before looking at the queues: enqueue adds a queue first and calls startTicking
 	// second, so either this tick sees the queue or startTicking sees false.
 	s.ticking.Store(false)
-	weight := int64(tickWeight)
+	if !s.inTick.TryLock() { // the tick before is held up, which counts once
+		s.startTicking()
+		return
+	}
+	defer s.inTick.Unlock()
+	weight := tickWeight
 	if s.backlog() {
 		weight = busyTickWeight
 	}
-	now := s.ticks.Add(weight)
+	now := s.ticks.Add(1)
 	active := false
 	for i := range s.queues {
-		active = s.tickShard(&s.queues[i], now) || active
+		active = s.tickShard(&s.queues[i], now, weight) || active
 	}
 	if active {
 		s.startTicking()
 	}
 }
 
+// answered notes that a server has answered a command.
+func (s *Store) answered(srv *server) {
+	if next := s.ticks.Load() + 1; srv.answered.Load() != next {
+		srv.answered.Store(next)
+	}
+}
+
+// weighs returns what a tick counts for a command to srv, or to an unknown server if that is nil.
+func (srv *server) weighs(tick int64, weight int) int {
+	if weight == busyTickWeight && srv != nil && srv.answered.Load() >= tick {
+		return answeredTickWeight
+	}
+	return weight
+}
+
 // tickShard does the work of tick for one shard, and reports whether the shard has any
 // queue.
-func (s *Store) tickShard(shard *queueShard, now int64) bool {
-	var late []*call
-	var reports []func(error)
+func (s *Store) tickShard(shard *queueShard, tick int64, weight int) bool {
+	late := map[*server][]func(error){} // what waits for their answers: calls and breakers
 	var abandoned []*queue
-	claimLate := func(calls []*call) {
+	age := func(calls []*call, srv *server, weight int) {
 		for _, c := range calls {
-			if now-c.ticks >= timeoutWeight && c.claim() {
-				late = append(late, c)
+			if c.age += weight; c.age >= timeoutWeight && c.claim() {
+				late[srv] = append(late[srv], func(err error) { c.done <- err })
 			}
 		}
 	}
 	shard.mu.Lock()
 	active := len(shard.active) > 0
 	for _, q := range shard.active {
-		claimLate(q.next)
 		g := q.group
 		if g == nil {
+			age(q.next, nil, weight)
 			continue
 		}
-		claimLate(g.calls)
-		if now-g.ticks >= timeoutWeight {
+		weight := g.server.weighs(tick, weight)
+		age(q.next, g.server, weight)
+		age(g.calls, g.server, weight)
+		if g.age += weight; g.age >= timeoutWeight {
 			if g.done != nil {
-				reports = append(reports, g.done)
+				late[g.server] = append(late[g.server], g.done)
 				g.done = nil
 			}
 			g.cancel()
@@ -98,22 +121,19 @@ func (s *Store) tickShard(shard *queueShard, now int64) bool {
 	for _, q := range abandoned {
 		s.startSender(q)
 	}
-	if len(late) > 0 || len(reports) > 0 {
-		err := fmt.Errorf("%w: %v passed", ErrTimeout, s.timeout)
-		for _, done := range reports {
+	for srv, tell := range late {
+		err := s.timeoutError(srv)
+		for _, done := range tell {
 			done(err)
-		}
-		for _, c := range late {
-			c.done <- err
 		}
 	}
 	return active
 }
 
 // outcome returns what to report to the breaker about a command that returned err after
-// took, during which the store counted ticks.
-func (s *Store) outcome(err error, took time.Duration, ticks int64) error {
-	counted := time.Duration(ticks/tickWeight+1) * (s.timeout / ticksPerTimeout)
+// took, during which the store counted ticks of a total weight of age.
+func (s *Store) outcome(err error, took time.Duration, age int) error {
+	counted := time.Duration(age/tickWeight+1) * (s.timeout / ticksPerTimeout)
 	switch {
 	case err == nil || aboutKey(err):
 		return nil

@@ -64,30 +64,43 @@ var errReset = errors.New("redisstore: the key was reset")
 // sendWithout puts the calls of a group back at the head of the queue, without what is void
 // because the key was reset at the time in the reply.
 func (s *Store) sendWithout(q *queue, g *group) bool {
-	at := kernel.Instant(double(g.reply[9:]))
-	var again []*call
-	for _, c := range g.calls {
-		switch {
-		case c.claimed.Load():
-			continue
-		case c.req.Op == ratelimit.OpReturn && c.wait() <= float64(at):
-			c.answer(nil)
-			continue
-		case c.undoes():
-			c.req.Grant = kernel.Forget(c.req.Grant, at)
-		}
+	q.forget(g, kernel.Instant(double(g.reply[9:])))
+	again := slices.DeleteFunc(g.calls, func(c *call) bool { return c.claimed.Load() })
+	for _, c := range again {
 		c.again++
-		again = append(again, c)
 	}
 	return q.detach(g, again)
 }
 
-// tombstone returns the name of a key's tombstone. It has ! after the fingerprint, as no key's
-// name has, and at the end three characters that make it have the key's slot in a cluster: if
+// forget answers the calls of g that are void because the key was reset, and leaves in the others
+// what is not. The former leave g first: once it is answered, a call belongs to its caller.
+func (q *queue) forget(g *group, at kernel.Instant) {
+	var void, left []*call
+	for _, c := range g.calls {
+		if c.req.Op == ratelimit.OpReturn && c.wait() <= float64(at) {
+			void = append(void, c)
+			continue
+		}
+		if c.undoes() {
+			c.req.Grant = kernel.Forget(c.req.Grant, at)
+		}
+		left = append(left, c)
+	}
+	q.shard.mu.Lock()
+	g.calls = left
+	q.shard.mu.Unlock()
+	for _, c := range void {
+		c.answer(nil)
+	}
+}
+
+// tombstone returns the name of a key's tombstone. It has ! after the length of the
+// limiter's name, as no key's name has, and at the end three characters that make it have the key's slot in a cluster: if
 // Redis does not choose the slot by a tag in the prefix, the checksums of both names end with the
 // same bits.
 func (s *Store) tombstone(name string) string {
-	at := len(s.prefix) + strings.IndexByte(name[len(s.prefix):], '@') + 1 + fingerprint
+	at := len(s.prefix) + strings.IndexByte(name[len(s.prefix):], '@')
+	at += strings.IndexAny(name[at:], ":{#")
 	head, rest := name[:at], name[at:]
 	sum := checksum(0, head)
 	other := next(sum, '!')

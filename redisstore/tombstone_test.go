@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // slotOf is the slot of a name as the specification of Redis Cluster defines it.
@@ -36,7 +37,7 @@ func TestChecksum(t *testing.T) {
 func TestNamesOfTombstones(t *testing.T) {
 	seen := map[string]string{}
 	texts := []string{"", "a", "a:", ":a", "!", "!a", "a!", "@", "{", "}", "{}", "{a}", "a}b", "}{", "#", "#a", strings.Repeat("x", 129)}
-	for _, prefix := range []string{"", "rl:", "p@", "{tag}", "{tag}{}", "}"} {
+	for _, prefix := range []string{"", "rl:", "{tag}", "{tag}{}", "}"} {
 		s, err := New(nonsense(""), WithPrefix(prefix))
 		require.NoError(t, err)
 		for _, limiter := range texts {
@@ -141,7 +142,7 @@ func TestWithoutTombstones(t *testing.T) {
 			conn := &parting{fakeServer: f, err: errors.New(code + " no")}
 			s, err := New(conn)
 			require.NoError(t, err)
-			l, err := ratelimit.New(daily, ratelimit.WithStore(s), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			l, err := ratelimit.New(daily, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 			require.NoError(t, err)
 			r, _, err := l.Hold(t.Context(), "k", 10)
 			require.NoError(t, err)
@@ -171,4 +172,22 @@ func (p *parting) Do(ctx context.Context, c Command) (string, error) {
 		return "", p.err
 	}
 	return p.fakeServer.Do(ctx, c)
+}
+
+// A call that is answered because its key was reset has left its command: it belongs to its caller.
+func TestVoidCallsLeaveTheirCommand(t *testing.T) {
+	reset := time.Unix(1_800_000_000, 0)
+	returns := func(taken time.Duration) *call {
+		c := &call{done: make(chan error, 1)}
+		c.req = ratelimit.Request{Op: ratelimit.OpReturn, N: 1, Taken: reset.Add(taken)}
+		return c
+	}
+	void, valid := returns(-time.Second), returns(time.Second)
+	q := &queue{shard: new(queueShard), next: []*call{{}}}
+	q.group = &group{calls: []*call{void, valid}}
+	g := q.group
+	q.forget(g, kernel.InstantOf(reset)/kernel.Instant(tick))
+	require.NoError(t, <-void.done)
+	*void = call{} // by its caller
+	assert.Equal(t, []*call{valid}, g.calls)
 }

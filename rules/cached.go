@@ -4,11 +4,9 @@ import (
 	"container/list"
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/benbjohnson/clock"
-	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -34,6 +32,7 @@ type CacheOption func(*cacheConfig)
 type cacheConfig struct {
 	size    int
 	ttl     time.Duration
+	maxAge  time.Duration
 	timeout time.Duration
 	most    int // lookups at once
 	clk     clock.Clock
@@ -46,6 +45,12 @@ func WithSize(n int) CacheOption { return func(c *cacheConfig) { c.size = n } }
 // WithTTL sets how long a limit, or the result that a key has none, is used before it
 // is looked up again. The default is a minute.
 func WithTTL(d time.Duration) CacheOption { return func(c *cacheConfig) { c.ttl = d } }
+
+// WithMaxAge sets how long after the last lookup of a key its cached limit is returned at
+// once. The default is ten minutes. If the last lookup was longer ago and the TTL is over, as
+// when the key was not used meanwhile, a call waits for a new lookup, and gets the cached limit
+// only if that fails.
+func WithMaxAge(d time.Duration) CacheOption { return func(c *cacheConfig) { c.maxAge = d } }
 
 // WithLookupTimeout sets how long a lookup may take, including the time it waits for
 // other lookups. The default is a second.
@@ -62,7 +67,7 @@ func WithCacheClock(clk clock.Clock) CacheOption { return func(c *cacheConfig) {
 const defaultLookups = 8
 
 func newCacheConfig(lookup Lookup, opts []CacheOption) (*cacheConfig, error) {
-	c := &cacheConfig{size: 10_000, ttl: time.Minute, timeout: time.Second, most: defaultLookups, clk: clock.New()}
+	c := &cacheConfig{size: 10_000, ttl: time.Minute, maxAge: 10 * time.Minute, timeout: time.Second, most: defaultLookups, clk: clock.New()}
 	if pool, ok := lookup.(interface{ most() (int, bool) }); ok {
 		if n, bounded := pool.most(); bounded {
 			c.most = min(c.most, n)
@@ -81,6 +86,8 @@ func newCacheConfig(lookup Lookup, opts []CacheOption) (*cacheConfig, error) {
 		return nil, invalid("WithSize(%d): must be at least 1", c.size)
 	case c.ttl <= 0:
 		return nil, invalid("WithTTL(%v): must be longer than 0", c.ttl)
+	case c.maxAge < 0:
+		return nil, invalid("WithMaxAge(%v): must be at least 0", c.maxAge)
 	case c.timeout <= 0:
 		return nil, invalid("WithLookupTimeout(%v): must be longer than 0", c.timeout)
 	case c.most < 1:
@@ -96,22 +103,21 @@ func newCacheConfig(lookup Lookup, opts []CacheOption) (*cacheConfig, error) {
 type Cache struct {
 	cacheConfig
 	lookup Lookup
-	known  *lru.Cache[string, found]
-	failed *lru.Cache[string, failure] // separate, so that failing keys do not evict known ones
 
-	hits, misses, stale, failures, invalid atomic.Uint64
-
-	mu      sync.Mutex         // protects the fields below
+	mu      sync.Mutex // protects the fields below
+	stats   CacheStats // without Keys
+	known   recent[found]
+	failed  recent[failure]    // separate, so that failing keys do not evict known ones
 	flights map[string]*flight // by key: the queued ones, and the latest running one
 	queue   list.List          // of flights
-	running int                // lookups, including those past their deadline
-	err     error              // of the latest lookup that failed or found an invalid limit
+	running []*flight          // including those past their deadline
 	logged  time.Time          // when an invalid limit was last logged
 }
 
 // found is the result of a lookup.
 type found struct {
 	alg   ratelimit.Algorithm
+	at    time.Time // of the last lookup, even if it failed
 	until time.Time // when to look it up again
 }
 
@@ -128,13 +134,15 @@ const retryAfter = time.Second
 // [ratelimit.WithLimits].
 //
 // A call waits for a lookup only if its key is not in the cache, and gets the error if
-// that lookup fails. For a key in the cache, Limit returns the cached limit at once,
-// however old it is. If it is older than the TTL, the key is looked up again in the
-// background; while that fails, the cached limit stays in force. After a failed lookup,
-// a key is not looked up again for a second.
+// that lookup fails. The failure policy of the limiter then decides; the default allows
+// everything. For a key in the cache, Limit returns the cached limit at once. If it is older than
+// the TTL, the key is looked up again in the background; while that fails, the cached limit stays
+// in force. [WithMaxAge] is for keys that nobody has used for long. After a failed lookup, a key
+// is not looked up again for a second.
 //
 // There is at most one lookup at a time for each key, and [WithMaxLookups] for all
-// keys. A lookup that ignores its context counts until it returns.
+// keys. A lookup that ignores its context counts until it returns. While that many lookups have
+// exceeded their time, calls that need another one fail at once.
 //
 // An invalid limit, such as one of 0 events, is not used: the last valid limit of the
 // key stays in force, or the limiter's own if there was none. The error is logged, and
@@ -144,12 +152,10 @@ func Cached(lookup Lookup, opts ...CacheOption) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cache{cacheConfig: *config, lookup: lookup, flights: make(map[string]*flight)}
-	if c.known, err = lru.New[string, found](c.size); err != nil {
-		return nil, err
-	}
-	c.failed, err = lru.New[string, failure](c.size)
-	return c, err
+	return &Cache{
+		cacheConfig: *config, lookup: lookup, flights: make(map[string]*flight),
+		known: newRecent[found](config.size), failed: newRecent[failure](config.size),
+	}, nil
 }
 
 // Limit returns the limit of key, or nil if the limiter's own limit applies.
@@ -157,28 +163,21 @@ func (c *Cache) Limit(ctx context.Context, key string) (ratelimit.Algorithm, err
 	if ctx == nil {
 		return nil, invalid("Limit(nil): give a context, such as context.Background()")
 	}
-	old, known := c.known.Get(key)
 	now := c.clk.Now()
-	if known && now.Before(old.until) {
-		c.hits.Add(1)
-		return old.alg, nil
+	f, old, err := c.begin(ctx, key, now)
+	if f == nil {
+		return old.alg, err
 	}
-	if known {
-		c.misses.Add(1)
-		c.stale.Add(1)
-		c.refresh(ctx, key, now)
-		return old.alg, nil
-	}
-	if f, failed := c.failed.Get(key); failed && now.Before(f.until) {
-		c.hits.Add(1)
-		return nil, f.err
-	}
-	c.misses.Add(1)
-	f := c.join(ctx, key, now)
 	defer c.leave(f)
+	late := func() (ratelimit.Algorithm, error) {
+		if old.at.IsZero() {
+			return nil, f.late()
+		}
+		return old.alg, nil
+	}
 	left := f.deadline.Sub(now)
 	if left <= 0 {
-		return nil, f.late()
+		return late()
 	}
 	timer := c.clk.Timer(left) // in case the lookup ignores its context
 	defer timer.Stop()
@@ -186,7 +185,7 @@ func (c *Cache) Limit(ctx context.Context, key string) (ratelimit.Algorithm, err
 	case <-f.done:
 		return f.alg, f.err
 	case <-timer.C:
-		return nil, f.late()
+		return late()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -199,8 +198,8 @@ func (c *Cache) Forget(key string) {
 	if f := c.flights[key]; f != nil && f.queued == nil {
 		delete(c.flights, key) // so that its result is not cached
 	}
-	c.known.Remove(key)
-	c.failed.Remove(key)
+	c.known.remove(key)
+	c.failed.remove(key)
 }
 
 // CacheStats are the counters of a [Cache].
@@ -208,7 +207,7 @@ type CacheStats struct {
 	Hits     uint64 // calls answered from the cache
 	Misses   uint64 // calls whose key was not in the cache, or older than the TTL
 	Stale    uint64 // misses answered at once with a limit older than the TTL
-	Failures uint64 // lookups that failed
+	Failures uint64 // lookups that failed, or were not made because others hang
 	Invalid  uint64 // lookups that found an invalid limit
 	Keys     int    // in the cache
 	Err      error  // of the latest failed lookup or invalid limit, or nil
@@ -218,5 +217,47 @@ type CacheStats struct {
 func (c *Cache) Stats() CacheStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return CacheStats{c.hits.Load(), c.misses.Load(), c.stale.Load(), c.failures.Load(), c.invalid.Load(), c.known.Len(), c.err}
+	stats := c.stats
+	stats.Keys = len(c.known.byKey)
+	return stats
+}
+
+// recent holds the most recently used values by key.
+type recent[V any] struct {
+	size  int
+	byKey map[string]*list.Element
+	order list.List // of entries, the most recently used one first
+}
+
+type entry[V any] struct {
+	key   string
+	value V
+}
+
+func newRecent[V any](size int) recent[V] {
+	return recent[V]{size: size, byKey: make(map[string]*list.Element)}
+}
+
+func (r *recent[V]) get(key string) (v V, ok bool) {
+	e, ok := r.byKey[key]
+	if ok {
+		r.order.MoveToFront(e)
+		v = e.Value.(entry[V]).value
+	}
+	return v, ok
+}
+
+func (r *recent[V]) put(key string, v V) {
+	r.remove(key)
+	r.byKey[key] = r.order.PushFront(entry[V]{key, v})
+	if len(r.byKey) > r.size {
+		r.remove(r.order.Back().Value.(entry[V]).key)
+	}
+}
+
+func (r *recent[V]) remove(key string) {
+	if e, ok := r.byKey[key]; ok {
+		r.order.Remove(e)
+		delete(r.byKey, key)
+	}
 }

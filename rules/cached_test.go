@@ -52,7 +52,7 @@ func TestCached(t *testing.T) {
 		assert.Equal(t, perMinute(6), get("ann"))
 		limit = 7
 		time.Sleep(2 * time.Minute)
-		assert.Equal(t, perMinute(6), get("ann"), "however long ago it was")
+		assert.Equal(t, perMinute(6), get("ann"), "within the greatest age")
 		assert.Equal(t, perMinute(7), get("ann"))
 		assert.Equal(t, 4, lookups)
 
@@ -165,6 +165,7 @@ func TestCacheOptions(t *testing.T) {
 	for want, opt := range map[string]CacheOption{
 		"WithSize(0)":           WithSize(0),
 		"WithTTL(0s)":           WithTTL(0),
+		"WithMaxAge(-1ns)":      WithMaxAge(-1),
 		"WithLookupTimeout(0s)": WithLookupTimeout(0),
 		"WithMaxLookups(0)":     WithMaxLookups(0),
 		"WithCacheClock(nil)":   WithCacheClock(nil),

@@ -101,8 +101,6 @@ func parseSegment(s string) (_ segment, want string) {
 		return segment{}, "a call with each % that does not start an escape written as %25"
 	case plain == "." || plain == "..":
 		return segment{}, "a call without . and .."
-	case isNumber(plain):
-		return segment{kind: number}, "" // a number in a rule stands for any number
 	}
 	return segment{word: plain}, ""
 }
@@ -176,12 +174,6 @@ func distance(a, b string) int {
 
 func quote(s string) string { return `"` + s + `"` }
 
-// isNumber reports whether s consists of one or more digits 0 to 9.
-func isNumber(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != ""
-}
+// isNumber reports whether s consists of digits 0 to 9. An empty segment does, too: chi serves
+// /user//photos by the route /user/{id:[0-9]+}/photos.
+func isNumber(s string) bool { return strings.Trim(s, "0123456789") == "" }

@@ -32,7 +32,8 @@
 //
 // [Cached] makes a lookup in a database or another store suitable for
 // [ratelimit.WithLimits]. It returns the limit of a known key at once, even while the
-// store hangs, and looks up only a few keys at a time:
+// store hangs, and looks up only a few keys at a time. If the lookup of an unknown key fails,
+// the limiter's failure policy decides, which by default allows everything:
 //
 //	lookup, err := rules.Cached(rules.SQLLimits(db, "SELECT time_window_sec, capacity FROM limits WHERE config_key = $1", nil))
 //	if err != nil {

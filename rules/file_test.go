@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ func TestFileNumbers(t *testing.T) {
 		`{id: a, call: /x, limit: 5.0, seconds: 0.001}`:                          {Limit: 5, Window: time.Millisecond},
 		`{"id": "a", "call": "/x", "limit": 1e3, "seconds": 2.5e0}`:              {Limit: 1000, Window: 2500 * time.Millisecond},
 		`{id: a, call: /x, limit: "5", seconds: "60"}`:                           {Limit: 5, Window: time.Minute},
+		`{id: a, call: /x, limit: 010, seconds: "007"}`:                          {Limit: 10, Window: 7 * time.Second},
 		`{id: a, call: /x, limit: 5, seconds: 1, enabled: no}`:                   {Limit: 5, Window: time.Second, Disabled: true},
 		`{id: a, call: /x, limit: 5, seconds: 1, burst: null}`:                   {Limit: 5, Window: time.Second},
 		`{id: a, call: /x, limit: 5, seconds: 1, expires: 1893456000}`:           {Limit: 5, Window: time.Second, Expires: time.Unix(1893456000, 0)},
@@ -46,16 +48,16 @@ func TestFileNumbers(t *testing.T) {
 		assert.Equal(t, want, got[0], text)
 	}
 	for text, want := range map[string]string{
-		`{id: a, call: /x, limit: 1.9, seconds: 1}`:                                    `rule "a": limit is 1.9: it must be a whole number`,
-		`{id: a, call: /x, limit: 1, seconds: 1, algorithm: token-bucket, burst: 2.5}`: `burst is 2.5`,
+		`{id: a, call: /x, limit: 1.9, seconds: 1}`:                                    `rule "a": limit is "1.9": it must be a whole number`,
+		`{id: a, call: /x, limit: 1, seconds: 1, algorithm: token-bucket, burst: 2.5}`: `burst is "2.5"`,
 		`{id: a, call: /x, limit: 1, seconds: 1e-10}`:                                  `seconds is "1e-10": it must be more than 0`,
-		`{id: a, call: /x, limit: 1, seconds: .nan}`:                                   `seconds is NaN`,
-		`{id: a, call: /x, limit: .inf, seconds: 1}`:                                   `limit is +Inf`,
+		`{id: a, call: /x, limit: 1, seconds: .nan}`:                                   `seconds is ".nan"`,
+		`{id: a, call: /x, limit: .inf, seconds: 1}`:                                   `limit is ".inf"`,
 		`{id: a, call: /x, limit: 99999999999999999999, seconds: 1}`:                   `limit is`,
 		`{id: a, call: /x, limit: 0, seconds: 1}`:                                      `limit is 0: it must be at least 1`,
 		`{id: a, call: /x, limit: null, seconds: 1}`:                                   `limit is <nil>: it must be present`,
 		`{id: a, call: /x, seconds: 1}`:                                                `limit is <nil>: it must be present`,
-		`{id: a, call: /x, limit: true, seconds: 1}`:                                   `limit is true`,
+		`{id: a, call: /x, limit: true, seconds: 1}`:                                   `limit is "true"`,
 		`{id: a, call: /x, limit: [1], seconds: 1}`:                                    `limit is a list: it must be a whole number`,
 		`{id: [a], call: /x, limit: 1, seconds: 1}`:                                    `id is a list: it must be text`,
 		`{id: {a: b}, call: /x, limit: 1, seconds: 1}`:                                 `id is a mapping: it must be text`,
@@ -63,20 +65,48 @@ func TestFileNumbers(t *testing.T) {
 		`{id: a, call: /x, limit: 1, seconds: 1, shadow: [true]}`:                      `shadow is a list`,
 		`{id: a, call: /x, limit: 1, seconds: 1, more: [true]}`:                        `more is a list: it must be one of the fields`,
 		`[a]`: `the entry is a list: it must have fields`,
-		`{id: a, call: /x, limit: 1, seconds: 1, expires: -1}`:    `expires is -1: it must be in Unix seconds`,
-		`{id: a, call: /x, limit: 1, seconds: 1, expires: 0}`:     `expires is 0`,
-		`{id: a, call: /x, limit: 1, seconds: 1, expires: soon}`:  `expires is "soon"`,
-		`{id: a, call: /x, limit: 1, seconds: 1, shadow: 2}`:      `shadow is 2`,
-		`{id: a, call: /x, limit: 1, seconds: 1, enabled: maybe}`: `enabled is "maybe"`,
-		`{id: a, call: /x, limit: 1, seconds: 1, ID: b}`:          `ID is "b": it must be one of the fields`,
-		`{call: /x, limit: 1, seconds: 1}`:                        `id is <nil>: it must be present`,
-		`{id: a, call: /x, limit: 1, seconds: 1, method: GET}`:    `method is "GET": it must be one of the fields`,
+		`{id: a, call: /x, limit: 1, seconds: 1, expires: -1}`:            `expires is -1: it must be in Unix seconds`,
+		`{id: a, call: /x, limit: 1, seconds: 1, expires: 0}`:             `expires is 0`,
+		`{id: a, call: /x, limit: 1, seconds: 1, expires: 1893456000000}`: `expires is 1893456000000: it must be in Unix seconds`,
+		`{id: a, call: /x, limit: 1, seconds: 1, expires: soon}`:          `expires is "soon"`,
+		`{id: a, call: /x, limit: 1, seconds: 1, shadow: 2}`:              `shadow is 2`,
+		`{id: a, call: /x, limit: 1, seconds: 1, enabled: maybe}`:         `enabled is "maybe"`,
+		`{id: a, call: /x, limit: 1, seconds: 1, ID: b}`:                  `ID is "b": it must be one of the fields`,
+		`{call: /x, limit: 1, seconds: 1}`:                                `id is <nil>: it must be present`,
+		`{id: a, call: /x, limit: 1, seconds: 1, method: GET}`:            `method is "GET": it must be one of the fields`,
 	} {
 		got, err := writeFile(t, "- "+text).Load(t.Context())
 		assert.ErrorContains(t, err, want, text)
 		assert.Empty(t, got, text)
 		var bad BadRules
 		assert.ErrorAs(t, err, &bad)
+	}
+}
+
+// TestFileTexts checks that text is what is written.
+func TestFileTexts(t *testing.T) {
+	for text, want := range map[string]string{
+		"007": "007", "1e3": "1e3", "0x10": "0x10", "yes": "yes", "2030-01-01": "2030-01-01", "'~'": "~", `"a\u00e9"`: "aé", "'a '": "a", "1_000": "1_000",
+	} {
+		got, err := writeFile(t, "- {id: "+text+", call: /x, limit: 1, seconds: 1}").Load(t.Context())
+		require.NoError(t, err, text)
+		assert.Equal(t, want, got[0].ID)
+	}
+}
+
+// TestJSON checks that all of JSON is read, and exactly.
+func TestJSON(t *testing.T) {
+	got, err := writeFile(t, "[\n\t"+`{"id": "\ud83d\ude00", "call": "\/x", "limit": 1e1, "seconds": 0.1, "shadow": true, "burst": null}]`).Load(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []Rule{{ID: "😀", Call: "/x", Limit: 10, Window: 100 * time.Millisecond, Shadow: true}}, got)
+	for text, want := range map[string]string{
+		`[{"id": "a", "call": ["\/x"], "limit": 1, "seconds": 1}]`: "call is a list: it must be text",
+		`[["\/x"]]`:     "the entry is a list",
+		`{"id": "\/x"}`: "cannot unmarshal object",
+		"null":          "no list of rules",
+	} {
+		_, err := writeFile(t, text).Load(t.Context())
+		assert.ErrorContains(t, err, want)
 	}
 }
 
@@ -136,8 +166,14 @@ func TestEndlessFile(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = File(t.TempDir()).Load(t.Context())
 	require.Error(t, err)
-	_, err = writeFile(t, "- "+strings.Repeat("[", 10_000)).Load(t.Context())
-	require.Error(t, err)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, part := range []string{"[", "- ", "? ", "{a: ", "&a "} {
+		_, err = writeFile(t, "- "+strings.Repeat(part, 100_000)).Load(t.Context())
+		require.Error(t, err)
+	}
+	runtime.ReadMemStats(&after)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(100<<20))
 }
 
 // TestNeverEnds checks that an expiry later than the last time.Time means never.

@@ -4,12 +4,9 @@ go 1.26.0
 
 require (
 	github.com/benbjohnson/clock v1.3.5
-	github.com/goccy/go-yaml v1.19.2
-	github.com/hashicorp/golang-lru/v2 v2.0.7
 	github.com/ratelimit-go/ratelimit v0.0.0
 	github.com/stretchr/testify v1.12.1
+	go.yaml.in/yaml/v3 v3.0.5
 )
-
-require go.yaml.in/yaml/v3 v3.0.5 // indirect
 
 replace github.com/ratelimit-go/ratelimit => ../

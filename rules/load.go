@@ -154,7 +154,11 @@ func (s *Set) put(rules []Rule, err error) error {
 	}
 	now := s.clk.Now()
 	old := s.force.Load()
-	t, bad := newIndex(rules, bad, old.lastGood(), now)
+	var last *index
+	if old != nil {
+		last = old.index
+	}
+	t, bad := newIndex(rules, bad, last, now)
 	if len(bad) > 0 && s.allOrNothing {
 		return bad
 	}
@@ -164,7 +168,9 @@ func (s *Set) put(rules []Rule, err error) error {
 		return errClosed
 	}
 	if old.same(t) {
-		t = old.with(t.good)
+		same := *old.index // whose rules have handlers
+		same.valid = t.valid
+		t = &same
 	} else {
 		s.status.Version++
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -31,55 +32,50 @@ func (f *flight) late() error {
 	return fmt.Errorf("rules: the limit of key %q: the lookup did not answer in time: %w", f.key, context.DeadlineExceeded)
 }
 
-// refresh looks up a key in the background, unless a lookup of it is queued or running.
-// The number of such lookups is bounded by the size of the cache.
-func (c *Cache) refresh(ctx context.Context, key string, now time.Time) {
+// begin returns the cached result for a key, and perhaps starts a lookup in the background. If
+// the caller has to wait for a lookup until its deadline, which may have passed already, begin
+// returns that, too; the cached result is zero if there is none.
+func (c *Cache) begin(ctx context.Context, key string, now time.Time) (f *flight, old found, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if old, ok := c.known.Peek(key); ok && now.Before(old.until) {
-		return // another lookup has just ended
+	old, known := c.known.get(key)
+	failed, fails := c.failed.get(key)
+	switch {
+	case known && now.Before(old.until):
+		c.stats.Hits++
+		return nil, old, nil
+	case !known && fails && now.Before(failed.until):
+		c.stats.Hits++
+		return nil, old, failed.err
 	}
-	if c.flights[key] == nil && len(c.flights) < c.size {
-		c.queueLocked(ctx, key, now)
+	c.stats.Misses++
+	f = c.flights[key]
+	if known && now.Sub(old.at) <= c.maxAge {
+		c.stats.Stale++
+		if f == nil && len(c.flights) < c.size { // which bounds the lookups in the background
+			c.queueLocked(ctx, key, now)
+		}
+		return nil, old, nil
 	}
-}
-
-// join returns the lookup of a key, for the caller to wait for until its deadline,
-// which may have passed already.
-func (c *Cache) join(ctx context.Context, key string, now time.Time) *flight {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if f := c.endedLocked(key, now); f != nil {
-		return f
-	}
-	f := c.flights[key]
-	if f != nil && f.queued != nil && !now.Before(f.deadline) { // a refresh that never started
+	if f != nil && f.queued != nil && !now.Before(f.deadline) { // one in the background that never started
 		c.dropLocked(f)
 		f = nil
+	}
+	if f == nil && len(c.running) >= c.most && !slices.ContainsFunc(c.running, func(f *flight) bool { return now.Before(f.deadline) }) {
+		c.stats.Failures++
+		if c.stats.Err = (&flight{key: key}).late(); known {
+			return nil, old, nil
+		}
+		return nil, old, c.stats.Err
 	}
 	if f == nil {
 		f = c.queueLocked(ctx, key, now)
 	}
 	f.waiting++
-	return f
+	return f, old, nil
 }
 
-// endedLocked returns a finished flight if a lookup of key has just ended, or nil.
-func (c *Cache) endedLocked(key string, now time.Time) *flight {
-	k, known := c.known.Peek(key)
-	failed, ok := c.failed.Peek(key)
-	if !known && (!ok || !now.Before(failed.until)) {
-		return nil
-	}
-	f := &flight{key: key, deadline: now.Add(c.timeout), done: make(chan struct{}), alg: k.alg}
-	if !known {
-		f.err = failed.err
-	}
-	close(f.done)
-	return f
-}
-
-// leave undoes a join.
+// leave says that a caller no longer waits for a flight.
 func (c *Cache) leave(f *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,12 +101,12 @@ func (c *Cache) dropLocked(f *flight) {
 
 // startLocked starts queued lookups while fewer than the maximum are running.
 func (c *Cache) startLocked(now time.Time) {
-	for c.running < c.most && c.queue.Len() > 0 {
+	for len(c.running) < c.most && c.queue.Len() > 0 {
 		f := c.queue.Front().Value.(*flight)
 		c.queue.Remove(f.queued)
 		f.queued = nil
 		if left := f.deadline.Sub(now); left > 0 {
-			c.running++
+			c.running = append(c.running, f)
 			go c.run(f, left)
 		} else {
 			c.endLocked(f, nil, f.late(), now)
@@ -123,7 +119,7 @@ func (c *Cache) run(f *flight, left time.Duration) {
 	alg, err := c.ask(f, left)
 	now := c.clk.Now()
 	c.mu.Lock()
-	c.running--
+	c.running = slices.DeleteFunc(c.running, func(other *flight) bool { return other == f })
 	c.endLocked(f, alg, err, now)
 	c.startLocked(now)
 	logs := isInvalid(err) && (c.logged.IsZero() || now.Sub(c.logged) >= time.Second)
@@ -159,17 +155,18 @@ func (c *Cache) ask(f *flight, left time.Duration) (alg ratelimit.Algorithm, err
 // Forget was called for the key in the meantime.
 func (c *Cache) endLocked(f *flight, alg ratelimit.Algorithm, err error, now time.Time) {
 	if err != nil {
-		c.err = err
+		c.stats.Err = err
 	}
-	next, known := c.known.Peek(f.key)
+	next, known := c.known.get(f.key)
+	next.at = now
 	switch {
 	case err == nil:
-		next = found{alg, now.Add(c.ttl)}
+		next.alg, next.until = alg, now.Add(c.ttl)
 	case isInvalid(err): // the store has answered, so it is not asked again for a TTL
-		c.invalid.Add(1)
+		c.stats.Invalid++
 		next.until = now.Add(c.ttl)
 	default:
-		c.failures.Add(1)
+		c.stats.Failures++
 		next.until = now.Add(min(retryAfter, c.ttl))
 		if !known {
 			f.err = err
@@ -182,11 +179,11 @@ func (c *Cache) endLocked(f *flight, alg ratelimit.Algorithm, err error, now tim
 	}
 	delete(c.flights, f.key)
 	if f.err != nil {
-		c.failed.Add(f.key, failure{f.err, next.until})
+		c.failed.put(f.key, failure{f.err, next.until})
 		return
 	}
-	c.known.Add(f.key, next)
-	c.failed.Remove(f.key)
+	c.known.put(f.key, next)
+	c.failed.remove(f.key)
 }
 
 // isInvalid reports whether err means that a limit is invalid, as opposed to a failed

@@ -77,16 +77,19 @@ func TestKnownKeysNeverWait(t *testing.T) {
 					require.Zero(t, time.Since(start))
 				}
 			}
-			time.Sleep(24 * time.Hour)
-			start := time.Now()
-			alg, err := c.Limit(t.Context(), "7")
-			require.NoError(t, err)
-			require.Equal(t, perMinute(5), alg)
-			require.Zero(t, time.Since(start))
+			for range 100 { // for longer than the greatest age
+				time.Sleep(9 * time.Minute)
+				start := time.Now()
+				alg, err := c.Limit(t.Context(), "7")
+				require.NoError(t, err)
+				require.Equal(t, perMinute(5), alg)
+				require.Zero(t, time.Since(start))
+			}
 			store.hangs.Store(false)
 			store.limit.Store(6)
 			close(store.release)
 			time.Sleep(time.Minute)
+			var alg ratelimit.Algorithm
 			for range 2 {
 				alg, err = c.Limit(t.Context(), "7")
 				require.NoError(t, err)
@@ -98,13 +101,75 @@ func TestKnownKeysNeverWait(t *testing.T) {
 	}
 }
 
+// TestMaxAge has keys that nobody asks for, for longer than the greatest age.
+func TestMaxAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := perMinute(5)
+		var fails error
+		c, err := Cached(LookupFunc(func(context.Context, string) (ratelimit.Algorithm, error) {
+			time.Sleep(100 * time.Millisecond)
+			return limit, fails
+		}), WithMaxAge(time.Hour))
+		require.NoError(t, err)
+		ask := func(want ratelimit.Algorithm, takes time.Duration) {
+			t.Helper()
+			start := time.Now()
+			alg, err := c.Limit(t.Context(), "key")
+			require.NoError(t, err)
+			assert.Equal(t, want, alg)
+			assert.Equal(t, takes, time.Since(start))
+		}
+		ask(perMinute(5), 100*time.Millisecond)
+		limit = ratelimit.Blocked{}
+		time.Sleep(time.Hour)
+		ask(perMinute(5), 0)
+		time.Sleep(time.Minute)
+		ask(ratelimit.Blocked{}, 0)
+		limit = perMinute(6)
+		time.Sleep(time.Hour + 1)
+		ask(perMinute(6), 100*time.Millisecond)
+		fails = errors.New("down")
+		time.Sleep(2 * time.Hour)
+		ask(perMinute(6), 100*time.Millisecond)
+		ask(perMinute(6), 0)
+	})
+}
+
+// TestHungLookups checks that, once as many lookups hang as may run, calls of unknown keys do not
+// wait any more, until one of the lookups returns.
+func TestHungLookups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSlowStore(false)
+		store.hangs.Store(true)
+		c, err := Cached(store, WithMaxLookups(2))
+		require.NoError(t, err)
+		for i := range 10 {
+			start := time.Now()
+			_, err := c.Limit(t.Context(), fmt.Sprint(i))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			if i >= 2 {
+				require.Zero(t, time.Since(start))
+			}
+		}
+		assert.EqualValues(t, 8, c.Stats().Failures)
+		assert.ErrorIs(t, c.Stats().Err, context.DeadlineExceeded)
+		store.hangs.Store(false)
+		store.release <- struct{}{}
+		synctest.Wait()
+		alg, err := c.Limit(t.Context(), "9")
+		require.NoError(t, err)
+		assert.Equal(t, perMinute(5), alg)
+		close(store.release)
+	})
+}
+
 // TestHotKeyOfAHungStore checks that calls for a key, known or not, leak nothing while its
 // lookup hangs.
 func TestHotKeyOfAHungStore(t *testing.T) {
 	store := newSlowStore(false)
 	c, err := Cached(store, WithTTL(time.Nanosecond), WithLookupTimeout(time.Nanosecond))
 	require.NoError(t, err)
-	c.known.Add("known", found{alg: perMinute(5)})
+	c.known.put("known", found{alg: perMinute(5), at: time.Now()})
 	store.hangs.Store(true)
 	ctx := context.Background()
 	for _, key := range []string{"known", "new"} {
@@ -365,5 +430,5 @@ func TestFloodWhileDown(t *testing.T) {
 	alg, err := c.Limit(t.Context(), "customer")
 	require.NoError(t, err)
 	assert.Equal(t, perMinute(5), alg)
-	assert.LessOrEqual(t, c.failed.Len(), 10)
+	assert.LessOrEqual(t, len(c.failed.byKey), 10)
 }

@@ -54,6 +54,7 @@ func TestMatch(t *testing.T) {
 		{"GET", "/nothing", ""},
 		{"GET", "/files", "/files/**"},
 		{"GET", "/files/a/b/c", "/files/**"},
+		{"GET", `/files\a`, "/files/**"}, // to a handler that takes \ for /
 		{"GET", "/items/x/reviews", "/items/{id}/reviews"},
 		{"GET", "/items/9/reviews", "/items/{id}/reviews"},
 		{"GET", "/items/9", "GET /items/{id}/{$}"},
@@ -63,7 +64,8 @@ func TestMatch(t *testing.T) {
 		{"GET", "/mixed/case", "/Mixed/CASE"},
 		{"GET", "/api/v1/status", "/api/v1/**"}, // the word counts before what follows
 		{"GET", "/api/v2/status", "/api/{version}/status"},
-		{"GET", "/n/12/x", "/n/7/x"},
+		{"GET", "/n/7/x", "/n/7/x"},
+		{"GET", "/n/12/x", ""},              // a literal is a literal
 		{"GET", "/deep/b/c", "/deep/{a}/c"}, // not /deep/b, which leads nowhere
 		{"GET", "/user/42/photos/7/x/y/z", "/user/**"},
 	} {
@@ -77,7 +79,7 @@ func TestBadRules(t *testing.T) {
 	for want, rules := range map[string][]Rule{
 		`rule "": ID is "": it must be a unique name`: {ruleFor("", "/x")},
 		`rule "a": ID is "a"`:                         {ruleFor("a", "/x"), ruleFor("a", "/y")},
-		`rule "b": Call is "/USER/7": it must be a different call than that of rule "a"`: {ruleFor("a", "/user/#"), ruleFor("b", "/USER/7")},
+		`rule "b": Call is "/USER/{id}/7": it must be a different call than that of rule "a"`: {ruleFor("a", "/user/{name}/7"), ruleFor("b", "/USER/{id}/7")},
 		`Call is "x"`:                 {ruleFor("a", "x")},
 		`Call is ""`:                  {ruleFor("a", "")},
 		`Call is "/a/**/b"`:           {ruleFor("a", "/a/**/b")},

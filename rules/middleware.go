@@ -13,7 +13,8 @@ import (
 // Middleware returns net/http middleware that applies the rules to the requests of a
 // handler. It responds like [httplimit.Middleware], and takes the same options:
 // [httplimit.WithKey] sets the subject, by default the client's address. The policy's
-// name is the rule's ID, if that consists of printable ASCII characters.
+// name is the rule's ID, if that consists of printable ASCII characters. It has rule- before it
+// if a limiter of [httplimit.WithAlso] has that name.
 //
 // If the path of a request has several interpretations (see [Rule]), the request must
 // pass the rules for all of them, and the response has the header fields of each rule
@@ -142,9 +143,6 @@ func (m *middleware) handler(version uint64, l handlerKey) http.Handler {
 		return h
 	}
 	rule, opts := l.rule, m.opts
-	if isPrintable(rule.ID) {
-		opts = append([]httplimit.Option{httplimit.WithPolicyName(rule.ID)}, opts...)
-	}
 	if rule.Shadow {
 		opts = append(opts[:len(opts):len(opts)], httplimit.WithShaping(0), httplimit.WithShadow(func(_ *http.Request, d ratelimit.Decision) {
 			if f := m.set.onShadow; f != nil {
@@ -152,12 +150,22 @@ func (m *middleware) handler(version uint64, l handlerKey) http.Handler {
 			}
 		}))
 	}
-	if limiter := (limiterOf{set: m.set, rule: rule}); l.joint {
-		limiter.within = m
-		h = httplimit.Middleware(limiter, opts...)(http.HandlerFunc(m.pass))
-	} else {
-		h = httplimit.Middleware(limiter, opts...)(m.next)
+	limiter, next := limiterOf{set: m.set, rule: rule}, m.next
+	if l.joint {
+		limiter.within, next = m, http.HandlerFunc(m.pass)
 	}
+	name := rule.ID
+	if !isPrintable(name) {
+		name = "default"
+	}
+	named := func(name string) []httplimit.Option {
+		return append([]httplimit.Option{httplimit.WithPolicyName(name)}, opts...)
+	}
+	limit, err := httplimit.New(limiter, named(name)...)
+	if err != nil { // a limiter of WithAlso has this name
+		limit = httplimit.Middleware(limiter, named("rule-"+name)...)
+	}
+	h = limit(next)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.handlers == nil || m.version < version { // drop the handlers of the old rules

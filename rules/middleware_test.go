@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,7 +37,7 @@ func (downStore) Reset(context.Context, string) error { return nil }
 func TestMiddlewareLogs(t *testing.T) {
 	before := slog.Default()
 	defer slog.SetDefault(before)
-	var logged strings.Builder
+	var logged lines
 	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
 	source := &table{rules: []Rule{
 		{ID: "a", Call: "/a", Limit: 1, Window: time.Hour},
@@ -61,8 +62,9 @@ func TestMiddlewareLogs(t *testing.T) {
 			pass := func(d time.Duration) {
 				clk.Add(d)
 				time.Sleep(d)
+				synctest.Wait() // for what is logged by a timer
 			}
-			logged.Reset()
+			logged.reset()
 			ask()
 			pass(tt.interval / 2)
 			ask()
@@ -73,6 +75,30 @@ func TestMiddlewareLogs(t *testing.T) {
 			require.Equal(t, 2, strings.Count(logged.String(), "\n"), logged.String())
 		})
 	}
+}
+
+// lines are what is logged, also by timers.
+type lines struct {
+	mu   sync.Mutex // protects text
+	text strings.Builder
+}
+
+func (l *lines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *lines) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Reset()
 }
 
 // TestMiddlewareLogsProxyOnce: all rules together log a proxy that is not trusted once.
@@ -136,6 +162,9 @@ func TestMiddlewareSettles(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest("GET", step.path, http.NoBody))
 			assert.Equal(t, step.want, w.Code, i)
+			if i == 1 {
+				assert.Contains(t, w.Header().Get("RateLimit-Policy"), `"rule-a"`, "unlike the other limiter")
+			}
 			if n == 2 {
 				assert.Equal(t, step.settled, settled, i)
 			}

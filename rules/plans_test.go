@@ -113,9 +113,12 @@ func TestPlanRowsOfTables(t *testing.T) {
 // A capacity of 0 or null blocks the key, even if the limiter lets everything pass when a
 // lookup fails, and without the cache.
 func TestNoCapacity(t *testing.T) {
+	limitOf := func(window, capacity any, limit func(int, time.Duration) ratelimit.Algorithm) (ratelimit.Algorithm, error) {
+		return SQLLimits(nil, "", limit).(*sqlLimits).limitOf("key", window, capacity, nil)
+	}
 	for _, capacity := range []any{nil, int64(0), []byte("0"), "0.0", 0.0} {
 		for _, window := range []any{int64(60), nil, int64(0)} {
-			alg, err := capacityLimit("key", window, capacity, func(int, time.Duration) ratelimit.Algorithm {
+			alg, err := limitOf(window, capacity, func(int, time.Duration) ratelimit.Algorithm {
 				t.Error("asked for a limit")
 				return nil
 			})
@@ -124,14 +127,14 @@ func TestNoCapacity(t *testing.T) {
 		}
 	}
 	for _, capacity := range []any{int64(-1), "", "many", 0.5} {
-		_, err := capacityLimit("key", int64(60), capacity, nil)
+		_, err := limitOf(int64(60), capacity, nil)
 		assert.ErrorContains(t, err, `capacity is`)
 	}
 	for _, window := range []any{nil, int64(0), int64(-60)} {
-		_, err := capacityLimit("key", window, int64(5), nil)
+		_, err := limitOf(window, int64(5), nil)
 		assert.ErrorContains(t, err, `time_window_sec is`)
 	}
-	alg, err := capacityLimit("key", int64(60), int64(5), bucketOf)
+	alg, err := limitOf(int64(60), int64(5), nil)
 	require.NoError(t, err)
 	assert.Equal(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(5)}, alg)
 }

@@ -1,10 +1,12 @@
 package rules
 
 import (
+	"bytes"
 	"path"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/benbjohnson/clock"
 )
@@ -33,9 +35,8 @@ func (t *index) match(found []*compiled, method, p string, clk clock.Clock) []*c
 			found = m.findIn(found, &t.exact, segments)
 		}
 	} else {
-		found = m.readEscaped(found, p)
-		if clean := path.Clean("/" + p); clean != p {
-			found = m.readEscaped(found, clean)
+		for _, form := range forms(p) {
+			found = m.readEscaped(found, form)
 		}
 	}
 	if len(found) < 2 {
@@ -63,7 +64,7 @@ func (t *index) plain(segments []string, p string) (_ []string, ok bool) {
 	begin := 1
 	for i := 1; i < len(p); i++ {
 		switch c := p[i]; {
-		case c == '%' || c >= 0x80 || 'A' <= c && c <= 'Z':
+		case c == '%' || c == '\\' || c >= 0x80 || 'A' <= c && c <= 'Z':
 			return nil, false
 		case (c == '/' || c == '.') && p[i-1] == '/':
 			return nil, false
@@ -86,6 +87,42 @@ type matching struct {
 	now           time.Time // set only if a rule expires
 }
 
+// forms returns what handlers make of a path before they split it: nothing, the path without
+// slashes at its ends, cleaned as by [path.Clean], or without dots but with empty segments, as
+// section 5.2.4 of RFC 3986 says; and the first and the third with \ as /.
+func forms(p string) []string {
+	all := append(make([]string, 0, 6), p, path.Clean("/"+p))
+	if strings.HasPrefix(p, "//") || strings.HasSuffix(p, "//") {
+		all = append(all, "/"+strings.Trim(p, "/"))
+	}
+	if strings.Contains(p, "//") && strings.Contains(p, "/.") {
+		all = append(all, withoutDots(p))
+	}
+	if slashed := strings.NewReplacer(`\`, "/", "%5C", "/", "%5c", "/").Replace(p); slashed != p {
+		all = append(all, slashed, path.Clean("/"+slashed))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// withoutDots removes the segments . and .. of a path, each .. with the segment before it.
+func withoutDots(p string) string {
+	var out []byte
+	for p = strings.TrimPrefix(p, "/"); ; {
+		s, rest, more := strings.Cut(p, "/")
+		switch {
+		case s == "..":
+			out = out[:max(0, bytes.LastIndexByte(out, '/'))]
+		case s != ".":
+			out = append(append(out, '/'), s...)
+		}
+		if !more {
+			return string(out)
+		}
+		p = rest
+	}
+}
+
 // readEscaped finds the rules for a path that may have escapes.
 func (m *matching) readEscaped(found []*compiled, p string) []*compiled {
 	found = m.read(found, p)
@@ -98,8 +135,9 @@ func (m *matching) readEscaped(found []*compiled, p string) []*compiled {
 	}
 	found = m.find(found, segments)
 	plain := unescape(p)
-	found = m.read(found, plain)
-	found = m.read(found, path.Clean("/"+plain))
+	for _, form := range forms(plain) {
+		found = m.read(found, form)
+	}
 	found = m.readMounted(found, p, plain) // mounted on segments of the path as sent
 	return m.readMounted(found, plain, plain)
 }
@@ -160,7 +198,7 @@ func (m *matching) find(found []*compiled, segments []string) []*compiled {
 	found = m.findIn(found, &m.exact, segments)
 	lower := make([]string, len(segments))
 	for i, s := range segments {
-		lower[i] = strings.ToLower(s)
+		lower[i] = fold(s)
 	}
 	return m.findIn(found, &m.folded, lower)
 }
@@ -211,4 +249,10 @@ func unhex(c byte) byte {
 		return c - 'A' + 10
 	}
 	return 16
+}
+
+// fold returns s with one of all the letters that differ only in case. Unlike
+// [strings.ToLower], it has one for s and ſ, and for i and ı.
+func fold(s string) string {
+	return strings.Map(func(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }, s)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+	"unicode"
 
 	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
@@ -216,10 +217,45 @@ var handlers = map[string]func(u *url.URL) []string{
 	"unescaped by segment":       func(u *url.URL) []string { return unescaped(strings.Split(trim(u.EscapedPath()), "/")) },
 	"clean, and then unescaped":  func(u *url.URL) []string { return strings.Split(trim(unescape(path.Clean(u.EscapedPath()))), "/") },
 	"in lower case, and cleaned": func(u *url.URL) []string { return strings.Split(trim(path.Clean(strings.ToLower(u.Path))), "/") },
-	"mounted on 1":               func(u *url.URL) []string { return mounted(1, u.EscapedPath()) },
-	"mounted on 2":               func(u *url.URL) []string { return mounted(2, u.EscapedPath()) },
-	"gin, mounted on 1":          func(u *url.URL) []string { return mounted(1, strings.ReplaceAll(u.Path, "%", "%25")) },
-	"gin, mounted on 2":          func(u *url.URL) []string { return mounted(2, strings.ReplaceAll(u.Path, "%", "%25")) },
+	"dots only":                  func(u *url.URL) []string { return strings.Split(trim(dotless(u.EscapedPath())), "/") },
+	"dots only, unescaped":       func(u *url.URL) []string { return strings.Split(trim(dotless(u.Path)), "/") },
+	"trimmed":                    func(u *url.URL) []string { return strings.Split(strings.Trim(u.Path, "/"), "/") },
+	"trimmed, not unescaped":     func(u *url.URL) []string { return strings.Split(strings.Trim(u.EscapedPath(), "/"), "/") },
+	"backslashes":                func(u *url.URL) []string { return strings.Split(trim(strings.ReplaceAll(u.Path, `\`, "/")), "/") },
+	"backslashes, cleaned": func(u *url.URL) []string {
+		return strings.Split(trim(path.Clean("/"+strings.ReplaceAll(u.Path, `\`, "/"))), "/")
+	},
+	"mounted on 1":      func(u *url.URL) []string { return mounted(1, u.EscapedPath()) },
+	"mounted on 2":      func(u *url.URL) []string { return mounted(2, u.EscapedPath()) },
+	"gin, mounted on 1": func(u *url.URL) []string { return mounted(1, strings.ReplaceAll(u.Path, "%", "%25")) },
+	"gin, mounted on 2": func(u *url.URL) []string { return mounted(2, strings.ReplaceAll(u.Path, "%", "%25")) },
+}
+
+// dotless removes dot segments like section 5.2.4 of RFC 3986.
+func dotless(p string) string {
+	var kept []string
+	segments := strings.Split(strings.TrimPrefix(p, "/"), "/")
+	for _, s := range segments {
+		switch s {
+		case "..":
+			kept = kept[:max(0, len(kept)-1)]
+		case ".":
+		default:
+			kept = append(kept, s)
+		}
+	}
+	return "/" + strings.Join(kept, "/")
+}
+
+// TestFold checks that letters that are equal for a handler are equal for the rules.
+func TestFold(t *testing.T) {
+	for r := range rune(unicode.MaxRune) {
+		for _, other := range []rune{unicode.ToLower(r), unicode.ToUpper(r), unicode.SimpleFold(r)} {
+			if fold(string(r)) != fold(string(other)) {
+				t.Errorf("%c and %c", r, other)
+			}
+		}
+	}
 }
 
 // mounted returns the path as read by a handler that is mounted on its first n segments, and
@@ -250,14 +286,14 @@ func unescaped(segments []string) []string {
 // among the matching rules.
 func TestNoWayAround(t *testing.T) {
 	var rules []Rule
-	for _, call := range []string{"/**", "/", "/a", "/a/**", "/a/b", "/a/#", "/{x}/b", "/{x}/#/{y}", "/a/{x}/b", "/Up/Case", "/a/b/**", "/..x/{y}", "/é/{x}"} {
+	for _, call := range []string{"/**", "/", "/a", "/a/**", "/a/b", "/a/#", "/{x}/b", "/{x}/#/{y}", "/a/{x}/b", "/Up/Case", "/a/b/**", "/..x/{y}", "/é/{x}", "/{x}/{y}/#/b", "/a/{x}/{y}/b"} {
 		rules = append(rules, ruleFor(call, call))
 	}
 	all, bad := newIndex(rules, nil, nil, time.Now())
 	require.Empty(t, bad)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
-	parts := []string{"/", "/", "/", "a", "b", "1", "42", ".", "..", "%2F", "%2f", "%2e", "%2E%2e", "%61", "A", "Up", "Case", "up", "%25", "%2561", "é", "%C3%A9", "%31", "%00", "%FF"}
+	parts := []string{"/", "/", "/", "a", "b", "1", "42", ".", "..", "%2F", "%2f", "%2e", "%2E%2e", "%61", "A", "Up", "Case", "up", "%25", "%2561", "é", "%C3%A9", "%31", "%00", "%FF", "%5C", "%5C", "//", "/../", "/a", "/b"}
 	clk := clock.New()
 	for range 20_000 {
 		var p strings.Builder

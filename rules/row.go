@@ -135,10 +135,10 @@ func (r *row) text(name, otherwise string) string {
 	case nil:
 		return otherwise
 	case string:
-		return v
+		return strings.TrimRight(v, " ") // which a char(n) adds
 	case []byte:
-		return string(v)
-	case []any, map[string]any:
+		return strings.TrimRight(string(v), " ")
+	case composite:
 		r.wrong(name, "text")
 		return ""
 	default:
@@ -160,10 +160,13 @@ func (r *row) number(name string) int {
 }
 
 func (r *row) truth(name string, otherwise bool) bool {
+	if n, ok := whole(r.values[name]); ok && (n == 0 || n == 1) { // also 1.0
+		return n == 1
+	}
 	switch strings.ToLower(r.text(name, strconv.FormatBool(otherwise))) {
-	case "true", "t", "1", "y", "yes":
+	case "true", "t", "y", "yes":
 		return true
-	case "false", "f", "0", "n", "no":
+	case "false", "f", "n", "no":
 		return false
 	}
 	r.wrong(name, "true or false, or 1 or 0")

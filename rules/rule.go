@@ -17,22 +17,31 @@ type Rule struct {
 	// Call is what the rule applies to:
 	//
 	//	/user/#/photos/#      a path; # is a segment that is a number
+	//	/user/42/photos/#     that of user 42 alone
 	//	GET /user/{id}        a method and a path; {id} is any segment
 	//	GET,POST /user/{id}   several methods, which share the limit; * is every method
 	//	/files/**             the path and everything below it, like /files/ and /files/{path...}
 	//	/caf%C3%A9            words may be escaped as in URLs
 	//
 	// A ** must come last. A call of / matches the root alone, and /** matches every
-	// path. A number consists of the digits 0 to 9; if a handler accepts other numbers,
+	// path. A number consists of the digits 0 to 9, or of nothing; if a handler accepts other numbers,
 	// such as +5 or ٥, use {id}, which matches them too. A call that can never match is
 	// invalid, such as one with an unknown HTTP method or a query.
+	//
+	// Two rules must not have the same path and method, apart from case and the names of
+	// segments. If they do, the one that is already in force for them stays in force, and at
+	// the start the strictest one; the other is invalid.
 	//
 	// If several rules match a path, the most specific one applies. Handlers interpret
 	// some paths differently: those with escapes (%2F, %2e%2e), with double slashes or
 	// dots, or in another case than the rule's. Such a call counts against the rule for
-	// each interpretation, and is refused if one of these rules refuses it. So no
-	// spelling of a path avoids the rule of the handler that serves it. A trailing slash
-	// makes no difference.
+	// each interpretation, and is refused if one of these rules refuses it. A trailing slash
+	// makes no difference. So no spelling of a path avoids the rule of a handler that unescapes
+	// it at most once, whole or by segments, cleans it like [path.Clean] or not, or only removes
+	// its dots or the slashes at its ends, and compares it in any case; nor of one mounted on a
+	// prefix that cleans the rest. Handlers may take \ for /. A handler that does more, such as
+	// one that unescapes twice or drops parameters after a semicolon, needs a rule for all paths
+	// that reach it, such as /files/**.
 	Call string
 
 	// Limit is the number of events that are allowed in Window. Both are ignored if the
@@ -98,9 +107,13 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("rules: rule %q: %s is %#v: it must be %s", e.ID, e.Field, e.Value, e.Want)
 }
 
-// A BadRule is an invalid rule. The last valid version of the rule stays in force. If
-// its ID is not known, all rules that are missing from the load stay in force, because
-// it may be any of them.
+// A BadRule is an invalid rule. The last valid version of the rule stays in force; there is
+// none at the start. If its ID is not known, all rules that are missing from the load stay in
+// force, because it may be any of them. Of several rules with one ID, the last valid version
+// stays in force, and at the start the strictest of them is.
+//
+// The strictest rule is the one with the lowest Limit per Window, and of these the one that
+// allows the fewest events at once. Blocked calls come first, and shadows last.
 type BadRule struct {
 	ID  string // empty if it is not known
 	Err error  // in most cases a [FieldError]
@@ -144,15 +157,13 @@ func (b BadRules) orNil() error {
 	return b
 }
 
-// algorithm validates r except its Call, and returns its limit.
+// algorithm validates r except its ID and its Call, and returns its limit.
 func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 	wrong := func(field string, value any, want string) (ratelimit.Algorithm, error) {
 		return nil, &FieldError{r.ID, field, value, want}
 	}
 	plan := planOf(r.Algorithm)
 	switch {
-	case r.ID == "":
-		return wrong("ID", r.ID, "a unique name")
 	case plan != nil && r.Burst != 0:
 		return wrong("Burst", r.Burst, "0, except for a token-bucket or a leaky-bucket")
 	case plan != nil:

@@ -14,6 +14,7 @@ CREATE TABLE THROTTLED_CALLS (
 
 CREATE TABLE limits (
     config_key      varchar(255) PRIMARY KEY,
-    time_window_sec int NOT NULL CHECK (time_window_sec > 0),
-    capacity        int NOT NULL CHECK (capacity >= 0) -- 0 blocks the key
+    time_window_sec int CHECK (time_window_sec > 0), -- null only for unlimited and blocked
+    capacity        int CHECK (capacity >= 0),       -- 0 or null blocks the key, unless it is unlimited
+    algorithm       varchar(20)                      -- optional; null means a token bucket
 );

@@ -54,24 +54,9 @@ type inForce struct {
 	version uint64
 }
 
-// lastGood returns all valid rules of the last load by ID.
-func (f *inForce) lastGood() map[string]Rule {
-	if f == nil {
-		return nil
-	}
-	return f.good
-}
-
 // same reports whether the rules of t are those already in force.
 func (f *inForce) same(t *index) bool {
 	return f != nil && slices.EqualFunc(f.rules, t.rules, func(a, b *compiled) bool { return a.Rule == b.Rule })
-}
-
-// with returns a copy of the index with another map of valid rules.
-func (f *inForce) with(good map[string]Rule) *index {
-	t := *f.index
-	t.good = good
-	return &t
 }
 
 // Status describes the rules of a set and how loading them went.

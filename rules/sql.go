@@ -33,8 +33,10 @@ var Schema string
 // default. Other columns are ignored. If the ALGORITHM is unlimited or blocked, MAX_LOCKS and
 // LOCK_TIMEOUT_SECONDS may be null; in any other row, a null or 0 is invalid. [Schema] has the statements that create the table.
 //
-// A THROTTLE_EXPIRATION that is null, or later than the last [time.Time], means never. A
-// timestamp without a time zone is in UTC. Invalid rows are reported as [BadRules].
+// A THROTTLE_EXPIRATION that is null, or later than the last [time.Time], means never; any other
+// number after the year 9999 is invalid, because it is probably in milliseconds. A timestamp
+// without a time zone is in UTC. Spaces at the end of text are ignored. Invalid rows are reported
+// as [BadRules].
 func SQL(db *sql.DB) Source { return SQLTable(db, "THROTTLED_CALLS") }
 
 // SQLTable is like [SQL] for a table with another name, which may include a schema, such
@@ -58,23 +60,30 @@ func SQLTable(db *sql.DB, table string) Source {
 	})
 }
 
+// inUnix is the name of a column of Unix seconds.
+const inUnix = "RATELIMIT_UNIX_SECONDS"
+
 var tableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?$`)
 
 func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err error) {
-	rows, err := db.QueryContext(ctx, "SELECT * FROM "+table) // cannot be an injection: it matches tableName
+	// The table cannot be an injection: it matches tableName. MySQL and MariaDB read the comment,
+	// because they return a TIMESTAMP in the time zone of the session.
+	rows, err := db.QueryContext(ctx, "SELECT * /*!, UNIX_TIMESTAMP("+inTable.expires+") AS "+inUnix+" */ FROM "+table)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	columns, err := rows.Columns()
+	types, err := rows.ColumnTypes()
 	if err != nil {
 		return nil, err
 	}
+	columns := make([]string, len(types))
 	values := make([]any, len(columns))
 	to := make([]any, len(columns))
-	for i, c := range columns {
-		columns[i], to[i] = strings.ToUpper(c), &values[i]
+	for i, t := range types {
+		columns[i], to[i] = strings.ToUpper(t.Name()), &values[i]
 	}
+	inSession := slices.Contains(columns, inUnix) && types[slices.Index(columns, inTable.expires)].DatabaseTypeName() == "TIMESTAMP"
 	for _, c := range append([]string{inTable.expires}, inTable.required()...) {
 		if !slices.Contains(columns, c) {
 			return nil, fmt.Errorf("the table %s has no column %s", table, c)
@@ -88,6 +97,9 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 		row := make(map[string]any)
 		for i, c := range columns {
 			row[c] = values[i]
+		}
+		if inSession {
+			row[inTable.expires] = row[inUnix]
 		}
 		if row[inTable.algorithm] == nil {
 			row[inTable.algorithm] = "sliding-log"
@@ -117,6 +129,9 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 // [ratelimit.Blocked], whatever the window is. A negative capacity, or a window that is null
 // or not positive, is a [FieldError].
 //
+// The query may return a third column, the name of an algorithm of [Algorithms]: "unlimited" and
+// "blocked" need no window and no capacity, and null leaves the choice to limit.
+//
 // If the number of db's connections is limited, a [Cache] leaves one of them to other
 // uses.
 func SQLLimits(db *sql.DB, query string, limit func(events int, window time.Duration) ratelimit.Algorithm) Lookup {
@@ -140,23 +155,46 @@ func (l *sqlLimits) Limit(ctx context.Context, key string) (ratelimit.Algorithm,
 	if l.db == nil {
 		return nil, invalid("the database is nil: open one with sql.Open")
 	}
-	var window, capacity any
-	err := l.db.QueryRowContext(ctx, l.query, key).Scan(&window, &capacity)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil //nolint:nilnil // means the limiter's own limit, as in WithLimits
-	}
+	row, err := l.row(ctx, key)
 	if err != nil {
 		return nil, fmt.Errorf("rules: the limit of key %q: %w", key, err)
 	}
-	return capacityLimit(key, window, capacity, l.limit)
+	if row == nil {
+		return nil, nil //nolint:nilnil // means the limiter's own limit, as in WithLimits
+	}
+	return l.limitOf(key, row[0], row[1], row[2])
 }
 
-// capacityLimit returns the limit of a key with a window and a capacity, as a database has
-// them. If it has no capacity, the key is blocked: an error would let a limiter without a
+// row returns the window, the capacity and the algorithm of a key, or nil.
+func (l *sqlLimits) row(ctx context.Context, key string) ([]any, error) {
+	rows, err := l.db.QueryContext(ctx, l.query, key)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	if n := len(columns); n != 2 && n != 3 {
+		return nil, fmt.Errorf("the query returns %d columns: it must return a window and a capacity, and may return an algorithm", n)
+	}
+	if !rows.Next() {
+		return nil, rows.Err()
+	}
+	row := make([]any, 3)
+	return row, rows.Scan([]any{&row[0], &row[1], &row[2]}[:len(columns)]...)
+}
+
+// limitOf returns the limit of a key with a window, a capacity and an algorithm, as a database
+// has them. If it has no capacity, the key is blocked: an error would let a limiter without a
 // [Cache] grant everything, by its FailurePolicy.
-func capacityLimit(key string, window, capacity any, limit func(events int, window time.Duration) ratelimit.Algorithm) (ratelimit.Algorithm, error) {
+func (l *sqlLimits) limitOf(key string, window, capacity, algorithm any) (ratelimit.Algorithm, error) {
+	name := (&row{names: &inTable, values: map[string]any{inTable.algorithm: algorithm}}).text(inTable.algorithm, "")
 	n, ok := whole(capacity)
 	switch {
+	case planOf(name) != nil:
+		return planOf(name), nil
 	case capacity == nil || ok && n == 0:
 		return ratelimit.Blocked{}, nil
 	case !ok || n < 0 || int64(int(n)) != n:
@@ -166,7 +204,10 @@ func capacityLimit(key string, window, capacity any, limit func(events int, wind
 	if !ok {
 		return nil, &FieldError{key, "time_window_sec", shown(window), wantSeconds}
 	}
-	return limit(int(n), per), nil
+	if name == "" {
+		return l.limit(int(n), per), nil
+	}
+	return (&Rule{ID: key, Limit: int(n), Window: per, Algorithm: name}).algorithm()
 }
 
 // most returns how many lookups the connection pool allows at once. ok is false if the

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Values come from database drivers and from the YAML parser. A number may be of any Go
+// Values come from database drivers, and from files as text. A number may be of any Go
 // number type, or text; a time may be a number, a time.Time or text. Conversions are
 // exact: a value that would have to be rounded is invalid.
 
@@ -59,7 +59,10 @@ func seconds(v any) (time.Duration, bool) {
 }
 
 // wantInstant describes the values that instant accepts.
-const wantInstant = "in Unix seconds, more than 0, or a timestamp after 1970; or null for never"
+const wantInstant = "in Unix seconds, more than 0 and before the year 10000, or a timestamp after 1970; or null for never"
+
+// lastSecond is the last Unix second before the year 10000. Later ones are rather milliseconds.
+const lastSecond = 253402300799
 
 // lastUnix is the last Unix second that a time.Time can hold.
 const lastUnix = math.MaxInt64 - 62135596800
@@ -75,9 +78,10 @@ var layouts = []string{
 	"2006-01-02",
 }
 
-// instant returns v, a timestamp or Unix seconds, as a time. A time later than the last
-// time.Time means never, and becomes the zero time. A time not after 1970 is an error,
-// because it is more often a mistake (-1 or a zero date for never) than an expired rule.
+// instant returns v, a timestamp or Unix seconds, as a time. A number of seconds greater than the
+// last time.Time means never, and becomes the zero time. A time not after 1970 is an error,
+// because it is more often a mistake (-1 or a zero date for never) than an expired rule, and so
+// is another number after the year 9999.
 func instant(v any) (time.Time, bool) {
 	if t, ok := v.(time.Time); ok {
 		return t, t.Unix() > 0
@@ -89,8 +93,8 @@ func instant(v any) (time.Time, bool) {
 		if r.Sign() <= 0 {
 			return time.Time{}, false
 		}
-		if r.Cmp(new(big.Rat).SetInt64(lastUnix)) > 0 {
-			return time.Time{}, true
+		if r.Cmp(new(big.Rat).SetInt64(lastSecond)) > 0 {
+			return time.Time{}, r.Cmp(new(big.Rat).SetInt64(lastUnix)) > 0
 		}
 		sec := new(big.Int).Quo(r.Num(), r.Denom())
 		r.Sub(r, new(big.Rat).SetInt(sec)).Mul(r, big.NewRat(int64(time.Second), 1))
@@ -103,7 +107,7 @@ func instant(v any) (time.Time, bool) {
 	case []byte:
 		text = strings.TrimSpace(string(t))
 	}
-	if strings.EqualFold(text, "infinity") { // in PostgreSQL
+	if strings.EqualFold(text, "infinity") || strings.EqualFold(text, ".inf") { // in PostgreSQL, and in YAML
 		return time.Time{}, true
 	}
 	for _, layout := range layouts {
@@ -114,21 +118,8 @@ func instant(v any) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// A composite is the kind of a value that contains others. It is shown instead of the value,
-// because a few lines of YAML can describe a value that is larger than the memory.
-type composite string
-
-// GoString returns the kind as it is, for [FieldError].
-func (c composite) GoString() string { return string(c) }
-
 // shown returns v in the form used in error messages.
 func shown(v any) any {
-	switch v.(type) {
-	case []any:
-		return composite("a list")
-	case map[string]any:
-		return composite("a mapping")
-	}
 	if n, ok := whole(v); ok {
 		return n
 	}

@@ -70,13 +70,15 @@ func testSettle(s *suite) {
 	}
 
 	// Concurrent holds get what one caller would have got.
-	b = s.bench(ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
+	alg := ratelimit.FixedWindow{Limit: 100, Window: time.Hour}
+	b = s.bench(alg)
+	any := s.handles(b, alg)
 	var happened atomic.Int64
 	var wg sync.WaitGroup
 	for range goroutines {
 		wg.Go(func() {
 			for i := range tries {
-				if r, _, _ := b.Hold(ctx, "k", 2); r != nil {
+				if r, _, _ := any().Hold(ctx, "k", 2); r != nil {
 					if _, err := r.Settle(ctx, i%2); err == nil {
 						happened.Add(int64(i % 2))
 					}
@@ -113,19 +115,23 @@ func testSettleReservation(s *suite) {
 	}
 }
 
-// testHoldCancelled cancels holds, of which nothing comes back.
+// testHoldCancelled cancels holds, which settles them with 0.
 func testHoldCancelled(s *suite) {
 	for name, alg := range Algorithms() {
 		b := s.bench(alg)
 		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
-		r, d, err := b.Hold(ctx, "k", (limit+1)/2)
-		if r == nil {
-			s.broken("%s: a fresh key denied a hold: %+v, %v", name, d, err)
+		hold := func(key string) *ratelimit.Reservation {
+			r, d, err := b.Hold(ctx, key, (limit+1)/2)
+			if r == nil {
+				s.broken("%s: a fresh key denied a hold: %+v, %v", name, d, err)
+			}
+			return r
 		}
-		before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+		r, like := hold("k"), hold("like")
 		r.Cancel()
-		if after := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); after != before {
-			s.broken("%s: Cancel of a hold changed %+v\nto %+v", name, before, after)
+		settled := must[ratelimit.Decision](s)(like.Settle(ctx, 0))
+		if after := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); after != settled {
+			s.broken("%s: after Cancel of a hold:\n%+v\nafter Settle with 0:\n%+v", name, after, settled)
 		}
 		if _, err := r.Settle(ctx, 0); !errors.Is(err, ratelimit.ErrSettled) {
 			s.broken("%s: a hold was cancelled, but the error of Settle is %v", name, err)
@@ -264,7 +270,7 @@ func testTakeUpTo(s *suite) {
 	}
 	b := s.bench(ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
 	var sum atomic.Int64
-	contend(func() bool {
+	contend(goroutines, tries, func() bool {
 		n, _, _ := b.TakeUpTo(ctx, "k", 3)
 		sum.Add(int64(n))
 		return n > 0

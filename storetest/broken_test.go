@@ -139,17 +139,67 @@ func requests(change func(req ratelimit.Request) ratelimit.Request) func(clock.C
 func cas(swap func(db *database, key string, old value, state []byte, until time.Time) bool) func(clock.Clock) ratelimit.Store {
 	return func(clk clock.Clock) ratelimit.Store {
 		db := newDatabase()
-		db.expires = clk
-		return &dbStore{ratelimit.NewCASStore(
-			func(_ context.Context, key string) ([]byte, value, error) {
-				v := db.value(key)
-				return []byte(v.state), v, nil
-			},
-			func(_ context.Context, key string, old value, state []byte, until time.Time) (bool, error) {
-				return swap(db, key, old, state, until), nil
-			},
-			db.remove), db}
+		db.clk = clk
+		return db.by(swap)
 	}
+}
+
+// by returns a store on db that swaps states by swap.
+func (db *database) by(swap func(db *database, key string, old value, state []byte, until time.Time) bool) *dbStore {
+	return &dbStore{ratelimit.NewCASStore(
+		func(_ context.Context, key string) ([]byte, value, error) {
+			v := db.value(key)
+			return []byte(v.state), v, nil
+		},
+		func(_ context.Context, key string, old value, state []byte, until time.Time) (bool, error) {
+			return swap(db, key, old, state, until), nil
+		},
+		db.remove), db, swap}
+}
+
+// cutCAS is a store of a database that cuts keys off.
+func cutCAS(clock.Clock) ratelimit.Store {
+	db := newDatabase()
+	cut := func(key string) string { return key[:min(len(key), 180)] }
+	return ratelimit.NewCASStore(
+		func(_ context.Context, key string) ([]byte, string, error) {
+			state := db.value(cut(key)).state
+			return []byte(state), state, nil
+		},
+		func(_ context.Context, key, old string, state []byte, until time.Time) (bool, error) {
+			return db.swap(cut(key), func(v value) bool { return v.state == old }, state, until), nil
+		},
+		func(ctx context.Context, key string) error { return db.remove(ctx, cut(key)) })
+}
+
+// reopenCAS returns another handle on the database of a store of cas. It deletes what has
+// expired before each call.
+func reopenCAS(s ratelimit.Store) ratelimit.Store {
+	return sweeping{s.(*dbStore).db.by(s.(*dbStore).swaps)}
+}
+
+type sweeping struct{ *dbStore }
+
+func (s sweeping) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	states, err := s.dbStore.Open(name, t)
+	return sweepingStates{states, s.db}, err
+}
+
+type sweepingStates struct {
+	ratelimit.States
+	db *database
+}
+
+func (s sweepingStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	now := s.db.clk.Now()
+	s.db.mu.Lock()
+	for key, v := range s.db.values {
+		if !v.until.IsZero() && !now.Before(v.until) {
+			delete(s.db.values, key)
+		}
+	}
+	s.db.mu.Unlock()
+	return s.States.Apply(ctx, key, t, req)
 }
 
 var errTooLarge = errors.New("value too large for this table")
@@ -176,10 +226,11 @@ func TestBrokenStores(t *testing.T) {
 
 		reopen func(s ratelimit.Store) ratelimit.Store
 	}{
-		"lost update": {rule: "Atomic", store: cas(func(db *database, key string, _ value, state []byte, until time.Time) bool {
+		"lost update": {rule: "Atomic", reopen: reopenCAS, store: cas(func(db *database, key string, _ value, state []byte, until time.Time) bool {
 			return db.swap(key, func(value) bool { return true }, state, until)
 		})},
 		"early": {rule: "RetryAfter", store: cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
+			db.expires = db.clk
 			return db.swap(key, func(v value) bool { return v.state == old.state }, state, until.Add(-time.Millisecond))
 		})},
 		"no names":            {rule: "Names", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return key } })},
@@ -192,7 +243,17 @@ func TestBrokenStores(t *testing.T) {
 		"names cut to 255 bytes": {rule: "Names", store: locked(func(s *lockedStore) { s.id = cutNames(255) })},
 		"keys in lower case":     {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return strings.ToLower(key) } })},
 		"keys cut to 255 bytes":  {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return key[:min(len(key), 255)] } })},
-		"keys without spaces":    {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return strings.TrimRight(key, " ") } })},
+		"keys cut to 180 bytes":  {rule: "Keys", store: cutCAS},
+		"states without spaces at their end": {rule: "LargeStates", says: "unreadable state", store: locked(func(s *lockedStore) {
+			s.put = func(state string) (string, error) { return strings.TrimRight(state, " "), nil }
+		})},
+		"states made valid UTF-8": {rule: "", says: "unreadable state", store: locked(func(s *lockedStore) {
+			s.put = func(state string) (string, error) { return string([]rune(state)), nil } // each byte apart: three at once would keep the length
+		})}, // every rule fails, and the process goes on
+		"the zero time as expired": {rule: "Forgetting", store: cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
+			return until.IsZero() || db.swap(key, func(v value) bool { return v.state == old.state }, state, until)
+		})},
+		"keys without spaces": {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return strings.TrimRight(key, " ") } })},
 		"keys until a zero byte": {rule: "Keys", store: locked(func(s *lockedStore) {
 			s.id = func(_, key string) string { key, _, _ = strings.Cut(key, "\x00"); return key }
 		})},
@@ -258,15 +319,17 @@ func TestBrokenStores(t *testing.T) {
 		"time before the state": {rule: "Meanwhile", store: locked(func(s *lockedStore) {
 			s.request = func(req ratelimit.Request) ratelimit.Request { req, _ = req.Read(); return req }
 		})},
-		"recreates what was reset": {rule: "Meanwhile", store: cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
+		"recreates what was reset": {rule: "Meanwhile", reopen: reopenCAS, store: cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
 			return db.swap(key, func(v value) bool { return v.state == "" || v.state == old.state }, state, until)
 		})},
-		"counters that begin anew": {rule: "Meanwhile", store: counters},
-		"inserts over others": {rule: "Meanwhile", store: cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
+		"counters that begin anew":                 {rule: "Meanwhile/Reset_and_Take", reopen: reopenCAS, store: counters},
+		"counters that begin anew after an expiry": {rule: "Meanwhile/the_next_hour", reopen: reopenCAS, store: counters},
+		"inserts over others": {rule: "Meanwhile", reopen: reopenCAS, store: cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
 			return db.swap(key, func(v value) bool { return old.state == "" || v.state == old.state }, state, until)
 		})},
-		"the first context": {rule: "Contexts", says: "context canceled", store: locked(func(s *lockedStore) { s.oneFirst = true })},
-		"any algorithm":     {rule: "SameName", store: locked(func(s *lockedStore) { s.shares = true })},
+		"conflicts use up the time": {rule: "Contended", store: oneWriter},
+		"the first context":         {rule: "Contexts", says: "context canceled", store: locked(func(s *lockedStore) { s.oneFirst = true })},
+		"any algorithm":             {rule: "SameName", store: locked(func(s *lockedStore) { s.shares = true })},
 		"another error": {rule: "SameName", store: locked(func(s *lockedStore) {
 			s.open = func(name string) error {
 				if _, ok := s.names[name]; ok {
@@ -323,7 +386,7 @@ func TestBrokenStores(t *testing.T) {
 			}
 			return req
 		})},
-		"loses settlements": {rule: "Settle", store: cas(func(db *database, key string, _ value, state []byte, until time.Time) bool {
+		"loses settlements": {rule: "Settle", reopen: reopenCAS, store: cas(func(db *database, key string, _ value, state []byte, until time.Time) bool {
 			return db.swap(key, func(value) bool { return true }, state, until)
 		})},
 		"releases nothing": {rule: "InFlight", store: locked(func(s *lockedStore) {
@@ -519,10 +582,10 @@ func TestStoreThatStopsTheRun(t *testing.T) {
 	}
 }
 
-// onceOpened returns an open function that calls f for a limiter with a name.
+// onceOpened returns an open function that calls f for a limiter that is not named by default.
 func onceOpened(f func()) func(string) error {
 	return func(name string) error {
-		if name != "" {
+		if name != "test" {
 			f()
 		}
 		return nil
@@ -541,7 +604,7 @@ func alone(t *testing.T, variable, name, rule string) (out string, err error) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run="+pattern)
 	cmd.Env = append(os.Environ(), variable+"="+name)
 	text, err := cmd.CombinedOutput()
-	if !bytes.Contains(text, []byte("--- FAIL: "+test)) && err != nil {
+	if !bytes.Contains(text, []byte("--- FAIL: "+test)) && err != nil || bytes.Contains(text, []byte("has completed")) {
 		t.Errorf("the process ended: %v", err)
 	}
 	return string(text), err
@@ -553,24 +616,51 @@ func cutNames(most int) func(name, key string) string {
 
 // counters has a version number for each key that starts again with 1 after the key was
 // deleted.
-func counters(clock.Clock) ratelimit.Store {
+var counters = cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.values[key].revision != old.revision {
+		return false
+	}
+	db.values[key] = value{state: string(state), revision: old.revision + 1, until: until}
+	return true
+})
+
+// oneWriter has a lock for all writes, which take 10 ms, and a loop for each call.
+func oneWriter(clock.Clock) ratelimit.Store {
 	db := newDatabase()
-	return &dbStore{ratelimit.NewCASStore(
-		func(_ context.Context, key string) ([]byte, int, error) {
-			v := db.value(key)
-			return []byte(v.state), v.revision, nil
-		},
-		func(_ context.Context, key string, old int, state []byte, _ time.Time) (bool, error) {
-			db.mu.Lock()
-			defer db.mu.Unlock()
-			if db.values[key].revision != old {
-				return false, nil
-			}
-			db.values[key] = value{state: string(state), revision: old + 1}
-			return true, nil
-		},
-		db.remove), db}
+	var writing sync.Mutex
+	return looping{db, func(key, old string, state []byte, until time.Time) bool {
+		writing.Lock()
+		defer writing.Unlock()
+		time.Sleep(10 * time.Millisecond)
+		return db.swap(key, func(v value) bool { return v.state == old }, state, until)
+	}}
 }
+
+// A looping store gets, compares and swaps until it succeeds.
+type looping struct {
+	db   *database
+	swap func(key, old string, state []byte, until time.Time) bool
+}
+
+func (s looping) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return s, nil }
+
+func (s looping) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	for {
+		old := s.db.value(key).state
+		next, changed, res, err := t.Apply([]byte(old), req)
+		if err == nil && changed && !s.swap(key, old, next, time.Time{}) {
+			err = ctx.Err()
+			if err == nil {
+				continue
+			}
+		}
+		return res, err
+	}
+}
+
+func (s looping) Reset(ctx context.Context, key string) error { return s.db.remove(ctx, key) }
 
 // apartStore keeps limiters with different parameters, and those with WithLimits, apart.
 func apartStore(clock.Clock) ratelimit.Store { return &apart{newLockedStore()} }

@@ -16,7 +16,7 @@ import (
 // short mode, in three).
 // After each cancellation, the key must equal the reference model.
 func testCancelOrder(s *suite) {
-	for name, alg := range Algorithms() {
+	subtests(s, Algorithms(), func(s *suite, alg ratelimit.Algorithm) {
 		b := s.bench(alg)
 		for i, order := range orders(4) {
 			if testing.Short() && i%8 != 0 {
@@ -25,7 +25,7 @@ func testCancelOrder(s *suite) {
 			key := fmt.Sprint(order)
 			k := model.New(alg, s.Tick)
 			now := b.clk.Now().UnixNano()
-			c := &comparison{suite: s, bench: b, alg: alg, log: []string{fmt.Sprintf("%s: four reservations, cancelled in the order %v", name, order)}}
+			c := &comparison{suite: s, bench: b, alg: alg, log: []string{fmt.Sprintf("%T%+v: four reservations, cancelled in the order %v", alg, alg, order)}}
 			peek := func() {
 				got, err := b.Peek(ctx, key)
 				want := k.Peek(now)
@@ -54,7 +54,7 @@ func testCancelOrder(s *suite) {
 				}
 			}
 		}
-	}
+	})
 	testCancelTogether(s)
 }
 

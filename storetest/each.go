@@ -4,11 +4,8 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -16,21 +13,15 @@ import (
 
 // testEach makes the same decisions with TakeEach on one store, and in a loop on another.
 func testEach(s *suite) {
-	algorithms := Algorithms()
-	for i, name := range slices.Sorted(maps.Keys(algorithms)) {
-		for _, own := range []bool{false, true} {
-			s.Run(fmt.Sprintf("%s/own=%v", name, own), func(t *testing.T) {
-				sub := *s
-				sub.T = t
-				compareEach(&sub, algorithms[name], own, uint64(i))
-			})
-		}
-	}
+	subtests(s, Algorithms(), func(s *suite, alg ratelimit.Algorithm) {
+		subtests(s, map[string]bool{"own=false": false, "own=true": true}, func(s *suite, own bool) { compareEach(s, alg, own) })
+	})
 }
 
 // compareEach compares TakeEach with a loop. If own is set, some keys have limits of their
 // own.
-func compareEach(s *suite, alg ratelimit.Algorithm, own bool, seed uint64) {
+func compareEach(s *suite, alg ratelimit.Algorithm, own bool) {
+	seed := s.seed()
 	rng := rand.New(rand.NewPCG(seed, 20261122))
 	var opts []ratelimit.Option
 	if own {

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -17,22 +15,10 @@ import (
 
 // testExact compares the store with the reference model call by call, for every
 // algorithm.
-func testExact(s *suite) {
-	s.compareEach(Algorithms(), func(*suite, ratelimit.Algorithm) {})
-}
+func testExact(s *suite) { subtests(s, Algorithms(), compare) }
 
-// compareEach compares the store with the reference model for each algorithm, and then calls
-// more.
-func (s *suite) compareEach(algorithms map[string]ratelimit.Algorithm, more func(*suite, ratelimit.Algorithm)) {
-	for i, name := range slices.Sorted(maps.Keys(algorithms)) {
-		s.Run(name, func(t *testing.T) {
-			sub := *s
-			sub.T = t
-			newComparison(&sub, algorithms[name], uint64(i)).run()
-			more(&sub, algorithms[name])
-		})
-	}
-}
+// compare compares the store with the reference model.
+func compare(s *suite, alg ratelimit.Algorithm) { newComparison(s, alg).run() }
 
 // A comparison makes the same calls to a limiter and to the model.
 type comparison struct {
@@ -66,7 +52,8 @@ type heldPair struct {
 	model *model.Reservation
 }
 
-func newComparison(s *suite, alg ratelimit.Algorithm, seed uint64) *comparison {
+func newComparison(s *suite, alg ratelimit.Algorithm) *comparison {
+	seed := s.seed()
 	c := &comparison{
 		suite: s,
 		bench: s.bench(alg),

@@ -11,7 +11,10 @@ import (
 // testPlans compares the algorithms that need no state with the reference model, and lets a
 // key have one of them for a while.
 func testPlans(s *suite) {
-	s.compareEach(Plans(), (*suite).keepsUsage)
+	subtests(s, Plans(), func(s *suite, plan ratelimit.Algorithm) {
+		compare(s, plan)
+		s.keepsUsage(plan)
+	})
 	testUnlimitedParts(s)
 }
 

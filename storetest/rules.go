@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"sync"
@@ -13,45 +14,51 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// rules are the promises of package ratelimit, and their tests.
-var rules = []struct {
-	name string
+// A rule is a promise of package ratelimit, and its test.
+type rule struct {
 	text string
 	test func(*suite)
-}{
-	{"Exact", "decisions are those of the mathematical definition", testExact},
-	{"RetryAfter", "one tick before RetryAfter, the same request is still denied; at RetryAfter, it is granted", testRetryAfter},
-	{"Remaining", "AllowN(Remaining) succeeds, AllowN(Remaining+1) does not", testRemaining},
-	{"DenialSpendsNothing", "a denial spends nothing, and neither does n = 0 or n above the limit", testDenialSpendsNothing},
-	{"CountDenied", "denied events are counted with CountDenied, and only then", testCountDenied},
-	{"Atomic", "any number of goroutines together get exactly what one would have got", testAtomic},
-	{"AllOrNothing", "an All is spent in all parts or in none", testAllOrNothing},
-	{"Forgetting", "a key is forgotten only when its state equals a fresh key's", testForgetting},
-	{"ClockBack", "a clock that steps back never grants more", testClockBack},
-	{"Alignment", "windows are aligned to the Unix epoch", testAlignment},
-	{"Order", "reservations are first come, first served, and no call overtakes them", testOrder},
-	{"Cancel", "a cancelled reservation gives back what can still be given back", testCancel},
-	{"CancelOrder", "reservations can be cancelled in any order, and the others keep their turn", testCancelOrder},
-	{"Wait", "Wait spends nothing if its deadline is before its turn", testWait},
-	{"ReserveWithin", "ReserveWithin spends nothing if the turn is too far off; one tick before RetryAfter it still is, at RetryAfter it is not", testWithin},
-	{"Settle", "a settled key is as if only the events that happened had been taken, and never more generous", testSettle},
-	{"Charge", "charged events count beyond the limit, and a debt is paid at RetryAfter", testCharge},
-	{"TakeUpTo", "TakeUpTo grants as many as there are, and no more", testTakeUpTo},
-	{"InFlight", "events in flight count until they are released, or for the Timeout, and a late release takes nothing from others", testInFlight},
-	{"Each", "TakeEach decides on keys as a loop of Take does, also on one that occurs several times", testEach},
-	{"Together", "TakeAll spends in all keys or in none, as requests on each of them would", testTogether},
-	{"Reset", "Reset makes a key fresh, and affects no other key", testReset},
-	{"Meanwhile", "changes that other calls make while a request is being decided are not lost", testMeanwhile},
-	{"Contexts", "each call uses its own context, and ending one affects no other call", testContexts},
-	{"Changes", "a key whose limit changes keeps the events it has used", testChanges},
-	{"Plans", "Unlimited grants everything and Blocked nothing, and a key that has one of them for a while keeps its usage", testPlans},
-	{"Names", "limiters with different names share nothing, and limiters with the same name share all states", testNames},
-	{"SameName", "limiters with one name and different algorithms are refused or kept apart", testSameName},
-	{"Keys", "different strings are different keys", testKeys},
-	{"ManyKeys", "a key in use is kept, however many other keys there are", testManyKeys},
-	{"LargeStates", "a state is stored unchanged, however large it is", testLargeStates},
-	{"Restart", "a store that is reopened has its states, even if limits have changed", testRestart},
-	{"Handles", "several handles on one store, as in several processes, act like one", testHandles},
+}
+
+var rules = map[string]rule{
+	"Exact":               {"decisions are those of the mathematical definition", testExact},
+	"RetryAfter":          {"one tick before RetryAfter, the same request is still denied; at RetryAfter, it is granted", testRetryAfter},
+	"Remaining":           {"AllowN(Remaining) succeeds, AllowN(Remaining+1) does not", testRemaining},
+	"DenialSpendsNothing": {"a denial spends nothing, and neither does n = 0 or n above the limit", testDenialSpendsNothing},
+	"CountDenied":         {"denied events are counted with CountDenied, and only then", testCountDenied},
+	"Atomic":              {"any number of goroutines together get exactly what one would have got", testAtomic},
+	"AllOrNothing":        {"an All is spent in all parts or in none", testAllOrNothing},
+	"Forgetting":          {"a key is forgotten only when its state equals a fresh key's", testForgetting},
+	"ClockBack":           {"a clock that steps back never grants more", testClockBack},
+	"Alignment":           {"windows are aligned to the Unix epoch", testAlignment},
+	"Order":               {"reservations are first come, first served, and no call overtakes them", testOrder},
+	"Cancel":              {"a cancelled reservation gives back what can still be given back", testCancel},
+	"CancelOrder":         {"reservations can be cancelled in any order, and the others keep their turn", testCancelOrder},
+	"Wait":                {"Wait spends nothing if its deadline is before its turn", testWait},
+	"ReserveWithin":       {"ReserveWithin spends nothing if the turn is too far off; one tick before RetryAfter it still is, at RetryAfter it is not", testWithin},
+	"Settle":              {"a settled key is as if only the events that happened had been taken, and never more generous", testSettle},
+	"Charge":              {"charged events count beyond the limit, and a debt is paid at RetryAfter", testCharge},
+	"TakeUpTo":            {"TakeUpTo grants as many as there are, and no more", testTakeUpTo},
+	"InFlight":            {"events in flight count until they are released, or for the Timeout, and a late release takes nothing from others", testInFlight},
+	"Each":                {"TakeEach decides on keys as a loop of Take does, also on one that occurs several times", testEach},
+	"Together":            {"TakeAll spends in all keys or in none, as requests on each of them would", testTogether},
+	"Reset":               {"Reset makes a key fresh, and affects no other key", testReset},
+	"Meanwhile":           {"changes that other calls make while a request is being decided are not lost", testMeanwhile},
+	"Contexts":            {"each call uses its own context, and ending one affects no other call", testContexts},
+	"Changes":             {"a key whose limit changes keeps the events it has used", testChanges},
+	"Plans":               {"Unlimited grants everything and Blocked nothing, and a key that has one of them for a while keeps its usage", testPlans},
+	"Names":               {"limiters with different names share nothing, and limiters with the same name share all states", testNames},
+	"SameName":            {"limiters with one name and different algorithms are refused or kept apart", testSameName},
+	"Keys":                {"different strings are different keys", testKeys},
+	"ManyKeys":            {"a key in use is kept, however many other keys there are", testManyKeys},
+	"LargeStates":         {"a state is stored unchanged, however large it is", testLargeStates},
+	"Restart":             {"a store that is reopened has its states, even if limits have changed", testRestart},
+	"Handles":             {"several handles on one store, as in several processes, act like one", testHandles},
+}
+
+// undisturbed are tested after the others, because the limiter's timeout is in real time.
+var undisturbed = map[string]rule{
+	"Contended": {"many callers of one key get what one would get, and none is decided by the FailurePolicy", testContended},
 }
 
 var ctx = context.Background()
@@ -146,8 +153,9 @@ func testAtomic(s *suite) {
 		"All":                  ratelimit.All{ratelimit.FixedWindow{Limit: 100, Window: time.Hour}, ratelimit.SlidingLog{Limit: 130, Window: time.Hour}},
 	} {
 		b := s.bench(alg)
+		any := s.handles(b, alg)
 		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
-		if allowed := contend(func() bool { return b.Allow("k") }); allowed != limit {
+		if allowed := contend(goroutines, tries, func() bool { return any().Allow("k") }); allowed != limit {
 			s.broken("%s: %d of %d concurrent calls were allowed, the limit is %d", name, allowed, goroutines*tries, limit)
 		}
 	}
@@ -155,8 +163,8 @@ func testAtomic(s *suite) {
 
 const goroutines, tries = 16, 25
 
-// contend calls f from many goroutines and returns how often it was true.
-func contend(f func() bool) int {
+// contend calls f from many goroutines, several times from each, and returns how often it was true.
+func contend(goroutines, tries int, f func() bool) int {
 	var wg sync.WaitGroup
 	var n atomic.Int64
 	for range goroutines {
@@ -172,6 +180,25 @@ func contend(f func() bool) int {
 	return int(n.Load())
 }
 
+// testContended has many callers of one key, more than a store can serve one after the other
+// before the limiter's timeout.
+func testContended(s *suite) {
+	const callers, limit = 400, 50
+	s.watch.impatient = true
+	b := s.bench(ratelimit.FixedWindow{Limit: limit, Window: time.Hour}, ratelimit.WithFailureLog(nil))
+	var degraded atomic.Int64
+	granted := contend(callers, 1, func() bool {
+		d, _ := b.Take(ctx, "k", 1)
+		if d.Degraded {
+			degraded.Add(1)
+		}
+		return d.Allowed
+	})
+	if degraded.Load() > 0 || granted != limit {
+		s.broken("%d concurrent calls of one key with a limit of %d: %d were granted, and %d were not decided by the store, because it failed or took more than a second", callers, limit, granted, degraded.Load())
+	}
+}
+
 func testAllOrNothing(s *suite) {
 	b := s.bench(ratelimit.All{
 		ratelimit.FixedWindow{Limit: 100, Window: 24 * time.Hour},
@@ -181,7 +208,7 @@ func testAllOrNothing(s *suite) {
 	// would have granted. After ten hours, still on the same day, the first part is
 	// exhausted.
 	for hour := range 10 {
-		if granted := contend(func() bool { return b.AllowN("k", 2) }); granted != 5 {
+		if granted := contend(goroutines, tries, func() bool { return b.AllowN("k", 2) }); granted != 5 {
 			s.broken("hour %d: AllowN(2) succeeded %d times with a limit of 10", hour, granted)
 		}
 		b.clk.Advance(time.Hour)
@@ -192,13 +219,14 @@ func testAllOrNothing(s *suite) {
 }
 
 func testForgetting(s *suite) {
+	testForever(s)
 	// The test uses many more keys than are in use at a time. Each is exhausted, and must
 	// remain so until the exact tick at which it is fresh.
-	for name, alg := range map[string]ratelimit.Algorithm{
+	subtests(s, map[string]ratelimit.Algorithm{
 		"TokenBucket": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(4), Burst: 2},
 		"SlidingLog":  ratelimit.SlidingLog{Limit: 2, Window: 500 * time.Millisecond},
 		"WarmingUp":   ratelimit.WarmingUp{Rate: ratelimit.PerSecond(8), Warmup: 250 * time.Millisecond},
-	} {
+	}, func(s *suite, alg ratelimit.Algorithm) {
 		b := s.bench(alg)
 		type used struct {
 			key   string
@@ -210,22 +238,40 @@ func testForgetting(s *suite) {
 			limit := must[ratelimit.Decision](s)(b.Peek(ctx, key)).Limit
 			d := must[ratelimit.Decision](s)(b.Take(ctx, key, limit))
 			if !d.Allowed {
-				s.broken("%s: a new key was denied: %+v", name, d)
+				s.broken("%T: a new key was denied: %+v", alg, d)
 			}
 			inUse = append(inUse, used{key, b.clk.Now().Add(d.ResetAfter)})
 			b.clk.Advance(s.roundUp(d.ResetAfter/10) + s.Tick)
 			for len(inUse) > 0 && !b.clk.Now().Before(inUse[0].fresh) {
 				if d := must[ratelimit.Decision](s)(b.Peek(ctx, inUse[0].key)); d.Remaining != limit || d.ResetAfter != 0 {
-					s.broken("%s: an idle key is not like a fresh one: %+v", name, d)
+					s.broken("%T: an idle key is not like a fresh one: %+v", alg, d)
 				}
 				inUse = inUse[1:]
 			}
 			for _, u := range inUse {
 				if d := must[ratelimit.Decision](s)(b.Peek(ctx, u.key)); d.ResetAfter != u.fresh.Sub(b.clk.Now()) {
-					s.broken("%s: a key that is in use was forgotten: %+v", name, d)
+					s.broken("%T: a key that is in use was forgotten: %+v", alg, d)
 				}
 			}
 		}
+	})
+}
+
+// testForever has a limit whose events never leave it, so that the key never expires.
+func testForever(s *suite) {
+	alg := ratelimit.FixedWindow{Limit: 1, Window: math.MaxInt64, Start: ratelimit.StartOnFirstEvent}
+	b := &bench{clk: NewClock(start)}
+	b.store = s.watch.store(s.New(s.T, b.clk))
+	var err error
+	if b.Limiter, err = s.tryLimiter(b, alg); err != nil {
+		return // a store with a coarser clock may refuse it
+	}
+	for range 3 {
+		must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
+		b.clk.Advance(1000 * time.Hour)
+	}
+	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Allowed {
+		s.broken("a key whose limit lasts longer than time was forgotten: %+v", d)
 	}
 }
 

@@ -10,7 +10,7 @@
 // Each subtest checks one promise, with stores of its own. A failure names the broken
 // promise and the calls that broke it. An error of the store also fails the subtest,
 // because no call of the tests may fail. A store that hangs or panics fails its subtest,
-// and the others continue.
+// and the others continue. Run returns when all have ended.
 //
 // Run does not test how a store behaves when its database fails, because then the
 // limiter's [ratelimit.FailurePolicy] decides.
@@ -18,7 +18,10 @@ package storetest
 
 import (
 	"errors"
+	"hash/fnv"
 	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,7 +39,9 @@ type Config struct {
 
 	// Reopen returns another handle on the states of s, a store returned by New or
 	// Reopen, as after a restart of the process or from another process. If it is nil,
-	// as is right for a store in memory, restarts and handles are not tested.
+	// as is right for a store in memory, restarts and handles are not tested. A
+	// [ratelimit.CASStore] needs it: one handle makes the calls on a key one at a time, so only
+	// several show whether the database compares before it swaps.
 	Reopen func(t testing.TB, clk clock.Clock, s ratelimit.Store) ratelimit.Store
 
 	// Exclusive means that s cannot be used any more after Reopen, for example because
@@ -57,7 +62,8 @@ type Config struct {
 	Steps int
 
 	// Keys is the number of keys that the test of many keys uses at once; 0 means
-	// 12,000. Lower it for a store that is slow or holds fewer keys.
+	// 12,000, or as many as it can add in ten seconds. Lower it for a store that holds fewer
+	// keys.
 	Keys int
 
 	// Timeout is how long a call of the store may take; 0 means 10s. A call that takes
@@ -65,7 +71,8 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// Run tests the stores that c.New returns.
+// Run tests the stores that c.New returns, many at once. When it returns, all tests have ended, so
+// that its caller may close a database.
 func Run(t *testing.T, c Config) {
 	if c.Tick == 0 {
 		c.Tick = 1
@@ -76,33 +83,63 @@ func Run(t *testing.T, c Config) {
 	if testing.Short() {
 		c.Steps = (c.Steps + 9) / 10
 	}
-	if c.Keys == 0 {
-		c.Keys = 12_000
-	}
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
 	}
-	for _, rule := range rules {
-		t.Run(rule.name, func(t *testing.T) {
-			t.Parallel()
-			s := &suite{T: t, Config: c, rule: rule.text, watch: &watch{timeout: c.Timeout}}
-			defer func() {
-				if v := recover(); v != nil {
-					t.Errorf("panic: %v\n%s", v, debug.Stack())
-				}
-			}()
-			rule.test(s)
-			s.intact()
-		})
+	s := &suite{T: t, Config: c, turns: make(chan struct{}, atOnce)}
+	s.turns <- struct{}{}
+	test := func(s *suite, r rule) {
+		s.rule, s.watch = r.text, &watch{timeout: c.Timeout}
+		r.test(s)
+		s.intact()
 	}
+	subtests(s, rules, test)
+	subtests(s, undisturbed, test)
 }
+
+// atOnce is the number of subtests that run at once: many, because the calls of a slow store
+// wait, and not so many that those of a fast one wait for a processor.
+const atOnce = 16
 
 // A suite is the context of one subtest.
 type suite struct {
 	*testing.T
 	Config
+	turns chan struct{} // has an element for each subtest that runs
 	rule  string
 	watch *watch
+}
+
+// subtests runs test for each value, in parallel. It returns when all are over, which
+// t.Parallel would not wait for.
+func subtests[T any](s *suite, of map[string]T, test func(s *suite, of T)) {
+	var wg sync.WaitGroup
+	for name, v := range of {
+		wg.Go(func() {
+			s.Run(name, func(t *testing.T) {
+				defer func() {
+					if v := recover(); v != nil {
+						t.Errorf("panic: %v\n%s", v, debug.Stack())
+					}
+				}()
+				s.turns <- struct{}{}
+				defer func() { <-s.turns }()
+				sub := *s
+				sub.T = t
+				test(&sub, v)
+			})
+		})
+	}
+	<-s.turns
+	wg.Wait()
+	s.turns <- struct{}{}
+}
+
+// seed returns a number for random tests, which depends on the name of the subtest only.
+func (s *suite) seed() uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(s.Name()))
+	return h.Sum64()
 }
 
 // broken fails the test with the text of the promise, or with the store's error if the
@@ -157,6 +194,7 @@ func (s *suite) limiter(b *bench, alg ratelimit.Algorithm, opts ...ratelimit.Opt
 // tryLimiter is like limiter, but returns an error if the store refuses it. The limiter
 // denies everything if the store fails.
 func (s *suite) tryLimiter(b *bench, alg ratelimit.Algorithm, opts ...ratelimit.Option) (ratelimit.Limiter, error) {
+	opts = append([]ratelimit.Option{ratelimit.WithName("test")}, opts...)
 	return ratelimit.New(alg, append(opts, ratelimit.WithStore(b.store), ratelimit.WithClock(b.clk), ratelimit.WithFailurePolicy(ratelimit.FailClosed))...)
 }
 
@@ -166,6 +204,18 @@ func (s *suite) reopened(b *bench, alg ratelimit.Algorithm, opts ...ratelimit.Op
 	again := &bench{clk: b.clk, store: s.watch.store(s.Reopen(s.T, b.clk, unwatched(b.store)))}
 	again.Limiter = s.limiter(again, alg, opts...)
 	return again
+}
+
+// handles returns a function that returns, by turns, b and limiters on other handles on its store,
+// as in other processes, if the store can have several: a store may make the calls on one key
+// of a process one at a time, so that they do not show whether the database is atomic.
+func (s *suite) handles(b *bench, alg ratelimit.Algorithm) func() ratelimit.Limiter {
+	of := []ratelimit.Limiter{b.Limiter}
+	if s.Reopen != nil && !s.Exclusive {
+		of = append(of, s.reopened(b, alg).Limiter, s.reopened(b, alg).Limiter)
+	}
+	var turn atomic.Int64
+	return func() ratelimit.Limiter { return of[turn.Add(1)%int64(len(of))] }
 }
 
 // roundUp returns d rounded up to the store's tick.

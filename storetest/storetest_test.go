@@ -14,11 +14,20 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// TestMemoryStore checks that the in-memory store keeps every promise, whatever its bound.
+// TestMemoryStore checks that the in-memory store keeps every promise, whatever its bound, and that
+// Run returns when all subtests have ended.
 func TestMemoryStore(t *testing.T) {
+	var made, ended atomic.Int64
 	storetest.Run(t, storetest.Config{
-		New: func(testing.TB, clock.Clock) ratelimit.Store { return ratelimit.NewMemoryStore() },
+		New: func(t testing.TB, _ clock.Clock) ratelimit.Store {
+			made.Add(1)
+			t.Cleanup(func() { ended.Add(1) })
+			return ratelimit.NewMemoryStore()
+		},
 	})
+	if made, ended := made.Load(), ended.Load(); made == 0 || ended < made {
+		t.Errorf("Run has returned: %d stores were made, and the subtests of %d have ended", made, ended)
+	}
 }
 
 func TestMemoryStoreWithMaxKeys(t *testing.T) {
@@ -91,6 +100,27 @@ func TestCASStoreByRevision(t *testing.T) {
 	})
 }
 
+// TestSlowCASStore has a database whose writes take 10 ms, one after the other.
+func TestSlowCASStore(t *testing.T) {
+	t.Parallel()
+	newSlow := func(db *database) *dbStore {
+		return db.by(func(db *database, key string, old value, state []byte, until time.Time) bool {
+			db.writing.Lock()
+			defer db.writing.Unlock()
+			time.Sleep(10 * time.Millisecond)
+			return db.swap(key, func(v value) bool { return v.revision == old.revision }, state, until)
+		})
+	}
+	storetest.Run(t, storetest.Config{
+		New: func(testing.TB, clock.Clock) ratelimit.Store { return newSlow(newDatabase()) },
+		Reopen: func(_ testing.TB, _ clock.Clock, s ratelimit.Store) ratelimit.Store {
+			return newSlow(s.(*dbStore).db)
+		},
+		Steps: 20,
+		Keys:  100,
+	})
+}
+
 func newStore() ratelimit.Store { return newLockedStore() }
 
 // TestStore runs the suite on a simple store, as in the package documentation.
@@ -123,9 +153,11 @@ func TestPortableStore(t *testing.T) {
 
 // A database keeps values in a map.
 type database struct {
+	writing sync.Mutex // of a slow database
 	mu      sync.Mutex
 	values  map[string]value
 	writes  int
+	clk     clock.Clock
 	expires clock.Clock // if not nil, values are dropped as soon as they may be
 }
 
@@ -179,7 +211,8 @@ func (db *database) remove(_ context.Context, key string) error {
 // A dbStore is a handle on a database.
 type dbStore struct {
 	*ratelimit.CASStore
-	db *database
+	db    *database
+	swaps func(db *database, key string, old value, state []byte, until time.Time) bool // of cas
 }
 
 func (db *database) byState() *dbStore {
@@ -191,7 +224,7 @@ func (db *database) byState() *dbStore {
 		func(_ context.Context, key, old string, state []byte, until time.Time) (bool, error) {
 			return db.swap(key, func(v value) bool { return v.state == old }, state, until), nil
 		},
-		db.remove), db}
+		db.remove), db, nil}
 }
 
 func (db *database) byRevision() *dbStore {
@@ -203,7 +236,7 @@ func (db *database) byRevision() *dbStore {
 		func(_ context.Context, key string, old int, state []byte, until time.Time) (bool, error) {
 			return db.swap(key, func(v value) bool { return v.revision == old }, state, until), nil
 		},
-		db.remove), db}
+		db.remove), db, nil}
 }
 
 // A portableStore keeps states in the portable encoding.

@@ -15,20 +15,23 @@ import (
 func testTogether(s *suite) {
 	algorithms := Algorithms()
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(algorithms)), func(name string) bool { return countsDenied(algorithms[name]) })
+	rounds := make(map[string][3]ratelimit.Algorithm)
 	rng := rand.New(rand.NewPCG(1, 20261122))
 	for left := s.Steps; left > 0; left -= 20 {
 		var algs [3]ratelimit.Algorithm
 		for i := range algs {
 			algs[i] = algorithms[names[rng.IntN(len(names))]]
 		}
-		s.takeTogether(rng, algs)
+		rounds[fmt.Sprint("round ", len(rounds))] = algs
 	}
+	subtests(s, rounds, (*suite).takeTogether)
 	s.contendTogether()
 }
 
 // takeTogether makes the same calls on one store for several keys together and on another for
 // one key after the other, if all of them grant.
-func (s *suite) takeTogether(rng *rand.Rand, algs [3]ratelimit.Algorithm) {
+func (s *suite) takeTogether(algs [3]ratelimit.Algorithm) {
+	rng := rand.New(rand.NewPCG(s.seed(), 20261122))
 	var together, single [len(algs)]*bench
 	for i, alg := range algs {
 		name := ratelimit.WithName(fmt.Sprint(i))
@@ -44,38 +47,41 @@ func (s *suite) takeTogether(rng *rand.Rand, algs [3]ratelimit.Algorithm) {
 	for range 20 {
 		keys := make([]int, 2+rng.IntN(2)) // in any order, and some of them twice
 		var bounds []ratelimit.Bound
-		var times [len(algs)]int
+		var takes [len(algs)]int // of each key
+		n := rng.IntN(4)
 		for i := range keys {
 			keys[i] = rng.IntN(len(algs))
-			bounds = append(bounds, ratelimit.For(together[keys[i]].Limiter, "k"))
-			times[keys[i]]++
-		}
-		n := rng.IntN(4)
-		granted := true
-		for i, k := range times {
-			if d := must[ratelimit.Decision](s)(single[i].Peek(ctx, "k")); k > 0 && d.Remaining/k < n {
-				granted = false
+			b, takesN := ratelimit.For(together[keys[i]].Limiter, "k"), n
+			if rng.IntN(3) == 0 {
+				takesN = rng.IntN(4)
+				b = b.N(takesN)
 			}
+			bounds = append(bounds, b)
+			takes[keys[i]] += takesN
+		}
+		granted := true
+		for i, m := range takes {
+			granted = granted && must[ratelimit.Decision](s)(single[i].Peek(ctx, "k")).Remaining >= m
 		}
 		r, d, err := ratelimit.HoldAll(ctx, n, bounds...)
 		if rng.IntN(2) == 0 && err == nil && r != nil {
 			if _, err = r.Settle(ctx, 0); err == nil && rng.IntN(2) == 0 {
 				d, err = ratelimit.TakeAll(ctx, n, bounds...)
 			} else {
-				times = [len(algs)]int{}
+				takes = [len(algs)]int{}
 			}
 		}
 		must[ratelimit.Decision](s)(d, err)
 		if d.Allowed != granted || d.Allowed == (d.RetryAfter > 0) {
-			s.broken("%+v: TakeAll of %d of each of %v decides %+v; that all grant them now is %v", algs, n, keys, d, granted)
+			s.broken("%+v: TakeAll of %v, for %v, decides %+v; that all grant them now is %v", algs, takes, keys, d, granted)
 		}
-		for i, k := range times {
-			if granted && k > 0 {
-				must[ratelimit.Decision](s)(single[i].Take(ctx, "k", k*n))
+		for i, m := range takes {
+			if granted {
+				must[ratelimit.Decision](s)(single[i].Take(ctx, "k", m))
 			}
 			got, want := must[ratelimit.Decision](s)(together[i].Peek(ctx, "k")), must[ratelimit.Decision](s)(single[i].Peek(ctx, "k"))
 			if got != want {
-				s.broken("%+v: after TakeAll of %d of each of %v, which was granted: %v, key %d is\n%+v\nand after single requests\n%+v", algs, n, keys, granted, i, got, want)
+				s.broken("%+v: after TakeAll of %v, for %v, which was granted: %v, key %d is\n%+v\nand after single requests\n%+v", algs, takes, keys, granted, i, got, want)
 			}
 			span = max(span, min(want.ResetAfter, time.Hour))
 		}
@@ -84,7 +90,7 @@ func (s *suite) takeTogether(rng *rand.Rand, algs [3]ratelimit.Algorithm) {
 			step = d.RetryAfter - s.Tick
 			together[0].clk.Advance(step)
 			if must[ratelimit.Decision](s)(ratelimit.TakeAll(ctx, n, bounds...)).Allowed {
-				s.broken("%+v: TakeAll of %d of each of %v is allowed %v before RetryAfter, %v", algs, n, keys, s.Tick, d.RetryAfter)
+				s.broken("%+v: TakeAll of %v, for %v, is allowed %v before RetryAfter, %v", algs, takes, keys, s.Tick, d.RetryAfter)
 			}
 			single[0].clk.Advance(step)
 			continue
@@ -109,7 +115,7 @@ func (s *suite) contendTogether() {
 		for _, i := range pair {
 			of = append(of, keys[i])
 		}
-		granted := contend(func() bool {
+		granted := contend(goroutines, tries, func() bool {
 			d, err := ratelimit.TakeAll(ctx, 1, of...)
 			return err == nil && d.Allowed
 		})

@@ -15,7 +15,8 @@ import (
 // A watch records failures of a store in one subtest. A limiter hides some of them: Allow
 // and Cancel return no errors.
 type watch struct {
-	timeout time.Duration
+	timeout   time.Duration
+	impatient bool // whether limiters bound the time of calls as well
 
 	mu   sync.Mutex // protects the fields below
 	err  error      // the first one
@@ -116,7 +117,7 @@ type watchedStates struct {
 }
 
 // Bounded makes the limiter not bound the time of calls, because guard does.
-func (s *watchedStates) Bounded() bool { return true }
+func (s *watchedStates) Bounded() bool { return !s.watch.impatient }
 
 func (s *watchedStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
 	var res ratelimit.Result

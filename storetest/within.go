@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -9,12 +10,12 @@ import (
 
 // testWithin reserves with various maximum waits, and retries after RetryAfter.
 func testWithin(s *suite) {
-	for name, alg := range Algorithms() {
-		b := s.bench(alg)
-		s.within(name, b)
-		b = s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }))
-		s.within(name+", a limit of the key's own", b)
-	}
+	subtests(s, Algorithms(), func(s *suite, alg ratelimit.Algorithm) {
+		name := fmt.Sprintf("%T%+v", alg, alg)
+		s.within(name, s.bench(alg))
+		s.within(name+", a limit of the key's own", s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)},
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })))
+	})
 }
 
 func (s *suite) within(name string, b *bench) {

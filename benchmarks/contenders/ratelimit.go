@@ -383,7 +383,7 @@ func coarseClock() Contender {
 // Bounded returns a token bucket of this library whose store holds at most the given
 // number of keys.
 func Bounded(l Limit, keys int) (Allow, error) {
-	return limiting(bucketOf(l), ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(keys))))
+	return limiting(bucketOf(l), ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(keys))), ratelimit.WithName("api"))
 }
 
 // Simulated returns a token bucket of this library with 10 events a second, on a clock that
@@ -391,7 +391,7 @@ func Bounded(l Limit, keys int) (Allow, error) {
 func Simulated() (allow Allow, store *ratelimit.MemoryStore, tick func(time.Duration), err error) {
 	clk := &simulatedClock{Clock: clock.New(), now: time.Unix(1_700_000_000, 0)}
 	store = ratelimit.NewMemoryStore()
-	allow, err = limiting(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.WithStore(store), ratelimit.WithClock(clk))
+	allow, err = limiting(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.WithStore(store), ratelimit.WithName("api"), ratelimit.WithClock(clk))
 	return allow, store, func(d time.Duration) { clk.now = clk.now.Add(d) }, err
 }
 

@@ -83,7 +83,7 @@ func newDialer(open opener, alg func(Limit) ratelimit.Algorithm, opts ...redisst
 		if err != nil {
 			return nil, nil, err
 		}
-		limiter, err := ratelimit.New(alg(l), ratelimit.WithStore(store))
+		limiter, err := ratelimit.New(alg(l), ratelimit.WithStore(store), ratelimit.WithName("rl"))
 		if err != nil {
 			closeClient()
 			return nil, nil, err

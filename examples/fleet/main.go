@@ -123,7 +123,7 @@ func demonstrate(ctx context.Context, s *summary, fleet *fleet, own *server, spa
 		if err := watch(ctx, s, fleet, span); err != nil {
 			return err
 		}
-		// The circuit breakers take a second to close, and a part may be shorter.
+		// The circuit breakers take half a second to close, and a part may be shorter.
 		for more := 0; more < 10 && !s.recovered(); more++ {
 			if err := watch(ctx, s, fleet, min(span, time.Second)); err != nil {
 				return err

@@ -38,7 +38,7 @@ func main() {
 		log.Fatalf("-limit: %v", err)
 	}
 	page := limitpage.New()
-	server := &http.Server{Addr: *addr, Handler: handler(rate, page), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Addr: *addr, Handler: handler(rate, page), ReadTimeout: 5 * time.Second}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

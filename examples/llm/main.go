@@ -46,7 +46,7 @@ func main() {
 
 	g := newGateway("http://"+backend.Addr().String(), perUser, perOrg)
 	log.Printf("%v for each user, %v for each organisation, on http://%s", perUser, perOrg, front.Addr())
-	server := &http.Server{Handler: g, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: g, ReadTimeout: 5 * time.Second}
 	log.Fatal(server.Serve(front))
 }
 

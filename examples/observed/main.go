@@ -44,20 +44,18 @@ func main() {
 		log.Fatal(err)
 	}
 	log.Printf("http://%s has /search, /report and /metrics; requests need a header field such as User: ann", *addr)
-	server := &http.Server{Addr: *addr, Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Addr: *addr, Handler: handler, ReadTimeout: 5 * time.Second}
 	log.Fatal(server.ListenAndServe())
 }
 
 // newService returns the server's handler. Its limiters decide by clk.
 func newService(clk clock.Clock) (http.Handler, error) {
 	registry := prometheus.NewRegistry()
-	reader, err := exporter.New(exporter.WithRegisterer(registry),
-		exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes))
+	provider, err := newProvider(registry)
 	if err != nil {
 		return nil, err
 	}
-	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
-	search, reports, err := newLimiters(provider.Meter("observed"), clk)
+	search, reports, err := newLimiters(provider, clk)
 	if err != nil {
 		return nil, err
 	}
@@ -71,15 +69,25 @@ func newService(clk clock.Clock) (http.Handler, error) {
 	return mux, nil
 }
 
+// newProvider returns a provider whose metrics are in registry.
+func newProvider(registry *prometheus.Registry) (metric.MeterProvider, error) {
+	reader, err := exporter.New(exporter.WithRegisterer(registry),
+		exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes))
+	if err != nil {
+		return nil, err
+	}
+	return sdk.NewMeterProvider(sdk.WithReader(reader)), nil
+}
+
 // newLimiters returns the limiters, which share a store, with everything that can be observed of
 // them. It is the essential part of this example.
-func newLimiters(meter metric.Meter, clk clock.Clock) (search, reports ratelimit.Limiter, err error) {
-	observer, err := otellimit.New(meter)
+func newLimiters(provider metric.MeterProvider, clk clock.Clock) (search, reports ratelimit.Limiter, err error) {
+	observer, err := otellimit.New(provider)
 	if err != nil {
 		return nil, nil, err
 	}
 	store := ratelimit.NewMemoryStore()
-	if _, err := otellimit.ObserveMemory(meter, "main", store); err != nil {
+	if _, err := otellimit.ObserveMemory(provider, "main", store); err != nil {
 		return nil, nil, err
 	}
 	options := func(name string) []ratelimit.Option {

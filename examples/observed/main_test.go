@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,8 +16,13 @@ import (
 	"time"
 
 	"github.com/benbjohnson/clock"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/otellimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
 // Requests of a user in a volley, and what becomes of them while the clock stands still.
@@ -167,6 +174,36 @@ func TestPrometheus(t *testing.T) {
 		"/search 200": users * searchesDone, "/search 429": users * (searches - searchesDone),
 		"/report 200": users * reportsDone, "/report 429": users * (reports - reportsDone),
 	}, v.answered)
+}
+
+// A redis is a connection to a server that is away, and its circuit breaker.
+type redis struct{}
+
+func (redis) Do(context.Context, redisstore.Command) (string, error) {
+	return "", errors.New("connection refused")
+}
+func (redis) Allow() (func(error), error) { return func(error) {}, nil }
+func (redis) State() string               { return "closed" }
+
+// TestNames: promtool check metrics finds nothing to complain about in the metrics of otellimit.
+func TestNames(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	provider, err := newProvider(registry)
+	require.NoError(t, err)
+	search, reports, err := newLimiters(provider, clock.New())
+	require.NoError(t, err)
+	store, err := redisstore.New(redis{}, redisstore.WithBreaker(redis{}))
+	require.NoError(t, err)
+	_, err = otellimit.ObserveRedis(provider, "redis", store)
+	require.NoError(t, err)
+	require.True(t, search.Allow("ann"))
+	require.NoError(t, reports.Wait(t.Context(), "ann"))
+	metrics, err := registry.Gather()
+	require.NoError(t, err)
+	require.Greater(t, len(metrics), 14)
+	problems, err := promlint.NewWithMetricFamilies(metrics).Lint()
+	require.NoError(t, err)
+	assert.Empty(t, problems)
 }
 
 func TestRequestsWithoutUser(t *testing.T) {

@@ -80,7 +80,7 @@ func TestIntervalBucketKeepsTheRate(t *testing.T) {
 		{minuteLimit(60, 100), ratelimit.PerMinute(60)},
 		{minuteLimit(60, 20), ratelimit.Rate{Events: 20, Per: 20 * time.Second}},
 		{minuteLimit(7, 2), ratelimit.Rate{Events: 2, Per: 17_142_857_143}}, // rounded up
-		{limit{ratelimit.Rate{Events: 1 << 40, Per: math.MaxInt64}, 1<<40 - 1}, ratelimit.Rate{Events: 1<<40 - 1, Per: 9223372036846387200}},
+		{limit{ratelimit.Rate{Events: 1 << 30, Per: math.MaxInt64}, 1<<30 - 1}, ratelimit.Rate{Events: 1<<30 - 1, Per: 9223372028264841216}},
 	} {
 		got := intervalBucket(c.l).algorithm.(ratelimit.TokenBucket)
 		if got.Rate != c.want || got.Burst != c.l.burst {

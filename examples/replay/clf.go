@@ -31,7 +31,8 @@ func (c *clfReader) read(line []byte) (record, error) {
 	second, behind := cutField(rest)
 	switch {
 	case c.vhost:
-		if isRFC3339(client) { // a container's log has the time before the address
+		// A container's log has the time before the address, or is JSON.
+		if isRFC3339(client) || client[0] == '{' {
 			return record{}, skipForeign
 		}
 		client, rest = second, behind

@@ -3,12 +3,16 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
 )
 
 const accessLine = `192.0.2.1 - - [02/Mar/2026:09:00:01 +0000] "GET /a HTTP/1.1" 200 12` + "\n"
@@ -126,15 +130,28 @@ func TestJSONFields(t *testing.T) {
 	}
 }
 
-// A gzip file that is cut off or damaged is read up to that point. The incomplete last line
+// A compressed file that is cut off or damaged is read up to that point. The incomplete last line
 // is left out.
-func TestDamagedGzip(t *testing.T) {
-	var plain, zipped bytes.Buffer
-	z := gzip.NewWriter(&zipped)
-	for i := range 20_000 {
-		fmt.Fprintf(io.MultiWriter(&plain, z), "%d key%d\n", 1772442001+i, i*i%7919)
+func TestDamagedCompression(t *testing.T) {
+	pack := func(w io.WriteCloser, err error) {
+		t.Helper()
+		for i := 0; i < 20_000 && err == nil; i++ {
+			_, err = fmt.Fprintf(w, "%d key%d\n", 1772442001+i, i*i%7919)
+		}
+		if err := errors.Join(err, w.Close()); err != nil {
+			t.Fatal(err)
+		}
 	}
-	z.Close()
+	var zipped, xzipped, zstandard bytes.Buffer
+	pack(gzip.NewWriter(&zipped), nil)
+	pack(xz.NewWriter(&xzipped))
+	pack(zstd.NewWriter(&zstandard))
+	for _, packed := range []bytes.Buffer{zipped, xzipped, zstandard} {
+		tr, err := readTrace(&packed, "test.log", readOptions{by: byIP})
+		if err != nil || len(tr.requests) != 20_000 || tr.damage != nil {
+			t.Fatalf("whole: %v, error %v; want 20,000 requests, no damage", tr, err)
+		}
+	}
 	whole := zipped.Bytes()
 	flipped := bytes.Clone(whole)
 	flipped[len(flipped)/2] ^= 0x55
@@ -144,6 +161,8 @@ func TestDamagedGzip(t *testing.T) {
 		"wrong checksum":   append(bytes.Clone(whole[:len(whole)-8]), 0, 0, 0, 0, 0, 0, 0, 0),
 		"something behind": append(bytes.Clone(whole), "garbage that is no gzip stream"...),
 		"a byte changed":   flipped,
+		"xz":               xzipped.Bytes()[:xzipped.Len()-20],
+		"zstd":             zstandard.Bytes()[:zstandard.Len()*2/3],
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr, err := readTrace(bytes.NewReader(text), "test.log", readOptions{by: byIP})
@@ -175,7 +194,7 @@ func TestDamagedGzip(t *testing.T) {
 	if _, err := readTrace(bytes.NewReader(whole[:20]), "test.log", readOptions{by: byIP}); err == nil || !strings.Contains(err.Error(), "ends early") {
 		t.Errorf("cut off in the first line: error %v, want one that says so", err)
 	}
-	// A read error is still an error.
+	// A read error is still an error, and not damage.
 	if _, err := readTrace(io.MultiReader(bytes.NewReader(whole[:len(whole)/2]), iotest.ErrReader(iotest.ErrTimeout)), "test.log", readOptions{by: byIP}); err == nil {
 		t.Error("no error of a reader that fails")
 	}

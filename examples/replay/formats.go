@@ -87,6 +87,10 @@ var formats = []*format{
 		},
 	},
 	{
+		id: "envoy", also: []string{"istio"}, title: "Envoy's or Istio's text format",
+		new: func(o readOptions) lineReader { return envoyReader{wantPath: o.wantPath()} },
+	},
+	{
 		id: "plain", title: "'time key [n]'", free: true,
 		new: func(o readOptions) lineReader { return plainReader{wantPath: o.wantPath()} },
 	},

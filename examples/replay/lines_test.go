@@ -184,6 +184,17 @@ func TestLines(t *testing.T) {
 			{"a Unix socket", byIP, `unix:1 [02/Mar/2026:09:00:01.500] in b/s 0/0/0 212 --`, nine + 500e6, "unix", 1, nil},
 			{"another time", byIP, `192.0.2.1:33317 [2026-03-02T09:00:01] in b/s 0/0/0 212 --`, 0, "", 0, skipForeign},
 		},
+		"envoy": {
+			{"nothing in the brackets", byIP, `] "GET /a HTTP/1.1" 200 - 0 1 2 3 "192.0.2.1" "-" "-" "-" "-"`, 0, "", 0, skipForeign},
+			{"another time", byIP, `[02/Mar/2026:09:00:01 +0000] "GET /a HTTP/1.1" 200 - 0 1 2 3 "192.0.2.1" "-" "-" "-" "-"`, 0, "", 0, skipForeign},
+			{"no such day", byIP, `[2026-02-31T09:00:01.500Z] "GET /a HTTP/1.1" 200 - 0 1 2 3 "192.0.2.1" "-" "-" "-" "-"`, 0, "", 0, skipTime},
+			{"no X-Forwarded-For", byIP, `[2026-03-02T09:00:01.500Z] "GET /a HTTP/1.1" 200 - 0 1 2 3 "-" "-" "-" "-" "10.0.0.1:80"`, 0, "", 0, skipNoClient},
+			{"cut off before the client", byIP, `[2026-03-02T09:00:01.500Z] "GET /a HTTP/1.1" 200 - via_upstream - "-" 0 1 2 3`, 0, "", 0, skipForeign},
+			{"cut off in the client", byIP, `[2026-03-02T09:00:01.500Z] "GET /a HTTP/1.1" 200 - 0 1 2 3 "192.0.2`, 0, "", 0, skipForeign},
+			{"cut off in the request", byIP, `[2026-03-02T09:00:01.500Z] "GET /a HT`, 0, "", 0, skipForeign},
+			{"TCP", byIP, `[2026-03-02T09:00:01.500Z] "- - -" 0 - - - "-" 1 2 3 - "-" "-" "-" "-" "10.0.0.1:80" inbound|80|| 127.0.0.6:1 10.0.0.1:80 192.0.2.1:5 - -`, nine + 500e6, "192.0.2.1", 1, nil},
+			{"TCP has no path", byPath, `[2026-03-02T09:00:01.500Z] "- - -" 0 - - - "-" 1 2 3 - "-" "-" "-" "-" "10.0.0.1:80" inbound|80|| 127.0.0.6:1 10.0.0.1:80 192.0.2.1:5 - -`, 0, "", 0, skipNoPath},
+		},
 		"w3c": {
 			{"no fields named", byIP, `2026-03-02 09:00:01 192.0.2.1`, 0, "", 0, skipForeign},
 		},

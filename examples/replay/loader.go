@@ -186,7 +186,7 @@ func (l *loader) emptyError() error {
 	t := l.trace
 	damage := ""
 	if t.damage != nil {
-		damage = fmt.Sprintf(", and its gzip stream ends early (%v)", t.damage)
+		damage = fmt.Sprintf(", and the compressed file ends early (%v)", t.damage)
 	}
 	if t.lines == 0 {
 		return fmt.Errorf("the log is empty%s", damage)

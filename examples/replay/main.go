@@ -20,19 +20,21 @@
 //   - W3C's extended log file format (IIS, CloudFront)
 //   - the access logs of AWS's application and classic load balancers, and of S3
 //   - HAProxy's HTTP log
+//   - the default text logs of Envoy and Istio
 //   - lines of "time key [n]", with the time in RFC 3339 or a Unix time
 //
 // Each line may be wrapped by syslog, docker compose logs, or a container runtime. Unix
 // times may be in seconds, milliseconds, microseconds or nanoseconds; times without a zone
-// are UTC. The file may be compressed with gzip; if it is cut off, the lines before that
-// are replayed. Lines need not be in order. Lines that cannot be read are skipped, counted
+// are UTC. The file may be compressed with gzip, bzip2, xz or zstd; if it is cut off, the lines
+// before that are replayed. Lines need not be in order. Lines that cannot be read are skipped, counted
 // and reported.
 //
 // The key of an address is that of package httplimit: without its port, and for IPv6 its
 // /64. Of a list of addresses, such as X-Forwarded-For's, the first one is used. In "time
 // key [n]", the key may be any text.
 //
-// The table is written to standard output, and the page to replay.html (-o).
+// The table is written to standard output, and the page to replay.html (-o). Of the files that
+// exist, only an empty one or an earlier page is overwritten.
 package main
 
 import (
@@ -138,6 +140,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := checkOutput(s.page); err != nil {
+		return err
+	}
 	t, err := readLog(s, stdin, stderr)
 	if err != nil {
 		return err
@@ -167,6 +172,30 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	}
 	_, err = fmt.Fprintf(stdout, "\nplots: %s\n", s.page)
 	return err
+}
+
+// generator is a line of each page, by which replay knows its pages again.
+const generator = `<meta name="generator" content="github.com/ratelimit-go/ratelimit/examples/replay">`
+
+// checkOutput returns an error if writing a page to the file would destroy anything else, such as
+// the log.
+func checkOutput(name string) error {
+	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return nil // writing the page reports what is wrong, if anything
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
+	defer f.Close()
+	start, err := io.ReadAll(io.LimitReader(f, 512))
+	if err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
+	if !bytes.HasPrefix(start, []byte("<!DOCTYPE html>")) || !bytes.Contains(start, []byte(generator)) {
+		return fmt.Errorf("-o %s: this file exists, and is not a page of replay: give another name, or remove the file first", name)
+	}
+	return nil
 }
 
 // readLog reads the log that the command line names.
@@ -207,7 +236,7 @@ func reportSkips(w io.Writer, t *trace) {
 			comma(int64(t.names)), comma(int64(len(t.requests))), safeKey(t.name, 60), lineOrFirst(t.names), t.nameLine)
 	}
 	if t.damage != nil {
-		fmt.Fprintf(w, "the gzip file is damaged or cut off after line %s (%v): the lines before are replayed\n", comma(int64(t.lines)), t.damage)
+		fmt.Fprintf(w, "the compressed file is damaged or cut off after line %s (%v): the lines before are replayed\n", comma(int64(t.lines)), t.damage)
 	}
 	if t.late > 0 {
 		fmt.Fprintf(w, "sorted %s of %s lines that came after a later one (%s %d)\n",

@@ -101,6 +101,37 @@ func TestFileAndPage(t *testing.T) {
 	}
 }
 
+// TestOverwritesOnlyPages checks that -o replaces no file but an empty one and a page, whatever the
+// name of the file: the log itself, in particular.
+func TestOverwritesOnlyPages(t *testing.T) {
+	dir := t.TempDir()
+	access, other, page := filepath.Join(dir, "access.log"), filepath.Join(dir, "other.html"), filepath.Join(dir, "page.html")
+	texts := map[string]string{access: "1 a\n2 b\n", other: "<!DOCTYPE html>\n<html>\n", page: ""}
+	for name, text := range texts {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(dir, "link.html")
+	if err := os.Symlink(access, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{access, link, other} {
+		err := run([]string{"-o", name, access}, nil, io.Discard, io.Discard)
+		if want := "-o " + name + ": this file exists, and is not a page of replay"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q in it", err, want)
+		}
+	}
+	for range 2 {
+		runReplay(t, "", "-o", page, access)
+	}
+	for _, name := range []string{access, other} {
+		if text, err := os.ReadFile(name); err != nil || string(text) != texts[name] {
+			t.Errorf("%s is now %.20q, error %v; want %q", name, text, err, texts[name])
+		}
+	}
+}
+
 // TestWatched checks that a log may be a pipe, or grow while it is read.
 func TestWatched(t *testing.T) {
 	const log = "1 a\n2 b\n"

@@ -121,8 +121,9 @@ func cutContainer(line []byte) ([]byte, bool) {
 //
 //	{"log":"…\n","stream":"stdout","time":"2026-03-02T09:00:01.123456789Z"}
 func cutJSONFile(line []byte) ([]byte, bool) {
-	if !bytes.HasPrefix(line, []byte(`{"log":"`)) || !gjson.ValidBytes(line) {
+	if line[0] != '{' || !gjson.ValidBytes(line) {
 		return nil, false
 	}
-	return bytes.TrimSpace([]byte(gjson.GetBytes(line, "log").Str)), true
+	text := gjson.GetBytes(line, "log")
+	return bytes.TrimSpace([]byte(text.Str)), text.Type == gjson.String
 }

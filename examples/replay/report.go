@@ -206,7 +206,7 @@ func facts(t *trace) []fact {
 			count(t.names, t.noun), safeKey(t.name, 60), lineOrFirst(t.names), t.nameLine)})
 	}
 	if t.damage != nil {
-		fs = append(fs, fact{"cut off", fmt.Sprintf("the gzip file is damaged or cut off after line %s (%v)", comma(int64(t.lines)), t.damage)})
+		fs = append(fs, fact{"cut off", fmt.Sprintf("the compressed file is damaged or cut off after line %s (%v)", comma(int64(t.lines)), t.damage)})
 	}
 	if t.late > 0 {
 		fs = append(fs, fact{"out of order", fmt.Sprintf("%s came after a later one and were sorted (%s %d)",

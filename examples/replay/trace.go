@@ -3,8 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"compress/flate"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -41,7 +39,7 @@ type trace struct {
 	nameLine  int    // its line
 	weighted  bool   // whether any n is greater than 1
 	subsecond bool   // whether any time is not a whole second
-	damage    error  // the error that ended a gzip file early, or nil
+	damage    error  // the error that ended a compressed file early, or nil
 }
 
 // A skip counts the lines that were left out for one reason.
@@ -87,17 +85,13 @@ func (t *trace) keyNoun(n int) string {
 	return "addresses"
 }
 
-// readTrace reads a log, compressed with gzip or not.
+// readTrace reads a log, compressed or not.
 func readTrace(r io.Reader, source string, o readOptions) (*trace, error) {
-	buf := bufio.NewReaderSize(r, maxLine)
-	zipped := false
-	if magic, _ := buf.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(buf)
-		if err != nil {
-			return nil, fmt.Errorf("%s: begins like a gzip file but is not one: %w", source, err)
-		}
-		buf, zipped = bufio.NewReaderSize(z, maxLine), true
+	contents, err := newUnpacker(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source, err)
 	}
+	buf := bufio.NewReaderSize(contents, maxLine)
 	bom, _ := buf.Peek(3)
 	switch {
 	case bytes.HasPrefix(bom, []byte("\ufeff")):
@@ -113,7 +107,7 @@ func readTrace(r io.Reader, source string, o readOptions) (*trace, error) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if zipped && isDamage(err) {
+		if errors.As(err, new(damageError)) {
 			l.trace.damage = err // the incomplete last line is left out
 			break
 		}
@@ -131,13 +125,6 @@ func readTrace(r io.Reader, source string, o readOptions) (*trace, error) {
 		return nil, fmt.Errorf("%s: %w", source, err)
 	}
 	return l.trace, nil
-}
-
-// isDamage reports whether err means that a gzip stream is cut off or damaged, as opposed
-// to a read error.
-func isDamage(err error) bool {
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) ||
-		errors.As(err, new(flate.CorruptInputError))
 }
 
 // maxLine is the length from which on a line is too long.

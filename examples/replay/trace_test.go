@@ -69,6 +69,7 @@ func TestReadTraceTakesEveryWrapping(t *testing.T) {
 		"UTF-16, big endian":              "\xfe\xff\x001\x00 \x00a\x00\n\x002\x00 \x00b\x00\n",
 		"gzip":                            zip("1 a\n2 b\n"),
 		"gzip in two parts":               zip("1 a\n", "2 b\n"),
+		"bzip2":                           "BZh91AY&SY\xf3\xa5\x01~\x00\x00\x02Y\x00\x00\x10@\x000\x000\x00 \x00!\xa6\x99\xa0\xc0\x02\x95\v\v\xb9\"\x9c(Hy\xd2\x80\xbf\x00",
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr, err := readTrace(iotest.OneByteReader(strings.NewReader(text)), "test.log", readOptions{by: byIP})

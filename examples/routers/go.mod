@@ -11,7 +11,7 @@ require (
 	github.com/ratelimit-go/ratelimit/httplimit/gin v0.0.0
 )
 
-require github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
+require go.yaml.in/yaml/v3 v3.0.5 // indirect
 
 require (
 	github.com/benbjohnson/clock v1.3.5 // indirect

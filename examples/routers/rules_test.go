@@ -141,3 +141,21 @@ func TestRulesBeforeRouters(t *testing.T) {
 		})
 	}
 }
+
+// TestNumbersBeforeRouters has a router whose routes only take numbers, and the rules, too.
+func TestNumbersBeforeRouters(t *testing.T) {
+	set, err := rules.New(t.Context(), rules.Static(rules.Rule{ID: "photos", Call: "/user/#/photos/#", Limit: 1, Window: time.Hour}), rules.WithInterval(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	m := chi.NewRouter()
+	m.Get("/user/{user:[0-9]+}/photos/{photo:[0-9]+}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
+	for i, path := range []string{"/user/1/photos/2", "/user/1/photos/2", "/user//photos/2", "/user/1/photos/", "/user//photos/", "//user/1/photos/2", "/user/1//photos/2"} {
+		w := httptest.NewRecorder()
+		set.Middleware()(m).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+		if (w.Code == http.StatusAccepted) != (i == 0) {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+}

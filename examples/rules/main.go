@@ -48,7 +48,7 @@ func run(ctx context.Context, addr, file string) error {
 	}
 	defer set.Close()
 	log.Printf("rules: %d from %s, at %s", set.Status().Rules, file, addr)
-	server := &http.Server{Addr: addr, Handler: handler(db, set), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Addr: addr, Handler: handler(db, set), ReadTimeout: 5 * time.Second}
 	return server.ListenAndServe()
 }
 

@@ -7,10 +7,13 @@
 package echolimit
 
 import (
+	"log/slog"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
 )
+
+const noMiddleware = "echolimit: Wrap's middleware is nil: it must be a function such as httplimit.New returns"
 
 // Wrap makes Echo middleware of net/http middleware, such as [httplimit.Middleware] returns. A
 // refusal ends the request: the next handler is not called.
@@ -19,9 +22,17 @@ import (
 // the status and the length of what is written, Wrap lets Echo answer the error before, so that
 // middleware around it can no longer change the response.
 //
+// If middleware is nil, Wrap logs that with slog, and every request is answered with status 500.
+//
 // [httplimit.Middleware]: https://pkg.go.dev/github.com/ratelimit-go/ratelimit/httplimit#Middleware
 // [httplimit.WithSettle]: https://pkg.go.dev/github.com/ratelimit-go/ratelimit/httplimit#WithSettle
 func Wrap(middleware func(http.Handler) http.Handler) echo.MiddlewareFunc {
+	if middleware == nil {
+		slog.Error("echolimit: requests are refused", "error", noMiddleware)
+		return func(echo.HandlerFunc) echo.HandlerFunc {
+			return func(c echo.Context) error { return c.String(http.StatusInternalServerError, noMiddleware) }
+		}
+	}
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) (err error) {
 			outer := c.Response()

@@ -9,6 +9,7 @@ package ginlimit
 import (
 	"bufio"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"reflect"
@@ -16,14 +17,25 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
+const noMiddleware = "ginlimit: Wrap's middleware is nil: it must be a function such as httplimit.New returns"
+
 // Wrap makes a Gin handler of net/http middleware, such as [httplimit.Middleware] returns. The
 // handlers after it are what the middleware wraps. A refusal aborts the chain.
 //
 // [httplimit.WithSettle] sees the status and the length of what these handlers write.
 //
+// If middleware is nil, Wrap logs that with slog, and every request is answered with status 500.
+//
 // [httplimit.Middleware]: https://pkg.go.dev/github.com/ratelimit-go/ratelimit/httplimit#Middleware
 // [httplimit.WithSettle]: https://pkg.go.dev/github.com/ratelimit-go/ratelimit/httplimit#WithSettle
 func Wrap(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
+	if middleware == nil {
+		slog.Error("ginlimit: requests are refused", "error", noMiddleware)
+		return func(c *gin.Context) {
+			http.Error(c.Writer, noMiddleware, http.StatusInternalServerError)
+			c.Abort()
+		}
+	}
 	return func(c *gin.Context) {
 		outer, passed := c.Writer, false
 		middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -60,6 +60,33 @@ func TestRefusalAborts(t *testing.T) {
 	}
 }
 
+// TestMisuse checks that mistakes are in the log before the first request, once, and in the responses.
+func TestMisuse(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	for want, handler := range map[string]func() gin.HandlerFunc{
+		"Wrap's middleware is nil":     func() gin.HandlerFunc { return ginlimit.Wrap(nil) },
+		"TokenBucket.Rate.Events is 0": func() gin.HandlerFunc { return ginlimit.Wrap(httplimit.PerClient(ratelimit.PerSecond(0))) },
+	} {
+		var logged strings.Builder
+		slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+		e := gin.New()
+		e.Use(handler())
+		e.GET("/", func(*gin.Context) { t.Error("called") })
+		if !strings.Contains(logged.String(), want) {
+			t.Errorf("logged %q, want %q", &logged, want)
+		}
+		for range 2 {
+			if w := get(e); w.Code != 500 || !strings.Contains(w.Body.String(), want) {
+				t.Errorf("%d %q, want %q", w.Code, w.Body, want)
+			}
+		}
+		if lines := strings.Count(logged.String(), "\n"); lines != 1 {
+			t.Errorf("logged %d lines: %s", lines, &logged)
+		}
+	}
+}
+
 // TestSettle checks what httplimit.WithSettle sees, and that the client gets the same.
 func TestSettle(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -168,24 +195,5 @@ func TestForeignWriter(t *testing.T) {
 		if w := get(e); w.Code != http.StatusTooManyRequests {
 			t.Errorf("%s: %d %s", name, w.Code, w.Body)
 		}
-	}
-}
-
-// TestMisuse checks that a mistake is answered for each request, and logged once.
-func TestMisuse(t *testing.T) {
-	before := slog.Default()
-	defer slog.SetDefault(before)
-	var logged strings.Builder
-	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
-	e := gin.New()
-	e.Use(ginlimit.Wrap(httplimit.PerClient(ratelimit.PerMinute(0))))
-	e.GET("/", func(c *gin.Context) { t.Error("it is reached") })
-	for range 3 {
-		if w := get(e); w.Code != 500 || !strings.Contains(w.Body.String(), "Rate.Events is 0") {
-			t.Errorf("%d %s", w.Code, w.Body)
-		}
-	}
-	if strings.Count(logged.String(), "\n") != 1 {
-		t.Error(logged.String())
 	}
 }

@@ -344,20 +344,44 @@ func (k *all) Valid(st []uint64) bool {
 	return true
 }
 
-func (k *all) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
-	var lengths, fixed, growing []uint64
-	i := 0
+func (k *all) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
+	lasting = true
+	var states [][]uint64
 	for old, st := range from.(*all).states(st) {
-		part := k.parts[i]
-		i++
-		st = part.Adopt(old.Kernel, st, now)
-		if part.Width() > 0 {
+		st, lasts := k.parts[len(states)].Adopt(old.Kernel, st, now)
+		states, lasting = append(states, st), lasting && lasts
+	}
+	return joined(k.parts, states), lasting
+}
+
+// joined returns the state that consists of those of the parts.
+func joined(parts []capable, states [][]uint64) []uint64 {
+	var lengths, fixed, growing []uint64
+	for i, st := range states {
+		if parts[i].Width() > 0 {
 			fixed = append(fixed, st...)
 		} else {
 			lengths, growing = append(lengths, uint64(len(st))), append(growing, st...)
 		}
 	}
 	return append(append(lengths, fixed...), growing...)
+}
+
+func (k *all) similar(from Kernel) bool {
+	return slices.EqualFunc(k.parts, from.(*all).parts, func(a, b capable) bool { return a.similar(b.Kernel) })
+}
+
+// pace is not called: the parts of limits are compared one by one.
+func (k *all) pace() (events, ticks uint64, carries bool) { return 0, 1, true }
+
+// reset returns the first instant at which nothing counts that the limit which is asked counts.
+func (k *all) reset(st []uint64) (at Instant) {
+	for part, st := range k.states(st) {
+		if _, is := part.Kernel.(*passive); !is {
+			at = max(at, part.Fresh(st))
+		}
+	}
+	return at
 }
 
 // lastTurn returns the index of the part in which n events have the latest turn.

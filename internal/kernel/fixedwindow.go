@@ -14,20 +14,26 @@ type fixed struct {
 	length  uint64 // of a window, in ticks
 	aligned bool   // whether windows begin at multiples of length
 	packed  uint   // bits of the count in the only word; 0 if there are two words
+
+	promises bool // whether a window that another limit has reserved begins at that instant; see versions.go
 }
 
 // NewFixedWindow returns the kernel of a FixedWindow with windows of length ticks.
 func NewFixedWindow(limit int, length uint64, aligned bool, enc Encoding) Kernel {
 	k := &fixed{most: uint64(limit), length: length, aligned: aligned}
-	last := MaxInstant / k.length // the number of the last window
-	low := 64 - bits.Len64(last)  // all that are left, because a debt exceeds the limit
-	if last == 1<<(64-low)-1 {
-		low-- // so that no word is Gone
-	}
+	last := MaxInstant / k.length  // the number of the last window
+	low := 64 - bits.Len64(last+1) // all that are left, because a debt exceeds the limit; + 1 so that no word is Gone
 	if aligned && !enc.Varies && low >= bits.Len64(k.most) {
 		k.packed = uint(low)
 	}
 	return k
+}
+
+// promising implements promiser.
+func (k *fixed) promising() Kernel {
+	of := *k
+	of.promises = true
+	return &of
 }
 
 func (k *fixed) Limit() int { return int(k.most) }
@@ -168,11 +174,14 @@ func (k *fixed) Fresh(st []uint64) Instant {
 	return k.end(start)
 }
 
-func (k *fixed) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
+func (k *fixed) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
 	var t trace
 	copy(t.pre[:], st)
 	was, _ := k.load(st)
 	st = k.Spend(st, at, n)
+	if start, count := k.load(st); k.promises && start < at && at > now {
+		st = k.store(st, at, count)
+	}
 	copy(t.post[:], st)
 	t.slot, _ = k.load(st)
 	t.raised = t.slot != was
@@ -244,22 +253,35 @@ func (k *fixed) Valid(st []uint64) bool {
 	return start <= MaxInstant && count <= mostCounted
 }
 
-func (k *fixed) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
+// Adopt keeps the count in the window that contains the old one. If there is none, the events
+// may have happened just now.
+func (k *fixed) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
 	old := from.(*fixed)
-	if old.length == k.length && old.aligned == k.aligned {
-		return st
-	}
 	start, count := old.load(st)
-	switch {
-	case old.Fresh(st) <= now:
-		return make([]uint64, 2)
-	case start <= now && k.aligned:
-		start = now - now%k.length
-	case start <= now:
-		start = now
-	} // else reservations are ahead, and the window keeps its start
-	return []uint64{start, count}
+	if k.similar(from) {
+		return []uint64{start, count}, true
+	}
+	if old.Fresh(st) <= now {
+		return make([]uint64, 2), true
+	}
+	if start > now { // reserved: the window keeps its start
+		return []uint64{start, count}, true
+	}
+	if begins := start - start%k.length; k.aligned && old.end(start) <= begins+k.length {
+		return []uint64{begins, count}, true
+	}
+	if start = now; k.aligned {
+		start -= now % k.length
+	}
+	return []uint64{start, count}, false
 }
+
+func (k *fixed) similar(from Kernel) bool {
+	old := from.(*fixed)
+	return k.length == old.length && k.aligned == old.aligned
+}
+
+func (k *fixed) pace() (events, ticks uint64, carries bool) { return k.most, k.length, false }
 
 func (k *fixed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	most := enc.mostCount()
@@ -291,16 +313,6 @@ func (k *fixed) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 		return st, false
 	}
 	return k.store(st, start, count-uint64(r.back)), true
-}
-
-// Refund implements Word.
-func (k *fixed) Refund(word uint64, h Holding, back int, now Instant) (next uint64) {
-	if word == h.After {
-		return word - uint64(back)
-	}
-	st := [1]uint64{word}
-	k.refund(st[:], h.refunding(back, now))
-	return st[0]
 }
 
 func (k *fixed) encodeRefund(b []byte, g *Grant, part int) []byte {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestFixedWindowWords(t *testing.T) {
@@ -29,14 +30,31 @@ func TestFixedWindowWords(t *testing.T) {
 	}
 }
 
+// TestFixedWindowIsNeverGone fills the last window that there is.
+func TestFixedWindowIsNeverGone(t *testing.T) {
+	for length, limit := range map[uint64]int{1: 1, 2: 3, 3: 7, second: 1<<31 - 1} {
+		k := NewFixedWindow(limit, length, true, InMemory)
+		require.Equal(t, 1, k.Width(), length)
+		st := k.Spend([]uint64{0}, MaxInstant, limit)
+		st = k.(*fixed).charge(st, MaxInstant, int(k.(*fixed).chargeable(st, MaxInstant, InMemory)))
+		assert.Less(t, st[0], uint64(Gone), length)
+		assert.Equal(t, 2, NewFixedWindow(2*limit+1, length, true, InMemory).Width(), length)
+	}
+}
+
 // TestFixedWindowAdopts: the count is kept, and its window lasts as the new one does.
 func TestFixedWindowAdopts(t *testing.T) {
 	short := NewFixedWindow(10, second, true, InMemory.Varying())
 	long := NewFixedWindow(5, 60*second, true, InMemory.Varying())
 	st := short.Spend(make([]uint64, 2), begun, 8)
-	st = long.Adopt(short, st, begun)
+	st, lasting := long.Adopt(short, st, begun)
 	assert.Equal(t, []uint64{begun, 8}, st)
+	assert.True(t, lasting, "the long window contains the short one")
 	assert.Zero(t, long.Remaining(st, begun), "more than the limit")
 	assert.Equal(t, begun+60*second, long.Ready(st, begun, 1))
-	assert.Equal(t, []uint64{0, 0}, short.Adopt(long, st, begun+60*second), "it was over")
+	now, lasting := short.Adopt(long, st, begun+7*second+1)
+	assert.Equal(t, []uint64{begun + 7*second, 8}, now, "they may have happened just now")
+	assert.False(t, lasting)
+	over, _ := short.Adopt(long, st, begun+60*second)
+	assert.Equal(t, []uint64{0, 0}, over)
 }

@@ -30,8 +30,7 @@ import (
 // If limits vary, tat may also lie ahead because a burst was lowered, and a higher
 // limit must not let a caller overtake a reservation. So a further word has the latest
 // instant at which events were spent. It also tells whether events were granted since a hold
-// (see refund), so a TokenBucket has it in all states that need more than a word anyway. For a
-// state of one word, the store remembers what is necessary (see blind).
+// (see refund), so a TokenBucket has it in all states that need more than a word anyway.
 type gcra struct {
 	unwound
 	depth int             // most events at once
@@ -235,26 +234,37 @@ func (k *gcra) giveBack(st []uint64, _, now Instant, n int) (_ []uint64, gone bo
 	return k.store(st, tat.Sub(uint128.Mul(uint64(n), k.cost))), true
 }
 
-// Valid checks that tat is at most that of a bucket adopted at MaxInstant.
+// Valid checks that tat is at most that of a bucket adopted at MaxInstant, and that its units are not a
+// tick or more, with which a script would compute otherwise.
 func (k *gcra) Valid(st []uint64) bool {
-	return k.latest(st) <= MaxInstant && !uint128.Mul(1<<63, k.unit).Less(k.load(st))
+	return (!k.split || st[1] < k.unit) && k.latest(st) <= MaxInstant && !uint128.Mul(1<<63, k.unit).Less(k.load(st))
 }
 
 // Adopt keeps the number of missing events, as of now or of the latest reservation. So
 // the time until all have come back is scaled with the time per event, rounded up to a
 // unit.
-func (k *gcra) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
+func (k *gcra) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
 	old := from.(interface{ cells() *gcra }).cells()
 	next := make([]uint64, k.Width())
+	if k.similar(from) {
+		if k.keeps {
+			next[len(next)-1] = old.latest(st)
+		}
+		return k.storeMost(next, old.load(st)), true
+	}
 	pivot := max(now, old.frontier(st))
 	if latest := old.latest(st); latest > now {
 		next[len(next)-1] = latest
 	}
 	missing := old.load(st).Sub(uint128.Mul(pivot, old.unit))
 	if missing == (uint128.Uint128{}) && pivot == now {
-		return next
+		return next, true
 	}
-	tat := uint128.Mul(pivot, k.unit).Add(k.scaled(missing, old))
+	return k.storeMost(next, uint128.Mul(pivot, k.unit).Add(k.scaled(missing, old))), false
+}
+
+// storeMost is store for a tat that a state may be too narrow for.
+func (k *gcra) storeMost(st []uint64, tat uint128.Uint128) []uint64 {
 	switch {
 	case k.wide:
 		// beyond MaxInstant, so the difference does not matter
@@ -262,8 +272,15 @@ func (k *gcra) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
 	case !k.split:
 		tat = uint128.Min(tat, uint128.From(Gone-1))
 	}
-	return k.store(next, tat)
+	return k.store(st, tat)
 }
+
+func (k *gcra) similar(from Kernel) bool {
+	old := from.(interface{ cells() *gcra }).cells()
+	return k.cost == old.cost && k.unit == old.unit
+}
+
+func (k *gcra) pace() (events, ticks uint64, carries bool) { return k.unit, k.cost, true }
 
 // scaled returns the time in which k regains the events that old regains in the given
 // time. A portable time is at most portableMost ticks, and stands for at most as many
@@ -322,23 +339,7 @@ func (k *gcra) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 // untouched reports whether nothing was granted since the hold. The latest instant says so, except
 // of grants at that of the hold. These make no difference: the bucket cannot overflow before time
 // has passed.
-func (k *gcra) untouched(st []uint64, r refunding) bool {
-	if k.keeps {
-		return k.latest(st) == r.at
-	}
-	return r.untouched
-}
-
-// Refund implements Word.
-func (k *gcra) Refund(word uint64, h Holding, back int, now Instant) (next uint64) {
-	if h.Untouched {
-		return word - uint64(back)*k.cost
-	}
-	st, r := [1]uint64{word}, h.refunding(back, now)
-	r.ahead = !k.grants(uint128.From(word), uint128.Mul(now, k.unit))
-	k.refund(st[:], r)
-	return st[0]
-}
+func (k *gcra) untouched(st []uint64, r refunding) bool { return k.keeps && k.latest(st) == r.at }
 
 // alone returns the tat if nothing but n events had been taken, at an instant.
 func (k *gcra) alone(at Instant, n int) uint128.Uint128 {

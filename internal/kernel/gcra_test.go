@@ -82,6 +82,10 @@ func TestBucketWords(t *testing.T) {
 		assert.Equal(t, begun+tt.ready, k.Ready(st, begun, tt.burst), name)
 		assert.Equal(t, begun+tt.ready, k.Fresh(st), name)
 		assert.True(t, k.Valid(st), name)
+		if k.split {
+			st[1] = k.unit
+			assert.False(t, k.Valid(st), "%s: units of a tick or more", name)
+		}
 	}
 }
 
@@ -95,8 +99,10 @@ func TestBucketAdopts(t *testing.T) {
 	}
 	ten, five := bucket(10), bucket(5)
 	st := ten.Spend(make([]uint64, ten.Width()), begun, 8)
-	st = five.Adopt(ten, st, begun)
+	st, lasting := five.Adopt(ten, st, begun)
+	assert.False(t, lasting, "later, fewer are missing")
 	assert.Zero(t, five.Remaining(st, begun))
 	assert.Equal(t, begun+800*ms, five.Ready(st, begun, 1))
-	assert.Equal(t, begun+800*ms, ten.Fresh(ten.Adopt(five, st, begun)), "and back")
+	back, _ := ten.Adopt(five, st, begun)
+	assert.Equal(t, begun+800*ms, ten.Fresh(back), "and back")
 }

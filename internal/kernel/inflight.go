@@ -11,3 +11,13 @@ type inFlight struct{ eventLog }
 func NewInFlight(limit int, timeout uint64) Kernel {
 	return &inFlight{eventLog{most: uint64(limit), window: timeout}}
 }
+
+// similar is true: releases look for the events in one log.
+func (k *inFlight) similar(Kernel) bool { return true }
+
+// promising implements promiser. Other than that of a SlidingLog, the log keeps all its entries.
+func (k *inFlight) promising() Kernel {
+	of := *k
+	of.promises = true
+	return &of
+}

@@ -23,8 +23,12 @@ func TestPortableBounds(t *testing.T) {
 	assert.EqualValues(t, 3, n)
 	_, err = enc.Ticks(3001, "Window")
 	assert.ErrorContains(t, err, "Window is 3.001µs: it must be a multiple of 1µs")
-	_, err = enc.Ticks(math.MaxInt64/1000*1000, "Window")
-	assert.ErrorContains(t, err, "must be at most")
+	const longest = 1 << 51 * time.Microsecond
+	n, err = enc.Ticks(longest, "Window")
+	require.NoError(t, err)
+	assert.Equal(t, uint64(1)<<51, n)
+	_, err = enc.Ticks(longest+time.Microsecond, "Window")
+	assert.ErrorContains(t, err, "Window is 625499h56m53.685249s: it must be at most 625499h56m53.685248s in this store")
 	if most := int64(1) << 51; int64(int(most)) == most { // an int has 64 bits
 		assert.NoError(t, enc.Count(int(most), "Limit"))
 		assert.ErrorContains(t, enc.Count(int(most)+1, "Limit"), "Limit is")

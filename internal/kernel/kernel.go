@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // A Kernel is the arithmetic of an algorithm: pure functions of a key's state.
@@ -60,9 +61,21 @@ type Kernel interface {
 	// others may write to. Counts may lie above the limit.
 	Valid(st []uint64) bool
 
-	// Adopt converts a state of another kernel of the same type to one of this kernel.
-	// Counts may then lie above the limit.
-	Adopt(from Kernel, st []uint64, now Instant) []uint64
+	// Adopt converts a state of another kernel of the same type to one of this kernel, and
+	// does not change st. Events keep the times at which they happened, as exactly as both
+	// states can tell; an event whose time is unknown happened as late as it can have.
+	// Counts may then lie above the limit. lasting reports whether the result is the same at
+	// any later instant.
+	Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool)
+
+	// similar reports whether a state of from, a kernel of the same type, says all that one of
+	// this kernel does: they differ only in how much they grant.
+	similar(from Kernel) bool
+
+	// pace returns how many events are granted in how many ticks, in the long run. carries reports
+	// whether what was counted above the limit is carried over, as the debt of a bucket is, and not
+	// forgotten at the end of a window.
+	pace() (events, ticks uint64, carries bool)
 
 	undoer
 	settler
@@ -94,10 +107,6 @@ type Word interface {
 
 	// Describe is Remaining, or 0 before the frontier, and Fresh.
 	Describe(word uint64, now Instant) (remaining int, fresh Instant)
-
-	// Refund is refund of a hold of which back events did not happen. It returns the state
-	// after it.
-	Refund(word uint64, h Holding, back int, now Instant) (next uint64)
 
 	// Widen returns the state that equals word, in the form of the same kernel with
 	// Encoding.Varies.
@@ -163,8 +172,6 @@ const (
 	returns                     // it is a returner
 	packs                       // it is a packer
 	flies                       // it is an inFlight: whatever happened, its events are over once they are settled
-	blind                       // its states do not say whether anything was granted since a hold: the store must know
-	dated                       // its refund needs neither the state before the grant nor that after it
 )
 
 func capabilities(k Kernel) capable {
@@ -181,21 +188,8 @@ func capabilities(k Kernel) capable {
 	if _, ok := k.(packer); ok {
 		c.can |= packs
 	}
-	switch k := k.(type) {
-	case *inFlight:
-		c.can |= flies | dated
-	case *sliding, *rolling, *eventLog:
-		c.can |= dated
-	case *fixed:
-		if k.packed > 0 {
-			c.can |= dated
-		}
-	case *gcra:
-		if k.keeps {
-			c.can |= dated
-		} else {
-			c.can |= blind
-		}
+	if _, ok := k.(*inFlight); ok {
+		c.can |= flies
 	}
 	return c
 }
@@ -251,8 +245,11 @@ func (c *capable) Pack(st []uint64) []uint64 {
 type Compiled struct {
 	capable
 	Encoding
-	parts *all  // the kernel, if it is one; else nil
-	taker taker // likewise, if it does not note denials
+	parts    *all      // the kernel, if it is one; else nil
+	taker    taker     // likewise, if it does not note denials
+	versions *versions // if its states are of several limits; else nil
+
+	joined atomic.Pointer[[]*versions] // those that this limit was the last to join, lately
 }
 
 // Compile returns k, whose states have encoding enc, ready to be applied.
@@ -270,29 +267,6 @@ func (c *Compiled) Flies() bool {
 	return slices.ContainsFunc(c.leaves(), func(leaf capable) bool { return leaf.can&flies != 0 })
 }
 
-// Blind reports whether the states of c, which are one word, do not say whether anything was granted
-// since a hold. Then the store must say so when a hold is settled: see Request.Untouched. While
-// nothing is taken back, a state is the one that a hold left only if nothing was granted since.
-func (c *Compiled) Blind() bool { return c.can&blind != 0 }
-
-// Keeps reports whether st, a state of c in the form of Encoding.Varies, has something that tells
-// whether anything was granted since a hold, and that its equal in one word would lack.
-func (c *Compiled) Keeps(st []uint64) bool {
-	k, ok := c.Kernel.(*gcra)
-	return ok && k.latest(st) > 0
-}
-
-// Fills returns how long the bucket of a kernel that is Blind takes to fill up, in nanoseconds.
-func (c *Compiled) Fills() uint64 {
-	k := c.Kernel.(*gcra)
-	return k.span.DivCeil(k.unit)
-}
-
-// Dated reports whether a hold can be settled without its Grant: see Request.Dated.
-func (c *Compiled) Dated() bool {
-	return !slices.ContainsFunc(c.leaves(), func(leaf capable) bool { return leaf.can&dated == 0 })
-}
-
 // Word returns the kernel if a state is one word, and nil if not.
 func (c *Compiled) Word() Word {
 	if c.Width() > 1 {
@@ -300,6 +274,15 @@ func (c *Compiled) Word() Word {
 	}
 	word, _ := c.Kernel.(Word)
 	return word
+}
+
+// reset returns the first instant at which nothing that was granted counts in the limit that is
+// asked.
+func (c *Compiled) reset(st []uint64) Instant {
+	if c.versions != nil {
+		return c.parts.reset(st)
+	}
+	return c.Fresh(st)
 }
 
 // leaves returns the kernels of the parts, or else the kernel itself.
@@ -358,33 +341,4 @@ func (c *Compiled) NewSize() (length, capacity int) {
 func (c *Compiled) NewState() []uint64 {
 	length, capacity := c.NewSize()
 	return make([]uint64, length, capacity)
-}
-
-// same reports whether c and other have the same parameters.
-func (c *Compiled) same(other *Compiled) bool {
-	return c == other || reflect.DeepEqual(c, other)
-}
-
-// alike reports whether other can adopt a state of c.
-func (c *Compiled) alike(other *Compiled) bool {
-	return reflect.TypeOf(c.Kernel) == reflect.TypeOf(other.Kernel) &&
-		slices.EqualFunc(c.leaves(), other.leaves(), func(a, b capable) bool {
-			return reflect.TypeOf(a.Kernel) == reflect.TypeOf(b.Kernel)
-		})
-}
-
-// adopt converts st, a state that from left, to one of c, and reports whether that was
-// necessary.
-func (c *Compiled) adopt(from *Compiled, st []uint64, now Instant) (_ []uint64, changed bool) {
-	switch {
-	case c.same(from):
-		return st, false
-	case !c.alike(from):
-		st = make([]uint64, c.Width())
-		if c.parts != nil {
-			st = c.parts.begin(st)
-		}
-		return st, true
-	}
-	return c.Adopt(from.Kernel, st, now), true
 }

@@ -59,14 +59,15 @@ func TestAdoptedByItself(t *testing.T) {
 	again, others := each(t), each(t)
 	for name, c := range each(t) {
 		st, _, _ := do(c, c.NewState(), begun, Request{Op: OpTake, N: 1})
-		kept, changed := again[name].adopt(c, slices.Clone(st), begun)
-		assert.False(t, changed, name)
+		k, kept, pin := again[name].Meet(c, slices.Clone(st), begun)
+		assert.Same(t, again[name], k)
+		assert.False(t, pin, name)
 		assert.Equal(t, st, kept, name)
 		assert.True(t, c.Valid(st) || name == "fixed" && c.Width() == 1, name)
 		for other, k := range others {
 			if k.Kind() != c.Kind() {
-				fresh, changed := k.adopt(c, slices.Clone(st), begun)
-				assert.True(t, changed)
+				_, fresh, pin := k.Meet(c, slices.Clone(st), begun)
+				assert.False(t, pin)
 				assert.True(t, k.Valid(fresh), "%s after %s", other, name)
 				assert.Equal(t, make([]uint64, len(fresh)), fresh, "%s after %s", other, name)
 			}

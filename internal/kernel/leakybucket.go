@@ -95,14 +95,6 @@ func (k *leaky) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	return k.store(st, left), true
 }
 
-// Refund implements Word.
-func (k *leaky) Refund(word uint64, h Holding, back int, _ Instant) (next uint64) {
-	if word != h.After {
-		return word
-	}
-	return word - uint64(back)*k.cost
-}
-
 // encodeRefund appends the instant at which the bucket is empty again after the hold.
 func (k *leaky) encodeRefund(b []byte, g *Grant, part int) []byte {
 	return appendWords(b, g.endsOf(part).post[:2]...)

@@ -32,7 +32,7 @@ func TestTurnsStay(t *testing.T) {
 	}
 	slow, fast := bucket(1), bucket(10)
 	st, _ := slow.reserve(make([]uint64, slow.Width()), begun, begun, 5, nil)
-	st = fast.Adopt(slow, st, begun)
+	st, _ = fast.Adopt(slow, st, begun)
 	assert.Equal(t, 5*second, fast.hold(st, begun))
 	assert.Equal(t, 5*second+100*ms, fast.hold(fast.Spend(st, begun, 1), begun))
 }

@@ -50,10 +50,3 @@ func (k *pair) Narrow(st []uint64, now Instant) (word uint64, ok bool) {
 	}
 	return k.store([2]uint64(st), now), true
 }
-
-// AdoptFrom converts st, a state that from left, to one of c. It may return st itself, and
-// does not change it.
-func (c *Compiled) AdoptFrom(from *Compiled, st []uint64, now Instant) []uint64 {
-	st, _ = c.adopt(from, st, now)
-	return st
-}

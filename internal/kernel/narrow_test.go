@@ -64,11 +64,11 @@ func TestNarrowStatesEqualWideOnes(t *testing.T) {
 		narrow, wide := 0, 0 // decisions
 		for seed := range uint64(400) {
 			rng := rand.New(rand.NewPCG(seed, 5))
-			by, l := limits[0], limits[0]
-			want := by.wide.NewState()
+			l, owner := limits[0], limits[0] // of the request, and of the word
+			by, from := l.wide, l.wide       // what left want, and st
+			want := by.NewState()
 			word, isWord := uint64(0), true
-			st := by.wide.NewState() // if not isWord
-			from := by               // what left word or st
+			st := by.NewState() // if not isWord
 			now := begun + rng.Uint64N(second)
 			var grants, others []any
 			for step := range 60 {
@@ -89,19 +89,18 @@ func TestNarrowStatesEqualWideOnes(t *testing.T) {
 					req.Grant, other.Grant = grants[i], others[i]
 				}
 				var a, b Answer
-				var k *Compiled
-				k, want, _ = l.wide.StepFrom(by.wide, slices.Clone(want), &req, &a)
-				if k == l.wide {
-					by = l
+				by, want, _ = l.wide.StepFrom(by, slices.Clone(want), &req, &a)
+				fits := req.Op <= OpPeek
+				if isWord && (owner != l || !fits) {
+					wider := owner.narrow.Word().Widen(word)
+					st, from, isWord = wider[:], owner.wide, false
 				}
-				if !isWord || from != l || req.Op > OpPeek {
-					if isWord {
-						wider := from.narrow.Word().Widen(word)
-						st, isWord = wider[:], false
-					}
-					if req.Op <= OpPeek {
-						st, from = l.wide.AdoptFrom(from.wide, st, now), l
-						word, isWord = l.narrow.Word().Narrow(st, now)
+				if !isWord && fits {
+					if k, met, _ := l.wide.Meet(from, st, now); k == l.wide {
+						one, ok := l.narrow.Word().Narrow(met, now)
+						if _, changed := l.narrow.Step([]uint64{one}, &other, &b); ok && (changed || from == l.wide) {
+							word, owner, isWord = one, l, true
+						}
 					}
 				}
 				if isWord {
@@ -110,10 +109,7 @@ func TestNarrowStatesEqualWideOnes(t *testing.T) {
 					word = one[0]
 					narrow++
 				} else {
-					k, st, _ = l.wide.StepFrom(from.wide, slices.Clone(st), &other, &b)
-					if k == l.wide {
-						from = l
-					}
+					from, st, _ = l.wide.StepFrom(from, slices.Clone(st), &other, &b)
 					wide++
 				}
 				if a.Grant != nil && req.Op == OpReserve {

@@ -53,7 +53,7 @@ func newPair(k sliding) (*pair, bool) {
 	if k.slots != 2 || !k.narrow || 2*count+number+tagBits > 63 {
 		return nil, false
 	}
-	count = min(32, count+(63-2*count-number-tagBits)/4) // for a debt; the other half is for tags
+	count += (63 - 2*count - number - tagBits) / 4 // for a debt; the other half is for tags
 	p := &pair{sliding: k, bits: count, shift: 2 * count, mask: 1<<count - 1, tag: 2*count + number, ahead: make(chan frontiers, 1)}
 	p.ahead <- frontiers{}
 	return p, true
@@ -234,15 +234,8 @@ func (k *pair) Valid(st []uint64) bool {
 	return slot <= MaxInstant/k.length && full <= k.most && oldest <= k.most // false if marked
 }
 
-func (k *pair) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
-	old := from.(*pair)
-	w := old.load(st[0])
-	copy(w[:], k.sliding.Adopt(&old.sliding, w[:], now))
-	for place := range k.slots {
-		k.set(w[:], place, min(k.get(w[:], place), k.most))
-	}
-	return []uint64{k.store(w, now)}
-}
+// Adopt is not called: states that may be adopted are those of a sliding.
+func (k *pair) Adopt(Kernel, []uint64, Instant) ([]uint64, bool) { return []uint64{0}, true }
 
 // load returns the state of a ring that equals word.
 func (k *pair) load(word uint64) (w [2]uint64) {
@@ -341,20 +334,4 @@ func (k *pair) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	}
 	st[0] = word
 	return st, true
-}
-
-// Refund implements Word.
-func (k *pair) Refund(word uint64, h Holding, back int, now Instant) (next uint64) {
-	if slot, full, oldest := k.counts(word); word < marked && k.implied(slot, full, oldest) <= now {
-		switch held := k.perLength.quotient(h.At); {
-		case held == slot && full >= uint64(h.N):
-			return word - uint64(back)
-		case held+1 == slot && oldest >= uint64(h.N):
-			return word - uint64(back)<<k.bits
-		}
-		return word
-	}
-	st := [1]uint64{word}
-	k.refund(st[:], h.refunding(back, now))
-	return st[0]
 }

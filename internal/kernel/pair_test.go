@@ -143,6 +143,24 @@ func TestPairIsRing(t *testing.T) {
 	assert.Greater(t, ahead, seen)
 }
 
+// TestPairHasRoomForADebt: half of the bits that are not needed are for charges beyond the limit.
+func TestPairHasRoomForADebt(t *testing.T) {
+	for _, tt := range []struct {
+		limit  int
+		length uint64
+		want   uint64
+	}{
+		{10, second, 1<<8 - 1},
+		{10, 3600 * second, 1<<11 - 1},
+		{1000, second, 1<<11 - 1},
+		{8191, second, 1<<13 - 1}, // no bit is left
+	} {
+		p, _ := pairs(t, tt.limit, tt.length)
+		st := p.Spend([]uint64{0}, begun, 7)
+		assert.Equal(t, tt.want-7, p.chargeable(st, begun, InMemory), "%+v", tt)
+	}
+}
+
 // TestPairKeepsFrontiersForAWindow: frontiers are kept by state, not by key or by
 // cancellation, and until their window ends.
 func TestPairKeepsFrontiersForAWindow(t *testing.T) {

@@ -63,7 +63,11 @@ func (k *plan) frontier([]uint64) Instant { return 0 }
 
 func (k *plan) Valid(st []uint64) bool { return len(st) == 0 }
 
-func (k *plan) Adopt(_ Kernel, st []uint64, _ Instant) []uint64 { return st }
+func (k *plan) Adopt(_ Kernel, st []uint64, _ Instant) ([]uint64, bool) { return st, true }
+
+func (k *plan) similar(Kernel) bool { return true }
+
+func (k *plan) pace() (events, ticks uint64, carries bool) { return 0, 1, true }
 
 func (k *plan) reserve(st []uint64, _, _ Instant, _ int, to []trace) ([]uint64, []trace) {
 	return st, append(to, trace{})

@@ -203,29 +203,40 @@ func (r *ring) Fresh(st []uint64) Instant {
 	return r.frontier(st)
 }
 
-// adoptRing keeps the counts. If the slots differ, it puts all used events in one slot.
-func (r *ring) adoptRing(old *ring, st []uint64, used uint64, now Instant) []uint64 {
-	if *old == *r {
-		return st
-	}
+// adoptRing keeps the counts. The events of a slot may have happened at its end, if that is not
+// after now, or after the frontier.
+func (r *ring) adoptRing(old *ring, st []uint64, now Instant) (_ []uint64, lasting bool) {
 	next := make([]uint64, r.Width())
-	next[0] = st[0]
-	cut := func(n uint64) uint64 {
-		if r.narrow {
-			return min(n, math.MaxUint32)
+	frontier, latest := old.frontier(st), old.latest(st)
+	now, lasting = max(now, frontier), true
+	for back := range min(old.slots, latest+1) {
+		n := old.back(st, latest, back)
+		if n == 0 {
+			continue
 		}
-		return n
-	}
-	if old.slots == r.slots && old.length == r.length {
-		for place := range r.slots {
-			r.set(next, place, cut(old.get(st, place)))
+		end := (latest-back+1)*old.length - 1
+		at := min(end, now)
+		slot := r.perLength.quotient(at)
+		if next[0] == 0 {
+			next[0] = max(at, frontier)
 		}
-		return next
+		if r.latest(next)-slot >= r.slots {
+			break
+		}
+		lasting = lasting && (end <= now || slot == r.perLength.quotient(end))
+		place := r.place(slot)
+		if n += r.get(next, place); r.narrow {
+			n = min(n, math.MaxUint32)
+		}
+		r.set(next, place, n)
 	}
-	at := max(r.frontier(st), now)
-	next[0] = at | st[0]&touched
-	r.set(next, r.place(r.perLength.quotient(at)), cut(used))
-	return next
+	next[0] = max(next[0], frontier) | st[0]&touched
+	return next, lasting
+}
+
+// sameSlots reports whether the slots of r and other begin and end at the same instants.
+func (r *ring) sameSlots(other *ring) bool {
+	return r.slots == other.slots && r.length == other.length
 }
 
 // mostCounted is the largest valid count. Sums must not overflow.

@@ -37,6 +37,22 @@ func TestRingGivesBack(t *testing.T) {
 	assert.False(t, gone, "they return if the reservation far ahead is cancelled")
 }
 
+// TestRingMarkLasts: whatever is spent, a marked ring stays marked while the frontier is ahead.
+func TestRingMarkLasts(t *testing.T) {
+	r := newRing(3, second, 10)
+	ahead := begun + second/2
+	for name, spend := range map[string]func(st []uint64, now Instant) []uint64{
+		"reserve": func(st []uint64, now Instant) []uint64 { st, _ = r.reserve(st, now, ahead, 1, nil); return st },
+		"charge":  func(st []uint64, now Instant) []uint64 { return r.charge(st, now, 1) },
+	} {
+		for now, want := range map[Instant]uint64{begun: ahead | touched, ahead - 1: ahead | touched, ahead: ahead} {
+			st := r.Spend(make([]uint64, r.Width()), ahead, 1)
+			st[0] |= touched
+			assert.Equal(t, want, spend(st, now)[0], "%s at %d", name, now)
+		}
+	}
+}
+
 // TestRingCancelIsPlainCancel compares the linear cancellation with its definition, on lines
 // among which other limiters make reservations and remove events.
 func TestRingCancelIsPlainCancel(t *testing.T) {

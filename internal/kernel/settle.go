@@ -10,9 +10,8 @@ import (
 // This file counts what has happened: events of a hold that were fewer or more than held, and
 // events that nobody asked for.
 //
-// A hold is a Take that leaves a Grant with the state of each part before and after, unless the
-// time and the number of the events are enough (see Request.Dated). To settle it for fewer events
-// is to give the rest back. The state is then as if only the others had been taken when the hold
+// A hold is a Take that leaves a Grant with the state of each part before and after. To settle it
+// for fewer events is to give the rest back. The state is then as if only the others had been taken when the hold
 // was made:
 //
 //   - Counts are sums: the events leave the window or the entry that they are in, if it
@@ -53,12 +52,10 @@ type settler interface {
 type refunding struct {
 	at    Instant // when the events were spent
 	n     int     // how many they were
-	*ends         // the state then; nil if the kernel is dated, and for a Holding
+	*ends         // the state then
 	now   Instant
 	back  int  // how many of the events did not happen
 	ahead bool // whether a reservation is ahead, or a debt
-
-	untouched bool // whether nothing was granted since; only for a kernel that is blind
 }
 
 // all reports whether none of the events happened.
@@ -84,18 +81,11 @@ func (enc Encoding) mostCount() uint64 {
 // lastInstant is the latest instant in a state.
 func (enc Encoding) lastInstant() Instant { return MaxInstant / enc.Tick }
 
-// A Hold has room for the Grant of an OpHold of an algorithm without parts. The caller passes it
-// in the Request, as a part of what it allocates itself.
-type Hold struct {
-	grant Grant
-	ends  [1]ends
-}
-
 // Nothing is the Grant of a hold of no events.
 var Nothing = new(Grant)
 
-// takeHeld is take, and sets the Grant of the answer, which is in into unless that is nil.
-func (v *view) takeHeld(st []uint64, n int, into *Hold, a *Answer) (_ []uint64, changed bool) {
+// takeHeld is take, and sets the Grant of the answer.
+func (v *view) takeHeld(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
 	var delay uint64
 	if n > 0 {
 		delay = v.hold(st, v.now)
@@ -106,12 +96,13 @@ func (v *view) takeHeld(st []uint64, n int, into *Hold, a *Answer) (_ []uint64, 
 		v.denial(st, n, at, a)
 		return st, changed
 	}
-	now := v.now // a closure that captured v would make each decision allocate
-	if into == nil {
-		into = new(Hold)
-	}
-	g := &into.grant
-	g.by, g.at, g.due, g.n, g.ends = v.Compiled, now, After(now, delay), n, into.ends[:0]
+	now := v.now         // a closure that captured v would make each decision allocate
+	held := new(struct { // one allocation
+		Grant
+		room [1]ends
+	})
+	g := &held.Grant
+	g.by, g.at, g.due, g.n, g.ends = v.stored(), now, After(now, delay), n, held.room[:0]
 	if v.parts != nil {
 		g.ends = make([]ends, 0, len(v.parts.leaves()))
 		st = v.parts.update(st, func(part *capable, st []uint64) []uint64 { return part.spendHeld(st, now, n, g) })
@@ -197,12 +188,8 @@ func (c *capable) behind(st []uint64, now Instant) bool {
 // their times, so that a release removes nothing else, unless a forgotten key was granted events
 // again at the same instant.
 func (v *view) settle(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
-	s := settling{now: v.now, actual: req.N, untouched: req.Untouched}
-	if req.Dated {
-		s.at, s.n = req.Taken/v.Tick, req.Held
-		s.known = !req.Lost
-		s.same = s.known && !req.Doubt
-	} else if g, ok := req.Grant.(*Grant); ok {
+	s := settling{now: v.now, actual: req.N}
+	if g, ok := req.Grant.(*Grant); ok {
 		s.at, s.n, s.grant = g.at, g.n, g
 		s.known, s.same = v.left(g, req.Lost, req.Doubt)
 	} else {
@@ -238,7 +225,7 @@ func (c *Compiled) left(g *Grant, lost, doubt bool) (known, same bool) {
 	case c == g.by:
 		return true, !doubt
 	}
-	known = c.alike(g.by)
+	known = c.Alike(g.by)
 	return known, known && !doubt && c.same(g.by)
 }
 
@@ -246,15 +233,13 @@ func (c *Compiled) left(g *Grant, lost, doubt bool) (known, same bool) {
 type settling struct {
 	at     Instant // when the events were spent
 	n      int     // how many they were
-	grant  *Grant  // nil if they were held without one
+	grant  *Grant
 	now    Instant
 	actual int  // how many of the events happened
 	ahead  bool // see refunding
 	part   int  // the current part
 	known  bool // whether the state is of the same kind as when they were granted
 	same   bool // whether its limit is the same as well, and the key was not forgotten since
-
-	untouched bool // see refunding
 }
 
 // settle settles a part.
@@ -266,10 +251,8 @@ func (s *settling) settle(part *capable, st []uint64) (_ []uint64, changed bool)
 	}
 	switch {
 	case back > 0 && (s.same || s.known && over):
-		r := refunding{at: s.at, n: s.n, now: s.now, back: back, ahead: s.ahead, untouched: s.untouched}
-		if s.grant != nil {
-			r.ends = s.grant.endsOf(s.part)
-		}
+		r := refunding{at: s.at, n: s.n, now: s.now, back: back, ahead: s.ahead}
+		r.ends = s.grant.endsOf(s.part % len(s.grant.by.leaves())) // of a grant before another limit was asked, those of one
 		return part.refund(st, r)
 	case more > 0:
 		return part.charge(st, s.now, more), true

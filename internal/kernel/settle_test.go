@@ -1,8 +1,6 @@
 package kernel
 
 import (
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -98,67 +96,4 @@ func TestAppendSettlementOfEventsInFlight(t *testing.T) {
 			assert.Equal(t, appendFloat(nil, tt.held), b[16:24])
 		}
 	}
-}
-
-// Holds of a kernel that is Dated are settled without their Grants as they are with them: all
-// answers and states are the same.
-func TestDated(t *testing.T) {
-	kernels := each(t)
-	kernels["in flight"] = Compile(NewInFlight(10, second), InMemory)
-	windows := []Kernel{NewSlidingWindow(10, 3, second, InMemory), NewRollingWindow(10, 7, 4, second/4), NewSlidingLog(10, second, false)}
-	kernels["windows"] = Compile(NewAll(windows, InMemory), InMemory)
-	kernels["windows in flight"] = Compile(NewAll(append(windows, NewInFlight(10, second)), InMemory), InMemory)
-	kernels["first in all"] = Compile(NewAll([]Kernel{kernels["token"].Kernel, kernels["first"].Kernel}, InMemory), InMemory)
-	type held struct {
-		n     int
-		due   Instant
-		grant any
-	}
-	var names []string
-	for name, c := range kernels {
-		if !c.Dated() {
-			continue
-		}
-		names = append(names, name)
-		t.Run(name, func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(1, 2))
-			want, got := c.NewState(), c.NewState()
-			var holds []held
-			for now := begun; now < begun+500*second; now += rng.Uint64N(second / 2) {
-				req := Request{Op: OpTake, N: rng.IntN(4)}
-				var hold held
-				switch rng.IntN(6) {
-				case 0:
-					req.Op = OpCharge
-				case 1:
-					req.Op = OpHold
-				case 3:
-					req.Op, req.N = OpReserve, 1+rng.IntN(3)
-				case 2:
-					if len(holds) > 0 {
-						i := rng.IntN(len(holds))
-						hold = holds[i]
-						holds = slices.Delete(holds, i, i+1)
-						req = Request{Op: OpSettle, N: rng.IntN(6), Grant: hold.grant, Lost: rng.IntN(9) == 0, Doubt: rng.IntN(9) == 0}
-					}
-				}
-				var a, b Answer
-				want, _, a = do(c, want, now, req)
-				if req.Op == OpHold || req.Op == OpSettle {
-					req.Dated, req.Grant, req.Held, req.Taken = true, nil, hold.n, hold.due
-				}
-				got, _, b = do(c, got, now, req)
-				if req.Op == OpHold && a.Allowed {
-					holds = append(holds, held{req.N, b.Due, a.Grant})
-				}
-				require.True(t, b.Grant == nil || req.Op == OpReserve)
-				a.Grant, b.Grant = nil, nil
-				require.Equal(t, a, b, "%+v at %d", req, now)
-				require.Equal(t, want, got, "%+v at %d", req, now)
-			}
-		})
-	}
-	assert.ElementsMatch(t, []string{
-		"sevenths", "fixed", "sliding", "rolling", "log", "counted", "in flight", "all", "windows", "windows in flight",
-	}, names)
 }

@@ -23,6 +23,7 @@ type eventLog struct {
 	most        uint64 // the limit
 	window      uint64 // ticks
 	countDenied bool
+	promises    bool // whether it counts what other limits grant; see versions.go
 }
 
 const (
@@ -135,6 +136,15 @@ func (k *eventLog) drop(st []uint64, live, first uint64) []uint64 {
 	return k.compact(st)
 }
 
+// shed drops the oldest entries beyond twice as many as decisions can depend on.
+func (k *eventLog) shed(st []uint64) []uint64 {
+	for (uint64(len(st))-st[1])/4 > k.most { // an entry has two words at most
+		_, many, next := k.entry(st, st[1])
+		st[0], st[1] = st[0]-many, next
+	}
+	return k.compact(st)
+}
+
 // compact packs the state once more than half of the words are unused, so that both the
 // moving and the unused memory are proportional to the use.
 func (k *eventLog) compact(st []uint64) []uint64 {
@@ -178,8 +188,20 @@ func (k *eventLog) add(st []uint64, at Instant, n, most uint64) []uint64 {
 }
 
 // atOnce returns the most events that one entry counts, below 2⁶³: as many as may be
-// granted and cancelled, and as many denied.
-func (k *eventLog) atOnce() uint64 { return min(2*k.most, logMany-1) }
+// granted and cancelled, and as many denied. Other limits may grant any number.
+func (k *eventLog) atOnce() uint64 {
+	if k.promises {
+		return logMany - 1
+	}
+	return min(2*k.most, logMany-1)
+}
+
+// promising implements promiser.
+func (k *eventLog) promising() Kernel {
+	of := *k
+	of.promises = true
+	return &of
+}
 
 // replace replaces the words from begin to end, which are one entry or none, with n
 // events at an instant, and updates the sum.
@@ -319,13 +341,19 @@ func (k *eventLog) Valid(st []uint64) bool {
 	return sum == st[0]
 }
 
-// Adopt keeps the entries. Without any, the state is empty, as in a script.
-func (k *eventLog) Adopt(_ Kernel, st []uint64, _ Instant) []uint64 {
-	if k.Fresh(st) == 0 {
-		return st[:0]
-	}
-	return st
+// Adopt keeps the entries.
+func (k *eventLog) Adopt(_ Kernel, st []uint64, _ Instant) (_ []uint64, lasting bool) {
+	return slices.Clone(st), true
 }
+
+func (k *eventLog) similar(from Kernel) bool {
+	old := from.(interface{ log() *eventLog }).log()
+	return k.window == old.window && k.countDenied == old.countDenied
+}
+
+func (k *eventLog) log() *eventLog { return k }
+
+func (k *eventLog) pace() (events, ticks uint64, carries bool) { return k.most, k.window, false }
 
 func (k *eventLog) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	live, _ := k.live(st, now)

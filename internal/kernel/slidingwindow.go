@@ -95,8 +95,12 @@ func (k *sliding) left(full, oldest, elapsed uint64) int {
 	return int(max(k.most, full+weighted) - full - weighted)
 }
 
-func (k *sliding) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
-	old := from.(*sliding)
-	t := old.at(st, max(old.frontier(st), now))
-	return k.adoptRing(&old.ring, st, t.sum, now)
+func (k *sliding) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
+	return k.adoptRing(&from.(*sliding).ring, st, now)
+}
+
+func (k *sliding) similar(from Kernel) bool { return k.sameSlots(&from.(*sliding).ring) }
+
+func (k *sliding) pace() (events, ticks uint64, carries bool) {
+	return k.most, (k.slots - 1) * k.length, false
 }

@@ -6,8 +6,8 @@ import (
 )
 
 // This file defines, once for all algorithms, what a decision, its durations and a
-// reservation mean. decision.go in the root names the two kinds of RetryAfter that are
-// computed elsewhere.
+// reservation mean. decision.go in the root names the cases in which RetryAfter is computed
+// elsewhere.
 
 // Step applies req to a state, in place. It returns the state and whether it changed,
 // and sets a to the answer. It reads the clock, so the caller must prevent concurrent
@@ -38,23 +38,28 @@ func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	req = &at
 	v := c.view(req)
 	switch req.Op {
-	case OpCancel:
-		c = from
 	case OpReturn:
-		if !from.alike(c) { // the events are not counted
-			v.Compiled = from
+		if !from.Alike(c) { // the events are not counted
+			v = from.view(req)
 			*a = Answer{Allowed: true}
 			v.describe(st, 0, a)
 			return from, st, false
 		}
-		c = from // it counts them: its state is the one that they left, or was adopted from it
-		req.N = min(req.N, from.Limit())
-	case OpSettle:
-		c = from
+		req.N = min(req.N, from.Limit()) // it counts them: its state is the one that they left, or was adopted from it
+		fallthrough
+	case OpCancel, OpSettle:
+		st, changed = from.Step(st, req, a)
+		return from, st, changed
 	}
-	st, adopted := c.adopt(from, st, v.now)
-	st, changed = c.Step(st, req, a)
-	return c, st, changed || adopted
+	k, next, pin := c.Meet(from, st, v.now)
+	next, changed = k.Step(next, req, a)
+	if !changed && (!pin || req.Op == OpPeek || a.RetryAfter == Never) {
+		return from, st, false
+	}
+	if k.versions != nil {
+		a.Idle = v.until(k.Fresh(next))
+	}
+	return k.stored(), next, true
 }
 
 func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
@@ -79,11 +84,7 @@ func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, c
 		changed = !slices.Equal(st, before)
 		v.describe(st, 0, a)
 	case OpHold:
-		if !req.Dated {
-			st, changed = v.takeHeld(st, req.N, req.Into, a)
-		} else if st, changed = v.take(st, req.N, a); a.Allowed {
-			a.Due = v.now * v.Tick
-		}
+		st, changed = v.takeHeld(st, req.N, a)
 	case OpTakeUpTo:
 		st, changed = v.takeUpTo(st, req.N, a)
 	case OpCharge:
@@ -172,7 +173,7 @@ func (v *view) describe(st []uint64, n int, a *Answer) {
 	}
 	a.Limit = v.Limit()
 	a.Remaining = v.Remaining(st, v.now)
-	a.ResetAfter = v.until(v.Fresh(st))
+	a.ResetAfter = v.until(v.reset(st))
 }
 
 // decide spends n events if they are granted now, and otherwise lets the kernel note
@@ -257,7 +258,7 @@ func (v *view) reserve(st []uint64, req *Request, a *Answer) (_ []uint64, change
 	if req.AtOnce && due == v.now {
 		st = v.Spend(st, at, req.N)
 	} else {
-		g := &Grant{by: v.Compiled, at: at, ahead: at - v.now, due: due, n: req.N}
+		g := &Grant{by: v.stored(), at: at, ahead: at - v.now, due: due, n: req.N}
 		st, g.traces = v.Kernel.reserve(st, v.now, at, req.N, make([]trace, 0, len(v.leaves())))
 		a.Grant = g
 	}

@@ -83,3 +83,17 @@ func TestRetryAfterIsExact(t *testing.T) {
 		assert.True(t, a.Allowed, name)
 	}
 }
+
+// TestReturnToAnotherKind: events that are returned to a state of another kind were not counted in
+// it. The answer describes the state as it is.
+func TestReturnToAnotherKind(t *testing.T) {
+	from := Compile(NewFixedWindow(7, second, true, InMemory), InMemory)
+	st, _, taken := do(from, from.NewState(), begun, Request{Op: OpTake, N: 3})
+	req := Request{Op: OpReturn, N: 2, Fixed: &Reading{Now: begun, Own: true}}
+	var a Answer
+	by, after, changed := each(t)["log"].StepFrom(from, st, &req, &a)
+	assert.Same(t, from, by)
+	assert.Equal(t, st, after)
+	assert.False(t, changed)
+	assert.Equal(t, taken, a)
+}

@@ -32,55 +32,8 @@ func (t *Taking) TakeUpTo(by Word, word uint64, now Instant, n int) int {
 // Charge takes n events, 0 ≤ n ≤ limit, and looks whether one more would be granted. It returns
 // false if they are not granted at now: they have to be charged nevertheless.
 func (t *Taking) Charge(by Word, word uint64, now Instant, n int) (ok bool) {
-	return t.Settle(by, word, now, &Holding{}, n)
-}
-
-// Leave leaves word as it is, at now, although the request was granted.
-func (t *Taking) Leave(by Word, word uint64, now Instant) {
-	t.Next = word
-	t.remaining, t.fresh = by.Describe(word, now)
-}
-
-// Tell sets a to the answer to a request with the given result on the state word, at a reading of
-// the clock: except for the Granted of an OpTakeUpTo, it is the answer of Step. Of an OpSettle,
-// OpCharge or OpPeek, word is the state after it.
-func (c *Compiled) Tell(t *Taking, word uint64, at *Reading, a *Answer) {
-	*a = Answer{Allowed: t.Granted, Limit: c.Limit(), Remaining: t.remaining, ResetAfter: Until(t.fresh, at.Now, at.Lag)}
-	if !t.Granted {
-		a.RetryAfter = Until(t.ready, at.Now, at.Lag)
-	} else if k, ok := c.Kernel.(*leaky); ok {
-		a.Delay = Until(After(at.Now, k.hold([]uint64{word}, at.Now)), at.Now, at.Lag)
-	}
-}
-
-// SetDue completes the answer of Tell for an OpHold.
-func (a *Answer) SetDue(at *Reading) {
-	if a.Due = at.Now; a.Delay > 0 {
-		a.Due += uint64(a.Delay) - at.Lag
-	}
-}
-
-// A Holding is a hold on a state of one word: what a Grant is for other states.
-type Holding struct {
-	N     int     // events
-	At    Instant // when they were spent; a leaky does not need it
-	After uint64  // the state then
-
-	// Untouched says that nothing was granted since. Only a kernel that is Blind needs it.
-	Untouched bool
-}
-
-// Settle settles a hold of which n events have happened, and looks whether one more would be
-// granted. It returns false if more events have happened than were held, and those are not granted
-// at now: they have to be charged.
-func (t *Taking) Settle(by Word, word uint64, now Instant, h *Holding, n int) (ok bool) {
-	switch {
-	case n == h.N:
-		t.Next = word
-	case n < h.N:
-		t.Next = by.Refund(word, *h, h.N-n, now)
-	default:
-		if t.Next, ok = by.Decide(word, now, n-h.N); !ok {
+	if t.Next = word; n > 0 {
+		if t.Next, ok = by.Decide(word, now, n); !ok {
 			return false
 		}
 	}
@@ -91,7 +44,20 @@ func (t *Taking) Settle(by Word, word uint64, now Instant, h *Holding, n int) (o
 	return true
 }
 
-// refunding returns what refund of a state of one word needs.
-func (h *Holding) refunding(back int, now Instant) refunding {
-	return refunding{at: h.At, n: h.N, now: now, back: back, untouched: h.Untouched}
+// Leave leaves word as it is, at now, although the request was granted.
+func (t *Taking) Leave(by Word, word uint64, now Instant) {
+	t.Next = word
+	t.remaining, t.fresh = by.Describe(word, now)
+}
+
+// Tell sets a to the answer to a request with the given result on the state word, at a reading of
+// the clock: except for the Granted of an OpTakeUpTo, it is the answer of Step. Of an OpCharge
+// or OpPeek, word is the state after it.
+func (c *Compiled) Tell(t *Taking, word uint64, at *Reading, a *Answer) {
+	*a = Answer{Allowed: t.Granted, Limit: c.Limit(), Remaining: t.remaining, ResetAfter: Until(t.fresh, at.Now, at.Lag)}
+	if !t.Granted {
+		a.RetryAfter = Until(t.ready, at.Now, at.Lag)
+	} else if k, ok := c.Kernel.(*leaky); ok {
+		a.Delay = Until(After(at.Now, k.hold([]uint64{word}, at.Now)), at.Now, at.Lag)
+	}
 }

@@ -11,39 +11,48 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A Timeline converts readings of a clock to instants. It reads only the monotonic time
-// since a base, which takes one clock read where time.Now takes two. It never goes
-// back: while the clock is behind an earlier reading, the timeline stands still.
+// A Timeline converts readings of a clock to instants. Time passes as the monotonic clock
+// does: reading that takes one clock read, where time.Now takes two. It never goes back: while
+// the clock is behind an earlier reading, the timeline stands still.
+//
+// The monotonic clock does not count the time for which a machine was suspended, or by which its
+// wall clock was set. So the timeline follows the wall clock if that is far ahead. If the wall
+// clock is behind, because it was set back, the timeline does not follow.
 //
 // Limiters that share a store in memory share a timeline, so that they agree on the
 // time even if the wall clock is set between the creation of two.
 type Timeline struct {
 	clk    clock.Clock
-	steady bool    // whether clk is the system's, which never steps back
+	steady bool    // whether clk is the system's, whose monotonic reading never steps back
 	coarse *Coarse // the readings of clk, if it is a CoarseClock, which never steps back either
-	first  anchor
 
-	// Only for other clocks.
-	moved  atomic.Pointer[anchor] // replaces first, if not nil
-	latest atomic.Uint64          // the latest instant returned
+	anchor atomic.Pointer[anchor]
+	latest atomic.Uint64 // for other clocks, the latest instant returned
 }
 
 // An anchor is a reading of a clock and the instant that it stands for.
 type anchor struct {
-	base   time.Time
+	base   time.Time // an earlier reading, or this one; time is counted from there
+	since  time.Duration
+	shown  time.Time // the reading, taken when since had passed
 	origin Instant
+	due    atomic.Int64 // the time since base at which the wall clock is compared next
 }
 
 // NewTimeline returns the timeline of clk, or of the system's clock if clk is nil.
 // coarse has the readings of clk if it is a CoarseClock, and is nil otherwise.
 func NewTimeline(clk clock.Clock, coarse *Coarse) *Timeline {
-	if clk = exceptSystem(clk); clk == nil {
-		return &Timeline{clk: clock.New(), steady: true, first: anchorAt(time.Now())}
+	t := &Timeline{clk: clk, coarse: coarse}
+	switch {
+	case exceptSystem(clk) == nil:
+		t.clk, t.steady = clock.New(), true
+		t.anchor.Store(anchorAt(time.Now()))
+	case coarse != nil:
+		t.anchor.Store(anchorAt(coarse.Base))
+	default:
+		t.anchor.Store(anchorAt(clk.Now()))
 	}
-	if coarse != nil {
-		return &Timeline{clk: clk, coarse: coarse, first: anchorAt(coarse.Base)}
-	}
-	return &Timeline{clk: clk, first: anchorAt(clk.Now())}
+	return t
 }
 
 // exceptSystem returns clk, or nil if it is one that clock.New returned. Those
@@ -75,23 +84,72 @@ const (
 // InstantOf returns the instant of a time.
 func InstantOf(t time.Time) Instant {
 	sec := t.Unix()
-	if sec < 0 || sec >= epochEnd {
+	if shifted(sec) {
 		sec = (sec%epochTurn + epochTurn) % epochTurn
 	}
 	return Instant(sec)*1e9 + Instant(t.Nanosecond())
 }
 
-func anchorAt(t time.Time) anchor { return anchor{t, InstantOf(t)} }
+func shifted(sec int64) bool { return sec < 0 || sec >= epochEnd }
+
+func anchorAt(t time.Time) *anchor { return &anchor{base: t, shown: t, origin: InstantOf(t)} }
 
 // Now returns the present instant, and by how much the clock is behind it.
 func (t *Timeline) Now() (now Instant, lag uint64) {
+	var d time.Duration
+	from := t.anchor.Load()
 	switch {
 	case t.steady:
-		return t.first.origin + Instant(time.Since(t.first.base)), 0 // from 2100 to MaxInstant are 16 years
+		d = time.Since(from.base)
 	case t.coarse != nil:
-		return t.first.origin + Instant(t.coarse.SinceBase()), 0
+		d = t.coarse.SinceBase()
+	default:
+		return t.unsteady()
 	}
-	return t.unsteady()
+	if int64(d) >= from.due.Load() {
+		from = t.compare(from, d)
+	}
+	return from.after(d), 0
+}
+
+// compare follows the wall clock, unless another caller does, and returns the anchor.
+func (t *Timeline) compare(from *anchor, d time.Duration) *anchor {
+	if from.compares(d) {
+		at := time.Now()
+		t.follow(from, at, at.Sub(from.base))
+	}
+	return t.anchor.Load()
+}
+
+// after returns the instant at which d has passed since the base. From 2100 to MaxInstant are 16 years.
+func (a *anchor) after(d time.Duration) Instant { return a.origin + Instant(d-a.since) }
+
+// compareEvery is the time after which the wall clock is compared again. It is long enough that this
+// costs nothing: a comparison takes as long as two or three readings.
+const compareEvery = 10 * time.Millisecond
+
+// compares reports whether the caller has to compare the wall clock, when d has passed since
+// the base.
+func (a *anchor) compares(d time.Duration) bool {
+	due := a.due.Load()
+	return int64(d) >= due && a.due.CompareAndSwap(due, int64(d+compareEvery))
+}
+
+// farAhead is the time by which the wall clock must be ahead for a timeline to follow it. Slewing,
+// by which NTP corrects a clock, changes it by at most half a millisecond a second, and Linux slews
+// the monotonic clock as well. So a wall clock that is a second ahead was set, or its machine was
+// suspended, or, elsewhere, it has been slewed for more than half an hour.
+const farAhead = time.Second
+
+// follow makes at, a reading of the clock, the anchor if its wall time is far ahead. passed is the
+// time since the base, not read before it.
+func (t *Timeline) follow(from *anchor, at time.Time, passed time.Duration) (moved bool) {
+	if shifted(at.Unix()) || InstantOf(at) <= max(from.at(passed)+uint64(farAhead), t.latest.Load()) {
+		return false
+	}
+	next := anchorAt(at)
+	next.base, next.since = from.base, passed
+	return t.anchor.CompareAndSwap(from, next)
 }
 
 // Renew reads a CoarseClock again, before a request is denied. It reports whether the
@@ -112,11 +170,18 @@ func (t *Timeline) Reread() {
 func (t *Timeline) unsteady() (now Instant, lag uint64) {
 	for {
 		latest := t.latest.Load()
-		from := t.anchor()
+		from := t.anchor.Load()
 		d := t.clk.Since(from.base)
 		if from.ends(d) {
 			t.move(from)
 			continue
+		}
+		if from.compares(d) {
+			at := t.clk.Now()
+			d = t.clk.Since(from.base) // it may have moved in between
+			if t.follow(from, at, d) {
+				continue
+			}
 		}
 		now = from.at(d)
 		if now < latest {
@@ -157,17 +222,10 @@ func (t *Timeline) Inside(now Instant, lag uint64) (Instant, uint64) {
 	return now, lag
 }
 
-func (t *Timeline) anchor() *anchor {
-	if moved := t.moved.Load(); moved != nil {
-		return moved
-	}
-	return &t.first
-}
-
 // ends reports whether instants counted from a no longer fit, d after its base. A
 // saturated d never fits.
 func (a *anchor) ends(d time.Duration) bool {
-	return d > 0 && a.origin < MaxInstant && a.origin+Instant(d) > MaxInstant
+	return d > a.since && a.origin < MaxInstant && a.after(d) > MaxInstant
 }
 
 // move starts counting instants from the clock's present reading. If that is not after
@@ -179,24 +237,28 @@ func (t *Timeline) move(from *anchor) {
 		next.origin += (latest + (MaxInstant-latest)/2 - next.origin) / week * week
 	}
 	next.origin = min(next.origin, MaxInstant)
-	if from == &t.first {
-		from = nil
-	}
-	t.moved.CompareAndSwap(from, &next) // or another caller has just moved it
+	t.anchor.CompareAndSwap(from, next) // or another caller has just moved it
 }
 
 // at returns the instant d after the anchor, limited to the range of instants.
 func (a *anchor) at(d time.Duration) Instant {
-	if d < 0 {
-		return a.origin - min(a.origin, -Instant(d))
+	if d < a.since {
+		return a.origin - min(a.origin, Instant(a.since)-Instant(d))
 	}
-	return min(a.origin+Instant(d), MaxInstant)
+	return min(a.after(d), MaxInstant)
 }
 
 // Wall returns the time that the clock showed when Now returned now and lag.
 func (t *Timeline) Wall(now Instant, lag uint64) time.Time {
-	from := t.anchor()
-	return from.base.Add(time.Duration(now) - time.Duration(from.origin) - time.Duration(lag))
+	from := t.anchor.Load()
+	return from.shown.Add(time.Duration(now) - time.Duration(from.origin) - time.Duration(lag))
+}
+
+// Time returns the latest reading of a CoarseClock.
+func (t *Timeline) Time() time.Time {
+	d := t.coarse.SinceBase()
+	from := t.compare(t.anchor.Load(), d)
+	return from.shown.Add(d - from.since)
 }
 
 // Until returns the time until the clock reaches an instant.
@@ -215,9 +277,11 @@ func (t *Timeline) In(d time.Duration) Instant {
 // Clock returns the clock.
 func (t *Timeline) Clock() clock.Clock { return t.clk }
 
-// Flows reports whether the clock advances by itself, so that its timers count the same
-// time, and do not fire late because of time that passed before they were set.
-func (t *Timeline) Flows() bool { return t.steady || t.coarse != nil || exceptSystem(t.clk) == nil }
+// Flows reports whether the clock advances by itself, as every clock does that cannot be Set.
+func (t *Timeline) Flows() bool {
+	_, set := t.clk.(interface{ Set(time.Time) })
+	return !set
+}
 
 // NameOf names a clock in an error.
 func NameOf(clk clock.Clock) string {

@@ -1,11 +1,15 @@
 package kernel
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestInstantOf(t *testing.T) {
@@ -62,4 +66,122 @@ func TestOvertakenReading(t *testing.T) {
 	now, lag = tl.Now()
 	assert.EqualValues(t, time.Hour+1500*time.Millisecond, now)
 	assert.EqualValues(t, time.Minute, lag)
+}
+
+// TestFollowsTheWallClock: a timeline follows the wall clock if that is far ahead, and else stays.
+func TestFollowsTheWallClock(t *testing.T) {
+	for name, open := range map[string]func(c *Coarse) *Timeline{
+		"system": func(*Coarse) *Timeline { return NewTimeline(nil, nil) },
+		"coarse": func(c *Coarse) *Timeline { return NewTimeline(clock.NewMock(), c) },
+	} {
+		for _, tt := range []struct {
+			ahead   time.Duration // of the wall clock
+			follows bool
+		}{
+			{-time.Hour, false}, {0, false}, {time.Second, false}, {time.Second + 1, true}, {time.Hour, true}, {30 * 365 * 24 * time.Hour, true},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				var c Coarse
+				c.Init()
+				tl := open(&c)
+				read := func() Instant {
+					c.Refresh()
+					now, lag := tl.Now()
+					assert.Zero(t, lag)
+					return now
+				}
+				time.Sleep(time.Minute)
+				require.Equal(t, InstantOf(time.Now()), read())
+
+				from := tl.anchor.Load()
+				from.origin -= Instant(tt.ahead) // as if the wall clock had been set since
+				time.Sleep(compareEvery - 1)
+				assert.Equal(t, InstantOf(time.Now())-Instant(tt.ahead), read(), "%s, %v: it was compared just before", name, tt.ahead)
+				time.Sleep(time.Nanosecond)
+				for range 3 {
+					now := read()
+					want := InstantOf(time.Now())
+					if !tt.follows {
+						want -= Instant(tt.ahead)
+					}
+					assert.Equal(t, want, now, "%s, %v", name, tt.ahead)
+					assert.True(t, tl.Wall(now, 0).Equal(time.Now()), "%s, %v", name, tt.ahead)
+					if name == "coarse" {
+						assert.True(t, tl.Time().Equal(time.Now()), "%v", tt.ahead)
+					}
+					time.Sleep(time.Hour)
+				}
+			})
+		}
+	}
+}
+
+// A twoSidedClock has a wall clock and a monotonic one.
+type twoSidedClock struct {
+	clock.Clock
+	mu              sync.Mutex // protects what follows
+	wall, monotonic time.Duration
+}
+
+func (c *twoSidedClock) pass(wall, monotonic time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall, c.monotonic = c.wall+wall, c.monotonic+monotonic
+}
+
+func (c *twoSidedClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Unix(0, int64(c.wall))
+}
+
+// Since returns the time since the first reading, which is the only one that it is called with.
+func (c *twoSidedClock) Since(time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.monotonic
+}
+
+// TestAllFollowTheWallClock: whoever reads a timeline sees at least what others have seen before, while
+// the wall clock is set.
+func TestAllFollowTheWallClock(t *testing.T) {
+	clk := new(twoSidedClock)
+	var latest atomic.Uint64
+	tl := NewTimeline(clk, nil)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := range 20_000 {
+				before := latest.Load()
+				now, lag := tl.Now()
+				if now < before || lag > 0 {
+					t.Errorf("%d, %d after %d", now, lag, before)
+					return
+				}
+				for before < now && !latest.CompareAndSwap(before, now) {
+					before = latest.Load()
+				}
+				clk.pass(time.Millisecond, time.Millisecond)
+				if i%100 == 0 {
+					clk.pass(time.Hour, 0)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	assert.Greater(t, latest.Load(), uint64(700*time.Hour))
+}
+
+// TestInOfAClockThatIsBehind: the time that the clock needs to catch up passes first.
+func TestInOfAClockThatIsBehind(t *testing.T) {
+	clk := clock.NewMock()
+	clk.Add(time.Hour)
+	tl := NewTimeline(clk, nil)
+	tl.Now()
+	clk.Set(clk.Now().Add(-time.Minute))
+	for d, want := range map[time.Duration]time.Duration{
+		0: time.Hour, time.Second: time.Hour, time.Minute: time.Hour, time.Minute + 1: time.Hour + 1, time.Hour: 2*time.Hour - time.Minute,
+	} {
+		assert.EqualValues(t, want, tl.In(d), "%v", d)
+	}
 }

@@ -30,11 +30,15 @@ func (c *Compiled) Refuse(st []uint64, req *Request, note bool, a *Answer) (_ []
 // Notes reports whether a denial may change a state.
 func (c *Compiled) Notes() bool { return c.can&notes != 0 }
 
-// RefuseFrom is Refuse for a state that from left, which it adopts first, at any time of req.
-func (c *Compiled) RefuseFrom(from *Compiled, st []uint64, req *Request, note bool, a *Answer) (_ []uint64, changed bool) {
+// RefuseFrom is Refuse for a state that from left, at any time of req. It also returns the kernel
+// of the resulting state.
+func (c *Compiled) RefuseFrom(from *Compiled, st []uint64, req *Request, note bool, a *Answer) (by *Compiled, _ []uint64, changed bool) {
 	at := req.Fix() // adoption and refusal are at one instant
 	v := c.view(&at)
-	st, adopted := c.adopt(from, st, v.now)
-	st, changed = c.Refuse(st, &at, note, a)
-	return st, changed || adopted
+	k, next, pin := c.Meet(from, st, v.now)
+	next, changed = k.Refuse(next, &at, note, a)
+	if !changed && (!pin || a.RetryAfter == Never) {
+		return from, st, false
+	}
+	return k.stored(), next, true
 }

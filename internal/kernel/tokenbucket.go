@@ -24,6 +24,15 @@ type intervalBucket struct {
 	burst  uint64 // the most tokens
 	refill uint64 // tokens of one refill
 	per    uint64 // ticks between refills
+
+	promises bool // whether refills are counted from the instant that another limit has reserved; see versions.go
+}
+
+// promising implements promiser.
+func (k *intervalBucket) promising() Kernel {
+	of := *k
+	of.promises = true
+	return &of
 }
 
 // NewIntervalBucket returns the kernel of a TokenBucket with RefillInterval: refill
@@ -99,9 +108,14 @@ func (k *intervalBucket) Spend(st []uint64, at Instant, n int) []uint64 {
 	return st
 }
 
-func (k *intervalBucket) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
+func (k *intervalBucket) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
 	order := func(st []uint64) [2]uint64 { return [2]uint64{0, st[1]} }
-	st, t := chained(st, order, func(st []uint64) []uint64 { return k.Spend(st, at, n) })
+	st, t := chained(st, order, func(st []uint64) []uint64 {
+		if st = k.Spend(st, at, n); k.promises && at > now {
+			st[0] = at
+		}
+		return st
+	})
 	return st, append(to, t)
 }
 
@@ -125,18 +139,25 @@ func (k *intervalBucket) giveBack(st []uint64, _, now Instant, n int) (_ []uint6
 
 func (k *intervalBucket) Valid(st []uint64) bool { return st[0] <= MaxInstant && st[1] <= mostCounted }
 
-// Adopt counts refills from now on, if their interval has changed.
-func (k *intervalBucket) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
+// Adopt counts refills from now on.
+func (k *intervalBucket) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
 	old := from.(*intervalBucket)
 	anchor, missing := st[0], st[1]
+	if k.similar(from) {
+		return []uint64{anchor, missing}, true
+	}
 	if now > anchor {
 		anchor, missing = old.refilled(st, now)
 	}
-	if old.per != k.per {
-		anchor = max(anchor, now)
-	}
-	return []uint64{anchor, missing}
+	return []uint64{max(anchor, now), missing}, missing == 0
 }
+
+func (k *intervalBucket) similar(from Kernel) bool {
+	old := from.(*intervalBucket)
+	return k.per == old.per && k.refill == old.refill
+}
+
+func (k *intervalBucket) pace() (events, ticks uint64, carries bool) { return k.refill, k.per, true }
 
 // chargeable keeps the last refill that pays for a debt within what a state can hold.
 func (k *intervalBucket) chargeable(st []uint64, now Instant, enc Encoding) uint64 {

@@ -29,7 +29,6 @@ type Grant struct {
 	due    Instant   // when they may happen: at, plus a leaky bucket's hold
 	n      int       // number of events
 	epoch  uint32    // of the part of a store in memory; see Answer.Stamp
-	number uint32    // likewise
 	ahead  Instant   // by how much at is after the instant at which the grant was made
 	traces []trace   // of a reservation: one for each part, in order
 	ends   []ends    // likewise, of a hold, which settling may take back, but not cancelling

@@ -140,11 +140,17 @@ func (k *warming) Valid(st []uint64) bool {
 	return warmth >= 0 && warmth <= k.Stored*(1+1e-9) // false for NaN, too
 }
 
-func (k *warming) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
+func (k *warming) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
 	old := from.(*warming)
 	at := old.Ready(st, now, 1)
 	share := old.warmth(st, at) / old.Stored
-	return k.store(make([]uint64, k.Width()), min(share, 1)*k.Stored, max(old.free(st), now*k.encoding.Tick))
+	return k.store(make([]uint64, k.Width()), min(share, 1)*k.Stored, max(old.free(st), now*k.encoding.Tick)), false
+}
+
+func (k *warming) similar(from Kernel) bool { return k.Constants == from.(*warming).Constants }
+
+func (k *warming) pace() (events, ticks uint64, carries bool) {
+	return uint64(time.Hour), uint64(k.Stable * float64(time.Hour)), true
 }
 
 func (k *warming) chargeable(st []uint64, now Instant, enc Encoding) uint64 {

@@ -18,16 +18,16 @@ func TestValve(t *testing.T) {
 		ok   bool
 	}{
 		{0, 0, true},
-		{0, 0, false},
-		{time.Second - 1, 0, false},
+		{0, 1, false},
+		{time.Second - 1, 2, false},
 		{time.Second, 2, true},
-		{2*time.Second - 1, 0, false},
+		{2*time.Second - 1, 1, false},
 		{time.Hour, 1, true},
 		{2 * time.Hour, 0, true},
 		{time.Hour, 0, true}, // the clock was set back
-		{time.Hour + 1, 0, false},
-		{time.Hour - 1, 0, false}, // read before, by a goroutine that was overtaken
-		{time.Hour - time.Second + 1, 0, false},
+		{time.Hour + 1, 1, false},
+		{time.Hour - 1, 2, false}, // read before, by a goroutine that was overtaken
+		{time.Hour - time.Second + 1, 3, false},
 		{time.Hour + time.Second, 3, true},
 	} {
 		held, ok := v.Pass(begin.Add(step.at), time.Second)

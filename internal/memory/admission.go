@@ -64,8 +64,9 @@ type admission struct {
 	near       cursor         // where the next sample starts
 	far        cursor         // where the next scan starts
 	found      kernel.Instant // when the last look was
+	scanned    kernel.Instant // when the last scan was that found few idle keys
 	candidates []candidate    // remembered from it and not yet used, best first
-	scarce     bool           // whether it had to scan
+	scarce     bool           // whether it had to scan, and found few idle keys
 	admitted   []candidate    // if so, keys admitted since, which may have events left
 	eviction   eviction       // the last one, whose memory is reused
 }
@@ -120,8 +121,8 @@ func (s *Store) makeRoom(now kernel.Instant) (idle kernel.Instant, full bool) {
 	return a.candidates[0].from, true
 }
 
-// rest returns how long a store that may not evict waits before it looks for idle keys
-// again: long enough that it looks at every key about once a second.
+// rest returns how long a store waits before it scans for idle keys again: long enough that
+// it looks at every key about once a second.
 func (s *Store) rest() kernel.Instant {
 	scan := int64(s.admission.scan)
 	return rememberedNs / uint64(max(1, (s.MaxKeys+scan-1)/scan))
@@ -163,20 +164,14 @@ func (a *admission) recall(now kernel.Instant, idleOnly bool) bool {
 type overflow struct {
 	store *Store
 
-	// With ShareUnseen, one of these is set: a separate store in which all such requests
-	// use the same key. In logs, there is one key for each kind of kernel.
-	tables *Tables
-	logs   *Logs
+	// With ShareUnseen: a separate store in which all such requests use the same key, or one for
+	// each kind of kernel.
+	logs *Logs
 }
 
-// newOverflow returns the overflow of Tables of k or, if k is nil, of Logs.
-func newOverflow(s *Store, k *kernel.Compiled) overflow {
+func newOverflow(s *Store) overflow {
 	o := overflow{store: s}
-	switch {
-	case s.Full != ShareUnseen:
-	case k != nil:
-		o.tables = new(Store).OpenTables(k, 0)
-	default:
+	if s.Full == ShareUnseen {
 		o.logs = new(Store).OpenLogs(0)
 	}
 	return o
@@ -184,27 +179,20 @@ func newOverflow(s *Store, k *kernel.Compiled) overflow {
 
 // count adds the memory of the shared state.
 func (o *overflow) count(stats *Stats) {
-	var shared Stats
-	switch {
-	case o.tables != nil:
-		o.tables.count(&shared)
-	case o.logs != nil:
+	if o.shares() {
+		var shared Stats
 		o.logs.count(&shared)
+		stats.Bytes += shared.Bytes
 	}
-	stats.Bytes += shared.Bytes
 }
 
 // shared applies req to the shared state.
 func (o *overflow) shared(k *kernel.Compiled, req kernel.Request) (a kernel.Answer) {
-	if o.tables != nil {
-		o.tables.Apply("", &req, &a)
-	} else {
-		o.logs.Apply(k.Kind(), k, &req, &a)
-	}
+	o.logs.Apply(k.Kind(), k, &req, &a)
 	return a
 }
 
-func (o *overflow) shares() bool { return o.tables != nil || o.logs != nil }
+func (o *overflow) shares() bool { return o.logs != nil }
 
 // A sharedGrant is a grant that was made in an overflow.
 type sharedGrant struct{ grant any }
@@ -229,7 +217,7 @@ func (o *overflow) apply(k *kernel.Compiled, req *kernel.Request, idle kernel.In
 		o.store.rejected.Add(1)
 	}
 	if o.shares() {
-		*a = o.shared(k, req.Granting())
+		*a = o.shared(k, *req)
 		if a.Grant != nil {
 			a.Grant = sharedGrant{a.Grant}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/race"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
@@ -126,4 +127,62 @@ func TestRefusalsAreCheap(t *testing.T) {
 		assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { l.Allow("new") }), 4.0)
 		s.check(t)
 	}
+}
+
+// A fickle shard has a key with some events remaining now, which is in use.
+type fickle struct {
+	counter
+	remaining int
+}
+
+func (f *fickle) evict(_ candidate, _ kernel.Instant, least int) bool {
+	if spares(f.remaining, least) {
+		return false
+	}
+	f.evicted++
+	return true
+}
+
+// TestRecallSparesKeysUsedSince: a remembered key is evicted only if it has as many events remaining
+// as it had, or is to have by now.
+func TestRecallSparesKeysUsedSince(t *testing.T) {
+	for _, tt := range []struct {
+		then, now int
+		evicted   bool
+	}{{5, 5, true}, {5, 6, true}, {5, 4, false}, {1, 0, false}, {0, 0, false}, {0, 1, true}} {
+		f := &fickle{remaining: tt.now}
+		a := &admission{candidates: []candidate{{sh: f, remaining: tt.then}}}
+		assert.Equal(t, tt.evicted, a.recall(0, false), "%+v", tt)
+	}
+}
+
+// TestNoKeyToLookAt: while all places are taken by keys that are being inserted, a store looks again,
+// and refuses nobody.
+func TestNoKeyToLookAt(t *testing.T) {
+	a := &admission{lookSizes: smallSizes}
+	for _, e := range []eviction{{lookSizes: smallSizes}, {lookSizes: smallSizes, idle: true}, {lookSizes: smallSizes, idle: true, seen: 5, freed: 1}} {
+		a.eviction = e
+		assert.True(t, a.choose(), "%+v", e)
+	}
+	a.eviction = eviction{lookSizes: smallSizes, idle: true, seen: 1, best: []candidate{{}}}
+	assert.False(t, a.choose())
+}
+
+// TestFewKeysAreAllCompared: a small store evicts the key with the most events remaining each time.
+func TestFewKeysAreAllCompared(t *testing.T) {
+	l, s, _ := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(100))
+	for i := range 100 {
+		require.True(t, l.AllowN(fmt.Sprint(i), 5))
+	}
+	for i := range 50 {
+		require.True(t, l.Allow(fmt.Sprint("new ", i))) // has more than the others
+	}
+	assert.EqualValues(t, 50, s.Stats().Evictions)
+	kept := 0
+	for i := range 100 {
+		if a := l.apply(kernel.OpPeek, fmt.Sprint(i), 1); a.Remaining == 5 {
+			kept++
+		}
+	}
+	assert.Equal(t, 99, kept)
 }

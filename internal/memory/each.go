@@ -165,14 +165,14 @@ func (b *Batch) decide(i int) {
 func (b *Batch) Take(i int, a *kernel.Answer) {
 	sp := b.space
 	if !b.loaded {
-		sp.apply(b.ids[i], &b.req, a)
+		sp.apply(b.ids[i], sp.base, &b.req, a)
 		return
 	}
 	if b.late {
 		b.decide(i)
 	}
 	if state := b.at[i]; state == nil || !sp.settle(state, b.words[i], &b.taking[i], &b.time, b.req.Clock, a) {
-		sp.apply(b.ids[i], &b.req, a)
+		sp.apply(b.ids[i], sp.base, &b.req, a)
 		b.read() // that may have taken long
 		b.late = true
 	}

@@ -84,11 +84,16 @@ func (e *epochs) forgotten(id identity, since uint32) bool {
 	return now-s.known < age || ok && now-ended.number < age
 }
 
-// doubt tells an OpSettle if its key may have been forgotten since the grant.
-func (e *epochs) doubt(id identity, req *kernel.Request) {
+// begin returns the epoch of id for the Grant that a request is about to make, and tells an OpSettle
+// if its key may have been forgotten since its own.
+func (e *epochs) begin(id identity, req *kernel.Request) (epoch uint32) {
+	if !req.Op.Traces() {
+		return 0
+	}
 	if made, ok := req.Made(); ok && e.forgotten(id, made) {
 		req.Doubt = true
 	}
+	return e.now(id)
 }
 
 // shrink drops what no longer matters.
@@ -105,7 +110,7 @@ func (e *epochs) shrink(now kernel.Instant) {
 func (e *epochs) count(stats *Stats) {
 	for s := range e.each() {
 		s.mu.Lock()
-		stats.Bytes += sizeOf[epochStripe]() + uint64(len(s.reset))*3/2*(sizeOf[identity]()+sizeOf[ending]())
+		stats.Bytes += sizeOf[epochStripe]() + uint64(len(s.reset))*2*(sizeOf[identity]()+sizeOf[ending]())
 		s.mu.Unlock()
 	}
 }

@@ -27,6 +27,9 @@ import (
 // fewest keys, and on up to most while all of them are exhausted. It scans instead
 //
 //   - if the sample contains no key that is idle or has events left,
+//   - if it contains no idle key, and the last scan that found few of them, or none, was about a second
+//     ago (if scans are partial, as much less as they are more): so no key in use is evicted while
+//     another has been idle for long,
 //   - if the store has no more than most keys, or
 //   - if only an idle key may be evicted.
 //
@@ -48,7 +51,7 @@ type lookSizes struct {
 	remembered   int // keys of a sample that are remembered
 	scan         int // most keys of a scan; one that stops there is partial
 	parts        int // a batch evicts 1/parts of a scan's keys; a scan remembers as many, or most if that is more
-	enough       int // if fewer keys of a partial scan have events left, exhausted keys are evicted
+	enough       int // if fewer keys of a partial scan have events left, exhausted keys are evicted; fewer idle keys are few
 	queue        int // keys that will be idle soon, remembered if only idle keys may be evicted
 }
 
@@ -100,13 +103,13 @@ type eviction struct {
 	remaining int // the most remaining seen
 	left      int // keys seen that have events left
 	best      []candidate
-	freed     bool // whether idle keys were forgotten
+	freed     int  // idle keys that were forgotten
 	done      bool // whether it has seen enough keys
 }
 
 // forgot counts an idle key that was forgotten.
 func (e *eviction) forgot() {
-	e.freed = true
+	e.freed++
 	e.count()
 }
 
@@ -135,7 +138,7 @@ func (e *eviction) look(k *kernel.Compiled, st []uint64, v candidate) {
 func (e *eviction) count() {
 	e.seen++
 	if e.sample {
-		e.done = e.seen >= e.fewest && (e.freed || e.remaining > 0 || e.seen >= e.most)
+		e.done = e.seen >= e.fewest && (e.freed > 0 || e.remaining > 0 || e.seen >= e.most)
 	} else {
 		e.done = e.partial && e.seen >= e.scan
 	}
@@ -180,7 +183,7 @@ func (s *Store) look(now kernel.Instant, idleOnly bool) {
 		begin.sample, begin.best = true, e.best[:0]
 		*e = begin
 		a.walk(s.spaces())
-		if e.freed || e.remaining > 0 {
+		if e.freed > 0 || e.remaining > 0 && now < a.scanned+s.rest() {
 			return
 		}
 		begin.sample = false
@@ -189,8 +192,11 @@ func (s *Store) look(now kernel.Instant, idleOnly bool) {
 	*e = begin
 	shards := shardsOf(s.spaces())
 	a.walk(s.spaces())
+	if e.freed < e.enough { // else scan again before a key in use is evicted
+		a.scanned = now
+	}
 	if shardsOf(s.spaces()) > shards {
-		e.freed = true // keys may have moved to a shard that was not visited: look again
+		e.freed = max(1, e.freed) // keys may have moved to a shard that was not visited: look again
 	}
 }
 
@@ -228,9 +234,7 @@ func (a *admission) walk(spaces []space) {
 			if !e.done {
 				continue
 			}
-			if !e.sample || !e.freed { // else there may be more idle keys where it started
-				next.space, next.shard = at, j+1
-			}
+			next.space, next.shard = at, j+1
 			return
 		}
 	}
@@ -244,7 +248,7 @@ func (a *admission) choose() (freed bool) {
 		return a.chooseIdle()
 	}
 	a.forget()
-	a.scarce = !e.few && !e.sample
+	a.scarce = !e.few && !e.sample && e.freed < e.enough // else there may be more idle keys, which go first
 	best := e.best
 	if e.sample {
 		best = slices.DeleteFunc(best, func(v candidate) bool { return v.remaining < e.remaining })
@@ -252,7 +256,7 @@ func (a *admission) choose() (freed bool) {
 	slices.SortFunc(best, prefer)
 	n := 0
 	switch {
-	case e.freed || e.seen == 0: // if seen is 0, all places are taken by keys that are still being inserted
+	case e.freed > 0 || e.seen == 0: // if seen is 0, all places are taken by keys that are still being inserted
 	case a.scarce && (e.remaining == 0 || e.partial && e.left < e.enough):
 		n = min(len(best), e.part)
 	default:
@@ -268,7 +272,7 @@ func (a *admission) choose() (freed bool) {
 		a.candidates = best[n:min(len(best), e.remembered)]
 	}
 	a.bytes.Store(uint64(cap(e.best)+cap(a.admitted)) * candidateSize)
-	return e.freed || n > 0 || e.seen == 0
+	return e.freed > 0 || n > 0 || e.seen == 0
 }
 
 // chooseIdle remembers the keys that will be idle soonest, including those of earlier
@@ -285,5 +289,5 @@ func (a *admission) chooseIdle() (freed bool) {
 		a.candidates = a.candidates[:e.queue]
 	}
 	a.bytes.Store(uint64(cap(e.best)+cap(a.candidates)) * candidateSize)
-	return e.freed || e.seen == 0
+	return e.freed > 0 || e.seen == 0
 }

@@ -2,6 +2,9 @@ package memory
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -109,6 +112,66 @@ func TestScansFindIdleKeys(t *testing.T) {
 	}
 }
 
+// TestSampleFindsIdleKey: if a sample has forgotten an idle key, no key in use is evicted.
+func TestSampleFindsIdleKey(t *testing.T) {
+	for _, alg := range []*kernel.Compiled{bucket(10, time.Minute), eventLog(10, time.Minute)} {
+		for idle := range 16 {
+			l, s, clk := newTestLimiter(t, alg, withMaxKeys(16))
+			s.admission.lookSizes = smallSizes
+			require.True(t, l.Allow(fmt.Sprint(idle)))
+			clk.Advance(30 * time.Second)
+			for i := range 16 {
+				require.True(t, i == idle || l.AllowN(fmt.Sprint(i), 10))
+			}
+			clk.Advance(30 * time.Second)
+			require.True(t, l.Allow("new"))
+			assert.Equal(t, 16, s.Len())
+			assert.Zero(t, s.Stats().Evictions, "%v, key %d", alg.Kind(), idle)
+		}
+	}
+}
+
+// TestEvictionCollectsTheBest compares the heap with a sorted list.
+func TestEvictionCollectsTheBest(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for n := range 50 {
+		e := eviction{idle: true, keep: 8}
+		var want []candidate
+		for range n {
+			v := candidate{fresh: 1 + random.Uint64N(20)}
+			e.look(nil, nil, v)
+			v.from = v.fresh
+			want = append(want, v)
+		}
+		slices.SortFunc(want, prefer)
+		slices.SortFunc(e.best, prefer)
+		require.Equal(t, want[:min(n, 8)], e.best)
+	}
+}
+
+// TestEvictionEnds: how many keys are looked at.
+func TestEvictionEnds(t *testing.T) {
+	for _, tt := range []struct {
+		eviction
+		want int
+	}{
+		{eviction{sample: true}, smallSizes.most},
+		{eviction{sample: true, freed: 1}, smallSizes.fewest},
+		{eviction{sample: true, remaining: 1}, smallSizes.fewest},
+		{eviction{partial: true, freed: 1, remaining: 1}, smallSizes.scan},
+		{eviction{freed: 1, remaining: 1}, 1000},
+	} {
+		e := tt.eviction
+		e.lookSizes = smallSizes
+		for range 1000 {
+			if !e.done {
+				e.count()
+			}
+		}
+		assert.Equal(t, tt.want, e.seen, "%+v", tt.eviction)
+	}
+}
+
 // A counter counts evictions.
 type counter struct{ evicted int }
 
@@ -145,6 +208,42 @@ func TestFewEventsLeft(t *testing.T) {
 		require.True(t, d.choose())
 		assert.Equal(t, tt.want, c.evicted, "%+v", tt)
 		assert.Len(t, d.candidates, 32-tt.want, "%+v", tt)
+	}
+}
+
+// TestIdleKeysGoFirst: in whatever order keys came, were used, and became idle, no key in use is
+// evicted while another one has been idle for a second.
+func TestIdleKeysGoFirst(t *testing.T) {
+	race.Alone(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 3 * len(everyWidth) {
+		alg := everyWidth[i%len(everyWidth)]
+		l, s, clk := newTestLimiter(t, alg, withMaxKeys(2000))
+		keys := 0
+		add := func(n int) {
+			evicted := s.evicted.Load()
+			for range n {
+				require.True(t, l.AllowN(fmt.Sprint(keys), 1+rng.IntN(10)))
+				if keys++; s.evicted.Load() > evicted {
+					now, _ := l.timeline.Now()
+					e := eviction{now: now, keep: 1}
+					for _, sh := range l.evictees() {
+						sh.offer(&e, math.MaxInt)
+					}
+					require.Zero(t, e.freed, "%v: some were idle", alg.Kind())
+					return
+				}
+			}
+		}
+		add(2000)
+		for range 20 {
+			clk.Advance(time.Second) // after which most keys are idle
+			for range rng.IntN(2000) {
+				l.AllowN(fmt.Sprint(max(0, keys-1-rng.IntN(2000))), 1+rng.IntN(10))
+			}
+			add(rng.IntN(2000))
+		}
+		require.NotZero(t, s.evicted.Load())
 	}
 }
 

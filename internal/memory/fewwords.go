@@ -16,6 +16,7 @@ type Word struct {
 	shard  *shard
 	state  *uint64
 	word   uint64 // the state when it was loaded
+	n      int    // how many events to take
 	clock  *kernel.Timeline
 	now    kernel.Instant // its reading
 	lag    uint64
@@ -34,12 +35,12 @@ func (w *Word) Load(sp *Tables, clk *kernel.Timeline, key string, n int) (ok boo
 	if !ok {
 		return false
 	}
-	w.tables, w.shard, w.state, w.clock = sp, t.shard, t.word(p), clk
+	w.tables, w.shard, w.state, w.n, w.clock = sp, t.shard, t.word(p), n, clk
 	w.word = atomic.LoadUint64(w.state)
 	return w.word != kernel.Gone // guarantee 4
 }
 
-// TakeWords is a faster Joint, which is explained in together.go, for an OpTake of n events of a
+// TakeWords is a faster Joint, which is explained in together.go, for an OpTake of a
 // few keys whose states Load has loaded. It returns false if a Joint has to decide: if a key is
 // given twice, if a state has just changed, and for denials that a CoarseClock may turn into
 // grants.
@@ -47,7 +48,7 @@ func (w *Word) Load(sp *Tables, clk *kernel.Timeline, key string, n int) (ok boo
 // It reads the clocks after it has loaded all states. If the request is denied, it takes no lock:
 // the states have only to be the same still. If not, it owns all states but the last. Then it
 // swaps that one, for which no lock is necessary, and replaces the others.
-func TakeWords(words []Word, n int) (ok bool) {
+func TakeWords(words []Word) (ok bool) {
 	granted := true
 	for i := range words {
 		w := &words[i]
@@ -61,7 +62,7 @@ func TakeWords(words []Word, n int) (ok bool) {
 		} else {
 			w.now, w.lag = w.clock.Now()
 		}
-		w.taking.Take(w.tables.word, w.word, w.now, n)
+		w.taking.Take(w.tables.word, w.word, w.now, w.n)
 		granted = granted && w.taking.Granted
 	}
 	if granted {

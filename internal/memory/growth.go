@@ -108,7 +108,7 @@ func (sh *shard) publishLocked(t *table) { sh.space.publish(sh.first, sh.depth, 
 // makeRoomLocked sweeps the shard if that is due, and replaces the table if it is full
 // or, after a sweep, sparse. It returns true if it did any of this.
 func (sh *shard) makeRoomLocked(t *table, now kernel.Instant) bool {
-	due := sh.sweep(now, func(since kernel.Instant) { sh.sweepLocked(t, since) })
+	due := sh.sweepIfDue(t, now)
 	switch more := spare(sh.keys, t.groups*groupSlots); {
 	case due && more > 0:
 		sh.replaceLocked(t, more)
@@ -118,6 +118,11 @@ func (sh *shard) makeRoomLocked(t *table, now kernel.Instant) bool {
 		return due
 	}
 	return true
+}
+
+// sweepIfDue sweeps the shard if that is due, and reports whether it did.
+func (sh *shard) sweepIfDue(t *table, now kernel.Instant) (due bool) {
+	return sh.sweep(now, func(since kernel.Instant) { sh.sweepLocked(t, since) })
 }
 
 // replaceLocked replaces the table with one for the keys held and more further keys, or
@@ -231,9 +236,7 @@ func (sp *Tables) shrink() {
 		sh.replaceLocked(sh.current(), 0)
 		sh.mu.Unlock()
 	}
-	now := sp.store.now()
-	sp.epochs.shrink(now)
-	sp.shrinkReturned(now)
+	sp.epochs.shrink(sp.store.now())
 }
 
 // count adds the totals of all shards to stats.
@@ -241,7 +244,6 @@ func (sp *Tables) count(stats *Stats) {
 	sp.over.count(stats)
 	stats.Bytes += sizeOf[Tables]() + sp.bytes()
 	sp.epochs.count(stats)
-	sp.countReturned(stats)
 	for _, e := range sp.list() {
 		sh := e.(*shard)
 		sh.mu.Lock()

@@ -15,12 +15,13 @@ type Asked struct {
 	// One of these is set.
 	Tables *Tables
 	Logs   *Logs
-	Varied *Varied
 
+	Limit  *Limit           // for Tables
 	Kernel *kernel.Compiled // for Logs
-	Limit  *Limit           // for Varied
 	Clock  *kernel.Timeline
 	Key    string
+	N      int // the events
+	Index  int // for the caller
 
 	// Answer says what this key does; what all do is up to the caller. If the request is denied,
 	// Allowed is whether this key would have granted it.
@@ -28,14 +29,18 @@ type Asked struct {
 
 	// If several keys share a state, because they are equal, or because their store is full,
 	// First is the index of the first of them. Times is how many there are, and 0 except in
-	// the first one. The request is applied as often to the state, and the Answer of the first
-	// one is for all.
-	First, Times int
+	// the first one. The request is applied to the state for the Sum of their events, and the
+	// Answer of the first one is for all.
+	First, Times, Sum int
+
+	// Own is 0, except in keys that share a state because their store is full: how often the key
+	// itself was given, in the first one the most of these.
+	Own int
 
 	id      identity
-	n       int  // the events, together with those of equal keys
-	refused bool // whether its store has no room for it
-	shared  bool // whether it uses the shared state of a full store
+	refused bool           // whether its store has no room for it
+	shared  bool           // whether it uses the shared state of a full store
+	idle    kernel.Instant // if so: when there may be room for it
 
 	// For one attempt:
 	now     kernel.Instant // the reading of the clock
@@ -45,9 +50,8 @@ type Asked struct {
 	ls      *logShard
 	logged  bool // whether the state is, or is to be, in the logs
 	found   bool
-	at      place // if found: where it is, in the tables
-	slot    int   // or in the logs
-	number  uint64
+	at      place            // if found: where it is, in the tables
+	slot    int              // or in the logs
 	k       *kernel.Compiled // what decides
 	word    kernel.Word      // k, if the state is a word in the tables; else nil
 	old     uint64           // the word, before the decision
@@ -62,7 +66,6 @@ type Asked struct {
 type Joint struct {
 	Asked []Asked
 
-	n       int
 	req     kernel.Request // for one of the keys at a time: see as
 	reading kernel.Reading // its fixed time
 	locks   []jointLock
@@ -115,15 +118,15 @@ const mostKept = 64
 // ErrTooMany says that a store may not hold as many keys as a Joint has.
 var ErrTooMany = errors.New("more keys of a store than it may hold")
 
-// Decide spends n events of each key, if all grant them, with op, which is OpTake or OpHold. It
+// Decide spends the events of each key, if all grant them, with op, which is OpTake or OpHold. It
 // sets the answers.
-func (j *Joint) Decide(op kernel.Op, n int) (granted bool, err error) {
-	j.n, j.req.Op = n, op
+func (j *Joint) Decide(op kernel.Op) (granted bool, err error) {
+	j.req.Op = op
 	for i := range j.Asked {
 		e := &j.Asked[i]
 		e.id = e.store().identify(e.Key)
-		if e.Varied != nil && !e.Limit.places(&j.req) {
-			e.Varied.makeLogs()
+		if e.Tables != nil && !e.Limit.places(&j.req) {
+			e.Tables.makeLogs()
 		}
 	}
 	j.readOutside()
@@ -152,7 +155,7 @@ func (j *Joint) readOutside() {
 
 // as returns the request to e.
 func (j *Joint) as(e *Asked) *kernel.Request {
-	j.req.N, j.req.Clock = e.n, e.Clock
+	j.req.N, j.req.Clock = e.Sum, e.Clock
 	j.reading.Now, j.reading.Lag = e.now, e.lag
 	return &j.req
 }
@@ -167,43 +170,32 @@ func (j *Joint) sameClock(i int) *Asked {
 	return nil
 }
 
-// tables returns the tables in which the key may be, or nil.
-func (e *Asked) tables() *Tables {
-	if e.Varied != nil {
-		return e.Varied.tables
-	}
-	return e.Tables
-}
-
 // logs returns the logs in which the key may be, or nil.
 func (e *Asked) logs() *Logs {
-	if e.Varied != nil {
-		return e.Varied.logs.Load()
+	if e.Tables != nil {
+		return e.Tables.logs.Load()
 	}
 	return e.Logs
 }
 
 func (e *Asked) store() *Store {
-	if e.Logs != nil {
-		return e.Logs.store
+	if e.Tables != nil {
+		return e.Tables.store
 	}
-	return e.tables().store
+	return e.Logs.store
 }
 
 func (e *Asked) overflow() *overflow {
-	if e.Logs != nil {
-		return &e.Logs.over
+	if e.Tables != nil {
+		return &e.Tables.over
 	}
-	return &e.tables().over
+	return &e.Logs.over
 }
 
 // kernel returns what decides on a new key.
 func (e *Asked) kernel() *kernel.Compiled {
-	switch {
-	case e.Varied != nil:
+	if e.Tables != nil {
 		return e.Limit.loose
-	case e.Tables != nil:
-		return e.Tables.k
 	}
 	return e.Kernel
 }
@@ -216,17 +208,17 @@ func (j *Joint) leads(i int) bool { return j.Asked[i].First == i && !j.Asked[i].
 func (j *Joint) group() {
 	for i := range j.Asked {
 		e := &j.Asked[i]
-		e.First, e.Times, e.n = i, 1, j.n
+		e.First, e.Times, e.Sum = i, 1, e.N
 		for f := range j.Asked[:i] {
 			first := &j.Asked[f]
-			if first.First != f || first.id != e.id || first.Tables != e.Tables || first.Logs != e.Logs || first.Varied != e.Varied {
+			if first.First != f || first.id != e.id || first.Tables != e.Tables || first.Logs != e.Logs {
 				continue
 			}
 			e.First, e.Times = f, 0
 			first.Times++
-			first.n = math.MaxInt
-			if j.n <= math.MaxInt/first.Times {
-				first.n = j.n * first.Times
+			first.Own, first.idle = max(first.Own, e.Own), max(first.idle, e.idle)
+			if first.Sum += e.N; first.Sum < 0 {
+				first.Sum = math.MaxInt // it is too many
 			}
 			first.Limit = e.Limit // it was looked up later
 			break

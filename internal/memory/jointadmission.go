@@ -38,7 +38,7 @@ func (e *Asked) occupancy() *occupancy {
 	if e.logged {
 		return &e.ls.space.occupancy
 	}
-	return &e.tables().occupancy
+	return &e.Tables.occupancy
 }
 
 // admit makes room for new keys until an attempt succeeds. The store of lacks is full. It is
@@ -85,11 +85,14 @@ func (j *Joint) bounded() (stores []*Store) {
 // overflow applies the policy of a full store to a new key, and those equal to it. Another key
 // may be idle at idle.
 func (j *Joint) overflow(e *Asked, idle kernel.Instant) {
-	over, k, first := e.overflow(), e.kernel(), e.First
+	over, k, first, own := e.overflow(), e.kernel(), e.First, e.Times
 	e.store().rejected.Add(1)
 	for i := range j.Asked {
 		if e := &j.Asked[i]; e.First == first {
 			e.overflows(over, k, idle)
+			if e.shared {
+				e.Own, e.idle = own, idle
+			}
 		}
 	}
 	j.group()
@@ -102,9 +105,6 @@ func (e *Asked) overflows(over *overflow, k *kernel.Compiled, idle kernel.Instan
 		return
 	}
 	e.shared, e.Kernel = true, k
-	e.Tables, e.Logs, e.Varied, e.Key = over.tables, over.logs, nil, ""
-	if over.logs != nil {
-		e.Key = k.Kind()
-	}
+	e.Tables, e.Logs, e.Key = nil, over.logs, k.Kind()
 	e.id = e.store().identify(e.Key)
 }

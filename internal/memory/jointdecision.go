@@ -35,11 +35,11 @@ func (j *Joint) noted() (notes bool) {
 		notes = notes || j.leads(i) && j.Asked[i].k.Notes()
 	}
 	for i := range j.Asked {
-		if e := &j.Asked[i]; notes && e.n > e.kernel().Limit() {
+		if e := &j.Asked[i]; notes && e.Sum > e.kernel().Limit() {
 			return false
 		}
 	}
-	return notes && j.n > 0
+	return notes
 }
 
 func (j *Joint) all() bool {
@@ -55,27 +55,23 @@ func (j *Joint) all() bool {
 func (e *Asked) grants(req *kernel.Request) bool {
 	if e.next[0], e.decided = e.old, false; e.word != nil && req.Op == kernel.OpTake && e.mayEnter() {
 		var t kernel.Taking
-		if t.Take(e.word, e.old, req.Fixed.Now, e.n); t.Granted {
+		if t.Take(e.word, e.old, req.Fixed.Now, e.Sum); t.Granted {
 			e.next[0], e.decided = t.Next, true
 			e.k.Tell(&t, e.old, req.Fixed, &e.Answer)
 		}
 		return e.decided
 	}
-	return e.k.Grants(e.state(), req)
-}
-
-// state returns the state to decide on, for reading.
-func (e *Asked) state() []uint64 {
 	switch {
 	case e.word != nil:
-		return e.next[:]
+		return e.k.Grants(e.next[:], req)
 	case !e.found:
-		return e.fresh
+		return e.k.Grants(e.fresh, req)
 	case !e.logged:
-		return e.t.state(e.at)
+		return e.k.Grants(e.t.state(e.at), req)
 	}
 	entry := &e.ls.slots[e.slot]
-	return e.k.AdoptFrom(e.ls.kernel(entry), e.ls.state(entry), e.now)
+	k, st, _ := e.k.Meet(e.ls.kernel(entry), e.ls.state(entry), e.now)
+	return k.Grants(st, req)
 }
 
 // spend applies the request to the state, which grants it.
@@ -103,11 +99,7 @@ func (e *Asked) spend(req *kernel.Request) {
 	if e.Answer.Grant == nil {
 		return
 	}
-	if e.logged {
-		e.Answer.Stamp(e.ls.space.epochs.now(e.id), 0)
-	} else {
-		e.Answer.Stamp(e.tables().epochs.now(e.id), e.tables().returns(e.id))
-	}
+	e.Answer.Stamp(e.ls.space.epochs.now(e.id)) // what is held is in the logs
 	if e.shared {
 		e.Answer.Grant = sharedGrant{e.Answer.Grant}
 	}
@@ -126,8 +118,8 @@ func (e *Asked) refuse(req *kernel.Request, notes bool) {
 		e.k.Refuse(e.t.state(e.at), req, false, &e.Answer)
 	default:
 		entry := &e.ls.slots[e.slot]
-		st, _ := e.k.Refuse(e.state(), req, notes, &e.Answer)
-		e.ls.setKernel(entry, e.k)
+		by, st, _ := e.k.RefuseFrom(e.ls.kernel(entry), e.ls.state(entry), req, notes, &e.Answer)
+		e.ls.setKernel(entry, by)
 		e.ls.set(entry, st)
 	}
 	e.enter()
@@ -157,7 +149,7 @@ func (e *Asked) enter() {
 		} else {
 			copy(e.t.state(p), e.fresh)
 		}
-		e.sh.takeLocked(e.t, p, e.id, e.number)
+		e.sh.takeLocked(e.t, p, e.id, e.Limit.number)
 		e.sh.inserts++
 	}
 	e.store().keepTime(e.Clock)

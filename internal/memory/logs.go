@@ -7,7 +7,7 @@ import (
 )
 
 // Logs is a space for states that grow with use (those with a SlidingLog in them), and
-// for those of a Varied that are not one word. As in Tables, a key is known by its
+// for those that have no room in Tables. As in Tables, a key is known by its
 // identity, and a directory divides the space into shards that are split. Unlike in
 // Tables, a state is accessed only under the shard's lock, so that it can be moved.
 // logtable.go describes where states are kept, and loggrowth.go how tables are replaced.
@@ -16,7 +16,7 @@ type Logs struct {
 	store  *Store
 	over   overflow
 	serial uint64  // see serials
-	epochs *epochs // own, or those of the tables, if the logs are of a Varied
+	epochs *epochs // own, or those of the tables that the logs belong to
 	own    epochs
 	directory[logShard]
 }
@@ -34,11 +34,7 @@ func (sp *Logs) Apply(key string, k *kernel.Compiled, req *kernel.Request, a *ke
 	if sp.over.cancels(k, req, a) {
 		return
 	}
-	sp.applyTo(sp.store.identify(key), k, req, a)
-}
-
-// applyTo is Apply for the key with the given identity.
-func (sp *Logs) applyTo(id identity, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) {
+	id := sp.store.identify(key)
 	try := func() (ok bool) {
 		for {
 			if out := sp.apply(id, k, req, a); out != replaced {
@@ -105,8 +101,9 @@ func (sp *Logs) apply(id identity, k *kernel.Compiled, req *kernel.Request, a *k
 }
 
 // Reset forgets key.
-func (sp *Logs) Reset(key string) {
-	id := sp.store.identify(key)
+func (sp *Logs) Reset(key string) { sp.reset(sp.store.identify(key)) }
+
+func (sp *Logs) reset(id identity) {
 	sh := sp.lock(id)
 	defer sh.mu.Unlock()
 	if i, ok := sh.find(id); ok {
@@ -132,11 +129,7 @@ type logShard struct {
 // the caller tries again.
 func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) outcome {
 	sp := sh.space
-	var epoch uint32
-	if req.Op.Traces() {
-		epoch = sp.epochs.now(id)
-		sp.epochs.doubt(id, req)
-	}
+	epoch := sp.epochs.begin(id, req)
 	i, ok := sh.find(id)
 	if ok {
 		e := &sh.slots[i]
@@ -147,7 +140,7 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 			}
 		}
 		by, st, _ := k.StepFrom(sh.kernel(e), sh.state(e), req, a)
-		a.Stamp(epoch, 0)
+		a.Stamp(epoch)
 		sh.setKernel(e, by)
 		sh.set(e, st)
 		return updated
@@ -163,7 +156,7 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 		return replaced
 	}
 	st, changed := k.Step(st, req, a)
-	a.Stamp(epoch, 0)
+	a.Stamp(epoch)
 	if !changed {
 		if sp.store.answers(req.Op) {
 			return updated

@@ -8,8 +8,8 @@
 // the clock, and swaps the new state in; a denial only reads (tables.go). A shard's lock is
 // taken for a new key, for a state of several words, while a table is replaced (growth.go,
 // which says when idle keys are forgotten), and always for states that grow (a SlidingLog:
-// logs.go). If keys have limits of their own, most are in tables, and the others in logs
-// (varied.go). A full store has a lock for admitting new keys. admission.go and evict.go say
+// logs.go). A key whose state has no room in the tables, because events are held, say, moves to
+// logs (moves.go). A full store has a lock for admitting new keys. admission.go and evict.go say
 // what happens when the store is full.
 package memory
 
@@ -108,20 +108,30 @@ func (s *Store) spaces() []space {
 // spaceBytes is the memory that the list of spaces takes for each of them.
 const spaceBytes = 16
 
-// OpenTables returns a space for states of k, which have a fixed width. overhead is the
-// memory in bytes that the user of the space takes.
-func (s *Store) OpenTables(k *kernel.Compiled, overhead uint64) *Tables {
+// OpenTables returns a space for keys that have one limit, whose states have a fixed width: k in
+// tables, and loose in logs. overhead is the memory in bytes that the user of the space takes.
+func (s *Store) OpenTables(k, loose *kernel.Compiled, overhead uint64) *Tables {
+	return s.openTables(k, loose, false, overhead)
+}
+
+// OpenVaried returns a space for keys that have limits of their own. base is the limit of
+// the others: k in tables, if a state of k is one word, and loose in logs.
+func (s *Store) OpenVaried(k, loose *kernel.Compiled, overhead uint64) *Tables {
+	return s.openTables(k, loose, true, overhead)
+}
+
+func (s *Store) openTables(k, loose *kernel.Compiled, varies bool, overhead uint64) *Tables {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.begin(overhead)
-	sp := newTables(s, k)
+	s.begin(overhead + sizeOf[Limit]() + sizeOf[[]*Limit]() + sizeOf[*Limit]())
+	sp := newTables(s, k, loose, varies)
 	s.add(sp)
 	return sp
 }
 
 // OpenLogs returns a space for states that grow with use.
 func (s *Store) OpenLogs(overhead uint64) *Logs {
-	return s.openLogs(newLogs(s, newOverflow(s, nil)), overhead)
+	return s.openLogs(newLogs(s, newOverflow(s)), overhead)
 }
 
 func (s *Store) openLogs(sp *Logs, overhead uint64) *Logs {
@@ -130,17 +140,6 @@ func (s *Store) openLogs(sp *Logs, overhead uint64) *Logs {
 	s.begin(overhead)
 	s.add(sp)
 	return sp
-}
-
-// OpenVaried returns a space for keys that have limits of their own. base is the limit of
-// the others: k in tables, if a state of k is one word, and loose in logs.
-func (s *Store) OpenVaried(k, loose *kernel.Compiled, overhead uint64) *Varied {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.begin(overhead + sizeOf[Varied]() + sizeOf[Limit]() + spaceBytes)
-	v := newVaried(s, k, loose)
-	s.add(v.tables)
-	return v
 }
 
 // begin prepares for another space. The caller holds the lock.

@@ -24,12 +24,28 @@ func must(k kernel.Kernel, err error) *kernel.Compiled {
 	return kernel.Compile(k, kernel.InMemory)
 }
 
+// loose has the kernels for logs of those for tables, if they differ.
+var loose sync.Map
+
+// both returns the kernel for tables.
+func both(of func(enc kernel.Encoding) (kernel.Kernel, error)) *kernel.Compiled {
+	o := ownOf(of)
+	if o.k.Word() != nil {
+		loose.Store(o.k, o.loose)
+	}
+	return o.k
+}
+
 func bucket(events int, per time.Duration) *kernel.Compiled {
-	return must(kernel.NewTokenBucket(events, per, per, events, kernel.InMemory, ""))
+	return both(func(enc kernel.Encoding) (kernel.Kernel, error) {
+		return kernel.NewTokenBucket(events, per, per, events, enc, "")
+	})
 }
 
 func aligned(limit int, window time.Duration) *kernel.Compiled {
-	return must(kernel.NewFixedWindow(limit, uint64(window), true, kernel.InMemory), nil)
+	return both(func(enc kernel.Encoding) (kernel.Kernel, error) {
+		return kernel.NewFixedWindow(limit, uint64(window), true, enc), nil
+	})
 }
 
 func onFirstEvent(limit int, window time.Duration) *kernel.Compiled {
@@ -37,7 +53,9 @@ func onFirstEvent(limit int, window time.Duration) *kernel.Compiled {
 }
 
 func sliding(limit int, window time.Duration, segments uint64) *kernel.Compiled {
-	return must(kernel.NewSlidingWindow(limit, segments, uint64(window)/segments, kernel.InMemory), nil)
+	return both(func(enc kernel.Encoding) (kernel.Kernel, error) {
+		return kernel.NewSlidingWindow(limit, segments, uint64(window)/segments, enc), nil
+	})
 }
 
 func rolling(quota int, window, period time.Duration) *kernel.Compiled {
@@ -74,7 +92,11 @@ type limiter struct {
 func newLimiter(s *Store, k *kernel.Compiled, clk clock.Clock) *limiter {
 	l := &limiter{k: k, timeline: s.Timeline(func() *kernel.Timeline { return kernel.NewTimeline(clk, nil) })}
 	if k.Width() > 0 {
-		l.fast = s.OpenTables(k, 0)
+		inLogs := k
+		if other, ok := loose.Load(k); ok {
+			inLogs = other.(*kernel.Compiled)
+		}
+		l.fast = s.OpenTables(k, inLogs, 0)
 	} else {
 		l.logs = s.OpenLogs(0)
 	}
@@ -87,7 +109,7 @@ func (l *limiter) apply(op kernel.Op, key string, n int) (a kernel.Answer) {
 
 func (l *limiter) do(key string, req *kernel.Request) (a kernel.Answer) {
 	if l.fast != nil {
-		l.fast.Apply(key, req, &a)
+		l.fast.Apply(key, l.fast.Base(), req, &a)
 	} else {
 		l.logs.Apply(key, l.k, req, &a)
 	}
@@ -169,13 +191,17 @@ func (s *Store) check(t testing.TB) {
 		case *Logs:
 			sp.check(t)
 		}
+		keys := 0
 		for _, sh := range sp.evictees() {
 			switch sh := sh.(type) {
 			case *shard:
-				total += sh.check(t)
+				keys += sh.check(t)
 			case *logShard:
-				total += sh.check(t)
+				keys += sh.check(t)
 			}
+		}
+		if total += keys; s.MaxKeys > 0 {
+			require.Equal(t, keys == 0, sp.vacant())
 		}
 	}
 	require.Equal(t, total, held)

@@ -13,7 +13,7 @@ import (
 // This file and growth.go are the engine of the in-memory store for states of fixed
 // width. (States that contain a SlidingLog are kept in logs.go.) This file describes how a
 // key is found and decided on; growth.go describes how tables are replaced and split, and
-// varied.go how keys get limits of their own.
+// moves.go how keys get limits of their own, and more room than a table has.
 //
 // # Terms and layout
 //
@@ -71,7 +71,7 @@ import (
 //     written Gone may replace it, while it still holds the lock: it then owns the state,
 //     as if the state were wider. Callers without the lock find the state of before or that
 //     of after. (A decision on several keys owns their states; see together.go. And if the
-//     user's clock panics while the limit of a key changes, the state is put back.)
+//     user's clock panics while a key moves, the state is put back.)
 //  4. A caller that finds Gone, or does not find the identity, and wants to make a change
 //     takes the lock and looks again in the current table (see lock).
 //  5. The clock is read after the state. Then the state is checked to be unchanged: by
@@ -117,30 +117,40 @@ type shard struct {
 	upkeep
 }
 
-// Tables is a space for states of fixed width.
+// Tables is a space for states of fixed width. Keys whose states need more room than a table
+// has, for now, are in its logs.
 type Tables struct {
 	occupancy
 	store   *Store
 	over    overflow
-	decider         // zero if keys have limits of their own
-	varied  *Varied // if keys have limits of their own; else nil
-	single  bool    // whether a state is one word
-	blind   bool    // likewise, and it does not say whether anything was granted since a hold
-	fills   uint64  // if so: how long a bucket takes to fill up, in nanoseconds
-	width   uint64  // words of a state
-	serial  uint64  // see serials
+	decider                      // that of all keys; zero if they have limits of their own
+	base    *Limit               // of keys without a limit of their own
+	logs    atomic.Pointer[Logs] // nil until a key is put into them
+	epochs  epochs               // also of the keys in logs
+	single  bool                 // whether a state is one word
+	width   uint64               // words of a state
+	serial  uint64               // see serials
 
-	epochs   epochs
-	returned striped[returnStripe] // what was taken back; without stripes if nothing was, or if states are not blind
+	limits atomic.Pointer[[]*Limit] // by number; only appended to
+	mu     sync.Mutex               // protects against another Limit or makeLogs
+	byTag  map[any]*Limit           // those with a number, except the base
 
 	directory[table]
 }
 
-func newTables(s *Store, k *kernel.Compiled) *Tables {
-	sp := &Tables{store: s, over: newOverflow(s, k), decider: decider{k, k.Word()}, single: k.Word() != nil, width: uint64(k.Width())}
-	if sp.blind = k.Blind(); sp.blind {
-		sp.fills = k.Fills()
+// newTables returns a space in which all keys have one limit: k in tables, and loose in logs. If
+// it varies, that is the limit of the keys without one of their own, and all states in tables are
+// one word.
+func newTables(s *Store, k, loose *kernel.Compiled, varies bool) *Tables {
+	sp := &Tables{store: s, over: newOverflow(s), single: varies || k.Word() != nil, width: 1}
+	sp.base = &Limit{space: sp, loose: loose}
+	if k.Word() != nil || !varies {
+		sp.base.decider = decider{k, k.Word()}
 	}
+	if !varies {
+		sp.decider, sp.width = sp.base.decider, uint64(k.Width())
+	}
+	sp.limits.Store(&[]*Limit{sp.base})
 	sp.begin()
 	return sp
 }
@@ -152,13 +162,8 @@ func (sp *Tables) begin() {
 	sp.init(sp.store, min(splitAt, max(splitEarlyAt, splitWords/sp.width)), sh, sh.newTable(0))
 }
 
-// kernelAt returns the kernel of the state at p.
-func (sp *Tables) kernelAt(t *table, p place) *kernel.Compiled {
-	if sp.varied != nil {
-		return sp.varied.limitAt(t, p).k
-	}
-	return sp.k
-}
+// varies reports whether keys have limits of their own.
+func (sp *Tables) varies() bool { return sp.k == nil }
 
 // lock locks the shard of id, and returns the shard and its table.
 func (sp *Tables) lock(id identity) (*shard, *table) {
@@ -224,6 +229,8 @@ func (t *table) setSecond(p place, lo uint32) {
 // numberBits is the size of the number of a limit.
 const numberBits = 10
 
+const _ = uint(32 - groupSlots*numberBits) // they share the upper half of a word
+
 // number returns the number of the limit at p.
 func (t *table) number(p place) uint64 {
 	return atomic.LoadUint64(&t.words[p.group+groupHead-1]) >> (32 + numberBits*p.slot) & (1<<numberBits - 1)
@@ -249,70 +256,98 @@ func (t *table) state(p place) []uint64 {
 // id returns the identity at p. The caller holds the lock.
 func (t *table) id(p place) identity { return identity{t.words[p.group+p.slot], t.second(p)} }
 
-// A change decides on a state. It may update the state in place; then it returns true.
-// It reads the clock itself. If the state was changed concurrently, it is called again
-// with the new one.
-type change func(st []uint64) (changed bool)
-
-// Allow reports whether n events of key are granted, 1 ≤ n ≤ limit. It is a faster
-// Apply for callers that need nothing else.
+// Allow reports whether n events of key are granted, 1 ≤ n ≤ limit, if all keys have one limit.
+// It is a faster Apply for callers that need nothing else.
 func (sp *Tables) Allow(clk *kernel.Timeline, key string, n int) bool {
-	granted, _ := sp.allow(clk, key, nil, n)
-	return granted
+	id := sp.store.identify(key)
+	if granted, ok := sp.allow(clk, id, nil, n); ok {
+		return granted
+	}
+	return sp.allowLocked(clk, id, sp.base, n)
 }
 
-// allow is Allow. If keys have limits of their own, ok is false if the key is not in the
-// tables with the limit that has the given tag.
-func (sp *Tables) allow(clk *kernel.Timeline, key string, tag any, n int) (granted, ok bool) {
+// AllowAs is Allow with the limit that has the given tag. ok is false if the key is not in
+// the tables with that limit.
+func (sp *Tables) AllowAs(clk *kernel.Timeline, key string, tag any, n int) (granted, ok bool) {
+	return sp.allow(clk, sp.store.identify(key), tag, n)
+}
+
+// AllowBy is Allow with the limit lim.
+func (sp *Tables) AllowBy(clk *kernel.Timeline, key string, lim *Limit, n int) bool {
 	id := sp.store.identify(key)
-	if sp.single {
-		t := sp.at(id)
-		if p, ok := t.find(id); ok {
-			by := sp.word
-			if sp.varied != nil {
-				lim := sp.varied.limitAt(t, p)
-				switch {
-				case lim.tag != tag:
-					return false, false
-				case n > 1 && n > lim.k.Limit():
-					return false, true
-				}
-				by = lim.word
-			}
-			state, renewed := t.word(p), false
-			for tries := 0; ; tries++ {
-				word := atomic.LoadUint64(state)
-				if word == kernel.Gone {
-					break // guarantee 4
-				}
-				now, _ := clk.Now()
-				next, granted := by.Decide(word, now, n)
-				if granted && atomic.CompareAndSwapUint64(state, word, next) {
-					return true, true // guarantee 5
-				}
-				if !granted && (renewed || !clk.Renew()) {
-					return false, true // guarantee 5
-				}
-				if renewed = !granted; granted {
-					backOff(tries)
-				}
-			}
+	if lim.word != nil {
+		if granted, ok := sp.allow(clk, id, lim.tag, n); ok {
+			return granted
 		}
 	}
-	if sp.varied != nil {
+	return sp.allowLocked(clk, id, lim, n)
+}
+
+// allow is Allow without a lock, with the limit that has the given tag. ok is false if the key is
+// not in the tables with that limit, or if its state is not one word.
+func (sp *Tables) allow(clk *kernel.Timeline, id identity, tag any, n int) (granted, ok bool) {
+	if !sp.single {
 		return false, false
 	}
-	if !sp.single {
-		if granted, ok := sp.allowWide(id, clk, n); ok {
-			return granted, true
+	t := sp.at(id)
+	p, ok := t.find(id)
+	if !ok {
+		return false, false
+	}
+	by := sp.word
+	if sp.varies() {
+		lim := sp.limitAt(t, p)
+		switch {
+		case lim.tag != tag:
+			return false, false
+		case n > 1 && n > lim.k.Limit():
+			return false, true
+		}
+		by = lim.word
+	}
+	state, renewed := t.word(p), false
+	for tries := 0; ; tries++ {
+		word := atomic.LoadUint64(state)
+		if word == kernel.Gone {
+			return false, false // guarantee 4
+		}
+		now, _ := clk.Now()
+		next, granted := by.Decide(word, now, n)
+		if granted && atomic.CompareAndSwapUint64(state, word, next) {
+			return true, true // guarantee 5
+		}
+		if !granted && (renewed || !clk.Renew()) {
+			return false, true // guarantee 5
+		}
+		if renewed = !granted; granted {
+			backOff(tries)
 		}
 	}
-	return sp.allowLocked(id, clk, n), true
+}
+
+// allowLocked is AllowBy under locks.
+func (sp *Tables) allowLocked(clk *kernel.Timeline, id identity, lim *Limit, n int) (granted bool) {
+	if lim.word == nil {
+		if granted, ok := sp.allowWide(clk, id, n); ok {
+			return granted
+		}
+		if logs := sp.logs.Load(); logs != nil {
+			if granted, ok := logs.allow(id, clk, lim.loose, n); ok {
+				return granted
+			}
+		}
+	}
+	req, a := kernel.Request{Op: kernel.OpTake, N: n, Clock: clk}, kernel.Answer{}
+	sp.update(id, lim, &req, &a)
+	return a.Allowed
 }
 
 // allowWide is Allow for a state of several words. ok is false if the key is not in the
 // tables.
-func (sp *Tables) allowWide(id identity, clk *kernel.Timeline, n int) (granted, ok bool) {
+func (sp *Tables) allowWide(clk *kernel.Timeline, id identity, n int) (granted, ok bool) {
+	if sp.single {
+		return false, false
+	}
 	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()
 	p, ok := t.find(id)
@@ -323,44 +358,43 @@ func (sp *Tables) allowWide(id identity, clk *kernel.Timeline, n int) (granted, 
 	return granted, true
 }
 
-// allowLocked is Allow under the lock.
-func (sp *Tables) allowLocked(id identity, clk *kernel.Timeline, n int) (granted bool) {
-	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: clk}
-	idle, full := sp.update(id, &req, func(st []uint64) (changed bool) {
-		_, granted, changed = sp.k.Allow(st, clk, n)
-		return changed // a denial changes nothing in a state of fixed width
-	})
-	if full {
-		var a kernel.Answer
-		sp.over.apply(sp.k, &req, idle, &a)
-		return a.Allowed
+// ApplyAs is Apply of an OpTake or OpPeek with the limit that has the given tag. It returns
+// false if the key is not in the tables with that limit.
+func (sp *Tables) ApplyAs(key string, tag any, req *kernel.Request, a *kernel.Answer) (ok bool) {
+	id := sp.store.identify(key)
+	t := sp.at(id)
+	p, ok := t.find(id)
+	if !ok {
+		return false
 	}
-	return granted
+	lim := sp.limitAt(t, p)
+	return lim.tag == tag && lim.apply(t.word(p), req, a)
 }
 
-// Apply applies req to the state of key, and fills in the answer.
-func (sp *Tables) Apply(key string, req *kernel.Request, a *kernel.Answer) {
-	if sp.over.cancels(sp.k, req, a) {
+// Apply applies req to the state of key, with the limit lim, and fills in the answer.
+func (sp *Tables) Apply(key string, lim *Limit, req *kernel.Request, a *kernel.Answer) {
+	if sp.over.cancels(lim.loose, req, a) {
 		return
 	}
-	sp.apply(sp.store.identify(key), req, a)
+	sp.apply(sp.store.identify(key), lim, req, a)
 }
 
 // apply is Apply for the key with the given identity.
-func (sp *Tables) apply(id identity, req *kernel.Request, a *kernel.Answer) {
-	if !sp.single && sp.applyWide(id, req, a) {
-		return
-	}
-	step := func(st []uint64) (changed bool) { return sp.step(id, st, req, a) }
-	if sp.word != nil {
-		tbl := sp.at(id)
-		if p, ok := tbl.find(id); ok && (sp.decide(tbl.word(p), req, a) || sp.swap(tbl.word(p), id, req, step)) {
+func (sp *Tables) apply(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) {
+	fits := lim.places(req)
+	if lim.word != nil && fits {
+		t := sp.at(id)
+		if p, ok := t.find(id); ok && (!sp.varies() || sp.limitAt(t, p) == lim) && lim.apply(t.word(p), req, a) {
 			return
 		}
 	}
-	if idle, full := sp.update(id, req, step); full {
-		sp.over.apply(sp.k, req, idle, a)
+	if lim.word == nil && fits && sp.applyWide(id, req, a) {
+		return
 	}
+	if (lim.word == nil || !fits) && sp.applyLogged(id, lim, req, a) {
+		return
+	}
+	sp.update(id, lim, req, a)
 }
 
 // applyWide is apply for a state of several words. It returns false if the key is not in the
@@ -370,39 +404,15 @@ func (sp *Tables) applyWide(id identity, req *kernel.Request, a *kernel.Answer) 
 	defer sh.mu.Unlock()
 	p, ok := t.find(id)
 	if ok {
-		sp.step(id, t.state(p), req, a)
+		sp.base.step(id, t.state(p), req, a)
 	}
 	return ok
 }
 
-// step applies req to the state of id.
-func (sp *Tables) step(id identity, st []uint64, req *kernel.Request, a *kernel.Answer) (changed bool) {
-	if req.Op.Traces() {
-		return sp.stepTraced(id, st, req, a)
-	}
-	_, changed = sp.k.Step(st, req, a)
-	return changed
-}
-
-// stepTraced applies a request that Traces to the state of id.
-func (sp *Tables) stepTraced(id identity, st []uint64, req *kernel.Request, a *kernel.Answer) (changed bool) {
-	epoch, returns := sp.epochs.now(id), sp.returns(id)
-	sp.epochs.doubt(id, req)
-	_, changed = sp.k.Step(st, req, a)
-	a.Stamp(epoch, returns)
-	return changed
-}
-
-// swap applies f, which applies req, to a state of one word. It returns false if the state is Gone.
-func (sp *Tables) swap(state *uint64, id identity, req *kernel.Request, f change) (ok bool) {
-	if sp.blind && req.Op.TakesBack() {
-		return sp.swapBack(state, id, req, f)
-	}
-	return sp.store.swap(state, f)
-}
-
-// swap applies f to a state of one word. It returns false if the state is Gone.
-func (s *Store) swap(state *uint64, f change) (ok bool) {
+// swap applies f, which reports whether it has changed the state that it is given, to a state of one
+// word. It reads the clock itself. If the state was changed concurrently, it is called again with
+// the new one. swap returns false if the state is Gone.
+func (s *Store) swap(state *uint64, f func(st []uint64) (changed bool)) (ok bool) {
 	blank := s.blank()
 	defer s.blanks.Put(blank)
 	st := blank[:]
@@ -420,33 +430,6 @@ func (s *Store) swap(state *uint64, f change) (ok bool) {
 	}
 }
 
-// update applies f to the state of id under the lock, and takes a slot if the key is
-// new and its state changes. If the store is full and its policy forbids evicting a
-// key, it reports full, and the instant at which a key may be idle.
-func (sp *Tables) update(id identity, req *kernel.Request, f change) (idle kernel.Instant, full bool) {
-	if sp.tryAll(id, req, f) {
-		return 0, false
-	}
-	return sp.store.admit(req, candidate{sh: sp.at(id).shard, id: id}, func() bool { return sp.tryAll(id, req, f) })
-}
-
-// tryAll retries an update until it succeeds, or returns false if the store is full.
-func (sp *Tables) tryAll(id identity, req *kernel.Request, f change) bool {
-	for {
-		if out := sp.tryUpdate(id, req, f); out != replaced {
-			return out == updated
-		}
-	}
-}
-
-// tryUpdate calls updateLocked under the lock, which it releases even if the user's
-// clock panics.
-func (sp *Tables) tryUpdate(id identity, req *kernel.Request, f change) outcome {
-	sh, t := sp.lock(id)
-	defer sh.mu.Unlock()
-	return sh.updateLocked(t, id, req, f)
-}
-
 // An outcome is the result of an attempt to update.
 type outcome int
 
@@ -456,24 +439,9 @@ const (
 	noRoom           // the store is full
 )
 
-// updateLocked tries an update in t, the table of id's shard.
-func (sh *shard) updateLocked(t *table, id identity, req *kernel.Request, f change) outcome {
-	sp := sh.space
-	p, ok := t.find(id)
-	switch {
-	case ok && sp.single:
-		sp.swap(t.word(p), id, req, f) // it is not Gone: writing Gone takes the lock
-		return updated
-	case ok:
-		f(t.state(p))
-		return updated
-	}
-	return sh.insertLocked(t, p, id, 0, req, f)
-}
-
-// insertLocked inserts id, with the limit of the given number, at p in t if f changes the
-// state of a key never seen.
-func (sh *shard) insertLocked(t *table, p place, id identity, number uint64, req *kernel.Request, f change) outcome {
+// insertLocked inserts id, with the limit lim, at p in t if req changes the state of a key never
+// seen.
+func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) outcome {
 	sp := sh.space
 	if sh.used >= t.most || sh.looks() {
 		if now, _ := req.Now(); sh.makeRoomLocked(t, now) {
@@ -481,7 +449,7 @@ func (sh *shard) insertLocked(t *table, p place, id identity, number uint64, req
 		}
 	}
 	st := t.state(p) // all zero; no other goroutine reads it until the slot is taken
-	if !f(st) {
+	if !lim.step(id, st, req, a) {
 		if sp.store.answers(req.Op) {
 			return updated
 		}
@@ -491,7 +459,7 @@ func (sh *shard) insertLocked(t *table, p place, id identity, number uint64, req
 		clear(st)
 		return noRoom
 	}
-	sh.takeLocked(t, p, id, number)
+	sh.takeLocked(t, p, id, lim.number)
 	sh.inserts++
 	sp.store.keepTime(req.Clock)
 	return updated
@@ -516,21 +484,6 @@ func (sh *shard) forgetLocked(t *table, p place) {
 func (sh *shard) dropLocked(t *table, p place) {
 	t.setSecond(p, 0)
 	sh.keys--
-}
-
-// Reset forgets key.
-func (sp *Tables) Reset(key string) {
-	id := sp.store.identify(key)
-	sh, t := sp.lock(id)
-	defer sh.mu.Unlock()
-	if p, ok := t.find(id); ok {
-		st := t.state(p)
-		if sp.single {
-			st = []uint64{atomic.SwapUint64(t.word(p), kernel.Gone)} // guarantee 3
-		}
-		sp.epochs.reset(id, sp.k.Fresh(st))
-		sh.forgetLocked(t, p)
-	}
 }
 
 // backOff waits briefly after the tries-th failed swap, so that the goroutine that

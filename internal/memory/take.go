@@ -14,10 +14,10 @@ type decider struct {
 }
 
 // decide is a faster swap for the requests of usual traffic. It returns false if swap has to be used:
-// for requests that leave a Grant or take something back, for events that may not be granted at once,
-// if the state has just changed, and for denials that a CoarseClock may turn into grants.
+// for reservations, for events that may not be granted at once, if the state has just changed, and
+// for denials that a CoarseClock may turn into grants.
 func (by *decider) decide(state *uint64, req *kernel.Request, a *kernel.Answer) (ok bool) {
-	if req.Fixed != nil || req.Op.Traces() || req.Op.TakesBack() {
+	if req.Fixed != nil || req.Op == kernel.OpReserve {
 		return false
 	}
 	word := atomic.LoadUint64(state)
@@ -28,7 +28,7 @@ func (by *decider) decide(state *uint64, req *kernel.Request, a *kernel.Answer) 
 	at.Now, at.Lag = req.Now()
 	var t kernel.Taking
 	switch n := req.N; {
-	case req.Op == kernel.OpPeek:
+	case req.Op == kernel.OpPeek || req.Op == kernel.OpCharge && n == 0:
 		t.Charge(by.word, word, at.Now, 0)
 		return (t.Granted || !req.Clock.Renew()) && by.replace(state, word, &t, &at, a)
 	case !by.grantable(n) && (req.Op != kernel.OpTakeUpTo || n == 0):

@@ -25,7 +25,7 @@ import (
 //
 // Locks are acquired in one order: first those of admissions, by the serials of their stores,
 // then those of shards, by the serials of their spaces and, in a space, by the first entry in
-// the directory. The tables of a Varied are older than its logs. So two Joints, or a Joint and
+// the directory. Tables are older than their logs. So two Joints, or a Joint and
 // any other caller, never wait for each other. The user's clock is not called while a lock is
 // held (kernel.Timeline.Outside).
 //
@@ -64,7 +64,7 @@ func (j *Joint) attempt() (out outcome, lacks *Asked) {
 	j.lock()
 	defer j.unlock()
 	for i := range j.Asked {
-		if e := &j.Asked[i]; j.leads(i) && e.Varied != nil && j.move(e) {
+		if e := &j.Asked[i]; j.leads(i) && e.Tables != nil && j.move(e) {
 			return replaced, nil
 		}
 	}
@@ -90,6 +90,9 @@ func (j *Joint) attempt() (out outcome, lacks *Asked) {
 			e.spend(j.as(e))
 		default:
 			e.refuse(j.as(e), j.notes)
+			if e.shared && e.Answer.RetryAfter == kernel.Never { // too many for one state, and not for each key
+				e.Answer.RetryAfter = noRoomUntil(e.idle, e.k, e.now, e.lag).RetryAfter
+			}
 		}
 	}
 	return updated, nil
@@ -102,7 +105,7 @@ func (j *Joint) lock() {
 		for i := range j.Asked {
 			if e := &j.Asked[i]; j.leads(i) {
 				e.sh, e.t, e.ls = nil, nil, nil
-				if sp := e.tables(); sp != nil {
+				if sp := e.Tables; sp != nil {
 					e.sh = sp.at(e.id).shard
 					j.locks = withLock(j.locks, e.sh.lockOf())
 				}
@@ -151,7 +154,7 @@ func (j *Joint) locked() bool {
 			continue
 		}
 		if e.sh != nil {
-			if e.t = e.tables().at(e.id); e.t.shard != e.sh { // guarantee 1
+			if e.t = e.Tables.at(e.id); e.t.shard != e.sh { // guarantee 1
 				return false
 			}
 		}
@@ -168,19 +171,18 @@ func (j *Joint) unlock() {
 	}
 }
 
-// move moves a key of a Varied from the tables to the logs if it cannot be decided on in the
-// tables. It returns true if another attempt is necessary.
+// move moves a key from the tables to the logs if it cannot be decided on in the tables. It returns true if another attempt is necessary.
 func (j *Joint) move(e *Asked) (again bool) {
 	p, ok := e.t.find(e.id)
 	if !ok {
 		return false
 	}
-	v, was := e.Varied, e.Varied.limitAt(e.t, p)
+	sp, was := e.Tables, e.Tables.limitAt(e.t, p)
 	if was == e.Limit && was.places(&j.req) {
 		return false
 	}
 	if e.ls == nil {
-		v.makeLogs()
+		sp.makeLogs()
 		return true
 	}
 	if now, _ := e.time(); e.ls.makeRoomLocked(now) {
@@ -191,13 +193,17 @@ func (j *Joint) move(e *Asked) (again bool) {
 		e.ls.repackLocked(lacks)
 		return true
 	}
-	wide := was.word.Widen(atomic.SwapUint64(e.t.word(p), kernel.Gone)) // guarantee 3
-	copy(st, wide[:])
+	if sp.single {
+		wide := was.word.Widen(atomic.SwapUint64(e.t.word(p), kernel.Gone)) // guarantee 3
+		copy(st, wide[:])
+	} else {
+		copy(st, e.t.state(p))
+	}
 	e.sh.dropLocked(e.t, p)
 	i, _ := e.ls.find(e.id)
 	e.ls.insert(i, e.id, was.loose)
 	e.ls.set(&e.ls.slots[i], st)
-	v.tables.store.move(&v.tables.occupancy, &e.ls.space.occupancy)
+	sp.store.move(&sp.occupancy, &e.ls.space.occupancy)
 	// Its new limit may give it more. A caller without a lock may just have denied it by the old
 	// one, at a time that no clock has been read at before.
 	j.moved = e.Clock.Foreign()
@@ -207,10 +213,10 @@ func (j *Joint) move(e *Asked) (again bool) {
 // find looks for the state of the i-th key, e, and makes room for it if it is new. It returns true
 // if another attempt is necessary.
 func (j *Joint) find(i int, e *Asked) (again bool) {
-	e.logged, e.found, e.word, e.k, e.number = false, false, nil, nil, 0
+	e.logged, e.found, e.word, e.k = false, false, nil, nil
 	e.old, e.owned, e.decided, e.fresh, e.entered = 0, false, false, nil, false
 	if e.sh != nil {
-		if e.at, e.found = e.t.find(e.id); e.found || e.Varied == nil {
+		if e.at, e.found = e.t.find(e.id); e.found {
 			return e.inTables(j.newKeys(i))
 		}
 	}
@@ -224,7 +230,7 @@ func (j *Joint) find(i int, e *Asked) (again bool) {
 			return false
 		}
 	}
-	if e.logged = e.Varied == nil || !e.Limit.places(&j.req); e.logged {
+	if e.logged = e.Tables == nil || !e.Limit.places(&j.req); e.logged {
 		e.k = e.kernel()
 		return e.inLogs(j.newKeys(i))
 	}
@@ -244,11 +250,7 @@ func (j *Joint) newKeys(i int) (keys uint64) {
 
 // inTables prepares a decision on a state in the tables, where keys are new.
 func (e *Asked) inTables(keys uint64) (again bool) {
-	sp := e.tables()
-	e.k, e.word = sp.k, sp.word
-	if e.Varied != nil {
-		e.k, e.word, e.number = e.Limit.k, e.Limit.word, e.Limit.number
-	}
+	e.k, e.word = e.Limit.k, e.Limit.word
 	if e.found {
 		return false
 	}
@@ -279,7 +281,7 @@ func (e *Asked) inLogs(keys uint64) (again bool) {
 }
 
 // mayEnter reports whether the request may change the state of a new key.
-func (e *Asked) mayEnter() bool { return e.n > 0 && e.n <= e.k.Limit() }
+func (e *Asked) mayEnter() bool { return e.Sum > 0 && e.Sum <= e.k.Limit() }
 
 // sweep sweeps the shards of a new key, if that is due, and reports whether it did.
 func (e *Asked) sweep() (again bool) {

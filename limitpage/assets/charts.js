@@ -1,7 +1,7 @@
-// The limiters: of each, its limit, its numbers and its plot. All plots show the same seconds, and
+// The limiters, those that deny most first: of each, its limit, its numbers and its plot. All plots show the same seconds, and
 // one line moves through all of them.
 const charts = (() => {
-  const { $, el, button, say, entitle, rows } = dom, { plural, rate, percent, bytes, clock, named } = words;
+  const { $, el, button, say, entitle, rows, fold, here, order } = dom, { plural, rate, percent, bytes, clock, named } = words;
   let range = 300; // seconds that were chosen
   let at = null;   // the second whose numbers are shown; null for those of the range
 
@@ -12,7 +12,7 @@ const charts = (() => {
 
   const make = () => {
     const box = el("div", "chart"), text = el("div", "words"), canvas = el("canvas");
-    text.append(el("h3"), el("p", "limit"), el("div", "big"), el("p", "rates"), el("p", "held"));
+    text.append(el("h3"), el("p", "limit"), el("div", "big"), el("p", "rates"), el("p", "held"), el("p", "part"));
     canvas.setAttribute("role", "img");
     for (const event of ["pointerdown", "pointermove"])
       canvas.addEventListener(event, e => move(plot.timeAt(canvas, e.offsetX, data.end, shown())));
@@ -41,27 +41,47 @@ const charts = (() => {
   // refusals says what came of the decisions that were made without the store.
   const refusals = c => c.refused === 0 ? "all granted" : c.refused >= c.degraded ? "all refused" : percent(c.refused, c.degraded) + " refused";
 
+  // level says how bad it is that so much of all is denied.
+  const level = (denied, all) => denied === 0 ? "none" : denied < .1 * all ? "some" : denied < .5 * all ? "much" : "most";
+
+  // partOf says which part of an All denies most.
+  const partOf = l => {
+    const by = new Map();
+    for (const t of l.top) if (t.partLimit) by.set(t.partLimit, (by.get(t.partLimit) || 0) + t.denied);
+    const [most] = [...by].sort((a, b) => b[1] - a[1]);
+    return most ? "denied lately mostly by: " + most[0] : "";
+  };
+
+  // All five minutes count, so that limiters seldom change their places.
+  const ordered = order(l => l.name, (a, b) => b.c.denied + b.c.refused - a.c.denied - a.c.refused || b.c.degraded - a.c.degraded || b.c.all - a.c.all);
+
   const draw = () => {
     if (!data.report) return;
-    const { limiters } = data.report, n = shown();
+    const n = shown(), all = data.limiters.map(l => ({ ...l, c: data.counts(l.name, data.report.history, null) }));
     if (at !== null && (at < data.end - n || at >= data.end)) at = null;
-    $("nolimiters").hidden = limiters.length > 0;
-    $("plots").hidden = limiters.length === 0;
+    ordered(all, at !== null && here());
+    say($("nolimiters"), data.report.limiters.length ? "No limiter is called that, nor lists such a key." : "No limiter yet. Make limiters with WithObserver, and show them with Add.");
+    $("nolimiters").hidden = all.length > 0;
+    $("plots").hidden = all.length === 0;
+    const limiters = all.slice(0, few(all.length, "limiter"));
     rows($("charts"), limiters.length, make).forEach((box, i) => {
       const l = limiters[i], c = data.counts(l.name, range, at), canvas = box.lastChild;
-      const [name, limit, big, rates, held] = box.firstChild.children;
+      const [name, limit, big, rates, held, part] = box.firstChild.children;
       entitle(name, named(l.name));
       say(limit, l.added ? l.limit : "not added to the page");
       limit.title = l.algorithm;
       const share = c.all ? percent(c.denied + c.refused, c.all) : "–", what = c.refused ? " denied or refused" : " denied";
       if (big.textContent !== share + what) big.replaceChildren(share, el("span", "", what));
-      big.classList.toggle("none", c.denied + c.refused === 0);
+      big.className = "big " + level(c.denied + c.refused, c.all);
       say(rates, ratesOf(l, c));
       say(held, keysOf(l));
+      say(part, partOf(l));
       canvas.setAttribute("aria-label", named(l.name) + ": " + rates.textContent);
       plot.draw(canvas, data.seconds(l.name), data.end, n, at);
     });
   };
+
+  const few = fold($("morelimiters"), 10, draw);
 
   // The line moves by keys, too.
   $("charts").addEventListener("keydown", e => {
@@ -85,5 +105,5 @@ const charts = (() => {
   new ResizeObserver(draw).observe($("charts"));
   for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", draw);
 
-  return { draw, refusals };
+  return { draw, refusals, level };
 })();

@@ -66,6 +66,14 @@ const data = (() => {
     return out;
   };
 
+  // found returns the limiters that fit what is looked for, and of each the keys denied most: those
+  // that fit, or all if the name does.
+  const found = text => {
+    const has = s => s.toLowerCase().includes(text);
+    return report.limiters.map(l => ({ ...l, top: has(words.named(l.name)) ? l.top : l.top.filter(t => has(words.keyed(t.key))) }))
+      .filter(l => l.top.length > 0 || has(words.named(l.name)));
+  };
+
   // total returns the counts of all limiters.
   const total = last => {
     const out = { granted: 0, denied: 0, degraded: 0, refused: 0, all: 0, seconds: 1 };
@@ -85,6 +93,7 @@ const data = (() => {
 
   return {
     ask, update, counts, total, earlier, sum,
+    get limiters() { return found(dom.$("find").value.trim().toLowerCase()); }, // that are looked for
     seconds: name => series.get(name),
     age: () => Math.max(0, ...[...series.values()].map(s => s.granted.length)), // in seconds
     has: name => series.has(name),

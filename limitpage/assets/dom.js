@@ -60,7 +60,42 @@ const dom = (() => {
     return items;
   };
 
+  // fold returns a function that says how many of a list to show: few, or all once the button was
+  // pressed.
+  const fold = (button, few, draw) => {
+    let open = false;
+    button.setAttribute("aria-expanded", open);
+    button.addEventListener("click", () => {
+      open = !open;
+      button.setAttribute("aria-expanded", open);
+      draw();
+    });
+    return (n, noun) => {
+      button.parentNode.hidden = n <= few;
+      say(button, open ? "Show only the first " + few : "Show all " + words.plural(n, noun));
+      return open ? n : Math.min(few, n);
+    };
+  };
+
+  // Somebody is here who has moved the pointer or pressed a key within some seconds. A pointer that
+  // is left behind does not count.
+  let moved = 0;
+  for (const event of ["pointermove", "keydown"]) addEventListener(event, () => { moved = Date.now(); });
+  const here = () => Date.now() - moved < 10000;
+
+  // order returns a function that puts a list in an order. While held, what was in the list keeps its
+  // place, so that a click does not hit something else.
+  const order = (id, compare) => {
+    let places = new Map();
+    return (list, held) => {
+      const of = x => places.get(id(x)) ?? places.size;
+      list.sort((a, b) => held && of(a) - of(b) || compare(a, b));
+      places = new Map(list.map((x, i) => [id(x), i]));
+      return list;
+    };
+  };
+
   const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-  return { $, el, button, cell, textCell, say, entitle, rows, pairs, css };
+  return { $, el, button, cell, textCell, say, entitle, rows, pairs, fold, here, order, css };
 })();

@@ -76,7 +76,7 @@ const lookup = (() => {
       ["RetryAfter", exact(d.retryAfter)],
       ["ResetAfter", exact(d.resetAfter)],
       ["Delay", exact(d.delay)],
-      ["Part", d.part + (d.partLimit ? ": " + d.partLimit : "")],
+      ["Part", d.partLimit ? d.partLimit + " (" + d.part + ")" : String(d.part)],
       ["Degraded", d.degraded ? "true: the failure policy decided" : "false"],
     ].flat();
     let tag = "dd";

@@ -1,23 +1,23 @@
 // The head of the page, and what keeps all of it up to date: a report each second.
 {
-  const { $, el, say, rows } = dom, { num, plural, rate, percent, bytes, span, clock } = words;
+  const { $, el, say, rows } = dom, { num, plural, rate, percent, bytes, span, clock, date } = words;
 
-  // tiles returns the value, the label and the note of each tile, and whether it is bad news.
+  // tiles returns the value, the label and the note of each tile, and how bad the news is.
   const tiles = () => {
     const { stores, history } = data.report, recent = data.total(10), all = data.total(history);
     const memory = stores.filter(s => s.memory).map(s => s.memory), redis = stores.filter(s => s.redis).map(s => s.redis);
     const open = redis.flatMap(r => Object.values(r.breakers || {})).filter(s => s !== "closed").length;
     const time = "in the last " + span(all.seconds);
-    const health = open ? plural(open, "circuit breaker") + " not closed" : "Redis: all circuit breakers closed";
+    const health = redis.some(r => Object.keys(r.outages).length) ? "Redis fails" : open ? plural(open, "circuit breaker") + " not closed" : "Redis: all circuit breakers closed";
     return [
       [rate(recent.all / recent.seconds), "decisions a second", "in the last " + plural(recent.seconds, "second")],
       [all.all ? percent(all.denied + all.refused, all.all) : "–", all.refused ? "denied or refused" : "denied",
-        all.all ? "of " + num(all.all) + " " + time : "no decision " + time],
+        all.all ? "of " + num(all.all) + " " + time : "no decision " + time, charts.level(all.denied + all.refused, all.all)],
       memory.length
         ? [num(data.sum(memory.map(m => m.keys))), "keys in memory", bytes(data.sum(memory.map(m => m.bytes))) + " in " + plural(memory.length, "store")]
         : ["–", "keys in memory", "no store in memory"],
       [num(all.degraded), "decided without the store",
-        (all.degraded ? charts.refusals(all) + (redis.length ? "; " : "") : "") + (redis.length ? health : all.degraded ? "" : time), all.degraded > 0 || open > 0],
+        (all.degraded ? charts.refusals(all) + (redis.length ? "; " : "") : "") + (redis.length ? health : all.degraded ? "" : time), all.degraded > 0 || open > 0 ? "bad" : ""],
     ];
   };
 
@@ -28,9 +28,8 @@
       li.append(el("b"), el("span"), el("small"));
       return li;
     }).forEach((li, i) => {
-      const bad = all[i][3];
       [...li.children].forEach((e, j) => say(e, all[i][j]));
-      li.classList.toggle("bad", Boolean(bad));
+      li.className = all[i][3] || "";
     });
   };
 
@@ -39,9 +38,11 @@
     const process = program + (host ? " on " + host : "");
     say($("process"), process);
     if (document.title !== "Rate limits · " + process) document.title = "Rate limits · " + process;
-    say($("lead"), plural(limiters.length, "limiter") + ", watched for " + span(Math.floor((now - started) / 1000)) +
+    say($("lead"), plural(limiters.length, "limiter") + ", watched for " + span(Math.floor((now - started) / 1000)) + ", as of " + date(now) +
       (ignored ? "; " + plural(ignored, "decision") + " of further limiters not shown" : ""));
+    $("findlabel").hidden = limiters.length < 2;
     drawTiles();
+    outages.draw();
     charts.draw();
     denied.draw();
     lookup.drawForm();
@@ -85,6 +86,7 @@
     status(paused ? "paused" : "connecting", "");
     poll();
   });
+  $("find").addEventListener("input", () => { if (data.report) draw(); });
   document.addEventListener("visibilitychange", poll);
   addEventListener("online", poll);
   poll();

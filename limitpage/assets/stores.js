@@ -1,6 +1,6 @@
 // The stores: a table of those in memory, and how Redis is.
 const stores = (() => {
-  const { $, el, cell, textCell, say, entitle, rows, pairs } = dom, { num, plural, rate, compact, bytes, span, named } = words;
+  const { $, el, cell, textCell, say, entitle, rows, pairs, fold } = dom, { num, plural, rate, compact, bytes, span, named } = words;
 
   const namesOf = limiters => limiters.map(named).join(", ");
 
@@ -14,7 +14,8 @@ const stores = (() => {
 
   const drawMemory = all => {
     $("memory").hidden = all.length === 0;
-    rows($("memory").querySelector("tbody"), all.length, makeMemory).forEach((tr, i) => {
+    all.sort((a, b) => b.memory.evictions + b.memory.rejected - a.memory.evictions - a.memory.rejected || b.memory.bytes - a.memory.bytes);
+    rows($("memory").querySelector("tbody"), few(all.length, "store"), makeMemory).forEach((tr, i) => {
       const { limiters, memory } = all[i], cells = [...tr.children];
       entitle(cells[0].firstChild, namesOf(limiters));
       const figures = [num(memory.keys), bytes(memory.bytes), num(memory.inserts), num(memory.evictions), num(memory.rejected)];
@@ -41,7 +42,7 @@ const stores = (() => {
 
   // failures says how many decisions Redis did not make, and why.
   const failures = redis => {
-    const why = [[redis.timeouts, "without an answer in time"], [redis.refused, "while the circuit breaker was open"],
+    const why = [[redis.timeouts, "without an answer in time"], [redis.breakerOpen, "while the circuit breaker was open"],
       [redis.errorReplies, "with an error as the reply"], [redis.otherErrors, "with another error"]];
     const parts = why.filter(([n]) => n > 0).map(([n, text]) => num(n) + " " + text);
     const all = [];
@@ -102,11 +103,14 @@ const stores = (() => {
   };
 
   const draw = () => {
-    const all = data.report.stores, redis = [...all.keys()].filter(i => all[i].redis);
-    $("stores").hidden = all.length === 0;
+    const names = new Set(data.limiters.map(l => l.name));
+    const all = data.report.stores.map(s => s.limiters.some(l => names.has(l)) ? s : {}), redis = [...all.keys()].filter(i => all[i].redis);
+    $("stores").hidden = !all.some(s => s.memory || s.redis);
     drawMemory(all.filter(s => s.memory));
     rows($("redis"), redis.length, makeRedis).forEach((box, i) => drawRedis(box, redis[i]));
   };
+
+  const few = fold($("morestores"), 10, draw);
 
   return { draw };
 })();

@@ -48,6 +48,15 @@ const words = (() => {
     return pad(d.getHours()) + ":" + pad(d.getMinutes()) + (exact ? ":" + pad(d.getSeconds()) : "");
   };
 
+  // date is a moment, in milliseconds, with the time zone that all times of the page have.
+  const day = d => d.getFullYear() + "-" + pad(d.getMonth() + 1) + "-" + pad(d.getDate());
+  const date = ms => {
+    const d = new Date(ms), zone = -d.getTimezoneOffset(), abs = Math.abs(zone);
+    return day(d) + " " + clock(ms / 1000, true) + " UTC" + (zone ? (zone < 0 ? "-" : "+") + Math.floor(abs / 60) + (abs % 60 ? ":" + pad(abs % 60) : "") : "");
+  };
+  // when is a moment of which the day is left out if it is that of now.
+  const when = (ms, now) => (day(new Date(ms)) === day(new Date(now)) ? "" : day(new Date(ms)) + " ") + clock(ms / 1000, true);
+
   // named is the name of a limiter. Characters that cannot be seen, or that change the direction
   // of the text around them, are written as numbers.
   const named = name => name === "" ? "(no name)"
@@ -55,5 +64,5 @@ const words = (() => {
   // keyed is a key. The server has quoted those that are not printable.
   const keyed = key => key === "" ? "(empty)" : key;
 
-  return { num, plural, rate, compact, percent, bytes, span, exact, ago, ahead, clock, named, keyed };
+  return { num, plural, rate, compact, percent, bytes, span, exact, ago, ahead, clock, date, when, named, keyed };
 })();

@@ -237,6 +237,17 @@ func (b *tab) hasColor(selector, property string) {
 	})()`, selector, property))
 }
 
+// look types what is looked for, in place of what was there.
+func (b *tab) look(text string) {
+	b.t.Helper()
+	eval[any](b, fmt.Sprintf(`(() => { const e = document.querySelector("#find"); e.value = %q; e.dispatchEvent(new Event("input")); })()`, text))
+}
+
+// chart is the plot of a limiter, with its words, as JavaScript.
+func chart(limiter string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll(".chart")].find(e => e.querySelector("h3").textContent === %q)`, limiter)
+}
+
 // choose chooses the option of a select element.
 func (b *tab) choose(selector string, option int) {
 	b.t.Helper()

@@ -58,13 +58,19 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{page: limitpage.New(limitpage.WithReset()), limiters: map[string]ratelimit.Limiter{}}
+	s := newEmptySite(t)
 	redis, err := redisstore.New(conn{})
 	require.NoError(t, err)
 	s.add(t, "api", ratelimit.TokenBucket{Rate: ratelimit.PerHour(5), Burst: 4})
 	s.add(t, "login", ratelimit.All{ratelimit.SlidingWindow{Limit: 5, Window: time.Minute}, ratelimit.FixedWindow{Limit: 1000, Window: 24 * time.Hour}})
 	s.add(t, "redis", ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(redis), ratelimit.WithFailureLog(nil))
 	s.add(t, oddName, ratelimit.Blocked{})
+	return s
+}
+
+func newEmptySite(t *testing.T) *site {
+	t.Helper()
+	s := &site{page: limitpage.New(limitpage.WithReset()), limiters: map[string]ratelimit.Limiter{}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.away.Load() {
 			panic(http.ErrAbortHandler)
@@ -104,7 +110,7 @@ func TestLimitPage(t *testing.T) {
 		for _, color := range []string{"--granted-fill", "--denied-fill"} {
 			b.hasColor(".chart:nth-child(1) canvas", color)
 		}
-		b.hasColor(".chart:nth-child(3) canvas", "--degraded-fill")
+		b.hasColor(".chart:nth-child(2) canvas", "--degraded-fill")
 		b.until(`document.querySelector("#redis .error").textContent === "1 decision without Redis: 1 with another error."`)
 		for range 4 {
 			s.limiters["api"].Allow("203.0.113.7")
@@ -127,8 +133,9 @@ func TestLimitPage(t *testing.T) {
 		l.Allow(longKey)
 		s.limiters[oddName].Allow("<i>")
 		b := open(t, browser, s.url)
-		b.until(`document.querySelectorAll("#filter option").length === 5`)
-		b.choose("#filter", 1)
+		b.until(`document.querySelectorAll("#top tbody tr").length === 12`)
+		b.look("api")
+		b.do(chromedp.Click(chromedp.CSS("#morekeys")))
 		b.until(fmt.Sprintf(`document.querySelectorAll("#top tbody tr").length === %d`, len(hostile)+1))
 		assert.ElementsMatch(t, want, eval[[]string](b, `[...document.querySelectorAll("#top tbody button:enabled")].map(e => e.textContent)`))
 		assert.Regexp(t, `^(10kB)+.*… \(only the start of this long key is kept\)$`, eval[string](b, `document.querySelector("#top tbody button:disabled").textContent`))

@@ -143,11 +143,11 @@ func TestLive(t *testing.T) {
 		for range 4 {
 			s.limiters["closed"].Allow("k")
 		}
-		const words = `document.querySelector(".chart:nth-child(5) .words")?.innerText`
+		words := chart("closed") + `?.querySelector(".words").innerText`
 		b.until(words + `?.includes("100.0\u00a0% denied or refused")`)
 		assert.Contains(t, eval[string](b, words), "without the store, all refused")
 		s.limiters["redis"].Allow("k")
-		b.until(`document.querySelector(".chart:nth-child(3) .words").innerText.includes("without the store, all granted")`)
+		b.until(chart("redis") + `.innerText.includes("without the store, all granted")`)
 		b.until(`document.querySelector("#tiles").innerText.includes("80.0\u00a0% refused")`)
 		b.until(`document.querySelector("#redis .label").textContent.startsWith("No reply")`)
 		b.everywhere()

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,6 +49,45 @@ func TestReplay(t *testing.T) {
 		b.do(chromedp.Click(chromedp.CSS(".keyrow:nth-child(2)")))
 		b.until(`document.querySelector("#pick").value === "0"`)
 		b.prints("--denied-fill")
+	})
+
+	t.Run("by keyboard", func(t *testing.T) {
+		b := replay(t, "")
+		b.view(1280, "light")
+		b.do(chromedp.Focus(chromedp.CSS("#pick")))
+		for range 10 {
+			b.do(chromedp.KeyEvent("\t"))
+			if eval[bool](b, `document.activeElement.id === "charts"`) {
+				break
+			}
+		}
+		require.Equal(t, "charts", eval[string](b, `document.activeElement.id`), "Tab reaches the plots")
+		const shown = `[...document.querySelectorAll(".chart .words p:last-child")].map(e => e.textContent)`
+		whole := eval[[]string](b, shown)
+		press := func(key string) []string {
+			eval[any](b, fmt.Sprintf(`document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: %q }))`, key))
+			return eval[[]string](b, shown)
+		}
+		end := press("End")
+		for i, when := range end {
+			assert.Equal(t, end[0], when, "all plots are read at the same time")
+			assert.NotEqual(t, whole[i], when)
+		}
+		before := press("ArrowLeft")
+		assert.NotEqual(t, end, before)
+		assert.Equal(t, end, press("ArrowRight"))
+		assert.NotEqual(t, before, press("Home"))
+		assert.Equal(t, whole, press("Escape"))
+	})
+
+	// The list opens on the algorithm of which it has most to say.
+	t.Run("the algorithm that denied most", func(t *testing.T) {
+		b := replay(t, "")
+		denied := eval[[]float64](b, `[...document.querySelectorAll("tbody td[data-label=denied]")].map(e => +e.textContent.replaceAll(",", ""))`)
+		most := slices.Index(denied, slices.Max(denied))
+		require.Positive(t, most, "it is not the first one")
+		pressed := `[...document.querySelectorAll("#algorithms button")].findIndex(e => e.getAttribute("aria-pressed") === "true")`
+		assert.Equal(t, most, eval[int](b, pressed))
 	})
 
 	t.Run("hostile keys are text", func(t *testing.T) {

@@ -21,6 +21,7 @@ func NewConn(client redis.UniversalClient) redisstore.Conn {
 type conn struct {
 	client redis.UniversalClient
 	gather *gatherer // if the client has one pool of connections
+	dials  *dials
 }
 
 // A pipeline is a conn for a client whose servers are known. It implements
@@ -28,16 +29,28 @@ type conn struct {
 type pipeline struct{ conn }
 
 func newConn(client redis.UniversalClient) redisstore.Conn {
-	c := conn{client: client}
+	c := conn{client: client, dials: &dials{failed: map[string]failure{}}}
 	switch client := client.(type) {
 	case *redis.Client:
 		c.gather = newGatherer(client)
+		c.dials.watch(client)
 		return pipeline{c}
-	case *redis.ClusterClient, *redis.Ring:
+	case *redis.ClusterClient:
+		client.OnNewNode(c.dials.watch)
+		return pipeline{c}
+	case *redis.Ring:
+		client.OnNewNode(c.dials.watch)
+		_ = client.ForEachShard(context.Background(), func(_ context.Context, shard *redis.Client) error {
+			c.dials.watch(shard)
+			return nil
+		})
 		return pipeline{c}
 	}
 	return c
 }
+
+// DialError implements [redisstore.Dialer].
+func (c conn) DialError(server string) error { return c.dials.latest(server) }
 
 // OneServer implements [redisstore.Single].
 func (c conn) OneServer() bool {
@@ -45,12 +58,8 @@ func (c conn) OneServer() bool {
 	return one
 }
 
-// Server implements [redisstore.Cluster]. The name of a cluster's node or a ring's shard is
-// its address; other clients have one server, "".
+// Server implements [redisstore.Cluster].
 func (c conn) Server(ctx context.Context, key string) string {
-	if _, one := c.client.(*redis.Client); one {
-		return ""
-	}
 	node, err := c.node(ctx, key)
 	if err != nil {
 		return "" // the command will fail with the error
@@ -109,12 +118,17 @@ func (c conn) Do(ctx context.Context, command redisstore.Command) (string, error
 	cmd := newCommand(ctx, command)
 	if c.gather != nil {
 		if err := c.gather.process(ctx, cmd); err != nil {
+			c.dials.told(err)
 			return "", err
 		}
 		return cmd.Val(), nil
 	}
 	_ = c.client.Process(ctx, cmd) // Result returns the same error, and waits if Process does not
-	return cmd.Result()            // the store does not use the number that DEL returns
+	reply, err := cmd.Result()     // the store does not use the number that DEL returns
+	if err != nil {
+		c.dials.told(err)
+	}
+	return reply, err
 }
 
 // DoEach implements [redisstore.Pipeline].

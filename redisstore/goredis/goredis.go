@@ -31,6 +31,11 @@ import (
 // should be the number of concurrent commands there. Do not use an AutoPipeliner
 // with a cluster, because a node that hangs then delays commands to the other nodes.
 //
+// New adds a hook to client (in a cluster, to nodes that client has not used before), which remembers
+// why the client cannot connect. If client has failed to connect as often as its pool has
+// connections, it tries again once a second, and with the hook, while there are calls, every 50
+// milliseconds.
+//
 // When a call's context ends, its command continues until the client's own timeouts, which
 // by default are seconds.
 //
@@ -43,10 +48,10 @@ import (
 // [redisstore.New]. New sends nothing.
 func New(client redis.UniversalClient, opts ...redisstore.Option) (*redisstore.Store, error) {
 	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() { // such as a failed constructor returns
-		return nil, fmt.Errorf("%w: client is %#v: it must be a client, such as redis.NewClient returns", ratelimit.ErrInvalid, client)
+		return nil, fmt.Errorf("goredis: client is %#v: it must be a client, such as redis.NewClient returns: %w", client, ratelimit.ErrInvalid)
 	}
 	if i := slices.IndexFunc(opts, func(opt redisstore.Option) bool { return opt == nil }); i >= 0 { // here, so that the index does not count the breaker
-		return nil, fmt.Errorf("%w: option %d of New is nil: it must be the result of a With function of redisstore", ratelimit.ErrInvalid, i)
+		return nil, fmt.Errorf("goredis: option %d of New is nil: it must be the result of a With function of redisstore: %w", i, ratelimit.ErrInvalid)
 	}
 	return redisstore.New(newConn(client), append([]redisstore.Option{redisstore.WithBreakers(newBreaker)}, opts...)...)
 }

@@ -1,8 +1,13 @@
 package goredis
 
 import (
+	"context"
 	"errors"
+	"net"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -28,6 +33,7 @@ func TestNilClient(t *testing.T) {
 		_, err := New(c)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 		assert.ErrorContains(t, err, "nil")
+		assert.Regexp(t, "^goredis: ", err)
 	}
 }
 
@@ -50,4 +56,54 @@ func TestBreakerState(t *testing.T) {
 	assert.Equal(t, "open", b.(breaker).State())
 	_, err := b.Allow()
 	assert.Error(t, err)
+}
+
+// A dead or a wrong address is named, although the client tries for longer than the store waits.
+func TestNoConnection(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+	dial := func(context.Context, string, string) (net.Conn, error) { return nil, refused }
+	for name, client := range map[string]redis.UniversalClient{
+		"Client":  redis.NewClient(&redis.Options{Addr: "redis:1", Dialer: dial}),
+		"Cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"redis:1"}, Dialer: dial}),
+		"Ring":    redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "redis:1"}, Dialer: dial, HeartbeatFn: func(context.Context, *redis.Client) bool { return true }}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer client.Close()
+			s, err := New(client)
+			require.NoError(t, err)
+			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil)))
+			_, err = l.Take(t.Context(), "k", 1)
+			require.ErrorIs(t, err, refused)
+			require.ErrorIs(t, s.Check(t.Context()), refused)
+		})
+	}
+}
+
+// After as many failed attempts as its pool has connections, the client tries to connect only once
+// a second, and answers with the error of the latest attempt. While commands get that, it tries more
+// often. It stops when nobody asks.
+func TestConnectsSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var attempts atomic.Int64
+		client := redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379", PoolSize: 1, DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+			attempts.Add(1)
+			return nil, errors.New("connection refused")
+		}})
+		conn := NewConn(client)
+		var before int64
+		for i := range 200 {
+			if i == 100 { // after a second
+				before = attempts.Load()
+			}
+			_, err := conn.Do(t.Context(), redisstore.Command{Words: []string{"EVAL", "return 1", "1", "k"}, Key: 3})
+			require.ErrorContains(t, err, "connection refused")
+			time.Sleep(10 * time.Millisecond)
+			if i == 0 {
+				time.Sleep(time.Millisecond) // from now on between two attempts
+			}
+		}
+		assert.Equal(t, int64(time.Second/retry), attempts.Load()-before)
+		require.NoError(t, client.Close())
+		time.Sleep(5 * time.Second)
+	})
 }

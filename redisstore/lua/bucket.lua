@@ -4,34 +4,32 @@
 -- latest instant at which events were spent, or of a LeakyBucket the instant at which the
 -- turns of its reservations end.
 --@@open
-p.unit, p.spanTicks, p.spanUnits, pos = unpack('<ddd', request, pos)
+p.unit, p.spanTicks, p.spanUnits, p.code, pos = unpack('<dddd', request, pos)
 p.width, p.queue = 24, p.kind == 2
 --@@short
--- Redis keeps a decimal number of up to 19 digits in 16 bytes, and 24 other bytes in 48. So
--- the state of a bucket of a fixed limit is such a number if the latest instant does not
--- matter, or would only say that something was granted since all holds: 16 digits for the
--- microseconds and, if there are units, 3 for the units.
-if #s == 16 then
-  p.ticks, p.units, p.last = tonumber(s), 0, 0
-  fits = tag == '' and p.ticks and p.ticks >= 1e15 and p.ticks < 9e15
-elseif #s == 19 then
-  p.ticks, p.units, p.last = tonumber(sub(s, 1, 16)), tonumber(sub(s, 17)), 0
-  fits = tag == '' and p.ticks and p.units and p.ticks >= 1e15 and p.ticks < 9e15
-end
+-- Redis keeps a decimal number of up to 19 digits in 16 bytes, and others in 32 or more. So the state
+-- is such a number if the latest instant does not matter, or would only say that something was
+-- granted since all holds, if there are no units, and if the time of an event is a number of up to
+-- three digits and up to nine zeros: 15 digits for the microseconds since 1.5e15 (in 2017, until
+-- 2046), three for those digits and one for the number of zeros. p.code is the last four, or -1.
+local ticks = #s == 19 and p.code >= 0 and tonumber(sub(s, 16)) == p.code and tonumber(sub(s, 1, 15))
+if ticks then from = 0 end
 --@@shorten
 -- A reservation granted at once can be cancelled in this microsecond, if the state is the one
 -- that it left. Holds that were settled since, or events that were given back, may have restored
 -- that.
 -- Before this microsecond, nothing was granted since the hold that the latest instant is of, if any.
 local kept = whole or holds or #s == 24 and unpack('<I8', s, 17) == now
-if tag == '' and p.units < 1000 and p.ticks >= 1e15 and p.ticks < 9e15 and (p.last == 0 or not p.queue and p.last == now and not kept) then
-  if p.units == 0 then state = format('%d', p.ticks) else state = format('%d%03d', p.ticks, p.units) end
+if p.code >= 0 and p.units == 0 and p.ticks >= 1.6e15 and p.ticks < 2.4e15 and (p.last == 0 or not p.queue and p.last == now and not kept) then
+  state = format('%d%04d', p.ticks - 1.5e15, p.code)
 end
 --@@load
 if s == '' then
   p.ticks, p.units, p.last = 0, 0, 0
-elseif #s == 24 then -- otherwise it was short
+elseif #s == 24 then
   p.ticks, p.units, p.last = unpack('<I8I8I8', s)
+else -- short
+  p.ticks, p.units, p.last = tonumber(sub(s, 1, 15)) + 1.5e15, 0, 0
 end
 --@@arrival
 -- sets ticks and units to that instant, after events of this cost are spent at from
@@ -74,30 +72,6 @@ p.ticks, p.units = ticks, units
 when = p.ticks
 if p.units > 0 then when = when + 1 end
 if when < p.last then when = p.last end
---@@leave
--- The missing events: whole ones, and the units of a part of one. They are counted as of
--- now, or as of the latest reservation.
-p.costWas, p.costIs, pos = unpack('<dd', request, pos)
-p.pivot = now
-if p.last > now and not p.queue then p.pivot = p.last end
-local ticks, units = p.ticks - p.pivot, p.units
-if ticks < 0 then ticks, units = 0, 0 end
-if ticks >= MOST then ticks, units = MOST, 0 end
-local high, low = product(ticks, p.unit, units)
-p.events, p.part = divide(high, low, p.costWas, MOST)
-if p.events == MOST then p.part = 0 end
---@@adopt
-if p.last <= now then p.last = 0 end
-if p.events == 0 and p.part == 0 and p.pivot == now then
-  p.ticks, p.units = 0, 0
-else
-  local high, low = product(p.part, p.costIs, p.costWas - 1)
-  local part = divide(high, low, p.costWas, p.costIs) -- rounded up
-  high, low = product(p.events, p.costIs, part)
-  local ticks, units = divide(high, low, p.unit, MOST)
-  if ticks == MOST then units = 0 end
-  p.ticks, p.units = p.pivot + ticks, units
-end
 --@@dump
 s = pack('<I8I8I8', p.ticks, p.units, p.last)
 --@@giveBack

@@ -9,18 +9,14 @@
 --          its constants; the time, or a negative number for the time of this server; then
 --          for each run of equal requests: the operation, the number of requests, the
 --          events of each, the longest wait, and for each bucket the cost of the events
--- ARGV[2]  the prefix of each state, if keys have limits of their own
--- ARGV[3]  if adopting: a value that cannot be read, which is ignored; or nothing
--- ARGV[4]  and so on, if adopting: for each of a few other limits the prefix of its states, and
---          its parts and their constants, followed by the cost of an event in each bucket
---          there and here; or nothing if its kind is another, so that a key starts afresh
+-- ARGV[2]  the prefix of each state, which names the limit that left it
+-- ARGV[3]  and so on: the prefixes of states that other limits left, if these differ from this one
+--          only in how much they grant
 --
--- The reply is the time, 0, the number of takes and reservations granted, and the state. If another
--- limit's state was adopted, or ARGV[3] ignored, the reply has 2 instead of 0, and the value
--- as it was. If the value is not a state of any of these limits, nothing is changed, and the
--- reply is the time, 1 and the value, or just the time and 1 if its prefix is known. If the key
--- was reset since the events that a request takes back were spent, nothing is changed, and the
--- reply is the time, 3 and the time of the Reset.
+-- The reply is the time, 0, the number of takes and reservations granted, and the state. If the
+-- value is not a state of any of these limits, nothing is changed, and the reply is the time, 1 and
+-- the value; see foreign.go. If the key was reset since the events that a request takes back were
+-- spent, nothing is changed, and the reply is the time, 3 and the time of the Reset.
 --
 -- Numbers are doubles, which represent integers up to 2^53 exactly. Instants are whole
 -- microseconds since 1970, up to the year 2116 (below 2^52.1). Windows, limits and the units
@@ -31,11 +27,10 @@
 -- This file is a template. Redis runs a script from its first line on each call, and
 -- creating a function or a table takes as long as all the arithmetic. The lines after
 -- --@@several are for an All, those after --@@one for any other algorithm, those after
--- --@@adopting for the variant that adopts states, those after --@@plain for the usual one,
--- those after --@@longer for scripts with undo.lua and account.lua, and those after --@@always
+-- --@@longer for scripts with undo.lua and account.lua, and those after --@@always
 -- for all. --@<each becomes a loop over the parts p; with one part, there is no loop, and each
 -- p.field is a local variable. library, readParts, tellParts, writeParts and writePart are in
--- parts.lua. --@<scaling inserts wide.lua into the script that adopts, if a part needs it.
+-- parts.lua.
 -- Any other --@< inserts the sections of that name from the kernels, as branches on p.kind if
 -- they differ. A kernel's sections insert others of the same kernel instead of calling functions,
 -- which the script would create on each call. The sections that the scripts insert are:
@@ -43,7 +38,7 @@
 --   open    reads the constants, from pos in request, in its first statement. opening is
 --           open, except that this statement reads the time and the first run of requests
 --           as well, because each call of unpack takes time. It is not used for an All.
---   short   reads the state s if it is in a short form (not of an All), and sets fits
+--   short   sets from to 0 if the value s is in a short form of this limit's states (not of an All)
 --   load    reads the state s
 --   ready   sets when to the first instant from t on at which n events are granted
 --   hold    sets when to the time for which events granted at t are held (if p.queue)
@@ -52,9 +47,6 @@
 --   fresh   sets when to the instant from which the state equals that of a new key
 --   dump    sets s to the state
 --   shorten sets state to the short form of the state, if it has one (not of an All)
---   leave   records what adopt needs of the state and of the constants of the other limit
---   adopt   converts the state to one for the constants of this limit, as Adopt does in
---           package kernel
 --   view    removes from the state that was loaded, if it is long, what did not affect the
 --           decisions, and sets s to the rest (if p.grows)
 --
@@ -63,9 +55,8 @@
 
 --@<library
 --@<fields
---@<scaling
 
-local request, tag = ARGV[1], ARGV[2] or ''
+local request, tag = ARGV[1], ARGV[2]
 
 -- the parts
 local now, op, times, n, wait, pos
@@ -94,57 +85,37 @@ if not timeGiven then
   now = t[1] * 1000000 + t[2]
 end
 local value = call('GET', KEYS[1]) or ''
---@@plain
-if tag ~= '' and value ~= '' then
-  if sub(value, 1, #tag) ~= tag then
-    return pack('<dB', now, 1) .. value
-  end
-  value = sub(value, #tag + 1)
-end
---@@adopting
-local found, own, foreign = value, pos -- foreign has the constants of the other limit
-if value == ARGV[3] then
-  if value ~= '' then foreign, value = '', '' end
-elseif sub(value, 1, #tag) == tag then
-  value = sub(value, #tag + 1)
-elseif value ~= '' then
-  for i = 4, #ARGV, 2 do
-    if sub(value, 1, #ARGV[i]) == ARGV[i] then
-      foreign, value = ARGV[i + 1], sub(value, #ARGV[i] + 1)
-      break
-    end
-  end
-  if not foreign then
-    return pack('<dB', now, 1) .. value
-  end
-  if foreign == '' then
-    value = ''
+local from -- the length of the prefix of the value; 0 of a short form
+if value ~= '' then
+  if sub(value, 1, #tag) == tag then
+    from = #tag
   else
-    request, pos = foreign, 1
-    --@@several adopting
-    pos = 3
-    --@@adopting
-    --@<each
-      pos = pos + 1
-      --@<open
+    --@@one
+    local s = value
+    --@<short
+    --@@always
+    for i = 3, #ARGV do
+      if sub(value, 1, #ARGV[i]) == ARGV[i] then from = #ARGV[i] end
     end
   end
+  if not from then
+    return pack('<dB', now, 1) .. value
+  end
+  value = sub(value, from + 1)
 end
---@@always
 
 -- the states
 local fits = true
 --@@one
 local s = value
-if s ~= '' then
+if s ~= '' and from > 0 then
   fits = #s == (p.width or #s - #s % 8)
-  --@<short
 end
 --@@several
 --@<readParts
 --@@always
 if not fits then
-  return pack('<dB', now, 1)
+  return pack('<dB', now, 1) .. call('GET', KEYS[1])
 end
 --@<each
   --@@several
@@ -152,28 +123,8 @@ end
   --@@always
   --@<load
 end
---@@adopting
-if foreign and foreign ~= '' then
-  --@<each
-    --@<leave
-  end
-  request, pos = ARGV[1], 1
-  --@@several adopting
-  pos = 3
-  --@@adopting
-  --@<each
-    pos = pos + 1
-    --@<open
-    --@<adopt
-  end
-  pos = own
-end
---@@always
-
 local granted, changed, holds = 0, false, false -- holds: whether events are held
 local whole = false -- whether the reply has the whole value
---@@adopting
-if foreign then changed, whole = true, true end
 --@@longer
 local reset -- the time of the latest Reset that the tombstone has, or 0; nil if it was not read yet
 --@@always
@@ -264,16 +215,10 @@ if changed then
   --@@several
   --@<writeParts
   --@@always
-  if tag ~= '' then state = tag .. state end
   local ttl = fresh - now
   if ttl > LAST then ttl = LAST end
   ttl = (ttl - ttl % 1000) / 1000 + 1 -- in milliseconds: rounded up, or one more
   if timeGiven then ttl = ttl + 3600000 end -- an hour more, because the given time is not this server's
   call('PSETEX', KEYS[1], format('%d', ttl), state) -- format is faster than Redis
 end
---@@adopting
-if foreign then
-  return pack('<dBdc0', now, 2, granted, found)
-end
---@@always
 return pack('<dBdc0', now, 0, granted, value)

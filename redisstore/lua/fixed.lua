@@ -35,21 +35,6 @@ if p.count > 0 then
   --@<over
   when = over
 end
---@@leave
-p.lengthWas, p.alignedWas, p.over = p.length, p.aligned, p.start
-if p.count > 0 then
-  --@<over
-  p.over = over
-end
---@@adopt
-if p.length ~= p.lengthWas or p.aligned ~= p.alignedWas then
-  if p.over <= now then
-    p.start, p.count = 0, 0
-  elseif p.start <= now then
-    p.start = now
-    if p.aligned == 1 then p.start = now - now % p.length end
-  end
-end
 --@@dump
 s = pack('<I8I8', p.start, p.count)
 --@@giveBack

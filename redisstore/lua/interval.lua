@@ -32,15 +32,6 @@ p.anchor, p.missing = anchor, missing + n
 local tokens = p.missing
 --@<refill
 when = p.anchor + due
---@@leave
-if now > p.anchor then
-  local when = now
-  --@<refilled
-  p.anchor, p.missing = anchor, missing
-end
-p.perWas = p.per
---@@adopt
-if p.per ~= p.perWas then p.anchor = max(p.anchor, now) end
 --@@dump
 s = pack('<I8I8', p.anchor, p.missing)
 --@@giveBack

@@ -1,7 +1,8 @@
 -- The script decides one request on several keys at one time: it spends the events of all of them
 -- if all grant them, and otherwise of none. It is a template like driver.lua, which describes the
 -- sections. Each part p of a key is one of P; --@<each is a loop over those from first to many,
--- in which n is the number of events of the part's key.
+-- in which n is the number of events of the part's key. A key of no events neither refuses nor
+-- changes.
 --
 -- KEYS[k]      a key
 -- ARGV[1]      the time, or a negative number for the time of this server; the operation: 1 takes
@@ -9,7 +10,7 @@
 -- ARGV[2*k]    of a key: whether its algorithm is an All, and the number of events; if it is an
 --              All, the number of its parts; for each part its kind and its constants; for each
 --              bucket the cost of the events
--- ARGV[2*k+1]  the prefix of the key's states, if keys have limits of their own
+-- ARGV[2*k+1]  the prefix of the key's states
 --
 -- The reply is the time, 0, whether the events were spent, and for each key the length of its
 -- state and the state, from before. If a value is not a state of the key's limit, nothing is
@@ -55,20 +56,24 @@ for k = 1, #KEYS do
     end
   end
   local value = call('GET', KEYS[k]) or ''
-  if tag ~= '' and value ~= '' then
-    if sub(value, 1, #tag) ~= tag then
-      return pack('<dB', now, 1)
-    end
-    value = sub(value, #tag + 1)
+  local from
+  if sub(value, 1, #tag) == tag then
+    from = #tag
+  elseif all == 0 then
+    local p, s = P[first], value
+    --@<short
   end
+  if value ~= '' and not from then
+    return pack('<dB', now, 1)
+  end
+  value = sub(value, (from or 0) + 1)
   local fits = true
   if all == 1 then
     --@<readParts
   else
     local p, s = P[first], value
-    if s ~= '' then
+    if s ~= '' and from > 0 then
       fits = #s == (p.width or #s - #s % 8)
-      --@<short
     end
     p.s = s
   end
@@ -88,13 +93,15 @@ first = 1
 --@<each
   local t, when = now
   --@<ready
-  if when > now then granted = false end
+  if when > now and n > 0 then granted = false end
 end
 local noted = op == 1 and not granted and notes
 if granted then
   --@<each
-    local t = now
-    --@<spend
+    if n > 0 then
+      local t = now
+      --@<spend
+    end
   end
 elseif noted then
   --@<each
@@ -121,7 +128,7 @@ for k = 1, #KEYS do
     end
   end
   reply[k + 1] = pack('<I4', #value) .. value
-  local changed = granted
+  local changed = granted and P[first].n > 0
   if noted then
     --@<each
       changed = changed or p.notes
@@ -135,7 +142,6 @@ for k = 1, #KEYS do
       local p, s = P[first], q.value
       --@<writePart
     end
-    if tag ~= '' then state = tag .. state end
     local ttl = fresh - now
     if ttl > LAST then ttl = LAST end
     ttl = (ttl - ttl % 1000) / 1000 + 1 -- in milliseconds: rounded up, or one more

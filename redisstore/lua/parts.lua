@@ -73,7 +73,7 @@ local lengths, fixed, states = '', '', ''
     fixed = fixed .. s
   end
 end
-state = lengths .. fixed .. states
+state = tag .. lengths .. fixed .. states
 --@@writePart
 -- The same for the part p of a key that is not an All, whose state was s.
 local when
@@ -83,5 +83,5 @@ if when > fresh then fresh = when end
 if not state then
   local s
   --@<dump
-  state = s
+  state = tag .. s
 end

@@ -103,35 +103,6 @@ if p.sum > 0 then
   slot = (slot + p.slots) * p.length
   if slot > when then when = slot end
 end
---@@leave
-local when = max(p.frontier, now)
---@<turn
-p.used, p.slotsWas, p.lengthWas, p.left = total, p.slots, p.length, {}
-for place = 0, p.slots - 1 do
-  --@<count
-  p.left[place] = c
-end
---@@adopt
-local largest = 9007199254740992 -- 2^53
-p.before = nil
-if p.size == 4 then largest = 4294967295 end
-if p.slots == p.slotsWas and p.length == p.lengthWas then
-  local packed = {}
-  p.sum = 0
-  for i = 0, p.slots - 1 do
-    p.left[i] = min(p.left[i], largest)
-    p.sum, packed[i + 1] = p.sum + p.left[i], pack(p.form, p.left[i])
-  end
-  p.old = rep('\0', p.head - 1) .. table.concat(packed)
-  p.old = p.old .. rep('\0', p.width - #p.old)
-  p.count = p.left[p.place]
-else
-  p.frontier = max(p.frontier, now)
-  p.latest = floor(p.frontier / p.length)
-  p.place, p.count = p.latest % p.slots, min(p.used, largest)
-  p.before, p.sum = rep('\0', p.place * p.size), p.count
-  p.after = rep('\0', p.width + 1 - p.head - (p.place + 1) * p.size)
-end
 --@@dump
 --@<split
 if p.slots > 2 then

@@ -51,15 +51,6 @@ p.warmth, p.free = warmth + taken, t + high * 4294967 + (low - p.ns) / 1000
 --@@fresh
 --@<cold
 when = cold
---@@leave
-local t = p.free
-if p.ns > 0 then t = t + 1 end
-if t < now then t = now end
---@<remains
-p.share = min(warmth / p.stored, 1)
---@@adopt
-p.warmth = p.share * p.stored
-if p.free < now then p.free, p.ns = now, 0 end
 --@@dump
 s = pack('<dI8I8', p.warmth, p.free, p.ns)
 --@@beyond

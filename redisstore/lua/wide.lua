@@ -1,8 +1,7 @@
 -- Products of two numbers up to 2^51, as high * 2^52 + low. Few calls need them, so kernels
--- insert the section where they do, or have them before all others in the script that adopts.
+-- insert the section where they do.
 --@@wide
 local WIDE = 4503599627370496 -- 2^52
-local MOST = 2251799813685248 -- 2^51
 
 -- a * b + c. The halves of a and b have 26 and 25 bits, so their products are below 2^52.
 local function product(a, b, c)

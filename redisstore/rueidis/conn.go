@@ -13,13 +13,24 @@ import (
 // [redisstore.WithBreaker], because that New sets no circuit breaker. Otherwise use [New].
 func NewConn(client rueidis.Client) redisstore.Conn {
 	if client == nil || client.Mode() == rueidis.ClientModeCluster {
-		return conn{client} // a node that hangs would delay the replies of others
+		return conn{client: client} // a node that hangs would delay the replies of others
 	}
-	return pipeline{conn{client}}
+	c := pipeline{conn{client: client}}
+	if nodes := client.Nodes(); client.Mode() == rueidis.ClientModeStandalone && len(nodes) == 1 {
+		for c.addr = range nodes {
+		}
+	}
+	return c
 }
 
 // A conn implements redisstore.Conn for a client.
-type conn struct{ client rueidis.Client }
+type conn struct {
+	client rueidis.Client
+	addr   string // of its only server, or ""
+}
+
+// Server implements [redisstore.Cluster].
+func (c conn) Server(context.Context, string) string { return c.addr }
 
 // A pipeline is a conn for one server. It implements redisstore.Pipeline.
 type pipeline struct{ conn }

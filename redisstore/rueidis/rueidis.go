@@ -37,10 +37,10 @@ import (
 // [redisstore.New]. New sends nothing.
 func New(client rueidis.Client, opts ...redisstore.Option) (*redisstore.Store, error) {
 	if client == nil {
-		return nil, fmt.Errorf("%w: client is nil: it must be a client, such as rueidis.NewClient returns", ratelimit.ErrInvalid)
+		return nil, fmt.Errorf("rueidis: client is nil: it must be a client, such as rueidis.NewClient returns: %w", ratelimit.ErrInvalid)
 	}
 	if i := slices.IndexFunc(opts, func(opt redisstore.Option) bool { return opt == nil }); i >= 0 { // here, so that the index does not count the breaker
-		return nil, fmt.Errorf("%w: option %d of New is nil: it must be the result of a With function of redisstore", ratelimit.ErrInvalid, i)
+		return nil, fmt.Errorf("rueidis: option %d of New is nil: it must be the result of a With function of redisstore: %w", i, ratelimit.ErrInvalid)
 	}
 	return redisstore.New(NewConn(client), append([]redisstore.Option{redisstore.WithBreakers(newBreaker)}, opts...)...)
 }

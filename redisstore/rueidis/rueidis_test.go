@@ -18,6 +18,7 @@ func TestNilClient(t *testing.T) {
 	_, err := New(nil)
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "nil")
+	assert.Regexp(t, "^rueidis: ", err)
 }
 
 func TestNilOption(t *testing.T) {

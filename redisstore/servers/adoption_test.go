@@ -117,8 +117,9 @@ func TestDisagreement(t *testing.T) {
 	}
 }
 
-// A process that meets a limit it does not know needs one more command, once.
-func TestAdoptionIsOneCommand(t *testing.T) {
+// While two processes ask for limits that differ only in how much they grant, each call takes one
+// command, except the first that meets the other limit. Otherwise, it takes two.
+func TestCommandsUnderTwoLimits(t *testing.T) {
 	s := startServer(t)
 	addr := s.addr()
 	for name, limit := range algorithms(100) {
@@ -130,15 +131,19 @@ func TestAdoptionIsOneCommand(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
+		each := 1
+		switch name {
+		case "TokenBucket", "TokenBucket/interval", "LeakyBucket", "All": // their rates differ
+			each = 2
+		}
 		for _, p := range []*changeable{a, b} {
-			calls := 20 + 1 + 1 // one to meet the other limit, and one to send the script in full
+			calls := 20*each + 1 + 2 // one to meet the other limit, and two to send scripts in full
 			assert.LessOrEqual(t, p.Stats().Calls, uint64(calls), name)
 		}
 	}
 }
 
-// A limit of many parts changes in two commands as well: the reply to the first has the whole
-// header of the other limit.
+// A limit of many parts changes in two commands as well, and one to send the script in full.
 func TestAdoptManyParts(t *testing.T) {
 	limit := func(n int) (all ratelimit.All) {
 		for i := range 100 {
@@ -154,12 +159,44 @@ func TestAdoptManyParts(t *testing.T) {
 	var next ratelimit.Algorithm = limit(50)
 	c.limit.Store(&next)
 	require.Equal(t, 1, c.ask(t, "k", 1, 1))
-	assert.EqualValues(t, 2, c.Stats().Calls-calls)
+	assert.EqualValues(t, 3, c.Stats().Calls-calls)
 	assert.Equal(t, 19, c.ask(t, "k", 1, 30))
 	assert.Zero(t, c.Stats().Failures)
 }
 
-// The script converts the state of a bucket exactly, whatever the rates and sizes are.
+// A process that starts with other parameters finds what was used, and the former limit is still in
+// force for the others. The key stays until it is idle under both.
+func TestRestartWithAnotherLimit(t *testing.T) {
+	for client, create := range makers {
+		s := startServer(t)
+		for name, former := range algorithms(5) {
+			if name == "WarmingUp" || name == "All" {
+				continue // they have no 5 at once
+			}
+			next := algorithms(50)[name]
+			start := func(alg ratelimit.Algorithm) ratelimit.Limiter {
+				store := create(t, s.addr(), redisstore.WithTimeout(patient))
+				return limiter(t, store, alg, ratelimit.WithName("api"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			}
+			a, b := start(former), start(next)
+			d, err := a.Take(t.Context(), name, 5)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			for _, remaining := range []int{44, 43} {
+				d, err = b.Take(t.Context(), name, 1)
+				require.NoError(t, err)
+				assert.Equal(t, remaining, d.Remaining, "%s, %s", client, name)
+			}
+			d, err = a.Take(t.Context(), name, 1)
+			require.NoError(t, err)
+			assert.False(t, d.Allowed, "%s, %s", client, name)
+			ttl := s.client().PTTL(t.Context(), s.client().Keys(t.Context(), "*:"+name).Val()[0]).Val()
+			assert.Greater(t, ttl+time.Minute, d.ResetAfter, "%s, %s", client, name)
+		}
+	}
+}
+
+// The state of a bucket is converted exactly, whatever the rates and sizes are.
 func TestAdoptBuckets(t *testing.T) {
 	conn := connectors["goredis"](t, startServer(t).addr())
 	var tr *trace

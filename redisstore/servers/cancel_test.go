@@ -66,7 +66,7 @@ func newCancels(t *testing.T, addr string, seed uint64) *cancels {
 		own = append(own, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *c.of, nil }))
 	}
 	limiter := func(s ratelimit.Store) ratelimit.Limiter {
-		l, err := ratelimit.New(alg, append(own, ratelimit.WithStore(s), ratelimit.WithClock(c.clk))...)
+		l, err := ratelimit.New(alg, append(own, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(c.clk))...)
 		if err != nil {
 			t.Skipf("%v: %v", c.log, err) // the parameters do not fit into the store
 		}

@@ -50,7 +50,7 @@ func TestMixedContexts(t *testing.T) {
 			assert.Positive(t, left.Load(), "round %d", round)
 			assert.Positive(t, stayed.Load(), "round %d", round)
 		}
-		assert.Zero(t, store.Stats().Refused)
+		assert.Zero(t, store.Stats().BreakerOpen)
 		exact(t, store, "after")
 	})
 }
@@ -84,7 +84,7 @@ func TestReset(t *testing.T) {
 		for i := range callers {
 			_ = l.Allow(fmt.Sprint(i)) // may find another connection that was reset
 		}
-		assert.Zero(t, store.Stats().Refused)
+		assert.Zero(t, store.Stats().BreakerOpen)
 		exact(t, store, "after")
 	})
 }

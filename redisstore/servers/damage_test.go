@@ -93,18 +93,18 @@ func TestUnreadableValue(t *testing.T) {
 	})
 }
 
-// A mender replaces a damaged value as soon as the store has read it.
+// A mender replaces a damaged value before the store does.
 type mender struct {
 	redisstore.Conn
 	mend func()
 }
 
 func (m *mender) Do(ctx context.Context, c redisstore.Command) (string, error) {
-	reply, err := m.Conn.Do(ctx, c)
-	if strings.HasPrefix(c.Words[1], "return redis.call('GET'") {
+	if args := c.Words[c.Key+1:]; c.Words[0] == "EVALSHA" && len(args) == 3 && m.mend != nil { // that of a value
 		m.mend()
+		m.mend = nil
 	}
-	return reply, err
+	return m.Conn.Do(ctx, c)
 }
 
 // If another process replaces the damaged value first, its state is used, even if it begins

@@ -1,7 +1,6 @@
 package servers
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -110,7 +109,7 @@ func (tr *trace) open(conn redisstore.Conn, prefix string, alg ratelimit.Algorit
 	require.NoError(tr, err)
 	tr.opened.Store = store
 	for l, store := range map[*ratelimit.Limiter]ratelimit.Store{&tr.redis: &tr.opened, &tr.here: tr.store, &tr.memory: ratelimit.NewMemoryStore()} {
-		if *l, err = ratelimit.New(alg, append(own, ratelimit.WithStore(store), ratelimit.WithClock(tr.clk))...); err != nil {
+		if *l, err = ratelimit.New(alg, append(own, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(tr.clk))...); err != nil {
 			return err
 		}
 	}
@@ -152,6 +151,7 @@ func (tr *trace) run(steps int) {
 				held := tr.held[i]
 				held.redis.Cancel()
 				held.here.Cancel()
+				tr.reserved = true // the one in memory is not cancelled
 				tr.held = append(tr.held[:i], tr.held[i+1:]...)
 				tr.compareStates(held.key)
 			}
@@ -385,18 +385,18 @@ func (tr *trace) sameState(got, want string) bool {
 	if got == want {
 		return true
 	}
-	if len(want) != 24 || tr.of != nil || strings.Contains(tr.log[0], "WarmingUp") {
+	if len(want) < 24 || tr.of != nil || strings.Contains(tr.log[0], "WarmingUp") {
 		return false
 	}
-	last := binary.LittleEndian.Uint64([]byte(want[16:]))
-	if last > uint64(tr.clk.Now().UnixMicro()) {
+	words := want[len(want)-24:]
+	if last := binary.LittleEndian.Uint64([]byte(words[16:])); last > uint64(tr.clk.Now().UnixMicro()) {
 		return false
 	}
-	short := strconv.FormatUint(binary.LittleEndian.Uint64([]byte(want)), 10)
-	if units := binary.LittleEndian.Uint64([]byte(want[8:])); units > 0 {
-		short += fmt.Sprintf("%03d", units)
+	if len(got) == 19 { // the short form
+		ticks, err := strconv.ParseUint(got[:15], 10, 64)
+		return err == nil && words[:16] == string(binary.LittleEndian.AppendUint64(nil, ticks+15e14))+string(make([]byte, 8))
 	}
-	return got == short || got == want[:16]+string(make([]byte, 8))
+	return got == want[:len(want)-8]+string(make([]byte, 8))
 }
 
 func (tr *trace) reserve(key string, n int) {
@@ -511,8 +511,7 @@ func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 	return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: of(1, 10, 999), Per: time.Duration(oneOf(1e6, 1e9, 60e9))}, Warmup: window(), ColdFactor: []float64{0, 1, 2.5, 100}[tr.rng.IntN(4)]}
 }
 
-// A portableStore keeps states as bytes, in the same form as in Redis: without the header,
-// unless keys have limits of their own.
+// A portableStore keeps states as bytes, in the same form as in Redis.
 type portableStore struct {
 	states map[string][]byte
 
@@ -532,16 +531,9 @@ func (s *portableStore) Apply(_ context.Context, key string, t *ratelimit.Transi
 	if err != nil {
 		return ratelimit.Result{}, err
 	}
-	state, header := s.states[key], t.Tag()
-	if t.Varies() {
-		header = nil // Redis has it as well
-	}
-	if state != nil {
-		state = slices.Concat(header, state)
-	}
-	next, changed, res, err := t.Apply(state, req)
+	next, changed, res, err := t.Apply(s.states[key], req)
 	if err == nil && changed {
-		s.states[key] = bytes.TrimPrefix(next, header)
+		s.states[key] = next
 	}
 	return res, err
 }

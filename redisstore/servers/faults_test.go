@@ -55,7 +55,7 @@ func TestHang(t *testing.T) {
 		s.stop()
 		meet(t, "it is degraded", &of.degraded)
 		before := store.Stats()
-		eventually(t, "the breaker refuses many calls", func() bool { return store.Stats().Refused > before.Refused+10_000 })
+		eventually(t, "the breaker refuses many calls", func() bool { return store.Stats().BreakerOpen > before.BreakerOpen+10_000 })
 		after := store.Stats()
 		assert.Less(t, after.Calls-before.Calls, uint64(200), "calls while the server hangs")
 		s.cont()

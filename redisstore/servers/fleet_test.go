@@ -242,14 +242,14 @@ func TestBreakerOfNode(t *testing.T) {
 	require.True(t, l.Allow(live[0])) // now the client knows the cluster
 	c.nodes[2].stop()
 	hanging := inBackground(func() {
-		for store.Stats().Refused < 10_000 {
+		for store.Stats().BreakerOpen < 10_000 {
 			for _, key := range dead {
 				_, err := l.Take(context.Background(), key, 1)
 				assert.Error(t, err)
 			}
 		}
 	})
-	eventually(t, "the node gets no more calls", func() bool { return store.Stats().Refused > 100 })
+	eventually(t, "the node gets no more calls", func() bool { return store.Stats().BreakerOpen > 100 })
 	var of load
 	for _, key := range live {
 		for range 20 {

@@ -73,12 +73,20 @@ func (j *jointTrace) run(steps int) {
 		j.advance()
 		n := j.events()
 		var keys []int
+		var own []int                 // numbers of events, or -1
 		for range 2 + j.rng.IntN(2) { // in any order, and some of them twice
-			keys = append(keys, j.rng.IntN(jointKeys))
+			keys, own = append(keys, j.rng.IntN(jointKeys)), append(own, -1)
+			if j.rng.IntN(4) == 0 {
+				own[len(own)-1] = j.events() * j.rng.IntN(2)
+			}
 		}
 		bounds := func(of [jointKeys]ratelimit.Limiter) (bounds []ratelimit.Bound) {
-			for _, i := range keys {
-				bounds = append(bounds, ratelimit.For(of[i], "k"))
+			for i, k := range keys {
+				b := ratelimit.For(of[k], "k")
+				if own[i] >= 0 {
+					b = b.N(own[i])
+				}
+				bounds = append(bounds, b)
 			}
 			return bounds
 		}
@@ -102,7 +110,7 @@ func (j *jointTrace) run(steps int) {
 				})
 			}
 		case 2, 3:
-			j.note("HoldAll(%d, %v)", n, keys)
+			j.note("HoldAll(%d, %v, own %v)", n, keys, own)
 			var holds []*ratelimit.Reservation
 			j.same(func(of [jointKeys]ratelimit.Limiter) (ratelimit.Decision, error) {
 				r, d, err := ratelimit.HoldAll(ctx, n, bounds(of)...)
@@ -113,7 +121,7 @@ func (j *jointTrace) run(steps int) {
 				j.held = append(j.held, held{"", n, holds[0], holds[1]})
 			}
 		default:
-			j.note("TakeAll(%d, %v)", n, keys)
+			j.note("TakeAll(%d, %v, own %v)", n, keys, own)
 			j.same(func(of [jointKeys]ratelimit.Limiter) (ratelimit.Decision, error) {
 				calls := j.store.Stats().Calls
 				d, err := ratelimit.TakeAll(ctx, n, bounds(of)...)
@@ -124,6 +132,16 @@ func (j *jointTrace) run(steps int) {
 			})
 		}
 	}
+}
+
+// A key of no events is not written.
+func TestJointWritesNoKeyOfNoEvents(t *testing.T) {
+	s := startServer(t)
+	store := makers["rueidis"](t, s.addr())
+	l := limiter(t, store, ratelimit.SlidingLog{Limit: 5, Window: time.Hour})
+	_, err := ratelimit.TakeAll(t.Context(), 2, ratelimit.For(l, "a"), ratelimit.For(l, "b").N(0))
+	require.NoError(t, err)
+	require.Equal(t, int64(1), s.do("DBSIZE"))
 }
 
 // same asks both, and checks that the answers are the same, and what all keys have left.
@@ -174,7 +192,7 @@ func (s *jointPortable) ApplyAll(ctx context.Context, calls []ratelimit.JointCal
 			return true, err
 		}
 		granted = granted && res.Decision.Allowed
-		possible = possible && c.Request.N > 0 && c.Request.N <= res.Decision.Limit
+		possible = possible && c.Request.N <= res.Decision.Limit
 	}
 	for i := range calls {
 		c := &calls[i]

@@ -164,7 +164,8 @@ func TestLastBitOfWarmth(t *testing.T) {
 	of := ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: 2, Per: 3}, Warmup: time.Millisecond, ColdFactor: 1} // cools down by 1 in 1 ns
 	tr := newTraceOf(t, connectors["rueidis"](t, s.addr()), prefixes(), of, uncached)
 	tr.take(1)
-	var state []byte
+	header := tag(t, of)
+	state := slices.Clone(header)
 	for _, word := range []uint64{math.Float64bits(math.Nextafter(1, 2)), uint64(tr.clk.Now().UnixMicro()), 999} {
 		state = binary.LittleEndian.AppendUint64(state, word)
 	}
@@ -173,6 +174,6 @@ func TestLastBitOfWarmth(t *testing.T) {
 	tr.clk.Advance(time.Microsecond)
 	tr.take(1)
 	require.True(t, tr.last.Allowed)
-	warmth := math.Float64frombits(binary.LittleEndian.Uint64(tr.store.states["k"]))
+	warmth := math.Float64frombits(binary.LittleEndian.Uint64(tr.store.states["k"][len(header):]))
 	assert.InDelta(t, math.Nextafter(1, 2), warmth, 0, "the last bit is left, and one event was taken")
 }

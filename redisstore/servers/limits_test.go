@@ -59,9 +59,10 @@ func hourly(limit int) ratelimit.Algorithm {
 	return ratelimit.FixedWindow{Limit: limit, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}
 }
 
+// limiter returns a limiter named after its limit, unless opts has a name.
 func limiter(t testing.TB, store ratelimit.Store, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
 	t.Helper()
-	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithStore(store)}, opts...)...)
+	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName(fmt.Sprintf("%#v", alg))}, opts...)...)
 	require.NoError(t, err)
 	return l
 }

@@ -19,7 +19,7 @@ func TestLongLog(t *testing.T) {
 	alg := ratelimit.SlidingLog{Limit: 40, Window: time.Minute}
 	s := startServer(t)
 	store := makers["rueidis"](t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithLimiterClock(), redisstore.WithDenialCache(0))
-	redis := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithClock(clk)))
+	redis := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 	memory := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
 	take := func(n int) {
 		t.Helper()

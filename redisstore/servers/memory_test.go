@@ -22,9 +22,9 @@ func TestMemoryOfBuckets(t *testing.T) {
 		return s.do("OBJECT", "ENCODING", s.do("KEYS", "*:"+key).([]any)[0])
 	}
 	for name, alg := range map[string]ratelimit.Algorithm{
-		"whole":  ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)},
-		"thirds": ratelimit.TokenBucket{Rate: ratelimit.PerHour(7), Burst: 3},
-		"meter":  ratelimit.LeakyBucket{Rate: ratelimit.PerHour(11), Capacity: 3},
+		"whole": ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)},
+		"daily": ratelimit.TokenBucket{Rate: ratelimit.PerDay(1000), Burst: 3},
+		"meter": ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(300), Capacity: 3},
 	} {
 		l := limiter(t, store, alg, ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 		for i := range 3 {
@@ -50,7 +50,7 @@ func TestMemoryOfBuckets(t *testing.T) {
 		return n
 	}
 	const keys = 16_000 // nearly fill Redis's hash tables
-	l := limiter(t, store, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)})
+	l := limiter(t, store, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithName("it"))
 	require.True(t, l.Allow("the scripts, and the buffers of the connections"))
 	before := used()
 	for i := range keys {

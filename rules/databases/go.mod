@@ -3,21 +3,20 @@ module github.com/ratelimit-go/ratelimit/rules/databases
 go 1.26.0
 
 require (
+	github.com/benbjohnson/clock v1.3.5
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/ratelimit-go/ratelimit v0.0.0
 	github.com/ratelimit-go/ratelimit/rules v0.0.0
 	github.com/stretchr/testify v1.12.1
+	go.etcd.io/bbolt v1.5.0
 	modernc.org/sqlite v1.50.0
 )
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
-	github.com/benbjohnson/clock v1.3.5 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
-	github.com/goccy/go-yaml v1.19.2 // indirect
 	github.com/google/uuid v1.6.0 // indirect
-	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect

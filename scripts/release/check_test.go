@@ -4,22 +4,27 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// A repository of three modules: the root, one that requires it, and a tool.
+// A repository of four modules: the root, one that requires it, an example, and a tool.
 var small = map[string]string{
-	"go.work":         "go 1.26\n\nuse (\n\t.\n\t./nested\n\t./tool\n)\n",
+	"go.work":         "go 1.26\n\nuse (\n\t.\n\t./nested\n\t./examples\n\t./tool\n)\n",
 	"go.mod":          "module example.com/root\n\ngo 1.26\n",
 	"nested/go.mod":   "module example.com/root/nested\n\ngo 1.26\n\nrequire example.com/root v0.0.0\n\nreplace example.com/root => ../\n",
+	"examples/go.mod": "module example.com/root/examples\n\ngo 1.26\n\nrequire example.com/root v0.0.0\n\nreplace example.com/root => ../\n",
 	"tool/go.mod":     "module example.com/root/tool\n\ngo 1.26\n",
 	"CHANGELOG.md":    "## [Unreleased]\n\n- This.\n",
 	"root.go":         "package root\n",
 	"nested/nest.go":  "package nested\n",
+	"examples/try.go": "package main\n",
 	"tool/toolish.go": "package tool\n",
 }
 
@@ -56,6 +61,10 @@ func TestRefusals(t *testing.T) {
 		"no branch":         {git: []string{"checkout", "--quiet", "--detach"}, want: "no branch is checked out"},
 		"nothing to tell":   {files: map[string]string{"CHANGELOG.md": "## [Unreleased]\n"}, want: "no entries under [Unreleased]"},
 		"module forgotten":  {files: map[string]string{"other/go.mod": "module example.com/root/other\n"}, want: "other/go.mod belongs to a module that go.work does not list"},
+		"requires an example": {
+			files: map[string]string{"nested/go.mod": small["nested/go.mod"] + "\nrequire example.com/root/examples v0.0.0\n"},
+			want:  "example.com/root/nested requires example.com/root/examples, which is not released",
+		},
 		"replaces another": {
 			files: map[string]string{"nested/go.mod": small["nested/go.mod"] + "\nreplace example.com/fork => ../fork\n"},
 			want:  "example.com/root/nested replaces example.com/fork, which is not a module of this repository",
@@ -100,11 +109,41 @@ func TestNextRelease(t *testing.T) {
 		require.NoError(t, err)
 		assert.NotEmpty(t, sums)
 		assert.NoFileExists(t, filepath.Join(string(tree), "nested/go.sum"), "it had none before")
+		for _, revision := range []string{v, "HEAD"} {
+			example, err := tree.git(t.Context(), "show", revision+":examples/go.mod")
+			require.NoError(t, err)
+			assert.Equal(t, strings.ReplaceAll(strings.TrimSpace(small["examples/go.mod"]), "v0.0.0", v), example)
+		}
 	}
 	tags, err := tree.lines(t.Context(), "tag", "--list")
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{"v0.9.0", "v0.10.0-rc.1", "v0.10.0", "nested/v0.9.0", "nested/v0.10.0-rc.1", "nested/v0.10.0"}, tags,
-		"the tool is not released")
+		"the example and the tool are not released")
+}
+
+// TestUndo checks the commands of RELEASING.md that undo a release: what was committed before, and
+// not pushed, stays.
+func TestUndo(t *testing.T) {
+	text, err := os.ReadFile("../../RELEASING.md")
+	require.NoError(t, err)
+	commands := regexp.MustCompile(`(?m)(^ +git (reset|tag) .*\n)+`).FindString(string(text))
+	require.NotEmpty(t, commands)
+
+	tree := smallRepo(t, nil)
+	require.NoError(t, os.WriteFile(filepath.Join(string(tree), "more.go"), []byte("package root\n"), 0o644))
+	_, err = tree.commit(t.Context(), "Change something")
+	require.NoError(t, err)
+	_, err = tree.git(t.Context(), "tag", "v0.1.2")
+	require.NoError(t, err)
+	before := state(t, tree)
+
+	require.NoError(t, (&release{version: "v1.2.3", tag: true, out: io.Discard}).run(t.Context(), string(tree)))
+	require.NotEqual(t, before, state(t, tree))
+	undo := exec.CommandContext(t.Context(), "sh", "-ec", commands)
+	undo.Dir = string(tree)
+	out, err := undo.CombinedOutput()
+	require.NoError(t, err, "%s%s", commands, out)
+	assert.Equal(t, before, state(t, tree))
 }
 
 // TestReleaseAfterTests checks that nothing changes if a test fails.

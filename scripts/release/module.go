@@ -18,7 +18,13 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// A gomod is a module that is released: the root module or one that requires it.
+// notReleased are the directories whose modules users do not import: benchmarks, examples and tests.
+// These modules have no tags, and always replace the others with their directories.
+var notReleased = []string{
+	"benchmarks", "examples", "httplimit/fields", "limitpage/browser", "lincheck", "redisstore/servers", "rules/databases",
+}
+
+// A gomod is the root module or one that requires it.
 type gomod struct {
 	dir  string // from the root of the repository, with slashes; "" for the root module
 	path string
@@ -29,13 +35,17 @@ type gomod struct {
 // tag returns the git tag of the module at version.
 func (m *gomod) tag(version string) string { return path.Join(m.dir, version) }
 
+// released reports whether users import the module.
+func (m *gomod) released() bool {
+	return !slices.ContainsFunc(notReleased, func(dir string) bool { return m.dir == dir || strings.HasPrefix(m.dir, dir+"/") })
+}
+
 func (m *gomod) requires(path string) bool {
 	return slices.ContainsFunc(m.file.Require, func(r *modfile.Require) bool { return r.Mod.Path == path })
 }
 
-// readModules returns the modules of the tree that are released, each after those that it
-// requires. They are the modules that go.work lists, except tools like this one, which do not
-// require the root module.
+// readModules returns the modules of the tree, each after those that it requires. They are the
+// modules that go.work lists, except tools like this one, which do not require the root module.
 func readModules(ctx context.Context, tree repo) ([]*gomod, error) {
 	all, err := readWork(tree)
 	if err != nil {
@@ -118,6 +128,9 @@ func (m *gomod) require(all []*gomod, version string) error {
 	for _, other := range all {
 		if !m.requires(other.path) {
 			continue
+		}
+		if m.released() && !other.released() {
+			return fmt.Errorf("%s requires %s, which is not released", m.path, other.path)
 		}
 		if err := m.file.AddRequire(other.path, version); err != nil {
 			return err

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// A release is one version of all modules of a repository.
+// A release is one version of all modules that users import.
 //
 // The release commit changes CHANGELOG.md and every go.mod, which requires the other modules
-// at this version and does not replace them with their directories. A second commit restores
-// the replace directives. All tags point at the first commit.
+// at this version and, if it is released, does not replace them with their directories. A second
+// commit restores the replace directives. All tags point at the first commit.
 type release struct {
 	version string
 	tag     bool // change the repository; otherwise only show what would change
@@ -58,7 +58,8 @@ func (r *release) run(ctx context.Context, dir string) error {
 		return err
 	}
 	fmt.Fprintf(r.out, "%s\n\n", history)
-	for _, m := range modules {
+	tagged := slices.DeleteFunc(slices.Clone(modules), func(m *gomod) bool { return !m.released() })
+	for _, m := range tagged {
 		fmt.Fprintln(r.out, "tag:", m.tag(r.version))
 	}
 
@@ -71,7 +72,7 @@ func (r *release) run(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	return r.publish(ctx, here, clone, modules, released, next)
+	return r.publish(ctx, here, clone, tagged, released, next)
 }
 
 // check returns an error unless the version can be released from the tree.
@@ -148,8 +149,10 @@ func (r *release) commit(ctx context.Context, tree repo, modules []*gomod) (rele
 		if development[i], err = m.file.Format(); err != nil {
 			return "", "", err
 		}
-		if err := m.dropReplaces(modules); err != nil {
-			return "", "", err
+		if m.released() {
+			if err := m.dropReplaces(modules); err != nil {
+				return "", "", err
+			}
 		}
 		if err := m.writeMod(tree); err != nil {
 			return "", "", err
@@ -179,6 +182,9 @@ func (r *release) commit(ctx context.Context, tree repo, modules []*gomod) (rele
 func (r *release) writeSums(ctx context.Context, tree repo, modules []*gomod) error {
 	lines := map[string][]byte{}
 	for _, m := range modules {
+		if !m.released() {
+			continue // its go.sum needs no hashes of what it replaces
+		}
 		sum := m.sum
 		for _, other := range modules {
 			if m.requires(other.path) {

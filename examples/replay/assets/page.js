@@ -82,7 +82,8 @@
   // A log of a few bins gets a margin on both sides.
   const margin = Math.max(0, 12 - data.bins) / 2 * data.step;
   const whole = [data.start - margin, data.start + data.bins * data.step + margin];
-  const state = { key: -1, range: whole, fit: false, algorithm: 0 };
+  const totals = data.all.denied.map(sparse => sparse.reduce((sum, n, i) => i % 2 ? sum + n : sum, 0));
+  const state = { key: -1, range: whole, fit: false, algorithm: totals.indexOf(Math.max(...totals)) };
   let view; // computed from state by update
   const charts = [];
 
@@ -118,6 +119,7 @@
       c.plot.setData([xs, ...row]);
       c.say(null);
     });
+    move(null);
     $("reset").disabled = state.range === whole;
     $("fit").setAttribute("aria-pressed", state.fit);
     $("pick").value = state.key;
@@ -240,6 +242,23 @@
     plot.root.setAttribute("aria-label", name + ": " + noun + " over time");
     charts.push({ index, plot, place, say, height: plotHeight(dated) });
   };
+
+  // The plots are read by keys, too: at is the bin whose numbers are shown, or null.
+  let at = null;
+  const move = i => {
+    if (i === null && at === null) return;
+    at = i;
+    charts.forEach(c => c.plot.setCursor({ left: i === null ? -10 : c.plot.valToPos(view.x[i] + view.step / 2, "x"), top: 0 }));
+  };
+  $("charts").addEventListener("keydown", e => {
+    const inside = [...view.x.keys()].filter(i => view.x[i] + view.step > state.range[0] && view.x[i] < state.range[1]);
+    const first = inside[0], last = inside[inside.length - 1], now = at === null ? last + 1 : at, far = e.shiftKey ? 10 : 1;
+    const to = { ArrowLeft: now - far, ArrowRight: now + far, Home: first, End: last, Escape: null }[e.key];
+    if (to === undefined || e.altKey || e.ctrlKey || e.metaKey) return;
+    e.preventDefault();
+    move(to === null ? null : Math.min(last, Math.max(first, to)));
+  });
+  $("charts").addEventListener("blur", () => move(null));
 
   const show = change => { Object.assign(state, change); update(); };
 

@@ -25,7 +25,7 @@ func Main(router func(ratelimit.Limiter) http.Handler) {
 	if err != nil {
 		log.Fatalf("-limit: %v", err)
 	}
-	server := &http.Server{Addr: *addr, Handler: router(limiter), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Addr: *addr, Handler: router(limiter), ReadTimeout: 5 * time.Second}
 	log.Printf("%v for each client, at %s", rate, *addr)
 	log.Fatal(server.ListenAndServe())
 }

@@ -20,7 +20,8 @@ func TestRollingWindow(t *testing.T) {
 	free := NewRollingWindow(10, 0, 2, second)
 	assert.Equal(t, 4, free.Remaining(st, begun+5), "without a limit for each period")
 	longer := NewRollingWindow(10, 0, 3, second)
-	st = longer.Adopt(k, st, begun+second)
-	assert.Equal(t, 4, longer.Remaining(st, begun+second), "all events count as used now")
-	assert.Equal(t, begun+4*second, longer.Fresh(st))
+	st, lasting := longer.Adopt(k, st, begun+second)
+	assert.True(t, lasting)
+	assert.Equal(t, 4, longer.Remaining(st, begun+2*second))
+	assert.Equal(t, begun+3*second, longer.Fresh(st), "the events keep their time")
 }

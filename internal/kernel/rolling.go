@@ -65,8 +65,18 @@ func (k *rolling) Remaining(st []uint64, now Instant) int {
 	return int(k.room(st, &t))
 }
 
-func (k *rolling) Adopt(from Kernel, st []uint64, now Instant) []uint64 {
+func (k *rolling) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
+	return k.adoptRing(&from.(*rolling).ring, st, now)
+}
+
+func (k *rolling) similar(from Kernel) bool {
 	old := from.(*rolling)
-	t := old.at(st, max(old.frontier(st), now))
-	return k.adoptRing(&old.ring, st, t.sum, now)
+	return k.sameSlots(&old.ring) && k.perSlot == old.perSlot
+}
+
+func (k *rolling) pace() (events, ticks uint64, carries bool) {
+	if k.perSlot < k.quota/k.slots {
+		return k.perSlot, k.length, false
+	}
+	return k.quota, k.slots * k.length, false
 }

@@ -63,9 +63,9 @@ var owns = []own{
 	ownLog(3),
 }
 
-// A variedLimiter is a Varied and a clock. Tags are indices of owns; that of the base is 0.
+// A variedLimiter is Tables of limits of keys' own, and a clock. Tags are indices of owns; that of the base is 0.
 type variedLimiter struct {
-	*Varied
+	*Tables
 	s        *Store
 	clk      *stepclock.Clock
 	timeline *kernel.Timeline
@@ -99,7 +99,7 @@ func (l *variedLimiter) take(key string, i, n int) bool {
 	if granted, ok := l.AllowAs(l.timeline, key, l.tag(i), n); ok {
 		return granted
 	}
-	return n <= owns[i].k.Limit() && l.Allow(l.timeline, key, l.limit(i), n)
+	return n <= owns[i].k.Limit() && l.AllowBy(l.timeline, key, l.limit(i), n)
 }
 
 func (l *variedLimiter) do(key string, i int, req kernel.Request) (a kernel.Answer) {
@@ -110,12 +110,28 @@ func (l *variedLimiter) do(key string, i int, req kernel.Request) (a kernel.Answ
 	return a
 }
 
+// takeAll takes n events of the first key, one more of the next, and so on, each with the limit of
+// the same index, or none.
+func (l *variedLimiter) takeAll(n int, keys []string, limits []int) (granted bool, answers []kernel.Answer) {
+	j := NewJoint()
+	defer j.Close()
+	for at, key := range keys {
+		e := j.Add()
+		e.Tables, e.Limit, e.Clock, e.Key, e.N = l.Tables, l.limit(limits[at]), l.timeline, key, n+at
+	}
+	granted, err := j.Decide(kernel.OpTake)
+	for i := range j.Asked {
+		answers = append(answers, j.Asked[i].Answer)
+	}
+	return granted && err == nil, answers
+}
+
 // check checks the store, and that no key is in the tables and in the logs.
 func (l *variedLimiter) check(t testing.TB) (inTables, inLogs int) {
 	t.Helper()
 	l.s.check(t)
 	held := make(map[identity]bool)
-	for _, e := range l.tables.evictees() {
+	for _, e := range l.evictees() {
 		tbl := e.(*shard).current()
 		for p := range tbl.held() {
 			held[tbl.id(p)] = true
@@ -149,12 +165,18 @@ func FuzzVaried(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l := newVariedLimiter()
-		l.tables.splitAt = 1
+		l.splitAt = 1
 		type held struct {
 			by *kernel.Compiled
 			st []uint64
 		}
 		states := make(map[string]held)
+		state := func(key string, i int) held {
+			if was, ok := states[key]; ok {
+				return was
+			}
+			return held{owns[i].loose, owns[i].loose.NewState()}
+		}
 		type grant struct {
 			key       string
 			i         int
@@ -166,6 +188,31 @@ func FuzzVaried(f *testing.F) {
 			req := kernel.Request{Op: kernel.OpTake, N: n}
 			var want any // the Grant of a cancellation
 			switch data[0] / 16 {
+			case 7:
+				keys, limits := []string{key, fmt.Sprint((data[0] + 1 + data[2]%15) % 16)}, []int{i, int(data[2]) % len(owns)}
+				req.Fixed = &kernel.Reading{Now: kernel.InstantOf(l.clk.Now()), Own: true}
+				want, granted, next := make([]kernel.Answer, 2), true, make([]held, 2)
+				for at, key := range keys {
+					was, o := state(key, limits[at]), owns[limits[at]].loose
+					req.N = n + at
+					next[at].by, next[at].st, _ = o.StepFrom(was.by, slices.Clone(was.st), &req, &want[at])
+					granted = granted && want[at].Allowed
+				}
+				for at, key := range keys {
+					if !granted {
+						was, o := state(key, limits[at]), owns[limits[at]].loose
+						req.N = n + at
+						next[at].by, next[at].st, _ = o.RefuseFrom(was.by, slices.Clone(was.st), &req, false, &want[at])
+					}
+					states[key] = next[at]
+				}
+				got, answers := l.takeAll(n, keys, limits)
+				require.Equal(t, granted, got)
+				for at := range want {
+					want[at].Idle, answers[at].Idle = 0, 0
+				}
+				require.Equal(t, want, answers)
+				continue
 			case 8, 9:
 				req.Op = kernel.OpPeek
 			case 10:
@@ -200,10 +247,7 @@ func FuzzVaried(f *testing.F) {
 				require.False(t, l.take(key, i, n)) // and the store is not asked
 				continue
 			}
-			was, ok := states[key]
-			if !ok {
-				was = held{owns[i].loose, owns[i].loose.NewState()}
-			}
+			was := state(key, i)
 			other, b := req, kernel.Answer{}
 			other.Fixed = &kernel.Reading{Now: kernel.InstantOf(l.clk.Now()), Own: true}
 			if want != nil {
@@ -220,8 +264,8 @@ func FuzzVaried(f *testing.F) {
 				grants = append(grants, grant{key, i, a.Grant, b.Grant})
 			}
 			require.Equal(t, a.Grant == nil, b.Grant == nil)
-			a.Grant, b.Grant, a.Epoch = nil, nil, 0
-			if req.Op != kernel.OpCancel { // it describes the limit that left the state, unless the key is forgotten
+			a.Grant, b.Grant, a.Idle, b.Idle = nil, nil, 0, 0 // the store may have forgotten what is idle
+			if req.Op != kernel.OpCancel {                    // it describes the limit that left the state, unless the key is forgotten
 				require.Equal(t, b, a, "%+v with limit %d", req, i)
 			}
 		}
@@ -236,13 +280,13 @@ func TestLimitsMoveNothingTwice(t *testing.T) {
 	hours := []own{ownWindow(60, time.Hour), ownWindow(100, time.Hour), ownWindow(100, 2*time.Hour), ownWindow(80, time.Hour)}
 	for _, few := range []bool{false, true} {
 		l := newVariedLimiter()
-		l.tables.splitAt = 4
+		l.splitAt = 4
 		limits := make([]*Limit, len(hours))
 		for i, o := range hours {
 			limits[i] = l.Limit(100+i, o.k, o.loose)
 		}
 		if few { // the rest is not numbered, and so its keys are in logs
-			limits[2], limits[3] = &Limit{space: l.Varied, loose: hours[2].loose}, &Limit{space: l.Varied, loose: hours[3].loose}
+			limits[2], limits[3] = &Limit{space: l.Tables, loose: hours[2].loose}, &Limit{space: l.Tables, loose: hours[3].loose}
 		}
 		const keys = 4
 		var granted [keys]atomic.Int64
@@ -267,7 +311,7 @@ func TestLimitsMoveNothingTwice(t *testing.T) {
 					default:
 						ok, known := l.AllowAs(l.timeline, key, 100+now, 1)
 						if !known {
-							ok = l.Allow(l.timeline, key, limits[now], 1)
+							ok = l.AllowBy(l.timeline, key, limits[now], 1)
 						}
 						if ok {
 							granted[k].Add(1)
@@ -278,7 +322,7 @@ func TestLimitsMoveNothingTwice(t *testing.T) {
 		}
 		wg.Wait()
 		for k := range keys {
-			for l.Allow(l.timeline, fmt.Sprint("hot ", k), limits[1], 1) {
+			for l.AllowBy(l.timeline, fmt.Sprint("hot ", k), limits[1], 1) {
 				granted[k].Add(1)
 			}
 			assert.Equal(t, int64(100), granted[k].Load(), "key %d", k)
@@ -303,8 +347,10 @@ func TestPlaces(t *testing.T) {
 	places(0, 1) // it has used more than its limit
 	l.clk.Advance(700 * time.Millisecond)
 	require.False(t, l.take("key", 0, 1))
-	places(1, 0)
+	places(0, 1) // another limit has left its state
 	l.clk.Advance(time.Second)
+	require.True(t, l.take("key", 0, 1))
+	places(1, 0)
 	require.NotNil(t, l.do("key", 0, kernel.Request{Op: kernel.OpReserve, N: 1}).Grant)
 	places(0, 1)
 	require.True(t, l.take("key", 0, 1))
@@ -384,11 +430,11 @@ func TestNewKeysSweepBothPlaces(t *testing.T) {
 // the replacement of tables.
 func TestNumbersRunOut(t *testing.T) {
 	l := newVariedLimiter()
-	l.tables.splitAt = 32
+	l.splitAt = 32
 	const limits = mostNumbers + 200
 	allow := func(i, n int) bool {
 		o := ownWindow(i, time.Hour)
-		return l.Allow(l.timeline, fmt.Sprint(i), l.Limit(fmt.Sprint("limit ", i), o.k, o.loose), n)
+		return l.AllowBy(l.timeline, fmt.Sprint(i), l.Limit(fmt.Sprint("limit ", i), o.k, o.loose), n)
 	}
 	for i := 1; i <= limits; i++ {
 		require.True(t, allow(i, i))
@@ -436,7 +482,7 @@ func TestVariedAtTheCap(t *testing.T) {
 	for _, bound := range []int{1, 7, 100} {
 		for _, policy := range []Policy{EvictLeast, RefuseUnseen, ShareUnseen} {
 			l := newVariedLimiter(withMaxKeys(bound), withFullPolicy(policy))
-			l.tables.splitAt = 4
+			l.splitAt = 4
 			var wg sync.WaitGroup
 			for g := range 6 {
 				wg.Go(func() {
@@ -460,6 +506,8 @@ func TestVariedAtTheCap(t *testing.T) {
 							if g == 0 {
 								l.s.Shrink()
 							}
+						case 5, 6:
+							l.takeAll(1, []string{key, fmt.Sprint(rng.IntN(2*bound + 10))}, []int{i, rng.IntN(len(owns))})
 						}
 						assert.LessOrEqual(t, l.s.Len(), bound)
 					}
@@ -492,14 +540,14 @@ func TestChangeSeesUpdates(t *testing.T) {
 	l := newVariedLimiter()
 	l.timeline = kernel.NewTimeline(clk, nil)
 	old, next := ownWindow(60, time.Hour), ownWindow(61, time.Hour)
-	require.True(t, l.Allow(l.timeline, "key", l.Limit("old", old.k, old.loose), 59))
+	require.True(t, l.AllowBy(l.timeline, "key", l.Limit("old", old.k, old.loose), 59))
 	clk.hook = func() {
 		granted, ok := l.AllowAs(l.timeline, "key", "old", 1)
 		require.True(t, granted && ok)
 	}
 	lim := l.Limit("next", next.k, next.loose)
-	require.True(t, l.Allow(l.timeline, "key", lim, 1))
+	require.True(t, l.AllowBy(l.timeline, "key", lim, 1))
 	require.Nil(t, clk.hook)
-	require.False(t, l.Allow(l.timeline, "key", lim, 1))
+	require.False(t, l.AllowBy(l.timeline, "key", lim, 1))
 	l.check(t)
 }

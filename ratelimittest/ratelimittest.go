@@ -1,0 +1,125 @@
+// Package ratelimittest helps to test code that uses a [ratelimit.Limiter]: with a limiter that
+// decides as a test wants, or with a clock that the test moves. It imports neither testing nor
+// what packages for tests import.
+package ratelimittest
+
+import (
+	"context"
+	"math"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
+
+// New returns a limiter without a limit: decide decides. It is called with what is called of the
+// limiter, the key and the number of events, in the goroutine of that call, and is seen by every
+// path: middlewares, TakeAll, a Bound, and whatever else is given the limiter.
+//
+//   - Peek asks decide for the Decision of Take of one event.
+//   - TakeUpTo grants all events if the Decision is Allowed, but at most its Limit if that is not 0.
+//   - A reservation and a Wait are due after the Delay of the Decision. If it is not Allowed, they
+//     are refused: Wait and Reserve return a [ratelimit.TurnError], or [ratelimit.ErrNever] if
+//     RetryAfter is Never.
+//   - TakeAll asks for [ratelimit.CallTake], HoldAll for CallHold, after the limiters that
+//     ratelimit.New has made. If another limiter that it has not made refuses after a hold, decide
+//     is asked for CallSettle with 0 events.
+//   - Of Settle and Cancel, the Decision says what is left, and Allowed makes no difference. Cancel
+//     of a hold is CallSettle with 0 events.
+//   - Reset does nothing.
+//
+// n = 0 is asked for like others, except by Wait and Reserve. If n is negative or the context has
+// ended, decide is not called. Any number of goroutines call it at once if they call the limiter.
+// New panics if decide is nil.
+func New(decide func(call ratelimit.Call, key string, n int) ratelimit.Decision) ratelimit.Limiter {
+	if decide == nil {
+		panic(param.InvalidIn("ratelimittest", "New's decide", nil, "must be a function"))
+	}
+	// Only the store decides. The algorithm says nothing, because the largest limit refuses nothing.
+	inner := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: math.MaxInt32, Window: 1e9},
+		ratelimit.WithStore(decider(decide)), ratelimit.WithName("fake")))
+	return fake{inner}
+}
+
+// A fake tells its store what was called. It does not unwrap, so that nobody learns of the limit of
+// the limiter inside.
+type fake struct{ ratelimit.Limiter }
+
+type callKey struct{}
+
+func as(ctx context.Context, call ratelimit.Call) context.Context {
+	if ctx == nil {
+		return nil // the limiter returns the error
+	}
+	return context.WithValue(ctx, callKey{}, call)
+}
+
+func (l fake) Allow(key string) bool { return l.AllowN(key, 1) }
+
+func (l fake) AllowN(key string, n int) bool {
+	d, err := l.Take(as(context.Background(), ratelimit.CallAllow), key, n)
+	return d.Allowed && err == nil
+}
+
+func (l fake) TakeUpTo(ctx context.Context, key string, n int) (granted int, _ ratelimit.Decision, _ error) {
+	d, err := l.Take(as(ctx, ratelimit.CallTakeUpTo), key, n)
+	if d.Allowed {
+		if granted = n; d.Limit > 0 {
+			granted = min(n, d.Limit)
+		}
+	}
+	return granted, d, err
+}
+
+func (l fake) Charge(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
+	return l.Limiter.Charge(as(ctx, ratelimit.CallCharge), key, n)
+}
+
+func (l fake) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
+
+func (l fake) WaitN(ctx context.Context, key string, n int) error {
+	return l.Limiter.WaitN(as(ctx, ratelimit.CallWait), key, n)
+}
+
+func (l fake) WaitHold(ctx context.Context, key string, n int) (*ratelimit.Reservation, error) {
+	return l.Limiter.WaitHold(as(ctx, ratelimit.CallWait), key, n)
+}
+
+// A decider is a store, and the states of its limiter.
+type decider func(call ratelimit.Call, key string, n int) ratelimit.Decision
+
+func (f decider) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return f, nil }
+
+// Bounded implements [ratelimit.BoundedStates], so that f is called in the caller's goroutine.
+func (f decider) Bounded() bool { return true }
+
+func (f decider) Apply(ctx context.Context, key string, _ *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	call, told := ctx.Value(callKey{}).(ratelimit.Call)
+	n := req.N
+	switch req.Op {
+	case ratelimit.OpSettle:
+		call, told = ratelimit.CallSettle, true
+	case ratelimit.OpCancel:
+		call, told = ratelimit.CallCancel, true
+		n, _ = req.Grant.(int)
+	}
+	switch {
+	case told:
+	case req.Op == ratelimit.OpHold:
+		call = ratelimit.CallHold
+	case req.Op == ratelimit.OpReserve:
+		call = ratelimit.CallReserve
+	default:
+		call = ratelimit.CallTake // or a Peek
+	}
+	d := f(call, key, n)
+	res := ratelimit.Result{Decision: d}
+	if d.Allowed {
+		res.Wait, res.Grant = d.Delay, n
+	} else {
+		res.Wait = d.RetryAfter
+	}
+	return res, nil
+}
+
+// Reset implements [ratelimit.States].
+func (f decider) Reset(context.Context, string) error { return nil }

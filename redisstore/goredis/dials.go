@@ -1,0 +1,107 @@
+package goredis
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A client tries several times to connect, for longer than the store waits, and does not say why
+// it fails. So dials remember that, by the address in the options of the server's client.
+type dials struct {
+	mu     sync.Mutex // protects failed
+	failed map[string]failure
+}
+
+// A failure is that of the latest attempt to connect to a server.
+type failure struct {
+	err error
+	at  time.Time
+
+	// When a command last failed with an error from before, because the client has failed to
+	// connect so often that it does not try again for each command, but only once a second.
+	repeated time.Time
+}
+
+// fresh is how long a failure explains why there is no connection. While commands need one, the
+// client tries at least once a second.
+const fresh = time.Second
+
+// retry is the time between attempts to connect, while the client would wait a second.
+const retry = 50 * time.Millisecond
+
+// watch makes a client report its attempts to connect.
+func (d *dials) watch(client *redis.Client) {
+	client.AddHook(dialHook{d, client.Options().Addr})
+}
+
+// note remembers the result of an attempt, and reports whether to try again.
+func (d *dials) note(addr string, err error) (again bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil {
+		delete(d.failed, addr)
+		return false
+	}
+	f := failure{err, time.Now(), d.failed[addr].repeated}
+	d.failed[addr] = f
+	return time.Since(f.repeated) < fresh
+}
+
+// told remembers whether err, with which a command failed, is one from before.
+func (d *dials) told(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for addr, f := range d.failed {
+		if err.Error() == f.err.Error() && time.Since(f.at) > retry/5 { // a new one would be told at once
+			f.repeated = time.Now()
+			d.failed[addr] = f
+		}
+	}
+}
+
+// latest is what DialError returns.
+func (d *dials) latest(addr string) (err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for a, f := range d.failed {
+		switch {
+		case time.Since(f.at) > fresh:
+			delete(d.failed, a) // perhaps the server is not in use any more
+		case addr == "" || a == addr:
+			err = f.err
+		}
+	}
+	return err
+}
+
+// A dialHook is the hook of a client.
+type dialHook struct {
+	*dials
+	addr string
+}
+
+// DialHook implements [redis.Hook].
+func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := next(ctx, network, addr)
+		for h.note(h.addr, err) {
+			time.Sleep(retry)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fresh)
+			c, err = next(ctx, network, addr)
+			cancel()
+		}
+		return c, err
+	}
+}
+
+// ProcessHook implements [redis.Hook].
+func (dialHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook implements [redis.Hook].
+func (dialHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}

@@ -1,0 +1,166 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A dialingServer is a server that clients cannot connect to if it hangs.
+type dialingServer struct {
+	*fakeServer
+	dialed error
+}
+
+func (s *dialingServer) Server(context.Context, string) string { return "redis:6379" }
+
+func (s *dialingServer) DialError(server string) error {
+	if server == "redis:6379" || server == "" {
+		return s.dialed
+	}
+	return nil
+}
+
+// TestOutages: Stats has an outage from the first failure to the next success, with its latest
+// cause, and so have the errors of commands that are not sent.
+func TestOutages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		b := &countingBreaker{}
+		s, err := New(&dialingServer{fakeServer: f}, WithBreakers(func() Breaker { return b }))
+		require.NoError(t, err)
+		s.backlog = func() bool { return false }
+		l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"))
+		require.NoError(t, err)
+		take := func() error {
+			defer synctest.Wait()
+			_, err := l.Take(t.Context(), "k", 1)
+			return errors.Unwrap(err) // which does not name the limiter
+		}
+		require.NoError(t, take())
+		assert.Empty(t, s.Stats().Outages)
+
+		f.fail = errors.New("EOF")
+		require.ErrorIs(t, take(), f.fail)
+		f.fail = errors.New("NOPERM this user has no permissions")
+		require.ErrorIs(t, take(), f.fail)
+		assert.Empty(t, s.Stats().Outages, "the server answers")
+
+		begin := time.Now()
+		f.fail = errors.New("EOF")
+		require.ErrorIs(t, take(), f.fail)
+		time.Sleep(time.Second)
+		f.hangs, f.stuck = true, make(chan struct{})
+		err = take()
+		require.ErrorIs(t, err, ErrTimeout)
+		require.EqualError(t, err, "redisstore: no answer in time from redis:6379: 50ms passed")
+		assert.Equal(t, map[string]Outage{"redis:6379": {begin, err}}, s.Stats().Outages)
+		b.open = errors.New("circuit breaker is open")
+		err = take()
+		require.NotErrorIs(t, err, ErrTimeout)
+		require.EqualError(t, err, "redisstore: not sent: circuit breaker is open, because of: redisstore: no answer in time from redis:6379: 50ms passed")
+
+		close(f.stuck) // the client says why, late
+		synctest.Wait()
+		assert.Equal(t, map[string]Outage{"redis:6379": {begin, errors.New("i/o timeout")}}, s.Stats().Outages)
+
+		b.open, f.hangs, f.fail = nil, false, nil
+		require.NoError(t, take())
+		assert.Empty(t, s.Stats().Outages)
+		settle()
+	})
+}
+
+// TestDialError: if the client does not connect in time and says why, that is the error.
+func TestDialError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		refused := errors.New("dial tcp 127.0.0.1:6379: connect: connection refused")
+		s, err := New(&dialingServer{f, refused})
+		require.NoError(t, err)
+		s.backlog = func() bool { return false }
+		l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"))
+		require.NoError(t, err)
+		f.hangs = true
+		_, err = l.Take(t.Context(), "k", 1)
+		require.ErrorIs(t, err, refused)
+		require.NotErrorIs(t, err, ErrTimeout)
+		assert.EqualValues(t, 1, s.Stats().OtherErrors)
+		assert.ErrorIs(t, s.Stats().Outages["redis:6379"].Cause, refused)
+		settle()
+	})
+}
+
+// TestTestedAgain: if the client fails at once while a breaker tests the server, that may be an error
+// from before the server was back. So the breaker gets no outcome, and lets the next command
+// through 50 ms later. If there is no answer, that is a failure.
+func TestTestedAgain(t *testing.T) {
+	for _, tt := range []struct {
+		state string
+		hangs bool
+		after time.Duration
+		want  error
+	}{
+		{"half-open", false, testAgain, context.Canceled},
+		{"half-open", true, 50 * time.Millisecond, ErrTimeout},
+		{"closed", false, 0, io.EOF},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+			b := &statedBreaker{state: tt.state}
+			_, l := f.store(t, WithBreaker(b))
+			f.fail, f.hangs = io.EOF, tt.hangs
+			go l.Allow("k")
+			outcomes := func() []error {
+				synctest.Wait()
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return b.outcomes
+			}
+			if tt.after > 0 {
+				time.Sleep(tt.after - time.Nanosecond)
+				require.Empty(t, outcomes())
+				time.Sleep(time.Nanosecond)
+			}
+			require.Len(t, outcomes(), 1)
+			assert.ErrorIs(t, outcomes()[0], tt.want)
+			settle()
+		})
+	}
+}
+
+// TestCheck: Check waits for its context and not for the timeout, and says why there is no reply.
+func TestCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		conn := &dialingServer{fakeServer: f}
+		s, err := New(conn, WithBreaker(&countingBreaker{open: errors.New("open")}))
+		require.NoError(t, err)
+		f.delay = time.Minute
+		require.NoError(t, s.Check(t.Context()))
+		assert.Empty(t, f.states)
+
+		f.fail = errors.New("NOAUTH Authentication required.")
+		require.ErrorIs(t, s.Check(t.Context()), f.fail)
+
+		f.hangs, f.stuck = true, make(chan struct{}) // it ignores contexts
+		conn.dialed = errors.New("lookup redis: no such host")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		err = s.Check(ctx)
+		assert.Equal(t, time.Second, time.Since(begin))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, conn.dialed)
+		close(f.stuck)
+		require.ErrorIs(t, s.Check(nil), ratelimit.ErrInvalid) //nolint:staticcheck // it is refused
+	})
+}

@@ -1,0 +1,187 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// An index has the rules of one load.
+type index struct {
+	folded tree                 // words folded by fold
+	exact  tree                 // words as written
+	cased  bool                 // whether folded and exact differ
+	ends   bool                 // whether a rule expires
+	depth  int                  // the largest number of segments of a rule
+	rules  []*compiled          // in force, sorted by ID
+	valid  map[string]*compiled // the last valid version of each rule, by ID; some are disabled or have expired
+}
+
+// newIndex returns an index of rules. Those that are disabled or have expired by now are not
+// in force. An invalid rule, and one of several with the same ID, is replaced by the rule with
+// that ID in last, the index of the previous load, if there is one. The error lists unread and
+// the invalid rules. The index does not depend on the order of the rules.
+//
+// Of rules that conflict, because they have a path and a method in common, one is in force for
+// them: the one that is in force for them in last, or else the strictest. The others are
+// invalid.
+func newIndex(rules []Rule, unread BadRules, last *index, now time.Time) (*index, BadRules) {
+	if last == nil {
+		last = new(index)
+	}
+	t := &index{valid: make(map[string]*compiled, len(rules))}
+	bad := slices.Clone(unread)
+	var read []*compiled
+	for _, r := range rules {
+		if c, err := r.compile(); err == nil {
+			read = append(read, c)
+		} else {
+			bad = append(bad, BadRule{r.ID, err})
+		}
+	}
+	slices.SortFunc(read, stricter)
+	for _, c := range read {
+		if t.valid[c.ID] == nil {
+			t.valid[c.ID] = c
+		} else {
+			bad = append(bad, BadRule{c.ID, &FieldError{c.ID, "ID", c.ID, "unique, but another rule has it too"}})
+		}
+	}
+	for _, b := range bad {
+		if old := last.valid[b.ID]; old != nil {
+			t.valid[b.ID] = old
+		}
+		if b.ID == "" { // any of the missing rules may be this one
+			for id, old := range last.valid {
+				if t.valid[id] == nil {
+					t.valid[id] = old
+				}
+			}
+		}
+	}
+	bad = t.settle(bad, last, now)
+	for _, c := range t.valid {
+		if c.counts(now) {
+			t.rules = append(t.rules, c)
+		}
+	}
+	slices.SortFunc(t.rules, func(a, b *compiled) int { return strings.Compare(a.ID, b.ID) })
+	for _, c := range t.rules {
+		t.folded.add(c, fold)
+		t.exact.add(c, func(w string) string { return w })
+		t.ends = t.ends || !c.Expires.IsZero()
+		t.depth = max(t.depth, len(c.call.segments))
+		for _, s := range c.call.segments {
+			t.cased = t.cased || s.word != fold(s.word)
+		}
+	}
+	return t, bad
+}
+
+// A place is a path and a method, for which one rule can be in force.
+type place struct{ path, method string }
+
+// places returns the places of a call. Paths that only differ in case, or in the names of
+// segments, are the same.
+func (c *call) places() (all []place) {
+	var path strings.Builder
+	for _, s := range c.segments {
+		path.WriteString([...]string{word: "/" + url.PathEscape(fold(s.word)), number: "/#", wildcard: "/{}"}[s.kind])
+	}
+	if c.below {
+		path.WriteString("/**")
+	}
+	for _, m := range c.methods {
+		all = append(all, place{path.String(), m})
+	}
+	return all
+}
+
+// settle replaces each rule that conflicts with another one by its version in last, or removes
+// it if there is none. Rules apply for their places, the strictest first. One that is refused a
+// place, or is driven out of it by the rule that is in force there in last, applies again with
+// its version in last. Nothing drives this one out of a place in which it is in force in last,
+// so that each rule applies at most twice.
+func (t *index) settle(bad BadRules, last *index, now time.Time) BadRules {
+	before := make(map[place]string) // the IDs of the rules in last
+	for _, c := range last.rules {
+		for _, p := range c.call.places() {
+			before[p] = c.ID
+		}
+	}
+	taken := make(map[place]*compiled)
+	apply := make([]*compiled, 0, len(t.valid))
+	for _, c := range t.valid {
+		apply = append(apply, c)
+	}
+	slices.SortFunc(apply, stricter)
+	refuse := func(c, other *compiled) {
+		bad = append(bad, BadRule{c.ID, &FieldError{c.ID, "Call", c.Call, "a different call than that of rule " + quote(other.ID) + ", " + quote(other.Call)}})
+		delete(t.valid, c.ID)
+		if old := last.valid[c.ID]; old != nil && old != c {
+			t.valid[c.ID] = old
+			apply = append(apply, old)
+		}
+	}
+	for len(apply) > 0 {
+		c := apply[0]
+		apply = apply[1:]
+		if !c.counts(now) {
+			continue
+		}
+		places := c.call.places()
+		lost := slices.IndexFunc(places, func(p place) bool { return taken[p] != nil && before[p] != c.ID })
+		if lost >= 0 {
+			refuse(c, taken[places[lost]])
+			continue
+		}
+		for _, p := range places {
+			if other := taken[p]; other != nil {
+				for _, p := range other.call.places() {
+					delete(taken, p)
+				}
+				refuse(other, c)
+			}
+			taken[p] = c
+		}
+	}
+	return bad
+}
+
+// counts reports whether the rule is neither disabled nor expired.
+func (c *compiled) counts(now time.Time) bool { return !c.Disabled && !c.expired(now) }
+
+// stricter compares rules by what they allow: in the long run, and then at once. Rules that
+// allow the same are in the order of their IDs, and those of one ID in some order.
+func stricter(a, b *compiled) int {
+	aHigh, aLow := bits.Mul64(uint64(a.Limit), uint64(b.Window))
+	bHigh, bLow := bits.Mul64(uint64(b.Limit), uint64(a.Window))
+	if n := cmp.Or(
+		cmp.Compare(a.leniency(), b.leniency()),
+		cmp.Compare(aHigh, bHigh),
+		cmp.Compare(aLow, bLow),
+		cmp.Compare(cmp.Or(a.Burst, a.Limit), cmp.Or(b.Burst, b.Limit)),
+		strings.Compare(a.ID, b.ID),
+	); n != 0 {
+		return n
+	}
+	return strings.Compare(fmt.Sprint(a.Rule), fmt.Sprint(b.Rule))
+}
+
+// leniency is 0 for a rule that allows nothing, 1 for a limit, and 2 for a rule that refuses
+// nothing.
+func (c *compiled) leniency() int {
+	switch {
+	case c.Shadow || c.alg == ratelimit.Algorithm(ratelimit.Unlimited{}):
+		return 2
+	case c.alg == ratelimit.Algorithm(ratelimit.Blocked{}):
+		return 0
+	}
+	return 1
+}
