@@ -377,7 +377,9 @@ func (k *all) pace() (events, ticks uint64, carries bool) { return 0, 1, true }
 // reset returns the first instant at which nothing counts that the limit which is asked counts.
 func (k *all) reset(st []uint64) (at Instant) {
 	for part, st := range k.states(st) {
-		if _, is := part.Kernel.(*passive); !is {
+		switch part.Kernel.(type) {
+		case *passive, *mark:
+		default:
 			at = max(at, part.Fresh(st))
 		}
 	}

@@ -115,7 +115,7 @@ func (v *versions) compile(asked int) *Compiled {
 			}
 			k.places = append(k.places, place)
 		}
-		k.parts, k.places = append(k.parts, capable{Kernel: &mark{plan{limit: math.MaxInt}, i == asked}}), append(k.places, 0)
+		k.parts, k.places = append(k.parts, capable{Kernel: &mark{plan{limit: math.MaxInt}, v.memory, i == asked}}), append(k.places, 0)
 		k.fixed++
 	}
 	c := Compile(k, own.Encoding)
@@ -179,7 +179,7 @@ func (c *Compiled) Meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 	if c == from || c.same(from) {
 		return c, st, false
 	}
-	if !c.Alike(from) || from.versions == nil && !c.similar(from.Kernel) && from.Fresh(st) <= now { // the store may have forgotten it
+	if !c.Alike(from) || (from.versions != nil || !c.similar(from.Kernel)) && from.Fresh(st) <= now { // the store may have forgotten it
 		st = make([]uint64, c.Width())
 		if c.parts != nil {
 			st = c.parts.begin(st)
@@ -399,10 +399,14 @@ func (k *passive) pack(st []uint64) []uint64 {
 // A mark is the instant at which a limit last granted anything.
 type mark struct {
 	plan
-	own bool // whether the limit is the one that is asked
+	memory uint64 // that of the versions
+	own    bool   // whether the limit is the one that is asked
 }
 
 func (k *mark) Width() int { return 1 }
+
+// Fresh returns when the limit goes, if it is idle: a key that is forgotten earlier would lose it too soon.
+func (k *mark) Fresh(st []uint64) Instant { return After(st[0], k.memory) }
 
 func (k *mark) Valid(st []uint64) bool { return st[0] <= MaxInstant }
 
