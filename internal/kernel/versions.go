@@ -180,11 +180,7 @@ func (c *Compiled) Meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 		return c, st, false
 	}
 	if !c.Alike(from) || (from.versions != nil || !c.similar(from.Kernel)) && from.Fresh(st) <= now { // the store may have forgotten it
-		st = make([]uint64, c.Width())
-		if c.parts != nil {
-			st = c.parts.begin(st)
-		}
-		return c, st, false
+		return c, c.NewState(), false
 	}
 	if k := from.asking(c, st, now); k != nil {
 		return k, st, false

@@ -75,6 +75,9 @@ func TestFreezeSeesUpdates(t *testing.T) {
 	require.True(t, l.AllowN("key", 10))
 	require.False(t, sh.evict(candidate{id: sp.store.identify("key"), remaining: 1}, 0, 1), "it has no events remaining")
 	require.False(t, l.Allow("key"))
+	idle := kernel.InstantOf(clk.Now().Add(time.Second))
+	require.True(t, sh.evict(candidate{id: sp.store.identify("key")}, idle, 1))
+	require.Zero(t, sp.store.evicted.Load(), "it is idle by now")
 }
 
 // A looked kernel counts the questions whether a key is idle.

@@ -79,7 +79,6 @@ func (e *Asked) spend(req *kernel.Request) {
 	switch {
 	case e.word != nil:
 		if !e.decided {
-			e.next[0] = e.old
 			e.k.Step(e.next[:], req, &e.Answer)
 		}
 		if e.found {

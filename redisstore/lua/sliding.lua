@@ -7,12 +7,9 @@ if p.frontier > t then when = p.frontier end
 if total + n > p.most then -- otherwise there is room, whatever the weight of the oldest
   local full, oldest = total
   while true do
-    oldest = 0
-    if ahead < p.slots then
-      local place = (slot + 1) % p.slots
-      --@<count
-      oldest = c
-    end
+    local place = (slot + 1) % p.slots
+    --@<count
+    oldest = c
     full = full - oldest
     if full + n <= p.most then break end
     slot, ahead = slot + 1, ahead + 1
