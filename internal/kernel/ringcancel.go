@@ -49,9 +49,7 @@ func (r *ring) remove(st []uint64, slot uint64, n int) {
 }
 
 func (r *ring) cancel(st []uint64, u *undoing) []uint64 {
-	if len(u.line) > 0 {
-		newRingLine(r, st, u).cancel()
-	}
+	newRingLine(r, st, u).cancel()
 	return st
 }
 

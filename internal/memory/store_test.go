@@ -392,3 +392,27 @@ func (l *limiter) reserveAndCancel(key string, n int) {
 		l.do(key, &kernel.Request{Op: kernel.OpCancel, Grant: a.Grant, Clock: l.timeline})
 	}
 }
+
+// TestDecideIsEnough: the faster way decides by itself on the requests of usual traffic, and leaves the
+// state that the slower one would.
+func TestDecideIsEnough(t *testing.T) {
+	k, clk := bucket(10, time.Second), stepclock.New()
+	by, timeline := decider{k, k.Word()}, kernel.NewTimeline(clk, nil)
+	for _, req := range []kernel.Request{
+		{Op: kernel.OpTake, N: 4}, {Op: kernel.OpTakeUpTo, N: 4}, {Op: kernel.OpCharge, N: 1}, {Op: kernel.OpPeek},
+		{Op: kernel.OpTakeUpTo, N: 4}, {Op: kernel.OpTake, N: 1}, {Op: kernel.OpTakeUpTo, N: 1},
+	} {
+		req.Clock = timeline
+		for _, word := range []uint64{0, kernel.InstantOf(clk.Now().Add(500 * time.Millisecond)), kernel.InstantOf(clk.Now().Add(time.Second))} {
+			var fast, slow kernel.Answer
+			st := []uint64{word}
+			k.Step(st, &req, &slow)
+			if req.Op == kernel.OpCharge && word != 0 && !slow.Allowed {
+				continue // what it counts is not granted
+			}
+			require.True(t, by.decide(&word, &req, &fast), "%+v", req)
+			require.Equal(t, st[0], word, "%+v", req)
+			require.Equal(t, slow, fast, "%+v", req)
+		}
+	}
+}
