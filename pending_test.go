@@ -220,17 +220,19 @@ func TestLinesGiveMemoryBack(t *testing.T) {
 	race.Alone(t)
 	const many = 100_000
 	l, store, clk := newTestLimiter(t, TokenBucket{Rate: PerSecond(1)})
+	var m runtime.MemStats
 	heap := func() int64 {
-		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	before := heap()
+	before, total := heap(), m.TotalAlloc
 	for i := range many {
 		_, err := l.Reserve(t.Context(), fmt.Sprint(i), 1)
 		require.NoError(t, err)
 	}
+	runtime.ReadMemStats(&m)
+	assert.Less(t, (m.TotalAlloc-total)/many, uint64(3000), "bytes for each, which do not depend on how many others there are")
 	for range many {
 		clk.Advance(time.Minute)
 		_, err := l.Reserve(t.Context(), "key", 1)
