@@ -435,3 +435,25 @@ func TestCancelsShareCalls(t *testing.T) {
 		assert.Equal(t, before.Remaining, after.Remaining)
 	})
 }
+
+// TestUndoOfSeveralLimits: a call that has cancelled something is the last one.
+func TestUndoOfSeveralLimits(t *testing.T) {
+	limits := &ownLimits{}
+	limits.set("key", TokenBucket{Rate: PerMinute(1)})
+	limits.set("other", TokenBucket{Rate: PerHour(1)})
+	made, err := New(Unlimited{}, WithLimits(limits.lookup), WithClock(stepclock.New()))
+	require.NoError(t, err)
+	l := made.(*limiter)
+	claims := make(map[string]*claim)
+	for range 2 {
+		for _, key := range []string{"key", "other"} {
+			r, err := l.Reserve(t.Context(), key, 1)
+			require.NoError(t, err)
+			claims[key] = r.claim
+		}
+	}
+	c := claims["key"]
+	out, err := l.undo("key", []*Transition{c.by, claims["other"].by}, c.line.Cancel([]*kernel.Waiter{c.waiter}, 0))
+	require.NoError(t, err)
+	assert.True(t, out.Any())
+}
