@@ -290,13 +290,9 @@ func witness(part capable, i int, known []member) (old capable, st []uint64) {
 	return best.limit.leaves()[i], best.parts[i]
 }
 
-// over reports whether the limit goes, unless it is asked at now.
+// over reports whether the limit goes, unless it is asked at now. If it is the only one, it is not idle.
 func (m *member) over(now Instant) bool {
-	fresh := m.limit.Fresh(m.state())
-	if m.of == nil {
-		return fresh <= now
-	}
-	return m.of.over(m.asked, fresh, now)
+	return m.of != nil && m.of.over(m.asked, m.limit.Fresh(m.state()), now)
 }
 
 // state returns the state of the limit alone.
