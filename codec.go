@@ -186,7 +186,7 @@ func (r *headerReader) parts() (Algorithm, error) {
 	if n > maxParts {
 		return nil, fmt.Errorf("an All has %d parts", n)
 	}
-	parts := make(All, 0, min(n, 8))
+	var parts All
 	for range n {
 		part, err := r.limit(true)
 		if err != nil {

@@ -30,3 +30,13 @@ func TestManyDenialsReadRarely(t *testing.T) {
 		assert.False(t, c.Renew())
 	})
 }
+
+// TestCoarseBeginsAtItsBase: until the first tick, no time has passed.
+func TestCoarseBeginsAtItsBase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Coarse
+		c.Init()
+		time.Sleep(time.Millisecond)
+		assert.Zero(t, c.SinceBase())
+	})
+}

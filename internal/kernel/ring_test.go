@@ -48,3 +48,23 @@ func TestNarrowRingCutsCounts(t *testing.T) {
 	st, _ = narrow.adoptRing(&wide, st, begun)
 	assert.Equal(t, uint64(math.MaxUint32), narrow.back(st, begun/second, 0))
 }
+
+// TestRingAdoptsEmptySlots: a slot without events makes no difference to what is adopted.
+func TestRingAdoptsEmptySlots(t *testing.T) {
+	old, next := NewRollingWindow(10, 0, 2, 100).(*rolling), NewRollingWindow(10, 0, 4, 50)
+	st := old.Spend(make([]uint64, old.Width()), 110, 1)
+	st = old.Spend(st, 210, 1)
+	old.remove(st, 2, 1)
+	_, lasting := next.Adopt(old, st, 210)
+	assert.True(t, lasting)
+}
+
+// TestRingTracesAreShort: a reservation far ahead remembers only the counts that it pushes out.
+func TestRingTracesAreShort(t *testing.T) {
+	k := NewRollingWindow(10, 0, 1000, 100)
+	st := k.Spend(make([]uint64, k.Width()), 100_000, 1)
+	_, traces := k.reserve(st, 100_000, 199_900, 1, nil)
+	assert.Empty(t, traces[0].cleared)
+	_, traces = k.reserve(st, 100_000, 200_000, 1, nil)
+	assert.Len(t, traces[0].cleared, 1)
+}

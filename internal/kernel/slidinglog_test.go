@@ -57,3 +57,12 @@ func TestLogKeepsRefusedThatMatter(t *testing.T) {
 		require.LessOrEqual(t, len(st), logHeader+2*(2*10))
 	}
 }
+
+// TestLogRefusesNonsense: the header of a log is consistent.
+func TestLogRefusesNonsense(t *testing.T) {
+	k := NewSlidingLog(10, uint64(time.Second), false)
+	assert.True(t, k.Valid([]uint64{1, 3, 7, 7}))
+	for _, st := range [][]uint64{{0, 3}, {0, 2, 0}, {0, 4, 0}, {0, 3, MaxInstant + 1}, {1, 4, 7, 7}, {1, 3, MaxInstant + 1, 7}} {
+		assert.False(t, k.Valid(st), "%v", st)
+	}
+}

@@ -142,7 +142,7 @@ func (g *group) word(id identity) (state uint64, missing int) {
 	hi0, hi1, hi2 := atomic.LoadUint64(&g[0]), atomic.LoadUint64(&g[1]), atomic.LoadUint64(&g[2])
 	lo01, lo2 := atomic.LoadUint64(&g[3]), atomic.LoadUint64(&g[4])
 	not0 := nonzero(hi0 ^ id.hi | uint64(uint32(lo01)^id.lo))
-	not1 := nonzero(hi1 ^ id.hi | lo01>>32 ^ uint64(id.lo))
+	not1 := nonzero(hi1 ^ id.hi | (lo01>>32 ^ uint64(id.lo)))
 	not2 := nonzero(hi2 ^ id.hi | uint64(uint32(lo2)^id.lo))
 	none := not0 & not1 & not2
 	return (groupHead + not0*(1+not1)) * (1 - none), int(none)

@@ -141,3 +141,17 @@ func TestBatchConcurrent(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupFindsEach: a group tells each of its keys from others, of which a part of the hash is the same.
+func TestGroupFindsEach(t *testing.T) {
+	ids := []identity{{1, 5}, {2, 6}, {3, 7}}
+	g := group{1, 2, 3, 6<<32 | 5, 7}
+	for i, id := range ids {
+		state, missing := g.word(id)
+		assert.Equal(t, []int{groupHead + i, 0}, []int{int(state), missing})
+		for _, other := range []identity{{id.hi, id.lo ^ 8}, {id.hi ^ 8, id.lo}} {
+			state, missing = g.word(other)
+			assert.Equal(t, []int{0, 1}, []int{int(state), missing})
+		}
+	}
+}

@@ -142,3 +142,13 @@ func TestGarbageIsBounded(t *testing.T) {
 	}
 	s.check(t)
 }
+
+// TestWideNewStates: a key whose first state is larger than a block has one of its own at once.
+func TestWideNewStates(t *testing.T) {
+	l, s, _ := newTestLimiter(t, all(eventLog(10, time.Second), rolling(20, (mostBlock+1)*time.Second, time.Second)))
+	for i := range 3 {
+		require.True(t, l.Allow(fmt.Sprint(i)))
+		require.False(t, l.AllowN(fmt.Sprint(i), 10))
+	}
+	s.check(t)
+}

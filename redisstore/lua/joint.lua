@@ -30,7 +30,7 @@ end
 
 -- the keys
 local keys, P, notes = {}, {}, false
-local first, many = 1, 0
+local many, first = 0
 for k = 1, #KEYS do
   local request, tag = ARGV[2 * k], ARGV[2 * k + 1]
   local all, n, pos = unpack('<Bd', request)
