@@ -180,9 +180,6 @@ func (r *Reservation) await(ctx context.Context) error {
 		}
 		return nil
 	}
-	if r.Delay() == 0 {
-		return nil
-	}
 	if err := r.l.sleep(ctx, r.due, nil); err != nil && r.Delay() > 0 { // else both happened at once, and the events are spent
 		return err
 	}
