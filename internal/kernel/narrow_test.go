@@ -123,3 +123,22 @@ func TestNarrowStatesEqualWideOnes(t *testing.T) {
 		assert.Greater(t, wide, 1000, name)
 	}
 }
+
+// TestNarrowHasNoDebt: a count above the limit, or an event at this instant, has no room in the word of a
+// window.
+func TestNarrowHasNoDebt(t *testing.T) {
+	for _, name := range []string{"fixed", "sliding"} {
+		l := limitsOf(t)[name][0]
+		for more, ok := range []bool{true, false} {
+			var a Answer
+			st, _ := l.wide.Step(l.wide.NewState(), &Request{Op: OpCharge, N: l.wide.Limit() + more, Fixed: &Reading{Now: begun, Own: true}}, &a)
+			_, narrow := l.narrow.Word().Narrow(st, begun+second/2)
+			assert.Equal(t, ok, narrow, "%s, %d more", name, more)
+		}
+	}
+	l := limitsOf(t)["sliding"][0]
+	var a Answer
+	st, _ := l.wide.Step(l.wide.NewState(), &Request{Op: OpTake, N: 1, Fixed: &Reading{Now: begun, Own: true}}, &a)
+	_, narrow := l.narrow.Word().Narrow(st, begun)
+	assert.False(t, narrow)
+}
