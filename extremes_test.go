@@ -138,3 +138,9 @@ func TestExtremes(t *testing.T) {
 		}
 	}
 }
+
+// TestTimes: what several Bounds of a key ask for together is exact up to the greatest number.
+func TestTimes(t *testing.T) {
+	assert.Equal(t, math.MaxInt-1, times(2, math.MaxInt/2))
+	assert.Equal(t, math.MaxInt, times(2, math.MaxInt/2+1))
+}

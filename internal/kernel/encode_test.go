@@ -91,3 +91,12 @@ func TestAppendCancellationStaysShort(t *testing.T) {
 		assert.Less(t, longest, 1000, name)
 	}
 }
+
+// TestAppendCancellationAtTheFirstInstant: zero is an instant as any other.
+func TestAppendCancellationAtTheFirstInstant(t *testing.T) {
+	c := Compile(NewFixedWindow(1, 100, true, InMemory.Varying()), InMemory.Varying())
+	w := NewWaiter(&Grant{by: c, n: 1, traces: make([]trace, 1)}, 0, false)
+	var line Line
+	line.Insert(w, 0)
+	assert.Greater(t, len(c.AppendCancellation(nil, line.Cancel([]*Waiter{w}, 0))), 8)
+}
