@@ -304,3 +304,15 @@ func TestVersions_Idle(t *testing.T) {
 	assert.Len(t, s.from.Versions(), MostVersions)
 	assert.True(t, s.from.Valid(s.st))
 }
+
+// TestPassiveBindsNothing: a limit that is not asked, and is not the looser one, delays nothing.
+func TestPassiveBindsNothing(t *testing.T) {
+	of := NewFixedWindow(1, second, true, InMemory.Varying())
+	k := &passive{Kernel: of, enc: InMemory.Varying()}
+	st := of.Spend(make([]uint64, of.Width()), begun+5*second, 1)
+	assert.Zero(t, k.frontier(st))
+	assert.Equal(t, begun, k.Ready(st, begun, 1))
+	k.binds = true
+	assert.Equal(t, begun+5*second, k.frontier(st))
+	assert.Equal(t, begun+6*second, k.Ready(st, begun, 1))
+}

@@ -553,3 +553,16 @@ func TestChangeSeesUpdates(t *testing.T) {
 	require.False(t, l.AllowBy(l.timeline, "key", lim, 1))
 	l.check(t)
 }
+
+// TestTakeAllMakesNoTables: keys that are in the logs need no room in the tables.
+func TestTakeAllMakesNoTables(t *testing.T) {
+	l := newVariedLimiter()
+	for i := range 2000 {
+		granted, _ := l.takeAll(1, []string{fmt.Sprint(i)}, []int{len(owns) - 1})
+		require.True(t, granted)
+		l.clk.Advance(time.Millisecond)
+	}
+	for _, e := range l.evictees() {
+		require.Zero(t, e.(*shard).current().most)
+	}
+}

@@ -200,6 +200,11 @@ func TestDebt(t *testing.T) {
 			if tt.most == 0 {
 				_, err := l.Charge(t.Context(), "k", most+1)
 				require.ErrorIs(t, err, ratelimit.ErrDebt)
+				var has int // and fewer as time passes
+				_, scanErr := fmt.Sscanf(err.Error()[strings.Index(err.Error(), "can hold"):], "can hold %d more", &has)
+				require.NoError(t, scanErr)
+				_, err = l.Charge(t.Context(), "k", has+1)
+				require.ErrorIs(t, err, ratelimit.ErrDebt, "%+v", tt.alg)
 				d, err := l.Charge(t.Context(), "k", 20_000)
 				require.NoError(t, err)
 				assert.False(t, d.Allowed)
