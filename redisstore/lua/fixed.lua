@@ -22,9 +22,7 @@ if s == '' then p.start, p.count = 0, 0 else p.start, p.count = unpack('<I8I8', 
 when = t
 if p.start > t then when = p.start end
 --@<window
-if count + n > p.most then
-  if start == p.start then when = over else when = start + p.length end
-end
+if count + n > p.most then when = over end -- the window is that of the state, because another one has no events
 --@@spend
 local when = t
 --@<window
