@@ -91,6 +91,15 @@ func TestSettleWhatWasNotHeld(t *testing.T) {
 	d, err = third.Settle(ctx, 1)
 	require.NoError(t, err)
 	assert.Equal(t, 3, d.Remaining)
+
+	l, _ = at(t, ratelimit.InFlight{Limit: 5, Timeout: time.Hour}, ratelimit.WithStore(db.store()), ratelimit.WithName("flight"), ratelimit.WithFailureLog(nil))
+	db.err = errors.New("connection lost")
+	over, _, err := l.Hold(ctx, "key", 2)
+	require.ErrorIs(t, err, db.err)
+	db.err = nil
+	d, err = over.Settle(ctx, 2)
+	require.NoError(t, err)
+	assert.Equal(t, 5, d.Remaining, "none of them is in flight any more")
 }
 
 // If the store fails, Settle says so, and counts once.

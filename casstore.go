@@ -237,10 +237,8 @@ const mostPauses = 8
 // pause waits for a random time of at most d, or returns the error of ctx. Processes that wait
 // equally long would meet again.
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(rand.N(d + 1))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(rand.N(d + 1)):
 		return ctx.Err()
 	case <-ctx.Done():
 		return ctx.Err()

@@ -96,6 +96,7 @@ func TestAppendCancellationStaysShort(t *testing.T) {
 func TestAppendCancellationAtTheFirstInstant(t *testing.T) {
 	c := Compile(NewFixedWindow(1, 100, true, InMemory.Varying()), InMemory.Varying())
 	w := NewWaiter(&Grant{by: c, n: 1, traces: make([]trace, 1)}, 0, false)
+	assert.Equal(t, -1.0, w.leaves(), "it stays")
 	var line Line
 	line.Insert(w, 0)
 	assert.Greater(t, len(c.AppendCancellation(nil, line.Cancel([]*Waiter{w}, 0))), 8)

@@ -145,10 +145,27 @@ func TestGarbageIsBounded(t *testing.T) {
 
 // TestWideNewStates: a key whose first state is larger than a block has one of its own at once.
 func TestWideNewStates(t *testing.T) {
-	l, s, _ := newTestLimiter(t, all(eventLog(10, time.Second), rolling(20, (mostBlock+1)*time.Second, time.Second)))
+	l, s, _ := newTestLimiter(t, all(eventLog(10, time.Second), rolling(20, 2*mostBlock*time.Second, time.Second)))
 	for i := range 3 {
 		require.True(t, l.Allow(fmt.Sprint(i)))
 		require.False(t, l.AllowN(fmt.Sprint(i), 10))
 	}
 	s.check(t)
+}
+
+// TestLargestBlock: a state that just fits into a block has one in the next table, too.
+func TestLargestBlock(t *testing.T) {
+	k, s := eventLog(1000, time.Hour), new(Store)
+	s.begin(0)
+	id := s.identify("key")
+	for _, size := range []int{mostBlock, mostBlock + 1} {
+		old, next := newLogTable(4, 2*mostBlock), newLogTable(4, 2*mostBlock)
+		st, ok := old.next(size, size)
+		require.True(t, ok)
+		i, _ := old.find(id)
+		old.insert(i, id, k)
+		old.set(&old.slots[i], st)
+		next.copyFrom(&old, &old.slots[i])
+		require.Equal(t, size > mostBlock, next.outside > 0)
+	}
 }
