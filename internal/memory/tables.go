@@ -126,6 +126,7 @@ type Tables struct {
 	decider                      // that of all keys; zero if they have limits of their own
 	base    *Limit               // of keys without a limit of their own
 	logs    atomic.Pointer[Logs] // nil until a key is put into them
+	epochs  epochs               // also of the keys in logs
 	single  bool                 // whether a state is one word
 	width   uint64               // words of a state
 	serial  uint64               // see serials
@@ -337,9 +338,7 @@ func (sp *Tables) allowLocked(clk *kernel.Timeline, id identity, lim *Limit, n i
 		}
 	}
 	req, a := kernel.Request{Op: kernel.OpTake, N: n, Clock: clk}, kernel.Answer{}
-	if !sp.applyLogged(id, lim, &req, &a, lim.word != nil) {
-		sp.update(id, lim, &req, &a)
-	}
+	sp.update(id, lim, &req, &a)
 	return a.Allowed
 }
 
@@ -392,7 +391,7 @@ func (sp *Tables) apply(id identity, lim *Limit, req *kernel.Request, a *kernel.
 	if lim.word == nil && fits && sp.applyWide(id, req, a) {
 		return
 	}
-	if sp.applyLogged(id, lim, req, a, lim.word != nil && fits) {
+	if (lim.word == nil || !fits) && sp.applyLogged(id, lim, req, a) {
 		return
 	}
 	sp.update(id, lim, req, a)
@@ -405,7 +404,7 @@ func (sp *Tables) applyWide(id identity, req *kernel.Request, a *kernel.Answer) 
 	defer sh.mu.Unlock()
 	p, ok := t.find(id)
 	if ok {
-		sp.base.step(t.state(p), req, a)
+		sp.base.step(id, t.state(p), req, a)
 	}
 	return ok
 }
@@ -450,7 +449,7 @@ func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *k
 		}
 	}
 	st := t.state(p) // all zero; no other goroutine reads it until the slot is taken
-	if !lim.step(st, req, a) {
+	if !lim.step(id, st, req, a) {
 		if sp.store.answers(req.Op) {
 			return updated
 		}
