@@ -201,7 +201,8 @@ func TestDebt(t *testing.T) {
 				_, err := l.Charge(t.Context(), "k", most+1)
 				require.ErrorIs(t, err, ratelimit.ErrDebt)
 				var has int // and fewer as time passes
-				_, scanErr := fmt.Sscanf(err.Error()[strings.Index(err.Error(), "can hold"):], "can hold %d more", &has)
+				_, text, _ := strings.Cut(err.Error(), "can hold ")
+				_, scanErr := fmt.Sscan(text, &has)
 				require.NoError(t, scanErr)
 				_, err = l.Charge(t.Context(), "k", has+1)
 				require.ErrorIs(t, err, ratelimit.ErrDebt, "%+v", tt.alg)
