@@ -45,31 +45,44 @@ func (l *limiter) takeUpTo(ctx context.Context, key string, n int) (res Result, 
 }
 
 // Hold implements [Limiter].
-func (l *limiter) Hold(ctx context.Context, key string, n int) (r *Reservation, d Decision, _ error) {
-	if err := l.check(ctx, n); err != nil {
+func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOption) (r *Reservation, d Decision, _ error) {
+	h, err := checkHold(l.check(ctx, n), opts)
+	if err != nil {
 		return nil, Decision{}, err
 	}
-	if l.waiting.any() {
-		if d, ok := l.overtakes(ctx, key, n); ok {
-			return nil, d, nil
-		}
-	}
-	t, err := l.transitionOf(ctx, key)
-	r, res, err := l.hold(ctx, key, n, t, err)
+	r, res, err := l.holdAny(ctx, key, n, h, opts)
 	return r, res.Decision, err
 }
 
+// checkHold returns err, or the values of the options of a hold, and an error if they cannot be used.
+func checkHold(err error, opts []HoldOption) (holding, error) {
+	if err != nil {
+		return holding{}, err
+	}
+	return newHolding(true, opts)
+}
+
+// holdAny is Hold without checks.
+func (l *limiter) holdAny(ctx context.Context, key string, n int, h holding, opts []HoldOption) (*Reservation, Result, error) {
+	if d, ok := l.overtakes(ctx, key, n); ok {
+		return nil, Result{Decision: d}, nil
+	}
+	t, err := l.transitionOf(ctx, key)
+	return l.hold(ctx, key, n, t, err, h, opts)
+}
+
 // hold holds n events as t decides, even if that overtakes a Wait. err is the error of the
-// lookup of t, or nil.
-func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, err error) (_ *Reservation, res Result, _ error) {
-	resets := l.resets.count.Load()
+// lookup of t, or nil. h has the values of opts.
+func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, err error, h holding, opts []HoldOption) (_ *Reservation, res Result, _ error) {
+	var as Handle
 	if err == nil {
-		res, err = l.applyBy(ctx, key, t, Request{Op: OpHold, N: n})
+		as = t.handle(h)
+		res, err = l.applyBy(ctx, key, t, Request{Op: OpHold, N: n, Hold: as})
 	}
 	if err != nil {
 		r := l.newReservation(0, 0, claim{key: key})
 		d, err := l.degraded(ctx, n, t, err, func(fallback Limiter) (d Decision, err error) {
-			r, d, err = fallback.Hold(context.WithoutCancel(ctx), key, n)
+			r, d, err = fallback.Hold(context.WithoutCancel(ctx), key, n, opts...)
 			return d, err
 		})
 		if !d.Allowed {
@@ -80,16 +93,20 @@ func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, er
 	if !res.Decision.Allowed {
 		return nil, res, nil
 	}
-	return l.holding(key, n, t, &res, resets), res, nil
+	return l.held(key, n, t, &res, as), res, nil
 }
 
-// holding returns the Reservation of n events that t has granted to an OpHold.
-func (l *limiter) holding(key string, n int, t *Transition, res *Result, resets uint64) *Reservation {
+// held returns the Reservation of n events that t has granted to an OpHold.
+func (l *limiter) held(key string, n int, t *Transition, res *Result, as Handle) *Reservation {
 	due := res.due
 	if due == 0 { // the store has a clock of its own
 		due = l.timeline.In(res.Decision.Delay)
 	}
-	return l.newReservation(n, due, claim{key: key, by: t, grant: res.Grant, resets: resets})
+	c := claim{key: key, by: t, grant: res.Grant}
+	if res.Held {
+		c.hold = as.ID
+	}
+	return l.newReservation(n, due, c)
 }
 
 // Charge implements [Limiter].
@@ -141,49 +158,33 @@ func (r *Result) uncounted(n int) error {
 // Settle says that n of the held events have happened, which may be fewer or more. It counts
 // once: afterwards, or after Cancel, it returns [ErrSettled] and changes nothing.
 //
-// If n is the number held, nothing changes. If n is greater, Settle counts the rest as
-// [Limiter.Charge] does. If n is less, Settle gives the others back. The key is then as if only
-// n events had been taken at the time of the hold, if nothing was granted on it since.
-// Otherwise, it is never more generous than that, so that in no span more events happen than
-// the algorithm bounds:
+// The key is then as if n events had been taken at the time of the hold, and not as many as were held:
+// exactly, whatever else was granted, held and settled since. If n exceeds the number held, Settle
+// counts the rest as [Limiter.Charge] does, at the present time. What is not exact:
 //
-//   - Windows and logs always give all of them back, in the window or segment of the hold, or
-//     at its instant, as long as it counts. A window, segment or period that a reservation has
-//     pushed out gives nothing back.
-//   - A [TokenBucket] gives back as much as would be missing now if only the hold had been
-//     taken from a full bucket: the rest may have come back already. While reservations are
-//     pending, or the bucket is in debt, it gives back nothing. (In debt, it does so with
-//     RefillInterval, and it may if all others were granted at the very instant of the hold.)
-//   - A [LeakyBucket] that has queued other events since, and a [WarmingUp] that has granted
-//     others since, give back nothing, and a [SlidingLog] with CountDenied never does.
+//   - A [WarmingUp] gives events back only if it has granted nothing since.
+//   - A [SlidingLog] with CountDenied keeps the denials that it has noted meanwhile.
+//   - A window of StartOnFirstEvent and the refills of RefillInterval that the hold began go on as they
+//     would have, while anything counts in them.
 //   - In an [InFlight], all events are over, whatever n is.
-//   - In an [All], each part does what it does alone. While reservations are pending, or one
-//     part of the All is a WarmingUp that grants nothing yet, a TokenBucket with continuous
-//     refill gives nothing back unless nothing was granted since.
+//   - What a [LeakyBucket] has queued behind the held events keeps its Delay.
 //
-// A window of StartOnFirstEvent and an interval of RefillInterval that the hold began last
-// as long as they would have, if others were granted in them.
-//
-// If the turn of a reservation has not come, Settle with 0 is Cancel, and TokenBucket
-// and WarmingUp give nothing back to a greater n. After its turn, Settle treats it like a hold.
-// If the key was evicted or reset since, or its limit is another one (see [WithLimits]), Settle
-// gives nothing back. In a [MemoryStore], it may also give nothing back if another key of the limiter
-// was evicted since, or more than a hundred others were reset. In other stores, if another limiter
-// called Reset, Settle may give back events that others have spent since; but that of package
-// redisstore learns of it, with the exceptions listed there. An
-// [InFlight] finds its events by their time: it releases them even if its limit has changed or
-// other keys were forgotten. A reservation that the [FailurePolicy] allowed holds nothing, so that
-// Settle counts all of n, except in an InFlight.
+// If the hold is not open any more, what it held counts as it did, or was given back: because it has
+// ended by itself (see [HoldFor]), because the key was evicted or reset, or has got another kind of limit
+// ([WithLimits]), or because another process has settled the hold. Then Settle counts only what exceeds
+// the number held. So it does if nothing is held: of a reservation of Reserve, or of ReserveWithin without
+// options, except that Settle with 0 before its turn is Cancel. A reservation that the [FailurePolicy]
+// allowed holds nothing, so that Settle counts all of n, except in an InFlight.
 //
 // The Decision is what Peek returns afterwards. If the limit of the key has changed, WithLimits says
 // whose decision it is. If ctx has ended, n is negative, or the error matches [ErrDebt] or
 // [ErrFull], nothing was settled, and Settle can be called again. A handler whose client may have
 // left passes [context.WithoutCancel] of the request's context. If the store fails, the
 // [FailurePolicy] makes the Decision, the error says so, and it is unknown whether Settle took
-// effect; it cannot be called again.
+// effect; it cannot be called again, and unless it did, the hold ends by itself.
 //
-// In memory, settling a hold allocates nothing, except if a log grows; settling one of [HoldAll]
-// allocates once.
+// Settle costs a call of the store, and takes time in proportion to the number of open holds of the key. In
+// memory, it allocates nothing, except if a log grows; settling a Reservation of [HoldAll] allocates once.
 func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error) {
 	if r == nil {
 		r = new(Reservation)
@@ -206,63 +207,45 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 	return d, err
 }
 
-// settleNow is Settle without checks. It sets d.
-func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err error) {
-	if r.claim == nil {
-		d.Allowed = true
-		return nil
-	}
-	return r.settleClaim(ctx, r.claim, n, d)
-}
-
 // giveBack settles a Reservation that nobody was given.
 func (r *Reservation) giveBack(ctx context.Context) (Decision, error) {
 	r.set(isQuiet)
 	return r.Settle(ctx, 0)
 }
 
-// settleClaim is Settle of a claim. It sets d.
-func (r *Reservation) settleClaim(ctx context.Context, c *claim, n int, d *Decision) (err error) {
-	l := r.l
-	if c.waiter != nil && n < r.n {
-		if n == 0 && r.Delay() > 0 {
-			if err = l.cancelClaim(c); err != nil {
-				*d, err = l.unsettled(ctx, c.by, err)
-			} else {
-				*d, err = l.Peek(ctx, c.key)
-			}
+// settleNow is Settle without checks. It sets d.
+func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err error) {
+	l, c := r.l, r.claim
+	if c == nil {
+		d.Allowed = true
+		return nil
+	}
+	if n == 0 && r.is(isAhead) && r.Delay() > 0 {
+		if err = l.cancelClaim(r.n, c); err != nil {
+			*d, err = l.unsettled(ctx, c.by, err)
+		} else {
+			*d, err = l.Peek(ctx, c.key)
+		}
+		return err
+	}
+	by := c.by
+	switch {
+	case by == nil: // the store failed, so that nothing is held
+		if by, err = l.transitionOf(ctx, c.key); err != nil || !by.flies {
+			*d, err = l.Charge(ctx, c.key, n)
 			return err
 		}
+	case by.Stateless() || c.hold == 0 && n <= r.n: // nothing is held, or counts
+		*d, err = l.Peek(ctx, c.key)
+		return err
+	}
+	if c.waiter != nil && c.hold != 0 && n < r.n {
 		if err = l.leave(ctx, c.key, c.line, c.waiter); err != nil {
 			r.clear(isOver)
 			return err
 		}
 	}
-	switch {
-	case c.grant != nil:
-		return r.settle(ctx, c, c.by, c.grant, n, d)
-	case c.by != nil && c.by.Stateless():
-		*d, err = l.Peek(ctx, c.key) // it was held while the key was unlimited, and never counts
-		return err
-	}
-	t, err := l.transitionOf(ctx, c.key)
-	if err != nil || !t.flies {
-		*d, err = l.Charge(ctx, c.key, n) // it holds nothing, because the store failed
-		return err
-	}
-	return r.settle(ctx, c, t, kernel.Nothing, n, d) // what it was for is over, so nothing is in flight
-}
-
-// isUncounted reports whether err is that of events that could not be counted.
-func isUncounted(err error) bool { return errors.Is(err, ErrDebt) || errors.Is(err, ErrFull) }
-
-// settle is Settle of a Grant that by has left. It sets d.
-func (r *Reservation) settle(ctx context.Context, c *claim, by *Transition, grant any, n int, d *Decision) error {
-	l := r.l
-	defer l.waiting.released(c.key) // even if the store fails: it may have released them
-	lost, doubt := l.resets.of(c.resets, c.key)
-	doubt = doubt && l.local == nil // a store in memory knows
-	res, err := l.applyBy(ctx, c.key, by, Request{Op: OpSettle, N: n, Grant: grant, lost: lost, doubt: doubt})
+	res, err := l.settle(ctx, r.n, c, by, n)
 	if err != nil {
 		*d, err = l.unsettled(ctx, by, err)
 		return err
@@ -271,17 +254,30 @@ func (r *Reservation) settle(ctx context.Context, c *claim, by *Transition, gran
 	return res.uncounted(n - r.n)
 }
 
+// settle has the store settle a claim of some events, for n. If there is no hold, there is none with a
+// new ID either.
+func (l *limiter) settle(ctx context.Context, of int, c *claim, by *Transition, n int) (Result, error) {
+	defer l.waiting.released(c.key) // even if the store fails: it may have given events back
+	id := c.hold
+	if id == 0 {
+		id = newID()
+	}
+	return l.applyBy(ctx, c.key, by, Request{Op: OpSettle, N: n, Of: of, Hold: Handle{ID: id}, Grant: c.grant})
+}
+
+// isUncounted reports whether err is that of events that could not be counted.
+func isUncounted(err error) bool { return errors.Is(err, ErrDebt) || errors.Is(err, ErrFull) }
+
 // unsettled is degraded after the store failed to settle what it had held, which a fallback does
 // not know: that denies.
 func (l *limiter) unsettled(ctx context.Context, by *Transition, err error) (Decision, error) {
 	return l.degraded(ctx, 1, by, err, func(Limiter) (Decision, error) { return Decision{}, nil })
 }
 
-// Release says that what the events were held for is over. The events of an [InFlight] are
-// released; all other algorithms, also in the same [All], keep them, because they have
-// happened. Release is Settle with the number of events held, and has its errors. Pass
-// [context.WithoutCancel] of a request's context, because Release does nothing after ctx has
-// ended.
+// Release says that what the events were held for is over, and has cost as many as were held. The events of
+// an [InFlight] are over; all other algorithms, also in the same [All], keep them. Release is Settle with
+// the number of events held, and has its errors. Pass [context.WithoutCancel] of a request's context,
+// because Release does nothing after ctx has ended.
 func (r *Reservation) Release(ctx context.Context) error {
 	if r == nil {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 )
@@ -66,22 +67,25 @@ type asking struct {
 	of   []Bound
 	keys []apartKey
 	all  bool // whether this is HoldAll
-	hold bool // whether the keys may have to be settled
+	last bool // whether all keys but those that are asked now have granted, so that these need not be held
 	errs []error
 }
 
 // take decides on the keys that are apart, and then on those of joint. held has the reservations of
 // the latter, if this is HoldAll, for n events.
 func (a *asking) take(joint *memory.Joint, held parts, n int) (*Reservation, Decision, error) {
-	together := a.ask() // whether the others are asked
+	together := a.ask(len(joint.Asked) > 0) // whether the others are asked
 	granted := together
 	var failed error
 	if together && len(joint.Asked) > 0 {
 		granted, failed = decideTogether(joint, a.all)
 		a.fail(failed)
 	}
-	if !granted {
-		a.giveBack()
+	switch {
+	case !granted:
+		a.settle(true)
+	case !a.all:
+		a.settle(false)
 	}
 	m, next := merging{own: held.own}, 0
 	keys := a.keys
@@ -112,9 +116,9 @@ func (a *asking) take(joint *memory.Joint, held parts, n int) (*Reservation, Dec
 
 // ask asks the keys until one refuses: those of a group together, and the others one after the
 // other. Those that need no store come first, so that nothing is spent if one is Blocked, and those
-// of limiters that New has not made last, because they may not give back. It reports whether all
-// have granted.
-func (a *asking) ask() (granted bool) {
+// of limiters that New has not made last, because they may not give back. more says that others are
+// asked after them. It reports whether all have granted.
+func (a *asking) ask(more bool) (granted bool) {
 	var plans, groups, foreign [][]*apartKey
 	for i := range a.keys {
 		switch k := &a.keys[i]; {
@@ -127,8 +131,9 @@ func (a *asking) ask() (granted bool) {
 			groups = enter(groups, k)
 		}
 	}
-	a.hold = a.hold || len(groups)+len(foreign) > 1
-	for _, keys := range slices.Concat(plans, groups, foreign) {
+	all := slices.Concat(plans, groups, foreign)
+	for i, keys := range all {
+		a.last = !more && i == len(all)-1
 		if !a.askGroup(keys) {
 			return false
 		}
@@ -157,7 +162,9 @@ func (a *asking) askGroup(keys []*apartKey) (granted bool) {
 			return granted
 		}
 	}
-	for _, k := range keys {
+	last := a.last
+	for i, k := range keys {
+		a.last = last && i == len(keys)-1
 		if !a.askAlone(k) {
 			return false
 		}
@@ -190,14 +197,31 @@ func (a *asking) askAlone(k *apartKey) (granted bool) {
 
 // decide has the store decide on a key, or the FailurePolicy if there is an error.
 func (a *asking) decide(k *apartKey) (granted bool) {
-	r, res, err := k.l.hold(a.ctx, a.of[k.index].key, k.n, k.t, k.failed)
+	key := a.of[k.index].key
+	if !a.holds() {
+		res, err := k.l.takeBy(a.ctx, key, k.n, k.t, k.failed)
+		return a.tell(k, nil, res, err)
+	}
+	r, res, err := k.l.hold(a.ctx, key, k.n, k.t, k.failed, a.holding(), nil)
 	return a.tell(k, r, res, err)
 }
+
+// holds reports whether the keys that are asked now are held.
+func (a *asking) holds() bool { return a.all || !a.last }
+
+// holding says how keys are held: by a TakeAll, only until all are asked.
+func (a *asking) holding() holding {
+	return holding{holds: true, last: maxAsking, lastSet: !a.all}
+}
+
+// maxAsking is how long a TakeAll may take to ask all keys. If it is never told what a store has
+// granted, the events count after that as if they had been taken.
+const maxAsking = time.Minute
 
 // askTogether asks keys at once, if that is possible.
 func (a *asking) askTogether(keys []*apartKey) (decided, granted bool) {
 	op := OpTake
-	if a.hold {
+	if a.holds() {
 		op = OpHold
 	}
 	calls := make([]JointCall, len(keys))
@@ -205,6 +229,9 @@ func (a *asking) askTogether(keys []*apartKey) (decided, granted bool) {
 	for i, k := range keys {
 		j := k.l.states.(joiner)
 		req := Request{Op: op, N: k.n, timeline: k.l.timeline}
+		if op == OpHold {
+			req.Hold = k.t.handle(a.holding())
+		}
 		calls[i] = JointCall{States: j.joint(), Key: a.of[k.index].key, Transition: k.t, Request: req}
 		if p := j.patience(); p > 0 && (ask.patience() == 0 || p < ask.patience()) {
 			ask = j // the least patient of the limiters
@@ -216,8 +243,9 @@ func (a *asking) askTogether(keys []*apartKey) (decided, granted bool) {
 	}
 	if err != nil {
 		granted = true
-		for _, k := range keys {
-			k.failed = err
+		last := a.last
+		for i, k := range keys {
+			a.last, k.failed = last && i == len(keys)-1, err
 			granted = granted && a.decide(k)
 		}
 		return true, granted
@@ -232,8 +260,8 @@ func (a *asking) askTogether(keys []*apartKey) (decided, granted bool) {
 		case err != nil && spent:
 			k.failed = err
 			granted = granted && a.decide(k)
-		case spent && a.hold:
-			r := k.l.holding(c.Key, c.Request.N, k.t, &c.Result, k.resets)
+		case spent && op == OpHold:
+			r := k.l.held(c.Key, c.Request.N, k.t, &c.Result, c.Request.Hold)
 			a.tell(k, r, c.Result, nil)
 		default:
 			a.tell(k, nil, c.Result, err)
@@ -251,7 +279,7 @@ func allGranted(calls []JointCall) bool {
 // applyAll makes the calls for keys. If some of the events are in flight, it returns when the
 // context ends, as applyOrRelease does.
 func (a *asking) applyAll(ask joiner, calls []JointCall, keys []*apartKey) (decided bool, err error) {
-	if !a.hold || a.ctx.Done() == nil || !slices.ContainsFunc(keys, func(k *apartKey) bool { return k.t.flies }) {
+	if !a.holds() || a.ctx.Done() == nil || !slices.ContainsFunc(keys, func(k *apartKey) bool { return k.t.flies }) {
 		return ask.applyAll(a.ctx, calls)
 	}
 	type answer struct {
@@ -265,8 +293,8 @@ func (a *asking) applyAll(ask joiner, calls []JointCall, keys []*apartKey) (deci
 		return answer{own, decided, err}
 	}, func(ctx context.Context, late answer) {
 		for i, k := range keys {
-			if c := &late.calls[i]; late.decided && late.err == nil && allGranted(late.calls) && c.Result.Grant != nil {
-				_, _ = k.l.holding(c.Key, c.Request.N, k.t, &c.Result, k.resets).giveBack(ctx)
+			if c := &late.calls[i]; late.decided && late.err == nil && allGranted(late.calls) && c.Result.Held {
+				_, _ = k.l.held(c.Key, c.Request.N, k.t, &c.Result, c.Request.Hold).giveBack(ctx)
 			}
 		}
 	})
@@ -296,30 +324,34 @@ func (a *asking) fail(err error) {
 	}
 }
 
-// maxGiveBack bounds the holds that are settled at once, so that no store has too much to do.
-const maxGiveBack = 128
+// maxSettled bounds the holds that are settled at once, so that no store has too much to do.
+const maxSettled = 128
 
-// giveBack settles what is held with 0, and sets what has changed in the decisions. Each hold may
-// take a round trip, so it does not settle one after the other.
-func (a *asking) giveBack() {
+// settle ends what is held. If back is true, its events are given back, and it sets what has changed in
+// the decisions; otherwise, they have happened. Each hold may take a round trip, so it does not settle
+// one after the other.
+func (a *asking) settle(back bool) {
 	ctx := context.WithoutCancel(a.ctx)
-	for keys := range slices.Chunk(a.keys, maxGiveBack) {
+	for keys := range slices.Chunk(a.keys, maxSettled) {
 		var wg sync.WaitGroup
 		for i := range keys {
-			if k := &keys[i]; k.held != nil {
-				wg.Go(func() { k.giveBack(ctx) })
+			if k := &keys[i]; k.held != nil && (back || k.held.claim.hold != 0) {
+				wg.Go(func() { k.settle(ctx, back) })
 			}
 		}
 		wg.Wait()
 	}
 }
 
-func (k *apartKey) giveBack(ctx context.Context) {
-	settle := k.held.giveBack
-	if k.l == nil { // observers, if any, have seen its Hold
-		settle = func(ctx context.Context) (Decision, error) { return k.held.Settle(ctx, 0) }
+func (k *apartKey) settle(ctx context.Context, back bool) {
+	if k.l != nil { // observers, if any, of others have seen their Hold
+		k.held.set(isQuiet)
 	}
-	if d, err := settle(ctx); err == nil {
+	n := k.held.n
+	if back {
+		n = 0
+	}
+	if d, err := k.held.Settle(ctx, n); err == nil && back {
 		k.answer.Decision.Remaining, k.answer.Decision.ResetAfter = d.Remaining, d.ResetAfter
 	}
 }

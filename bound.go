@@ -84,18 +84,18 @@ func (b Bound) Reserve(ctx context.Context, n int) (*Reservation, error) {
 }
 
 // ReserveWithin is [Limiter.ReserveWithin] for the key.
-func (b Bound) ReserveWithin(ctx context.Context, n int, maxWait time.Duration) (*Reservation, Decision, error) {
-	return b.of().ReserveWithin(ctx, b.key, n, maxWait)
+func (b Bound) ReserveWithin(ctx context.Context, n int, maxWait time.Duration, opts ...HoldOption) (*Reservation, Decision, error) {
+	return b.of().ReserveWithin(ctx, b.key, n, maxWait, opts...)
 }
 
 // Hold is [Limiter.Hold] for the key.
-func (b Bound) Hold(ctx context.Context, n int) (*Reservation, Decision, error) {
-	return b.of().Hold(ctx, b.key, n)
+func (b Bound) Hold(ctx context.Context, n int, opts ...HoldOption) (*Reservation, Decision, error) {
+	return b.of().Hold(ctx, b.key, n, opts...)
 }
 
 // WaitHold is [Limiter.WaitHold] for the key.
-func (b Bound) WaitHold(ctx context.Context, n int) (*Reservation, error) {
-	return b.of().WaitHold(ctx, b.key, n)
+func (b Bound) WaitHold(ctx context.Context, n int, opts ...HoldOption) (*Reservation, error) {
+	return b.of().WaitHold(ctx, b.key, n, opts...)
 }
 
 // Charge is [Limiter.Charge] for the key.
@@ -135,7 +135,7 @@ func (unbound) WaitN(context.Context, string, int) error { return errUnbound }
 
 func (unbound) Reserve(context.Context, string, int) (*Reservation, error) { return nil, errUnbound }
 
-func (unbound) ReserveWithin(context.Context, string, int, time.Duration) (*Reservation, Decision, error) {
+func (unbound) ReserveWithin(context.Context, string, int, time.Duration, ...HoldOption) (*Reservation, Decision, error) {
 	return nil, Decision{}, errUnbound
 }
 
@@ -143,11 +143,11 @@ func (unbound) TakeUpTo(context.Context, string, int) (int, Decision, error) {
 	return 0, Decision{}, errUnbound
 }
 
-func (unbound) Hold(context.Context, string, int) (*Reservation, Decision, error) {
+func (unbound) Hold(context.Context, string, int, ...HoldOption) (*Reservation, Decision, error) {
 	return nil, Decision{}, errUnbound
 }
 
-func (unbound) WaitHold(context.Context, string, int) (*Reservation, error) {
+func (unbound) WaitHold(context.Context, string, int, ...HoldOption) (*Reservation, error) {
 	return nil, errUnbound
 }
 

@@ -81,17 +81,17 @@ func (a *asked) Reserve(_ context.Context, key string, n int) (*ratelimit.Reserv
 	return nil, nil
 }
 
-func (a *asked) ReserveWithin(_ context.Context, key string, n int, maxWait time.Duration) (_ *ratelimit.Reservation, d ratelimit.Decision, _ error) {
+func (a *asked) ReserveWithin(_ context.Context, key string, n int, maxWait time.Duration, _ ...ratelimit.HoldOption) (_ *ratelimit.Reservation, d ratelimit.Decision, _ error) {
 	a.note("ReserveWithin", key, n, maxWait)
 	return nil, d, nil
 }
 
-func (a *asked) Hold(_ context.Context, key string, n int) (_ *ratelimit.Reservation, d ratelimit.Decision, _ error) {
+func (a *asked) Hold(_ context.Context, key string, n int, _ ...ratelimit.HoldOption) (_ *ratelimit.Reservation, d ratelimit.Decision, _ error) {
 	a.note("Hold", key, n)
 	return nil, d, nil
 }
 
-func (a *asked) WaitHold(_ context.Context, key string, n int) (*ratelimit.Reservation, error) {
+func (a *asked) WaitHold(_ context.Context, key string, n int, _ ...ratelimit.HoldOption) (*ratelimit.Reservation, error) {
 	a.note("WaitHold", key, n)
 	return nil, nil
 }

@@ -259,7 +259,7 @@ func applyAll(state []byte, calls []*casCall) (next []byte, changed bool, expire
 		req, _ := c.req.Read() // now that the state is at hand
 		var wrote bool
 		if next, wrote, c.res, c.err = c.t.Apply(state, req); wrote {
-			state, changed, expires = next, true, req.expiry(c.res.Decision)
+			state, changed, expires = next, true, req.expiry(&c.res)
 		}
 	}
 	return state, changed, expires

@@ -15,6 +15,10 @@ import (
 //
 //	state  = header words
 //	header = version encoding (limit | 0 count limit...)
+//
+// The version is 1, or 2 while holds are open: then the words begin with these
+// (internal/kernel/holds.go). Packages that are older than holds do not read it.
+//
 //	limit  = kind fields | allKind count limit...
 //	fields = mask number...
 //	words  = 8 bytes each, little-endian
@@ -39,8 +43,11 @@ import (
 //
 // Each algorithm and encoding has exactly one header, so headers can be compared as bytes.
 
-// stateVersion is the version of the format. A reader refuses any other.
-const stateVersion = 1
+// The versions of the format. A reader refuses any other.
+const (
+	stateVersion = 1
+	openVersion  = 2 // of a state with open holds
+)
 
 // storedKinds are the algorithms in the order of their kinds, which begin at 1. The
 // order never changes.
@@ -233,63 +240,80 @@ func (r *headerReader) transition(enc kernel.Encoding) (*Transition, error) {
 	return joined(limits), nil
 }
 
-// readHeader returns the transition that wrote a state in encoding enc, and the bytes of the
-// state's words.
-func readHeader(state []byte, enc kernel.Encoding) (from *Transition, words []byte, err error) {
+// readHeader returns the transition that wrote a state in encoding enc, the kernel that left it,
+// and the bytes of the state's words.
+func readHeader(state []byte, enc kernel.Encoding) (from *Transition, by *kernel.Compiled, words []byte, err error) {
 	r := headerReader{state}
 	version, err := r.number()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	if version != stateVersion {
-		return nil, nil, fmt.Errorf("version %d of the format is unknown", version)
+	if version != stateVersion && version != openVersion {
+		return nil, nil, nil, fmt.Errorf("version %d of the format is unknown", version)
 	}
 	if _, err := r.number(); err != nil { // the encoding, which is compared below
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if from, err = r.transition(enc.Varying()); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	header, words := state[:len(state)-len(r.rest)], r.rest
-	if !bytes.Equal(header, from.Tag()) {
-		return nil, nil, errors.New("its header is not one that this store writes")
+	if !from.tags(header) {
+		return nil, nil, nil, errors.New("its header is not one that this store writes")
 	}
-	return from, words, nil
+	return from, from.kernelOf(header), words, nil
 }
 
-// read returns the transition that wrote a state, and the state's words. t is loose.
-func (t *Transition) read(state []byte) (from *Transition, words []uint64, err error) {
+// tags reports whether header is that of a state of t.
+func (t *Transition) tags(header []byte) bool {
+	tag := t.Tag()
+	return len(header) == len(tag) && bytes.Equal(header[1:], tag[1:]) && (header[0] == stateVersion || header[0] == openVersion)
+}
+
+// kernelOf returns the kernel of the states of t with a header.
+func (t *Transition) kernelOf(header []byte) *kernel.Compiled {
+	if header[0] == openVersion {
+		return t.kernel.Opened()
+	}
+	return t.kernel
+}
+
+// read returns the transition that wrote a state, the kernel that left it, and the state's words. t is
+// loose.
+func (t *Transition) read(state []byte) (from *Transition, by *kernel.Compiled, words []uint64, err error) {
 	if len(state) == 0 {
-		return t, make([]uint64, t.kernel.Width()), nil
+		return t, t.kernel, make([]uint64, t.kernel.Width()), nil
 	}
-	from = t
-	encoded, ok := bytes.CutPrefix(state, t.Tag())
-	if !ok {
-		if from, encoded, err = readHeader(state, t.kernel.Encoding); err != nil {
-			return nil, nil, err
-		}
+	var encoded []byte
+	if size := len(t.Tag()); len(state) >= size && t.tags(state[:size]) {
+		from, by, encoded = t, t.kernelOf(state), state[size:]
+	} else if from, by, encoded, err = readHeader(state, t.kernel.Encoding); err != nil {
+		return nil, nil, nil, err
 	}
-	width := from.kernel.Width()
+	width := by.Width()
 	if len(encoded)%8 != 0 || width > 0 && len(encoded) != 8*width {
-		return nil, nil, fmt.Errorf("%d bytes are no state of %+v", len(encoded), from.algorithms())
+		return nil, nil, nil, fmt.Errorf("%d bytes are no state of %+v", len(encoded), from.algorithms())
 	}
 	words = make([]uint64, len(encoded)/8)
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint64(encoded[8*i:])
 	}
-	if !from.kernel.Valid(words) {
-		return nil, nil, fmt.Errorf("its words are no state of %+v", from.algorithms())
+	if !by.Valid(words) {
+		return nil, nil, nil, fmt.Errorf("its words are no state of %+v", from.algorithms())
 	}
-	return from, words, nil
+	return from, by, words, nil
 }
 
-// write returns a state as bytes, and may change words. t is loose.
-func (t *Transition) write(words []uint64) []byte {
-	if t.kernel.Portable {
-		words = t.kernel.Pack(words)
+// write returns a state that by left as bytes, and may change words. t is loose.
+func (t *Transition) write(by *kernel.Compiled, words []uint64) []byte {
+	if by.Portable {
+		words = by.Pack(words)
 	}
 	header := t.Tag()
 	state := append(make([]byte, 0, len(header)+8*len(words)), header...)
+	if by != by.Base() {
+		state[0] = openVersion
+	}
 	for _, w := range words {
 		state = binary.LittleEndian.AppendUint64(state, w)
 	}

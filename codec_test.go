@@ -57,7 +57,7 @@ func TestHeaders(t *testing.T) {
 		assert.Equal(t, hex.EncodeToString(unhex(t, tt.header)), hex.EncodeToString(tr.Tag()), "%+v", tt.alg)
 		kinds[string(tr.Tag()[2])] = true
 
-		from, words, err := readHeader(append(tr.Tag(), 1, 2, 3), kernel.InMemory)
+		from, _, words, err := readHeader(append(tr.Tag(), 1, 2, 3), kernel.InMemory)
 		require.NoError(t, err)
 		assert.Equal(t, tr.alg, from.alg)
 		assert.Equal(t, []byte{1, 2, 3}, words)
@@ -432,7 +432,7 @@ func TestPortableLogsArePacked(t *testing.T) {
 				require.True(t, res.Decision.Allowed)
 				state, now = next, now.Add(100*time.Millisecond)
 			}
-			_, words, err := tr.loose().read(state)
+			_, _, words, err := tr.loose().read(state)
 			require.NoError(t, err)
 			want := 3 + 10 // the header of a log, and the entries in the window
 			if parts != nil {

@@ -10,7 +10,7 @@ import (
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
-	if l.fast != nil && (n == 1 || n > 0 && n <= l.t.kernel.Limit()) { // limits are at least 1, except of a plan, for which fast is nil
+	if l.fast != nil && !l.waiting.any() && (n == 1 || n > 0 && n <= l.t.kernel.Limit()) { // limits are at least 1, except of a plan, for which fast is nil
 		return l.fast.Allow(l.timeline, key, n)
 	}
 	ctx := context.Background()
@@ -72,6 +72,18 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ er
 // takeFrom takes n events, whatever the store and the limit.
 func (l *limiter) takeFrom(ctx context.Context, key string, n int) (Result, error) {
 	t, res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})
+	if err != nil {
+		res = Result{}
+		res.Decision, err = l.degradedTake(ctx, key, n, t, err)
+	}
+	return res, err
+}
+
+// takeBy takes n events as t decides. err is the error of the lookup of t, or nil.
+func (l *limiter) takeBy(ctx context.Context, key string, n int, t *Transition, err error) (res Result, _ error) {
+	if err == nil {
+		res, err = l.applyBy(ctx, key, t, Request{Op: OpTake, N: n})
+	}
 	if err != nil {
 		res = Result{}
 		res.Decision, err = l.degradedTake(ctx, key, n, t, err)

@@ -27,7 +27,7 @@ var (
 
 	// ErrQueueFull says that a LeakyBucket has no room for the events that
 	// Wait or Reserve would have queued, or that Reserve would overtake those who wait
-	// for events of an InFlight.
+	// in line for held events.
 	ErrQueueFull = errors.New("ratelimit: queue full")
 
 	// ErrFull says that a [MemoryStore] with [WithMaxKeys] has no room: with [RefuseUnseen], for
@@ -38,6 +38,14 @@ var (
 
 	// ErrSettled says that a [Reservation] was settled or cancelled before.
 	ErrSettled = errors.New("ratelimit: settled or cancelled before")
+
+	// ErrEnded says that a hold cannot be extended because it is not open any more: it has
+	// ended by itself, or its key was evicted or reset, or has got another kind of limit.
+	ErrEnded = errors.New("ratelimit: the hold has ended")
+
+	// ErrToken says that a token is not one of a hold of the key and limiter that [Resume] was
+	// called with: it is damaged, forged, or of another one.
+	ErrToken = errors.New("ratelimit: no token of a hold")
 
 	// ErrDebt says that the state of a key cannot hold as many events beyond the limit as
 	// Charge or Settle would have counted. None of them was counted.

@@ -23,7 +23,7 @@ type jointStore struct {
 	mu      sync.Mutex        // of Apply
 	states  map[string][]byte // by the limiter's name and the key
 	bounded bool
-	single  int   // the calls of Apply so far
+	single  int   // the calls of Apply so far that decide
 	keys    []int // the number of keys of each ApplyAll so far
 
 	undecided bool          // whether ApplyAll does nothing
@@ -51,7 +51,9 @@ func (s *jointStates) Group(string) any { return s.jointStore }
 func (s *jointStates) Apply(_ context.Context, key string, t *Transition, req Request) (Result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.single++
+	if req.Op != OpSettle { // which ends what was held
+		s.single++
+	}
 	if s.down != nil {
 		return Result{}, s.down
 	}

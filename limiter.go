@@ -65,8 +65,11 @@ type Limiter interface {
 	// WaitN fails at once and spends nothing if ctx's deadline is before the
 	// turn (a [TurnError], which matches [context.DeadlineExceeded]), if a
 	// [LeakyBucket] has no room ([ErrQueueFull]), or if the turn never comes
-	// ([ErrNever]). With an [InFlight], it does not fail because of the deadline before ctx
-	// ends, because events may be released at any moment. If ctx ends during the wait, WaitN
+	// ([ErrNever]). While events of the key are held ([Limiter.Hold]), and with an [InFlight], it
+	// fails neither because of the deadline before ctx ends nor because a LeakyBucket has no room,
+	// since events may come back at any moment: it stands in line until it is granted
+	// them. Until then, the limiter denies all other requests for the key, except Charge, and
+	// Reserve fails with ErrQueueFull. If ctx ends during the wait, WaitN
 	// gives its place back as [Reservation.Cancel] does, and returns the context's error. If
 	// all later waiters leave as well, in any order, the key is as if none had come.
 	//
@@ -96,7 +99,10 @@ type Limiter interface {
 	// negative, the error matches [ErrInvalid]. If the store fails, the
 	// [FailurePolicy] decides; a reservation that it allows is due at once and
 	// holds nothing.
-	ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, Decision, error)
+	//
+	// With options, the events are held from their turn on, as those of Hold are. With an
+	// [InFlight], they always are.
+	ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, opts ...HoldOption) (*Reservation, Decision, error)
 
 	// TakeUpTo spends as many of n events as may happen now, from 0 to n, and returns how
 	// many. Decision.Allowed says whether there are any, or n is 0. If there are none, the
@@ -107,17 +113,24 @@ type Limiter interface {
 	// Hold is Take, and returns a Reservation of the events if they are granted. It is for
 	// requests whose cost is known only afterwards: hold an estimate, and pass the
 	// cost to [Reservation.Settle]. If the events are denied, the Reservation
-	// is nil. [Reservation.Cancel] settles it with 0. A hold that is never settled is spent.
+	// is nil. [Reservation.Cancel] settles it with 0. A hold that nobody settles ends by itself,
+	// after ten minutes or as [HoldFor] and [GiveBack] say; that of an [InFlight], after its
+	// Timeout. [Reservation.Extend] moves its end, and [Reservation.Token] lets another process
+	// settle it.
 	//
-	// The store keeps nothing for a hold. In memory, the Reservation is two allocations of 256 bytes
-	// together, or three with an [All]. A key whose events are held costs as much as with a
-	// [SlidingLog], until a later Take if its state is one word, and otherwise until it is idle.
-	Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error)
+	// An open hold is a part of the state of its key: 32 to 40 bytes, or 8 to 32 more for each
+	// further part of an [All]. Without an InFlight, a key has at most 4,096 of them: then the oldest
+	// one ends early, as it would by itself. In memory, Hold makes an allocation for the Reservation
+	// and, if no hold of the key is open, one for its state: together 200 to 450 bytes, or more with an
+	// All or a long log. A key with open holds then costs as much as with a
+	// [SlidingLog], and its decisions take a lock; if its state is one word, until it is
+	// granted events after they have ended, and otherwise until it is idle.
+	Hold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error)
 
 	// WaitHold is WaitN, and returns a Reservation of the events, to be settled or released
 	// like one of Hold. With an [InFlight], WaitN holds the events for its Timeout, because
 	// nobody can release them: use WaitHold.
-	WaitHold(ctx context.Context, key string, n int) (*Reservation, error)
+	WaitHold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, error)
 
 	// Charge spends n events that have happened, whatever the limit says: a request that is
 	// paid for afterwards, or a penalty. If there is no room for them, the key is in debt:
@@ -333,7 +346,7 @@ type limiter struct {
 	policy   *FailurePolicy // most limiters share defaultPolicy
 	resets   resets
 	lines    lines
-	waiting  *waiting       // Waits for events in flight
+	waiting  *waiting       // Waits for held events
 	local    *memoryStates  // states, if they are in memory and used
 	fast     *memory.Tables // those of local, if all keys have one limit, and its states a fixed width
 	failures failureLog

@@ -55,8 +55,8 @@ import (
 //
 // Not kept are the missing tokens that would take more than 70 years to return at a lower rate; in
 // a SlidingWindow or RollingWindow, the part of a count above 2³²−1 under a limit up to that
-// number; and in a SlidingLog, what other limits have granted beyond twice its own. A [Reservation] that was made before events were granted under another limit gives nothing
-// back.
+// number; and in a SlidingLog, what other limits have granted beyond twice its own. Open holds are kept, and
+// settled in all limits of the key; a reservation that is no hold gives nothing back after a change.
 //
 // In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory
 // than without WithLimits, and decisions on it take no lock. That holds for the first

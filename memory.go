@@ -151,6 +151,7 @@ type MemoryStats struct {
 	Inserts   uint64 // keys stored so far that were new or had been forgotten
 	Evictions uint64 // keys in use that were evicted so far because of WithMaxKeys
 	Rejected  uint64 // requests for new keys that RefuseUnseen denied or ShareUnseen decided so far
+	Ended     uint64 // holds that ended by themselves so far, or early because their key had 4,096
 	Bytes     uint64 // memory of keys, states and limiters, to within a fifth
 }
 
@@ -163,6 +164,7 @@ func (s *MemoryStore) Stats() MemoryStats {
 		Inserts:   stats.Inserts,
 		Evictions: stats.Evictions,
 		Rejected:  stats.Rejected,
+		Ended:     stats.Ended,
 		Bytes:     stats.Bytes,
 	}
 }
@@ -190,7 +192,7 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 		}
 		return sp, nil
 	}
-	sp := &memoryStates{t: t}
+	sp := &memoryStates{t: t, engine: &s.engine}
 	switch overhead := t.bytes() + limiterBytes; {
 	case t.Varies():
 		single, err := newTransition(t.alg, kernel.InMemory)
@@ -241,11 +243,12 @@ func sizeOf[T any]() uint64 { return uint64(reflect.TypeFor[T]().Size()) }
 // memoryStates are the states of all limiters with one name. One of tables and logs is not nil.
 type memoryStates struct {
 	t      *Transition
+	engine *memory.Store
 	tables *memory.Tables // if the width of states is fixed, or keys have limits of their own
 	logs   *memory.Logs   // if states grow with use
 	shared atomic.Bool    // whether several limiters use them
 
-	waiting waiting // Waits of these limiters for events in flight
+	waiting waiting // Waits of these limiters for held events
 }
 
 // Apply implements [States].

@@ -298,7 +298,18 @@ func (s *schedule) peek(k *scheduleKey) ratelimit.Decision {
 
 func (s *schedule) reserve(k *scheduleKey, n int) {
 	s.log("Reserve(%q, %d)", k.name, n)
-	due, want, wantErr := k.model.Reserve(s.now, n, ratelimit.Never)
+	toSettle := s.choices.below(2) == 0 // like a hold
+	var (
+		due     uint64
+		want    *model.Reservation
+		held    *model.Held
+		wantErr error
+	)
+	if toSettle {
+		due, held, wantErr = k.model.HoldWithin(s.now, n, model.Terms{}, ratelimit.Never)
+	} else {
+		due, want, wantErr = k.model.Reserve(s.now, n, ratelimit.Never)
+	}
 	got, err := s.limiter.Reserve(context.Background(), k.name, n)
 	s.compareError(wantErr, err)
 	if err != nil {
@@ -307,8 +318,8 @@ func (s *schedule) reserve(k *scheduleKey, n int) {
 	r := scheduleReservation{due, got, k.model, want}
 	s.compareDelay(r)
 	s.mark(got.Delay())
-	if n > 0 && s.choices.below(2) == 0 { // to be settled like a hold
-		k.holds = append(k.holds, scheduleHold{got, n, k.model, want.Held(n), r})
+	if toSettle {
+		k.holds = append(k.holds, scheduleHold{got, n, k.model, held, r})
 		return
 	}
 	k.reservations = append(k.reservations, r)
@@ -333,7 +344,7 @@ func (s *schedule) account(k *scheduleKey) {
 
 func (s *schedule) hold(k *scheduleKey, n int) {
 	s.log("Hold(%q, %d)", k.name, n)
-	held, want := k.model.Hold(s.now, n)
+	held, want := k.model.Hold(s.now, n, model.Terms{})
 	r, got, err := s.limiter.Hold(context.Background(), k.name, n)
 	s.noError(err)
 	s.compare(k, want, got)
@@ -384,7 +395,7 @@ func (s *schedule) settle(k *scheduleKey) {
 		}
 		return
 	}
-	s.compare(k, k.model.Settle(s.now, held, n, d), d)
+	s.compare(k, k.model.Settle(s.now, held, n), d)
 }
 
 // settleAhead settles a reservation with 0 before its turn, which cancels it.
@@ -392,8 +403,9 @@ func (s *schedule) settleAhead(k *scheduleKey, h *scheduleHold) {
 	s.log("Settle(%q, 0) of %d that are due at %d", k.name, h.n, h.of.due)
 	d, err := h.limiter.Settle(context.Background(), 0)
 	s.noError(err)
+	held := h.model
 	h.model = nil
-	h.key.Cancel(s.now, h.of.model)
+	h.key.Settle(s.now, held, 0)
 	s.compare(k, k.model.Peek(s.now), d)
 }
 

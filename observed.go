@@ -134,20 +134,12 @@ func (l *observed) TakeUpTo(ctx context.Context, key string, n int) (granted int
 	return res.granted, res.Decision, err
 }
 
-func (l *observed) Hold(ctx context.Context, key string, n int) (*Reservation, Decision, error) {
-	if err := l.check(ctx, n); err != nil {
+func (l *observed) Hold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error) {
+	h, err := checkHold(l.check(ctx, n), opts)
+	if err != nil {
 		return nil, Decision{}, err
 	}
-	var r *Reservation
-	var res Result
-	var err error
-	if d, ok := l.overtakes(ctx, key, n); ok {
-		res.Decision = d
-	} else {
-		var t *Transition
-		t, err = l.transitionOf(ctx, key)
-		r, res, err = l.hold(ctx, key, n, t, err)
-	}
+	r, res, err := l.holdAny(ctx, key, n, h, opts)
 	l.decided(ctx, CallHold, key, n, &res, err)
 	return r, res.Decision, err
 }
@@ -186,13 +178,14 @@ func (l *observed) WaitN(ctx context.Context, key string, n int) error {
 }
 
 // WaitHold implements [Limiter].
-func (l *observed) WaitHold(ctx context.Context, key string, n int) (*Reservation, error) {
-	if err := l.check(ctx, n); err != nil {
+func (l *observed) WaitHold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, error) {
+	h, err := checkHold(l.check(ctx, n), opts)
+	if err != nil {
 		return nil, err
 	}
 	began, _ := l.timeline.Now()
 	var why reason
-	r, err := l.waitHold(ctx, key, n, &why)
+	r, err := l.waitHold(ctx, key, n, h, opts, &why)
 	l.waited(ctx, key, n, began, &why, err)
 	return r, err
 }
@@ -256,11 +249,12 @@ func (l *observed) Reserve(ctx context.Context, key string, n int) (*Reservation
 }
 
 // ReserveWithin implements [Limiter].
-func (l *observed) ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, Decision, error) {
-	if err := checkWithin(l.check(ctx, n), maxWait); err != nil {
+func (l *observed) ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, opts ...HoldOption) (*Reservation, Decision, error) {
+	h, err := checkWithin(l.check(ctx, n), maxWait, opts)
+	if err != nil {
 		return nil, Decision{}, err
 	}
-	r, res, err := l.reserveWithin(ctx, key, n, maxWait)
+	r, res, err := l.reserveWithin(ctx, key, n, maxWait, h, opts)
 	l.decided(ctx, CallReserve, key, n, &res, err)
 	return r, res.Decision, err
 }

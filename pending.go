@@ -331,17 +331,10 @@ func (r *resets) note(key string) {
 
 // since reports whether key may have been reset after the count of resets was count.
 func (r *resets) since(count uint64, key string) bool {
-	known, doubt := r.of(count, key)
-	return known || doubt
-}
-
-// of reports whether key is known to have been reset after the count of resets was count, and
-// whether it may have been.
-func (r *resets) of(count uint64, key string) (known, doubt bool) {
 	if count == r.count.Load() {
-		return false, false
+		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return count < r.last[maphash.String(r.seed, key)], count < r.lost
+	return count < r.last[maphash.String(r.seed, key)] || count < r.lost
 }

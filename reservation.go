@@ -42,8 +42,9 @@ func (s *status) set(bit uint32) (before bool) { return s.bits.Or(bit)&bit != 0 
 type claim struct {
 	key    string
 	by     *Transition    // that made it; nil if the store failed
-	grant  any            // nil if nothing is held; of a HoldAll, its parts
-	resets uint64         // the limiter's count of resets before the reservation
+	hold   uint64         // the ID of the hold; 0 if there is none
+	grant  any            // what cancels it, if it is ahead; of a HoldAll, its parts
+	resets uint64         // if it is ahead: the limiter's count of resets before the reservation
 	line   *line          // if it is ahead, unless the store has Grants of its own
 	waiter *kernel.Waiter // its place in line
 }
@@ -82,23 +83,26 @@ func (r *Reservation) Delay() time.Duration {
 }
 
 // Cancel says that the events will not happen. Calling it twice is harmless. Cancel of a hold is
-// [Reservation.Settle] with 0. It has no error: observers are told, as of every Cancel.
+// [Reservation.Settle] with 0, before its turn and after. It has no error: observers are told, as of
+// every Cancel. But if it is cancelled before its turn while others stand behind it, the key grants nothing
+// before their turns, even if these are cancelled as well.
 //
-// Of events that were reserved ahead of time, Cancel gives back as many as possible.
+// Of other events that were reserved ahead of time, Cancel gives back as many as possible.
 // If all later reservations on the key are cancelled as well, in any order, the key
 // is as if none of them had been made. A later reservation that is not cancelled
 // keeps its time, and no caller is admitted before the latest such time. Until then,
 // windows and logs have already given the cancelled events back; [TokenBucket],
 // [LeakyBucket] and [WarmingUp] still keep them.
 //
-// Cancel gives nothing back of a reservation:
+// Cancel gives nothing back of a reservation that is no hold:
 //   - once the events may happen (Delay is 0 and the clock has moved on), because
-//     they then count as having happened (Release ends those of an [InFlight]),
+//     they then count as having happened,
 //   - after a Reset of the key,
 //   - if the algorithm has a [SlidingWindow] or a [RollingWindow], and the store has
 //     failed to cancel another reservation of the key that was pending at the same time,
 //   - if the limit has changed since (see [WithLimits]),
-//   - if a [LeakyBucket] has queued events of Allow or Take behind it, or
+//   - if a [LeakyBucket] has queued events of Allow or Take behind it,
+//   - if a hold was settled since, and the algorithm has a bucket or a WarmingUp, or
 //   - while a later reservation of another process on the key is pending, which
 //     keeps its time as well.
 //
@@ -123,28 +127,42 @@ func (r *Reservation) Cancel() {
 	var d Decision
 	var err error
 	switch c := r.claim; {
+	case c.hold != 0:
+		err = r.settleNow(ctx, 0, &d)
 	case r.is(isAhead):
-		if err = r.l.cancelClaim(c); err != nil {
+		if err = r.l.cancelClaim(r.n, c); err != nil {
 			err = r.l.failed(err)
 		}
-	case c != nil && c.by == nil: // the store failed, and nothing is held
-	default:
-		err = r.settleNow(ctx, 0, &d)
 	}
 	if r.l.observers != nil {
 		r.observe(ctx, CallCancel, r.n, Decision{}, err)
 	}
 }
 
-// cancelClaim is Cancel of a claim that was made ahead of time. The error is that of the store.
-func (l *limiter) cancelClaim(c *claim) (err error) {
+// cancelClaim cancels a claim of n events that was made ahead of time. The error is that of the store.
+func (l *limiter) cancelClaim(n int, c *claim) (err error) {
 	defer l.waiting.released(c.key)
-	if c.waiter != nil {
+	ctx := context.Background()
+	switch {
+	case c.waiter == nil && !l.resets.since(c.resets, c.key):
+		_, err = l.applyBy(ctx, c.key, c.by, Request{Op: OpCancel, Grant: c.grant, Hold: Handle{ID: c.hold}})
+	case c.waiter != nil:
 		err = l.cancel(c.key, c.line, c.waiter, c.by)
-	} else if !l.resets.since(c.resets, c.key) {
-		_, err = l.applyBy(context.Background(), c.key, c.by, Request{Op: OpCancel, Grant: c.grant})
+		if err == nil && c.hold != 0 && !l.undone(c) { // others stand behind it, or its turn has come
+			if err = l.leave(ctx, c.key, c.line, c.waiter); err == nil {
+				_, err = l.settle(ctx, n, c, c.by, 0)
+			}
+		}
 	}
 	return err
+}
+
+// undone reports whether the cancellation of a claim has taken all its events back.
+func (l *limiter) undone(c *claim) bool {
+	sh := l.lines.shard(c.key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return c.waiter.Undone()
 }
 
 // Wait waits until the reserved events may happen, by the limiter's clock, and

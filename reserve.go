@@ -23,7 +23,7 @@ func (l *limiter) reserveAny(ctx context.Context, key string, n int, why *reason
 		why.denied(&d)
 		return nil, errWaiters(n)
 	}
-	r, err := l.reserve(ctx, key, n, Never, toReserve, why)
+	r, err := l.reserve(ctx, key, n, Never, toReserve, holding{}, why)
 	if to, ok := errors.AsType[*toFallback](err); ok {
 		r, err = l.policy.limiter.Reserve(ctx, key, n)
 		err = to.unlessNever(err)
@@ -32,24 +32,29 @@ func (l *limiter) reserveAny(ctx context.Context, key string, n int, why *reason
 }
 
 // ReserveWithin implements [Limiter].
-func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (*Reservation, Decision, error) {
-	if err := checkWithin(l.check(ctx, n), maxWait); err != nil {
+func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, opts ...HoldOption) (*Reservation, Decision, error) {
+	h, err := checkWithin(l.check(ctx, n), maxWait, opts)
+	if err != nil {
 		return nil, Decision{}, err
 	}
-	r, res, err := l.reserveWithin(ctx, key, n, maxWait)
+	r, res, err := l.reserveWithin(ctx, key, n, maxWait, h, opts)
 	return r, res.Decision, err
 }
 
-// checkWithin returns err, or an error if maxWait cannot be used.
-func checkWithin(err error, maxWait time.Duration) error {
-	if err == nil && maxWait < 0 {
-		err = param.Invalid("maxWait", maxWait, "must be at least 0, which means not to wait, or Never for any wait")
+// checkWithin returns err, or the values of the options, and an error if maxWait or an option cannot be
+// used.
+func checkWithin(err error, maxWait time.Duration, opts []HoldOption) (h holding, _ error) {
+	switch {
+	case err != nil:
+		return h, err
+	case maxWait < 0:
+		return h, param.Invalid("maxWait", maxWait, "must be at least 0, which means not to wait, or Never for any wait")
 	}
-	return err
+	return newHolding(false, opts)
 }
 
 // reserveWithin is ReserveWithin without checks.
-func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (r *Reservation, res Result, err error) {
+func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, h holding, opts []HoldOption) (r *Reservation, res Result, err error) {
 	r = l.newReservation(0, 0, claim{key: key})
 	if n == 0 {
 		res, err = l.takeFrom(ctx, key, 0)
@@ -59,10 +64,15 @@ func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait 
 		return nil, Result{Decision: d}, nil
 	}
 	m := l.mark(key)
-	t, res, err := l.apply(ctx, key, Request{Op: OpReserve, N: n, MaxWait: maxWait, within: true})
+	t, err := l.transitionOf(ctx, key)
+	var as Handle
+	if err == nil {
+		as = t.handle(h)
+		res, err = l.applyBy(ctx, key, t, Request{Op: OpReserve, N: n, MaxWait: maxWait, Hold: as, within: true})
+	}
 	if err != nil {
 		d, err := l.degraded(ctx, n, t, err, func(fallback Limiter) (d Decision, err error) {
-			r, d, err = fallback.ReserveWithin(context.WithoutCancel(ctx), key, n, maxWait)
+			r, d, err = fallback.ReserveWithin(context.WithoutCancel(ctx), key, n, maxWait, opts...)
 			return d, err
 		})
 		if !d.Allowed {
@@ -73,7 +83,7 @@ func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait 
 	if !res.Decision.Allowed {
 		return nil, res, nil
 	}
-	r = l.reserved(key, n, t, res, m)
+	r = l.reserved(key, n, t, res, as, m)
 	res.Decision.Delay = res.Wait
 	return r, res, nil
 }
@@ -87,37 +97,55 @@ const (
 	toHold            // by waiting
 )
 
-// reserve reserves n events unless the wait for them exceeds maxWait. To wait for events in
-// flight, it holds them instead. It sets why.
-func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration, to purpose, why *reason) (*Reservation, error) {
+// reserve reserves n events unless the wait for them exceeds maxWait. To wait, it stands in line while
+// held events may come back. h says how the events are held. It sets why.
+func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration, to purpose, h holding, why *reason) (*Reservation, error) {
 	if n == 0 {
 		return l.newReservation(0, 0, claim{key: key}), nil
 	}
 	t, err := l.transitionOf(ctx, key)
 	if err == nil && to != toReserve && n <= t.kernel.Limit() && (t.flies || l.waiting.has(key)) {
 		if !t.Stateless() {
-			return l.waitForRelease(ctx, key, n, why)
+			return l.standInLine(ctx, key, n, to, h, why)
 		}
 		l.waiting.released(key) // for those who wait, the limit has changed as well
 	}
-	atOnce := to == toWait
+	r, denial, err := l.reserveBy(ctx, key, n, maxWait, to, t, err, h, why)
+	if denial != nil {
+		return l.standInLine(ctx, key, n, to, h, why)
+	}
+	return r, err
+}
+
+// reserveBy is reserve as t decides, even if that overtakes a Wait. err is the error of the lookup of t, or
+// nil. If this is a Wait that has to stand in line, because held events may come back, it reserves nothing
+// and returns the denial.
+func (l *limiter) reserveBy(ctx context.Context, key string, n int, maxWait time.Duration, to purpose, t *Transition, err error, h holding, why *reason) (_ *Reservation, denied *Result, _ error) {
+	waits := to != toReserve
 	m := l.mark(key)
 	var res Result
+	var as Handle
 	if err == nil {
-		res, err = l.applyBy(ctx, key, t, Request{Op: OpReserve, N: n, MaxWait: maxWait, atOnce: atOnce && l.local != nil})
+		as = t.handle(h)
+		res, err = l.applyBy(ctx, key, t, Request{Op: OpReserve, N: n, MaxWait: maxWait, Hold: as, atOnce: waits && l.local != nil, yields: waits})
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	case err != nil:
-		return l.degradedReserve(ctx, key, n, t, err, why)
+		r, err := l.degradedReserve(ctx, key, n, t, err, why)
+		return r, nil, err
 	case !res.Decision.Allowed:
+		if waits && res.ends > 0 && n <= t.kernel.Limit() && !res.Full {
+			denial := res // so that other results are not allocated
+			return nil, &denial, nil
+		}
 		why.denied(&res.Decision)
-		return nil, refusal(&res, n, t, maxWait)
-	case atOnce && res.Wait == 0:
-		return nil, nil
+		return nil, nil, refusal(&res, n, t, maxWait)
+	case to == toWait && res.Wait == 0:
+		return nil, nil, nil
 	}
-	return l.reserved(key, n, t, res, m), nil
+	return l.reserved(key, n, t, res, as, m), nil, nil
 }
 
 // refusal returns the error of a Wait or Reserve of n events that t has denied.
@@ -137,13 +165,16 @@ func refusal(res *Result, n int, t *Transition, maxWait time.Duration) error {
 
 // reserved returns the reservation of n events by t that res describes. m was taken before it
 // was made.
-func (l *limiter) reserved(key string, n int, t *Transition, res Result, m mark) *Reservation {
+func (l *limiter) reserved(key string, n int, t *Transition, res Result, as Handle, m mark) *Reservation {
 	due := res.due
 	if due == 0 { // the store has a clock of its own
 		due = l.timeline.In(res.Wait)
 	}
 	r := l.newReservation(n, due, claim{key: key, by: t, grant: res.Grant, resets: m.resets})
 	c := r.claim
+	if res.Held {
+		c.hold = as.ID
+	}
 	if g, ok := res.Grant.(*kernel.Grant); ok {
 		c.line, c.waiter = l.enter(key, g, due, m)
 		if c.waiter != nil {
@@ -166,7 +197,7 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 
 // waitN is WaitN without checks. It sets why.
 func (l *limiter) waitN(ctx context.Context, key string, n int, why *reason) error {
-	r, err := l.reserve(ctx, key, n, l.patience(ctx), toWait, why)
+	r, err := l.reserve(ctx, key, n, l.patience(ctx), toWait, holding{}, why)
 	if to, ok := errors.AsType[*toFallback](err); ok {
 		return to.unlessNever(l.policy.limiter.WaitN(ctx, key, n))
 	}
@@ -186,18 +217,19 @@ func (l *limiter) patience(ctx context.Context) time.Duration {
 }
 
 // WaitHold implements [Limiter].
-func (l *limiter) WaitHold(ctx context.Context, key string, n int) (*Reservation, error) {
-	if err := l.check(ctx, n); err != nil {
+func (l *limiter) WaitHold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, error) {
+	h, err := checkHold(l.check(ctx, n), opts)
+	if err != nil {
 		return nil, err
 	}
-	return l.waitHold(ctx, key, n, nil)
+	return l.waitHold(ctx, key, n, h, opts, nil)
 }
 
 // waitHold is WaitHold without checks. It sets why.
-func (l *limiter) waitHold(ctx context.Context, key string, n int, why *reason) (*Reservation, error) {
-	r, err := l.reserve(ctx, key, n, l.patience(ctx), toHold, why)
+func (l *limiter) waitHold(ctx context.Context, key string, n int, h holding, opts []HoldOption, why *reason) (*Reservation, error) {
+	r, err := l.reserve(ctx, key, n, l.patience(ctx), toHold, h, why)
 	if to, ok := errors.AsType[*toFallback](err); ok {
-		r, err = l.policy.limiter.WaitHold(ctx, key, n)
+		r, err = l.policy.limiter.WaitHold(ctx, key, n, opts...)
 		return r, to.unlessNever(err)
 	}
 	if err != nil {

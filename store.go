@@ -130,7 +130,8 @@ const (
 	// WarmingUp, and a SlidingLog with CountDenied keep them.
 	OpReturn
 
-	// OpHold is OpTake, and the Result has a Grant that OpSettle needs.
+	// OpHold is OpTake, and opens Hold: until it ends, the state remembers that the events are
+	// held. The Result says whether it did so, which it does not for 0 events.
 	OpHold
 
 	// OpTakeUpTo spends as many of N events as are granted now. If not even one is, the
@@ -140,10 +141,14 @@ const (
 	// OpCharge spends N events whether or not they are granted.
 	OpCharge
 
-	// OpSettle says that N of the events of Grant, the Grant of an OpHold or OpReserve, have
-	// happened. If fewer were spent, the others are spent as by OpCharge; if more were, as
-	// many as possible are taken back.
+	// OpSettle ends Hold, of whose events N have happened. The key is then as if N had been spent
+	// in the first place, and those beyond the events held are spent as by OpCharge. If the hold
+	// is not open, only N−Of events are spent, if that is positive. Those of an InFlight are over,
+	// whatever N is.
 	OpSettle
+
+	// OpExtend makes Hold end by itself at another time, if it is open.
+	OpExtend
 )
 
 // A Request asks a store for one transition of one key.
@@ -151,26 +156,27 @@ type Request struct {
 	Op      Op
 	N       int           // the number of events; at least 0 for OpTake, 1 for OpReserve
 	MaxWait time.Duration // for OpReserve: the longest wait allowed
-	Grant   any           // for OpCancel and OpSettle: the Grants of earlier Results, in a form that Transition.Apply reads
+	Grant   any           // for OpCancel: the Grants of earlier Results, in a form that Transition.Apply reads; for OpSettle and OpExtend: the Grant of the Result that opened the hold
 	Taken   time.Time     // for OpReturn
+	Hold    Handle        // for OpHold, and OpReserve unless it is zero: the hold to open; for OpSettle and OpExtend: the one that was opened
+	Of      int           // for OpSettle: the number of events held
 
 	timeline *kernel.Timeline
 	fixed    *kernel.Reading
 	atOnce   bool // whether OpReserve needs no Grant if there is no wait
+	yields   bool // whether OpReserve is denied if it has to wait while holds are open
 	within   bool // whether OpReserve is that of ReserveWithin
 	refused  bool // whether another key refuses it
 	notes    bool // whether that is a denial that a SlidingLog with CountDenied counts
-	lost     bool // for OpSettle: whether the key was reset since the grant
-	doubt    bool // for OpSettle: whether it may have been
 }
 
 // PolicyDecides reports whether the limiter's [FailurePolicy] decides r if Apply returns an
 // error now, for stores that count failures. It does not if ctx, the context of Apply, was
 // cancelled; for Reserve and Wait, if the deadline of ctx has passed, because these return the
-// error of ctx; and for OpCancel and OpReturn, which are not decided.
+// error of ctx; and for OpCancel, OpReturn and OpExtend, which are not decided.
 func (r *Request) PolicyDecides(ctx context.Context) bool {
 	switch r.Op {
-	case OpCancel, OpReturn:
+	case OpCancel, OpReturn, OpExtend:
 		return false
 	case OpReserve:
 		if !r.within {
@@ -179,6 +185,10 @@ func (r *Request) PolicyDecides(ctx context.Context) bool {
 	}
 	return !errors.Is(ctx.Err(), context.Canceled)
 }
+
+// Yields reports whether an OpReserve is to be denied if it would have to wait while holds are open,
+// for stores with scripts. A settlement may make its turn an earlier one.
+func (r *Request) Yields() bool { return r.yields }
 
 // At returns the request with its time fixed to t, for stores with their own clock.
 // Without At, Transition.Apply reads the limiter's clock when it has the state, so
@@ -208,7 +218,7 @@ func (r Request) Read() (Request, time.Time) {
 
 // check returns an error for a request that no limiter makes.
 func (r *Request) check() error {
-	if r.N < 0 || r.Op > OpSettle || r.timeline == nil && r.fixed == nil {
+	if r.N < 0 || r.Op > OpExtend || r.timeline == nil && r.fixed == nil {
 		return param.Invalid("Request", fmt.Sprintf("{Op: %d, N: %d}", r.Op, r.N), "must have an Op, no negative N, and a time: that of a Limiter or of At")
 	}
 	return nil
@@ -221,12 +231,12 @@ type Result struct {
 	// same request succeeds. For OpReturn, Allowed says whether none of the events
 	// counts any more; if not, at least one part of the algorithm keeps them. For
 	// OpReserve, OpCancel and OpReturn, the other fields describe the key afterwards. For
-	// OpCharge and OpSettle, it is the answer to an OpPeek afterwards.
+	// OpCharge, OpSettle and OpExtend, it is the answer to an OpPeek afterwards.
 	Decision Decision
 
 	// IdleAfter is the time after which the state is equal to none, so that a store may delete it:
-	// the ResetAfter of the Decision or, while other limits are asked of the key as well, a later
-	// time.
+	// the ResetAfter of the Decision or, while other limits are asked of the key as well, or holds are
+	// open, a later time.
 	IdleAfter time.Duration
 
 	// Wait is, for OpReserve, the time until the events may happen, or Never. It
@@ -239,9 +249,11 @@ type Result struct {
 	// Full says that the store had no room for a new key; see [RefuseUnseen].
 	Full bool
 
-	// Grant is, for OpReserve and OpHold, the value that OpCancel and OpSettle need to
-	// take the events back, and for OpCancel, its outcome. A store returns both as Transition.Apply
-	// returned them; without the outcome, the limiter assumes that cancelling has
+	// Held says whether the hold of the request was opened, or found open.
+	Held bool
+
+	// Grant is, for OpReserve, the value that OpCancel needs to take the events back, and for
+	// OpCancel, its outcome. A store returns both as Transition.Apply returned them; without the outcome, the limiter assumes that cancelling has
 	// failed. A store that does not use Transition.Apply may return a Grant of its
 	// own for OpReserve, and gets it back as the Grant of the OpCancel.
 	Grant any
@@ -250,18 +262,19 @@ type Result struct {
 	// limiter's clock, or 0 if the store decided by a clock of its own.
 	due kernel.Instant
 
-	granted int    // for OpTakeUpTo: how many events
-	excess  bool   // for OpCharge and OpSettle: whether the state cannot hold as many events, but
-	most    uint64 // only as many
+	ends    time.Duration // until the first of the open holds ends by itself; 0 if none is open
+	granted int           // for OpTakeUpTo: how many events
+	excess  bool          // for OpCharge and OpSettle: whether the state cannot hold as many events, but
+	most    uint64        // only as many
 }
 
-// expiry returns the time, by the limiter's clock, from which the key of a decision is
-// like an unused one, or the zero Time for never. The time of r must be fixed.
-func (r *Request) expiry(d Decision) time.Time {
-	if d.ResetAfter == Never {
+// expiry returns the time, by the limiter's clock, from which a state that r has left is like none, or
+// the zero Time for never. The time of r must be fixed.
+func (r *Request) expiry(res *Result) time.Time {
+	if res.IdleAfter == Never {
 		return time.Time{}
 	}
-	return r.fixed.Wall.Add(d.ResetAfter)
+	return r.fixed.Wall.Add(res.IdleAfter)
 }
 
 // StateErr returns an error that matches [ErrState] if [Transition.Apply] could not

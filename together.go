@@ -148,12 +148,13 @@ func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool) (_ *Re
 		} else if e, ok := by.join(joint, b.key); !ok {
 			apart = addApart(apart, of, i, n, by)
 		} else if e.Index, e.N = i, b.events(n); hold {
-			held.of[i].r = by.l.newReservation(0, 0, claim{key: b.key, by: by.t, resets: by.resets})
+			e.Hold = by.t.handle(holding{holds: true}).toKernel()
+			held.of[i].r = by.l.newReservation(0, 0, claim{key: b.key, by: by.t})
 		}
 	}
 	if len(apart) > 0 {
 		kept := append([]Bound(nil), of...) // so that of may be on its caller's stack
-		asking := asking{ctx: ctx, of: kept, all: hold, hold: hold || len(joint.Asked) > 0, keys: apart}
+		asking := asking{ctx: ctx, of: kept, all: hold, keys: apart}
 		return asking.take(joint, held, n)
 	}
 	granted, err := decideTogether(joint, hold)
@@ -197,14 +198,12 @@ func checkTogether(ctx context.Context, n int, of []Bound) (own bool, err error)
 type decider struct {
 	l      *limiter // nil if New has not made it
 	t      *Transition
-	failed error  // of the lookup of t
-	resets uint64 // the limiter's count of them before the key is asked
+	failed error // of the lookup of t
 }
 
 // decider looks up what decides on the key.
 func (b Bound) decider(ctx context.Context) (own decider) {
 	if own.l, _ = bare(b.limiter); own.l != nil {
-		own.resets = own.l.resets.count.Load()
 		own.t, own.failed = own.l.transitionOf(ctx, b.key)
 	}
 	return own
@@ -273,6 +272,9 @@ func reservedTogether(joint *memory.Joint, n int, held parts) *Reservation {
 			continue
 		}
 		p.r.n, p.r.due, p.r.claim.grant = e.Sum, e.Answer.Due, e.Answer.Grant
+		if e.Answer.Held {
+			p.r.claim.hold = e.Hold.ID
+		}
 		p.times, p.n = e.Times, e.Sum
 	}
 	return (*limiter)(nil).newReservation(n, 0, claim{grant: held})

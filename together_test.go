@@ -646,9 +646,9 @@ func (l *noted) Take(ctx context.Context, key string, n int) (ratelimit.Decision
 	return l.Limiter.Take(ctx, key, n)
 }
 
-func (l *noted) Hold(ctx context.Context, key string, n int) (*ratelimit.Reservation, ratelimit.Decision, error) {
+func (l *noted) Hold(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	l.calls = append(l.calls, "hold")
-	return l.Limiter.Hold(ctx, key, n)
+	return l.Limiter.Hold(ctx, key, n, opts...)
 }
 
 func (l *noted) Unwrap() ratelimit.Limiter { return l.Limiter }

@@ -30,6 +30,8 @@ type Transition struct {
 	kernel *kernel.Compiled
 	flies  bool // whether an [InFlight] is in it
 
+	holdFor time.Duration // how long a hold lasts by default
+
 	asked any                          // with WithLimits: the algorithm as the lookup returned it, or nil
 	limit atomic.Pointer[memory.Limit] // with WithLimits: that of states in memory; nil until needed
 
@@ -48,7 +50,7 @@ func newTransition(alg Algorithm, enc kernel.Encoding) (*Transition, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Transition{alg: alg, kernel: k, flies: k.Flies()}, nil
+	return &Transition{alg: alg, kernel: k, flies: k.Flies(), holdFor: holdFor(alg)}, nil
 }
 
 // joined returns the transition of the states of several limits.
@@ -136,16 +138,16 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 		return state, false, t.decide(&req), nil
 	}
 	t = t.loose()
-	from, words, unread := t.read(state)
+	from, left, words, unread := t.read(state)
 	if unread != nil {
-		from, words = t, make([]uint64, t.kernel.Width())
+		from, left, words = t, t.kernel, make([]uint64, t.kernel.Width())
 	}
 	asked, a := req.toKernel(), kernel.Answer{}
 	var by *kernel.Compiled
 	if req.refused {
-		by, words, changed = t.kernel.RefuseFrom(from.kernel, words, &asked, req.notes, &a)
+		by, words, changed = t.kernel.RefuseFrom(left, words, &asked, req.notes, &a)
 	} else {
-		by, words, changed = t.kernel.StepFrom(from.kernel, words, &asked, &a)
+		by, words, changed = t.kernel.StepFrom(left, words, &asked, &a)
 	}
 	res = result(&a)
 	res.IdleAfter = max(a.ResetAfter, a.Idle)
@@ -157,7 +159,7 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 		// down each Take in memory.
 		res.Grant = &stateError{bytes.Clone(state[:min(len(state), mostShown)]), len(state), unread}
 	}
-	return t.whose(by, from).write(words), true, res, nil
+	return t.whose(by.Base(), from).write(by, words), true, res, nil
 }
 
 // AppendCancellation appends grant, the Grant of an OpCancel, to b, for a store whose script
@@ -182,12 +184,12 @@ func (t *Transition) AppendCancellation(b []byte, grant any) []byte {
 // AppendSettlement takes nothing back of a Grant that a transition with other parameters made,
 // except the events of an [InFlight].
 func (t *Transition) AppendSettlement(b []byte, req Request) (_ []byte, more int) {
-	return t.loose().kernel.AppendSettlement(b, req.Grant, req.N, req.lost, req.doubt)
+	return t.loose().kernel.AppendSettlement(b, req.Grant, req.N, false, false)
 }
 
 // toKernel converts a request.
 func (r *Request) toKernel() kernel.Request {
-	req := kernel.Request{Op: kernel.Op(r.Op), N: r.N, MaxWait: r.MaxWait, Grant: r.Grant, Clock: r.timeline, Fixed: r.fixed, AtOnce: r.atOnce, Lost: r.lost, Doubt: r.doubt}
+	req := kernel.Request{Op: kernel.Op(r.Op), N: r.N, MaxWait: r.MaxWait, Grant: r.Grant, Clock: r.timeline, Fixed: r.fixed, AtOnce: r.atOnce, Yields: r.yields, Hold: r.Hold.toKernel(), Of: r.Of}
 	if r.Op == OpReturn {
 		req.Taken = kernel.InstantOf(r.Taken)
 	}
@@ -216,7 +218,7 @@ func (d *Decision) set(a *kernel.Answer) {
 
 // result converts an answer for limiters.
 func result(a *kernel.Answer) Result {
-	return Result{Decision: decision(a), Wait: a.Wait, QueueFull: a.QueueFull, Full: a.Full, Grant: a.Grant, due: a.Due, granted: a.Granted, excess: a.Excess, most: a.Most}
+	return Result{Decision: decision(a), Wait: a.Wait, QueueFull: a.QueueFull, Full: a.Full, Held: a.Held, Grant: a.Grant, due: a.Due, ends: a.Ends, granted: a.Granted, excess: a.Excess, most: a.Most}
 }
 
 // took sets r to the result of an OpTake, OpTakeUpTo or, except for its Grant, OpHold. It is faster
@@ -276,7 +278,7 @@ func (t *Transition) Tag() []byte {
 // state is needed: its Tag. If another version of this package wrote state, or if it is
 // damaged or cut off, the error says why it cannot be read.
 func (t *Transition) Origin(state []byte) (*Transition, error) {
-	from, _, err := readHeader(state, t.kernel.Encoding)
+	from, _, _, err := readHeader(state, t.kernel.Encoding)
 	return from, err
 }
 

@@ -15,7 +15,7 @@ func TestApplyRefusesNonsense(t *testing.T) {
 	for _, alg := range everyWidth {
 		tr, err := NewTransition(alg)
 		require.NoError(t, err)
-		for _, req := range []Request{{N: 1}, Request{N: -1}.At(at), Request{Op: OpSettle + 1}.At(at)} {
+		for _, req := range []Request{{N: 1}, Request{N: -1}.At(at), Request{Op: OpExtend + 1}.At(at)} {
 			_, _, _, err := tr.Apply(nil, req)
 			assert.ErrorIs(t, err, ErrInvalid)
 		}

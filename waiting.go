@@ -11,10 +11,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// Nobody knows the time at which a Wait for events in flight ends: they may be released at any
+// While events are held, nobody knows the time at which a Wait ends: they may come back at any
 // moment. So it does not reserve events. Waiters on a key stand in a queue, and only the first
-// one asks the store: when it becomes the first, whenever events are released through this
-// limiter, and when the store has said that there will be room.
+// one asks the store: when it becomes the first, whenever a hold ends through this limiter, when a
+// hold ends by itself, and when the store has said that there will be room. If no hold is open by
+// then, it reserves its events after all, and the next one asks.
 //
 // From the first denial of a waiter until the queue is empty, other requests on the key are
 // denied without asking the store.
@@ -192,24 +193,12 @@ func (l *limiter) behind(ctx context.Context, key string, d Decision) Decision {
 
 // errWaiters is the error of a Reserve that would overtake a Wait.
 func errWaiters(n int) error {
-	return fmt.Errorf("%w: no reservation of %d is made while others wait for events in flight; use WaitHold", ErrQueueFull, n)
+	return fmt.Errorf("%w: no reservation of %d is made while others wait for held events; use WaitHold", ErrQueueFull, n)
 }
 
-// waitForRelease holds n events of a key whose algorithm has an [InFlight] in it, or on which
-// others wait. It sets why.
-func (l *limiter) waitForRelease(ctx context.Context, key string, n int, why *reason) (*Reservation, error) {
-	r, err := l.queueFor(ctx, key, n, why)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.outlast(ctx); err != nil {
-		return nil, err
-	}
-	return r, nil
-}
-
-// queueFor waits in the queue of key until n events are held. It sets why.
-func (l *limiter) queueFor(ctx context.Context, key string, n int, why *reason) (*Reservation, error) {
+// standInLine is reserve for a Wait of n events on a key with an [InFlight], with open holds, or on
+// which others wait. It sets why.
+func (l *limiter) standInLine(ctx context.Context, key string, n int, to purpose, h holding, why *reason) (*Reservation, error) {
 	l.overtakes(ctx, key, n) // which wakes the first waiter if it may not know of room that there is
 	t := l.waiting.enter(key)
 	defer l.waiting.leave(t)
@@ -220,32 +209,25 @@ func (l *limiter) queueFor(ctx context.Context, key string, n int, why *reason) 
 	}
 	for {
 		by, err := l.transitionOf(ctx, key)
-		if err == nil && !by.flies { // its limit has changed
-			return l.reserve(ctx, key, n, l.patience(ctx), toReserve, why)
-		}
 		before, _ := l.timeline.Now()
-		r, res, err := l.holdOrRelease(ctx, key, n, by, err)
-		d := res.Decision
-		switch {
-		case r != nil:
-			why.failed(err) // if there is an error, the policy has decided
-			return r, nil
-		case err != nil && ctx.Err() != nil:
-			return nil, ctx.Err()
-		case err != nil:
-			why.failed(err)
-			if d.Degraded && l.policy.kind == fallback {
-				return nil, &toFallback{err, mayGrant(by, n)}
-			}
-			return nil, err
-		case res.Full || n > by.kernel.Limit():
-			why.denied(&d)
-			return nil, refusal(&res, n, by, 0)
+		var r *Reservation
+		var denial *Result
+		if err == nil && by.flies {
+			r, denial, err = l.holdInFlight(ctx, key, n, by, h, why)
+		} else {
+			r, denial, err = l.reserveBy(ctx, key, n, l.patience(ctx), to, by, err, h, why)
 		}
-		l.waiting.denied(t, d, before, by)
+		if denial == nil {
+			return r, err
+		}
+		l.waiting.denied(t, denial.Decision, before, by)
+		wait := denial.Decision.RetryAfter
+		if denial.ends > 0 {
+			wait = min(wait, denial.ends)
+		}
 		due := kernel.Forever
-		if d.RetryAfter < Never {
-			due = l.timeline.In(d.RetryAfter)
+		if wait < Never {
+			due = l.timeline.In(wait)
 		}
 		if now, _ := l.timeline.Now(); now != before && !l.timeline.Flows() {
 			continue // due may be too late: the clock has moved since it was read for d
@@ -256,11 +238,34 @@ func (l *limiter) queueFor(ctx context.Context, key string, n int, why *reason) 
 	}
 }
 
+// holdInFlight holds n events of a key with an [InFlight], and waits for their delay. If they are denied for now,
+// it returns the denial. It sets why.
+func (l *limiter) holdInFlight(ctx context.Context, key string, n int, by *Transition, h holding, why *reason) (_ *Reservation, denial *Result, _ error) {
+	r, res, err := l.holdOrRelease(ctx, key, n, by, h)
+	switch {
+	case r != nil:
+		why.failed(err) // if there is an error, the policy has decided
+		return r, nil, r.outlast(ctx)
+	case err != nil && ctx.Err() != nil:
+		return nil, nil, ctx.Err()
+	case err != nil:
+		why.failed(err)
+		if res.Decision.Degraded && l.policy.kind == fallback {
+			err = &toFallback{err, mayGrant(by, n)}
+		}
+		return nil, nil, err
+	case res.Full || n > by.kernel.Limit():
+		why.denied(&res.Decision)
+		return nil, nil, refusal(&res, n, by, 0)
+	}
+	return nil, &res, nil
+}
+
 // holdOrRelease is hold, and returns when ctx ends. If the events are held after that, they are
 // released.
-func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *Transition, err error) (*Reservation, Result, error) {
-	if l.local != nil || err != nil { // it does not wait
-		return l.hold(ctx, key, n, by, err)
+func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *Transition, h holding) (*Reservation, Result, error) {
+	if l.local != nil { // it does not wait
+		return l.hold(ctx, key, n, by, nil, h, nil)
 	}
 	type answer struct {
 		r   *Reservation
@@ -268,7 +273,7 @@ func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *Tran
 		err error
 	}
 	a, ok := unlessLate(ctx, func(ctx context.Context) (a answer) {
-		a.r, a.res, a.err = l.hold(ctx, key, n, by, nil)
+		a.r, a.res, a.err = l.hold(ctx, key, n, by, nil, h, nil)
 		return a
 	}, func(ctx context.Context, late answer) {
 		if late.r != nil {
@@ -289,13 +294,12 @@ func (l *limiter) applyOrRelease(ctx context.Context, key string, t *Transition,
 		res Result
 		err error
 	}
-	resets := l.resets.count.Load()
 	a, ok := unlessLate(ctx, func(ctx context.Context) (a answer) {
 		a.res, a.err = l.states.Apply(ctx, key, t, req)
 		return a
 	}, func(ctx context.Context, late answer) {
-		if late.err == nil && late.res.Decision.Allowed && late.res.Grant != nil {
-			_, _ = l.holding(key, req.N, t, &late.res, resets).giveBack(ctx)
+		if late.err == nil && late.res.Held {
+			_, _ = l.held(key, req.N, t, &late.res, req.Hold).giveBack(ctx)
 		}
 	})
 	if !ok {

@@ -209,8 +209,8 @@ type late struct {
 	deciding, decide chan struct{}
 }
 
-func (l late) Hold(ctx context.Context, key string, n int) (*ratelimit.Reservation, ratelimit.Decision, error) {
-	r, d, err := l.Limiter.Hold(ctx, key, n)
+func (l late) Hold(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	r, d, err := l.Limiter.Hold(ctx, key, n, opts...)
 	close(l.deciding)
 	<-l.decide
 	return r, d, err

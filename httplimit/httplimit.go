@@ -319,6 +319,10 @@ type answer struct {
 	turn *ratelimit.Reservation // to wait for, to settle or to release; nil if nothing is held
 }
 
+// longestRequest is how long a request that was delayed may take before what it held counts as it
+// did, like the default of Hold.
+const longestRequest = 10 * time.Minute
+
 // decide takes what q asks for. It holds or reserves it if the options need that. The error
 // is that of the store, or of ctx.
 func (m *middleware) decide(ctx context.Context, q question) (a answer, err error) {
@@ -335,7 +339,11 @@ func (m *middleware) decide(ctx context.Context, q question) (a answer, err erro
 		if deadline, ok := ctx.Deadline(); ok {
 			most = min(most, max(0, time.Until(deadline)))
 		}
-		a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, most)
+		if m.settles {
+			a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, most, ratelimit.HoldFor(longestRequest))
+		} else {
+			a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, most)
+		}
 	case hold:
 		a.turn, a.Decision, err = l.Hold(ctx, q.key, q.n)
 	default:

@@ -301,7 +301,7 @@ func (blocked) Peek(context.Context, string) (ratelimit.Decision, error) {
 	return ratelimit.Decision{RetryAfter: ratelimit.Never}, nil
 }
 
-func (blocked) ReserveWithin(context.Context, string, int, time.Duration) (*ratelimit.Reservation, ratelimit.Decision, error) {
+func (blocked) ReserveWithin(context.Context, string, int, time.Duration, ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	return nil, ratelimit.Decision{RetryAfter: ratelimit.Never}, nil
 }
 
@@ -338,11 +338,11 @@ func (c *changing) Peek(ctx context.Context, key string) (ratelimit.Decision, er
 	return c.Limiter.Peek(ctx, key)
 }
 
-func (c *changing) ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration) (*ratelimit.Reservation, ratelimit.Decision, error) {
+func (c *changing) ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	if c.blocked {
-		return blocked{}.ReserveWithin(ctx, key, n, maxWait)
+		return blocked{}.ReserveWithin(ctx, key, n, maxWait, opts...)
 	}
-	return c.Limiter.ReserveWithin(ctx, key, n, maxWait)
+	return c.Limiter.ReserveWithin(ctx, key, n, maxWait, opts...)
 }
 
 func TestMisuse(t *testing.T) {

@@ -24,6 +24,10 @@ const (
 	// largestChunk is about as much as a system call moves efficiently.
 	largestChunk = 64 << 10
 
+	// longestCall is how long a Read or Write of a chunk may take. If it takes longer, what it has not
+	// moved stays spent.
+	longestCall = 10 * time.Minute
+
 	// worthwhile is the part of a chunk that must be left of the limit for the stream to
 	// spend it separately.
 	worthwhile = 8
@@ -38,12 +42,12 @@ func chunkOf(limit int) int {
 // A payer waits for the tokens of a stream's bytes. One goroutine at a time uses it.
 type payer struct {
 	bound ratelimit.Bound
-	limit int    // of the latest decision; 0 if it is unknown, or nothing can be granted
-	paid  []held // what was spent on the current chunk
+	limit int       // of the latest decision; 0 if it is unknown, or nothing can be granted
+	paid  []payment // what was spent on the current chunk
 }
 
-// A held is a reservation whose turn has come, and its number of bytes.
-type held struct {
+// A payment is a reservation whose turn has come, and its number of bytes.
+type payment struct {
 	reservation *ratelimit.Reservation
 	n           int
 }
@@ -134,13 +138,14 @@ func (p *payer) pay(ctx context.Context, n int) error {
 // spend waits until some of n bytes may pass, and spends them. It may return 0, to be called
 // again with a chunk of the limit as it is now.
 func (p *payer) spend(ctx context.Context, n int) (spent int, _ error) {
-	r, d, err := p.bound.ReserveWithin(ctx, n, 0)
+	held := ratelimit.HoldFor(longestCall)
+	r, d, err := p.bound.ReserveWithin(ctx, n, 0, held)
 	if r == nil {
 		// The end of a window would be lost if all n went into the next one.
 		if d.Remaining < n && d.Remaining*worthwhile >= n {
 			n = d.Remaining
 		}
-		r, d, err = p.bound.ReserveWithin(ctx, n, ratelimit.Never)
+		r, d, err = p.bound.ReserveWithin(ctx, n, ratelimit.Never, held)
 	}
 	p.limit = d.Limit
 	switch {
@@ -148,7 +153,7 @@ func (p *payer) spend(ctx context.Context, n int) (spent int, _ error) {
 		if err := r.Wait(ctx); err != nil {
 			return 0, err
 		}
-		p.paid = append(p.paid, held{r, n})
+		p.paid = append(p.paid, payment{r, n})
 		return n, nil
 	case err != nil:
 		return 0, err
@@ -165,9 +170,8 @@ func (p *payer) settle(ctx context.Context, n int) {
 	ctx = context.WithoutCancel(ctx) // which may be why they have not
 	for _, h := range p.paid {
 		passed := min(n, h.n)
-		if n -= passed; passed < h.n {
-			_, _ = h.reservation.Settle(ctx, passed) // what a failed store keeps, it keeps
-		}
+		n -= passed
+		_, _ = h.reservation.Settle(ctx, passed) // what a failed store keeps, it keeps
 	}
 	p.paid = p.paid[:0]
 }

@@ -25,7 +25,7 @@ import (
 //     is asked for CallSettle with 0 events.
 //   - Of Settle and Cancel, the Decision says what is left, and Allowed makes no difference. Cancel
 //     of a hold is CallSettle with 0 events.
-//   - Reset does nothing.
+//   - Reset and Extend do nothing, and no hold ends by itself.
 //
 // n = 0 is asked for like others, except by Wait and Reserve. If n is negative or the context has
 // ended, decide is not called. Any number of goroutines call it at once if they call the limiter.
@@ -80,8 +80,8 @@ func (l fake) WaitN(ctx context.Context, key string, n int) error {
 	return l.Limiter.WaitN(as(ctx, ratelimit.CallWait), key, n)
 }
 
-func (l fake) WaitHold(ctx context.Context, key string, n int) (*ratelimit.Reservation, error) {
-	return l.Limiter.WaitHold(as(ctx, ratelimit.CallWait), key, n)
+func (l fake) WaitHold(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, error) {
+	return l.Limiter.WaitHold(as(ctx, ratelimit.CallWait), key, n, opts...)
 }
 
 // A decider is a store, and the states of its limiter.
@@ -98,6 +98,8 @@ func (f decider) Apply(ctx context.Context, key string, _ *ratelimit.Transition,
 	switch req.Op {
 	case ratelimit.OpSettle:
 		call, told = ratelimit.CallSettle, true
+	case ratelimit.OpExtend:
+		return ratelimit.Result{Held: true}, nil
 	case ratelimit.OpCancel:
 		call, told = ratelimit.CallCancel, true
 		n, _ = req.Grant.(int)
@@ -114,7 +116,7 @@ func (f decider) Apply(ctx context.Context, key string, _ *ratelimit.Transition,
 	d := f(call, key, n)
 	res := ratelimit.Result{Decision: d}
 	if d.Allowed {
-		res.Wait, res.Grant = d.Delay, n
+		res.Wait, res.Grant, res.Held = d.Delay, n, req.Hold.ID != 0
 	} else {
 		res.Wait = d.RetryAfter
 	}

@@ -23,9 +23,6 @@ type call struct {
 	sent     time.Duration // when the raw command was sent, by the store's clock
 	received time.Duration // when its reply was received
 
-	more       int    // of an OpSettle: how many events it charges or, if negative, takes back
-	settlement []byte // of an OpSettle that is not a charge of more events: what the script needs
-
 	kept     bool        // whether events to return could not be given back
 	forLease bool        // whether it takes a lease; then no caller waits
 	again    int         // how often it was sent again because the key was reset
@@ -43,7 +40,7 @@ func (s *Store) newCall() *call {
 
 // free makes an answered call available to newCall.
 func (s *Store) free(c *call) {
-	*c = call{done: c.done, settlement: c.settlement[:0]}
+	*c = call{done: c.done}
 	s.calls.Put(c)
 }
 
@@ -68,24 +65,32 @@ const (
 	opUpTo
 	opCharge
 	opSettle
+	opExtend
+	opNothing // a peek, except that holds which have ended leave the state
+	opEnd     // not of a request
 	opHold
+	opReserveHold // a reservation that is held, or that yields
+	opLease
 )
 
 // op returns the operation that the script executes for c. A request that can never be
 // granted only peeks, and so does one that changes nothing.
 func (c *call) op() byte {
+	if op := c.operation(); op != opPeek || c.req.Op == ratelimit.OpPeek {
+		return op
+	}
+	return opNothing
+}
+
+func (c *call) operation() byte {
 	n := c.req.N
 	switch c.req.Op {
 	case ratelimit.OpCancel:
 		return opCancel
 	case ratelimit.OpSettle:
-		switch {
-		case len(c.settlement) > 0:
-			return opSettle
-		case c.more > 0:
-			return opCharge
-		}
-		return opPeek
+		return opSettle
+	case ratelimit.OpExtend:
+		return opExtend
 	case ratelimit.OpCharge:
 		if n > 0 {
 			return opCharge
@@ -100,6 +105,8 @@ func (c *call) op() byte {
 	switch {
 	case n == 0 || n > c.prog.limit || c.req.Op == ratelimit.OpPeek:
 		return opPeek
+	case c.req.Op == ratelimit.OpReserve && (c.req.Hold.ID != 0 || c.req.Yields()):
+		return opReserveHold
 	case c.req.Op == ratelimit.OpReserve:
 		return opReserve
 	case c.req.Op == ratelimit.OpReturn:
@@ -113,7 +120,7 @@ func (c *call) op() byte {
 // spends reports whether c spends events if it is granted.
 func (c *call) spends() bool {
 	switch c.op() {
-	case opTake, opReserve, opUpTo, opHold:
+	case opTake, opReserve, opUpTo, opHold, opReserveHold:
 		return true
 	}
 	return false
@@ -128,13 +135,10 @@ func (c *call) events() (n, cost int) {
 	switch c.op() {
 	case opCharge:
 		n = c.req.N
-		if c.req.Op == ratelimit.OpSettle {
-			n = c.more
-		}
 		return int(min(int64(n), mostEvents)), n
 	case opSettle:
-		n = max(c.more, -c.more)
-		return int(min(int64(n), mostEvents)), n
+		n = c.req.N - c.req.Of
+		return int(min(int64(n), mostEvents)), max(0, n)
 	case opUpTo:
 		return min(c.req.N, c.prog.limit), 1
 	}
@@ -142,23 +146,71 @@ func (c *call) events() (n, cost int) {
 	return n, n
 }
 
-// appendRun appends a run of equal requests, times of c's, in the script's encoding.
-func (c *call) appendRun(b []byte, times int) []byte {
+// appendRun appends a run of equal requests, times of c's, in the encoding of a variant of the script.
+func (c *call) appendRun(b []byte, times int, v variant) []byte {
 	n, costed := c.events()
-	b = append(b, c.op())
-	more := c.settlement
-	if c.op() == opCancel {
+	op := c.op()
+	switch {
+	case v&holding != 0:
+	case op == opNothing:
+		op = opPeek
+	case op == opReserveHold: // it only yields
+		op = opReserve
+	}
+	if c.forLease && v&holding != 0 {
+		op = opLease
+	}
+	b = append(b, op)
+	var more []byte
+	if op == opCancel {
 		more = c.prog.t.AppendCancellation(nil, c.req.Grant)
 		n = len(more)
 	}
 	b = binary.LittleEndian.AppendUint32(b, uint32(times))
 	b = appendDouble(b, float64(n))
 	b = appendDouble(b, c.wait())
-	for _, cost := range c.prog.costs {
-		ticks, units := cost.times(costed)
-		b = appendDouble(appendDouble(b, ticks), units)
+	b = c.prog.appendCosts(b, costed)
+	switch op {
+	case opSettle:
+		b = append(appendDouble(appendDouble(b, float64(c.req.Hold.ID)), float64(c.req.Of)), 0)
+	case opExtend, opHold, opReserveHold:
+		b = appendDouble(appendDouble(b, float64(c.req.Hold.ID)), c.lasts())
+		b = append(b, c.flags())
 	}
 	return append(b, more...)
+}
+
+// lasts returns how long a hold lasts, in ticks.
+func (c *call) lasts() float64 {
+	d := max(0, c.req.Hold.For)
+	lasts := d / tick
+	if d%tick > 0 {
+		lasts++
+	}
+	return float64(lasts)
+}
+
+// flags returns what else the script needs to know about a hold: 1 says that its events are given back
+// when it ends by itself, and 2 that its reservation is denied if it has to wait while others are open.
+func (c *call) flags() (flags byte) {
+	if c.req.Hold.GiveBack {
+		flags = 1
+	}
+	if c.req.Yields() {
+		flags |= 2
+	}
+	return flags
+}
+
+// holds reports whether c can only be carried out by the script that knows holds.
+func (c *call) holds() bool {
+	switch c.op() {
+	case opSettle, opExtend, opHold:
+		return true
+	case opReserveHold:
+		return c.req.Hold.ID != 0
+	}
+	return false
 }
 
 // wait returns the longest wait for a reservation or, for events to return, the instant at
@@ -177,7 +229,7 @@ func (c *call) wait() float64 {
 func (c *call) equals(d *call) bool {
 	n, costed := c.events()
 	m, other := d.events()
-	return c.op() == d.op() && c.op() != opCancel && c.op() != opSettle && n == m && costed == other && c.wait() == d.wait()
+	return c.op() == d.op() && c.op() != opCancel && c.req.Hold == d.req.Hold && c.req.Of == d.req.Of && c.flags() == d.flags() && n == m && costed == other && c.wait() == d.wait()
 }
 
 // run sends a raw command, and returns the reply.

@@ -15,6 +15,8 @@ import (
 const (
 	replyOther = 1 // the script could not use the value
 	replyReset = 3 // the key was reset since events to take back were spent
+	replyHolds = 4 // holds are open, and the script does not know them
+	replyOpen  = 5 // it is the state of a key with open holds
 )
 
 // send sends a group's command and answers its calls. It returns false if the command
@@ -91,15 +93,16 @@ func (s *Store) prepare(q *queue, g *group) *script {
 			s.counts.coalesced.Add(1)
 		}
 	}
-	for _, c := range g.calls {
-		c.settle()
-	}
-	args, v := []string{"", prog.tag}, plain
+	v := plain
 	if slices.ContainsFunc(g.calls, (*call).long) {
 		v |= longer
 	}
-	if g.undoes = slices.ContainsFunc(g.calls, (*call).undoes); !g.undoes { // otherwise the state stays that of its limit
-		args = append(args, s.met(prog)...)
+	g.undoes = slices.ContainsFunc(g.calls, (*call).undoes)
+	holds := slices.ContainsFunc(g.calls, (*call).holds)
+	if holds || !g.undoes && s.opened(prog) {
+		v |= holding
+	}
+	if !g.undoes && !holds {
 		if lease := s.leaseCall(first.name, prog); lease != nil {
 			q.shard.mu.Lock()
 			g.calls = append(g.calls, lease)
@@ -107,14 +110,48 @@ func (s *Store) prepare(q *queue, g *group) *script {
 		}
 	}
 	g.epoch = s.denials.epoch(first.name)
-	args[0] = s.encode(g)
-	keys := []string{first.name.text}
-	if g.tombed = !s.limiterClock && slices.ContainsFunc(g.calls, (*call).readsTombstone); g.tombed {
-		keys = append(keys, s.tombstone(first.name.text))
+	g.tombed = !s.limiterClock && g.undoes && slices.ContainsFunc(g.calls, (*call).readsTombstone)
+	return s.commandOf(g, v)
+}
+
+// commandOf sets a group's command to one of a variant of the script, and returns the script.
+func (s *Store) commandOf(g *group, v variant) *script {
+	name, prog := g.calls[0].name.text, g.calls[0].prog
+	if !g.undoes && v&holding != 0 {
+		v &^= longer
+	}
+	g.variant = v
+	args := []string{s.encode(g), prog.tag}
+	if !slices.ContainsFunc(g.calls, (*call).stays) {
+		args = append(args, s.met(prog)...)
+	}
+	keys := []string{name}
+	if g.tombed {
+		keys = append(keys, s.tombstone(name))
 	}
 	script := prog.variantOf(v)
 	g.cmd = script.command(keys, args)
 	return script
+}
+
+// openAge is for how long a store expects open holds in the keys of a limit after it has met some.
+const openAge = 10 * time.Second
+
+// opened reports whether holds were open lately in a key of prog.
+func (s *Store) opened(prog *program) bool {
+	met := prog.opened.Load()
+	return met > 0 && s.elapsed()-time.Duration(met) < openAge
+}
+
+// meetsHolds reports whether a group's command was not carried out because its script does not know
+// holds, and makes one whose script does. If it takes events back, the process carries it out.
+func (s *Store) meetsHolds(g *group) bool {
+	if g.err != nil || g.variant&holding != 0 || g.undoes || g.calls[0].prog == nil || len(g.reply) != 9 || g.reply[8] != replyHolds {
+		return false
+	}
+	g.calls[0].prog.opened.Store(int64(max(1, s.elapsed())))
+	g.script = s.commandOf(g, g.variant|holding)
+	return true
 }
 
 // encode returns the first argument of the script: the constants of the limit, the time
@@ -127,17 +164,20 @@ func (s *Store) encode(g *group) string {
 		var t time.Time
 		g.base, t = g.base.Read()
 		now = float64(t.UnixMicro())
-	} else if len(calls) == 1 && calls[0].req.N == 1 && calls[0].op() == opTake {
+	} else if g.variant&holding == 0 && len(calls) == 1 && calls[0].req.N == 1 && calls[0].op() == opTake {
 		return prog.one
 	}
 	var room [256]byte // enough for most, and not allocated
 	b := appendDouble(append(room[:0], prog.params...), now)
+	if g.variant&holding != 0 {
+		b = prog.appendCosts(b, 1)
+	}
 	for i := 0; i < len(calls); {
 		j := i + 1
 		for j < len(calls) && calls[i].equals(calls[j]) {
 			j++
 		}
-		b = calls[i].appendRun(b, j-i)
+		b = calls[i].appendRun(b, j-i, g.variant)
 		i = j
 	}
 	return string(b)
@@ -153,7 +193,7 @@ const maxResends = 3
 func (s *Store) transmit(g *group) {
 	for range 1 + maxResends {
 		s.counts.calls.Add(1)
-		if g.reply, g.err = s.conn.Do(g.ctx, g.cmd); !g.resends() {
+		if g.reply, g.err = s.conn.Do(g.ctx, g.cmd); !g.resends() && !s.meetsHolds(g) {
 			return
 		}
 	}
@@ -181,6 +221,7 @@ func (g *group) resends() bool {
 type snapshot struct {
 	state []byte
 	time  time.Time // by the server's clock
+	ends  time.Time // when the first open hold ends, at the earliest; zero if none is open
 
 	// When the command was sent and its reply received, by the store's clock. The server
 	// read its clock between the two.
@@ -221,7 +262,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		return after, g.err
 	case len(reply) < 9:
 		return after, errShort
-	case reply[8] == replyOther:
+	case reply[8] == replyOther || reply[8] == replyHolds:
 		return after, errOther
 	case len(reply) < 17:
 		return after, errShort
@@ -229,12 +270,19 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		return after, errReset
 	}
 	granted, state := double(reply[9:]), prog.state(reply[17:])
+	if reply[8] == replyOpen {
+		state = append([]byte(prog.openTag), reply[17:]...)
+		prog.opened.Store(int64(max(1, s.elapsed())))
+	}
 	after.time = time.UnixMicro(int64(double(reply)))
 	base := g.base
 	if !s.limiterClock {
 		base = base.At(after.time)
 	}
 	for _, c := range g.calls {
+		if c.forLease && reply[8] == replyOpen {
+			continue // none while holds are open
+		}
 		req := c.req.AsOf(base)
 		next, changed, res, err := prog.t.Apply(state, req)
 		if err != nil {
@@ -255,7 +303,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	if granted != 0 {
 		return after, fmt.Errorf("redisstore: the script granted %v more requests than package ratelimit would: this is a defect of the store, please report it", granted)
 	}
-	after.state = state
+	after.state, after.ends = state, prog.firstEnd(state)
 	return after, nil
 }
 

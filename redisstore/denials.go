@@ -60,10 +60,13 @@ func (s *Store) denied(name name, prog *program, req ratelimit.Request) (d ratel
 	early := last.time.Add(age - age/drift)
 	unsure := last.received - last.sent + age/drift*2 + tick
 	if s.limiterClock {
-		req, _ = req.Read()
+		req, early = req.Read()
 		unsure = 0
 	} else {
 		req = req.At(early)
+	}
+	if !last.ends.IsZero() && !early.Add(unsure).Before(last.ends) {
+		return d, false // a hold may have given its events back
 	}
 	_, _, res, err := prog.t.Apply(last.state, req)
 	d = res.Decision

@@ -127,7 +127,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 		f.meddle()
 	}
 	if n, _ := strconv.Atoi(c.Words[2]); n > 1 && tombstone == "" {
-		return f.doJoint(c.Words[c.Key:c.Key+n], c.Words[c.Key+n:], now)
+		return f.doJoint(c.Words[c.Key:c.Key+n], c.Words[c.Key+n:], now, sha == scriptFor(true, together|holding, f.prog.kinds).sha)
 	}
 	if c.Words[1] == replace.sha || c.Words[1] == replace.text {
 		if f.states[key] != args[0] {
@@ -141,7 +141,14 @@ func (f *fakeServer) do(c Command) (string, error) {
 	if f.limits != nil {
 		prog = f.limits[args[1]]
 	}
-	value, ok := "", before == ""
+	knows := sha == prog.variantOf(holding).sha || sha == prog.variantOf(holding|longer).sha
+	value, ok, outcome := "", before == "", byte(0)
+	if rest, open := strings.CutPrefix(before, prog.openTag); open {
+		if !knows {
+			return at + string(rune(replyHolds)), nil
+		}
+		value, ok, outcome = rest, true, replyOpen
+	}
 	for _, tag := range args[1:] {
 		if rest, has := strings.CutPrefix(before, tag); has && before != "" {
 			value, ok = rest, true
@@ -151,7 +158,13 @@ func (f *fakeServer) do(c Command) (string, error) {
 		return at + "\x01" + before, nil
 	}
 	state, granted, requests := prog.state(value), 0.0, 0
+	if outcome == replyOpen {
+		state = []byte(before)
+	}
 	run := request[len(prog.params)+8:]
+	if knows {
+		run = run[16*len(prog.costs):]
+	}
 	reset := f.resets[tombstone]
 	afterReset := at + "\x03" + string(appendDouble(nil, reset))
 	header := 21 + 16*len(prog.costs)
@@ -180,16 +193,24 @@ func (f *fakeServer) do(c Command) (string, error) {
 			if reset >= number(13) {
 				return afterReset, nil
 			}
+		case opLease:
+			if outcome == replyOpen {
+				req.Op = ratelimit.OpPeek
+			}
+		case opNothing:
+			req.Op = ratelimit.OpPeek
 		case opUpTo:
 			req.Op = ratelimit.OpTakeUpTo
 		case opCharge:
 			req.Op = ratelimit.OpCharge
-		case opSettle: // as far as it is the same
-			req.Op, req.Taken = ratelimit.OpReturn, time.UnixMicro(int64(number(header)))
-			size += 25 + 32 // of a FixedWindow
-			if reset >= number(header+8) {
-				return afterReset, nil
+		case opHold, opSettle, opExtend, opReserveHold:
+			req.Op = map[byte]ratelimit.Op{opHold: ratelimit.OpHold, opSettle: ratelimit.OpSettle, opExtend: ratelimit.OpExtend, opReserveHold: ratelimit.OpReserve}[run[0]]
+			req.Hold.ID, req.Hold.For = uint64(number(header)), time.Duration(number(header+8))*tick
+			if run[0] == opSettle {
+				req.Of = int(number(header + 8))
+				req.N += req.Of
 			}
+			size += 17
 		}
 		for range binary.LittleEndian.Uint32([]byte(run[1:5])) {
 			next, _, res, err := prog.t.Apply(state, req)
@@ -209,17 +230,20 @@ func (f *fakeServer) do(c Command) (string, error) {
 	}
 	f.states[key] = string(state)
 	f.batch = append(f.batch, requests)
-	return at + "\x00" + string(appendDouble(nil, granted)) + value, nil
+	return at + string(rune(outcome)) + string(appendDouble(nil, granted)) + value, nil
 }
 
 // doJoint does what lua/joint.lua does, for keys of its limiter.
-func (f *fakeServer) doJoint(keys, args []string, now time.Time) (string, error) {
+func (f *fakeServer) doJoint(keys, args []string, now time.Time, knows bool) (string, error) {
 	number := func(s string) float64 { return math.Float64frombits(binary.LittleEndian.Uint64([]byte(s[:8]))) }
 	at, states := string(appendDouble(nil, float64(now.UnixMicro()))), ""
 	granted := args[0][8] != opPeek
 	next := make([][]byte, len(keys))
 	for i, key := range keys {
 		req := ratelimit.Request{Op: ratelimit.OpTake, N: int(number(args[1+2*i][1:]))}.At(now)
+		if id := number(args[1+2*i][9:]); knows && id > 0 {
+			req.Op, req.Hold = ratelimit.OpHold, ratelimit.Handle{ID: uint64(id), For: time.Duration(number(args[1+2*i][17:])) * tick}
+		}
 		state := []byte(f.states[key])
 		var res ratelimit.Result
 		var err error
@@ -230,8 +254,16 @@ func (f *fakeServer) doJoint(keys, args []string, now time.Time) (string, error)
 			return at + "\x01", nil
 		}
 		granted = granted && res.Decision.Allowed
-		value := strings.TrimPrefix(f.states[key], f.prog.tag)
-		states += string(binary.LittleEndian.AppendUint32(nil, uint32(len(value)))) + value
+		value, open := strings.CutPrefix(f.states[key], f.prog.openTag)
+		if open && !knows {
+			return at + string(rune(replyHolds)), nil
+		}
+		value = strings.TrimPrefix(value, f.prog.tag)
+		length := uint32(len(value))
+		if open {
+			length |= 1 << 31
+		}
+		states += string(binary.LittleEndian.AppendUint32(nil, length)) + value
 	}
 	spent := 0.0
 	if granted {

@@ -129,23 +129,35 @@ func (s *Store) applyAll(ctx context.Context, calls []ratelimit.JointCall, membe
 		base, t = base.Read()
 		now = float64(t.UnixMicro())
 	}
-	c := s.newCall()
-	c.name, c.script = members[0].name, scriptFor(true, together, kinds)
-	c.cmd = c.script.command(encodeJoint(calls, members, now))
-	if err := s.do(ctx, c); err != nil {
-		if isApart(err) || isScriptError(err) { // commands on one key have no such error, or resolve it
-			return errApart
+	v := together
+	for i := range calls {
+		if calls[i].Request.Hold.ID != 0 || s.opened(members[i].prog) {
+			v |= holding
 		}
-		return err
 	}
-	at := snapshot{sent: c.sent, received: c.received}
-	reply := c.reply
-	s.free(c)
-	return s.decideJointly(calls, members, base, at, reply)
+	for {
+		c := s.newCall()
+		c.name, c.script = members[0].name, scriptFor(true, v, kinds)
+		c.cmd = c.script.command(encodeJoint(calls, members, now, v))
+		if err := s.do(ctx, c); err != nil {
+			if isApart(err) || isScriptError(err) { // commands on one key have no such error, or resolve it
+				return errApart
+			}
+			return err
+		}
+		at := snapshot{sent: c.sent, received: c.received}
+		reply := c.reply
+		s.free(c)
+		if v&holding == 0 && len(reply) == 9 && reply[8] == replyHolds {
+			v |= holding
+			continue
+		}
+		return s.decideJointly(calls, members, base, at, reply)
+	}
 }
 
 // encodeJoint returns the names of the keys, and the arguments of the script.
-func encodeJoint(calls []ratelimit.JointCall, members []member, now float64) (keys, args []string) {
+func encodeJoint(calls []ratelimit.JointCall, members []member, now float64, v variant) (keys, args []string) {
 	args = append(make([]string, 0, 1+2*len(calls)), string(append(appendDouble(nil, now), jointOp(calls, members))))
 	for i := range calls {
 		prog := members[i].prog
@@ -155,10 +167,15 @@ func encodeJoint(calls []ratelimit.JointCall, members []member, now float64) (ke
 		if prog.all {
 			b[0] = 1
 		}
-		b = append(appendDouble(b, float64(n)), prog.params...)
-		for _, cost := range prog.costs {
-			ticks, units := cost.times(n)
-			b = appendDouble(appendDouble(b, ticks), units)
+		b = appendDouble(b, float64(n))
+		if v&holding != 0 {
+			c := call{req: calls[i].Request}
+			b = appendDouble(appendDouble(b, float64(c.req.Hold.ID)), c.lasts())
+			b = append(b, c.flags())
+		}
+		b = prog.appendCosts(append(b, prog.params...), n)
+		if v&holding != 0 {
+			b = prog.appendCosts(b, 1)
 		}
 		args = append(args, string(b), prog.tag)
 	}
@@ -174,7 +191,7 @@ func jointOp(calls []ratelimit.JointCall, members []member) byte {
 		case req.N > members[i].prog.limit:
 			return opPeek
 		case req.N > 0 && req.Op == ratelimit.OpHold:
-			op = opHold
+			op = opTake
 		case req.N > 0:
 			op = opTake
 		}
@@ -187,7 +204,7 @@ func (s *Store) decideJointly(calls []ratelimit.JointCall, members []member, bas
 	switch {
 	case len(reply) < 9:
 		return errShort
-	case reply[8] == replyOther:
+	case reply[8] == replyOther || reply[8] == replyHolds:
 		return errApart
 	case len(reply) < 17:
 		return errShort
@@ -240,11 +257,16 @@ func statesIn(reply string, members []member) (found [][]byte, ok bool) {
 		if len(reply) < 4 {
 			return nil, false
 		}
-		n := int(binary.LittleEndian.Uint32([]byte(reply[:4])))
+		head := binary.LittleEndian.Uint32([]byte(reply[:4]))
+		n, open := int(head&^(1<<31)), head>>31 == 1
 		if reply = reply[4:]; n > len(reply) {
 			return nil, false
 		}
-		found = append(found, m.prog.state(reply[:n]))
+		state := m.prog.state(reply[:n])
+		if open {
+			state = append([]byte(m.prog.openTag), reply[:n]...)
+		}
+		found = append(found, state)
 		reply = reply[n:]
 	}
 	return found, true

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // A lease is a number of events of a key that were taken in advance. Each of them is
@@ -196,11 +195,11 @@ func (s *Store) expire(name name, l *lease) {
 	}
 }
 
-// endLease ends the lease of a key before req, if that charges events: none that was leased
-// before may be granted while there is a debt. The events are given back before the charge,
-// because the queue of a key is in order.
-func (s *Store) endLease(name name, req *ratelimit.Request) {
-	if s.lease == 0 || req.Op == ratelimit.OpSettle && req.N <= kernel.Asked(req.Grant) {
+// endLease ends the lease of a key before a request that charges events, or holds some: none that was
+// leased before may be granted while there is a debt, and none is leased while a hold is open. The
+// events are given back before that, because the queue of a key is in order.
+func (s *Store) endLease(name name) {
+	if s.lease == 0 {
 		return
 	}
 	shard := &s.leases[name.shard()]

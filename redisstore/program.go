@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -21,15 +22,16 @@ const tick = time.Microsecond
 
 // A program is what the store needs to apply a transition by a script.
 type program struct {
-	t      *ratelimit.Transition // in its portable form, with microsecond ticks
-	all    bool                  // whether the algorithm is an All
-	kinds  []byte                // of its parts
-	params string                // the parts and their constants, in the script's encoding
-	one    string                // params, and the most common request: take one event
-	tag    string                // the prefix of each state of t, and of each value in Redis unless it is short
-	code   int                   // what ends the short form of its values, or -1; see lua/bucket.lua
-	costs  []cost                // the cost of one event in each bucket among the parts
-	limit  int                   // the most events that one request may take
+	t       *ratelimit.Transition // in its portable form, with microsecond ticks
+	all     bool                  // whether the algorithm is an All
+	kinds   []byte                // of its parts
+	params  string                // the parts and their constants, in the script's encoding
+	one     string                // params, and the most common request: take one event
+	tag     string                // the prefix of each state of t, and of each value in Redis unless it is short
+	openTag string                // that of states with open holds
+	code    int                   // what ends the short form of its values, or -1; see lua/bucket.lua
+	costs   []cost                // the cost of one event in each bucket among the parts
+	limit   int                   // the most events that one request may take
 
 	scripts [together]atomic.Pointer[script] // by variant, once needed; that of several keys together is of no program
 
@@ -37,7 +39,8 @@ type program struct {
 	cacheable bool // whether a denial holds until RetryAfter, and leaves the state unchanged
 	leasable  bool // whether events can be taken in advance and given back
 
-	similars similars // the limits whose states it has met lately
+	similars similars     // the limits whose states it has met lately
+	opened   atomic.Int64 // when the store last met open holds, by its clock; 0 if never
 }
 
 // equals reports whether p and q are for the same limit.
@@ -63,6 +66,15 @@ func (c cost) times(n int) (ticks, units float64) {
 // tooLong is a number of microseconds that ends after the latest instant, whenever it begins.
 const tooLong = 1 << 53
 
+// appendCosts appends the cost of n events in each bucket.
+func (p *program) appendCosts(b []byte, n int) []byte {
+	for _, cost := range p.costs {
+		ticks, units := cost.times(n)
+		b = appendDouble(appendDouble(b, ticks), units)
+	}
+	return b
+}
+
 func newProgram(t *ratelimit.Transition) (*program, error) {
 	varies := t.Varies()
 	t, err := t.Portable(tick)
@@ -86,14 +98,14 @@ func newProgram(t *ratelimit.Transition) (*program, error) {
 		p.kinds = append(p.kinds, kind)
 		params = append(append(params, kind), constants...)
 	}
-	p.params = string(params)
+	p.params, p.openTag = string(params), openVersion+p.tag[1:]
 	p.variantOf(plain) // to assemble it now, not at the first request
 
 	peek := ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(time.UnixMicro(0))
 	_, _, res, err := t.Apply(nil, peek)
 	p.limit = res.Decision.Limit
 	usual := &call{prog: p, req: ratelimit.Request{Op: ratelimit.OpTake, N: 1}}
-	p.one = string(usual.appendRun(appendDouble(params, -1), 1))
+	p.one = string(usual.appendRun(appendDouble(params, -1), 1, plain))
 	return p, err
 }
 
@@ -112,6 +124,18 @@ func (p *program) variantOf(v variant) *script {
 	}
 	return s
 }
+
+// firstEnd returns an instant before which none of the open holds in a state ends by itself, or the zero
+// Time if none is open.
+func (p *program) firstEnd(state []byte) (at time.Time) {
+	if list, open := bytes.CutPrefix(state, []byte(p.openTag)); open && len(list) >= 16 {
+		at = time.UnixMicro(int64(binary.LittleEndian.Uint64(list[8:])))
+	}
+	return at
+}
+
+// openVersion begins the states with open holds: the version of their form.
+const openVersion = "\x02"
 
 // state returns the state for a value in a reply, which has no prefix.
 func (p *program) state(value string) []byte {

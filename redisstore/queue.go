@@ -49,15 +49,16 @@ type queue struct {
 
 // A group is the calls that share a command.
 type group struct {
-	calls  []*call
-	cmd    Command
-	script *script // that cmd runs, if any
-	reply  string
-	err    error
-	base   ratelimit.Request // provides the time of all calls, with WithLimiterClock
-	epoch  uint64            // of the key's cached denials, before sending
-	undoes bool              // whether a call takes events back
-	tombed bool              // whether cmd has the key's tombstone, without which it can be sent as well
+	calls   []*call
+	cmd     Command
+	script  *script // that cmd runs, if any
+	reply   string
+	err     error
+	base    ratelimit.Request // provides the time of all calls, with WithLimiterClock
+	epoch   uint64            // of the key's cached denials, before sending
+	undoes  bool              // whether a call takes events back
+	variant variant           // of the script
+	tombed  bool              // whether cmd has the key's tombstone, without which it can be sent as well
 
 	begin  time.Duration   // when it was sent
 	age    int             // the weight of the ticks since it left the queue; protected by the lock of the queue's shard

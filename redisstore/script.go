@@ -56,26 +56,26 @@ var (
 	accountText string
 )
 
-//go:embed lua/parts.lua
+//go:embed lua/parts.lua lua/holds.lua lua/slidinglog.lua lua/flight.lua
 //go:embed lua/bucket.lua lua/interval.lua lua/fixed.lua lua/ring.lua lua/wide.lua lua/sliding.lua lua/rolling.lua lua/log.lua lua/warming.lua
 //go:embed lua/unwind.lua lua/ringcancel.lua
 var kernelFiles embed.FS
 
 // kernels are the files of each kind's kernel.
 var kernels = [...][]string{
-	bucketKind:   {"bucket", "unwind"},
-	queueKind:    {"bucket", "unwind"},
+	bucketKind:   {"bucket", "wide", "unwind"},
+	queueKind:    {"bucket", "wide", "unwind"},
 	intervalKind: {"interval", "unwind"},
 	fixedKind:    {"fixed"},
 	slidingKind:  {"ring", "wide", "sliding", "ringcancel"},
 	rollingKind:  {"ring", "rolling", "ringcancel"},
-	logKind:      {"log"},
+	logKind:      {"log", "slidinglog"},
 	warmingKind:  {"warming", "unwind"},
-	flightKind:   {"log"},
+	flightKind:   {"log", "flight"},
 }
 
-// partsFile has sections that belong to no kernel.
-const partsFile = "parts"
+// sharedFiles have sections that belong to no kernel.
+var sharedFiles = [...]string{"parts", "holds"}
 
 // The template's directives, at the beginning of a line: one begins a section, or
 // lines for some scripts only; the other inserts a section. See lua/driver.lua.
@@ -84,10 +84,10 @@ const (
 	insertMark = "--@<"
 )
 
-// sectionsOf returns the sections of each kernel file and of partsFile, by their names.
+// sectionsOf returns the sections of each kernel file and of sharedFiles, by their names.
 var sectionsOf = sync.OnceValue(func() map[string]map[string]string {
 	sections := map[string]map[string]string{}
-	for _, file := range append(slices.Concat(kernels[:]...), partsFile) {
+	for _, file := range append(slices.Concat(kernels[:]...), sharedFiles[:]...) {
 		text, err := kernelFiles.ReadFile("lua/" + file + ".lua")
 		if err != nil {
 			panic(err) // it is embedded
@@ -120,6 +120,7 @@ type variant byte
 
 const (
 	longer   variant = 1 << iota // has undo.lua and account.lua
+	holding                      // has holds.lua and account.lua
 	together                     // is joint.lua instead, for the parts of several keys
 
 	plain variant = 0
@@ -168,6 +169,14 @@ func (a *assembly) applies(words string) bool {
 			}
 		case "longer":
 			if a.variant&longer == 0 {
+				return false
+			}
+		case "account":
+			if a.variant&(longer|holding) == 0 {
+				return false
+			}
+		case "holding", "closed":
+			if (a.variant&holding == 0) != (word == "closed") {
 				return false
 			}
 		}
@@ -242,13 +251,15 @@ func (a *assembly) section(name string) string {
 		return a.opening()
 	case name == "undo" && a.variant&longer != 0:
 		return a.expand(undoText)
-	case name == "account" && a.variant&longer != 0:
+	case name == "account" && a.variant&(longer|holding) != 0:
 		return a.expand(accountText)
 	case name == "undo" || name == "account":
 		return ""
 	}
-	if text, ok := sectionsOf()[partsFile][name]; ok {
-		return a.expand(text)
+	for _, file := range sharedFiles {
+		if text, ok := sectionsOf()[file][name]; ok {
+			return a.expand(text)
+		}
 	}
 	return a.branches(name)
 }

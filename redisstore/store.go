@@ -113,11 +113,19 @@ func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition,
 	}
 	name := s.name(key)
 	switch req.Op {
-	case ratelimit.OpSettle, ratelimit.OpCharge:
-		s.endLease(name, &req)
+	case ratelimit.OpCharge, ratelimit.OpHold:
+		s.endLease(name)
+	case ratelimit.OpReserve:
+		if req.Hold.ID != 0 {
+			s.endLease(name)
+		}
+	case ratelimit.OpSettle:
+		if req.N > req.Of {
+			s.endLease(name)
+		}
 	}
 	switch req.Op {
-	case ratelimit.OpCancel, ratelimit.OpReturn, ratelimit.OpSettle:
+	case ratelimit.OpCancel, ratelimit.OpReturn, ratelimit.OpSettle, ratelimit.OpExtend:
 		return s.undo(ctx, name, prog, req)
 	}
 	if d, ok := s.known(name, prog, req); ok {

@@ -8,10 +8,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// Taking events back, in an OpReturn, an OpCancel or an OpSettle, is a request like any other:
+// Taking events back, in an OpReturn or an OpCancel, is a request like any other:
 // the script carries it out, in one call, together with other requests on the key. So it is with
 // an OpCharge and an OpTakeUpTo. The scripts for commands with such requests are longer: see
-// lua/undo.lua and lua/account.lua.
+// lua/undo.lua and lua/account.lua. While holds are open, the process takes the events back: foreign.go.
 
 // undoes reports whether c may take events back.
 func (c *call) undoes() bool {
@@ -19,35 +19,33 @@ func (c *call) undoes() bool {
 		return false
 	}
 	switch c.req.Op {
-	case ratelimit.OpReturn, ratelimit.OpCancel, ratelimit.OpSettle:
+	case ratelimit.OpReturn, ratelimit.OpCancel:
 		return true
 	}
 	return false
+}
+
+// stays reports whether the state that c finds stays that of the limit that left it.
+func (c *call) stays() bool {
+	return c.undoes() || c.req.Op == ratelimit.OpSettle || c.req.Op == ratelimit.OpExtend
 }
 
 // long reports whether c needs the longer script.
 func (c *call) long() bool {
 	switch c.op() {
-	case opPeek, opTake, opReserve, opHold:
-		return false
-	}
-	return true
-}
-
-// readsTombstone reports whether the script must know when the key was reset.
-func (c *call) readsTombstone() bool {
-	switch c.op() {
-	case opReturn, opCancel, opSettle:
+	case opReturn, opCancel, opUpTo, opCharge:
 		return true
 	}
 	return false
 }
 
-// settle computes what an OpSettle does to the states of c's limit.
-func (c *call) settle() {
-	if c.req.Op == ratelimit.OpSettle {
-		c.settlement, c.more = c.prog.t.AppendSettlement(c.settlement[:0], c.req)
+// readsTombstone reports whether the script must know when the key was reset.
+func (c *call) readsTombstone() bool {
+	switch c.op() {
+	case opReturn, opCancel:
+		return true
 	}
+	return false
 }
 
 // undo takes events back.
@@ -74,9 +72,9 @@ func (p *program) takesBack(req ratelimit.Request) int {
 		return kernel.Asked(req.Grant)
 	case ratelimit.OpSettle:
 		if slices.Contains(p.kinds, flightKind) {
-			return kernel.Asked(req.Grant) // they are released, whatever happened
+			return req.Of // they are released, whatever happened
 		}
-		return max(0, kernel.Asked(req.Grant)-req.N)
+		return max(0, req.Of-req.N)
 	}
 	return req.N
 }

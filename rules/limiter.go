@@ -117,24 +117,29 @@ func (l limiterOf) Reserve(ctx context.Context, subject string, n int) (*ratelim
 	return l.set.limiter.Reserve(l.in(ctx), l.key(subject), n)
 }
 
-func (l limiterOf) ReserveWithin(ctx context.Context, subject string, n int, maxWait time.Duration) (*ratelimit.Reservation, ratelimit.Decision, error) {
-	return l.set.limiter.ReserveWithin(l.in(ctx), l.key(subject), n, maxWait)
+func (l limiterOf) ReserveWithin(ctx context.Context, subject string, n int, maxWait time.Duration, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	return l.set.limiter.ReserveWithin(l.in(ctx), l.key(subject), n, maxWait, opts...)
 }
 
 func (l limiterOf) TakeUpTo(ctx context.Context, subject string, n int) (int, ratelimit.Decision, error) {
 	return l.set.limiter.TakeUpTo(l.in(ctx), l.key(subject), n)
 }
 
-func (l limiterOf) Hold(ctx context.Context, subject string, n int) (*ratelimit.Reservation, ratelimit.Decision, error) {
+func (l limiterOf) Hold(ctx context.Context, subject string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	if j := l.joint(ctx); j != nil {
 		v := j.ask(ctx, l, subject, n, true)
 		return v.held, v.Decision, v.err
 	}
-	return l.set.limiter.Hold(l.in(ctx), l.key(subject), n)
+	return l.set.limiter.Hold(l.in(ctx), l.key(subject), n, opts...)
 }
 
-func (l limiterOf) WaitHold(ctx context.Context, subject string, n int) (*ratelimit.Reservation, error) {
-	return l.set.limiter.WaitHold(l.in(ctx), l.key(subject), n)
+func (l limiterOf) WaitHold(ctx context.Context, subject string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, error) {
+	return l.set.limiter.WaitHold(l.in(ctx), l.key(subject), n, opts...)
+}
+
+// Resume implements what [ratelimit.Resume] looks for.
+func (l limiterOf) Resume(ctx context.Context, subject, token string) (*ratelimit.Reservation, error) {
+	return ratelimit.Resume(l.in(ctx), l.set.limiter, l.key(subject), token)
 }
 
 func (l limiterOf) Charge(ctx context.Context, subject string, n int) (ratelimit.Decision, error) {

@@ -176,7 +176,18 @@ func (c *comparison) take(k *comparedKey) {
 func (c *comparison) reserve(k *comparedKey) {
 	n := c.events(k)
 	c.logf("Reserve(%q, %d)", k.name, n)
-	due, held, wantErr := k.model.Reserve(c.now(), n, ratelimit.Never)
+	toSettle := c.rng.IntN(2) == 0 // like a hold
+	var (
+		due     uint64
+		held    *model.Reservation
+		hold    *model.Held
+		wantErr error
+	)
+	if toSettle {
+		due, hold, wantErr = k.model.HoldWithin(c.now(), n, model.Terms{}, ratelimit.Never)
+	} else {
+		due, held, wantErr = k.model.Reserve(c.now(), n, ratelimit.Never)
+	}
 	got, err := c.Reserve(context.Background(), k.name, n)
 	if !errors.Is(err, wantErr) {
 		c.differ("error %v", "error %v", wantErr, err)
@@ -187,8 +198,8 @@ func (c *comparison) reserve(k *comparedKey) {
 	if want := c.roundUp(time.Duration(due - uint64(c.now()))); got.Delay() != want {
 		c.differ("delay %v", "delay %v", want, got.Delay())
 	}
-	if n > 0 && due == uint64(c.now()) && c.rng.IntN(2) == 0 { // to be settled like a hold
-		k.holds = append(k.holds, heldEvents{got, held.Held(n), n})
+	if toSettle {
+		k.holds = append(k.holds, heldEvents{got, hold, n})
 		return
 	}
 	k.held = append(k.held, heldPair{got, held})
@@ -209,7 +220,7 @@ func (c *comparison) hold(k *comparedKey) {
 	n := c.events(k)
 	c.logf("Hold(%q, %d)", k.name, n)
 	var held *model.Held
-	held, k.last = k.model.Hold(c.now(), n)
+	held, k.last = k.model.Hold(c.now(), n, model.Terms{})
 	r, got, err := c.Hold(context.Background(), k.name, n)
 	c.compare(k.last, got, err)
 	if (r == nil) != (held == nil) {
@@ -233,7 +244,7 @@ func (c *comparison) settle(k *comparedKey) {
 	c.logf("Settle(%q, %d), hold %d, of %d", k.name, n, i, h.n)
 	got, err := h.real.Settle(context.Background(), n)
 	if !errors.Is(err, ratelimit.ErrDebt) {
-		c.compare(k.model.Settle(c.now(), h.model, n, got), got, err)
+		c.compare(k.model.Settle(c.now(), h.model, n), got, err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 // window's number and the count often fit in one word, with the number in the high
 // bits.
 type fixed struct {
+	counting
 	most    uint64 // the limit
 	length  uint64 // of a window, in ticks
 	aligned bool   // whether windows begin at multiples of length
@@ -317,4 +318,36 @@ func (k *fixed) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 
 func (k *fixed) encodeRefund(b []byte, g *Grant, part int) []byte {
 	return g.endsOf(part).appendTo(b, 2)
+}
+
+// mark writes the start of the window that the events are counted in, plus 1.
+func (k *fixed) mark(st []uint64, now, at Instant, _ int, mark []uint64) {
+	start, _ := k.current(st, at)
+	if k.promises && at > now {
+		start = at
+	}
+	mark[0] = start + 1
+}
+
+func (k *fixed) settle(st []uint64, _ Instant, _ hold, unused int, m marks, i int) []uint64 {
+	if start, _ := k.load(st); start+1 == m.of(i)[0] {
+		st = k.remove(st, unused)
+	}
+	return st
+}
+
+func (k *fixed) carry(from Kernel, was, st []uint64, _ Instant, old, mark []uint64) {
+	switch start, _ := from.(*fixed).load(was); {
+	case k.similar(from):
+		copy(mark, old)
+	case old[0] == start+1 && from.(*fixed).counts(was) && k.counts(st):
+		start, _ = k.load(st)
+		mark[0] = start + 1
+	}
+}
+
+// counts reports whether there are events in the window.
+func (k *fixed) counts(st []uint64) bool {
+	_, count := k.load(st)
+	return count > 0
 }

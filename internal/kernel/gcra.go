@@ -360,3 +360,66 @@ func (k *gcra) keeping() *gcra {
 	keeping.keeps = true
 	return &keeping
 }
+
+// missing returns what the bucket lacks at an instant, or at that of a reservation ahead, in units.
+func (k *gcra) missing(st []uint64, at Instant) uint128.Uint128 {
+	return k.load(st).Sub(uint128.Mul(max(at, k.frontier(st)), k.unit))
+}
+
+// marks is the number of words that store writes.
+func (k *gcra) marks() int {
+	if k.wide || k.split {
+		return 2
+	}
+	return 1
+}
+
+func (k *gcra) mark(st []uint64, _, at Instant, n int, mark []uint64) {
+	k.store(mark, k.missing(st, at).Add(uint128.Mul(uint64(n), k.cost)))
+}
+
+func (k *gcra) pass(st []uint64, at Instant, mark []uint64) { lower(k, mark, k.missing(st, at)) }
+
+func (k *gcra) merge(into, mark []uint64) { lower(k, into, k.load(mark)) }
+
+func (k *gcra) settle(st []uint64, now Instant, _ hold, unused int, m marks, i int) []uint64 {
+	k.pass(st, now, m.youngest())
+	return k.store(st, k.load(st).Sub(returned(k, m, i, uint128.Mul(uint64(unused), k.cost))))
+}
+
+func (k *gcra) carry(from Kernel, _, _ []uint64, _ Instant, old, mark []uint64) {
+	of := from.(interface{ cells() *gcra }).cells()
+	least := of.load(old)
+	if !k.similar(from) {
+		least = k.scaled(least, of)
+	}
+	k.storeMost(mark, least)
+}
+
+func (k *gcra) sound(mark []uint64) bool { return !k.split || mark[1] < k.unit }
+
+// A level is a kernel whose marks are the least that was missing since a hold.
+type level interface {
+	load(mark []uint64) uint128.Uint128
+	store(mark []uint64, least uint128.Uint128) []uint64
+}
+
+// lower lowers a mark if less was missing.
+func lower(k level, mark []uint64, missing uint128.Uint128) {
+	if missing.Less(k.load(mark)) {
+		k.store(mark, missing)
+	}
+}
+
+// returned returns how much of what is unused of the i-th hold comes back, and lowers the marks since by
+// that.
+func returned(k level, m marks, i int, unused uint128.Uint128) uint128.Uint128 {
+	back := unused
+	for j := i; j < m.count && back != (uint128.Uint128{}); j++ {
+		back = uint128.Min(back, k.load(m.of(j)))
+	}
+	for j := i; j < m.count && back != (uint128.Uint128{}); j++ {
+		k.store(m.of(j), k.load(m.of(j)).Sub(back))
+	}
+	return back
+}

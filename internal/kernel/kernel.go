@@ -249,6 +249,9 @@ type Compiled struct {
 	taker    taker     // likewise, if it does not note denials
 	versions *versions // if its states are of several limits; else nil
 
+	base      *Compiled                // if its states have open holds: the kernel of those without; else nil
+	withHolds atomic.Pointer[Compiled] // the kernel of those that have, whose base this is; nil until needed
+
 	joined atomic.Pointer[[]*versions] // those that this limit was the last to join, lately
 }
 
@@ -287,10 +290,24 @@ func (c *Compiled) reset(st []uint64) Instant {
 
 // leaves returns the kernels of the parts, or else the kernel itself.
 func (c *Compiled) leaves() []capable {
+	if c.base != nil {
+		return c.base.leaves()
+	}
 	if c.parts != nil {
 		return c.parts.leaves()
 	}
 	return []capable{c.capable}
+}
+
+// partStates returns the states of the parts, for reading.
+func (c *Compiled) partStates(st []uint64) (states [][]uint64) {
+	if c.parts == nil {
+		return [][]uint64{st}
+	}
+	for _, st := range c.parts.states(st) {
+		states = append(states, st)
+	}
+	return states
 }
 
 // Kind names the kernel's type. States of different kinds cannot be converted.

@@ -99,3 +99,19 @@ func (k *leaky) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 func (k *leaky) encodeRefund(b []byte, g *Grant, part int) []byte {
 	return appendWords(b, g.endsOf(part).post[:2]...)
 }
+
+// settle also lets the turns of reservations end earlier: by as much as the level is lower or, if the
+// level has leaked out later than they end, not after that.
+func (k *leaky) settle(st []uint64, now Instant, h hold, unused int, m marks, i int) []uint64 {
+	before := k.load(st)
+	st = k.gcra.settle(st, now, h, unused, m, i)
+	if k.keeps {
+		left := k.load(st)
+		if end := &st[len(st)-1]; *end > before.DivCeil(k.unit) {
+			*end -= before.Sub(left).Div(k.unit)
+		} else {
+			*end = min(*end, left.DivCeil(k.unit))
+		}
+	}
+	return st
+}

@@ -130,6 +130,11 @@ func (ln *Line) Leave(w *Waiter) {
 	ln.waiters = slices.DeleteFunc(ln.waiters, func(other *Waiter) bool { return other == w })
 }
 
+// Undone reports whether no part has events of w any more.
+func (w *Waiter) Undone() bool {
+	return w.cancelled && !slices.ContainsFunc(w.parts, func(p progress) bool { return !p.gone })
+}
+
 // Release says that the store no longer uses the line.
 func (ln *Line) Release() { ln.held = false }
 

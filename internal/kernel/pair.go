@@ -335,3 +335,13 @@ func (k *pair) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 	st[0] = word
 	return st, true
 }
+
+// settle takes nothing back if there is no tag for the result.
+func (k *pair) settle(st []uint64, now Instant, h hold, unused int, m marks, i int) []uint64 {
+	w := k.load(st[0])
+	k.sliding.settle(w[:], now, h, unused, m, i)
+	if word := k.store(w, now); !k.lost(word) {
+		st[0] = word
+	}
+	return st
+}

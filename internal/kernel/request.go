@@ -16,6 +16,7 @@ const (
 	OpTakeUpTo
 	OpCharge
 	OpSettle
+	OpExtend
 )
 
 // decides reports whether op spends events only if they are granted now.
@@ -39,6 +40,17 @@ type Request struct {
 	AtOnce  bool     // for OpReserve: whether no Grant is needed if there is no wait
 	Lost    bool     // for OpSettle: whether the key was reset since the grant
 	Doubt   bool     // for OpSettle: whether it may have been evicted or reset since
+
+	Hold   Handle // for OpHold, OpReserve: the hold to open; for OpSettle, OpExtend: an open one
+	Of     int    // for OpSettle: the events of the hold, if it is not open any more
+	Yields bool   // for OpReserve: whether it is denied if it cannot be spent now while holds are open, since one that is settled may make that earlier
+}
+
+// A Handle is an open hold of a key. The zero Handle is none.
+type Handle struct {
+	ID   uint64        // chosen by the caller; below 2⁵³ in a portable encoding
+	For  time.Duration // until it ends by itself: for OpHold and OpExtend from now on, for OpReserve from its turn
+	Back bool          // whether its events are given back then, and do not count as held
 }
 
 // Entries returns the most words that req adds to a state that grows with use.
@@ -49,17 +61,9 @@ func (r *Request) Entries() int {
 	return min(r.N, 2)
 }
 
-// Traces reports whether op makes a Grant that an OpSettle takes back, or is an OpSettle.
-func (op Op) Traces() bool { return op == OpHold || op == OpReserve || op == OpSettle }
-
-// Made returns the epoch in which the grant of an OpSettle was made, by Stamp. ok is false if there is
-// none.
-func (r *Request) Made() (epoch uint32, ok bool) {
-	g, ok := r.Grant.(*Grant)
-	if !ok || r.Op != OpSettle {
-		return 0, false
-	}
-	return g.epoch, true
+// Opens reports whether r opens a hold, if its events are granted.
+func (r *Request) Opens() bool {
+	return r.Op == OpHold || r.Op == OpReserve && r.Hold.ID != 0
 }
 
 // A Reading is a reading of a clock, as instants in nanoseconds.
@@ -112,12 +116,8 @@ type Answer struct {
 	Granted   int           // for OpTakeUpTo: how many events
 	Excess    bool          // for OpCharge and OpSettle: whether the state cannot hold as many events
 	Most      uint64        // with Excess: how many it can hold in addition to those in it
-	Idle      time.Duration // of a state of several limits: until all of them are idle; else 0
-}
-
-// Stamp says in which epoch of a part of a store the grant of an answer was made; see Made.
-func (a *Answer) Stamp(epoch uint32) {
-	if g, ok := a.Grant.(*Grant); ok {
-		g.epoch = epoch
-	}
+	Idle      time.Duration // of a state of several limits, or with open holds: until the store may forget it; else 0
+	Held      bool          // whether the hold of the request was opened, or found open
+	Ended     int           // how many holds ended by themselves
+	Ends      time.Duration // until the first of the holds that are open ends by itself; 0 if none is open, and for OpPeek
 }

@@ -14,6 +14,7 @@ const MaxSlots = 1 << 20
 // place i mod slots. Slots without an event since the frontier are not written; they
 // read as 0.
 type ring struct {
+	counting
 	slots  uint64 // number of slots, including the latest
 	length uint64 // of a slot, in ticks
 	narrow bool   // whether two counts share a word
@@ -291,3 +292,37 @@ func (r *ring) refund(st []uint64, u refunding) (_ []uint64, changed bool) {
 
 // encodeRefund appends nothing: the instant of the grant says where its events are.
 func (r *ring) encodeRefund(b []byte, _ *Grant, _ int) []byte { return b }
+
+// slotted returns the ring that two algorithms share.
+func (r *ring) slotted() *ring { return r }
+
+// mark writes the slot that the events are counted in, plus 1.
+func (r *ring) mark(_ []uint64, _, at Instant, _ int, mark []uint64) {
+	mark[0] = r.perLength.quotient(at) + 1
+}
+
+// settle leaves the frontier where it is.
+func (r *ring) settle(st []uint64, now Instant, _ hold, unused int, m marks, i int) []uint64 {
+	mark := m.of(i)[0]
+	if mark == 0 || unused == 0 {
+		return st
+	}
+	if slot := mark - 1; r.back(st, slot, 0) >= uint64(unused) {
+		if r.frontier(st) > now && slot >= r.perLength.quotient(now) {
+			st[0] |= touched
+		}
+		r.remove(st, slot, unused)
+	}
+	return st
+}
+
+// carry finds the slot that adoptRing has put the events in.
+func (r *ring) carry(from Kernel, was, _ []uint64, now Instant, old, mark []uint64) {
+	of := from.(interface{ slotted() *ring }).slotted()
+	switch {
+	case r.sameSlots(of):
+		copy(mark, old)
+	case old[0] > 0 && of.back(was, old[0]-1, 0) > 0:
+		mark[0] = r.perLength.quotient(min(old[0]*of.length-1, max(now, of.frontier(was)))) + 1
+	}
+}

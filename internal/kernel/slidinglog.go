@@ -20,6 +20,7 @@ import (
 // may stand for more events than the limit, but those of any one window do not, except
 // for denied events.
 type eventLog struct {
+	counting
 	most        uint64 // the limit
 	window      uint64 // ticks
 	countDenied bool
@@ -380,3 +381,16 @@ func (k *eventLog) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 
 // encodeRefund appends nothing: the instant of the grant says where its events are.
 func (k *eventLog) encodeRefund(b []byte, _ *Grant, _ int) []byte { return b }
+
+// mark writes the instant of the events, plus 1.
+func (k *eventLog) mark(_ []uint64, _, at Instant, _ int, mark []uint64) { mark[0] = at + 1 }
+
+// settle removes the unused events. Denied ones stay.
+func (k *eventLog) settle(st []uint64, _ Instant, _ hold, unused int, m marks, i int) []uint64 {
+	if mark := m.of(i)[0]; mark > 0 && unused > 0 {
+		st = k.remove(st, mark-1, unused)
+	}
+	return st
+}
+
+func (k *eventLog) carry(_ Kernel, _, _ []uint64, _ Instant, old, mark []uint64) { copy(mark, old) }

@@ -13,6 +13,10 @@ import (
 // and sets a to the answer. It reads the clock, so the caller must prevent concurrent
 // changes of the state, or detect them afterwards.
 func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
+	if c.base != nil {
+		by, st, changed := c.base.StepFrom(c, st, req, a)
+		return reopened(by, st), changed
+	}
 	if !req.Op.decides() {
 		return c.stepOnce(st, req, a)
 	}
@@ -28,8 +32,11 @@ func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, chang
 
 // StepFrom is Step for a state that from left, whose parameters may differ from those
 // of c. It also returns the kernel of the resulting state. What takes events back is applied
-// by from, not c.
+// by from, not c. Only StepFrom opens holds.
 func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer) (by *Compiled, _ []uint64, changed bool) {
+	if from.base != nil || req.Hold.ID != 0 {
+		return c.stepHolds(from, st, req, a, decided)
+	}
 	if from == c {
 		st, changed = c.Step(st, req, a)
 		return c, st, changed
@@ -64,6 +71,11 @@ func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 
 func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
 	v := c.view(req)
+	return v.step(st, req, a)
+}
+
+// step applies req, apart from its Hold.
+func (v *view) step(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
 	*a = Answer{}
 	switch req.Op {
 	case OpPeek:
@@ -100,6 +112,11 @@ func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, c
 // Allow is a faster Step for OpTake that only reports whether n events were granted, 1
 // ≤ n ≤ limit.
 func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted, changed bool) {
+	if c.base != nil {
+		var a Answer
+		st, changed = c.Step(st, &Request{Op: OpTake, N: n, Clock: clk}, &a)
+		return st, a.Allowed, changed
+	}
 	if c.taker != nil {
 		for renewed := false; ; renewed = true {
 			now, _ := clk.Now()
@@ -242,23 +259,36 @@ func (v *view) peek(st []uint64, a *Answer) {
 }
 
 func (v *view) reserve(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
+	at, due, ok := v.turn(st, req, a)
+	if !ok {
+		return st, false
+	}
+	return v.book(st, at, due, req, a), true
+}
+
+// turn returns when the events of a reservation would be spent, and when they may happen. It reports
+// whether that is soon enough.
+func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due Instant, ok bool) {
 	if req.N <= v.Limit() && v.full(st, v.now, req.N) {
 		a.QueueFull = true
-		return st, false
+		return 0, 0, false
 	}
-	at := v.ready(st, req.N)
-	if at > MaxInstant/v.Tick {
+	if at = v.ready(st, req.N); at > MaxInstant/v.Tick {
 		a.Wait = Never
-		return st, false
+		return 0, 0, false
 	}
-	due := After(at, v.hold(st, at))
-	if a.Wait = v.until(due); a.Wait > req.MaxWait || a.Wait == Never {
-		return st, false
-	}
+	due = After(at, v.hold(st, at))
+	a.Wait = v.until(due)
+	return at, due, a.Wait <= req.MaxWait && a.Wait != Never
+}
+
+// book makes a reservation.
+func (v *view) book(st []uint64, at, due Instant, req *Request, a *Answer) []uint64 {
 	if req.AtOnce && due == v.now {
 		st = v.Spend(st, at, req.N)
 	} else {
 		g := &Grant{by: v.stored(), at: at, ahead: at - v.now, due: due, n: req.N}
+		g.opens(req.Hold.ID)
 		st, g.traces = v.Kernel.reserve(st, v.now, at, req.N, make([]trace, 0, len(v.leaves())))
 		a.Grant = g
 	}
@@ -267,7 +297,7 @@ func (v *view) reserve(st []uint64, req *Request, a *Answer) (_ []uint64, change
 	}
 	a.Allowed = true
 	v.describe(st, 0, a)
-	return st, true
+	return st
 }
 
 // refused fills in the answer to a reservation that is denied. Without other requests,

@@ -5,6 +5,9 @@ package kernel
 // Grants reports whether req, whose time is fixed, would be granted. It changes nothing.
 func (c *Compiled) Grants(st []uint64, req *Request) bool {
 	v := c.view(req)
+	if o := c.opened(); o != nil {
+		v.Compiled, st = c.base, o.inner(o.asOf(st, v.now))
+	}
 	return v.ready(st, req.N) <= v.now
 }
 
@@ -12,6 +15,10 @@ func (c *Compiled) Grants(st []uint64, req *Request) bool {
 // key refuses it. Allowed is whether this key would have granted it. With note, a kernel that
 // notes denials notes it in any case, like a part of an All.
 func (c *Compiled) Refuse(st []uint64, req *Request, note bool, a *Answer) (_ []uint64, changed bool) {
+	if c.base != nil {
+		by, st, changed := c.base.RefuseFrom(c, st, req, note, a)
+		return reopened(by, st), changed
+	}
 	v := c.view(req)
 	*a = Answer{}
 	at := v.ready(st, req.N)
@@ -34,6 +41,13 @@ func (c *Compiled) Notes() bool { return c.can&notes != 0 }
 // of the resulting state.
 func (c *Compiled) RefuseFrom(from *Compiled, st []uint64, req *Request, note bool, a *Answer) (by *Compiled, _ []uint64, changed bool) {
 	at := req.Fix() // adoption and refusal are at one instant
+	if from.base != nil {
+		how := denied
+		if note {
+			how = noted
+		}
+		return c.stepHolds(from, st, &at, a, how)
+	}
 	v := c.view(&at)
 	k, next, pin := c.Meet(from, st, v.now)
 	next, changed = k.Refuse(next, &at, note, a)

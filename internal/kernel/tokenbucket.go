@@ -206,3 +206,45 @@ func (k *intervalBucket) refund(st []uint64, r refunding) (_ []uint64, changed b
 func (k *intervalBucket) encodeRefund(b []byte, g *Grant, part int) []byte {
 	return g.endsOf(part).appendTo(b, 2)
 }
+
+// missing returns the tokens missing at an instant, or at that of a reservation ahead.
+func (k *intervalBucket) missing(st []uint64, at Instant) uint128.Uint128 {
+	_, missing := k.refilled(st, max(at, k.frontier(st)))
+	return uint128.From(missing)
+}
+
+func (k *intervalBucket) load(mark []uint64) uint128.Uint128 { return uint128.From(mark[0]) }
+
+func (k *intervalBucket) store(mark []uint64, least uint128.Uint128) []uint64 {
+	mark[0] = least.Lo
+	return mark
+}
+
+func (k *intervalBucket) marks() int { return 1 }
+
+func (k *intervalBucket) mark(st []uint64, _, at Instant, n int, mark []uint64) {
+	k.store(mark, k.missing(st, at).Add(uint128.From(uint64(n))))
+}
+
+func (k *intervalBucket) pass(st []uint64, at Instant, mark []uint64) {
+	lower(k, mark, k.missing(st, at))
+}
+
+func (k *intervalBucket) merge(into, mark []uint64) { lower(k, into, k.load(mark)) }
+
+// settle leaves the instants of refills as they are.
+func (k *intervalBucket) settle(st []uint64, now Instant, _ hold, unused int, m marks, i int) []uint64 {
+	k.pass(st, now, m.youngest())
+	back := returned(k, m, i, uint128.From(uint64(unused)))
+	if now > st[0] {
+		st[0], st[1] = k.refilled(st, now)
+	}
+	st[1] -= min(st[1], back.Lo)
+	return st
+}
+
+func (k *intervalBucket) carry(_ Kernel, _, _ []uint64, _ Instant, old, mark []uint64) {
+	copy(mark, old)
+}
+
+func (k *intervalBucket) sound([]uint64) bool { return true }

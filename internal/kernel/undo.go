@@ -28,10 +28,25 @@ type Grant struct {
 	at     Instant   // when the events were charged
 	due    Instant   // when they may happen: at, plus a leaky bucket's hold
 	n      int       // number of events
-	epoch  uint32    // of the part of a store in memory; see Answer.Stamp
 	ahead  Instant   // by how much at is after the instant at which the grant was made
 	traces []trace   // of a reservation: one for each part, in order
 	ends   []ends    // likewise, of a hold, which settling may take back, but not cancelling
+}
+
+// opens says that the reservation opens a hold with an ID. A Grant that settling looks at has no room for a
+// word more, and a reservation has no ends.
+func (g *Grant) opens(id uint64) {
+	if id != 0 {
+		g.ends = []ends{{pre: words{id}}}
+	}
+}
+
+// holdID returns the ID of the hold that the reservation has opened, or 0.
+func (g *Grant) holdID() uint64 {
+	if g.traces == nil || len(g.ends) == 0 {
+		return 0
+	}
+	return g.ends[0].pre[0]
 }
 
 // An ends is the state of a part of an algorithm before and after a grant.
@@ -118,6 +133,22 @@ type Undone struct {
 
 // Any reports whether anything was cancelled.
 func (out *Undone) Any() bool { return len(out.cancelled) > 0 }
+
+// take records that no part has the events of the i-th waiter any more, and returns which had lost
+// them before.
+func (out *Undone) take(i int) (gone []bool) {
+	for part := range out.done {
+		if out.done[part] == nil {
+			for _, w := range out.line {
+				out.done[part] = append(out.done[part], w.parts[part])
+			}
+		}
+		p := &out.done[part][i]
+		gone = append(gone, p.gone)
+		p.gone = true
+	}
+	return gone
+}
 
 // undo applies a cancellation at now.
 func (c *Compiled) undo(st []uint64, now Instant, cancelled any) (_ []uint64, changed bool, _ any) {

@@ -60,7 +60,7 @@ func (c *Compiled) stored() *Compiled {
 
 // Versions returns the limits that the states of c are of: c itself, if it is one limit.
 func (c *Compiled) Versions() []*Compiled {
-	if c.versions != nil {
+	if c = c.Base(); c.versions != nil {
 		return c.versions.limits
 	}
 	return []*Compiled{c}
@@ -169,21 +169,34 @@ func (c *Compiled) Alike(other *Compiled) bool {
 
 // Similar reports whether states of c and other are the same.
 func (c *Compiled) Similar(other *Compiled) bool {
-	return c.versions == nil && other.versions == nil && c.Alike(other) && c.similar(other.Kernel) && c.Width() == other.Width()
+	return c.base == nil && other.base == nil && c.versions == nil && other.versions == nil && c.Alike(other) && c.similar(other.Kernel) && c.Width() == other.Width()
 }
 
 // Meet returns the kernel that applies requests which ask for c, and the state that it applies
 // them to, of a key with a state that from left. It does not change st, but may return it. The
 // result of a request is stored with that kernel (see stored) if it has changed, or if pin says so.
 func (c *Compiled) Meet(from *Compiled, st []uint64, now Instant) (k *Compiled, _ []uint64, pin bool) {
+	if o := from.opened(); o != nil {
+		return o.meet(c, st, now)
+	}
+	k, st, pin, _ = c.meet(from, st, now)
+	return k, st, pin
+}
+
+// inPlace are the sources of a state that is not converted.
+var inPlace = []int{}
+
+// meet is Meet, for a state without open holds. It also returns, for each part of k, the index of the
+// part of from whose state its own is made of. It returns no sources if the state is a fresh one.
+func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, _ []uint64, pin bool, sources []int) {
 	if c == from || c.same(from) {
-		return c, st, false
+		return c, st, false, inPlace
 	}
 	if !c.Alike(from) || (from.versions != nil || !c.similar(from.Kernel)) && from.Fresh(st) <= now { // the store may have forgotten it
-		return c, c.NewState(), false
+		return c, c.NewState(), false, nil
 	}
 	if k := from.asking(c, st, now); k != nil {
-		return k, st, false
+		return k, st, false, inPlace
 	}
 	all := from.members(st, now)
 	isOver := func(m member) bool { return m.over(now) && !m.limit.same(c) }
@@ -196,9 +209,9 @@ func (c *Compiled) Meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 		}
 		m := member{limit: c, asked: now}
 		for i, part := range c.leaves() {
-			old, st := witness(part, i, known)
+			old, st, source := witness(part, i, known)
 			next, same := part.Adopt(old.Kernel, st, now)
-			m.parts = append(m.parts, next)
+			m.parts, m.sources = append(m.parts, next), append(m.sources, source)
 			pin = pin || like < 0 && (!same || part.Fresh(next) > max(now, old.Fresh(st)))
 		}
 		if like >= 0 {
@@ -212,16 +225,17 @@ func (c *Compiled) Meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 		all, pin = all[more:], false // denials of limits that come in turns would renew what counts
 	}
 	if len(all) == 1 {
-		return c, all[0].state(), pin
+		return c, all[0].state(), pin, all[0].sources
 	}
 	var limits []*Compiled
 	var states [][]uint64
 	for _, m := range all {
 		limits = append(limits, m.limit)
 		states = append(append(states, m.parts...), []uint64{m.asked})
+		sources = append(append(sources, m.sources...), 0) // the mark has none
 	}
 	k = Join(limits).versions.asked[slices.IndexFunc(limits, c.same)]
-	return k, joined(k.parts.parts, states), pin
+	return k, joined(k.parts.parts, states), pin, sources
 }
 
 // asking returns the kernel for requests that ask for limit, if it is one of those of c, and none of
@@ -248,37 +262,33 @@ func (c *Compiled) asking(limit *Compiled, st []uint64, now Instant) (k *Compile
 
 // A member is one of the limits that a state is of.
 type member struct {
-	limit *Compiled
-	parts [][]uint64 // the states of its parts
-	asked Instant    // when it last granted anything
-	of    *versions  // those that it is one of, if there are others
+	limit   *Compiled
+	parts   [][]uint64 // the states of its parts
+	sources []int      // the parts of the state that these are made of
+	asked   Instant    // when it last granted anything
+	of      *versions  // those that it is one of, if there are others
 }
 
 // members returns the limits that st is of. If it is only one, the state does not say when it granted
 // anything, which may be now.
 func (c *Compiled) members(st []uint64, now Instant) (all []member) {
-	if c.parts == nil {
-		return []member{{limit: c, parts: [][]uint64{st}, asked: now}}
-	}
-	var parts [][]uint64
-	for _, st := range c.parts.states(st) {
-		parts = append(parts, st)
-	}
+	parts := c.partStates(st)
+	sources := placesUpTo(len(parts))
 	if c.versions == nil {
-		return []member{{limit: c, parts: parts, asked: now}}
+		return []member{{limit: c, parts: parts, sources: sources, asked: now}}
 	}
 	for _, limit := range c.versions.limits {
 		n := len(limit.leaves())
-		all = append(all, member{limit, parts[:n:n], parts[n][0], c.versions})
-		parts = parts[n+1:]
+		all = append(all, member{limit, parts[:n:n], sources[:n:n], parts[n][0], c.versions})
+		parts, sources = parts[n+1:], sources[n+1:]
 	}
 	return all
 }
 
 // witness returns the i-th part of the member from whose state part knows most, and that state: of
 // buckets, the one that granted last; of windows, the one that remembers least of those that remember
-// as long as part does, or else longest.
-func witness(part capable, i int, known []member) (old capable, st []uint64) {
+// as long as part does, or else longest. It also returns where it is among all parts.
+func witness(part capable, i int, known []member) (old capable, st []uint64, source int) {
 	_, _, carries := part.pace()
 	best := slices.MaxFunc(known, func(a, b member) int {
 		if carries {
@@ -287,7 +297,7 @@ func witness(part capable, i int, known []member) (old capable, st []uint64) {
 		want, x, y := memory(part), memory(a.limit.leaves()[i]), memory(b.limit.leaves()[i])
 		return cmp.Or(cmp.Compare(min(x, want), min(y, want)), cmp.Compare(y, x))
 	})
-	return best.limit.leaves()[i], best.parts[i]
+	return best.limit.leaves()[i], best.parts[i], best.sources[i]
 }
 
 // over reports whether the limit goes, unless it is asked at now. If it is the only one, it is not idle.

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/warmup"
@@ -12,6 +13,7 @@ import (
 // portable state, in whole ticks and nanoseconds). The warmth is the maximum of stored
 // permits less those stored, at the next free time; it is 0 when cold.
 type warming struct {
+	counting
 	unwound
 	encoding Encoding
 	warmup.Constants
@@ -183,4 +185,41 @@ func (k *warming) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
 
 func (k *warming) encodeRefund(b []byte, g *Grant, part int) []byte {
 	return g.endsOf(part).appendTo(b, len(words{}))
+}
+
+// marks are the instant of the hold, plus 1, and the state before it.
+func (k *warming) marks() int { return 1 + k.Width() }
+
+func (k *warming) mark(st []uint64, _, at Instant, _ int, mark []uint64) {
+	mark[0] = at + 1
+	copy(mark[1:], st)
+}
+
+// settle takes the unused events back if nothing was granted since: the state is the one that the hold
+// left. Otherwise, others have waited for them already.
+func (k *warming) settle(st []uint64, _ Instant, h hold, unused int, m marks, i int) []uint64 {
+	at, before := m.of(i)[0], m.of(i)[1:]
+	if at == 0 || unused == 0 {
+		return st
+	}
+	var w words
+	after := w[:len(st)]
+	copy(after, before)
+	if slices.Equal(k.Spend(after, at-1, h.n), st) {
+		copy(st, before)
+		if left := h.n - unused; left > 0 {
+			k.Spend(st, at-1, left)
+		}
+	}
+	return st
+}
+
+func (k *warming) carry(from Kernel, _, _ []uint64, _ Instant, old, mark []uint64) {
+	if k.similar(from) {
+		copy(mark, old)
+	}
+}
+
+func (k *warming) sound(mark []uint64) bool {
+	return mark[0] <= MaxInstant && k.Valid(mark[1:])
 }

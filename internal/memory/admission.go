@@ -177,12 +177,13 @@ func newOverflow(s *Store) overflow {
 	return o
 }
 
-// count adds the memory of the shared state.
+// count adds the memory of the shared state, and the holds that ended in it.
 func (o *overflow) count(stats *Stats) {
 	if o.shares() {
 		var shared Stats
 		o.logs.count(&shared)
 		stats.Bytes += shared.Bytes
+		stats.Ended += shared.Ended
 	}
 }
 
@@ -194,10 +195,24 @@ func (o *overflow) shared(k *kernel.Compiled, req kernel.Request) (a kernel.Answ
 
 func (o *overflow) shares() bool { return o.logs != nil }
 
-// A sharedGrant is a grant that was made in an overflow.
+// A sharedGrant is the grant of events that were granted in an overflow, if they can be taken back. Of
+// a hold without a grant, it is nil.
 type sharedGrant struct{ grant any }
 
-// cancels reports whether req cancels a grant that was made here. If so, it applies
+// shareGrant sets the grant of an answer of an overflow.
+func shareGrant(a *kernel.Answer) {
+	if a.Grant != nil || a.Held {
+		a.Grant = sharedGrant{a.Grant}
+	}
+}
+
+// Shared reports whether a Grant is of events in the state that the new keys of a full store share.
+func Shared(grant any) bool {
+	_, ok := grant.(sharedGrant)
+	return ok
+}
+
+// cancels reports whether req is about a grant that was made here. If so, it applies
 // req.
 func (o *overflow) cancels(k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) bool {
 	g, ok := req.Grant.(sharedGrant)
@@ -218,9 +233,7 @@ func (o *overflow) apply(k *kernel.Compiled, req *kernel.Request, idle kernel.In
 	}
 	if o.shares() {
 		*a = o.shared(k, *req)
-		if a.Grant != nil {
-			a.Grant = sharedGrant{a.Grant}
-		}
+		shareGrant(a)
 		return
 	}
 	now, lag := req.Now()

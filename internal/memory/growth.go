@@ -236,14 +236,12 @@ func (sp *Tables) shrink() {
 		sh.replaceLocked(sh.current(), 0)
 		sh.mu.Unlock()
 	}
-	sp.epochs.shrink(sp.store.now())
 }
 
 // count adds the totals of all shards to stats.
 func (sp *Tables) count(stats *Stats) {
 	sp.over.count(stats)
 	stats.Bytes += sizeOf[Tables]() + sp.bytes()
-	sp.epochs.count(stats)
 	for _, e := range sp.list() {
 		sh := e.(*shard)
 		sh.mu.Lock()
@@ -309,9 +307,6 @@ func (sh *shard) evict(v candidate, now kernel.Instant, least int) bool {
 	idle := k.Fresh(st) <= now
 	if !idle && spares(k.Remaining(st, now), least) || !sh.freeze(t, p, st) {
 		return false
-	}
-	if !idle {
-		sp.epochs.evict(v.id)
 	}
 	sh.forgetLocked(t, p)
 	sp.store.lost(idle)

@@ -20,8 +20,9 @@ type Asked struct {
 	Kernel *kernel.Compiled // for Logs
 	Clock  *kernel.Timeline
 	Key    string
-	N      int // the events
-	Index  int // for the caller
+	N      int           // the events
+	Hold   kernel.Handle // of these, for OpHold
+	Index  int           // for the caller
 
 	// Answer says what this key does; what all do is up to the caller. If the request is denied,
 	// Allowed is whether this key would have granted it.
@@ -155,7 +156,7 @@ func (j *Joint) readOutside() {
 
 // as returns the request to e.
 func (j *Joint) as(e *Asked) *kernel.Request {
-	j.req.N, j.req.Clock = e.Sum, e.Clock
+	j.req.N, j.req.Clock, j.req.Hold = e.Sum, e.Clock, e.Hold
 	j.reading.Now, j.reading.Lag = e.now, e.lag
 	return &j.req
 }

@@ -85,22 +85,16 @@ func (e *Asked) spend(req *kernel.Request) {
 			atomic.StoreUint64(e.t.word(e.at), e.next[0])
 		}
 	case !e.found:
-		e.fresh, _ = e.k.Step(e.fresh, req, &e.Answer)
+		e.k, e.fresh, _ = e.k.StepFrom(e.k, e.fresh, req, &e.Answer)
 	case !e.logged:
 		e.k.Step(e.t.state(e.at), req, &e.Answer)
 	default:
 		entry := &e.ls.slots[e.slot]
-		by, st, _ := e.k.StepFrom(e.ls.kernel(entry), e.ls.state(entry), req, &e.Answer)
-		e.ls.setKernel(entry, by)
-		e.ls.set(entry, st)
+		e.ls.step(entry, e.k, req, &e.Answer)
 	}
 	e.enter()
-	if e.Answer.Grant == nil {
-		return
-	}
-	e.Answer.Stamp(e.ls.space.epochs.now(e.id)) // what is held is in the logs
 	if e.shared {
-		e.Answer.Grant = sharedGrant{e.Answer.Grant}
+		shareGrant(&e.Answer)
 	}
 }
 
@@ -118,6 +112,7 @@ func (e *Asked) refuse(req *kernel.Request, notes bool) {
 	default:
 		entry := &e.ls.slots[e.slot]
 		by, st, _ := e.k.RefuseFrom(e.ls.kernel(entry), e.ls.state(entry), req, notes, &e.Answer)
+		e.ls.ended += uint64(e.Answer.Ended)
 		e.ls.setKernel(entry, by)
 		e.ls.set(entry, st)
 	}
@@ -131,12 +126,12 @@ func (e *Asked) enter() {
 		return
 	case e.logged:
 		i, _ := e.ls.find(e.id)
-		st, lacks := e.ls.blank(e.k)
-		if lacks > 0 || len(e.fresh) > cap(st) {
-			st = e.fresh
-		} else {
-			st = st[:len(e.fresh)]
-			copy(st, e.fresh)
+		st := e.fresh // with open holds, it is not a block
+		if e.k == e.k.Base() {
+			if room, lacks := e.ls.blank(e.k); lacks == 0 && len(st) <= cap(room) {
+				st = room[:len(e.fresh)]
+				copy(st, e.fresh)
+			}
 		}
 		e.ls.insert(i, e.id, e.k)
 		e.ls.set(&e.ls.slots[i], st)

@@ -44,7 +44,7 @@ func (sh *logShard) makeRoomLocked(now kernel.Instant) bool {
 func (sh *logShard) sweepLocked(since kernel.Instant) {
 	for i := 0; i < len(sh.slots); {
 		if e := &sh.slots[i]; !e.free() && sh.fresh(e) <= since {
-			sh.removeLocked(i) // and look next at what takes its place
+			sh.forgetLocked(i, true) // and look next at what takes its place
 		} else {
 			i++
 		}
@@ -143,7 +143,7 @@ func (sh *logShard) offer(e *eviction, most int) {
 		}
 		most--
 		if v := (candidate{sh: sh, id: entry.id(), fresh: sh.fresh(entry)}); v.fresh <= e.now {
-			sh.removeLocked(sh.next) // and look next at what takes its place
+			sh.forgetLocked(sh.next, true) // and look next at what takes its place
 			e.forgot()
 		} else {
 			e.look(sh.kernel(entry), sh.state(entry), v)
@@ -166,10 +166,7 @@ func (sh *logShard) evict(v candidate, now kernel.Instant, least int) bool {
 	if !idle && spares(sh.kernel(e).Remaining(sh.state(e), now), least) {
 		return false
 	}
-	if !idle {
-		sp.epochs.evict(v.id)
-	}
-	sh.removeLocked(i)
+	sh.forgetLocked(i, idle)
 	sp.store.lost(idle)
 	return true
 }
@@ -179,7 +176,6 @@ func (sp *Logs) shrink() {
 	for _, e := range sp.list() {
 		e.(*logShard).shrink()
 	}
-	sp.own.shrink(sp.store.now())
 }
 
 func (sh *logShard) shrink() {
@@ -194,12 +190,12 @@ func (sh *logShard) shrink() {
 func (sp *Logs) count(stats *Stats) {
 	sp.over.count(stats)
 	stats.Bytes += sizeOf[Logs]() + sp.bytes()
-	sp.own.count(stats)
 	for _, e := range sp.list() {
 		sh := e.(*logShard)
 		sh.mu.Lock()
 		stats.Keys += int(sh.keys)
 		stats.Inserts += sh.inserts
+		stats.Ended += sh.ended
 		stats.Bytes += sizeOf[logShard]() + sh.bytes()
 		sh.mu.Unlock()
 	}

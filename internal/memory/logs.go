@@ -15,15 +15,12 @@ type Logs struct {
 	occupancy
 	store  *Store
 	over   overflow
-	serial uint64  // see serials
-	epochs *epochs // own, or those of the tables that the logs belong to
-	own    epochs
+	serial uint64 // see serials
 	directory[logShard]
 }
 
 func newLogs(s *Store, over overflow) *Logs {
 	sp := &Logs{store: s, over: over, serial: serials.Add(1)}
-	sp.epochs = &sp.own
 	sh := &logShard{space: sp}
 	sp.init(s, logSplitAt, sh, sh)
 	return sp
@@ -84,7 +81,7 @@ func (sp *Logs) allow(id identity, clk *kernel.Timeline, k *kernel.Compiled, n i
 		return false, false
 	}
 	e := &sh.slots[i]
-	if sh.kernel(e) != k || sh.makeRoom(e, n) > 0 {
+	if sh.kernel(e) != k || k.Width() == 0 && sh.makeRoomFor(e, min(n, 2)) > 0 {
 		return false, false
 	}
 	st, granted, _ := k.Allow(sh.state(e), clk, n)
@@ -107,8 +104,7 @@ func (sp *Logs) reset(id identity) {
 	sh := sp.lock(id)
 	defer sh.mu.Unlock()
 	if i, ok := sh.find(id); ok {
-		sp.epochs.reset(id, sh.fresh(&sh.slots[i]))
-		sh.removeLocked(i)
+		sh.forgetLocked(i, false)
 	}
 }
 
@@ -121,6 +117,7 @@ type logShard struct {
 	mu       sync.Mutex // protects depth and the fields below
 	logTable            // the keys held
 	next     int        // the slot where the next eviction starts
+	ended    uint64     // holds that ended by themselves, or early
 	upkeep
 }
 
@@ -129,20 +126,16 @@ type logShard struct {
 // the caller tries again.
 func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) outcome {
 	sp := sh.space
-	epoch := sp.epochs.begin(id, req)
 	i, ok := sh.find(id)
 	if ok {
 		e := &sh.slots[i]
 		if req.Op != kernel.OpPeek {
-			if lacks := sh.makeRoom(e, req.Entries()); lacks > 0 {
+			if lacks := sh.makeRoom(e, k, req); lacks > 0 {
 				sh.repackLocked(lacks)
 				return replaced
 			}
 		}
-		by, st, _ := k.StepFrom(sh.kernel(e), sh.state(e), req, a)
-		a.Stamp(epoch)
-		sh.setKernel(e, by)
-		sh.set(e, st)
+		sh.step(e, k, req, a)
 		return updated
 	}
 	if sh.full() || sh.looks() {
@@ -155,8 +148,7 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 		sh.repackLocked(lacks)
 		return replaced
 	}
-	st, changed := k.Step(st, req, a)
-	a.Stamp(epoch)
+	by, st, changed := k.StepFrom(k, st, req, a)
 	if !changed {
 		if sp.store.answers(req.Op) {
 			return updated
@@ -166,15 +158,26 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 	if !sp.store.take(&sp.occupancy) {
 		return noRoom
 	}
-	sh.insert(i, id, k)
+	sh.insert(i, id, by)
 	sh.set(&sh.slots[i], st)
 	sh.inserts++
 	sp.store.keepTime(req.Clock)
 	return updated
 }
 
-// removeLocked forgets the key in slot i.
-func (sh *logShard) removeLocked(i int) {
+// step applies req, which asks for k, to the state of e.
+func (sh *logShard) step(e *logEntry, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) {
+	by, st, _ := k.StepFrom(sh.kernel(e), sh.state(e), req, a)
+	sh.ended += uint64(a.Ended)
+	sh.setKernel(e, by)
+	sh.set(e, st)
+}
+
+// forgetLocked forgets the key in slot i. If it is idle, its holds have ended by themselves.
+func (sh *logShard) forgetLocked(i int, idle bool) {
+	if e := &sh.slots[i]; idle {
+		sh.ended += uint64(sh.kernel(e).OpenHolds(sh.state(e)))
+	}
 	sh.remove(i)
 	sh.space.store.leave(&sh.space.occupancy)
 }

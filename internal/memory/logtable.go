@@ -262,22 +262,27 @@ func (t *logTable) release(b block) {
 	t.vacant = append(t.vacant, b.at)
 }
 
-// hasRoom reports whether the state of e may grow by n events where it is. They take a
-// word, or two if they are several.
-func (t *logTable) hasRoom(e *logEntry, n int) bool {
-	st := t.state(e)
-	return cap(st)-len(st) >= min(n, 2) || t.kernel(e).Width() > 0
+// makeRoom makes room for what req, which asks for k, adds to the state of e. If the table should be
+// replaced first, it returns how many words are needed.
+func (t *logTable) makeRoom(e *logEntry, k *kernel.Compiled, req *kernel.Request) (lacks int) {
+	by, words := t.kernel(e), 0
+	if by.Base().Width() == 0 {
+		words = req.Entries()
+	}
+	if req.Opens() && by != by.Base() { // otherwise, the state moves
+		each, _ := k.HoldWords()
+		words += each
+	}
+	return t.makeRoomFor(e, words)
 }
 
-// makeRoom makes room for n events in the state of e. If the table should be replaced
-// first, it returns how many words are needed.
-func (t *logTable) makeRoom(e *logEntry, n int) (lacks int) {
-	if t.hasRoom(e, n) {
+// makeRoomFor is makeRoom for a number of words.
+func (t *logTable) makeRoomFor(e *logEntry, grow int) (lacks int) {
+	if st := t.state(e); cap(st)-len(st) >= grow {
 		return 0
 	}
 	st := t.kernel(e).Pack(t.state(e)) // leaves it where it is
 	t.set(e, st)
-	grow := min(n, 2)
 	if cap(st)-len(st) >= grow+len(st)/8 { // else packing would take most of the time
 		return 0
 	}

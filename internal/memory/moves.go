@@ -53,7 +53,6 @@ func (sp *Tables) makeLogs() *Logs {
 	defer sp.mu.Unlock()
 	if sp.logs.Load() == nil {
 		logs := newLogs(sp.store, overflow{})
-		logs.epochs = &sp.epochs
 		sp.logs.Store(sp.store.openLogs(logs, 0))
 	}
 	return sp.logs.Load()
@@ -101,7 +100,7 @@ func (sp *Tables) kernelAt(t *table, p place) *kernel.Compiled { return sp.limit
 // places reports whether req may be decided in the tables.
 func (lim *Limit) places(req *kernel.Request) bool {
 	switch {
-	case lim.k == nil || req.Op == kernel.OpHold:
+	case lim.k == nil || req.Opens():
 		return false
 	case lim.word == nil || req.Op <= kernel.OpPeek || req.Op == kernel.OpTakeUpTo:
 		return true
@@ -111,10 +110,10 @@ func (lim *Limit) places(req *kernel.Request) bool {
 	return req.Op == kernel.OpReserve && req.AtOnce
 }
 
-// step applies a request that places allows to a state of id that nobody else uses. It reports
+// step applies a request that places allows to a state that nobody else uses. It reports
 // whether the state is to be stored: not if it is one word, and is in debt, or has a reservation that
 // may be cancelled.
-func (lim *Limit) step(id identity, st []uint64, req *kernel.Request, a *kernel.Answer) (changed bool) {
+func (lim *Limit) step(st []uint64, req *kernel.Request, a *kernel.Answer) (changed bool) {
 	if lim.word != nil {
 		if req.Op == kernel.OpCharge && !lim.k.Grants(st, req) {
 			return false
@@ -122,9 +121,8 @@ func (lim *Limit) step(id identity, st []uint64, req *kernel.Request, a *kernel.
 		_, changed = lim.k.Step(st, req, a)
 		return changed && a.Grant == nil
 	}
-	epoch := lim.space.epochs.begin(id, req)
-	_, changed = lim.k.Step(st, req, a)
-	a.Stamp(epoch)
+	_, next, changed := lim.k.StepFrom(lim.k, st, req, a) // opens no hold
+	copy(st, next)
 	return changed
 }
 
@@ -135,20 +133,24 @@ func (lim *Limit) apply(state *uint64, req *kernel.Request, a *kernel.Answer) (o
 		return true
 	}
 	return req.Op != kernel.OpCharge && lim.space.store.swap(state, func(st []uint64) (changed bool) {
-		return lim.step(identity{}, st, req, a)
+		return lim.step(st, req, a)
 	}) && a.Grant == nil
 }
 
-// applyLogged applies a request to the state of a key in the logs. It returns false if the
-// key is not there, or if its table was replaced to make room.
-func (sp *Tables) applyLogged(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) (ok bool) {
+// applyLogged applies a request to the state of a key in the logs. It returns false if the key is not
+// there or, if it may move to the tables, has no open holds, or if its table was replaced to make room.
+func (sp *Tables) applyLogged(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer, moves bool) (ok bool) {
 	logs := sp.logs.Load()
 	if logs == nil {
 		return false
 	}
 	sh := logs.lock(id)
 	defer sh.mu.Unlock()
-	_, ok = sh.find(id)
+	i, ok := sh.find(id)
+	if ok && moves {
+		by := sh.kernel(&sh.slots[i])
+		ok = by != by.Base()
+	}
 	return ok && sh.applyLocked(id, lim.loose, req, a) == updated
 }
 
@@ -187,7 +189,7 @@ func (sp *Tables) updateLocked(sh *shard, t *table, id identity, lim *Limit, req
 	p, held := t.find(id)
 	if held && fits && sp.limitAt(t, p) == lim {
 		if !sp.single {
-			lim.step(id, t.state(p), req, a)
+			lim.step(t.state(p), req, a)
 			return updated
 		}
 		if lim.apply(t.word(p), req, a) {
@@ -295,7 +297,7 @@ func (sp *Tables) placeLocked(sh *shard, t *table, id identity, lim *Limit, by *
 		return false
 	}
 	next := []uint64{word}
-	if !lim.step(id, next, &at, a) {
+	if !lim.step(next, &at, a) {
 		return false
 	}
 	remove()
@@ -342,11 +344,9 @@ func (sp *Tables) Reset(key string) {
 	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()
 	if p, ok := t.find(id); ok {
-		st := t.state(p)
 		if sp.single {
-			st = []uint64{atomic.SwapUint64(t.word(p), kernel.Gone)} // guarantee 3
+			atomic.StoreUint64(t.word(p), kernel.Gone) // guarantee 3
 		}
-		sp.epochs.reset(id, sp.kernelAt(t, p).Fresh(st))
 		sh.forgetLocked(t, p)
 	}
 	if logs := sp.logs.Load(); logs != nil {

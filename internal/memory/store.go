@@ -65,6 +65,7 @@ type Stats struct {
 	Inserts   uint64 // keys inserted so far; a key that was forgotten counts again
 	Evictions uint64 // keys in use evicted so far
 	Rejected  uint64 // requests of new keys for which there was no room, so far
+	Ended     uint64 // holds that ended by themselves, or early, so far
 	Bytes     uint64 // memory in bytes, to within a fifth
 }
 
@@ -96,6 +97,9 @@ func (s *Store) Shrink() {
 		sp.shrink()
 	}
 }
+
+// Fingerprint returns a hash of key that depends on the secrets of the store, which must have a space.
+func (s *Store) Fingerprint(key string) uint64 { return s.identify(key).hi }
 
 // spaces returns all spaces.
 func (s *Store) spaces() []space {

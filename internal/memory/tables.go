@@ -126,7 +126,6 @@ type Tables struct {
 	decider                      // that of all keys; zero if they have limits of their own
 	base    *Limit               // of keys without a limit of their own
 	logs    atomic.Pointer[Logs] // nil until a key is put into them
-	epochs  epochs               // also of the keys in logs
 	single  bool                 // whether a state is one word
 	width   uint64               // words of a state
 	serial  uint64               // see serials
@@ -338,7 +337,9 @@ func (sp *Tables) allowLocked(clk *kernel.Timeline, id identity, lim *Limit, n i
 		}
 	}
 	req, a := kernel.Request{Op: kernel.OpTake, N: n, Clock: clk}, kernel.Answer{}
-	sp.update(id, lim, &req, &a)
+	if !sp.applyLogged(id, lim, &req, &a, lim.word != nil) {
+		sp.update(id, lim, &req, &a)
+	}
 	return a.Allowed
 }
 
@@ -391,7 +392,7 @@ func (sp *Tables) apply(id identity, lim *Limit, req *kernel.Request, a *kernel.
 	if lim.word == nil && fits && sp.applyWide(id, req, a) {
 		return
 	}
-	if (lim.word == nil || !fits) && sp.applyLogged(id, lim, req, a) {
+	if sp.applyLogged(id, lim, req, a, lim.word != nil && fits) {
 		return
 	}
 	sp.update(id, lim, req, a)
@@ -404,7 +405,7 @@ func (sp *Tables) applyWide(id identity, req *kernel.Request, a *kernel.Answer) 
 	defer sh.mu.Unlock()
 	p, ok := t.find(id)
 	if ok {
-		sp.base.step(id, t.state(p), req, a)
+		sp.base.step(t.state(p), req, a)
 	}
 	return ok
 }
@@ -449,7 +450,7 @@ func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *k
 		}
 	}
 	st := t.state(p) // all zero; no other goroutine reads it until the slot is taken
-	if !lim.step(id, st, req, a) {
+	if !lim.step(st, req, a) {
 		if sp.store.answers(req.Op) {
 			return updated
 		}

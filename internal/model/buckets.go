@@ -34,52 +34,56 @@ type level struct {
 	amount *big.Rat
 }
 
-// A charge is the state of a bucket after a charge at an instant.
+// A charge is events that were spent at an instant, and the state of the bucket after them.
 type charge[S any] struct {
 	at        instant
+	n         int // the events that count: a settlement may lower it
 	state     S
 	cancelled bool
-	void      bool // whether all of it was given back otherwise, as if it had never been made
-	none      bool // whether all of it was given back otherwise
-	back      bool // whether it is not a charge, but what was given back of one
 }
 
-// A stack has the initial state and the states after each charge. A charge can be
-// removed only while it is the latest, because later states depend on it. If it is
-// cancelled earlier, it is removed once the later charges are gone.
+// A stack has the initial state and the charges, each with the state after it, which is what
+// replaying the charges up to it gives. A reservation can be removed only while its charge is
+// the latest, because later turns depend on it. If it is cancelled earlier, it is removed once
+// the later charges are gone.
 type stack[S any] []charge[S]
 
-func newStack[S any](state S) stack[S]       { return stack[S]{{state: state}} }
-func (s stack[S]) last() S                   { return s[len(s)-1].state }
-func (s stack[S]) charges() int              { return len(s) - 1 }
-func (s stack[S]) latest() instant           { return s[len(s)-1].at }
-func (s *stack[S]) push(at instant, state S) { *s = append(*s, charge[S]{at: at, state: state}) }
+func newStack[S any](state S) stack[S]      { return stack[S]{{state: state}} }
+func (s stack[S]) last() S                  { return s.top().state }
+func (s stack[S]) top() *charge[S]          { return &s[len(s)-1] }
+func (s stack[S]) charges() int             { return len(s) - 1 }
+func (s stack[S]) latest() instant          { return s.top().at }
+func (stack[S]) earliest(t instant) instant { return t }
+
+// push adds a charge. spend returns the state after a charge, given the one before it.
+func (s *stack[S]) push(c charge[S], spend func(before S, c charge[S]) S) {
+	c.state = spend(s.last(), c)
+	*s = append(*s, c)
+}
+
+// replay changes a charge to one of n events, and makes those after it again, at the instants
+// at which they were made.
+func (s stack[S]) replay(index, n int, spend func(before S, c charge[S]) S) {
+	if s[1+index].n == n {
+		return
+	}
+	s[1+index].n = n
+	for i := 1 + index; i < len(s); i++ {
+		s[i].state = spend(s[i-1].state, s[i])
+	}
+}
 
 func (s *stack[S]) cancel(index int, _ instant) {
 	(*s)[1+index].cancelled = true
-	for s.top().cancelled || s.top().void {
+	s.trim()
+}
+
+// trim removes the latest charges as long as they are cancelled or have no events.
+func (s *stack[S]) trim() {
+	for len(*s) > 1 && (s.top().cancelled || s.top().n == 0) {
 		*s = (*s)[:len(*s)-1]
 	}
 }
-
-func (s stack[S]) top() *charge[S] { return &s[len(s)-1] }
-
-// redo replaces the charge of an index, after which nothing is left of others, by one of n
-// events.
-func (s *stack[S]) redo(index, n int, charge func(t instant, n int)) {
-	state := (*s)[index].state
-	if n > 0 {
-		s.push((*s)[1+index].at, state)
-		charge(s.top().at, n)
-		state = s.last()
-		*s = (*s)[:len(*s)-2]
-	}
-	for i := 1 + index; i < len(*s); i++ {
-		(*s)[i].state, (*s)[i].void = state, n == 0
-	}
-}
-
-func (stack[S]) earliest(t instant) instant { return t }
 
 // tokenBucket is ratelimit.TokenBucket with RefillContinuous.
 type tokenBucket struct {
@@ -101,63 +105,25 @@ func burstOf(a ratelimit.TokenBucket) int {
 }
 
 // tokens is min(B, tokens + elapsed·E/P).
-func (b *tokenBucket) tokens(t instant) *big.Rat {
-	l := b.last()
+func (b *tokenBucket) tokens(l level, t instant) *big.Rat {
 	gained := over(b.rate, l.at, t)
 	return minRat(ratOf(b.burst), gained.Add(gained, l.amount))
 }
 
 func (b *tokenBucket) limit() int { return b.burst }
 
-func (b *tokenBucket) grantable(t instant, n int) bool { return b.tokens(t).Cmp(ratOf(n)) >= 0 }
-
-func (b *tokenBucket) forgotten(t instant) bool { return b.tokens(t).Cmp(ratOf(b.burst)) == 0 }
-
-func (b *tokenBucket) charge(t instant, n int) {
-	b.push(t, level{t, new(big.Rat).Sub(b.tokens(t), ratOf(n))})
+func (b *tokenBucket) grantable(t instant, n int) bool {
+	return b.tokens(b.last(), t).Cmp(ratOf(n)) >= 0
 }
 
-func (b *tokenBucket) inDebt(t instant) bool { return b.tokens(t).Sign() < 0 }
+func (b *tokenBucket) forgotten(t instant) bool { return b.grantable(t, b.burst) }
 
-// refund gives all back if nothing was granted since, and otherwise what would be missing now if
-// only the hold had been taken, from a full bucket.
-func (b *tokenBucket) refund(index, n, back int, now instant, ahead, more bool) {
-	held := &b.stack[1+index]
-	nothing, nothingLater := b.grantedSince(index)
-	amount := ratOf(back)
-	switch all := nothing || nothingLater && more; {
-	case held.at > now:
-		return
-	case !all && ahead:
-		return
-	case !all:
-		missing := new(big.Rat).Sub(ratOf(n+back), over(b.rate, held.at, now))
-		if missing.Sign() <= 0 {
-			return
-		}
-		amount = minRat(amount, missing)
-	case index == b.charges()-1:
-		b.redo(index, n, b.charge)
-		return
-	}
-	held.none = n == 0 && amount.Cmp(ratOf(back)) == 0
-	l := b.last()
-	b.push(l.at, level{l.at, amount.Add(amount, l.amount)})
-	b.top().back = true
-}
+func (b *tokenBucket) charge(t instant, n int) { b.push(charge[level]{at: t, n: n}, b.spend) }
 
-// grantedSince reports whether nothing was granted after a charge, and whether nothing was at a
-// later instant that has not come back.
-func (b *tokenBucket) grantedSince(index int) (nothing, nothingLater bool) {
-	nothing, nothingLater = true, true
-	held := &b.stack[1+index]
-	for i := range b.stack[2+index:] {
-		if c := &b.stack[2+index+i]; !c.back {
-			nothing = false
-			nothingLater = nothingLater && (c.none || c.void || c.at == held.at)
-		}
-	}
-	return nothing, nothingLater
+func (b *tokenBucket) settle(index, n int) { b.replay(index, n, b.spend) }
+
+func (b *tokenBucket) spend(before level, c charge[level]) level {
+	return level{c.at, new(big.Rat).Sub(b.tokens(before, c.at), ratOf(c.n))}
 }
 
 func (b *tokenBucket) clone() part {
@@ -176,8 +142,7 @@ func newLeakyBucket(a ratelimit.LeakyBucket) *leakyBucket {
 }
 
 // level is max(0, level − elapsed·E/P).
-func (b *leakyBucket) level(t instant) *big.Rat {
-	l := b.last()
+func (b *leakyBucket) level(l level, t instant) *big.Rat {
 	left := new(big.Rat).Sub(l.amount, over(b.rate, l.at, t))
 	if left.Sign() < 0 {
 		left.SetInt64(0)
@@ -188,14 +153,18 @@ func (b *leakyBucket) level(t instant) *big.Rat {
 func (b *leakyBucket) limit() int { return b.capacity }
 
 func (b *leakyBucket) grantable(t instant, n int) bool {
-	level := b.level(t)
+	level := b.level(b.last(), t)
 	return level.Add(level, ratOf(n)).Cmp(ratOf(b.capacity)) <= 0
 }
 
-func (b *leakyBucket) forgotten(t instant) bool { return b.level(t).Sign() == 0 }
+func (b *leakyBucket) forgotten(t instant) bool { return b.level(b.last(), t).Sign() == 0 }
 
-func (b *leakyBucket) charge(t instant, n int) {
-	b.push(t, level{t, new(big.Rat).Add(b.level(t), ratOf(n))})
+func (b *leakyBucket) charge(t instant, n int) { b.push(charge[level]{at: t, n: n}, b.spend) }
+
+func (b *leakyBucket) settle(index, n int) { b.replay(index, n, b.spend) }
+
+func (b *leakyBucket) spend(before level, c charge[level]) level {
+	return level{c.at, new(big.Rat).Add(b.level(before, c.at), ratOf(c.n))}
 }
 
 // delay is the time that the level at t takes to leak out.
@@ -205,25 +174,6 @@ func (b *leakyBucket) delay(t instant) time.Duration {
 		return ratelimit.Never
 	}
 	return time.Duration(empty - t)
-}
-
-// same reports whether the bucket of l has the same content as that of m at each instant, as
-// far as neither is full or empty.
-func (l level) same(m level, rate *big.Rat) bool {
-	if l.at < m.at {
-		l, m = m, l
-	}
-	gained := over(rate, m.at, l.at)
-	return gained.Add(gained, m.amount).Cmp(l.amount) == 0
-}
-
-// refund gives nothing back if others were queued since.
-func (b *leakyBucket) refund(index, n, _ int, now instant, _, _ bool) {
-	held := b.stack[1+index]
-	falls := new(big.Rat).Neg(b.rate)
-	if held.at <= now && b.last().same(held.state, falls) {
-		b.redo(index, n, b.charge)
-	}
 }
 
 func (b *leakyBucket) clone() part {
@@ -239,7 +189,8 @@ type intervalBucket struct {
 }
 
 // An intervalState is the content of the bucket right after a charge at an instant. The anchor
-// is the instant of the charge that took it from full.
+// is the instant of the charge that took it from full. It is part of the history: it stays when
+// that charge is settled for fewer events, or for none, until the bucket is full again.
 type intervalState struct {
 	at, anchor instant
 	tokens     int
@@ -250,10 +201,8 @@ func newIntervalBucket(a ratelimit.TokenBucket) *intervalBucket {
 	return &intervalBucket{newStack(intervalState{tokens: burst}), a.Rate.Events, instant(a.Rate.Per), burst}
 }
 
-// tokens is the tokens after the latest charge, plus the refills that arrived since then
-// until t.
-func (b *intervalBucket) tokens(t instant) int {
-	s := b.last()
+// tokens is the tokens after a charge, plus the refills that arrived since then until t.
+func (b *intervalBucket) tokens(s intervalState, t instant) int {
 	refills := (t-s.anchor)/b.per - (s.at-s.anchor)/b.per
 	gained := new(big.Int).Mul(new(big.Int).SetUint64(refills), big.NewInt(int64(b.refill)))
 	if gained.Cmp(big.NewInt(int64(b.burst-s.tokens))) >= 0 {
@@ -264,41 +213,22 @@ func (b *intervalBucket) tokens(t instant) int {
 
 func (b *intervalBucket) limit() int { return b.burst }
 
-func (b *intervalBucket) grantable(t instant, n int) bool { return b.tokens(t) >= n }
+func (b *intervalBucket) grantable(t instant, n int) bool { return b.tokens(b.last(), t) >= n }
 
-func (b *intervalBucket) forgotten(t instant) bool { return b.tokens(t) == b.burst }
+func (b *intervalBucket) forgotten(t instant) bool { return b.grantable(t, b.burst) }
 
 func (b *intervalBucket) charge(t instant, n int) {
-	s := intervalState{at: t, anchor: b.last().anchor, tokens: b.tokens(t) - n}
+	anchor := b.last().anchor
 	if b.forgotten(t) {
-		s.anchor = t
+		anchor = t
 	}
-	b.push(t, s)
+	b.push(charge[intervalState]{at: t, n: n, state: intervalState{anchor: anchor}}, b.spend)
 }
 
-// begun is the instant from which the refills after a charge are counted: the last one, or that
-// of the charge that took the bucket from full.
-func (b *intervalBucket) begun(s intervalState) instant {
-	return s.at - (s.at-s.anchor)%b.per
-}
+func (b *intervalBucket) settle(index, n int) { b.replay(index, n, b.spend) }
 
-// refund gives back, if others were granted since, what would be missing now if only the hold
-// had been taken, from a full bucket, and the refills had come when they did.
-func (b *intervalBucket) refund(index, n, back int, now instant, _, _ bool) {
-	held := b.stack[1+index]
-	last, begun := b.last(), b.begun(held.state)
-	switch {
-	case held.at > now:
-	case b.begun(last) == begun && last.tokens == held.state.tokens:
-		b.redo(index, n, b.charge)
-	case now >= b.begun(last) && now >= begun:
-		refills := new(big.Int).SetUint64((now - begun) / b.per)
-		missing := refills.Sub(big.NewInt(int64(n+back)), refills.Mul(refills, big.NewInt(int64(b.refill))))
-		if missing.Sign() > 0 {
-			tokens := b.tokens(now) + min(back, int(missing.Int64()))
-			b.push(now, intervalState{at: now, anchor: last.anchor, tokens: tokens})
-		}
-	}
+func (b *intervalBucket) spend(before intervalState, c charge[intervalState]) intervalState {
+	return intervalState{at: c.at, anchor: c.state.anchor, tokens: b.tokens(before, c.at) - c.n}
 }
 
 func (b *intervalBucket) clone() part {

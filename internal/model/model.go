@@ -4,7 +4,8 @@
 // Each algorithm only says whether n events may happen at an instant, and whether any
 // earlier event still counts then. As time passes, both answers change at most once. So
 // the first instant at which they change, and the most events that may happen now, are
-// found by bisection, and this package contains no formula for them.
+// found by bisection, and this package contains no formula for them. Nor does it contain one for
+// what comes back when a hold is settled for less: it replays what happened to the key since.
 package model
 
 import (
@@ -47,16 +48,18 @@ type part interface {
 	// cancel gives back, at now, as much of a charge as can be given back.
 	cancel(index int, now instant)
 
-	// refund gives back, at now, as much as can be given back of some events of a charge,
-	// of which n others happened. ahead says that a reservation is ahead. If there are two right
-	// answers, more says that the greater is meant.
-	refund(index, n, back int, now instant, ahead, more bool)
+	// settle replays the history with n events in a charge, at most as many as it has.
+	settle(index, n int)
+
+	// trim removes cancelled reservations if all later charges are cancelled as well or have
+	// no events.
+	trim()
 
 	// earliest is the first instant, t or later, at which events can be charged, however many
 	// there is room for.
 	earliest(t instant) instant
 
-	// latest is the instant of the latest remaining charge.
+	// latest is the instant of the latest remaining charge. It matters only if it is ahead.
 	latest() instant
 
 	// clone returns an independent copy.
@@ -83,6 +86,8 @@ type Key struct {
 	// frontier is the instant of the latest remaining charge of any part. Nothing is
 	// granted before it.
 	frontier instant
+
+	opens []open // in the order in which they were made
 
 	// tick is the resolution of the store's time: everything happens at multiples of it.
 	tick instant
@@ -135,9 +140,9 @@ func newParts(alg ratelimit.Algorithm) []part {
 	panic(fmt.Sprintf("model: unknown algorithm %T", alg))
 }
 
-// Clone returns an independent copy of the key, without its reservations.
+// Clone returns an independent copy of the key and its open holds, without its reservations.
 func (k *Key) Clone() *Key {
-	c := &Key{frontier: k.frontier, tick: k.tick}
+	c := &Key{frontier: k.frontier, opens: slices.Clone(k.opens), tick: k.tick}
 	for _, p := range k.parts {
 		c.parts = append(c.parts, p.clone())
 	}
@@ -161,7 +166,7 @@ func (k *Key) Limit() int {
 
 // Take asks for n events at now.
 func (k *Key) Take(now int64, n int) ratelimit.Decision {
-	at := instant(now)
+	at := k.reach(now)
 	switch {
 	case n == 0:
 		return k.granted(at, 0)
@@ -177,7 +182,7 @@ func (k *Key) Take(now int64, n int) ratelimit.Decision {
 // Peek returns the decision of Take(now, 1) without changing anything. Remaining is
 // therefore not reduced by the event.
 func (k *Key) Peek(now int64) ratelimit.Decision {
-	at := instant(now)
+	at := k.reach(now)
 	if k.mayTake(at, 1) {
 		return k.granted(at, k.delay(at))
 	}
@@ -196,35 +201,13 @@ type Reservation struct {
 // wait for room in a queue: the queue must have room when the other parts grant them. The
 // reservation is nil if there is nothing to cancel.
 func (k *Key) Reserve(now int64, n int, maxWait time.Duration) (due uint64, r *Reservation, err error) {
-	at := instant(now)
+	at := k.reach(now)
 	if n == 0 {
 		return at, nil, nil
 	}
-	if n > k.Limit() {
-		return 0, nil, ratelimit.ErrNever
-	}
-	act := max(at, k.frontier)
-	for _, p := range k.parts {
-		if _, queue := p.(delayer); queue {
-			continue
-		}
-		t, ok := first(max(at, k.frontier), farthest, func(t instant) bool { return p.grantable(t, n) })
-		if !ok {
-			return 0, nil, ratelimit.ErrNever
-		}
-		act = max(act, k.whole(t))
-	}
-	for _, p := range k.parts {
-		if _, queue := p.(delayer); queue && !p.grantable(act, n) {
-			return 0, nil, ratelimit.ErrQueueFull
-		}
-	}
-	due = k.whole(act + instant(k.delay(act)))
-	if due-at >= instant(ratelimit.Never) {
-		return 0, nil, ratelimit.ErrNever
-	}
-	if due-at > instant(maxWait) {
-		return 0, nil, context.DeadlineExceeded
+	act, due, err := k.turn(at, n, maxWait)
+	if err != nil {
+		return 0, nil, err
 	}
 	r = &Reservation{due: due, indexes: k.indexes()}
 	k.charge(act, n)
@@ -232,17 +215,56 @@ func (k *Key) Reserve(now int64, n int, maxWait time.Duration) (due uint64, r *R
 	return due, r, nil
 }
 
+// turn returns when Reserve would spend n ≥ 1 events at now, and when they would be due.
+func (k *Key) turn(now instant, n int, maxWait time.Duration) (act, due instant, err error) {
+	if n > k.Limit() {
+		return 0, 0, ratelimit.ErrNever
+	}
+	from := max(now, k.frontier)
+	act = from
+	for _, p := range k.parts {
+		if _, queue := p.(delayer); queue {
+			continue
+		}
+		t, ok := first(from, farthest, func(t instant) bool { return p.grantable(t, n) })
+		if !ok {
+			return 0, 0, ratelimit.ErrNever
+		}
+		act = max(act, k.whole(t))
+	}
+	for _, p := range k.parts {
+		if _, queue := p.(delayer); queue && !p.grantable(act, n) {
+			return 0, 0, ratelimit.ErrQueueFull
+		}
+	}
+	switch due = k.whole(act + instant(k.delay(act))); {
+	case due-now >= instant(ratelimit.Never):
+		return 0, 0, ratelimit.ErrNever
+	case due-now > instant(maxWait):
+		return 0, 0, context.DeadlineExceeded
+	}
+	return act, due, nil
+}
+
 // Cancel gives back as much of r as still can be given back.
 func (k *Key) Cancel(now int64, r *Reservation) {
-	if r == nil || r.done || instant(now) > r.due {
+	at := k.reach(now)
+	if r == nil || r.done || at > r.due {
 		return
 	}
 	r.done = true
-	k.frontier = 0
 	for i, p := range k.parts {
-		p.cancel(r.indexes[i], instant(now))
-		k.frontier = max(k.frontier, p.latest())
+		p.cancel(r.indexes[i], at)
 	}
+	k.frontier = k.latest()
+}
+
+// latest is the instant of the latest remaining charge of any part.
+func (k *Key) latest() (at instant) {
+	for _, p := range k.parts {
+		at = max(at, p.latest())
+	}
+	return at
 }
 
 // mayTake reports whether n ≥ 1 events may happen at t: no reservation is later, and

@@ -27,7 +27,9 @@ func (p *plan) charges() int { return p.count }
 
 func (p *plan) cancel(int, instant) {}
 
-func (p *plan) refund(int, int, int, instant, bool, bool) {}
+func (p *plan) settle(int, int) {}
+
+func (p *plan) trim() {}
 
 func (p *plan) latest() instant { return 0 }
 

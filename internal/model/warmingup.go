@@ -57,8 +57,7 @@ func newWarmingUp(a ratelimit.WarmingUp) *warmingUp {
 func twice(r *big.Rat) *big.Rat { return new(big.Rat).Add(r, r) }
 
 // stored is how many permits are stored at t ≥ nextFree.
-func (w *warmingUp) stored(t instant) *big.Rat {
-	s := w.last()
+func (w *warmingUp) stored(s warmState, t instant) *big.Rat {
 	gained := new(big.Rat).Quo(ratOf(t-s.nextFree), w.coolDown)
 	return minRat(w.most, gained.Add(gained, s.stored))
 }
@@ -86,29 +85,39 @@ func (w *warmingUp) limit() int {
 func (w *warmingUp) grantable(t instant, _ int) bool { return t >= w.last().nextFree }
 
 func (w *warmingUp) forgotten(t instant) bool {
-	return t >= w.last().nextFree && w.stored(t).Cmp(w.most) == 0
+	return t >= w.last().nextFree && w.stored(w.last(), t).Cmp(w.most) == 0
 }
 
-// charge makes the next request wait for the cost of this one.
-func (w *warmingUp) charge(t instant, n int) {
-	stored := w.stored(t)
-	taken := minRat(stored, ratOf(n))
+func (w *warmingUp) charge(t instant, n int) { w.push(charge[warmState]{at: t, n: n}, w.spend) }
+
+// settle changes nothing if others were granted since: they waited for these events already.
+func (w *warmingUp) settle(index, n int) {
+	if w.granted() == index {
+		w.replay(index, n, w.spend)
+	}
+}
+
+// granted is the index of the latest charge of which events count, or −1.
+func (w *warmingUp) granted() int {
+	i := w.charges() - 1
+	for i >= 0 && w.stack[1+i].n == 0 {
+		i--
+	}
+	return i
+}
+
+// spend makes the next request wait for the cost of a charge.
+func (w *warmingUp) spend(before warmState, c charge[warmState]) warmState {
+	stored := w.stored(before, c.at)
+	taken := minRat(stored, ratOf(c.n))
 	left := new(big.Rat).Sub(stored, taken)
 	cost := new(big.Rat).Sub(w.heat(stored), w.heat(left))
-	fresh := new(big.Rat).Sub(ratOf(n), taken)
+	fresh := new(big.Rat).Sub(ratOf(c.n), taken)
 	cost.Add(cost, fresh.Mul(fresh, w.stable))
-	w.push(t, warmState{t + w.round(cost), left})
+	return warmState{c.at + w.round(cost), left}
 }
 
 func (w *warmingUp) earliest(t instant) instant { return max(t, w.last().nextFree) }
-
-// refund gives nothing back if others were granted since: they waited for these already.
-func (w *warmingUp) refund(index, n, _ int, now instant, _, _ bool) {
-	held, last := w.stack[1+index], w.last()
-	if held.at <= now && last.nextFree == held.state.nextFree && last.stored.Cmp(held.state.stored) == 0 {
-		w.redo(index, n, w.charge)
-	}
-}
 
 // round rounds to the nearest nanosecond, and to Never if the cost is longer than that.
 func (w *warmingUp) round(cost *big.Rat) instant {

@@ -7,33 +7,35 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A batch is n events at one instant.
+// A batch is n events at one instant. n is 0 once none of them counts.
 type batch struct {
 	at      instant
 	n       int
 	start   instant // of their window, in a window that starts on the first event
-	lost    bool    // whether the batch was cancelled
+	until   instant // when they are over, if they are in flight
 	refused bool
 }
 
-// A history has all batches in the order in which they were charged.
+// A history has all batches in the order in which they were charged. What counts is a sum over
+// the batches, so there is nothing to replay when one of them changes.
 type history struct{ batches []batch }
 
 func (h *history) charges() int { return len(h.batches) }
 func (h *history) add(b batch)  { h.batches = append(h.batches, b) }
 
 // cancel removes a batch, whether or not others followed.
-func (h *history) cancel(index int, _ instant) { h.batches[index].lost = true }
+func (h *history) cancel(index int, _ instant) { h.settle(index, 0) }
+
+func (h *history) settle(index, n int) { h.batches[index].n = n }
+
+func (*history) trim() {}
 
 func (history) earliest(t instant) instant { return t }
 
-// refund makes a batch smaller.
-func (h *history) refund(index, n, _ int, _ instant, _, _ bool) { h.batches[index].n = n }
-
-// latest is the latest instant of a batch that was granted and not cancelled.
+// latest is the latest instant of a batch that was granted and counts.
 func (h *history) latest() (at instant) {
 	for _, b := range h.batches {
-		if !b.lost && !b.refused {
+		if b.n > 0 && !b.refused {
 			at = max(at, b.at)
 		}
 	}
@@ -44,7 +46,7 @@ func (h *history) latest() (at instant) {
 func (h *history) count(match func(batch) bool) *big.Int {
 	sum, n := new(big.Int), new(big.Int)
 	for _, b := range h.batches {
-		if !b.lost && match(b) {
+		if match(b) {
 			sum.Add(sum, n.SetInt64(int64(b.n)))
 		}
 	}
@@ -73,13 +75,6 @@ func (w *fixedWindow) current(t instant) *big.Int {
 	return w.count(func(b batch) bool { return w.counts(b, t) })
 }
 
-// refund gives nothing back if a reservation has opened another window.
-func (w *fixedWindow) refund(index, n, back int, now instant, ahead, more bool) {
-	if w.counts(w.batches[index], w.latest()) {
-		w.history.refund(index, n, back, now, ahead, more)
-	}
-}
-
 func (w *fixedWindow) limit() int                      { return w.max }
 func (w *fixedWindow) grantable(t instant, n int) bool { return fits(w.current(t), n, w.max) }
 func (w *fixedWindow) forgotten(t instant) bool        { return w.current(t).Sign() == 0 }
@@ -100,23 +95,18 @@ func (w *eventWindow) current(t instant) *big.Int {
 	return w.count(func(b batch) bool { return w.counts(b, t) })
 }
 
-// refund gives nothing back if a reservation has opened another window.
-func (w *eventWindow) refund(index, n, back int, now instant, ahead, more bool) {
-	if w.counts(w.batches[index], w.latest()) {
-		w.history.refund(index, n, back, now, ahead, more)
-	}
-}
-
 func (w *eventWindow) limit() int                      { return w.max }
 func (w *eventWindow) grantable(t instant, n int) bool { return fits(w.current(t), n, w.max) }
 func (w *eventWindow) forgotten(t instant) bool        { return w.current(t).Sign() == 0 }
 func (w *eventWindow) clone() part                     { return &eventWindow{w.history.clone(), w.max, w.window} }
 
-// charge adds the events to the window that contains t, or to a new one that starts at t.
+// charge adds the events to the window that contains t, or to a new one that starts at t. When
+// a window began is part of the history: it lasts as long as any of its events counts, also if
+// the first of them is settled for none.
 func (w *eventWindow) charge(t instant, n int) {
 	start := t
 	for _, b := range w.batches {
-		if !b.lost && b.n > 0 && w.counts(b, t) {
+		if b.n > 0 && w.counts(b, t) {
 			start = b.start
 		}
 	}
@@ -145,13 +135,6 @@ func (w *slidingWindow) estimate(t instant) *big.Rat {
 	weight := new(big.Rat).Quo(ratOf(w.segment-e), ratOf(w.segment))
 	sum := weight.Mul(weight, new(big.Rat).SetInt(oldest))
 	return sum.Add(sum, new(big.Rat).SetInt(whole))
-}
-
-// refund gives nothing back of a segment that a reservation has pushed out.
-func (w *slidingWindow) refund(index, n, back int, now instant, ahead, more bool) {
-	if w.latest()/w.segment-w.batches[index].at/w.segment <= w.k {
-		w.history.refund(index, n, back, now, ahead, more)
-	}
 }
 
 func (w *slidingWindow) limit() int { return w.max }
@@ -193,13 +176,6 @@ func (w *slidingLog) charge(t instant, n int)         { w.add(batch{at: t, n: n}
 func (w *slidingLog) refuse(t instant, n int) {
 	if w.countDenied {
 		w.add(batch{at: t, n: n, refused: true})
-	}
-}
-
-// refund gives nothing back if refused events are logged, for the same reason as cancel.
-func (w *slidingLog) refund(index, n, back int, now instant, ahead, more bool) {
-	if !w.countDenied {
-		w.history.refund(index, n, back, now, ahead, more)
 	}
 }
 
@@ -260,13 +236,6 @@ func (w *rollingWindow) grantable(t instant, n int) bool {
 	taken := w.count(func(b batch) bool { return b.at/w.period == p })
 	taken.Add(taken, big.NewInt(int64(n)))
 	return taken.Cmp(w.bucket(p)) <= 0
-}
-
-// refund gives nothing back of a period that a reservation has pushed out.
-func (w *rollingWindow) refund(index, n, back int, now instant, ahead, more bool) {
-	if w.latest()/w.period-w.batches[index].at/w.period < w.periods {
-		w.history.refund(index, n, back, now, ahead, more)
-	}
 }
 
 func (w *rollingWindow) forgotten(t instant) bool {

@@ -1,24 +1,14 @@
--- Counts what has happened. driver.lua includes this after undo.lua, in the same scripts.
+-- Counts what has happened.
 --
 -- Op 5 takes as many of n events as are granted; the cost of the run is that of one event. Op 6
--- charges n events. Op 7 settles a hold: the bytes that follow are those of AppendSettlement. An
--- InFlight gives back all events of the hold. The other parts give back n of them (if does is 1),
--- or charge n events (2), or stay as they are (0). The kernels have these sections for that:
+-- charges n events. The kernels have these sections for that:
 --
 --   beyond  sets t to the first instant, from now on, at which events beyond the limit are spent
 --   room    sets room to whether the state can hold n more events at t, and sees to it that
 --           the reply has all of the state that matters
---   debt    sets ahead if the state is a debt, which may be a reservation that t does not show,
---           and sees to the reply as well
 --   charge  spends n events at t; if there is no such section, spend does
---   latest  sets same if the state shows that the key was not reset since the hold: that is so if
---           the latest instant in it is that of the hold, because after a Reset it is 0 or later
---   refund  gives back n of the held events granted at taken, of which left have happened; ahead
---           says whether a reservation is ahead in any part; reads what it needs from pos in
---           request on, advances pos, and sets changed if it has changed the state
 --
--- They are the counterparts of chargeable, behind, charge and refund in package kernel.
-local COUNTS = 2251799813685248 -- 2^51, the greatest count in a state
+-- They are the counterparts of chargeable and charge in package kernel.
 if op == 5 then
   -- The costs of the powers of two up to n, of which sums are exact.
   local most, size, powers = n, 1, 1
@@ -66,12 +56,20 @@ if op == 5 then
     end
     n = some
     if some > 0 then
+      --@@holding
+      local t = now
+      --@<passYoungest
+      --@@always
       --@<each
         if p.unit then p.costTicks, p.costUnits = p.someTicks, p.someUnits end
         --@<spend
       end
       granted, changed = granted + 1, true
     elseif notes then
+      --@@holding
+      local t = now
+      --@<passYoungest
+      --@@always
       n = 1
       --@<each
         if p.notes then
@@ -80,6 +78,12 @@ if op == 5 then
       end
       changed = true
     else
+      --@@holding
+      if ended then
+        local t = now
+        --@<passYoungest
+      end
+      --@@always
       break
     end
   end
@@ -93,6 +97,10 @@ elseif op == 6 then
       --@<room
       possible = possible and room
     end
+    --@@holding
+    local t = now
+    --@<passYoungest
+    --@@always
     if not possible then break end
     --@<each
       local t
@@ -100,47 +108,6 @@ elseif op == 6 then
       --@<charge
     end
     changed = true
-  end
-  times = 0
-elseif op == 7 then
-  --@<undoHelp
-  local taken, made, held, does
-  taken, made, held, does, pos = unpack('<dddB', request, pos)
-  if held > 0 then
-    local same = false
-    --@<each
-      --@<latest
-    end
-    if not same then
-      --@<readReset
-      if reset >= made then return pack('<dBd', now, 3, reset) end
-    end
-  end
-  local left, possible, ahead = held - n, true, false
-  --@<each
-    local t
-    --@<beyond
-    if does == 2 then
-      local room
-      --@<room
-      possible = possible and room
-    end
-    ahead = ahead or t > now
-    --@<debt
-  end
-  if does ~= 2 or possible then
-    --@<each
-      local n, flies = n, p.kind == 9 -- whether it is an InFlight
-      if flies then n = held end
-      if flies and n > 0 or does == 1 and not flies then
-        --@<refund
-      elseif does == 2 and not flies then
-        local t
-        --@<beyond
-        --@<charge
-        changed = true
-      end
-    end
   end
   times = 0
 end

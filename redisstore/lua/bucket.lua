@@ -8,18 +8,15 @@ p.unit, p.spanTicks, p.spanUnits, p.code, pos = unpack('<dddd', request, pos)
 p.width, p.queue = 24, p.kind == 2
 --@@short
 -- Redis keeps a decimal number of up to 19 digits in 16 bytes, and others in 32 or more. So the state
--- is such a number if the latest instant does not matter, or would only say that something was
--- granted since all holds, if there are no units, and if the time of an event is a number of up to
+-- is such a number if the latest instant does not matter, if there are no units, and if the time of an event is a number of up to
 -- three digits and up to nine zeros: 15 digits for the microseconds since 1.5e15 (in 2017, until
 -- 2046), three for those digits and one for the number of zeros. p.code is the last four, or -1.
 local ticks = #s == 19 and p.code >= 0 and tonumber(sub(s, 16)) == p.code and tonumber(sub(s, 1, 15))
 if ticks then from = 0 end
 --@@shorten
 -- A reservation granted at once can be cancelled in this microsecond, if the state is the one
--- that it left. Holds that were settled since, or events that were given back, may have restored
--- that.
--- Before this microsecond, nothing was granted since the hold that the latest instant is of, if any.
-local kept = whole or holds or #s == 24 and unpack('<I8', s, 17) == now
+-- that it left. Events that were given back since may have restored that.
+local kept = whole or #s == 24 and unpack('<I8', s, 17) == now
 if p.code >= 0 and p.units == 0 and p.ticks >= 1.6e15 and p.ticks < 2.4e15 and (p.last == 0 or not p.queue and p.last == now and not kept) then
   state = format('%d%04d', p.ticks - 1.5e15, p.code)
 end
@@ -93,38 +90,69 @@ if not room then -- but what is granted now is possible
   ticks = ticks - t
   room = ticks < p.spanTicks or ticks == p.spanTicks and units <= p.spanUnits
 end
---@@debt
-if not p.queue then
-  local over = p.ticks - now
-  ahead = ahead or over > p.spanTicks or over == p.spanTicks and p.units > p.spanUnits
+--@@markSize
+p.markSize = 16
+--@@missing
+-- sets ticks and units to what is missing at t, or at the instant of a reservation ahead
+local ticks, units = p.ticks - t, p.units
+if p.last > t and not p.queue then ticks = p.ticks - p.last end
+if ticks < 0 then ticks, units = 0, 0 end
+--@@mark
+--@<missing
+ticks, units = ticks + p.costTicks, units + p.costUnits
+if units >= p.unit then ticks, units = ticks + 1, units - p.unit end
+mark = pack('<I8I8', ticks, units)
+--@@passMark
+--@<missing
+local least, rest = unpack('<I8I8', mark)
+if ticks < least or ticks == least and units < rest then mark = pack('<I8I8', ticks, units) end
+--@@merge
+local least, rest = unpack('<I8I8', mark)
+local ticks, units = unpack('<I8I8', entry, p.markAt)
+if ticks < least or ticks == least and units < rest then mark = pack('<I8I8', ticks, units) end
+--@@refunds
+-- first the least that was missing since the hold
+--@<missing
+for j = i, #entries do
+  local least, rest = unpack('<I8I8', entries[j], p.markAt)
+  if j == #entries and (ticks < least or ticks == least and units < rest) then
+    least, rest = ticks, units
+    entries[j] = sub(entries[j], 1, p.markAt - 1) .. pack('<I8I8', ticks, units) .. sub(entries[j], p.markAt + 16)
+  end
+  if j == i or least < p.leastTicks or least == p.leastTicks and rest < p.leastUnits then
+    p.leastTicks, p.leastUnits = least, rest
+  end
 end
---@@latest
-if p.last == taken and taken == made then same = true end
---@@refund
--- as much as would be missing now if nothing but the hold had been taken, or all of it if nothing
--- was granted since. What is read is the state with only the hold or, of a queue, the state that
--- the hold left.
-local ticks, units
-ticks, units, pos = unpack('<I8I8', request, pos)
-local backTicks, backUnits = p.costTicks, p.costUnits
-local over = p.ticks - ticks
-if over == 0 then over = p.units - units end
-if taken > now or over < 0 or p.queue and over > 0 then
-  backTicks, backUnits = 0, 0
-elseif not p.queue and p.last ~= taken then
-  ticks = ticks - now
-  if ahead or ticks < 0 then ticks, units = 0, 0 end
-  if ticks < backTicks or ticks == backTicks and units < backUnits then backTicks, backUnits = ticks, units end
+p.merged = pack('<I8I8', p.leastTicks, p.leastUnits)
+-- the cost of the unused events, or more than can be missing
+local backTicks, backUnits, more = unused * p.oneTicks, unused * p.oneUnits, 0
+if backUnits < 9007199254740992 then
+  more = floor(backUnits / p.unit)
+  backUnits = backUnits - more * p.unit
+else
+  --@<wide
+  local high, low = product(unused, p.oneUnits, 0)
+  more, backUnits = divide(high, low, p.unit, unused)
+end
+backTicks = backTicks + more
+if p.leastTicks < backTicks or p.leastTicks == backTicks and p.leastUnits < backUnits then
+  backTicks, backUnits = p.leastTicks, p.leastUnits
 end
 if backTicks > 0 or backUnits > 0 then
-  ticks, units = p.ticks - backTicks, p.units - backUnits
-  if units < 0 then ticks, units = ticks - 1, units + p.unit end
-  if ticks < 0 then ticks, units = 0, 0 end
-  if p.queue then -- the turns told end earlier, too; see leakybucket.go
-    local over, left = p.ticks, ticks
-    if p.units > 0 then over = over + 1 end
-    if units > 0 then left = left + 1 end
-    if p.last > over then p.last = p.last - backTicks elseif p.last > left then p.last = left end
+  for j = i, #entries do
+    local least, rest = unpack('<I8I8', entries[j], p.markAt)
+    least, rest = least - backTicks, rest - backUnits
+    if rest < 0 then least, rest = least - 1, rest + p.unit end
+    entries[j] = sub(entries[j], 1, p.markAt - 1) .. pack('<I8I8', least, rest) .. sub(entries[j], p.markAt + 16)
   end
-  p.ticks, p.units, changed = ticks, units, true
 end
+ticks, units = p.ticks - backTicks, p.units - backUnits
+if units < 0 then ticks, units = ticks - 1, units + p.unit end
+if ticks < 0 then ticks, units = 0, 0 end
+if p.queue then -- the turns told end earlier, too; see leakybucket.go
+  local over, left = p.ticks, ticks
+  if p.units > 0 then over = over + 1 end
+  if units > 0 then left = left + 1 end
+  if p.last > over then p.last = p.last - backTicks elseif p.last > left then p.last = left end
+end
+p.ticks, p.units = ticks, units

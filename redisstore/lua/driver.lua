@@ -13,10 +13,16 @@
 -- ARGV[3]  and so on: the prefixes of states that other limits left, if these differ from this one
 --          only in how much they grant
 --
+--
+-- In the script for holds (holds.lua, after --@@holding; the lines after --@@closed are for the others),
+-- the costs of one event in each bucket follow on the time, and of a request about a hold its ID, how
+-- long it lasts (op 8, 11 and 12; see call.go) or how many events it has (op 7), and a byte of flags.
+--
 -- The reply is the time, 0, the number of takes and reservations granted, and the state. If the
 -- value is not a state of any of these limits, nothing is changed, and the reply is the time, 1 and
 -- the value; see foreign.go. If the key was reset since the events that a request takes back were
--- spent, nothing is changed, and the reply is the time, 3 and the time of the Reset.
+-- spent, nothing is changed, and the reply is the time, 3 and the time of the Reset. If holds are open, the
+-- script for holds replies with 5 instead of 0, and the others with the time and 4, and change nothing.
 --
 -- Numbers are doubles, which represent integers up to 2^53 exactly. Instants are whole
 -- microseconds since 1970, up to the year 2116 (below 2^52.1). Windows, limits and the units
@@ -60,9 +66,16 @@ local request, tag = ARGV[1], ARGV[2]
 
 -- the parts
 local now, op, times, n, wait, pos
---@@one
+--@@one closed
 --@<opening
+--@@one holding
+p.kind, pos = unpack('<B', request)
+--@<open
+--@@one
 local notes, growing = p.notes, p.grows
+--@@several
+--@@several holding
+local all = 1
 --@@several
 local many
 many, pos = unpack('<I2', request)
@@ -75,6 +88,9 @@ for j = 1, many do
   if p.grows then growing = growing + 1 end
   notes = notes or p.notes
 end
+--@@several
+now, pos = unpack('<d', request, pos)
+--@@holding one
 now, pos = unpack('<d', request, pos)
 --@@always
 
@@ -84,7 +100,14 @@ if not timeGiven then
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
 end
+--@@closed
 local value = call('GET', KEYS[1]) or ''
+--@@holding
+--@<readHead
+--@@always
+--@@holding
+local opens = false -- whether holds are open
+--@@always
 local from -- the length of the prefix of the value; 0 of a short form
 if value ~= '' then
   if sub(value, 1, #tag) == tag then
@@ -98,11 +121,23 @@ if value ~= '' then
       if sub(value, 1, #ARGV[i]) == ARGV[i] then from = #ARGV[i] end
     end
   end
+  --@@closed
+  if not from and sub(value, 1, 1) == '\2' and sub(value, 2, #tag) == sub(tag, 2) then
+    return pack('<dB', now, 4)
+  end
+  --@@holding
+  if not from and sub(value, 1, 1) == '\2' and sub(value, 2, #tag) == sub(tag, 2) then
+    from, opens = #tag, true
+  end
+  --@@always
   if not from then
     return pack('<dB', now, 1) .. value
   end
   value = sub(value, from + 1)
 end
+--@@holding
+--@<openList
+--@@always
 
 -- the states
 local fits = true
@@ -123,8 +158,12 @@ end
   --@@always
   --@<load
 end
-local granted, changed, holds = 0, false, false -- holds: whether events are held
+local granted, changed = 0, false
 local whole = false -- whether the reply has the whole value
+--@@holding
+--@<endDue
+--@@account
+local COUNTS = 2251799813685248 -- 2^51, the greatest count in a state
 --@@longer
 local reset -- the time of the latest Reset that the tombstone has, or 0; nil if it was not read yet
 --@@always
@@ -137,9 +176,14 @@ while op or pos <= #request do
       end
     end
   end
-  if op == 8 then op, holds = 1, true end -- a hold is a take that is settled later
+  --@@holding
+  --@<readHold
+  --@@always
   --@<undo
   --@<account
+  --@@holding
+  --@<settle
+  --@@always
   for _ = 1, times do
     local t = now
     local at = now -- when the events are granted and spent
@@ -177,11 +221,22 @@ while op or pos <= #request do
     end
     if op == 2 or op == 1 and at <= now then
       t = at
+      --@@holding
+      --@<opensHold
+      --@@always
       --@<each
         --@<spend
       end
+      --@@holding
+      --@<opened
+      --@@always
       granted, changed = granted + 1, true
     elseif op == 1 and notes then
+      --@@holding
+      if id == 0 then
+        --@<passYoungest
+      end
+      --@@always
       --@<each
         if p.notes then
           --@<refuse
@@ -189,6 +244,11 @@ while op or pos <= #request do
       end
       changed = true
     else
+      --@@holding
+      if ended and op == 1 and id == 0 then
+        --@<passYoungest
+      end
+      --@@always
       break -- the next equal request will not be granted either
     end
   end
@@ -206,19 +266,38 @@ if value ~= '' and not whole then
   --@<tellParts
   --@@always
 end
+--@@holding
+--@<tellHolds
+changed = changed or ended and stores
+--@@always
 if changed then
   local fresh, state = now
+  --@@holding one
+  if opens > 0 then p.code = -1 end -- no short form
   --@@one
   --@<each
     --@<writePart
   end
   --@@several
   --@<writeParts
+  --@@holding
+  --@<writeHolds
   --@@always
   local ttl = fresh - now
   if ttl > LAST then ttl = LAST end
   ttl = (ttl - ttl % 1000) / 1000 + 1 -- in milliseconds: rounded up, or one more
   if timeGiven then ttl = ttl + 3600000 end -- an hour more, because the given time is not this server's
+  --@@closed
   call('PSETEX', KEYS[1], format('%d', ttl), state) -- format is faster than Redis
+  --@@holding
+  if state then
+    call('PSETEX', KEYS[1], format('%d', ttl), state)
+  else
+    call('PEXPIRE', KEYS[1], format('%d', ttl))
+  end
+  --@@always
 end
+--@@holding
+return pack('<dBdc0', now, outcome, granted, value)
+--@@closed
 return pack('<dBdc0', now, 0, granted, value)

@@ -76,11 +76,11 @@ if p.start > t then t = p.start end
 local when = t
 --@<window
 room = count + n <= COUNTS
---@@refund
-local preStart, preCount, start, count
-preStart, preCount, start, count, pos = unpack('<I8I8I8I8', request, pos)
-if left == 0 and p.start == start and p.count == count then
-  p.start, p.count, changed = preStart, preCount, true
-elseif p.start == start and p.count >= held then
-  p.count, changed = p.count - n, true
-end
+--@@markSize
+p.markSize = 8
+--@@mark
+local when = t
+--@<window
+mark = pack('<I8', start + 1)
+--@@refunds
+if p.start + 1 == unpack('<I8', p.merged) and p.count >= unused then p.count = p.count - unused end

@@ -47,24 +47,40 @@ if p.anchor > t then t = p.anchor end
 local when = t
 --@<refilled
 room = missing + n <= max(min(floor((LAST - anchor) / p.per) * p.refill, COUNTS), p.burst)
---@@refund
--- as much as would be missing now if nothing but the hold had been taken
-local preAnchor, preMissing, postAnchor, postMissing
-preAnchor, preMissing, postAnchor, postMissing, pos = unpack('<I8I8I8I8', request, pos)
-if taken <= now then -- otherwise they are reserved for later
-  if p.anchor == postAnchor and p.missing == postMissing then
-    if left == 0 then
-      p.anchor, p.missing = preAnchor, preMissing
-    else
-      p.missing = p.missing - n
-    end
-    changed = true
-  elseif now >= p.anchor and now >= postAnchor then -- otherwise a reservation that is ahead counts on the tokens
-    local alone = held - floor((now - postAnchor) / p.per) * p.refill
-    local when = now
-    --@<refilled
-    if alone > 0 and missing >= alone then
-      p.anchor, p.missing, changed = anchor, missing - min(n, alone), true
-    end
+--@@markSize
+p.markSize = 8
+--@@missing
+-- sets missing to the tokens that are missing at t, or at the instant of a reservation ahead
+local when = t
+if p.anchor > t then when = p.anchor end
+--@<refilled
+--@@mark
+--@<missing
+mark = pack('<I8', missing + n)
+--@@passMark
+--@<missing
+if missing < unpack('<I8', mark) then mark = pack('<I8', missing) end
+--@@merge
+mark = pack('<I8', min(unpack('<I8', mark), (unpack('<I8', entry, p.markAt))))
+--@@refunds
+-- first the least that was missing since the hold. The instants of refills stay as they are.
+--@<missing
+local least
+for j = i, #entries do
+  local since = unpack('<I8', entries[j], p.markAt)
+  if j == #entries and missing < since then
+    since = missing
+    entries[j] = sub(entries[j], 1, p.markAt - 1) .. pack('<I8', since) .. sub(entries[j], p.markAt + 8)
+  end
+  if not least or since < least then least = since end
+end
+p.merged = pack('<I8', least)
+local back = min(unused, least)
+if back > 0 then
+  for j = i, #entries do
+    local since = unpack('<I8', entries[j], p.markAt)
+    entries[j] = sub(entries[j], 1, p.markAt - 1) .. pack('<I8', since - back) .. sub(entries[j], p.markAt + 8)
   end
 end
+if now > p.anchor then p.anchor, p.missing = anchor, missing end
+p.missing = p.missing - min(p.missing, back)

@@ -6,9 +6,9 @@
 --
 -- KEYS[k]      a key
 -- ARGV[1]      the time, or a negative number for the time of this server; the operation: 1 takes
---              the events, 8 holds them, 0 spends nothing
--- ARGV[2*k]    of a key: whether its algorithm is an All, and the number of events; if it is an
---              All, the number of its parts; for each part its kind and its constants; for each
+--              the events, 0 spends nothing
+-- ARGV[2*k]    of a key: whether its algorithm is an All, and the number of events; in the scripts for
+--              holds, the ID of the hold, how long it lasts and its flags; if it is an All, the number of its parts; for each part its kind and its constants; for each
 --              bucket the cost of the events
 -- ARGV[2*k+1]  the prefix of the key's states
 --
@@ -18,10 +18,11 @@
 -- script that fails changes nothing.
 
 --@<library
+--@@holding
+local COUNTS = 2251799813685248 -- 2^51, the greatest count in a state
+--@@always
 
 local now, op = unpack('<dB', ARGV[1])
-local holds = op == 8
-if holds then op = 1 end
 local timeGiven = now >= 0
 if not timeGiven then
   local t = call('TIME')
@@ -33,7 +34,12 @@ local keys, P, notes = {}, {}, false
 local many, first = 0
 for k = 1, #KEYS do
   local request, tag = ARGV[2 * k], ARGV[2 * k + 1]
+  --@@closed
   local all, n, pos = unpack('<Bd', request)
+  --@@holding
+  local all, n, id, lasts, flags, pos = unpack('<BdddB', request)
+  local opens, lazily = false, false
+  --@@always
   local last, growing = many + 1, 0
   first = many + 1
   if all == 1 then
@@ -63,10 +69,20 @@ for k = 1, #KEYS do
     local p, s = P[first], value
     --@<short
   end
+  if not from and sub(value, 1, 1) == '\2' and sub(value, 2, #tag) == sub(tag, 2) then
+    --@@closed
+    return pack('<dB', now, 4)
+    --@@holding
+    from, opens = #tag, true
+    --@@always
+  end
   if value ~= '' and not from then
     return pack('<dB', now, 1)
   end
   value = sub(value, (from or 0) + 1)
+  --@@holding
+  --@<openList
+  --@@always
   local fits = true
   if all == 1 then
     --@<readParts
@@ -84,7 +100,16 @@ for k = 1, #KEYS do
     local s = p.s
     --@<load
   end
-  keys[k] = {first = first, many = many, growing = growing, all = all == 1, tag = tag, value = value}
+  local q = {first = first, many = many, growing = growing, all = all == 1, tag = tag, value = value, n = n}
+  --@@holding
+  local s
+  --@<endDue
+  q.value, q.ended = value, ended
+  q.id, q.lasts, q.flags, q.size, q.flies, q.tells = id, lasts, flags, size, flies, 0
+  q.opens, q.older, q.young, q.firstEnd, q.lastEnd = opens, older, young, firstEnd, lastEnd
+  q.wereOpen, q.wereOlder, q.wereYoung, q.wereFirst, q.wereLast = opens, older, young, firstEnd, lastEnd
+  --@@always
+  keys[k] = q
 end
 
 -- the decision
@@ -97,12 +122,33 @@ first = 1
 end
 local noted = op == 1 and not granted and notes
 if granted then
+  --@@closed
   --@<each
     if n > 0 then
       local t = now
       --@<spend
     end
   end
+  --@@holding
+  local all = many
+  for k = 1, #KEYS do
+    local q = keys[k]
+    local n, t = q.n, now
+    if n > 0 then
+      first, many = q.first, q.many
+      local id, lasts, flags, size, flies, tells = q.id, q.lasts, q.flags, q.size, q.flies, 0
+      local opens, older, young, firstEnd, lastEnd = q.opens, q.older, q.young, q.firstEnd, q.lastEnd
+      local rest, youngAt, wereOlder = '', 0, '' -- older was read
+      --@<opensHold
+      --@<each
+        --@<spend
+      end
+      --@<opened
+      q.tells, q.opens, q.older, q.young, q.firstEnd, q.lastEnd = tells, opens, older, young, firstEnd, lastEnd
+    end
+  end
+  first, many = 1, all
+  --@@always
 elseif noted then
   --@<each
     if p.notes then
@@ -127,8 +173,19 @@ for k = 1, #KEYS do
       value = s
     end
   end
+  --@@closed
   reply[k + 1] = pack('<I4', #value) .. value
   local changed = granted and P[first].n > 0
+  --@@holding
+  local opens, older, young, firstEnd, lastEnd, size = q.opens, q.older, q.young, q.firstEnd, q.lastEnd, q.size
+  local rest, youngAt, wereLength = '', 0, 0 -- older was read
+  local wereOpen, wereOlder, wereYoung, wereFirst, wereLast = q.wereOpen, q.wereOlder, q.wereYoung, q.wereFirst, q.wereLast
+  local tells, told = q.tells, q.wereYoung
+  --@<tellHolds
+  if outcome == 5 then outcome = 2147483648 end -- the top bit of the length
+  reply[k + 1] = pack('<I4', outcome + #value) .. value
+  local changed = P[first].n > 0 and (granted or op == 1 and q.ended)
+  --@@always
   if noted then
     --@<each
       changed = changed or p.notes
@@ -140,8 +197,14 @@ for k = 1, #KEYS do
       --@<writeParts
     else
       local p, s = P[first], q.value
+      --@@holding
+      if opens > 0 then p.code = -1 end -- no short form
+      --@@always
       --@<writePart
     end
+    --@@holding
+    --@<writeHolds
+    --@@always
     local ttl = fresh - now
     if ttl > LAST then ttl = LAST end
     ttl = (ttl - ttl % 1000) / 1000 + 1 -- in milliseconds: rounded up, or one more

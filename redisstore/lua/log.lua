@@ -222,15 +222,13 @@ if p.frontier > t then t = p.frontier end
 local t = now
 --@<live
 room, p.need = events + n <= COUNTS, math.huge
---@@debt
-p.need = math.huge
 --@@charge
 local most = COUNTS
 --@<insert
 p.frontier = t
---@@refund
-if not p.notes and taken + p.window > now then
-  local before = p.events
-  removeAll(p, {taken}, {n})
-  changed = changed or p.events ~= before
-end
+--@@known
+p.need = math.huge
+--@@markSize
+p.markSize = 8
+--@@mark
+mark = pack('<I8', t + 1)

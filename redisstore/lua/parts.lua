@@ -12,6 +12,7 @@ local rep = string.rep
 local format = string.format
 local floor = math.floor
 local ceil = math.ceil
+local find = string.find
 local max = math.max
 local min = math.min
 local LAST = 4611686018427387 -- the latest microsecond that a reservation may be for
@@ -42,6 +43,18 @@ else
   end
   fits = fits and from == #value + 1
 end
+--@@partsValue
+-- Sets value to that of the states p.s.
+local lengths, fixed, states = '', '', ''
+--@<each
+  local s = p.s
+  if p.grows then
+    lengths, states = lengths .. pack('<I8', #s / 8), states .. s
+  else
+    fixed = fixed .. s
+  end
+end
+value = lengths .. fixed .. states
 --@@tellParts
 -- Sets value to what affected the decisions, from the states p.s that were read.
 if growing > 0 then

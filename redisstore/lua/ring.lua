@@ -159,18 +159,23 @@ local used = total
 if p.size == 4 then used = 0 end
 if p.size == 4 and ahead == 0 then used = p.count end
 room = used + n <= (p.size == 4 and 4294967295 or COUNTS)
---@@refund
-local slot = floor(taken / p.length)
-local there
-if slot == p.latest then there = p.count else there = within(p, slot) end
-if there >= held then
-  if p.frontier > now and slot >= floor(now / p.length) then p.mark = 128 end -- see ringcancel.go
-  if slot == p.latest then
-    --@<split
-    p.count, p.sum = there - n, p.sum - n
-  else
-    put(p, slot % p.slots, there - n)
-    leave(p)
+--@@markSize
+p.markSize = 8
+--@@mark
+mark = pack('<I8', (t - t % p.length) / p.length + 1)
+--@@refunds
+local slot = unpack('<I8', p.merged) - 1
+if slot >= 0 and unused > 0 then
+  local there
+  if slot == p.latest then there = p.count else there = within(p, slot) end
+  if there >= unused then
+    if p.frontier > now and slot >= floor(now / p.length) then p.mark = 128 end -- see ringcancel.go
+    if slot == p.latest then
+      --@<split
+      p.count, p.sum = there - unused, p.sum - unused
+    else
+      put(p, slot % p.slots, there - unused)
+      leave(p)
+    end
   end
-  changed = true
 end

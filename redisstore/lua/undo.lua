@@ -14,6 +14,9 @@
 -- They are the counterparts of giveBack and cancel in package kernel. A cancellation takes
 -- time in proportion to its length.
 if op == 3 or op == 4 then
+  --@@holding
+  if opens > 0 then return pack('<dB', now, 1) .. call('GET', KEYS[1]) end -- the process undoes
+  --@@always
   whole = true
   --@<readReset
   --@<undoHelp

@@ -66,17 +66,32 @@ if above > 0 then
 end
 local last = LAST - t - ceil(ceil(cost) / 1000)
 room = last > 0 and n <= min(floor(last * 1000 / p.stable), COUNTS)
---@@refund
--- all, if nothing was granted since
-local pre = pos
-pos = pos + 48
+--@@markSize
+p.markSize = 32
+--@@mark
 local s
 --@<dump
-if s == sub(request, pre + 24, pre + 47) and taken <= now then
-  p.warmth, p.free, p.ns = unpack('<dI8I8', request, pre)
-  if left > 0 then
-    local n, t = left, taken
+mark = pack('<I8', t + 1) .. s
+--@@refunds
+-- all, if nothing was granted since
+local at = unpack('<I8', p.merged)
+if at > 0 and unused > 0 then
+  local s
+  --@<dump
+  local after = s
+  p.warmth, p.free, p.ns = unpack('<dI8I8', p.merged, 9)
+  do
+    local n, t = held, at - 1
     --@<spend
   end
-  changed = true
+  --@<dump
+  if s == after then
+    p.warmth, p.free, p.ns = unpack('<dI8I8', p.merged, 9)
+    if held > unused then
+      local n, t = held - unused, at - 1
+      --@<spend
+    end
+  else
+    p.warmth, p.free, p.ns = unpack('<dI8I8', after)
+  end
 end

@@ -28,6 +28,7 @@ func FuzzBatches(f *testing.F) {
 	var requests, commands int64
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		tr := newTrace(t, conn, seed)
+		tr.opened.number[0], tr.store.number[0] = 1<<20, 1<<20
 		for range 20 {
 			tr.advance()
 			tr.holdBefore()
@@ -114,20 +115,21 @@ func (tr *trace) holdBefore() {
 		_, err := tr.here.Peek(tr.Context(), key) // sets the request
 		require.NoError(tr, err)
 		req := tr.store.req
+		tr.ids++
 		req.Op, req.N = ratelimit.OpHold, tr.events()
+		req.Hold = ratelimit.Handle{ID: tr.ids, For: tr.lasts(), GiveBack: tr.rng.IntN(2) == 0}
 		got, err := tr.opened.Apply(tr.Context(), key, tr.store.t, req)
 		require.NoError(tr, err)
 		want, err := tr.store.Apply(tr.Context(), key, tr.store.t, req)
 		require.NoError(tr, err)
 		require.Equal(tr, want.Decision, got.Decision)
-		if got.Decision.Allowed {
-			req.Grant = want.Grant
+		if got.Held {
 			tr.holds = append(tr.holds, hold{key, req})
 		}
 	}
 }
 
-// A hold is a request that was granted, with its Grant.
+// A hold is a request that was granted.
 type hold struct {
 	key string
 	req ratelimit.Request
@@ -142,7 +144,7 @@ func (tr *trace) settlement(key string) (_ request, ok bool) {
 	req := tr.holds[i].req
 	tr.holds = slices.Delete(tr.holds, i, i+1)
 	held := req.N
-	req.Op, req.N = ratelimit.OpSettle, tr.rng.IntN(held+2)
+	req.Op, req.N, req.Of = ratelimit.OpSettle, tr.rng.IntN(held+2), held
 	return request{what: fmt.Sprintf("Settle(%d of %d)", req.N, held), ask: func(l ratelimit.Limiter) string {
 		var s ratelimit.States = tr.store
 		if l == tr.redis {

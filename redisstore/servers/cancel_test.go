@@ -77,7 +77,7 @@ func newCancels(t *testing.T, addr string, seed uint64) *cancels {
 		tw.conn = &gatedConn{Conn: c.conn}
 		store, err := redisstore.New(tw.conn, redisstore.WithLimiterClock(), redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix), redisstore.WithDenialCache(0))
 		require.NoError(t, err)
-		tw.gates = [2]*gatedStore{{Store: store}, {Store: c.shared}}
+		tw.gates = [2]*gatedStore{{Store: store, ids: &c.random}, {Store: c.shared, ids: &c.random}}
 		tw.redis, tw.here = limiter(tw.gates[0]), limiter(tw.gates[1])
 	}
 	d, err := c.twins[0].here.Take(t.Context(), "probe", 1)
@@ -313,7 +313,8 @@ func (g *gatedConn) Do(ctx context.Context, cmd redisstore.Command) (string, err
 type gatedStore struct {
 	ratelimit.Store
 	ratelimit.States
-	t *ratelimit.Transition
+	t   *ratelimit.Transition
+	ids *sync.Map // the IDs of holds
 	barrier
 }
 
@@ -330,6 +331,7 @@ func (g *gatedStore) Apply(ctx context.Context, key string, t *ratelimit.Transit
 	if req.Op == ratelimit.OpCancel {
 		g.pass()
 	}
+	g.ids.Store(req.Hold.ID, true)
 	return g.States.Apply(ctx, key, t, req)
 }
 

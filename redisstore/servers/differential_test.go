@@ -35,7 +35,14 @@ func FuzzScripts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { newTrace(t, conn, seed).run(120) })
 }
 
-// A held is a reservation or a hold in both stores.
+// An openHold is a hold in both stores, which may have ended.
+type openHold struct {
+	key string
+	id  uint64
+	n   int
+}
+
+// A held is a reservation in both stores.
 type held struct {
 	key         string
 	n           int
@@ -57,6 +64,9 @@ type trace struct {
 	alg, earlier        ratelimit.Algorithm
 	held                []held
 	holds               []hold // for FuzzBatches
+	holding             []openHold
+	ids                 uint64
+	random              sync.Map // the IDs of holds that a limiter has chosen, unless they are numbered
 	reserved            bool
 	taken               []taken
 	last                ratelimit.Decision
@@ -93,7 +103,7 @@ func newTraceOf(t *testing.T, conn redisstore.Conn, prefix string, alg ratelimit
 
 // open opens the limiters.
 func (tr *trace) open(conn redisstore.Conn, prefix string, alg ratelimit.Algorithm, how setup) error {
-	tr.conn, tr.store = &recorder{Conn: conn}, &portableStore{states: map[string][]byte{}}
+	tr.conn, tr.store = &recorder{Conn: conn}, &portableStore{states: map[string][]byte{}, number: numbers{}}
 	tr.clk = storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
 	tr.alg = alg
 	opts := []redisstore.Option{redisstore.WithLimiterClock(), redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix)}
@@ -107,7 +117,7 @@ func (tr *trace) open(conn redisstore.Conn, prefix string, alg ratelimit.Algorit
 	}
 	store, err := redisstore.New(tr.conn, opts...)
 	require.NoError(tr, err)
-	tr.opened.Store = store
+	tr.opened.Store, tr.opened.number = store, numbers{}
 	for l, store := range map[*ratelimit.Limiter]ratelimit.Store{&tr.redis: &tr.opened, &tr.here: tr.store, &tr.memory: ratelimit.NewMemoryStore()} {
 		if *l, err = ratelimit.New(alg, append(own, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(tr.clk))...); err != nil {
 			return err
@@ -161,6 +171,8 @@ func (tr *trace) run(steps int) {
 			tr.hold(key, n)
 		case 11, 12:
 			tr.settle()
+		case 16:
+			tr.extend()
 		case 13, 14:
 			n += tr.rng.IntN(3)
 			tr.note("TakeUpTo(%s, %d)", key, n)
@@ -290,29 +302,52 @@ func (tr *trace) debt(n int) int {
 	return n
 }
 
+// hold takes or reserves events, and holds them.
 func (tr *trace) hold(key string, n int) {
-	tr.note("Hold(%s, %d)", key, n)
-	var holds []*ratelimit.Reservation
-	tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
-		r, d, err := l.Hold(tr.Context(), key, n)
-		holds = append(holds, r)
-		return d, err
-	})
-	if holds[0] != nil {
-		tr.held = append(tr.held, held{key, n, holds[0], holds[1]})
+	tr.ids++
+	req := ratelimit.Request{Op: ratelimit.OpHold, N: n, Hold: ratelimit.Handle{ID: tr.ids, For: tr.lasts(), GiveBack: tr.rng.IntN(2) == 0}}
+	if n > 0 && tr.rng.IntN(4) == 0 {
+		req.Op, req.MaxWait = ratelimit.OpReserve, time.Duration(tr.rng.Int64N(int64(tr.span)))
+	}
+	tr.note("Hold(%s, %+v)", key, req)
+	if tr.ask(key, req).Held {
+		tr.holding = append(tr.holding, openHold{key, tr.ids, n})
 	}
 }
 
-// settle settles a reservation or a hold.
-func (tr *trace) settle() {
-	if len(tr.held) == 0 {
+// lasts returns how long a hold lasts.
+func (tr *trace) lasts() time.Duration {
+	if tr.rng.IntN(3) == 0 {
+		return 1 + time.Duration(tr.rng.Int64N(int64(tr.span)))
+	}
+	return 10*tr.span + time.Microsecond
+}
+
+// pick returns a hold, and mostly the latest.
+func (tr *trace) pick() (h openHold, i int) {
+	i = tr.rng.IntN(len(tr.holding))
+	if tr.rng.IntN(2) == 0 {
+		i = len(tr.holding) - 1
+	}
+	return tr.holding[i], i
+}
+
+func (tr *trace) extend() {
+	if len(tr.holding) == 0 {
 		return
 	}
-	i := tr.rng.IntN(len(tr.held))
-	if tr.rng.IntN(2) == 0 {
-		i = len(tr.held) - 1 // nothing may have been granted since
+	h, _ := tr.pick()
+	req := ratelimit.Request{Op: ratelimit.OpExtend, Hold: ratelimit.Handle{ID: h.id, For: tr.lasts()}}
+	tr.note("Extend(%+v, %v)", h, req.Hold.For)
+	tr.ask(h.key, req)
+}
+
+// settle settles a hold, which may have ended.
+func (tr *trace) settle() {
+	if len(tr.holding) == 0 {
+		return
 	}
-	h := tr.held[i]
+	h, i := tr.pick()
 	n := tr.rng.IntN(h.n + 1)
 	switch tr.rng.IntN(4) {
 	case 0:
@@ -322,25 +357,52 @@ func (tr *trace) settle() {
 	case 2:
 		n = tr.debt(n)
 	}
-	tr.held = slices.Delete(tr.held, i, i+1)
-	tr.note("Settle(%d of %d on %s)", n, h.n, h.key)
-	tr.reserved = true // the one in memory is not settled
-	tr.compare(h.key, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
-		if l == tr.redis {
-			return h.redis.Settle(tr.Context(), n)
-		}
-		return h.here.Settle(tr.Context(), n)
-	})
+	if tr.rng.IntN(8) > 0 {
+		tr.holding = slices.Delete(tr.holding, i, i+1)
+	}
+	tr.note("Settle(%d of %+v)", n, h)
+	tr.ask(h.key, ratelimit.Request{Op: ratelimit.OpSettle, N: n, Of: h.n, Hold: ratelimit.Handle{ID: h.id}})
+}
+
+// ask makes a request in both stores.
+func (tr *trace) ask(key string, req ratelimit.Request) ratelimit.Result {
+	tr.Helper()
+	req = req.At(tr.clk.Now())
+	loads, replaced, sent := tr.conn.loads, tr.conn.replaced, tr.conn.sent
+	got, gotErr := tr.opened.Apply(tr.Context(), key, tr.store.t, req)
+	if tr.conn.loads > loads || tr.of == nil && tr.conn.replaced > replaced {
+		tr.fail("it was not decided by the script")
+	}
+	was := tr.store.states[key]
+	want, wantErr := tr.store.Apply(tr.Context(), key, tr.store.t, req)
+	if tr.conn.sent == sent { // a cached denial ends no holds
+		tr.store.states[key] = was
+	}
+	got.Grant, want.Grant = nil, nil
+	if got.IdleAfter == 0 { // a cached denial
+		got, want = ratelimit.Result{Decision: got.Decision}, ratelimit.Result{Decision: want.Decision}
+	}
+	if got != want || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+		tr.fail("in Redis %+v, %v\n    here %+v, %v", got, gotErr, want, wantErr)
+	}
+	tr.last = got.Decision
+	tr.compareStates(key)
+	tr.reserved = true // there is none in memory
+	return got
 }
 
 func (tr *trace) compare(key string, ask func(ratelimit.Limiter) (ratelimit.Decision, error)) {
 	tr.Helper()
-	loads := tr.conn.loads
+	loads, sent := tr.conn.loads, tr.conn.sent
 	got, gotErr := ask(tr.redis)
 	if tr.conn.loads > loads {
 		tr.fail("it was not decided by the script")
 	}
+	was := tr.store.states[key]
 	want, wantErr := ask(tr.here)
+	if tr.conn.sent == sent { // a cached denial ends no holds
+		tr.store.states[key] = was
+	}
 	if got != want || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 		tr.fail("in Redis %+v, %v\n    here %+v, %v", got, gotErr, want, wantErr)
 	}
@@ -373,9 +435,19 @@ func (tr *trace) compareStates(key string) {
 	if got == "" { // Redis has no state that equals that of a new key
 		delete(tr.store.states, key)
 	}
-	if want := string(tr.store.states[key]); !tr.sameState(got, want) {
+	if want := string(tr.store.states[key]); !tr.sameState(tr.masked(got), tr.masked(want)) {
 		tr.fail("in Redis %q\n    here %x", got, want)
 	}
+}
+
+// masked returns a state without the IDs that are random.
+func (tr *trace) masked(state string) string {
+	for id := range tr.random.Range {
+		if id := id.(uint64); id > 0 {
+			state = strings.ReplaceAll(state, string(binary.LittleEndian.AppendUint64(nil, id)), "(random)")
+		}
+	}
+	return state
 }
 
 // sameState reports whether got, in Redis, is the state want. That of a bucket may have the
@@ -514,6 +586,7 @@ func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 // A portableStore keeps states as bytes, in the same form as in Redis.
 type portableStore struct {
 	states map[string][]byte
+	number numbers
 
 	// of the latest Apply
 	t   *ratelimit.Transition
@@ -531,11 +604,13 @@ func (s *portableStore) Apply(_ context.Context, key string, t *ratelimit.Transi
 	if err != nil {
 		return ratelimit.Result{}, err
 	}
-	next, changed, res, err := t.Apply(s.states[key], req)
-	if err == nil && changed {
-		s.states[key] = next
-	}
-	return res, err
+	return s.number.apply(req, func(req ratelimit.Request) (ratelimit.Result, error) {
+		next, changed, res, err := t.Apply(s.states[key], req)
+		if err == nil && changed {
+			s.states[key] = next
+		}
+		return res, err
+	})
 }
 
 func (s *portableStore) Reset(_ context.Context, key string) error {
@@ -547,14 +622,44 @@ func (s *portableStore) Reset(_ context.Context, key string) error {
 type opened struct {
 	ratelimit.Store
 	ratelimit.States
-	t *ratelimit.Transition
+	t      *ratelimit.Transition
+	number numbers
 }
 
 func (o *opened) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
 	var err error
 	o.t = t
 	o.States, err = o.Store.Open(name, t)
-	return o.States, err
+	return o, err
+}
+
+func (o *opened) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	return o.number.apply(req, func(req ratelimit.Request) (ratelimit.Result, error) {
+		return o.States.Apply(ctx, key, t, req)
+	})
+}
+
+// numbers replace the IDs that limiters have chosen at random, so that those of two stores are equal.
+type numbers map[uint64]uint64
+
+// apply makes a request. A hold gets its number when it is opened.
+func (n numbers) apply(req ratelimit.Request, apply func(ratelimit.Request) (ratelimit.Result, error)) (ratelimit.Result, error) {
+	id := req.Hold.ID
+	if n == nil || id <= 1<<20 {
+		return apply(req)
+	}
+	if n[0] > 0 { // in batches, of any order
+		req.Hold.ID = n[0]
+		return apply(req)
+	}
+	if req.Hold.ID = n[id]; req.Hold.ID == 0 {
+		req.Hold.ID = 1<<20 - uint64(len(n))
+	}
+	res, err := apply(req)
+	if res.Held {
+		n[id] = req.Hold.ID
+	}
+	return res, err
 }
 
 // A recorder records the key of the latest command.
@@ -563,12 +668,19 @@ type recorder struct {
 	mu    sync.Mutex
 	key   string
 	loads int // commands without arguments besides the key, which only fetch a state
+
+	sent     int // commands
+	replaced int // values that were replaced by a state that this process has computed
 }
 
 func (r *recorder) Do(ctx context.Context, c redisstore.Command) (string, error) {
 	r.mu.Lock()
+	r.sent++
 	if r.key = c.Words[c.Key]; c.Words[0] != "DEL" && len(c.Words) == c.Key+1 {
 		r.loads++
+	}
+	if len(c.Words) == c.Key+4 && c.Words[0] == "EVALSHA" && strings.Trim(c.Words[c.Key+3], "0123456789") == "" {
+		r.replaced++
 	}
 	r.mu.Unlock()
 	return r.Conn.Do(ctx, c)

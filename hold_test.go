@@ -1,0 +1,475 @@
+package ratelimit_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// leftOf returns what is left of a key.
+func leftOf(t *testing.T, l ratelimit.Limiter, key string) int {
+	t.Helper()
+	d, err := l.Peek(ctx, key)
+	require.NoError(t, err)
+	return d.Remaining
+}
+
+// heldFor holds n events of a key that grants them.
+func heldFor(t *testing.T, l ratelimit.Limiter, n int, opts ...ratelimit.HoldOption) *ratelimit.Reservation {
+	t.Helper()
+	r, d, err := l.Hold(ctx, "key", n, opts...)
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	return r
+}
+
+func TestHold_EndsByItself(t *testing.T) {
+	for name, opts := range keepings {
+		t.Run(name, func(t *testing.T) {
+			l, clk := at(t, ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, opts()...)
+			counted, back := heldFor(t, l, 2), heldFor(t, l, 3, ratelimit.GiveBack())
+			longer := heldFor(t, l, 4, ratelimit.HoldFor(time.Hour), ratelimit.GiveBack())
+			clk.Advance(10*time.Minute - 1)
+			assert.Equal(t, 1, leftOf(t, l, "key"))
+			clk.Advance(1)
+			assert.Equal(t, 4, leftOf(t, l, "key"))
+			assert.Equal(t, 4, mustSettle(t, counted, 0), "it counts as it was held")
+			assert.Equal(t, 4, mustSettle(t, back, 0), "it does not come back twice")
+			require.NoError(t, longer.Extend(ctx, 2*time.Hour))
+			clk.Advance(2*time.Hour - 1)
+			assert.Equal(t, 4, leftOf(t, l, "key"))
+			clk.Advance(1)
+			assert.Equal(t, 8, leftOf(t, l, "key"))
+			require.ErrorIs(t, longer.Extend(ctx, time.Hour), ratelimit.ErrEnded)
+			assert.Equal(t, 7, mustSettle(t, longer, 5), "only what exceeds it counts")
+			require.ErrorIs(t, longer.Extend(ctx, time.Hour), ratelimit.ErrSettled)
+		})
+	}
+}
+
+// The time of a reservation runs from its turn.
+func TestReserveWithin_HoldsFromItsTurn(t *testing.T) {
+	for name, opts := range keepings {
+		l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 5}, opts()...)
+		require.True(t, l.AllowN("key", 5))
+		r, d, err := l.ReserveWithin(ctx, "key", 2, 3*time.Hour, ratelimit.HoldFor(time.Minute))
+		require.NoError(t, err)
+		require.Equal(t, 2*time.Hour, d.Delay)
+		clk.Advance(2*time.Hour + time.Minute - 1)
+		require.NoError(t, r.Extend(ctx, time.Minute), name)
+		assert.Equal(t, 2, mustSettle(t, r, 0), name)
+
+		plain, _, err := l.ReserveWithin(ctx, "key", 2, 0)
+		require.NoError(t, err)
+		require.NoError(t, plain.Extend(ctx, time.Minute), "it is no hold")
+		assert.Equal(t, 0, mustSettle(t, plain, 0), name)
+	}
+}
+
+// Cancel of a hold gives it back before its turn and after, even if others stand behind it.
+func TestReservation_CancelOfAHeldTurn(t *testing.T) {
+	for name, opts := range keepings {
+		for _, alg := range []ratelimit.Algorithm{
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 4},
+			ratelimit.FixedWindow{Limit: 4, Window: 4 * time.Second},
+			ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 4}, ratelimit.FixedWindow{Limit: 4, Window: 4 * time.Second}},
+		} {
+			for _, passed := range []time.Duration{0, 4 * time.Second} {
+				l, clk := at(t, alg, opts()...)
+				require.True(t, l.AllowN("key", 4))
+				r, _, err := l.ReserveWithin(ctx, "key", 3, time.Minute, ratelimit.HoldFor(time.Minute))
+				require.NoError(t, err)
+				_, err = l.Reserve(ctx, "key", 1)
+				require.NoError(t, err)
+				clk.Advance(passed)
+				r.Cancel()
+				clk.Advance(4*time.Second - passed)
+				assert.Equal(t, 3, leftOf(t, l, "key"), "%s: %+v after %v", name, alg, passed)
+			}
+		}
+	}
+}
+
+func TestHold_Options(t *testing.T) {
+	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10})
+	for _, opt := range []ratelimit.HoldOption{nil, ratelimit.HoldFor(0), ratelimit.HoldFor(-1)} {
+		for _, b := range []ratelimit.Bound{ratelimit.For(l, "key"), ratelimit.For(observed(t), "key")} {
+			_, _, err := b.Hold(ctx, 1, opt)
+			require.ErrorIs(t, err, ratelimit.ErrInvalid)
+			_, err = b.WaitHold(ctx, 1, opt)
+			require.ErrorIs(t, err, ratelimit.ErrInvalid)
+			_, _, err = b.ReserveWithin(ctx, 1, 0, opt)
+			require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		}
+	}
+	r := heldFor(t, l, 1)
+	require.ErrorIs(t, r.Extend(ctx, 0), ratelimit.ErrInvalid)
+	require.ErrorIs(t, r.Extend(nil, 1), ratelimit.ErrInvalid) //nolint:staticcheck // a mistake that is reported
+	assert.Equal(t, 9, leftOf(t, l, "key"))
+}
+
+// observed returns a limiter with an observer.
+func observed(t *testing.T) ratelimit.Limiter {
+	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10}, ratelimit.WithObserver(&witness{}))
+	return l
+}
+
+// The methods of a nil Reservation do nothing, and neither does Extend of one that holds nothing.
+func TestReservation_Nil(t *testing.T) {
+	var r *ratelimit.Reservation
+	require.NoError(t, r.Extend(ctx, time.Minute))
+	require.NoError(t, r.Release(ctx))
+	require.NoError(t, r.Wait(ctx))
+	r.Cancel()
+	assert.Zero(t, r.Delay())
+	assert.Empty(t, r.Token())
+	_, err := r.Settle(ctx, 1)
+	require.NoError(t, err)
+	_, err = r.SettleEach(ctx, 1, 2)
+	require.NoError(t, err)
+	require.NoError(t, new(ratelimit.Reservation).Extend(ctx, time.Minute))
+	assert.Empty(t, new(ratelimit.Reservation).Token())
+}
+
+func TestExtend_HoldAll(t *testing.T) {
+	l, clk := at(t, ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour})
+	r, _, err := ratelimit.HoldAll(ctx, 2, ratelimit.For(l, "a"), ratelimit.For(l, "b"), ratelimit.For(l, "a"))
+	require.NoError(t, err)
+	require.NoError(t, r.Extend(ctx, time.Hour))
+	clk.Advance(time.Hour - 1)
+	_, err = r.SettleEach(ctx, 1, 2, 0)
+	require.NoError(t, err)
+	assert.Equal(t, 9, leftOf(t, l, "a"))
+	assert.Equal(t, 8, leftOf(t, l, "b"))
+}
+
+// Another process settles exactly what one has held that has crashed.
+func TestResume(t *testing.T) {
+	for _, a := range accounted {
+		db := newMapDB()
+		clk := storetest.NewClock(midnight)
+		process := func() ratelimit.Limiter {
+			return ratelimit.Must(ratelimit.New(a.alg, ratelimit.WithClock(clk), ratelimit.WithStore(db.store()), ratelimit.WithName("test")))
+		}
+		token := heldFor(t, process(), 5).Token()
+		like, then := at(t, a.alg)
+		require.True(t, like.AllowN("key", 2))
+		for _, clk := range []*storetest.Clock{clk, then} {
+			clk.Advance(10 * time.Millisecond)
+		}
+		l := process()
+		r, err := ratelimit.Resume(ctx, l, "key", token)
+		require.NoError(t, err)
+		assert.Zero(t, r.Delay())
+		require.NoError(t, r.Extend(ctx, time.Hour))
+		d, err := r.Settle(ctx, 2)
+		require.NoError(t, err)
+		if !begins(a.alg) {
+			want, err := like.Peek(ctx, "key")
+			require.NoError(t, err)
+			assert.Equal(t, want, d, "%+v", a.alg)
+		}
+		again, err := ratelimit.Resume(ctx, process(), "key", token)
+		require.NoError(t, err)
+		before := db.states
+		_, err = again.Settle(ctx, 0)
+		require.NoError(t, err)
+		assert.Equal(t, before, db.states, "a hold is settled once")
+	}
+}
+
+// A token that is damaged, or of another key or limiter, is an error, and changes nothing.
+func TestResume_ForeignTokens(t *testing.T) {
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10}
+	store, clk := ratelimit.NewMemoryStore(), storetest.NewClock(midnight)
+	of := func(store ratelimit.Store, name string, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
+		return ratelimit.Must(ratelimit.New(alg, append(opts, ratelimit.WithStore(store), ratelimit.WithName(name), ratelimit.WithClock(clk))...))
+	}
+	l := of(store, "a", bucket)
+	token := heldFor(t, l, 5).Token()
+	require.NotEmpty(t, token)
+	for i := range token {
+		for _, c := range []byte{'A', 'x', '!'} {
+			mangled := []byte(token)
+			if mangled[i] == c {
+				continue
+			}
+			mangled[i] = c
+			_, err := ratelimit.Resume(ctx, l, "key", string(mangled))
+			require.ErrorIs(t, err, ratelimit.ErrToken, "byte %d", i)
+		}
+	}
+	for _, text := range []string{"", "AQ", token[:len(token)-4], token + "AAAA", "AQAAAAAAAAAA"} {
+		_, err := ratelimit.Resume(ctx, l, "key", text)
+		require.ErrorIs(t, err, ratelimit.ErrToken, text)
+	}
+	for what, other := range map[string]ratelimit.Limiter{
+		"name":  of(store, "b", bucket),
+		"kind":  of(store, "c", ratelimit.FixedWindow{Limit: 10, Window: time.Hour}),
+		"store": of(ratelimit.NewMemoryStore(), "a", bucket),
+		"limits": of(newMapDB().store(), "a", bucket, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+			return nil, nil
+		})),
+	} {
+		_, err := ratelimit.Resume(ctx, other, "key", token)
+		require.ErrorIs(t, err, ratelimit.ErrToken, what)
+	}
+	_, err := ratelimit.Resume(ctx, l, "another key", token)
+	require.ErrorIs(t, err, ratelimit.ErrToken)
+	_, err = ratelimit.Resume(ctx, nil, "key", token)
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = ratelimit.Resume(over, l, "key", token)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, 5, leftOf(t, l, "key"))
+	r, err := ratelimit.Resume(ctx, of(store, "a", bucket), "key", token)
+	require.NoError(t, err)
+	assert.Equal(t, 9, mustSettle(t, r, 1))
+}
+
+// What is no hold has no token.
+func TestToken_None(t *testing.T) {
+	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10})
+	none, _, err := l.Hold(ctx, "key", 0)
+	require.NoError(t, err)
+	plain, err := l.Reserve(ctx, "key", 1)
+	require.NoError(t, err)
+	all, _, err := ratelimit.HoldAll(ctx, 1, ratelimit.For(l, "key"), ratelimit.For(l, "other"))
+	require.NoError(t, err)
+	full, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10}, ratelimit.WithName("test"),
+		ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.ShareUnseen))))
+	require.True(t, full.Allow("first"))
+	for _, r := range []*ratelimit.Reservation{none, plain, all, heldFor(t, full, 1)} {
+		assert.Empty(t, r.Token())
+	}
+}
+
+// A key has at most 4,096 open holds: the oldest ends early. Forgotten ones take a bounded memory, and are
+// counted.
+func TestHold_MostOfAKey(t *testing.T) {
+	const most = 4096
+	store := ratelimit.NewMemoryStore()
+	l, clk := at(t, ratelimit.FixedWindow{Limit: 1 << 20, Window: 24 * time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test"))
+	empty := store.Stats().Bytes
+	first := heldFor(t, l, 1)
+	for range most - 1 {
+		heldFor(t, l, 1)
+	}
+	assert.Zero(t, store.Stats().Ended)
+	require.NoError(t, first.Extend(ctx, time.Hour))
+	heldFor(t, l, 1)
+	assert.EqualValues(t, 1, store.Stats().Ended)
+	require.ErrorIs(t, first.Extend(ctx, time.Hour), ratelimit.ErrEnded)
+	assert.Equal(t, 1<<20-most-1, leftOf(t, l, "key"), "it counts as it was held")
+	for range most {
+		heldFor(t, l, 1)
+	}
+	assert.Less(t, store.Stats().Bytes-empty, uint64(48*most))
+	clk.Advance(10 * time.Minute)
+	require.True(t, l.Allow("key"))
+	assert.EqualValues(t, 2*most+1, store.Stats().Ended)
+}
+
+// Holds that end when their key is forgotten because it is idle are counted as well.
+func TestMemoryStats_EndedOfIdleKeys(t *testing.T) {
+	store := ratelimit.NewMemoryStore()
+	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10}, ratelimit.WithStore(store), ratelimit.WithName("test"))
+	heldFor(t, l, 5)
+	clk.Advance(10*time.Minute - 1)
+	store.Shrink()
+	assert.Equal(t, 1, store.Len(), "the hold is open")
+	clk.Advance(1)
+	store.Shrink()
+	assert.Zero(t, store.Len())
+	assert.EqualValues(t, 1, store.Stats().Ended)
+}
+
+// A key that was reset or got another kind of limit knows no hold of before. Settle counts only what
+// exceeds it.
+func TestSettle_OfAForgottenHold(t *testing.T) {
+	for name, opts := range keepings {
+		l, _ := at(t, ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, opts()...)
+		less, more := heldFor(t, l, 3), heldFor(t, l, 3)
+		require.NoError(t, l.Reset(ctx, "key"))
+		heldFor(t, l, 5)
+		assert.Equal(t, 5, mustSettle(t, less, 0), name)
+		assert.Equal(t, 3, mustSettle(t, more, 5), name)
+	}
+}
+
+// A limit that changes there and back never lets a hold return others' events.
+func TestSettle_AfterLimitsThereAndBack(t *testing.T) {
+	kinds := [][2]ratelimit.Algorithm{
+		{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.FixedWindow{Limit: 20, Window: time.Hour}},
+		{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.FixedWindow{Limit: 10, Window: time.Minute}},
+		{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.SlidingLog{Limit: 10, Window: time.Hour}},
+		{ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(20)}},
+		{ratelimit.SlidingWindow{Limit: 10, Window: time.Hour}, ratelimit.SlidingWindow{Limit: 10, Window: 2 * time.Hour}},
+		{ratelimit.SlidingLog{Limit: 10, Window: time.Hour}, ratelimit.SlidingLog{Limit: 5, Window: time.Hour}},
+		{ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Minute}, ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: 30 * time.Minute}},
+		{ratelimit.InFlight{Limit: 10, Timeout: time.Hour}, ratelimit.InFlight{Limit: 20, Timeout: time.Hour}},
+	}
+	for name, store := range stores {
+		for _, kind := range kinds {
+			t.Run(fmt.Sprintf("%s/%+v", name, kind), func(t *testing.T) {
+				plan := kind[0]
+				l, _ := at(t, kind[0], ratelimit.WithStore(store()), ratelimit.WithName("test"),
+					ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil }))
+				holds := []*ratelimit.Reservation{heldFor(t, l, 5), heldFor(t, l, 5)}
+				plan = kind[1]
+				l.AllowN("key", 5)
+				plan = kind[0]
+				for _, r := range holds {
+					_, err := r.Settle(ctx, 0)
+					require.NoError(t, err)
+				}
+				granted, _, err := l.TakeUpTo(ctx, "key", 20)
+				require.NoError(t, err)
+				assert.LessOrEqual(t, granted, 10)
+				for _, r := range holds {
+					_, err := r.Settle(ctx, 0)
+					require.ErrorIs(t, err, ratelimit.ErrSettled)
+				}
+				assert.False(t, l.Allow("key"))
+			})
+		}
+	}
+}
+
+// waited are algorithms that grant 10 events at once, and no more within an hour. (A LeakyBucket would
+// have its waiters wait for their turns in its queue.)
+var waited = []ratelimit.Algorithm{
+	ratelimit.TokenBucket{Rate: ratelimit.PerDay(10)},
+	ratelimit.TokenBucket{Rate: ratelimit.PerDay(10), Refill: ratelimit.RefillInterval},
+	ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent},
+	ratelimit.SlidingWindow{Limit: 10, Window: 24 * time.Hour, Segments: 6},
+	ratelimit.SlidingLog{Limit: 10, Window: 24 * time.Hour},
+	ratelimit.RollingWindow{Quota: 10, Window: 24 * time.Hour, Period: time.Hour},
+	ratelimit.InFlight{Limit: 10, Timeout: 24 * time.Hour},
+}
+
+// While holds are open, waiters stand in line, and nobody overtakes them. A settlement for less serves the
+// first ones, and so does the end of a hold by itself.
+func TestWaitHold_InLineOfHolds(t *testing.T) {
+	for name, store := range stores {
+		for _, alg := range waited {
+			t.Run(fmt.Sprintf("%s/%T%+v", name, alg, alg), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store()), ratelimit.WithName("test")))
+					hold := func(n int, opts ...ratelimit.HoldOption) *ratelimit.Reservation {
+						r, d, err := l.Hold(t.Context(), "k", n, opts...)
+						require.NoError(t, err)
+						require.True(t, d.Allowed)
+						return r
+					}
+					begin := time.Now()
+					first := hold(6)
+					hold(4, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
+					var waiters []*waiterOf
+					for range 3 {
+						waiters = append(waiters, waitFor(t, l, "k", 3))
+						synctest.Wait()
+					}
+					assert.False(t, l.Allow("k"))
+					_, err := l.Reserve(t.Context(), "k", 1)
+					require.ErrorIs(t, err, ratelimit.ErrQueueFull)
+					time.Sleep(time.Second)
+					_, err = first.Settle(t.Context(), 3)
+					require.NoError(t, err)
+					synctest.Wait()
+					require.True(t, waiters[0].done.Load())
+					require.NoError(t, waiters[0].err)
+					done := 1
+					if _, ok := alg.(ratelimit.InFlight); ok { // all six are over
+						done = 2
+					}
+					require.Equal(t, done == 2, waiters[1].done.Load())
+					require.False(t, waiters[2].done.Load())
+					assert.False(t, l.Allow("k"), "nobody overtakes")
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					require.True(t, waiters[done].done.Load(), "a hold has ended by itself")
+					require.NoError(t, waiters[done].err)
+					assert.Equal(t, begin.Add(time.Minute), waiters[done].at)
+				})
+			})
+		}
+	}
+}
+
+// A waiter is served when a hold before it goes that was cancelled, out of order or after its turn.
+func TestWait_AfterCancelledHolds(t *testing.T) {
+	for name, store := range stores {
+		for _, passed := range []time.Duration{0, 2 * time.Second} {
+			t.Run(fmt.Sprint(name, passed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 4}, ratelimit.WithStore(store()), ratelimit.WithName("test")))
+					require.True(t, l.AllowN("k", 4))
+					r, _, err := l.ReserveWithin(t.Context(), "k", 2, time.Minute, ratelimit.HoldFor(time.Hour))
+					require.NoError(t, err)
+					behind, _, err := l.ReserveWithin(t.Context(), "k", 1, time.Minute, ratelimit.HoldFor(time.Hour))
+					require.NoError(t, err)
+					begin := time.Now()
+					w := waitFor(t, l, "k", 2)
+					time.Sleep(passed)
+					r.Cancel()
+					behind.Cancel()
+					time.Sleep(time.Minute)
+					require.True(t, w.done.Load())
+					require.NoError(t, w.err)
+					assert.LessOrEqual(t, w.at.Sub(begin), 3*time.Second)
+				})
+			})
+		}
+	}
+}
+
+// What callers that always wait are granted in a minute, in streams that hold 1,000 and cost 250: as
+// many as if the cost were known. Streams of 20 s hold nearly all of the bucket while they run.
+func TestHold_Utilisation(t *testing.T) {
+	for lasts, least := range map[time.Duration]int{500 * time.Millisecond: 9700, 5 * time.Second: 9700, 20 * time.Second: 8600} {
+		t.Run(lasts.String(), func(t *testing.T) { testUtilisation(t, lasts, least) })
+	}
+}
+
+func testUtilisation(t *testing.T, lasts time.Duration, least int) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10_000)}))
+		ctx, cancel := context.WithTimeout(t.Context(), 11*time.Minute)
+		var mu sync.Mutex // protects sum
+		var wg sync.WaitGroup
+		sum, begin := 0, time.Now()
+		for range 60 {
+			wg.Go(func() {
+				for {
+					r, err := l.WaitHold(ctx, "k", 1000)
+					if err != nil {
+						return
+					}
+					if since := time.Since(begin); since >= time.Minute && since < 11*time.Minute {
+						mu.Lock()
+						sum += 250
+						mu.Unlock()
+					}
+					time.Sleep(lasts)
+					_, err = r.Settle(t.Context(), 250)
+					assert.NoError(t, err)
+				}
+			})
+		}
+		wg.Wait()
+		cancel()
+		assert.GreaterOrEqual(t, sum/10, least)
+		assert.LessOrEqual(t, sum, 110_000)
+	})
+}

@@ -1,0 +1,496 @@
+package kernel
+
+import "slices"
+
+// This file keeps the open holds of a key as a part of its state.
+//
+// To settle a hold of h events, taken at t, for n leaves the key as if n had been taken at t, whatever
+// was granted since. So there is an entry for each open hold, with marks: what each part of the
+// algorithm needs to take its events back.
+//
+//   - Windows, logs and rings are sums. The mark says where the events were counted, and the unused
+//     ones leave that window, entry or slot if it still counts. When a window began is a fact. It
+//     does not change while anything counts in it.
+//   - A bucket forgets: once it is full, it makes no difference what was taken before. Without u
+//     events of a hold, the bucket misses u less at first, and from any instant on never more than it
+//     misses then, since it cannot miss less than nothing. So the difference between the two pasts is
+//     min(u, the least that was missing since). What is missing only falls between decisions,
+//     so that is known if it is noted before events are spent. The mark has the least that was
+//     missing since the hold and before the next younger one was made: a decision lowers one mark,
+//     the youngest. Events that come back are missing no more in all the time since their hold, and
+//     lower its mark and the younger ones'. When refills come is a fact as well.
+//   - A WarmingUp takes unused events back only if it granted nothing since.
+//   - What is InFlight counts until its hold has ended, and then no more, however many events
+//     happened.
+//
+// Such a state is that of another kernel, which is opened from that of the key, and grows with use.
+// When the last hold has ended, the state is again that of the key's own kernel: while no hold is
+// open, nothing of this exists. The words are:
+//
+//	how many holds are open
+//	an instant before which none of them ends by itself
+//	one after which none of them does
+//	of each, oldest first:
+//	    its ID
+//	    when it ends by itself
+//	    twice its events, plus 1 if these are given back then
+//	    the marks of each part, in order
+//	the state of the key's own kernel
+
+const (
+	openHolds = iota
+	firstEnd
+	lastEnd
+	holdsHeader
+)
+
+// The words of an entry.
+const (
+	holdID = iota
+	holdEnd
+	holdEvents
+	holdMarks
+)
+
+// MostHolds is the most holds that are open on a key at once, unless an InFlight bounds them.
+const MostHolds = 4096
+
+// A holder is a kernel that takes unused events of a hold back. A mark whose words are 0 gives
+// nothing back.
+type holder interface {
+	// marks returns the number of words of a mark.
+	marks() int
+
+	// mark sets a mark to that of n events that are about to be spent at an instant.
+	mark(st []uint64, now, at Instant, n int, mark []uint64)
+
+	// pass changes the youngest mark before events are spent at an instant.
+	pass(st []uint64, at Instant, mark []uint64)
+
+	// settle takes the unused events of the i-th hold back, and changes the marks accordingly.
+	settle(st []uint64, now Instant, h hold, unused int, m marks, i int) []uint64
+
+	// merge makes into, the mark of the next older hold, that of the time since that one, when the
+	// hold between has ended.
+	merge(into, mark []uint64)
+
+	// carry converts a mark of another kernel of the same type, one of the state was, to one of st,
+	// which Adopt has made of that at now.
+	carry(from Kernel, was, st []uint64, now Instant, old, mark []uint64)
+
+	// sound is Valid for a mark.
+	sound(mark []uint64) bool
+}
+
+// A hold is an entry without its marks.
+type hold struct {
+	end  Instant
+	n    int
+	back bool // whether its events are given back when it ends by itself
+}
+
+// holdOf returns what an entry says.
+func holdOf(e []uint64) hold {
+	return hold{e[holdEnd], int(e[holdEvents] / 2), e[holdEvents]%2 == 1}
+}
+
+// marks are those of one part in all holds.
+type marks struct {
+	entries  []uint64
+	size     int // of an entry
+	from, to int // of the mark in an entry
+	count    int
+}
+
+// of returns the mark of the i-th hold.
+func (m marks) of(i int) []uint64 { return m.entries[i*m.size+m.from : i*m.size+m.to] }
+
+// hold returns the i-th hold, and open whether it is: it may have just ended.
+func (m marks) hold(i int) hold { return holdOf(m.entries[i*m.size:]) }
+
+func (m marks) open(i int) bool { return m.entries[i*m.size+holdID] != 0 }
+
+// youngest returns the last mark.
+func (m marks) youngest() []uint64 { return m.of(m.count - 1) }
+
+// counting is a holder whose counts are sums: an event that leaves makes no difference to others.
+type counting struct{}
+
+func (counting) marks() int { return 1 }
+
+func (counting) pass([]uint64, Instant, []uint64) {}
+
+func (counting) merge(_, _ []uint64) {}
+
+func (counting) sound([]uint64) bool { return true }
+
+// opened is the kernel of states with open holds.
+type opened struct {
+	Kernel // of the states without
+	base   *Compiled
+	parts  []markedPart
+	size   int // of an entry
+}
+
+// A markedPart is a part of a kernel, and where its marks are in an entry.
+type markedPart struct {
+	holder          // nil if it has none
+	kernel   Kernel // if it is passive, the kernel that it makes so
+	passive  *passive
+	log      *inFlight // the kernel, if it is one
+	from, to int
+}
+
+// Opened returns the kernel of the states of c with open holds.
+func (c *Compiled) Opened() *Compiled {
+	if c.base != nil {
+		return c
+	}
+	if o := c.withHolds.Load(); o != nil {
+		return o
+	}
+	k := &opened{Kernel: c.Kernel, base: c, size: holdMarks}
+	for _, leaf := range c.leaves() {
+		p := markedPart{kernel: leaf.Kernel, from: k.size}
+		if p.passive, _ = p.kernel.(*passive); p.passive != nil {
+			p.kernel = p.passive.Kernel
+		}
+		p.log, _ = p.kernel.(*inFlight)
+		if p.holder, _ = p.kernel.(holder); p.holder != nil {
+			k.size += p.marks()
+		}
+		p.to = k.size
+		k.parts = append(k.parts, p)
+	}
+	o := &Compiled{capable: capable{k, c.can&notes | packs}, Encoding: c.Encoding, base: c}
+	c.withHolds.CompareAndSwap(nil, o)
+	return c.withHolds.Load()
+}
+
+// Base returns the kernel of the states of c without open holds: c itself, unless Opened returned it.
+func (c *Compiled) Base() *Compiled {
+	if c.base != nil {
+		return c.base
+	}
+	return c
+}
+
+// HoldWords returns the words that a hold takes in a state of c, and those that the first one takes in addition.
+func (c *Compiled) HoldWords() (each, first int) {
+	return c.Opened().opened().size, holdsHeader
+}
+
+// OpenHolds returns how many holds are open in a state of c.
+func (c *Compiled) OpenHolds(st []uint64) int {
+	if c.base == nil {
+		return 0
+	}
+	return int(st[openHolds])
+}
+
+// opened returns the kernel of a state with open holds, or nil.
+func (c *Compiled) opened() *opened {
+	k, _ := c.Kernel.(*opened)
+	return k
+}
+
+func (k *opened) Width() int { return 0 }
+
+// open returns st, a state without open holds, as one of k, with room for an entry.
+func (k *opened) open(st []uint64) []uint64 {
+	opened := make([]uint64, holdsHeader, holdsHeader+k.size+len(st))
+	opened[firstEnd] = k.base.lastInstant()
+	return append(opened, st...)
+}
+
+// begin returns where the state of the key's own kernel begins.
+func (k *opened) begin(st []uint64) int { return holdsHeader + k.count(st)*k.size }
+
+func (k *opened) count(st []uint64) int { return int(st[openHolds]) }
+
+// inner returns the state of the key's own kernel.
+func (k *opened) inner(st []uint64) []uint64 { return st[k.begin(st):] }
+
+// replace replaces the state of the key's own kernel with inner, which may be that state, changed in place.
+func (k *opened) replace(st, inner []uint64) []uint64 {
+	at := k.begin(st)
+	if len(inner) > 0 && at < cap(st) && &inner[0] == &st[:at+1][at] {
+		return st[:at+len(inner)]
+	}
+	return append(st[:at], inner...)
+}
+
+// entry returns the i-th entry.
+func (k *opened) entry(st []uint64, i int) []uint64 { return st[holdsHeader+i*k.size:][:k.size] }
+
+// hold returns what the i-th entry says.
+func (k *opened) hold(st []uint64, i int) hold { return holdOf(k.entry(st, i)) }
+
+// find returns the index of the hold with an ID, or −1.
+func (k *opened) find(st []uint64, id uint64) int {
+	i, at := k.count(st)-1, k.begin(st)-k.size+holdID
+	for i >= 0 && st[at] != id {
+		i, at = i-1, at-k.size
+	}
+	return i
+}
+
+// marks returns those of the i-th part.
+func (k *opened) marks(st []uint64, i int) marks {
+	p := &k.parts[i]
+	return marks{st[holdsHeader:k.begin(st)], k.size, p.from, p.to, k.count(st)}
+}
+
+// each replaces the state of each part in a state of the key's own kernel with the result of f.
+func (k *opened) each(st []uint64, f func(i int, part *capable, st []uint64) []uint64) []uint64 {
+	if k.base.parts == nil {
+		return f(0, &k.base.capable, st)
+	}
+	i := -1
+	return k.base.parts.update(st, func(part *capable, st []uint64) []uint64 {
+		i++
+		return f(i, part, st)
+	})
+}
+
+// pass prepares the marks for events that are about to be spent at an instant.
+func (k *opened) pass(st []uint64, at Instant) {
+	if k.count(st) == 0 {
+		return
+	}
+	mark := k.entry(st, k.count(st)-1)
+	k.each(k.inner(st), func(i int, _ *capable, st []uint64) []uint64 {
+		if p := &k.parts[i]; p.holder != nil {
+			p.pass(st, at, mark[p.from:p.to])
+		}
+		return st
+	})
+}
+
+// insert adds the entry of n events that are about to be spent at an instant.
+func (k *opened) insert(st []uint64, id uint64, h hold, now, at Instant) []uint64 {
+	k.pass(st, at)
+	begin := k.begin(st)
+	st = append(st, make([]uint64, k.size)...)
+	copy(st[begin+k.size:], st[begin:len(st)-k.size])
+	st[openHolds]++
+	st[firstEnd], st[lastEnd] = min(st[firstEnd], h.end), max(st[lastEnd], h.end)
+	e := st[begin : begin+k.size]
+	clear(e)
+	e[holdID], e[holdEnd], e[holdEvents] = id, h.end, uint64(h.n)*2
+	if h.back {
+		e[holdEvents]++
+	}
+	k.each(k.inner(st), func(i int, _ *capable, st []uint64) []uint64 {
+		if p := &k.parts[i]; p.holder != nil {
+			p.begin(st, now, at, h.n, e[p.from:p.to])
+		}
+		return st
+	})
+	return st
+}
+
+// begin is mark, of a part that may be passive: then its events are spent no earlier than at its
+// frontier, and not if they are more than the state can hold.
+func (p *markedPart) begin(st []uint64, now, at Instant, n int, mark []uint64) {
+	if p.passive != nil {
+		at = max(at, p.kernel.frontier(st))
+		if uint64(n) > p.kernel.chargeable(st, at, p.passive.enc) {
+			return
+		}
+	}
+	p.mark(st, now, at, n, mark)
+}
+
+// settle takes the unused events of the i-th hold back, whose entry sweep then removes. Of
+// gone, which is nil or has an element for each part, those that are true have lost them already.
+func (k *opened) settle(st []uint64, i int, now Instant, unused int, gone []bool) []uint64 {
+	h := k.hold(st, i)
+	inner := k.each(k.inner(st), func(part int, _ *capable, inner []uint64) []uint64 {
+		if p := &k.parts[part]; p.holder != nil {
+			if gone != nil && gone[part] {
+				return p.settle(inner, now, h, 0, k.marks(st, part), i)
+			}
+			return p.settle(inner, now, h, unused, k.marks(st, part), i)
+		}
+		return inner
+	})
+	k.entry(st, i)[holdID] = 0
+	return k.replace(st, inner)
+}
+
+// end ends a hold by itself.
+func (k *opened) end(st []uint64, i int, now Instant) []uint64 {
+	unused := 0
+	if h := k.hold(st, i); h.back {
+		unused = h.n
+	}
+	return k.settle(st, i, now, unused, nil)
+}
+
+// endDue ends the holds that are due, and returns how many these are. Their order makes no difference, nor
+// does it that they end now and not at their time: nothing was spent in between.
+func (k *opened) endDue(st []uint64, now Instant) (_ []uint64, ended int) {
+	for i := range k.count(st) {
+		if k.hold(st, i).end <= now {
+			st = k.end(st, i, now)
+			ended++
+		}
+	}
+	st = k.sweep(st, 0, k.count(st))
+	st[firstEnd], st[lastEnd] = k.bounds(st)
+	return st, ended
+}
+
+// asOf returns st as of now, without the holds that have ended. It does not change st.
+func (k *opened) asOf(st []uint64, now Instant) []uint64 {
+	if st[firstEnd] <= now {
+		st, _ = k.endDue(slices.Clone(st), now)
+	}
+	return st
+}
+
+// sweep removes the holds that have ended. All those are from the given index on, and before until.
+func (k *opened) sweep(st []uint64, from, until int) []uint64 {
+	to := from
+	for i := from; i < until; i++ {
+		e := k.entry(st, i)
+		switch {
+		case e[holdID] != 0:
+			copy(k.entry(st, to), e)
+			to++
+		case to > 0:
+			older := k.entry(st, to-1)
+			for _, p := range k.parts {
+				if p.holder != nil {
+					p.merge(older[p.from:p.to], e[p.from:p.to])
+				}
+			}
+		}
+	}
+	st[openHolds] -= uint64(until - to)
+	return slices.Delete(st, holdsHeader+to*k.size, holdsHeader+until*k.size)
+}
+
+// bounds returns the earliest and the latest end.
+func (k *opened) bounds(st []uint64) (first, last Instant) {
+	first = k.base.lastInstant()
+	for i := range k.count(st) {
+		end := k.entry(st, i)[holdEnd]
+		first, last = min(first, end), max(last, end)
+	}
+	return first, last
+}
+
+// extend moves the end of the i-th hold.
+func (k *opened) extend(st []uint64, i int, end Instant) []uint64 {
+	was := k.hold(st, i)
+	k.entry(st, i)[holdEnd] = end
+	st[firstEnd], st[lastEnd] = min(st[firstEnd], end), max(st[lastEnd], end)
+	return k.replace(st, k.each(k.inner(st), func(part int, _ *capable, inner []uint64) []uint64 {
+		if log := k.parts[part].log; log != nil {
+			return log.move(inner, was.n, was.end, end)
+		}
+		return inner
+	}))
+}
+
+// spent is called when the events of the youngest hold have been spent.
+func (k *opened) spent(st []uint64) []uint64 {
+	h := k.hold(st, k.count(st)-1)
+	return k.replace(st, k.each(k.inner(st), func(part int, _ *capable, inner []uint64) []uint64 {
+		if log := k.parts[part].log; log != nil {
+			return log.move(inner, h.n, log.frontier(inner)+log.window, h.end)
+		}
+		return inner
+	}))
+}
+
+// reopened returns a state that by left, as one with open holds: in which none may be.
+func reopened(by *Compiled, st []uint64) []uint64 {
+	if by.base == nil {
+		st = by.Opened().opened().open(st)
+	}
+	return st
+}
+
+// closed returns st, and the kernel that it is stored with: without the list of holds if none is open.
+func (k *opened) closed(st []uint64) (*Compiled, []uint64) {
+	by := k.base.stored()
+	if k.count(st) > 0 {
+		return by.Opened(), st
+	}
+	return by, slices.Delete(st, 0, holdsHeader)
+}
+
+// Fresh returns when no hold is open any more, and nothing counts.
+func (k *opened) Fresh(st []uint64) Instant { return max(k.base.Fresh(k.inner(st)), st[lastEnd]) }
+
+func (k *opened) Ready(st []uint64, now Instant, n int) Instant {
+	return k.base.Ready(k.inner(st), now, n)
+}
+
+func (k *opened) Remaining(st []uint64, now Instant) int { return k.base.Remaining(k.inner(st), now) }
+
+func (k *opened) frontier(st []uint64) Instant { return k.base.frontier(k.inner(st)) }
+
+func (k *opened) pack(st []uint64) []uint64 { return k.replace(st, k.base.Pack(k.inner(st))) }
+
+func (k *opened) Valid(st []uint64) bool {
+	if len(st) < holdsHeader || st[openHolds] > uint64(len(st)-holdsHeader)/uint64(k.size) ||
+		st[openHolds] > MostHolds && !k.base.Flies() {
+		return false
+	}
+	for i := range k.count(st) {
+		e := k.entry(st, i)
+		if e[holdID] == 0 || e[holdEnd] > k.base.lastInstant() || e[holdEvents]/2 > k.base.mostCount() {
+			return false
+		}
+		for _, p := range k.parts {
+			if p.holder != nil && !p.sound(e[p.from:p.to]) {
+				return false
+			}
+		}
+	}
+	first, last := k.bounds(st)
+	inner := k.inner(st)
+	return st[openHolds] > 0 && st[firstEnd] <= first && last <= st[lastEnd] && st[lastEnd] <= k.base.lastInstant() &&
+		(k.base.Width() == 0 || k.base.Width() == len(inner)) && k.base.Valid(inner)
+}
+
+// meet is Meet for a state of k: the entries go along, if what they mark does.
+func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []uint64, pin bool) {
+	inner := k.inner(st)
+	by, next, pin, sources := c.meet(k.base, inner, now)
+	switch {
+	case sources == nil:
+		return by, next, pin
+	case len(sources) == 0: // all that is stored stays
+		return by.Opened(), st, pin
+	}
+	to := by.Opened().opened()
+	size := k.count(st) * to.size
+	carried := make([]uint64, holdsHeader+size, holdsHeader+size+len(next)+to.size)
+	copy(carried, st[:holdsHeader])
+	was, is, from := k.base.partStates(inner), by.partStates(next), k.parts
+	for i := range k.count(st) {
+		old, e := k.entry(st, i), to.entry(carried, i)
+		copy(e[:holdMarks], old)
+		for j, source := range sources {
+			if p := &to.parts[j]; p.holder != nil {
+				o := &from[source]
+				p.carry(o.kernel, was[source], is[j], now, old[o.from:o.to], e[p.from:p.to])
+			}
+		}
+	}
+	carried = append(carried, next...)
+	return by.Opened(), to.replace(carried, to.each(to.inner(carried), func(j int, _ *capable, inner []uint64) []uint64 {
+		if log := to.parts[j].log; log != nil {
+			for i := range k.count(st) {
+				h := k.hold(st, i)
+				inner = log.move(inner, h.n, from[sources[j]].log.logged(h.end)+log.window, h.end)
+			}
+		}
+		return inner
+	})), pin
+}

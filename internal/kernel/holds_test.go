@@ -1,0 +1,421 @@
+package kernel
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/race"
+)
+
+var encodings = map[string]Encoding{
+	"in memory": InMemory,
+	"varying":   InMemory.Varying(),
+	"portable":  {Tick: 1000, Portable: true, Varies: true},
+}
+
+// holdKernels has kernels whose holds are settled exactly: of limits of about ten, and a few seconds.
+func holdKernels(t *testing.T, enc Encoding) map[string]*Compiled {
+	s := second / enc.Tick
+	bucket := func(k Kernel, err error) Kernel {
+		require.NoError(t, err)
+		return k
+	}
+	parts := map[string]func() Kernel{
+		"token":    func() Kernel { return bucket(NewTokenBucket(10, time.Second, time.Second, 10, enc, "")) },
+		"sevenths": func() Kernel { return bucket(NewTokenBucket(7, time.Second, time.Second, 10, enc, "")) },
+		"leaky":    func() Kernel { return bucket(NewLeakyBucket(3, time.Second, time.Second, 10, enc, "")) },
+		"interval": func() Kernel { return NewIntervalBucket(10, 3, s) },
+		"fixed":    func() Kernel { return NewFixedWindow(10, s, true, enc) },
+		"first":    func() Kernel { return NewFixedWindow(10, s, false, enc) },
+		"pair":     func() Kernel { return NewSlidingWindow(10, 1, s, enc) },
+		"sliding":  func() Kernel { return NewSlidingWindow(10, 3, s/2, enc) },
+		"rolling":  func() Kernel { return NewRollingWindow(12, 7, 3, s/2) },
+		"log":      func() Kernel { return NewSlidingLog(10, s, false) },
+		"inflight": func() Kernel { return NewInFlight(10, s) },
+	}
+	kernels := make(map[string]*Compiled)
+	for name, k := range parts {
+		kernels[name] = Compile(k(), enc)
+	}
+	for _, names := range [][]string{{"token", "fixed", "log"}, {"interval", "first", "rolling"}, {"inflight", "sevenths"}, {"leaky", "pair", "inflight", "interval"}} {
+		var all []Kernel
+		for _, name := range names {
+			all = append(all, parts[name]())
+		}
+		kernels[fmt.Sprint(names)] = Compile(NewAll(all, enc), enc)
+	}
+	return kernels
+}
+
+// A past is what a part has granted, with what is known by now of how many events happened.
+type past struct {
+	part   capable
+	grants []pastGrant
+	begun  Instant // when the present window, or the grid of refills, began; in an InFlight, the frontier
+}
+
+type pastGrant struct {
+	id       uint64
+	made, at Instant
+	n        int
+	ends     Instant // in an InFlight
+	reserved bool
+	charged  bool
+	excess   bool // whether more happened than was held
+}
+
+// grant records a grant.
+func (p *past) grant(g pastGrant) {
+	switch k := p.part.Kernel.(type) {
+	case *fixed:
+		if _, count := k.load(p.state(g.at)); !k.aligned && (count == 0 || g.at >= k.end(p.begun)) {
+			p.begun, p.grants = g.at, nil
+		}
+	case *intervalBucket:
+		if p.state(g.at)[1] == 0 {
+			p.begun, p.grants = g.at, nil
+		}
+	case *inFlight:
+		p.begun = max(p.begun, g.at)
+	}
+	p.grants = append(p.grants, g)
+}
+
+// amend says that n events of a grant happened.
+func (p *past) amend(id uint64, n int) {
+	for i := range p.grants {
+		if g := &p.grants[i]; g.id == id {
+			if g.n = n; p.part.can&flies != 0 {
+				g.n = 0
+			}
+		}
+	}
+	if _, ok := p.part.Kernel.(*inFlight); ok {
+		var last Instant
+		for _, g := range p.grants {
+			if g.n > 0 {
+				last = max(last, g.at)
+			}
+		}
+		p.begun = min(p.begun, last)
+	}
+}
+
+// state returns the state that the grants leave if they are made again, as they happened.
+func (p *past) state(now Instant) []uint64 {
+	st := make([]uint64, p.part.Width())
+	switch k := p.part.Kernel.(type) {
+	case *fixed:
+		if k.aligned {
+			break
+		}
+		for _, g := range p.grants {
+			st[1] += uint64(g.n)
+		}
+		st[0] = p.begun
+		return st
+	case *intervalBucket:
+		var missing, came uint64
+		refill := func(at Instant) {
+			if periods := (at - p.begun) / k.per; at >= p.begun && periods > came {
+				missing -= min(missing, (periods-came)*k.refill)
+				came = periods
+			}
+		}
+		for _, g := range p.grants {
+			refill(g.at)
+			missing += uint64(g.n)
+		}
+		refill(now)
+		return append(st[:0], p.begun+came*k.per, missing)
+	case *inFlight:
+		for _, g := range p.grants {
+			if g.n == 0 {
+				continue
+			}
+			if len(st) == 0 {
+				st = []uint64{0, logHeader, 0}
+			}
+			st = k.insert(st, g.ends-k.window, uint64(g.n))
+		}
+		if len(st) > 0 {
+			st[2] = p.begun
+		}
+		return st
+	}
+	for _, g := range p.grants {
+		_, logs := p.part.Kernel.(*eventLog)
+		switch {
+		case g.n == 0 && logs:
+		case g.reserved:
+			st, _ = p.part.reserve(st, g.made, g.at, g.n, nil)
+		case g.charged:
+			st = p.part.charge(st, g.at, g.n)
+		default:
+			st = p.part.Spend(st, g.at, g.n)
+		}
+	}
+	return st
+}
+
+// A replay compares a key that has open holds with its past.
+type replay struct {
+	t     *testing.T
+	rng   *rand.Rand
+	c     *Compiled
+	by    *Compiled
+	st    []uint64
+	now   Instant // in ticks
+	parts []*past
+	open  map[uint64]*openHold
+	last  uint64  // ID
+	turn  Instant // the latest turn of a reservation
+	ended int     // holds that no request has ended yet
+	trace []string
+}
+
+type openHold struct {
+	end  Instant
+	n    int
+	back bool
+}
+
+func newReplay(t *testing.T, c *Compiled, seed uint64) *replay {
+	r := &replay{t: t, rng: rand.New(rand.NewPCG(seed, 0)), c: c, by: c, st: c.NewState(), now: begun / c.Tick, open: map[uint64]*openHold{}}
+	for _, leaf := range c.leaves() {
+		r.parts = append(r.parts, &past{part: leaf})
+	}
+	return r
+}
+
+func (r *replay) at() *Reading { return &Reading{Now: r.now * r.c.Tick, Own: true} }
+
+// do applies a request.
+func (r *replay) do(req Request) (a Answer) {
+	req.Fixed, req.MaxWait = r.at(), 3*time.Second
+	var changed bool
+	before := slices.Clone(r.st)
+	by := r.by
+	r.by, r.st, changed = r.c.StepFrom(r.by, r.st, &req, &a)
+	r.trace = append(r.trace, fmt.Sprintf("%d: op %d, n %d, %+v: %v held %v ended %d", r.now-begun/r.c.Tick, req.Op, req.N, req.Hold, a.Allowed, a.Held, a.Ended))
+	if req.Op == OpPeek {
+		require.False(r.t, changed)
+		require.Equal(r.t, before, r.st)
+	}
+	if !changed && len(before) == len(r.st) {
+		require.Same(r.t, by, r.by)
+	}
+	return a
+}
+
+// grant records what was granted.
+func (r *replay) grant(g pastGrant) {
+	for _, p := range r.parts {
+		own := g
+		if k, ok := p.part.Kernel.(*inFlight); ok {
+			if g.excess {
+				continue
+			}
+			if g.ends == 0 {
+				own.ends = g.at + k.window
+			}
+		}
+		p.grant(own)
+	}
+}
+
+// end ends the holds that are due in the past.
+func (r *replay) end() (ended int) {
+	for id, h := range r.open {
+		if h.end > r.now {
+			continue
+		}
+		ended++
+		delete(r.open, id)
+		for _, p := range r.parts {
+			if h.back || p.part.can&flies != 0 {
+				p.amend(id, 0)
+			}
+		}
+	}
+	return ended
+}
+
+// amend says that n events of a hold happened.
+func (r *replay) amend(id uint64, n int) {
+	for _, p := range r.parts {
+		p.amend(id, n)
+	}
+	delete(r.open, id)
+}
+
+// some returns an open hold.
+func (r *replay) some() uint64 {
+	ids := slices.Sorted(maps.Keys(r.open))
+	if len(ids) == 0 || r.rng.IntN(20) == 0 {
+		return r.last + 1000
+	}
+	return ids[r.rng.IntN(len(ids))]
+}
+
+func (r *replay) handle() Handle {
+	r.last++
+	return Handle{ID: r.last, For: time.Duration(1+r.rng.Uint64N(3*second/r.c.Tick)) * time.Duration(r.c.Tick), Back: r.rng.IntN(2) == 0}
+}
+
+// step makes a random request, and checks its answer, and the state.
+func (r *replay) step() {
+	tick := r.c.Tick
+	if r.rng.IntN(3) > 0 {
+		r.now += r.rng.Uint64N(second / tick / 4)
+	} else if r.rng.IntN(20) == 0 {
+		r.now += r.rng.Uint64N(3 * second / tick)
+	}
+	r.ended += r.end()
+	n := 1 + r.rng.IntN(5)
+	var a Answer
+	switch op := r.rng.IntN(12); {
+	case op < 2:
+		if a = r.do(Request{Op: OpTake, N: n}); a.Allowed {
+			r.grant(pastGrant{made: r.now, at: r.now, n: n})
+		}
+	case op < 6:
+		h := r.handle()
+		a = r.do(Request{Op: OpHold, N: n, Hold: h})
+		require.Equal(r.t, a.Allowed, a.Held)
+		if a.Held {
+			end := r.now + uint64(h.For)/tick
+			r.open[h.ID] = &openHold{end, n, h.Back}
+			r.grant(pastGrant{id: h.ID, made: r.now, at: r.now, n: n, ends: end})
+		}
+	case op < 9:
+		id := r.some()
+		h, ok := r.open[id]
+		if !ok {
+			of := n
+			if r.turn <= r.now {
+				of -= r.rng.IntN(n + 1)
+			}
+			a = r.do(Request{Op: OpSettle, N: n, Of: of, Hold: Handle{ID: id}})
+			require.False(r.t, a.Held)
+			if n > of {
+				r.grant(pastGrant{at: r.now, n: n - of, charged: true, excess: true})
+			}
+			break
+		}
+		used := r.rng.IntN(h.n + 1)
+		if r.turn <= r.now && r.rng.IntN(4) == 0 {
+			used += h.n
+		}
+		a = r.do(Request{Op: OpSettle, N: used, Hold: Handle{ID: id}})
+		require.True(r.t, a.Held)
+		r.amend(id, min(used, h.n))
+		if used > h.n {
+			r.grant(pastGrant{at: r.now, n: used - h.n, charged: true, excess: true})
+		}
+	case op == 9:
+		id, by := r.some(), r.handle().For
+		a = r.do(Request{Op: OpExtend, Hold: Handle{ID: id, For: by}})
+		h, ok := r.open[id]
+		if require.Equal(r.t, ok, a.Held); ok {
+			h.end = r.now + uint64(by)/tick
+			for _, p := range r.parts {
+				for i := range p.grants {
+					if p.grants[i].id == id {
+						p.grants[i].ends = h.end
+					}
+				}
+			}
+		}
+	case op == 10:
+		var h Handle
+		if r.rng.IntN(2) == 0 {
+			h = r.handle()
+		}
+		a = r.do(Request{Op: OpReserve, N: n, Hold: h, Yields: len(r.open) > 0 && r.rng.IntN(2) == 0, AtOnce: true})
+		if !a.Allowed {
+			break
+		}
+		at := r.now
+		if g, ok := a.Grant.(*Grant); ok {
+			at = g.at
+		}
+		r.turn = max(r.turn, at)
+		g := pastGrant{id: h.ID, made: r.now, at: at, n: n, reserved: a.Grant != nil}
+		if h.ID != 0 {
+			g.ends = at + uint64(h.For)/tick
+			r.open[h.ID] = &openHold{g.ends, n, h.Back}
+		}
+		r.grant(g)
+	default:
+		if r.turn > r.now {
+			return
+		}
+		a = r.do(Request{Op: OpCharge, N: n})
+		r.grant(pastGrant{made: r.now, at: r.now, n: n, charged: true})
+	}
+	require.Equal(r.t, r.ended, a.Ended, "%v", r.trace)
+	r.ended = 0
+	r.check()
+}
+
+// check compares the state with one that the past leaves.
+func (r *replay) check() {
+	require.Equal(r.t, len(r.open) > 0, r.by.base != nil)
+	if r.c.Varies {
+		require.True(r.t, r.by.Valid(r.st), "%v\n%v", r.trace, r.st)
+	}
+	if r.c.Portable {
+		for _, word := range r.st {
+			require.Less(r.t, word&^(logMany|touched), uint64(1<<53))
+		}
+	}
+	var states [][]uint64
+	for _, p := range r.parts {
+		states = append(states, p.state(r.now))
+	}
+	st := states[0]
+	if r.c.parts != nil {
+		st = joined(r.c.parts.parts, states)
+	}
+	for _, later := range []Instant{0, r.rng.Uint64N(second / r.c.Tick)} {
+		now := r.now + later
+		if later > 0 && slices.ContainsFunc(slices.Collect(maps.Values(r.open)), func(h *openHold) bool { return h.end <= now }) {
+			continue
+		}
+		for n := range 6 {
+			req := Request{Op: OpTake, N: n, Fixed: &Reading{Now: now * r.c.Tick, Own: true}}
+			if n == 0 {
+				req.Op = OpPeek
+			}
+			var got, want Answer
+			r.c.StepFrom(r.by, slices.Clone(r.st), &req, &got)
+			r.c.Step(slices.Clone(st), &req, &want)
+			got.Idle, got.Ends = 0, 0
+			require.Equal(r.t, want, got, "%v\nat %d: %d events\n%v\n%v", r.trace, now-begun/r.c.Tick, n, r.st, st)
+		}
+	}
+}
+
+// TestHolds_Replay: a key with open holds decides as if only what is known to have happened had been
+// taken, when it was.
+func TestHolds_Replay(t *testing.T) {
+	for name, enc := range encodings {
+		for kind, c := range holdKernels(t, enc) {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				for seed := range race.Few(40) {
+					r := newReplay(t, c, seed)
+					for range 40 {
+						r.step()
+					}
+				}
+			})
+		}
+	}
+}

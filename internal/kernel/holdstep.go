@@ -1,0 +1,265 @@
+package kernel
+
+import (
+	"slices"
+	"time"
+)
+
+// This file applies requests to states with open holds, and opens them.
+
+// A verdict says who decides on a request.
+type verdict uint8
+
+const (
+	decided verdict = iota // the state
+	denied                 // another key, which refuses it
+	noted                  // likewise, and the denial is noted
+)
+
+// stepHolds is StepFrom for a state with open holds, or a request with a Hold. Unless the state
+// decides, it is RefuseFrom.
+func (c *Compiled) stepHolds(from *Compiled, st []uint64, req *Request, a *Answer, how verdict) (by *Compiled, _ []uint64, changed bool) {
+	if req.Op.decides() {
+		req.renew() // because a denial cannot be decided on twice
+	}
+	v := c.view(req)
+	at, now, ended := from, st, 0 // now is the state as of now, which at left
+	if o := from.opened(); o != nil && st[firstEnd] <= v.now {
+		if req.Op == OpPeek {
+			now = o.asOf(st, v.now)
+		} else {
+			now, ended = o.endDue(st, v.now)
+		}
+		at, now = o.closed(now)
+	}
+	k, next, pin := at, now, false
+	switch req.Op {
+	case OpCancel, OpSettle, OpExtend: // applied by at
+	case OpReturn:
+		if own := at.Base(); own != c {
+			asked := *req
+			if asked.N = min(asked.N, own.Limit()); !own.Alike(c) {
+				asked.N = 0 // they are not counted
+			}
+			req = &asked
+		}
+	default:
+		k, next, pin = c.Meet(at, now, v.now)
+	}
+	h := holding{view{k.Base(), v.now, v.lag}, k.opened(), next}
+	if how == decided {
+		changed = h.apply(req, a)
+	} else {
+		next, changed = h.Refuse(h.inner(), req, how == noted, a)
+		h.set(next)
+	}
+	if req.Op == OpPeek {
+		return from, st, false
+	}
+	by, st = at, now
+	if changed = changed || pin && a.RetryAfter != Never; changed {
+		by, st = h.closed()
+	}
+	a.Ended += ended
+	if by.base != nil || by.versions != nil {
+		a.Idle = v.until(by.Fresh(st))
+	}
+	if by.base != nil {
+		a.Ends = v.until(st[firstEnd])
+	}
+	return by, st, changed || ended > 0
+}
+
+// A holding is a state that may have open holds, at a reading of the clock.
+type holding struct {
+	view         // of the kernel of such states without open holds
+	by   *opened // if there are open holds: the kernel of the state; else nil
+	st   []uint64
+}
+
+// inner returns the state without the list of holds.
+func (h *holding) inner() []uint64 {
+	if h.by == nil {
+		return h.st
+	}
+	return h.by.inner(h.st)
+}
+
+// set replaces that state.
+func (h *holding) set(inner []uint64) {
+	if h.by == nil {
+		h.st = inner
+	} else {
+		h.st = h.by.replace(h.st, inner)
+	}
+}
+
+// closed returns the state as it is stored.
+func (h *holding) closed() (*Compiled, []uint64) {
+	if h.by == nil {
+		return h.stored(), h.st
+	}
+	return h.by.closed(h.st)
+}
+
+// pass prepares the marks for events that are about to be spent at an instant.
+func (h *holding) pass(at Instant) {
+	if h.by != nil {
+		h.by.pass(h.st, at)
+	}
+}
+
+// find returns the index of the hold with an ID, or −1.
+func (h *holding) find(id uint64) int {
+	if h.by == nil {
+		return -1
+	}
+	return h.by.find(h.st, id)
+}
+
+func (h *holding) apply(req *Request, a *Answer) (changed bool) {
+	*a = Answer{}
+	switch {
+	case req.Op == OpReserve:
+		return h.reserve(req, a)
+	case req.Op == OpHold && req.Hold.ID != 0:
+		return h.take(req, a)
+	case req.Op == OpSettle && req.Hold.ID != 0:
+		return h.settle(req, a)
+	case req.Op == OpExtend:
+		return h.extend(req, a)
+	}
+	if req.Op != OpPeek {
+		h.pass(h.now)
+	}
+	inner, changed := h.step(h.inner(), req, a)
+	h.set(inner)
+	if out, ok := a.Grant.(*Undone); ok && h.by != nil && h.cancelled(out) {
+		changed = true
+	}
+	return changed
+}
+
+// take opens a hold if its events are granted now.
+func (h *holding) take(req *Request, a *Answer) (changed bool) {
+	at := h.ready(h.inner(), req.N)
+	if at > h.now {
+		inner, at, changed := h.refuse(h.inner(), req.N, at)
+		h.set(inner)
+		h.denial(h.inner(), req.N, at, a)
+		return changed
+	}
+	a.Allowed, a.Due = true, h.now*h.Tick
+	if req.N > 0 {
+		if delay := h.hold(h.inner(), h.now); delay > 0 {
+			due := After(h.now, delay)
+			a.Delay, a.Due = h.until(due), due*h.Tick
+		}
+		h.open(req, h.now, a)
+		h.set(h.Spend(h.inner(), h.now, req.N))
+		h.st = h.by.spent(h.st)
+	}
+	h.describe(h.inner(), 0, a)
+	return req.N > 0
+}
+
+// reserve reserves events, and opens a hold if the request has one.
+func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
+	at, due, ok := h.turn(h.inner(), req, a)
+	if ok && at > h.now && req.Yields && h.by != nil {
+		soon := *req
+		soon.MaxWait = 0
+		req, ok = &soon, false
+	}
+	switch {
+	case !ok:
+		h.refused(h.inner(), req, a)
+		return false
+	case req.Hold.ID == 0:
+		h.pass(at)
+		h.set(h.book(h.inner(), at, due, req, a))
+		return true
+	}
+	h.open(req, at, a)
+	h.set(h.book(h.inner(), at, due, req, a))
+	h.st = h.by.spent(h.st)
+	return true
+}
+
+// open adds the entry of a hold whose events are about to be spent at an instant.
+func (h *holding) open(req *Request, at Instant, a *Answer) {
+	if h.by == nil {
+		h.by = h.Opened().opened()
+		h.st = h.by.open(h.st)
+	}
+	if h.by.count(h.st) >= MostHolds && !h.Flies() {
+		h.st = h.by.sweep(h.by.end(h.st, 0, h.now), 0, 1)
+		a.Ended++
+	}
+	of := hold{h.ends(at, req.Hold.For), req.N, req.Hold.Back}
+	h.st = h.by.insert(h.st, req.Hold.ID, of, h.now, at)
+	a.Held = true
+}
+
+// ends returns the end of a hold, d after an instant.
+func (h *holding) ends(at Instant, d time.Duration) Instant {
+	return min(After(at, ceilDiv(uint64(max(0, d)), h.Tick)), h.lastInstant())
+}
+
+// settle counts the events of a hold that happened. Of one that is not open, only those that exceed it
+// are not counted yet.
+func (h *holding) settle(req *Request, a *Answer) (changed bool) {
+	i, of := h.find(req.Hold.ID), req.Of
+	if a.Held = i >= 0; a.Held {
+		of = h.by.hold(h.st, i).n
+	}
+	more := req.N - of
+	if more > 0 && h.exceeds(h.inner(), more, a) {
+		h.peek(h.inner(), a)
+		return false
+	}
+	if a.Held {
+		h.st = h.by.sweep(h.by.settle(h.st, i, h.now, max(0, -more), nil), i, i+1)
+	}
+	if more > 0 {
+		h.pass(h.now)
+		h.set(h.chargeOthers(h.inner(), h.now, more))
+	}
+	h.peek(h.inner(), a)
+	return a.Held || more > 0
+}
+
+// chargeOthers charges events in all parts but those in which they are over.
+func (c *Compiled) chargeOthers(st []uint64, now Instant, n int) []uint64 {
+	charge := func(part *capable, st []uint64) []uint64 {
+		if part.can&flies != 0 {
+			return st
+		}
+		return part.charge(st, now, n)
+	}
+	if c.parts == nil {
+		return charge(&c.capable, st)
+	}
+	return c.parts.update(st, charge)
+}
+
+// extend moves the end of a hold.
+func (h *holding) extend(req *Request, a *Answer) (changed bool) {
+	i := h.find(req.Hold.ID)
+	if a.Held = i >= 0; a.Held {
+		h.st = h.by.extend(h.st, i, h.ends(h.now, req.Hold.For))
+	}
+	h.peek(h.inner(), a)
+	return a.Held
+}
+
+// cancelled ends the holds of reservations that were cancelled. What a part could not undo, because
+// the key has changed since, the hold gives back.
+func (h *holding) cancelled(out *Undone) (changed bool) {
+	for at, w := range out.line {
+		if i := h.find(w.holdID()); w.holdID() != 0 && i >= 0 && slices.Contains(out.cancelled, w) {
+			h.st, changed = h.by.sweep(h.by.settle(h.st, i, h.now, w.n, out.take(at)), i, i+1), true
+		}
+	}
+	return changed
+}

@@ -1,0 +1,555 @@
+package kernel
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/race"
+)
+
+// send applies any request of a limit.
+func (s *shared) send(c *Compiled, now Instant, req Request) (a Answer, changed bool) {
+	req.Fixed = &Reading{Now: now, Own: true}
+	s.from, s.st, changed = c.StepFrom(s.from, s.st, &req, &a)
+	return a, changed
+}
+
+func keyOf(c *Compiled) *shared { return &shared{from: c, st: c.NewState()} }
+
+func hour(id uint64) Handle { return Handle{ID: id, For: time.Hour} }
+
+// TestHolds_ThereAndBack: whatever is asked of another limit meanwhile, a hold is settled exactly.
+func TestHolds_ThereAndBack(t *testing.T) {
+	for name, limits := range rivals(t) {
+		if name == "warming up" {
+			continue // it has granted since
+		}
+		for i, c := range limits {
+			other := limits[1-i]
+			for _, ask := range []struct {
+				op Op
+				n  int
+			}{{OpPeek, 1}, {OpTake, other.Limit()}, {OpTake, other.Limit() + 1}, {OpHold, 1}} {
+				s, want := keyOf(c), keyOf(c)
+				used := (c.Limit() + 1) / 2
+				a, _ := s.send(c, begun, Request{Op: OpHold, N: used, Hold: hour(1)})
+				require.True(t, a.Held, name)
+				want.ask(c, begun, OpTake, 1)
+				const after = 5 * ms // nothing is idle yet
+				a, _ = s.send(other, begun+after, Request{Op: ask.op, N: ask.n, Hold: hour(2)})
+				if a.Allowed && ask.op != OpPeek {
+					want.ask(c, begun+after, OpCharge, ask.n)
+				}
+				require.True(t, s.from.Valid(s.st), name)
+				a, _ = s.send(limits[ask.n%2], begun+2*after, Request{Op: OpSettle, N: 1, Hold: hour(1)})
+				require.True(t, a.Held, name)
+				require.Equal(t, ask.op == OpHold && a.Remaining >= 0 && s.from.base != nil, s.from.base != nil, name)
+				for later := range Instant(4) {
+					now := begun + 2*after + later*second/4
+					got, want := s.ask(c, now, OpPeek, 1), want.ask(c, now, OpPeek, 1)
+					got.Idle, want.Idle, got.Ends, want.Ends = 0, 0, 0, 0
+					assert.Equal(t, want, got, "%s %d: %+v, later %d", name, i, ask, later)
+				}
+			}
+		}
+	}
+}
+
+// TestHolds_Adopted: a hold of a limit that is replaced is settled in the state of the new one.
+func TestHolds_Adopted(t *testing.T) {
+	for name, limits := range rivals(t) {
+		for i, c := range limits {
+			other := limits[1-i]
+			s, want := keyOf(c), keyOf(c)
+			used := min(c.Limit(), other.Limit())
+			if name == "warming up" || used == 1 {
+				continue
+			}
+			s.send(c, begun, Request{Op: OpHold, N: used, Hold: hour(1)})
+			want.ask(c, begun, OpTake, 1)
+			const after = 5 * ms // nothing is idle yet
+			s.ask(other, begun+after, OpCharge, 1)
+			want.ask(other, begun+after, OpCharge, 1)
+			a, _ := s.send(other, begun+2*after, Request{Op: OpSettle, N: 1, Hold: hour(1)})
+			require.True(t, a.Held, name)
+			for later := range Instant(4) {
+				now := begun + 2*after + later*second/4
+				got, want := s.ask(other, now, OpPeek, 1), want.ask(other, now, OpPeek, 1)
+				assert.Equal(t, want.Remaining, got.Remaining, "%s %d, later %d", name, i, later)
+				assert.InDelta(t, want.ResetAfter, got.ResetAfter, 2, "%s %d, later %d", name, i, later)
+			}
+		}
+	}
+}
+
+// TestHolds_Reserved: a hold that one limit has reserved is settled in the states of others, too.
+func TestHolds_Reserved(t *testing.T) {
+	for _, name := range []string{"fixed: window", "fixed: start", "interval: per"} {
+		limits := rivals(t)[name]
+		for i, c := range limits {
+			other := limits[1-i]
+			key := func(n, used int) *shared {
+				s := keyOf(c)
+				s.ask(c, begun+ms, OpTake, c.Limit()-1)
+				s.ask(other, begun+2*ms, OpCharge, 1)
+				a, _ := s.send(c, begun+3*ms, Request{Op: OpReserve, N: n, MaxWait: time.Minute, Hold: hour(1)})
+				require.True(t, a.Held, name)
+				a, _ = s.send(c, begun+3*ms+uint64(a.Wait), Request{Op: OpSettle, N: used, Hold: hour(1)})
+				require.True(t, a.Held, name)
+				return s
+			}
+			s, want := key(3, 1), key(1, 1)
+			for later := range Instant(4) {
+				for _, c := range limits {
+					now := begun + 2*second + later*second/4
+					assert.Equal(t, want.ask(c, now, OpPeek, 1), s.ask(c, now, OpPeek, 1), "%s %d, later %d", name, i, later)
+				}
+			}
+		}
+	}
+}
+
+// TestHolds_Versions: with holds that are settled for less, too, one of two limits that are asked in any
+// order would alone have granted all that happened.
+func TestHolds_Versions(t *testing.T) {
+	for name, limits := range rivals(t) {
+		if name == "warming up" {
+			continue // warmth is converted in proportion
+		}
+		if name == "fixed: start" {
+			continue // windows that begin at different instants overlap, so events that come together do not count as one by one
+		}
+		for seed := range race.Few(20) {
+			rng := rand.New(rand.NewPCG(seed, 0))
+			s := keyOf(limits[seed%2])
+			open := map[uint64]int{} // where the hold is in s.grants
+			asked, last := [2]Instant{}, uint64(0)
+			for now := begun; now < begun+20*second; now += rng.Uint64N(60 * ms) {
+				turn := rng.IntN(2)
+				c := limits[turn]
+				if asked[turn] == 0 {
+					asked[turn] = now
+				}
+				if len(open) > 0 && rng.IntN(3) == 0 {
+					for id, i := range open {
+						g := &s.grants[i]
+						n := 1 + rng.IntN(g.n) // so that windows begin when they did
+						a, _ := s.send(c, now, Request{Op: OpSettle, N: n, Of: g.n, Hold: hour(id)})
+						require.True(t, a.Held || !a.Held && s.from.base == nil || len(open) > 0)
+						if a.Held {
+							g.n = n
+						}
+						delete(open, id)
+						break
+					}
+					continue
+				}
+				n := 1 + rng.IntN(min(4, c.Limit()))
+				req := Request{Op: OpTake, N: n}
+				if rng.IntN(2) == 0 {
+					last++
+					req.Op, req.Hold = OpHold, hour(last)
+				}
+				if a, _ := s.send(c, now, req); a.Allowed {
+					if s.grants = append(s.grants, grantAt{now, n}); a.Held {
+						open[last] = len(s.grants) - 1
+					}
+				}
+				require.True(t, s.from.Valid(s.st), "%s, seed %d", name, seed)
+			}
+			s.grants = slices.DeleteFunc(s.grants, func(g grantAt) bool { return g.at < max(asked[0], asked[1]) })
+			if _, _, carries := limits[0].leaves()[0].pace(); carries {
+				bounded(t, name, limits, s.grants)
+				continue
+			}
+			if a, b := limits[0].leaves()[0], limits[1].leaves()[0]; !looser(a, 0, b, 1) && !looser(b, 1, a, 0) {
+				continue // neither is the looser one
+			}
+			assert.True(t, slices.ContainsFunc(limits[:], func(c *Compiled) bool {
+				replay := keyOf(c)
+				return !slices.ContainsFunc(s.grants, func(g grantAt) bool { return !replay.ask(c, g.at, OpTake, g.n).Allowed })
+			}), "%s, seed %d: no limit alone grants as much", name, seed)
+		}
+	}
+}
+
+// TestHolds_AnotherKind: a hold is gone if its limit is replaced by one of another kind, or if nothing of it
+// counts any more when the limit changes.
+func TestHolds_AnotherKind(t *testing.T) {
+	log := Compile(NewSlidingLog(10, second, false), InMemory.Varying())
+	other := Compile(NewSlidingLog(10, 2*second, false), InMemory.Varying())
+	window := Compile(NewFixedWindow(10, second, true, InMemory.Varying()), InMemory.Varying())
+	s := keyOf(log)
+	s.send(log, begun, Request{Op: OpHold, N: 5, Hold: hour(1)})
+	s.send(window, begun+1, Request{Op: OpTake, N: 5})
+	assert.Equal(t, window, s.from)
+	a, changed := s.send(window, begun+2, Request{Op: OpSettle, N: 5, Of: 5, Hold: hour(1)})
+	assert.False(t, a.Held || changed)
+	assert.Equal(t, 5, a.Remaining)
+	a, _ = s.send(window, begun+3, Request{Op: OpSettle, N: 7, Of: 5, Hold: hour(1)})
+	assert.False(t, a.Held)
+	assert.Equal(t, 3, a.Remaining, "what exceeds the hold is charged")
+
+	s = keyOf(log)
+	s.send(log, begun, Request{Op: OpHold, N: 5, Hold: hour(1)})
+	s.send(other, begun+second, Request{Op: OpTake, N: 5})
+	assert.Equal(t, other, s.from)
+}
+
+// TestHolds_InFlight: what is in flight counts until its hold has ended, even if the timeout changes, and
+// then no more.
+func TestHolds_InFlight(t *testing.T) {
+	enc := InMemory.Varying()
+	c := Compile(NewInFlight(10, second), enc)
+	longer := Compile(NewInFlight(8, 5*second), enc)
+	s := keyOf(c)
+	s.send(c, begun, Request{Op: OpHold, N: 3, Hold: Handle{ID: 1, For: 2 * time.Second}})
+	s.send(c, begun, Request{Op: OpHold, N: 4, Hold: Handle{ID: 2, For: 3 * time.Second, Back: true}})
+	a := s.ask(c, begun+2*second-1, OpTake, 4)
+	assert.Equal(t, time.Duration(1), a.RetryAfter)
+	a = s.ask(longer, begun+2*second-1, OpTake, 1)
+	assert.True(t, a.Allowed)
+	assert.Equal(t, 0, a.Remaining)
+	a = s.ask(longer, begun+2*second, OpTake, 1)
+	assert.Equal(t, 1, a.Ended)
+	assert.Equal(t, 2, a.Remaining)
+	a, _ = s.send(c, begun+2*second, Request{Op: OpExtend, Hold: Handle{ID: 2, For: 9 * time.Second}})
+	assert.True(t, a.Held)
+	a = s.ask(c, begun+11*second-1, OpPeek, 1)
+	assert.Equal(t, 6, a.Remaining)
+	a, _ = s.send(c, begun+11*second-1, Request{Op: OpSettle, N: 7, Hold: hour(2)})
+	assert.Equal(t, 8, a.Remaining, "nothing is charged")
+	assert.Nil(t, s.from.base)
+}
+
+// TestHolds_TurnsInFlight: nothing is granted before the turn of a hold that is reserved, whatever others
+// release.
+func TestHolds_TurnsInFlight(t *testing.T) {
+	c := Compile(NewInFlight(2, 3*second), InMemory)
+	s := keyOf(c)
+	s.send(c, begun, Request{Op: OpHold, N: 1, Hold: Handle{ID: 1, For: 3 * time.Second}})
+	s.send(c, begun, Request{Op: OpHold, N: 1, Hold: Handle{ID: 2, For: 2 * time.Second}})
+	a, _ := s.send(c, begun, Request{Op: OpReserve, N: 2, MaxWait: time.Hour, Hold: Handle{ID: 3, For: time.Second / 2}})
+	require.Equal(t, 3*time.Second, a.Wait)
+	s.send(c, begun, Request{Op: OpSettle, N: 1, Hold: hour(2)})
+	assert.Equal(t, 3*time.Second+time.Second/2, s.ask(c, begun, OpTake, 1).RetryAfter)
+	s.send(c, begun, Request{Op: OpSettle, Hold: hour(3)})
+	assert.True(t, s.ask(c, begun, OpTake, 1).Allowed, "its turn is not ahead any more")
+}
+
+// TestHolds_Cancel: a reservation that is cancelled takes its hold with it.
+func TestHolds_Cancel(t *testing.T) {
+	for _, enc := range encodings {
+		for name, c := range holdKernels(t, enc) {
+			if strings.Contains(name, "leaky") {
+				continue // it is full
+			}
+			s := keyOf(c)
+			s.send(c, begun, Request{Op: OpHold, N: 5, Hold: hour(1)})
+			s.send(c, begun, Request{Op: OpHold, N: c.Limit() - 5, Hold: hour(2)})
+			want := shared{from: s.from, st: slices.Clone(s.st)}
+			a, _ := s.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: 2 * time.Hour, Hold: Handle{ID: 3, For: time.Hour, Back: true}})
+			require.True(t, a.Held, name)
+			a, _ = s.send(c, begun, Request{Op: OpCancel, Grant: a.Grant})
+			require.True(t, a.Grant.(*Undone).Any(), name)
+			for settled := range 2 {
+				at := begun + second*5/4
+				assert.Equal(t, want.ask(c, at, OpPeek, 1), s.ask(c, at, OpPeek, 1), name)
+				for _, s := range []*shared{s, &want} {
+					a, _ = s.send(c, at, Request{Op: OpSettle, N: 2, Hold: hour(2)})
+					assert.Equal(t, settled == 0, a.Held, name)
+				}
+			}
+			a, _ = s.send(c, begun+second*5/4, Request{Op: OpSettle, N: 1, Of: 1, Hold: hour(3)})
+			assert.False(t, a.Held, name)
+		}
+	}
+}
+
+// TestHolds_Yields: a reservation that yields is denied if it must wait while a hold is open.
+func TestHolds_Yields(t *testing.T) {
+	c := Compile(NewFixedWindow(10, second, true, InMemory), InMemory)
+	s := keyOf(c)
+	s.send(c, begun, Request{Op: OpHold, N: 9, Hold: hour(1)})
+	for _, tt := range []struct {
+		n       int
+		yields  bool
+		allowed bool
+	}{{2, true, false}, {1, true, true}, {1, true, false}, {1, false, true}} {
+		a, _ := s.send(c, begun, Request{Op: OpReserve, N: tt.n, MaxWait: time.Hour, Yields: tt.yields})
+		assert.Equal(t, tt.allowed, a.Allowed, "%+v", tt)
+		if !a.Allowed {
+			assert.Equal(t, time.Second, a.RetryAfter)
+		}
+	}
+}
+
+// TestHolds_Most: of more holds than may be open, the oldest ends early, as it would have at its time.
+func TestHolds_Most(t *testing.T) {
+	c := Compile(NewSlidingLog(3*MostHolds, 3600*second, false), InMemory.Varying())
+	s := keyOf(c)
+	for id := range uint64(MostHolds + 3) {
+		a, _ := s.send(c, begun+id, Request{Op: OpHold, N: 2, Hold: Handle{ID: id + 1, For: time.Hour, Back: id == 1}})
+		require.True(t, a.Held)
+		early := 0
+		if id >= MostHolds {
+			early = 1
+		}
+		require.Equal(t, early, a.Ended)
+	}
+	o := s.from.opened()
+	assert.Equal(t, MostHolds, o.count(s.st))
+	assert.True(t, s.from.Valid(s.st))
+	assert.Equal(t, 3*MostHolds-2*(MostHolds+2), s.ask(c, begun+2*MostHolds, OpPeek, 1).Remaining)
+	assert.LessOrEqual(t, 8*o.size, 40)
+	a := s.ask(c, begun+3600*second+MostHolds, OpTake, 1)
+	assert.Equal(t, MostHolds-2, a.Ended)
+
+	flying := Compile(NewInFlight(2*MostHolds, 3600*second), InMemory)
+	s = keyOf(flying)
+	for id := range uint64(MostHolds + 3) {
+		s.send(flying, begun, Request{Op: OpHold, N: 1, Hold: hour(id + 1)})
+	}
+	assert.Equal(t, MostHolds+3, s.from.opened().count(s.st))
+}
+
+// TestHolds_Excess: a settlement for more than the state can hold changes nothing.
+func TestHolds_Excess(t *testing.T) {
+	enc := Encoding{Tick: 1000, Portable: true, Varies: true}
+	c := Compile(NewFixedWindow(10, second/1000, true, enc), enc)
+	s := keyOf(c)
+	s.send(c, begun, Request{Op: OpHold, N: 4, Hold: hour(1)})
+	before := slices.Clone(s.st)
+	a, changed := s.send(c, begun, Request{Op: OpSettle, N: portableMost + 1, Hold: hour(1)})
+	assert.True(t, a.Excess && a.Held && !changed)
+	assert.Equal(t, uint64(portableMost-4), a.Most)
+	assert.Equal(t, before, s.st)
+}
+
+// TestHolds_Charged: what others are charged for is not given back to a hold that came back already.
+func TestHolds_Charged(t *testing.T) {
+	c := holdKernels(t, InMemory)["token"]
+	s := keyOf(c)
+	s.send(c, begun, Request{Op: OpHold, N: 10, Hold: hour(1)})
+	s.send(c, begun+second/2, Request{Op: OpSettle, N: 5, Hold: hour(2)}) // one that is not open
+	a, _ := s.send(c, begun+second/2, Request{Op: OpSettle, Hold: hour(1)})
+	assert.Equal(t, 5, a.Remaining)
+}
+
+// TestHolds_WarmingUp: what was not used comes back if nothing was granted since.
+func TestHolds_WarmingUp(t *testing.T) {
+	for _, enc := range encodings {
+		c := Compile(NewWarmingUp(10, time.Second, time.Second, 3, enc), enc)
+		hold := func(between int) (used, held Answer) {
+			s, want := keyOf(c), keyOf(c)
+			s.ask(c, begun, OpTake, 1)
+			want.ask(c, begun, OpTake, 1)
+			s.send(c, begun+second, Request{Op: OpHold, N: 5, Hold: hour(1)})
+			want.ask(c, begun+second, OpTake, 2)
+			if between > 0 {
+				s.send(c, begun+5*second, Request{Op: OpTake, N: between})
+			}
+			require.True(t, !c.Varies || s.from.Valid(s.st))
+			s.send(c, begun+5*second, Request{Op: OpSettle, N: 2, Hold: hour(1)})
+			return want.ask(c, begun+5*second, OpPeek, 1), s.ask(c, begun+5*second, OpPeek, 1)
+		}
+		want, got := hold(0)
+		assert.Equal(t, want, got)
+		_, got = hold(1)
+		assert.False(t, got.Allowed, "it has granted since")
+	}
+}
+
+// TestHolds_CountDenied: what was not used leaves the log; what was denied stays.
+func TestHolds_CountDenied(t *testing.T) {
+	c := Compile(NewSlidingLog(10, second, true), InMemory)
+	s := keyOf(c)
+	s.send(c, begun, Request{Op: OpHold, N: 8, Hold: hour(1)})
+	assert.False(t, s.ask(c, begun+1, OpTake, 3).Allowed)
+	a, _ := s.send(c, begun+2, Request{Op: OpSettle, N: 2, Hold: hour(1)})
+	assert.Equal(t, 5, a.Remaining)
+}
+
+// TestHolds_Valid: a state that is mangled is not one.
+func TestHolds_Valid(t *testing.T) {
+	for name, enc := range encodings {
+		if !enc.Varies {
+			continue
+		}
+		kernels := holdKernels(t, enc)
+		kernels["warming"] = Compile(NewWarmingUp(10, time.Second, time.Second, 3, enc), enc)
+		for kind, c := range kernels {
+			s := keyOf(c)
+			for id := range uint64(3) {
+				a, _ := s.send(c, begun+id*second, Request{Op: OpHold, N: 2, Hold: Handle{ID: id + 1, For: time.Hour + time.Duration(id)*time.Second}})
+				require.True(t, a.Held, kind)
+			}
+			k, o := s.from, s.from.opened()
+			require.True(t, k.Valid(s.st), kind)
+			for i := range s.st {
+				if c.Width() == 0 && i == o.begin(s.st) {
+					continue // nothing counts
+				}
+				assert.False(t, k.Valid(s.st[:i]), "%s %s: the first %d words of %d", name, kind, i, len(s.st))
+			}
+			for _, bad := range []struct {
+				word int
+				to   uint64
+			}{
+				{openHolds, 0}, {openHolds, 2}, {openHolds, 4}, {openHolds, 1 << 63},
+				{firstEnd, s.st[firstEnd] + 1}, {lastEnd, s.st[lastEnd] - 1}, {lastEnd, Forever},
+				{holdsHeader + holdID, 0}, {holdsHeader + holdEnd, s.st[lastEnd] + 1}, {holdsHeader + holdEnd, MaxInstant},
+				{holdsHeader + holdEvents, Forever},
+			} {
+				st := slices.Clone(s.st)
+				st[bad.word] = bad.to
+				assert.False(t, k.Valid(st), "%s %s: %+v", name, kind, bad)
+			}
+			for i := range s.st { // whatever is Valid does no harm
+				for _, to := range []uint64{0, 1, s.st[i] + 1, 1 << 52, MaxInstant, 1 << 63, Forever} {
+					st := slices.Clone(s.st)
+					if st[i] = to; k.Valid(st) {
+						mangled := shared{from: k, st: st}
+						for id := range uint64(3) {
+							mangled.send(c, begun+3*second, Request{Op: OpSettle, Hold: hour(id + 1)})
+							mangled.ask(c, begun+3*second, OpTake, 1)
+						}
+						if !strings.Contains(kind, "leaky") { // whose turns may end after MaxInstant
+							assert.True(t, mangled.from.Valid(mangled.st), "%s %s: word %d is %d", name, kind, i, to)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestHolds_Opened: a state with open holds decides by Step, Allow, Grants and Refuse as one without.
+func TestHolds_Opened(t *testing.T) {
+	for name, c := range holdKernels(t, InMemory.Varying()) {
+		s := keyOf(c)
+		s.send(c, begun, Request{Op: OpHold, N: 6, Hold: Handle{ID: 1, For: time.Second / 2, Back: true}})
+		k := s.from
+		require.Equal(t, c.Kind(), k.Kind())
+		assert.Equal(t, c, k.Base())
+		assert.Zero(t, k.Width())
+		assert.Nil(t, k.Word())
+		assert.True(t, k.Alike(c) && c.Alike(k) && !c.Similar(k))
+		valid := func(st []uint64) bool {
+			return k.Valid(st) || st[openHolds] == 0 && c.Valid(k.opened().inner(st))
+		}
+		assert.GreaterOrEqual(t, k.Fresh(s.st), (begun+second/2)/c.Tick, name)
+		for _, now := range []Instant{begun, begun + second/2} {
+			clk := &Reading{Now: now, Own: true}
+			free := c.Limit() - 6
+			if now > begun {
+				free = c.Limit()
+			}
+			for _, n := range []int{free, free + 1} {
+				req := Request{Op: OpTake, N: n, Fixed: clk}
+				granted := n == free
+				assert.Equal(t, granted, k.Grants(s.st, &req), name)
+				var a Answer
+				st, changed := k.Step(slices.Clone(s.st), &req, &a)
+				assert.Equal(t, granted, a.Allowed, name)
+				assert.Equal(t, granted || now > begun, changed, name)
+				assert.True(t, valid(st), name)
+				st, _ = k.Refuse(slices.Clone(s.st), &req, true, &a)
+				assert.Equal(t, granted, a.Allowed, name)
+				assert.True(t, valid(st), name)
+				by, st, _ := c.RefuseFrom(k, slices.Clone(s.st), &req, true, &a)
+				assert.Equal(t, granted, a.Allowed, name)
+				assert.Equal(t, now > begun, by == c, name)
+				assert.True(t, by.Valid(st), name)
+			}
+		}
+	}
+	c := Compile(NewSlidingLog(10, second, false), InMemory)
+	clk := NewTimeline(nil, nil)
+	st, by, a := c.NewState(), c, Answer{}
+	by, st, _ = c.StepFrom(by, st, &Request{Op: OpHold, N: 9, Hold: hour(1), Clock: clk}, &a)
+	st, granted, changed := by.Allow(st, clk, 1)
+	assert.True(t, granted && changed)
+	_, granted, changed = by.Allow(st, clk, 1)
+	assert.False(t, granted || changed)
+}
+
+// TestHolds_Allocs: once a state has grown, no request on it allocates.
+func TestHolds_Allocs(t *testing.T) {
+	if testing.CoverMode() != "" {
+		t.Skip("coverage changes what is inlined")
+	}
+	for name, c := range holdKernels(t, InMemory) {
+		s := keyOf(c)
+		s.send(c, begun, Request{Op: OpHold, N: 1, Hold: hour(1)})
+		s.st = slices.Grow(s.st, 100)
+		var a Answer
+		at := &Reading{Now: begun + 1, Own: true}
+		reqs := []Request{
+			{Op: OpHold, N: 1, Hold: hour(2), Fixed: at}, {Op: OpTake, N: 0, Fixed: at}, {Op: OpExtend, Hold: hour(2), Fixed: at},
+			{Op: OpTake, N: 100, Fixed: at}, {Op: OpSettle, N: 0, Hold: hour(2), Fixed: at},
+		}
+		assert.Zero(t, testing.AllocsPerRun(100, func() {
+			for i := range reqs {
+				s.from, s.st, _ = c.StepFrom(s.from, s.st, &reqs[i], &a)
+			}
+		}), name)
+	}
+}
+
+// TestHolds_Throughput: callers that always wait, and each hold more than they use, are granted what they
+// use: as often as the limit allows with those that are open at full.
+func TestHolds_Throughput(t *testing.T) {
+	const held, used = 1000, 250
+	bucket := func(k Kernel, err error) Kernel {
+		require.NoError(t, err)
+		return k
+	}
+	minute := 60 * second
+	for name, tt := range map[string]struct {
+		Kernel
+		want [3]int // events a minute, if a stream lasts 0.5, 5 or 20 seconds
+	}{
+		"token":    {bucket(NewTokenBucket(10_000, time.Minute, time.Minute, 10_000, InMemory, "")), [3]int{10_000, 10_000, 9_750}},
+		"leaky":    {bucket(NewLeakyBucket(10_000, time.Minute, time.Minute, 10_000, InMemory, "")), [3]int{10_000, 10_000, 9_750}},
+		"interval": {NewIntervalBucket(10_000, 1000, minute/10), [3]int{10_000, 10_000, 9_250}},
+		"fixed":    {NewFixedWindow(10_000, minute, true, InMemory), [3]int{9_250, 9_250, 5_500}},
+		"sliding":  {NewSlidingWindow(10_000, 1, minute, InMemory), [3]int{9_000, 7_500, 4_500}},
+		"log":      {NewSlidingLog(10_000, minute, false), [3]int{9_250, 7_750, 4_750}},
+		"rolling":  {NewRollingWindow(10_000, 0, 60, second), [3]int{9_250, 7_750, 4_750}},
+	} {
+		c := Compile(tt.Kernel, InMemory)
+		for i, lasts := range []Instant{second / 2, 5 * second, 20 * second} {
+			const first, minutes = 2, 10
+			s, id, granted := keyOf(c), uint64(0), 0
+			var open []Instant
+			for now := begun; now < begun+(first+minutes)*minute; {
+				for len(open) > 0 && open[0] <= now {
+					a, _ := s.send(c, now, Request{Op: OpSettle, N: used, Hold: hour(id - uint64(len(open)) + 1)})
+					require.True(t, a.Held)
+					open = open[1:]
+				}
+				a, _ := s.send(c, now, Request{Op: OpHold, N: held, Hold: hour(id + 1)})
+				if a.Allowed {
+					id++
+					open = append(open, now+lasts)
+					if now >= begun+first*minute {
+						granted += used
+					}
+					continue
+				}
+				now += uint64(a.RetryAfter)
+				if len(open) > 0 {
+					now = min(now, open[0])
+				}
+			}
+			assert.InDelta(t, tt.want[i], granted/minutes, 25, "%s: streams of %d ms", name, lasts/ms)
+		}
+	}
+}
