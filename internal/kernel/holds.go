@@ -130,6 +130,7 @@ type opened struct {
 	base   *Compiled
 	parts  []markedPart
 	size   int // of an entry
+	room   int // that the first events in a log take
 }
 
 // A markedPart is a part of a kernel, and where its marks are in an entry.
@@ -159,7 +160,9 @@ func (c *Compiled) Opened() *Compiled {
 		if p.holder, _ = p.kernel.(holder); p.holder != nil {
 			k.size += p.marks()
 		}
-		p.to = k.size
+		if p.to = k.size; leaf.Width() == 0 {
+			k.room += logHeader + 2
+		}
 		k.parts = append(k.parts, p)
 	}
 	o := &Compiled{capable: capable{k, c.can&notes | packs}, Encoding: c.Encoding, base: c}
@@ -196,9 +199,9 @@ func (c *Compiled) opened() *opened {
 
 func (k *opened) Width() int { return 0 }
 
-// open returns st, a state without open holds, as one of k, with room for an entry.
+// open returns st, a state without open holds, as one of k, with room for an entry and for its events.
 func (k *opened) open(st []uint64) []uint64 {
-	opened := make([]uint64, holdsHeader, holdsHeader+k.size+len(st))
+	opened := make([]uint64, holdsHeader, holdsHeader+k.size+len(st)+k.room)
 	opened[firstEnd] = k.base.lastInstant()
 	return append(opened, st...)
 }

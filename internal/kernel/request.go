@@ -55,10 +55,11 @@ type Handle struct {
 
 // Entries returns the most words that req adds to a state that grows with use.
 func (r *Request) Entries() int {
-	if r.Op == OpSettle {
-		return 2 // the events are those of the grant, or fewer, or more
+	n := r.N
+	if r.Op == OpSettle { // only what exceeds the hold comes in addition
+		n = max(0, n-r.Of)
 	}
-	return min(r.N, 2)
+	return min(n, 2)
 }
 
 // Opens reports whether r opens a hold, if its events are granted.
