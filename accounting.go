@@ -254,15 +254,11 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 	return res.uncounted(n - r.n)
 }
 
-// settle has the store settle a claim of some events, for n. If there is no hold, there is none with a
-// new ID either.
+// settle has the store settle a claim of some events, for n. If there is no hold, its ID is 0, and no store
+// finds it.
 func (l *limiter) settle(ctx context.Context, of int, c *claim, by *Transition, n int) (Result, error) {
 	defer l.waiting.released(c.key) // even if the store fails: it may have given events back
-	id := c.hold
-	if id == 0 {
-		id = newID()
-	}
-	return l.applyBy(ctx, c.key, by, Request{Op: OpSettle, N: n, Of: of, Hold: Handle{ID: id}, Grant: c.grant})
+	return l.applyBy(ctx, c.key, by, Request{Op: OpSettle, N: n, Of: of, Hold: Handle{ID: c.hold}, Grant: c.grant})
 }
 
 // isUncounted reports whether err is that of events that could not be counted.

@@ -173,20 +173,6 @@ func (t *Transition) AppendCancellation(b []byte, grant any) []byte {
 	return t.loose().kernel.AppendCancellation(b, grant)
 }
 
-// AppendSettlement appends req, an OpSettle, to b, for a store whose script counts events. It
-// returns by how many events the counts change, apart from those of an [InFlight]. If it has
-// appended nothing, the script must do the same as for an OpCharge of more events or, if more is
-// 0, leave the state as it is. Otherwise, the script takes events back, or releases those of an
-// [InFlight], for which it needs the appended bytes: in the encoding of
-// internal/kernel/settle.go, which may change with each version of this package.
-//
-// t must be the transition of the state that the script finds. As AppendCancellation does,
-// AppendSettlement takes nothing back of a Grant that a transition with other parameters made,
-// except the events of an [InFlight].
-func (t *Transition) AppendSettlement(b []byte, req Request) (_ []byte, more int) {
-	return t.loose().kernel.AppendSettlement(b, req.Grant, req.N, false, false)
-}
-
 // toKernel converts a request.
 func (r *Request) toKernel() kernel.Request {
 	req := kernel.Request{Op: kernel.Op(r.Op), N: r.N, MaxWait: r.MaxWait, Grant: r.Grant, Clock: r.timeline, Fixed: r.fixed, AtOnce: r.atOnce, Yields: r.yields, Hold: r.Hold.toKernel(), Of: r.Of}

@@ -106,13 +106,12 @@ func FuzzApply(f *testing.F) {
 		}
 		apply(state, Request{Op: OpReserve, N: max(1, n), MaxWait: Never})
 		apply(state, Request{Op: OpReturn, N: some, Taken: at.Add(-time.Duration(some))})
-		_, held := apply(nil, Request{Op: OpHold, N: min(some, 3)})
-		between, heldToo := apply(state, Request{Op: OpHold, N: some})
+		between, _ := apply(state, Request{Op: OpHold, N: some, Hold: Handle{ID: 1, For: time.Hour}})
 		at = at.Add(time.Duration(some))
-		for _, grant := range []any{held.Grant, heldToo.Grant} {
+		for id := range uint64(3) {
 			for _, state := range [][]byte{state, between} {
-				apply(state, Request{Op: OpSettle, N: some / 2, Grant: grant})
-				apply(state, Request{Op: OpSettle, N: some, Grant: grant})
+				apply(state, Request{Op: OpSettle, N: some / 2, Of: some, Hold: Handle{ID: id}})
+				apply(state, Request{Op: OpSettle, N: some, Of: some / 2, Hold: Handle{ID: id}})
 			}
 		}
 	})

@@ -229,7 +229,7 @@ func (c *call) wait() float64 {
 func (c *call) equals(d *call) bool {
 	n, costed := c.events()
 	m, other := d.events()
-	return c.op() == d.op() && c.op() != opCancel && c.req.Hold == d.req.Hold && c.req.Of == d.req.Of && c.flags() == d.flags() && n == m && costed == other && c.wait() == d.wait()
+	return c.op() == d.op() && c.op() != opCancel && c.op() != opSettle && c.req.Hold == d.req.Hold && c.req.Of == d.req.Of && c.flags() == d.flags() && n == m && costed == other && c.wait() == d.wait()
 }
 
 // run sends a raw command, and returns the reply.

@@ -81,8 +81,8 @@ func (q *queue) forget(g *group, at kernel.Instant) {
 			void = append(void, c)
 			continue
 		}
-		if c.undoes() {
-			c.req.Grant = kernel.Forget(c.req.Grant, at)
+		if of, ok := c.req.Grant.(*kernel.Cancellation); ok {
+			c.req.Grant = kernel.Forget(of, at)
 		}
 		left = append(left, c)
 	}

@@ -411,9 +411,3 @@ func (k *all) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 func (k *all) charge(st []uint64, now Instant, n int) []uint64 {
 	return k.update(st, func(part *capable, st []uint64) []uint64 { return part.charge(st, now, n) })
 }
-
-// refund is not called: the parts take back what they can.
-func (k *all) refund(st []uint64, _ refunding) ([]uint64, bool) { return st, false }
-
-// encodeRefund appends nothing: the encoding consists of those of the parts.
-func (k *all) encodeRefund(b []byte, _ *Grant, _ int) []byte { return b }

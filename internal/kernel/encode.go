@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 )
 
 // This file writes cancellations for stores whose scripts apply them: the arithmetic of
@@ -43,15 +44,12 @@ func (c *Compiled) AppendCancellation(b []byte, grant any) []byte {
 
 // Asked returns the number of events that the Grant of an OpCancel asks to take back.
 func Asked(grant any) (events int) {
-	switch g := grant.(type) {
-	case *Cancellation:
-		for _, w := range g.line {
+	if c, ok := grant.(*Cancellation); ok {
+		for _, w := range c.line {
 			if w.asked {
 				events += w.n
 			}
 		}
-	case *Grant:
-		events = g.n
 	}
 	return events
 }
@@ -86,7 +84,9 @@ func (unwound) encode(b []byte, line []*Waiter, part int) []byte {
 		e.count++
 		e.b = appendFloat(e.b, w.leaves())
 		t := &w.traces[part]
-		e.b = t.appendTo(e.b, len(t.pre))
+		for _, word := range slices.Concat(t.pre[:], t.post[:]) {
+			e.b = binary.LittleEndian.AppendUint64(e.b, word)
+		}
 	}
 	return e.end()
 }

@@ -297,29 +297,6 @@ func (k *fixed) charge(st []uint64, now Instant, n int) []uint64 {
 	return k.Spend(st, max(now, k.frontier(st)), n)
 }
 
-// refund removes the events from their window, if it is still the current one. If none of the
-// events that began a window has happened, and no others, the window before comes back. In a
-// state of one word, that makes no difference: windows are aligned, and the one before is over.
-func (k *fixed) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
-	start, count := k.load(st)
-	held := r.at - r.at%k.length // the window of the hold
-	if k.packed == 0 {
-		if r.last(st) && r.all() {
-			copy(st, r.pre[:])
-			return st, true
-		}
-		held = r.post[0] // which need not be aligned
-	}
-	if start != held || count < uint64(r.n) {
-		return st, false
-	}
-	return k.store(st, start, count-uint64(r.back)), true
-}
-
-func (k *fixed) encodeRefund(b []byte, g *Grant, part int) []byte {
-	return g.endsOf(part).appendTo(b, 2)
-}
-
 // mark writes the start of the window that the events are counted in, plus 1.
 func (k *fixed) mark(st []uint64, now, at Instant, _ int, mark []uint64) {
 	start, _ := k.current(st, at)

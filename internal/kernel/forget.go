@@ -17,26 +17,17 @@ func firstMade(line []*Waiter) Instant {
 	return first
 }
 
-// Forget returns grant, the Grant of an OpCancel or OpSettle, without what was made until the key
-// was reset at an instant, in the ticks of the kernel that made it. What is forgotten takes nothing
-// back. The line that a Cancellation belongs to drops it as well, after its Settle.
-func Forget(grant any, reset Instant) any {
-	switch g := grant.(type) {
-	case *Cancellation:
-		forgets := func(w *Waiter) bool { return w.made() <= reset }
-		c := &Cancellation{line: make([]*Waiter, 0, len(g.line)), Local: g.Local, forgotten: slices.Clone(g.forgotten)}
-		for _, w := range g.line {
-			if forgets(w) {
-				c.forgotten = append(c.forgotten, w)
-			} else {
-				c.line = append(c.line, w)
-			}
-		}
-		return c
-	case *Grant:
-		if g.made() <= reset {
-			return &Grant{at: g.at, ahead: g.ahead, n: g.n}
+// Forget returns c without what was made until the key was reset at an instant, in the ticks of the
+// kernel that made it. What is forgotten takes nothing back. The line that c belongs to drops it as
+// well, after its Settle.
+func Forget(c *Cancellation, reset Instant) *Cancellation {
+	rest := &Cancellation{line: make([]*Waiter, 0, len(c.line)), Local: c.Local, forgotten: slices.Clone(c.forgotten)}
+	for _, w := range c.line {
+		if w.made() <= reset {
+			rest.forgotten = append(rest.forgotten, w)
+		} else {
+			rest.line = append(rest.line, w)
 		}
 	}
-	return grant
+	return rest
 }

@@ -29,8 +29,8 @@ import (
 //
 // If limits vary, tat may also lie ahead because a burst was lowered, and a higher
 // limit must not let a caller overtake a reservation. So a further word has the latest
-// instant at which events were spent. It also tells whether events were granted since a hold
-// (see refund), so a TokenBucket has it in all states that need more than a word anyway.
+// instant at which events were spent. A hold that is settled while a reservation is ahead must not let
+// a caller overtake it either, so a TokenBucket has that word in all states that need more than one anyway.
 type gcra struct {
 	unwound
 	depth int             // most events at once
@@ -312,46 +312,6 @@ func (k *gcra) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 
 func (k *gcra) charge(st []uint64, now Instant, n int) []uint64 {
 	return k.Spend(st, max(now, k.frontier(st)), n)
-}
-
-// refund takes back as much as would be missing now if nothing but the hold had been taken or, if
-// nothing was granted since, all of it. If a reservation is ahead, it takes nothing back, because
-// the reservation counts on the events. A debt looks the same. If less is missing than the hold
-// would leave, the state is not one that followed on the hold.
-func (k *gcra) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
-	tat, alone := k.load(st), k.alone(r.at, r.n)
-	if r.pending() || tat.Less(alone) {
-		return st, false
-	}
-	back := uint128.Mul(uint64(r.back), k.cost)
-	if !k.untouched(st, r) {
-		if r.ahead {
-			return st, false
-		}
-		back = uint128.Min(back, alone.Sub(uint128.Mul(r.now, k.unit)))
-	}
-	if back == (uint128.Uint128{}) {
-		return st, false
-	}
-	return k.store(st, tat.Sub(back)), true
-}
-
-// untouched reports whether nothing was granted since the hold. The latest instant says so, except
-// of grants at that of the hold. These make no difference: the bucket cannot overflow before time
-// has passed.
-func (k *gcra) untouched(st []uint64, r refunding) bool { return k.keeps && k.latest(st) == r.at }
-
-// alone returns the tat if nothing but n events had been taken, at an instant.
-func (k *gcra) alone(at Instant, n int) uint128.Uint128 {
-	return uint128.Mul(at, k.unit).Add(uint128.Mul(uint64(n), k.cost))
-}
-
-// encodeRefund appends the instant at which the bucket would be full again if nothing but the hold
-// had been taken.
-func (k *gcra) encodeRefund(b []byte, g *Grant, _ int) []byte {
-	var alone words
-	k.store(alone[:], k.alone(g.at, g.n))
-	return appendWords(b, alone[:2]...)
 }
 
 // keeping returns k with the latest instant in its states.

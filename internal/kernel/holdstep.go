@@ -124,7 +124,7 @@ func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 		return h.reserve(req, a)
 	case req.Op == OpHold && req.Hold.ID != 0:
 		return h.take(req, a)
-	case req.Op == OpSettle && req.Hold.ID != 0:
+	case req.Op == OpSettle:
 		return h.settle(req, a)
 	case req.Op == OpExtend:
 		return h.extend(req, a)
@@ -257,7 +257,7 @@ func (h *holding) extend(req *Request, a *Answer) (changed bool) {
 // the key has changed since, the hold gives back.
 func (h *holding) cancelled(out *Undone) (changed bool) {
 	for at, w := range out.line {
-		if i := h.find(w.holdID()); w.holdID() != 0 && i >= 0 && slices.Contains(out.cancelled, w) {
+		if i := h.find(w.hold); w.hold != 0 && i >= 0 && slices.Contains(out.cancelled, w) {
 			h.st, changed = h.by.sweep(h.by.settle(h.st, i, h.now, w.n, out.take(at)), i, i+1), true
 		}
 	}

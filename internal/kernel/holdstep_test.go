@@ -195,6 +195,8 @@ func TestHolds_AnotherKind(t *testing.T) {
 	a, _ = s.send(window, begun+3, Request{Op: OpSettle, N: 7, Of: 5, Hold: hour(1)})
 	assert.False(t, a.Held)
 	assert.Equal(t, 3, a.Remaining, "what exceeds the hold is charged")
+	a, _ = s.send(window, begun+4, Request{Op: OpSettle, N: 2, Of: 1})
+	assert.Equal(t, 2, a.Remaining, "of no hold")
 
 	s = keyOf(log)
 	s.send(log, begun, Request{Op: OpHold, N: 5, Hold: hour(1)})
@@ -269,6 +271,27 @@ func TestHolds_Cancel(t *testing.T) {
 			a, _ = s.send(c, begun+second*5/4, Request{Op: OpSettle, N: 1, Of: 1, Hold: hour(3)})
 			assert.False(t, a.Held, name)
 		}
+	}
+}
+
+// TestHolds_NobodyOvertakes: a hold that is settled makes room, but not before the turn of a reservation.
+func TestHolds_NobodyOvertakes(t *testing.T) {
+	wide, err := NewTokenBucket(7, time.Second, time.Second, 10, InMemory, "")
+	require.NoError(t, err)
+	narrow, err := NewTokenBucket(10, time.Second, time.Second, 10, InMemory, "")
+	require.NoError(t, err)
+	for name, k := range map[string]Kernel{"wide": wide, "all": NewAll([]Kernel{narrow, narrow}, InMemory)} {
+		c := Compile(k, InMemory)
+		s := keyOf(c)
+		s.send(c, begun, Request{Op: OpHold, N: 10, Hold: hour(1)})
+		a, _ := s.send(c, begun, Request{Op: OpReserve, N: 2, MaxWait: time.Hour})
+		require.Positive(t, a.Wait, name)
+		a, _ = s.send(c, begun, Request{Op: OpSettle, Hold: hour(1)})
+		assert.Zero(t, a.Remaining, name)
+		a, _ = s.send(c, begun+uint64(a.RetryAfter)-1, Request{Op: OpPeek})
+		assert.False(t, a.Allowed, name)
+		a, _ = s.send(c, begun+second, Request{Op: OpTake, N: 8})
+		assert.True(t, a.Allowed, name)
 	}
 }
 

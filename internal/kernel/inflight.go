@@ -42,7 +42,7 @@ func (k *inFlight) move(st []uint64, n int, from, to Instant) []uint64 {
 func (k *inFlight) cancel(st []uint64, u *undoing) []uint64 {
 	for i, p := range u.pending() {
 		u.take(i)
-		if p.holdID() == 0 {
+		if p.hold == 0 {
 			st = k.remove(st, p.at, p.n)
 			u.changed = true
 		}

@@ -78,7 +78,7 @@ type Kernel interface {
 	pace() (events, ticks uint64, carries bool)
 
 	undoer
-	settler
+	charger
 }
 
 // An undoer takes grants back. It is either chained, and undoes grants from the end of

@@ -72,34 +72,6 @@ func (k *leaky) full(st []uint64, now Instant, n int) bool {
 
 func (k *leaky) charge(st []uint64, now Instant, n int) []uint64 { return k.Spend(st, now, n) }
 
-// refund takes nothing back if others have been queued since: their turns were told. A state is the
-// one that the hold left only if they have all been taken back since, because nothing is taken back
-// but what was queued last. So the turns of reservations, if the events were the last of these, end
-// earlier as well: when the level has leaked out or, if that was earlier than their end, by as much
-// as the level is lower, rounded down.
-func (k *leaky) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
-	tat := k.load(st)
-	if r.pending() || tat != k.load(r.post[:k.Width()]) {
-		return st, false
-	}
-	back := uint128.Mul(uint64(r.back), k.cost)
-	left := tat.Sub(back)
-	if k.keeps {
-		end := &st[len(st)-1]
-		if *end > tat.DivCeil(k.unit) {
-			*end -= back.Div(k.unit)
-		} else {
-			*end = min(*end, left.DivCeil(k.unit))
-		}
-	}
-	return k.store(st, left), true
-}
-
-// encodeRefund appends the instant at which the bucket is empty again after the hold.
-func (k *leaky) encodeRefund(b []byte, g *Grant, part int) []byte {
-	return appendWords(b, g.endsOf(part).post[:2]...)
-}
-
 // settle also lets the turns of reservations end earlier: by as much as the level is lower or, if the
 // level has leaked out later than they end, not after that.
 func (k *leaky) settle(st []uint64, now Instant, h hold, unused int, m marks, i int) []uint64 {

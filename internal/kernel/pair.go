@@ -322,20 +322,6 @@ func (k *pair) charge(st []uint64, now Instant, n int) []uint64 {
 	return st
 }
 
-// refund takes nothing back if there is no tag for the result.
-func (k *pair) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
-	w := k.load(st[0])
-	if _, changed = k.sliding.refund(w[:], r); !changed {
-		return st, false
-	}
-	word := k.store(w, r.now)
-	if k.lost(word) {
-		return st, false
-	}
-	st[0] = word
-	return st, true
-}
-
 // settle takes nothing back if there is no tag for the result.
 func (k *pair) settle(st []uint64, now Instant, h hold, unused int, m marks, i int) []uint64 {
 	w := k.load(st[0])

@@ -34,8 +34,6 @@ func TestPairIsRing(t *testing.T) {
 		lines := [2][2]Line{} // of two limiters, in one word and in two
 		waiters := [2][2][]*Waiter{}
 		alone := random.IntN(2) == 0
-		type hold struct{ one, two any }
-		var holds []hold
 		for range 4 + random.IntN(40) {
 			now += random.Uint64N(step) * random.Uint64N(2)
 			who := random.IntN(2)
@@ -89,16 +87,7 @@ func TestPairIsRing(t *testing.T) {
 			var a1, a2 Answer
 			var told Answer
 			var taking Taking
-			var settled hold
 			switch random.IntN(12) {
-			case 0, 1:
-				req.Op = OpHold
-			case 2, 3:
-				if len(holds) > 0 {
-					i := random.IntN(len(holds))
-					settled, holds = holds[i], slices.Delete(holds, i, i+1)
-					req = Request{Op: OpSettle, N: random.IntN(4), Grant: settled.one}
-				}
 			case 4:
 				req.Op = OpCharge
 			case 5:
@@ -112,13 +101,7 @@ func TestPairIsRing(t *testing.T) {
 			if a1.Excess {
 				continue // two words hold more
 			}
-			if req.Op == OpSettle {
-				req.Grant = settled.two
-			}
 			st2, _, a2 = do(two, st2, now, req)
-			if req.Op == OpHold && a1.Grant != nil {
-				holds = append(holds, hold{a1.Grant, a2.Grant})
-			}
 			if req.Op == OpTake {
 				require.Equal(t, a1, told)
 				require.Equal(t, st1[0], taking.Next)

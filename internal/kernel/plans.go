@@ -82,8 +82,3 @@ func (k *plan) giveBack(st []uint64, _, _ Instant, _ int) (_ []uint64, gone bool
 func (k *plan) chargeable([]uint64, Instant, Encoding) uint64 { return math.MaxUint64 }
 
 func (k *plan) charge(st []uint64, _ Instant, _ int) []uint64 { return st }
-
-func (k *plan) refund(st []uint64, _ refunding) ([]uint64, bool) { return st, false }
-
-// encodeRefund appends nothing, because there is nothing to take back.
-func (k *plan) encodeRefund(b []byte, _ *Grant, _ int) []byte { return b }

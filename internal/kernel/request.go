@@ -33,13 +33,11 @@ type Request struct {
 	Op      Op
 	N       int           // events; at least 0 for OpTake and OpSettle, at least 1 for OpReserve
 	MaxWait time.Duration // for OpReserve: the longest acceptable wait
-	Grant   any           // for OpCancel: a *Cancellation, or a *Grant; for OpSettle: a *Grant
+	Grant   any           // for OpCancel: a *Cancellation, or a *Grant
 	Taken   Instant       // for OpReturn: when the events were granted, in nanoseconds
 	Clock   *Timeline
 	Fixed   *Reading // if not nil, used instead of reading Clock
 	AtOnce  bool     // for OpReserve: whether no Grant is needed if there is no wait
-	Lost    bool     // for OpSettle: whether the key was reset since the grant
-	Doubt   bool     // for OpSettle: whether it may have been evicted or reset since
 
 	Hold   Handle // for OpHold, OpReserve: the hold to open; for OpSettle, OpExtend: an open one
 	Of     int    // for OpSettle: the events of the hold, if it is not open any more
@@ -113,7 +111,7 @@ type Answer struct {
 	QueueFull bool          // for OpReserve: whether the queue had no room
 	Full      bool          // whether the store had no room for a new key
 	Due       Instant       // for OpReserve and OpHold: when the events may happen, in nanoseconds, by the limiter's clock
-	Grant     any           // for OpReserve and OpHold: a *Grant; for OpCancel: an *Undone
+	Grant     any           // for OpReserve: a *Grant; for OpCancel: an *Undone
 	Granted   int           // for OpTakeUpTo: how many events
 	Excess    bool          // for OpCharge and OpSettle: whether the state cannot hold as many events
 	Most      uint64        // with Excess: how many it can hold in addition to those in it

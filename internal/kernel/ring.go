@@ -275,24 +275,6 @@ func (r *ring) charge(st []uint64, now Instant, n int) []uint64 {
 	return st
 }
 
-// refund removes the events from their slot, if it is still in the ring. Reservations that
-// count them in their trace are in the present slot or a later one.
-func (r *ring) refund(st []uint64, u refunding) (_ []uint64, changed bool) {
-	slot := r.perLength.quotient(u.at)
-	count := r.back(st, slot, 0)
-	if count < uint64(u.n) {
-		return st, false
-	}
-	if r.frontier(st) > u.now && slot >= r.perLength.quotient(u.now) {
-		st[0] |= touched
-	}
-	r.set(st, r.place(slot), count-uint64(u.back))
-	return st, true
-}
-
-// encodeRefund appends nothing: the instant of the grant says where its events are.
-func (r *ring) encodeRefund(b []byte, _ *Grant, _ int) []byte { return b }
-
 // slotted returns the ring that two algorithms share.
 func (r *ring) slotted() *ring { return r }
 

@@ -368,20 +368,6 @@ func (k *eventLog) charge(st []uint64, now Instant, n int) []uint64 {
 	return st
 }
 
-// refund removes the events from the log. If denied events count, it removes nothing, because
-// entries that these events made irrelevant may have been dropped.
-func (k *eventLog) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
-	if k.countDenied || len(st) == 0 || r.at+k.window <= r.now {
-		return st, false
-	}
-	before := st[0]
-	st = k.remove(st, r.at, r.back)
-	return st, len(st) == 0 || st[0] != before
-}
-
-// encodeRefund appends nothing: the instant of the grant says where its events are.
-func (k *eventLog) encodeRefund(b []byte, _ *Grant, _ int) []byte { return b }
-
 // mark writes the instant of the events, plus 1.
 func (k *eventLog) mark(_ []uint64, _, at Instant, _ int, mark []uint64) { mark[0] = at + 1 }
 

@@ -34,7 +34,7 @@ func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, chang
 // of c. It also returns the kernel of the resulting state. What takes events back is applied
 // by from, not c. Only StepFrom opens holds.
 func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer) (by *Compiled, _ []uint64, changed bool) {
-	if from.base != nil || req.Hold.ID != 0 {
+	if from.base != nil || req.Hold.ID != 0 || req.Op == OpSettle {
 		return c.stepHolds(from, st, req, a, decided)
 	}
 	if from == c {
@@ -54,7 +54,7 @@ func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 		}
 		req.N = min(req.N, from.Limit()) // it counts them: its state is the one that they left, or was adopted from it
 		fallthrough
-	case OpCancel, OpSettle:
+	case OpCancel:
 		st, changed = from.Step(st, req, a)
 		return from, st, changed
 	}
@@ -78,7 +78,7 @@ func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, c
 func (v *view) step(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
 	*a = Answer{}
 	switch req.Op {
-	case OpPeek:
+	case OpPeek, OpSettle, OpExtend: // without open holds
 		v.peek(st, a)
 	case OpReserve:
 		if st, changed = v.reserve(st, req, a); !a.Allowed {
@@ -95,14 +95,10 @@ func (v *view) step(st []uint64, req *Request, a *Answer) (_ []uint64, changed b
 		}
 		changed = !slices.Equal(st, before)
 		v.describe(st, 0, a)
-	case OpHold:
-		st, changed = v.takeHeld(st, req.N, a)
 	case OpTakeUpTo:
 		st, changed = v.takeUpTo(st, req.N, a)
 	case OpCharge:
 		st, changed = v.charge(st, req.N, a)
-	case OpSettle:
-		st, changed = v.settle(st, req, a)
 	default:
 		st, changed = v.take(st, req.N, a)
 	}
@@ -287,8 +283,7 @@ func (v *view) book(st []uint64, at, due Instant, req *Request, a *Answer) []uin
 	if req.AtOnce && due == v.now {
 		st = v.Spend(st, at, req.N)
 	} else {
-		g := &Grant{by: v.stored(), at: at, ahead: at - v.now, due: due, n: req.N}
-		g.opens(req.Hold.ID)
+		g := &Grant{by: v.stored(), at: at, ahead: at - v.now, due: due, n: req.N, hold: req.Hold.ID}
 		st, g.traces = v.Kernel.reserve(st, v.now, at, req.N, make([]trace, 0, len(v.leaves())))
 		a.Grant = g
 	}

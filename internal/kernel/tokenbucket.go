@@ -174,39 +174,6 @@ func (k *intervalBucket) charge(st []uint64, now Instant, n int) []uint64 {
 	return k.Spend(st, max(now, k.frontier(st)), n)
 }
 
-// refund takes back as much as would be missing now if nothing but the hold had been taken, with
-// the refills that came. The hold may have begun their interval; it stays, because the state
-// does not say when others took their first token.
-func (k *intervalBucket) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
-	switch {
-	case r.pending():
-		return st, false
-	case r.last(st) && r.all():
-		copy(st, r.pre[:])
-		return st, true
-	case r.last(st):
-		st[1] -= uint64(r.back)
-		return st, true
-	case r.now < st[0] || r.now < r.post[0]:
-		return st, false // a reservation that is ahead counts on them
-	}
-	came := uint128.Mul((r.now-r.post[0])/k.per, k.refill)
-	if came.Hi > 0 || came.Lo >= uint64(r.n) {
-		return st, false
-	}
-	alone := uint64(r.n) - came.Lo
-	anchor, missing := k.refilled(st, r.now)
-	if missing < alone {
-		return st, false // the state is not one that followed on the hold
-	}
-	st[0], st[1] = anchor, missing-min(uint64(r.back), alone)
-	return st, true
-}
-
-func (k *intervalBucket) encodeRefund(b []byte, g *Grant, part int) []byte {
-	return g.endsOf(part).appendTo(b, 2)
-}
-
 // missing returns the tokens missing at an instant, or at that of a reservation ahead.
 func (k *intervalBucket) missing(st []uint64, at Instant) uint128.Uint128 {
 	_, missing := k.refilled(st, max(at, k.frontier(st)))

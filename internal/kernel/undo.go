@@ -29,41 +29,15 @@ type Grant struct {
 	due    Instant   // when they may happen: at, plus a leaky bucket's hold
 	n      int       // number of events
 	ahead  Instant   // by how much at is after the instant at which the grant was made
-	traces []trace   // of a reservation: one for each part, in order
-	ends   []ends    // likewise, of a hold, which settling may take back, but not cancelling
-}
-
-// opens says that the reservation opens a hold with an ID. A Grant that settling looks at has no room for a
-// word more, and a reservation has no ends.
-func (g *Grant) opens(id uint64) {
-	if id != 0 {
-		g.ends = []ends{{pre: words{id}}}
-	}
-}
-
-// holdID returns the ID of the hold that the reservation has opened, or 0.
-func (g *Grant) holdID() uint64 {
-	if g.traces == nil || len(g.ends) == 0 {
-		return 0
-	}
-	return g.ends[0].pre[0]
-}
-
-// An ends is the state of a part of an algorithm before and after a grant.
-type ends struct{ pre, post words }
-
-// endsOf returns the ends of a part.
-func (g *Grant) endsOf(part int) *ends {
-	if g.traces != nil {
-		return &g.traces[part].ends
-	}
-	return &g.ends[part]
+	hold   uint64    // the ID of the hold that it has opened, or 0
+	traces []trace   // one for each part, in order
 }
 
 // A trace is what a part of an algorithm needs to take a grant back. Each kernel uses
 // only some of the fields.
 type trace struct {
-	ends
+	pre     words     // the state before
+	post    words     // and after
 	order   [2]uint64 // increases from grant to grant at the same instant
 	raised  bool      // whether the frontier rose: to a later window, or instant
 	slot    uint64    // where the events were counted: the window or slot
@@ -73,13 +47,6 @@ type trace struct {
 
 // words are the first words of a state: all of them, for a kernel that compares them.
 type words [3]uint64
-
-// keep sets w to the first words of st. It is not a copy, because that takes longer.
-func (w *words) keep(st []uint64) {
-	for i := range min(len(st), len(w)) {
-		w[i] = st[i]
-	}
-}
 
 // A cleared is a count that was pushed out of a ring.
 type cleared struct{ place, count uint64 }

@@ -170,23 +170,6 @@ func (k *warming) charge(st []uint64, now Instant, n int) []uint64 {
 	return k.Spend(st, max(now, k.frontier(st)), n)
 }
 
-// refund takes the events back if nothing was granted since. Otherwise, others have waited
-// for them already.
-func (k *warming) refund(st []uint64, r refunding) (_ []uint64, changed bool) {
-	if r.pending() || !r.last(st) {
-		return st, false
-	}
-	copy(st, r.pre[:])
-	if left := r.n - r.back; left > 0 {
-		k.Spend(st, r.at, left)
-	}
-	return st, true
-}
-
-func (k *warming) encodeRefund(b []byte, g *Grant, part int) []byte {
-	return g.endsOf(part).appendTo(b, len(words{}))
-}
-
 // marks are the instant of the hold, plus 1, and the state before it.
 func (k *warming) marks() int { return 1 + k.Width() }
 

@@ -1,0 +1,59 @@
+package kernel
+
+// This file counts events that nobody asked for, and what exceeds a hold. They are spent like any
+// others, at the present instant or, while reservations are ahead, at that of the last one. Nothing in
+// the states is special about a debt: more is missing, or counted, than the limit allows, and Ready tells
+// when there is room again. Only the words bound it.
+
+// A charger counts events whatever the limit says.
+type charger interface {
+	// chargeable returns the most events that charge can count.
+	chargeable(st []uint64, now Instant, enc Encoding) uint64
+
+	// charge spends n events, at most chargeable, at now or, if that is later, at the
+	// frontier.
+	charge(st []uint64, now Instant, n int) []uint64
+}
+
+// mostCount is the greatest count in a state.
+func (enc Encoding) mostCount() uint64 {
+	if enc.Portable {
+		return portableMost
+	}
+	return mostCounted
+}
+
+// lastInstant is the latest instant in a state.
+func (enc Encoding) lastInstant() Instant { return MaxInstant / enc.Tick }
+
+// takeUpTo takes as many of n events as are granted. If there is none, it denies one.
+func (v *view) takeUpTo(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
+	granted := 0
+	if n > 0 {
+		granted = max(1, min(n, v.Remaining(st, v.now)))
+	}
+	st, changed = v.take(st, granted, a)
+	if a.Allowed {
+		a.Granted = granted
+	}
+	return st, changed
+}
+
+// charge counts n events whatever the limit says, and answers as OpPeek does afterwards.
+func (v *view) charge(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
+	if n > 0 && !v.exceeds(st, n, a) {
+		st, changed = v.Kernel.charge(st, v.now, n), true
+	}
+	v.peek(st, a)
+	return st, changed
+}
+
+// exceeds reports whether the state cannot hold n more events. Then it sets a to say so.
+func (v *view) exceeds(st []uint64, n int, a *Answer) bool {
+	most := v.chargeable(st, v.now, v.Encoding)
+	if uint64(n) <= most {
+		return false
+	}
+	a.Excess, a.Most = true, most
+	return true
+}
