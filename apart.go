@@ -66,8 +66,9 @@ type asking struct {
 	ctx  context.Context
 	of   []Bound
 	keys []apartKey
-	all  bool // whether this is HoldAll
-	last bool // whether all keys but those that are asked now have granted, so that these need not be held
+	all  bool     // whether this is HoldAll
+	by   *waitAll // that asks, or nil
+	last bool     // whether all keys but those that are asked now have granted, so that these need not be held
 	errs []error
 }
 
@@ -93,7 +94,9 @@ func (a *asking) take(joint *memory.Joint, held parts, n int) (*Reservation, Dec
 		if len(keys) > 0 && keys[0].index == i {
 			k := &keys[0]
 			if k.told {
-				a.of[i].observe(a.ctx, k.n, &k.answer, granted, k.err)
+				if a.by == nil {
+					a.of[i].observe(a.ctx, k.n, &k.answer, granted, k.err)
+				}
 				m.add(i, k.answer.Decision, k.times, k.n)
 			}
 			if granted && a.all {
@@ -101,7 +104,7 @@ func (a *asking) take(joint *memory.Joint, held parts, n int) (*Reservation, Dec
 			}
 			keys = keys[1:]
 		} else if together {
-			a.of[i].observeJoint(a.ctx, &joint.Asked[next], granted, failed)
+			a.of[i].toldJoint(a.ctx, &joint.Asked[next], granted, failed, a.by)
 			m.addJoint(&joint.Asked[next])
 			next++
 		}
@@ -189,7 +192,7 @@ func (a *asking) askAlone(k *apartKey) (granted bool) {
 	if err := k.l.check(a.ctx, n); err != nil {
 		return a.tell(k, nil, Result{}, err)
 	}
-	if d, ok := k.l.overtakes(a.ctx, b.key, n); ok {
+	if d, ok := k.l.overtakes(a.ctx, b.key, n); ok && a.by == nil {
 		return a.tell(k, nil, Result{Decision: d}, nil)
 	}
 	return a.decide(k)

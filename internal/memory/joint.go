@@ -66,6 +66,7 @@ type Asked struct {
 // A Joint decides on several keys. Its memory is used again: see NewJoint.
 type Joint struct {
 	Asked []Asked
+	Waits bool // whether the caller waits until the request is granted, so that no denial is noted
 
 	req     kernel.Request // for one of the keys at a time: see as
 	reading kernel.Reading // its fixed time
@@ -108,7 +109,7 @@ func (j *Joint) Close() {
 	if cap(j.Asked) <= mostKept {
 		clear(j.Asked)
 		clear(j.locks[:cap(j.locks)])
-		j.Asked, j.locks = j.Asked[:0], j.locks[:0]
+		j.Asked, j.Waits, j.locks = j.Asked[:0], false, j.locks[:0]
 		joints.Put(j)
 	}
 }
