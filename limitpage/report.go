@@ -99,6 +99,7 @@ type memoryReport struct {
 	Inserts   uint64 `json:"inserts"`
 	Evictions uint64 `json:"evictions"`
 	Rejected  uint64 `json:"rejected"`
+	Ended     uint64 `json:"ended"`
 }
 
 // The fields are those of redisstore.Stats.
@@ -245,7 +246,7 @@ func (p *Page) reportOfStore(store ratelimit.Store) (r storeReport) {
 	switch store := store.(type) {
 	case memoryStats:
 		s := store.Stats()
-		r.Memory = &memoryReport{s.Keys, s.Bytes, s.Inserts, s.Evictions, s.Rejected}
+		r.Memory = &memoryReport{s.Keys, s.Bytes, s.Inserts, s.Evictions, s.Rejected, s.Ended}
 	case redisStats:
 		s := store.Stats()
 		r.Redis = &redisReport{

@@ -20,6 +20,7 @@
 //	ratelimit.memory.inserts         Counter        {key}       Inserts: keys stored
 //	ratelimit.memory.evictions       Counter        {key}       Evictions: keys in use that WithMaxKeys evicted
 //	ratelimit.memory.rejections      Counter        {request}   Rejected: requests for new keys in a full store
+//	ratelimit.memory.holds.ended     Counter        {hold}      Ended: holds that ended because nobody settled them in time
 //
 // Those of ObserveRedis are the fields of [redisstore.Stats], except Latency and Outages:
 //

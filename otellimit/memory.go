@@ -30,6 +30,7 @@ func observeMemory(provider metric.MeterProvider, name string, read func() ratel
 	inserts := in.counter("inserts", "{key}", "Keys stored that were new or had been forgotten")
 	evictions := in.counter("evictions", "{key}", "Keys in use that were evicted because the store was full")
 	rejections := in.counter("rejections", "{request}", "Requests for new keys that a full store denied or decided together")
+	ended := in.counter("holds.ended", "{hold}", "Holds that ended because nobody settled them in time")
 
 	set := metric.WithAttributeSet(attribute.NewSet(attribute.String("ratelimit.store", name)))
 	return in.observe(func(_ context.Context, to metric.Observer) error {
@@ -39,6 +40,7 @@ func observeMemory(provider metric.MeterProvider, name string, read func() ratel
 		to.ObserveInt64(inserts, int64(stats.Inserts), set)
 		to.ObserveInt64(evictions, int64(stats.Evictions), set)
 		to.ObserveInt64(rejections, int64(stats.Rejected), set)
+		to.ObserveInt64(ended, int64(stats.Ended), set)
 		return nil
 	})
 }

@@ -37,12 +37,13 @@ func TestMemory(t *testing.T) {
 	}
 	assert.Equal(t, map[string]int64{
 		"memory.keys store=open": 5, "memory.inserts store=open": 5, "memory.evictions store=open": 0, "memory.rejections store=open": 0,
+		"memory.holds.ended store=open": 0, "memory.holds.ended store=full": 0,
 		"memory.keys store=full": 2, "memory.inserts store=full": 2, "memory.evictions store=full": 0, "memory.rejections store=full": 3,
 	}, got)
 
 	require.NoError(t, registration.Unregister())
 	got = counts(t, reader)
-	assert.Len(t, got, 5)
+	assert.Len(t, got, 6)
 	assert.Contains(t, got, "memory.keys store=full")
 }
 
@@ -50,12 +51,12 @@ func TestMemory(t *testing.T) {
 func TestMemoryCounts(t *testing.T) {
 	provider, reader := newProvider()
 	_, err := observeMemory(provider, "m", func() ratelimit.MemoryStats {
-		return ratelimit.MemoryStats{Keys: 1, Inserts: 2, Evictions: 3, Rejected: 4, Bytes: 5}
+		return ratelimit.MemoryStats{Keys: 1, Inserts: 2, Evictions: 3, Rejected: 4, Bytes: 5, Ended: 6}
 	})
 	require.NoError(t, err)
 	assert.Equal(t, map[string]int64{
 		"memory.keys store=m": 1, "memory.inserts store=m": 2, "memory.evictions store=m": 3,
-		"memory.rejections store=m": 4, "memory.usage store=m": 5,
+		"memory.rejections store=m": 4, "memory.usage store=m": 5, "memory.holds.ended store=m": 6,
 	}, counts(t, reader))
 }
 

@@ -8,7 +8,7 @@ const stores = (() => {
     const tr = cell("tr", "", "row"), names = cell("th", "names", "rowheader");
     names.scope = "row";
     names.append(el("span"));
-    tr.append(names, textCell("n", "keys"), textCell("n", "memory"), textCell("n", "inserted"), textCell("n", "evicted"), textCell("n", "rejected"));
+    tr.append(names, textCell("n", "keys"), textCell("n", "memory"), textCell("n", "inserted"), textCell("n", "evicted"), textCell("n", "rejected"), textCell("n", "not settled"));
     return tr;
   };
 
@@ -18,10 +18,11 @@ const stores = (() => {
     rows($("memory").querySelector("tbody"), few(all.length, "store"), makeMemory).forEach((tr, i) => {
       const { limiters, memory } = all[i], cells = [...tr.children];
       entitle(cells[0].firstChild, namesOf(limiters));
-      const figures = [num(memory.keys), bytes(memory.bytes), num(memory.inserts), num(memory.evictions), num(memory.rejected)];
+      const figures = [num(memory.keys), bytes(memory.bytes), num(memory.inserts), num(memory.evictions), num(memory.rejected), num(memory.ended)];
       figures.forEach((text, j) => say(cells[j + 1].firstChild, text));
       cells[4].classList.toggle("bad", memory.evictions > 0);
       cells[5].classList.toggle("bad", memory.rejected > 0);
+      cells[6].classList.toggle("bad", memory.ended > 0);
     });
   };
 
