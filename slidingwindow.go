@@ -22,7 +22,7 @@ import (
 // of Window sees, in the worst case, 2·Limit − 1. And an event counts until Segments whole
 // segments have passed after its own, so that RetryAfter may be up to Window + Window/Segments,
 // plus the time for which reservations or a debt delay it. With one segment, the state is one word
-// if Limit is at most 8,191 a second, 65,535 a minute, 524,287 an hour or 2,097,151 a day,
+// if Limit is at most 32,767 a second, 262,143 a minute, 2,097,151 an hour or 8,388,607 a day,
 // and two words otherwise. With more, it is two words, and half a word for each of
 // Segments + 1 counts (a word if Limit is above 2³²−1). Allow reads a few of these words, and
 // at most one for each segment that has begun since the last grant.

@@ -33,7 +33,7 @@ func holdKernels(t *testing.T, enc Encoding) map[string]*Compiled {
 		"interval": func() Kernel { return NewIntervalBucket(10, 3, s) },
 		"fixed":    func() Kernel { return NewFixedWindow(10, s, true, enc) },
 		"first":    func() Kernel { return NewFixedWindow(10, s, false, enc) },
-		"pair":     func() Kernel { return NewSlidingWindow(10, 1, s, enc) },
+		"pair":     func() Kernel { return NewSlidingWindow(10, 1, s, enc.Varying()) },
 		"sliding":  func() Kernel { return NewSlidingWindow(10, 3, s/2, enc) },
 		"rolling":  func() Kernel { return NewRollingWindow(12, 7, 3, s/2) },
 		"log":      func() Kernel { return NewSlidingLog(10, s, false) },

@@ -543,7 +543,7 @@ func TestHolds_Throughput(t *testing.T) {
 		"leaky":    {bucket(NewLeakyBucket(10_000, time.Minute, time.Minute, 10_000, InMemory, "")), [3]int{10_000, 10_000, 9_750}},
 		"interval": {NewIntervalBucket(10_000, 1000, minute/10), [3]int{10_000, 10_000, 9_250}},
 		"fixed":    {NewFixedWindow(10_000, minute, true, InMemory), [3]int{9_250, 9_250, 5_500}},
-		"sliding":  {NewSlidingWindow(10_000, 1, minute, InMemory), [3]int{9_000, 7_500, 4_500}},
+		"sliding":  {NewSlidingWindow(10_000, 1, minute, InMemory.Varying()), [3]int{9_000, 7_500, 4_500}},
 		"log":      {NewSlidingLog(10_000, minute, false), [3]int{9_250, 7_750, 4_750}},
 		"rolling":  {NewRollingWindow(10_000, 0, 60, second), [3]int{9_250, 7_750, 4_750}},
 	} {

@@ -8,10 +8,10 @@ import "github.com/ratelimit-go/ratelimit/internal/uint128"
 // behind: counts above the limit, a window that is not aligned, and the promises to
 // reservations that were made under another limit. Most states have none of this. Then
 // they fit into the word of the same kernel without Varies, which decides equally on
-// them from now on, whatever happens to the key: see Word.
+// them from now on: see Word.
 //
-// The word of a bucket does not say which of its events are reserved. So a state with
-// reservations is not narrow while one of them may be cancelled or overtaken.
+// A state with a reservation that is ahead, a debt or an open hold is not narrow. A word stays in use only
+// while events are granted or denied at once.
 
 // Widen returns the state of the varying kernel that equals word.
 func (k *gcra) Widen(word uint64) [2]uint64 { return [2]uint64{word, 0} }
@@ -38,15 +38,21 @@ func (k *fixed) Narrow(st []uint64, _ Instant) (word uint64, ok bool) {
 }
 
 // Widen returns the state of the varying kernel that equals word.
-func (k *pair) Widen(word uint64) [2]uint64 { return k.load(word) }
+func (k *pair) Widen(word uint64) (w [2]uint64) {
+	slot, full, oldest := k.counts(word)
+	w[0] = k.falls(slot, full, oldest)
+	k.set(w[:], slot%2, full)
+	k.set(w[:], (slot+1)%2, oldest)
+	return w
+}
 
 // Narrow requires that the latest instant has passed, and no more events than the limit.
 func (k *pair) Narrow(st []uint64, now Instant) (word uint64, ok bool) {
 	frontier := k.sliding.frontier(st)
 	slot := frontier / k.length
 	full, oldest := k.back(st, slot, 0), k.back(st, slot, 1)
-	if max(full, oldest) > k.most || max(frontier+1, k.implied(slot, full, oldest)) > now {
+	if max(full, oldest) > k.most || max(frontier+1, k.falls(slot, full, oldest)) > now {
 		return 0, false
 	}
-	return k.store([2]uint64(st), now), true
+	return k.word(slot, full, oldest), true
 }

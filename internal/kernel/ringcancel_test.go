@@ -226,7 +226,7 @@ func plainAlone(r *ring, st []uint64, u *undoing, i int) bool {
 func TestManyCancellations(t *testing.T) {
 	many := int(race.Few(100_000))
 	for name, kernel := range map[string]Kernel{
-		"instants": NewSlidingWindow(many, 1, uint64(many)*second, InMemory),
+		"instants": NewSlidingWindow(many, 1, uint64(many)*second, InMemory.Varying()),
 		"instant":  NewRollingWindow(many, 0, 1, second),
 		"slots":    NewRollingWindow(1, 0, 4, second),
 		"fixed":    NewFixedWindow(1, second, true, InMemory),

@@ -11,7 +11,7 @@ import (
 // quarter in, limit 10: 9·0.75 + 5 = 11.75, refused.
 func TestFigureWeightedPair(t *testing.T) {
 	const w = uint64(time.Minute)
-	k := NewSlidingWindow(10, 1, w, InMemory)
+	k := NewSlidingWindow(10, 1, w, InMemory.Varying())
 	st := k.Spend(make([]uint64, k.Width()), 7*w, 9)
 	now := 8*w + w/4
 	st = k.Spend(st, now, 5)

@@ -15,7 +15,7 @@ func TestFreshWaitsForTheFrontier(t *testing.T) {
 	second := uint64(time.Second)
 	for name, kernel := range map[string]Kernel{
 		"fixed":   NewFixedWindow(10, second, true, InMemory),
-		"sliding": NewSlidingWindow(10, 1, second, InMemory),
+		"sliding": NewSlidingWindow(10, 1, second, InMemory.Varying()),
 		"rolling": NewRollingWindow(10, 0, 1, second),
 		"log":     NewSlidingLog(10, second, false),
 	} {
