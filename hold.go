@@ -169,7 +169,7 @@ func (r *Reservation) Token() string {
 	}
 	b := make([]byte, 0, tokenSize)
 	b = binary.BigEndian.AppendUint64(append(b, tokenVersion), uint64(r.n))
-	b = binary.BigEndian.AppendUint64(b, uint64(r.due))
+	b = binary.BigEndian.AppendUint64(b, r.due)
 	b = binary.BigEndian.AppendUint64(b, r.claim.hold)
 	return base64.RawURLEncoding.EncodeToString(append(b, r.l.seal(r.claim.key, b)...))
 }
@@ -238,5 +238,5 @@ func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, 
 	if err != nil {
 		return nil, err
 	}
-	return l.newReservation(int(n), kernel.Instant(due), claim{key: key, by: t, hold: id}), nil
+	return l.newReservation(int(n), due, claim{key: key, by: t, hold: id}), nil
 }
