@@ -69,55 +69,22 @@ func TestSettleAfterAnotherReset(t *testing.T) {
 				require.NoError(t, here.Reset(t.Context(), "k"), name)
 				continue
 			}
-			charged, back := 2, 3
-			switch name {
-			case "InFlight":
+			charged := 2
+			if name == "InFlight" {
 				charged = 0
-			case "SlidingLog/count denied":
-				back = 0
 			}
 			assert.Equal(t, 5-charged, settle(more, 3).Remaining, name)
 
 			// Of a hold after the Reset, events are given back, also together with others.
 			require.NoError(t, other.Reset(t.Context(), "k"), name)
 			old := take(here, 3)
-			assert.Equal(t, 7+back, settle(old, 0).Remaining, name)
+			assert.Equal(t, 10, settle(old, 0).Remaining, name)
 			old = take(here, 3)
 			require.NoError(t, other.Reset(t.Context(), "k"), name)
 			late := take(here, 3)
-			assert.Equal(t, 7+back, settle(late, 0).Remaining, name)
-			assert.Equal(t, 7+back, settle(old, 0).Remaining, name)
+			assert.Equal(t, 10, settle(late, 0).Remaining, name)
+			assert.Equal(t, 10, settle(old, 0).Remaining, name)
 			require.NoError(t, here.Reset(t.Context(), "k"), name)
-		}
-	})
-}
-
-// The script of a Settle reads the tombstone only if it must: a state of a TokenBucket with the
-// instant of the hold is from after the last Reset.
-func TestSettleReadsTheTombstoneIfNecessary(t *testing.T) {
-	t.Parallel()
-	withEach(t, func(t *testing.T, create maker) {
-		s := startServer(t)
-		here, other := twins(t, create, s.addr(), ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)})
-		for _, tt := range []struct {
-			between func(l ratelimit.Limiter) error
-			gets    int
-			back    bool
-		}{
-			{func(ratelimit.Limiter) error { return nil }, 1, true},
-			{func(l ratelimit.Limiter) error { _, err := l.Take(t.Context(), "k", 1); return err }, 2, true},
-			{func(l ratelimit.Limiter) error { return l.Reset(t.Context(), "k") }, 3, false}, // it is sent again, without what is void
-		} {
-			require.NoError(t, here.Reset(t.Context(), "k"))
-			r, _, err := here.Hold(t.Context(), "k", 5)
-			require.NoError(t, err)
-			require.NoError(t, tt.between(other))
-			before := valueOf(s, "k")
-			s.do("CONFIG", "RESETSTAT")
-			_, err = r.Settle(t.Context(), 3)
-			require.NoError(t, err)
-			assert.Regexp(t, fmt.Sprintf("^calls=%d,", tt.gets), s.info("commandstats", "cmdstat_get"))
-			assert.Equal(t, tt.back, valueOf(s, "k") != before)
 		}
 	})
 }
