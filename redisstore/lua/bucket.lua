@@ -91,7 +91,7 @@ if not room then -- but what is granted now is possible
   room = ticks < p.spanTicks or ticks == p.spanTicks and units <= p.spanUnits
 end
 --@@markSize
-p.markSize = 16
+p.markSize, form = 16, form .. 'I8I8'
 --@@missing
 -- sets ticks and units to what is missing at t, or at the instant of a reservation ahead
 local ticks, units = p.ticks - t, p.units
@@ -106,24 +106,24 @@ mark = pack('<I8I8', ticks, units)
 --@<missing
 local least, rest = unpack('<I8I8', mark)
 if ticks < least or ticks == least and units < rest then mark = pack('<I8I8', ticks, units) end
---@@merge
-local least, rest = unpack('<I8I8', mark)
-local ticks, units = unpack('<I8I8', entry, p.markAt)
-if ticks < least or ticks == least and units < rest then mark = pack('<I8I8', ticks, units) end
---@@refunds
--- first the least that was missing since the hold
+--@@leasts
+-- the least that was missing since each hold
+--@<words
 --@<missing
-for j = i, #entries do
-  local least, rest = unpack('<I8I8', entries[j], p.markAt)
-  if j == #entries and (ticks < least or ticks == least and units < rest) then
-    least, rest = ticks, units
-    entries[j] = sub(entries[j], 1, p.markAt - 1) .. pack('<I8I8', ticks, units) .. sub(entries[j], p.markAt + 16)
+local each = size / 8
+local k, a = #out, #words - each + (p.markAt + 7) / 8
+if ticks < words[a] or ticks == words[a] and units < words[a + 1] then words[a], words[a + 1] = ticks, units end
+p.leastTicks, p.leastUnits, p.backTicks, p.backUnits = {}, {}, 0, 0
+for i = #list / size, out[1], -1 do
+  local least, rest = words[a], words[a + 1]
+  if least < ticks or least == ticks and rest < units then ticks, units = least, rest end
+  if i == out[k] then
+    p.leastTicks[k], p.leastUnits[k], k = ticks, units, k - 1
   end
-  if j == i or least < p.leastTicks or least == p.leastTicks and rest < p.leastUnits then
-    p.leastTicks, p.leastUnits = least, rest
-  end
+  a = a - each
 end
-p.merged = pack('<I8I8', p.leastTicks, p.leastUnits)
+p.merged = pack('<I8I8', ticks, units)
+--@@refunds
 -- the cost of the unused events, or more than can be missing
 local backTicks, backUnits, more = unused * p.oneTicks, unused * p.oneUnits, 0
 if backUnits < 9007199254740992 then
@@ -135,17 +135,13 @@ else
   more, backUnits = divide(high, low, p.unit, unused)
 end
 backTicks = backTicks + more
-if p.leastTicks < backTicks or p.leastTicks == backTicks and p.leastUnits < backUnits then
-  backTicks, backUnits = p.leastTicks, p.leastUnits
-end
-if backTicks > 0 or backUnits > 0 then
-  for j = i, #entries do
-    local least, rest = unpack('<I8I8', entries[j], p.markAt)
-    least, rest = least - backTicks, rest - backUnits
-    if rest < 0 then least, rest = least - 1, rest + p.unit end
-    entries[j] = sub(entries[j], 1, p.markAt - 1) .. pack('<I8I8', least, rest) .. sub(entries[j], p.markAt + 16)
-  end
-end
+-- but not more than was missing since, without what has come back of older holds
+local ticks, units = p.leastTicks[k] - p.backTicks, p.leastUnits[k] - p.backUnits
+if units < 0 then ticks, units = ticks - 1, units + p.unit end
+if ticks < backTicks or ticks == backTicks and units < backUnits then backTicks, backUnits = ticks, units end
+p.backTicks, p.backUnits = p.backTicks + backTicks, p.backUnits + backUnits
+if p.backUnits >= p.unit then p.backTicks, p.backUnits = p.backTicks + 1, p.backUnits - p.unit end
+p.leastTicks[k], p.leastUnits[k] = p.backTicks, p.backUnits -- what has come back since
 ticks, units = p.ticks - backTicks, p.units - backUnits
 if units < 0 then ticks, units = ticks - 1, units + p.unit end
 if ticks < 0 then ticks, units = 0, 0 end
@@ -156,3 +152,23 @@ if p.queue then -- the turns told end earlier, too; see leakybucket.go
   if p.last > over then p.last = p.last - backTicks elseif p.last > left then p.last = left end
 end
 p.ticks, p.units = ticks, units
+--@@lower
+-- What has come back is missing no more since. The mark of a hold that has ended stands for the time
+-- since the next older one.
+local each = size / 8
+local k, a, backTicks, backUnits, kept = 1, (out[1] - 1) * each + (p.markAt + 7) / 8, 0, 0
+if out[1] > 1 then kept = a - each end
+for i = out[1], #list / size do
+  local gone = i == out[k]
+  if gone then
+    backTicks, backUnits, k = p.leastTicks[k], p.leastUnits[k], k + 1
+  end
+  local least, rest = words[a] - backTicks, words[a + 1] - backUnits
+  if rest < 0 then least, rest = least - 1, rest + p.unit end
+  if not gone then
+    words[a], words[a + 1], kept = least, rest, a
+  elseif kept and (least < words[kept] or least == words[kept] and rest < words[kept + 1]) then
+    words[kept], words[kept + 1] = least, rest
+  end
+  a = a + each
+end

@@ -77,10 +77,10 @@ local when = t
 --@<window
 room = count + n <= COUNTS
 --@@markSize
-p.markSize = 8
+p.markSize, form = 8, form .. 'd'
 --@@mark
 local when = t
 --@<window
 mark = pack('<I8', start + 1)
 --@@refunds
-if p.start + 1 == unpack('<I8', p.merged) and p.count >= unused then p.count = p.count - unused end
+if p.start + 1 == unpack('<I8', mark) and p.count >= unused then p.count = p.count - unused end

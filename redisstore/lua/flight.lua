@@ -14,8 +14,13 @@ if p.events > 0 and frontier > now then
     last = max(last, unpack('<I8', entry, from + p.markAt - 1) - 1)
   end
   for from = 1, #others, size do other(others, from) end
-  for j = 1, #entries do
-    if j ~= i and not gone[j] then other(entries[j], 1) end
+  local over = 1
+  for j = 1, #list / size do
+    if over <= k and j == out[over] then
+      over = over + 1
+    else
+      other(list, (j - 1) * size + 1)
+    end
   end
   local entries, to = p.entries, #p.entries + 1
   while to > 1 do

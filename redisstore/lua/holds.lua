@@ -12,12 +12,13 @@
 -- false, and rest has the entries between older and young, and most requests only overwrite the end. The kernels have these sections, the counterparts of
 -- those of a holder in package kernel:
 --
---   markSize    sets p.markSize, the bytes of a mark
+--   markSize    sets p.markSize, the bytes of a mark, and adds to form how words has them
 --   mark        sets mark to that of n events that are about to be spent at t
 --   passMark    changes mark, that of the youngest hold, before events are spent at t
---   refunds     takes unused of the held events of entry i of entries back, which end at finish, and sets
---               p.merged to a mark that stands for those of this hold and all younger ones
---   merge       changes mark, which is followed by that in entry, which has ended
+--   leasts      looks at the marks before that, and sets p.merged if the mark of the first hold that
+--               ends does not stand for those of all younger ones
+--   refunds     takes unused of the held events of the k-th hold that ends back (see takeOut)
+--   lower       changes the marks after that
 --   move        moves the n events of a hold from its end was to another one, finish
 --   known       sees to it that the reply has all that settling depends on
 --@@readHead
@@ -36,6 +37,7 @@ end
 --@@openList
 -- Reads the list of holds from value, if opens is true, and the cost of one event in each bucket.
 local older, rest, young, size, youngAt, wereOlder = '', '', '', 24
+local form = 'ddd' -- of an entry in words
 --@<each
   if p.unit then
     p.oneTicks, p.oneUnits, pos = unpack('<dd', request, pos)
@@ -81,43 +83,63 @@ if opens > 0 then
   young = entry
 end
 --@@takeOut
--- Takes unused events of the hold at index i of entries back. The holds in others are older than
--- all of these. Those in gone have ended.
+-- Ends holds: list has entries up to the youngest, and those at the indexes out, in order, end, of which
+-- the events in back were not used. Older than all of these are the holds in others, and the first in
+-- list, unless it is the oldest. Sets older and young to the holds that stay.
 do
-  local t = now
-  local _, finish, events = unpack('<I8I8I8', entries[i])
-  local held = (events - events % 2) / 2
+  local t, words = now
   --@<each
-    p.merged = sub(entries[i], p.markAt, p.markAt + p.markSize - 1)
-    --@<refunds
+    p.merged = false
+    --@<leasts
+    for k = 1, #out do
+      local at = (out[k] - 1) * size
+      local _, finish, events = unpack('<I8I8I8', list, at + 1)
+      local mark, held, unused = sub(list, at + p.markAt, at + p.markAt + p.markSize - 1), (events - events % 2) / 2, back[k]
+      if k == 1 then p.merged = p.merged or mark end
+      --@<refunds
+    end
+    --@<lower
   end
-  gone[i] = true
-end
---@@sweep
--- Sets older and young to the holds in others and entries that have not ended.
-local kept = {}
-if others ~= '' then
-  kept[1], others = sub(others, -size), sub(others, 1, -size - 1)
-end
-for i = 1, #entries do
-  local entry, last = entries[i], #kept
-  if not gone[i] then
-    kept[last + 1] = entry
+  if words then
+    local pieces, many = {}, floor(7000 * 8 / size) * size / 8
+    for from = 1, #words, many do
+      local some = min(many, #words + 1 - from)
+      pieces[#pieces + 1] = pack('<' .. rep(form, some * 8 / size), spread(words, from, from + some - 1))
+    end
+    list = table.concat(pieces)
+  end
+  local kept, from = {others}, 1
+  for k = 1, #out do
+    kept[k + 1] = sub(list, from, (out[k] - 1) * size)
+    from = out[k] * size + 1
+  end
+  opens = opens - #out
+  if from <= #list then
+    young = sub(list, -size)
+    kept[#kept + 1] = sub(list, from, -size - 1)
+    older = table.concat(kept)
   else
-    opens = opens - 1
-    if last > 0 then
-      local older = sub(kept[last], 1, 24)
-      --@<each
-        local mark = sub(kept[last], p.markAt, p.markAt + p.markSize - 1)
-        --@<merge
-        older = older .. mark
-      end
-      kept[last] = older
+    older = table.concat(kept)
+    older, young = sub(older, 1, -size - 1), sub(older, -size)
+  end
+end
+--@@words
+-- Sets words to those of list, which replace it in the end. They are bits of doubles, except of the marks
+-- with which this script reckons: for them, form has integers. A function returns fewer than 8000 values.
+if not words then
+  words = {}
+  local many = floor(7000 * 8 / size)
+  for from = 1, #list, many * size do
+    local some = min(many, (#list + 1 - from) / size)
+    local read = {unpack('<' .. rep(form, some), list, from)}
+    read[some * size / 8 + 1] = nil -- the position after them
+    if from == 1 then
+      words = read
+    else
+      for j = 1, #read do words[#words + 1] = read[j] end
     end
   end
 end
-young = kept[#kept] or ''
-older = others .. table.concat(kept, '', 1, max(#kept - 1, 0))
 --@@endDue
 -- Ends the holds that are due. The reply has the state after that.
 local told, tells = '', 0 -- an entry for the reply, and how many the requests have asked for
@@ -125,20 +147,17 @@ local ended = false
 if opens > 0 and firstEnd <= now then
   --@<loadOlder
   --@<undoHelp
-  local others, entries, gone, list = '', {}, {}, older .. young
+  local others, list, out, back = '', older .. young, {}, {}
   for i = 1, opens do
-    entries[i] = sub(list, (i - 1) * size + 1, i * size)
-  end
-  for i = 1, opens do
-    local _, finish, events = unpack('<I8I8I8', entries[i])
+    local _, finish, events = unpack('<I8I8I8', list, (i - 1) * size + 1)
     if finish <= now then
-      ended = true
-      local unused = 0
-      if events % 2 == 1 then unused = (events - 1) / 2 end
-      --@<takeOut
+      out[#out + 1], back[#back + 1] = i, events % 2 * (events - 1) / 2
     end
   end
-  --@<sweep
+  ended = #out > 0
+  if ended then
+    --@<takeOut
+  end
   firstEnd, lastEnd = LAST, 0
   list = older .. young
   for i = 1, opens do
@@ -184,14 +203,19 @@ elseif op == 7 or op == 8 or op == 11 or op == 12 then
   if flags >= 2 and opens > 0 and wait > 0 then wait = 0 end
 end
 --@@find
--- Sets at to where the entry of the hold begins in list, the list of all holds, or to nil.
+-- Sets entry to that of the hold, and at to where it begins in older or, if it is the youngest, behind
+-- that; or both to nil.
 --@<loadOlder
-local list, at, text = older .. young, 1, pack('<I8', id)
-repeat
-  at = find(list, text, at, true)
-  if not at or at % size == 1 then break end
-  at = at + 1
-until false
+local entry, at, text = nil, #older + 1, pack('<I8', id)
+if sub(young, 1, 8) == text then
+  entry = young
+else
+  at = 0
+  repeat
+    at = find(older, text, at + 1, true)
+  until not at or at % size == 1
+  entry = at and sub(older, at, at + size - 1)
+end
 --@@settle
 -- Op 7 settles the hold of an ID, which held lasts events, n of which have happened in excess or,
 -- if n is negative, have not. Op 8 moves its end.
@@ -206,11 +230,11 @@ if op == 7 or op == 8 then
   end
   if op == 8 then
     if at then
-      local _, was, events = unpack('<I8I8I8', list, at)
+      local _, was, events = unpack('<I8I8I8', entry)
       local finish, n = min(now + lasts, LAST), (events - events % 2) / 2
-      told = sub(list, at, at + size - 1)
-      list = sub(list, 1, at + 7) .. pack('<I8', finish) .. sub(list, at + 16)
-      older, young = sub(list, 1, -size - 1), sub(list, -size)
+      told = entry
+      entry = sub(entry, 1, 8) .. pack('<I8', finish) .. sub(entry, 17)
+      if at > #older then young = entry else older = sub(older, 1, at - 1) .. entry .. sub(older, at + size) end
       firstEnd, lastEnd, changed = min(firstEnd, finish), max(lastEnd, finish), true
       --@<each
         --@<move
@@ -218,7 +242,7 @@ if op == 7 or op == 8 then
     end
   else
     if at then
-      local _, _, events = unpack('<I8I8I8', list, at)
+      local _, _, events = unpack('<I8I8I8', entry)
       if (events - events % 2) / 2 ~= lasts then
         return pack('<dB', now, 1) .. call('GET', KEYS[1])
       end
@@ -233,12 +257,10 @@ if op == 7 or op == 8 then
       end
     end
     if possible and at then
-      local others, entries, gone, i, unused = sub(list, 1, at - 1), {}, {}, 1, max(0, -n)
-      for from = at, #list, size do
-        entries[#entries + 1] = sub(list, from, from + size - 1)
-      end
-      told = sub(list, at, at + 23)
+      local from = max(1, at - size)
+      local others, list, out, back = sub(older, 1, from - 1), sub(older, from) .. young, {(at - from) / size + 1}, {max(0, -n)}
       --@<takeOut
+      told = sub(entry, 1, 24)
       --@<each
         told = told .. p.merged
       end
@@ -248,7 +270,6 @@ if op == 7 or op == 8 then
       else
         told = told .. wereYoung
       end
-      --@<sweep
       changed = true
     end
     if possible and n > 0 then
@@ -272,23 +293,14 @@ end
 -- Before the n events that a request holds, if it does, are spent at t.
 if id > 0 and opens >= 4096 and not flies then
   --@<loadOlder
-  local entry = sub(older, 1, size)
-  local _, _, events = unpack('<I8I8I8', entry)
-  local others, entries, gone, i, unused = '', {}, {}, 1, 0
+  local _, _, events = unpack('<I8I8I8', older)
   if events % 2 == 1 then
-    unused, tells = (events - 1) / 2, 2
-    for from = 1, #older, size do
-      entries[#entries + 1] = sub(older, from, from + size - 1)
-    end
-    entries[#entries + 1] = young
+    tells = 2
+    local others, list, out, back = '', older .. young, {1}, {(events - 1) / 2}
     --@<undoHelp
     --@<takeOut
-    --@<sweep
   else
-    --@<undoHelp
-    entries[1] = young
-    --@<takeOut
-    young, older, opens = entries[1], sub(older, size + 1), opens - 1
+    older, opens = sub(older, size + 1), opens - 1
   end
 end
 --@<passYoungest

@@ -48,7 +48,7 @@ local when = t
 --@<refilled
 room = missing + n <= max(min(floor((LAST - anchor) / p.per) * p.refill, COUNTS), p.burst)
 --@@markSize
-p.markSize = 8
+p.markSize, form = 8, form .. 'I8'
 --@@missing
 -- sets missing to the tokens that are missing at t, or at the instant of a reservation ahead
 local when = t
@@ -60,27 +60,46 @@ mark = pack('<I8', missing + n)
 --@@passMark
 --@<missing
 if missing < unpack('<I8', mark) then mark = pack('<I8', missing) end
---@@merge
-mark = pack('<I8', min(unpack('<I8', mark), (unpack('<I8', entry, p.markAt))))
---@@refunds
--- first the least that was missing since the hold. The instants of refills stay as they are.
+--@@leasts
+-- the least that was missing since each hold
+--@<words
 --@<missing
-local least
-for j = i, #entries do
-  local since = unpack('<I8', entries[j], p.markAt)
-  if j == #entries and missing < since then
-    since = missing
-    entries[j] = sub(entries[j], 1, p.markAt - 1) .. pack('<I8', since) .. sub(entries[j], p.markAt + 8)
+local each = size / 8
+local k, a, least = #out, #words - each + (p.markAt + 7) / 8, missing
+words[a] = min(words[a], missing)
+p.leasts, p.back = {}, 0
+for i = #list / size, out[1], -1 do
+  if words[a] < least then least = words[a] end
+  if i == out[k] then
+    p.leasts[k], k = least, k - 1
   end
-  if not least or since < least then least = since end
+  a = a - each
 end
 p.merged = pack('<I8', least)
-local back = min(unused, least)
-if back > 0 then
-  for j = i, #entries do
-    local since = unpack('<I8', entries[j], p.markAt)
-    entries[j] = sub(entries[j], 1, p.markAt - 1) .. pack('<I8', since - back) .. sub(entries[j], p.markAt + 8)
-  end
-end
+--@@refunds
+-- The instants of refills stay as they are.
+local back = min(unused, p.leasts[k] - p.back)
+p.back = p.back + back
+p.leasts[k] = p.back -- what has come back since
+--@<missing
 if now > p.anchor then p.anchor, p.missing = anchor, missing end
 p.missing = p.missing - min(p.missing, back)
+--@@lower
+-- What has come back is missing no more since. The mark of a hold that has ended stands for the time
+-- since the next older one.
+local each = size / 8
+local k, a, back, kept = 1, (out[1] - 1) * each + (p.markAt + 7) / 8, 0
+if out[1] > 1 then kept = a - each end
+for i = out[1], #list / size do
+  local gone = i == out[k]
+  if gone then
+    back, k = p.leasts[k], k + 1
+  end
+  local least = words[a] - back
+  if not gone then
+    words[a], kept = least, a
+  elseif kept and least < words[kept] then
+    words[kept] = least
+  end
+  a = a + each
+end

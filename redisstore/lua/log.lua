@@ -229,6 +229,6 @@ p.frontier = t
 --@@known
 p.need = math.huge
 --@@markSize
-p.markSize = 8
+p.markSize, form = 8, form .. 'd'
 --@@mark
 mark = pack('<I8', t + 1)

@@ -160,11 +160,11 @@ if p.size == 4 then used = 0 end
 if p.size == 4 and ahead == 0 then used = p.count end
 room = used + n <= (p.size == 4 and 4294967295 or COUNTS)
 --@@markSize
-p.markSize = 8
+p.markSize, form = 8, form .. 'd'
 --@@mark
 mark = pack('<I8', (t - t % p.length) / p.length + 1)
 --@@refunds
-local slot = unpack('<I8', p.merged) - 1
+local slot = unpack('<I8', mark) - 1
 if slot >= 0 and unused > 0 then
   local there
   if slot == p.latest then there = p.count else there = within(p, slot) end

@@ -67,26 +67,26 @@ end
 local last = LAST - t - ceil(ceil(cost) / 1000)
 room = last > 0 and n <= min(floor(last * 1000 / p.stable), COUNTS)
 --@@markSize
-p.markSize = 32
+p.markSize, form = 32, form .. 'dddd'
 --@@mark
 local s
 --@<dump
 mark = pack('<I8', t + 1) .. s
 --@@refunds
 -- all, if nothing was granted since
-local at = unpack('<I8', p.merged)
+local at, warmth, free, ns = unpack('<I8dI8I8', mark)
 if at > 0 and unused > 0 then
   local s
   --@<dump
   local after = s
-  p.warmth, p.free, p.ns = unpack('<dI8I8', p.merged, 9)
+  p.warmth, p.free, p.ns = warmth, free, ns
   do
     local n, t = held, at - 1
     --@<spend
   end
   --@<dump
   if s == after then
-    p.warmth, p.free, p.ns = unpack('<dI8I8', p.merged, 9)
+    p.warmth, p.free, p.ns = warmth, free, ns
     if held > unused then
       local n, t = held - unused, at - 1
       --@<spend

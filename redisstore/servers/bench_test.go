@@ -2,6 +2,7 @@ package servers
 
 import (
 	"context"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -105,6 +106,67 @@ func BenchmarkAccounting(b *testing.B) {
 				}
 				b.ReportMetric(scriptTime(b, s), "server-µs/call")
 			})
+		}
+	}
+}
+
+// BenchmarkOpenHolds compares requests on a key with many open holds: the server's time for a script, of
+// which a Hold that is settled takes two.
+func BenchmarkOpenHolds(b *testing.B) {
+	for kind, alg := range map[string]ratelimit.Algorithm{
+		"TokenBucket":      ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 1e9},
+		"FixedWindow":      ratelimit.FixedWindow{Limit: 1e9, Window: time.Hour},
+		"SlidingWindow/60": ratelimit.SlidingWindow{Limit: 1e9, Window: time.Hour, Segments: 60},
+		"InFlight":         ratelimit.InFlight{Limit: 1e6, Timeout: time.Hour},
+		"All":              ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 1e9}, ratelimit.FixedWindow{Limit: 1e9, Window: time.Hour}},
+	} {
+		for _, open := range []int{0, 10, 1000} {
+			for name, ask := range map[string]func(l ratelimit.Limiter, open []*ratelimit.Reservation) error{
+				"Take": func(l ratelimit.Limiter, _ []*ratelimit.Reservation) error {
+					_, err := l.Take(b.Context(), "k", 1)
+					return err
+				},
+				"Hold and Settle/youngest": func(l ratelimit.Limiter, _ []*ratelimit.Reservation) error {
+					r, _, err := l.Hold(b.Context(), "k", 10)
+					if err == nil {
+						_, err = r.Settle(b.Context(), 5)
+					}
+					return err
+				},
+				"Hold and Settle/any": func(l ratelimit.Limiter, open []*ratelimit.Reservation) error {
+					r, _, err := l.Hold(b.Context(), "k", 10)
+					if len(open) > 0 {
+						i := rand.IntN(len(open))
+						r, open[i] = open[i], r
+					}
+					if err == nil {
+						_, err = r.Settle(b.Context(), 5)
+					}
+					return err
+				},
+			} {
+				b.Run(kind+"/open="+strconv.Itoa(open)+"/"+name, func(b *testing.B) {
+					s := startServer(b)
+					l := limiter(b, makers["rueidis"](b, s.addr(), redisstore.WithTimeout(patient)), alg)
+					held := make([]*ratelimit.Reservation, open)
+					for i := range held {
+						var err error
+						if held[i], _, err = l.Hold(b.Context(), "k", 10, ratelimit.HoldFor(time.Hour)); err != nil {
+							b.Fatal(err)
+						}
+					}
+					if err := ask(l, held); err != nil { // which loads the script
+						b.Fatal(err)
+					}
+					s.do("CONFIG", "RESETSTAT")
+					for b.Loop() {
+						if err := ask(l, held); err != nil {
+							b.Fatal(err)
+						}
+					}
+					b.ReportMetric(scriptTime(b, s), "server-µs/call")
+				})
+			}
 		}
 	}
 }
