@@ -205,16 +205,20 @@ func (a *asking) decide(k *apartKey) (granted bool) {
 		res, err := k.l.takeBy(a.ctx, key, k.n, k.t, k.failed)
 		return a.tell(k, nil, res, err)
 	}
-	r, res, err := k.l.hold(a.ctx, key, k.n, k.t, k.failed, a.holding(), nil)
+	r, res, err := k.l.hold(a.ctx, key, k.n, k.t, k.failed, a.holding(k), a.of[k.index].with(nil))
 	return a.tell(k, r, res, err)
 }
 
 // holds reports whether the keys that are asked now are held.
 func (a *asking) holds() bool { return a.all || !a.last }
 
-// holding says how keys are held: by a TakeAll, only until all are asked.
-func (a *asking) holding() holding {
-	return holding{holds: true, last: maxAsking, lastSet: !a.all}
+// holding says how a key is held: by a TakeAll, only until all are asked.
+func (a *asking) holding(k *apartKey) holding {
+	if !a.all {
+		return holding{holds: true, last: maxAsking, lastSet: true}
+	}
+	h, _ := a.of[k.index].holding()
+	return h
 }
 
 // maxAsking is how long a TakeAll may take to ask all keys. If it is never told what a store has
@@ -233,7 +237,7 @@ func (a *asking) askTogether(keys []*apartKey) (decided, granted bool) {
 		j := k.l.states.(joiner)
 		req := Request{Op: op, N: k.n, timeline: k.l.timeline}
 		if op == OpHold {
-			req.Hold = k.t.handle(a.holding())
+			req.Hold = k.t.handle(a.holding(k))
 		}
 		calls[i] = JointCall{States: j.joint(), Key: a.of[k.index].key, Transition: k.t, Request: req}
 		if p := j.patience(); p > 0 && (ask.patience() == 0 || p < ask.patience()) {

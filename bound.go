@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/param"
@@ -18,10 +19,28 @@ type Bound struct {
 	key     string
 	n       int  // its own number of events
 	own     bool // whether it has one
+
+	options *[]HoldOption // of its holds; nil if there are none
 }
 
-// For returns l bound to key.
-func For(l Limiter, key string) Bound { return Bound{limiter: l, key: key} }
+// For returns l bound to key. The options are those of what the Bound holds: see [HoldFor] and
+// [GiveBack].
+func For(l Limiter, key string, opts ...HoldOption) Bound {
+	b := Bound{limiter: l, key: key}
+	if len(opts) > 0 {
+		own := slices.Clone(opts)
+		b.options = &own
+	}
+	return b
+}
+
+// with returns the options of b, and then opts.
+func (b Bound) with(opts []HoldOption) []HoldOption {
+	if b.options == nil {
+		return opts
+	}
+	return slices.Concat(*b.options, opts)
+}
 
 // N returns b with a number of events of its own, which [TakeAll] and [HoldAll] spend in its key
 // in the place of theirs: so one call spends a request, 1,200 tokens and 3 cents. If n is 0, the
@@ -85,17 +104,17 @@ func (b Bound) Reserve(ctx context.Context, n int) (*Reservation, error) {
 
 // ReserveWithin is [Limiter.ReserveWithin] for the key.
 func (b Bound) ReserveWithin(ctx context.Context, n int, maxWait time.Duration, opts ...HoldOption) (*Reservation, Decision, error) {
-	return b.of().ReserveWithin(ctx, b.key, n, maxWait, opts...)
+	return b.of().ReserveWithin(ctx, b.key, n, maxWait, b.with(opts)...)
 }
 
 // Hold is [Limiter.Hold] for the key.
 func (b Bound) Hold(ctx context.Context, n int, opts ...HoldOption) (*Reservation, Decision, error) {
-	return b.of().Hold(ctx, b.key, n, opts...)
+	return b.of().Hold(ctx, b.key, n, b.with(opts)...)
 }
 
 // WaitHold is [Limiter.WaitHold] for the key.
 func (b Bound) WaitHold(ctx context.Context, n int, opts ...HoldOption) (*Reservation, error) {
-	return b.of().WaitHold(ctx, b.key, n, opts...)
+	return b.of().WaitHold(ctx, b.key, n, b.with(opts)...)
 }
 
 // Charge is [Limiter.Charge] for the key.

@@ -83,7 +83,8 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 }
 
 // HoldAll is [TakeAll], and returns one Reservation of the events in all keys if they are
-// granted. Its Settle settles all of them with the same number, one after the other, and returns
+// granted. Each key is held as the options of [For] say; for a key that is given several times, those of
+// the first. [ResumeAll] resumes it. Its Settle settles all of them with the same number, one after the other, and returns
 // the decisions of all, merged like those of TakeAll. [Reservation.SettleEach] has a number for
 // each of them. Both check ctx once, before the first. If a key has no room for the events
 // ([ErrDebt] or [ErrFull]), the others are settled, and Settle can be called again for that key. If
@@ -149,7 +150,8 @@ func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool, w *wai
 		} else if e, ok := by.join(joint, b.key, w != nil); !ok {
 			apart = addApart(apart, of, i, n, by)
 		} else if e.Index, e.N = i, b.events(n); hold {
-			e.Hold = by.t.handle(holding{holds: true}).toKernel()
+			h, _ := b.holding()
+			e.Hold = by.t.handle(h).toKernel()
 			held.of[i].r = by.l.newReservation(0, 0, claim{key: b.key, by: by.t})
 		}
 	}
@@ -185,9 +187,12 @@ func checkTogether(ctx context.Context, n int, of []Bound) (own bool, err error)
 		return false, param.Invalid("TakeAll's bounds", "empty", "must have at least one Bound")
 	}
 	for i, b := range of {
+		_, err := b.holding()
 		switch own = own || b.own; {
 		case b.limiter == nil:
 			return own, param.Within(fmt.Sprintf("TakeAll's bounds[%d]", i), errUnbound)
+		case err != nil:
+			return own, param.Within(fmt.Sprintf("TakeAll's bounds[%d]", i), err)
 		case b.n < 0:
 			return own, fmt.Errorf("%w: %d of TakeAll's bounds[%d]", ErrNegative, b.n, i)
 		}

@@ -1,0 +1,205 @@
+package ratelimit
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+)
+
+// A wrapping limiter is none that New has made.
+type wrapping struct{ Limiter }
+
+func (w wrapping) Unwrap() Limiter { return w.Limiter }
+
+// A keptAll is a place in which a HoldAll holds: of returns a limiter there, and a second one of the same
+// name is that of another process.
+type keptAll struct {
+	name string
+	of   func(alg Algorithm) Limiter
+}
+
+// keptAlls are those whose keys are decided on together, and apart.
+func keptAlls(clk *stepclock.Clock) (all []keptAll) {
+	for _, name := range []string{"memory", "together", "apart", "wrappers"} {
+		memory, joint := NewMemoryStore(), newJointStore()
+		joint.undecided = name == "apart"
+		all = append(all, keptAll{name, func(alg Algorithm) Limiter {
+			switch name {
+			case "memory":
+				return Must(New(alg, WithStore(memory), WithClock(clk), WithName(fmt.Sprintf("%T", alg))))
+			case "wrappers":
+				return wrapping{joint.of(clk, alg)}
+			}
+			return joint.of(clk, alg)
+		}})
+	}
+	return all
+}
+
+func remaining(t *testing.T, bounds ...Bound) (left []int) {
+	t.Helper()
+	for _, b := range bounds {
+		d, err := b.Peek(t.Context())
+		require.NoError(t, err)
+		left = append(left, d.Remaining)
+	}
+	return left
+}
+
+// Each key of a HoldAll is held as its options say, and one that is given twice as those of the first.
+func TestHoldAll_Options(t *testing.T) {
+	clk := stepclock.New()
+	for _, kept := range keptAlls(clk) {
+		t.Run(kept.name, func(t *testing.T) {
+			l, flight := kept.of(FixedWindow{Limit: 10, Window: 24 * time.Hour}), kept.of(InFlight{Limit: 10, Timeout: time.Hour})
+			bounds := []Bound{
+				For(l, "usual"), For(l, "back", GiveBack()), For(l, "short", HoldFor(time.Minute), GiveBack()).N(3),
+				For(l, "usual", GiveBack()), For(flight, "flight"),
+			}
+			r, d, err := HoldAll(t.Context(), 1, bounds...)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			assert.Equal(t, []int{8, 9, 7, 8, 9}, remaining(t, bounds...))
+			clk.Advance(time.Minute)
+			assert.Equal(t, []int{8, 9, 10, 8, 9}, remaining(t, bounds...))
+			clk.Advance(9 * time.Minute)
+			assert.Equal(t, []int{8, 10, 10, 8, 9}, remaining(t, bounds...))
+			clk.Advance(50 * time.Minute)
+			assert.Equal(t, []int{8, 10, 10, 8, 10}, remaining(t, bounds...))
+			_, err = r.SettleEach(t.Context(), 0, 0, 3, 0, 0)
+			require.NoError(t, err)
+			assert.Equal(t, []int{8, 10, 10, 8, 10}, remaining(t, bounds...), "they have ended")
+		})
+	}
+}
+
+func TestFor_Options(t *testing.T) {
+	ctx, clk := t.Context(), stepclock.New()
+	l := Must(New(FixedWindow{Limit: 10, Window: 24 * time.Hour}, WithClock(clk)))
+	opts := []HoldOption{HoldFor(time.Minute), GiveBack()}
+	b := For(l, "key", opts...)
+	opts[0] = nil
+	_, _, err := b.Hold(ctx, 1)
+	require.NoError(t, err)
+	_, err = b.WaitHold(ctx, 2)
+	require.NoError(t, err)
+	_, _, err = b.ReserveWithin(ctx, 3, 0, HoldFor(time.Hour)) // the last one decides
+	require.NoError(t, err)
+	assert.Equal(t, []int{4}, remaining(t, b))
+	clk.Advance(time.Minute)
+	assert.Equal(t, []int{7}, remaining(t, b))
+	clk.Advance(time.Hour)
+	assert.Equal(t, []int{10}, remaining(t, b))
+
+	for _, opt := range []HoldOption{nil, HoldFor(0)} {
+		wrong := For(l, "key", GiveBack(), opt)
+		_, _, err := HoldAll(ctx, 1, b, wrong)
+		require.ErrorIs(t, err, ErrInvalid)
+		_, err = TakeAll(ctx, 1, b, wrong)
+		require.ErrorIs(t, err, ErrInvalid)
+		_, _, err = wrong.Hold(ctx, 1)
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+	assert.Equal(t, []int{10}, remaining(t, b))
+}
+
+// Another process settles exactly what a HoldAll holds. A key that is given twice counts twice, and one of
+// which nothing was held counts what happened.
+func TestResumeAll(t *testing.T) {
+	clk := stepclock.New()
+	for _, kept := range keptAlls(clk) {
+		t.Run(kept.name, func(t *testing.T) {
+			bounds := func() []Bound {
+				l, flight := kept.of(FixedWindow{Limit: 100, Window: time.Hour}), kept.of(InFlight{Limit: 100, Timeout: time.Hour})
+				return []Bound{For(l, "a").N(1), For(l, "b").N(20), For(flight, "c").N(3), For(l, "a").N(4), For(l, "none").N(0)}
+			}
+			hold := func() (token string) {
+				r, _, err := HoldAll(t.Context(), 7, bounds()...)
+				require.NoError(t, err)
+				assert.Equal(t, []int{95, 80, 97, 95, 100}, remaining(t, bounds()...))
+				token = r.Token()
+				require.NotEmpty(t, token)
+				return token
+			}
+			reset := func() {
+				for _, b := range bounds() {
+					require.NoError(t, b.Reset(t.Context()))
+				}
+			}
+			resume := func(token string) *Reservation {
+				r, err := ResumeAll(t.Context(), token, bounds()...)
+				require.NoError(t, err)
+				return r
+			}
+			token := hold()
+			r := resume(token)
+			require.NoError(t, r.Extend(t.Context(), time.Hour))
+			assert.Equal(t, token, r.Token())
+			_, err := r.SettleEach(t.Context(), 1, 25, 3, 2, 6)
+			require.NoError(t, err)
+			assert.Equal(t, []int{97, 75, 100, 97, 94}, remaining(t, bounds()...))
+			_, err = resume(token).Settle(t.Context(), 0)
+			require.NoError(t, err)
+			assert.Equal(t, []int{97, 75, 100, 97, 94}, remaining(t, bounds()...), "it was settled")
+			reset()
+
+			_, err = resume(hold()).Settle(t.Context(), 2)
+			require.NoError(t, err)
+			assert.Equal(t, []int{96, 98, 100, 96, 98}, remaining(t, bounds()...), "the first key twice")
+			reset()
+
+			require.NoError(t, resume(hold()).Release(t.Context()))
+			assert.Equal(t, []int{95, 80, 100, 95, 100}, remaining(t, bounds()...))
+			reset()
+
+			resume(hold()).Cancel()
+			assert.Equal(t, []int{100, 100, 100, 100, 100}, remaining(t, bounds()...))
+		})
+	}
+}
+
+// A token of other keys is an error, and changes nothing.
+func TestResumeAll_ForeignTokens(t *testing.T) {
+	ctx, clk := t.Context(), stepclock.New()
+	l := Must(New(FixedWindow{Limit: 10, Window: time.Hour}, WithClock(clk)))
+	a, b := For(l, "a"), For(l, "b")
+	r, _, err := HoldAll(ctx, 2, a, b)
+	require.NoError(t, err)
+	token := r.Token()
+	first, second, _ := strings.Cut(token, ".")
+	for _, tt := range []struct {
+		token string
+		of    []Bound
+	}{
+		{token, []Bound{b, a}}, {token, []Bound{a}}, {token, []Bound{a, b, b}}, {"", []Bound{a, b}},
+		{first, []Bound{a, b}}, {first + "." + first, []Bound{a, b}}, {token + ".", []Bound{a, b}},
+		{token[1:], []Bound{a, b}}, {second + "." + first, []Bound{a, b}},
+	} {
+		_, err := ResumeAll(ctx, tt.token, tt.of...)
+		require.ErrorIs(t, err, ErrToken, tt.token)
+	}
+	_, err = ResumeAll(ctx, token)
+	require.ErrorIs(t, err, ErrInvalid)
+	_, err = ResumeAll(ctx, token, a, Bound{})
+	require.ErrorIs(t, err, ErrInvalid)
+	assert.Equal(t, []int{8, 8}, remaining(t, a, b))
+
+	alone, err := ResumeAll(ctx, first, a)
+	require.NoError(t, err)
+	_, err = alone.SettleEach(ctx, 1)
+	require.NoError(t, err)
+	part, err := Resume(ctx, l, "b", second)
+	require.NoError(t, err)
+	part.Cancel()
+	assert.Equal(t, []int{9, 10}, remaining(t, a, b), "each key has its own token")
+
+	none, _, err := HoldAll(ctx, 0, a, b)
+	require.NoError(t, err)
+	assert.Empty(t, none.Token())
+}

@@ -1,0 +1,178 @@
+package ratelimit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/memory"
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
+
+// A token is base64 of a version (1 byte), the number of events, the instant at which they may happen,
+// and the ID of the hold (8 bytes each), and the first bytes of a hash of these and of what the token
+// belongs to.
+const (
+	tokenVersion = 1
+	tokenFields  = 1 + 3*8
+	tokenSize    = tokenFields + 14 // a multiple of 3, so that no bits are left over
+)
+
+// Token returns a short text by which another process can settle the hold: see [Resume]. It holds no
+// secret, and does not show the key, but whoever has it can settle the hold. It is empty if there is no
+// hold: if r is nil or no events are held; and if a full [MemoryStore] with ShareUnseen had no place for
+// a key. That of a [HoldAll] is for [ResumeAll].
+func (r *Reservation) Token() string {
+	if r == nil || r.claim == nil {
+		return ""
+	}
+	if all := r.parts().of; all != nil {
+		return tokenOf(all)
+	}
+	if !r.holds() || memory.Shared(r.claim.grant) {
+		return ""
+	}
+	b := make([]byte, 0, tokenSize)
+	b = binary.BigEndian.AppendUint64(append(b, tokenVersion), uint64(r.n))
+	b = binary.BigEndian.AppendUint64(b, r.due)
+	b = binary.BigEndian.AppendUint64(b, r.claim.hold)
+	return base64.RawURLEncoding.EncodeToString(append(b, r.l.seal(r.claim.key, b)...))
+}
+
+// holds reports whether r has a hold.
+func (r *Reservation) holds() bool {
+	return r != nil && r.l != nil && r.claim != nil && r.claim.hold != 0
+}
+
+// betweenTokens separates the tokens of the keys of a HoldAll.
+const betweenTokens = "."
+
+// tokenOf returns the tokens of the keys of a HoldAll, which are empty where nothing is held.
+func tokenOf(all []part) string {
+	tokens, any := make([]string, len(all)), false
+	for i, p := range all {
+		if tokens[i] = p.r.Token(); tokens[i] == "" && p.r.holds() {
+			return ""
+		}
+		any = any || tokens[i] != ""
+	}
+	if !any {
+		return ""
+	}
+	return strings.Join(tokens, betweenTokens)
+}
+
+// seal returns the hash of a token's fields, and of what they belong to: a key of a limiter, with its
+// name and kind; in memory, one of a store.
+func (l *limiter) seal(key string, fields []byte) []byte {
+	kind, within := "", uint64(0)
+	if l.own == nil {
+		kind = l.t.kernel.Kind()
+	}
+	if l.local != nil {
+		within = l.local.engine.Fingerprint(key)
+	}
+	hash := sha256.New()
+	hash.Write(fields)
+	for _, s := range []string{l.name, kind, key} {
+		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(s))))
+		hash.Write([]byte(s))
+	}
+	hash.Write(binary.BigEndian.AppendUint64(nil, within))
+	return hash.Sum(nil)[:tokenSize-tokenFields]
+}
+
+// Resume returns the Reservation whose Token another process has passed on, or this one before it
+// crashed, so that it can be settled, released or extended: a worker that takes a job from a queue
+// settles what was held when the job was put there. limiter is one with the same name, kind of algorithm
+// and store, and key is the key of the hold. A hold must be settled once, by whoever it is: the second
+// Settle of two Reservations of one hold changes nothing, except that it counts events that exceed it
+// once more.
+//
+// If token is damaged, or is that of another key or limiter, the error matches [ErrToken], and nothing
+// changes. Resume does not ask the store, so that it returns a Reservation even if the hold has ended; but
+// with [WithLimits], it calls the lookup, and returns its error. A limiter that [New] has not made is
+// asked through its method Resume(ctx, key, token) (*Reservation, error), or that of a limiter that it
+// unwraps; if there is none, the error matches [ErrInvalid].
+func Resume(ctx context.Context, limiter Limiter, key, token string) (*Reservation, error) {
+	l, ok := inner[interface {
+		Resume(ctx context.Context, key, token string) (*Reservation, error)
+	}](limiter)
+	if !ok {
+		return nil, param.Invalid("Resume's limiter", fmt.Sprintf("a %T", limiter), "must be made by New, or have a method Resume or Unwrap")
+	}
+	return l.Resume(ctx, key, token)
+}
+
+func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, error) {
+	if err := l.check(ctx, 0); err != nil {
+		return nil, err
+	}
+	b, err := base64.RawURLEncoding.DecodeString(token)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrToken, err)
+	case len(b) != tokenSize || b[0] != tokenVersion:
+		return nil, fmt.Errorf("%w: it has %d bytes", ErrToken, len(b))
+	case string(l.seal(key, b[:tokenFields])) != string(b[tokenFields:]):
+		return nil, fmt.Errorf("%w: it is not one of key %q of limiter %q", ErrToken, key, l.name)
+	}
+	field := func(i int) uint64 { return binary.BigEndian.Uint64(b[1+8*i:]) }
+	n, due, id := field(0), field(1), field(2)
+	if n > math.MaxInt || due > kernel.MaxInstant || id == 0 || id >= 1<<53 {
+		return nil, fmt.Errorf("%w: it has impossible numbers", ErrToken)
+	}
+	t, err := l.transitionOf(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return l.newReservation(int(n), due, claim{key: key, by: t, hold: id}), nil
+}
+
+// ResumeAll is [Resume] for the Token of a [HoldAll]. It needs the same keys in the same order; their
+// options and numbers of events do not matter. What is settled of a key of which nothing was held is
+// counted, unless New has not made the limiter and it unwraps to none.
+func ResumeAll(ctx context.Context, token string, of ...Bound) (*Reservation, error) {
+	own, err := checkTogether(ctx, 0, of)
+	if err != nil {
+		return nil, err
+	}
+	tokens := strings.Split(token, betweenTokens)
+	if len(tokens) != len(of) {
+		return nil, fmt.Errorf("%w: it is one of %d keys, and not of %d", ErrToken, len(tokens), len(of))
+	}
+	all := make([]part, len(of))
+	for i, b := range of {
+		first := slices.IndexFunc(of, b.equals)
+		if all[i].first = first; first < i {
+			all[first].times++
+			continue
+		}
+		all[i].r, err = b.resume(ctx, tokens[i])
+		if err != nil {
+			return nil, fmt.Errorf("bounds[%d]: %w", i, err)
+		}
+		all[i].times, all[i].n = 1, all[i].r.n
+	}
+	return (*limiter)(nil).newReservation(0, 0, claim{grant: parts{all, own}}), nil
+}
+
+// resume is Resume. Without a token, nothing is held.
+func (b Bound) resume(ctx context.Context, token string) (*Reservation, error) {
+	if token != "" {
+		return Resume(ctx, b.limiter, b.key, token)
+	}
+	if l, ok := inner[interface{ unheld(key string) *Reservation }](b.limiter); ok {
+		return l.unheld(b.key), nil
+	}
+	return new(Reservation), nil
+}
+
+// unheld returns a Reservation that holds nothing, and counts what is settled.
+func (l *limiter) unheld(key string) *Reservation { return l.newReservation(0, 0, claim{key: key}) }
