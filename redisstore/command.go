@@ -137,6 +137,9 @@ func (s *Store) commandOf(g *group, v variant) *script {
 // openAge is for how long a store expects open holds in the keys of a limit after it has met some.
 const openAge = 10 * time.Second
 
+// opens notes that holds are open in a key of prog.
+func (s *Store) opens(prog *program) { prog.opened.Store(int64(max(1, s.elapsed()))) }
+
 // opened reports whether holds were open lately in a key of prog.
 func (s *Store) opened(prog *program) bool {
 	met := prog.opened.Load()
@@ -149,7 +152,7 @@ func (s *Store) meetsHolds(g *group) bool {
 	if g.err != nil || g.variant&holding != 0 || g.undoes || g.calls[0].prog == nil || len(g.reply) != 9 || g.reply[8] != replyHolds {
 		return false
 	}
-	g.calls[0].prog.opened.Store(int64(max(1, s.elapsed())))
+	s.opens(g.calls[0].prog)
 	g.script = s.commandOf(g, g.variant|holding)
 	return true
 }
@@ -272,7 +275,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	granted, state := double(reply[9:]), prog.state(reply[17:])
 	if reply[8] == replyOpen {
 		state = append([]byte(prog.openTag), reply[17:]...)
-		prog.opened.Store(int64(max(1, s.elapsed())))
+		s.opens(prog)
 	}
 	after.time = time.UnixMicro(int64(double(reply)))
 	base := g.base

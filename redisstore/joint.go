@@ -213,7 +213,7 @@ func (s *Store) decideJointly(calls []ratelimit.JointCall, members []member, bas
 	if !s.limiterClock {
 		base = base.At(at.time)
 	}
-	found, ok := statesIn(reply[17:], members)
+	found, ok := s.statesIn(reply[17:], members)
 	if !ok {
 		return errShort
 	}
@@ -252,7 +252,7 @@ func (s *Store) decideJointly(calls []ratelimit.JointCall, members []member, bas
 }
 
 // statesIn returns the states of the keys in a reply.
-func statesIn(reply string, members []member) (found [][]byte, ok bool) {
+func (s *Store) statesIn(reply string, members []member) (found [][]byte, ok bool) {
 	for _, m := range members {
 		if len(reply) < 4 {
 			return nil, false
@@ -265,6 +265,7 @@ func statesIn(reply string, members []member) (found [][]byte, ok bool) {
 		state := m.prog.state(reply[:n])
 		if open {
 			state = append([]byte(m.prog.openTag), reply[:n]...)
+			s.opens(m.prog)
 		}
 		found = append(found, state)
 		reply = reply[n:]

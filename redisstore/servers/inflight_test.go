@@ -115,8 +115,8 @@ func TestWaitNoticesATimeout(t *testing.T) {
 	})
 }
 
-// Events in flight are released by the limit that applies by then. Its other parts take nothing
-// back of what another limit has granted, and charge what came on top.
+// Events in flight are released by the limit that applies by then. Its other parts take back what
+// has not happened, and charge what came on top.
 func TestReleaseAfterTheLimitChanged(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
@@ -136,7 +136,7 @@ func TestReleaseAfterTheLimitChanged(t *testing.T) {
 			n, remaining int
 		}{
 			{less, 1, 30 - 6}, // are in flight then
-			{more, 9, 42 - 15},
+			{more, 9, 30 - 1},
 		} {
 			d, err := tt.r.Settle(t.Context(), tt.n)
 			require.NoError(t, err)

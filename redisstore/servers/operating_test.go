@@ -97,6 +97,18 @@ func useAll(t testing.TB, create func(opts ...redisstore.Option) *redisstore.Sto
 	_, err = ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "k"), ratelimit.For(window, "k"))
 	require.NoError(t, err)
 
+	var held []*ratelimit.Reservation
+	for range 20 { // as many as a script does not always read
+		h, _, err := l.Hold(t.Context(), "held", 1, ratelimit.GiveBack())
+		require.NoError(t, err)
+		held = append(held, h)
+		require.NoError(t, h.Extend(t.Context(), time.Hour))
+	}
+	for _, h := range held {
+		_, err := h.Settle(t.Context(), 0)
+		require.NoError(t, err)
+	}
+
 	leasing := create(patience, redisstore.WithLease(100, time.Hour))
 	leased := limiter(t, leasing, hourly(100_000), ratelimit.WithName("leased"))
 	took := 0
