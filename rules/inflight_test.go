@@ -216,6 +216,45 @@ func TestHold(t *testing.T) {
 	assert.Equal(t, ratelimit.Never, a.RetryAfter)
 }
 
+// A Hold of one rule or several ends by itself as its options say. An in-flight rule's ends at that time
+// as well.
+func TestHold_EndsByItself(t *testing.T) {
+	ctx := t.Context()
+	few, alone := limited("few", "/a/b", 5, ""), limited("alone", "/c", 5, "")
+	s, clk := newSet(t, Static(flights, few, alone))
+	hold := func(path string, opts ...ratelimit.HoldOption) *Hold {
+		h, _, err := s.Hold(ctx, "192.0.2.1", "GET", path, 1, opts...)
+		require.NoError(t, err)
+		require.NotNil(t, h)
+		return h
+	}
+	hold("/a%2Fb", ratelimit.HoldFor(time.Second), ratelimit.GiveBack())
+	hold("/c", ratelimit.HoldFor(time.Second), ratelimit.GiveBack())
+	longer := hold("/c", ratelimit.HoldFor(time.Second), ratelimit.GiveBack())
+	require.NoError(t, longer.Extend(ctx, 2*time.Second))
+	assert.Equal(t, []int{1, 4, 3}, []int{left(t, s, flights), left(t, s, few), left(t, s, alone)})
+	clk.Add(time.Second)
+	assert.Equal(t, []int{2, 5, 4}, []int{left(t, s, flights), left(t, s, few), left(t, s, alone)})
+	clk.Add(time.Second)
+	assert.Equal(t, 5, left(t, s, alone))
+	require.ErrorIs(t, longer.Extend(ctx, time.Second), ratelimit.ErrEnded)
+
+	for _, path := range []string{"/a%2Fb", "/c"} {
+		h, _, err := s.Hold(ctx, "192.0.2.1", "GET", path, 1, ratelimit.HoldFor(0))
+		assert.Nil(t, h)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	}
+	assert.Equal(t, []int{2, 5, 5}, []int{left(t, s, flights), left(t, s, few), left(t, s, alone)})
+}
+
+// The methods of what a refusal holds do nothing.
+func TestHold_Nil(t *testing.T) {
+	var none *Hold
+	require.NoError(t, none.Release(t.Context()))
+	require.NoError(t, none.Settle(t.Context(), 1))
+	require.NoError(t, none.Extend(t.Context(), time.Hour))
+}
+
 // What settles a request need not know its rule.
 func TestSettleFindsTheRule(t *testing.T) {
 	s, _ := newSet(t, Static(limited("a", "/a", 5, ""), limited("b:1", "/b", 6, "in-flight")))

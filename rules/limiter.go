@@ -82,9 +82,9 @@ func (l limiterOf) AllowN(subject string, n int) bool {
 }
 
 // ask is Take, or with hold, Hold.
-func (l limiterOf) ask(ctx context.Context, subject string, n int, hold bool) (v verdict) {
+func (l limiterOf) ask(ctx context.Context, subject string, n int, hold bool, opts ...ratelimit.HoldOption) (v verdict) {
 	if hold {
-		v.held, v.Decision, v.err = l.Hold(ctx, subject, n)
+		v.held, v.Decision, v.err = l.Hold(ctx, subject, n, opts...)
 	} else {
 		v.Decision, v.err = l.Take(ctx, subject, n)
 	}
@@ -127,7 +127,7 @@ func (l limiterOf) TakeUpTo(ctx context.Context, subject string, n int) (int, ra
 
 func (l limiterOf) Hold(ctx context.Context, subject string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	if j := l.joint(ctx); j != nil {
-		v := j.ask(ctx, l, subject, n, true)
+		v := j.ask(ctx, l, subject, n, true, opts...)
 		return v.held, v.Decision, v.err
 	}
 	return l.set.limiter.Hold(l.in(ctx), l.key(subject), n, opts...)

@@ -107,14 +107,14 @@ func (m *middleware) jointOf(ctx context.Context) *joint {
 // ask returns the verdict of l's rule on the request. The first call decides for all its
 // rules, and holds what they grant if that is asked for or one of them is in-flight. If the
 // request is refused, only the strictest rule reports a refusal.
-func (j *joint) ask(ctx context.Context, l limiterOf, subject string, n int, hold bool) verdict {
+func (j *joint) ask(ctx context.Context, l limiterOf, subject string, n int, hold bool, opts ...ratelimit.HoldOption) verdict {
 	if j.verdicts == nil {
 		held := hold || slices.ContainsFunc(j.rules, (*compiled).flies)
-		j.verdicts, j.strictest = l.set.takeAll(ctx, subject, n, j.rules, held)
+		j.verdicts, j.strictest = l.set.takeAll(ctx, subject, n, j.rules, held, opts...)
 	}
 	i := slices.Index(j.rules, l.rule)
 	if i >= len(j.verdicts) { // the request was refused, but an option let it pass on to a shadow
-		return limiterOf{set: l.set, rule: l.rule}.ask(ctx, subject, n, hold)
+		return limiterOf{set: l.set, rule: l.rule}.ask(ctx, subject, n, hold, opts...)
 	}
 	v := j.verdicts[i]
 	j.verdicts[i].held = nil // its handler's from now on; events that it does not hold are spent

@@ -173,17 +173,20 @@ func (s *Set) Take(ctx context.Context, subject, method, path string, n int) (An
 // in-flight rule. If a rule refuses the call, nothing is spent, and the Hold is nil. If no
 // rule matches, the Hold holds nothing.
 //
+// A Hold that is neither settled nor released ends by itself: of an in-flight rule, after its Window, of
+// others, after ten minutes, or as the options say.
+//
 // A rule with Shadow set that would have refused the call holds nothing.
-func (s *Set) Hold(ctx context.Context, subject, method, path string, n int) (*Hold, Answer, error) {
+func (s *Set) Hold(ctx context.Context, subject, method, path string, n int, opts ...ratelimit.HoldOption) (*Hold, Answer, error) {
 	rules := s.match(nil, method, path)
 	if len(rules) == 0 {
 		return new(Hold), free, nil
 	}
 	verdicts, strictest := []verdict{{}}, 0
 	if len(rules) == 1 {
-		verdicts[0] = limiterOf{set: s, rule: rules[0]}.ask(ctx, subject, n, true)
+		verdicts[0] = limiterOf{set: s, rule: rules[0]}.ask(ctx, subject, n, true, opts...)
 	} else {
-		verdicts, strictest = s.takeAll(ctx, subject, n, rules, true)
+		verdicts, strictest = s.takeAll(ctx, subject, n, rules, true, opts...)
 	}
 	h := new(Hold)
 	for _, v := range verdicts {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -26,11 +27,11 @@ func (v verdict) refused() bool { return !v.Allowed && (v.err == nil || v.Degrad
 // subject may use the events between the peek and the take; then the rules that were
 // asked before the one that refuses give back what they hold or, without hold, have been
 // spent needlessly. No rule is ever bypassed.
-func (s *Set) takeAll(ctx context.Context, subject string, n int, rules []*compiled, hold bool) (verdicts []verdict, strictest int) {
+func (s *Set) takeAll(ctx context.Context, subject string, n int, rules []*compiled, hold bool, opts ...ratelimit.HoldOption) (verdicts []verdict, strictest int) {
 	verdicts = make([]verdict, len(rules))
 	taken := make([]bool, len(rules))
 	take := func(i int) verdict {
-		verdicts[i], taken[i] = limiterOf{set: s, rule: rules[i]}.ask(ctx, subject, n, hold), true
+		verdicts[i], taken[i] = limiterOf{set: s, rule: rules[i]}.ask(ctx, subject, n, hold, opts...), true
 		return verdicts[i]
 	}
 	enforced := slices.IndexFunc(rules, func(r *compiled) bool { return r.Shadow })
@@ -84,25 +85,37 @@ func giveBack(ctx context.Context, verdicts []verdict) {
 }
 
 // A Hold has the events that a call holds in the limits of one rule or several. Its methods
-// may be called by any number of goroutines.
+// may be called by any number of goroutines. Those of a nil one, which comes with a refusal, do nothing.
 type Hold struct{ held []*ratelimit.Reservation }
 
 // Release says that the call is over: a call of an in-flight rule no longer counts, and other
 // rules keep its events. See [ratelimit.Reservation.Release].
 func (h *Hold) Release(ctx context.Context) error {
-	errs := make([]error, len(h.held))
-	for i, r := range h.held {
-		errs[i] = r.Release(ctx)
-	}
-	return errors.Join(errs...)
+	return h.each(func(r *ratelimit.Reservation) error { return r.Release(ctx) })
 }
 
 // Settle says that the call is over, and has cost n events instead of those held. See
 // [ratelimit.Reservation.Settle].
 func (h *Hold) Settle(ctx context.Context, n int) error {
+	return h.each(func(r *ratelimit.Reservation) error {
+		_, err := r.Settle(ctx, n)
+		return err
+	})
+}
+
+// Extend makes the Hold end by itself d from now. See [ratelimit.Reservation.Extend].
+func (h *Hold) Extend(ctx context.Context, d time.Duration) error {
+	return h.each(func(r *ratelimit.Reservation) error { return r.Extend(ctx, d) })
+}
+
+// each returns the errors of f, called with what the rules hold.
+func (h *Hold) each(f func(*ratelimit.Reservation) error) error {
+	if h == nil {
+		return nil
+	}
 	errs := make([]error, len(h.held))
 	for i, r := range h.held {
-		_, errs[i] = r.Settle(ctx, n)
+		errs[i] = f(r)
 	}
 	return errors.Join(errs...)
 }
