@@ -299,15 +299,16 @@ func (m *middleware) ask(r *http.Request) (q question, err error) {
 		return q, err
 	}
 	q.all = make([]ratelimit.Bound, len(m.limits))
-	q.all[0] = ratelimit.For(m.limits[0].limiter, q.key)
+	q.all[0] = ratelimit.For(m.limits[0].limiter, q.key, m.hold...)
 	for i, l := range m.limits[1:] {
 		key, err := l.keyOf(r)
 		if err != nil {
 			return question{}, err
 		}
-		q.all[i+1] = ratelimit.For(l.limiter, key)
 		if l.costs() {
-			q.all[i+1] = q.all[i+1].N(q.costs[i+1])
+			q.all[i+1] = ratelimit.For(l.limiter, key, l.hold...).N(q.costs[i+1])
+		} else {
+			q.all[i+1] = ratelimit.For(l.limiter, key, m.hold...)
 		}
 	}
 	return q, nil
@@ -339,17 +340,21 @@ func (m *middleware) decide(ctx context.Context, q question) (a answer, err erro
 		if deadline, ok := ctx.Deadline(); ok {
 			most = min(most, max(0, time.Until(deadline)))
 		}
-		if m.settles {
-			a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, most, ratelimit.HoldFor(longestRequest))
-		} else {
-			a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, most)
-		}
+		a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, most, m.turnOptions()...)
 	case hold:
-		a.turn, a.Decision, err = l.Hold(ctx, q.key, q.n)
+		a.turn, a.Decision, err = l.Hold(ctx, q.key, q.n, m.hold...)
 	default:
 		a.Decision, err = l.Take(ctx, q.key, q.n)
 	}
 	return a, err
+}
+
+// turnOptions returns the options of a reservation, which without any is no hold.
+func (m *middleware) turnOptions() []ratelimit.HoldOption {
+	if !m.settles {
+		return nil
+	}
+	return append([]ratelimit.HoldOption{ratelimit.HoldFor(longestRequest)}, m.hold...)
 }
 
 // nowLeft returns the decision on a request that was granted after a wait.

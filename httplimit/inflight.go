@@ -39,13 +39,13 @@ func (m *middleware) release(r *http.Request, h *ratelimit.Reservation) {
 func (m *middleware) waitHold(ctx context.Context, l ratelimit.Limiter, q question) (a answer, err error) {
 	bounded, cancel := m.clk.WithTimeout(ctx, m.shaping)
 	defer cancel()
-	a.turn, err = l.WaitHold(bounded, q.key, q.n)
+	a.turn, err = l.WaitHold(bounded, q.key, q.n, m.hold...)
 	if err == nil {
 		a.Decision, err = m.nowLeft(ctx, q)
 		return a, err
 	}
 	// Ask why, and when to retry. If the delay has not passed, a turn may still come in time.
 	deadline, _ := bounded.Deadline()
-	a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, max(0, m.clk.Until(deadline)))
+	a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, max(0, m.clk.Until(deadline)), m.turnOptions()...)
 	return a, err
 }

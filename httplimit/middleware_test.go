@@ -151,6 +151,7 @@ func TestMisuse(t *testing.T) {
 		"WithCost's function is nil":             httplimit.Middleware(l, httplimit.WithCost(nil)),
 		"WithSkip's function is nil":             httplimit.Middleware(l, httplimit.WithSkip(nil)),
 		"WithSettle's function is nil":           httplimit.Middleware(l, httplimit.WithSettle(nil)),
+		"WithSettle.HoldFor's d is -1ns":         httplimit.Middleware(l, httplimit.WithSettle(httplimit.ByCost, ratelimit.HoldFor(-1))),
 		"WithAlso's limiter is nil":              httplimit.Middleware(l, httplimit.WithAlso((*nilLimiter)(nil), httplimit.ClientIP(), "x")),
 		"WithAlso's function is nil":             httplimit.Middleware(l, httplimit.WithAlso(l, nil, "x")),
 		`WithAlso's name is ""`:                  httplimit.Middleware(l, httplimit.WithAlso(l, httplimit.ClientIP(), "")),

@@ -93,6 +93,7 @@ func TestNew(t *testing.T) {
 		"an option of WithAlso is another": {httplimit.WithAlso(l, httplimit.Everybody(), "x", nil, httplimit.WithCost(nil))},
 		"WithCost's function is nil":       {httplimit.WithAlso(l, httplimit.Everybody(), "x", httplimit.WithCost(nil))},
 		"WithSettle's function is nil":     {httplimit.WithAlso(l, httplimit.Everybody(), "x", httplimit.WithSettle(nil))},
+		"WithSettle.option 0 of a hold":    {httplimit.WithAlso(l, httplimit.Everybody(), "x", httplimit.WithSettle(httplimit.ByCost, nil))},
 		`a limit's name is "d-2-period"`:   {httplimit.WithAlso(two, httplimit.Everybody(), "d"), httplimit.WithPolicyName("d-2-period")},
 	} {
 		limited, err := httplimit.New(l, opts...)

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -152,6 +153,7 @@ type config struct {
 type costing struct {
 	cost   func(*http.Request) int                              // nil if it is 1
 	settle func(r *http.Request, status int, written int64) int // nil if requests are not settled
+	hold   []ratelimit.HoldOption                               // until then
 
 	costed, settled bool // whether these options were given
 }
@@ -164,8 +166,15 @@ func (c *costing) check() error {
 	case c.settled && c.settle == nil:
 		return invalid("WithSettle's function", nil, "must return how many events a request has cost, as ByCost does")
 	}
+	_, _, err := anyLimiter.Hold(context.Background(), "", 0, c.hold...)
+	if err != nil {
+		return misuseError{param.Within("WithSettle", err)}
+	}
 	return nil
 }
+
+// anyLimiter knows which options a hold may have.
+var anyLimiter = ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
 
 // costs reports whether an option was given.
 func (c *costing) costs() bool { return c.costed || c.settled }

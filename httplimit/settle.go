@@ -35,6 +35,10 @@ import (
 // With [WithAlso], limiters can have a WithSettle of their own: for cents, f may return what the
 // tokens of CostOf cost.
 //
+// A request that is not settled within ten minutes, because its handler takes longer or its process
+// has crashed, counts as it was held. opts change that: [ratelimit.HoldFor] is for longer ones, and with
+// [ratelimit.GiveBack] such a request counts nothing.
+//
 // A request is settled when its handler returns or panics, even if its client has left or its
 // deadline has passed. A handler that passes a hijacked connection to another goroutine is
 // settled before the connection ends. Requests that are refused, skipped or cost 0 are not
@@ -50,8 +54,8 @@ import (
 // [io.ReaderFrom], [http.Hijacker] and [http.Pusher] if the one in it does, works with
 // [http.ResponseController], and does not implement the deprecated [http.CloseNotifier]. A
 // request takes one more call of the store, which is made before the response ends.
-func WithSettle(f func(r *http.Request, status int, written int64) int) Option {
-	return func(c *config) { c.settle, c.settled = f, true }
+func WithSettle(f func(r *http.Request, status int, written int64) int, opts ...ratelimit.HoldOption) Option {
+	return func(c *config) { c.settle, c.hold, c.settled = f, opts, true }
 }
 
 // Cost says that the request r has cost n events, in the unit of the limit. A handler behind

@@ -122,6 +122,52 @@ func TestCost(t *testing.T) {
 	}
 }
 
+// TestSettleAfterTheHold: a request that its handler takes too long for counts as it was held, or as the
+// options say, however it was held. With WithAlso, those of a WithSettle of a limiter's own are its own.
+func TestSettleAfterTheHold(t *testing.T) {
+	month := ratelimit.FixedWindow{Limit: 100, Window: 30 * 24 * time.Hour}
+	for name, opts := range map[string][]httplimit.Option{
+		"at once":           nil,
+		"shaped":            {httplimit.WithShaping(time.Second)},
+		"shaped, in flight": {httplimit.WithShaping(time.Second), httplimit.WithInFlight()},
+		"also":              {},
+	} {
+		for _, tt := range []struct {
+			takes time.Duration
+			hold  []ratelimit.HoldOption
+			want  int
+		}{
+			{10*time.Minute - 1, nil, 99},
+			{10 * time.Minute, nil, 90},
+			{10 * time.Minute, []ratelimit.HoldOption{ratelimit.HoldFor(time.Hour)}, 99},
+			{time.Hour, []ratelimit.HoldOption{ratelimit.HoldFor(time.Hour)}, 90},
+			{time.Hour, []ratelimit.HoldOption{ratelimit.GiveBack()}, 100},
+		} {
+			l, clk := limiter(t, month)
+			other := ratelimit.Must(ratelimit.New(month, ratelimit.WithClock(clk)))
+			opts := append(opts, httplimit.WithCost(func(*http.Request) int { return 10 }), httplimit.WithSettle(httplimit.ByCost, tt.hold...))
+			if name == "also" {
+				opts = append(opts, httplimit.WithAlso(other, httplimit.ClientIP(), "also"),
+					httplimit.WithAlso(other, httplimit.Everybody(), "own", httplimit.WithSettle(httplimit.ByCost, ratelimit.GiveBack())))
+			}
+			h := httplimit.Middleware(l, opts...)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				clk.Add(tt.takes)
+				httplimit.Cost(r, 1)
+			}))
+			assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
+			assert.Equal(t, tt.want, remaining(t, l), "%s, %v", name, tt.takes)
+			if name == "also" {
+				assert.Equal(t, tt.want, remaining(t, other))
+				want := 100
+				if tt.takes < 10*time.Minute {
+					want = 99
+				}
+				assert.Equal(t, want, left(t, other, "everybody"))
+			}
+		}
+	}
+}
+
 // TestCostIsKnownToSettle checks the sum that WithSettle's function gets, and that it neither
 // overflows nor exists elsewhere.
 func TestCostIsKnownToSettle(t *testing.T) {

@@ -247,6 +247,16 @@ func TestHold_EndsByItself(t *testing.T) {
 	assert.Equal(t, []int{2, 5, 5}, []int{left(t, s, flights), left(t, s, few), left(t, s, alone)})
 }
 
+// So does what the middleware holds, of each rule of a request.
+func TestMiddleware_HoldsEndByThemselves(t *testing.T) {
+	few, more := limited("few", "/a/b", 5, ""), limited("more", "/**", 9, "")
+	s, clk := newSet(t, Static(few, more))
+	h := s.Middleware(httplimit.WithSettle(httplimit.ByCost, ratelimit.HoldFor(time.Second), ratelimit.GiveBack()))(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { clk.Add(time.Second) }))
+	assert.Equal(t, 200, get(h, "/a%2Fb").Code)
+	assert.Equal(t, []int{5, 9}, []int{left(t, s, few), left(t, s, more)})
+}
+
 // The methods of what a refusal holds do nothing.
 func TestHold_Nil(t *testing.T) {
 	var none *Hold
