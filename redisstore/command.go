@@ -272,7 +272,8 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	case reply[8] == replyReset:
 		return after, errReset
 	}
-	granted, state := double(reply[9:]), prog.state(reply[17:])
+	granted, ended := grantedIn(reply)
+	state := prog.state(reply[17:])
 	if reply[8] == replyOpen {
 		state = append([]byte(prog.openTag), reply[17:]...)
 		s.opens(prog)
@@ -306,8 +307,17 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	if granted != 0 {
 		return after, fmt.Errorf("redisstore: the script granted %v more requests than package ratelimit would: this is a defect of the store, please report it", granted)
 	}
+	s.counts.ended.Add(ended)
 	after.state, after.ends = state, prog.firstEnd(state)
 	return after, nil
+}
+
+// grantedIn returns how many requests a script has granted, and how many holds have ended by themselves.
+func grantedIn(reply string) (granted float64, ended uint64) {
+	const unit = 1 << 16
+	number := double(reply[9:])
+	ended = uint64(max(0, number) / unit)
+	return number - float64(ended*unit), ended
 }
 
 // double returns the number in the first 8 bytes of s.

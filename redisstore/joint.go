@@ -234,9 +234,11 @@ func (s *Store) decideJointly(calls []ratelimit.JointCall, members []member, bas
 		granted = granted && calls[i].Result.Decision.Allowed
 	}
 	op := jointOp(calls, members)
-	if spent := double(reply[9:]) == 1; spent != (granted && op != opPeek) {
-		return fmt.Errorf("redisstore: the script grants %d keys together: %t, unlike package ratelimit: this is a defect of the store, please report it", len(calls), spent)
+	spent, ended := grantedIn(reply)
+	if (spent == 1) != (granted && op != opPeek) {
+		return fmt.Errorf("redisstore: the script grants %d keys together: %t, unlike package ratelimit: this is a defect of the store, please report it", len(calls), spent == 1)
 	}
+	s.counts.ended.Add(ended)
 	for i := range calls {
 		if !granted {
 			if err := apply(i, calls[i].Request.Refused(op != opPeek)); err != nil {

@@ -38,6 +38,8 @@ type Stats struct {
 	ErrorReplies uint64 // the server replied with an error, such as OOM or NOPERM
 	OtherErrors  uint64 // for example lost connections and unreadable states
 
+	Ended uint64 // holds that ended by themselves, or early because their key had 4,096, as commands of this store found
+
 	Unreadable uint64 // unreadable states that were replaced by new ones: see [ratelimit.ErrState]
 
 	// Latency counts the commands that the server replied to, by the time from sending to
@@ -78,7 +80,7 @@ func (s *Store) Stats() Stats {
 	stats := Stats{
 		Calls: c.calls.Load(), Coalesced: c.coalesced.Load(), Cached: c.cached.Load(), Leased: c.leased.Load(), Lost: c.lost.Load(),
 		Timeouts: c.timeouts.Load(), BreakerOpen: c.breakerOpen.Load(), ErrorReplies: c.errorReplies.Load(), OtherErrors: c.otherErrors.Load(),
-		Unreadable: c.unreadable.Load(),
+		Ended: c.ended.Load(), Unreadable: c.unreadable.Load(),
 	}
 	s.look(&stats)
 	stats.Failures = stats.Timeouts + stats.BreakerOpen + stats.ErrorReplies + stats.OtherErrors
@@ -91,7 +93,7 @@ func (s *Store) Stats() Stats {
 type counts struct {
 	calls, coalesced, cached, leased, lost           atomic.Uint64
 	timeouts, breakerOpen, errorReplies, otherErrors atomic.Uint64
-	unreadable                                       atomic.Uint64
+	ended, unreadable                                atomic.Uint64
 	latency                                          [len(latencyBounds) + 1]atomic.Uint64
 }
 

@@ -21,8 +21,11 @@
 -- The reply is the time, 0, the number of takes and reservations granted, and the state. If the
 -- value is not a state of any of these limits, nothing is changed, and the reply is the time, 1 and
 -- the value; see foreign.go. If the key was reset since the events that a request takes back were
--- spent, nothing is changed, and the reply is the time, 3 and the time of the Reset. If holds are open, the
--- script for holds replies with 5 instead of 0, and the others with the time and 4, and change nothing.
+-- spent, nothing is changed, and the reply is the time, 3 and the time of the Reset. If holds are
+-- open, the script for holds replies with 5 instead of 0, and the others with the time and 4, and
+-- change nothing.
+-- The script for holds adds 65536 for each hold that has ended without a request to the number of
+-- requests granted.
 --
 -- Numbers are doubles, which represent integers up to 2^53 exactly. Instants are whole
 -- microseconds since 1970, up to the year 2116 (below 2^52.1). Windows, limits and the units
@@ -269,6 +272,7 @@ end
 --@@holding
 --@<tellHolds
 changed = changed or ended and stores
+if changed then granted = granted + 65536 * over end
 --@@always
 if changed then
   local fresh, state = now

@@ -143,6 +143,7 @@ end
 --@@endDue
 -- Ends the holds that are due. The reply has the state after that.
 local told, tells = '', 0 -- an entry for the reply, and how many the requests have asked for
+local over = 0 -- how many holds have ended without a request
 local ended = false
 if opens > 0 and firstEnd <= now then
   --@<loadOlder
@@ -154,7 +155,8 @@ if opens > 0 and firstEnd <= now then
       out[#out + 1], back[#back + 1] = i, events % 2 * (events - 1) / 2
     end
   end
-  ended = #out > 0
+  over = #out
+  ended = over > 0
   if ended then
     --@<takeOut
   end
@@ -294,6 +296,7 @@ end
 if id > 0 and opens >= 4096 and not flies then
   --@<loadOlder
   local _, _, events = unpack('<I8I8I8', older)
+  over = over + 1
   if events % 2 == 1 then
     tells = 2
     local others, list, out, back = '', older .. young, {1}, {(events - 1) / 2}

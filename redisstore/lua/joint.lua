@@ -8,11 +8,12 @@
 -- ARGV[1]      the time, or a negative number for the time of this server; the operation: 1 takes
 --              the events, 0 spends nothing
 -- ARGV[2*k]    of a key: whether its algorithm is an All, and the number of events; in the scripts for
---              holds, the ID of the hold, how long it lasts and its flags; if it is an All, the number of its parts; for each part its kind and its constants; for each
---              bucket the cost of the events
+--              holds, the ID of the hold, how long it lasts and its flags; if it is an All, the number of
+--              its parts; for each part its kind and its constants; for each bucket the cost of the events
 -- ARGV[2*k+1]  the prefix of the key's states
 --
--- The reply is the time, 0, whether the events were spent, and for each key the length of its
+-- The reply is the time, 0, whether the events were spent (1 or 0; in the script for holds, 65536
+-- more for each hold that has ended without a request), and for each key the length of its
 -- state and the state, from before. If a value is not a state of the key's limit, nothing is
 -- changed, and the reply is the time and 1. Nothing is written before all states are known, so a
 -- script that fails changes nothing.
@@ -105,7 +106,7 @@ for k = 1, #KEYS do
   local s
   --@<endDue
   q.value, q.ended = value, ended
-  q.id, q.lasts, q.flags, q.size, q.flies, q.tells = id, lasts, flags, size, flies, 0
+  q.id, q.lasts, q.flags, q.size, q.flies, q.tells, q.over = id, lasts, flags, size, flies, 0, over
   q.opens, q.older, q.young, q.firstEnd, q.lastEnd = opens, older, young, firstEnd, lastEnd
   q.wereOpen, q.wereOlder, q.wereYoung, q.wereFirst, q.wereLast = opens, older, young, firstEnd, lastEnd
   --@@always
@@ -136,7 +137,7 @@ if granted then
     local n, t = q.n, now
     if n > 0 then
       first, many = q.first, q.many
-      local id, lasts, flags, size, flies, tells = q.id, q.lasts, q.flags, q.size, q.flies, 0
+      local id, lasts, flags, size, flies, tells, over = q.id, q.lasts, q.flags, q.size, q.flies, 0, q.over
       local opens, older, young, firstEnd, lastEnd = q.opens, q.older, q.young, q.firstEnd, q.lastEnd
       local rest, youngAt, wereOlder = '', 0, '' -- older was read
       --@<opensHold
@@ -144,7 +145,7 @@ if granted then
         --@<spend
       end
       --@<opened
-      q.tells, q.opens, q.older, q.young, q.firstEnd, q.lastEnd = tells, opens, older, young, firstEnd, lastEnd
+      q.over, q.tells, q.opens, q.older, q.young, q.firstEnd, q.lastEnd = over, tells, opens, older, young, firstEnd, lastEnd
     end
   end
   first, many = 1, all
@@ -159,7 +160,7 @@ end
 
 -- the answer, and the next states
 local whole = false -- the reply has only what the decision depends on
-local reply, after, ttls = {pack('<dBd', now, 0, granted and 1 or 0)}, {}, {}
+local reply, after, ttls, spent = {}, {}, {}, granted and 1 or 0
 for k = 1, #KEYS do
   local q = keys[k]
   local value, tag, growing = q.value, q.tag, q.growing
@@ -192,6 +193,9 @@ for k = 1, #KEYS do
     end
   end
   if changed then
+    --@@holding
+    spent = spent + 65536 * q.over
+    --@@always
     local fresh, state = now
     if q.all then
       --@<writeParts
@@ -215,4 +219,5 @@ end
 for k = 1, #KEYS do
   if after[k] then call('PSETEX', KEYS[k], ttls[k], after[k]) end
 end
+reply[1] = pack('<dBd', now, 0, spent)
 return table.concat(reply)

@@ -8,7 +8,45 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+	"github.com/ratelimit-go/ratelimit/storetest"
 )
+
+// A store counts the holds that its commands have ended, because nobody has settled them in time or because
+// their key had too many.
+func TestEndedHolds(t *testing.T) {
+	addr := startServer(t).addr()
+	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC))
+	store := makers["rueidis"](t, addr, redisstore.WithTimeout(patient), redisstore.WithLimiterClock())
+	a := limiter(t, store, hourly(1_000_000), ratelimit.WithClock(clk))
+	b := limiter(t, store, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 100}, ratelimit.WithClock(clk))
+	hold := func(l ratelimit.Limiter, times int, opts ...ratelimit.HoldOption) {
+		for range times {
+			_, _, err := l.Hold(t.Context(), "k", 1, opts...)
+			require.NoError(t, err)
+		}
+	}
+	ended := func(want int) {
+		t.Helper()
+		assert.Equal(t, want, int(store.Stats().Ended))
+	}
+	hold(a, 4096+3, ratelimit.HoldFor(time.Minute))
+	ended(3)
+	hold(b, 5, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
+	hold(b, 1, ratelimit.HoldFor(time.Hour))
+	clk.Advance(time.Minute)
+	remains(t, 99, b, "a bucket")
+	ended(3) // a question changes nothing
+	d, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(a, "k"), ratelimit.For(b, "k"))
+	require.NoError(t, err)
+	assert.True(t, d.Allowed)
+	ended(3 + 4096 + 5)
+	hold(a, 2, ratelimit.HoldFor(time.Second))
+	clk.Advance(time.Second)
+	require.True(t, a.Allow("k"))
+	require.True(t, a.Allow("k"))
+	ended(3 + 4096 + 5 + 2)
+}
 
 // Of a long list of holds, most commands write only the end. At most 4,096 holds are open: then the
 // oldest ends early.
