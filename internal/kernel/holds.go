@@ -178,10 +178,8 @@ func (c *Compiled) Base() *Compiled {
 	return c
 }
 
-// HoldWords returns the words that a hold takes in a state of c, and those that the first one takes in addition.
-func (c *Compiled) HoldWords() (each, first int) {
-	return c.Opened().opened().size, holdsHeader
-}
+// HoldWords returns the words that a hold takes in a state of c that has one.
+func (c *Compiled) HoldWords() int { return c.Opened().opened().size }
 
 // OpenHolds returns how many holds are open in a state of c.
 func (c *Compiled) OpenHolds(st []uint64) int {

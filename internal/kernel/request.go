@@ -51,13 +51,12 @@ type Handle struct {
 	Back bool          // whether its events are given back then, and do not count as held
 }
 
-// Entries returns the most words that req adds to a state that grows with use.
-func (r *Request) Entries() int {
-	n := r.N
-	if r.Op == OpSettle { // only what exceeds the hold comes in addition
-		n = max(0, n-r.Of)
+// Adds returns the most events that r adds to a state.
+func (r *Request) Adds() int {
+	if r.Op == OpSettle {
+		return max(0, r.N-r.Of)
 	}
-	return min(n, 2)
+	return r.N
 }
 
 // Opens reports whether r opens a hold, if its events are granted.

@@ -262,22 +262,16 @@ func (t *logTable) release(b block) {
 	t.vacant = append(t.vacant, b.at)
 }
 
-// makeRoom makes room for what req, which asks for k, adds to the state of e. If the table should be
-// replaced first, it returns how many words are needed.
-func (t *logTable) makeRoom(e *logEntry, k *kernel.Compiled, req *kernel.Request) (lacks int) {
-	by, words := t.kernel(e), 0
+// makeRoom makes room for what n events of k add to the state of e and, if opens is true, what a hold of
+// them does. If the table should be replaced first, it returns how many words are needed.
+func (t *logTable) makeRoom(e *logEntry, k *kernel.Compiled, n int, opens bool) (lacks int) {
+	by, grow := t.kernel(e), 0
 	if by.Base().Width() == 0 {
-		words = req.Entries()
+		grow = min(n, 2)
 	}
-	if req.Opens() && by != by.Base() { // otherwise, the state moves
-		each, _ := k.HoldWords()
-		words += each
+	if opens && by != by.Base() { // otherwise, the state moves
+		grow += k.HoldWords()
 	}
-	return t.makeRoomFor(e, words)
-}
-
-// makeRoomFor is makeRoom for a number of words.
-func (t *logTable) makeRoomFor(e *logEntry, grow int) (lacks int) {
 	if st := t.state(e); cap(st)-len(st) >= grow {
 		return 0
 	}

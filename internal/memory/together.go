@@ -223,7 +223,7 @@ func (j *Joint) find(i int, e *Asked) (again bool) {
 	if e.ls != nil {
 		if e.slot, e.found = e.ls.find(e.id); e.found {
 			e.logged, e.k = true, e.kernel()
-			if lacks := e.ls.makeRoom(&e.ls.slots[e.slot], e.k, j.as(e)); lacks > 0 {
+			if lacks := e.ls.makeRoom(&e.ls.slots[e.slot], e.k, e.Sum, j.req.Opens()); lacks > 0 {
 				e.ls.repackLocked(lacks)
 				return true
 			}
