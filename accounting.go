@@ -80,7 +80,7 @@ func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, er
 		res, err = l.applyBy(ctx, key, t, Request{Op: OpHold, N: n, Hold: as})
 	}
 	if err != nil {
-		r := l.newReservation(0, 0, claim{key: key})
+		r := &Reservation{l: l, key: key}
 		d, err := l.degraded(ctx, n, t, err, func(fallback Limiter) (d Decision, err error) {
 			r, d, err = fallback.Hold(context.WithoutCancel(ctx), key, n, opts...)
 			return d, err
@@ -96,17 +96,17 @@ func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, er
 	return l.held(key, n, t, &res, as), res, nil
 }
 
-// held returns the Reservation of n events that t has granted to an OpHold.
+// held returns the Reservation of n events that t has granted.
 func (l *limiter) held(key string, n int, t *Transition, res *Result, as Handle) *Reservation {
 	due := res.due
 	if due == 0 { // the store has a clock of its own
-		due = l.timeline.In(res.Decision.Delay)
+		due = l.timeline.In(max(res.Wait, res.Decision.Delay))
 	}
-	c := claim{key: key, by: t, grant: res.Grant}
+	r := &Reservation{l: l, n: n, due: due, key: key, by: t, grant: res.Grant}
 	if res.Held {
-		c.hold = as.ID
+		r.hold = as.ID
 	}
-	return l.newReservation(n, due, c)
+	return r
 }
 
 // Charge implements [Limiter].
@@ -115,9 +115,14 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 		return Decision{}, err
 	}
 	if l.local != nil && l.own == nil { // a shortcut: the store cannot fail
-		var d Decision
-		err := l.countLocal(ctx, key, n, &d)
-		return d, err
+		req := kernel.Request{Op: kernel.OpCharge, N: n, Clock: l.timeline}
+		var a kernel.Answer
+		l.local.apply(key, &req, &a)
+		if a.Excess || a.Full {
+			res := result(&a)
+			return res.Decision, res.uncounted(n)
+		}
+		return l.behind(ctx, key, decision(&a)), nil
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpCharge, N: n})
 	if err != nil {
@@ -126,22 +131,6 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 		})
 	}
 	return l.behind(ctx, key, res.Decision), res.uncounted(n)
-}
-
-// countLocal applies an OpCharge of n events in memory, if all keys have the same limit. It sets d.
-func (l *limiter) countLocal(ctx context.Context, key string, n int, d *Decision) error {
-	req := kernel.Request{Op: kernel.OpCharge, N: n, Clock: l.timeline}
-	var a kernel.Answer
-	l.local.apply(key, &req, &a)
-	d.set(&a)
-	if a.Excess || a.Full {
-		res := result(&a)
-		return res.uncounted(n)
-	}
-	if l.waiting.any() {
-		*d = l.behind(ctx, key, *d)
-	}
-	return nil
 }
 
 // uncounted returns the error of n events that could not be counted.
@@ -215,50 +204,46 @@ func (r *Reservation) giveBack(ctx context.Context) (Decision, error) {
 
 // settleNow is Settle without checks. It sets d.
 func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err error) {
-	l, c := r.l, r.claim
-	if c == nil {
+	l, by := r.l, r.by
+	switch {
+	case l == nil:
 		d.Allowed = true
 		return nil
-	}
-	if n == 0 && r.is(isAhead) && r.Delay() > 0 {
-		if err = l.cancelClaim(r.n, c); err != nil {
-			*d, err = l.unsettled(ctx, c.by, err)
+	case n == 0 && r.is(isAhead) && r.Delay() > 0:
+		if err = r.cancelAhead(); err != nil {
+			*d, err = l.unsettled(ctx, by, err)
 		} else {
-			*d, err = l.Peek(ctx, c.key)
+			*d, err = l.Peek(ctx, r.key)
 		}
 		return err
-	}
-	by := c.by
-	switch {
 	case by == nil: // the store failed, so that nothing is held
-		if by, err = l.transitionOf(ctx, c.key); err != nil || !by.flies {
-			*d, err = l.Charge(ctx, c.key, n)
+		if by, err = l.transitionOf(ctx, r.key); err != nil || !by.flies {
+			*d, err = l.Charge(ctx, r.key, n)
 			return err
 		}
-	case by.Stateless() || c.hold == 0 && n <= r.n: // nothing is held, or counts
-		*d, err = l.Peek(ctx, c.key)
+	case by.Stateless() || r.hold == 0 && n <= r.n: // nothing is held, or counts
+		*d, err = l.Peek(ctx, r.key)
 		return err
 	}
-	if c.waiter != nil && c.hold != 0 && n < r.n {
-		if err = l.leave(ctx, c.key, c.line, c.waiter); err != nil {
+	if r.waiter != nil && r.hold != 0 && n < r.n {
+		if err = l.leave(ctx, r.key, r.line, r.waiter); err != nil {
 			r.clear(isOver)
 			return err
 		}
 	}
-	res, err := l.settle(ctx, r.n, c, by, n)
+	res, err := r.settleBy(ctx, by, n)
 	if err != nil {
 		*d, err = l.unsettled(ctx, by, err)
 		return err
 	}
-	*d = l.behind(ctx, c.key, res.Decision)
+	*d = l.behind(ctx, r.key, res.Decision)
 	return res.uncounted(n - r.n)
 }
 
-// settle has the store settle a claim of some events, for n. If there is no hold, its ID is 0, and no store
-// finds it.
-func (l *limiter) settle(ctx context.Context, of int, c *claim, by *Transition, n int) (Result, error) {
-	defer l.waiting.released(c.key) // even if the store fails: it may have given events back
-	return l.applyBy(ctx, c.key, by, Request{Op: OpSettle, N: n, Of: of, Hold: Handle{ID: c.hold}, Grant: c.grant})
+// settleBy has the store settle the hold for n. If there is no hold, its ID is 0, and no store finds it.
+func (r *Reservation) settleBy(ctx context.Context, by *Transition, n int) (Result, error) {
+	defer r.l.waiting.released(r.key) // even if the store fails: it may have given events back
+	return r.l.applyBy(ctx, r.key, by, Request{Op: OpSettle, N: n, Of: r.n, Hold: Handle{ID: r.hold}, Grant: r.grant})
 }
 
 // isUncounted reports whether err is that of events that could not be counted.

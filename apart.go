@@ -342,7 +342,7 @@ func (a *asking) settle(back bool) {
 	for keys := range slices.Chunk(a.keys, maxSettled) {
 		var wg sync.WaitGroup
 		for i := range keys {
-			if k := &keys[i]; k.held != nil && (back || k.held.claim.hold != 0) {
+			if k := &keys[i]; k.held != nil && (back || k.held.hold != 0) {
 				wg.Go(func() { k.settle(ctx, back) })
 			}
 		}

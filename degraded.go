@@ -63,7 +63,7 @@ func (l *limiter) degradedReserve(ctx context.Context, key string, n int, t *Tra
 	case failClosed:
 		return nil, err
 	}
-	return l.newReservation(0, 0, claim{key: key}), nil // FailOpen: now
+	return &Reservation{l: l, key: key}, nil // FailOpen: now
 }
 
 // A toFallback is the error of reserve if the fallback must decide.

@@ -137,11 +137,10 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	for _, p := range r.parts().of {
 		errs = append(errs, p.r.Extend(ctx, d))
 	}
-	c := r.claim
-	if r.l == nil || c == nil || c.hold == 0 {
+	if !r.holds() {
 		return errors.Join(errs...)
 	}
-	res, err := r.l.applyBy(ctx, c.key, c.by, Request{Op: OpExtend, Hold: Handle{ID: c.hold, For: d}, Grant: c.grant})
+	res, err := r.l.applyBy(ctx, r.key, r.by, Request{Op: OpExtend, Hold: Handle{ID: r.hold, For: d}, Grant: r.grant})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()

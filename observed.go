@@ -264,7 +264,7 @@ func (r *Reservation) observe(ctx context.Context, call Call, n int, d Decision,
 	if r.is(isQuiet) {
 		return
 	}
-	o := Observation{Key: r.claim.key, Call: call, N: n, Outcome: counted(ctx, d, err), Decision: d, Err: err}
+	o := Observation{Key: r.key, Call: call, N: n, Outcome: counted(ctx, d, err), Decision: d, Err: err}
 	if call == CallSettle {
 		o.Granted = r.n
 	}

@@ -444,12 +444,12 @@ func TestUndoOfSeveralLimits(t *testing.T) {
 	made, err := New(Unlimited{}, WithLimits(limits.lookup), WithClock(stepclock.New()))
 	require.NoError(t, err)
 	l := made.(*limiter)
-	claims := make(map[string]*claim)
+	claims := make(map[string]*Reservation)
 	for range 2 {
 		for _, key := range []string{"key", "other"} {
 			r, err := l.Reserve(t.Context(), key, 1)
 			require.NoError(t, err)
-			claims[key] = r.claim
+			claims[key] = r
 		}
 	}
 	c := claims["key"]

@@ -19,7 +19,13 @@ type Reservation struct {
 	due kernel.Instant // when the events may happen
 	status
 
-	claim *claim // what it holds; nil if nothing
+	key    string
+	by     *Transition    // that made it; nil if the store failed
+	hold   uint64         // the ID of the hold; 0 if there is none
+	grant  any            // what cancels it, if it is ahead; of a HoldAll, its parts
+	resets uint64         // if it is ahead: the limiter's count of resets before the reservation
+	line   *line          // if it is ahead, unless the store has Grants of its own
+	waiter *kernel.Waiter // its place in line
 }
 
 // A status says what has become of a Reservation, in one word, because the size of a Reservation
@@ -38,34 +44,10 @@ func (s *status) clear(bit uint32)   { s.bits.And(^bit) }
 // set returns whether the bit was set before.
 func (s *status) set(bit uint32) (before bool) { return s.bits.Or(bit)&bit != 0 }
 
-// A claim is what a Reservation holds.
-type claim struct {
-	key    string
-	by     *Transition    // that made it; nil if the store failed
-	hold   uint64         // the ID of the hold; 0 if there is none
-	grant  any            // what cancels it, if it is ahead; of a HoldAll, its parts
-	resets uint64         // if it is ahead: the limiter's count of resets before the reservation
-	line   *line          // if it is ahead, unless the store has Grants of its own
-	waiter *kernel.Waiter // its place in line
-}
-
-// A claimed is a Reservation with its claim.
-type claimed struct {
-	Reservation
-	room claim
-}
-
-// newReservation returns a Reservation of n events.
-func (l *limiter) newReservation(n int, due kernel.Instant, c claim) *Reservation {
-	r := &claimed{room: c}
-	r.l, r.n, r.due, r.claim = l, n, due, &r.room
-	return &r.Reservation
-}
-
 // parts returns those of a HoldAll, and none for others.
 func (r *Reservation) parts() (all parts) {
-	if r != nil && r.l == nil && r.claim != nil {
-		all, _ = r.claim.grant.(parts)
+	if r != nil && r.l == nil {
+		all, _ = r.grant.(parts)
 	}
 	return all
 }
@@ -126,11 +108,11 @@ func (r *Reservation) Cancel() {
 	ctx := context.Background()
 	var d Decision
 	var err error
-	switch c := r.claim; {
-	case c.hold != 0:
+	switch {
+	case r.hold != 0:
 		err = r.settleNow(ctx, 0, &d)
 	case r.is(isAhead):
-		if err = r.l.cancelClaim(r.n, c); err != nil {
+		if err = r.cancelAhead(); err != nil {
 			err = r.l.failed(err)
 		}
 	}
@@ -139,30 +121,30 @@ func (r *Reservation) Cancel() {
 	}
 }
 
-// cancelClaim cancels a claim of n events that was made ahead of time. The error is that of the store.
-func (l *limiter) cancelClaim(n int, c *claim) (err error) {
-	defer l.waiting.released(c.key)
-	ctx := context.Background()
+// cancelAhead cancels what was reserved ahead of time. The error is that of the store.
+func (r *Reservation) cancelAhead() (err error) {
+	l, ctx := r.l, context.Background()
+	defer l.waiting.released(r.key)
 	switch {
-	case c.waiter == nil && !l.resets.since(c.resets, c.key):
-		_, err = l.applyBy(ctx, c.key, c.by, Request{Op: OpCancel, Grant: c.grant, Hold: Handle{ID: c.hold}})
-	case c.waiter != nil:
-		err = l.cancel(c.key, c.line, c.waiter, c.by)
-		if err == nil && c.hold != 0 && !l.undone(c) { // others stand behind it, or its turn has come
-			if err = l.leave(ctx, c.key, c.line, c.waiter); err == nil {
-				_, err = l.settle(ctx, n, c, c.by, 0)
+	case r.waiter == nil && !l.resets.since(r.resets, r.key):
+		_, err = l.applyBy(ctx, r.key, r.by, Request{Op: OpCancel, Grant: r.grant, Hold: Handle{ID: r.hold}})
+	case r.waiter != nil:
+		err = l.cancel(r.key, r.line, r.waiter, r.by)
+		if err == nil && r.hold != 0 && !r.undone() { // others stand behind it, or its turn has come
+			if err = l.leave(ctx, r.key, r.line, r.waiter); err == nil {
+				_, err = r.settleBy(ctx, r.by, 0)
 			}
 		}
 	}
 	return err
 }
 
-// undone reports whether the cancellation of a claim has taken all its events back.
-func (l *limiter) undone(c *claim) bool {
-	sh := l.lines.shard(c.key)
+// undone reports whether the cancellation has taken all events back.
+func (r *Reservation) undone() bool {
+	sh := r.l.lines.shard(r.key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return c.waiter.Undone()
+	return r.waiter.Undone()
 }
 
 // Wait waits until the reserved events may happen, by the limiter's clock, and

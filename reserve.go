@@ -55,7 +55,7 @@ func checkWithin(err error, maxWait time.Duration, opts []HoldOption) (h holding
 
 // reserveWithin is ReserveWithin without checks.
 func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, h holding, opts []HoldOption) (r *Reservation, res Result, err error) {
-	r = l.newReservation(0, 0, claim{key: key})
+	r = &Reservation{l: l, key: key}
 	if n == 0 {
 		res, err = l.takeFrom(ctx, key, 0)
 		return r, res, err
@@ -83,7 +83,7 @@ func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait 
 	if !res.Decision.Allowed {
 		return nil, res, nil
 	}
-	r = l.reserved(key, n, t, res, as, m)
+	r = l.reserved(key, n, t, &res, as, m)
 	res.Decision.Delay = res.Wait
 	return r, res, nil
 }
@@ -101,7 +101,7 @@ const (
 // held events may come back. h says how the events are held. It sets why.
 func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration, to purpose, h holding, why *reason) (*Reservation, error) {
 	if n == 0 {
-		return l.newReservation(0, 0, claim{key: key}), nil
+		return &Reservation{l: l, key: key}, nil
 	}
 	t, err := l.transitionOf(ctx, key)
 	if err == nil && to != toReserve && n <= t.kernel.Limit() && (t.flies || l.waiting.has(key)) {
@@ -145,7 +145,7 @@ func (l *limiter) reserveBy(ctx context.Context, key string, n int, maxWait time
 	case to == toWait && res.Wait == 0:
 		return nil, nil, nil
 	}
-	return l.reserved(key, n, t, res, as, m), nil, nil
+	return l.reserved(key, n, t, &res, as, m), nil, nil
 }
 
 // refusal returns the error of a Wait or Reserve of n events that t has denied.
@@ -163,21 +163,13 @@ func refusal(res *Result, n int, t *Transition, maxWait time.Duration) error {
 	return &TurnError{N: n, Wait: res.Wait, Left: maxWait}
 }
 
-// reserved returns the reservation of n events by t that res describes. m was taken before it
-// was made.
-func (l *limiter) reserved(key string, n int, t *Transition, res Result, as Handle, m mark) *Reservation {
-	due := res.due
-	if due == 0 { // the store has a clock of its own
-		due = l.timeline.In(res.Wait)
-	}
-	r := l.newReservation(n, due, claim{key: key, by: t, grant: res.Grant, resets: m.resets})
-	c := r.claim
-	if res.Held {
-		c.hold = as.ID
-	}
+// reserved is held for an OpReserve. m was taken before it.
+func (l *limiter) reserved(key string, n int, t *Transition, res *Result, as Handle, m mark) *Reservation {
+	r := l.held(key, n, t, res, as)
+	r.resets = m.resets
 	if g, ok := res.Grant.(*kernel.Grant); ok {
-		c.line, c.waiter = l.enter(key, g, due, m)
-		if c.waiter != nil {
+		r.line, r.waiter = l.enter(key, g, r.due, m)
+		if r.waiter != nil {
 			r.set(isAhead)
 		}
 	} else if res.Grant != nil {

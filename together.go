@@ -152,7 +152,7 @@ func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool, w *wai
 		} else if e.Index, e.N = i, b.events(n); hold {
 			h, _ := b.holding()
 			e.Hold = by.t.handle(h).toKernel()
-			held.of[i].r = by.l.newReservation(0, 0, claim{key: b.key, by: by.t})
+			held.of[i].r = &Reservation{l: by.l, key: b.key, by: by.t}
 		}
 	}
 	if len(apart) > 0 {
@@ -278,13 +278,13 @@ func reservedTogether(joint *memory.Joint, n int, held parts) *Reservation {
 			p.r = nil
 			continue
 		}
-		p.r.n, p.r.due, p.r.claim.grant = e.Sum, e.Answer.Due, e.Answer.Grant
+		p.r.n, p.r.due, p.r.grant = e.Sum, e.Answer.Due, e.Answer.Grant
 		if e.Answer.Held {
-			p.r.claim.hold = e.Hold.ID
+			p.r.hold = e.Hold.ID
 		}
 		p.times, p.n = e.Times, e.Sum
 	}
-	return (*limiter)(nil).newReservation(n, 0, claim{grant: held})
+	return &Reservation{n: n, grant: held}
 }
 
 // equals reports whether b and other are the same key of the same limiter. It is false if the

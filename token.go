@@ -29,26 +29,21 @@ const (
 // hold: if r is nil or no events are held; and if a full [MemoryStore] with ShareUnseen had no place for
 // a key. That of a [HoldAll] is for [ResumeAll].
 func (r *Reservation) Token() string {
-	if r == nil || r.claim == nil {
-		return ""
-	}
 	if all := r.parts().of; all != nil {
 		return tokenOf(all)
 	}
-	if !r.holds() || memory.Shared(r.claim.grant) {
+	if !r.holds() || memory.Shared(r.grant) {
 		return ""
 	}
 	b := make([]byte, 0, tokenSize)
 	b = binary.BigEndian.AppendUint64(append(b, tokenVersion), uint64(r.n))
 	b = binary.BigEndian.AppendUint64(b, r.due)
-	b = binary.BigEndian.AppendUint64(b, r.claim.hold)
-	return base64.RawURLEncoding.EncodeToString(append(b, r.l.seal(r.claim.key, b)...))
+	b = binary.BigEndian.AppendUint64(b, r.hold)
+	return base64.RawURLEncoding.EncodeToString(append(b, r.l.seal(r.key, b)...))
 }
 
 // holds reports whether r has a hold.
-func (r *Reservation) holds() bool {
-	return r != nil && r.l != nil && r.claim != nil && r.claim.hold != 0
-}
+func (r *Reservation) holds() bool { return r != nil && r.hold != 0 }
 
 // betweenTokens separates the tokens of the keys of a HoldAll.
 const betweenTokens = "."
@@ -132,7 +127,7 @@ func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, 
 	if err != nil {
 		return nil, err
 	}
-	return l.newReservation(int(n), due, claim{key: key, by: t, hold: id}), nil
+	return &Reservation{l: l, n: int(n), due: due, key: key, by: t, hold: id}, nil
 }
 
 // ResumeAll is [Resume] for the Token of a [HoldAll]. It needs the same keys in the same order; their
@@ -160,7 +155,7 @@ func ResumeAll(ctx context.Context, token string, of ...Bound) (*Reservation, er
 		}
 		all[i].times, all[i].n = 1, all[i].r.n
 	}
-	return (*limiter)(nil).newReservation(0, 0, claim{grant: parts{all, own}}), nil
+	return &Reservation{grant: parts{all, own}}, nil
 }
 
 // resume is Resume. Without a token, nothing is held.
@@ -175,4 +170,4 @@ func (b Bound) resume(ctx context.Context, token string) (*Reservation, error) {
 }
 
 // unheld returns a Reservation that holds nothing, and counts what is settled.
-func (l *limiter) unheld(key string) *Reservation { return l.newReservation(0, 0, claim{key: key}) }
+func (l *limiter) unheld(key string) *Reservation { return &Reservation{l: l, key: key} }

@@ -274,7 +274,7 @@ func (w *waitAll) outlast(ctx context.Context, r *Reservation) error {
 		case p == nil:
 		case err != nil:
 			_, _ = p.Settle(ctx, 0)
-		case p.claim == nil || p.claim.by == nil || !p.claim.by.flies:
+		case p.by == nil || !p.by.flies:
 			_ = p.Release(ctx)
 		}
 	}
