@@ -114,6 +114,7 @@ type redisReport struct {
 	BreakerOpen   uint64                 `json:"breakerOpen"`
 	ErrorReplies  uint64                 `json:"errorReplies"`
 	OtherErrors   uint64                 `json:"otherErrors"`
+	Ended         uint64                 `json:"ended"`
 	Unreadable    uint64                 `json:"unreadable"`
 	LatencyBounds []duration             `json:"latencyBounds"`
 	Latency       []uint64               `json:"latency"`
@@ -252,7 +253,7 @@ func (p *Page) reportOfStore(store ratelimit.Store) (r storeReport) {
 		r.Redis = &redisReport{
 			Calls: s.Calls, Coalesced: s.Coalesced, Cached: s.Cached, Leased: s.Leased, Lost: s.Lost,
 			Failures: s.Failures, Timeouts: s.Timeouts, BreakerOpen: s.BreakerOpen, ErrorReplies: s.ErrorReplies, OtherErrors: s.OtherErrors,
-			Unreadable: s.Unreadable, Latency: s.Latency[:], Breakers: s.Breakers, Outages: map[string]redisOutage{},
+			Ended: s.Ended, Unreadable: s.Unreadable, Latency: s.Latency[:], Breakers: s.Breakers, Outages: map[string]redisOutage{},
 		}
 		for server, o := range s.Outages {
 			r.Redis.Outages[server] = redisOutage{o.Since.UnixMilli(), p.errorText(o.Cause)}

@@ -31,6 +31,7 @@
 //	ratelimit.redis.lease.events     Counter        {event}     Leased: events granted from leases
 //	ratelimit.redis.lost.events      Counter        {event}     Lost: events that perhaps were not given back
 //	ratelimit.redis.failures         Counter        {request}   Failures: requests that the FailurePolicy decided
+//	ratelimit.redis.holds.ended      Counter        {hold}      Ended: holds that ended because nobody settled them in time
 //	ratelimit.redis.unreadable       Counter        {state}     Unreadable: unreadable states that were replaced
 //	ratelimit.redis.breakers         UpDownCounter  {breaker}   Breakers: 1 for the state that a breaker is in, otherwise 0
 //

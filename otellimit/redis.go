@@ -33,6 +33,7 @@ func observeRedis(provider metric.MeterProvider, name string, read func() rediss
 	leased := in.counter("lease.events", "{event}", "Events granted from leases")
 	lost := in.counter("lost.events", "{event}", "Events that perhaps were not given back")
 	failures := in.counter("failures", "{request}", "Requests that the failure policy decided")
+	ended := in.counter("holds.ended", "{hold}", "Holds that ended because nobody settled them in time")
 	unreadable := in.counter("unreadable", "{state}", "Unreadable states that were replaced by new ones")
 	breakers := in.upDownCounter("breakers", "{breaker}", "Circuit breakers by state")
 
@@ -54,6 +55,7 @@ func observeRedis(provider metric.MeterProvider, name string, read func() rediss
 		to.ObserveInt64(failures, int64(stats.BreakerOpen), breakerOpen)
 		to.ObserveInt64(failures, int64(stats.ErrorReplies), errorReply)
 		to.ObserveInt64(failures, int64(stats.OtherErrors), other)
+		to.ObserveInt64(ended, int64(stats.Ended), set)
 		to.ObserveInt64(unreadable, int64(stats.Unreadable), set)
 		for server, state := range stats.Breakers {
 			breaker := func(state string) metric.ObserveOption {

@@ -64,7 +64,7 @@ func TestMemoryCounts(t *testing.T) {
 func redisStats() redisstore.Stats {
 	return redisstore.Stats{
 		Calls: 1, Coalesced: 2, Cached: 3, Leased: 4, Lost: 5,
-		Failures: 30, Timeouts: 6, BreakerOpen: 7, ErrorReplies: 8, OtherErrors: 9, Unreadable: 10,
+		Failures: 30, Timeouts: 6, BreakerOpen: 7, ErrorReplies: 8, OtherErrors: 9, Unreadable: 10, Ended: 11,
 		Breakers: map[string]string{"a:1": "closed", "b:2": "open", "c:3": "tripped"},
 	}
 }
@@ -75,7 +75,7 @@ func TestRedisCounts(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[string]int64{
 		"redis.calls store=r": 1, "redis.coalesced store=r": 2, "redis.cache.denials store=r": 3,
-		"redis.lease.events store=r": 4, "redis.lost.events store=r": 5, "redis.unreadable store=r": 10,
+		"redis.lease.events store=r": 4, "redis.lost.events store=r": 5, "redis.unreadable store=r": 10, "redis.holds.ended store=r": 11,
 		"redis.failures type=timeout store=r": 6, "redis.failures type=breaker_open store=r": 7,
 		"redis.failures type=error_reply store=r": 8, "redis.failures type=_OTHER store=r": 9,
 		"redis.breakers state=closed server=a:1 store=r":    1,
@@ -129,7 +129,7 @@ func TestRedis(t *testing.T) {
 	}
 	assert.Equal(t, map[string]int64{
 		"redis.calls store=r": 3, "redis.coalesced store=r": 0, "redis.cache.denials store=r": 0,
-		"redis.lease.events store=r": 0, "redis.lost.events store=r": 0, "redis.unreadable store=r": 0,
+		"redis.lease.events store=r": 0, "redis.lost.events store=r": 0, "redis.unreadable store=r": 0, "redis.holds.ended store=r": 0,
 		"redis.failures type=timeout store=r": 0, "redis.failures type=breaker_open store=r": 2,
 		"redis.failures type=error_reply store=r": 3, "redis.failures type=_OTHER store=r": 0,
 		"redis.breakers state=closed server= store=r":    0,

@@ -49,6 +49,7 @@ const stores = (() => {
     const all = [];
     if (redis.failures > 0) all.push(plural(redis.failures, "decision") + " without Redis: " + parts.join(", ") + ".");
     if (redis.lost > 0) all.push(plural(redis.lost, "event") + " perhaps not given back.");
+    if (redis.ended > 0) all.push(plural(redis.ended, "hold") + " not settled in time.");
     if (redis.unreadable > 0) all.push(plural(redis.unreadable, "unreadable state") + " replaced.");
     return all.join(" ");
   };
