@@ -110,7 +110,7 @@ func (s *Store) prepare(q *queue, g *group) *script {
 		}
 	}
 	g.epoch = s.denials.epoch(first.name)
-	g.tombed = !s.limiterClock && g.undoes && slices.ContainsFunc(g.calls, (*call).readsTombstone)
+	g.tombed = !s.limiterClock && g.undoes
 	return s.commandOf(g, v)
 }
 

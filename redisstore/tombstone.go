@@ -10,15 +10,17 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// A command that takes events back must not take those that others have spent since the key was
-// reset. The process that resets a key knows which of its holds, reservations and leases are
+// A cancellation, or the return of a lease, must not take events back that others have spent since the
+// key was reset. What is held needs no care, because it is an entry of the state, which a Reset has
+// deleted. But reservations that are no holds and leases have no entry, which would make them as
+// expensive as holds, and keep the fast scripts from deciding on their key: they are undone by what the
+// process knows of them. The process that resets a key knows which of its reservations and leases are
 // void; other processes must learn of it. So a Reset leaves a tombstone: a second key with the
 // time of the Reset, which expires when the state that was deleted would have expired. From then
 // on, none of the events that were spent before the Reset counts any more, so there is nothing to
 // take back. If a key is reset again, its tombstone lasts as long as the latest of these states.
 //
-// Only the scripts for commands that take events back read the tombstone, unless the state shows that
-// there was no Reset: in a token bucket, if nothing was granted since the hold. If it is not earlier
+// Only the scripts for commands that take events back read the tombstone. If it is not earlier
 // than what a command takes back, they change nothing and reply with its time. Then the command is
 // sent again, without what is void. That happens at most once for each Reset, because the
 // command has nothing that is earlier from then on.

@@ -15,14 +15,7 @@ import (
 
 // undoes reports whether c may take events back.
 func (c *call) undoes() bool {
-	if c.prog == nil {
-		return false
-	}
-	switch c.req.Op {
-	case ratelimit.OpReturn, ratelimit.OpCancel:
-		return true
-	}
-	return false
+	return c.prog != nil && (c.req.Op == ratelimit.OpReturn || c.req.Op == ratelimit.OpCancel)
 }
 
 // stays reports whether the state that c finds stays that of the limit that left it.
@@ -34,15 +27,6 @@ func (c *call) stays() bool {
 func (c *call) long() bool {
 	switch c.op() {
 	case opReturn, opCancel, opUpTo, opCharge:
-		return true
-	}
-	return false
-}
-
-// readsTombstone reports whether the script must know when the key was reset.
-func (c *call) readsTombstone() bool {
-	switch c.op() {
-	case opReturn, opCancel:
 		return true
 	}
 	return false
