@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -114,12 +115,12 @@ func holdFor(alg Algorithm) (last time.Duration) {
 	return last
 }
 
-// Extend makes the hold end by itself d from now, earlier or later than it would have, for work that
-// takes long. d must be positive, or the error matches [ErrInvalid]. If the hold has ended, or its key
-// was forgotten, the error matches [ErrEnded]; if it was settled or cancelled, [ErrSettled]; if the store
-// fails, it is the error of the store, and the hold may or may not end later. Extend of a Reservation
-// that holds nothing, or is no hold, does nothing. It costs a call of the store, or one for each key of a
-// [HoldAll]; observers are not told.
+// Extend makes the hold end by itself d from now, or from when its events may happen if that is ahead:
+// earlier or later than it would have, for work that takes long. d must be positive, or the error matches
+// [ErrInvalid]. If the hold has ended, or its key was forgotten, the error matches [ErrEnded]; if it was
+// settled or cancelled, [ErrSettled]; if the store fails, it is the error of the store, and the hold may or
+// may not end later. Extend of a Reservation that holds nothing, or is no hold, does nothing. It costs a call
+// of the store, or one for each key of a [HoldAll]; observers are not told.
 func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	if r == nil {
 		return nil
@@ -140,7 +141,7 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	if !r.holds() {
 		return errors.Join(errs...)
 	}
-	res, err := r.l.applyBy(ctx, r.key, r.by, Request{Op: OpExtend, Hold: Handle{ID: r.hold, For: d}, Grant: r.grant})
+	res, err := r.l.applyBy(ctx, r.key, r.by, Request{Op: OpExtend, Hold: Handle{ID: r.hold, For: r.fromNow(d)}, Grant: r.grant})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
@@ -150,4 +151,10 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 		return ErrEnded
 	}
 	return nil
+}
+
+// fromNow returns the time from now until d after the events may happen, or d if they may already.
+func (r *Reservation) fromNow(d time.Duration) time.Duration {
+	delay := r.Delay()
+	return delay + min(d, math.MaxInt64-delay)
 }

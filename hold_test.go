@@ -99,6 +99,33 @@ func TestReservation_CancelOfAHeldTurn(t *testing.T) {
 	}
 }
 
+// A hold may end by itself before a queue would have let its events happen. Then Cancel takes back
+// nothing: they count, or have come back already.
+func TestReservation_CancelOfAnEndedTurn(t *testing.T) {
+	alg := ratelimit.All{
+		ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 20},
+		ratelimit.FixedWindow{Limit: 20, Window: 24 * time.Hour},
+	}
+	for name, opts := range keepings {
+		t.Run(name, func(t *testing.T) {
+			for left, back := range map[int][]ratelimit.HoldOption{
+				12: {ratelimit.HoldFor(time.Second)},
+				15: {ratelimit.HoldFor(time.Second), ratelimit.GiveBack()},
+			} {
+				l, clk := at(t, alg, opts()...)
+				require.True(t, l.AllowN("key", 5))
+				r, d, err := l.ReserveWithin(ctx, "key", 3, time.Hour, back...)
+				require.NoError(t, err)
+				require.True(t, d.Allowed)
+				clk.Advance(time.Second)
+				require.Equal(t, left, leftOf(t, l, "key"))
+				r.Cancel()
+				assert.Equal(t, left, leftOf(t, l, "key"))
+			}
+		})
+	}
+}
+
 func TestHold_Options(t *testing.T) {
 	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10})
 	for _, opt := range []ratelimit.HoldOption{nil, ratelimit.HoldFor(0), ratelimit.HoldFor(-1)} {

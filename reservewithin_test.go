@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/model"
 	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
@@ -45,9 +46,11 @@ func (s *schedule) promiseWithin(k *scheduleKey) {
 		return
 	}
 	due := s.now + int64(d.RetryAfter)
-	s.moveTo(due - 1)
-	if d := s.reserveWithin(k, n, most); d.Allowed || d.RetryAfter != 1 {
-		s.fail("refused until the next instant is right")
+	if !s.surprises(k) {
+		s.moveTo(due - 1)
+		if d := s.reserveWithin(k, n, most); d.Allowed || d.RetryAfter != 1 {
+			s.fail("refused until the next instant is right")
+		}
 	}
 	s.moveTo(due)
 	if d := s.reserveWithin(k, n, most); !d.Allowed {
@@ -56,8 +59,15 @@ func (s *schedule) promiseWithin(k *scheduleKey) {
 }
 
 func (s *schedule) reserveWithin(k *scheduleKey, n int, most time.Duration) ratelimit.Decision {
+	s.notice(k)
 	s.log("ReserveWithin(%q, %d, %d)", k.name, n, most)
-	due, want, refused := k.model.Reserve(s.now, n, most)
+	pending := &scheduleReservation{key: k.model, n: n}
+	var refused error
+	if s.flies {
+		pending.due, pending.held, refused = k.model.HoldWithin(s.now, n, model.Terms{}, most)
+	} else {
+		pending.due, pending.model, refused = k.model.Reserve(s.now, n, most)
+	}
 	r, d, err := s.limiter.ReserveWithin(context.Background(), k.name, n, most)
 	s.noError(err)
 	if d.Allowed != (refused == nil) || d.Allowed != (r != nil) {
@@ -67,10 +77,10 @@ func (s *schedule) reserveWithin(k *scheduleKey, n int, most time.Duration) rate
 		s.fail("RetryAfter Never is right")
 	}
 	if d.Allowed {
-		if d.Delay != max(0, time.Duration(due)-time.Duration(s.now)) {
-			s.fail("want a delay until %d\n got %+v", due, d)
+		if d.Delay != r.Delay() {
+			s.fail("want a delay until %d\n got %+v", pending.due, d)
 		}
-		k.reservations = append(k.reservations, scheduleReservation{due, r, k.model, want})
+		s.keep(k, pending, r)
 	}
 	return d
 }

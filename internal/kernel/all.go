@@ -258,9 +258,9 @@ func (k *all) full(st []uint64, now Instant, n int) bool {
 	return false
 }
 
-func (k *all) refuse(st []uint64, now Instant, n int) (_ []uint64, changed bool) {
+func (k *all) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint64, changed bool) {
 	st = k.update(st, func(part *capable, st []uint64) []uint64 {
-		st, noted := part.refuse(st, now, n)
+		st, noted := part.refuse(st, now, n, held)
 		changed = changed || noted
 		return st
 	})

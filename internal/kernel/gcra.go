@@ -234,10 +234,14 @@ func (k *gcra) giveBack(st []uint64, _, now Instant, n int) (_ []uint64, gone bo
 	return k.store(st, tat.Sub(uint128.Mul(uint64(n), k.cost))), true
 }
 
-// Valid checks that tat is at most that of a bucket adopted at MaxInstant, and that its units are not a
-// tick or more, with which a script would compute otherwise.
+// Valid checks that tat is at most that of a bucket adopted or emptied at MaxInstant, and that its units are
+// not a tick or more, with which a script would compute otherwise.
 func (k *gcra) Valid(st []uint64) bool {
-	return (!k.split || st[1] < k.unit) && k.latest(st) <= MaxInstant && !uint128.Mul(1<<63, k.unit).Less(k.load(st))
+	last, latest := uint128.Mul(1<<63, k.unit).Add(k.span), MaxInstant
+	if k.queue {
+		latest = last.DivCeil(k.unit)
+	}
+	return (!k.split || st[1] < k.unit) && k.latest(st) <= latest && !last.Less(k.load(st))
 }
 
 // Adopt keeps the number of missing events, as of now or of the latest reservation. So

@@ -227,6 +227,14 @@ func (k *opened) entry(st []uint64, i int) []uint64 { return st[holdsHeader+i*k.
 // hold returns what the i-th entry says.
 func (k *opened) hold(st []uint64, i int) hold { return holdOf(k.entry(st, i)) }
 
+// held returns how many events all holds have together.
+func (k *opened) held(st []uint64) (sum uint64) {
+	for i := range k.count(st) {
+		sum += min(st[holdsHeader+i*k.size+holdEvents]/2, mostCounted/MostHolds)
+	}
+	return sum
+}
+
 // find returns the index of the hold with an ID, or −1.
 func (k *opened) find(st []uint64, id uint64) int {
 	i, at := k.count(st)-1, k.begin(st)-k.size+holdID

@@ -46,7 +46,10 @@ func (c *Compiled) stepHolds(from *Compiled, st []uint64, req *Request, a *Answe
 	default:
 		k, next, pin = c.Meet(at, now, v.now)
 	}
-	h := holding{view{k.Base(), v.now, v.lag}, k.opened(), next}
+	h := holding{view{Compiled: k.Base(), now: v.now, lag: v.lag}, k.opened(), next}
+	if h.by != nil && h.can&notes != 0 {
+		h.held = h.by.held(next)
+	}
 	if how == decided {
 		changed = h.apply(req, a)
 	} else {
@@ -128,15 +131,14 @@ func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 		return h.settle(req, a)
 	case req.Op == OpExtend:
 		return h.extend(req, a)
+	case req.Op == OpCancel:
+		return h.cancel(req, a)
 	}
 	if req.Op != OpPeek {
 		h.pass(h.now)
 	}
 	inner, changed := h.step(h.inner(), req, a)
 	h.set(inner)
-	if out, ok := a.Grant.(*Undone); ok && h.by != nil && h.cancelled(out) {
-		changed = true
-	}
 	return changed
 }
 
@@ -251,6 +253,19 @@ func (h *holding) extend(req *Request, a *Answer) (changed bool) {
 	}
 	h.peek(h.inner(), a)
 	return a.Held
+}
+
+// cancel cancels reservations, and ends their holds.
+func (h *holding) cancel(req *Request, a *Answer) (changed bool) {
+	h.pass(h.now)
+	inner, changed, out := h.undo(h.inner(), h.now, req.Grant, func(id uint64) bool { return h.find(id) >= 0 })
+	h.set(inner)
+	if out, ok := out.(*Undone); ok && h.by != nil && h.cancelled(out) {
+		changed = true
+	}
+	a.Grant = out
+	h.describe(h.inner(), 0, a)
+	return changed
 }
 
 // cancelled ends the holds of reservations that were cancelled. What a part could not undo, because

@@ -295,6 +295,25 @@ func TestHolds_NobodyOvertakes(t *testing.T) {
 	}
 }
 
+// TestHolds_CancelEnded: a reservation whose hold has ended is not cancelled, whatever else is.
+func TestHolds_CancelEnded(t *testing.T) {
+	c := Compile(NewFixedWindow(10, second, true, InMemory), InMemory)
+	s := keyOf(c)
+	s.ask(c, begun, OpTake, 10)
+	line := &Line{}
+	var asked []*Waiter
+	for id := range uint64(2) {
+		a, _ := s.send(c, begun, Request{Op: OpReserve, N: 3, MaxWait: time.Hour, Hold: hour(id + 1)})
+		w := NewWaiter(a.Grant.(*Grant), begun+second, false)
+		line.Insert(w, begun)
+		asked = append(asked, w)
+	}
+	s.send(c, begun, Request{Op: OpExtend, Hold: Handle{ID: 1, For: 1}})
+	a, _ := s.send(c, begun+1, Request{Op: OpCancel, Grant: line.Cancel(asked, begun+1)})
+	assert.Len(t, a.Grant.(*Undone).cancelled, 1)
+	assert.Equal(t, 7, s.ask(c, begun+second, OpPeek, 1).Remaining)
+}
+
 // TestHolds_Yields: a reservation that yields is denied if it must wait while a hold is open.
 func TestHolds_Yields(t *testing.T) {
 	c := Compile(NewFixedWindow(10, second, true, InMemory), InMemory)
@@ -397,6 +416,16 @@ func TestHolds_CountDenied(t *testing.T) {
 	assert.False(t, s.ask(c, begun+1, OpTake, 3).Allowed)
 	a, _ := s.send(c, begun+2, Request{Op: OpSettle, N: 2, Hold: hour(1)})
 	assert.Equal(t, 5, a.Remaining)
+
+	// What was taken before the hold counts again without it, although the log is full of later denials.
+	s = keyOf(c)
+	s.ask(c, begun, OpTake, 4)
+	s.send(c, begun+1, Request{Op: OpHold, N: 5, Hold: hour(1)})
+	s.ask(c, begun+2, OpTake, 2)
+	s.ask(c, begun+3, OpTake, 4)
+	a, _ = s.send(c, begun+4, Request{Op: OpSettle, Hold: hour(1)})
+	assert.Zero(t, a.Remaining)
+	assert.Equal(t, time.Duration(second-4), a.RetryAfter)
 }
 
 // TestHolds_Valid: a state that is mangled is not one.

@@ -139,8 +139,8 @@ type denialLog interface {
 	notes() bool
 
 	// refuse records that n events were denied at now, and reports whether that changed
-	// the state.
-	refuse(st []uint64, now Instant, n int) ([]uint64, bool)
+	// the state. Of the events in it, as many as are held may leave it again.
+	refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool)
 }
 
 // A returner is a kernel that takes back events that did not happen.
@@ -217,11 +217,11 @@ func (c *capable) full(st []uint64, now Instant, n int) bool {
 }
 
 // refuse is denialLog.refuse, or does nothing if the kernel does not note denials.
-func (c *capable) refuse(st []uint64, now Instant, n int) ([]uint64, bool) {
+func (c *capable) refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool) {
 	if c.can&notes == 0 {
 		return st, false
 	}
-	return c.Kernel.(denialLog).refuse(st, now, n)
+	return c.Kernel.(denialLog).refuse(st, now, n, held)
 }
 
 // giveBack is returner.giveBack, or does nothing if the kernel is not a returner.

@@ -236,10 +236,10 @@ func (k *eventLog) Fresh(st []uint64) Instant {
 }
 
 // refuse logs denied events, if they count. Of the events before, only the newest Limit
-// can matter: while they are in the window, older ones make no difference. But no more
-// are dropped than are added, because a limiter with a higher Limit may use the state
-// too, and must not find room that it did not have before.
-func (k *eventLog) refuse(st []uint64, now Instant, n int) ([]uint64, bool) {
+// can matter, and as many more as may leave when holds are settled: while they are in the window,
+// older ones make no difference. But no more are dropped than are added, because a limiter with a
+// higher Limit may use the state too, and must not find room that it did not have before.
+func (k *eventLog) refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool) {
 	if !k.countDenied {
 		return st, false
 	}
@@ -255,7 +255,7 @@ func (k *eventLog) refuse(st []uint64, now Instant, n int) ([]uint64, bool) {
 		_, many, _ := k.entry(st, begin)
 		before, end = before-many, begin
 	}
-	for drop := min(st[0]-total, before-min(before, k.most)); drop > 0; {
+	for drop := min(st[0]-total, before-min(before, k.most+held)); drop > 0; {
 		at, many, next := k.entry(st, st[1])
 		if many > drop {
 			st, drop = k.replace(st, st[1], next, at, many-drop), 0

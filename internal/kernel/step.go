@@ -85,7 +85,7 @@ func (v *view) step(st []uint64, req *Request, a *Answer) (_ []uint64, changed b
 			v.refused(st, req, a)
 		}
 	case OpCancel:
-		st, changed, a.Grant = v.undo(st, v.now, req.Grant)
+		st, changed, a.Grant = v.undo(st, v.now, req.Grant, nil)
 		v.describe(st, 0, a)
 	case OpReturn:
 		before := slices.Clone(st)
@@ -139,7 +139,7 @@ func (c *Compiled) view(req *Request) view {
 	if c.Tick > 1 { // avoids a division for stores in memory
 		now /= c.Tick
 	}
-	return view{c, now, lag}
+	return view{Compiled: c, now: now, lag: lag}
 }
 
 // A view is a kernel at a reading of the clock.
@@ -147,6 +147,8 @@ type view struct {
 	*Compiled
 	now Instant
 	lag uint64 // by how many nanoseconds the clock is behind now
+
+	held uint64 // the events of open holds, if denials are noted
 }
 
 // Until returns the time from a reading of the clock, now and lag, to t, all in
@@ -210,7 +212,7 @@ func (v *view) decide(st []uint64, n int) (_ []uint64, at Instant, changed bool)
 // denied. It returns the instant at which they are ready after that.
 func (v *view) refuse(st []uint64, n int, at Instant) (_ []uint64, _ Instant, changed bool) {
 	if n <= v.Limit() {
-		if st, changed = v.capable.refuse(st, v.now, n); changed {
+		if st, changed = v.capable.refuse(st, v.now, n, v.held); changed {
 			at = v.ready(st, n)
 		}
 	}

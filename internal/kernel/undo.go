@@ -84,6 +84,7 @@ type undoing struct {
 	line    []*Waiter
 	now     Instant
 	local   bool         // see Cancellation.Local
+	ended   []*Waiter    // those whose holds have ended, and with them what can be taken back
 	behind  int          // the index of the first waiter behind all that stay
 	part    int          // the current part
 	changed bool         // whether the state has changed
@@ -117,8 +118,8 @@ func (out *Undone) take(i int) (gone []bool) {
 	return gone
 }
 
-// undo applies a cancellation at now.
-func (c *Compiled) undo(st []uint64, now Instant, cancelled any) (_ []uint64, changed bool, _ any) {
+// undo applies a cancellation at now. open reports whether a hold is open; it is nil if none is.
+func (c *Compiled) undo(st []uint64, now Instant, cancelled any, open func(id uint64) bool) (_ []uint64, changed bool, _ any) {
 	line, local := c.lineOf(cancelled)
 	if line == nil {
 		return st, false, nil
@@ -129,7 +130,9 @@ func (c *Compiled) undo(st []uint64, now Instant, cancelled any) (_ []uint64, ch
 		out.forgotten = of.forgotten
 	}
 	for _, p := range u.line {
-		if p.asked && u.cancelled(p) {
+		if id := p.hold; p.asked && id != 0 && (open == nil || !open(id)) {
+			u.ended = append(u.ended, p)
+		} else if p.asked && u.cancelled(p) {
 			out.cancelled = append(out.cancelled, p)
 		}
 	}
@@ -166,7 +169,7 @@ func (c *Compiled) lineOf(cancelled any) (line []*Waiter, local bool) {
 }
 
 func (u *undoing) cancelled(p *Waiter) bool {
-	return p.cancelled || p.asked && p.due >= u.now // otherwise the events may have happened
+	return p.cancelled || p.asked && p.due >= u.now && !slices.Contains(u.ended, p) // otherwise the events may have happened
 }
 
 // progress returns the progress of the i-th waiter in the current part.

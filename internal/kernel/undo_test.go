@@ -32,7 +32,7 @@ func TestFreshWaitsForTheFrontier(t *testing.T) {
 		for _, w := range line[:2] { // the last one stays
 			w.asked = true
 			var out any
-			st, _, out = k.undo(st, 10, &Cancellation{line: line})
+			st, _, out = k.undo(st, 10, &Cancellation{line: line}, nil)
 			for i, to := range out.(*Undone).done[0] {
 				line[i].parts[0] = to
 			}

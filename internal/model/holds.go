@@ -31,7 +31,7 @@ type Held struct{ n int }
 
 // Terms say when a hold ends by itself, and how.
 type Terms struct {
-	For      time.Duration // how long it lasts at most; 0 is the Timeout of the first InFlight, or ten minutes
+	For      time.Duration // how long it lasts at most; 0 is the longest Timeout of an InFlight, or ten minutes
 	GiveBack bool          // whether it is then settled for nothing, and not for what it holds
 }
 
@@ -39,8 +39,7 @@ type Terms struct {
 type open struct {
 	*Held
 	back    bool    // Terms.GiveBack
-	act     instant // when the events were charged, which may be ahead
-	due     instant // when they may happen, which is later than act if a queue delays them
+	due     instant // when the events may happen, which is ahead if they were reserved or queued
 	end     instant // when the hold ends by itself
 	indexes []int   // of the charge, in each part
 }
@@ -81,7 +80,7 @@ func (k *Key) hold(n int, now, act, due instant, terms Terms) *Held {
 	if terms.For == 0 {
 		terms.For = timeout
 	}
-	o := open{Held: &Held{n}, back: terms.GiveBack, act: act, due: due, indexes: k.indexes()}
+	o := open{Held: &Held{n}, back: terms.GiveBack, due: due, indexes: k.indexes()}
 	k.charge(act, n)
 	k.opens = append(k.opens, o)
 	k.last(&k.opens[len(k.opens)-1], act, terms.For)
@@ -93,18 +92,21 @@ func (k *Key) hold(n int, now, act, due instant, terms Terms) *Held {
 
 // timeout is how long a hold lasts if its Terms do not say so. flies reports whether a part is
 // an InFlight.
-func (k *Key) timeout() (_ time.Duration, flies bool) {
+func (k *Key) timeout() (longest time.Duration, flies bool) {
 	for _, p := range k.parts {
 		if f, ok := p.(*inFlight); ok {
-			return time.Duration(f.timeout), true
+			longest, flies = max(longest, time.Duration(f.timeout)), true
 		}
 	}
-	return 10 * time.Minute, false
+	if !flies {
+		return 10 * time.Minute, false
+	}
+	return longest, true
 }
 
-// last lets a hold last for a time from an instant on.
+// last lets a hold last for a time from an instant on, but not beyond the last instant.
 func (k *Key) last(o *open, from instant, d time.Duration) {
-	o.end = k.whole(from + instant(d))
+	o.end = min(k.whole(from+instant(d)), farthest/k.tick*k.tick)
 	for i, p := range k.parts {
 		if f, ok := p.(*inFlight); ok {
 			f.batches[o.indexes[i]].until = o.end
@@ -139,16 +141,28 @@ func (k *Key) Release(now int64, h *Held) ratelimit.Decision {
 	return k.Settle(now, h, h.n)
 }
 
-// Extend lets h end by itself after d, counted from now, or from its turn if that is ahead. It
-// reports whether h is an open hold of this key.
+// Extend lets h end by itself after d, counted from now, or from when its events may happen if that
+// is ahead. It reports whether h is an open hold of this key.
 func (k *Key) Extend(now int64, h *Held, d time.Duration) bool {
 	at := k.reach(now)
 	i := k.find(h)
 	if i < 0 {
 		return false
 	}
-	k.last(&k.opens[i], max(at, k.opens[i].act), d)
+	k.last(&k.opens[i], max(at, k.opens[i].due), d)
 	return true
+}
+
+// Holds returns how many holds are open at now.
+func (k *Key) Holds(now int64) int {
+	k.reach(now)
+	return len(k.opens)
+}
+
+// Holding reports whether h is an open hold of this key at now.
+func (k *Key) Holding(now int64, h *Held) bool {
+	k.reach(now)
+	return k.find(h) >= 0
 }
 
 // find returns the index of the open hold h, or −1.
