@@ -1,27 +1,29 @@
-// Llm is a gateway to a language model. It limits the tokens that each user, and each
-// organisation, spends in a minute. How many a request costs is known only when the answer
-// has been streamed. So the gateway holds an estimate before, and settles it afterwards. The
-// model is a fake one, in the same program.
+// Llm is a gateway to a language model. A user may make so many requests and spend so many tokens a
+// minute, and an organisation so many cents a month. What a request costs is known only when the answer
+// has been streamed. So the gateway holds an estimate of all three before, in one call, and settles them
+// afterwards. The model is a fake one, in the same program.
 //
-//	go run ./examples/llm -addr localhost:8080 -user 500/1m -org 800/1m
+//	go run ./examples/llm -addr localhost:8080 -requests 20/1m -tokens 500/1m -cents 500 -dir /tmp/llm
 //
 // Then, in another terminal:
 //
 //	for i in 1 2 3 4 5; do curl -sN localhost:8080 -H 'User: ann' -d 'Tell me a story'; done
+//
+// The budgets are in the directory, so that they survive the program. If it is killed while it streams an
+// answer, what that held comes back after a minute.
+//
+// With -load, the program asks itself for that long, as often as the limits allow, and prints how many
+// of the tokens were used.
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
 	"io"
 	"log"
-	"math"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -29,128 +31,41 @@ import (
 
 func main() {
 	addr := flag.String("addr", "localhost:8080", "the `address` to listen on")
-	user := flag.String("user", "500/1m", "how many `tokens/span` a user may spend")
-	org := flag.String("org", "800/1m", "how many `tokens/span` an organisation may spend")
+	requests := rate("requests", ratelimit.PerMinute(20), "how many `requests/span` a user may make")
+	tokens := rate("tokens", ratelimit.PerMinute(500), "how many `tokens/span` a user may spend")
+	cents := flag.Int("cents", 500, "how many cents an organisation may spend in 30 days")
+	dir := flag.String("dir", "", "the `directory` of the budgets; without, they end with the program")
+	span := flag.Duration("load", 0, "for how long to ask, instead of listening")
 	flag.Parse()
-	perUser, err := ratelimit.ParseRate(*user)
-	if err != nil {
-		log.Fatalf("-user: %v", err)
-	}
-	perOrg, err := ratelimit.ParseRate(*org)
-	if err != nil {
-		log.Fatalf("-org: %v", err)
-	}
 
-	backend, front := listen("localhost:0"), listen(*addr)
-	go func() { log.Fatal(http.Serve(backend, model{pace: 10 * time.Millisecond})) }()
-
-	g := newGateway("http://"+backend.Addr().String(), perUser, perOrg)
-	log.Printf("%v for each user, %v for each organisation, on http://%s", perUser, perOrg, front.Addr())
+	var opts []ratelimit.Option
+	if *dir != "" {
+		opts = append(opts, ratelimit.WithStore(newFiles(*dir)))
+	}
+	g, err := newGateway(storyteller(50*time.Millisecond), *requests, *tokens, *cents, opts...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if *span > 0 {
+		log.SetOutput(io.Discard)
+		used, allowed := load(g, *span)
+		fmt.Printf("%d tokens were used: %.0f %% of what the limit allows\n", used, 100*float64(used)/allowed)
+		return
+	}
+	front, err := new(net.ListenConfig).Listen(context.Background(), "tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Printf("%v requests and %v tokens for each user, %d cents for each organisation, on http://%s", *requests, *tokens, *cents, front.Addr())
 	server := &http.Server{Handler: g, ReadTimeout: 5 * time.Second}
 	log.Fatal(server.Serve(front))
 }
 
-func listen(addr string) net.Listener {
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", addr)
-	if err != nil {
-		log.Fatal(err)
-	}
-	return l
-}
-
-// A gateway limits the tokens of those who use the model.
-type gateway struct {
-	model       string            // its URL
-	orgOf       map[string]string // by user; a real gateway has a database, and authenticates
-	users, orgs ratelimit.Limiter // in tokens
-}
-
-func newGateway(model string, perUser, perOrg ratelimit.Rate) *gateway {
-	return &gateway{
-		model: model,
-		orgOf: map[string]string{"ann": "acme", "bob": "acme", "cho": "chess club"},
-		users: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: perUser}, ratelimit.WithName("users"))),
-		orgs:  ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: perOrg}, ratelimit.WithName("orgs"))),
-	}
-}
-
-// maxAnswer is the most tokens of an answer. A prompt is at most maxPrompt bytes long.
-const (
-	maxAnswer = 200
-	maxPrompt = 1000
-)
-
-func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	user := r.Header.Get("User")
-	org, ok := g.orgOf[user]
-	if !ok {
-		http.Error(w, "the field User must be ann, bob or cho", http.StatusUnauthorized)
-		return
-	}
-	prompt, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPrompt))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-
-	// A token is about four bytes. The answer may be as long as an answer can be.
-	estimate := len(prompt)/4 + maxAnswer
-	hold, d, err := ratelimit.HoldAll(r.Context(), estimate, ratelimit.For(g.users, user), ratelimit.For(g.orgs, org))
-	if err != nil {
-		log.Print(err) // the FailurePolicy has decided
-	}
-	if !d.Allowed {
-		if d.RetryAfter != ratelimit.Never {
-			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.RetryAfter.Seconds()))))
-		}
-		refusal := fmt.Sprintf("%s has too few tokens left: the request may cost %d", []string{user, org}[d.Part], estimate)
-		http.Error(w, refusal, http.StatusTooManyRequests)
-		return
-	}
-
-	var cost int // what has come so far; all of it is paid for, even if the client leaves
-	defer func() {
-		d, err := hold.Settle(context.WithoutCancel(r.Context()), cost)
-		if err != nil {
-			log.Print(err)
-		}
-		bill := fmt.Sprintf("%d tokens, %d were held; %s has %d left", cost, estimate, []string{user, org}[d.Part], d.Remaining)
-		log.Printf("%s: %s", user, bill)
-		fmt.Fprintf(w, "\n[%s]\n", bill)
-	}()
-	if err := g.stream(r.Context(), w, prompt, &cost); err != nil {
-		log.Printf("%s: %v", user, err)
-		if cost == 0 {
-			http.Error(w, "the model does not answer", http.StatusBadGateway)
-		}
-	}
-}
-
-// stream passes the model's answer to w, token by token, and adds each of them to cost.
-func (g *gateway) stream(ctx context.Context, w http.ResponseWriter, prompt []byte, cost *int) error {
-	ask, err := http.NewRequestWithContext(ctx, http.MethodPost, g.model, bytes.NewReader(prompt))
-	if err != nil {
+// rate defines a flag whose value is a rate.
+func rate(name string, value ratelimit.Rate, usage string) *ratelimit.Rate {
+	flag.Func(name, fmt.Sprintf("%s (default %v)", usage, value), func(s string) (err error) {
+		value, err = ratelimit.ParseRate(s)
 		return err
-	}
-	answer, err := http.DefaultClient.Do(ask)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("the model answers %s", answer.Status)
-	}
-	if *cost, err = strconv.Atoi(answer.Header.Get(promptTokens)); err != nil {
-		return err
-	}
-	words := bufio.NewScanner(answer.Body)
-	words.Split(bufio.ScanWords)
-	for words.Scan() {
-		*cost++
-		fmt.Fprintf(w, "%s ", words.Bytes())
-		if err := http.NewResponseController(w).Flush(); err != nil {
-			return err // the client has left
-		}
-	}
-	return words.Err()
+	})
+	return &value
 }

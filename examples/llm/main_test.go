@@ -3,15 +3,20 @@ package main
 import (
 	"bufio"
 	"context"
-	"fmt"
+	"errors"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -32,9 +37,10 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestProgram starts the program as its documentation says, and asks it what that says.
-func TestProgram(t *testing.T) {
-	cmd := program(t, "-addr", "localhost:0", "-user", "300/d", "-org", "800/d") // nothing comes back meanwhile
+// run starts the program on a free port, with limits of which nothing comes back meanwhile. It returns
+// the URL, and what kills the program.
+func run(t *testing.T, args ...string) (url string, kill func()) {
+	cmd := program(t, append(args, "-addr", "localhost:0", "-requests", "20/d", "-tokens", "500/d")...)
 	said, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -42,48 +48,93 @@ func TestProgram(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	kill = func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-	}()
+	}
+	t.Cleanup(kill)
 	lines := bufio.NewScanner(said)
 	if !lines.Scan() {
 		t.Fatal("it says nothing")
 	}
 	limits, url, _ := strings.Cut(lines.Text(), ", on ")
-	if !strings.Contains(limits, "300/d for each user, 800/d for each organisation") {
+	if !strings.Contains(limits, "20/d requests and 500/d tokens for each user, 500 cents for each organisation") {
 		t.Error(lines.Text())
 	}
-	for _, want := range []string{"84 tokens, 203 were held; ann has 216 left", "84 tokens, 203 were held; ann has 132 left", "ann has too few tokens left: the request may cost 203"} {
-		resp := ask(t.Context(), t, url, "ann", "Tell me a story")
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil || !strings.Contains(string(body), want) {
-			t.Errorf("%q, %v, want %q", body, err, want)
-		}
+	return url, kill
+}
+
+// TestProgram starts the program as its documentation says, and asks it what that says.
+func TestProgram(t *testing.T) {
+	url, _ := run(t)
+	resp := ask(t.Context(), t, url, "ann", "Tell me a story")
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err != nil || !strings.HasSuffix(string(body), "\n[84 tokens for 9 cents, 203 were held]\n") {
+		t.Errorf("%q, %v", body, err)
 	}
+}
+
+// TestKilled kills the program while it streams an answer. What that held is still held, and comes back
+// after a minute.
+func TestKilled(t *testing.T) {
+	dir := t.TempDir()
+	url, kill := run(t, "-dir", dir)
+	resp := ask(t.Context(), t, url, "ann", "Tell me a story")
+	defer resp.Body.Close()
+	if word, err := bufio.NewReader(resp.Body).ReadString(' '); err != nil || word != "Once " {
+		t.Fatal(word, err)
+	}
+	kill()
+
+	clk := clock.NewMock()
+	clk.Set(time.Now())
+	next, err := newGateway(nil, ratelimit.PerDay(20), ratelimit.PerDay(500), 500, ratelimit.WithStore(newFiles(dir)), ratelimit.WithClock(clk))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.left(t, "ann", 19, 297, "acme", 479)
+	clk.Add(time.Minute)
+	next.left(t, "ann", 20, 500, "acme", 500)
 }
 
 // TestUsage: the program refuses limits and addresses that it cannot use.
 func TestUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"-user:": {"-user", "many"},
-		"-org:":  {"-org", "0/1m"},
-		"listen": {"-addr", "localhost:none"},
+		"-requests":     {"-requests", "many"},
+		"-tokens":       {"-tokens", "0/1m"},
+		"-cents: ":      {"-cents", "0"},
+		"listen":        {"-addr", "localhost:none"},
+		"% of what the": {"-tokens", "1000/s", "-load", "1ns"},
 	} {
-		out, err := program(t, args...).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), want) {
-			t.Errorf("%v: %v, %s", args, err, out)
+		out, _ := program(t, args...).CombinedOutput()
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%v: %s", args, out)
 		}
 	}
 }
 
-// start returns the URL of a gateway to backend, and the gateway. answered gets a value after
-// each request.
-func start(t *testing.T, backend http.Handler) (url string, g *gateway, answered chan bool) {
-	server := httptest.NewServer(backend)
-	t.Cleanup(server.Close)
-	g = newGateway(server.URL, ratelimit.PerDay(500), ratelimit.PerDay(800)) // nothing comes back meanwhile
+// TestLoad: estimates that are five times too high do not cost what the limit allows.
+func TestLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := newGateway(storyteller(50*time.Millisecond), ratelimit.PerMinute(1000), ratelimit.PerMinute(10000), 99999)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used, allowed := load(g, 10*time.Minute)
+		if share := float64(used) / allowed; share < 0.98 || share > 1 {
+			t.Errorf("%v of the tokens were used", share)
+		}
+	})
+}
+
+// start returns the URL of a gateway to a model, and the gateway. answered gets a value after each
+// request.
+func start(t *testing.T, m model) (url string, g *gateway, answered chan bool) {
+	g, err := newGateway(m, ratelimit.PerDay(8), ratelimit.PerDay(500), 70) // nothing comes back meanwhile
+	if err != nil {
+		t.Fatal(err)
+	}
 	answered = make(chan bool, 100)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.ServeHTTP(w, r)
@@ -106,36 +157,39 @@ func ask(ctx context.Context, t *testing.T, url, user, prompt string) *http.Resp
 	return resp
 }
 
-// spent checks how many tokens a user and an organisation have spent.
-func (g *gateway) spent(t *testing.T, user string, byUser int, org string, byOrg int) {
+// left checks what a user and an organisation have left.
+func (g *gateway) left(t *testing.T, user string, requests, tokens int, org string, cents int) {
 	t.Helper()
-	for i, b := range []ratelimit.Bound{ratelimit.For(g.users, user), ratelimit.For(g.orgs, org)} {
+	var left []int
+	for _, b := range []ratelimit.Bound{ratelimit.For(g.requests, user), ratelimit.For(g.tokens, user), ratelimit.For(g.cents, org)} {
 		d, err := b.Peek(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := d.Limit-d.Remaining, []int{byUser, byOrg}[i]; got != want {
-			t.Errorf("%s has spent %d tokens, want %d", b.Key(), got, want)
-		}
+		left = append(left, d.Remaining)
+	}
+	if want := []int{requests, tokens, cents}; !slices.Equal(left, want) {
+		t.Errorf("%s of %s has %v left, want %v", user, org, left, want)
 	}
 }
 
 func TestGateway(t *testing.T) {
-	url, g, _ := start(t, model{})
+	url, g, _ := start(t, storyteller(0))
 	for i, step := range []struct {
 		user, prompt string
 		status       int
 		end          string
 	}{
-		{"ann", "Tell me a story", 200, "very long tunnel and when \n[84 tokens, 203 were held; ann has 416 left]"},
-		{"ann", "Tell me a story", 200, "[84 tokens, 203 were held; ann has 332 left]"},
-		{"bob", "Tell me a much longer story about nine brave gophers", 200, "[210 tokens, 213 were held; bob has 290 left]"},
-		{"ann", "Hi", 200, "[21 tokens, 200 were held; ann has 311 left]"},
-		{"ann", "Hi", 200, "[21 tokens, 200 were held; ann has 290 left]"},
-		{"bob", "Tell me a much longer story about nine brave gophers", 200, "[210 tokens, 213 were held; bob has 80 left]"},
-		{"ann", "Tell me a story", 429, "acme has too few tokens left: the request may cost 203"},
+		{"ann", "Tell me a story", 200, "very long tunnel and when \n[84 tokens for 9 cents, 203 were held]"},
+		{"bob", "Tell me a much longer story about nine brave gophers", 200, "[210 tokens for 21 cents, 213 were held]"},
+		{"ann", "Hi", 200, "[21 tokens for 3 cents, 200 were held]"},
+		{"bob", "Hi", 200, "[21 tokens for 3 cents, 200 were held]"},
+		{"bob", "Tell me a story", 200, "[84 tokens for 9 cents, 203 were held]"},
 		{"bob", "Hi", 429, "bob has too few tokens left: the request may cost 200"},
-		{"cho", "Hi", 200, "[21 tokens, 200 were held; cho has 479 left]"},
+		{"ann", "Hi", 200, "[21 tokens for 3 cents, 200 were held]"},
+		{"ann", "Hi", 200, "[21 tokens for 3 cents, 200 were held]"},
+		{"ann", "Tell me a story", 429, "acme has too few cents left: the request may cost 21"},
+		{"cho", "Hi", 200, "[21 tokens for 3 cents, 200 were held]"},
 		{"cho", strings.Repeat("x", maxPrompt+1), 400, "http: request body too large"},
 		{"dan", "Hi", 401, "the field User must be ann, bob or cho"},
 	} {
@@ -152,44 +206,44 @@ func TestGateway(t *testing.T) {
 			t.Errorf("step %d: %q, want %q", i, body, step.end)
 		}
 	}
-	g.spent(t, "ann", 210, "acme", 630)
-	g.spent(t, "bob", 420, "acme", 630)
+	g.left(t, "ann", 4, 353, "acme", 19)
+	g.left(t, "bob", 5, 185, "acme", 19)
+	for range 7 {
+		ask(t.Context(), t, url, "cho", "").Body.Close()
+	}
+	resp := ask(t.Context(), t, url, "cho", "")
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "cho has too few requests left: the request may cost 1\n" {
+		t.Errorf("%q, %v", body, err)
+	}
 }
 
-// TestModelFails: a request that the model does not answer costs nothing, and one that ends
-// early costs what has come.
-func TestModelFails(t *testing.T) {
-	for words, status := range map[int]int{0: 502, 3: 200} {
-		url, g, answered := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if words == 0 {
-				w.WriteHeader(503)
-				return
+// says returns a model that says some words, and then ends as f does.
+func says(words int, err error, f func(ctx context.Context)) model {
+	return func(ctx context.Context, _ string) (n int, answer iter.Seq[string], _ error) {
+		return 1, func(yield func(string) bool) {
+			for range words {
+				yield("gopher")
 			}
-			w.Header().Set(promptTokens, "1")
-			io.WriteString(w, strings.Repeat("gopher ", words))
-			http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		}))
-		resp := ask(t.Context(), t, url, "ann", "Hi")
-		body, _ := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		cost := min(words, 1) + words
-		<-answered
-		if resp.StatusCode != status || !strings.Contains(string(body), "["+strconv.Itoa(cost)+" tokens") {
-			t.Errorf("%v, %q", resp.Status, body)
-		}
-		g.spent(t, "ann", cost, "acme", cost)
+			f(ctx)
+		}, err
 	}
+}
+
+// TestModelFails: a request that the model does not answer costs nothing but the request.
+func TestModelFails(t *testing.T) {
+	url, g, _ := start(t, says(0, errors.New("out of order"), nil))
+	resp := ask(t.Context(), t, url, "ann", "Hi")
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 502 || !strings.Contains(string(body), "[0 tokens") {
+		t.Errorf("%v, %q, %v", resp.Status, body, err)
+	}
+	g.left(t, "ann", 7, 500, "acme", 70)
 }
 
 // TestClientLeaves: a client that leaves pays for what the model has said until then.
 func TestClientLeaves(t *testing.T) {
-	url, g, answered := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(promptTokens, "1")
-		fmt.Fprint(w, "gopher ")
-		http.NewResponseController(w).Flush()
-		<-r.Context().Done() // the gateway has left
-	}))
+	url, g, answered := start(t, says(1, nil, func(ctx context.Context) { <-ctx.Done() }))
 	ctx, leave := context.WithCancel(t.Context())
 	resp := ask(ctx, t, url, "ann", "Hi")
 	defer resp.Body.Close()
@@ -198,5 +252,5 @@ func TestClientLeaves(t *testing.T) {
 	}
 	leave()
 	<-answered
-	g.spent(t, "ann", 2, "acme", 2)
+	g.left(t, "ann", 7, 498, "acme", 69)
 }

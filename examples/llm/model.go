@@ -1,35 +1,27 @@
 package main
 
 import (
-	"io"
-	"net/http"
-	"strconv"
+	"context"
+	"iter"
 	"strings"
 	"time"
 )
 
-// promptTokens is the header field in which the model says how many tokens the prompt has.
-const promptTokens = "Prompt-Tokens"
+// A model streams the tokens of its answer to a prompt until ctx ends, and says how many the prompt has.
+type model func(ctx context.Context, prompt string) (n int, answer iter.Seq[string], err error)
 
-// A model is a fake language model, whose tokens are words. It streams twenty for each word of
-// the prompt.
-type model struct{ pace time.Duration } // for each token
-
-const story = "Once upon a time a small gopher dug a very long tunnel and when it was done nobody remembered where it began. "
-
-func (m model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	prompt, err := io.ReadAll(r.Body)
-	if err != nil {
-		return
-	}
-	n := len(strings.Fields(string(prompt)))
-	w.Header().Set(promptTokens, strconv.Itoa(n))
-	words := strings.Fields(story)
-	for i := range min(20*n, maxAnswer) {
-		io.WriteString(w, words[i%len(words)]+" ")
-		if err := http.NewResponseController(w).Flush(); err != nil {
-			return // the gateway has left
-		}
-		time.Sleep(m.pace)
+// storyteller is a fake model, whose tokens are words. It tells twenty for each word of the prompt.
+func storyteller(pace time.Duration) model {
+	story := strings.Fields("Once upon a time a small gopher dug a very long tunnel and when it was done nobody remembered where it began.")
+	return func(ctx context.Context, prompt string) (n int, answer iter.Seq[string], err error) {
+		n = len(strings.Fields(prompt))
+		return n, func(yield func(string) bool) {
+			for i := range min(20*n, maxAnswer) {
+				if ctx.Err() != nil || !yield(story[i%len(story)]) {
+					return
+				}
+				time.Sleep(pace)
+			}
+		}, nil
 	}
 }

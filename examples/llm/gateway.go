@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"math"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A gateway limits what those who use the model spend.
+type gateway struct {
+	model                   model
+	orgOf                   map[string]string // by user; a real gateway has a database, and authenticates
+	requests, tokens, cents ratelimit.Limiter // the first two of users, the last of organisations
+	used                    atomic.Int64      // tokens so far
+}
+
+func newGateway(m model, requests, tokens ratelimit.Rate, cents int, opts ...ratelimit.Option) (*gateway, error) {
+	g := &gateway{model: m, orgOf: map[string]string{"ann": "acme", "bob": "acme", "cho": "chess club"}}
+	for _, limit := range []struct {
+		limiter *ratelimit.Limiter
+		name    string
+		alg     ratelimit.Algorithm
+	}{
+		{&g.requests, "requests", ratelimit.TokenBucket{Rate: requests}},
+		{&g.tokens, "tokens", ratelimit.TokenBucket{Rate: tokens}},
+		{&g.cents, "cents", ratelimit.FixedWindow{Limit: cents, Window: 30 * 24 * time.Hour}},
+	} {
+		l, err := ratelimit.New(limit.alg, append(opts, ratelimit.WithName(limit.name))...)
+		if err != nil {
+			return nil, fmt.Errorf("-%s: %w", limit.name, err)
+		}
+		*limit.limiter = l
+	}
+	return g, nil
+}
+
+// maxAnswer is the most tokens of an answer. A prompt is at most maxPrompt bytes long, and a token is
+// about four of them.
+const (
+	maxAnswer = 200
+	maxPrompt = 1000
+)
+
+// price returns what tokens cost, in cents: too much.
+func price(tokens int) int { return (tokens + 9) / 10 }
+
+// crashed is what becomes of a hold if the gateway dies. No answer takes a minute.
+var crashed = []ratelimit.HoldOption{ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()}
+
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	user := r.Header.Get("User")
+	org, ok := g.orgOf[user]
+	if !ok {
+		http.Error(w, "the field User must be ann, bob or cho", http.StatusUnauthorized)
+		return
+	}
+	prompt, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPrompt))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+
+	estimate := len(prompt)/4 + maxAnswer // the answer may be as long as an answer can be
+	hold, d, err := ratelimit.HoldAll(r.Context(), 1,
+		ratelimit.For(g.requests, user, crashed...),
+		ratelimit.For(g.tokens, user, crashed...).N(estimate),
+		ratelimit.For(g.cents, org, crashed...).N(price(estimate)))
+	if err != nil {
+		log.Print(err) // the FailurePolicy has decided
+	}
+	if !d.Allowed {
+		if d.RetryAfter != ratelimit.Never {
+			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.RetryAfter.Seconds()))))
+		}
+		who, what, n := []string{user, user, org}[d.Part], []string{"requests", "tokens", "cents"}[d.Part], []int{1, estimate, price(estimate)}[d.Part]
+		http.Error(w, fmt.Sprintf("%s has too few %s left: the request may cost %d", who, what, n), http.StatusTooManyRequests)
+		return
+	}
+
+	var cost int // what has come so far; all of it is paid for, even if the client leaves
+	defer func() {
+		g.used.Add(int64(cost))
+		if _, err := hold.SettleEach(context.WithoutCancel(r.Context()), 1, cost, price(cost)); err != nil {
+			log.Print(err)
+		}
+		bill := fmt.Sprintf("%d tokens for %d cents, %d were held", cost, price(cost), estimate)
+		log.Printf("%s: %s", user, bill)
+		fmt.Fprintf(w, "\n[%s]\n", bill)
+	}()
+	if err := g.stream(r.Context(), w, string(prompt), &cost); err != nil {
+		log.Printf("%s: %v", user, err)
+		if cost == 0 {
+			http.Error(w, "the model does not answer", http.StatusBadGateway)
+		}
+	}
+}
+
+// stream passes the model's answer to w, token by token, and adds each of them to cost.
+func (g *gateway) stream(ctx context.Context, w http.ResponseWriter, prompt string, cost *int) error {
+	n, answer, err := g.model(ctx, prompt)
+	if err != nil {
+		return err
+	}
+	*cost = n
+	for token := range answer {
+		*cost++
+		fmt.Fprintf(w, "%s ", token)
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			return err // the client has left
+		}
+	}
+	return ctx.Err()
+}
