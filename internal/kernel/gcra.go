@@ -223,15 +223,12 @@ func (k *gcra) Fresh(st []uint64) Instant {
 }
 
 // giveBack makes the bucket as full as if the events had not been taken. If a
-// reservation is ahead, it does nothing, because the reservation counts on the events. If
-// the latest instant is kept, that says so; without it, an overdrawn bucket does, which with
-// it may be one whose burst was lowered.
+// reservation is ahead, it does nothing, because the reservation counts on the events.
 func (k *gcra) giveBack(st []uint64, _, now Instant, n int) (_ []uint64, gone bool) {
-	tat := k.load(st)
-	if now < k.frontier(st) || !k.keeps && !k.grants(tat, uint128.Mul(now, k.unit)) {
+	if now < k.frontier(st) {
 		return st, false
 	}
-	return k.store(st, tat.Sub(uint128.Mul(uint64(n), k.cost))), true
+	return k.store(st, k.load(st).Sub(uint128.Mul(uint64(n), k.cost))), true
 }
 
 // Valid checks that tat is at most that of a bucket adopted or emptied at MaxInstant, and that its units are

@@ -415,14 +415,6 @@ func (k *opened) spent(st []uint64) []uint64 {
 	}))
 }
 
-// reopened returns a state that by left, as one with open holds: in which none may be.
-func reopened(by *Compiled, st []uint64) []uint64 {
-	if by.base == nil {
-		st = by.Opened().opened().open(st)
-	}
-	return st
-}
-
 // closed returns st, and the kernel that it is stored with: without the list of holds if none is open.
 func (k *opened) closed(st []uint64) (*Compiled, []uint64) {
 	by := k.base.stored()
@@ -434,10 +426,6 @@ func (k *opened) closed(st []uint64) (*Compiled, []uint64) {
 
 // Fresh returns when no hold is open any more, and nothing counts.
 func (k *opened) Fresh(st []uint64) Instant { return max(k.base.Fresh(k.inner(st)), st[lastEnd]) }
-
-func (k *opened) Ready(st []uint64, now Instant, n int) Instant {
-	return k.base.Ready(k.inner(st), now, n)
-}
 
 func (k *opened) Remaining(st []uint64, now Instant) int { return k.base.Remaining(k.inner(st), now) }
 

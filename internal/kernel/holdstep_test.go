@@ -482,7 +482,7 @@ func TestHolds_Valid(t *testing.T) {
 	}
 }
 
-// TestHolds_Opened: a state with open holds decides by Step, Allow, Grants and Refuse as one without.
+// TestHolds_Opened: a state with open holds decides by StepFrom, Grants and RefuseFrom as one without.
 func TestHolds_Opened(t *testing.T) {
 	for name, c := range holdKernels(t, InMemory.Varying()) {
 		s := keyOf(c)
@@ -493,9 +493,6 @@ func TestHolds_Opened(t *testing.T) {
 		assert.Zero(t, k.Width())
 		assert.Nil(t, k.Word())
 		assert.True(t, k.Alike(c) && c.Alike(k) && !c.Similar(k))
-		valid := func(st []uint64) bool {
-			return k.Valid(st) || st[openHolds] == 0 && c.Valid(k.opened().inner(st))
-		}
 		assert.GreaterOrEqual(t, k.Fresh(s.st), (begun+second/2)/c.Tick, name)
 		for _, now := range []Instant{begun, begun + second/2} {
 			clk := &Reading{Now: now, Own: true}
@@ -508,28 +505,17 @@ func TestHolds_Opened(t *testing.T) {
 				granted := n == free
 				assert.Equal(t, granted, k.Grants(s.st, &req), name)
 				var a Answer
-				st, changed := k.Step(slices.Clone(s.st), &req, &a)
+				by, st, changed := c.StepFrom(k, slices.Clone(s.st), &req, &a)
 				assert.Equal(t, granted, a.Allowed, name)
 				assert.Equal(t, granted || now > begun, changed, name)
-				assert.True(t, valid(st), name)
-				st, _ = k.Refuse(slices.Clone(s.st), &req, true, &a)
-				assert.Equal(t, granted, a.Allowed, name)
-				assert.True(t, valid(st), name)
-				by, st, _ := c.RefuseFrom(k, slices.Clone(s.st), &req, true, &a)
+				assert.True(t, by.Valid(st), name)
+				by, st, _ = c.RefuseFrom(k, slices.Clone(s.st), &req, true, &a)
 				assert.Equal(t, granted, a.Allowed, name)
 				assert.Equal(t, now > begun, by == c, name)
 				assert.True(t, by.Valid(st), name)
 			}
 		}
 	}
-	c := Compile(NewSlidingLog(10, second, false), InMemory)
-	clk := NewTimeline(nil, nil)
-	st, by, a := c.NewState(), c, Answer{}
-	by, st, _ = c.StepFrom(by, st, &Request{Op: OpHold, N: 9, Hold: hour(1), Clock: clk}, &a)
-	st, granted, changed := by.Allow(st, clk, 1)
-	assert.True(t, granted && changed)
-	_, granted, changed = by.Allow(st, clk, 1)
-	assert.False(t, granted || changed)
 }
 
 // TestHolds_Allocs: once a state has grown, no request on it allocates.

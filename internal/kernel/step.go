@@ -9,14 +9,10 @@ import (
 // reservation mean. decision.go in the root names the cases in which RetryAfter is computed
 // elsewhere.
 
-// Step applies req to a state, in place. It returns the state and whether it changed,
+// Step applies req to a state without open holds, in place. It returns the state and whether it changed,
 // and sets a to the answer. It reads the clock, so the caller must prevent concurrent
 // changes of the state, or detect them afterwards.
 func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
-	if c.base != nil {
-		by, st, changed := c.base.StepFrom(c, st, req, a)
-		return reopened(by, st), changed
-	}
 	if !req.Op.decides() {
 		return c.stepOnce(st, req, a)
 	}
@@ -108,11 +104,6 @@ func (v *view) step(st []uint64, req *Request, a *Answer) (_ []uint64, changed b
 // Allow is a faster Step for OpTake that only reports whether n events were granted, 1
 // ≤ n ≤ limit.
 func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted, changed bool) {
-	if c.base != nil {
-		var a Answer
-		st, changed = c.Step(st, &Request{Op: OpTake, N: n, Clock: clk}, &a)
-		return st, a.Allowed, changed
-	}
 	if c.taker != nil {
 		for renewed := false; ; renewed = true {
 			now, _ := clk.Now()

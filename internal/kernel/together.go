@@ -11,14 +11,10 @@ func (c *Compiled) Grants(st []uint64, req *Request) bool {
 	return v.ready(st, req.N) <= v.now
 }
 
-// Refuse answers req, an OpTake or OpHold whose time is fixed, if it is denied because another
-// key refuses it. Allowed is whether this key would have granted it. With note, a kernel that
+// Refuse answers req, an OpTake or OpHold whose time is fixed, of a state without open holds, if it is
+// denied because another key refuses it. Allowed is whether this key would have granted it. With note, a kernel that
 // notes denials notes it in any case, like a part of an All.
 func (c *Compiled) Refuse(st []uint64, req *Request, note bool, a *Answer) (_ []uint64, changed bool) {
-	if c.base != nil {
-		by, st, changed := c.base.RefuseFrom(c, st, req, note, a)
-		return reopened(by, st), changed
-	}
 	v := c.view(req)
 	*a = Answer{}
 	at := v.ready(st, req.N)
