@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// This file applies requests to states with open holds, and opens them.
+// This file applies requests to states that another limit has left, or that have open holds, and opens these.
 
 // A verdict says who decides on a request.
 type verdict uint8
@@ -16,9 +16,8 @@ const (
 	noted                  // likewise, and the denial is noted
 )
 
-// stepHolds is StepFrom for a state with open holds, or a request with a Hold. Unless the state
-// decides, it is RefuseFrom.
-func (c *Compiled) stepHolds(from *Compiled, st []uint64, req *Request, a *Answer, how verdict) (by *Compiled, _ []uint64, changed bool) {
+// stepFrom is StepFrom or, unless the state decides, RefuseFrom.
+func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer, how verdict) (by *Compiled, _ []uint64, changed bool) {
 	if req.Op.decides() {
 		req.renew() // because a denial cannot be decided on twice
 	}

@@ -30,39 +30,11 @@ func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, chang
 // of c. It also returns the kernel of the resulting state. What takes events back is applied
 // by from, not c. Only StepFrom opens holds.
 func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer) (by *Compiled, _ []uint64, changed bool) {
-	if from.base != nil || req.Hold.ID != 0 || req.Op == OpSettle {
-		return c.stepHolds(from, st, req, a, decided)
-	}
-	if from == c {
+	if from == c && from.base == nil && req.Hold.ID == 0 && req.Op != OpSettle {
 		st, changed = c.Step(st, req, a)
 		return c, st, changed
 	}
-	at := req.Fix() // adoption and step are at one instant
-	req = &at
-	v := c.view(req)
-	switch req.Op {
-	case OpReturn:
-		if !from.Alike(c) { // the events are not counted
-			v = from.view(req)
-			*a = Answer{Allowed: true}
-			v.describe(st, 0, a)
-			return from, st, false
-		}
-		req.N = min(req.N, from.Limit()) // it counts them: its state is the one that they left, or was adopted from it
-		fallthrough
-	case OpCancel:
-		st, changed = from.Step(st, req, a)
-		return from, st, changed
-	}
-	k, next, pin := c.Meet(from, st, v.now)
-	next, changed = k.Step(next, req, a)
-	if !changed && (!pin || req.Op == OpPeek || a.RetryAfter == Never) {
-		return from, st, false
-	}
-	if k.versions != nil {
-		a.Idle = v.until(k.Fresh(next))
-	}
-	return k.stored(), next, true
+	return c.stepFrom(from, st, req, a, decided)
 }
 
 func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {

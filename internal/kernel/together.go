@@ -36,19 +36,9 @@ func (c *Compiled) Notes() bool { return c.can&notes != 0 }
 // RefuseFrom is Refuse for a state that from left, at any time of req. It also returns the kernel
 // of the resulting state.
 func (c *Compiled) RefuseFrom(from *Compiled, st []uint64, req *Request, note bool, a *Answer) (by *Compiled, _ []uint64, changed bool) {
-	at := req.Fix() // adoption and refusal are at one instant
-	if from.base != nil {
-		how := denied
-		if note {
-			how = noted
-		}
-		return c.stepHolds(from, st, &at, a, how)
+	at, how := req.Fix(), denied // adoption and refusal are at one instant
+	if note {
+		how = noted
 	}
-	v := c.view(&at)
-	k, next, pin := c.Meet(from, st, v.now)
-	next, changed = k.Refuse(next, &at, note, a)
-	if !changed && (!pin || a.RetryAfter == Never) {
-		return from, st, false
-	}
-	return k.stored(), next, true
+	return c.stepFrom(from, st, &at, a, how)
 }
