@@ -43,11 +43,12 @@
 // [Limiter.Wait] waits until an event may happen, [Limiter.Reserve] returns when it
 // may, and [Limiter.Peek] looks without spending. [Limiter.TakeUpTo] takes as many events as
 // there are. [TakeEach] takes events of many keys at once, each for itself. [TakeAll] takes
-// events of several keys of any limiters, of all or of none.
+// events of several keys of any limiters, of all or of none; so do [HoldAll] and [WaitAll].
 //
 // Where the cost of a request is known only afterwards, [Limiter.Hold] takes an estimate, and
-// [Reservation.Settle] counts what it was; [Limiter.Charge] counts events that have happened,
-// even beyond the limit.
+// [Reservation.Settle] makes the key as if the cost had been taken then. A hold ends by itself ([HoldFor],
+// [GiveBack]), and other processes can settle it ([Resume]). [Limiter.Charge] counts events that have
+// happened, even beyond the limit.
 //
 // [WithLimits] gives keys limits of their own, which may change while the service
 // runs; if a lookup fails, the [FailurePolicy] decides. Package httplimit limits HTTP requests, and package iolimit the bytes per second of
@@ -97,7 +98,7 @@
 //   - A [Request] is what a limiter asks of a store, one operation on one key. A [Result]
 //     is the store's answer.
 //   - A [Reservation] holds events that were spent ahead of their time, or before it is known
-//     how many will happen.
+//     how many will happen. The latter are a hold, which is open until it is settled or ends by itself.
 //   - A key is in debt if more was charged than its limit has room for.
 //
 // # Stores

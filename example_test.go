@@ -268,6 +268,33 @@ func ExampleLimiter_Hold() {
 }
 
 // A login costs nothing if it succeeds. Five failures in a row block the user for a while.
+// A web process holds, and a worker settles. If the job gets lost, the tokens come back after an hour.
+func ExampleResume() {
+	ctx := context.Background()
+	tokens, user := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10_000)})), "ann"
+
+	hold, d, err := tokens.Hold(ctx, user, 1_000, ratelimit.HoldFor(time.Hour), ratelimit.GiveBack())
+	if err != nil || !d.Allowed {
+		return // err, or d.RetryAfter
+	}
+	token := hold.Token() // put it into the queue, with the job
+
+	work := func(used int) error {
+		hold, err := ratelimit.Resume(ctx, tokens, user, token)
+		if err != nil {
+			return err
+		}
+		_, err = hold.Settle(ctx, used)
+		return err
+	}
+	fmt.Println(work(250))
+	d, err = tokens.Peek(ctx, user)
+	fmt.Println(d.Remaining, err)
+	// Output:
+	// <nil>
+	// 9750 <nil>
+}
+
 func ExampleLimiter_Charge() {
 	ctx := context.Background()
 	clk := clock.NewMock()

@@ -118,8 +118,8 @@ type Limiter interface {
 	// Timeout. [Reservation.Extend] moves its end, and [Reservation.Token] lets another process
 	// settle it.
 	//
-	// An open hold is a part of the state of its key: 32 to 40 bytes, or 8 to 32 more for each
-	// further part of an [All]. Without an InFlight, a key has at most 4,096 of them: then the oldest
+	// An open hold is a part of the state of its key: 32 to 40 bytes, with a [WarmingUp] up to 56, and 8 to 32
+	// more for each further part of an [All]. Without an InFlight, a key has at most 4,096 of them: then the oldest
 	// one ends early, as it would by itself. In memory, Hold makes an allocation for the Reservation
 	// and, if no hold of the key is open, one for its state: together 200 to 450 bytes, or more with an
 	// All or a long log. A key with open holds then costs as much as with a

@@ -72,7 +72,7 @@ import (
 // # Stores with scripts
 //
 // [Transition.Portable], [Transition.Algorithm], [Transition.Tag], [Transition.Varies],
-// [Transition.AppendCancellation], [Transition.AppendSettlement], [Request.AsOf], [Request.Refused]
+// [Transition.AppendCancellation], [Request.AsOf], [Request.Refused]
 // and [OpReturn] are for stores that decide elsewhere, such as in a script in a database, or that
 // take events in advance. [Request.PolicyDecides] is for
 // stores that count failures. Package redisstore is such a store. Other stores need none of
