@@ -91,7 +91,7 @@ if not room then -- but what is granted now is possible
   room = ticks < p.spanTicks or ticks == p.spanTicks and units <= p.spanUnits
 end
 --@@markSize
-p.markSize, form = 16, form .. 'I8I8'
+p.markSize, form, levels = 16, form .. 'I8I8', true
 --@@missing
 -- sets ticks and units to what is missing at t, or at the instant of a reservation ahead
 local ticks, units = p.ticks - t, p.units

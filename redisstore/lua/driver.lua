@@ -296,7 +296,7 @@ if changed then
   --@@holding
   if state then
     call('PSETEX', KEYS[1], format('%d', ttl), state)
-  else
+  elseif fresh > wereLast then -- otherwise it is kept as long already
     call('PEXPIRE', KEYS[1], format('%d', ttl))
   end
   --@@always

@@ -1,5 +1,7 @@
 -- What an InFlight does about holds: the counterpart of inflight.go. Their events are in the log at
 -- their end, less the window.
+--@@markSize
+levels = true
 --@@refunds
 local frontier = p.frontier
 removeAll(p, {finish - min(finish, p.window)}, {held})

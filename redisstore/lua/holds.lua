@@ -7,12 +7,15 @@
 -- and then what the value would be without. An entry is the hold's ID, its end, twice its events plus 1
 -- if they are given back then, and a mark of each part. All are 8 bytes each.
 --
--- A request changes the youngest entry and few others, so the list is kept as two strings: older
--- and young, which is the last entry. If it is long, older is not read before it is needed: then it is
--- false, and rest has the entries between older and young, and most requests only overwrite the end. The kernels have these sections, the counterparts of
--- those of a holder in package kernel:
+-- A request changes the youngest entry and few others, so the list is kept as three strings: front,
+-- older and young, which is the last entry. Redis hashes each string that a script makes, which takes
+-- most of the time if it is long. So older is not read before it is needed: until then it is
+-- false, and rest has the entries between older and young, and most requests only overwrite the end.
 --
---   markSize    sets p.markSize, the bytes of a mark, and adds to form how words has them
+-- The kernels have these sections, the counterparts of those of a holder in package kernel:
+--
+--   markSize    sets p.markSize, the bytes of a mark, and adds to form how words has them. Sets levels
+--               if the events of a hold that come back depend on others
 --   mark        sets mark to that of n events that are about to be spent at t
 --   passMark    changes mark, that of the youngest hold, before events are spent at t
 --   leasts      looks at the marks before that, and sets p.merged if the mark of the first hold that
@@ -34,10 +37,13 @@ if not older then
   older, rest = was .. rest, ''
   if wereOlder == nil or wereOlder == false then wereOlder = was end
 end
+--@@wholeOlder
+--@<loadOlder
+if front ~= '' then front, older = '', front .. older end
 --@@openList
 -- Reads the list of holds from value, if opens is true, and the cost of one event in each bucket.
-local older, rest, young, size, youngAt, wereOlder = '', '', '', 24
-local form = 'ddd' -- of an entry in words
+local front, older, rest, young, size, youngAt, wereOlder = '', '', '', '', 24
+local form, levels = 'ddd', false -- form is that of an entry in words
 --@<each
   if p.unit then
     p.oneTicks, p.oneUnits, pos = unpack('<dd', request, pos)
@@ -83,9 +89,10 @@ if opens > 0 then
   young = entry
 end
 --@@takeOut
--- Ends holds: list has entries up to the youngest, and those at the indexes out, in order, end, of which
--- the events in back were not used. Older than all of these are the holds in others, and the first in
--- list, unless it is the oldest. Sets older and young to the holds that stay.
+-- Ends holds: of the entries in list, those at the indexes out, in order, whose events in back were not
+-- used. Those in others are older. If levels is true, list has all from the one before the first that
+-- ends. If behind is not nil, it has those between list and the youngest. Sets front, older and
+-- young to the holds that stay.
 do
   local t, words = now
   --@<each
@@ -108,19 +115,18 @@ do
     end
     list = table.concat(pieces)
   end
-  local kept, from = {others}, 1
+  local kept, from = {}, 1
   for k = 1, #out do
-    kept[k + 1] = sub(list, from, (out[k] - 1) * size)
+    kept[k] = sub(list, from, (out[k] - 1) * size)
     from = out[k] * size + 1
   end
-  opens = opens - #out
-  if from <= #list then
-    young = sub(list, -size)
-    kept[#kept + 1] = sub(list, from, -size - 1)
-    older = table.concat(kept)
+  kept[#out + 1] = sub(list, from)
+  list, opens = table.concat(kept), opens - #out
+  if behind then
+    front, older = others .. list, behind
   else
-    older = table.concat(kept)
-    older, young = sub(older, 1, -size - 1), sub(older, -size)
+    if list == '' then list, others = sub(others, -size), sub(others, 1, -size - 1) end
+    front, older, young = others, sub(list, 1, -size - 1), sub(list, -size)
   end
 end
 --@@words
@@ -148,7 +154,7 @@ local ended = false
 if opens > 0 and firstEnd <= now then
   --@<loadOlder
   --@<undoHelp
-  local others, list, out, back = '', older .. young, {}, {}
+  local others, list, behind, out, back = '', older .. young, nil, {}, {}
   for i = 1, opens do
     local _, finish, events = unpack('<I8I8I8', list, (i - 1) * size + 1)
     if finish <= now then
@@ -207,7 +213,7 @@ end
 --@@find
 -- Sets entry to that of the hold, and at to where it begins in older or, if it is the youngest, behind
 -- that; or both to nil.
---@<loadOlder
+--@<wholeOlder
 local entry, at, text = nil, #older + 1, pack('<I8', id)
 if sub(young, 1, 8) == text then
   entry = young
@@ -236,7 +242,7 @@ if op == 7 or op == 8 then
       local finish, n = min(now + lasts, LAST), (events - events % 2) / 2
       told = entry
       entry = sub(entry, 1, 8) .. pack('<I8', finish) .. sub(entry, 17)
-      if at > #older then young = entry else older = sub(older, 1, at - 1) .. entry .. sub(older, at + size) end
+      if at > #older then young = entry else front, older = sub(older, 1, at - 1) .. entry, sub(older, at + size) end
       firstEnd, lastEnd, changed = min(firstEnd, finish), max(lastEnd, finish), true
       --@<each
         --@<move
@@ -259,8 +265,13 @@ if op == 7 or op == 8 then
       end
     end
     if possible and at then
-      local from = max(1, at - size)
-      local others, list, out, back = sub(older, 1, from - 1), sub(older, from) .. young, {(at - from) / size + 1}, {max(0, -n)}
+      local others, list, behind, out, back = older, entry, nil, {1}, {max(0, -n)}
+      if levels then
+        local from = max(1, at - size)
+        others, list, out = sub(older, 1, from - 1), sub(older, from) .. young, {(at - from) / size + 1}
+      elseif at <= #older then
+        others, behind = sub(older, 1, at - 1), sub(older, at + size)
+      end
       --@<takeOut
       told = sub(entry, 1, 24)
       --@<each
@@ -294,12 +305,12 @@ end
 --@@opensHold
 -- Before the n events that a request holds, if it does, are spent at t.
 if id > 0 and opens >= 4096 and not flies then
-  --@<loadOlder
+  --@<wholeOlder
   local _, _, events = unpack('<I8I8I8', older)
   over = over + 1
   if events % 2 == 1 then
     tells = 2
-    local others, list, out, back = '', older .. young, {1}, {(events - 1) / 2}
+    local others, list, behind, out, back = '', older .. young, nil, {1}, {(events - 1) / 2}
     --@<undoHelp
     --@<takeOut
   else
@@ -346,7 +357,7 @@ if opens > 0 then
     if rest ~= '' then call('SETRANGE', KEYS[1], #tag, head) end
   else
     --@<loadOlder
-    state = '\2' .. sub(state, 2, #tag) .. head .. older .. ending
+    state = '\2' .. sub(state, 2, #tag) .. head .. front .. older .. ending
   end
   if lastEnd > fresh then fresh = lastEnd end
 end

@@ -48,7 +48,7 @@ local when = t
 --@<refilled
 room = missing + n <= max(min(floor((LAST - anchor) / p.per) * p.refill, COUNTS), p.burst)
 --@@markSize
-p.markSize, form = 8, form .. 'I8'
+p.markSize, form, levels = 8, form .. 'I8', true
 --@@missing
 -- sets missing to the tokens that are missing at t, or at the instant of a reservation ahead
 local when = t
