@@ -31,18 +31,29 @@ if #value == #tag + 24 then
   lazily = sub(value, 1, 1) == '\2' and sub(value, 2, #tag) == sub(tag, 2) and unpack('<I8', value, #tag + 1) > 15
   if not lazily then value = call('GET', KEYS[1]) end
 end
---@@loadOlder
-if not older then
-  local was = call('GETRANGE', KEYS[1], #tag + 24, youngAt - 1)
-  older, rest = was .. rest, ''
-  if wereOlder == nil or wereOlder == false then wereOlder = was end
+--@@whole
+-- Makes older the list of all holds, with that in young.
+if older then
+  if front ~= '' or young ~= '' then older = front .. older .. young end
+elseif rest == '' and young == wereYoung then
+  wereList = call('GETRANGE', KEYS[1], #tag + 24, youngAt + size - 1)
+  older = wereList
+else
+  older = call('GETRANGE', KEYS[1], #tag + 24, youngAt - 1)
+  wereList = older .. wereYoung
+  older = older .. rest .. young
 end
---@@wholeOlder
---@<loadOlder
-if front ~= '' then front, older = '', front .. older end
+front, rest, young = '', '', ''
+--@@splitYoung
+-- Sets young to the youngest entry, unless it is.
+if young == '' and opens > 0 then
+  if older == '' then front, older = '', front end
+  older, young = sub(older, 1, -size - 1), sub(older, -size)
+end
 --@@openList
 -- Reads the list of holds from value, if opens is true, and the cost of one event in each bucket.
-local front, older, rest, young, size, youngAt, wereOlder = '', '', '', '', 24
+local front, older, rest, young, size, youngAt = '', '', '', '', 24
+local wereOlder, wereYoung, wereList -- before the requests; nil if they are not known
 local form, levels = 'ddd', false -- form is that of an entry in words
 --@<each
   if p.unit then
@@ -52,7 +63,7 @@ local form, levels = 'ddd', false -- form is that of an entry in words
   p.markAt = size + 1
   size = size + p.markSize
 end
-local firstEnd, lastEnd, misses, flies = LAST, 0, false, false
+local firstEnd, lastEnd, flies = LAST, 0, false
 if opens then
   opens = 0
   if #value >= 24 then
@@ -71,6 +82,7 @@ if opens then
     older, young = sub(value, 25, at - size), sub(value, at - size + 1, at)
     value = sub(value, at + 1)
   end
+  wereYoung = young
 else
   opens = 0
 end
@@ -79,6 +91,7 @@ end
 end
 --@@passYoungest
 -- before events are spent at t
+--@<splitYoung
 if opens > 0 then
   local entry = sub(young, 1, 24)
   --@<each
@@ -91,8 +104,7 @@ end
 --@@takeOut
 -- Ends holds: of the entries in list, those at the indexes out, in order, whose events in back were not
 -- used. Those in others are older. If levels is true, list has all from the one before the first that
--- ends. If behind is not nil, it has those between list and the youngest. Sets front, older and
--- young to the holds that stay.
+-- ends. Sets front and older to the holds that stay.
 do
   local t, words = now
   --@<each
@@ -121,13 +133,8 @@ do
     from = out[k] * size + 1
   end
   kept[#out + 1] = sub(list, from)
-  list, opens = table.concat(kept), opens - #out
-  if behind then
-    front, older = others .. list, behind
-  else
-    if list == '' then list, others = sub(others, -size), sub(others, 1, -size - 1) end
-    front, older, young = others, sub(list, 1, -size - 1), sub(list, -size)
-  end
+  opens = opens - #out
+  front, older, young = others, table.concat(kept), ''
 end
 --@@words
 -- Sets words to those of list, which replace it in the end. They are bits of doubles, except of the marks
@@ -152,9 +159,9 @@ local told, tells = '', 0 -- an entry for the reply, and how many the requests h
 local over = 0 -- how many holds have ended without a request
 local ended = false
 if opens > 0 and firstEnd <= now then
-  --@<loadOlder
+  --@<whole
   --@<undoHelp
-  local others, list, behind, out, back = '', older .. young, nil, {}, {}
+  local others, list, out, back = '', older, {}, {}
   for i = 1, opens do
     local _, finish, events = unpack('<I8I8I8', list, (i - 1) * size + 1)
     if finish <= now then
@@ -167,9 +174,8 @@ if opens > 0 and firstEnd <= now then
     --@<takeOut
   end
   firstEnd, lastEnd = LAST, 0
-  list = older .. young
   for i = 1, opens do
-    local finish = unpack('<I8', list, (i - 1) * size + 9)
+    local finish = unpack('<I8', older, (i - 1) * size + 9)
     firstEnd, lastEnd = min(firstEnd, finish), max(lastEnd, finish)
   end
   --@@one
@@ -192,8 +198,9 @@ if opens > 0 and firstEnd <= now then
   end
   --@@always
 end
-wereOlder = older
-local wereOpen, wereYoung, wereFirst, wereLast = opens, young, firstEnd, lastEnd
+--@<splitYoung
+wereOlder, wereYoung, wereList = older, young, nil
+local wereOpen, wereFirst, wereLast = opens, firstEnd, lastEnd
 local wereLength = size + #value
 told, tells = young, 0
 local stores = false -- whether a request is more than a question
@@ -211,19 +218,13 @@ elseif op == 7 or op == 8 or op == 11 or op == 12 then
   if flags >= 2 and opens > 0 and wait > 0 then wait = 0 end
 end
 --@@find
--- Sets entry to that of the hold, and at to where it begins in older or, if it is the youngest, behind
--- that; or both to nil.
---@<wholeOlder
-local entry, at, text = nil, #older + 1, pack('<I8', id)
-if sub(young, 1, 8) == text then
-  entry = young
-else
-  at = 0
-  repeat
-    at = find(older, text, at + 1, true)
-  until not at or at % size == 1
-  entry = at and sub(older, at, at + size - 1)
-end
+-- Sets entry to that of the hold, and at to where it begins in older, which has all; or both to nil.
+--@<whole
+local at, text = 0, pack('<I8', id)
+repeat
+  at = find(older, text, at + 1, true)
+until not at or at % size == 1
+local entry = at and sub(older, at, at + size - 1)
 --@@settle
 -- Op 7 settles the hold of an ID, which held lasts events, n of which have happened in excess or,
 -- if n is negative, have not. Op 8 moves its end.
@@ -242,7 +243,7 @@ if op == 7 or op == 8 then
       local finish, n = min(now + lasts, LAST), (events - events % 2) / 2
       told = entry
       entry = sub(entry, 1, 8) .. pack('<I8', finish) .. sub(entry, 17)
-      if at > #older then young = entry else front, older = sub(older, 1, at - 1) .. entry, sub(older, at + size) end
+      front, older = sub(older, 1, at - 1) .. entry, sub(older, at + size)
       firstEnd, lastEnd, changed = min(firstEnd, finish), max(lastEnd, finish), true
       --@<each
         --@<move
@@ -265,21 +266,26 @@ if op == 7 or op == 8 then
       end
     end
     if possible and at then
-      local others, list, behind, out, back = older, entry, nil, {1}, {max(0, -n)}
+      local others, list, behind, out, back = nil, entry, '', {1}, {max(0, -n)}
       if levels then
         local from = max(1, at - size)
-        others, list, out = sub(older, 1, from - 1), sub(older, from) .. young, {(at - from) / size + 1}
-      elseif at <= #older then
+        others, list, out = sub(older, 1, from - 1), sub(older, from), {(at - from) / size + 1}
+      else
         others, behind = sub(older, 1, at - 1), sub(older, at + size)
       end
       --@<takeOut
+      if not levels then older = behind end
       told = sub(entry, 1, 24)
       --@<each
         told = told .. p.merged
       end
       -- and another entry, which stays
       if sub(wereYoung, 1, 8) == text then
-        told = sub(wereOlder, -size) .. told
+        if wereList then
+          told = sub(wereList, -2 * size, -size - 1) .. told
+        else
+          told = sub(wereOlder, -size) .. told
+        end
       else
         told = told .. wereYoung
       end
@@ -305,23 +311,40 @@ end
 --@@opensHold
 -- Before the n events that a request holds, if it does, are spent at t.
 if id > 0 and opens >= 4096 and not flies then
-  --@<wholeOlder
-  local _, _, events = unpack('<I8I8I8', older)
+  if older or rest ~= '' then
+    --@<whole
+  end
+  local _, _, events = unpack('<I8I8I8', older or call('GETRANGE', KEYS[1], #tag + 24, #tag + 47))
   over = over + 1
   if events % 2 == 1 then
     tells = 2
-    local others, list, behind, out, back = '', older .. young, nil, {1}, {(events - 1) / 2}
+    if not older then
+      --@<whole
+    end
+    local others, list, out, back = '', older, {1}, {(events - 1) / 2}
     --@<undoHelp
     --@<takeOut
   else
-    older, opens = sub(older, size + 1), opens - 1
+    opens = opens - 1
+    if older then
+      older = sub(older, size + 1)
+    else
+      older = call('GETRANGE', KEYS[1], #tag + 24 + size, youngAt - 1)
+    end
   end
 end
 --@<passYoungest
 local finish
 if id > 0 then
   finish = min(t + lasts, LAST)
-  if older then older = older .. young else rest = rest .. young end
+  if opens == 0 then firstEnd, lastEnd = LAST, 0 end
+  if not older then
+    rest = rest .. young
+  elseif front == '' then
+    front, older = older, young
+  else
+    older = older .. young
+  end
   young = pack('<I8I8I8', id, finish, 2 * n + flags % 2)
   opens, firstEnd, lastEnd = opens + 1, min(firstEnd, finish), max(lastEnd, finish)
   --@<each
@@ -343,21 +366,23 @@ end
 -- Sets value to the reply's, and outcome to what it is.
 local outcome = 0
 if wereOpen > 0 then
-  if tells > 1 then told = wereOlder .. wereYoung end
+  if tells > 1 then told = wereList or wereOlder .. wereYoung end
   outcome = 5
   value = pack('<I8I8I8', #told / size, wereFirst, wereLast) .. told .. value
 end
 --@@writeHolds
 -- Adds the list of holds to state, and sets fresh to when none is open any more.
 if opens > 0 then
-  local ending, head = young .. sub(state, #tag + 1), pack('<I8I8I8', opens, firstEnd, lastEnd)
-  if not older and #rest + #ending >= wereLength then
+  local ending, head = sub(state, #tag + 1), pack('<I8I8I8', opens, firstEnd, lastEnd)
+  if not older and #rest + #young + #ending >= wereLength then
     state = nil
-    call('SETRANGE', KEYS[1], youngAt, rest .. ending)
+    call('SETRANGE', KEYS[1], youngAt, rest .. young .. ending)
     if rest ~= '' then call('SETRANGE', KEYS[1], #tag, head) end
   else
-    --@<loadOlder
-    state = '\2' .. sub(state, 2, #tag) .. head .. front .. older .. ending
+    if not older then
+      --@<whole
+    end
+    state = '\2' .. sub(state, 2, #tag) .. head .. front .. older .. young .. ending
   end
   if lastEnd > fresh then fresh = lastEnd end
 end

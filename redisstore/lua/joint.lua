@@ -139,7 +139,7 @@ if granted then
       first, many = q.first, q.many
       local id, lasts, flags, size, flies, tells, over = q.id, q.lasts, q.flags, q.size, q.flies, 0, q.over
       local opens, older, young, firstEnd, lastEnd = q.opens, q.older, q.young, q.firstEnd, q.lastEnd
-      local front, rest, youngAt, wereOlder = '', '', 0, '' -- older was read
+      local front, rest, youngAt, wereYoung, wereList = '', '', 0 -- older was read
       --@<opensHold
       --@<each
         --@<spend
@@ -179,7 +179,7 @@ for k = 1, #KEYS do
   local changed = granted and P[first].n > 0
   --@@holding
   local opens, older, young, firstEnd, lastEnd, size = q.opens, q.older, q.young, q.firstEnd, q.lastEnd, q.size
-  local front, rest, youngAt, wereLength = '', '', 0, 0 -- older was read
+  local front, rest, youngAt, wereLength, wereList = '', '', 0, 0 -- older was read
   local wereOpen, wereOlder, wereYoung, wereFirst, wereLast = q.wereOpen, q.wereOlder, q.wereYoung, q.wereFirst, q.wereLast
   local tells, told = q.tells, q.wereYoung
   --@<tellHolds

@@ -24,6 +24,7 @@ func FuzzBatches(f *testing.F) {
 	for seed := range uint64(30) {
 		f.Add(seed)
 	}
+	f.Add(uint64(60)) // a command settles the last hold, and opens another
 	conn := &gate{Conn: connectors["rueidis"](f, startServer(f).addr())}
 	var requests, commands int64
 	f.Fuzz(func(t *testing.T, seed uint64) {

@@ -31,8 +31,9 @@ func FuzzScripts(f *testing.F) {
 	for seed := range uint64(120) {
 		f.Add(seed)
 	}
-	conn := connectors["rueidis"](f, startServer(f).addr())
-	f.Fuzz(func(t *testing.T, seed uint64) { newTrace(t, conn, seed).run(120) })
+	addr := startServer(f).addr()
+	conns := []redisstore.Conn{connectors["rueidis"](f, addr), connectors["goredis"](f, addr)}
+	f.Fuzz(func(t *testing.T, seed uint64) { newTrace(t, conns[seed%2], seed).run(120) })
 }
 
 // An openHold is a hold in both stores, which may have ended.
