@@ -50,6 +50,9 @@ func addApart(apart []apartKey, of []Bound, i, n int, own decider) []apartKey {
 // needsNoStore reports whether the key is Unlimited or Blocked.
 func (k *apartKey) needsNoStore() bool { return k.l != nil && k.failed == nil && k.t.Stateless() }
 
+// flies reports whether the key has an InFlight.
+func (k *apartKey) flies() bool { return k.l != nil && k.failed == nil && k.t.flies }
+
 // groupOf returns the group in which the key may be decided on together with others, or nil.
 func (k *apartKey) groupOf(key string) any {
 	if k.l.local != nil || k.failed != nil || k.t.Stateless() || k.l.waiting.has(key) { // Hold does not overtake a Wait
@@ -212,9 +215,14 @@ func (a *asking) decide(k *apartKey) (granted bool) {
 // holds reports whether the keys that are asked now are held.
 func (a *asking) holds() bool { return a.all || !a.last }
 
-// holding says how a key is held: by a TakeAll, only until all are asked.
+// holding says how a key is held: by a TakeAll, only until all are asked, unless it has an InFlight, in which
+// the events then count until the Timeout.
 func (a *asking) holding(k *apartKey) holding {
-	if !a.all {
+	switch {
+	case a.all:
+	case k.flies():
+		return holding{holds: true}
+	default:
 		return holding{holds: true, last: maxAsking, lastSet: true}
 	}
 	h, _ := a.of[k.index].holding()
@@ -335,14 +343,14 @@ func (a *asking) fail(err error) {
 const maxSettled = 128
 
 // settle ends what is held. If back is true, its events are given back, and it sets what has changed in
-// the decisions; otherwise, they have happened. Each hold may take a round trip, so it does not settle
+// the decisions; otherwise, they have happened, except those in flight, which are not over. Each hold may take a round trip, so it does not settle
 // one after the other.
 func (a *asking) settle(back bool) {
 	ctx := context.WithoutCancel(a.ctx)
 	for keys := range slices.Chunk(a.keys, maxSettled) {
 		var wg sync.WaitGroup
 		for i := range keys {
-			if k := &keys[i]; k.held != nil && (back || k.held.hold != 0) {
+			if k := &keys[i]; k.held != nil && (back || k.held.hold != 0 && !k.flies()) {
 				wg.Go(func() { k.settle(ctx, back) })
 			}
 		}

@@ -290,8 +290,8 @@ func (s *schedule) moveTo(to int64) {
 	s.clock.Set(time.Unix(0, to))
 	s.log("at %d", to)
 	for i, k := range s.keys {
-		if k.model.Holds(to) < open[i] {
-			s.ended(k)
+		if ended := open[i] - k.model.Holds(to); ended > 0 {
+			s.ended(k, ended)
 		}
 	}
 }

@@ -196,11 +196,13 @@ func (s *schedule) giveBack(k *scheduleKey, r *scheduleReservation, n int) (exac
 	return exact
 }
 
-// ended is called when holds of k have ended by themselves.
-func (s *schedule) ended(k *scheduleKey) {
+// ended is called when some holds of k have ended by themselves. In a WarmingUp, it makes a difference which of
+// them is ended first.
+func (s *schedule) ended(k *scheduleKey, many int) {
 	k.settled = s.made + 1
 	s.notice(k)
-	s.agree(k, !slices.ContainsFunc(k.holds, func(r *scheduleReservation) bool { return r.low && !r.over }))
+	low := slices.ContainsFunc(k.holds, func(r *scheduleReservation) bool { return r.low && !r.over })
+	s.agree(k, !low && !(s.floats && many > 1))
 }
 
 // surprises reports whether events may come back before they are said to.

@@ -92,7 +92,7 @@ func testSettle(s *suite) {
 	}
 }
 
-// testSettleReservation settles reservations that were due at once like holds of which nothing
+// testSettleReservation settles reservations that hold events, and were due at once, as if nothing had
 // happened.
 func testSettleReservation(s *suite) {
 	for name, alg := range Algorithms() {
@@ -101,9 +101,9 @@ func testSettleReservation(s *suite) {
 		}
 		b := s.bench(alg)
 		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
-		r, err := b.Reserve(ctx, "k", limit)
-		if err != nil {
-			s.broken("%s: a fresh key refused a reservation of %d: %v", name, limit, err)
+		r, d, err := b.ReserveWithin(ctx, "k", limit, ratelimit.Never, ratelimit.GiveBack())
+		if r == nil {
+			s.broken("%s: a fresh key refused a reservation of %d: %+v, %v", name, limit, d, err)
 		}
 		if r.Delay() > 0 {
 			continue // its turn has not come

@@ -398,16 +398,13 @@ func TestBrokenStores(t *testing.T) {
 			}
 		})},
 		"releases of others": {rule: "InFlight", store: locked(func(s *lockedStore) {
-			var latest any // the Grant of the latest hold, which is settled in place of each
-			s.keeps = func(res ratelimit.Result) bool {
-				if res.Grant != nil {
-					latest = res.Grant
-				}
-				return true
-			}
+			var latest uint64 // the ID of the latest hold, which is settled in place of each
 			s.request = func(req ratelimit.Request) ratelimit.Request {
-				if req.Op == ratelimit.OpSettle {
-					req.Grant = latest
+				switch req.Op {
+				case ratelimit.OpHold:
+					latest = req.Hold.ID
+				case ratelimit.OpSettle:
+					req.Hold.ID = latest
 				}
 				return req
 			}

@@ -35,22 +35,32 @@ func testCancelOrder(s *suite) {
 			used := (k.Limit() + 1) / 2
 			k.Take(now, used)
 			b.AllowN(key, used)
-			var held []heldPair
+			var line []*heldPair
 			for _, n := range []int{1, k.Limit(), 1, max(1, k.Limit()/2)} {
-				_, m, wantErr := k.Reserve(now, n, ratelimit.Never)
-				r, err := b.Reserve(ctx, key, n)
+				p := &heldPair{}
+				var wantErr, err error
+				if c.flies() {
+					_, p.held, wantErr = k.HoldWithin(now, n, model.Terms{}, ratelimit.Never)
+				} else {
+					_, p.model, wantErr = k.Reserve(now, n, ratelimit.Never)
+				}
+				p.real, err = b.Reserve(ctx, key, n)
 				if !errors.Is(err, wantErr) {
 					c.differ("error %v", "error %v", wantErr, err)
 				}
-				held = append(held, heldPair{r, m})
+				line = append(line, p)
 			}
 			peek()
 			for _, i := range order {
-				if held[i].real != nil {
-					c.logf("Cancel of reservation %d", i)
-					held[i].real.Cancel()
-					k.Cancel(now, held[i].model)
+				c.logf("Cancel of reservation %d", i)
+				line[i].real.Cancel()
+				switch {
+				case !c.flies():
+					k.Cancel(now, line[i].model)
 					peek()
+				default: // when holds leave, others of a bucket keep their turns, even if they leave later
+					k.Settle(now, line[i].held, 0)
+					c.bounded(&comparedKey{name: key, model: k})
 				}
 			}
 		}

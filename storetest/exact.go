@@ -28,28 +28,26 @@ type comparison struct {
 	rng  *rand.Rand
 	keys []*comparedKey
 	span time.Duration // the approximate time until a used key is fresh again
+	made int           // reservations and holds so far
 	log  []string      // the calls so far
 }
 
 type comparedKey struct {
-	name  string
-	model *model.Key
-	last  ratelimit.Decision
-	held  []heldPair
-	holds []heldEvents
+	name    string
+	model   *model.Key
+	last    ratelimit.Decision
+	held    []*heldPair
+	settled int // the value of comparison.made when a hold was last settled for less, or ended
 }
 
-// heldEvents are a hold in the store and the same one in the model.
-type heldEvents struct {
-	real  *ratelimit.Reservation
-	model *model.Held
-	n     int
-}
-
-// A heldPair is a reservation in the store and the same one in the model.
+// A heldPair is a reservation in the store, which may be a hold, and the same one in the model.
 type heldPair struct {
 	real  *ratelimit.Reservation
 	model *model.Reservation
+	held  *model.Held
+	n     int
+	made  int  // how many were made before
+	low   bool // of a hold: whether a later reservation was cancelled
 }
 
 func newComparison(s *suite, alg ratelimit.Algorithm) *comparison {
@@ -79,17 +77,15 @@ func (c *comparison) run() {
 		default:
 			c.take(k)
 		case 0, 1, 2:
-			c.logf("Peek(%q)", k.name)
-			got, err := c.Peek(context.Background(), k.name)
-			c.compare(k.model.Peek(c.now()), got, err)
+			c.peek(k)
 		case 3, 4, 5:
 			c.reserve(k)
-		case 6, 7:
-			c.cancel(k)
+		case 6, 7, 11, 12:
+			c.settle(k)
 		case 9, 10:
 			c.hold(k)
-		case 11, 12:
-			c.settle(k)
+		case 15:
+			c.extend(k)
 		case 13:
 			n := 1 + c.rng.IntN(max(1, min(k.model.Limit(), 1<<20))) // a debt that every state can hold for a while
 			c.logf("Charge(%q, %d)", k.name, n)
@@ -141,10 +137,29 @@ func (c *comparison) advance() {
 	case 8:
 		d = time.Duration(c.rng.Int64N(2*int64(c.span) + 1))
 	}
-	if d > 0 && d < 1000*time.Hour {
-		c.clk.Advance(c.roundUp(d))
-		c.logf("at %d", c.now())
+	if d <= 0 || d >= 1000*time.Hour {
+		return
 	}
+	var open []int
+	for _, k := range c.keys {
+		open = append(open, k.model.Holds(c.now()))
+	}
+	c.clk.Advance(c.roundUp(d))
+	c.logf("at %d", c.now())
+	for i, k := range c.keys {
+		if ended := open[i] - k.model.Holds(c.now()); ended > 0 {
+			_, floats := c.alg.(ratelimit.WarmingUp) // it makes a difference which one is ended first
+			low := slices.ContainsFunc(k.held, func(p *heldPair) bool { return p.low })
+			k.settled = c.made + 1
+			c.agree(k, !low && !(floats && ended > 1))
+		}
+	}
+}
+
+func (c *comparison) peek(k *comparedKey) {
+	c.logf("Peek(%q)", k.name)
+	got, err := c.Peek(context.Background(), k.name)
+	c.compare(k.model.Peek(c.now()), got, err)
 }
 
 func (c *comparison) events(k *comparedKey) int {
@@ -173,78 +188,161 @@ func (c *comparison) take(k *comparedKey) {
 	c.compare(k.last, got, err)
 }
 
-func (c *comparison) reserve(k *comparedKey) {
-	n := c.events(k)
-	c.logf("Reserve(%q, %d)", k.name, n)
-	toSettle := c.rng.IntN(2) == 0 // like a hold
-	var (
-		due     uint64
-		held    *model.Reservation
-		hold    *model.Held
-		wantErr error
-	)
-	if toSettle {
-		due, hold, wantErr = k.model.HoldWithin(c.now(), n, model.Terms{}, ratelimit.Never)
-	} else {
-		due, held, wantErr = k.model.Reserve(c.now(), n, ratelimit.Never)
+// terms chooses how a hold ends by itself.
+func (c *comparison) terms() (terms model.Terms, opts []ratelimit.HoldOption) {
+	terms.For = c.lasting()
+	opts = append(opts, ratelimit.HoldFor(terms.For))
+	if c.rng.IntN(3) == 0 {
+		terms.GiveBack = true
+		opts = append(opts, ratelimit.GiveBack())
 	}
-	got, err := c.Reserve(context.Background(), k.name, n)
-	if !errors.Is(err, wantErr) {
+	return terms, opts
+}
+
+// lasting chooses how long a hold lasts.
+func (c *comparison) lasting() time.Duration { return 1 + time.Duration(c.rng.Int64N(int64(c.span)+1)) }
+
+// flies reports whether an InFlight is the algorithm, or its first part. Then all reservations are holds.
+func (c *comparison) flies() bool {
+	alg := c.alg
+	if all, ok := alg.(ratelimit.All); ok {
+		alg = all[0]
+	}
+	_, ok := alg.(ratelimit.InFlight)
+	return ok
+}
+
+// reserve reserves events, and may hold them.
+func (c *comparison) reserve(k *comparedKey) {
+	p := &heldPair{n: c.events(k)}
+	terms, opts := c.terms()
+	var due uint64
+	var wantErr, err error
+	switch {
+	case c.flies() || c.rng.IntN(2) == 0:
+		c.logf("ReserveWithin(%q, %d), %+v", k.name, p.n, terms)
+		due, p.held, wantErr = k.model.HoldWithin(c.now(), p.n, terms, ratelimit.Never)
+		var d ratelimit.Decision
+		if p.real, d, err = c.ReserveWithin(context.Background(), k.name, p.n, ratelimit.Never, opts...); err == nil && !d.Allowed {
+			err = wantErr // which one is compared below
+		}
+	default:
+		c.logf("Reserve(%q, %d)", k.name, p.n)
+		due, p.model, wantErr = k.model.Reserve(c.now(), p.n, ratelimit.Never)
+		p.real, err = c.Reserve(context.Background(), k.name, p.n)
+	}
+	if !errors.Is(err, wantErr) || (err == nil) != (p.real != nil) {
 		c.differ("error %v", "error %v", wantErr, err)
 	}
 	if err != nil {
 		return
 	}
-	if want := c.roundUp(time.Duration(due - uint64(c.now()))); got.Delay() != want {
-		c.differ("delay %v", "delay %v", want, got.Delay())
+	if want := c.roundUp(time.Duration(due - uint64(c.now()))); p.real.Delay() != want {
+		c.differ("delay %v", "delay %v", want, p.real.Delay())
 	}
-	if toSettle {
-		k.holds = append(k.holds, heldEvents{got, hold, n})
-		return
-	}
-	k.held = append(k.held, heldPair{got, held})
+	c.keep(k, p)
 }
 
-func (c *comparison) cancel(k *comparedKey) {
+func (c *comparison) keep(k *comparedKey, p *heldPair) {
+	c.made++
+	p.made = c.made
+	k.held = append(k.held, p)
+}
+
+func (c *comparison) hold(k *comparedKey) {
+	p := &heldPair{n: c.events(k)}
+	terms, opts := c.terms()
+	c.logf("Hold(%q, %d), %+v", k.name, p.n, terms)
+	p.held, k.last = k.model.Hold(c.now(), p.n, terms)
+	r, got, err := c.Hold(context.Background(), k.name, p.n, opts...)
+	c.compare(k.last, got, err)
+	if (r == nil) != (p.held == nil) {
+		c.differ("denied: %v", "denied: %v", p.held == nil, r == nil)
+	}
+	if p.real = r; r != nil {
+		c.keep(k, p)
+	}
+}
+
+// settle cancels a reservation, or settles a hold.
+func (c *comparison) settle(k *comparedKey) {
 	if len(k.held) == 0 {
 		return
 	}
 	i := c.rng.IntN(len(k.held))
-	c.logf("Cancel(%q), reservation %d of %d", k.name, i, len(k.held))
-	k.held[i].real.Cancel()
-	k.model.Cancel(c.now(), k.held[i].model)
+	p := k.held[i]
 	k.held = slices.Delete(k.held, i, i+1)
+	n := 0
+	if p.held != nil && c.rng.IntN(2) == 0 {
+		n = c.rng.IntN(min(p.n, 1<<20) + 3)
+	}
+	exact := c.giveBack(k, p, n)
+	c.logf("settlement of number %d, of %d, for %d", p.made, p.n, n)
+	switch {
+	case p.held == nil:
+		p.real.Cancel()
+		k.model.Cancel(c.now(), p.model)
+	case n == 0:
+		p.real.Cancel()
+		k.model.Settle(c.now(), p.held, 0)
+	default:
+		got, err := p.real.Settle(context.Background(), n)
+		if errors.Is(err, ratelimit.ErrDebt) {
+			return
+		}
+		if want := k.model.Settle(c.now(), p.held, n); exact || err != nil {
+			c.compare(want, got, err)
+		}
+	}
+	c.agree(k, exact)
 }
 
-func (c *comparison) hold(k *comparedKey) {
-	n := c.events(k)
-	c.logf("Hold(%q, %d)", k.name, n)
-	var held *model.Held
-	held, k.last = k.model.Hold(c.now(), n, model.Terms{})
-	r, got, err := c.Hold(context.Background(), k.name, n)
-	c.compare(k.last, got, err)
-	if (r == nil) != (held == nil) {
-		c.differ("denied: %v", "denied: %v", held == nil, r == nil)
+// giveBack is called before p is settled for n, or cancelled. It reports whether the store must equal the
+// model, which takes back more than a store if a reservation is cancelled after a hold was settled that was
+// open while it was pending, or if a hold is settled after a later reservation was cancelled.
+func (c *comparison) giveBack(k *comparedKey, p *heldPair, n int) (exact bool) {
+	cancels := n == 0 && (p.real.Delay() > 0 || p.held == nil)
+	exact = n >= p.n || !p.low && !(cancels && k.settled > p.made)
+	if cancels {
+		for _, h := range k.held {
+			h.low = h.low || h.made < p.made
+		}
 	}
-	if r != nil {
-		k.holds = append(k.holds, heldEvents{r, held, n})
-	}
+	k.settled = c.made + 1
+	return exact
 }
 
-// settle settles a hold. With reservations ahead, segments and periods give back what they can,
-// but then Cancel may leave the key denied until the last turn, unlike that of the model.
-func (c *comparison) settle(k *comparedKey) {
-	if len(k.holds) == 0 || k.model.Rings() && k.model.Ahead(c.now()) {
+// agree compares a key. If the store need not equal the model any more, it must grant no more, and the key is reset.
+func (c *comparison) agree(k *comparedKey, exact bool) {
+	if exact {
+		c.peek(k)
 		return
 	}
-	i := c.rng.IntN(len(k.holds))
-	h := k.holds[i]
-	k.holds = slices.Delete(k.holds, i, i+1)
-	n := c.rng.IntN(min(h.n, 1<<20) + 3)
-	c.logf("Settle(%q, %d), hold %d, of %d", k.name, n, i, h.n)
-	got, err := h.real.Settle(context.Background(), n)
-	if !errors.Is(err, ratelimit.ErrDebt) {
-		c.compare(k.model.Settle(c.now(), h.model, n), got, err)
+	c.bounded(k)
+	c.reset(k)
+}
+
+// bounded compares a key of which the store may grant less than the model.
+func (c *comparison) bounded(k *comparedKey) {
+	got, err := c.Peek(context.Background(), k.name)
+	if want := k.model.Peek(c.now()); err != nil || got.Remaining > want.Remaining || got.RetryAfter < want.RetryAfter {
+		c.differ("no more than %+v", "%+v", want, got)
+	}
+}
+
+func (c *comparison) extend(k *comparedKey) {
+	if len(k.held) == 0 {
+		return
+	}
+	p := k.held[c.rng.IntN(len(k.held))]
+	d := c.lasting()
+	c.logf("Extend(%q, %d) of number %d", k.name, d, p.made)
+	var want error
+	if !k.model.Extend(c.now(), p.held, d) && p.real.Token() != "" {
+		want = ratelimit.ErrEnded
+	}
+	if err := p.real.Extend(context.Background(), d); !errors.Is(err, want) {
+		c.differ("error %v", "error %v", want, err)
 	}
 }
 

@@ -338,7 +338,8 @@ func (k *opened) end(st []uint64, i int, now Instant) []uint64 {
 }
 
 // endDue ends the holds that are due, and returns how many these are. Their order makes no difference, nor
-// does it that they end now and not at their time: nothing was spent in between.
+// does it that they end now and not at their time: nothing was spent in between. Only a WarmingUp may take back
+// less, because it looks at what was granted last.
 func (k *opened) endDue(st []uint64, now Instant) (_ []uint64, ended int) {
 	for i := range k.count(st) {
 		if k.hold(st, i).end <= now {
