@@ -258,7 +258,7 @@
 //     replica may be granted again, which is what the limit grants in the replication
 //     lag. If the new primary's clock is behind by d, each key waits up to d longer, once.
 //     If it is ahead by d, each key waits up to d less, once.
-//   - A slot moves to another node, or SCRIPT FLUSH: no effect, except on holds of keys that
+//   - A slot moves to another node, or SCRIPT FLUSH: no effect, except on reservations of keys that
 //     are reset meanwhile (see Holds).
 //   - A write to a replica, or no memory left: nothing is spent. When memory is out,
 //     denials and Peek are still answered, because the breaker does not count that error

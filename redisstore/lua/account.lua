@@ -11,11 +11,11 @@
 -- They are the counterparts of chargeable and charge in package kernel.
 if op == 5 then
   -- The costs of the powers of two up to n, of which sums are exact.
-  local most, size, powers = n, 1, 1
+  local most, greatest, powers = n, 1, 1
   --@<each
     if p.unit then p.powers = {p.costTicks, p.costUnits} end
   end
-  while size * 2 <= most do
+  while greatest * 2 <= most do
     --@<each
       if p.unit then
         local ticks, units = p.powers[2 * powers - 1] * 2, p.powers[2 * powers] * 2
@@ -23,7 +23,7 @@ if op == 5 then
         p.powers[2 * powers + 1], p.powers[2 * powers + 2] = ticks, units
       end
     end
-    size, powers = size * 2, powers + 1
+    greatest, powers = greatest * 2, powers + 1
   end
   op = 1 -- the instants after now do not matter
   for _ = 1, times do
@@ -31,7 +31,7 @@ if op == 5 then
     --@<each
       if p.unit then p.someTicks, p.someUnits = 0, 0 end
     end
-    local step = size
+    local step = greatest
     for i = powers, 1, -1 do
       if some + step <= most then
         n = some + step
@@ -67,6 +67,7 @@ if op == 5 then
       granted, changed = granted + 1, true
     elseif notes then
       --@@holding
+      --@<heldEvents
       local t = now
       --@<passYoungest
       --@@always

@@ -236,6 +236,7 @@ while op or pos <= #request do
       granted, changed = granted + 1, true
     elseif op == 1 and notes then
       --@@holding
+      --@<heldEvents
       if id == 0 then
         --@<passYoungest
       end

@@ -206,7 +206,7 @@ told, tells = young, 0
 local stores = false -- whether a request is more than a question
 --@@readHold
 -- Reads what a request says about a hold.
-local id, lasts, flags = 0, 0, 0
+local id, lasts, flags, held = 0, 0, 0
 if op ~= 0 then stores = true end
 if op == 9 or op == 13 and opens > 0 then -- op 13 takes a lease, of which there are none while holds are open
   op = 0
@@ -308,6 +308,27 @@ if op == 7 or op == 8 then
   end
   times = 0
 end
+--@@heldEvents
+-- Before events that were denied are noted: sets p.held to the number of all held events, which may
+-- come back. The reply needs all holds then, because of the requests that follow.
+if not held then
+  held = 0
+  if opens > 0 then
+    if not older then
+      --@<whole
+    end
+    for _, list in ipairs({front, older, young}) do
+      for from = 1, #list, size do
+        local _, _, events = unpack('<I8I8I8', list, from)
+        held = held + min((events - events % 2) / 2, 1125899906842624) -- 2^50
+      end
+    end
+    tells = 2
+  end
+end
+--@<each
+  p.held = held
+end
 --@@opensHold
 -- Before the n events that a request holds, if it does, are spent at t.
 if id > 0 and opens >= 4096 and not flies then
@@ -337,6 +358,7 @@ end
 local finish
 if id > 0 then
   finish = min(t + lasts, LAST)
+  held = nil
   if opens == 0 then firstEnd, lastEnd = LAST, 0 end
   if not older then
     rest = rest .. young

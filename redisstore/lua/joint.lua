@@ -106,8 +106,12 @@ for k = 1, #KEYS do
   local s
   --@<endDue
   q.value, q.ended = value, ended
-  q.id, q.lasts, q.flags, q.size, q.flies, q.tells, q.over = id, lasts, flags, size, flies, 0, over
-  q.opens, q.older, q.young, q.firstEnd, q.lastEnd = opens, older, young, firstEnd, lastEnd
+  if notes then
+    local held
+    --@<heldEvents
+  end
+  q.id, q.lasts, q.flags, q.size, q.flies, q.tells, q.over = id, lasts, flags, size, flies, tells, over
+  q.opens, q.front, q.older, q.young, q.firstEnd, q.lastEnd = opens, '', older, young, firstEnd, lastEnd
   q.wereOpen, q.wereOlder, q.wereYoung, q.wereFirst, q.wereLast = opens, older, young, firstEnd, lastEnd
   --@@always
   keys[k] = q
@@ -137,15 +141,16 @@ if granted then
     local n, t = q.n, now
     if n > 0 then
       first, many = q.first, q.many
-      local id, lasts, flags, size, flies, tells, over = q.id, q.lasts, q.flags, q.size, q.flies, 0, q.over
-      local opens, older, young, firstEnd, lastEnd = q.opens, q.older, q.young, q.firstEnd, q.lastEnd
+      local id, lasts, flags, size, flies, tells, over = q.id, q.lasts, q.flags, q.size, q.flies, q.tells, q.over
+      local opens, older, young, firstEnd, lastEnd, held = q.opens, q.older, q.young, q.firstEnd, q.lastEnd
       local front, rest, youngAt, wereYoung, wereList = '', '', 0 -- older was read
       --@<opensHold
       --@<each
         --@<spend
       end
       --@<opened
-      q.over, q.tells, q.opens, q.older, q.young, q.firstEnd, q.lastEnd = over, tells, opens, older, young, firstEnd, lastEnd
+      q.over, q.tells, q.opens, q.front = over, tells, opens, front
+      q.older, q.young, q.firstEnd, q.lastEnd = older, young, firstEnd, lastEnd
     end
   end
   first, many = 1, all
@@ -179,7 +184,7 @@ for k = 1, #KEYS do
   local changed = granted and P[first].n > 0
   --@@holding
   local opens, older, young, firstEnd, lastEnd, size = q.opens, q.older, q.young, q.firstEnd, q.lastEnd, q.size
-  local front, rest, youngAt, wereLength, wereList = '', '', 0, 0 -- older was read
+  local front, rest, youngAt, wereLength, wereList = q.front, '', 0, 0 -- older was read
   local wereOpen, wereOlder, wereYoung, wereFirst, wereLast = q.wereOpen, q.wereOlder, q.wereYoung, q.wereFirst, q.wereLast
   local tells, told = q.tells, q.wereYoung
   --@<tellHolds

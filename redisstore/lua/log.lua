@@ -62,7 +62,7 @@ end
 --@@open
 p.most, p.window, p.counted, pos = unpack('<ddB', request, pos)
 p.grows, p.notes = true, p.counted == 1
-p.need = 0 -- the most events that any decision waited for to leave the window
+p.need, p.held = 0, 0 -- the most events that any decision waited for to leave the window, and those held
 --@@load
 p.events, p.frontier, p.entries = 0, 0, ''
 if s ~= '' then
@@ -107,10 +107,10 @@ local most = 2 * p.most
 --@<insert
 p.frontier = t
 --@@refuse
--- of the events before now, only the newest p.most can affect a decision
+-- of the events before now, only the newest p.most can affect a decision, and as many more as are held
 local t, before, most = now, p.events - p.gone, 2 * p.most
 --@<insert
-local drop, spare = p.events - before, p.events - sum - later - p.most
+local drop, spare = p.events - before, p.events - sum - later - p.most - p.held
 if spare < drop then drop = spare end
 if drop > 0 then
   p.events = p.events - drop
