@@ -25,9 +25,9 @@
 --   move        moves the n events of a hold from its end was to another one, finish
 --   known       sees to it that the reply has all that settling depends on
 --@@readHead
--- Reads the value, or of a long list of holds only what is before it.
-local value, lazily = call('GETRANGE', KEYS[1], 0, #tag + 23), false
-if #value == #tag + 24 then
+-- Reads the value or, if it has a long list of holds, only its beginning.
+local value, lazily = call('GETRANGE', KEYS[1], 0, #tag + 511), false
+if #value == #tag + 512 then
   lazily = sub(value, 1, 1) == '\2' and sub(value, 2, #tag) == sub(tag, 2) and unpack('<I8', value, #tag + 1) > 15
   if not lazily then value = call('GET', KEYS[1]) end
 end
@@ -119,22 +119,27 @@ do
     end
     --@<lower
   end
-  if words then
-    local pieces, many = {}, floor(7000 * 8 / size) * size / 8
-    for from = 1, #words, many do
-      local some = min(many, #words + 1 - from)
-      pieces[#pieces + 1] = pack('<' .. rep(form, some * 8 / size), spread(words, from, from + some - 1))
+  if #out * size == #list then
+    list = ''
+  else
+    if words then
+      local pieces, many = {}, floor(7000 * 8 / size) * size / 8
+      for from = 1, #words, many do
+        local some = min(many, #words + 1 - from)
+        pieces[#pieces + 1] = pack('<' .. rep(form, some * 8 / size), spread(words, from, from + some - 1))
+      end
+      list = table.concat(pieces)
     end
-    list = table.concat(pieces)
+    local kept, from = {}, 1
+    for k = 1, #out do
+      kept[k] = sub(list, from, (out[k] - 1) * size)
+      from = out[k] * size + 1
+    end
+    kept[#out + 1] = sub(list, from)
+    list = table.concat(kept)
   end
-  local kept, from = {}, 1
-  for k = 1, #out do
-    kept[k] = sub(list, from, (out[k] - 1) * size)
-    from = out[k] * size + 1
-  end
-  kept[#out + 1] = sub(list, from)
   opens = opens - #out
-  front, older, young = others, table.concat(kept), ''
+  front, older, young = others, list, ''
 end
 --@@words
 -- Sets words to those of list, which replace it in the end. They are bits of doubles, except of the marks

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -59,4 +60,39 @@ func TestMemoryOfBuckets(t *testing.T) {
 	each := (used() - before) / keys
 	t.Logf("%d bytes a key", each)
 	assert.LessOrEqual(t, each, 140)
+}
+
+// An open hold of a bucket takes 40 bytes of the value, of a window or a log 32.
+func TestMemoryOfHolds(t *testing.T) {
+	s := startServer(t)
+	store := makers["rueidis"](t, s.addr(), redisstore.WithTimeout(patient))
+	for alg, each := range map[ratelimit.Algorithm]int{
+		ratelimit.TokenBucket{Rate: ratelimit.PerHour(10_000)}: 40,
+		hourly(10_000): 32,
+		ratelimit.SlidingWindow{Limit: 10_000, Window: time.Hour, Segments: 60}: 32,
+	} {
+		l := limiter(t, store, alg)
+		size := func() int {
+			return int(s.do("STRLEN", s.do("KEYS", "*").([]any)[0]).(int64))
+		}
+		hold := func() *ratelimit.Reservation {
+			r, _, err := l.Hold(t.Context(), "k", 1)
+			require.NoError(t, err)
+			return r
+		}
+		first := hold()
+		before := size()
+		held := []*ratelimit.Reservation{}
+		for range 1000 {
+			held = append(held, hold())
+		}
+		assert.Equal(t, 1000*each, size()-before)
+		for _, r := range held {
+			require.NoError(t, r.Release(t.Context()))
+		}
+		assert.Equal(t, before, size())
+		require.NoError(t, first.Release(t.Context()))
+		assert.Less(t, size(), before-each)
+		s.do("FLUSHALL")
+	}
 }
