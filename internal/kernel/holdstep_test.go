@@ -368,7 +368,7 @@ func TestHolds_Excess(t *testing.T) {
 	s := keyOf(c)
 	s.send(c, begun, Request{Op: OpHold, N: 4, Hold: hour(1)})
 	before := slices.Clone(s.st)
-	a, changed := s.send(c, begun, Request{Op: OpSettle, N: portableMost + 1, Hold: hour(1)})
+	a, changed := s.send(c, begun, Request{Op: OpSettle, N: min(math.MaxInt, portableMost+1), Hold: hour(1)})
 	assert.True(t, a.Excess && a.Held && !changed)
 	assert.Equal(t, uint64(portableMost-4), a.Most)
 	assert.Equal(t, before, s.st)
