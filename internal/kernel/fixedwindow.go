@@ -23,7 +23,7 @@ type fixed struct {
 func NewFixedWindow(limit int, length uint64, aligned bool, enc Encoding) Kernel {
 	k := &fixed{most: uint64(limit), length: length, aligned: aligned}
 	last := MaxInstant / k.length  // the number of the last window
-	low := 64 - bits.Len64(last+1) // all that are left; + 1 so that no word is Gone
+	low := 64 - bits.Len64(last+1) // all that are left, because a debt exceeds the limit; + 1 so that no word is Gone
 	if aligned && !enc.Varies && low >= bits.Len64(k.most) {
 		k.packed = uint(low)
 	}
@@ -285,8 +285,12 @@ func (k *fixed) similar(from Kernel) bool {
 func (k *fixed) pace() (events, ticks uint64, carries bool) { return k.most, k.length, false }
 
 func (k *fixed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	most := enc.mostCount()
+	if k.packed > 0 { // as it may be in an All
+		most = 1<<k.packed - 1
+	}
 	_, count := k.current(st, max(now, k.frontier(st)))
-	return enc.mostCount() - min(count, enc.mostCount())
+	return most - min(count, most)
 }
 
 func (k *fixed) charge(st []uint64, now Instant, n int) []uint64 {

@@ -38,6 +38,7 @@ func TestFixedWindowIsNeverGone(t *testing.T) {
 		st := k.Spend([]uint64{0}, MaxInstant, limit)
 		st = k.(*fixed).charge(st, MaxInstant, int(k.(*fixed).chargeable(st, MaxInstant, InMemory)))
 		assert.Less(t, st[0], uint64(Gone), length)
+		assert.Equal(t, MaxInstant-MaxInstant%length, k.frontier(st), "the debt stays in its bits")
 		assert.Equal(t, 2, NewFixedWindow(2*limit+1, length, true, InMemory).Width(), length)
 	}
 }
