@@ -362,6 +362,38 @@ func TestBrokenStores(t *testing.T) {
 			}
 			return req
 		})},
+		"holds for ever": {rule: "Holds", store: requests(func(req ratelimit.Request) ratelimit.Request {
+			if req.Op == ratelimit.OpHold {
+				req.Hold.For = ratelimit.Never
+			}
+			return req
+		})},
+		"gives nothing back": {rule: "Holds", store: requests(func(req ratelimit.Request) ratelimit.Request {
+			req.Hold.GiveBack = false
+			return req
+		})},
+		"gives all back": {rule: "Holds", store: requests(func(req ratelimit.Request) ratelimit.Request {
+			req.Hold.GiveBack = true
+			return req
+		})},
+		"extends nothing": {rule: "Holds", store: requests(func(req ratelimit.Request) ratelimit.Request {
+			if req.Op == ratelimit.OpExtend {
+				req.Op, req.N = ratelimit.OpPeek, 1
+			}
+			return req
+		})},
+		"one hold for each key": {rule: "Holds", store: requests(func(req ratelimit.Request) ratelimit.Request {
+			if req.Hold.ID != 0 {
+				req.Hold.ID = 1
+			}
+			return req
+		})},
+		"forgets holds at a restart": {rule: "Holds", reopen: func(s ratelimit.Store) ratelimit.Store {
+			return &lockedStore{names: map[string]string{}, states: s.(*lockedStore).states, id: s.(*lockedStore).id, request: func(req ratelimit.Request) ratelimit.Request {
+				req.Hold.ID ^= 1 // so that none is found
+				return req
+			}}
+		}, store: locked(func(*lockedStore) {})},
 		"charges only what is granted": {rule: "Charge", store: requests(func(req ratelimit.Request) ratelimit.Request {
 			if req.Op == ratelimit.OpCharge {
 				req.Op = ratelimit.OpTake

@@ -37,6 +37,7 @@ var rules = map[string]rule{
 	"Wait":                {"Wait spends nothing if its deadline is before its turn", testWait},
 	"ReserveWithin":       {"ReserveWithin spends nothing if the turn is too far off; one tick before RetryAfter it still is, at RetryAfter it is not", testWithin},
 	"Settle":              {"a settled key is as if only the events that happened had been taken, and never more generous", testSettle},
+	"Holds":               {"an open hold is a part of its key: it ends by itself at its time, and is settled once, by whoever has its token", testHolds},
 	"Charge":              {"charged events count beyond the limit, and a debt is paid at RetryAfter", testCharge},
 	"TakeUpTo":            {"TakeUpTo grants as many as there are, and no more", testTakeUpTo},
 	"InFlight":            {"events in flight count until they are released, or for the Timeout, and a late release takes nothing from others", testInFlight},
