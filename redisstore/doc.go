@@ -101,10 +101,11 @@
 // # Holds
 //
 // An open hold is a part of the key's value: in a TokenBucket 40 bytes, which are gone when it is settled,
-// or has ended by itself. The value stays until then. Hold, Settle, Release and Extend are one call
-// each. If the key was reset since, or Redis evicted it, the hold is gone as well, and gives nothing
-// back. A Settle takes time in proportion to the holds of the key that are as young: with 1,000 of them,
-// up to a millisecond of the server. A Cancel, and the return of a lease, on a key with open holds takes
+// or has ended by itself. (Redis may allocate twice as much while holds are added.) The value stays until
+// then. Hold, Settle, Release and Extend are one call each. If the key was reset since, or Redis evicted
+// it, the hold is gone as well, and gives nothing back. A Settle takes time in proportion to the open
+// holds of the key: with 1,000 of them, up to a millisecond of the server. Other requests hardly notice
+// them. A Cancel, and the return of a lease, on a key with open holds takes
 // more calls: the process computes the new value, and a script replaces the old one.
 //
 // To take back what was reserved or leased, and is no hold, the script must know whether the key was

@@ -30,6 +30,9 @@ func FuzzBatches(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		tr := newTrace(t, conn, seed)
 		tr.opened.number[0], tr.store.number[0] = 1<<20, 1<<20
+		for range 40 * (seed % 4 / 3) { // a long list of holds
+			tr.hold("a", 1)
+		}
 		for range 20 {
 			tr.advance()
 			tr.holdBefore()

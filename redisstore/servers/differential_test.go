@@ -136,6 +136,11 @@ func (tr *trace) note(format string, args ...any) {
 
 func (tr *trace) run(steps int) {
 	ctx := tr.Context()
+	if tr.rng.IntN(4) == 0 { // a long list of holds
+		for range 40 {
+			tr.hold("a", 1)
+		}
+	}
 	for range steps {
 		tr.advance()
 		if tr.of != nil && tr.rng.IntN(6) == 0 {
