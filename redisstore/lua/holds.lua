@@ -119,27 +119,22 @@ do
     end
     --@<lower
   end
-  if #out * size == #list then
-    list = ''
-  else
-    if words then
-      local pieces, many = {}, floor(7000 * 8 / size) * size / 8
-      for from = 1, #words, many do
-        local some = min(many, #words + 1 - from)
-        pieces[#pieces + 1] = pack('<' .. rep(form, some * 8 / size), spread(words, from, from + some - 1))
-      end
-      list = table.concat(pieces)
+  local kept, from, many = {}, 1, floor(7000 * 8 / size)
+  for k = 1, #out + 1 do -- the entries before the k-th that ends
+    local to = (out[k] or #list / size + 1) - 1
+    if not words then
+      kept[k] = sub(list, (from - 1) * size + 1, to * size)
+      from = to + 1
     end
-    local kept, from = {}, 1
-    for k = 1, #out do
-      kept[k] = sub(list, from, (out[k] - 1) * size)
-      from = out[k] * size + 1
+    while from <= to do
+      local some = min(many, to + 1 - from)
+      kept[#kept + 1] = pack('<' .. rep(form, some), spread(words, (from - 1) * size / 8 + 1, (from + some - 1) * size / 8))
+      from = from + some
     end
-    kept[#out + 1] = sub(list, from)
-    list = table.concat(kept)
+    from = from + 1
   end
   opens = opens - #out
-  front, older, young = others, list, ''
+  front, older, young = others, table.concat(kept), ''
 end
 --@@words
 -- Sets words to those of list, which replace it in the end. They are bits of doubles, except of the marks

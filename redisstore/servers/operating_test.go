@@ -102,9 +102,9 @@ func useAll(t testing.TB, create func(opts ...redisstore.Option) *redisstore.Sto
 		h, _, err := l.Hold(t.Context(), "held", 1, ratelimit.GiveBack())
 		require.NoError(t, err)
 		held = append(held, h)
-		require.NoError(t, h.Extend(t.Context(), time.Hour))
 	}
 	for _, h := range held {
+		require.NoError(t, h.Extend(t.Context(), time.Hour))
 		_, err := h.Settle(t.Context(), 0)
 		require.NoError(t, err)
 	}
