@@ -15,7 +15,7 @@ import (
 // A Handle names an open hold of a key, in a [Request]. The zero Handle names none.
 type Handle struct {
 	ID       uint64        // random, and less than 2⁵³
-	For      time.Duration // until the hold ends by itself: for OpHold and OpExtend from now on, for OpReserve from the turn
+	For      time.Duration // until the hold ends by itself: for OpExtend from now on, otherwise from when its events may happen
 	GiveBack bool          // whether its events are given back then, and do not count as they were held
 }
 
@@ -41,8 +41,8 @@ type holding struct {
 // usualHold is how long a hold lasts without HoldFor.
 const usualHold = 10 * time.Minute
 
-// HoldFor makes a hold end by itself after d; that of a reservation, d after its turn. The default is
-// ten minutes or, with an [InFlight], the longest Timeout. d must be positive. It should exceed the time
+// HoldFor makes a hold end by itself after d; that of a reservation, or of events that a [LeakyBucket]
+// queues, d after these may happen. The default is ten minutes or, with an [InFlight], the longest Timeout. d must be positive. It should exceed the time
 // that a request takes: a hold that has ended cannot be settled any more. [Reservation.Extend] moves the
 // end.
 func HoldFor(d time.Duration) HoldOption {

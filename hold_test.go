@@ -75,6 +75,37 @@ func TestReserveWithin_HoldsFromItsTurn(t *testing.T) {
 	}
 }
 
+// That of events in a queue runs from when they leave it, so that whoever waited for them can settle them.
+func TestHold_FromTheEndOfTheQueue(t *testing.T) {
+	queue := ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 100}
+	for name, opts := range keepings {
+		t.Run(name, func(t *testing.T) {
+			l, clk := at(t, queue, opts()...)
+			_, err := l.Take(ctx, "key", 30)
+			require.NoError(t, err)
+			reserved, _, err := l.ReserveWithin(ctx, "key", 5, time.Hour, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
+			require.NoError(t, err)
+			require.Equal(t, 30*time.Minute, reserved.Delay())
+			heldFor(t, l, 5, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()) // for after 35 minutes
+			clk.Advance(31*time.Minute - 1)
+			assert.Equal(t, 90, leftOf(t, l, "key"))
+			clk.Advance(1)
+			assert.Equal(t, 96, leftOf(t, l, "key"), "one minute, and the reservation")
+			clk.Advance(5*time.Minute - 1)
+			assert.Equal(t, 100, leftOf(t, l, "key"))
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(queue))
+		require.NoError(t, l.WaitN(ctx, "key", 1))
+		_, err := l.Take(ctx, "key", 30)
+		require.NoError(t, err)
+		r, err := l.WaitHold(ctx, "key", 5)
+		require.NoError(t, err)
+		require.NoError(t, r.Extend(ctx, time.Minute), "it has not ended")
+	})
+}
+
 // Cancel of a hold gives it back before its turn and after, even if others stand behind it.
 func TestReservation_CancelOfAHeldTurn(t *testing.T) {
 	for name, opts := range keepings {

@@ -290,7 +290,7 @@ func (r *replay) step() {
 		a = r.do(Request{Op: OpHold, N: n, Hold: h})
 		require.Equal(r.t, a.Allowed, a.Held)
 		if a.Held {
-			end := r.now + uint64(h.For)/tick
+			end := a.Due/tick + uint64(h.For)/tick
 			r.open[h.ID] = &openHold{end, n, h.Back}
 			r.grant(pastGrant{id: h.ID, made: r.now, at: r.now, n: n, ends: end})
 		}
@@ -349,7 +349,7 @@ func (r *replay) step() {
 		r.turn = max(r.turn, at)
 		g := pastGrant{id: h.ID, made: r.now, at: at, n: n, reserved: a.Grant != nil}
 		if h.ID != 0 {
-			g.ends = at + uint64(h.For)/tick
+			g.ends = a.Due/tick + uint64(h.For)/tick
 			r.open[h.ID] = &openHold{g.ends, n, h.Back}
 		}
 		r.grant(g)

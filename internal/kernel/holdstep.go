@@ -152,11 +152,11 @@ func (h *holding) take(req *Request, a *Answer) (changed bool) {
 	}
 	a.Allowed, a.Due = true, h.now*h.Tick
 	if req.N > 0 {
-		if delay := h.hold(h.inner(), h.now); delay > 0 {
-			due := After(h.now, delay)
+		due := After(h.now, h.hold(h.inner(), h.now))
+		if due > h.now {
 			a.Delay, a.Due = h.until(due), due*h.Tick
 		}
-		h.open(req, h.now, a)
+		h.open(req, h.now, due, a)
 		h.set(h.Spend(h.inner(), h.now, req.N))
 		h.st = h.by.spent(h.st)
 	}
@@ -181,14 +181,15 @@ func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
 		h.set(h.book(h.inner(), at, due, req, a))
 		return true
 	}
-	h.open(req, at, a)
+	h.open(req, at, due, a)
 	h.set(h.book(h.inner(), at, due, req, a))
 	h.st = h.by.spent(h.st)
 	return true
 }
 
-// open adds the entry of a hold whose events are about to be spent at an instant.
-func (h *holding) open(req *Request, at Instant, a *Answer) {
+// open adds the entry of a hold whose events are about to be spent at an instant. It lasts from when they
+// may happen, which is later if they are queued.
+func (h *holding) open(req *Request, at, due Instant, a *Answer) {
 	if h.by == nil {
 		h.by = h.Opened().opened()
 		h.st = h.by.open(h.st)
@@ -197,7 +198,7 @@ func (h *holding) open(req *Request, at Instant, a *Answer) {
 		h.st = h.by.sweep(h.by.end(h.st, 0, h.now), 0, 1)
 		a.Ended++
 	}
-	of := hold{h.ends(at, req.Hold.For), req.N, req.Hold.Back}
+	of := hold{h.ends(due, req.Hold.For), req.N, req.Hold.Back}
 	h.st = h.by.insert(h.st, req.Hold.ID, of, h.now, at)
 	a.Held = true
 }

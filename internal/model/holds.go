@@ -44,7 +44,8 @@ type open struct {
 	indexes []int   // of the charge, in each part
 }
 
-// Hold is Take. If the events are granted, it opens a hold of them. If not, Held is nil.
+// Hold is Take. If the events are granted, it opens a hold of them, which lasts from when they leave the
+// queue on, if they are queued. If not, Held is nil.
 func (k *Key) Hold(now int64, n int, terms Terms) (*Held, ratelimit.Decision) {
 	at := k.reach(now)
 	if n == 0 || !k.mayTake(at, n) {
@@ -83,7 +84,7 @@ func (k *Key) hold(n int, now, act, due instant, terms Terms) *Held {
 	o := open{Held: &Held{n}, back: terms.GiveBack, due: due, indexes: k.indexes()}
 	k.charge(act, n)
 	k.opens = append(k.opens, o)
-	k.last(&k.opens[len(k.opens)-1], act, terms.For)
+	k.last(&k.opens[len(k.opens)-1], due, terms.For)
 	if !flies && len(k.opens) > mostHolds {
 		k.end(0, now)
 	}

@@ -357,7 +357,15 @@ end
 --@<passYoungest
 local finish
 if id > 0 then
-  finish = min(t + lasts, LAST)
+  local due = t -- when the events may happen
+  --@<each
+    if p.queue then
+      local when
+      --@<hold
+      if t + when > due then due = t + when end
+    end
+  end
+  finish = min(due + lasts, LAST)
   held = nil
   if opens == 0 then firstEnd, lastEnd = LAST, 0 end
   if not older then
