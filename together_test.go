@@ -776,3 +776,27 @@ func TestTakeAllOfManyNewKeys(t *testing.T) {
 		})
 	}
 }
+
+// Keys whose holds are in one table make room for one another's, however many these are.
+func TestHoldAll_KeysOfOneTable(t *testing.T) {
+	rnd := newRand(t)
+	for range 100 {
+		l, clk := at(t, ratelimit.SlidingLog{Limit: 40, Window: time.Minute}, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(8))), ratelimit.WithName("test"))
+		for range 60 {
+			n := 1 + rnd.IntN(3)
+			var of []ratelimit.Bound
+			for _, key := range []string{"a", "b", "c"} {
+				if rnd.IntN(2) == 0 {
+					l.AllowN(key, n)
+				} else {
+					of = append(of, ratelimit.For(l, key))
+				}
+			}
+			if len(of) > 0 {
+				_, _, err := ratelimit.HoldAll(ctx, n, of...)
+				require.NoError(t, err)
+			}
+			clk.Advance(time.Duration(rnd.IntN(2)) * time.Second)
+		}
+	}
+}

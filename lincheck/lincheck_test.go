@@ -33,26 +33,27 @@ type call struct {
 type state struct {
 	changed int64 // when
 	bytes   string
-	grants  string  // what distinguishes the Grants of holds
-	held    *held   // the last hold that is not settled
-	spent   []spent // by all calls so far
+	holds   holds
 }
 
-// A held is a hold in a sequential limiter, and those before it.
-type held struct {
-	hold  int
-	grant any
-	next  *held
-}
+// holds are those that a sequential limiter has granted.
+type holds []held
 
-// find returns the Grant of a hold, or nil if it was denied.
-func (h *held) find(hold int) any {
-	for ; h != nil; h = h.next {
+type held struct{ hold, n int }
+
+// find returns the number of events of a hold, and whether it was granted.
+func (hs holds) find(hold int) (n int, ok bool) {
+	for _, h := range hs {
 		if h.hold == hold {
-			return h.grant
+			return h.n, true
 		}
 	}
-	return nil
+	return 0, false
+}
+
+// handle returns the identity of a hold.
+func handle(hold int) ratelimit.Handle {
+	return ratelimit.Handle{ID: uint64(hold) + 1, For: 10 * time.Minute}
 }
 
 // sequential returns the specification: the transitions of the limits, applied to one key
@@ -70,7 +71,7 @@ func sequential(limits []*ratelimit.Transition, times times) porcupine.Model {
 		Init: func() []any { return []any{state{}} },
 		Equal: func(a, b any) bool {
 			x, y := a.(state), b.(state)
-			return x.changed == y.changed && x.bytes == y.bytes && x.grants == y.grants && slices.Equal(x.spent, y.spent)
+			return x.changed == y.changed && x.bytes == y.bytes && slices.Equal(x.holds, y.holds)
 		},
 		Step: func(s, input, output any) (next []any) {
 			st, c := s.(state), input.(call)
@@ -79,10 +80,8 @@ func sequential(limits []*ratelimit.Transition, times times) porcupine.Model {
 				return []any{st}
 			}
 			for _, now := range times.of(c.during, st.changed) {
-				for _, from := range readings(limits[c.limit], st.bytes, st.spent, c) {
-					if after, ok := st.step(limits[c.limit], c, now, from, output.(ratelimit.Decision)); ok {
-						next = append(next, after)
-					}
+				if after, ok := st.step(limits[c.limit], c, now, output.(ratelimit.Decision)); ok {
+					next = append(next, after)
 				}
 			}
 			return next
@@ -93,35 +92,34 @@ func sequential(limits []*ratelimit.Transition, times times) porcupine.Model {
 }
 
 // step makes a call at a time, and reports whether it has the given result.
-func (st state) step(limit *ratelimit.Transition, c call, now int64, from reading, output ratelimit.Decision) (after state, ok bool) {
+func (st state) step(limit *ratelimit.Transition, c call, now int64, output ratelimit.Decision) (after state, ok bool) {
 	req := ratelimit.Request{Op: ratelimit.OpTake, N: c.n}
 	switch c.op {
 	case "peek":
 		req.Op = ratelimit.OpPeek
 	case "hold":
-		req.Op = ratelimit.OpHold
+		req.Op, req.Hold = ratelimit.OpHold, handle(c.hold)
 	case "settle":
-		req.Op, req.Grant = ratelimit.OpSettle, st.held.find(c.hold)
-		if req.Grant == nil { // denied
+		of, granted := st.holds.find(c.hold)
+		if !granted {
 			return st, output == ratelimit.Decision{}
 		}
+		req.Op, req.Hold, req.Of = ratelimit.OpSettle, handle(c.hold), of
 	case "charge":
 		req.Op = ratelimit.OpCharge
 	case "up to":
 		req.Op = ratelimit.OpTakeUpTo
 	}
-	next, _, res, err := limit.Apply([]byte(from.bytes), req.At(time.Unix(0, now)))
+	next, _, res, err := limit.Apply([]byte(st.bytes), req.At(time.Unix(0, now)))
 	if err != nil {
 		return st, false
 	}
-	if left := from.left(next); st.bytes != left {
+	if left := string(next); st.bytes != left {
 		st.changed, st.bytes = now, left
 	}
-	if c.op == "hold" && res.Grant != nil {
-		st.held = &held{c.hold, res.Grant, st.held}
-		st.grants += fmt.Sprintf("%d %+v\n", c.hold, res.Grant)
+	if c.op == "hold" && res.Decision.Allowed {
+		st.holds = append(slices.Clip(st.holds), held{c.hold, c.n})
 	}
-	st.spent = spend(st.spent, c, now, output)
 	if c.op == "allow" {
 		return st, res.Decision.Allowed == output.Allowed
 	}

@@ -27,51 +27,27 @@ type jointCall struct {
 	op      string // all, allHeld, take, allow, peek, hold, settle, reset or advance
 	keys    []int  // of all; the others have one
 	n       int
-	hold    int // of hold and settle: which one
+	hold    int // of allHeld, hold and settle: which one
 	limit   int // the index of the keys' limits
 	advance time.Duration
 	during  during
-}
-
-// single returns the call as one of each key is.
-func (c jointCall) single() call {
-	op := c.op
-	if op == "all" || op == "allHeld" {
-		op = "take"
-	}
-	return call{op: op, n: c.n, hold: c.hold}
 }
 
 // A jointState is the states of the keys in a sequential limiter.
 type jointState struct {
 	changed [manyKeys]int64 // when each was
 	bytes   [manyKeys]string
-	holds   *held
-	spent   [manyKeys][]spent
-}
-
-// same reports whether two states are the same.
-func (st jointState) same(other jointState) bool {
-	for key, all := range st.spent {
-		if !slices.Equal(all, other.spent[key]) {
-			return false
-		}
-	}
-	return st.changed == other.changed && st.bytes == other.bytes && st.holds == other.holds
-}
-
-// spend notes what c has spent.
-func (st *jointState) spend(c jointCall, now int64, output ratelimit.Decision) {
-	for _, key := range c.keys {
-		st.spent[key] = spend(st.spent[key], c.single(), now, output)
-	}
+	holds   holds
 }
 
 // jointly returns the specification: the transitions of the limits, by limit and key.
 func jointly(limits [][manyKeys]*ratelimit.Transition, times times) porcupine.Model {
 	specification := porcupine.NondeterministicModel{
-		Init:  func() []any { return []any{jointState{}} },
-		Equal: func(a, b any) bool { return a.(jointState).same(b.(jointState)) },
+		Init: func() []any { return []any{jointState{}} },
+		Equal: func(a, b any) bool {
+			x, y := a.(jointState), b.(jointState)
+			return x.changed == y.changed && x.bytes == y.bytes && slices.Equal(x.holds, y.holds)
+		},
 		Step: func(s, input, output any) (next []any) {
 			st, c := s.(jointState), input.(jointCall)
 			if c.op == "reset" {
@@ -83,11 +59,8 @@ func jointly(limits [][manyKeys]*ratelimit.Transition, times times) porcupine.Mo
 				changed = max(changed, st.changed[key])
 			}
 			for _, now := range times.of(c.during, changed) {
-				key := c.keys[0] // the only one of a settlement
-				for _, from := range readings(limits[c.limit][key], st.bytes[key], st.spent[key], c.single()) {
-					if after, ok := st.step(limits[c.limit], c, now, from, output.(ratelimit.Decision)); ok {
-						next = append(next, after)
-					}
+				if after, ok := st.step(limits[c.limit], c, now, output.(ratelimit.Decision)); ok {
+					next = append(next, after)
 				}
 			}
 			return next
@@ -98,20 +71,14 @@ func jointly(limits [][manyKeys]*ratelimit.Transition, times times) porcupine.Mo
 }
 
 // step makes a call at a time, and reports whether it has the given result.
-// It has read from of its first key.
-func (st jointState) step(limits [manyKeys]*ratelimit.Transition, c jointCall, now int64, from reading, output ratelimit.Decision) (after jointState, ok bool) {
+func (st jointState) step(limits [manyKeys]*ratelimit.Transition, c jointCall, now int64, output ratelimit.Decision) (after jointState, ok bool) {
 	apply := func(key int, req ratelimit.Request) (string, ratelimit.Result) {
-		of := reading{bytes: st.bytes[key]}
-		if key == c.keys[0] {
-			of = from
-		}
-		next, _, res, err := limits[key].Apply([]byte(of.bytes), req.At(time.Unix(0, now)))
+		next, _, res, err := limits[key].Apply([]byte(st.bytes[key]), req.At(time.Unix(0, now)))
 		if err != nil {
 			panic(err)
 		}
-		return of.left(next), res
+		return string(next), res
 	}
-	st.spend(c, now, output)
 	set := func(key int, bytes string) {
 		if st.bytes[key] != bytes {
 			st.changed[key], st.bytes[key] = now, bytes
@@ -129,14 +96,15 @@ func (st jointState) step(limits [manyKeys]*ratelimit.Transition, c jointCall, n
 	case "peek":
 		req.Op = ratelimit.OpPeek
 	case "hold":
-		req.Op = ratelimit.OpHold
+		req.Op, req.Hold = ratelimit.OpHold, handle(c.hold)
 	case "settle":
-		req.Op, req.Grant = ratelimit.OpSettle, st.holds.find(c.hold)
+		req.Op, req.Hold = ratelimit.OpSettle, handle(c.hold)
+		req.Of, _ = st.holds.find(c.hold)
 	}
 	next, res := apply(key, req)
 	set(key, next)
 	if c.op == "hold" && res.Decision.Allowed {
-		st.holds = &held{c.hold, res.Grant, st.holds}
+		st.holds = append(slices.Clip(st.holds), held{c.hold, c.n})
 	}
 	if c.op == "allow" {
 		return st, res.Decision.Allowed == output.Allowed
@@ -152,10 +120,15 @@ func (st jointState) takeAll(c jointCall, apply func(key int, req ratelimit.Requ
 	}
 	granted := true
 	next = st.bytes
+	req := ratelimit.Request{Op: ratelimit.OpTake}
+	if c.op == "allHeld" {
+		req.Op, req.Hold = ratelimit.OpHold, handle(c.hold)
+	}
 	var answers [manyKeys]ratelimit.Decision
 	for key, k := range times {
 		var res ratelimit.Result
-		next[key], res = apply(key, ratelimit.Request{Op: ratelimit.OpTake, N: k * c.n})
+		req.N = k * c.n
+		next[key], res = apply(key, req)
 		answers[key] = res.Decision
 		granted = granted && res.Decision.Allowed
 	}
@@ -302,13 +275,13 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 			var hold jointCall
 			for i := range calls {
 				c := randomCall(rng, id, holds, len(joint.limits))
+				c.hold = id*calls + i
 				switch {
 				case held != nil && rng.IntN(2) == 0:
 					c = jointCall{op: "settle", keys: hold.keys, n: rng.IntN(4), hold: hold.hold}
 				case c.op == "hold" && held != nil:
 					c.op = "take"
 				case c.op == "hold":
-					c.hold = id*calls + i
 					hold = c
 				}
 				if c.op == "advance" && joint.stands {

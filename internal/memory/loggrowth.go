@@ -107,7 +107,7 @@ func (sh *logShard) fillLocked(old *logTable, slots int, words uint64) {
 	for i := range old.slots {
 		if e := &old.slots[i]; sh.owns(e) {
 			keys++
-			if size := fitting(old.state(e)); size <= mostBlock {
+			if size := old.fitting(e); size <= mostBlock {
 				words += uint64(size)
 			}
 		}

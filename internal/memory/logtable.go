@@ -292,13 +292,19 @@ func (t *logTable) makeRoom(e *logEntry, k *kernel.Compiled, n int, opens bool) 
 	return 0
 }
 
-// fitting returns the capacity that st gets in a new table.
-func fitting(st []uint64) int { return min(cap(st), len(st)+len(st)/8+2) }
+// fitting returns the capacity that the state of e gets in a new table.
+func (t *logTable) fitting(e *logEntry) int {
+	st, k, spare := t.state(e), t.kernel(e), 2
+	if k != k.Base() {
+		spare += k.HoldWords() // so that makeRoom for several keys at once finds room for each
+	}
+	return min(cap(st), len(st)+len(st)/8+spare)
+}
 
 // copyFrom copies an entry of another table, for which there are enough slots and words.
 func (t *logTable) copyFrom(old *logTable, from *logEntry) {
 	st := old.state(from)
-	if size := fitting(st); size <= mostBlock {
+	if size := old.fitting(from); size <= mostBlock {
 		small, _ := t.next(len(st), size)
 		copy(small, st)
 		st = small
