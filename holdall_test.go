@@ -180,6 +180,7 @@ func TestResumeAll_ForeignTokens(t *testing.T) {
 		{token, []Bound{b, a}}, {token, []Bound{a}}, {token, []Bound{a, b, b}}, {"", []Bound{a, b}},
 		{first, []Bound{a, b}}, {first + "." + first, []Bound{a, b}}, {token + ".", []Bound{a, b}},
 		{token[1:], []Bound{a, b}}, {second + "." + first, []Bound{a, b}},
+		{first + ".", []Bound{a, b}}, {"." + second, []Bound{a, b}}, {token, []Bound{a, a}},
 	} {
 		_, err := ResumeAll(ctx, tt.token, tt.of...)
 		require.ErrorIs(t, err, ErrToken, tt.token)

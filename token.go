@@ -45,17 +45,25 @@ func (r *Reservation) Token() string {
 // holds reports whether r has a hold.
 func (r *Reservation) holds() bool { return r != nil && r.hold != 0 }
 
-// betweenTokens separates the tokens of the keys of a HoldAll.
-const betweenTokens = "."
+// The token of a HoldAll is those of its keys, or nothingHeld, with betweenTokens between. So it is not one
+// if it is cut off.
+const (
+	betweenTokens = "."
+	nothingHeld   = "0"
+)
 
-// tokenOf returns the tokens of the keys of a HoldAll, which are empty where nothing is held.
+// tokenOf returns the token of a HoldAll.
 func tokenOf(all []part) string {
 	tokens, any := make([]string, len(all)), false
 	for i, p := range all {
-		if tokens[i] = p.r.Token(); tokens[i] == "" && p.r.holds() {
+		switch tokens[i] = p.r.Token(); {
+		case tokens[i] != "":
+			any = true
+		case p.r.holds():
 			return ""
+		default:
+			tokens[i] = nothingHeld
 		}
-		any = any || tokens[i] != ""
 	}
 	if !any {
 		return ""
@@ -146,6 +154,9 @@ func ResumeAll(ctx context.Context, token string, of ...Bound) (*Reservation, er
 	for i, b := range of {
 		first := slices.IndexFunc(of, b.equals)
 		if all[i].first = first; first < i {
+			if tokens[i] != nothingHeld {
+				return nil, fmt.Errorf("bounds[%d]: %w: the key is that of bounds[%d]", i, ErrToken, first)
+			}
 			all[first].times++
 			continue
 		}
@@ -160,7 +171,7 @@ func ResumeAll(ctx context.Context, token string, of ...Bound) (*Reservation, er
 
 // resume is Resume. Without a token, nothing is held.
 func (b Bound) resume(ctx context.Context, token string) (*Reservation, error) {
-	if token != "" {
+	if token != nothingHeld {
 		return Resume(ctx, b.limiter, b.key, token)
 	}
 	if l, ok := inner[interface{ unheld(key string) *Reservation }](b.limiter); ok {
