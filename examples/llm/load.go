@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -19,7 +20,7 @@ func load(g *gateway, span time.Duration) (used int64, allowed float64) {
 	for range 20 {
 		wg.Go(func() {
 			for time.Since(start) < span {
-				r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("Hello there"))
+				r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/", strings.NewReader("Hello there"))
 				r.Header.Set("User", "ann")
 				w := httptest.NewRecorder()
 				g.ServeHTTP(w, r)
