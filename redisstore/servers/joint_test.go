@@ -23,6 +23,7 @@ func FuzzJoint(f *testing.F) {
 	for seed := range uint64(150) {
 		f.Add(seed)
 	}
+	f.Add(uint64(637)) // a TakeAll loads both scripts
 	conn := connectors["rueidis"](f, startServer(f).addr())
 	f.Fuzz(func(t *testing.T, seed uint64) { newJointTrace(t, conn, seed).run(60) })
 }
@@ -125,7 +126,7 @@ func (j *jointTrace) run(steps int) {
 			j.same(func(of [jointKeys]ratelimit.Limiter) (ratelimit.Decision, error) {
 				calls := j.store.Stats().Calls
 				d, err := ratelimit.TakeAll(ctx, n, bounds(of)...)
-				if of == j.redis && j.store.Stats().Calls-calls > 2 { // one, and another to load the script
+				if of == j.redis && j.store.Stats().Calls-calls > 4 { // one, another if holds are open, and each again to load its script
 					j.fail("%d calls", j.store.Stats().Calls-calls)
 				}
 				return d, err
