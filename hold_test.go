@@ -490,21 +490,43 @@ func TestWait_AfterCancelledHolds(t *testing.T) {
 	}
 }
 
-// What callers that always wait are granted in a minute, in streams that hold 1,000 and cost 250: as
-// many as if the cost were known. Streams of 20 s hold nearly all of the bucket while they run.
+// How much of a limit callers use that always wait, hold 1,000 and settle 250: docs/afterwards.md has the table.
 func TestHold_Utilisation(t *testing.T) {
-	for lasts, least := range map[time.Duration]int{500 * time.Millisecond: 9700, 5 * time.Second: 9700, 20 * time.Second: 8600} {
-		t.Run(lasts.String(), func(t *testing.T) { testUtilisation(t, lasts, least) })
+	perMinute := ratelimit.PerMinute(10_000)
+	for name, tt := range map[string]struct {
+		alg  ratelimit.Algorithm
+		want []int // in streams of 0.5 s, 5 s and 20 s
+		most int   // in any minute
+	}{
+		"TokenBucket":    {ratelimit.TokenBucket{Rate: perMinute}, []int{10_000, 10_000, 9750}, 20_000},
+		"LeakyBucket":    {ratelimit.LeakyBucket{Rate: perMinute, Capacity: 10_000}, []int{7750, 7250, 5750}, 10_000},
+		"RefillInterval": {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1000, Per: 6 * time.Second}, Burst: 10_000, Refill: ratelimit.RefillInterval}, []int{10_000, 10_000, 9250}, 20_000},
+		"FixedWindow":    {ratelimit.FixedWindow{Limit: 10_000, Window: time.Minute}, []int{9250, 9250, 5500}, 20_000},
+		"SlidingWindow":  {ratelimit.SlidingWindow{Limit: 10_000, Window: time.Minute}, []int{9000, 7500, 4500}, 20_000},
+		"SlidingLog":     {ratelimit.SlidingLog{Limit: 10_000, Window: time.Minute}, []int{9250, 7750, 4750}, 10_000},
+		"RollingWindow":  {ratelimit.RollingWindow{Quota: 10_000, Window: time.Minute, Period: time.Second}, []int{9250, 7750, 4750}, 10_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []int
+			for _, lasts := range []time.Duration{time.Second / 2, 5 * time.Second, 20 * time.Second} {
+				got = append(got, utilised(t, tt.alg, lasts, tt.most))
+			}
+			assert.Equal(t, tt.want, got)
+		})
 	}
 }
 
-func testUtilisation(t *testing.T, lasts time.Duration, least int) {
+// utilised returns what streams that last a time cost in the fifth minute, in which the burst of the first has
+// no part. Callers that always wait hold 1,000 for each of them, and it costs 250.
+func utilised(t *testing.T, alg ratelimit.Algorithm, lasts time.Duration, most int) (cost int) {
 	synctest.Test(t, func(t *testing.T) {
-		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10_000)}))
-		ctx, cancel := context.WithTimeout(t.Context(), 11*time.Minute)
-		var mu sync.Mutex // protects sum
+		l := ratelimit.Must(ratelimit.New(alg))
+		begin := time.Now()
+		ctx, cancel := context.WithDeadline(t.Context(), begin.Add(5*time.Minute))
+		defer cancel()
+		var mu sync.Mutex // protects happened
+		var happened []taken
 		var wg sync.WaitGroup
-		sum, begin := 0, time.Now()
 		for range 60 {
 			wg.Go(func() {
 				for {
@@ -512,11 +534,9 @@ func testUtilisation(t *testing.T, lasts time.Duration, least int) {
 					if err != nil {
 						return
 					}
-					if since := time.Since(begin); since >= time.Minute && since < 11*time.Minute {
-						mu.Lock()
-						sum += 250
-						mu.Unlock()
-					}
+					mu.Lock()
+					happened = append(happened, taken{time.Now(), 250})
+					mu.Unlock()
 					time.Sleep(lasts)
 					_, err = r.Settle(t.Context(), 250)
 					assert.NoError(t, err)
@@ -524,8 +544,18 @@ func testUtilisation(t *testing.T, lasts time.Duration, least int) {
 			})
 		}
 		wg.Wait()
-		cancel()
-		assert.GreaterOrEqual(t, sum/10, least)
-		assert.LessOrEqual(t, sum, 110_000)
+		for i, first := range happened {
+			sum := 0
+			for _, h := range happened[i:] {
+				if h.at.Sub(first.at) < time.Minute {
+					sum += h.n
+				}
+			}
+			require.LessOrEqual(t, sum, most, "in the minute after %v", first.at.Sub(begin))
+			if since := first.at.Sub(begin); since >= 4*time.Minute && since < 5*time.Minute {
+				cost += first.n
+			}
+		}
 	})
+	return cost
 }
