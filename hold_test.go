@@ -130,8 +130,8 @@ func TestReservation_CancelOfAHeldTurn(t *testing.T) {
 	}
 }
 
-// A hold may end by itself before a queue would have let its events happen. Then Cancel takes back
-// nothing: they count, or have come back already.
+// A hold of events that are queued ends by itself some time after they leave the queue. Then Cancel takes
+// back nothing: they count, or have come back already.
 func TestReservation_CancelOfAnEndedTurn(t *testing.T) {
 	alg := ratelimit.All{
 		ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 20},
@@ -148,6 +148,8 @@ func TestReservation_CancelOfAnEndedTurn(t *testing.T) {
 				r, d, err := l.ReserveWithin(ctx, "key", 3, time.Hour, back...)
 				require.NoError(t, err)
 				require.True(t, d.Allowed)
+				clk.Advance(5 * time.Minute)
+				require.Equal(t, 12, leftOf(t, l, "key"))
 				clk.Advance(time.Second)
 				require.Equal(t, left, leftOf(t, l, "key"))
 				r.Cancel()
@@ -266,7 +268,7 @@ func TestResume_ForeignTokens(t *testing.T) {
 			require.ErrorIs(t, err, ratelimit.ErrToken, "byte %d", i)
 		}
 	}
-	for _, text := range []string{"", "AQ", token[:len(token)-4], token + "AAAA", "AQAAAAAAAAAA"} {
+	for _, text := range []string{"", "AQ", token[:len(token)-4], token + "AAAA", token + "\n", "AQAAAAAAAAAA"} {
 		_, err := ratelimit.Resume(ctx, l, "key", text)
 		require.ErrorIs(t, err, ratelimit.ErrToken, text)
 	}

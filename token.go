@@ -121,8 +121,8 @@ func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, 
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrToken, err)
-	case len(b) != tokenSize || b[0] != tokenVersion:
-		return nil, fmt.Errorf("%w: it has %d bytes", ErrToken, len(b))
+	case len(b) != tokenSize || b[0] != tokenVersion || base64.RawURLEncoding.EncodedLen(len(b)) != len(token): // the decoder skips line breaks
+		return nil, fmt.Errorf("%w: it has %d bytes", ErrToken, len(token))
 	case string(l.seal(key, b[:tokenFields])) != string(b[tokenFields:]):
 		return nil, fmt.Errorf("%w: it is not one of key %q of limiter %q", ErrToken, key, l.name)
 	}

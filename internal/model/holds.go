@@ -107,7 +107,7 @@ func (k *Key) timeout() (longest time.Duration, flies bool) {
 
 // last lets a hold last for a time from an instant on, but not beyond the last instant.
 func (k *Key) last(o *open, from instant, d time.Duration) {
-	o.end = min(k.whole(from+instant(d)), farthest/k.tick*k.tick)
+	o.end = min(k.whole(min(from, farthest)+instant(d)), farthest/k.tick*k.tick)
 	for i, p := range k.parts {
 		if f, ok := p.(*inFlight); ok {
 			f.batches[o.indexes[i]].until = o.end
