@@ -108,21 +108,27 @@ func (w *waitAll) find(b Bound) *waitKey {
 // wait waits until the events may happen.
 func (w *waitAll) wait(ctx context.Context) error {
 	if !w.behind() {
-		if denial, err := w.ask(ctx); denial == nil {
-			return err
+		if r, denial, err := w.ask(ctx); denial == nil {
+			return w.outlast(ctx, r, err)
 		}
 	} else if err := w.never(ctx); err != nil {
 		return err
 	}
 	w.lineUp()
-	defer w.leave()
+	r, err := w.inLine(ctx)
+	w.leave() // before the delay of a LeakyBucket, so that the others are served when they can be
+	return w.outlast(ctx, r, err)
+}
+
+// inLine waits in the lines until the keys grant the events, which r holds if they may have a delay.
+func (w *waitAll) inLine(ctx context.Context) (r *Reservation, err error) {
 	for {
 		if err := w.becomeFirst(ctx); err != nil {
-			return err
+			return nil, err
 		}
-		denial, err := w.ask(ctx)
+		r, denial, err := w.ask(ctx)
 		if denial == nil {
-			return err
+			return r, err
 		}
 		if now, _ := denial.l.timeline.Now(); now != denial.asked && !denial.l.timeline.Flows() {
 			continue // the time of the next question may be too late: the clock has moved since it was read for the denial
@@ -139,7 +145,7 @@ func (w *waitAll) wait(ctx context.Context) error {
 			wait = min(wait, w.ends)
 		}
 		if err := denial.l.sleep(ctx, denial.l.timeline.In(wait), w.turn); err != nil {
-			return err
+			return nil, err
 		}
 	}
 }
@@ -202,7 +208,8 @@ func (w *waitAll) becomeFirst(ctx context.Context) error {
 }
 
 // ask asks all keys. If the events have to wait, it returns the key that refuses them for longest.
-func (w *waitAll) ask(ctx context.Context) (denial *waitKey, _ error) {
+// r is that of takeTogether.
+func (w *waitAll) ask(ctx context.Context) (r *Reservation, denial *waitKey, _ error) {
 	delays := false
 	for i := range w.keys {
 		k := &w.keys[i]
@@ -216,22 +223,22 @@ func (w *waitAll) ask(ctx context.Context) (denial *waitKey, _ error) {
 		w.why.failed(err)
 	}
 	if d.Allowed {
-		return nil, w.outlast(ctx, r)
+		return r, nil, nil
 	}
 	w.why.denial = d
 	k := w.find(w.of[d.Part])
 	left := k.l.patience(ctx)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case w.full:
-		return nil, refusal(&Result{Full: true}, k.n, k.by, 0)
+		return nil, nil, refusal(&Result{Full: true}, k.n, k.by, 0)
 	case d.RetryAfter == Never:
-		return nil, refusal(&Result{Wait: Never}, k.n, k.by, 0)
+		return nil, nil, refusal(&Result{Wait: Never}, k.n, k.by, 0)
 	case w.ends == 0 && d.RetryAfter > left:
-		return nil, &TurnError{N: k.n, Wait: d.RetryAfter, Left: left}
+		return nil, nil, &TurnError{N: k.n, Wait: d.RetryAfter, Left: left}
 	}
-	return k, nil
+	return nil, k, nil
 }
 
 // told notes an answer of a key in memory.
@@ -242,11 +249,11 @@ func (w *waitAll) told(a *kernel.Answer) {
 	}
 }
 
-// outlast waits for the delay of events that are granted; r is nil if there is none. If ctx ends before,
-// or would, they did not happen.
-func (w *waitAll) outlast(ctx context.Context, r *Reservation) error {
+// outlast waits for the delay of events that are granted; r is nil if there is none or they are refused.
+// If ctx ends before, or would, they did not happen.
+func (w *waitAll) outlast(ctx context.Context, r *Reservation, err error) error {
 	if r == nil {
-		return nil
+		return err
 	}
 	of := r.parts().of
 	for i := range of {
@@ -254,7 +261,6 @@ func (w *waitAll) outlast(ctx context.Context, r *Reservation) error {
 			p.set(isQuiet)
 		}
 	}
-	err := error(nil)
 	for i := range of {
 		p := of[i].r
 		if p == nil || p.l == nil {

@@ -177,6 +177,62 @@ func TestWaitAll_LeakyBucket(t *testing.T) {
 	})
 }
 
+// A WaitAll that is granted events that a LeakyBucket delays leaves the lines: whoever is behind it is
+// served when there is room, and not when the delay is over.
+func TestWaitAll_DelayHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		queue := ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 4})), "queue")
+		log := ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 2, Window: time.Second})), "log")
+		require.True(t, queue.AllowN(3))
+		require.True(t, log.AllowN(2))
+		began := time.Now()
+		var both, other time.Duration
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			assert.NoError(t, ratelimit.WaitAll(ctx, 1, queue, log))
+			both = time.Since(began)
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			assert.NoError(t, log.Wait(ctx))
+			other = time.Since(began)
+		})
+		wg.Wait()
+		assert.Equal(t, 3*time.Second, both, "of its delay, two seconds are left when the log has room")
+		assert.Equal(t, time.Second, other)
+	})
+}
+
+// A hold that is to end earlier wakes whoever waits for its end.
+func TestWaitAll_Extend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		for _, alg := range []ratelimit.Algorithm{
+			ratelimit.InFlight{Limit: 1, Timeout: time.Hour},
+			ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour},
+		} {
+			b := ratelimit.For(ratelimit.Must(ratelimit.New(alg)), "k", ratelimit.GiveBack())
+			for name, wait := range map[string]func() error{
+				"WaitAll": func() error { return ratelimit.WaitAll(ctx, 1, b) },
+				"Wait":    func() error { return b.Wait(ctx) },
+			} {
+				require.NoError(t, b.Reset(ctx))
+				hold, d, err := b.Hold(ctx, 1, ratelimit.HoldFor(time.Hour), ratelimit.GiveBack())
+				require.NoError(t, err)
+				require.True(t, d.Allowed)
+				began := time.Now()
+				done := make(chan error, 1)
+				go func() { done <- wait() }()
+				synctest.Wait()
+				require.NoError(t, hold.Extend(ctx, time.Minute))
+				require.NoError(t, <-done)
+				assert.Equal(t, time.Minute, time.Since(began), "%s, %v", name, alg)
+			}
+		}
+	})
+}
+
 // WaitAll fails at once, with the errors of Wait, if that is known.
 func TestWaitAll_Errors(t *testing.T) {
 	ctx := t.Context()

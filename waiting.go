@@ -13,8 +13,8 @@ import (
 
 // While events are held, nobody knows the time at which a Wait ends: they may come back at any
 // moment. So it does not reserve events. Waiters on a key stand in a queue, and only the first
-// one asks the store: when it becomes the first, whenever a hold ends through this limiter, when a
-// hold ends by itself, and when the store has said that there will be room. If no hold is open by
+// one asks the store: when it becomes the first, whenever a hold is settled or extended through this limiter,
+// when a hold ends by itself, and when the store has said that there will be room. If no hold is open by
 // then, it reserves its events after all, and the next one asks.
 //
 // From the first denial of a waiter until the queue is empty, other requests on the key are
