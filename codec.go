@@ -306,9 +306,7 @@ func (t *Transition) read(state []byte) (from *Transition, by *kernel.Compiled, 
 
 // write returns a state that by left as bytes, and may change words. t is loose.
 func (t *Transition) write(by *kernel.Compiled, words []uint64) []byte {
-	if by.Portable {
-		words = by.Pack(words)
-	}
+	words = by.Pack(words)
 	header := t.Tag()
 	state := append(make([]byte, 0, len(header)+8*len(words)), header...)
 	if by != by.Base() {

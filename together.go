@@ -90,7 +90,7 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 // ([ErrDebt] or [ErrFull]), the others are settled, and Settle can be called again for that key. If
 // the events are denied, the Reservation is nil.
 //
-// In memory, HoldAll makes two allocations for each key, or three with an All, and three more.
+// In memory, HoldAll makes an allocation for each key, and three more.
 func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, error) {
 	own, err := checkTogether(ctx, n, of)
 	if err != nil {

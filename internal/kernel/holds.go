@@ -130,7 +130,6 @@ type opened struct {
 	base   *Compiled
 	parts  []markedPart
 	size   int // of an entry
-	room   int // that the first events in a log take
 }
 
 // A markedPart is a part of a kernel, and where its marks are in an entry.
@@ -160,9 +159,7 @@ func (c *Compiled) Opened() *Compiled {
 		if p.holder, _ = p.kernel.(holder); p.holder != nil {
 			k.size += p.marks()
 		}
-		if p.to = k.size; leaf.Width() == 0 {
-			k.room += logHeader + 2
-		}
+		p.to = k.size
 		k.parts = append(k.parts, p)
 	}
 	o := &Compiled{capable: capable{k, c.can&notes | packs}, Encoding: c.Encoding, base: c}
@@ -178,8 +175,11 @@ func (c *Compiled) Base() *Compiled {
 	return c
 }
 
-// HoldWords returns the words that a hold takes in a state of c that has one.
-func (c *Compiled) HoldWords() int { return c.Opened().opened().size }
+// HoldWords returns the most words that a hold takes in a state of c: those of the first one.
+func (c *Compiled) HoldWords() int { return holdsHeader + c.Opened().opened().size }
+
+// HasOpened reports whether a hold was opened in a state of c, or may have been.
+func (c *Compiled) HasOpened() bool { return c.base != nil || c.withHolds.Load() != nil }
 
 // OpenHolds returns how many holds are open in a state of c.
 func (c *Compiled) OpenHolds(st []uint64) int {
@@ -197,11 +197,11 @@ func (c *Compiled) opened() *opened {
 
 func (k *opened) Width() int { return 0 }
 
-// open returns st, a state without open holds, as one of k, with room for an entry and for its events.
+// open returns st, a state without open holds, as one of k.
 func (k *opened) open(st []uint64) []uint64 {
-	opened := make([]uint64, holdsHeader, holdsHeader+k.size+len(st)+k.room)
-	opened[firstEnd] = k.base.lastInstant()
-	return append(opened, st...)
+	st = k.shift(st, 0, holdsHeader)
+	st[openHolds], st[firstEnd], st[lastEnd] = 0, k.base.lastInstant(), 0
+	return st
 }
 
 // begin returns where the state of the key's own kernel begins.
@@ -219,6 +219,40 @@ func (k *opened) replace(st, inner []uint64) []uint64 {
 		return st[:at+len(inner)]
 	}
 	return append(st[:at], inner...)
+}
+
+// shift moves the state of the key's own kernel from one word to another. If it has a log, which may be
+// long, the words between are some that the log does not use, or become such, so that only what is before
+// them moves.
+func (k *opened) shift(st []uint64, from, to int) []uint64 {
+	inner, by := st[from:], to-from
+	if log := k.base.log(inner); log >= 0 && by <= int(inner[log+1])-logHeader {
+		copy(st[to:], inner[:log+logHeader])
+		st[to+log+1] -= uint64(by)
+		if log > 0 {
+			st[to] -= uint64(by) // its length
+		}
+		return st
+	}
+	if by < 0 {
+		return slices.Delete(st, to, from)
+	}
+	st = append(st, make([]uint64, by)...)
+	copy(st[to:], st[from:len(st)-by])
+	return st
+}
+
+// log returns where the first log in a state begins, or −1 if there is none, or it is empty.
+func (c *Compiled) log(st []uint64) int {
+	switch {
+	case len(st) == 0 || c.Width() > 0:
+		return -1
+	case c.parts == nil:
+		return 0
+	case st[0] == 0:
+		return -1
+	}
+	return c.parts.grows + c.parts.fixed
 }
 
 // entry returns the i-th entry.
@@ -280,8 +314,7 @@ func (k *opened) pass(st []uint64, at Instant) {
 func (k *opened) insert(st []uint64, id uint64, h hold, now, at Instant) []uint64 {
 	k.pass(st, at)
 	begin := k.begin(st)
-	st = append(st, make([]uint64, k.size)...)
-	copy(st[begin+k.size:], st[begin:len(st)-k.size])
+	st = k.shift(st, begin, begin+k.size)
 	st[openHolds]++
 	st[firstEnd], st[lastEnd] = min(st[firstEnd], h.end), max(st[lastEnd], h.end)
 	e := st[begin : begin+k.size]
@@ -378,8 +411,13 @@ func (k *opened) sweep(st []uint64, from, until int) []uint64 {
 			}
 		}
 	}
+	if to == until {
+		return st
+	}
+	begin := k.begin(st)
 	st[openHolds] -= uint64(until - to)
-	return slices.Delete(st, holdsHeader+to*k.size, holdsHeader+until*k.size)
+	copy(st[holdsHeader+to*k.size:], st[holdsHeader+until*k.size:begin])
+	return k.shift(st, begin, k.begin(st))
 }
 
 // bounds returns the earliest and the latest end.
@@ -422,7 +460,7 @@ func (k *opened) closed(st []uint64) (*Compiled, []uint64) {
 	if k.count(st) > 0 {
 		return by.Opened(), st
 	}
-	return by, slices.Delete(st, 0, holdsHeader)
+	return by, k.shift(st, holdsHeader, 0)
 }
 
 // Fresh returns when no hold is open any more, and nothing counts.

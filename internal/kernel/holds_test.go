@@ -419,3 +419,39 @@ func TestHolds_Replay(t *testing.T) {
 		}
 	}
 }
+
+// TestHolds_LongLogs holds that the entries of a log stay where they are while holds of its key come and go.
+func TestHolds_LongLogs(t *testing.T) {
+	log := NewSlidingLog(20_000, second, false)
+	for name, k := range map[string]Kernel{
+		"log": log,
+		"all": NewAll([]Kernel{NewFixedWindow(20_000, second, true, InMemory), log, log}, InMemory),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, opened := Compile(k, InMemory), Compile(k, InMemory).Opened().opened()
+			st := c.NewState()
+			for i := range Instant(10_000) {
+				st = c.Spend(st, second+i, 1)
+			}
+			st = append(make([]uint64, 0, 2*len(st)), st...) // with room
+			want := slices.Clone(st)
+			for round := range 3 {
+				before := len(st)
+				st = opened.open(st)
+				for id := range uint64(5) {
+					st = opened.insert(st, id+1, hold{end: 9 * second, n: 1}, 2*second, 2*second)
+				}
+				require.True(t, slices.Equal(want, c.Pack(slices.Clone(opened.inner(st)))))
+				if round > 0 { // then, the log has room in front
+					require.Equal(t, before, len(st))
+				}
+				for _, id := range []uint64{1, 4, 5, 2, 3} {
+					i := opened.find(st, id)
+					st = opened.sweep(opened.settle(st, i, 2*second, 0, nil), i, i+1)
+				}
+				_, st = opened.closed(st)
+				require.True(t, slices.Equal(want, c.Pack(slices.Clone(st))))
+			}
+		})
+	}
+}

@@ -126,12 +126,10 @@ func (e *Asked) enter() {
 		return
 	case e.logged:
 		i, _ := e.ls.find(e.id)
-		st := e.fresh // with open holds, it is not a block
-		if e.k == e.k.Base() {
-			if room, lacks := e.ls.blank(e.k); lacks == 0 && len(st) <= cap(room) {
-				st = room[:len(e.fresh)]
-				copy(st, e.fresh)
-			}
+		st := e.fresh
+		if room, lacks := e.ls.blank(e.k.Base(), e.k != e.k.Base()); lacks == 0 && len(st) <= cap(room) {
+			st = room[:len(e.fresh)]
+			copy(st, e.fresh)
 		}
 		e.ls.insert(i, e.id, e.k)
 		e.ls.set(&e.ls.slots[i], st)

@@ -81,7 +81,7 @@ func (sp *Logs) allow(id identity, clk *kernel.Timeline, k *kernel.Compiled, n i
 		return false, false
 	}
 	e := &sh.slots[i]
-	if sh.kernel(e) != k || sh.makeRoom(e, k, n, false) > 0 {
+	if sh.kernel(e) != k || sh.makeRoom(e, n, false) > 0 {
 		return false, false
 	}
 	st, granted, _ := k.Allow(sh.state(e), clk, n)
@@ -130,7 +130,7 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 	if ok {
 		e := &sh.slots[i]
 		if req.Op != kernel.OpPeek {
-			if lacks := sh.makeRoom(e, k, req.Adds(), req.Opens()); lacks > 0 {
+			if lacks := sh.makeRoom(e, req.Adds(), req.Opens()); lacks > 0 {
 				sh.repackLocked(lacks)
 				return replaced
 			}
@@ -143,7 +143,7 @@ func (sh *logShard) applyLocked(id identity, k *kernel.Compiled, req *kernel.Req
 			return replaced
 		}
 	}
-	st, lacks := sh.blank(k)
+	st, lacks := sh.blank(k, req.Opens())
 	if lacks > 0 {
 		sh.repackLocked(lacks)
 		return replaced

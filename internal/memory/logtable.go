@@ -219,10 +219,13 @@ func (t *logTable) next(length, capacity int) (st []uint64, ok bool) {
 	return st, true
 }
 
-// blank returns the state of a key never seen. If the table should be replaced first, it
-// returns how many words are needed.
-func (t *logTable) blank(k *kernel.Compiled) (st []uint64, lacks int) {
+// blank returns the state of a key never seen, with room for a hold if opens is true. If the table should be
+// replaced first, it returns how many words are needed.
+func (t *logTable) blank(k *kernel.Compiled, opens bool) (st []uint64, lacks int) {
 	length, capacity := k.NewSize()
+	if opens {
+		capacity += k.HoldWords()
+	}
 	if capacity > mostBlock {
 		return make([]uint64, length, capacity), 0
 	}
@@ -262,20 +265,20 @@ func (t *logTable) release(b block) {
 	t.vacant = append(t.vacant, b.at)
 }
 
-// makeRoom makes room for what n events of k add to the state of e and, if opens is true, what a hold of
+// makeRoom makes room for what n events add to the state of e and, if opens is true, what a hold of
 // them does. If the table should be replaced first, it returns how many words are needed.
-func (t *logTable) makeRoom(e *logEntry, k *kernel.Compiled, n int, opens bool) (lacks int) {
-	by, grow := t.kernel(e), 0
-	if by.Base().Width() == 0 {
+func (t *logTable) makeRoom(e *logEntry, n int, opens bool) (lacks int) {
+	k, grow := t.kernel(e), 0
+	if k.Base().Width() == 0 {
 		grow = min(n, 2)
 	}
-	if opens && by != by.Base() { // otherwise, the state moves
+	if opens {
 		grow += k.HoldWords()
 	}
 	if st := t.state(e); cap(st)-len(st) >= grow {
 		return 0
 	}
-	st := t.kernel(e).Pack(t.state(e)) // leaves it where it is
+	st := k.Pack(t.state(e)) // leaves it where it is
 	t.set(e, st)
 	if cap(st)-len(st) >= grow+len(st)/8 { // else packing would take most of the time
 		return 0
@@ -295,7 +298,7 @@ func (t *logTable) makeRoom(e *logEntry, k *kernel.Compiled, n int, opens bool) 
 // fitting returns the capacity that the state of e gets in a new table.
 func (t *logTable) fitting(e *logEntry) int {
 	st, k, spare := t.state(e), t.kernel(e), 2
-	if k != k.Base() {
+	if k.HasOpened() {
 		spare += k.HoldWords() // so that makeRoom for several keys at once finds room for each
 	}
 	return min(cap(st), len(st)+len(st)/8+spare)

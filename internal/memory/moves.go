@@ -225,7 +225,7 @@ func (sp *Tables) updateLocked(sh *shard, t *table, id identity, lim *Limit, req
 		if fits && was != lim && sp.placeLocked(sh, t, id, lim, was.loose, st, req, a, drop) {
 			return updated
 		}
-		sp.logLocked(id, was, st, now, drop)
+		sp.logLocked(id, was, st, now, req.Opens(), drop)
 	}
 	logs := sp.logs.Load()
 	if !fits {
@@ -309,9 +309,9 @@ func (sp *Tables) placeLocked(sh *shard, t *table, id identity, lim *Limit, by *
 
 // logLocked puts the key of id, whose limit is was, into the logs with a state, once remove
 // has taken it from the tables.
-func (sp *Tables) logLocked(id identity, was *Limit, st []uint64, now kernel.Instant, remove func()) {
+func (sp *Tables) logLocked(id identity, was *Limit, st []uint64, now kernel.Instant, opens bool, remove func()) {
 	logs := sp.makeLogs()
-	ls, room := logs.lockWithRoom(id, was.loose, now)
+	ls, room := logs.lockWithRoom(id, was.loose, now, opens)
 	defer ls.mu.Unlock()
 	remove()
 	copy(room, st)
@@ -324,11 +324,11 @@ func (sp *Tables) logLocked(id identity, was *Limit, st []uint64, now kernel.Ins
 // lockWithRoom locks the shard of id, and returns it with the state of a new key of k, for
 // which it has room. It also sweeps the shard if that is due, because keys that move are not
 // counted as inserted.
-func (sp *Logs) lockWithRoom(id identity, k *kernel.Compiled, now kernel.Instant) (sh *logShard, st []uint64) {
+func (sp *Logs) lockWithRoom(id identity, k *kernel.Compiled, now kernel.Instant, opens bool) (sh *logShard, st []uint64) {
 	for {
 		sh = sp.lock(id)
 		if !sh.makeRoomLocked(now) {
-			st, lacks := sh.blank(k)
+			st, lacks := sh.blank(k, opens)
 			if lacks == 0 {
 				return sh, st
 			}

@@ -188,7 +188,7 @@ func (j *Joint) move(e *Asked) (again bool) {
 	if now, _ := e.time(); e.ls.makeRoomLocked(now) {
 		return true
 	}
-	st, lacks := e.ls.blank(was.loose)
+	st, lacks := e.ls.blank(was.loose, j.req.Opens())
 	if lacks > 0 {
 		e.ls.repackLocked(lacks)
 		return true
@@ -223,7 +223,7 @@ func (j *Joint) find(i int, e *Asked) (again bool) {
 	if e.ls != nil {
 		if e.slot, e.found = e.ls.find(e.id); e.found {
 			e.logged, e.k = true, e.kernel()
-			if lacks := e.ls.makeRoom(&e.ls.slots[e.slot], e.k, e.Sum, j.req.Opens()); lacks > 0 {
+			if lacks := e.ls.makeRoom(&e.ls.slots[e.slot], e.Sum, j.req.Opens()); lacks > 0 {
 				e.ls.repackLocked(lacks)
 				return true
 			}
