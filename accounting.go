@@ -50,7 +50,8 @@ func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOptio
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	r, res, err := l.holdAny(ctx, key, n, h, opts)
+	var res Result
+	r, err = l.holdAny(ctx, key, n, h, opts, &res)
 	return r, res.Decision, err
 }
 
@@ -62,22 +63,23 @@ func checkHold(err error, opts []HoldOption) (holding, error) {
 	return newHolding(true, opts)
 }
 
-// holdAny is Hold without checks.
-func (l *limiter) holdAny(ctx context.Context, key string, n int, h holding, opts []HoldOption) (*Reservation, Result, error) {
+// holdAny is Hold without checks. It sets res.
+func (l *limiter) holdAny(ctx context.Context, key string, n int, h holding, opts []HoldOption, res *Result) (*Reservation, error) {
 	if d, ok := l.overtakes(ctx, key, n); ok {
-		return nil, Result{Decision: d}, nil
+		res.Decision = d
+		return nil, nil
 	}
 	t, err := l.transitionOf(ctx, key)
-	return l.hold(ctx, key, n, t, err, h, opts)
+	return l.hold(ctx, key, n, t, err, h, opts, res)
 }
 
 // hold holds n events as t decides, even if that overtakes a Wait. err is the error of the
-// lookup of t, or nil. h has the values of opts.
-func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, err error, h holding, opts []HoldOption) (_ *Reservation, res Result, _ error) {
+// lookup of t, or nil. h has the values of opts. It sets res.
+func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, err error, h holding, opts []HoldOption, res *Result) (*Reservation, error) {
 	var as Handle
 	if err == nil {
 		as = t.handle(h)
-		res, err = l.applyBy(ctx, key, t, Request{Op: OpHold, N: n, Hold: as})
+		err = l.applyBy(ctx, key, t, &Request{Op: OpHold, N: n, Hold: as}, res)
 	}
 	if err != nil {
 		r := &Reservation{l: l, key: key}
@@ -88,12 +90,13 @@ func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, er
 		if !d.Allowed {
 			r = nil
 		}
-		return r, Result{Decision: d}, err
+		*res = Result{Decision: d}
+		return r, err
 	}
 	if !res.Decision.Allowed {
-		return nil, res, nil
+		return nil, nil
 	}
-	return l.held(key, n, t, &res, as), res, nil
+	return l.held(key, n, t, res, as), nil
 }
 
 // held returns the Reservation of n events that t has granted.
@@ -119,7 +122,8 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 		var a kernel.Answer
 		l.local.apply(key, &req, &a)
 		if a.Excess || a.Full {
-			res := result(&a)
+			var res Result
+			res.set(&a)
 			return res.Decision, res.uncounted(n)
 		}
 		return l.behind(ctx, key, decision(&a)), nil
@@ -231,8 +235,8 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 			return err
 		}
 	}
-	res, err := r.settleBy(ctx, by, n)
-	if err != nil {
+	var res Result
+	if err = r.settleBy(ctx, by, n, &res); err != nil {
 		*d, err = l.unsettled(ctx, by, err)
 		return err
 	}
@@ -240,10 +244,10 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 	return res.uncounted(n - r.n)
 }
 
-// settleBy has the store settle the hold for n. If there is no hold, its ID is 0, and no store finds it.
-func (r *Reservation) settleBy(ctx context.Context, by *Transition, n int) (Result, error) {
+// settleBy has the store settle the hold for n, and sets res. If there is no hold, its ID is 0, and no store finds it.
+func (r *Reservation) settleBy(ctx context.Context, by *Transition, n int, res *Result) error {
 	defer r.l.waiting.released(r.key) // even if the store fails: it may have given events back
-	return r.l.applyBy(ctx, r.key, by, Request{Op: OpSettle, N: n, Of: r.n, Hold: Handle{ID: r.hold}, Grant: r.grant})
+	return r.l.applyBy(ctx, r.key, by, &Request{Op: OpSettle, N: n, Of: r.n, Hold: Handle{ID: r.hold}, Grant: r.grant}, res)
 }
 
 // isUncounted reports whether err is that of events that could not be counted.

@@ -208,7 +208,8 @@ func (a *asking) decide(k *apartKey) (granted bool) {
 		res, err := k.l.takeBy(a.ctx, key, k.n, k.t, k.failed)
 		return a.tell(k, nil, res, err)
 	}
-	r, res, err := k.l.hold(a.ctx, key, k.n, k.t, k.failed, a.holding(k), a.of[k.index].with(nil))
+	var res Result
+	r, err := k.l.hold(a.ctx, key, k.n, k.t, k.failed, a.holding(k), a.of[k.index].with(nil), &res)
 	return a.tell(k, r, res, err)
 }
 

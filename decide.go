@@ -82,7 +82,7 @@ func (l *limiter) takeFrom(ctx context.Context, key string, n int) (Result, erro
 // takeBy takes n events as t decides. err is the error of the lookup of t, or nil.
 func (l *limiter) takeBy(ctx context.Context, key string, n int, t *Transition, err error) (res Result, _ error) {
 	if err == nil {
-		res, err = l.applyBy(ctx, key, t, Request{Op: OpTake, N: n})
+		err = l.applyBy(ctx, key, t, &Request{Op: OpTake, N: n}, &res)
 	}
 	if err != nil {
 		res = Result{}

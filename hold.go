@@ -141,7 +141,8 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	if !r.holds() {
 		return errors.Join(errs...)
 	}
-	res, err := r.l.applyBy(ctx, r.key, r.by, Request{Op: OpExtend, Hold: Handle{ID: r.hold, For: r.fromNow(d)}, Grant: r.grant})
+	var res Result
+	err := r.l.applyBy(ctx, r.key, r.by, &Request{Op: OpExtend, Hold: Handle{ID: r.hold, For: r.fromNow(d)}, Grant: r.grant}, &res)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()

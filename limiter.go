@@ -357,9 +357,9 @@ type limiter struct {
 // apply sends req to the store. It also returns the transition that decided it, except for
 // OpTake and OpPeek. If the store failed, it is the one that would have, or nil if it could not be
 // looked up.
-func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transition, _ Result, err error) {
+func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transition, res Result, err error) {
 	if l.own == nil {
-		res, err := l.applyBy(ctx, key, l.t, req)
+		err = l.applyBy(ctx, key, l.t, &req, &res)
 		return l.t, res, err
 	}
 	alg, err := l.own.lookup(ctx, key)
@@ -369,26 +369,30 @@ func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transi
 	if l.local != nil && req.Op <= OpPeek { // most keys have the limit that they had before
 		asked, a := kernel.Request{Op: kernel.Op(req.Op), N: req.N, Clock: l.timeline}, kernel.Answer{}
 		if l.local.tables.ApplyAs(key, alg, &asked, &a) {
-			return l.t, result(&a), nil
+			res.set(&a)
+			return l.t, res, nil
 		}
 	}
 	if t, err = l.own.transition(key, alg); err != nil {
 		return nil, Result{}, err
 	}
-	res, err := l.applyBy(ctx, key, t, req)
+	err = l.applyBy(ctx, key, t, &req, &res)
 	return t, res, err
 }
 
-// applyBy sends req to the store, to be decided by t.
-func (l *limiter) applyBy(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
-	req.timeline = l.timeline
-	if t.Stateless() {
-		return t.decide(&req), nil
+// applyBy sends req to the store, to be decided by t. It sets res.
+func (l *limiter) applyBy(ctx context.Context, key string, t *Transition, req *Request, res *Result) (err error) {
+	switch req.timeline = l.timeline; {
+	case t.Stateless():
+		*res = t.decide(req)
+	case l.local != nil:
+		err = l.local.decide(key, t, req, res)
+	case t.flies && ctx.Done() != nil && (req.Op == OpHold || req.Op == OpReserve):
+		*res, err = l.applyOrRelease(ctx, key, t, *req)
+	default:
+		*res, err = l.states.Apply(ctx, key, t, *req)
 	}
-	if t.flies && l.local == nil && ctx.Done() != nil && (req.Op == OpHold || req.Op == OpReserve) {
-		return l.applyOrRelease(ctx, key, t, req)
-	}
-	return l.states.Apply(ctx, key, t, req)
+	return err
 }
 
 // check returns an error if the request need not be sent to the store.

@@ -252,21 +252,29 @@ type memoryStates struct {
 }
 
 // Apply implements [States].
-func (s *memoryStates) Apply(_ context.Context, key string, t *Transition, req Request) (Result, error) {
-	if err := req.check(); err != nil {
-		return Result{}, err
+func (s *memoryStates) Apply(_ context.Context, key string, t *Transition, req Request) (res Result, err error) {
+	if err = req.check(); err == nil {
+		err = s.decide(key, t, &req, &res)
 	}
-	asked, a := req.toKernel(), kernel.Answer{}
+	return res, err
+}
+
+// decide is Apply for the request of a limiter. It sets res.
+func (s *memoryStates) decide(key string, t *Transition, req *Request, res *Result) error {
+	var asked kernel.Request
+	var a kernel.Answer
+	req.toKernel(&asked)
 	if s.t.Varies() {
 		lim, err := s.limitOf(t)
 		if err != nil {
-			return Result{}, err
+			return err
 		}
 		s.tables.Apply(key, lim, &asked, &a)
 	} else {
 		s.apply(key, &asked, &a)
 	}
-	return result(&a), nil
+	res.set(&a)
+	return nil
 }
 
 // limitOf returns the limit of keys with t, if states are in tables.

@@ -139,7 +139,8 @@ func (l *observed) Hold(ctx context.Context, key string, n int, opts ...HoldOpti
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	r, res, err := l.holdAny(ctx, key, n, h, opts)
+	var res Result
+	r, err := l.holdAny(ctx, key, n, h, opts, &res)
 	l.decided(ctx, CallHold, key, n, &res, err)
 	return r, res.Decision, err
 }
@@ -294,7 +295,8 @@ func (b Bound) toldJoint(ctx context.Context, e *memory.Asked, granted bool, err
 	if w != nil {
 		w.told(&e.Answer)
 	} else if _, ok := b.limiter.(*observed); ok && e.Times > 0 {
-		res := result(&e.Answer)
+		var res Result
+		res.set(&e.Answer)
 		b.observe(ctx, e.Sum, &res, granted, err)
 	}
 }

@@ -262,8 +262,8 @@ func (l *limiter) carryOutSome(sh *lineShard, key string, ln *line, by []*Transi
 // fails, out is nil, and the events stay spent, which never grants too much.
 func (l *limiter) undo(key string, by []*Transition, c *kernel.Cancellation) (out *kernel.Undone, err error) {
 	for _, t := range by {
-		res, err := l.applyBy(context.Background(), key, t, Request{Op: OpCancel, Grant: c})
-		if err != nil {
+		var res Result
+		if err = l.applyBy(context.Background(), key, t, &Request{Op: OpCancel, Grant: c}, &res); err != nil {
 			return nil, err
 		}
 		if out, _ = res.Grant.(*kernel.Undone); out == nil || out.Any() {

@@ -127,12 +127,12 @@ func (r *Reservation) cancelAhead() (err error) {
 	defer l.waiting.released(r.key)
 	switch {
 	case r.waiter == nil && !l.resets.since(r.resets, r.key):
-		_, err = l.applyBy(ctx, r.key, r.by, Request{Op: OpCancel, Grant: r.grant, Hold: Handle{ID: r.hold}})
+		err = l.applyBy(ctx, r.key, r.by, &Request{Op: OpCancel, Grant: r.grant, Hold: Handle{ID: r.hold}}, new(Result))
 	case r.waiter != nil:
 		err = l.cancel(r.key, r.line, r.waiter, r.by)
 		if err == nil && r.hold != 0 && !r.undone() { // others stand behind it, or its turn has come
 			if err = l.leave(ctx, r.key, r.line, r.waiter); err == nil {
-				_, err = r.settleBy(ctx, r.by, 0)
+				err = r.settleBy(ctx, r.by, 0, new(Result))
 			}
 		}
 	}

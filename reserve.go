@@ -68,7 +68,7 @@ func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait 
 	var as Handle
 	if err == nil {
 		as = t.handle(h)
-		res, err = l.applyBy(ctx, key, t, Request{Op: OpReserve, N: n, MaxWait: maxWait, Hold: as, within: true})
+		err = l.applyBy(ctx, key, t, &Request{Op: OpReserve, N: n, MaxWait: maxWait, Hold: as, within: true}, &res)
 	}
 	if err != nil {
 		d, err := l.degraded(ctx, n, t, err, func(fallback Limiter) (d Decision, err error) {
@@ -127,7 +127,7 @@ func (l *limiter) reserveBy(ctx context.Context, key string, n int, maxWait time
 	var as Handle
 	if err == nil {
 		as = t.handle(h)
-		res, err = l.applyBy(ctx, key, t, Request{Op: OpReserve, N: n, MaxWait: maxWait, Hold: as, atOnce: waits && l.local != nil, yields: waits})
+		err = l.applyBy(ctx, key, t, &Request{Op: OpReserve, N: n, MaxWait: maxWait, Hold: as, atOnce: waits && l.local != nil, yields: waits}, &res)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:

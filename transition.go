@@ -142,14 +142,16 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 	if unread != nil {
 		from, left, words = t, t.kernel, make([]uint64, t.kernel.Width())
 	}
-	asked, a := req.toKernel(), kernel.Answer{}
+	var asked kernel.Request
+	var a kernel.Answer
+	req.toKernel(&asked)
 	var by *kernel.Compiled
 	if req.refused {
 		by, words, changed = t.kernel.RefuseFrom(left, words, &asked, req.notes, &a)
 	} else {
 		by, words, changed = t.kernel.StepFrom(left, words, &asked, &a)
 	}
-	res = result(&a)
+	res.set(&a)
 	res.IdleAfter = max(a.ResetAfter, a.Idle)
 	if !changed && unread == nil {
 		return state, false, res, nil
@@ -173,13 +175,14 @@ func (t *Transition) AppendCancellation(b []byte, grant any) []byte {
 	return t.loose().kernel.AppendCancellation(b, grant)
 }
 
-// toKernel converts a request.
-func (r *Request) toKernel() kernel.Request {
-	req := kernel.Request{Op: kernel.Op(r.Op), N: r.N, MaxWait: r.MaxWait, Grant: r.Grant, Clock: r.timeline, Fixed: r.fixed, AtOnce: r.atOnce, Yields: r.yields, Hold: r.Hold.toKernel(), Of: r.Of}
+// toKernel converts a request. It sets req, which is zero, field by field, as Decision.set does.
+func (r *Request) toKernel(req *kernel.Request) {
+	req.Op, req.N, req.MaxWait, req.Grant, req.Of = kernel.Op(r.Op), r.N, r.MaxWait, r.Grant, r.Of
+	req.Clock, req.Fixed, req.AtOnce, req.Yields = r.timeline, r.fixed, r.atOnce, r.yields
+	req.Hold = r.Hold.toKernel()
 	if r.Op == OpReturn {
 		req.Taken = kernel.InstantOf(r.Taken)
 	}
-	return req
 }
 
 // decision converts an answer for users.
@@ -202,13 +205,15 @@ func (d *Decision) set(a *kernel.Answer) {
 	d.Degraded = false
 }
 
-// result converts an answer for limiters.
-func result(a *kernel.Answer) Result {
-	return Result{Decision: decision(a), Wait: a.Wait, QueueFull: a.QueueFull, Full: a.Full, Held: a.Held, Grant: a.Grant, due: a.Due, ends: a.Ends, granted: a.Granted, excess: a.Excess, most: a.Most}
+// set sets r, which is zero, to the result of a.
+func (r *Result) set(a *kernel.Answer) {
+	r.Decision.set(a)
+	r.Wait, r.QueueFull, r.Full, r.Held, r.Grant = a.Wait, a.QueueFull, a.Full, a.Held, a.Grant
+	r.due, r.ends, r.granted, r.excess, r.most = a.Due, a.Ends, a.Granted, a.Excess, a.Most
 }
 
 // took sets r to the result of an OpTake, OpTakeUpTo or, except for its Grant, OpHold. It is faster
-// than result, which sets all fields.
+// than set, which sets all fields.
 func (r *Result) took(a *kernel.Answer) {
 	r.Decision.set(a)
 	r.Full, r.granted = a.Full, a.Granted
@@ -241,10 +246,13 @@ func (t *Transition) Varies() bool { return t.kernel.Varies }
 func (t *Transition) Stateless() bool { return t.kernel.Stateless() }
 
 // decide returns the answer of a transition that is Stateless.
-func (t *Transition) decide(req *Request) Result {
-	asked, a := req.toKernel(), kernel.Answer{}
+func (t *Transition) decide(req *Request) (res Result) {
+	var asked kernel.Request
+	var a kernel.Answer
+	req.toKernel(&asked)
 	t.kernel.Decide(&asked, &a)
-	return result(&a)
+	res.set(&a)
+	return res
 }
 
 // Tag returns the prefix that [Transition.Apply] puts before each state of t: the

@@ -270,9 +270,10 @@ func (l *limiter) holdInFlight(ctx context.Context, key string, n int, by *Trans
 
 // holdOrRelease is hold, and returns when ctx ends. If the events are held after that, they are
 // released.
-func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *Transition, h holding) (*Reservation, Result, error) {
+func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *Transition, h holding) (r *Reservation, res Result, err error) {
 	if l.local != nil { // it does not wait
-		return l.hold(ctx, key, n, by, nil, h, nil)
+		r, err := l.hold(ctx, key, n, by, nil, h, nil, &res)
+		return r, res, err
 	}
 	type answer struct {
 		r   *Reservation
@@ -280,7 +281,7 @@ func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *Tran
 		err error
 	}
 	a, ok := unlessLate(ctx, func(ctx context.Context) (a answer) {
-		a.r, a.res, a.err = l.hold(ctx, key, n, by, nil, h, nil)
+		a.r, a.err = l.hold(ctx, key, n, by, nil, h, nil, &a.res)
 		return a
 	}, func(ctx context.Context, late answer) {
 		if late.r != nil {
