@@ -157,6 +157,7 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 
 // fromNow returns the time from now until d after the events may happen, or d if they may already.
 func (r *Reservation) fromNow(d time.Duration) time.Duration {
-	delay := r.Delay()
+	now, _ := r.l.timeline.Now() // which stands still if the clock has stepped back, as for the store
+	delay := time.Duration(max(r.due, now) - now)
 	return delay + min(d, math.MaxInt64-delay)
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -560,4 +561,22 @@ func utilised(t *testing.T, alg ratelimit.Algorithm, lasts time.Duration, most i
 		}
 	})
 	return cost
+}
+
+// While a clock that has stepped back catches up, time stands still: Extend of a queued hold counts from
+// there, as everything does.
+func TestExtend_ClockBack(t *testing.T) {
+	ctx := t.Context()
+	clk := clock.NewMock()
+	clk.Set(time.Unix(1_700_000_000, 0))
+	began := clk.Now()
+	l := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 10}, ratelimit.WithClock(clk)))
+	require.True(t, l.AllowN("k", 2))
+	hold, d, err := l.Hold(ctx, "k", 3)
+	require.NoError(t, err)
+	require.Equal(t, 2*time.Second, d.Delay)
+	clk.Set(began.Add(-time.Hour))
+	require.NoError(t, hold.Extend(ctx, 3*time.Second))
+	clk.Set(began.Add(5 * time.Second))
+	require.ErrorIs(t, hold.Extend(ctx, 1), ratelimit.ErrEnded, "three seconds after its events may happen")
 }
