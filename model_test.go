@@ -120,7 +120,7 @@ func newSchedule(t testing.TB, c choices, kind kind) *schedule {
 
 	opts := []ratelimit.Option{ratelimit.WithClock(s.clock), ratelimit.WithName("test"), ratelimit.WithStoreTimeout(time.Hour)}
 	switch keeping := pick(c, "memory", "memory", "limits", "bytes", "evictions"); {
-	case keeping == "bytes" && s.most() > 1<<61: // a state in bytes counts no more
+	case keeping == "bytes" && uint64(s.most()) > 1<<61: // a state in bytes counts no more
 	case keeping == "evictions":
 		s.evicts = true
 		s.log("in a store of few keys")

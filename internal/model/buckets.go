@@ -193,27 +193,27 @@ type intervalBucket struct {
 // that charge is settled for fewer events, or for none, until the bucket is full again.
 type intervalState struct {
 	at, anchor instant
-	tokens     int
+	tokens     int64 // an int of 32 bits has no room for a debt
 }
 
 func newIntervalBucket(a ratelimit.TokenBucket) *intervalBucket {
 	burst := burstOf(a)
-	return &intervalBucket{newStack(intervalState{tokens: burst}), a.Rate.Events, instant(a.Rate.Per), burst}
+	return &intervalBucket{newStack(intervalState{tokens: int64(burst)}), a.Rate.Events, instant(a.Rate.Per), burst}
 }
 
 // tokens is the tokens after a charge, plus the refills that arrived since then until t.
-func (b *intervalBucket) tokens(s intervalState, t instant) int {
+func (b *intervalBucket) tokens(s intervalState, t instant) int64 {
 	refills := (t-s.anchor)/b.per - (s.at-s.anchor)/b.per
 	gained := new(big.Int).Mul(new(big.Int).SetUint64(refills), big.NewInt(int64(b.refill)))
-	if gained.Cmp(big.NewInt(int64(b.burst-s.tokens))) >= 0 {
-		return b.burst
+	if gained.Cmp(big.NewInt(int64(b.burst)-s.tokens)) >= 0 {
+		return int64(b.burst)
 	}
-	return s.tokens + int(gained.Int64())
+	return s.tokens + gained.Int64()
 }
 
 func (b *intervalBucket) limit() int { return b.burst }
 
-func (b *intervalBucket) grantable(t instant, n int) bool { return b.tokens(b.last(), t) >= n }
+func (b *intervalBucket) grantable(t instant, n int) bool { return b.tokens(b.last(), t) >= int64(n) }
 
 func (b *intervalBucket) forgotten(t instant) bool { return b.grantable(t, b.burst) }
 
@@ -228,7 +228,7 @@ func (b *intervalBucket) charge(t instant, n int) {
 func (b *intervalBucket) settle(index, n int) { b.replay(index, n, b.spend) }
 
 func (b *intervalBucket) spend(before intervalState, c charge[intervalState]) intervalState {
-	return intervalState{at: c.at, anchor: c.state.anchor, tokens: b.tokens(before, c.at) - c.n}
+	return intervalState{at: c.at, anchor: c.state.anchor, tokens: b.tokens(before, c.at) - int64(c.n)}
 }
 
 func (b *intervalBucket) clone() part {
