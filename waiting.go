@@ -142,9 +142,6 @@ func (w *waiting) has(key string) bool {
 // blocked returns the latest denial of a waiter on key, which is the first one or was before
 // it. by is nil if there is none.
 func (w *waiting) blocked(key string) (d Decision, at kernel.Instant, by *Transition) {
-	if !w.any() {
-		return d, 0, nil
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if q := w.keys[key]; q != nil {
@@ -160,8 +157,11 @@ const soon = time.Millisecond
 // the decision that denies it. Requests that are granted always or never overtake nobody. If there
 // may be room that the Wait does not know of, overtakes wakes it.
 func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision, _ bool) {
+	if n == 0 || !l.waiting.any() {
+		return d, false
+	}
 	d, at, by := l.waiting.blocked(key)
-	if by == nil || n == 0 {
+	if by == nil {
 		return Decision{}, false
 	}
 	if l.own != nil {

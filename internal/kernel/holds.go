@@ -130,6 +130,7 @@ type opened struct {
 	base   *Compiled
 	parts  []markedPart
 	size   int // of an entry
+	log    int // where the first log in a state without begins, if its first word is not 0; −1 if there is none
 }
 
 // A markedPart is a part of a kernel, and where its marks are in an entry.
@@ -149,7 +150,14 @@ func (c *Compiled) Opened() *Compiled {
 	if o := c.withHolds.Load(); o != nil {
 		return o
 	}
-	k := &opened{Kernel: c.Kernel, base: c, size: holdMarks}
+	k := &opened{Kernel: c.Kernel, base: c, size: holdMarks, log: -1}
+	switch {
+	case c.Width() > 0:
+	case c.parts != nil:
+		k.log = c.parts.grows + c.parts.fixed
+	default:
+		k.log = 0
+	}
 	for _, leaf := range c.leaves() {
 		p := markedPart{kernel: leaf.Kernel, from: k.size}
 		if p.passive, _ = p.kernel.(*passive); p.passive != nil {
@@ -225,34 +233,21 @@ func (k *opened) replace(st, inner []uint64) []uint64 {
 // long, the words between are some that the log does not use, or become such, so that only what is before
 // them moves.
 func (k *opened) shift(st []uint64, from, to int) []uint64 {
-	inner, by := st[from:], to-from
-	if log := k.base.log(inner); log >= 0 && by <= int(inner[log+1])-logHeader {
+	inner, log, by := st[from:], k.log, to-from
+	switch {
+	case log >= 0 && len(inner) > log && inner[0] > 0 && by <= int(inner[log+1])-logHeader:
 		copy(st[to:], inner[:log+logHeader])
 		st[to+log+1] -= uint64(by)
 		if log > 0 {
 			st[to] -= uint64(by) // its length
 		}
 		return st
-	}
-	if by < 0 {
+	case by < 0:
 		return slices.Delete(st, to, from)
 	}
-	st = append(st, make([]uint64, by)...)
+	st = slices.Grow(st, by)[:len(st)+by]
 	copy(st[to:], st[from:len(st)-by])
 	return st
-}
-
-// log returns where the first log in a state begins, or −1 if there is none, or it is empty.
-func (c *Compiled) log(st []uint64) int {
-	switch {
-	case len(st) == 0 || c.Width() > 0:
-		return -1
-	case c.parts == nil:
-		return 0
-	case st[0] == 0:
-		return -1
-	}
-	return c.parts.grows + c.parts.fixed
 }
 
 // entry returns the i-th entry.

@@ -21,13 +21,13 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	if req.Op.decides() {
 		req.renew() // because a denial cannot be decided on twice
 	}
-	v := c.view(req)
+	h := holding{view: c.view(req)}
 	at, now, ended := from, st, 0 // now is the state as of now, which at left
-	if o := from.opened(); o != nil && st[firstEnd] <= v.now {
+	if o := from.opened(); o != nil && st[firstEnd] <= h.now {
 		if req.Op == OpPeek {
-			now = o.asOf(st, v.now)
+			now = o.asOf(st, h.now)
 		} else {
-			now, ended = o.endDue(st, v.now)
+			now, ended = o.endDue(st, h.now)
 		}
 		at, now = o.closed(now)
 	}
@@ -43,9 +43,9 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 			req = &asked
 		}
 	default:
-		k, next, pin = c.Meet(at, now, v.now)
+		k, next, pin = c.Meet(at, now, h.now)
 	}
-	h := holding{view{Compiled: k.Base(), now: v.now, lag: v.lag}, k.opened(), next}
+	h.Compiled, h.by, h.st = k.Base(), k.opened(), next
 	if h.by != nil && h.can&notes != 0 {
 		h.held = h.by.held(next)
 	}
@@ -64,10 +64,10 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	}
 	a.Ended += ended
 	if by.base != nil || by.versions != nil {
-		a.Idle = v.until(by.Fresh(st))
+		a.Idle = h.until(by.Fresh(st))
 	}
 	if by.base != nil {
-		a.Ends = v.until(st[firstEnd])
+		a.Ends = h.until(st[firstEnd])
 	}
 	return by, st, changed || ended > 0
 }
