@@ -369,14 +369,21 @@ func (k *opened) end(st []uint64, i int, now Instant) []uint64 {
 // does it that they end now and not at their time: nothing was spent in between. Only a WarmingUp may take back
 // less, because it looks at what was granted last.
 func (k *opened) endDue(st []uint64, now Instant) (_ []uint64, ended int) {
+	first, last := k.base.lastInstant(), Instant(0)
+	from, until := 0, 0
 	for i := range k.count(st) {
-		if k.hold(st, i).end <= now {
-			st = k.end(st, i, now)
-			ended++
+		if end := k.entry(st, i)[holdEnd]; end > now {
+			first, last = min(first, end), max(last, end)
+			continue
 		}
+		if ended == 0 {
+			from = i
+		}
+		st, until = k.end(st, i, now), i+1
+		ended++
 	}
-	st = k.sweep(st, 0, k.count(st))
-	st[firstEnd], st[lastEnd] = k.bounds(st)
+	st = k.sweep(st, from, until)
+	st[firstEnd], st[lastEnd] = first, last
 	return st, ended
 }
 
