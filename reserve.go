@@ -55,10 +55,9 @@ func checkWithin(err error, maxWait time.Duration, opts []HoldOption) (h holding
 
 // reserveWithin is ReserveWithin without checks.
 func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, h holding, opts []HoldOption) (r *Reservation, res Result, err error) {
-	r = &Reservation{l: l, key: key}
 	if n == 0 {
 		res, err = l.takeFrom(ctx, key, 0)
-		return r, res, err
+		return &Reservation{l: l, key: key}, res, err
 	}
 	if d, ok := l.overtakes(ctx, key, n); ok {
 		return nil, Result{Decision: d}, nil
@@ -71,6 +70,7 @@ func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait 
 		err = l.applyBy(ctx, key, t, &Request{Op: OpReserve, N: n, MaxWait: maxWait, Hold: as, within: true}, &res)
 	}
 	if err != nil {
+		r = &Reservation{l: l, key: key}
 		d, err := l.degraded(ctx, n, t, err, func(fallback Limiter) (d Decision, err error) {
 			r, d, err = fallback.ReserveWithin(context.WithoutCancel(ctx), key, n, maxWait, opts...)
 			return d, err
