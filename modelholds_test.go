@@ -184,7 +184,7 @@ func (s *schedule) giveBack(k *scheduleKey, r *scheduleReservation, n int) (exac
 	if r.n == 0 || n >= r.n && !s.flies || r.key != k.model || !ahead && !open {
 		return true // nothing comes back
 	}
-	exact = !r.low && !(ahead && n == 0 && k.settled > r.made)
+	exact = !r.low && (!ahead || n > 0 || k.settled <= r.made)
 	if ahead && n == 0 {
 		for _, h := range k.holds {
 			h.low = h.low || h.made < r.made

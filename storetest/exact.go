@@ -151,7 +151,7 @@ func (c *comparison) advance() {
 			_, floats := c.alg.(ratelimit.WarmingUp) // it makes a difference which one is ended first
 			low := slices.ContainsFunc(k.held, func(p *heldPair) bool { return p.low })
 			k.settled = c.made + 1
-			c.agree(k, !low && !(floats && ended > 1))
+			c.agree(k, !low && (!floats || ended <= 1))
 		}
 	}
 }
@@ -302,7 +302,7 @@ func (c *comparison) settle(k *comparedKey) {
 // open while it was pending, or if a hold is settled after a later reservation was cancelled.
 func (c *comparison) giveBack(k *comparedKey, p *heldPair, n int) (exact bool) {
 	cancels := n == 0 && (p.real.Delay() > 0 || p.held == nil)
-	exact = n >= p.n || !p.low && !(cancels && k.settled > p.made)
+	exact = n >= p.n || !p.low && (!cancels || k.settled <= p.made)
 	if cancels {
 		for _, h := range k.held {
 			h.low = h.low || h.made < p.made
