@@ -184,17 +184,17 @@ func checkTogether(ctx context.Context, n int, of []Bound) (own bool, err error)
 		return false, err
 	}
 	if len(of) == 0 {
-		return false, param.Invalid("TakeAll's bounds", "empty", "must have at least one Bound")
+		return false, param.Invalid("bounds", "empty", "must have at least one Bound")
 	}
 	for i, b := range of {
 		_, err := b.holding()
 		switch own = own || b.own; {
 		case b.limiter == nil:
-			return own, param.Within(fmt.Sprintf("TakeAll's bounds[%d]", i), errUnbound)
+			return own, param.Within(fmt.Sprintf("bounds[%d]", i), errUnbound)
 		case err != nil:
-			return own, param.Within(fmt.Sprintf("TakeAll's bounds[%d]", i), err)
+			return own, param.Within(fmt.Sprintf("bounds[%d]", i), err)
 		case b.n < 0:
-			return own, fmt.Errorf("%w: %d of TakeAll's bounds[%d]", ErrNegative, b.n, i)
+			return own, fmt.Errorf("%w: %d of bounds[%d]", ErrNegative, b.n, i)
 		}
 	}
 	return own, nil

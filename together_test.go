@@ -327,12 +327,12 @@ func TestTakeAllErrors(t *testing.T) {
 		err    error
 		says   string
 	}{
-		"no bounds":    {ctx, 1, nil, ratelimit.ErrInvalid, "ratelimit: TakeAll's bounds is empty: it must have at least one Bound"},
-		"zero bound":   {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), {}}, ratelimit.ErrInvalid, "ratelimit: TakeAll's bounds[1].Bound's limiter is nil: it must not be nil; make a Bound with For(limiter, key)"},
+		"no bounds":    {ctx, 1, nil, ratelimit.ErrInvalid, "ratelimit: bounds is empty: it must have at least one Bound"},
+		"zero bound":   {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), {}}, ratelimit.ErrInvalid, "ratelimit: bounds[1].Bound's limiter is nil: it must not be nil; make a Bound with For(limiter, key)"},
 		"negative":     {ctx, -1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrNegative, ""},
 		"ended":        {ended, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, context.Canceled, ""},
 		"no context":   {nil, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrInvalid, ""},
-		"negative own": {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), ratelimit.For(l, "k").N(-2)}, ratelimit.ErrNegative, "ratelimit: negative number of events: -2 of TakeAll's bounds[1]"},
+		"negative own": {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), ratelimit.For(l, "k").N(-2)}, ratelimit.ErrNegative, "ratelimit: negative number of events: -2 of bounds[1]"},
 		"no room ever": {ctx, 1, tooMany(), ratelimit.ErrFull, "ratelimit: the store is full: more keys of a store than it may hold; see WithMaxKeys"},
 	} {
 		t.Run(name, func(t *testing.T) {

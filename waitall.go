@@ -16,8 +16,8 @@ import (
 // It returns nil when the events may happen. Until then it spends nothing.
 //
 // WaitAll stands in the line of each key, in the order of arrival, behind every [Limiter.Wait] before
-// it. Once it is the first of all, the limiters deny other requests for the keys until it is granted, as
-// they do while a Wait stands in line. So whoever waits for a key of their own and for one that many
+// it. As with a Wait, once a key has refused the first in its line, the limiter denies all other requests
+// for the key until nobody stands in line. So whoever waits for a key of their own and for one that many
 // share holds up the others for as long: give ctx a deadline, or ask TakeAll again.
 //
 // The limiters must be made by [New] on a [MemoryStore], as nobody could keep a place in the keys of
