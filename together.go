@@ -186,15 +186,17 @@ func checkTogether(ctx context.Context, n int, of []Bound) (own bool, err error)
 	if len(of) == 0 {
 		return false, param.Invalid("bounds", "empty", "must have at least one Bound")
 	}
-	for i, b := range of {
-		_, err := b.holding()
+	for i := range of {
+		b := &of[i]
 		switch own = own || b.own; {
 		case b.limiter == nil:
 			return own, param.Within(fmt.Sprintf("bounds[%d]", i), errUnbound)
-		case err != nil:
-			return own, param.Within(fmt.Sprintf("bounds[%d]", i), err)
 		case b.n < 0:
 			return own, fmt.Errorf("%w: %d of bounds[%d]", ErrNegative, b.n, i)
+		case b.options != nil:
+			if _, err := b.holding(); err != nil {
+				return own, param.Within(fmt.Sprintf("bounds[%d]", i), err)
+			}
 		}
 	}
 	return own, nil
