@@ -202,7 +202,7 @@ func (s *schedule) ended(k *scheduleKey, many int) {
 	k.settled = s.made + 1
 	s.notice(k)
 	low := slices.ContainsFunc(k.holds, func(r *scheduleReservation) bool { return r.low && !r.over })
-	s.agree(k, !low && !(s.floats && many > 1))
+	s.agree(k, !low && (!s.floats || many == 1))
 }
 
 // surprises reports whether events may come back before they are said to.
