@@ -107,21 +107,25 @@ func (w *waitAll) find(b Bound) *waitKey {
 
 // wait waits until the events may happen.
 func (w *waitAll) wait(ctx context.Context) error {
-	if !w.behind() {
-		if r, denial, err := w.ask(ctx); denial == nil {
-			return w.outlast(ctx, r, err)
-		}
-	} else if err := w.never(ctx); err != nil {
+	r, err := w.take(ctx)
+	if r == nil {
 		return err
 	}
-	w.lineUp()
-	r, err := w.inLine(ctx)
-	w.leave() // before the delay of a LeakyBucket, so that the others are served when they can be
-	return w.outlast(ctx, r, err)
+	return w.outlast(ctx, r)
 }
 
-// inLine waits in the lines until the keys grant the events, which r holds if they may have a delay.
-func (w *waitAll) inLine(ctx context.Context) (r *Reservation, err error) {
+// take waits until the keys grant the events, which r holds if they may have a delay. It has left the
+// lines before that delay, so that others are served when they can be.
+func (w *waitAll) take(ctx context.Context) (r *Reservation, err error) {
+	if !w.behind() {
+		if r, denial, err := w.ask(ctx); denial == nil {
+			return r, err
+		}
+	} else if err := w.never(ctx); err != nil {
+		return nil, err
+	}
+	w.lineUp()
+	defer w.leave() // even if a lookup panics
 	for {
 		if err := w.becomeFirst(ctx); err != nil {
 			return nil, err
@@ -249,12 +253,9 @@ func (w *waitAll) told(a *kernel.Answer) {
 	}
 }
 
-// outlast waits for the delay of events that are granted; r is nil if there is none or they are refused.
-// If ctx ends before, or would, they did not happen.
-func (w *waitAll) outlast(ctx context.Context, r *Reservation, err error) error {
-	if r == nil {
-		return err
-	}
+// outlast waits for the delay of events that are granted. If ctx ends before, or would, they did not
+// happen.
+func (w *waitAll) outlast(ctx context.Context, r *Reservation) (err error) {
 	of := r.parts().of
 	for i := range of {
 		if p := of[i].r; p != nil {

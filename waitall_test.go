@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -201,6 +202,31 @@ func TestWaitAll_DelayHoldsUpNobody(t *testing.T) {
 		wg.Wait()
 		assert.Equal(t, 3*time.Second, both, "of its delay, two seconds are left when the log has room")
 		assert.Equal(t, time.Second, other)
+	})
+}
+
+// A WaitAll whose lookup of a limit panics, which an HTTP server survives, leaves the lines.
+func TestWaitAll_LookupPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var panics atomic.Bool
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithLimits(
+			func(context.Context, string) (ratelimit.Algorithm, error) {
+				if panics.Load() {
+					panic("no limit")
+				}
+				return nil, nil
+			})))
+		require.True(t, l.Allow("k"))
+		go func() {
+			defer func() { panics.Store(recover() == nil) }()
+			_ = ratelimit.WaitAll(t.Context(), 1, ratelimit.For(l, "k"))
+		}()
+		synctest.Wait()
+		panics.Store(true) // when it asks again
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.False(t, panics.Load(), "the lookup has panicked")
+		assert.NoError(t, l.Wait(t.Context(), "k"))
 	})
 }
 
