@@ -26,7 +26,7 @@ func (l *limiter) takeUpTo(ctx context.Context, key string, n int) (res Result, 
 		req := kernel.Request{Op: kernel.OpTakeUpTo, N: n, Clock: l.timeline}
 		var a kernel.Answer
 		l.local.apply(key, &req, &a)
-		res.took(&a)
+		res.set(&a)
 		return res, nil
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpTakeUpTo, N: n})

@@ -98,7 +98,7 @@ func (l *observed) take(ctx context.Context, call Call, key string, n int) (Deci
 		req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
 		var a kernel.Answer
 		l.local.apply(key, &req, &a)
-		res.took(&a)
+		res.set(&a)
 	} else if d, ok := l.overtakes(ctx, key, n); ok {
 		res.Decision = d
 	} else {

@@ -212,13 +212,6 @@ func (r *Result) set(a *kernel.Answer) {
 	r.due, r.ends, r.granted, r.excess, r.most = a.Due, a.Ends, a.Granted, a.Excess, a.Most
 }
 
-// took sets r to the result of an OpTake, OpTakeUpTo or, except for its Grant, OpHold. It is faster
-// than set, which sets all fields.
-func (r *Result) took(a *kernel.Answer) {
-	r.Decision.set(a)
-	r.Full, r.granted = a.Full, a.Granted
-}
-
 // loose returns t with a kernel whose counts may exceed the limit, as they do after a
 // limit was lowered. All states stored as bytes are of such kernels, so that they are
 // the same with and without WithLimits.
