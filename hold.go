@@ -42,9 +42,9 @@ type holding struct {
 const usualHold = 10 * time.Minute
 
 // HoldFor makes a hold end by itself after d; that of a reservation, or of events that a [LeakyBucket]
-// queues, d after these may happen. The default is ten minutes or, with an [InFlight], the longest Timeout. d must be positive. It should exceed the time
-// that a request takes: a hold that has ended cannot be settled any more. [Reservation.Extend] moves the
-// end.
+// queues, d after these may happen. The default is ten minutes or, with an [InFlight], the longest
+// Timeout. d must be positive. It should exceed the time that a request takes: a hold that has ended
+// cannot be settled any more. [Reservation.Extend] moves the end.
 func HoldFor(d time.Duration) HoldOption {
 	return func(h *holding) { h.last, h.lastSet = d, true }
 }

@@ -205,7 +205,7 @@ func (d *Decision) set(a *kernel.Answer) {
 	d.Degraded = false
 }
 
-// set sets r, which is zero, to the result of a.
+// set sets r to the result of a, without IdleAfter.
 func (r *Result) set(a *kernel.Answer) {
 	r.Decision.set(a)
 	r.Wait, r.QueueFull, r.Full, r.Held, r.Grant = a.Wait, a.QueueFull, a.Full, a.Held, a.Grant

@@ -130,7 +130,7 @@ type opened struct {
 	base   *Compiled
 	parts  []markedPart
 	size   int // of an entry
-	log    int // where the first log in a state without begins, if its first word is not 0; −1 if there is none
+	log    int // where the first log begins in a state of base whose first word is not 0; −1 if there is none
 }
 
 // A markedPart is a part of a kernel, and where its marks are in an entry.
