@@ -38,7 +38,7 @@ lint:
 FUZZ ?= 20000
 fuzz:
 	@set -e; for d in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
-		n=$(FUZZ); case $$d in */servers) n=$$((n / 10));; esac; \
+		n=$(FUZZ); case $$d in */redis) n=$$((n / 10));; esac; \
 		for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$d/*_test.go | cut -c6-); do \
 			(cd $$d && GOWORK=off go test -run '^$$' -fuzz "^$$f\$$" -fuzztime "$${n}x" -fuzzminimizetime 10x .); \
 		done; done

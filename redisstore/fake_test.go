@@ -18,7 +18,7 @@ import (
 )
 
 // A fakeServer answers as Redis does, one call after another, but with this library's own
-// arithmetic in place of the scripts, which redisstore/servers tests on real servers. It
+// arithmetic in place of the scripts, which integration/redis tests on real servers. It
 // serves to test everything around a call.
 type fakeServer struct {
 	prog  *program      // of its one limiter

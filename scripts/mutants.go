@@ -35,10 +35,10 @@ var subjects = []struct {
 	files  string
 	checks []check
 }{
-	{"internal/kernel/*.go", []check{{".", "internal/kernel", ""}, {".", ".", laws}, {".", ".", ""}, {".", "storetest", ""}, {"redisstore/servers", ".", "Fuzz|Conformance|Adopt"}}},
+	{"internal/kernel/*.go", []check{{".", "internal/kernel", ""}, {".", ".", laws}, {".", ".", ""}, {".", "storetest", ""}, {"integration", "redis", "Fuzz|Conformance|Adopt"}}},
 	{"internal/memory/*.go", []check{{".", "internal/memory", ""}, {".", ".", laws}, {".", ".", ""}, {"lincheck", ".", ""}}},
 	{"[a-z]*.go", []check{{".", ".", laws}, {".", ".", ""}, {".", "storetest", ""}, {"lincheck", ".", ""}}},
-	{"redisstore/lua/*.lua", []check{{"redisstore/servers", ".", "Fuzz"}, {"redisstore/servers", ".", ""}}},
+	{"redisstore/lua/*.lua", []check{{"integration", "redis", "Fuzz"}, {"integration", "redis", ""}}},
 }
 
 // A mutant replaces the bytes of file from start to end.

@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// redisstore/servers tests the store with real servers.
+// integration/redis tests the store with real servers.
 
 func TestNew(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent

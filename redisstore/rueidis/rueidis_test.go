@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// redisstore/servers tests the store with real servers.
+// integration/redis tests the store with real servers.
 
 func TestNilClient(t *testing.T) {
 	_, err := New(nil)

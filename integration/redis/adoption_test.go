@@ -1,0 +1,268 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+)
+
+// A changeable is a limiter whose limit a test changes.
+type changeable struct {
+	ratelimit.Limiter
+	*redisstore.Store
+	limit atomic.Pointer[ratelimit.Algorithm]
+}
+
+func newChangeable(t *testing.T, store *redisstore.Store, limit ratelimit.Algorithm) *changeable {
+	c := &changeable{Store: store}
+	c.limit.Store(&limit)
+	c.Limiter = limiter(t, store, hourly(1), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *c.limit.Load(), nil }))
+	return c
+}
+
+// ask has callers take from key, each that many times, and returns the events granted. No
+// decision may be made by the policy.
+func (c *changeable) ask(t *testing.T, key string, callers, times int) int {
+	var allowed atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range times {
+				d, err := c.Take(t.Context(), key, 1)
+				assert.NoError(t, err)
+				if d.Allowed {
+					allowed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return int(allowed.Load())
+}
+
+// A limit that changes while many callers use it stays exact. The script decides throughout.
+func TestLimitChange(t *testing.T) {
+	for name, w := range wires {
+		for client, create := range makers {
+			for _, callers := range []int{15, 60} {
+				t.Run(fmt.Sprintf("%s/%s/%d callers", client, name, callers), func(t *testing.T) {
+					t.Parallel()
+					s := startServer(t)
+					addr := startWire(t, s.addr(), w).addr()
+					c := newChangeable(t, create(t, addr, redisstore.WithTimeout(patient), redisstore.WithDenialCache(0)), hourly(100))
+					for _, step := range []struct{ limit, granted int }{{100, 100}, {150, 50}, {120, 0}, {151, 1}} {
+						to := hourly(step.limit)
+						c.limit.Store(&to)
+						assert.Equal(t, step.granted, c.ask(t, "k", callers, 180/callers))
+					}
+					assert.Zero(t, c.Stats().Failures)
+				})
+			}
+		}
+	}
+}
+
+// Processes that disagree about a limit grant a key together what the higher limit does. The
+// script decides throughout.
+func TestDisagreement(t *testing.T) {
+	lower, higher := algorithms(40), algorithms(60)
+	lower["FixedWindow/length"] = ratelimit.FixedWindow{Limit: 40, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}
+	higher["FixedWindow/length"] = ratelimit.FixedWindow{Limit: 60, Window: 2 * time.Hour, Start: ratelimit.StartOnFirstEvent}
+	lower["SlidingWindow/segments"] = ratelimit.SlidingWindow{Limit: 40, Window: year, Segments: 5}
+	higher["SlidingWindow/segments"] = ratelimit.SlidingWindow{Limit: 60, Window: 2 * year, Segments: 8}
+	for name, w := range wires {
+		for client, create := range makers {
+			t.Run(client+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				s := startServer(t)
+				addr := startWire(t, s.addr(), w).addr()
+				var processes []*changeable
+				for range 3 {
+					processes = append(processes, newChangeable(t, create(t, addr, redisstore.WithTimeout(patient)), hourly(1)))
+				}
+				for name, limit := range lower {
+					var granted atomic.Int64
+					var wg sync.WaitGroup
+					for i, p := range processes {
+						limits := []ratelimit.Algorithm{limit, higher[name], limit}
+						p.limit.Store(&limits[i])
+						wg.Go(func() { granted.Add(int64(p.ask(t, name, 4, 25))) })
+					}
+					wg.Wait()
+					switch want := 60; name {
+					case "WarmingUp":
+						assert.EqualValues(t, 1, granted.Load(), name)
+					case "SlidingLog/count denied": // what is denied counts, too
+						assert.LessOrEqual(t, granted.Load(), int64(want), name)
+						assert.GreaterOrEqual(t, granted.Load(), int64(40), name)
+					default:
+						assert.EqualValues(t, want, granted.Load(), name)
+					}
+				}
+				for _, p := range processes {
+					assert.Zero(t, p.Stats().Failures)
+				}
+			})
+		}
+	}
+}
+
+// While two processes ask for limits that differ only in how much they grant, each call takes one
+// command, except the first that meets the other limit. Otherwise, it takes two.
+func TestCommandsUnderTwoLimits(t *testing.T) {
+	s := startServer(t)
+	addr := s.addr()
+	for name, limit := range algorithms(100) {
+		a := newChangeable(t, makers["goredis"](t, addr), limit)
+		b := newChangeable(t, makers["goredis"](t, addr), algorithms(50)[name])
+		for i := range 20 {
+			for _, p := range []*changeable{a, b} {
+				_, err := p.Take(t.Context(), fmt.Sprint(name, i%2), 1)
+				require.NoError(t, err)
+			}
+		}
+		each := 1
+		switch name {
+		case "TokenBucket", "TokenBucket/interval", "LeakyBucket", "All": // their rates differ
+			each = 2
+		}
+		for _, p := range []*changeable{a, b} {
+			calls := 20*each + 1 + 2 // one to meet the other limit, and two to send scripts in full
+			assert.LessOrEqual(t, p.Stats().Calls, uint64(calls), name)
+		}
+	}
+}
+
+// A limit of many parts changes in two commands as well, and one to send the script in full.
+func TestAdoptManyParts(t *testing.T) {
+	limit := func(n int) (all ratelimit.All) {
+		for i := range 100 {
+			all = append(all, ratelimit.FixedWindow{Limit: n, Window: time.Duration(100+i) * time.Hour})
+		}
+		return all
+	}
+	s := startServer(t)
+	c := newChangeable(t, makers["goredis"](t, s.addr()), limit(100))
+	require.Greater(t, len(tag(t, limit(100))), 1024)
+	require.Equal(t, 30, c.ask(t, "k", 1, 30))
+	calls := c.Stats().Calls
+	var next ratelimit.Algorithm = limit(50)
+	c.limit.Store(&next)
+	require.Equal(t, 1, c.ask(t, "k", 1, 1))
+	assert.EqualValues(t, 3, c.Stats().Calls-calls)
+	assert.Equal(t, 19, c.ask(t, "k", 1, 30))
+	assert.Zero(t, c.Stats().Failures)
+}
+
+// A process that starts with other parameters finds what was used, and the former limit is still in
+// force for the others. The key stays until it is idle under both.
+func TestRestartWithAnotherLimit(t *testing.T) {
+	for client, create := range makers {
+		s := startServer(t)
+		for name, former := range algorithms(5) {
+			if name == "WarmingUp" || name == "All" {
+				continue // they have no 5 at once
+			}
+			next := algorithms(50)[name]
+			start := func(alg ratelimit.Algorithm) ratelimit.Limiter {
+				store := create(t, s.addr(), redisstore.WithTimeout(patient))
+				return limiter(t, store, alg, ratelimit.WithName("api"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			}
+			a, b := start(former), start(next)
+			d, err := a.Take(t.Context(), name, 5)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			for _, remaining := range []int{44, 43} {
+				d, err = b.Take(t.Context(), name, 1)
+				require.NoError(t, err)
+				assert.Equal(t, remaining, d.Remaining, "%s, %s", client, name)
+			}
+			d, err = a.Take(t.Context(), name, 1)
+			require.NoError(t, err)
+			assert.False(t, d.Allowed, "%s, %s", client, name)
+			ttl := s.client().PTTL(t.Context(), s.client().Keys(t.Context(), "*:"+name).Val()[0]).Val()
+			assert.Greater(t, ttl+time.Minute, d.ResetAfter, "%s, %s", client, name)
+		}
+	}
+}
+
+// The state of a bucket is converted exactly, whatever the rates and sizes are.
+func TestAdoptBuckets(t *testing.T) {
+	conn := connectors["goredis"](t, startServer(t).addr())
+	var tr *trace
+	for seed := uint64(0); tr == nil || tr.of == nil; seed++ {
+		tr = newTrace(t, conn, seed)
+	}
+	number := func(bits int) int { return 1 + int(tr.rng.Uint64()>>(64-1-tr.rng.IntN(bits))) }
+	bucket := func(leaky bool) ratelimit.Algorithm {
+		for {
+			rate := ratelimit.Rate{Events: number(51), Per: time.Duration(number(61))}
+			var alg ratelimit.Algorithm = ratelimit.TokenBucket{Rate: rate, Burst: number(51)}
+			if leaky {
+				alg = ratelimit.LeakyBucket{Rate: rate, Capacity: number(51)}
+			}
+			of, err := ratelimit.NewTransition(alg)
+			if err != nil {
+				continue
+			}
+			if _, err = of.Portable(time.Microsecond); err == nil {
+				return alg
+			}
+		}
+	}
+	for range 500 {
+		leaky := tr.rng.IntN(2) == 0
+		key := string(rune('a' + tr.rng.IntN(2)))
+		for range 4 {
+			*tr.of, tr.reserved = bucket(leaky), true
+			tr.note("now %#v", *tr.of)
+			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Peek(t.Context(), key) })
+			for range 1 + tr.rng.IntN(3) {
+				if n := max(1, tr.last.Remaining); tr.rng.IntN(3) > 0 {
+					tr.note("Take(%s, %d)", key, n)
+					tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(t.Context(), key, n) })
+				} else {
+					tr.reserve(key, tr.last.Limit)
+				}
+			}
+			tr.clk.Advance(time.Duration(tr.rng.IntN(3)) * time.Microsecond)
+		}
+		tr.held, tr.log = nil, tr.log[:1]
+		for _, l := range []ratelimit.Limiter{tr.redis, tr.here} {
+			require.NoError(t, l.Reset(t.Context(), key))
+		}
+	}
+}
+
+// A damaged state of another limit is reported once, and the key starts afresh.
+func TestAdoptDamaged(t *testing.T) {
+	s := startServer(t)
+	store := makers["goredis"](t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
+	c := newChangeable(t, store, hourly(3))
+	to := hourly(2)
+	require.Equal(t, 1, c.ask(t, "k", 1, 1))
+	client := s.client()
+	key := client.Keys(t.Context(), "*").Val()[0]
+	for _, cut := range []int{3, 8, 11} {
+		was := client.Get(t.Context(), key).Val()
+		require.NoError(t, client.Set(t.Context(), key, was[:len(was)-cut], 0).Err())
+		c.limit.Store(&to)
+		_, err := c.Take(t.Context(), "k", 1)
+		require.ErrorIs(t, err, ratelimit.ErrState)
+		assert.Equal(t, 1, c.ask(t, "k", 1, 5), "the first call has spent one of two")
+		to = hourly(2 + cut)
+		assert.Equal(t, cut, c.ask(t, "k", 1, 3*cut)) // adopted
+		to = hourly(2)
+	}
+	assert.EqualValues(t, 3, c.Stats().Unreadable)
+}

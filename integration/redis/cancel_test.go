@@ -1,0 +1,400 @@
+package redis_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// Two processes make reservations on a key, and cancel any number of them together; and they
+// make requests of all kinds that share a command. The answers and the states in Redis must
+// be those of two limiters that share states as bytes in this process.
+func FuzzCancel(f *testing.F) {
+	long(f)
+	for seed := range uint64(200) {
+		f.Add(seed)
+	}
+	f.Add(uint64(1553)) // a process does not hear of a Reset, and another begins a window
+	addr := startServer(f).addr()
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		synctest.Test(t, func(t *testing.T) { newCancels(t, addr, seed).run(60) })
+	})
+}
+
+// cancels is a trace of two processes and one key.
+type cancels struct {
+	trace
+	twins  [2]twin
+	shared *sharedStore
+}
+
+// A twin is a process in Redis, and its counterpart in this process.
+type twin struct {
+	redis, here ratelimit.Limiter
+	gates       [2]*gatedStore
+	conn        *gatedConn
+	held        [][2]*ratelimit.Reservation
+}
+
+func newCancels(t *testing.T, addr string, seed uint64) *cancels {
+	c := &cancels{shared: &sharedStore{of: portableStore{states: map[string][]byte{}}}}
+	c.store = &c.shared.of
+	c.T, c.rng = t, rand.New(rand.NewPCG(seed, 2))
+	c.clk = storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
+	alg := c.algorithm()
+	c.note("seed %d: %#v", seed, alg)
+	c.conn = &recorder{Conn: dial(t, addr)}
+	prefix := fmt.Sprint(seed, rand.Uint64())
+	var own []ratelimit.Option
+	if c.rng.IntN(4) == 0 {
+		c.of = &alg
+		own = append(own, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *c.of, nil }))
+	}
+	limiter := func(s ratelimit.Store) ratelimit.Limiter {
+		l, err := ratelimit.New(alg, append(own, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(c.clk))...)
+		if err != nil {
+			t.Skipf("%v: %v", c.log, err) // the parameters do not fit into the store
+		}
+		return l
+	}
+	for i := range c.twins {
+		tw := &c.twins[i]
+		tw.conn = &gatedConn{Conn: c.conn}
+		store, err := redisstore.New(tw.conn, redisstore.WithLimiterClock(), redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix), redisstore.WithDenialCache(0))
+		require.NoError(t, err)
+		tw.gates = [2]*gatedStore{{Store: store, ids: &c.random}, {Store: c.shared, ids: &c.random}}
+		tw.redis, tw.here = limiter(tw.gates[0]), limiter(tw.gates[1])
+	}
+	d, err := c.twins[0].here.Take(t.Context(), "probe", 1)
+	require.NoError(t, err)
+	c.span = max(d.ResetAfter, time.Microsecond)
+	return c
+}
+
+// algorithm returns an algorithm of which a few reservations are in one window or slot, or
+// in several, or any algorithm.
+func (c *cancels) algorithm() ratelimit.Algorithm {
+	switch c.rng.IntN(10) {
+	default:
+		return c.trace.algorithm()
+	case 0:
+		return ratelimit.FixedWindow{Limit: 1 + c.rng.IntN(4), Window: time.Minute, Start: ratelimit.WindowStart(c.rng.IntN(2))}
+	case 1:
+		return ratelimit.SlidingWindow{Limit: 7, Window: time.Minute, Segments: 1 + c.rng.IntN(2)}
+	case 2:
+		return ratelimit.SlidingWindow{Limit: 2, Window: time.Second, Segments: 1 << c.rng.IntN(5)}
+	case 3:
+		return ratelimit.RollingWindow{Quota: 3, Window: 3 * time.Second, Period: time.Second, PeriodLimit: c.rng.IntN(3)}
+	case 4:
+		return ratelimit.RollingWindow{Quota: 9, Window: 3 * time.Second, Period: 500 * time.Millisecond, PeriodLimit: 4}
+	case 5:
+		return ratelimit.SlidingLog{Limit: 3, Window: time.Second, CountDenied: c.rng.IntN(2) == 0}
+	case 6:
+		return ratelimit.All{
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 4},
+			ratelimit.FixedWindow{Limit: 5, Window: 1700 * time.Millisecond},
+			ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 2},
+			ratelimit.SlidingLog{Limit: 4, Window: 1300 * time.Millisecond},
+			ratelimit.RollingWindow{Quota: 6, Window: 2 * time.Second, Period: 500 * time.Millisecond},
+		}
+	case 7:
+		return ratelimit.All{
+			ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(2), Capacity: 3},
+			ratelimit.SlidingWindow{Limit: 2, Window: time.Second},
+			ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second},
+		}
+	}
+}
+
+func (c *cancels) run(steps int) {
+	ctx := c.Context()
+	for range steps {
+		c.advance()
+		i := c.rng.IntN(2)
+		tw := &c.twins[i]
+		n := 1
+		if c.rng.IntN(4) == 0 {
+			n = c.events()
+		}
+		switch c.rng.IntN(15) {
+		default:
+			c.redis, c.here = tw.redis, tw.here
+			c.held = nil
+			c.reserve("k", n)
+			c.note("by %d", i)
+			for _, h := range c.held {
+				tw.held = append(tw.held, [2]*ratelimit.Reservation{h.redis, h.here})
+			}
+		case 0, 1:
+			c.note("Take(%d) by %d", n, i)
+			c.redis, c.here = tw.redis, tw.here
+			c.reserved = true // no memory to compare with
+			c.compare("k", func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(ctx, "k", n) })
+			if c.last.Allowed && n > 0 {
+				c.taken = append(c.taken, taken{"k", n, c.clk.Now()})
+			}
+		case 2, 3, 4:
+			c.together(i)
+		case 7, 8, 9, 10:
+			c.cancel(i, 1+c.rng.IntN(max(1, len(tw.held))))
+		case 11:
+			if c.of != nil && c.rng.IntN(3) == 0 {
+				*c.of = c.algorithm()
+				c.note("now %#v", *c.of)
+			} else if c.rng.IntN(8) == 0 {
+				c.note("Reset by %d", i)
+				require.NoError(c, tw.redis.Reset(ctx, "k"))
+				require.NoError(c, tw.here.Reset(ctx, "k"))
+			}
+		}
+	}
+}
+
+// cancel cancels some of the reservations of a process together: the first one alone, and
+// the others while that is under way.
+func (c *cancels) cancel(i, many int) {
+	tw := &c.twins[i]
+	if many > len(tw.held) {
+		return
+	}
+	c.rng.Shuffle(len(tw.held), func(i, j int) { tw.held[i], tw.held[j] = tw.held[j], tw.held[i] })
+	for _, r := range tw.held[:many] {
+		c.note("Cancel of %v by %d", r[0].Delay(), i)
+	}
+	for side, g := range tw.gates {
+		var calls []func()
+		for _, r := range tw.held[:many] {
+			calls = append(calls, r[side].Cancel)
+		}
+		g.gather(calls)
+	}
+	tw.held = tw.held[many:]
+	c.compareStates("k")
+}
+
+// together makes several requests of a process, which share a command while the first one is
+// under way: takes, returns, and either reservations or a cancellation.
+func (c *cancels) together(i int) {
+	tw := &c.twins[i]
+	limiters := [2]ratelimit.Limiter{tw.redis, tw.here}
+	states := [2]ratelimit.States{tw.gates[0].States, c.shared}
+	c.redis, c.here = tw.redis, tw.here
+	c.reserved = true // no memory to compare with
+	c.compare("k", func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Peek(c.Context(), "k") })
+	req, t := c.shared.of.req, [2]*ratelimit.Transition{tw.gates[0].t, tw.gates[1].t}
+	if c.of != nil { // which limit it is matters, not the pointer
+		t = [2]*ratelimit.Transition{c.shared.of.t, c.shared.of.t}
+	}
+	var asks []func(side int) string
+	take := func(n int) {
+		c.note("Take(%d) together by %d", n, i)
+		asks = append(asks, func(side int) string {
+			return fmt.Sprint(limiters[side].Take(c.Context(), "k", n))
+		})
+	}
+	take(1)
+	var made [][2]*ratelimit.Reservation
+	cancels := c.of == nil && len(tw.held) > 0 && c.rng.IntN(2) == 0
+	for range 1 + c.rng.IntN(6) {
+		n := c.events()
+		switch c.rng.IntN(4) {
+		case 0:
+			take(n)
+		case 1:
+			if len(c.taken) == 0 {
+				continue
+			}
+			of := c.taken[c.rng.IntN(len(c.taken))]
+			req := req
+			req.Op, req.N, req.Taken = ratelimit.OpReturn, 1+c.rng.IntN(of.n), of.at
+			c.note("Return(%d of %d at %d) together by %d", req.N, of.n, of.at.UnixMicro(), i)
+			asks = append(asks, func(side int) string {
+				res, err := states[side].Apply(c.Context(), "k", t[side], req)
+				if c.of != nil { // the Decision for another limit's state is not used
+					res = ratelimit.Result{}
+				}
+				return fmt.Sprint(res.Decision, err)
+			})
+		case 2:
+			if len(made) == 0 && cancels {
+				made = append(made, tw.held[0])
+				tw.held = tw.held[1:]
+				c.note("Cancel of %v together by %d", made[0][0].Delay(), i)
+				asks = append(asks, func(side int) string {
+					made[0][side].Cancel()
+					return ""
+				})
+			}
+		case 3:
+			if cancels {
+				continue
+			}
+			c.note("Reserve(%d) together by %d", n, i)
+			j := len(made)
+			made = append(made, [2]*ratelimit.Reservation{})
+			asks = append(asks, func(side int) string {
+				r, err := limiters[side].Reserve(c.Context(), "k", n)
+				if made[j][side] = r; err != nil {
+					return err.Error()
+				}
+				return r.Delay().String()
+			})
+		}
+	}
+	got := make([]string, len(asks))
+	var calls []func()
+	for j, ask := range asks {
+		calls = append(calls, func() { got[j] = ask(0) })
+	}
+	tw.conn.gather(calls)
+	for j, ask := range asks {
+		if want := ask(1); got[j] != want {
+			c.fail("request %d together: in Redis %s\n    here %s", j, got[j], want)
+		}
+	}
+	for _, r := range made {
+		if !cancels && r[0] != nil {
+			tw.held = append(tw.held, r)
+		}
+	}
+	c.compareStates("k")
+}
+
+// A barrier holds calls back while it is up.
+type barrier struct{ up chan struct{} } // closed when they may go on; nil if they need not wait
+
+func (b *barrier) pass() {
+	if b.up != nil {
+		<-b.up
+	}
+}
+
+// gather makes calls in a bubble: each one when those before it are held back, or wait for one that
+// is. Then it lets them go on, and returns when all are done.
+func (b *barrier) gather(calls []func()) {
+	b.up = make(chan struct{})
+	var wg sync.WaitGroup
+	for _, call := range calls {
+		wg.Go(call)
+		synctest.Wait()
+	}
+	close(b.up)
+	wg.Wait()
+	b.up = nil
+}
+
+// A gatedConn is a Conn whose commands wait at a barrier.
+type gatedConn struct {
+	redisstore.Conn
+	barrier
+}
+
+func (g *gatedConn) Do(ctx context.Context, cmd redisstore.Command) (string, error) {
+	g.pass()
+	return g.Conn.Do(ctx, cmd)
+}
+
+// A gatedStore is a store whose cancellations wait at a barrier.
+type gatedStore struct {
+	ratelimit.Store
+	ratelimit.States
+	t   *ratelimit.Transition
+	ids *sync.Map // the IDs of holds
+	barrier
+}
+
+func (g *gatedStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	var err error
+	g.States, err = g.Store.Open(name, t)
+	g.t = t
+	return g, err
+}
+
+func (g *gatedStore) Bounded() bool { return true }
+
+func (g *gatedStore) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	if req.Op == ratelimit.OpCancel {
+		g.pass()
+	}
+	g.ids.Store(req.Hold.ID, true)
+	return g.States.Apply(ctx, key, t, req)
+}
+
+// A sharedStore is a portableStore for several goroutines.
+type sharedStore struct {
+	mu sync.Mutex
+	of portableStore
+}
+
+func (s *sharedStore) Open(_ string, t *ratelimit.Transition) (ratelimit.States, error) {
+	_, err := t.Portable(time.Microsecond)
+	return s, err
+}
+
+func (s *sharedStore) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.of.Apply(ctx, key, t, req)
+}
+
+func (s *sharedStore) Reset(ctx context.Context, key string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.of.Reset(ctx, key)
+}
+
+// A plainConn is a connection without goroutines, for use in bubbles.
+type plainConn struct {
+	mu sync.Mutex
+	c  net.Conn
+	r  *bufio.Reader
+}
+
+func dial(t *testing.T, addr string) *plainConn {
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return &plainConn{c: c, r: bufio.NewReader(c)}
+}
+
+func (p *plainConn) Do(_ context.Context, c redisstore.Command) (string, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(c.Words))
+	for _, w := range c.Words {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(w), w)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, err := p.c.Write([]byte(b.String())); err != nil {
+		return "", err
+	}
+	value, err := readValue(p.r)
+	if err != nil {
+		return "", err
+	}
+	line, rest, _ := strings.Cut(string(value), "\r\n")
+	switch n, _ := strconv.Atoi(line[1:]); {
+	case line[0] == '-':
+		return "", errors.New(line[1:])
+	case line[0] == '$' && n >= 0:
+		return rest[:n], nil
+	case line[0] == '$':
+		return "", nil
+	}
+	return line[1:], nil
+}

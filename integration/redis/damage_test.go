@@ -1,0 +1,144 @@
+package redis_test
+
+import (
+	"context"
+	"encoding/binary"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+)
+
+// A value that another program wrote is reported once, and the limit holds from then on,
+// even with FailOpen. The script detects that it cannot be read, or fails on it, or package
+// ratelimit detects it.
+func TestUnreadableValue(t *testing.T) {
+	words := func(words ...uint64) (value string) {
+		for _, w := range words {
+			value += string(binary.LittleEndian.AppendUint64(nil, w))
+		}
+		return value
+	}
+	now := uint64(time.Now().UnixMicro())
+	ones := ^uint64(0)
+	limits := map[string]ratelimit.Algorithm{
+		"window": hourly(2),
+		"log":    ratelimit.SlidingLog{Limit: 2, Window: time.Hour},
+		"ring":   ratelimit.RollingWindow{Quota: 2, Window: time.Hour, Period: time.Minute},
+		"bucket": ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)},
+		"all":    ratelimit.All{hourly(2), ratelimit.SlidingLog{Limit: 3, Window: time.Hour}},
+	}
+	values := map[string]string{
+		"short":       "damaged",
+		"ones":        words(ones, ones),
+		"wide":        strings.Repeat("\xff", 8*31),
+		"no number":   "1763791234567x90",
+		"signed":      "+763791234567890123",
+		"no entries":  words(2, 3, now),
+		"long":        strings.Repeat("x", 5000),
+		"first byte":  "\x01",
+		"with a part": words(3) + words(now, 1) + words(3, 3, now),
+	}
+	withEach(t, func(t *testing.T, create maker) {
+		addr := startServer(t).addr()
+		c := redis.NewClient(&redis.Options{Addr: addr})
+		t.Cleanup(func() { c.Close() })
+		for kind, limit := range limits {
+			for _, own := range []bool{false, true} {
+				prefix := prefixes()
+				s := create(t, addr, redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix), redisstore.WithDenialCache(0))
+				var opts []ratelimit.Option
+				if own {
+					opts = append(opts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
+				}
+				l := limiter(t, s, limit, opts...)
+				require.True(t, l.Allow("k"))
+				keys, err := c.Keys(t.Context(), prefix+"*").Result()
+				require.NoError(t, err)
+				require.Len(t, keys, 1)
+				header := ""
+				if own {
+					header = string(tag(t, limit))
+					value, err := c.Get(t.Context(), keys[0]).Result()
+					require.NoError(t, err)
+					require.True(t, strings.HasPrefix(value, header))
+				}
+				for name, value := range values {
+					for _, value := range []string{value, header + value} {
+						require.NoError(t, c.Set(t.Context(), keys[0], value, 0).Err())
+						failures, granted := 0, 0
+						for range 4 {
+							d, err := l.Take(t.Context(), "k", 1)
+							if err != nil {
+								require.ErrorIs(t, err, ratelimit.ErrState)
+								failures++
+							}
+							if d.Allowed {
+								granted++
+							}
+						}
+						assert.LessOrEqual(t, failures, 1, "%s %s %v", kind, name, own)
+						assert.LessOrEqual(t, granted, 2, "%s %s %v", kind, name, own)
+					}
+				}
+				assert.Positive(t, s.Stats().Unreadable)
+			}
+		}
+	})
+}
+
+// A mender replaces a damaged value before the store does.
+type mender struct {
+	redisstore.Conn
+	mend func()
+}
+
+func (m *mender) Do(ctx context.Context, c redisstore.Command) (string, error) {
+	if args := c.Words[c.Key+1:]; c.Words[0] == "EVALSHA" && len(args) == 3 && m.mend != nil { // that of a value
+		m.mend()
+		m.mend = nil
+	}
+	return m.Conn.Do(ctx, c)
+}
+
+// If another process replaces the damaged value first, its state is used, even if it begins
+// with the damaged one.
+func TestDamageMendedMeanwhile(t *testing.T) {
+	for name, connect := range connectors {
+		s := startServer(t)
+		client := s.client()
+		m := &mender{Conn: connect(t, s.addr())}
+		store, err := redisstore.New(m, redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
+		require.NoError(t, err)
+		c := newChangeable(t, store, hourly(2))
+		require.Equal(t, 1, c.ask(t, "k", 1, 1))
+		key := client.Keys(t.Context(), "*").Val()[0]
+		value := client.Get(t.Context(), key).Val()
+		for _, cut := range []int{1, 3, len(value) - 1} {
+			require.NoError(t, client.Set(t.Context(), key, value[:cut], 0).Err())
+			mended := 0
+			m.mend = func() {
+				mended++
+				require.NoError(t, client.Set(t.Context(), key, value, time.Hour).Err())
+			}
+			assert.Equal(t, 1, c.ask(t, "k", 1, 5), name)
+			assert.Equal(t, 1, mended)
+		}
+		assert.Zero(t, store.Stats().Unreadable)
+	}
+}
+
+// tag returns the beginning of the states of a limit.
+func tag(t *testing.T, limit ratelimit.Algorithm) []byte {
+	of, err := ratelimit.NewTransition(limit)
+	require.NoError(t, err)
+	of, err = of.Portable(time.Microsecond)
+	require.NoError(t, err)
+	return of.Tag()
+}

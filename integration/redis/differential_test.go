@@ -1,0 +1,701 @@
+package redis_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// The same calls are made to a limiter in Redis, to one whose states are bytes in this
+// process, and, until the first reservation (which Redis rounds to whole microseconds), to
+// one in memory. Every field of every answer must be the same, to the microsecond, and the
+// bytes in Redis must be the bytes in this process.
+
+func FuzzScripts(f *testing.F) {
+	long(f)
+	for seed := range uint64(120) {
+		f.Add(seed)
+	}
+	addr := startServer(f).addr()
+	conns := []redisstore.Conn{connectors["rueidis"](f, addr), connectors["goredis"](f, addr)}
+	f.Fuzz(func(t *testing.T, seed uint64) { newTrace(t, conns[seed%2], seed).run(120) })
+}
+
+// An openHold is a hold in both stores, which may have ended.
+type openHold struct {
+	key string
+	id  uint64
+	n   int
+}
+
+// A held is a reservation in both stores.
+type held struct {
+	key         string
+	n           int
+	redis, here *ratelimit.Reservation
+}
+
+type trace struct {
+	*testing.T
+	rng  *rand.Rand
+	clk  *storetest.Clock
+	log  []string
+	span time.Duration
+
+	redis, here, memory ratelimit.Limiter
+	opened              opened
+	store               *portableStore
+	conn                *recorder
+	of                  *ratelimit.Algorithm // the limit of each key, with WithLimits; nil without
+	alg, earlier        ratelimit.Algorithm
+	held                []held
+	holds               []hold // for FuzzBatches
+	holding             []openHold
+	ids                 uint64
+	random              sync.Map // the IDs of holds that a limiter has chosen, unless they are numbered
+	reserved            bool
+	taken               []taken
+	last                ratelimit.Decision
+}
+
+func newTrace(t *testing.T, conn redisstore.Conn, seed uint64) *trace {
+	tr := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 1))}
+	alg := tr.algorithm()
+	tr.note("seed %d: %#v", seed, alg)
+	how := [...]setup{uncached, varying, varying, cached}[tr.rng.IntN(4)]
+	if err := tr.open(conn, prefixes(), alg, how); err != nil {
+		t.Skipf("%v: %v", tr.log, err) // the parameters do not fit into the store
+	}
+	return tr
+}
+
+// A setup says how the limiters of a trace are set up.
+type setup int
+
+const (
+	uncached setup = iota // without a cache of denials
+	varying               // the same, with limits of keys' own
+	cached
+)
+
+// newTraceOf returns a trace of an algorithm, to which the test makes the calls.
+func newTraceOf(t *testing.T, conn redisstore.Conn, prefix string, alg ratelimit.Algorithm, how setup) *trace {
+	t.Helper()
+	tr := &trace{T: t, reserved: true}
+	tr.note("%#v", alg)
+	require.NoError(t, tr.open(conn, prefix, alg, how))
+	return tr
+}
+
+// open opens the limiters.
+func (tr *trace) open(conn redisstore.Conn, prefix string, alg ratelimit.Algorithm, how setup) error {
+	tr.conn, tr.store = &recorder{Conn: conn}, &portableStore{states: map[string][]byte{}, number: numbers{}}
+	tr.clk = storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
+	tr.alg = alg
+	opts := []redisstore.Option{redisstore.WithLimiterClock(), redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix)}
+	var own []ratelimit.Option
+	if how != cached { // denials in the cache are of one limit
+		opts = append(opts, redisstore.WithDenialCache(0))
+	}
+	if how == varying {
+		tr.of, tr.earlier = &alg, alg
+		own = append(own, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *tr.of, nil }))
+	}
+	store, err := redisstore.New(tr.conn, opts...)
+	require.NoError(tr, err)
+	tr.opened.Store, tr.opened.number = store, numbers{}
+	for l, store := range map[*ratelimit.Limiter]ratelimit.Store{&tr.redis: &tr.opened, &tr.here: tr.store, &tr.memory: ratelimit.NewMemoryStore()} {
+		if *l, err = ratelimit.New(alg, append(own, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(tr.clk))...); err != nil {
+			return err
+		}
+	}
+	d, err := tr.here.Take(tr.Context(), "probe", 1)
+	require.NoError(tr, err)
+	tr.span = max(d.ResetAfter, time.Microsecond)
+	return nil
+}
+
+func (tr *trace) note(format string, args ...any) {
+	tr.log = append(tr.log, fmt.Sprintf(format, args...))
+}
+
+func (tr *trace) run(steps int) {
+	ctx := tr.Context()
+	if tr.rng.IntN(4) == 0 { // a long list of holds
+		for range 40 {
+			tr.hold("a", 1)
+		}
+	}
+	for range steps {
+		tr.advance()
+		if tr.of != nil && tr.rng.IntN(6) == 0 {
+			tr.change()
+		}
+		key := string(rune('a' + tr.rng.IntN(2)))
+		n := tr.events()
+		switch tr.rng.IntN(24) {
+		default:
+			tr.note("Take(%s, %d)", key, n)
+			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(ctx, key, n) })
+			if tr.last.Allowed && n > 0 {
+				tr.taken = append(tr.taken, taken{key, n, tr.clk.Now()})
+			}
+		case 0, 1:
+			tr.note("Peek(%s)", key)
+			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Peek(ctx, key) })
+		case 2, 3:
+			tr.reserve(key, n)
+		case 4:
+			if len(tr.held) > 0 {
+				i := tr.rng.IntN(len(tr.held))
+				tr.note("Cancel(%d)", i)
+				held := tr.held[i]
+				held.redis.Cancel()
+				held.here.Cancel()
+				tr.reserved = true // the one in memory is not cancelled
+				tr.held = append(tr.held[:i], tr.held[i+1:]...)
+				tr.compareStates(held.key)
+			}
+		case 6, 7:
+			tr.giveBack()
+		case 8, 9, 10:
+			tr.hold(key, n)
+		case 11, 12:
+			tr.settle()
+		case 16:
+			tr.extend()
+		case 13, 14:
+			n += tr.rng.IntN(3)
+			tr.note("TakeUpTo(%s, %d)", key, n)
+			var granted []int
+			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
+				m, d, err := l.TakeUpTo(ctx, key, n)
+				granted = append(granted, m)
+				return d, err
+			})
+			if granted[0] != granted[1] || granted[0] != granted[len(granted)-1] {
+				tr.fail("granted %v", granted)
+			}
+		case 15:
+			if tr.rng.IntN(2) == 0 {
+				n = tr.debt(n)
+				tr.note("Charge(%s, %d)", key, n)
+				tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Charge(ctx, key, n) })
+			}
+		case 5:
+			if tr.rng.IntN(5) == 0 {
+				tr.note("Reset(%s)", key)
+				for _, l := range []ratelimit.Limiter{tr.redis, tr.here, tr.memory} {
+					require.NoError(tr, l.Reset(ctx, key))
+				}
+			}
+		}
+	}
+}
+
+// change changes the limit: mostly to a similar one, or back to an earlier one.
+func (tr *trace) change() {
+	switch was := *tr.of; tr.rng.IntN(8) {
+	case 0:
+		*tr.of = tr.algorithm()
+	case 1, 2, 3:
+		*tr.of = tr.earlier
+		tr.earlier = was
+	default:
+		*tr.of = tr.like(was)
+		tr.earlier = was
+	}
+	tr.note("now %#v", *tr.of)
+	tr.reserved = true // its instants in memory have another resolution
+}
+
+// A taken is a number of events of a key that were granted.
+type taken struct {
+	key string
+	n   int
+	at  time.Time
+}
+
+// giveBack gives back some of the events of a request, as the end of a lease does.
+func (tr *trace) giveBack() {
+	if len(tr.taken) == 0 {
+		return
+	}
+	of := tr.taken[tr.rng.IntN(len(tr.taken))]
+	req := tr.store.req
+	req.Op, req.N, req.Taken = ratelimit.OpReturn, 1+tr.rng.IntN(of.n), of.at
+	tr.note("Return(%s, %d of %d at %d)", of.key, req.N, of.n, of.at.UnixMicro())
+	got, err := tr.opened.Apply(tr.Context(), of.key, tr.store.t, req)
+	require.NoError(tr, err)
+	want, err := tr.store.Apply(tr.Context(), of.key, tr.store.t, req)
+	require.NoError(tr, err)
+	if tr.of == nil && got.Decision != want.Decision { // the Decision for another limit's state is not used
+		tr.fail("in Redis %+v\n    here %+v", got.Decision, want.Decision)
+	}
+	tr.compareStates(of.key)
+	tr.reserved = true
+}
+
+func (tr *trace) advance() {
+	var d time.Duration
+	switch tr.rng.IntN(10) {
+	default:
+		return
+	case 0:
+		d = time.Microsecond
+	case 1:
+		d = tr.last.RetryAfter
+	case 2:
+		d = tr.last.RetryAfter - time.Microsecond
+	case 3:
+		d = tr.last.ResetAfter
+	case 4, 5:
+		d = time.Duration(tr.rng.Int64N(int64(tr.span)/2 + 1000))
+	}
+	if d > 0 && d < 1000*time.Hour {
+		tr.clk.Advance(up(d))
+		tr.note("at %d", tr.clk.Now().UnixMicro())
+	}
+}
+
+func (tr *trace) events() int {
+	limit := max(tr.last.Limit, 1)
+	switch tr.rng.IntN(8) {
+	default:
+		return 1
+	case 0:
+		return tr.rng.IntN(3)
+	case 1:
+		return 1 + tr.rng.IntN(limit)
+	case 2:
+		return limit
+	case 3, 4:
+		return tr.last.Remaining
+	}
+}
+
+// up rounds d up to microseconds.
+func up(d time.Duration) time.Duration {
+	if d > math.MaxInt64-time.Microsecond {
+		return d
+	}
+	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
+}
+
+// debt returns a number of events that may be beyond the limit, or too many for a state.
+func (tr *trace) debt(n int) int {
+	switch tr.rng.IntN(8) {
+	case 0:
+		return n * (1 + tr.rng.IntN(1000))
+	case 1:
+		return int(tr.rng.Uint64() >> (1 + tr.rng.IntN(62)))
+	}
+	return n
+}
+
+// hold takes or reserves events, and holds them.
+func (tr *trace) hold(key string, n int) {
+	tr.ids++
+	req := ratelimit.Request{Op: ratelimit.OpHold, N: n, Hold: ratelimit.Handle{ID: tr.ids, For: tr.lasts(), GiveBack: tr.rng.IntN(2) == 0}}
+	if n > 0 && tr.rng.IntN(4) == 0 {
+		req.Op, req.MaxWait = ratelimit.OpReserve, time.Duration(tr.rng.Int64N(int64(tr.span)))
+	}
+	tr.note("Hold(%s, %+v)", key, req)
+	if tr.ask(key, req).Held {
+		tr.holding = append(tr.holding, openHold{key, tr.ids, n})
+	}
+}
+
+// lasts returns how long a hold lasts.
+func (tr *trace) lasts() time.Duration {
+	if tr.rng.IntN(3) == 0 {
+		return 1 + time.Duration(tr.rng.Int64N(int64(tr.span)))
+	}
+	return 10*tr.span + time.Microsecond
+}
+
+// pick returns a hold, and mostly the latest.
+func (tr *trace) pick() (h openHold, i int) {
+	i = tr.rng.IntN(len(tr.holding))
+	if tr.rng.IntN(2) == 0 {
+		i = len(tr.holding) - 1
+	}
+	return tr.holding[i], i
+}
+
+func (tr *trace) extend() {
+	if len(tr.holding) == 0 {
+		return
+	}
+	h, _ := tr.pick()
+	req := ratelimit.Request{Op: ratelimit.OpExtend, Hold: ratelimit.Handle{ID: h.id, For: tr.lasts()}}
+	tr.note("Extend(%+v, %v)", h, req.Hold.For)
+	tr.ask(h.key, req)
+}
+
+// settle settles a hold, which may have ended.
+func (tr *trace) settle() {
+	if len(tr.holding) == 0 {
+		return
+	}
+	h, i := tr.pick()
+	n := tr.rng.IntN(h.n + 1)
+	switch tr.rng.IntN(4) {
+	case 0:
+		n = 0
+	case 1:
+		n = h.n + tr.rng.IntN(3)
+	case 2:
+		n = tr.debt(n)
+	}
+	if tr.rng.IntN(8) > 0 {
+		tr.holding = slices.Delete(tr.holding, i, i+1)
+	}
+	tr.note("Settle(%d of %+v)", n, h)
+	tr.ask(h.key, ratelimit.Request{Op: ratelimit.OpSettle, N: n, Of: h.n, Hold: ratelimit.Handle{ID: h.id}})
+}
+
+// ask makes a request in both stores.
+func (tr *trace) ask(key string, req ratelimit.Request) ratelimit.Result {
+	tr.Helper()
+	req = req.At(tr.clk.Now())
+	loads, replaced, sent := tr.conn.loads, tr.conn.replaced, tr.conn.sent
+	got, gotErr := tr.opened.Apply(tr.Context(), key, tr.store.t, req)
+	if tr.conn.loads > loads || tr.of == nil && tr.conn.replaced > replaced {
+		tr.fail("it was not decided by the script")
+	}
+	was := tr.store.states[key]
+	want, wantErr := tr.store.Apply(tr.Context(), key, tr.store.t, req)
+	if tr.conn.sent == sent { // a cached denial ends no holds
+		tr.store.states[key] = was
+	}
+	got.Grant, want.Grant = nil, nil
+	if got.IdleAfter == 0 { // a cached denial
+		got, want = ratelimit.Result{Decision: got.Decision}, ratelimit.Result{Decision: want.Decision}
+	}
+	if got != want || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+		tr.fail("in Redis %+v, %v\n    here %+v, %v", got, gotErr, want, wantErr)
+	}
+	tr.last = got.Decision
+	tr.compareStates(key)
+	tr.reserved = true // there is none in memory
+	return got
+}
+
+func (tr *trace) compare(key string, ask func(ratelimit.Limiter) (ratelimit.Decision, error)) {
+	tr.Helper()
+	loads, sent := tr.conn.loads, tr.conn.sent
+	got, gotErr := ask(tr.redis)
+	if tr.conn.loads > loads {
+		tr.fail("it was not decided by the script")
+	}
+	was := tr.store.states[key]
+	want, wantErr := ask(tr.here)
+	if tr.conn.sent == sent { // a cached denial ends no holds
+		tr.store.states[key] = was
+	}
+	if got != want || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+		tr.fail("in Redis %+v, %v\n    here %+v, %v", got, gotErr, want, wantErr)
+	}
+	tr.last = got
+	tr.compareStates(key)
+	if tr.reserved {
+		return
+	}
+	want, wantErr = ask(tr.memory)
+	if errors.Is(wantErr, ratelimit.ErrDebt) || errors.Is(gotErr, ratelimit.ErrDebt) {
+		tr.reserved = true // states in memory hold other numbers
+		return
+	}
+	require.NoError(tr, wantErr)
+	for _, d := range []*time.Duration{&want.RetryAfter, &want.ResetAfter, &want.Delay} {
+		*d = up(*d)
+	}
+	if strings.Contains(tr.log[0], "WarmingUp") {
+		return // its instants in memory are in nanoseconds
+	}
+	if got != want {
+		tr.fail("in Redis  %+v\nin memory %+v", got, want)
+	}
+}
+
+func (tr *trace) compareStates(key string) {
+	tr.Helper()
+	got, err := tr.conn.get(tr.Context(), key)
+	require.NoError(tr, err)
+	if got == "" { // Redis has no state that equals that of a new key
+		delete(tr.store.states, key)
+	}
+	if want := string(tr.store.states[key]); !tr.sameState(tr.masked(got), tr.masked(want)) {
+		tr.fail("in Redis %q\n    here %x", got, want)
+	}
+}
+
+// masked returns a state without the IDs that are random.
+func (tr *trace) masked(state string) string {
+	for id := range tr.random.Range {
+		if id := id.(uint64); id > 0 {
+			state = strings.ReplaceAll(state, string(binary.LittleEndian.AppendUint64(nil, id)), "(random)")
+		}
+	}
+	return state
+}
+
+// sameState reports whether got, in Redis, is the state want. That of a bucket may have the
+// short form, which is the microseconds and the units in decimal, and its latest instant may
+// be missing once it has passed.
+func (tr *trace) sameState(got, want string) bool {
+	if got == want {
+		return true
+	}
+	if len(want) < 24 || tr.of != nil || strings.Contains(tr.log[0], "WarmingUp") {
+		return false
+	}
+	words := want[len(want)-24:]
+	if last := binary.LittleEndian.Uint64([]byte(words[16:])); last > uint64(tr.clk.Now().UnixMicro()) {
+		return false
+	}
+	if len(got) == 19 { // the short form
+		ticks, err := strconv.ParseUint(got[:15], 10, 64)
+		return err == nil && words[:16] == string(binary.LittleEndian.AppendUint64(nil, ticks+15e14))+string(make([]byte, 8))
+	}
+	return got == want[:len(want)-8]+string(make([]byte, 8))
+}
+
+func (tr *trace) reserve(key string, n int) {
+	tr.reserved = true
+	tr.note("Reserve(%s, %d)", key, n)
+	loads := tr.conn.loads
+	got, gotErr := tr.redis.Reserve(tr.Context(), key, n)
+	if tr.conn.loads > loads {
+		tr.fail("it was not decided by the script")
+	}
+	want, wantErr := tr.here.Reserve(tr.Context(), key, n)
+	if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+		tr.fail("in Redis %v\n    here %v", gotErr, wantErr)
+	}
+	if gotErr != nil {
+		return
+	}
+	if got.Delay() != want.Delay() {
+		tr.fail("in Redis %v\n    here %v", got.Delay(), want.Delay())
+	}
+	tr.compareStates(key)
+	if n > 0 {
+		tr.held = append(tr.held, held{key, n, got, want})
+	}
+}
+
+func (tr *trace) fail(format string, args ...any) {
+	tr.Helper()
+	tr.Fatalf("after\n\t%s\n"+format, append([]any{strings.Join(tr.log, "\n\t")}, args...)...)
+}
+
+// algorithm returns a random algorithm, with ordinary or extreme parameters.
+func (tr *trace) algorithm() ratelimit.Algorithm {
+	if kind := tr.rng.IntN(kinds + 2); kind < kinds {
+		return tr.ofKind(kind)
+	}
+	var all ratelimit.All
+	for range 1 + tr.rng.IntN(4) {
+		all = append(all, tr.ofKind(tr.rng.IntN(kinds)))
+	}
+	return all
+}
+
+// like returns a random algorithm whose states can be converted to and from those of alg.
+func (tr *trace) like(alg ratelimit.Algorithm) ratelimit.Algorithm {
+	switch a := alg.(type) {
+	case ratelimit.All:
+		var all ratelimit.All
+		for _, part := range a {
+			all = append(all, tr.like(part))
+		}
+		return all
+	case ratelimit.TokenBucket:
+		if a.Refill == ratelimit.RefillInterval {
+			return tr.ofKind(1)
+		}
+		return tr.ofKind(0)
+	case ratelimit.LeakyBucket:
+		return tr.ofKind(2)
+	case ratelimit.FixedWindow:
+		return tr.ofKind(3)
+	case ratelimit.SlidingWindow:
+		return tr.ofKind(4)
+	case ratelimit.SlidingLog:
+		return tr.ofKind(5)
+	case ratelimit.RollingWindow:
+		return tr.ofKind(6)
+	case ratelimit.InFlight:
+		return tr.ofKind(7)
+	}
+	return tr.ofKind(8)
+}
+
+// kinds is the number of kinds of algorithms, apart from All.
+const kinds = 9
+
+func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
+	oneOf := func(numbers ...int64) int64 { return numbers[tr.rng.IntN(len(numbers))] }
+	of := func(numbers ...int64) int { return int(min(oneOf(numbers...), math.MaxInt)) }
+	limit := func() int { return of(1, 2, 3, 5, 10, 100, 1<<33, 1<<51) }
+	window := func() time.Duration {
+		return time.Duration(oneOf(10, 1000, 1e6, 60e6, 977_000_001, 86400e6)) * time.Microsecond
+	}
+	// No two rates are equal, because a state that has another form of the same limit need not
+	// be adopted here.
+	rate := func() ratelimit.Rate {
+		return ratelimit.Rate{
+			Events: of(1, 2, 3, 7, 10, 1000, math.MaxInt32, 1<<40+1),
+			Per:    time.Duration(oneOf(1, 1001, 12345, 1e9, 977e9+1, 86400e9)),
+		}
+	}
+	switch kind {
+	case 0:
+		return ratelimit.TokenBucket{Rate: rate(), Burst: of(0, 1, 3, 10, 1000)}
+	case 1:
+		return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: of(1, 4, 10, 1<<40), Per: window()}, Burst: of(0, 1, 7, 1000), Refill: ratelimit.RefillInterval}
+	case 2:
+		return ratelimit.LeakyBucket{Rate: rate(), Capacity: of(0, 1, 3, 10)}
+	case 3:
+		return ratelimit.FixedWindow{Limit: limit(), Window: window(), Start: ratelimit.WindowStart(tr.rng.IntN(2))}
+	case 4:
+		segments := of(1, 2, 6, 61, 300)
+		return ratelimit.SlidingWindow{Limit: limit(), Window: window() * time.Duration(segments), Segments: segments}
+	case 5:
+		return ratelimit.SlidingLog{Limit: of(1, 2, 5, 30), Window: window(), CountDenied: tr.rng.IntN(3) == 0}
+	case 6:
+		period := window()
+		return ratelimit.RollingWindow{Quota: limit(), Window: period * time.Duration(oneOf(1, 2, 24, 299)), Period: period, PeriodLimit: of(0, 1, 3, 1<<35)}
+	case 7:
+		return ratelimit.InFlight{Limit: of(1, 2, 5, 30), Timeout: window()}
+	}
+	return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: of(1, 10, 999), Per: time.Duration(oneOf(1e6, 1e9, 60e9))}, Warmup: window(), ColdFactor: []float64{0, 1, 2.5, 100}[tr.rng.IntN(4)]}
+}
+
+// A portableStore keeps states as bytes, in the same form as in Redis.
+type portableStore struct {
+	states map[string][]byte
+	number numbers
+
+	// of the latest Apply
+	t   *ratelimit.Transition
+	req ratelimit.Request
+}
+
+func (s *portableStore) Open(_ string, t *ratelimit.Transition) (ratelimit.States, error) {
+	_, err := t.Portable(time.Microsecond)
+	return s, err
+}
+
+func (s *portableStore) Apply(_ context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	s.t, s.req = t, req
+	t, err := t.Portable(time.Microsecond)
+	if err != nil {
+		return ratelimit.Result{}, err
+	}
+	return s.number.apply(req, func(req ratelimit.Request) (ratelimit.Result, error) {
+		next, changed, res, err := t.Apply(s.states[key], req)
+		if err == nil && changed {
+			s.states[key] = next
+		}
+		return res, err
+	})
+}
+
+func (s *portableStore) Reset(_ context.Context, key string) error {
+	delete(s.states, key)
+	return nil
+}
+
+// An opened keeps the States of the one limiter on a store.
+type opened struct {
+	ratelimit.Store
+	ratelimit.States
+	t      *ratelimit.Transition
+	number numbers
+}
+
+func (o *opened) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	var err error
+	o.t = t
+	o.States, err = o.Store.Open(name, t)
+	return o, err
+}
+
+func (o *opened) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	return o.number.apply(req, func(req ratelimit.Request) (ratelimit.Result, error) {
+		return o.States.Apply(ctx, key, t, req)
+	})
+}
+
+// numbers replace the IDs that limiters have chosen at random, so that those of two stores are equal.
+type numbers map[uint64]uint64
+
+// apply makes a request. A hold gets its number when it is opened.
+func (n numbers) apply(req ratelimit.Request, apply func(ratelimit.Request) (ratelimit.Result, error)) (ratelimit.Result, error) {
+	id := req.Hold.ID
+	if n == nil || id <= 1<<20 {
+		return apply(req)
+	}
+	if n[0] > 0 { // in batches, of any order
+		req.Hold.ID = n[0]
+		return apply(req)
+	}
+	if req.Hold.ID = n[id]; req.Hold.ID == 0 {
+		req.Hold.ID = 1<<20 - uint64(len(n))
+	}
+	res, err := apply(req)
+	if res.Held {
+		n[id] = req.Hold.ID
+	}
+	return res, err
+}
+
+// A recorder records the key of the latest command.
+type recorder struct {
+	redisstore.Conn
+	mu    sync.Mutex
+	key   string
+	loads int // commands without arguments besides the key, which only fetch a state
+
+	sent     int // commands
+	replaced int // values that were replaced by a state that this process has computed
+}
+
+func (r *recorder) Do(ctx context.Context, c redisstore.Command) (string, error) {
+	r.mu.Lock()
+	r.sent++
+	if r.key = c.Words[c.Key]; c.Words[0] != "DEL" && len(c.Words) == c.Key+1 {
+		r.loads++
+	}
+	if len(c.Words) == c.Key+4 && c.Words[0] == "EVALSHA" && strings.Trim(c.Words[c.Key+3], "0123456789") == "" {
+		r.replaced++
+	}
+	r.mu.Unlock()
+	return r.Conn.Do(ctx, c)
+}
+
+// get returns the value of a key. All keys here have one letter.
+func (r *recorder) get(ctx context.Context, key string) (string, error) {
+	if r.key == "" {
+		return "", nil // no command was sent yet
+	}
+	return eval(ctx, r.Conn, "return redis.call('GET', KEYS[1]) or ''", r.key[:len(r.key)-1]+key)
+}

@@ -1,0 +1,89 @@
+package redis_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// A store counts the holds that its commands have ended, because nobody has settled them in time or because
+// their key had too many.
+func TestEndedHolds(t *testing.T) {
+	addr := startServer(t).addr()
+	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC))
+	store := makers["rueidis"](t, addr, redisstore.WithTimeout(patient), redisstore.WithLimiterClock())
+	a := limiter(t, store, hourly(1_000_000), ratelimit.WithClock(clk))
+	b := limiter(t, store, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 100}, ratelimit.WithClock(clk))
+	hold := func(l ratelimit.Limiter, times int, opts ...ratelimit.HoldOption) {
+		for range times {
+			_, _, err := l.Hold(t.Context(), "k", 1, opts...)
+			require.NoError(t, err)
+		}
+	}
+	ended := func(want int) {
+		t.Helper()
+		assert.Equal(t, want, int(store.Stats().Ended))
+	}
+	hold(a, 4096+3, ratelimit.HoldFor(time.Minute))
+	ended(3)
+	hold(b, 5, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
+	hold(b, 1, ratelimit.HoldFor(time.Hour))
+	clk.Advance(time.Minute)
+	remains(t, 99, b, "a bucket")
+	ended(3) // a question changes nothing
+	d, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(a, "k"), ratelimit.For(b, "k"))
+	require.NoError(t, err)
+	assert.True(t, d.Allowed)
+	ended(3 + 4096 + 5)
+	hold(a, 2, ratelimit.HoldFor(time.Second))
+	clk.Advance(time.Second)
+	require.True(t, a.Allow("k"))
+	require.True(t, a.Allow("k"))
+	ended(3 + 4096 + 5 + 2)
+}
+
+// Of a long list of holds, most commands write only the end. At most 4,096 holds are open: then the
+// oldest ends early.
+func TestManyHolds(t *testing.T) {
+	conn := connectors["rueidis"](t, startServer(t).addr())
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.TokenBucket{Rate: ratelimit.PerHour(7000), Burst: 20_000},
+		ratelimit.SlidingLog{Limit: 20_000, Window: time.Hour},
+		ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerHour(7000), Capacity: 20_000}, ratelimit.FixedWindow{Limit: 20_000, Window: time.Hour}},
+	} {
+		tr := newTraceOf(t, conn, prefixes(), alg, uncached)
+		_, err := tr.here.Peek(t.Context(), "k") // sets the request
+		require.NoError(t, err)
+		hold := func(id int) ratelimit.Request {
+			return ratelimit.Request{Op: ratelimit.OpHold, N: 2, Hold: ratelimit.Handle{ID: uint64(id), For: time.Hour, GiveBack: id%3 == 0}}
+		}
+		for id := 1; id <= 40; id++ {
+			tr.clk.Advance(time.Millisecond)
+			tr.ask("k", hold(id))
+			tr.ask("k", ratelimit.Request{Op: ratelimit.OpTake, N: 1})
+			if id%4 == 0 {
+				assert.True(t, tr.ask("k", ratelimit.Request{Op: ratelimit.OpExtend, Hold: ratelimit.Handle{ID: uint64(id / 2), For: 2 * time.Hour}}).Held)
+				assert.True(t, tr.ask("k", ratelimit.Request{Op: ratelimit.OpSettle, N: id % 3, Of: 2, Hold: ratelimit.Handle{ID: uint64(id - 1)}}).Held)
+			}
+		}
+		for id := 41; id <= 4096+14; id++ { // 30 of the first 40 are open
+			req := hold(id).At(tr.clk.Now())
+			for _, s := range []ratelimit.States{&tr.opened, tr.store} {
+				res, err := s.Apply(t.Context(), "k", tr.store.t, req)
+				require.NoError(t, err)
+				require.True(t, res.Held)
+			}
+		}
+		tr.compareStates("k")
+		assert.False(t, tr.ask("k", ratelimit.Request{Op: ratelimit.OpSettle, N: 0, Of: 2, Hold: ratelimit.Handle{ID: 1}}).Held)
+		assert.True(t, tr.ask("k", ratelimit.Request{Op: ratelimit.OpSettle, N: 0, Of: 2, Hold: ratelimit.Handle{ID: 4000}}).Held)
+		tr.clk.Advance(90 * time.Minute)
+		tr.ask("k", ratelimit.Request{Op: ratelimit.OpTake, N: 1})
+	}
+}

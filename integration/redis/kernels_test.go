@@ -1,0 +1,179 @@
+package redis_test
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// The tests in this file reach what the random traces seldom do.
+
+// take takes events of key k.
+func (tr *trace) take(n int) {
+	tr.Helper()
+	tr.note("Take(%d)", n)
+	tr.compare("k", func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(tr.Context(), "k", n) })
+}
+
+// A monitor records the commands that a server executes.
+type monitor struct {
+	of *server
+	r  *bufio.Reader
+}
+
+func startMonitor(t *testing.T, s *server) *monitor {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	_, err = conn.Write([]byte("MONITOR\r\n"))
+	require.NoError(t, err)
+	m := &monitor{s, bufio.NewReader(conn)}
+	_, err = m.r.ReadString('\n')
+	require.NoError(t, err)
+	return m
+}
+
+// written returns the time to live of the last key that was written since the last call.
+func (m *monitor) written(t *testing.T) (ttl time.Duration) {
+	t.Helper()
+	m.of.do("ECHO", "the end")
+	for {
+		line, err := m.r.ReadString('\n')
+		require.NoError(t, err)
+		words := strings.Split(line, `" "`)
+		switch {
+		case strings.HasSuffix(words[0], `"PSETEX`):
+			ms, err := strconv.Atoi(words[2])
+			require.NoError(t, err)
+			ttl = time.Duration(ms) * time.Millisecond
+		case strings.Contains(line, "the end"):
+			return ttl
+		}
+	}
+}
+
+// kept returns how long a key is kept by the clock of a limiter after a decision: until nothing
+// counts any more, in whole milliseconds, rounded up or one more, and an hour.
+func kept(d ratelimit.Decision) time.Duration {
+	return d.ResetAfter.Truncate(time.Millisecond) + time.Millisecond + time.Hour
+}
+
+// A key is kept as long as what was granted counts.
+func TestTimeToLive(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	conn := connectors["rueidis"](t, s.addr())
+	m := startMonitor(t, s)
+	for name, alg := range algorithms(10) {
+		tr := newTraceOf(t, conn, prefixes(), alg, uncached)
+		for _, n := range []int{1, 3, 1} {
+			tr.clk.Advance(1234567 * time.Microsecond)
+			if tr.take(n); tr.last.Allowed {
+				assert.Equal(t, kept(tr.last), m.written(t), name)
+			}
+		}
+	}
+}
+
+// If a window was reserved, it need not be aligned to the windows of another limit. Then it ends
+// where one of those does.
+func TestWindowReservedByAnotherLimit(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	m := startMonitor(t, s)
+	tr := newTraceOf(t, connectors["rueidis"](t, s.addr()), prefixes(), ratelimit.FixedWindow{Limit: 3, Window: 10 * time.Second}, varying)
+	tr.take(3)
+	tr.reserve("k", 1)
+	start := tr.clk.Now().Add(tr.held[0].here.Delay()).Unix()
+	require.NotZero(t, start%11)
+	*tr.of = ratelimit.FixedWindow{Limit: 3, Window: 11 * time.Second}
+	for range 40 {
+		tr.clk.Advance(time.Second)
+		if tr.take(1); tr.last.Allowed {
+			assert.Equal(t, kept(tr.last), m.written(t))
+		}
+	}
+}
+
+// What has left the window may still be in the state of a log. Giving it back changes nothing,
+// also if an earlier request of the same command has looked for the window in the state.
+func TestReturnWhatHasLeftTheWindow(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	prefix := prefixes()
+	synctest.Test(t, func(t *testing.T) {
+		conn := &gatedConn{Conn: dial(t, s.addr())}
+		tr := newTraceOf(t, conn, prefix, ratelimit.SlidingLog{Limit: 5, Window: 10 * time.Second}, uncached)
+		start := tr.clk.Now()
+		tr.take(2)
+		tr.clk.Advance(time.Second)
+		tr.take(1)
+		tr.clk.Advance(9500 * time.Millisecond)
+		peek := func(l ratelimit.Limiter) string { return fmt.Sprint(l.Peek(t.Context(), "k")) }
+		require.Equal(t, peek(tr.here), peek(tr.redis))
+		asks := []func(l ratelimit.Limiter) string{
+			peek, // its command is in progress while the others are queued
+			peek,
+			func(l ratelimit.Limiter) string {
+				var s ratelimit.States = tr.store
+				by := tr.store.t
+				if l == tr.redis {
+					s, by = &tr.opened, tr.opened.t
+				}
+				req := tr.store.req
+				req.Op, req.N, req.Taken = ratelimit.OpReturn, 2, start
+				_, err := s.Apply(t.Context(), "k", by, req)
+				return fmt.Sprint(err)
+			},
+			func(l ratelimit.Limiter) string { return fmt.Sprint(l.Take(t.Context(), "k", 5)) },
+			func(l ratelimit.Limiter) string { return fmt.Sprint(l.Take(t.Context(), "k", 4)) },
+		}
+		got, want := make([]string, len(asks)), make([]string, len(asks))
+		var calls []func()
+		for i, ask := range asks {
+			calls = append(calls, func() { got[i] = ask(tr.redis) })
+		}
+		conn.gather(calls)
+		for i, ask := range asks {
+			want[i] = ask(tr.here)
+		}
+		assert.Equal(t, want, got)
+		tr.compareStates("k")
+	})
+}
+
+// The instant from which a limiter is cold is rounded up twice, as in this process: here, the
+// warmth lasts a little more than a nanosecond.
+func TestLastBitOfWarmth(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	of := ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: 2, Per: 3}, Warmup: time.Millisecond, ColdFactor: 1} // cools down by 1 in 1 ns
+	tr := newTraceOf(t, connectors["rueidis"](t, s.addr()), prefixes(), of, uncached)
+	tr.take(1)
+	header := tag(t, of)
+	state := slices.Clone(header)
+	for _, word := range []uint64{math.Float64bits(math.Nextafter(1, 2)), uint64(tr.clk.Now().UnixMicro()), 999} {
+		state = binary.LittleEndian.AppendUint64(state, word)
+	}
+	tr.store.states["k"] = slices.Clone(state)
+	s.do("SET", tr.conn.key, state)
+	tr.clk.Advance(time.Microsecond)
+	tr.take(1)
+	require.True(t, tr.last.Allowed)
+	warmth := math.Float64frombits(binary.LittleEndian.Uint64(tr.store.states["k"][len(header):]))
+	assert.InDelta(t, math.Nextafter(1, 2), warmth, 0, "the last bit is left, and one event was taken")
+}

@@ -1,0 +1,218 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+)
+
+// All events that are given back arrive, each group of them in one command, while another
+// process writes to the key all the time.
+func TestReturns(t *testing.T) {
+	const callers, rounds, each = 20, 10, 7
+	for name, w := range wires {
+		for client, create := range makers {
+			t.Run(client+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				s := startServer(t)
+				store := create(t, startWire(t, s.addr(), w).addr(), redisstore.WithTimeout(patient))
+				here := &opened{Store: store}
+				alg := hourly(1e9)
+				l := limiter(t, here, alg)
+				other := limiter(t, create(t, s.addr(), redisstore.WithTimeout(patient)), alg)
+
+				ctx, stop := context.WithCancel(t.Context())
+				var busy sync.WaitGroup
+				var spent atomic.Int64 // by the other process
+				for range 2 {
+					busy.Go(func() {
+						for ctx.Err() == nil {
+							_, err := other.Take(context.Background(), "k", 1)
+							require.NoError(t, err)
+							spent.Add(1)
+						}
+					})
+				}
+				tr, err := ratelimit.NewTransition(alg)
+				require.NoError(t, err)
+				var wg sync.WaitGroup
+				for range callers {
+					wg.Go(func() {
+						for range rounds {
+							_, err := l.Take(t.Context(), "k", each)
+							require.NoError(t, err)
+							back := ratelimit.Request{Op: ratelimit.OpReturn, N: each, Taken: time.Now()}.At(time.Now())
+							_, err = here.Apply(t.Context(), "k", tr, back)
+							require.NoError(t, err)
+						}
+					})
+				}
+				wg.Wait()
+				stop()
+				busy.Wait()
+				d, err := other.Peek(t.Context(), "k")
+				require.NoError(t, err)
+				assert.EqualValues(t, spent.Load(), d.Limit-d.Remaining)
+				assert.LessOrEqual(t, store.Stats().Calls, uint64(2*callers*rounds+2))
+				assert.Zero(t, store.Stats().Lost)
+			})
+		}
+	}
+}
+
+// Cancellations of many reservations at once, of one process or of several, take no more
+// than one command each, and none is lost.
+func TestCancelTogether(t *testing.T) {
+	const many = 100
+	for name, w := range wires {
+		for client, create := range makers {
+			for _, processes := range []int{1, 10} {
+				t.Run(fmt.Sprintf("%s/%s/%d", client, name, processes), func(t *testing.T) {
+					t.Parallel()
+					s := startServer(t)
+					addr := startWire(t, s.addr(), w).addr()
+					alg := hourly(1000)
+					var stores []*redisstore.Store
+					var fleet []ratelimit.Limiter
+					for range processes {
+						store := create(t, addr, redisstore.WithTimeout(patient))
+						stores = append(stores, store)
+						fleet = append(fleet, limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed)))
+					}
+					calls := func() (sum uint64) {
+						for _, store := range stores {
+							assert.Zero(t, store.Stats().Lost)
+							sum += store.Stats().Calls
+						}
+						return sum
+					}
+					require.True(t, fleet[0].AllowN("k", 1000))
+					line := make([]*ratelimit.Reservation, many)
+					for i := range line {
+						var err error
+						line[i], err = fleet[i%processes].Reserve(t.Context(), "k", 1)
+						require.NoError(t, err)
+						require.Positive(t, line[i].Delay())
+					}
+					stays, err := fleet[0].Reserve(t.Context(), "k", 1)
+					require.NoError(t, err)
+					before := calls()
+					var wg sync.WaitGroup
+					for _, r := range line {
+						wg.Go(r.Cancel)
+					}
+					wg.Wait()
+					assert.LessOrEqual(t, calls()-before, uint64(many))
+					last, err := fleet[0].Reserve(t.Context(), "k", 999)
+					require.NoError(t, err)
+					assert.Less(t, last.Delay(), time.Hour, "all but one event of the next window")
+
+					// When all have left, this window is as it was.
+					last.Cancel()
+					stays.Cancel()
+					d, err := fleet[0].Peek(t.Context(), "k")
+					require.NoError(t, err)
+					assert.False(t, d.Allowed)
+					assert.Less(t, d.RetryAfter, time.Hour)
+				})
+			}
+		}
+	}
+}
+
+// Waiters whose contexts end together leave no trace, after few commands.
+func TestWaitersLeave(t *testing.T) {
+	const many = 100
+	for name, w := range wires {
+		for kind, alg := range algorithms(10) {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				s := startServer(t)
+				store := makers["rueidis"](t, startWire(t, s.addr(), w).addr(), redisstore.WithTimeout(patient))
+				l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				_, queue := alg.(ratelimit.LeakyBucket)
+				require.True(t, l.Allow("k"))
+				for !queue && l.Allow("k") {
+				}
+				key := s.do("KEYS", "*").([]any)[0]
+				state := func() string {
+					value := s.do("GET", key).(string)
+					if strings.HasPrefix(kind, "SlidingLog") || kind == "InFlight" { // its third word may be any instant that has passed
+						third := len(tag(t, alg)) + 16
+						value = value[:third] + value[third+8:]
+					}
+					return value
+				}
+				before := state()
+				var line []*ratelimit.Reservation
+				for range many {
+					r, err := l.Reserve(t.Context(), "k", 1)
+					if errors.Is(err, ratelimit.ErrQueueFull) || errors.Is(err, ratelimit.ErrNever) {
+						break // after 2116
+					}
+					require.NoError(t, err)
+					require.Positive(t, r.Delay())
+					line = append(line, r)
+				}
+				require.NotEqual(t, before, state())
+				calls := store.Stats().Calls
+				ctx, leave := context.WithCancel(t.Context())
+				var wg sync.WaitGroup
+				for _, r := range line {
+					wg.Go(func() { assert.ErrorIs(t, r.Wait(ctx), context.Canceled) })
+				}
+				leave()
+				wg.Wait()
+				assert.Equal(t, before, state())
+				assert.LessOrEqual(t, store.Stats().Calls-calls, uint64(len(line)))
+			})
+		}
+	}
+}
+
+// A long line is cancelled together in several commands, and none is lost.
+func TestCancelLongLine(t *testing.T) {
+	long(t)
+	const many = 3000
+	for kind, alg := range algorithms(100) {
+		if kind == "LeakyBucket" || kind == "WarmingUp" {
+			continue // a bounded queue; one turn in an hour
+		}
+		s := startServer(t)
+		patiently := makers["rueidis"](t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithPrefix("p"))
+		l := limiter(t, patiently, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		require.True(t, l.AllowN("k", 100), kind)
+		line := make([]*ratelimit.Reservation, 0, many)
+		for range many {
+			r, err := l.Reserve(t.Context(), "k", 1)
+			if errors.Is(err, ratelimit.ErrNever) {
+				break // after 2116
+			}
+			require.NoError(t, err)
+			line = append(line, r)
+		}
+		before := patiently.Stats()
+		var wg sync.WaitGroup
+		for _, r := range line {
+			wg.Go(r.Cancel)
+		}
+		wg.Wait()
+		after := patiently.Stats()
+		assert.Zero(t, after.Lost, kind)
+		assert.Less(t, after.Calls-before.Calls, uint64(many/10), kind)
+		r, err := l.Reserve(t.Context(), "k", 1)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, r.Delay(), line[0].Delay()+time.Second, "%s: as if none had been reserved", kind)
+	}
+}
