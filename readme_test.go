@@ -105,34 +105,6 @@ func TestDocumentedLinksExist(t *testing.T) {
 	require.Greater(t, headings, 5, "the search finds nothing")
 }
 
-// TestFilesAreDescribed checks that CONTRIBUTING.md names each Go file of the packages that it
-// describes by file: of the root and of redisstore, of the engine, and of the kernels, whose
-// algorithms have a file of the same name in the root. x_test.go beside x.go needs no line.
-func TestFilesAreDescribed(t *testing.T) {
-	page, all := read(t, "CONTRIBUTING.md"), []string{}
-	for _, folder := range []string{".", "internal/kernel", "internal/memory", "redisstore"} {
-		found, err := filepath.Glob(folder + "/*.go")
-		require.NoError(t, err)
-		require.NotEmpty(t, found)
-		all = append(all, found...)
-	}
-	for _, file := range all {
-		folder, name := filepath.Split(filepath.ToSlash(file))
-		subject, isTest := strings.CutSuffix(name, "_test.go")
-		if isTest && (folder != "" || slices.Contains(all, subject+".go")) {
-			continue // tests of other packages are named after their subjects only
-		}
-		described := strings.Contains(page, "]("+folder+name+")")
-		switch folder {
-		case "redisstore/": // has one line, which names its files without links
-			described = regexp.MustCompile(`(?m)^\| \[redisstore\]\(redisstore\) .*[ (]` + regexp.QuoteMeta(name) + `[ ,]`).MatchString(page)
-		case "internal/kernel/":
-			described = described || slices.Contains(all, name)
-		}
-		assert.True(t, described, "CONTRIBUTING.md does not name %s%s", folder, name)
-	}
-}
-
 // anchors returns the anchors that GitHub makes of the headings of a page: in lower case,
 // without punctuation, and with hyphens for spaces.
 func anchors(page string) (found []string) {
