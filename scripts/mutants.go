@@ -36,8 +36,8 @@ var subjects = []struct {
 	checks []check
 }{
 	{"internal/kernel/*.go", []check{{".", "internal/kernel", ""}, {".", ".", laws}, {".", ".", ""}, {".", "storetest", ""}, {"integration", "redis", "Fuzz|Conformance|Adopt"}}},
-	{"internal/memory/*.go", []check{{".", "internal/memory", ""}, {".", ".", laws}, {".", ".", ""}, {"lincheck", ".", ""}}},
-	{"[a-z]*.go", []check{{".", ".", laws}, {".", ".", ""}, {".", "storetest", ""}, {"lincheck", ".", ""}}},
+	{"internal/memory/*.go", []check{{".", "internal/memory", ""}, {".", ".", laws}, {".", ".", ""}, {"integration", "linear", ""}}},
+	{"[a-z]*.go", []check{{".", ".", laws}, {".", ".", ""}, {".", "storetest", ""}, {"integration", "linear", ""}}},
 	{"redisstore/lua/*.lua", []check{{"integration", "redis", "Fuzz"}, {"integration", "redis", ""}}},
 }
 

@@ -21,7 +21,7 @@ import (
 // notReleased are the directories whose modules users do not import: benchmarks, examples and tests.
 // These modules have no tags, and always replace the others with their directories.
 var notReleased = []string{
-	"benchmarks", "examples", "httplimit/fields", "limitpage/browser", "lincheck", "integration", "rules/databases",
+	"benchmarks", "examples", "integration",
 }
 
 // A gomod is the root module or one that requires it.

@@ -1,4 +1,7 @@
-package lincheck
+// Package linear_test checks that concurrent histories of a limiter are linearizable: the
+// results of concurrent calls equal those of the same calls made one after the other, in
+// some order.
+package linear_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package lincheck
+package linear_test
 
 import (
 	"context"

@@ -1,4 +1,6 @@
-package browser
+// Package browser_test tests the page of limitpage, and that of examples/replay, in a real browser:
+// Chromium, without a window.
+package browser_test
 
 import (
 	"context"

@@ -1,4 +1,6 @@
-package fields
+// Package fields_test checks the header fields of package httplimit with a third-party parser of
+// structured fields (RFC 9651).
+package fields_test
 
 import (
 	"math"

@@ -1,4 +1,5 @@
-package databases
+// Package databases_test runs package rules and CASStores on real databases.
+package databases_test
 
 import (
 	"context"

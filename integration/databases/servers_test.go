@@ -1,4 +1,4 @@
-package databases
+package databases_test
 
 import (
 	"database/sql"
