@@ -7,8 +7,7 @@ require (
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/ratelimit-go/ratelimit v0.0.0
-	github.com/ratelimit-go/ratelimit/httplimit/echo v0.0.0
-	github.com/ratelimit-go/ratelimit/httplimit/gin v0.0.0
+	github.com/ratelimit-go/ratelimit/httplimit/routers v0.0.0
 )
 
 require go.yaml.in/yaml/v3 v3.0.5 // indirect
@@ -53,8 +52,6 @@ require (
 
 replace github.com/ratelimit-go/ratelimit => ../../
 
-replace github.com/ratelimit-go/ratelimit/httplimit/echo => ../../httplimit/echo
-
-replace github.com/ratelimit-go/ratelimit/httplimit/gin => ../../httplimit/gin
+replace github.com/ratelimit-go/ratelimit/httplimit/routers => ../../httplimit/routers
 
 replace github.com/ratelimit-go/ratelimit/rules => ../../rules

@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/examples/routers/server"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	echolimit "github.com/ratelimit-go/ratelimit/httplimit/echo"
+	"github.com/ratelimit-go/ratelimit/httplimit/routers/echolimit"
 )
 
 func main() { server.Main(router) }

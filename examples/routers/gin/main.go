@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/examples/routers/server"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	ginlimit "github.com/ratelimit-go/ratelimit/httplimit/gin"
+	"github.com/ratelimit-go/ratelimit/httplimit/routers/ginlimit"
 )
 
 func main() { server.Main(router) }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	echolimit "github.com/ratelimit-go/ratelimit/httplimit/echo"
+	"github.com/ratelimit-go/ratelimit/httplimit/routers/echolimit"
 )
 
 func perHour(n int) ratelimit.Limiter {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	ginlimit "github.com/ratelimit-go/ratelimit/httplimit/gin"
+	"github.com/ratelimit-go/ratelimit/httplimit/routers/ginlimit"
 )
 
 func TestMain(m *testing.M) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	echolimit "github.com/ratelimit-go/ratelimit/httplimit/echo"
+	"github.com/ratelimit-go/ratelimit/httplimit/routers/echolimit"
 )
 
 // A router that allows each client 60 requests a minute.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	ginlimit "github.com/ratelimit-go/ratelimit/httplimit/gin"
+	"github.com/ratelimit-go/ratelimit/httplimit/routers/ginlimit"
 )
 
 // A router that allows each client 60 requests a minute.
