@@ -57,6 +57,29 @@ func TestHold_EndsByItself(t *testing.T) {
 	}
 }
 
+// A flood of keys, each with an open hold, evicts keys of the flood, whatever the algorithm and however
+// many keys the store may have.
+func TestHold_FloodOfAFullStore(t *testing.T) {
+	for name, alg := range storetest.Algorithms() {
+		t.Run(name, func(t *testing.T) {
+			for _, most := range []int{1, 2, 511, 512, 513, 600, 5000} {
+				store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(most))
+				l, clk := at(t, alg, ratelimit.WithStore(store), ratelimit.WithName("flood"))
+				all, err := l.Peek(ctx, "none")
+				require.NoError(t, err)
+				for i := range most + 88 {
+					n := 1 + i%2*(min(all.Limit, 1000)-1) // every second key is used up
+					_, d, err := l.Hold(ctx, fmt.Sprint(i), n, ratelimit.HoldFor(time.Duration(1+i%3)*time.Hour))
+					require.NoError(t, err)
+					require.True(t, d.Allowed, i)
+					clk.Advance(time.Millisecond)
+				}
+				assert.EqualValues(t, most, store.Stats().Keys)
+			}
+		})
+	}
+}
+
 // The time of a reservation runs from its turn.
 func TestReserveWithin_HoldsFromItsTurn(t *testing.T) {
 	for name, opts := range keepings {

@@ -124,13 +124,13 @@ func (counting) merge(_, _ []uint64) {}
 
 func (counting) sound([]uint64) bool { return true }
 
-// opened is the kernel of states with open holds.
+// opened is the kernel of states with open holds. It embeds no kernel: a method of that would take the
+// list of holds for the state.
 type opened struct {
-	Kernel // of the states without
-	base   *Compiled
-	parts  []markedPart
-	size   int // of an entry
-	log    int // where the first log begins in a state of base whose first word is not 0; −1 if there is none
+	base  *Compiled // the kernel of the states without
+	parts []markedPart
+	size  int // of an entry
+	log   int // where the first log begins in a state of base whose first word is not 0; −1 if there is none
 }
 
 // A markedPart is a part of a kernel, and where its marks are in an entry.
@@ -150,7 +150,7 @@ func (c *Compiled) Opened() *Compiled {
 	if o := c.withHolds.Load(); o != nil {
 		return o
 	}
-	k := &opened{Kernel: c.Kernel, base: c, size: holdMarks, log: -1}
+	k := &opened{base: c, size: holdMarks, log: -1}
 	switch {
 	case c.Width() > 0:
 	case c.parts != nil:
@@ -202,8 +202,6 @@ func (c *Compiled) opened() *opened {
 	k, _ := c.Kernel.(*opened)
 	return k
 }
-
-func (k *opened) Width() int { return 0 }
 
 // open returns st, a state without open holds, as one of k.
 func (k *opened) open(st []uint64) []uint64 {
@@ -465,12 +463,72 @@ func (k *opened) closed(st []uint64) (*Compiled, []uint64) {
 	return by, k.shift(st, holdsHeader, 0)
 }
 
-// Fresh returns when no hold is open any more, and nothing counts.
-func (k *opened) Fresh(st []uint64) Instant { return max(k.base.Fresh(k.inner(st)), st[lastEnd]) }
+// The methods of a Kernel look at the state of the key's own kernel, or change it.
+
+func (k *opened) Limit() int { return k.base.Limit() }
+
+func (k *opened) Width() int { return 0 }
+
+func (k *opened) Ready(st []uint64, now Instant, n int) Instant {
+	return k.base.Ready(k.inner(st), now, n)
+}
+
+func (k *opened) Spend(st []uint64, at Instant, n int) []uint64 {
+	k.pass(st, at)
+	return k.replace(st, k.base.Spend(k.inner(st), at, n))
+}
 
 func (k *opened) Remaining(st []uint64, now Instant) int { return k.base.Remaining(k.inner(st), now) }
 
+// Fresh returns when no hold is open any more, and nothing counts.
+func (k *opened) Fresh(st []uint64) Instant { return max(k.base.Fresh(k.inner(st)), st[lastEnd]) }
+
 func (k *opened) frontier(st []uint64) Instant { return k.base.frontier(k.inner(st)) }
+
+func (k *opened) notes() bool { return k.base.Notes() }
+
+func (k *opened) refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool) {
+	inner, changed := k.base.refuse(k.inner(st), now, n, held)
+	return k.replace(st, inner), changed
+}
+
+func (k *opened) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	return k.base.chargeable(k.inner(st), now, enc)
+}
+
+func (k *opened) charge(st []uint64, now Instant, n int) []uint64 {
+	k.pass(st, now)
+	return k.replace(st, k.base.charge(k.inner(st), now, n))
+}
+
+func (k *opened) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
+	k.pass(st, at)
+	inner, to := k.base.Kernel.reserve(k.inner(st), now, at, n, to)
+	return k.replace(st, inner), to
+}
+
+func (k *opened) cancel(st []uint64, u *undoing) []uint64 {
+	k.pass(st, u.now)
+	return k.replace(st, k.base.Kernel.cancel(k.inner(st), u))
+}
+
+func (k *opened) encode(b []byte, line []*Waiter, part int) []byte {
+	return k.base.encode(b, line, part)
+}
+
+func (k *opened) pace() (events, ticks uint64, carries bool) { return k.base.pace() }
+
+// similar is false: the lists of holds are converted by meet.
+func (k *opened) similar(Kernel) bool { return false }
+
+// Adopt leaves the list of holds out, which meet carries along.
+func (k *opened) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
+	if o, ok := from.(*opened); ok {
+		from, st = o.base.Kernel, o.inner(st)
+	}
+	next, lasting := k.base.Adopt(from, st, now)
+	return k.open(next), lasting
+}
 
 func (k *opened) pack(st []uint64) []uint64 { return k.replace(st, k.base.Pack(k.inner(st))) }
 

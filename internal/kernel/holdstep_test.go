@@ -488,6 +488,59 @@ func TestHolds_Valid(t *testing.T) {
 }
 
 // TestHolds_Opened: a state with open holds decides by StepFrom, Grants and RefuseFrom as one without.
+// Whoever asks the kernel of a state with open holds gets the answer of its inner state: a store that looks for
+// a key to evict, or takes a state from bytes, does not know which one it has.
+func TestHolds_EveryMethod(t *testing.T) {
+	for name, enc := range encodings {
+		for kind, c := range holdKernels(t, enc) {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				key, now := keyOf(c), 1000*second/enc.Tick
+				for id, n := range []int{2, 3, 2} {
+					a, _ := key.send(c, now*enc.Tick, Request{Op: OpHold, N: n, Hold: hour(uint64(id) + 1)})
+					require.True(t, a.Held)
+					now += second / enc.Tick / 100
+				}
+				o, st := key.from, key.st
+				k := o.opened()
+				inner := func() []uint64 { return slices.Clone(k.inner(st)) }
+				list := slices.Clone(st[:k.begin(st)])
+				assert.Equal(t, c.Limit(), o.Limit())
+				assert.Zero(t, o.Width())
+				for n := range c.Limit() {
+					assert.Equal(t, c.Ready(inner(), now, n+1), o.Ready(st, now, n+1), n)
+				}
+				assert.Equal(t, c.Remaining(inner(), now), o.Remaining(st, now))
+				assert.Equal(t, c.frontier(inner()), o.frontier(st))
+				assert.Equal(t, max(st[lastEnd], c.Fresh(inner())), o.Fresh(st))
+				assert.True(t, o.Valid(st))
+				assert.Equal(t, c.chargeable(inner(), now, enc), o.chargeable(st, now, enc))
+				wantPace, wantTicks, wantCarries := c.pace()
+				pace, ticks, carries := o.pace()
+				assert.Equal(t, []any{wantPace, wantTicks, wantCarries}, []any{pace, ticks, carries})
+				assert.Equal(t, c.Notes(), o.Notes())
+
+				want, noted := c.refuse(inner(), now, 1, 7)
+				refused, did := o.refuse(slices.Clone(st), now, 1, 7)
+				assert.Equal(t, noted, did)
+				assert.Equal(t, want, k.inner(refused))
+				at := c.Ready(inner(), now, 2)
+				for what, changed := range map[string][2][]uint64{
+					"spend":  {c.Spend(inner(), at, 2), o.Spend(slices.Clone(st), at, 2)},
+					"charge": {c.charge(inner(), now, 4), o.charge(slices.Clone(st), now, 4)},
+					"pack":   {c.Pack(inner()), o.Pack(slices.Clone(st))},
+				} {
+					assert.Equal(t, changed[0], k.inner(changed[1]), what)
+					assert.Equal(t, list[:holdsHeader], changed[1][:holdsHeader], what)
+					assert.True(t, o.Valid(changed[1]), what)
+				}
+				want, _ = c.Kernel.reserve(inner(), now, at, 1, nil)
+				reserved, _ := o.Kernel.reserve(slices.Clone(st), now, at, 1, nil)
+				assert.Equal(t, want, k.inner(reserved))
+			})
+		}
+	}
+}
+
 func TestHolds_Opened(t *testing.T) {
 	for name, c := range holdKernels(t, InMemory.Varying()) {
 		s := keyOf(c)
