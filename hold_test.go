@@ -428,6 +428,57 @@ func TestSettle_AfterLimitsThereAndBack(t *testing.T) {
 	}
 }
 
+// The Decision of a Settle is that of the limit under which the key was last granted something.
+func TestHold_SettleTellsTheLimitThatGrantedLast(t *testing.T) {
+	type limits = []ratelimit.Algorithm
+	window := func(limit, hours int) ratelimit.Algorithm {
+		return ratelimit.FixedWindow{Limit: limit, Window: time.Duration(hours) * time.Hour}
+	}
+	bucket := func(limit, hours int) ratelimit.Algorithm {
+		return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: limit, Per: time.Duration(hours) * time.Hour}}
+	}
+	for name, alg := range map[string]func(limit, hours int) ratelimit.Algorithm{
+		"FixedWindow": window,
+		"TokenBucket": bucket,
+		"SlidingLog": func(limit, hours int) ratelimit.Algorithm {
+			return ratelimit.SlidingLog{Limit: limit, Window: time.Duration(hours) * time.Hour}
+		},
+		"SlidingWindow": func(limit, hours int) ratelimit.Algorithm {
+			return ratelimit.SlidingWindow{Limit: limit, Window: time.Duration(hours) * time.Hour}
+		},
+		"All": func(limit, hours int) ratelimit.Algorithm {
+			return ratelimit.All{bucket(limit, hours), window(limit, hours)}
+		},
+	} {
+		for kept, opts := range map[string]func() []ratelimit.Option{"memory": inMemory, "bytes": inBytes} {
+			t.Run(name+"/"+kept, func(t *testing.T) {
+				plan := alg(10, 1)
+				l, clk := at(t, plan, append(opts(), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil }))...)
+				settled := func(n, limit, remaining int, r *ratelimit.Reservation) {
+					t.Helper()
+					d, err := r.Settle(ctx, n)
+					require.NoError(t, err)
+					assert.Equal(t, []int{limit, remaining}, []int{d.Limit, d.Remaining})
+				}
+				first := heldFor(t, l, 5)
+				clk.Advance(time.Microsecond)
+				plan = alg(8, 2)
+				second := heldFor(t, l, 1)
+				settled(0, 8, 7, first)
+				settled(0, 8, 8, second)
+				third := heldFor(t, l, 2)
+				clk.Advance(time.Microsecond)
+				plan = alg(10, 1) // is asked again, and grants
+				require.True(t, l.Allow("key"))
+				plan = alg(8, 2)
+				_, err := l.Peek(ctx, "key")
+				require.NoError(t, err)
+				settled(3, 10, 6, third)
+			})
+		}
+	}
+}
+
 // waited are algorithms that grant 10 events at once, and no more within an hour. (A LeakyBucket would
 // have its waiters wait for their turns in its queue.)
 var waited = []ratelimit.Algorithm{

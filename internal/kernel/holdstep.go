@@ -31,11 +31,11 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 		}
 		at, now = o.closed(now)
 	}
-	k, next, pin := at, now, false
+	k, next, pin := at.granted(now), now, false
 	switch req.Op {
-	case OpCancel, OpSettle, OpExtend: // applied by at
+	case OpCancel, OpSettle, OpExtend: // applied by the limit that granted last
 	case OpReturn:
-		if own := at.Base(); own != c {
+		if own := k.Base(); own != c {
 			asked := *req
 			if asked.N = min(asked.N, own.Limit()); !own.Alike(c) {
 				asked.N = 0 // they are not counted

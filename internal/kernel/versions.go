@@ -58,6 +58,33 @@ func (c *Compiled) stored() *Compiled {
 	return c
 }
 
+// granted returns the kernel for requests that ask for the limit of st which granted something last; of
+// several at one instant, the one that came last.
+func (c *Compiled) granted(st []uint64) *Compiled {
+	base := c.Base()
+	if base.versions == nil {
+		return c
+	}
+	inner := st
+	if o := c.opened(); o != nil {
+		inner = o.inner(st)
+	}
+	i, last, by := 0, Instant(0), base
+	for part, st := range base.parts.states(inner) {
+		if _, ok := part.Kernel.(*mark); !ok {
+			continue
+		}
+		if st[0] >= last {
+			last, by = st[0], base.versions.asked[i]
+		}
+		i++
+	}
+	if c != base {
+		return by.Opened()
+	}
+	return by
+}
+
 // Versions returns the limits that the states of c are of: c itself, if it is one limit.
 func (c *Compiled) Versions() []*Compiled {
 	if c = c.Base(); c.versions != nil {
