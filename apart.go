@@ -82,13 +82,16 @@ func (a *asking) take(joint *memory.Joint, held parts, n int) (*Reservation, Dec
 	granted := together
 	var failed error
 	if together && len(joint.Asked) > 0 {
+		joint.Delay = a.delay()
 		granted, failed = decideTogether(joint, a.all)
 		a.fail(failed)
 	}
 	switch {
 	case !granted:
 		a.settle(true)
-	case !a.all:
+	case a.all:
+		a.align(max(a.delay(), joint.Delay))
+	default:
 		a.settle(false)
 	}
 	m, next := merging{own: held.own}, 0
@@ -337,6 +340,34 @@ func (a *asking) tell(k *apartKey, r *Reservation, answer Result, err error) (gr
 func (a *asking) fail(err error) {
 	if err != nil {
 		a.errs = append(a.errs, err)
+	}
+}
+
+// delay returns the time until the events of all keys that have granted them may happen.
+func (a *asking) delay() (d time.Duration) {
+	for i := range a.keys {
+		d = max(d, a.keys[i].answer.Decision.Delay)
+	}
+	return d
+}
+
+// align lets the holds last from when the events of all keys may happen, delay from now, as holds of keys in
+// memory do. It takes a call only if a key has queued the events, for each other one.
+func (a *asking) align(delay time.Duration) {
+	for i := range a.keys {
+		k := &a.keys[i]
+		r := k.held
+		if !r.holds() || k.answer.Decision.Delay >= delay {
+			continue
+		}
+		req := Request{Op: OpExtend, Hold: Handle{ID: r.hold, For: r.by.handle(a.holding(k)).toKernel().After(delay)}, Grant: r.grant}
+		var res Result
+		if err := r.l.applyBy(context.WithoutCancel(a.ctx), r.key, r.by, &req, &res); err != nil { // without, because the events are held
+			a.fail(fmt.Errorf("bounds[%d]: %w", k.index, r.l.failed(err)))
+			continue
+		}
+		k.answer.Decision.ResetAfter = res.Decision.ResetAfter
+		r.due = r.l.timeline.In(delay)
 	}
 }
 

@@ -52,6 +52,54 @@ func remaining(t *testing.T, bounds ...Bound) (left []int) {
 	return left
 }
 
+// The events of a HoldAll last from when they leave the queue of a LeakyBucket, as those of an All do: in every
+// key, wherever it is, whether its queue is the longest or it has none.
+func TestHoldAll_OfAQueue(t *testing.T) {
+	clk := stepclock.New()
+	parts := All{
+		InFlight{Limit: 10, Timeout: time.Hour},
+		LeakyBucket{Rate: PerHour(200), Capacity: 10},
+		All{LeakyBucket{Rate: PerHour(400), Capacity: 10}},
+	}
+	for _, kept := range append(keptAlls(clk), keptAll{name: "several"}) {
+		t.Run(kept.name, func(t *testing.T) {
+			joint := newJointStore()
+			var bounds []Bound
+			for i, part := range parts {
+				switch {
+				case kept.of != nil:
+					bounds = append(bounds, For(kept.of(part), "key"))
+				case i == 1: // the longest queue is in memory, and the others are not
+					bounds = append(bounds, For(Must(New(part, WithClock(clk))), "key"))
+				default:
+					bounds = append(bounds, For(joint.of(clk, part), "key"))
+				}
+			}
+			all := Must(New(parts, WithClock(clk)))
+			for range 3 {
+				r, d, err := HoldAll(t.Context(), 1, bounds...)
+				require.NoError(t, err)
+				want, wanted, err := all.Hold(t.Context(), "key", 1)
+				require.NoError(t, err)
+				require.Equal(t, wanted.ResetAfter, d.ResetAfter)
+				require.Equal(t, wanted.Delay, d.Delay)
+				require.Equal(t, wanted.Delay, want.Delay())
+				for _, p := range r.parts().of {
+					require.Equal(t, wanted.Delay, p.r.Delay())
+				}
+			}
+			clk.Advance(time.Hour + 36*time.Second - 1) // the last one has left the queue after 36 s
+			d, err := bounds[0].Peek(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 9, d.Remaining)
+			clk.Advance(1)
+			d, err = bounds[0].Peek(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 10, d.Remaining)
+		})
+	}
+}
+
 // Each key of a HoldAll is held as its options say, and one that is given twice as those of the first.
 func TestHoldAll_Options(t *testing.T) {
 	clk := stepclock.New()

@@ -90,7 +90,12 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 // ([ErrDebt] or [ErrFull]), the others are settled, and Settle can be called again for that key. If
 // the events are denied, the Reservation is nil.
 //
-// In memory, HoldAll makes an allocation for each key, and three more.
+// A [LeakyBucket] may delay the events. Then the holds of all keys last from when the events may happen in all of
+// them, as in an All. For keys that are not in memory, and have not delayed the events as long, that takes
+// a call of the store for each.
+//
+// In memory, HoldAll makes an allocation for each key, and three more; up to two more for a key of which a hold
+// has just ended by itself.
 func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, error) {
 	own, err := checkTogether(ctx, n, of)
 	if err != nil {

@@ -1,6 +1,9 @@
 package kernel
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // An Op is the kind of a Request.
 type Op uint8
@@ -49,6 +52,11 @@ type Handle struct {
 	ID   uint64        // chosen by the caller; below 2⁵³ in a portable encoding
 	For  time.Duration // until it ends by itself: for OpHold and OpExtend from now on, for OpReserve from its turn
 	Back bool          // whether its events are given back then, and do not count as held
+}
+
+// After returns how long the hold lasts if its events may happen only after a delay.
+func (h Handle) After(delay time.Duration) time.Duration {
+	return delay + min(h.For, math.MaxInt64-delay)
 }
 
 // Adds returns the most events that r adds to a state.

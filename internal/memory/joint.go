@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
@@ -66,7 +67,8 @@ type Asked struct {
 // A Joint decides on several keys. Its memory is used again: see NewJoint.
 type Joint struct {
 	Asked []Asked
-	Waits bool // whether the caller waits until the request is granted, so that no denial is noted
+	Waits bool          // whether the caller waits until the request is granted, so that no denial is noted
+	Delay time.Duration // until the events of all keys may happen, for OpHold: the caller sets that of other keys
 
 	req     kernel.Request // for one of the keys at a time: see as
 	reading kernel.Reading // its fixed time
@@ -109,7 +111,7 @@ func (j *Joint) Close() {
 	if cap(j.Asked) <= mostKept {
 		clear(j.Asked)
 		clear(j.locks[:cap(j.locks)])
-		j.Asked, j.Waits, j.locks = j.Asked[:0], false, j.locks[:0]
+		j.Asked, j.Waits, j.Delay, j.locks = j.Asked[:0], false, 0, j.locks[:0]
 		joints.Put(j)
 	}
 }

@@ -95,7 +95,31 @@ func (j *Joint) attempt() (out outcome, lacks *Asked) {
 			}
 		}
 	}
+	if j.granted && j.req.Opens() {
+		j.align()
+	}
 	return updated, nil
+}
+
+// align lets the holds of all keys last from when the events of all may happen, like one of an All: those of
+// a key that has queued them may happen later than the others grant them.
+func (j *Joint) align() {
+	for i := range j.Asked {
+		j.Delay = max(j.Delay, j.Asked[i].Answer.Delay)
+	}
+	for i := range j.Asked {
+		e := &j.Asked[i]
+		if !e.Answer.Held || e.Answer.Delay == j.Delay {
+			continue
+		}
+		req := *j.as(e)
+		req.Op, req.Hold.For = kernel.OpExtend, e.Hold.After(j.Delay)
+		slot, _ := e.ls.find(e.id) // another key may have moved it
+		var a kernel.Answer
+		e.ls.step(&e.ls.slots[slot], e.k, &req, &a)
+		e.Answer.ResetAfter, e.Answer.Ends = a.ResetAfter, a.Ends
+		e.Answer.Due = kernel.After(e.now, uint64(j.Delay)-min(uint64(j.Delay), e.lag))
+	}
 }
 
 // lock locks the shards of all keys.
