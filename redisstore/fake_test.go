@@ -121,7 +121,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 		delete(f.states, key)
 		return "", nil
 	case c.Words[1] == getText:
-		return f.states[key], nil
+		return at + "\x01" + f.states[key], nil
 	}
 	if f.meddle != nil {
 		f.meddle()

@@ -71,9 +71,10 @@ func (s *Store) meet(prog *program, value string) {
 	known.latest.Store(&latest)
 }
 
-// getText is a script that returns a value, or the empty string if there is none. (To GET,
-// clients give an error then.)
-const getText = "return redis.call('GET', KEYS[1]) or ''"
+// getText is a script that replies with the time, 1 and a value, or nothing if there is none. What
+// is computed from a value is as of when it was read: another process may have used it just before.
+const getText = `local t = redis.call('TIME')
+return struct.pack('<d', t[1] * 1000000 + t[2]) .. '\1' .. (redis.call('GET', KEYS[1]) or '')`
 
 // replaceText is a script that replaces the value ARGV[1], if it is still there, by ARGV[2] for
 // ARGV[3] milliseconds. It replies with the time and 0, or with the time, 1 and the present value.
@@ -155,12 +156,12 @@ func (s *Store) found(g *group) string {
 		return g.reply
 	}
 	g.script = newScript(getText)
-	at := g.reply
-	if g.cmd = g.script.inFull(g.script.command([]string{g.calls[0].name.text}, nil)); len(at) < 8 {
-		at = string(appendDouble(nil, float64(time.Now().UnixMicro())))
-	}
+	g.cmd = g.script.inFull(g.script.command([]string{g.calls[0].name.text}, nil))
 	s.transmit(g)
-	return at[:8] + string(rune(replyOther)) + g.reply
+	if g.err == nil && len(g.reply) < 9 {
+		g.err = errShort
+	}
+	return g.reply
 }
 
 // withoutVoid drops what is void because the key was reset; see tombstone.go.
@@ -170,10 +171,16 @@ func (s *Store) withoutVoid(q *queue, g *group) error {
 	}
 	name := nameOf(s.tombstone(g.calls[0].name.text))
 	reset, err := s.run(g.ctx, name, Command{Words: []string{"EVAL", getText, "1", name.text}, Key: 3})
-	if at, _ := strconv.ParseUint(reset, 10, 64); at > 0 {
+	if err != nil {
+		return err
+	}
+	if len(reset) < 9 {
+		return errShort
+	}
+	if at, _ := strconv.ParseUint(reset[9:], 10, 64); at > 0 {
 		q.forget(g, at)
 	}
-	return err
+	return nil
 }
 
 // ttl returns for how many milliseconds the state of a result is kept.

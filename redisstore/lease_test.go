@@ -109,6 +109,42 @@ func TestGivingBack(t *testing.T) {
 	}
 }
 
+// While a hold is open, the process takes the unused events of a lease back from a value that it reads: as of
+// then, even if other processes have used the key between the two commands.
+func TestGivingBackBesideOthers(t *testing.T) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"bucket":  ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1000, Per: 1000 * time.Hour}},
+		"sliding": ratelimit.SlidingWindow{Limit: 1000, Window: 1000 * time.Hour, Segments: 4},
+		"log":     ratelimit.SlidingLog{Limit: 1000, Window: time.Hour},
+		"all":     ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000), Burst: 1000}, ratelimit.SlidingLog{Limit: 1001, Window: time.Hour}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeServer(t, alg)
+				f.delay = time.Millisecond
+				s, l := f.store(t, WithLease(100, 100*time.Millisecond))
+				_, other := f.store(t)
+				used := 0
+				for s.Stats().Leased < 30 {
+					require.True(t, l.Allow("k"))
+					used++
+				}
+				r, _, err := other.Hold(t.Context(), "k", 5)
+				require.NoError(t, err)
+				for range 200 { // until the lease has ended
+					require.True(t, other.Allow("k"))
+					used++
+				}
+				synctest.Wait()
+				d, err := r.Settle(t.Context(), 5)
+				require.NoError(t, err)
+				assert.Equal(t, 1000-used-5, d.Remaining)
+				assert.Zero(t, s.Stats().Lost)
+			})
+		})
+	}
+}
+
 // After Close there are no leases, and the store still works.
 func TestClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
