@@ -20,7 +20,7 @@ servers:
 # The same with the race detector, except the benchmarks, whose tests cover only their
 # harness, the release, whose test runs other programs, and what only calls the packages that are
 # tested here: examples, and adapters without goroutines or locks.
-UNRACED := benchmarks/ scripts/release/ examples/ $(wildcard examples/*/) httplimit/routers/
+UNRACED := benchmarks/ scripts/release/ examples/ httplimit/routers/
 race:
 	@set -e; for m in $(filter-out $(UNRACED),$(MODULES)); do echo "== race $$m"; (cd $$m && GOWORK=off go test -race -short ./...); done
 

@@ -26,9 +26,9 @@ import (
 //
 // f gets the request that the handler got, and the status and the number of bytes of the body
 // (0 for HEAD) that the handler wrote to its ResponseWriter. Handlers of Gin and Echo
-// write elsewhere: packages ginlimit and echolimit of module httplimit/routers see to that. If the handler has
-// sent nothing, status is 200, or 500 if it panicked. Informational statuses do
-// not count. If the handler hijacked the connection, status is 101 unless it sent another one
+// write elsewhere: packages ginlimit and echolimit of module httplimit/routers see to that. If the
+// handler has sent nothing, status is 200, or 500 if it panicked. Informational statuses do not
+// count. If the handler hijacked the connection, status is 101 unless it sent another one
 // before, and written is what it wrote before. [CostOf] returns what the handler told [Cost],
 // and [ByCost] is an f that settles with it.
 //

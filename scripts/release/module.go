@@ -37,7 +37,7 @@ func (m *gomod) tag(version string) string { return path.Join(m.dir, version) }
 
 // released reports whether users import the module.
 func (m *gomod) released() bool {
-	return !slices.ContainsFunc(notReleased, func(dir string) bool { return m.dir == dir || strings.HasPrefix(m.dir, dir+"/") })
+	return !slices.ContainsFunc(notReleased, func(dir string) bool { return m.dir == dir })
 }
 
 func (m *gomod) requires(path string) bool {

@@ -6,4 +6,4 @@ import (
 	"github.com/ratelimit-go/ratelimit/examples/routers/routertest"
 )
 
-func TestRouter(t *testing.T) { routertest.Run(t, "github.com/gin-gonic/gin", router) }
+func TestRouter(t *testing.T) { routertest.Run(t, router) }
