@@ -69,9 +69,8 @@ type asking struct {
 	ctx  context.Context
 	of   []Bound
 	keys []apartKey
-	all  bool     // whether this is HoldAll
-	by   *waitAll // that asks, or nil
-	last bool     // whether all keys but those that are asked now have granted, so that these need not be held
+	all  bool // whether this is HoldAll
+	last bool // whether all keys but those that are asked now have granted, so that these need not be held
 	errs []error
 }
 
@@ -100,9 +99,7 @@ func (a *asking) take(joint *memory.Joint, held parts, n int) (*Reservation, Dec
 		if len(keys) > 0 && keys[0].index == i {
 			k := &keys[0]
 			if k.told {
-				if a.by == nil {
-					a.of[i].observe(a.ctx, k.n, &k.answer, granted, k.err)
-				}
+				a.of[i].observe(a.ctx, k.n, &k.answer, granted, k.err)
 				m.add(i, k.answer.Decision, k.times, k.n)
 			}
 			if granted && a.all {
@@ -110,7 +107,7 @@ func (a *asking) take(joint *memory.Joint, held parts, n int) (*Reservation, Dec
 			}
 			keys = keys[1:]
 		} else if together {
-			a.of[i].toldJoint(a.ctx, &joint.Asked[next], granted, failed, a.by)
+			a.of[i].toldJoint(a.ctx, &joint.Asked[next], granted, failed)
 			m.addJoint(&joint.Asked[next])
 			next++
 		}
@@ -198,7 +195,7 @@ func (a *asking) askAlone(k *apartKey) (granted bool) {
 	if err := k.l.check(a.ctx, n); err != nil {
 		return a.tell(k, nil, Result{}, err)
 	}
-	if d, ok := k.l.overtakes(a.ctx, b.key, n); ok && a.by == nil {
+	if d, ok := k.l.overtakes(a.ctx, b.key, n); ok {
 		return a.tell(k, nil, Result{Decision: d}, nil)
 	}
 	return a.decide(k)

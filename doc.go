@@ -43,7 +43,7 @@
 // [Limiter.Wait] waits until an event may happen, [Limiter.Reserve] returns when it
 // may, and [Limiter.Peek] looks without spending. [Limiter.TakeUpTo] takes as many events as
 // there are. [TakeEach] takes events of many keys at once, each for itself. [TakeAll] takes
-// events of several keys of any limiters, of all or of none; so do [HoldAll] and [WaitAll].
+// events of several keys of any limiters, of all or of none; so does [HoldAll].
 //
 // Where the cost of a request is known only afterwards, [Limiter.Hold] takes an estimate, and
 // [Reservation.Settle] makes the key as if the cost had been taken then. A hold ends by itself ([HoldFor],

@@ -356,6 +356,38 @@ func ExampleTakeAll() {
 	// bob has 1 <nil>
 }
 
+// To wait until several keys grant, ask again when the one that refuses for longest may grant.
+func ExampleTakeAll_wait() {
+	limiter := func(r ratelimit.Rate) ratelimit.Limiter {
+		return ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: r, Burst: 2}))
+	}
+	users, service := limiter(ratelimit.PerSecond(100)), limiter(ratelimit.PerSecond(1000))
+	wait := func(ctx context.Context, user string) error {
+		for {
+			d, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(users, user), ratelimit.For(service, ""))
+			switch {
+			case err != nil || d.Allowed:
+				return err
+			case d.RetryAfter == ratelimit.Never:
+				return ratelimit.ErrNever
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(d.RetryAfter):
+			}
+		}
+	}
+	for range 4 {
+		fmt.Println(wait(context.Background(), "ann"))
+	}
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+	// <nil>
+}
+
 // A call of a language model counts as one request, and as tokens and cents that are estimated
 // before and known afterwards.
 func ExampleHoldAll() {

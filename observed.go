@@ -290,11 +290,9 @@ func (b Bound) observe(ctx context.Context, n int, res *Result, granted bool, er
 	l.observe(ctx, o)
 }
 
-// toldJoint is observe for a key in memory, unless a WaitAll asked it, which tells its observers once.
-func (b Bound) toldJoint(ctx context.Context, e *memory.Asked, granted bool, err error, w *waitAll) {
-	if w != nil {
-		w.told(&e.Answer)
-	} else if _, ok := b.limiter.(*observed); ok && e.Times > 0 {
+// toldJoint is observe for a key in memory.
+func (b Bound) toldJoint(ctx context.Context, e *memory.Asked, granted bool, err error) {
+	if _, ok := b.limiter.(*observed); ok && e.Times > 0 {
 		var res Result
 		res.set(&e.Answer)
 		b.observe(ctx, e.Sum, &res, granted, err)

@@ -26,8 +26,8 @@ func (f ObserverFunc) Observe(ctx context.Context, o Observation) { f(ctx, o) }
 // WithObserver makes the limiter tell o of each of its decisions. It may be given several times;
 // the observers are called in that order.
 //
-// An observer sees Allow, Take, TakeUpTo, Hold, Reserve, ReserveWithin, Charge, Wait, WaitHold and
-// [WaitAll] (when they return), Settle, Release and Cancel of their reservations, and for each key that they
+// An observer sees Allow, Take, TakeUpTo, Hold, Reserve, ReserveWithin, Charge, Wait, WaitHold
+// (when they return), Settle, Release and Cancel of their reservations, and for each key that they
 // ask [TakeEach], [TakeAll] and [HoldAll]. It does not see Peek and Reset, which decide nothing, nor
 // calls that are refused before anything is decided, because n is negative, ctx has ended, or a
 // reservation was settled before. [Reservation.Wait] is seen only if it cancels. An observer of a
@@ -95,7 +95,7 @@ const (
 	CallTakeUpTo             // TakeUpTo
 	CallTakeAll              // TakeAll and HoldAll, for one of the keys
 	CallHold                 // Hold
-	CallWait                 // Wait, WaitN, WaitHold and, for one of the keys, WaitAll
+	CallWait                 // Wait, WaitN and WaitHold
 	CallReserve              // Reserve and ReserveWithin
 	CallCharge               // Charge
 	CallSettle               // Settle and Release of a Reservation

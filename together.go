@@ -77,7 +77,7 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 		return Decision{}, err
 	}
 	if !takeWords(n, of, own, &d) {
-		_, d, err = takeTogether(ctx, n, of, own, false, nil)
+		_, d, err = takeTogether(ctx, n, of, own, false)
 	}
 	return d, err
 }
@@ -101,7 +101,7 @@ func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, e
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	return takeTogether(ctx, n, of, own, true, nil)
+	return takeTogether(ctx, n, of, own, true)
 }
 
 // takeWords is a faster takeTogether without hold, for a few keys in memory whose states are one
@@ -131,10 +131,9 @@ func takeWords(n int, of []Bound, own bool, d *Decision) (ok bool) {
 }
 
 // takeTogether is TakeAll and HoldAll. own is whether a Bound has a number of its own. Without
-// hold, the Reservation is nil. w is the WaitAll that asks, or nil.
-func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool, w *waitAll) (_ *Reservation, _ Decision, err error) {
+// hold, the Reservation is nil.
+func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool) (_ *Reservation, _ Decision, err error) {
 	joint := memory.NewJoint()
-	joint.Waits = w != nil
 	defer joint.Close()
 	held := parts{own: own}
 	if hold {
@@ -152,7 +151,7 @@ func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool, w *wai
 		by := b.decider(ctx)
 		if foreign {
 			apart = addApart(apart, of, i, n, by)
-		} else if e, ok := by.join(joint, b.key, w != nil); !ok {
+		} else if e, ok := by.join(joint, b.key); !ok {
 			apart = addApart(apart, of, i, n, by)
 		} else if e.Index, e.N = i, b.events(n); hold {
 			h, _ := b.holding()
@@ -162,12 +161,12 @@ func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool, w *wai
 	}
 	if len(apart) > 0 {
 		kept := append([]Bound(nil), of...) // so that of may be on its caller's stack
-		asking := asking{ctx: ctx, of: kept, all: hold, by: w, keys: apart}
+		asking := asking{ctx: ctx, of: kept, all: hold, keys: apart}
 		return asking.take(joint, held, n)
 	}
 	granted, err := decideTogether(joint, hold)
 	for i, b := range of {
-		b.toldJoint(ctx, &joint.Asked[i], granted, err, w)
+		b.toldJoint(ctx, &joint.Asked[i], granted, err)
 	}
 	if err != nil {
 		return nil, Decision{}, err
@@ -222,16 +221,15 @@ func (b Bound) decider(ctx context.Context) (own decider) {
 	return own
 }
 
-// join adds the key to those that are decided on together, if it can be. first is whether nobody waits
-// for it before.
-func (own *decider) join(joint *memory.Joint, key string, first bool) (e *memory.Asked, ok bool) {
+// join adds the key to those that are decided on together, if it can be.
+func (own *decider) join(joint *memory.Joint, key string) (e *memory.Asked, ok bool) {
 	l, t := own.l, own.t
 	switch {
 	case l == nil || l.local == nil:
 		return nil, false
 	case own.failed != nil || t.Stateless(): // Hold asks the FailurePolicy, or needs no state
 		return nil, false
-	case !first && l.waiting.has(key): // Hold does not overtake a Wait
+	case l.waiting.has(key): // Hold does not overtake a Wait
 		return nil, false
 	}
 	e = joint.Add()

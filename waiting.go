@@ -45,7 +45,7 @@ type ticket struct {
 	place *list.Element
 
 	// turn has an element if the ticket has become the first, or something may have made
-	// room, since it was last received from. The tickets of a WaitAll share it.
+	// room, since it was last received from.
 	turn chan struct{}
 }
 
@@ -58,8 +58,8 @@ func (q *queue) signal() {
 	}
 }
 
-// enter puts a new ticket at the end of the queue of key. turn has room for an element.
-func (w *waiting) enter(key string, turn chan struct{}) *ticket {
+// enter puts a new ticket at the end of the queue of key.
+func (w *waiting) enter(key string) *ticket {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q := w.keys[key]
@@ -70,7 +70,7 @@ func (w *waiting) enter(key string, turn chan struct{}) *ticket {
 		}
 		w.keys[key] = q
 	}
-	t := &ticket{key: key, queue: q, turn: turn}
+	t := &ticket{key: key, queue: q, turn: make(chan struct{}, 1)}
 	t.place = q.waiters.PushBack(t)
 	w.count.Add(1)
 	if q.waiters.Len() == 1 {
@@ -98,13 +98,6 @@ func (w *waiting) leave(t *ticket) {
 			w.keys = nil // maps do not shrink
 		}
 	}
-}
-
-// first reports whether t is the first in its queue.
-func (w *waiting) first(t *ticket) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return t.queue.waiters.Front() == t.place
 }
 
 // any reports whether somebody waits on some key. It is faster than the other methods.
@@ -207,7 +200,7 @@ func errWaiters(n int) error {
 // which others wait. It sets why.
 func (l *limiter) standInLine(ctx context.Context, key string, n int, to purpose, h holding, why *reason) (*Reservation, error) {
 	l.overtakes(ctx, key, n) // which wakes the first waiter if it may not know of room that there is
-	t := l.waiting.enter(key, make(chan struct{}, 1))
+	t := l.waiting.enter(key)
 	defer l.waiting.leave(t)
 	select {
 	case <-ctx.Done():

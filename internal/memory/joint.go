@@ -67,7 +67,6 @@ type Asked struct {
 // A Joint decides on several keys. Its memory is used again: see NewJoint.
 type Joint struct {
 	Asked []Asked
-	Waits bool          // whether the caller waits until the request is granted, so that no denial is noted
 	Delay time.Duration // until the events of all keys may happen, for OpHold: the caller sets that of other keys
 
 	req     kernel.Request // for one of the keys at a time: see as
@@ -111,7 +110,7 @@ func (j *Joint) Close() {
 	if cap(j.Asked) <= mostKept {
 		clear(j.Asked)
 		clear(j.locks[:cap(j.locks)])
-		j.Asked, j.Waits, j.Delay, j.locks = j.Asked[:0], false, 0, j.locks[:0]
+		j.Asked, j.Delay, j.locks = j.Asked[:0], 0, j.locks[:0]
 		joints.Put(j)
 	}
 }

@@ -77,7 +77,7 @@ func (j *Joint) attempt() (out outcome, lacks *Asked) {
 		j.own()
 		j.granted = j.decide()
 	}
-	j.notes = !j.granted && !j.Waits && j.noted()
+	j.notes = !j.granted && j.noted()
 	if lacks := j.takePlaces(); lacks != nil {
 		j.disown()
 		return noRoom, lacks
