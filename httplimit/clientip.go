@@ -53,8 +53,9 @@ func FromForwarded() IPOption { return FromHeader(fieldForwarded) }
 
 // FromHeader reads the given header field instead of X-Forwarded-For. It is for proxies that
 // report one address in a field of their own: X-Real-IP (nginx, as it is often configured),
-// CF-Connecting-IP (Cloudflare), True-Client-IP (Akamai, Cloudflare) or Fly-Client-IP
-// (Fly.io).
+// CF-Connecting-IP (Cloudflare), True-Client-IP (Akamai, Cloudflare), Fly-Client-IP
+// (Fly.io) or CloudFront-Viewer-Address (CloudFront). In the latter, the last colon precedes the
+// port, because CloudFront writes no brackets around an IPv6 address: 2001:db8::5:46532.
 //
 // The field is believed if the peer of the connection is trusted, so FromHeader needs
 // [TrustedProxies] or [TrustedHops]. If the field is missing, present more than once, a list,

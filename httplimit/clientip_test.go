@@ -37,6 +37,8 @@ func TestClientIP(t *testing.T) {
 	quiet(t) // direct finds fields of proxies
 	const xff, cf = "X-Forwarded-For", "CF-Connecting-IP"
 	cloudflare := httplimit.ClientIP(proxies, httplimit.FromHeader(cf))
+	const viewerAddress = "CloudFront-Viewer-Address"
+	viewer := httplimit.ClientIP(proxies, httplimit.FromHeader(viewerAddress), httplimit.IPv6Prefix(128))
 	direct := httplimit.ClientIP()
 	behind := httplimit.ClientIP(proxies)
 	oneHop, twoHops := httplimit.ClientIP(httplimit.TrustedHops(1)), httplimit.ClientIP(httplimit.TrustedHops(2))
@@ -204,6 +206,14 @@ func TestClientIP(t *testing.T) {
 		"header: a hop":                {httplimit.ClientIP(httplimit.FromHeader("x-real-ip"), httplimit.TrustedHops(1)), from("203.0.113.9:1", "X-Real-IP", "198.51.100.7"), "198.51.100.7"},
 		"header: hops":                 {httplimit.ClientIP(httplimit.FromHeader("X-Real-IP"), httplimit.TrustedHops(9)), from("203.0.113.9:1", "X-Real-IP", "198.51.100.7"), "198.51.100.7"},
 		"header: through a socket":     {httplimit.ClientIP(httplimit.FromHeader("X-Real-IP"), httplimit.TrustedHops(1)), from("@", "X-Real-IP", "198.51.100.7"), "198.51.100.7"},
+		"viewer":                       {viewer, from("10.1.1.1:1", viewerAddress, "198.51.100.7:46532"), "198.51.100.7"},
+		"viewer: IPv6":                 {viewer, from("10.1.1.1:1", viewerAddress, "2001:db8::5:46532"), "2001:db8::5/128"},
+		"viewer: IPv6, in full":        {viewer, from("10.1.1.1:1", viewerAddress, "2001:db8:0:0:0:0:0:5:46532"), "2001:db8::5/128"},
+		"viewer: IPv6, short port":     {viewer, from("10.1.1.1:1", viewerAddress, "2001:db8::5:80"), "2001:db8::5/128"},
+		"viewer: brackets":             {viewer, from("10.1.1.1:1", viewerAddress, "[2001:db8::5]:46532"), "2001:db8::5/128"},
+		"viewer: no port":              {viewer, from("10.1.1.1:1", viewerAddress, "198.51.100.7"), "198.51.100.7"},
+		"viewer: not a port":           {viewer, from("10.1.1.1:1", viewerAddress, "2001:db8::5:465321"), "10.1.1.1"},
+		"viewer: twice":                {viewer, from("10.1.1.1:1", viewerAddress, "1.1.1.1:1", viewerAddress, "198.51.100.7:1"), "10.1.1.1"},
 		"header: X-Forwarded-For":      {httplimit.ClientIP(proxies, httplimit.FromHeader("x-forwarded-for")), from("10.1.1.1:1", xff, "1.1.1.1, 198.51.100.7, 10.2.2.2"), "198.51.100.7"},
 		"header: Forwarded":            {httplimit.ClientIP(proxies, httplimit.FromHeader("forwarded")), from("10.1.1.1:1", "Forwarded", "for=198.51.100.7"), "198.51.100.7"},
 		"header: Forwarded, twice":     {httplimit.ClientIP(proxies, httplimit.FromHeader("forwarded"), httplimit.FromForwarded()), from("10.1.1.1:1", "Forwarded", "for=198.51.100.7"), "198.51.100.7"},

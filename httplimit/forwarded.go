@@ -23,12 +23,17 @@ const (
 	fieldXForwardedFor = "X-Forwarded-For"
 )
 
+// fieldCloudFront has an address with a port, and no brackets around an IPv6 address.
+const fieldCloudFront = "Cloudfront-Viewer-Address"
+
 func (c *ipConfig) newWalk(h http.Header) walk {
 	switch lines := h[c.field]; {
 	case c.field == fieldForwarded:
 		return walk{lines: lines, last: lastNode}
 	case c.field == fieldXForwardedFor:
 		return walk{lines: lines, last: lastAddress}
+	case len(lines) == 1 && c.field == fieldCloudFront:
+		return walk{lines: lines, last: viewerAddress}
 	case len(lines) == 1:
 		return walk{lines: lines, last: onlyAddress}
 	}
@@ -68,6 +73,20 @@ func onlyAddress(line string) (entry, rest string, more bool) {
 		return "", "", false
 	}
 	return strings.TrimSpace(line), "", false
+}
+
+// viewerAddress is onlyAddress for CloudFront-Viewer-Address. The entry is "" if what follows
+// the last colon is no port.
+func viewerAddress(line string) (entry, rest string, more bool) {
+	entry, _, _ = onlyAddress(line)
+	port := strings.LastIndexByte(entry, ':')
+	switch {
+	case port < 0 || strings.HasPrefix(entry, "["):
+		return entry, "", false
+	case !isPort(entry[port+1:]):
+		return "", "", false
+	}
+	return entry[:port], "", false
 }
 
 // lastNode returns the node that the "for" parameter of the last element of a
