@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -143,6 +144,20 @@ func ExampleJoin() {
 	r.Header.Set("X-Forwarded-For", "1.1.1.1, 203.0.113.9") // the first one is made up
 	fmt.Println(key(r))
 	// Output: 11:203.0.113.914:/user/#/photos <nil>
+}
+
+// A service for which ann and ANN are the same user.
+func ExampleHeader() {
+	user := httplimit.Header("X-User")
+	folded := func(r *http.Request) (string, error) {
+		key, err := user(r)
+		return strings.ToLower(key), err
+	}
+
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("X-User", "ANN")
+	fmt.Println(folded(r))
+	// Output: ann <nil>
 }
 
 // A service behind Cloudflare and a load balancer at 10.0.0.7 that drops CF-Connecting-IP from

@@ -38,12 +38,22 @@ func keyOf(text, what string) (string, error) {
 	return fmt.Sprintf("%s%x", text[:longestRaw-32], sha256.Sum256([]byte(text))), nil
 }
 
-// Header returns the value of a header field, such as X-API-Key, as the key. It
+// Header returns the value of a header field, such as X-API-Key, as the key, without the
+// spaces and tabs around it, which HTTP/2 keeps and HTTP/1 does not. It
 // fails with [ErrNoKey] if the field is missing, empty, longer than 8,192 bytes, or
 // present more than once, because then it would not identify one client. For a value
 // longer than 256 bytes, the key is its beginning followed by its SHA-256 hash.
 // Header does not work for Host, which net/http keeps in [http.Request.Host]. If the name is not
 // that of a header field, Header fails with an error that matches [ratelimit.ErrInvalid].
+//
+// Values that differ in case are different keys: alice and ALICE, Bearer t and bearer t. Where the
+// service takes them for the same, a KeyFunc of the program folds them:
+//
+//	user := httplimit.Header("X-User")
+//	folded := func(r *http.Request) (string, error) {
+//		key, err := user(r)
+//		return strings.ToLower(key), err
+//	}
 //
 // A client may send any value. If nothing before the middleware verifies it, an attacker sends
 // another one with each request, and is never limited, or those of others, and uses up their
@@ -54,12 +64,12 @@ func Header(name string) KeyFunc {
 	}
 	return func(r *http.Request) (string, error) {
 		switch values := r.Header.Values(name); {
-		case len(values) == 0 || values[0] == "":
-			return "", fmt.Errorf("%w: the header field %s is missing or empty", ErrNoKey, name)
 		case len(values) > 1:
 			return "", fmt.Errorf("%w: the header field %s is present %d times", ErrNoKey, name, len(values))
+		case len(values) == 0 || strings.Trim(values[0], " \t") == "":
+			return "", fmt.Errorf("%w: the header field %s is missing or empty", ErrNoKey, name)
 		default:
-			return keyOf(values[0], "the header field "+name)
+			return keyOf(strings.Trim(values[0], " \t"), "the header field "+name)
 		}
 	}
 }
@@ -72,8 +82,8 @@ func Everybody() KeyFunc {
 // Cookie returns the value of a cookie, such as a session's, as the key. It fails with
 // [ErrNoKey] if there is no such cookie, or more than one, or if it is empty or longer than
 // 8,192 bytes; a value longer than 256 bytes is hashed as by [Header]. As there, an attacker can
-// send any value, unless something before the middleware verifies it. If the name is not that
-// of a cookie, Cookie fails with an error that matches [ratelimit.ErrInvalid].
+// send any value, unless something before the middleware verifies it, and values that differ in case
+// are different keys. If the name is not that of a cookie, Cookie fails with an error that matches [ratelimit.ErrInvalid].
 func Cookie(name string) KeyFunc {
 	if !isName(name) {
 		return misusedKey{invalid("Cookie's name", fmt.Sprintf("%q", name), "must be the name of a cookie, such as session")}.key
@@ -93,8 +103,10 @@ func Cookie(name string) KeyFunc {
 // BasicAuthUser returns the user name of HTTP's basic authentication as the key, whatever the
 // password is: a limit of failed logins needs that (see [WithSettle]). It fails with [ErrNoKey]
 // if there is no user name, or more than one Authorization field; a name longer than 256 bytes
-// is hashed as by [Header]. If nothing before the middleware verifies the password, an attacker
-// can use up the limit of any user.
+// is hashed as by [Header]. As there, alice and ALICE are different keys unless a KeyFunc of the
+// program folds them: otherwise, where they are one user, each way to write the name has a limit of
+// its own. If nothing before the middleware verifies the password, an attacker can use up the limit of
+// any user.
 func BasicAuthUser() KeyFunc {
 	return func(r *http.Request) (string, error) {
 		if n := len(r.Header["Authorization"]); n > 1 {

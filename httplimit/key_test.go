@@ -58,7 +58,11 @@ func TestKeys(t *testing.T) {
 		return r
 	}
 	assert.Equal(t, "a", get(httplimit.Header("x-api-key"), header("a")))
-	for _, r := range []*http.Request{header(), header(""), header("a", "b"), header("", "b")} {
+	for _, spaced := range []string{" a", "a ", "\ta \t"} { // as HTTP/2 passes them on
+		assert.Equal(t, "a", get(httplimit.Header("X-API-Key"), header(spaced)), "%q", spaced)
+	}
+	assert.NotEqual(t, get(httplimit.Header("X-API-Key"), header("a")), get(httplimit.Header("X-API-Key"), header("A")))
+	for _, r := range []*http.Request{header(), header(""), header(" \t"), header("a", "b"), header("", "b")} {
 		_, err := httplimit.Header("X-API-Key")(r)
 		assert.ErrorIs(t, err, httplimit.ErrNoKey)
 	}
