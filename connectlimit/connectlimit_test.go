@@ -102,7 +102,7 @@ func limiter(t *testing.T, alg ratelimit.Algorithm, opts ...ratelimit.Option) (r
 // details returns the details of a refusal.
 func details(t *testing.T, err error) (retry *errdetails.RetryInfo, quota *errdetails.QuotaFailure) {
 	t.Helper()
-	require.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err), "%v", err)
+	require.Contains(t, []connect.Code{connect.CodeResourceExhausted, connect.CodeUnavailable}, connect.CodeOf(err), "%v", err)
 	refusal, _ := errors.AsType[*connect.Error](err)
 	for _, d := range refusal.Details() {
 		value, err := d.Value()
@@ -197,6 +197,7 @@ func TestStoreFails(t *testing.T) {
 	assert.NotNil(t, quota)
 	_, err = serve(t, connectlimit.Middleware(degraded{l}), returns).call(t.Context())
 	retry, quota = details(t, err)
+	assert.Equal(t, connect.CodeUnavailable, connect.CodeOf(err))
 	assert.Equal(t, time.Second, retry.GetRetryDelay().AsDuration())
 	assert.Nil(t, quota)
 }

@@ -30,7 +30,9 @@ import (
 //
 // A call over the limit fails with [connect.CodeResourceExhausted], in the protocol that the client
 // speaks. The error has two details of google.rpc: RetryInfo, the time after which the same call would
-// be granted (absent if no wait helps), and QuotaFailure, which names the limit. Header fields are those
+// be granted (absent if no wait helps), and QuotaFailure, which names the limit. If the store has failed
+// and the limiter's [ratelimit.FailurePolicy] refuses a call, it fails with [connect.CodeUnavailable] and
+// a RetryInfo. Header fields are those
 // of httplimit, in each protocol; clients of connect-go find them in [connect.Error.Meta]. A call
 // whose key or cost cannot be determined fails with [connect.CodeInvalidArgument], which shows only an
 // [httplimit.ErrNoKey]; other errors are logged as by [httplimit.BadRequest]. With
@@ -75,7 +77,11 @@ func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func refusal(r *http.Request) *connect.Error {
 	d, _ := httplimit.DecisionOf(r)
 	report, _ := httplimit.ReportOf(r)
-	err := connect.NewError(connect.CodeResourceExhausted, errors.New(report.Detail))
+	code := connect.CodeResourceExhausted
+	if d.Degraded && report.RetryAfter < ratelimit.Never { // otherwise it exceeds all that is ever granted
+		code = connect.CodeUnavailable
+	}
+	err := connect.NewError(code, errors.New(report.Detail))
 	if report.RetryAfter < ratelimit.Never {
 		addDetail(err, &errdetails.RetryInfo{RetryDelay: durationpb.New(report.RetryAfter)})
 	}

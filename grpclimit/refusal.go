@@ -17,7 +17,11 @@ import (
 
 // refusal returns the status of a call that d refuses.
 func refusal(d ratelimit.Decision, r httplimit.Report) error {
-	st := status.New(codes.ResourceExhausted, r.Detail)
+	code := codes.ResourceExhausted
+	if d.Degraded && r.RetryAfter < ratelimit.Never { // otherwise it exceeds all that is ever granted
+		code = codes.Unavailable
+	}
+	st := status.New(code, r.Detail)
 	var details []protoadapt.MessageV1
 	if r.RetryAfter < ratelimit.Never {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(r.RetryAfter)})

@@ -231,9 +231,9 @@ func TestStoreFails(t *testing.T) {
 		trailer metadata.MD
 	}{
 		{ratelimit.FailOpen, codes.OK, 0, metadata.MD{}},
-		{ratelimit.FailClosed, codes.ResourceExhausted, time.Second, metadata.MD{"retry-after": {"1"}}},
+		{ratelimit.FailClosed, codes.Unavailable, time.Second, metadata.MD{"retry-after": {"1"}}},
 		{ratelimit.Fallback(local), codes.OK, 0, metadata.MD{}},
-		{ratelimit.Fallback(local), codes.ResourceExhausted, time.Hour, metadata.MD{"retry-after": {"3600"}}},
+		{ratelimit.Fallback(local), codes.Unavailable, time.Hour, metadata.MD{"retry-after": {"3600"}}},
 	} {
 		l, err := ratelimit.New(bucket, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 		require.NoError(t, err)

@@ -359,9 +359,9 @@ func TestStoreFails(t *testing.T) {
 		current    string
 	}{
 		{ratelimit.FailOpen, 200, "", ""},
-		{ratelimit.FailClosed, 429, "1", ""},
+		{ratelimit.FailClosed, 503, "1", ""},
 		{ratelimit.Fallback(local), 200, "", ""},
-		{ratelimit.Fallback(local), 429, "3600", ""},
+		{ratelimit.Fallback(local), 503, "3600", ""},
 	} {
 		l, err := ratelimit.New(bucket, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 		require.NoError(t, err)
@@ -389,11 +389,14 @@ func TestFallbackWithALowerLimit(t *testing.T) {
 	share, _ := limiter(t, ratelimit.Share(bucket, 8))
 	l, err := ratelimit.New(bucket, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.Fallback(share)))
 	require.NoError(t, err)
-	for cost, retryAfter := range map[int]string{10: "1", 21: ""} {
-		h := httplimit.Middleware(l, httplimit.WithCost(func(*http.Request) int { return cost }))(ok)
+	for _, tt := range []struct {
+		cost, status int
+		retryAfter   string
+	}{{10, 503, "1"}, {21, 429, ""}} {
+		h := httplimit.Middleware(l, httplimit.WithCost(func(*http.Request) int { return tt.cost }))(ok)
 		resp := serve(h, from("192.0.2.1:1"))
-		assert.Equal(t, 429, resp.StatusCode, cost)
-		assert.Equal(t, retryAfter, resp.Header.Get("Retry-After"), cost)
+		assert.Equal(t, tt.status, resp.StatusCode, tt.cost)
+		assert.Equal(t, tt.retryAfter, resp.Header.Get("Retry-After"), tt.cost)
 	}
 }
 

@@ -18,8 +18,18 @@ type refusal struct {
 	status int
 	before []byte   // the body up to its detail
 	after  [][]byte // the rest of the body, for each part of the policy
-	failed []byte   // the body if the store failed
 }
+
+// failed is the body if the store failed. Its status is 503, because no client is known to exceed a
+// limit.
+var failed = fmt.Appendf(nil, `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"%s"}`, unavailable)
+
+// unavailable says why a request is refused if the store failed.
+const unavailable = "The limit cannot be checked at the moment."
+
+// unchecked reports whether d refuses only because the store failed. What exceeds all that is ever
+// granted at once does so whatever the store says.
+func unchecked(d ratelimit.Decision) bool { return d.Degraded && d.RetryAfter < ratelimit.Never }
 
 func newRefusal(status int, names []string) *refusal {
 	f := &refusal{status: status}
@@ -31,20 +41,14 @@ func newRefusal(status int, names []string) *refusal {
 		}
 		f.after = append(f.after, fmt.Appendf(nil, `","violated-policies":[%s]}`, quoted))
 	}
-	title := http.StatusText(status)
-	if title == "" { // for example of 499
-		title = "Limit unavailable"
-	}
-	f.failed = fmt.Appendf(nil, `{"type":"about:blank","title":%q,"status":%d,"detail":"%s"}`,
-		title, status, detail(ratelimit.Decision{Degraded: true}))
 	return f
 }
 
 // detail says why the request is refused, in characters that need no escape in JSON.
 func detail(d ratelimit.Decision) string {
 	switch {
-	case d.Degraded:
-		return "The limit cannot be checked at the moment."
+	case unchecked(d):
+		return unavailable
 	case blocks(d):
 		return "No requests are allowed."
 	case d.RetryAfter == ratelimit.Never:
@@ -61,20 +65,23 @@ const problemJSON = "application/problem+json"
 
 // answer writes the refusal d, which the given part of the policy decided.
 func (f *refusal) answer(w http.ResponseWriter, r *http.Request, d ratelimit.Decision, part int) {
-	h := w.Header()
+	h, status := w.Header(), f.status
+	if unchecked(d) {
+		status = http.StatusServiceUnavailable
+	}
 	h["Cache-Control"] = []string{"no-store"}
 	var body []byte
 	switch {
 	case !takesProblem(r.Header["Accept"]):
 		h["Content-Type"], h["X-Content-Type-Options"] = []string{"text/plain; charset=utf-8"}, []string{"nosniff"}
 		body = append([]byte(detail(d)), '\n')
-	case d.Degraded:
+	case unchecked(d):
 		h["Content-Type"] = []string{problemJSON}
-		body = f.failed
+		body = failed
 	default:
 		h["Content-Type"] = []string{problemJSON}
 		body = slices.Concat(f.before, []byte(detail(d)), f.after[part])
 	}
-	w.WriteHeader(f.status)
+	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }

@@ -87,17 +87,11 @@ func TestRefusalWithoutAStore(t *testing.T) {
 	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.NoError(t, err)
 	resp := serve(httplimit.Middleware(l, httplimit.WithStoreError(func(*http.Request, error) {}))(ok), from("192.0.2.1:1"))
-	assert.Equal(t, 429, resp.StatusCode)
-	assert.JSONEq(t, `{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"The limit cannot be checked at the moment."}`, body(t, resp))
+	assert.Equal(t, 503, resp.StatusCode)
+	assert.JSONEq(t, `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"The limit cannot be checked at the moment."}`, body(t, resp))
 	assert.Empty(t, resp.Header.Get("RateLimit"))
 	assert.Equal(t, "1", resp.Header.Get("Retry-After"))
-}
-
-// TestStatusWithoutAText checks the title of a refusal whose status has no text.
-func TestStatusWithoutAText(t *testing.T) {
-	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-	require.NoError(t, err)
-	resp := serve(httplimit.Middleware(l, httplimit.WithStatus(499), httplimit.WithStoreError(func(*http.Request, error) {}))(ok), from("192.0.2.1:1"))
-	assert.Equal(t, 499, resp.StatusCode)
-	assert.JSONEq(t, `{"type":"about:blank","title":"Limit unavailable","status":499,"detail":"The limit cannot be checked at the moment."}`, body(t, resp))
+	resp = serve(httplimit.Middleware(l, httplimit.WithStatus(420))(ok), from("192.0.2.1:1", "Accept", "text/html"))
+	assert.Equal(t, 503, resp.StatusCode, "WithStatus is for clients that are over the limit")
+	assert.Equal(t, "The limit cannot be checked at the moment.\n", body(t, resp))
 }
