@@ -264,7 +264,8 @@ func TestInFlight(t *testing.T) {
 			answered := make(chan error)
 			go func() { answered <- ask(t.Context()) }()
 			<-entered
-			details(t, ask(t.Context()))
+			retry, _ := details(t, ask(t.Context()))
+			assert.Equal(t, time.Second, retry.GetRetryDelay().AsDuration(), "it may end long before its timeout")
 			<-left
 			end <- ended
 			<-left

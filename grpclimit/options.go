@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -106,6 +107,12 @@ func WithPerMessage() Option { return func(c *config) { c.perMessage = true } }
 // call, whatever its key.
 func WithInFlight() Option { return func(c *config) { c.inFlight = true } }
 
+// WithInFlightRetry is [httplimit.WithInFlightRetry]: the time that a client is told to wait if a
+// [ratelimit.InFlight] refuses its call, a second by default.
+func WithInFlightRetry(d time.Duration) Option {
+	return func(c *config) { c.flightRetry, c.forServers = d, "WithInFlightRetry" }
+}
+
 // A config is what the options make. newConfig checks it.
 type config struct {
 	key        KeyFunc
@@ -120,12 +127,14 @@ type config struct {
 	inFlight   bool
 	forServers string // an option that only servers have, if one was given
 
+	flightRetry time.Duration
+
 	keyed, costed, skipped, shadowed, storeErrorSet bool // whether these options were given
 }
 
 // newConfig returns what the options make. of is the function that they were given to.
 func newConfig(of string, opts []Option) (*config, error) {
-	c := &config{name: "default", headers: httplimit.Standard, keyError: invalidArgument(), storeError: logStoreError()}
+	c := &config{name: "default", headers: httplimit.Standard, keyError: invalidArgument(), storeError: logStoreError(), flightRetry: time.Second}
 	for i, opt := range opts {
 		if opt == nil {
 			return nil, invalid(fmt.Sprintf("option %d of %s", i, of), nil, "must be the result of a With function")

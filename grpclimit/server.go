@@ -46,7 +46,7 @@ func NewServer(l ratelimit.Limiter, opts ...Option) (*Server, error) {
 		c.key = PeerIP()
 	}
 	c.inFlight = c.inFlight || flies(l)
-	reporter, err := httplimit.NewReporter(l, httplimit.WithHeaders(c.headers), httplimit.WithPolicyName(c.name))
+	reporter, err := httplimit.NewReporter(l, httplimit.WithHeaders(c.headers), httplimit.WithPolicyName(c.name), httplimit.WithInFlightRetry(c.flightRetry))
 	if err != nil {
 		return nil, err
 	}

@@ -56,8 +56,8 @@ const (
 	// refusal.
 	//
 	// The item of a [ratelimit.InFlight] has qu="concurrent-requests" and no w, and t is sent
-	// only after a refusal. t and Retry-After are then the time until the earliest requests
-	// reach their Timeout. They may end before.
+	// only after a refusal. t and Retry-After are then a hint, see [WithInFlightRetry]: requests
+	// may end long before the Timeout.
 	//
 	// For a key whose limit is [ratelimit.Unlimited], neither field is sent, nor are those of
 	// Legacy. For a [ratelimit.Blocked] one, q and r are 0, and t and Retry-After are not sent,
@@ -66,7 +66,9 @@ const (
 
 	// Legacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
 	// X-RateLimit-Reset is the Unix time in seconds, by the limiter's clock, at which
-	// the whole quota is back.
+	// the whole quota is back. Of a [ratelimit.All], and with [WithAlso], all three are of the part
+	// that decided; X-RateLimit-Reset is then a time at which its whole quota is back, but not
+	// always the earliest.
 	Legacy
 
 	// None sends neither. Refusals still have Retry-After.
@@ -85,9 +87,6 @@ const (
 	// same q as another one.
 	Draft7
 )
-
-// lists reports whether the fields list the limits.
-func (h Headers) lists() bool { return h == Standard || h == Draft7 }
 
 // The header fields, in the canonical form of net/http.
 const (
@@ -151,13 +150,14 @@ func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies
 			h[fieldPolicy] = joined(h[fieldPolicy], []string{p.field7})
 		}
 	case Legacy:
-		h[fieldXLimit] = []string{strconv.Itoa(d.Limit)}
+		limit, reset := p.whole(d)
+		h[fieldXLimit] = []string{strconv.Itoa(limit)}
 		h[fieldXRemaining] = []string{strconv.Itoa(d.Remaining)}
 		if blocks(d) {
 			delete(h, fieldXReset)
 			return
 		}
-		h[fieldXReset] = []string{strconv.FormatInt(seconds(time.Duration(m.clk.Now().UnixNano())+min(d.ResetAfter, math.MaxInt64/4)), 10)}
+		h[fieldXReset] = []string{strconv.FormatInt(seconds(time.Duration(m.clk.Now().UnixNano())+min(reset, math.MaxInt64/4)), 10)}
 	}
 }
 
@@ -217,6 +217,19 @@ func (p *policies) reset(d ratelimit.Decision) (t time.Duration, ok bool) {
 	return min(d.ResetAfter, q.back(d.Remaining)), q.window > 0
 }
 
+// whole returns the limit of the part that decided d, and a time within which its whole quota is back.
+func (p *policies) whole(d ratelimit.Decision) (limit int, reset time.Duration) {
+	q := p.quotas[p.part(d)]
+	if len(p.names) == 1 || q.most == 0 {
+		return d.Limit, d.ResetAfter
+	}
+	reset = min(d.ResetAfter, q.back(d.Remaining))
+	if d.RetryAfter < ratelimit.Never {
+		reset = max(reset, d.RetryAfter)
+	}
+	return q.most, reset
+}
+
 // partition returns the parameter pk of RateLimit for d, a decision on q. It is empty without
 // WithPartitionKey.
 func (m *middleware) partition(q question, d ratelimit.Decision) string {
@@ -230,11 +243,15 @@ func (m *middleware) partition(q question, d ratelimit.Decision) string {
 	return ";pk=:" + base64.StdEncoding.EncodeToString(m.partitionKey(key)) + ":"
 }
 
-// jittered returns d, a refusal, with the RetryAfter that the client is told: it is later by up to
-// WithJitter's maximum, and never 0, which would mean to retry at once.
-func (m *middleware) jittered(d ratelimit.Decision) ratelimit.Decision {
+// hinted returns d, a refusal by p, with the RetryAfter that the client is told. It is at most
+// WithInFlightRetry's time if an InFlight refuses, later by up to WithJitter's maximum, and never 0,
+// which would mean to retry at once.
+func (m *middleware) hinted(d ratelimit.Decision, p *policies) ratelimit.Decision {
 	if d.RetryAfter <= 0 { // of a limiter that failed
 		d.RetryAfter = time.Second
+	}
+	if p.quotas[p.part(d)].flies && !d.Degraded && d.RetryAfter < ratelimit.Never {
+		d.RetryAfter = min(d.RetryAfter, m.flightRetry)
 	}
 	if d.RetryAfter < ratelimit.Never {
 		d.RetryAfter += rand.N(min(m.jitter, ratelimit.Never-1-d.RetryAfter) + 1)

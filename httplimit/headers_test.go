@@ -377,3 +377,48 @@ func TestPartitionKey(t *testing.T) {
 		}
 	}
 }
+
+// TestLegacyOfParts checks that the three fields of Legacy are of one part: the one that decided.
+func TestLegacyOfParts(t *testing.T) {
+	const start = 1772366400
+	year := ratelimit.SlidingLog{Limit: 1000, Window: 300 * 24 * time.Hour}
+	minute := ratelimit.FixedWindow{Limit: 5, Window: time.Minute}
+	for name, tt := range map[string]struct {
+		alg   ratelimit.Algorithm
+		costs []int
+		want  []string // limit, remaining and reset after the start
+	}{
+		"one":             {minute, []int{1}, []string{"5 4 60"}},
+		"the shorter":     {ratelimit.All{minute, year}, []int{1, 4, 1}, []string{"5 4 60", "5 0 60", "5 0 60"}},
+		"the longer":      {ratelimit.All{minute, ratelimit.SlidingLog{Limit: 4, Window: time.Hour}}, []int{1, 3, 1}, []string{"4 3 3600", "4 0 3600", "4 0 3600"}},
+		"a bucket":        {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10}, year}, []int{1, 9, 1}, []string{"10 9 1", "10 0 10", "10 0 10"}},
+		"in flight":       {ratelimit.All{ratelimit.InFlight{Limit: 5, Timeout: time.Hour}, year}, []int{2, 5, 1}, []string{"5 3 3600", "5 0 3600", "5 4 3600"}},
+		"with a period":   {ratelimit.All{ratelimit.RollingWindow{Quota: 50, Window: time.Hour, Period: time.Minute, PeriodLimit: 5}, year}, []int{2}, []string{"5 3 3600"}},
+		"an unlimited":    {ratelimit.All{ratelimit.Unlimited{}, minute}, []int{1}, []string{"5 4 60"}},
+		"more than it is": {ratelimit.All{minute, year}, []int{6}, []string{"5 5 0"}},
+	} {
+		single, clk := limiter(t, tt.alg)
+		own, err := ratelimit.New(minute, ratelimit.WithClock(clk),
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return tt.alg, nil }))
+		require.NoError(t, err)
+		users, err := ratelimit.New(year, ratelimit.WithClock(clk))
+		require.NoError(t, err)
+		also, err := ratelimit.New(tt.alg, ratelimit.WithClock(clk))
+		require.NoError(t, err)
+		cost := 0
+		opts := []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy), httplimit.WithCost(func(*http.Request) int { return cost })}
+		for kind, h := range map[string]http.Handler{
+			"alone":   httplimit.Middleware(single, opts...)(ok),
+			"own":     httplimit.Middleware(own, opts...)(ok),
+			"another": httplimit.Middleware(users, append(opts, httplimit.WithAlso(also, httplimit.Everybody(), "also"))...)(ok),
+		} {
+			for i, want := range tt.want {
+				cost = tt.costs[i]
+				header := serve(h, from("192.0.2.1:1")).Header
+				reset, err := strconv.Atoi(header.Get("X-RateLimit-Reset"))
+				require.NoError(t, err)
+				assert.Equal(t, want, fmt.Sprint(header.Get("X-RateLimit-Limit"), " ", header.Get("X-RateLimit-Remaining"), " ", reset-start), "%s, %s: %d", name, kind, i)
+			}
+		}
+	}
+}

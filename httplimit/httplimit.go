@@ -216,14 +216,14 @@ func (m *middleware) serveDecided(w http.ResponseWriter, r *http.Request, next h
 	case a.Allowed:
 		p := m.policiesOf(r.Context(), q, a.Decision)
 		d := a.Decision
-		if m.headers.lists() {
+		if m.headers != None {
 			d = p.shown(r.Context(), q, d)
 		}
 		m.setHeaders(w.Header(), d, p, m.partition(q, a.Decision))
 		m.pass(w, r, next, q, a)
 	default:
 		h, p := w.Header(), m.policiesOf(r.Context(), q, a.Decision)
-		d := m.jittered(p.shown(r.Context(), q, a.Decision))
+		d := m.hinted(p.shown(r.Context(), q, a.Decision), p)
 		m.setHeaders(h, d, p, m.partition(q, a.Decision))
 		if m.denied == nil {
 			p.refusal.answer(w, r, d, p.part(d))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -18,6 +19,13 @@ import (
 // when the handler is done, for the requests of all keys. Those without an InFlight stay as
 // spent as without WithInFlight.
 func WithInFlight() Option { return func(c *config) { c.inFlight = true } }
+
+// WithInFlightRetry sets the time that a client is told to wait if a [ratelimit.InFlight], alone or as
+// the part of an [ratelimit.All] that decides, refuses its request. The default is one second. Nobody
+// knows when the requests in flight will end, and the RetryAfter of the limiter, which is the time until
+// the earliest of them reaches its Timeout, would keep clients away for as long as that. The client is
+// told the lesser of the two. The decision that [DecisionOf] and [WithShadow] report stays exact.
+func WithInFlightRetry(d time.Duration) Option { return func(c *config) { c.flightRetry = d } }
 
 // serveInFlight is serveDecided for a request that is held, and releases it afterwards.
 func (m *middleware) serveInFlight(w http.ResponseWriter, r *http.Request, next http.Handler, q question, a answer, err error) {

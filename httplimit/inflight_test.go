@@ -319,10 +319,10 @@ func TestInFlightHeaders(t *testing.T) {
 		alg                              ratelimit.Algorithm
 		policy, allowed, refused, legacy string
 	}{
-		{flight, `"default";q=1;qu="concurrent-requests"`, `"default";r=0`, `"default";r=0;t=60`, "1772366460"},
+		{flight, `"default";q=1;qu="concurrent-requests"`, `"default";r=0`, `"default";r=0;t=1`, "1772366460"},
 		{
 			ratelimit.All{flight, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}},
-			`"default-1";q=1;qu="concurrent-requests", "default-2";q=100;w=3600`, `"default-1";r=0`, `"default-1";r=0;t=60`, "1772370000",
+			`"default-1";q=1;qu="concurrent-requests", "default-2";q=100;w=3600`, `"default-1";r=0`, `"default-1";r=0;t=1`, "1772366460",
 		},
 	} {
 		l, _ := limiter(t, tt.alg)
@@ -335,10 +335,51 @@ func TestInFlightHeaders(t *testing.T) {
 		assert.Equal(t, 429, refused.StatusCode)
 		assert.Equal(t, tt.policy, refused.Header.Get("RateLimit-Policy"))
 		assert.Equal(t, tt.refused, refused.Header.Get("RateLimit"))
-		assert.Equal(t, "60", refused.Header.Get("Retry-After"))
+		assert.Equal(t, "1", refused.Header.Get("Retry-After"))
 		legacy := serve(httplimit.Middleware(l, httplimit.WithHeaders(httplimit.Legacy))(ok), from("192.0.2.1:1"))
 		assert.Equal(t, tt.legacy, legacy.Header.Get("X-RateLimit-Reset"))
 	}
+}
+
+// TestInFlightRetry checks what clients are told, and that other parts, and limits that are never
+// enough, are as without it.
+func TestInFlightRetry(t *testing.T) {
+	for i, tt := range []struct {
+		alg   ratelimit.Algorithm
+		opts  []httplimit.Option
+		costs int
+		want  string
+	}{
+		{ratelimit.InFlight{Limit: 1, Timeout: 10 * time.Minute}, nil, 1, "1"},
+		{ratelimit.InFlight{Limit: 1, Timeout: 10 * time.Minute}, []httplimit.Option{httplimit.WithInFlightRetry(5 * time.Second)}, 1, "5"},
+		{ratelimit.InFlight{Limit: 1, Timeout: 3 * time.Second}, []httplimit.Option{httplimit.WithInFlightRetry(5 * time.Second)}, 1, "3"},
+		{ratelimit.InFlight{Limit: 1, Timeout: 10 * time.Minute}, nil, 2, ""},
+		{ratelimit.All{ratelimit.InFlight{Limit: 1, Timeout: 10 * time.Minute}, ratelimit.FixedWindow{Limit: 9, Window: time.Minute}}, nil, 1, "1"},
+		{ratelimit.All{ratelimit.InFlight{Limit: 9, Timeout: 10 * time.Minute}, ratelimit.FixedWindow{Limit: 1, Window: time.Minute}}, nil, 1, "60"},
+		{nil, nil, 1, "1"},
+	} {
+		var l ratelimit.Limiter
+		if tt.alg != nil {
+			l, _ = limiter(t, tt.alg)
+		} else { // of a key's own
+			l = ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+				ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+					return ratelimit.InFlight{Limit: 1, Timeout: 10 * time.Minute}, nil
+				})))
+		}
+		costs := 1
+		opts := append(tt.opts, httplimit.WithInFlight(), httplimit.WithCost(func(*http.Request) int { return costs }))
+		var h http.Handler
+		h = httplimit.Middleware(l, opts...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			costs = tt.costs
+			refused := serve(h, from("192.0.2.1:1"))
+			assert.Equal(t, 429, refused.StatusCode, i)
+			assert.Equal(t, tt.want, refused.Header.Get("Retry-After"), i)
+		}))
+		assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode, i)
+	}
+	_, err := httplimit.New(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})), httplimit.WithInFlightRetry(0))
+	assert.ErrorContains(t, err, "must be positive")
 }
 
 // TestWithoutInFlight checks what the documentation says of a limiter whose algorithm is not

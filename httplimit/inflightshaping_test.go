@@ -57,8 +57,8 @@ func TestInFlightShaping(t *testing.T) {
 				{"2", 200, 2500 * time.Millisecond, "r=0"},
 				{"3", 200, 4 * time.Second, "r=0"},
 				{"4", 200, 4500 * time.Millisecond, "r=0"},
-				{"5", 429, 3 * time.Second, "r=0;t=3599"},
-				{"6", 429, 3 * time.Second, "r=0;t=3599"},
+				{"5", 429, 3 * time.Second, "r=0;t=1"},
+				{"6", 429, 3 * time.Second, "r=0;t=1"},
 			} {
 				wg.Go(func() {
 					resp := serve(h, from("192.0.2.1:1", "Name", who.name))

@@ -146,6 +146,8 @@ type config struct {
 	jitter     time.Duration // the most that is added to RetryAfter
 	expose     bool          // whether scripts of other origins may read the header fields
 
+	flightRetry time.Duration // the most that a refusal by an InFlight tells a client to wait
+
 	partitionKey func(key string) []byte // nil if the RateLimit field has no pk
 
 	answered, skipped, shadowed, storeErrorSet, partitioned bool // whether these options were given
@@ -199,6 +201,8 @@ func newConfig(opts []Option) (*config, error) {
 		keyError:   BadRequest(),
 		storeError: logStoreError(),
 		name:       "default",
+
+		flightRetry: time.Second,
 	}
 	for i, opt := range opts {
 		if opt == nil {
@@ -228,6 +232,8 @@ func (c *config) check() error {
 		return invalid("WithPartitionKey's function", nil, "must return the partition key for a key; omit the option to send none")
 	case c.jitter < 0:
 		return invalid("WithJitter's maximum", c.jitter, "must not be negative")
+	case c.flightRetry <= 0:
+		return invalid("WithInFlightRetry's time", c.flightRetry, "must be positive")
 	case c.shaping < 0:
 		return invalid("WithShaping's delay", c.shaping, "must not be negative")
 	case c.shadowed && c.shaping > 0:

@@ -30,7 +30,7 @@ type policies struct {
 
 // policiesOf returns the policies of the keys of q, on which d was decided.
 func (m *middleware) policiesOf(ctx context.Context, q question, d ratelimit.Decision) *policies {
-	if !m.perKey || d.Degraded || d.Allowed && !m.headers.lists() {
+	if !m.perKey || d.Degraded || d.Allowed && m.headers == None {
 		return m.policies // nothing else would be shown
 	}
 	if q.all == nil {
@@ -162,7 +162,7 @@ func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
 		case 0:
 			of = []quota{{}}
 		case 2: // nobody knows which of them a decision is about
-			of[0].window = 0
+			of[0].window, of[0].most = 0, min(of[0].most, of[1].most)
 		}
 		p.quotas = append(p.quotas, of[0])
 	}
@@ -198,7 +198,9 @@ func (p *policies) part(d ratelimit.Decision) int { return min(max(d.Part, 0), l
 // which none of them counts any more.
 type quota struct {
 	events int
+	most   int           // the same, also of a period within it
 	window time.Duration // 0 if flies, because it is not known
+	lasts  time.Duration // after which none of them counts any more in any case
 	flies  bool          // whether they count until they are released
 	drips  bool          // whether they come back one by one, evenly
 }
@@ -207,7 +209,7 @@ type quota struct {
 // It is 0 if it is not known.
 func (q quota) back(left int) time.Duration {
 	if !q.drips {
-		return q.window
+		return q.lasts
 	}
 	missing := uint64(q.events - min(max(0, left), q.events))
 	hi, lo := bits.Mul64(uint64(q.window), missing)
@@ -229,7 +231,7 @@ func quotas(alg ratelimit.Algorithm) []quota {
 		return append(quotas(a), quotas(period)...)
 	}
 	if a, ok := alg.(ratelimit.InFlight); ok {
-		return []quota{{events: a.Limit, flies: true}}
+		return []quota{{events: a.Limit, most: a.Limit, lasts: a.Timeout, flies: true}}
 	}
 	q, err := spent(alg)
 	if err != nil {
@@ -258,7 +260,7 @@ func spent(alg ratelimit.Algorithm) (quota, error) {
 	}
 	limit := fresh.Decision.Limit
 	_, _, res, err := t.Apply(nil, ratelimit.Request{Op: ratelimit.OpTake, N: limit}.At(time.Unix(0, 0)))
-	return quota{events: limit, window: res.Decision.ResetAfter}, err
+	return quota{events: limit, most: limit, window: res.Decision.ResetAfter, lasts: res.Decision.ResetAfter}, err
 }
 
 // maxInteger is the greatest integer of a structured field (RFC 9651, 3.3.1).

@@ -14,7 +14,7 @@ import (
 type Reporter struct{ m *middleware }
 
 // NewReporter returns a Reporter of the decisions of l. It obeys [WithHeaders],
-// [WithPolicyName], [WithJitter], [WithPartitionKey] and [WithExposedHeaders]. It fails if l is
+// [WithPolicyName], [WithJitter], [WithInFlightRetry], [WithPartitionKey] and [WithExposedHeaders]. It fails if l is
 // nil, an option is invalid, or [WithAlso] is given. Other options have no effect.
 func NewReporter(l ratelimit.Limiter, opts ...Option) (*Reporter, error) {
 	c, err := newConfig(opts)
@@ -53,7 +53,7 @@ func (p *Reporter) Report(ctx context.Context, key string, d ratelimit.Decision)
 	q := question{key: key}
 	policies, pk := p.m.policiesOf(ctx, q, d), p.m.partition(q, d)
 	if !d.Allowed {
-		d = p.m.jittered(d)
+		d = p.m.hinted(d, policies)
 	}
 	r := reportOf(d, policies)
 	r.Header = make(http.Header)
