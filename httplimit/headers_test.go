@@ -406,7 +406,7 @@ func TestLegacyOfParts(t *testing.T) {
 		also, err := ratelimit.New(tt.alg, ratelimit.WithClock(clk))
 		require.NoError(t, err)
 		cost := 0
-		opts := []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy), httplimit.WithCost(func(*http.Request) int { return cost })}
+		opts := []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy), httplimit.WithInFlight(), httplimit.WithCost(func(*http.Request) int { return cost })}
 		for kind, h := range map[string]http.Handler{
 			"alone":   httplimit.Middleware(single, opts...)(ok),
 			"own":     httplimit.Middleware(own, opts...)(ok),
