@@ -224,9 +224,9 @@ func (l *observed) ended(ctx context.Context, call Call, key string, n int, wait
 		o.Outcome, o.Err, o.Decision.Degraded = Failed, why.failure, true
 	case errors.Is(err, ErrFull):
 		o.Outcome = Failed
-	case left(ctx, err):
+	case left(ctx, err) && !(call == CallWait && errors.Is(err, context.DeadlineExceeded)):
 		o.Outcome = Abandoned
-	case err != nil:
+	case err != nil: // also a Wait whose deadline has passed: what it asked for was not granted in time
 		o.Outcome = Denied
 	}
 	if err == nil {

@@ -124,7 +124,7 @@ const (
 	// Delayed: they may happen, and had to wait or have to.
 	Delayed
 
-	// Denied: the limit does not allow them.
+	// Denied: the limit does not allow them, or not before the deadline of a Wait.
 	Denied
 
 	// Withheld: this key would have granted them, but another key of TakeAll or HoldAll

@@ -52,8 +52,25 @@ func (m *middleware) waitHold(ctx context.Context, l ratelimit.Limiter, q questi
 		a.Decision, err = m.nowLeft(ctx, q)
 		return a, err
 	}
-	// Ask why, and when to retry. If the delay has not passed, a turn may still come in time.
-	deadline, _ := bounded.Deadline()
-	a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, max(0, m.clk.Until(deadline)), m.turnOptions()...)
-	return a, err
+	if ctx.Err() != nil {
+		return a, ctx.Err()
+	}
+	// Find out when to retry, by a call that observers do not see: this request was denied once.
+	d, failed := l.Peek(ctx, q.key)
+	if d.Allowed && !d.Degraded && bounded.Err() != nil { // the delay was over before the limiter was asked
+		a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, 0, m.turnOptions()...)
+		return a, err
+	}
+	d.Allowed = false
+	turn, late := errors.AsType[*ratelimit.TurnError](err)
+	switch {
+	case late:
+		d.RetryAfter = turn.Wait - turn.Left
+	case errors.Is(err, ratelimit.ErrNever):
+		d.RetryAfter = ratelimit.Never
+	case errors.Is(err, ratelimit.ErrQueueFull), errors.Is(err, ratelimit.ErrFull), bounded.Err() != nil:
+	default:
+		d.Degraded, failed = true, err
+	}
+	return answer{Decision: d}, failed
 }

@@ -53,6 +53,44 @@ func TestObserverSeesRequests(t *testing.T) {
 	}
 }
 
+// TestObserverSeesShapingOnce checks that a request which waits for others to end, and is refused, is
+// seen once.
+func TestObserverSeesShapingOnce(t *testing.T) {
+	flight := ratelimit.InFlight{Limit: 1, Timeout: time.Hour}
+	for name, tt := range map[string]struct {
+		alg  ratelimit.Algorithm
+		cost int
+	}{
+		"in flight":  {flight, 1},
+		"of an All":  {ratelimit.All{ratelimit.FixedWindow{Limit: 9, Window: time.Hour}, flight}, 1},
+		"never":      {flight, 2},
+		"a window":   {ratelimit.All{ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.InFlight{Limit: 9, Timeout: time.Second}}, 1},
+		"of its own": {nil, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var seen []string
+			options := []ratelimit.Option{ratelimit.WithObserver(ratelimit.ObserverFunc(func(_ context.Context, o ratelimit.Observation) {
+				seen = append(seen, fmt.Sprint(o.Call, " ", o.Outcome))
+			}))}
+			if tt.alg == nil {
+				tt.alg = flight
+				options = append(options, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+					return ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, nil
+				}))
+			}
+			cost := 1
+			var h http.Handler
+			h = httplimit.Middleware(ratelimit.Must(ratelimit.New(tt.alg, options...)), httplimit.WithShaping(time.Second), httplimit.WithInFlight(),
+				httplimit.WithCost(func(*http.Request) int { return cost }))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				cost = tt.cost
+				assert.Equal(t, 429, serve(h, from("192.0.2.1:1")).StatusCode, name)
+			}))
+			assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode, name)
+			assert.Equal(t, []string{"wait granted", "wait denied", "settle counted"}, seen, name)
+		})
+	}
+}
+
 // TestObserverSeesTransport checks that an observer sees the waits of a client for its turns, and
 // not those that the server asks for.
 func TestObserverSeesTransport(t *testing.T) {
