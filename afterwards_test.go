@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// afterwards has the rows of the table in docs/afterwards.md, with 10 events a second, or 20 at
+// afterwards has the rows of the table in docs/holds.md, with 10 events a second, or 20 at
 // once or in a window of a second.
 var afterwards = []struct {
 	alg   ratelimit.Algorithm
@@ -43,7 +43,7 @@ var afterwards = []struct {
 	{ratelimit.Blocked{}, true, 0, 0, ratelimit.Never, false, math.MaxInt},
 }
 
-// TestAfterwards checks the table in docs/afterwards.md.
+// TestAfterwards checks the table in docs/holds.md.
 func TestAfterwards(t *testing.T) {
 	for name, opts := range keepings {
 		for _, tt := range afterwards {

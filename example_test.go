@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -19,9 +21,10 @@ import (
 func Example() {
 	// Each API key may make 20 calls at once, and 10 a second in the long run.
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}))
-
 	http.HandleFunc("/search", func(w http.ResponseWriter, r *http.Request) {
-		if !limiter.Allow(r.Header.Get("X-API-Key")) {
+		d, _ := limiter.Take(r.Context(), r.Header.Get("X-API-Key"), 1) // in memory, nothing can fail
+		if !d.Allowed {
+			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.RetryAfter.Seconds()))))
 			http.Error(w, "too many requests", http.StatusTooManyRequests)
 			return
 		}
@@ -29,18 +32,20 @@ func Example() {
 	})
 
 	// Two callers make 25 calls each, all at once. This many are served:
-	served := map[string]int{}
+	served, retryAfter := map[string]int{}, ""
 	for range 25 {
 		for _, key := range []string{"alice", "bob"} {
 			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/search", nil)
 			r.Header.Set("X-API-Key", key)
 			if http.DefaultServeMux.ServeHTTP(w, r); w.Code == http.StatusOK {
 				served[key]++
+			} else {
+				retryAfter = w.Header().Get("Retry-After")
 			}
 		}
 	}
-	fmt.Println(served)
-	// Output: map[alice:20 bob:20]
+	fmt.Println(served, "retry after", retryAfter)
+	// Output: map[alice:20 bob:20] retry after 1
 }
 
 // stopped is a clock that stands still, so that the examples' output is the
@@ -256,18 +261,18 @@ func ExampleTakeEach() {
 
 func ExampleLimiter_Hold() {
 	ctx, user := context.Background(), "alice"
+	callModel := func() int { return 250 }
+
 	tokens := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10_000)}))
-	hold, d, err := tokens.Hold(ctx, user, 1_000)
+	hold, d, err := tokens.Hold(ctx, user, 1_000) // the most that the call may use
 	if err != nil || !d.Allowed {
 		return // err, or d.RetryAfter
 	}
-	used := 250 // what the call used
-	d, err = hold.Settle(ctx, used)
+	d, err = hold.Settle(ctx, callModel()) // if it has used 250, d.Remaining is 9,750
 	fmt.Println(d.Remaining, err)
 	// Output: 9750 <nil>
 }
 
-// A login costs nothing if it succeeds. Five failures in a row block the user for a while.
 // A web process holds, and a worker settles. If the job gets lost, the tokens come back after an hour.
 func ExampleResume() {
 	ctx := context.Background()
@@ -295,6 +300,7 @@ func ExampleResume() {
 	// 9750 <nil>
 }
 
+// A login costs nothing if it succeeds. Five failures within an hour block the user for a while.
 func ExampleLimiter_Charge() {
 	ctx := context.Background()
 	clk := clock.NewMock()

@@ -567,7 +567,7 @@ func TestWait_AfterCancelledHolds(t *testing.T) {
 	}
 }
 
-// How much of a limit callers use that always wait, hold 1,000 and settle 250: docs/afterwards.md has the table.
+// How much of a limit callers use that always wait, hold 1,000 and settle 250: docs/holds.md has the table.
 func TestHold_Utilisation(t *testing.T) {
 	perMinute := ratelimit.PerMinute(10_000)
 	for name, tt := range map[string]struct {

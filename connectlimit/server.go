@@ -7,6 +7,10 @@
 // [Middleware] is that of package httplimit, with refusals that clients of Connect, gRPC and gRPC-Web
 // understand. [PerMessage] limits the messages of streams. A [Client] is an interceptor that makes
 // calls wait for their turn, and heeds servers.
+//
+// The page [docs/grpc.md] is an introduction.
+//
+// [docs/grpc.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/grpc.md
 package connectlimit
 
 import (

@@ -26,4 +26,8 @@
 // see [WithInFlight].
 //
 // A [Client] makes calls wait for their turn, and heeds the RetryInfo of servers.
+//
+// The page [docs/grpc.md] is an introduction.
+//
+// [docs/grpc.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/grpc.md
 package grpclimit

@@ -51,6 +51,32 @@ func ExampleNew() {
 	// Output: httplimit: WithStatus's code is 42: it must be from 400 to 599
 }
 
+// A server that allows each API key 100 requests a minute. Authenticate the keys first: a client
+// may send any.
+func ExampleHeader() {
+	search := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "found") })
+	mux := http.NewServeMux()
+
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(100)}))
+	limited := httplimit.Middleware(limiter, httplimit.WithKey(httplimit.Header("X-API-Key")))
+	mux.Handle("GET /search", limited(search))
+
+	answered := make(map[int]int) // by status
+	for i := range 202 {
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/search", nil)
+		switch {
+		case i > 0 && i <= 101:
+			r.Header.Set("X-API-Key", "ann's")
+		case i > 101:
+			r.Header.Set("X-API-Key", "bob's")
+		}
+		mux.ServeHTTP(w, r)
+		answered[w.Code]++
+	}
+	fmt.Println(answered)
+	// Output: map[200:200 400:1 429:1]
+}
+
 // A server that allows each client 60 requests a minute, by any algorithm.
 func ExampleMiddleware() {
 	mux := http.NewServeMux()
@@ -177,11 +203,11 @@ func ExampleFromHeader() {
 	// 198.51.100.7 <nil>
 }
 
-// A client that sends at most ten requests a minute to each host. Its deadline of
-// five seconds is too short for the third one to wait for its turn.
+// A client that sends at most ten requests a minute to each host, and slows down as the host asks
+// for. Its deadline of five seconds is too short for the third one to wait for its turn.
 func ExampleTransport() {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Burst: 2}))
-	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
+	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter, Heed: true}}
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

@@ -37,6 +37,10 @@
 // net/http reads up to 256 KiB of an unread body before it sends the response, also of a request
 // that is refused. So set the server's ReadTimeout: without it, such a connection and its goroutine
 // stay for as long as the client likes, and ReadHeaderTimeout does not end them.
+//
+// The page [docs/http.md] is an introduction.
+//
+// [docs/http.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/http.md
 package httplimit
 
 import (

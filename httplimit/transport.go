@@ -20,7 +20,7 @@ import (
 // A Transport is an [http.RoundTripper] that makes each request wait for its turn, so
 // that a client stays within a server's limit:
 //
-//	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
+//	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter, Heed: true}}
 //
 // If the request's deadline is before its turn, it fails at once and uses no quota.
 // (The exception: if the server sent Retry-After while the request waited, or said with Heed that

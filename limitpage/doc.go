@@ -54,4 +54,8 @@
 //
 // The stores are asked for their counters, and limiters for keys, only while somebody looks
 // at the page: once a second for each who does.
+//
+// The page [docs/observe.md] is an introduction.
+//
+// [docs/observe.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/observe.md
 package limitpage

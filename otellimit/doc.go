@@ -67,4 +67,8 @@
 // the machine of BENCHMARKS.md, counting a decision takes about 40 ns, and recording a wait with
 // OpenTelemetry's SDK another 200 ns (go test -bench Observe). In addition, Allow
 // takes longer with any observer: see [ratelimit.WithObserver].
+//
+// The page [docs/observe.md] is an introduction.
+//
+// [docs/observe.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/observe.md
 package otellimit

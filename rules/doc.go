@@ -35,9 +35,15 @@
 // store hangs, and looks up only a few keys at a time. If the lookup of an unknown key fails,
 // the limiter's failure policy decides, which by default allows everything:
 //
-//	lookup, err := rules.Cached(rules.SQLLimits(db, "SELECT time_window_sec, capacity FROM limits WHERE config_key = $1", nil))
+//	lookup, err := rules.Cached(rules.SQLLimits(db,
+//		"SELECT 60, per_minute FROM customers JOIN plans ON plan = plans.name WHERE customers.id = $1", nil))
 //	if err != nil {
 //		log.Fatal(err)
 //	}
-//	limiter, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}, ratelimit.WithLimits(lookup.Limit))
+//	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)},
+//		ratelimit.WithLimits(lookup.Limit)))
+//
+// The page [docs/rules.md] is an introduction.
+//
+// [docs/rules.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/rules.md
 package rules

@@ -13,7 +13,7 @@
 //	for i in 1 2 3 4 5 6 7 8; do curl -s localhost:8080/search -H 'User: ann'; done
 //	for i in 1 2 3 4 5 6 7 8 9 10 11 12; do curl -s localhost:8080/report -H 'User: ann' & done; wait
 //
-// README.md has queries that Prometheus, at http://localhost:9091, answers about them.
+// docs/observe.md has queries that Prometheus, at http://localhost:9091, answers about them.
 package main
 
 import (

@@ -83,10 +83,10 @@ func decisions(server *httptest.Server) (sum float64, err error) {
 	return sum, err
 }
 
-// queries returns those in README.md: the lines before each one say what it asks.
+// queries returns those in docs/observe.md: the lines before each one say what it asks.
 func queries(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../docs/observe.md")
 	require.NoError(t, err)
 	block := regexp.MustCompile("(?s)```promql\n(.*?)```").FindSubmatch(text)
 	require.NotNil(t, block)
@@ -103,7 +103,7 @@ func queries(t *testing.T) map[string]string {
 }
 
 // TestPrometheus sends requests, and compares the answers of a real Prometheus server to the
-// queries in README.md with what was done. The clock of the limiters stands still, so that each
+// queries in docs/observe.md with what was done. The clock of the limiters stands still, so that each
 // wait is known.
 //
 // The same is done twice, before and after the first scrape, because a rate needs two samples:
