@@ -53,7 +53,7 @@ func ExampleNew() {
 
 // A server that allows each API key 100 requests a minute. Authenticate the keys first: a client
 // may send any.
-func ExampleHeader() {
+func ExampleWithKey() {
 	search := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "found") })
 	mux := http.NewServeMux()
 
