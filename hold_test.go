@@ -453,27 +453,35 @@ func TestHold_SettleTellsTheLimitThatGrantedLast(t *testing.T) {
 		for kept, opts := range map[string]func() []ratelimit.Option{"memory": inMemory, "bytes": inBytes} {
 			t.Run(name+"/"+kept, func(t *testing.T) {
 				plan := alg(10, 1)
-				l, clk := at(t, plan, append(opts(), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil }))...)
+				l, _ := at(t, plan, append(opts(), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil }))...)
 				settled := func(n, limit, remaining int, r *ratelimit.Reservation) {
 					t.Helper()
 					d, err := r.Settle(ctx, n)
 					require.NoError(t, err)
 					assert.Equal(t, []int{limit, remaining}, []int{d.Limit, d.Remaining})
 				}
-				first := heldFor(t, l, 5)
-				clk.Advance(time.Microsecond)
+				first := heldFor(t, l, 9)
+				plan = alg(8, 2)
+				require.False(t, l.Allow("key")) // it has granted nothing
+				settled(0, 10, 10, first)
+				plan = alg(10, 1)
+				first = heldFor(t, l, 5)
 				plan = alg(8, 2)
 				second := heldFor(t, l, 1)
 				settled(0, 8, 7, first)
 				settled(0, 8, 8, second)
 				third := heldFor(t, l, 2)
-				clk.Advance(time.Microsecond)
 				plan = alg(10, 1) // is asked again, and grants
 				require.True(t, l.Allow("key"))
 				plan = alg(8, 2)
 				_, err := l.Peek(ctx, "key")
 				require.NoError(t, err)
 				settled(3, 10, 6, third)
+				plan = alg(10, 1)
+				fourth := heldFor(t, l, 5)
+				plan = alg(3, 4)
+				require.False(t, l.Allow("key"))
+				settled(0, 10, 6, fourth)
 			})
 		}
 	}

@@ -58,8 +58,7 @@ func (c *Compiled) stored() *Compiled {
 	return c
 }
 
-// granted returns the kernel for requests that ask for the limit of st which granted something last; of
-// several at one instant, the one that came last.
+// granted returns the kernel for requests that ask for the limit of st which granted something last.
 func (c *Compiled) granted(st []uint64) *Compiled {
 	base := c.Base()
 	if base.versions == nil {
@@ -74,7 +73,7 @@ func (c *Compiled) granted(st []uint64) *Compiled {
 		if _, ok := part.Kernel.(*mark); !ok {
 			continue
 		}
-		if st[0] >= last {
+		if st[0] >= last { // which it is of the mark with grantedLast
 			last, by = st[0], base.versions.asked[i]
 		}
 		i++
@@ -234,7 +233,7 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 		if like >= 0 {
 			known = all[like : like+1]
 		}
-		m := member{limit: c, asked: now}
+		m := member{limit: c, mark: now}
 		for i, part := range c.leaves() {
 			old, st, source := witness(part, i, known)
 			next, same := part.Adopt(old.Kernel, st, now)
@@ -242,6 +241,7 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 			pin = pin || like < 0 && (!same || part.Fresh(next) > max(now, old.Fresh(st)))
 		}
 		if like >= 0 {
+			m.mark |= all[like].mark & grantedLast
 			all[like] = m
 		} else {
 			all = append(all, m)
@@ -258,7 +258,7 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 	var states [][]uint64
 	for _, m := range all {
 		limits = append(limits, m.limit)
-		states = append(append(states, m.parts...), []uint64{m.asked})
+		states = append(append(states, m.parts...), []uint64{m.mark})
 		sources = append(append(sources, m.sources...), 0) // the mark has none
 	}
 	k = Join(limits).versions.asked[slices.IndexFunc(limits, c.same)]
@@ -279,7 +279,7 @@ func (c *Compiled) asking(limit *Compiled, st []uint64, now Instant) (k *Compile
 		}
 		if c.versions.limits[i].same(limit) {
 			k = c.versions.asked[i]
-		} else if c.versions.over(st[0], fresh, now) {
+		} else if c.versions.over(markedAt(st[0]), fresh, now) {
 			return nil
 		}
 		i, fresh = i+1, 0
@@ -292,17 +292,17 @@ type member struct {
 	limit   *Compiled
 	parts   [][]uint64 // the states of its parts
 	sources []int      // the parts of the state that these are made of
-	asked   Instant    // when it last granted anything
+	mark    uint64     // of a mark
 	of      *versions  // those that it is one of, if there are others
 }
 
-// members returns the limits that st is of. If it is only one, the state does not say when it granted
-// anything, which may be now.
+// members returns the limits that st is of. If it is only one, it granted whatever the key was granted, but
+// the state does not say when, which may be now.
 func (c *Compiled) members(st []uint64, now Instant) (all []member) {
 	parts := c.partStates(st)
 	sources := placesUpTo(len(parts))
 	if c.versions == nil {
-		return []member{{limit: c, parts: parts, sources: sources, asked: now}}
+		return []member{{limit: c, parts: parts, sources: sources, mark: now | grantedLast}}
 	}
 	for _, limit := range c.versions.limits {
 		n := len(limit.leaves())
@@ -319,7 +319,7 @@ func witness(part capable, i int, known []member) (old capable, st []uint64, sou
 	_, _, carries := part.pace()
 	best := slices.MaxFunc(known, func(a, b member) int {
 		if carries {
-			return cmp.Compare(a.asked, b.asked)
+			return cmp.Compare(a.mark, b.mark)
 		}
 		want, x, y := memory(part), memory(a.limit.leaves()[i]), memory(b.limit.leaves()[i])
 		return cmp.Or(cmp.Compare(min(x, want), min(y, want)), cmp.Compare(y, x))
@@ -329,7 +329,7 @@ func witness(part capable, i int, known []member) (old capable, st []uint64, sou
 
 // over reports whether the limit goes, unless it is asked at now. If it is the only one, it is not idle.
 func (m *member) over(now Instant) bool {
-	return m.of != nil && m.of.over(m.asked, m.limit.Fresh(m.state()), now)
+	return m.of != nil && m.of.over(markedAt(m.mark), m.limit.Fresh(m.state()), now)
 }
 
 // state returns the state of the limit alone.
@@ -425,23 +425,32 @@ func (k *passive) pack(st []uint64) []uint64 {
 	return st
 }
 
-// A mark is the instant at which a limit last granted anything.
+// A mark is the instant at which a limit last granted anything. That of the limit that granted last has
+// grantedLast as well: several may have granted at one instant, or ahead of time, and one that is asked for the
+// first time has granted nothing yet.
 type mark struct {
 	plan
 	memory uint64 // that of the versions
 	own    bool   // whether the limit is the one that is asked
 }
 
+const grantedLast = 1 << 63
+
+// markedAt returns the instant of a mark.
+func markedAt(mark uint64) Instant { return mark &^ grantedLast }
+
 func (k *mark) Width() int { return 1 }
 
 // Fresh returns when the limit goes, if it is idle: a key that is forgotten earlier would lose it too soon.
-func (k *mark) Fresh(st []uint64) Instant { return After(st[0], k.memory) }
+func (k *mark) Fresh(st []uint64) Instant { return After(markedAt(st[0]), k.memory) }
 
-func (k *mark) Valid(st []uint64) bool { return st[0] <= MaxInstant }
+func (k *mark) Valid(st []uint64) bool { return markedAt(st[0]) <= MaxInstant }
 
 func (k *mark) Spend(st []uint64, at Instant, _ int) []uint64 {
 	if k.own {
-		st[0] = at
+		st[0] = at | grantedLast
+	} else {
+		st[0] = markedAt(st[0])
 	}
 	return st
 }
