@@ -107,7 +107,7 @@ func (l *limiter) held(key string, n int, t *Transition, res *Result, as Handle)
 	}
 	r := &Reservation{l: l, n: n, due: due, key: key, by: t, grant: res.Grant}
 	if res.Held {
-		r.hold = as.ID
+		r.hold, r.lasts = as.ID, as.For
 	}
 	return r
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 )
 
@@ -354,10 +355,10 @@ func (a *asking) align(delay time.Duration) {
 	for i := range a.keys {
 		k := &a.keys[i]
 		r := k.held
-		if !r.holds() || k.answer.Decision.Delay >= delay {
+		if !r.holds() || r.lasts == 0 || k.answer.Decision.Delay >= delay {
 			continue
 		}
-		req := Request{Op: OpExtend, Hold: Handle{ID: r.hold, For: r.by.handle(a.holding(k)).toKernel().After(delay)}, Grant: r.grant}
+		req := Request{Op: OpExtend, Hold: Handle{ID: r.hold, For: kernel.Handle{For: r.lasts}.After(delay)}, Grant: r.grant}
 		var res Result
 		if err := r.l.applyBy(context.WithoutCancel(a.ctx), r.key, r.by, &req, &res); err != nil { // without, because the events are held
 			a.fail(fmt.Errorf("bounds[%d]: %w", k.index, r.l.failed(err)))

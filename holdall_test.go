@@ -1,6 +1,8 @@
 package ratelimit
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -98,6 +100,56 @@ func TestHoldAll_OfAQueue(t *testing.T) {
 			require.Equal(t, 10, d.Remaining)
 		})
 	}
+}
+
+// lasting is a limiter that New has not made, whose holds last for five hours.
+type lasting struct{ Limiter }
+
+func (w lasting) Hold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error) {
+	return w.Limiter.Hold(ctx, key, n, append(opts, HoldFor(5*time.Hour))...)
+}
+
+// A queue makes a hold last later, but as long as its own limiter says.
+func TestHoldAll_OfAQueueAndAWrapper(t *testing.T) {
+	clk := stepclock.New()
+	queue := Must(New(LeakyBucket{Rate: PerHour(200), Capacity: 10}, WithClock(clk)))
+	other := Must(New(InFlight{Limit: 10, Timeout: time.Hour}, WithClock(clk)))
+	require.True(t, queue.Allow("key"))
+	r, _, err := HoldAll(t.Context(), 1, For(queue, "key"), For(lasting{other}, "key"))
+	require.NoError(t, err)
+	clk.Advance(18*time.Second + 5*time.Hour - 1)
+	require.Equal(t, []int{9}, remaining(t, For(other, "key")))
+	clk.Advance(1)
+	require.Equal(t, []int{10}, remaining(t, For(other, "key")))
+	require.NotNil(t, r)
+}
+
+// inextensible is a store that fails to move the end of a hold.
+type inextensible struct{ *jointStates }
+
+func (s inextensible) Open(string, *Transition) (States, error) { return s, nil }
+
+func (s inextensible) Apply(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
+	if req.Op == OpExtend {
+		return Result{}, errors.ErrUnsupported
+	}
+	return s.jointStates.Apply(ctx, key, t, req)
+}
+
+// Events are held even if the store cannot let them last from the end of a queue.
+func TestHoldAll_OfAQueueWhoseStoreFails(t *testing.T) {
+	clk := stepclock.New()
+	queue := Must(New(LeakyBucket{Rate: PerHour(200), Capacity: 10}, WithClock(clk)))
+	store := inextensible{jointStates: &jointStates{newJointStore(), "other"}}
+	other := Must(New(InFlight{Limit: 10, Timeout: time.Hour}, WithClock(clk), WithStore(store), WithName("other"), WithFailurePolicy(FailClosed)))
+	require.True(t, queue.Allow("key"))
+	r, d, err := HoldAll(t.Context(), 1, For(queue, "key"), For(other, "key"))
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.True(t, d.Allowed)
+	require.False(t, d.Degraded)
+	require.Equal(t, []int{9}, remaining(t, For(other, "key")))
+	require.NoError(t, r.Release(t.Context()))
+	require.Equal(t, []int{10}, remaining(t, For(other, "key")))
 }
 
 // Each key of a HoldAll is held as its options say, and one that is given twice as those of the first.

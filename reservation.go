@@ -22,6 +22,7 @@ type Reservation struct {
 	key    string
 	by     *Transition    // that made it; nil if the store failed
 	hold   uint64         // the ID of the hold; 0 if there is none
+	lasts  time.Duration  // of a Hold: how long it lasts from when the events may happen
 	grant  any            // what cancels it, if it is ahead; of a HoldAll, its parts
 	resets uint64         // if it is ahead: the limiter's count of resets before the reservation
 	line   *line          // if it is ahead, unless the store has Grants of its own

@@ -92,7 +92,8 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 //
 // A [LeakyBucket] may delay the events. Then the holds of all keys last from when the events may happen in all of
 // them, as in an All. For keys that are not in memory, and have not delayed the events as long, that takes
-// a call of the store for each.
+// a call of the store for each. If that fails, the events are held all the same, but those of the key from the
+// call on: the Decision is Allowed, and the error is that of the store, whatever the [FailurePolicy].
 //
 // In memory, HoldAll makes an allocation for each key, and three more; up to two more for a key of which a hold
 // has just ended by itself.
