@@ -36,7 +36,8 @@ import (
 // speaks. The error has two details of google.rpc: RetryInfo, the time after which the same call would
 // be granted (absent if no wait helps), and QuotaFailure, which names the limit. If the store has failed
 // and the limiter's [ratelimit.FailurePolicy] refuses a call, it fails with [connect.CodeUnavailable] and
-// a RetryInfo. Header fields are those
+// a RetryInfo. Health checks count, unless
+// httplimit.WithSkip([HealthAndReflection]) is given. Header fields are those
 // of httplimit, in each protocol; clients of connect-go find them in [connect.Error.Meta]. A call
 // whose key or cost cannot be determined fails with [connect.CodeInvalidArgument], which shows only an
 // [httplimit.ErrNoKey]; other errors are logged as by [httplimit.BadRequest]. With

@@ -237,6 +237,36 @@ func ExampleTransport() {
 	// its turn is after the deadline: true
 }
 
+// A client of GitHub, which refuses with status 403 and Retry-After when a secondary limit is exceeded.
+func ExampleTransport_rest() {
+	unlimited := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
+	transport := &httplimit.Transport{Limiter: unlimited, Rest: func(resp *http.Response) time.Duration {
+		if resp.StatusCode == http.StatusForbidden {
+			return httplimit.RetryAfter(resp)
+		}
+		return 0
+	}}
+
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", "60")
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer server.Close()
+	client := &http.Client{Transport: transport, Timeout: 30 * time.Second}
+	for range 2 {
+		resp, err := client.Get(server.URL)
+		if err != nil {
+			fmt.Println("held back:", errors.Is(err, context.DeadlineExceeded))
+			continue
+		}
+		resp.Body.Close()
+		fmt.Println(resp.Status)
+	}
+	// Output:
+	// 403 Forbidden
+	// held back: true
+}
+
 // A client without a limit of its own that slows down as the server asks for.
 func ExampleTransport_heed() {
 	unlimited := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))

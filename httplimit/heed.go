@@ -19,7 +19,7 @@ type server struct {
 	queued  int64         // requests that have taken their turn, and are not sent yet
 	sent    int64         // requests that are sent, and not answered yet
 
-	backoff time.Duration // after the latest 429 without Retry-After; 0 after another response
+	backoff time.Duration // after the latest 429 without Retry-After, less what successes took off
 	since   time.Time     // when that began
 }
 
@@ -56,8 +56,8 @@ func (s *server) free() quotaPace {
 }
 
 // learn notes what a response to a request with the key, sent at the given time, says about the
-// requests to come. told is what Transport.told was then.
-func (t *Transport) learn(key string, sent time.Time, told uint64, resp *http.Response) {
+// requests to come, and reports whether the server has granted it. told is what Transport.told was then.
+func (t *Transport) learn(key string, sent time.Time, told uint64, resp *http.Response) (granted bool) {
 	now := time.Now()
 	refused := resp.StatusCode == http.StatusTooManyRequests
 	cached := resp.Header["Age"] != nil // so the server said it earlier, and perhaps to others (RFC 9111, 5.1)
@@ -66,24 +66,26 @@ func (t *Transport) learn(key string, sent time.Time, told uint64, resp *http.Re
 		pace = paceOf(resp.Header[fieldLimit], resp.Header[fieldPolicy])
 	}
 	var rest time.Duration // how long to hold requests back
-	if refused || resp.StatusCode == http.StatusServiceUnavailable {
-		if after, ok := retryAfter(resp.Header, now); ok {
-			rest = min(after, maxRetryAfter)
-		} else if refused && pace.reset > 0 {
-			rest = pace.reset
-		} else if refused {
+	if t.Rest != nil {
+		rest = t.Rest(resp)
+	}
+	if rest <= 0 && (refused || resp.StatusCode == http.StatusServiceUnavailable) {
+		rest = retryAfter(resp.Header, now)
+	}
+	if rest <= 0 && refused {
+		if rest = pace.reset; rest == 0 {
 			rest = t.backOff(key, sent, now)
 		}
 	}
-	if rest > 0 {
-		t.held.hold(key, now, rest)
-	}
+	rest = min(rest, maxRetryAfter)
+	t.held.hold(key, rest)
 	if !refused && !cached {
 		t.recovered(key)
 	}
 	if pace.known {
 		t.heed(key, pace, rest, told, now)
 	}
+	return !refused && !cached && resp.StatusCode < 500
 }
 
 // serverOf returns what is known of the key's server, and nil if there is no room for it. The
@@ -129,12 +131,15 @@ func (t *Transport) backOff(key string, sent, now time.Time) time.Duration {
 	return backoff + rand.N(backoff/2)
 }
 
-// recovered notes that the server has answered with another status than 429.
+// recovered notes that the server has answered with another status than 429: the next backoff is a
+// fifth shorter.
 func (t *Transport) recovered(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s := t.servers[key]; s != nil {
-		s.backoff = 0
+		if s.backoff -= s.backoff / 5; s.backoff < firstBackoff/8 {
+			s.backoff = 0
+		}
 	}
 }
 
@@ -225,9 +230,9 @@ func (t *Transport) nextTurn(ctx context.Context, key string) (s *server, wait t
 // depart reports whether a request whose turn has come may be sent: whether the server has not asked
 // for a rest, or used up its quota, while the request waited in the Limiter. If it is sent, the caller
 // calls answered when it is over.
-func (t *Transport) depart(key string) bool {
+func (t *Transport) depart(key string, epoch uint64) bool {
 	now := time.Now()
-	rests := t.held.left(key, now) > 0
+	rests := !t.held.current(key, epoch)
 	if !t.Heed {
 		return !rests
 	}

@@ -480,6 +480,14 @@ func TestTransportBacksOff(t *testing.T) {
 		ask(0)
 		status = 429
 		ask(0)
+		ask(time.Minute) // it does not end with two successes
+		status = 200
+		for range 40 { // but with many
+			_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+			require.NoError(t, err)
+		}
+		status = 429
+		ask(0)
 		ask(time.Second)
 		time.Sleep(20 * time.Minute) // longer than it is remembered
 		ask(0)

@@ -59,6 +59,10 @@ import (
 // The handler gets the ResponseWriter as it is: streaming, HTTP/2 and upgraded
 // connections work as without the middleware. Only [WithSettle] wraps it.
 //
+// Each middleware counts a request. If two of one limiter are around a handler, such as one around the
+// mux and one around a route, its requests count twice. Either leave one out, or give one of them a
+// limiter of its own (and a name, see [WithPolicyName]).
+//
 // If an option or the argument of a [KeyFunc] of this package has an invalid value, or the
 // limiter or the handler is nil, the mistake is logged with slog at once, and every request is
 // answered with status 500 and a body that says what is wrong. [New] returns such mistakes

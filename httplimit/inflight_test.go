@@ -368,7 +368,7 @@ func TestInFlightRetry(t *testing.T) {
 				})))
 		}
 		costs := 1
-		opts := append(tt.opts, httplimit.WithInFlight(), httplimit.WithCost(func(*http.Request) int { return costs }))
+		opts := append([]httplimit.Option{httplimit.WithInFlight(), httplimit.WithCost(func(*http.Request) int { return costs })}, tt.opts...)
 		var h http.Handler
 		h = httplimit.Middleware(l, opts...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			costs = tt.costs

@@ -57,7 +57,13 @@ func WithStoreError(f func(*http.Request, error)) Option {
 }
 
 // WithSkip lets requests for which skip returns true pass without asking the
-// limiter, such as health checks and internal requests.
+// limiter, such as health checks and internal requests. Without it every request counts, also the
+// preflight requests (OPTIONS) of browsers, unless a CORS middleware outside answers them. This lets
+// them pass:
+//
+//	httplimit.WithSkip(func(r *http.Request) bool {
+//		return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
+//	})
 func WithSkip(skip func(*http.Request) bool) Option {
 	return func(c *config) { c.skip, c.skipped = skip, true }
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
@@ -28,10 +31,19 @@ import (
 // waits.
 //
 // After a response of 429 or 503 with Retry-After, requests with the same key are
-// held back for that time, at most for a day. After a 429 without it, they are held back
-// for a second or, after several such responses in a row, for twice as long each time, up
-// to a minute, and up to half of that longer. A response from a cache, which has an Age, does
-// not end such a row. At most 4,096 keys are held back at a time. Transport sends nothing twice:
+// held back for that time, at most for a day. After a 429 without it, or with one that is over, they are
+// held back for a second or, after several such responses in a row, for twice as long each time, up
+// to a minute, and up to half of that longer. Each success makes the next such time a fifth shorter,
+// except a response from a cache, which has an Age.
+//
+// After such a rest, one request goes first. If it is granted, the others follow by twos and fours, up to
+// as many as were granted after an earlier rest; what comes then is spread over the length of the rest,
+// and a fifth faster with each success, until the server refuses a request or 64 may be under way. A
+// request that is alone, because no other is under way or waits, is not spread. So
+// many callers of a server with a small limit send few requests that it refuses. A request that is not
+// answered holds the others back for a second to a minute.
+//
+// At most 4,096 keys are held back at a time. Transport sends nothing twice:
 // responses of 429 are returned to the caller, which may retry.
 //
 // The errors of Transport have the methods Timeout and Temporary, as those of net/http.
@@ -84,15 +96,26 @@ type Transport struct {
 	// response: Limiter bounds how many requests are sent until then.
 	Heed bool
 
+	// Rest returns for how long a response asks to hold back requests with the same key, if that is
+	// not what Transport finds by itself: then it is 0. It is for servers that refuse with another
+	// status than 429 or 503, such as 403, 420, 502 or 529; see [RetryAfter]. For GitHub:
+	//
+	//	Rest: func(resp *http.Response) time.Duration {
+	//		if resp.StatusCode == http.StatusForbidden { // a secondary limit, if it has Retry-After
+	//			return httplimit.RetryAfter(resp)
+	//		}
+	//		return 0
+	//	},
+	Rest func(*http.Response) time.Duration
+
 	// InFlight is for a Limiter whose algorithm is not known (see [ratelimit.AlgorithmOf]),
 	// such as one with limits per key, if some keys have a [ratelimit.InFlight]. It makes
 	// Transport release all requests. Without it, those requests count for the Timeout.
 	InFlight bool
 
-	decideFlies sync.Once
-	flies       bool // whether requests are released
-
-	held heldKeys // after Retry-After
+	prepare sync.Once
+	flies   bool     // whether requests are released
+	held    heldKeys // after Retry-After
 
 	mu      sync.Mutex         // protects servers
 	servers map[string]*server // by key
@@ -102,17 +125,22 @@ type Transport struct {
 
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	key, turn, err := t.await(r)
+	t.prepare.Do(func() {
+		t.flies, t.held.clk = t.InFlight || flies(t.Limiter), clock.New()
+	})
+	key, epoch, turn, err := t.await(r)
 	if err != nil {
 		if r.Body != nil {
 			r.Body.Close()
 		}
 		return nil, transportError{err}
 	}
+	granted := false
+	defer func() { t.held.over(key, epoch, granted) }()
 	sent, told := time.Now(), t.told.Load()
 	resp, err := t.sendCounted(key, r, turn)
 	if err == nil && resp != nil { // net/http reports a nil response
-		t.learn(key, sent, told, resp)
+		granted = t.learn(key, sent, told, resp)
 	}
 	return resp, err
 }
@@ -125,29 +153,39 @@ func (t *Transport) sendCounted(key string, r *http.Request, turn *ratelimit.Res
 	return t.send(r, turn)
 }
 
-// await waits for the turn of r, and returns its key. turn is what is to be released, or nil.
-func (t *Transport) await(r *http.Request) (key string, turn *ratelimit.Reservation, err error) {
+// await waits for the turn of r, and returns its key and the epoch in which it enters. turn is what is
+// to be released, or nil.
+func (t *Transport) await(r *http.Request) (key string, epoch uint64, turn *ratelimit.Reservation, err error) {
 	if key, err = t.keyOf(r); err != nil {
-		return "", nil, err
+		return "", 0, nil, err
 	}
 	for {
-		if err = t.awaitHeld(r.Context(), key); err == nil && t.Heed {
-			err = t.takeTurn(r.Context(), key)
+		if epoch, err = t.held.enter(r.Context(), key); err != nil {
+			return "", 0, nil, err
 		}
+		if turn, err = t.take(r.Context(), key); err == nil && t.depart(key, epoch) {
+			return key, epoch, turn, nil
+		}
+		t.held.over(key, epoch, false)
 		if err != nil {
-			return "", nil, err
-		}
-		if turn, err = t.wait(r.Context(), key); err != nil {
-			if t.Heed {
-				t.forgo(key)
-			}
-			return "", nil, err
-		}
-		if t.depart(key) {
-			return key, turn, nil
+			return "", 0, nil, err
 		}
 		release(r.Context(), turn)
 	}
+}
+
+// take waits until the server would grant a request with the key, and for its turn.
+func (t *Transport) take(ctx context.Context, key string) (turn *ratelimit.Reservation, err error) {
+	if !t.Heed {
+		return t.wait(ctx, key)
+	}
+	if err := t.takeTurn(ctx, key); err != nil {
+		return nil, err
+	}
+	if turn, err = t.wait(ctx, key); err != nil {
+		t.forgo(key)
+	}
+	return turn, err
 }
 
 // keyOf returns the key of r.
@@ -165,19 +203,6 @@ func (t *Transport) keyOf(r *http.Request) (key string, err error) {
 		err = fmt.Errorf("%w: the key is empty", ErrNoKey) // hosts must not share a key by mistake
 	}
 	return key, err
-}
-
-// awaitHeld waits until the key is not held back.
-func (t *Transport) awaitHeld(ctx context.Context, key string) error {
-	for {
-		wait := t.held.left(key, time.Now())
-		if wait <= 0 {
-			return nil
-		}
-		if err := sleep(ctx, wait); err != nil {
-			return err
-		}
-	}
 }
 
 // host returns the host of u in lower case, with the port unless it is the scheme's
@@ -226,27 +251,36 @@ func sleep(ctx context.Context, d time.Duration) error {
 type tooLong time.Duration
 
 func (e tooLong) Error() string {
-	return fmt.Sprintf("httplimit: a wait of %v exceeds the deadline: %v", time.Duration(e), context.DeadlineExceeded)
+	return fmt.Sprintf("httplimit: the server asked to wait %v, which exceeds the deadline: %v", time.Duration(e), context.DeadlineExceeded)
 }
 
 func (tooLong) Unwrap() error   { return context.DeadlineExceeded }
 func (tooLong) Timeout() bool   { return true }
 func (tooLong) Temporary() bool { return true }
 
-// retryAfter returns the time that Retry-After says to wait. Its value is a number of seconds, or a
-// date by the server's clock.
-func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
-	value := h.Get(fieldRetryAfter)
-	s, err := strconv.ParseUint(value, 10, 32)
-	if err == nil || errors.Is(err, strconv.ErrRange) { // then s is the maximum: 136 years
-		return time.Duration(s) * time.Second, true
-	}
-	at, err := http.ParseTime(value)
-	if err != nil {
-		return 0, false
-	}
+// RetryAfter returns the time that the header field Retry-After says to wait, rounded up to seconds, and
+// 0 if it says none. The field has a number of seconds, or a date by the server's clock. Of several
+// values, the longest that can be read counts: 2.0, 60s and lists are not allowed, and are sent. It is
+// for [Transport].Rest.
+func RetryAfter(resp *http.Response) (longest time.Duration) {
+	return retryAfter(resp.Header, time.Now())
+}
+
+func retryAfter(h http.Header, now time.Time) (longest time.Duration) {
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = date
 	}
-	return at.Sub(now), true
+	for _, line := range h.Values(fieldRetryAfter) {
+		if at, err := http.ParseTime(strings.TrimSpace(line)); err == nil {
+			longest = max(longest, at.Sub(now))
+			continue
+		}
+		for value := range strings.SplitSeq(line, ",") {
+			value = strings.TrimSuffix(strings.TrimSpace(value), "s")
+			if s, err := strconv.ParseFloat(value, 64); strings.Trim(value, ".0123456789") == "" && (err == nil || errors.Is(err, strconv.ErrRange)) {
+				longest = max(longest, time.Duration(math.Ceil(min(s, maxRetryAfter.Seconds())))*time.Second)
+			}
+		}
+	}
+	return longest
 }

@@ -113,11 +113,9 @@ func TestTransportHeedsRetryAfter(t *testing.T) {
 			{answered(503, "7"), 7 * time.Second},
 			{answered(429, start.Add(time.Hour).UTC().Format(http.TimeFormat)), time.Hour},
 			{answered(429, "99999999999999999999"), 24 * time.Hour}, // the longest that is heeded
-			{answered(429, "0"), 0},
 			{answered(503, ""), 0},
 			{answered(503, "-5"), 0},
 			{answered(503, "soon"), 0},
-			{answered(429, start.Add(-time.Hour).UTC().Format(http.TimeFormat)), 0},
 			{answered(200, "7"), 0},
 			{answered(500, "7"), 0},
 		} {
@@ -148,6 +146,82 @@ func TestTransportHeedsRetryAfter(t *testing.T) {
 			assert.Equal(t, want, server.asked[len(server.asked)-1], "%d %q", tt.answer.StatusCode, name)
 		}
 	})
+}
+
+// TestTransportHeedsRetryAfterAsItIsSent has values of Retry-After that real servers send. One that says to
+// wait for no time is no reason to come back at once after a refusal.
+func TestTransportHeedsRetryAfterAsItIsSent(t *testing.T) {
+	for _, tt := range []struct {
+		values []string
+		want   time.Duration
+	}{
+		{[]string{"299.997"}, 300 * time.Second},
+		{[]string{"2.0"}, 2 * time.Second},
+		{[]string{"60.0"}, time.Minute},
+		{[]string{"60s"}, time.Minute},
+		{[]string{"60, 60"}, time.Minute},
+		{[]string{"5", "60"}, time.Minute},
+		{[]string{"60", "soon"}, time.Minute},
+		{[]string{"soon, 7"}, 7 * time.Second},
+		{[]string{" 7 "}, 7 * time.Second},
+		{[]string{"0", "Sat, 01 Jan 2000 00:01:00 GMT"}, time.Minute}, // synctest begins in the year 2000
+		{[]string{"99999999999999999999999.5"}, 24 * time.Hour},
+		{[]string{"0"}, 0},
+		{[]string{"0.0"}, 0},
+		{[]string{"-7"}, 0},
+		{[]string{"Fri, 31 Dec 1999 23:59:00 GMT"}, 0},
+		{[]string{"1e3"}, 0},
+		{[]string{"0x10"}, 0},
+		{[]string{"1.2.3"}, 0},
+		{[]string{"Inf", "NaN", "s", "."}, 0},
+		{nil, 0},
+	} {
+		for _, status := range []int{429, 503} {
+			synctest.Test(t, func(t *testing.T) {
+				answer := answered(status, "")
+				answer.Header["Retry-After"] = tt.values
+				server := &scripted{answers: []*http.Response{answer}, start: time.Now()}
+				tr := &httplimit.Transport{Limiter: unlimited, Base: server}
+				for range 2 {
+					_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+					require.NoError(t, err)
+				}
+				if tt.want == 0 && status == 429 {
+					assert.GreaterOrEqual(t, server.asked[1], time.Second, "%q", tt.values)
+					assert.Less(t, server.asked[1], 1500*time.Millisecond, "%q", tt.values)
+					return
+				}
+				assert.Equal(t, tt.want, server.asked[1], "%d %q", status, tt.values)
+			})
+		}
+	}
+}
+
+// TestTransportRest has a server that refuses with other statuses.
+func TestTransportRest(t *testing.T) {
+	for status, want := range map[int]time.Duration{403: time.Minute, 420: time.Hour, 502: 0, 429: 7 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			answer := answered(status, "60")
+			if status == 429 {
+				answer = answered(status, "7")
+			}
+			server := &scripted{answers: []*http.Response{answer}, start: time.Now()}
+			tr := &httplimit.Transport{Limiter: unlimited, Base: server, Rest: func(resp *http.Response) time.Duration {
+				switch resp.StatusCode {
+				case 403:
+					return httplimit.RetryAfter(resp)
+				case 420:
+					return time.Hour
+				}
+				return -time.Second
+			}}
+			for range 2 {
+				_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+				require.NoError(t, err)
+			}
+			assert.Equal(t, []time.Duration{0, want}, server.asked, status)
+		})
+	}
 }
 
 // TestTransportHeedsRetryAfterOfOthers checks that requests honour the Retry-After of a response to

@@ -12,9 +12,6 @@ import (
 // wait waits for the turn of a request. If the request is to be released, it returns what
 // holds its place.
 func (t *Transport) wait(ctx context.Context, key string) (*ratelimit.Reservation, error) {
-	t.decideFlies.Do(func() {
-		t.flies = t.InFlight || flies(t.Limiter)
-	})
 	if !t.flies {
 		return nil, t.Limiter.Wait(ctx, key)
 	}

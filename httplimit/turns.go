@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -17,7 +16,6 @@ import (
 type Turns struct {
 	limiter ratelimit.Limiter
 	holds   bool
-	clk     clock.Clock
 	held    heldKeys
 }
 
@@ -28,9 +26,9 @@ func NewTurns(l ratelimit.Limiter, inFlight bool) (*Turns, error) {
 	if param.IsNil(l) {
 		return nil, invalid("the limiter", nil, "must be a Limiter, such as ratelimit.New returns")
 	}
-	t := &Turns{limiter: l, holds: inFlight || flies(l), clk: ratelimit.ClockOf(l)}
-	if t.clk == nil {
-		t.clk = clock.New()
+	t := &Turns{limiter: l, holds: inFlight || flies(l), held: heldKeys{clk: ratelimit.ClockOf(l)}}
+	if t.held.clk == nil {
+		t.held.clk = clock.New()
 	}
 	return t, nil
 }
@@ -44,7 +42,8 @@ func NewTurns(l ratelimit.Limiter, inFlight bool) (*Turns, error) {
 // ended. Calling it again is harmless, and it may be nil if there is an error.
 func (t *Turns) Wait(ctx context.Context, key string, n int) (release func(), err error) {
 	for {
-		if err := t.rest(ctx, key); err != nil {
+		epoch, err := t.held.enter(ctx, key)
+		if err != nil {
 			return nil, err
 		}
 		var held *ratelimit.Reservation
@@ -53,15 +52,16 @@ func (t *Turns) Wait(ctx context.Context, key string, n int) (release func(), er
 		} else {
 			err = t.limiter.WaitN(ctx, key, n)
 		}
-		if err != nil {
-			return nil, err
-		}
-		if t.held.left(key, t.clk.Now()) <= 0 { // otherwise the server has asked for a rest meanwhile
+		t.held.over(key, epoch, false)                // a stream may be open for hours, so others do not wait for its end
+		if err == nil && t.held.current(key, epoch) { // otherwise the server has asked for a rest meanwhile
 			return func() {
 				if held != nil {
 					_ = held.Release(context.WithoutCancel(ctx)) // if the store fails, the limiter logs it
 				}
 			}, nil
+		}
+		if err != nil {
+			return nil, err
 		}
 		if held != nil {
 			_, _ = held.Settle(context.WithoutCancel(ctx), 0)
@@ -70,29 +70,6 @@ func (t *Turns) Wait(ctx context.Context, key string, n int) (release func(), er
 }
 
 // HoldBack holds key back for d, at most for a day, unless it is already held back for longer. At
-// most 4,096 keys are held back at a time.
-func (t *Turns) HoldBack(key string, d time.Duration) { t.held.hold(key, t.clk.Now(), d) }
-
-// rest waits until key is not held back, or ctx ends.
-func (t *Turns) rest(ctx context.Context, key string) error {
-	for {
-		left := t.held.left(key, t.clk.Now())
-		if left <= 0 {
-			return nil
-		}
-		if deadline, ok := ctx.Deadline(); ok && t.clk.Until(deadline) < left {
-			return fmt.Errorf("httplimit: the server asked to wait %v, which exceeds the deadline: %w", left, context.DeadlineExceeded)
-		}
-		timer := t.clk.Timer(left)
-		if t.held.left(key, t.clk.Now()) <= 0 { // a mock clock was moved just before the timer was set
-			timer.Stop()
-			return nil
-		}
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		}
-	}
-}
+// most 4,096 keys are held back at a time. Afterwards all that wait go, as the limiter
+// lets them.
+func (t *Turns) HoldBack(key string, d time.Duration) { t.held.hold(key, d) }
