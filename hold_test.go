@@ -74,7 +74,7 @@ func TestHold_FloodOfAFullStore(t *testing.T) {
 					require.True(t, d.Allowed, i)
 					clk.Advance(time.Millisecond)
 				}
-				assert.EqualValues(t, most, store.Stats().Keys)
+				assert.Equal(t, most, store.Stats().Keys)
 			}
 		})
 	}
@@ -430,7 +430,6 @@ func TestSettle_AfterLimitsThereAndBack(t *testing.T) {
 
 // The Decision of a Settle is that of the limit under which the key was last granted something.
 func TestHold_SettleTellsTheLimitThatGrantedLast(t *testing.T) {
-	type limits = []ratelimit.Algorithm
 	window := func(limit, hours int) ratelimit.Algorithm {
 		return ratelimit.FixedWindow{Limit: limit, Window: time.Duration(hours) * time.Hour}
 	}

@@ -503,13 +503,13 @@ func (k *opened) charge(st []uint64, now Instant, n int) []uint64 {
 
 func (k *opened) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
 	k.pass(st, at)
-	inner, to := k.base.Kernel.reserve(k.inner(st), now, at, n, to)
+	inner, to := k.base.reserve(k.inner(st), now, at, n, to)
 	return k.replace(st, inner), to
 }
 
 func (k *opened) cancel(st []uint64, u *undoing) []uint64 {
 	k.pass(st, u.now)
-	return k.replace(st, k.base.Kernel.cancel(k.inner(st), u))
+	return k.replace(st, k.base.cancel(k.inner(st), u))
 }
 
 func (k *opened) encode(b []byte, line []*Waiter, part int) []byte {
