@@ -48,9 +48,8 @@ func WithStoreError(f func(*Call, error)) Option {
 
 // WithSkip lets calls for which skip returns true pass without asking the limiter. Without it every
 // call counts, also health checks, which then fail when the limit of the prober's address is exceeded.
-// A stream is skipped as a whole, when it begins. This lets health checks and reflection pass:
-//
-//	grpclimit.WithSkip(grpclimit.HealthAndReflection)
+// A stream is skipped as a whole, when it begins. With [HealthAndReflection] as skip, health checks and
+// reflection pass.
 func WithSkip(skip func(*Call) bool) Option {
 	return func(c *config) { c.skip, c.skipped = skip, true }
 }

@@ -120,6 +120,30 @@ func ExampleWithSettle() {
 	// Output: map[200:3 401:5 429:2]
 }
 
+// Browsers ask before a script of another origin sends a request. These preflight requests pass, and
+// count nothing.
+func ExampleWithSkip() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent}))
+	preflights := httplimit.WithSkip(func(r *http.Request) bool {
+		return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
+	})
+	handler := httplimit.Middleware(limiter, preflights)(http.NotFoundHandler())
+
+	for _, method := range []string{http.MethodOptions, http.MethodOptions, http.MethodPut, http.MethodPut} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(method, "/", nil)
+		if method == http.MethodOptions {
+			r.Header.Set("Access-Control-Request-Method", http.MethodPut)
+		}
+		handler.ServeHTTP(w, r)
+		fmt.Println(method, w.Code)
+	}
+	// Output:
+	// OPTIONS 404
+	// OPTIONS 404
+	// PUT 404
+	// PUT 429
+}
+
 // A handler that says how many searches are left today.
 func ExampleWithDecision() {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}))
@@ -240,12 +264,15 @@ func ExampleTransport() {
 // A client of GitHub, which refuses with status 403 and Retry-After when a secondary limit is exceeded.
 func ExampleTransport_rest() {
 	unlimited := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
-	transport := &httplimit.Transport{Limiter: unlimited, Rest: func(resp *http.Response) time.Duration {
-		if resp.StatusCode == http.StatusForbidden {
-			return httplimit.RetryAfter(resp)
-		}
-		return 0
-	}}
+	transport := &httplimit.Transport{
+		Limiter: unlimited,
+		Rest: func(resp *http.Response) time.Duration {
+			if resp.StatusCode == http.StatusForbidden {
+				return httplimit.RetryAfter(resp)
+			}
+			return 0
+		},
+	}
 
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "60")
