@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -96,7 +97,7 @@ func TestSettleSchedules(t *testing.T) {
 	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
 		rnd := newRand(t)
 		l, clk := at(t, accounted[i].alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
-		for range 150 {
+		for range budget.Histories(50, 150) {
 			settleSchedule(t, rnd, l, clk, accounted[i].alg, accounted[i].bound)
 			clk.Advance(time.Hour)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // fixedSize are the algorithms whose state does not grow with use.
@@ -89,7 +89,7 @@ func TestNoAllocations(t *testing.T) {
 // TestAllocationsOfHolds holds what the documentation says of the allocations of Hold, HoldAll and
 // Settle in memory, with and without WithLimits.
 func TestAllocationsOfHolds(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	for _, tt := range fixedSize {
 		for _, own := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/limits=%v", tt.name, own), func(t *testing.T) {
@@ -218,7 +218,7 @@ var boxed ratelimit.Algorithm
 
 // TestNoAllocationsForSeveralKeys: neither does a decision on several keys.
 func TestNoAllocationsForSeveralKeys(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	for _, tt := range fixedSize {
 		l, clk := at(t, tt.alg)
 		take := func() bool {
@@ -256,7 +256,7 @@ func TestWaitThatNeedNotWait(t *testing.T) {
 // nothing of its own: what is allocated are tables, which grow by two thirds at
 // a time, so that most keys find room.
 func TestUnseenKeysAllocateOnlyTables(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	for _, tt := range fixedSize {
 		l, _ := at(t, tt.alg)
 		i := 0
@@ -289,7 +289,7 @@ func TestUnseenKeysAllocateOnlyTables(t *testing.T) {
 
 // TestAllocationsOfHolds_LongLog holds that neither Hold nor Settle copies the log.
 func TestAllocationsOfHolds_LongLog(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	log := ratelimit.SlidingLog{Limit: 20_000, Window: time.Hour}
 	for _, alg := range []ratelimit.Algorithm{
 		log,

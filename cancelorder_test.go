@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/model"
-	"github.com/ratelimit-go/ratelimit/internal/race"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -138,7 +138,7 @@ func TestCancelOrders(t *testing.T) {
 		algorithms["queues/"+name] = alg
 	}
 	const many = 5
-	every := 100 / int(race.Few(100)) // of three or more cancellations, one order in so many
+	every := 100 / int(budget.Histories(10, 100)) // of three or more cancellations, one order in so many
 	for name, alg := range algorithms {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -311,7 +311,7 @@ func TestCancelAfterTurns(t *testing.T) {
 		for kind, open := range stores {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				t.Parallel()
-				for seed := range race.Few(60) {
+				for seed := range budget.Histories(12, 60) {
 					cancelAfterTurns(t, alg, open(), seed)
 				}
 			})

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
 func kernelOf(t testing.TB, alg Algorithm) *kernel.Compiled {
@@ -74,7 +74,7 @@ func TestWidthOfHugeLimits(t *testing.T) {
 // TestExtremes drives every kernel at the ends of the integers: nothing
 // panics, and the answers stay within their bounds.
 func TestExtremes(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	const huge = math.MaxInt
 	const long = time.Duration(math.MaxInt64)
 	var algorithms []Algorithm

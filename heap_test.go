@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -42,7 +42,7 @@ func names(n int) []string {
 
 // TestBytesAreThoseOfTheHeap compares what Stats says with what is taken.
 func TestBytesAreThoseOfTheHeap(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	algs := append([]Algorithm{
 		TokenBucket{Rate: PerSecond(7)},
 		RollingWindow{Quota: 10, Window: 24 * time.Hour, Period: time.Hour},
@@ -83,7 +83,7 @@ func TestBytesAreThoseOfTheHeap(t *testing.T) {
 
 // TestLongKeysCostNoMore: keys are not kept.
 func TestLongKeysCostNoMore(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	for _, alg := range everyWidth {
 		for _, opts := range [][]Option{nil, {WithLimits((&ownLimits{}).lookup)}} {
 			s := NewMemoryStore()
@@ -102,8 +102,8 @@ func TestLongKeysCostNoMore(t *testing.T) {
 // TestLogsAreSmall: what a key takes beside its events, whether its log is new, full or a
 // steady flow.
 func TestLogsAreSmall(t *testing.T) {
-	race.Alone(t)
-	const n = 20_000
+	budget.Alone(t)
+	const n = 5000
 	all := names(n)
 	for _, tt := range []struct {
 		name   string
@@ -135,7 +135,7 @@ func TestLogsAreSmall(t *testing.T) {
 // TestFloodsAreGivenBack lets a flood of keys pass, and then a trickle: by itself, the
 // store gives back what the flood took.
 func TestFloodsAreGivenBack(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	const flood, trickle = 50_000, 30_000
 	for _, opts := range [][]Option{{WithLimits((&ownLimits{}).lookup)}, nil} {
 		s, clk := NewMemoryStore(), stepclock.New()

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -160,7 +160,7 @@ func TestFigureFixedWindowDoublesAtTheBorder(t *testing.T) {
 // span of Window·(1−1/Segments) at most Limit, in any of Window less than
 // twice that; and that the latter happens.
 func TestSlidingWindowWorstCase(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	const limit, window = 10, 60
 	for segments := 1; segments <= 6; segments++ {
 		worst := 0
@@ -339,7 +339,7 @@ func TestMust(t *testing.T) {
 // stores. That it is answered by a bounded store, one that is shared, or one
 // that is asked by many names must make no difference.
 func TestMetamorphic(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	for name, alg := range storetest.Algorithms() {
 		t.Run(name, func(t *testing.T) {
 			shared, clk := ratelimit.NewMemoryStore(), storetest.NewClock(midnight)

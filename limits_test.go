@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/race"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -293,7 +293,7 @@ func BenchmarkWithLimits(b *testing.B) {
 // TestEditsGrantNothing edits limits at random, at one instant: never are more events
 // granted than the highest limit, reservations included.
 func TestEditsGrantNothing(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	windows := []time.Duration{time.Second, time.Minute, 7 * time.Minute, time.Hour, 24 * time.Hour}
 	for name, algorithm := range map[string]func(n int, w time.Duration) Algorithm{
 		"token bucket": func(n int, w time.Duration) Algorithm { return TokenBucket{Rate: Rate{n, w}} },
@@ -312,7 +312,7 @@ func TestEditsGrantNothing(t *testing.T) {
 			return All{SlidingLog{Limit: n, Window: w}, TokenBucket{Rate: Rate{n, w}}, FixedWindow{Limit: n, Window: w}}
 		},
 	} {
-		for seed := range race.Few(300) {
+		for seed := range budget.Histories(40, 300) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			l, own, s, _ := newVaryingLimiter(t, algorithm(1, time.Minute))
 			most, granted := 0, 0
@@ -570,7 +570,7 @@ func TestReturnAfterChange(t *testing.T) {
 // TestLimitsInUseAreKept: a limit that is in use is compiled once, however many other
 // limits follow. Unused ones are forgotten.
 func TestLimitsInUseAreKept(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	l := &limits{}
 	compiled := func(n int) *Transition {
 		tr, err := l.compiled(FixedWindow{Limit: 1 + n, Window: time.Hour})

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -47,7 +47,7 @@ func (s *MemoryStore) check(t testing.TB) {
 // TestIdleKeysMakeRoom lets many keys come and go, a thousand of them in each period
 // for which an idle key is kept.
 func TestIdleKeysMakeRoom(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	const idleTime, perIdleTime = 5 * time.Second, 1000 // as MemoryStore's documentation says
 	for _, alg := range everyWidth {
 		l, s, clk := newTestLimiter(t, alg)
@@ -107,7 +107,7 @@ func TestDenialsAndPeeksAddNoKeys(t *testing.T) {
 
 // TestMaxKeysKeepsExhaustedKeys floods a bounded store with new keys.
 func TestMaxKeysKeepsExhaustedKeys(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	for _, bound := range []int{100, 1000, 10_000} {
 		for _, alg := range everyWidth {
 			l, s, _ := newTestLimiter(t, alg, WithMaxKeys(bound))
@@ -148,7 +148,7 @@ func TestMaxKeysKeepsExhaustedKeys(t *testing.T) {
 // TestExhaustedKeysGoLast fills a store with keys that are exhausted, except for a few,
 // and floods it: as long as a key has events left, such a key is evicted.
 func TestExhaustedKeysGoLast(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	const bound = 5000
 	for _, alg := range everyWidth {
 		for _, left := range []int{1, 3, 50} {
@@ -177,7 +177,7 @@ func fill(t testing.TB, l Limiter, keys, left int) {
 // TestAllExhausted floods a store with keys that use up their limit at once: those that
 // reset soonest are evicted.
 func TestAllExhausted(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	const bound = 6400
 	for _, alg := range everyWidth {
 		l, s, clk := newTestLimiter(t, alg, WithMaxKeys(bound))
@@ -244,7 +244,7 @@ func TestConcurrentNewKeys(t *testing.T) {
 // TestIdleKeysOfOtherLimiterGoFirst floods one limiter while all keys of another in
 // the store are idle.
 func TestIdleKeysOfOtherLimiterGoFirst(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	const bound = 20_000
 	s, clk := NewMemoryStore(WithMaxKeys(bound)), stepclock.New()
 	one := Must(New(TokenBucket{Rate: PerSecond(10)}, WithStore(s), WithClock(clk), WithName("one")))
@@ -458,7 +458,7 @@ func TestShareUnseen(t *testing.T) {
 
 // TestShrink checks that the memory of a flood is given back on demand.
 func TestShrink(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	for _, alg := range everyWidth {
 		l, s, clk := newTestLimiter(t, alg)
 		s.Shrink()
@@ -580,7 +580,7 @@ func TestStatesRefuseNonsense(t *testing.T) {
 
 // TestBytesOfForgottenKeys: the memory of a table is counted until it is given back.
 func TestBytesOfForgottenKeys(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	l, s, clk := newTestLimiter(t, TokenBucket{Rate: PerHour(10)})
 	for i := range 1000 {
 		require.True(t, l.Allow(fmt.Sprint(i)))

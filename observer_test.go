@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // A witness remembers what it was told.
@@ -400,7 +400,7 @@ func (w wrapped) Unwrap() ratelimit.Limiter { return w.Limiter }
 
 // TestObserverAllocatesNothing checks that each call allocates as much as without an observer.
 func TestObserverAllocatesNothing(t *testing.T) {
-	race.Alone(t) // and then pools forget some of what they hold
+	budget.Alone(t) // and then pools forget some of what they hold
 	var count atomic.Int64
 	ctx := t.Context()
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 1 << 20}

@@ -16,15 +16,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/race"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // TestReservationsAreSmall: a reservation takes the same memory whatever its key's
 // state is.
 func TestReservationsAreSmall(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	for _, alg := range []Algorithm{
 		TokenBucket{Rate: PerSecond(1)},
 		SlidingLog{Limit: 5000, Window: time.Minute},
@@ -217,7 +217,7 @@ func TestFailedCancelIsTold(t *testing.T) {
 // TestLinesGiveMemoryBack: the memory of a flood of keys with reservations is released
 // while reservations of a single key follow.
 func TestLinesGiveMemoryBack(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	const many = 100_000
 	l, store, clk := newTestLimiter(t, TokenBucket{Rate: PerSecond(1)})
 	var m runtime.MemStats

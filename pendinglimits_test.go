@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // What a change of its limit does to a key is documented at WithLimits, in limits.go. These
@@ -145,7 +145,7 @@ func TestChangesKeepPendingReservations(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range race.Few(200) {
+			for seed := range budget.Histories(50, 200) {
 				rng := rand.New(rand.NewPCG(seed, 23))
 				l, own, s, clk := newVaryingLimiter(t, random(rng))
 				var promised time.Time
@@ -181,7 +181,7 @@ func TestChangesKeepPendingReservations(t *testing.T) {
 
 // The bound of a bucket, burst + t·rate, holds for the highest of its limits.
 func TestChangedBucketsKeepTheHighestBound(t *testing.T) {
-	for seed := range race.Few(300) {
+	for seed := range budget.Histories(75, 300) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		l, own, _, clk := newVaryingLimiter(t, TokenBucket{Rate: PerSecond(1)})
 		begin := clk.Now()

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // This file checks what the documentation shows and points at.
@@ -26,7 +26,7 @@ import (
 // doc comments of every package is a copy of code that is compiled: in a test or in a
 // program of this repository.
 func TestDocumentedCodeIsCompiled(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	var compiled []string
 	for _, source := range sources(t, func(path string) bool {
 		return strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "examples/")

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/model"
-	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
 // TestReserveWithin asks for reservations with a longest wait in the middle of random
@@ -22,7 +22,7 @@ func TestReserveWithin(t *testing.T) {
 	for i, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range race.Few(60) {
+			for seed := range budget.Histories(12, 60) {
 				s := newSchedule(t, &randomChoices{rand.New(rand.NewPCG(uint64(i)<<32+seed, 1))}, kind)
 				s.log("seed %#x", uint64(i)<<32+seed)
 				for s.run(5) == 0 && len(s.trace) < 100 {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -119,7 +120,7 @@ func TestSettleNested(t *testing.T) {
 func TestSettleNeverExceeds(t *testing.T) {
 	eachSettledBucket(t, func(t *testing.T, b settledBucket) {
 		rnd := newRand(t)
-		for range 1500 {
+		for range budget.Histories(300, 1500) {
 			spanSchedule(t, rnd, b)
 		}
 	})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -38,7 +38,7 @@ func TestTwoLimitersOnOneStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range race.Few(400) {
+			for seed := range budget.Histories(100, 400) {
 				rng := rand.New(rand.NewPCG(seed, 28))
 				clk := stepclock.New()
 				var store Store = NewMemoryStore()

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/topk"
 )
 
@@ -259,7 +259,7 @@ func TestTopDeniedBounds(t *testing.T) {
 				top := TopDenied(k, WithTopClock(clk), WithHalfLife(time.Minute))
 				use(top, parts)
 				exact := &decayed{time.Minute, map[string]float64{}, 0}
-				for i := range int(race.Few(6_000)) {
+				for i := range int(budget.Histories(6_000, 6_000)) {
 					key := fmt.Sprint(next(i))
 					denyIn(top, random.IntN(parts), key)
 					exact.deny(key)
@@ -380,7 +380,7 @@ func TestTopDeniedKeepsLittle(t *testing.T) {
 // TestTopDeniedMemory holds what the documentation says of it, with the longest keys and as
 // many as there may be.
 func TestTopDeniedMemory(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	const k = 1000
 	for _, length := range []int{16, 10_000} {
 		var top *DeniedKeys

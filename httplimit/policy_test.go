@@ -16,8 +16,12 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
+
+// Random histories of these tests, in CI and at night (RATELIMIT_NIGHTLY=1): clients that pause 50
+// times and 200 times, and that send 500 and 2000 requests; 1000 and 3000 with costs.
 
 // TestPolicy compares policies with ones computed by hand.
 func TestPolicy(t *testing.T) {
@@ -209,7 +213,7 @@ func TestPolicyIsTrue(t *testing.T) {
 			for _, q := range c.quotas {
 				least, longest = min(least, q.events), max(longest, q.window)
 			}
-			for range 200 {
+			for range budget.Histories(50, 200) {
 				for range rnd.IntN(20) {
 					c.ask(1 + rnd.IntN(least))
 					c.after(time.Duration(rnd.Int64N(int64(longest / 4))))
@@ -236,7 +240,7 @@ func TestPolicyIsTrue(t *testing.T) {
 				n  int
 			}
 			var allowed []sent
-			for i := range 2000 {
+			for i := range budget.Histories(500, 2000) {
 				if i%5 == 0 && len(allowed) > 0 { // as soon as something has left the window
 					q := c.quotas[rnd.IntN(len(c.quotas))]
 					past := allowed[max(0, len(allowed)-1-rnd.IntN(10))].at + q.window

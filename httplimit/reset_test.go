@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -45,7 +46,7 @@ func TestResetOfParts(t *testing.T) {
 				parts = append(parts, l)
 			}
 			named, told := make([]int, len(parts)), make([]int, len(parts))
-			for range 3000 {
+			for range budget.Histories(1000, 3000) {
 				clk.Advance(time.Duration(rnd.Int64N(int64(time.Second) << rnd.IntN(8))))
 				cost = 1 + rnd.IntN(3)
 				resp := serve(h, from("192.0.2.1:1"))

@@ -21,15 +21,13 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
-// TestLoad sends 100,000 requests of three clients over many connections to a server
+// TestLoad sends requests of three clients over many connections to a server
 // on loopback, and checks that exactly the limit of each client passes.
 func TestLoad(t *testing.T) {
-	total := 100_000
-	if testing.Short() {
-		total = 10_000
-	}
+	total := int(max(10_000, budget.Histories(20_000, 100_000)))
 	const limit, clients, connections = 1000, 3, 50
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(limit)})
 	var served atomic.Int64

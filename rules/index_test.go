@@ -9,7 +9,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
+
+// Random histories of these tests: 600 tables and 4000 paths in CI, and 3000 and 20,000 at night
+// (RATELIMIT_NIGHTLY=1).
 
 // held returns the rules of an index by the places for which they are in force.
 func held(t *index) map[place]Rule {
@@ -39,7 +44,7 @@ func TestConflicts(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
 	now := time.Unix(1000, 0)
-	for table := range 3000 {
+	for table := range budget.Histories(600, 3000) {
 		oneMethod := table%2 == 0
 		calls := []string{"/x", "/X", "GET /x", "POST /x", "/{a}", "/{b}", "/#", "/7", "/**", "/"}
 		if !oneMethod {

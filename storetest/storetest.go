@@ -58,7 +58,8 @@ type Config struct {
 	Tick time.Duration
 
 	// Steps is the number of calls in each comparison with the reference model; 0 means
-	// 500. Lower it for a slow store. With go test -short it is a tenth.
+	// 500. Lower it for a slow store: below 500, fewer orders of cancelling are tried too. With
+	// go test -short it is a tenth.
 	Steps int
 
 	// Keys is the number of keys that the test of many keys uses at once; 0 means

@@ -11,8 +11,12 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
+
+// Random histories of these tests: 500 calls of each algorithm on TestMemoryStore and TestStore, and
+// on other stores 50 in CI and up to 500 at night (RATELIMIT_NIGHTLY=1).
 
 // TestMemoryStore checks that the in-memory store keeps every promise, whatever its bound, and that
 // Run returns when all subtests have ended.
@@ -35,7 +39,8 @@ func TestMemoryStoreWithMaxKeys(t *testing.T) {
 		New: func(testing.TB, clock.Clock) ratelimit.Store {
 			return ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(400))
 		},
-		Keys: 390,
+		Keys:  390,
+		Steps: few(500),
 	})
 }
 
@@ -47,7 +52,7 @@ func TestRestlessMemoryStore(t *testing.T) {
 			return restlessStore{ratelimit.NewMemoryStore()}
 		},
 		Keys:  1000, // because it shrinks at every fourth call
-		Steps: 200,
+		Steps: few(200),
 	})
 }
 
@@ -85,6 +90,7 @@ func TestCASStore(t *testing.T) {
 		Reopen: func(_ testing.TB, _ clock.Clock, s ratelimit.Store) ratelimit.Store {
 			return s.(*dbStore).db.byState()
 		},
+		Steps: few(500),
 	})
 }
 
@@ -96,7 +102,7 @@ func TestCASStoreByRevision(t *testing.T) {
 			return s.(*dbStore).db.byRevision()
 		},
 		Exclusive: true,
-		Steps:     100,
+		Steps:     few(100),
 	})
 }
 
@@ -121,6 +127,10 @@ func TestSlowCASStore(t *testing.T) {
 	})
 }
 
+// few returns the steps of a store that differs little from those of TestMemoryStore and
+// TestStore, which always run 500: 50 in CI, and nightly at night.
+func few(nightly int) int { return int(budget.Histories(50, nightly)) }
+
 func newStore() ratelimit.Store { return newLockedStore() }
 
 // TestStore runs the suite on a simple store, as in the package documentation.
@@ -138,6 +148,7 @@ func TestExpiringStore(t *testing.T) {
 			db.expires = clk
 			return db.byState()
 		},
+		Steps: few(500),
 	})
 }
 
@@ -147,7 +158,8 @@ func TestPortableStore(t *testing.T) {
 		New: func(testing.TB, clock.Clock) ratelimit.Store {
 			return portableStore{newDatabase().byState(), time.Microsecond}
 		},
-		Tick: time.Microsecond,
+		Tick:  time.Microsecond,
+		Steps: few(500),
 	})
 }
 

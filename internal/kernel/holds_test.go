@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 var encodings = map[string]Encoding{
@@ -409,7 +409,7 @@ func TestHolds_Replay(t *testing.T) {
 	for name, enc := range encodings {
 		for kind, c := range holdKernels(t, enc) {
 			t.Run(name+"/"+kind, func(t *testing.T) {
-				for seed := range race.Few(40) {
+				for seed := range budget.Histories(12, 40) {
 					r := newReplay(t, c, seed)
 					for range 40 {
 						r.step()

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // send applies any request of a limit.
@@ -126,7 +126,7 @@ func TestHolds_Versions(t *testing.T) {
 		if name == "fixed: start" {
 			continue // windows that begin at different instants overlap, so events that come together do not count as one by one
 		}
-		for seed := range race.Few(20) {
+		for seed := range budget.Histories(8, 20) {
 			rng := rand.New(rand.NewPCG(seed, 0))
 			s := keyOf(limits[seed%2])
 			open := map[uint64]int{} // where the hold is in s.grants

@@ -9,8 +9,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
+
+// Random histories of these tests, in CI and at night (RATELIMIT_NIGHTLY=1): of holds, 8 or 12 of
+// each kernel, and 20 or 40; of limits that take turns, 75 and 300, and of 20 s and 60 s; of
+// words, 75 or 200, and 300 or 1000; of pairs and rings, 4000 or 5000, and 20,000.
 
 const second = uint64(time.Second)
 
@@ -94,7 +98,7 @@ func TestTake(t *testing.T) {
 			assert.Equal(t, "counted", name)
 			continue
 		}
-		for range race.Few(300) {
+		for range budget.Histories(75, 300) {
 			st, now, last := c.NewState(), begun, begun
 			for range 100 {
 				now += random.Uint64N(second/5) * random.Uint64N(2) * (1 + random.Uint64N(2)*random.Uint64N(10))

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // pairs returns a SlidingWindow of one segment in one word and in two.
@@ -22,7 +22,7 @@ func pairs(t testing.TB, limit int, length uint64) (one *pair, two *Compiled) {
 // in two, and both after each is converted to the other.
 func TestPairIsRing(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	for range race.Few(20_000) {
+	for range budget.Histories(4000, 20_000) {
 		length := 1<<12 + random.Uint64N(50)
 		p, two := pairs(t, 1+random.IntN(9), length)
 		one := Compile(p, InMemory)

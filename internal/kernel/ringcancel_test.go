@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // TestRingGivesBack: events leave their slot. While a reservation in the current slot is
@@ -58,7 +58,7 @@ func TestRingMarkLasts(t *testing.T) {
 func TestRingCancelIsPlainCancel(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	falls, marks := 0, 0
-	for range race.Few(20_000) {
+	for range budget.Histories(5000, 20_000) {
 		var kernel Kernel
 		slots := 1 + random.Uint64N(4)
 		if random.IntN(2) == 0 {
@@ -224,7 +224,7 @@ func plainAlone(r *ring, st []uint64, u *undoing, i int) bool {
 // TestManyCancellations cancels a long line at once, and settles it: in one slot at different instants,
 // in one slot at one instant, and over many slots. In quadratic time, it takes minutes.
 func TestManyCancellations(t *testing.T) {
-	many := int(race.Few(100_000))
+	many := int(budget.Histories(50_000, 100_000))
 	for name, kernel := range map[string]Kernel{
 		"instants": NewSlidingWindow(many, 1, uint64(many)*second, InMemory.Varying()),
 		"instant":  NewRollingWindow(many, 0, 1, second),

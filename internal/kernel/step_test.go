@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // TestTaking: a Taking and Tell leave the state, and give the answer, that Step does.
@@ -30,7 +30,7 @@ func TestTaking(t *testing.T) {
 			continue
 		}
 		seen++
-		for i := range race.Few(1000) {
+		for i := range budget.Histories(200, 1000) {
 			st, at := c.NewState(), Reading{Now: begun}
 			if i%2 == 1 {
 				at.Now = MaxInstant - 5*second

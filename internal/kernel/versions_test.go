@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // rivals returns, for each kind, two limits whose states differ.
@@ -88,7 +90,11 @@ func alone(c *Compiled, end, step Instant) int {
 // TestVersions_Law: two limits that are asked in any order grant in the long run no less than 0.9 of
 // what the stricter grants alone, and never more than the looser would have granted.
 func TestVersions_Law(t *testing.T) {
-	const long, step = 60 * second, 5 * ms
+	const step = 5 * ms
+	long := Instant(20 * second)
+	if budget.Nightly() {
+		long = 60 * second
+	}
 	for name, limits := range rivals(t) {
 		stricter := min(alone(limits[0], long, step), alone(limits[1], long, step))
 		for seed := range uint64(8) {
@@ -208,7 +214,7 @@ func TestVersions_ThereAndBack(t *testing.T) {
 func TestVersions_RetryAfter(t *testing.T) {
 	for name, limits := range rivals(t) {
 		denied := 0
-		for seed := range uint64(300) {
+		for seed := range budget.Histories(75, 300) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			s := shared{from: limits[0], st: limits[0].NewState()}
 			now := begun

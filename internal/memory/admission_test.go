@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/race"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // TestLooksOfAFlood counts how many keys an eviction looks at on average, when few keys
 // have events left.
 func TestLooksOfAFlood(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	const bound = 20_000
 	floods := map[string]func(l *limiter, clk *stepclock.Clock, key string) bool{
 		"used up at once": func(l *limiter, _ *stepclock.Clock, key string) bool { return l.AllowN(key, 10) },
@@ -51,7 +51,7 @@ func TestLooksOfAFlood(t *testing.T) {
 
 // TestRememberedForASecond: the result of a look is used for a second only.
 func TestRememberedForASecond(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	l, s, clk := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(5000))
 	fill(t, l, 5000, 2500)
 	looks := func(key string) int {
@@ -68,7 +68,7 @@ func TestRememberedForASecond(t *testing.T) {
 // TestMixedLimitsStayCheap: two limiters share a store. The keys of one are the first
 // to regain capacity, and those of the other are the first to be idle.
 func TestMixedLimitsStayCheap(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	const bound = 10_000
 	s, clk := &Store{MaxKeys: 2 * bound}, stepclock.New()
 	slow := newLimiter(s, bucket(3600, time.Hour), clk)

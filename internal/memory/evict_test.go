@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
 // smallSizes make scans partial even in a store of two thousand keys.
@@ -23,7 +23,7 @@ const manyScans = 8 * 256
 // TestScansAreShort: however many keys are exhausted, a new key waits for a look at
 // no more than a partial scan of them, and on average at few.
 func TestScansAreShort(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	for _, alg := range everyWidth {
 		for _, left := range []int{0, 1, 20} {
 			l, s, _ := newTestLimiter(t, alg, withMaxKeys(manyScans))
@@ -47,7 +47,7 @@ func TestScansAreShort(t *testing.T) {
 // TestScansSpareExhaustedKeys: while enough keys of a partial scan have events left, no
 // exhausted key is evicted.
 func TestScansSpareExhaustedKeys(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	for i := range 5 * len(everyWidth) {
 		alg := everyWidth[i%len(everyWidth)]
 		l, s, _ := newTestLimiter(t, alg, withMaxKeys(manyScans))
@@ -68,7 +68,7 @@ func TestScansSpareExhaustedKeys(t *testing.T) {
 // TestScansFindIdleKeys: a store that may not evict looks at nearly all keys once a
 // second, in partial scans, and remembers those that will be idle soonest.
 func TestScansFindIdleKeys(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	for _, policy := range []Policy{RefuseUnseen, ShareUnseen} {
 		for _, alg := range []*kernel.Compiled{
 			bucket(10, time.Minute),
@@ -214,7 +214,7 @@ func TestFewEventsLeft(t *testing.T) {
 // TestIdleKeysGoFirst: in whatever order keys came, were used, and became idle, no key in use is
 // evicted while another one has been idle for a second.
 func TestIdleKeysGoFirst(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 3 * len(everyWidth) {
 		alg := everyWidth[i%len(everyWidth)]

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/race"
 )
 
 // TestGrowthLosesNoUpdate lets goroutines spend from the same keys while new
@@ -94,7 +94,7 @@ func (k looked) Fresh(st []uint64) kernel.Instant {
 // TestSweepsAreRare: while new keys pour in, no key is looked at twice within idleTime,
 // and each is forgotten before two of them have passed since it became idle.
 func TestSweepsAreRare(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	const keys, step = 40_000, time.Millisecond
 	perIdleTime := int(idleTime / uint64(step))
 	for name, k := range map[string]*kernel.Compiled{
@@ -119,7 +119,7 @@ func TestSweepsAreRare(t *testing.T) {
 // TestTablesShrinkSlowly: a table from which most keys have gone still has room for a
 // quarter of them.
 func TestTablesShrinkSlowly(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	for name, k := range map[string]*kernel.Compiled{"tables": bucket(1000, time.Second), "logs": eventLog(1, time.Millisecond)} {
 		l, s, clk := newTestLimiter(t, k)
 		bytes := func() uint64 { return s.Stats().Bytes }

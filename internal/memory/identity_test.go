@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/race"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // definition returns the two words of each block of a key, and their number.
@@ -158,7 +158,7 @@ var families = map[string]func(i int) string{
 // once in 10⁶ times. The worst of 5,000 draws was 1153: places had 19 % more or fewer keys than on
 // average. What is still random are the keys that are longer, in three families.
 func TestIdentitiesSpread(t *testing.T) {
-	race.Alone(t)
+	budget.Alone(t)
 	const n = 1 << 16
 	for name, key := range families {
 		h := fixed(rand.New(rand.NewPCG(20261122, 1)))
@@ -205,7 +205,7 @@ func TestEveryBitChangesIdentity(t *testing.T) {
 	random := rand.New(rand.NewPCG(20260301, 1))
 	for n := 1; n <= 130; n++ {
 		changed, flips := 0, 0
-		for range 16 {
+		for range budget.Histories(4, 16) {
 			h := fixed(random)
 			raw := []byte(randomKey(random, n))
 			before := h.identify(string(raw))

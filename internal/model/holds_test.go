@@ -11,7 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
+
+// Random histories of these tests: 3 of each algorithm in CI, and 10 at night (RATELIMIT_NIGHTLY=1).
 
 // A story is what happens to a key and its holds, which have names.
 type story struct {
@@ -427,7 +430,7 @@ func TestSettle_Random(t *testing.T) {
 		"All": ratelimit.All{bucket, sliding, rolling},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(10) {
+			for seed := range budget.Histories(3, 10) {
 				settleAtRandom(t, alg, rand.New(rand.NewPCG(seed, 1)))
 			}
 		})

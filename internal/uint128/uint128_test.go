@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/uint128"
 )
 
@@ -36,7 +37,7 @@ func TestAgainstBig(t *testing.T) {
 		return rng.Uint64() >> rng.IntN(64)
 	}
 	limit := new(big.Int).Lsh(big.NewInt(1), 128)
-	for range 200_000 {
+	for range budget.Histories(50_000, 200_000) {
 		x := uint128.Uint128{Hi: pick(), Lo: pick()}
 		y := uint128.Uint128{Hi: pick(), Lo: pick()}
 		bx, by := toBig(x), toBig(y)

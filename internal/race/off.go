@@ -1,5 +1,0 @@
-//go:build !race
-
-package race
-
-const enabled = false
