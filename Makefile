@@ -6,11 +6,9 @@ LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: test servers race vet lint fuzz cross bench mutants
 
-# The tests of every module, each without go.work, as its users get it. The test of a
-# release reads all files of the repository, which go test's cache does not track.
+# The tests of every module, each without go.work, as its users get it.
 test: servers
-	@set -e; for m in $(filter-out scripts/release/,$(MODULES)); do echo "== test $$m"; (cd $$m && GOWORK=off go test ./...); done
-	@echo "== test scripts/release/"; cd scripts/release && GOWORK=off go test -count=1 ./...
+	@set -e; for m in $(MODULES); do echo "== test $$m"; (cd $$m && GOWORK=off go test ./...); done
 
 # Installs the servers and the browser that tests start. What cannot be installed is reported and
 # skipped.
@@ -18,9 +16,9 @@ servers:
 	@scripts/servers
 
 # The same with the race detector, except the benchmarks, whose tests cover only their
-# harness, the release, whose test runs other programs, and what only calls the packages that are
-# tested here: examples, and adapters without goroutines or locks.
-UNRACED := benchmarks/ scripts/release/ examples/ httplimit/routers/
+# harness, and what only calls the packages that are tested here: examples, and adapters without
+# goroutines or locks.
+UNRACED := benchmarks/ examples/ httplimit/routers/
 race:
 	@set -e; for m in $(filter-out $(UNRACED),$(MODULES)); do echo "== race $$m"; (cd $$m && GOWORK=off go test -race -short ./...); done
 
