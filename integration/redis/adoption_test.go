@@ -52,8 +52,8 @@ func (c *changeable) ask(t *testing.T, key string, callers, times int) int {
 
 // A limit that changes while many callers use it stays exact. The script decides throughout.
 func TestLimitChange(t *testing.T) {
-	for name, w := range wires {
-		for client, create := range makers {
+	for name, w := range distances() {
+		for client, create := range clients(t) {
 			for _, callers := range []int{15, 60} {
 				t.Run(fmt.Sprintf("%s/%s/%d callers", client, name, callers), func(t *testing.T) {
 					t.Parallel()
@@ -80,8 +80,8 @@ func TestDisagreement(t *testing.T) {
 	higher["FixedWindow/length"] = ratelimit.FixedWindow{Limit: 60, Window: 2 * time.Hour, Start: ratelimit.StartOnFirstEvent}
 	lower["SlidingWindow/segments"] = ratelimit.SlidingWindow{Limit: 40, Window: year, Segments: 5}
 	higher["SlidingWindow/segments"] = ratelimit.SlidingWindow{Limit: 60, Window: 2 * year, Segments: 8}
-	for name, w := range wires {
-		for client, create := range makers {
+	for name, w := range distances() {
+		for client, create := range clients(t) {
 			t.Run(client+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				s := startServer(t)
@@ -167,7 +167,7 @@ func TestAdoptManyParts(t *testing.T) {
 // A process that starts with other parameters finds what was used, and the former limit is still in
 // force for the others. The key stays until it is idle under both.
 func TestRestartWithAnotherLimit(t *testing.T) {
-	for client, create := range makers {
+	for client, create := range clients(t) {
 		s := startServer(t)
 		for name, former := range algorithms(5) {
 			if name == "WarmingUp" || name == "All" {

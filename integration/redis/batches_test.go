@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
@@ -21,7 +22,7 @@ import (
 
 func FuzzBatches(f *testing.F) {
 	long(f)
-	for seed := range uint64(30) {
+	for seed := range budget.Histories(12, 30) {
 		f.Add(seed)
 	}
 	f.Add(uint64(60)) // a command settles the last hold, and opens another

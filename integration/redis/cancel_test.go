@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -26,7 +27,7 @@ import (
 // be those of two limiters that share states as bytes in this process.
 func FuzzCancel(f *testing.F) {
 	long(f)
-	for seed := range uint64(200) {
+	for seed := range budget.Histories(60, 200) {
 		f.Add(seed)
 	}
 	f.Add(uint64(1553)) // a process does not hear of a Reset, and another begins a window

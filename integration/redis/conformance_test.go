@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
 	"github.com/ratelimit-go/ratelimit/redisstore/rueidis"
@@ -62,10 +63,10 @@ const patient = 20 * time.Second
 
 // Every promise of the library holds in Redis, to the microsecond.
 func TestConformance(t *testing.T) {
-	for _, name := range []string{"rueidis", "goredis"} {
+	for name := range clients(t) {
 		t.Run(name, func(t *testing.T) {
 			conn := connectors[name](t, startServer(t).addr())
-			conform(t, func() redisstore.Conn { return conn }, 200)
+			conform(t, func() redisstore.Conn { return conn }, int(budget.Histories(60, 200)))
 		})
 	}
 }

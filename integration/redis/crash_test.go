@@ -88,7 +88,7 @@ func (c crash) killed(t *testing.T) (tokens []string) {
 
 // eachCrash calls test for each algorithm, with a process of either client that has been killed.
 func eachCrash(t *testing.T, giveBack bool, test func(t *testing.T, name string, tokens []string, l ratelimit.Limiter, clk *storetest.Clock)) {
-	for client := range makers {
+	for client := range clients(t) {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
 			addr := startServer(t).addr()

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -28,7 +29,7 @@ import (
 
 func FuzzScripts(f *testing.F) {
 	long(f)
-	for seed := range uint64(120) {
+	for seed := range budget.Histories(40, 120) {
 		f.Add(seed)
 	}
 	addr := startServer(f).addr()

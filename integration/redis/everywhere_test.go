@@ -9,10 +9,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // The tests of faults, of changed limits and of callers that leave run 0.5 ms away from the
-// server in a process that is idle otherwise. TestEverywhere runs them again at the other
+// server in a process that is idle otherwise. At night, TestEverywhere runs them again at the other
 // distances, and in a process whose handlers use all of its processors.
 
 // The variables of the processes: the wire that withEach uses, and whether handlers are busy.
@@ -43,7 +45,9 @@ func TestEverywhere(t *testing.T) {
 	if os.Getenv(wireVariable) != "" {
 		return
 	}
-	long(t)
+	if !budget.Nightly() {
+		t.Skip("it runs at night")
+	}
 	const short = "TestCrash|TestHang|TestSleep|TestCut|TestMixedContexts|TestReset"
 	for name, again := range map[string]struct {
 		tests string

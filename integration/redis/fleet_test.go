@@ -166,7 +166,7 @@ func TestFailover(t *testing.T) {
 // With leases, N processes get exactly the limit, and others can use what they give back.
 func TestLeasesOfProcesses(t *testing.T) {
 	long(t)
-	for name, w := range wires {
+	for name, w := range distances() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			leasesOfProcesses(t, w, 0)

@@ -17,7 +17,7 @@ func TestFleetExample(t *testing.T) {
 	build.Dir = "../../examples/fleet"
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for name, w := range wires {
+	for name, w := range distances() {
 		s := startServer(t)
 		fleet := exec.CommandContext(t.Context(), program, "-redis", startWire(t, s.addr(), w).addr(), "-seconds", "0.5", "-processes", "3")
 		out, err := fleet.CombinedOutput()

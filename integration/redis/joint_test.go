@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -20,7 +21,7 @@ import (
 
 func FuzzJoint(f *testing.F) {
 	long(f)
-	for seed := range uint64(150) {
+	for seed := range budget.Histories(50, 150) {
 		f.Add(seed)
 	}
 	f.Add(uint64(637)) // a TakeAll loads both scripts

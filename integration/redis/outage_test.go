@@ -13,7 +13,7 @@ import (
 
 // While no server listens, each error says so, and Stats name the server, until it is back.
 func TestOutage(t *testing.T) {
-	for name, create := range makers { // without a proxy, which would accept connections
+	for name, create := range clients(t) { // without a proxy, which would accept connections
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)

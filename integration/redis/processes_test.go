@@ -206,14 +206,14 @@ func work() {
 // far away the server is or how busy they are.
 func TestProcesses(t *testing.T) {
 	long(t)
-	for name, w := range wires {
-		for client := range makers {
+	for name, w := range distances() {
+		for client := range clients(t) {
 			t.Run(client+"/"+name, func(t *testing.T) {
 				exactly(t, 8, task{Addr: startWire(t, startServer(t).addr(), w).addr(), Client: client, Callers: 8, Tries: 10})
 			})
 		}
 	}
-	for client := range makers {
+	for client := range clients(t) {
 		t.Run(client+"/busy", func(t *testing.T) {
 			addr := startWire(t, startServer(t).addr(), wires["0.5 ms"]).addr()
 			exactly(t, 2, task{Addr: addr, Client: client, Callers: 32, Tries: 4, Busy: 8})

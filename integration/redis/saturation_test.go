@@ -187,7 +187,7 @@ func (all saturated) longest() (most int64) {
 // lost, no matter how far away the server is and who else writes.
 func TestLeasesConserve(t *testing.T) {
 	long(t)
-	for name, w := range wires {
+	for name, w := range distances() {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t)
 			do := saturation{
@@ -210,7 +210,7 @@ func TestLeasesConserve(t *testing.T) {
 
 // However many processes lease events, no span has more than the bound.
 func TestLeasesBounded(t *testing.T) {
-	for name, w := range wires {
+	for name, w := range distances() {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t)
 			do := saturation{

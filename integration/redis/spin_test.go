@@ -15,7 +15,7 @@ import (
 // by the denial cache.
 func TestSpinning(t *testing.T) {
 	long(t)
-	for client, create := range makers {
+	for client, create := range clients(t) {
 		t.Run(client, func(t *testing.T) {
 			store := create(t, startServer(t).addr(), redisstore.WithTimeout(patient))
 			l := limiter(t, store, hourly(100))

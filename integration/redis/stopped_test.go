@@ -52,7 +52,7 @@ func TestStoppedWorker(t *testing.T) {
 // A process that was stopped for longer than the timeout does not count that as a failure of
 // the server.
 func TestStoppedProcess(t *testing.T) {
-	for client := range makers {
+	for client := range clients(t) {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)

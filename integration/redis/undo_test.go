@@ -21,8 +21,8 @@ import (
 // process writes to the key all the time.
 func TestReturns(t *testing.T) {
 	const callers, rounds, each = 20, 10, 7
-	for name, w := range wires {
-		for client, create := range makers {
+	for name, w := range distances() {
+		for client, create := range clients(t) {
 			t.Run(client+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				s := startServer(t)
@@ -75,8 +75,8 @@ func TestReturns(t *testing.T) {
 // than one command each, and none is lost.
 func TestCancelTogether(t *testing.T) {
 	const many = 100
-	for name, w := range wires {
-		for client, create := range makers {
+	for name, w := range distances() {
+		for client, create := range clients(t) {
 			for _, processes := range []int{1, 10} {
 				t.Run(fmt.Sprintf("%s/%s/%d", client, name, processes), func(t *testing.T) {
 					t.Parallel()
@@ -134,7 +134,7 @@ func TestCancelTogether(t *testing.T) {
 // Waiters whose contexts end together leave no trace, after few commands.
 func TestWaitersLeave(t *testing.T) {
 	const many = 100
-	for name, w := range wires {
+	for name, w := range distances() {
 		for kind, alg := range algorithms(10) {
 			t.Run(kind+"/"+name, func(t *testing.T) {
 				t.Parallel()
