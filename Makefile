@@ -1,43 +1,64 @@
 # You need Go, git, make and a shell; all other tools are fetched as Go modules. The main
-# command is `make test`.
+# command is `make test`. CONTRIBUTING.md says what each takes.
 
-MODULES := $(dir $(wildcard go.mod */go.mod */*/go.mod))
-LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+# Modules that are not released: programs, and tests that need more than Go.
+UNRELEASED := benchmarks/ examples/ integration/
+RELEASED   := $(filter-out $(UNRELEASED),$(dir $(wildcard go.mod */go.mod */*/go.mod)))
+ALL        := $(RELEASED) $(UNRELEASED)
+LINT       := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+packages    = $(foreach m,$(1),./$(patsubst ./%,%,$(m))...)
 
-.PHONY: test servers race vet lint fuzz cross bench mutants
+.PHONY: test servers integration race lint tidy alone arch fuzz cross bench mutants nightly
 
-# The tests of every module, each without go.work, as its users get it.
-test: servers
-	@set -e; for m in $(MODULES); do echo "== test $$m"; (cd $$m && GOWORK=off go test ./...); done
+# The tests of the released modules, which need nothing but Go.
+test:
+	go test $(call packages,$(RELEASED))
 
-# Installs the servers and the browser that tests start. What cannot be installed is reported and
-# skipped.
+# Installs the servers and the browser that integration tests start. What cannot be installed is
+# reported and skipped.
 servers:
 	@scripts/servers
 
-# The same with the race detector, except the benchmarks, whose tests cover only their
-# harness, and what only calls the packages that are tested here: examples, and adapters without
-# goroutines or locks.
-UNRACED := benchmarks/ examples/ httplimit/routers/
+# The tests that start servers and a browser, and those of the example programs.
+integration: servers
+	go test ./integration/... ./examples/...
+
+# The race detector where goroutines meet.
+MEET := Wait|Concurren|Parallel|Bounded|Hung|Hang|Late|While|CoarseClock|Observ|TopDenied|InFlight|CASStore|Pending|Queue|Holds?_
 race:
-	@set -e; for m in $(filter-out $(UNRACED),$(MODULES)); do echo "== race $$m"; (cd $$m && GOWORK=off go test -race -short ./...); done
+	go test -race -short -run '$(MEET)' .
+	go test -race -short ./internal/memory ./redisstore ./httplimit ./iolimit ./rules ./limitpage ./integration/linear
 
-vet:
-	@set -e; for m in $(MODULES); do echo "== vet $$m"; (cd $$m && GOWORK=off go vet ./... && test -z "$$(gofmt -l .)"); done
-
-# Compiles golangci-lint from its module, which takes a minute or two the first time.
+# All linters, go vet and the format, of all modules. Compiles golangci-lint from its module, which
+# takes a minute or two the first time.
 lint:
-	@set -e; for m in $(MODULES); do echo "== lint $$m"; (cd $$m && GOWORK=off go run $(LINT) run ./...); done
+	go run $(LINT) run $$(go list -m -f '{{.Dir}}/...')
 
-# Runs each fuzz target FUZZ times, or a tenth of that if it asks a server each time. Of these, the
+tidy:
+	@set -e; for m in $(ALL); do echo "== tidy $$m"; (cd $$m && GOWORK=off go mod tidy -diff); done
+
+# Each released module by itself, as its users get it.
+alone:
+	@set -e; for m in $(RELEASED); do echo "== alone $$m"; (cd $$m && GOWORK=off go build ./... && GOWORK=off go vet ./...); done
+
+# The arithmetic with another word size, if this machine can run it, and the root module's code for
+# another byte order.
+arch:
+	GOARCH=s390x go vet . ./internal/...
+	@if [ "$$(go env GOHOSTARCH)" != amd64 ]; then echo "== test 386: SKIPPED, this machine cannot run it"; exit 0; fi; \
+		set -ex; GOARCH=386 go test ./internal/kernel ./internal/uint128 ./internal/model; \
+		GOARCH=386 go test -run 'Model|Extremes|Params|Rate|States|SettleExactly' .
+
+# Runs fuzz targets FUZZ times, or a tenth of that if they ask a server each time. Of these, the
 # inputs found before come first. A count, because go test may fail when a time is over:
 # go.dev/issue/75804.
 FUZZ ?= 20000
+TARGETS ?= Fuzz[A-Za-z0-9_]*
 fuzz:
-	@set -e; for d in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+	@set -e; for d in $$(grep -rlE --include='*_test.go' '^func ($(TARGETS))\(' . | xargs -n1 dirname | sort -u); do \
 		n=$(FUZZ); case $$d in */redis) n=$$((n / 10));; esac; \
-		for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$d/*_test.go | cut -c6-); do \
-			(cd $$d && GOWORK=off go test -run '^$$' -fuzz "^$$f\$$" -fuzztime "$${n}x" -fuzzminimizetime 10x .); \
+		for f in $$(grep -hoE '^func ($(TARGETS))\(' $$d/*_test.go | tr -d '(' | cut -c6-); do \
+			echo "== fuzz $$d $$f"; (cd $$d && go test -run '^$$' -fuzz "^$$f\$$" -fuzztime "$${n}x" -fuzzminimizetime 10x .); \
 		done; done
 
 # Vets everything for another word size, and the root module for other byte orders, and runs the
@@ -45,18 +66,28 @@ fuzz:
 ENGINE := FuzzMemory|Identit|Split|Growth|Freeze|Concurrency|Width
 cross:
 	@echo "== vet 386"; GOARCH=386 go vet work
-	@set -e; for arch in arm64 s390x; do echo "== vet $$arch"; GOARCH=$$arch GOWORK=off go vet ./...; done
-	@set -e; if [ "$$(go env GOHOSTARCH)" = amd64 ]; then echo "== test 386"; GOARCH=386 GOWORK=off go test . ./internal/...; \
+	@set -e; for arch in arm64 s390x; do echo "== vet $$arch"; GOARCH=$$arch go vet ./...; done
+	@set -e; if [ "$$(go env GOHOSTARCH)" = amd64 ]; then echo "== test 386"; GOARCH=386 go test . ./internal/...; \
 		else echo "== test 386: SKIPPED, this machine cannot run it"; fi
 	@set -e; for of in arm64:aarch64 s390x:s390x; do arch=$${of%:*}; qemu=qemu-$${of#*:}; \
-		if command -v $$qemu >/dev/null; then echo "== test $$arch"; GOARCH=$$arch GOWORK=off go test -exec $$qemu -run '$(ENGINE)' . ./internal/memory; \
+		if command -v $$qemu >/dev/null; then echo "== test $$arch"; GOARCH=$$arch go test -exec $$qemu -run '$(ENGINE)' . ./internal/memory; \
 		else echo "== test $$arch: SKIPPED, $$qemu is not installed"; fi; done
 
 bench:
 	go test -run '^$$' -bench . -benchmem .
 
 # Changes the code in MUTANTS random places, one at a time, and lists the changes that no test
-# notices. It takes about a minute for each. Not for CI: run it after a change of the arithmetic.
+# notices. It takes about a minute for each.
 MUTANTS ?= 200
 mutants: servers
 	go run scripts/mutants.go -n $(MUTANTS)
+
+# Hours of it: all histories, fuzz targets, clients and distances, everything under the race
+# detector and on other machines, the release, and mutants.
+nightly: export RATELIMIT_NIGHTLY = 1
+nightly: servers
+	go test -timeout 60m ./benchmarks/... ./integration/... ./examples/... $(call packages,$(RELEASED))
+	go test -timeout 60m -race ./integration/linear ./integration/redis $(call packages,$(RELEASED))
+	$(MAKE) cross fuzz
+	scripts/release.sh v1.999.0 --dry-run
+	RATELIMIT_NIGHTLY= $(MAKE) mutants
