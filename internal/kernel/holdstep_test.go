@@ -534,7 +534,7 @@ func TestHolds_EveryMethod(t *testing.T) {
 					assert.True(t, o.Valid(changed[1]), what)
 				}
 				want, _ = c.reserve(inner(), now, at, 1, nil)
-				reserved, _ := o.Kernel.reserve(slices.Clone(st), now, at, 1, nil)
+				reserved, _ := o.reserve(slices.Clone(st), now, at, 1, nil)
 				assert.Equal(t, want, k.inner(reserved))
 			})
 		}

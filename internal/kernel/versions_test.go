@@ -91,7 +91,7 @@ func alone(c *Compiled, end, step Instant) int {
 // what the stricter grants alone, and never more than the looser would have granted.
 func TestVersions_Law(t *testing.T) {
 	const step = 5 * ms
-	long := Instant(20 * second)
+	long := 20 * second
 	if budget.Nightly() {
 		long = 60 * second
 	}
