@@ -24,7 +24,7 @@ integration: servers
 	go test ./integration/... ./examples/...
 
 # The race detector where goroutines meet.
-MEET := Wait|Concurren|Parallel|Bounded|Hung|Hang|Late|While|CoarseClock|Observ|TopDenied|InFlight|CASStore|Pending|Queue|Holds?_
+MEET := Wait|Concurren|Parallel|Bounded|Hung|Hang|Late|WhileOthers|CoarseClock|Observ|TopDenied|CASStore|Pending|Queue|Crash
 race:
 	go test -race -short -run '$(MEET)' .
 	go test -race -short ./internal/memory ./redisstore ./httplimit ./iolimit ./rules ./limitpage ./integration/linear
