@@ -43,6 +43,7 @@ func TestRemovedKeysHideNoOthers(t *testing.T) {
 // TestStatesGrowAndMove compares logs that grow, up to beyond mostBlock, and empty, with
 // states in slices of their own.
 func TestStatesGrowAndMove(t *testing.T) {
+	budget.Alone(t)
 	for _, k := range []*kernel.Compiled{
 		eventLog(2000, time.Second),
 		must(kernel.NewSlidingLog(700, uint64(time.Second), true), nil),
