@@ -32,7 +32,7 @@ race:
 # All linters, go vet and the format, of all modules. Compiles golangci-lint from its module, which
 # takes a minute or two the first time.
 lint:
-	go run $(LINT) run $$(go list -m -f '{{.Dir}}/...')
+	go run $(LINT) run --allow-parallel-runners $$(go list -m -f '{{.Dir}}/...')
 
 tidy:
 	@set -e; for m in $(ALL); do echo "== tidy $$m"; (cd $$m && GOWORK=off go mod tidy -diff); done
