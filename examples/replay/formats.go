@@ -1,125 +1,116 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"slices"
+	"regexp"
 	"strings"
+
+	"github.com/tidwall/gjson"
 )
 
-// A format is a format of log lines.
+// fields are the parts of a line that matter, as they stand there. A part that the line lacks
+// is empty.
+type fields struct{ time, key, path, n string }
+
+// A format is a way to write a request in a line.
 type format struct {
-	id    string   // its name for -format
-	also  []string // other names for -format
-	title string   // for people
-	free  bool     // whether a key may be any text, and is used as it is
-	new   func(readOptions) lineReader
+	title string // for people
+	keys  bool   // whether its keys are any text, rather than clients of HTTP
+	read  func(line string) (f fields, ok bool)
 }
 
-// readOptions are the options for reading a log.
-type readOptions struct {
-	by     keyKind
-	format *format // nil means to detect it
-	json   jsonFields
-}
-
-func (o readOptions) wantPath() bool { return o.by != byIP }
-
-// A lineReader reads lines of one format.
-type lineReader interface {
-	// read reads a line that is not empty, has no surrounding space and does not begin
-	// with #. The error is a skipReason.
-	read(line []byte) (record, error)
-}
-
-// A learner is a lineReader that first learns details of the format from some lines, and
-// can describe them.
-type learner interface {
-	lineReader
-	fmt.Stringer
-	learn(lines [][]byte)
-}
-
-// A director is a lineReader for a format in which lines that begin with # describe the
-// others.
-type director interface {
-	lineReader
-	directive(line []byte)
-}
-
-// formats are the known formats. If several read equally many lines of a log, the first
-// one is used.
-var formats = []*format{
-	{
-		id: "combined", also: []string{"common", "clf", "apache", "nginx"}, title: "Common or Combined Log Format",
-		new: func(o readOptions) lineReader {
-			return &clfReader{wantPath: o.wantPath(), stamps: stamps{layout: clfTime}}
-		},
-	},
-	{
-		id: "vhost_combined", also: []string{"vhost"}, title: "vhost_combined",
-		new: func(o readOptions) lineReader {
-			return &clfReader{vhost: true, wantPath: o.wantPath(), stamps: stamps{layout: clfTime}}
-		},
-	},
-	jsonFormat,
-	{
-		id: "w3c", also: []string{"iis", "cloudfront"}, title: "W3C extended log file format",
-		new: func(o readOptions) lineReader { return newW3C(o.wantPath()) },
-	},
-	{
-		id: "alb", title: "AWS application load balancer",
-		new: func(o readOptions) lineReader { return elbReader{kind: true, wantPath: o.wantPath()} },
-	},
-	{
-		id: "elb", title: "AWS classic load balancer",
-		new: func(o readOptions) lineReader { return elbReader{wantPath: o.wantPath()} },
-	},
-	{
-		id: "s3", title: "Amazon S3 server access log",
-		new: func(o readOptions) lineReader {
-			return &s3Reader{wantPath: o.wantPath(), stamps: stamps{layout: clfTime}}
-		},
-	},
-	{
-		id: "haproxy", title: "HAProxy HTTP log",
-		new: func(o readOptions) lineReader {
-			return &haproxyReader{wantPath: o.wantPath(), stamps: stamps{layout: haproxyTime}}
-		},
-	},
-	{
-		id: "envoy", also: []string{"istio"}, title: "Envoy's or Istio's text format",
-		new: func(o readOptions) lineReader { return envoyReader{wantPath: o.wantPath()} },
-	},
-	{
-		id: "plain", title: "'time key [n]'", free: true,
-		new: func(o readOptions) lineReader { return plainReader{wantPath: o.wantPath()} },
-	},
-}
-
-// jsonFormat is the format that -json selects.
-var jsonFormat = &format{
-	id: "json", also: []string{"caddy", "traefik"}, title: "JSON lines",
-	new: func(o readOptions) lineReader { return &jsonReader{wantPath: o.wantPath(), fields: o.json} },
-}
-
-// formatNames are the values of -format.
-func formatNames() string {
-	names := []string{"auto"}
-	for _, f := range formats {
-		names = append(names, f.id)
-	}
-	return strings.Join(names, ", ")
-}
-
-// parseFormat returns the format that -format names, or nil for auto.
-func parseFormat(name string) (*format, error) {
-	if name == "auto" {
-		return nil, nil
-	}
-	for _, f := range formats {
-		if f.id == name || slices.Contains(f.also, name) {
-			return f, nil
+// known are the formats that the first line of a log decides between.
+var known = []format{
+	{"Common or Combined Log Format", false, func(line string) (fields, bool) {
+		f, ok := readPattern(commonLog, line)
+		if ok { // Otherwise something else stands before the client.
+			_, ok = parseAddr(f.key)
 		}
+		return f, ok
+	}},
+	{"JSON lines", false, knownJSON.read},
+	{"'time key [n]'", true, func(line string) (fields, bool) { return readPattern(plainLog, line) }},
+}
+
+var (
+	// commonLog matches lines that Apache and nginx write by default:
+	//
+	//	203.0.113.9 - - [02/Mar/2026:09:00:01 +0000] "GET /a HTTP/1.1" 200 512 …
+	//
+	// The client may have a port, and may be the first of a list, as in X-Forwarded-For. The
+	// user's name may be any text. A line that is cut off after its path counts.
+	commonLog = regexp.MustCompile(`^(?<key>[][0-9a-fA-F.:]+)(?:, ?[^ ]+)* [^ .:]+ .*?` +
+		`\[(?<time>\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\](?: "[^" ]+ (?<path>[^" ]+))?`)
+
+	// plainLog matches a Unix time or one of RFC 3339, a key, and a number of events.
+	plainLog = regexp.MustCompile(`^(?<time>\d+\.?\d*|\d{4}-\d\d-\d\dT\S+)\s+(?<key>\S+)(?:\s+(?<n>\S+))?$`)
+)
+
+// A jsonReader reads lines with a JSON object each. It has the names to look for, in order of
+// preference: gjson's paths, in which dots separate the names of nested objects.
+type jsonReader struct{ times, keys, paths []string }
+
+// knownJSON has the names of Caddy, Traefik and Envoy, and those that people give nginx.
+var knownJSON = jsonReader{
+	times: []string{"ts", "StartUTC", "time", "timestamp", `\@timestamp`, "time_iso8601", "time_local", "msec", "start_time"},
+	keys:  []string{"request.client_ip", "request.remote_ip", "ClientHost", "remote_addr", "client_ip", "client", "ip", "downstream_remote_address"},
+	paths: []string{"request.uri", "RequestPath", "request_uri", "uri", "path", "url", "request"},
+}
+
+func (j jsonReader) read(line string) (fields, bool) {
+	if !strings.HasPrefix(line, "{") || !gjson.Valid(line) {
+		return fields{}, false
 	}
-	return nil, fmt.Errorf("-format %q: must be one of %s", name, formatNames())
+	first := func(names []string) string {
+		for _, name := range names {
+			if r := gjson.Get(line, name); r.Type == gjson.String || r.Type == gjson.Number {
+				return r.String()
+			}
+		}
+		return ""
+	}
+	f := fields{time: first(j.times), key: first(j.keys), path: first(j.paths)}
+	if method, rest, ok := strings.Cut(f.path, " "); ok && !strings.HasPrefix(method, "/") {
+		f.path, _, _ = strings.Cut(rest, " ") // GET /a HTTP/1.1
+	}
+	return f, true
+}
+
+// parseFormat returns the format that -pattern or -json sets, and nil if neither is given.
+func parseFormat(pattern, names string) (*format, error) {
+	switch {
+	case pattern != "" && names != "":
+		return nil, errors.New("-pattern and -json: give one of them")
+	case pattern != "":
+		re, err := regexp.Compile(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("-pattern: %w", err)
+		}
+		if re.SubexpIndex("time") < 0 || re.SubexpIndex("key") < 0 {
+			return nil, fmt.Errorf("-pattern %s: needs the groups (?<time>…) and (?<key>…)", pattern)
+		}
+		return &format{"-pattern", true, func(line string) (fields, bool) { return readPattern(re, line) }}, nil
+	case names != "":
+		n := strings.Split(strings.ReplaceAll(names, "@", `\@`), ",")
+		if len(n) < 2 || len(n) > 3 {
+			return nil, fmt.Errorf("-json %q: must be the names of two or three fields, TIME,KEY or TIME,KEY,PATH", names)
+		}
+		return &format{"JSON lines", true, jsonReader{n[:1], n[1:2], n[2:]}.read}, nil
+	}
+	return nil, nil
+}
+
+func readPattern(re *regexp.Regexp, line string) (fields, bool) {
+	groups := re.FindStringSubmatch(line)
+	if groups == nil {
+		return fields{}, false
+	}
+	group := func(name string) string {
+		if i := re.SubexpIndex(name); i >= 0 {
+			return groups[i]
+		}
+		return ""
+	}
+	return fields{group("time"), group("key"), group("path"), group("n")}, true
 }

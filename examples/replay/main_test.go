@@ -2,180 +2,330 @@ package main
 
 import (
 	"bytes"
-	"errors"
-	"flag"
+	"compress/gzip"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
 )
 
 // runReplay runs the command and returns what it wrote.
 func runReplay(t *testing.T, stdin string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	if err := run(args, strings.NewReader(stdin), &out, &errs); err != nil {
-		t.Fatalf("replay %q: %v", args, err)
-	}
+	require.NoError(t, run(args, strings.NewReader(stdin), &out, &errs), "replay %q", args)
 	return out.String(), errs.String()
 }
 
-func bundledTrace(t testing.TB) *trace {
+// fails runs the command, which must fail, and returns its error.
+func fails(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	tr, err := readLog(settings{read: readOptions{by: byIP}}, nil, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	err := run(append([]string{"-o", ""}, args...), strings.NewReader(stdin), io.Discard, io.Discard)
+	require.Error(t, err, "replay %q", args)
+	return err.Error()
+}
+
+// read reads a log with the options of a command line.
+func read(t *testing.T, stdin string, args ...string) *trace {
+	t.Helper()
+	s, err := parseArgs(args, io.Discard)
+	require.NoError(t, err)
+	tr, err := readLog(s, strings.NewReader(stdin))
+	require.NoError(t, err)
 	return tr
 }
 
-// The results for the bundled log are pinned: they change only if the log or a decision
-// changes.
+// The results for the bundled log are pinned: they change only if the log or a decision changes.
 func TestBundledLog(t *testing.T) {
-	got, _ := runReplay(t, "", "-o", "", "-alg", "all")
-	want := `the bundled log: 12,224 requests from 52 addresses, 2026-03-02 09:00:00 UTC to 2026-03-02 09:59:59 UTC
+	got, problems := runReplay(t, "", "-o", "", "-alg", "all")
+	assert.Equal(t, `the bundled log: 12,224 requests from 52 clients, 2026-03-02 09:00:00 UTC to 2026-03-02 09:59:59 UTC
 format: Common or Combined Log Format
-limit: 60 requests per minute for each address
+limit: 60 requests per minute for each client
 
-algorithm                   allowed  denied  denied %  keys limited  worst key     its denials  longest wait
-──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-token bucket                  9,649   2,575    21.1 %             5  203.0.113.66        1,744            1s
-token bucket, at intervals    9,164   3,060    25.0 %             6  203.0.113.66        1,803           59s
-leaky bucket                  9,649   2,575    21.1 %             5  203.0.113.66        1,744            1s
-fixed window                  9,370   2,854    23.3 %             6  203.0.113.66        1,803           58s
-fixed window, from first      9,164   3,060    25.0 %             6  203.0.113.66        1,803           59s
-sliding window                9,215   3,009    24.6 %             6  203.0.113.66        1,817           59s
-sliding log                   9,163   3,061    25.0 %             6  203.0.113.66        1,803           59s
-rolling window                9,164   3,060    25.0 %             6  203.0.113.66        1,803           58s
-warming up                    2,142  10,082    82.5 %            50  203.0.113.66        2,405         2.97s
-`
-	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+algorithm                       allowed       denied     share  keys limited  longest wait   denied most
+token bucket                      9,649        2,575    21.1 %             5            1s   203.0.113.66 1,744
+token bucket, at intervals        9,164        3,060    25.0 %             6           59s   203.0.113.66 1,803
+leaky bucket                      9,649        2,575    21.1 %             5            1s   203.0.113.66 1,744
+fixed window                      9,370        2,854    23.3 %             6           58s   203.0.113.66 1,803
+fixed window, from first          9,164        3,060    25.0 %             6           59s   203.0.113.66 1,803
+sliding window                    9,215        3,009    24.6 %             6           59s   203.0.113.66 1,817
+sliding log                       9,163        3,061    25.0 %             6           59s   203.0.113.66 1,803
+rolling window                    9,164        3,060    25.0 %             6           58s   203.0.113.66 1,803
+warming up                        2,142       10,082    82.5 %            50         2.97s   203.0.113.66 2,405
+`, got)
+	assert.Equal(t, "sorted 400 of 12,224 lines that came after a later one\n", problems)
+}
+
+// Each sample has the same four requests: at seconds 1, 2, 2 and 3, of two clients. One of them
+// has two addresses of one /64.
+func checkSample(t *testing.T, tr *trace) {
+	t.Helper()
+	assert.Equal(t, []string{"203.0.113.9", "2001:db8:1:2::/64"}, tr.keys)
+	var got []request
+	for _, r := range tr.requests {
+		second := time.Unix(0, r.at).Sub(time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)).Truncate(time.Second)
+		got = append(got, request{int64(second / time.Second), r.key, r.n})
+	}
+	assert.Equal(t, []request{{1, 0, 1}, {2, 1, 1}, {2, 0, 1}, {3, 1, 1}}, got)
+}
+
+// TestSamples reads the formats that need no -pattern.
+func TestSamples(t *testing.T) {
+	for _, name := range []string{
+		"common", "combined", "combined-forwarded", "combined-ports", "caddy", "traefik", "envoy", "nginx-json", "nginx-json-msec",
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join("testdata", "formats", name+".log")
+			checkSample(t, read(t, "", file))
+			if name != "nginx-json-msec" {
+				assert.Equal(t, []string{"/a", "/b", "/"}, read(t, "", "-key", "path", file).keys)
+			}
+		})
 	}
 }
 
-func TestTable(t *testing.T) {
-	stdout, stderr := runReplay(t, smallLog+"100 c\nhello\nworld\n", "-o", "", "-limit", "3/10s", "-alg", "token,log,fixed", "-")
-	want := `standard input: 14 events from 3 keys, 1970-01-01 00:01:40.000 UTC to 1970-01-01 00:02:00.000 UTC
-format: 'time key [n]'
-limit: 3 events per 10s for each key
-
-algorithm     allowed  denied  denied %  keys limited  worst key  its denials  longest wait
-─────────────────────────────────────────────────────────────────────────────────────────────
-token bucket        8       6    42.9 %             1  a                    6       forever
-sliding log         7       7    50.0 %             1  a                    7       forever
-fixed window        9       5    35.7 %             1  a                    5       forever
-`
-	if stdout != want {
-		t.Errorf("got\n%s\nwant\n%s", stdout, want)
+// TestDocumentedPatterns runs each command of docs/replay.md that reads a sample, and checks that
+// no sample is without one.
+func TestDocumentedPatterns(t *testing.T) {
+	page, err := os.ReadFile("../../docs/replay.md")
+	require.NoError(t, err)
+	files := map[string]bool{}
+	for _, line := range regexp.MustCompile(`(?m)^ *go run ./examples/replay (.*) examples/replay/(testdata/formats/\S+)$`).FindAllSubmatch(page, -1) {
+		file := string(line[2])
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			// The arguments, of which some are in quotes.
+			var args []string
+			for _, arg := range regexp.MustCompile(`'([^']*)'|(\S+)`).FindAllSubmatch(line[1], -1) {
+				args = append(args, string(arg[1])+string(arg[2]))
+			}
+			checkSample(t, read(t, "", append(args, file)...))
+			assert.Contains(t, args, "-pattern")
+			files[file] = true
+		})
 	}
-	wantErr := `skipped 2 of 14 lines: not in the log's format (the first is line 13)
-skipped 1 of 14 lines: blank or a comment (line 1)
-sorted 1 of 14 lines that came after a later one (line 12)
-`
-	if stderr != wantErr {
-		t.Errorf("standard error:\n%s\nwant\n%s", stderr, wantErr)
+	for _, name := range []string{
+		"envoy-text", "istio", "haproxy", "iis", "cloudfront", "s3", "alb", "elb", "combined-docker", "combined-jsonfile",
+		"combined-compose", "combined-kubernetes", "combined-syslog", "combined-rsyslog", "vhost_combined",
+	} {
+		assert.Contains(t, files, "testdata/formats/"+name+".log")
 	}
 }
 
-func TestFileAndPage(t *testing.T) {
-	dir := t.TempDir()
-	access, page := filepath.Join(dir, "access.log"), filepath.Join(dir, "page.html")
-	line := `192.0.2.1 - - [02/Mar/2026:09:00:01 +0000] "GET /a HTTP/1.1" 200 12` + "\n"
-	if err := os.WriteFile(access, []byte(strings.Repeat(line, 5)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	stdout, _ := runReplay(t, "", "-limit", "2/s", "-key", "ip+path", "-alg", "log", "-o", page, access)
-	for _, want := range []string{"192.0.2.1 /a", "60.0 %", "plots: " + page} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("no %q in\n%s", want, stdout)
+// No log is read as a common one whose first field is something else than the client.
+func TestNoFormatIsMistaken(t *testing.T) {
+	samples, err := filepath.Glob("testdata/formats/*.log")
+	require.NoError(t, err)
+	for _, file := range samples {
+		s, err := parseArgs([]string{file}, io.Discard)
+		require.NoError(t, err)
+		if tr, err := readLog(s, nil); err == nil {
+			checkSample(t, tr)
 		}
 	}
-	html, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Contains(html, []byte("access.log")) {
-		t.Error("the page does not name the log")
-	}
+	assert.Contains(t, fails(t, `192.0.2.1:443 203.0.113.9 - - [02/Mar/2026:09:00:01 +0000] "GET / HTTP/1.1" 200 1`, "-"), "line 1: not a common")
 }
 
-// TestOverwritesOnlyPages checks that -o replaces no file but an empty one and a page, whatever the
-// name of the file: the log itself, in particular.
+func TestPlain(t *testing.T) {
+	tr := read(t, "# time key n\n1772442001.25 a\n\n2026-03-02T10:00:01.25+01:00\tb 3\n1772442001250 192.0.2.1:80\r\n1772442001250000 a 1\n1772442001250000000 a", "-")
+	assert.Equal(t, []string{"a", "b", "192.0.2.1"}, tr.keys)
+	for i, want := range []request{{0, 0, 1}, {0, 1, 3}, {0, 2, 1}, {0, 0, 1}, {0, 0, 1}} {
+		want.at = time.Date(2026, 3, 2, 9, 0, 1, 250e6, time.UTC).UnixNano()
+		assert.Equal(t, want, tr.requests[i])
+	}
+	assert.Equal(t, int64(7), tr.total)
+}
+
+func TestPattern(t *testing.T) {
+	const log = "Mon 2 Mar 2026 9:05 PM;ann;3;/a?x\nMon 2 Mar 2026 9:06 PM;bob;;/b\n"
+	const pattern = `^(?<time>[^;]*);(?<key>[^;]*);(?<n>[^;]*);(?<path>.*)$`
+	tr := read(t, log, "-pattern", pattern, "-time", "Mon 2 Jan 2006 3:04 PM", "-")
+	at := time.Date(2026, 3, 2, 21, 5, 0, 0, time.UTC).UnixNano()
+	assert.Equal(t, []request{{at, 0, 3}, {at + int64(time.Minute), 1, 1}}, tr.requests)
+	assert.Equal(t, []string{"ann", "bob"}, tr.keys)
+	assert.Equal(t, []string{"ann /a", "bob /b"}, read(t, log, "-key", "ip+path", "-pattern", pattern, "-time", "Mon 2 Jan 2006 3:04 PM", "-").keys)
+}
+
+func TestJSONFields(t *testing.T) {
+	tr := read(t, `{"@timestamp":"2026-03-02T09:00:01Z","user":{"id":7},"ip":"192.0.2.1","to":"/x?y"}`, "-json", "@timestamp,user.id,to", "-key", "ip+path", "-")
+	assert.Equal(t, []string{"7 /x"}, tr.keys)
+}
+
+// A line that does not fit is counted and shown. A first line that nothing reads is an error.
+func TestSkips(t *testing.T) {
+	long := strings.Repeat("x", 2<<20)
+	log := "# a comment\n100 a\nhello\x1b[2J\n" + long + "\n101 a 0\n102 a 2147483648\n1e300 a\n99999999999999999999 a\n8000000000 a\n\n103 b\nworld\n"
+	tr := read(t, log, "-")
+	assert.Equal(t, []string{"a", "b"}, tr.keys)
+	assert.Equal(t, []string{
+		"skipped 2 of 12 lines: blank or a comment; the first is line 1: # a comment",
+		"skipped 3 of 12 lines: not in the log's format; the first is line 3: hello�[2J",
+		"skipped 1 of 12 lines: longer than 1 MiB; the first is line 4",
+		"skipped 2 of 12 lines: n is not an integer from 1 to 2147483647; the first is line 5: 101 a 0",
+		"skipped 2 of 12 lines: the time is before 1970 or after 2200; the first is line 8: 99999999999999999999 a",
+	}, tr.problems())
+
+	for name, log := range map[string]string{
+		"text":       "Jan 2 03:04:05 host sshd[1]: Accepted password for ann\n100 a\n",
+		"binary":     "\x00\x01\xff\xfe\x1b]0;\x07\n100 a\n",
+		"a long one": strings.Repeat("x", 1<<20-1) + "\n",
+	} {
+		got := fails(t, log, "-")
+		assert.Contains(t, got, "standard input: line 1: not a common or combined log, JSON lines, or 'time key [n]'", name)
+		assert.Contains(t, got, "-pattern '(?<key>", name)
+		assert.Less(t, len(got), 3000, name)
+		assert.NotContains(t, got, "\x1b", name)
+	}
+	assert.Contains(t, fails(t, "hello\n", "-pattern", "(?<time>x)(?<key>y)", "-"), "skipped 1 of 1 lines: not in the log's format; the first is line 1: hello")
+	assert.Contains(t, fails(t, `{"at":1,"who":"a"}`, "-"), "give them: -json TIME,KEY")
+	assert.Contains(t, fails(t, "1 a", "-key", "path", "-"), "the path is missing")
+	assert.Contains(t, fails(t, "", "-"), "it is empty")
+}
+
+func TestGzip(t *testing.T) {
+	var log, packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	for i := range 20_000 {
+		line := strings.Repeat("x", i%97)
+		log.WriteString("100 a" + line + "\n")
+	}
+	_, err := w.Write(log.Bytes())
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	whole := read(t, packed.String(), "-")
+	assert.Len(t, whole.requests, 20_000)
+	assert.Empty(t, whole.problems())
+
+	cut := read(t, packed.String()[:packed.Len()-packed.Len()/3], "-")
+	assert.Less(t, len(cut.requests), 20_000)
+	assert.Equal(t, whole.requests[:len(cut.requests)], cut.requests)
+	assert.Contains(t, cut.problems()[0], "the compressed file is damaged or cut off after line ")
+	assert.Contains(t, fails(t, "\x1f\x8bhello, world", "-"), "standard input begins like a gzip file and is none")
+	assert.Contains(t, fails(t, packed.String()[:20], "-"), "cut off after line 0 (unexpected EOF)")
+}
+
+// -o replaces no file but an empty one and a page, whatever the name of the file.
 func TestOverwritesOnlyPages(t *testing.T) {
 	dir := t.TempDir()
 	access, other, page := filepath.Join(dir, "access.log"), filepath.Join(dir, "other.html"), filepath.Join(dir, "page.html")
-	texts := map[string]string{access: "1 a\n2 b\n", other: "<!DOCTYPE html>\n<html>\n", page: ""}
+	texts := map[string]string{access: "1 a\n2 b\n", other: "<!DOCTYPE html>\n<html>\n" + strings.Repeat(" ", 1000), page: ""}
 	for name, text := range texts {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	link := filepath.Join(dir, "link.html")
-	if err := os.Symlink(access, link); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(access, link))
 	for _, name := range []string{access, link, other} {
-		err := run([]string{"-o", name, access}, nil, io.Discard, io.Discard)
-		if want := "-o " + name + ": this file exists, and is not a page of replay"; err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %q in it", err, want)
-		}
+		assert.Contains(t, fails(t, "", "-o", name, access), "-o "+name+": this file exists, and is not a page of replay")
 	}
 	for range 2 {
-		runReplay(t, "", "-o", page, access)
+		stdout, _ := runReplay(t, "", "-o", page, access)
+		assert.Contains(t, stdout, "plots: "+page)
 	}
 	for _, name := range []string{access, other} {
-		if text, err := os.ReadFile(name); err != nil || string(text) != texts[name] {
-			t.Errorf("%s is now %.20q, error %v; want %q", name, text, err, texts[name])
-		}
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		assert.Equal(t, texts[name], string(text))
 	}
-}
-
-// TestWatched checks that a log may be a pipe, or grow while it is read.
-func TestWatched(t *testing.T) {
-	const log = "1 a\n2 b\n"
-	for _, size := range []int64{0, 1, int64(len(log)), 100} {
-		got, err := io.ReadAll(watched(strings.NewReader(log), progress(io.Discard, "reading", size, 0, true)))
-		if err != nil || string(got) != log {
-			t.Errorf("size %d: got %q, %v; want %q", size, got, err, log)
-		}
-	}
+	html, err := os.ReadFile(page)
+	require.NoError(t, err)
+	assert.Contains(t, string(html), "access.log")
 }
 
 func TestErrors(t *testing.T) {
-	for _, c := range []struct {
-		args  string
-		usage bool
-		want  string
-	}{
-		{"-limit 5", true, `-limit: `},
-		{"-limit 0/s", true, `-limit: `},
-		{"-burst -1", true, `-burst -1: must be at least 1, or 0`},
-		{"-key user", true, `-key "user": must be ip, path or ip+path`},
-		{"-format clg", true, `-format "clg": must be one of auto, combined, vhost_combined, json`},
-		{"-json ts", true, `-json "ts": must be some of time=FIELD`},
-		{"-json time=ts,user=a", true, `-json "user=a": must be some of time=FIELD`},
-		{"-json time=", true, `-json "time=": must be some of`},
-		{"-json key=a,key=b", true, `-json "key=b": key is given twice`},
-		{"-format s3 -json time=ts", true, "-json is for JSON lines, but -format is s3"},
-		{"-format s3 -", false, "not in the log's format"},
-		{"-alg bucket", true, `unknown algorithm "bucket": must be all, or a list of some of token,`},
-		{"-colour", true, "flag provided but not defined: -colour"},
-		{"a.log b.log", true, `2 logs given, the second is "b.log"`},
-		{"no/such.log", false, "open no/such.log: "},
-		{"-o no/such/page.html -", false, "-o: open no/such/page.html: "},
+	for args, want := range map[string]string{
+		"-limit 5":               "-limit: ",
+		"-burst -1":              "-burst -1: must be at least 1, or 0",
+		"-key user":              `-key "user": must be ip, path or ip+path`,
+		"-json ts":               `-json "ts": must be the names of two or three fields`,
+		"-json a,b -pattern x":   "-pattern and -json: give one of them",
+		"-pattern (":             "-pattern: error parsing regexp",
+		"-pattern (?<time>x)":    "needs the groups (?<time>…) and (?<key>…)",
+		"-alg bucket":            `unknown algorithm "bucket": must be all, or a list of some of token,`,
+		"-colour":                "flag provided but not defined: -colour",
+		"a.log b.log":            `2 logs given, the second is "b.log"`,
+		"no/such.log":            "open no/such.log: ",
+		".":                      "read .: is a directory",
+		"-o no/such/page.html -": "-o: open no/such/page.html: ",
 	} {
-		err := run(strings.Fields(c.args), strings.NewReader("1 a\n"), io.Discard, io.Discard)
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error %v, want %q in it", c.args, err, c.want)
-		}
-		if got := errors.As(err, new(usageError)); got != c.usage {
-			t.Errorf("%s: is a usage error: %v, want %v", c.args, got, c.usage)
-		}
+		assert.Contains(t, fails(t, "1 a\n", strings.Fields(args)...), want, args)
 	}
-	var help bytes.Buffer
-	if err := run([]string{"-h"}, nil, io.Discard, &help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "-burst n") {
-		t.Errorf("-h: got %v and %q, want %v and all flags", err, help.String(), flag.ErrHelp)
+}
+
+// A log on which the algorithms decide differently with 3 per 10 s, checked by hand. Key b must
+// not affect key a.
+func TestDecisions(t *testing.T) {
+	tr := read(t, "100 a\n100 b\n109 a\n109 a\n109 a\n110 a\n111 a\n112.5 a\n119 a 4\n120 a\n", "-")
+	l := limit{ratelimit.Rate{Events: 3, Per: 10 * time.Second}, 3}
+	// By request: a b a a a, at 110, 111 and 112.5, the four at once, the last.
+	for list, want := range map[string]string{
+		"token":    "YYYYY nnY n Y", // at 109, 3 tokens again: one arrives every 3⅓ s
+		"interval": "YYYYn YYY n Y", // the lump comes at 110
+		"leaky":    "YYYYY nnY n Y",
+		"fixed":    "YYYYn YYY n Y", // a new window at 110
+		"first":    "YYYYn YYY n Y", // windows from 100, 110 and 120: the clock's, in this case
+		"sliding":  "YYYYn nnn n Y", // at 112.5, ¾ of 3 still count: with 1 more, 3¼
+		"log":      "YYYYn Ynn n Y", // at 120, only that of 110 (10 s old) no longer counts
+	} {
+		cs, err := l.candidates(list)
+		require.NoError(t, err)
+		outcomes, err := replay(tr, cs)
+		require.NoError(t, err)
+		o, got, denied := outcomes[0], "", int64(0)
+		for i, r := range tr.requests {
+			if o.denials[i] {
+				got += "n"
+				denied += int64(r.n)
+			} else {
+				got += "Y"
+			}
+		}
+		assert.Equal(t, strings.ReplaceAll(want, " ", ""), got, list)
+		assert.Equal(t, []int64{tr.total - denied, denied, 1}, []int64{o.allowed, o.denied, int64(o.limited)}, list)
+		assert.Equal(t, []int64{denied, 0}, o.deniedOf, list)
+		assert.Equal(t, ratelimit.Never, o.longestWait, "4 at once exceed the limit of 3")
+	}
+}
+
+// With a burst below the limit, no algorithm's rate exceeds the limit, and each can be made.
+func TestBurst(t *testing.T) {
+	for _, l := range []limit{{ratelimit.PerMinute(60), 7}, {ratelimit.PerDay(1_000_000), 1}, {ratelimit.Rate{Events: 7, Per: 11}, 3}} {
+		cs, err := l.candidates("all")
+		require.NoError(t, err)
+		_, err = replay(read(t, "1 a\n", "-"), cs)
+		require.NoError(t, err)
+		r := l.refill()
+		assert.LessOrEqual(t, float64(r.Events)/float64(r.Per), float64(l.rate.Events)/float64(l.rate.Per))
+	}
+}
+
+// The plots count each event once, in few enough bins.
+func TestPlots(t *testing.T) {
+	for _, log := range []string{"0 a\n", "0 a\n7000000000 b 5\n", "100 a\n100.001 a\n100.002 b", "100 a\n100 a\n4000 a\n4000 b 3\n"} {
+		tr := read(t, log, "-")
+		cs, err := limit{ratelimit.PerHour(1), 1}.candidates("fixed")
+		require.NoError(t, err)
+		outcomes, err := replay(tr, cs)
+		require.NoError(t, err)
+		d := newPageData(tr, outcomes, []int{0})
+		sum := func(row []int64) (n int64) {
+			for _, x := range row {
+				n += x
+			}
+			return n
+		}
+		assert.LessOrEqual(t, len(d.Lines[0].Offered), 400)
+		assert.Equal(t, tr.total, sum(d.Lines[0].Offered))
+		assert.Equal(t, outcomes[0].denied, sum(d.Lines[0].Denied[0]))
+		assert.Equal(t, outcomes[0].deniedOf[0], sum(d.Lines[1].Denied[0]))
+		at := float64(slices.MinFunc(tr.requests, func(a, b request) int { return int(a.at - b.at) }).at) / 1e9
+		assert.True(t, d.Start <= at && at < d.Start+d.Step, "the first bin has the first request")
 	}
 }

@@ -3,12 +3,16 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
-
-	"golang.org/x/text/encoding/unicode"
 )
 
 // A request is a request of the log, which counts as n events.
@@ -22,24 +26,18 @@ type request struct {
 // once.
 type trace struct {
 	source   string    // what was read, for people
+	title    string    // of its format, for people
+	oneKey   string    // the word for a key
+	oneEvent string    // the word for an event
 	requests []request // by time; those of the same time in the order of the log
 	keys     []string  // in the order of the log
-	by       keyKind
-	format   string // of the log, for people
 
-	lines     int    // of the log, the skipped ones included
-	skips     []skip // by count, descending
-	late      int    // requests that came after a later one in the log
-	lateLine  int    // the line of the first of them
-	latest    int64  // the greatest time so far
-	total     int64  // events: the sum of all n
-	free      bool   // whether a key may be any text, and need not be an address
-	names     int    // requests whose client is not an address, if not free
-	name      string // the first such client
-	nameLine  int    // its line
-	weighted  bool   // whether any n is greater than 1
-	subsecond bool   // whether any time is not a whole second
-	damage    error  // the error that ended a compressed file early, or nil
+	lines     int // of the log, the skipped ones included
+	skips     []skip
+	late      int   // requests that came after a later one in the log
+	total     int64 // events: the sum of all n
+	subsecond bool  // whether any time is not a whole second
+	damage    error // the error that ended a compressed file early, or nil
 }
 
 // A skip counts the lines that were left out for one reason.
@@ -50,88 +48,70 @@ type skip struct {
 	text   string // the text of that line
 }
 
-// first and last are the times of the first and the last request.
 func (t *trace) first() time.Time { return time.Unix(0, t.requests[0].at).UTC() }
 func (t *trace) last() time.Time  { return time.Unix(0, t.requests[len(t.requests)-1].at).UTC() }
 
-// span is the time from the first request to the last.
-func (t *trace) span() time.Duration { return t.last().Sub(t.first()) }
+// What -key says, and the word for such a key.
+const byIP, byPath, byIPPath = "ip", "path", "ip+path"
 
-// noun returns the word for n events.
-func (t *trace) noun(n int) string {
-	if t.weighted {
-		return plural("event", n)
-	}
-	return plural("request", n)
+var keyNouns = map[string]string{byIP: "client", byPath: "path", byIPPath: "pair"}
+
+// readOptions are the options for reading a log.
+type readOptions struct {
+	by      string   // ip, path or ip+path
+	layouts []string // of times
+	format  *format  // nil means that the first line decides
 }
 
-// keyNoun returns the word for n keys.
-func (t *trace) keyNoun(n int) string {
-	switch {
-	case t.free:
-		return plural("key", n)
-	case t.by == byPath:
-		return plural("path", n)
-	case t.by == byIPPath && t.names > 0:
-		return plural("pair", n) + " of client and path"
-	case t.names > 0:
-		return plural("client", n)
-	case t.by == byIPPath:
-		return plural("pair", n) + " of address and path"
-	}
-	if n == 1 {
-		return "address"
-	}
-	return "addresses"
+// A loader builds a trace from lines.
+type loader struct {
+	*trace
+	readOptions
+	ids    map[string]int32 // of keys
+	latest int64            // the greatest time so far
 }
 
-// readTrace reads a log, compressed or not.
+// readTrace reads a log, which may be compressed with gzip.
 func readTrace(r io.Reader, source string, o readOptions) (*trace, error) {
-	contents, err := newUnpacker(r)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", source, err)
+	file := bufio.NewReader(r)
+	contents, packed := io.Reader(file), false
+	if magic, _ := file.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		unzipped, err := gzip.NewReader(file)
+		if err != nil {
+			return nil, fmt.Errorf("%s begins like a gzip file and is none: %w", source, err)
+		}
+		contents, packed = unzipped, true
 	}
-	buf := bufio.NewReaderSize(contents, maxLine)
-	bom, _ := buf.Peek(3)
-	switch {
-	case bytes.HasPrefix(bom, []byte("\ufeff")):
-		buf.Discard(3)
-	case bytes.HasPrefix(bom, []byte{0xff, 0xfe}) || bytes.HasPrefix(bom, []byte{0xfe, 0xff}):
-		utf16 := unicode.UTF16(unicode.LittleEndian, unicode.ExpectBOM)
-		buf = bufio.NewReaderSize(utf16.NewDecoder().Reader(buf), maxLine)
-	}
-
-	l := newLoader(source, o)
+	t := &trace{source: source, oneKey: keyNouns[o.by], oneEvent: "request"}
+	l := &loader{trace: t, readOptions: o, ids: make(map[string]int32)}
+	buf := bufio.NewReaderSize(contents, 1<<20)
 	for {
 		line, err := readLine(buf)
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if errors.As(err, new(damageError)) {
-			l.trace.damage = err // the incomplete last line is left out
+		if err != nil && packed && !errors.As(err, new(*fs.PathError)) && !errors.Is(err, errTooLong) {
+			l.damage = err // the incomplete last line is left out
 			break
 		}
-		l.trace.lines++
+		l.lines++
+		text := strings.TrimSpace(strings.TrimPrefix(string(line), "\ufeff"))
+		if err == nil {
+			err = l.add(text)
+		}
+		var reason skipReason
 		switch {
-		case err == nil:
-			l.line(heldLine{l.trace.lines, line})
-		case errors.Is(err, skipTooLong):
-			l.skip(skipTooLong, heldLine{l.trace.lines, nil})
-		default:
-			return nil, fmt.Errorf("%s: line %d: %w", source, l.trace.lines, err)
+		case errors.As(err, &reason):
+			l.skip(reason, text)
+		case err != nil:
+			return nil, fmt.Errorf("%s: line %d: %w", source, l.lines, err)
 		}
 	}
-	if err := l.finish(); err != nil {
-		return nil, fmt.Errorf("%s: %w", source, err)
-	}
-	return l.trace, nil
+	return l.trace, l.finish()
 }
 
-// maxLine is the length from which on a line is too long.
-const maxLine = 1 << 20
-
-// readLine returns the next line without its line break, valid until the next call. The
-// error is io.EOF after the last line, skipTooLong, or the reader's.
+// readLine returns the next line without its line break, valid until the next call. The error
+// is io.EOF after the last line, errTooLong, or the reader's.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -139,12 +119,131 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 			_, err = r.ReadSlice('\n')
 		}
 		if err == nil || errors.Is(err, io.EOF) {
-			err = skipTooLong
+			err = errTooLong
 		}
 		return nil, err
 	}
 	if errors.Is(err, io.EOF) && len(line) > 0 {
 		err = nil
 	}
-	return bytes.TrimSuffix(line, []byte{'\n'}), err
+	return line, err
 }
+
+// add adds the request of a line. The first line with text decides the format, unless it is set.
+func (l *loader) add(line string) error {
+	if line == "" || line[0] == '#' {
+		return errBlank
+	}
+	if l.format == nil {
+		i := slices.IndexFunc(known, func(f format) bool { _, ok := f.read(line); return ok })
+		if i < 0 {
+			return fmt.Errorf("not a common or combined log, JSON lines, or 'time key [n]':\n    %s%s", safeText(line, 300), howToRead)
+		}
+		l.format = &known[i]
+	}
+	f, ok := l.format.read(line)
+	if !ok {
+		return errForeign
+	}
+	at, err := parseTime(f.time, l.layouts)
+	if err != nil {
+		return err
+	}
+	n := int64(1)
+	if f.n != "" {
+		if n, err = strconv.ParseInt(f.n, 10, 32); err != nil || n < 1 {
+			return errCount
+		}
+	}
+	key, err := l.key(f)
+	if err != nil {
+		return err
+	}
+	id, ok := l.ids[key]
+	if !ok {
+		id = int32(len(l.keys))
+		l.keys = append(l.keys, key)
+		l.ids[key] = id
+	}
+	if at < l.latest {
+		l.late++
+	}
+	l.latest = max(l.latest, at)
+	l.requests = append(l.requests, request{at, id, int32(n)})
+	l.total += n
+	if n > 1 {
+		l.oneEvent = "event"
+	}
+	l.subsecond = l.subsecond || at%int64(time.Second) != 0
+	return nil
+}
+
+// key returns the key of a request.
+func (l *loader) key(f fields) (string, error) {
+	path, _, _ := strings.Cut(f.path, "?")
+	switch {
+	case path == "" && l.by != byIP:
+		return "", errPath
+	case l.by == byPath:
+		return path, nil
+	case f.key == "" || f.key == "-":
+		return "", errKey
+	}
+	if l.by == byIPPath {
+		return keyOf(f.key) + " " + path, nil
+	}
+	return keyOf(f.key), nil
+}
+
+func (t *trace) skip(why skipReason, text string) {
+	i := slices.IndexFunc(t.skips, func(s skip) bool { return s.reason == why })
+	if i < 0 {
+		i = len(t.skips)
+		t.skips = append(t.skips, skip{reason: why, line: t.lines, text: text})
+	}
+	t.skips[i].count++
+}
+
+// finish completes the trace after the last line.
+func (l *loader) finish() error {
+	if len(l.requests) == 0 {
+		return fmt.Errorf("%s has no request:\n%s%s", l.source, strings.Join(l.problems(), "\n"), howToRead)
+	}
+	if l.format.keys {
+		l.oneKey = "key"
+	}
+	l.title = l.format.title
+	if l.late > 0 {
+		slices.SortStableFunc(l.requests, func(a, b request) int { return cmp.Compare(a.at, b.at) })
+	}
+	return nil
+}
+
+// problems are sentences about the lines that are not in the replay, and about the log.
+func (t *trace) problems() []string {
+	var ps []string
+	for _, s := range t.skips {
+		p := fmt.Sprintf("skipped %s of %s lines: %s; the first is line %d", comma(int64(s.count)), comma(int64(t.lines)), s.reason, s.line)
+		if s.text != "" {
+			p += ": " + safeText(s.text, 160)
+		}
+		ps = append(ps, p)
+	}
+	if t.damage != nil {
+		ps = append(ps, fmt.Sprintf("the compressed file is damaged or cut off after line %s (%v)", comma(int64(t.lines)), t.damage))
+	}
+	if t.late > 0 {
+		ps = append(ps, fmt.Sprintf("sorted %s of %s lines that came after a later one", comma(int64(t.late)), comma(int64(t.lines))))
+	}
+	if t.lines == 0 {
+		ps = append(ps, "it is empty")
+	}
+	return ps
+}
+
+// howToRead is what to do if replay cannot read a log.
+const howToRead = `
+Say with -pattern where the time, the key and, if a line may count as several events, n are. For example:
+    go run ./examples/replay -pattern '(?<key>[0-9a-f.:]+) .*\[(?<time>[^]]+)\]' -time '02/Jan/2006:15:04:05 -0700' access.log
+If the fields of JSON lines have other names, give them: -json TIME,KEY
+docs/replay.md has patterns for Envoy, HAProxy, IIS, AWS, Docker and others. To leave out a first line: tail -n +2`
