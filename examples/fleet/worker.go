@@ -35,6 +35,24 @@ type tally struct {
 
 type count struct{ Allowed, Denied int }
 
+func (c *count) add(o count) { c.Allowed, c.Denied = c.Allowed+o.Allowed, c.Denied+o.Denied }
+
+func (r *report) add(o report) {
+	for k := range r.Keys {
+		r.Keys[k].Shared.add(o.Keys[k].Shared)
+		r.Keys[k].Local.add(o.Keys[k].Local)
+	}
+	r.Calls, r.Cached, r.Slowest = r.Calls+o.Calls, r.Cached+o.Cached, max(r.Slowest, o.Slowest)
+}
+
+// degraded returns how many decisions the fallbacks made.
+func (r *report) degraded() (n int) {
+	for _, t := range r.Keys {
+		n += t.Local.Allowed + t.Local.Denied
+	}
+	return n
+}
+
 // newLimiter returns the limiter of one process of the fleet. It is the essential part of
 // this example.
 func newLimiter(client rueidis.Client, j job) (ratelimit.Limiter, *redisstore.Store, error) {

@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -19,7 +18,6 @@ type gateway struct {
 	model                   model
 	orgOf                   map[string]string // by user; a real gateway has a database, and authenticates
 	requests, tokens, cents ratelimit.Limiter // the first two of users, the last of organisations
-	used                    atomic.Int64      // tokens so far
 }
 
 func newGateway(m model, requests, tokens ratelimit.Rate, cents int, opts ...ratelimit.Option) (*gateway, error) {
@@ -87,7 +85,6 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	var cost int // what has come so far; all of it is paid for, even if the client leaves
 	defer func() {
-		g.used.Add(int64(cost))
 		if _, err := hold.SettleEach(context.WithoutCancel(r.Context()), 1, cost, price(cost)); err != nil {
 			log.Print(err)
 		}

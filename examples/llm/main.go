@@ -11,16 +11,12 @@
 //
 // The budgets are in the directory, so that they survive the program. If it is killed while it streams an
 // answer, what that held comes back after a minute.
-//
-// With -load, the program asks itself for that long, as often as the limits allow, and prints how many
-// of the tokens were used.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"net"
 	"net/http"
@@ -35,7 +31,6 @@ func main() {
 	tokens := rate("tokens", ratelimit.PerMinute(500), "how many `tokens/span` a user may spend")
 	cents := flag.Int("cents", 500, "how many cents an organisation may spend in 30 days")
 	dir := flag.String("dir", "", "the `directory` of the budgets; without, they end with the program")
-	span := flag.Duration("load", 0, "for how long to ask, instead of listening")
 	flag.Parse()
 
 	var opts []ratelimit.Option
@@ -45,12 +40,6 @@ func main() {
 	g, err := newGateway(storyteller(50*time.Millisecond), *requests, *tokens, *cents, opts...)
 	if err != nil {
 		log.Fatal(err)
-	}
-	if *span > 0 {
-		log.SetOutput(io.Discard)
-		used, allowed := load(g, *span)
-		fmt.Printf("%d tokens were used: %.0f %% of what the limit allows\n", used, 100*float64(used)/allowed)
-		return
 	}
 	front, err := new(net.ListenConfig).Listen(context.Background(), "tcp", *addr)
 	if err != nil {

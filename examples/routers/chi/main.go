@@ -1,6 +1,6 @@
 // Chi limits each client of a chi router.
 //
-//	go run ./examples/routers/chi -addr localhost:8080 -limit 3/10s
+//	go run ./examples/routers/chi
 //
 // Then, in another terminal:
 //
@@ -9,16 +9,21 @@ package main
 
 import (
 	"fmt"
+	"log"
 	"net/http"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/examples/routers/server"
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-func main() { server.Main(router) }
+func main() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: 10 * time.Second}}))
+	server := &http.Server{Addr: "localhost:8080", Handler: router(limiter), ReadTimeout: 5 * time.Second}
+	log.Fatal(server.ListenAndServe())
+}
 
 func router(limiter ratelimit.Limiter) http.Handler {
 	r := chi.NewRouter()

@@ -1,6 +1,6 @@
 // Echo limits each client of an Echo router.
 //
-//	go run ./examples/routers/echo -addr localhost:8080 -limit 3/10s
+//	go run ./examples/routers/echo
 //
 // Then, in another terminal:
 //
@@ -8,17 +8,22 @@
 package main
 
 import (
+	"log"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/examples/routers/server"
 	"github.com/ratelimit-go/ratelimit/httplimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/routers/echolimit"
 )
 
-func main() { server.Main(router) }
+func main() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: 10 * time.Second}}))
+	server := &http.Server{Addr: "localhost:8080", Handler: router(limiter), ReadTimeout: 5 * time.Second}
+	log.Fatal(server.ListenAndServe())
+}
 
 func router(limiter ratelimit.Limiter) http.Handler {
 	e := echo.New()

@@ -1,6 +1,6 @@
 // Gin limits each client of a Gin router.
 //
-//	go run ./examples/routers/gin -addr localhost:8080 -limit 3/10s
+//	go run ./examples/routers/gin
 //
 // Then, in another terminal:
 //
@@ -8,17 +8,22 @@
 package main
 
 import (
+	"log"
 	"net/http"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/examples/routers/server"
 	"github.com/ratelimit-go/ratelimit/httplimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/routers/ginlimit"
 )
 
-func main() { server.Main(router) }
+func main() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: 10 * time.Second}}))
+	server := &http.Server{Addr: "localhost:8080", Handler: router(limiter), ReadTimeout: 5 * time.Second}
+	log.Fatal(server.ListenAndServe())
+}
 
 func router(limiter ratelimit.Limiter) http.Handler {
 	gin.SetMode(gin.ReleaseMode)
