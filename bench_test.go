@@ -3,6 +3,9 @@ package ratelimit_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
 	"runtime"
 	"strconv"
 	"strings"
@@ -13,13 +16,21 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// The benchmarks compare the algorithms, through Allow and with the default
-// clock and store:
+// The benchmarks compare the algorithms and the calls of this package, in memory. In less than a
+// minute,
 //
-//	go test -run '^$' -bench . -benchmem
+//	go test -run '^$' -bench . -benchtime 100ms .
 //
-// In each the answers are checked: a limit that lets through what it should
-// not, or the other way round, fails the benchmark.
+// prints them all. The folder benchmarks compares the package with others.
+//
+// Keys have 16 bytes and are made before the measurement. A benchmark fails if an answer is wrong.
+
+const (
+	plenty = 400_000_000 // a limit that no benchmark uses up
+	spent  = 100         // a limit that useUp uses up
+	long   = 1000 * time.Hour
+	hotKey = "hot key 12345678"
+)
 
 // A named algorithm is one row of a benchmark.
 type named struct {
@@ -27,222 +38,239 @@ type named struct {
 	alg  ratelimit.Algorithm
 }
 
-// plenty is a limit that no benchmark uses up.
-const plenty = 400_000_000
-
-// algorithms returns every algorithm with a limit of n that is slow to come
-// back, so that a denied key stays denied, and no key that was used becomes
-// idle and is forgotten while the benchmark runs. Only the log forgets after
-// window: it remembers each event, and must not fill the memory.
+// algorithms returns every algorithm with a limit of n. No event comes back while a benchmark runs: a
+// key that is denied stays denied, and a key that was used stays in use, so that it cannot be
+// forgotten. There are two exceptions. A SlidingLog remembers each event of its window, so the window
+// is short enough for about a hundred. A WarmingUp has no burst, so its rate is unreachable if n is
+// plenty.
 func algorithms(n int, window time.Duration) []named {
-	rate := ratelimit.Every(10 * time.Second)
-	const long = 1000 * time.Hour
-	if n < plenty {
-		rate = ratelimit.Every(long)
+	rate, warming := ratelimit.Every(long), ratelimit.Every(long)
+	if n >= plenty {
+		rate, warming = ratelimit.Every(10*time.Second), ratelimit.PerSecond(1e9)
 	}
-	return []named{
-		{"token", ratelimit.TokenBucket{Rate: rate, Burst: n}},
-		{"token-interval", ratelimit.TokenBucket{Rate: rate, Burst: n, Refill: ratelimit.RefillInterval}},
-		{"leaky", ratelimit.LeakyBucket{Rate: rate, Capacity: n}},
-		{"fixed", ratelimit.FixedWindow{Limit: n, Window: long}},
-		{"fixed-first", ratelimit.FixedWindow{Limit: n, Window: long, Start: ratelimit.StartOnFirstEvent}},
-		{"sliding", ratelimit.SlidingWindow{Limit: n, Window: 100 * 365 * 24 * time.Hour}}, // in one word
-		{"sliding-10", ratelimit.SlidingWindow{Limit: n, Window: long, Segments: 10}},
-		{"log", ratelimit.SlidingLog{Limit: n, Window: window}},
-		{"log-denied", ratelimit.SlidingLog{Limit: n, Window: window, CountDenied: true}},
-		{"rolling", ratelimit.RollingWindow{Quota: n, Window: 24 * long, Period: long}},
-		{"all", ratelimit.All{
-			ratelimit.TokenBucket{Rate: rate, Burst: n},
-			ratelimit.FixedWindow{Limit: n, Window: long},
-		}},
-		warmingUp(n),
-	}
+	return everyAlgorithm(n, rate, long, window, warming)
 }
 
-// warmingUp grants one request after the other, however many there may be at
-// once: so fast that none is too early, or so slowly that all but one are.
-func warmingUp(n int) named {
-	rate := ratelimit.PerSecond(1e9)
-	if n < plenty {
-		rate = ratelimit.Every(1000 * time.Hour)
+// idle returns every algorithm with a limit that comes back before a key is used again, as for most
+// clients of most services.
+func idle() []named {
+	const n, window = 10, 10 * time.Microsecond
+	return everyAlgorithm(n, ratelimit.Every(time.Microsecond), window, window, ratelimit.PerSecond(1e9))
+}
+
+func everyAlgorithm(n int, rate ratelimit.Rate, window, logged time.Duration, warming ratelimit.Rate) []named {
+	sliding := window
+	if n >= plenty {
+		sliding = 100 * 365 * 24 * time.Hour // a state of one word
 	}
-	return named{"warmingup", ratelimit.WarmingUp{Rate: rate, Warmup: 10 * time.Second, ColdFactor: 1}}
+	return []named{
+		{"TokenBucket", ratelimit.TokenBucket{Rate: rate, Burst: n}},
+		{"TokenBucketInterval", ratelimit.TokenBucket{Rate: rate, Burst: n, Refill: ratelimit.RefillInterval}},
+		{"LeakyBucket", ratelimit.LeakyBucket{Rate: rate, Capacity: n}},
+		{"FixedWindow", ratelimit.FixedWindow{Limit: n, Window: window}},
+		{"SlidingWindow", ratelimit.SlidingWindow{Limit: n, Window: sliding}},
+		{"SlidingWindow10", ratelimit.SlidingWindow{Limit: n, Window: window, Segments: 10}},
+		{"SlidingLog", ratelimit.SlidingLog{Limit: n, Window: logged}},
+		{"RollingWindow24", ratelimit.RollingWindow{Quota: n, Window: 24 * window, Period: window}},
+		{"WarmingUp", ratelimit.WarmingUp{Rate: warming, Warmup: 10 * time.Second, ColdFactor: 1}},
+		{"All2", ratelimit.All{
+			ratelimit.TokenBucket{Rate: rate, Burst: n},
+			ratelimit.TokenBucket{Rate: rate, Burst: n + 1},
+		}},
+	}
 }
 
 // each runs f for every algorithm.
-func each(b *testing.B, axes string, algs []named, f func(b *testing.B, l ratelimit.Limiter)) {
+func each(b *testing.B, algs []named, f func(b *testing.B, l ratelimit.Limiter)) {
 	for _, a := range algs {
-		b.Run(axes+"alg="+a.name, func(b *testing.B) {
+		b.Run(a.name, func(b *testing.B) {
 			b.ReportAllocs()
 			f(b, ratelimit.Must(ratelimit.New(a.alg)))
 		})
 	}
 }
 
-func BenchmarkHotKeyAllowed(b *testing.B) {
-	each(b, "", algorithms(plenty, time.Millisecond), func(b *testing.B, l ratelimit.Limiter) {
-		for b.Loop() {
-			if !l.Allow("hot key 12345678") {
-				b.Fatal("denied")
-			}
-		}
-	})
-}
-
-// BenchmarkKeyLengths decides on one hot key: the time that longer keys add is that of
-// hashing them.
-func BenchmarkHoldRelease(b *testing.B) {
-	l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 100, Timeout: time.Minute}))
-	ctx := context.Background()
-	for range 50 { // in flight meanwhile
-		l.Allow("key")
-	}
-	b.ReportAllocs()
+// loop times f, which reports whether its answer is the expected one.
+func loop(b *testing.B, f func() bool) {
 	for b.Loop() {
-		r, _, err := l.Hold(ctx, "key", 1)
-		if r == nil || err != nil {
-			b.Fatal("denied")
-		}
-		if err := r.Release(ctx); err != nil {
-			b.Fatal(err)
+		if !f() {
+			b.Fatal("wrong answer")
 		}
 	}
 }
 
-func BenchmarkKeyLengths(b *testing.B) {
-	for _, n := range []int{16, 36, 39, 64, 65, 200} {
-		key := strings.Repeat("k", n)
-		each(b, fmt.Sprintf("bytes=%d/", n), algorithms(plenty, time.Millisecond)[:1], func(b *testing.B, l ratelimit.Limiter) {
-			for b.Loop() {
-				if !l.Allow(key) {
-					b.Fatal("denied")
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkHotKeyDenied(b *testing.B) {
-	each(b, "", algorithms(1, 1000*time.Hour), func(b *testing.B, l ratelimit.Limiter) {
-		l.Allow("hot key 12345678")
-		for b.Loop() {
-			if l.Allow("hot key 12345678") {
-				b.Fatal("allowed")
+// parallel is loop from all cores at once: its time is the inverse of the throughput.
+func parallel(b *testing.B, f func() bool) {
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if !f() {
+				b.Error("wrong answer")
+				return
 			}
 		}
 	})
 }
 
-func BenchmarkHotKeyAllowedParallel(b *testing.B) {
-	each(b, "", algorithms(plenty, time.Millisecond), func(b *testing.B, l ratelimit.Limiter) {
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				if !l.Allow("hot key 12345678") {
-					b.Error("denied")
-					return
-				}
-			}
-		})
+func BenchmarkHotKey(b *testing.B) {
+	each(b, algorithms(plenty, 10*time.Microsecond), func(b *testing.B, l ratelimit.Limiter) {
+		loop(b, func() bool { return l.Allow(hotKey) })
 	})
 }
 
-func BenchmarkHotKeyDeniedParallel(b *testing.B) {
-	each(b, "", algorithms(1, 1000*time.Hour), func(b *testing.B, l ratelimit.Limiter) {
-		l.Allow("hot key 12345678")
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				if l.Allow("hot key 12345678") {
-					b.Error("allowed")
-					return
-				}
-			}
-		})
+func BenchmarkHotKeyParallel(b *testing.B) {
+	each(b, algorithms(plenty, 10*time.Microsecond), func(b *testing.B, l ratelimit.Limiter) {
+		parallel(b, func() bool { return l.Allow(hotKey) })
 	})
 }
 
-// keys returns n keys of 16 bytes. Index them with shuffled.
+func BenchmarkDenied(b *testing.B) {
+	each(b, algorithms(spent, long), func(b *testing.B, l ratelimit.Limiter) {
+		useUp(l)
+		loop(b, func() bool { return !l.Allow(hotKey) })
+	})
+}
+
+func BenchmarkDeniedParallel(b *testing.B) {
+	each(b, algorithms(spent, long), func(b *testing.B, l ratelimit.Limiter) {
+		useUp(l)
+		parallel(b, func() bool { return !l.Allow(hotKey) })
+	})
+}
+
+// useUp spends the limit of hotKey.
+func useUp(l ratelimit.Limiter) {
+	for l.Allow(hotKey) {
+	}
+}
+
+// keys returns n keys in a random order. Their bytes follow one another in memory, so that they are
+// in the cache when a loop comes to them, as in a server that has just read them: what is cold is the
+// limiter's state.
 func keys(n int) []string {
+	var text strings.Builder
+	for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(n) {
+		fmt.Fprintf(&text, "key-%012d", i)
+	}
 	all := make([]string, n)
 	for i := range all {
-		all[i] = fmt.Sprintf("key-%012d", i)
+		all[i] = text.String()[16*i : 16*i+16]
 	}
 	return all
 }
 
-// shuffled returns a different index below n for each i below n, in an order
-// that no prefetcher follows.
-func shuffled(i, n int) int {
-	const prime = 2_147_483_647
-	return int(uint64(i) * prime % uint64(n))
-}
-
-func BenchmarkManyKeys(b *testing.B) {
-	for _, n := range []int{1_000, 1_000_000} {
-		all := keys(n)
-		each(b, "keys="+map[int]string{1e3: "1e3", 1e6: "1e6"}[n]+"/", algorithms(plenty, 10*time.Second), func(b *testing.B, l ratelimit.Limiter) {
-			heap := heapOf(func() {
-				for i := range n {
-					l.Allow(all[i])
-				}
-			})
-			allowShuffled(b, l, all)
-			b.ReportMetric(float64(heap)/float64(n), "B/key")
-			runtime.KeepAlive(l)
-		})
-	}
-}
-
-// allowShuffled times Allow of the keys, in a shuffled order.
-func allowShuffled(b *testing.B, l ratelimit.Limiter, all []string) {
-	i := 0
-	for b.Loop() {
-		if !l.Allow(all[shuffled(i%len(all), len(all))]) {
+// meet uses each key once, in another order than the one of keys: what a limiter allocates one after
+// the other is not used one after the other.
+func meet(b *testing.B, l ratelimit.Limiter, all []string) {
+	for i := range all {
+		if !l.Allow(all[i*7919%len(all)]) { // 7919 is a prime
 			b.Fatal("denied")
 		}
-		i++
 	}
 }
 
-func BenchmarkManyKeysParallel(b *testing.B) {
-	for _, n := range []int{1_000, 1_000_000} {
-		all := keys(n)
-		each(b, "keys="+map[int]string{1e3: "1e3", 1e6: "1e6"}[n]+"/", algorithms(plenty, 10*time.Second), func(b *testing.B, l ratelimit.Limiter) {
-			for i := range n {
-				l.Allow(all[i])
+// visit returns a function that allows one key after the other.
+func visit(l ratelimit.Limiter, all []string, from int) func() bool {
+	i := from % len(all)
+	return func() bool {
+		key := all[i]
+		if i++; i == len(all) {
+			i = 0
+		}
+		return l.Allow(key)
+	}
+}
+
+// sized runs f for numbers of keys, and of every algorithm. Of a million keys it runs only the first one,
+// because it takes long to fill a limiter with them.
+func sized(b *testing.B, f func(b *testing.B, a named, i int, all []string, window time.Duration)) {
+	for _, size := range []struct {
+		name   string
+		keys   int
+		window time.Duration // in which a log has at most a hundred events of a key
+	}{{"1k", 1_000, 10 * time.Millisecond}, {"100k", 100_000, time.Second}, {"1M", 1_000_000, 10 * time.Second}} {
+		all, algs := keys(size.keys), algorithms(plenty, size.window)
+		if size.name == "1M" {
+			algs = algs[:1]
+		}
+		b.Run("keys="+size.name, func(b *testing.B) {
+			for i, a := range algs {
+				b.Run(a.name, func(b *testing.B) {
+					b.ReportAllocs()
+					f(b, a, i, all, size.window)
+				})
 			}
-			allowShuffledParallel(b, l, all)
 		})
 	}
 }
 
-// allowShuffledParallel is allowShuffled by several callers, each of which begins elsewhere.
-func allowShuffledParallel(b *testing.B, l ratelimit.Limiter, all []string) {
-	var callers atomic.Int64
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		i := int(callers.Add(1)) * 7919
-		for pb.Next() {
-			if !l.Allow(all[shuffled(i%len(all), len(all))]) {
-				b.Error("denied")
-				return
-			}
-			i++
-		}
+// BenchmarkManyKeys uses keys that are in use, and reports the memory of each.
+func BenchmarkManyKeys(b *testing.B) {
+	sized(b, func(b *testing.B, a named, _ int, all []string, _ time.Duration) {
+		manyKeys(b, ratelimit.Must(ratelimit.New(a.alg)), all)
 	})
 }
 
-// BenchmarkUnseenKeys meets only keys that the limiter has never seen. It
-// starts over with an empty one, out of the timing, after each million.
+// BenchmarkOwnLimits is BenchmarkManyKeys with one of ten limits for each key.
+func BenchmarkOwnLimits(b *testing.B) {
+	sized(b, func(b *testing.B, a named, i int, all []string, window time.Duration) {
+		var plans [10]ratelimit.Algorithm
+		for more := range plans {
+			plans[more] = algorithms(plenty+more, window)[i].alg
+		}
+		plan := func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+			return plans[key[len(key)-1]-'0'], nil
+		}
+		manyKeys(b, ratelimit.Must(ratelimit.New(a.alg, ratelimit.WithLimits(plan))), all)
+	})
+}
+
+func manyKeys(b *testing.B, l ratelimit.Limiter, all []string) {
+	grown := heapOf(func() { meet(b, l, all) })
+	loop(b, visit(l, all, 0))
+	b.ReportMetric(float64(grown)/float64(len(all)), "B/key")
+	runtime.KeepAlive(l)
+}
+
+func BenchmarkManyKeysParallel(b *testing.B) {
+	all := keys(100_000)
+	for _, a := range algorithms(plenty, time.Second) {
+		l := ratelimit.Must(ratelimit.New(a.alg))
+		meet(b, l, all)
+		var callers atomic.Int64
+		b.Run("keys=100k/"+a.name, func(b *testing.B) {
+			b.RunParallel(func(pb *testing.PB) {
+				next := visit(l, all, int(callers.Add(1))*len(all)/7)
+				for pb.Next() {
+					if !next() {
+						b.Error("denied")
+						return
+					}
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkIdleKeys uses keys whose events have come back.
+func BenchmarkIdleKeys(b *testing.B) {
+	all := keys(1_000)
+	each(b, idle(), func(b *testing.B, l ratelimit.Limiter) {
+		meet(b, l, all)
+		loop(b, visit(l, all, 0))
+	})
+}
+
+// BenchmarkUnseenKeys meets only new keys. After each million it starts over with an empty limiter,
+// out of the timing.
 func BenchmarkUnseenKeys(b *testing.B) {
-	const n = 1_000_000
-	all := keys(n)
+	all := keys(1_000_000)
 	for _, a := range algorithms(plenty, 10*time.Second) {
-		b.Run("alg="+a.name, func(b *testing.B) {
+		b.Run(a.name, func(b *testing.B) {
 			b.ReportAllocs()
-			l := ratelimit.Must(ratelimit.New(a.alg))
-			i := 0
+			l, i := ratelimit.Must(ratelimit.New(a.alg)), 0
 			for b.Loop() {
-				if i == n {
+				if i == len(all) {
 					b.StopTimer()
 					l, i = ratelimit.Must(ratelimit.New(a.alg)), 0
 					runtime.GC()
@@ -268,164 +296,239 @@ func heapOf(f func()) uint64 {
 	return after.HeapAlloc - min(after.HeapAlloc, before.HeapAlloc)
 }
 
-// BenchmarkFloodOfUsedUpKeys is the worst case of a bounded store: all keys are
-// used up, and so is each new one at once.
-func BenchmarkFloodOfUsedUpKeys(b *testing.B) {
-	for _, bound := range []int{10_000, 100_000, 1_000_000} {
-		b.Run(strconv.Itoa(bound), func(b *testing.B) {
-			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
-				ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(bound))), ratelimit.WithName("test")))
-			for i := range bound {
-				l.Allow("old " + strconv.Itoa(i))
-			}
-			i := 0
-			for b.Loop() {
-				l.Allow("new " + strconv.Itoa(i))
-				i++
-			}
-		})
+// BenchmarkKeyLength shows the time of hashing longer keys.
+func BenchmarkKeyLength(b *testing.B) {
+	for _, n := range []int{16, 36, 64, 200} {
+		key, l := strings.Repeat("k", n), ratelimit.Must(ratelimit.New(algorithms(plenty, long)[0].alg))
+		b.Run(strconv.Itoa(n), func(b *testing.B) { loop(b, func() bool { return l.Allow(key) }) })
 	}
 }
 
-// BenchmarkEach compares a loop with TakeEach, on 64 keys at a time of a million. The
-// keys' bytes are touched before, as if they had just been received; their states are in no
-// cache.
-func BenchmarkEach(b *testing.B) {
-	const n, together = 1_000_000, 64
-	all := keys(n)
-	algs := []named{algorithms(plenty, 10*time.Second)[0], algorithms(plenty, 10*time.Second)[3], algorithms(plenty, 10*time.Second)[5]}
-	for _, a := range algs {
-		l := ratelimit.Must(ratelimit.New(a.alg))
-		for _, key := range all {
-			l.Allow(key)
-		}
-		out := make([]ratelimit.Decision, 0, together)
-		for _, call := range []struct {
-			name string
-			f    func(keys []string) (allowed int)
-		}{
-			{"Allow", func(keys []string) (allowed int) {
-				for _, key := range keys {
-					if l.Allow(key) {
-						allowed++
-					}
-				}
-				return allowed
-			}},
-			{"Take", func(keys []string) (allowed int) {
-				for _, key := range keys {
-					if d, _ := l.Take(context.Background(), key, 1); d.Allowed {
-						allowed++
-					}
-				}
-				return allowed
-			}},
-			{"TakeEach", func(keys []string) (allowed int) {
-				out, _ = ratelimit.TakeEach(context.Background(), l, keys, 1, out[:0])
-				for i := range out {
-					if out[i].Allowed {
-						allowed++
-					}
-				}
-				return allowed
-			}},
-		} {
-			b.Run("alg="+a.name+"/"+call.name, func(b *testing.B) {
-				b.ReportAllocs()
-				batch, i, bytes := make([]string, together), 0, 0
-				var spent time.Duration
-				for b.Loop() {
-					for j := range batch {
-						batch[j] = all[shuffled(i%n, n)]
-						bytes += int(batch[j][8])
-						i++
-					}
-					begin := time.Now()
-					allowed := call.f(batch)
-					spent += time.Since(begin)
-					if allowed != together {
-						b.Fatal("denied")
-					}
-				}
-				b.ReportMetric(float64(spent.Nanoseconds())/float64(b.N*together), "ns/key")
-				b.ReportMetric(0, "ns/op") // it would include finding the keys
-				runtime.KeepAlive(bytes)
-			})
-		}
+// BenchmarkClock compares the clocks, on one hot key.
+func BenchmarkClock(b *testing.B) {
+	coarse, err := ratelimit.NewCoarseClock(time.Millisecond)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer coarse.Stop()
+	for name, opts := range map[string][]ratelimit.Option{"System": nil, "Coarse": {ratelimit.WithClock(coarse)}} {
+		l := ratelimit.Must(ratelimit.New(algorithms(plenty, long)[0].alg, opts...))
+		b.Run(name, func(b *testing.B) { loop(b, func() bool { return l.Allow(hotKey) }) })
 	}
 }
 
-// BenchmarkAccounting compares Take with the calls that account for events, on one hot key.
-func BenchmarkAccounting(b *testing.B) {
-	ctx := context.Background()
-	for _, call := range []struct {
-		name string
-		f    func(l ratelimit.Limiter) error
-	}{
-		{"Take", func(l ratelimit.Limiter) error { _, err := l.Take(ctx, "hot key 12345678", 1); return err }},
-		{"Hold+Settle", func(l ratelimit.Limiter) error {
-			r, _, err := l.Hold(ctx, "hot key 12345678", 2)
-			if err == nil {
-				_, err = r.Settle(ctx, 1)
-			}
-			return err
-		}},
-		{"Charge", func(l ratelimit.Limiter) error { _, err := l.Charge(ctx, "hot key 12345678", 1); return err }},
-		{"TakeUpTo", func(l ratelimit.Limiter) error { _, _, err := l.TakeUpTo(ctx, "hot key 12345678", 1); return err }},
-	} {
-		each(b, "call="+call.name+"/", algorithms(plenty, time.Millisecond), func(b *testing.B, l ratelimit.Limiter) {
-			for b.Loop() {
-				if err := call.f(l); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
+// The benchmarks of a call of its name are on one hot key. HotKey has Allow.
 
-// BenchmarkTakeAll decides on hot keys of as many limiters together; keys=1 is Take.
-func BenchmarkTakeAll(b *testing.B) {
-	ctx := context.Background()
-	severalKeys(b, func(bounds []ratelimit.Bound) (d ratelimit.Decision, err error) {
-		if len(bounds) == 1 {
-			return bounds[0].Take(ctx, 1)
-		}
-		return ratelimit.TakeAll(ctx, 1, bounds...)
+func BenchmarkTake(b *testing.B) {
+	called(b, func(ctx context.Context, l ratelimit.Limiter) (ratelimit.Decision, error) {
+		return l.Take(ctx, hotKey, 1)
 	})
 }
 
-// BenchmarkHoldAll is BenchmarkTakeAll with HoldAll and Settle; keys=1 is Hold and Settle.
-func BenchmarkHoldAll(b *testing.B) {
-	ctx := context.Background()
-	severalKeys(b, func(bounds []ratelimit.Bound) (d ratelimit.Decision, err error) {
-		var r *ratelimit.Reservation
-		if len(bounds) == 1 {
-			r, d, err = bounds[0].Hold(ctx, 2)
-		} else {
-			r, d, err = ratelimit.HoldAll(ctx, 2, bounds...)
-		}
-		if err != nil || !d.Allowed {
+func BenchmarkHoldSettle(b *testing.B) {
+	called(b, func(ctx context.Context, l ratelimit.Limiter) (ratelimit.Decision, error) {
+		r, d, err := l.Hold(ctx, hotKey, 2)
+		if r == nil || err != nil {
 			return d, err
 		}
 		return r.Settle(ctx, 1)
 	})
 }
 
-// severalKeys calls f with hot keys of as many limiters on one store.
-func severalKeys(b *testing.B, f func(bounds []ratelimit.Bound) (ratelimit.Decision, error)) {
-	for _, keys := range []int{1, 2, 3, 5} {
-		each(b, fmt.Sprintf("keys=%d/", keys), algorithms(plenty, time.Millisecond), func(b *testing.B, l ratelimit.Limiter) {
-			var bounds []ratelimit.Bound
-			store := ratelimit.NewMemoryStore()
-			for i := range keys {
-				l := ratelimit.Must(ratelimit.New(ratelimit.AlgorithmOf(l), ratelimit.WithStore(store), ratelimit.WithName(strconv.Itoa(i))))
-				bounds = append(bounds, ratelimit.For(l, "hot key 1234567"+strconv.Itoa(i)))
+func BenchmarkReserveCancel(b *testing.B) {
+	called(b, func(ctx context.Context, l ratelimit.Limiter) (ratelimit.Decision, error) {
+		r, err := l.Reserve(ctx, hotKey, 1)
+		if err == nil {
+			r.Cancel()
+		}
+		return ratelimit.Decision{Allowed: err == nil}, err
+	})
+}
+
+// BenchmarkWait waits on a key that has events left.
+func BenchmarkWait(b *testing.B) {
+	called(b, func(ctx context.Context, l ratelimit.Limiter) (ratelimit.Decision, error) {
+		err := l.Wait(ctx, hotKey)
+		return ratelimit.Decision{Allowed: err == nil}, err
+	})
+}
+
+// called times a call of which each must be allowed.
+func called(b *testing.B, call func(ctx context.Context, l ratelimit.Limiter) (ratelimit.Decision, error)) {
+	ctx := context.Background()
+	each(b, algorithms(plenty, 10*time.Microsecond), func(b *testing.B, l ratelimit.Limiter) {
+		for b.Loop() {
+			if d, err := call(ctx, l); err != nil || !d.Allowed {
+				b.Fatal("denied", err)
 			}
+		}
+	})
+}
+
+// BenchmarkOtherCalls has calls that take about as long with every algorithm.
+func BenchmarkOtherCalls(b *testing.B) {
+	l, ctx := ratelimit.Must(ratelimit.New(algorithms(plenty, long)[0].alg)), context.Background()
+	b.Run("Peek", func(b *testing.B) {
+		b.ReportAllocs()
+		loop(b, func() bool { d, err := l.Peek(ctx, hotKey); return d.Allowed && err == nil })
+	})
+	b.Run("Charge", func(b *testing.B) {
+		b.ReportAllocs()
+		loop(b, func() bool { d, err := l.Charge(ctx, hotKey, 1); return d.Allowed && err == nil })
+	})
+}
+
+// BenchmarkHoldRelease has 50 others in flight.
+func BenchmarkHoldRelease(b *testing.B) {
+	l, ctx := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 100, Timeout: time.Minute})), context.Background()
+	for range 50 {
+		l.Allow(hotKey)
+	}
+	b.Run("InFlight", func(b *testing.B) {
+		b.ReportAllocs()
+		loop(b, func() bool {
+			r, _, err := l.Hold(ctx, hotKey, 1)
+			return r != nil && err == nil && r.Release(ctx) == nil
+		})
+	})
+}
+
+// BenchmarkTakeAll decides on hot keys of that many token buckets together.
+func BenchmarkTakeAll(b *testing.B) {
+	together(b, func(ctx context.Context, bounds []ratelimit.Bound) (ratelimit.Decision, error) {
+		return ratelimit.TakeAll(ctx, 1, bounds...)
+	})
+}
+
+// BenchmarkHoldAll does so with HoldAll and Settle.
+func BenchmarkHoldAll(b *testing.B) {
+	together(b, func(ctx context.Context, bounds []ratelimit.Bound) (ratelimit.Decision, error) {
+		r, d, err := ratelimit.HoldAll(ctx, 2, bounds...)
+		if r == nil || err != nil {
+			return d, err
+		}
+		return r.Settle(ctx, 1)
+	})
+}
+
+func together(b *testing.B, call func(ctx context.Context, bounds []ratelimit.Bound) (ratelimit.Decision, error)) {
+	ctx, store := context.Background(), ratelimit.NewMemoryStore()
+	var bounds []ratelimit.Bound
+	for n := 1; n <= 5; n++ {
+		l := ratelimit.Must(ratelimit.New(algorithms(plenty, long)[0].alg, ratelimit.WithStore(store), ratelimit.WithName(strconv.Itoa(n))))
+		bounds = append(bounds, ratelimit.For(l, hotKey))
+		if n == 4 {
+			continue
+		}
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			b.ReportAllocs()
+			loop(b, func() bool { d, err := call(ctx, bounds); return d.Allowed && err == nil })
+		})
+	}
+}
+
+// BenchmarkTakeEach compares a loop with TakeEach, on 64 keys at a time of a million. The time is that
+// of a key.
+func BenchmarkTakeEach(b *testing.B) {
+	const batch = 64
+	ctx, all := context.Background(), keys(1_000_000)
+	l := ratelimit.Must(ratelimit.New(algorithms(plenty, long)[0].alg))
+	meet(b, l, all)
+	var out []ratelimit.Decision
+	for _, call := range []struct {
+		name string
+		take func(keys []string)
+	}{
+		{"Loop", func(keys []string) {
+			for _, key := range keys {
+				d, _ := l.Take(ctx, key, 1)
+				out = append(out, d)
+			}
+		}},
+		{"TakeEach", func(keys []string) { out, _ = ratelimit.TakeEach(ctx, l, keys, 1, out) }},
+	} {
+		b.Run(call.name, func(b *testing.B) {
+			b.ReportAllocs()
+			i := 0
 			for b.Loop() {
-				if d, err := f(bounds); err != nil || !d.Allowed {
-					b.Fatal("denied", err)
+				out = out[:0]
+				call.take(all[i : i+batch])
+				for j := range batch {
+					if !out[j].Allowed {
+						b.Fatal("denied")
+					}
+				}
+				if i += batch; i+batch > len(all) {
+					i = 0
 				}
 			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/key")
 		})
+	}
+}
+
+// BenchmarkFullStore is the worst case of a bounded store: all keys are used up, and so is each new
+// one at once.
+func BenchmarkFullStore(b *testing.B) {
+	for _, bound := range []int{10_000, 1_000_000} {
+		b.Run("keys="+strconv.Itoa(bound), func(b *testing.B) {
+			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
+				ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(bound))), ratelimit.WithName("test")))
+			for i := range bound {
+				l.Allow("old " + strconv.Itoa(i))
+			}
+			for i := 0; b.Loop(); i++ {
+				l.Allow("new " + strconv.Itoa(i))
+			}
+		})
+	}
+}
+
+// BenchmarkObserver compares observers on one hot key, allowed and denied.
+func BenchmarkObserver(b *testing.B) {
+	coarse, err := ratelimit.NewCoarseClock(time.Millisecond)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer coarse.Stop()
+	var counts [8]atomic.Int64
+	for _, o := range []struct {
+		name string
+		of   ratelimit.Observer
+	}{
+		{"None", nil},
+		{"Empty", ratelimit.ObserverFunc(func(context.Context, ratelimit.Observation) {})},
+		{"Counter", ratelimit.ObserverFunc(func(_ context.Context, o ratelimit.Observation) { counts[o.Outcome].Add(1) })},
+		{"TopDenied", ratelimit.TopDenied(100)},
+		{"TopDeniedCoarse", ratelimit.TopDenied(100, ratelimit.WithTopClock(coarse))},
+		{"SlogDisabled", ratelimit.SlogObserver(slog.New(slog.DiscardHandler), time.Second)},
+		{"Slog", ratelimit.SlogObserver(slog.New(slog.NewTextHandler(io.Discard, nil)), time.Second)},
+	} {
+		var opts []ratelimit.Option
+		if o.of != nil {
+			opts = append(opts, ratelimit.WithObserver(o.of))
+		}
+		some := ratelimit.Must(ratelimit.New(algorithms(plenty, long)[0].alg, opts...))
+		none := ratelimit.Must(ratelimit.New(algorithms(spent, long)[0].alg, opts...))
+		useUp(none)
+		b.Run(o.name+"/Allowed", func(b *testing.B) { loop(b, func() bool { return some.Allow(hotKey) }) })
+		b.Run(o.name+"/Denied", func(b *testing.B) { loop(b, func() bool { return !none.Allow(hotKey) }) })
+		b.Run(o.name+"/DeniedParallel", func(b *testing.B) { parallel(b, func() bool { return !none.Allow(hotKey) }) })
+	}
+}
+
+// BenchmarkTopDenied tells a list of 100 of denials of one key, and of so many that almost each takes
+// the place of another one.
+func BenchmarkTopDenied(b *testing.B) {
+	for _, n := range []int{1, 100_000} {
+		all, top := keys(n), ratelimit.TopDenied(100)
+		var next atomic.Uint64
+		tell := func() bool {
+			key := all[next.Add(1)%uint64(n)]
+			top.Observe(context.Background(), ratelimit.Observation{Limiter: "api", Key: key, N: 1, Outcome: ratelimit.Denied})
+			return true
+		}
+		b.Run("keys="+strconv.Itoa(n), func(b *testing.B) { loop(b, tell) })
+		b.Run("keys="+strconv.Itoa(n)+"/Parallel", func(b *testing.B) { parallel(b, tell) })
 	}
 }

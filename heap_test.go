@@ -172,3 +172,23 @@ func TestLimitersCostTheSame(t *testing.T) {
 		assert.Less(t, allocated[i]-allocated[i-1], uint64(1000*4096), "thousand %d", i)
 	}
 }
+
+// TestBytesPerKey holds what the documentation says of a million keys: 32 bytes each, a little more
+// while a table has just grown.
+func TestBytesPerKey(t *testing.T) {
+	budget.Alone(t)
+	const n = 1_000_000
+	all := names(n)
+	for _, opts := range [][]Option{nil, {WithLimits((&ownLimits{}).lookup)}} {
+		l := Must(New(TokenBucket{Rate: PerHour(100)}, append(opts, WithClock(stepclock.New()))...))
+		heap := heapOf(func() {
+			for _, key := range all {
+				if !l.Allow(key) {
+					t.Fatal("denied")
+				}
+			}
+		})
+		assert.LessOrEqual(t, heap/n, 36.0)
+		runtime.KeepAlive(l)
+	}
+}
