@@ -1,195 +1,287 @@
-package main
+package benchmarks
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
-	"os"
+	"maps"
+	"net"
+	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/ratelimit-go/ratelimit/benchmarks/contenders"
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/benchmarks/peers"
+	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// needServer skips a test if no server is installed, or fails it if RATELIMIT_SERVERS is
-// set, as in CI.
-func needServer(t testing.TB) *server {
-	t.Helper()
-	s, err := startServer()
-	if errors.Is(err, errNoServer) && os.Getenv("RATELIMIT_SERVERS") == "" {
-		t.Skipf("SKIPPED: %v; scripts/servers installs one", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.end)
-	return s
-}
+// The benchmarks in Redis start a redis-server or a valkey-server from PATH on the loopback interface,
+// without persistence, and use it at once and from one millisecond away.
 
-func TestServer(t *testing.T) {
-	s := needServer(t)
-	if v := s.version(); !strings.Contains(v, "dis ") && !strings.Contains(v, "key ") || strings.Contains(v, "unknown") {
-		t.Errorf("its version is %q", v)
-	}
-	ctx := context.Background()
-	empty, err := s.memory()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.admin.SetRange(ctx, "key", 1<<20, "x").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if full, err := s.memory(); err != nil || full-empty < 1<<20 || full-empty > 3<<19 {
-		t.Errorf("a value of 1 MiB takes %d bytes, error %v", full-empty, err)
-	}
-	if err := s.flush(); err != nil {
-		t.Error(err)
-	}
-	if n, err := s.admin.DBSize(ctx).Result(); err != nil || n != 0 {
-		t.Errorf("%d keys are left, error %v", n, err)
-	}
-	if _, err := s.info("memory", "nothing"); err == nil {
-		t.Error("a field that is not there has a value")
-	}
-	s.end()
-	if _, err := os.Stat(s.dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("its directory is left, error %v", err)
-	}
-	if s.answers() {
-		t.Error("it has not ended")
-	}
-}
-
-// TestWire checks that a wire delays requests and replies.
-func TestWire(t *testing.T) {
-	s := needServer(t)
-	w, err := startWire(s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.end()
-	client := redis.NewClient(&redis.Options{Addr: w.addr})
-	defer client.Close()
-	ctx := context.Background()
-	for range 10 {
-		start := time.Now()
-		if got, err := client.Echo(ctx, "hello").Result(); err != nil || got != "hello" {
-			t.Errorf("it answers %q, error %v", got, err)
-		}
-		if took := time.Since(start); took < 2*oneWay {
-			t.Errorf("a round trip takes %v", took)
-		}
-	}
-	s.end()
-	if err := client.Echo(ctx, "hello").Err(); err == nil {
-		t.Error("it answers for a server that has ended")
-	}
-}
-
-// TestNoServer checks that limiters in Redis are left out if there is no server, and that the
-// report says so.
-func TestNoServer(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	var out, progress bytes.Buffer
-	if err := run([]string{"-quick", "-run", "^R", "-only", "^redis_rate$"}, &out, &progress); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(out.String(), "**Left out: neither redis-server nor valkey-server is in PATH.**") {
-		t.Error("the report does not say that it is left out")
-	}
-	if !strings.Contains(progress.String(), "SKIPPED") {
-		t.Error("the program does not say so while it runs")
-	}
-}
-
-// TestRedisPart measures a part of the scenarios in Redis.
-func TestRedisPart(t *testing.T) {
-	needServer(t)
-	var out bytes.Buffer
-	if err := run([]string{"-quick", "-run", "^(R1|R-bytes)$", "-only", "^(ratelimit, rueidis|redis_rate)$"}, &out, io.Discard); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"## Limits in Redis", "≤ 0.55 × redis_rate", "(redis_rate)", "### R-bytes"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the report does not have %q", want)
-		}
-	}
-	for _, other := range []string{"### R2", "ulule"} {
-		if strings.Contains(out.String(), other) {
-			t.Errorf("the report has %q in it", other)
-		}
-	}
-}
-
-// TestRedisWrongAnswers checks that each scenario in Redis notices a contender that gives
-// wrong answers, and one that fails.
-func TestRedisWrongAnswers(t *testing.T) {
-	needServer(t)
-	each := slices.Clip(groupOf("RE100").ids)
-	impatient := quick
-	impatient.patience = 0 // none of the liars ever changes its mind
-	for _, tt := range []struct {
-		says   contenders.Answer
-		caught []string
-	}{
-		{contenders.Allowed, []string{"R3"}},
-		{contenders.Denied, append(each, "R1", "R2", "R-bytes")},
-		{contenders.Failed, append(each, "R1", "R2", "R3", "R-bytes")},
-	} {
-		liar := contenders.Contender{Name: "liar", Role: contenders.Peer, Dial: func(string, contenders.Limit, time.Duration) (contenders.Allow, func(), error) {
-			return func(string) contenders.Answer { return tt.says }, func() {}, nil
-		}}
-		liar.DialEach = func(addr string, l contenders.Limit, timeout time.Duration) (contenders.Allow, contenders.Each, func(), error) {
-			allow, end, err := liar.Dial(addr, l, timeout)
-			return allow, inTurn(allow), end, err
-		}
-		b := bench{
-			sizes:      impatient,
-			contenders: []contenders.Contender{liar},
-			wanted:     func(string) bool { return true },
-			progress:   func(string, ...any) {},
-		}
-		res, err := b.run()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, scenario := range tt.caught {
-			if !slices.Contains([]string{"R1", "R2", "R3"}, scenario) {
-				continue
-			}
-			for _, n := range awayCallers {
-				failed := res.at(away(scenario, n, byPolicy), "liar")
-				if tt.says == contenders.Failed {
-					if failed.median() != 100 {
-						t.Errorf("%s with %d callers: %v %% failed", scenario, n, failed.median())
+// BenchmarkRedis has 64 callers. Its time is the inverse of the throughput, p50-ms and p99-ms are how
+// long callers wait, and B/key is the MEMORY USAGE of a key.
+func BenchmarkRedis(b *testing.B) {
+	r := startRedis(b)
+	for _, traffic := range []struct {
+		name    string
+		keys    int
+		limit   peers.Limit
+		allowed bool
+	}{{"ManyKeys", 10_000, peers.Plenty, true}, {"HotKey", 1, peers.Plenty, true}, {"Denied", 1, peers.Once, false}} {
+		k := newKeys(traffic.keys)
+		for _, d := range r.distances {
+			for _, name := range dialled {
+				switch {
+				case name == "floor" && traffic.keys == 1: // it denies nothing, and shares nothing
+					continue
+				case name == "ratelimit-hold" && !traffic.allowed: // a key that grants one has no room for two
+					continue
+				case name == "throttled" && traffic.keys == 1: // it swaps until no other caller comes between
+					continue
+				}
+				var u *used // made by the first try, and used by those with more iterations
+				b.Run(traffic.name+"/away="+d.name+"/peer="+name, func(b *testing.B) {
+					if u == nil {
+						u = r.use(b, d.addr, dials[name], traffic.limit, k)
 					}
-				} else if failed.wrong == 0 {
-					t.Errorf("%s with %d callers did not notice that it says %d", scenario, n, tt.says)
+					u.call(b, k, traffic.allowed)
+				})
+				if u != nil {
+					u.end()
 				}
 			}
 		}
-		for _, id := range tt.caught {
-			if res.at(id, "liar").wrong == 0 {
-				t.Errorf("%s did not notice that it says %d", id, tt.says)
+	}
+}
+
+// dials has the limiters in Redis of all peers, and dialled their names in order.
+var dials, dialled = func() (map[string]peers.Dial, []string) {
+	all := make(map[string]peers.Dial)
+	var names []string
+	for _, p := range peers.All() {
+		names = append(names, slices.Sorted(maps.Keys(p.Redis))...)
+		maps.Copy(all, p.Redis)
+	}
+	return all, names
+}()
+
+// A used limiter has met all keys.
+type used struct {
+	allow  peers.Allow
+	end    func()
+	perKey float64 // bytes in Redis
+}
+
+// use meets the keys with a new limiter in an empty Redis.
+func (r *server) use(b *testing.B, addr string, dial peers.Dial, l peers.Limit, k keys) *used {
+	ctx := context.Background()
+	allow, end, err := dial(addr, l)
+	if err != nil {
+		b.Fatal(err)
+	}
+	visit(b, allow, newKeys(peers.Callers), "another ") // loads the script, and makes the connections
+	r.admin.FlushAll(ctx)
+	visit(b, allow, k, "")
+	bytes, err := r.admin.MemoryUsage(ctx, r.admin.RandomKey(ctx).Val()).Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &used{allow, end, float64(bytes)}
+}
+
+// visit meets the keys with all callers at once.
+func visit(b *testing.B, allow peers.Allow, k keys, prefix string) {
+	var callers sync.WaitGroup
+	for caller := range peers.Callers {
+		callers.Go(func() {
+			for i := caller; i < k.len(); i += peers.Callers {
+				must(b, allow, prefix+k.at(i), true)
+			}
+		})
+	}
+	callers.Wait()
+}
+
+// call times calls of all callers.
+func (u *used) call(b *testing.B, k keys, want bool) {
+	var mu sync.Mutex // protects took
+	var took []time.Duration
+	var callers atomic.Int64
+	b.SetParallelism(max(1, peers.Callers/runtime.GOMAXPROCS(0)))
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		var mine []time.Duration
+		i := int(callers.Add(1)) * 7919
+		for pb.Next() {
+			start := time.Now()
+			must(b, u.allow, k.at(i%k.len()), want)
+			mine = append(mine, time.Since(start))
+			i++
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		took = append(took, mine...)
+	})
+	if len(took) == 0 { // it has failed
+		return
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+	if k.len() > 1 {
+		b.ReportMetric(u.perKey, "B/key")
+	}
+}
+
+// BenchmarkRedisTakeEach decides on 100 keys by one caller, in a loop of Take and in one call. Its time
+// is that of a key.
+func BenchmarkRedisTakeEach(b *testing.B) {
+	r, k := startRedis(b), newKeys(100)
+	var all []string
+	for i := range k.len() {
+		all = append(all, k.at(i))
+	}
+	for _, d := range r.distances {
+		for _, p := range []struct {
+			name string
+			open func(string, peers.Limit, ...redisstore.Option) (ratelimit.Limiter, func(), error)
+		}{{"ratelimit", peers.OpenGoRedis}, {"ratelimit-rueidis", peers.OpenRueidis}} {
+			for _, call := range []struct {
+				name string
+				take func(ctx context.Context, l ratelimit.Limiter) ([]ratelimit.Decision, error)
+			}{
+				{"Loop", func(ctx context.Context, l ratelimit.Limiter) (out []ratelimit.Decision, _ error) {
+					for _, key := range all {
+						d, err := l.Take(ctx, key, 1)
+						if err != nil {
+							return nil, err
+						}
+						out = append(out, d)
+					}
+					return out, nil
+				}},
+				{"TakeEach", func(ctx context.Context, l ratelimit.Limiter) ([]ratelimit.Decision, error) {
+					return ratelimit.TakeEach(ctx, l, all, 1, nil)
+				}},
+			} {
+				b.Run(call.name+"/away="+d.name+"/peer="+p.name, func(b *testing.B) {
+					l, end, err := p.open(d.addr, peers.Plenty)
+					if err != nil {
+						b.Fatal(err)
+					}
+					defer end()
+					for b.Loop() {
+						out, err := call.take(b.Context(), l)
+						if err != nil || slices.ContainsFunc(out, func(d ratelimit.Decision) bool { return !d.Allowed }) {
+							b.Fatal("wrong answer:", err)
+						}
+					}
+					b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(all)), "ns/key")
+					b.ReportMetric(0, "ns/op")
+				})
 			}
 		}
 	}
 }
 
-// TestAsked checks that each scenario has a row for this library as compared with the peers,
-// and the other rows that targets ask for.
-func TestAsked(t *testing.T) {
-	for _, sc := range scenarios(full) {
-		if found := asked(sc.id); found[0].who != "" {
-			t.Errorf("%s begins with %q", sc.id, found[0].who)
+// A server is a process of Redis or Valkey.
+type server struct {
+	admin     *redis.Client
+	distances []distance
+}
+
+// A distance is an address of the server, and how long an answer takes from there.
+type distance struct{ name, addr string }
+
+// startRedis starts a server, which ends with the benchmark. It skips the benchmark if there is none.
+func startRedis(b *testing.B) *server {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		if path, err = exec.LookPath("valkey-server"); err != nil {
+			b.Skip("neither redis-server nor valkey-server is installed")
 		}
 	}
-	if found := asked("R2"); len(found) != 2 || found[1].who != contenders.Lease {
-		t.Errorf("R2 asks for %v", found)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	addr := free.Addr().String()
+	_ = free.Close()
+	cmd := exec.Command(path, "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", strings.TrimPrefix(addr, "127.0.0.1:"))
+	cmd.Dir = b.TempDir()
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	admin := redis.NewClient(&redis.Options{Addr: addr})
+	b.Cleanup(func() {
+		_ = admin.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for deadline := time.Now().Add(10 * time.Second); admin.Ping(context.Background()).Err() != nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatal("the server does not answer")
+		}
+	}
+	return &server{admin, []distance{{"0ms", addr}, {"1ms", startWire(b, addr, time.Millisecond)}}}
+}
+
+// startWire returns an address that passes on connections to the given one, and delays what comes back.
+func startWire(b *testing.B, to string, delay time.Duration) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			go func() {
+				defer server.Close()
+				_, _ = io.Copy(server, client)
+			}()
+			go late(client, server, delay)
+		}
+	}()
+	return l.Addr().String()
+}
+
+// late passes on what it reads after the delay, until either end closes.
+func late(to io.WriteCloser, from io.Reader, delay time.Duration) {
+	type parcel struct {
+		bytes []byte
+		due   time.Time
+	}
+	way := make(chan parcel, 1024)
+	go func() {
+		defer to.Close()
+		for p := range way {
+			time.Sleep(time.Until(p.due))
+			_, _ = to.Write(p.bytes)
+		}
+	}()
+	defer close(way)
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		way <- parcel{bytes.Clone(buf[:n]), time.Now().Add(delay)}
 	}
 }

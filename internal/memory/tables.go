@@ -489,7 +489,7 @@ func (sh *shard) dropLocked(t *table, p place) {
 
 // backOff waits briefly after the tries-th failed swap, so that the goroutine that
 // succeeded makes a few more decisions before the cache line moves to another core:
-// moving it takes longer than deciding. BenchmarkHotKeyAllowedParallel measures the
+// moving it takes longer than deciding. BenchmarkHotKeyParallel measures the
 // gain.
 func backOff(tries int) {
 	for i := range 2048 << min(tries, 3) {

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package main
-
-import "time"
-
-// nap sleeps for d.
-func nap(d time.Duration) { time.Sleep(d) }
