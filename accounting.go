@@ -247,7 +247,7 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 // settleBy has the store settle the hold for n, and sets res. If there is no hold, its ID is 0, and no
 // store finds it.
 func (r *Reservation) settleBy(ctx context.Context, by *Transition, n int, res *Result) error {
-	defer r.l.waiting.released(r.key) // even if the store fails: it may have given events back
+	defer r.l.waiters.Wake(r.key) // even if the store fails: it may have given events back
 	return r.l.applyBy(ctx, r.key, by, &Request{Op: OpSettle, N: n, Of: r.n, Hold: Handle{ID: r.hold}, Grant: r.grant}, res)
 }
 

@@ -56,7 +56,7 @@ func (k *apartKey) flies() bool { return k.l != nil && k.failed == nil && k.t.fl
 
 // groupOf returns the group in which the key may be decided on together with others, or nil.
 func (k *apartKey) groupOf(key string) any {
-	if k.l.local != nil || k.failed != nil || k.t.Stateless() || k.l.waiting.has(key) { // Hold does not overtake a Wait
+	if k.l.local != nil || k.failed != nil || k.t.Stateless() || k.l.waiters.Has(key) { // Hold does not overtake a Wait
 		return nil
 	}
 	if j, ok := k.l.states.(joiner); ok && j.joint() != nil {
@@ -352,40 +352,46 @@ func (a *asking) delay() (d time.Duration) {
 // align lets the holds last from when the events of all keys may happen, delay from now, as holds of keys in
 // memory do. It takes a call only if a key has queued the events, for each other one.
 func (a *asking) align(delay time.Duration) {
-	for i := range a.keys {
-		k := &a.keys[i]
+	late := func(k *apartKey) bool {
+		return k.held.holds() && k.held.lasts > 0 && k.answer.Decision.Delay < delay
+	}
+	errs := make([]error, len(a.of))
+	a.each(late, func(k *apartKey) {
 		r := k.held
-		if !r.holds() || r.lasts == 0 || k.answer.Decision.Delay >= delay {
-			continue
-		}
 		req := Request{Op: OpExtend, Hold: Handle{ID: r.hold, For: kernel.Handle{For: r.lasts}.After(delay)}, Grant: r.grant}
 		var res Result
 		if err := r.l.applyBy(context.WithoutCancel(a.ctx), r.key, r.by, &req, &res); err != nil { // without, because the events are held
-			a.fail(fmt.Errorf("bounds[%d]: %w", k.index, r.l.failed(err)))
-			continue
+			errs[k.index] = fmt.Errorf("bounds[%d]: %w", k.index, r.l.failed(err))
+			return
 		}
 		k.answer.Decision.ResetAfter = res.Decision.ResetAfter
 		r.due = r.l.timeline.In(delay)
-	}
+	})
+	a.fail(errors.Join(errs...))
 }
 
 // maxSettled bounds the holds that are settled at once, so that no store has too much to do.
 const maxSettled = 128
 
-// settle ends what is held. If back is true, its events are given back, and it sets what has changed in
-// the decisions; otherwise, they have happened, except those in flight, which are not over. Each hold may take a round trip, so it does not settle
-// one after the other.
-func (a *asking) settle(back bool) {
-	ctx := context.WithoutCancel(a.ctx)
+// each calls f for the keys for which is returns true, many at once: each may take a round trip.
+func (a *asking) each(is func(*apartKey) bool, f func(*apartKey)) {
 	for keys := range slices.Chunk(a.keys, maxSettled) {
 		var wg sync.WaitGroup
 		for i := range keys {
-			if k := &keys[i]; k.held != nil && (back || k.held.hold != 0 && !k.flies()) {
-				wg.Go(func() { k.settle(ctx, back) })
+			if k := &keys[i]; is(k) {
+				wg.Go(func() { f(k) })
 			}
 		}
 		wg.Wait()
 	}
+}
+
+// settle ends what is held. If back is true, its events are given back, and it sets what has changed in
+// the decisions; otherwise, they have happened, except those in flight, which are not over.
+func (a *asking) settle(back bool) {
+	ctx := context.WithoutCancel(a.ctx)
+	a.each(func(k *apartKey) bool { return k.held != nil && (back || k.held.hold != 0 && !k.flies()) },
+		func(k *apartKey) { k.settle(ctx, back) })
 }
 
 func (k *apartKey) settle(ctx context.Context, back bool) {

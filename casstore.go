@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -26,6 +27,7 @@ type CASStore struct {
 	del     func(ctx context.Context, key string) error
 
 	conflicts, unreadable atomic.Uint64
+	lines                 line.Named
 
 	mu     sync.Mutex             // protects the fields below, and the fields of queues
 	open   map[string]*Transition // by the name of their limiters
@@ -300,6 +302,9 @@ func (s *CASStore) Open(name string, t *Transition) (States, error) {
 	s.open[name] = t
 	return &casStates{s, name}, nil
 }
+
+// Lines are those of all limiters of the name.
+func (s *casStates) Lines() *line.Lines { return s.lines.Of(s.name) }
 
 // casStates are the states of one limiter.
 type casStates struct {

@@ -10,13 +10,13 @@ import (
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
-	if l.fast != nil && !l.waiting.any() && (n == 1 || n > 0 && n <= l.t.kernel.Limit()) { // limits are at least 1, except of a plan, for which fast is nil
+	if l.fast != nil && !l.waiters.Any() && (n == 1 || n > 0 && n <= l.t.kernel.Limit()) { // limits are at least 1, except of a plan, for which fast is nil
 		return l.fast.Allow(l.timeline, key, n)
 	}
 	ctx := context.Background()
 	switch {
 	case l.local == nil || n <= 0:
-	case l.waiting.has(key): // Take sees whether it would overtake a Wait
+	case l.waiters.Has(key): // Take sees whether it would overtake a Wait
 	case l.own != nil:
 		return l.allowOwn(ctx, key, n)
 	case l.local.logs != nil:
@@ -56,7 +56,7 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ er
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
-	if l.waiting.any() {
+	if l.waiters.Any() {
 		if d, ok := l.overtakes(ctx, key, n); ok {
 			return d, nil
 		}
@@ -104,7 +104,7 @@ func (l *limiter) Peek(ctx context.Context, key string) (d Decision, _ error) {
 		return Decision{}, err
 	}
 	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
-		if l.decideLocal(kernel.OpPeek, key, 1, &d); l.waiting.any() {
+		if l.decideLocal(kernel.OpPeek, key, 1, &d); l.waiters.Any() {
 			d = l.behind(ctx, key, d)
 		}
 		return d, nil
@@ -130,7 +130,7 @@ func (l *limiter) Reset(ctx context.Context, key string) error {
 	defer func() {
 		l.resets.note(key)
 		l.end(ctx, key)
-		l.waiting.released(key)
+		l.waiters.Wake(key)
 	}()
 	if err := l.states.Reset(ctx, key); err != nil {
 		return l.failed(err)

@@ -176,7 +176,7 @@ func (l *limiter) TakeEach(ctx context.Context, keys []string, n int, out []Deci
 	if err := l.check(ctx, n); err != nil {
 		return append(out, make([]Decision, len(keys))...), err
 	}
-	if l.waiting.any() {
+	if l.waiters.Any() {
 		return takeInTurn(ctx, l, keys, n, out) // which overtakes no Wait
 	}
 	if l.fast != nil && l.own == nil {

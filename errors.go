@@ -26,8 +26,8 @@ var (
 	ErrNegative = errors.New("ratelimit: negative number of events")
 
 	// ErrQueueFull says that a LeakyBucket has no room for the events that
-	// Wait or Reserve would have queued, or that Reserve would overtake those who wait
-	// in line for held events.
+	// Wait or Reserve would have queued, that Reserve would overtake those who stand
+	// in line, or that the line is as long as [WithMaxWaiters] says.
 	ErrQueueFull = errors.New("ratelimit: queue full")
 
 	// ErrFull says that a [MemoryStore] with [WithMaxKeys] has no room: with [RefuseUnseen], for

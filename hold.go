@@ -151,7 +151,7 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	case !res.Held:
 		return ErrEnded
 	}
-	r.l.waiting.released(r.key) // who waits for the end may have to look earlier
+	r.l.waiters.Wake(r.key) // who waits for the end may have to look earlier
 	return nil
 }
 

@@ -28,9 +28,7 @@ import (
 // [MemoryStore]; when a request for the key is made; and after RetryAfter. It does not notice at
 // once that another process has released events, or that its limit was raised ([WithLimits]).
 //
-// Waiters on a key are served in the order of their arrival. While one is blocked, the limiter
-// denies all other requests for the key, except Charge, and Reserve fails with [ErrQueueFull].
-// Other processes do not know of the waiters. If there are none, Reserve reserves the
+// Other processes do not know of those who stand in line. If there are none, Reserve reserves the
 // time at which earlier events time out, even if they are released before, and until then the
 // key grants nothing else: use WaitHold instead.
 //

@@ -12,7 +12,7 @@ import (
 // not fit. As a pacer, the caller of [Limiter.Take] holds each allowed event for
 // [Decision].Delay, and events leave at Rate however unevenly they came. As a queue,
 // [Limiter.Wait] does the holding, and fails at once with [ErrQueueFull] when Capacity
-// events are in it.
+// events are in it or, in this process, wait for it.
 //
 // Any span of length t sees at most Capacity + t·Rate granted events. If events are
 // held for their Delay and each request has n = 1, at most 1 + t·Rate leave in it.

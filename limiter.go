@@ -8,6 +8,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
@@ -39,7 +40,7 @@ import (
 //
 // A limiter that New has not made is asked through its own methods, whatever it unwraps to: [TakeAll]
 // and [TakeEach] call Take, [HoldAll] calls Hold, a [Bound] the method of the same name, and
-// middlewares Take, or Hold if something is to be settled or released, or ReserveWithin if they
+// middlewares Take, or Hold if something is to be settled or released, or Wait or WaitHold if they
 // may wait. In tests, package ratelimittest has a limiter that decides all calls by one function.
 type Limiter interface {
 	// Allow reports whether one event may happen now, and spends it if so.
@@ -60,28 +61,42 @@ type Limiter interface {
 	Wait(ctx context.Context, key string) error
 
 	// WaitN waits until n events may happen, and spends them. It returns nil
-	// when they may. Waiters on a key are served in the order of their arrival.
+	// when they may.
+	//
+	// Waiters on a key stand in a line, one for each name and store in a process: first come, first
+	// served. Nothing overtakes the line: until it is through, other requests for the key are denied
+	// in this process, except Charge, and RetryAfter says when that is; Reserve fails with
+	// [ErrQueueFull]. Processes that share a store take turns: the first ones of their lines are
+	// served in the order in which they became the first.
+	//
+	// If ctx ends during the wait, WaitN leaves the line, spends nothing, and returns the context's
+	// error. Those behind it move up. So the limit is used in full, whatever share of the waiters
+	// leaves.
 	//
 	// WaitN fails at once and spends nothing if ctx's deadline is before the
 	// turn (a [TurnError], which matches [context.DeadlineExceeded]), if a
-	// [LeakyBucket] has no room ([ErrQueueFull]), or if the turn never comes
-	// ([ErrNever]). While events of the key are held ([Limiter.Hold]), and with an [InFlight], it
-	// fails neither because of the deadline before ctx ends nor because a LeakyBucket has no room,
-	// since events may come back at any moment: it stands in line until it is granted
-	// them. Until then, the limiter denies all other requests for the key, except Charge, and
-	// Reserve fails with ErrQueueFull. If ctx ends during the wait, WaitN
-	// gives its place back as [Reservation.Cancel] does, and returns the context's error. If
-	// all later waiters leave as well, in any order, the key is as if none had come.
+	// [LeakyBucket] has no room ([ErrQueueFull]), if the line is too long ([WithMaxWaiters]), or if
+	// the turn never comes ([ErrNever]). Where the turn of those who stand in line is not known, WaitN
+	// waits until ctx ends instead: in a store that is not in memory, while events of the key
+	// are held ([Limiter.Hold]), and with an [InFlight].
 	//
-	// A call that need not wait costs as much as Allow. [FailurePolicy] says
-	// what WaitN does if the store fails.
+	// A process that stood still serves its line at the limit afterwards, and not all at once: in memory, at
+	// most those whose turns were within two milliseconds, in other stores those who had a turn, at most 64,
+	// are served late.
+	//
+	// A call that need not wait costs as much as Allow. A waiter in memory costs a few hundred bytes besides
+	// its goroutine, and reserves nothing until its turn is two milliseconds away. In other stores, it costs
+	// one call of the store, and the first one in line has a reservation there, so that nobody polls.
+	// [FailurePolicy] says what WaitN does if the store fails.
 	WaitN(ctx context.Context, key string, n int) error
 
 	// Reserve spends n events at the earliest time at which they may happen,
-	// and returns a Reservation that knows this time. Until then the key grants
+	// and returns a Reservation that knows this time, for callers that wait by other means than Wait. The
+	// time never changes: a reservation in the middle that is cancelled leaves a gap, which nobody fills, so
+	// callers that may leave use Wait. Until then the key grants
 	// nothing else, except that a [LeakyBucket] keeps queueing events that fit,
 	// behind these. Reserve fails with [ErrNever] or, for a [LeakyBucket] or an
-	// [InFlight], [ErrQueueFull], and then spends nothing.
+	// [InFlight], and while others stand in line on the key, [ErrQueueFull], and then spends nothing.
 	//
 	// A reservation takes 300 to 600 bytes, and about 130 more for each further
 	// part of an [All]. After its turn has passed, later reservations and waits,
@@ -198,6 +213,8 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		policy:   &defaultPolicy,
 		failures: failureLog{logger: c.failureLog, off: c.failureLogSet && c.failureLog == nil},
 
+		mostWaiters: c.mostWaiters,
+
 		observers: newObservers(c.observers),
 	}
 	if c.policy.kind != failOpen {
@@ -206,16 +223,24 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	}
 	switch local, ok := states.(*memoryStates); {
 	case !ok:
-		l.states, l.waiting = boundStates(states, c), &waiting{}
+		l.states, l.waiters = boundStates(states, c), linesOf(states)
 	case own == nil && t.Stateless(): // for Reset only
-		l.states, l.waiting = local, &local.waiting
+		l.states, l.waiters = local, &local.waiters
 	default:
-		l.states, l.local, l.fast, l.waiting = local, local, local.fast(), &local.waiting
+		l.states, l.local, l.fast, l.waiters = local, local, local.fast(), &local.waiters
 	}
 	if l.observers != nil {
 		return &observed{l}, nil
 	}
 	return l, nil
+}
+
+// linesOf returns the lines of the limiters on states.
+func linesOf(states States) *line.Lines {
+	if s, ok := states.(interface{ Lines() *line.Lines }); ok { // those of all limiters of one name in the store
+		return s.Lines()
+	}
+	return &line.Lines{}
 }
 
 // defaultPolicy is FailOpen, shared by the limiters without another policy.
@@ -338,18 +363,19 @@ func (l *limiter) Store() Store { return l.store }
 
 // A limiter binds an algorithm to the states of its keys and to a clock.
 type limiter struct {
-	name     string
-	t        *Transition // for keys without a limit of their own
-	own      *limits     // for the others; nil without WithLimits
-	states   States
-	timeline *kernel.Timeline
-	policy   *FailurePolicy // most limiters share defaultPolicy
-	resets   resets
-	lines    lines
-	waiting  *waiting       // Waits for held events
-	local    *memoryStates  // states, if they are in memory and used
-	fast     *memory.Tables // those of local, if all keys have one limit, and its states a fixed width
-	failures failureLog
+	name        string
+	t           *Transition // for keys without a limit of their own
+	own         *limits     // for the others; nil without WithLimits
+	states      States
+	timeline    *kernel.Timeline
+	policy      *FailurePolicy // most limiters share defaultPolicy
+	resets      resets
+	lines       lines
+	waiters     *line.Lines    // who waits
+	mostWaiters int            // on a key; 0 for any number
+	local       *memoryStates  // states, if they are in memory and used
+	fast        *memory.Tables // those of local, if all keys have one limit, and its states a fixed width
+	failures    failureLog
 
 	observers *observers // nil if there are none; otherwise, users of the limiter have an observed
 	store     Store      // what states belongs to

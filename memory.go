@@ -10,6 +10,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
@@ -248,7 +249,7 @@ type memoryStates struct {
 	logs   *memory.Logs   // if states grow with use
 	shared atomic.Bool    // whether several limiters use them
 
-	waiting waiting // Waits of these limiters for held events
+	waiters line.Lines // who waits for keys of these limiters
 }
 
 // Apply implements [States].
@@ -304,6 +305,24 @@ func (s *memoryStates) fast() *memory.Tables {
 		return nil
 	}
 	return s.tables
+}
+
+// state returns a copy of the state of a key, or nil if holds are open.
+func (s *memoryStates) state(key string) *ahead {
+	var a ahead
+	if s.tables != nil {
+		a.by, a.st = s.tables.State(key)
+	} else {
+		a.by, a.st = s.logs.State(key)
+	}
+	switch {
+	case a.by == nil:
+		a.by = s.t.loose().kernel
+		a.st = a.by.NewState()
+	case a.by.OpenHolds(a.st) > 0:
+		return nil
+	}
+	return &a
 }
 
 // exclusive reports whether only one limiter uses the states.

@@ -94,7 +94,7 @@ func (l *observed) take(ctx context.Context, call Call, key string, n int) (Deci
 	}
 	var res Result
 	var err error
-	if l.local != nil && l.own == nil && !l.waiting.any() { // a shortcut: nothing can fail
+	if l.local != nil && l.own == nil && !l.waiters.Any() { // a shortcut: nothing can fail
 		req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
 		var a kernel.Answer
 		l.local.apply(key, &req, &a)
@@ -173,7 +173,7 @@ func (l *observed) WaitN(ctx context.Context, key string, n int) error {
 	}
 	began, _ := l.timeline.Now()
 	var why reason
-	err := l.waitN(ctx, key, n, &why)
+	err := l.waitN(ctx, ctx, key, n, &why)
 	l.waited(ctx, key, n, began, &why, err)
 	return err
 }
@@ -186,14 +186,29 @@ func (l *observed) WaitHold(ctx context.Context, key string, n int, opts ...Hold
 	}
 	began, _ := l.timeline.Now()
 	var why reason
-	r, err := l.waitHold(ctx, key, n, h, opts, &why)
+	r, err := l.waitHold(ctx, ctx, key, n, h, opts, &why)
 	l.waited(ctx, key, n, began, &why, err)
 	return r, err
+}
+
+// WaitFor is that of limiter.
+func (l *observed) WaitFor(ctx, until context.Context, key string, n int, holds bool, opts ...HoldOption) (*Reservation, Decision, error) {
+	if err := l.check(ctx, n); err != nil {
+		return nil, Decision{}, err
+	}
+	began, _ := l.timeline.Now()
+	var why reason
+	r, err := l.waitFor(ctx, until, key, n, holds, opts, &why)
+	l.waited(ctx, key, n, began, &why, err)
+	return r, why.decision(err), err
 }
 
 // waited tells the observers of a wait since began, which returns err.
 func (l *observed) waited(ctx context.Context, key string, n int, began kernel.Instant, why *reason, err error) {
 	now, _ := l.timeline.Now()
+	if why.grant.Allowed {
+		now = began // it did not wait
+	}
 	l.ended(ctx, CallWait, key, n, time.Duration(now-min(now, began)), why, err)
 }
 
@@ -202,6 +217,28 @@ func (l *observed) waited(ctx context.Context, key string, n int, began kernel.I
 type reason struct {
 	failure error    // of the store, even if FailOpen allowed the events
 	denial  Decision // if they were denied
+	grant   Decision // if they were granted at once
+}
+
+// are sets r to the reasons that are known of a Wait in line.
+func (r *reason) are(of *reason) {
+	if r != nil {
+		*r = *of
+	}
+}
+
+// decision returns that of a Wait that returns err, or a zero one if it is not known.
+func (r *reason) decision(err error) Decision {
+	if err != nil {
+		return r.denial
+	}
+	return r.grant
+}
+
+func (r *reason) granted(d *Decision) {
+	if r != nil {
+		r.grant = *d
+	}
 }
 
 func (r *reason) failed(err error) {
@@ -224,7 +261,7 @@ func (l *observed) ended(ctx context.Context, call Call, key string, n int, wait
 		o.Outcome, o.Err, o.Decision.Degraded = Failed, why.failure, true
 	case errors.Is(err, ErrFull):
 		o.Outcome = Failed
-	case left(ctx, err) && !(call == CallWait && errors.Is(err, context.DeadlineExceeded)):
+	case left(ctx, err) && (call != CallWait || !errors.Is(err, context.DeadlineExceeded)):
 		o.Outcome = Abandoned
 	case err != nil: // also a Wait whose deadline has passed: what it asked for was not granted in time
 		o.Outcome = Denied

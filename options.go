@@ -26,8 +26,9 @@ type config struct {
 	storeTimeout time.Duration
 	failureLog   *slog.Logger
 	observers    []Observer
+	mostWaiters  int
 
-	storeSet, clockSet, lookupSet, storeTimeoutSet, failureLogSet bool
+	storeSet, clockSet, lookupSet, storeTimeoutSet, failureLogSet, mostWaitersSet bool
 }
 
 // WithStore keeps the limiter's states in s, which several limiters may share. It needs
@@ -75,6 +76,13 @@ func WithName(name string) Option {
 	return func(c *config) { c.name = name }
 }
 
+// WithMaxWaiters bounds how many callers wait for a key at once, in this process, to n, which is at least 1.
+// If as many stand in line, a Wait or WaitHold that does not get its turn at once fails with [ErrQueueFull]. By
+// default there is no bound: each waiter takes one or two kilobytes, besides what its caller takes.
+func WithMaxWaiters(n int) Option {
+	return func(c *config) { c.mostWaiters, c.mostWaitersSet = n, true }
+}
+
 // WithFailurePolicy sets what the limiter decides when its store fails. The default
 // is [FailOpen]. The in-memory store never fails.
 func WithFailurePolicy(p FailurePolicy) Option {
@@ -106,6 +114,9 @@ func newConfig(opts []Option) (*config, error) {
 	}
 	if err := checkObservers(c.observers); err != nil {
 		return nil, err
+	}
+	if c.mostWaitersSet && c.mostWaiters < 1 {
+		return nil, param.Invalid("WithMaxWaiters's n", c.mostWaiters, "must be at least 1; without WithMaxWaiters there is no bound")
 	}
 	if c.storeTimeout <= 0 {
 		return nil, param.Invalid("WithStoreTimeout's duration", c.storeTimeout, "must be positive")

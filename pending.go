@@ -29,7 +29,7 @@ type lineShards [16]lineShard
 
 type lineShard struct {
 	mu   sync.Mutex // protects keys, their lines, and most
-	keys map[string]*line
+	keys map[string]*pendingLine
 	most int // the most keys since the map was made: maps do not shrink
 }
 
@@ -47,9 +47,9 @@ func (ls *lines) all() *lineShards {
 	return ls.shards.Load()
 }
 
-// A line is the line of waiters on a key. Its shard's lock protects it. That lock is
+// A pendingLine is the line of reservations of a key. Its shard's lock protects it. That lock is
 // never held during a call of a store.
-type line struct {
+type pendingLine struct {
 	kernel.Line
 	batches uint64 // batches of cancellations so far
 	over    bool   // whether the line was closed: all have left, a reset, or a failed store
@@ -68,7 +68,7 @@ type batch struct {
 
 // A mark records the state of a line before a reservation is made.
 type mark struct {
-	line    *line
+	line    *pendingLine
 	batches uint64
 	busy    bool   // whether a batch was being carried out
 	deaths  uint64 // lines.deaths
@@ -92,7 +92,7 @@ func (l *limiter) mark(key string) mark {
 
 // enter puts a grant into the line of key. If the key was reset since m, enter drops
 // the grant and returns nil.
-func (l *limiter) enter(key string, g *kernel.Grant, turn kernel.Instant, m mark) (*line, *kernel.Waiter) {
+func (l *limiter) enter(key string, g *kernel.Grant, turn kernel.Instant, m mark) (*pendingLine, *kernel.Waiter) {
 	now, _ := l.timeline.Now()
 	defer l.lines.sweep(now) // after the lock is released
 	sh := l.lines.shard(key)
@@ -112,9 +112,9 @@ func (l *limiter) enter(key string, g *kernel.Grant, turn kernel.Instant, m mark
 		unsure = l.lines.deaths.Load() != m.deaths || ln != nil && ln.batches > 0
 	}
 	if ln == nil {
-		ln = &line{}
+		ln = &pendingLine{}
 		if sh.keys == nil {
-			sh.keys = make(map[string]*line)
+			sh.keys = make(map[string]*pendingLine)
 		}
 		sh.keys[key] = ln
 		sh.most = max(sh.most, len(sh.keys))
@@ -142,7 +142,7 @@ func (ls *lines) sweep(now kernel.Instant) {
 		}
 	}
 	if sh.most > 64 && len(sh.keys) < sh.most/4 {
-		few := make(map[string]*line, len(sh.keys))
+		few := make(map[string]*pendingLine, len(sh.keys))
 		maps.Copy(few, sh.keys)
 		sh.keys, sh.most = few, len(few)
 	}
@@ -176,7 +176,7 @@ func (l *limiter) end(ctx context.Context, key string) {
 
 // cancel cancels a waiter. Waiters that leave during another cancellation of the key
 // are cancelled together, after it. The error is that of the store.
-func (l *limiter) cancel(key string, ln *line, w *kernel.Waiter, by *Transition) error {
+func (l *limiter) cancel(key string, ln *pendingLine, w *kernel.Waiter, by *Transition) error {
 	sh := l.lines.shard(key)
 	sh.mu.Lock()
 	b := ln.next
@@ -209,7 +209,7 @@ func (l *limiter) cancel(key string, ln *line, w *kernel.Waiter, by *Transition)
 const manyTogether = 200
 
 // carryOut carries out a batch. The previous one must be done.
-func (l *limiter) carryOut(sh *lineShard, key string, ln *line, b *batch) {
+func (l *limiter) carryOut(sh *lineShard, key string, ln *pendingLine, b *batch) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	defer close(b.done)
@@ -233,7 +233,7 @@ func (l *limiter) carryOut(sh *lineShard, key string, ln *line, b *batch) {
 
 // carryOutSome cancels some waiters of a batch in one call of the store. The caller holds the
 // lock of sh, which carryOutSome releases during the call. The error is that of the call.
-func (l *limiter) carryOutSome(sh *lineShard, key string, ln *line, by []*Transition, asked []*kernel.Waiter) (err error) {
+func (l *limiter) carryOutSome(sh *lineShard, key string, ln *pendingLine, by []*Transition, asked []*kernel.Waiter) (err error) {
 	now, _ := l.timeline.Now()
 	cancellation := ln.Cancel(asked, now)
 	if cancellation == nil {
@@ -275,7 +275,7 @@ func (l *limiter) undo(key string, by []*Transition, c *kernel.Cancellation) (ou
 
 // leave removes a waiter from its line before some of its events are given back on their own.
 // It waits for a cancellation in progress, which counts on them.
-func (l *limiter) leave(ctx context.Context, key string, ln *line, w *kernel.Waiter) error {
+func (l *limiter) leave(ctx context.Context, key string, ln *pendingLine, w *kernel.Waiter) error {
 	sh := l.lines.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -298,7 +298,7 @@ func (l *limiter) leave(ctx context.Context, key string, ln *line, w *kernel.Wai
 }
 
 // close removes a line. Its reservations can no longer be cancelled.
-func (ls *lines) close(sh *lineShard, key string, ln *line) {
+func (ls *lines) close(sh *lineShard, key string, ln *pendingLine) {
 	ln.over = true
 	if sh.keys[key] == ln {
 		ls.remove(sh, key)

@@ -260,24 +260,6 @@ func TestBusyLineStaysShort(t *testing.T) {
 	assert.LessOrEqual(t, l.lines.shard("key").keys["key"].Len(), 15)
 }
 
-// TestWaitersLeaveNoLines: a caller that has waited also removes lines of other keys. So
-// few lines are left after a flood of waiters, even if no call follows.
-func TestWaitersLeaveNoLines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := Must(New(TokenBucket{Rate: PerSecond(1)})).(*limiter)
-		var wg sync.WaitGroup
-		for i := range 1000 {
-			key := fmt.Sprint(i)
-			require.True(t, l.Allow(key))
-			wg.Go(func() { assert.NoError(t, l.Wait(t.Context(), key)) })
-			time.Sleep(100 * time.Microsecond)
-		}
-		assert.EqualValues(t, 1000, l.lines.count.Load())
-		wg.Wait()
-		assert.LessOrEqual(t, l.lines.count.Load(), int64(100))
-	})
-}
-
 // TestCancelThatFails: if it is unknown whether the store has cancelled, nothing is
 // given back twice.
 func TestCancelThatFails(t *testing.T) {

@@ -30,10 +30,9 @@ func TestQueuesAreForgotten(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		assert.Equal(t, int64(750), l.waiting.count.Load())
+		assert.Equal(t, int64(750), l.waiters.Count())
 		time.Sleep(time.Second)
 		synctest.Wait()
-		assert.Zero(t, l.waiting.count.Load())
-		assert.Nil(t, l.waiting.keys)
+		assert.Zero(t, l.waiters.Count())
 	})
 }

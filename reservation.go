@@ -25,7 +25,7 @@ type Reservation struct {
 	lasts  time.Duration  // of a Hold: how long it lasts from when the events may happen
 	grant  any            // what cancels it, if it is ahead; of a HoldAll, its parts
 	resets uint64         // if it is ahead: the limiter's count of resets before the reservation
-	line   *line          // if it is ahead, unless the store has Grants of its own
+	line   *pendingLine   // if it is ahead, unless the store has Grants of its own
 	waiter *kernel.Waiter // its place in line
 }
 
@@ -125,7 +125,7 @@ func (r *Reservation) Cancel() {
 // cancelAhead cancels what was reserved ahead of time. The error is that of the store.
 func (r *Reservation) cancelAhead() (err error) {
 	l, ctx := r.l, context.Background()
-	defer l.waiting.released(r.key)
+	defer l.waiters.Wake(r.key)
 	switch {
 	case r.waiter == nil && !l.resets.since(r.resets, r.key):
 		err = l.applyBy(ctx, r.key, r.by, &Request{Op: OpCancel, Grant: r.grant, Hold: Handle{ID: r.hold}}, new(Result))

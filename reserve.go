@@ -23,7 +23,11 @@ func (l *limiter) reserveAny(ctx context.Context, key string, n int, why *reason
 		why.denied(&d)
 		return nil, errWaiters(n)
 	}
-	r, err := l.reserve(ctx, key, n, Never, toReserve, holding{}, why)
+	if n == 0 {
+		return &Reservation{l: l, key: key}, nil
+	}
+	t, err := l.transitionOf(ctx, key)
+	r, _, err := l.reserveBy(ctx, key, n, Never, toReserve, t, err, holding{}, why)
 	if to, ok := errors.AsType[*toFallback](err); ok {
 		r, err = l.policy.limiter.Reserve(ctx, key, n)
 		err = to.unlessNever(err)
@@ -88,38 +92,18 @@ func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait 
 	return r, res, nil
 }
 
-// A purpose is what reserve is called for.
+// A purpose is what events are reserved for.
 type purpose int
 
 const (
 	toReserve purpose = iota
-	toWait            // reserve may return nil, and keep no record, if the events may happen at once
+	toWait            // reserveBy may return nil, and keep no record, if the events may happen at once
 	toHold            // by waiting
 )
 
-// reserve reserves n events unless the wait for them exceeds maxWait. To wait, it stands in line while
-// held events may come back. h says how the events are held. It sets why.
-func (l *limiter) reserve(ctx context.Context, key string, n int, maxWait time.Duration, to purpose, h holding, why *reason) (*Reservation, error) {
-	if n == 0 {
-		return &Reservation{l: l, key: key}, nil
-	}
-	t, err := l.transitionOf(ctx, key)
-	if err == nil && to != toReserve && n <= t.kernel.Limit() && (t.flies || l.waiting.has(key)) {
-		if !t.Stateless() {
-			return l.standInLine(ctx, key, n, to, h, why)
-		}
-		l.waiting.released(key) // for those who wait, the limit has changed as well
-	}
-	r, denial, err := l.reserveBy(ctx, key, n, maxWait, to, t, err, h, why)
-	if denial != nil {
-		return l.standInLine(ctx, key, n, to, h, why)
-	}
-	return r, err
-}
-
-// reserveBy is reserve as t decides, even if that overtakes a Wait. err is the error of the lookup of t, or
-// nil. If this is a Wait that has to stand in line, because held events may come back, it reserves nothing
-// and returns the denial.
+// reserveBy reserves n events as t decides, even if that overtakes a Wait. err is the error of the lookup of t,
+// or nil. h says how the events are held. If this is a Wait that is to ask again, because its turn is not near or
+// held events may come back, it reserves nothing and returns the denial. It sets why.
 func (l *limiter) reserveBy(ctx context.Context, key string, n int, maxWait time.Duration, to purpose, t *Transition, err error, h holding, why *reason) (_ *Reservation, denied *Result, _ error) {
 	waits := to != toReserve
 	m := l.mark(key)
@@ -127,7 +111,7 @@ func (l *limiter) reserveBy(ctx context.Context, key string, n int, maxWait time
 	var as Handle
 	if err == nil {
 		as = t.handle(h)
-		err = l.applyBy(ctx, key, t, &Request{Op: OpReserve, N: n, MaxWait: maxWait, Hold: as, atOnce: waits && l.local != nil, yields: waits}, &res)
+		err = l.applyBy(ctx, key, t, &Request{Op: OpReserve, N: n, MaxWait: maxWait, near: l.farthest(t, to), Hold: as, atOnce: waits && l.local != nil, yields: waits}, &res)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -136,14 +120,18 @@ func (l *limiter) reserveBy(ctx context.Context, key string, n int, maxWait time
 		r, err := l.degradedReserve(ctx, key, n, t, err, why)
 		return r, nil, err
 	case !res.Decision.Allowed:
-		if waits && res.ends > 0 && n <= t.kernel.Limit() && !res.Full {
+		if waits && n <= t.kernel.Limit() && !res.Full && (res.ends > 0 || !res.QueueFull && res.Wait <= maxWait) {
 			denial := res // so that other results are not allocated
 			return nil, &denial, nil
 		}
 		why.denied(&res.Decision)
 		return nil, nil, refusal(&res, n, t, maxWait)
-	case to == toWait && res.Wait == 0:
-		return nil, nil, nil
+	}
+	if res.Wait == 0 {
+		why.granted(&res.Decision)
+		if to == toWait {
+			return nil, nil, nil
+		}
 	}
 	return l.reserved(key, n, t, &res, as, m), nil, nil
 }
@@ -184,20 +172,38 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 	if err := l.check(ctx, n); err != nil {
 		return err
 	}
-	return l.waitN(ctx, key, n, nil)
+	return l.waitN(ctx, ctx, key, n, nil)
 }
 
-// waitN is WaitN without checks. It sets why.
-func (l *limiter) waitN(ctx context.Context, key string, n int, why *reason) error {
-	r, err := l.reserve(ctx, key, n, l.patience(ctx), toWait, holding{}, why)
+// waitN is WaitN without checks, and waits at most until a context ends that may end before ctx. It sets why.
+func (l *limiter) waitN(ctx, until context.Context, key string, n int, why *reason) error {
+	_, err := l.wait(ctx, until, key, n, toWait, holding{}, why)
 	if to, ok := errors.AsType[*toFallback](err); ok {
 		return to.unlessNever(l.policy.limiter.WaitN(ctx, key, n))
 	}
-	if err != nil || r == nil {
-		return err
+	return err
+}
+
+// WaitFor is WaitN or, to hold the events, WaitHold. It also returns the Decision, if the events were granted at
+// once or denied without a failure; otherwise, that is zero. Middlewares call it, to know what is left, or when to
+// retry, without another call of the store. It waits at most until a context ends that may end before ctx, but does
+// not hurry the store.
+func (l *limiter) WaitFor(ctx, until context.Context, key string, n int, holds bool, opts ...HoldOption) (r *Reservation, d Decision, err error) {
+	var why reason
+	r, err = l.waitFor(ctx, until, key, n, holds, opts, &why)
+	return r, why.decision(err), err
+}
+
+// waitFor is WaitFor. It sets why.
+func (l *limiter) waitFor(ctx, until context.Context, key string, n int, holds bool, opts []HoldOption, why *reason) (*Reservation, error) {
+	h, err := checkHold(l.check(ctx, n), opts)
+	switch {
+	case err != nil:
+		return nil, err
+	case holds:
+		return l.waitHold(ctx, until, key, n, h, opts, why)
 	}
-	r.set(isQuiet)
-	return r.wait(ctx)
+	return nil, l.waitN(ctx, until, key, n, why)
 }
 
 // patience returns the time until the deadline of ctx.
@@ -214,21 +220,17 @@ func (l *limiter) WaitHold(ctx context.Context, key string, n int, opts ...HoldO
 	if err != nil {
 		return nil, err
 	}
-	return l.waitHold(ctx, key, n, h, opts, nil)
+	return l.waitHold(ctx, ctx, key, n, h, opts, nil)
 }
 
-// waitHold is WaitHold without checks. It sets why.
-func (l *limiter) waitHold(ctx context.Context, key string, n int, h holding, opts []HoldOption, why *reason) (*Reservation, error) {
-	r, err := l.reserve(ctx, key, n, l.patience(ctx), toHold, h, why)
+// waitHold is WaitHold without checks, and waits like waitN. It sets why.
+func (l *limiter) waitHold(ctx, until context.Context, key string, n int, h holding, opts []HoldOption, why *reason) (*Reservation, error) {
+	r, err := l.wait(ctx, until, key, n, toHold, h, why)
 	if to, ok := errors.AsType[*toFallback](err); ok {
 		r, err = l.policy.limiter.WaitHold(ctx, key, n, opts...)
 		return r, to.unlessNever(err)
 	}
 	if err != nil {
-		return nil, err
-	}
-	r.set(isQuiet)
-	if err := r.wait(ctx); err != nil {
 		return nil, err
 	}
 	r.clear(isQuiet | isAhead)

@@ -163,11 +163,12 @@ type Request struct {
 
 	timeline *kernel.Timeline
 	fixed    *kernel.Reading
-	atOnce   bool // whether OpReserve needs no Grant if there is no wait
-	yields   bool // whether OpReserve is denied if it has to wait while holds are open
-	within   bool // whether OpReserve is that of ReserveWithin
-	refused  bool // whether another key refuses it
-	notes    bool // whether that is a denial that a SlidingLog with CountDenied counts
+	atOnce   bool          // whether OpReserve needs no Grant if there is no wait
+	yields   bool          // whether OpReserve is denied if it has to wait while holds are open
+	near     time.Duration // likewise, only within this time, if it is not 0
+	within   bool          // whether OpReserve is that of ReserveWithin
+	refused  bool          // whether another key refuses it
+	notes    bool          // whether that is a denial that a SlidingLog with CountDenied counts
 }
 
 // PolicyDecides reports whether the limiter's [FailurePolicy] decides r if Apply returns an

@@ -114,7 +114,7 @@ func takeWords(n int, of []Bound, own bool, d *Decision) (ok bool) {
 	}
 	for i, b := range of {
 		l, ok := b.limiter.(*limiter) // not one with observers
-		if !ok || l.fast == nil || l.waiting.any() || !words[i].Load(l.fast, l.timeline, b.key, b.events(n)) {
+		if !ok || l.fast == nil || l.waiters.Any() || !words[i].Load(l.fast, l.timeline, b.key, b.events(n)) {
 			return false
 		}
 	}
@@ -230,7 +230,7 @@ func (own *decider) join(joint *memory.Joint, key string) (e *memory.Asked, ok b
 		return nil, false
 	case own.failed != nil || t.Stateless(): // Hold asks the FailurePolicy, or needs no state
 		return nil, false
-	case l.waiting.has(key): // Hold does not overtake a Wait
+	case l.waiters.Has(key): // Hold does not overtake a Wait
 		return nil, false
 	}
 	e = joint.Add()

@@ -178,7 +178,7 @@ func (t *Transition) AppendCancellation(b []byte, grant any) []byte {
 // toKernel converts a request. It sets req, which is zero, field by field, as Decision.set does.
 func (r *Request) toKernel(req *kernel.Request) {
 	req.Op, req.N, req.MaxWait, req.Grant, req.Of = kernel.Op(r.Op), r.N, r.MaxWait, r.Grant, r.Of
-	req.Clock, req.Fixed, req.AtOnce, req.Yields = r.timeline, r.fixed, r.atOnce, r.yields
+	req.Clock, req.Fixed, req.AtOnce, req.Yields, req.Near = r.timeline, r.fixed, r.atOnce, r.yields, r.near
 	req.Hold = r.Hold.toKernel()
 	if r.Op == OpReturn {
 		req.Taken = kernel.InstantOf(r.Taken)

@@ -1,146 +1,112 @@
 package ratelimit
 
 import (
-	"container/list"
 	"context"
+	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/line"
 )
 
-// While events are held, nobody knows the time at which a Wait ends: they may come back at any
-// moment. So it does not reserve events. Waiters on a key stand in a queue, and only the first
-// one asks the store: when it becomes the first, whenever a hold is settled or extended through this limiter,
-// when a hold ends by itself, and when the store has said that there will be room. If no hold is open by
-// then, it reserves its events after all, and the next one asks.
+// A Wait that is not granted at once is a place in the line of its key: see package line. Whoever is next
+// in it asks the store for a reservation, a turn, once that is near: in memory at most soonInMemory ahead, so
+// that a process that stood still goes on at the limit, and elsewhere early enough for the answer to arrive. In
+// other stores, the first place always has a turn, because other processes wait as well.
 //
-// From the first denial of a waiter until the queue is empty, other requests on the key are
-// denied without asking the store.
+// While events are held, and in an InFlight, nobody knows when a turn comes: they may come back at any moment.
+// Then the first one is denied, and asks again when a hold is settled or extended through this limiter, when a
+// hold ends by itself, and when the store has said that there will be room.
+//
+// Nothing overtakes the line: other requests on the key are denied without asking the store.
 
-// waiting has the queues of keys. Limiters that share states in memory share it.
-type waiting struct {
-	count atomic.Int64 // waiters in all queues
+// soonInMemory is how far ahead turns in memory are: timers are not more exact than that on a busy machine.
+const soonInMemory = 2 * time.Millisecond
 
-	mu   sync.Mutex // protects what follows and the queues; never held while a store is called
-	keys map[string]*queue
+// terms are what a turn is for, besides the number of its events.
+type terms struct {
+	l  *limiter
+	by *Transition
+	h  holding
 }
 
-// A queue has the waiters on a key, at least one.
-type queue struct {
-	waiters list.List // of *ticket
-
-	// The latest denial of a first waiter; by is nil if there was none.
-	denial Decision
-	at     kernel.Instant // when it was asked for
-	by     *Transition    // what decided it
+// A denied says why the first one in a line was denied.
+type denied struct {
+	Decision
+	at kernel.Instant // when it was asked for
+	by *Transition    // what decided it
 }
 
-// A ticket is a place in a queue.
-type ticket struct {
-	key   string
-	queue *queue
-	place *list.Element
-
-	// turn has an element if the ticket has become the first, or something may have made
-	// room, since it was last received from.
-	turn chan struct{}
+// An ahead is the state of a key after those who stand in line.
+type ahead struct {
+	by *kernel.Compiled
+	st []uint64
 }
 
-// signal wakes the first waiter. The caller holds the lock.
-func (q *queue) signal() {
-	first := q.waiters.Front().Value.(*ticket)
-	select {
-	case first.turn <- struct{}{}:
-	default: // it has not looked since the last signal
+// apply applies a request of t to the state, at now.
+func (a *ahead) apply(t *Transition, req kernel.Request, now kernel.Instant) (ans kernel.Answer) {
+	req.Fixed = &kernel.Reading{Now: now, Own: true}
+	if req.Op == kernel.OpTake {
+		t.kernel.RefuseFrom(a.by, a.st, &req, false, &ans)
+	} else {
+		a.by, a.st, _ = t.kernel.StepFrom(a.by, a.st, &req, &ans)
 	}
+	return ans
 }
 
-// enter puts a new ticket at the end of the queue of key.
-func (w *waiting) enter(key string) *ticket {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	q := w.keys[key]
-	if q == nil {
-		q = &queue{}
-		if w.keys == nil {
-			w.keys = make(map[string]*queue)
+// stateAhead returns the state of key after all who stand in its line, or nil if it is not known: because it is
+// not in this process, or because events may come back at any moment.
+func (l *limiter) stateAhead(ln *line.Line, key string, now kernel.Instant) *ahead {
+	if a, ok := ln.Ahead.(*ahead); ok {
+		return a
+	}
+	if l.local == nil {
+		return nil
+	}
+	a := l.local.state(key)
+	if a == nil {
+		return nil
+	}
+	ln.Turnless(func(t line.Terms) bool {
+		of := t.By.(terms)
+		if of.by.flies {
+			a = nil
+			return false
 		}
-		w.keys[key] = q
+		a.apply(of.by.loose(), kernel.Request{Op: kernel.OpReserve, N: t.N, MaxWait: Never - 1, AtOnce: true}, now)
+		return true
+	})
+	if a != nil {
+		ln.Ahead = a
 	}
-	t := &ticket{key: key, queue: q, turn: make(chan struct{}, 1)}
-	t.place = q.waiters.PushBack(t)
-	w.count.Add(1)
-	if q.waiters.Len() == 1 {
-		q.signal()
-	}
-	return t
+	return a
 }
 
-// leave removes a ticket. If it was the first one, it wakes the next, which also gets the
-// signals that this one has not received.
-func (w *waiting) leave(t *ticket) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	q := t.queue
-	first := q.waiters.Front() == t.place
-	q.waiters.Remove(t.place)
-	w.count.Add(-1)
-	switch {
-	case q.waiters.Len() > 0:
-		if first {
-			q.signal()
-		}
-	default:
-		if delete(w.keys, t.key); len(w.keys) == 0 {
-			w.keys = nil // maps do not shrink
-		}
+// mayEnter returns an error if a Wait for n events must not stand in line: because the line is too long or, if
+// that is known, because its turn comes too late, or a queue is full by then.
+func (l *limiter) mayEnter(ctx context.Context, ln *line.Line, key string, n int, t *Transition, why *reason) error {
+	if l.mostWaiters > 0 && ln.Len() >= l.mostWaiters {
+		return fmt.Errorf("%w: %d wait for key %q already; see WithMaxWaiters", ErrQueueFull, ln.Len(), key)
 	}
-}
-
-// any reports whether somebody waits on some key. It is faster than the other methods.
-func (w *waiting) any() bool { return w.count.Load() > 0 }
-
-// released wakes the first waiter on key.
-func (w *waiting) released(key string) {
-	if !w.any() {
-		return
+	_, hurries := ctx.Deadline()
+	if t.flies || ln.Len() == 0 || ln.Ahead == nil && !hurries && !t.kernel.Delays() {
+		return nil // it is not known, or the first one is told when it asks, or nothing can go wrong
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if q := w.keys[key]; q != nil {
-		q.signal()
+	now, _ := l.timeline.Now()
+	a := l.stateAhead(ln, key, now)
+	if a == nil {
+		return nil
 	}
-}
-
-// denied records that t, the first waiter, was denied.
-func (w *waiting) denied(t *ticket, d Decision, at kernel.Instant, by *Transition) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	t.queue.denial, t.queue.at, t.queue.by = d, at, by
-}
-
-// has reports whether somebody waits on key.
-func (w *waiting) has(key string) bool {
-	if !w.any() {
-		return false
+	left := l.patience(ctx)
+	ans := a.apply(t.loose(), kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: left, AtOnce: true}, now)
+	if ans.Allowed {
+		return nil
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.keys[key] != nil
-}
-
-// blocked returns the latest denial of a waiter on key, which is the first one or was before
-// it. by is nil if there is none.
-func (w *waiting) blocked(key string) (d Decision, at kernel.Instant, by *Transition) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if q := w.keys[key]; q != nil {
-		d, at, by = q.denial, q.at, q.by
-	}
-	return d, at, by
+	var res Result
+	res.set(&ans)
+	why.denied(&res.Decision)
+	return refusal(&res, n, t, left)
 }
 
 // soon is the RetryAfter of requests behind a waiter that may be served at any moment.
@@ -149,40 +115,74 @@ const soon = time.Millisecond
 // overtakes reports whether a request for n events of key would overtake a Wait, and returns
 // the decision that denies it. Requests that are granted always or never overtake nobody. If there
 // may be room that the Wait does not know of, overtakes wakes it.
-func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision, _ bool) {
-	if n == 0 || !l.waiting.any() {
+func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision, does bool) {
+	if n == 0 || !l.waiters.Any() {
 		return d, false
 	}
-	d, at, by := l.waiting.blocked(key)
-	if by == nil {
-		return Decision{}, false
+	if places, _ := l.waiters.Waits(key); places == 0 {
+		return d, false
 	}
-	if l.own != nil {
-		if t, err := l.transitionOf(ctx, key); err != nil || t != by {
-			l.waiting.released(key) // because it was denied by another limit
-			by = t
-		}
-	}
-	if by == nil || by.Stateless() || n > by.kernel.Limit() {
-		return Decision{}, false
+	t, err := l.transitionOf(ctx, key)
+	if err != nil || t.Stateless() || n > t.kernel.Limit() {
+		l.waiters.Wake(key) // for those who wait, the limit may have changed as well
+		return d, false
 	}
 	now, _ := l.timeline.Now()
-	passed := time.Duration(now - min(now, at))
-	if passed >= lookAgain {
-		l.waiting.released(key) // another process may have released events
+	wake := false
+	l.waiters.Look(key, func(ln *line.Line) {
+		why, _ := ln.Denial.(*denied)
+		if why == nil && ln.Last() == 0 && ln.Len() == 1 {
+			return // it is being decided whether that one waits
+		}
+		does = true
+		var passed time.Duration
+		switch a := l.stateAhead(ln, key, now); {
+		case a != nil:
+			ans := a.apply(t.loose(), kernel.Request{Op: kernel.OpTake, N: n}, now)
+			d = decision(&ans)
+		case why != nil:
+			d = why.Decision
+			passed = time.Duration(now - min(now, why.at))
+			wake = why.isOld(l, t)
+		default:
+			d = Decision{Limit: t.kernel.Limit()}
+		}
+		if d.RetryAfter < Never {
+			turn := time.Duration(ln.Last() - min(now, ln.Last()))
+			d.RetryAfter = max(soon, turn, d.RetryAfter-passed)
+		}
+		d.ResetAfter = max(d.RetryAfter, d.ResetAfter-passed)
+		d.Allowed, d.Remaining, d.Delay = false, 0, 0
+	})
+	if wake {
+		l.waiters.Wake(key)
 	}
-	if d.RetryAfter < Never {
-		d.RetryAfter = max(soon, d.RetryAfter-passed)
+	return d, does
+}
+
+// nudge wakes the first one in the line of key if there may be room that it does not know of: because it was denied
+// by another limit than t, or some time ago, since when another process may have released events.
+func (l *limiter) nudge(key string, t *Transition) {
+	wake := false
+	l.waiters.Look(key, func(ln *line.Line) {
+		why, _ := ln.Denial.(*denied)
+		wake = why != nil && why.isOld(l, t)
+	})
+	if wake {
+		l.waiters.Wake(key)
 	}
-	d.ResetAfter = max(d.RetryAfter, d.ResetAfter-passed)
-	d.Remaining, d.Delay = 0, 0
-	return d, true
+}
+
+// isOld reports whether the one who was denied is to ask again.
+func (d *denied) isOld(l *limiter, t *Transition) bool {
+	now, _ := l.timeline.Now()
+	return d.by != t || l.local == nil && time.Duration(now-min(now, d.at)) >= lookAgain
 }
 
 // behind returns d, an answer to OpPeek, or if somebody waits on key, the denial that Take
 // would return.
 func (l *limiter) behind(ctx context.Context, key string, d Decision) Decision {
-	if !l.waiting.any() {
+	if !l.waiters.Any() {
 		return d
 	}
 	if denial, ok := l.overtakes(ctx, key, 1); ok {
@@ -193,49 +193,197 @@ func (l *limiter) behind(ctx context.Context, key string, d Decision) Decision {
 
 // errWaiters is the error of a Reserve that would overtake a Wait.
 func errWaiters(n int) error {
-	return fmt.Errorf("%w: no reservation of %d is made while others wait for held events; use WaitHold", ErrQueueFull, n)
+	return fmt.Errorf("%w: no reservation of %d is made while others wait in line; use Wait", ErrQueueFull, n)
 }
 
-// standInLine is reserve for a Wait of n events on a key with an [InFlight], with open holds, or on
-// which others wait. It sets why.
-func (l *limiter) standInLine(ctx context.Context, key string, n int, to purpose, h holding, why *reason) (*Reservation, error) {
-	l.overtakes(ctx, key, n) // which wakes the first waiter if it may not know of room that there is
-	t := l.waiting.enter(key)
-	defer l.waiting.leave(t)
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-t.turn:
+// wait reserves n events for a Wait, and returns when their turn has come. The Reservation is nil if there is
+// nothing to know of it. It waits at most until a context ends that may end before ctx. It sets why.
+func (l *limiter) wait(ctx, until context.Context, key string, n int, to purpose, h holding, why *reason) (*Reservation, error) {
+	if n == 0 {
+		return &Reservation{l: l, key: key}, nil
 	}
+	t, err := l.transitionOf(ctx, key)
+	if err != nil || t.Stateless() || n > t.kernel.Limit() {
+		l.waiters.Wake(key) // for those who wait, the limit may have changed as well
+		r, _, err := l.reserveBy(ctx, key, n, l.patience(until), to, t, err, h, why)
+		return r, err
+	}
+	var first *Reservation
+	var denial *Result
+	before, _ := l.timeline.Now()
+	if _, busy := l.waiters.Waits(key); busy || t.flies {
+		l.nudge(key, t)
+	} else {
+		first, denial, err = l.reserveBy(ctx, key, n, l.patience(until), to, t, nil, h, why)
+		if err != nil || denial == nil && (first == nil || !first.is(isAhead) || first.Delay() == 0) {
+			return first, err
+		}
+	}
+	w := &waiter{l: l, ctx: ctx, until: until, key: key, n: n, to: to, h: h}
+	defer func() { why.are(&w.why) }()
+	w.place, err = l.waiters.Enter(key, line.Terms{N: n, By: terms{l, t, h}}, func(ln *line.Line) error {
+		if first != nil {
+			return nil // it has a turn
+		}
+		return l.mayEnter(until, ln, key, n, t, &w.why)
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case denial != nil:
+		w.denied(denial, before, t)
+	case first != nil:
+		w.granted(first)
+	}
+	return w.stand()
+}
+
+// A waiter stands in line.
+type waiter struct {
+	l     *limiter
+	ctx   context.Context // of calls of the store
+	until context.Context // ends with ctx, or before
+	key   string
+	n     int
+	to    purpose
+	h     holding
+	why   reason
+	place *line.Place
+}
+
+// stand returns when the turn has come.
+func (w *waiter) stand() (*Reservation, error) {
 	for {
-		by, err := l.transitionOf(ctx, key)
-		before, _ := l.timeline.Now()
-		var r *Reservation
-		var denial *Result
-		if err == nil && by.flies {
-			r, denial, err = l.holdInFlight(ctx, key, n, by, h, why)
-		} else {
-			r, denial, err = l.reserveBy(ctx, key, n, l.patience(ctx), to, by, err, h, why)
-		}
-		if denial == nil {
-			return r, err
-		}
-		l.waiting.denied(t, denial.Decision, before, by)
-		wait := denial.Decision.RetryAfter
-		if denial.ends > 0 {
-			wait = min(wait, denial.ends)
-		}
-		due := kernel.Forever
-		if wait < Never {
-			due = l.timeline.In(wait)
-		}
-		if now, _ := l.timeline.Now(); now != before && !l.timeline.Flows() {
-			continue // due may be too late: the clock has moved since it was read for d
-		}
-		if err := l.sleep(ctx, due, t.turn); err != nil {
-			return nil, err
+		now, _ := w.l.timeline.Now()
+		do, held, until := w.place.Next(now, w.soon())
+		switch do {
+		case line.Served:
+			r, _ := held.(*Reservation)
+			return r, nil
+		case line.Ask:
+			if done, r, err := w.ask(); done {
+				return r, err
+			}
+		default:
+			if err := w.l.sleep(w.until, until, w.place.Woken()); err != nil {
+				return w.leave(nil, err)
+			}
 		}
 	}
+}
+
+// soon is how far ahead turns are asked for.
+func (w *waiter) soon() time.Duration {
+	far := w.l.farthest(w.place.By.(terms).by, w.to)
+	if far == 0 && w.l.local != nil {
+		return Never - 1
+	}
+	return max(soonInMemory, 2*time.Duration(w.l.waiters.Took.Load()))
+}
+
+// wide is how many places may ask t at once: in other stores, answers are on their way. What is in flight may be
+// denied to the first of them and granted to the second.
+func (w *waiter) wide(t *Transition) int {
+	if w.l.local != nil || t == nil || t.flies {
+		return 1
+	}
+	return line.MostTurns
+}
+
+// farthest is how far ahead the turn of a Wait may be in memory, or 0 if that is not bounded: in other stores. And
+// what a LeakyBucket holds leaves it later than it enters it, by what is held before that: so it enters it as
+// soon as there is room, since others may be settled for less.
+func (l *limiter) farthest(t *Transition, to purpose) time.Duration {
+	if l.local == nil || t == nil || to == toReserve || to == toHold && t.kernel.Delays() {
+		return 0
+	}
+	return soonInMemory
+}
+
+// leave gives the place up, and returns r and err, unless the turn has come.
+func (w *waiter) leave(r *Reservation, err error) (*Reservation, error) {
+	now, _ := w.l.timeline.Now()
+	served, held, left := w.place.Leave(now)
+	w.giveBack(left)
+	if served && err != nil {
+		r, _ = held.(*Reservation)
+		return r, nil
+	}
+	return r, err
+}
+
+// giveBack gives turns back that fit nobody in line.
+func (w *waiter) giveBack(left []line.Turn) {
+	if len(left) == 0 {
+		return
+	}
+	defer w.place.Cancelled()
+	for _, turn := range left {
+		if r, _ := turn.Held.(*Reservation); r != nil {
+			r.Cancel()
+		}
+	}
+}
+
+// ask asks the store for a turn. done says that the wait is over.
+func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
+	l := w.l
+	by, err := l.transitionOf(w.ctx, w.key)
+	before, _ := l.timeline.Now()
+	began := time.Now()
+	var r *Reservation
+	var denial *Result
+	asked := false
+	defer func() {
+		if !asked { // a lookup or a clock of a user panics
+			_, _ = w.leave(nil, errAsking)
+		}
+	}()
+	if err == nil && by.flies {
+		r, denial, err = l.holdInFlight(w.ctx, w.key, w.n, by, w.h, &w.why)
+	} else {
+		r, denial, err = l.reserveBy(w.ctx, w.key, w.n, l.patience(w.until), w.to, by, err, w.h, &w.why)
+	}
+	asked = true
+	if w.l.local == nil {
+		w.l.waiters.Took.Store(int64(time.Since(began)))
+	}
+	switch {
+	case denial != nil:
+		w.denied(denial, before, by)
+		return false, nil, nil
+	case err != nil || r == nil || !r.is(isAhead): // with a policy's decision, nothing is reserved
+		if err == nil {
+			w.place.GrantedNow(w.wide(by))
+		}
+		r, err = w.leave(r, err)
+		return true, r, err
+	}
+	w.granted(r)
+	return false, nil, nil
+}
+
+// errAsking is the error of a Wait whose caller's code panics.
+var errAsking = errors.New("ratelimit: a function of the caller has panicked")
+
+// granted says that r was reserved.
+func (w *waiter) granted(r *Reservation) {
+	r.set(isQuiet)
+	turn := line.Turn{Terms: w.place.Terms, Due: r.due, Held: r}
+	w.giveBack(w.place.Granted(turn, w.l.timeline.In(w.soon()), w.wide(r.by)))
+}
+
+// denied says that nothing was reserved by a request at before.
+func (w *waiter) denied(denial *Result, before kernel.Instant, by *Transition) {
+	wait := denial.Decision.RetryAfter
+	if denial.ends > 0 {
+		wait = min(wait, denial.ends)
+	}
+	again := kernel.Forever
+	if wait < Never {
+		again = kernel.After(before, uint64(wait))
+	}
+	w.place.Denied(&denied{denial.Decision, before, by}, again)
 }
 
 // holdInFlight holds n events of a key with an [InFlight], and waits for their delay. If they are denied for now,

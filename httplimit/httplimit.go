@@ -47,7 +47,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/benbjohnson/clock"
 
@@ -201,13 +200,6 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 
 // serveDecided passes r to next, or refuses it, as a says. err is the error of decide.
 func (m *middleware) serveDecided(w http.ResponseWriter, r *http.Request, next http.Handler, q question, a answer, err error) {
-	if m.shaping > 0 && a.turn != nil && a.Delay > 0 {
-		if failed := a.turn.Wait(r.Context()); failed != nil {
-			m.ended(w, r, next)
-			return
-		}
-		a.Decision, err = m.nowLeft(r.Context(), q)
-	}
 	if err != nil {
 		if ended := r.Context().Err(); ended != nil && errors.Is(err, ended) && !a.Degraded {
 			m.ended(w, r, next)
@@ -328,10 +320,6 @@ type answer struct {
 	turn *ratelimit.Reservation // to wait for, to settle or to release; nil if nothing is held
 }
 
-// longestRequest is how long a request that was delayed may take before what it held counts as it
-// did, like the default of Hold.
-const longestRequest = 10 * time.Minute
-
 // decide takes what q asks for. It holds or reserves it if the options need that. The error
 // is that of the store, or of ctx.
 func (m *middleware) decide(ctx context.Context, q question) (a answer, err error) {
@@ -341,28 +329,22 @@ func (m *middleware) decide(ctx context.Context, q question) (a answer, err erro
 		a.turn, a.Decision, err = ratelimit.HoldAll(ctx, q.n, q.all...)
 	case q.all != nil:
 		a.Decision, err = ratelimit.TakeAll(ctx, q.n, q.all...)
-	case m.shaping > 0 && m.flies:
-		return m.waitHold(ctx, l, q)
 	case m.shaping > 0:
-		most := m.shaping
-		if deadline, ok := ctx.Deadline(); ok {
-			most = min(most, max(0, time.Until(deadline)))
-		}
-		a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, most, m.turnOptions()...)
-	case hold:
-		a.turn, a.Decision, err = l.Hold(ctx, q.key, q.n, m.hold...)
+		return m.wait(ctx, l, q)
 	default:
-		a.Decision, err = l.Take(ctx, q.key, q.n)
+		return m.take(ctx, l, q)
 	}
 	return a, err
 }
 
-// turnOptions returns the options of a reservation, which without any is no hold.
-func (m *middleware) turnOptions() []ratelimit.HoldOption {
-	if !m.settles {
-		return nil
+// take takes what q asks for of one limiter, now.
+func (m *middleware) take(ctx context.Context, l ratelimit.Limiter, q question) (a answer, err error) {
+	if m.flies || m.settles {
+		a.turn, a.Decision, err = l.Hold(ctx, q.key, q.n, m.hold...)
+	} else {
+		a.Decision, err = l.Take(ctx, q.key, q.n)
 	}
-	return append([]ratelimit.HoldOption{ratelimit.HoldFor(longestRequest)}, m.hold...)
+	return a, err
 }
 
 // nowLeft returns the decision on a request that was granted after a wait.

@@ -42,35 +42,3 @@ func (m *middleware) release(r *http.Request, h *ratelimit.Reservation) {
 	}
 	m.report(r, ratelimit.Decision{Degraded: true}, err) // only a store fails here
 }
-
-// waitHold waits, at most for WithShaping's delay, until l has granted what q asks for.
-func (m *middleware) waitHold(ctx context.Context, l ratelimit.Limiter, q question) (a answer, err error) {
-	bounded, cancel := m.clk.WithTimeout(ctx, m.shaping)
-	defer cancel()
-	a.turn, err = l.WaitHold(bounded, q.key, q.n, m.hold...)
-	if err == nil {
-		a.Decision, err = m.nowLeft(ctx, q)
-		return a, err
-	}
-	if ctx.Err() != nil {
-		return a, ctx.Err()
-	}
-	// Find out when to retry, by a call that observers do not see: this request was denied once.
-	d, failed := l.Peek(ctx, q.key)
-	if d.Allowed && !d.Degraded && bounded.Err() != nil { // the delay was over before the limiter was asked
-		a.turn, a.Decision, err = l.ReserveWithin(ctx, q.key, q.n, 0, m.turnOptions()...)
-		return a, err
-	}
-	d.Allowed = false
-	turn, late := errors.AsType[*ratelimit.TurnError](err)
-	switch {
-	case late:
-		d.RetryAfter = turn.Wait - turn.Left
-	case errors.Is(err, ratelimit.ErrNever):
-		d.RetryAfter = ratelimit.Never
-	case errors.Is(err, ratelimit.ErrQueueFull), errors.Is(err, ratelimit.ErrFull), bounded.Err() != nil:
-	default:
-		d.Degraded, failed = true, err
-	}
-	return answer{Decision: d}, failed
-}

@@ -36,7 +36,7 @@ func TestObserverSeesRequests(t *testing.T) {
 	}{
 		"plain":   {nil, []string{"take granted", "take denied"}},
 		"shadow":  {[]httplimit.Option{httplimit.WithShadow(ignore)}, []string{"take granted", "take denied"}},
-		"shaping": {[]httplimit.Option{httplimit.WithShaping(time.Second)}, []string{"reserve granted", "reserve denied"}},
+		"shaping": {[]httplimit.Option{httplimit.WithShaping(time.Second)}, []string{"wait granted", "wait denied"}},
 		"settled": {
 			[]httplimit.Option{httplimit.WithSettle(func(*http.Request, int, int64) int { return 1 })},
 			[]string{"hold granted", "settle counted", "hold denied"},

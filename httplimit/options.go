@@ -121,11 +121,12 @@ func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
 // A refused request spends nothing, and its Retry-After says when a retry would be
 // held or pass. After a wait, the limiter is asked once more for what is left.
 //
-// With a [ratelimit.InFlight] or [WithInFlight], a request waits for others to end, in the
-// order of arrival, because nobody knows when they will. It is refused after maxDelay.
+// Requests of a key wait in line, in the order of arrival: see [ratelimit.Limiter]. [ratelimit.WithMaxWaiters] bounds how
+// many; then others are refused at once. Where nobody knows when a turn comes, in stores that are not in memory
+// and with a [ratelimit.InFlight] or [WithInFlight], a request is refused after maxDelay.
 //
-// If the client disconnects while its request is held, the reservation is cancelled,
-// which gives back what [ratelimit.Reservation.Cancel] can. For a request with a body
+// If the client disconnects while its request is held, the request leaves the line, and those behind it
+// move up. For a request with a body
 // over HTTP/1, net/http notices a disconnect only after the body is read. The server's ReadTimeout
 // goes on while a request is held. After it, the handler may be unable to read the body, so it
 // should exceed maxDelay by the time that a body may take.

@@ -213,7 +213,7 @@ func TestShapingFollowsTheLimitersClock(t *testing.T) {
 	for inLine := false; !inLine; runtime.Gosched() {
 		d, err := l.Peek(t.Context(), "192.0.2.1")
 		require.NoError(t, err)
-		inLine = d.Remaining == 7
+		inLine = !d.Allowed
 	}
 	for {
 		select {

@@ -2,7 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,4 +111,61 @@ func saturate(t *testing.T, f *fakeServer, how string, from, to time.Duration) (
 	wg.Wait()
 	settle()
 	return granted
+}
+
+// Processes whose waiters leave at any time use what the limit grants, to those who stay, and nothing beyond; nobody
+// polls.
+func TestSaturation_WhoLeaves(t *testing.T) {
+	const processes, callers, rate = 8, 64, 400
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"bucket":  ratelimit.TokenBucket{Rate: ratelimit.PerSecond(rate)},
+		"strict":  ratelimit.TokenBucket{Rate: ratelimit.PerSecond(rate), Burst: 1},
+		"leaky":   ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(rate), Capacity: 4 * processes * callers},
+		"fixed":   ratelimit.FixedWindow{Limit: rate / 4, Window: time.Second / 4},
+		"sliding": ratelimit.SlidingWindow{Limit: rate, Window: time.Second, Segments: 10},
+		"log":     ratelimit.SlidingLog{Limit: rate / 4, Window: time.Second / 4},
+	} {
+		for _, trip := range []time.Duration{100 * time.Microsecond, 2 * time.Millisecond} {
+			t.Run(name+"/"+trip.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFakeServer(t, alg)
+					f.delay = trip
+					begin := time.Now()
+					over, stop := context.WithCancel(t.Context()) // clients that leave say nothing before
+					time.AfterFunc(6*time.Second, stop)
+					var served, all atomic.Int64
+					for p := range processes {
+						_, l := f.store(t)
+						for c := range callers {
+							rnd := rand.New(rand.NewPCG(uint64(p), uint64(c)))
+							go func() {
+								for over.Err() == nil {
+									ctx, leave := context.WithCancel(over)
+									if rnd.IntN(5) == 0 {
+										time.AfterFunc(time.Duration(rnd.IntN(1500))*time.Millisecond, leave)
+									}
+									if l.Wait(ctx, "k") == nil {
+										all.Add(1)
+										if time.Since(begin) >= 2*time.Second {
+											served.Add(1)
+										}
+									}
+									leave()
+									time.Sleep(time.Duration(1+rnd.IntN(20)) * time.Millisecond)
+								}
+							}()
+						}
+					}
+					time.Sleep(6 * time.Second)
+					calls := f.calls()
+					synctest.Wait()
+					t.Logf("%.1f %% used, %.2f calls for each", float64(served.Load())/(4*rate)*100, float64(calls)/float64(all.Load()))
+					assert.GreaterOrEqual(t, served.Load(), int64(0.97*4*rate))
+					assert.LessOrEqual(t, served.Load(), int64(1.02*4*rate+rate/4))
+					assert.LessOrEqual(t, float64(calls)/float64(all.Load()), 3.0)
+					settle()
+				})
+			})
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -20,6 +21,7 @@ type Store struct {
 
 	programs programs
 	limiters limiters
+	lines    line.Named
 	servers  servers
 	queues   queues
 	senders  senders
@@ -63,7 +65,7 @@ func (s *Store) Open(name string, t *ratelimit.Transition) (ratelimit.States, er
 	if err := s.limiters.add(name, t); err != nil {
 		return nil, err
 	}
-	return &states{s, s.prefix + head(name, prog, t.Varies())}, nil
+	return &states{s, s.prefix + head(name, prog, t.Varies()), s.lines.Of(name)}, nil
 }
 
 // limiters are those that a store has opened lately, by their names.
@@ -92,8 +94,12 @@ func (l *limiters) add(name string, t *ratelimit.Transition) error {
 // states are the states of one limiter. It implements [ratelimit.States].
 type states struct {
 	*Store
-	head string // the beginning of the names of its keys
+	head  string // the beginning of the names of its keys
+	lines *line.Lines
 }
+
+// Lines are those of all limiters of the name in this process.
+func (s *states) Lines() *line.Lines { return s.lines }
 
 // Bounded implements [ratelimit.BoundedStates]: Apply and Reset return when the context
 // ends or the store's own timeout has passed.

@@ -40,10 +40,10 @@ const (
 // more permissions, which must be documented as well.
 func documentedUser(t testing.TB, more ...string) []any {
 	t.Helper()
-	doc, err := os.ReadFile("../../redisstore/doc.go")
+	doc, err := os.ReadFile("../../docs/redis.md")
 	require.NoError(t, err)
-	line := regexp.MustCompile(`(?m)^//\t(ACL SETUSER .*)$`).FindSubmatch(doc)
-	require.NotNil(t, line, "the package documentation has no ACL")
+	line := regexp.MustCompile(`(?m)^ +(ACL SETUSER .*)$`).FindSubmatch(doc)
+	require.NotNil(t, line, "docs/redis.md has no ACL")
 	words := strings.Fields(string(line[1]))
 	require.Equal(t, []string{userName, "on", ">" + userPassword}, words[2:5])
 	var command []any

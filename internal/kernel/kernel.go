@@ -270,6 +270,11 @@ func (c *Compiled) Flies() bool {
 	return slices.ContainsFunc(c.leaves(), func(leaf capable) bool { return leaf.can&flies != 0 })
 }
 
+// Delays reports whether events that are granted may have to wait, in a part at least.
+func (c *Compiled) Delays() bool {
+	return slices.ContainsFunc(c.leaves(), func(leaf capable) bool { return leaf.can&holds != 0 })
+}
+
 // Word returns the kernel if a state is one word, and nil if not.
 func (c *Compiled) Word() Word {
 	if c.Width() > 1 {

@@ -36,6 +36,7 @@ type Request struct {
 	Op      Op
 	N       int           // events; at least 0 for OpTake and OpSettle, at least 1 for OpReserve
 	MaxWait time.Duration // for OpReserve: the longest acceptable wait
+	Near    time.Duration // likewise, for now: within MaxWait, the request is to be made again; 0 if it is MaxWait
 	Grant   any           // for OpCancel: a *Cancellation, or a *Grant
 	Taken   Instant       // for OpReturn: when the events were granted, in nanoseconds
 	Clock   *Timeline

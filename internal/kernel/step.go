@@ -240,7 +240,7 @@ func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due Instant, ok b
 	}
 	due = After(at, v.hold(st, at))
 	a.Wait = v.until(due)
-	return at, due, a.Wait <= req.MaxWait && a.Wait != Never
+	return at, due, a.Wait <= req.MaxWait && (req.Near == 0 || a.Wait <= req.Near) && a.Wait != Never
 }
 
 // book makes a reservation.
@@ -281,8 +281,11 @@ func (v *view) refused(st []uint64, req *Request, a *Answer) {
 		room = v.until(at)
 	}
 	// A fraction of a tick of MaxWait does not count.
-	tick := time.Duration(v.Tick)
-	near := turn - max(0, req.MaxWait)/tick*tick
+	tick, most := time.Duration(v.Tick), max(0, req.MaxWait)
+	if req.Near > 0 && turn <= most && room == 0 {
+		most = min(most, req.Near)
+	}
+	near := turn - most/tick*tick
 	a.RetryAfter = max(room, near)
 	v.describe(st, req.N, a)
 	if near > room && v.parts != nil {

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
@@ -352,4 +353,40 @@ func (sp *Tables) Reset(key string) {
 	if logs := sp.logs.Load(); logs != nil {
 		logs.reset(id)
 	}
+}
+
+// State returns a copy of the state of key, and the kernel that left it, or nothing if there is none. It is that of
+// an instant during the call.
+func (sp *Tables) State(key string) (by *kernel.Compiled, st []uint64) {
+	id := sp.store.identify(key)
+	sh, t := sp.lock(id)
+	defer sh.mu.Unlock()
+	if p, ok := t.find(id); ok {
+		lim := sp.limitAt(t, p)
+		if !sp.single {
+			return lim.loose, slices.Clone(t.state(p))
+		}
+		wide := lim.word.Widen(atomic.LoadUint64(t.word(p))) // not Gone, because of the lock
+		return lim.loose, wide[:]
+	}
+	if logs := sp.logs.Load(); logs != nil {
+		return logs.state(id)
+	}
+	return nil, nil
+}
+
+// State is like that of Tables.
+func (sp *Logs) State(key string) (by *kernel.Compiled, st []uint64) {
+	return sp.state(sp.store.identify(key))
+}
+
+func (sp *Logs) state(id identity) (by *kernel.Compiled, st []uint64) {
+	sh := sp.lock(id)
+	defer sh.mu.Unlock()
+	i, ok := sh.find(id)
+	if !ok {
+		return nil, nil
+	}
+	e := &sh.slots[i]
+	return sh.kernel(e), slices.Clone(sh.state(e))
 }

@@ -1,0 +1,454 @@
+// Package line keeps those who wait for a key, in one process, in the order in which they came.
+//
+// A [Line] has places and turns. A turn is a reservation in the state of the key. Only the first places have
+// turns, those that come soon: the first turn is that of the first place, the second that of the second, and so
+// on. Who leaves takes no turn along. So those behind move up, and have earlier turns at once; what is left
+// over at the end is given back, newest first, which loses nothing. Where the turns do not fit the places any
+// more, because these are not for the same number of events, or by the same limit, they are given back as well,
+// and made again.
+//
+// Each place has a goroutine, that of its caller. It asks [Place.Next] what to do, and is woken when that may
+// have changed. Nothing here calls a store.
+package line
+
+import (
+	"container/list"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// MostTurns is the most turns of a line.
+const MostTurns = 64
+
+// Terms are what a turn is for. It suits any place with the same terms.
+type Terms struct {
+	N  int // events
+	By any // comparable: by whom and how they are reserved
+}
+
+// A Turn is a reservation.
+type Turn struct {
+	Terms
+	Due  kernel.Instant // when the events may happen
+	Held any            // the caller's
+}
+
+// Lines are the lines of the keys of limiters with one name, in one store. The zero Lines has none.
+type Lines struct {
+	count  atomic.Int64           // places, and turns that are being given back
+	shards atomic.Pointer[shards] // nil until the first line
+
+	// Took is how long the store took to answer lately, in nanoseconds: the caller's.
+	Took atomic.Int64
+}
+
+// Named are the Lines of the limiters in a store, by their names.
+type Named struct {
+	mu     sync.Mutex // protects byName
+	byName map[string]*Lines
+}
+
+// mostNamed bounds the memory of a Named. Limiters of one name that are made further apart have two lines.
+const mostNamed = 4096
+
+// Of returns the Lines of the limiters called name.
+func (n *Named) Of(name string) *Lines {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.byName == nil || len(n.byName) >= mostNamed {
+		n.byName = make(map[string]*Lines)
+	}
+	if n.byName[name] == nil {
+		n.byName[name] = new(Lines)
+	}
+	return n.byName[name]
+}
+
+type shards [16]shard
+
+type shard struct {
+	mu    sync.Mutex // protects lines and what is in them; never held while a store is called
+	lines map[string]*Line
+}
+
+var seed = maphash.MakeSeed()
+
+func (ls *Lines) shard(key string) *shard {
+	all := ls.shards.Load()
+	if all == nil {
+		ls.shards.CompareAndSwap(nil, new(shards))
+		all = ls.shards.Load()
+	}
+	return &all[maphash.String(seed, key)%uint64(len(all))]
+}
+
+// Any reports whether anybody waits for some key. It is faster than the other methods.
+func (ls *Lines) Any() bool { return ls.count.Load() > 0 }
+
+// Count returns how many wait, for all keys, and how many calls give turns back.
+func (ls *Lines) Count() int64 { return ls.count.Load() }
+
+// Waits returns how many wait for key. Busy is also true while turns of those who have left are given back.
+func (ls *Lines) Waits(key string) (places int, busy bool) {
+	if !ls.Any() {
+		return 0, false
+	}
+	sh := ls.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	ln := sh.lines[key]
+	if ln == nil {
+		return 0, false
+	}
+	return ln.Len(), true
+}
+
+// Has reports whether anybody waits for key.
+func (ls *Lines) Has(key string) bool {
+	places, _ := ls.Waits(key)
+	return places > 0
+}
+
+// Wake wakes who may ask for key, if anybody waits, because something may have made room.
+func (ls *Lines) Wake(key string) {
+	ls.Look(key, func(ln *Line) {
+		ln.Base, ln.Ahead = nil, nil
+		for e := ln.others.Front(); e != nil; e = e.Next() {
+			if p := e.Value.(*Place); p.asking {
+				p.again = roused
+			} else if p.again > 0 {
+				p.again = 0
+				p.wake()
+				return
+			}
+		}
+	})
+}
+
+// Look calls f with the line of key, locked, if anybody stands in it.
+func (ls *Lines) Look(key string, f func(ln *Line)) {
+	if !ls.Any() {
+		return
+	}
+	sh := ls.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if ln := sh.lines[key]; ln != nil && ln.Len() > 0 {
+		f(ln)
+	}
+}
+
+// Enter takes the last place in the line of key, unless enter says that it must not be taken.
+func (ls *Lines) Enter(key string, terms Terms, enter func(ln *Line) error) (*Place, error) {
+	sh := ls.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	ln := sh.lines[key]
+	if ln == nil {
+		ln = &Line{all: ls, sh: sh, key: key, width: 1}
+	}
+	if err := enter(ln); err != nil {
+		return nil, err
+	}
+	if sh.lines == nil {
+		sh.lines = make(map[string]*Line)
+	}
+	sh.lines[key] = ln
+	p := &Place{Terms: terms, line: ln, woken: make(chan struct{}, 1)}
+	p.element = ln.others.PushBack(p)
+	ls.count.Add(1)
+	return p, nil
+}
+
+// A Line is that of a key. Its shard's lock protects it.
+type Line struct {
+	all *Lines
+	sh  *shard
+	key string
+
+	first  list.List // of *Place: those that have turns, in order
+	others list.List // of *Place: those that have none, in order; who asks is one of them
+	turns  []Turn    // of the first places, and then perhaps some for those who ask
+
+	asking     int // places that are asking for a turn
+	width      int // how many may at once
+	cancelling int // callers that give turns back: until they have, nobody asks
+
+	// What follows is the caller's: the state of the key with the turns, if it is known, and that after all who
+	// stand in line, which become nil once they are not true any more; and why the first one was denied.
+	Base, Ahead any
+	Denial      any
+}
+
+// Len returns how many stand in line.
+func (ln *Line) Len() int { return ln.first.Len() + ln.others.Len() }
+
+// Last returns when the last turn that there is comes, or 0 if there is none.
+func (ln *Line) Last() kernel.Instant {
+	if len(ln.turns) == 0 {
+		return 0
+	}
+	return ln.turns[len(ln.turns)-1].Due
+}
+
+// Turnless calls f for the terms of each place without a turn, in order, until it returns false.
+func (ln *Line) Turnless(f func(Terms) bool) {
+	for e := ln.others.Front(); e != nil && f(e.Value.(*Place).Terms); e = e.Next() {
+	}
+}
+
+// asker returns the first place that has no turn, and is not asking for one, or nil.
+func (ln *Line) asker() *Place {
+	for e := ln.others.Front(); e != nil; e = e.Next() {
+		if p := e.Value.(*Place); !p.asking {
+			return p
+		}
+	}
+	return nil
+}
+
+// wake wakes those for whom something may have changed: the first one, and the next to ask.
+func (ln *Line) wake() {
+	if e := ln.first.Front(); e != nil {
+		e.Value.(*Place).wake()
+	}
+	if p := ln.asker(); p != nil {
+		p.wake()
+	}
+}
+
+// fit gives the turns that nobody has to places, and returns those that suit nobody, newest first, for the caller to
+// give back.
+func (ln *Line) fit() (left []Turn) {
+	for ln.first.Len() < len(ln.turns) {
+		p := ln.asker()
+		if p == nil {
+			break
+		}
+		if p.Terms != ln.turns[ln.first.Len()].Terms {
+			return ln.cut(ln.first.Len())
+		}
+		ln.others.Remove(p.element)
+		p.element, p.has = ln.first.PushBack(p), true
+	}
+	if most := ln.first.Len() + ln.asking; len(ln.turns) > most { // who asks may need one
+		return ln.cut(most)
+	}
+	return nil
+}
+
+// cut returns the turns from the i-th on, newest first. Their places have none any more.
+func (ln *Line) cut(i int) (left []Turn) {
+	for ln.first.Len() > i {
+		p := ln.first.Remove(ln.first.Back()).(*Place)
+		p.element, p.has = ln.others.PushFront(p), false
+	}
+	left = slices.Clone(ln.turns[i:])
+	slices.Reverse(left)
+	clear(ln.turns[i:])
+	ln.turns = ln.turns[:i]
+	ln.cancelling++
+	ln.all.count.Add(1)
+	ln.Ahead, ln.Base = nil, nil
+	return left
+}
+
+// remove removes a place. The caller calls changed.
+func (ln *Line) remove(p *Place) {
+	p.asked(ln)
+	if p.has {
+		ln.first.Remove(p.element)
+	} else {
+		ln.others.Remove(p.element)
+	}
+	ln.all.count.Add(-1)
+}
+
+// changed wakes those for whom something has changed, and forgets the line if it is not used any more.
+func (ln *Line) changed() {
+	ln.wake()
+	if ln.Len() > 0 || ln.cancelling > 0 {
+		return
+	}
+	if delete(ln.sh.lines, ln.key); len(ln.sh.lines) == 0 {
+		ln.sh.lines = nil // maps do not shrink
+	}
+}
+
+// A Place is one in a line.
+type Place struct {
+	Terms
+	line    *Line
+	element *list.Element
+	woken   chan struct{}  // has an element if Next may return something else
+	has     bool           // whether it has a turn
+	asking  bool           // whether it is asking for one
+	again   kernel.Instant // if it was denied: when it is to ask again; roused, if there was a Wake since it asks
+}
+
+const roused = 1
+
+// Woken has an element when the caller should call Next again.
+func (p *Place) Woken() <-chan struct{} { return p.woken }
+
+func (p *Place) wake() {
+	select {
+	case p.woken <- struct{}{}:
+	default: // it has not looked since
+	}
+}
+
+// A Step is what a place is to do.
+type Step int
+
+// The steps.
+const (
+	Rest   Step = iota // until an instant, or until it is woken
+	Ask                // for a turn, and call Granted, Denied or Leave
+	Served             // its turn has come, and it has left the line
+)
+
+// Next returns what the place is to do at now. A turn is asked for once the one before it is no more than
+// soon away.
+func (p *Place) Next(now kernel.Instant, soon time.Duration) (do Step, held any, until kernel.Instant) {
+	ln := p.line
+	ln.sh.mu.Lock()
+	defer ln.sh.mu.Unlock()
+	if p.has {
+		if ln.first.Front() != p.element {
+			return Rest, nil, kernel.Forever
+		}
+		if due := ln.turns[0].Due; due > now {
+			return Rest, nil, due
+		}
+		held = ln.turns[0].Held
+		ln.turns = slices.Delete(ln.turns, 0, 1)
+		ln.remove(p) // the other turns fit as before
+		ln.changed()
+		return Served, held, 0
+	}
+	switch {
+	case p.asking || ln.cancelling > 0 || ln.asking >= ln.width || len(ln.turns)+ln.asking >= MostTurns || ln.asker() != p:
+		return Rest, nil, kernel.Forever
+	case ln.asking > 0 && ln.others.Front().Value.(*Place).Terms != p.Terms: // those who ask together are alike
+		return Rest, nil, kernel.Forever
+	case p.again > now:
+		return Rest, nil, p.again
+	case ln.Last() > kernel.After(now, uint64(soon)):
+		return Rest, nil, ln.Last() - uint64(soon)
+	}
+	p.asking, p.again = true, 0
+	if ln.asking++; ln.asking < ln.width {
+		ln.wake()
+	}
+	return Ask, nil, 0
+}
+
+// Granted says that the place has got a turn, which may become that of another one. If it comes soon, twice as many
+// places may ask at once, up to wide, and otherwise half as many. It returns turns to give back, newest first; then
+// the caller calls Cancelled.
+func (p *Place) Granted(turn Turn, soon kernel.Instant, wide int) (left []Turn) {
+	ln := p.line
+	ln.sh.mu.Lock()
+	defer ln.sh.mu.Unlock()
+	p.asked(ln)
+	at := len(ln.turns)
+	for at > 0 && ln.turns[at-1].Due > turn.Due && ln.turns[at-1].Terms == turn.Terms { // of an answer that was faster
+		at--
+	}
+	ln.turns = slices.Insert(ln.turns, at, turn)
+	switch {
+	case turn.Due <= soon:
+		ln.widen(wide)
+	case ln.asking == 0: // once for those who asked together
+		ln.width = max(1, ln.width/2)
+	}
+	left = ln.fit()
+	ln.wake()
+	return left
+}
+
+// GrantedNow says that the place was granted its events at once, without a turn. It is to leave.
+func (p *Place) GrantedNow(wide int) {
+	ln := p.line
+	ln.sh.mu.Lock()
+	defer ln.sh.mu.Unlock()
+	ln.widen(wide)
+}
+
+// widen doubles the width, unless places are denied: then the first one alone is to ask.
+func (ln *Line) widen(wide int) {
+	if ln.Denial == nil {
+		ln.width = min(2*ln.width, wide)
+	}
+}
+
+// asked ends the asking.
+func (p *Place) asked(ln *Line) {
+	if p.asking {
+		p.asking = false
+		ln.asking--
+	}
+}
+
+// Denied says that the place was denied a turn, and is to ask again at an instant, or when it is woken.
+func (p *Place) Denied(why any, again kernel.Instant) {
+	ln := p.line
+	ln.sh.mu.Lock()
+	defer ln.sh.mu.Unlock()
+	p.asked(ln)
+	if p.again != roused {
+		p.again = again
+	}
+	ln.width, ln.Denial = 1, why
+	if next := ln.asker(); next != nil && next != p {
+		next.wake()
+	}
+}
+
+// Leave gives the place up at now. If its turn has come, it is served instead. Otherwise, it returns turns to
+// give back, newest first; then the caller calls Cancelled.
+func (p *Place) Leave(now kernel.Instant) (served bool, held any, left []Turn) {
+	ln := p.line
+	ln.sh.mu.Lock()
+	defer ln.sh.mu.Unlock()
+	defer ln.changed()
+	if !p.has {
+		ln.Ahead = nil
+		ln.remove(p)
+		return false, nil, ln.fit()
+	}
+	i, behind := 0, p.element.Next()
+	for e := ln.first.Front(); e != p.element; e = e.Next() {
+		i++
+	}
+	ln.remove(p)
+	if ln.turns[i].Due <= now {
+		held = ln.turns[i].Held
+		ln.turns = slices.Delete(ln.turns, i, i+1)
+		return true, held, nil
+	}
+	ln.Ahead = nil
+	for ; behind != nil; behind = behind.Next() { // those behind move up
+		if behind.Value.(*Place).Terms != ln.turns[i].Terms {
+			return false, nil, ln.cut(i)
+		}
+		i++
+	}
+	return false, nil, ln.fit()
+}
+
+// Cancelled says that turns have been given back.
+func (p *Place) Cancelled() {
+	ln := p.line
+	ln.sh.mu.Lock()
+	defer ln.sh.mu.Unlock()
+	ln.cancelling--
+	ln.all.count.Add(-1)
+	ln.changed()
+}

@@ -1,0 +1,127 @@
+package line
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// check fails the test if the line is not as it should be.
+func (ln *Line) check(t *testing.T) {
+	t.Helper()
+	asking, i := 0, 0
+	for e := ln.first.Front(); e != nil; e = e.Next() {
+		p := e.Value.(*Place)
+		require.True(t, p.has && !p.asking)
+		require.Less(t, i, len(ln.turns))
+		require.Equal(t, p.Terms, ln.turns[i].Terms, "each place has a turn of its own terms")
+		i++
+	}
+	for e := ln.others.Front(); e != nil; e = e.Next() {
+		if p := e.Value.(*Place); p.asking {
+			asking++
+		}
+	}
+	require.Equal(t, asking, ln.asking)
+	require.LessOrEqual(t, len(ln.turns), ln.first.Len()+asking, "no turn is nobody's")
+	for i := 1; i < len(ln.turns); i++ {
+		require.True(t, ln.turns[i-1].Due <= ln.turns[i].Due || ln.turns[i-1].Terms != ln.turns[i].Terms)
+	}
+}
+
+// In random histories (200 in CI, 20,000 at night), each turn that was made is served once or given back once, those
+// with the same terms are served in the order in which they came, unless they asked at once, and nothing is left.
+func TestLine_Histories(t *testing.T) {
+	for seed := range budget.Histories(200, 20_000) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		var lines Lines
+		wide, sizes := 1+rnd.IntN(3)*8, 1+rnd.IntN(2)
+		var asking, resting, cancelling []*Place
+		order := map[*Place]int{}
+		made, ended, now, frontier, served := 0, 0, kernel.Instant(1), kernel.Instant(1), map[int]int{}
+		left := func(p *Place, turns []Turn) {
+			for i, turn := range turns {
+				require.True(t, i == 0 || turn.Terms != turns[i-1].Terms || turn.Due <= turns[i-1].Due, "newest first")
+			}
+			if ended += len(turns); len(turns) > 0 {
+				cancelling = append(cancelling, p)
+			}
+		}
+		grant := func(p *Place) {
+			frontier = max(frontier, now) + kernel.Instant(rnd.IntN(5))
+			made++
+			left(p, p.Granted(Turn{Terms: p.Terms, Due: frontier, Held: p.N}, now+20, wide))
+		}
+		forget := func(from []*Place, i int) []*Place { return append(from[:i:i], from[i+1:]...) }
+		for step := range 200 {
+			switch what := rnd.IntN(6); {
+			case what < 2 && step < 150:
+				p, err := lines.Enter("key", Terms{N: 1 + rnd.IntN(sizes)}, func(*Line) error { return nil })
+				require.NoError(t, err)
+				order[p] = step + 1
+				resting = append(resting, p)
+			case what == 2 && len(asking) > 0:
+				i := rnd.IntN(len(asking))
+				p := asking[i]
+				grant(p)
+				asking, resting = forget(asking, i), append(resting, p)
+			case what == 3 && len(resting) > 0 && rnd.IntN(2) == 0 || step >= 150 && len(resting) > 0:
+				i := rnd.IntN(len(resting))
+				p := resting[i]
+				ok, held, turns := p.Leave(now)
+				if left(p, turns); ok {
+					require.Equal(t, p.N, held)
+					ended++
+				}
+				resting = forget(resting, i)
+			case what == 4 && len(cancelling) > 0:
+				cancelling[0].Cancelled()
+				cancelling = cancelling[1:]
+			default:
+				now += kernel.Instant(rnd.IntN(4))
+			}
+			for again := true; again; { // as they are woken
+				again = false
+				for i := 0; i < len(resting); i++ {
+					p := resting[i]
+					switch do, held, _ := p.Next(now, 10); do {
+					case Ask:
+						if again = true; wide == 1 { // it is answered at once, as in memory
+							grant(p)
+							continue
+						}
+						asking, resting = append(asking, p), forget(resting, i)
+						i--
+					case Served:
+						require.Equal(t, p.N, held)
+						if wide == 1 && sizes == 1 {
+							require.Greater(t, order[p], served[p.N], "it overtook")
+							served[p.N] = order[p]
+						}
+						ended++
+						resting = forget(resting, i)
+						again, i = true, i-1
+					}
+				}
+			}
+			lines.Look("key", func(ln *Line) { ln.check(t) })
+		}
+		for _, p := range append(asking, resting...) {
+			ok, _, turns := p.Leave(now)
+			if left(p, turns); ok {
+				ended++
+			}
+		}
+		for _, p := range cancelling {
+			p.Cancelled()
+		}
+		require.Equal(t, made, ended, "seed %d", seed)
+		assert.Zero(t, lines.Count())
+		assert.Empty(t, lines.shard("key").lines)
+	}
+}
