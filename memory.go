@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -183,7 +184,7 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sp := s.spaces[name]; sp != nil {
+	if sp := s.spaces[name]; sp != nil && name != "" {
 		if err := sp.t.CheckSame(name, t); err != nil {
 			return nil, err
 		}
@@ -194,7 +195,8 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 		return sp, nil
 	}
 	sp := &memoryStates{t: t, engine: &s.engine}
-	switch overhead := t.bytes() + limiterBytes; {
+	overhead := t.bytes() + limiterBytes
+	switch {
 	case t.Varies():
 		single, err := newTransition(t.alg, kernel.InMemory)
 		if err != nil {
@@ -204,11 +206,23 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 		t.limit.Store(sp.tables.Base())
 	case t.kernel.Word() != nil:
 		loose := t.loose()
-		sp.tables = s.engine.OpenTables(t.kernel, loose.kernel, overhead+sizeOf[Transition]()+loose.kernel.Size())
+		overhead += sizeOf[Transition]() + loose.kernel.Size()
+		sp.tables = s.engine.OpenTables(t.kernel, loose.kernel, overhead)
 	case t.kernel.Width() > 0:
 		sp.tables = s.engine.OpenTables(t.kernel, t.kernel, overhead)
 	default:
 		sp.logs = s.engine.OpenLogs(overhead)
+	}
+	if name == "" { // the states are those of one limiter, and leave with it
+		tables, logs, engine := sp.tables, sp.logs, &s.engine
+		runtime.AddCleanup(sp, func(overhead uint64) {
+			if tables != nil {
+				engine.DropTables(tables, overhead)
+			} else {
+				engine.DropLogs(logs, overhead)
+			}
+		}, overhead)
+		return sp, nil
 	}
 	if s.spaces == nil {
 		s.spaces = make(map[string]*memoryStates)

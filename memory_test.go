@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"go/token"
 	"reflect"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -593,4 +594,46 @@ func TestBytesOfForgottenKeys(t *testing.T) {
 	clk.Advance(time.Hour)
 	s.Shrink()
 	assert.Less(t, s.Stats().Bytes, held/2)
+}
+
+// A limiter without a name has states of its own, which leave the store with it: also if it is made anew a thousand
+// times.
+func TestMemoryStore_WithoutNames(t *testing.T) {
+	for name, alg := range map[string]Algorithm{
+		"word": TokenBucket{Rate: PerHour(10)}, "wide": WarmingUp{Rate: PerHour(10), Warmup: time.Hour}, "log": SlidingLog{Limit: 10, Window: time.Hour},
+	} {
+		for most, store := range map[int]*MemoryStore{0: NewMemoryStore(), 5000: NewMemoryStore(WithMaxKeys(5000))} {
+			t.Run(fmt.Sprintf("%s/%d", name, most), func(t *testing.T) {
+				other := Must(New(alg, WithStore(store)))
+				require.True(t, other.Allow("key"))
+				var first uint64
+				for round := range 1000 {
+					l := Must(New(alg, WithStore(store)))
+					require.True(t, l.Allow("key"), "it shares nothing")
+					r, _, err := l.Hold(t.Context(), "held", 1)
+					require.NoError(t, err)
+					if first == 0 {
+						first = store.Stats().Bytes
+					}
+					if round%2 == 0 {
+						require.NoError(t, r.Release(t.Context()))
+					}
+				}
+				for range 1000 {
+					if runtime.GC(); store.Len() == 1 {
+						break
+					}
+					runtime.Gosched()
+				}
+				assert.Equal(t, 1, store.Len())
+				stats := store.Stats()
+				assert.Equal(t, 1, stats.Keys)
+				assert.EqualValues(t, 2001, stats.Inserts, "they count still")
+				assert.LessOrEqual(t, stats.Bytes, first)
+				_, err := New(alg, WithStore(struct{ Store }{store}))
+				require.ErrorIs(t, err, ErrInvalid, "another store may outlive the process")
+				runtime.KeepAlive(other)
+			})
+		}
+	}
 }

@@ -32,7 +32,8 @@ type config struct {
 }
 
 // WithStore keeps the limiter's states in s, which several limiters may share. It needs
-// [WithName], which keeps them apart. By default a limiter has its own [MemoryStore], with no
+// [WithName], which keeps them apart, unless s is a [MemoryStore]: there, a limiter without a name has states
+// of its own, which leave the store with the limiter. By default a limiter has its own MemoryStore, with no
 // bound on the number of keys.
 func WithStore(s Store) Option {
 	return func(c *config) { c.store, c.storeSet = s, true }
@@ -69,8 +70,8 @@ const defaultStoreTimeout = time.Second
 // WithName gives the limiter a name, which keeps it apart from others on the same store, in
 // this process and others. Limiters with the same name and the same algorithm share the states
 // of keys. If their algorithms differ, New returns an error for the second one on a store, because
-// each would count the events of the other: use [WithLimits] for a limit that changes. A limiter
-// without [WithStore] needs no name. Names also appear in errors, in logs, and in what observers
+// each would count the events of the other: use [WithLimits] for a limit that changes. Limiters
+// without a name share nothing; only a store that outlives the process needs one. Names also appear in errors, in logs, and in what observers
 // are told.
 func WithName(name string) Option {
 	return func(c *config) { c.name = name }
@@ -100,8 +101,8 @@ func newConfig(opts []Option) (*config, error) {
 	if c.storeSet && param.IsNil(c.store) {
 		return nil, param.Invalid("WithStore's store", nil, "must be a Store, such as NewMemoryStore()")
 	}
-	if c.storeSet && c.name == "" {
-		return nil, param.Invalid("the name of a limiter with WithStore", "empty", "must be given by WithName, because limiters of one name on a store share the states of keys")
+	if _, inMemory := c.store.(*MemoryStore); c.storeSet && c.name == "" && !inMemory {
+		return nil, param.Invalid("the name of a limiter with WithStore", "empty", "must be given by WithName, because the states in a store that outlives the process are those of a name")
 	}
 	if c.clockSet && param.IsNil(c.clock) {
 		return nil, param.Invalid("WithClock's clock", nil, "must be a clock.Clock, such as clock.New()")

@@ -238,6 +238,25 @@ func (sp *Tables) shrink() {
 	}
 }
 
+func (sp *Tables) empty() {
+	for _, e := range sp.list() {
+		sh := e.(*shard)
+		sh.mu.Lock()
+		t := sh.current()
+		for slot := range t.groups * groupSlots {
+			p := place{slot / groupSlots * t.size, slot % groupSlots}
+			if !t.holds(p) {
+				continue
+			}
+			if sp.single {
+				atomic.StoreUint64(t.word(p), kernel.Gone)
+			}
+			sh.forgetLocked(t, p)
+		}
+		sh.mu.Unlock()
+	}
+}
+
 // count adds the totals of all shards to stats.
 func (sp *Tables) count(stats *Stats) {
 	sp.over.count(stats)

@@ -187,6 +187,19 @@ func (sh *logShard) shrink() {
 }
 
 // count adds the totals of all shards to stats.
+func (sp *Logs) empty() {
+	for _, e := range sp.list() {
+		sh := e.(*logShard)
+		sh.mu.Lock()
+		for i := 0; sh.keys > 0; i = sh.after(i) {
+			for !sh.slots[i].free() { // another key may take its slot
+				sh.forgetLocked(i, false)
+			}
+		}
+		sh.mu.Unlock()
+	}
+}
+
 func (sp *Logs) count(stats *Stats) {
 	sp.over.count(stats)
 	stats.Bytes += sizeOf[Logs]() + sp.bytes()

@@ -14,6 +14,7 @@
 package memory
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -43,7 +44,9 @@ type Store struct {
 	rejected   atomic.Uint64
 	time       atomic.Pointer[kernel.Timeline] // of all requests; nil until the first
 	overhead   atomic.Uint64                   // bytes that the users of spaces take, and the list of spaces
-	mu         sync.Mutex                      // protects against another Open
+	inserts    atomic.Uint64                   // keys inserted into spaces that were dropped
+	ended      atomic.Uint64                   // holds that ended there by themselves
+	mu         sync.Mutex                      // protects against another Open or Drop
 	all        atomic.Pointer[[]space]
 	admission  admission
 	serial     uint64    // see serials; set when the first space is opened
@@ -57,6 +60,7 @@ type space interface {
 	vacant() bool        // whether it has no keys; only if there is a bound
 	shrink()
 	count(stats *Stats) // adds its counts to stats
+	empty()             // forgets all keys; nobody else uses the space any more
 }
 
 // Stats are the counts of a Store.
@@ -79,7 +83,10 @@ func (s *Store) Len() int {
 
 // Stats returns the counts of the store. They are not read at a single instant.
 func (s *Store) Stats() Stats {
-	stats := Stats{Evictions: s.evicted.Load(), Rejected: s.rejected.Load(), Bytes: s.admission.bytes.Load() + s.overhead.Load()}
+	stats := Stats{
+		Inserts: s.inserts.Load(), Evictions: s.evicted.Load(), Rejected: s.rejected.Load(), Ended: s.ended.Load(),
+		Bytes: s.admission.bytes.Load() + s.overhead.Load(),
+	}
 	for _, sp := range s.spaces() {
 		sp.count(&stats)
 	}
@@ -161,6 +168,30 @@ func (s *Store) begin(overhead uint64) {
 func (s *Store) add(sp space) {
 	all := append(s.spaces(), sp) // may append in place: readers keep their length
 	s.all.Store(&all)
+}
+
+// DropTables forgets a space that nobody uses any more, whose user took overhead bytes.
+func (s *Store) DropTables(sp *Tables, overhead uint64) {
+	if logs := sp.logs.Load(); logs != nil {
+		s.drop(logs, spaceBytes)
+	}
+	s.drop(sp, overhead+sizeOf[Limit]()+sizeOf[[]*Limit]()+sizeOf[*Limit]()+spaceBytes)
+}
+
+// DropLogs is like DropTables.
+func (s *Store) DropLogs(sp *Logs, overhead uint64) { s.drop(sp, overhead+spaceBytes) }
+
+func (s *Store) drop(sp space, bytes uint64) {
+	sp.empty()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var stats Stats
+	sp.count(&stats)
+	s.inserts.Add(stats.Inserts)
+	s.ended.Add(stats.Ended)
+	s.overhead.Add(-bytes)
+	left := slices.DeleteFunc(slices.Clone(s.spaces()), func(other space) bool { return other == sp })
+	s.all.Store(&left)
 }
 
 // Timeline returns the timeline of the store's requests. If there is none yet, it
