@@ -73,8 +73,9 @@ cross:
 		if command -v $$qemu >/dev/null; then echo "== test $$arch"; GOARCH=$$arch go test -exec $$qemu -run '$(ENGINE)' . ./internal/memory; \
 		else echo "== test $$arch: SKIPPED, $$qemu is not installed"; fi; done
 
+# Compares the algorithms, in less than a minute. benchmarks/run.sh compares other libraries.
 bench:
-	go test -run '^$$' -bench . -benchmem .
+	go test -run '^$$' -bench . -benchtime 100ms .
 
 # Changes the code in MUTANTS random places, one at a time, and lists the changes that no test
 # notices. It takes about a minute for each.
@@ -88,6 +89,7 @@ nightly: export RATELIMIT_NIGHTLY = 1
 nightly: servers
 	go test -timeout 60m ./benchmarks/... ./integration/... ./examples/... $(call packages,$(RELEASED))
 	go test -timeout 60m -race ./integration/linear ./integration/redis $(call packages,$(RELEASED))
+	go test -run '^$$' -bench . -benchtime 1x . ./benchmarks/...
 	$(MAKE) cross fuzz
 	scripts/release.sh v1.999.0 --dry-run
 	RATELIMIT_NIGHTLY= $(MAKE) mutants
