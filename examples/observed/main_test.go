@@ -25,12 +25,12 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// Requests of a user in a volley, and what becomes of them while the clock stands still.
+// Requests of a user in a volley, and what becomes of them if the clock moves once they are there.
 const (
 	searches     = 8
 	searchesDone = 5 // the others are denied
 
-	reports     = 12 // the first is let through, and the others are held for 1, 2, 3 … seconds
+	reports     = 12 // the first is let through, and the others wait in line for 1, 2, 3 … seconds
 	reportsDone = 11 // because the turn of the last one would come after more than 10 seconds
 )
 
@@ -103,8 +103,8 @@ func queries(t *testing.T) map[string]string {
 }
 
 // TestPrometheus sends requests, and compares the answers of a real Prometheus server to the
-// queries in docs/observe.md with what was done. The clock of the limiters stands still, so that each
-// wait is known.
+// queries in docs/observe.md with what was done. The clock of the limiters moves only when all of a volley
+// are there, and then a second at a time, so that each wait is known.
 //
 // The same is done twice, before and after the first scrape, because a rate needs two samples:
 // rate extrapolates series that have grown alike by the same factor.
@@ -130,15 +130,26 @@ func TestPrometheus(t *testing.T) {
 			return err
 		})
 	}
-	v.send(t, "ann", "bob")
-	decided(users/2*(searches+reports), func() (float64, error) { return decisions(server) })
+	done := 0
+	volley := func(names ...string) {
+		v.send(t, names...)
+		shown := func() (float64, error) { return decisions(server) }
+		done += len(names) * (searches + 1 + reports - reportsDone) // the denied one comes after those in line
+		decided(done, shown)
+		for range reportsDone - 1 {
+			clk.Add(time.Second)
+			done += len(names)
+			decided(done, shown)
+		}
+	}
+	volley("ann", "bob")
 	p := startPrometheus(t, path, server.Listener.Addr().String())
 	scraped := func() (float64, error) {
 		got, err := p.ask("sum(ratelimit_decisions_total)", "")
 		return got[""], err
 	}
 	decided(users/2*(searches+reports), scraped)
-	v.send(t, "cho", "dan")
+	volley("cho", "dan")
 	decided(users*(searches+reports), scraped)
 
 	answers := map[string]map[string]float64{}
@@ -166,9 +177,6 @@ func TestPrometheus(t *testing.T) {
 	close(wait, map[string]float64{"reports": 5 + (10-5)*(0.99*reportsDone-6)/5})
 	assert.Empty(t, answers, "queries that this test does not know")
 
-	for range 10 {
-		clk.Add(time.Second)
-	}
 	v.running.Wait()
 	assert.Equal(t, map[string]int{
 		"/search 200": users * searchesDone, "/search 429": users * (searches - searchesDone),
