@@ -105,13 +105,13 @@ const (
 // or nil. h says how the events are held. If this is a Wait that is to ask again, because its turn is not near or
 // held events may come back, it reserves nothing and returns the denial. It sets why.
 func (l *limiter) reserveBy(ctx context.Context, key string, n int, maxWait time.Duration, to purpose, t *Transition, err error, h holding, why *reason) (_ *Reservation, denied *Result, _ error) {
-	waits := to != toReserve
+	waits, near := to != toReserve, l.farthest(t, to)
 	m := l.mark(key)
 	var res Result
 	var as Handle
 	if err == nil {
 		as = t.handle(h)
-		err = l.applyBy(ctx, key, t, &Request{Op: OpReserve, N: n, MaxWait: maxWait, near: l.farthest(t, to), Hold: as, atOnce: waits && l.local != nil, yields: waits}, &res)
+		err = l.applyBy(ctx, key, t, &Request{Op: OpReserve, N: n, MaxWait: maxWait, near: near, Hold: as, atOnce: waits && l.local != nil, yields: waits}, &res)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -120,7 +120,7 @@ func (l *limiter) reserveBy(ctx context.Context, key string, n int, maxWait time
 		r, err := l.degradedReserve(ctx, key, n, t, err, why)
 		return r, nil, err
 	case !res.Decision.Allowed:
-		if waits && n <= t.kernel.Limit() && !res.Full && (res.ends > 0 || !res.QueueFull && res.Wait <= maxWait) {
+		if waits && n <= t.kernel.Limit() && !res.Full && (res.ends > 0 || near > 0 && !res.QueueFull && res.Wait <= maxWait) {
 			denial := res // so that other results are not allocated
 			return nil, &denial, nil
 		}

@@ -90,7 +90,7 @@ func TestNew(t *testing.T) {
 			return r != nil
 		}, []string{"hold k 1"}},
 		"Middleware":  {func(l ratelimit.Limiter) bool { return serve(l) }, []string{"take k 1"}},
-		"WithShaping": {func(l ratelimit.Limiter) bool { return serve(l, httplimit.WithShaping(time.Second)) }, []string{"reserve k 1"}},
+		"WithShaping": {func(l ratelimit.Limiter) bool { return serve(l, httplimit.WithShaping(time.Second)) }, []string{"wait k 1"}},
 		"WithSettle": {func(l ratelimit.Limiter) bool {
 			return serve(l, httplimit.WithSettle(func(*http.Request, int, int64) int { return 4 }))
 		}, []string{"hold k 1", "settle k 4"}},
