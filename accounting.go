@@ -126,7 +126,7 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 			res.set(&a)
 			return res.Decision, res.uncounted(n)
 		}
-		return l.behind(ctx, key, decision(&a)), nil
+		return l.charged(ctx, key, decision(&a)), nil
 	}
 	t, res, err := l.apply(ctx, key, Request{Op: OpCharge, N: n})
 	if err != nil {
@@ -134,7 +134,7 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 			return fallback.Charge(context.WithoutCancel(ctx), key, n)
 		})
 	}
-	return l.behind(ctx, key, res.Decision), res.uncounted(n)
+	return l.charged(ctx, key, res.Decision), res.uncounted(n)
 }
 
 // uncounted returns the error of n events that could not be counted.

@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -40,8 +39,9 @@ type denied struct {
 
 // An ahead is the state of a key after those who stand in line.
 type ahead struct {
-	by *kernel.Compiled
-	st []uint64
+	by   *kernel.Compiled
+	st   []uint64
+	last kernel.Instant // when the turn of the last one comes
 }
 
 // apply applies a request of t to the state, at now.
@@ -51,13 +51,14 @@ func (a *ahead) apply(t *Transition, req kernel.Request, now kernel.Instant) (an
 		t.kernel.RefuseFrom(a.by, a.st, &req, false, &ans)
 	} else {
 		a.by, a.st, _ = t.kernel.StepFrom(a.by, a.st, &req, &ans)
+		a.last = max(a.last, ans.Due)
 	}
 	return ans
 }
 
 // stateAhead returns the state of key after all who stand in its line, or nil if it is not known: because it is
-// not in this process, or because events may come back at any moment.
-func (l *limiter) stateAhead(ln *line.Line, key string, now kernel.Instant) *ahead {
+// not in this process, or because events may come back at any moment. t is the present limit of the key.
+func (l *limiter) stateAhead(ln *line.Line, key string, t *Transition, now kernel.Instant) *ahead {
 	if a, ok := ln.Ahead.(*ahead); ok {
 		return a
 	}
@@ -68,13 +69,16 @@ func (l *limiter) stateAhead(ln *line.Line, key string, now kernel.Instant) *ahe
 	if a == nil {
 		return nil
 	}
-	ln.Turnless(func(t line.Terms) bool {
-		of := t.By.(terms)
-		if of.by.flies {
+	ln.Turnless(func(of line.Terms) bool {
+		by := of.By.(terms).by
+		if of.By.(terms).l == l { // it will ask for its turn by t
+			by = t
+		}
+		if by.flies {
 			a = nil
 			return false
 		}
-		a.apply(of.by.loose(), kernel.Request{Op: kernel.OpReserve, N: t.N, MaxWait: Never - 1, AtOnce: true}, now)
+		a.apply(by.loose(), kernel.Request{Op: kernel.OpReserve, N: of.N, MaxWait: Never - 1, AtOnce: true}, now)
 		return true
 	})
 	if a != nil {
@@ -94,7 +98,7 @@ func (l *limiter) mayEnter(ctx context.Context, ln *line.Line, key string, n int
 		return nil // it is not known, or the first one is told when it asks, or nothing can go wrong
 	}
 	now, _ := l.timeline.Now()
-	a := l.stateAhead(ln, key, now)
+	a := l.stateAhead(ln, key, t, now)
 	if a == nil {
 		return nil
 	}
@@ -123,53 +127,55 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 		return d, false
 	}
 	t, err := l.transitionOf(ctx, key)
+	l.nudge(key, t)
 	if err != nil || t.Stateless() || n > t.kernel.Limit() {
-		l.waiters.Wake(key) // for those who wait, the limit may have changed as well
 		return d, false
 	}
 	now, _ := l.timeline.Now()
-	wake := false
 	l.waiters.Look(key, func(ln *line.Line) {
 		why, _ := ln.Denial.(*denied)
 		if why == nil && ln.Last() == 0 && ln.Len() == 1 {
 			return // it is being decided whether that one waits
 		}
 		does = true
+		turn := ln.Last()
 		var passed time.Duration
-		switch a := l.stateAhead(ln, key, now); {
+		switch a := l.stateAhead(ln, key, t, now); {
 		case a != nil:
 			ans := a.apply(t.loose(), kernel.Request{Op: kernel.OpTake, N: n}, now)
 			d = decision(&ans)
+			turn = max(turn, a.last) // a LeakyBucket has room before
 		case why != nil:
 			d = why.Decision
 			passed = time.Duration(now - min(now, why.at))
-			wake = why.isOld(l, t)
 		default:
 			d = Decision{Limit: t.kernel.Limit()}
 		}
 		if d.RetryAfter < Never {
-			turn := time.Duration(ln.Last() - min(now, ln.Last()))
-			d.RetryAfter = max(soon, turn, d.RetryAfter-passed)
+			d.RetryAfter = max(soon, time.Duration(turn-min(now, turn)), d.RetryAfter-passed)
 		}
 		d.ResetAfter = max(d.RetryAfter, d.ResetAfter-passed)
 		d.Allowed, d.Remaining, d.Delay = false, 0, 0
 	})
-	if wake {
-		l.waiters.Wake(key)
-	}
 	return d, does
 }
 
 // nudge wakes the first one in the line of key if there may be room that it does not know of: because it was denied
-// by another limit than t, or some time ago, since when another process may have released events.
+// by another limit than t, the present one, or some time ago, since when another process may have released events. If
+// it has a turn by another limit, the turns are made again.
 func (l *limiter) nudge(key string, t *Transition) {
-	wake := false
+	wake, renew := false, false
 	l.waiters.Look(key, func(ln *line.Line) {
 		why, _ := ln.Denial.(*denied)
 		wake = why != nil && why.isOld(l, t)
+		r, _ := ln.Held().(*Reservation)
+		renew = r != nil && r.l == l && r.by != t && t != nil
 	})
 	if wake {
 		l.waiters.Wake(key)
+	}
+	if renew {
+		l.waiters.Renew(key)
 	}
 }
 
@@ -191,6 +197,12 @@ func (l *limiter) behind(ctx context.Context, key string, d Decision) Decision {
 	return d
 }
 
+// charged is behind after events of key were counted that nobody has asked for.
+func (l *limiter) charged(ctx context.Context, key string, d Decision) Decision {
+	l.waiters.Look(key, func(ln *line.Line) { ln.Ahead = nil })
+	return l.behind(ctx, key, d)
+}
+
 // errWaiters is the error of a Reserve that would overtake a Wait.
 func errWaiters(n int) error {
 	return fmt.Errorf("%w: no reservation of %d is made while others wait in line; use Wait", ErrQueueFull, n)
@@ -204,16 +216,15 @@ func (l *limiter) wait(ctx, until context.Context, key string, n int, to purpose
 	}
 	t, err := l.transitionOf(ctx, key)
 	if err != nil || t.Stateless() || n > t.kernel.Limit() {
-		l.waiters.Wake(key) // for those who wait, the limit may have changed as well
+		l.nudge(key, t)
 		r, _, err := l.reserveBy(ctx, key, n, l.patience(until), to, t, err, h, why)
 		return r, err
 	}
 	var first *Reservation
-	var denial *Result
-	before, _ := l.timeline.Now()
 	if _, busy := l.waiters.Waits(key); busy || t.flies {
 		l.nudge(key, t)
 	} else {
+		var denial *Result
 		first, denial, err = l.reserveBy(ctx, key, n, l.patience(until), to, t, nil, h, why)
 		if err != nil || denial == nil && (first == nil || !first.is(isAhead) || first.Delay() == 0) {
 			return first, err
@@ -227,15 +238,14 @@ func (l *limiter) wait(ctx, until context.Context, key string, n int, to purpose
 		}
 		return l.mayEnter(until, ln, key, n, t, &w.why)
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case denial != nil:
-		w.denied(denial, before, t)
-	case first != nil:
+	}
+	defer w.abandon()
+	if first != nil {
 		w.granted(first)
 	}
-	return w.stand()
+	return w.stand() // if it was denied, it asks again: there may be room since, which nobody has told it of
 }
 
 // A waiter stands in line.
@@ -249,6 +259,7 @@ type waiter struct {
 	h     holding
 	why   reason
 	place *line.Place
+	over  bool // whether it has left the line
 }
 
 // stand returns when the turn has come.
@@ -258,12 +269,15 @@ func (w *waiter) stand() (*Reservation, error) {
 		do, held, until := w.place.Next(now, w.soon())
 		switch do {
 		case line.Served:
+			w.over = true
 			r, _ := held.(*Reservation)
 			return r, nil
 		case line.Ask:
 			if done, r, err := w.ask(); done {
 				return r, err
 			}
+		case line.GiveBack:
+			w.giveBack(held.([]line.Turn))
 		default:
 			if err := w.l.sleep(w.until, until, w.place.Woken()); err != nil {
 				return w.leave(nil, err)
@@ -303,6 +317,7 @@ func (l *limiter) farthest(t *Transition, to purpose) time.Duration {
 // leave gives the place up, and returns r and err, unless the turn has come.
 func (w *waiter) leave(r *Reservation, err error) (*Reservation, error) {
 	now, _ := w.l.timeline.Now()
+	w.over = true
 	served, held, left := w.place.Leave(now)
 	w.giveBack(left)
 	if served && err != nil {
@@ -310,6 +325,14 @@ func (w *waiter) leave(r *Reservation, err error) (*Reservation, error) {
 		return r, nil
 	}
 	return r, err
+}
+
+// abandon gives the place up if code of the caller has panicked: a lookup, a clock, or a store.
+func (w *waiter) abandon() {
+	if !w.over {
+		_, _, left := w.place.Leave(0)
+		w.giveBack(left)
+	}
 }
 
 // giveBack gives turns back that fit nobody in line.
@@ -333,18 +356,11 @@ func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 	began := time.Now()
 	var r *Reservation
 	var denial *Result
-	asked := false
-	defer func() {
-		if !asked { // a lookup or a clock of a user panics
-			_, _ = w.leave(nil, errAsking)
-		}
-	}()
 	if err == nil && by.flies {
-		r, denial, err = l.holdInFlight(w.ctx, w.key, w.n, by, w.h, &w.why)
+		r, denial, err = l.holdInFlight(w.ctx, w.until, w.key, w.n, by, w.h, &w.why)
 	} else {
 		r, denial, err = l.reserveBy(w.ctx, w.key, w.n, l.patience(w.until), w.to, by, err, w.h, &w.why)
 	}
-	asked = true
 	if w.l.local == nil {
 		w.l.waiters.Took.Store(int64(time.Since(began)))
 	}
@@ -362,9 +378,6 @@ func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 	w.granted(r)
 	return false, nil, nil
 }
-
-// errAsking is the error of a Wait whose caller's code panics.
-var errAsking = errors.New("ratelimit: a function of the caller has panicked")
 
 // granted says that r was reserved.
 func (w *waiter) granted(r *Reservation) {
@@ -386,14 +399,14 @@ func (w *waiter) denied(denial *Result, before kernel.Instant, by *Transition) {
 	w.place.Denied(&denied{denial.Decision, before, by}, again)
 }
 
-// holdInFlight holds n events of a key with an [InFlight], and waits for their delay. If they are denied for now,
-// it returns the denial. It sets why.
-func (l *limiter) holdInFlight(ctx context.Context, key string, n int, by *Transition, h holding, why *reason) (_ *Reservation, denial *Result, _ error) {
+// holdInFlight holds n events of a key with an [InFlight], and waits for their delay, at most until a context ends. If
+// they are denied for now, it returns the denial. It sets why.
+func (l *limiter) holdInFlight(ctx, until context.Context, key string, n int, by *Transition, h holding, why *reason) (_ *Reservation, denial *Result, _ error) {
 	r, res, err := l.holdOrRelease(ctx, key, n, by, h)
 	switch {
 	case r != nil:
 		why.failed(err) // if there is an error, the policy has decided
-		return r, nil, r.outlast(ctx)
+		return r, nil, r.outlast(until)
 	case err != nil && ctx.Err() != nil:
 		return nil, nil, ctx.Err()
 	case err != nil:

@@ -117,7 +117,7 @@ func (ls *Lines) Has(key string) bool {
 // Wake wakes who may ask for key, if anybody waits, because something may have made room.
 func (ls *Lines) Wake(key string) {
 	ls.Look(key, func(ln *Line) {
-		ln.Base, ln.Ahead = nil, nil
+		ln.Ahead = nil
 		for e := ln.others.Front(); e != nil; e = e.Next() {
 			if p := e.Value.(*Place); p.asking {
 				p.again = roused
@@ -128,6 +128,26 @@ func (ls *Lines) Wake(key string) {
 			}
 		}
 	})
+}
+
+// Renew has the turns of key given back and made again, because others may be earlier.
+func (ls *Lines) Renew(key string) {
+	ls.Look(key, func(ln *Line) {
+		if e := ln.first.Front(); e != nil {
+			ln.renew = true
+			e.Value.(*Place).wake()
+		}
+	})
+}
+
+// Forget has the turns of key made again, because its state has none any more.
+func (ls *Lines) Forget(key string) {
+	ls.Look(key, func(ln *Line) {
+		ln.uncover(0)
+		ln.turns = nil
+		ln.wake()
+	})
+	ls.Wake(key)
 }
 
 // Look calls f with the line of key, locked, if anybody stands in it.
@@ -179,10 +199,11 @@ type Line struct {
 	width      int // how many may at once
 	cancelling int // callers that give turns back: until they have, nobody asks
 
-	// What follows is the caller's: the state of the key with the turns, if it is known, and that after all who
-	// stand in line, which become nil once they are not true any more; and why the first one was denied.
-	Base, Ahead any
-	Denial      any
+	renew bool // whether the turns are to be given back, and made again
+
+	// What follows is the caller's: the state of the key after all who stand in line, which becomes nil once it is
+	// not true any more; and why the first one was denied.
+	Ahead, Denial any
 }
 
 // Len returns how many stand in line.
@@ -194,6 +215,14 @@ func (ln *Line) Last() kernel.Instant {
 		return 0
 	}
 	return ln.turns[len(ln.turns)-1].Due
+}
+
+// Held returns what the caller holds for the first turn, or nil if there is none.
+func (ln *Line) Held() any {
+	if len(ln.turns) == 0 {
+		return nil
+	}
+	return ln.turns[0].Held
 }
 
 // Turnless calls f for the terms of each place without a turn, in order, until it returns false.
@@ -242,19 +271,24 @@ func (ln *Line) fit() (left []Turn) {
 	return nil
 }
 
-// cut returns the turns from the i-th on, newest first. Their places have none any more.
-func (ln *Line) cut(i int) (left []Turn) {
+// uncover takes the turns from the i-th on from their places.
+func (ln *Line) uncover(i int) {
 	for ln.first.Len() > i {
 		p := ln.first.Remove(ln.first.Back()).(*Place)
 		p.element, p.has = ln.others.PushFront(p), false
 	}
+}
+
+// cut returns the turns from the i-th on, newest first. Their places have none any more.
+func (ln *Line) cut(i int) (left []Turn) {
+	ln.uncover(i)
 	left = slices.Clone(ln.turns[i:])
 	slices.Reverse(left)
 	clear(ln.turns[i:])
 	ln.turns = ln.turns[:i]
 	ln.cancelling++
 	ln.all.count.Add(1)
-	ln.Ahead, ln.Base = nil, nil
+	ln.Ahead = nil
 	return left
 }
 
@@ -308,9 +342,10 @@ type Step int
 
 // The steps.
 const (
-	Rest   Step = iota // until an instant, or until it is woken
-	Ask                // for a turn, and call Granted, Denied or Leave
-	Served             // its turn has come, and it has left the line
+	Rest     Step = iota // until an instant, or until it is woken
+	Ask                  // for a turn, and call Granted, Denied or Leave
+	GiveBack             // the turns that Next returns, newest first, and call Cancelled
+	Served               // its turn has come, and it has left the line
 )
 
 // Next returns what the place is to do at now. A turn is asked for once the one before it is no more than
@@ -324,6 +359,10 @@ func (p *Place) Next(now kernel.Instant, soon time.Duration) (do Step, held any,
 			return Rest, nil, kernel.Forever
 		}
 		if due := ln.turns[0].Due; due > now {
+			if ln.renew {
+				ln.renew = false
+				return GiveBack, ln.cut(0), 0
+			}
 			return Rest, nil, due
 		}
 		held = ln.turns[0].Held

@@ -34,7 +34,7 @@ func (ln *Line) check(t *testing.T) {
 	}
 }
 
-// In random histories (200 in CI, 20,000 at night), each turn that was made is served once or given back once, those
+// In random histories (200 in CI, 20,000 at night), each turn that was made is served once or given back or forgotten once, those
 // with the same terms are served in the order in which they came, unless they asked at once, and nothing is left.
 func TestLine_Histories(t *testing.T) {
 	for seed := range budget.Histories(200, 20_000) {
@@ -82,6 +82,11 @@ func TestLine_Histories(t *testing.T) {
 			case what == 4 && len(cancelling) > 0:
 				cancelling[0].Cancelled()
 				cancelling = cancelling[1:]
+			case what == 5 && step%16 == 0:
+				lines.Renew("key")
+			case what == 5 && step%16 == 8:
+				lines.Look("key", func(ln *Line) { ended += len(ln.turns) })
+				lines.Forget("key")
 			default:
 				now += kernel.Instant(rnd.IntN(4))
 			}
@@ -97,6 +102,8 @@ func TestLine_Histories(t *testing.T) {
 						}
 						asking, resting = append(asking, p), forget(resting, i)
 						i--
+					case GiveBack:
+						left(p, held.([]Turn))
 					case Served:
 						require.Equal(t, p.N, held)
 						if wide == 1 && sizes == 1 {
