@@ -239,6 +239,9 @@ func (l *limiter) wait(ctx, until context.Context, key string, n int, to purpose
 		return l.mayEnter(until, ln, key, n, t, &w.why)
 	})
 	if err != nil {
+		if d, ok := l.overtakes(ctx, key, n); ok && w.why.denial == (Decision{}) { // the line is too long
+			w.why.denied(&d)
+		}
 		return nil, err
 	}
 	defer w.abandon()

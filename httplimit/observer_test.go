@@ -105,3 +105,35 @@ func TestObserverSeesTransport(t *testing.T) {
 		assert.Equal(t, []string{"wait granted", "wait granted", "wait delayed"}, *seen)
 	})
 }
+
+// TestObserverSeesFullLineOnce checks that a request which is refused because too many wait is told when to retry,
+// and seen once.
+func TestObserverSeesFullLineOnce(t *testing.T) {
+	for name, tt := range map[string]struct {
+		alg         ratelimit.Algorithm
+		retry, told string
+	}{
+		"bucket":    {ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)}, "120", "2m0s"},
+		"in flight": {ratelimit.InFlight{Limit: 1, Timeout: time.Minute}, "1", "1m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var seen []string
+				l := ratelimit.Must(ratelimit.New(tt.alg, ratelimit.WithMaxWaiters(1), ratelimit.WithObserver(
+					ratelimit.ObserverFunc(func(_ context.Context, o ratelimit.Observation) {
+						seen = append(seen, fmt.Sprint(o.Call, " ", o.Outcome, " ", o.Decision.RetryAfter))
+					}))))
+				require.True(t, l.Allow("192.0.2.1"))
+				seen = nil
+				h := httplimit.Middleware(l, httplimit.WithShaping(time.Hour))(http.NotFoundHandler())
+				go serve(h, from("192.0.2.1:1"))
+				synctest.Wait()
+				resp := serve(h, from("192.0.2.1:1"))
+				assert.Equal(t, 429, resp.StatusCode)
+				assert.Equal(t, tt.retry, resp.Header.Get("Retry-After"))
+				assert.Equal(t, []string{"wait denied " + tt.told}, seen)
+				time.Sleep(2 * time.Minute)
+			})
+		})
+	}
+}
