@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -85,7 +86,12 @@ func TestWait_WhoLeavesCostsNothing(t *testing.T) {
 						assert.GreaterOrEqual(t, all, int64(300))
 						assert.LessOrEqual(t, served, int64(621))
 						begin := time.Now()
-						require.NoError(t, l.Wait(t.Context(), "key"))
+						err := l.Wait(t.Context(), "key")
+						if errors.Is(err, ratelimit.ErrQueueFull) { // somebody was served just now
+							time.Sleep(100 * time.Millisecond)
+							err = l.Wait(t.Context(), "key")
+						}
+						require.NoError(t, err)
 						assert.LessOrEqual(t, time.Since(begin), time.Second)
 					})
 				})
