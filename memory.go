@@ -47,6 +47,8 @@ type MemoryStore struct {
 	memoryConfig
 	engine memory.Store
 
+	alone bool // whether it is that of one limiter, with which it leaves
+
 	mu     sync.Mutex // protects spaces
 	spaces map[string]*memoryStates
 }
@@ -213,7 +215,10 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 	default:
 		sp.logs = s.engine.OpenLogs(overhead)
 	}
-	if name == "" { // the states are those of one limiter, and leave with it
+	switch {
+	case name == "" && s.alone:
+		return sp, nil
+	case name == "": // the states are those of one limiter, and leave with it
 		tables, logs, engine := sp.tables, sp.logs, &s.engine
 		runtime.AddCleanup(sp, func(overhead uint64) {
 			if tables != nil {

@@ -123,7 +123,9 @@ func newConfig(opts []Option) (*config, error) {
 		return nil, param.Invalid("WithStoreTimeout's duration", c.storeTimeout, "must be positive")
 	}
 	if !c.storeSet {
-		c.store = NewMemoryStore()
+		own := NewMemoryStore()
+		own.alone = true
+		c.store = own
 	}
 	return c, nil
 }
