@@ -189,8 +189,10 @@ func TestDeadlineMovesDuringTheWait(t *testing.T) {
 					_, err := b.Charge(t.Context(), 980) // so that 20 come in a second
 					require.NoError(t, err)
 					require.NoError(t, c.SetDeadline(at(test.first)))
-					time.AfterFunc(50*time.Millisecond, func() { assert.NoError(t, c.SetDeadline(at(test.then))) })
+					moved := make(chan error, 1)
+					time.AfterFunc(50*time.Millisecond, func() { moved <- c.SetDeadline(at(test.then)) })
 					n, err := call()
+					require.NoError(t, <-moved)
 					if test.fails > 0 {
 						assertTimeout(t, "", err)
 						assert.Zero(t, n)
