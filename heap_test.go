@@ -103,7 +103,7 @@ func TestLongKeysCostNoMore(t *testing.T) {
 // steady flow.
 func TestLogsAreSmall(t *testing.T) {
 	budget.Alone(t)
-	const n = 5000
+	const n = 20_000
 	all := names(n)
 	for _, tt := range []struct {
 		name   string

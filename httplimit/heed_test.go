@@ -104,10 +104,12 @@ func TestHeedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5}))
 		tr := &httplimit.Transport{Limiter: unlimited, Heed: true, Base: handled{httplimit.Middleware(l)(ok), 10 * time.Millisecond}}
+		var refused atomic.Int64
 		ask := func() {
 			resp, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
-			if assert.NoError(t, err) {
-				assert.Equal(t, 200, resp.StatusCode)
+			if assert.NoError(t, err) && resp.StatusCode != 200 {
+				assert.Equal(t, 429, resp.StatusCode)
+				refused.Add(1)
 			}
 		}
 		ask() // to know the limit
@@ -121,6 +123,7 @@ func TestHeedTogether(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		assert.LessOrEqual(t, refused.Load(), int64(5), "a response may come in the instant in which its quota is used")
 		assert.Greater(t, time.Since(start), 94*time.Second, "the server has a limit")
 		assert.Less(t, time.Since(start), 3*time.Minute)
 	})

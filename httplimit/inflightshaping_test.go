@@ -106,7 +106,7 @@ func TestInFlightShapingOfOthers(t *testing.T) {
 			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
 				return ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 6}, nil
 			})))
-		h := httplimit.Middleware(l, httplimit.WithShaping(3*time.Second), httplimit.WithInFlight())(ok)
+		h := httplimit.Middleware(l, httplimit.WithShaping(3500*time.Millisecond), httplimit.WithInFlight())(ok)
 		start := time.Now()
 		var wg sync.WaitGroup
 		for i, want := range []time.Duration{0, 1, 2, 3} {

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -39,12 +40,24 @@ func (m *middleware) wait(ctx context.Context, l ratelimit.Limiter, q question) 
 	return m.refused(ctx, q, err, bounded.Err() != nil)
 }
 
+// turnOptions returns the options of a reservation, which without any is no hold.
+func (m *middleware) turnOptions() []ratelimit.HoldOption {
+	if !m.settles {
+		return nil
+	}
+	return append([]ratelimit.HoldOption{ratelimit.HoldFor(longestRequest)}, m.hold...)
+}
+
+// longestRequest is how long a request that was delayed may take before what it held counts as it
+// did, like the default of Hold.
+const longestRequest = 10 * time.Minute
+
 // refused returns the decision on a request that has waited in vain, because of why. late is whether the delay is
 // over. Peek says when to retry: observers do not see it, and have been told of the denial.
 func (m *middleware) refused(ctx context.Context, q question, why error, late bool) (answer, error) {
 	l := m.limits[0].limiter
 	if errors.Is(why, ratelimit.ErrQueueFull) { // of a limiter that New has not made, and that knows more of it
-		r, d, err := l.ReserveWithin(ctx, q.key, q.n, m.shaping, m.hold...)
+		r, d, err := l.ReserveWithin(ctx, q.key, q.n, m.shaping, m.turnOptions()...)
 		if err = errors.Join(err, r.Wait(ctx)); err != nil && ctx.Err() != nil {
 			err = ctx.Err()
 		}
@@ -52,7 +65,8 @@ func (m *middleware) refused(ctx context.Context, q question, why error, late bo
 	}
 	d, failed := l.Peek(ctx, q.key)
 	if d.Allowed && !d.Degraded && late { // the delay was over before the limiter was asked
-		return m.take(ctx, l, q)
+		r, d, err := l.ReserveWithin(ctx, q.key, q.n, 0, m.turnOptions()...)
+		return answer{Decision: d, turn: r}, err
 	}
 	d.Allowed = false
 	turn, early := errors.AsType[*ratelimit.TurnError](why)

@@ -161,20 +161,21 @@ func TestPrometheus(t *testing.T) {
 	}
 	t.Log(answers)
 	const denied, wait, keys = "the share of decisions that are denials, by limiter", "the wait that 99 % do not exceed, by limiter", "keys held, by store"
-	close := func(question string, want map[string]float64) {
+	close := func(question string, by float64, want map[string]float64) {
 		t.Helper()
 		got := answers[question]
 		require.Len(t, got, len(want), question)
 		for label := range want {
-			assert.InDelta(t, want[label], got[label], 1e-9, "%s: %s", question, label)
+			assert.InDelta(t, want[label], got[label], by, "%s: %s", question, label)
 		}
 		delete(answers, question)
 	}
-	close(denied, map[string]float64{"search": 1 - searchesDone/float64(searches), "reports": 1 - reportsDone/float64(reports)})
-	close(keys, map[string]float64{"main": 2 * users})
+	// A scrape during a volley sees a part of it, from which Prometheus extrapolates.
+	close(denied, 0.02, map[string]float64{"search": 1 - searchesDone/float64(searches), "reports": 1 - reportsDone/float64(reports)})
+	close(keys, 2, map[string]float64{"main": 2 * users}) // those of /search that are idle may be forgotten
 	// 5 of 11 waits are between 5 and 10 seconds, a bucket of the histogram, in which
 	// Prometheus interpolates. The longest wait is 10 seconds.
-	close(wait, map[string]float64{"reports": 5 + (10-5)*(0.99*reportsDone-6)/5})
+	close(wait, 0.1, map[string]float64{"reports": 5 + (10-5)*(0.99*reportsDone-6)/5})
 	assert.Empty(t, answers, "queries that this test does not know")
 
 	v.running.Wait()
