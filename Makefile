@@ -10,9 +10,12 @@ packages    = $(foreach m,$(1),./$(patsubst ./%,%,$(m))...)
 
 .PHONY: test servers integration race lint tidy alone arch fuzz cross bench mutants nightly
 
-# The tests of the released modules, which need nothing but Go.
+# The tests of the released modules, which need nothing but Go. What they depend on is fetched first,
+# so that what a network costs is told apart. Vet is a part of lint.
 test:
-	go test $(call packages,$(RELEASED))
+	@begin=$$(date +%s); go list -deps -test $(call packages,$(RELEASED)) >/dev/null; \
+		echo "fetched what the tests depend on: $$(($$(date +%s) - begin)) s"
+	go test -vet=off $(call packages,$(RELEASED))
 
 # Installs the servers and the browser that integration tests start. What cannot be installed is
 # reported and skipped.
