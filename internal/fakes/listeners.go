@@ -1,0 +1,84 @@
+package fakes
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A Witness is an observer that remembers what it was told.
+type Witness struct {
+	mu   sync.Mutex // protects seen
+	seen []ratelimit.Observation
+}
+
+// Observe implements ratelimit.Observer.
+func (w *Witness) Observe(_ context.Context, o ratelimit.Observation) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen = append(w.seen, o)
+}
+
+// Told returns what it was told since the last call of Told.
+func (w *Witness) Told() []ratelimit.Observation {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := w.seen
+	w.seen = nil
+	return seen
+}
+
+// One returns the only thing that it was told since the last call.
+func (w *Witness) One(t testing.TB) ratelimit.Observation {
+	t.Helper()
+	seen := w.Told()
+	require.Len(t, seen, 1)
+	return seen[0]
+}
+
+// Observed returns a limiter called api, with its observer and its clock.
+func Observed(t testing.TB, alg ratelimit.Algorithm, opts ...ratelimit.Option) (ratelimit.Limiter, *Witness, *clock.Mock) {
+	t.Helper()
+	w, clk := &Witness{}, clock.NewMock()
+	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithName("api"), ratelimit.WithClock(clk), ratelimit.WithObserver(w)}, opts...)...)
+	require.NoError(t, err)
+	return l, w, clk
+}
+
+// Log returns a logger without times, and what it has logged since the last call.
+func Log() (*slog.Logger, func() string) {
+	var text logText
+	h := slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: withoutTime})
+	return slog.New(h), func() string {
+		text.mu.Lock()
+		defer text.mu.Unlock()
+		defer text.Reset()
+		return text.String()
+	}
+}
+
+func withoutTime(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+// A logText is written by timers, too.
+type logText struct {
+	mu sync.Mutex
+	strings.Builder
+}
+
+func (t *logText) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.Builder.Write(p)
+}
