@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
@@ -26,9 +28,10 @@ import (
 type (
 	saturation struct {
 		Addr     string
-		Limit    string // a name in saturated
+		Client   string // a name in makers
+		Limit    string // a name in steadies
 		Callers  int
-		How      string // "take": each caller retries after RetryAfter; or "wait"
+		How      string // "take": each caller retries after RetryAfter; "wait"; or "leave": one in five who wait leaves
 		Lease    int
 		LeaseAge time.Duration
 		For      time.Duration
@@ -60,6 +63,8 @@ var steadies = map[string]steady{
 	"TokenBucket/burst 2":  {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 2}, 2, 100},
 	"WarmingUp":            {ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: time.Second}, 1, 100},
 	"hourly":               {hourly(20_000), 20_000, 0},
+	"TokenBucket/400":      {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(400)}, 400, 400},
+	"All/400":              {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(400)}, hourly(1e6)}, 400, 400},
 }
 
 // The processes of the other tests run TestSaturationWorker.
@@ -72,7 +77,7 @@ func TestSaturationWorker(t *testing.T) {
 	if do.Lease > 0 {
 		opts = append(opts, redisstore.WithLease(do.Lease, do.LeaseAge))
 	}
-	store := makers["rueidis"](t, do.Addr, opts...)
+	store := makers[do.Client](t, do.Addr, opts...)
 	l := limiter(t, store, steadies[do.Limit].alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.NoError(t, l.Reset(t.Context(), "other")) // it connects
 	ready()
@@ -80,6 +85,10 @@ func TestSaturationWorker(t *testing.T) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithTimeout(t.Context(), do.For)
+	if do.How == "leave" { // clients that leave say nothing before
+		ctx, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(do.For, cancel)
+	}
 	defer cancel()
 	for range do.Callers {
 		wg.Go(func() {
@@ -88,10 +97,14 @@ func TestSaturationWorker(t *testing.T) {
 				begin := time.Now()
 				var d ratelimit.Decision
 				var err error
-				if do.How == "wait" {
+				switch do.How {
+				case "wait":
 					err = l.Wait(ctx, "k")
 					d.Allowed = err == nil
-				} else {
+				case "leave":
+					err = waitOrLeave(ctx, t, l)
+					d.Allowed = err == nil
+				default:
 					d, err = l.Take(context.Background(), "k", 1)
 					require.NoError(t, err)
 				}
@@ -112,6 +125,20 @@ func TestSaturationWorker(t *testing.T) {
 	stats := store.Stats()
 	out.Leased, out.Lost = int(stats.Leased), int(stats.Lost)
 	require.NoError(t, json.NewEncoder(os.Stdout).Encode(out))
+}
+
+// waitOrLeave waits, perhaps until it has had enough. Only that, or the end of ctx, may end the Wait.
+func waitOrLeave(ctx context.Context, t *testing.T, l ratelimit.Limiter) error {
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	if rand.N(5) == 0 {
+		time.AfterFunc(rand.N(1500*time.Millisecond), leave)
+	}
+	err := l.Wait(ctx, "k")
+	if err != nil {
+		assert.ErrorIs(t, err, context.Canceled)
+	}
+	return err
 }
 
 // saturate runs processes with the same task, and returns the sum of their reports.
@@ -165,14 +192,23 @@ func (all saturated) bounded(t testing.TB, processes int, do saturation) {
 func (all saturated) used(of steady) float64 {
 	const period = 250_000 // microseconds; all limits' windows and refills divide it
 	from := (all.Granted[0][0]/period + 5) * period
-	to := all.Granted[len(all.Granted)-1][0] / period * period
+	to := all.ends()[len(all.Granted)-1] / period * period
 	n := 0
 	for _, g := range all.Granted {
-		if from <= g[0] && g[0] < to {
+		if from <= g[1] && g[1] < to {
 			n++
 		}
 	}
 	return float64(n) / (float64(of.rate) * float64(to-from) / 1e6)
+}
+
+// ends returns when the calls were granted, in order.
+func (all saturated) ends() (ends []int64) {
+	for _, g := range all.Granted {
+		ends = append(ends, g[1])
+	}
+	slices.Sort(ends)
+	return ends
 }
 
 // longest returns the longest time that a call took.
@@ -191,7 +227,7 @@ func TestLeasesConserve(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t)
 			do := saturation{
-				Addr: startWire(t, s.addr(), w).addr(), Limit: "hourly", How: "take",
+				Addr: startWire(t, s.addr(), w).addr(), Client: "rueidis", Limit: "hourly", How: "take",
 				Callers: 16, Lease: 100, LeaseAge: 20 * time.Millisecond, For: time.Second / 2,
 			}
 			store := makers["rueidis"](t, do.Addr, redisstore.WithTimeout(patient))
@@ -214,7 +250,7 @@ func TestLeasesBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t)
 			do := saturation{
-				Addr: startWire(t, s.addr(), w).addr(), Limit: "TokenBucket/interval", How: "take",
+				Addr: startWire(t, s.addr(), w).addr(), Client: "rueidis", Limit: "TokenBucket/interval", How: "take",
 				Callers: 8, Lease: 50, LeaseAge: 20 * time.Millisecond, For: time.Second / 2,
 			}
 			all := saturate(t, 3, do)
@@ -222,6 +258,48 @@ func TestLeasesBounded(t *testing.T) {
 			all.bounded(t, 3, do)
 		})
 	}
+}
+
+// Eight processes with 64 who wait, of whom one in five leaves at any time, use what the limit grants, and nothing
+// beyond; nobody polls. At night, that is asserted. On a machine that is busy otherwise, less is used:
+// TestSaturation_WhoLeaves of redisstore has a clock of its own.
+func TestSaturation_WhoLeaves(t *testing.T) {
+	long(t)
+	const processes = 8
+	limits, how := []string{"TokenBucket/400"}, 4*time.Second
+	if budget.Nightly() {
+		limits, how = append(limits, "All/400"), 10*time.Second
+	}
+	for client := range clients(t) {
+		for name, w := range distances() {
+			for _, limit := range limits {
+				t.Run(client+"/"+name+"/"+limit, func(t *testing.T) {
+					s, of := startServer(t), steadies[limit]
+					all := saturate(t, processes, saturation{
+						Addr: startWire(t, s.addr(), w).addr(), Client: client, Limit: limit, How: "leave", Callers: 64, For: how,
+					})
+					used, calls := all.used(of), float64(scriptsRun(t, s))/float64(len(all.Granted))
+					t.Logf("%.1f %% used, %.2f calls for each", 100*used, calls)
+					for i, at := range all.ends() {
+						require.LessOrEqual(t, float64(i+1), of.most(time.Duration(at-all.Granted[0][0])*time.Microsecond), "after %d ms", (at-all.Granted[0][0])/1000)
+					}
+					assert.Positive(t, used)
+					if budget.Nightly() {
+						assert.GreaterOrEqual(t, used, 0.97)
+						assert.LessOrEqual(t, calls, 3.0)
+					}
+				})
+			}
+		}
+	}
+}
+
+// scriptsRun returns how many scripts a server has run.
+func scriptsRun(t *testing.T, s *server) (n int) {
+	t.Helper()
+	_, err := fmt.Sscanf(s.info("commandstats", "cmdstat_evalsha"), "calls=%d,", &n)
+	require.NoError(t, err)
+	return n
 }
 
 var saturateFor = flag.Duration("saturate", 2*time.Second, "how long BenchmarkSaturation saturates a key")
@@ -244,7 +322,7 @@ func BenchmarkSaturation(b *testing.B) {
 			for _, w := range slices.Sorted(maps.Keys(wires)) {
 				b.Run(fmt.Sprintf("%s/%s/%s", limit, how, w), func(b *testing.B) {
 					do := saturation{
-						Addr: startWire(b, startServer(b).addr(), wires[w]).addr(), Limit: limit, How: how[:4],
+						Addr: startWire(b, startServer(b).addr(), wires[w]).addr(), Client: "rueidis", Limit: limit, How: how[:4],
 						Callers: 16, For: *saturateFor,
 					}
 					if how == "take/lease" {
