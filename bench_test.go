@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // The benchmarks compare the algorithms and the calls of this package, in memory. In less than a
@@ -531,5 +532,19 @@ func BenchmarkTopDenied(b *testing.B) {
 		}
 		b.Run("keys="+strconv.Itoa(n), func(b *testing.B) { loop(b, tell) })
 		b.Run("keys="+strconv.Itoa(n)+"/Parallel", func(b *testing.B) { parallel(b, tell) })
+	}
+}
+
+// BenchmarkBounded compares a store that is called in a goroutine with one that keeps to deadlines.
+func BenchmarkBounded(b *testing.B) {
+	s := &fakes.Strange{Call: func(context.Context) error { return nil }}
+	for name, store := range map[string]ratelimit.Store{"goroutine": s, "bounded": fakes.StrangeBounded{Strange: s}} {
+		b.Run(name, func(b *testing.B) {
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e9)}, ratelimit.WithStore(store), ratelimit.WithName("test")))
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Allow("key")
+			}
+		})
 	}
 }

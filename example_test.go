@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -446,6 +447,51 @@ func ExampleTopDenied() {
 	// level=INFO msg="ratelimit: denied" limiter=exports call=take n=5 never=true
 	// exports: bob was denied 2 times
 	// exports: eve was denied 1 times
+}
+
+// A map becomes a store. The version of a state is the state itself.
+func ExampleNewCASStore() {
+	var mu sync.Mutex
+	states := map[string]string{}
+
+	get := func(_ context.Context, key string) (state []byte, version string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return []byte(states[key]), states[key], nil
+	}
+	compareAndSwap := func(_ context.Context, key, version string, state []byte, expires time.Time) (bool, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if states[key] != version {
+			return false, nil
+		}
+		states[key] = string(state)
+		return true, nil
+	}
+	remove := func(_ context.Context, key string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		delete(states, key)
+		return nil
+	}
+
+	l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour},
+		ratelimit.WithStore(ratelimit.NewCASStore(get, compareAndSwap, remove)),
+		ratelimit.WithName("logins"))
+	if err != nil {
+		panic(err)
+	}
+	for range 3 {
+		fmt.Println(l.Allow("alice@example.com"))
+	}
+	for key := range states {
+		fmt.Println(key)
+	}
+	// Output:
+	// true
+	// true
+	// false
+	// logins:alice%40example.com
 }
 
 // withoutTime leaves the time out of a line, because it is always another one.

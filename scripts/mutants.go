@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// laws are some tests of the root that notice most mutants in a few seconds.
+// laws are some tests of the root and of the packages of its laws that notice most mutants in a few seconds.
 const laws = "Metamorphic|Extremes|Debt|TakeAllAnswers|TwoLimiters|LimitsOfKeys|SettleExactly|SettleNested|SettleSchedules|JointStatesAnswer|FullStore"
 
 // A check is the tests of a package that go test -short runs, or those whose names match run.
@@ -35,10 +35,22 @@ var subjects = []struct {
 	files  string
 	checks []check
 }{
-	{"internal/kernel/*.go", []check{{".", "internal/kernel", ""}, {".", ".", laws}, {".", ".", ""}, {".", "storetest", ""}, {"integration", "redis", "Fuzz|Conformance|Adopt"}}},
-	{"internal/memory/*.go", []check{{".", "internal/memory", ""}, {".", ".", laws}, {".", ".", ""}, {"integration", "linear", ""}}},
-	{"[a-z]*.go", []check{{".", ".", laws}, {".", ".", ""}, {".", "storetest", ""}, {"integration", "linear", ""}}},
+	{"internal/kernel/*.go", slices.Concat([]check{{".", "internal/kernel", ""}}, root(), []check{{".", "storetest", ""}, {"integration", "redis", "Fuzz|Conformance|Adopt"}})},
+	{"internal/memory/*.go", slices.Concat([]check{{".", "internal/memory", ""}}, root(), []check{{"integration", "linear", ""}})},
+	{"[a-z]*.go", slices.Concat(root(), []check{{".", "storetest", ""}, {"integration", "linear", ""}})},
 	{"redisstore/lua/*.lua", []check{{"integration", "redis", "Fuzz"}, {"integration", "redis", ""}}},
+}
+
+// root returns the tests of the root package, which are in it and in the packages of its laws.
+func root() []check {
+	packages, err := filepath.Glob("internal/laws/*")
+	must(err)
+	packages = append([]string{"."}, packages...)
+	var quick, others []check
+	for _, pkg := range packages {
+		quick, others = append(quick, check{".", pkg, laws}), append(others, check{".", pkg, ""})
+	}
+	return append(quick, others...)
 }
 
 // A mutant replaces the bytes of file from start to end.
@@ -190,7 +202,7 @@ func (c check) build(binary string, flags ...string) error {
 // test if it is one.
 func (c check) fails(binary, run string, limit time.Duration) (by, test string) {
 	skip := ""
-	if c.run == "" && c.module+c.pkg == ".." {
+	if c.run == "" && (c.module+c.pkg == ".." || strings.HasPrefix(c.pkg, "internal/laws/")) {
 		skip = laws // they have run
 	}
 	// A mutant may loop and allocate without end.

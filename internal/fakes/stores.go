@@ -244,6 +244,38 @@ func (s *Hanging) Reset(ctx context.Context, key string) error {
 	return s.States.Reset(ctx, key)
 }
 
+// A Strange store does what Call does, before it applies a request.
+type Strange struct {
+	ratelimit.States
+	Call func(ctx context.Context) error
+}
+
+// Open implements ratelimit.Store.
+func (s *Strange) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
+	s.States, err = ratelimit.NewMemoryStore().Open(name, t)
+	return s, err
+}
+
+// Apply implements ratelimit.States.
+func (s *Strange) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	if err := s.Call(ctx); err != nil {
+		return ratelimit.Result{}, err
+	}
+	return s.States.Apply(ctx, key, t, req)
+}
+
+// A StrangeBounded store says of itself that it keeps to deadlines.
+type StrangeBounded struct{ *Strange }
+
+// Bounded implements ratelimit.BoundedStates.
+func (s StrangeBounded) Bounded() bool { return true }
+
+// Open implements ratelimit.Store.
+func (s StrangeBounded) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	_, err := s.Strange.Open(name, t)
+	return s, err
+}
+
 // A FailingCancel store fails to cancel.
 type FailingCancel struct {
 	*ratelimit.MemoryStore

@@ -1,4 +1,4 @@
-package ratelimit_test
+package fault_test
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,44 +14,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
-
-// newLog returns a logger without times, and what it has logged since the last call.
-func newLog() (*slog.Logger, func() string) {
-	var text logText
-	h := slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: withoutTime})
-	return slog.New(h), func() string {
-		text.mu.Lock()
-		defer text.mu.Unlock()
-		defer text.Reset()
-		return text.String()
-	}
-}
-
-// A logText is written by timers, too.
-type logText struct {
-	mu sync.Mutex
-	strings.Builder
-}
-
-func (t *logText) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.Builder.Write(p)
-}
 
 // TestFailureLog: the first decision without the store is logged, and then one in ten
 // seconds, which says how many there were.
 func TestFailureLog(t *testing.T) {
-	logger, logged := newLog()
-	s := &brokenStore{}
-	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
+	logger, logged := fakes.Log()
+	s := &fakes.Broken{}
+	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
 	line := func(decisions int) string {
 		return fmt.Sprintf("level=WARN msg=\"ratelimit: the store failed, and requests are allowed without it\" limiter=api error=\"no route\" decisions=%d\n", decisions)
 	}
 	require.True(t, l.Allow("key"))
 	require.Empty(t, logged())
-	s.err = errors.New("no route")
+	s.Err = errors.New("no route")
 	require.True(t, l.Allow("key"))
 	require.Equal(t, line(1), logged())
 	for range 99 {
@@ -72,16 +48,16 @@ func TestFailureLog(t *testing.T) {
 // TestFailureLogTellsOfTheEnd: the last decisions of an outage are told of when no other follows.
 func TestFailureLogTellsOfTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logger, logged := newLog()
-		s := &brokenStore{}
+		logger, logged := fakes.Log()
+		s := &fakes.Broken{}
 		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
 		require.NoError(t, err)
-		s.err = errors.New("no route")
+		s.Err = errors.New("no route")
 		for range 100 {
 			l.Allow("key")
 		}
 		require.Contains(t, logged(), "decisions=1\n")
-		s.err = nil
+		s.Err = nil
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		require.Contains(t, logged(), "error=\"no route\" decisions=99\n")
@@ -110,17 +86,17 @@ func TestFailureLogOfMethods(t *testing.T) {
 		{"Reserve after the caller left", false, func(l ratelimit.Limiter) { _, _ = l.Reserve(left, "key", 1) }},
 		{"Take of less than nothing", false, func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "key", -1) }},
 	}
-	spare, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	spare, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	for want, policy := range map[string]ratelimit.FailurePolicy{
 		"requests are allowed": ratelimit.FailOpen,
 		"requests are denied":  ratelimit.FailClosed,
 		"the fallback decides": ratelimit.Fallback(spare),
 	} {
 		for _, c := range calls {
-			logger, logged := newLog()
-			s := &brokenStore{}
-			l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(logger))
-			s.err = errors.New("no route")
+			logger, logged := fakes.Log()
+			s := &fakes.Broken{}
+			l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(logger))
+			s.Err = errors.New("no route")
 			c.call(l)
 			if got := logged(); c.counts {
 				assert.Contains(t, got, want, c.name)
@@ -136,12 +112,12 @@ func TestFailureLogOfMethods(t *testing.T) {
 func TestFailureLogDefault(t *testing.T) {
 	before := slog.Default()
 	defer slog.SetDefault(before)
-	logger, logged := newLog()
-	s := &brokenStore{}
+	logger, logged := fakes.Log()
+	s := &fakes.Broken{}
 	fails := func(opts ...ratelimit.Option) {
-		s.err = nil
-		l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"))...)
-		s.err = errors.New("no route")
+		s.Err = nil
+		l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"))...)
+		s.Err = errors.New("no route")
 		slog.SetDefault(logger) // after New
 		require.True(t, l.Allow("key"))
 		slog.SetDefault(before)
@@ -168,9 +144,9 @@ func (h *askingHandler) Handle(context.Context, slog.Record) error {
 // TestFailureLogIsNotLocked: a handler may use the limiter, which does not log again.
 func TestFailureLogIsNotLocked(t *testing.T) {
 	h := &askingHandler{Handler: slog.Default().Handler()}
-	s := &brokenStore{}
-	h.l, _ = at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(slog.New(h)))
-	s.err = errors.New("no route")
+	s := &fakes.Broken{}
+	h.l, _ = fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(slog.New(h)))
+	s.Err = errors.New("no route")
 	require.True(t, h.l.Allow("key"))
 	require.Equal(t, 1, h.lines)
 }

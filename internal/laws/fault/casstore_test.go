@@ -1,9 +1,10 @@
-package ratelimit_test
+package fault_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,151 +16,62 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
-
-// A map becomes a store. The version of a state is the state itself.
-func ExampleNewCASStore() {
-	var mu sync.Mutex
-	states := map[string]string{}
-
-	get := func(_ context.Context, key string) (state []byte, version string, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return []byte(states[key]), states[key], nil
-	}
-	compareAndSwap := func(_ context.Context, key, version string, state []byte, expires time.Time) (bool, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if states[key] != version {
-			return false, nil
-		}
-		states[key] = string(state)
-		return true, nil
-	}
-	remove := func(_ context.Context, key string) error {
-		mu.Lock()
-		defer mu.Unlock()
-		delete(states, key)
-		return nil
-	}
-
-	l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour},
-		ratelimit.WithStore(ratelimit.NewCASStore(get, compareAndSwap, remove)),
-		ratelimit.WithName("logins"))
-	if err != nil {
-		panic(err)
-	}
-	for range 3 {
-		fmt.Println(l.Allow("alice@example.com"))
-	}
-	for key := range states {
-		fmt.Println(key)
-	}
-	// Output:
-	// true
-	// true
-	// false
-	// logins:alice%40example.com
-}
-
-// A mapDB is a database in a map, whose functions fail and interfere as told.
-type mapDB struct {
-	mu     sync.Mutex
-	states map[string]string
-	until  map[string]time.Time
-	err    error  // of get
-	swap   error  // of compareAndSwap
-	before func() // once, before the next compareAndSwap
-}
-
-func newMapDB() *mapDB { return &mapDB{states: map[string]string{}, until: map[string]time.Time{}} }
-
-func (db *mapDB) store() *ratelimit.CASStore {
-	return ratelimit.NewCASStore(db.get, db.compareAndSwap, db.remove)
-}
-
-func (db *mapDB) get(_ context.Context, key string) ([]byte, string, error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	return []byte(db.states[key]), db.states[key], db.err
-}
-
-func (db *mapDB) compareAndSwap(_ context.Context, key, version string, state []byte, expires time.Time) (bool, error) {
-	db.mu.Lock()
-	before := db.before
-	db.before = nil
-	db.mu.Unlock()
-	if before != nil {
-		before()
-	}
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if db.swap != nil || db.states[key] != version {
-		return false, db.swap
-	}
-	db.states[key], db.until[key] = string(state), expires
-	return true, nil
-}
-
-func (db *mapDB) remove(_ context.Context, key string) error {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	delete(db.states, key)
-	return db.err
-}
 
 func TestCASStore(t *testing.T) {
 	day := ratelimit.FixedWindow{Limit: 3, Window: 24 * time.Hour}
 	limiter := func(t *testing.T, s ratelimit.Store, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
-		l, _ := at(t, alg, append([]ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)}, opts...)...)
+		l, _ := fakes.At(t, alg, append([]ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)}, opts...)...)
 		return l
 	}
 
 	t.Run("conflict", func(t *testing.T) {
-		db := newMapDB()
-		s := db.store()
+		db := fakes.NewMapDB()
+		s := db.Store()
 		l := limiter(t, s, day)
-		other := limiter(t, db.store(), day)
-		db.before = func() { require.True(t, other.Allow("key")) }
+		other := limiter(t, db.Store(), day)
+		db.Before = func() { require.True(t, other.Allow("key")) }
 		d, err := l.Take(ctx, "key", 1)
 		require.NoError(t, err)
 		assert.Equal(t, 1, d.Remaining, "the other came first")
 		assert.Equal(t, ratelimit.CASStats{Conflicts: 1}, s.Stats())
 	})
 	t.Run("expires", func(t *testing.T) {
-		db := newMapDB()
-		require.True(t, limiter(t, db.store(), day).Allow("key"))
-		assert.True(t, midnight.Add(24*time.Hour).Equal(db.until["test:key"]), db.until)
+		db := fakes.NewMapDB()
+		require.True(t, limiter(t, db.Store(), day).Allow("key"))
+		assert.True(t, fakes.Midnight.Add(24*time.Hour).Equal(db.Until["test:key"]), db.Until)
 	})
 	t.Run("errors", func(t *testing.T) {
-		db := newMapDB()
-		l := limiter(t, db.store(), day)
-		db.err = errors.New("no such table")
+		db := fakes.NewMapDB()
+		l := limiter(t, db.Store(), day)
+		db.Err = errors.New("no such table")
 		_, err := l.Take(ctx, "key", 1)
-		assert.ErrorIs(t, err, db.err)
-		assert.ErrorIs(t, l.Reset(ctx, "key"), db.err)
-		db.err, db.swap = nil, errors.New("disk full")
+		assert.ErrorIs(t, err, db.Err)
+		assert.ErrorIs(t, l.Reset(ctx, "key"), db.Err)
+		db.Err, db.Swap = nil, errors.New("disk full")
 		_, err = l.Take(ctx, "key", 1)
-		assert.ErrorIs(t, err, db.swap)
+		assert.ErrorIs(t, err, db.Swap)
 	})
 	t.Run("never swaps", func(t *testing.T) {
-		db := newMapDB()
-		s := ratelimit.NewCASStore(db.get, func(ctx context.Context, key, version string, state []byte, _ time.Time) (bool, error) {
+		db := fakes.NewMapDB()
+		s := ratelimit.NewCASStore(db.Get, func(ctx context.Context, key, version string, state []byte, _ time.Time) (bool, error) {
 			return false, nil
-		}, db.remove)
+		}, db.Remove)
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		tr, err := ratelimit.NewTransition(day)
 		require.NoError(t, err)
 		st, err := s.Open("test", tr)
 		require.NoError(t, err)
-		_, err = st.Apply(ended, "key", tr, ratelimit.Request{N: 1}.At(midnight))
+		_, err = st.Apply(ended, "key", tr, ratelimit.Request{N: 1}.At(fakes.Midnight))
 		assert.ErrorIs(t, err, context.Canceled)
 	})
 	t.Run("unreadable", func(t *testing.T) {
-		db := newMapDB()
-		db.states["api:key"] = "nonsense"
-		s := db.store()
+		db := fakes.NewMapDB()
+		db.States["api:key"] = "nonsense"
+		s := db.Store()
 		l := limiter(t, s, day, ratelimit.WithName("api"))
 		_, err := l.Take(ctx, "key", 1)
 		require.ErrorIs(t, err, ratelimit.ErrState)
@@ -167,8 +79,8 @@ func TestCASStore(t *testing.T) {
 		assert.Equal(t, ratelimit.CASStats{Unreadable: 1}, s.Stats())
 	})
 	t.Run("one name, two algorithms", func(t *testing.T) {
-		db := newMapDB()
-		s := db.store()
+		db := fakes.NewMapDB()
+		s := db.Store()
 		limiter(t, s, day, ratelimit.WithName("api"))
 		limiter(t, s, day, ratelimit.WithName("api"))
 		limiter(t, s, ratelimit.SlidingLog{Limit: 1, Window: time.Hour})
@@ -182,15 +94,15 @@ func TestCASStore(t *testing.T) {
 			require.ErrorIs(t, err, ratelimit.ErrInvalid)
 			assert.ErrorContains(t, err, `"api"`)
 		}
-		l := limiter(t, db.store(), ratelimit.FixedWindow{Limit: 4, Window: 24 * time.Hour}, ratelimit.WithName("api"))
+		l := limiter(t, db.Store(), ratelimit.FixedWindow{Limit: 4, Window: 24 * time.Hour}, ratelimit.WithName("api"))
 		assert.True(t, l.Allow("key"), "after a restart it may have another")
 	})
 	t.Run("functions that are missing", func(t *testing.T) {
-		db := newMapDB()
+		db := fakes.NewMapDB()
 		for want, s := range map[string]*ratelimit.CASStore{
-			"NewCASStore's get is nil":            ratelimit.NewCASStore(nil, db.compareAndSwap, db.remove),
-			"NewCASStore's compareAndSwap is nil": ratelimit.NewCASStore(db.get, nil, db.remove),
-			"NewCASStore's remove is nil":         ratelimit.NewCASStore(db.get, db.compareAndSwap, nil),
+			"NewCASStore's get is nil":            ratelimit.NewCASStore(nil, db.CompareAndSwap, db.Remove),
+			"NewCASStore's compareAndSwap is nil": ratelimit.NewCASStore(db.Get, nil, db.Remove),
+			"NewCASStore's remove is nil":         ratelimit.NewCASStore(db.Get, db.CompareAndSwap, nil),
 			"must be made by NewCASStore":         {},
 		} {
 			_, err := ratelimit.New(day, ratelimit.WithStore(s), ratelimit.WithName("test"))
@@ -205,16 +117,16 @@ func TestCASStore(t *testing.T) {
 func TestCASStoreKeys(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	parts := []string{"", "a", "b", ":", "a:", ":a", "%3A", "#", "A", "a b", "a+b", "\xff", "\xfe", "é", long, long + "x", "%" + long, strings.Repeat("é", 40)}
-	db := newMapDB()
+	db := fakes.NewMapDB()
 	for _, name := range parts[1:] { // a name is not empty
-		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}, ratelimit.WithStore(db.store()), ratelimit.WithName(name))
+		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}, ratelimit.WithStore(db.Store()), ratelimit.WithName(name))
 		require.NoError(t, err)
 		for _, key := range parts {
 			assert.True(t, l.Allow(key), "%.10q, %.10q", name, key)
 		}
 	}
-	assert.Len(t, db.states, (len(parts)-1)*len(parts))
-	for key := range db.states {
+	assert.Len(t, db.States, (len(parts)-1)*len(parts))
+	for key := range db.States {
 		assert.NotEmpty(t, key)
 		assert.LessOrEqual(t, len(key), 200)
 		for _, r := range key {
@@ -225,19 +137,19 @@ func TestCASStoreKeys(t *testing.T) {
 
 // slow returns a store on db whose reads take a millisecond and whose writes take ten, and fail if
 // their context ends before.
-func (db *mapDB) slow() *ratelimit.CASStore {
+func slow(db *fakes.MapDB) *ratelimit.CASStore {
 	return ratelimit.NewCASStore(
 		func(ctx context.Context, key string) ([]byte, string, error) {
 			time.Sleep(time.Millisecond)
-			return db.get(ctx, key)
+			return db.Get(ctx, key)
 		},
 		func(ctx context.Context, key, version string, state []byte, expires time.Time) (bool, error) {
 			time.Sleep(10 * time.Millisecond)
 			if ctx.Err() != nil {
 				return false, ctx.Err()
 			}
-			return db.compareAndSwap(ctx, key, version, state, expires)
-		}, db.remove)
+			return db.CompareAndSwap(ctx, key, version, state, expires)
+		}, db.Remove)
 }
 
 // Parallel calls on one key get what one caller would get, and the policy decides nothing,
@@ -246,11 +158,11 @@ func TestCASStoreParallelCalls(t *testing.T) {
 	for _, tt := range []struct{ processes, calls, limit int }{{1, 100, 50}, {1, 1000, 50}, {1, 1000, 900}, {1, 20_000, 50}, {5, 400, 50}, {5, 400, 300}} {
 		t.Run(fmt.Sprint(tt), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				db := newMapDB()
+				db := fakes.NewMapDB()
 				var granted, failed atomic.Int64
 				var wg sync.WaitGroup
 				for range tt.processes {
-					l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: tt.limit, Window: 24 * time.Hour}, ratelimit.WithStore(db.slow()), ratelimit.WithName("api")))
+					l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: tt.limit, Window: 24 * time.Hour}, ratelimit.WithStore(slow(db)), ratelimit.WithName("api")))
 					for range tt.calls {
 						wg.Go(func() {
 							switch d, err := l.Take(ctx, "key", 1); {
@@ -274,8 +186,8 @@ func TestCASStoreParallelCalls(t *testing.T) {
 // others.
 func TestCASStoreCallersWhoLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db := newMapDB()
-		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(db.slow()), ratelimit.WithName("api")))
+		db := fakes.NewMapDB()
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(slow(db)), ratelimit.WithName("api")))
 		var wg sync.WaitGroup
 		take := func(ctx context.Context, want error) {
 			wg.Go(func() {
@@ -311,15 +223,15 @@ func TestCASStoreCallersWhoLeave(t *testing.T) {
 // A database that panics does so in one of the calls that share its read; the others fail.
 func TestCASStorePanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db := newMapDB()
+		db := fakes.NewMapDB()
 		var panics atomic.Bool
 		s := ratelimit.NewCASStore(func(ctx context.Context, key string) ([]byte, string, error) {
 			time.Sleep(time.Millisecond)
 			if panics.Load() {
 				panic("odd")
 			}
-			return db.get(ctx, key)
-		}, db.compareAndSwap, db.remove)
+			return db.Get(ctx, key)
+		}, db.CompareAndSwap, db.Remove)
 		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("api")))
 		var wg sync.WaitGroup
 		var panicked, failed atomic.Int64
@@ -350,4 +262,31 @@ func TestCASStorePanic(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 9, d.Remaining, "the store goes on")
 	})
+}
+
+// A state expires when the key is fresh by the limiter's clock, wherever that stands.
+func TestCASStoreExpiry(t *testing.T) {
+	for _, start := range []time.Time{{}, time.Unix(0, 0), time.Date(2026, 3, 1, 12, 0, 0, 7, time.UTC), time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		var expires time.Time
+		db := fakes.MapStates{}
+		s := ratelimit.NewCASStore(
+			func(_ context.Context, key string) ([]byte, string, error) { return []byte(db[key]), db[key], nil },
+			func(_ context.Context, key, _ string, state []byte, until time.Time) (bool, error) {
+				db[key], expires = string(state), until
+				return true, nil
+			},
+			func(context.Context, string) error { return nil })
+		clk := stepclock.New()
+		clk.Set(start)
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
+		clk.Advance(time.Minute)
+		for range 3 {
+			require.True(t, l.Allow("key"))
+			assert.True(t, start.Add(61*time.Minute).Equal(expires), "%v", expires)
+			clk.Advance(-time.Second) // time stands still, and is a second behind
+		}
+		l = ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: math.MaxInt64, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("never")))
+		require.True(t, l.Allow("key"))
+		assert.Zero(t, expires)
+	}
 }

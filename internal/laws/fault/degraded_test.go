@@ -1,4 +1,4 @@
-package ratelimit_test
+package fault_test
 
 import (
 	"context"
@@ -11,40 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
-
-// A brokenStore fails with err once that is set.
-type brokenStore struct {
-	ratelimit.States
-	err error
-}
-
-func (s *brokenStore) Open(name string, tr *ratelimit.Transition) (_ ratelimit.States, err error) {
-	s.States, err = ratelimit.NewMemoryStore().Open(name, tr)
-	return s, err
-}
-
-func (s *brokenStore) Apply(ctx context.Context, key string, tr *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	if s.err != nil {
-		return ratelimit.Result{}, s.err
-	}
-	return s.States.Apply(ctx, key, tr, req)
-}
-
-func (s *brokenStore) Reset(ctx context.Context, key string) error {
-	if s.err != nil {
-		return s.err
-	}
-	return s.States.Reset(ctx, key)
-}
 
 func TestFailurePolicies(t *testing.T) {
 	errDown := errors.New("connection refused")
-	limiter := func(opts ...ratelimit.Option) (ratelimit.Limiter, *brokenStore) {
-		s := &brokenStore{}
-		l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}, append(opts, ratelimit.WithStore(s), ratelimit.WithName("api"))...)
+	limiter := func(opts ...ratelimit.Option) (ratelimit.Limiter, *fakes.Broken) {
+		s := &fakes.Broken{}
+		l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}, append(opts, ratelimit.WithStore(s), ratelimit.WithName("api"))...)
 		require.True(t, l.AllowN("key", 2))
-		s.err = errDown
+		s.Err = errDown
 		return l, s
 	}
 
@@ -62,7 +38,7 @@ func TestFailurePolicies(t *testing.T) {
 	assert.Zero(t, r.Delay())
 	r.Cancel()
 	assert.ErrorIs(t, l.Reset(ctx, "key"), errDown)
-	s.err = nil
+	s.Err = nil
 	assert.False(t, l.Allow("key"), "nothing was spent or gained meanwhile")
 
 	l, _ = limiter(ratelimit.WithFailurePolicy(ratelimit.FailClosed))
@@ -74,7 +50,7 @@ func TestFailurePolicies(t *testing.T) {
 	_, err = l.Reserve(ctx, "key", 1)
 	assert.ErrorIs(t, err, errDown)
 
-	local, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
+	local, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 	l, _ = limiter(ratelimit.WithFailurePolicy(ratelimit.Fallback(local)))
 	assert.True(t, l.Allow("key"))
 	assert.False(t, l.Allow("key"))
@@ -87,13 +63,13 @@ func TestFailurePolicies(t *testing.T) {
 	r, err = l.Reserve(ctx, "key", 1)
 	require.NoError(t, err)
 	assert.Equal(t, time.Second, r.Delay())
-	near := laterContext{ctx, midnight.Add(time.Second)}
+	near := laterContext{ctx, fakes.Midnight.Add(time.Second)}
 	assert.ErrorIs(t, l.Wait(near, "key"), context.DeadlineExceeded, "at once")
 
 	// A caller that has left is no failure of the store.
 	l, s = limiter(ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	leaving, leave := context.WithCancel(ctx)
-	s.err = nil
+	s.Err = nil
 	s.States = leavingStates{s.States, leave}
 	_, err = l.Take(leaving, "key", 1)
 	assert.Equal(t, context.Canceled, err)
@@ -169,10 +145,10 @@ var waitingCalls = map[string]func(l ratelimit.Limiter, n int) error{
 }
 
 // A downLimiter returns a limiter whose store fails, and the store.
-func downLimiter(t *testing.T, alg ratelimit.Algorithm, policy ratelimit.FailurePolicy, opts ...ratelimit.Option) (ratelimit.Limiter, *brokenStore) {
+func downLimiter(t *testing.T, alg ratelimit.Algorithm, policy ratelimit.FailurePolicy, opts ...ratelimit.Option) (ratelimit.Limiter, *fakes.Broken) {
 	t.Helper()
-	s := &brokenStore{err: errors.New("connection refused")}
-	l, _ := at(t, alg, append(opts, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(policy))...)
+	s := &fakes.Broken{Err: errors.New("connection refused")}
+	l, _ := fakes.At(t, alg, append(opts, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(policy))...)
 	return l, s
 }
 
@@ -201,7 +177,7 @@ func TestFallbackWithALowerLimit(t *testing.T) {
 		"the limit is not valid":        {limit: limit, opts: []ratelimit.Option{own(ratelimit.TokenBucket{}, nil)}, n: 21},
 	} {
 		t.Run(name, func(t *testing.T) {
-			share, _ := at(t, ratelimit.Share(tt.limit, 8))
+			share, _ := fakes.At(t, ratelimit.Share(tt.limit, 8))
 			falls, s := downLimiter(t, tt.limit, ratelimit.Fallback(share), tt.opts...)
 			closed, _ := downLimiter(t, tt.limit, ratelimit.FailClosed, tt.opts...)
 			for name, call := range decidingCalls {
@@ -222,7 +198,7 @@ func TestFallbackWithALowerLimit(t *testing.T) {
 					require.EqualError(t, err, wantErr.Error(), name)
 				}
 			}
-			s.err = nil
+			s.Err = nil
 			if tt.opts == nil {
 				assert.Equal(t, !tt.never, falls.AllowN("key", tt.n), "when the store is back")
 			}
@@ -232,7 +208,7 @@ func TestFallbackWithALowerLimit(t *testing.T) {
 
 // The same for calls whose Decision is on one event: only a plan never grants that.
 func TestFallbackThatIsBlocked(t *testing.T) {
-	blocked, _ := at(t, ratelimit.Blocked{})
+	blocked, _ := fakes.At(t, ratelimit.Blocked{})
 	falls, _ := downLimiter(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.Fallback(blocked))
 	for name, call := range singleCalls {
 		for _, n := range []int{1, 2} {
@@ -245,7 +221,7 @@ func TestFallbackThatIsBlocked(t *testing.T) {
 
 // A fallback's other denials and errors are returned as they are.
 func TestFallbackThatDenies(t *testing.T) {
-	share, _ := at(t, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1)})
+	share, _ := fakes.At(t, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1)})
 	require.True(t, share.Allow("key"))
 	falls, _ := downLimiter(t, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(8), Capacity: 8}, ratelimit.Fallback(share))
 	for name, call := range decidingCalls {
@@ -260,39 +236,39 @@ func TestFallbackThatDenies(t *testing.T) {
 // If the store fails while somebody waits for a release, the fallback's ErrNever is not theirs.
 func TestFallbackOfAWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &brokenStore{}
+		s := &fakes.Broken{}
 		alone := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Second}))
-		l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(ratelimit.Fallback(alone))))
-		r := held(t, l, "k", 5)
-		w := waitFor(t, l, "k", 2)
+		l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(ratelimit.Fallback(alone))))
+		r := fakes.Held(t, l, "k", 5)
+		w := fakes.WaitFor(t, l, "k", 2)
 		synctest.Wait()
-		s.err = errors.New("connection refused")
+		s.Err = errors.New("connection refused")
 		_, err := r.Settle(t.Context(), 0)
-		require.ErrorIs(t, err, s.err)
+		require.ErrorIs(t, err, s.Err)
 		synctest.Wait() // a release that may have happened wakes it
-		require.True(t, w.done.Load())
-		require.ErrorIs(t, w.err, s.err)
-		require.NotErrorIs(t, w.err, ratelimit.ErrNever)
+		require.True(t, w.Done.Load())
+		require.ErrorIs(t, w.Err, s.Err)
+		require.NotErrorIs(t, w.Err, ratelimit.ErrNever)
 	})
 }
 
 // Observers are told the same as the caller.
 func TestObserverSeesAFallbackWithALowerLimit(t *testing.T) {
-	share, _ := at(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
-	w := &witness{}
+	share, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+	w := &fakes.Witness{}
 	falls, s := downLimiter(t, ratelimit.FixedWindow{Limit: 8, Window: time.Hour}, ratelimit.Fallback(share), ratelimit.WithObserver(w))
 	for name, call := range decidingCalls {
 		d, _ := call(falls, 8)
-		o := w.one(t)
+		o := w.One(t)
 		assert.Equal(t, ratelimit.Failed, o.Outcome, name)
 		assert.Equal(t, time.Second, o.Decision.RetryAfter, name)
 		assert.Equal(t, d, o.Decision, name)
 	}
 	for name, call := range waitingCalls {
 		err := call(falls, 8)
-		o := w.one(t)
+		o := w.One(t)
 		assert.Equal(t, ratelimit.Failed, o.Outcome, name)
-		require.ErrorIs(t, o.Err, s.err, name)
+		require.ErrorIs(t, o.Err, s.Err, name)
 		assert.Equal(t, o.Err, err, name)
 	}
 }

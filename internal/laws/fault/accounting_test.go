@@ -1,4 +1,4 @@
-package ratelimit_test
+package fault_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // accountingCalls are the calls that account for events, on a key of a limiter, with what they
@@ -40,7 +41,7 @@ func TestAccountingWhileTheStoreFails(t *testing.T) {
 	lost := errors.New("connection lost")
 	for name, call := range accountingCalls {
 		t.Run(name, func(t *testing.T) {
-			alone, _ := at(t, alg)
+			alone, _ := fakes.At(t, alg)
 			for _, tt := range []struct {
 				policy ratelimit.FailurePolicy
 				want   ratelimit.Decision
@@ -49,16 +50,16 @@ func TestAccountingWhileTheStoreFails(t *testing.T) {
 				{ratelimit.FailClosed, ratelimit.Decision{Limit: 5, RetryAfter: time.Second, Degraded: true}},
 				{ratelimit.Fallback(alone), ratelimit.Decision{Allowed: true, Limit: 5, Remaining: 3, ResetAfter: time.Hour, Degraded: true}},
 			} {
-				db := newMapDB()
-				db.err = lost
-				l, _ := at(t, alg, ratelimit.WithStore(db.store()), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy), ratelimit.WithFailureLog(nil))
+				db := fakes.NewMapDB()
+				db.Err = lost
+				l, _ := fakes.At(t, alg, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy), ratelimit.WithFailureLog(nil))
 				d, err := call(ctx, l, "key")
 				require.ErrorIs(t, err, lost)
 				assert.Equal(t, tt.want, d)
 
 				over, cancel := context.WithCancel(ctx)
-				db.before = cancel // the caller leaves during the call
-				db.err, db.swap = nil, lost
+				db.Before = cancel // the caller leaves during the call
+				db.Err, db.Swap = nil, lost
 				d, err = call(over, l, "key")
 				require.ErrorIs(t, err, context.Canceled)
 				assert.Zero(t, d)
@@ -70,18 +71,18 @@ func TestAccountingWhileTheStoreFails(t *testing.T) {
 // A hold that FailOpen allowed holds nothing, so Settle counts all that happened, by the limit of
 // the key.
 func TestSettleWhatWasNotHeld(t *testing.T) {
-	db := newMapDB()
+	db := fakes.NewMapDB()
 	own := ratelimit.FixedWindow{Limit: 7, Window: time.Hour}
-	l, _ := at(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.store()), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil),
+	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil),
 		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))
-	db.err = errors.New("connection lost")
+	db.Err = errors.New("connection lost")
 	first, _, err := l.Hold(ctx, "key", 2)
-	require.ErrorIs(t, err, db.err)
+	require.ErrorIs(t, err, db.Err)
 	second, err := l.Reserve(ctx, "key", 2)
 	require.NoError(t, err)
 	third, _, err := l.ReserveWithin(ctx, "key", 0, 0)
-	require.ErrorIs(t, err, db.err)
-	db.err = nil
+	require.ErrorIs(t, err, db.Err)
+	db.Err = nil
 	d, err := first.Settle(ctx, 3)
 	require.NoError(t, err)
 	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 7, Remaining: 4, ResetAfter: time.Hour}, d)
@@ -92,11 +93,11 @@ func TestSettleWhatWasNotHeld(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 3, d.Remaining)
 
-	l, _ = at(t, ratelimit.InFlight{Limit: 5, Timeout: time.Hour}, ratelimit.WithStore(db.store()), ratelimit.WithName("flight"), ratelimit.WithFailureLog(nil))
-	db.err = errors.New("connection lost")
+	l, _ = fakes.At(t, ratelimit.InFlight{Limit: 5, Timeout: time.Hour}, ratelimit.WithStore(db.Store()), ratelimit.WithName("flight"), ratelimit.WithFailureLog(nil))
+	db.Err = errors.New("connection lost")
 	over, _, err := l.Hold(ctx, "key", 2)
-	require.ErrorIs(t, err, db.err)
-	db.err = nil
+	require.ErrorIs(t, err, db.Err)
+	db.Err = nil
 	d, err = over.Settle(ctx, 2)
 	require.NoError(t, err)
 	assert.Equal(t, 5, d.Remaining, "none of them is in flight any more")
@@ -105,18 +106,18 @@ func TestSettleWhatWasNotHeld(t *testing.T) {
 // If the store fails, Settle says so, and counts once.
 func TestSettleWhileTheStoreFails(t *testing.T) {
 	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen, ratelimit.FailClosed, ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})))} {
-		db := newMapDB()
-		l, _ := at(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.store()), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
+		db := fakes.NewMapDB()
+		l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
 		r, _, err := l.Hold(ctx, "key", 2)
 		require.NoError(t, err)
-		db.err = errors.New("connection lost")
+		db.Err = errors.New("connection lost")
 		d, err := r.Settle(ctx, 0)
-		require.ErrorIs(t, err, db.err)
+		require.ErrorIs(t, err, db.Err)
 		assert.True(t, d.Degraded)
-		db.err = nil
+		db.Err = nil
 		_, err = r.Settle(ctx, 0)
 		require.ErrorIs(t, err, ratelimit.ErrSettled)
-		assert.Equal(t, 3, take(t, l, 0).Remaining, "nothing was given back")
+		assert.Equal(t, 3, fakes.Take(t, l, 0).Remaining, "nothing was given back")
 	}
 }
 
@@ -124,12 +125,12 @@ func TestSettleWhileTheStoreFails(t *testing.T) {
 func TestAccountingAbandonsTheStore(t *testing.T) {
 	for name, call := range accountingCalls {
 		t.Run(name, func(t *testing.T) {
-			db := newMapDB()
+			db := fakes.NewMapDB()
 			hang := make(chan struct{})
 			defer close(hang)
-			l, _ := at(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.store()), ratelimit.WithName("test"),
+			l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"),
 				ratelimit.WithStoreTimeout(time.Millisecond), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
-			db.before = func() { <-hang }
+			db.Before = func() { <-hang }
 			d, err := call(ctx, l, "key")
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.True(t, d.Degraded)
@@ -151,7 +152,7 @@ func TestAccountingInFullStores(t *testing.T) {
 				if own {
 					opts = append(opts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }))
 				}
-				refuses, _ := at(t, alg, append(opts, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))), ratelimit.WithName("test"))...)
+				refuses, _ := fakes.At(t, alg, append(opts, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))), ratelimit.WithName("test"))...)
 				kept, _, err := refuses.Hold(ctx, "old", 5)
 				require.NoError(t, err)
 				for name, call := range accountingCalls {
@@ -167,7 +168,7 @@ func TestAccountingInFullStores(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, 4, d.Remaining)
 
-				shares, _ := at(t, alg, append(opts, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.ShareUnseen))), ratelimit.WithName("test"))...)
+				shares, _ := fakes.At(t, alg, append(opts, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.ShareUnseen))), ratelimit.WithName("test"))...)
 				require.True(t, shares.Allow("old"))
 				one, d, err := shares.Hold(ctx, "one", 3)
 				require.NoError(t, err)
@@ -205,7 +206,7 @@ func TestSettleAfterTheKeyLostItsPlace(t *testing.T) {
 		"log":   ratelimit.SlidingLog{Limit: 5, Window: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, _ := at(t, alg, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.ShareUnseen))), ratelimit.WithName("test"))
+			l, _ := fakes.At(t, alg, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.ShareUnseen))), ratelimit.WithName("test"))
 			less, _, err := l.Hold(ctx, "key", 1)
 			require.NoError(t, err)
 			more, _, err := l.Hold(ctx, "key", 1)
@@ -230,10 +231,10 @@ func TestSettleAfterTheKeyLostItsPlace(t *testing.T) {
 // If another limit of the same kind has granted events since a hold, Settle gives back what has not
 // happened all the same. What happened in addition is counted by the limit that the key has.
 func TestSettleUnderAnotherLimit(t *testing.T) {
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
 			var own ratelimit.Algorithm = ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10}
-			l, _ := at(t, own, ratelimit.WithStore(store()), ratelimit.WithName("test"), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))
+			l, _ := fakes.At(t, own, ratelimit.WithStore(store()), ratelimit.WithName("test"), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))
 			hold := func(n int) *ratelimit.Reservation {
 				r, d, err := l.Hold(ctx, "key", n)
 				require.NoError(t, err)
@@ -245,7 +246,7 @@ func TestSettleUnderAnotherLimit(t *testing.T) {
 			assert.Equal(t, 9, d.Remaining)
 			less, more := hold(3), hold(3)
 			own = ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 20}
-			assert.Equal(t, 12, take(t, l, 1).Remaining)
+			assert.Equal(t, 12, fakes.Take(t, l, 1).Remaining)
 			d, err = less.Settle(ctx, 0)
 			require.NoError(t, err)
 			assert.Equal(t, 15, d.Remaining)

@@ -1,0 +1,106 @@
+package ratelimit_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A mapDB is a database in a map, whose functions fail and interfere as told.
+type mapDB struct {
+	mu     sync.Mutex
+	states map[string]string
+	until  map[string]time.Time
+	err    error  // of get
+	swap   error  // of compareAndSwap
+	before func() // once, before the next compareAndSwap
+}
+
+func newMapDB() *mapDB { return &mapDB{states: map[string]string{}, until: map[string]time.Time{}} }
+
+func (db *mapDB) store() *ratelimit.CASStore {
+	return ratelimit.NewCASStore(db.get, db.compareAndSwap, db.remove)
+}
+
+func (db *mapDB) get(_ context.Context, key string) ([]byte, string, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return []byte(db.states[key]), db.states[key], db.err
+}
+
+func (db *mapDB) compareAndSwap(_ context.Context, key, version string, state []byte, expires time.Time) (bool, error) {
+	db.mu.Lock()
+	before := db.before
+	db.before = nil
+	db.mu.Unlock()
+	if before != nil {
+		before()
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.swap != nil || db.states[key] != version {
+		return false, db.swap
+	}
+	db.states[key], db.until[key] = string(state), expires
+	return true, nil
+}
+
+func (db *mapDB) remove(_ context.Context, key string) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	delete(db.states, key)
+	return db.err
+}
+
+// A brokenStore fails with err once that is set.
+type brokenStore struct {
+	ratelimit.States
+	err error
+}
+
+func (s *brokenStore) Open(name string, tr *ratelimit.Transition) (_ ratelimit.States, err error) {
+	s.States, err = ratelimit.NewMemoryStore().Open(name, tr)
+	return s, err
+}
+
+func (s *brokenStore) Apply(ctx context.Context, key string, tr *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	if s.err != nil {
+		return ratelimit.Result{}, s.err
+	}
+	return s.States.Apply(ctx, key, tr, req)
+}
+
+func (s *brokenStore) Reset(ctx context.Context, key string) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.States.Reset(ctx, key)
+}
+
+// newLog returns a logger without times, and what it has logged since the last call.
+func newLog() (*slog.Logger, func() string) {
+	var text logText
+	h := slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: withoutTime})
+	return slog.New(h), func() string {
+		text.mu.Lock()
+		defer text.mu.Unlock()
+		defer text.Reset()
+		return text.String()
+	}
+}
+
+// A logText is written by timers, too.
+type logText struct {
+	mu sync.Mutex
+	strings.Builder
+}
+
+func (t *logText) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.Builder.Write(p)
+}
