@@ -1,4 +1,4 @@
-package ratelimit
+package memory_test
 
 import (
 	"context"
@@ -15,43 +15,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
-
-func newTestLimiter(t testing.TB, alg Algorithm, opts ...MemoryOption) (*limiter, *MemoryStore, *stepclock.Clock) {
-	t.Helper()
-	s, clk := NewMemoryStore(opts...), stepclock.New()
-	l, err := New(alg, WithStore(s), WithName("test"), WithClock(clk))
-	require.NoError(t, err)
-	return l.(*limiter), s, clk
-}
-
-var everyWidth = []Algorithm{
-	TokenBucket{Rate: PerSecond(10)},
-	SlidingWindow{Limit: 10, Window: time.Second, Segments: 5},
-	SlidingLog{Limit: 10, Window: time.Second},
-	All{SlidingLog{Limit: 10, Window: time.Second}, TokenBucket{Rate: PerSecond(10)}},
-}
-
-// check fails the test if what the store says does not fit together. Its own tests,
-// in internal/memory, look inside.
-func (s *MemoryStore) check(t testing.TB) {
-	t.Helper()
-	keys := s.Stats().Keys
-	require.Equal(t, keys, s.Len())
-	if s.maxKeys > 0 {
-		require.LessOrEqual(t, int64(keys), s.maxKeys)
-	}
-}
 
 // TestIdleKeysMakeRoom lets many keys come and go, a thousand of them in each period
 // for which an idle key is kept.
 func TestIdleKeysMakeRoom(t *testing.T) {
 	budget.Alone(t)
 	const idleTime, perIdleTime = 5 * time.Second, 1000 // as MemoryStore's documentation says
-	for _, alg := range everyWidth {
-		l, s, clk := newTestLimiter(t, alg)
+	for _, alg := range fakes.EveryWidth {
+		l, s, clk := fakes.Stepped(t, alg)
 		most := 0
 		for i := range 100 * perIdleTime {
 			require.True(t, l.Allow(fmt.Sprint(i)))
@@ -60,7 +36,7 @@ func TestIdleKeysMakeRoom(t *testing.T) {
 				most = max(most, s.Len())
 			}
 		}
-		s.check(t)
+		fakes.Check(t, s, 0)
 		assert.LessOrEqual(t, most, perIdleTime*5/2+64, "%T", alg) // 2 s in use, and twice idleTime
 	}
 }
@@ -69,8 +45,8 @@ func TestIdleKeysMakeRoom(t *testing.T) {
 // again, however far below their limits they are.
 func TestIdleKeysAreKept(t *testing.T) {
 	const clients = 1000
-	for _, alg := range everyWidth {
-		l, s, clk := newTestLimiter(t, alg)
+	for _, alg := range fakes.EveryWidth {
+		l, s, clk := fakes.Stepped(t, alg)
 		var after uint64 // insertions when all had come once
 		for round := range 20 {
 			for i := range clients {
@@ -85,33 +61,33 @@ func TestIdleKeysAreKept(t *testing.T) {
 			}
 		}
 		assert.Equal(t, after+19, s.Stats().Inserts, "%T", alg)
-		s.check(t)
+		fakes.Check(t, s, 0)
 	}
 }
 
 func TestDenialsAndPeeksAddNoKeys(t *testing.T) {
-	l, s, _ := newTestLimiter(t, TokenBucket{Rate: PerSecond(10)})
+	l, s, _ := fakes.Stepped(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)})
 	l.AllowN("a", 11)
 	l.AllowN("b", 0)
 	_, err := l.Peek(t.Context(), "c")
 	require.NoError(t, err)
 	_, err = l.Reserve(t.Context(), "d", 11)
-	require.ErrorIs(t, err, ErrNever)
+	require.ErrorIs(t, err, ratelimit.ErrNever)
 	require.NoError(t, l.Reset(t.Context(), "e"))
 	assert.Zero(t, s.Len())
 	l.Allow("f")
 	assert.Equal(t, 1, s.Len())
 	require.NoError(t, l.Reset(t.Context(), "f"))
 	assert.Zero(t, s.Len())
-	s.check(t)
+	fakes.Check(t, s, 0)
 }
 
 // TestMaxKeysKeepsExhaustedKeys floods a bounded store with new keys.
 func TestMaxKeysKeepsExhaustedKeys(t *testing.T) {
 	budget.Alone(t)
 	for _, bound := range []int{100, 1000, 10_000} {
-		for _, alg := range everyWidth {
-			l, s, _ := newTestLimiter(t, alg, WithMaxKeys(bound))
+		for _, alg := range fakes.EveryWidth {
+			l, s, _ := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(bound))
 			exhausted := make([]string, bound/20)
 			for i := range exhausted {
 				exhausted[i] = fmt.Sprint("exhausted ", i)
@@ -136,12 +112,12 @@ func TestMaxKeysKeepsExhaustedKeys(t *testing.T) {
 			stats := s.Stats()
 			assert.NotZero(t, stats.Bytes)
 			stats.Bytes = 0
-			assert.Equal(t, MemoryStats{
+			assert.Equal(t, ratelimit.MemoryStats{
 				Keys:      bound,
 				Inserts:   uint64(5*bound + len(exhausted)),
 				Evictions: uint64(4*bound + len(exhausted)),
 			}, stats, "each loss is counted")
-			s.check(t)
+			fakes.Check(t, s, bound)
 		}
 	}
 }
@@ -151,9 +127,9 @@ func TestMaxKeysKeepsExhaustedKeys(t *testing.T) {
 func TestExhaustedKeysGoLast(t *testing.T) {
 	budget.Alone(t)
 	const bound = 5000
-	for _, alg := range everyWidth {
+	for _, alg := range fakes.EveryWidth {
 		for _, left := range []int{1, 3, 50} {
-			l, s, _ := newTestLimiter(t, alg, WithMaxKeys(bound))
+			l, s, _ := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(bound))
 			fill(t, l, bound, left)
 			for i := range 500 {
 				require.True(t, l.Allow(fmt.Sprint("flood ", i)))
@@ -162,13 +138,13 @@ func TestExhaustedKeysGoLast(t *testing.T) {
 			for i := range bound - left {
 				require.False(t, l.Allow(fmt.Sprint(i)), "%T, %d keys with something left: key %d was lost", alg, left, i)
 			}
-			s.check(t)
+			fakes.Check(t, s, bound)
 		}
 	}
 }
 
 // fill makes the given number of keys; all but the last are exhausted.
-func fill(t testing.TB, l Limiter, keys, left int) {
+func fill(t testing.TB, l ratelimit.Limiter, keys, left int) {
 	t.Helper()
 	for i := range keys {
 		require.True(t, l.AllowN(fmt.Sprint(i), 10-min(1, max(0, i-keys+left+1))))
@@ -180,8 +156,8 @@ func fill(t testing.TB, l Limiter, keys, left int) {
 func TestAllExhausted(t *testing.T) {
 	budget.Alone(t)
 	const bound = 6400
-	for _, alg := range everyWidth {
-		l, s, clk := newTestLimiter(t, alg, WithMaxKeys(bound))
+	for _, alg := range fakes.EveryWidth {
+		l, s, clk := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(bound))
 		for i := range bound {
 			require.True(t, l.AllowN(fmt.Sprint(i), 10))
 			clk.Advance(time.Nanosecond)
@@ -191,11 +167,11 @@ func TestAllExhausted(t *testing.T) {
 			clk.Advance(time.Nanosecond)
 		}
 		assert.EqualValues(t, bound/2, s.Stats().Evictions)
-		s.check(t)
+		fakes.Check(t, s, bound)
 		for i := range bound {
 			d, err := l.Peek(t.Context(), fmt.Sprint(i))
 			require.NoError(t, err)
-			if _, ok := alg.(SlidingWindow); !ok { // in it, they all reset at once
+			if _, ok := alg.(ratelimit.SlidingWindow); !ok { // in it, they all reset at once
 				require.Equal(t, i < bound/2, d.Allowed, "%T: key %d", alg, i)
 			}
 		}
@@ -212,24 +188,24 @@ func TestConcurrentNewKeys(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	for _, alg := range everyWidth {
-		l, s, _ := newTestLimiter(t, alg, WithMaxKeys(bound))
+	for _, alg := range fakes.EveryWidth {
+		l, s, _ := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(bound))
 		fill(t, l, bound, 0)
 		together(func(i int) { assert.True(t, l.AllowN(fmt.Sprint("new ", i), 10)) })
 		assert.EqualValues(t, bound/64, s.Stats().Evictions, "%T: one look is for all", alg)
-		s.check(t)
+		fakes.Check(t, s, bound)
 
-		l, s, _ = newTestLimiter(t, alg, WithMaxKeys(bound))
+		l, s, _ = fakes.Stepped(t, alg, ratelimit.WithMaxKeys(bound))
 		fill(t, l, bound, 1)
 		together(func(i int) { assert.True(t, l.Allow(fmt.Sprint("new ", i))) })
 		assert.EqualValues(t, candidates, s.Stats().Evictions, "%T: they evict each other", alg)
 		for i := range bound - 1 {
 			require.False(t, l.Allow(fmt.Sprint(i)), "%T: key %d", alg, i)
 		}
-		s.check(t)
+		fakes.Check(t, s, bound)
 
-		for _, policy := range []FullPolicy{RefuseUnseen, ShareUnseen} {
-			l, s, clk := newTestLimiter(t, alg, WithMaxKeys(bound), WithFullPolicy(policy))
+		for _, policy := range []ratelimit.FullPolicy{ratelimit.RefuseUnseen, ratelimit.ShareUnseen} {
+			l, s, clk := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(bound), ratelimit.WithFullPolicy(policy))
 			fill(t, l, bound/2, 0)
 			clk.Advance(time.Hour) // and so they are idle
 			for i := range bound / 2 {
@@ -237,7 +213,7 @@ func TestConcurrentNewKeys(t *testing.T) {
 			}
 			together(func(i int) { assert.True(t, l.AllowN(fmt.Sprint("new ", i), 10)) })
 			assert.Zero(t, s.Stats().Rejected, "%T: there was room", alg)
-			s.check(t)
+			fakes.Check(t, s, bound)
 		}
 	}
 }
@@ -247,9 +223,9 @@ func TestConcurrentNewKeys(t *testing.T) {
 func TestIdleKeysOfOtherLimiterGoFirst(t *testing.T) {
 	budget.Alone(t)
 	const bound = 20_000
-	s, clk := NewMemoryStore(WithMaxKeys(bound)), stepclock.New()
-	one := Must(New(TokenBucket{Rate: PerSecond(10)}, WithStore(s), WithClock(clk), WithName("one")))
-	two := Must(New(TokenBucket{Rate: PerHour(10)}, WithStore(s), WithClock(clk), WithName("two")))
+	s, clk := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(bound)), stepclock.New()
+	one := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("one")))
+	two := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("two")))
 	for i := range bound {
 		require.True(t, one.Allow(fmt.Sprint(i)))
 	}
@@ -258,17 +234,17 @@ func TestIdleKeysOfOtherLimiterGoFirst(t *testing.T) {
 		require.True(t, two.Allow(fmt.Sprint(i)))
 	}
 	assert.Less(t, s.Stats().Evictions, uint64(bound/10), "of keys in use")
-	s.check(t)
+	fakes.Check(t, s, bound)
 }
 
 // BenchmarkManyLimiters floods one of many limiters in a full store.
 func BenchmarkManyLimiters(b *testing.B) {
 	for _, n := range []int{1, 100, 1000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			s := NewMemoryStore(WithMaxKeys(100_000))
-			var l Limiter
+			s := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(100_000))
+			var l ratelimit.Limiter
 			for i := range n {
-				l = Must(New(TokenBucket{Rate: PerHour(10)}, WithStore(s), WithName(strconv.Itoa(i))))
+				l = ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(s), ratelimit.WithName(strconv.Itoa(i))))
 			}
 			for i := range 100_000 {
 				l.Allow(strconv.Itoa(i))
@@ -282,7 +258,7 @@ func BenchmarkManyLimiters(b *testing.B) {
 
 // TestMaxKeysEvictsLeastUsed fills a small store and checks which key is evicted.
 func TestMaxKeysEvictsLeastUsed(t *testing.T) {
-	l, s, clk := newTestLimiter(t, FixedWindow{Limit: 10, Window: time.Minute, Start: StartOnFirstEvent}, WithMaxKeys(4))
+	l, s, clk := fakes.Stepped(t, ratelimit.FixedWindow{Limit: 10, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithMaxKeys(4))
 	use := func(key string, n int) {
 		require.True(t, l.AllowN(key, n))
 		clk.Advance(time.Second)
@@ -308,18 +284,18 @@ func TestMaxKeysEvictsLeastUsed(t *testing.T) {
 	clk.Advance(time.Minute)
 	use("one", 1)
 	assert.EqualValues(t, 3, s.Stats().Evictions, "idle keys go first, and are not counted")
-	s.check(t)
+	fakes.Check(t, s, 4)
 }
 
 // TestStoreUnderConcurrency races everything that can change a store.
 func TestStoreUnderConcurrency(t *testing.T) {
 	for _, bound := range []int{0, 1, 7, 300} {
-		var opts []MemoryOption
+		var opts []ratelimit.MemoryOption
 		if bound > 0 {
-			opts = append(opts, WithMaxKeys(bound))
+			opts = append(opts, ratelimit.WithMaxKeys(bound))
 		}
-		for _, alg := range everyWidth {
-			l, s, clk := newTestLimiter(t, alg, opts...)
+		for _, alg := range fakes.EveryWidth {
+			l, s, clk := fakes.Stepped(t, alg, opts...)
 			var wg sync.WaitGroup
 			for g := range 8 {
 				wg.Go(func() {
@@ -343,37 +319,37 @@ func TestStoreUnderConcurrency(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			s.check(t)
+			fakes.Check(t, s, bound)
 		}
 	}
 }
 
 func TestOpenTwice(t *testing.T) {
-	s := NewMemoryStore()
-	ten := TokenBucket{Rate: PerSecond(10)}
-	_, err := New(ten, WithStore(s), WithName("test"))
+	s := ratelimit.NewMemoryStore()
+	ten := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}
+	_, err := ratelimit.New(ten, ratelimit.WithStore(s), ratelimit.WithName("test"))
 	require.NoError(t, err)
-	_, err = New(TokenBucket{Rate: PerSecond(20)}, WithStore(s), WithName("test"))
-	assert.ErrorIs(t, err, ErrInvalid)
+	_, err = ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(20)}, ratelimit.WithStore(s), ratelimit.WithName("test"))
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "WithName")
-	_, err = New(TokenBucket{Rate: PerSecond(20)}, WithStore(s), WithName("twenty"))
+	_, err = ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(20)}, ratelimit.WithStore(s), ratelimit.WithName("twenty"))
 	assert.NoError(t, err)
-	_, err = New(All{ten}, WithStore(s), WithName("all"))
+	_, err = ratelimit.New(ratelimit.All{ten}, ratelimit.WithStore(s), ratelimit.WithName("all"))
 	require.NoError(t, err)
-	_, err = New(All{ten}, WithStore(s), WithName("all"))
+	_, err = ratelimit.New(ratelimit.All{ten}, ratelimit.WithStore(s), ratelimit.WithName("all"))
 	assert.NoError(t, err, "the same algorithm shares")
 }
 
 // TestOptionsReachNoStore: an option has nothing to do with a store that is in use.
 func TestOptionsReachNoStore(t *testing.T) {
-	arg := reflect.TypeFor[MemoryOption]().In(0).Elem()
-	assert.Equal(t, reflect.TypeFor[memoryConfig](), arg)
+	arg := reflect.TypeFor[ratelimit.MemoryOption]().In(0).Elem()
+	assert.Equal(t, "ratelimit.memoryConfig", arg.String())
 	assert.False(t, token.IsExported(arg.Name()), "users cannot make one, or get at a store's")
 }
 
 func TestRefuseUnseen(t *testing.T) {
-	for _, alg := range everyWidth {
-		l, s, clk := newTestLimiter(t, alg, WithMaxKeys(2), WithFullPolicy(RefuseUnseen))
+	for _, alg := range fakes.EveryWidth {
+		l, s, clk := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(2), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))
 		require.True(t, l.Allow("a"))
 		clk.Advance(10 * time.Millisecond)
 		require.True(t, l.AllowN("b", 10))
@@ -382,11 +358,11 @@ func TestRefuseUnseen(t *testing.T) {
 
 		d, err := l.Take(t.Context(), "c", 1)
 		require.NoError(t, err)
-		assert.Equal(t, Decision{Limit: 10, RetryAfter: idle.ResetAfter}, d, "until a is idle")
+		assert.Equal(t, ratelimit.Decision{Limit: 10, RetryAfter: idle.ResetAfter}, d, "until a is idle")
 		p, err := l.Peek(t.Context(), "c")
 		require.NoError(t, err)
 		assert.Equal(t, d, p, "Peek answers what Take would")
-		assert.ErrorIs(t, l.Wait(t.Context(), "c"), ErrFull)
+		assert.ErrorIs(t, l.Wait(t.Context(), "c"), ratelimit.ErrFull)
 		assert.True(t, l.AllowN("c", 0))
 		assert.True(t, l.Allow("a"), "a key that is held is served")
 		assert.False(t, l.Allow("b"))
@@ -395,15 +371,15 @@ func TestRefuseUnseen(t *testing.T) {
 
 		clk.Advance(10 * time.Second)
 		assert.True(t, l.Allow("c"), "idle keys make room")
-		s.check(t)
+		fakes.Check(t, s, 2)
 	}
 }
 
 // TestRefusalsRememberedInVain lets a key be used after it was seen to be the next
 // idle one.
 func TestRefusalsRememberedInVain(t *testing.T) {
-	for _, alg := range everyWidth {
-		l, s, clk := newTestLimiter(t, alg, WithMaxKeys(2), WithFullPolicy(RefuseUnseen))
+	for _, alg := range fakes.EveryWidth {
+		l, s, clk := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(2), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))
 		require.True(t, l.Allow("a"))
 		require.True(t, l.AllowN("b", 5))
 		d, err := l.Take(t.Context(), "c", 1)
@@ -419,13 +395,13 @@ func TestRefusalsRememberedInVain(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, before, after, "%T", alg)
 		assert.Zero(t, s.Stats().Evictions)
-		s.check(t)
+		fakes.Check(t, s, 2)
 	}
 }
 
 func TestShareUnseen(t *testing.T) {
-	for _, alg := range everyWidth {
-		l, s, clk := newTestLimiter(t, alg, WithMaxKeys(2), WithFullPolicy(ShareUnseen))
+	for _, alg := range fakes.EveryWidth {
+		l, s, clk := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(2), ratelimit.WithFullPolicy(ratelimit.ShareUnseen))
 		require.True(t, l.AllowN("a", 10))
 		require.True(t, l.AllowN("b", 10))
 		for i := range 10 {
@@ -451,17 +427,17 @@ func TestShareUnseen(t *testing.T) {
 		assert.Zero(t, s.Stats().Evictions)
 		clk.Advance(10 * time.Second)
 		assert.True(t, l.AllowN("new", 10), "idle keys make room")
-		s.check(t)
+		fakes.Check(t, s, 2)
 	}
-	_, err := New(everyWidth[0], WithStore(NewMemoryStore(WithFullPolicy(3))), WithName("test"))
-	assert.ErrorIs(t, err, ErrInvalid)
+	_, err := ratelimit.New(fakes.EveryWidth[0], ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithFullPolicy(3))), ratelimit.WithName("test"))
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }
 
 // TestShrink checks that the memory of a flood is given back on demand.
 func TestShrink(t *testing.T) {
 	budget.Alone(t)
-	for _, alg := range everyWidth {
-		l, s, clk := newTestLimiter(t, alg)
+	for _, alg := range fakes.EveryWidth {
+		l, s, clk := fakes.Stepped(t, alg)
 		s.Shrink()
 		require.True(t, l.AllowN("in use", 10))
 		empty := s.Stats().Bytes
@@ -472,7 +448,7 @@ func TestShrink(t *testing.T) {
 		s.Shrink()
 		require.Equal(t, 100_001, s.Len(), "all are in use")
 		clk.Advance(500 * time.Millisecond)
-		require.True(t, l.AllowN("in use", 5) || alg != everyWidth[0])
+		require.True(t, l.AllowN("in use", 5) || alg != fakes.EveryWidth[0])
 		clk.Advance(700 * time.Millisecond)
 		held, err := l.Peek(t.Context(), "in use")
 		require.NoError(t, err)
@@ -482,16 +458,16 @@ func TestShrink(t *testing.T) {
 		still, err := l.Peek(t.Context(), "in use")
 		require.NoError(t, err)
 		assert.Equal(t, held, still)
-		s.check(t)
+		fakes.Check(t, s, 0)
 	}
 }
 
 // TestShrinkOfAWrappedStore: what is idle is decided by the limiter's clock, which such a store
 // learns of from the first key.
 func TestShrinkOfAWrappedStore(t *testing.T) {
-	for _, alg := range everyWidth {
-		s, clk := NewMemoryStore(), stepclock.New()
-		l := Must(New(alg, WithStore(struct{ Store }{s}), WithName("test"), WithClock(clk)))
+	for _, alg := range fakes.EveryWidth {
+		s, clk := ratelimit.NewMemoryStore(), stepclock.New()
+		l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(struct{ ratelimit.Store }{s}), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 		require.True(t, l.Allow("key"))
 		s.Shrink()
 		assert.Equal(t, 1, s.Len(), "%T", alg)
@@ -503,9 +479,9 @@ func TestShrinkOfAWrappedStore(t *testing.T) {
 
 // TestClockThatPanics checks that no lock is left behind.
 func TestClockThatPanics(t *testing.T) {
-	for _, alg := range everyWidth {
+	for _, alg := range fakes.EveryWidth {
 		broken := &panickingClock{Clock: clock.New()}
-		l, err := New(alg, WithClock(broken))
+		l, err := ratelimit.New(alg, ratelimit.WithClock(broken))
 		require.NoError(t, err)
 		broken.panics = true
 		assert.Panics(t, func() { l.Allow("key") })
@@ -521,8 +497,8 @@ func TestClockThatPanicsAsLimitsChange(t *testing.T) {
 		clk := clock.NewMock()
 		clk.Set(time.Unix(1_700_000_000, 0))
 		broken := &panickingClock{Clock: clk}
-		plan := TokenBucket{Rate: PerHour(1), Burst: 10}
-		l := Must(New(plan, WithClock(broken), WithLimits(func(context.Context, string) (Algorithm, error) { return plan, nil })))
+		plan := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10}
+		l := ratelimit.Must(ratelimit.New(plan, ratelimit.WithClock(broken), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil })))
 		require.True(t, l.AllowN("key", 3))
 		plan.Burst = 20
 		broken.panics, broken.good = true, reading
@@ -560,18 +536,18 @@ func (c *panickingClock) Since(t time.Time) time.Duration {
 
 // TestStatesRefuseNonsense asks a store without a limiter.
 func TestStatesRefuseNonsense(t *testing.T) {
-	for _, alg := range everyWidth {
-		tr, err := NewTransition(alg)
+	for _, alg := range fakes.EveryWidth {
+		tr, err := ratelimit.NewTransition(alg)
 		require.NoError(t, err)
-		s := NewMemoryStore()
+		s := ratelimit.NewMemoryStore()
 		states, err := s.Open("", tr)
 		require.NoError(t, err)
 		at := time.Now().Add(-time.Hour)
-		for _, req := range []Request{{N: 1}, Request{N: -1}.At(at), Request{Op: OpExtend + 1, N: 1}.At(at)} {
+		for _, req := range []ratelimit.Request{{N: 1}, ratelimit.Request{N: -1}.At(at), ratelimit.Request{Op: ratelimit.OpExtend + 1, N: 1}.At(at)} {
 			_, err := states.Apply(t.Context(), "key", tr, req)
-			assert.ErrorIs(t, err, ErrInvalid)
+			assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 		}
-		_, err = states.Apply(t.Context(), "key", tr, Request{N: 1}.At(at))
+		_, err = states.Apply(t.Context(), "key", tr, ratelimit.Request{N: 1}.At(at))
 		require.NoError(t, err)
 		require.Equal(t, 1, s.Len())
 		s.Shrink()
@@ -582,7 +558,7 @@ func TestStatesRefuseNonsense(t *testing.T) {
 // TestBytesOfForgottenKeys: the memory of a table is counted until it is given back.
 func TestBytesOfForgottenKeys(t *testing.T) {
 	budget.Alone(t)
-	l, s, clk := newTestLimiter(t, TokenBucket{Rate: PerHour(10)})
+	l, s, clk := fakes.Stepped(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)})
 	for i := range 1000 {
 		require.True(t, l.Allow(fmt.Sprint(i)))
 	}
@@ -599,16 +575,16 @@ func TestBytesOfForgottenKeys(t *testing.T) {
 // A limiter without a name has states of its own, which leave the store with it: also if it is made anew a thousand
 // times.
 func TestMemoryStore_WithoutNames(t *testing.T) {
-	for name, alg := range map[string]Algorithm{
-		"word": TokenBucket{Rate: PerHour(10)}, "wide": WarmingUp{Rate: PerHour(10), Warmup: time.Hour}, "log": SlidingLog{Limit: 10, Window: time.Hour},
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"word": ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, "wide": ratelimit.WarmingUp{Rate: ratelimit.PerHour(10), Warmup: time.Hour}, "log": ratelimit.SlidingLog{Limit: 10, Window: time.Hour},
 	} {
-		for most, store := range map[int]*MemoryStore{0: NewMemoryStore(), 5000: NewMemoryStore(WithMaxKeys(5000))} {
+		for most, store := range map[int]*ratelimit.MemoryStore{0: ratelimit.NewMemoryStore(), 5000: ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(5000))} {
 			t.Run(fmt.Sprintf("%s/%d", name, most), func(t *testing.T) {
-				other := Must(New(alg, WithStore(store)))
+				other := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store)))
 				require.True(t, other.Allow("key"))
 				var first uint64
 				for round := range 1000 {
-					l := Must(New(alg, WithStore(store)))
+					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store)))
 					require.True(t, l.Allow("key"), "it shares nothing")
 					r, _, err := l.Hold(t.Context(), "held", 1)
 					require.NoError(t, err)
@@ -630,8 +606,8 @@ func TestMemoryStore_WithoutNames(t *testing.T) {
 				assert.Equal(t, 1, stats.Keys)
 				assert.EqualValues(t, 2001, stats.Inserts, "they count still")
 				assert.LessOrEqual(t, stats.Bytes, first)
-				_, err := New(alg, WithStore(struct{ Store }{store}))
-				require.ErrorIs(t, err, ErrInvalid, "another store may outlive the process")
+				_, err := ratelimit.New(alg, ratelimit.WithStore(struct{ ratelimit.Store }{store}))
+				require.ErrorIs(t, err, ratelimit.ErrInvalid, "another store may outlive the process")
 				runtime.KeepAlive(other)
 			})
 		}

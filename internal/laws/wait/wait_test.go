@@ -1,4 +1,4 @@
-package ratelimit_test
+package wait_test
 
 import (
 	"context"

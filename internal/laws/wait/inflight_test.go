@@ -1,4 +1,4 @@
-package ratelimit_test
+package wait_test
 
 import (
 	"context"
@@ -13,12 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 func TestInFlight(t *testing.T) {
 	ctx := context.Background()
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
 			clk := stepclock.New()
 			l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Minute}, ratelimit.WithClock(clk), ratelimit.WithStore(store()), ratelimit.WithName("test")))
@@ -63,7 +64,7 @@ func TestInFlight(t *testing.T) {
 // A settled request is over, whatever it cost. Only the other parts keep the events.
 func TestInFlightInAll(t *testing.T) {
 	ctx := context.Background()
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
 			clk := stepclock.New()
 			l := ratelimit.Must(ratelimit.New(ratelimit.All{
@@ -95,7 +96,7 @@ func TestInFlightInAll(t *testing.T) {
 
 // Waiters are served in the order of their arrival, as soon as events are released.
 func TestInFlightWait(t *testing.T) {
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Minute}, ratelimit.WithStore(store()), ratelimit.WithName("test")))
@@ -153,13 +154,13 @@ type flight struct {
 // crashed) count until they are released or time out, and not a nanosecond longer or shorter.
 func TestHoldersThatCrash(t *testing.T) {
 	alg := ratelimit.InFlight{Limit: 6, Timeout: 10}
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		for option, opts := range map[string][]ratelimit.Option{
 			"":                nil,
 			"/limits of keys": {ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })},
 		} {
 			t.Run(name+option, func(t *testing.T) {
-				rnd := newRand(t)
+				rnd := fakes.Rand(t)
 				for range 100 {
 					clk := stepclock.New()
 					l := ratelimit.Must(ratelimit.New(alg, append(opts, ratelimit.WithClock(clk), ratelimit.WithStore(store()), ratelimit.WithName("test"))...))
@@ -247,9 +248,9 @@ func TestInFlightWaitersNoticeRoom(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var limit atomic.Int64
 				limit.Store(2)
-				db := newMapDB()
+				db := fakes.NewMapDB()
 				open := func() ratelimit.Limiter {
-					return ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(db.store()), ratelimit.WithName("test"),
+					return ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"),
 						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
 							return ratelimit.InFlight{Limit: int(limit.Load()), Timeout: time.Hour}, nil
 						})))

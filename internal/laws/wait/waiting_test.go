@@ -1,4 +1,4 @@
-package ratelimit_test
+package wait_test
 
 import (
 	"context"
@@ -17,68 +17,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
-
-var five = ratelimit.InFlight{Limit: 5, Timeout: time.Minute}
-
-// held returns a hold that is granted.
-func held(t *testing.T, l ratelimit.Limiter, key string, n int) *ratelimit.Reservation {
-	t.Helper()
-	r, d, err := l.Hold(context.Background(), key, n)
-	require.NoError(t, err)
-	require.True(t, d.Allowed, "%+v", d)
-	require.NotNil(t, r)
-	return r
-}
-
-// A waiterOf is a goroutine that waits in a bubble. Its fields are set when it is done.
-type waiterOf struct {
-	n      int
-	cancel context.CancelFunc
-	done   atomic.Bool
-	r      *ratelimit.Reservation
-	err    error
-	at     time.Time // when it was done
-}
-
-func waitFor(t *testing.T, l ratelimit.Limiter, key string, n int) *waiterOf {
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	w := &waiterOf{n: n, cancel: cancel}
-	go func() {
-		w.r, w.err = l.WaitHold(ctx, key, n)
-		w.at = time.Now()
-		w.done.Store(true)
-	}()
-	return w
-}
-
-// A planned is the limit of all keys, which may change.
-type planned struct {
-	alg atomic.Pointer[ratelimit.Algorithm]
-}
-
-func newPlanned(alg ratelimit.Algorithm) *planned {
-	p := &planned{}
-	p.set(alg)
-	return p
-}
-
-func (p *planned) set(alg ratelimit.Algorithm) { p.alg.Store(&alg) }
-
-func (p *planned) lookup(context.Context, string) (ratelimit.Algorithm, error) {
-	return *p.alg.Load(), nil
-}
 
 // Whatever happens at one instant (releases, waiters that come and leave, timeouts), whenever
 // everything has come to rest, the first waiter waits only if there is no room for it, and
 // waiters were served in their order. So no wake-up is lost.
 func TestWaitersWakeWhenThereIsRoom(t *testing.T) {
 	const limit = 5
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
-			rnd := newRand(t)
+			rnd := fakes.Rand(t)
 			for round := range 100 {
 				synctest.Test(t, func(t *testing.T) {
 					restlessly(t, rand.New(rand.NewPCG(uint64(round), rnd.Uint64())), store(), limit)
@@ -96,16 +46,16 @@ func restlessly(t *testing.T, rnd *rand.Rand, store ratelimit.Store, limit int) 
 	}
 	const timeout = 10 * time.Second
 	l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: limit, Timeout: timeout}, ratelimit.WithStore(store), ratelimit.WithName("test")))
-	var queue []*waiterOf
+	var queue []*fakes.Waiter
 	var holders []holder
 	for range 60 {
 		for range 1 + rnd.IntN(4) { // all at once
 			switch i := rnd.IntN(7); {
 			case i < 3:
-				queue = append(queue, waitFor(t, l, "k", 1+rnd.IntN(2)))
+				queue = append(queue, fakes.WaitFor(t, l, "k", 1+rnd.IntN(2)))
 				synctest.Wait() // it has its place
 			case i == 3 && len(queue) > 0:
-				queue[rnd.IntN(len(queue))].cancel()
+				queue[rnd.IntN(len(queue))].Cancel()
 			case i == 4:
 				d, err := l.Take(t.Context(), "k", 1)
 				require.NoError(t, err)
@@ -121,16 +71,16 @@ func restlessly(t *testing.T, rnd *rand.Rand, store ratelimit.Store, limit int) 
 			}
 		}
 		synctest.Wait()
-		var waiting []*waiterOf
+		var waiting []*fakes.Waiter
 		for _, w := range queue {
 			switch {
-			case !w.done.Load():
+			case !w.Done.Load():
 				waiting = append(waiting, w)
-			case w.err == nil:
+			case w.Err == nil:
 				require.Empty(t, waiting, "it overtook")
-				holders = append(holders, holder{w.r, w.n, w.at.Add(timeout)})
+				holders = append(holders, holder{w.R, w.N, w.Ended.Add(timeout)})
 			default:
-				require.ErrorIs(t, w.err, context.Canceled)
+				require.ErrorIs(t, w.Err, context.Canceled)
 			}
 		}
 		queue = waiting
@@ -144,7 +94,7 @@ func restlessly(t *testing.T, rnd *rand.Rand, store ratelimit.Store, limit int) 
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
 		if len(waiting) > 0 {
-			require.Greater(t, used+waiting[0].n, limit, "the first waiter sleeps though there is room")
+			require.Greater(t, used+waiting[0].N, limit, "the first waiter sleeps though there is room")
 			require.False(t, d.Allowed)
 			require.Zero(t, d.Remaining)
 			require.Positive(t, d.RetryAfter)
@@ -158,16 +108,16 @@ func restlessly(t *testing.T, rnd *rand.Rand, store ratelimit.Store, limit int) 
 
 // While a waiter is blocked, no method grants anything else, though there is room for one.
 func TestNothingOvertakesAWaiter(t *testing.T) {
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		for algName, alg := range map[string]ratelimit.Algorithm{
-			"InFlight": five,
-			"All":      ratelimit.All{five, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}},
+			"InFlight": fakes.Five,
+			"All":      ratelimit.All{fakes.Five, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}},
 		} {
 			t.Run(name+"/"+algName, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store()), ratelimit.WithName("test")))
-					first := held(t, l, "k", 4)
-					w := waitFor(t, l, "k", 5)
+					first := fakes.Held(t, l, "k", 4)
+					w := fakes.WaitFor(t, l, "k", 5)
 					synctest.Wait()
 					time.Sleep(time.Second)
 
@@ -214,13 +164,13 @@ func TestNothingOvertakesAWaiter(t *testing.T) {
 					require.NoError(t, err)
 					assert.Equal(t, ratelimit.Never, d.RetryAfter)
 					require.ErrorIs(t, l.WaitN(t.Context(), "k", 6), ratelimit.ErrNever)
-					require.False(t, w.done.Load())
+					require.False(t, w.Done.Load())
 
 					require.NoError(t, first.Release(t.Context()))
 					synctest.Wait()
-					require.True(t, w.done.Load())
-					require.NoError(t, w.err)
-					require.NoError(t, w.r.Release(t.Context()))
+					require.True(t, w.Done.Load())
+					require.NoError(t, w.Err)
+					require.NoError(t, w.R.Release(t.Context()))
 					assert.True(t, l.AllowN("k", 5), "nobody waits any more")
 				})
 			})
@@ -230,24 +180,24 @@ func TestNothingOvertakesAWaiter(t *testing.T) {
 
 // Whatever else may have made room wakes the first waiter, too.
 func TestWaitersSeeChanges(t *testing.T) {
-	for name, store := range stores {
-		for what, change := range map[string]func(t *testing.T, l, other ratelimit.Limiter, r *ratelimit.Reservation, plan *planned){
-			"reset": func(t *testing.T, l, _ ratelimit.Limiter, _ *ratelimit.Reservation, _ *planned) {
+	for name, store := range fakes.Stores {
+		for what, change := range map[string]func(t *testing.T, l, other ratelimit.Limiter, r *ratelimit.Reservation, plan *fakes.Plan){
+			"reset": func(t *testing.T, l, _ ratelimit.Limiter, _ *ratelimit.Reservation, _ *fakes.Plan) {
 				require.NoError(t, l.Reset(t.Context(), "k"))
 			},
-			"settle": func(t *testing.T, _, _ ratelimit.Limiter, r *ratelimit.Reservation, _ *planned) {
+			"settle": func(t *testing.T, _, _ ratelimit.Limiter, r *ratelimit.Reservation, _ *fakes.Plan) {
 				_, err := r.Settle(t.Context(), 0)
 				require.NoError(t, err)
 			},
-			"a higher limit": func(t *testing.T, l, _ ratelimit.Limiter, _ *ratelimit.Reservation, plan *planned) {
-				plan.set(ratelimit.InFlight{Limit: 10, Timeout: time.Minute})
+			"a higher limit": func(t *testing.T, l, _ ratelimit.Limiter, _ *ratelimit.Reservation, plan *fakes.Plan) {
+				plan.Set(ratelimit.InFlight{Limit: 10, Timeout: time.Minute})
 				assert.False(t, l.Allow("k"), "the waiter comes first")
 			},
-			"another kind of limit": func(t *testing.T, l, _ ratelimit.Limiter, _ *ratelimit.Reservation, plan *planned) {
-				plan.set(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)})
+			"another kind of limit": func(t *testing.T, l, _ ratelimit.Limiter, _ *ratelimit.Reservation, plan *fakes.Plan) {
+				plan.Set(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)})
 				assert.False(t, l.Allow("k"), "the waiter comes first")
 			},
-			"a release by another limiter": func(t *testing.T, l, other ratelimit.Limiter, r *ratelimit.Reservation, _ *planned) {
+			"a release by another limiter": func(t *testing.T, l, other ratelimit.Limiter, r *ratelimit.Reservation, _ *fakes.Plan) {
 				require.NoError(t, other.Reset(t.Context(), "k"))
 				time.Sleep(10 * time.Millisecond)
 				l.Allow("k") // makes the waiter look
@@ -255,23 +205,23 @@ func TestWaitersSeeChanges(t *testing.T) {
 		} {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					plan := newPlanned(five)
-					lookup := ratelimit.WithLimits(plan.lookup)
+					plan := fakes.NewPlan(fakes.Five)
+					lookup := ratelimit.WithLimits(plan.Lookup)
 					opts := []ratelimit.Option{ratelimit.WithStore(store()), ratelimit.WithName("test"), lookup}
-					l := ratelimit.Must(ratelimit.New(five, opts...))
-					other := ratelimit.Must(ratelimit.New(five, opts...))
-					r := held(t, l, "k", 5)
-					var waiters []*waiterOf
+					l := ratelimit.Must(ratelimit.New(fakes.Five, opts...))
+					other := ratelimit.Must(ratelimit.New(fakes.Five, opts...))
+					r := fakes.Held(t, l, "k", 5)
+					var waiters []*fakes.Waiter
 					for range 3 {
-						waiters = append(waiters, waitFor(t, l, "k", 1))
+						waiters = append(waiters, fakes.WaitFor(t, l, "k", 1))
 						synctest.Wait()
-						require.False(t, waiters[0].done.Load())
+						require.False(t, waiters[0].Done.Load())
 					}
 					change(t, l, other, r, plan)
 					synctest.Wait()
 					for _, w := range waiters {
-						assert.True(t, w.done.Load())
-						assert.NoError(t, w.err)
+						assert.True(t, w.Done.Load())
+						assert.NoError(t, w.Err)
 					}
 				})
 			})
@@ -282,28 +232,28 @@ func TestWaitersSeeChanges(t *testing.T) {
 // A key whose limit is no longer an InFlight serves its waiters in their order, ahead of
 // those who come later.
 func TestWaitersOfALimitThatChanges(t *testing.T) {
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				plan := newPlanned(five)
-				l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(store()), ratelimit.WithName("test"), ratelimit.WithLimits(plan.lookup)))
-				held(t, l, "k", 5)
-				var waiters []*waiterOf
+				plan := fakes.NewPlan(fakes.Five)
+				l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(store()), ratelimit.WithName("test"), ratelimit.WithLimits(plan.Lookup)))
+				fakes.Held(t, l, "k", 5)
+				var waiters []*fakes.Waiter
 				add := func() {
-					waiters = append(waiters, waitFor(t, l, "k", 1))
+					waiters = append(waiters, fakes.WaitFor(t, l, "k", 1))
 					synctest.Wait()
 				}
 				add()
 				add()
-				plan.set(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
+				plan.Set(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 				add() // behind them
 				assert.False(t, l.Allow("k"), "wakes the first one")
 				synctest.Wait()
 				for i := range waiters {
 					for j, w := range waiters {
-						require.Equal(t, j <= i, w.done.Load(), "waiter %d after %d s", j, i)
-						if w.done.Load() {
-							require.NoError(t, w.err)
+						require.Equal(t, j <= i, w.Done.Load(), "waiter %d after %d s", j, i)
+						if w.Done.Load() {
+							require.NoError(t, w.Err)
 						}
 					}
 					time.Sleep(time.Second)
@@ -316,7 +266,7 @@ func TestWaitersOfALimitThatChanges(t *testing.T) {
 
 // Releases count even if the limit has changed since.
 func TestReleaseAfterAChange(t *testing.T) {
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		for what, next := range map[string]ratelimit.Algorithm{
 			"higher":  ratelimit.InFlight{Limit: 7, Timeout: time.Minute},
 			"lower":   ratelimit.InFlight{Limit: 3, Timeout: time.Minute},
@@ -324,12 +274,12 @@ func TestReleaseAfterAChange(t *testing.T) {
 			"shorter": ratelimit.InFlight{Limit: 5, Timeout: time.Second},
 		} {
 			t.Run(name+"/"+what, func(t *testing.T) {
-				plan := ratelimit.Algorithm(five)
+				plan := ratelimit.Algorithm(fakes.Five)
 				clk := clock.NewMock()
-				l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(store()), ratelimit.WithName("test"), ratelimit.WithClock(clk),
+				l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(store()), ratelimit.WithName("test"), ratelimit.WithClock(clk),
 					ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil })))
 				limit := next.(ratelimit.InFlight).Limit
-				a, b := held(t, l, "k", 2), held(t, l, "k", 3)
+				a, b := fakes.Held(t, l, "k", 2), fakes.Held(t, l, "k", 3)
 				plan = next
 				d, err := l.Peek(ctx, "k")
 				require.NoError(t, err)
@@ -361,34 +311,34 @@ func TestWaitersOfAFailingStore(t *testing.T) {
 	} {
 		t.Run(policyName, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &brokenStore{}
+				s := &fakes.Broken{}
 				other := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Second}))
-				l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(tt.policy(other))))
-				r := held(t, l, "k", 5)
+				l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(tt.policy(other))))
+				r := fakes.Held(t, l, "k", 5)
 				begin := time.Now()
-				waiters := []*waiterOf{waitFor(t, l, "k", 1)}
+				waiters := []*fakes.Waiter{fakes.WaitFor(t, l, "k", 1)}
 				synctest.Wait()
-				waiters = append(waiters, waitFor(t, l, "k", 1))
+				waiters = append(waiters, fakes.WaitFor(t, l, "k", 1))
 				synctest.Wait()
-				s.err = errDown
+				s.Err = errDown
 				_, err := r.Settle(t.Context(), 0)
 				require.ErrorIs(t, err, errDown)
 				synctest.Wait() // a release that may have happened wakes them
-				require.True(t, waiters[0].done.Load())
+				require.True(t, waiters[0].Done.Load())
 				for i, w := range waiters {
-					if !w.done.Load() {
+					if !w.Done.Load() {
 						require.Equal(t, "fallback", policyName)
 						time.Sleep(time.Second)
 						synctest.Wait()
 						assert.Equal(t, time.Second, time.Since(begin), "the first one's time out")
 					}
-					require.True(t, w.done.Load(), i)
+					require.True(t, w.Done.Load(), i)
 					if tt.want != nil {
-						require.ErrorIs(t, w.err, tt.want)
+						require.ErrorIs(t, w.Err, tt.want)
 						continue
 					}
-					require.NoError(t, w.err)
-					require.NotNil(t, w.r)
+					require.NoError(t, w.Err)
+					require.NotNil(t, w.R)
 				}
 			})
 		})
@@ -398,25 +348,25 @@ func TestWaitersOfAFailingStore(t *testing.T) {
 // In an All with a LeakyBucket, a wait is over when the delay is, and one that is given up
 // during the delay releases its events.
 func TestWaitHoldWithADelay(t *testing.T) {
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := ratelimit.Must(ratelimit.New(ratelimit.All{five, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}}, ratelimit.WithStore(store()), ratelimit.WithName("test")))
+				l := ratelimit.Must(ratelimit.New(ratelimit.All{fakes.Five, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}}, ratelimit.WithStore(store()), ratelimit.WithName("test")))
 				begin := time.Now()
 				require.NoError(t, l.Wait(t.Context(), "k"))
 				require.Zero(t, time.Since(begin))
 				require.NoError(t, l.Wait(t.Context(), "k"))
 				require.Equal(t, time.Second, time.Since(begin))
-				w := waitFor(t, l, "k", 3)
+				w := fakes.WaitFor(t, l, "k", 3)
 				synctest.Wait()
-				require.False(t, w.done.Load())
+				require.False(t, w.Done.Load())
 				d, err := l.Peek(t.Context(), "k")
 				require.NoError(t, err)
 				require.Zero(t, d.Remaining)
-				w.cancel()
+				w.Cancel()
 				synctest.Wait()
-				require.ErrorIs(t, w.err, context.Canceled)
-				require.Nil(t, w.r)
+				require.ErrorIs(t, w.Err, context.Canceled)
+				require.Nil(t, w.R)
 				d, err = l.Peek(t.Context(), "k")
 				require.NoError(t, err)
 				require.Equal(t, 3, d.Remaining, "it has happened to nobody")
@@ -428,9 +378,9 @@ func TestWaitHoldWithADelay(t *testing.T) {
 // TestReleaseAfterAWaitThatEnded: a caller that does not wait for the Delay of a hold can still
 // release its events in flight.
 func TestReleaseAfterAWaitThatEnded(t *testing.T) {
-	l, _ := at(t, ratelimit.All{ratelimit.InFlight{Limit: 5, Timeout: time.Hour}, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 9}})
-	held(t, l, "k", 1)
-	r := held(t, l, "k", 4)
+	l, _ := fakes.At(t, ratelimit.All{ratelimit.InFlight{Limit: 5, Timeout: time.Hour}, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 9}})
+	fakes.Held(t, l, "k", 1)
+	r := fakes.Held(t, l, "k", 4)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, r.Wait(ended), context.Canceled)
@@ -443,8 +393,8 @@ func TestReleaseAfterAWaitThatEnded(t *testing.T) {
 func TestWaitHoldFollowsTheInjectedClock(t *testing.T) {
 	for range 20 {
 		mock := clock.NewMock()
-		l := ratelimit.Must(ratelimit.New(five, ratelimit.WithClock(mock)))
-		held(t, l, "k", 5)
+		l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithClock(mock)))
+		fakes.Held(t, l, "k", 5)
 		done := make(chan error)
 		go func() {
 			_, err := l.WaitHold(ctx, "k", 1)
@@ -473,15 +423,15 @@ func blocked(t *testing.T, l ratelimit.Limiter, key string) bool {
 func TestLimitersOfOneNameShareTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ratelimit.NewMemoryStore()
-		a := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s), ratelimit.WithName("test")))
-		b := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(s), ratelimit.WithName("test")))
-		r := held(t, a, "k", 4)
-		w := waitFor(t, b, "k", 5)
+		a := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(s), ratelimit.WithName("test")))
+		b := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(s), ratelimit.WithName("test")))
+		r := fakes.Held(t, a, "k", 4)
+		w := fakes.WaitFor(t, b, "k", 5)
 		synctest.Wait()
 		assert.False(t, a.Allow("k"))
 		require.NoError(t, r.Release(t.Context()))
 		synctest.Wait()
-		assert.True(t, w.done.Load())
+		assert.True(t, w.Done.Load())
 	})
 }
 
@@ -489,8 +439,8 @@ func TestLimitersOfOneNameShareTheQueue(t *testing.T) {
 func TestWaitHoldOnAFullStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := func(policy ratelimit.FullPolicy) ratelimit.Limiter {
-			l := ratelimit.Must(ratelimit.New(five, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(policy))), ratelimit.WithName("test")))
-			held(t, l, "seen", 5)
+			l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(policy))), ratelimit.WithName("test")))
+			fakes.Held(t, l, "seen", 5)
 			return l
 		}
 		l := full(ratelimit.RefuseUnseen)
@@ -498,27 +448,27 @@ func TestWaitHoldOnAFullStore(t *testing.T) {
 		require.ErrorIs(t, err, ratelimit.ErrFull)
 
 		l = full(ratelimit.ShareUnseen)
-		r := held(t, l, "a", 5)
-		w := waitFor(t, l, "a", 1)
-		other := waitFor(t, l, "b", 1) // of the same state
+		r := fakes.Held(t, l, "a", 5)
+		w := fakes.WaitFor(t, l, "a", 1)
+		other := fakes.WaitFor(t, l, "b", 1) // of the same state
 		synctest.Wait()
-		require.False(t, w.done.Load())
-		require.False(t, other.done.Load())
+		require.False(t, w.Done.Load())
+		require.False(t, other.Done.Load())
 		require.NoError(t, r.Release(t.Context()))
 		synctest.Wait()
-		require.True(t, w.done.Load())
-		require.NoError(t, w.err)
+		require.True(t, w.Done.Load())
+		require.NoError(t, w.Err)
 		assert.False(t, l.Allow("b"), "wakes the other one")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.True(t, other.done.Load())
-		require.NoError(t, other.err)
+		require.True(t, other.Done.Load())
+		require.NoError(t, other.Err)
 	})
 }
 
 // Any number of goroutines hold at most the limit at once.
 func TestInFlightUnderConcurrency(t *testing.T) {
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
 			l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 3, Timeout: time.Hour}, ratelimit.WithStore(store()), ratelimit.WithName("test")))
 			var now, most, served atomic.Int64
@@ -563,15 +513,15 @@ func TestInFlightUnderConcurrency(t *testing.T) {
 func TestWaitHoldLooksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clk := stepclock.New()
-		l := ratelimit.Must(ratelimit.New(five, ratelimit.WithClock(clk)))
-		held(t, l, "k", 5)
-		w := waitFor(t, l, "k", 1)
+		l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithClock(clk)))
+		fakes.Held(t, l, "k", 5)
+		w := fakes.WaitFor(t, l, "k", 1)
 		synctest.Wait()
 		clk.Advance(time.Minute)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.True(t, w.done.Load())
-		require.NoError(t, w.err)
+		require.True(t, w.Done.Load())
+		require.NoError(t, w.Err)
 	})
 }
 
@@ -579,23 +529,23 @@ func TestWaitHoldLooksAgain(t *testing.T) {
 // whose deadline is before its turn fails at once.
 func TestWaitersOfALimitThatChangesLearnTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		plan := newPlanned(five)
-		l := ratelimit.Must(ratelimit.New(five, ratelimit.WithLimits(plan.lookup)))
-		r := held(t, l, "k", 5)
-		first := waitFor(t, l, "k", 1)
+		plan := fakes.NewPlan(fakes.Five)
+		l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithLimits(plan.Lookup)))
+		r := fakes.Held(t, l, "k", 5)
+		first := fakes.WaitFor(t, l, "k", 1)
 		synctest.Wait()
 		near, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		failed := make(chan error, 1)
 		go func() { failed <- l.Wait(near, "k") }()
 		synctest.Wait()
-		plan.set(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+		plan.Set(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
 		require.NoError(t, r.Release(t.Context()))
 		synctest.Wait()
-		require.True(t, first.done.Load())
-		require.NoError(t, first.err)
+		require.True(t, first.Done.Load())
+		require.NoError(t, first.Err)
 		require.Empty(t, failed, "what the first one holds may come back")
-		require.NoError(t, first.r.Release(t.Context()))
+		require.NoError(t, first.R.Release(t.Context()))
 		var turn *ratelimit.TurnError
 		require.ErrorAs(t, <-failed, &turn)
 		require.NoError(t, near.Err(), "at once")
@@ -657,7 +607,7 @@ func TestGrantedTooLate(t *testing.T) {
 				return err
 			},
 		} {
-			for kind, open := range stores {
+			for kind, open := range fakes.Stores {
 				t.Run(name+"/"+method+"/"+kind, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						store := &slow{open(), make(chan struct{})}
@@ -668,21 +618,13 @@ func TestGrantedTooLate(t *testing.T) {
 						synctest.Wait()
 						leave()
 						require.ErrorIs(t, <-left, context.Canceled)
-						assert.Equal(t, 1, remaining(t, l), "they are granted")
+						assert.Equal(t, 1, fakes.Remaining(t, l), "they are granted")
 						store.answers <- struct{}{}
 						synctest.Wait()
-						assert.Equal(t, 3, remaining(t, l), "and released")
+						assert.Equal(t, 3, fakes.Remaining(t, l), "and released")
 					})
 				})
 			}
 		}
 	}
-}
-
-// remaining returns how many events of "key" would be granted now.
-func remaining(t *testing.T, l ratelimit.Limiter) int {
-	t.Helper()
-	d, err := l.Peek(t.Context(), "key")
-	require.NoError(t, err)
-	return d.Remaining
 }

@@ -1,11 +1,13 @@
-package ratelimit_test
+package memory_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,8 +16,96 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
+
+// However new keys flood a full store, a known key that has used more than they is granted
+// its limit exactly: one by one or in batches, while its limit changes, and while tables are
+// replaced.
+func TestFullStoreIsExact(t *testing.T) {
+	const known, limit = 7, 100
+	limits := func(limit int) map[string]ratelimit.Algorithm {
+		return map[string]ratelimit.Algorithm{
+			"FixedWindow":      ratelimit.FixedWindow{Limit: limit, Window: time.Hour},
+			"SlidingWindow":    ratelimit.SlidingWindow{Limit: limit, Window: time.Hour},
+			"TokenBucket":      ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: limit},
+			"TokenBucket/wide": ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 7, Per: 24 * time.Hour}, Burst: limit},
+			"SlidingLog":       ratelimit.SlidingLog{Limit: limit, Window: time.Hour},
+		}
+	}
+	low := limits(60)
+	for name, alg := range limits(limit) {
+		for _, policy := range []ratelimit.FullPolicy{ratelimit.EvictLeast, ratelimit.RefuseUnseen, ratelimit.ShareUnseen} {
+			for _, maxKeys := range []int{30, 700} { // with a scan of all keys, and with samples
+				for _, own := range []bool{false, true} {
+					store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(maxKeys), ratelimit.WithFullPolicy(policy))
+					opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New())}
+					var changes atomic.Int64
+					if own {
+						opts = append(opts, ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+							if strings.HasPrefix(key, "known") && changes.Load()%2 == 1 {
+								return low[name], nil
+							}
+							return nil, nil
+						}))
+					}
+					l := ratelimit.Must(ratelimit.New(alg, opts...))
+					var granted [known]atomic.Int64
+					take := func(k int) bool {
+						ok := l.Allow(fmt.Sprint("known ", k))
+						if ok {
+							granted[k].Add(1)
+						}
+						return ok
+					}
+					for k := range known {
+						for range limit / 2 {
+							take(k)
+						}
+					}
+					var wg sync.WaitGroup
+					for g := range 4 {
+						wg.Go(func() {
+							for i := range 300 {
+								switch {
+								case i%13 == 5:
+									changes.Add(1)
+								case i%60 == 7:
+									store.Shrink()
+								case i%20 == 9:
+									var keys []string
+									for k := range known {
+										keys = append(keys, fmt.Sprint("known ", k), fmt.Sprint("new ", g, i, k))
+									}
+									out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+									assert.NoError(t, err)
+									for k := range known {
+										if out[2*k].Allowed {
+											granted[k].Add(1)
+										}
+									}
+								case i%3 == 0:
+									l.Allow(fmt.Sprint("new ", g, i))
+								default:
+									take(i % known)
+								}
+								assert.LessOrEqual(t, store.Len(), maxKeys)
+							}
+						})
+					}
+					wg.Wait()
+					changes.Store(0)
+					for k := range known {
+						for take(k) {
+						}
+						assert.Equal(t, int64(limit), granted[k].Load(), "%s, policy %d, %d keys, own=%v", name, policy, maxKeys, own)
+					}
+				}
+			}
+		}
+	}
+}
 
 // fullStore returns a limiter on a store for two keys, which holds one that is used up and one
 // with 4 of 5 events left.
@@ -34,7 +124,7 @@ func TestTakeAllInAFullStore(t *testing.T) {
 	other := ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})), "other")
 	for name, opts := range map[string][]ratelimit.Option{
 		"tables": nil,
-		"varied": {ownLimits(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})},
+		"varied": {fakes.OwnLimit(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})},
 	} {
 		all := func(l ratelimit.Limiter, n int, keys ...string) ratelimit.Decision {
 			t.Helper()
@@ -200,7 +290,7 @@ func TestTakeAllOfAnyOrder(t *testing.T) {
 					} {
 						opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(clk), ratelimit.WithName(fmt.Sprint(s, i))}
 						if i == 3 {
-							opts = append(opts, ownLimits(alg))
+							opts = append(opts, fakes.OwnLimit(alg))
 						}
 						limiters = append(limiters, ratelimit.Must(ratelimit.New(alg, opts...)))
 					}
@@ -297,7 +387,7 @@ var _ clock.Clock = (*callingClock)(nil)
 // The clock is not read while a lock is held: it may call the same limiters, and panic.
 func TestTakeAllWithACallingClock(t *testing.T) {
 	ctx := context.Background()
-	for way, make := range ways {
+	for way, make := range fakes.Ways {
 		t.Run(way, func(t *testing.T) {
 			clk := &callingClock{Clock: stepclock.New()}
 			store := ratelimit.NewMemoryStore()

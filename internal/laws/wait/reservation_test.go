@@ -1,4 +1,4 @@
-package ratelimit_test
+package wait_test
 
 import (
 	"context"
@@ -71,6 +71,7 @@ func (s readingStates) Apply(ctx context.Context, key string, t *ratelimit.Trans
 
 // A waiter whose turn comes while it sets its timer returns.
 func TestWaitSeesAClockThatMoved(t *testing.T) {
+	t.Parallel()
 	for range 500 {
 		mock := clock.NewMock()
 		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)}, ratelimit.WithClock(mock))

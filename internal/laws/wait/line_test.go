@@ -1,0 +1,529 @@
+package wait_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+)
+
+// places are where the states of keys that are waited for may be.
+var places = map[string]func() []ratelimit.Option{"memory": fakes.InMemory, "bytes": fakes.InBytes}
+
+// A place is one of them.
+type place struct {
+	name string
+	opts func() []ratelimit.Option
+}
+
+func (in place) limiter(alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
+	return ratelimit.Must(ratelimit.New(alg, append(in.opts(), opts...)...))
+}
+
+// inEach runs f for each place, in a bubble.
+func inEach(t *testing.T, f func(t *testing.T, in place)) {
+	for name, opts := range places {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { f(t, place{name, opts}) })
+		})
+	}
+}
+
+// tenPerSecond are limits that grant ten events a second in the long run.
+var tenPerSecond = map[string]ratelimit.Algorithm{
+	"TokenBucket":          ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
+	"TokenBucket/strict":   ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 1},
+	"TokenBucket/interval": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Refill: ratelimit.RefillInterval},
+	"LeakyBucket":          ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10)},
+	"LeakyBucket/queue":    ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 8},
+	"FixedWindow":          ratelimit.FixedWindow{Limit: 10, Window: time.Second},
+	"FixedWindow/first":    ratelimit.FixedWindow{Limit: 10, Window: time.Second, Start: ratelimit.StartOnFirstEvent},
+	"SlidingWindow":        ratelimit.SlidingWindow{Limit: 10, Window: time.Second},
+	"SlidingWindow/5":      ratelimit.SlidingWindow{Limit: 10, Window: time.Second, Segments: 5},
+	"SlidingLog":           ratelimit.SlidingLog{Limit: 10, Window: time.Second},
+	"RollingWindow":        ratelimit.RollingWindow{Quota: 10, Window: time.Second, Period: 200 * time.Millisecond},
+	"All": ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
+		ratelimit.SlidingLog{Limit: 1000, Window: time.Minute},
+	},
+}
+
+// A crowd waits for one key: arrivals a second, of whom some leave after a second.
+type crowd struct {
+	arrivals int
+	leaving  float64
+}
+
+// served returns how many are served in the second minute.
+func (c crowd) served(t *testing.T, l ratelimit.Limiter) int64 {
+	var served atomic.Int64
+	rnd := rand.New(rand.NewPCG(1, 2))
+	begin := time.Now()
+	all, stop := context.WithCancel(t.Context())
+	for i := 0; time.Since(begin) < 2*time.Minute; i++ {
+		time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / time.Duration(c.arrivals))))
+		ctx, leave := context.WithCancel(all)
+		if rnd.Float64() < c.leaving {
+			time.AfterFunc(time.Second, leave)
+		}
+		go func() {
+			defer leave()
+			if l.Wait(ctx, "key") == nil && time.Since(begin) >= time.Minute {
+				served.Add(1)
+			}
+		}()
+	}
+	stop()
+	synctest.Wait()
+	return served.Load()
+}
+
+// Whoever leaves costs nothing: those who stay are served at the limit, whatever share leaves, and when the crowd
+// has gone, the next one is served within a second.
+func TestWait_WhoLeavesCostsNothing(t *testing.T) {
+	crowds := []crowd{{20, 1}, {20, 0.2}}
+	if budget.Nightly() {
+		crowds = append(crowds, crowd{12, 1}, crowd{20, 0.1}, crowd{20, 0.5})
+	}
+	for name, alg := range tenPerSecond {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for kept, opts := range places {
+				everybody := map[int]int64{} // how many are served if nobody leaves, by arrivals
+				for _, c := range crowds {
+					synctest.Test(t, func(t *testing.T) {
+						in := place{kept, opts}
+						if everybody[c.arrivals] == 0 {
+							everybody[c.arrivals] = crowd{c.arrivals, 0}.served(t, in.limiter(alg))
+						}
+						l := in.limiter(alg)
+						served := c.served(t, l)
+						assert.GreaterOrEqual(t, 100*served, 95*everybody[c.arrivals], "%s, %+v", kept, c)
+						assert.GreaterOrEqual(t, everybody[c.arrivals], int64(300), "%s, %+v", kept, c)
+						assert.LessOrEqual(t, served, int64(621), "%s, %+v", kept, c)
+						begin := time.Now()
+						err := l.Wait(t.Context(), "key")
+						if errors.Is(err, ratelimit.ErrQueueFull) { // somebody was served just now
+							time.Sleep(100 * time.Millisecond)
+							err = l.Wait(t.Context(), "key")
+						}
+						require.NoError(t, err)
+						assert.LessOrEqual(t, time.Since(begin), time.Second, "%s, %+v", kept, c)
+					})
+				}
+			}
+		})
+	}
+}
+
+// Who waited for more than there is, and leaves, leaves it to others.
+func TestWait_WhoLeavesTakesNothingAlong(t *testing.T) {
+	inEach(t, func(t *testing.T, in place) {
+		l := in.limiter(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10})
+		require.True(t, l.AllowN("key", 5))
+		first := fakes.WaitFor(t, l, "key", 8)
+		synctest.Wait()
+		second := fakes.WaitFor(t, l, "key", 1)
+		synctest.Wait()
+		d, err := l.Take(t.Context(), "key", 1)
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+		if in.name == "memory" {
+			assert.Equal(t, 5*time.Hour, d.RetryAfter, "after the two in line")
+		}
+		first.Cancel()
+		synctest.Wait()
+		require.True(t, first.Done.Load())
+		require.ErrorIs(t, first.Err, context.Canceled)
+		require.True(t, second.Done.Load(), "it has moved up")
+		require.NoError(t, second.Err)
+		assert.Equal(t, 4, fakes.Remaining(t, l))
+	})
+}
+
+// Of nine who wait, eight leave, from anywhere in the line, and one more comes: two are served next.
+func TestWait_MovesUp(t *testing.T) {
+	for name, alg := range tenPerSecond {
+		for stays := range 9 {
+			t.Run(fmt.Sprintf("%s/%d stays", name, stays), func(t *testing.T) {
+				inEach(t, func(t *testing.T, in place) {
+					l := in.limiter(ratelimit.All{alg, ratelimit.FixedWindow{Limit: 1e6, Window: time.Hour}})
+					for l.Allow("key") {
+					}
+					var line []*fakes.Waiter
+					for range 9 {
+						line = append(line, fakes.WaitFor(t, l, "key", 1))
+						synctest.Wait()
+					}
+					if line[8].Done.Load() {
+						t.Skip("the queue has no room for nine")
+					}
+					for i, w := range line {
+						if i != stays {
+							w.Cancel()
+						}
+					}
+					synctest.Wait()
+					last := fakes.WaitFor(t, l, "key", 1)
+					time.Sleep(2 * time.Second)
+					synctest.Wait()
+					require.True(t, line[stays].Done.Load())
+					require.NoError(t, line[stays].Err)
+					require.True(t, last.Done.Load())
+					require.NoError(t, last.Err)
+					assert.False(t, last.Ended.Before(line[stays].Ended))
+				})
+			})
+		}
+	}
+}
+
+// A jumping clock shows a time ahead of its timers.
+type jumping struct {
+	*clock.Mock
+	ahead atomic.Int64
+}
+
+func (c *jumping) Now() time.Time                  { return c.Mock.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *jumping) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+func (c *jumping) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
+
+// A process that stood still goes on at the limit: no span has more than the bucket grants.
+func TestWait_GoesOnAtTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clk := &jumping{Mock: clock.NewMock()}
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 1}, ratelimit.WithClock(clk)))
+		require.True(t, l.Allow("key"))
+		var served atomic.Int64
+		for range 9 {
+			go func() {
+				if l.Wait(t.Context(), "key") == nil {
+					served.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		clk.ahead.Store(int64(time.Second)) // ten turns
+		for i := range 9 {
+			clk.Add(100 * time.Millisecond)
+			synctest.Wait()
+			assert.EqualValues(t, 1+i, served.Load())
+		}
+	})
+}
+
+// Whoever leaves in the instant of a grant, of its own or of another one, loses no event, and none is granted twice:
+// of ten turns a second, each is somebody's. This tries many schedules: the bubble runs what
+// happens at one instant in any order.
+func TestWait_AtTheInstantOfAGrant(t *testing.T) {
+	for kept, opts := range places {
+		t.Run(kept, func(t *testing.T) {
+			rnd := fakes.Rand(t)
+			for range budget.Histories(100, 10_000) {
+				synctest.Test(t, func(t *testing.T) {
+					l := place{kept, opts}.limiter(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 1})
+					require.True(t, l.Allow("key"))
+					var served atomic.Int64
+					over, stop := context.WithCancel(t.Context())
+					wait := func() {
+						ctx, leave := context.WithCancel(over)
+						if rnd.IntN(2) == 0 {
+							time.AfterFunc(time.Duration(1+rnd.IntN(8))*100*time.Millisecond, leave)
+						}
+						n := 1
+						if rnd.IntN(4) == 0 {
+							n = 0 // which is served at once
+						}
+						go func() {
+							defer leave()
+							if l.WaitN(ctx, "key", n) == nil && n > 0 {
+								served.Add(1)
+							}
+						}()
+					}
+					for range 20 {
+						for range 1 + rnd.IntN(3) {
+							wait()
+						}
+						time.Sleep(100 * time.Millisecond)
+					}
+					stop()
+					synctest.Wait()
+					waited := served.Load()
+					assert.LessOrEqual(t, waited, int64(20))
+					// What was not granted to those who waited is there still: the bucket holds one event.
+					time.Sleep(100 * time.Millisecond)
+					assert.True(t, l.Allow("key"))
+					assert.False(t, l.Allow("key"))
+					assert.GreaterOrEqual(t, waited, int64(15))
+				})
+			}
+		})
+	}
+}
+
+// A line may be bounded, and then refuses at once.
+func TestWithMaxWaiters(t *testing.T) {
+	_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithMaxWaiters(0))
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	inEach(t, func(t *testing.T, in place) {
+		l := in.limiter(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithMaxWaiters(3))
+		require.NoError(t, l.Wait(t.Context(), "key"), "it need not wait")
+		var line []*fakes.Waiter
+		for range 3 {
+			line = append(line, fakes.WaitFor(t, l, "key", 1))
+			synctest.Wait()
+		}
+		err := l.Wait(t.Context(), "key")
+		require.ErrorIs(t, err, ratelimit.ErrQueueFull)
+		require.ErrorContains(t, err, `3 wait for key "key" already`)
+		line[1].Cancel()
+		synctest.Wait()
+		require.NoError(t, l.Wait(t.Context(), "key"), "one has left")
+	})
+}
+
+// Two limiters of one name in a process have one line.
+func TestWait_OneLineForAName(t *testing.T) {
+	for kept, store := range fakes.Stores {
+		t.Run(kept, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := store()
+				limiter := func() ratelimit.Limiter {
+					return ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(s), ratelimit.WithName("test")))
+				}
+				one, other := limiter(), limiter()
+				require.True(t, one.Allow("key"))
+				first := fakes.WaitFor(t, one, "key", 1)
+				synctest.Wait()
+				second := fakes.WaitFor(t, other, "key", 1)
+				synctest.Wait()
+				third := fakes.WaitFor(t, one, "key", 1)
+				synctest.Wait()
+				assert.False(t, other.Allow("key"))
+				second.Cancel()
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				require.NoError(t, first.Err)
+				require.NoError(t, third.Err)
+				require.True(t, first.Done.Load() && third.Done.Load())
+				assert.Equal(t, time.Second, third.Ended.Sub(first.Ended))
+			})
+		})
+	}
+}
+
+// An answering is a store that calls a function before it returns an answer.
+type answering struct {
+	ratelimit.Store
+	answered func(ratelimit.Request, ratelimit.Result)
+}
+
+func (s *answering) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	states, err := s.Store.Open(name, t)
+	return &answeredStates{states, s}, err
+}
+
+type answeredStates struct {
+	ratelimit.States
+	store *answering
+}
+
+func (s *answeredStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	res, err := s.States.Apply(ctx, key, t, req)
+	s.store.answered(req, res)
+	return res, err
+}
+
+// What is given back while a Wait is being denied, before it stands in line, does not escape it.
+func TestWait_RoomBeforeItStandsInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &answering{fakes.NewMapDB().Store(), func(ratelimit.Request, ratelimit.Result) {}}
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test")))
+		h := fakes.Held(t, l, "key", 1)
+		s.answered = func(req ratelimit.Request, res ratelimit.Result) {
+			if req.Op == ratelimit.OpReserve && !res.Decision.Allowed {
+				h.Cancel()
+			}
+		}
+		w := fakes.WaitFor(t, l, "key", 1)
+		synctest.Wait()
+		assert.True(t, w.Done.Load())
+	})
+}
+
+// A reset of a key makes room for those who wait, also where the first one has a turn.
+func TestWait_AfterReset(t *testing.T) {
+	inEach(t, func(t *testing.T, in place) {
+		l := in.limiter(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 5})
+		require.True(t, l.AllowN("key", 5))
+		first := fakes.WaitFor(t, l, "key", 2)
+		synctest.Wait()
+		second := fakes.WaitFor(t, l, "key", 1)
+		synctest.Wait()
+		require.NoError(t, l.Reset(t.Context(), "key"))
+		synctest.Wait()
+		assert.True(t, first.Done.Load() && second.Done.Load())
+		d, err := l.Take(t.Context(), "key", 2)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed, "%+v", d)
+		assert.Zero(t, d.Remaining)
+	})
+}
+
+// When a key has got another limit, the next request for it makes those who wait ask by that.
+func TestWait_AfterANewLimit(t *testing.T) {
+	slow := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10}
+	for name, to := range map[string]ratelimit.Algorithm{
+		"faster":     ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 10},
+		"other kind": ratelimit.FixedWindow{Limit: 1000, Window: time.Second},
+		"InFlight":   ratelimit.InFlight{Limit: 100, Timeout: time.Hour},
+		"Unlimited":  ratelimit.Unlimited{},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inEach(t, func(t *testing.T, in place) {
+				p := fakes.NewPlan(slow)
+				l := in.limiter(slow, ratelimit.WithLimits(p.Lookup))
+				require.True(t, l.AllowN("key", 10))
+				first := fakes.WaitFor(t, l, "key", 2)
+				synctest.Wait()
+				second := fakes.WaitFor(t, l, "key", 1)
+				synctest.Wait()
+				p.Set(to)
+				l.Allow("key")
+				time.Sleep(time.Second)
+				synctest.Wait()
+				assert.True(t, first.Done.Load() && second.Done.Load())
+				assert.True(t, l.Allow("key"))
+			})
+		})
+	}
+}
+
+// In memory, RetryAfter behind a line is exact: then, if nobody else comes, the line is through and there is room, also
+// after others have left and events were charged. In a LeakyBucket, these may push out those who wait, or not.
+func TestWait_RetryAfterBehindTheLine(t *testing.T) {
+	for name, alg := range tenPerSecond {
+		t.Run(name, func(t *testing.T) {
+			rnd := fakes.Rand(t)
+			for range 100 {
+				synctest.Test(t, func(t *testing.T) {
+					retryBehind(t, rnd, ratelimit.Must(ratelimit.New(alg)), !strings.HasPrefix(name, "LeakyBucket"))
+				})
+			}
+		})
+	}
+}
+
+func retryBehind(t *testing.T, rnd *rand.Rand, l ratelimit.Limiter, charges bool) {
+	size := func() int {
+		if p, err := l.Peek(t.Context(), "other"); err != nil || p.Limit < 3 {
+			return 1
+		}
+		return 1 + rnd.IntN(3)
+	}
+	for l.Allow("key") {
+	}
+	time.Sleep(time.Duration(rnd.IntN(1000)) * time.Millisecond)
+	var leave []context.CancelFunc
+	for range 1 + rnd.IntN(12) {
+		ctx, cancel := context.WithCancel(t.Context())
+		leave = append(leave, cancel)
+		n := size()
+		go func() { _ = l.WaitN(ctx, "key", n) }()
+		synctest.Wait()
+	}
+	for _, cancel := range leave {
+		defer cancel()
+		if rnd.IntN(3) == 0 {
+			cancel()
+			synctest.Wait()
+		}
+	}
+	n := size()
+	take := func() ratelimit.Decision {
+		d, err := l.Take(t.Context(), "key", n)
+		require.NoError(t, err)
+		return d
+	}
+	d := take()
+	if charges && !d.Allowed && rnd.IntN(2) == 0 {
+		_, err := l.Charge(t.Context(), "key", rnd.IntN(20))
+		require.NoError(t, err)
+		d = take()
+	}
+	if d.Allowed {
+		return
+	}
+	time.Sleep(d.RetryAfter)
+	synctest.Wait()
+	again := take()
+	require.True(t, again.Allowed, "after %v: %+v", d.RetryAfter, again)
+}
+
+// A waiter whose clock panics leaves no place behind.
+func TestWait_ClockThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clk := &panicking{Mock: clock.NewMock()}
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithClock(clk)))
+		require.True(t, l.Allow("key"))
+		ctx, cancel := context.WithCancel(t.Context())
+		var panicked any
+		go func() {
+			defer func() { panicked = recover() }()
+			_ = l.Wait(ctx, "key")
+		}()
+		synctest.Wait()
+		clk.panics.Store(true)
+		cancel()
+		synctest.Wait()
+		require.Equal(t, "no time", panicked)
+		clk.panics.Store(false)
+		clk.Add(time.Second)
+		assert.True(t, l.Allow("key"))
+	})
+}
+
+type panicking struct {
+	*clock.Mock
+	panics atomic.Bool
+}
+
+func (c *panicking) Now() time.Time {
+	if c.panics.Load() {
+		panic("no time")
+	}
+	return c.Mock.Now()
+}
+
+func (c *panicking) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// Where a middleware bounds the wait, the delay of a queue beside an InFlight is a part of it.
+func TestWaitFor_QueueOfAnInFlight(t *testing.T) {
+	alg := ratelimit.All{ratelimit.InFlight{Limit: 10, Timeout: time.Hour}, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 5}}
+	inEach(t, func(t *testing.T, in place) {
+		l := in.limiter(alg)
+		fakes.Held(t, l, "key", 1)
+		until, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		_, _, err := l.(interface {
+			WaitFor(ctx, until context.Context, key string, n int, holds bool, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error)
+		}).WaitFor(t.Context(), until, "key", 1, true)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(begin))
+	})
+}
