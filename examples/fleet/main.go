@@ -1,13 +1,11 @@
-// Fleet runs several processes that share one limit for each API key through Redis, and shows
-// what happens when Redis fails and recovers.
+// Fleet runs four processes that share one limit for each API key through Redis, and shows what
+// happens when Redis fails and recovers.
 //
 //	go run ./examples/fleet
 //
-// It starts its own redis-server or valkey-server, and four processes that decide on requests
-// with three API keys. The requests of alice and bob come at half of the limit, spread over the
-// fleet. Those of abuser come to process 1 as fast as possible, and to each other process at
-// twice its share of the limit. After four seconds the server is killed, and four seconds later
-// it is started again. A line each second has the decisions of all processes.
+// It starts its own redis-server or valkey-server, which it kills after four seconds, and starts
+// again four seconds later. The requests of alice and bob come at half of the limit, spread over the
+// fleet; those of abuser far above it. A line each second has the decisions of all processes.
 //
 //	go run ./examples/fleet -redis localhost:6379
 //
@@ -16,6 +14,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -24,8 +23,6 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
-
-	"github.com/ratelimit-go/ratelimit"
 )
 
 func main() {
@@ -43,21 +40,16 @@ func main() {
 	}
 }
 
-// run runs the whole demonstration and writes it to out. The error says so if the bound did not
-// hold.
-func run(ctx context.Context, args []string, out io.Writer) (*show, error) {
+// run runs the demonstration and writes it to out. The error says so if a bound did not hold.
+func run(ctx context.Context, args []string, out io.Writer) (*fleet, error) {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
-	limit := flags.String("rate", "100/s", "the limit of each API key, as `requests/span`")
-	processes := flags.Int("processes", 4, "how many processes serve them, 1 to 64")
+	processes := flags.Int("processes", 4, "how many processes serve the keys, 1 to 64")
 	seconds := flags.Float64("seconds", 4, "the length of each part of the demonstration, in `seconds`")
 	redis := flags.String("redis", "", "the `host:port` of a running Redis to use")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	rate, err := ratelimit.ParseRate(*limit)
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("-rate: %w", err)
 	case *processes < 1 || *processes > 64:
 		return nil, fmt.Errorf("-processes %d: must be from 1 to 64", *processes)
 	case !(*seconds >= 0.1 && *seconds <= 3600):
@@ -65,98 +57,67 @@ func run(ctx context.Context, args []string, out io.Writer) (*show, error) {
 	case flags.NArg() > 0:
 		return nil, fmt.Errorf("unexpected argument %q: all settings are flags", flags.Arg(0))
 	}
-
 	var own *server
 	if *redis == "" {
+		var err error
 		if own, err = newServer(ctx); err != nil {
 			return nil, err
 		}
 		defer own.kill()
-		*redis = own.addr()
+		*redis = own.addr
 	}
-	s := &show{out: out, rate: rate, processes: *processes, span: time.Duration(*seconds * float64(time.Second)), asked: time.Now()}
-	s.shared = s.begin("Redis", rate.Events, s.asked)
-	defer s.stop()
+	f := &fleet{out: out, began: time.Now()}
+	defer f.stop()
 	for i := range *processes {
 		c, err := spawn(ctx, job{
-			Redis: *redis, Rate: rate, Process: i + 1, Processes: *processes,
+			Redis: *redis, Process: i + 1, Processes: *processes,
 			// Unique to this run, so that keys of earlier runs in that Redis do not count.
-			Prefix: fmt.Sprintf("ratelimit-fleet:%d:%d:", os.Getpid(), s.asked.UnixMicro()),
+			Prefix: fmt.Sprintf("ratelimit-fleet:%d:%d:", os.Getpid(), f.began.UnixMicro()),
 		})
 		if err != nil {
 			return nil, err
 		}
-		s.fleet = append(s.fleet, c)
+		f.processes = append(f.processes, c)
 	}
-	if err := s.play(ctx, own); err != nil {
+	if err := f.play(ctx, own, time.Duration(*seconds*float64(time.Second))); err != nil {
 		return nil, err
 	}
-	return s, s.end()
+	return f, f.check(own != nil)
 }
 
-// A show is a demonstration, and its results so far.
-type show struct {
+// A fleet is the processes, and what they have decided.
+type fleet struct {
 	out       io.Writer
-	rate      ratelimit.Rate
-	processes int
-	span      time.Duration // of a part
-	fleet     []*child
-	epochs    []*epoch
-	shared    *epoch // of the states in the current Redis
-	local     *epoch // of the states in the processes, or nil if none was used
-	asked     time.Time
-	last      report // of all processes, when they were asked last
-}
-
-// An epoch is a time in which decisions were based on the same states. In it, a token bucket
-// allows at most its burst plus the tokens refilled since its start. A Redis that has lost its
-// data begins a new epoch.
-type epoch struct {
-	name     string
-	burst    int
-	from, to time.Time
-	keys     [len(keys)]count
-}
-
-func (s *show) begin(name string, burst int, from time.Time) *epoch {
-	e := &epoch{name: name, burst: burst, from: from}
-	s.epochs = append(s.epochs, e)
-	return e
-}
-
-// bound returns the most requests of a key that may be allowed in e.
-func (s *show) bound(e *epoch) int {
-	return e.burst + int(float64(s.rate.Events)*e.to.Sub(e.from).Seconds()/s.rate.Per.Seconds())
+	processes []*child
+	began     time.Time
+	last, all report // of all processes: since they were asked last, and since the beginning
 }
 
 // play plays the parts of the demonstration. There is only one part if own is nil.
-func (s *show) play(ctx context.Context, own *server) error {
-	if err := s.watch(ctx, s.span, "Redis is up: one limit for the fleet, %v for each key.", s.rate); err != nil || own == nil {
+func (f *fleet) play(ctx context.Context, own *server, span time.Duration) error {
+	err := f.watch(ctx, span, fmt.Sprintf("Redis is up: one limit for the fleet, %v for each key.", limit.Rate))
+	if err != nil || own == nil {
 		return err
 	}
 	own.kill()
-	s.shared.to = time.Now()
-	if err := s.watch(ctx, s.span, "Redis was killed: each of %d processes decides alone, with its share of the limit.", s.processes); err != nil {
+	if err := f.watch(ctx, span, fmt.Sprintf("Redis was killed: each of %d processes decides alone, with its share of the limit.", len(f.processes))); err != nil {
 		return err
 	}
-	s.shared = s.begin("Redis again", s.rate.Events, time.Now()) // before it can grant anything
 	if err := own.start(ctx); err != nil {
 		return err
 	}
-	err := s.watch(ctx, s.span, "Redis is back, and empty: processes find out when their breakers let a call through.")
+	err = f.watch(ctx, span, "Redis is back, and empty: processes find out when their breakers let a call through.")
 	// The breakers take half a second to close, and a part may be shorter.
-	for more := 0; err == nil && more < 10 && s.last.degraded() > 0; more++ {
-		err = s.watch(ctx, min(s.span, time.Second), "")
+	for more := 0; err == nil && more < 10 && f.last.degraded() > 0; more++ {
+		err = f.watch(ctx, min(span, time.Second), "")
 	}
 	return err
 }
 
 // watch lets the fleet run for a span, and prints a line each second.
-func (s *show) watch(ctx context.Context, span time.Duration, what string, args ...any) error {
+func (f *fleet) watch(ctx context.Context, span time.Duration, what string) error {
 	if what != "" {
-		fmt.Fprintf(s.out, "\n"+what+"\n\n", args...)
-		fmt.Fprintln(s.out, "         ---- abuser ----  --- alice ---  ---- bob ----   Redis    denied     de-    slowest")
-		fmt.Fprintln(s.out, "   time     ok    denied     ok  denied     ok  denied   calls   locally  graded   decision")
+		fmt.Fprintf(f.out, "\n%s\n\n   time%14s%14s%14s  degraded\n", what, "abuser", "alice", "bob")
 	}
 	for begin, passed := time.Now(), time.Duration(0); passed < span; {
 		passed = min(passed+time.Second, span)
@@ -165,75 +126,66 @@ func (s *show) watch(ctx context.Context, span time.Duration, what string, args 
 		case <-ctx.Done():
 			return errors.New("interrupted")
 		}
-		if err := s.ask(); err != nil {
+		if err := f.ask(); err != nil {
 			return err
 		}
-		fmt.Fprintf(s.out, "%6.1fs", time.Since(s.epochs[0].from).Seconds())
-		for k, width := range []int{10, 8, 8} {
-			t := s.last.Keys[k]
-			fmt.Fprintf(s.out, "%7d%*d", t.Shared.Allowed+t.Local.Allowed, width, t.Shared.Denied+t.Local.Denied)
+		fmt.Fprintf(f.out, "%6.1fs", time.Since(f.began).Seconds())
+		for _, t := range f.last {
+			fmt.Fprintf(f.out, "%5d of %5d", t.Shared.Allowed+t.Local.Allowed, t.Shared.asked()+t.Local.asked())
 		}
-		fmt.Fprintf(s.out, "%8d%10d%8d%11s\n", s.last.Calls, s.last.Cached, s.last.degraded(), s.last.Slowest.Round(10*time.Microsecond))
+		fmt.Fprintf(f.out, "%10d\n", f.last.degraded())
 	}
 	return nil
 }
 
 // ask asks each process for its decisions since the last time, and adds them up.
-func (s *show) ask() error {
-	for i, c := range s.fleet {
+func (f *fleet) ask() error {
+	for i, c := range f.processes {
 		if _, err := io.WriteString(c.in, "\n"); err != nil {
 			return fmt.Errorf("process %d does not read its stdin: %w", i+1, err)
 		}
 	}
-	s.last = report{}
-	for i, c := range s.fleet {
-		if err := c.read(&s.last); err != nil {
+	f.last = report{}
+	for i, c := range f.processes {
+		var one report
+		if !c.out.Scan() {
+			return fmt.Errorf("process %d has exited", i+1)
+		}
+		if err := json.Unmarshal(c.out.Bytes(), &one); err != nil {
 			return fmt.Errorf("process %d: %w", i+1, err)
 		}
+		f.last.add(&one)
 	}
-	if s.last.degraded() > 0 && s.local == nil { // it began since they were asked
-		s.local = s.begin("fallbacks", s.processes*max(1, s.rate.Events/s.processes), s.asked)
-	}
-	s.asked = time.Now()
-	for k, t := range s.last.Keys {
-		s.shared.keys[k].add(t.Shared)
-		if s.local != nil {
-			s.local.keys[k].add(t.Local)
-		}
-	}
+	f.all.add(&f.last)
 	return nil
 }
 
-// end prints what each key got in each epoch. The error says so if it is too much.
-func (s *show) end() error {
-	fmt.Fprintf(s.out, "\nWhat each key got, and the most that it may get, which is a burst plus a refill of %v:\n\n", s.rate)
-	fmt.Fprintln(s.out, "decided by        for   at most   abuser    alice      bob")
-	total, most, held := 0, 0, true
-	for _, e := range s.epochs {
-		if e.to.IsZero() {
-			e.to = time.Now()
-		}
-		fmt.Fprintf(s.out, "%-12s%8.1fs%10d", e.name, e.to.Sub(e.from).Seconds(), s.bound(e))
-		for _, c := range e.keys {
-			fmt.Fprintf(s.out, "%9d", c.Allowed)
-			held = held && c.Allowed <= s.bound(e)
-		}
-		fmt.Fprintln(s.out)
-		total, most = total+e.keys[0].Allowed, most+s.bound(e)
+// check prints what abuser got, and the most that a key may get: of Redis its burst, again if it has lost
+// its data, and a refill; and as much of the fallbacks, whose shares make up the limit.
+func (f *fleet) check(outage bool) error {
+	passed := time.Since(f.began)
+	shared := limit.Rate.Events + int(passed*time.Duration(limit.Rate.Events)/limit.Rate.Per)
+	local := 0
+	if outage {
+		shared, local = shared+limit.Rate.Events, shared
 	}
-	if !held {
-		return errors.New("the bound did not hold")
+	for k, t := range f.all {
+		if t.Shared.Allowed > shared || t.Local.Allowed > local {
+			return fmt.Errorf("the bound did not hold: %s was allowed %d by Redis and %d by the fallbacks, and may have %d and %d", keys[k], t.Shared.Allowed, t.Local.Allowed, shared, local)
+		}
 	}
-	fmt.Fprintf(s.out, "\nThe bound held: %d processes allowed %d requests of abuser; the bound is %d.\n", s.processes, total, most)
+	t := f.all[0]
+	fmt.Fprintf(f.out, "\nThe bound held: %d processes allowed abuser %d requests by Redis, at most %d, and %d by the fallbacks, at most %d.\n",
+		len(f.processes), t.Shared.Allowed, shared, t.Local.Allowed, local)
 	return nil
 }
 
 // stop stops all processes and waits until they have exited.
-func (s *show) stop() {
-	for _, c := range s.fleet {
+func (f *fleet) stop() {
+	for _, c := range f.processes {
 		_ = c.in.Close() // stops them concurrently
 	}
-	for _, c := range s.fleet {
+	for _, c := range f.processes {
 		c.end()
 	}
 }

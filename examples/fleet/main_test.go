@@ -51,16 +51,13 @@ func TestFleet(t *testing.T) {
 	if s.last.degraded() > 0 {
 		t.Error("decisions are degraded when Redis is back")
 	}
-	if s.local == nil || len(s.epochs) != 3 {
-		t.Fatalf("%d epochs: want before, in and after the outage", len(s.epochs))
+	abuser := s.all[0]
+	if abuser.Shared.Allowed < 2*limit.Rate.Events || abuser.Local.Allowed < limit.Rate.Events-2 || abuser.Shared.Denied == 0 || abuser.Local.Denied == 0 {
+		t.Errorf("abuser got %+v: want its burst before, in and after the outage, and denials", abuser)
 	}
-	for _, e := range s.epochs {
-		if e.keys[0].Allowed < e.burst || e.keys[0].Denied == 0 {
-			t.Errorf("%s: abuser was allowed %d, denied %d: want its burst of %d, and no end of denials",
-				e.name, e.keys[0].Allowed, e.keys[0].Denied, e.burst)
-		}
-		if e.keys[1].Allowed == 0 || e.keys[2].Allowed == 0 {
-			t.Errorf("%s: alice was allowed %d, bob %d: want some", e.name, e.keys[1].Allowed, e.keys[2].Allowed)
+	for k, got := range s.all[1:] {
+		if got.Shared.Allowed == 0 || got.Local.Allowed == 0 {
+			t.Errorf("%s got %+v: want some before or after the outage, and in it", keys[1+k], got)
 		}
 	}
 }
@@ -75,15 +72,15 @@ func TestRunning(t *testing.T) {
 	defer own.kill()
 	for range 2 {
 		var out strings.Builder
-		s, err := run(t.Context(), []string{"-seconds", "0.3", "-processes", "2", "-redis", own.addr()}, &out)
+		s, err := run(t.Context(), []string{"-seconds", "0.3", "-processes", "2", "-redis", own.addr}, &out)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e := s.epochs[0]; e.keys[0].Allowed < e.burst {
-			t.Errorf("want a burst of %d for abuser:\n%s", e.burst, out.String())
+		if s.all[0].Shared.Allowed < limit.Rate.Events {
+			t.Errorf("want a burst of %d for abuser:\n%s", limit.Rate.Events, out.String())
 		}
 	}
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", own.addr())
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", own.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +128,6 @@ func TestLeftBehind(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"-rate":               {"-rate", "100"},
 		"-processes 0":        {"-processes", "0"},
 		"-seconds 0":          {"-seconds", "0"},
 		"unexpected argument": {"now"},

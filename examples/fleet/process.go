@@ -15,22 +15,17 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/ratelimit-go/ratelimit"
 )
 
 // jobEnv is the environment variable with the job of a child process.
 const jobEnv = "RATELIMIT_FLEET_JOB"
 
-// A job is the task of a child process: it runs a server, or it is a process of the fleet.
+// A job is the task of a process of the fleet.
 type job struct {
-	Server []string // the server and its arguments
-
 	Process   int // its number, from 1
 	Processes int
 	Redis     string // its address
 	Prefix    string // of the names of the store's keys
-	Rate      ratelimit.Rate
 }
 
 func doJob(text string) error {
@@ -40,23 +35,21 @@ func doJob(text string) error {
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		return err
 	}
-	if j.Server != nil {
-		return keep(os.Stdin, j.Server)
-	}
 	if err := work(j, os.Stdin, os.Stdout); err != nil {
 		return fmt.Errorf("process %d: %w", j.Process, err)
 	}
 	return nil
 }
 
-// A child is another process of this program. It exits when its stdin is closed: by end, or
-// because this process has exited in any way.
+// A child is another process. It exits when its stdin is closed: by end, or because this process has
+// exited in any way.
 type child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Scanner
 }
 
+// spawn starts a process of the fleet, which is this program.
 func spawn(ctx context.Context, j job) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -68,6 +61,10 @@ func spawn(ctx context.Context, j job) (*child, error) {
 	}
 	cmd := exec.CommandContext(ctx, self)
 	cmd.Env = append(os.Environ(), jobEnv+"="+string(text))
+	return begin(cmd)
+}
+
+func begin(cmd *exec.Cmd) (*child, error) {
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -82,19 +79,6 @@ func spawn(ctx context.Context, j job) (*child, error) {
 	return &child{cmd, in, bufio.NewScanner(out)}, cmd.Start()
 }
 
-// read adds the next report of a process of the fleet to r.
-func (c *child) read(r *report) error {
-	if !c.out.Scan() {
-		return errors.New("it has exited")
-	}
-	var one report
-	if err := json.Unmarshal(c.out.Bytes(), &one); err != nil {
-		return err
-	}
-	r.add(one)
-	return nil
-}
-
 // end stops c and waits until it has exited.
 func (c *child) end() {
 	_ = c.in.Close()
@@ -105,12 +89,11 @@ func (c *child) end() {
 var servers = []string{"redis-server", "valkey-server"}
 
 // A server is a Redis started by this program, on its own port, without persistence. Its parent
-// is a keeper, another process of this program, which kills it when its own stdin is closed. So
-// the server ends when this process ends, in whatever way.
+// is a keeper, a shell, which kills it when its own stdin is closed. So the server ends when this
+// process ends, in whatever way.
 type server struct {
-	path   string
-	port   int
-	keeper *child // nil if the server is not running
+	path, port, addr string
+	keeper           *child // nil if the server is not running
 }
 
 // newServer starts a server.
@@ -121,7 +104,8 @@ func newServer(ctx context.Context) (*server, error) {
 	}
 	// A port below the range for outgoing connections: otherwise, a client that dials while the
 	// server is down could get the server's port as its own.
-	s := &server{path: path, port: 12_000 + rand.IntN(20_000)}
+	port := strconv.Itoa(12_000 + rand.IntN(20_000))
+	s := &server{path: path, port: port, addr: net.JoinHostPort("127.0.0.1", port)}
 	return s, s.start(ctx)
 }
 
@@ -135,13 +119,10 @@ func findServer() (string, error) {
 		"(apt-get install redis-server, brew install redis), or name a server that runs with -redis host:port")
 }
 
-func (s *server) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
-
 // start starts the program, and returns when it is ready.
 func (s *server) start(ctx context.Context) error {
-	keeper, err := spawn(ctx, job{Server: []string{
-		s.path, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-	}})
+	keeper, err := begin(exec.CommandContext(ctx, "sh", "-c", `trap "" INT; "$@" & cat; kill -9 $!`, "keeper",
+		s.path, "--port", s.port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"))
 	if err != nil {
 		return err
 	}
@@ -159,7 +140,7 @@ func (s *server) start(ctx context.Context) error {
 		}
 	}
 	keeper.end()
-	return fmt.Errorf("%s did not start on port %d: %s", s.path, s.port, last)
+	return fmt.Errorf("%s did not start on port %s: %s", s.path, s.port, last)
 }
 
 // kill stops the server at once, like a crash.
@@ -168,18 +149,4 @@ func (s *server) kill() {
 		s.keeper.end()
 		s.keeper = nil
 	}
-}
-
-// keep runs a server until in is closed. It is the job of a keeper.
-func keep(in io.Reader, args []string) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		_, _ = io.Copy(io.Discard, in)
-		cancel() // kills the server
-	}()
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	_ = cmd.Run() // its log says why it ended
-	return nil
 }
