@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -11,11 +12,14 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/ratelimittest"
 )
 
 // The example of the README.
@@ -492,6 +496,92 @@ func ExampleNewCASStore() {
 	// true
 	// false
 	// logins:alice%40example.com
+}
+
+// A counted limiter counts the denials that Take returns.
+type counted struct {
+	ratelimit.Limiter
+	denials atomic.Int64
+}
+
+func (c *counted) Take(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
+	d, err := c.Limiter.Take(ctx, key, n)
+	if !d.Allowed {
+		c.denials.Add(1)
+	}
+	return d, err
+}
+
+// Unwrap lets AlgorithmOf, AlgorithmFor, ClockOf, NameOf and StoreOf, and so httplimit, see the
+// limiter inside.
+func (c *counted) Unwrap() ratelimit.Limiter { return c.Limiter }
+
+// A limiter of one's own embeds another, because the interface may gain methods.
+func ExampleAlgorithmOf() {
+	limiter := &counted{Limiter: ratelimit.Must(ratelimit.New(
+		ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent},
+	))}
+	for range 5 {
+		if _, err := limiter.Take(context.Background(), "alice", 1); err != nil {
+			fmt.Println(err)
+		}
+	}
+	fmt.Println("denials:", limiter.denials.Load())
+	fmt.Printf("algorithm: %T\n", ratelimit.AlgorithmOf(limiter))
+	// Output:
+	// denials: 3
+	// algorithm: ratelimit.FixedWindow
+}
+
+// The code of docs/testing.md.
+
+func Example_testingAHandler() {
+	clk := ratelimittest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	limiter := ratelimit.Must(ratelimit.New(
+		ratelimit.FixedWindow{Limit: 2, Window: time.Minute},
+		ratelimit.WithClock(clk),
+	))
+	handler := httplimit.Middleware(limiter)(http.NotFoundHandler())
+
+	serve := func() *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		return w
+	}
+
+	serve()
+	serve()
+	refused := serve()
+	fmt.Println(refused.Code, refused.Header().Get("Retry-After"))
+
+	wait, _ := time.ParseDuration(refused.Header().Get("Retry-After") + "s")
+	clk.Advance(wait)
+	fmt.Println(serve().Code)
+	// Output:
+	// 429 60
+	// 404
+}
+
+// unreachable is a store that fails every call.
+type unreachable struct{}
+
+func (s unreachable) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return s, nil }
+
+func (unreachable) Apply(context.Context, string, *ratelimit.Transition, ratelimit.Request) (ratelimit.Result, error) {
+	return ratelimit.Result{}, errors.New("connection refused")
+}
+
+func (unreachable) Reset(context.Context, string) error { return errors.New("connection refused") }
+
+func Example_testingAnOutage() {
+	limiter := ratelimit.Must(ratelimit.New(
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
+		ratelimit.WithStore(unreachable{}), ratelimit.WithName("api"),
+		ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+	))
+	d, err := limiter.Take(context.Background(), "alice", 1)
+	fmt.Println(d.Allowed, d.Degraded, d.RetryAfter, err != nil)
+	// Output: false true 1s true
 }
 
 // withoutTime leaves the time out of a line, because it is always another one.

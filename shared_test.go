@@ -2,10 +2,12 @@ package ratelimit_test
 
 import (
 	"context"
-	"log/slog"
-	"strings"
 	"sync"
+	"testing"
 	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -81,26 +83,35 @@ func (s *brokenStore) Reset(ctx context.Context, key string) error {
 	return s.States.Reset(ctx, key)
 }
 
-// newLog returns a logger without times, and what it has logged since the last call.
-func newLog() (*slog.Logger, func() string) {
-	var text logText
-	h := slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: withoutTime})
-	return slog.New(h), func() string {
-		text.mu.Lock()
-		defer text.mu.Unlock()
-		defer text.Reset()
-		return text.String()
-	}
+// A witness remembers what it was told.
+type witness struct {
+	mu   sync.Mutex // protects seen
+	seen []ratelimit.Observation
 }
 
-// A logText is written by timers, too.
-type logText struct {
-	mu sync.Mutex
-	strings.Builder
+func (w *witness) Observe(_ context.Context, o ratelimit.Observation) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen = append(w.seen, o)
 }
 
-func (t *logText) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.Builder.Write(p)
+// told returns what it was told since the last call of told.
+func (w *witness) told() []ratelimit.Observation {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := w.seen
+	w.seen = nil
+	return seen
 }
+
+func observedLimiter(t *testing.T, alg ratelimit.Algorithm, opts ...ratelimit.Option) (ratelimit.Limiter, *witness, *clock.Mock) {
+	t.Helper()
+	w, clk := &witness{}, clock.NewMock()
+	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithName("api"), ratelimit.WithClock(clk), ratelimit.WithObserver(w)}, opts...)...)
+	require.NoError(t, err)
+	return l, w, clk
+}
+
+type wrapped struct{ ratelimit.Limiter }
+
+func (w wrapped) Unwrap() ratelimit.Limiter { return w.Limiter }

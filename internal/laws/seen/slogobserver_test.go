@@ -1,4 +1,4 @@
-package ratelimit_test
+package seen_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 var (
@@ -33,7 +34,7 @@ const (
 // TestSlogObserver: one line in each duration, for each limiter and outcome.
 func TestSlogObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logger, logged := newLog()
+		logger, logged := fakes.Log()
 		s := ratelimit.SlogObserver(logger, time.Second)
 		observe := func(o ratelimit.Observation) { s.Observe(t.Context(), o) }
 		for i, outcome := range []ratelimit.Outcome{ratelimit.Granted, ratelimit.Delayed, ratelimit.Withheld, ratelimit.Abandoned, ratelimit.Counted} {
@@ -73,9 +74,9 @@ func TestSlogObserver(t *testing.T) {
 // passed, in no more lines than one in each duration.
 func TestSlogObserverTellsOfTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logger, logged := newLog()
+		logger, logged := fakes.Log()
 		s := ratelimit.SlogObserver(logger, time.Second)
-		r := newRand(t)
+		r := fakes.Rand(t)
 		for round := range 100 {
 			n, begin := 1+r.IntN(20), time.Now()
 			for range n {
@@ -99,7 +100,7 @@ func TestSlogObserverTellsOfTheEnd(t *testing.T) {
 }
 
 func TestSlogObserverAttributes(t *testing.T) {
-	logger, logged := newLog()
+	logger, logged := fakes.Log()
 	line := func(o ratelimit.Observation, opts ...ratelimit.SlogOption) string {
 		s := ratelimit.SlogObserver(logger, 0, opts...)
 		s.Observe(t.Context(), o)
@@ -151,7 +152,7 @@ func TestSlogObserverDefault(t *testing.T) {
 	s := ratelimit.SlogObserver(nil, time.Second)
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
-	logger, logged := newLog()
+	logger, logged := fakes.Log()
 	slog.SetDefault(logger)
 	s.Observe(t.Context(), denied)
 	assert.Equal(t, deniedLine+"\n", logged())
@@ -159,9 +160,9 @@ func TestSlogObserverDefault(t *testing.T) {
 
 // TestSlogObserverOfALimiter: what a limiter tells it.
 func TestSlogObserverOfALimiter(t *testing.T) {
-	logger, logged := newLog()
-	store := &brokenStore{}
-	l, _ := at(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithStore(store), ratelimit.WithName("api"),
+	logger, logged := fakes.Log()
+	store := &fakes.Broken{}
+	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithStore(store), ratelimit.WithName("api"),
 		ratelimit.WithFailureLog(nil), ratelimit.WithObserver(ratelimit.SlogObserver(logger, time.Hour)))
 	require.True(t, l.AllowN("key", 2))
 	require.Empty(t, logged())
@@ -170,7 +171,7 @@ func TestSlogObserverOfALimiter(t *testing.T) {
 	_, err := l.Take(ctx, "key", 3)
 	require.NoError(t, err)
 	require.Empty(t, logged())
-	store.err = errors.New("no route")
+	store.Err = errors.New("no route")
 	require.True(t, l.Allow("key"))
 	assert.Regexp(t, `^level=WARN msg="ratelimit: failed" limiter=api call=allow n=1 allowed=true error=.*no route.*\n$`, logged())
 }

@@ -1,11 +1,7 @@
-package ratelimit_test
+package docs_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,38 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/httplimit"
 	"github.com/ratelimit-go/ratelimit/ratelimittest"
 )
 
-// The code of docs/testing.md.
-
-func Example_testingAHandler() {
-	clk := ratelimittest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	limiter := ratelimit.Must(ratelimit.New(
-		ratelimit.FixedWindow{Limit: 2, Window: time.Minute},
-		ratelimit.WithClock(clk),
-	))
-	handler := httplimit.Middleware(limiter)(http.NotFoundHandler())
-
-	serve := func() *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-		return w
-	}
-
-	serve()
-	serve()
-	refused := serve()
-	fmt.Println(refused.Code, refused.Header().Get("Retry-After"))
-
-	wait, _ := time.ParseDuration(refused.Header().Get("Retry-After") + "s")
-	clk.Advance(wait)
-	fmt.Println(serve().Code)
-	// Output:
-	// 429 60
-	// 404
-}
+// The tests that docs/testing.md shows.
 
 func TestDocumentedBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -103,26 +71,4 @@ func TestDocumentedDeadlineWithMock(t *testing.T) {
 		require.NotErrorAs(t, err, new(*ratelimit.TurnError)) // it did not fail at once
 		require.Equal(t, time.Millisecond, time.Since(begin))
 	})
-}
-
-// unreachable is a store that fails every call.
-type unreachable struct{}
-
-func (s unreachable) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return s, nil }
-
-func (unreachable) Apply(context.Context, string, *ratelimit.Transition, ratelimit.Request) (ratelimit.Result, error) {
-	return ratelimit.Result{}, errors.New("connection refused")
-}
-
-func (unreachable) Reset(context.Context, string) error { return errors.New("connection refused") }
-
-func Example_testingAnOutage() {
-	limiter := ratelimit.Must(ratelimit.New(
-		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
-		ratelimit.WithStore(unreachable{}), ratelimit.WithName("api"),
-		ratelimit.WithFailurePolicy(ratelimit.FailClosed),
-	))
-	d, err := limiter.Take(context.Background(), "alice", 1)
-	fmt.Println(d.Allowed, d.Degraded, d.RetryAfter, err != nil)
-	// Output: false true 1s true
 }

@@ -1,4 +1,4 @@
-package ratelimit_test
+package docs_test
 
 import (
 	"go/ast"

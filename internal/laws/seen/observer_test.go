@@ -1,10 +1,9 @@
-package ratelimit_test
+package seen_test
 
 import (
 	"context"
 	"errors"
 	"math"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,44 +15,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
-
-// A witness remembers what it was told.
-type witness struct {
-	mu   sync.Mutex // protects seen
-	seen []ratelimit.Observation
-}
-
-func (w *witness) Observe(_ context.Context, o ratelimit.Observation) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.seen = append(w.seen, o)
-}
-
-// told returns what it was told since the last call of told.
-func (w *witness) told() []ratelimit.Observation {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	seen := w.seen
-	w.seen = nil
-	return seen
-}
-
-// one returns the only thing that it was told since the last call.
-func (w *witness) one(t *testing.T) ratelimit.Observation {
-	t.Helper()
-	seen := w.told()
-	require.Len(t, seen, 1)
-	return seen[0]
-}
-
-func observedLimiter(t *testing.T, alg ratelimit.Algorithm, opts ...ratelimit.Option) (ratelimit.Limiter, *witness, *clock.Mock) {
-	t.Helper()
-	w, clk := &witness{}, clock.NewMock()
-	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithName("api"), ratelimit.WithClock(clk), ratelimit.WithObserver(w)}, opts...)...)
-	require.NoError(t, err)
-	return l, w, clk
-}
 
 // TestObserverSeesEachCall makes each call once so that it is granted, and once so that it is
 // denied, and compares what the observer is told with what the caller is.
@@ -88,16 +51,16 @@ func TestObserverSeesEachCall(t *testing.T) {
 	} {
 		for storeName, store := range map[string]func() ratelimit.Store{
 			"memory": func() ratelimit.Store { return ratelimit.NewMemoryStore() },
-			"bytes":  func() ratelimit.Store { return newMapDB().store() },
+			"bytes":  func() ratelimit.Store { return fakes.NewMapDB().Store() },
 		} {
 			t.Run(name+"/"+storeName, func(t *testing.T) {
-				l, w, clk := observedLimiter(t, ratelimit.FixedWindow{Limit: 4, Window: time.Minute}, ratelimit.WithStore(store()))
+				l, w, clk := fakes.Observed(t, ratelimit.FixedWindow{Limit: 4, Window: time.Minute}, ratelimit.WithStore(store()))
 				clk.Add(time.Second)
 				for i, outcome := range []ratelimit.Outcome{ratelimit.Granted, ratelimit.Denied} {
 					d, err := tt.do(l)
 					require.NoError(t, err)
 					want := ratelimit.Observation{Limiter: "api", Key: "k", Call: tt.call, N: 3, Granted: 3 - 3*i, Outcome: outcome, Decision: d}
-					o := w.one(t)
+					o := w.One(t)
 					if tt.bare {
 						assert.Equal(t, d.Allowed, o.Decision.Allowed)
 						want.Decision = o.Decision
@@ -111,31 +74,31 @@ func TestObserverSeesEachCall(t *testing.T) {
 
 func TestObserverSeesAccounting(t *testing.T) {
 	ctx := t.Context()
-	l, w, _ := observedLimiter(t, ratelimit.FixedWindow{Limit: 10, Window: time.Minute})
+	l, w, _ := fakes.Observed(t, ratelimit.FixedWindow{Limit: 10, Window: time.Minute})
 	granted, d, err := l.TakeUpTo(ctx, "k", 12)
 	require.NoError(t, err)
 	assert.Equal(t, 10, granted)
-	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallTakeUpTo, N: 12, Granted: 10, Decision: d}, w.one(t))
+	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallTakeUpTo, N: 12, Granted: 10, Decision: d}, w.One(t))
 
 	require.NoError(t, l.Reset(ctx, "k"))
 	r, _, err := l.Hold(ctx, "k", 4)
 	require.NoError(t, err)
-	w.told()
+	w.Told()
 	d, err = r.Settle(ctx, 1)
 	require.NoError(t, err)
-	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallSettle, N: 1, Granted: 4, Outcome: ratelimit.Counted, Decision: d}, w.one(t))
+	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallSettle, N: 1, Granted: 4, Outcome: ratelimit.Counted, Decision: d}, w.One(t))
 	_, err = r.Settle(ctx, 1)
 	require.ErrorIs(t, err, ratelimit.ErrSettled)
-	assert.Empty(t, w.told(), "it was settled before")
+	assert.Empty(t, w.Told(), "it was settled before")
 
 	d, err = l.Charge(ctx, "k", 3)
 	require.NoError(t, err)
-	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallCharge, N: 3, Outcome: ratelimit.Counted, Decision: d}, w.one(t))
+	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallCharge, N: 3, Outcome: ratelimit.Counted, Decision: d}, w.One(t))
 
-	l, w, _ = observedLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	l, w, _ = fakes.Observed(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
 	_, err = l.Charge(ctx, "k", math.MaxInt32) // paid after 2116
 	require.ErrorIs(t, err, ratelimit.ErrDebt)
-	o := w.one(t)
+	o := w.One(t)
 	assert.Equal(t, ratelimit.Failed, o.Outcome)
 	assert.Equal(t, err, o.Err)
 }
@@ -143,7 +106,7 @@ func TestObserverSeesAccounting(t *testing.T) {
 // TestObserverSeesNoQuestions: Peek and Reset decide nothing, and nothing is decided if the
 // arguments cannot be used.
 func TestObserverSeesNoQuestions(t *testing.T) {
-	l, w, _ := observedLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
+	l, w, _ := fakes.Observed(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := l.Peek(t.Context(), "k")
@@ -160,37 +123,37 @@ func TestObserverSeesNoQuestions(t *testing.T) {
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	_, err = ratelimit.TakeAll(over, 1, ratelimit.For(l, "k"))
 	require.Error(t, err)
-	assert.Empty(t, w.told())
+	assert.Empty(t, w.Told())
 }
 
 func TestObserverSeesWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &witness{}
+		w := &fakes.Witness{}
 		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithObserver(w)))
 		ctx := t.Context()
 		require.NoError(t, l.Wait(ctx, "k"))
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Granted: 1, Decision: ratelimit.Decision{Allowed: true}}, w.one(t))
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Granted: 1, Decision: ratelimit.Decision{Allowed: true}}, w.One(t))
 		require.NoError(t, l.Wait(ctx, "k"))
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Granted: 1, Outcome: ratelimit.Delayed, Decision: ratelimit.Decision{Allowed: true}, Waited: time.Second}, w.one(t))
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Granted: 1, Outcome: ratelimit.Delayed, Decision: ratelimit.Decision{Allowed: true}, Waited: time.Second}, w.One(t))
 
 		short, cancel := context.WithTimeout(ctx, time.Millisecond)
 		defer cancel()
 		err := l.Wait(short, "k")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		late := ratelimit.Decision{Limit: 1, RetryAfter: 999 * time.Millisecond, ResetAfter: time.Second}
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Outcome: ratelimit.Denied, Decision: late, Err: err}, w.one(t), "the turn would come too late")
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Outcome: ratelimit.Denied, Decision: late, Err: err}, w.One(t), "the turn would come too late")
 
 		leaving, leave := context.WithCancel(ctx)
 		time.AfterFunc(300*time.Millisecond, leave)
 		require.ErrorIs(t, l.Wait(leaving, "k"), context.Canceled)
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Outcome: ratelimit.Abandoned, Waited: 300 * time.Millisecond, Err: context.Canceled}, w.one(t))
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Outcome: ratelimit.Abandoned, Waited: 300 * time.Millisecond, Err: context.Canceled}, w.One(t))
 
 		r, err := l.Reserve(ctx, "k", 1)
 		require.NoError(t, err)
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallReserve, N: 1, Granted: 1, Outcome: ratelimit.Delayed, Decision: ratelimit.Decision{Allowed: true}, Waited: 700 * time.Millisecond}, w.one(t))
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallReserve, N: 1, Granted: 1, Outcome: ratelimit.Delayed, Decision: ratelimit.Decision{Allowed: true}, Waited: 700 * time.Millisecond}, w.One(t))
 		r.Cancel()
 		r.Cancel()
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallCancel, N: 1, Outcome: ratelimit.Counted}, w.one(t))
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallCancel, N: 1, Outcome: ratelimit.Counted}, w.One(t))
 		for name, hold := range map[string]func() (*ratelimit.Reservation, ratelimit.Decision, error){
 			"Hold": func() (*ratelimit.Reservation, ratelimit.Decision, error) { return l.Hold(ctx, "held", 1) },
 			"HoldAll": func() (*ratelimit.Reservation, ratelimit.Decision, error) {
@@ -199,13 +162,13 @@ func TestObserverSeesWaits(t *testing.T) {
 		} {
 			r, _, err := hold()
 			require.NoError(t, err)
-			w.told()
+			w.Told()
 			r.Cancel()
-			assert.Equal(t, ratelimit.Observation{Key: "held", Call: ratelimit.CallCancel, N: 1, Outcome: ratelimit.Counted}, w.one(t), name)
+			assert.Equal(t, ratelimit.Observation{Key: "held", Call: ratelimit.CallCancel, N: 1, Outcome: ratelimit.Counted}, w.One(t), name)
 		}
 		_, err = l.Reserve(ctx, "k", 5)
 		require.ErrorIs(t, err, ratelimit.ErrNever)
-		assert.Equal(t, ratelimit.Denied, w.one(t).Outcome)
+		assert.Equal(t, ratelimit.Denied, w.One(t).Outcome)
 	})
 }
 
@@ -213,16 +176,16 @@ func TestObserverSeesWaits(t *testing.T) {
 // itself are not calls.
 func TestObserverSeesWaitsForRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &witness{}
+		w := &fakes.Witness{}
 		l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Minute}, ratelimit.WithObserver(w)))
 		ctx := t.Context()
 		first, err := l.WaitHold(ctx, "k", 1)
 		require.NoError(t, err)
-		assert.Equal(t, ratelimit.Granted, w.one(t).Outcome)
+		assert.Equal(t, ratelimit.Granted, w.One(t).Outcome)
 		time.AfterFunc(time.Second, func() { _ = first.Release(ctx) })
 		_, err = l.WaitHold(ctx, "k", 1)
 		require.NoError(t, err)
-		seen := w.told()
+		seen := w.Told()
 		require.Len(t, seen, 2)
 		assert.ElementsMatch(t, []ratelimit.Call{ratelimit.CallSettle, ratelimit.CallWait}, []ratelimit.Call{seen[0].Call, seen[1].Call})
 		for _, o := range seen {
@@ -236,7 +199,7 @@ func TestObserverSeesWaitsForRelease(t *testing.T) {
 
 // TestObserverSeesWhoRefused: of several keys, only those that refused are denied.
 func TestObserverSeesWhoRefused(t *testing.T) {
-	w, clk := &witness{}, clock.NewMock()
+	w, clk := &fakes.Witness{}, clock.NewMock()
 	limiter := func(name string, limit int) ratelimit.Limiter {
 		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: limit, Window: time.Minute}, ratelimit.WithName(name), ratelimit.WithClock(clk), ratelimit.WithObserver(w)))
 	}
@@ -244,14 +207,14 @@ func TestObserverSeesWhoRefused(t *testing.T) {
 	bounds := []ratelimit.Bound{ratelimit.For(users, "u"), ratelimit.For(orgs, "o")}
 	_, err := ratelimit.TakeAll(t.Context(), 1, bounds...)
 	require.NoError(t, err)
-	for i, o := range w.told() {
+	for i, o := range w.Told() {
 		assert.Equal(t, ratelimit.Granted, o.Outcome, i)
 		assert.Equal(t, 1, o.Granted)
 	}
 	d, err := ratelimit.TakeAll(t.Context(), 1, bounds...)
 	require.NoError(t, err)
 	assert.False(t, d.Allowed)
-	seen := w.told()
+	seen := w.Told()
 	require.Len(t, seen, 2)
 	assert.Equal(t, "users", seen[0].Limiter)
 	assert.Equal(t, ratelimit.Denied, seen[0].Outcome)
@@ -264,13 +227,13 @@ func TestObserverSeesWhoRefused(t *testing.T) {
 	// In other stores, the keys are asked in turn: those that have granted are told of the refusal
 	// of another, and see no hold or settlement of it.
 	for name, l := range map[string]ratelimit.Limiter{"users": users, "slow": ratelimit.Must(ratelimit.New(
-		ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.WithName("slow"), ratelimit.WithClock(clk), ratelimit.WithObserver(w), ratelimit.WithStore(newMapDB().store())))} {
+		ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.WithName("slow"), ratelimit.WithClock(clk), ratelimit.WithObserver(w), ratelimit.WithStore(fakes.NewMapDB().Store())))} {
 		_, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "u"))
 		require.NoError(t, err)
-		assert.Equal(t, map[string]ratelimit.Outcome{"users": ratelimit.Denied, "slow": ratelimit.Granted}[name], w.one(t).Outcome)
+		assert.Equal(t, map[string]ratelimit.Outcome{"users": ratelimit.Denied, "slow": ratelimit.Granted}[name], w.One(t).Outcome)
 		_, err = ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "u"), ratelimit.For(users, "u"))
 		require.NoError(t, err)
-		for _, o := range w.told() {
+		for _, o := range w.Told() {
 			assert.Equal(t, ratelimit.CallTakeAll, o.Call)
 			assert.Equal(t, map[string]ratelimit.Outcome{"users": ratelimit.Denied, "slow": ratelimit.Withheld}[o.Limiter], o.Outcome)
 			assert.Zero(t, o.Granted)
@@ -278,10 +241,10 @@ func TestObserverSeesWhoRefused(t *testing.T) {
 	}
 
 	// A part of an All is told as well.
-	l, w, _ := observedLimiter(t, ratelimit.All{ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}})
+	l, w, _ := fakes.Observed(t, ratelimit.All{ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}})
 	l.Allow("k")
 	l.Allow("k")
-	seen = w.told()
+	seen = w.Told()
 	require.Len(t, seen, 2)
 	assert.Equal(t, ratelimit.Denied, seen[1].Outcome)
 	assert.Equal(t, 1, seen[1].Decision.Part)
@@ -309,9 +272,9 @@ func TestObserverSeesFailures(t *testing.T) {
 			ratelimit.CallReserve:  func(l ratelimit.Limiter) { _, _ = l.Reserve(ctx, "k", 1) },
 		} {
 			t.Run(name+"/"+call.String(), func(t *testing.T) {
-				l, w, _ := observedLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(broken), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
+				l, w, _ := fakes.Observed(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(broken), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
 				do(l)
-				o := w.one(t)
+				o := w.One(t)
 				assert.Equal(t, call, o.Call)
 				assert.Equal(t, ratelimit.Failed, o.Outcome)
 				require.ErrorIs(t, o.Err, down)
@@ -341,9 +304,9 @@ func TestObserverSeesAFullStore(t *testing.T) {
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.InFlight{Limit: 1, Timeout: time.Second},
 	} {
 		for _, store := range []ratelimit.Store{full(), foreign{full()}} {
-			l, w, _ := observedLimiter(t, alg, ratelimit.WithStore(store))
+			l, w, _ := fakes.Observed(t, alg, ratelimit.WithStore(store))
 			require.True(t, l.Allow("first"))
-			w.told()
+			w.Told()
 			ctx := t.Context()
 			for call, do := range map[ratelimit.Call]func(){
 				ratelimit.CallAllow:    func() { l.Allow("k") },
@@ -356,7 +319,7 @@ func TestObserverSeesAFullStore(t *testing.T) {
 				ratelimit.CallTakeAll:  func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k")) },
 			} {
 				do()
-				o := w.one(t)
+				o := w.One(t)
 				assert.Equal(t, call, o.Call)
 				assert.Equal(t, ratelimit.Failed, o.Outcome, "%T: %v", store, call)
 				assert.Equal(t, ratelimit.Decision{Limit: 1, RetryAfter: time.Second}, o.Decision, call)
@@ -382,8 +345,8 @@ func TestObserversInOrder(t *testing.T) {
 // observer, and in a wrapper with Unwrap.
 func TestObserverKeepsTheAlgorithm(t *testing.T) {
 	alg := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7), Burst: 7}
-	l, _, clk := observedLimiter(t, alg)
-	for _, l := range []ratelimit.Limiter{l, wrapped{l}, wrapped{wrapped{l}}} {
+	l, _, clk := fakes.Observed(t, alg)
+	for _, l := range []ratelimit.Limiter{l, fakes.Wrapped{Limiter: l}, fakes.Wrapped{Limiter: fakes.Wrapped{Limiter: l}}} {
 		assert.Equal(t, alg, ratelimit.AlgorithmOf(l))
 		assert.Equal(t, clk, ratelimit.ClockOf(l))
 		assert.Equal(t, "api", ratelimit.NameOf(l))
@@ -393,10 +356,6 @@ func TestObserverKeepsTheAlgorithm(t *testing.T) {
 		assert.Equal(t, alg, of)
 	}
 }
-
-type wrapped struct{ ratelimit.Limiter }
-
-func (w wrapped) Unwrap() ratelimit.Limiter { return w.Limiter }
 
 // TestObserverAllocatesNothing checks that each call allocates as much as without an observer.
 func TestObserverAllocatesNothing(t *testing.T) {

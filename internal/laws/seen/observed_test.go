@@ -1,4 +1,4 @@
-package ratelimit_test
+package seen_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // TestObserverSeesWhatRefused: of a Wait or Reserve that is denied, an observer is told the
@@ -38,11 +39,11 @@ func TestObserverSeesWhatRefused(t *testing.T) {
 	} {
 		for storeName, store := range map[string]func() ratelimit.Store{
 			"memory": func() ratelimit.Store { return ratelimit.NewMemoryStore() },
-			"bytes":  func() ratelimit.Store { return newMapDB().store() },
+			"bytes":  func() ratelimit.Store { return fakes.NewMapDB().Store() },
 		} {
 			t.Run(name+"/"+storeName, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					w, ctx := &witness{}, t.Context()
+					w, ctx := &fakes.Witness{}, t.Context()
 					l := ratelimit.Must(ratelimit.New(tt.alg, ratelimit.WithObserver(w), ratelimit.WithStore(store()), ratelimit.WithName("test")))
 					require.True(t, l.AllowN("k", tt.before))
 					refused := func(maxWait time.Duration) ratelimit.Decision {
@@ -51,11 +52,11 @@ func TestObserverSeesWhatRefused(t *testing.T) {
 						if r != nil {
 							r.Cancel()
 						}
-						w.told()
+						w.Told()
 						return d
 					}
 					check := func(call ratelimit.Call, d ratelimit.Decision, err error) {
-						assert.Equal(t, ratelimit.Observation{Limiter: "test", Key: "k", Call: call, N: tt.n, Outcome: ratelimit.Denied, Decision: d, Err: err}, w.one(t))
+						assert.Equal(t, ratelimit.Observation{Limiter: "test", Key: "k", Call: call, N: tt.n, Outcome: ratelimit.Denied, Decision: d, Err: err}, w.One(t))
 					}
 
 					d := refused(within)
@@ -85,7 +86,7 @@ func TestObserverSeesWhatRefused(t *testing.T) {
 // by the part that denied the Wait.
 func TestObserverSeesWhatIsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &witness{}
+		w := &fakes.Witness{}
 		l := ratelimit.Must(ratelimit.New(ratelimit.All{
 			ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.InFlight{Limit: 1, Timeout: time.Hour},
 		}, ratelimit.WithObserver(w)))
@@ -93,15 +94,15 @@ func TestObserverSeesWhatIsAhead(t *testing.T) {
 		waiting, leave := context.WithCancel(t.Context())
 		go func() { assert.ErrorIs(t, l.Wait(waiting, "k"), context.Canceled) }()
 		synctest.Wait()
-		w.told()
+		w.Told()
 		_, err := l.Reserve(t.Context(), "k", 1)
 		require.ErrorIs(t, err, ratelimit.ErrQueueFull)
-		o := w.one(t)
+		o := w.One(t)
 		assert.Equal(t, ratelimit.Denied, o.Outcome)
 		assert.Equal(t, 1, o.Decision.Part)
 		assert.Equal(t, time.Hour, o.Decision.RetryAfter)
 		leave()
 		synctest.Wait()
-		assert.Equal(t, ratelimit.Abandoned, w.one(t).Outcome)
+		assert.Equal(t, ratelimit.Abandoned, w.One(t).Outcome)
 	})
 }

@@ -1,0 +1,216 @@
+package seen_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+)
+
+// deny tells t of n denials of key.
+func deny(t *ratelimit.DeniedKeys, key string, n int) {
+	for range n {
+		t.Observe(context.Background(), ratelimit.Observation{Limiter: "api", Key: key, N: 1, Outcome: ratelimit.Denied})
+	}
+}
+
+// keysOf returns the keys of a list.
+func keysOf(list []ratelimit.DeniedKey) []string {
+	keys := []string{}
+	for _, d := range list {
+		keys = append(keys, d.Key)
+	}
+	return keys
+}
+
+func TestTopDeniedListsKeys(t *testing.T) {
+	clk := clock.NewMock()
+	clk.Set(time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC))
+	top := ratelimit.TopDenied(10, ratelimit.WithTopClock(clk))
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Minute}, ratelimit.WithName("api"), ratelimit.WithClock(clk), ratelimit.WithObserver(top)))
+	ctx := t.Context()
+	assert.Empty(t, top.Top(10))
+	assert.NotNil(t, top.Top(10), "to be encoded as an empty array")
+
+	l.AllowN("a", 3)
+	l.AllowN("b", 2)
+	require.Empty(t, top.Top(10), "only denials count")
+	l.Allow("a")
+	clk.Add(time.Second / 4)
+	_, err := l.Take(ctx, "a", 2)
+	require.NoError(t, err)
+	_, err = l.Take(ctx, "b", 2)
+	require.NoError(t, err)
+	retry := 54*time.Second + 3*time.Second/4 - 6
+	a := ratelimit.DeniedKey{Limiter: "api", Key: "a", Count: 2, Since: clk.Now().Add(-time.Second / 4), Last: clk.Now(), N: 2, RetryAfter: retry, Back: time.Date(2026, 1, 2, 3, 5, 0, 0, time.UTC)}
+	b := ratelimit.DeniedKey{Limiter: "api", Key: "b", Count: 1, Since: clk.Now(), Last: clk.Now(), N: 2, RetryAfter: retry, Back: a.Back}
+	assert.Equal(t, []ratelimit.DeniedKey{a, b}, top.Top(10))
+	assert.Equal(t, []ratelimit.DeniedKey{a}, top.Top(1))
+	assert.Empty(t, top.Top(0))
+	assert.Empty(t, top.Top(-1))
+
+	_, err = l.Take(ctx, "b", 4)
+	require.NoError(t, err)
+	listed := top.Top(10)[1]
+	assert.Equal(t, ratelimit.Never, listed.RetryAfter)
+	assert.Zero(t, listed.Back, "it never comes back")
+	assert.Equal(t, []string{"a", "b"}, keysOf(top.Top(10)), "of equals, in the order of their names")
+	_, err = l.Reserve(ctx, "b", 4)
+	require.ErrorIs(t, err, ratelimit.ErrNever)
+	listed = top.Top(10)[0]
+	assert.Equal(t, 3.0, listed.Count)
+	assert.Equal(t, ratelimit.Never, listed.RetryAfter)
+	assert.Zero(t, listed.Back)
+}
+
+// TestTopDeniedTellsLimitersApart: the same key of two limiters is two keys.
+func TestTopDeniedTellsLimitersApart(t *testing.T) {
+	top := ratelimit.TopDenied(10, ratelimit.WithTopClock(clock.NewMock()))
+	for _, name := range []string{"", "users", "orgs", "users"} {
+		top.Observe(t.Context(), ratelimit.Observation{Limiter: name, Key: "k", Outcome: ratelimit.Denied})
+	}
+	for _, name := range []string{"", "users"} { // nor is a name part of a key
+		top.Observe(t.Context(), ratelimit.Observation{Limiter: name, Key: "orgs", Outcome: ratelimit.Denied})
+	}
+	counts := map[string]float64{}
+	for _, d := range top.Top(10) {
+		counts[d.Limiter+"/"+d.Key] = d.Count
+	}
+	assert.Equal(t, map[string]float64{"/k": 1, "users/k": 2, "orgs/k": 1, "/orgs": 1, "users/orgs": 1}, counts)
+}
+
+// TestTopDeniedCountsOnlyDenials: no other outcome counts.
+func TestTopDeniedCountsOnlyDenials(t *testing.T) {
+	top := ratelimit.TopDenied(10)
+	for o := ratelimit.Outcome(0); !strings.HasPrefix(o.String(), "Outcome("); o++ {
+		top.Observe(t.Context(), ratelimit.Observation{Key: o.String(), Outcome: o})
+	}
+	assert.Equal(t, []string{"denied"}, keysOf(top.Top(10)))
+}
+
+func TestTopDeniedForgets(t *testing.T) {
+	clk := clock.NewMock()
+	top := ratelimit.TopDenied(2, ratelimit.WithTopClock(clk), ratelimit.WithHalfLife(time.Hour)) // counts eight keys
+	deny(top, "yesterday", 1<<12)
+	assert.Equal(t, float64(1<<12), top.Top(1)[0].Count)
+	for i := range 13 {
+		clk.Add(time.Hour)
+		d := top.Top(1)[0]
+		assert.InEpsilon(t, math.Exp2(float64(11-i)), d.Count, 0.001, "after %d half-lives", i+1)
+	}
+	clk.Add(time.Minute)
+	assert.Empty(t, top.Top(1), "its count is below one half")
+
+	// Two later denials outweigh many older ones.
+	deny(top, "morning", 7)
+	clk.Add(2 * time.Hour)
+	deny(top, "noon", 2)
+	assert.Equal(t, []string{"noon", "morning"}, keysOf(top.Top(2)))
+	assert.InEpsilon(t, 7.0/4, top.Top(2)[1].Count, 0.001)
+
+	// Years without a denial, at whose end the old counts are nothing.
+	clk.Add(10 * 365 * 24 * time.Hour)
+	assert.Empty(t, top.Top(2))
+	deny(top, "new", 3)
+	deny(top, "newer", 1)
+	deny(top, "newest", 2)
+	require.Equal(t, []string{"new", "newest"}, keysOf(top.Top(2)))
+	assert.Equal(t, 3.0, top.Top(2)[0].Count)
+
+	// For weeks, a denial each half hour: the sum of the weights has a limit.
+	for range 2 * 24 * 21 {
+		deny(top, "steady", 1)
+		clk.Add(time.Hour / 2)
+	}
+	assert.InEpsilon(t, 1/(math.Sqrt2-1), top.Top(1)[0].Count, 0.001)
+}
+
+// TestTopDeniedClockStepsBack: the list stands still meanwhile.
+func TestTopDeniedClockStepsBack(t *testing.T) {
+	clk := clock.NewMock()
+	clk.Set(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
+	top := ratelimit.TopDenied(2, ratelimit.WithTopClock(clk), ratelimit.WithHalfLife(time.Minute))
+	deny(top, "k", 4)
+	clk.Set(clk.Now().Add(-time.Hour))
+	deny(top, "k", 4)
+	d := top.Top(1)[0]
+	assert.Equal(t, 8.0, d.Count)
+	assert.Equal(t, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), d.Last)
+}
+
+// TestTopDeniedKeepsLittle: long keys are cut where a character begins, and are told apart.
+func TestTopDeniedKeepsLittle(t *testing.T) {
+	long := strings.Repeat("x", 126)
+	top := ratelimit.TopDenied(10, ratelimit.WithTopClock(clock.NewMock()))
+	deny(top, long+"yy", 1)
+	deny(top, long+"éé", 2)
+	deny(top, long+"xéé", 3)
+	deny(top, long+"xée", 4)
+	deny(top, long+"\x80\x80\x80\x80\x80\x80", 5)
+	list := top.Top(10)
+	assert.Equal(t, []string{long[:125], long + "x", long + "x", long + "é", long + "yy"}, keysOf(list))
+	for i, d := range list {
+		assert.Equal(t, i < 4, d.Cut, d.Key)
+	}
+}
+
+// TestTopDeniedMemory holds what the documentation says of it, with the longest keys and as
+// many as there may be.
+func TestTopDeniedMemory(t *testing.T) {
+	budget.Alone(t)
+	const k = 1000
+	for _, length := range []int{16, 10_000} {
+		var top *ratelimit.DeniedKeys
+		name := strings.Repeat("k", length-10)
+		heap := fakes.HeapOf(func() {
+			top = ratelimit.TopDenied(k)
+			for i := range 9 * k {
+				deny(top, fmt.Sprintf("%010d%s", i, name), 1)
+			}
+		})
+		assert.Less(t, heap/k, float64(800+4*min(length, 128)), "keys of %d bytes", length)
+		assert.Len(t, top.Top(k), k)
+	}
+}
+
+func TestTopDeniedAllocatesNothing(t *testing.T) {
+	top := ratelimit.TopDenied(10)
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1000 * time.Hour}, ratelimit.WithName("api"), ratelimit.WithObserver(top)))
+	for range 2 {
+		l.Allow("k")
+	}
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { l.Allow("k") }))
+	assert.InDelta(t, 1002, top.Top(1)[0].Count, 1)
+	i, keys := 0, fakes.Names(1000)
+	for range 2000 {
+		deny(top, keys[i%1000], 1)
+		i++
+	}
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { deny(top, keys[i%1000], 1); i++ }), "nor for keys that replace others")
+}
+
+func TestTopDeniedOptions(t *testing.T) {
+	clk := clock.NewMock()
+	top := ratelimit.TopDenied(1, ratelimit.WithTopClock(clk))
+	deny(top, "a", 2)
+	clk.Add(5 * time.Minute)
+	assert.Equal(t, 1.0, top.Top(1)[0].Count, "the default half-life")
+
+	bad := ratelimit.TopDenied(-1, ratelimit.WithHalfLife(-1), ratelimit.WithTopClock(nil), nil)
+	deny(bad, "a", 2)
+	assert.Len(t, bad.Top(5), 1, "nothing panics until New returns the error")
+	short := ratelimit.TopDenied(1, ratelimit.WithTopClock(clk), ratelimit.WithHalfLife(1))
+	deny(short, "k", 1<<10)
+	clk.Add(10)
+	assert.Equal(t, 1.0, short.Top(1)[0].Count, "a half-life of a nanosecond")
+}
