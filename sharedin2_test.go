@@ -1,6 +1,8 @@
 package ratelimit
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,4 +35,26 @@ func (s *MemoryStore) check(t testing.TB) {
 	if s.maxKeys > 0 {
 		require.LessOrEqual(t, int64(keys), s.maxKeys)
 	}
+}
+
+// ownLimits are limits that a test changes.
+type ownLimits struct {
+	mu  sync.Mutex // protects what follows
+	of  map[string]Algorithm
+	err error
+}
+
+func (o *ownLimits) lookup(_ context.Context, key string) (Algorithm, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.of[key], o.err
+}
+
+func (o *ownLimits) set(key string, alg Algorithm) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.of == nil {
+		o.of = make(map[string]Algorithm)
+	}
+	o.of[key] = alg
 }

@@ -1,4 +1,4 @@
-package ratelimit_test
+package decide_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // afterwards has the rows of the table in docs/holds.md, with 10 events a second, or 20 at
@@ -45,12 +46,12 @@ var afterwards = []struct {
 
 // TestAfterwards checks the table in docs/holds.md.
 func TestAfterwards(t *testing.T) {
-	for name, opts := range keepings {
+	for name, opts := range fakes.Keepings {
 		for _, tt := range afterwards {
 			_, blocked := tt.alg.(ratelimit.Blocked)
 			// begin holds 10 events of a new key.
 			begin := func(t *testing.T) (l ratelimit.Limiter, r *ratelimit.Reservation, advance func(time.Duration)) {
-				l, clk := at(t, tt.alg, opts()...)
+				l, clk := fakes.At(t, tt.alg, opts()...)
 				r, d, err := l.Hold(ctx, "key", 10)
 				require.NoError(t, err)
 				require.Equal(t, !blocked, d.Allowed)
@@ -77,7 +78,7 @@ func TestAfterwards(t *testing.T) {
 					advance(300 * time.Millisecond)
 					settled, err := r.Settle(ctx, 4)
 					require.NoError(t, err)
-					l, clk := at(t, tt.alg, opts()...)
+					l, clk := fakes.At(t, tt.alg, opts()...)
 					require.True(t, l.AllowN("key", 4))
 					clk.Advance(300 * time.Millisecond)
 					assert.Equal(t, tt.alone, peek(t, l) == settled)
@@ -116,7 +117,7 @@ func TestAfterwards(t *testing.T) {
 				})
 			}
 			run("debt", func(t *testing.T) {
-				l, clk := at(t, tt.alg, opts()...)
+				l, clk := fakes.At(t, tt.alg, opts()...)
 				d, err := l.Charge(ctx, "key", 50)
 				require.NoError(t, err)
 				assert.Equal(t, tt.paid, d.RetryAfter)
@@ -139,7 +140,7 @@ func TestAfterwards(t *testing.T) {
 				}
 			})
 			run("bound", func(t *testing.T) {
-				l, _ := at(t, hourly(tt.alg), opts()...)
+				l, _ := fakes.At(t, hourly(tt.alg), opts()...)
 				if !tt.until {
 					_, err := l.Charge(ctx, "key", tt.most)
 					require.NoError(t, err)
@@ -152,7 +153,7 @@ func TestAfterwards(t *testing.T) {
 				require.ErrorIs(t, err, ratelimit.ErrDebt)
 			})
 			run("TakeUpTo", func(t *testing.T) {
-				l, _ := at(t, tt.alg, opts()...)
+				l, _ := fakes.At(t, tt.alg, opts()...)
 				remaining := peek(t, l).Remaining
 				for _, n := range []int{7, 100} {
 					granted, _, err := l.TakeUpTo(ctx, "key", n)
@@ -189,17 +190,17 @@ func hourly(alg ratelimit.Algorithm) ratelimit.Algorithm {
 
 // Reservations of an InFlight can be released like holds, also by Settle.
 func TestReservedEventsInFlightAreReleased(t *testing.T) {
-	for name, store := range stores {
-		l, _ := at(t, ratelimit.InFlight{Limit: 5, Timeout: time.Second}, ratelimit.WithStore(store()), ratelimit.WithName("test"))
+	for name, store := range fakes.Stores {
+		l, _ := fakes.At(t, ratelimit.InFlight{Limit: 5, Timeout: time.Second}, ratelimit.WithStore(store()), ratelimit.WithName("test"))
 		first, err := l.Reserve(ctx, "key", 2)
 		require.NoError(t, err)
 		second, _, err := l.ReserveWithin(ctx, "key", 2, 0)
 		require.NoError(t, err)
-		assert.Equal(t, 1, take(t, l, 0).Remaining, name)
+		assert.Equal(t, 1, fakes.Take(t, l, 0).Remaining, name)
 		require.NoError(t, first.Release(ctx))
-		assert.Equal(t, 3, take(t, l, 0).Remaining, name)
+		assert.Equal(t, 3, fakes.Take(t, l, 0).Remaining, name)
 		_, err = second.Settle(ctx, 0)
 		require.NoError(t, err)
-		assert.Equal(t, 5, take(t, l, 0).Remaining, name)
+		assert.Equal(t, 5, fakes.Take(t, l, 0).Remaining, name)
 	}
 }

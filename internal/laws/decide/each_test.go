@@ -1,4 +1,4 @@
-package ratelimit
+package decide_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -20,9 +22,9 @@ import (
 // what else it says.
 
 func TestEachAppends(t *testing.T) {
-	l := Must(New(TokenBucket{Rate: PerHour(2)}, WithClock(stepclock.New())))
-	out := []Decision{{Limit: 77}}
-	out, err := TakeEach(t.Context(), l, []string{"a", "b", "a", "a"}, 1, out)
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithClock(stepclock.New())))
+	out := []ratelimit.Decision{{Limit: 77}}
+	out, err := ratelimit.TakeEach(t.Context(), l, []string{"a", "b", "a", "a"}, 1, out)
 	require.NoError(t, err)
 	var allowed []bool
 	for _, d := range out[1:] {
@@ -31,7 +33,7 @@ func TestEachAppends(t *testing.T) {
 	assert.Equal(t, 77, out[0].Limit)
 	assert.Equal(t, []bool{true, true, true, false}, allowed)
 
-	out, err = TakeEach(t.Context(), l, nil, 1, out[:1])
+	out, err = ratelimit.TakeEach(t.Context(), l, nil, 1, out[:1])
 	require.NoError(t, err)
 	assert.Len(t, out, 1)
 }
@@ -40,24 +42,24 @@ func TestEachAppends(t *testing.T) {
 func TestEachOfNothing(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	limit := TokenBucket{Rate: PerHour(2)}
-	for name, l := range map[string]Limiter{
-		"memory":  Must(New(limit)),
-		"log":     Must(New(SlidingLog{Limit: 2, Window: time.Hour})),
-		"each":    Must(New(limit, WithStore(&eachStore{}), WithName("test"))),
-		"loop":    Must(New(limit, WithStore(newHangingStore()), WithName("test"))),
-		"wrapped": struct{ Limiter }{Must(New(limit))},
+	limit := ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}
+	for name, l := range map[string]ratelimit.Limiter{
+		"memory":  ratelimit.Must(ratelimit.New(limit)),
+		"log":     ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 2, Window: time.Hour})),
+		"each":    ratelimit.Must(ratelimit.New(limit, ratelimit.WithStore(&eachStore{}), ratelimit.WithName("test"))),
+		"loop":    ratelimit.Must(ratelimit.New(limit, ratelimit.WithStore(fakes.NewHanging()), ratelimit.WithName("test"))),
+		"wrapped": struct{ ratelimit.Limiter }{ratelimit.Must(ratelimit.New(limit))},
 	} {
 		for _, tt := range []struct {
 			ctx  context.Context
 			n    int
 			want error
-		}{{t.Context(), -1, ErrNegative}, {ended, 1, context.Canceled}, {nil, 1, ErrInvalid}} {
-			out, err := TakeEach(tt.ctx, l, []string{"a", "b"}, tt.n, nil)
+		}{{t.Context(), -1, ratelimit.ErrNegative}, {ended, 1, context.Canceled}, {nil, 1, ratelimit.ErrInvalid}} {
+			out, err := ratelimit.TakeEach(tt.ctx, l, []string{"a", "b"}, tt.n, nil)
 			assert.ErrorIs(t, err, tt.want, name)
-			assert.Equal(t, make([]Decision, 2), out, name)
+			assert.Equal(t, make([]ratelimit.Decision, 2), out, name)
 		}
-		out, err := TakeEach(t.Context(), l, []string{"a", "b"}, 2, nil)
+		out, err := ratelimit.TakeEach(t.Context(), l, []string{"a", "b"}, 2, nil)
 		require.NoError(t, err)
 		assert.True(t, out[0].Allowed && out[1].Allowed, name)
 	}
@@ -66,27 +68,27 @@ func TestEachOfNothing(t *testing.T) {
 // A limiter that overrides Take decides on each key itself, and one with the method TakeEach
 // on all of them.
 func TestEachOfWrapper(t *testing.T) {
-	l := Must(New(TokenBucket{Rate: PerHour(1)}))
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
 	var w takeOnly
 	w.Limiter = l
-	out, err := TakeEach(t.Context(), &w, []string{"a", "b", "a"}, 1, nil)
+	out, err := ratelimit.TakeEach(t.Context(), &w, []string{"a", "b", "a"}, 1, nil)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a", "b", "a"}, w.taken)
 	assert.False(t, out[2].Allowed)
 
 	all := &takeAllKeys{takeOnly: &w}
-	_, err = TakeEach(t.Context(), all, []string{"c", "d"}, 1, out[:0])
+	_, err = ratelimit.TakeEach(t.Context(), all, []string{"c", "d"}, 1, out[:0])
 	require.NoError(t, err)
 	assert.Equal(t, 2, all.keys)
 	assert.Len(t, w.taken, 3)
 }
 
 type takeOnly struct {
-	Limiter
+	ratelimit.Limiter
 	taken []string
 }
 
-func (w *takeOnly) Take(ctx context.Context, key string, n int) (Decision, error) {
+func (w *takeOnly) Take(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
 	w.taken = append(w.taken, key)
 	return w.Limiter.Take(ctx, key, n)
 }
@@ -96,35 +98,35 @@ type takeAllKeys struct {
 	keys int
 }
 
-func (w *takeAllKeys) TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error) {
+func (w *takeAllKeys) TakeEach(ctx context.Context, keys []string, n int, out []ratelimit.Decision) ([]ratelimit.Decision, error) {
 	w.keys += len(keys)
-	return TakeEach(ctx, w.Limiter, keys, n, out)
+	return ratelimit.TakeEach(ctx, w.Limiter, keys, n, out)
 }
 
 // An eachStore is a store with EachStates, in which some keys fail.
 type eachStore struct {
-	States
+	ratelimit.States
 	together int // the keys of ApplyEach so far
 	down     func(key string) error
 	bounded  bool
 	stuck    chan struct{} // if not nil, ApplyEach waits for it, and then goes on
 }
 
-func (s *eachStore) Open(name string, t *Transition) (_ States, err error) {
-	s.States, err = NewMemoryStore().Open(name, t)
+func (s *eachStore) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
+	s.States, err = ratelimit.NewMemoryStore().Open(name, t)
 	return s, err
 }
 
 func (s *eachStore) Bounded() bool { return s.bounded }
 
-func (s *eachStore) Apply(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
+func (s *eachStore) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
 	if s.down != nil && s.down(key) != nil {
-		return Result{}, s.down(key)
+		return ratelimit.Result{}, s.down(key)
 	}
 	return s.States.Apply(ctx, key, t, req)
 }
 
-func (s *eachStore) ApplyEach(ctx context.Context, req Request, calls []EachCall) {
+func (s *eachStore) ApplyEach(ctx context.Context, req ratelimit.Request, calls []ratelimit.EachCall) {
 	if s.stuck != nil {
 		if s.bounded {
 			<-ctx.Done()
@@ -153,34 +155,34 @@ func TestEachFailures(t *testing.T) {
 		}
 		return nil
 	}
-	lookup := func(_ context.Context, key string) (Algorithm, error) {
+	lookup := func(_ context.Context, key string) (ratelimit.Algorithm, error) {
 		switch {
 		case strings.HasPrefix(key, "unknown"):
 			return nil, errLookup
 		case strings.HasPrefix(key, "gold"):
-			return FixedWindow{Limit: 9, Window: time.Hour}, nil
+			return ratelimit.FixedWindow{Limit: 9, Window: time.Hour}, nil
 		}
 		return nil, nil
 	}
 	keys := []string{"unknown 1", "a", "down 1", "gold", "down 1", "down 2", "unknown 1", "a", "a", "gold"}
-	for name, policy := range map[string]func() FailurePolicy{
-		"open":   func() FailurePolicy { return FailOpen },
-		"closed": func() FailurePolicy { return FailClosed },
-		"fallback": func() FailurePolicy {
-			return Fallback(Must(New(TokenBucket{Rate: PerHour(1)}, WithClock(stepclock.New()))))
+	for name, policy := range map[string]func() ratelimit.FailurePolicy{
+		"open":   func() ratelimit.FailurePolicy { return ratelimit.FailOpen },
+		"closed": func() ratelimit.FailurePolicy { return ratelimit.FailClosed },
+		"fallback": func() ratelimit.FailurePolicy {
+			return ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithClock(stepclock.New()))))
 		},
 	} {
 		for _, bounded := range []bool{false, true} {
-			limiter := func(s Store) Limiter {
-				return Must(New(TokenBucket{Rate: PerHour(2)}, WithStore(s), WithName("test"), WithLimits(lookup), WithFailureLog(nil),
-					WithFailurePolicy(policy()), WithClock(stepclock.New())))
+			limiter := func(s ratelimit.Store) ratelimit.Limiter {
+				return ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithLimits(lookup), ratelimit.WithFailureLog(nil),
+					ratelimit.WithFailurePolicy(policy()), ratelimit.WithClock(stepclock.New())))
 			}
 			s := &eachStore{down: down, bounded: bounded}
 			each, loop := limiter(s), limiter(&eachStore{down: down, bounded: bounded})
-			out, err := TakeEach(t.Context(), each, keys, 1, nil)
+			out, err := ratelimit.TakeEach(t.Context(), each, keys, 1, nil)
 			require.ErrorIs(t, err, errEach)
 			require.ErrorIs(t, err, errLookup)
-			failed, ok := errors.AsType[*EachError](err)
+			failed, ok := errors.AsType[*ratelimit.EachError](err)
 			require.True(t, ok)
 			for i, key := range keys {
 				want, err := loop.Take(t.Context(), key, 1)
@@ -202,9 +204,9 @@ func TestEachTimeout(t *testing.T) {
 	for _, bounded := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &eachStore{bounded: bounded, stuck: make(chan struct{})}
-			l := Must(New(TokenBucket{Rate: PerHour(1)}, WithStore(s), WithName("test"), WithStoreTimeout(20*time.Millisecond), WithFailurePolicy(FailClosed), WithFailureLog(nil)))
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithStoreTimeout(20*time.Millisecond), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil)))
 			begin := time.Now()
-			out, err := TakeEach(t.Context(), l, []string{"a", "b"}, 1, nil)
+			out, err := ratelimit.TakeEach(t.Context(), l, []string{"a", "b"}, 1, nil)
 			assert.Equal(t, 20*time.Millisecond, time.Since(begin))
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			require.Len(t, out, 2)
@@ -216,48 +218,31 @@ func TestEachTimeout(t *testing.T) {
 	}
 }
 
-// With a CoarseClock, a key is denied only after the clock was read again.
-func TestEachCoarseClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := Must(New(TokenBucket{Rate: PerSecond(1000), Burst: 10}, WithClock(newCoarseClock(10*time.Millisecond))))
-		granted := 0
-		for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(500 * time.Microsecond) {
-			out, err := TakeEach(t.Context(), l, []string{"a", "b"}, 1, nil)
-			require.NoError(t, err)
-			if out[1].Allowed {
-				granted++
-			}
-		}
-		assert.GreaterOrEqual(t, granted, 950)
-		assert.LessOrEqual(t, granted, 1011)
-	})
-}
-
 func TestEachAllocations(t *testing.T) {
 	keys := make([]string, 150)
 	for i := range keys {
 		keys[i] = fmt.Sprint("key ", i%100)
 	}
-	for _, alg := range []Algorithm{TokenBucket{Rate: PerHour(50)}, SlidingWindow{Limit: 50, Window: time.Hour, Segments: 4}, FixedWindow{Limit: 50, Window: time.Hour}} {
-		l := Must(New(alg))
-		out, err := TakeEach(t.Context(), l, keys, 1, nil)
+	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerHour(50)}, ratelimit.SlidingWindow{Limit: 50, Window: time.Hour, Segments: 4}, ratelimit.FixedWindow{Limit: 50, Window: time.Hour}} {
+		l := ratelimit.Must(ratelimit.New(alg))
+		out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
 		require.NoError(t, err)
 		ctx := t.Context()
-		assert.Zero(t, testing.AllocsPerRun(100, func() { out, _ = TakeEach(ctx, l, keys, 1, out[:0]) }), "%T", alg)
-		assert.True(t, slices.ContainsFunc(out, func(d Decision) bool { return !d.Allowed }))
+		assert.Zero(t, testing.AllocsPerRun(100, func() { out, _ = ratelimit.TakeEach(ctx, l, keys, 1, out[:0]) }), "%T", alg)
+		assert.True(t, slices.ContainsFunc(out, func(d ratelimit.Decision) bool { return !d.Allowed }))
 	}
 }
 
 // FuzzEach decodes calls from bytes, and compares TakeEach with a loop.
 func FuzzEach(f *testing.F) {
-	algs := []Algorithm{
-		TokenBucket{Rate: PerSecond(3), Burst: 4},
-		TokenBucket{Rate: PerSecond(7), Burst: 4},
-		LeakyBucket{Rate: PerSecond(3), Capacity: 4},
-		FixedWindow{Limit: 4, Window: time.Second},
-		SlidingWindow{Limit: 4, Window: time.Second, Segments: 2},
-		SlidingLog{Limit: 4, Window: time.Second, CountDenied: true},
-		All{TokenBucket{Rate: PerSecond(3), Burst: 4}, FixedWindow{Limit: 7, Window: time.Minute}},
+	algs := []ratelimit.Algorithm{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 4},
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7), Burst: 4},
+		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3), Capacity: 4},
+		ratelimit.FixedWindow{Limit: 4, Window: time.Second},
+		ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 2},
+		ratelimit.SlidingLog{Limit: 4, Window: time.Second, CountDenied: true},
+		ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 4}, ratelimit.FixedWindow{Limit: 7, Window: time.Minute}},
 	}
 	for i := range algs {
 		f.Add([]byte{byte(i), 3, 1, 200, 1, 1, 1, 90, 5, 0, 1, 2, 3, 4, 5, 6, 7, 0, 5, 1, 90, 0, 1, 1, 3, 7, 255, 4, 4, 1, 1, 1, 1})
@@ -268,13 +253,13 @@ func FuzzEach(f *testing.F) {
 			return
 		}
 		alg := algs[int(data[0])%len(algs)]
-		stores, clocks := [2]*MemoryStore{}, [2]*stepclock.Clock{}
-		var l [2]Limiter
+		stores, clocks := [2]*ratelimit.MemoryStore{}, [2]*stepclock.Clock{}
+		var l [2]ratelimit.Limiter
 		for i := range l {
-			stores[i], clocks[i] = NewMemoryStore(), stepclock.New()
-			l[i] = Must(New(alg, WithStore(stores[i]), WithName("test"), WithClock(clocks[i])))
+			stores[i], clocks[i] = ratelimit.NewMemoryStore(), stepclock.New()
+			l[i] = ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(stores[i]), ratelimit.WithName("test"), ratelimit.WithClock(clocks[i])))
 		}
-		var out []Decision
+		var out []ratelimit.Decision
 		for data = data[1:min(len(data), 2000)]; len(data) > 2; {
 			op, n, count := data[0], int(data[0]/16%6), 2*int(data[1])
 			data = data[2:]
@@ -296,7 +281,7 @@ func FuzzEach(f *testing.F) {
 				}
 			}
 			var err error
-			out, err = TakeEach(t.Context(), l[0], keys, n, out[:0])
+			out, err = ratelimit.TakeEach(t.Context(), l[0], keys, n, out[:0])
 			require.NoError(t, err)
 			for i, key := range keys {
 				want, err := l[1].Take(t.Context(), key, n)

@@ -1,4 +1,4 @@
-package ratelimit
+package decide_test
 
 import (
 	"context"
@@ -11,32 +11,29 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
-
-// A wrapping limiter is none that New has made.
-type wrapping struct{ Limiter }
-
-func (w wrapping) Unwrap() Limiter { return w.Limiter }
 
 // A keptAll is a place in which a HoldAll holds: of returns a limiter there, and a second one of the same
 // name is that of another process.
 type keptAll struct {
 	name string
-	of   func(alg Algorithm) Limiter
+	of   func(alg ratelimit.Algorithm) ratelimit.Limiter
 }
 
 // keptAlls are those whose keys are decided on together, and apart.
 func keptAlls(clk *stepclock.Clock) (all []keptAll) {
 	for _, name := range []string{"memory", "together", "apart", "wrappers"} {
-		memory, joint := NewMemoryStore(), newJointStore()
+		memory, joint := ratelimit.NewMemoryStore(), newJointStore()
 		joint.undecided = name == "apart"
-		all = append(all, keptAll{name, func(alg Algorithm) Limiter {
+		all = append(all, keptAll{name, func(alg ratelimit.Algorithm) ratelimit.Limiter {
 			switch name {
 			case "memory":
-				return Must(New(alg, WithStore(memory), WithClock(clk), WithName(fmt.Sprintf("%T", alg))))
+				return ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(memory), ratelimit.WithClock(clk), ratelimit.WithName(fmt.Sprintf("%T", alg))))
 			case "wrappers":
-				return wrapping{joint.of(clk, alg)}
+				return fakes.Wrapped{Limiter: joint.of(clk, alg)}
 			}
 			return joint.of(clk, alg)
 		}})
@@ -44,7 +41,7 @@ func keptAlls(clk *stepclock.Clock) (all []keptAll) {
 	return all
 }
 
-func remaining(t *testing.T, bounds ...Bound) (left []int) {
+func remaining(t *testing.T, bounds ...ratelimit.Bound) (left []int) {
 	t.Helper()
 	for _, b := range bounds {
 		d, err := b.Peek(t.Context())
@@ -58,36 +55,38 @@ func remaining(t *testing.T, bounds ...Bound) (left []int) {
 // key, wherever it is, whether its queue is the longest or it has none.
 func TestHoldAll_OfAQueue(t *testing.T) {
 	clk := stepclock.New()
-	parts := All{
-		InFlight{Limit: 10, Timeout: time.Hour},
-		LeakyBucket{Rate: PerHour(200), Capacity: 10},
-		All{LeakyBucket{Rate: PerHour(400), Capacity: 10}},
+	parts := ratelimit.All{
+		ratelimit.InFlight{Limit: 10, Timeout: time.Hour},
+		ratelimit.LeakyBucket{Rate: ratelimit.PerHour(200), Capacity: 10},
+		ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerHour(400), Capacity: 10}},
 	}
 	for _, kept := range append(keptAlls(clk), keptAll{name: "several"}) {
 		t.Run(kept.name, func(t *testing.T) {
 			joint := newJointStore()
-			var bounds []Bound
+			var bounds []ratelimit.Bound
 			for i, part := range parts {
 				switch {
 				case kept.of != nil:
-					bounds = append(bounds, For(kept.of(part), "key"))
+					bounds = append(bounds, ratelimit.For(kept.of(part), "key"))
 				case i == 1: // the longest queue is in memory, and the others are not
-					bounds = append(bounds, For(Must(New(part, WithClock(clk))), "key"))
+					bounds = append(bounds, ratelimit.For(ratelimit.Must(ratelimit.New(part, ratelimit.WithClock(clk))), "key"))
 				default:
-					bounds = append(bounds, For(joint.of(clk, part), "key"))
+					bounds = append(bounds, ratelimit.For(joint.of(clk, part), "key"))
 				}
 			}
-			all := Must(New(parts, WithClock(clk)))
+			all := ratelimit.Must(ratelimit.New(parts, ratelimit.WithClock(clk)))
 			for range 3 {
-				r, d, err := HoldAll(t.Context(), 1, bounds...)
+				r, d, err := ratelimit.HoldAll(t.Context(), 1, bounds...)
 				require.NoError(t, err)
 				want, wanted, err := all.Hold(t.Context(), "key", 1)
 				require.NoError(t, err)
 				require.Equal(t, wanted.ResetAfter, d.ResetAfter)
 				require.Equal(t, wanted.Delay, d.Delay)
 				require.Equal(t, wanted.Delay, want.Delay())
-				for _, p := range r.parts().of {
-					require.Equal(t, wanted.Delay, p.r.Delay())
+				for i, token := range strings.Split(r.Token(), ".") {
+					part, err := ratelimit.Resume(t.Context(), bounds[i].Limiter(), "key", token)
+					require.NoError(t, err)
+					require.Equal(t, wanted.Delay, part.Delay(), "the hold of bounds[%d] may happen then", i)
 				}
 			}
 			clk.Advance(time.Hour + 36*time.Second - 1) // the last one has left the queue after 36 s
@@ -103,35 +102,35 @@ func TestHoldAll_OfAQueue(t *testing.T) {
 }
 
 // lasting is a limiter that New has not made, whose holds last for five hours.
-type lasting struct{ Limiter }
+type lasting struct{ ratelimit.Limiter }
 
-func (w lasting) Hold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error) {
-	return w.Limiter.Hold(ctx, key, n, append(opts, HoldFor(5*time.Hour))...)
+func (w lasting) Hold(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	return w.Limiter.Hold(ctx, key, n, append(opts, ratelimit.HoldFor(5*time.Hour))...)
 }
 
 // A queue makes a hold last later, but as long as its own limiter says.
 func TestHoldAll_OfAQueueAndAWrapper(t *testing.T) {
 	clk := stepclock.New()
-	queue := Must(New(LeakyBucket{Rate: PerHour(200), Capacity: 10}, WithClock(clk)))
-	other := Must(New(InFlight{Limit: 10, Timeout: time.Hour}, WithClock(clk)))
+	queue := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerHour(200), Capacity: 10}, ratelimit.WithClock(clk)))
+	other := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 10, Timeout: time.Hour}, ratelimit.WithClock(clk)))
 	require.True(t, queue.Allow("key"))
-	r, _, err := HoldAll(t.Context(), 1, For(queue, "key"), For(lasting{other}, "key"))
+	r, _, err := ratelimit.HoldAll(t.Context(), 1, ratelimit.For(queue, "key"), ratelimit.For(lasting{other}, "key"))
 	require.NoError(t, err)
 	clk.Advance(18*time.Second + 5*time.Hour - 1)
-	require.Equal(t, []int{9}, remaining(t, For(other, "key")))
+	require.Equal(t, []int{9}, remaining(t, ratelimit.For(other, "key")))
 	clk.Advance(1)
-	require.Equal(t, []int{10}, remaining(t, For(other, "key")))
+	require.Equal(t, []int{10}, remaining(t, ratelimit.For(other, "key")))
 	require.NotNil(t, r)
 }
 
 // inextensible is a store that fails to move the end of a hold.
 type inextensible struct{ *jointStates }
 
-func (s inextensible) Open(string, *Transition) (States, error) { return s, nil }
+func (s inextensible) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return s, nil }
 
-func (s inextensible) Apply(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
-	if req.Op == OpExtend {
-		return Result{}, errors.ErrUnsupported
+func (s inextensible) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+	if req.Op == ratelimit.OpExtend {
+		return ratelimit.Result{}, errors.ErrUnsupported
 	}
 	return s.jointStates.Apply(ctx, key, t, req)
 }
@@ -139,17 +138,17 @@ func (s inextensible) Apply(ctx context.Context, key string, t *Transition, req 
 // Events are held even if the store cannot let them last from the end of a queue.
 func TestHoldAll_OfAQueueWhoseStoreFails(t *testing.T) {
 	clk := stepclock.New()
-	queue := Must(New(LeakyBucket{Rate: PerHour(200), Capacity: 10}, WithClock(clk)))
+	queue := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerHour(200), Capacity: 10}, ratelimit.WithClock(clk)))
 	store := inextensible{jointStates: &jointStates{newJointStore(), "other"}}
-	other := Must(New(InFlight{Limit: 10, Timeout: time.Hour}, WithClock(clk), WithStore(store), WithName("other"), WithFailurePolicy(FailClosed)))
+	other := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 10, Timeout: time.Hour}, ratelimit.WithClock(clk), ratelimit.WithStore(store), ratelimit.WithName("other"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)))
 	require.True(t, queue.Allow("key"))
-	r, d, err := HoldAll(t.Context(), 1, For(queue, "key"), For(other, "key"))
+	r, d, err := ratelimit.HoldAll(t.Context(), 1, ratelimit.For(queue, "key"), ratelimit.For(other, "key"))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.True(t, d.Allowed)
 	require.False(t, d.Degraded)
-	require.Equal(t, []int{9}, remaining(t, For(other, "key")))
+	require.Equal(t, []int{9}, remaining(t, ratelimit.For(other, "key")))
 	require.NoError(t, r.Release(t.Context()))
-	require.Equal(t, []int{10}, remaining(t, For(other, "key")))
+	require.Equal(t, []int{10}, remaining(t, ratelimit.For(other, "key")))
 }
 
 // Each key of a HoldAll is held as its options say, and one that is given twice as those of the first.
@@ -157,12 +156,12 @@ func TestHoldAll_Options(t *testing.T) {
 	clk := stepclock.New()
 	for _, kept := range keptAlls(clk) {
 		t.Run(kept.name, func(t *testing.T) {
-			l, flight := kept.of(FixedWindow{Limit: 10, Window: 24 * time.Hour}), kept.of(InFlight{Limit: 10, Timeout: time.Hour})
-			bounds := []Bound{
-				For(l, "usual"), For(l, "back", GiveBack()), For(l, "short", HoldFor(time.Minute), GiveBack()).N(3),
-				For(l, "usual", GiveBack()), For(flight, "flight"),
+			l, flight := kept.of(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}), kept.of(ratelimit.InFlight{Limit: 10, Timeout: time.Hour})
+			bounds := []ratelimit.Bound{
+				ratelimit.For(l, "usual"), ratelimit.For(l, "back", ratelimit.GiveBack()), ratelimit.For(l, "short", ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()).N(3),
+				ratelimit.For(l, "usual", ratelimit.GiveBack()), ratelimit.For(flight, "flight"),
 			}
-			r, d, err := HoldAll(t.Context(), 1, bounds...)
+			r, d, err := ratelimit.HoldAll(t.Context(), 1, bounds...)
 			require.NoError(t, err)
 			require.True(t, d.Allowed)
 			assert.Equal(t, []int{8, 9, 7, 8, 9}, remaining(t, bounds...))
@@ -181,15 +180,15 @@ func TestHoldAll_Options(t *testing.T) {
 
 func TestFor_Options(t *testing.T) {
 	ctx, clk := t.Context(), stepclock.New()
-	l := Must(New(FixedWindow{Limit: 10, Window: 24 * time.Hour}, WithClock(clk)))
-	opts := []HoldOption{HoldFor(time.Minute), GiveBack()}
-	b := For(l, "key", opts...)
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithClock(clk)))
+	opts := []ratelimit.HoldOption{ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()}
+	b := ratelimit.For(l, "key", opts...)
 	opts[0] = nil
 	_, _, err := b.Hold(ctx, 1)
 	require.NoError(t, err)
 	_, err = b.WaitHold(ctx, 2)
 	require.NoError(t, err)
-	_, _, err = b.ReserveWithin(ctx, 3, 0, HoldFor(time.Hour)) // the last one decides
+	_, _, err = b.ReserveWithin(ctx, 3, 0, ratelimit.HoldFor(time.Hour)) // the last one decides
 	require.NoError(t, err)
 	assert.Equal(t, []int{4}, remaining(t, b))
 	clk.Advance(time.Minute)
@@ -197,14 +196,14 @@ func TestFor_Options(t *testing.T) {
 	clk.Advance(time.Hour)
 	assert.Equal(t, []int{10}, remaining(t, b))
 
-	for _, opt := range []HoldOption{nil, HoldFor(0)} {
-		wrong := For(l, "key", GiveBack(), opt)
-		_, _, err := HoldAll(ctx, 1, b, wrong)
-		require.ErrorIs(t, err, ErrInvalid)
-		_, err = TakeAll(ctx, 1, b, wrong)
-		require.ErrorIs(t, err, ErrInvalid)
+	for _, opt := range []ratelimit.HoldOption{nil, ratelimit.HoldFor(0)} {
+		wrong := ratelimit.For(l, "key", ratelimit.GiveBack(), opt)
+		_, _, err := ratelimit.HoldAll(ctx, 1, b, wrong)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		_, err = ratelimit.TakeAll(ctx, 1, b, wrong)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
 		_, _, err = wrong.Hold(ctx, 1)
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	}
 	assert.Equal(t, []int{10}, remaining(t, b))
 }
@@ -215,12 +214,12 @@ func TestResumeAll(t *testing.T) {
 	clk := stepclock.New()
 	for _, kept := range keptAlls(clk) {
 		t.Run(kept.name, func(t *testing.T) {
-			bounds := func() []Bound {
-				l, flight := kept.of(FixedWindow{Limit: 100, Window: time.Hour}), kept.of(InFlight{Limit: 100, Timeout: time.Hour})
-				return []Bound{For(l, "a").N(1), For(l, "b").N(20), For(flight, "c").N(3), For(l, "a").N(4), For(l, "none").N(0)}
+			bounds := func() []ratelimit.Bound {
+				l, flight := kept.of(ratelimit.FixedWindow{Limit: 100, Window: time.Hour}), kept.of(ratelimit.InFlight{Limit: 100, Timeout: time.Hour})
+				return []ratelimit.Bound{ratelimit.For(l, "a").N(1), ratelimit.For(l, "b").N(20), ratelimit.For(flight, "c").N(3), ratelimit.For(l, "a").N(4), ratelimit.For(l, "none").N(0)}
 			}
 			hold := func() (token string) {
-				r, _, err := HoldAll(t.Context(), 7, bounds()...)
+				r, _, err := ratelimit.HoldAll(t.Context(), 7, bounds()...)
 				require.NoError(t, err)
 				assert.Equal(t, []int{95, 80, 97, 95, 100}, remaining(t, bounds()...))
 				token = r.Token()
@@ -232,8 +231,8 @@ func TestResumeAll(t *testing.T) {
 					require.NoError(t, b.Reset(t.Context()))
 				}
 			}
-			resume := func(token string) *Reservation {
-				r, err := ResumeAll(t.Context(), token, bounds()...)
+			resume := func(token string) *ratelimit.Reservation {
+				r, err := ratelimit.ResumeAll(t.Context(), token, bounds()...)
 				require.NoError(t, err)
 				return r
 			}
@@ -267,40 +266,40 @@ func TestResumeAll(t *testing.T) {
 // A token of other keys is an error, and changes nothing.
 func TestResumeAll_ForeignTokens(t *testing.T) {
 	ctx, clk := t.Context(), stepclock.New()
-	l := Must(New(FixedWindow{Limit: 10, Window: time.Hour}, WithClock(clk)))
-	a, b := For(l, "a"), For(l, "b")
-	r, _, err := HoldAll(ctx, 2, a, b)
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.WithClock(clk)))
+	a, b := ratelimit.For(l, "a"), ratelimit.For(l, "b")
+	r, _, err := ratelimit.HoldAll(ctx, 2, a, b)
 	require.NoError(t, err)
 	token := r.Token()
 	first, second, _ := strings.Cut(token, ".")
 	for _, tt := range []struct {
 		token string
-		of    []Bound
+		of    []ratelimit.Bound
 	}{
-		{token, []Bound{b, a}}, {token, []Bound{a}}, {token, []Bound{a, b, b}}, {"", []Bound{a, b}},
-		{first, []Bound{a, b}}, {first + "." + first, []Bound{a, b}}, {token + ".", []Bound{a, b}},
-		{token[1:], []Bound{a, b}}, {second + "." + first, []Bound{a, b}},
-		{first + ".", []Bound{a, b}}, {"." + second, []Bound{a, b}}, {token, []Bound{a, a}},
+		{token, []ratelimit.Bound{b, a}}, {token, []ratelimit.Bound{a}}, {token, []ratelimit.Bound{a, b, b}}, {"", []ratelimit.Bound{a, b}},
+		{first, []ratelimit.Bound{a, b}}, {first + "." + first, []ratelimit.Bound{a, b}}, {token + ".", []ratelimit.Bound{a, b}},
+		{token[1:], []ratelimit.Bound{a, b}}, {second + "." + first, []ratelimit.Bound{a, b}},
+		{first + ".", []ratelimit.Bound{a, b}}, {"." + second, []ratelimit.Bound{a, b}}, {token, []ratelimit.Bound{a, a}},
 	} {
-		_, err := ResumeAll(ctx, tt.token, tt.of...)
-		require.ErrorIs(t, err, ErrToken, tt.token)
+		_, err := ratelimit.ResumeAll(ctx, tt.token, tt.of...)
+		require.ErrorIs(t, err, ratelimit.ErrToken, tt.token)
 	}
-	_, err = ResumeAll(ctx, token)
-	require.ErrorIs(t, err, ErrInvalid)
-	_, err = ResumeAll(ctx, token, a, Bound{})
-	require.ErrorIs(t, err, ErrInvalid)
+	_, err = ratelimit.ResumeAll(ctx, token)
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	_, err = ratelimit.ResumeAll(ctx, token, a, ratelimit.Bound{})
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.Equal(t, []int{8, 8}, remaining(t, a, b))
 
-	alone, err := ResumeAll(ctx, first, a)
+	alone, err := ratelimit.ResumeAll(ctx, first, a)
 	require.NoError(t, err)
 	_, err = alone.SettleEach(ctx, 1)
 	require.NoError(t, err)
-	part, err := Resume(ctx, l, "b", second)
+	part, err := ratelimit.Resume(ctx, l, "b", second)
 	require.NoError(t, err)
 	part.Cancel()
 	assert.Equal(t, []int{9, 10}, remaining(t, a, b), "each key has its own token")
 
-	none, _, err := HoldAll(ctx, 0, a, b)
+	none, _, err := ratelimit.HoldAll(ctx, 0, a, b)
 	require.NoError(t, err)
 	assert.Empty(t, none.Token())
 }

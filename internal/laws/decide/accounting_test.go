@@ -1,4 +1,4 @@
-package ratelimit_test
+package decide_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -75,15 +76,9 @@ type taken struct {
 	n  int
 }
 
-// stores are those that accounting is tested with: one in memory, and one of bytes.
-var stores = map[string]func() ratelimit.Store{
-	"memory": func() ratelimit.Store { return ratelimit.NewMemoryStore() },
-	"bytes":  func() ratelimit.Store { return newMapDB().store() },
-}
-
 // eachAccounted runs f for each algorithm and store.
 func eachAccounted(t *testing.T, f func(t *testing.T, i int, store ratelimit.Store)) {
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		for i, a := range accounted {
 			t.Run(fmt.Sprintf("%s/%T%+v", name, a.alg, a.alg), func(t *testing.T) { f(t, i, store()) })
 		}
@@ -94,9 +89,10 @@ func eachAccounted(t *testing.T, f func(t *testing.T, i int, store ratelimit.Sto
 // times of the holds, and no span has more of them than the algorithm bounds. The exact definition is
 // in internal/model; see TestModel.
 func TestSettleSchedules(t *testing.T) {
+	t.Parallel()
 	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
-		rnd := newRand(t)
-		l, clk := at(t, accounted[i].alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
+		rnd := fakes.Rand(t)
+		l, clk := fakes.At(t, accounted[i].alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
 		for range budget.Histories(50, 150) {
 			settleSchedule(t, rnd, l, clk, accounted[i].alg, accounted[i].bound)
 			clk.Advance(time.Hour)
@@ -163,7 +159,7 @@ func settleSchedule(t *testing.T, rnd *rand.Rand, l ratelimit.Limiter, clk *stor
 	if begins(alg) {
 		return
 	}
-	asIf, then := at(t, alg)
+	asIf, then := fakes.At(t, alg)
 	for _, e := range history {
 		then.Set(e.at)
 		_, err := asIf.Charge(ctx, "k", e.n)
@@ -200,7 +196,7 @@ func begins(alg ratelimit.Algorithm) bool {
 // were made after: what has come back meanwhile does not come back again.
 func TestSettleAnotherHoldFirst(t *testing.T) {
 	for _, refill := range []ratelimit.Refill{ratelimit.RefillContinuous, ratelimit.RefillInterval} {
-		l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10, Refill: refill})
+		l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10, Refill: refill})
 		hold := func(n int) *ratelimit.Reservation {
 			r, _, err := l.Hold(ctx, "key", n)
 			require.NoError(t, err)
@@ -223,15 +219,15 @@ func TestSettleAnotherHoldFirst(t *testing.T) {
 
 // A hold that is settled for what was held leaves the state of a Take.
 func TestSettleExactly(t *testing.T) {
-	rnd := newRand(t)
+	rnd := fakes.Rand(t)
 	for _, a := range accounted {
 		for range 50 {
-			clk := storetest.NewClock(midnight)
-			var dbs [2]*mapDB
+			clk := storetest.NewClock(fakes.Midnight)
+			var dbs [2]*fakes.MapDB
 			var ls [2]ratelimit.Limiter
 			for i := range ls {
-				dbs[i] = newMapDB()
-				ls[i] = ratelimit.Must(ratelimit.New(a.alg, ratelimit.WithClock(clk), ratelimit.WithStore(dbs[i].store()), ratelimit.WithName("test")))
+				dbs[i] = fakes.NewMapDB()
+				ls[i] = ratelimit.Must(ratelimit.New(a.alg, ratelimit.WithClock(clk), ratelimit.WithStore(dbs[i].Store()), ratelimit.WithName("test")))
 			}
 			for range 8 {
 				clk.Advance(time.Duration(rnd.IntN(300)) * time.Millisecond)
@@ -245,7 +241,7 @@ func TestSettleExactly(t *testing.T) {
 					_, err = r.Settle(ctx, n)
 					require.NoError(t, err)
 				}
-				require.Equal(t, dbs[1].states, dbs[0].states, "%+v", a.alg)
+				require.Equal(t, dbs[1].States, dbs[0].States, "%+v", a.alg)
 			}
 		}
 	}
@@ -254,10 +250,11 @@ func TestSettleExactly(t *testing.T) {
 // A reservation that is held, and settled after its turn for fewer events, is as one of these only: also the
 // turns of a queue, which its state has apart from the level, end earlier.
 func TestSettleReservedExactly(t *testing.T) {
+	t.Parallel()
 	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
 		alg := accounted[i].alg
-		rnd := newRand(t)
-		l, clk := at(t, alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
+		rnd := fakes.Rand(t)
+		l, clk := fakes.At(t, alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
 		for round := range 40 {
 			key, like := fmt.Sprint("k", round), fmt.Sprint("like k", round)
 			for range 8 {
@@ -298,7 +295,7 @@ func TestCancelOfAHold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
-				l, clk := at(t, accounted[i].alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
+				l, clk := fakes.At(t, accounted[i].alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
 				after := make(map[string]ratelimit.Decision)
 				var held []*ratelimit.Reservation
 				for _, key := range []string{"cancelled", "settled"} {
@@ -325,8 +322,8 @@ func TestCancelOfAHold(t *testing.T) {
 
 func TestTakeUpTo(t *testing.T) {
 	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
-		l, clk := at(t, accounted[i].alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
-		rnd := newRand(t)
+		l, clk := fakes.At(t, accounted[i].alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
+		rnd := fakes.Rand(t)
 		for range 100 {
 			clk.Advance(time.Duration(rnd.IntN(500)) * time.Millisecond)
 			n := rnd.IntN(10)
@@ -345,9 +342,9 @@ func TestTakeUpTo(t *testing.T) {
 
 // Of Settle and Cancel at once, exactly one takes effect.
 func TestSettleOnce(t *testing.T) {
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
-			l, _ := at(t, ratelimit.SlidingLog{Limit: 5, Window: time.Second}, ratelimit.WithStore(store()), ratelimit.WithName("test"))
+			l, _ := fakes.At(t, ratelimit.SlidingLog{Limit: 5, Window: time.Second}, ratelimit.WithStore(store()), ratelimit.WithName("test"))
 			require.True(t, l.AllowN("key", 5))
 			for range 50 {
 				r, err := l.Reserve(ctx, "key", 2)
@@ -381,7 +378,7 @@ func TestSettleOnce(t *testing.T) {
 func TestSettleInLine(t *testing.T) {
 	store := ratelimit.NewMemoryStore()
 	window := ratelimit.SlidingWindow{Limit: 10, Window: time.Second}
-	l, clk := at(t, window, ratelimit.WithStore(store), ratelimit.WithName("test"))
+	l, clk := fakes.At(t, window, ratelimit.WithStore(store), ratelimit.WithName("test"))
 	other := ratelimit.Must(ratelimit.New(window, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 	reserve := func(l ratelimit.Limiter, n int) *ratelimit.Reservation {
 		r, _, err := l.ReserveWithin(ctx, "key", n, ratelimit.Never, ratelimit.HoldFor(time.Minute))
@@ -405,7 +402,7 @@ func TestSettleInLine(t *testing.T) {
 }
 
 func TestSettleErrors(t *testing.T) {
-	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5})
+	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5})
 	r, _, err := l.Hold(ctx, "key", 3)
 	require.NoError(t, err)
 	_, err = r.Settle(ctx, -1)
@@ -439,5 +436,5 @@ func TestSettleErrors(t *testing.T) {
 		assert.ErrorIs(t, call(nil, 1), ratelimit.ErrInvalid)
 		assert.ErrorIs(t, call(over, 1), context.Canceled)
 	}
-	assert.Equal(t, 4, take(t, l, 0).Remaining)
+	assert.Equal(t, 4, fakes.Take(t, l, 0).Remaining)
 }

@@ -1,4 +1,4 @@
-package ratelimit_test
+package decide_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -34,9 +35,9 @@ func heldFor(t *testing.T, l ratelimit.Limiter, n int, opts ...ratelimit.HoldOpt
 }
 
 func TestHold_EndsByItself(t *testing.T) {
-	for name, opts := range keepings {
+	for name, opts := range fakes.Keepings {
 		t.Run(name, func(t *testing.T) {
-			l, clk := at(t, ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, opts()...)
+			l, clk := fakes.At(t, ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, opts()...)
 			counted, back := heldFor(t, l, 2), heldFor(t, l, 3, ratelimit.GiveBack())
 			longer := heldFor(t, l, 4, ratelimit.HoldFor(time.Hour), ratelimit.GiveBack())
 			clk.Advance(10*time.Minute - 1)
@@ -60,11 +61,12 @@ func TestHold_EndsByItself(t *testing.T) {
 // A flood of keys, each with an open hold, evicts keys of the flood, whatever the algorithm and however
 // many keys the store may have.
 func TestHold_FloodOfAFullStore(t *testing.T) {
+	t.Parallel()
 	for name, alg := range storetest.Algorithms() {
 		t.Run(name, func(t *testing.T) {
 			for _, most := range []int{1, 2, 511, 512, 513, 600, 5000} {
 				store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(most))
-				l, clk := at(t, alg, ratelimit.WithStore(store), ratelimit.WithName("flood"))
+				l, clk := fakes.At(t, alg, ratelimit.WithStore(store), ratelimit.WithName("flood"))
 				all, err := l.Peek(ctx, "none")
 				require.NoError(t, err)
 				for i := range most + 88 {
@@ -82,8 +84,8 @@ func TestHold_FloodOfAFullStore(t *testing.T) {
 
 // The time of a reservation runs from its turn.
 func TestReserveWithin_HoldsFromItsTurn(t *testing.T) {
-	for name, opts := range keepings {
-		l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 5}, opts()...)
+	for name, opts := range fakes.Keepings {
+		l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 5}, opts()...)
 		require.True(t, l.AllowN("key", 5))
 		r, d, err := l.ReserveWithin(ctx, "key", 2, 3*time.Hour, ratelimit.HoldFor(time.Minute))
 		require.NoError(t, err)
@@ -102,9 +104,9 @@ func TestReserveWithin_HoldsFromItsTurn(t *testing.T) {
 // That of events in a queue runs from when they leave it, so that whoever waited for them can settle them.
 func TestHold_FromTheEndOfTheQueue(t *testing.T) {
 	queue := ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 100}
-	for name, opts := range keepings {
+	for name, opts := range fakes.Keepings {
 		t.Run(name, func(t *testing.T) {
-			l, clk := at(t, queue, opts()...)
+			l, clk := fakes.At(t, queue, opts()...)
 			_, err := l.Take(ctx, "key", 30)
 			require.NoError(t, err)
 			reserved, _, err := l.ReserveWithin(ctx, "key", 5, time.Hour, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
@@ -132,14 +134,14 @@ func TestHold_FromTheEndOfTheQueue(t *testing.T) {
 
 // Cancel of a hold gives it back before its turn and after, even if others stand behind it.
 func TestReservation_CancelOfAHeldTurn(t *testing.T) {
-	for name, opts := range keepings {
+	for name, opts := range fakes.Keepings {
 		for _, alg := range []ratelimit.Algorithm{
 			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 4},
 			ratelimit.FixedWindow{Limit: 4, Window: 4 * time.Second},
 			ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 4}, ratelimit.FixedWindow{Limit: 4, Window: 4 * time.Second}},
 		} {
 			for _, passed := range []time.Duration{0, 4 * time.Second} {
-				l, clk := at(t, alg, opts()...)
+				l, clk := fakes.At(t, alg, opts()...)
 				require.True(t, l.AllowN("key", 4))
 				r, _, err := l.ReserveWithin(ctx, "key", 3, time.Minute, ratelimit.HoldFor(time.Minute))
 				require.NoError(t, err)
@@ -161,13 +163,13 @@ func TestReservation_CancelOfAnEndedTurn(t *testing.T) {
 		ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 20},
 		ratelimit.FixedWindow{Limit: 20, Window: 24 * time.Hour},
 	}
-	for name, opts := range keepings {
+	for name, opts := range fakes.Keepings {
 		t.Run(name, func(t *testing.T) {
 			for left, back := range map[int][]ratelimit.HoldOption{
 				12: {ratelimit.HoldFor(time.Second)},
 				15: {ratelimit.HoldFor(time.Second), ratelimit.GiveBack()},
 			} {
-				l, clk := at(t, alg, opts()...)
+				l, clk := fakes.At(t, alg, opts()...)
 				require.True(t, l.AllowN("key", 5))
 				r, d, err := l.ReserveWithin(ctx, "key", 3, time.Hour, back...)
 				require.NoError(t, err)
@@ -184,7 +186,7 @@ func TestReservation_CancelOfAnEndedTurn(t *testing.T) {
 }
 
 func TestHold_Options(t *testing.T) {
-	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10})
+	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10})
 	for _, opt := range []ratelimit.HoldOption{nil, ratelimit.HoldFor(0), ratelimit.HoldFor(-1)} {
 		for _, b := range []ratelimit.Bound{ratelimit.For(l, "key"), ratelimit.For(observed(t), "key")} {
 			_, _, err := b.Hold(ctx, 1, opt)
@@ -203,7 +205,7 @@ func TestHold_Options(t *testing.T) {
 
 // observed returns a limiter with an observer.
 func observed(t *testing.T) ratelimit.Limiter {
-	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10}, ratelimit.WithObserver(&witness{}))
+	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10}, ratelimit.WithObserver(&fakes.Witness{}))
 	return l
 }
 
@@ -225,7 +227,7 @@ func TestReservation_Nil(t *testing.T) {
 }
 
 func TestExtend_HoldAll(t *testing.T) {
-	l, clk := at(t, ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour})
+	l, clk := fakes.At(t, ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour})
 	r, _, err := ratelimit.HoldAll(ctx, 2, ratelimit.For(l, "a"), ratelimit.For(l, "b"), ratelimit.For(l, "a"))
 	require.NoError(t, err)
 	require.NoError(t, r.Extend(ctx, time.Hour))
@@ -239,13 +241,13 @@ func TestExtend_HoldAll(t *testing.T) {
 // Another process settles exactly what one has held that has crashed.
 func TestResume(t *testing.T) {
 	for _, a := range accounted {
-		db := newMapDB()
-		clk := storetest.NewClock(midnight)
+		db := fakes.NewMapDB()
+		clk := storetest.NewClock(fakes.Midnight)
 		process := func() ratelimit.Limiter {
-			return ratelimit.Must(ratelimit.New(a.alg, ratelimit.WithClock(clk), ratelimit.WithStore(db.store()), ratelimit.WithName("test")))
+			return ratelimit.Must(ratelimit.New(a.alg, ratelimit.WithClock(clk), ratelimit.WithStore(db.Store()), ratelimit.WithName("test")))
 		}
 		token := heldFor(t, process(), 5).Token()
-		like, then := at(t, a.alg)
+		like, then := fakes.At(t, a.alg)
 		require.True(t, like.AllowN("key", 2))
 		for _, clk := range []*storetest.Clock{clk, then} {
 			clk.Advance(10 * time.Millisecond)
@@ -264,17 +266,17 @@ func TestResume(t *testing.T) {
 		}
 		again, err := ratelimit.Resume(ctx, process(), "key", token)
 		require.NoError(t, err)
-		before := db.states
+		before := db.States
 		_, err = again.Settle(ctx, 0)
 		require.NoError(t, err)
-		assert.Equal(t, before, db.states, "a hold is settled once")
+		assert.Equal(t, before, db.States, "a hold is settled once")
 	}
 }
 
 // A token that is damaged, or of another key or limiter, is an error, and changes nothing.
 func TestResume_ForeignTokens(t *testing.T) {
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10}
-	store, clk := ratelimit.NewMemoryStore(), storetest.NewClock(midnight)
+	store, clk := ratelimit.NewMemoryStore(), storetest.NewClock(fakes.Midnight)
 	of := func(store ratelimit.Store, name string, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
 		return ratelimit.Must(ratelimit.New(alg, append(opts, ratelimit.WithStore(store), ratelimit.WithName(name), ratelimit.WithClock(clk))...))
 	}
@@ -300,7 +302,7 @@ func TestResume_ForeignTokens(t *testing.T) {
 		"name":  of(store, "b", bucket),
 		"kind":  of(store, "c", ratelimit.FixedWindow{Limit: 10, Window: time.Hour}),
 		"store": of(ratelimit.NewMemoryStore(), "a", bucket),
-		"limits": of(newMapDB().store(), "a", bucket, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+		"limits": of(fakes.NewMapDB().Store(), "a", bucket, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
 			return nil, nil
 		})),
 	} {
@@ -323,12 +325,12 @@ func TestResume_ForeignTokens(t *testing.T) {
 
 // What is no hold has no token.
 func TestToken_None(t *testing.T) {
-	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10})
+	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10})
 	none, _, err := l.Hold(ctx, "key", 0)
 	require.NoError(t, err)
 	plain, err := l.Reserve(ctx, "key", 1)
 	require.NoError(t, err)
-	full, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10}, ratelimit.WithName("test"),
+	full, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10}, ratelimit.WithName("test"),
 		ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.ShareUnseen))))
 	require.True(t, full.Allow("first"))
 	for _, r := range []*ratelimit.Reservation{none, plain, heldFor(t, full, 1)} {
@@ -341,7 +343,7 @@ func TestToken_None(t *testing.T) {
 func TestHold_MostOfAKey(t *testing.T) {
 	const most = 4096
 	store := ratelimit.NewMemoryStore()
-	l, clk := at(t, ratelimit.FixedWindow{Limit: 1 << 20, Window: 24 * time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test"))
+	l, clk := fakes.At(t, ratelimit.FixedWindow{Limit: 1 << 20, Window: 24 * time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test"))
 	empty := store.Stats().Bytes
 	first := heldFor(t, l, 1)
 	for range most - 1 {
@@ -365,7 +367,7 @@ func TestHold_MostOfAKey(t *testing.T) {
 // Holds that end when their key is forgotten because it is idle are counted as well.
 func TestMemoryStats_EndedOfIdleKeys(t *testing.T) {
 	store := ratelimit.NewMemoryStore()
-	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10}, ratelimit.WithStore(store), ratelimit.WithName("test"))
+	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10}, ratelimit.WithStore(store), ratelimit.WithName("test"))
 	heldFor(t, l, 5)
 	clk.Advance(10*time.Minute - 1)
 	store.Shrink()
@@ -379,8 +381,8 @@ func TestMemoryStats_EndedOfIdleKeys(t *testing.T) {
 // A key that was reset or got another kind of limit knows no hold of before. Settle counts only what
 // exceeds it.
 func TestSettle_OfAForgottenHold(t *testing.T) {
-	for name, opts := range keepings {
-		l, _ := at(t, ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, opts()...)
+	for name, opts := range fakes.Keepings {
+		l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, opts()...)
 		less, more := heldFor(t, l, 3), heldFor(t, l, 3)
 		require.NoError(t, l.Reset(ctx, "key"))
 		heldFor(t, l, 5)
@@ -401,11 +403,11 @@ func TestSettle_AfterLimitsThereAndBack(t *testing.T) {
 		{ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Minute}, ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: 30 * time.Minute}},
 		{ratelimit.InFlight{Limit: 10, Timeout: time.Hour}, ratelimit.InFlight{Limit: 20, Timeout: time.Hour}},
 	}
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		for _, kind := range kinds {
 			t.Run(fmt.Sprintf("%s/%+v", name, kind), func(t *testing.T) {
 				plan := kind[0]
-				l, _ := at(t, kind[0], ratelimit.WithStore(store()), ratelimit.WithName("test"),
+				l, _ := fakes.At(t, kind[0], ratelimit.WithStore(store()), ratelimit.WithName("test"),
 					ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil }))
 				holds := []*ratelimit.Reservation{heldFor(t, l, 5), heldFor(t, l, 5)}
 				plan = kind[1]
@@ -449,10 +451,10 @@ func TestHold_SettleTellsTheLimitThatGrantedLast(t *testing.T) {
 			return ratelimit.All{bucket(limit, hours), window(limit, hours)}
 		},
 	} {
-		for kept, opts := range map[string]func() []ratelimit.Option{"memory": inMemory, "bytes": inBytes} {
+		for kept, opts := range map[string]func() []ratelimit.Option{"memory": fakes.InMemory, "bytes": fakes.InBytes} {
 			t.Run(name+"/"+kept, func(t *testing.T) {
 				plan := alg(10, 1)
-				l, _ := at(t, plan, append(opts(), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil }))...)
+				l, _ := fakes.At(t, plan, append(opts(), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil }))...)
 				settled := func(n, limit, remaining int, r *ratelimit.Reservation) {
 					t.Helper()
 					d, err := r.Settle(ctx, n)
@@ -501,7 +503,7 @@ var waited = []ratelimit.Algorithm{
 // While holds are open, waiters stand in line, and nobody overtakes them. A settlement for less serves the
 // first ones, and so does the end of a hold by itself.
 func TestWaitHold_InLineOfHolds(t *testing.T) {
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		for _, alg := range waited {
 			t.Run(fmt.Sprintf("%s/%T%+v", name, alg, alg), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -515,9 +517,9 @@ func TestWaitHold_InLineOfHolds(t *testing.T) {
 					begin := time.Now()
 					first := hold(6)
 					hold(4, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
-					var waiters []*waiterOf
+					var waiters []*fakes.Waiter
 					for range 3 {
-						waiters = append(waiters, waitFor(t, l, "k", 3))
+						waiters = append(waiters, fakes.WaitFor(t, l, "k", 3))
 						synctest.Wait()
 					}
 					assert.False(t, l.Allow("k"))
@@ -527,20 +529,20 @@ func TestWaitHold_InLineOfHolds(t *testing.T) {
 					_, err = first.Settle(t.Context(), 3)
 					require.NoError(t, err)
 					synctest.Wait()
-					require.True(t, waiters[0].done.Load())
-					require.NoError(t, waiters[0].err)
+					require.True(t, waiters[0].Done.Load())
+					require.NoError(t, waiters[0].Err)
 					done := 1
 					if _, ok := alg.(ratelimit.InFlight); ok { // all six are over
 						done = 2
 					}
-					require.Equal(t, done == 2, waiters[1].done.Load())
-					require.False(t, waiters[2].done.Load())
+					require.Equal(t, done == 2, waiters[1].Done.Load())
+					require.False(t, waiters[2].Done.Load())
 					assert.False(t, l.Allow("k"), "nobody overtakes")
 					time.Sleep(time.Minute)
 					synctest.Wait()
-					require.True(t, waiters[done].done.Load(), "a hold has ended by itself")
-					require.NoError(t, waiters[done].err)
-					assert.Equal(t, begin.Add(time.Minute), waiters[done].at)
+					require.True(t, waiters[done].Done.Load(), "a hold has ended by itself")
+					require.NoError(t, waiters[done].Err)
+					assert.Equal(t, begin.Add(time.Minute), waiters[done].Ended)
 				})
 			})
 		}
@@ -549,7 +551,7 @@ func TestWaitHold_InLineOfHolds(t *testing.T) {
 
 // A waiter is served when a hold before it goes that was cancelled, out of order or after its turn.
 func TestWait_AfterCancelledHolds(t *testing.T) {
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		for _, passed := range []time.Duration{0, 2 * time.Second} {
 			t.Run(fmt.Sprint(name, passed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -560,14 +562,14 @@ func TestWait_AfterCancelledHolds(t *testing.T) {
 					behind, _, err := l.ReserveWithin(t.Context(), "k", 1, time.Minute, ratelimit.HoldFor(time.Hour))
 					require.NoError(t, err)
 					begin := time.Now()
-					w := waitFor(t, l, "k", 2)
+					w := fakes.WaitFor(t, l, "k", 2)
 					time.Sleep(passed)
 					r.Cancel()
 					behind.Cancel()
 					time.Sleep(time.Minute)
-					require.True(t, w.done.Load())
-					require.NoError(t, w.err)
-					assert.LessOrEqual(t, w.at.Sub(begin), 3*time.Second)
+					require.True(t, w.Done.Load())
+					require.NoError(t, w.Err)
+					assert.LessOrEqual(t, w.Ended.Sub(begin), 3*time.Second)
 				})
 			})
 		}

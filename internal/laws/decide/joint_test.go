@@ -1,4 +1,4 @@
-package ratelimit
+package decide_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -40,7 +41,7 @@ type jointStates struct {
 	name string
 }
 
-func (s *jointStore) Open(name string, _ *Transition) (States, error) {
+func (s *jointStore) Open(name string, _ *ratelimit.Transition) (ratelimit.States, error) {
 	return &jointStates{s, name}, nil
 }
 
@@ -48,19 +49,19 @@ func (s *jointStates) Bounded() bool { return s.bounded }
 
 func (s *jointStates) Group(string) any { return s.jointStore }
 
-func (s *jointStates) Apply(_ context.Context, key string, t *Transition, req Request) (Result, error) {
+func (s *jointStates) Apply(_ context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if req.Op != OpSettle { // which ends what was held
+	if req.Op != ratelimit.OpSettle { // which ends what was held
 		s.single++
 	}
 	if s.down != nil {
-		return Result{}, s.down
+		return ratelimit.Result{}, s.down
 	}
 	return s.apply(key, t, req)
 }
 
-func (s *jointStates) apply(key string, t *Transition, req Request) (Result, error) {
+func (s *jointStates) apply(key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
 	next, _, res, err := t.Apply(s.states[s.name+"/"+key], req)
 	s.states[s.name+"/"+key] = next
 	return res, err
@@ -71,7 +72,7 @@ func (s *jointStates) Reset(_ context.Context, key string) error {
 	return nil
 }
 
-func (s *jointStates) ApplyAll(ctx context.Context, calls []JointCall) (decided bool, err error) {
+func (s *jointStates) ApplyAll(ctx context.Context, calls []ratelimit.JointCall) (decided bool, err error) {
 	switch {
 	case s.stuck != nil && s.bounded:
 		<-ctx.Done()
@@ -111,28 +112,28 @@ func (s *jointStates) ApplyAll(ctx context.Context, calls []JointCall) (decided 
 }
 
 // of returns a limiter on s.
-func (s *jointStore) of(clk clock.Clock, alg Algorithm, opts ...Option) Limiter {
-	return Must(New(alg, append([]Option{WithStore(s), WithName(fmt.Sprintf("%T", alg)), WithFailureLog(nil), WithClock(clk)}, opts...)...))
+func (s *jointStore) of(clk clock.Clock, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
+	return ratelimit.Must(ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName(fmt.Sprintf("%T", alg)), ratelimit.WithFailureLog(nil), ratelimit.WithClock(clk)}, opts...)...))
 }
 
 // Limiters on a store with JointStates decide together as limiters in memory do, with one call.
 func TestJointStatesAnswerAsInMemory(t *testing.T) {
-	algs := []Algorithm{
-		TokenBucket{Rate: PerSecond(3), Burst: 5},
-		FixedWindow{Limit: 4, Window: time.Second},
-		SlidingLog{Limit: 5, Window: time.Second, CountDenied: true},
-		LeakyBucket{Rate: PerSecond(4), Capacity: 5},
-		SlidingWindow{Limit: 6, Window: time.Second, Segments: 4},
-		All{FixedWindow{Limit: 9, Window: 2 * time.Second}, SlidingLog{Limit: 6, Window: time.Second}},
-		InFlight{Limit: 7, Timeout: 2 * time.Second},
+	algs := []ratelimit.Algorithm{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 5},
+		ratelimit.FixedWindow{Limit: 4, Window: time.Second},
+		ratelimit.SlidingLog{Limit: 5, Window: time.Second, CountDenied: true},
+		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(4), Capacity: 5},
+		ratelimit.SlidingWindow{Limit: 6, Window: time.Second, Segments: 4},
+		ratelimit.All{ratelimit.FixedWindow{Limit: 9, Window: 2 * time.Second}, ratelimit.SlidingLog{Limit: 6, Window: time.Second}},
+		ratelimit.InFlight{Limit: 7, Timeout: 2 * time.Second},
 	}
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		clk, s := stepclock.New(), newJointStore()
 		s.bounded = seed%2 == 0
-		var there, here []Limiter
+		var there, here []ratelimit.Limiter
 		for _, alg := range algs {
-			there, here = append(there, s.of(clk, alg)), append(here, Must(New(alg, WithClock(clk))))
+			there, here = append(there, s.of(clk, alg)), append(here, ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk))))
 		}
 		for range 200 {
 			if rng.IntN(3) == 0 {
@@ -142,12 +143,12 @@ func TestJointStatesAnswerAsInMemory(t *testing.T) {
 			if rng.IntN(20) == 0 {
 				n = 9 // never granted by some
 			}
-			var got, want []Bound
+			var got, want []ratelimit.Bound
 			var settled []int
 			for range 2 + rng.IntN(3) { // some of them twice
 				i := rng.IntN(len(algs))
 				key := string(rune('a' + rng.IntN(2)))
-				a, b := For(there[i], key), For(here[i], key)
+				a, b := ratelimit.For(there[i], key), ratelimit.For(here[i], key)
 				if rng.IntN(4) == 0 {
 					own := rng.IntN(3)
 					a, b = a.N(own), b.N(own)
@@ -155,13 +156,13 @@ func TestJointStatesAnswerAsInMemory(t *testing.T) {
 				got, want, settled = append(got, a), append(want, b), append(settled, rng.IntN(n+2))
 			}
 			hold, each := rng.IntN(2) == 0, rng.IntN(2) == 0
-			ask := func(of []Bound) (d, after Decision) {
+			ask := func(of []ratelimit.Bound) (d, after ratelimit.Decision) {
 				if !hold {
-					d, err := TakeAll(t.Context(), n, of...)
+					d, err := ratelimit.TakeAll(t.Context(), n, of...)
 					require.NoError(t, err)
 					return d, d
 				}
-				r, d, err := HoldAll(t.Context(), n, of...)
+				r, d, err := ratelimit.HoldAll(t.Context(), n, of...)
 				require.NoError(t, err)
 				assert.Equal(t, d.Allowed, r != nil)
 				if r != nil && each {
@@ -184,18 +185,18 @@ func TestJointStatesAnswerAsInMemory(t *testing.T) {
 // All keys of a store are asked by one call; those in memory are asked after that.
 func TestJointStatesInOneCall(t *testing.T) {
 	clk, s, other := stepclock.New(), newJointStore(), newJointStore()
-	a, b := For(s.of(clk, FixedWindow{Limit: 5, Window: time.Hour}), "a"), For(s.of(clk, TokenBucket{Rate: PerHour(3)}), "b")
-	c, d := For(other.of(clk, FixedWindow{Limit: 9, Window: time.Hour}), "c"), For(other.of(clk, TokenBucket{Rate: PerHour(9)}), "d")
-	local := For(Must(New(FixedWindow{Limit: 2, Window: time.Hour}, WithClock(clk))), "")
-	left := func(want int, of Bound) {
+	a, b := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a"), ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}), "b")
+	c, d := ratelimit.For(other.of(clk, ratelimit.FixedWindow{Limit: 9, Window: time.Hour}), "c"), ratelimit.For(other.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)}), "d")
+	local := ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: time.Hour}, ratelimit.WithClock(clk))), "")
+	left := func(want int, of ratelimit.Bound) {
 		t.Helper()
 		d, err := of.Peek(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, want, d.Remaining)
 	}
-	take := func(part int, allowed bool, of ...Bound) {
+	take := func(part int, allowed bool, of ...ratelimit.Bound) {
 		t.Helper()
-		d, err := TakeAll(t.Context(), 1, of...)
+		d, err := ratelimit.TakeAll(t.Context(), 1, of...)
 		require.NoError(t, err)
 		assert.Equal(t, allowed, d.Allowed)
 		assert.Equal(t, part, d.Part)
@@ -220,18 +221,18 @@ func TestJointStatesInOneCall(t *testing.T) {
 	// A Decision on a refusal may tell of a few keys only.
 	s.partial = true
 	require.True(t, b.AllowN(3))
-	got, err := TakeAll(t.Context(), 1, a, b)
+	got, err := ratelimit.TakeAll(t.Context(), 1, a, b)
 	require.NoError(t, err)
-	assert.Equal(t, Decision{Limit: 3, Part: 1, RetryAfter: 20 * time.Minute, ResetAfter: time.Hour}, got)
+	assert.Equal(t, ratelimit.Decision{Limit: 3, Part: 1, RetryAfter: 20 * time.Minute, ResetAfter: time.Hour}, got)
 }
 
 // If a store cannot decide on the keys together, they are asked one after the other.
 func TestJointStatesUndecided(t *testing.T) {
 	clk, s := stepclock.New(), newJointStore()
 	s.undecided = true
-	a, b := For(s.of(clk, FixedWindow{Limit: 5, Window: time.Hour}), "a"), For(s.of(clk, TokenBucket{Rate: PerHour(3)}), "b")
+	a, b := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a"), ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}), "b")
 	for i := range 4 {
-		d, err := TakeAll(t.Context(), 1, a, b)
+		d, err := ratelimit.TakeAll(t.Context(), 1, a, b)
 		require.NoError(t, err)
 		assert.Equal(t, i < 3, d.Allowed)
 	}
@@ -246,12 +247,12 @@ func TestJointStatesUndecided(t *testing.T) {
 func TestJointStatesOfPlans(t *testing.T) {
 	odd := errors.New("odd")
 	clk, s := stepclock.New(), newJointStore()
-	l := s.of(clk, FixedWindow{Limit: 5, Window: time.Hour}, WithFailurePolicy(FailClosed), WithLimits(func(_ context.Context, key string) (Algorithm, error) {
+	l := s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
 		switch key {
 		case "blocked":
-			return Blocked{}, nil
+			return ratelimit.Blocked{}, nil
 		case "unlimited":
-			return Unlimited{}, nil
+			return ratelimit.Unlimited{}, nil
 		case "odd":
 			return nil, odd
 		}
@@ -263,7 +264,7 @@ func TestJointStatesOfPlans(t *testing.T) {
 		left    int
 		err     error
 	}{{"unlimited", true, 4, nil}, {"blocked", false, 4, nil}, {"odd", false, 4, odd}, {"c", true, 3, nil}} {
-		d, err := TakeAll(t.Context(), 1, For(l, tt.key), For(l, "a"), For(l, "b"))
+		d, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, tt.key), ratelimit.For(l, "a"), ratelimit.For(l, "b"))
 		require.ErrorIs(t, err, tt.err)
 		assert.Equal(t, tt.allowed, d.Allowed, tt.key)
 		for _, key := range []string{"a", "b"} {
@@ -279,32 +280,32 @@ func TestJointStatesOfPlans(t *testing.T) {
 func TestTakeAllOfABlockedKey(t *testing.T) {
 	clk, other, s := stepclock.New(), newJointStore(), newJointStore()
 	lookups := 0
-	plans := WithLimits(func(_ context.Context, key string) (Algorithm, error) {
+	plans := ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
 		lookups++
 		if key == "blocked" {
-			return Blocked{}, nil
+			return ratelimit.Blocked{}, nil
 		}
 		return nil, nil
 	})
-	log := For(s.of(clk, SlidingLog{Limit: 3, Window: time.Hour, CountDenied: true}), "k")
-	queue := For(other.of(clk, LeakyBucket{Rate: PerHour(1), Capacity: 3}), "k")
-	local := For(Must(New(SlidingLog{Limit: 3, Window: time.Hour, CountDenied: true}, WithClock(clk))), "k")
-	for name, blocked := range map[string]Bound{
-		"its limiter":      For(Must(New(Blocked{})), "k"),
-		"in a store":       For(s.of(clk, Blocked{}), "k"),
-		"with limits":      For(s.of(clk, FixedWindow{Limit: 5, Window: time.Hour}, plans), "blocked"),
-		"in another store": For(newJointStore().of(clk, FixedWindow{Limit: 5, Window: time.Hour}, plans), "blocked"),
-		"in memory":        For(Must(New(FixedWindow{Limit: 5, Window: time.Hour}, plans, WithClock(clk))), "blocked"),
+	log := ratelimit.For(s.of(clk, ratelimit.SlidingLog{Limit: 3, Window: time.Hour, CountDenied: true}), "k")
+	queue := ratelimit.For(other.of(clk, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1), Capacity: 3}), "k")
+	local := ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 3, Window: time.Hour, CountDenied: true}, ratelimit.WithClock(clk))), "k")
+	for name, blocked := range map[string]ratelimit.Bound{
+		"its limiter":      ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.Blocked{})), "k"),
+		"in a store":       ratelimit.For(s.of(clk, ratelimit.Blocked{}), "k"),
+		"with limits":      ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, plans), "blocked"),
+		"in another store": ratelimit.For(newJointStore().of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, plans), "blocked"),
+		"in memory":        ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, plans, ratelimit.WithClock(clk))), "blocked"),
 	} {
 		lookups = 0
-		d, err := TakeAll(t.Context(), 1, log, queue, local, blocked)
+		d, err := ratelimit.TakeAll(t.Context(), 1, log, queue, local, blocked)
 		require.NoError(t, err)
-		assert.Equal(t, Decision{Part: 3, RetryAfter: Never}, d, name)
+		assert.Equal(t, ratelimit.Decision{Part: 3, RetryAfter: ratelimit.Never}, d, name)
 		assert.LessOrEqual(t, lookups, 2, name)
 	}
 	assert.Zero(t, s.single+other.single)
 	assert.Empty(t, s.keys)
-	for _, b := range []Bound{log, queue, local} {
+	for _, b := range []ratelimit.Bound{log, queue, local} {
 		d, err := b.Peek(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 3, d.Remaining, b.Limiter())
@@ -315,21 +316,21 @@ func TestTakeAllOfABlockedKey(t *testing.T) {
 func TestJointStatesFail(t *testing.T) {
 	clk, s := stepclock.New(), newJointStore()
 	down := errors.New("down")
-	alone := Must(New(FixedWindow{Limit: 1, Window: time.Hour}, WithClock(clk)))
-	open := For(s.of(clk, FixedWindow{Limit: 5, Window: time.Hour}), "k")
-	closed := For(s.of(clk, TokenBucket{Rate: PerHour(5)}, WithFailurePolicy(FailClosed)), "k")
-	falls := For(s.of(clk, SlidingLog{Limit: 5, Window: time.Hour}, WithFailurePolicy(Fallback(alone))), "k")
+	alone := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithClock(clk)))
+	open := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "k")
+	closed := ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)}, ratelimit.WithFailurePolicy(ratelimit.FailClosed)), "k")
+	falls := ratelimit.For(s.of(clk, ratelimit.SlidingLog{Limit: 5, Window: time.Hour}, ratelimit.WithFailurePolicy(ratelimit.Fallback(alone))), "k")
 	s.down = down
 	for _, tt := range []struct {
-		of      []Bound
+		of      []ratelimit.Bound
 		allowed bool
 		errs    []string
 	}{
-		{[]Bound{falls, open, closed}, false, []string{"bounds[0]: ", "bounds[1]: ", "bounds[2]: "}}, // and the fallback gets its event back
-		{[]Bound{falls, open}, true, []string{"bounds[0]: ", "bounds[1]: "}},
-		{[]Bound{falls, open}, false, []string{"bounds[0]: "}},
+		{[]ratelimit.Bound{falls, open, closed}, false, []string{"bounds[0]: ", "bounds[1]: ", "bounds[2]: "}}, // and the fallback gets its event back
+		{[]ratelimit.Bound{falls, open}, true, []string{"bounds[0]: ", "bounds[1]: "}},
+		{[]ratelimit.Bound{falls, open}, false, []string{"bounds[0]: "}},
 	} {
-		d, err := TakeAll(t.Context(), 1, tt.of...)
+		d, err := ratelimit.TakeAll(t.Context(), 1, tt.of...)
 		require.ErrorIs(t, err, down)
 		assert.Equal(t, tt.allowed, d.Allowed)
 		assert.True(t, d.Degraded)
@@ -345,12 +346,12 @@ func TestJointStatesTimeout(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newJointStore()
 			s.bounded, s.stuck = bounded, make(chan struct{})
-			limiter := func(alg Algorithm, timeout time.Duration) Bound {
-				return For(s.of(clock.New(), alg, WithStoreTimeout(timeout), WithFailurePolicy(FailClosed)), "k")
+			limiter := func(alg ratelimit.Algorithm, timeout time.Duration) ratelimit.Bound {
+				return ratelimit.For(s.of(clock.New(), alg, ratelimit.WithStoreTimeout(timeout), ratelimit.WithFailurePolicy(ratelimit.FailClosed)), "k")
 			}
 			begin := time.Now()
-			d, err := TakeAll(t.Context(), 1, limiter(FixedWindow{Limit: 5, Window: time.Hour}, time.Minute),
-				limiter(TokenBucket{Rate: PerHour(5)}, 20*time.Millisecond), limiter(SlidingLog{Limit: 5, Window: time.Hour}, time.Second))
+			d, err := ratelimit.TakeAll(t.Context(), 1, limiter(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, time.Minute),
+				limiter(ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)}, 20*time.Millisecond), limiter(ratelimit.SlidingLog{Limit: 5, Window: time.Hour}, time.Second))
 			assert.Equal(t, 20*time.Millisecond, time.Since(begin))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.True(t, d.Degraded)
@@ -362,24 +363,24 @@ func TestJointStatesTimeout(t *testing.T) {
 
 // An unreadable state is reported, and the policy decides on its key.
 func TestJointStatesUnreadable(t *testing.T) {
-	for _, policy := range []FailurePolicy{FailOpen, FailClosed} {
+	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen, ratelimit.FailClosed} {
 		clk, s := stepclock.New(), newJointStore()
-		a, b := For(s.of(clk, FixedWindow{Limit: 5, Window: time.Hour}), "a"), For(s.of(clk, TokenBucket{Rate: PerHour(3)}, WithFailurePolicy(policy)), "b")
+		a, b := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a"), ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithFailurePolicy(policy)), "b")
 		require.True(t, a.Allow())
 		require.True(t, b.Allow())
 		s.states["ratelimit.TokenBucket/b"] = []byte("nonsense")
-		r, d, err := HoldAll(t.Context(), 1, a, b)
-		require.ErrorIs(t, err, ErrState)
-		assert.Equal(t, policy == FailOpen, d.Allowed)
+		r, d, err := ratelimit.HoldAll(t.Context(), 1, a, b)
+		require.ErrorIs(t, err, ratelimit.ErrState)
+		assert.Equal(t, policy == ratelimit.FailOpen, d.Allowed)
 		assert.Equal(t, d.Allowed, r != nil)
 		d, err = a.Peek(t.Context())
 		require.NoError(t, err)
 		want := 4
-		if policy == FailOpen {
+		if policy == ratelimit.FailOpen {
 			want = 3
 		}
 		assert.Equal(t, want, d.Remaining)
-		d, err = TakeAll(t.Context(), 1, a, b)
+		d, err = ratelimit.TakeAll(t.Context(), 1, a, b)
 		require.NoError(t, err)
 		assert.True(t, d.Allowed)
 	}
@@ -391,19 +392,19 @@ func TestJointStatesGrantTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newJointStore()
 		s.late = make(chan struct{})
-		flights := s.of(clock.New(), InFlight{Limit: 3, Timeout: time.Hour})
-		window := s.of(clock.New(), FixedWindow{Limit: 5, Window: 24 * time.Hour})
+		flights := s.of(clock.New(), ratelimit.InFlight{Limit: 3, Timeout: time.Hour})
+		window := s.of(clock.New(), ratelimit.FixedWindow{Limit: 5, Window: 24 * time.Hour})
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error)
 		go func() {
-			_, _, err := HoldAll(ctx, 2, For(flights, "k"), For(window, "k"))
+			_, _, err := ratelimit.HoldAll(ctx, 2, ratelimit.For(flights, "k"), ratelimit.For(window, "k"))
 			left <- err
 		}()
 		synctest.Wait()
 		leave()
 		require.ErrorIs(t, <-left, context.Canceled)
 		remaining := func() (of []int) {
-			for _, l := range []Limiter{flights, window} {
+			for _, l := range []ratelimit.Limiter{flights, window} {
 				d, err := l.Peek(t.Context(), "k")
 				require.NoError(t, err)
 				of = append(of, d.Remaining)
@@ -420,14 +421,14 @@ func TestJointStatesGrantTooLate(t *testing.T) {
 // TestJointStatesRefusedElsewhere: what one store has granted to several keys at once is given back if
 // another store refuses, or a limiter that New has not made.
 func TestJointStatesRefusedElsewhere(t *testing.T) {
-	clk := WithClock(stepclock.New())
+	clk := ratelimit.WithClock(stepclock.New())
 	first, second := newJointStore(), newJointStore()
-	one := Must(New(FixedWindow{Limit: 5, Window: time.Hour}, WithStore(first), WithName("one"), clk))
-	two := Must(New(FixedWindow{Limit: 1, Window: time.Hour}, WithStore(second), WithName("two"), clk))
+	one := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(first), ratelimit.WithName("one"), clk))
+	two := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(second), ratelimit.WithName("two"), clk))
 	require.True(t, two.Allow("c"))
-	for _, refusing := range []Limiter{two, struct{ Limiter }{two}} {
+	for _, refusing := range []ratelimit.Limiter{two, struct{ ratelimit.Limiter }{two}} {
 		first.keys = nil
-		d, err := TakeAll(t.Context(), 1, For(one, "a"), For(one, "b"), For(refusing, "c"))
+		d, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(one, "a"), ratelimit.For(one, "b"), ratelimit.For(refusing, "c"))
 		require.NoError(t, err)
 		require.False(t, d.Allowed)
 		require.Equal(t, []int{2}, first.keys, "it has granted")

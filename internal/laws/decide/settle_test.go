@@ -1,8 +1,10 @@
-package ratelimit_test
+package decide_test
 
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,8 +12,220 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+	"github.com/ratelimit-go/ratelimit/storetest"
 )
+
+// The tests in this file check what Settle gives back of a continuous TokenBucket, in all forms of its
+// state: as much as if the other events had never been taken, so that no span has more events than the
+// bucket bounds. TestSettleSchedules checks it for all algorithms.
+
+// A settledBucket is a way to keep the state of a TokenBucket.
+type settledBucket struct {
+	name   string
+	events int // a second, in multiples of which a test counts
+	limit  func(b ratelimit.TokenBucket) ratelimit.Algorithm
+	opts   func() []ratelimit.Option
+}
+
+func alone(b ratelimit.TokenBucket) ratelimit.Algorithm { return b }
+
+// inAll returns b with a part that never decides.
+func inAll(b ratelimit.TokenBucket) ratelimit.Algorithm {
+	return ratelimit.All{b, ratelimit.FixedWindow{Limit: 1 << 20, Window: time.Hour}}
+}
+
+var settledBuckets = []settledBucket{
+	{"one word", 1, alone, fakes.InMemory},
+	{"one word of thirds", 3, alone, fakes.InMemory},
+	{"three words", 7, alone, fakes.InMemory},
+	{"All", 1, inAll, fakes.InMemory},
+	{"bytes", 1, alone, fakes.InBytes},
+	{"bytes of All", 7, inAll, fakes.InBytes},
+	{"limits", 1, alone, fakes.WithLimits},
+	{"limits of three words", 7, alone, fakes.WithLimits},
+}
+
+// newSettled returns a limiter of a bucket of the given seconds' worth of events, and its clock.
+func (b settledBucket) new(t *testing.T, seconds int) (ratelimit.Limiter, *storetest.Clock) {
+	t.Helper()
+	return fakes.At(t, b.limit(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(b.events), Burst: seconds * b.events}), b.opts()...)
+}
+
+func eachSettledBucket(t *testing.T, f func(t *testing.T, b settledBucket)) {
+	for _, b := range settledBuckets {
+		t.Run(b.name, func(t *testing.T) { f(t, b) })
+	}
+}
+
+// mustHold holds n events of a key that grants them.
+func mustHold(t *testing.T, l ratelimit.Limiter, n int) *ratelimit.Reservation {
+	t.Helper()
+	return fakes.Held(t, l, "key", n)
+}
+
+// mustSettle settles r, and returns what remains.
+func mustSettle(t *testing.T, r *ratelimit.Reservation, n int) int {
+	t.Helper()
+	d, err := r.Settle(ctx, n)
+	require.NoError(t, err)
+	return d.Remaining
+}
+
+// A bucket may be as a hold left it because just as many events have come back of an earlier hold
+// as others were granted. What has come back meanwhile does not come back again.
+func TestSettleAsTheHoldLeftIt(t *testing.T) {
+	eachSettledBucket(t, func(t *testing.T, b settledBucket) {
+		for _, others := range []int{3, 5} {
+			l, clk := b.new(t, 10)
+			first, second := mustHold(t, l, 5*b.events), mustHold(t, l, 5*b.events)
+			require.Equal(t, 5*b.events, mustSettle(t, first, 0))
+			clk.Advance(4 * time.Second)
+			require.True(t, l.AllowN("key", others*b.events))
+			// Of five, one is missing still.
+			assert.Equal(t, (9-others+1)*b.events, mustSettle(t, second, 0), "%d taken by others", others)
+		}
+	})
+}
+
+// Holds that are settled last in first out are as if there had been only the first ones.
+func TestSettleNested(t *testing.T) {
+	for name, store := range fakes.Stores {
+		l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10}, ratelimit.WithStore(store()), ratelimit.WithName("test"))
+		first, second, third := mustHold(t, l, 3), mustHold(t, l, 3), mustHold(t, l, 3)
+		for i, r := range []*ratelimit.Reservation{third, second, first} {
+			assert.Equal(t, 4+3*i, mustSettle(t, r, 0), name)
+		}
+		clk.Advance(time.Second)
+		assert.Equal(t, 10, fakes.Take(t, l, 0).Remaining, name)
+	}
+}
+
+// Whatever is held, settled, reserved and cancelled, no span has more events than the bucket
+// bounds.
+func TestSettleNeverExceeds(t *testing.T) {
+	t.Parallel()
+	eachSettledBucket(t, func(t *testing.T, b settledBucket) {
+		rnd := fakes.Rand(t)
+		for range budget.Histories(300, 1500) {
+			spanSchedule(t, rnd, b)
+		}
+	})
+}
+
+// A spanHold is what a schedule holds or has reserved.
+type spanHold struct {
+	*ratelimit.Reservation
+	taken
+	reserved bool
+}
+
+// spanSchedule makes a schedule, and checks its spans. It counts in seconds' worth of events, and
+// in halves of seconds.
+func spanSchedule(t *testing.T, rnd *rand.Rand, b settledBucket) {
+	burst := 1 + rnd.IntN(12)
+	l, clk := b.new(t, burst)
+	var happened []taken
+	var open []spanHold
+	var log []string
+	logf := func(format string, args ...any) {
+		log = append(log, fmt.Sprintf("%v "+format, append([]any{clk.Now().Sub(fakes.Midnight)}, args...)...))
+	}
+	happens := func(at time.Time, n int) {
+		if n > 0 {
+			happened = append(happened, taken{at, n})
+		}
+	}
+	for range 60 {
+		switch n := min(burst, 1+rnd.IntN(2)) * b.events; rnd.IntN(14) {
+		case 0, 1, 2, 3:
+			r, d, err := l.Hold(ctx, "key", n)
+			require.NoError(t, err)
+			if d.Allowed {
+				logf("hold %d", n)
+				open = append(open, spanHold{Reservation: r, taken: taken{clk.Now(), n}})
+			}
+		case 4, 5:
+			if rnd.IntN(3) == 0 {
+				n = burst * b.events
+			}
+			granted, _, err := l.TakeUpTo(ctx, "key", n)
+			require.NoError(t, err)
+			logf("take %d of %d", granted, n)
+			happens(clk.Now(), granted)
+		case 6:
+			if l.AllowN("key", n) {
+				logf("allow %d", n)
+				happens(clk.Now(), n)
+			}
+		case 7:
+			r, err := l.Reserve(ctx, "key", n)
+			require.NoError(t, err)
+			logf("reserve %d in %v", n, r.Delay())
+			open = append(open, spanHold{r, taken{clk.Now().Add(r.Delay()), n}, true})
+		case 8, 9, 10:
+			if len(open) == 0 {
+				continue
+			}
+			i := rnd.IntN(len(open))
+			h := open[i]
+			open = slices.Delete(open, i, i+1)
+			if h.reserved && rnd.IntN(2) == 0 {
+				if logf("cancel %d", h.n); h.at.Before(clk.Now()) {
+					happens(h.at, h.n)
+				}
+				h.Cancel()
+				continue
+			}
+			n := rnd.IntN(h.n + 1)
+			if rnd.IntN(3) > 0 {
+				n = 0
+			}
+			logf("settle %d, held at %v, with %d", h.n, h.at.Sub(fakes.Midnight), n)
+			mustSettle(t, h.Reservation, n)
+			happens(h.at, n)
+		default:
+			clk.Advance(time.Duration(rnd.IntN(7)) * time.Second / 2)
+		}
+	}
+	for _, h := range open {
+		happens(h.at, h.n)
+	}
+	slices.SortStableFunc(happened, func(a, b taken) int { return a.at.Compare(b.at) })
+	for i, first := range happened {
+		sum := 0
+		for _, last := range happened[i:] {
+			sum += last.n
+			span := last.at.Sub(first.at)
+			most := burst*b.events + int(span*time.Duration(b.events)/time.Second)
+			require.LessOrEqual(t, sum, most, "in the %v after %v:\n%v", span, first.at.Sub(fakes.Midnight), log)
+		}
+	}
+}
+
+// What a store remembers of keys whose events came back is dropped with the keys: a client that
+// sends pairs of requests with new keys does not fill the memory.
+func TestSettledKeysAreForgotten(t *testing.T) {
+	t.Parallel()
+	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1000))
+	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerDay(10)}, ratelimit.WithStore(store), ratelimit.WithName("test"))
+	empty := store.Stats().Bytes
+	for i := range 30_000 {
+		key := fmt.Sprint(i)
+		first, _, err := l.Hold(ctx, key, 1)
+		require.NoError(t, err)
+		_, _, err = l.Hold(ctx, key, 1)
+		require.NoError(t, err)
+		_, err = first.Settle(ctx, 0)
+		require.NoError(t, err)
+	}
+	assert.Less(t, store.Stats().Bytes, uint64(500_000))
+	clk.Advance(48 * time.Hour)
+	store.Shrink()
+	assert.Less(t, store.Stats().Bytes, empty+8_000)
+}
 
 // forgetting are the ways in which a key that is in use can be forgotten, other than by its own
 // limiter.
@@ -49,7 +263,7 @@ func another(ctx context.Context, t *testing.T, l ratelimit.Limiter, store *rate
 		var err error
 		alg, err = ratelimit.AlgorithmFor(ctx, l, "k")
 		require.NoError(t, err)
-		opts = append(opts, ownLimits(alg))
+		opts = append(opts, fakes.OwnLimit(alg))
 	}
 	return ratelimit.Must(ratelimit.New(alg, opts...))
 }
@@ -58,7 +272,7 @@ func another(ctx context.Context, t *testing.T, l ratelimit.Limiter, store *rate
 func heldOf(t *testing.T, l ratelimit.Limiter, both bool, n int) *ratelimit.Reservation {
 	t.Helper()
 	if !both {
-		return held(t, l, "k", n)
+		return fakes.Held(t, l, "k", n)
 	}
 	r, d, err := ratelimit.HoldAll(t.Context(), n, ratelimit.For(l, "k"), ratelimit.For(l, "k2"))
 	require.NoError(t, err)
@@ -66,13 +280,10 @@ func heldOf(t *testing.T, l ratelimit.Limiter, both bool, n int) *ratelimit.Rese
 	return r
 }
 
-func ownLimits(alg ratelimit.Algorithm) ratelimit.Option {
-	return ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })
-}
-
 // A hold of a key that was forgotten gives nothing back: what is known of the key since are the
 // events of others.
 func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for how, forget := range forgetting {
 		for _, a := range accounted {
@@ -90,7 +301,7 @@ func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
 					store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(3))
 					opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk)}
 					if own {
-						opts = append(opts, ownLimits(alg))
+						opts = append(opts, fakes.OwnLimit(alg))
 					}
 					l := ratelimit.Must(ratelimit.New(alg, opts...))
 					if known { // a hold on a key that the store has is another path
@@ -98,7 +309,7 @@ func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
 					}
 					r := heldOf(t, l, both, 5)
 					forget(ctx, t, l, store)
-					held(t, l, "k", 5)
+					fakes.Held(t, l, "k", 5)
 					before, err := l.Peek(ctx, "k")
 					require.NoError(t, err)
 
@@ -138,10 +349,10 @@ func TestReleaseAfterKeysWereForgotten(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/own=%v/%T", name, own, alg), func(t *testing.T) {
 					opts := []ratelimit.Option{ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(10))), ratelimit.WithName("test")}
 					if own {
-						opts = append(opts, ownLimits(alg))
+						opts = append(opts, fakes.OwnLimit(alg))
 					}
-					l, clk := at(t, alg, opts...)
-					r := held(t, l, "k", 5)
+					l, clk := fakes.At(t, alg, opts...)
+					r := fakes.Held(t, l, "k", 5)
 					clk.Advance(time.Second)
 					forget(t, l)
 					require.NoError(t, r.Release(t.Context()))
@@ -149,9 +360,9 @@ func TestReleaseAfterKeysWereForgotten(t *testing.T) {
 					require.NoError(t, err)
 					assert.Equal(t, 5, d.Remaining)
 
-					r = held(t, l, "k", 2)
+					r = fakes.Held(t, l, "k", 2)
 					reset(t, l, "k")
-					held(t, l, "k", 3) // at the same instant
+					fakes.Held(t, l, "k", 3) // at the same instant
 					require.NoError(t, r.Release(t.Context()))
 					d, err = l.Peek(t.Context(), "k")
 					require.NoError(t, err)
@@ -177,9 +388,9 @@ func TestSettleAfterOtherKeysWereReset(t *testing.T) {
 				for round := range decisions {
 					var opts []ratelimit.Option
 					if own {
-						opts = append(opts, ownLimits(a.alg))
+						opts = append(opts, fakes.OwnLimit(a.alg))
 					}
-					l, clk := at(t, a.alg, opts...)
+					l, clk := fakes.At(t, a.alg, opts...)
 					if round > 0 { // before the holds, which does not matter
 						require.True(t, l.Allow("k"))
 						require.NoError(t, l.Reset(ctx, "k"))

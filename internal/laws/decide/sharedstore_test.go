@@ -1,4 +1,4 @@
-package ratelimit
+package decide_test
 
 import (
 	"fmt"
@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -18,41 +20,41 @@ import (
 func TestTwoLimitersOnOneStore(t *testing.T) {
 	t.Parallel()
 	type bound struct {
-		alg  Algorithm
+		alg  ratelimit.Algorithm
 		most int           // granted in any span of
 		span time.Duration // or, if 0, not checked
 	}
 	for name, b := range map[string]bound{
-		"token":    {alg: TokenBucket{Rate: PerSecond(3), Burst: 2}, most: 5, span: time.Second - 1},
-		"interval": {alg: TokenBucket{Rate: PerSecond(3), Refill: RefillInterval}, most: 6, span: time.Second - 1},
-		"fixed":    {alg: FixedWindow{Limit: 3, Window: time.Second}, most: 6, span: time.Second - 1},
-		"first":    {alg: FixedWindow{Limit: 3, Window: time.Second, Start: StartOnFirstEvent}, most: 6, span: time.Second - 1},
-		"sliding":  {alg: SlidingWindow{Limit: 4, Window: time.Second}, most: 7, span: time.Second - 1},
-		"segments": {alg: SlidingWindow{Limit: 4, Window: 2 * time.Second, Segments: 4}, most: 4, span: 1500*time.Millisecond - 1},
-		"log":      {alg: SlidingLog{Limit: 3, Window: time.Second}, most: 3, span: time.Second - 1},
-		"counted":  {alg: SlidingLog{Limit: 3, Window: time.Second, CountDenied: true}, most: 3, span: time.Second - 1},
-		"rolling":  {alg: RollingWindow{Quota: 5, Window: 2 * time.Second, Period: 500 * time.Millisecond, PeriodLimit: 3}, most: 8, span: 2*time.Second - 1},
-		"warming":  {alg: WarmingUp{Rate: PerSecond(3), Warmup: time.Second}},
-		"all": {alg: All{TokenBucket{Rate: PerSecond(3), Burst: 4}, SlidingWindow{Limit: 4, Window: 2 * time.Second},
-			SlidingLog{Limit: 3, Window: time.Second}, FixedWindow{Limit: 3, Window: 700 * time.Millisecond}}, most: 3, span: time.Second - 1},
+		"token":    {alg: ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 2}, most: 5, span: time.Second - 1},
+		"interval": {alg: ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Refill: ratelimit.RefillInterval}, most: 6, span: time.Second - 1},
+		"fixed":    {alg: ratelimit.FixedWindow{Limit: 3, Window: time.Second}, most: 6, span: time.Second - 1},
+		"first":    {alg: ratelimit.FixedWindow{Limit: 3, Window: time.Second, Start: ratelimit.StartOnFirstEvent}, most: 6, span: time.Second - 1},
+		"sliding":  {alg: ratelimit.SlidingWindow{Limit: 4, Window: time.Second}, most: 7, span: time.Second - 1},
+		"segments": {alg: ratelimit.SlidingWindow{Limit: 4, Window: 2 * time.Second, Segments: 4}, most: 4, span: 1500*time.Millisecond - 1},
+		"log":      {alg: ratelimit.SlidingLog{Limit: 3, Window: time.Second}, most: 3, span: time.Second - 1},
+		"counted":  {alg: ratelimit.SlidingLog{Limit: 3, Window: time.Second, CountDenied: true}, most: 3, span: time.Second - 1},
+		"rolling":  {alg: ratelimit.RollingWindow{Quota: 5, Window: 2 * time.Second, Period: 500 * time.Millisecond, PeriodLimit: 3}, most: 8, span: 2*time.Second - 1},
+		"warming":  {alg: ratelimit.WarmingUp{Rate: ratelimit.PerSecond(3), Warmup: time.Second}},
+		"all": {alg: ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 4}, ratelimit.SlidingWindow{Limit: 4, Window: 2 * time.Second},
+			ratelimit.SlidingLog{Limit: 3, Window: time.Second}, ratelimit.FixedWindow{Limit: 3, Window: 700 * time.Millisecond}}, most: 3, span: time.Second - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range budget.Histories(100, 400) {
 				rng := rand.New(rand.NewPCG(seed, 28))
 				clk := stepclock.New()
-				var store Store = NewMemoryStore()
+				var store ratelimit.Store = ratelimit.NewMemoryStore()
 				if seed%2 == 0 { // called through the Store interface only
-					store = &failingStore{MemoryStore: NewMemoryStore()}
+					store = &fakes.FailingCancel{MemoryStore: ratelimit.NewMemoryStore()}
 				}
-				var both [2]Limiter
+				var both [2]ratelimit.Limiter
 				for i := range both {
 					var err error
-					both[i], err = New(b.alg, WithStore(store), WithName("test"), WithClock(clk))
+					both[i], err = ratelimit.New(b.alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk))
 					require.NoError(t, err)
 				}
 				type held struct {
-					*Reservation
+					*ratelimit.Reservation
 					due time.Time
 					n   int
 				}

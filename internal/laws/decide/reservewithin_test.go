@@ -1,4 +1,4 @@
-package ratelimit_test
+package decide_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/model"
 )
 
@@ -100,7 +101,7 @@ func TestReserveWithinNamesTheLatePart(t *testing.T) {
 		"the window":                   {5, 1, time.Minute, 2, time.Hour - time.Minute},
 		"the window never":             {0, 6, time.Minute, 2, ratelimit.Never},
 	} {
-		l, clk := at(t, ratelimit.All{
+		l, clk := fakes.At(t, ratelimit.All{
 			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)},
 			ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 4 + tt.n/6*4},
 			ratelimit.FixedWindow{Limit: 5, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
@@ -120,7 +121,7 @@ func TestReserveWithinNamesTheLatePart(t *testing.T) {
 }
 
 func TestReserveWithinMisused(t *testing.T) {
-	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)})
+	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)})
 	_, _, err := l.ReserveWithin(ctx, "key", 1, -1)
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "maxWait is -1ns")
@@ -132,13 +133,13 @@ func TestReserveWithinMisused(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Nil(t, r)
 	assert.False(t, d.Allowed)
-	assert.Equal(t, 2, peek(t, l).Remaining)
+	assert.Equal(t, 2, fakes.Peek(t, l).Remaining)
 }
 
 // TestReserveWithinWhenTheStoreFails: the policy decides, as for Take.
 func TestReserveWithinWhenTheStoreFails(t *testing.T) {
 	broken := func(context.Context, string) (ratelimit.Algorithm, error) { return nil, errors.New("no connection") }
-	spare, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	spare, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
 	require.True(t, spare.Allow("key"))
 	for name, tt := range map[string]struct {
 		policy  ratelimit.FailurePolicy
@@ -161,12 +162,12 @@ func TestReserveWithinWhenTheStoreFails(t *testing.T) {
 			r.Cancel()
 		}
 	}
-	assert.Equal(t, time.Hour, peek(t, spare).RetryAfter, "the fallback's place was given back")
+	assert.Equal(t, time.Hour, fakes.Peek(t, spare).RetryAfter, "the fallback's place was given back")
 }
 
 // TestReserveWithinWhileTheClockIsBehind: returned durations include the gap.
 func TestReserveWithinWhileTheClockIsBehind(t *testing.T) {
-	l, clk := at(t, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5})
+	l, clk := fakes.At(t, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5})
 	require.True(t, l.AllowN("key", 5))
 	clk.Advance(-time.Minute)
 	_, d, err := l.ReserveWithin(ctx, "key", 1, 2*time.Second)

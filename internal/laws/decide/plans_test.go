@@ -1,4 +1,4 @@
-package ratelimit_test
+package decide_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -71,7 +72,7 @@ func eachWay(t *testing.T, alg ratelimit.Algorithm, test func(t *testing.T, l ra
 			return ratelimit.New(bucket, append(opts, ratelimit.WithLimits(own))...)
 		},
 	} {
-		for kind, open := range stores {
+		for kind, open := range fakes.Stores {
 			t.Run(name+" in "+kind, func(t *testing.T) {
 				t.Parallel()
 				store := open()
@@ -185,7 +186,7 @@ func TestPlanKeepsUsage(t *testing.T) {
 	ctx := context.Background()
 	for _, a := range accounted {
 		for _, tt := range unmetered {
-			for kind, open := range stores {
+			for kind, open := range fakes.Stores {
 				t.Run(fmt.Sprintf("%T", a.alg)+"/"+tt.name+"/"+kind, func(t *testing.T) {
 					t.Parallel()
 					alg := a.alg
@@ -248,7 +249,7 @@ func TestPlanKeepsFlights(t *testing.T) {
 	flight := ratelimit.InFlight{Limit: 5, Timeout: time.Hour}
 	for _, alg := range []ratelimit.Algorithm{flight, ratelimit.All{ratelimit.FixedWindow{Limit: 100, Window: 24 * time.Hour}, flight}} {
 		for _, tt := range unmetered {
-			for kind, open := range stores {
+			for kind, open := range fakes.Stores {
 				t.Run(fmt.Sprintf("%T/%s/%s", alg, tt.name, kind), func(t *testing.T) {
 					limit := alg
 					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(open()), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New()),
@@ -263,13 +264,13 @@ func TestPlanKeepsFlights(t *testing.T) {
 					planned := hold(3)
 					require.NoError(t, first.Release(ctx))
 					limit = alg
-					assert.Equal(t, 4, remaining(t, l), "the first two are released, and the plan counts nothing")
+					assert.Equal(t, 4, fakes.Remaining(t, l), "the first two are released, and the plan counts nothing")
 					if planned != nil {
 						require.NoError(t, planned.Release(ctx))
 					}
-					assert.Equal(t, 4, remaining(t, l))
+					assert.Equal(t, 4, fakes.Remaining(t, l))
 					require.NoError(t, second.Release(ctx))
-					assert.Equal(t, 5, remaining(t, l))
+					assert.Equal(t, 5, fakes.Remaining(t, l))
 				})
 			}
 		}
@@ -279,7 +280,7 @@ func TestPlanKeepsFlights(t *testing.T) {
 // Settle decides by the limit that the latest call has found, except plans.
 func TestSettleAfterAPlan(t *testing.T) {
 	ctx := context.Background()
-	for kind, open := range stores {
+	for kind, open := range fakes.Stores {
 		limit := ratelimit.Algorithm(ratelimit.FixedWindow{Limit: 10, Window: time.Hour})
 		l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(open()), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New()),
 			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil })))
@@ -353,7 +354,7 @@ func TestUnlimitedAheadOfWaiters(t *testing.T) {
 			return d[0].Allowed, err
 		},
 	} {
-		for kind, open := range stores {
+		for kind, open := range fakes.Stores {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var limit ratelimit.Algorithm = flight
@@ -381,7 +382,7 @@ func TestUnlimitedAheadOfWaiters(t *testing.T) {
 func TestUnlimitedPartInPlaceOfALimit(t *testing.T) {
 	t.Parallel()
 	minute, hour := ratelimit.FixedWindow{Limit: 10, Window: time.Minute}, ratelimit.FixedWindow{Limit: 20, Window: time.Hour}
-	for kind, open := range stores {
+	for kind, open := range fakes.Stores {
 		var limit ratelimit.Algorithm
 		l := ratelimit.Must(ratelimit.New(minute, ratelimit.WithStore(open()), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New()),
 			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil })))
@@ -395,7 +396,7 @@ func TestUnlimitedPartInPlaceOfALimit(t *testing.T) {
 			{ratelimit.All{minute, ratelimit.Unlimited{}, hour}, 7}, // in no limit's place
 		} {
 			limit = step.alg
-			assert.Equal(t, step.left, remaining(t, l), "%s, step %d", kind, i)
+			assert.Equal(t, step.left, fakes.Remaining(t, l), "%s, step %d", kind, i)
 			require.True(t, l.AllowN("key", 3))
 		}
 	}
@@ -408,7 +409,7 @@ func TestUnlimitedPart(t *testing.T) {
 	clk := stepclock.New()
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5), Burst: 10}
 	window := ratelimit.FixedWindow{Limit: 12, Window: time.Minute}
-	for kind, open := range stores {
+	for kind, open := range fakes.Stores {
 		l := ratelimit.Must(ratelimit.New(ratelimit.All{ratelimit.Unlimited{}, bucket, ratelimit.Unlimited{}, window, ratelimit.Unlimited{}}, ratelimit.WithStore(open()), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 		same := ratelimit.Must(ratelimit.New(ratelimit.All{bucket, window}, ratelimit.WithClock(clk)))
 		for range 40 {

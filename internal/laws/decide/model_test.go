@@ -1,4 +1,4 @@
-package ratelimit_test
+package decide_test
 
 import (
 	"context"
@@ -15,15 +15,10 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/model"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
-
-// Random histories of these tests, in CI and at night (RATELIMIT_NIGHTLY=1, as in make nightly):
-// against the model 40 and 250 of each kind of algorithm, and 12 and 60 of each in which turns
-// pass and reservations are cancelled; of five reservations, a tenth and all of the orders of
-// cancelling; of limits that change, 40 to 75 and 200 to 300; of two limiters on one store, 100
-// and 400; of settling, 50 to 300 and 150 to 1500. What once found a bug always runs.
 
 // TestModel runs random schedules on the library and on the reference model,
 // which must agree on every answer. To run one schedule again, give its seed
@@ -131,7 +126,7 @@ func newSchedule(t testing.TB, c choices, kind kind) *schedule {
 		opts = append(opts, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(3))))
 	default:
 		s.log("in %s", keeping)
-		opts = append(opts, keepings[keeping]()...)
+		opts = append(opts, fakes.Keepings[keeping]()...)
 	}
 	var err error
 	s.limiter, err = ratelimit.New(s.alg, opts...)

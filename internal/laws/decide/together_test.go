@@ -1,4 +1,4 @@
-package ratelimit_test
+package decide_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -23,23 +24,6 @@ import (
 type joined struct {
 	clk    *stepclock.Clock
 	bounds []ratelimit.Bound
-}
-
-// ways are the ways to make the limiters of keys that are decided on together in memory.
-var ways = map[string]func(i int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option{
-	"one store": func(_ int, store *ratelimit.MemoryStore, _ ratelimit.Algorithm) []ratelimit.Option {
-		return []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test")}
-	},
-	"a store each": func(int, *ratelimit.MemoryStore, ratelimit.Algorithm) []ratelimit.Option { return nil },
-	"own limits": func(_ int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option {
-		return []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ownLimits(alg)}
-	},
-	"first own": func(i int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option {
-		if i > 0 {
-			return []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test")}
-		}
-		return []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ownLimits(alg)}
-	},
 }
 
 func join(algs []ratelimit.Algorithm, way func(i int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option) *joined {
@@ -54,11 +38,12 @@ func join(algs []ratelimit.Algorithm, way func(i int, store *ratelimit.MemorySto
 
 // TakeAll of several keys answers as a Take of one key with an All of their algorithms.
 func TestTakeAllAnswersAsAnAll(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	parts := accounted[:len(accounted)-1] // without the All
-	for way, make := range ways {
+	for way, make := range fakes.Ways {
 		t.Run(way, func(t *testing.T) {
-			rnd := newRand(t)
+			rnd := fakes.Rand(t)
 			for range 300 {
 				var algs ratelimit.All
 				for range 1 + rnd.IntN(4) {
@@ -91,6 +76,7 @@ func TestTakeAllAnswersAsAnAll(t *testing.T) {
 // Bounds with numbers of their own spend these. The decision tells of the key that decided: the one
 // that refuses for longest, or has room for the fewest such calls.
 func TestTakeAllOfOwnNumbers(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	parts := slices.DeleteFunc(slices.Clone(accounted[:len(accounted)-1]), func(a struct {
 		alg   ratelimit.Algorithm
@@ -99,9 +85,9 @@ func TestTakeAllOfOwnNumbers(t *testing.T) {
 		log, ok := a.alg.(ratelimit.SlidingLog)
 		return ok && log.CountDenied // which notes what the others deny
 	})
-	for way, make := range ways {
+	for way, make := range fakes.Ways {
 		t.Run(way, func(t *testing.T) {
-			rnd := newRand(t)
+			rnd := fakes.Rand(t)
 			for range 300 {
 				var algs []ratelimit.Algorithm
 				for range 1 + rnd.IntN(5) {
@@ -177,11 +163,11 @@ func ownNumbers(t *testing.T, keys []ratelimit.Bound, takes []int) (d ratelimit.
 // A key that is given several times spends as often.
 func TestTakeAllOfTheSameKey(t *testing.T) {
 	ctx := context.Background()
-	for store, newStore := range stores {
+	for store, newStore := range fakes.Stores {
 		for _, a := range accounted {
 			alg := a.alg
 			t.Run(fmt.Sprintf("%s/%T%+v", store, alg, alg), func(t *testing.T) {
-				rnd := newRand(t)
+				rnd := fakes.Rand(t)
 				clk := stepclock.New()
 				l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(newStore()), ratelimit.WithName("test")))
 				twin := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
@@ -213,8 +199,8 @@ func TestTakeAllOfTheSameKey(t *testing.T) {
 // TestTakeAllWhileOthersTake: what another call spends between two looks at a state is not
 // granted again.
 func TestTakeAllWhileOthersTake(t *testing.T) {
-	l, _ := at(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
-	other, _ := at(t, ratelimit.FixedWindow{Limit: 1 << 30, Window: time.Hour})
+	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+	other, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 1 << 30, Window: time.Hour})
 	rounds := 100_000
 	if testing.Short() {
 		rounds = 10_000
@@ -253,7 +239,7 @@ type incomparable struct {
 // TestTakeAllOfIncomparableLimiters: keys of limiters that may be different ones are asked one
 // after the other.
 func TestTakeAllOfIncomparableLimiters(t *testing.T) {
-	l, _ := at(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
+	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
 	b := ratelimit.For(incomparable{Limiter: l}, "k")
 	for _, want := range []bool{true, false} {
 		d, err := ratelimit.TakeAll(t.Context(), 2, b, b)
@@ -269,7 +255,7 @@ func TestTakeAllOfIncomparableLimiters(t *testing.T) {
 // still be settled for less.
 func TestHoldAllSettlesAgain(t *testing.T) {
 	ctx := t.Context()
-	large, clk := at(t, ratelimit.FixedWindow{Limit: 1 << 20, Window: 24 * time.Hour})
+	large, clk := fakes.At(t, ratelimit.FixedWindow{Limit: 1 << 20, Window: 24 * time.Hour})
 	small := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerDay(10)}, ratelimit.WithClock(clk)))
 	for i := range 2 {
 		key := strconv.Itoa(i)
@@ -297,10 +283,10 @@ func TestHoldAllSettlesAgain(t *testing.T) {
 func TestHoldAllTellsWhichKeyDecided(t *testing.T) {
 	ctx := t.Context()
 	window := func(limit int, opts ...ratelimit.Option) ratelimit.Limiter {
-		l, _ := at(t, ratelimit.FixedWindow{Limit: limit, Window: time.Hour}, opts...)
+		l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: limit, Window: time.Hour}, opts...)
 		return l
 	}
-	many, few, remote := window(30), window(10), window(20, ratelimit.WithStore(newMapDB().store()), ratelimit.WithName("test"))
+	many, few, remote := window(30), window(10), window(20, ratelimit.WithStore(fakes.NewMapDB().Store()), ratelimit.WithName("test"))
 	for part, of := range [][]ratelimit.Bound{
 		{ratelimit.For(few, "a"), ratelimit.For(remote, "a"), ratelimit.For(many, "a")},
 		{ratelimit.For(many, "b"), ratelimit.For(few, "b"), ratelimit.For(remote, "b")},
@@ -363,7 +349,7 @@ func tooMany() []ratelimit.Bound {
 // A Reservation of several keys settles in all of them.
 func TestHoldAllSettles(t *testing.T) {
 	ctx := context.Background()
-	for way, make := range ways {
+	for way, make := range fakes.Ways {
 		t.Run(way, func(t *testing.T) {
 			algs := []ratelimit.Algorithm{
 				ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20},
@@ -412,10 +398,10 @@ func TestHoldAllSettles(t *testing.T) {
 func TestHoldAllSettlesEach(t *testing.T) {
 	ctx := t.Context()
 	window := func(limit int, opts ...ratelimit.Option) ratelimit.Bound {
-		l, _ := at(t, ratelimit.FixedWindow{Limit: limit, Window: time.Hour}, append(opts, ratelimit.WithName(fmt.Sprint(limit)))...)
+		l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: limit, Window: time.Hour}, append(opts, ratelimit.WithName(fmt.Sprint(limit)))...)
 		return ratelimit.For(l, "k")
 	}
-	bytes := ratelimit.WithStore(newMapDB().store())
+	bytes := ratelimit.WithStore(fakes.NewMapDB().Store())
 	few, many, remote, far := window(100), window(200), window(1000, bytes), window(2000, bytes)
 	wrapped := ratelimit.For(struct{ ratelimit.Limiter }{window(500).Limiter()}, "k")
 	for name, of := range map[string][]ratelimit.Bound{
@@ -488,9 +474,9 @@ func TestHoldAllSettlesEach(t *testing.T) {
 // Settle checks its context before the first key: all are settled even if it ends then.
 func TestHoldAllSettlesAllIfTheContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	ending := &failing{Store: newMapDB().store()}
+	ending := &failing{Store: fakes.NewMapDB().Store()}
 	var bounds []ratelimit.Bound
-	for _, store := range []ratelimit.Store{ending, newMapDB().store(), ratelimit.NewMemoryStore()} {
+	for _, store := range []ratelimit.Store{ending, fakes.NewMapDB().Store(), ratelimit.NewMemoryStore()} {
 		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test")))
 		bounds = append(bounds, ratelimit.For(l, "k"))
 	}
@@ -514,7 +500,7 @@ func TestHoldAllOfAQueue(t *testing.T) {
 	j := join([]ratelimit.Algorithm{
 		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 20},
 		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 20},
-	}, ways["one store"])
+	}, fakes.Ways["one store"])
 	_, _, err := ratelimit.HoldAll(ctx, 2, j.bounds...)
 	require.NoError(t, err)
 	r, d, err := ratelimit.HoldAll(ctx, 1, j.bounds...)
@@ -570,8 +556,8 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: limit, Window: time.Hour}, append(opts, ratelimit.WithClock(clk))...))
 	}
 	var between func()
-	remote := &failing{Store: newMapDB().store()}
-	first := ratelimit.For(window(10, ratelimit.WithStore(newMapDB().store()), ratelimit.WithName("test")), "a")
+	remote := &failing{Store: fakes.NewMapDB().Store()}
+	first := ratelimit.For(window(10, ratelimit.WithStore(fakes.NewMapDB().Store()), ratelimit.WithName("test")), "a")
 	second := ratelimit.For(window(5, ratelimit.WithStore(remote), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)), "b")
 	local := ratelimit.For(window(3), "c")
 	remote.after = func() { between() }
@@ -661,8 +647,8 @@ func TestTakeAllOfWrappers(t *testing.T) {
 	limiter := func(store ratelimit.Store) ratelimit.Limiter {
 		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithClock(clk), ratelimit.WithStore(store), ratelimit.WithName("test")))
 	}
-	first, last := &noted{Limiter: limiter(ratelimit.NewMemoryStore())}, &noted{Limiter: limiter(newMapDB().store())}
-	local, memory, bytes := limiter(ratelimit.NewMemoryStore()), limiter(ratelimit.NewMemoryStore()), limiter(newMapDB().store())
+	first, last := &noted{Limiter: limiter(ratelimit.NewMemoryStore())}, &noted{Limiter: limiter(fakes.NewMapDB().Store())}
+	local, memory, bytes := limiter(ratelimit.NewMemoryStore()), limiter(ratelimit.NewMemoryStore()), limiter(fakes.NewMapDB().Store())
 	bounds := []ratelimit.Bound{
 		ratelimit.For(first, "k"), ratelimit.For(local, "k"), ratelimit.For(last, "k"),
 		ratelimit.For(memory, "k"), ratelimit.For(bytes, "k"), ratelimit.For(local, "k"),
@@ -734,14 +720,14 @@ func TestTakeAllWithoutALimit(t *testing.T) {
 // Many keys of many shards and stores are inserted together, and found again.
 func TestTakeAllOfManyNewKeys(t *testing.T) {
 	ctx := context.Background()
-	for way, make := range ways {
+	for way, make := range fakes.Ways {
 		t.Run(way, func(t *testing.T) {
 			j := join([]ratelimit.Algorithm{
 				ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)},
 				ratelimit.SlidingLog{Limit: 9, Window: time.Hour},
 				ratelimit.SlidingWindow{Limit: 9, Window: time.Hour, Segments: 4},
 			}, make)
-			rnd := newRand(t)
+			rnd := fakes.Rand(t)
 			used := map[[2]int]int{}
 			for range 1500 {
 				var keys [][2]int
@@ -779,9 +765,9 @@ func TestTakeAllOfManyNewKeys(t *testing.T) {
 
 // Keys whose holds are in one table make room for one another's, however many these are.
 func TestHoldAll_KeysOfOneTable(t *testing.T) {
-	rnd := newRand(t)
+	rnd := fakes.Rand(t)
 	for range 100 {
-		l, clk := at(t, ratelimit.SlidingLog{Limit: 40, Window: time.Minute}, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(8))), ratelimit.WithName("test"))
+		l, clk := fakes.At(t, ratelimit.SlidingLog{Limit: 40, Window: time.Minute}, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(8))), ratelimit.WithName("test"))
 		for range 60 {
 			n := 1 + rnd.IntN(3)
 			var of []ratelimit.Bound
@@ -799,4 +785,104 @@ func TestHoldAll_KeysOfOneTable(t *testing.T) {
 			clk.Advance(time.Duration(rnd.IntN(2)) * time.Second)
 		}
 	}
+}
+
+// TestTakeAllLooksUpOnce: the limit of a key is looked up once, wherever its state is, and even if
+// it needs none or is not known.
+func TestTakeAllLooksUpOnce(t *testing.T) {
+	unknown := errors.New("unknown")
+	for name, store := range map[string]func() ratelimit.Store{
+		"memory": func() ratelimit.Store { return ratelimit.NewMemoryStore() },
+		"bytes":  func() ratelimit.Store { return fakes.NewMapDB().Store() },
+	} {
+		for limit, alg := range map[string]ratelimit.Algorithm{
+			"window": ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, "unlimited": ratelimit.Unlimited{}, "blocked": ratelimit.Blocked{}, "unknown": nil,
+		} {
+			t.Run(name+"/"+limit, func(t *testing.T) {
+				lookups := 0
+				l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(store()), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil),
+					ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+						if lookups++; alg == nil {
+							return nil, unknown
+						}
+						return alg, nil
+					})))
+				d, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "k"))
+				if alg == nil {
+					require.ErrorIs(t, err, unknown)
+				} else {
+					require.NoError(t, err)
+				}
+				assert.Equal(t, limit != "blocked", d.Allowed)
+				assert.Equal(t, 1, lookups)
+				r, d, _ := ratelimit.HoldAll(t.Context(), 1, ratelimit.For(l, "k"))
+				assert.Equal(t, d.Allowed, r != nil)
+				assert.Equal(t, 2, lookups)
+				if alg != nil {
+					_, _ = ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "k"), ratelimit.For(l, "other"))
+					assert.Equal(t, 4, lookups)
+				}
+			})
+		}
+	}
+}
+
+// TestHoldAllOfWrappersIsSeen: HoldAll calls Hold of a limiter that New has not made. If another one
+// refuses, an observer sees the hold and that it is settled with 0.
+func TestHoldAllOfWrappersIsSeen(t *testing.T) {
+	l, w, _ := fakes.Observed(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
+	blocked := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}))
+	require.True(t, blocked.Allow("k"))
+	_, d, err := ratelimit.HoldAll(t.Context(), 2, ratelimit.For(fakes.Wrapped{Limiter: l}, "k"), ratelimit.For(fakes.Wrapped{Limiter: blocked}, "k"))
+	require.NoError(t, err)
+	require.False(t, d.Allowed)
+	seen := w.Told()
+	require.Len(t, seen, 2)
+	assert.Equal(t, ratelimit.CallHold, seen[0].Call)
+	assert.Equal(t, 2, seen[0].Granted)
+	assert.Equal(t, ratelimit.CallSettle, seen[1].Call)
+	assert.Equal(t, 2, seen[1].Granted)
+	assert.Equal(t, 0, seen[1].N)
+	d, err = l.Peek(t.Context(), "k")
+	require.NoError(t, err)
+	assert.Equal(t, 5, d.Remaining)
+}
+
+// If another limiter refuses after a key was held, the key is as if it had not been asked: now, and
+// whatever happens later. Only a SlidingLog with CountDenied has noted something.
+func TestTakeAllLeavesNoTrace(t *testing.T) {
+	refuser := ratelimit.For(struct{ ratelimit.Limiter }{ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))}, "k") // asked last
+	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
+		alg := accounted[i].alg
+		if log, ok := alg.(ratelimit.SlidingLog); ok && log.CountDenied {
+			return // what it has counted stays
+		}
+		l, clk := fakes.At(t, alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
+		twin := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
+		rnd := fakes.Rand(t)
+		for step := range 200 {
+			n := 1 + rnd.IntN(5)
+			want, err := twin.Peek(ctx, "k")
+			require.NoError(t, err)
+			var d ratelimit.Decision
+			if rnd.IntN(2) == 0 {
+				d, err = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k").N(n), refuser)
+			} else {
+				_, d, err = ratelimit.HoldAll(ctx, n, ratelimit.For(l, "k"), refuser)
+			}
+			require.NoError(t, err)
+			require.False(t, d.Allowed)
+			got, err := l.Peek(ctx, "k")
+			require.NoError(t, err)
+			require.Equal(t, want, got, "step %d: %d of %v", step, n, alg)
+			if rnd.IntN(3) == 0 {
+				want, err = twin.Take(ctx, "k", n)
+				require.NoError(t, err)
+				got, err = l.Take(ctx, "k", n)
+				require.NoError(t, err)
+				require.Equal(t, want, got, "step %d: Take of %d of %v", step, n, alg)
+			}
+			clk.Advance(time.Duration(rnd.IntN(200)) * time.Millisecond)
+		}
+	})
 }

@@ -1,4 +1,4 @@
-package ratelimit_test
+package decide_test
 
 import (
 	"encoding/binary"

@@ -1,13 +1,11 @@
-package ratelimit_test
+package decide_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
 	"regexp"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,52 +13,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
-
-// A portableStore keeps states in a map, and counts in microseconds, as a store with scripts
-// does.
-type portableStore struct {
-	mu     sync.Mutex // protects states
-	states map[string][]byte
-	clk    *storetest.Clock
-}
-
-func (s *portableStore) Open(_ string, t *ratelimit.Transition) (ratelimit.States, error) {
-	t, err := t.Portable(time.Microsecond)
-	return portableStates{s, t}, err
-}
-
-type portableStates struct {
-	*portableStore
-	t *ratelimit.Transition
-}
-
-func (s portableStates) Apply(_ context.Context, key string, _ *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next, _, res, err := s.t.Apply(s.states[key], req.At(s.clk.Now()))
-	s.states[key] = next
-	return res, err
-}
-
-func (s portableStates) Reset(_ context.Context, key string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.states, key)
-	return nil
-}
 
 // ticking are the stores for debts, and their ticks.
 var ticking = map[string]struct {
 	tick  time.Duration
 	store func(clk *storetest.Clock) ratelimit.Store
 }{
-	"memory": {1, func(*storetest.Clock) ratelimit.Store { return ratelimit.NewMemoryStore() }},
-	"bytes":  {1, func(*storetest.Clock) ratelimit.Store { return newMapDB().store() }},
-	"portable": {time.Microsecond, func(clk *storetest.Clock) ratelimit.Store {
-		return &portableStore{states: map[string][]byte{}, clk: clk}
-	}},
+	"memory":   {1, func(*storetest.Clock) ratelimit.Store { return ratelimit.NewMemoryStore() }},
+	"bytes":    {1, func(*storetest.Clock) ratelimit.Store { return fakes.NewMapDB().Store() }},
+	"portable": {time.Microsecond, func(clk *storetest.Clock) ratelimit.Store { return fakes.NewPortable(clk) }},
 }
 
 // eachDebt runs f for algorithms of every kind and each kind of store.
@@ -68,7 +32,7 @@ func eachDebt(t *testing.T, f func(t *testing.T, l ratelimit.Limiter, clk *store
 	for storeName, s := range ticking {
 		for name, alg := range storetest.Algorithms() {
 			t.Run(storeName+"/"+name, func(t *testing.T) {
-				clk := storetest.NewClock(midnight)
+				clk := storetest.NewClock(fakes.Midnight)
 				l, err := ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(s.store(clk)), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 				if storeName == "portable" && errors.Is(err, ratelimit.ErrInvalid) {
 					t.Skip(err)
@@ -84,7 +48,7 @@ func eachDebt(t *testing.T, f func(t *testing.T, l ratelimit.Limiter, clk *store
 // the request fits. Nothing is granted ahead of it.
 func TestDebt(t *testing.T) {
 	eachDebt(t, func(t *testing.T, l ratelimit.Limiter, clk *storetest.Clock, alg ratelimit.Algorithm, tick time.Duration) {
-		rnd := newRand(t)
+		rnd := fakes.Rand(t)
 		peek := func() ratelimit.Decision {
 			d, err := l.Peek(ctx, "key")
 			require.NoError(t, err)
@@ -213,7 +177,7 @@ func TestDebtBound(t *testing.T) {
 // What to do if there is no room for a debt: the events that were held count, of several keys only
 // in those that are not settled.
 func TestReleaseWithoutRoomForADebt(t *testing.T) {
-	small, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerDay(5)})
+	small, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerDay(5)})
 	large := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1 << 20, Window: time.Hour}, ratelimit.WithClock(clk)))
 	cost := 1 << 19 // the bucket would need centuries
 	for name, make := range map[string]func() (*ratelimit.Reservation, ratelimit.Decision, error){
@@ -245,9 +209,9 @@ func TestReleaseWithoutRoomForADebt(t *testing.T) {
 // A hold that cannot be settled for want of room in the state stays as it was, and can be
 // settled again.
 func TestSettleBeyondTheBound(t *testing.T) {
-	for name, store := range stores {
+	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
-			l, _ := at(t, ratelimit.FixedWindow{Limit: 10, Window: time.Second}, ratelimit.WithStore(store()), ratelimit.WithName("test"))
+			l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 10, Window: time.Second}, ratelimit.WithStore(store()), ratelimit.WithName("test"))
 			r, _, err := l.Hold(ctx, "key", 4)
 			require.NoError(t, err)
 			n := math.MaxInt

@@ -1,4 +1,4 @@
-package ratelimit_test
+package decide_test
 
 import (
 	"math/rand/v2"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/model"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 	"github.com/ratelimit-go/ratelimit/storetest"
@@ -114,7 +115,7 @@ func (ln *line) cancel(now int64, i int) {
 // check compares what remains. Part is not defined while all parts wait for a reservation.
 func (ln *line) check(t *testing.T, now int64, tolerance time.Duration, what ...any) {
 	t.Helper()
-	want, got := ln.model.Peek(now), peek(t, ln.real)
+	want, got := ln.model.Peek(now), fakes.Peek(t, ln.real)
 	if (got.ResetAfter - want.ResetAfter).Abs() <= tolerance {
 		got.ResetAfter = want.ResetAfter
 	}
@@ -151,7 +152,7 @@ func TestCancelOrders(t *testing.T) {
 				if seen++; len(order) > 2 && seen%every != 0 {
 					return
 				}
-				l, clk := at(t, alg)
+				l, clk := fakes.At(t, alg)
 				ln := newLine(l, alg)
 				now := func() int64 { return clk.Now().UnixNano() }
 				limit := ln.model.Limit()
@@ -207,9 +208,9 @@ func TestConcurrentCancel(t *testing.T) {
 	for name, alg := range algorithms {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, _ := at(t, alg)
+			l, _ := fakes.At(t, alg)
 			require.True(t, l.AllowN("key", 1))
-			before := peek(t, l)
+			before := fakes.Peek(t, l)
 			var mu sync.Mutex // protects stay
 			var stay []*ratelimit.Reservation
 			var last time.Duration // of all turns
@@ -241,7 +242,7 @@ func TestConcurrentCancel(t *testing.T) {
 			for _, r := range stay {
 				latest = max(latest, r.Delay())
 			}
-			d := peek(t, l)
+			d := fakes.Peek(t, l)
 			if !strings.Contains(name, "queue") && !strings.Contains(name, "strict") && latest > 0 { // a LeakyBucket grants events with a later turn
 				require.False(t, d.Allowed)
 				require.GreaterOrEqual(t, d.RetryAfter, latest)
@@ -250,10 +251,10 @@ func TestConcurrentCancel(t *testing.T) {
 				r.Cancel()
 			}
 			if name == "All/in flight" { // a bucket with holds keeps the turns
-				require.LessOrEqual(t, peek(t, l).RetryAfter, last)
+				require.LessOrEqual(t, fakes.Peek(t, l).RetryAfter, last)
 				return
 			}
-			require.Equal(t, before, peek(t, l))
+			require.Equal(t, before, fakes.Peek(t, l))
 		})
 	}
 }
@@ -265,9 +266,9 @@ func TestConcurrentReserveAndCancel(t *testing.T) {
 	for name, alg := range queues {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, _ := at(t, alg)
+			l, _ := fakes.At(t, alg)
 			require.True(t, l.AllowN("key", 1))
-			before := peek(t, l)
+			before := fakes.Peek(t, l)
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
@@ -282,7 +283,7 @@ func TestConcurrentReserveAndCancel(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			after := peek(t, l)
+			after := fakes.Peek(t, l)
 			require.LessOrEqual(t, after.Remaining, before.Remaining)
 			if sliding := strings.HasPrefix(name, "sliding") || strings.HasPrefix(name, "all"); sliding && !after.Allowed {
 				// If a reservation and a cancellation were made at the same time, the
@@ -308,7 +309,7 @@ func TestCancelAfterTurns(t *testing.T) {
 		if _, floats := alg.(ratelimit.WarmingUp); floats {
 			continue
 		}
-		for kind, open := range stores {
+		for kind, open := range fakes.Stores {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				t.Parallel()
 				for seed := range budget.Histories(12, 60) {
@@ -356,12 +357,12 @@ func TestTakeBackAfterForeignReset(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := stepclock.New()
-			db := newMapDB()
+			db := fakes.NewMapDB()
 			var both [2]ratelimit.Limiter
 			for i := range both {
 				var err error
 				both[i], err = ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: time.Minute, Start: ratelimit.StartOnFirstEvent},
-					ratelimit.WithStore(db.store()), ratelimit.WithName("test"), ratelimit.WithClock(clk))
+					ratelimit.WithStore(db.Store()), ratelimit.WithName("test"), ratelimit.WithClock(clk))
 				require.NoError(t, err)
 			}
 			for range 2 {

@@ -1,0 +1,115 @@
+package ratelimit
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+)
+
+// These tests look at what a limiter keeps of the limits of keys, and at a CoarseClock without its goroutine. The laws
+// of what is decided are in internal/laws.
+
+// cached returns the number of transitions in the cache.
+func (l *limits) cached() (n int) {
+	for _, m := range []*sync.Map{l.young.Load(), l.old.Load()} {
+		if m != nil {
+			m.Range(func(any, any) bool { n++; return true })
+		}
+	}
+	return n
+}
+
+// TestManyLimits asks for more limits than are remembered.
+func TestManyLimits(t *testing.T) {
+	limit, s := FixedWindow{Window: time.Hour}, NewMemoryStore()
+	l := Must(New(Blocked{}, WithStore(s), WithName("test"), WithClock(stepclock.New()), WithLimits(func(context.Context, string) (Algorithm, error) { return limit, nil })))
+	for limit.Limit = range manyLimits + 10 {
+		limit.Limit++
+		require.True(t, l.Allow("key"), "one more each time")
+		require.False(t, l.Allow("key"))
+	}
+	assert.LessOrEqual(t, l.(*limiter).own.cached(), 2*manyLimits)
+	assert.Equal(t, 1, s.Len())
+	assert.Equal(t, 1, s.Stats().Keys)
+}
+
+// TestKnownLimits: equal parameters are compiled once, and different ones are kept
+// apart.
+func TestKnownLimits(t *testing.T) {
+	var limit Algorithm
+	l := Must(New(TokenBucket{Rate: PerHour(2)}, WithLimits(func(context.Context, string) (Algorithm, error) { return limit, nil })))
+	one, two := TokenBucket{Rate: PerHour(1), Burst: 1}, FixedWindow{Limit: 2, Window: time.Hour}
+	transition := func(alg Algorithm) *Transition {
+		limit = alg
+		tr, err := l.(*limiter).own.forKey(t.Context(), "key")
+		require.NoError(t, err)
+		return tr
+	}
+	assert.Same(t, transition(one), transition(&TokenBucket{Rate: PerHour(1), Burst: 1}))
+	assert.Same(t, transition(All{one, two}), transition(All{one, &two}))
+	assert.NotSame(t, transition(All{one, two}), transition(All{two, one}))
+	assert.NotSame(t, transition(All{one}), transition(one))
+	assert.NotSame(t, transition(All{one}), transition(All{one, one}))
+	assert.Equal(t, All{one, one, one, one, two}, transition(All{one, one, one, one, two}).Algorithm(), "too many to be remembered")
+	assert.Equal(t, All{one, two}, transition(All{one, All{two}}).Algorithm(), "nor is one in another")
+	limit = All{}
+	_, err := l.(*limiter).own.forKey(t.Context(), "key")
+	require.ErrorIs(t, err, ErrInvalid)
+	limit = All{one, nil}
+	_, err = l.(*limiter).own.forKey(t.Context(), "key")
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+// TestLimitsInUseAreKept: a limit that is in use is compiled once, however many other
+// limits follow. Unused ones are forgotten.
+func TestLimitsInUseAreKept(t *testing.T) {
+	budget.Alone(t)
+	l := &limits{}
+	compiled := func(n int) *Transition {
+		tr, err := l.compiled(FixedWindow{Limit: 1 + n, Window: time.Hour})
+		require.NoError(t, err)
+		return tr
+	}
+	used := compiled(0)
+	for n := range 5 * manyLimits {
+		compiled(n)
+		require.Same(t, used, compiled(0), "after %d others", n)
+	}
+	require.LessOrEqual(t, l.cached(), 2*manyLimits)
+	for n := range 3 * manyLimits / 4 {
+		compiled(n)
+	}
+	var kept [3 * manyLimits / 4]*Transition
+	for range 3 {
+		for n := range kept {
+			tr := compiled(n)
+			require.True(t, kept[n] == nil || kept[n] == tr, "limit %d was compiled again", n)
+			kept[n] = tr
+		}
+	}
+}
+
+// With a CoarseClock, a key is denied only after the clock was read again.
+func TestEachCoarseClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := Must(New(TokenBucket{Rate: PerSecond(1000), Burst: 10}, WithClock(newCoarseClock(10*time.Millisecond))))
+		granted := 0
+		for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(500 * time.Microsecond) {
+			out, err := TakeEach(t.Context(), l, []string{"a", "b"}, 1, nil)
+			require.NoError(t, err)
+			if out[1].Allowed {
+				granted++
+			}
+		}
+		assert.GreaterOrEqual(t, granted, 950)
+		assert.LessOrEqual(t, granted, 1011)
+	})
+}

@@ -1,0 +1,814 @@
+package decide_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+)
+
+// Package storetest has what must hold for every store; here is what is the
+// limiter's and the memory's own.
+
+func TestLimitsOfKeys(t *testing.T) {
+	l, own, s, clk := fakes.Varying(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
+	own.Set("gold", &ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)})
+	own.Set("both", ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)}, ratelimit.FixedWindow{Limit: 4, Window: time.Hour}})
+	count := func(key string) (n int) {
+		for l.Allow(key) {
+			n++
+		}
+		return n
+	}
+	assert.Equal(t, 2, count("free"))
+	assert.Equal(t, 5, count("gold"))
+	assert.Equal(t, 4, count("both"))
+	assert.Nil(t, ratelimit.AlgorithmOf(l), "it has no one limit")
+	for key, want := range map[string]ratelimit.Algorithm{
+		"free": ratelimit.TokenBucket{Rate: ratelimit.PerHour(2), Burst: 2},
+		"gold": ratelimit.TokenBucket{Rate: ratelimit.PerHour(5), Burst: 5},
+		"both": ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(9), Burst: 9}, ratelimit.FixedWindow{Limit: 4, Window: time.Hour}},
+	} {
+		alg, err := ratelimit.AlgorithmFor(t.Context(), l, key)
+		require.NoError(t, err)
+		assert.Equal(t, want, alg)
+	}
+	alg, err := ratelimit.AlgorithmFor(t.Context(), ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})), "key")
+	require.NoError(t, err)
+	assert.Equal(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3), Burst: 3}, alg)
+	alg, err = ratelimit.AlgorithmFor(t.Context(), struct{ ratelimit.Limiter }{l}, "key")
+	require.NoError(t, err)
+	assert.Nil(t, alg, "a wrapper without the method")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = ratelimit.AlgorithmFor(ended, l, "key")
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = ratelimit.AlgorithmFor(context.Context(nil), l, "key")
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	require.ErrorContains(t, err, "context.Background() is one")
+	d, err := l.Take(t.Context(), "gold", 1)
+	require.NoError(t, err)
+	assert.Equal(t, ratelimit.Decision{Limit: 5, RetryAfter: 12 * time.Minute, ResetAfter: time.Hour}, d)
+	_, err = l.Reserve(t.Context(), "gold", 6)
+	assert.ErrorIs(t, err, ratelimit.ErrNever)
+	assert.ErrorContains(t, err, "a limit of 5")
+	require.NoError(t, l.Reset(t.Context(), "gold"))
+	assert.True(t, l.AllowN("gold", 5))
+	fakes.Check(t, s, 0)
+	clk.Advance(2 * time.Hour)
+	s.Shrink()
+	assert.Zero(t, s.Len())
+}
+
+// TestLimitsAtTheCap: each key is judged by its own limit when the store is full.
+func TestLimitsAtTheCap(t *testing.T) {
+	own, s, clk := &fakes.OwnLimits{}, ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(2)), stepclock.New()
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(own.Lookup))
+	require.NoError(t, err)
+	own.Set("gold", ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	require.True(t, l.AllowN("gold", 50))
+	require.True(t, l.AllowN("free", 2))
+	require.True(t, l.Allow("new"))
+	d, err := l.Peek(t.Context(), "gold")
+	require.NoError(t, err)
+	assert.Equal(t, 100, d.Remaining, "it had the most remaining")
+	assert.False(t, l.Allow("free"))
+	fakes.Check(t, s, 0)
+}
+
+func TestLimitsThatFail(t *testing.T) {
+	down := errors.New("the store of limits is down")
+	for _, tt := range []struct {
+		policy ratelimit.FailurePolicy
+		want   ratelimit.Decision
+	}{
+		{ratelimit.FailOpen, ratelimit.Decision{Allowed: true, Limit: 2, Degraded: true}},
+		{ratelimit.FailClosed, ratelimit.Decision{Limit: 2, RetryAfter: time.Second, Degraded: true}},
+		{ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(7)}))), ratelimit.Decision{Allowed: true, Limit: 7, Remaining: 6, Degraded: true}},
+	} {
+		l, own, s, _ := fakes.Varying(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithFailurePolicy(tt.policy))
+		own.Err = down
+		d, err := l.Take(t.Context(), "key", 1)
+		require.ErrorIs(t, err, down)
+		d.ResetAfter = 0
+		assert.Equal(t, tt.want, d)
+		assert.Zero(t, s.Len())
+		own.Err = nil
+		own.Set("key", ratelimit.TokenBucket{})
+		_, err = l.Take(t.Context(), "key", 1)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+		assert.ErrorContains(t, err, `the limit of key "key"`)
+		_, err = ratelimit.AlgorithmFor(t.Context(), l, "key")
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		own.Set("key", (*ratelimit.TokenBucket)(nil))
+		_, err = l.Take(t.Context(), "key", 1)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+	}
+	_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithLimits(nil))
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+	_, err = ratelimit.New(ratelimit.TokenBucket{}, ratelimit.WithLimits((&fakes.OwnLimits{}).Lookup))
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+}
+
+// TestReservationAcrossAChange: the events of a reservation that was made under
+// other parameters stay spent.
+func TestReservationAcrossAChange(t *testing.T) {
+	for _, change := range []ratelimit.Algorithm{
+		ratelimit.FixedWindow{Limit: 9, Window: time.Hour},
+		ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)},
+		ratelimit.All{ratelimit.FixedWindow{Limit: 9, Window: time.Hour}, ratelimit.SlidingLog{Limit: 4, Window: time.Hour}},
+	} {
+		l, own, s, _ := fakes.Varying(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
+		require.True(t, l.AllowN("key", 2))
+		r, err := l.Reserve(t.Context(), "key", 2)
+		require.NoError(t, err)
+		own.Set("key", change)
+		before, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		r.Cancel()
+		after, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		if _, similar := change.(ratelimit.FixedWindow); similar { // nothing was granted under it
+			assert.Equal(t, 7, after.Remaining)
+		} else {
+			assert.Equal(t, before, after, "%+v", change)
+		}
+		fakes.Check(t, s, 0)
+
+		own.Set("key", nil)
+		require.NoError(t, l.Reset(t.Context(), "key"))
+		r, err = l.Reserve(t.Context(), "key", 2)
+		require.NoError(t, err)
+		r.Cancel()
+		assert.True(t, l.AllowN("key", 2), "without a change, they are given back")
+	}
+}
+
+// TestChangesUnderConcurrency changes a limit while many goroutines make calls. As many
+// events are granted as the highest limit allows.
+func TestChangesUnderConcurrency(t *testing.T) {
+	for _, withLimit := range []func(n int) ratelimit.Algorithm{
+		func(n int) ratelimit.Algorithm { return ratelimit.FixedWindow{Limit: n, Window: time.Hour} },
+		func(n int) ratelimit.Algorithm { return ratelimit.SlidingWindow{Limit: n, Window: time.Hour} },
+		func(n int) ratelimit.Algorithm { return ratelimit.SlidingLog{Limit: n, Window: time.Hour} },
+		func(n int) ratelimit.Algorithm {
+			return ratelimit.RollingWindow{Quota: n, Window: time.Hour, Period: time.Minute}
+		},
+		func(n int) ratelimit.Algorithm { return ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1), Capacity: n} },
+		func(n int) ratelimit.Algorithm {
+			return ratelimit.All{ratelimit.SlidingLog{Limit: n, Window: time.Hour}, ratelimit.FixedWindow{Limit: n, Window: time.Hour}}
+		},
+	} {
+		l, own, s, _ := fakes.Varying(t, withLimit(100))
+		var granted atomic.Int64
+		var wg sync.WaitGroup
+		for g := range 4 {
+			wg.Go(func() {
+				for i := range 1000 {
+					if i%10 == 0 {
+						own.Set("key", withLimit(1+(i*7+g)%100))
+					}
+					if l.Allow("key") {
+						granted.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		own.Set("key", withLimit(100))
+		for l.Allow("key") {
+			granted.Add(1)
+		}
+		assert.EqualValues(t, 100, granted.Load(), "%T", withLimit(1))
+		fakes.Check(t, s, 0)
+	}
+}
+
+func BenchmarkWithLimits(b *testing.B) {
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e8)}
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"bucket": bucket,
+		"all":    ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 1e9, Window: time.Hour}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e9)}, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })))
+			for i := range 1000 {
+				l.Allow(fmt.Sprint(i))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Allow("7")
+			}
+		})
+	}
+}
+
+// TestEditsGrantNothing edits limits at random, at one instant: never are more events
+// granted than the highest limit, reservations included.
+func TestEditsGrantNothing(t *testing.T) {
+	budget.Alone(t)
+	t.Parallel()
+	windows := []time.Duration{time.Second, time.Minute, 7 * time.Minute, time.Hour, 24 * time.Hour}
+	for name, algorithm := range map[string]func(n int, w time.Duration) ratelimit.Algorithm{
+		"token bucket": func(n int, w time.Duration) ratelimit.Algorithm {
+			return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: n, Per: w}}
+		},
+		"leaky bucket": func(n int, w time.Duration) ratelimit.Algorithm {
+			return ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 3, Per: w}, Capacity: n}
+		},
+		"interval": func(n int, w time.Duration) ratelimit.Algorithm {
+			return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: n, Per: w}, Refill: ratelimit.RefillInterval}
+		},
+		"aligned": func(n int, w time.Duration) ratelimit.Algorithm { return ratelimit.FixedWindow{Limit: n, Window: w} },
+		"first event": func(n int, w time.Duration) ratelimit.Algorithm {
+			return ratelimit.FixedWindow{Limit: n, Window: w, Start: ratelimit.StartOnFirstEvent}
+		},
+		"sliding": func(n int, w time.Duration) ratelimit.Algorithm {
+			return ratelimit.SlidingWindow{Limit: n, Window: w, Segments: []int{1, 2, 5}[n%3]}
+		},
+		"log": func(n int, w time.Duration) ratelimit.Algorithm { return ratelimit.SlidingLog{Limit: n, Window: w} },
+		"rolling": func(n int, w time.Duration) ratelimit.Algorithm {
+			return ratelimit.RollingWindow{Quota: n, Window: w, Period: w / 4}
+		},
+		"all": func(n int, w time.Duration) ratelimit.Algorithm {
+			return ratelimit.All{ratelimit.SlidingLog{Limit: n, Window: w}, ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: n, Per: w}}, ratelimit.FixedWindow{Limit: n, Window: w}}
+		},
+	} {
+		for seed := range budget.Histories(40, 300) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			l, own, s, _ := fakes.Varying(t, algorithm(1, time.Minute))
+			most, granted := 0, 0
+			for range 30 {
+				n, w := 1+rng.IntN(20), windows[rng.IntN(len(windows))]
+				own.Set("key", algorithm(n, w))
+				most = max(most, n)
+				if rng.IntN(8) == 0 && seed%3 == 0 {
+					ahead := 1 + rng.IntN(n)
+					if r, err := l.Reserve(t.Context(), "key", ahead); err == nil && r.Delay() == 0 {
+						granted += ahead
+					}
+				}
+				for range rng.IntN(30) {
+					if l.Allow("key") {
+						granted++
+					}
+				}
+			}
+			require.LessOrEqual(t, granted, most, "%s, seed %d", name, seed)
+			fakes.Check(t, s, 0)
+		}
+	}
+}
+
+// TestChangesOverTime has what matters only as time passes.
+func TestChangesOverTime(t *testing.T) {
+	// Refills come at the new pace from the change on.
+	bucket := func(per time.Duration) ratelimit.Algorithm {
+		return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 10, Per: per}, Refill: ratelimit.RefillInterval}
+	}
+	l, own, _, clk := fakes.Varying(t, bucket(time.Hour))
+	require.True(t, l.AllowN("key", 10))
+	clk.Advance(59 * time.Minute)
+	own.Set("key", bucket(time.Minute))
+	d, err := l.Take(t.Context(), "key", 1)
+	require.NoError(t, err)
+	assert.Equal(t, ratelimit.Decision{Limit: 10, RetryAfter: time.Minute, ResetAfter: time.Minute}, d)
+	clk.Advance(time.Minute)
+	assert.True(t, l.AllowN("key", 10))
+
+	// No caller overtakes a reservation for a window whose length changes.
+	window := func(w time.Duration) ratelimit.Algorithm { return ratelimit.FixedWindow{Limit: 2, Window: w} }
+	l, own, _, clk = fakes.Varying(t, window(time.Hour))
+	require.True(t, l.AllowN("key", 2))
+	r, err := l.Reserve(t.Context(), "key", 2)
+	require.NoError(t, err)
+	own.Set("key", window(24*time.Hour))
+	require.False(t, l.Allow("key"))
+	own.Set("key", nil)
+	clk.Advance(r.Delay())
+	assert.False(t, l.Allow("key"))
+
+	// Tokens come back at the new pace from the first request on, even if it is denied.
+	l, own, _, clk = fakes.Varying(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)})
+	require.True(t, l.AllowN("key", 10))
+	own.Set("key", ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)})
+	peeked, err := l.Peek(t.Context(), "key")
+	require.NoError(t, err)
+	d, err = l.Take(t.Context(), "key", 1)
+	require.NoError(t, err)
+	assert.Equal(t, d, peeked)
+	clk.Advance(d.RetryAfter - 1)
+	assert.False(t, l.Allow("key"))
+	clk.Advance(1)
+	assert.True(t, l.Allow("key"))
+	own.Set("key", nil)
+	clk.Advance(time.Minute)
+	assert.False(t, l.Allow("key"), "by the hour, a minute brings nothing back")
+}
+
+// TestPeekUnderAnotherLimit changes nothing.
+func TestPeekUnderAnotherLimit(t *testing.T) {
+	for _, algs := range [][2]ratelimit.Algorithm{
+		{ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)}},
+		{ratelimit.TokenBucket{Rate: ratelimit.PerHour(10), Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Refill: ratelimit.RefillInterval}},
+		{ratelimit.LeakyBucket{Rate: ratelimit.PerHour(10), Capacity: 10}, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(10), Capacity: 10}},
+		{ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.FixedWindow{Limit: 10, Window: time.Minute}},
+		{ratelimit.SlidingWindow{Limit: 10, Window: 24 * time.Hour, Segments: 4}, ratelimit.SlidingWindow{Limit: 10, Window: time.Minute}},
+		{ratelimit.SlidingLog{Limit: 10, Window: time.Hour}, ratelimit.SlidingLog{Limit: 10, Window: time.Minute}},
+		{ratelimit.RollingWindow{Quota: 10, Window: 24 * time.Hour, Period: time.Hour}, ratelimit.RollingWindow{Quota: 10, Window: time.Minute, Period: time.Second}},
+		{ratelimit.SlidingLog{Limit: 10, Window: time.Hour}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)}},
+	} {
+		l, own, s, clk := fakes.Varying(t, algs[0])
+		require.True(t, l.AllowN("key", 8))
+		own.Set("key", algs[1])
+		for range 3 {
+			_, err := l.Peek(t.Context(), "key")
+			require.NoError(t, err)
+			clk.Advance(time.Minute)
+		}
+		own.Set("key", nil)
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.Equal(t, 2, d.Remaining, "%+v", algs)
+		fakes.Check(t, s, 0)
+	}
+}
+
+// TestLimitsInTurns: whatever is asked of a key while its limits are asked in turns, memory and a CASStore
+// decide alike, and a Peek writes nothing.
+func TestLimitsInTurns(t *testing.T) {
+	t.Parallel()
+	for _, algs := range [][]ratelimit.Algorithm{
+		{ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(20), Burst: 5}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}},
+		{ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(20), Refill: ratelimit.RefillInterval}},
+		{ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(10), Capacity: 10}, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(20), Capacity: 7}},
+		{ratelimit.FixedWindow{Limit: 10, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}, ratelimit.FixedWindow{Limit: 20, Window: time.Hour}},
+		{ratelimit.SlidingWindow{Limit: 10, Window: time.Minute, Segments: 5}, ratelimit.SlidingWindow{Limit: 10, Window: time.Minute, Segments: 10}, ratelimit.SlidingWindow{Limit: 20, Window: time.Hour}},
+		{ratelimit.SlidingLog{Limit: 10, Window: time.Minute}, ratelimit.SlidingLog{Limit: 20, Window: time.Hour}},
+		{ratelimit.SlidingLog{Limit: 10, Window: time.Minute, CountDenied: true}, ratelimit.SlidingLog{Limit: 20, Window: time.Hour}},
+		{ratelimit.RollingWindow{Quota: 10, Window: time.Minute, Period: 10 * time.Second}, ratelimit.RollingWindow{Quota: 10, Window: time.Minute, Period: 20 * time.Second, PeriodLimit: 6}},
+		{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(2), Warmup: time.Minute}, ratelimit.WarmingUp{Rate: ratelimit.PerSecond(3), Warmup: time.Minute}},
+		{ratelimit.All{ratelimit.InFlight{Limit: 6, Timeout: time.Minute}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)}}, ratelimit.All{ratelimit.InFlight{Limit: 9, Timeout: time.Hour}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(20)}}},
+		{ratelimit.All{ratelimit.FixedWindow{Limit: 10, Window: time.Minute}, ratelimit.SlidingLog{Limit: 9, Window: time.Minute}}, ratelimit.All{ratelimit.FixedWindow{Limit: 15, Window: time.Hour}, ratelimit.SlidingLog{Limit: 9, Window: time.Hour}}},
+	} {
+		for seed := range uint64(20) {
+			rng := rand.New(rand.NewPCG(seed, 0))
+			db := fakes.MapStates{}
+			cas := ratelimit.NewCASStore(
+				func(_ context.Context, key string) ([]byte, string, error) { return []byte(db[key]), db[key], nil },
+				func(_ context.Context, key, _ string, state []byte, _ time.Time) (bool, error) {
+					db[key] = string(state)
+					return true, nil
+				},
+				func(context.Context, string) error { return nil })
+			l, own, s, clk := fakes.Varying(t, algs[0])
+			limiters := []ratelimit.Limiter{l, ratelimit.Must(ratelimit.New(algs[0], ratelimit.WithStore(cas), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(own.Lookup)))}
+			var held [2][]*ratelimit.Reservation
+			for range 40 {
+				clk.Advance(time.Duration(rng.IntN(2000)) * time.Millisecond)
+				own.Set("key", algs[rng.IntN(len(algs))])
+				n, op, which := 1+rng.IntN(4), rng.IntN(7), rng.IntN(40)
+				var got [2]ratelimit.Decision
+				before := db["test:key"]
+				for i, l := range limiters {
+					var err error
+					var r *ratelimit.Reservation
+					switch last := len(held[i]); op {
+					case 0:
+						got[i], err = l.Peek(t.Context(), "key")
+						assert.Equal(t, before, db["test:key"])
+					case 1:
+						if r, err = l.Reserve(t.Context(), "key", n); err == nil {
+							got[i].Delay = r.Delay()
+						}
+					case 2:
+						r, got[i], err = l.Hold(t.Context(), "key", n)
+					case 3:
+						got[i], err = l.Charge(t.Context(), "key", n)
+					case 4:
+						if last > 0 {
+							held[i][which%last].Cancel()
+						}
+					case 5:
+						if last > 0 {
+							got[i], err = held[i][which%last].Settle(t.Context(), n-1)
+						}
+					default:
+						got[i], err = l.Take(t.Context(), "key", n)
+					}
+					require.NotErrorIs(t, err, ratelimit.ErrState)
+					if r != nil {
+						held[i] = append(held[i], r)
+					}
+				}
+				require.Equal(t, got[0], got[1], "%+v, seed %d: %d of %d", algs, seed, op, n)
+			}
+			assert.NotEmpty(t, db["test:key"])
+			fakes.Check(t, s, 0)
+		}
+	}
+}
+
+// TestShareUnseenOfTwoKinds: new keys with limits of different kinds share what can
+// be shared.
+func TestShareUnseenOfTwoKinds(t *testing.T) {
+	own, clk := &fakes.OwnLimits{}, stepclock.New()
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.ShareUnseen))), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(own.Lookup))
+	require.NoError(t, err)
+	require.True(t, l.Allow("first"))
+	own.Set("a", ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
+	own.Set("b", ratelimit.SlidingLog{Limit: 2, Window: time.Hour})
+	own.Set("c", ratelimit.All{ratelimit.SlidingLog{Limit: 2, Window: time.Hour}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}})
+	granted := 0
+	for range 10 {
+		for _, key := range []string{"a", "b", "c"} {
+			if l.Allow(key) {
+				granted++
+			}
+		}
+	}
+	assert.Equal(t, 6, granted)
+}
+
+// An opened store keeps the transition that it is opened with.
+type opened struct {
+	ratelimit.Store
+	with *ratelimit.Transition
+}
+
+func (s *opened) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+	s.with = t
+	return s.Store.Open(name, t)
+}
+
+// varying returns the transition of a limit that may change.
+func varying(t *testing.T, alg ratelimit.Algorithm) *ratelimit.Transition {
+	t.Helper()
+	s := &opened{Store: ratelimit.NewMemoryStore()}
+	_, err := ratelimit.New(alg, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithLimits((&fakes.OwnLimits{}).Lookup))
+	require.NoError(t, err)
+	return s.with
+}
+
+// TestDamagedStates: bytes with impossible counts are an error.
+func TestDamagedStates(t *testing.T) {
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.FixedWindow{Limit: 10, Window: time.Hour},
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)},
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7), Refill: ratelimit.RefillInterval},
+		ratelimit.SlidingWindow{Limit: math.MaxInt, Window: time.Hour},
+		ratelimit.RollingWindow{Quota: math.MaxInt, Window: time.Hour, Period: time.Minute},
+		ratelimit.SlidingLog{Limit: 10, Window: time.Hour},
+		ratelimit.All{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.SlidingLog{Limit: 10, Window: time.Hour}},
+	} {
+		tr := varying(t, alg)
+		req := ratelimit.Request{N: 1}.At(time.Unix(1e9, 0))
+		state, _, res, err := tr.Apply(nil, req)
+		require.NoError(t, err)
+		if math.MaxInt == math.MaxInt32 && res.Decision.Limit == math.MaxInt {
+			continue // its counts have 32 bits, and any is one
+		}
+		for i := len(tr.Tag()) + 8; i+8 <= len(state); i += 8 {
+			for j := range 8 {
+				state[i+j] = 255
+			}
+		}
+		_, _, res, err = tr.Apply(state, req)
+		require.NoError(t, err)
+		assert.ErrorIs(t, res.StateErr(), ratelimit.ErrState, "%+v", alg)
+		assert.ErrorContains(t, res.StateErr(), "damaged", "%+v", alg)
+	}
+}
+
+// What was taken under other parameters is returned to the limit that adopted it, whose
+// state it stays. An algorithm of another kind has not adopted it.
+func TestReturnAfterChange(t *testing.T) {
+	bucket := varying(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+	now := time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC)
+	for _, tt := range []struct {
+		alg      ratelimit.Algorithm
+		returned int
+	}{
+		{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, 0},
+		{ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, 4},
+	} {
+		other := varying(t, tt.alg)
+		state, changed, res, err := other.Apply(nil, ratelimit.Request{Op: ratelimit.OpTake, N: 10}.At(now))
+		require.NoError(t, err)
+		require.True(t, changed && res.Decision.Allowed)
+		next, changed, res, err := bucket.Apply(state, ratelimit.Request{Op: ratelimit.OpReturn, N: 4, Taken: now}.At(now))
+		require.NoError(t, err)
+		assert.Equal(t, tt.returned > 0, changed)
+		assert.Equal(t, tt.returned, res.Decision.Remaining)
+		assert.Equal(t, other.Tag(), next[:len(other.Tag())])
+		_, _, res, err = other.Apply(next, ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(now))
+		require.NoError(t, err)
+		assert.Equal(t, tt.returned, res.Decision.Remaining)
+	}
+}
+
+// While processes disagree about a limit, a key is granted no more than the higher one,
+// although each adopts what the other left.
+func TestDisagreement(t *testing.T) {
+	rate := func(n int) ratelimit.Rate { return ratelimit.Rate{Events: n, Per: 1000 * time.Hour} }
+	for name, of := range map[string]func(n int) ratelimit.Algorithm{
+		"TokenBucket": func(n int) ratelimit.Algorithm { return ratelimit.TokenBucket{Rate: rate(n), Burst: n} },
+		"TokenBucket/interval": func(n int) ratelimit.Algorithm {
+			return ratelimit.TokenBucket{Rate: rate(n), Burst: n, Refill: ratelimit.RefillInterval}
+		},
+		"LeakyBucket": func(n int) ratelimit.Algorithm { return ratelimit.LeakyBucket{Rate: rate(n), Capacity: n} },
+		"FixedWindow": func(n int) ratelimit.Algorithm { return ratelimit.FixedWindow{Limit: n, Window: 1000 * time.Hour} },
+		"FixedWindow/length": func(n int) ratelimit.Algorithm {
+			return ratelimit.FixedWindow{Limit: n, Window: time.Duration(n) * 1000 * time.Hour, Start: ratelimit.StartOnFirstEvent}
+		},
+		"SlidingWindow": func(n int) ratelimit.Algorithm {
+			return ratelimit.SlidingWindow{Limit: n, Window: 1000 * time.Hour, Segments: 5}
+		},
+		"SlidingWindow/length": func(n int) ratelimit.Algorithm {
+			return ratelimit.SlidingWindow{Limit: n, Window: 1000 * time.Hour, Segments: n}
+		},
+		"RollingWindow": func(n int) ratelimit.Algorithm {
+			return ratelimit.RollingWindow{Quota: n, Window: 1000 * time.Hour, Period: 100 * time.Hour}
+		},
+		"SlidingLog": func(n int) ratelimit.Algorithm { return ratelimit.SlidingLog{Limit: n, Window: 1000 * time.Hour} },
+		"SlidingLog/count denied": func(n int) ratelimit.Algorithm {
+			return ratelimit.SlidingLog{Limit: n, Window: 1000 * time.Hour, CountDenied: true}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, own, _, clk := fakes.Varying(t, of(20))
+			allowed := 0
+			for i := range 300 {
+				clk.Advance(time.Millisecond)
+				own.Set("k", of(20+10*(i/3%2)))
+				if l.AllowN("k", 1+i%2) {
+					allowed += 1 + i%2
+				}
+			}
+			assert.LessOrEqual(t, allowed, 30)
+			assert.GreaterOrEqual(t, allowed, 20)
+		})
+	}
+}
+
+// TestLookupsOfCalls: every call that decides on a key looks its limit up, and no other call does.
+func TestLookupsOfCalls(t *testing.T) {
+	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.SlidingLog{Limit: 100, Window: time.Hour}, ratelimit.All{ratelimit.InFlight{Limit: 100, Timeout: time.Hour}, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 9}}} {
+		lookups := 0
+		l, err := ratelimit.New(ratelimit.Blocked{}, ratelimit.WithClock(stepclock.New()), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+			lookups++
+			return alg, nil
+		}))
+		require.NoError(t, err)
+		ctx := t.Context()
+		hold := func(key string) *ratelimit.Reservation {
+			r, _, err := l.Hold(ctx, key, 1)
+			require.NoError(t, err)
+			return r
+		}
+		held, released, reserved := hold("held"), hold("released"), (*ratelimit.Reservation)(nil)
+		for _, call := range []struct {
+			name string
+			want int
+			call func()
+		}{
+			{"Allow", 1, func() { l.Allow("a") }},
+			{"Take", 1, func() { _, _ = l.Take(ctx, "b", 1) }},
+			{"TakeUpTo", 1, func() { _, _, _ = l.TakeUpTo(ctx, "c", 1) }},
+			{"Hold", 1, func() { hold("d") }},
+			{"Charge", 1, func() { _, _ = l.Charge(ctx, "e", 1) }},
+			{"Peek", 1, func() { _, _ = l.Peek(ctx, "f") }},
+			{"Reserve", 1, func() { reserved, _ = l.Reserve(ctx, "g", 1) }},
+			{"ReserveWithin", 1, func() { _, _, _ = l.ReserveWithin(ctx, "h", 1, time.Minute) }},
+			{"TakeAll", 2, func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "i"), ratelimit.For(l, "j")) }},
+			{"TakeEach", 2, func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k", "l"}, 1, make([]ratelimit.Decision, 2)) }},
+			{"Settle", 0, func() { _, _ = held.Settle(ctx, 3) }},
+			{"Release", 0, func() { _ = released.Release(ctx) }},
+			{"Cancel", 0, func() { reserved.Cancel() }},
+			{"Reset", 0, func() { _ = l.Reset(ctx, "a") }},
+		} {
+			lookups = 0
+			call.call()
+			assert.Equal(t, call.want, lookups, "%s with a %T", call.name, alg)
+		}
+	}
+}
+
+// What a change of its limit does to a key is documented at WithLimits, in limits.go. These
+// tests check what it does to pending reservations.
+
+// Raising a bucket's limit lets no caller overtake pending reservations.
+func TestRaisedLimitKeepsTheOrder(t *testing.T) {
+	slow, fast := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 1}
+	l, own, _, clk := fakes.Varying(t, slow)
+	begin := clk.Now()
+	require.True(t, l.Allow("key"))
+	var last *ratelimit.Reservation
+	for range 100 {
+		var err error
+		last, err = l.Reserve(t.Context(), "key", 1)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 100*time.Second, last.Delay())
+	for i := range 10 { // there and back makes no difference
+		own.Set("key", fast)
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		require.Equal(t, 100*time.Second+100*time.Millisecond, d.RetryAfter, "round %d", i)
+		own.Set("key", slow)
+		d, err = l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		require.Equal(t, 101*time.Second, d.RetryAfter, "round %d", i)
+	}
+	own.Set("key", fast)
+	require.False(t, l.Allow("key"))
+	clk.Advance(100 * time.Second)
+	require.False(t, l.Allow("key"))
+	granted := 0
+	for clk.Now().Before(begin.Add(110 * time.Second)) {
+		clk.Advance(100 * time.Millisecond)
+		if l.Allow("key") {
+			granted++
+		}
+	}
+	assert.Equal(t, 100, granted)
+}
+
+// A LeakyBucket that leaks faster from now on gives no caller an earlier turn than the
+// pending reservations have, and leaks at the new rate behind them.
+func TestRaisedLimitKeepsTheTurns(t *testing.T) {
+	slow, fast := ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 20}, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1000), Capacity: 500}
+	l, own, s, clk := fakes.Varying(t, slow)
+	reserve := func(n int, want time.Duration) *ratelimit.Reservation {
+		t.Helper()
+		r, err := l.Reserve(t.Context(), "key", n)
+		require.NoError(t, err)
+		require.Equal(t, want, r.Delay())
+		return r
+	}
+	reserve(2, 0)
+	last := reserve(3, 200*time.Millisecond)
+	for range 10 { // there and back makes no difference
+		own.Set("key", fast)
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		require.Equal(t, 500*time.Millisecond, d.Delay)
+		own.Set("key", slow)
+		d, err = l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		require.Equal(t, 500*time.Millisecond, d.Delay)
+	}
+	own.Set("key", fast)
+	r := reserve(1, 500*time.Millisecond)
+	r.Cancel()
+	reserve(1, 500*time.Millisecond)
+	d, err := l.Take(t.Context(), "key", 1)
+	require.NoError(t, err)
+	assert.Equal(t, 501*time.Millisecond, d.Delay)
+	assert.Equal(t, 200*time.Millisecond, last.Delay())
+	clk.Advance(400 * time.Millisecond)
+	reserve(1, 102*time.Millisecond)
+	clk.Advance(103 * time.Millisecond)
+	reserve(1, 0)
+	fakes.Check(t, s, 0)
+
+	// Without reservations, no turns are promised: the level leaks at the new rate.
+	own.Set("meter", slow)
+	require.True(t, l.AllowN("meter", 20))
+	own.Set("meter", fast)
+	d, err = l.Peek(t.Context(), "meter")
+	require.NoError(t, err)
+	assert.Equal(t, 20*time.Millisecond, d.Delay)
+}
+
+// However limits change, up, down and back, nothing is granted before the latest
+// pending reservation.
+func TestChangesKeepPendingReservations(t *testing.T) {
+	t.Parallel()
+	draw := func(rng *rand.Rand) (n int, w time.Duration) {
+		return 1 + rng.IntN(12), []time.Duration{time.Second, 7 * time.Second, time.Minute}[rng.IntN(3)]
+	}
+	for name, random := range map[string]func(rng *rand.Rand) ratelimit.Algorithm{
+		"token": func(rng *rand.Rand) ratelimit.Algorithm {
+			n, w := draw(rng)
+			return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: n, Per: w}, Burst: 1 + rng.IntN(12)}
+		},
+		"interval": func(rng *rand.Rand) ratelimit.Algorithm {
+			n, w := draw(rng)
+			return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: n, Per: w}, Burst: 1 + rng.IntN(12), Refill: ratelimit.RefillInterval}
+		},
+		"fixed": func(rng *rand.Rand) ratelimit.Algorithm {
+			n, w := draw(rng)
+			return ratelimit.FixedWindow{Limit: n, Window: w, Start: ratelimit.WindowStart(rng.IntN(2))}
+		},
+		"sliding": func(rng *rand.Rand) ratelimit.Algorithm {
+			n, w := draw(rng)
+			return ratelimit.SlidingWindow{Limit: n, Window: w, Segments: []int{1, 2, 5}[rng.IntN(3)]}
+		},
+		"log": func(rng *rand.Rand) ratelimit.Algorithm {
+			n, w := draw(rng)
+			return ratelimit.SlidingLog{Limit: n, Window: w}
+		},
+		"counted": func(rng *rand.Rand) ratelimit.Algorithm {
+			n, w := draw(rng)
+			return ratelimit.SlidingLog{Limit: n, Window: w, CountDenied: true}
+		},
+		"rolling": func(rng *rand.Rand) ratelimit.Algorithm {
+			n, w := draw(rng)
+			return ratelimit.RollingWindow{Quota: n, Window: w, Period: w / []time.Duration{1, 2, 4, 5}[rng.IntN(4)]}
+		},
+		"warming": func(rng *rand.Rand) ratelimit.Algorithm {
+			n, w := draw(rng)
+			return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: n, Per: w}, Warmup: w}
+		},
+		"all": func(rng *rand.Rand) ratelimit.Algorithm {
+			n, w := draw(rng)
+			m, v := draw(rng)
+			return ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: n, Per: w}}, ratelimit.SlidingLog{Limit: m, Window: v}, ratelimit.FixedWindow{Limit: n, Window: v}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range budget.Histories(50, 200) {
+				rng := rand.New(rand.NewPCG(seed, 23))
+				l, own, s, clk := fakes.Varying(t, random(rng))
+				var promised time.Time
+				for range 60 {
+					switch rng.IntN(4) {
+					case 0:
+						alg := random(rng)
+						own.Set("key", alg)
+					case 1:
+						clk.Advance(time.Duration(rng.Int64N(int64(3 * time.Second))))
+					case 2:
+						r, err := l.Reserve(t.Context(), "key", 1+rng.IntN(2))
+						if err != nil {
+							continue
+						}
+						due := clk.Now().Add(r.Delay())
+						require.False(t, due.Before(promised), "seed %d: reserved %v before a promise", seed, promised.Sub(due))
+						promised = due
+					default:
+						d, err := l.Take(t.Context(), "key", 1)
+						require.NoError(t, err)
+						require.False(t, d.Allowed && clk.Now().Before(promised), "seed %d: granted %v before a promise", seed, promised.Sub(clk.Now()))
+						if !d.Allowed {
+							require.False(t, clk.Now().Add(d.RetryAfter).Before(promised), "seed %d", seed)
+						}
+					}
+				}
+				fakes.Check(t, s, 0)
+			}
+		})
+	}
+}
+
+// The bound of a bucket, burst + t·rate, holds for the highest of its limits.
+func TestChangedBucketsKeepTheHighestBound(t *testing.T) {
+	for seed := range budget.Histories(75, 300) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		l, own, _, clk := fakes.Varying(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
+		begin := clk.Now()
+		var granted []time.Duration // when
+		burst, rate := 1, 1
+		for range 80 {
+			switch rng.IntN(5) {
+			case 0:
+				a := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1 + rng.IntN(8)), Burst: 1 + rng.IntN(8)}
+				burst, rate = max(burst, a.Burst), max(rate, a.Rate.Events)
+				own.Set("key", a)
+			case 1:
+				clk.Advance(time.Duration(rng.Int64N(int64(2 * time.Second))))
+			case 2:
+				if r, err := l.Reserve(t.Context(), "key", 1); err == nil {
+					granted = append(granted, clk.Now().Add(r.Delay()).Sub(begin))
+				}
+			default:
+				if l.Allow("key") {
+					granted = append(granted, clk.Now().Sub(begin))
+				}
+			}
+		}
+		slices.Sort(granted)
+		for i := range granted {
+			for j := i; j < len(granted); j++ {
+				span := granted[j] - granted[i]
+				most := float64(burst) + span.Seconds()*float64(rate) + 1e-6
+				require.LessOrEqual(t, float64(j-i+1), most, "seed %d: in %v", seed, span)
+			}
+		}
+	}
+}
