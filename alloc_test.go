@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // fixedSize are the algorithms whose state does not grow with use.
@@ -43,7 +46,7 @@ var fixedSize = []struct {
 func TestNoAllocations(t *testing.T) {
 	for _, tt := range fixedSize {
 		t.Run(tt.name, func(t *testing.T) {
-			l, clk := at(t, tt.alg)
+			l, clk := fakes.At(t, tt.alg)
 			granted := func(what string, f func() bool) {
 				t.Helper()
 				assert.Zero(t, testing.AllocsPerRun(100, func() {
@@ -95,9 +98,9 @@ func TestAllocationsOfHolds(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/limits=%v", tt.name, own), func(t *testing.T) {
 				var opts []ratelimit.Option
 				if own {
-					opts = append(opts, ownLimits(tt.alg))
+					opts = append(opts, fakes.OwnLimit(tt.alg))
 				}
-				l, clk := at(t, tt.alg, opts...)
+				l, clk := fakes.At(t, tt.alg, opts...)
 				lookup := 0.0 // for each key: looking up an All
 				if _, ok := tt.alg.(ratelimit.All); ok && own {
 					lookup = 1
@@ -147,7 +150,7 @@ func TestAllocationsOfHolds(t *testing.T) {
 // of a window.
 func TestNoAllocationsInLogs(t *testing.T) {
 	for _, step := range []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second} {
-		l, clk := at(t, ratelimit.SlidingLog{Limit: 100, Window: time.Second})
+		l, clk := fakes.At(t, ratelimit.SlidingLog{Limit: 100, Window: time.Second})
 		grant := func() {
 			clk.Advance(step)
 			require.True(t, l.Allow("key"))
@@ -182,7 +185,7 @@ func TestNoAllocationsWithOwnLimits(t *testing.T) {
 		},
 	} {
 		own := kind(1000)
-		l, clk := at(t, kind(10), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))
+		l, clk := fakes.At(t, kind(10), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))
 		require.True(t, l.AllowN("key", 200))
 		own = kind(500)
 		require.True(t, l.Allow("key"))
@@ -208,7 +211,7 @@ func TestAllocationOfAnOwnAll(t *testing.T) {
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)},
 		ratelimit.FixedWindow{Limit: 1000, Window: 1000 * time.Hour},
 	}
-	l, _ := at(t, own, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))
+	l, _ := fakes.At(t, own, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))
 	require.True(t, l.Allow("key"))
 	lookup := testing.AllocsPerRun(100, func() { boxed = own })
 	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { l.Allow("key") }), lookup+1)
@@ -220,7 +223,7 @@ var boxed ratelimit.Algorithm
 func TestNoAllocationsForSeveralKeys(t *testing.T) {
 	budget.Alone(t)
 	for _, tt := range fixedSize {
-		l, clk := at(t, tt.alg)
+		l, clk := fakes.At(t, tt.alg)
 		take := func() bool {
 			d, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "a"), ratelimit.For(l, "b"), ratelimit.For(l, "c"))
 			require.NoError(t, err)
@@ -244,7 +247,7 @@ func TestNoAllocationsForSeveralKeys(t *testing.T) {
 }
 
 func TestWaitThatNeedNotWait(t *testing.T) {
-	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)})
+	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)})
 	n := testing.AllocsPerRun(100, func() {
 		clk.Advance(time.Second)
 		require.NoError(t, l.Wait(context.Background(), "key"))
@@ -258,7 +261,7 @@ func TestWaitThatNeedNotWait(t *testing.T) {
 func TestUnseenKeysAllocateOnlyTables(t *testing.T) {
 	budget.Alone(t)
 	for _, tt := range fixedSize {
-		l, _ := at(t, tt.alg)
+		l, _ := fakes.At(t, tt.alg)
 		i := 0
 		next := func() {
 			i++
@@ -296,7 +299,7 @@ func TestAllocationsOfHolds_LongLog(t *testing.T) {
 		ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 20_000}, log},
 		ratelimit.InFlight{Limit: 20_000, Timeout: time.Hour},
 	} {
-		l, clk := at(t, alg)
+		l, clk := fakes.At(t, alg)
 		for range 10_000 {
 			clk.Advance(time.Microsecond)
 			require.True(t, l.Allow("key"))
@@ -335,7 +338,7 @@ func TestHoldBytes(t *testing.T) {
 	}
 	for _, tt := range algorithms {
 		measure := func(t *testing.T, want float64, opts ...ratelimit.Option) {
-			l, clk := at(t, tt.alg, opts...)
+			l, clk := fakes.At(t, tt.alg, opts...)
 			const holds = 1000
 			var before, after runtime.MemStats
 			require.True(t, l.Allow("key"))
@@ -353,7 +356,163 @@ func TestHoldBytes(t *testing.T) {
 			measure(t, 128)
 		})
 		if _, ok := tt.alg.(ratelimit.All); !ok {
-			t.Run(tt.name+"/limits", func(t *testing.T) { measure(t, 128, ownLimits(tt.alg)) })
+			t.Run(tt.name+"/limits", func(t *testing.T) { measure(t, 128, fakes.OwnLimit(tt.alg)) })
 		}
+	}
+}
+
+// What a key takes is documented at MemoryStore, in memory.go, and in docs/design.md, for
+// each algorithm. These tests compare it with the heap.
+
+// TestBytesAreThoseOfTheHeap compares what Stats says with what is taken.
+func TestBytesAreThoseOfTheHeap(t *testing.T) {
+	budget.Alone(t)
+	algs := append([]ratelimit.Algorithm{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)},
+		ratelimit.RollingWindow{Quota: 10, Window: 24 * time.Hour, Period: time.Hour},
+		ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}, ratelimit.FixedWindow{Limit: 1000, Window: 24 * time.Hour}},
+	}, fakes.EveryWidth...)
+	for _, tt := range []struct{ limiters, keys int }{{2000, 0}, {2000, 1}, {200, 100}, {1, 100_000}} {
+		all := fakes.Names(max(tt.limiters, tt.keys))
+		for _, alg := range algs {
+			for _, own := range []bool{false, true} {
+				var opts []ratelimit.Option
+				if own {
+					limits := &fakes.OwnLimits{}
+					opts = append(opts, ratelimit.WithLimits(limits.Lookup))
+				}
+				s, clk := ratelimit.NewMemoryStore(), stepclock.New()
+				opts = append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk))
+				limiters := make([]ratelimit.Limiter, tt.limiters)
+				heap := fakes.HeapOf(func() {
+					for i := range limiters {
+						limiters[i] = ratelimit.Must(ratelimit.New(alg, append(opts, ratelimit.WithName(all[i]))...))
+						for _, key := range all[:tt.keys] {
+							require.True(t, limiters[i].Allow(key))
+						}
+					}
+				})
+				assert.InEpsilon(t, heap, float64(s.Stats().Bytes), 0.2, "%d limiters with %d keys each, %T, own limits: %v", tt.limiters, tt.keys, alg, own)
+				if tt.limiters == 1 {
+					assert.LessOrEqual(t, float64(s.Stats().Bytes), 1.01*heap, "%T, own limits: %v", alg, own)
+				}
+				if tt.keys == 0 {
+					assert.Less(t, heap/float64(tt.limiters), 1800.0, "for an empty limiter, %T, own limits: %v", alg, own)
+				}
+				runtime.KeepAlive(limiters)
+			}
+		}
+	}
+}
+
+// TestLongKeysCostNoMore: keys are not kept.
+func TestLongKeysCostNoMore(t *testing.T) {
+	budget.Alone(t)
+	for _, alg := range fakes.EveryWidth {
+		for _, opts := range [][]ratelimit.Option{nil, {ratelimit.WithLimits((&fakes.OwnLimits{}).Lookup)}} {
+			s := ratelimit.NewMemoryStore()
+			l := ratelimit.Must(ratelimit.New(alg, append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New()))...))
+			heap := fakes.HeapOf(func() {
+				for i := range 1000 {
+					require.True(t, l.Allow(fmt.Sprint(strings.Repeat("long ", 1000), i)))
+				}
+			})
+			assert.Less(t, heap, 500e3, "%T", alg)
+			runtime.KeepAlive(l)
+		}
+	}
+}
+
+// TestLogsAreSmall: what a key takes beside its events, whether its log is new, full or a
+// steady flow.
+func TestLogsAreSmall(t *testing.T) {
+	budget.Alone(t)
+	const n = 20_000
+	all := fakes.Names(n)
+	for _, tt := range []struct {
+		name   string
+		rounds int
+		step   time.Duration
+		events float64 // in the window, at the end
+	}{
+		{"one event", 1, 0, 1},
+		{"a full log", 20, time.Second, 20},
+		{"a flow", 80, 6 * time.Minute, 10},
+	} {
+		l, s, clk := fakes.Stepped(t, ratelimit.SlidingLog{Limit: 20, Window: time.Hour})
+		heap := fakes.HeapOf(func() {
+			for range tt.rounds {
+				clk.Advance(tt.step)
+				for _, key := range all {
+					require.True(t, l.Allow(key))
+				}
+			}
+		}) / n
+		assert.Less(t, heap-8*tt.events, 150.0, tt.name)
+		words := 3 + tt.events
+		assert.InEpsilon(t, 1.5*(24+8*words), heap, 0.2, "%s: what the documentation says", tt.name)
+		fakes.Check(t, s, 0)
+		runtime.KeepAlive(l)
+	}
+}
+
+// TestFloodsAreGivenBack lets a flood of keys pass, and then a trickle: by itself, the
+// store gives back what the flood took.
+func TestFloodsAreGivenBack(t *testing.T) {
+	budget.Alone(t)
+	const flood, trickle = 50_000, 30_000
+	for _, opts := range [][]ratelimit.Option{{ratelimit.WithLimits((&fakes.OwnLimits{}).Lookup)}, nil} {
+		s, clk := ratelimit.NewMemoryStore(), stepclock.New()
+		l := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 10, Window: time.Second}, append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk))...))
+		for i := range flood {
+			require.True(t, l.Allow(fmt.Sprint("flood ", i)))
+		}
+		peak := s.Stats().Bytes
+		for i := range trickle {
+			clk.Advance(20 * time.Millisecond)
+			require.True(t, l.Allow(fmt.Sprint("trickle ", i)))
+		}
+		assert.Less(t, s.Len(), 800, "550 were in use within the last 11 s, and a shard gets its next 4 keys within 5 s")
+		assert.Less(t, s.Stats().Bytes, peak/50)
+		fakes.Check(t, s, 0)
+	}
+}
+
+// TestLimitersCostTheSame: a limiter allocates as much if there are ten thousand others
+// in the store as if there are a thousand.
+func TestLimitersCostTheSame(t *testing.T) {
+	s := ratelimit.NewMemoryStore()
+	all := fakes.Names(10_000)
+	var allocated []uint64 // by each thousand
+	for i, name := range all {
+		if i%1000 == 0 {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			allocated = append(allocated, m.TotalAlloc)
+		}
+		ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.WithStore(s), ratelimit.WithName(name)))
+	}
+	for i := 1; i < len(allocated); i++ {
+		assert.Less(t, allocated[i]-allocated[i-1], uint64(1000*4096), "thousand %d", i)
+	}
+}
+
+// TestBytesPerKey holds what the documentation says of a million keys: 32 bytes each, a little more
+// while a table has just grown.
+func TestBytesPerKey(t *testing.T) {
+	budget.Alone(t)
+	const n = 1_000_000
+	all := fakes.Names(n)
+	for _, opts := range [][]ratelimit.Option{nil, {ratelimit.WithLimits((&fakes.OwnLimits{}).Lookup)}} {
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, append(opts, ratelimit.WithClock(stepclock.New()))...))
+		heap := fakes.HeapOf(func() {
+			for _, key := range all {
+				if !l.Allow(key) {
+					t.Fatal("denied")
+				}
+			}
+		})
+		assert.LessOrEqual(t, heap/n, 36.0)
+		runtime.KeepAlive(l)
 	}
 }

@@ -1,4 +1,4 @@
-package ratelimit
+package ratelimit_test
 
 import (
 	"context"
@@ -7,13 +7,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 func TestCoarseClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clk, err := NewCoarseClock(10 * time.Millisecond)
+		clk, err := ratelimit.NewCoarseClock(10 * time.Millisecond)
 		require.NoError(t, err)
 		begin := time.Now()
 		time.Sleep(19 * time.Millisecond)
@@ -22,7 +28,7 @@ func TestCoarseClock(t *testing.T) {
 		assert.Equal(t, 10*time.Millisecond, clk.Since(begin))
 		assert.Equal(t, 20*time.Millisecond, clk.Until(begin.Add(30*time.Millisecond)))
 
-		l := Must(New(TokenBucket{Rate: PerSecond(1)}, WithClock(clk)))
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithClock(clk)))
 		require.True(t, l.Allow("key"))
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -43,28 +49,31 @@ func TestCoarseClock(t *testing.T) {
 		assert.Equal(t, time.Since(begin), clk.Since(begin))
 		require.False(t, l.AllowN("key", 1) && l.Allow("key"))
 	})
-	_, err := NewCoarseClock(0)
-	assert.ErrorIs(t, err, ErrInvalid)
+	_, err := ratelimit.NewCoarseClock(0)
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }
 
 // TestCoarseClockWhoseGoroutineIsLate has a clock whose goroutine never gets a
 // processor: the rate is kept, by all that a limiter does, and waits are exact.
 func TestCoarseClockWhoseGoroutineIsLate(t *testing.T) {
-	for name, alg := range map[string]Algorithm{
-		"one word": TokenBucket{Rate: PerSecond(1000), Burst: 10},
-		"wide":     All{TokenBucket{Rate: PerSecond(1000), Burst: 10}, TokenBucket{Rate: PerSecond(1000), Burst: 11}},
-		"log":      SlidingLog{Limit: 10, Window: 10 * time.Millisecond},
-		"denied":   SlidingLog{Limit: 10, Window: 10 * time.Millisecond, CountDenied: true},
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"one word": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 10},
+		"wide":     ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 10}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 11}},
+		"log":      ratelimit.SlidingLog{Limit: 10, Window: 10 * time.Millisecond},
+		"denied":   ratelimit.SlidingLog{Limit: 10, Window: 10 * time.Millisecond, CountDenied: true},
 	} {
-		asks := map[string]func(l Limiter) bool{
-			"Allow": func(l Limiter) bool { return l.Allow("key") },
-			"Take":  func(l Limiter) bool { d, err := l.Take(t.Context(), "key", 1); return d.Allowed && err == nil },
-			"Peek": func(l Limiter) bool {
+		asks := map[string]func(l ratelimit.Limiter) bool{
+			"Allow": func(l ratelimit.Limiter) bool { return l.Allow("key") },
+			"Take": func(l ratelimit.Limiter) bool {
+				d, err := l.Take(t.Context(), "key", 1)
+				return d.Allowed && err == nil
+			},
+			"Peek": func(l ratelimit.Limiter) bool {
 				d, err := l.Peek(t.Context(), "key")
 				return d.Allowed && err == nil && l.Allow("key")
 			},
-			"TakeAll": func(l Limiter) bool {
-				d, err := TakeAll(t.Context(), 1, For(l, "key"), For(l, "second key"))
+			"TakeAll": func(l ratelimit.Limiter) bool {
+				d, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "key"), ratelimit.For(l, "second key"))
 				return d.Allowed && err == nil
 			},
 		}
@@ -74,8 +83,8 @@ func TestCoarseClockWhoseGoroutineIsLate(t *testing.T) {
 		}
 		for method, ask := range asks {
 			synctest.Test(t, func(t *testing.T) {
-				clk := newCoarseClock(10 * time.Millisecond)
-				l := Must(New(alg, WithClock(clk)))
+				clk := ratelimit.LateCoarseClock(10 * time.Millisecond)
+				l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
 				granted := 0
 				for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(step) {
 					if ask(l) {
@@ -87,7 +96,7 @@ func TestCoarseClockWhoseGoroutineIsLate(t *testing.T) {
 			})
 		}
 		synctest.Test(t, func(t *testing.T) {
-			l := Must(New(alg, WithClock(newCoarseClock(10*time.Millisecond))))
+			l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(ratelimit.LateCoarseClock(10*time.Millisecond))))
 			time.Sleep(time.Second)
 			require.True(t, l.AllowN("key", 10))
 			time.Sleep(4 * time.Millisecond)
@@ -112,10 +121,10 @@ func TestCoarseClockWhoseGoroutineIsLate(t *testing.T) {
 func TestCoarseClockGrantsAtMost(t *testing.T) {
 	const each, resolution = 10 * time.Millisecond, 10 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
-		clk, err := NewCoarseClock(resolution)
+		clk, err := ratelimit.NewCoarseClock(resolution)
 		require.NoError(t, err)
 		defer clk.Stop()
-		l := Must(New(TokenBucket{Rate: Every(each)}, WithClock(clk)))
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Every(each)}, ratelimit.WithClock(clk)))
 		rng := rand.New(rand.NewPCG(1, 2))
 		var granted []time.Time
 		closest := time.Hour
@@ -136,4 +145,175 @@ func TestCoarseClockGrantsAtMost(t *testing.T) {
 		}
 		assert.Less(t, closest, each/20, "events can be that close")
 	})
+}
+
+// TestClockSetFromAfar: a clock that shows a time far away when New is called, and
+// is set to today later, is followed, and the keys used up before are idle.
+func TestClockSetFromAfar(t *testing.T) {
+	today := time.Date(2026, 11, 21, 22, 58, 30, 0, time.UTC)
+	for _, first := range []time.Time{
+		{},
+		time.Date(1582, 10, 15, 1, 2, 3, 0, time.UTC),
+		time.Date(1850, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(1969, 12, 31, 23, 59, 59, 0, time.UTC),
+		time.Unix(0, 0),
+	} {
+		clk := stepclock.New()
+		clk.Set(first)
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Minute}, ratelimit.WithClock(clk)))
+		require.True(t, l.AllowN("key", 10))
+		require.False(t, l.Allow("key"))
+		clk.Set(today)
+		require.True(t, l.AllowN("key", 10), "from %v", first)
+		require.False(t, l.Allow("key"))
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.Equal(t, 30*time.Second, d.RetryAfter, "aligned to minutes, from %v", first)
+		clk.Advance(30 * time.Second)
+		assert.True(t, l.Allow("key"), "from %v", first)
+
+		clk.Set(first)
+		assert.True(t, l.AllowN("key", 9))
+		assert.False(t, l.Allow("key"), "a clock that steps back mints nothing")
+		clk.Set(today.Add(2 * time.Minute))
+		assert.True(t, l.AllowN("key", 10))
+	}
+}
+
+// TestClockThatLeapsFar: time goes on after steps longer than a Duration.
+func TestClockThatLeapsFar(t *testing.T) {
+	clk := stepclock.New()
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithClock(clk)))
+	for range 4 {
+		require.True(t, l.AllowN("key", 10))
+		require.False(t, l.Allow("key"))
+		clk.Set(clk.Now().AddDate(400, 0, 0))
+		require.True(t, l.AllowN("key", 10), "%v", clk.Now())
+		clk.Advance(6 * time.Minute)
+		require.True(t, l.Allow("key"), "%v", clk.Now())
+		require.False(t, l.Allow("key"))
+		clk.Advance(time.Hour)
+	}
+}
+
+// A setClock has a wall clock that is set; its monotonic clock does not change then.
+type setClock struct {
+	*stepclock.Clock
+	wall time.Duration // by how much the wall was set since the limiter was made
+}
+
+func (c *setClock) Now() time.Time { return c.Clock.Now().Add(c.wall) }
+
+// TestWallSetBetweenLimiters: limiters on one store agree on the time.
+func TestWallSetBetweenLimiters(t *testing.T) {
+	clk := &setClock{Clock: stepclock.New()}
+	s := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1))
+	one := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("one")))
+	require.True(t, one.AllowN("key", 10))
+	clk.wall = 2 * time.Hour
+	two := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("two")))
+	require.True(t, two.Allow("key"))
+	assert.EqualValues(t, 1, s.Stats().Evictions, "the first key was in use, and that is counted")
+
+	s = ratelimit.NewMemoryStore()
+	clk.wall = 0
+	one = ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
+	require.True(t, one.AllowN("key", 10))
+	clk.wall = 2 * time.Hour
+	two = ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
+	assert.False(t, two.Allow("key"), "of the same name, and the window is the same")
+}
+
+// TestWallSet: a wall clock that is set forward, or goes on while a machine is suspended, makes time
+// pass. One that is set back changes nothing.
+func TestWallSet(t *testing.T) {
+	clk := &setClock{Clock: stepclock.New()}
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.WithClock(clk)))
+	set := func(by time.Duration) time.Duration {
+		clk.wall += by
+		clk.Advance(10 * time.Millisecond)
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		return d.RetryAfter
+	}
+	require.True(t, l.AllowN("key", 10))
+	require.Equal(t, 30*time.Minute-10*time.Millisecond, set(30*time.Minute), "the window ends when the wall clock shows so")
+	require.Zero(t, set(30*time.Minute))
+	require.True(t, l.AllowN("key", 10))
+	require.Equal(t, time.Hour-30*time.Millisecond, set(-time.Hour), "it mints nothing")
+	require.Equal(t, time.Hour-40*time.Millisecond, set(time.Hour))
+	require.Equal(t, 30*time.Minute-50*time.Millisecond, set(30*time.Minute))
+}
+
+func TestOneClockPerStore(t *testing.T) {
+	alg := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}
+	mock, other := clock.NewMock(), clock.NewMock()
+	coarse, err := ratelimit.NewCoarseClock(time.Millisecond)
+	require.NoError(t, err)
+	defer coarse.Stop()
+	type uncomparable struct {
+		clock.Clock
+		_ []int
+	}
+	open := func(s ratelimit.Store, name string, opts ...ratelimit.Option) error {
+		_, err := ratelimit.New(alg, append(opts, ratelimit.WithStore(s), ratelimit.WithName(name))...)
+		return err
+	}
+
+	s := ratelimit.NewMemoryStore()
+	require.NoError(t, open(s, "a", ratelimit.WithClock(mock)))
+	require.NoError(t, open(s, "b", ratelimit.WithClock(mock)))
+	for _, opts := range [][]ratelimit.Option{{}, {ratelimit.WithClock(other)}, {ratelimit.WithClock(clock.New())}, {ratelimit.WithClock(coarse)}, {ratelimit.WithClock(uncomparable{Clock: mock})}} {
+		err := open(s, "c", opts...)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+		assert.ErrorContains(t, err, "WithClock's clock is")
+		assert.ErrorContains(t, err, "*clock.Mock at 0x")
+	}
+	assert.Equal(t, 2, ratelimit.Spaces(s), "what was refused has left nothing")
+
+	s = ratelimit.NewMemoryStore()
+	require.NoError(t, open(s, "a"))
+	require.NoError(t, open(s, "b"))
+	require.NoError(t, open(s, "c", ratelimit.WithClock(clock.New())), "that is the system's, too")
+	assert.ErrorContains(t, open(s, "d", ratelimit.WithClock(mock)), "the system's clock")
+
+	type wrapped struct{ *ratelimit.MemoryStore }
+	s = ratelimit.NewMemoryStore()
+	require.NoError(t, open(wrapped{s}, "a", ratelimit.WithClock(coarse)))
+	require.NoError(t, open(wrapped{s}, "b", ratelimit.WithClock(coarse)))
+	assert.ErrorIs(t, open(wrapped{s}, "c"), ratelimit.ErrInvalid)
+}
+
+// TestClockBehind checks that the durations returned while a clock is behind an
+// earlier reading include the gap.
+func TestClockBehind(t *testing.T) {
+	l, _, clk := fakes.Stepped(t, ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 2},
+		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 2},
+	})
+	require.True(t, l.Allow("key"))
+	clk.Advance(-time.Hour)
+	d, err := l.Take(t.Context(), "key", 1)
+	require.NoError(t, err)
+	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 2, ResetAfter: time.Hour + 2*time.Second, Delay: time.Hour + time.Second}, d)
+	d, err = l.Take(t.Context(), "key", 1)
+	require.NoError(t, err)
+	assert.Equal(t, time.Hour+time.Second, d.RetryAfter)
+	clk.Advance(time.Hour + time.Second)
+	assert.True(t, l.Allow("key"))
+
+	// Time goes on, more and more slowly towards its end, and nothing panics.
+	before := ratelimit.NowOf(l)
+	for range 100 {
+		clk.Advance(200 * 365 * 24 * time.Hour)
+		l.Allow("key")
+		now := ratelimit.NowOf(l)
+		require.GreaterOrEqual(t, now, before)
+		require.LessOrEqual(t, now, kernel.MaxInstant)
+		before = now
+	}
+	assert.Greater(t, before, kernel.MaxInstant-uint64(2*7*24*time.Hour))
+	clk.Advance(-290 * 365 * 24 * time.Hour)
+	l.Allow("key")
 }

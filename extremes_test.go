@@ -1,4 +1,4 @@
-package ratelimit
+package ratelimit_test
 
 import (
 	"math"
@@ -8,55 +8,49 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
-
-func kernelOf(t testing.TB, alg Algorithm) *kernel.Compiled {
-	t.Helper()
-	_, k, err := compile(alg, kernel.InMemory)
-	require.NoError(t, err)
-	return k
-}
 
 // TestWidths holds the table of docs/design.md, and what each algorithm's
 // documentation says a key costs.
 func TestWidths(t *testing.T) {
 	for _, tt := range []struct {
-		alg   Algorithm
+		alg   ratelimit.Algorithm
 		words int
 	}{
-		{TokenBucket{Rate: PerSecond(10)}, 1},
-		{TokenBucket{Rate: PerMinute(60)}, 1},
-		{TokenBucket{Rate: PerSecond(3), Burst: 1e9}, 1}, // thirds of a nanosecond
-		{TokenBucket{Rate: PerSecond(60)}, 1},            // thirds too
-		{TokenBucket{Rate: PerSecond(7)}, 3},             // sevenths
-		{TokenBucket{Rate: PerDay(1), Burst: 50_000}, 1}, // 137 years to fill
-		{TokenBucket{Rate: PerDay(1), Burst: 60_000}, 3}, // 164 years
-		{TokenBucket{Rate: PerSecond(1), Refill: RefillInterval}, 2},
-		{LeakyBucket{Rate: PerSecond(10), Capacity: 10}, 1},
-		{LeakyBucket{Rate: PerSecond(7), Capacity: 10}, 2},
-		{FixedWindow{Limit: 1e9, Window: time.Second}, 1},
-		{FixedWindow{Limit: math.MaxInt32, Window: time.Microsecond}, 2},
-		{FixedWindow{Limit: 3, Window: 1}, 2}, // the last of one word would be gone
-		{FixedWindow{Limit: 10, Window: time.Second, Start: StartOnFirstEvent}, 2},
-		{SlidingWindow{Limit: 32_767, Window: time.Second}, 1},
-		{SlidingWindow{Limit: 32_768, Window: time.Second}, 2},
-		{SlidingWindow{Limit: 262_143, Window: time.Minute}, 1},
-		{SlidingWindow{Limit: 262_144, Window: time.Minute}, 2},
-		{SlidingWindow{Limit: 2_097_151, Window: time.Hour}, 1},
-		{SlidingWindow{Limit: 2_097_152, Window: time.Hour}, 2},
-		{SlidingWindow{Limit: 8_388_607, Window: 24 * time.Hour}, 1},
-		{SlidingWindow{Limit: 8_388_608, Window: 24 * time.Hour}, 2},
-		{All{TokenBucket{Rate: PerSecond(10)}, SlidingWindow{Limit: 10, Window: time.Minute}}, 2 + 2},
-		{SlidingWindow{Limit: 10, Window: time.Minute, Segments: 60}, 2 + 31},
-		{RollingWindow{Quota: 10_000, Window: 24 * time.Hour, Period: time.Hour}, 2 + 12},
-		{SlidingLog{Limit: 10, Window: time.Second}, 0},
-		{WarmingUp{Rate: PerSecond(10), Warmup: time.Second}, 2},
-		{All{TokenBucket{Rate: PerSecond(10)}, RollingWindow{Quota: 4, Window: 2, Period: 1}}, 2 + 2},
-		{All{TokenBucket{Rate: PerSecond(10)}, SlidingLog{Limit: 4, Window: 2}}, 0},
+		{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, 1},
+		{ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}, 1},
+		{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 1e9}, 1}, // thirds of a nanosecond
+		{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(60)}, 1},            // thirds too
+		{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)}, 3},             // sevenths
+		{ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 50_000}, 1}, // 137 years to fill
+		{ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 60_000}, 3}, // 164 years
+		{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Refill: ratelimit.RefillInterval}, 2},
+		{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 10}, 1},
+		{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(7), Capacity: 10}, 2},
+		{ratelimit.FixedWindow{Limit: 1e9, Window: time.Second}, 1},
+		{ratelimit.FixedWindow{Limit: math.MaxInt32, Window: time.Microsecond}, 2},
+		{ratelimit.FixedWindow{Limit: 3, Window: 1}, 2}, // the last of one word would be gone
+		{ratelimit.FixedWindow{Limit: 10, Window: time.Second, Start: ratelimit.StartOnFirstEvent}, 2},
+		{ratelimit.SlidingWindow{Limit: 32_767, Window: time.Second}, 1},
+		{ratelimit.SlidingWindow{Limit: 32_768, Window: time.Second}, 2},
+		{ratelimit.SlidingWindow{Limit: 262_143, Window: time.Minute}, 1},
+		{ratelimit.SlidingWindow{Limit: 262_144, Window: time.Minute}, 2},
+		{ratelimit.SlidingWindow{Limit: 2_097_151, Window: time.Hour}, 1},
+		{ratelimit.SlidingWindow{Limit: 2_097_152, Window: time.Hour}, 2},
+		{ratelimit.SlidingWindow{Limit: 8_388_607, Window: 24 * time.Hour}, 1},
+		{ratelimit.SlidingWindow{Limit: 8_388_608, Window: 24 * time.Hour}, 2},
+		{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.SlidingWindow{Limit: 10, Window: time.Minute}}, 2 + 2},
+		{ratelimit.SlidingWindow{Limit: 10, Window: time.Minute, Segments: 60}, 2 + 31},
+		{ratelimit.RollingWindow{Quota: 10_000, Window: 24 * time.Hour, Period: time.Hour}, 2 + 12},
+		{ratelimit.SlidingLog{Limit: 10, Window: time.Second}, 0},
+		{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(10), Warmup: time.Second}, 2},
+		{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.RollingWindow{Quota: 4, Window: 2, Period: 1}}, 2 + 2},
+		{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.SlidingLog{Limit: 4, Window: 2}}, 0},
 	} {
-		assert.Equal(t, tt.words, kernelOf(t, tt.alg).Width(), "%T%+v", tt.alg, tt.alg)
+		assert.Equal(t, tt.words, ratelimit.KernelOf(t, tt.alg).Width(), "%T%+v", tt.alg, tt.alg)
 	}
 }
 
@@ -66,9 +60,9 @@ func TestWidthOfHugeLimits(t *testing.T) {
 		return
 	}
 	below, above := int64(math.MaxUint32), int64(math.MaxUint32+1)
-	assert.Equal(t, 2, kernelOf(t, SlidingWindow{Limit: int(below), Window: time.Minute}).Width())
-	assert.Equal(t, 3, kernelOf(t, SlidingWindow{Limit: int(above), Window: time.Minute}).Width())
-	assert.Equal(t, 2+24, kernelOf(t, RollingWindow{Quota: int(above), Window: 24 * time.Hour, Period: time.Hour}).Width())
+	assert.Equal(t, 2, ratelimit.KernelOf(t, ratelimit.SlidingWindow{Limit: int(below), Window: time.Minute}).Width())
+	assert.Equal(t, 3, ratelimit.KernelOf(t, ratelimit.SlidingWindow{Limit: int(above), Window: time.Minute}).Width())
+	assert.Equal(t, 2+24, ratelimit.KernelOf(t, ratelimit.RollingWindow{Quota: int(above), Window: 24 * time.Hour, Period: time.Hour}).Width())
 }
 
 // TestExtremes drives every kernel at the ends of the integers: nothing
@@ -77,37 +71,37 @@ func TestExtremes(t *testing.T) {
 	budget.Alone(t)
 	const huge = math.MaxInt
 	const long = time.Duration(math.MaxInt64)
-	var algorithms []Algorithm
+	var algorithms []ratelimit.Algorithm
 	for _, events := range []int{1, 2, 3, 7, 1e9, huge - 1, huge} {
 		for _, span := range []time.Duration{1, 2, 3, time.Second, 1e18 + 3, long - 1, long} {
-			rate := Rate{events, span}
+			rate := ratelimit.Rate{events, span}
 			for _, size := range []int{1, 2, 1e9 + 7, huge - 1, huge} {
 				algorithms = append(algorithms,
-					TokenBucket{Rate: rate, Burst: size},
-					TokenBucket{Rate: rate, Burst: size, Refill: RefillInterval},
-					LeakyBucket{Rate: rate, Capacity: size},
-					FixedWindow{Limit: size, Window: span},
-					FixedWindow{Limit: size, Window: span, Start: StartOnFirstEvent},
-					SlidingWindow{Limit: size, Window: span},
-					SlidingLog{Limit: size, Window: span},
-					SlidingLog{Limit: size, Window: span, CountDenied: true},
-					RollingWindow{Quota: size, Window: span, Period: span, PeriodLimit: events},
+					ratelimit.TokenBucket{Rate: rate, Burst: size},
+					ratelimit.TokenBucket{Rate: rate, Burst: size, Refill: ratelimit.RefillInterval},
+					ratelimit.LeakyBucket{Rate: rate, Capacity: size},
+					ratelimit.FixedWindow{Limit: size, Window: span},
+					ratelimit.FixedWindow{Limit: size, Window: span, Start: ratelimit.StartOnFirstEvent},
+					ratelimit.SlidingWindow{Limit: size, Window: span},
+					ratelimit.SlidingLog{Limit: size, Window: span},
+					ratelimit.SlidingLog{Limit: size, Window: span, CountDenied: true},
+					ratelimit.RollingWindow{Quota: size, Window: span, Period: span, PeriodLimit: events},
 				)
 			}
 			for _, factor := range []float64{1, 3, math.MaxInt32} {
-				algorithms = append(algorithms, WarmingUp{Rate: rate, Warmup: span, ColdFactor: factor},
-					WarmingUp{Rate: rate, Warmup: 1, ColdFactor: factor})
+				algorithms = append(algorithms, ratelimit.WarmingUp{Rate: rate, Warmup: span, ColdFactor: factor},
+					ratelimit.WarmingUp{Rate: rate, Warmup: 1, ColdFactor: factor})
 			}
 		}
 	}
 	for _, span := range []time.Duration{1 << 20, 1 << 62} {
 		algorithms = append(algorithms,
-			SlidingWindow{Limit: huge, Window: span, Segments: 1 << 10},
-			RollingWindow{Quota: huge, Window: span, Period: span / (1 << 10), PeriodLimit: huge - 1})
+			ratelimit.SlidingWindow{Limit: huge, Window: span, Segments: 1 << 10},
+			ratelimit.RollingWindow{Quota: huge, Window: span, Period: span / (1 << 10), PeriodLimit: huge - 1})
 	}
 	instants := []kernel.Instant{0, 1, uint64(time.Second), 1_800_000_000e9 + 1, kernel.MaxInstant - 1, kernel.MaxInstant}
 	for _, alg := range algorithms {
-		k := kernelOf(t, alg)
+		k := ratelimit.KernelOf(t, alg)
 		limit := k.Limit()
 		require.Positive(t, limit, "%T%+v", alg, alg)
 		for _, first := range instants {
@@ -142,6 +136,6 @@ func TestExtremes(t *testing.T) {
 
 // TestTimes: what several Bounds of a key ask for together is exact up to the greatest number.
 func TestTimes(t *testing.T) {
-	assert.Equal(t, math.MaxInt-1, times(2, math.MaxInt/2))
-	assert.Equal(t, math.MaxInt, times(2, math.MaxInt/2+1))
+	assert.Equal(t, math.MaxInt-1, ratelimit.Times(2, math.MaxInt/2))
+	assert.Equal(t, math.MaxInt, ratelimit.Times(2, math.MaxInt/2+1))
 }

@@ -14,51 +14,33 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
 var ctx = context.Background()
 
-// midnight is when most tests begin: the start of a minute, an hour and a day.
-var midnight = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-
-// at returns a limiter on a clock that shows midnight.
-func at(t testing.TB, alg ratelimit.Algorithm, opts ...ratelimit.Option) (ratelimit.Limiter, *storetest.Clock) {
-	t.Helper()
-	clk := storetest.NewClock(midnight)
-	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithClock(clk)}, opts...)...)
-	require.NoError(t, err)
-	return l, clk
-}
-
-func take(t testing.TB, l ratelimit.Limiter, n int) ratelimit.Decision {
-	t.Helper()
-	d, err := l.Take(ctx, "key", n)
-	require.NoError(t, err)
-	return d
-}
-
 // The figures below are those of the descriptions that the algorithms were
 // first written down in, or that people know them by.
 
 func TestFigureSixtyTokensEverySixtySeconds(t *testing.T) {
-	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60), Refill: ratelimit.RefillInterval})
+	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60), Refill: ratelimit.RefillInterval})
 	clk.Advance(7 * time.Second) // the refills come after the first event, not on the minute
 	for i := range 60 {
 		require.True(t, l.Allow("key"), "event %d", i)
 		clk.Advance(500 * time.Millisecond)
 	}
 	// 30 s after the first event all are spent, and nothing trickles in.
-	assert.Equal(t, ratelimit.Decision{Limit: 60, RetryAfter: 30 * time.Second, ResetAfter: 30 * time.Second}, take(t, l, 1))
+	assert.Equal(t, ratelimit.Decision{Limit: 60, RetryAfter: 30 * time.Second, ResetAfter: 30 * time.Second}, fakes.Take(t, l, 1))
 	clk.Advance(30*time.Second - 1)
-	assert.Equal(t, time.Duration(1), take(t, l, 60).RetryAfter)
+	assert.Equal(t, time.Duration(1), fakes.Take(t, l, 60).RetryAfter)
 	clk.Advance(1)
 	assert.True(t, l.AllowN("key", 60))
 	assert.False(t, l.Allow("key"))
 }
 
 func TestFigureTenThousandPerRollingDay(t *testing.T) {
-	l, clk := at(t, ratelimit.RollingWindow{Quota: 10_000, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 1000})
+	l, clk := fakes.At(t, ratelimit.RollingWindow{Quota: 10_000, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 1000})
 	for hour := range 10 {
 		require.True(t, l.AllowN("key", 1000), "hour %d", hour)
 		require.False(t, l.Allow("key"), "hour %d", hour)
@@ -66,7 +48,7 @@ func TestFigureTenThousandPerRollingDay(t *testing.T) {
 	}
 	for hour := 10; hour < 24; hour++ {
 		require.False(t, l.Allow("key"), "hour %d", hour)
-		require.Equal(t, time.Duration(24-hour)*time.Hour, take(t, l, 1).RetryAfter)
+		require.Equal(t, time.Duration(24-hour)*time.Hour, fakes.Take(t, l, 1).RetryAfter)
 		clk.Advance(time.Hour)
 	}
 	for hour := 24; hour < 34; hour++ {
@@ -80,7 +62,7 @@ func TestFigureTenThousandPerRollingDay(t *testing.T) {
 // the kernel: no grant under a limit of 10 leads there. Under one of 13 it does.
 func TestFigureWeightedPairOfWindows(t *testing.T) {
 	for limit, fits := range map[int]bool{12: false, 13: true} {
-		l, clk := at(t, ratelimit.SlidingWindow{Limit: limit, Window: time.Minute})
+		l, clk := fakes.At(t, ratelimit.SlidingWindow{Limit: limit, Window: time.Minute})
 		require.True(t, l.AllowN("key", 9))
 		clk.Advance(time.Minute)
 		require.True(t, l.AllowN("key", 3))
@@ -91,9 +73,9 @@ func TestFigureWeightedPairOfWindows(t *testing.T) {
 }
 
 func TestFigureLeakyBucketSpacesABurst(t *testing.T) {
-	l, _ := at(t, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(2), Capacity: 10})
+	l, _ := fakes.At(t, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(2), Capacity: 10})
 	for i := range 20 {
-		d := take(t, l, 1)
+		d := fakes.Take(t, l, 1)
 		if i < 10 {
 			assert.True(t, d.Allowed)
 			assert.Equal(t, time.Duration(i)*500*time.Millisecond, d.Delay)
@@ -105,7 +87,7 @@ func TestFigureLeakyBucketSpacesABurst(t *testing.T) {
 }
 
 func TestFigureTenPerSecondIsOneEach100ms(t *testing.T) {
-	l, clk := at(t, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10)})
+	l, clk := fakes.At(t, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10)})
 	for ms := range 1000 {
 		assert.Equal(t, ms%100 == 0, l.Allow("key"), "%d ms", ms)
 		clk.Advance(time.Millisecond)
@@ -113,16 +95,16 @@ func TestFigureTenPerSecondIsOneEach100ms(t *testing.T) {
 }
 
 func TestFigureEntryOneWindowOldNoLongerCounts(t *testing.T) {
-	l, clk := at(t, ratelimit.SlidingLog{Limit: 1, Window: time.Second})
+	l, clk := fakes.At(t, ratelimit.SlidingLog{Limit: 1, Window: time.Second})
 	require.True(t, l.Allow("key"))
 	clk.Advance(time.Second - 1)
-	assert.Equal(t, time.Duration(1), take(t, l, 1).RetryAfter)
+	assert.Equal(t, time.Duration(1), fakes.Take(t, l, 1).RetryAfter)
 	clk.Advance(1)
 	assert.True(t, l.Allow("key"))
 }
 
 func TestFigureGuavaWarmsUp(t *testing.T) {
-	l, clk := at(t, ratelimit.WarmingUp{Rate: ratelimit.PerSecond(1), Warmup: time.Second})
+	l, clk := fakes.At(t, ratelimit.WarmingUp{Rate: ratelimit.PerSecond(1), Warmup: time.Second})
 	trace := ""
 	for range 10 {
 		trace += map[bool]string{true: "T", false: "F"}[l.Allow("key")]
@@ -131,23 +113,23 @@ func TestFigureGuavaWarmsUp(t *testing.T) {
 	assert.Equal(t, "TFFFFFTFFF", trace)
 
 	// 100 a second, 3 s to warm up: 150 cold permits take 3 s, the next 150 1.5 s.
-	l, clk = at(t, ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: 3 * time.Second})
-	assert.Equal(t, 300, peek(t, l).Limit)
+	l, clk = fakes.At(t, ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: 3 * time.Second})
+	assert.Equal(t, 300, fakes.Peek(t, l).Limit)
 	require.True(t, l.AllowN("key", 150))
-	assert.Equal(t, 3*time.Second, take(t, l, 1).RetryAfter)
+	assert.Equal(t, 3*time.Second, fakes.Take(t, l, 1).RetryAfter)
 	clk.Advance(3 * time.Second)
 	require.True(t, l.AllowN("key", 150))
-	assert.Equal(t, 1500*time.Millisecond, take(t, l, 1).RetryAfter)
+	assert.Equal(t, 1500*time.Millisecond, fakes.Take(t, l, 1).RetryAfter)
 }
 
 func TestFigureFixedWindowDoublesAtTheBorder(t *testing.T) {
-	l, clk := at(t, ratelimit.FixedWindow{Limit: 5, Window: time.Minute})
+	l, clk := fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Minute})
 	clk.Advance(time.Minute - 1)
 	require.True(t, l.AllowN("key", 5))
 	clk.Advance(1)
 	require.True(t, l.AllowN("key", 5), "the documented worst case")
 
-	l, clk = at(t, ratelimit.FixedWindow{Limit: 5, Window: time.Minute, Start: ratelimit.StartOnFirstEvent})
+	l, clk = fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Minute, Start: ratelimit.StartOnFirstEvent})
 	clk.Advance(time.Minute - 1)
 	require.True(t, l.AllowN("key", 5))
 	clk.Advance(time.Minute - 1)
@@ -165,7 +147,7 @@ func TestSlidingWindowWorstCase(t *testing.T) {
 	for segments := 1; segments <= 6; segments++ {
 		worst := 0
 		for first := range 60 { // when the first burst comes
-			l, clk := at(t, ratelimit.SlidingWindow{Limit: limit, Window: window * time.Second, Segments: segments})
+			l, clk := fakes.At(t, ratelimit.SlidingWindow{Limit: limit, Window: window * time.Second, Segments: segments})
 			var granted []time.Time
 			clk.Advance(time.Duration(first) * time.Second)
 			for range 20 * window { // then greedily, ten times a second
@@ -195,15 +177,8 @@ func most(instants []time.Time, d time.Duration) (n int) {
 	return n
 }
 
-func peek(t testing.TB, l ratelimit.Limiter) ratelimit.Decision {
-	t.Helper()
-	d, err := l.Peek(ctx, "key")
-	require.NoError(t, err)
-	return d
-}
-
 func TestNegativeAndZero(t *testing.T) {
-	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)})
+	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)})
 	require.True(t, l.AllowN("key", 2))
 
 	_, err := l.Take(ctx, "key", -3)
@@ -214,7 +189,7 @@ func TestNegativeAndZero(t *testing.T) {
 	assert.ErrorIs(t, l.WaitN(ctx, "key", -1), ratelimit.ErrNegative)
 	assert.False(t, l.AllowN("key", -1))
 
-	d := take(t, l, 0)
+	d := fakes.Take(t, l, 0)
 	assert.True(t, d.Allowed, "0 events are always granted")
 	assert.Zero(t, d.Remaining)
 	assert.NoError(t, l.WaitN(ctx, "key", 0))
@@ -222,12 +197,12 @@ func TestNegativeAndZero(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, r.Delay())
 	r.Cancel()
-	assert.Equal(t, d.ResetAfter, peek(t, l).ResetAfter)
+	assert.Equal(t, d.ResetAfter, fakes.Peek(t, l).ResetAfter)
 }
 
 func TestNever(t *testing.T) {
-	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)})
-	d := take(t, l, 3)
+	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)})
+	d := fakes.Take(t, l, 3)
 	assert.Equal(t, ratelimit.Decision{Limit: 2, Remaining: 2, RetryAfter: ratelimit.Never}, d)
 	assert.ErrorIs(t, l.WaitN(ctx, "key", 3), ratelimit.ErrNever)
 	_, err := l.Reserve(ctx, "key", 3)
@@ -236,7 +211,7 @@ func TestNever(t *testing.T) {
 }
 
 func TestEndedContextSpendsNothing(t *testing.T) {
-	l, _ := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)})
+	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)})
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	d, err := l.Take(ended, "key", 1)
@@ -248,11 +223,11 @@ func TestEndedContextSpendsNothing(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.ErrorIs(t, l.Wait(ended, "key"), context.Canceled)
 	assert.ErrorIs(t, l.Reset(ended, "key"), context.Canceled)
-	assert.Equal(t, 2, peek(t, l).Remaining)
+	assert.Equal(t, 2, fakes.Peek(t, l).Remaining)
 }
 
 func TestReserveTellsItsTurn(t *testing.T) {
-	l, clk := at(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
+	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 	var line []*ratelimit.Reservation
 	for i := range 4 {
 		r, err := l.Reserve(ctx, "key", 1)
@@ -264,15 +239,15 @@ func TestReserveTellsItsTurn(t *testing.T) {
 	assert.Zero(t, line[1].Delay(), "its turn has come")
 	assert.Equal(t, 500*time.Millisecond, line[2].Delay())
 	line[1].Cancel() // too late: it counts as having happened
-	assert.Equal(t, 2500*time.Millisecond, take(t, l, 1).RetryAfter)
+	assert.Equal(t, 2500*time.Millisecond, fakes.Take(t, l, 1).RetryAfter)
 	line[3].Cancel() // the last in the line gives its place back
 	line[3].Cancel()
-	assert.Equal(t, 1500*time.Millisecond, take(t, l, 1).RetryAfter)
+	assert.Equal(t, 1500*time.Millisecond, fakes.Take(t, l, 1).RetryAfter)
 }
 
 // A window forgets a reservation that is cancelled in the middle of the line.
 func TestCancelInTheMiddle(t *testing.T) {
-	l, clk := at(t, ratelimit.FixedWindow{Limit: 3, Window: time.Minute})
+	l, clk := fakes.At(t, ratelimit.FixedWindow{Limit: 3, Window: time.Minute})
 	require.True(t, l.AllowN("key", 3))
 	first, err := l.Reserve(ctx, "key", 1)
 	require.NoError(t, err)
@@ -281,7 +256,7 @@ func TestCancelInTheMiddle(t *testing.T) {
 	require.Equal(t, time.Minute, second.Delay())
 	first.Cancel()
 	clk.Advance(time.Minute)
-	assert.Equal(t, 1, peek(t, l).Remaining)
+	assert.Equal(t, 1, fakes.Peek(t, l).Remaining)
 }
 
 // TestCancelNeverForgivesWhatHappened cancels reservations in every order and
@@ -290,10 +265,10 @@ func TestCancelNeverForgivesWhatHappened(t *testing.T) {
 	for name, alg := range storetest.Algorithms() {
 		t.Run(name, func(t *testing.T) {
 			for _, order := range [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
-				l, _ := at(t, alg)
-				limit := peek(t, l).Limit
+				l, _ := fakes.At(t, alg)
+				limit := fakes.Peek(t, l).Limit
 				require.True(t, l.AllowN("key", limit))
-				before := peek(t, l)
+				before := fakes.Peek(t, l)
 				var line [3]*ratelimit.Reservation
 				for i, n := range [3]int{1, limit, max(1, limit-1)} {
 					r, err := l.Reserve(ctx, "key", n)
@@ -306,7 +281,7 @@ func TestCancelNeverForgivesWhatHappened(t *testing.T) {
 				for _, i := range order {
 					line[i].Cancel()
 				}
-				after := peek(t, l)
+				after := fakes.Peek(t, l)
 				assert.LessOrEqual(t, after.Remaining, before.Remaining)
 				assert.GreaterOrEqual(t, after.RetryAfter, before.RetryAfter, "order %v", order)
 			}
@@ -316,18 +291,18 @@ func TestCancelNeverForgivesWhatHappened(t *testing.T) {
 
 // TestAllReportsItsParts checks the fields of an All's decision by hand.
 func TestAllReportsItsParts(t *testing.T) {
-	l, clk := at(t, ratelimit.All{
+	l, clk := fakes.At(t, ratelimit.All{
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 3},
 		ratelimit.FixedWindow{Limit: 5, Window: time.Hour},
 		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 4},
 	})
-	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 3, Remaining: 1, ResetAfter: time.Hour}, take(t, l, 2))
-	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 3, ResetAfter: time.Hour, Delay: 200 * time.Millisecond}, take(t, l, 1))
-	assert.Equal(t, ratelimit.Decision{Limit: 3, RetryAfter: time.Second, ResetAfter: time.Hour}, take(t, l, 1))
+	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 3, Remaining: 1, ResetAfter: time.Hour}, fakes.Take(t, l, 2))
+	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 3, ResetAfter: time.Hour, Delay: 200 * time.Millisecond}, fakes.Take(t, l, 1))
+	assert.Equal(t, ratelimit.Decision{Limit: 3, RetryAfter: time.Second, ResetAfter: time.Hour}, fakes.Take(t, l, 1))
 	clk.Advance(2 * time.Second)
-	require.True(t, take(t, l, 2).Allowed)
-	assert.Equal(t, ratelimit.Decision{Limit: 3, RetryAfter: time.Hour - 2*time.Second, ResetAfter: time.Hour - 2*time.Second, Part: 1}, take(t, l, 1))
-	assert.Equal(t, ratelimit.Decision{Limit: 3, RetryAfter: ratelimit.Never, ResetAfter: time.Hour - 2*time.Second}, take(t, l, 4))
+	require.True(t, fakes.Take(t, l, 2).Allowed)
+	assert.Equal(t, ratelimit.Decision{Limit: 3, RetryAfter: time.Hour - 2*time.Second, ResetAfter: time.Hour - 2*time.Second, Part: 1}, fakes.Take(t, l, 1))
+	assert.Equal(t, ratelimit.Decision{Limit: 3, RetryAfter: ratelimit.Never, ResetAfter: time.Hour - 2*time.Second}, fakes.Take(t, l, 4))
 }
 
 func TestMust(t *testing.T) {
@@ -342,7 +317,7 @@ func TestMetamorphic(t *testing.T) {
 	budget.Alone(t)
 	for name, alg := range storetest.Algorithms() {
 		t.Run(name, func(t *testing.T) {
-			shared, clk := ratelimit.NewMemoryStore(), storetest.NewClock(midnight)
+			shared, clk := ratelimit.NewMemoryStore(), storetest.NewClock(fakes.Midnight)
 			var limiters []ratelimit.Limiter
 			for _, opts := range [][]ratelimit.Option{
 				nil,
@@ -354,8 +329,8 @@ func TestMetamorphic(t *testing.T) {
 				require.NoError(t, err)
 				limiters = append(limiters, l)
 			}
-			rng := newRand(t)
-			limit := peek(t, limiters[0]).Limit
+			rng := fakes.Rand(t)
+			limit := fakes.Peek(t, limiters[0]).Limit
 			reset := time.Second
 			for range 3000 {
 				key := fmt.Sprint("key ", rng.IntN(50))
@@ -381,7 +356,7 @@ func TestMetamorphic(t *testing.T) {
 
 // A reservation from before a Reset is not taken out of what happened after.
 func TestCancelAfterReset(t *testing.T) {
-	l, _ := at(t, ratelimit.FixedWindow{Limit: 3, Window: time.Minute})
+	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 3, Window: time.Minute})
 	before, err := l.Reserve(ctx, "key", 2)
 	require.NoError(t, err)
 	other, err := l.Reserve(ctx, "other", 2)
@@ -392,13 +367,13 @@ func TestCancelAfterReset(t *testing.T) {
 	require.NoError(t, err)
 
 	before.Cancel()
-	assert.Zero(t, peek(t, l).Remaining)
+	assert.Zero(t, fakes.Peek(t, l).Remaining)
 	other.Cancel()
 	d, err := l.Peek(ctx, "other")
 	require.NoError(t, err)
 	assert.Equal(t, 3, d.Remaining, "the reset of another key makes no difference")
 	after.Cancel()
-	assert.Equal(t, time.Minute, peek(t, l).RetryAfter)
+	assert.Equal(t, time.Minute, fakes.Peek(t, l).RetryAfter)
 
 	// However many resets of others there were.
 	before, err = l.Reserve(ctx, "other", 2)
@@ -415,7 +390,7 @@ func TestCancelAfterReset(t *testing.T) {
 // Refused events that were logged stay logged when a reservation from before
 // them is cancelled, even if the log had to drop as many as it gained.
 func TestCancelKeepsRefusedEvents(t *testing.T) {
-	l, clk := at(t, ratelimit.SlidingLog{Limit: 12, Window: 10 * time.Second, CountDenied: true})
+	l, clk := fakes.At(t, ratelimit.SlidingLog{Limit: 12, Window: 10 * time.Second, CountDenied: true})
 	for range 12 {
 		require.True(t, l.Allow("key"))
 		clk.Advance(1)
@@ -429,29 +404,29 @@ func TestCancelKeepsRefusedEvents(t *testing.T) {
 	}
 	r.Cancel()
 	clk.Advance(5 * time.Second)
-	require.Equal(t, 6, peek(t, l).Remaining)
+	require.Equal(t, 6, fakes.Peek(t, l).Remaining)
 }
 
 // Each of these was wrong once.
 func TestRegressions(t *testing.T) {
 	// The number of events at one instant overflowed into its mark.
-	l, _ := at(t, ratelimit.SlidingLog{Limit: math.MaxInt, Window: time.Second, CountDenied: true})
+	l, _ := fakes.At(t, ratelimit.SlidingLog{Limit: math.MaxInt, Window: time.Second, CountDenied: true})
 	require.True(t, l.AllowN("key", math.MaxInt))
 	require.False(t, l.AllowN("key", math.MaxInt))
 	require.False(t, l.Allow("key"))
 
 	// A reservation whose turn never comes was spent all the same.
 	const unit = time.Duration(math.MaxInt64 / math.MaxInt) // more where an int is small
-	l, clk := at(t, ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 7, Per: 10 * unit}, Capacity: math.MaxInt - 1})
+	l, clk := fakes.At(t, ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 7, Per: 10 * unit}, Capacity: math.MaxInt - 1})
 	require.True(t, l.AllowN("key", math.MaxInt-1))
 	clk.Advance(2 * unit)
-	before := peek(t, l)
+	before := fakes.Peek(t, l)
 	_, err := l.Reserve(ctx, "key", 1)
 	require.ErrorIs(t, err, ratelimit.ErrNever)
-	require.Equal(t, before, peek(t, l))
+	require.Equal(t, before, fakes.Peek(t, l))
 
 	// A bucket that had only been filled ahead of time passed for full.
-	l, _ = at(t, ratelimit.All{
+	l, _ = fakes.At(t, ratelimit.All{
 		ratelimit.TokenBucket{Rate: ratelimit.PerMinute(5), Burst: 4},
 		ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(100), Capacity: 9},
 	})
@@ -462,7 +437,7 @@ func TestRegressions(t *testing.T) {
 	}
 
 	// A refusal was not logged if the wait for it overflowed.
-	l, clk = at(t, ratelimit.All{
+	l, clk = fakes.At(t, ratelimit.All{
 		ratelimit.SlidingLog{Limit: 100, Window: 50 * 365 * 24 * time.Hour, CountDenied: true},
 		ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 1, Per: 100 * 365 * 24 * time.Hour}, Capacity: 100},
 	})
@@ -491,4 +466,567 @@ func TestClockOf(t *testing.T) {
 	assert.Same(t, clk, ratelimit.ClockOf(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}, ratelimit.WithClock(clk)))))
 	assert.WithinDuration(t, time.Now(), ratelimit.ClockOf(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}))).Now(), time.Hour)
 	assert.Nil(t, ratelimit.ClockOf(nil))
+}
+
+// The methods of a Bound without a limiter return errors.
+func TestBoundWithoutLimiter(t *testing.T) {
+	ctx := context.Background()
+	for _, b := range []ratelimit.Bound{{}, ratelimit.For(nil, "k")} {
+		assert.False(t, b.Allow())
+		assert.False(t, b.AllowN(0))
+		_, err := b.Take(ctx, 1)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		_, _, err = b.TakeUpTo(ctx, 1)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		require.ErrorIs(t, b.Wait(ctx), ratelimit.ErrInvalid)
+		require.ErrorIs(t, b.WaitN(ctx, 1), ratelimit.ErrInvalid)
+		_, err = b.WaitHold(ctx, 1)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		_, err = b.Reserve(ctx, 1)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		_, _, err = b.ReserveWithin(ctx, 1, 0)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		_, _, err = b.Hold(ctx, 1)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		_, err = b.Charge(ctx, 1)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		_, err = b.Peek(ctx)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		require.ErrorIs(t, b.Reset(ctx), ratelimit.ErrInvalid)
+		assert.Nil(t, b.Limiter())
+	}
+}
+
+// asked records the last call of a Limiter, with its arguments after the context.
+type asked struct{ call string }
+
+func (a *asked) note(method string, args ...any) { a.call = fmt.Sprint(method, args) }
+
+func (a *asked) Allow(key string) bool {
+	a.note("Allow", key)
+	return true
+}
+
+func (a *asked) AllowN(key string, n int) bool {
+	a.note("AllowN", key, n)
+	return true
+}
+
+func (a *asked) Take(_ context.Context, key string, n int) (d ratelimit.Decision, _ error) {
+	a.note("Take", key, n)
+	return d, nil
+}
+
+func (a *asked) TakeUpTo(_ context.Context, key string, n int) (_ int, d ratelimit.Decision, _ error) {
+	a.note("TakeUpTo", key, n)
+	return n, d, nil
+}
+
+func (a *asked) Wait(_ context.Context, key string) error {
+	a.note("Wait", key)
+	return nil
+}
+
+func (a *asked) WaitN(_ context.Context, key string, n int) error {
+	a.note("WaitN", key, n)
+	return nil
+}
+
+func (a *asked) Reserve(_ context.Context, key string, n int) (*ratelimit.Reservation, error) {
+	a.note("Reserve", key, n)
+	return nil, nil
+}
+
+func (a *asked) ReserveWithin(_ context.Context, key string, n int, maxWait time.Duration, _ ...ratelimit.HoldOption) (_ *ratelimit.Reservation, d ratelimit.Decision, _ error) {
+	a.note("ReserveWithin", key, n, maxWait)
+	return nil, d, nil
+}
+
+func (a *asked) Hold(_ context.Context, key string, n int, _ ...ratelimit.HoldOption) (_ *ratelimit.Reservation, d ratelimit.Decision, _ error) {
+	a.note("Hold", key, n)
+	return nil, d, nil
+}
+
+func (a *asked) WaitHold(_ context.Context, key string, n int, _ ...ratelimit.HoldOption) (*ratelimit.Reservation, error) {
+	a.note("WaitHold", key, n)
+	return nil, nil
+}
+
+func (a *asked) Charge(_ context.Context, key string, n int) (d ratelimit.Decision, _ error) {
+	a.note("Charge", key, n)
+	return d, nil
+}
+
+func (a *asked) Peek(_ context.Context, key string) (d ratelimit.Decision, _ error) {
+	a.note("Peek", key)
+	return d, nil
+}
+
+func (a *asked) Reset(_ context.Context, key string) error {
+	a.note("Reset", key)
+	return nil
+}
+
+// The methods of a Bound are those of its limiter, with its key.
+func TestBoundForwards(t *testing.T) {
+	ctx := context.Background()
+	var a asked
+	b := ratelimit.For(&a, "k")
+	for want, call := range map[string]func(){
+		"Allow[k]":              func() { b.Allow() },
+		"AllowN[k 3]":           func() { b.AllowN(3) },
+		"Take[k 3]":             func() { _, _ = b.Take(ctx, 3) },
+		"TakeUpTo[k 3]":         func() { _, _, _ = b.TakeUpTo(ctx, 3) },
+		"Wait[k]":               func() { _ = b.Wait(ctx) },
+		"WaitN[k 3]":            func() { _ = b.WaitN(ctx, 3) },
+		"Reserve[k 3]":          func() { _, _ = b.Reserve(ctx, 3) },
+		"ReserveWithin[k 3 2s]": func() { _, _, _ = b.ReserveWithin(ctx, 3, 2*time.Second) },
+		"Hold[k 3]":             func() { _, _, _ = b.Hold(ctx, 3) },
+		"WaitHold[k 3]":         func() { _, _ = b.WaitHold(ctx, 3) },
+		"Charge[k 3]":           func() { _, _ = b.Charge(ctx, 3) },
+		"Peek[k]":               func() { _, _ = b.Peek(ctx) },
+		"Reset[k]":              func() { _ = b.Reset(ctx) },
+		"AllowN[k 7]":           func() { b.N(7).Allow() },
+		"WaitN[k 0]":            func() { _ = b.N(0).Wait(ctx) },
+		"Hold[k 4]":             func() { _, _, _ = b.N(7).Hold(ctx, 4) },
+	} {
+		call()
+		assert.Equal(t, want, a.call)
+	}
+}
+
+// A user's type that embeds an algorithm is refused: the library cannot know what its
+// other fields mean, or whether it can be compared.
+func TestForeignAlgorithm(t *testing.T) {
+	type tagged struct {
+		ratelimit.TokenBucket
+		Labels []string
+	}
+	type pointing struct{ *ratelimit.TokenBucket }
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"embedded":            tagged{TokenBucket: bucket},
+		"a pointer to it":     &tagged{TokenBucket: bucket},
+		"an embedded pointer": pointing{&bucket},
+		"an embedded nil":     pointing{},
+		"embedded All":        struct{ ratelimit.All }{ratelimit.All{bucket}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, alg := range []ratelimit.Algorithm{alg, ratelimit.All{bucket, alg}, ratelimit.All{ratelimit.All{alg}}} {
+				_, err := ratelimit.New(alg)
+				require.ErrorIs(t, err, ratelimit.ErrInvalid)
+				assert.ErrorContains(t, err, "must be one of this package's own")
+				_, err = ratelimit.NewTransition(alg)
+				require.ErrorIs(t, err, ratelimit.ErrInvalid)
+			}
+			assert.Nil(t, ratelimit.Share(alg, 2))
+
+			// Nor does one from a lookup keep others from being looked up.
+			limits := map[string]ratelimit.Algorithm{"foreign": alg, "parts": ratelimit.All{bucket, alg}, "good": ratelimit.FixedWindow{Limit: 3, Window: time.Hour}}
+			l, err := ratelimit.New(bucket, ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+				return limits[key], nil
+			}))
+			require.NoError(t, err)
+			for range 2 {
+				for _, key := range []string{"foreign", "parts"} {
+					_, err = l.Take(t.Context(), key, 1)
+					require.ErrorIs(t, err, ratelimit.ErrInvalid)
+				}
+				assert.True(t, l.Allow("good"))
+			}
+		})
+	}
+}
+
+// TestZeroFields: AlgorithmOf returns parameters with defaults filled in, so that its
+// callers need not know the defaults.
+func TestZeroFields(t *testing.T) {
+	rate := ratelimit.PerSecond(7)
+	for _, tt := range []struct{ given, want ratelimit.Algorithm }{
+		{ratelimit.TokenBucket{Rate: rate}, ratelimit.TokenBucket{Rate: rate, Burst: 7}},
+		{ratelimit.TokenBucket{Rate: rate, Burst: 3}, ratelimit.TokenBucket{Rate: rate, Burst: 3}},
+		{ratelimit.LeakyBucket{Rate: rate}, ratelimit.LeakyBucket{Rate: rate, Capacity: 1}},
+		{ratelimit.SlidingWindow{Limit: 5, Window: time.Minute}, ratelimit.SlidingWindow{Limit: 5, Window: time.Minute, Segments: 1}},
+		{ratelimit.WarmingUp{Rate: rate, Warmup: time.Second}, ratelimit.WarmingUp{Rate: rate, Warmup: time.Second, ColdFactor: 3}},
+		{ratelimit.RollingWindow{Quota: 5, Window: time.Hour, Period: time.Minute}, ratelimit.RollingWindow{Quota: 5, Window: time.Hour, Period: time.Minute}},
+		{
+			ratelimit.All{ratelimit.LeakyBucket{Rate: rate}, ratelimit.All{&ratelimit.TokenBucket{Rate: rate}}},
+			ratelimit.All{ratelimit.LeakyBucket{Rate: rate, Capacity: 1}, ratelimit.TokenBucket{Rate: rate, Burst: 7}},
+		},
+	} {
+		l := ratelimit.Must(ratelimit.New(tt.given))
+		assert.Equal(t, tt.want, ratelimit.AlgorithmOf(l))
+		if _, several := tt.given.(ratelimit.All); !several {
+			assert.Equal(t, ratelimit.Share(tt.want, 2), ratelimit.Share(tt.given, 2))
+		}
+	}
+}
+
+func TestShare(t *testing.T) {
+	second := ratelimit.PerSecond
+	for _, tt := range []struct{ whole, quarter ratelimit.Algorithm }{
+		{ratelimit.TokenBucket{Rate: second(100)}, ratelimit.TokenBucket{Rate: second(25), Burst: 25}},
+		{ratelimit.TokenBucket{Rate: second(10), Burst: 3}, ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 10, Per: 4 * time.Second}, Burst: 1}},
+		{&ratelimit.TokenBucket{Rate: second(9), Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: second(2), Burst: 2, Refill: ratelimit.RefillInterval}},
+		{ratelimit.LeakyBucket{Rate: second(1)}, ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 1, Per: 4 * time.Second}, Capacity: 1}},
+		{ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, ratelimit.FixedWindow{Limit: 250, Window: time.Hour}},
+		{ratelimit.SlidingWindow{Limit: 10, Window: time.Hour, Segments: 2}, ratelimit.SlidingWindow{Limit: 2, Window: time.Hour, Segments: 2}},
+		{ratelimit.SlidingLog{Limit: 1, Window: time.Hour, CountDenied: true}, ratelimit.SlidingLog{Limit: 1, Window: time.Hour, CountDenied: true}},
+		{ratelimit.RollingWindow{Quota: 100, Window: 24 * time.Hour, Period: time.Hour}, ratelimit.RollingWindow{Quota: 25, Window: 24 * time.Hour, Period: time.Hour}},
+		{ratelimit.WarmingUp{Rate: second(100), Warmup: time.Second}, ratelimit.WarmingUp{Rate: second(25), Warmup: time.Second, ColdFactor: 3}},
+		{
+			ratelimit.All{ratelimit.FixedWindow{Limit: 8, Window: time.Hour}, ratelimit.All{ratelimit.TokenBucket{Rate: second(4)}}},
+			ratelimit.All{ratelimit.FixedWindow{Limit: 2, Window: time.Hour}, ratelimit.All{ratelimit.TokenBucket{Rate: second(1), Burst: 1}}},
+		},
+		{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: ratelimit.Never}}, ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1, Per: ratelimit.Never}, Burst: 1}},
+		{nil, nil},
+	} {
+		assert.Equal(t, tt.quarter, ratelimit.Share(tt.whole, 4))
+	}
+	for name, alg := range storetest.Algorithms() {
+		for _, n := range []int{-1, 0, 1, 2, 7, 1 << 30} {
+			_, err := ratelimit.New(ratelimit.Share(alg, n))
+			assert.NoError(t, err, "%s, %d", name, n)
+		}
+		if _, several := alg.(ratelimit.All); !several {
+			assert.Equal(t, ratelimit.AlgorithmOf(ratelimit.Must(ratelimit.New(alg))), ratelimit.Share(alg, 1), name)
+		}
+	}
+	itself := ratelimit.All{nil}
+	itself[0] = itself
+	_, err := ratelimit.New(ratelimit.Share(itself, 4))
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+
+	// What cannot be used stays so.
+	_, err = ratelimit.New(ratelimit.Share(ratelimit.FixedWindow{Limit: -1, Window: time.Hour}, 4))
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+}
+
+// TestSlidingWindowRetryAfter: an event counts, in the end in part, until Segments whole segments
+// have passed after its own.
+func TestSlidingWindowRetryAfter(t *testing.T) {
+	for segments, want := range map[int]time.Duration{
+		0: 2 * time.Minute,
+		1: 2 * time.Minute,
+		2: 90 * time.Second,
+		6: 70 * time.Second,
+	} {
+		clk := clock.NewMock() // at the Unix epoch, where a segment begins
+		l, err := ratelimit.New(ratelimit.SlidingWindow{Limit: 1, Window: time.Minute, Segments: segments}, ratelimit.WithClock(clk))
+		require.NoError(t, err)
+		require.True(t, l.Allow("key"))
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.Equal(t, want, d.RetryAfter, "%d segments", segments)
+	}
+}
+
+// TestBadParameters checks that each parameter that cannot be used is refused
+// with an error that names it and its value.
+func TestBadParameters(t *testing.T) {
+	ten := ratelimit.PerSecond(10)
+	for _, tt := range []struct {
+		alg  ratelimit.Algorithm
+		says []string
+	}{
+		{nil, []string{"Algorithm", "nil"}},
+		{(*ratelimit.TokenBucket)(nil), []string{"Algorithm", "nil"}},
+		{ratelimit.TokenBucket{}, []string{"TokenBucket.Rate.Events is 0"}},
+		{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: -1, Per: 1}}, []string{"TokenBucket.Rate.Events is -1"}},
+		{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1}}, []string{"TokenBucket.Rate.Per is 0s"}},
+		{ratelimit.TokenBucket{Rate: ratelimit.Every(-time.Second)}, []string{"TokenBucket.Rate.Per is -1s"}},
+		{ratelimit.TokenBucket{Rate: ten, Burst: -5}, []string{"TokenBucket.Burst is -5"}},
+		{ratelimit.TokenBucket{Rate: ten, Refill: 2}, []string{"TokenBucket.Refill is 2"}},
+		{ratelimit.LeakyBucket{}, []string{"LeakyBucket.Rate.Events is 0"}},
+		{ratelimit.LeakyBucket{Rate: ten, Capacity: -1}, []string{"LeakyBucket.Capacity is -1"}},
+		{ratelimit.FixedWindow{Window: time.Second}, []string{"FixedWindow.Limit is 0"}},
+		{ratelimit.FixedWindow{Limit: 1}, []string{"FixedWindow.Window is 0s"}},
+		{ratelimit.FixedWindow{Limit: 1, Window: 1, Start: -1}, []string{"FixedWindow.Start is -1"}},
+		{ratelimit.SlidingWindow{Window: time.Second}, []string{"SlidingWindow.Limit is 0"}},
+		{ratelimit.SlidingWindow{Limit: 1, Window: -1}, []string{"SlidingWindow.Window is -1ns"}},
+		{ratelimit.SlidingWindow{Limit: 1, Window: 1, Segments: -1}, []string{"SlidingWindow.Segments is -1"}},
+		{ratelimit.SlidingWindow{Limit: 1, Window: 10, Segments: 3}, []string{"SlidingWindow.Segments is 3", "10ns"}},
+		{ratelimit.SlidingWindow{Limit: 1, Window: 1 << 40, Segments: 1 << 21}, []string{"SlidingWindow.Segments is 2097152", "1048576"}},
+		{ratelimit.SlidingLog{Limit: -1, Window: 1}, []string{"SlidingLog.Limit is -1"}},
+		{ratelimit.SlidingLog{Limit: 1}, []string{"SlidingLog.Window is 0s"}},
+		{ratelimit.RollingWindow{Window: 1, Period: 1}, []string{"RollingWindow.Quota is 0"}},
+		{ratelimit.RollingWindow{Quota: 1, Period: 1}, []string{"RollingWindow.Window is 0s"}},
+		{ratelimit.RollingWindow{Quota: 1, Window: 1}, []string{"RollingWindow.Period is 0s"}},
+		{ratelimit.RollingWindow{Quota: 1, Window: 10, Period: 3}, []string{"RollingWindow.Period is 3ns", "10ns"}},
+		{ratelimit.RollingWindow{Quota: 1, Window: time.Hour, Period: 1}, []string{"RollingWindow.Period is 1ns", "1048576"}},
+		{ratelimit.RollingWindow{Quota: 1, Window: 1, Period: 1, PeriodLimit: -2}, []string{"RollingWindow.PeriodLimit is -2"}},
+		{ratelimit.WarmingUp{Warmup: 1}, []string{"WarmingUp.Rate.Events is 0"}},
+		{ratelimit.WarmingUp{Rate: ten}, []string{"WarmingUp.Warmup is 0s"}},
+		{ratelimit.WarmingUp{Rate: ten, Warmup: 1, ColdFactor: 0.5}, []string{"WarmingUp.ColdFactor is 0.5"}},
+		{ratelimit.WarmingUp{Rate: ten, Warmup: 1, ColdFactor: math.NaN()}, []string{"WarmingUp.ColdFactor is NaN"}},
+		{ratelimit.WarmingUp{Rate: ten, Warmup: 1, ColdFactor: math.Inf(1)}, []string{"WarmingUp.ColdFactor is +Inf"}},
+		{ratelimit.All{}, []string{"All is empty"}},
+		{selfish(), []string{"too deep"}},
+		{make(ratelimit.All, 2000), []string{"All[0]", "nil"}},
+		{wide(2000), []string{"All is too long", "1024"}},
+		{ratelimit.All{ratelimit.TokenBucket{Rate: ten}, nil}, []string{"All[1]", "nil"}},
+		{ratelimit.All{ratelimit.All{ratelimit.FixedWindow{Limit: 1}}}, []string{"All[0][0].FixedWindow.Window is 0s"}},
+	} {
+		l, err := ratelimit.New(tt.alg)
+		assert.Nil(t, l, "%+v", tt.alg)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid, "%+v", tt.alg)
+		for _, part := range tt.says {
+			assert.ErrorContains(t, err, part)
+		}
+	}
+}
+
+// selfish returns an All that is its own part.
+func selfish() ratelimit.All {
+	a := make(ratelimit.All, 1)
+	a[0] = a
+	return a
+}
+
+func wide(n int) (a ratelimit.All) {
+	for range n {
+		a = append(a, ratelimit.FixedWindow{Limit: 1, Window: 1})
+	}
+	return a
+}
+
+func TestBadOptions(t *testing.T) {
+	for part, opt := range map[string]ratelimit.Option{
+		"option 1 of New is nil":            nil,
+		"WithStore":                         ratelimit.WithStore(nil),
+		"WithClock":                         ratelimit.WithClock(nil),
+		"WithStore's store is nil":          ratelimit.WithStore((*ratelimit.MemoryStore)(nil)),
+		"WithClock's clock is nil":          ratelimit.WithClock((*clock.Mock)(nil)),
+		"Fallback's limiter":                ratelimit.WithFailurePolicy(ratelimit.Fallback(nil)),
+		"WithMaxKeys's n is -1":             ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(-1))),
+		"WithMaxKeys's n is 0":              ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(0))),
+		"TopDenied's k is 0":                ratelimit.WithObserver(ratelimit.TopDenied(0)),
+		"TopDenied's k is 1000001":          ratelimit.WithObserver(ratelimit.TopDenied(1_000_001)),
+		"WithHalfLife's d is 0s":            ratelimit.WithObserver(ratelimit.TopDenied(1, ratelimit.WithHalfLife(0))),
+		"WithTopClock's clock is nil":       ratelimit.WithObserver(ratelimit.TopDenied(1, ratelimit.WithTopClock((*clock.Mock)(nil)))),
+		"option 1 of TopDenied is nil":      ratelimit.WithObserver(ratelimit.TopDenied(1, ratelimit.WithHalfLife(1), nil)),
+		"WithFullPolicy's policy is 3":      ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithFullPolicy(3))),
+		"option 1 of NewMemoryStore is nil": ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), nil, nil)),
+	} {
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithName("test"), opt)
+		assert.Nil(t, l)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+		assert.ErrorContains(t, err, part)
+	}
+}
+
+// What outlives the process needs a name. In memory, limiters without one share nothing.
+func TestStoreNeedsName(t *testing.T) {
+	for _, name := range [][]ratelimit.Option{nil, {ratelimit.WithName("")}} {
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, append(name, ratelimit.WithStore(fakes.NewMapDB().Store()))...)
+		assert.Nil(t, l)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+		assert.ErrorContains(t, err, "WithName")
+		for _, own := range [][]ratelimit.Option{nil, {ratelimit.WithStore(ratelimit.NewMemoryStore())}} {
+			_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, append(own, name...)...)
+			assert.NoError(t, err)
+		}
+	}
+}
+
+// A pointer to an algorithm is one, too, and is copied.
+func TestPointerToAlgorithm(t *testing.T) {
+	alg := &ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}
+	tr, err := ratelimit.NewTransition(alg)
+	require.NoError(t, err)
+	alg.Burst = 7
+	assert.Equal(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 2}, tr.Algorithm())
+
+	// So is what an All is made of, however it is put together.
+	inner := &ratelimit.All{&ratelimit.FixedWindow{Limit: 1, Window: 1}, alg}
+	tr, err = ratelimit.NewTransition(ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3)}, inner})
+	require.NoError(t, err)
+	(*inner)[0] = alg
+	alg.Burst = 8
+	assert.Equal(t, ratelimit.All{
+		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3), Capacity: 1},
+		ratelimit.FixedWindow{Limit: 1, Window: 1},
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 7},
+	}, tr.Algorithm())
+}
+
+func TestNilContext(t *testing.T) {
+	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)})
+	var none context.Context
+	_, err := l.Take(none, "key", 1)
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.ErrorIs(t, l.Wait(none, "key"), ratelimit.ErrInvalid)
+}
+
+// A context that is nil is an error also where it is not needed yet.
+func TestNilContextOfReservation(t *testing.T) {
+	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
+	require.True(t, l.Allow("key"))
+	r, err := l.Reserve(t.Context(), "key", 1)
+	require.NoError(t, err)
+	var none context.Context
+	assert.ErrorIs(t, r.Wait(none), ratelimit.ErrInvalid)
+	assert.Equal(t, time.Second, r.Delay())
+}
+
+// The zero Reservation is what a Limiter of one's own can return.
+func TestZeroReservation(t *testing.T) {
+	var r ratelimit.Reservation
+	assert.Zero(t, r.Delay())
+	assert.NoError(t, r.Wait(t.Context()))
+	r.Cancel()
+}
+
+type storeOfNothing struct{}
+
+func (storeOfNothing) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return nil, nil }
+
+func TestStoreThatOpensNothing(t *testing.T) {
+	_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(storeOfNothing{}), ratelimit.WithName("test"))
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+}
+
+// What AlgorithmOf returns is the caller's to change.
+func TestAlgorithmOfIsACopy(t *testing.T) {
+	alg := ratelimit.All{ratelimit.FixedWindow{Limit: 3, Window: time.Second}}
+	l, _ := fakes.At(t, alg)
+	ratelimit.AlgorithmOf(l).(ratelimit.All)[0] = nil
+	assert.Equal(t, alg, ratelimit.AlgorithmOf(l))
+}
+
+func TestZeroMemoryStore(t *testing.T) {
+	s := &ratelimit.MemoryStore{}
+	s.Shrink()
+	assert.Zero(t, s.Stats())
+	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"))
+	assert.True(t, l.Allow("key"))
+	assert.Equal(t, 1, s.Len())
+}
+
+func TestDefaults(t *testing.T) {
+	for limit, alg := range map[int]ratelimit.Algorithm{
+		10: ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
+		20: ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20},
+		1:  ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10)},
+		30: ratelimit.RollingWindow{Quota: 30, Window: time.Hour, Period: time.Minute},
+		8:  ratelimit.RollingWindow{Quota: 30, Window: time.Hour, Period: time.Minute, PeriodLimit: 8},
+		5:  ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second},
+	} {
+		l, _ := fakes.At(t, alg)
+		assert.Equal(t, limit, fakes.Peek(t, l).Limit, "%+v", alg)
+	}
+	// Segments 0 is 1, ColdFactor 0 is 3: the same answers.
+	for _, pair := range [][2]ratelimit.Algorithm{
+		{ratelimit.SlidingWindow{Limit: 4, Window: time.Second}, ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 1}},
+		{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(4), Warmup: time.Second}, ratelimit.WarmingUp{Rate: ratelimit.PerSecond(4), Warmup: time.Second, ColdFactor: 3}},
+	} {
+		a, clkA := fakes.At(t, pair[0])
+		b, clkB := fakes.At(t, pair[1])
+		for range 40 {
+			require.Equal(t, fakes.Take(t, a, 1), fakes.Take(t, b, 1))
+			clkA.Advance(130 * time.Millisecond)
+			clkB.Advance(130 * time.Millisecond)
+		}
+	}
+}
+
+func TestParseRate(t *testing.T) {
+	for s, want := range map[string]ratelimit.Rate{
+		"10/s":        ratelimit.PerSecond(10),
+		"100/1m":      ratelimit.PerMinute(100),
+		"100/m":       ratelimit.PerMinute(100),
+		"7/h":         ratelimit.PerHour(7),
+		"10000/24h":   ratelimit.PerDay(10000),
+		"1/d":         ratelimit.PerDay(1),
+		"3/7d":        {Events: 3, Per: 7 * 24 * time.Hour},
+		"5/250ms":     {Events: 5, Per: 250 * time.Millisecond},
+		"1/1h30m":     ratelimit.Every(90 * time.Minute),
+		" 5 / 250ms ": {Events: 5, Per: 250 * time.Millisecond},
+		"2/µs":        {Events: 2, Per: time.Microsecond},
+		"2/us":        {Events: 2, Per: time.Microsecond},
+		"1/ns":        ratelimit.Every(1),
+	} {
+		got, err := ratelimit.ParseRate(s)
+		require.NoError(t, err, s)
+		assert.Equal(t, want, got, s)
+	}
+	for _, s := range []string{
+		"", "/", "10", "10/", "/s", "ten/s", "10/x", "0/s", "-1/s", "10/0s", "10/-1s", "10/s/s", "1.5/s",
+		"99999999999999999999/s", "1/99999999999h", "1/106752d", "1/-1d", "1/d1", "1/1.5d",
+	} {
+		r, err := ratelimit.ParseRate(s)
+		assert.Zero(t, r, s)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid, s)
+	}
+	for s, want := range map[string]string{
+		"1.5/s": "3/2s", "0.5/s": "1/2s", ".25/m": "1/4m0s", "2.0/h": "2/h", " 1.05 / 250ms ": "21/5s",
+	} {
+		_, err := ratelimit.ParseRate(s)
+		require.ErrorContains(t, err, "write "+want, s)
+		_, err = ratelimit.ParseRate(want)
+		assert.NoError(t, err)
+	}
+	for _, s := range []string{"1.5e3/s", "0.0/s", "-1.5/s", "1.-5/s", "1.5/x", "0.1/300000h", "1.5/0s", "0.0000000000000000000001/s", "0.000001/106751d"} {
+		_, err := ratelimit.ParseRate(s)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid, s)
+		assert.Contains(t, err.Error(), "not a number", s)
+		assert.NotContains(t, err.Error(), "write", s)
+	}
+	_, err := ratelimit.ParseRate("10")
+	assert.ErrorContains(t, err, `"10"`)
+	assert.ErrorContains(t, err, "10/s")
+}
+
+func TestRateString(t *testing.T) {
+	for want, r := range map[string]ratelimit.Rate{
+		"10/s":     ratelimit.PerSecond(10),
+		"1/250ms":  ratelimit.Every(250 * time.Millisecond),
+		"60/m":     ratelimit.PerMinute(60),
+		"1/d":      ratelimit.PerDay(1),
+		"4/1h1m1s": {Events: 4, Per: time.Hour + time.Minute + time.Second},
+	} {
+		assert.Equal(t, want, r.String())
+	}
+}
+
+func FuzzParseRate(f *testing.F) {
+	for _, s := range []string{"10/s", "5/250ms", "1/106751d", "/", "0x1/1h"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := ratelimit.ParseRate(s)
+		if err != nil {
+			require.ErrorIs(t, err, ratelimit.ErrInvalid)
+			return
+		}
+		again, err := ratelimit.ParseRate(r.String())
+		require.NoError(t, err)
+		require.Equal(t, r, again)
+	})
+}
+
+// Even if a lookup has a limit for every key, New needs one for keys without, and says so.
+func TestLimitOfKeysWithoutALimit(t *testing.T) {
+	lookup := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil })
+	for _, alg := range []ratelimit.Algorithm{nil, (*ratelimit.TokenBucket)(nil)} {
+		l, err := ratelimit.New(alg, lookup)
+		assert.Nil(t, l)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		require.ErrorContains(t, err, "the lookup of WithLimits returns nil, such as Blocked{}")
+		_, err = ratelimit.New(alg)
+		assert.NotContains(t, err.Error(), "WithLimits")
+	}
+	l, err := ratelimit.New(ratelimit.Blocked{}, lookup)
+	require.NoError(t, err)
+	assert.False(t, l.Allow("key"))
+}
+
+// A duration of 292 years reads badly.
+func TestNeverReadsAsNever(t *testing.T) {
+	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+	d := fakes.Take(t, l, 2)
+	for _, format := range []string{"%v", "%+v", "%s"} {
+		text := fmt.Sprintf(format, d)
+		assert.Contains(t, text, "Allowed:false Limit:1 Remaining:1 RetryAfter:never ResetAfter:0s", text)
+	}
 }

@@ -1,4 +1,4 @@
-package ratelimit
+package ratelimit_test
 
 import (
 	"context"
@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
@@ -25,18 +27,18 @@ import (
 // state is.
 func TestReservationsAreSmall(t *testing.T) {
 	budget.Alone(t)
-	for _, alg := range []Algorithm{
-		TokenBucket{Rate: PerSecond(1)},
-		SlidingLog{Limit: 5000, Window: time.Minute},
-		SlidingWindow{Limit: 5000, Window: time.Minute, Segments: 60},
-		RollingWindow{Quota: 100_000, Window: 24 * time.Hour, Period: time.Minute},
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)},
+		ratelimit.SlidingLog{Limit: 5000, Window: time.Minute},
+		ratelimit.SlidingWindow{Limit: 5000, Window: time.Minute, Segments: 60},
+		ratelimit.RollingWindow{Quota: 100_000, Window: 24 * time.Hour, Period: time.Minute},
 	} {
-		l, _, clk := newTestLimiter(t, alg)
+		l, _, clk := fakes.Stepped(t, alg)
 		for l.Allow("key") {
 			clk.Advance(time.Millisecond)
 		}
 		const many = 10_000
-		line := make([]*Reservation, many)
+		line := make([]*ratelimit.Reservation, many)
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
@@ -54,18 +56,18 @@ func TestReservationsAreSmall(t *testing.T) {
 
 // TestWaitThatIsGrantedKeepsNothing: it does not stand in line, and copies nothing.
 func TestWaitThatIsGrantedKeepsNothing(t *testing.T) {
-	for _, alg := range []Algorithm{
-		TokenBucket{Rate: PerSecond(1), Burst: 1e9},
-		FixedWindow{Limit: 1e9, Window: time.Hour},
-		SlidingWindow{Limit: 1e9, Window: time.Hour, Segments: 6},
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1e9},
+		ratelimit.FixedWindow{Limit: 1e9, Window: time.Hour},
+		ratelimit.SlidingWindow{Limit: 1e9, Window: time.Hour, Segments: 6},
 	} {
-		l, _, _ := newTestLimiter(t, alg)
+		l, _, _ := fakes.Stepped(t, alg)
 		require.NoError(t, l.Wait(t.Context(), "key"))
 		ctx := context.Background()
 		assert.Zero(t, testing.AllocsPerRun(100, func() { _ = l.Wait(ctx, "key") }), "%T", alg)
-		assert.Zero(t, l.lines.count.Load())
+		assert.Zero(t, ratelimit.Lines(l))
 	}
-	l, _, clk := newTestLimiter(t, SlidingLog{Limit: 20_000, Window: time.Hour})
+	l, _, clk := fakes.Stepped(t, ratelimit.SlidingLog{Limit: 20_000, Window: time.Hour})
 	for range 10_000 {
 		clk.Advance(1)
 		require.True(t, l.Allow("key"))
@@ -78,7 +80,7 @@ func TestWaitThatIsGrantedKeepsNothing(t *testing.T) {
 func TestLogKeepsItsRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, waiters = 2000, 64
-		l := Must(New(SlidingLog{Limit: limit, Window: time.Second}))
+		l := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: limit, Window: time.Second}))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second-1)
 		defer cancel()
 		var granted atomic.Int64
@@ -98,10 +100,10 @@ func TestLogKeepsItsRate(t *testing.T) {
 // TestLinesEnd: no key keeps a line without waiters, whatever the waiters did, and even
 // if the key is not used again.
 func TestLinesEnd(t *testing.T) {
-	l, _, clk := newTestLimiter(t, SlidingWindow{Limit: 2, Window: time.Second})
+	l, _, clk := fakes.Stepped(t, ratelimit.SlidingWindow{Limit: 2, Window: time.Second})
 	for i := range 1000 {
 		key := fmt.Sprint(i)
-		var line []*Reservation
+		var line []*ratelimit.Reservation
 		for range 4 {
 			r, err := l.Reserve(t.Context(), key, 1)
 			require.NoError(t, err)
@@ -112,87 +114,46 @@ func TestLinesEnd(t *testing.T) {
 		}
 	}
 	clk.Advance(time.Hour)
-	assert.NotZero(t, l.lines.count.Load())
+	assert.NotZero(t, ratelimit.Lines(l))
 	for i := range 20_000 { // reservations of other keys remove lines that are over
 		_, err := l.Reserve(t.Context(), fmt.Sprint("other ", i%400), 1)
 		require.NoError(t, err)
 	}
 	clk.Advance(10 * time.Hour)
-	assert.LessOrEqual(t, l.lines.count.Load(), int64(400+100))
-	for i := range l.lines.all() {
-		for key, ln := range l.lines.all()[i].keys {
-			assert.True(t, ln.Over(kernel.InstantOf(clk.Now())), key)
-		}
+	assert.LessOrEqual(t, ratelimit.Lines(l), int64(400+100))
+	for key, ln := range ratelimit.LinesOf(l) {
+		assert.True(t, ln.Over(kernel.InstantOf(clk.Now())), key)
 	}
-	l, _, _ = newTestLimiter(t, TokenBucket{Rate: PerSecond(1)})
+	l, _, _ = fakes.Stepped(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 	r, err := l.Reserve(t.Context(), "key", 1)
 	require.NoError(t, err)
 	r.Cancel()
-	assert.Zero(t, l.lines.count.Load())
+	assert.Zero(t, ratelimit.Lines(l))
 	_, err = l.Reserve(t.Context(), "key", 1)
 	require.NoError(t, err)
 	require.NoError(t, l.Reset(t.Context(), "key"))
-	assert.Zero(t, l.lines.count.Load())
-}
-
-// A failingStore fails to cancel.
-type failingStore struct {
-	*MemoryStore
-	fails atomic.Bool
-	drops atomic.Bool // whether it fails without cancelling
-	calls atomic.Int64
-	most  atomic.Int64  // the most events to cancel in one call
-	gate  chan struct{} // if not nil, cancelling waits for it
-}
-
-type failingStates struct {
-	States
-	store *failingStore
-}
-
-func (s *failingStore) Open(name string, t *Transition) (States, error) {
-	states, err := s.MemoryStore.Open(name, t)
-	return failingStates{states, s}, err
-}
-
-func (s failingStates) Apply(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
-	if req.Op == OpCancel {
-		s.store.calls.Add(1)
-		s.store.most.Store(max(s.store.most.Load(), int64(kernel.Asked(req.Grant))))
-		if s.store.gate != nil {
-			<-s.store.gate
-		}
-		if s.store.drops.Load() {
-			return Result{}, errors.New("the request was lost")
-		}
-		res, err := s.States.Apply(ctx, key, t, req)
-		if s.store.fails.Load() {
-			return Result{}, errors.New("the answer was lost")
-		}
-		return res, err
-	}
-	return s.States.Apply(ctx, key, t, req)
+	assert.Zero(t, ratelimit.Lines(l))
 }
 
 // TestFailedCancelIsTold checks that observers learn of a Cancel that the store has failed, and
 // callers of a Settle that is one.
 func TestFailedCancelIsTold(t *testing.T) {
-	for name, policy := range map[string]FailurePolicy{"open": FailOpen, "closed": FailClosed, "fallback": Fallback(Must(New(Unlimited{})))} {
+	for name, policy := range map[string]ratelimit.FailurePolicy{"open": ratelimit.FailOpen, "closed": ratelimit.FailClosed, "fallback": ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})))} {
 		t.Run(name, func(t *testing.T) {
-			var seen []Observation
-			store := &failingStore{MemoryStore: NewMemoryStore()}
-			store.drops.Store(true)
-			l, err := New(TokenBucket{Rate: PerHour(1)}, WithStore(store), WithName("test"), WithClock(clock.NewMock()), WithFailurePolicy(policy), WithFailureLog(nil),
-				WithObserver(ObserverFunc(func(_ context.Context, o Observation) { seen = append(seen, o) })))
+			var seen []ratelimit.Observation
+			store := &fakes.FailingCancel{MemoryStore: ratelimit.NewMemoryStore()}
+			store.Drops.Store(true)
+			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clock.NewMock()), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil),
+				ratelimit.WithObserver(ratelimit.ObserverFunc(func(_ context.Context, o ratelimit.Observation) { seen = append(seen, o) })))
 			require.NoError(t, err)
-			last := func() Observation { return seen[len(seen)-1] }
+			last := func() ratelimit.Observation { return seen[len(seen)-1] }
 			require.True(t, l.Allow("key"))
 
 			r, err := l.Reserve(t.Context(), "key", 1)
 			require.NoError(t, err)
 			r.Cancel()
-			assert.Equal(t, CallCancel, last().Call)
-			assert.Equal(t, Failed, last().Outcome)
+			assert.Equal(t, ratelimit.CallCancel, last().Call)
+			assert.Equal(t, ratelimit.Failed, last().Outcome)
 			require.ErrorContains(t, last().Err, "the request was lost")
 
 			r, err = l.Reserve(t.Context(), "key", 1)
@@ -201,14 +162,14 @@ func TestFailedCancelIsTold(t *testing.T) {
 			require.ErrorContains(t, err, "the request was lost")
 			assert.True(t, d.Degraded)
 			assert.Equal(t, name == "open", d.Allowed)
-			assert.Equal(t, CallSettle, last().Call)
-			assert.Equal(t, Failed, last().Outcome)
+			assert.Equal(t, ratelimit.CallSettle, last().Call)
+			assert.Equal(t, ratelimit.Failed, last().Outcome)
 
-			store.drops.Store(false)
+			store.Drops.Store(false)
 			r, err = l.Reserve(t.Context(), "key", 1)
 			require.NoError(t, err)
 			r.Cancel()
-			assert.Equal(t, Counted, last().Outcome)
+			assert.Equal(t, ratelimit.Counted, last().Outcome)
 			assert.NoError(t, last().Err)
 		})
 	}
@@ -219,7 +180,7 @@ func TestFailedCancelIsTold(t *testing.T) {
 func TestLinesGiveMemoryBack(t *testing.T) {
 	budget.Alone(t)
 	const many = 100_000
-	l, store, clk := newTestLimiter(t, TokenBucket{Rate: PerSecond(1)})
+	l, store, clk := fakes.Stepped(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 	var m runtime.MemStats
 	heap := func() int64 {
 		runtime.GC()
@@ -239,7 +200,7 @@ func TestLinesGiveMemoryBack(t *testing.T) {
 		require.NoError(t, err)
 	}
 	store.Shrink()
-	assert.LessOrEqual(t, l.lines.count.Load(), int64(1))
+	assert.LessOrEqual(t, ratelimit.Lines(l), int64(1))
 	assert.Less(t, heap()-before, int64(1<<20))
 	runtime.KeepAlive(l)
 }
@@ -247,7 +208,7 @@ func TestLinesGiveMemoryBack(t *testing.T) {
 // TestBusyLineStaysShort: a line that is never over keeps no reservation whose turn has passed,
 // although some are cancelled.
 func TestBusyLineStaysShort(t *testing.T) {
-	l, _, clk := newTestLimiter(t, TokenBucket{Rate: PerSecond(1)})
+	l, _, clk := fakes.Stepped(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 	for i := range 100 {
 		r, err := l.Reserve(t.Context(), "key", 1)
 		require.NoError(t, err)
@@ -257,31 +218,31 @@ func TestBusyLineStaysShort(t *testing.T) {
 			clk.Advance(time.Second)
 		}
 	}
-	assert.LessOrEqual(t, l.lines.shard("key").keys["key"].Len(), 15)
+	assert.LessOrEqual(t, ratelimit.LinesOf(l)["key"].Len(), 15)
 }
 
 // TestCancelThatFails: if it is unknown whether the store has cancelled, nothing is
 // given back twice.
 func TestCancelThatFails(t *testing.T) {
-	for _, alg := range append([]Algorithm{
-		FixedWindow{Limit: 10, Window: time.Second},
-		All{FixedWindow{Limit: 10, Window: time.Second}, RollingWindow{Quota: 10, Window: time.Second, Period: time.Second}},
-	}, everyWidth...) {
-		store := &failingStore{MemoryStore: NewMemoryStore()}
+	for _, alg := range append([]ratelimit.Algorithm{
+		ratelimit.FixedWindow{Limit: 10, Window: time.Second},
+		ratelimit.All{ratelimit.FixedWindow{Limit: 10, Window: time.Second}, ratelimit.RollingWindow{Quota: 10, Window: time.Second, Period: time.Second}},
+	}, fakes.EveryWidth...) {
+		store := &fakes.FailingCancel{MemoryStore: ratelimit.NewMemoryStore()}
 		clk := stepclock.New()
-		l, err := New(alg, WithStore(store), WithName("test"), WithClock(clk))
+		l, err := ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk))
 		require.NoError(t, err)
 		require.True(t, l.AllowN("key", 10))
-		var line []*Reservation
+		var line []*ratelimit.Reservation
 		for range 3 {
 			r, err := l.Reserve(t.Context(), "key", 3)
 			require.NoError(t, err)
 			line = append(line, r)
 		}
 		stays := line[0].Delay()
-		store.fails.Store(true)
+		store.Fails.Store(true)
 		line[2].Cancel()
-		store.fails.Store(false)
+		store.Fails.Store(false)
 		for _, r := range line[1:] {
 			r.Cancel()
 		}
@@ -308,45 +269,45 @@ func TestCancelThatFails(t *testing.T) {
 func TestCancelAfterOneThatFails(t *testing.T) {
 	const limit, many = 10, 30
 	for name, tt := range map[string]struct {
-		alg   Algorithm
+		alg   ratelimit.Algorithm
 		rings bool
 	}{
-		"fixed":        {FixedWindow{Limit: limit, Window: time.Second}, false},
-		"log":          {SlidingLog{Limit: limit, Window: time.Second}, false},
-		"bucket":       {TokenBucket{Rate: PerSecond(limit)}, false},
-		"all":          {All{FixedWindow{Limit: limit, Window: time.Second}, SlidingLog{Limit: limit, Window: time.Second}}, false},
-		"all, rolling": {All{FixedWindow{Limit: limit, Window: time.Second}, RollingWindow{Quota: limit, Window: time.Second, Period: time.Second}}, true},
-		"sliding":      {SlidingWindow{Limit: limit, Window: time.Second}, true},
+		"fixed":        {ratelimit.FixedWindow{Limit: limit, Window: time.Second}, false},
+		"log":          {ratelimit.SlidingLog{Limit: limit, Window: time.Second}, false},
+		"bucket":       {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(limit)}, false},
+		"all":          {ratelimit.All{ratelimit.FixedWindow{Limit: limit, Window: time.Second}, ratelimit.SlidingLog{Limit: limit, Window: time.Second}}, false},
+		"all, rolling": {ratelimit.All{ratelimit.FixedWindow{Limit: limit, Window: time.Second}, ratelimit.RollingWindow{Quota: limit, Window: time.Second, Period: time.Second}}, true},
+		"sliding":      {ratelimit.SlidingWindow{Limit: limit, Window: time.Second}, true},
 	} {
 		for _, executed := range []bool{false, true} {
 			for _, failing := range []int{0, many / 2, many - 1} {
-				store := &failingStore{MemoryStore: NewMemoryStore()}
-				l, err := New(tt.alg, WithStore(store), WithName("test"), WithClock(stepclock.New()))
+				store := &fakes.FailingCancel{MemoryStore: ratelimit.NewMemoryStore()}
+				l, err := ratelimit.New(tt.alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New()))
 				require.NoError(t, err)
 				require.True(t, l.AllowN("key", limit))
 				before, err := l.Peek(t.Context(), "key")
 				require.NoError(t, err)
-				var line []*Reservation
+				var line []*ratelimit.Reservation
 				for range many {
 					r, err := l.Reserve(t.Context(), "key", 1)
 					require.NoError(t, err)
 					line = append(line, r)
 				}
 				turn := line[failing].Delay()
-				store.fails.Store(true)
-				store.drops.Store(!executed)
+				store.Fails.Store(true)
+				store.Drops.Store(!executed)
 				line[failing].Cancel()
-				store.fails.Store(false)
-				store.drops.Store(false)
-				calls := store.calls.Load()
+				store.Fails.Store(false)
+				store.Drops.Store(false)
+				calls := store.Calls.Load()
 				for _, r := range slices.Backward(line) {
 					r.Cancel()
 				}
 				if tt.rings {
-					assert.Equal(t, calls, store.calls.Load(), name)
+					assert.Equal(t, calls, store.Calls.Load(), name)
 					continue
 				}
-				assert.Greater(t, store.calls.Load(), calls, name)
+				assert.Greater(t, store.Calls.Load(), calls, name)
 				next, err := l.Reserve(t.Context(), "key", 1)
 				require.NoError(t, err)
 				assert.LessOrEqual(t, next.Delay(), turn+time.Second/limit, "%s: after %d of %d", name, failing, many)
@@ -362,14 +323,14 @@ func TestCancelAfterOneThatFails(t *testing.T) {
 // TestManyCancels: a long line that is cancelled together is sent in several calls, each of
 // which bounds the time that the store takes. None is lost.
 func TestManyCancels(t *testing.T) {
-	const many = 10 * manyTogether
-	for _, alg := range append([]Algorithm{
-		FixedWindow{Limit: 10, Window: time.Second},
-		All{TokenBucket{Rate: PerSecond(10)}, FixedWindow{Limit: 10, Window: time.Second}, SlidingLog{Limit: 10, Window: time.Second}},
-	}, everyWidth...) {
+	const many = 10 * ratelimit.ManyTogether
+	for _, alg := range append([]ratelimit.Algorithm{
+		ratelimit.FixedWindow{Limit: 10, Window: time.Second},
+		ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.FixedWindow{Limit: 10, Window: time.Second}, ratelimit.SlidingLog{Limit: 10, Window: time.Second}},
+	}, fakes.EveryWidth...) {
 		synctest.Test(t, func(t *testing.T) {
-			store := &failingStore{MemoryStore: NewMemoryStore(), gate: make(chan struct{})}
-			l, err := New(alg, WithStore(store), WithName("test"))
+			store := &fakes.FailingCancel{MemoryStore: ratelimit.NewMemoryStore(), Gate: make(chan struct{})}
+			l, err := ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
 			require.NoError(t, err)
 			require.True(t, l.Allow("key"))
 			before, err := l.Peek(t.Context(), "key")
@@ -377,16 +338,16 @@ func TestManyCancels(t *testing.T) {
 			var wg sync.WaitGroup
 			for range many {
 				r, err := l.Reserve(t.Context(), "key", 1)
-				if errors.Is(err, ErrQueueFull) {
+				if errors.Is(err, ratelimit.ErrQueueFull) {
 					break
 				}
 				require.NoError(t, err)
 				wg.Go(r.Cancel)
 			}
 			synctest.Wait()
-			close(store.gate)
+			close(store.Gate)
 			wg.Wait()
-			assert.LessOrEqual(t, store.most.Load(), int64(manyTogether))
+			assert.LessOrEqual(t, store.Most.Load(), int64(ratelimit.ManyTogether))
 			after, err := l.Peek(t.Context(), "key")
 			require.NoError(t, err)
 			assert.Equal(t, before, after, "%T", alg)
@@ -397,8 +358,8 @@ func TestManyCancels(t *testing.T) {
 // TestCancelsShareCalls: concurrent cancellations share a call of the store.
 func TestCancelsShareCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &failingStore{MemoryStore: NewMemoryStore(), gate: make(chan struct{})}
-		l, err := New(SlidingWindow{Limit: 2, Window: time.Second}, WithStore(store), WithName("test"))
+		store := &fakes.FailingCancel{MemoryStore: ratelimit.NewMemoryStore(), Gate: make(chan struct{})}
+		l, err := ratelimit.New(ratelimit.SlidingWindow{Limit: 2, Window: time.Second}, ratelimit.WithStore(store), ratelimit.WithName("test"))
 		require.NoError(t, err)
 		before, err := l.Peek(t.Context(), "key")
 		require.NoError(t, err)
@@ -409,9 +370,9 @@ func TestCancelsShareCalls(t *testing.T) {
 			wg.Go(r.Cancel)
 		}
 		synctest.Wait()
-		close(store.gate)
+		close(store.Gate)
 		wg.Wait()
-		assert.LessOrEqual(t, store.calls.Load(), int64(3))
+		assert.LessOrEqual(t, store.Calls.Load(), int64(3))
 		after, err := l.Peek(t.Context(), "key")
 		require.NoError(t, err)
 		assert.Equal(t, before.Remaining, after.Remaining)
@@ -420,13 +381,11 @@ func TestCancelsShareCalls(t *testing.T) {
 
 // TestUndoOfSeveralLimits: a call that has cancelled something is the last one.
 func TestUndoOfSeveralLimits(t *testing.T) {
-	limits := &ownLimits{}
-	limits.set("key", TokenBucket{Rate: PerMinute(1)})
-	limits.set("other", TokenBucket{Rate: PerHour(1)})
-	made, err := New(Unlimited{}, WithLimits(limits.lookup), WithClock(stepclock.New()))
-	require.NoError(t, err)
-	l := made.(*limiter)
-	claims := make(map[string]*Reservation)
+	limits := &fakes.OwnLimits{}
+	limits.Set("key", ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
+	limits.Set("other", ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	l := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithLimits(limits.Lookup), ratelimit.WithClock(stepclock.New())))
+	claims := make(map[string]*ratelimit.Reservation)
 	for range 2 {
 		for _, key := range []string{"key", "other"} {
 			r, err := l.Reserve(t.Context(), key, 1)
@@ -434,8 +393,33 @@ func TestUndoOfSeveralLimits(t *testing.T) {
 			claims[key] = r
 		}
 	}
-	c := claims["key"]
-	out, err := l.undo("key", []*Transition{c.by, claims["other"].by}, c.line.Cancel([]*kernel.Waiter{c.waiter}, 0))
+	cancelled, err := ratelimit.Undo("key", claims["key"], claims["other"])
 	require.NoError(t, err)
-	assert.True(t, out.Any())
+	assert.True(t, cancelled)
+}
+
+// Waiters of many keys, however they leave, leave nothing in the queues.
+func TestQueuesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Minute}))
+		for i := range 300 {
+			key := fmt.Sprint(i)
+			r, _, err := l.Hold(t.Context(), key, 1)
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			for range 3 {
+				go func() { _ = l.Wait(ctx, key) }()
+			}
+			if i%2 == 0 {
+				synctest.Wait()
+				require.NoError(t, r.Release(t.Context()))
+			}
+		}
+		synctest.Wait()
+		assert.Equal(t, int64(750), ratelimit.Waiters(l))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Zero(t, ratelimit.Waiters(l))
+	})
 }

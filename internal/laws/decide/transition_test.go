@@ -1,0 +1,125 @@
+package decide_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+)
+
+func TestApplyRefusesNonsense(t *testing.T) {
+	at := time.Unix(1, 0)
+	for _, alg := range fakes.EveryWidth {
+		tr, err := ratelimit.NewTransition(alg)
+		require.NoError(t, err)
+		for _, req := range []ratelimit.Request{{N: 1}, ratelimit.Request{N: -1}.At(at), ratelimit.Request{Op: ratelimit.OpExtend + 1}.At(at)} {
+			_, _, _, err := tr.Apply(nil, req)
+			assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+		}
+		for _, size := range []int{1, 7, 9, 8 * 999} {
+			state := make([]byte, size)
+			for i := range state {
+				state[i] = 0xff
+			}
+			_, _, res, err := tr.Apply(state, ratelimit.Request{N: 1}.At(at))
+			require.NoError(t, err)
+			assert.ErrorIs(t, res.StateErr(), ratelimit.ErrState, "%T, %d bytes", alg, size)
+		}
+	}
+}
+
+// A Tag names the limit that left a state, and nothing shorter does.
+func TestOrigin(t *testing.T) {
+	for _, alg := range append([]ratelimit.Algorithm{ratelimit.All{ratelimit.SlidingLog{Limit: 7, Window: time.Second}, ratelimit.WarmingUp{Rate: ratelimit.PerSecond(7), Warmup: time.Second}}}, fakes.EveryWidth...) {
+		of, err := ratelimit.NewTransition(alg)
+		require.NoError(t, err)
+		portable, err := of.Portable(time.Microsecond)
+		require.NoError(t, err)
+		other, err := ratelimit.NewTransition(ratelimit.FixedWindow{Limit: 9, Window: time.Minute})
+		require.NoError(t, err)
+		for _, by := range []*ratelimit.Transition{other, of} {
+			by, err := by.Portable(time.Microsecond)
+			require.NoError(t, err)
+			from, err := by.Origin(slices.Concat(portable.Tag(), []byte("words")))
+			require.NoError(t, err)
+			assert.Equal(t, portable.Algorithm(), from.Algorithm())
+			assert.Equal(t, portable.Tag(), from.Tag())
+		}
+		for i := range portable.Tag() {
+			_, err := portable.Origin(portable.Tag()[:i])
+			assert.Error(t, err, "%d bytes of the tag of %+v", i, alg)
+		}
+		_, err = portable.Origin(of.Tag())
+		assert.Error(t, err, "it has another form")
+	}
+}
+
+// FuzzApply gives transitions states that anybody may have written: they are
+// refused or worked with, and nothing panics.
+func FuzzApply(f *testing.F) {
+	algorithms := append([]ratelimit.Algorithm{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)},
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7), Refill: ratelimit.RefillInterval},
+		ratelimit.FixedWindow{Limit: 7, Window: time.Second},
+		ratelimit.FixedWindow{Limit: 7, Window: time.Second, Start: ratelimit.StartOnFirstEvent},
+		ratelimit.SlidingWindow{Limit: 7, Window: time.Second},
+		ratelimit.RollingWindow{Quota: 7, Window: time.Second, Period: time.Second / 4, PeriodLimit: 3},
+		ratelimit.SlidingLog{Limit: 7, Window: time.Second, CountDenied: true},
+		ratelimit.WarmingUp{Rate: ratelimit.PerSecond(7), Warmup: time.Second},
+		ratelimit.InFlight{Limit: 7, Timeout: time.Second},
+	}, fakes.EveryWidth...)
+	transitions := make([]*ratelimit.Transition, len(algorithms))
+	limits := make(map[*ratelimit.Transition]int) // of a key that has used nothing
+	for i, alg := range algorithms {
+		t, err := ratelimit.NewTransition(alg)
+		require.NoError(f, err)
+		transitions[i] = t
+		_, _, fresh, err := t.Apply(nil, ratelimit.Request{Op: ratelimit.OpPeek}.At(time.Unix(0, 0)))
+		require.NoError(f, err)
+		limits[t] = fresh.Decision.Limit
+		var state []byte
+		for n := range 3 {
+			state, _, _, err = t.Apply(state, ratelimit.Request{N: 1}.At(time.Unix(int64(n), 5)))
+			require.NoError(f, err)
+			f.Add(i, state, 1, int64(n))
+			f.Add(i, state, math.MaxInt, int64(n))
+		}
+	}
+	f.Fuzz(func(t *testing.T, which int, state []byte, n int, sec int64) {
+		tr := transitions[uint(which)%uint(len(transitions))]
+		at := time.Unix(sec, 0)
+		apply := func(state []byte, req ratelimit.Request) (next []byte, _ ratelimit.Result) {
+			next, _, res, err := tr.Apply(state, req.At(at))
+			if err != nil {
+				return nil, ratelimit.Result{}
+			}
+			limit := limits[tr]
+			if req.Op == ratelimit.OpReturn || req.Op == ratelimit.OpSettle {
+				limit = res.Decision.Limit // of the limit that has left the state
+			}
+			require.LessOrEqual(t, res.Decision.Remaining, limit)
+			require.GreaterOrEqual(t, res.Decision.Remaining, 0)
+			return next, res
+		}
+		some := max(0, n)
+		for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpTakeUpTo, ratelimit.OpCharge} {
+			apply(state, ratelimit.Request{Op: op, N: some})
+		}
+		apply(state, ratelimit.Request{Op: ratelimit.OpReserve, N: max(1, n), MaxWait: ratelimit.Never})
+		apply(state, ratelimit.Request{Op: ratelimit.OpReturn, N: some, Taken: at.Add(-time.Duration(some))})
+		between, _ := apply(state, ratelimit.Request{Op: ratelimit.OpHold, N: some, Hold: ratelimit.Handle{ID: 1, For: time.Hour}})
+		at = at.Add(time.Duration(some))
+		for id := range uint64(3) {
+			for _, state := range [][]byte{state, between} {
+				apply(state, ratelimit.Request{Op: ratelimit.OpSettle, N: some / 2, Of: some, Hold: ratelimit.Handle{ID: id}})
+				apply(state, ratelimit.Request{Op: ratelimit.OpSettle, N: some, Of: some / 2, Hold: ratelimit.Handle{ID: id}})
+			}
+		}
+	})
+}
