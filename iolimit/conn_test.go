@@ -98,12 +98,12 @@ func TestConnReadDeadline(t *testing.T) {
 				begin := time.Now()
 				buf := make([]byte, 100)
 				for i := range 3 {
-					require.NoError(t, set(in, time.Now().Add(5*time.Millisecond)))
+					require.NoError(t, set(in, time.Now().Add(time.Millisecond)))
 					n, err := in.Read(buf)
 					clear(buf) // it is the caller's
 					assert.Zero(t, n)
 					assertTimeout(t, "read", err)
-					assert.Equal(t, time.Duration(i+1)*5*time.Millisecond, time.Since(begin))
+					assert.Equal(t, time.Duration(i+1)*time.Millisecond, time.Since(begin))
 				}
 				n, err := in.Read(make([]byte, 100)) // it has passed
 				assert.Zero(t, n)
@@ -111,9 +111,8 @@ func TestConnReadDeadline(t *testing.T) {
 
 				require.NoError(t, set(in, time.Time{}))
 				text := make([]byte, 20)
-				n, err = in.Read(text[:8]) // less than what was kept
+				_, err = io.ReadFull(in, text[:8]) // less than what was kept
 				require.NoError(t, err)
-				assert.Equal(t, 8, n)
 				_, err = io.ReadFull(in, text[8:])
 				require.NoError(t, err)
 				assert.Equal(t, "twenty bytes of text", string(text))

@@ -4,7 +4,8 @@
 //	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1 << 20), Burst: 256 << 10}))
 //	n, err := io.Copy(dst, iolimit.Reader(ctx, src, ratelimit.For(limiter, userID)))
 //
-// Streams that share a key share its limit, chunk by chunk in the order of their arrival. So
+// Streams that share a key share its limit, chunk by chunk in the order of their arrival: they stand in the
+// line of [ratelimit.Limiter.Wait], and one that ends while it waits costs the others nothing. So
 // one limiter serves a limit per user, however many connections the user has. To combine
 // limits, such as a rate and a volume per day, use [ratelimit.All].
 //
@@ -27,7 +28,7 @@
 // if it must wait, for which it sets a timer. With a Burst of 1 MiB, a chunk has 16 KiB, and
 // the limiter takes 70 microseconds per MiB, for which a stream of 1 Gbit/s takes 8
 // milliseconds (go test -run '^$' -bench Reader ./iolimit). With a store in Redis, each chunk
-// takes one or two calls.
+// takes one or two calls, and if it is written one more, which says how much of it was.
 //
 // # What is charged
 //
@@ -46,8 +47,8 @@
 // In any span, the bytes that a Reader delivers, or that a Writer begins to write, are
 // bounded by the algorithm. A stream that always has data gets the whole rate, and so do
 // several that share a key: over the time of ten bursts, within 2 %. That holds after the time of
-// the first burst. An unused [ratelimit.TokenBucket] grants its Burst in addition. At the end of a
-// window, less than a chunk is left unused.
+// the first burst. An unused [ratelimit.TokenBucket] grants its Burst in addition. If several
+// share a window, they leave less than a chunk unused at its end.
 //
 // # Which algorithm
 //

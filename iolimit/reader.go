@@ -59,24 +59,21 @@ func (l *limitedReader) read(ctx context.Context, r io.Reader, p []byte) (int, e
 	if n < 0 || n > len(p) {
 		return 0, errReadCount
 	}
-	if failed := l.pay(ctx, n); failed != nil {
-		l.kept, l.keptErr = append([]byte(nil), p[:n]...), err
-		return 0, failed
+	if n == 0 {
+		return 0, err
 	}
-	return n, err
+	_, paid, failed := l.pay(ctx, n)
+	if paid == n {
+		return n, err
+	}
+	l.kept, l.keptErr = append([]byte(nil), p[paid:n]...), err
+	return paid, failed
 }
 
-// deliver reads what was kept, at most a chunk of the limit as it is now: if that became lower, a
-// call that fails before it has paid for all that was kept gives back little of what it has paid
-// for, and calls with short deadlines would never deliver anything.
+// deliver reads what was kept.
 func (l *limitedReader) deliver(ctx context.Context, p []byte) (n int, err error) {
 	if len(l.kept) > 0 {
-		most, err := l.chunk(ctx)
-		if err != nil {
-			return 0, err
-		}
-		n = min(len(p), len(l.kept), most)
-		if err := l.pay(ctx, n); err != nil {
+		if _, n, err = l.pay(ctx, min(len(p), len(l.kept))); err != nil {
 			return 0, err
 		}
 		copy(p, l.kept[:n])

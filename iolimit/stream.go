@@ -2,6 +2,7 @@ package iolimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -42,14 +43,7 @@ func chunkOf(limit int) int {
 // A payer waits for the tokens of a stream's bytes. One goroutine at a time uses it.
 type payer struct {
 	bound ratelimit.Bound
-	limit int       // of the latest decision; 0 if it is unknown, or nothing can be granted
-	paid  []payment // what was spent on the current chunk
-}
-
-// A payment is a reservation whose turn has come, and its number of bytes.
-type payment struct {
-	reservation *ratelimit.Reservation
-	n           int
+	limit int // of the latest decision; 0 if it is unknown, or nothing can be granted
 }
 
 // newPayer returns the payer of a stream. A missing limiter is logged, because the program may use the
@@ -117,64 +111,58 @@ func (p *payer) never(n int) error {
 	return fmt.Errorf("%w: %d bytes of key %q with a limit of %d", ratelimit.ErrNever, n, p.bound.Key(), p.limit)
 }
 
-// pay waits until n bytes may pass, and spends them. If it fails, it has given back what it
-// had spent.
-func (p *payer) pay(ctx context.Context, n int) error {
-	p.paid = p.paid[:0]
-	for left := n; left > 0; {
+// pay waits until some of n bytes may pass, at most a chunk, spends them, and returns how many. With options, it holds
+// them, and also returns the hold.
+func (p *payer) pay(ctx context.Context, n int, opts ...ratelimit.HoldOption) (held *ratelimit.Reservation, paid int, err error) {
+	for paid == 0 {
 		most, err := p.chunk(ctx)
 		if err == nil {
-			most, err = p.spend(ctx, min(left, most))
+			held, paid, err = p.spend(ctx, min(n, most), opts)
 		}
 		if err != nil {
-			p.settle(ctx, 0)
-			return err
+			return nil, 0, err
 		}
-		left -= most
 	}
-	return nil
+	return held, paid, nil
 }
 
-// spend waits until some of n bytes may pass, and spends them. It may return 0, to be called
-// again with a chunk of the limit as it is now.
-func (p *payer) spend(ctx context.Context, n int) (spent int, _ error) {
-	held := ratelimit.HoldFor(longestCall)
-	r, d, err := p.bound.ReserveWithin(ctx, n, 0, held)
-	if r == nil {
-		// The end of a window would be lost if all n went into the next one.
-		if d.Remaining < n && d.Remaining*worthwhile >= n {
-			n = d.Remaining
-		}
-		r, d, err = p.bound.ReserveWithin(ctx, n, ratelimit.Never, held)
-	}
+// spend is pay for a chunk. It may return 0, to be called again with a chunk of the limit as it is now.
+func (p *payer) spend(ctx context.Context, n int, opts []ratelimit.HoldOption) (held *ratelimit.Reservation, paid int, err error) {
+	held, d, _ := p.bound.ReserveWithin(ctx, n, 0, opts...) // if the store has failed, the policy decides
 	p.limit = d.Limit
 	switch {
-	case r != nil: // an error says that the store failed, and the policy allowed them
-		if err := r.Wait(ctx); err != nil {
-			return 0, err
-		}
-		p.paid = append(p.paid, payment{r, n})
-		return n, nil
-	case err != nil:
-		return 0, err
+	case held != nil && d.Degraded: // nothing is held
+		return nil, n, nil
+	case held != nil:
+		return held, n, nil
 	case d.RetryAfter == ratelimit.Never && (d.Limit < 1 || n <= d.Limit):
-		return 0, p.never(n)
+		return nil, 0, p.never(n)
 	case d.RetryAfter == ratelimit.Never: // the limit has become lower
-		return 0, nil
+		return nil, 0, nil
+	case d.Remaining < n && d.Remaining*worthwhile >= n: // the end of a window would be lost if all n went into the next one
+		n = d.Remaining
 	}
-	return 0, sleep(ctx, ratelimit.ClockOf(p.bound.Limiter()), d.RetryAfter) // a queue is full
+	if len(opts) > 0 {
+		held, err = p.bound.WaitHold(patient{ctx}, n, opts...)
+	} else {
+		err = p.bound.WaitN(patient{ctx}, n)
+	}
+	switch {
+	case err == nil:
+		return held, n, nil
+	case errors.Is(err, ratelimit.ErrQueueFull):
+		return nil, 0, sleep(ctx, ratelimit.ClockOf(p.bound.Limiter()), d.RetryAfter)
+	case errors.Is(err, ratelimit.ErrNever): // the limit has become lower, as the next decision says
+		return nil, 0, nil
+	}
+	return nil, 0, err
 }
 
-// settle says that only n of the bytes that pay has spent have passed.
-func (p *payer) settle(ctx context.Context, n int) {
-	ctx = context.WithoutCancel(ctx) // which may be why they have not
-	for _, h := range p.paid {
-		passed := min(n, h.n)
-		n -= passed
-		_, _ = h.reservation.Settle(ctx, passed) // what a failed store keeps, it keeps
-	}
-	p.paid = p.paid[:0]
-}
+// A patient context has no deadline, but ends at it: nobody gives up early, because the turn may come earlier.
+type patient struct{ context.Context }
+
+// Deadline implements [context.Context].
+func (patient) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // sleep returns nil after d by clk, which is the system's clock if it is nil, or the error of
 // ctx if that ends first.

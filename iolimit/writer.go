@@ -40,24 +40,18 @@ func (l *limitedWriter) write(ctx context.Context, w io.Writer, p []byte) (writt
 		return w.Write(p)
 	}
 	for len(p) > 0 {
-		most, err := l.chunk(ctx)
+		held, paid, err := l.pay(ctx, len(p), ratelimit.HoldFor(longestCall))
 		if err != nil {
 			return written, err
 		}
-		chunk := p[:min(len(p), most)]
-		if err := l.pay(ctx, len(chunk)); err != nil {
-			return written, err
-		}
-		n, err := w.Write(chunk)
+		n, err := w.Write(p[:paid])
 		switch {
-		case n < 0 || n > len(chunk):
+		case n < 0 || n > paid:
 			return written, errWriteCount
-		case n < len(chunk):
-			l.settle(ctx, n)
-			if err == nil {
-				err = io.ErrShortWrite
-			}
+		case n < paid && err == nil:
+			err = io.ErrShortWrite
 		}
+		_, _ = held.Settle(context.WithoutCancel(ctx), n) // what a failed store keeps, it keeps
 		if written += n; err != nil {
 			return written, err
 		}
