@@ -444,24 +444,13 @@ func TestShareUnseenOfTwoKinds(t *testing.T) {
 	assert.Equal(t, 6, granted)
 }
 
-// An opened store keeps the transition that it is opened with.
-type opened struct {
-	ratelimit.Store
-	with *ratelimit.Transition
-}
-
-func (s *opened) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	s.with = t
-	return s.Store.Open(name, t)
-}
-
 // varying returns the transition of a limit that may change.
 func varying(t *testing.T, alg ratelimit.Algorithm) *ratelimit.Transition {
 	t.Helper()
-	s := &opened{Store: ratelimit.NewMemoryStore()}
+	s := &fakes.Hooked{Store: ratelimit.NewMemoryStore()}
 	_, err := ratelimit.New(alg, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithLimits((&fakes.OwnLimits{}).Lookup))
 	require.NoError(t, err)
-	return s.with
+	return s.With
 }
 
 // TestDamagedStates: bytes with impossible counts are an error.

@@ -36,27 +36,6 @@ func denying(part int) ratelimit.Decision {
 	return ratelimit.Decision{RetryAfter: ratelimit.Never, Part: part}
 }
 
-// A callCounter is a store that counts the calls of its States.
-type callCounter struct {
-	ratelimit.Store
-	calls int
-}
-
-func (s *callCounter) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	states, err := s.Store.Open(name, t)
-	return &countedStates{states, s}, err
-}
-
-type countedStates struct {
-	ratelimit.States
-	store *callCounter
-}
-
-func (s *countedStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	s.store.calls++
-	return s.States.Apply(ctx, key, t, req)
-}
-
 // eachWay calls test with limiters that apply alg to every key: with it as the limit of all
 // keys, as the base of WithLimits, and as a limit of a key's own.
 func eachWay(t *testing.T, alg ratelimit.Algorithm, test func(t *testing.T, l ratelimit.Limiter)) {
@@ -76,15 +55,15 @@ func eachWay(t *testing.T, alg ratelimit.Algorithm, test func(t *testing.T, l ra
 			t.Run(name+" in "+kind, func(t *testing.T) {
 				t.Parallel()
 				store := open()
-				counter := &callCounter{Store: store}
-				var with ratelimit.Store = counter
+				calls := 0
+				var with ratelimit.Store = &fakes.Hooked{Store: store, After: func(ratelimit.Request, ratelimit.Result) { calls++ }}
 				if kind == "memory" {
 					with = store
 				}
 				l, err := limiter(ratelimit.WithStore(with), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New()))
 				require.NoError(t, err)
 				test(t, l)
-				assert.Zero(t, counter.calls, "calls of the store")
+				assert.Zero(t, calls, "calls of the store")
 				if m, ok := store.(*ratelimit.MemoryStore); ok {
 					assert.Zero(t, m.Len(), "keys in the store")
 				}

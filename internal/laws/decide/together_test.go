@@ -474,7 +474,7 @@ func TestHoldAllSettlesEach(t *testing.T) {
 // Settle checks its context before the first key: all are settled even if it ends then.
 func TestHoldAllSettlesAllIfTheContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	ending := &failing{Store: fakes.NewMapDB().Store()}
+	ending := &fakes.Hooked{Store: fakes.NewMapDB().Store()}
 	var bounds []ratelimit.Bound
 	for _, store := range []ratelimit.Store{ending, fakes.NewMapDB().Store(), ratelimit.NewMemoryStore()} {
 		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test")))
@@ -482,7 +482,7 @@ func TestHoldAllSettlesAllIfTheContextEnds(t *testing.T) {
 	}
 	r, _, err := ratelimit.HoldAll(ctx, 3, bounds...)
 	require.NoError(t, err)
-	ending.after = cancel
+	ending.After = func(ratelimit.Request, ratelimit.Result) { cancel() }
 	d, err := r.Settle(ctx, 1)
 	require.NoError(t, err)
 	require.Error(t, ctx.Err())
@@ -520,33 +520,6 @@ func TestHoldAllOfAQueue(t *testing.T) {
 	assert.Zero(t, r.Delay())
 }
 
-// A store that fails or not, and calls a function after each call that has not failed.
-type failing struct {
-	ratelimit.Store
-	err   error
-	after func() // or nil
-}
-
-type failingStates struct {
-	ratelimit.States
-	s *failing
-}
-
-func (s *failing) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	states, err := s.Store.Open(name, t)
-	return failingStates{states, s}, err
-}
-
-func (s failingStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	if s.s.err != nil {
-		return ratelimit.Result{}, s.s.err
-	}
-	if s.s.after != nil {
-		defer s.s.after()
-	}
-	return s.States.Apply(ctx, key, t, req)
-}
-
 // With other stores, the keys that granted are given back when a later one refuses or fails. In
 // the meantime, others may be denied; but nothing is ever granted too much.
 func TestTakeAllOfOtherStores(t *testing.T) {
@@ -556,18 +529,18 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: limit, Window: time.Hour}, append(opts, ratelimit.WithClock(clk))...))
 	}
 	var between func()
-	remote := &failing{Store: fakes.NewMapDB().Store()}
+	remote := &fakes.Hooked{Store: fakes.NewMapDB().Store()}
 	first := ratelimit.For(window(10, ratelimit.WithStore(fakes.NewMapDB().Store()), ratelimit.WithName("test")), "a")
 	second := ratelimit.For(window(5, ratelimit.WithStore(remote), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)), "b")
 	local := ratelimit.For(window(3), "c")
-	remote.after = func() { between() }
+	remote.After = func(ratelimit.Request, ratelimit.Result) { between() }
 	bounds := []ratelimit.Bound{local, first, second}
 	remaining := func(want ...int) {
 		t.Helper()
 		between = func() {}
 		for i, b := range bounds {
 			d, err := b.Peek(ctx)
-			if remote.err == nil {
+			if remote.Err == nil {
 				require.NoError(t, err)
 			}
 			assert.Equal(t, want[i], d.Remaining, "key %d", i)
@@ -601,13 +574,13 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 	remaining(1, 8, 3)
 
 	// One of the others fails.
-	remote.err = errors.New("away")
+	remote.Err = errors.New("away")
 	d, err = ratelimit.TakeAll(ctx, 1, bounds...)
-	require.ErrorIs(t, err, remote.err)
+	require.ErrorIs(t, err, remote.Err)
 	require.ErrorContains(t, err, "bounds[2]: ")
 	assert.True(t, d.Degraded)
 	assert.False(t, d.Allowed)
-	remote.err = nil
+	remote.Err = nil
 	remaining(1, 8, 3)
 
 	// All of them settle.

@@ -326,35 +326,13 @@ func TestWait_OneLineForAName(t *testing.T) {
 	}
 }
 
-// An answering is a store that calls a function before it returns an answer.
-type answering struct {
-	ratelimit.Store
-	answered func(ratelimit.Request, ratelimit.Result)
-}
-
-func (s *answering) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	states, err := s.Store.Open(name, t)
-	return &answeredStates{states, s}, err
-}
-
-type answeredStates struct {
-	ratelimit.States
-	store *answering
-}
-
-func (s *answeredStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	res, err := s.States.Apply(ctx, key, t, req)
-	s.store.answered(req, res)
-	return res, err
-}
-
 // What is given back while a Wait is being denied, before it stands in line, does not escape it.
 func TestWait_RoomBeforeItStandsInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &answering{fakes.NewMapDB().Store(), func(ratelimit.Request, ratelimit.Result) {}}
+		s := &fakes.Hooked{Store: fakes.NewMapDB().Store()}
 		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test")))
 		h := fakes.Held(t, l, "key", 1)
-		s.answered = func(req ratelimit.Request, res ratelimit.Result) {
+		s.After = func(req ratelimit.Request, res ratelimit.Result) {
 			if req.Op == ratelimit.OpReserve && !res.Decision.Allowed {
 				h.Cancel()
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // A movingClock is a mock that moves on by itself whenever it is read.
@@ -37,7 +38,10 @@ func (c *movingClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 func TestDueInstantIsTheDecidedOne(t *testing.T) {
 	for name, store := range map[string]ratelimit.Store{
 		"tables": ratelimit.NewMemoryStore(),
-		"read":   &readingStore{Store: ratelimit.NewMemoryStore()},
+		"read": &fakes.Hooked{Store: ratelimit.NewMemoryStore(), Before: func(req ratelimit.Request) ratelimit.Request {
+			req, _ = req.Read() // which fixes its time to what the limiter's clock shows
+			return req
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := &movingClock{Clock: clock.NewMock(), now: time.Unix(1e9, 0)}
@@ -52,21 +56,6 @@ func TestDueInstantIsTheDecidedOne(t *testing.T) {
 			assert.Equal(t, begin.Add(time.Hour), clk.Now().Add(r.Delay()))
 		})
 	}
-}
-
-// A readingStore fixes the time of each request to what the limiter's clock shows.
-type readingStore struct{ ratelimit.Store }
-
-type readingStates struct{ ratelimit.States }
-
-func (s *readingStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	states, err := s.Store.Open(name, t)
-	return readingStates{states}, err
-}
-
-func (s readingStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	req, _ = req.Read()
-	return s.States.Apply(ctx, key, t, req)
 }
 
 // A waiter whose turn comes while it sets its timer returns.

@@ -552,30 +552,6 @@ func TestWaitersOfALimitThatChangesLearnTheirTurn(t *testing.T) {
 	})
 }
 
-// A slow store answers when it is told to.
-type slow struct {
-	ratelimit.Store
-	answers chan struct{}
-}
-
-func (s *slow) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	states, err := s.Store.Open(name, t)
-	return &slowStates{states, s}, err
-}
-
-type slowStates struct {
-	ratelimit.States
-	store *slow
-}
-
-func (s *slowStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	res, err := s.States.Apply(ctx, key, t, req)
-	if req.Op == ratelimit.OpHold || req.Op == ratelimit.OpReserve {
-		<-s.store.answers
-	}
-	return res, err
-}
-
 // If the context of a caller ends while the store grants its events, they are released: the
 // caller has nothing that it could release.
 func TestGrantedTooLate(t *testing.T) {
@@ -610,7 +586,12 @@ func TestGrantedTooLate(t *testing.T) {
 			for kind, open := range fakes.Stores {
 				t.Run(name+"/"+method+"/"+kind, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						store := &slow{open(), make(chan struct{})}
+						answers := make(chan struct{})
+						store := &fakes.Hooked{Store: open(), After: func(req ratelimit.Request, _ ratelimit.Result) {
+							if req.Op == ratelimit.OpHold || req.Op == ratelimit.OpReserve {
+								<-answers
+							}
+						}}
 						l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithStoreTimeout(time.Hour)))
 						ctx, leave := context.WithCancel(t.Context())
 						left := make(chan error)
@@ -619,7 +600,7 @@ func TestGrantedTooLate(t *testing.T) {
 						leave()
 						require.ErrorIs(t, <-left, context.Canceled)
 						assert.Equal(t, 1, fakes.Remaining(t, l), "they are granted")
-						store.answers <- struct{}{}
+						answers <- struct{}{}
 						synctest.Wait()
 						assert.Equal(t, 3, fakes.Remaining(t, l), "and released")
 					})
