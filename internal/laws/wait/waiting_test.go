@@ -190,12 +190,12 @@ func TestWaitersSeeChanges(t *testing.T) {
 				require.NoError(t, err)
 			},
 			"a higher limit": func(t *testing.T, l, _ ratelimit.Limiter, _ *ratelimit.Reservation, plan *fakes.Plan) {
-				plan.Set(ratelimit.InFlight{Limit: 10, Timeout: time.Minute})
-				assert.False(t, l.Allow("k"), "the waiter comes first")
+				plan.Set(ratelimit.InFlight{Limit: 8, Timeout: time.Minute}) // with room for those who wait
+				assert.False(t, l.Allow("k"), "the waiters come first")
 			},
 			"another kind of limit": func(t *testing.T, l, _ ratelimit.Limiter, _ *ratelimit.Reservation, plan *fakes.Plan) {
-				plan.Set(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)})
-				assert.False(t, l.Allow("k"), "the waiter comes first")
+				plan.Set(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3)})
+				assert.False(t, l.Allow("k"), "the waiters come first")
 			},
 			"a release by another limiter": func(t *testing.T, l, other ratelimit.Limiter, r *ratelimit.Reservation, _ *fakes.Plan) {
 				require.NoError(t, other.Reset(t.Context(), "k"))
