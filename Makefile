@@ -92,7 +92,7 @@ nightly: export RATELIMIT_NIGHTLY = 1
 nightly: servers
 	go test -timeout 60m ./benchmarks/... ./integration/... ./examples/... $(call packages,$(RELEASED))
 	go test -timeout 60m -race ./integration/linear ./integration/redis $(call packages,$(RELEASED))
-	go test -run '^$$' -bench . -benchtime 1x . ./benchmarks/...
+	go test -run '^$$' -bench . -benchtime 1x . ./internal/laws/... ./benchmarks/...
 	$(MAKE) cross fuzz
 	scripts/release.sh v1.999.0 --dry-run
 	RATELIMIT_NIGHTLY= $(MAKE) mutants
