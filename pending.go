@@ -174,9 +174,9 @@ func (l *limiter) end(ctx context.Context, key string) {
 	}
 }
 
-// cancel cancels a waiter. Waiters that leave during another cancellation of the key
+// cancel cancels reservations in a line. Those that are cancelled during another cancellation of the key
 // are cancelled together, after it. The error is that of the store.
-func (l *limiter) cancel(key string, ln *pendingLine, w *kernel.Waiter, by *Transition) error {
+func (l *limiter) cancel(key string, ln *pendingLine, rs []*Reservation) error {
 	sh := l.lines.shard(key)
 	sh.mu.Lock()
 	b := ln.next
@@ -185,9 +185,11 @@ func (l *limiter) cancel(key string, ln *pendingLine, w *kernel.Waiter, by *Tran
 		b = &batch{done: make(chan struct{})}
 		ln.next = b
 	}
-	b.asked = append(b.asked, w)
-	if !slices.Contains(b.by, by) {
-		b.by = append(b.by, by)
+	for _, r := range rs {
+		b.asked = append(b.asked, r.waiter)
+		if !slices.Contains(b.by, r.by) {
+			b.by = append(b.by, r.by)
+		}
 	}
 	under := ln.under
 	sh.mu.Unlock()

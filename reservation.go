@@ -122,18 +122,21 @@ func (r *Reservation) Cancel() {
 	}
 }
 
-// cancelAhead cancels what was reserved ahead of time. The error is that of the store.
-func (r *Reservation) cancelAhead() (err error) {
+// cancelAhead cancels what was reserved ahead of time, together with others in its line. The error is that of the store.
+func (r *Reservation) cancelAhead(with ...*Reservation) (err error) {
 	l, ctx := r.l, context.Background()
 	defer l.waiters.Wake(r.key)
 	switch {
 	case r.waiter == nil && !l.resets.since(r.resets, r.key):
 		err = l.applyBy(ctx, r.key, r.by, &Request{Op: OpCancel, Grant: r.grant, Hold: Handle{ID: r.hold}}, new(Result))
 	case r.waiter != nil:
-		err = l.cancel(r.key, r.line, r.waiter, r.by)
-		if err == nil && r.hold != 0 && !r.undone() { // others stand behind it, or its turn has come
-			if err = l.leave(ctx, r.key, r.line, r.waiter); err == nil {
-				err = r.settleBy(ctx, r.by, 0, new(Result))
+		with = append(with, r)
+		err = l.cancel(r.key, r.line, with)
+		for _, r := range with {
+			if err == nil && r.hold != 0 && !r.undone() { // others stand behind it, or its turn has come
+				if err = l.leave(ctx, r.key, r.line, r.waiter); err == nil {
+					err = r.settleBy(ctx, r.by, 0, new(Result))
+				}
 			}
 		}
 	}

@@ -220,19 +220,28 @@ func (l *limiter) wait(ctx, until context.Context, key string, n int, to purpose
 		r, _, err := l.reserveBy(ctx, key, n, l.patience(until), to, t, err, h, why)
 		return r, err
 	}
+	var came int64
+	if l.local == nil {
+		came = l.waiters.Came.Add(1)
+	}
 	var first *Reservation
 	if _, busy := l.waiters.Waits(key); busy || t.flies {
 		l.nudge(key, t)
-	} else {
+	} else if l.local != nil || l.waiters.Alone(key) {
 		var denial *Result
-		first, denial, err = l.reserveBy(ctx, key, n, l.patience(until), to, t, nil, h, why)
+		func() {
+			if l.local == nil {
+				defer l.waiters.Answered(key)
+			}
+			first, denial, err = l.reserveBy(ctx, key, n, l.patience(until), to, t, nil, h, why)
+		}()
 		if err != nil || denial == nil && (first == nil || !first.is(isAhead) || first.Delay() == 0) {
 			return first, err
 		}
 	}
 	w := &waiter{l: l, ctx: ctx, until: until, key: key, n: n, to: to, h: h}
 	defer func() { why.are(&w.why) }()
-	w.place, err = l.waiters.Enter(key, line.Terms{N: n, By: terms{l, t, h}}, func(ln *line.Line) error {
+	w.place, err = l.waiters.Enter(key, line.Terms{N: n, By: terms{l, t, h}}, came, func(ln *line.Line) error {
 		if first != nil {
 			return nil // it has a turn
 		}
@@ -338,15 +347,27 @@ func (w *waiter) abandon() {
 	}
 }
 
-// giveBack gives turns back that fit nobody in line.
+// giveBack gives turns back that fit nobody in line, those of each limiter in one call of its store if that has
+// a call for several.
 func (w *waiter) giveBack(left []line.Turn) {
 	if len(left) == 0 {
 		return
 	}
 	defer w.place.Cancelled()
-	for _, turn := range left {
-		if r, _ := turn.Held.(*Reservation); r != nil {
+	for len(left) > 0 {
+		r := left[0].Held.(*Reservation)
+		var with []*Reservation
+		for left = left[1:]; len(left) > 0; left = left[1:] {
+			next := left[0].Held.(*Reservation)
+			if r.line == nil || next.line != r.line {
+				break
+			}
+			with = append(with, next)
+		}
+		if r.line == nil {
 			r.Cancel()
+		} else {
+			_ = r.cancelAhead(with...) // what a failed store keeps, it keeps
 		}
 	}
 }

@@ -43,8 +43,9 @@ type Lines struct {
 	count  atomic.Int64           // places, and turns that are being given back
 	shards atomic.Pointer[shards] // nil until the first line
 
-	// Took is how long the store took to answer lately, in nanoseconds: the caller's.
-	Took atomic.Int64
+	// What follows is the caller's: how long the store took to answer lately, in nanoseconds, and how many have come, for
+	// Enter.
+	Took, Came atomic.Int64
 }
 
 // Named are the Lines of the limiters in a store, by their names.
@@ -72,8 +73,9 @@ func (n *Named) Of(name string) *Lines {
 type shards [16]shard
 
 type shard struct {
-	mu    sync.Mutex // protects lines and what is in them; never held while a store is called
+	mu    sync.Mutex // protects lines, what is in them, and alone; never held while a store is called
 	lines map[string]*Line
+	alone map[string]int // how many ask for turns of a key, and have no place
 }
 
 var seed = maphash.MakeSeed()
@@ -163,8 +165,37 @@ func (ls *Lines) Look(key string, f func(ln *Line)) {
 	}
 }
 
-// Enter takes the last place in the line of key, unless enter says that it must not be taken.
-func (ls *Lines) Enter(key string, terms Terms, enter func(ln *Line) error) (*Place, error) {
+// Alone says that somebody asks for a turn of key without a place, because nobody has one yet. It returns false if as many
+// do as may have turns. Otherwise, the caller calls Answered.
+func (ls *Lines) Alone(key string) (may bool) {
+	sh := ls.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.alone[key] >= MostTurns-1 { // and one more may ask in the line
+		return false
+	}
+	if sh.alone == nil {
+		sh.alone = make(map[string]int)
+	}
+	sh.alone[key]++
+	return true
+}
+
+// Answered ends what Alone has allowed.
+func (ls *Lines) Answered(key string) {
+	sh := ls.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.alone[key]--; sh.alone[key] == 0 {
+		if delete(sh.alone, key); len(sh.alone) == 0 {
+			sh.alone = nil // maps do not shrink
+		}
+	}
+}
+
+// Enter takes the last place in the line of key, or one before those who have come later, unless enter says that it must
+// not be taken.
+func (ls *Lines) Enter(key string, terms Terms, came int64, enter func(ln *Line) error) (*Place, error) {
 	sh := ls.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -179,8 +210,8 @@ func (ls *Lines) Enter(key string, terms Terms, enter func(ln *Line) error) (*Pl
 		sh.lines = make(map[string]*Line)
 	}
 	sh.lines[key] = ln
-	p := &Place{Terms: terms, line: ln, woken: make(chan struct{}, 1)}
-	p.element = ln.others.PushBack(p)
+	p := &Place{Terms: terms, line: ln, came: came, woken: make(chan struct{}, 1)}
+	ln.push(&ln.others, p)
 	ls.count.Add(1)
 	return p, nil
 }
@@ -263,12 +294,24 @@ func (ln *Line) fit() (left []Turn) {
 			return ln.cut(ln.first.Len())
 		}
 		ln.others.Remove(p.element)
-		p.element, p.has = ln.first.PushBack(p), true
+		p.has = true
+		ln.push(&ln.first, p)
 	}
 	if most := ln.first.Len() + ln.asking; len(ln.turns) > most { // who asks may need one
 		return ln.cut(most)
 	}
 	return nil
+}
+
+// push adds p to first or to others: at the end, or before those who have come later; in first, if they have the same terms.
+func (ln *Line) push(to *list.List, p *Place) {
+	p.element = to.PushBack(p)
+	for e := p.element.Prev(); e != nil; e = p.element.Prev() {
+		if q := e.Value.(*Place); q.came <= p.came || to == &ln.first && q.Terms != p.Terms {
+			return
+		}
+		to.MoveBefore(p.element, e)
+	}
 }
 
 // uncover takes the turns from the i-th on from their places.
@@ -319,6 +362,7 @@ type Place struct {
 	Terms
 	line    *Line
 	element *list.Element
+	came    int64          // who has come before others has less
 	woken   chan struct{}  // has an element if Next may return something else
 	has     bool           // whether it has a turn
 	asking  bool           // whether it is asking for one

@@ -61,7 +61,11 @@ func TestLine_Histories(t *testing.T) {
 		for step := range 200 {
 			switch what := rnd.IntN(6); {
 			case what < 2 && step < 150:
-				p, err := lines.Enter("key", Terms{N: 1 + rnd.IntN(sizes)}, func(*Line) error { return nil })
+				came := int64(step)
+				if wide > 1 { // who comes together does not enter in order
+					came -= rnd.Int64N(20)
+				}
+				p, err := lines.Enter("key", Terms{N: 1 + rnd.IntN(sizes)}, came, func(*Line) error { return nil })
 				require.NoError(t, err)
 				order[p] = step + 1
 				resting = append(resting, p)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -340,6 +341,102 @@ func TestWait_RoomBeforeItStandsInLine(t *testing.T) {
 		w := fakes.WaitFor(t, l, "key", 1)
 		synctest.Wait()
 		assert.True(t, w.Done.Load())
+	})
+}
+
+// stand is fakes.WaitFor without a hold.
+func stand(t *testing.T, l ratelimit.Limiter, n int) *fakes.Waiter {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	w := &fakes.Waiter{N: n, Cancel: cancel}
+	go func() {
+		w.Err = l.WaitN(ctx, "key", n)
+		w.Ended = time.Now()
+		w.Done.Store(true)
+	}()
+	return w
+}
+
+// If somebody leaves the middle of a line, and those behind do not fit the turns, these are given back in one call.
+func TestWait_GivesTurnsBackInOneCall(t *testing.T) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"bucket": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10_000), Burst: 2},
+		"window": ratelimit.SlidingWindow{Limit: 2, Window: 100 * time.Microsecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var cancels, reserved int
+				s := &fakes.Hooked{Store: fakes.NewMapDB().Store(), After: func(req ratelimit.Request, _ ratelimit.Result) {
+					switch req.Op {
+					case ratelimit.OpCancel:
+						cancels++
+					case ratelimit.OpReserve:
+						reserved++
+					}
+				}}
+				l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(s), ratelimit.WithName("test")))
+				require.True(t, l.AllowN("key", 2))
+				var line []*fakes.Waiter
+				for i := range 10 {
+					line = append(line, stand(t, l, 1+i%2))
+					synctest.Wait()
+				}
+				require.Equal(t, 10, reserved, "all have turns")
+				line[1].Cancel()
+				synctest.Wait()
+				assert.Equal(t, 1, cancels)
+				assert.Equal(t, 10+8, reserved, "those behind have new turns")
+				time.Sleep(time.Second)
+				synctest.Wait()
+				for i, w := range line {
+					require.True(t, w.Done.Load())
+					require.Equal(t, i == 1, w.Err != nil)
+				}
+				assert.LessOrEqual(t, line[9].Ended.Sub(line[0].Ended), 1200*time.Microsecond)
+			})
+		})
+	}
+}
+
+// However many come before the first answer of a store, no more ask it at once than may have turns, and all are
+// served at the limit, in the order in which they came.
+func TestWait_ManyComeBeforeTheFirstAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asking, most, granted, late int
+		s := &fakes.Hooked{Store: fakes.NewMapDB().Store()}
+		var mu sync.Mutex
+		s.After = func(req ratelimit.Request, _ ratelimit.Result) {
+			mu.Lock()
+			defer mu.Unlock()
+			if req.Op == ratelimit.OpReserve {
+				asking++
+				most = max(most, asking)
+				mu.Unlock()
+				time.Sleep(2 * time.Millisecond)
+				mu.Lock()
+				asking--
+				granted++
+			}
+		}
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 1}, ratelimit.WithStore(s), ratelimit.WithName("test")))
+		require.True(t, l.Allow("key"))
+		begin := time.Now()
+		var line []*fakes.Waiter
+		for range 300 {
+			line = append(line, stand(t, l, 1))
+			synctest.Wait()
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		for i, w := range line {
+			require.NoError(t, w.Err)
+			if at := time.Duration(i+1) * 10 * time.Millisecond; w.Ended.Sub(begin) != at {
+				late++
+			}
+		}
+		assert.LessOrEqual(t, most, 64)
+		assert.Equal(t, 300, granted)
+		assert.Zero(t, late)
 	})
 }
 
