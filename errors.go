@@ -75,7 +75,7 @@ var (
 // ends. It matches [context.DeadlineExceeded].
 type TurnError struct {
 	N    int           // the number of events requested
-	Wait time.Duration // the time until their turn
+	Wait time.Duration // the time until their turn or, behind a line in a store that is not in memory, until the last one that is known
 	Left time.Duration // the time until the context's deadline
 }
 

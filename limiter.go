@@ -76,9 +76,10 @@ type Limiter interface {
 	// WaitN fails at once and spends nothing if ctx's deadline is before the
 	// turn (a [TurnError], which matches [context.DeadlineExceeded]), if a
 	// [LeakyBucket] has no room ([ErrQueueFull]), if the line is too long ([WithMaxWaiters]), or if
-	// the turn never comes ([ErrNever]). Where the turn of those who stand in line is not known, WaitN
-	// waits until ctx ends instead: in a store that is not in memory, while events of the key
-	// are held ([Limiter.Hold]), and with an [InFlight].
+	// the turn never comes ([ErrNever]). Where the turn is not known, WaitN
+	// waits until ctx ends instead: while events of the key are held ([Limiter.Hold]), with an [InFlight],
+	// and in a store that is not in memory behind others. There, only the turns of the first ones are known,
+	// and WaitN fails at once if ctx's deadline is before the last of these.
 	//
 	// A process that stood still serves its line at the limit afterwards, and not all at once: in memory, at
 	// most those whose turns were within two milliseconds, in other stores those who had a turn, at most 64,

@@ -98,11 +98,10 @@ func (l *limiter) mayEnter(ctx context.Context, ln *line.Line, key string, n int
 		return nil // it is not known, or the first one is told when it asks, or nothing can go wrong
 	}
 	now, _ := l.timeline.Now()
-	a := l.stateAhead(ln, key, t, now)
+	a, left := l.stateAhead(ln, key, t, now), l.patience(ctx)
 	if a == nil {
-		return nil
+		return l.mayFollow(ln, n, t, now, left)
 	}
-	left := l.patience(ctx)
 	ans := a.apply(t.loose(), kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: left, AtOnce: true}, now)
 	if ans.Allowed {
 		return nil
@@ -111,6 +110,19 @@ func (l *limiter) mayEnter(ctx context.Context, ln *line.Line, key string, n int
 	res.set(&ans)
 	why.denied(&res.Decision)
 	return refusal(&res, n, t, left)
+}
+
+// mayFollow is mayEnter in a store that is not in memory, where the turns of the first ones are all that is known: nobody
+// behind them is served before the last.
+func (l *limiter) mayFollow(ln *line.Line, n int, t *Transition, now kernel.Instant, left time.Duration) error {
+	r, _ := ln.Held().(*Reservation)
+	if l.local != nil || r == nil || r.l != l || r.by != t { // events may come back, or other turns will be made
+		return nil
+	}
+	if last := max(now, ln.Last()); time.Duration(last-now) > left {
+		return &TurnError{N: n, Wait: time.Duration(last - now), Left: left}
+	}
+	return nil
 }
 
 // soon is the RetryAfter of requests behind a waiter that may be served at any moment.

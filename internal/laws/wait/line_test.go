@@ -357,6 +357,34 @@ func stand(t *testing.T, l ratelimit.Limiter, n int) *fakes.Waiter {
 	return w
 }
 
+// A deadline before the turns of those in front is refused at once, wherever the state is.
+func TestWait_RefusesANearDeadline(t *testing.T) {
+	inEach(t, func(t *testing.T, in place) {
+		l := in.limiter(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+		require.True(t, l.Allow("key"))
+		first := stand(t, l, 1)
+		synctest.Wait()
+		wait := func(d time.Duration) (took time.Duration, err error) {
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			begin := time.Now()
+			err = l.Wait(ctx, "key")
+			return time.Since(begin), err
+		}
+		took, err := wait(59 * time.Minute)
+		turn, ok := errors.AsType[*ratelimit.TurnError](err)
+		require.True(t, ok, "%v", err)
+		assert.Zero(t, took)
+		assert.Equal(t, 59*time.Minute, turn.Left)
+		assert.GreaterOrEqual(t, turn.Wait, time.Hour)
+		first.Cancel()
+		synctest.Wait()
+		took, err = wait(61 * time.Minute)
+		require.NoError(t, err, "the first one has left")
+		assert.Equal(t, time.Hour, took)
+	})
+}
+
 // If somebody leaves the middle of a line, and those behind do not fit the turns, these are given back in one call.
 func TestWait_GivesTurnsBackInOneCall(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
