@@ -14,7 +14,7 @@ import (
 // This file encodes states as bytes, for stores that keep them in a database.
 //
 //	state  = header words
-//	header = version encoding (limit | 0 count limit...)
+//	header = version encoding (limit | 0 limit limit)
 //
 // The version is 1, or 2 while holds are open: then the words begin with these
 // (internal/kernel/holds.go). Packages that are older than holds do not read it.
@@ -32,8 +32,7 @@ import (
 // second; bytes 16–23 the latest instant at which events were spent, in microseconds. With
 // RefillInterval it has 16 (interval.lua). docs/design.md has the words of each algorithm.
 //
-// While several limits are asked of a key, the words are those of all of them
-// (internal/kernel/versions.go), as of an All of these limits.
+// Once the limit of a key has changed, the words are those of two limits (internal/kernel/former.go).
 //
 // All numbers are varints (encoding/binary). The encoding is twice the tick in
 // nanoseconds, plus 1 if the words are portable. A kind is a place in storedKinds,
@@ -58,8 +57,8 @@ var storedKinds = []Algorithm{
 }
 
 const (
-	allKind     = 8 // of an All, whose limit is the list of its parts
-	severalKind = 0 // of a list of limits that have been asked of one key
+	allKind = 8 // of an All, whose limit is the list of its parts
+	twoKind = 0 // of the two limits of a key whose limit has changed
 )
 
 // number encodes the field at p as a number.
@@ -95,18 +94,19 @@ func setNumber(p any, n uint64) bool {
 	}
 }
 
-// appendHeader appends the header of the states of t.
-func (t *Transition) appendHeader(b []byte) []byte {
-	code := t.kernel.Tick << 1
-	if t.kernel.Portable {
+// appendHeader appends the header of the states of k.
+func appendHeader(b []byte, k *kernel.Compiled) []byte {
+	code := k.Tick << 1
+	if k.Portable {
 		code |= 1
 	}
 	b = binary.AppendUvarint(append(b, stateVersion), code)
-	if t.limits != nil {
-		b = binary.AppendUvarint(append(b, severalKind), uint64(len(t.limits)))
+	limits := k.Limits()
+	if len(limits) > 1 {
+		b = append(b, twoKind)
 	}
-	for _, alg := range t.algorithms() {
-		b = appendLimit(b, alg)
+	for _, limit := range limits {
+		b = appendLimit(b, transitionOf(limit).alg)
 	}
 	return b
 }
@@ -154,7 +154,7 @@ func (r *headerReader) limit(within bool) (Algorithm, error) {
 		return nil, err
 	case kind == allKind && !within:
 		return r.parts()
-	case kind == severalKind || kind == allKind || kind > uint64(len(storedKinds)):
+	case kind == twoKind || kind == allKind || kind > uint64(len(storedKinds)):
 		return nil, fmt.Errorf("kind %d of limit is unknown", kind)
 	}
 	mask, err := r.number()
@@ -204,110 +204,115 @@ func (r *headerReader) parts() (Algorithm, error) {
 	return parts, nil
 }
 
-// transition reads one limit or several.
-func (r *headerReader) transition(enc kernel.Encoding) (*Transition, error) {
-	count := uint64(1)
-	if several, ok := bytes.CutPrefix(r.rest, []byte{severalKind}); ok {
-		r.rest = several
-		var err error
-		if count, err = r.number(); err != nil {
-			return nil, err
-		}
-		if count < 2 || count > kernel.MostVersions {
-			return nil, fmt.Errorf("it is of %d limits", count)
-		}
+// kernel reads one limit or two.
+func (r *headerReader) kernel(enc kernel.Encoding) (*kernel.Compiled, error) {
+	two, changed := bytes.CutPrefix(r.rest, []byte{twoKind})
+	r.rest = two
+	first, err := r.one(enc)
+	if err != nil || !changed {
+		return first, err
 	}
-	var limits []*Transition
-	for range count {
-		alg, err := r.limit(false)
-		if err != nil {
-			return nil, err
-		}
-		t, err := newTransition(alg, enc)
-		if err != nil {
-			return nil, err
-		}
-		limits = append(limits, t)
+	second, err := r.one(enc)
+	if err != nil {
+		return nil, err
 	}
-	if count == 1 {
-		return limits[0], nil
+	if first.Stateless() || !second.Alike(first) {
+		return nil, fmt.Errorf("%+v and %+v are not of one kind", transitionOf(first).alg, transitionOf(second).alg)
 	}
-	for _, t := range limits {
-		if t.Stateless() || !t.kernel.Alike(limits[0].kernel) {
-			return nil, fmt.Errorf("%+v and %+v are not of one kind", limits[0].alg, t.alg)
-		}
-	}
-	return joined(limits), nil
+	return kernel.Join(first, second), nil
 }
 
-// readHeader returns the transition that wrote a state in encoding enc, the kernel that left it,
-// and the bytes of the state's words.
-func readHeader(state []byte, enc kernel.Encoding) (from *Transition, by *kernel.Compiled, words []byte, err error) {
+func (r *headerReader) one(enc kernel.Encoding) (*kernel.Compiled, error) {
+	alg, err := r.limit(false)
+	if err != nil {
+		return nil, err
+	}
+	t, err := newTransition(alg, enc)
+	if err != nil {
+		return nil, err
+	}
+	return t.kernel, nil
+}
+
+// readHeader returns the kernel that left a state in encoding enc, and the bytes of the state's words.
+func readHeader(state []byte, enc kernel.Encoding) (by *kernel.Compiled, words []byte, err error) {
 	r := headerReader{state}
 	version, err := r.number()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	if version != stateVersion && version != openVersion {
-		return nil, nil, nil, fmt.Errorf("version %d of the format is unknown", version)
+		return nil, nil, fmt.Errorf("version %d of the format is unknown", version)
 	}
 	if _, err := r.number(); err != nil { // the encoding, which is compared below
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	if from, err = r.transition(enc.Varying()); err != nil {
-		return nil, nil, nil, err
+	if by, err = r.kernel(enc.Varying()); err != nil {
+		return nil, nil, err
 	}
 	header, words := state[:len(state)-len(r.rest)], r.rest
-	if !from.tags(header) {
-		return nil, nil, nil, errors.New("its header is not one that this store writes")
+	if !tags(header, appendHeader(nil, by)) {
+		return nil, nil, errors.New("its header is not one that this store writes")
 	}
-	return from, from.kernelOf(header), words, nil
+	return opened(by, header), words, nil
 }
 
-// tags reports whether header is that of a state of t.
-func (t *Transition) tags(header []byte) bool {
-	tag := t.Tag()
+// tags reports whether header is tag, or that with open holds.
+func tags(header, tag []byte) bool {
 	return len(header) == len(tag) && bytes.Equal(header[1:], tag[1:]) && (header[0] == stateVersion || header[0] == openVersion)
 }
 
-// kernelOf returns the kernel of the states of t with a header.
-func (t *Transition) kernelOf(header []byte) *kernel.Compiled {
+// opened returns the kernel of the states of k with a header.
+func opened(k *kernel.Compiled, header []byte) *kernel.Compiled {
 	if header[0] == openVersion {
-		return t.kernel.Opened()
+		return k.Opened()
 	}
-	return t.kernel
+	return k
 }
 
-// read returns the transition that wrote a state, the kernel that left it, and the state's words. t is
-// loose.
-func (t *Transition) read(state []byte) (from *Transition, by *kernel.Compiled, words []uint64, err error) {
+// read returns the kernel that left a state, and the state's words. t is loose.
+func (t *Transition) read(state []byte) (by *kernel.Compiled, words []uint64, err error) {
 	if len(state) == 0 {
-		return t, t.kernel, make([]uint64, t.kernel.Width()), nil
+		return t.kernel, make([]uint64, t.kernel.Width()), nil
 	}
 	var encoded []byte
-	if size := len(t.Tag()); len(state) >= size && t.tags(state[:size]) {
-		from, by, encoded = t, t.kernelOf(state), state[size:]
-	} else if from, by, encoded, err = readHeader(state, t.kernel.Encoding); err != nil {
-		return nil, nil, nil, err
+	if size := len(t.Tag()); len(state) >= size && tags(state[:size], t.Tag()) {
+		by, encoded = opened(t.kernel, state), state[size:]
+	} else if by, encoded, err = readHeader(state, t.kernel.Encoding); err != nil {
+		return nil, nil, err
 	}
 	width := by.Width()
 	if len(encoded)%8 != 0 || width > 0 && len(encoded) != 8*width {
-		return nil, nil, nil, fmt.Errorf("%d bytes are no state of %+v", len(encoded), from.algorithms())
+		return nil, nil, fmt.Errorf("%d bytes are no state of %s", len(encoded), describeLimits(by))
 	}
 	words = make([]uint64, len(encoded)/8)
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint64(encoded[8*i:])
 	}
 	if !by.Valid(words) {
-		return nil, nil, nil, fmt.Errorf("its words are no state of %+v", from.algorithms())
+		return nil, nil, fmt.Errorf("its words are no state of %s", describeLimits(by))
 	}
-	return from, by, words, nil
+	return by, words, nil
 }
 
-// write returns a state that by left as bytes, and may change words. t is loose.
-func (t *Transition) write(by *kernel.Compiled, words []uint64) []byte {
+// describeLimits returns the limits of states of k for an error.
+func describeLimits(k *kernel.Compiled) string {
+	var algs []Algorithm
+	for _, limit := range k.Limits() {
+		algs = append(algs, transitionOf(limit).alg)
+	}
+	return fmt.Sprintf("%+v", algs)
+}
+
+// write returns a state that by left as bytes, and may change words.
+func write(by *kernel.Compiled, words []uint64) []byte {
 	words = by.Pack(words)
-	header := t.Tag()
+	var header []byte
+	if limits := by.Limits(); len(limits) == 1 {
+		header = transitionOf(limits[0]).Tag()
+	} else {
+		header = appendHeader(nil, by)
+	}
 	state := append(make([]byte, 0, len(header)+8*len(words)), header...)
 	if by != by.Base() {
 		state[0] = openVersion

@@ -57,9 +57,9 @@ func TestHeaders(t *testing.T) {
 		assert.Equal(t, hex.EncodeToString(unhex(t, tt.header)), hex.EncodeToString(tr.Tag()), "%+v", tt.alg)
 		kinds[string(tr.Tag()[2])] = true
 
-		from, _, words, err := readHeader(append(tr.Tag(), 1, 2, 3), kernel.InMemory)
+		by, words, err := readHeader(append(tr.Tag(), 1, 2, 3), kernel.InMemory)
 		require.NoError(t, err)
-		assert.Equal(t, tr.alg, from.alg)
+		assert.Equal(t, tr.alg, transitionOf(by).alg)
 		assert.Equal(t, []byte{1, 2, 3}, words)
 	}
 	assert.Len(t, kinds, len(storedKinds), "each kind")
@@ -425,7 +425,7 @@ func TestLogsArePacked(t *testing.T) {
 			require.True(t, res.Decision.Allowed)
 			state, now = next, now.Add(100*time.Millisecond)
 		}
-		_, _, words, err := tr.loose().read(state)
+		_, words, err := tr.loose().read(state)
 		require.NoError(t, err)
 		want := 3 + 10 // the header of a log, and the entries in the window
 		if _, ok := alg.(All); ok {

@@ -17,8 +17,8 @@ import (
 // returns parameters that cannot be used, the limiter's [FailurePolicy] decides, as if the store
 // had failed: by default, it allows everything.
 //
-// Because Settle does not call lookup, its Decision is that of the limit under which the key was last
-// granted something.
+// Because Settle does not call lookup, its Decision is that of the present limit: the one under which the key
+// was last granted something.
 //
 // A key whose limit changes keeps its usage: what it has been granted counts under the new limit as
 // well, at the time at which it happened, as exactly as that is known:
@@ -43,20 +43,19 @@ import (
 //     gets an Unlimited part in the place of a limit; to lift one limit of several for a while,
 //     use a limiter for each.
 //
-// The former limit is not forgotten at once: a change that is taken back has changed nothing of what
-// counts under it, and what was granted in the meantime counts as well. So limits may also be asked in
-// turns, by processes that learn of a change at different times. Each of them grants what it permits
-// after what all of them have granted. And of two windows of which one is looser, because it grants no
-// less at once and in the long run, requests under the stricter one must be permitted by both, so
-// that together they are never granted more than the looser permits. So lowering the limit of a
-// window grants nothing before the former limit would have. A limit that is no longer asked goes when
-// nothing counts under it any more, but not before the time has passed in which the limits forget all
-// that they grant; of a busy key, after ten times as long. A key has at most three.
+// An edit does this and nothing else: the new limit begins with what the one before it has counted, and
+// decides alone. The former limit is not forgotten at once. What is granted is charged in both, so a change that
+// is taken back has changed nothing of what counts under it, and two versions of a program, which learn of
+// a change at different times, may ask in turns. Each then grants what its own limit permits after what
+// both have granted: none grants more, and none starves the other. (Each by its own definition: windows
+// of 10 a second and of 20 in two seconds, asked in turns, may grant 30 in two seconds.) The former limit
+// goes when it was not asked for as long as either remembers, or half as long again. A key keeps no third
+// limit: one that returns begins with what the present one has counted.
 //
 // Not kept are the missing tokens that would take more than 70 years to return at a lower rate; in
 // a SlidingWindow or RollingWindow, the part of a count above 2³²−1 under a limit up to that
-// number; and in a SlidingLog, what other limits have granted beyond twice its own. Open holds are kept, and
-// settled in all limits of the key; a reservation that is no hold gives nothing back after a change.
+// number; and in a SlidingLog, what the other limit has granted beyond twice its own. Open holds are kept, and
+// settled in both limits of the key; a reservation that is no hold gives nothing back after a change.
 //
 // In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory
 // than without WithLimits, and decisions on it take no lock. That holds for the first

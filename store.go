@@ -236,8 +236,8 @@ type Result struct {
 	Decision Decision
 
 	// IdleAfter is the time after which the state is equal to none, so that a store may delete it:
-	// the ResetAfter of the Decision or, while other limits are asked of the key as well, or holds are
-	// open, a later time.
+	// the ResetAfter of the Decision or, while the key keeps a former limit, or holds are open, a later
+	// time.
 	IdleAfter time.Duration
 
 	// Wait is, for OpReserve, the time until the events may happen, or Never. It

@@ -25,8 +25,7 @@ import (
 // a script in a database. Tag and Origin show which limit left a state. In Open, Tag and
 // Varies also serve to compare algorithms. See [Store].
 type Transition struct {
-	alg    Algorithm     // nil if it is of several limits
-	limits []*Transition // those, if it is; see internal/kernel/versions.go
+	alg    Algorithm
 	kernel *kernel.Compiled
 	flies  bool // whether an [InFlight] is in it
 
@@ -50,47 +49,9 @@ func newTransition(alg Algorithm, enc kernel.Encoding) (*Transition, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Transition{alg: alg, kernel: k, flies: k.Flies(), holdFor: holdFor(alg)}, nil
-}
-
-// joined returns the transition of the states of several limits.
-func joined(limits []*Transition) *Transition {
-	kernels := make([]*kernel.Compiled, len(limits))
-	for i, t := range limits {
-		kernels[i] = t.kernel
-	}
-	return &Transition{limits: limits, kernel: kernel.Join(kernels)}
-}
-
-// algorithms returns the algorithms of the limits of t.
-func (t *Transition) algorithms() (algs []Algorithm) {
-	if t.limits == nil {
-		return []Algorithm{t.alg}
-	}
-	for _, limit := range t.limits {
-		algs = append(algs, limit.alg)
-	}
-	return algs
-}
-
-// whose returns the transition of states that by leaves after t has met one that from left.
-func (t *Transition) whose(by *kernel.Compiled, from *Transition) *Transition {
-	switch by {
-	case t.kernel:
-		return t
-	case from.kernel:
-		return from
-	}
-	var limits []*Transition
-	for _, k := range by.Versions() {
-		for _, known := range append(from.limits, from, t) {
-			if known.kernel == k {
-				limits = append(limits, known)
-				break
-			}
-		}
-	}
-	return joined(limits)
+	t := &Transition{alg: alg, kernel: k, flies: k.Flies(), holdFor: holdFor(alg)}
+	k.Of = t
+	return t, nil
 }
 
 // Portable returns t for a store whose clock has a coarser tick (Redis: 1 µs) and
@@ -138,9 +99,9 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 		return state, false, t.decide(&req), nil
 	}
 	t = t.loose()
-	from, left, words, unread := t.read(state)
+	left, words, unread := t.read(state)
 	if unread != nil {
-		from, left, words = t, t.kernel, make([]uint64, t.kernel.Width())
+		left, words = t.kernel, make([]uint64, t.kernel.Width())
 	}
 	var asked kernel.Request
 	var a kernel.Answer
@@ -161,7 +122,7 @@ func (t *Transition) Apply(state []byte, req Request) (next []byte, changed bool
 		// down each Take in memory.
 		res.Grant = &stateError{bytes.Clone(state[:min(len(state), mostShown)]), len(state), unread}
 	}
-	return t.whose(by.Base(), from).write(by, words), true, res, nil
+	return write(by, words), true, res, nil
 }
 
 // AppendCancellation appends grant, the Grant of an OpCancel, to b, for a store whose script
@@ -256,18 +217,24 @@ func (t *Transition) Tag() []byte {
 	if h := t.header.Load(); h != nil {
 		return *h
 	}
-	h := t.appendHeader(nil)
+	h := appendHeader(nil, t.kernel)
 	t.header.Store(&h)
 	return h
 }
 
-// Origin returns the transition that left state, in the form of t. Only the beginning of
-// state is needed: its Tag. If another version of this package wrote state, or if it is
-// damaged or cut off, the error says why it cannot be read.
+// Origin returns the transition that left state, in the form of t, or nil if state is that of a key
+// whose limit has changed, which keeps two. Only the beginning of state is needed: its Tag. If another
+// version of this package wrote state, or if it is damaged or cut off, the error says why it cannot be read.
 func (t *Transition) Origin(state []byte) (*Transition, error) {
-	from, _, _, err := readHeader(state, t.kernel.Encoding)
-	return from, err
+	by, _, err := readHeader(state, t.kernel.Encoding)
+	if err != nil || len(by.Limits()) > 1 {
+		return nil, err
+	}
+	return transitionOf(by.Limits()[0]), nil
 }
+
+// transitionOf returns the transition of a limit.
+func transitionOf(limit *kernel.Compiled) *Transition { return limit.Of.(*Transition) }
 
 // Similar reports whether t and other differ only in how much they grant, so that states of both are
 // the same, apart from the Tag.

@@ -54,7 +54,7 @@ func (s *Store) met(prog *program) (tags []string) {
 // meet remembers the limit that left value, if prog can use its states.
 func (s *Store) meet(prog *program, value string) {
 	from, err := prog.t.Origin(prog.stateOf(value))
-	if err != nil || !prog.t.Similar(from) {
+	if err != nil || from == nil || !prog.t.Similar(from) {
 		return
 	}
 	known := &prog.similars

@@ -371,21 +371,6 @@ func (k *all) similar(from Kernel) bool {
 	return slices.EqualFunc(k.parts, from.(*all).parts, func(a, b capable) bool { return a.similar(b.Kernel) })
 }
 
-// pace is not called: the parts of limits are compared one by one.
-func (k *all) pace() (events, ticks uint64, carries bool) { return 0, 1, true }
-
-// reset returns the first instant at which nothing counts that the limit which is asked counts.
-func (k *all) reset(st []uint64) (at Instant) {
-	for part, st := range k.states(st) {
-		switch part.Kernel.(type) {
-		case *passive, *mark:
-		default:
-			at = max(at, part.Fresh(st))
-		}
-	}
-	return at
-}
-
 // lastTurn returns the index of the part in which n events have the latest turn.
 func (k *all) lastTurn(st []uint64, now Instant, n int) int {
 	var last Instant

@@ -15,8 +15,6 @@ type fixed struct {
 	length  uint64 // of a window, in ticks
 	aligned bool   // whether windows begin at multiples of length
 	packed  uint   // bits of the count in the only word; 0 if there are two words
-
-	promises bool // whether a window that another limit has reserved begins at that instant; see versions.go
 }
 
 // NewFixedWindow returns the kernel of a FixedWindow with windows of length ticks.
@@ -28,13 +26,6 @@ func NewFixedWindow(limit int, length uint64, aligned bool, enc Encoding) Kernel
 		k.packed = uint(low)
 	}
 	return k
-}
-
-// promising implements promiser.
-func (k *fixed) promising() Kernel {
-	of := *k
-	of.promises = true
-	return &of
 }
 
 func (k *fixed) Limit() int { return int(k.most) }
@@ -175,14 +166,11 @@ func (k *fixed) Fresh(st []uint64) Instant {
 	return k.end(start)
 }
 
-func (k *fixed) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
+func (k *fixed) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
 	var t trace
 	copy(t.pre[:], st)
 	was, _ := k.load(st)
 	st = k.Spend(st, at, n)
-	if start, count := k.load(st); k.promises && start < at && at > now {
-		st = k.store(st, at, count)
-	}
 	copy(t.post[:], st)
 	t.slot, _ = k.load(st)
 	t.raised = t.slot != was
@@ -282,8 +270,6 @@ func (k *fixed) similar(from Kernel) bool {
 	return k.length == old.length && k.aligned == old.aligned
 }
 
-func (k *fixed) pace() (events, ticks uint64, carries bool) { return k.most, k.length, false }
-
 func (k *fixed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	most := enc.mostCount()
 	if k.packed > 0 { // as it may be in an All
@@ -298,11 +284,8 @@ func (k *fixed) charge(st []uint64, now Instant, n int) []uint64 {
 }
 
 // mark writes the start of the window that the events are counted in, plus 1.
-func (k *fixed) mark(st []uint64, now, at Instant, _ int, mark []uint64) {
+func (k *fixed) mark(st []uint64, _, at Instant, _ int, mark []uint64) {
 	start, _ := k.current(st, at)
-	if k.promises && at > now {
-		start = at
-	}
 	mark[0] = start + 1
 }
 

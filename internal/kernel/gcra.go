@@ -281,8 +281,6 @@ func (k *gcra) similar(from Kernel) bool {
 	return k.cost == old.cost && k.unit == old.unit
 }
 
-func (k *gcra) pace() (events, ticks uint64, carries bool) { return k.unit, k.cost, true }
-
 // scaled returns the time in which k regains the events that old regains in the given
 // time. A portable time is at most portableMost ticks, and stands for at most as many
 // events, which no bucket exceeds. bucket.lua in redisstore/lua does the same.

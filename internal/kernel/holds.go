@@ -135,9 +135,8 @@ type opened struct {
 
 // A markedPart is a part of a kernel, and where its marks are in an entry.
 type markedPart struct {
-	holder          // nil if it has none
-	kernel   Kernel // if it is passive, the kernel that it makes so
-	passive  *passive
+	holder   // nil if it has none
+	kernel   Kernel
 	log      *inFlight // the kernel, if it is one
 	from, to int
 }
@@ -152,7 +151,7 @@ func (c *Compiled) Opened() *Compiled {
 	}
 	k := &opened{base: c, size: holdMarks, log: -1}
 	switch {
-	case c.Width() > 0:
+	case c.Width() > 0 || c.changed != nil:
 	case c.parts != nil:
 		k.log = c.parts.grows + c.parts.fixed
 	default:
@@ -160,9 +159,6 @@ func (c *Compiled) Opened() *Compiled {
 	}
 	for _, leaf := range c.leaves() {
 		p := markedPart{kernel: leaf.Kernel, from: k.size}
-		if p.passive, _ = p.kernel.(*passive); p.passive != nil {
-			p.kernel = p.passive.Kernel
-		}
 		p.log, _ = p.kernel.(*inFlight)
 		if p.holder, _ = p.kernel.(holder); p.holder != nil {
 			k.size += p.marks()
@@ -277,25 +273,13 @@ func (k *opened) marks(st []uint64, i int) marks {
 	return marks{st[holdsHeader:k.begin(st)], k.size, p.from, p.to, k.count(st)}
 }
 
-// each replaces the state of each part in a state of the key's own kernel with the result of f.
-func (k *opened) each(st []uint64, f func(i int, part *capable, st []uint64) []uint64) []uint64 {
-	if k.base.parts == nil {
-		return f(0, &k.base.capable, st)
-	}
-	i := -1
-	return k.base.parts.update(st, func(part *capable, st []uint64) []uint64 {
-		i++
-		return f(i, part, st)
-	})
-}
-
 // pass prepares the marks for events that are about to be spent at an instant.
 func (k *opened) pass(st []uint64, at Instant) {
 	if k.count(st) == 0 {
 		return
 	}
 	mark := k.entry(st, k.count(st)-1)
-	k.each(k.inner(st), func(i int, _ *capable, st []uint64) []uint64 {
+	k.base.each(k.inner(st), func(i int, _ bool, _ *capable, st []uint64) []uint64 {
 		if p := &k.parts[i]; p.holder != nil {
 			p.pass(st, at, mark[p.from:p.to])
 		}
@@ -316,21 +300,21 @@ func (k *opened) insert(st []uint64, id uint64, h hold, now, at Instant) []uint6
 	if h.back {
 		e[holdEvents]++
 	}
-	k.each(k.inner(st), func(i int, _ *capable, st []uint64) []uint64 {
+	k.base.each(k.inner(st), func(i int, own bool, _ *capable, st []uint64) []uint64 {
 		if p := &k.parts[i]; p.holder != nil {
-			p.begin(st, now, at, h.n, e[p.from:p.to])
+			p.begin(st, now, at, h.n, own, k.base.Encoding, e[p.from:p.to])
 		}
 		return st
 	})
 	return st
 }
 
-// begin is mark, of a part that may be passive: then its events are spent no earlier than at its
-// frontier, and not if they are more than the state can hold.
-func (p *markedPart) begin(st []uint64, now, at Instant, n int, mark []uint64) {
-	if p.passive != nil {
+// begin is mark, of a part that is not the asked limit's own if own is false: then its events are spent no
+// earlier than at its frontier, and not if they are more than the state can hold.
+func (p *markedPart) begin(st []uint64, now, at Instant, n int, own bool, enc Encoding, mark []uint64) {
+	if !own {
 		at = max(at, p.kernel.frontier(st))
-		if uint64(n) > p.kernel.chargeable(st, at, p.passive.enc) {
+		if uint64(n) > p.kernel.chargeable(st, at, enc) {
 			return
 		}
 	}
@@ -341,7 +325,7 @@ func (p *markedPart) begin(st []uint64, now, at Instant, n int, mark []uint64) {
 // gone, which is nil or has an element for each part, those that are true have lost them already.
 func (k *opened) settle(st []uint64, i int, now Instant, unused int, gone []bool) []uint64 {
 	h := k.hold(st, i)
-	inner := k.each(k.inner(st), func(part int, _ *capable, inner []uint64) []uint64 {
+	inner := k.base.each(k.inner(st), func(part int, _ bool, _ *capable, inner []uint64) []uint64 {
 		if p := &k.parts[part]; p.holder != nil {
 			if gone != nil && gone[part] {
 				return p.settle(inner, now, h, 0, k.marks(st, part), i)
@@ -435,7 +419,7 @@ func (k *opened) extend(st []uint64, i int, end Instant) []uint64 {
 	was := k.hold(st, i)
 	k.entry(st, i)[holdEnd] = end
 	st[firstEnd], st[lastEnd] = min(st[firstEnd], end), max(st[lastEnd], end)
-	return k.replace(st, k.each(k.inner(st), func(part int, _ *capable, inner []uint64) []uint64 {
+	return k.replace(st, k.base.each(k.inner(st), func(part int, _ bool, _ *capable, inner []uint64) []uint64 {
 		if log := k.parts[part].log; log != nil {
 			return log.move(inner, was.n, was.end, end)
 		}
@@ -446,7 +430,7 @@ func (k *opened) extend(st []uint64, i int, end Instant) []uint64 {
 // spent is called when the events of the youngest hold have been spent.
 func (k *opened) spent(st []uint64) []uint64 {
 	h := k.hold(st, k.count(st)-1)
-	return k.replace(st, k.each(k.inner(st), func(part int, _ *capable, inner []uint64) []uint64 {
+	return k.replace(st, k.base.each(k.inner(st), func(part int, _ bool, _ *capable, inner []uint64) []uint64 {
 		if log := k.parts[part].log; log != nil {
 			return log.move(inner, h.n, log.frontier(inner)+log.window, h.end)
 		}
@@ -516,8 +500,6 @@ func (k *opened) encode(b []byte, line []*Waiter, part int) []byte {
 	return k.base.encode(b, line, part)
 }
 
-func (k *opened) pace() (events, ticks uint64, carries bool) { return k.base.pace() }
-
 // similar is false: the lists of holds are converted by meet.
 func (k *opened) similar(Kernel) bool { return false }
 
@@ -580,7 +562,7 @@ func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []
 		}
 	}
 	carried = append(carried, next...)
-	return by.Opened(), to.replace(carried, to.each(to.inner(carried), func(j int, _ *capable, inner []uint64) []uint64 {
+	return by.Opened(), to.replace(carried, to.base.each(to.inner(carried), func(j int, _ bool, _ *capable, inner []uint64) []uint64 {
 		if log := to.parts[j].log; log != nil {
 			for i := range k.count(st) {
 				h := k.hold(st, i)

@@ -31,9 +31,9 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 		}
 		at, now = o.closed(now)
 	}
-	k, next, pin := at.granted(now), now, false
+	k, next, pin := at.present(now), now, false
 	switch req.Op {
-	case OpCancel, OpSettle, OpExtend: // applied by the limit that granted last
+	case OpCancel, OpSettle, OpExtend: // applied by the present limit
 	case OpReturn:
 		if own := k.Base(); own != c {
 			asked := *req
@@ -59,11 +59,16 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 		return from, st, false
 	}
 	by, st = at, now
-	if changed = changed || pin && a.RetryAfter != Never; changed {
+	if a.RetryAfter == Never {
+		pin = false
+	} else if two := h.changed; two != nil && (pin || h.stored() == at.Base().stored()) {
+		pin = two.denies(h.inner(), After(h.now, uint64(a.RetryAfter)/h.Tick)) || pin // unless it has granted
+	}
+	if changed = changed || pin; changed {
 		by, st = h.closed()
 	}
 	a.Ended += ended
-	if by.base != nil || by.versions != nil {
+	if by.base != nil || by.changed != nil {
 		a.Idle = h.until(by.Fresh(st))
 	}
 	if by.base != nil {
@@ -233,16 +238,15 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 
 // chargeOthers charges events in all parts but those in which they are over.
 func (c *Compiled) chargeOthers(st []uint64, now Instant, n int) []uint64 {
-	charge := func(part *capable, st []uint64) []uint64 {
-		if part.can&flies != 0 {
+	return c.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
+		switch {
+		case part.can&flies != 0:
 			return st
+		case own:
+			return part.charge(st, now, n)
 		}
-		return part.charge(st, now, n)
-	}
-	if c.parts == nil {
-		return charge(&c.capable, st)
-	}
-	return c.parts.update(st, charge)
+		return c.changed.follow(part, st, now, n)
+	})
 }
 
 // extend moves the end of a hold.

@@ -15,13 +15,6 @@ func NewInFlight(limit int, timeout uint64) Kernel {
 // similar is true: releases look for the events in one log.
 func (k *inFlight) similar(Kernel) bool { return true }
 
-// promising implements promiser. Other than that of a SlidingLog, the log keeps all its entries.
-func (k *inFlight) promising() Kernel {
-	of := *k
-	of.promises = true
-	return &of
-}
-
 // move moves events that count until an instant, so that they count until another one. The log has
 // them at the window before that.
 func (k *inFlight) move(st []uint64, n int, from, to Instant) []uint64 {

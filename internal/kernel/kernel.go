@@ -72,11 +72,6 @@ type Kernel interface {
 	// this kernel does: they differ only in how much they grant.
 	similar(from Kernel) bool
 
-	// pace returns how many events are granted in how many ticks, in the long run. carries reports
-	// whether what was counted above the limit is carried over, as the debt of a bucket is, and not
-	// forgotten at the end of a window.
-	pace() (events, ticks uint64, carries bool)
-
 	undoer
 	charger
 }
@@ -245,20 +240,23 @@ func (c *capable) Pack(st []uint64) []uint64 {
 type Compiled struct {
 	capable
 	Encoding
-	parts    *all      // the kernel, if it is one; else nil
-	taker    taker     // likewise, if it does not note denials
-	versions *versions // if its states are of several limits; else nil
+	parts   *all     // the kernel, if it is one; else nil
+	taker   taker    // likewise, if it does not note denials
+	changed *changed // the kernel, if it is one
 
 	base      *Compiled                // if its states have open holds: the kernel of those without; else nil
 	withHolds atomic.Pointer[Compiled] // the kernel of those that have, whose base this is; nil until needed
 
-	joined atomic.Pointer[[]*versions] // those that this limit was the last to join, lately
+	Of any // what the caller knows it by; the package does not look at it
+
+	joined atomic.Pointer[changed] // the latest of states whose second limit this is
 }
 
 // Compile returns k, whose states have encoding enc, ready to be applied.
 func Compile(k Kernel, enc Encoding) *Compiled {
 	c := &Compiled{capable: capabilities(k), Encoding: enc}
 	c.parts, _ = k.(*all)
+	c.changed, _ = k.(*changed)
 	if c.can&notes == 0 {
 		c.taker, _ = k.(taker)
 	}
@@ -284,34 +282,47 @@ func (c *Compiled) Word() Word {
 	return word
 }
 
-// reset returns the first instant at which nothing that was granted counts in the limit that is
-// asked.
-func (c *Compiled) reset(st []uint64) Instant {
-	if c.versions != nil {
-		return c.parts.reset(st)
-	}
-	return c.Fresh(st)
-}
-
 // leaves returns the kernels of the parts, or else the kernel itself.
 func (c *Compiled) leaves() []capable {
 	if c.base != nil {
 		return c.base.leaves()
 	}
-	if c.parts != nil {
+	switch {
+	case c.parts != nil:
 		return c.parts.leaves()
+	case c.changed != nil:
+		return c.changed.parts
 	}
 	return []capable{c.capable}
 }
 
+// each replaces the state of each part, whose index is i, with the result of f. own says whether the
+// limit that is asked has the part.
+func (c *Compiled) each(st []uint64, f func(i int, own bool, part *capable, st []uint64) []uint64) []uint64 {
+	if c.changed != nil {
+		return c.changed.each(st, f)
+	}
+	return c.eachOf(st, 0, true, f)
+}
+
+// eachOf is each for one limit, of whose parts the first has the given index.
+func (c *Compiled) eachOf(st []uint64, first int, own bool, f func(i int, own bool, part *capable, st []uint64) []uint64) []uint64 {
+	if c.parts == nil {
+		return f(first, own, &c.capable, st)
+	}
+	i := first - 1
+	return c.parts.update(st, func(part *capable, st []uint64) []uint64 {
+		i++
+		return f(i, own, part, st)
+	})
+}
+
 // partStates returns the states of the parts, for reading.
 func (c *Compiled) partStates(st []uint64) (states [][]uint64) {
-	if c.parts == nil {
-		return [][]uint64{st}
-	}
-	for _, st := range c.parts.states(st) {
+	c.each(slices.Clone(st), func(_ int, _ bool, _ *capable, st []uint64) []uint64 {
 		states = append(states, st)
-	}
+		return st
+	})
 	return states
 }
 

@@ -67,8 +67,6 @@ func (k *plan) Adopt(_ Kernel, st []uint64, _ Instant) ([]uint64, bool) { return
 
 func (k *plan) similar(Kernel) bool { return true }
 
-func (k *plan) pace() (events, ticks uint64, carries bool) { return 0, 1, true }
-
 func (k *plan) reserve(st []uint64, _, _ Instant, _ int, to []trace) ([]uint64, []trace) {
 	return st, append(to, trace{})
 }

@@ -73,10 +73,3 @@ func (k *rolling) similar(from Kernel) bool {
 	old := from.(*rolling)
 	return k.sameSlots(&old.ring) && k.perSlot == old.perSlot
 }
-
-func (k *rolling) pace() (events, ticks uint64, carries bool) {
-	if k.perSlot < k.quota/k.slots {
-		return k.perSlot, k.length, false
-	}
-	return k.quota, k.slots * k.length, false
-}

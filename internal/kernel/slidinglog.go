@@ -24,7 +24,6 @@ type eventLog struct {
 	most        uint64 // the limit
 	window      uint64 // ticks
 	countDenied bool
-	promises    bool // whether it counts what other limits grant; see versions.go
 }
 
 const (
@@ -189,20 +188,8 @@ func (k *eventLog) add(st []uint64, at Instant, n, most uint64) []uint64 {
 }
 
 // atOnce returns the most events that one entry counts, below 2⁶³: as many as may be
-// granted and cancelled, and as many denied. Other limits may grant any number.
-func (k *eventLog) atOnce() uint64 {
-	if k.promises {
-		return logMany - 1
-	}
-	return min(2*k.most, logMany-1)
-}
-
-// promising implements promiser.
-func (k *eventLog) promising() Kernel {
-	of := *k
-	of.promises = true
-	return &of
-}
+// granted and cancelled, and as many denied.
+func (k *eventLog) atOnce() uint64 { return min(2*k.most, logMany-1) }
 
 // replace replaces the words from begin to end, which are one entry or none, with n
 // events at an instant, and updates the sum.
@@ -354,15 +341,17 @@ func (k *eventLog) similar(from Kernel) bool {
 
 func (k *eventLog) log() *eventLog { return k }
 
-func (k *eventLog) pace() (events, ticks uint64, carries bool) { return k.most, k.window, false }
-
 func (k *eventLog) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	live, _ := k.live(st, now)
 	return enc.mostCount() - min(live, enc.mostCount())
 }
 
 func (k *eventLog) charge(st []uint64, now Instant, n int) []uint64 {
-	at := max(now, k.frontier(st))
+	return k.count(st, now, max(now, k.frontier(st)), n)
+}
+
+// count adds events at an instant, now or later, of which there may be any number.
+func (k *eventLog) count(st []uint64, now, at Instant, n int) []uint64 {
 	st = k.add(k.trim(st, now), at, uint64(n), logMany-1)
 	st[2] = at
 	return st

@@ -100,7 +100,3 @@ func (k *sliding) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, last
 }
 
 func (k *sliding) similar(from Kernel) bool { return k.sameSlots(&from.(*sliding).ring) }
-
-func (k *sliding) pace() (events, ticks uint64, carries bool) {
-	return k.most, (k.slots - 1) * k.length, false
-}

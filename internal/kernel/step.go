@@ -146,12 +146,13 @@ func (v *view) ready(st []uint64, n int) Instant {
 // describe fills in the fields of a that do not depend on the request, and Part. n is
 // the number of events denied, or 0.
 func (v *view) describe(st []uint64, n int, a *Answer) {
-	if v.parts != nil {
-		a.Part = v.parts.part(st, v.now, n)
+	by, own := v.decider(st)
+	if by.parts != nil {
+		a.Part = by.parts.part(own, v.now, n)
 	}
 	a.Limit = v.Limit()
 	a.Remaining = v.Remaining(st, v.now)
-	a.ResetAfter = v.until(v.reset(st))
+	a.ResetAfter = v.until(by.Fresh(own))
 }
 
 // decide spends n events if they are granted now, and otherwise lets the kernel note
@@ -288,7 +289,7 @@ func (v *view) refused(st []uint64, req *Request, a *Answer) {
 	near := turn - most/tick*tick
 	a.RetryAfter = max(room, near)
 	v.describe(st, req.N, a)
-	if near > room && v.parts != nil {
-		a.Part = v.parts.lastTurn(st, v.now, req.N)
+	if by, own := v.decider(st); near > room && by.parts != nil {
+		a.Part = by.parts.lastTurn(own, v.now, req.N)
 	}
 }

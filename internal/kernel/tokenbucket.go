@@ -24,15 +24,6 @@ type intervalBucket struct {
 	burst  uint64 // the most tokens
 	refill uint64 // tokens of one refill
 	per    uint64 // ticks between refills
-
-	promises bool // whether refills are counted from the instant that another limit has reserved; see versions.go
-}
-
-// promising implements promiser.
-func (k *intervalBucket) promising() Kernel {
-	of := *k
-	of.promises = true
-	return &of
 }
 
 // NewIntervalBucket returns the kernel of a TokenBucket with RefillInterval: refill
@@ -108,14 +99,9 @@ func (k *intervalBucket) Spend(st []uint64, at Instant, n int) []uint64 {
 	return st
 }
 
-func (k *intervalBucket) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
+func (k *intervalBucket) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
 	order := func(st []uint64) [2]uint64 { return [2]uint64{0, st[1]} }
-	st, t := chained(st, order, func(st []uint64) []uint64 {
-		if st = k.Spend(st, at, n); k.promises && at > now {
-			st[0] = at
-		}
-		return st
-	})
+	st, t := chained(st, order, func(st []uint64) []uint64 { return k.Spend(st, at, n) })
 	return st, append(to, t)
 }
 
@@ -156,8 +142,6 @@ func (k *intervalBucket) similar(from Kernel) bool {
 	old := from.(*intervalBucket)
 	return k.per == old.per && k.refill == old.refill
 }
-
-func (k *intervalBucket) pace() (events, ticks uint64, carries bool) { return k.refill, k.per, true }
 
 // chargeable keeps the last refill that pays for a debt within what a state can hold.
 func (k *intervalBucket) chargeable(st []uint64, now Instant, enc Encoding) uint64 {

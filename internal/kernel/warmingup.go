@@ -151,10 +151,6 @@ func (k *warming) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, last
 
 func (k *warming) similar(from Kernel) bool { return k.Constants == from.(*warming).Constants }
 
-func (k *warming) pace() (events, ticks uint64, carries bool) {
-	return uint64(time.Hour), uint64(k.Stable * float64(time.Hour)), true
-}
-
 func (k *warming) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	tick := float64(enc.Tick)
 	at := max(now, k.frontier(st))

@@ -286,7 +286,7 @@ func (sp *Tables) sweepLocked(sh *shard, t *table, ls *logShard, fits bool, req 
 // placeLocked applies a request to a state that by left, and puts the key into t, which has
 // room, with the limit lim, once remove has taken it from where it is. It returns false, and
 // changes nothing, if the request does not change the state, or if that has no equal in a word,
-// such as that of several limits.
+// such as that of two limits.
 func (sp *Tables) placeLocked(sh *shard, t *table, id identity, lim *Limit, by *kernel.Compiled, st []uint64, req *kernel.Request, a *kernel.Answer, remove func()) (ok bool) {
 	at := req.Fix()
 	k, met, _ := lim.loose.Meet(by, st, at.Fixed.Now)

@@ -1,0 +1,421 @@
+package kernel
+
+import (
+	"math"
+	"reflect"
+	"slices"
+)
+
+// The limit of a key may change, and while a new version of a service is deployed, processes
+// ask in turns for an old limit and a new one. This file decides what a key has granted by a
+// limit that did not grant it.
+//
+// Limits that differ only in how much they grant are similar: one state serves them. Otherwise,
+// no state has what both need (the count of a second has forgotten what two seconds count, and
+// tokens come back at different rates). So the key keeps two limits, each with a state of its own:
+// the present one, which granted last, and a former one.
+//
+//   - What is granted counts in both states, above the limit of the other one if need be.
+//   - The one that is asked decides alone, except that it grants nothing before a reservation
+//     that was made under the other one. If it grants, it is the present one from then on.
+//   - A limit that is neither of them adopts its state from that of the present one, and takes the
+//     place of the former one with the first grant. A denial gives it that place, too, if its state would
+//     be another one at a later instant: that of a bucket, whose tokens come back at the new rate
+//     from then on, or of a window that remembers what the other one forgets. So RetryAfter is true.
+//   - The former one goes when it was not asked for as long as either remembers, whether the key
+//     is idle or not. If it went earlier and came back, it would not know what it granted. A denial counts
+//     as asking until the instant at which RetryAfter ends. So that it seldom changes the state, that is
+//     noted only if the last noted one is half as long ago, and the former one stays half as long again.
+//
+// While a limit does not change, nothing of this exists.
+//
+// The words of such a state are:
+//
+//	when the former limit was last asked, as far as noted, with secondPresent if it is the first one
+//	the latest instant that either has promised to a reservation
+//	the length of the state of the first limit
+//	that state
+//	the state of the second limit
+//
+// The limits are in the order in which they came, so that a reservation finds its events however
+// often they change places.
+
+const (
+	formerAsked = iota
+	promised
+	firstLength
+	formerHeader
+)
+
+const secondPresent = 1 << 63
+
+// changed is the kernel of states of two limits, which are not similar. It decides as the one that
+// is asked.
+type changed struct {
+	limits [2]*Compiled
+	asked  int           // the index of that one
+	asking *[2]*Compiled // the kernels for requests that ask for either
+	parts  []capable     // of both
+	memory uint64        // how many ticks either needs to forget all that it grants
+}
+
+// Join returns the kernel of the states of two limits of the same kind, in the order in which they came.
+func Join(first, second *Compiled) *Compiled {
+	if k := second.joined.Load(); k != nil && k.limits[0] == first {
+		return k.asking[0]
+	}
+	k := changed{
+		limits: [2]*Compiled{first, second},
+		asking: new([2]*Compiled),
+		parts:  slices.Concat(first.leaves(), second.leaves()),
+		memory: max(first.memory(), second.memory()),
+	}
+	for i := range k.asking {
+		of := k
+		of.asked = i
+		k.asking[i] = Compile(&of, first.Encoding)
+	}
+	second.joined.Store(k.asking[0].changed) // of two at once, one is lost, and made again
+	return k.asking[0]
+}
+
+// memory returns how many ticks c needs to forget all that it grants at once.
+func (c *Compiled) memory() (ticks uint64) {
+	for _, part := range c.leaves() {
+		st := make([]uint64, part.Width())
+		ticks = max(ticks, part.Fresh(part.Spend(st, 0, part.Limit())))
+	}
+	return ticks
+}
+
+// stored returns the kernel that states of c are stored with: one for both limits that may be asked.
+func (c *Compiled) stored() *Compiled {
+	if c.changed != nil {
+		return c.changed.asking[0]
+	}
+	return c
+}
+
+// present returns the kernel for requests that ask for the present limit of st.
+func (c *Compiled) present(st []uint64) *Compiled {
+	k := c.Base().changed
+	switch o := c.opened(); {
+	case k == nil:
+		return c
+	case o != nil:
+		return k.asking[presentOf(o.inner(st))].Opened()
+	}
+	return k.asking[presentOf(st)]
+}
+
+// presentOf returns the index of the present limit.
+func presentOf(st []uint64) int { return int(st[formerAsked] / secondPresent) }
+
+// askedAt returns when the former limit was last asked.
+func askedAt(st []uint64) Instant { return st[formerAsked] % secondPresent }
+
+// Limits returns the limits that the states of c are of: c itself, if it is one.
+func (c *Compiled) Limits() []*Compiled {
+	if c = c.Base(); c.changed != nil {
+		return c.changed.limits[:]
+	}
+	return []*Compiled{c}
+}
+
+// decider returns the limit that decides on requests for c, and its state.
+func (c *Compiled) decider(st []uint64) (*Compiled, []uint64) {
+	if c.changed != nil {
+		return c.changed.limit(), c.changed.own(st)
+	}
+	return c, st
+}
+
+// same reports whether c and other have the same parameters.
+func (c *Compiled) same(other *Compiled) bool {
+	return c == other || c.Encoding == other.Encoding &&
+		slices.EqualFunc(c.Limits(), other.Limits(), func(a, b *Compiled) bool {
+			return a == b || reflect.DeepEqual(a.Kernel, b.Kernel)
+		})
+}
+
+// Alike reports whether other can adopt a state of c.
+func (c *Compiled) Alike(other *Compiled) bool {
+	a, b := c.Limits()[0], other.Limits()[0]
+	return reflect.TypeOf(a.Kernel) == reflect.TypeOf(b.Kernel) &&
+		slices.EqualFunc(a.leaves(), b.leaves(), func(a, b capable) bool {
+			return reflect.TypeOf(a.Kernel) == reflect.TypeOf(b.Kernel)
+		})
+}
+
+// Similar reports whether states of c and other are the same.
+func (c *Compiled) Similar(other *Compiled) bool {
+	return c.base == nil && other.base == nil && c.changed == nil && other.changed == nil && c.Alike(other) && c.similar(other.Kernel) && c.Width() == other.Width()
+}
+
+// Meet returns the kernel that applies requests which ask for c, and the state that it applies
+// them to, of a key with a state that from left. It does not change st, but may return it. The
+// result of a request is stored with that kernel (see stored) if it has changed, or if pin says so.
+func (c *Compiled) Meet(from *Compiled, st []uint64, now Instant) (k *Compiled, _ []uint64, pin bool) {
+	if o := from.opened(); o != nil {
+		return o.meet(c, st, now)
+	}
+	k, st, pin, _ = c.meet(from, st, now)
+	return k, st, pin
+}
+
+// inPlace are the sources of a state that is not converted.
+var inPlace = []int{}
+
+// meet is Meet, for a state without open holds. It also returns, for each part of k, the index of the
+// part of from whose state its own is made of. It returns no sources if the state is a fresh one.
+func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, _ []uint64, pin bool, sources []int) {
+	if c == from || c.same(from) {
+		return c, st, false, inPlace
+	}
+	if !c.Alike(from) || (from.changed != nil || !c.similar(from.Kernel)) && from.Fresh(st) <= now { // the store may have forgotten it
+		return c, c.NewState(), false, nil
+	}
+	kept, present, since, ahead := []member{{from, st, 0}}, 0, now, Instant(0)
+	if two := from.changed; two != nil {
+		kept, present, since, ahead = two.members(st), presentOf(st), askedAt(st), st[promised]
+		if After(After(max(since, ahead), two.memory), two.memory/2) <= now {
+			kept, present = kept[present:present+1], 0
+		}
+	}
+	asked := slices.IndexFunc(kept, func(m member) bool { return m.limit.same(c) })
+	switch like := slices.IndexFunc(kept, func(m member) bool { return c.similar(m.limit.Kernel) }); {
+	case asked >= 0 && len(kept) == 2:
+		return from.changed.asking[asked], st, false, inPlace
+	case asked >= 0:
+	case like >= 0:
+		asked = like
+		kept[asked].st, _ = c.Adopt(kept[asked].limit.Kernel, kept[asked].st, now)
+		kept[asked].limit = c
+		pin = asked != present
+	default:
+		old := kept[present]
+		next, lasting := c.Adopt(old.limit.Kernel, old.st, now)
+		kept, asked, present, since = []member{old, {c, next, old.part}}, 1, 0, now
+		pin = !lasting || c.Fresh(next) > max(now, old.limit.Fresh(old.st))
+	}
+	for _, m := range kept {
+		for i := range m.limit.leaves() {
+			sources = append(sources, m.part+i)
+		}
+	}
+	if len(kept) == 1 {
+		return c, kept[0].st, pin, sources
+	}
+	k = Join(kept[0].limit, kept[1].limit)
+	header := []uint64{since + uint64(present)*secondPresent, ahead, uint64(len(kept[0].st))}
+	return k.changed.asking[asked], slices.Concat(header, kept[0].st, kept[1].st), pin, sources
+}
+
+// A member is one of the limits that a state is of.
+type member struct {
+	limit *Compiled
+	st    []uint64
+	part  int // the index of its first part among all
+}
+
+// members returns the limits that st is of.
+func (k *changed) members(st []uint64) []member {
+	states := k.states(st)
+	return []member{{k.limits[0], states[0], 0}, {k.limits[1], states[1], len(k.limits[0].leaves())}}
+}
+
+// states returns the states of the limits. To append to one leaves st as it is.
+func (k *changed) states(st []uint64) [2][]uint64 {
+	end := formerHeader + int(st[firstLength])
+	return [2][]uint64{st[formerHeader:end:end], st[end:len(st):len(st)]}
+}
+
+// limit returns the limit that is asked, and own its state.
+func (k *changed) limit() *Compiled { return k.limits[k.asked] }
+
+func (k *changed) own(st []uint64) []uint64 { return k.states(st)[k.asked] }
+
+// with returns st with other states of the limits.
+func (k *changed) with(st []uint64, states [2][]uint64) []uint64 {
+	return slices.Concat([]uint64{st[formerAsked], st[promised], uint64(len(states[0]))}, states[0], states[1])
+}
+
+// each replaces the state of each part with the result of f. own says whether the limit that is asked
+// has it.
+func (k *changed) each(st []uint64, f func(i int, own bool, part *capable, st []uint64) []uint64) []uint64 {
+	states := k.states(st)
+	first := 0
+	for i, limit := range k.limits {
+		states[i] = limit.eachOf(states[i], first, i == k.asked, f)
+		first += len(limit.leaves())
+	}
+	return k.with(st, states)
+}
+
+// grants records that the limit that is asked grants at now.
+func (k *changed) grants(st []uint64, now Instant) []uint64 {
+	if presentOf(st) != k.asked {
+		st[formerAsked] = now + uint64(k.asked)*secondPresent
+	}
+	return st
+}
+
+// denies records that the limit that is asked denies until an instant, if it is the former one. It reports
+// whether that changed the state.
+func (k *changed) denies(st []uint64, until Instant) (noted bool) {
+	present := presentOf(st)
+	if present == k.asked || until > MaxInstant || After(askedAt(st), k.memory/2) > until {
+		return false
+	}
+	st[formerAsked] = until + uint64(present)*secondPresent
+	return true
+}
+
+func (k *changed) frontier(st []uint64) Instant {
+	return max(k.limit().frontier(k.own(st)), st[promised])
+}
+
+func (k *changed) Limit() int { return k.limit().Limit() }
+
+func (k *changed) Width() int { return 0 }
+
+func (k *changed) Ready(st []uint64, now Instant, n int) Instant {
+	return k.limit().Ready(k.own(st), max(now, st[promised]), n)
+}
+
+func (k *changed) Remaining(st []uint64, now Instant) int {
+	return k.limit().Remaining(k.own(st), now)
+}
+
+func (k *changed) Fresh(st []uint64) Instant {
+	at := st[promised]
+	for i, state := range k.states(st) {
+		at = max(at, k.limits[i].Fresh(state))
+	}
+	return at
+}
+
+func (k *changed) hold(st []uint64, at Instant) uint64 { return k.limit().hold(k.own(st), at) }
+
+func (k *changed) full(st []uint64, now Instant, n int) bool {
+	return k.limit().full(k.own(st), max(now, st[promised]), n)
+}
+
+func (k *changed) notes() bool { return k.limit().Notes() }
+
+func (k *changed) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint64, noted bool) {
+	states := k.states(st)
+	states[k.asked], noted = k.limit().refuse(states[k.asked], now, n, held)
+	return k.with(st, states), noted
+}
+
+func (k *changed) Spend(st []uint64, at Instant, n int) []uint64 {
+	return k.grants(k.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
+		if own {
+			return part.Spend(st, at, n)
+		}
+		return k.follow(part, st, at, n)
+	}), at)
+}
+
+func (k *changed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	return k.limit().chargeable(k.own(st), now, enc)
+}
+
+func (k *changed) charge(st []uint64, now Instant, n int) []uint64 {
+	return k.grants(k.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
+		if own {
+			return part.charge(st, now, n)
+		}
+		return k.follow(part, st, now, n)
+	}), now)
+}
+
+// follow counts in a part of the other limit as many of the events as its state can hold.
+func (k *changed) follow(part *capable, st []uint64, at Instant, n int) []uint64 {
+	if most := part.chargeable(st, at, k.limit().Encoding); uint64(n) > most {
+		n = int(most)
+	}
+	if n == 0 {
+		return st
+	}
+	return shed(part, part.charge(st, at, n))
+}
+
+// shed bounds a log, in which another limit may grant any number of events.
+func shed(part *capable, st []uint64) []uint64 {
+	if log, ok := part.Kernel.(*eventLog); ok {
+		return log.shed(st)
+	}
+	return st
+}
+
+func (k *changed) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
+	st = k.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
+		switch log, logs := part.Kernel.(interface{ log() *eventLog }); {
+		case own:
+			st, to = part.reserve(st, now, at, n, to)
+			return st
+		case uint64(n) > part.chargeable(st, at, k.limit().Encoding):
+			to = append(to, trace{})
+			return st
+		case logs:
+			st, to = log.log().count(st, now, max(at, part.frontier(st)), n), append(to, trace{})
+		default:
+			st, to = part.reserve(st, now, max(at, part.frontier(st)), n, to)
+		}
+		return shed(part, st)
+	})
+	ahead := trace{pre: words{st[promised]}, order: [2]uint64{1}}
+	if at > now {
+		st[promised] = max(st[promised], at)
+	}
+	ahead.post = words{st[promised]}
+	return k.grants(st, now), append(to, ahead)
+}
+
+func (k *changed) cancel(st []uint64, u *undoing) []uint64 {
+	st = k.each(st, func(i int, _ bool, part *capable, st []uint64) []uint64 {
+		u.part = i
+		return part.cancel(st, u)
+	})
+	u.part = len(k.parts)
+	u.unwind(st[promised : promised+1])
+	return st
+}
+
+// encode writes nothing: no script takes events of such a state back.
+func (k *changed) encode(b []byte, _ []*Waiter, _ int) []byte { return b }
+
+func (k *changed) giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool) {
+	gone = true
+	st = k.each(st, func(_ int, _ bool, part *capable, st []uint64) []uint64 {
+		st, goneHere := part.giveBack(st, at, now, n)
+		gone = gone && goneHere
+		return st
+	})
+	return st, gone
+}
+
+func (k *changed) pack(st []uint64) []uint64 {
+	return k.each(st, func(_ int, _ bool, part *capable, st []uint64) []uint64 { return part.Pack(st) })
+}
+
+func (k *changed) Valid(st []uint64) bool {
+	if len(st) < formerHeader || max(askedAt(st), st[promised]) > MaxInstant || st[firstLength] > uint64(len(st)-formerHeader) {
+		return false
+	}
+	for i, state := range k.states(st) {
+		if limit := k.limits[i]; limit.Width() > 0 && limit.Width() != len(state) || !limit.Valid(state) {
+			return false
+		}
+	}
+	return true
+}
+
+// Adopt and similar are not called: meet looks at the limits one by one.
+func (k *changed) Adopt(_ Kernel, st []uint64, _ Instant) ([]uint64, bool) { return st, true }
+
+func (k *changed) similar(Kernel) bool { return false }
+
+const _ = uint(math.MaxUint64/secondPresent - MaxInstant/secondPresent) // the bit is that of no instant

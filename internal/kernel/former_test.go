@@ -1,0 +1,398 @@
+package kernel
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/budget"
+)
+
+// rivals returns, for each kind, two limits whose states differ.
+func rivals(t *testing.T) map[string][2]*Compiled {
+	enc := InMemory.Varying()
+	compile := func(k Kernel, err error) *Compiled {
+		require.NoError(t, err)
+		return Compile(k, enc)
+	}
+	bucket := func(events int, per time.Duration, burst int) *Compiled {
+		return compile(NewTokenBucket(events, per, per, burst, enc, ""))
+	}
+	queue := func(events int, per time.Duration, capacity int) *Compiled {
+		return compile(NewLeakyBucket(events, per, per, capacity, enc, ""))
+	}
+	fixed := func(limit int, length uint64, aligned bool) *Compiled {
+		return compile(NewFixedWindow(limit, length, aligned, enc), nil)
+	}
+	all := func(parts ...*Compiled) *Compiled {
+		var kernels []Kernel
+		for _, part := range parts {
+			kernels = append(kernels, part.Kernel)
+		}
+		return compile(NewAll(kernels, enc), nil)
+	}
+	log := func(limit int, window uint64) *Compiled { return compile(NewSlidingLog(limit, window, false), nil) }
+	return map[string][2]*Compiled{
+		"bucket: burst and rate": {bucket(100, time.Second, 1), bucket(1, time.Second, 100)},
+		"bucket: rate":           {bucket(10, time.Second, 10), bucket(30, 2*time.Second, 10)},
+		"leaky: rate":            {queue(10, time.Second, 10), queue(5, time.Second, 3)},
+		"interval: per":          {compile(NewIntervalBucket(10, 10, second), nil), compile(NewIntervalBucket(5, 5, second/2), nil)},
+		"interval: burst":        {compile(NewIntervalBucket(40, 3, second), nil), compile(NewIntervalBucket(5, 5, second), nil)},
+		"fixed: window":          {fixed(10, second, true), fixed(20, 2*second, true)},
+		"fixed: a long window":   {fixed(10, second, true), fixed(15, 60*second, true)},
+		"fixed: equal limits":    {fixed(7, second, true), fixed(7, 2*second, true)},
+		"fixed: start":           {fixed(10, second, true), fixed(10, second, false)},
+		"sliding: segments":      {compile(NewSlidingWindow(10, 5, second/5, enc), nil), compile(NewSlidingWindow(10, 10, second/10, enc), nil)},
+		"sliding: window":        {compile(NewSlidingWindow(10, 1, second, enc), nil), compile(NewSlidingWindow(20, 1, 2*second, enc), nil)},
+		"rolling: period":        {compile(NewRollingWindow(10, 0, 5, second/5), nil), compile(NewRollingWindow(10, 0, 10, second/10), nil)},
+		"rolling: period limit":  {compile(NewRollingWindow(10, 3, 5, second/5), nil), compile(NewRollingWindow(7, 0, 5, second/5), nil)},
+		"log: window":            {log(10, second), log(20, 2*second)},
+		"log: a long window":     {log(10, second), log(15, 60*second)},
+		"warming up":             {compile(NewWarmingUp(10, time.Second, time.Second, 3, enc), nil), compile(NewWarmingUp(5, time.Second, 2*time.Second, 3, enc), nil)},
+		"all":                    {all(log(10, second), bucket(100, time.Minute, 5)), all(log(20, 2*second), bucket(200, time.Minute, 20))},
+	}
+}
+
+// A shared is a key that several limits are asked of.
+type shared struct {
+	from   *Compiled
+	st     []uint64
+	grants []grantAt
+}
+
+type grantAt struct {
+	at Instant
+	n  int
+	by *Compiled
+}
+
+func (s *shared) ask(c *Compiled, now Instant, op Op, n int) (a Answer) {
+	req := Request{Op: op, N: n, Fixed: &Reading{Now: now, Own: true}}
+	var changed bool
+	if s.from, s.st, changed = c.StepFrom(s.from, s.st, &req, &a); a.Allowed && changed {
+		s.grants = append(s.grants, grantAt{now, n, c})
+	}
+	return a
+}
+
+// alone returns how many events c grants if it is asked for one every step until end.
+func alone(c *Compiled, end, step Instant) int {
+	s := shared{from: c, st: c.NewState()}
+	for now := begun; now < begun+end; now += step {
+		s.ask(c, now, OpTake, 1)
+	}
+	return len(s.grants)
+}
+
+// TestFormer_NeitherStarves: two limits that are asked in any order grant in the long run no less than
+// 0.9 of what the stricter grants alone.
+func TestFormer_NeitherStarves(t *testing.T) {
+	const step = 5 * ms
+	long := 20 * second
+	if budget.Nightly() {
+		long = 60 * second
+	}
+	for name, limits := range rivals(t) {
+		stricter := min(alone(limits[0], long, step), alone(limits[1], long, step))
+		for seed := range uint64(8) {
+			rng := rand.New(rand.NewPCG(seed, 0))
+			s := shared{from: limits[seed%2], st: limits[seed%2].NewState()}
+			turn := 0
+			for now := begun; now < begun+long; now += step {
+				turn++
+				switch seed {
+				case 0, 1: // one after the other
+				case 2, 3:
+					turn = int((now - begun) / (3 * second)) // for a while
+				default:
+					turn = rng.IntN(2)
+				}
+				if seed > 5 && rng.IntN(3) == 0 {
+					s.ask(limits[turn%2], now, OpPeek, 1)
+				}
+				s.ask(limits[turn%2], now, OpTake, 1)
+			}
+			assert.GreaterOrEqual(t, len(s.grants), stricter*9/10, "%s, seed %d", name, seed)
+		}
+	}
+}
+
+// TestFormer_Law: each of the two limits that are kept decides exactly as it would alone if what the other
+// one grants were charged to it.
+func TestFormer_Law(t *testing.T) {
+	for name, limits := range rivals(t) {
+		granted, memory := [2]int{}, Join(limits[0], limits[1]).changed.memory
+		for seed := range budget.Histories(100, 1000) {
+			rng := rand.New(rand.NewPCG(seed, 2))
+			s := shared{from: limits[0], st: limits[0].NewState()}
+			alone := [2]shared{{from: limits[0], st: limits[0].NewState()}}
+			now, asked := begun, [2]Instant{begun, begun}
+			for range 60 {
+				now += rng.Uint64N(min(second, memory) / 4)
+				i, op := rng.IntN(2), []Op{OpTake, OpTake, OpTake, OpPeek, OpCharge}[rng.IntN(5)]
+				for j := range limits {
+					if now-asked[j] > memory/2 { // or else it goes
+						i, op = j, OpTake
+					}
+				}
+				if op != OpPeek {
+					asked[i] = now
+				}
+				c, n := limits[i], 1+rng.IntN(min(3, limits[i].Limit()))
+				if alone[i].from == nil {
+					st, _ := c.Adopt(limits[1-i].Kernel, alone[1-i].st, now)
+					alone[i] = shared{from: c, st: st}
+				}
+				got, want := s.ask(c, now, op, n), alone[i].ask(c, now, op, n)
+				got.Idle, want.Idle = 0, 0
+				require.Equal(t, want, got, "%s, seed %d: %d of %d at %d ms", name, seed, op, i, (now-begun)/ms)
+				if other := &alone[1-i]; other.from != nil && (op == OpCharge || op == OpTake && got.Allowed) {
+					other.ask(limits[1-i], now, OpCharge, n)
+					granted[i]++
+				}
+				for j, c := range limits {
+					if !slices.Contains(s.from.Limits(), c) {
+						alone[j] = shared{}
+					}
+				}
+			}
+		}
+		assert.Positive(t, min(granted[0], granted[1]), name)
+	}
+}
+
+// bounded checks that no span that ends with a grant by a bucket has more events than that bucket grants
+// in it: its Limit, and what comes back in the span.
+func bounded(t *testing.T, name string, grants []grantAt) {
+	most := func(c *Compiled, span Instant) uint64 {
+		if k, ok := c.Kernel.(*intervalBucket); ok {
+			return k.burst + (span/k.per+1)*k.refill
+		}
+		k := c.Kernel.(interface{ cells() *gcra }).cells()
+		return uint64(k.depth) + span*k.unit/k.cost
+	}
+	for i, first := range grants {
+		sum := 0
+		for _, last := range grants[i:min(len(grants), i+500)] {
+			if sum += last.n; uint64(sum) > most(last.by, last.at-first.at) {
+				t.Fatalf("%s: %d events in %d ns", name, sum, last.at-first.at)
+			}
+		}
+	}
+}
+
+// TestFormer_ThereAndBack: whatever is asked of another limit, what counts under one still does.
+func TestFormer_ThereAndBack(t *testing.T) {
+	for name, limits := range rivals(t) {
+		for i, c := range limits {
+			other := limits[1-i]
+			for _, ask := range []struct {
+				op Op
+				n  int
+			}{{OpPeek, 1}, {OpTake, other.Limit()}, {OpTake, other.Limit() + 1}} {
+				s := shared{from: c, st: c.NewState()}
+				used := (c.Limit() + 1) / 2
+				require.True(t, s.ask(c, begun, OpTake, used).Allowed, name)
+				const after = 5 * ms // nothing is idle yet
+				a := s.ask(other, begun+after, ask.op, ask.n)
+				want := shared{from: c, st: c.NewState()}
+				want.ask(c, begun, OpTake, used)
+				if a.Allowed && ask.op == OpTake {
+					want.ask(c, begun+after, OpCharge, ask.n)
+				}
+				for later := range Instant(4) {
+					now := begun + after + later*second/4
+					got, want := s.ask(c, now, OpPeek, 1), want.ask(c, now, OpPeek, 1)
+					assert.Equal(t, want.ResetAfter, got.ResetAfter, "%s %d: %+v, later %d", name, i, ask, later)
+					assert.Equal(t, want, got, "%s %d: %+v, later %d", name, i, ask, later)
+				}
+			}
+		}
+	}
+}
+
+// TestFormer_RetryAfter: one tick earlier, the same request is still denied; then it is granted.
+func TestFormer_RetryAfter(t *testing.T) {
+	for name, limits := range rivals(t) {
+		denied := 0
+		for seed := range budget.Histories(75, 300) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			s := shared{from: limits[0], st: limits[0].NewState()}
+			now := begun
+			for range 40 {
+				now += rng.Uint64N(second / 8)
+				c := limits[rng.IntN(2)]
+				n := 1 + rng.IntN(min(3, c.Limit()))
+				a := s.ask(c, now, OpTake, n)
+				if a.Allowed {
+					continue
+				}
+				denied++
+				for _, early := range []uint64{1, 0} {
+					then := shared{from: s.from, st: slices.Clone(s.st)}
+					b := then.ask(c, now+uint64(a.RetryAfter)-early, OpTake, n)
+					require.Equal(t, early == 0, b.Allowed, "%s, seed %d: %v after %d ms", name, seed, a.RetryAfter, (now-begun)/ms)
+				}
+				rest := shared{from: s.from, st: slices.Clone(s.st)}
+				if left := rest.ask(c, now, OpPeek, 1).Remaining; left > 0 {
+					assert.True(t, rest.ask(c, now, OpTake, left).Allowed, name)
+				}
+			}
+		}
+		assert.Positive(t, denied, name)
+	}
+}
+
+// bucketOf returns a TokenBucket.
+func bucketOf(t *testing.T, events int, per time.Duration, burst int) *Compiled {
+	k, err := NewTokenBucket(events, per, per, burst, InMemory.Varying(), "")
+	require.NoError(t, err)
+	return Compile(k, InMemory.Varying())
+}
+
+func logOf(limit int, window uint64) *Compiled {
+	return Compile(NewSlidingLog(limit, window, false), InMemory.Varying())
+}
+
+// TestFormer_Third: a limit that is neither the present nor the former one adopts the level of the present
+// one, and nothing else.
+func TestFormer_Third(t *testing.T) {
+	a, b, c := bucketOf(t, 4, 10*time.Second, 1), bucketOf(t, 2, 20*time.Second, 2), bucketOf(t, 3, 10*time.Second, 1)
+	s := shared{from: a, st: a.NewState()}
+	require.True(t, s.ask(a, begun, OpTake, 1).Allowed)
+	require.True(t, s.ask(b, begun, OpTake, 1).Allowed)
+	denied := s.ask(c, begun+5*second, OpTake, 1)
+	assert.Equal(t, Answer{Limit: 1, RetryAfter: 5 * time.Second, ResetAfter: 5 * time.Second, Idle: denied.Idle}, denied)
+	assert.False(t, s.ask(c, begun+10*second-1, OpTake, 1).Allowed)
+	assert.True(t, s.ask(c, begun+10*second, OpTake, 1).Allowed)
+	assert.Equal(t, []*Compiled{b, c}, s.from.Limits())
+
+	// What the former one remembers, a third one does not.
+	s = shared{from: logOf(10, 3600*second), st: nil}
+	s.ask(s.from, begun, OpTake, 10)
+	s.ask(logOf(10, second), begun+2*second, OpTake, 1)
+	assert.Equal(t, 9, s.ask(logOf(10, 7200*second), begun+2*second, OpPeek, 1).Remaining)
+}
+
+// TestFormer_ThreeInTurns: not even three limits that are asked in turns starve the key.
+func TestFormer_ThreeInTurns(t *testing.T) {
+	for name, create := range map[string]func(n uint64) Kernel{
+		"fixed":    func(n uint64) Kernel { return NewFixedWindow(int(10*n), n*second, n%2 == 0, InMemory.Varying()) },
+		"interval": func(n uint64) Kernel { return NewIntervalBucket(int(10*n), int(10*n), n*second) },
+		"rolling":  func(n uint64) Kernel { return NewRollingWindow(10, 0, 2*n, second/2/n) },
+	} {
+		var limits []*Compiled
+		for n := range uint64(3) {
+			limits = append(limits, Compile(create(n+1), InMemory.Varying()))
+		}
+		s := shared{from: limits[0], st: limits[0].NewState()}
+		for turn := range 12_000 {
+			s.ask(limits[turn%len(limits)], begun+uint64(turn)*5*ms, OpTake, 1)
+		}
+		assert.GreaterOrEqual(t, len(s.grants), 540, name)
+	}
+}
+
+// TestFormer_Goes: the former limit goes when it was not asked for as long as either remembers, whether the
+// key is idle or not, and not before a time that it has named. Until then, its log is bounded.
+func TestFormer_Goes(t *testing.T) {
+	for name, limits := range rivals(t) {
+		s := shared{from: limits[0], st: limits[0].NewState()}
+		s.ask(limits[0], begun, OpTake, 1)
+		s.ask(limits[1], begun+ms, OpTake, 1)
+		require.Len(t, s.from.Limits(), 2, name)
+		memory := s.from.changed.memory
+		for now := begun; now < begun+memory; now += memory / 500 {
+			s.ask(limits[1], now, OpTake, 1)
+			require.Len(t, s.from.Limits(), 2, "%s after %d ms", name, (now-begun)/ms)
+		}
+		for now := begun + memory; now < begun+3*memory; now += memory / 500 {
+			s.ask(limits[1], now, OpTake, 1)
+		}
+		assert.Equal(t, limits[1], s.from, name)
+	}
+	slow, fast := logOf(10, 3600*second), logOf(100, second)
+	s := shared{from: slow, st: slow.NewState()}
+	s.ask(slow, begun, OpTake, 1)
+	for now := begun; now < begun+60*second; now += 20 * ms {
+		require.True(t, s.ask(fast, now, OpTake, 1).Allowed)
+	}
+	assert.Less(t, len(s.st), 300)
+	assert.Equal(t, time.Duration(3600*second-200*ms), s.ask(slow, begun+60*second, OpTake, 1).RetryAfter, "as if it had all")
+
+	// A denial is asking. It seldom changes anything.
+	s = shared{from: slow, st: slow.NewState()}
+	s.ask(slow, begun, OpTake, 10)
+	changes := 0
+	for i := range Instant(1000) {
+		s.ask(fast, begun+i*10*second, OpTake, 1)
+		before := slices.Clone(s.st)
+		require.False(t, s.ask(slow, begun+i*10*second, OpTake, 1).Allowed)
+		if !slices.Equal(before, s.st) {
+			changes++
+		}
+	}
+	assert.Equal(t, []*Compiled{slow, fast}, s.from.Limits())
+	assert.Less(t, changes, 10)
+
+	// It stays until the time that it has named, although it does not remember anything for so long.
+	a, b := bucketOf(t, 1, time.Second, 1), bucketOf(t, 100, time.Second, 100)
+	s = shared{from: a, st: a.NewState()}
+	s.ask(a, begun, OpTake, 1)
+	s.ask(b, begun, OpTake, 99)
+	require.Equal(t, 100*time.Second, s.ask(a, begun, OpTake, 1).RetryAfter)
+	s.ask(b, begun+100*second-1, OpTake, 0)
+	require.False(t, s.ask(a, begun+100*second-1, OpTake, 1).Allowed)
+	assert.True(t, s.ask(a, begun+100*second, OpTake, 1).Allowed)
+}
+
+// TestFormer_Present: what names no limit is answered by the one that granted last, whatever was asked since.
+func TestFormer_Present(t *testing.T) {
+	a, b := logOf(10, second), logOf(20, 2*second)
+	s := shared{from: a, st: a.NewState()}
+	limit := func(now Instant) int {
+		asked, _ := s.send(logOf(30, second), now, Request{Op: OpSettle, Hold: hour(9)})
+		return asked.Limit
+	}
+	s.ask(a, begun, OpTake, 10)
+	s.ask(b, begun, OpTake, 21)
+	assert.Equal(t, 10, limit(begun))
+	s.ask(b, begun, OpTake, 1)
+	s.ask(a, begun, OpTake, 1)
+	assert.Equal(t, 20, limit(begun))
+	s.ask(b, begun+2*second-1, OpTake, 9)
+	s.ask(a, begun+2*second-1, OpTake, 1)
+	assert.Equal(t, 10, limit(begun+2*second-1))
+	s.ask(b, begun+2*second-1, OpTake, 100)
+	s.ask(b, begun+2*second-1, OpPeek, 1)
+	assert.Equal(t, 10, limit(begun+2*second-1))
+}
+
+// TestFormer_Valid: whatever is Valid does no harm.
+func TestFormer_Valid(t *testing.T) {
+	for name, limits := range rivals(t) {
+		s := shared{from: limits[0], st: limits[0].NewState()}
+		s.ask(limits[0], begun, OpTake, 1)
+		s.ask(limits[1], begun+ms, OpTake, 1)
+		for i := range s.st {
+			assert.False(t, s.from.Valid(s.st[:i]) && i < formerHeader, "%s: the first %d words", name, i)
+			for _, to := range []uint64{0, 1, s.st[i] + 1, 1 << 52, MaxInstant, 1 << 63, Forever} {
+				mangled := shared{from: s.from, st: slices.Clone(s.st)}
+				if mangled.st[i] = to; !s.from.Valid(mangled.st) {
+					continue
+				}
+				for j := range Instant(4) {
+					mangled.ask(limits[j%2], begun+j*second, OpTake, 1)
+				}
+				if !strings.Contains(name, "leaky") { // whose turns may end after MaxInstant
+					assert.True(t, mangled.from.Valid(mangled.st), "%s: word %d is %d", name, i, to)
+				}
+			}
+		}
+	}
+}

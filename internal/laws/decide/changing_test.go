@@ -1,0 +1,123 @@
+package decide_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/model"
+)
+
+// TestChangingLimits: while the limit of a key changes and changes back, the library decides as the model does,
+// in memory and in bytes.
+func TestChangingLimits(t *testing.T) {
+	rate := func(events, seconds int) ratelimit.Rate {
+		return ratelimit.Rate{Events: events, Per: time.Duration(seconds) * time.Second}
+	}
+	for name, algs := range map[string][]ratelimit.Algorithm{
+		"token": {
+			ratelimit.TokenBucket{Rate: rate(4, 10), Burst: 1}, ratelimit.TokenBucket{Rate: rate(2, 20), Burst: 2},
+			ratelimit.TokenBucket{Rate: rate(3, 10), Burst: 1}, ratelimit.TokenBucket{Rate: rate(2, 5), Burst: 7},
+		},
+		"leaky": {
+			ratelimit.LeakyBucket{Rate: rate(4, 1), Capacity: 5}, ratelimit.LeakyBucket{Rate: rate(7, 2), Capacity: 2},
+			ratelimit.LeakyBucket{Rate: rate(4, 1), Capacity: 3}, ratelimit.LeakyBucket{Rate: rate(1, 3), Capacity: 4},
+		},
+		"interval": {
+			ratelimit.TokenBucket{Rate: rate(4, 10), Burst: 8, Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: rate(1, 1), Burst: 5, Refill: ratelimit.RefillInterval},
+			ratelimit.TokenBucket{Rate: rate(4, 10), Burst: 6, Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: rate(9, 30), Burst: 9, Refill: ratelimit.RefillInterval},
+		},
+		"log": {
+			ratelimit.SlidingLog{Limit: 8, Window: 10 * time.Second}, ratelimit.SlidingLog{Limit: 20, Window: 30 * time.Second},
+			ratelimit.SlidingLog{Limit: 9, Window: 10 * time.Second},
+		},
+	} {
+		changed := 0
+		for seed := range budget.Histories(60, 600) {
+			rng := rand.New(rand.NewPCG(seed, 4))
+			l, own, s, clk := fakes.Varying(t, algs[0])
+			limiters := []ratelimit.Limiter{l, ratelimit.Must(ratelimit.New(algs[0], ratelimit.WithStore(fakes.MapStates{}), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithStoreTimeout(time.Hour), ratelimit.WithLimits(own.Lookup)))}
+			key := model.NewChanging(1)
+			for range 60 {
+				clk.Advance(time.Duration(rng.Int64N(int64(4 * time.Second))))
+				alg := algs[rng.IntN(len(algs))]
+				own.Set("key", alg)
+				now, n, op := clk.Now().UnixNano(), 1+rng.IntN(3), rng.IntN(6)
+				var want ratelimit.Decision
+				switch op {
+				case 0:
+					want = key.Peek(now, alg)
+				case 1:
+					want = key.Charge(now, alg, n)
+				default:
+					want = key.Take(now, alg, n)
+				}
+				if key.Limits() > 1 {
+					changed++
+				}
+				for i, l := range limiters {
+					var got ratelimit.Decision
+					var err error
+					switch op {
+					case 0:
+						got, err = l.Peek(t.Context(), "key")
+					case 1:
+						got, err = l.Charge(t.Context(), "key", n)
+					default:
+						got, err = l.Take(t.Context(), "key", n)
+					}
+					require.NoError(t, err)
+					require.Equal(t, want, got, "%s, seed %d, store %d: %d of %d under %+v", name, seed, i, op, n, alg)
+				}
+			}
+			fakes.Check(t, s, 0)
+		}
+		assert.Positive(t, changed, name)
+	}
+}
+
+// TestThirdLimit: a limit is edited twice, by one process. Each edit adopts the level of the limit before it.
+func TestThirdLimit(t *testing.T) {
+	bucket := func(events, seconds, burst int) ratelimit.Algorithm {
+		return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: events, Per: time.Duration(seconds) * time.Second}, Burst: burst}
+	}
+	l, own, _, clk := fakes.Varying(t, bucket(4, 10, 1))
+	require.True(t, l.Allow("key"))
+	own.Set("key", bucket(2, 20, 2))
+	require.True(t, l.Allow("key"))
+	clk.Advance(5 * time.Second)
+	own.Set("key", bucket(3, 10, 1))
+	d, err := l.Take(t.Context(), "key", 1)
+	require.NoError(t, err)
+	assert.Equal(t, ratelimit.Decision{Limit: 1, RetryAfter: 5 * time.Second, ResetAfter: 5 * time.Second}, d, "1.5 events are missing")
+}
+
+// TestFormerLimitCountsAll: two versions of a program ask in turns for windows of 10 a second and of 20 in two
+// seconds. Each grants no more than its own window does, after all that both have granted.
+func TestFormerLimitCountsAll(t *testing.T) {
+	short, long := ratelimit.FixedWindow{Limit: 10, Window: time.Second}, ratelimit.FixedWindow{Limit: 20, Window: 2 * time.Second}
+	l, own, _, clk := fakes.Varying(t, short)
+	take := func(alg ratelimit.Algorithm) (n int) {
+		own.Set("key", alg)
+		for l.Allow("key") {
+			n++
+		}
+		return n
+	}
+	clk.Set(time.Unix(1_700_000_000, 0))
+	assert.Equal(t, 10, take(short))
+	assert.Equal(t, 10, take(long))
+	assert.Equal(t, 0, take(short))
+	clk.Advance(time.Second)
+	assert.Equal(t, 0, take(long))
+	assert.Equal(t, 10, take(short), "30 in two seconds")
+	clk.Advance(time.Second)
+	assert.Equal(t, 20, take(long))
+	assert.Equal(t, 0, take(short))
+}

@@ -1,0 +1,211 @@
+package model
+
+import (
+	"fmt"
+	"math/big"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// A Changing is a key whose limit changes. It keeps two limits, the present one, which granted last, and a
+// former one: what is granted is charged in both, the one that is asked decides alone, a limit that is neither
+// of them begins with the level of the present one and replaces the former one, and that one goes when it was
+// not asked for as long as either remembers.
+type Changing struct {
+	kept []keptLimit // the present limit, and the former one if there is one
+	told instant     // until when the former one was asked: until the end of its RetryAfter, if it denied
+	tick time.Duration
+}
+
+type keptLimit struct {
+	alg ratelimit.Algorithm
+	key *Key
+}
+
+// NewChanging returns a fresh key.
+func NewChanging(tick time.Duration) *Changing { return &Changing{tick: tick} }
+
+// Limits returns how many limits the key keeps.
+func (c *Changing) Limits() int { return len(c.kept) }
+
+// Take asks the limit alg for n events at now.
+func (c *Changing) Take(now int64, alg ratelimit.Algorithm, n int) ratelimit.Decision {
+	a := c.ask(now, alg)
+	d := a.key.Take(now, n)
+	c.decided(now, a, d, d.Allowed, n)
+	return d
+}
+
+// Peek is Take(now, alg, 1) without changing anything.
+func (c *Changing) Peek(now int64, alg ratelimit.Algorithm) ratelimit.Decision {
+	return c.ask(now, alg).key.Peek(now)
+}
+
+// Charge spends n events whether or not they may happen.
+func (c *Changing) Charge(now int64, alg ratelimit.Algorithm, n int) ratelimit.Decision {
+	a := c.ask(now, alg)
+	d := a.key.Charge(now, n)
+	c.decided(now, a, d, true, n)
+	return d
+}
+
+// An asking is a limit that is asked, while there may be another one.
+type asking struct {
+	keptLimit
+	other   []keptLimit
+	present bool // whether it is the present one, or the only one
+	keep    bool // whether it replaces the former one even if it denies
+	told    instant
+}
+
+// ask returns the limit that is asked. It changes nothing.
+func (c *Changing) ask(now int64, alg ratelimit.Algorithm) asking {
+	at, kept := instant(now), c.kept
+	if len(kept) == 2 && c.told+c.memory()+c.memory()/2 <= at {
+		kept = kept[:1]
+	}
+	if !slices.ContainsFunc(kept, func(l keptLimit) bool { return !l.key.forgotten(at) }) {
+		return asking{keptLimit: keptLimit{alg, New(alg, c.tick)}, present: true}
+	}
+	for i, l := range kept {
+		if l.alg == alg {
+			return asking{l, slices.Delete(slices.Clone(kept), i, i+1), i == 0, false, c.told}
+		}
+	}
+	for i, l := range kept {
+		if similar(l.alg, alg) {
+			key, _ := l.key.adopted(l.alg, alg, at)
+			return asking{keptLimit{alg, key}, slices.Delete(slices.Clone(kept), i, i+1), i == 0, i == 1, c.told}
+		}
+	}
+	key, lasting := kept[0].key.adopted(kept[0].alg, alg, at)
+	return asking{keptLimit{alg, key}, kept[:1], false, !lasting || key.fresh(at) > kept[0].key.fresh(at), at}
+}
+
+// decided keeps the limit that was asked as the present one, if it granted, or as the former one, if it
+// is that already or is to be kept.
+func (c *Changing) decided(now int64, a asking, d ratelimit.Decision, granted bool, n int) {
+	until := instant(now) + instant(d.RetryAfter)
+	known := slices.Contains(c.kept, a.keptLimit)
+	switch {
+	case granted && n > 0:
+		for _, other := range a.other {
+			other.key.Charge(now, n)
+		}
+		c.kept, c.told = append([]keptLimit{a.keptLimit}, a.other...), a.told
+		if !a.present {
+			c.told = instant(now)
+		}
+	case !a.present && d.RetryAfter < ratelimit.Never && (known || a.keep):
+		c.kept, c.told = append(slices.Clone(a.other), a.keptLimit), a.told
+		if c.told+c.memory()/2 <= until {
+			c.told = until
+		}
+	}
+}
+
+// memory is for how long either limit remembers what it grants at once.
+func (c *Changing) memory() (longest instant) {
+	for _, l := range c.kept {
+		longest = max(longest, l.memory())
+	}
+	return longest
+}
+
+// memory is for how long a limit remembers that.
+func (l keptLimit) memory() (longest instant) {
+	for _, p := range newParts(l.alg) {
+		p.charge(0, p.limit())
+		t, _ := first(0, farthest, p.forgotten)
+		longest = max(longest, t)
+	}
+	return longest
+}
+
+// forgotten reports whether nothing counts at t.
+func (k *Key) forgotten(t instant) bool {
+	return !slices.ContainsFunc(k.parts, func(p part) bool { return !p.forgotten(t) })
+}
+
+// fresh is the first instant, t or later, at which nothing counts.
+func (k *Key) fresh(t instant) instant {
+	at, _ := first(t, farthest, k.forgotten)
+	return at
+}
+
+// similar reports whether two limits differ only in how much they grant.
+func similar(a, b ratelimit.Algorithm) bool {
+	if reflect.TypeOf(a) != reflect.TypeOf(b) {
+		return false
+	}
+	switch a := a.(type) {
+	case ratelimit.TokenBucket:
+		b := b.(ratelimit.TokenBucket)
+		if a.Refill == ratelimit.RefillInterval {
+			return b.Refill == a.Refill && a.Rate == b.Rate
+		}
+		return b.Refill == a.Refill && perNano(a.Rate).Cmp(perNano(b.Rate)) == 0
+	case ratelimit.LeakyBucket:
+		return perNano(a.Rate).Cmp(perNano(b.(ratelimit.LeakyBucket).Rate)) == 0
+	case ratelimit.SlidingLog:
+		return a.Window == b.(ratelimit.SlidingLog).Window && a.CountDenied == b.(ratelimit.SlidingLog).CountDenied
+	}
+	panic(fmt.Sprintf("model: %T does not change", a))
+}
+
+// adopted returns a key of the limit alg that begins at now with the level of k, whose limit is old. lasting
+// reports whether it would be the same at any later instant.
+func (k *Key) adopted(old, alg ratelimit.Algorithm, now instant) (next *Key, lasting bool) {
+	next = New(alg, time.Duration(k.tick))
+	lasting = similar(old, alg)
+	switch p := next.parts[0].(type) {
+	case *tokenBucket:
+		from := k.parts[0].(*tokenBucket)
+		missing := new(big.Rat).Sub(ratOf(from.burst), from.tokens(from.last(), now))
+		lasting = lasting || missing.Sign() == 0
+		p.stack = newStack(level{now, missing.Sub(ratOf(p.burst), p.counted(missing))})
+	case *leakyBucket:
+		from := k.parts[0].(*leakyBucket)
+		amount := from.level(from.last(), now)
+		lasting = lasting || amount.Sign() == 0
+		p.stack = newStack(level{now, countedTo(p.rate, amount)})
+	case *intervalBucket:
+		from := k.parts[0].(*intervalBucket)
+		missing := int64(from.burst) - from.tokens(from.last(), now)
+		anchor := now
+		if similar(old, alg) {
+			anchor = from.last().anchor
+		}
+		lasting = lasting || missing == 0
+		p.stack = newStack(intervalState{now, anchor, int64(p.burst) - missing})
+	case *slidingLog:
+		from := k.parts[0].(*slidingLog)
+		for _, b := range from.batches { // what it still remembered when it last counted any
+			if from.counts(b, from.latest()) {
+				p.add(b)
+			}
+		}
+		lasting = true
+	}
+	return next, lasting
+}
+
+// counted is countedTo at the rate of b.
+func (b *tokenBucket) counted(missing *big.Rat) *big.Rat { return countedTo(b.rate, missing) }
+
+// countedTo returns the events that come at a rate in the time that those given take, rounded up to the next
+// fraction of a nanosecond that the bucket counts: of which the time of an event is a whole number.
+func countedTo(rate, events *big.Rat) *big.Rat {
+	fractions := new(big.Rat).SetInt(rate.Num())
+	time := new(big.Rat).Quo(events, rate)
+	time.Mul(time, fractions)
+	whole, rest := new(big.Int).QuoRem(time.Num(), time.Denom(), new(big.Int))
+	if rest.Sign() > 0 {
+		whole.Add(whole, big.NewInt(1))
+	}
+	up := new(big.Rat).SetInt(whole)
+	return up.Mul(up.Quo(up, fractions), rate)
+}
