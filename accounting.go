@@ -8,42 +8,6 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// TakeUpTo implements [Limiter].
-func (l *limiter) TakeUpTo(ctx context.Context, key string, n int) (granted int, _ Decision, _ error) {
-	if err := l.check(ctx, n); err != nil {
-		return 0, Decision{}, err
-	}
-	res, err := l.takeUpTo(ctx, key, n)
-	return res.granted, res.Decision, err
-}
-
-// takeUpTo is TakeUpTo without checks.
-func (l *limiter) takeUpTo(ctx context.Context, key string, n int) (res Result, _ error) {
-	if d, ok := l.overtakes(ctx, key, n); ok {
-		return Result{Decision: d}, nil
-	}
-	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
-		req := kernel.Request{Op: kernel.OpTakeUpTo, N: n, Clock: l.timeline}
-		var a kernel.Answer
-		l.local.apply(key, &req, &a)
-		res.set(&a)
-		return res, nil
-	}
-	t, res, err := l.apply(ctx, key, Request{Op: OpTakeUpTo, N: n})
-	if err == nil {
-		return res, nil
-	}
-	granted := n
-	d, err := l.degraded(ctx, 1, t, err, func(fallback Limiter) (d Decision, err error) {
-		granted, d, err = fallback.TakeUpTo(context.WithoutCancel(ctx), key, n)
-		return d, err
-	})
-	if !d.Allowed {
-		granted = 0
-	}
-	return Result{Decision: d, granted: granted}, err
-}
-
 // Hold implements [Limiter].
 func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOption) (r *Reservation, d Decision, _ error) {
 	h, err := checkHold(l.check(ctx, n), opts)

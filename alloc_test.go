@@ -62,7 +62,6 @@ func TestNoAllocations(t *testing.T) {
 			granted("Take", func() bool { d, _ := l.Take(ctx, "key", 1); return d.Allowed })
 			granted("Peek", func() bool { d, _ := l.Peek(ctx, "key"); return d.Allowed })
 
-			granted("TakeUpTo", func() bool { n, _, _ := l.TakeUpTo(ctx, "key", 1); return n == 1 })
 			assert.Zero(t, testing.AllocsPerRun(100, func() {
 				clk.Advance(24 * time.Hour)
 				_, err := l.Charge(ctx, "key", 1)
@@ -381,7 +380,7 @@ func TestBytesAreThoseOfTheHeap(t *testing.T) {
 					limits := &fakes.OwnLimits{}
 					opts = append(opts, ratelimit.WithLimits(limits.Lookup))
 				}
-				s, clk := ratelimit.NewMemoryStore(), stepclock.New()
+				s, clk := new(ratelimit.MemoryStore), stepclock.New()
 				opts = append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk))
 				limiters := make([]ratelimit.Limiter, tt.limiters)
 				heap := fakes.HeapOf(func() {
@@ -410,7 +409,7 @@ func TestLongKeysCostNoMore(t *testing.T) {
 	budget.Alone(t)
 	for _, alg := range fakes.EveryWidth {
 		for _, opts := range [][]ratelimit.Option{nil, {ratelimit.WithLimits((&fakes.OwnLimits{}).Lookup)}} {
-			s := ratelimit.NewMemoryStore()
+			s := new(ratelimit.MemoryStore)
 			l := ratelimit.Must(ratelimit.New(alg, append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New()))...))
 			heap := fakes.HeapOf(func() {
 				for i := range 1000 {
@@ -462,7 +461,7 @@ func TestFloodsAreGivenBack(t *testing.T) {
 	budget.Alone(t)
 	const flood, trickle = 50_000, 30_000
 	for _, opts := range [][]ratelimit.Option{{ratelimit.WithLimits((&fakes.OwnLimits{}).Lookup)}, nil} {
-		s, clk := ratelimit.NewMemoryStore(), stepclock.New()
+		s, clk := new(ratelimit.MemoryStore), stepclock.New()
 		l := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 10, Window: time.Second}, append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk))...))
 		for i := range flood {
 			require.True(t, l.Allow(fmt.Sprint("flood ", i)))
@@ -481,7 +480,7 @@ func TestFloodsAreGivenBack(t *testing.T) {
 // TestLimitersCostTheSame: a limiter allocates as much if there are ten thousand others
 // in the store as if there are a thousand.
 func TestLimitersCostTheSame(t *testing.T) {
-	s := ratelimit.NewMemoryStore()
+	s := new(ratelimit.MemoryStore)
 	all := fakes.Names(10_000)
 	var allocated []uint64 // by each thousand
 	for i, name := range all {

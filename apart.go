@@ -183,11 +183,11 @@ func (a *asking) askGroup(keys []*apartKey) (granted bool) {
 func (a *asking) askAlone(k *apartKey) (granted bool) {
 	b, n := a.of[k.index], k.n
 	if k.l == nil && !a.all {
-		d, err := b.Take(a.ctx, n)
+		d, err := b.limiter.Take(a.ctx, b.key, n)
 		return a.tell(k, nil, Result{Decision: d}, err)
 	}
 	if k.l == nil {
-		r, d, err := b.Hold(a.ctx, n)
+		r, d, err := b.limiter.Hold(a.ctx, b.key, n, b.held()...)
 		if r == nil {
 			r = new(Reservation)
 		}
@@ -210,7 +210,7 @@ func (a *asking) decide(k *apartKey) (granted bool) {
 		return a.tell(k, nil, res, err)
 	}
 	var res Result
-	r, err := k.l.hold(a.ctx, key, k.n, k.t, k.failed, a.holding(k), a.of[k.index].with(nil), &res)
+	r, err := k.l.hold(a.ctx, key, k.n, k.t, k.failed, a.holding(k), a.of[k.index].held(), &res)
 	return a.tell(k, r, res, err)
 }
 

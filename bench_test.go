@@ -16,6 +16,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/observe"
 )
 
 // The benchmarks compare the algorithms and the calls of this package, in memory. In less than a
@@ -414,7 +415,7 @@ func BenchmarkHoldAll(b *testing.B) {
 }
 
 func together(b *testing.B, call func(ctx context.Context, bounds []ratelimit.Bound) (ratelimit.Decision, error)) {
-	ctx, store := context.Background(), ratelimit.NewMemoryStore()
+	ctx, store := context.Background(), new(ratelimit.MemoryStore)
 	var bounds []ratelimit.Bound
 	for n := 1; n <= 5; n++ {
 		l := ratelimit.Must(ratelimit.New(algorithms(plenty, long)[0].alg, ratelimit.WithStore(store), ratelimit.WithName(strconv.Itoa(n))))
@@ -475,7 +476,7 @@ func BenchmarkFullStore(b *testing.B) {
 	for _, bound := range []int{10_000, 1_000_000} {
 		b.Run("keys="+strconv.Itoa(bound), func(b *testing.B) {
 			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
-				ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(bound))), ratelimit.WithName("test")))
+				ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: bound}), ratelimit.WithName("test")))
 			for i := range bound {
 				l.Allow("old " + strconv.Itoa(i))
 			}
@@ -494,17 +495,24 @@ func BenchmarkObserver(b *testing.B) {
 	}
 	defer coarse.Stop()
 	var counts [8]atomic.Int64
+	top := func(opts ...observe.TopOption) *observe.DeniedKeys {
+		denied, err := observe.TopDenied(100, opts...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return denied
+	}
 	for _, o := range []struct {
 		name string
 		of   ratelimit.Observer
 	}{
 		{"None", nil},
-		{"Empty", ratelimit.ObserverFunc(func(context.Context, ratelimit.Observation) {})},
-		{"Counter", ratelimit.ObserverFunc(func(_ context.Context, o ratelimit.Observation) { counts[o.Outcome].Add(1) })},
-		{"TopDenied", ratelimit.TopDenied(100)},
-		{"TopDeniedCoarse", ratelimit.TopDenied(100, ratelimit.WithTopClock(coarse))},
-		{"SlogDisabled", ratelimit.SlogObserver(slog.New(slog.DiscardHandler), time.Second)},
-		{"Slog", ratelimit.SlogObserver(slog.New(slog.NewTextHandler(io.Discard, nil)), time.Second)},
+		{"Empty", func(context.Context, ratelimit.Observation) {}},
+		{"Counter", func(_ context.Context, o ratelimit.Observation) { counts[o.Outcome].Add(1) }},
+		{"TopDenied", top().Observe},
+		{"TopDeniedCoarse", top(observe.WithTopClock(coarse)).Observe},
+		{"SlogDisabled", observe.Slog(slog.New(slog.DiscardHandler), time.Second)},
+		{"Slog", observe.Slog(slog.New(slog.NewTextHandler(io.Discard, nil)), time.Second)},
 	} {
 		var opts []ratelimit.Option
 		if o.of != nil {
@@ -516,22 +524,6 @@ func BenchmarkObserver(b *testing.B) {
 		b.Run(o.name+"/Allowed", func(b *testing.B) { loop(b, func() bool { return some.Allow(hotKey) }) })
 		b.Run(o.name+"/Denied", func(b *testing.B) { loop(b, func() bool { return !none.Allow(hotKey) }) })
 		b.Run(o.name+"/DeniedParallel", func(b *testing.B) { parallel(b, func() bool { return !none.Allow(hotKey) }) })
-	}
-}
-
-// BenchmarkTopDenied tells a list of 100 of denials of one key, and of so many that almost each takes
-// the place of another one.
-func BenchmarkTopDenied(b *testing.B) {
-	for _, n := range []int{1, 100_000} {
-		all, top := keys(n), ratelimit.TopDenied(100)
-		var next atomic.Uint64
-		tell := func() bool {
-			key := all[next.Add(1)%uint64(n)]
-			top.Observe(context.Background(), ratelimit.Observation{Limiter: "api", Key: key, N: 1, Outcome: ratelimit.Denied})
-			return true
-		}
-		b.Run("keys="+strconv.Itoa(n), func(b *testing.B) { loop(b, tell) })
-		b.Run("keys="+strconv.Itoa(n)+"/Parallel", func(b *testing.B) { parallel(b, tell) })
 	}
 }
 

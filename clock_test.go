@@ -208,7 +208,7 @@ func (c *setClock) Now() time.Time { return c.Clock.Now().Add(c.wall) }
 // TestWallSetBetweenLimiters: limiters on one store agree on the time.
 func TestWallSetBetweenLimiters(t *testing.T) {
 	clk := &setClock{Clock: stepclock.New()}
-	s := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1))
+	s := &ratelimit.MemoryStore{MaxKeys: 1}
 	one := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("one")))
 	require.True(t, one.AllowN("key", 10))
 	clk.wall = 2 * time.Hour
@@ -216,7 +216,7 @@ func TestWallSetBetweenLimiters(t *testing.T) {
 	require.True(t, two.Allow("key"))
 	assert.EqualValues(t, 1, s.Stats().Evictions, "the first key was in use, and that is counted")
 
-	s = ratelimit.NewMemoryStore()
+	s = new(ratelimit.MemoryStore)
 	clk.wall = 0
 	one = ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 	require.True(t, one.AllowN("key", 10))
@@ -261,7 +261,7 @@ func TestOneClockPerStore(t *testing.T) {
 		return err
 	}
 
-	s := ratelimit.NewMemoryStore()
+	s := new(ratelimit.MemoryStore)
 	require.NoError(t, open(s, "a", ratelimit.WithClock(mock)))
 	require.NoError(t, open(s, "b", ratelimit.WithClock(mock)))
 	for _, opts := range [][]ratelimit.Option{{}, {ratelimit.WithClock(other)}, {ratelimit.WithClock(clock.New())}, {ratelimit.WithClock(coarse)}, {ratelimit.WithClock(uncomparable{Clock: mock})}} {
@@ -272,14 +272,14 @@ func TestOneClockPerStore(t *testing.T) {
 	}
 	assert.Equal(t, 2, ratelimit.Spaces(s), "what was refused has left nothing")
 
-	s = ratelimit.NewMemoryStore()
+	s = new(ratelimit.MemoryStore)
 	require.NoError(t, open(s, "a"))
 	require.NoError(t, open(s, "b"))
 	require.NoError(t, open(s, "c", ratelimit.WithClock(clock.New())), "that is the system's, too")
 	assert.ErrorContains(t, open(s, "d", ratelimit.WithClock(mock)), "the system's clock")
 
 	type wrapped struct{ *ratelimit.MemoryStore }
-	s = ratelimit.NewMemoryStore()
+	s = new(ratelimit.MemoryStore)
 	require.NoError(t, open(wrapped{s}, "a", ratelimit.WithClock(coarse)))
 	require.NoError(t, open(wrapped{s}, "b", ratelimit.WithClock(coarse)))
 	assert.ErrorIs(t, open(wrapped{s}, "c"), ratelimit.ErrInvalid)

@@ -41,8 +41,7 @@
 // keys, and any number of goroutines may use it at once. [Limiter.Allow] reports
 // whether an event may happen, [Limiter.Take] returns all details in a [Decision],
 // [Limiter.Wait] waits until an event may happen, [Limiter.Reserve] returns when it
-// may, and [Limiter.Peek] looks without spending. [Limiter.TakeUpTo] takes as many events as
-// there are. [TakeEach] takes events of many keys at once, each for itself. [TakeAll] takes
+// may, and [Limiter.Peek] looks without spending. [TakeEach] takes events of many keys at once, each for itself. [TakeAll] takes
 // events of several keys of any limiters, of all or of none; so does [HoldAll].
 //
 // Where the cost of a request is known only afterwards, [Limiter.Hold] takes an estimate, and
@@ -57,8 +56,8 @@
 //
 // # Observing
 //
-// [WithObserver] lets an [Observer] see each decision. [TopDenied] lists the keys that were denied
-// most lately, and [SlogObserver] logs denials and failures at a bounded rate. An observer of your
+// [WithObserver] lets an [Observer] see each decision. Package observe lists the keys that were denied
+// most lately, and logs denials and failures at a bounded rate. An observer of your
 // own may count decisions; it must be fast, because callers wait for it. Package limitpage serves a
 // page that shows what limiters do, and module otellimit makes OpenTelemetry metrics of it.
 //

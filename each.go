@@ -17,8 +17,8 @@ import (
 //
 // TakeEach appends one decision for each key, even if it returns an error. If n is negative
 // or ctx has ended, all of them are zero, which is a denial, and the error is that of Take.
-// If Take would fail only for some keys, TakeEach returns an [EachError] with their errors.
-// The decisions on these keys are those of the [FailurePolicy], as with Take.
+// If Take would fail only for some keys, the error matches the errors of all of them. The
+// decisions on these keys are those of the [FailurePolicy], as with Take: they are Degraded.
 //
 // In a [MemoryStore], TakeEach loads the states of 64 keys at once, and does not allocate if
 // out has room. It checks ctx once, before the first key. With a [SlidingLog] or [WithLimits],
@@ -27,7 +27,7 @@ import (
 //
 // If l was not made by [New], TakeEach calls its method
 // TakeEach(ctx, keys, n, out) ([]Decision, error) if it has one, and otherwise its Take for
-// each key: then each error of Take is in an [EachError]. So it does not bypass a limiter
+// each key. So it does not bypass a limiter
 // that embeds another one and overrides Take.
 func TakeEach(ctx context.Context, l Limiter, keys []string, n int, out []Decision) ([]Decision, error) {
 	if each, ok := l.(interface {
@@ -40,7 +40,7 @@ func TakeEach(ctx context.Context, l Limiter, keys []string, n int, out []Decisi
 
 // takeInTurn is TakeEach as a loop.
 func takeInTurn(ctx context.Context, l Limiter, keys []string, n int, out []Decision) ([]Decision, error) {
-	var failed *EachError
+	var failed *eachError
 	for i, key := range keys {
 		d, err := l.Take(ctx, key, n)
 		out = append(out, d)
@@ -49,61 +49,42 @@ func takeInTurn(ctx context.Context, l Limiter, keys []string, n int, out []Deci
 	return out, failed.err()
 }
 
-// An EachError is the error of [TakeEach] if the store failed for some keys, or their limits
-// could not be looked up. It matches the errors of all these keys.
-type EachError struct {
-	Errs []error // the error that Take would return, by the index of the key
-}
+// An eachError has the errors of the keys of a TakeEach, by their index. It matches all of them.
+type eachError struct{ errs []error }
 
-func (e *EachError) Error() string {
-	count, first := 0, -1
-	for i, err := range e.Errs {
-		if err == nil {
-			continue
-		}
-		if count++; first < 0 {
-			first = i
-		}
-	}
-	if first < 0 {
-		return fmt.Sprintf("ratelimit: none of %d keys failed", len(e.Errs))
-	}
-	return fmt.Sprintf("ratelimit: %d of %d keys failed; the first is keys[%d]: %v", count, len(e.Errs), first, e.Errs[first])
+func (e *eachError) Error() string {
+	all := e.Unwrap()
+	first := slices.IndexFunc(e.errs, func(err error) bool { return err != nil })
+	return fmt.Sprintf("ratelimit: %d of %d keys failed; the first is keys[%d]: %v", len(all), len(e.errs), first, all[0])
 }
 
 // Unwrap returns the errors that are not nil.
-func (e *EachError) Unwrap() []error {
-	var errs []error
-	for _, err := range e.Errs {
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errs
+func (e *eachError) Unwrap() []error {
+	return slices.DeleteFunc(slices.Clone(e.errs), func(err error) bool { return err == nil })
 }
 
 // add records the error of key i of count, if it is not nil. e is nil until the first one.
-func (e *EachError) add(i, count int, err error) *EachError {
+func (e *eachError) add(i, count int, err error) *eachError {
 	if err == nil {
 		return e
 	}
 	if e == nil {
-		e = &EachError{Errs: make([]error, count)}
+		e = &eachError{make([]error, count)}
 	}
-	e.Errs[i] = err
+	e.errs[i] = err
 	return e
 }
 
 // of returns the error of key i.
-func (e *EachError) of(i int) error {
+func (e *eachError) of(i int) error {
 	if e == nil {
 		return nil
 	}
-	return e.Errs[i]
+	return e.errs[i]
 }
 
 // err returns e as an error, which is nil if e is.
-func (e *EachError) err() error {
+func (e *eachError) err() error {
 	if e == nil {
 		return nil
 	}
@@ -190,7 +171,7 @@ func (l *limiter) TakeEach(ctx context.Context, keys []string, n int, out []Deci
 
 // takeTogether is TakeEach for states that decide on many keys faster than in a loop.
 func (l *limiter) takeTogether(ctx context.Context, states EachStates, keys []string, n int, out []Decision) ([]Decision, error) {
-	var unknown, failed *EachError // unknown: the limits of these keys could not be looked up
+	var unknown, failed *eachError // unknown: the limits of these keys could not be looked up
 	calls := make([]EachCall, 0, len(keys))
 	req := Request{Op: OpTake, N: n, timeline: l.timeline}
 	var decided map[int]Decision // on keys that need no call

@@ -30,8 +30,8 @@ var (
 	// in line, or that the line is as long as [WithMaxWaiters] says.
 	ErrQueueFull = errors.New("ratelimit: queue full")
 
-	// ErrFull says that a [MemoryStore] with [WithMaxKeys] has no room: with [RefuseUnseen], for
-	// the key of a Wait, WaitHold, Reserve, Charge or Settle (Allow, Take, TakeUpTo, Hold and
+	// ErrFull says that a [MemoryStore] with MaxKeys has no room: with RefuseNew, for
+	// the key of a Wait, WaitHold, Reserve, Charge or Settle (Allow, Take, Hold and
 	// ReserveWithin deny instead); or because a TakeAll or HoldAll has more keys than the store
 	// may hold.
 	ErrFull = errors.New("ratelimit: the store is full")

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -183,8 +181,8 @@ func ExampleParseRate() {
 }
 
 // Bounded memory: a flood of new keys evicts keys of the flood.
-func ExampleWithMaxKeys() {
-	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1000))
+func ExampleMemoryStore() {
+	store := &ratelimit.MemoryStore{MaxKeys: 1000}
 	limiter := ratelimit.Must(ratelimit.New(
 		ratelimit.FixedWindow{Limit: 3, Window: time.Minute, Start: ratelimit.StartOnFirstEvent},
 		ratelimit.WithStore(store), ratelimit.WithName("api"),
@@ -333,14 +331,6 @@ func ExampleLimiter_Charge() {
 	// try again in 55m0s
 }
 
-func ExampleLimiter_TakeUpTo() {
-	messages := []string{"one", "two", "three", "four", "five"}
-	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}))
-	n, _, err := limiter.TakeUpTo(context.Background(), "queue", len(messages))
-	fmt.Println(messages[:n], err)
-	// Output: [one two three] <nil>
-}
-
 // A request belongs to a user, an organisation and the service: it is taken from all, or none.
 func ExampleTakeAll() {
 	limiter := func(n int) ratelimit.Limiter {
@@ -416,7 +406,7 @@ func ExampleHoldAll() {
 	_, err = hold.SettleEach(ctx, 1, 830, 2)
 
 	for _, b := range []ratelimit.Bound{ratelimit.For(requests, user), ratelimit.For(tokens, user), ratelimit.For(cents, org)} {
-		d, _ := b.Peek(ctx)
+		d, _ := b.Limiter().Peek(ctx, b.Key())
 		fmt.Println(d.Remaining, "of", d.Limit)
 	}
 	fmt.Println(err)
@@ -425,32 +415,6 @@ func ExampleHoldAll() {
 	// 99170 of 100000
 	// 498 of 500
 	// <nil>
-}
-
-// Which keys are denied most, and how often? The log has a line for the first denial in each ten
-// seconds, with the number of the others.
-func ExampleTopDenied() {
-	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
-
-	denied := ratelimit.TopDenied(100)
-	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)},
-		ratelimit.WithName("exports"),
-		ratelimit.WithObserver(denied),
-		ratelimit.WithObserver(ratelimit.SlogObserver(logger, 10*time.Second))))
-
-	for _, user := range []string{"bob", "eve", "eve", "bob", "eve", "bob"} {
-		limiter.Allow(user)
-	}
-	_, _ = limiter.Take(context.Background(), "eve", 5) // more than there ever are
-	limiter.Allow("bob")
-	limiter.Allow("bob")
-	for _, d := range denied.Top(10) {
-		fmt.Printf("%s: %s was denied %.0f times\n", d.Limiter, d.Key, d.Count)
-	}
-	// Output:
-	// level=INFO msg="ratelimit: denied" limiter=exports call=take n=5 never=true
-	// exports: bob was denied 2 times
-	// exports: eve was denied 1 times
 }
 
 // A map becomes a store. The version of a state is the state itself.
@@ -512,12 +476,11 @@ func (c *counted) Take(ctx context.Context, key string, n int) (ratelimit.Decisi
 	return d, err
 }
 
-// Unwrap lets AlgorithmOf, AlgorithmFor, ClockOf, NameOf and StoreOf, and so httplimit, see the
-// limiter inside.
+// Unwrap lets Describe, and so httplimit, see the limiter inside.
 func (c *counted) Unwrap() ratelimit.Limiter { return c.Limiter }
 
 // A limiter of one's own embeds another, because the interface may gain methods.
-func ExampleAlgorithmOf() {
+func ExampleDescribe() {
 	limiter := &counted{Limiter: ratelimit.Must(ratelimit.New(
 		ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent},
 	))}
@@ -527,7 +490,7 @@ func ExampleAlgorithmOf() {
 		}
 	}
 	fmt.Println("denials:", limiter.denials.Load())
-	fmt.Printf("algorithm: %T\n", ratelimit.AlgorithmOf(limiter))
+	fmt.Printf("algorithm: %T\n", ratelimit.Describe(limiter).Algorithm)
 	// Output:
 	// denials: 3
 	// algorithm: ratelimit.FixedWindow
@@ -582,12 +545,4 @@ func Example_testingAnOutage() {
 	d, err := limiter.Take(context.Background(), "alice", 1)
 	fmt.Println(d.Allowed, d.Degraded, d.RetryAfter, err != nil)
 	// Output: false true 1s true
-}
-
-// withoutTime leaves the time out of a line, because it is always another one.
-func withoutTime(_ []string, a slog.Attr) slog.Attr {
-	if a.Key == slog.TimeKey {
-		return slog.Attr{}
-	}
-	return a
 }

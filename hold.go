@@ -79,10 +79,7 @@ func withOptions(opts []HoldOption) (holding, error) {
 
 // holding returns the values of the options of b, for a Hold.
 func (b Bound) holding() (holding, error) {
-	if b.options == nil {
-		return newHolding(true, nil)
-	}
-	return newHolding(true, *b.options)
+	return newHolding(true, b.held())
 }
 
 // handle returns the Handle of a new hold of events that t grants, or none if they are not held. Those

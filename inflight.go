@@ -16,7 +16,7 @@ import (
 // because their holder has crashed, stop counting after Timeout. Releasing them later changes
 // nothing. Choose a Timeout that is longer than any request takes, because a request that runs
 // longer is not counted any more. Reservations of Reserve and ReserveWithin can be released as
-// well. The events of Allow, Take, Wait, TakeUpTo and Charge cannot: they count for Timeout. If the
+// well. The events of Allow, Take, Wait and Charge cannot: they count for Timeout. If the
 // context of a Hold, WaitHold or Reserve ends while the store decides, what the store grants after
 // that is released.
 //

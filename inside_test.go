@@ -29,7 +29,7 @@ func (l *limits) cached() (n int) {
 
 // TestManyLimits asks for more limits than are remembered.
 func TestManyLimits(t *testing.T) {
-	limit, s := FixedWindow{Window: time.Hour}, NewMemoryStore()
+	limit, s := FixedWindow{Window: time.Hour}, new(MemoryStore)
 	l := Must(New(Blocked{}, WithStore(s), WithName("test"), WithClock(stepclock.New()), WithLimits(func(context.Context, string) (Algorithm, error) { return limit, nil })))
 	for limit.Limit = range manyLimits + 10 {
 		limit.Limit++

@@ -32,14 +32,13 @@ import (
 // Later versions may add methods to this interface. To write a limiter, embed
 // another one: calls of methods that it does not override, including methods added
 // later, go to the embedded limiter and bypass the overrides. Embedding does not
-// forward the methods that [AlgorithmOf], [AlgorithmFor], [ClockOf], [NameOf] and [StoreOf]
-// call. So give the wrapper a method Unwrap() Limiter that returns the embedded limiter, or
-// methods of its own. Without them, package httplimit does not know the policy and the clock.
-// The example of AlgorithmOf shows a wrapper. To be told of decisions, use [WithObserver]
+// forward what [Describe] asks for. So give the wrapper a method Unwrap() Limiter that returns the
+// embedded limiter, or a method Describe of its own. Without them, package httplimit does not know the
+// policy and the clock. The example of Describe shows a wrapper. To be told of decisions, use [WithObserver]
 // instead.
 //
 // A limiter that New has not made is asked through its own methods, whatever it unwraps to: [TakeAll]
-// and [TakeEach] call Take, [HoldAll] calls Hold, a [Bound] the method of the same name, and
+// and [TakeEach] call Take, [HoldAll] calls Hold, and
 // middlewares Take, or Hold if something is to be settled or released, or Wait or WaitHold if they
 // may wait. In tests, package ratelimittest has a limiter that decides all calls by one function.
 type Limiter interface {
@@ -119,12 +118,6 @@ type Limiter interface {
 	// With options, the events are held from their turn on, as those of Hold are. With an
 	// [InFlight], they always are.
 	ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, opts ...HoldOption) (*Reservation, Decision, error)
-
-	// TakeUpTo spends as many of n events as may happen now, from 0 to n, and returns how
-	// many. Decision.Allowed says whether there are any, or n is 0. If there are none, the
-	// Decision is that of Take for one event: RetryAfter is the wait until there is one.
-	// The errors are those of Take. While the store fails, FailOpen grants all n.
-	TakeUpTo(ctx context.Context, key string, n int) (granted int, _ Decision, _ error)
 
 	// Hold is Take, and returns a Reservation of the events if they are granted. It is for
 	// requests whose cost is known only afterwards: hold an estimate, and pass the
@@ -256,16 +249,39 @@ func Must(l Limiter, err error) Limiter {
 	return l
 }
 
-// AlgorithmOf returns the algorithm that was passed to [New], with defaults filled
-// in, such as a Capacity of 1 for 0. Nested Alls are flattened. It returns nil if l
-// was made with [WithLimits]; see [AlgorithmFor]. If l was not made by New, AlgorithmOf
-// returns the result of its method Algorithm() Algorithm, or of the limiter that its method
-// Unwrap() Limiter returns, or nil if it has neither.
-func AlgorithmOf(l Limiter) Algorithm {
-	if l, ok := inner[interface{ Algorithm() Algorithm }](l); ok {
-		return l.Algorithm()
+// An Info says what a limiter is; see [Describe].
+type Info struct {
+	Name  string      // that of [WithName], which observers are told
+	Clock clock.Clock // that of [WithClock], or the system's
+	Store Store       // that of [WithStore], or the [MemoryStore] that the limiter has for itself
+
+	// Algorithm is the one that was passed to [New], with defaults filled in, such as a Capacity of 1
+	// for 0. Nested Alls are flattened. It is nil if keys have limits of their own.
+	Algorithm Algorithm
+
+	// Lookup returns the algorithm of a key, as it is now. It is nil if keys have no limits of their
+	// own.
+	Lookup func(ctx context.Context, key string) (Algorithm, error)
+}
+
+// Describe returns what l is. If l was not made by [New], Describe returns the result of its method
+// Describe() Info, or of the limiter that its method Unwrap() Limiter returns. If it has neither, the
+// Info is empty.
+func Describe(l Limiter) Info {
+	if l, ok := inner[interface{ Describe() Info }](l); ok {
+		return l.Describe()
 	}
-	return nil
+	return Info{}
+}
+
+// For returns the algorithm that the limiter applies to key now, or nil if it is not known. For a
+// limiter made with [WithLimits], it calls the lookup, and returns its error, or one that matches
+// [ErrInvalid] if the parameters cannot be used. If ctx has ended, it may return the error of ctx.
+func (i Info) For(ctx context.Context, key string) (Algorithm, error) {
+	if i.Lookup == nil {
+		return i.Algorithm, nil
+	}
+	return i.Lookup(ctx, key)
 }
 
 // inner returns l or, if that has not the methods of T, the first of those that it wraps that
@@ -284,30 +300,18 @@ func inner[T any](l Limiter) (_ T, ok bool) {
 	}
 }
 
-func (l *limiter) Algorithm() Algorithm {
+func (l *limiter) Describe() Info {
+	i := Info{Name: l.name, Clock: l.timeline.Clock(), Store: l.store}
 	if l.own != nil {
-		return nil
+		i.Lookup = l.algorithmOf
+	} else {
+		i.Algorithm = l.t.Algorithm()
 	}
-	return l.t.Algorithm()
+	return i
 }
 
-// AlgorithmFor returns the algorithm that l applies to key now. For a limiter made with
-// [WithLimits], it calls the lookup, and returns its error, or one that matches
-// [ErrInvalid] if the parameters cannot be used. For other limiters, it returns
-// [AlgorithmOf] l. If ctx has ended, it returns the error of ctx. If l was not made by [New],
-// AlgorithmFor returns the results of its method
-// AlgorithmFor(context.Context, string) (Algorithm, error), if it or a limiter that it unwraps
-// has one.
-func AlgorithmFor(ctx context.Context, l Limiter, key string) (Algorithm, error) {
-	if l, ok := inner[interface {
-		AlgorithmFor(ctx context.Context, key string) (Algorithm, error)
-	}](l); ok {
-		return l.AlgorithmFor(ctx, key)
-	}
-	return AlgorithmOf(l), nil
-}
-
-func (l *limiter) AlgorithmFor(ctx context.Context, key string) (Algorithm, error) {
+// algorithmOf returns the algorithm of a key, if keys have limits of their own.
+func (l *limiter) algorithmOf(ctx context.Context, key string) (Algorithm, error) {
 	if err := l.check(ctx, 0); err != nil {
 		return nil, err
 	}
@@ -325,42 +329,6 @@ func (l *limiter) transitionOf(ctx context.Context, key string) (*Transition, er
 	}
 	return l.own.forKey(ctx, key)
 }
-
-// ClockOf returns the clock that l uses: that of [WithClock], or the system's. If l
-// was not made by [New], ClockOf returns the result of its method
-// Clock() clock.Clock, or that of a limiter that it unwraps, or nil if there is none.
-func ClockOf(l Limiter) clock.Clock {
-	if l, ok := inner[interface{ Clock() clock.Clock }](l); ok {
-		return l.Clock()
-	}
-	return nil
-}
-
-func (l *limiter) Clock() clock.Clock { return l.timeline.Clock() }
-
-// NameOf returns the name of l, which [WithName] sets and observers are told. If l was not
-// made by [New], NameOf returns the result of its method Name() string, or that of a limiter
-// that it unwraps, or "" if there is none.
-func NameOf(l Limiter) string {
-	if l, ok := inner[interface{ Name() string }](l); ok {
-		return l.Name()
-	}
-	return ""
-}
-
-func (l *limiter) Name() string { return l.name }
-
-// StoreOf returns the store of l: that of [WithStore], or the [MemoryStore] that l has for
-// itself. If l was not made by [New], StoreOf returns the result of its method Store() Store,
-// or that of a limiter that it unwraps, or nil if there is none.
-func StoreOf(l Limiter) Store {
-	if l, ok := inner[interface{ Store() Store }](l); ok {
-		return l.Store()
-	}
-	return nil
-}
-
-func (l *limiter) Store() Store { return l.store }
 
 // A limiter binds an algorithm to the states of its keys and to a clock.
 type limiter struct {

@@ -317,11 +317,11 @@ func TestMetamorphic(t *testing.T) {
 	budget.Alone(t)
 	for name, alg := range storetest.Algorithms() {
 		t.Run(name, func(t *testing.T) {
-			shared, clk := ratelimit.NewMemoryStore(), storetest.NewClock(fakes.Midnight)
+			shared, clk := new(ratelimit.MemoryStore), storetest.NewClock(fakes.Midnight)
 			var limiters []ratelimit.Limiter
 			for _, opts := range [][]ratelimit.Option{
 				nil,
-				{ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1000))), ratelimit.WithName("test")},
+				{ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: 1000}), ratelimit.WithName("test")},
 				{ratelimit.WithStore(shared), ratelimit.WithName("one")},
 				{ratelimit.WithStore(shared), ratelimit.WithName("another")},
 			} {
@@ -449,149 +449,34 @@ func TestRegressions(t *testing.T) {
 }
 
 func TestNameAndStoreOf(t *testing.T) {
-	store := ratelimit.NewMemoryStore()
+	store := new(ratelimit.MemoryStore)
 	l := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithName("api"), ratelimit.WithStore(store)))
-	assert.Equal(t, "api", ratelimit.NameOf(l))
-	assert.Same(t, store, ratelimit.StoreOf(l))
+	assert.Equal(t, "api", ratelimit.Describe(l).Name)
+	assert.Same(t, store, ratelimit.Describe(l).Store)
 	own := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}))
 	require.True(t, own.Allow("k"))
-	assert.Empty(t, ratelimit.NameOf(own))
-	assert.Equal(t, 1, ratelimit.StoreOf(own).(*ratelimit.MemoryStore).Len())
-	assert.Empty(t, ratelimit.NameOf(nil))
-	assert.Nil(t, ratelimit.StoreOf(nil))
+	assert.Empty(t, ratelimit.Describe(own).Name)
+	assert.Equal(t, 1, ratelimit.Describe(own).Store.(*ratelimit.MemoryStore).Len())
+	assert.Empty(t, ratelimit.Describe(nil).Name)
+	assert.Nil(t, ratelimit.Describe(nil).Store)
 }
 
 func TestClockOf(t *testing.T) {
 	clk := clock.NewMock()
-	assert.Same(t, clk, ratelimit.ClockOf(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}, ratelimit.WithClock(clk)))))
-	assert.WithinDuration(t, time.Now(), ratelimit.ClockOf(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}))).Now(), time.Hour)
-	assert.Nil(t, ratelimit.ClockOf(nil))
+	assert.Same(t, clk, ratelimit.Describe(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}, ratelimit.WithClock(clk)))).Clock)
+	assert.WithinDuration(t, time.Now(), ratelimit.Describe(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}))).Clock.Now(), time.Hour)
+	assert.Nil(t, ratelimit.Describe(nil).Clock)
 }
 
-// The methods of a Bound without a limiter return errors.
+// A Bound without a limiter is an error.
 func TestBoundWithoutLimiter(t *testing.T) {
 	ctx := context.Background()
 	for _, b := range []ratelimit.Bound{{}, ratelimit.For(nil, "k")} {
-		assert.False(t, b.Allow())
-		assert.False(t, b.AllowN(0))
-		_, err := b.Take(ctx, 1)
+		_, err := ratelimit.TakeAll(ctx, 1, b)
 		require.ErrorIs(t, err, ratelimit.ErrInvalid)
-		_, _, err = b.TakeUpTo(ctx, 1)
+		_, _, err = ratelimit.HoldAll(ctx, 1, b)
 		require.ErrorIs(t, err, ratelimit.ErrInvalid)
-		require.ErrorIs(t, b.Wait(ctx), ratelimit.ErrInvalid)
-		require.ErrorIs(t, b.WaitN(ctx, 1), ratelimit.ErrInvalid)
-		_, err = b.WaitHold(ctx, 1)
-		require.ErrorIs(t, err, ratelimit.ErrInvalid)
-		_, err = b.Reserve(ctx, 1)
-		require.ErrorIs(t, err, ratelimit.ErrInvalid)
-		_, _, err = b.ReserveWithin(ctx, 1, 0)
-		require.ErrorIs(t, err, ratelimit.ErrInvalid)
-		_, _, err = b.Hold(ctx, 1)
-		require.ErrorIs(t, err, ratelimit.ErrInvalid)
-		_, err = b.Charge(ctx, 1)
-		require.ErrorIs(t, err, ratelimit.ErrInvalid)
-		_, err = b.Peek(ctx)
-		require.ErrorIs(t, err, ratelimit.ErrInvalid)
-		require.ErrorIs(t, b.Reset(ctx), ratelimit.ErrInvalid)
 		assert.Nil(t, b.Limiter())
-	}
-}
-
-// asked records the last call of a Limiter, with its arguments after the context.
-type asked struct{ call string }
-
-func (a *asked) note(method string, args ...any) { a.call = fmt.Sprint(method, args) }
-
-func (a *asked) Allow(key string) bool {
-	a.note("Allow", key)
-	return true
-}
-
-func (a *asked) AllowN(key string, n int) bool {
-	a.note("AllowN", key, n)
-	return true
-}
-
-func (a *asked) Take(_ context.Context, key string, n int) (d ratelimit.Decision, _ error) {
-	a.note("Take", key, n)
-	return d, nil
-}
-
-func (a *asked) TakeUpTo(_ context.Context, key string, n int) (_ int, d ratelimit.Decision, _ error) {
-	a.note("TakeUpTo", key, n)
-	return n, d, nil
-}
-
-func (a *asked) Wait(_ context.Context, key string) error {
-	a.note("Wait", key)
-	return nil
-}
-
-func (a *asked) WaitN(_ context.Context, key string, n int) error {
-	a.note("WaitN", key, n)
-	return nil
-}
-
-func (a *asked) Reserve(_ context.Context, key string, n int) (*ratelimit.Reservation, error) {
-	a.note("Reserve", key, n)
-	return nil, nil
-}
-
-func (a *asked) ReserveWithin(_ context.Context, key string, n int, maxWait time.Duration, _ ...ratelimit.HoldOption) (_ *ratelimit.Reservation, d ratelimit.Decision, _ error) {
-	a.note("ReserveWithin", key, n, maxWait)
-	return nil, d, nil
-}
-
-func (a *asked) Hold(_ context.Context, key string, n int, _ ...ratelimit.HoldOption) (_ *ratelimit.Reservation, d ratelimit.Decision, _ error) {
-	a.note("Hold", key, n)
-	return nil, d, nil
-}
-
-func (a *asked) WaitHold(_ context.Context, key string, n int, _ ...ratelimit.HoldOption) (*ratelimit.Reservation, error) {
-	a.note("WaitHold", key, n)
-	return nil, nil
-}
-
-func (a *asked) Charge(_ context.Context, key string, n int) (d ratelimit.Decision, _ error) {
-	a.note("Charge", key, n)
-	return d, nil
-}
-
-func (a *asked) Peek(_ context.Context, key string) (d ratelimit.Decision, _ error) {
-	a.note("Peek", key)
-	return d, nil
-}
-
-func (a *asked) Reset(_ context.Context, key string) error {
-	a.note("Reset", key)
-	return nil
-}
-
-// The methods of a Bound are those of its limiter, with its key.
-func TestBoundForwards(t *testing.T) {
-	ctx := context.Background()
-	var a asked
-	b := ratelimit.For(&a, "k")
-	for want, call := range map[string]func(){
-		"Allow[k]":              func() { b.Allow() },
-		"AllowN[k 3]":           func() { b.AllowN(3) },
-		"Take[k 3]":             func() { _, _ = b.Take(ctx, 3) },
-		"TakeUpTo[k 3]":         func() { _, _, _ = b.TakeUpTo(ctx, 3) },
-		"Wait[k]":               func() { _ = b.Wait(ctx) },
-		"WaitN[k 3]":            func() { _ = b.WaitN(ctx, 3) },
-		"Reserve[k 3]":          func() { _, _ = b.Reserve(ctx, 3) },
-		"ReserveWithin[k 3 2s]": func() { _, _, _ = b.ReserveWithin(ctx, 3, 2*time.Second) },
-		"Hold[k 3]":             func() { _, _, _ = b.Hold(ctx, 3) },
-		"WaitHold[k 3]":         func() { _, _ = b.WaitHold(ctx, 3) },
-		"Charge[k 3]":           func() { _, _ = b.Charge(ctx, 3) },
-		"Peek[k]":               func() { _, _ = b.Peek(ctx) },
-		"Reset[k]":              func() { _ = b.Reset(ctx) },
-		"AllowN[k 7]":           func() { b.N(7).Allow() },
-		"WaitN[k 0]":            func() { _ = b.N(0).Wait(ctx) },
-		"Hold[k 4]":             func() { _, _, _ = b.N(7).Hold(ctx, 4) },
-	} {
-		call()
-		assert.Equal(t, want, a.call)
 	}
 }
 
@@ -655,7 +540,7 @@ func TestZeroFields(t *testing.T) {
 		},
 	} {
 		l := ratelimit.Must(ratelimit.New(tt.given))
-		assert.Equal(t, tt.want, ratelimit.AlgorithmOf(l))
+		assert.Equal(t, tt.want, ratelimit.Describe(l).Algorithm)
 		if _, several := tt.given.(ratelimit.All); !several {
 			assert.Equal(t, ratelimit.Share(tt.want, 2), ratelimit.Share(tt.given, 2))
 		}
@@ -689,7 +574,7 @@ func TestShare(t *testing.T) {
 			assert.NoError(t, err, "%s, %d", name, n)
 		}
 		if _, several := alg.(ratelimit.All); !several {
-			assert.Equal(t, ratelimit.AlgorithmOf(ratelimit.Must(ratelimit.New(alg))), ratelimit.Share(alg, 1), name)
+			assert.Equal(t, ratelimit.Describe(ratelimit.Must(ratelimit.New(alg))).Algorithm, ratelimit.Share(alg, 1), name)
 		}
 	}
 	itself := ratelimit.All{nil}
@@ -792,21 +677,15 @@ func wide(n int) (a ratelimit.All) {
 
 func TestBadOptions(t *testing.T) {
 	for part, opt := range map[string]ratelimit.Option{
-		"option 1 of New is nil":            nil,
-		"WithStore":                         ratelimit.WithStore(nil),
-		"WithClock":                         ratelimit.WithClock(nil),
-		"WithStore's store is nil":          ratelimit.WithStore((*ratelimit.MemoryStore)(nil)),
-		"WithClock's clock is nil":          ratelimit.WithClock((*clock.Mock)(nil)),
-		"Fallback's limiter":                ratelimit.WithFailurePolicy(ratelimit.Fallback(nil)),
-		"WithMaxKeys's n is -1":             ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(-1))),
-		"WithMaxKeys's n is 0":              ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(0))),
-		"TopDenied's k is 0":                ratelimit.WithObserver(ratelimit.TopDenied(0)),
-		"TopDenied's k is 1000001":          ratelimit.WithObserver(ratelimit.TopDenied(1_000_001)),
-		"WithHalfLife's d is 0s":            ratelimit.WithObserver(ratelimit.TopDenied(1, ratelimit.WithHalfLife(0))),
-		"WithTopClock's clock is nil":       ratelimit.WithObserver(ratelimit.TopDenied(1, ratelimit.WithTopClock((*clock.Mock)(nil)))),
-		"option 1 of TopDenied is nil":      ratelimit.WithObserver(ratelimit.TopDenied(1, ratelimit.WithHalfLife(1), nil)),
-		"WithFullPolicy's policy is 3":      ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithFullPolicy(3))),
-		"option 1 of NewMemoryStore is nil": ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), nil, nil)),
+		"option 1 of New is nil":          nil,
+		"WithStore":                       ratelimit.WithStore(nil),
+		"WithClock":                       ratelimit.WithClock(nil),
+		"WithStore's store is nil":        ratelimit.WithStore((*ratelimit.MemoryStore)(nil)),
+		"WithClock's clock is nil":        ratelimit.WithClock((*clock.Mock)(nil)),
+		"Fallback's limiter":              ratelimit.WithFailurePolicy(ratelimit.Fallback(nil)),
+		"MemoryStore's MaxKeys is -1":     ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: -1}),
+		"MemoryStore's RefuseNew is true": ratelimit.WithStore(&ratelimit.MemoryStore{RefuseNew: true}),
+		"WithObserver's observer is nil":  ratelimit.WithObserver(nil),
 	} {
 		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithName("test"), opt)
 		assert.Nil(t, l)
@@ -822,7 +701,7 @@ func TestStoreNeedsName(t *testing.T) {
 		assert.Nil(t, l)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 		assert.ErrorContains(t, err, "WithName")
-		for _, own := range [][]ratelimit.Option{nil, {ratelimit.WithStore(ratelimit.NewMemoryStore())}} {
+		for _, own := range [][]ratelimit.Option{nil, {ratelimit.WithStore(new(ratelimit.MemoryStore))}} {
 			_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, append(own, name...)...)
 			assert.NoError(t, err)
 		}
@@ -890,8 +769,8 @@ func TestStoreThatOpensNothing(t *testing.T) {
 func TestAlgorithmOfIsACopy(t *testing.T) {
 	alg := ratelimit.All{ratelimit.FixedWindow{Limit: 3, Window: time.Second}}
 	l, _ := fakes.At(t, alg)
-	ratelimit.AlgorithmOf(l).(ratelimit.All)[0] = nil
-	assert.Equal(t, alg, ratelimit.AlgorithmOf(l))
+	ratelimit.Describe(l).Algorithm.(ratelimit.All)[0] = nil
+	assert.Equal(t, alg, ratelimit.Describe(l).Algorithm)
 }
 
 func TestZeroMemoryStore(t *testing.T) {

@@ -68,7 +68,7 @@ import (
 // algorithms themselves. An All costs an allocation in each call. With more than four parts,
 // or with an All among them, it costs a few microseconds, because it is compiled each time.
 //
-// [AlgorithmOf] returns nil for the limiter; [AlgorithmFor] returns the algorithm of a key.
+// [Describe] returns no Algorithm for the limiter; [Info.For] returns that of a key.
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {
 	return func(c *config) { c.lookup, c.lookupSet = lookup, true }
 }

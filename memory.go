@@ -18,8 +18,8 @@ import (
 
 // A MemoryStore keeps states in the memory of the process. Any number of goroutines
 // and limiters may use it. It has no goroutine and need not be closed. The zero
-// MemoryStore is empty and ready to use. Limiters that share a store must have the
-// same clock (see [WithClock]).
+// MemoryStore is empty and ready to use. Its fields must not change once a limiter uses it. Limiters
+// that share a store must have the same clock (see [WithClock]).
 //
 // The store forgets a key only when that makes no difference: when the key is idle,
 // that is, when its state equals that of a key never seen. It keeps idle keys for five
@@ -28,7 +28,7 @@ import (
 // forget the keys of that part that have been idle for so long, unless that was done within
 // the last five seconds. So while new keys arrive, an idle key takes memory for five to ten
 // seconds. If none arrives, idle keys stay until [MemoryStore.Shrink], which forgets all of
-// them at once. [WithMaxKeys] bounds the number of keys in case too many are in use; if the
+// them at once. MaxKeys bounds the number of keys in case too many are in use; if the
 // store is full, idle keys go first.
 //
 // The state of a [TokenBucket], [LeakyBucket], [FixedWindow], or [SlidingWindow] with one
@@ -44,106 +44,40 @@ import (
 // [WithLimits] says what a key with a limit of its own costs. A limiter without keys takes
 // a kilobyte or two.
 type MemoryStore struct {
-	memoryConfig
+	// MaxKeys bounds the number of keys that the store holds, for all its limiters together; 0 is no
+	// bound. If the store is full and finds no idle key, it evicts one for each new key: the key with
+	// the most Remaining, and among equals the one that resets soonest. Its usage is forgotten. So a
+	// flood of new keys evicts keys of the flood, and not a key that has used up its limit. That does
+	// not hold if each new key uses up its own limit at once, as with a limit of 1.
+	//
+	// With up to 512 keys, the store compares all of them. With more, it compares a
+	// sample of 64; if several keys in the sample tie for the most Remaining, up to 16
+	// of them are evicted one after the other within the next second. If all keys in the
+	// sample are used up, the sample is enlarged, to at most 16,384 keys. If they are all
+	// used up as well, the 1/64 of them that regain capacity soonest are evicted at once,
+	// because such a scan takes a millisecond or two, in which new keys wait. (This also
+	// happens if the store has more than 16,384 keys and fewer than 16 of those compared
+	// have capacity left.)
+	//
+	// Idle keys go before all others, also if a sample has none: about once a second, while new keys
+	// arrive, the store scans all keys, 16,384 at a time, and forgets those that are idle. So only a
+	// key that became idle since then may stay while another one is evicted.
+	MaxKeys int
+
+	// RefuseNew makes a full store deny a new key if it finds no idle one, and evict nothing.
+	// RetryAfter is the time until the first of the recently scanned keys becomes idle, assuming
+	// that it is not used. Wait and Reserve fail with [ErrFull]. The store scans up to 16,384 keys at
+	// a time, and scans all keys at most once a second, or each time that 1/64 of them have become
+	// idle.
+	RefuseNew bool
+
 	engine memory.Store
 
 	alone bool // whether it is that of one limiter, with which it leaves
 
-	mu     sync.Mutex // protects spaces
+	mu     sync.Mutex // protects the fields below
+	opened bool       // whether the engine has MaxKeys and RefuseNew
 	spaces map[string]*memoryStates
-}
-
-// A MemoryOption changes how [NewMemoryStore] makes a store.
-type MemoryOption func(*memoryConfig)
-
-// A memoryConfig holds the values of options. The store keeps a copy that never
-// changes. check checks all of them.
-type memoryConfig struct {
-	maxKeys int64 // 0 means no bound
-	bounded bool  // whether WithMaxKeys is given
-	full    FullPolicy
-	missing error // names the first option that is nil
-}
-
-// NewMemoryStore returns an empty store. If an option is nil or cannot be used,
-// [New] returns an error for every limiter on the store.
-func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
-	s := &MemoryStore{}
-	for i, opt := range opts {
-		switch {
-		case opt != nil:
-			opt(&s.memoryConfig)
-		case s.missing == nil:
-			s.missing = param.Invalid(fmt.Sprintf("option %d of NewMemoryStore", i), nil, "must be the result of WithMaxKeys or WithFullPolicy")
-		}
-	}
-	s.engine.MaxKeys, s.engine.Full = s.maxKeys, memory.Policy(s.full)
-	return s
-}
-
-func (c *memoryConfig) check() error {
-	switch {
-	case c.missing != nil:
-		return c.missing
-	case c.bounded && c.maxKeys < 1:
-		return param.Invalid("WithMaxKeys's n", c.maxKeys, "must be at least 1; without WithMaxKeys there is no bound")
-	case c.full < EvictLeast || c.full > ShareUnseen:
-		return param.Invalid("WithFullPolicy's policy", int(c.full), "must be EvictLeast, RefuseUnseen or ShareUnseen")
-	}
-	return nil
-}
-
-// WithMaxKeys bounds the number of keys that a store holds, for all its limiters
-// together, to n. By default there is no bound. If the store is full and finds no idle
-// key, it evicts one for each new key: the key with the most Remaining, and among
-// equals the one that resets soonest. Its usage is forgotten. So a flood of new keys
-// evicts keys of the flood, and not a key that has used up its limit. That does not
-// hold if each new key uses up its own limit at once, as with a limit of 1.
-// [WithFullPolicy] sets another policy.
-//
-// With up to 512 keys, the store compares all of them. With more, it compares a
-// sample of 64; if several keys in the sample tie for the most Remaining, up to 16
-// of them are evicted one after the other within the next second. If all keys in the
-// sample are used up, the sample is enlarged, to at most 16,384 keys. If they are all
-// used up as well, the 1/64 of them that regain capacity soonest are evicted at once,
-// because such a scan takes a millisecond or two, in which new keys wait. (This also
-// happens if the store has more than 16,384 keys and fewer than 16 of those compared
-// have capacity left.)
-//
-// Idle keys go before all others, also if a sample has none: about once a second, while new keys
-// arrive, the store scans all keys, 16,384 at a time, and forgets those that are idle. So only a
-// key that became idle since then may stay while another one is evicted.
-//
-// [MemoryStats].Evictions counts the evicted keys. If n is below 1, [New] returns an
-// error.
-func WithMaxKeys(n int) MemoryOption {
-	return func(c *memoryConfig) { c.maxKeys, c.bounded = int64(n), true }
-}
-
-// A FullPolicy says what a full store does with a new key if it finds no idle key
-// among those that it scans.
-type FullPolicy int
-
-const (
-	// EvictLeast evicts the key with the most Remaining; see [WithMaxKeys].
-	EvictLeast FullPolicy = iota
-
-	// RefuseUnseen denies the new key. RetryAfter is the time until the first of
-	// the recently scanned keys becomes idle, assuming that it is not used. Wait and
-	// Reserve fail with [ErrFull]. Nothing is evicted. The store scans up to 16,384
-	// keys at a time, and scans all keys at most once a second, or each time that
-	// 1/64 of them have become idle.
-	RefuseUnseen
-
-	// ShareUnseen makes all new keys share one state, as if they were one
-	// additional key, while the store is full. Nothing is evicted.
-	ShareUnseen
-)
-
-// WithFullPolicy says what a store with [WithMaxKeys] does when it is full. The
-// default is EvictLeast.
-func WithFullPolicy(p FullPolicy) MemoryOption {
-	return func(c *memoryConfig) { c.full = p }
 }
 
 // Len returns the number of keys held, including idle ones not yet forgotten.
@@ -153,8 +87,8 @@ func (s *MemoryStore) Len() int { return s.engine.Len() }
 type MemoryStats struct {
 	Keys      int    // keys held now, including idle ones not yet forgotten
 	Inserts   uint64 // keys stored so far that were new or had been forgotten
-	Evictions uint64 // keys in use that were evicted so far because of WithMaxKeys
-	Rejected  uint64 // requests for new keys that RefuseUnseen denied or ShareUnseen decided so far
+	Evictions uint64 // keys in use that were evicted so far because of MaxKeys
+	Rejected  uint64 // requests for new keys that RefuseNew denied so far
 	Ended     uint64 // holds that ended by themselves so far, or early because their key had 4,096
 	Bytes     uint64 // memory of keys, states and limiters, to within a fifth
 }
@@ -181,11 +115,11 @@ func (s *MemoryStore) Shrink() { s.engine.Shrink() }
 
 // Open implements [Store].
 func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
-	if err := s.memoryConfig.check(); err != nil {
-		return nil, err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
 	if sp := s.spaces[name]; sp != nil && name != "" {
 		if err := sp.t.CheckSame(name, t); err != nil {
 			return nil, err
@@ -234,6 +168,21 @@ func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
 	}
 	s.spaces[name] = sp
 	return sp, nil
+}
+
+// begin passes the fields to the engine, once.
+func (s *MemoryStore) begin() error {
+	switch {
+	case s.MaxKeys < 0:
+		return param.Invalid("MemoryStore's MaxKeys", s.MaxKeys, "must be at least 1, or 0 for no bound")
+	case s.RefuseNew && s.MaxKeys == 0:
+		return param.Invalid("MemoryStore's RefuseNew", s.RefuseNew, "needs MaxKeys; without a bound the store is never full")
+	case !s.opened:
+		s.opened, s.engine.MaxKeys, s.engine.RefuseNew = true, int64(s.MaxKeys), s.RefuseNew
+	case s.engine.MaxKeys != int64(s.MaxKeys) || s.engine.RefuseNew != s.RefuseNew:
+		return param.Invalid("MemoryStore", fmt.Sprintf("{MaxKeys: %d, RefuseNew: %t}", s.MaxKeys, s.RefuseNew), fmt.Sprintf("must stay {MaxKeys: %d, RefuseNew: %t} once a limiter uses the store", s.engine.MaxKeys, s.engine.RefuseNew))
+	}
+	return nil
 }
 
 // limiterBytes is roughly the memory of a limiter and its entry in a store's map.

@@ -42,7 +42,7 @@ func (l *limiter) observe(ctx context.Context, o Observation) {
 		o.Outcome = Delayed
 	}
 	for _, observer := range *l.observers {
-		observer.Observe(ctx, o)
+		observer(ctx, o)
 	}
 }
 
@@ -115,23 +115,11 @@ func (l *observed) TakeEach(ctx context.Context, keys []string, n int, out []Dec
 	}
 	before := len(out)
 	out, err := l.limiter.TakeEach(ctx, keys, n, out)
-	failed, _ := errors.AsType[*EachError](err)
+	failed, _ := errors.AsType[*eachError](err)
 	for i, key := range keys {
 		l.decided(ctx, CallTake, key, n, &Result{Decision: out[before+i]}, failed.of(i))
 	}
 	return out, err
-}
-
-func (l *observed) TakeUpTo(ctx context.Context, key string, n int) (granted int, _ Decision, _ error) {
-	if err := l.check(ctx, n); err != nil {
-		return 0, Decision{}, err
-	}
-	res, err := l.takeUpTo(ctx, key, n)
-	l.observe(ctx, Observation{
-		Key: key, Call: CallTakeUpTo, N: n, Granted: res.granted,
-		Outcome: outcome(ctx, &res, err), Decision: res.Decision, Waited: res.Decision.Delay, Err: err,
-	})
-	return res.granted, res.Decision, err
 }
 
 func (l *observed) Hold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error) {

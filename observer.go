@@ -4,29 +4,18 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // An Observer is told what limiters decide: to count it, to log it, or to find the keys that
-// are denied most. See [WithObserver].
-type Observer interface {
-	// Observe is called once for each decision, after it, by the goroutine that asked for it,
-	// which waits until Observe returns. ctx is the context of the call; that of Allow is
-	// [context.Background]. Any number of goroutines call Observe at once.
-	Observe(ctx context.Context, o Observation)
-}
-
-// An ObserverFunc is a function that is an [Observer].
-type ObserverFunc func(ctx context.Context, o Observation)
-
-// Observe calls f.
-func (f ObserverFunc) Observe(ctx context.Context, o Observation) { f(ctx, o) }
+// are denied most. See [WithObserver]; package observe has some. It is called once for each decision,
+// after it, by the goroutine that asked for it, which waits until the Observer returns. ctx is the
+// context of the call; that of Allow is [context.Background]. Any number of goroutines call it at once.
+type Observer func(ctx context.Context, o Observation)
 
 // WithObserver makes the limiter tell o of each of its decisions. It may be given several times;
 // the observers are called in that order.
 //
-// An observer sees Allow, Take, TakeUpTo, Hold, Reserve, ReserveWithin, Charge, Wait, WaitHold
+// An observer sees Allow, Take, Hold, Reserve, ReserveWithin, Charge, Wait, WaitHold
 // (when they return), Settle, Release and Cancel of their reservations, and for each key that they
 // ask [TakeEach], [TakeAll] and [HoldAll]. It does not see Peek and Reset, which decide nothing, nor
 // calls that are refused before anything is decided, because n is negative, ctx has ended, or a
@@ -42,19 +31,6 @@ func (f ObserverFunc) Observe(ctx context.Context, o Observation) { f(ctx, o) }
 // makes more allocations than without one.
 func WithObserver(o Observer) Option {
 	return func(c *config) { c.observers = append(c.observers, o) }
-}
-
-// checkObservers returns an error if an observer is nil or cannot be used.
-func checkObservers(observers []Observer) error {
-	for _, o := range observers {
-		if param.IsNil(o) {
-			return param.Invalid("WithObserver's observer", nil, "must be an Observer")
-		}
-		if top, ok := o.(*DeniedKeys); ok && top.err != nil {
-			return top.err
-		}
-	}
-	return nil
 }
 
 // An Observation is what an [Observer] is told of one decision.
@@ -90,22 +66,21 @@ type Call uint8
 
 // The calls that observers see.
 const (
-	CallAllow    Call = iota // Allow and AllowN
-	CallTake                 // Take and TakeEach
-	CallTakeUpTo             // TakeUpTo
-	CallTakeAll              // TakeAll and HoldAll, for one of the keys
-	CallHold                 // Hold
-	CallWait                 // Wait, WaitN and WaitHold
-	CallReserve              // Reserve and ReserveWithin
-	CallCharge               // Charge
-	CallSettle               // Settle and Release of a Reservation
-	CallCancel               // Cancel of a Reservation
+	CallAllow   Call = iota // Allow and AllowN
+	CallTake                // Take and TakeEach
+	CallTakeAll             // TakeAll and HoldAll, for one of the keys
+	CallHold                // Hold
+	CallWait                // Wait, WaitN and WaitHold
+	CallReserve             // Reserve and ReserveWithin
+	CallCharge              // Charge
+	CallSettle              // Settle and Release of a Reservation
+	CallCancel              // Cancel of a Reservation
 	calls
 )
 
-var callNames = [calls]string{"allow", "take", "take_up_to", "take_all", "hold", "wait", "reserve", "charge", "settle", "cancel"}
+var callNames = [calls]string{"allow", "take", "take_all", "hold", "wait", "reserve", "charge", "settle", "cancel"}
 
-// String returns the name of the call in lower case, with underscores: "take_up_to".
+// String returns the name of the call in lower case, with underscores: "take_all".
 func (c Call) String() string {
 	if c >= calls {
 		return fmt.Sprintf("Call(%d)", uint8(c))
@@ -118,7 +93,7 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	// Granted: the events may happen now. Of TakeUpTo, some of them.
+	// Granted: the events may happen now.
 	Granted Outcome = iota
 
 	// Delayed: they may happen, and had to wait or have to.

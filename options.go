@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -99,7 +100,7 @@ func newConfig(opts []Option) (*config, error) {
 		opt(c)
 	}
 	if c.storeSet && param.IsNil(c.store) {
-		return nil, param.Invalid("WithStore's store", nil, "must be a Store, such as NewMemoryStore()")
+		return nil, param.Invalid("WithStore's store", nil, "must be a Store, such as new(MemoryStore)")
 	}
 	if _, inMemory := c.store.(*MemoryStore); c.storeSet && c.name == "" && !inMemory {
 		return nil, param.Invalid("the name of a limiter with WithStore", "empty", "must be given by WithName, because the states in a store that outlives the process are those of a name")
@@ -113,8 +114,8 @@ func newConfig(opts []Option) (*config, error) {
 	if c.policy.kind == fallback && param.IsNil(c.policy.limiter) {
 		return nil, param.Invalid("Fallback's limiter", nil, "must be a Limiter")
 	}
-	if err := checkObservers(c.observers); err != nil {
-		return nil, err
+	if slices.ContainsFunc(c.observers, func(o Observer) bool { return o == nil }) {
+		return nil, param.Invalid("WithObserver's observer", nil, "must be an Observer")
 	}
 	if c.mostWaitersSet && c.mostWaiters < 1 {
 		return nil, param.Invalid("WithMaxWaiters's n", c.mostWaiters, "must be at least 1; without WithMaxWaiters there is no bound")
@@ -123,7 +124,7 @@ func newConfig(opts []Option) (*config, error) {
 		return nil, param.Invalid("WithStoreTimeout's duration", c.storeTimeout, "must be positive")
 	}
 	if !c.storeSet {
-		own := NewMemoryStore()
+		own := new(MemoryStore)
 		own.alone = true
 		c.store = own
 	}
@@ -134,7 +135,7 @@ func newConfig(opts []Option) (*config, error) {
 // [FailClosed] or [Fallback]. A store fails if it returns an error, does not answer
 // in time (see [WithStoreTimeout]), or cannot read a key's state ([ErrState]).
 //
-//   - Take, TakeUpTo, Hold, Charge, Settle, Peek and ReserveWithin return the policy's
+//   - Take, Hold, Charge, Settle, Peek and ReserveWithin return the policy's
 //     decision, with Degraded set, and the error. Allow returns the Allowed of that
 //     decision. With Fallback, all of them except Settle call its limiter: Settle of what
 //     the fallback has held settles it there, and of what the store has held, it denies.

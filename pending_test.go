@@ -141,10 +141,10 @@ func TestFailedCancelIsTold(t *testing.T) {
 	for name, policy := range map[string]ratelimit.FailurePolicy{"open": ratelimit.FailOpen, "closed": ratelimit.FailClosed, "fallback": ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})))} {
 		t.Run(name, func(t *testing.T) {
 			var seen []ratelimit.Observation
-			store := &fakes.FailingCancel{MemoryStore: ratelimit.NewMemoryStore()}
+			store := &fakes.FailingCancel{MemoryStore: new(ratelimit.MemoryStore)}
 			store.Drops.Store(true)
 			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clock.NewMock()), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil),
-				ratelimit.WithObserver(ratelimit.ObserverFunc(func(_ context.Context, o ratelimit.Observation) { seen = append(seen, o) })))
+				ratelimit.WithObserver(func(_ context.Context, o ratelimit.Observation) { seen = append(seen, o) }))
 			require.NoError(t, err)
 			last := func() ratelimit.Observation { return seen[len(seen)-1] }
 			require.True(t, l.Allow("key"))
@@ -228,7 +228,7 @@ func TestCancelThatFails(t *testing.T) {
 		ratelimit.FixedWindow{Limit: 10, Window: time.Second},
 		ratelimit.All{ratelimit.FixedWindow{Limit: 10, Window: time.Second}, ratelimit.RollingWindow{Quota: 10, Window: time.Second, Period: time.Second}},
 	}, fakes.EveryWidth...) {
-		store := &fakes.FailingCancel{MemoryStore: ratelimit.NewMemoryStore()}
+		store := &fakes.FailingCancel{MemoryStore: new(ratelimit.MemoryStore)}
 		clk := stepclock.New()
 		l, err := ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk))
 		require.NoError(t, err)
@@ -281,7 +281,7 @@ func TestCancelAfterOneThatFails(t *testing.T) {
 	} {
 		for _, executed := range []bool{false, true} {
 			for _, failing := range []int{0, many / 2, many - 1} {
-				store := &fakes.FailingCancel{MemoryStore: ratelimit.NewMemoryStore()}
+				store := &fakes.FailingCancel{MemoryStore: new(ratelimit.MemoryStore)}
 				l, err := ratelimit.New(tt.alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New()))
 				require.NoError(t, err)
 				require.True(t, l.AllowN("key", limit))
@@ -329,7 +329,7 @@ func TestManyCancels(t *testing.T) {
 		ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.FixedWindow{Limit: 10, Window: time.Second}, ratelimit.SlidingLog{Limit: 10, Window: time.Second}},
 	}, fakes.EveryWidth...) {
 		synctest.Test(t, func(t *testing.T) {
-			store := &fakes.FailingCancel{MemoryStore: ratelimit.NewMemoryStore(), Gate: make(chan struct{})}
+			store := &fakes.FailingCancel{MemoryStore: new(ratelimit.MemoryStore), Gate: make(chan struct{})}
 			l, err := ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
 			require.NoError(t, err)
 			require.True(t, l.Allow("key"))
@@ -358,7 +358,7 @@ func TestManyCancels(t *testing.T) {
 // TestCancelsShareCalls: concurrent cancellations share a call of the store.
 func TestCancelsShareCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &fakes.FailingCancel{MemoryStore: ratelimit.NewMemoryStore(), Gate: make(chan struct{})}
+		store := &fakes.FailingCancel{MemoryStore: new(ratelimit.MemoryStore), Gate: make(chan struct{})}
 		l, err := ratelimit.New(ratelimit.SlidingWindow{Limit: 2, Window: time.Second}, ratelimit.WithStore(store), ratelimit.WithName("test"))
 		require.NoError(t, err)
 		before, err := l.Peek(t.Context(), "key")

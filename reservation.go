@@ -45,6 +45,24 @@ func (s *status) clear(bit uint32)   { s.bits.And(^bit) }
 // set returns whether the bit was set before.
 func (s *status) set(bit uint32) (before bool) { return s.bits.Or(bit)&bit != 0 }
 
+// Parts returns the Reservations of the keys of a [HoldAll], in the order of its Bounds, each of which can
+// be settled by itself, and has a Token. For a key that was given several times, it is the same one,
+// which has the events of all. Any other Reservation is the only part of itself; nil has none.
+func (r *Reservation) Parts() []*Reservation {
+	all := r.parts()
+	switch {
+	case r == nil:
+		return nil
+	case all.of == nil:
+		return []*Reservation{r}
+	}
+	parts := make([]*Reservation, len(all.of))
+	for i, p := range all.of {
+		parts[i] = all.of[p.first].r
+	}
+	return parts
+}
+
 // parts returns those of a HoldAll, and none for others.
 func (r *Reservation) parts() (all parts) {
 	if r != nil && r.l == nil {
@@ -89,7 +107,7 @@ func (r *Reservation) Delay() time.Duration {
 //   - while a later reservation of another process on the key is pending, which
 //     keeps its time as well.
 //
-// If the key was evicted because of [WithMaxKeys], or another limiter of the same
+// If the key was evicted because of MaxKeys, or another limiter of the same
 // name called Reset, windows may give back events that others have spent since. The store of
 // package redisstore learns of the Reset, with the exceptions listed there.
 //

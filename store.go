@@ -134,10 +134,6 @@ const (
 	// held. The Result says whether it did so, which it does not for 0 events.
 	OpHold
 
-	// OpTakeUpTo spends as many of N events as are granted now. If not even one is, the
-	// Decision is that of OpTake of one event.
-	OpTakeUpTo
-
 	// OpCharge spends N events whether or not they are granted.
 	OpCharge
 
@@ -247,7 +243,7 @@ type Result struct {
 	// QueueFull says that OpReserve found no room in a LeakyBucket.
 	QueueFull bool
 
-	// Full says that the store had no room for a new key; see [RefuseUnseen].
+	// Full says that the store had no room for a new key; see [MemoryStore].
 	Full bool
 
 	// Held says whether the hold of the request was opened, or found open.
@@ -263,10 +259,9 @@ type Result struct {
 	// limiter's clock, or 0 if the store decided by a clock of its own.
 	due kernel.Instant
 
-	ends    time.Duration // until the first of the open holds ends by itself; 0 if none is open
-	granted int           // for OpTakeUpTo: how many events
-	excess  bool          // for OpCharge and OpSettle: whether the state cannot hold as many events, but
-	most    uint64        // only as many
+	ends   time.Duration // until the first of the open holds ends by itself; 0 if none is open
+	excess bool          // for OpCharge and OpSettle: whether the state cannot hold as many events, but
+	most   uint64        // only as many
 }
 
 // expiry returns the time, by the limiter's clock, from which a state that r has left is like none, or

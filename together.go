@@ -35,7 +35,7 @@ import (
 // the default one, even if the stores differ: no other call finds the events spent in some keys
 // and not in others, or, if the request is denied, spent at all. The order of the keys does not
 // matter. As with an All, every [SlidingLog] with CountDenied counts a request that another key
-// denies. If TakeAll has more keys of a store with [WithMaxKeys] than the store may hold, it
+// denies. If TakeAll has more keys of a store with MaxKeys than the store may hold, it
 // returns an error that matches [ErrFull].
 //
 // # In Redis
@@ -84,7 +84,7 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 
 // HoldAll is [TakeAll], and returns one Reservation of the events in all keys if they are
 // granted. Each key is held as the options of [For] say; for a key that is given several times, those of
-// the first. [ResumeAll] resumes it. Its Settle settles all of them with the same number, one after the other, and returns
+// the first. [Reservation.Parts] has those of the keys. Its Settle settles all of them with the same number, one after the other, and returns
 // the decisions of all, merged like those of TakeAll. [Reservation.SettleEach] has a number for
 // each of them. Both check ctx once, before the first. If a key has no room for the events
 // ([ErrDebt] or [ErrFull]), the others are settled, and Settle can be called again for that key. If
@@ -255,7 +255,7 @@ func decideTogether(joint *memory.Joint, hold bool) (granted bool, err error) {
 		op = kernel.OpHold
 	}
 	if granted, err = joint.Decide(op); err != nil {
-		err = fmt.Errorf("%w: %w; see WithMaxKeys", ErrFull, err)
+		err = fmt.Errorf("%w: %w; see MaxKeys", ErrFull, err)
 	}
 	return granted, err
 }
@@ -362,9 +362,6 @@ func (m *merging) add(i int, d Decision, times, n int) {
 func (m *merging) addJoint(e *memory.Asked) {
 	if e.Times > 0 {
 		d := decision(&e.Answer)
-		if e.Own > 0 && !m.own { // the others have a state of their own as soon as there is room
-			d.Limit = times(e.Times, d.Limit) / e.Own
-		}
 		m.add(e.Index, d, e.Times, e.Sum)
 	}
 }

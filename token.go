@@ -7,11 +7,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -26,13 +23,9 @@ const (
 
 // Token returns a short text by which another process can settle the hold: see [Resume]. It holds no
 // secret, and does not show the key, but whoever has it can settle the hold. It is empty if there is no
-// hold: if r is nil or no events are held; and if a full [MemoryStore] with ShareUnseen had no place for
-// a key. That of a [HoldAll] is for [ResumeAll].
+// hold: if r is nil or no events are held. That of a [HoldAll] has none, but its [Reservation.Parts] have.
 func (r *Reservation) Token() string {
-	if all := r.parts().of; all != nil {
-		return tokenOf(all)
-	}
-	if !r.holds() || memory.Shared(r.grant) {
+	if !r.holds() {
 		return ""
 	}
 	b := make([]byte, 0, tokenSize)
@@ -44,32 +37,6 @@ func (r *Reservation) Token() string {
 
 // holds reports whether r has a hold.
 func (r *Reservation) holds() bool { return r != nil && r.hold != 0 }
-
-// The token of a HoldAll is those of its keys, or nothingHeld, with betweenTokens between. So it is not one
-// if it is cut off.
-const (
-	betweenTokens = "."
-	nothingHeld   = "0"
-)
-
-// tokenOf returns the token of a HoldAll.
-func tokenOf(all []part) string {
-	tokens, any := make([]string, len(all)), false
-	for i, p := range all {
-		switch tokens[i] = p.r.Token(); {
-		case tokens[i] != "":
-			any = true
-		case p.r.holds():
-			return ""
-		default:
-			tokens[i] = nothingHeld
-		}
-	}
-	if !any {
-		return ""
-	}
-	return strings.Join(tokens, betweenTokens)
-}
 
 // seal returns the hash of a token's fields, and of what they belong to: a key of a limiter, with its
 // name and kind; in memory, one of a store.
@@ -137,48 +104,3 @@ func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, 
 	}
 	return &Reservation{l: l, n: int(n), due: due, key: key, by: t, hold: id}, nil
 }
-
-// ResumeAll is [Resume] for the Token of a [HoldAll]. It needs the same keys in the same order; their
-// options and numbers of events do not matter. What is settled of a key of which nothing was held is
-// counted, unless New has not made the limiter and it unwraps to none.
-func ResumeAll(ctx context.Context, token string, of ...Bound) (*Reservation, error) {
-	own, err := checkTogether(ctx, 0, of)
-	if err != nil {
-		return nil, err
-	}
-	tokens := strings.Split(token, betweenTokens)
-	if len(tokens) != len(of) {
-		return nil, fmt.Errorf("%w: it is one of %d keys, and not of %d", ErrToken, len(tokens), len(of))
-	}
-	all := make([]part, len(of))
-	for i, b := range of {
-		first := slices.IndexFunc(of, b.equals)
-		if all[i].first = first; first < i {
-			if tokens[i] != nothingHeld {
-				return nil, fmt.Errorf("bounds[%d]: %w: the key is that of bounds[%d]", i, ErrToken, first)
-			}
-			all[first].times++
-			continue
-		}
-		all[i].r, err = b.resume(ctx, tokens[i])
-		if err != nil {
-			return nil, fmt.Errorf("bounds[%d]: %w", i, err)
-		}
-		all[i].times, all[i].n = 1, all[i].r.n
-	}
-	return &Reservation{grant: parts{all, own}}, nil
-}
-
-// resume is Resume. Without a token, nothing is held.
-func (b Bound) resume(ctx context.Context, token string) (*Reservation, error) {
-	if token != nothingHeld {
-		return Resume(ctx, b.limiter, b.key, token)
-	}
-	if l, ok := inner[interface{ unheld(key string) *Reservation }](b.limiter); ok {
-		return l.unheld(b.key), nil
-	}
-	return new(Reservation), nil
-}
-
-// unheld returns a Reservation that holds nothing, and counts what is settled.
-func (l *limiter) unheld(key string) *Reservation { return &Reservation{l: l, key: key} }

@@ -170,7 +170,7 @@ func (d *Decision) set(a *kernel.Answer) {
 func (r *Result) set(a *kernel.Answer) {
 	r.Decision.set(a)
 	r.Wait, r.QueueFull, r.Full, r.Held, r.Grant = a.Wait, a.QueueFull, a.Full, a.Held, a.Grant
-	r.due, r.ends, r.granted, r.excess, r.most = a.Due, a.Ends, a.Granted, a.Excess, a.Most
+	r.due, r.ends, r.excess, r.most = a.Due, a.Ends, a.Excess, a.Most
 }
 
 // loose returns t with a kernel whose counts may exceed the limit, as they do after a

@@ -17,9 +17,9 @@ import (
 func TestObserverSeesShadow(t *testing.T) {
 	seen := make(chan string, 2)
 	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithName("api, shadow"),
-		ratelimit.WithObserver(ratelimit.ObserverFunc(func(_ context.Context, o ratelimit.Observation) {
+		ratelimit.WithObserver(func(_ context.Context, o ratelimit.Observation) {
 			seen <- fmt.Sprint(o.Limiter, ": ", o.Call, " ", o.Outcome)
-		}))))
+		})))
 	p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithShadow(func(*grpclimit.Call, ratelimit.Decision) {}))))
 	require.NoError(t, p.call(t.Context()))
 	assert.Equal(t, "api, shadow: take granted", <-seen)

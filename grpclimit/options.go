@@ -103,7 +103,7 @@ func WithPerMessage() Option { return func(c *config) { c.perMessage = true } }
 
 // WithInFlight is for a limiter whose keys have limits of their own ([ratelimit.WithLimits]), if
 // some of these are a [ratelimit.InFlight] or have one in them, and for a wrapper of a limiter that
-// does not tell its algorithm (see [ratelimit.AlgorithmOf]). It makes the server hold each call
+// does not tell its algorithm (see [ratelimit.Describe]). It makes the server hold each call
 // until its handler returns or panics, and then release it. Without it, such a call counts for the
 // Timeout. It is not needed if the algorithm is known. It costs one more call of the store for each
 // call, whatever its key.

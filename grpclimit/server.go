@@ -60,7 +60,7 @@ func isNil(l ratelimit.Limiter) bool {
 
 // flies reports whether l is known to have an InFlight.
 func flies(l ratelimit.Limiter) bool {
-	switch alg := ratelimit.AlgorithmOf(l).(type) {
+	switch alg := ratelimit.Describe(l).Algorithm.(type) {
 	case ratelimit.InFlight:
 		return true
 	case ratelimit.All:

@@ -75,25 +75,25 @@ type limit struct {
 	limiter  ratelimit.Limiter
 	key      KeyFunc
 	name     string
-	other    bool        // whether it was given options that are not for one limiter
-	costing              // its own, if it has one
-	policies *policies   // of all keys
-	perKey   bool        // whether each key may have its own, see policiesOf
+	other    bool      // whether it was given options that are not for one limiter
+	costing            // its own, if it has one
+	policies *policies // of all keys
+	info     ratelimit.Info
 	own      policyCache // for policiesOf
 }
 
 // describe sets the policies. status is that of a refusal.
 func (l *limit) describe(status int) {
-	alg := ratelimit.AlgorithmOf(l.limiter)
-	l.policies, l.perKey = newPolicies(l.name, status, alg), alg == nil
+	l.info = ratelimit.Describe(l.limiter)
+	l.policies = newPolicies(l.name, status, l.info.Algorithm)
 }
 
 // policiesOf returns the policies of key.
 func (l *limit) policiesOf(ctx context.Context, key string, status int) *policies {
-	if !l.perKey {
+	if l.info.Lookup == nil {
 		return l.policies
 	}
-	alg, err := ratelimit.AlgorithmFor(ctx, l.limiter, key)
+	alg, err := l.info.For(ctx, key)
 	if err != nil || alg == nil {
 		return l.policies // not known
 	}

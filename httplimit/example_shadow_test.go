@@ -15,11 +15,11 @@ import (
 // refuse nobody.
 func ExampleWithShadow() {
 	denied := map[string]int{} // by name; a server's observer counts them by package otellimit
-	count := ratelimit.WithObserver(ratelimit.ObserverFunc(func(_ context.Context, o ratelimit.Observation) {
+	count := ratelimit.WithObserver(func(_ context.Context, o ratelimit.Observation) {
 		if o.Outcome == ratelimit.Denied {
 			denied[o.Limiter]++
 		}
-	}))
+	})
 	day := func(limit int) ratelimit.FixedWindow {
 		return ratelimit.FixedWindow{Limit: limit, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent}
 	}

@@ -124,7 +124,7 @@ type middleware struct {
 }
 
 func newMiddleware(c *config, l ratelimit.Limiter) *middleware {
-	m := &middleware{config: c, flies: c.inFlight, settles: c.settled, clk: ratelimit.ClockOf(l)}
+	m := &middleware{config: c, flies: c.inFlight, settles: c.settled, clk: ratelimit.Describe(l).Clock}
 	if m.clk == nil {
 		m.clk = clock.New()
 	}
@@ -133,7 +133,7 @@ func newMiddleware(c *config, l ratelimit.Limiter) *middleware {
 	for i, l := range m.limits {
 		l.describe(c.status)
 		all[i] = l.policies
-		m.perKey = m.perKey || l.perKey
+		m.perKey = m.perKey || l.info.Lookup != nil
 		m.flies = m.flies || flies(l.limiter)
 		m.settles = m.settles || l.settled
 		m.apart = m.apart || l.costs()
@@ -369,7 +369,7 @@ func (p *policies) shown(ctx context.Context, q question, d ratelimit.Decision) 
 	}
 	// Peek names the part with the least left, or one that refuses a single event. If d is a
 	// refusal, that part refuses its events.
-	if now, err := decided.Peek(ctx); err == nil {
+	if now, err := decided.Limiter().Peek(ctx, decided.Key()); err == nil {
 		d.Part = min(first+now.Part, end-1)
 	}
 	return d

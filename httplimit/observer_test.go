@@ -20,9 +20,9 @@ import (
 func observed() (l ratelimit.Limiter, seen *[]string) {
 	seen = new([]string)
 	l = ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithObserver(
-		ratelimit.ObserverFunc(func(_ context.Context, o ratelimit.Observation) {
+		func(_ context.Context, o ratelimit.Observation) {
 			*seen = append(*seen, fmt.Sprint(o.Call, " ", o.Outcome))
-		}))))
+		})))
 	return l, seen
 }
 
@@ -69,9 +69,9 @@ func TestObserverSeesShapingOnce(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var seen []string
-			options := []ratelimit.Option{ratelimit.WithObserver(ratelimit.ObserverFunc(func(_ context.Context, o ratelimit.Observation) {
+			options := []ratelimit.Option{ratelimit.WithObserver(func(_ context.Context, o ratelimit.Observation) {
 				seen = append(seen, fmt.Sprint(o.Call, " ", o.Outcome))
-			}))}
+			})}
 			if tt.alg == nil {
 				tt.alg = flight
 				options = append(options, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
@@ -120,9 +120,9 @@ func TestObserverSeesFullLineOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				seen := make(chan string, 9)
 				l := ratelimit.Must(ratelimit.New(tt.alg, ratelimit.WithMaxWaiters(1), ratelimit.WithObserver(
-					ratelimit.ObserverFunc(func(_ context.Context, o ratelimit.Observation) {
+					func(_ context.Context, o ratelimit.Observation) {
 						seen <- fmt.Sprint(o.Call, " ", o.Outcome, " ", o.Decision.RetryAfter)
-					}))))
+					})))
 				require.True(t, l.Allow("192.0.2.1"))
 				<-seen
 				h := httplimit.Middleware(l, httplimit.WithShaping(time.Hour))(http.NotFoundHandler())

@@ -185,7 +185,7 @@ func partsOf(alg ratelimit.Algorithm) []ratelimit.Algorithm {
 
 // flies reports whether l is known to have an InFlight.
 func flies(l ratelimit.Limiter) bool {
-	return slices.ContainsFunc(partsOf(ratelimit.AlgorithmOf(l)), func(part ratelimit.Algorithm) bool {
+	return slices.ContainsFunc(partsOf(ratelimit.Describe(l).Algorithm), func(part ratelimit.Algorithm) bool {
 		_, ok := part.(ratelimit.InFlight)
 		return ok
 	})

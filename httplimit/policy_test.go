@@ -127,8 +127,10 @@ func TestPolicyOfKeysLimits(t *testing.T) {
 // A nestedLimit is a limiter of another package, which returns an All as it was written.
 type nestedLimit struct{ ratelimit.Limiter }
 
-func (nestedLimit) AlgorithmFor(context.Context, string) (ratelimit.Algorithm, error) {
-	return ratelimit.All{ratelimit.All{ratelimit.FixedWindow{Limit: 5, Window: time.Hour}}}, nil
+func (nestedLimit) Describe() ratelimit.Info {
+	return ratelimit.Info{Lookup: func(context.Context, string) (ratelimit.Algorithm, error) {
+		return ratelimit.All{ratelimit.All{ratelimit.FixedWindow{Limit: 5, Window: time.Hour}}}, nil
+	}}
 }
 
 // TestPolicyOfNestedLimits: an algorithm that cannot be a key of the cache is described, too.

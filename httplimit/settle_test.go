@@ -351,7 +351,7 @@ type flaky struct {
 }
 
 func (f *flaky) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
-	f.States, err = ratelimit.NewMemoryStore().Open(name, t)
+	f.States, err = new(ratelimit.MemoryStore).Open(name, t)
 	return f, err
 }
 

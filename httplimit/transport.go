@@ -108,7 +108,7 @@ type Transport struct {
 	//	},
 	Rest func(*http.Response) time.Duration
 
-	// InFlight is for a Limiter whose algorithm is not known (see [ratelimit.AlgorithmOf]),
+	// InFlight is for a Limiter whose algorithm is not known (see [ratelimit.Describe]),
 	// such as one with limits per key, if some keys have a [ratelimit.InFlight]. It makes
 	// Transport release all requests. Without it, those requests count for the Timeout.
 	InFlight bool

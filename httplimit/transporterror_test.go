@@ -23,7 +23,7 @@ func TestTransportErrors(t *testing.T) {
 		require.True(t, late.Allow("example.com"))
 		full := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1)}))
 		require.True(t, full.Allow("example.com"))
-		store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))
+		store := &ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: true}
 		crowded := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(store), ratelimit.WithName("test")))
 		require.True(t, crowded.Allow("somebody"))
 		for name, tt := range map[string]struct {

@@ -26,7 +26,7 @@ func NewTurns(l ratelimit.Limiter, inFlight bool) (*Turns, error) {
 	if param.IsNil(l) {
 		return nil, invalid("the limiter", nil, "must be a Limiter, such as ratelimit.New returns")
 	}
-	t := &Turns{limiter: l, holds: inFlight || flies(l), held: heldKeys{clk: ratelimit.ClockOf(l)}}
+	t := &Turns{limiter: l, holds: inFlight || flies(l), held: heldKeys{clk: ratelimit.Describe(l).Clock}}
 	if t.held.clk == nil {
 		t.held.clk = clock.New()
 	}

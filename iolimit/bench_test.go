@@ -39,7 +39,7 @@ func BenchmarkReader(b *testing.B) {
 	}
 	b.Run("held", func(b *testing.B) {
 		l := ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(125_000_000), Burst: mega})), "key")
-		_ = l.AllowN(mega)
+		_ = l.Limiter().AllowN(l.Key(), mega)
 		read(b, iolimit.Reader(context.Background(), new(asked), l))
 	})
 }

@@ -23,7 +23,7 @@ import (
 // usedUp returns a key of bucket that has used its limit up.
 func usedUp(t *testing.T) ratelimit.Bound {
 	b := bucket()
-	require.True(t, b.AllowN(1000))
+	require.True(t, b.Limiter().AllowN(b.Key(), 1000))
 	return b
 }
 
@@ -185,7 +185,7 @@ func TestDeadlineMovesDuringTheWait(t *testing.T) {
 						c = written(t, b, strings.Repeat("x", 20))
 						call = func() (int, error) { return c.Read(make([]byte, 20)) }
 					}
-					_, err := b.Charge(t.Context(), 980) // so that 20 come in a second
+					_, err := b.Limiter().Charge(t.Context(), b.Key(), 980) // so that 20 come in a second
 					require.NoError(t, err)
 					require.NoError(t, c.SetDeadline(at(test.first)))
 					moved := make(chan error, 1)
@@ -215,7 +215,7 @@ func TestCloseEndsCalls(t *testing.T) {
 		defer peer.Close()
 		l := iolimit.Conn(c, b, b)
 		go func() { _, _ = peer.Write(make([]byte, 10)) }()
-		_, err := b.Charge(t.Context(), 1000)
+		_, err := b.Limiter().Charge(t.Context(), b.Key(), 1000)
 		require.NoError(t, err)
 		var calls sync.WaitGroup
 		for range 3 {

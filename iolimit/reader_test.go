@@ -28,7 +28,7 @@ func bucket(opts ...ratelimit.Option) ratelimit.Bound {
 // left returns how many bytes b grants now.
 func left(t *testing.T, b ratelimit.Bound) int {
 	t.Helper()
-	d, err := b.Peek(context.Background())
+	d, err := b.Limiter().Peek(context.Background(), b.Key())
 	require.NoError(t, err)
 	return d.Remaining
 }
@@ -74,7 +74,7 @@ func (p *pausing) Read(b []byte) (int, error) {
 func TestReaderPassesErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin, b := time.Now(), bucket()
-		require.True(t, b.AllowN(1000))
+		require.True(t, b.Limiter().AllowN(b.Key(), 1000))
 		for _, want := range []error{io.EOF, io.ErrUnexpectedEOF} {
 			n, err := iolimit.Reader(t.Context(), iotest.ErrReader(want), b).Read(make([]byte, 10))
 			assert.Zero(t, n)
@@ -150,7 +150,7 @@ func TestIdleReadersHoldNothing(t *testing.T) {
 func TestReaderKeepsWhatItCannotDeliver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := bucket()
-		require.True(t, b.AllowN(1000))
+		require.True(t, b.Limiter().AllowN(b.Key(), 1000))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		begin, source := time.Now(), strings.NewReader("twenty bytes of text")
@@ -169,7 +169,7 @@ func TestReaderKeepsWhatItCannotDeliver(t *testing.T) {
 
 // An error that came with bytes follows them, even if they are delivered late.
 func TestReaderKeepsErrors(t *testing.T) {
-	store := &failing{Store: ratelimit.NewMemoryStore()}
+	store := &failing{Store: new(ratelimit.MemoryStore)}
 	b := bucket(ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
 	r := iolimit.Reader(t.Context(), &lastWords{text: "Read once. Ended."}, b)
 	buf := make([]byte, 11)
@@ -220,7 +220,7 @@ func TestReaderWithFailingStore(t *testing.T) {
 			"closed":   {policy: ratelimit.FailClosed, fails: true},
 			"fallback": {policy: ratelimit.Fallback(spare), takes: 100 * time.Millisecond},
 		} {
-			store := &failing{Store: ratelimit.NewMemoryStore()}
+			store := &failing{Store: new(ratelimit.MemoryStore)}
 			b := bucket(ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(test.policy), ratelimit.WithFailureLog(nil))
 			for _, known := range []bool{false, true} { // whether a chunk has passed before
 				begin := time.Now()
@@ -425,7 +425,7 @@ func TestPlans(t *testing.T) {
 		} {
 			alg = step.alg
 			if step.bytes == 0 {
-				if d, _ := b.Peek(t.Context()); d.Limit > 0 {
+				if d, _ := b.Limiter().Peek(t.Context(), b.Key()); d.Limit > 0 {
 					continue // a limit of another kind starts afresh
 				}
 				n, err := r.Read(make([]byte, 1))
@@ -459,7 +459,7 @@ func TestReaderFollowsTheInjectedClock(t *testing.T) {
 	} {
 		mock := clock.NewMock()
 		b := ratelimit.For(ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(mock))), "key")
-		require.True(t, b.Allow())
+		require.True(t, b.Limiter().Allow(b.Key()))
 		done := make(chan error)
 		go func() {
 			_, err := io.ReadFull(iolimit.Reader(context.Background(), new(asked), b), make([]byte, 3))

@@ -42,14 +42,15 @@ func chunkOf(limit int) int {
 
 // A payer waits for the tokens of a stream's bytes. One goroutine at a time uses it.
 type payer struct {
-	bound ratelimit.Bound
-	limit int // of the latest decision; 0 if it is unknown, or nothing can be granted
+	limiter ratelimit.Limiter
+	key     string
+	limit   int // of the latest decision; 0 if it is unknown, or nothing can be granted
 }
 
 // newPayer returns the payer of a stream. A missing limiter is logged, because the program may use the
 // stream much later.
 func newPayer(b ratelimit.Bound) payer {
-	p := payer{bound: b}
+	p := payer{limiter: b.Limiter(), key: b.Key()}
 	if err := p.check(context.Background()); err != nil {
 		slog.Error("iolimit: calls fail", "error", err)
 	}
@@ -59,7 +60,7 @@ func newPayer(b ratelimit.Bound) payer {
 // check returns an error if the stream cannot be used.
 func (p *payer) check(ctx context.Context) error {
 	switch {
-	case param.IsNil(p.bound.Limiter()):
+	case param.IsNil(p.limiter):
 		return param.InvalidIn("iolimit", "the Bound's limiter", nil, "must not be nil; ratelimit.For(limiter, key) makes a Bound")
 	case ctx == nil:
 		return param.InvalidIn("iolimit", "ctx", nil, "must not be nil; context.Background() is one")
@@ -73,7 +74,7 @@ func (p *payer) chunk(ctx context.Context) (int, error) {
 		if err := p.suits(ctx); err != nil {
 			return 0, err
 		}
-		d, err := p.bound.Peek(ctx)
+		d, err := p.limiter.Peek(ctx, p.key)
 		if err != nil && !d.Degraded {
 			return 0, err
 		}
@@ -90,7 +91,7 @@ func (p *payer) chunk(ctx context.Context) (int, error) {
 // suits returns an error if bytes cannot be events of the key's algorithm. An unknown algorithm
 // suits.
 func (p *payer) suits(ctx context.Context) error {
-	alg, err := ratelimit.AlgorithmFor(ctx, p.bound.Limiter(), p.bound.Key())
+	alg, err := ratelimit.Describe(p.limiter).For(ctx, p.key)
 	if err != nil {
 		return nil // which Peek lets the FailurePolicy handle
 	}
@@ -108,7 +109,7 @@ func (p *payer) suits(ctx context.Context) error {
 }
 
 func (p *payer) never(n int) error {
-	return fmt.Errorf("%w: %d bytes of key %q with a limit of %d", ratelimit.ErrNever, n, p.bound.Key(), p.limit)
+	return fmt.Errorf("%w: %d bytes of key %q with a limit of %d", ratelimit.ErrNever, n, p.key, p.limit)
 }
 
 // pay waits until some of n bytes may pass, at most a chunk, spends them, and returns how many. With options, it holds
@@ -128,7 +129,7 @@ func (p *payer) pay(ctx context.Context, n int, opts ...ratelimit.HoldOption) (h
 
 // spend is pay for a chunk. It may return 0, to be called again with a chunk of the limit as it is now.
 func (p *payer) spend(ctx context.Context, n int, opts []ratelimit.HoldOption) (held *ratelimit.Reservation, paid int, err error) {
-	held, d, _ := p.bound.ReserveWithin(ctx, n, 0, opts...) // if the store has failed, the policy decides
+	held, d, _ := p.limiter.ReserveWithin(ctx, p.key, n, 0, opts...) // if the store has failed, the policy decides
 	p.limit = d.Limit
 	switch {
 	case held != nil && d.Degraded: // nothing is held
@@ -143,15 +144,15 @@ func (p *payer) spend(ctx context.Context, n int, opts []ratelimit.HoldOption) (
 		n = d.Remaining
 	}
 	if len(opts) > 0 {
-		held, err = p.bound.WaitHold(patient{ctx}, n, opts...)
+		held, err = p.limiter.WaitHold(patient{ctx}, p.key, n, opts...)
 	} else {
-		err = p.bound.WaitN(patient{ctx}, n)
+		err = p.limiter.WaitN(patient{ctx}, p.key, n)
 	}
 	switch {
 	case err == nil:
 		return held, n, nil
 	case errors.Is(err, ratelimit.ErrQueueFull):
-		return nil, 0, sleep(ctx, ratelimit.ClockOf(p.bound.Limiter()), d.RetryAfter)
+		return nil, 0, sleep(ctx, ratelimit.Describe(p.limiter).Clock, d.RetryAfter)
 	case errors.Is(err, ratelimit.ErrNever): // the limit has become lower, as the next decision says
 		return nil, 0, nil
 	}

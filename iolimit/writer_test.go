@@ -52,7 +52,7 @@ func TestWriterGivesBackWhatWasNotWritten(t *testing.T) {
 		// The end of a window is a chunk of its own.
 		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1600, Window: time.Second}))
 		b := ratelimit.For(l, "key")
-		require.True(t, b.AllowN(1550))
+		require.True(t, b.Limiter().AllowN(b.Key(), 1550))
 		n, err := iolimit.Writer(t.Context(), &limitedSpace{room: 10, err: errDown}, b).Write(make([]byte, 100))
 		assert.Equal(t, errDown, err)
 		assert.Equal(t, 10, n)
@@ -98,7 +98,7 @@ func TestWriterWhoseContextEnds(t *testing.T) {
 }
 
 func TestWriterWithFailingStore(t *testing.T) {
-	store := &failing{Store: ratelimit.NewMemoryStore()}
+	store := &failing{Store: new(ratelimit.MemoryStore)}
 	b := bucket(ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
 	var out bytes.Buffer
 	w := iolimit.Writer(t.Context(), &out, b)

@@ -5,7 +5,7 @@
 //
 //	page := limitpage.New()
 //	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
-//		ratelimit.WithName("api"), ratelimit.WithObserver(page)))
+//		ratelimit.WithName("api"), ratelimit.WithObserver(page.Observe)))
 //	if err := page.Add(limiter); err != nil {
 //		log.Fatal(err)
 //	}
@@ -49,8 +49,8 @@
 // instead of 50 (go test -bench Allow ./limitpage measures it). It allocates nothing, except for a
 // key that enters that list. There is no goroutine.
 //
-// Each limiter takes about 11 kB, and the memory of a ratelimit.TopDenied(32) once keys are denied:
-// about 30 kB (see [ratelimit.DeniedKeys]).
+// Each limiter takes about 11 kB, and the memory of a observe.TopDenied(32) once keys are denied:
+// about 30 kB (see [observe.DeniedKeys]).
 //
 // The stores are asked for their counters, and limiters for keys, only while somebody looks
 // at the page: once a second for each who does.

@@ -11,7 +11,7 @@ import (
 func Example() {
 	page := limitpage.New()
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
-		ratelimit.WithName("api"), ratelimit.WithObserver(page)))
+		ratelimit.WithName("api"), ratelimit.WithObserver(page.Observe)))
 	if err := page.Add(limiter); err != nil {
 		log.Fatal(err)
 	}

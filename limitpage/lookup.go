@@ -51,7 +51,7 @@ func (p *Page) lookup(ctx context.Context, w shown, key string) lookup {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	r := lookup{Limiter: label(w.name), keyReport: p.show(key), Next: []next{}}
-	alg, err := ratelimit.AlgorithmFor(ctx, w.limiter, key)
+	alg, err := ratelimit.Describe(w.limiter).For(ctx, key)
 	if err == nil {
 		r.Algorithm, r.Limit = words(alg)
 	}

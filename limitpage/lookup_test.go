@@ -155,7 +155,7 @@ func TestLookUpByNameThatIsALabel(t *testing.T) {
 
 func TestLookUpWhatIsUnknown(t *testing.T) {
 	page := New()
-	l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithName("seen"), ratelimit.WithObserver(page)))
+	l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithName("seen"), ratelimit.WithObserver(page.Observe)))
 	l.Allow("k")
 	for _, name := range []string{"seen", "other"} {
 		w := post(page, nil, "action", "lookup", "limiter", name, "key", "k")
@@ -204,7 +204,7 @@ func TestNextIsTrue(t *testing.T) {
 			for step := range 12 {
 				d, err := l.Peek(t.Context(), "k")
 				require.NoError(t, err)
-				for i, n := range nextOf(ratelimit.AlgorithmOf(l), d) {
+				for i, n := range nextOf(ratelimit.Describe(l).Algorithm, d) {
 					assert.False(t, n.Exactly && n.Granted == math.MaxInt, "one more cannot be asked for")
 					for _, more := range []int{0, 1} { // on copies of the state: all that was done so far, done again
 						if more == 1 && !n.Exactly {
@@ -253,7 +253,7 @@ func TestNextOfABucket(t *testing.T) {
 		require.True(t, l.AllowN("k", tt.spent), name)
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
-		assert.Equal(t, tt.want, nextOf(ratelimit.AlgorithmOf(l), d), name)
+		assert.Equal(t, tt.want, nextOf(ratelimit.Describe(l).Algorithm, d), name)
 	}
 	changed := ratelimit.Decision{Allowed: true, Limit: 7, Remaining: 3, ResetAfter: time.Hour}
 	assert.Len(t, nextOf(ratelimit.TokenBucket{Rate: tenth, Burst: 20}, changed), 2, "the limit of the key changed in between")

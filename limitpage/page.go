@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/byname"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/observe"
 )
 
 // A Page shows limiters. It is the [ratelimit.Observer] that their decisions are told to, and
@@ -44,7 +45,7 @@ type watched struct {
 	limiter ratelimit.Limiter // nil unless added
 	tally   tally
 	outage  outage
-	denied  *ratelimit.DeniedKeys
+	denied  *observe.DeniedKeys
 }
 
 // An Option changes how [New] makes a Page.
@@ -142,7 +143,7 @@ func (p *Page) Add(l ratelimit.Limiter) error {
 	if param.IsNil(l) {
 		return invalid("Add's limiter", nil, "must be a Limiter")
 	}
-	name := ratelimit.NameOf(l)
+	name := ratelimit.Describe(l).Name
 	w := p.watch(name)
 	if w == nil {
 		return invalid("the number of the page's limiters", mostLimiters+1, fmt.Sprintf("must be at most %d", mostLimiters))
@@ -160,7 +161,7 @@ func invalid(what string, value any, want string) error {
 	return param.InvalidIn("limitpage", what, value, want)
 }
 
-// Observe implements [ratelimit.Observer].
+// Observe is a [ratelimit.Observer].
 func (p *Page) Observe(ctx context.Context, o ratelimit.Observation) {
 	w := p.watch(o.Limiter)
 	if w == nil {
@@ -179,7 +180,8 @@ func (p *Page) Observe(ctx context.Context, o ratelimit.Observation) {
 // too many.
 func (p *Page) watch(name string) *watched {
 	return p.watched.GetOrAdd(name, mostLimiters, func() *watched {
-		w := &watched{name: name, denied: ratelimit.TopDenied(mostDenied, ratelimit.WithHalfLife(halfLife))}
+		denied, _ := observe.TopDenied(mostDenied, observe.WithHalfLife(halfLife)) // fails only if these are out of range
+		w := &watched{name: name, denied: denied}
 		w.tally.begin(p.now())
 		return w
 	})

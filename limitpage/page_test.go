@@ -25,7 +25,7 @@ import (
 // added returns a limiter that page observes and shows.
 func added(t *testing.T, page *Page, name string, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
 	t.Helper()
-	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithName(name), ratelimit.WithObserver(page)}, opts...)...)
+	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithName(name), ratelimit.WithObserver(page.Observe)}, opts...)...)
 	require.NoError(t, err)
 	require.NoError(t, page.Add(l))
 	return l
@@ -244,7 +244,7 @@ func BenchmarkAllow(b *testing.B) {
 			b.Run(fmt.Sprintf("alg=%T/observer=%s", alg, observer), func(b *testing.B) {
 				opts := []ratelimit.Option{ratelimit.WithName("api")}
 				if observer == "page" {
-					opts = append(opts, ratelimit.WithObserver(New()))
+					opts = append(opts, ratelimit.WithObserver(New().Observe))
 				}
 				l := ratelimit.Must(ratelimit.New(alg, opts...))
 				for b.Loop() {
@@ -316,7 +316,7 @@ func TestAddRefusesMistakes(t *testing.T) {
 func TestLimiterWithoutAlgorithm(t *testing.T) {
 	page := New()
 	require.NoError(t, page.Add(struct{ ratelimit.Limiter }{named(t, "hidden")}))
-	assert.Equal(t, "unknown: the limiter has no method Unwrap or Algorithm", get[sent](t, page, "").Limiters[0].Limit)
+	assert.Equal(t, "unknown: the limiter has no method Unwrap or Describe", get[sent](t, page, "").Limiters[0].Limit)
 	assert.True(t, get[found](t, page, "&limiter=&key=k").Decision.Allowed)
 }
 
@@ -337,7 +337,7 @@ func (o odd) Unwrap() ratelimit.Limiter { return o.Limiter }
 
 func TestLimitersThatWereNotAdded(t *testing.T) {
 	page := New()
-	l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithName("api"), ratelimit.WithObserver(page)))
+	l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithName("api"), ratelimit.WithObserver(page.Observe)))
 	l.Allow("k")
 	r := get[sent](t, page, "")
 	assert.Equal(t, uint64(1), r.Limiters[0].Denied)
@@ -359,7 +359,7 @@ func (conn) Do(context.Context, redisstore.Command) (string, error) {
 
 func TestStores(t *testing.T) {
 	page := New()
-	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1))
+	store := &ratelimit.MemoryStore{MaxKeys: 1}
 	alg := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}
 	a := added(t, page, "a", alg, ratelimit.WithStore(store))
 	added(t, page, "own", alg)

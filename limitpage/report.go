@@ -156,7 +156,7 @@ func (p *Page) report(since int64) report {
 	for _, w := range p.all() {
 		l := p.reportOf(&w, since, now)
 		if w.limiter != nil {
-			if i, ok := place(&stores, ratelimit.StoreOf(w.limiter)); ok {
+			if i, ok := place(&stores, ratelimit.Describe(w.limiter).Store); ok {
 				if i == len(r.Stores) {
 					r.Stores = append(r.Stores, p.reportOfStore(stores[i]))
 				}
@@ -198,7 +198,7 @@ func (p *Page) reportOf(w *shown, since int64, now time.Duration) limiterReport 
 	}
 	var alg ratelimit.Algorithm
 	if r.Added {
-		alg = ratelimit.AlgorithmOf(w.limiter)
+		alg = ratelimit.Describe(w.limiter).Algorithm
 		r.Algorithm, r.Limit = wordsOf(w.limiter)
 	}
 	from, of := t.since(since, now)

@@ -11,19 +11,19 @@ import (
 
 // wordsOf returns what words does of the algorithm of l.
 func wordsOf(l ratelimit.Limiter) (name, limit string) {
-	alg := ratelimit.AlgorithmOf(l)
-	if alg == nil && ratelimit.StoreOf(l) != nil {
+	info := ratelimit.Describe(l)
+	if info.Lookup != nil {
 		return "limits by key", "each key has a limit of its own"
 	}
-	return words(alg)
+	return words(info.Algorithm)
 }
 
 // words returns the name of an algorithm and its limit in words. alg is normalized, as
-// ratelimit.AlgorithmOf returns it.
+// ratelimit.Describe returns it.
 func words(alg ratelimit.Algorithm) (name, limit string) {
 	switch a := alg.(type) {
 	case nil: // of a limiter that New has not made
-		return "unknown algorithm", "unknown: the limiter has no method Unwrap or Algorithm"
+		return "unknown algorithm", "unknown: the limiter has no method Unwrap or Describe"
 	case ratelimit.TokenBucket:
 		name, limit = "token bucket", events(a.Rate)
 		if a.Refill == ratelimit.RefillInterval {

@@ -36,7 +36,7 @@ func TestWords(t *testing.T) {
 	} {
 		l, err := ratelimit.New(tt.alg)
 		require.NoError(t, err)
-		name, limit := words(ratelimit.AlgorithmOf(l))
+		name, limit := words(ratelimit.Describe(l).Algorithm)
 		assert.Equal(t, tt.name, name)
 		assert.Equal(t, tt.limit, limit)
 	}
@@ -45,11 +45,11 @@ func TestWords(t *testing.T) {
 // TestEveryAlgorithmHasWords fails for a new algorithm until words knows it.
 func TestEveryAlgorithmHasWords(t *testing.T) {
 	for name, alg := range storetest.Algorithms() {
-		_, limit := words(ratelimit.AlgorithmOf(ratelimit.Must(ratelimit.New(alg))))
+		_, limit := words(ratelimit.Describe(ratelimit.Must(ratelimit.New(alg))).Algorithm)
 		assert.NotContains(t, limit, "{", name)
 	}
 	for name, alg := range storetest.Plans() {
-		_, limit := words(ratelimit.AlgorithmOf(ratelimit.Must(ratelimit.New(alg))))
+		_, limit := words(ratelimit.Describe(ratelimit.Must(ratelimit.New(alg))).Algorithm)
 		assert.NotContains(t, limit, "{", name)
 	}
 }

@@ -18,7 +18,7 @@
 //	ratelimit.memory.keys            UpDownCounter  {key}       Keys: keys held now
 //	ratelimit.memory.usage           UpDownCounter  By          Bytes: memory in use now
 //	ratelimit.memory.inserts         Counter        {key}       Inserts: keys stored
-//	ratelimit.memory.evictions       Counter        {key}       Evictions: keys in use that WithMaxKeys evicted
+//	ratelimit.memory.evictions       Counter        {key}       Evictions: keys in use that MaxKeys evicted
 //	ratelimit.memory.rejections      Counter        {request}   Rejected: requests for new keys in a full store
 //	ratelimit.memory.holds.ended     Counter        {hold}      Ended: holds that ended because nobody settled them in time
 //

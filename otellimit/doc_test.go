@@ -21,7 +21,7 @@ func TestTables(t *testing.T) {
 		o, err := New(provider)
 		require.NoError(t, err)
 		decide(t, o)
-		_, err = ObserveMemory(provider, "m", ratelimit.NewMemoryStore())
+		_, err = ObserveMemory(provider, "m", new(ratelimit.MemoryStore))
 		require.NoError(t, err)
 		_, err = observeRedis(provider, "r", redisStats)
 		require.NoError(t, err)

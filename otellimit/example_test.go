@@ -22,12 +22,12 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	store := ratelimit.NewMemoryStore()
+	store := new(ratelimit.MemoryStore)
 	if _, err := otellimit.ObserveMemory(provider, "main", store); err != nil {
 		log.Fatal(err)
 	}
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)},
-		ratelimit.WithStore(store), ratelimit.WithName("orders"), ratelimit.WithObserver(observer)))
+		ratelimit.WithStore(store), ratelimit.WithName("orders"), ratelimit.WithObserver(observer.Observe)))
 
 	for range 5 {
 		limiter.Allow("ann")

@@ -18,7 +18,7 @@ func ObserveMemory(provider metric.MeterProvider, name string, store *ratelimit.
 	case provider == nil:
 		return nil, missing("ObserveMemory's provider", "must be a metric.MeterProvider")
 	case store == nil:
-		return nil, missing("ObserveMemory's store", "must be the result of NewMemoryStore")
+		return nil, missing("ObserveMemory's store", "must be a MemoryStore")
 	}
 	return observeMemory(provider, name, store.Stats)
 }

@@ -99,7 +99,7 @@ func newObserver(t *testing.T, opts ...sdk.Option) (*Observer, *sdk.ManualReader
 const key = "ann@example.com"
 
 func limiter(o *Observer, name string, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
-	return ratelimit.Must(ratelimit.New(alg, append(opts, ratelimit.WithName(name), ratelimit.WithObserver(o))...))
+	return ratelimit.Must(ratelimit.New(alg, append(opts, ratelimit.WithName(name), ratelimit.WithObserver(o.Observe))...))
 }
 
 // decide makes decisions of every call and outcome, and returns how many.
@@ -115,8 +115,6 @@ func decide(t *testing.T, o *Observer) map[string]int64 {
 	_, err := api.Take(ctx, key, 1)
 	require.NoError(t, err)
 	_, err = api.Take(ctx, key, 4) // both parts refuse, and 4 are never granted
-	require.NoError(t, err)
-	_, _, err = api.TakeUpTo(ctx, key, 1)
 	require.NoError(t, err)
 	late, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -155,7 +153,6 @@ func decide(t *testing.T, o *Observer) map[string]int64 {
 		"decisions call=allow limiter=api outcome=denied part=1":      3,
 		"decisions call=take limiter=api outcome=denied part=0":       1,
 		"decisions call=take limiter=api outcome=denied part=1":       1,
-		"decisions call=take_up_to limiter=api outcome=denied part=1": 1,
 		"decisions call=wait limiter=api outcome=denied part=1":       1,
 		"decisions call=reserve limiter=api outcome=denied part=1":    2,
 		"decisions call=take_all limiter=users outcome=granted":       1,
@@ -282,7 +279,6 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	call := func() {
 		l.Allow(key)
 		_, _ = l.Take(ctx, key, 1)
-		_, _, _ = l.TakeUpTo(ctx, key, 1)
 	}
 	for range 10 {
 		call() // each outcome occurs, and makes its series
@@ -291,7 +287,7 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	wait := ratelimit.Observation{Limiter: "api", Call: ratelimit.CallWait, Outcome: ratelimit.Delayed, Waited: time.Second}
 	o.Observe(ctx, wait)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { o.Observe(ctx, wait) }))
-	assert.Len(t, histograms(t, reader), 4, "calls were delayed")
+	assert.Len(t, histograms(t, reader), 3, "calls were delayed")
 }
 
 // TestManySeries: what is beyond the bound of the memory for series is counted together, and
@@ -381,7 +377,7 @@ func TestInstrumentsThatCannotBeMade(t *testing.T) {
 	o, err = New(madeOf{meter: brokenCounters{}})
 	require.ErrorIs(t, err, errBroken)
 	assert.Nil(t, o)
-	_, err = ObserveMemory(madeOf{meter: brokenMeter{}}, "", ratelimit.NewMemoryStore())
+	_, err = ObserveMemory(madeOf{meter: brokenMeter{}}, "", new(ratelimit.MemoryStore))
 	require.ErrorIs(t, err, errBroken)
 }
 

@@ -17,7 +17,7 @@ import (
 // TestMemory compares the metrics of two stores with what was done to them.
 func TestMemory(t *testing.T) {
 	provider, reader := newProvider()
-	open, full := ratelimit.NewMemoryStore(), ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(2), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))
+	open, full := new(ratelimit.MemoryStore), &ratelimit.MemoryStore{MaxKeys: 2, RefuseNew: true}
 	registration, err := ObserveMemory(provider, "open", open)
 	require.NoError(t, err)
 	_, err = ObserveMemory(provider, "full", full)

@@ -16,7 +16,6 @@ import (
 // path: middlewares, TakeAll, a Bound, and whatever else is given the limiter.
 //
 //   - Peek asks decide for the Decision of Take of one event.
-//   - TakeUpTo grants all events if the Decision is Allowed, but at most its Limit if that is not 0.
 //   - A reservation and a Wait are due after the Delay of the Decision. If it is not Allowed, they
 //     are refused: Wait and Reserve return a [ratelimit.TurnError], or [ratelimit.ErrNever] if
 //     RetryAfter is Never.
@@ -58,16 +57,6 @@ func (l fake) Allow(key string) bool { return l.AllowN(key, 1) }
 func (l fake) AllowN(key string, n int) bool {
 	d, err := l.Take(as(context.Background(), ratelimit.CallAllow), key, n)
 	return d.Allowed && err == nil
-}
-
-func (l fake) TakeUpTo(ctx context.Context, key string, n int) (granted int, _ ratelimit.Decision, _ error) {
-	d, err := l.Take(as(ctx, ratelimit.CallTakeUpTo), key, n)
-	if d.Allowed {
-		if granted = n; d.Limit > 0 {
-			granted = min(n, d.Limit)
-		}
-	}
-	return granted, d, err
 }
 
 func (l fake) Charge(ctx context.Context, key string, n int) (ratelimit.Decision, error) {

@@ -49,10 +49,9 @@ func TestNew(t *testing.T) {
 		do   func(l ratelimit.Limiter) bool
 		want []string // the calls if they are granted; if not, only the first
 	}{
-		"Allow":    {func(l ratelimit.Limiter) bool { return l.Allow("k") }, []string{"allow k 1"}},
-		"Take":     {func(l ratelimit.Limiter) bool { d, _ := l.Take(ctx, "k", 2); return d.Allowed }, []string{"take k 2"}},
-		"Peek":     {func(l ratelimit.Limiter) bool { d, _ := l.Peek(ctx, "k"); return d.Allowed }, []string{"take k 1"}},
-		"TakeUpTo": {func(l ratelimit.Limiter) bool { n, _, _ := l.TakeUpTo(ctx, "k", 9); return n == 5 }, []string{"take_up_to k 9"}},
+		"Allow": {func(l ratelimit.Limiter) bool { return l.Allow("k") }, []string{"allow k 1"}},
+		"Take":  {func(l ratelimit.Limiter) bool { d, _ := l.Take(ctx, "k", 2); return d.Allowed }, []string{"take k 2"}},
+		"Peek":  {func(l ratelimit.Limiter) bool { d, _ := l.Peek(ctx, "k"); return d.Allowed }, []string{"take k 1"}},
 		"TakeEach": {func(l ratelimit.Limiter) bool {
 			ds, _ := ratelimit.TakeEach(ctx, l, []string{"k"}, 1, nil)
 			return ds[0].Allowed
@@ -75,7 +74,9 @@ func TestNew(t *testing.T) {
 		}, []string{"reserve k 3", "cancel k 3"}},
 		"ReserveWithin": {func(l ratelimit.Limiter) bool { r, _, _ := l.ReserveWithin(ctx, "k", 3, 0); return r != nil }, []string{"reserve k 3"}},
 		"Charge":        {func(l ratelimit.Limiter) bool { d, _ := l.Charge(ctx, "k", 3); return d.Allowed }, []string{"charge k 3"}},
-		"Bound":         {func(l ratelimit.Limiter) bool { return ratelimit.For(l, "k").Allow() }, []string{"allow k 1"}},
+		"Bound": {func(l ratelimit.Limiter) bool {
+			return ratelimit.For(l, "k").Limiter().Allow(ratelimit.For(l, "k").Key())
+		}, []string{"allow k 1"}},
 		"TakeAll": {func(l ratelimit.Limiter) bool {
 			d, _ := ratelimit.TakeAll(ctx, 1, ratelimit.For(open, "o"), ratelimit.For(l, "k"))
 			return d.Allowed
@@ -124,7 +125,7 @@ func TestNewWaits(t *testing.T) {
 	assert.ErrorIs(t, l.Wait(ctx, "k"), ratelimit.ErrNever)
 	_, err = l.Take(ctx, "k", -1)
 	assert.ErrorIs(t, err, ratelimit.ErrNegative)
-	assert.Nil(t, ratelimit.AlgorithmOf(l))
+	assert.Nil(t, ratelimit.Describe(l).Algorithm)
 	assert.Len(t, slices.Compact(f.calls), 2, "a negative n is not asked for")
 }
 

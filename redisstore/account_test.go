@@ -109,7 +109,7 @@ func TestNoLeaseWhileAHoldIsOpen(t *testing.T) {
 	})
 }
 
-// A denial is repeated for Hold and TakeUpTo, and theirs for Take. A charge makes it last
+// A denial is repeated for Hold, and its for Take. A charge makes it last
 // longer, and a settlement ends it.
 func TestDenialCacheOfAccounting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -120,23 +120,17 @@ func TestDenialCacheOfAccounting(t *testing.T) {
 		} {
 			f := newFakeServer(t, alg)
 			_, l := f.store(t)
-			granted, d, err := l.TakeUpTo(ctx, "k", 15)
+			d, err := l.Take(ctx, "k", 10)
 			require.NoError(t, err)
 			assert.True(t, d.Allowed)
-			assert.Equal(t, 10, granted)
-			granted, d, err = l.TakeUpTo(ctx, "k", 15)
+			_, d, err = l.Hold(ctx, "k", 1)
 			require.NoError(t, err)
-			assert.Zero(t, granted)
 			calls := f.calls()
 			again := func(want ratelimit.Decision) {
 				t.Helper()
 				r, d, err := l.Hold(ctx, "k", 1)
 				require.NoError(t, err)
 				assert.Nil(t, r)
-				assert.Equal(t, want, d)
-				granted, d, err := l.TakeUpTo(ctx, "k", 3)
-				require.NoError(t, err)
-				assert.Zero(t, granted)
 				assert.Equal(t, want, d)
 				d, err = l.Take(ctx, "k", 1)
 				require.NoError(t, err)
@@ -184,13 +178,12 @@ func TestAccountingTogether(t *testing.T) {
 		ask(func() error { _, err := l.Take(t.Context(), "k", 1); return err })
 		ask(func() error { _, err := r.Settle(t.Context(), 60); return err })
 		ask(func() error { _, err := l.Charge(t.Context(), "k", 5); return err })
-		ask(func() error { _, _, err := l.TakeUpTo(t.Context(), "k", 7); return err })
 		ask(func() error { _, _, err := l.Hold(t.Context(), "k", 11); return err })
 		wg.Wait()
-		assert.Equal(t, []int{1, 4}, f.batch)
+		assert.Equal(t, []int{1, 3}, f.batch)
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
-		assert.Equal(t, 10_000-1-60-5-7-11, d.Remaining)
+		assert.Equal(t, 10_000-1-60-5-11, d.Remaining)
 	})
 }
 
@@ -209,7 +202,6 @@ func TestAccountingIsSentOnce(t *testing.T) {
 			func() (ratelimit.Decision, error) { return r.Settle(ctx, 3) },
 			func() (ratelimit.Decision, error) { return more.Settle(ctx, 13) },
 			func() (ratelimit.Decision, error) { return l.Charge(ctx, "k", 1) },
-			func() (ratelimit.Decision, error) { _, d, err := l.TakeUpTo(ctx, "k", 2); return d, err },
 			func() (ratelimit.Decision, error) { _, d, err := l.Hold(ctx, "k", 2); return d, err },
 		} {
 			trips := f.trips

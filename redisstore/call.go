@@ -62,7 +62,6 @@ const (
 	opReserve
 	opReturn
 	opCancel
-	opUpTo
 	opCharge
 	opSettle
 	opExtend
@@ -96,11 +95,6 @@ func (c *call) operation() byte {
 			return opCharge
 		}
 		return opPeek
-	case ratelimit.OpTakeUpTo:
-		if n > 0 {
-			return opUpTo
-		}
-		return opPeek
 	}
 	switch {
 	case n == 0 || n > c.prog.limit || c.req.Op == ratelimit.OpPeek:
@@ -120,7 +114,7 @@ func (c *call) operation() byte {
 // spends reports whether c spends events if it is granted.
 func (c *call) spends() bool {
 	switch c.op() {
-	case opTake, opReserve, opUpTo, opHold, opReserveHold:
+	case opTake, opReserve, opHold, opReserveHold:
 		return true
 	}
 	return false
@@ -139,8 +133,6 @@ func (c *call) events() (n, cost int) {
 	case opSettle:
 		n = c.req.N - c.req.Of
 		return int(min(int64(n), mostEvents)), max(0, n)
-	case opUpTo:
-		return min(c.req.N, c.prog.limit), 1
 	}
 	n = max(1, min(c.req.N, c.prog.limit))
 	return n, n

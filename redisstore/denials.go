@@ -31,10 +31,8 @@ const drift = 1000
 
 // denied returns the denial of req if it is known without a call.
 func (s *Store) denied(name name, prog *program, req ratelimit.Request) (d ratelimit.Decision, ok bool) {
-	n := req.N // the events of the denial
+	n := req.N
 	switch req.Op {
-	case ratelimit.OpTakeUpTo:
-		n = min(n, 1)
 	case ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpHold:
 	default:
 		return d, false
@@ -105,11 +103,8 @@ func (s *Store) cacheDenial(name name, epoch uint64, calls []*call, after snapsh
 		if c.res.Decision.Allowed || c.forLease {
 			continue
 		}
-		switch c.op() {
-		case opTake, opHold:
+		if op := c.op(); op == opTake || op == opHold {
 			latest.n = c.req.N
-		case opUpTo:
-			latest.n = 1
 		}
 	}
 	shard := &s.denials[name.shard()]

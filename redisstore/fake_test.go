@@ -199,8 +199,6 @@ func (f *fakeServer) do(c Command) (string, error) {
 			}
 		case opNothing:
 			req.Op = ratelimit.OpPeek
-		case opUpTo:
-			req.Op = ratelimit.OpTakeUpTo
 		case opCharge:
 			req.Op = ratelimit.OpCharge
 		case opHold, opSettle, opExtend, opReserveHold:

@@ -40,7 +40,7 @@ func jointly(t *testing.T, test func(t *testing.T, f *fakeServer, s *Store, of f
 func remaining(t *testing.T, want int, of ...ratelimit.Bound) {
 	t.Helper()
 	for _, b := range of {
-		d, err := b.Peek(t.Context())
+		d, err := b.Limiter().Peek(t.Context(), b.Key())
 		require.NoError(t, err)
 		assert.Equal(t, want, d.Remaining, b.Key())
 	}
@@ -49,7 +49,7 @@ func remaining(t *testing.T, want int, of ...ratelimit.Bound) {
 func TestJoint(t *testing.T) {
 	jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
 		a, b, c := of("a"), of("b"), of("c")
-		require.True(t, b.Allow())
+		require.True(t, b.Limiter().Allow(b.Key()))
 		d, err := ratelimit.TakeAll(t.Context(), 1, a, b, c)
 		require.NoError(t, err)
 		assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 3, Remaining: 1, Part: 1, ResetAfter: d.ResetAfter}, d)
@@ -112,19 +112,19 @@ func TestJointHold(t *testing.T) {
 func TestJointDenialsAreCached(t *testing.T) {
 	jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
 		a, b := of("a"), of("b")
-		require.True(t, a.AllowN(2))
+		require.True(t, a.Limiter().AllowN(a.Key(), 2))
 		d, err := ratelimit.TakeAll(t.Context(), 2, b, a)
 		require.NoError(t, err)
 		assert.False(t, d.Allowed)
 		trips := f.trips
-		assert.False(t, a.AllowN(2))
+		assert.False(t, a.Limiter().AllowN(a.Key(), 2))
 		d, err = ratelimit.TakeAll(t.Context(), 2, b, a)
 		require.NoError(t, err)
 		assert.Equal(t, ratelimit.Decision{Limit: 3, Remaining: 1, Part: 1, RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter}, d)
 		assert.Equal(t, trips, f.trips)
 		assert.Equal(t, uint64(2), s.Stats().Cached)
-		assert.True(t, b.AllowN(3), "which refused nothing")
-		assert.False(t, b.Allow())
+		assert.True(t, b.Limiter().AllowN(b.Key(), 3), "which refused nothing")
+		assert.False(t, b.Limiter().Allow(b.Key()))
 		trips = f.trips
 		d, err = ratelimit.TakeAll(t.Context(), 1, a, b)
 		require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestJointDenialsAreCached(t *testing.T) {
 			assert.Equal(t, ratelimit.Never, d.RetryAfter)
 			assert.Equal(t, 0, d.Part)
 		}
-		assert.True(t, a.Allow())
+		assert.True(t, a.Limiter().Allow(a.Key()))
 		time.Sleep(2 * time.Hour)
 		d, err = ratelimit.TakeAll(t.Context(), 1, a, b)
 		require.NoError(t, err)
@@ -216,8 +216,8 @@ func TestJointInOneCallOrInOrder(t *testing.T) {
 					return func(key string) ratelimit.Bound { return ratelimit.For(l, key) }
 				}
 				here, there := process(), process()
-				require.True(t, of("spent").AllowN(3))
-				require.True(t, of("k").AllowN(1))
+				require.True(t, of("spent").Limiter().AllowN(of("spent").Key(), 3))
+				require.True(t, of("k").Limiter().AllowN(of("k").Key(), 1))
 				_, _, err := ratelimit.HoldAll(t.Context(), 1, of("k")) // so that the server knows that script
 				require.NoError(t, err)
 				f.delay = 10 * time.Millisecond // so the holds, one after the other, arrive after 5 ms and 15 ms
@@ -229,9 +229,9 @@ func TestJointInOneCallOrInOrder(t *testing.T) {
 					assert.False(t, d.Allowed)
 				})
 				time.Sleep(7 * time.Millisecond)
-				assert.Equal(t, one, there("a").AllowN(3), "while the first key is held")
+				assert.Equal(t, one, there("a").Limiter().AllowN(there("a").Key(), 3), "while the first key is held")
 				denied.Wait()
-				assert.Equal(t, !one, there("a").AllowN(3), "it was given back")
+				assert.Equal(t, !one, there("a").Limiter().AllowN(there("a").Key(), 3), "it was given back")
 
 				var granted atomic.Int64
 				var callers sync.WaitGroup
@@ -271,7 +271,7 @@ func TestJointInOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
 				a, b := of("a"), of("b")
-				require.True(t, a.Allow())
+				require.True(t, a.Limiter().Allow(a.Key()))
 				fault(f)
 				f.failures, f.batch = 1, nil
 				d, err := ratelimit.TakeAll(t.Context(), 1, b, a)
@@ -335,7 +335,7 @@ func TestManyJointly(t *testing.T) {
 		assert.Equal(t, []int{most, most, 2}, f.batch[:3])
 		assert.Len(t, f.batch, 3+2*most, "the first were held, and are settled")
 
-		require.True(t, bounds[2*most].AllowN(2))
+		require.True(t, bounds[2*most].Limiter().AllowN(bounds[2*most].Key(), 2))
 		f.delay = time.Millisecond
 		begin := time.Now()
 		take(false)

@@ -9,8 +9,8 @@ import (
 )
 
 // Taking events back, in an OpReturn or an OpCancel, is a request like any other:
-// the script carries it out, in one call, together with other requests on the key. So it is with
-// an OpCharge and an OpTakeUpTo. The scripts for commands with such requests are longer: see
+// the script carries it out, in one call, together with other requests on the key. So is an
+// OpCharge. The scripts for commands with such requests are longer: see
 // lua/undo.lua and lua/account.lua. While holds are open, the process takes the events back: foreign.go.
 
 // undoes reports whether c may take events back.
@@ -26,7 +26,7 @@ func (c *call) stays() bool {
 // long reports whether c needs the longer script.
 func (c *call) long() bool {
 	switch c.op() {
-	case opReturn, opCancel, opUpTo, opCharge:
+	case opReturn, opCancel, opCharge:
 		return true
 	}
 	return false

@@ -288,7 +288,7 @@ type watched struct {
 }
 
 func (s *watched) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
-	s.States, err = ratelimit.NewMemoryStore().Open(name, t)
+	s.States, err = new(ratelimit.MemoryStore).Open(name, t)
 	return s, err
 }
 

@@ -71,8 +71,12 @@ func (l limiterOf) in(ctx context.Context) context.Context {
 	return ruled{ctx, l.rule.alg}
 }
 
-// Algorithm implements what [ratelimit.AlgorithmOf] looks for.
-func (l limiterOf) Algorithm() ratelimit.Algorithm { return l.rule.alg }
+// Describe implements what [ratelimit.Describe] looks for: the algorithm is that of the rule.
+func (l limiterOf) Describe() ratelimit.Info {
+	i := ratelimit.Describe(l.set.limiter)
+	i.Algorithm, i.Lookup = l.rule.alg, nil
+	return i
+}
 
 func (l limiterOf) Allow(subject string) bool { return l.AllowN(subject, 1) }
 
@@ -119,10 +123,6 @@ func (l limiterOf) Reserve(ctx context.Context, subject string, n int) (*ratelim
 
 func (l limiterOf) ReserveWithin(ctx context.Context, subject string, n int, maxWait time.Duration, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	return l.set.limiter.ReserveWithin(l.in(ctx), l.key(subject), n, maxWait, opts...)
-}
-
-func (l limiterOf) TakeUpTo(ctx context.Context, subject string, n int) (int, ratelimit.Decision, error) {
-	return l.set.limiter.TakeUpTo(l.in(ctx), l.key(subject), n)
 }
 
 func (l limiterOf) Hold(ctx context.Context, subject string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {

@@ -251,35 +251,6 @@ func testCharge(s *suite) {
 	}
 }
 
-// testTakeUpTo takes more than there is.
-func testTakeUpTo(s *suite) {
-	for name, alg := range Algorithms() {
-		b := s.bench(alg)
-		for i := range 6 {
-			before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
-			n := before.Remaining/2 + 3*(i%2)
-			granted, d, err := b.TakeUpTo(ctx, "k", n)
-			must[ratelimit.Decision](s)(d, err)
-			if want := min(n, before.Remaining); granted != want || d.Allowed != (n == 0 || granted > 0) {
-				s.broken("%s: %d of %d were granted with Remaining %d: %+v", name, granted, n, before.Remaining, d)
-			}
-			if i%3 == 2 {
-				b.clk.Advance(s.roundUp(d.ResetAfter / 2))
-			}
-		}
-	}
-	b := s.bench(ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
-	var sum atomic.Int64
-	contend(goroutines, tries, func() bool {
-		n, _, _ := b.TakeUpTo(ctx, "k", 3)
-		sum.Add(int64(n))
-		return n > 0
-	})
-	if sum.Load() != 100 {
-		s.broken("concurrent calls were granted %d of 100", sum.Load())
-	}
-}
-
 // flies reports whether alg limits events in flight, or has a part that does.
 func flies(alg ratelimit.Algorithm) bool {
 	switch alg := alg.(type) {

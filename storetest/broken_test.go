@@ -406,18 +406,6 @@ func TestBrokenStores(t *testing.T) {
 			}
 			return req
 		})},
-		"takes up to all": {rule: "TakeUpTo", store: requests(func(req ratelimit.Request) ratelimit.Request {
-			if req.Op == ratelimit.OpTakeUpTo {
-				req.N++
-			}
-			return req
-		})},
-		"takes all or nothing": {rule: "TakeUpTo", store: requests(func(req ratelimit.Request) ratelimit.Request {
-			if req.Op == ratelimit.OpTakeUpTo {
-				req.Op = ratelimit.OpTake
-			}
-			return req
-		})},
 		"loses settlements": {rule: "Settle", reopen: reopenCAS, store: cas(func(db *database, key string, _ value, state []byte, until time.Time) bool {
 			return db.swap(key, func(value) bool { return true }, state, until)
 		})},

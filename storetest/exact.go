@@ -93,16 +93,6 @@ func (c *comparison) run() {
 			if !errors.Is(err, ratelimit.ErrDebt) {
 				c.compare(k.model.Charge(c.now(), n), got, err)
 			}
-		case 14:
-			n := c.events(k)
-			c.logf("TakeUpTo(%q, %d)", k.name, n)
-			granted, got, err := c.TakeUpTo(context.Background(), k.name, n)
-			var want int
-			want, k.last = k.model.TakeUpTo(c.now(), n)
-			c.compare(k.last, got, err)
-			if granted != want {
-				c.differ("%d granted", "%d granted", want, granted)
-			}
 		case 8:
 			if c.rng.IntN(10) == 0 {
 				c.reset(k)

@@ -39,7 +39,6 @@ var rules = map[string]rule{
 	"Settle":              {"a settled key is as if only the events that happened had been taken, and never more generous", testSettle},
 	"Holds":               {"an open hold is a part of its key: it ends by itself at its time, and is settled once, by whoever has its token", testHolds},
 	"Charge":              {"charged events count beyond the limit, and a debt is paid at RetryAfter", testCharge},
-	"TakeUpTo":            {"TakeUpTo grants as many as there are, and no more", testTakeUpTo},
 	"InFlight":            {"events in flight count until they are released, or for the Timeout, and a late release takes nothing from others", testInFlight},
 	"Each":                {"TakeEach decides on keys as a loop of Take does, also on one that occurs several times", testEach},
 	"Together":            {"TakeAll spends in all keys or in none, as requests on each of them would", testTogether},

@@ -26,7 +26,7 @@ func TestMemoryStore(t *testing.T) {
 		New: func(t testing.TB, _ clock.Clock) ratelimit.Store {
 			made.Add(1)
 			t.Cleanup(func() { ended.Add(1) })
-			return ratelimit.NewMemoryStore()
+			return new(ratelimit.MemoryStore)
 		},
 	})
 	if made, ended := made.Load(), ended.Load(); made == 0 || ended < made {
@@ -37,7 +37,7 @@ func TestMemoryStore(t *testing.T) {
 func TestMemoryStoreWithMaxKeys(t *testing.T) {
 	storetest.Run(t, storetest.Config{
 		New: func(testing.TB, clock.Clock) ratelimit.Store {
-			return ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(400))
+			return &ratelimit.MemoryStore{MaxKeys: 400}
 		},
 		Keys:  390,
 		Steps: few(500),
@@ -49,7 +49,7 @@ func TestMemoryStoreWithMaxKeys(t *testing.T) {
 func TestRestlessMemoryStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
 		New: func(testing.TB, clock.Clock) ratelimit.Store {
-			return restlessStore{ratelimit.NewMemoryStore()}
+			return restlessStore{new(ratelimit.MemoryStore)}
 		},
 		Keys:  1000, // because it shrinks at every fourth call
 		Steps: few(200),

@@ -123,7 +123,7 @@ func (s *suite) contendTogether() {
 			s.broken("%d of 100 were granted to callers of several keys", want)
 		}
 	}
-	d := must[ratelimit.Decision](s)(keys[1].Peek(ctx))
+	d := must[ratelimit.Decision](s)(keys[1].Limiter().Peek(ctx, keys[1].Key()))
 	if d.Remaining != 0 {
 		s.broken("100 of 100 were granted, but then Peek returns %+v", d)
 	}

@@ -62,7 +62,7 @@ func main() {
 // load balancer, all requests come from its address: use httplimit.TrustedProxies in that case.
 func handler(rate ratelimit.Rate, page *limitpage.Page) http.Handler {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: rate},
-		ratelimit.WithName("clients"), ratelimit.WithObserver(page)))
+		ratelimit.WithName("clients"), ratelimit.WithObserver(page.Observe)))
 	if err := page.Add(limiter); err != nil {
 		log.Fatal(err)
 	}

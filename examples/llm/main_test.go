@@ -143,7 +143,7 @@ func load(g *gateway, span time.Duration) (used int64, allowed float64) {
 		})
 	}
 	wg.Wait()
-	bucket := ratelimit.AlgorithmOf(g.tokens).(ratelimit.TokenBucket)
+	bucket := ratelimit.Describe(g.tokens).Algorithm.(ratelimit.TokenBucket)
 	return sum.Load(), float64(bucket.Burst) + float64(bucket.Rate.Events)*float64(time.Since(start))/float64(bucket.Rate.Per)
 }
 
@@ -195,7 +195,7 @@ func (g *gateway) left(t *testing.T, user string, requests, tokens int, org stri
 	t.Helper()
 	var left []int
 	for _, b := range []ratelimit.Bound{ratelimit.For(g.requests, user), ratelimit.For(g.tokens, user), ratelimit.For(g.cents, org)} {
-		d, err := b.Peek(t.Context())
+		d, err := b.Limiter().Peek(t.Context(), b.Key())
 		if err != nil {
 			t.Fatal(err)
 		}

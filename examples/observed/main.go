@@ -86,13 +86,13 @@ func newLimiters(provider metric.MeterProvider, clk clock.Clock) (search, report
 	if err != nil {
 		return nil, nil, err
 	}
-	store := ratelimit.NewMemoryStore()
+	store := new(ratelimit.MemoryStore)
 	if _, err := otellimit.ObserveMemory(provider, "main", store); err != nil {
 		return nil, nil, err
 	}
 	options := func(name string) []ratelimit.Option {
 		return []ratelimit.Option{
-			ratelimit.WithName(name), ratelimit.WithObserver(observer), ratelimit.WithStore(store), ratelimit.WithClock(clk),
+			ratelimit.WithName(name), ratelimit.WithObserver(observer.Observe), ratelimit.WithStore(store), ratelimit.WithClock(clk),
 		}
 	}
 	search, err = ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: 10 * time.Second}, options("search")...)

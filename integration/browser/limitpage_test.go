@@ -86,7 +86,7 @@ func newEmptySite(t *testing.T) *site {
 
 func (s *site) add(t *testing.T, name string, alg ratelimit.Algorithm, opts ...ratelimit.Option) {
 	t.Helper()
-	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithName(name), ratelimit.WithObserver(s.page)}, opts...)...)
+	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithName(name), ratelimit.WithObserver(s.page.Observe)}, opts...)...)
 	require.NoError(t, err)
 	require.NoError(t, s.page.Add(l))
 	s.limiters[name] = l

@@ -106,7 +106,7 @@ func TestLive(t *testing.T) {
 
 	t.Run("the limiter that was chosen stays chosen", func(t *testing.T) {
 		s := newSite(t)
-		late, err := ratelimit.New(ratelimit.Blocked{}, ratelimit.WithName("late"), ratelimit.WithObserver(s.page))
+		late, err := ratelimit.New(ratelimit.Blocked{}, ratelimit.WithName("late"), ratelimit.WithObserver(s.page.Observe))
 		require.NoError(t, err)
 		late.Allow("k") // is seen before it is added
 		s.add(t, "last", ratelimit.Blocked{})

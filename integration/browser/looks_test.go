@@ -69,7 +69,7 @@ func TestLooks(t *testing.T) {
 			require.NoError(t, err)
 			limit := ratelimit.All{ratelimit.FixedWindow{Limit: 9000, Window: time.Hour}, ratelimit.FixedWindow{Limit: 2000, Window: 40 * 24 * time.Hour}}
 			for i := range n {
-				name, store := fmt.Sprint("limiter ", i), ratelimit.Store(ratelimit.NewMemoryStore())
+				name, store := fmt.Sprint("limiter ", i), ratelimit.Store(new(ratelimit.MemoryStore))
 				if i == 0 && n > 1 {
 					store = redis
 				}

@@ -88,7 +88,7 @@ func TestLinearizableInFlight(t *testing.T) {
 		clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 		observed, opts := newTally("k"), []ratelimit.Option{ratelimit.WithClock(clk)}
 		if seed%2 == 1 {
-			opts = append(opts, ratelimit.WithObserver(observed))
+			opts = append(opts, ratelimit.WithObserver(observed.Observe))
 		}
 		l := ratelimit.Must(ratelimit.New(alg, opts...))
 		recorded := newRecorder()

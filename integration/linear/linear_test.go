@@ -110,8 +110,6 @@ func (st state) step(limit *ratelimit.Transition, c call, now int64, output rate
 		req.Op, req.Hold, req.Of = ratelimit.OpSettle, handle(c.hold), of
 	case "charge":
 		req.Op = ratelimit.OpCharge
-	case "up to":
-		req.Op = ratelimit.OpTakeUpTo
 	}
 	next, _, res, err := limit.Apply([]byte(st.bytes), req.At(time.Unix(0, now)))
 	if err != nil {
@@ -132,7 +130,7 @@ func (st state) step(limit *ratelimit.Transition, c call, now int64, output rate
 // A setting is a store and what else happens to it during a history, which must make no
 // difference to the results.
 type setting struct {
-	opts []ratelimit.MemoryOption
+	maxKeys int // the bound of the store, or 0
 
 	// keys is the number of keys in the store when the history begins.
 	keys int
@@ -154,7 +152,7 @@ var settings = map[string]setting{
 			s.Shrink() // replaces every table
 		}
 	}},
-	"evicting": {seeds: 20, opts: []ratelimit.MemoryOption{ratelimit.WithMaxKeys(8)}, // in one shard
+	"evicting": {seeds: 20, maxKeys: 8, // in one shard
 		noise: func(_, second ratelimit.Limiter, _ *ratelimit.MemoryStore, i int) {
 			second.Allow(fmt.Sprint("new ", i))
 		}},
@@ -201,7 +199,7 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// TestLinearizableHolds: the same with holds, settlements, charges and TakeUpTo.
+// TestLinearizableHolds: the same with holds, settlements and charges.
 func TestLinearizableHolds(t *testing.T) {
 	for name, alg := range algorithms {
 		for _, settingName := range []string{"quiet", "growing", "evicting"} {
@@ -258,7 +256,7 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 	const callers, calls = 4, 25
 	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	times := newTimes(clk)
-	store := ratelimit.NewMemoryStore(set.opts...)
+	store := &ratelimit.MemoryStore{MaxKeys: set.maxKeys}
 	opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk)}
 	if len(limits) > 1 {
 		opts = append(opts, ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
@@ -268,7 +266,7 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 	}
 	observed := newTally("a", "b", "c")
 	if seed%2 == 1 { // Allow takes another way then, and both are to be checked
-		opts = append(opts, ratelimit.WithObserver(observed))
+		opts = append(opts, ratelimit.WithObserver(observed.Observe))
 	}
 	l := ratelimit.Must(ratelimit.New(limits[0], opts...))
 	second := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)},
@@ -342,8 +340,6 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 					open = append(open, c)
 				case p < 15:
 					c.op = "charge"
-				case p < 17:
-					c.op = "up to"
 				case c.op == "reset": // it could come while a hold is being settled, and count on neither side
 					c.op = "take"
 				}
@@ -414,8 +410,6 @@ func do(ctx context.Context, t *testing.T, l ratelimit.Limiter, c call, held map
 		}
 	case "charge":
 		d, err = l.Charge(ctx, c.key, c.n)
-	case "up to":
-		_, d, err = l.TakeUpTo(ctx, c.key, c.n)
 	}
 	if err != nil {
 		t.Error(err)

@@ -122,8 +122,6 @@ func decisionOf(c call, result ratelimit.Decision) (d decision, ok bool) {
 		d.call = ratelimit.CallAllow
 	case "hold":
 		d.call = ratelimit.CallHold
-	case "up to":
-		d.call = ratelimit.CallTakeUpTo
 	case "charge":
 		d.call, d.outcome = ratelimit.CallCharge, ratelimit.Counted
 		return d, true

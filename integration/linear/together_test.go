@@ -224,7 +224,7 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 	observed, observes := newTally(jointNames[:]...), seed%4 >= 2
 	for key, i := range joint.limiters {
 		if stores[joint.stores[i]] == nil {
-			stores[joint.stores[i]] = ratelimit.NewMemoryStore(set.opts...)
+			stores[joint.stores[i]] = &ratelimit.MemoryStore{MaxKeys: set.maxKeys}
 		}
 		if limiters[i] == nil {
 			opts := []ratelimit.Option{ratelimit.WithStore(stores[joint.stores[i]]), ratelimit.WithClock(clk), ratelimit.WithName(fmt.Sprint(i))}
@@ -235,7 +235,7 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 				}))
 			}
 			if observes {
-				opts = append(opts, ratelimit.WithObserver(observed))
+				opts = append(opts, ratelimit.WithObserver(observed.Observe))
 			}
 			limiters[i] = ratelimit.Must(ratelimit.New(joint.limits[0][key], opts...))
 		}
@@ -249,7 +249,7 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 	stop := noise(limiters[0], second, stores[0], set)
 	defer stop()
 
-	holds := seed%2 == 1 && set.opts == nil && len(joint.limits) == 1
+	holds := seed%2 == 1 && set.maxKeys == 0 && len(joint.limits) == 1
 	recorded := newRecorder()
 	record := func(id int, c jointCall, r **ratelimit.Reservation) {
 		if c.op == "advance" {
@@ -355,18 +355,18 @@ func doJointly(ctx context.Context, t *testing.T, bounds [manyKeys]ratelimit.Bou
 	case "allHeld":
 		_, d, err = ratelimit.HoldAll(ctx, c.n, of...)
 	case "take":
-		d, err = of[0].Take(ctx, c.n)
+		d, err = of[0].Limiter().Take(ctx, of[0].Key(), c.n)
 	case "allow":
-		d.Allowed = of[0].AllowN(c.n)
+		d.Allowed = of[0].Limiter().AllowN(of[0].Key(), c.n)
 	case "peek":
-		d, err = of[0].Peek(ctx)
+		d, err = of[0].Limiter().Peek(ctx, of[0].Key())
 	case "hold":
-		*held, d, err = of[0].Hold(ctx, c.n)
+		*held, d, err = of[0].Limiter().Hold(ctx, of[0].Key(), c.n)
 	case "settle":
 		d, err = (*held).Settle(ctx, c.n)
 		*held = nil
 	case "reset":
-		err = of[0].Reset(ctx)
+		err = of[0].Limiter().Reset(ctx, of[0].Key())
 	}
 	if err != nil {
 		t.Error(err)

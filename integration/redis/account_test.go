@@ -132,10 +132,7 @@ func TestAccountingOfProcesses(t *testing.T) {
 						require.NoError(t, err)
 						_, err = l.Charge(t.Context(), "k", 3)
 						require.NoError(t, err)
-						granted, _, err := l.TakeUpTo(t.Context(), "k", 2+j)
-						require.NoError(t, err)
-						require.Equal(t, 2+j, granted)
-						happened.Add(int64(actual + 3 + granted))
+						happened.Add(int64(actual + 3))
 					}
 				})
 			}
@@ -144,7 +141,7 @@ func TestAccountingOfProcesses(t *testing.T) {
 		for _, store := range stores {
 			stats := store.Stats()
 			assert.Positive(t, stats.Calls)
-			requests, scripts := callers*rounds*4, 2 // each of these is sent in full once
+			requests, scripts := callers*rounds*3, 2 // each of these is sent in full once
 			assert.LessOrEqual(t, stats.Calls+stats.Coalesced, uint64(requests+scripts))
 		}
 		d, err := fleet[0].Peek(t.Context(), "k")
@@ -158,9 +155,6 @@ func TestAccountingOfProcesses(t *testing.T) {
 			require.NoError(t, err)
 			assert.False(t, d.Allowed)
 			assert.Zero(t, d.Remaining)
-			granted, _, err := l.TakeUpTo(t.Context(), "k", 5)
-			require.NoError(t, err)
-			assert.Zero(t, granted)
 		}
 	})
 }

@@ -171,11 +171,6 @@ func (tr *trace) request(key string) request {
 			d, err := l.Charge(ctx, key, n)
 			return fmt.Sprintf("%+v, %v", d, err)
 		}}
-	case 3, 4:
-		return request{what: fmt.Sprintf("TakeUpTo(%d)", n), ask: func(l ratelimit.Limiter) string {
-			m, d, err := l.TakeUpTo(ctx, key, n)
-			return fmt.Sprintf("%d, %+v, %v", m, d, err)
-		}}
 	case 5, 6, 7:
 		if r, ok := tr.settlement(key); ok {
 			return r

@@ -84,8 +84,7 @@ func BenchmarkAccounting(b *testing.B) {
 			}
 			return err
 		},
-		"Charge":   func(l ratelimit.Limiter) error { _, err := l.Charge(ctx, "k", 1); return err },
-		"TakeUpTo": func(l ratelimit.Limiter) error { _, _, err := l.TakeUpTo(ctx, "k", 100); return err },
+		"Charge": func(l ratelimit.Limiter) error { _, err := l.Charge(ctx, "k", 1); return err },
 	} {
 		for kind, alg := range map[string]ratelimit.Algorithm{
 			"TokenBucket":      ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e9)},

@@ -120,7 +120,7 @@ func (tr *trace) open(conn redisstore.Conn, prefix string, alg ratelimit.Algorit
 	store, err := redisstore.New(tr.conn, opts...)
 	require.NoError(tr, err)
 	tr.opened.Store, tr.opened.number = store, numbers{}
-	for l, store := range map[*ratelimit.Limiter]ratelimit.Store{&tr.redis: &tr.opened, &tr.here: tr.store, &tr.memory: ratelimit.NewMemoryStore()} {
+	for l, store := range map[*ratelimit.Limiter]ratelimit.Store{&tr.redis: &tr.opened, &tr.here: tr.store, &tr.memory: new(ratelimit.MemoryStore)} {
 		if *l, err = ratelimit.New(alg, append(own, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(tr.clk))...); err != nil {
 			return err
 		}
@@ -180,18 +180,6 @@ func (tr *trace) run(steps int) {
 			tr.settle()
 		case 16:
 			tr.extend()
-		case 13, 14:
-			n += tr.rng.IntN(3)
-			tr.note("TakeUpTo(%s, %d)", key, n)
-			var granted []int
-			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
-				m, d, err := l.TakeUpTo(ctx, key, n)
-				granted = append(granted, m)
-				return d, err
-			})
-			if granted[0] != granted[1] || granted[0] != granted[len(granted)-1] {
-				tr.fail("granted %v", granted)
-			}
 		case 15:
 			if tr.rng.IntN(2) == 0 {
 				n = tr.debt(n)

@@ -180,7 +180,7 @@ func TestTLSOnLimitedConns(t *testing.T) {
 			{in, received.Load},
 		} {
 			eventually(t, "what has passed is charged", func() bool {
-				d, err := tt.b.Peek(t.Context())
+				d, err := tt.b.Limiter().Peek(t.Context(), tt.b.Key())
 				return assert.NoError(t, err) && int64(limit-d.Remaining) == tt.passed()
 			})
 			assert.Greater(t, tt.passed(), int64(6*200_000))
@@ -224,7 +224,7 @@ func TestStreamsThatWait(t *testing.T) {
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		assert.Equal(t, 100, n, "the rest of the window")
 		require.NoError(t, c.SetWriteDeadline(time.Time{}))
-		d, err := b.Peek(t.Context())
+		d, err := b.Limiter().Peek(t.Context(), b.Key())
 		require.NoError(t, err)
 		assert.Zero(t, d.Remaining)
 		assert.LessOrEqual(t, d.ResetAfter, time.Hour, "only the present window is used")

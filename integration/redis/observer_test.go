@@ -33,8 +33,7 @@ func TestObserverSeesWhichPartRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var seen []ratelimit.Observation
 			store := makers["goredis"](t, s.addr(), redisstore.WithTimeout(patient))
-			l := limiter(t, store, tt.alg, ratelimit.WithObserver(ratelimit.ObserverFunc(
-				func(_ context.Context, o ratelimit.Observation) { seen = append(seen, o) })))
+			l := limiter(t, store, tt.alg, ratelimit.WithObserver(func(_ context.Context, o ratelimit.Observation) { seen = append(seen, o) }))
 			require.True(t, l.Allow(name))
 			short, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

@@ -94,7 +94,7 @@ func TestTakeAllOfLimitersThatShareStates(t *testing.T) {
 	d, err = ratelimit.TakeAll(t.Context(), 1, one, other)
 	require.NoError(t, err)
 	assert.False(t, d.Allowed)
-	d, err = one.Peek(t.Context())
+	d, err = one.Limiter().Peek(t.Context(), one.Key())
 	require.NoError(t, err)
 	assert.Equal(t, 1, d.Remaining, "what was held is given back")
 }
@@ -177,7 +177,7 @@ func TestTakeAllOfProcesses(t *testing.T) {
 		}
 		full := 0
 		for name, b := range boundAll(t, create(t, s.addr(), redisstore.WithTimeout(patient)), jointAlgorithms()) {
-			d, err := b.Peek(t.Context())
+			d, err := b.Limiter().Peek(t.Context(), b.Key())
 			require.NoError(t, err)
 			assert.Equal(t, d.Limit-d.Remaining, total[name], name)
 			if d.Remaining == 0 {
@@ -198,7 +198,7 @@ func TestTakeAllIsSeenAtOnce(t *testing.T) {
 			return ratelimit.For(limiter(t, store, hourly(limit), ratelimit.WithName(name)), "k")
 		}
 		one, other, spent := key("one", 400), key("other", 1000), key("spent", 1)
-		require.True(t, spent.Allow())
+		require.True(t, spent.Limiter().Allow(spent.Key()))
 		_, err := ratelimit.TakeAll(t.Context(), 1, one, other)
 		require.NoError(t, err)
 		names := make([]any, 1, 3)
@@ -275,7 +275,7 @@ func TestTakeAllInCluster(t *testing.T) {
 				}
 				require.True(t, take().Allowed)
 				require.False(t, take().Allowed)
-				d, err := bounds[1].Peek(t.Context())
+				d, err := bounds[1].Limiter().Peek(t.Context(), bounds[1].Key())
 				require.NoError(t, err)
 				assert.Equal(t, 7, d.Remaining)
 			})
@@ -363,7 +363,7 @@ func TestTakeAllAdopts(t *testing.T) {
 		d, calls = take()
 		assert.Equal(t, 0, d.Remaining)
 		assert.Equal(t, 2, calls, "the script for holds is loaded")
-		d, err := stays.Peek(t.Context())
+		d, err := stays.Limiter().Peek(t.Context(), stays.Key())
 		require.NoError(t, err)
 		assert.Equal(t, 92, d.Remaining)
 	})
@@ -382,7 +382,7 @@ func TestTakeAllWithMemory(t *testing.T) {
 			assert.Equal(t, 0, d.Part)
 		}
 		for b, want := range map[ratelimit.Bound]int{window: 8, bucket: 3} {
-			d, err := b.Peek(t.Context())
+			d, err := b.Limiter().Peek(t.Context(), b.Key())
 			require.NoError(t, err)
 			assert.Equal(t, want, d.Remaining)
 		}
@@ -433,7 +433,7 @@ func BenchmarkTogether(b *testing.B) {
 					for _, alg := range algs[:keys] {
 						bounds = append(bounds, ratelimit.For(limiter(b, store, alg), "k"))
 					}
-					take := func() error { _, err := bounds[0].Take(context.Background(), 1); return err }
+					take := func() error { _, err := bounds[0].Limiter().Take(context.Background(), bounds[0].Key(), 1); return err }
 					if keys > 1 {
 						take = func() error { _, err := ratelimit.TakeAll(context.Background(), 1, bounds...); return err }
 					}

@@ -30,10 +30,10 @@ func At(t testing.TB, alg ratelimit.Algorithm, opts ...ratelimit.Option) (rateli
 	return l, clk
 }
 
-// Stepped returns a limiter called test, its store and its clock.
-func Stepped(t testing.TB, alg ratelimit.Algorithm, opts ...ratelimit.MemoryOption) (ratelimit.Limiter, *ratelimit.MemoryStore, *stepclock.Clock) {
+// Stepped returns a limiter called test, its store and its clock. The store is a new one unless one is given.
+func Stepped(t testing.TB, alg ratelimit.Algorithm, stores ...*ratelimit.MemoryStore) (ratelimit.Limiter, *ratelimit.MemoryStore, *stepclock.Clock) {
 	t.Helper()
-	s, clk := ratelimit.NewMemoryStore(opts...), stepclock.New()
+	s, clk := append(stores, new(ratelimit.MemoryStore))[0], stepclock.New()
 	l, err := ratelimit.New(alg, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk))
 	require.NoError(t, err)
 	return l, s, clk
@@ -45,6 +45,18 @@ var EveryWidth = []ratelimit.Algorithm{
 	ratelimit.SlidingWindow{Limit: 10, Window: time.Second, Segments: 5},
 	ratelimit.SlidingLog{Limit: 10, Window: time.Second},
 	ratelimit.All{ratelimit.SlidingLog{Limit: 10, Window: time.Second}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}},
+}
+
+// TakeUpTo takes as many of n events of a key as there are, and returns how many.
+func TakeUpTo(t testing.TB, l ratelimit.Limiter, key string, n int) (granted int) {
+	t.Helper()
+	d, err := l.Peek(context.Background(), key)
+	require.NoError(t, err)
+	n = min(n, d.Remaining)
+	d, err = l.Take(context.Background(), key, n)
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	return n
 }
 
 // Take takes n events of the key "key".
@@ -157,7 +169,7 @@ func (o *OwnLimits) Set(key string, alg ratelimit.Algorithm) {
 // Varying is Stepped with limits that a test changes.
 func Varying(t testing.TB, base ratelimit.Algorithm, opts ...ratelimit.Option) (ratelimit.Limiter, *OwnLimits, *ratelimit.MemoryStore, *stepclock.Clock) {
 	t.Helper()
-	own, s, clk := &OwnLimits{}, ratelimit.NewMemoryStore(), stepclock.New()
+	own, s, clk := &OwnLimits{}, new(ratelimit.MemoryStore), stepclock.New()
 	l, err := ratelimit.New(base, append([]ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(own.Lookup)}, opts...)...)
 	require.NoError(t, err)
 	return l, own, s, clk

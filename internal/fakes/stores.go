@@ -68,7 +68,7 @@ func (db *MapDB) Remove(_ context.Context, key string) error {
 
 // Stores are those that most laws are tested with: one in memory, and one of bytes.
 var Stores = map[string]func() ratelimit.Store{
-	"memory": func() ratelimit.Store { return ratelimit.NewMemoryStore() },
+	"memory": func() ratelimit.Store { return new(ratelimit.MemoryStore) },
 	"bytes":  func() ratelimit.Store { return NewMapDB().Store() },
 }
 
@@ -155,7 +155,7 @@ type Broken struct {
 
 // Open implements ratelimit.Store.
 func (s *Broken) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
-	s.States, err = ratelimit.NewMemoryStore().Open(name, t)
+	s.States, err = new(ratelimit.MemoryStore).Open(name, t)
 	return s, err
 }
 
@@ -190,7 +190,7 @@ func NewHanging() *Hanging { return &Hanging{Op: -1} }
 
 // Open implements ratelimit.Store.
 func (s *Hanging) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
-	s.States, err = ratelimit.NewMemoryStore().Open(name, t)
+	s.States, err = new(ratelimit.MemoryStore).Open(name, t)
 	return s, err
 }
 
@@ -252,7 +252,7 @@ type Strange struct {
 
 // Open implements ratelimit.Store.
 func (s *Strange) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
-	s.States, err = ratelimit.NewMemoryStore().Open(name, t)
+	s.States, err = new(ratelimit.MemoryStore).Open(name, t)
 	return s, err
 }
 

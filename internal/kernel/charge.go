@@ -26,19 +26,6 @@ func (enc Encoding) mostCount() uint64 {
 // lastInstant is the latest instant in a state.
 func (enc Encoding) lastInstant() Instant { return MaxInstant / enc.Tick }
 
-// takeUpTo takes as many of n events as are granted. If there is none, it denies one.
-func (v *view) takeUpTo(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
-	granted := 0
-	if n > 0 {
-		granted = max(1, min(n, v.Remaining(st, v.now)))
-	}
-	st, changed = v.take(st, granted, a)
-	if a.Allowed {
-		a.Granted = granted
-	}
-	return st, changed
-}
-
 // charge counts n events whatever the limit says, and answers as OpPeek does afterwards.
 func (v *view) charge(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
 	if n > 0 && !v.exceeds(st, n, a) {

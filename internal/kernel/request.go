@@ -16,7 +16,6 @@ const (
 	OpCancel
 	OpReturn
 	OpHold
-	OpTakeUpTo
 	OpCharge
 	OpSettle
 	OpExtend
@@ -25,7 +24,7 @@ const (
 // decides reports whether op spends events only if they are granted now.
 func (op Op) decides() bool {
 	switch op {
-	case OpTake, OpPeek, OpHold, OpTakeUpTo:
+	case OpTake, OpPeek, OpHold:
 		return true
 	}
 	return false
@@ -120,7 +119,6 @@ type Answer struct {
 	Full      bool          // whether the store had no room for a new key
 	Due       Instant       // for OpReserve and OpHold: when the events may happen, in nanoseconds, by the limiter's clock
 	Grant     any           // for OpReserve: a *Grant; for OpCancel: an *Undone
-	Granted   int           // for OpTakeUpTo: how many events
 	Excess    bool          // for OpCharge and OpSettle: whether the state cannot hold as many events
 	Most      uint64        // with Excess: how many it can hold in addition to those in it
 	Idle      time.Duration // of a state of two limits, or with open holds: until the store may forget it; else 0

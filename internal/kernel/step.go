@@ -63,8 +63,6 @@ func (v *view) step(st []uint64, req *Request, a *Answer) (_ []uint64, changed b
 		}
 		changed = !slices.Equal(st, before)
 		v.describe(st, 0, a)
-	case OpTakeUpTo:
-		st, changed = v.takeUpTo(st, req.N, a)
 	case OpCharge:
 		st, changed = v.charge(st, req.N, a)
 	default:

@@ -20,15 +20,6 @@ func (t *Taking) Take(by Word, word uint64, now Instant, n int) {
 	t.remaining, t.fresh = by.Describe(t.Next, now)
 }
 
-// TakeUpTo takes as many of n events, n ≥ 1, as are granted. If there is none, it denies one. It
-// returns how many it took or denied.
-func (t *Taking) TakeUpTo(by Word, word uint64, now Instant, n int) int {
-	remaining, _ := by.Describe(word, now)
-	n = max(1, min(n, remaining))
-	t.Take(by, word, now, n)
-	return n
-}
-
 // Charge takes n events, 0 ≤ n ≤ limit, and looks whether one more would be granted. It returns
 // false if they are not granted at now: they have to be charged nevertheless.
 func (t *Taking) Charge(by Word, word uint64, now Instant, n int) (ok bool) {
@@ -51,8 +42,7 @@ func (t *Taking) Leave(by Word, word uint64, now Instant) {
 }
 
 // Tell sets a to the answer to a request with the given result on the state word, at a reading of
-// the clock: except for the Granted of an OpTakeUpTo, it is the answer of Step. Of an OpCharge
-// or OpPeek, word is the state after it.
+// the clock: it is the answer of Step. Of an OpCharge or OpPeek, word is the state after it.
 func (c *Compiled) Tell(t *Taking, word uint64, at *Reading, a *Answer) {
 	*a = Answer{Allowed: t.Granted, Limit: c.Limit(), Remaining: t.remaining, ResetAfter: Until(t.fresh, at.Now, at.Lag)}
 	if !t.Granted {

@@ -52,7 +52,7 @@ func (s *Store) move(from, to *occupancy) {
 // without a place in the store. That is true except for an OpPeek when the store may
 // have to reject the OpTake that it foretells.
 func (s *Store) answers(op kernel.Op) bool {
-	return op != kernel.OpPeek || s.Full == EvictLeast || s.MaxKeys == 0 || s.held.Load() < s.MaxKeys
+	return op != kernel.OpPeek || !s.RefuseNew || s.MaxKeys == 0 || s.held.Load() < s.MaxKeys
 }
 
 // An admission makes room for new keys, one at a time, if the store has a bound.
@@ -107,7 +107,7 @@ func (s *Store) admit(req *kernel.Request, key candidate, try func() (ok bool)) 
 // clock.
 func (s *Store) makeRoom(now kernel.Instant) (idle kernel.Instant, full bool) {
 	a := &s.admission
-	idleOnly := s.Full != EvictLeast
+	idleOnly := s.RefuseNew
 	if a.recall(now, idleOnly) {
 		return 0, false
 	}
@@ -160,81 +160,10 @@ func (a *admission) recall(now kernel.Instant, idleOnly bool) bool {
 	return false
 }
 
-// An overflow answers the requests of new keys for which the store has no room.
-type overflow struct {
-	store *Store
-
-	// With ShareUnseen: a separate store in which all such requests use the same key, or one for
-	// each kind of kernel.
-	logs *Logs
-}
-
-func newOverflow(s *Store) overflow {
-	o := overflow{store: s}
-	if s.Full == ShareUnseen {
-		o.logs = new(Store).OpenLogs(0)
-	}
-	return o
-}
-
-// count adds the memory of the shared state, and the holds that ended in it.
-func (o *overflow) count(stats *Stats) {
-	if o.shares() {
-		var shared Stats
-		o.logs.count(&shared)
-		stats.Bytes += shared.Bytes
-		stats.Ended += shared.Ended
-	}
-}
-
-// shared applies req to the shared state.
-func (o *overflow) shared(k *kernel.Compiled, req kernel.Request) (a kernel.Answer) {
-	o.logs.Apply(k.Kind(), k, &req, &a)
-	return a
-}
-
-func (o *overflow) shares() bool { return o.logs != nil }
-
-// A sharedGrant is the grant of events that were granted in an overflow, if they can be taken back. Of
-// a hold without a grant, it is nil.
-type sharedGrant struct{ grant any }
-
-// shareGrant sets the grant of an answer of an overflow.
-func shareGrant(a *kernel.Answer) {
-	if a.Grant != nil || a.Held {
-		a.Grant = sharedGrant{a.Grant}
-	}
-}
-
-// Shared reports whether a Grant is of events in the state that the new keys of a full store share.
-func Shared(grant any) bool {
-	_, ok := grant.(sharedGrant)
-	return ok
-}
-
-// cancels reports whether req is about a grant that was made here. If so, it applies
-// req.
-func (o *overflow) cancels(k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) bool {
-	g, ok := req.Grant.(sharedGrant)
-	if !ok || !o.shares() {
-		return false
-	}
-	inner := *req
-	inner.Grant = g.grant
-	*a = o.shared(k, inner)
-	return true
-}
-
-// apply answers req, for whose key the store has no room. Another key may be idle at
-// idle.
-func (o *overflow) apply(k *kernel.Compiled, req *kernel.Request, idle kernel.Instant, a *kernel.Answer) {
+// refuse answers req, for whose key the store has no room. Another key may be idle at idle.
+func (s *Store) refuse(k *kernel.Compiled, req *kernel.Request, idle kernel.Instant, a *kernel.Answer) {
 	if req.Op != kernel.OpPeek {
-		o.store.rejected.Add(1)
-	}
-	if o.shares() {
-		*a = o.shared(k, *req)
-		shareGrant(a)
-		return
+		s.rejected.Add(1)
 	}
 	now, lag := req.Now()
 	*a = noRoomUntil(idle, k, now, lag)

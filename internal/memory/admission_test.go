@@ -29,8 +29,8 @@ func TestLooksOfAFlood(t *testing.T) {
 		},
 	}
 	for name, flood := range floods {
-		for _, policy := range []Policy{EvictLeast, RefuseUnseen, ShareUnseen} {
-			l, s, clk := newTestLimiter(t, bucket(10, time.Minute), withMaxKeys(bound), withFullPolicy(policy))
+		for _, refuses := range []bool{false, true} {
+			l, s, clk := newTestLimiter(t, bucket(10, time.Minute), withMaxKeys(bound), refusingNew(refuses))
 			for i := range bound {
 				require.True(t, l.AllowN(fmt.Sprint(i), 10))
 				clk.Advance(time.Minute / bound / 10)
@@ -41,9 +41,9 @@ func TestLooksOfAFlood(t *testing.T) {
 				s.admission.eviction.seen = 0
 				granted := flood(l, clk, fmt.Sprint("flood ", i))
 				looks += s.admission.eviction.seen
-				require.True(t, granted || policy != EvictLeast)
+				require.True(t, granted || refuses)
 			}
-			assert.LessOrEqual(t, looks/n, 2*usualSizes.parts+2*bound/n, "%s, policy %d", name, policy)
+			assert.LessOrEqual(t, looks/n, 2*usualSizes.parts+2*bound/n, "%s, RefuseNew: %t", name, refuses)
 			s.check(t)
 		}
 	}
@@ -116,17 +116,15 @@ func count(t testing.TB, shards []evictee) (n int) {
 
 // TestRefusalsAreCheap makes a full store reject many new keys.
 func TestRefusalsAreCheap(t *testing.T) {
-	for _, policy := range []Policy{RefuseUnseen, ShareUnseen} {
-		l, s, _ := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(1000), withFullPolicy(policy))
-		for i := range 1000 {
-			require.True(t, l.AllowN(fmt.Sprint(i), 1+i%10))
-		}
-		s.admission.near.shard, s.admission.far.shard = math.MaxInt-3, math.MaxInt-3
-		// None, except under the race detector, where a sync.Pool drops items on
-		// purpose.
-		assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { l.Allow("new") }), 4.0)
-		s.check(t)
+	l, s, _ := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(1000), refusingNew(true))
+	for i := range 1000 {
+		require.True(t, l.AllowN(fmt.Sprint(i), 1+i%10))
 	}
+	s.admission.near.shard, s.admission.far.shard = math.MaxInt-3, math.MaxInt-3
+	// None, except under the race detector, where a sync.Pool drops items on
+	// purpose.
+	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { l.Allow("new") }), 4.0)
+	s.check(t)
 }
 
 // A fickle shard has a key with some events remaining now, which is in use.

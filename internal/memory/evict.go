@@ -13,13 +13,9 @@ import (
 
 // A full store first forgets idle keys: those whose state equals a fresh one. (Any store
 // also forgets those that have been idle for a while, when it inserts a key: see growth.go.)
-// If it finds none, its policy decides, in admission.go:
-//
-//   - EvictLeast, the default, evicts the key with the most events remaining, among
-//     equals the one that is Fresh soonest, so that exhausted keys go last.
-//   - RefuseUnseen denies the new key until the first of the keys seen becomes idle. Wait
-//     and Reserve then fail with ErrFull.
-//   - ShareUnseen lets all new keys share one state.
+// If it finds none, it evicts the key with the most events remaining, among equals the one that is
+// Fresh soonest, so that exhausted keys go last. With RefuseNew it denies the new key instead, until the
+// first of the keys seen becomes idle; Wait and Reserve then fail with ErrFull.
 //
 // The key with the most events remaining is found as follows.
 //

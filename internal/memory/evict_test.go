@@ -69,46 +69,42 @@ func TestScansSpareExhaustedKeys(t *testing.T) {
 // second, in partial scans, and remembers those that will be idle soonest.
 func TestScansFindIdleKeys(t *testing.T) {
 	budget.Alone(t)
-	for _, policy := range []Policy{RefuseUnseen, ShareUnseen} {
-		for _, alg := range []*kernel.Compiled{
-			bucket(10, time.Minute),
-			eventLog(10, time.Minute),
-		} {
-			l, s, clk := newTestLimiter(t, alg, withMaxKeys(manyScans), withFullPolicy(policy))
-			s.admission.lookSizes = smallSizes
-			const busy = manyScans * 9 / 10
-			fill(t, l, manyScans, 0)
-			clk.Advance(time.Minute) // and so all are idle
-			for i := range busy {
-				require.True(t, l.AllowN(fmt.Sprint(i), 10))
-			}
-			served := 0
-			for i := range manyScans * 5 / 4 { // a second and a quarter
-				s.admission.eviction.seen = 0
-				rejected := s.Stats().Rejected
-				l.AllowN(fmt.Sprint("new ", i), 10)
-				require.LessOrEqual(t, s.admission.eviction.seen, smallSizes.scan)
-				if s.Stats().Rejected == rejected {
-					served++
-				}
-				clk.Advance(time.Second / manyScans)
-			}
-			assert.GreaterOrEqual(t, served, (manyScans-busy)*8/10, "%v: most idle keys were found", alg.Kind())
-			assert.LessOrEqual(t, len(s.admission.candidates), smallSizes.queue)
-			assert.Zero(t, s.Stats().Evictions)
-
-			d, err := l.Take(t.Context(), "newest", 1)
-			require.NoError(t, err)
-			if policy == RefuseUnseen {
-				require.False(t, d.Allowed)
-				require.Less(t, d.RetryAfter, time.Minute)
-				clk.Advance(d.RetryAfter)
-				rejected := s.Stats().Rejected
-				l.Allow("newest")
-				assert.Equal(t, rejected, s.Stats().Rejected, "it came when a key was idle")
-			}
-			s.check(t)
+	for _, alg := range []*kernel.Compiled{
+		bucket(10, time.Minute),
+		eventLog(10, time.Minute),
+	} {
+		l, s, clk := newTestLimiter(t, alg, withMaxKeys(manyScans), refusingNew(true))
+		s.admission.lookSizes = smallSizes
+		const busy = manyScans * 9 / 10
+		fill(t, l, manyScans, 0)
+		clk.Advance(time.Minute) // and so all are idle
+		for i := range busy {
+			require.True(t, l.AllowN(fmt.Sprint(i), 10))
 		}
+		served := 0
+		for i := range manyScans * 5 / 4 { // a second and a quarter
+			s.admission.eviction.seen = 0
+			rejected := s.Stats().Rejected
+			l.AllowN(fmt.Sprint("new ", i), 10)
+			require.LessOrEqual(t, s.admission.eviction.seen, smallSizes.scan)
+			if s.Stats().Rejected == rejected {
+				served++
+			}
+			clk.Advance(time.Second / manyScans)
+		}
+		assert.GreaterOrEqual(t, served, (manyScans-busy)*8/10, "%v: most idle keys were found", alg.Kind())
+		assert.LessOrEqual(t, len(s.admission.candidates), smallSizes.queue)
+		assert.Zero(t, s.Stats().Evictions)
+
+		d, err := l.Take(t.Context(), "newest", 1)
+		require.NoError(t, err)
+		require.False(t, d.Allowed)
+		require.Less(t, d.RetryAfter, time.Minute)
+		clk.Advance(d.RetryAfter)
+		rejected := s.Stats().Rejected
+		l.Allow("newest")
+		assert.Equal(t, rejected, s.Stats().Rejected, "it came when a key was idle")
+		s.check(t)
 	}
 }
 
@@ -252,7 +248,7 @@ func TestIdleKeysGoFirst(t *testing.T) {
 func TestScansMissNoIdleKeys(t *testing.T) {
 	for _, alg := range []*kernel.Compiled{bucket(10, time.Second), sliding(10, time.Second, 5), eventLog(10, time.Second)} {
 		for range 50 { // the places of keys are random
-			l, s, clk := newTestLimiter(t, alg, withMaxKeys(400), withFullPolicy(RefuseUnseen))
+			l, s, clk := newTestLimiter(t, alg, withMaxKeys(400), refusingNew(true))
 			fill(t, l, 200, 9)
 			clk.Advance(2 * time.Second)
 			for i := range 200 {

@@ -259,7 +259,6 @@ func (sp *Tables) empty() {
 
 // count adds the totals of all shards to stats.
 func (sp *Tables) count(stats *Stats) {
-	sp.over.count(stats)
 	stats.Bytes += sizeOf[Tables]() + sp.bytes()
 	for _, e := range sp.list() {
 		sh := e.(*shard)

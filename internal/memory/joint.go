@@ -29,20 +29,13 @@ type Asked struct {
 	// Allowed is whether this key would have granted it.
 	Answer kernel.Answer
 
-	// If several keys share a state, because they are equal, or because their store is full,
-	// First is the index of the first of them. Times is how many there are, and 0 except in
-	// the first one. The request is applied to the state for the Sum of their events, and the
-	// Answer of the first one is for all.
+	// If a key was given several times, First is the index of the first time. Times is how often it
+	// was given, and 0 except in the first one. The request is applied to the state for the Sum of
+	// their events, and the Answer of the first one is for all.
 	First, Times, Sum int
 
-	// Own is 0, except in keys that share a state because their store is full: how often the key
-	// itself was given, in the first one the most of these.
-	Own int
-
 	id      identity
-	refused bool           // whether its store has no room for it
-	shared  bool           // whether it uses the shared state of a full store
-	idle    kernel.Instant // if so: when there may be room for it
+	refused bool // whether its store has no room for it
 
 	// For one attempt:
 	now     kernel.Instant // the reading of the clock
@@ -188,13 +181,6 @@ func (e *Asked) store() *Store {
 	return e.Logs.store
 }
 
-func (e *Asked) overflow() *overflow {
-	if e.Tables != nil {
-		return &e.Tables.over
-	}
-	return &e.Logs.over
-}
-
 // kernel returns what decides on a new key.
 func (e *Asked) kernel() *kernel.Compiled {
 	if e.Tables != nil {
@@ -203,11 +189,10 @@ func (e *Asked) kernel() *kernel.Compiled {
 	return e.Kernel
 }
 
-// leads reports whether the i-th key is the first of those that share its state, so that it is
-// decided on.
+// leads reports whether the i-th key is the first of equal ones, so that it is decided on.
 func (j *Joint) leads(i int) bool { return j.Asked[i].First == i && !j.Asked[i].refused }
 
-// group finds the keys that share a state.
+// group finds keys that were given several times.
 func (j *Joint) group() {
 	for i := range j.Asked {
 		e := &j.Asked[i]
@@ -219,7 +204,6 @@ func (j *Joint) group() {
 			}
 			e.First, e.Times = f, 0
 			first.Times++
-			first.Own, first.idle = max(first.Own, e.Own), max(first.idle, e.idle)
 			if first.Sum += e.N; first.Sum < 0 {
 				first.Sum = math.MaxInt // it is too many
 			}

@@ -56,7 +56,7 @@ func (j *Joint) admit(lacks *Asked) {
 			s.admission.forget()
 		}
 		if idle, full := s.makeRoom(now); full {
-			j.overflow(lacks, idle)
+			j.refuse(lacks, idle)
 		}
 	}
 	for i := range j.Asked {
@@ -82,29 +82,13 @@ func (j *Joint) bounded() (stores []*Store) {
 	return stores
 }
 
-// overflow applies the policy of a full store to a new key, and those equal to it. Another key
-// may be idle at idle.
-func (j *Joint) overflow(e *Asked, idle kernel.Instant) {
-	over, k, first, own := e.overflow(), e.kernel(), e.First, e.Times
+// refuse lets the store of a new key refuse it. Another key may be idle at idle.
+func (j *Joint) refuse(e *Asked, idle kernel.Instant) {
 	e.store().rejected.Add(1)
 	for i := range j.Asked {
-		if e := &j.Asked[i]; e.First == first {
-			e.overflows(over, k, idle)
-			if e.shared {
-				e.Own, e.idle = own, idle
-			}
+		if f := &j.Asked[i]; f.First == e.First {
+			now, lag := f.time()
+			f.refused, f.Answer = true, noRoomUntil(idle, f.kernel(), now, lag)
 		}
 	}
-	j.group()
-}
-
-func (e *Asked) overflows(over *overflow, k *kernel.Compiled, idle kernel.Instant) {
-	if !over.shares() {
-		now, lag := e.time()
-		e.refused, e.Answer = true, noRoomUntil(idle, k, now, lag)
-		return
-	}
-	e.shared, e.Kernel = true, k
-	e.Tables, e.Logs, e.Key = nil, over.logs, k.Kind()
-	e.id = e.store().identify(e.Key)
 }

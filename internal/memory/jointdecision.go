@@ -93,9 +93,6 @@ func (e *Asked) spend(req *kernel.Request) {
 		e.ls.step(entry, e.k, req, &e.Answer)
 	}
 	e.enter()
-	if e.shared {
-		shareGrant(&e.Answer)
-	}
 }
 
 // refuse answers the request, and gives the state up. Only logs note denials.

@@ -201,7 +201,6 @@ func (sp *Logs) empty() {
 }
 
 func (sp *Logs) count(stats *Stats) {
-	sp.over.count(stats)
 	stats.Bytes += sizeOf[Logs]() + sp.bytes()
 	for _, e := range sp.list() {
 		sh := e.(*logShard)

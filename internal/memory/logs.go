@@ -14,13 +14,12 @@ import (
 type Logs struct {
 	occupancy
 	store  *Store
-	over   overflow
 	serial uint64 // see serials
 	directory[logShard]
 }
 
-func newLogs(s *Store, over overflow) *Logs {
-	sp := &Logs{store: s, over: over, serial: serials.Add(1)}
+func newLogs(s *Store) *Logs {
+	sp := &Logs{store: s, serial: serials.Add(1)}
 	sh := &logShard{space: sp}
 	sp.init(s, logSplitAt, sh, sh)
 	return sp
@@ -28,9 +27,6 @@ func newLogs(s *Store, over overflow) *Logs {
 
 // Apply applies req to the state of key, with the kernel k, and fills in the answer.
 func (sp *Logs) Apply(key string, k *kernel.Compiled, req *kernel.Request, a *kernel.Answer) {
-	if sp.over.cancels(k, req, a) {
-		return
-	}
 	id := sp.store.identify(key)
 	try := func() (ok bool) {
 		for {
@@ -43,7 +39,7 @@ func (sp *Logs) Apply(key string, k *kernel.Compiled, req *kernel.Request, a *ke
 		return
 	}
 	if idle, full := sp.store.admit(req, candidate{sh: sp.at(id), id: id}, try); full {
-		sp.over.apply(k, req, idle, a)
+		sp.store.refuse(k, req, idle, a)
 	}
 }
 

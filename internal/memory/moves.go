@@ -53,7 +53,7 @@ func (sp *Tables) makeLogs() *Logs {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	if sp.logs.Load() == nil {
-		logs := newLogs(sp.store, overflow{})
+		logs := newLogs(sp.store)
 		sp.logs.Store(sp.store.openLogs(logs, 0))
 	}
 	return sp.logs.Load()
@@ -103,7 +103,7 @@ func (lim *Limit) places(req *kernel.Request) bool {
 	switch {
 	case lim.k == nil || req.Opens():
 		return false
-	case lim.word == nil || req.Op <= kernel.OpPeek || req.Op == kernel.OpTakeUpTo:
+	case lim.word == nil || req.Op <= kernel.OpPeek:
 		return true
 	case req.Op == kernel.OpCharge:
 		return req.N <= lim.k.Limit()
@@ -172,7 +172,7 @@ func (sp *Tables) update(id identity, lim *Limit, req *kernel.Request, a *kernel
 		key.sh = sp.makeLogs().at(id)
 	}
 	if idle, full := sp.store.admit(req, key, try); full {
-		sp.over.apply(lim.loose, req, idle, a)
+		sp.store.refuse(lim.loose, req, idle, a)
 	}
 }
 

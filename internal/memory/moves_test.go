@@ -456,8 +456,8 @@ func TestNumbersRunOut(t *testing.T) {
 // TestEvictionsKnowTheLimits: a full store judges each key by its own limit, wherever the
 // key is.
 func TestEvictionsKnowTheLimits(t *testing.T) {
-	for _, policy := range []Policy{EvictLeast, RefuseUnseen, ShareUnseen} {
-		l := newVariedLimiter(withMaxKeys(40), withFullPolicy(policy))
+	for _, refuses := range []bool{false, true} {
+		l := newVariedLimiter(withMaxKeys(40), refusingNew(refuses))
 		for i := range 40 {
 			require.True(t, l.take(fmt.Sprint(i), []int{2, 6, 9}[i%3], 3-i%2), "%d", i)
 		}
@@ -470,7 +470,7 @@ func TestEvictionsKnowTheLimits(t *testing.T) {
 		require.Equal(t, 40, l.s.Len())
 		for i := range 40 {
 			if i%3 > 0 && i%2 == 0 {
-				require.False(t, l.take(fmt.Sprint(i), []int{2, 6, 9}[i%3], 1), "policy %v: key %d was lost", policy, i)
+				require.False(t, l.take(fmt.Sprint(i), []int{2, 6, 9}[i%3], 1), "RefuseNew %t: key %d was lost", refuses, i)
 			}
 		}
 		l.clk.Advance(time.Hour)
@@ -482,8 +482,8 @@ func TestEvictionsKnowTheLimits(t *testing.T) {
 // TestVariedAtTheCap races everything with a bound on keys.
 func TestVariedAtTheCap(t *testing.T) {
 	for _, bound := range []int{1, 7, 100} {
-		for _, policy := range []Policy{EvictLeast, RefuseUnseen, ShareUnseen} {
-			l := newVariedLimiter(withMaxKeys(bound), withFullPolicy(policy))
+		for _, refuses := range []bool{false, true} {
+			l := newVariedLimiter(withMaxKeys(bound), refusingNew(refuses))
 			l.splitAt = 4
 			var wg sync.WaitGroup
 			for g := range 6 {

@@ -21,22 +21,12 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// A Policy says what a full store does with a new key if it finds no idle key to
-// forget.
-type Policy int
-
-// The policies, in the order of the public ones.
-const (
-	EvictLeast   Policy = iota // evict the key with most events left
-	RefuseUnseen               // deny the new key
-	ShareUnseen                // let all rejected keys share one state
-)
-
 // A Store keeps states in the memory of the process, in spaces. It is safe for
 // concurrent use. The zero Store is empty and ready to use.
 type Store struct {
-	MaxKeys int64 // 0 means no bound; must not change once there is a space
-	Full    Policy
+	// Both must not change once there is a space.
+	MaxKeys   int64 // 0 means no bound
+	RefuseNew bool  // whether a full store refuses a new key, and does not evict the key with most events left
 
 	identifier              // with the secrets of this store
 	held       atomic.Int64 // keys, if there is a bound
@@ -142,7 +132,7 @@ func (s *Store) openTables(k, loose *kernel.Compiled, varies bool, overhead uint
 
 // OpenLogs returns a space for states that grow with use.
 func (s *Store) OpenLogs(overhead uint64) *Logs {
-	return s.openLogs(newLogs(s, newOverflow(s)), overhead)
+	return s.openLogs(newLogs(s), overhead)
 }
 
 func (s *Store) openLogs(sp *Logs, overhead uint64) *Logs {

@@ -157,8 +157,8 @@ func (l *limiter) evictees() []evictee {
 // An option changes a store.
 type option func(*Store)
 
-func withMaxKeys(n int) option       { return func(s *Store) { s.MaxKeys = int64(n) } }
-func withFullPolicy(p Policy) option { return func(s *Store) { s.Full = p } }
+func withMaxKeys(n int) option  { return func(s *Store) { s.MaxKeys = int64(n) } }
+func refusingNew(r bool) option { return func(s *Store) { s.RefuseNew = r } }
 
 func newTestLimiter(t testing.TB, k *kernel.Compiled, opts ...option) (*limiter, *Store, *stepclock.Clock) {
 	t.Helper()
@@ -399,8 +399,7 @@ func TestDecideIsEnough(t *testing.T) {
 	k, clk := bucket(10, time.Second), stepclock.New()
 	by, timeline := decider{k, k.Word()}, kernel.NewTimeline(clk, nil)
 	for _, req := range []kernel.Request{
-		{Op: kernel.OpTake, N: 4}, {Op: kernel.OpTakeUpTo, N: 4}, {Op: kernel.OpCharge, N: 1}, {Op: kernel.OpPeek},
-		{Op: kernel.OpTakeUpTo, N: 4}, {Op: kernel.OpTake, N: 1}, {Op: kernel.OpTakeUpTo, N: 1},
+		{Op: kernel.OpTake, N: 4}, {Op: kernel.OpCharge, N: 1}, {Op: kernel.OpPeek}, {Op: kernel.OpTake, N: 1},
 	} {
 		req.Clock = timeline
 		for _, word := range []uint64{0, kernel.InstantOf(clk.Now().Add(500 * time.Millisecond)), kernel.InstantOf(clk.Now().Add(time.Second))} {

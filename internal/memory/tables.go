@@ -122,7 +122,6 @@ type shard struct {
 type Tables struct {
 	occupancy
 	store   *Store
-	over    overflow
 	decider                      // that of all keys; zero if they have limits of their own
 	base    *Limit               // of keys without a limit of their own
 	logs    atomic.Pointer[Logs] // nil until a key is put into them
@@ -141,7 +140,7 @@ type Tables struct {
 // it varies, that is the limit of the keys without one of their own, and all states in tables are
 // one word.
 func newTables(s *Store, k, loose *kernel.Compiled, varies bool) *Tables {
-	sp := &Tables{store: s, over: newOverflow(s), single: varies || k.Word() != nil, width: 1}
+	sp := &Tables{store: s, single: varies || k.Word() != nil, width: 1}
 	sp.base = &Limit{space: sp, loose: loose}
 	if k.Word() != nil || !varies {
 		sp.base.decider = decider{k, k.Word()}
@@ -374,9 +373,6 @@ func (sp *Tables) ApplyAs(key string, tag any, req *kernel.Request, a *kernel.An
 
 // Apply applies req to the state of key, with the limit lim, and fills in the answer.
 func (sp *Tables) Apply(key string, lim *Limit, req *kernel.Request, a *kernel.Answer) {
-	if sp.over.cancels(lim.loose, req, a) {
-		return
-	}
 	sp.apply(sp.store.identify(key), lim, req, a)
 }
 

@@ -31,16 +31,10 @@ func (by *decider) decide(state *uint64, req *kernel.Request, a *kernel.Answer) 
 	case req.Op == kernel.OpPeek || req.Op == kernel.OpCharge && n == 0:
 		t.Charge(by.word, word, at.Now, 0)
 		return (t.Granted || !req.Clock.Renew()) && by.replace(state, word, &t, &at, a)
-	case !by.grantable(n) && (req.Op != kernel.OpTakeUpTo || n == 0):
+	case !by.grantable(n):
 		return false
 	case req.Op == kernel.OpCharge:
 		return t.Charge(by.word, word, at.Now, n) && by.replace(state, word, &t, &at, a)
-	case req.Op == kernel.OpTakeUpTo:
-		n = t.TakeUpTo(by.word, word, at.Now, n)
-		if ok = by.settle(state, word, &t, &at, req.Clock, a); ok && t.Granted {
-			a.Granted = n
-		}
-		return ok
 	default:
 		t.Take(by.word, word, at.Now, n)
 		return by.settle(state, word, &t, &at, req.Clock, a)

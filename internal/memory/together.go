@@ -90,9 +90,6 @@ func (j *Joint) attempt() (out outcome, lacks *Asked) {
 			e.spend(j.as(e))
 		default:
 			e.refuse(j.as(e), j.notes)
-			if e.shared && e.Answer.RetryAfter == kernel.Never { // too many for one state, and not for each key
-				e.Answer.RetryAfter = noRoomUntil(e.idle, e.k, e.now, e.lag).RetryAfter
-			}
 		}
 	}
 	if j.granted && j.req.Opens() {

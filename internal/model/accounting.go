@@ -2,18 +2,6 @@ package model
 
 import "github.com/ratelimit-go/ratelimit"
 
-// TakeUpTo takes the most of n events that may be taken, and denies one if none may.
-func (k *Key) TakeUpTo(now int64, n int) (granted int, _ ratelimit.Decision) {
-	at := k.reach(now)
-	for granted = min(n, k.describe(at).Remaining); granted > 0 && !k.mayTake(at, granted); {
-		granted--
-	}
-	if granted == 0 {
-		return 0, k.Take(now, min(n, 1))
-	}
-	return granted, k.Take(now, granted)
-}
-
 // Charge spends n events whether or not they may happen: now, or at the time of the last
 // reservation. A blocked part blocks all of that, too.
 func (k *Key) Charge(now int64, n int) ratelimit.Decision {

@@ -16,7 +16,7 @@
 --
 -- In the script for holds (holds.lua, after --@@holding; the lines after --@@closed are for the others),
 -- the costs of one event in each bucket follow on the time, and of a request about a hold its ID, how
--- long it lasts (op 8, 11 and 12; see call.go) or how many events it has (op 7), and a byte of flags.
+-- long it lasts (op 7, 10 and 11; see call.go) or how many events it has (op 6), and a byte of flags.
 --
 -- The reply is the time, 0, the number of takes and reservations granted, and the state. If the
 -- value is not a state of any of these limits, nothing is changed, and the reply is the time, 1 and

@@ -208,13 +208,13 @@ local stores = false -- whether a request is more than a question
 -- Reads what a request says about a hold.
 local id, lasts, flags, held = 0, 0, 0
 if op ~= 0 then stores = true end
-if op == 9 or op == 13 and opens > 0 then -- op 13 takes a lease, of which there are none while holds are open
+if op == 8 or op == 12 and opens > 0 then -- op 12 takes a lease, of which there are none while holds are open
   op = 0
-elseif op == 13 then
+elseif op == 12 then
   op = 1
-elseif op == 7 or op == 8 or op == 11 or op == 12 then
+elseif op == 6 or op == 7 or op == 10 or op == 11 then
   id, lasts, flags, pos = unpack('<ddB', request, pos)
-  if op == 11 then op = 1 elseif op == 12 then op = 2 end
+  if op == 10 then op = 1 elseif op == 11 then op = 2 end
   if flags >= 2 and opens > 0 and wait > 0 then wait = 0 end
 end
 --@@find
@@ -226,9 +226,9 @@ repeat
 until not at or at % size == 1
 local entry = at and sub(older, at, at + size - 1)
 --@@settle
--- Op 7 settles the hold of an ID, which held lasts events, n of which have happened in excess or,
--- if n is negative, have not. Op 8 moves its end.
-if op == 7 or op == 8 then
+-- Op 6 settles the hold of an ID, which held lasts events, n of which have happened in excess or,
+-- if n is negative, have not. Op 7 moves its end.
+if op == 6 or op == 7 then
   --@<undoHelp
   --@<find
   if at then
@@ -237,7 +237,7 @@ if op == 7 or op == 8 then
       --@<known
     end
   end
-  if op == 8 then
+  if op == 7 then
     if at then
       local _, was, events = unpack('<I8I8I8', entry)
       local finish, n = min(now + lasts, LAST), (events - events % 2) / 2

@@ -320,26 +320,6 @@ func TestCancelOfAHold(t *testing.T) {
 	}
 }
 
-func TestTakeUpTo(t *testing.T) {
-	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
-		l, clk := fakes.At(t, accounted[i].alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
-		rnd := fakes.Rand(t)
-		for range 100 {
-			clk.Advance(time.Duration(rnd.IntN(500)) * time.Millisecond)
-			n := rnd.IntN(10)
-			before, err := l.Peek(ctx, "k")
-			require.NoError(t, err)
-			granted, d, err := l.TakeUpTo(ctx, "k", n)
-			require.NoError(t, err)
-			require.Equal(t, min(n, before.Remaining), granted)
-			require.Equal(t, n == 0 || granted > 0, d.Allowed)
-			if !d.Allowed {
-				require.Equal(t, before, d, "what Peek returns")
-			}
-		}
-	})
-}
-
 // Of Settle and Cancel at once, exactly one takes effect.
 func TestSettleOnce(t *testing.T) {
 	for name, store := range fakes.Stores {
@@ -376,7 +356,7 @@ func TestSettleOnce(t *testing.T) {
 // A reservation that is settled before its turn leaves the line: if another one behind it is
 // cancelled, what another limiter has reserved in place of its events keeps its turn.
 func TestSettleInLine(t *testing.T) {
-	store := ratelimit.NewMemoryStore()
+	store := new(ratelimit.MemoryStore)
 	window := ratelimit.SlidingWindow{Limit: 10, Window: time.Second}
 	l, clk := fakes.At(t, window, ratelimit.WithStore(store), ratelimit.WithName("test"))
 	other := ratelimit.Must(ratelimit.New(window, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
@@ -430,7 +410,6 @@ func TestSettleErrors(t *testing.T) {
 	for _, call := range []func(ctx context.Context, n int) error{
 		func(ctx context.Context, n int) error { _, _, err := l.Hold(ctx, "key", n); return err },
 		func(ctx context.Context, n int) error { _, err := l.Charge(ctx, "key", n); return err },
-		func(ctx context.Context, n int) error { _, _, err := l.TakeUpTo(ctx, "key", n); return err },
 	} {
 		assert.ErrorIs(t, call(ctx, -1), ratelimit.ErrNegative)
 		assert.ErrorIs(t, call(nil, 1), ratelimit.ErrInvalid)

@@ -22,7 +22,7 @@ var ticking = map[string]struct {
 	tick  time.Duration
 	store func(clk *storetest.Clock) ratelimit.Store
 }{
-	"memory":   {1, func(*storetest.Clock) ratelimit.Store { return ratelimit.NewMemoryStore() }},
+	"memory":   {1, func(*storetest.Clock) ratelimit.Store { return new(ratelimit.MemoryStore) }},
 	"bytes":    {1, func(*storetest.Clock) ratelimit.Store { return fakes.NewMapDB().Store() }},
 	"portable": {time.Microsecond, func(clk *storetest.Clock) ratelimit.Store { return fakes.NewPortable(clk) }},
 }
@@ -169,8 +169,6 @@ func TestDebtBound(t *testing.T) {
 			}
 			clk.Advance(min(50*365*24*time.Hour/8, max(tick, d.RetryAfter)))
 		}
-		_, _, err = l.TakeUpTo(ctx, "key", math.MaxInt)
-		require.NoError(t, err)
 	})
 }
 

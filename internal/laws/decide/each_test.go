@@ -113,7 +113,7 @@ type eachStore struct {
 }
 
 func (s *eachStore) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
-	s.States, err = ratelimit.NewMemoryStore().Open(name, t)
+	s.States, err = new(ratelimit.MemoryStore).Open(name, t)
 	return s, err
 }
 
@@ -182,19 +182,22 @@ func TestEachFailures(t *testing.T) {
 			out, err := ratelimit.TakeEach(t.Context(), each, keys, 1, nil)
 			require.ErrorIs(t, err, errEach)
 			require.ErrorIs(t, err, errLookup)
-			failed, ok := errors.AsType[*ratelimit.EachError](err)
-			require.True(t, ok)
+			var failed []error
 			for i, key := range keys {
 				want, err := loop.Take(t.Context(), key, 1)
 				assert.Equal(t, want, out[i], "%s, keys[%d]", name, i)
-				if err == nil {
-					assert.NoError(t, failed.Errs[i])
-				} else {
-					assert.EqualError(t, failed.Errs[i], err.Error(), "%s, keys[%d]", name, i)
+				if err != nil {
+					failed = append(failed, err)
 				}
 			}
+			joined, ok := errors.AsType[interface {
+				error
+				Unwrap() []error
+			}](err)
+			require.True(t, ok)
+			assert.Equal(t, fmt.Sprint(failed), fmt.Sprint(joined.Unwrap()))
 			assert.Equal(t, 8, s.together)
-			assert.EqualError(t, err, "ratelimit: 5 of 10 keys failed; the first is keys[0]: "+failed.Errs[0].Error())
+			assert.EqualError(t, err, "ratelimit: 5 of 10 keys failed; the first is keys[0]: "+failed[0].Error())
 		}
 	}
 }
@@ -256,7 +259,7 @@ func FuzzEach(f *testing.F) {
 		stores, clocks := [2]*ratelimit.MemoryStore{}, [2]*stepclock.Clock{}
 		var l [2]ratelimit.Limiter
 		for i := range l {
-			stores[i], clocks[i] = ratelimit.NewMemoryStore(), stepclock.New()
+			stores[i], clocks[i] = new(ratelimit.MemoryStore), stepclock.New()
 			l[i] = ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(stores[i]), ratelimit.WithName("test"), ratelimit.WithClock(clocks[i])))
 		}
 		var out []ratelimit.Decision

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +25,7 @@ type keptAll struct {
 // keptAlls are those whose keys are decided on together, and apart.
 func keptAlls(clk *stepclock.Clock) (all []keptAll) {
 	for _, name := range []string{"memory", "together", "apart", "wrappers"} {
-		memory, joint := ratelimit.NewMemoryStore(), newJointStore()
+		memory, joint := new(ratelimit.MemoryStore), newJointStore()
 		joint.undecided = name == "apart"
 		all = append(all, keptAll{name, func(alg ratelimit.Algorithm) ratelimit.Limiter {
 			switch name {
@@ -44,7 +43,7 @@ func keptAlls(clk *stepclock.Clock) (all []keptAll) {
 func remaining(t *testing.T, bounds ...ratelimit.Bound) (left []int) {
 	t.Helper()
 	for _, b := range bounds {
-		d, err := b.Peek(t.Context())
+		d, err := b.Limiter().Peek(t.Context(), b.Key())
 		require.NoError(t, err)
 		left = append(left, d.Remaining)
 	}
@@ -83,18 +82,18 @@ func TestHoldAll_OfAQueue(t *testing.T) {
 				require.Equal(t, wanted.ResetAfter, d.ResetAfter)
 				require.Equal(t, wanted.Delay, d.Delay)
 				require.Equal(t, wanted.Delay, want.Delay())
-				for i, token := range strings.Split(r.Token(), ".") {
-					part, err := ratelimit.Resume(t.Context(), bounds[i].Limiter(), "key", token)
+				for i, held := range r.Parts() {
+					part, err := ratelimit.Resume(t.Context(), bounds[i].Limiter(), "key", held.Token())
 					require.NoError(t, err)
 					require.Equal(t, wanted.Delay, part.Delay(), "the hold of bounds[%d] may happen then", i)
 				}
 			}
 			clk.Advance(time.Hour + 36*time.Second - 1) // the last one has left the queue after 36 s
-			d, err := bounds[0].Peek(t.Context())
+			d, err := bounds[0].Limiter().Peek(t.Context(), bounds[0].Key())
 			require.NoError(t, err)
 			require.Equal(t, 9, d.Remaining)
 			clk.Advance(1)
-			d, err = bounds[0].Peek(t.Context())
+			d, err = bounds[0].Limiter().Peek(t.Context(), bounds[0].Key())
 			require.NoError(t, err)
 			require.Equal(t, 10, d.Remaining)
 		})
@@ -184,16 +183,14 @@ func TestFor_Options(t *testing.T) {
 	opts := []ratelimit.HoldOption{ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()}
 	b := ratelimit.For(l, "key", opts...)
 	opts[0] = nil
-	_, _, err := b.Hold(ctx, 1)
+	_, _, err := ratelimit.HoldAll(ctx, 3, b)
 	require.NoError(t, err)
-	_, err = b.WaitHold(ctx, 2)
-	require.NoError(t, err)
-	_, _, err = b.ReserveWithin(ctx, 3, 0, ratelimit.HoldFor(time.Hour)) // the last one decides
+	_, _, err = ratelimit.HoldAll(ctx, 3, ratelimit.For(l, "key", ratelimit.HoldFor(time.Minute), ratelimit.GiveBack(), ratelimit.HoldFor(2*time.Minute))) // the last one decides
 	require.NoError(t, err)
 	assert.Equal(t, []int{4}, remaining(t, b))
 	clk.Advance(time.Minute)
 	assert.Equal(t, []int{7}, remaining(t, b))
-	clk.Advance(time.Hour)
+	clk.Advance(time.Minute)
 	assert.Equal(t, []int{10}, remaining(t, b))
 
 	for _, opt := range []ratelimit.HoldOption{nil, ratelimit.HoldFor(0)} {
@@ -202,15 +199,13 @@ func TestFor_Options(t *testing.T) {
 		require.ErrorIs(t, err, ratelimit.ErrInvalid)
 		_, err = ratelimit.TakeAll(ctx, 1, b, wrong)
 		require.ErrorIs(t, err, ratelimit.ErrInvalid)
-		_, _, err = wrong.Hold(ctx, 1)
-		require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	}
 	assert.Equal(t, []int{10}, remaining(t, b))
 }
 
-// Another process settles exactly what a HoldAll holds. A key that is given twice counts twice, and one of
-// which nothing was held counts what happened.
-func TestResumeAll(t *testing.T) {
+// Another process settles exactly what a HoldAll holds, key by key. A key that is given twice has one part, at both
+// of its places.
+func TestParts(t *testing.T) {
 	clk := stepclock.New()
 	for _, kept := range keptAlls(clk) {
 		t.Run(kept.name, func(t *testing.T) {
@@ -218,88 +213,33 @@ func TestResumeAll(t *testing.T) {
 				l, flight := kept.of(ratelimit.FixedWindow{Limit: 100, Window: time.Hour}), kept.of(ratelimit.InFlight{Limit: 100, Timeout: time.Hour})
 				return []ratelimit.Bound{ratelimit.For(l, "a").N(1), ratelimit.For(l, "b").N(20), ratelimit.For(flight, "c").N(3), ratelimit.For(l, "a").N(4), ratelimit.For(l, "none").N(0)}
 			}
-			hold := func() (token string) {
-				r, _, err := ratelimit.HoldAll(t.Context(), 7, bounds()...)
+			all, _, err := ratelimit.HoldAll(t.Context(), 7, bounds()...)
+			require.NoError(t, err)
+			assert.Equal(t, []int{95, 80, 97, 95, 100}, remaining(t, bounds()...))
+			assert.Empty(t, all.Token())
+			parts := all.Parts()
+			require.Len(t, parts, 5)
+			assert.Same(t, parts[0], parts[3])
+			assert.Empty(t, parts[4].Token(), "nothing is held")
+			elsewhere := bounds()
+			for i, happened := range []int{3, 25, 3} {
+				r, err := ratelimit.Resume(t.Context(), elsewhere[i].Limiter(), elsewhere[i].Key(), parts[i].Token())
 				require.NoError(t, err)
-				assert.Equal(t, []int{95, 80, 97, 95, 100}, remaining(t, bounds()...))
-				token = r.Token()
-				require.NotEmpty(t, token)
-				return token
-			}
-			reset := func() {
-				for _, b := range bounds() {
-					require.NoError(t, b.Reset(t.Context()))
-				}
-			}
-			resume := func(token string) *ratelimit.Reservation {
-				r, err := ratelimit.ResumeAll(t.Context(), token, bounds()...)
+				require.NoError(t, r.Extend(t.Context(), time.Hour))
+				assert.Equal(t, parts[i].Token(), r.Token())
+				_, err = r.Settle(t.Context(), happened)
 				require.NoError(t, err)
-				return r
 			}
-			token := hold()
-			r := resume(token)
-			require.NoError(t, r.Extend(t.Context(), time.Hour))
-			assert.Equal(t, token, r.Token())
-			_, err := r.SettleEach(t.Context(), 1, 25, 3, 2, 6)
+			assert.Equal(t, []int{97, 75, 100, 97, 100}, remaining(t, bounds()...))
+			_, err = all.Settle(t.Context(), 0)
 			require.NoError(t, err)
-			assert.Equal(t, []int{97, 75, 100, 97, 94}, remaining(t, bounds()...))
-			_, err = resume(token).Settle(t.Context(), 0)
+			assert.Equal(t, []int{97, 75, 100, 97, 100}, remaining(t, bounds()...), "it was settled")
+
+			part, _, err := bounds()[0].Limiter().Hold(t.Context(), bounds()[0].Key(), 1)
 			require.NoError(t, err)
-			assert.Equal(t, []int{97, 75, 100, 97, 94}, remaining(t, bounds()...), "it was settled")
-			reset()
-
-			_, err = resume(hold()).Settle(t.Context(), 2)
-			require.NoError(t, err)
-			assert.Equal(t, []int{96, 98, 100, 96, 98}, remaining(t, bounds()...), "the first key twice")
-			reset()
-
-			require.NoError(t, resume(hold()).Release(t.Context()))
-			assert.Equal(t, []int{95, 80, 100, 95, 100}, remaining(t, bounds()...))
-			reset()
-
-			resume(hold()).Cancel()
-			assert.Equal(t, []int{100, 100, 100, 100, 100}, remaining(t, bounds()...))
+			assert.Equal(t, []*ratelimit.Reservation{part}, part.Parts())
+			part.Cancel()
+			assert.Nil(t, (*ratelimit.Reservation)(nil).Parts())
 		})
 	}
-}
-
-// A token of other keys is an error, and changes nothing.
-func TestResumeAll_ForeignTokens(t *testing.T) {
-	ctx, clk := t.Context(), stepclock.New()
-	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.WithClock(clk)))
-	a, b := ratelimit.For(l, "a"), ratelimit.For(l, "b")
-	r, _, err := ratelimit.HoldAll(ctx, 2, a, b)
-	require.NoError(t, err)
-	token := r.Token()
-	first, second, _ := strings.Cut(token, ".")
-	for _, tt := range []struct {
-		token string
-		of    []ratelimit.Bound
-	}{
-		{token, []ratelimit.Bound{b, a}}, {token, []ratelimit.Bound{a}}, {token, []ratelimit.Bound{a, b, b}}, {"", []ratelimit.Bound{a, b}},
-		{first, []ratelimit.Bound{a, b}}, {first + "." + first, []ratelimit.Bound{a, b}}, {token + ".", []ratelimit.Bound{a, b}},
-		{token[1:], []ratelimit.Bound{a, b}}, {second + "." + first, []ratelimit.Bound{a, b}},
-		{first + ".", []ratelimit.Bound{a, b}}, {"." + second, []ratelimit.Bound{a, b}}, {token, []ratelimit.Bound{a, a}},
-	} {
-		_, err := ratelimit.ResumeAll(ctx, tt.token, tt.of...)
-		require.ErrorIs(t, err, ratelimit.ErrToken, tt.token)
-	}
-	_, err = ratelimit.ResumeAll(ctx, token)
-	require.ErrorIs(t, err, ratelimit.ErrInvalid)
-	_, err = ratelimit.ResumeAll(ctx, token, a, ratelimit.Bound{})
-	require.ErrorIs(t, err, ratelimit.ErrInvalid)
-	assert.Equal(t, []int{8, 8}, remaining(t, a, b))
-
-	alone, err := ratelimit.ResumeAll(ctx, first, a)
-	require.NoError(t, err)
-	_, err = alone.SettleEach(ctx, 1)
-	require.NoError(t, err)
-	part, err := ratelimit.Resume(ctx, l, "b", second)
-	require.NoError(t, err)
-	part.Cancel()
-	assert.Equal(t, []int{9, 10}, remaining(t, a, b), "each key has its own token")
-
-	none, _, err := ratelimit.HoldAll(ctx, 0, a, b)
-	require.NoError(t, err)
-	assert.Empty(t, none.Token())
 }

@@ -190,7 +190,7 @@ func TestJointStatesInOneCall(t *testing.T) {
 	local := ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: time.Hour}, ratelimit.WithClock(clk))), "")
 	left := func(want int, of ratelimit.Bound) {
 		t.Helper()
-		d, err := of.Peek(t.Context())
+		d, err := of.Limiter().Peek(t.Context(), of.Key())
 		require.NoError(t, err)
 		assert.Equal(t, want, d.Remaining)
 	}
@@ -210,7 +210,7 @@ func TestJointStatesInOneCall(t *testing.T) {
 	assert.Zero(t, s.single+other.single)
 	take(2, false, a, c, b, d, local)
 	assert.Equal(t, []int{2, 2}, other.keys, "the first store has refused")
-	require.NoError(t, b.Reset(t.Context()))
+	require.NoError(t, b.Limiter().Reset(t.Context(), b.Key()))
 	take(4, false, a, c, b, d, local)
 	assert.Equal(t, []int{2, 2, 2}, other.keys)
 	left(2, a) // and what was held is given back
@@ -220,7 +220,7 @@ func TestJointStatesInOneCall(t *testing.T) {
 
 	// A Decision on a refusal may tell of a few keys only.
 	s.partial = true
-	require.True(t, b.AllowN(3))
+	require.True(t, b.Limiter().AllowN(b.Key(), 3))
 	got, err := ratelimit.TakeAll(t.Context(), 1, a, b)
 	require.NoError(t, err)
 	assert.Equal(t, ratelimit.Decision{Limit: 3, Part: 1, RetryAfter: 20 * time.Minute, ResetAfter: time.Hour}, got)
@@ -236,7 +236,7 @@ func TestJointStatesUndecided(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, i < 3, d.Allowed)
 	}
-	d, err := a.Peek(t.Context())
+	d, err := a.Limiter().Peek(t.Context(), a.Key())
 	require.NoError(t, err)
 	assert.Equal(t, 2, d.Remaining)
 	assert.Empty(t, s.keys)
@@ -306,7 +306,7 @@ func TestTakeAllOfABlockedKey(t *testing.T) {
 	assert.Zero(t, s.single+other.single)
 	assert.Empty(t, s.keys)
 	for _, b := range []ratelimit.Bound{log, queue, local} {
-		d, err := b.Peek(t.Context())
+		d, err := b.Limiter().Peek(t.Context(), b.Key())
 		require.NoError(t, err)
 		assert.Equal(t, 3, d.Remaining, b.Limiter())
 	}
@@ -366,14 +366,14 @@ func TestJointStatesUnreadable(t *testing.T) {
 	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen, ratelimit.FailClosed} {
 		clk, s := stepclock.New(), newJointStore()
 		a, b := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a"), ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithFailurePolicy(policy)), "b")
-		require.True(t, a.Allow())
-		require.True(t, b.Allow())
+		require.True(t, a.Limiter().Allow(a.Key()))
+		require.True(t, b.Limiter().Allow(b.Key()))
 		s.states["ratelimit.TokenBucket/b"] = []byte("nonsense")
 		r, d, err := ratelimit.HoldAll(t.Context(), 1, a, b)
 		require.ErrorIs(t, err, ratelimit.ErrState)
 		assert.Equal(t, policy == ratelimit.FailOpen, d.Allowed)
 		assert.Equal(t, d.Allowed, r != nil)
-		d, err = a.Peek(t.Context())
+		d, err = a.Limiter().Peek(t.Context(), a.Key())
 		require.NoError(t, err)
 		want := 4
 		if policy == ratelimit.FailOpen {

@@ -37,27 +37,27 @@ func TestLimitsOfKeys(t *testing.T) {
 	assert.Equal(t, 2, count("free"))
 	assert.Equal(t, 5, count("gold"))
 	assert.Equal(t, 4, count("both"))
-	assert.Nil(t, ratelimit.AlgorithmOf(l), "it has no one limit")
+	assert.Nil(t, ratelimit.Describe(l).Algorithm, "it has no one limit")
 	for key, want := range map[string]ratelimit.Algorithm{
 		"free": ratelimit.TokenBucket{Rate: ratelimit.PerHour(2), Burst: 2},
 		"gold": ratelimit.TokenBucket{Rate: ratelimit.PerHour(5), Burst: 5},
 		"both": ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(9), Burst: 9}, ratelimit.FixedWindow{Limit: 4, Window: time.Hour}},
 	} {
-		alg, err := ratelimit.AlgorithmFor(t.Context(), l, key)
+		alg, err := ratelimit.Describe(l).For(t.Context(), key)
 		require.NoError(t, err)
 		assert.Equal(t, want, alg)
 	}
-	alg, err := ratelimit.AlgorithmFor(t.Context(), ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})), "key")
+	alg, err := ratelimit.Describe(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}))).For(t.Context(), "key")
 	require.NoError(t, err)
 	assert.Equal(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3), Burst: 3}, alg)
-	alg, err = ratelimit.AlgorithmFor(t.Context(), struct{ ratelimit.Limiter }{l}, "key")
+	alg, err = ratelimit.Describe(struct{ ratelimit.Limiter }{l}).For(t.Context(), "key")
 	require.NoError(t, err)
 	assert.Nil(t, alg, "a wrapper without the method")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = ratelimit.AlgorithmFor(ended, l, "key")
+	_, err = ratelimit.Describe(l).For(ended, "key")
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = ratelimit.AlgorithmFor(context.Context(nil), l, "key")
+	_, err = ratelimit.Describe(l).For(context.Context(nil), "key")
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	require.ErrorContains(t, err, "context.Background() is one")
 	d, err := l.Take(t.Context(), "gold", 1)
@@ -76,7 +76,7 @@ func TestLimitsOfKeys(t *testing.T) {
 
 // TestLimitsAtTheCap: each key is judged by its own limit when the store is full.
 func TestLimitsAtTheCap(t *testing.T) {
-	own, s, clk := &fakes.OwnLimits{}, ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(2)), stepclock.New()
+	own, s, clk := &fakes.OwnLimits{}, &ratelimit.MemoryStore{MaxKeys: 2}, stepclock.New()
 	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(own.Lookup))
 	require.NoError(t, err)
 	own.Set("gold", ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
@@ -112,7 +112,7 @@ func TestLimitsThatFail(t *testing.T) {
 		_, err = l.Take(t.Context(), "key", 1)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 		assert.ErrorContains(t, err, `the limit of key "key"`)
-		_, err = ratelimit.AlgorithmFor(t.Context(), l, "key")
+		_, err = ratelimit.Describe(l).For(t.Context(), "key")
 		require.ErrorIs(t, err, ratelimit.ErrInvalid)
 		own.Set("key", (*ratelimit.TokenBucket)(nil))
 		_, err = l.Take(t.Context(), "key", 1)
@@ -423,31 +423,10 @@ func TestLimitsInTurns(t *testing.T) {
 	}
 }
 
-// TestShareUnseenOfTwoKinds: new keys with limits of different kinds share what can
-// be shared.
-func TestShareUnseenOfTwoKinds(t *testing.T) {
-	own, clk := &fakes.OwnLimits{}, stepclock.New()
-	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.ShareUnseen))), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(own.Lookup))
-	require.NoError(t, err)
-	require.True(t, l.Allow("first"))
-	own.Set("a", ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
-	own.Set("b", ratelimit.SlidingLog{Limit: 2, Window: time.Hour})
-	own.Set("c", ratelimit.All{ratelimit.SlidingLog{Limit: 2, Window: time.Hour}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}})
-	granted := 0
-	for range 10 {
-		for _, key := range []string{"a", "b", "c"} {
-			if l.Allow(key) {
-				granted++
-			}
-		}
-	}
-	assert.Equal(t, 6, granted)
-}
-
 // varying returns the transition of a limit that may change.
 func varying(t *testing.T, alg ratelimit.Algorithm) *ratelimit.Transition {
 	t.Helper()
-	s := &fakes.Hooked{Store: ratelimit.NewMemoryStore()}
+	s := &fakes.Hooked{Store: new(ratelimit.MemoryStore)}
 	_, err := ratelimit.New(alg, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithLimits((&fakes.OwnLimits{}).Lookup))
 	require.NoError(t, err)
 	return s.With
@@ -577,7 +556,6 @@ func TestLookupsOfCalls(t *testing.T) {
 		}{
 			{"Allow", 1, func() { l.Allow("a") }},
 			{"Take", 1, func() { _, _ = l.Take(ctx, "b", 1) }},
-			{"TakeUpTo", 1, func() { _, _, _ = l.TakeUpTo(ctx, "c", 1) }},
 			{"Hold", 1, func() { hold("d") }},
 			{"Charge", 1, func() { _, _ = l.Charge(ctx, "e", 1) }},
 			{"Peek", 1, func() { _, _ = l.Peek(ctx, "f") }},

@@ -123,7 +123,7 @@ func newSchedule(t testing.TB, c choices, kind kind) *schedule {
 	case keeping == "evictions":
 		s.evicts = true
 		s.log("in a store of few keys")
-		opts = append(opts, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(3))))
+		opts = append(opts, ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: 3}))
 	default:
 		s.log("in %s", keeping)
 		opts = append(opts, fakes.Keepings[keeping]()...)
@@ -354,17 +354,6 @@ func (s *schedule) tooMuch(k *scheduleKey, err error) bool {
 	s.log("%v", err)
 	s.peek(k)
 	return true
-}
-
-func (s *schedule) takeUpTo(k *scheduleKey, n int) {
-	s.log("TakeUpTo(%q, %d)", k.name, n)
-	wantGranted, want := k.model.TakeUpTo(s.now, n)
-	granted, got, err := s.limiter.TakeUpTo(context.Background(), k.name, n)
-	s.noError(err)
-	s.compare(k, want, got)
-	if granted != wantGranted {
-		s.fail("granted: want %d, got %d", wantGranted, granted)
-	}
 }
 
 // queue makes reservations one after another, and cancels some of them in any

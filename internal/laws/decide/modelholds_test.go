@@ -98,12 +98,12 @@ func (s *schedule) keep(k *scheduleKey, r *scheduleReservation, got *ratelimit.R
 	}
 }
 
-// account holds and settles events, charges some, or takes as many as there are.
+// account holds and settles events, and charges some.
 func (s *schedule) account(k *scheduleKey) {
 	for range 1 + s.choices.below(4) {
 		s.advance(k)
 		s.notice(k)
-		switch s.choices.below(9) {
+		switch s.choices.below(8) {
 		default:
 			s.hold(k, s.events(k))
 		case 3, 4, 5:
@@ -111,8 +111,6 @@ func (s *schedule) account(k *scheduleKey) {
 		case 6:
 			s.charge(k, 1+s.choices.below(12))
 		case 7:
-			s.takeUpTo(k, s.events(k))
-		case 8:
 			s.extend(k)
 		}
 	}
@@ -237,7 +235,7 @@ func (s *schedule) extend(k *scheduleKey) {
 	switch open := k.model.Extend(s.now, r.held, d); {
 	case open && s.evicts && err != nil: // the key was evicted when nothing counted any more
 		s.compareError(ratelimit.ErrEnded, err)
-		r.over = true
+		k.holds = slices.Delete(k.holds, i, i+1)
 	case !open && r.limiter.Token() != "":
 		s.compareError(ratelimit.ErrEnded, err)
 	default:
@@ -308,7 +306,7 @@ func (s *schedule) forget(k *scheduleKey) {
 	}
 	s.log("others are exhausted")
 	for i := range 4 {
-		_, _, err := s.limiter.TakeUpTo(context.Background(), fmt.Sprint("other ", s.now, i), k.model.Limit())
+		_, err := s.limiter.Take(context.Background(), fmt.Sprint("other ", s.now, i), k.model.Limit())
 		s.noError(err)
 	}
 }

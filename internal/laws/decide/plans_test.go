@@ -91,14 +91,6 @@ func TestPlans(t *testing.T) {
 					d, err := l.Take(ctx, "k", n)
 					decides(tt.want, d, err)
 
-					granted, d, err := l.TakeUpTo(ctx, "k", n)
-					decides(tt.want, d, err)
-					if tt.want.Allowed {
-						assert.Equal(t, n, granted)
-					} else {
-						assert.Zero(t, granted)
-					}
-
 					d, err = l.Charge(ctx, "k", n)
 					decides(tt.want, d, err)
 
@@ -138,9 +130,6 @@ func TestPlans(t *testing.T) {
 				assert.False(t, l.AllowN("k", -1))
 				d, err := l.Take(ctx, "k", 0)
 				decides(none, d, err)
-				granted, d, err := l.TakeUpTo(ctx, "k", 0)
-				decides(none, d, err)
-				assert.Zero(t, granted)
 				require.NoError(t, l.WaitN(ctx, "k", 0))
 				_, err = l.Reserve(ctx, "k", 0)
 				require.NoError(t, err)
@@ -307,10 +296,6 @@ func TestUnlimitedAheadOfWaiters(t *testing.T) {
 			d, err := l.Peek(ctx, "key")
 			return d.Allowed && d.Remaining == math.MaxInt, err
 		},
-		"TakeUpTo": func(l ratelimit.Limiter) (bool, error) {
-			granted, _, err := l.TakeUpTo(ctx, "key", 5)
-			return granted == 5, err
-		},
 		"Hold": func(l ratelimit.Limiter) (bool, error) {
 			r, _, err := l.Hold(ctx, "key", 1)
 			return r != nil, err
@@ -426,8 +411,8 @@ func TestSharePlan(t *testing.T) {
 
 func TestAlgorithmOfPlan(t *testing.T) {
 	alg := ratelimit.All{ratelimit.Unlimited{}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1}, ratelimit.Blocked{}}
-	assert.Equal(t, alg, ratelimit.AlgorithmOf(ratelimit.Must(ratelimit.New(alg))))
-	assert.Equal(t, ratelimit.Blocked{}, ratelimit.AlgorithmOf(ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))))
+	assert.Equal(t, alg, ratelimit.Describe(ratelimit.Must(ratelimit.New(alg))).Algorithm)
+	assert.Equal(t, ratelimit.Blocked{}, ratelimit.Describe(ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))).Algorithm)
 }
 
 // A store that applies transitions to bytes finds the state of a plan unchanged.

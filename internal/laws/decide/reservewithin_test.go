@@ -46,9 +46,12 @@ func (s *schedule) promiseWithin(k *scheduleKey) {
 	if k.model.Close() { // floats need not agree any more
 		return
 	}
-	due := s.now + int64(d.RetryAfter)
+	due, asked := s.now+int64(d.RetryAfter), k.model
 	if !s.surprises(k) {
 		s.moveTo(due - 1)
+		if k.model != asked { // it was reset, because a hold that has ended need not agree
+			return
+		}
 		if d := s.reserveWithin(k, n, most); d.Allowed || d.RetryAfter != 1 {
 			s.fail("refused until the next instant is right")
 		}

@@ -151,8 +151,7 @@ func spanSchedule(t *testing.T, rnd *rand.Rand, b settledBucket) {
 			if rnd.IntN(3) == 0 {
 				n = burst * b.events
 			}
-			granted, _, err := l.TakeUpTo(ctx, "key", n)
-			require.NoError(t, err)
+			granted := fakes.TakeUpTo(t, l, "key", n)
 			logf("take %d of %d", granted, n)
 			happens(clk.Now(), granted)
 		case 6:
@@ -209,7 +208,7 @@ func spanSchedule(t *testing.T, rnd *rand.Rand, b settledBucket) {
 // sends pairs of requests with new keys does not fill the memory.
 func TestSettledKeysAreForgotten(t *testing.T) {
 	t.Parallel()
-	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1000))
+	store := &ratelimit.MemoryStore{MaxKeys: 1000}
 	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerDay(10)}, ratelimit.WithStore(store), ratelimit.WithName("test"))
 	empty := store.Stats().Bytes
 	for i := range 30_000 {
@@ -257,11 +256,11 @@ var forgetting = map[string]func(ctx context.Context, t *testing.T, l ratelimit.
 
 // another returns a limiter with the states of l, which is not told of the other's Resets.
 func another(ctx context.Context, t *testing.T, l ratelimit.Limiter, store *ratelimit.MemoryStore) ratelimit.Limiter {
-	opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(ratelimit.ClockOf(l))}
-	alg := ratelimit.AlgorithmOf(l)
+	opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(ratelimit.Describe(l).Clock)}
+	alg := ratelimit.Describe(l).Algorithm
 	if alg == nil {
 		var err error
-		alg, err = ratelimit.AlgorithmFor(ctx, l, "k")
+		alg, err = ratelimit.Describe(l).For(ctx, "k")
 		require.NoError(t, err)
 		opts = append(opts, fakes.OwnLimit(alg))
 	}
@@ -298,7 +297,7 @@ func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s/own=%v/known=%v/both=%v/%T%+v", how, own, known, both, alg, alg), func(t *testing.T) {
 					clk := stepclock.New()
-					store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(3))
+					store := &ratelimit.MemoryStore{MaxKeys: 3}
 					opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk)}
 					if own {
 						opts = append(opts, fakes.OwnLimit(alg))
@@ -347,7 +346,7 @@ func TestReleaseAfterKeysWereForgotten(t *testing.T) {
 		for _, alg := range []ratelimit.Algorithm{five, ratelimit.All{five, ratelimit.FixedWindow{Limit: 100, Window: 24 * time.Hour}}} {
 			for _, own := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/own=%v/%T", name, own, alg), func(t *testing.T) {
-					opts := []ratelimit.Option{ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(10))), ratelimit.WithName("test")}
+					opts := []ratelimit.Option{ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: 10}), ratelimit.WithName("test")}
 					if own {
 						opts = append(opts, fakes.OwnLimit(alg))
 					}
@@ -425,7 +424,7 @@ func TestSettleAfterIdleKeysWereForgotten(t *testing.T) {
 		alg := a.alg
 		t.Run(fmt.Sprintf("%T%+v", alg, alg), func(t *testing.T) {
 			clk := stepclock.New()
-			store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(3))
+			store := &ratelimit.MemoryStore{MaxKeys: 3}
 			l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 			l.Allow("idle")
 			clk.Set(clk.Now().Add(time.Hour))

@@ -43,9 +43,9 @@ func TestTwoLimitersOnOneStore(t *testing.T) {
 			for seed := range budget.Histories(100, 400) {
 				rng := rand.New(rand.NewPCG(seed, 28))
 				clk := stepclock.New()
-				var store ratelimit.Store = ratelimit.NewMemoryStore()
+				var store ratelimit.Store = new(ratelimit.MemoryStore)
 				if seed%2 == 0 { // called through the Store interface only
-					store = &fakes.FailingCancel{MemoryStore: ratelimit.NewMemoryStore()}
+					store = &fakes.FailingCancel{MemoryStore: new(ratelimit.MemoryStore)}
 				}
 				var both [2]ratelimit.Limiter
 				for i := range both {

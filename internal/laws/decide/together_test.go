@@ -28,7 +28,7 @@ type joined struct {
 
 func join(algs []ratelimit.Algorithm, way func(i int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option) *joined {
 	j := &joined{clk: stepclock.New()}
-	store := ratelimit.NewMemoryStore()
+	store := new(ratelimit.MemoryStore)
 	for i, alg := range algs {
 		opts := append(way(i, store, alg), ratelimit.WithClock(j.clk), ratelimit.WithName(fmt.Sprint(i)))
 		j.bounds = append(j.bounds, ratelimit.For(ratelimit.Must(ratelimit.New(alg, opts...)), fmt.Sprint("key ", i)))
@@ -133,10 +133,10 @@ func ownNumbers(t *testing.T, keys []ratelimit.Bound, takes []int) (d ratelimit.
 	fewest := math.MaxInt
 	for i, b := range keys {
 		var err error
-		all[i], err = b.Peek(t.Context())
+		all[i], err = b.Limiter().Peek(t.Context(), b.Key())
 		require.NoError(t, err)
 		if all[i].Remaining < takes[i] {
-			refusal, err := b.Take(t.Context(), takes[i])
+			refusal, err := b.Limiter().Take(t.Context(), b.Key(), takes[i])
 			require.NoError(t, err)
 			d.Allowed = false
 			if refusal.RetryAfter > d.RetryAfter {
@@ -147,7 +147,7 @@ func ownNumbers(t *testing.T, keys []ratelimit.Bound, takes []int) (d ratelimit.
 	for i, b := range keys {
 		if d.Allowed {
 			var err error
-			all[i], err = b.Take(t.Context(), takes[i])
+			all[i], err = b.Limiter().Take(t.Context(), b.Key(), takes[i])
 			require.NoError(t, err)
 			d.Delay = max(d.Delay, all[i].Delay)
 			if takes[i] > 0 && all[i].Remaining/takes[i] < fewest {
@@ -319,7 +319,7 @@ func TestTakeAllErrors(t *testing.T) {
 		"ended":        {ended, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, context.Canceled, ""},
 		"no context":   {nil, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrInvalid, ""},
 		"negative own": {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), ratelimit.For(l, "k").N(-2)}, ratelimit.ErrNegative, "ratelimit: negative number of events: -2 of bounds[1]"},
-		"no room ever": {ctx, 1, tooMany(), ratelimit.ErrFull, "ratelimit: the store is full: more keys of a store than it may hold; see WithMaxKeys"},
+		"no room ever": {ctx, 1, tooMany(), ratelimit.ErrFull, "ratelimit: the store is full: more keys of a store than it may hold; see MaxKeys"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := ratelimit.TakeAll(c.ctx, c.n, c.bounds...)
@@ -341,7 +341,7 @@ func TestTakeAllErrors(t *testing.T) {
 
 // tooMany returns two keys of a store for one.
 func tooMany() []ratelimit.Bound {
-	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1))
+	store := &ratelimit.MemoryStore{MaxKeys: 1}
 	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5)}, ratelimit.WithStore(store), ratelimit.WithName("test")))
 	return []ratelimit.Bound{ratelimit.For(l, "a"), ratelimit.For(l, "b"), ratelimit.For(l, "a")}
 }
@@ -360,7 +360,7 @@ func TestHoldAllSettles(t *testing.T) {
 			remaining := func(want ...int) {
 				t.Helper()
 				for i, b := range j.bounds {
-					d, err := b.Peek(ctx)
+					d, err := b.Limiter().Peek(ctx, b.Key())
 					require.NoError(t, err)
 					assert.Equal(t, want[i], d.Remaining, "key %d", i)
 				}
@@ -415,7 +415,7 @@ func TestHoldAllSettlesEach(t *testing.T) {
 			var before []int
 			left := func() (left []int) {
 				for _, b := range of[:2] {
-					d, err := b.Peek(ctx)
+					d, err := b.Limiter().Peek(ctx, b.Key())
 					require.NoError(t, err)
 					left = append(left, d.Remaining)
 				}
@@ -461,7 +461,7 @@ func TestHoldAllSettlesEach(t *testing.T) {
 			spent(0, 0)
 		})
 	}
-	r, _, err := few.Hold(ctx, 1)
+	r, _, err := few.Limiter().Hold(ctx, few.Key(), 1)
 	require.NoError(t, err)
 	_, err = r.SettleEach(ctx, 1, 2)
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
@@ -476,7 +476,7 @@ func TestHoldAllSettlesAllIfTheContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ending := &fakes.Hooked{Store: fakes.NewMapDB().Store()}
 	var bounds []ratelimit.Bound
-	for _, store := range []ratelimit.Store{ending, fakes.NewMapDB().Store(), ratelimit.NewMemoryStore()} {
+	for _, store := range []ratelimit.Store{ending, fakes.NewMapDB().Store(), new(ratelimit.MemoryStore)} {
 		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test")))
 		bounds = append(bounds, ratelimit.For(l, "k"))
 	}
@@ -488,7 +488,7 @@ func TestHoldAllSettlesAllIfTheContextEnds(t *testing.T) {
 	require.Error(t, ctx.Err())
 	assert.Equal(t, 4, d.Remaining)
 	for _, b := range bounds {
-		d, err := b.Peek(context.Background())
+		d, err := b.Limiter().Peek(context.Background(), b.Key())
 		require.NoError(t, err)
 		assert.Equal(t, 4, d.Remaining)
 	}
@@ -539,7 +539,7 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 		t.Helper()
 		between = func() {}
 		for i, b := range bounds {
-			d, err := b.Peek(ctx)
+			d, err := b.Limiter().Peek(ctx, b.Key())
 			if remote.Err == nil {
 				require.NoError(t, err)
 			}
@@ -556,10 +556,10 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 	// The key in memory refuses, as the last one.
 	between = func() {
 		between = func() {} // not again when the hold is settled
-		d, err := first.Peek(ctx)
+		d, err := first.Limiter().Peek(ctx, first.Key())
 		require.NoError(t, err)
 		assert.Equal(t, 6, d.Remaining, "others may be denied in the meantime")
-		assert.False(t, first.AllowN(7))
+		assert.False(t, first.Limiter().AllowN(first.Key(), 7))
 	}
 	d, err = ratelimit.TakeAll(ctx, 2, bounds...)
 	require.NoError(t, err)
@@ -620,8 +620,8 @@ func TestTakeAllOfWrappers(t *testing.T) {
 	limiter := func(store ratelimit.Store) ratelimit.Limiter {
 		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithClock(clk), ratelimit.WithStore(store), ratelimit.WithName("test")))
 	}
-	first, last := &noted{Limiter: limiter(ratelimit.NewMemoryStore())}, &noted{Limiter: limiter(fakes.NewMapDB().Store())}
-	local, memory, bytes := limiter(ratelimit.NewMemoryStore()), limiter(ratelimit.NewMemoryStore()), limiter(fakes.NewMapDB().Store())
+	first, last := &noted{Limiter: limiter(new(ratelimit.MemoryStore))}, &noted{Limiter: limiter(fakes.NewMapDB().Store())}
+	local, memory, bytes := limiter(new(ratelimit.MemoryStore)), limiter(new(ratelimit.MemoryStore)), limiter(fakes.NewMapDB().Store())
 	bounds := []ratelimit.Bound{
 		ratelimit.For(first, "k"), ratelimit.For(local, "k"), ratelimit.For(last, "k"),
 		ratelimit.For(memory, "k"), ratelimit.For(bytes, "k"), ratelimit.For(local, "k"),
@@ -629,7 +629,7 @@ func TestTakeAllOfWrappers(t *testing.T) {
 	remaining := func(want ...int) {
 		t.Helper()
 		for i, b := range bounds[:5] {
-			d, err := b.Peek(ctx)
+			d, err := b.Limiter().Peek(ctx, b.Key())
 			require.NoError(t, err)
 			assert.Equal(t, want[i], d.Remaining, "key %d", i)
 		}
@@ -684,7 +684,7 @@ func TestTakeAllWithoutALimit(t *testing.T) {
 		require.ErrorIs(t, err, odd)
 		assert.Equal(t, c.allowed, d.Allowed)
 		assert.True(t, d.Degraded)
-		d, err = known.Peek(ctx)
+		d, err = known.Limiter().Peek(ctx, known.Key())
 		require.NoError(t, err)
 		assert.Equal(t, c.remaining, d.Remaining)
 	}
@@ -740,7 +740,7 @@ func TestTakeAllOfManyNewKeys(t *testing.T) {
 func TestHoldAll_KeysOfOneTable(t *testing.T) {
 	rnd := fakes.Rand(t)
 	for range 100 {
-		l, clk := fakes.At(t, ratelimit.SlidingLog{Limit: 40, Window: time.Minute}, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(8))), ratelimit.WithName("test"))
+		l, clk := fakes.At(t, ratelimit.SlidingLog{Limit: 40, Window: time.Minute}, ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: 8}), ratelimit.WithName("test"))
 		for range 60 {
 			n := 1 + rnd.IntN(3)
 			var of []ratelimit.Bound
@@ -765,7 +765,7 @@ func TestHoldAll_KeysOfOneTable(t *testing.T) {
 func TestTakeAllLooksUpOnce(t *testing.T) {
 	unknown := errors.New("unknown")
 	for name, store := range map[string]func() ratelimit.Store{
-		"memory": func() ratelimit.Store { return ratelimit.NewMemoryStore() },
+		"memory": func() ratelimit.Store { return new(ratelimit.MemoryStore) },
 		"bytes":  func() ratelimit.Store { return fakes.NewMapDB().Store() },
 	} {
 		for limit, alg := range map[string]ratelimit.Algorithm{

@@ -108,7 +108,7 @@ func FuzzApply(f *testing.F) {
 			return next, res
 		}
 		some := max(0, n)
-		for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpTakeUpTo, ratelimit.OpCharge} {
+		for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpCharge} {
 			apply(state, ratelimit.Request{Op: op, N: some})
 		}
 		apply(state, ratelimit.Request{Op: ratelimit.OpReserve, N: max(1, n), MaxWait: ratelimit.Never})

@@ -23,13 +23,6 @@ var accountingCalls = map[string]func(ctx context.Context, l ratelimit.Limiter, 
 		}
 		return d, err
 	},
-	"TakeUpTo": func(ctx context.Context, l ratelimit.Limiter, key string) (ratelimit.Decision, error) {
-		granted, d, err := l.TakeUpTo(ctx, key, 2)
-		if d.Allowed != (granted == 2) {
-			return d, errors.Join(err, errors.New("2 are not granted exactly if it is allowed"))
-		}
-		return d, err
-	},
 	"Charge": func(ctx context.Context, l ratelimit.Limiter, key string) (ratelimit.Decision, error) {
 		return l.Charge(ctx, key, 2)
 	},
@@ -152,7 +145,7 @@ func TestAccountingInFullStores(t *testing.T) {
 				if own {
 					opts = append(opts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }))
 				}
-				refuses, _ := fakes.At(t, alg, append(opts, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))), ratelimit.WithName("test"))...)
+				refuses, _ := fakes.At(t, alg, append(opts, ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: true}), ratelimit.WithName("test"))...)
 				kept, _, err := refuses.Hold(ctx, "old", 5)
 				require.NoError(t, err)
 				for name, call := range accountingCalls {
@@ -167,35 +160,13 @@ func TestAccountingInFullStores(t *testing.T) {
 				d, err := kept.Settle(ctx, 1)
 				require.NoError(t, err)
 				assert.Equal(t, 4, d.Remaining)
-
-				shares, _ := fakes.At(t, alg, append(opts, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.ShareUnseen))), ratelimit.WithName("test"))...)
-				require.True(t, shares.Allow("old"))
-				one, d, err := shares.Hold(ctx, "one", 3)
-				require.NoError(t, err)
-				require.True(t, d.Allowed)
-				two, d, err := shares.Hold(ctx, "two", 2)
-				require.NoError(t, err)
-				require.True(t, d.Allowed)
-				assert.Equal(t, 0, d.Remaining, "the two share a limit")
-				d, err = one.Settle(ctx, 0)
-				require.NoError(t, err)
-				assert.Equal(t, 3, d.Remaining)
-				d, err = two.Settle(ctx, 4)
-				require.NoError(t, err)
-				assert.Equal(t, 1, d.Remaining)
-				d, err = shares.Charge(ctx, "three", 2)
-				require.NoError(t, err)
-				assert.False(t, d.Allowed)
-				d, err = shares.Peek(ctx, "old")
-				require.NoError(t, err)
-				assert.Equal(t, 4, d.Remaining)
 			})
 		}
 	}
 }
 
-// A key that has lost its place in a store shares a limit afterwards, but what it has held before
-// does not come back there. What it has not held is counted there.
+// A key that has lost its place in a store, where another one has taken it, has held nothing: what
+// happens in addition finds no room.
 func TestSettleAfterTheKeyLostItsPlace(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"word":  ratelimit.FixedWindow{Limit: 5, Window: time.Hour},
@@ -206,24 +177,20 @@ func TestSettleAfterTheKeyLostItsPlace(t *testing.T) {
 		"log":   ratelimit.SlidingLog{Limit: 5, Window: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, _ := fakes.At(t, alg, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.ShareUnseen))), ratelimit.WithName("test"))
+			l, _ := fakes.At(t, alg, ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: true}), ratelimit.WithName("test"))
 			less, _, err := l.Hold(ctx, "key", 1)
 			require.NoError(t, err)
 			more, _, err := l.Hold(ctx, "key", 1)
 			require.NoError(t, err)
 			require.NoError(t, l.Reset(ctx, "key"))
 			require.True(t, l.Allow("other"))
-			require.True(t, l.Allow("shared"))
-			for _, tt := range []struct {
-				r                    *ratelimit.Reservation
-				happened, afterwards int
-			}{{less, 0, 4}, {more, 3, 2}} {
-				_, err = tt.r.Settle(ctx, tt.happened)
-				require.NoError(t, err)
-				d, err := l.Peek(ctx, "shared")
-				require.NoError(t, err)
-				assert.Equal(t, tt.afterwards, d.Remaining)
-			}
+			_, err = less.Settle(ctx, 0)
+			require.NoError(t, err)
+			_, err = more.Settle(ctx, 3)
+			require.ErrorIs(t, err, ratelimit.ErrFull)
+			d, err := l.Peek(ctx, "other")
+			require.NoError(t, err)
+			assert.Equal(t, 4, d.Remaining)
 		})
 	}
 }
@@ -262,10 +229,7 @@ func TestSettleUnderAnotherLimit(t *testing.T) {
 			d, err = l.Charge(ctx, "key", 6)
 			require.NoError(t, err)
 			assert.Equal(t, ratelimit.Decision{Limit: 5, RetryAfter: time.Hour, ResetAfter: time.Hour}, d)
-			granted, d, err := l.TakeUpTo(ctx, "another key", 9)
-			require.NoError(t, err)
-			assert.Equal(t, 5, granted)
-			assert.Equal(t, 0, d.Remaining)
+			assert.Equal(t, 5, fakes.TakeUpTo(t, l, "another key", 9))
 		})
 	}
 }

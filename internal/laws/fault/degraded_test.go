@@ -99,8 +99,8 @@ var decidingCalls = map[string]func(l ratelimit.Limiter, n int) (ratelimit.Decis
 	"Take": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) { return l.Take(ctx, "key", n) },
 	"TakeEach": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) {
 		out, err := ratelimit.TakeEach(ctx, l, []string{"key"}, n, nil)
-		if failed, ok := errors.AsType[*ratelimit.EachError](err); ok {
-			err = failed.Errs[0]
+		if failed, ok := err.(interface{ Unwrap() []error }); ok {
+			err = failed.Unwrap()[0]
 		}
 		return out[0], err
 	},
@@ -123,11 +123,7 @@ var decidingCalls = map[string]func(l ratelimit.Limiter, n int) (ratelimit.Decis
 
 // singleCalls are those whose Decision is on one event, whatever n is.
 var singleCalls = map[string]func(l ratelimit.Limiter, n int) (ratelimit.Decision, error){
-	"Peek": func(l ratelimit.Limiter, _ int) (ratelimit.Decision, error) { return l.Peek(ctx, "key") },
-	"TakeUpTo": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) {
-		_, d, err := l.TakeUpTo(ctx, "key", n)
-		return d, err
-	},
+	"Peek":   func(l ratelimit.Limiter, _ int) (ratelimit.Decision, error) { return l.Peek(ctx, "key") },
 	"Charge": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) { return l.Charge(ctx, "key", n) },
 }
 
@@ -256,7 +252,7 @@ func TestFallbackOfAWaiter(t *testing.T) {
 func TestObserverSeesAFallbackWithALowerLimit(t *testing.T) {
 	share, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
 	w := &fakes.Witness{}
-	falls, s := downLimiter(t, ratelimit.FixedWindow{Limit: 8, Window: time.Hour}, ratelimit.Fallback(share), ratelimit.WithObserver(w))
+	falls, s := downLimiter(t, ratelimit.FixedWindow{Limit: 8, Window: time.Hour}, ratelimit.Fallback(share), ratelimit.WithObserver(w.Observe))
 	for name, call := range decidingCalls {
 		d, _ := call(falls, 8)
 		o := w.One(t)

@@ -36,10 +36,10 @@ func TestFullStoreIsExact(t *testing.T) {
 	}
 	low := limits(60)
 	for name, alg := range limits(limit) {
-		for _, policy := range []ratelimit.FullPolicy{ratelimit.EvictLeast, ratelimit.RefuseUnseen, ratelimit.ShareUnseen} {
+		for _, refuses := range []bool{false, true} {
 			for _, maxKeys := range []int{30, 700} { // with a scan of all keys, and with samples
 				for _, own := range []bool{false, true} {
-					store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(maxKeys), ratelimit.WithFullPolicy(policy))
+					store := &ratelimit.MemoryStore{MaxKeys: maxKeys, RefuseNew: refuses}
 					opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New())}
 					var changes atomic.Int64
 					if own {
@@ -99,7 +99,7 @@ func TestFullStoreIsExact(t *testing.T) {
 					for k := range known {
 						for take(k) {
 						}
-						assert.Equal(t, int64(limit), granted[k].Load(), "%s, policy %d, %d keys, own=%v", name, policy, maxKeys, own)
+						assert.Equal(t, int64(limit), granted[k].Load(), "%s, RefuseNew: %t, %d keys, own=%v", name, refuses, maxKeys, own)
 					}
 				}
 			}
@@ -109,9 +109,9 @@ func TestFullStoreIsExact(t *testing.T) {
 
 // fullStore returns a limiter on a store for two keys, which holds one that is used up and one
 // with 4 of 5 events left.
-func fullStore(t *testing.T, policy ratelimit.FullPolicy, opts ...ratelimit.Option) (*ratelimit.MemoryStore, ratelimit.Limiter) {
+func fullStore(t *testing.T, refuses bool, opts ...ratelimit.Option) (*ratelimit.MemoryStore, ratelimit.Limiter) {
 	t.Helper()
-	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(2), ratelimit.WithFullPolicy(policy))
+	store := &ratelimit.MemoryStore{MaxKeys: 2, RefuseNew: refuses}
 	opts = append(opts, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New()))
 	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, opts...))
 	require.True(t, l.AllowN("used up", 5))
@@ -132,11 +132,11 @@ func TestTakeAllInAFullStore(t *testing.T) {
 			for _, key := range keys {
 				bounds = append(bounds, ratelimit.For(l, key))
 			}
-			require.NoError(t, other.Reset(ctx))
+			require.NoError(t, other.Limiter().Reset(ctx, other.Key()))
 			r, d, err := ratelimit.HoldAll(ctx, n, bounds...)
 			require.NoError(t, err)
 			require.Equal(t, d.Allowed, r != nil)
-			left, err := other.Peek(ctx)
+			left, err := other.Limiter().Peek(ctx, other.Key())
 			require.NoError(t, err)
 			want := 5
 			if d.Allowed {
@@ -151,8 +151,8 @@ func TestTakeAllInAFullStore(t *testing.T) {
 			require.NoError(t, err)
 			return d.Remaining
 		}
-		t.Run(name+"/EvictLeast", func(t *testing.T) {
-			store, l := fullStore(t, ratelimit.EvictLeast, opts...)
+		t.Run(name+"/evicts", func(t *testing.T) {
+			store, l := fullStore(t, false, opts...)
 			d := all(l, 1, "new", "used up")
 			assert.False(t, d.Allowed)
 			assert.Equal(t, 2, d.Part)
@@ -172,8 +172,8 @@ func TestTakeAllInAFullStore(t *testing.T) {
 			assert.Equal(t, 4, left(l, "new"))
 			assert.Equal(t, 2, store.Len())
 		})
-		t.Run(name+"/RefuseUnseen", func(t *testing.T) {
-			store, l := fullStore(t, ratelimit.RefuseUnseen, opts...)
+		t.Run(name+"/refuses", func(t *testing.T) {
+			store, l := fullStore(t, true, opts...)
 			alone, err := l.Take(ctx, "new", 1)
 			require.NoError(t, err)
 			d := all(l, 1, "used", "new")
@@ -190,55 +190,6 @@ func TestTakeAllInAFullStore(t *testing.T) {
 			assert.True(t, all(l, 1, "new").Allowed)
 			assert.Equal(t, 2, store.Len())
 		})
-		t.Run(name+"/ShareUnseen", func(t *testing.T) {
-			store, l := fullStore(t, ratelimit.ShareUnseen, opts...)
-			d := all(l, 1, "new", "newer")
-			assert.True(t, d.Allowed)
-			assert.Equal(t, 1, d.Remaining, "of 5, shared by two")
-			assert.Equal(t, 3, left(l, "yet another"))
-			assert.Equal(t, uint64(2), store.Stats().Rejected)
-			d = all(l, 2, "new", "newer")
-			assert.False(t, d.Allowed)
-			assert.Equal(t, 3, left(l, "yet another"))
-
-			r, d, err := ratelimit.HoldAll(ctx, 1, ratelimit.For(l, "new"), other, ratelimit.For(l, "newer"))
-			require.NoError(t, err)
-			assert.True(t, d.Allowed)
-			assert.Equal(t, 1, left(l, "yet another"))
-			_, err = r.Settle(ctx, 0)
-			require.NoError(t, err)
-			assert.Equal(t, 3, left(l, "yet another"))
-		})
-		t.Run(name+"/ShareUnseen, more than one state grants", func(t *testing.T) {
-			_, l := fullStore(t, ratelimit.ShareUnseen, opts...)
-			clk := ratelimit.ClockOf(l).(*stepclock.Clock)
-			d := all(l, 3, "new", "new")
-			assert.Equal(t, 2, d.Limit)
-			assert.Equal(t, ratelimit.Never, d.RetryAfter)
-			d = all(l, 3, "new", "newer")
-			assert.Equal(t, 5, d.Limit, "they share a state only while there is no room")
-			assert.Equal(t, time.Hour, d.RetryAfter)
-			for _, own := range []struct {
-				first, second int
-				key           string
-				want          time.Duration
-			}{
-				{3, 3, "new", ratelimit.Never},
-				{3, 4, "newer", time.Hour},
-				{6, 1, "newer", ratelimit.Never},
-				{1, 6, "newer", ratelimit.Never},
-				{3, 2, "newer", 0},
-			} {
-				d, err := ratelimit.TakeAll(ctx, 9, ratelimit.For(l, "new").N(own.first), ratelimit.For(l, own.key).N(own.second))
-				require.NoError(t, err)
-				assert.Equal(t, own.want, d.RetryAfter, "%+v", own)
-				assert.Equal(t, 5, d.Limit, "%+v", own)
-			}
-			clk.Advance(time.Hour - 1)
-			assert.Equal(t, time.Nanosecond, all(l, 3, "new", "newer").RetryAfter)
-			clk.Advance(1)
-			assert.True(t, all(l, 3, "new", "newer").Allowed)
-		})
 	}
 }
 
@@ -246,7 +197,7 @@ func TestTakeAllInAFullStore(t *testing.T) {
 func TestTakeAllNotesDenialsOfNewKeys(t *testing.T) {
 	ctx := context.Background()
 	clk := stepclock.New()
-	store := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(2), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))
+	store := &ratelimit.MemoryStore{MaxKeys: 2, RefuseNew: true}
 	opts := []ratelimit.Option{ratelimit.WithClock(clk), ratelimit.WithStore(store), ratelimit.WithName("test")}
 	log := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 5, Window: time.Hour, CountDenied: true}, append(opts, ratelimit.WithName("log"))...))
 	window := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, opts...))
@@ -268,19 +219,15 @@ func TestTakeAllNotesDenialsOfNewKeys(t *testing.T) {
 func TestTakeAllOfAnyOrder(t *testing.T) {
 	const limit = 50
 	ctx := context.Background()
-	for _, policy := range []ratelimit.FullPolicy{ratelimit.EvictLeast, ratelimit.RefuseUnseen, ratelimit.ShareUnseen} {
+	for _, refuses := range []bool{false, true} {
 		for _, most := range []int{0, 40} {
-			t.Run(fmt.Sprintf("policy=%d/most=%d", policy, most), func(t *testing.T) {
+			t.Run(fmt.Sprintf("refuses=%t/most=%d", refuses, most), func(t *testing.T) {
 				t.Parallel()
 				clk := stepclock.New()
 				var limiters []ratelimit.Limiter
 				var stores []*ratelimit.MemoryStore
 				for s := range 2 {
-					bounds := []ratelimit.MemoryOption{ratelimit.WithFullPolicy(policy)}
-					if most > 0 {
-						bounds = append(bounds, ratelimit.WithMaxKeys(most))
-					}
-					store := ratelimit.NewMemoryStore(bounds...)
+					store := &ratelimit.MemoryStore{MaxKeys: most, RefuseNew: refuses && most > 0}
 					stores = append(stores, store)
 					for i, alg := range []ratelimit.Algorithm{
 						ratelimit.FixedWindow{Limit: limit, Window: time.Hour},
@@ -314,7 +261,7 @@ func TestTakeAllOfAnyOrder(t *testing.T) {
 							switch rng.IntN(4) {
 							case 0:
 								names = names[:1]
-								d, err = bounds[0].Take(ctx, 1)
+								d, err = bounds[0].Limiter().Take(ctx, bounds[0].Key(), 1)
 							case 1:
 								var r *ratelimit.Reservation
 								if r, d, err = ratelimit.HoldAll(ctx, 1, bounds...); r != nil {
@@ -390,7 +337,7 @@ func TestTakeAllWithACallingClock(t *testing.T) {
 	for way, make := range fakes.Ways {
 		t.Run(way, func(t *testing.T) {
 			clk := &callingClock{Clock: stepclock.New()}
-			store := ratelimit.NewMemoryStore()
+			store := new(ratelimit.MemoryStore)
 			var bounds []ratelimit.Bound
 			for i, alg := range []ratelimit.Algorithm{
 				ratelimit.FixedWindow{Limit: 20, Window: time.Hour},
@@ -416,7 +363,7 @@ func TestTakeAllWithACallingClock(t *testing.T) {
 			assert.Greater(t, granted, 2)
 			clk.call = nil
 			for _, b := range bounds {
-				d, err := b.Peek(ctx)
+				d, err := b.Limiter().Peek(ctx, b.Key())
 				require.NoError(t, err)
 				assert.Equal(t, 20-granted, d.Remaining)
 			}

@@ -3,8 +3,6 @@ package memory_test
 import (
 	"context"
 	"fmt"
-	"go/token"
-	"reflect"
 	"runtime"
 	"strconv"
 	"sync"
@@ -87,7 +85,7 @@ func TestMaxKeysKeepsExhaustedKeys(t *testing.T) {
 	budget.Alone(t)
 	for _, bound := range []int{100, 1000, 10_000} {
 		for _, alg := range fakes.EveryWidth {
-			l, s, _ := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(bound))
+			l, s, _ := fakes.Stepped(t, alg, &ratelimit.MemoryStore{MaxKeys: bound})
 			exhausted := make([]string, bound/20)
 			for i := range exhausted {
 				exhausted[i] = fmt.Sprint("exhausted ", i)
@@ -129,7 +127,7 @@ func TestExhaustedKeysGoLast(t *testing.T) {
 	const bound = 5000
 	for _, alg := range fakes.EveryWidth {
 		for _, left := range []int{1, 3, 50} {
-			l, s, _ := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(bound))
+			l, s, _ := fakes.Stepped(t, alg, &ratelimit.MemoryStore{MaxKeys: bound})
 			fill(t, l, bound, left)
 			for i := range 500 {
 				require.True(t, l.Allow(fmt.Sprint("flood ", i)))
@@ -157,7 +155,7 @@ func TestAllExhausted(t *testing.T) {
 	budget.Alone(t)
 	const bound = 6400
 	for _, alg := range fakes.EveryWidth {
-		l, s, clk := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(bound))
+		l, s, clk := fakes.Stepped(t, alg, &ratelimit.MemoryStore{MaxKeys: bound})
 		for i := range bound {
 			require.True(t, l.AllowN(fmt.Sprint(i), 10))
 			clk.Advance(time.Nanosecond)
@@ -189,13 +187,13 @@ func TestConcurrentNewKeys(t *testing.T) {
 		wg.Wait()
 	}
 	for _, alg := range fakes.EveryWidth {
-		l, s, _ := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(bound))
+		l, s, _ := fakes.Stepped(t, alg, &ratelimit.MemoryStore{MaxKeys: bound})
 		fill(t, l, bound, 0)
 		together(func(i int) { assert.True(t, l.AllowN(fmt.Sprint("new ", i), 10)) })
 		assert.EqualValues(t, bound/64, s.Stats().Evictions, "%T: one look is for all", alg)
 		fakes.Check(t, s, bound)
 
-		l, s, _ = fakes.Stepped(t, alg, ratelimit.WithMaxKeys(bound))
+		l, s, _ = fakes.Stepped(t, alg, &ratelimit.MemoryStore{MaxKeys: bound})
 		fill(t, l, bound, 1)
 		together(func(i int) { assert.True(t, l.Allow(fmt.Sprint("new ", i))) })
 		assert.EqualValues(t, candidates, s.Stats().Evictions, "%T: they evict each other", alg)
@@ -204,17 +202,15 @@ func TestConcurrentNewKeys(t *testing.T) {
 		}
 		fakes.Check(t, s, bound)
 
-		for _, policy := range []ratelimit.FullPolicy{ratelimit.RefuseUnseen, ratelimit.ShareUnseen} {
-			l, s, clk := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(bound), ratelimit.WithFullPolicy(policy))
-			fill(t, l, bound/2, 0)
-			clk.Advance(time.Hour) // and so they are idle
-			for i := range bound / 2 {
-				require.True(t, l.AllowN(fmt.Sprint("busy ", i), 10))
-			}
-			together(func(i int) { assert.True(t, l.AllowN(fmt.Sprint("new ", i), 10)) })
-			assert.Zero(t, s.Stats().Rejected, "%T: there was room", alg)
-			fakes.Check(t, s, bound)
+		l, s, clk := fakes.Stepped(t, alg, &ratelimit.MemoryStore{MaxKeys: bound, RefuseNew: true})
+		fill(t, l, bound/2, 0)
+		clk.Advance(time.Hour) // and so they are idle
+		for i := range bound / 2 {
+			require.True(t, l.AllowN(fmt.Sprint("busy ", i), 10))
 		}
+		together(func(i int) { assert.True(t, l.AllowN(fmt.Sprint("new ", i), 10)) })
+		assert.Zero(t, s.Stats().Rejected, "%T: there was room", alg)
+		fakes.Check(t, s, bound)
 	}
 }
 
@@ -223,7 +219,7 @@ func TestConcurrentNewKeys(t *testing.T) {
 func TestIdleKeysOfOtherLimiterGoFirst(t *testing.T) {
 	budget.Alone(t)
 	const bound = 20_000
-	s, clk := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(bound)), stepclock.New()
+	s, clk := &ratelimit.MemoryStore{MaxKeys: bound}, stepclock.New()
 	one := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("one")))
 	two := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("two")))
 	for i := range bound {
@@ -241,7 +237,7 @@ func TestIdleKeysOfOtherLimiterGoFirst(t *testing.T) {
 func BenchmarkManyLimiters(b *testing.B) {
 	for _, n := range []int{1, 100, 1000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			s := ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(100_000))
+			s := &ratelimit.MemoryStore{MaxKeys: 100_000}
 			var l ratelimit.Limiter
 			for i := range n {
 				l = ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(s), ratelimit.WithName(strconv.Itoa(i))))
@@ -258,7 +254,7 @@ func BenchmarkManyLimiters(b *testing.B) {
 
 // TestMaxKeysEvictsLeastUsed fills a small store and checks which key is evicted.
 func TestMaxKeysEvictsLeastUsed(t *testing.T) {
-	l, s, clk := fakes.Stepped(t, ratelimit.FixedWindow{Limit: 10, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithMaxKeys(4))
+	l, s, clk := fakes.Stepped(t, ratelimit.FixedWindow{Limit: 10, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}, &ratelimit.MemoryStore{MaxKeys: 4})
 	use := func(key string, n int) {
 		require.True(t, l.AllowN(key, n))
 		clk.Advance(time.Second)
@@ -290,12 +286,8 @@ func TestMaxKeysEvictsLeastUsed(t *testing.T) {
 // TestStoreUnderConcurrency races everything that can change a store.
 func TestStoreUnderConcurrency(t *testing.T) {
 	for _, bound := range []int{0, 1, 7, 300} {
-		var opts []ratelimit.MemoryOption
-		if bound > 0 {
-			opts = append(opts, ratelimit.WithMaxKeys(bound))
-		}
 		for _, alg := range fakes.EveryWidth {
-			l, s, clk := fakes.Stepped(t, alg, opts...)
+			l, s, clk := fakes.Stepped(t, alg, &ratelimit.MemoryStore{MaxKeys: bound})
 			var wg sync.WaitGroup
 			for g := range 8 {
 				wg.Go(func() {
@@ -325,7 +317,7 @@ func TestStoreUnderConcurrency(t *testing.T) {
 }
 
 func TestOpenTwice(t *testing.T) {
-	s := ratelimit.NewMemoryStore()
+	s := new(ratelimit.MemoryStore)
 	ten := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}
 	_, err := ratelimit.New(ten, ratelimit.WithStore(s), ratelimit.WithName("test"))
 	require.NoError(t, err)
@@ -340,16 +332,25 @@ func TestOpenTwice(t *testing.T) {
 	assert.NoError(t, err, "the same algorithm shares")
 }
 
-// TestOptionsReachNoStore: an option has nothing to do with a store that is in use.
-func TestOptionsReachNoStore(t *testing.T) {
-	arg := reflect.TypeFor[ratelimit.MemoryOption]().In(0).Elem()
-	assert.Equal(t, "ratelimit.memoryConfig", arg.String())
-	assert.False(t, token.IsExported(arg.Name()), "users cannot make one, or get at a store's")
+// The fields of a store that is in use cannot change.
+func TestFieldsStay(t *testing.T) {
+	s := &ratelimit.MemoryStore{MaxKeys: 2}
+	limiter := func() error {
+		_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.WithStore(s))
+		return err
+	}
+	require.NoError(t, limiter())
+	s.MaxKeys = 3
+	require.EqualError(t, limiter(), "ratelimit: MemoryStore is {MaxKeys: 3, RefuseNew: false}: it must stay {MaxKeys: 2, RefuseNew: false} once a limiter uses the store")
+	s.MaxKeys, s.RefuseNew = 2, true
+	require.ErrorIs(t, limiter(), ratelimit.ErrInvalid)
+	s.RefuseNew = false
+	require.NoError(t, limiter())
 }
 
-func TestRefuseUnseen(t *testing.T) {
+func TestRefuseNew(t *testing.T) {
 	for _, alg := range fakes.EveryWidth {
-		l, s, clk := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(2), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))
+		l, s, clk := fakes.Stepped(t, alg, &ratelimit.MemoryStore{MaxKeys: 2, RefuseNew: true})
 		require.True(t, l.Allow("a"))
 		clk.Advance(10 * time.Millisecond)
 		require.True(t, l.AllowN("b", 10))
@@ -379,7 +380,7 @@ func TestRefuseUnseen(t *testing.T) {
 // idle one.
 func TestRefusalsRememberedInVain(t *testing.T) {
 	for _, alg := range fakes.EveryWidth {
-		l, s, clk := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(2), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))
+		l, s, clk := fakes.Stepped(t, alg, &ratelimit.MemoryStore{MaxKeys: 2, RefuseNew: true})
 		require.True(t, l.Allow("a"))
 		require.True(t, l.AllowN("b", 5))
 		d, err := l.Take(t.Context(), "c", 1)
@@ -397,40 +398,6 @@ func TestRefusalsRememberedInVain(t *testing.T) {
 		assert.Zero(t, s.Stats().Evictions)
 		fakes.Check(t, s, 2)
 	}
-}
-
-func TestShareUnseen(t *testing.T) {
-	for _, alg := range fakes.EveryWidth {
-		l, s, clk := fakes.Stepped(t, alg, ratelimit.WithMaxKeys(2), ratelimit.WithFullPolicy(ratelimit.ShareUnseen))
-		require.True(t, l.AllowN("a", 10))
-		require.True(t, l.AllowN("b", 10))
-		for i := range 10 {
-			require.True(t, l.Allow(fmt.Sprint("new ", i)))
-		}
-		assert.False(t, l.Allow("new"), "together they have one limit")
-		d, err := l.Peek(t.Context(), "newer")
-		require.NoError(t, err)
-		assert.False(t, d.Allowed)
-
-		r, err := l.Reserve(t.Context(), "newest", 1)
-		require.NoError(t, err)
-		require.Positive(t, r.Delay())
-		before, err := l.Peek(t.Context(), "newer")
-		require.NoError(t, err)
-		r.Cancel()
-		after, err := l.Peek(t.Context(), "newer")
-		require.NoError(t, err)
-		assert.Less(t, after.RetryAfter, before.RetryAfter+1, "given back where it was taken")
-		assert.Equal(t, d.RetryAfter, after.RetryAfter)
-
-		assert.Equal(t, 2, s.Len())
-		assert.Zero(t, s.Stats().Evictions)
-		clk.Advance(10 * time.Second)
-		assert.True(t, l.AllowN("new", 10), "idle keys make room")
-		fakes.Check(t, s, 2)
-	}
-	_, err := ratelimit.New(fakes.EveryWidth[0], ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithFullPolicy(3))), ratelimit.WithName("test"))
-	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }
 
 // TestShrink checks that the memory of a flood is given back on demand.
@@ -466,7 +433,7 @@ func TestShrink(t *testing.T) {
 // learns of from the first key.
 func TestShrinkOfAWrappedStore(t *testing.T) {
 	for _, alg := range fakes.EveryWidth {
-		s, clk := ratelimit.NewMemoryStore(), stepclock.New()
+		s, clk := new(ratelimit.MemoryStore), stepclock.New()
 		l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(struct{ ratelimit.Store }{s}), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 		require.True(t, l.Allow("key"))
 		s.Shrink()
@@ -539,7 +506,7 @@ func TestStatesRefuseNonsense(t *testing.T) {
 	for _, alg := range fakes.EveryWidth {
 		tr, err := ratelimit.NewTransition(alg)
 		require.NoError(t, err)
-		s := ratelimit.NewMemoryStore()
+		s := new(ratelimit.MemoryStore)
 		states, err := s.Open("", tr)
 		require.NoError(t, err)
 		at := time.Now().Add(-time.Hour)
@@ -578,7 +545,7 @@ func TestMemoryStore_WithoutNames(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"word": ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, "wide": ratelimit.WarmingUp{Rate: ratelimit.PerHour(10), Warmup: time.Hour}, "log": ratelimit.SlidingLog{Limit: 10, Window: time.Hour},
 	} {
-		for most, store := range map[int]*ratelimit.MemoryStore{0: ratelimit.NewMemoryStore(), 5000: ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(5000))} {
+		for most, store := range map[int]*ratelimit.MemoryStore{0: new(ratelimit.MemoryStore), 5000: {MaxKeys: 5000}} {
 			t.Run(fmt.Sprintf("%s/%d", name, most), func(t *testing.T) {
 				other := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store)))
 				require.True(t, other.Allow("key"))

@@ -38,13 +38,13 @@ func TestObserverSeesWhatRefused(t *testing.T) {
 		"one in time": {ratelimit.All{ratelimit.SlidingLog{Limit: 1, Window: time.Hour}, queue[1]}, 1, 1, 0, time.Hour - within, context.DeadlineExceeded},
 	} {
 		for storeName, store := range map[string]func() ratelimit.Store{
-			"memory": func() ratelimit.Store { return ratelimit.NewMemoryStore() },
+			"memory": func() ratelimit.Store { return new(ratelimit.MemoryStore) },
 			"bytes":  func() ratelimit.Store { return fakes.NewMapDB().Store() },
 		} {
 			t.Run(name+"/"+storeName, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w, ctx := &fakes.Witness{}, t.Context()
-					l := ratelimit.Must(ratelimit.New(tt.alg, ratelimit.WithObserver(w), ratelimit.WithStore(store()), ratelimit.WithName("test")))
+					l := ratelimit.Must(ratelimit.New(tt.alg, ratelimit.WithObserver(w.Observe), ratelimit.WithStore(store()), ratelimit.WithName("test")))
 					require.True(t, l.AllowN("k", tt.before))
 					refused := func(maxWait time.Duration) ratelimit.Decision {
 						r, d, err := l.ReserveWithin(ctx, "k", tt.n, maxWait)
@@ -89,7 +89,7 @@ func TestObserverSeesWhatIsAhead(t *testing.T) {
 		w := &fakes.Witness{}
 		l := ratelimit.Must(ratelimit.New(ratelimit.All{
 			ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.InFlight{Limit: 1, Timeout: time.Hour},
-		}, ratelimit.WithObserver(w)))
+		}, ratelimit.WithObserver(w.Observe)))
 		require.True(t, l.Allow("k"))
 		waiting, leave := context.WithCancel(t.Context())
 		go func() { assert.ErrorIs(t, l.Wait(waiting, "k"), context.Canceled) }()

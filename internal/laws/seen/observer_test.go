@@ -35,7 +35,9 @@ func TestObserverSeesEachCall(t *testing.T) {
 			ds, err := ratelimit.TakeEach(ctx, l, []string{"k"}, 3, nil)
 			return ds[0], err
 		}, false},
-		"Bound": {ratelimit.CallTake, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return ratelimit.For(l, "k").Take(ctx, 3) }, false},
+		"Bound": {ratelimit.CallTake, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
+			return ratelimit.For(l, "k").Limiter().Take(ctx, ratelimit.For(l, "k").Key(), 3)
+		}, false},
 		"TakeAll": {ratelimit.CallTakeAll, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
 			return ratelimit.TakeAll(ctx, 3, ratelimit.For(l, "k"))
 		}, false},
@@ -50,7 +52,7 @@ func TestObserverSeesEachCall(t *testing.T) {
 		}, false},
 	} {
 		for storeName, store := range map[string]func() ratelimit.Store{
-			"memory": func() ratelimit.Store { return ratelimit.NewMemoryStore() },
+			"memory": func() ratelimit.Store { return new(ratelimit.MemoryStore) },
 			"bytes":  func() ratelimit.Store { return fakes.NewMapDB().Store() },
 		} {
 			t.Run(name+"/"+storeName, func(t *testing.T) {
@@ -75,16 +77,10 @@ func TestObserverSeesEachCall(t *testing.T) {
 func TestObserverSeesAccounting(t *testing.T) {
 	ctx := t.Context()
 	l, w, _ := fakes.Observed(t, ratelimit.FixedWindow{Limit: 10, Window: time.Minute})
-	granted, d, err := l.TakeUpTo(ctx, "k", 12)
-	require.NoError(t, err)
-	assert.Equal(t, 10, granted)
-	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallTakeUpTo, N: 12, Granted: 10, Decision: d}, w.One(t))
-
-	require.NoError(t, l.Reset(ctx, "k"))
 	r, _, err := l.Hold(ctx, "k", 4)
 	require.NoError(t, err)
 	w.Told()
-	d, err = r.Settle(ctx, 1)
+	d, err := r.Settle(ctx, 1)
 	require.NoError(t, err)
 	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallSettle, N: 1, Granted: 4, Outcome: ratelimit.Counted, Decision: d}, w.One(t))
 	_, err = r.Settle(ctx, 1)
@@ -129,7 +125,7 @@ func TestObserverSeesNoQuestions(t *testing.T) {
 func TestObserverSeesWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &fakes.Witness{}
-		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithObserver(w)))
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithObserver(w.Observe)))
 		ctx := t.Context()
 		require.NoError(t, l.Wait(ctx, "k"))
 		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Granted: 1, Decision: ratelimit.Decision{Allowed: true}}, w.One(t))
@@ -177,7 +173,7 @@ func TestObserverSeesWaits(t *testing.T) {
 func TestObserverSeesWaitsForRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &fakes.Witness{}
-		l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Minute}, ratelimit.WithObserver(w)))
+		l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Minute}, ratelimit.WithObserver(w.Observe)))
 		ctx := t.Context()
 		first, err := l.WaitHold(ctx, "k", 1)
 		require.NoError(t, err)
@@ -201,7 +197,7 @@ func TestObserverSeesWaitsForRelease(t *testing.T) {
 func TestObserverSeesWhoRefused(t *testing.T) {
 	w, clk := &fakes.Witness{}, clock.NewMock()
 	limiter := func(name string, limit int) ratelimit.Limiter {
-		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: limit, Window: time.Minute}, ratelimit.WithName(name), ratelimit.WithClock(clk), ratelimit.WithObserver(w)))
+		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: limit, Window: time.Minute}, ratelimit.WithName(name), ratelimit.WithClock(clk), ratelimit.WithObserver(w.Observe)))
 	}
 	users, orgs := limiter("users", 1), limiter("orgs", 5)
 	bounds := []ratelimit.Bound{ratelimit.For(users, "u"), ratelimit.For(orgs, "o")}
@@ -227,7 +223,7 @@ func TestObserverSeesWhoRefused(t *testing.T) {
 	// In other stores, the keys are asked in turn: those that have granted are told of the refusal
 	// of another, and see no hold or settlement of it.
 	for name, l := range map[string]ratelimit.Limiter{"users": users, "slow": ratelimit.Must(ratelimit.New(
-		ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.WithName("slow"), ratelimit.WithClock(clk), ratelimit.WithObserver(w), ratelimit.WithStore(fakes.NewMapDB().Store())))} {
+		ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.WithName("slow"), ratelimit.WithClock(clk), ratelimit.WithObserver(w.Observe), ratelimit.WithStore(fakes.NewMapDB().Store())))} {
 		_, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "u"))
 		require.NoError(t, err)
 		assert.Equal(t, map[string]ratelimit.Outcome{"users": ratelimit.Denied, "slow": ratelimit.Granted}[name], w.One(t).Outcome)
@@ -264,12 +260,11 @@ func TestObserverSeesFailures(t *testing.T) {
 	} {
 		allowed := name != "closed"
 		for call, do := range map[ratelimit.Call]func(l ratelimit.Limiter){
-			ratelimit.CallAllow:    func(l ratelimit.Limiter) { l.Allow("k") },
-			ratelimit.CallTake:     func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 1) },
-			ratelimit.CallTakeUpTo: func(l ratelimit.Limiter) { _, _, _ = l.TakeUpTo(ctx, "k", 1) },
-			ratelimit.CallHold:     func(l ratelimit.Limiter) { _, _, _ = l.Hold(ctx, "k", 1) },
-			ratelimit.CallWait:     func(l ratelimit.Limiter) { _ = l.Wait(ctx, "k") },
-			ratelimit.CallReserve:  func(l ratelimit.Limiter) { _, _ = l.Reserve(ctx, "k", 1) },
+			ratelimit.CallAllow:   func(l ratelimit.Limiter) { l.Allow("k") },
+			ratelimit.CallTake:    func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 1) },
+			ratelimit.CallHold:    func(l ratelimit.Limiter) { _, _, _ = l.Hold(ctx, "k", 1) },
+			ratelimit.CallWait:    func(l ratelimit.Limiter) { _ = l.Wait(ctx, "k") },
+			ratelimit.CallReserve: func(l ratelimit.Limiter) { _, _ = l.Reserve(ctx, "k", 1) },
 		} {
 			t.Run(name+"/"+call.String(), func(t *testing.T) {
 				l, w, _ := fakes.Observed(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(broken), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
@@ -298,7 +293,7 @@ func (s foreign) Open(name string, t *ratelimit.Transition) (ratelimit.States, e
 
 func TestObserverSeesAFullStore(t *testing.T) {
 	full := func() ratelimit.Store {
-		return ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(ratelimit.RefuseUnseen))
+		return &ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: true}
 	}
 	for _, alg := range []ratelimit.Algorithm{
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.InFlight{Limit: 1, Timeout: time.Second},
@@ -309,14 +304,13 @@ func TestObserverSeesAFullStore(t *testing.T) {
 			w.Told()
 			ctx := t.Context()
 			for call, do := range map[ratelimit.Call]func(){
-				ratelimit.CallAllow:    func() { l.Allow("k") },
-				ratelimit.CallTake:     func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k"}, 1, nil) },
-				ratelimit.CallTakeUpTo: func() { _, _, _ = l.TakeUpTo(ctx, "k", 1) },
-				ratelimit.CallHold:     func() { _, _, _ = l.Hold(ctx, "k", 1) },
-				ratelimit.CallWait:     func() { _ = l.Wait(ctx, "k") },
-				ratelimit.CallReserve:  func() { _, _ = l.Reserve(ctx, "k", 1) },
-				ratelimit.CallCharge:   func() { _, _ = l.Charge(ctx, "k", 1) },
-				ratelimit.CallTakeAll:  func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k")) },
+				ratelimit.CallAllow:   func() { l.Allow("k") },
+				ratelimit.CallTake:    func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k"}, 1, nil) },
+				ratelimit.CallHold:    func() { _, _, _ = l.Hold(ctx, "k", 1) },
+				ratelimit.CallWait:    func() { _ = l.Wait(ctx, "k") },
+				ratelimit.CallReserve: func() { _, _ = l.Reserve(ctx, "k", 1) },
+				ratelimit.CallCharge:  func() { _, _ = l.Charge(ctx, "k", 1) },
+				ratelimit.CallTakeAll: func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k")) },
 			} {
 				do()
 				o := w.One(t)
@@ -331,7 +325,7 @@ func TestObserverSeesAFullStore(t *testing.T) {
 func TestObserversInOrder(t *testing.T) {
 	var order []int
 	note := func(i int) ratelimit.Option {
-		return ratelimit.WithObserver(ratelimit.ObserverFunc(func(context.Context, ratelimit.Observation) { order = append(order, i) }))
+		return ratelimit.WithObserver(func(context.Context, ratelimit.Observation) { order = append(order, i) })
 	}
 	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, note(1), note(2)))
 	l.Allow("k")
@@ -347,11 +341,11 @@ func TestObserverKeepsTheAlgorithm(t *testing.T) {
 	alg := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7), Burst: 7}
 	l, _, clk := fakes.Observed(t, alg)
 	for _, l := range []ratelimit.Limiter{l, fakes.Wrapped{Limiter: l}, fakes.Wrapped{Limiter: fakes.Wrapped{Limiter: l}}} {
-		assert.Equal(t, alg, ratelimit.AlgorithmOf(l))
-		assert.Equal(t, clk, ratelimit.ClockOf(l))
-		assert.Equal(t, "api", ratelimit.NameOf(l))
-		assert.NotNil(t, ratelimit.StoreOf(l))
-		of, err := ratelimit.AlgorithmFor(t.Context(), l, "k")
+		assert.Equal(t, alg, ratelimit.Describe(l).Algorithm)
+		assert.Equal(t, clk, ratelimit.Describe(l).Clock)
+		assert.Equal(t, "api", ratelimit.Describe(l).Name)
+		assert.NotNil(t, ratelimit.Describe(l).Store)
+		of, err := ratelimit.Describe(l).For(t.Context(), "k")
 		require.NoError(t, err)
 		assert.Equal(t, alg, of)
 	}
@@ -365,12 +359,11 @@ func TestObserverAllocatesNothing(t *testing.T) {
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 1 << 20}
 	bare := ratelimit.Must(ratelimit.New(bucket))
 	observed := ratelimit.Must(ratelimit.New(bucket, ratelimit.WithObserver(
-		ratelimit.ObserverFunc(func(context.Context, ratelimit.Observation) { count.Add(1) }))))
+		func(context.Context, ratelimit.Observation) { count.Add(1) })))
 	var out []ratelimit.Decision
 	for name, call := range map[string]func(ratelimit.Limiter){
 		"Allow":    func(l ratelimit.Limiter) { l.Allow("k") },
 		"Take":     func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 1) },
-		"TakeUpTo": func(l ratelimit.Limiter) { _, _, _ = l.TakeUpTo(ctx, "k", 1) },
 		"TakeEach": func(l ratelimit.Limiter) { out, _ = ratelimit.TakeEach(ctx, l, []string{"k", "j"}, 1, out[:0]) },
 		"TakeAll": func(l ratelimit.Limiter) {
 			_, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k"), ratelimit.For(l, "j"))
@@ -400,7 +393,7 @@ func TestObserverAllocatesNothing(t *testing.T) {
 }
 
 func TestNamesOfObservations(t *testing.T) {
-	assert.Equal(t, "take_up_to", ratelimit.CallTakeUpTo.String())
+	assert.Equal(t, "take_all", ratelimit.CallTakeAll.String())
 	assert.Equal(t, "Call(200)", ratelimit.Call(200).String())
 	assert.Equal(t, "withheld", ratelimit.Withheld.String())
 	assert.Equal(t, "Outcome(200)", ratelimit.Outcome(200).String())

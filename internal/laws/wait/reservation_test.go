@@ -37,8 +37,8 @@ func (c *movingClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 // moved on when the limiter gets the answer.
 func TestDueInstantIsTheDecidedOne(t *testing.T) {
 	for name, store := range map[string]ratelimit.Store{
-		"tables": ratelimit.NewMemoryStore(),
-		"read": &fakes.Hooked{Store: ratelimit.NewMemoryStore(), Before: func(req ratelimit.Request) ratelimit.Request {
+		"tables": new(ratelimit.MemoryStore),
+		"read": &fakes.Hooked{Store: new(ratelimit.MemoryStore), Before: func(req ratelimit.Request) ratelimit.Request {
 			req, _ = req.Read() // which fixes its time to what the limiter's clock shows
 			return req
 		}},

@@ -134,10 +134,6 @@ func TestNothingOvertakesAWaiter(t *testing.T) {
 					d, err = l.Peek(t.Context(), "k")
 					require.NoError(t, err)
 					assert.Equal(t, denied, d)
-					granted, d, err := l.TakeUpTo(t.Context(), "k", 5)
-					require.NoError(t, err)
-					assert.Zero(t, granted)
-					assert.Equal(t, denied, d)
 					r, d, err := l.Hold(t.Context(), "k", 1)
 					require.NoError(t, err)
 					assert.Nil(t, r)
@@ -422,7 +418,7 @@ func blocked(t *testing.T, l ratelimit.Limiter, key string) bool {
 // Limiters that share a name in a MemoryStore share the queue.
 func TestLimitersOfOneNameShareTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := ratelimit.NewMemoryStore()
+		s := new(ratelimit.MemoryStore)
 		a := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(s), ratelimit.WithName("test")))
 		b := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(s), ratelimit.WithName("test")))
 		r := fakes.Held(t, a, "k", 4)
@@ -435,34 +431,13 @@ func TestLimitersOfOneNameShareTheQueue(t *testing.T) {
 	})
 }
 
-// Full stores treat a waiter as they treat a reservation.
+// A full store refuses a waiter as it refuses a reservation.
 func TestWaitHoldOnAFullStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		full := func(policy ratelimit.FullPolicy) ratelimit.Limiter {
-			l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(ratelimit.NewMemoryStore(ratelimit.WithMaxKeys(1), ratelimit.WithFullPolicy(policy))), ratelimit.WithName("test")))
-			fakes.Held(t, l, "seen", 5)
-			return l
-		}
-		l := full(ratelimit.RefuseUnseen)
+		l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: true})))
+		fakes.Held(t, l, "seen", 5)
 		_, err := l.WaitHold(t.Context(), "unseen", 1)
 		require.ErrorIs(t, err, ratelimit.ErrFull)
-
-		l = full(ratelimit.ShareUnseen)
-		r := fakes.Held(t, l, "a", 5)
-		w := fakes.WaitFor(t, l, "a", 1)
-		other := fakes.WaitFor(t, l, "b", 1) // of the same state
-		synctest.Wait()
-		require.False(t, w.Done.Load())
-		require.False(t, other.Done.Load())
-		require.NoError(t, r.Release(t.Context()))
-		synctest.Wait()
-		require.True(t, w.Done.Load())
-		require.NoError(t, w.Err)
-		assert.False(t, l.Allow("b"), "wakes the other one")
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.True(t, other.Done.Load())
-		require.NoError(t, other.Err)
 	})
 }
 

@@ -1,4 +1,4 @@
-package ratelimit
+package observe
 
 import (
 	"cmp"
@@ -15,15 +15,16 @@ import (
 
 	"github.com/benbjohnson/clock"
 
+	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 	"github.com/ratelimit-go/ratelimit/internal/topk"
 )
 
-// DeniedKeys is an [Observer] that finds the keys that were denied most lately. Any number of
-// limiters may have the same one, and any number of goroutines may use it at once.
+// DeniedKeys finds the keys that were denied most lately: pass its Observe to [ratelimit.WithObserver]. Any
+// number of limiters may have the same one, and any number of goroutines may use it at once.
 //
-// It counts calls whose [Outcome] is [Denied], each as one, whatever its N. A call counts half
+// It counts calls whose [ratelimit.Outcome] is [ratelimit.Denied], each as one, whatever its N. A call counts half
 // as much when the half-life has passed (see [WithHalfLife]), a quarter after two, and so on. A
 // key leaves the list when its count is below one half. Limiters of the same name count as one.
 //
@@ -40,7 +41,6 @@ import (
 //
 // The time since a denial is rounded to 1/1024 of the half-life.
 type DeniedKeys struct {
-	err      error // about an argument of TopDenied; New returns it
 	most     int
 	timeline *kernel.Timeline
 	start    kernel.Instant
@@ -133,7 +133,7 @@ func WithHalfLife(d time.Duration) TopOption {
 }
 
 // WithTopClock makes the list use clk. The default is the system's clock, which is read for each
-// denial. A [CoarseClock] is cheaper.
+// denial. A [ratelimit.CoarseClock] is cheaper.
 func WithTopClock(clk clock.Clock) TopOption {
 	return func(c *topConfig) { c.clock = clk }
 }
@@ -159,18 +159,16 @@ func (c *topConfig) apply(k int, opts []TopOption) error {
 }
 
 // TopDenied returns an observer that lists the k keys that were denied most lately. Give it to
-// limiters by [WithObserver]. If k is not between 1 and a million, or an option cannot be used,
-// [New] returns an error for every limiter with this observer.
-func TopDenied(k int, opts ...TopOption) *DeniedKeys {
+// limiters by [ratelimit.WithObserver]. If k is not between 1 and a million, or an option cannot be used,
+// TopDenied returns an error that matches [ratelimit.ErrInvalid].
+func TopDenied(k int, opts ...TopOption) (*DeniedKeys, error) {
 	c := topConfig{halfLife: defaultHalfLife, clock: clock.New()}
-	err := c.apply(k, opts)
-	if err != nil { // of what is left, any will do
-		k, c = 1, topConfig{halfLife: defaultHalfLife}
+	if err := c.apply(k, opts); err != nil {
+		return nil, err
 	}
 	t := &DeniedKeys{
-		err:      err,
 		most:     k,
-		timeline: newTimeline(c.clock),
+		timeline: kernel.NewTimeline(c.clock, nil),
 		halfLife: c.halfLife,
 		step:     uint64(max(c.halfLife/1024, 1)),
 		seeds:    [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
@@ -181,12 +179,12 @@ func TopDenied(k int, opts ...TopOption) *DeniedKeys {
 		p := &t.parts[i]
 		p.keys, p.weight, p.next = topk.New[denial](deniedSpares*t.most), 1, &t.parts[(i+1)%len(t.parts)]
 	}
-	return t
+	return t, nil
 }
 
-// Observe implements [Observer].
-func (t *DeniedKeys) Observe(_ context.Context, o Observation) {
-	if o.Outcome != Denied {
+// Observe is a [ratelimit.Observer].
+func (t *DeniedKeys) Observe(_ context.Context, o ratelimit.Observation) {
+	if o.Outcome != ratelimit.Denied {
 		return
 	}
 	now, _ := t.timeline.Now()
@@ -312,7 +310,7 @@ func (t *DeniedKeys) collect(p *deniedPart, step uint64, found map[uint64]*Denie
 		d.Error += e.Error/p.weight - floor
 		if last := t.timeline.Wall(e.Value.last, 0); !last.Before(d.Last) || d.Last.IsZero() {
 			d.Last, d.N, d.Part, d.RetryAfter, d.Back = last, e.Value.n, e.Value.part, e.Value.retryAfter, time.Time{}
-			if d.RetryAfter > 0 && d.RetryAfter != Never {
+			if d.RetryAfter > 0 && d.RetryAfter != ratelimit.Never {
 				d.Back = last.Add(d.RetryAfter)
 			}
 		}

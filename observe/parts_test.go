@@ -1,4 +1,4 @@
-package ratelimit
+package observe
 
 import (
 	"context"
@@ -13,14 +13,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/topk"
 )
 
-// deny tells t of n denials of key.
-func deny(t *DeniedKeys, key string, n int) {
+// denied tells t of n denials of key.
+func denied(t *DeniedKeys, key string, n int) {
 	for range n {
-		t.Observe(context.Background(), Observation{Limiter: "api", Key: key, N: 1, Outcome: Denied})
+		t.Observe(context.Background(), ratelimit.Observation{Limiter: "api", Key: key, N: 1, Outcome: ratelimit.Denied})
 	}
 }
 
@@ -28,35 +29,36 @@ func deny(t *DeniedKeys, key string, n int) {
 // counted it.
 func TestTopDeniedSince(t *testing.T) {
 	clk := clock.NewMock()
-	top := TopDenied(2, WithTopClock(clk), WithHalfLife(time.Minute))
+	top, err := TopDenied(2, WithTopClock(clk), WithHalfLife(time.Minute))
+	require.NoError(t, err)
 	top.parts = make([]deniedPart, 2)
 	for i := range top.parts {
 		top.parts[i] = deniedPart{keys: topk.New[denial](8), weight: 1, next: &top.parts[1-i]}
 	}
 	begin := clk.Now()
 	since := func() time.Duration { return top.Top(1)[0].Since.Sub(begin) }
-	deny(top, "k", 4)
+	denied(top, "k", 4)
 	clk.Add(2 * time.Minute)
 	assert.Zero(t, since())
 	other := func() { // a goroutine that finds the first part locked
 		top.parts[0].mu.Lock()
 		defer top.parts[0].mu.Unlock()
-		deny(top, "k", 1)
+		denied(top, "k", 1)
 	}
 	other()
 	assert.Zero(t, since())
 	clk.Add(30 * time.Second)
-	deny(top, "k", 1)
+	denied(top, "k", 1)
 	assert.Zero(t, since(), "it was in the list all the time")
 	clk.Add(10 * time.Minute)
 	require.Empty(t, top.Top(1))
 	other()
 	assert.Equal(t, 12*time.Minute+30*time.Second, since())
 	clk.Add(30 * time.Second)
-	deny(top, "k", 1)
+	denied(top, "k", 1)
 	assert.Equal(t, 12*time.Minute+30*time.Second, since())
 	clk.Add(1)
-	top.Observe(t.Context(), Observation{Key: "k", Limiter: "api", Outcome: Denied, Decision: Decision{Part: 2}})
+	top.Observe(t.Context(), ratelimit.Observation{Key: "k", Limiter: "api", Outcome: ratelimit.Denied, Decision: ratelimit.Decision{Part: 2}})
 	assert.Equal(t, 2, top.Top(1)[0].Part, "of the latest denial")
 }
 
@@ -131,7 +133,8 @@ func TestTopDeniedBounds(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/parts=%d", name, parts), func(t *testing.T) {
 				const k = 12
 				clk := clock.NewMock()
-				top := TopDenied(k, WithTopClock(clk), WithHalfLife(time.Minute))
+				top, err := TopDenied(k, WithTopClock(clk), WithHalfLife(time.Minute))
+				require.NoError(t, err)
 				use(top, parts)
 				exact := &decayed{time.Minute, map[string]float64{}, 0}
 				for i := range int(budget.Histories(6_000, 6_000)) {
@@ -160,7 +163,7 @@ func denyIn(top *DeniedKeys, part int, key string) {
 			defer top.parts[i].mu.Unlock()
 		}
 	}
-	deny(top, key, 1)
+	denied(top, key, 1)
 }
 
 // use makes top use n parts.
@@ -170,7 +173,7 @@ func use(top *DeniedKeys, n int) {
 	for i := range top.parts {
 		p := &top.parts[i]
 		*p = deniedPart{weight: 1, next: &top.parts[(i+1)%n]}
-		p.keys = TopDenied(top.most).parts[0].keys
+		p.keys = topk.New[denial](deniedSpares * top.most)
 	}
 	top.parts[0].keys = one
 }
@@ -178,7 +181,8 @@ func use(top *DeniedKeys, n int) {
 // TestTopDeniedSpreads: while a part is locked, denials are counted in another one, and Top
 // adds them.
 func TestTopDeniedSpreads(t *testing.T) {
-	top := TopDenied(1, WithTopClock(clock.NewMock()))
+	top, err := TopDenied(1, WithTopClock(clock.NewMock()))
+	require.NoError(t, err)
 	use(top, 3)
 	denyIn(top, 0, "k")
 	for _, key := range []string{"k", "k", "a", "a", "a", "b", "b", "b", "c", "d"} { // d in place of c
@@ -212,14 +216,15 @@ func TestTopDeniedSpreads(t *testing.T) {
 // TestTopDeniedCountsEach: no denial is lost if many goroutines are denied at once.
 func TestTopDeniedCountsEach(t *testing.T) {
 	const goroutines, each = 8, 2000
-	top := TopDenied(10, WithHalfLife(1e6*time.Hour))
+	top, err := TopDenied(10, WithHalfLife(1e6*time.Hour))
+	require.NoError(t, err)
 	use(top, 3)
 	var all sync.WaitGroup
 	for g := range goroutines {
 		all.Go(func() {
 			for i := range each {
-				deny(top, "everybody", 1)
-				deny(top, fmt.Sprint("own ", g%4), 1)
+				denied(top, "everybody", 1)
+				denied(top, fmt.Sprint("own ", g%4), 1)
 				if i%500 == 0 {
 					top.Top(10)
 				}

@@ -1,4 +1,4 @@
-package seen_test
+package observe_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/observe"
 )
 
 var (
@@ -31,12 +32,12 @@ const (
 	failedLine = "level=WARN msg=\"ratelimit: failed\" limiter=api call=allow n=1 allowed=true error=\"no route\""
 )
 
-// TestSlogObserver: one line in each duration, for each limiter and outcome.
-func TestSlogObserver(t *testing.T) {
+// TestSlog: one line in each duration, for each limiter and outcome.
+func TestSlog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, logged := fakes.Log()
-		s := ratelimit.SlogObserver(logger, time.Second)
-		observe := func(o ratelimit.Observation) { s.Observe(t.Context(), o) }
+		s := observe.Slog(logger, time.Second)
+		observe := func(o ratelimit.Observation) { s(t.Context(), o) }
 		for i, outcome := range []ratelimit.Outcome{ratelimit.Granted, ratelimit.Delayed, ratelimit.Withheld, ratelimit.Abandoned, ratelimit.Counted} {
 			observe(ratelimit.Observation{Outcome: outcome})
 			assert.Empty(t, logged(), i)
@@ -70,17 +71,17 @@ func TestSlogObserver(t *testing.T) {
 	})
 }
 
-// TestSlogObserverTellsOfTheEnd: whenever denials come, each has been told of when the duration has
+// TestSlogTellsOfTheEnd: whenever denials come, each has been told of when the duration has
 // passed, in no more lines than one in each duration.
-func TestSlogObserverTellsOfTheEnd(t *testing.T) {
+func TestSlogTellsOfTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, logged := fakes.Log()
-		s := ratelimit.SlogObserver(logger, time.Second)
+		s := observe.Slog(logger, time.Second)
 		r := fakes.Rand(t)
 		for round := range 100 {
 			n, begin := 1+r.IntN(20), time.Now()
 			for range n {
-				s.Observe(t.Context(), denied)
+				s(t.Context(), denied)
 				time.Sleep(time.Duration(r.IntN(500)) * time.Millisecond)
 			}
 			most := int(time.Since(begin)/time.Second) + 2
@@ -99,24 +100,24 @@ func TestSlogObserverTellsOfTheEnd(t *testing.T) {
 	})
 }
 
-func TestSlogObserverAttributes(t *testing.T) {
+func TestSlogAttributes(t *testing.T) {
 	logger, logged := fakes.Log()
-	line := func(o ratelimit.Observation, opts ...ratelimit.SlogOption) string {
-		s := ratelimit.SlogObserver(logger, 0, opts...)
-		s.Observe(t.Context(), o)
-		s.Observe(t.Context(), o)
+	line := func(o ratelimit.Observation, opts ...observe.SlogOption) string {
+		s := observe.Slog(logger, 0, opts...)
+		s(t.Context(), o)
+		s(t.Context(), o)
 		text := logged()
 		first, rest, _ := strings.Cut(text, "\n")
 		assert.Equal(t, first+"\n", rest, "nothing is omitted")
 		return first
 	}
 	show := func(key string) string { return "<" + key + ">" }
-	assert.Equal(t, strings.Replace(deniedLine, " retry", " key=<alice> retry", 1), line(denied, ratelimit.WithLoggedKeys(show)))
-	assert.Equal(t, strings.Replace(failedLine, " allowed", " key=<alice> allowed", 1), line(failed, ratelimit.WithLoggedKeys(show)))
-	assert.Equal(t, deniedLine, line(denied, ratelimit.WithLoggedKeys(nil), nil))
+	assert.Equal(t, strings.Replace(deniedLine, " retry", " key=<alice> retry", 1), line(denied, observe.WithLoggedKeys(show)))
+	assert.Equal(t, strings.Replace(failedLine, " allowed", " key=<alice> allowed", 1), line(failed, observe.WithLoggedKeys(show)))
+	assert.Equal(t, deniedLine, line(denied, observe.WithLoggedKeys(nil), nil))
 	long := denied
 	long.Key = strings.Repeat("x", 1<<20)
-	assert.Contains(t, line(long, ratelimit.WithLoggedKeys(show)), "key=<"+strings.Repeat("x", 127)+" ")
+	assert.Contains(t, line(long, observe.WithLoggedKeys(show)), "key=<"+strings.Repeat("x", 127)+" ")
 
 	wait := denied
 	wait.Decision.RetryAfter, wait.Err = 0, ratelimit.ErrQueueFull
@@ -129,46 +130,46 @@ func TestSlogObserverAttributes(t *testing.T) {
 	assert.Equal(t, "level=WARN msg=\"ratelimit: failed\" limiter=api call=allow n=1 allowed=false error=\"ratelimit: the store is full\"", line(full))
 }
 
-// TestSlogObserverLevels: lines that the logger would drop are not counted as omitted, and cost
+// TestSlogLevels: lines that the logger would drop are not counted as omitted, and cost
 // nothing.
-func TestSlogObserverLevels(t *testing.T) {
+func TestSlogLevels(t *testing.T) {
 	var text strings.Builder
 	var level slog.LevelVar
 	level.Set(slog.LevelWarn)
-	s := ratelimit.SlogObserver(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: &level})), time.Hour)
-	s.Observe(t.Context(), denied)
-	s.Observe(t.Context(), denied)
+	s := observe.Slog(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: &level})), time.Hour)
+	s(t.Context(), denied)
+	s(t.Context(), denied)
 	assert.Empty(t, text.String())
-	s.Observe(t.Context(), failed)
+	s(t.Context(), failed)
 	assert.Contains(t, text.String(), failedLine)
 	level.Set(slog.LevelInfo)
 	text.Reset()
-	s.Observe(t.Context(), denied)
+	s(t.Context(), denied)
 	assert.Contains(t, text.String(), deniedLine+"\n")
 }
 
-// TestSlogObserverDefault: without a logger, it is the default one at the time of a line.
-func TestSlogObserverDefault(t *testing.T) {
-	s := ratelimit.SlogObserver(nil, time.Second)
+// TestSlogDefault: without a logger, it is the default one at the time of a line.
+func TestSlogDefault(t *testing.T) {
+	s := observe.Slog(nil, time.Second)
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
 	logger, logged := fakes.Log()
 	slog.SetDefault(logger)
-	s.Observe(t.Context(), denied)
+	s(t.Context(), denied)
 	assert.Equal(t, deniedLine+"\n", logged())
 }
 
-// TestSlogObserverOfALimiter: what a limiter tells it.
-func TestSlogObserverOfALimiter(t *testing.T) {
+// TestSlogOfALimiter: what a limiter tells it.
+func TestSlogOfALimiter(t *testing.T) {
 	logger, logged := fakes.Log()
 	store := &fakes.Broken{}
 	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithStore(store), ratelimit.WithName("api"),
-		ratelimit.WithFailureLog(nil), ratelimit.WithObserver(ratelimit.SlogObserver(logger, time.Hour)))
+		ratelimit.WithFailureLog(nil), ratelimit.WithObserver(observe.Slog(logger, time.Hour)))
 	require.True(t, l.AllowN("key", 2))
 	require.Empty(t, logged())
 	require.False(t, l.Allow("key"))
 	assert.Equal(t, "level=INFO msg=\"ratelimit: denied\" limiter=api call=allow n=1 retry_after=1h0m0s\n", logged())
-	_, err := l.Take(ctx, "key", 3)
+	_, err := l.Take(t.Context(), "key", 3)
 	require.NoError(t, err)
 	require.Empty(t, logged())
 	store.Err = errors.New("no route")
@@ -176,13 +177,13 @@ func TestSlogObserverOfALimiter(t *testing.T) {
 	assert.Regexp(t, `^level=WARN msg="ratelimit: failed" limiter=api call=allow n=1 allowed=true error=.*no route.*\n$`, logged())
 }
 
-// TestSlogObserverCountsEach: of denials at once, one is logged, and the others are counted. A
+// TestSlogCountsEach: of denials at once, one is logged, and the others are counted. A
 // flood of names takes no more memory than a thousand.
-func TestSlogObserverCountsEach(t *testing.T) {
+func TestSlogCountsEach(t *testing.T) {
 	const goroutines, each = 8, 1000
 	synctest.Test(t, func(t *testing.T) {
 		var lines, leftOut atomic.Int64
-		s := ratelimit.SlogObserver(slog.New(slogFunc(func(r slog.Record) {
+		s := observe.Slog(slog.New(slogFunc(func(r slog.Record) {
 			lines.Add(1)
 			r.Attrs(func(a slog.Attr) bool {
 				if a.Key == "left_out" {
@@ -196,7 +197,7 @@ func TestSlogObserverCountsEach(t *testing.T) {
 			for range goroutines {
 				all.Go(func() {
 					for i := range n {
-						s.Observe(t.Context(), ratelimit.Observation{Limiter: name(i), Outcome: ratelimit.Denied})
+						s(t.Context(), ratelimit.Observation{Limiter: name(i), Outcome: ratelimit.Denied})
 					}
 				})
 			}
@@ -225,8 +226,8 @@ func (f slogFunc) Handle(_ context.Context, r slog.Record) error {
 func (f slogFunc) WithAttrs([]slog.Attr) slog.Handler { return f }
 func (f slogFunc) WithGroup(string) slog.Handler      { return f }
 
-func TestSlogObserverAllocatesNothing(t *testing.T) {
-	s := ratelimit.SlogObserver(slog.New(slogFunc(func(slog.Record) {})), 1000*time.Hour)
-	s.Observe(t.Context(), denied)
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { s.Observe(t.Context(), denied) }), "for a line that is omitted")
+func TestSlogAllocatesNothing(t *testing.T) {
+	s := observe.Slog(slog.New(slogFunc(func(slog.Record) {})), 1000*time.Hour)
+	s(t.Context(), denied)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { s(t.Context(), denied) }), "for a line that is omitted")
 }

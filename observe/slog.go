@@ -1,15 +1,16 @@
-package ratelimit
+package observe
 
 import (
 	"context"
 	"log/slog"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/byname"
 	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 )
 
-// SlogObserver returns an [Observer] that logs denials, at level Info, and failures, at level
+// Slog returns an [ratelimit.Observer] that logs denials, at level Info, and failures, at level
 // Warn. For each name of a limiter, and for each of the two, it logs one line at most in every
 // duration of the given length, by the system's clock: the first at once, and the first that
 // comes too early when the duration is over. So each is told of within it, even if no other
@@ -18,25 +19,25 @@ import (
 //
 // The lines have the attributes limiter, call and n, and error if there was one. That of a
 // denial has retry_after, if it is known, or never if the request can never be granted. That of a
-// failure has allowed, which says what the [FailurePolicy] decided.
+// failure has allowed, which says what the [ratelimit.FailurePolicy] decided.
 //
 // Keys may be personal data, so they are not logged, unless [WithLoggedKeys] says how. An error
-// is logged as it is: that of a lookup of [WithLimits] contains the key.
+// is logged as it is: that of a lookup of [ratelimit.WithLimits] contains the key.
 //
-// If logger is nil, SlogObserver uses [slog.Default] at the time of a line. The limiter itself
-// logs failures of its store, too, unless [WithFailureLog] turns that off. It takes some memory
+// If logger is nil, Slog uses [slog.Default] at the time of a line. The limiter itself
+// logs failures of its store, too, unless [ratelimit.WithFailureLog] turns that off. It takes some memory
 // for each name of a limiter; names beyond the first thousand share their lines.
-func SlogObserver(logger *slog.Logger, every time.Duration, opts ...SlogOption) Observer {
+func Slog(logger *slog.Logger, every time.Duration, opts ...SlogOption) ratelimit.Observer {
 	s := &slogObserver{logger: logger, every: every, start: time.Now()}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(s)
 		}
 	}
-	return s
+	return s.observe
 }
 
-// A SlogOption is an option of [SlogObserver].
+// A SlogOption is an option of [Slog].
 type SlogOption func(*slogObserver)
 
 // WithLoggedKeys adds to each line the attribute key, which is what show returns for the key: the
@@ -62,9 +63,8 @@ type outcomeValves struct{ denied, failed logvalve.Valve }
 // maxLogged bounds the number of names in valves.
 const maxLogged = 1000
 
-// Observe implements [Observer].
-func (s *slogObserver) Observe(ctx context.Context, o Observation) {
-	if o.Outcome != Denied && o.Outcome != Failed {
+func (s *slogObserver) observe(ctx context.Context, o ratelimit.Observation) {
+	if o.Outcome != ratelimit.Denied && o.Outcome != ratelimit.Failed {
 		return
 	}
 	logger := s.logger
@@ -72,7 +72,7 @@ func (s *slogObserver) Observe(ctx context.Context, o Observation) {
 		logger = slog.Default()
 	}
 	level := slog.LevelInfo
-	if o.Outcome == Failed {
+	if o.Outcome == ratelimit.Failed {
 		level = slog.LevelWarn
 	}
 	if !logger.Enabled(ctx, level) {
@@ -80,7 +80,7 @@ func (s *slogObserver) Observe(ctx context.Context, o Observation) {
 	}
 	valves := s.valvesOf(o.Limiter)
 	valve := &valves.denied
-	if o.Outcome == Failed {
+	if o.Outcome == ratelimit.Failed {
 		valve = &valves.failed
 	}
 	switch held, ok := valve.Pass(s.now(), s.every); {
@@ -93,7 +93,7 @@ func (s *slogObserver) Observe(ctx context.Context, o Observation) {
 
 // later logs o when s.every has passed, unless another line is logged before. A timer has no
 // goroutine until then.
-func (s *slogObserver) later(ctx context.Context, o Observation, logger *slog.Logger, level slog.Level, valve *logvalve.Valve) {
+func (s *slogObserver) later(ctx context.Context, o ratelimit.Observation, logger *slog.Logger, level slog.Level, valve *logvalve.Valve) {
 	time.AfterFunc(s.every, func() {
 		if held, ok := valve.Flush(s.now(), s.every); ok {
 			logger.LogAttrs(ctx, level, "ratelimit: "+o.Outcome.String(), s.attributes(&o, held-1)...)
@@ -104,19 +104,19 @@ func (s *slogObserver) later(ctx context.Context, o Observation, logger *slog.Lo
 // now reads one clock, where time.Now reads two.
 func (s *slogObserver) now() time.Time { return s.start.Add(time.Since(s.start)) }
 
-func (s *slogObserver) attributes(o *Observation, leftOut int) []slog.Attr {
+func (s *slogObserver) attributes(o *ratelimit.Observation, leftOut int) []slog.Attr {
 	attrs := []slog.Attr{slog.String("limiter", o.Limiter), slog.String("call", o.Call.String()), slog.Int("n", o.N)}
 	if s.show != nil {
 		attrs = append(attrs, slog.String("key", keptOf(s.show(o.Key))))
 	}
 	err := o.Err
 	switch {
-	case o.Outcome == Failed:
+	case o.Outcome == ratelimit.Failed:
 		attrs = append(attrs, slog.Bool("allowed", o.Decision.Allowed))
 		if err == nil { // a full store is not an error of Take
-			err = ErrFull
+			err = ratelimit.ErrFull
 		}
-	case o.Decision.RetryAfter == Never: // which reads badly as a duration
+	case o.Decision.RetryAfter == ratelimit.Never: // which reads badly as a duration
 		attrs = append(attrs, slog.Bool("never", true))
 	case o.Decision.RetryAfter > 0:
 		attrs = append(attrs, slog.Duration("retry_after", o.Decision.RetryAfter))

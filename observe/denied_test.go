@@ -1,4 +1,4 @@
-package seen_test
+package observe_test
 
 import (
 	"context"
@@ -15,17 +15,26 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/observe"
 )
 
+// top returns what TopDenied does.
+func top(t testing.TB, k int, opts ...observe.TopOption) *observe.DeniedKeys {
+	t.Helper()
+	denied, err := observe.TopDenied(k, opts...)
+	require.NoError(t, err)
+	return denied
+}
+
 // deny tells t of n denials of key.
-func deny(t *ratelimit.DeniedKeys, key string, n int) {
+func deny(t *observe.DeniedKeys, key string, n int) {
 	for range n {
 		t.Observe(context.Background(), ratelimit.Observation{Limiter: "api", Key: key, N: 1, Outcome: ratelimit.Denied})
 	}
 }
 
 // keysOf returns the keys of a list.
-func keysOf(list []ratelimit.DeniedKey) []string {
+func keysOf(list []observe.DeniedKey) []string {
 	keys := []string{}
 	for _, d := range list {
 		keys = append(keys, d.Key)
@@ -36,8 +45,8 @@ func keysOf(list []ratelimit.DeniedKey) []string {
 func TestTopDeniedListsKeys(t *testing.T) {
 	clk := clock.NewMock()
 	clk.Set(time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC))
-	top := ratelimit.TopDenied(10, ratelimit.WithTopClock(clk))
-	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Minute}, ratelimit.WithName("api"), ratelimit.WithClock(clk), ratelimit.WithObserver(top)))
+	top := top(t, 10, observe.WithTopClock(clk))
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Minute}, ratelimit.WithName("api"), ratelimit.WithClock(clk), ratelimit.WithObserver(top.Observe)))
 	ctx := t.Context()
 	assert.Empty(t, top.Top(10))
 	assert.NotNil(t, top.Top(10), "to be encoded as an empty array")
@@ -52,10 +61,10 @@ func TestTopDeniedListsKeys(t *testing.T) {
 	_, err = l.Take(ctx, "b", 2)
 	require.NoError(t, err)
 	retry := 54*time.Second + 3*time.Second/4 - 6
-	a := ratelimit.DeniedKey{Limiter: "api", Key: "a", Count: 2, Since: clk.Now().Add(-time.Second / 4), Last: clk.Now(), N: 2, RetryAfter: retry, Back: time.Date(2026, 1, 2, 3, 5, 0, 0, time.UTC)}
-	b := ratelimit.DeniedKey{Limiter: "api", Key: "b", Count: 1, Since: clk.Now(), Last: clk.Now(), N: 2, RetryAfter: retry, Back: a.Back}
-	assert.Equal(t, []ratelimit.DeniedKey{a, b}, top.Top(10))
-	assert.Equal(t, []ratelimit.DeniedKey{a}, top.Top(1))
+	a := observe.DeniedKey{Limiter: "api", Key: "a", Count: 2, Since: clk.Now().Add(-time.Second / 4), Last: clk.Now(), N: 2, RetryAfter: retry, Back: time.Date(2026, 1, 2, 3, 5, 0, 0, time.UTC)}
+	b := observe.DeniedKey{Limiter: "api", Key: "b", Count: 1, Since: clk.Now(), Last: clk.Now(), N: 2, RetryAfter: retry, Back: a.Back}
+	assert.Equal(t, []observe.DeniedKey{a, b}, top.Top(10))
+	assert.Equal(t, []observe.DeniedKey{a}, top.Top(1))
 	assert.Empty(t, top.Top(0))
 	assert.Empty(t, top.Top(-1))
 
@@ -75,7 +84,7 @@ func TestTopDeniedListsKeys(t *testing.T) {
 
 // TestTopDeniedTellsLimitersApart: the same key of two limiters is two keys.
 func TestTopDeniedTellsLimitersApart(t *testing.T) {
-	top := ratelimit.TopDenied(10, ratelimit.WithTopClock(clock.NewMock()))
+	top := top(t, 10, observe.WithTopClock(clock.NewMock()))
 	for _, name := range []string{"", "users", "orgs", "users"} {
 		top.Observe(t.Context(), ratelimit.Observation{Limiter: name, Key: "k", Outcome: ratelimit.Denied})
 	}
@@ -91,7 +100,7 @@ func TestTopDeniedTellsLimitersApart(t *testing.T) {
 
 // TestTopDeniedCountsOnlyDenials: no other outcome counts.
 func TestTopDeniedCountsOnlyDenials(t *testing.T) {
-	top := ratelimit.TopDenied(10)
+	top := top(t, 10)
 	for o := ratelimit.Outcome(0); !strings.HasPrefix(o.String(), "Outcome("); o++ {
 		top.Observe(t.Context(), ratelimit.Observation{Key: o.String(), Outcome: o})
 	}
@@ -100,7 +109,7 @@ func TestTopDeniedCountsOnlyDenials(t *testing.T) {
 
 func TestTopDeniedForgets(t *testing.T) {
 	clk := clock.NewMock()
-	top := ratelimit.TopDenied(2, ratelimit.WithTopClock(clk), ratelimit.WithHalfLife(time.Hour)) // counts eight keys
+	top := top(t, 2, observe.WithTopClock(clk), observe.WithHalfLife(time.Hour)) // counts eight keys
 	deny(top, "yesterday", 1<<12)
 	assert.Equal(t, float64(1<<12), top.Top(1)[0].Count)
 	for i := range 13 {
@@ -139,7 +148,7 @@ func TestTopDeniedForgets(t *testing.T) {
 func TestTopDeniedClockStepsBack(t *testing.T) {
 	clk := clock.NewMock()
 	clk.Set(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
-	top := ratelimit.TopDenied(2, ratelimit.WithTopClock(clk), ratelimit.WithHalfLife(time.Minute))
+	top := top(t, 2, observe.WithTopClock(clk), observe.WithHalfLife(time.Minute))
 	deny(top, "k", 4)
 	clk.Set(clk.Now().Add(-time.Hour))
 	deny(top, "k", 4)
@@ -151,7 +160,7 @@ func TestTopDeniedClockStepsBack(t *testing.T) {
 // TestTopDeniedKeepsLittle: long keys are cut where a character begins, and are told apart.
 func TestTopDeniedKeepsLittle(t *testing.T) {
 	long := strings.Repeat("x", 126)
-	top := ratelimit.TopDenied(10, ratelimit.WithTopClock(clock.NewMock()))
+	top := top(t, 10, observe.WithTopClock(clock.NewMock()))
 	deny(top, long+"yy", 1)
 	deny(top, long+"éé", 2)
 	deny(top, long+"xéé", 3)
@@ -170,22 +179,22 @@ func TestTopDeniedMemory(t *testing.T) {
 	budget.Alone(t)
 	const k = 1000
 	for _, length := range []int{16, 10_000} {
-		var top *ratelimit.DeniedKeys
+		var all *observe.DeniedKeys
 		name := strings.Repeat("k", length-10)
 		heap := fakes.HeapOf(func() {
-			top = ratelimit.TopDenied(k)
+			all = top(t, k)
 			for i := range 9 * k {
-				deny(top, fmt.Sprintf("%010d%s", i, name), 1)
+				deny(all, fmt.Sprintf("%010d%s", i, name), 1)
 			}
 		})
 		assert.Less(t, heap/k, float64(800+4*min(length, 128)), "keys of %d bytes", length)
-		assert.Len(t, top.Top(k), k)
+		assert.Len(t, all.Top(k), k)
 	}
 }
 
 func TestTopDeniedAllocatesNothing(t *testing.T) {
-	top := ratelimit.TopDenied(10)
-	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1000 * time.Hour}, ratelimit.WithName("api"), ratelimit.WithObserver(top)))
+	top := top(t, 10)
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1000 * time.Hour}, ratelimit.WithName("api"), ratelimit.WithObserver(top.Observe)))
 	for range 2 {
 		l.Allow("k")
 	}
@@ -201,16 +210,31 @@ func TestTopDeniedAllocatesNothing(t *testing.T) {
 
 func TestTopDeniedOptions(t *testing.T) {
 	clk := clock.NewMock()
-	top := ratelimit.TopDenied(1, ratelimit.WithTopClock(clk))
-	deny(top, "a", 2)
+	usual := top(t, 1, observe.WithTopClock(clk))
+	deny(usual, "a", 2)
 	clk.Add(5 * time.Minute)
-	assert.Equal(t, 1.0, top.Top(1)[0].Count, "the default half-life")
+	assert.Equal(t, 1.0, usual.Top(1)[0].Count, "the default half-life")
 
-	bad := ratelimit.TopDenied(-1, ratelimit.WithHalfLife(-1), ratelimit.WithTopClock(nil), nil)
-	deny(bad, "a", 2)
-	assert.Len(t, bad.Top(5), 1, "nothing panics until New returns the error")
-	short := ratelimit.TopDenied(1, ratelimit.WithTopClock(clk), ratelimit.WithHalfLife(1))
+	short := top(t, 1, observe.WithTopClock(clk), observe.WithHalfLife(1))
 	deny(short, "k", 1<<10)
 	clk.Add(10)
 	assert.Equal(t, 1.0, short.Top(1)[0].Count, "a half-life of a nanosecond")
+}
+
+func TestTopDeniedBadOptions(t *testing.T) {
+	for want, bad := range map[string]struct {
+		k    int
+		opts []observe.TopOption
+	}{
+		"TopDenied's k is 0":           {0, nil},
+		"TopDenied's k is 1000001":     {1_000_001, nil},
+		"WithHalfLife's d is 0s":       {1, []observe.TopOption{observe.WithHalfLife(0)}},
+		"WithTopClock's clock is nil":  {1, []observe.TopOption{observe.WithTopClock((*clock.Mock)(nil))}},
+		"option 1 of TopDenied is nil": {1, []observe.TopOption{observe.WithHalfLife(1), nil}},
+	} {
+		none, err := observe.TopDenied(bad.k, bad.opts...)
+		assert.Nil(t, none)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		require.ErrorContains(t, err, want)
+	}
 }
