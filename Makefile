@@ -27,10 +27,10 @@ integration: servers
 	go test ./integration/... ./examples/...
 
 # The race detector where goroutines meet.
-MEET := Wait|Concurren|FullStoreIs|Late|WhileOthers|CoarseClock|TopDenied|Pending|Queue
+MEET := Wait|Concurren|FullStoreIs|Late|WhileOthers|CoarseClock|Pending|Queue
 race:
 	go test -race -short -run '$(MEET)' . $(addprefix ./internal/laws/,decide memory)
-	go test -race -short $(addprefix ./internal/laws/,fault seen wait) ./internal/memory ./redisstore ./httplimit ./iolimit ./rules ./limitpage ./integration/linear
+	go test -race -short $(addprefix ./internal/laws/,fault seen wait) ./internal/memory ./observe ./redisstore ./httplimit ./iolimit ./rules ./limitpage ./integration/linear
 
 # All linters, go vet and the format, of all modules. Compiles golangci-lint from its module, which
 # takes a minute or two the first time.
