@@ -16,9 +16,7 @@ import (
 //
 // A goroutine reads the clock every resolution. If all processors are busy, that
 // goroutine may be tens of milliseconds late. So before a limiter denies a request or
-// makes it wait, it reads the clock again: every time, or, with more than about
-// 100,000 denials a second, often enough that the reading is about ten microseconds
-// old. So the rate is kept even in a busy process.
+// makes it wait, it reads the clock again. So the rate is kept even in a busy process.
 //
 // Readings are never ahead of the system's clock, unless its wall clock was set back, and never
 // go back. Their age is at
@@ -64,7 +62,7 @@ func (c *CoarseClock) run() {
 	for {
 		select {
 		case <-ticker.C:
-			c.readings.Tick()
+			c.readings.Refresh()
 		case <-c.stop:
 			c.readings.Stop()
 			return

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/memory"
 )
 
 // TakeEach takes n events of each key and appends the decisions to out, in the order of the
@@ -217,15 +218,15 @@ func (l *limiter) takeTogether(ctx context.Context, states EachStates, keys []st
 func (l *limiter) takeFast(keys []string, n int, out []Decision) []Decision {
 	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
 	var a kernel.Answer
+	var b memory.Batch
 	out = slices.Grow(out, len(keys))
 	for len(keys) > 0 {
-		b, count := l.fast.Begin(keys, &req)
+		count := l.fast.Touch(keys, &b)
 		for i := range count {
-			b.Take(i, &a)
+			l.fast.TakeOf(&b, i, &req, &a)
 			out = out[:len(out)+1]
 			out[len(out)-1].set(&a)
 		}
-		b.End()
 		keys = keys[count:]
 	}
 	return out

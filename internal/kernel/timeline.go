@@ -154,14 +154,7 @@ func (t *Timeline) follow(from *anchor, at time.Time, passed time.Duration) (mov
 
 // Renew reads a CoarseClock again, before a request is denied. It reports whether the
 // reading has changed.
-func (t *Timeline) Renew() bool { return t.coarse != nil && t.coarse.Renew() }
-
-// Reread reads a CoarseClock again. Unlike Renew, it always does; it is for rare calls.
-func (t *Timeline) Reread() {
-	if t.coarse != nil {
-		t.coarse.Refresh()
-	}
-}
+func (t *Timeline) Renew() bool { return t.coarse != nil && t.coarse.Refresh() }
 
 // unsteady is Now for a clock that may step back, or far ahead. It loads the latest
 // instant before it reads the clock: a clock that is behind that has stepped back, and
@@ -263,7 +256,7 @@ func (t *Timeline) Time() time.Time {
 
 // Until returns the time until the clock reaches an instant.
 func (t *Timeline) Until(at Instant) time.Duration {
-	t.Reread()
+	t.Renew()
 	now, lag := t.Now()
 	return until(at, now, lag, 1)
 }

@@ -17,15 +17,15 @@ import (
 // each takes n events of each key.
 func (l *limiter) each(keys []string, n int, between func(i int)) (answers []kernel.Answer) {
 	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
+	var b Batch
 	for len(keys) > 0 {
-		b, count := l.fast.Begin(keys, &req)
+		count := l.fast.Touch(keys, &b)
 		for i := range count {
 			between(len(answers))
 			var a kernel.Answer
-			b.Take(i, &a)
+			l.fast.TakeOf(&b, i, &req, &a)
 			answers = append(answers, a)
 		}
-		b.End()
 		keys = keys[count:]
 	}
 	return answers
@@ -85,28 +85,6 @@ func TestBatchMeanwhile(t *testing.T) {
 	}
 }
 
-// A batch that has looked in a table while that was being replaced decides in the new one.
-func TestBatchGone(t *testing.T) {
-	l, s, _ := newTestLimiter(t, bucket(10, time.Second))
-	l.AllowN("key", 4)
-	id := s.identify("key")
-	old := l.fast.at(id)
-	p, ok := old.find(id)
-	require.True(t, ok)
-	s.Shrink()
-	require.Equal(t, uint64(kernel.Gone), *old.word(p))
-
-	b, n := l.fast.Begin([]string{"key"}, &kernel.Request{Op: kernel.OpTake, N: 1, Clock: l.timeline})
-	require.Equal(t, 1, n)
-	b.keep(0, old.word(p))
-	b.decide(0)
-	var a kernel.Answer
-	b.Take(0, &a)
-	b.End()
-	assert.Equal(t, 5, a.Remaining)
-	assert.Equal(t, uint64(kernel.Gone), *old.word(p))
-}
-
 // A batch keeps the limit together with others, while tables are replaced and split.
 func TestBatchConcurrent(t *testing.T) {
 	for _, k := range []*kernel.Compiled{bucket(100, 1000*time.Hour), aligned(100, 10_000*time.Hour), sliding(100, 10_000*time.Hour, 5)} {
@@ -138,20 +116,6 @@ func TestBatchConcurrent(t *testing.T) {
 		s.check(t)
 		for i := range granted {
 			assert.Equal(t, int64(100), granted[i].Load(), "key %d, %T", i, k.Kernel)
-		}
-	}
-}
-
-// TestGroupFindsEach: a group tells each of its keys from others, of which a part of the hash is the same.
-func TestGroupFindsEach(t *testing.T) {
-	ids := []identity{{1, 5}, {2, 6}, {3, 7}}
-	g := group{1, 2, 3, 6<<32 | 5, 7}
-	for i, id := range ids {
-		state, missing := g.word(id)
-		assert.Equal(t, []int{groupHead + i, 0}, []int{int(state), missing})
-		for _, other := range []identity{{id.hi, id.lo ^ 8}, {id.hi ^ 8, id.lo}} {
-			state, missing = g.word(other)
-			assert.Equal(t, []int{0, 1}, []int{int(state), missing})
 		}
 	}
 }

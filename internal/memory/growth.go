@@ -88,7 +88,7 @@ func spare(keys, slots uint64) uint64 {
 }
 
 // noKeys are the words of the table of every shard without keys.
-var noKeys = make([]uint64, len(group{}))
+var noKeys = make([]uint64, groupHead+groupSlots)
 
 // newTable returns an empty table for the given number of keys.
 func (sh *shard) newTable(keys uint64) *table {

@@ -41,7 +41,6 @@ type Store struct {
 	admission  admission
 	serial     uint64    // see serials; set when the first space is opened
 	blanks     sync.Pool // of *[1]uint64, for kernels to work on copies of states: they must live on the heap
-	batches    sync.Pool // of *Batch
 }
 
 // A space is the states of one limiter: Tables or Logs.

@@ -41,11 +41,6 @@ func (by *decider) decide(state *uint64, req *kernel.Request, a *kernel.Answer) 
 	}
 }
 
-// takes reports whether a kernel.Taking can be used for req, if states are one word.
-func (by *decider) takes(req *kernel.Request) bool {
-	return req.Op == kernel.OpTake && req.Fixed == nil && by.grantable(req.N)
-}
-
 // grantable reports whether a key may be granted n events, at least one, at once.
 func (by *decider) grantable(n int) bool { return n > 0 && n <= by.k.Limit() }
 
