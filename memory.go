@@ -29,7 +29,7 @@ import (
 // the last five seconds. So while new keys arrive, an idle key takes memory for five to ten
 // seconds. If none arrives, idle keys stay until [MemoryStore.Shrink], which forgets all of
 // them at once. MaxKeys bounds the number of keys in case too many are in use; if the
-// store is full, idle keys go first.
+// store is full, the idle keys that it finds go first.
 //
 // The state of a [TokenBucket], [LeakyBucket], [FixedWindow], or [SlidingWindow] with one
 // segment takes 8 bytes with most limits and 16 with the others, or 24 in a TokenBucket. That
@@ -50,25 +50,19 @@ type MemoryStore struct {
 	// flood of new keys evicts keys of the flood, and not a key that has used up its limit. That does
 	// not hold if each new key uses up its own limit at once, as with a limit of 1.
 	//
-	// With up to 512 keys, the store compares all of them. With more, it compares a
-	// sample of 64; if several keys in the sample tie for the most Remaining, up to 16
-	// of them are evicted one after the other within the next second. If all keys in the
-	// sample are used up, the sample is enlarged, to at most 16,384 keys. If they are all
-	// used up as well, the 1/64 of them that regain capacity soonest are evicted at once,
-	// because such a scan takes a millisecond or two, in which new keys wait. (This also
-	// happens if the store has more than 16,384 keys and fewer than 16 of those compared
-	// have capacity left.)
+	// With up to 512 keys, the store compares all of them. With more, it compares a sample of 64, and of up to
+	// 512 while all in it are used up. If these are used up as well, those that regain capacity soonest are
+	// evicted. A sample is for up to 64 new keys within a second.
 	//
-	// Idle keys go before all others, also if a sample has none: about once a second, while new keys
-	// arrive, the store scans all keys, 16,384 at a time, and forgets those that are idle. So only a
-	// key that became idle since then may stay while another one is evicted.
+	// Idle keys of a sample go before all others. One that is in no sample may stay while a key in use is
+	// evicted, for some seconds: while new keys arrive, the store forgets all keys that have been idle for
+	// that long.
 	MaxKeys int
 
 	// RefuseNew makes a full store deny a new key if it finds no idle one, and evict nothing.
-	// RetryAfter is the time until the first of the recently scanned keys becomes idle, assuming
-	// that it is not used. Wait and Reserve fail with [ErrFull]. The store scans up to 16,384 keys at
-	// a time, and scans all keys at most once a second, or each time that 1/64 of them have become
-	// idle.
+	// RetryAfter is the time until the first of up to 512 keys becomes idle, assuming that it is not
+	// used. Wait and Reserve fail with [ErrFull]. The store looks for idle keys among 512 at a time, and
+	// among all about once a second.
 	RefuseNew bool
 
 	engine memory.Store

@@ -277,7 +277,7 @@ func (sp *Tables) count(stats *Stats) {
 func (sh *shard) current() *table { return (*sh.space.entries.Load())[sh.first].Load() }
 
 // offer implements evictee. It starts where the last eviction stopped.
-func (sh *shard) offer(e *eviction, most int) {
+func (sh *shard) offer(e *sample, most int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	most = min(most, int(sh.keys))

@@ -50,23 +50,9 @@ func (j *Joint) admit(lacks *Asked) {
 		defer s.admission.mu.Unlock()
 	}
 	for ; lacks != nil; lacks = j.try() {
-		s := lacks.store()
 		now, _ := lacks.time()
-		if now >= s.admission.found+rememberedNs {
-			s.admission.forget()
-		}
-		if idle, full := s.makeRoom(now); full {
+		if idle, full := lacks.store().makeRoom(now); full {
 			j.refuse(lacks, idle)
-		}
-	}
-	for i := range j.Asked {
-		e := &j.Asked[i]
-		if a := &e.store().admission; j.leads(i) && e.entered && a.scarce && len(a.admitted) < a.eviction.keep {
-			key := candidate{id: e.id, sh: e.sh}
-			if e.logged {
-				key.sh = e.ls
-			}
-			a.admitted = append(a.admitted, key)
 		}
 	}
 }

@@ -123,7 +123,7 @@ func (sh *logShard) fillLocked(old *logTable, slots int, words uint64) {
 	}
 }
 
-func (sh *logShard) offer(e *eviction, most int) {
+func (sh *logShard) offer(e *sample, most int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.keys == 0 {

@@ -38,7 +38,7 @@ func (sp *Logs) Apply(key string, k *kernel.Compiled, req *kernel.Request, a *ke
 	if try() {
 		return
 	}
-	if idle, full := sp.store.admit(req, candidate{sh: sp.at(id), id: id}, try); full {
+	if idle, full := sp.store.admit(req, try); full {
 		sp.store.refuse(k, req, idle, a)
 	}
 }

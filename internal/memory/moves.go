@@ -167,11 +167,7 @@ func (sp *Tables) update(id identity, lim *Limit, req *kernel.Request, a *kernel
 	if try() {
 		return
 	}
-	key := candidate{id: id, sh: sp.at(id).shard}
-	if !lim.places(req) {
-		key.sh = sp.makeLogs().at(id)
-	}
-	if idle, full := sp.store.admit(req, key, try); full {
+	if idle, full := sp.store.admit(req, try); full {
 		sp.store.refuse(lim.loose, req, idle, a)
 	}
 }

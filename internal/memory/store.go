@@ -9,8 +9,8 @@
 // taken for a new key, for a state of several words, while a table is replaced (growth.go,
 // which says when idle keys are forgotten), and always for states that grow (a SlidingLog:
 // logs.go). A key whose state has no room in the tables, because events are held, say, moves to
-// logs (moves.go). A full store has a lock for admitting new keys. admission.go and evict.go say
-// what happens when the store is full.
+// logs (moves.go). A full store has a lock for admitting new keys. full.go says what
+// happens when the store is full.
 package memory
 
 import (
@@ -85,8 +85,7 @@ func (s *Store) Stats() Stats {
 // Shrink forgets all idle keys and releases their memory to the garbage collector.
 func (s *Store) Shrink() {
 	s.admission.mu.Lock()
-	s.admission.forget()
-	s.admission.admitted, s.admission.eviction = nil, eviction{}
+	s.admission.candidates, s.admission.sample = nil, sample{}
 	s.admission.bytes.Store(0)
 	s.admission.mu.Unlock()
 	for _, sp := range s.spaces() {
@@ -147,8 +146,8 @@ func (s *Store) begin(overhead uint64) {
 	if s.all.Load() == nil {
 		s.draw()
 		s.serial = serials.Add(1)
-		if s.admission.parts == 0 {
-			s.admission.lookSizes = usualSizes
+		if s.admission.most == 0 {
+			s.admission.sampleSizes = usualSizes
 		}
 	}
 	s.overhead.Add(overhead + spaceBytes)

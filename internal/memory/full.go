@@ -1,0 +1,318 @@
+package memory
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// This file decides what a full store forgets for a new key, and answers the requests of new keys for
+// which it forgets nothing.
+//
+// A full store looks at a sample of its keys. It forgets those that are idle: whose state equals a fresh
+// one. (Any store also forgets keys that have been idle for a while, when it inserts one: see growth.go.)
+// If it finds none, it evicts the key of the sample with the most events remaining, among equals the one that
+// regains capacity, and then is Fresh, soonest. With RefuseNew it denies the new key instead, until the first
+// key of the sample becomes idle; Wait and Reserve then fail with ErrFull.
+//
+// So a flood of new keys evicts keys of the flood. A sample has perShard keys of each shard in turn: fewest,
+// or up to most while all of them are exhausted, or while none is idle if only an idle key may go. A store
+// with no more than most keys looks at all of them. Shards hold keys in the order of their hashes, so
+// which ones are looked at is random.
+//
+// Unless it has all keys, a sample serves several evictions: it is remembered for a second, as far as its other keys are as good
+// as the best one. If all are exhausted, these are a few that regain capacity soonest.
+type sampleSizes struct {
+	fewest, most, perShard int
+	remembered             int // of equal keys with events remaining
+	exhausted              int // remembered if all keys are
+}
+
+var usualSizes = sampleSizes{fewest: 64, most: 512, perShard: 16, remembered: 16, exhausted: 64}
+
+const rememberedNs = 1e9
+
+// An evictee is a shard with keys to choose from.
+type evictee interface {
+	// offer passes up to most keys to the sample, until it is done. It forgets idle keys at once.
+	offer(e *sample, most int)
+
+	// evict forgets a key, and counts the eviction, if the key is idle or has at least
+	// the given number of events remaining. It reports whether it did.
+	evict(v candidate, now kernel.Instant, least int) bool
+}
+
+// unlessIdle, as the least remaining, means that a key in use may not be evicted.
+const unlessIdle = -1
+
+// spares reports whether a key that is in use has too few events remaining to be evicted.
+func spares(remaining, least int) bool { return least == unlessIdle || remaining < least }
+
+// A candidate is a key that may be evicted.
+type candidate struct {
+	sh        evictee
+	id        identity
+	remaining int            // events that it would still be granted
+	from      kernel.Instant // when it regains capacity or, if only an idle key may go, when it is idle
+	fresh     kernel.Instant // when it is idle
+}
+
+const candidateSize = 56 // bytes, on 64-bit machines
+
+// prefer compares two candidates: the better one comes first.
+func prefer(a, b candidate) int {
+	return cmp.Or(cmp.Compare(b.remaining, a.remaining), cmp.Compare(a.from, b.from), cmp.Compare(a.fresh, b.fresh))
+}
+
+// A sample is some keys of a store.
+type sample struct {
+	now       kernel.Instant
+	idle      bool // whether only an idle key may go
+	fewest    int  // keys, if some have events remaining
+	most      int
+	seen      int         // keys looked at
+	freed     int         // idle keys that were forgotten
+	remaining int         // the most remaining
+	keys      []candidate // in use
+	done      bool
+}
+
+// forgot counts an idle key that was forgotten.
+func (e *sample) forgot() {
+	e.freed++
+	e.count()
+}
+
+// look considers a key that is in use.
+func (e *sample) look(k *kernel.Compiled, st []uint64, v candidate) {
+	if e.idle {
+		v.from = v.fresh
+	} else if v.remaining = k.Remaining(st, e.now); v.remaining == 0 {
+		v.from = k.Ready(st, e.now, 1)
+	}
+	e.remaining = max(e.remaining, v.remaining)
+	e.keys = append(e.keys, v)
+	e.count()
+}
+
+func (e *sample) count() {
+	e.seen++
+	e.done = e.seen >= e.fewest && (e.freed > 0 || e.remaining > 0) || e.seen >= e.most
+}
+
+// lost counts an eviction, unless the key was idle.
+func (s *Store) lost(idle bool) {
+	if !idle {
+		s.evicted.Add(1)
+	}
+}
+
+// An occupancy counts the keys of a space, if the store has a bound.
+type occupancy struct{ keys atomic.Int64 }
+
+func (o *occupancy) vacant() bool { return o.keys.Load() == 0 }
+
+// take counts a new key. It returns false if the store is full.
+func (s *Store) take(o *occupancy) bool {
+	if s.MaxKeys == 0 {
+		return true
+	}
+	for {
+		n := s.held.Load()
+		if n >= s.MaxKeys {
+			return false
+		}
+		if s.held.CompareAndSwap(n, n+1) {
+			o.keys.Add(1)
+			return true
+		}
+	}
+}
+
+// leave counts a key that was forgotten.
+func (s *Store) leave(o *occupancy) {
+	if s.MaxKeys > 0 {
+		o.keys.Add(-1)
+		s.held.Add(-1)
+	}
+}
+
+// move counts a key that moves from one space to another.
+func (s *Store) move(from, to *occupancy) {
+	if s.MaxKeys > 0 {
+		from.keys.Add(-1)
+		to.keys.Add(1)
+	}
+}
+
+// answers reports whether a request that changes nothing can be answered for a new key
+// without a place in the store. That is true except for an OpPeek when the store may
+// have to reject the OpTake that it foretells.
+func (s *Store) answers(op kernel.Op) bool {
+	return op != kernel.OpPeek || !s.RefuseNew || s.MaxKeys == 0 || s.held.Load() < s.MaxKeys
+}
+
+// An admission makes room for new keys, one at a time, if the store has a bound.
+type admission struct {
+	bytes atomic.Uint64 // memory of the fields below
+
+	mu          sync.Mutex     // protects the fields below; locked before a shard's
+	sampleSizes                // usualSizes, except in tests
+	next        cursor         // where the next sample starts
+	found       kernel.Instant // when the last one was taken
+	candidates  []candidate    // remembered from it and not yet used, best first
+	sample      sample         // the last one, whose memory is reused
+}
+
+// A cursor points at a shard.
+type cursor struct{ space, shard int }
+
+// admit calls try, which takes a place for a new key, and makes room until try
+// succeeds. If the store refuses new keys, admit reports full, and the instant at
+// which a key may be idle.
+//
+// Only one call runs at a time: a key has its place before the next one looks for
+// another.
+func (s *Store) admit(req *kernel.Request, try func() (ok bool)) (idle kernel.Instant, full bool) {
+	a := &s.admission
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for !try() {
+		now, _ := req.Now()
+		if idle, full = s.makeRoom(now); full {
+			return idle, true
+		}
+	}
+	return 0, false
+}
+
+// makeRoom frees at least one place, or reports full if the store refuses new keys. (If
+// keys move between shards meanwhile, it may free none; admit then calls it again.)
+//
+// It judges the keys of all spaces at now, because limiters that share a store share a
+// clock.
+func (s *Store) makeRoom(now kernel.Instant) (idle kernel.Instant, full bool) {
+	a := &s.admission
+	if now >= a.found+rememberedNs {
+		a.candidates = nil
+	}
+	idleOnly := s.RefuseNew
+	if a.recall(now, idleOnly) {
+		return 0, false
+	}
+	if idleOnly && len(a.candidates) > 0 && now < a.found+s.rest() {
+		return a.candidates[0].from, true
+	}
+	s.look(now, idleOnly)
+	e := &a.sample
+	if e.freed > 0 || e.seen == 0 { // if seen is 0, all places are taken by keys that are still being inserted
+		return 0, false
+	}
+	if idleOnly {
+		return a.candidates[0].from, true
+	}
+	a.recall(now, false)
+	return 0, false
+}
+
+// rest returns how long a store that refuses new keys waits before it looks for idle ones again: long enough
+// that it looks at every key about once a second.
+func (s *Store) rest() kernel.Instant {
+	most := int64(s.admission.most)
+	return rememberedNs / uint64(max(1, (s.MaxKeys+most-1)/most))
+}
+
+// look takes a sample, and remembers the keys of it that may be evicted.
+func (s *Store) look(now kernel.Instant, idleOnly bool) {
+	a := &s.admission
+	held := int(s.held.Load())
+	e := &a.sample
+	*e = sample{now: now, idle: idleOnly, fewest: a.fewest, most: min(a.most, held), keys: e.keys[:0]}
+	each := a.perShard
+	if held <= a.most {
+		e.fewest, each = held, held
+	}
+	for seen := -1; !e.done && e.seen > seen; {
+		seen = e.seen
+		a.walk(s.spaces(), each)
+	}
+	keep := e.keys
+	slices.SortFunc(keep, prefer)
+	switch {
+	case e.freed > 0:
+		keep = nil
+	case idleOnly:
+	case held <= a.most:
+		keep = keep[:min(len(keep), 1)]
+	case e.remaining > 0:
+		n, _ := slices.BinarySearchFunc(keep, e.remaining, func(v candidate, remaining int) int { return cmp.Compare(remaining, v.remaining+1) })
+		keep = keep[:min(n, a.remembered)]
+	default:
+		keep = keep[:min(len(keep), a.exhausted)]
+	}
+	a.candidates, a.found = keep, now
+	a.bytes.Store(uint64(cap(e.keys)) * candidateSize)
+}
+
+// walk passes up to each keys of each shard to the sample, starting at the cursor, until it is done.
+func (a *admission) walk(spaces []space, each int) {
+	e := &a.sample
+	first, begin := a.next.space%len(spaces), a.next.shard
+	for i := range len(spaces) + 1 { // the first one twice: from the cursor on, and up to it
+		at := (first + i) % len(spaces)
+		if spaces[at].vacant() {
+			continue
+		}
+		shards := spaces[at].evictees()
+		from, to := 0, len(shards)
+		switch i {
+		case 0:
+			from = min(begin, to)
+		case len(spaces):
+			to = min(begin, to)
+		}
+		for j := from; j < to; j++ {
+			shards[j].offer(e, each)
+			if e.done {
+				a.next = cursor{at, j + 1}
+				return
+			}
+		}
+	}
+}
+
+// recall evicts a remembered candidate, unless it was used since. It returns false if none qualifies any
+// more.
+func (a *admission) recall(now kernel.Instant, idleOnly bool) bool {
+	for len(a.candidates) > 0 && (!idleOnly || a.candidates[0].from <= now) {
+		v := a.candidates[0]
+		a.candidates = a.candidates[1:]
+		least := v.remaining
+		if idleOnly {
+			least = unlessIdle
+		}
+		if v.sh.evict(v, now, least) {
+			return true
+		}
+	}
+	return false
+}
+
+// refuse answers req, for whose key the store has no room. Another key may be idle at idle.
+func (s *Store) refuse(k *kernel.Compiled, req *kernel.Request, idle kernel.Instant, a *kernel.Answer) {
+	if req.Op != kernel.OpPeek {
+		s.rejected.Add(1)
+	}
+	now, lag := req.Now()
+	*a = noRoomUntil(idle, k, now, lag)
+}
+
+// noRoomUntil is the answer to a request for whose key the store has no room. Another key may be
+// idle at idle.
+func noRoomUntil(idle kernel.Instant, k *kernel.Compiled, now kernel.Instant, lag uint64) kernel.Answer {
+	wait := kernel.Until(max(idle, now+1), now, lag)
+	return kernel.Answer{Limit: k.Limit(), RetryAfter: wait, Wait: wait, Full: true}
+}
