@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -292,6 +294,60 @@ func TestSaturation_WhoLeaves(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Twice as many come as the limit serves, and all of them leave after half a second: those who stand in line are
+// served at the limit all the same. At night, that is asserted, of all kinds of limits; in CI, that it does not stop.
+func TestArrivals_WhoLeave(t *testing.T) {
+	long(t)
+	limits, seconds := map[string]ratelimit.Algorithm{"TokenBucket": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)}}, 4
+	if budget.Nightly() {
+		limits["TokenBucket/strict"] = ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 1}
+		limits["LeakyBucket"] = ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(100), Capacity: 8}
+		limits["FixedWindow"] = ratelimit.FixedWindow{Limit: 25, Window: time.Second / 4}
+		limits["SlidingWindow"] = ratelimit.SlidingWindow{Limit: 25, Window: time.Second / 4}
+		limits["SlidingLog"] = ratelimit.SlidingLog{Limit: 25, Window: time.Second / 4}
+		limits["RollingWindow"] = ratelimit.RollingWindow{Quota: 25, Window: time.Second / 4, Period: 50 * time.Millisecond}
+		limits["All"] = ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)}, ratelimit.SlidingLog{Limit: 10_000, Window: time.Minute}}
+		seconds = 20
+	}
+	withEach(t, func(t *testing.T, create maker) {
+		store := create(t, startServer(t).addr(), redisstore.WithTimeout(patient))
+		for name, alg := range limits {
+			t.Run(name, func(t *testing.T) {
+				l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				half := time.Duration(seconds) * time.Second / 2
+				begin := time.Now()
+				var served atomic.Int64 // in the second half
+				var all sync.WaitGroup
+				each := time.NewTicker(5 * time.Millisecond)
+				defer each.Stop()
+				for time.Since(begin) < 2*half {
+					<-each.C
+					all.Go(func() {
+						ctx, leave := context.WithCancel(t.Context())
+						defer time.AfterFunc(time.Second/2, leave).Stop()
+						switch err := l.Wait(ctx, "key"); {
+						case errors.Is(err, ratelimit.ErrQueueFull): // of a LeakyBucket
+						case err != nil:
+							assert.ErrorIs(t, err, context.Canceled)
+						case time.Since(begin) >= half && time.Since(begin) < 2*half:
+							served.Add(1)
+						}
+						leave()
+					})
+				}
+				all.Wait()
+				used := float64(served.Load()) / (100 * half.Seconds())
+				t.Logf("%.1f %% used", 100*used)
+				assert.Positive(t, used)
+				assert.LessOrEqual(t, used, 1+25/(100*half.Seconds())+0.01)
+				if budget.Nightly() {
+					assert.GreaterOrEqual(t, used, 0.95)
+				}
+			})
+		}
+	})
 }
 
 // scriptsRun returns how many scripts a server has run.
