@@ -21,11 +21,14 @@ import (
 // Midnight is when most tests begin: the start of a minute, an hour and a day.
 var Midnight = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// At returns a limiter on a clock that shows Midnight.
+// Patient keeps a busy machine from failing the calls of a store that never hangs.
+var Patient = ratelimit.WithStoreTimeout(time.Hour)
+
+// At returns a limiter on a clock that shows Midnight. It is Patient.
 func At(t testing.TB, alg ratelimit.Algorithm, opts ...ratelimit.Option) (ratelimit.Limiter, *storetest.Clock) {
 	t.Helper()
 	clk := storetest.NewClock(Midnight)
-	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithClock(clk)}, opts...)...)
+	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithClock(clk), Patient}, opts...)...)
 	require.NoError(t, err)
 	return l, clk
 }
