@@ -81,9 +81,9 @@
 //     which its clock was set forward, has passed. Windows begin at multiples of
 //     their length since the Unix epoch, unless they begin with the first event. So days
 //     are those of UTC; there are no days of a time zone, and no calendar months.
-//  7. Reservations and waiters on a key are served in the order of their arrival.
-//     No caller overtakes them (in a [LeakyBucket]: no caller that honours Delay; with an
-//     [InFlight]: no caller of the same process).
+//  7. Reservations and waiters on a key are served in the order of their arrival; of several
+//     processes, the first waiters of each take turns. No caller overtakes them (in a
+//     [LeakyBucket]: no caller that honours Delay; with an [InFlight]: no caller of the same process).
 //  8. The in-memory limiter needs no goroutine, and nothing to close.
 //
 // # Terms
