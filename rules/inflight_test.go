@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -75,6 +76,23 @@ func get(h http.Handler, path string) *httptest.ResponseRecorder {
 	return w
 }
 
+// getMoving is get while clk moves, so that a request that waits ends.
+func getMoving(clk *clock.Mock, h http.Handler, path string) (w *httptest.ResponseRecorder) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w = get(h, path)
+	}()
+	for {
+		select {
+		case <-done:
+			return w
+		default:
+			clk.Add(1)
+		}
+	}
+}
+
 // Two rules for the interpretations of /a%2Fb, and one for /a/b.
 var (
 	flights = limited("flights", "/a%2Fb", 2, "in-flight")
@@ -97,7 +115,7 @@ func TestMiddlewareInFlight(t *testing.T) {
 		"shaped to few": {[]Rule{flights, rate}, "/a%2Fb", []httplimit.Option{httplimit.WithShaping(time.Nanosecond)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := newSet(t, Static(tt.rules...))
+			s, clk := newSet(t, Static(tt.rules...))
 			var inside func() // the handler
 			h := s.Middleware(tt.opts...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside() }))
 			bug := errors.New("a bug")
@@ -105,11 +123,11 @@ func TestMiddlewareInFlight(t *testing.T) {
 				depth := 0
 				inside = func() {
 					if depth++; depth < 3 {
-						want := 200
+						want, send := 200, get
 						if depth == 2 {
-							want = 429
+							want, send = 429, func(h http.Handler, path string) *httptest.ResponseRecorder { return getMoving(clk, h, path) }
 						}
-						resp := get(h, tt.path)
+						resp := send(h, tt.path)
 						assert.Equal(t, want, resp.Code)
 						assert.Contains(t, strings.Join(resp.Header().Values("RateLimit-Policy"), ", "), "concurrent-requests")
 						if depth == 2 && panics {
