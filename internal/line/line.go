@@ -444,7 +444,7 @@ func (p *Place) Granted(turn Turn, soon kernel.Instant, wide int) (left []Turn) 
 	for at > 0 && ln.turns[at-1].Due > turn.Due && ln.turns[at-1].Terms == turn.Terms { // of an answer that was faster
 		at--
 	}
-	ln.turns = slices.Insert(ln.turns, at, turn)
+	ln.turns, ln.Denial = slices.Insert(ln.turns, at, turn), nil
 	switch {
 	case turn.Due <= soon:
 		ln.widen(wide)
@@ -461,15 +461,12 @@ func (p *Place) GrantedNow(wide int) {
 	ln := p.line
 	ln.sh.mu.Lock()
 	defer ln.sh.mu.Unlock()
+	ln.Denial = nil
 	ln.widen(wide)
 }
 
-// widen doubles the width, unless places are denied: then the first one alone is to ask.
-func (ln *Line) widen(wide int) {
-	if ln.Denial == nil {
-		ln.width = min(2*ln.width, wide)
-	}
-}
+// widen doubles the width. While places are denied, the first one alone asks.
+func (ln *Line) widen(wide int) { ln.width = min(2*ln.width, wide) }
 
 // asked ends the asking.
 func (p *Place) asked(ln *Line) {

@@ -630,3 +630,36 @@ func TestWaitFor_QueueOfAnInFlight(t *testing.T) {
 		assert.Equal(t, time.Second, time.Since(begin))
 	})
 }
+
+// Those who wait at a distance from the store ask together again after one of them was denied.
+func TestWait_TogetherAfterADenial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := fakes.NewMapDB().Store()
+		far := &fakes.Hooked{Store: db, Before: func(req ratelimit.Request) ratelimit.Request {
+			time.Sleep(2 * time.Millisecond)
+			return req
+		}}
+		bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2000), Burst: 20}
+		l := ratelimit.Must(ratelimit.New(bucket, ratelimit.WithStore(far), ratelimit.WithName("test")))
+		other := ratelimit.Must(ratelimit.New(bucket, ratelimit.WithStore(db), ratelimit.WithName("test")))
+		held := fakes.Held(t, other, "key", 20)
+		ctx, stop := context.WithCancel(t.Context())
+		var served atomic.Int64
+		for range 200 {
+			go func() {
+				for l.Wait(ctx, "key") == nil {
+					served.Add(1)
+				}
+			}()
+		}
+		time.Sleep(200 * time.Millisecond)
+		_, err := held.Settle(t.Context(), 20)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		before := served.Load()
+		time.Sleep(time.Second)
+		assert.InDelta(t, 2000, served.Load()-before, 40)
+		stop()
+		time.Sleep(time.Minute)
+	})
+}
