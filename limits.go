@@ -47,8 +47,10 @@ import (
 // decides alone. The former limit is not forgotten at once. What is granted is charged in both, so a change that
 // is taken back has changed nothing of what counts under it, and two versions of a program, which learn of
 // a change at different times, may ask in turns. Each then grants what its own limit permits after what
-// both have granted: none grants more, and none starves the other. (Each by its own definition: windows
-// of 10 a second and of 20 in two seconds, asked in turns, may grant 30 in two seconds.) The former limit
+// both have granted: none grants more, and what one grants leaves the other room as its own definition says.
+// (Windows of 10 a second and of 20 in two seconds, asked in turns, may grant 30 in two seconds. And while a
+// bucket of 100 a second is used up all the time, one of 10 a second grants nothing, and owes the rest: give
+// both versions of a program the same rate, or another name.) The former limit
 // goes when it was not asked for as long as either remembers, or half as long again. A key keeps no third
 // limit: one that returns begins with what the present one has counted.
 //

@@ -287,8 +287,10 @@ func (k *changed) Remaining(st []uint64, now Instant) int {
 	return k.limit().Remaining(k.own(st), now)
 }
 
+// Fresh comes not before the former limit goes: if a store forgot what both have granted as soon as nothing
+// of it counts in either, a limit that comes back would not know it.
 func (k *changed) Fresh(st []uint64) Instant {
-	at := st[promised]
+	at := max(st[promised], After(askedAt(st), k.memory))
 	for i, state := range k.states(st) {
 		at = max(at, k.limits[i].Fresh(state))
 	}

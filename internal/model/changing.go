@@ -64,11 +64,12 @@ type asking struct {
 // ask returns the limit that is asked. It changes nothing.
 func (c *Changing) ask(now int64, alg ratelimit.Algorithm) asking {
 	at, kept := instant(now), c.kept
+	idle := !slices.ContainsFunc(kept, func(l keptLimit) bool { return !l.key.forgotten(at) })
+	if idle && (len(kept) < 2 || c.told+c.memory() <= at) { // a store may have forgotten the key
+		return asking{keptLimit: keptLimit{alg, New(alg, c.tick)}, present: true}
+	}
 	if len(kept) == 2 && c.told+c.memory()+c.memory()/2 <= at {
 		kept = kept[:1]
-	}
-	if !slices.ContainsFunc(kept, func(l keptLimit) bool { return !l.key.forgotten(at) }) {
-		return asking{keptLimit: keptLimit{alg, New(alg, c.tick)}, present: true}
 	}
 	for i, l := range kept {
 		if l.alg == alg {

@@ -121,3 +121,24 @@ func TestFormerLimitCountsAll(t *testing.T) {
 	assert.Equal(t, 20, take(long))
 	assert.Equal(t, 0, take(short))
 }
+
+// A limit of a long window that was idle for a while, while another one granted, knows what that one granted when it is
+// asked again.
+func TestFormerLimitStaysWhileIdle(t *testing.T) {
+	short, long := ratelimit.FixedWindow{Limit: 10, Window: time.Second}, ratelimit.FixedWindow{Limit: 20, Window: time.Minute}
+	for name, store := range fakes.Stores {
+		own := &fakes.OwnLimits{}
+		l, clk := fakes.At(t, short, ratelimit.WithStore(store()), ratelimit.WithName("test"), ratelimit.WithLimits(own.Lookup))
+		clk.Set(fakes.Midnight.Add(-time.Second))
+		require.True(t, l.Allow("key"))
+		own.Set("key", long)
+		require.True(t, l.Allow("key"))
+		own.Set("key", short)
+		for i := range 50 { // nothing of the first two counts in either window any more
+			clk.Set(fakes.Midnight.Add(time.Duration(1+i) * time.Second))
+			require.True(t, l.AllowN("key", 10), name)
+		}
+		own.Set("key", long)
+		assert.False(t, l.Allow("key"), "%s: 500 were granted in this minute", name)
+	}
+}
