@@ -6,6 +6,7 @@ UNRELEASED := benchmarks/ examples/ integration/
 RELEASED   := $(filter-out $(UNRELEASED),$(dir $(wildcard go.mod */go.mod */*/go.mod)))
 ALL        := $(RELEASED) $(UNRELEASED)
 LINT       := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+LONGEST    := ./storetest ./internal/laws/decide # which begin first, so that no core waits for them at the end
 packages    = $(foreach m,$(1),./$(patsubst ./%,%,$(m))...)
 
 .PHONY: test servers integration race lint tidy alone arch fuzz cross bench mutants nightly
@@ -15,7 +16,7 @@ packages    = $(foreach m,$(1),./$(patsubst ./%,%,$(m))...)
 test:
 	@begin=$$(date +%s); go list -deps -test $(call packages,$(RELEASED)) >/dev/null; \
 		echo "fetched what the tests depend on: $$(($$(date +%s) - begin)) s"
-	go test -vet=off $(call packages,$(RELEASED))
+	go test -vet=off $(LONGEST) $(call packages,$(RELEASED))
 
 # Installs the servers and the browser that integration tests start. What cannot be installed is
 # reported and skipped.
@@ -24,7 +25,7 @@ servers:
 
 # The tests that start servers and a browser, and those of the example programs.
 integration: servers
-	go test ./integration/... ./examples/...
+	go test ./integration/redis ./integration/... ./examples/... # the longest begins first
 
 # The race detector where goroutines meet.
 MEET := Wait|Concurren|FullStoreIs|Late|WhileOthers|CoarseClock|Pending|Queue
