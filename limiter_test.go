@@ -448,7 +448,7 @@ func TestRegressions(t *testing.T) {
 	require.False(t, l.Allow("key"))
 }
 
-func TestNameAndStoreOf(t *testing.T) {
+func TestDescribe(t *testing.T) {
 	store := new(ratelimit.MemoryStore)
 	l := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithName("api"), ratelimit.WithStore(store)))
 	assert.Equal(t, "api", ratelimit.Describe(l).Name)
@@ -461,7 +461,7 @@ func TestNameAndStoreOf(t *testing.T) {
 	assert.Nil(t, ratelimit.Describe(nil).Store)
 }
 
-func TestClockOf(t *testing.T) {
+func TestDescribeClock(t *testing.T) {
 	clk := clock.NewMock()
 	assert.Same(t, clk, ratelimit.Describe(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}, ratelimit.WithClock(clk)))).Clock)
 	assert.WithinDuration(t, time.Now(), ratelimit.Describe(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}))).Clock.Now(), time.Hour)
@@ -523,7 +523,7 @@ func TestForeignAlgorithm(t *testing.T) {
 	}
 }
 
-// TestZeroFields: AlgorithmOf returns parameters with defaults filled in, so that its
+// TestZeroFields: Describe returns parameters with defaults filled in, so that its
 // callers need not know the defaults.
 func TestZeroFields(t *testing.T) {
 	rate := ratelimit.PerSecond(7)
@@ -765,8 +765,8 @@ func TestStoreThatOpensNothing(t *testing.T) {
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }
 
-// What AlgorithmOf returns is the caller's to change.
-func TestAlgorithmOfIsACopy(t *testing.T) {
+// The algorithm that Describe returns is the caller's to change.
+func TestDescribedAlgorithmIsACopy(t *testing.T) {
 	alg := ratelimit.All{ratelimit.FixedWindow{Limit: 3, Window: time.Second}}
 	l, _ := fakes.At(t, alg)
 	ratelimit.Describe(l).Algorithm.(ratelimit.All)[0] = nil

@@ -126,8 +126,9 @@ type topConfig struct {
 	clock    clock.Clock
 }
 
-// WithHalfLife sets the time after which a denial counts half. The default is five minutes. A key that is denied no more leaves the list one half-life after its
-// count has fallen to 1: 21 half-lives after a million denials at once.
+// WithHalfLife sets the time after which a denial counts half. The default is five minutes. A key that is
+// denied no more leaves the list one half-life after its count has fallen to 1: 21 half-lives after a
+// million denials at once.
 func WithHalfLife(d time.Duration) TopOption {
 	return func(c *topConfig) { c.halfLife = d }
 }

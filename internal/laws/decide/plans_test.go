@@ -409,7 +409,7 @@ func TestSharePlan(t *testing.T) {
 	assert.Equal(t, ratelimit.All{ratelimit.Blocked{}}, ratelimit.Share(ratelimit.All{&ratelimit.Blocked{}}, 3))
 }
 
-func TestAlgorithmOfPlan(t *testing.T) {
+func TestDescribePlan(t *testing.T) {
 	alg := ratelimit.All{ratelimit.Unlimited{}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1}, ratelimit.Blocked{}}
 	assert.Equal(t, alg, ratelimit.Describe(ratelimit.Must(ratelimit.New(alg))).Algorithm)
 	assert.Equal(t, ratelimit.Blocked{}, ratelimit.Describe(ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))).Algorithm)
