@@ -17,83 +17,67 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A CASStore keeps states in a database that can get, compare-and-swap and delete
-// values: bbolt, SQLite, DynamoDB, etcd, or a map. Make one with [NewCASStore].
-// Any number of goroutines and limiters may use it. Any number of processes may use
-// one database, if their clocks agree.
-type CASStore struct {
-	missing string // the name of a function that is nil, or empty
-	try     func(ctx context.Context, key string, calls []*casCall) (done bool, err error)
-	del     func(ctx context.Context, key string) error
+// A Database keeps states for [NewStore]: a table of SQL, bbolt, DynamoDB, etcd, or a map.
+// docs/redis.md shows how to write one in about 25 lines, and package storetest tests it.
+//
+// Keys are ASCII without spaces, not empty, and at most 200 bytes long. Upper and lower case differ.
+//
+// States are any bytes, mostly 10 to 60; [Store] says how many more. They are equal if
+// all bytes are. A Database may keep a slice that it was given, but changes none, and
+// what Get has returned stays as it is. The store changes no slices either.
+//
+// Any number of goroutines call the methods at once, also for one key. A method should return when
+// ctx ends; if it does not, the limiter abandons the call (see [WithStoreTimeout]).
+//
+// Errors are those of the database. The limiter returns them, and its [FailurePolicy]
+// decides. The store does not try again, because a call that failed may have had its effect.
+type Database interface {
+	// Get returns the state of key. If there is none, state is empty and err is nil.
+	// An expired state may be returned or not.
+	Get(ctx context.Context, key string) (state []byte, err error)
 
-	conflicts, unreadable atomic.Uint64
-	lines                 line.Named
+	// CompareAndSwap makes new the state of key if the present state is old, and reports
+	// whether it did so, in one atomic step. old is what Get has returned, or nil if that was empty:
+	// then it swaps only if key has no state. If key has none, because it was deleted
+	// meanwhile, and old is not nil, it does not swap. new is never empty.
+	//
+	// If the comparison fails, it is best to roll the transaction back: a commit that changes
+	// nothing may wait for the disk as long as one that does.
+	//
+	// From the time expires on, by the limiter's clock, the state means the same as none, and may be
+	// deleted; the zero Time means never. A Database that deletes by another clock adds the
+	// greatest difference between the two: deleting late costs space, deleting
+	// early hands out a fresh limit.
+	//
+	// A database that can compare only versions reads the state and its version, compares the
+	// state with old, and swaps if the version is still the same. A version must
+	// not come back after a key was deleted, as that of a counter would that starts again.
+	CompareAndSwap(ctx context.Context, key string, old, new []byte, expires time.Time) (swapped bool, err error)
+
+	// Delete deletes the state of key, if it has one.
+	Delete(ctx context.Context, key string) error
+}
+
+// NewStore returns a store that keeps states in db. Any number of limiters may
+// use it, and any number of processes one database, if their clocks agree.
+//
+// Calls on one key take turns. Those that wait share the next Get and CompareAndSwap, and so
+// do not depend on how long a write takes. If a swap fails, because another process has
+// changed the state, the store waits for a random time and starts over, until the context ends.
+//
+// Limiters with the same name on one store must have the same algorithm. On another
+// store with the same database (after a restart, or in another process) the algorithm
+// may be another one: the states are adopted as [WithLimits] describes.
+func NewStore(db Database) Store { return &casStore{db: db, queues: make(map[string]*casQueue)} }
+
+// A casStore is what NewStore returns.
+type casStore struct {
+	db    Database
+	lines line.Named
 
 	mu     sync.Mutex             // protects the fields below, and the fields of queues
 	open   map[string]*Transition // by the name of their limiters
 	queues map[string]*casQueue   // of the keys with calls under way
-}
-
-// NewCASStore returns a store on a database that three functions access. Any number
-// of goroutines call them at once, but get and compareAndSwap only one for each key: calls
-// that wait for their turn share the next get and compareAndSwap, and so do not depend on
-// how long a write takes. They should return when ctx ends; if they do not,
-// the limiter abandons the call (see [WithStoreTimeout]). The limiter reports their
-// errors.
-//
-// get returns the state of key and its version, which compareAndSwap uses to check
-// that the state has not changed. If key has no state, state is nil or empty, err is
-// nil, and version denotes that there is none. get may return an expired state.
-//
-// compareAndSwap stores state for key if the present state still has the version that
-// get returned, and reports whether it did so, in one atomic step. It must return
-// false if the key had a state and has none now, or had none and has one now. It may
-// keep the slice state. From the time expires on, by the limiter's clock, the state
-// equals that of a key never seen, and may be deleted; the zero Time means never. A
-// database that deletes by its own clock should add the greatest difference between the
-// two clocks: deleting late costs space, deleting early hands out a fresh limit.
-//
-// If the comparison fails, because another process has changed the state, roll the
-// transaction back: a commit that changes nothing may wait for the disk as long as one
-// that does. Then the store waits for a random time and starts over with get,
-// until ctx ends.
-//
-// remove deletes the state of key, if it has one, whatever its version.
-//
-// A version may be the state itself (a string or []byte), compared byte by byte, or a
-// number or token that is new for each write. A counter that restarts after a key was
-// deleted is not a version, because different states would get the same number.
-//
-// Keys are ASCII, not empty, and at most 200 bytes long; a hash replaces longer ones.
-// The database must distinguish upper and lower case. [Store] documents the size of
-// states.
-func NewCASStore[V any](
-	get func(ctx context.Context, key string) (state []byte, version V, err error),
-	compareAndSwap func(ctx context.Context, key string, version V, state []byte, expires time.Time) (swapped bool, err error),
-	remove func(ctx context.Context, key string) error,
-) *CASStore {
-	s := &CASStore{del: remove, queues: make(map[string]*casQueue)}
-	switch {
-	case get == nil:
-		s.missing = "get"
-	case compareAndSwap == nil:
-		s.missing = "compareAndSwap"
-	case remove == nil:
-		s.missing = "remove"
-	}
-	s.try = func(ctx context.Context, key string, calls []*casCall) (done bool, err error) {
-		state, version, err := get(ctx, key)
-		if err != nil {
-			return true, err
-		}
-		next, changed, expires := applyAll(state, calls)
-		if !changed {
-			return true, nil
-		}
-		done, err = compareAndSwap(ctx, key, version, next, expires)
-		return done || err != nil, err
-	}
-	return s
 }
 
 // A casQueue has the calls on one key. One of them at a time has the turn: it asks the
@@ -117,7 +101,7 @@ type casCall struct {
 }
 
 // apply applies req to the state of key in the database.
-func (s *CASStore) apply(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
+func (s *casStore) apply(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
 	c := &casCall{ctx: ctx, t: t, req: req, done: make(chan struct{})}
 	q := s.enter(key, c)
 	defer s.leave(key, q, c)
@@ -137,7 +121,7 @@ func (s *CASStore) apply(ctx context.Context, key string, t *Transition, req Req
 }
 
 // enter adds c to the queue of key.
-func (s *CASStore) enter(key string, c *casCall) *casQueue {
+func (s *casStore) enter(key string, c *casCall) *casQueue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.queues[key]
@@ -151,7 +135,7 @@ func (s *CASStore) enter(key string, c *casCall) *casQueue {
 }
 
 // leave ends c, and removes it from its queue if it still waits.
-func (s *CASStore) leave(key string, q *casQueue, c *casCall) {
+func (s *casStore) leave(key string, q *casQueue, c *casCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.place != nil {
@@ -163,7 +147,7 @@ func (s *CASStore) leave(key string, q *casQueue, c *casCall) {
 }
 
 // begin appends the calls that wait to calls.
-func (s *CASStore) begin(q *casQueue, calls []*casCall) []*casCall {
+func (s *casStore) begin(q *casQueue, calls []*casCall) []*casCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for e := q.waiting.Front(); e != nil; e = e.Next() {
@@ -176,18 +160,16 @@ func (s *CASStore) begin(q *casQueue, calls []*casCall) []*casCall {
 }
 
 // errCASPanic is the error of calls that share a read and a write with one that panics.
-var errCASPanic = errors.New("a function of the database has panicked")
+var errCASPanic = errors.New("a method of the Database has panicked")
 
 // serve applies the calls that wait. Its caller, who has the turn, is one of them.
-func (s *CASStore) serve(key string, q *casQueue) {
+func (s *casStore) serve(key string, q *casQueue) {
 	var calls []*casCall
 	var err error
 	defer func() {
 		for _, c := range calls {
 			if err != nil {
 				c.res, c.err = Result{}, err
-			} else if c.res.StateErr() != nil {
-				s.unreadable.Add(1)
 			}
 			close(c.done)
 		}
@@ -198,7 +180,6 @@ func (s *CASStore) serve(key string, q *casQueue) {
 		began := time.Now()
 		var done bool
 		if done, err = s.try(ctx, key, calls); !done {
-			s.conflicts.Add(1)
 			err = pause(ctx, time.Since(began)*time.Duration(min(conflicts, mostPauses)))
 		}
 		cancel()
@@ -206,6 +187,24 @@ func (s *CASStore) serve(key string, q *casQueue) {
 			return
 		}
 	}
+}
+
+// try applies calls to the state of key. It reports whether it is done: if not, the state has changed
+// meanwhile.
+func (s *casStore) try(ctx context.Context, key string, calls []*casCall) (done bool, err error) {
+	old, err := s.db.Get(ctx, key)
+	if err != nil {
+		return true, err
+	}
+	next, changed, expires := applyAll(old, calls)
+	if !changed {
+		return true, nil
+	}
+	if len(old) == 0 {
+		old = nil
+	}
+	done, err = s.db.CompareAndSwap(ctx, key, old, next, expires)
+	return done || err != nil, err
 }
 
 // contextOf returns a context that ends when those of all calls have ended.
@@ -267,27 +266,10 @@ func applyAll(state []byte, calls []*casCall) (next []byte, changed bool, expire
 	return state, changed, expires
 }
 
-// CASStats are the counts of a [CASStore] since it was made.
-type CASStats struct {
-	Conflicts  uint64 // times that a swap failed, because another process or a Reset had changed the state
-	Unreadable uint64 // keys that started afresh because their state could not be read: see ErrState
-}
-
-// Stats returns the counts of the store.
-func (s *CASStore) Stats() CASStats {
-	return CASStats{Conflicts: s.conflicts.Load(), Unreadable: s.unreadable.Load()}
-}
-
-// Open implements [Store]. Limiters with the same name on one CASStore must have the
-// same algorithm. A limiter that another CASStore opens on the same database (after a
-// restart, or in another process) may have another algorithm: its states are adopted as
-// [WithLimits] describes.
-func (s *CASStore) Open(name string, t *Transition) (States, error) {
-	if s.try == nil {
-		return nil, param.Invalid("the CASStore", "zero", "must be made by NewCASStore")
-	}
-	if s.missing != "" {
-		return nil, param.Invalid("NewCASStore's "+s.missing, nil, "must be a function")
+// Open implements [Store].
+func (s *casStore) Open(name string, t *Transition) (States, error) {
+	if param.IsNil(s.db) {
+		return nil, param.Invalid("NewStore's Database", nil, "must not be nil")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,7 +290,7 @@ func (s *casStates) Lines() *line.Lines { return s.lines.Of(s.name) }
 
 // casStates are the states of one limiter.
 type casStates struct {
-	*CASStore
+	*casStore
 	name string
 }
 
@@ -319,7 +301,7 @@ func (s *casStates) Apply(ctx context.Context, key string, t *Transition, req Re
 
 // Reset implements [States].
 func (s *casStates) Reset(ctx context.Context, key string) error {
-	return s.del(ctx, s.key(key))
+	return s.db.Delete(ctx, s.key(key))
 }
 
 // longestCASKey is a length that DynamoDB, etcd, MySQL's indexes and others accept.

@@ -103,7 +103,6 @@
 // # Stores
 //
 // The default store keeps states in memory; see [MemoryStore]. Package redisstore
-// keeps them in Redis, for limits that several processes share. [NewCASStore] keeps
-// them in any database that can compare and swap. [Store] says how to write another
-// one; package storetest checks it. How the parts work together is in docs/design.md.
+// keeps them in Redis, for limits that several processes share. [NewStore] keeps
+// them in any [Database] that can compare and swap; package storetest checks it. How the parts work together is in docs/design.md.
 package ratelimit

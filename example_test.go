@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -415,51 +414,6 @@ func ExampleHoldAll() {
 	// 99170 of 100000
 	// 498 of 500
 	// <nil>
-}
-
-// A map becomes a store. The version of a state is the state itself.
-func ExampleNewCASStore() {
-	var mu sync.Mutex
-	states := map[string]string{}
-
-	get := func(_ context.Context, key string) (state []byte, version string, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return []byte(states[key]), states[key], nil
-	}
-	compareAndSwap := func(_ context.Context, key, version string, state []byte, expires time.Time) (bool, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if states[key] != version {
-			return false, nil
-		}
-		states[key] = string(state)
-		return true, nil
-	}
-	remove := func(_ context.Context, key string) error {
-		mu.Lock()
-		defer mu.Unlock()
-		delete(states, key)
-		return nil
-	}
-
-	l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour},
-		ratelimit.WithStore(ratelimit.NewCASStore(get, compareAndSwap, remove)),
-		ratelimit.WithName("logins"))
-	if err != nil {
-		panic(err)
-	}
-	for range 3 {
-		fmt.Println(l.Allow("alice@example.com"))
-	}
-	for key := range states {
-		fmt.Println(key)
-	}
-	// Output:
-	// true
-	// true
-	// false
-	// logins:alice%40example.com
 }
 
 // A counted limiter counts the denials that Take returns.

@@ -13,7 +13,7 @@ import (
 // A Store keeps the states of keys, and applies transitions to each key one at a
 // time. It does not compute limits: [Transition.Apply] takes a state as bytes and
 // returns the next one. For a database that can compare and swap, or a map,
-// [NewCASStore] makes a Store from three functions. Package storetest checks that a
+// [NewStore] makes a Store of a [Database]. Package storetest checks that a
 // Store keeps every promise of this package.
 //
 // # How to write one

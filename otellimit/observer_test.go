@@ -141,13 +141,7 @@ func decide(t *testing.T, o *Observer) map[string]int64 {
 	require.NoError(t, err)
 	r.Cancel()
 
-	down := errors.New("down")
-	broken := ratelimit.NewCASStore(
-		func(context.Context, string) ([]byte, int, error) { return nil, 0, down },
-		func(context.Context, string, int, []byte, time.Time) (bool, error) { return false, down },
-		func(context.Context, string) error { return down },
-	)
-	limiter(o, "far", hourly(1), ratelimit.WithStore(broken), ratelimit.WithFailureLog(nil)).Allow(key)
+	limiter(o, "far", hourly(1), ratelimit.WithStore(ratelimit.NewStore(down{})), ratelimit.WithFailureLog(nil)).Allow(key)
 	return map[string]int64{
 		"decisions call=allow limiter=api outcome=granted":            2,
 		"decisions call=allow limiter=api outcome=denied part=1":      3,
@@ -167,6 +161,19 @@ func decide(t *testing.T, o *Observer) map[string]int64 {
 		"decisions call=allow limiter=far outcome=failed":             1,
 	}
 }
+
+// A down database does not answer.
+type down struct{}
+
+var errDown = errors.New("down")
+
+func (down) Get(context.Context, string) ([]byte, error) { return nil, errDown }
+
+func (down) CompareAndSwap(context.Context, string, []byte, []byte, time.Time) (bool, error) {
+	return false, errDown
+}
+
+func (down) Delete(context.Context, string) error { return errDown }
 
 func TestDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -135,72 +136,77 @@ func requests(change func(req ratelimit.Request) ratelimit.Request) func(clock.C
 	return locked(func(s *lockedStore) { s.request = change })
 }
 
-// cas returns a constructor of CAS stores whose database swaps states by swap.
-func cas(swap func(db *database, key string, old value, state []byte, until time.Time) bool) func(clock.Clock) ratelimit.Store {
-	return func(clk clock.Clock) ratelimit.Store {
-		db := newDatabase()
-		db.clk = clk
-		return db.by(swap)
+// broken returns a constructor of databases that swap states by swaps.
+func broken(swaps func(db *database, key, old, state string, until time.Time) bool) func(clock.Clock) ratelimit.Database {
+	return func(clock.Clock) ratelimit.Database { return newDatabase(swaps) }
+}
+
+// A renaming database changes keys.
+type renaming struct {
+	*table
+	rename func(key string) string
+}
+
+func (db renaming) Get(ctx context.Context, key string) ([]byte, error) {
+	return db.table.Get(ctx, db.rename(key))
+}
+
+func (db renaming) CompareAndSwap(ctx context.Context, key string, old, state []byte, until time.Time) (bool, error) {
+	return db.table.CompareAndSwap(ctx, db.rename(key), old, state, until)
+}
+
+func (db renaming) Delete(ctx context.Context, key string) error {
+	return db.table.Delete(ctx, db.rename(key))
+}
+
+// renamed returns a constructor of databases that change keys.
+func renamed(rename func(key string) string) func(clock.Clock) ratelimit.Database {
+	return func(clock.Clock) ratelimit.Database { return renaming{newTable(), rename} }
+}
+
+func cutKeys(most int) func(key string) string {
+	return func(key string) string { return key[:min(len(key), most)] }
+}
+
+// A reusing database returns all states in one buffer.
+type reusing struct {
+	*table
+	mu     sync.Mutex
+	buffer [1 << 20]byte
+}
+
+func (db *reusing) Get(ctx context.Context, key string) ([]byte, error) {
+	state, err := db.table.Get(ctx, key)
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.buffer[:copy(db.buffer[:], state)], err
+}
+
+// A wiping database clears the old state once it is swapped.
+type wiping struct{ *table }
+
+func (db wiping) CompareAndSwap(ctx context.Context, key string, old, state []byte, until time.Time) (bool, error) {
+	swapped, err := db.table.CompareAndSwap(ctx, key, old, state, until)
+	if swapped {
+		clear(old)
 	}
+	return swapped, err
 }
 
-// by returns a store on db that swaps states by swap.
-func (db *database) by(swap func(db *database, key string, old value, state []byte, until time.Time) bool) *dbStore {
-	return &dbStore{ratelimit.NewCASStore(
-		func(_ context.Context, key string) ([]byte, value, error) {
-			v := db.value(key)
-			return []byte(v.state), v, nil
-		},
-		func(_ context.Context, key string, old value, state []byte, until time.Time) (bool, error) {
-			return swap(db, key, old, state, until), nil
-		},
-		db.remove), db, swap}
-}
+// A strict database deletes only what is there.
+type strict struct{ *table }
 
-// cutCAS is a store of a database that cuts keys off.
-func cutCAS(clock.Clock) ratelimit.Store {
-	db := newDatabase()
-	cut := func(key string) string { return key[:min(len(key), 180)] }
-	return ratelimit.NewCASStore(
-		func(_ context.Context, key string) ([]byte, string, error) {
-			state := db.value(cut(key)).state
-			return []byte(state), state, nil
-		},
-		func(_ context.Context, key, old string, state []byte, until time.Time) (bool, error) {
-			return db.swap(cut(key), func(v value) bool { return v.state == old }, state, until), nil
-		},
-		func(ctx context.Context, key string) error { return db.remove(ctx, cut(key)) })
-}
-
-// reopenCAS returns another handle on the database of a store of cas. It deletes what has
-// expired before each call.
-func reopenCAS(s ratelimit.Store) ratelimit.Store {
-	return sweeping{s.(*dbStore).db.by(s.(*dbStore).swaps)}
-}
-
-type sweeping struct{ *dbStore }
-
-func (s sweeping) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	states, err := s.dbStore.Open(name, t)
-	return sweepingStates{states, s.db}, err
-}
-
-type sweepingStates struct {
-	ratelimit.States
-	db *database
-}
-
-func (s sweepingStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	now := s.db.clk.Now()
-	s.db.mu.Lock()
-	for key, v := range s.db.values {
-		if !v.until.IsZero() && !now.Before(v.until) {
-			delete(s.db.values, key)
-		}
+func (db strict) Delete(ctx context.Context, key string) error {
+	if state, _ := db.Get(ctx, key); state == nil {
+		return errors.New("no such key")
 	}
-	s.db.mu.Unlock()
-	return s.States.Apply(ctx, key, t, req)
+	return db.table.Delete(ctx, key)
 }
+
+// A keeping database deletes nothing.
+type keeping struct{ *table }
+
+func (keeping) Delete(context.Context, string) error { return nil }
 
 var errTooLarge = errors.New("value too large for this table")
 
@@ -224,15 +230,19 @@ func TestBrokenStores(t *testing.T) {
 		says  string // the expected message; empty for that of the broken promise
 		store func(clock.Clock) ratelimit.Store
 
-		reopen func(s ratelimit.Store) ratelimit.Store
+		reopen   func(s ratelimit.Store) ratelimit.Store
+		database func(clock.Clock) ratelimit.Database // in place of store
 	}{
-		"lost update": {rule: "Atomic", reopen: reopenCAS, store: cas(func(db *database, key string, _ value, state []byte, until time.Time) bool {
+		"lost update": {rule: "Atomic", database: broken(func(db *database, key, _, state string, until time.Time) bool {
 			return db.swap(key, func(value) bool { return true }, state, until)
 		})},
-		"early": {rule: "RetryAfter", store: cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
-			db.expires = db.clk
-			return db.swap(key, func(v value) bool { return v.state == old.state }, state, until.Add(-time.Millisecond))
-		})},
+		"early": {rule: "RetryAfter", database: func(clk clock.Clock) ratelimit.Database {
+			db := newDatabase(func(db *database, key, old, state string, until time.Time) bool {
+				return db.swap(key, same(old), state, until.Add(-time.Millisecond))
+			})
+			db.expires = clk
+			return db
+		}},
 		"no names":            {rule: "Names", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return key } })},
 		"ambiguous":           {rule: "Names", store: locked(func(s *lockedStore) { s.id = func(name, key string) string { return name + ":" + key } })},
 		"without a separator": {rule: "Names", store: locked(func(s *lockedStore) { s.id = func(name, key string) string { return name + key } })},
@@ -243,15 +253,15 @@ func TestBrokenStores(t *testing.T) {
 		"names cut to 255 bytes": {rule: "Names", store: locked(func(s *lockedStore) { s.id = cutNames(255) })},
 		"keys in lower case":     {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return strings.ToLower(key) } })},
 		"keys cut to 255 bytes":  {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return key[:min(len(key), 255)] } })},
-		"keys cut to 180 bytes":  {rule: "Keys", store: cutCAS},
+		"keys cut to 180 bytes":  {rule: "Keys", database: renamed(cutKeys(180))},
 		"states without spaces at their end": {rule: "LargeStates", says: "unreadable state", store: locked(func(s *lockedStore) {
 			s.put = func(state string) (string, error) { return strings.TrimRight(state, " "), nil }
 		})},
 		"states made valid UTF-8": {rule: "", says: "unreadable state", store: locked(func(s *lockedStore) {
 			s.put = func(state string) (string, error) { return string([]rune(state)), nil } // each byte apart: three at once would keep the length
 		})}, // every rule fails, and the process goes on
-		"the zero time as expired": {rule: "Forgetting", store: cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
-			return until.IsZero() || db.swap(key, func(v value) bool { return v.state == old.state }, state, until)
+		"the zero time as expired": {rule: "Forgetting", database: broken(func(db *database, key, old, state string, until time.Time) bool {
+			return until.IsZero() || db.swap(key, same(old), state, until)
 		})},
 		"keys without spaces": {rule: "Keys", store: locked(func(s *lockedStore) { s.id = func(_, key string) string { return strings.TrimRight(key, " ") } })},
 		"keys until a zero byte": {rule: "Keys", store: locked(func(s *lockedStore) {
@@ -319,17 +329,46 @@ func TestBrokenStores(t *testing.T) {
 		"time before the state": {rule: "Meanwhile", store: locked(func(s *lockedStore) {
 			s.request = func(req ratelimit.Request) ratelimit.Request { req, _ = req.Read(); return req }
 		})},
-		"recreates what was reset": {rule: "Meanwhile", reopen: reopenCAS, store: cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
-			return db.swap(key, func(v value) bool { return v.state == "" || v.state == old.state }, state, until)
+		"recreates what was reset": {rule: "Meanwhile", database: broken(func(db *database, key, old, state string, until time.Time) bool {
+			return db.swap(key, func(v value) bool { return v.state == "" || v.state == old }, state, until)
 		})},
-		"counters that begin anew":                 {rule: "Meanwhile/Reset_and_Take", reopen: reopenCAS, store: counters},
-		"counters that begin anew after an expiry": {rule: "Meanwhile/the_next_hour", reopen: reopenCAS, store: counters},
-		"inserts over others": {rule: "Meanwhile", reopen: reopenCAS, store: cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
-			return db.swap(key, func(v value) bool { return old.state == "" || v.state == old.state }, state, until)
+		"counters that begin anew":                 {rule: "Meanwhile/Reset_and_Take", database: counters},
+		"counters that begin anew after an expiry": {rule: "Meanwhile/the_next_hour", database: counters},
+		"inserts over others": {rule: "Meanwhile", database: broken(func(db *database, key, old, state string, until time.Time) bool {
+			return db.swap(key, func(v value) bool { return old == "" || v.state == old }, state, until)
 		})},
-		"conflicts use up the time": {rule: "Contended", store: oneWriter},
-		"the first context":         {rule: "Contexts", says: "context canceled", store: locked(func(s *lockedStore) { s.oneFirst = true })},
-		"any algorithm":             {rule: "SameName", store: locked(func(s *lockedStore) { s.shares = true })},
+		"inserts once more": {rule: "Swap", database: broken(func(db *database, key, old, state string, until time.Time) bool {
+			return db.swap(key, func(v value) bool { return old == "" || v.state == old }, state, until)
+		})},
+		"inserts what has gone": {rule: "Swap", database: broken(func(db *database, key, old, state string, until time.Time) bool {
+			return db.swap(key, func(v value) bool { return v.state == "" || v.state == old }, state, until)
+		})},
+		"compares 64 bytes": {rule: "Swap", database: broken(func(db *database, key, old, state string, until time.Time) bool {
+			return db.swap(key, func(v value) bool { return v.state[:min(len(v.state), 64)] == old[:min(len(old), 64)] }, state, until)
+		})},
+		"compares in lower case": {rule: "Swap", database: broken(func(db *database, key, old, state string, until time.Time) bool {
+			return db.swap(key, func(v value) bool { return strings.EqualFold(v.state, old) }, state, until)
+		})},
+		"compares without spaces": {rule: "Swap", database: broken(func(db *database, key, old, state string, until time.Time) bool {
+			return db.swap(key, func(v value) bool { return strings.TrimRight(v.state, " ") == strings.TrimRight(old, " ") }, state, until)
+		})},
+		"says that it swapped": {rule: "Swap", database: broken(func(db *database, key, old, state string, until time.Time) bool {
+			return db.swap(key, same(old), state, until) || true
+		})},
+		"looks and swaps": {rule: "OneSwap", database: broken(func(db *database, key, old, state string, until time.Time) bool {
+			now := db.value(key)
+			runtime.Gosched()
+			return now.state == old && db.swap(key, func(value) bool { return true }, state, until)
+		})},
+		"database in lower case":      {rule: "Bytes", database: renamed(strings.ToLower)},
+		"database with 199-byte keys": {rule: "Bytes", database: renamed(cutKeys(199))},
+		"one buffer":                  {rule: "Bytes", database: func(clock.Clock) ratelimit.Database { return &reusing{table: newTable()} }},
+		"clears what it was given":    {rule: "Swap", says: "has changed a slice", database: func(clock.Clock) ratelimit.Database { return wiping{newTable()} }},
+		"deletes only what is there":  {rule: "Delete", says: "no such key", database: func(clock.Clock) ratelimit.Database { return strict{newTable()} }},
+		"deletes nothing":             {rule: "Delete", database: func(clock.Clock) ratelimit.Database { return keeping{newTable()} }},
+		"conflicts use up the time":   {rule: "Contended", store: oneWriter},
+		"the first context":           {rule: "Contexts", says: "context canceled", store: locked(func(s *lockedStore) { s.oneFirst = true })},
+		"any algorithm":               {rule: "SameName", store: locked(func(s *lockedStore) { s.shares = true })},
 		"another error": {rule: "SameName", store: locked(func(s *lockedStore) {
 			s.open = func(name string) error {
 				if _, ok := s.names[name]; ok {
@@ -406,7 +445,7 @@ func TestBrokenStores(t *testing.T) {
 			}
 			return req
 		})},
-		"loses settlements": {rule: "Settle", reopen: reopenCAS, store: cas(func(db *database, key string, _ value, state []byte, until time.Time) bool {
+		"loses settlements": {rule: "Settle", database: broken(func(db *database, key, _, state string, until time.Time) bool {
 			return db.swap(key, func(value) bool { return true }, state, until)
 		})},
 		"releases nothing": {rule: "InFlight", store: locked(func(s *lockedStore) {
@@ -529,6 +568,9 @@ func TestBrokenStores(t *testing.T) {
 		t.Run(broken, func(t *testing.T) {
 			if os.Getenv(variable) == broken {
 				c := storetest.Config{New: func(_ testing.TB, clk clock.Clock) ratelimit.Store { return tt.store(clk) }}
+				if tt.database != nil {
+					c = storetest.Config{Database: func(_ testing.TB, clk clock.Clock) ratelimit.Database { return tt.database(clk) }}
+				}
 				if tt.reopen != nil {
 					c.Reopen = func(_ testing.TB, _ clock.Clock, s ratelimit.Store) ratelimit.Store { return tt.reopen(s) }
 				}
@@ -632,42 +674,42 @@ func cutNames(most int) func(name, key string) string {
 }
 
 // counters has a version number for each key that starts again with 1 after the key was
-// deleted.
-var counters = cas(func(db *database, key string, old value, state []byte, until time.Time) bool {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if db.values[key].revision != old.revision {
-		return false
-	}
-	db.values[key] = value{state: string(state), revision: old.revision + 1, until: until}
-	return true
-})
+// deleted, and compares that of the state that was read.
+func counters(clk clock.Clock) ratelimit.Database {
+	db := newDatabase(func(db *database, key, old, state string, until time.Time) bool {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		revision := db.known[key+" "+old]
+		if db.values[key].revision != revision {
+			return false
+		}
+		db.values[key] = value{state, revision + 1, until}
+		return true
+	})
+	db.expires = clk.(*storetest.Clock).Clock
+	return db
+}
 
 // oneWriter has a lock for all writes, which take 10 ms, and a loop for each call.
 func oneWriter(clock.Clock) ratelimit.Store {
-	db := newDatabase()
-	var writing sync.Mutex
-	return looping{db, func(key, old string, state []byte, until time.Time) bool {
-		writing.Lock()
-		defer writing.Unlock()
+	return looping{newDatabase(func(db *database, key, old, state string, until time.Time) bool {
+		db.writing.Lock()
+		defer db.writing.Unlock()
 		time.Sleep(10 * time.Millisecond)
-		return db.swap(key, func(v value) bool { return v.state == old }, state, until)
-	}}
+		return db.swap(key, same(old), state, until)
+	})}
 }
 
 // A looping store gets, compares and swaps until it succeeds.
-type looping struct {
-	db   *database
-	swap func(key, old string, state []byte, until time.Time) bool
-}
+type looping struct{ db *database }
 
 func (s looping) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return s, nil }
 
 func (s looping) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
 	for {
-		old := s.db.value(key).state
-		next, changed, res, err := t.Apply([]byte(old), req)
-		if err == nil && changed && !s.swap(key, old, next, time.Time{}) {
+		old, _ := s.db.Get(ctx, key)
+		next, changed, res, err := t.Apply(old, req)
+		if err == nil && changed && !s.db.swaps(s.db, key, string(old), string(next), time.Time{}) {
 			err = ctx.Err()
 			if err == nil {
 				continue
@@ -677,7 +719,7 @@ func (s looping) Apply(ctx context.Context, key string, t *ratelimit.Transition,
 	}
 }
 
-func (s looping) Reset(ctx context.Context, key string) error { return s.db.remove(ctx, key) }
+func (s looping) Reset(ctx context.Context, key string) error { return s.db.Delete(ctx, key) }
 
 // apartStore keeps limiters with different parameters, and those with WithLimits, apart.
 func apartStore(clock.Clock) ratelimit.Store { return &apart{newLockedStore()} }

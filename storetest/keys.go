@@ -97,7 +97,7 @@ func testKeys(s *suite) {
 	keys := append([]string{long, long[:1<<20-1], long + "y", long[:129], long[:128], long[:255], long[:256], long[:1024], long[:65536],
 		"\xff\xfe", "\xfe\xff", "\xffa", "\xfea", "\ufffda", "\xc3\x28", "\xc3\x29"}, confusable...)
 	keys = append(keys, equals...)
-	for n := 170; n < 210; n++ { // around the longest key that a CASStore does not hash
+	for n := 170; n < 210; n++ { // around the longest key that NewStore does not hash
 		keys = append(keys, long[:n])
 	}
 	for i, key := range keys {

@@ -88,7 +88,7 @@ func testMeanwhile(s *suite) {
 // other returns another limiter on the store of b, on another handle if the store can have
 // several.
 func (s *suite) other(b *bench, alg ratelimit.Algorithm) *bench {
-	if s.Reopen != nil && !s.Exclusive {
+	if s.Reopen != nil {
 		return s.reopened(b, alg)
 	}
 	return &bench{Limiter: s.limiter(b, alg), clk: b.clk, store: b.store}

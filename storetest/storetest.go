@@ -1,18 +1,18 @@
-// Package storetest checks that a [ratelimit.Store] keeps the promises of
-// package ratelimit. A store's own test calls Run:
+// Package storetest checks that a [ratelimit.Database] keeps the promises of package
+// ratelimit. Its own test calls Run:
 //
-//	func TestStore(t *testing.T) {
+//	func TestTable(t *testing.T) {
 //		storetest.Run(t, storetest.Config{
-//			New: func(t testing.TB, clk clock.Clock) ratelimit.Store { return newStore() },
+//			Database: func(testing.TB, clock.Clock) ratelimit.Database { return newTable() },
 //		})
 //	}
 //
-// Each subtest checks one promise, with stores of its own. A failure names the broken
-// promise and the calls that broke it. An error of the store also fails the subtest,
-// because no call of the tests may fail. A store that hangs or panics fails its subtest,
+// Each subtest checks one promise, with databases of its own. A failure names the broken
+// promise and the calls that broke it. An error of the database also fails the subtest,
+// because no call of the tests may fail. A database that hangs or panics fails its subtest,
 // and the others continue. Run returns when all have ended.
 //
-// Run does not test how a store behaves when its database fails, because then the
+// Run does not test what happens when a database fails, because then the
 // limiter's [ratelimit.FailurePolicy] decides.
 package storetest
 
@@ -30,23 +30,22 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// Config describes the store to test.
+// Config describes the database to test. The stores of this module set New instead.
 type Config struct {
-	// New returns an empty store that shares nothing with other stores. The tests
-	// advance clk themselves. A store that uses its own time instead of the requests'
-	// must use clk.
+	// Database returns an empty database that shares nothing with others. The tests advance
+	// clk themselves; a database that deletes by its own clock must use it, because states
+	// expire by clk. Many databases are used at once. Several stores are made of each, as in
+	// several processes.
+	Database func(t testing.TB, clk clock.Clock) ratelimit.Database
+
+	// New returns an empty store that shares nothing with other stores. A store that uses its
+	// own time instead of the requests' must use clk.
 	New func(t testing.TB, clk clock.Clock) ratelimit.Store
 
 	// Reopen returns another handle on the states of s, a store returned by New or
 	// Reopen, as after a restart of the process or from another process. If it is nil,
-	// as is right for a store in memory, restarts and handles are not tested. A
-	// [ratelimit.CASStore] needs it: one handle makes the calls on a key one at a time, so only
-	// several show whether the database compares before it swaps.
+	// as is right for a store in memory, restarts and handles are not tested.
 	Reopen func(t testing.TB, clk clock.Clock, s ratelimit.Store) ratelimit.Store
-
-	// Exclusive means that s cannot be used any more after Reopen, for example because
-	// the store locks a file. Then restarts are tested, but not concurrent handles.
-	Exclusive bool
 
 	// OwnClock means that the store uses its own time instead of the requests', and for
 	// these tests reads clk before it reads the state. Then the order of these two is
@@ -72,7 +71,7 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// Run tests the stores that c.New returns, many at once. When it returns, all tests have ended, so
+// Run tests what c.Database or c.New returns. When it returns, all tests have ended, so
 // that its caller may close a database.
 func Run(t *testing.T, c Config) {
 	if c.Tick == 0 {
@@ -87,6 +86,12 @@ func Run(t *testing.T, c Config) {
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
 	}
+	if c.Database != nil {
+		c.New, c.Reopen = newOn(c.Database), reopenOn
+	}
+	if c.New == nil {
+		t.Fatal("storetest: Config has no Database")
+	}
 	s := &suite{T: t, Config: c, turns: make(chan struct{}, atOnce)}
 	s.turns <- struct{}{}
 	test := func(s *suite, r rule) {
@@ -95,6 +100,9 @@ func Run(t *testing.T, c Config) {
 		s.intact()
 	}
 	subtests(s, rules, test)
+	if c.Database != nil {
+		subtests(s, databaseRules, test)
+	}
 	subtests(s, undisturbed, test)
 }
 
@@ -212,7 +220,7 @@ func (s *suite) reopened(b *bench, alg ratelimit.Algorithm, opts ...ratelimit.Op
 // of a process one at a time, so that they do not show whether the database is atomic.
 func (s *suite) handles(b *bench, alg ratelimit.Algorithm) func() ratelimit.Limiter {
 	of := []ratelimit.Limiter{b.Limiter}
-	if s.Reopen != nil && !s.Exclusive {
+	if s.Reopen != nil {
 		of = append(of, s.reopened(b, alg).Limiter, s.reopened(b, alg).Limiter)
 	}
 	var turn atomic.Int64

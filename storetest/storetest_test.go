@@ -82,45 +82,37 @@ func (s *restlessStates) Apply(ctx context.Context, key string, t *ratelimit.Tra
 	return s.States.Apply(ctx, key, t, req)
 }
 
-// TestCASStore runs the suite on a store that has only get and compare-and-swap. The
-// versions of its states are the states themselves.
-func TestCASStore(t *testing.T) {
+// TestTable runs the suite on a database as simple as can be.
+func TestTable(t *testing.T) {
 	storetest.Run(t, storetest.Config{
-		New: func(testing.TB, clock.Clock) ratelimit.Store { return newDatabase().byState() },
-		Reopen: func(_ testing.TB, _ clock.Clock, s ratelimit.Store) ratelimit.Store {
-			return s.(*dbStore).db.byState()
-		},
-		Steps: few(500),
+		Database: func(testing.TB, clock.Clock) ratelimit.Database { return newTable() },
 	})
 }
 
-// TestCASStoreByRevision is the same with numbers as versions.
-func TestCASStoreByRevision(t *testing.T) {
+// TestDatabaseByRevision has a database that can compare only versions.
+func TestDatabaseByRevision(t *testing.T) {
 	storetest.Run(t, storetest.Config{
-		New: func(testing.TB, clock.Clock) ratelimit.Store { return newDatabase().byRevision() },
-		Reopen: func(_ testing.TB, _ clock.Clock, s ratelimit.Store) ratelimit.Store {
-			return s.(*dbStore).db.byRevision()
+		Database: func(testing.TB, clock.Clock) ratelimit.Database {
+			return newDatabase(func(db *database, key, old, state string, until time.Time) bool {
+				found := db.value(key)
+				return found.state == old && db.swap(key, func(v value) bool { return v.revision == found.revision }, state, until)
+			})
 		},
-		Exclusive: true,
-		Steps:     few(100),
+		Steps: few(100),
 	})
 }
 
-// TestSlowCASStore has a database whose writes take 10 ms, one after the other.
-func TestSlowCASStore(t *testing.T) {
+// TestSlowDatabase has a database whose writes take 10 ms, one after the other.
+func TestSlowDatabase(t *testing.T) {
 	t.Parallel()
-	newSlow := func(db *database) *dbStore {
-		return db.by(func(db *database, key string, old value, state []byte, until time.Time) bool {
-			db.writing.Lock()
-			defer db.writing.Unlock()
-			time.Sleep(10 * time.Millisecond)
-			return db.swap(key, func(v value) bool { return v.revision == old.revision }, state, until)
-		})
-	}
 	storetest.Run(t, storetest.Config{
-		New: func(testing.TB, clock.Clock) ratelimit.Store { return newSlow(newDatabase()) },
-		Reopen: func(_ testing.TB, _ clock.Clock, s ratelimit.Store) ratelimit.Store {
-			return newSlow(s.(*dbStore).db)
+		Database: func(testing.TB, clock.Clock) ratelimit.Database {
+			return newDatabase(func(db *database, key, old, state string, until time.Time) bool {
+				db.writing.Lock()
+				defer db.writing.Unlock()
+				time.Sleep(10 * time.Millisecond)
+				return db.swap(key, same(old), state, until)
+			})
 		},
 		Steps: 20,
 		Keys:  100,
@@ -143,10 +135,10 @@ func TestStore(t *testing.T) {
 // TestExpiringStore runs the suite on a store that drops each state as soon as it may.
 func TestExpiringStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
-		New: func(_ testing.TB, clk clock.Clock) ratelimit.Store {
-			db := newDatabase()
-			db.expires = clk
-			return db.byState()
+		Database: func(_ testing.TB, clk clock.Clock) ratelimit.Database {
+			db := newDatabase(nil)
+			db.expires = clk.(*storetest.Clock).Clock
+			return db
 		},
 		Steps: few(500),
 	})
@@ -156,7 +148,7 @@ func TestExpiringStore(t *testing.T) {
 func TestPortableStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
 		New: func(testing.TB, clock.Clock) ratelimit.Store {
-			return portableStore{newDatabase().byState(), time.Microsecond}
+			return portableStore{ratelimit.NewStore(newTable()), time.Microsecond}
 		},
 		Tick:  time.Microsecond,
 		Steps: few(500),
@@ -165,12 +157,14 @@ func TestPortableStore(t *testing.T) {
 
 // A database keeps values in a map.
 type database struct {
-	writing sync.Mutex // of a slow database
-	mu      sync.Mutex
-	values  map[string]value
-	writes  int
-	clk     clock.Clock
+	swaps   func(db *database, key, old, state string, until time.Time) bool
+	writing sync.Mutex  // of a slow database
 	expires clock.Clock // if not nil, values are dropped as soon as they may be
+
+	mu     sync.Mutex // protects the fields below
+	values map[string]value
+	writes int
+	known  map[string]int // the revisions of states that Get has returned
 }
 
 type value struct {
@@ -179,76 +173,61 @@ type value struct {
 	until    time.Time
 }
 
-func newDatabase() *database { return &database{values: map[string]value{}} }
+// newDatabase returns a database that swaps states by swaps, or right if that is nil.
+func newDatabase(swaps func(db *database, key, old, state string, until time.Time) bool) *database {
+	if swaps == nil {
+		swaps = func(db *database, key, old, state string, until time.Time) bool {
+			return db.swap(key, same(old), state, until)
+		}
+	}
+	return &database{swaps: swaps, values: map[string]value{}, known: map[string]int{}}
+}
+
+// same reports whether the state of a value is old.
+func same(old string) func(value) bool { return func(v value) bool { return v.state == old } }
 
 // value returns the value of a key, if there is one.
 func (db *database) value(key string) value {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	v := db.values[key]
-	if db.expires != nil && !v.until.IsZero() && !db.expires.Now().Before(v.until) {
-		delete(db.values, key)
-		return value{}
-	}
+	v := db.valueLocked(key)
+	db.known[key+" "+v.state] = v.revision
 	return v
 }
 
-// swap replaces a state if it has not changed.
-func (db *database) swap(key string, same func(value) bool, state []byte, until time.Time) bool {
-	now := time.Time{}
-	if db.expires != nil {
-		now = db.expires.Now()
+func (db *database) valueLocked(key string) value {
+	if v := db.values[key]; db.expires == nil || v.until.IsZero() || db.expires.Now().Before(v.until) {
+		return v
 	}
+	delete(db.values, key)
+	return value{}
+}
+
+// swap replaces a state if it is the right one.
+func (db *database) swap(key string, right func(value) bool, state string, until time.Time) bool {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	old := db.values[key]
-	if !old.until.IsZero() && db.expires != nil && !now.Before(old.until) {
-		old = value{}
-	}
-	if !same(old) {
+	if !right(db.valueLocked(key)) {
 		return false
 	}
 	db.writes++
-	db.values[key] = value{string(state), db.writes, until}
+	db.values[key] = value{state, db.writes, until}
 	return true
 }
 
-func (db *database) remove(_ context.Context, key string) error {
+func (db *database) Get(_ context.Context, key string) ([]byte, error) {
+	return []byte(db.value(key).state), nil
+}
+
+func (db *database) CompareAndSwap(_ context.Context, key string, old, state []byte, until time.Time) (bool, error) {
+	return db.swaps(db, key, string(old), string(state), until), nil
+}
+
+func (db *database) Delete(_ context.Context, key string) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	delete(db.values, key)
 	return nil
-}
-
-// A dbStore is a handle on a database.
-type dbStore struct {
-	*ratelimit.CASStore
-	db    *database
-	swaps func(db *database, key string, old value, state []byte, until time.Time) bool // of cas
-}
-
-func (db *database) byState() *dbStore {
-	return &dbStore{ratelimit.NewCASStore(
-		func(_ context.Context, key string) ([]byte, string, error) {
-			v := db.value(key)
-			return []byte(v.state), v.state, nil
-		},
-		func(_ context.Context, key, old string, state []byte, until time.Time) (bool, error) {
-			return db.swap(key, func(v value) bool { return v.state == old }, state, until), nil
-		},
-		db.remove), db, nil}
-}
-
-func (db *database) byRevision() *dbStore {
-	return &dbStore{ratelimit.NewCASStore(
-		func(_ context.Context, key string) ([]byte, int, error) {
-			v := db.value(key)
-			return []byte(v.state), v.revision, nil
-		},
-		func(_ context.Context, key string, old int, state []byte, until time.Time) (bool, error) {
-			return db.swap(key, func(v value) bool { return v.revision == old }, state, until), nil
-		},
-		db.remove), db, nil}
 }
 
 // A portableStore keeps states in the portable encoding.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -15,34 +16,43 @@ import (
 
 // newFiles returns a store that keeps the state of each key in a file, for one process at a time. It
 // needs no server, so that the example can be tried; a real gateway has its states in Redis.
-func newFiles(dir string) ratelimit.Store {
-	var mu sync.Mutex // of all files
-	path := func(key string) string { return filepath.Join(dir, url.PathEscape(key)) }
-	get := func(_ context.Context, key string) (state []byte, version string, err error) {
-		state, err = os.ReadFile(path(key))
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-		return state, string(state), err
+func newFiles(dir string) ratelimit.Store { return ratelimit.NewStore(&files{dir: dir}) }
+
+type files struct {
+	dir string
+	mu  sync.Mutex // of all files
+}
+
+func (db *files) path(key string) string { return filepath.Join(db.dir, url.PathEscape(key)) }
+
+// Get implements ratelimit.Database.
+func (db *files) Get(_ context.Context, key string) ([]byte, error) {
+	state, err := os.ReadFile(db.path(key))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	swap := func(ctx context.Context, key, version string, state []byte, _ time.Time) (swapped bool, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if _, now, err := get(ctx, key); err != nil || now != version {
-			return false, err
-		}
-		if err := os.WriteFile(path(key)+".new", state, 0o600); err != nil {
-			return false, err
-		}
-		return true, os.Rename(path(key)+".new", path(key)) // which is done, or not, if the process is killed
+	return state, err
+}
+
+// CompareAndSwap implements ratelimit.Database.
+func (db *files) CompareAndSwap(ctx context.Context, key string, old, state []byte, _ time.Time) (swapped bool, err error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if now, err := db.Get(ctx, key); err != nil || !bytes.Equal(now, old) {
+		return false, err
 	}
-	remove := func(_ context.Context, key string) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if err := os.Remove(path(key)); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+	if err := os.WriteFile(db.path(key)+".new", state, 0o600); err != nil {
+		return false, err
 	}
-	return ratelimit.NewCASStore(get, swap, remove)
+	return true, os.Rename(db.path(key)+".new", db.path(key)) // which is done, or not, if the process is killed
+}
+
+// Delete implements ratelimit.Database.
+func (db *files) Delete(_ context.Context, key string) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if err := os.Remove(db.path(key)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

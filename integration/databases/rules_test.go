@@ -1,4 +1,4 @@
-// Package databases_test runs package rules and CASStores on real databases.
+// Package databases_test runs package rules and stores on real databases.
 package databases_test
 
 import (

@@ -15,33 +15,32 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// A MapDB is a database in a map, whose functions fail and interfere as told.
+// A MapDB is a database in a map, whose methods fail and interfere as told.
 type MapDB struct {
-	mu     sync.Mutex
-	States map[string]string
-	Until  map[string]time.Time
-	Err    error  // of Get and Remove
-	Swap   error  // of CompareAndSwap
-	Before func() // once, before the next CompareAndSwap
+	mu        sync.Mutex
+	States    map[string]string
+	Until     map[string]time.Time
+	Err       error  // of Get and Delete
+	Swap      error  // of CompareAndSwap
+	Before    func() // once, before the next CompareAndSwap
+	Conflicts int    // swaps that found another state
 }
 
 // NewMapDB returns a database without states.
 func NewMapDB() *MapDB { return &MapDB{States: map[string]string{}, Until: map[string]time.Time{}} }
 
 // Store returns a store of bytes on db.
-func (db *MapDB) Store() *ratelimit.CASStore {
-	return ratelimit.NewCASStore(db.Get, db.CompareAndSwap, db.Remove)
-}
+func (db *MapDB) Store() ratelimit.Store { return ratelimit.NewStore(db) }
 
-// Get is for NewCASStore. The version of a state is the state itself.
-func (db *MapDB) Get(_ context.Context, key string) ([]byte, string, error) {
+// Get implements ratelimit.Database.
+func (db *MapDB) Get(_ context.Context, key string) ([]byte, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	return []byte(db.States[key]), db.States[key], db.Err
+	return []byte(db.States[key]), db.Err
 }
 
-// CompareAndSwap is for NewCASStore.
-func (db *MapDB) CompareAndSwap(_ context.Context, key, version string, state []byte, expires time.Time) (bool, error) {
+// CompareAndSwap implements ratelimit.Database.
+func (db *MapDB) CompareAndSwap(_ context.Context, key string, old, state []byte, expires time.Time) (bool, error) {
 	db.mu.Lock()
 	before := db.Before
 	db.Before = nil
@@ -51,15 +50,19 @@ func (db *MapDB) CompareAndSwap(_ context.Context, key, version string, state []
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if db.Swap != nil || db.States[key] != version {
+	if db.Swap != nil {
 		return false, db.Swap
+	}
+	if db.States[key] != string(old) {
+		db.Conflicts++
+		return false, nil
 	}
 	db.States[key], db.Until[key] = string(state), expires
 	return true, nil
 }
 
-// Remove is for NewCASStore.
-func (db *MapDB) Remove(_ context.Context, key string) error {
+// Delete implements ratelimit.Database.
+func (db *MapDB) Delete(_ context.Context, key string) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	delete(db.States, key)

@@ -348,7 +348,7 @@ func TestPeekUnderAnotherLimit(t *testing.T) {
 	}
 }
 
-// TestLimitsInTurns: whatever is asked of a key while its limits are asked in turns, memory and a CASStore
+// TestLimitsInTurns: whatever is asked of a key while its limits are asked in turns, memory and a Database
 // decide alike, and a Peek writes nothing.
 func TestLimitsInTurns(t *testing.T) {
 	t.Parallel()
@@ -367,30 +367,23 @@ func TestLimitsInTurns(t *testing.T) {
 	} {
 		for seed := range uint64(20) {
 			rng := rand.New(rand.NewPCG(seed, 0))
-			db := fakes.MapStates{}
-			cas := ratelimit.NewCASStore(
-				func(_ context.Context, key string) ([]byte, string, error) { return []byte(db[key]), db[key], nil },
-				func(_ context.Context, key, _ string, state []byte, _ time.Time) (bool, error) {
-					db[key] = string(state)
-					return true, nil
-				},
-				func(context.Context, string) error { return nil })
+			db := fakes.NewMapDB()
 			l, own, s, clk := fakes.Varying(t, algs[0])
-			limiters := []ratelimit.Limiter{l, ratelimit.Must(ratelimit.New(algs[0], ratelimit.WithStore(cas), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(own.Lookup)))}
+			limiters := []ratelimit.Limiter{l, ratelimit.Must(ratelimit.New(algs[0], ratelimit.WithStore(db.Store()), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(own.Lookup)))}
 			var held [2][]*ratelimit.Reservation
 			for range 40 {
 				clk.Advance(time.Duration(rng.IntN(2000)) * time.Millisecond)
 				own.Set("key", algs[rng.IntN(len(algs))])
 				n, op, which := 1+rng.IntN(4), rng.IntN(7), rng.IntN(40)
 				var got [2]ratelimit.Decision
-				before := db["test:key"]
+				before := db.States["test:key"]
 				for i, l := range limiters {
 					var err error
 					var r *ratelimit.Reservation
 					switch last := len(held[i]); op {
 					case 0:
 						got[i], err = l.Peek(t.Context(), "key")
-						assert.Equal(t, before, db["test:key"])
+						assert.Equal(t, before, db.States["test:key"])
 					case 1:
 						if r, err = l.Reserve(t.Context(), "key", n); err == nil {
 							got[i].Delay = r.Delay()
@@ -417,7 +410,7 @@ func TestLimitsInTurns(t *testing.T) {
 				}
 				require.Equal(t, got[0], got[1], "%+v, seed %d: %d of %d", algs, seed, op, n)
 			}
-			assert.NotEmpty(t, db["test:key"])
+			assert.NotEmpty(t, db.States["test:key"])
 			fakes.Check(t, s, 0)
 		}
 	}

@@ -29,14 +29,13 @@ func TestCASStore(t *testing.T) {
 
 	t.Run("conflict", func(t *testing.T) {
 		db := fakes.NewMapDB()
-		s := db.Store()
-		l := limiter(t, s, day)
+		l := limiter(t, db.Store(), day)
 		other := limiter(t, db.Store(), day)
 		db.Before = func() { require.True(t, other.Allow("key")) }
 		d, err := l.Take(ctx, "key", 1)
 		require.NoError(t, err)
 		assert.Equal(t, 1, d.Remaining, "the other came first")
-		assert.Equal(t, ratelimit.CASStats{Conflicts: 1}, s.Stats())
+		assert.Equal(t, 1, db.Conflicts)
 	})
 	t.Run("expires", func(t *testing.T) {
 		db := fakes.NewMapDB()
@@ -55,10 +54,7 @@ func TestCASStore(t *testing.T) {
 		assert.ErrorIs(t, err, db.Swap)
 	})
 	t.Run("never swaps", func(t *testing.T) {
-		db := fakes.NewMapDB()
-		s := ratelimit.NewCASStore(db.Get, func(ctx context.Context, key, version string, state []byte, _ time.Time) (bool, error) {
-			return false, nil
-		}, db.Remove)
+		s := ratelimit.NewStore(neverSwaps{fakes.NewMapDB()})
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		tr, err := ratelimit.NewTransition(day)
@@ -71,12 +67,12 @@ func TestCASStore(t *testing.T) {
 	t.Run("unreadable", func(t *testing.T) {
 		db := fakes.NewMapDB()
 		db.States["api:key"] = "nonsense"
-		s := db.Store()
-		l := limiter(t, s, day, ratelimit.WithName("api"))
+		l := limiter(t, db.Store(), day, ratelimit.WithName("api"))
 		_, err := l.Take(ctx, "key", 1)
 		require.ErrorIs(t, err, ratelimit.ErrState)
-		require.True(t, l.Allow("key"))
-		assert.Equal(t, ratelimit.CASStats{Unreadable: 1}, s.Stats())
+		d, err := l.Take(ctx, "key", 1)
+		require.NoError(t, err, "it is reported once")
+		assert.Equal(t, 1, d.Remaining)
 	})
 	t.Run("one name, two algorithms", func(t *testing.T) {
 		db := fakes.NewMapDB()
@@ -97,19 +93,35 @@ func TestCASStore(t *testing.T) {
 		l := limiter(t, db.Store(), ratelimit.FixedWindow{Limit: 4, Window: 24 * time.Hour}, ratelimit.WithName("api"))
 		assert.True(t, l.Allow("key"), "after a restart it may have another")
 	})
-	t.Run("functions that are missing", func(t *testing.T) {
-		db := fakes.NewMapDB()
-		for want, s := range map[string]*ratelimit.CASStore{
-			"NewCASStore's get is nil":            ratelimit.NewCASStore(nil, db.CompareAndSwap, db.Remove),
-			"NewCASStore's compareAndSwap is nil": ratelimit.NewCASStore(db.Get, nil, db.Remove),
-			"NewCASStore's remove is nil":         ratelimit.NewCASStore(db.Get, db.CompareAndSwap, nil),
-			"must be made by NewCASStore":         {},
-		} {
-			_, err := ratelimit.New(day, ratelimit.WithStore(s), ratelimit.WithName("test"))
+	t.Run("no database", func(t *testing.T) {
+		for _, db := range []ratelimit.Database{nil, (*fakes.MapDB)(nil)} {
+			_, err := ratelimit.New(day, ratelimit.WithStore(ratelimit.NewStore(db)), ratelimit.WithName("test"))
 			require.ErrorIs(t, err, ratelimit.ErrInvalid)
-			assert.ErrorContains(t, err, want)
+			assert.ErrorContains(t, err, "NewStore's Database is nil")
 		}
 	})
+	t.Run("no state is nil", func(t *testing.T) {
+		db := &swaps{MapDB: fakes.NewMapDB()} // whose Get returns an empty slice
+		require.True(t, limiter(t, ratelimit.NewStore(db), day).Allow("key"))
+		assert.Equal(t, [][]byte{nil}, db.olds)
+	})
+}
+
+type neverSwaps struct{ *fakes.MapDB }
+
+func (neverSwaps) CompareAndSwap(context.Context, string, []byte, []byte, time.Time) (bool, error) {
+	return false, nil
+}
+
+// swaps has the old states of all swaps.
+type swaps struct {
+	*fakes.MapDB
+	olds [][]byte
+}
+
+func (db *swaps) CompareAndSwap(ctx context.Context, key string, old, state []byte, expires time.Time) (bool, error) {
+	db.olds = append(db.olds, old)
+	return db.MapDB.CompareAndSwap(ctx, key, old, state, expires)
 }
 
 // Keys in the database are different for different pairs of a name and a key, short,
@@ -135,21 +147,21 @@ func TestCASStoreKeys(t *testing.T) {
 	}
 }
 
-// slow returns a store on db whose reads take a millisecond and whose writes take ten, and fail if
-// their context ends before.
-func slow(db *fakes.MapDB) *ratelimit.CASStore {
-	return ratelimit.NewCASStore(
-		func(ctx context.Context, key string) ([]byte, string, error) {
-			time.Sleep(time.Millisecond)
-			return db.Get(ctx, key)
-		},
-		func(ctx context.Context, key, version string, state []byte, expires time.Time) (bool, error) {
-			time.Sleep(10 * time.Millisecond)
-			if ctx.Err() != nil {
-				return false, ctx.Err()
-			}
-			return db.CompareAndSwap(ctx, key, version, state, expires)
-		}, db.Remove)
+// A slow database needs a millisecond to read and ten to write, and does not write if the context ends
+// before.
+type slow struct{ *fakes.MapDB }
+
+func (db slow) Get(ctx context.Context, key string) ([]byte, error) {
+	time.Sleep(time.Millisecond)
+	return db.MapDB.Get(ctx, key)
+}
+
+func (db slow) CompareAndSwap(ctx context.Context, key string, old, state []byte, expires time.Time) (bool, error) {
+	time.Sleep(10 * time.Millisecond)
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	return db.MapDB.CompareAndSwap(ctx, key, old, state, expires)
 }
 
 // Parallel calls on one key get what one caller would get, and the policy decides nothing,
@@ -162,7 +174,7 @@ func TestCASStoreParallelCalls(t *testing.T) {
 				var granted, failed atomic.Int64
 				var wg sync.WaitGroup
 				for range tt.processes {
-					l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: tt.limit, Window: 24 * time.Hour}, ratelimit.WithStore(slow(db)), ratelimit.WithName("api")))
+					l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: tt.limit, Window: 24 * time.Hour}, ratelimit.WithStore(ratelimit.NewStore(slow{db})), ratelimit.WithName("api")))
 					for range tt.calls {
 						wg.Go(func() {
 							switch d, err := l.Take(ctx, "key", 1); {
@@ -187,7 +199,7 @@ func TestCASStoreParallelCalls(t *testing.T) {
 func TestCASStoreCallersWhoLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := fakes.NewMapDB()
-		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(slow(db)), ratelimit.WithName("api")))
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(ratelimit.NewStore(slow{db})), ratelimit.WithName("api")))
 		var wg sync.WaitGroup
 		take := func(ctx context.Context, want error) {
 			wg.Go(func() {
@@ -220,19 +232,24 @@ func TestCASStoreCallersWhoLeave(t *testing.T) {
 	})
 }
 
+type panicking struct {
+	*fakes.MapDB
+	panics atomic.Bool
+}
+
+func (db *panicking) Get(ctx context.Context, key string) ([]byte, error) {
+	time.Sleep(time.Millisecond)
+	if db.panics.Load() {
+		panic("odd")
+	}
+	return db.MapDB.Get(ctx, key)
+}
+
 // A database that panics does so in one of the calls that share its read; the others fail.
 func TestCASStorePanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db := fakes.NewMapDB()
-		var panics atomic.Bool
-		s := ratelimit.NewCASStore(func(ctx context.Context, key string) ([]byte, string, error) {
-			time.Sleep(time.Millisecond)
-			if panics.Load() {
-				panic("odd")
-			}
-			return db.Get(ctx, key)
-		}, db.CompareAndSwap, db.Remove)
-		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("api")))
+		db := &panicking{MapDB: fakes.NewMapDB()}
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(ratelimit.NewStore(db)), ratelimit.WithName("api")))
 		var wg sync.WaitGroup
 		var panicked, failed atomic.Int64
 		take := func() {
@@ -251,11 +268,11 @@ func TestCASStorePanic(t *testing.T) {
 		take() // has the turn
 		take()
 		take()
-		panics.Store(true)
+		db.panics.Store(true)
 		wg.Wait()
 		assert.EqualValues(t, 2, panicked.Load(), "the first, and one of the others, which share a read")
 		assert.EqualValues(t, 1, failed.Load())
-		panics.Store(false)
+		db.panics.Store(false)
 		take()
 		wg.Wait()
 		d, err := l.Peek(ctx, "key")
@@ -267,26 +284,20 @@ func TestCASStorePanic(t *testing.T) {
 // A state expires when the key is fresh by the limiter's clock, wherever that stands.
 func TestCASStoreExpiry(t *testing.T) {
 	for _, start := range []time.Time{{}, time.Unix(0, 0), time.Date(2026, 3, 1, 12, 0, 0, 7, time.UTC), time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC)} {
-		var expires time.Time
-		db := fakes.MapStates{}
-		s := ratelimit.NewCASStore(
-			func(_ context.Context, key string) ([]byte, string, error) { return []byte(db[key]), db[key], nil },
-			func(_ context.Context, key, _ string, state []byte, until time.Time) (bool, error) {
-				db[key], expires = string(state), until
-				return true, nil
-			},
-			func(context.Context, string) error { return nil })
+		db := fakes.NewMapDB()
+		s := db.Store()
 		clk := stepclock.New()
 		clk.Set(start)
 		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 		clk.Advance(time.Minute)
 		for range 3 {
 			require.True(t, l.Allow("key"))
-			assert.True(t, start.Add(61*time.Minute).Equal(expires), "%v", expires)
+			assert.True(t, start.Add(61*time.Minute).Equal(db.Until["test:key"]), "%v", db.Until)
 			clk.Advance(-time.Second) // time stands still, and is a second behind
 		}
 		l = ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: math.MaxInt64, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("never")))
 		require.True(t, l.Allow("key"))
-		assert.Zero(t, expires)
+		assert.Equal(t, time.Time{}, db.Until["never:key"])
+		assert.Contains(t, db.Until, "never:key")
 	}
 }

@@ -250,11 +250,9 @@ func TestObserverSeesWhoRefused(t *testing.T) {
 func TestObserverSeesFailures(t *testing.T) {
 	down := errors.New("down")
 	ctx := t.Context()
-	broken := ratelimit.NewCASStore(
-		func(context.Context, string) ([]byte, int, error) { return nil, 0, down },
-		func(context.Context, string, int, []byte, time.Time) (bool, error) { return false, down },
-		func(context.Context, string) error { return down },
-	)
+	db := fakes.NewMapDB()
+	db.Err, db.Swap = down, down
+	broken := db.Store()
 	for name, policy := range map[string]ratelimit.FailurePolicy{
 		"open": ratelimit.FailOpen, "closed": ratelimit.FailClosed, "fallback": ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 100}))),
 	} {
