@@ -138,7 +138,7 @@ func testSwap(s *suite) {
 func testOneSwap(s *suite) {
 	d := s.direct()
 	var old []byte
-	for round := range 50 {
+	for round := range 25 {
 		if round%5 == 0 {
 			d.remove("test:k")
 			old = nil

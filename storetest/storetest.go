@@ -19,6 +19,7 @@ package storetest
 import (
 	"errors"
 	"hash/fnv"
+	"maps"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -86,7 +87,9 @@ func Run(t *testing.T, c Config) {
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
 	}
+	all := maps.Clone(rules)
 	if c.Database != nil {
+		maps.Copy(all, databaseRules)
 		c.New, c.Reopen = newOn(c.Database), reopenOn
 	}
 	if c.New == nil {
@@ -99,10 +102,7 @@ func Run(t *testing.T, c Config) {
 		r.test(s)
 		s.intact()
 	}
-	subtests(s, rules, test)
-	if c.Database != nil {
-		subtests(s, databaseRules, test)
-	}
+	subtests(s, all, test)
 	subtests(s, undisturbed, test)
 }
 
