@@ -48,16 +48,21 @@ import (
 // is taken back has changed nothing of what counts under it, and two versions of a program, which learn of
 // a change at different times, may ask in turns. Each then grants what its own limit permits after what
 // both have granted: none grants more, and what one grants leaves the other room as its own definition says.
-// (Windows of 10 a second and of 20 in two seconds, asked in turns, may grant 30 in two seconds. And while a
-// bucket of 100 a second is used up all the time, one of 10 a second grants nothing, and owes the rest: give
-// both versions of a program the same rate, or another name.) The former limit
+// (Windows of 10 a second and of 20 in two seconds, asked in turns, may grant 30 in two seconds.) But a former
+// bucket owes at most its burst: it does not count what the other limit grants beyond that. So while a bucket
+// of 100 a second is used up all the time, one of 10 a second grants nothing. Once only that one is asked, it
+// grants an event after 1.1 s at the latest, the time of its burst of 10 and one more. (Give two versions
+// of a program the same rate, or another name.) The next free time of a WarmingUp becomes no later than its
+// limit, requested twice when idle, would make it. The former limit
 // goes when it was not asked for as long as either remembers, or half as long again. A key keeps no third
-// limit: one that returns begins with what the present one has counted.
+// limit: one that returns begins with what the present one has counted. If it differs from the former one only in
+// how much it grants, it begins with what that one has counted, and a bucket with the more of the two.
 //
 // Not kept are the missing tokens that would take more than 70 years to return at a lower rate; in
 // a SlidingWindow or RollingWindow, the part of a count above 2³²−1 under a limit up to that
 // number; and in a SlidingLog, what the other limit has granted beyond twice its own. Open holds are kept, and
-// settled in both limits of the key; a reservation that is no hold gives nothing back after a change.
+// settled in both limits of the key, but give nothing back in a former bucket that has owed its burst since;
+// a reservation that is no hold gives nothing back after a change.
 //
 // In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory
 // than without WithLimits, and decisions on it take no lock. That holds for the first

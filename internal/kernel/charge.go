@@ -15,6 +15,14 @@ type charger interface {
 	charge(st []uint64, now Instant, n int) []uint64
 }
 
+// A debtor is a kernel that pays for what exceeds its limit at its rate, however long that takes. Of all
+// others, whatever they count is forgotten once it is old.
+type debtor interface {
+	// credit returns the most events that can be charged at an instant until twice as many are missing as
+	// the kernel grants at once: until it owes as many.
+	credit(st []uint64, at Instant) uint64
+}
+
 // mostCount is the greatest count in a state.
 func (enc Encoding) mostCount() uint64 {
 	if enc.Portable {

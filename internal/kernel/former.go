@@ -15,13 +15,17 @@ import (
 // tokens come back at different rates). So the key keeps two limits, each with a state of its own:
 // the present one, which granted last, and a former one.
 //
-//   - What is granted counts in both states, above the limit of the other one if need be.
+//   - What is granted counts in both states, above the limit of the other one if need be. A bucket counts only
+//     as much as leaves twice as many events missing as it grants at once: it owes no more than that, or a limit
+//     that comes back would first pay for all that a higher one has granted since.
 //   - The one that is asked decides alone, except that it grants nothing before a reservation
 //     that was made under the other one. If it grants, it is the present one from then on.
 //   - A limit that is neither of them adopts its state from that of the present one, and takes the
 //     place of the former one with the first grant. A denial gives it that place, too, if its state would
 //     be another one at a later instant: that of a bucket, whose tokens come back at the new rate
 //     from then on, or of a window that remembers what the other one forgets. So RetryAfter is true.
+//   - One that is similar to the former one keeps that one's state, except that a bucket which would have
+//     adopted more from the present one counts as much, up to its bound: a lower burst has not counted it.
 //   - The former one goes when it was not asked for as long as either remembers, whether the key
 //     is idle or not. If it went earlier and came back, it would not know what it granted. A denial counts
 //     as asking until the instant at which RetryAfter ends. So that it seldom changes the state, that is
@@ -167,7 +171,7 @@ func (c *Compiled) Meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 var inPlace = []int{}
 
 // meet is Meet, for a state without open holds. It also returns, for each part of k, the index of the
-// part of from whose state its own is made of. It returns no sources if the state is a fresh one.
+// part of from whose state its own is made of, or -1. It returns no sources if the state is a fresh one.
 func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, _ []uint64, pin bool, sources []int) {
 	if c == from || c.same(from) {
 		return c, st, false, inPlace
@@ -176,6 +180,7 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 		return c, c.NewState(), false, nil
 	}
 	kept, present, since, ahead := []member{{from, st, 0}}, 0, now, Instant(0)
+	var raised []int // the parts of c whose state is no longer that of what they are made of
 	if two := from.changed; two != nil {
 		kept, present, since, ahead = two.members(st), presentOf(st), askedAt(st), st[promised]
 		if After(After(max(since, ahead), two.memory), two.memory/2) <= now {
@@ -191,16 +196,23 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 		asked = like
 		kept[asked].st, _ = c.Adopt(kept[asked].limit.Kernel, kept[asked].st, now)
 		kept[asked].limit = c
-		pin = asked != present
+		if pin = asked != present; pin {
+			level, _ := c.Adopt(kept[present].limit.Kernel, kept[present].st, now)
+			kept[asked].st, raised = c.raise(kept[asked].st, level, now)
+		}
 	default:
 		old := kept[present]
 		next, lasting := c.Adopt(old.limit.Kernel, old.st, now)
 		kept, asked, present, since = []member{old, {c, next, old.part}}, 1, 0, now
 		pin = !lasting || c.Fresh(next) > max(now, old.limit.Fresh(old.st))
 	}
-	for _, m := range kept {
+	for j, m := range kept {
 		for i := range m.limit.leaves() {
-			sources = append(sources, m.part+i)
+			source := m.part + i
+			if j == asked && slices.Contains(raised, i) {
+				source = -1
+			}
+			sources = append(sources, source)
 		}
 	}
 	if len(kept) == 1 {
@@ -209,6 +221,25 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 	k = Join(kept[0].limit, kept[1].limit)
 	header := []uint64{since + uint64(present)*secondPresent, ahead, uint64(len(kept[0].st))}
 	return k.changed.asking[asked], slices.Concat(header, kept[0].st, kept[1].st), pin, sources
+}
+
+// raise lets each bucket of st, made of the state of a former limit, have no more credit than in level, made of
+// that of the present one. It returns the parts that it has changed.
+func (c *Compiled) raise(st, level []uint64, now Instant) (_ []uint64, changed []int) {
+	levels := c.partStates(level)
+	return c.each(st, func(i int, _ bool, part *capable, st []uint64) []uint64 {
+		if part.can&owes == 0 {
+			return st
+		}
+		bucket := part.Kernel.(debtor)
+		has, most := bucket.credit(st, now), bucket.credit(levels[i], now)
+		more := min(has-min(has, most), part.chargeable(st, now, c.Encoding))
+		if more == 0 {
+			return st
+		}
+		changed = append(changed, i)
+		return part.charge(st, now, int(more))
+	}), changed
 }
 
 // A member is one of the limits that a state is of.
@@ -312,9 +343,18 @@ func (k *changed) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint
 }
 
 func (k *changed) Spend(st []uint64, at Instant, n int) []uint64 {
+	return k.spend(st, at, n, Kernel.Spend)
+}
+
+func (k *changed) charge(st []uint64, now Instant, n int) []uint64 {
+	return k.spend(st, now, n, Kernel.charge)
+}
+
+// spend records events in both limits, as asked says in the one that is asked.
+func (k *changed) spend(st []uint64, at Instant, n int, asked func(k Kernel, st []uint64, at Instant, n int) []uint64) []uint64 {
 	return k.grants(k.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
 		if own {
-			return part.Spend(st, at, n)
+			return asked(part.Kernel, st, at, n)
 		}
 		return k.follow(part, st, at, n)
 	}), at)
@@ -324,24 +364,22 @@ func (k *changed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	return k.limit().chargeable(k.own(st), now, enc)
 }
 
-func (k *changed) charge(st []uint64, now Instant, n int) []uint64 {
-	return k.grants(k.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
-		if own {
-			return part.charge(st, now, n)
-		}
-		return k.follow(part, st, now, n)
-	}), now)
-}
-
-// follow counts in a part of the other limit as many of the events as its state can hold.
+// follow counts events in a part of the other limit.
 func (k *changed) follow(part *capable, st []uint64, at Instant, n int) []uint64 {
-	if most := part.chargeable(st, at, k.limit().Encoding); uint64(n) > most {
-		n = int(most)
-	}
-	if n == 0 {
+	if n = k.counts(part, st, at, n); n == 0 {
 		return st
 	}
 	return shed(part, part.charge(st, at, n))
+}
+
+// counts returns how many of n events a part of the other limit counts: those that its state can hold, and of
+// a bucket those that it has credit for.
+func (k *changed) counts(part *capable, st []uint64, at Instant, n int) int {
+	most := part.chargeable(st, at, k.limit().Encoding)
+	if part.can&owes != 0 {
+		most = min(most, part.Kernel.(debtor).credit(st, at))
+	}
+	return int(min(uint64(n), most))
 }
 
 // shed bounds a log, in which another limit may grant any number of events.
@@ -354,17 +392,19 @@ func shed(part *capable, st []uint64) []uint64 {
 
 func (k *changed) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
 	st = k.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
-		switch log, logs := part.Kernel.(interface{ log() *eventLog }); {
-		case own:
+		if own {
 			st, to = part.reserve(st, now, at, n, to)
 			return st
-		case uint64(n) > part.chargeable(st, at, k.limit().Encoding):
+		}
+		counted := k.counts(part, st, at, n)
+		switch log, logs := part.Kernel.(interface{ log() *eventLog }); {
+		case counted < n && part.can&owes == 0:
 			to = append(to, trace{})
 			return st
 		case logs:
 			st, to = log.log().count(st, now, max(at, part.frontier(st)), n), append(to, trace{})
-		default:
-			st, to = part.reserve(st, now, max(at, part.frontier(st)), n, to)
+		default: // of a bucket, to cancel restores the state before
+			st, to = part.reserve(st, now, max(at, part.frontier(st)), counted, to)
 		}
 		return shed(part, st)
 	})
@@ -389,9 +429,14 @@ func (k *changed) cancel(st []uint64, u *undoing) []uint64 {
 // encode writes nothing: no script takes events of such a state back.
 func (k *changed) encode(b []byte, _ []*Waiter, _ int) []byte { return b }
 
+// giveBack leaves a bucket of the other limit as it is, which may not have counted the events.
 func (k *changed) giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool) {
 	gone = true
-	st = k.each(st, func(_ int, _ bool, part *capable, st []uint64) []uint64 {
+	st = k.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
+		if !own && part.can&owes != 0 {
+			gone = false
+			return st
+		}
 		st, goneHere := part.giveBack(st, at, now, n)
 		gone = gone && goneHere
 		return st

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/uint128"
 )
 
 // rivals returns, for each kind, two limits whose states differ.
@@ -66,16 +67,17 @@ type shared struct {
 }
 
 type grantAt struct {
-	at Instant
-	n  int
-	by *Compiled
+	at      Instant
+	n       int
+	by      *Compiled
+	charged int // how many of them the other limit was charged
 }
 
 func (s *shared) ask(c *Compiled, now Instant, op Op, n int) (a Answer) {
 	req := Request{Op: op, N: n, Fixed: &Reading{Now: now, Own: true}}
 	var changed bool
 	if s.from, s.st, changed = c.StepFrom(s.from, s.st, &req, &a); a.Allowed && changed {
-		s.grants = append(s.grants, grantAt{now, n, c})
+		s.grants = append(s.grants, grantAt{now, n, c, n})
 	}
 	return a
 }
@@ -122,11 +124,31 @@ func TestFormer_NeitherStarves(t *testing.T) {
 	}
 }
 
+// counted returns how many of n events that another limit grants a part counts: of a bucket the most that leave
+// no more missing than twice what it grants at once.
+func counted(part *capable, st []uint64, at Instant, n int) int {
+	bounded := func(st []uint64) bool {
+		switch k := part.Kernel.(type) {
+		case *intervalBucket:
+			return k.missing(st, at).Lo <= 2*k.burst
+		case interface{ cells() *gcra }:
+			return !uint128.Mul(2*uint64(k.cells().depth), k.cells().cost).Less(k.cells().missing(st, at))
+		case *warming:
+			return k.free(st) <= at+k.free(k.Spend(make([]uint64, k.Width()), 0, 2*k.Limit()))
+		}
+		return true
+	}
+	for n > 0 && !bounded(part.charge(slices.Clone(st), at, n)) {
+		n--
+	}
+	return n
+}
+
 // TestFormer_Law: each of the two limits that are kept decides exactly as it would alone if what the other
-// one grants were charged to it.
+// one grants were charged to it, as far as it counts that.
 func TestFormer_Law(t *testing.T) {
 	for name, limits := range rivals(t) {
-		granted, memory := [2]int{}, Join(limits[0], limits[1]).changed.memory
+		granted, bound, memory := [2]int{}, 0, Join(limits[0], limits[1]).changed.memory
 		for seed := range budget.Histories(100, 1000) {
 			rng := rand.New(rand.NewPCG(seed, 2))
 			s := shared{from: limits[0], st: limits[0].NewState()}
@@ -152,7 +174,16 @@ func TestFormer_Law(t *testing.T) {
 				got.Idle, want.Idle = 0, 0
 				require.Equal(t, want, got, "%s, seed %d: %d of %d at %d ms", name, seed, op, i, (now-begun)/ms)
 				if other := &alone[1-i]; other.from != nil && (op == OpCharge || op == OpTake && got.Allowed) {
-					other.ask(limits[1-i], now, OpCharge, n)
+					other.st = other.from.each(other.st, func(_ int, _ bool, part *capable, st []uint64) []uint64 {
+						k := counted(part, st, now, n)
+						if k < n {
+							bound++
+						}
+						if k == 0 {
+							return st
+						}
+						return part.charge(st, now, k)
+					})
 					granted[i]++
 				}
 				for j, c := range limits {
@@ -163,12 +194,132 @@ func TestFormer_Law(t *testing.T) {
 			}
 		}
 		assert.Positive(t, min(granted[0], granted[1]), name)
+		owing := slices.ContainsFunc(limits[0].leaves(), func(part capable) bool { return part.can&owes != 0 })
+		assert.Equal(t, owing, bound > 0, name)
+	}
+}
+
+// TestFormer_Debt: ten minutes of a higher rate beside a lower one, used up all the time, are soon paid when only
+// the lower one is asked.
+func TestFormer_Debt(t *testing.T) {
+	enc := InMemory.Varying()
+	bucket := func(events int) *Compiled { return bucketOf(t, events, time.Second, events) }
+	queue := func(events int) *Compiled {
+		k, err := NewLeakyBucket(events, time.Second, time.Second, events, enc, "")
+		require.NoError(t, err)
+		return Compile(k, enc)
+	}
+	interval := func(events int) *Compiled { return Compile(NewIntervalBucket(events, events, second), enc) }
+	warming := func(events int) *Compiled {
+		return Compile(NewWarmingUp(events, time.Second, time.Second, 3, enc), enc)
+	}
+	for name, tt := range map[string]struct {
+		limit func(events int) *Compiled
+		most  time.Duration // RetryAfter: (burst + 1) / rate, or twice a burst if it comes back at once
+	}{
+		"token":    {bucket, 1100 * time.Millisecond},
+		"leaky":    {queue, 1100 * time.Millisecond},
+		"interval": {interval, 2 * time.Second},
+		"warming":  {warming, 2500 * time.Millisecond}, // of 10 permits, 5 take twice as long when it was idle
+	} {
+		for _, how := range []Op{OpTake, OpCharge, OpReserve, OpHold} {
+			low, high := tt.limit(10), tt.limit(100)
+			s := keyOf(low)
+			s.ask(low, begun, OpTake, 1)
+			now, id, most := begun, uint64(0), tt.most
+			if how == OpReserve {
+				most += 10 * time.Millisecond // the latest one is for then
+			}
+			for ; now < begun+600*second; now += 100 * ms {
+				id++
+				req := Request{Op: how, N: 10, MaxWait: 10 * time.Millisecond}
+				if how == OpHold {
+					req.Hold = hour(id)
+				}
+				s.send(high, now, req)
+				if id%5 == 0 { // or else the limit would go
+					require.LessOrEqual(t, s.ask(low, now, OpTake, 1).RetryAfter, most, "%s, %d", name, how)
+				}
+				if how == OpHold { // the one before the last one
+					s.send(high, now, Request{Op: OpSettle, N: 10, Of: 10, Hold: hour(id - 1)})
+				}
+			}
+			now -= 100 * ms
+			if how != OpHold {
+				assert.LessOrEqual(t, s.from.Fresh(s.st), now+uint64(most)+s.from.Base().changed.memory, "%s, %d: it stays until the former one goes", name, how)
+			}
+			a := s.ask(low, now, OpTake, 1)
+			assert.False(t, a.Allowed, "%s, %d", name, how)
+			assert.LessOrEqual(t, a.RetryAfter, most, "%s, %d", name, how)
+			assert.GreaterOrEqual(t, a.RetryAfter, time.Second, "%s, %d: it owes what was granted last", name, how)
+			assert.True(t, s.ask(low, now+uint64(a.RetryAfter), OpTake, 1).Allowed, "%s, %d", name, how)
+		}
+	}
+}
+
+// TestFormer_DebtOfItsOwn: what a bucket owes by itself is not less because another limit grants.
+func TestFormer_DebtOfItsOwn(t *testing.T) {
+	low, high := bucketOf(t, 10, time.Second, 10), bucketOf(t, 100, time.Second, 100)
+	s := keyOf(high)
+	s.ask(high, begun, OpCharge, 1)
+	s.ask(low, begun, OpCharge, 50)
+	retry := s.ask(low, begun, OpPeek, 1).RetryAfter
+	require.Greater(t, retry, 3*time.Second)
+	require.True(t, s.ask(high, begun, OpTake, 10).Allowed)
+	assert.Equal(t, retry, s.ask(low, begun, OpPeek, 1).RetryAfter)
+}
+
+// TestFormer_HigherBurst: a limit that grants more than the former one, which it is similar to, counts what the present
+// one has granted, too. Of that, no hold from before gives back anything.
+func TestFormer_HigherBurst(t *testing.T) {
+	low, high, next := bucketOf(t, 10, time.Second, 3), bucketOf(t, 100, time.Second, 20), bucketOf(t, 10, time.Second, 20)
+	s := keyOf(low)
+	s.ask(low, begun, OpTake, 1)
+	require.True(t, s.ask(high, begun, OpTake, 19).Allowed)
+	assert.Equal(t, 100*time.Millisecond, s.ask(next, begun, OpTake, 1).RetryAfter, "20 are granted")
+
+	fast, slow, faster := bucketOf(t, 100, time.Second, 10), bucketOf(t, 10, time.Second, 20), bucketOf(t, 100, time.Second, 20)
+	s = keyOf(fast)
+	s.send(fast, begun, Request{Op: OpHold, N: 2, Hold: hour(1)})
+	s.ask(slow, begun, OpTake, 10)
+	now := begun + 60*ms // 11.4 are missing, or 6
+	require.True(t, s.ask(faster, now, OpTake, 1).Allowed)
+	require.Equal(t, 7, s.ask(faster, now, OpPeek, 1).Remaining)
+	s.send(faster, now, Request{Op: OpSettle, Hold: hour(1)})
+	assert.Equal(t, 7, s.ask(faster, now, OpPeek, 1).Remaining)
+	assert.Equal(t, 9, s.ask(slow, now, OpPeek, 1).Remaining)
+}
+
+// TestFormer_DebtTakenBack: of a grant that a bucket has not counted in full, no more comes back than it has counted.
+func TestFormer_DebtTakenBack(t *testing.T) {
+	low, high := bucketOf(t, 10, time.Second, 10), bucketOf(t, 100, time.Second, 100)
+	for _, tt := range []struct {
+		grant Request
+		back  func(granted Answer) Request
+		owes  time.Duration // the RetryAfter of low after that
+	}{
+		{Request{Op: OpReserve, N: 50}, func(a Answer) Request { return Request{Op: OpCancel, Grant: a.Grant} }, 700 * time.Millisecond},
+		{Request{Op: OpTake, N: 50}, func(Answer) Request { return Request{Op: OpReturn, N: 50, Taken: begun} }, 1100 * time.Millisecond},
+		{Request{Op: OpHold, N: 50, Hold: hour(1)}, func(Answer) Request { return Request{Op: OpSettle, Hold: hour(1)} }, 1100 * time.Millisecond},
+	} {
+		s := keyOf(low)
+		s.ask(low, begun, OpTake, 1)
+		s.ask(high, begun, OpTake, 15)
+		require.Equal(t, 700*time.Millisecond, s.ask(low, begun, OpPeek, 1).RetryAfter)
+		granted, _ := s.send(high, begun, tt.grant)
+		require.True(t, granted.Allowed)
+		require.Equal(t, 1100*time.Millisecond, s.ask(low, begun, OpPeek, 1).RetryAfter)
+		require.Equal(t, 34, s.ask(high, begun, OpPeek, 1).Remaining)
+		s.send(high, begun, tt.back(granted))
+		assert.Equal(t, 84, s.ask(high, begun, OpPeek, 1).Remaining, "%+v", tt.grant)
+		assert.Equal(t, tt.owes, s.ask(low, begun, OpPeek, 1).RetryAfter, "%+v", tt.grant)
 	}
 }
 
 // bounded checks that no span that ends with a grant by a bucket has more events than that bucket grants
-// in it: its Limit, and what comes back in the span.
-func bounded(t *testing.T, name string, grants []grantAt) {
+// in it: its Limit, and what comes back in the span. Of what the other limit has granted, those count that it was
+// charged.
+func bounded(t *testing.T, name string, limits [2]*Compiled, grants []grantAt) {
 	most := func(c *Compiled, span Instant) uint64 {
 		if k, ok := c.Kernel.(*intervalBucket); ok {
 			return k.burst + (span/k.per+1)*k.refill
@@ -177,9 +328,16 @@ func bounded(t *testing.T, name string, grants []grantAt) {
 		return uint64(k.depth) + span*k.unit/k.cost
 	}
 	for i, first := range grants {
-		sum := 0
+		sums := map[*Compiled]int{}
 		for _, last := range grants[i:min(len(grants), i+500)] {
-			if sum += last.n; uint64(sum) > most(last.by, last.at-first.at) {
+			for _, c := range limits {
+				if c == last.by {
+					sums[c] += last.n
+				} else {
+					sums[c] += min(last.n, last.charged)
+				}
+			}
+			if sum := sums[last.by]; uint64(sum) > most(last.by, last.at-first.at) {
 				t.Fatalf("%s: %d events in %d ns", name, sum, last.at-first.at)
 			}
 		}
@@ -345,10 +503,10 @@ func TestFormer_Goes(t *testing.T) {
 	s = shared{from: a, st: a.NewState()}
 	s.ask(a, begun, OpTake, 1)
 	s.ask(b, begun, OpTake, 99)
-	require.Equal(t, 100*time.Second, s.ask(a, begun, OpTake, 1).RetryAfter)
-	s.ask(b, begun+100*second-1, OpTake, 0)
-	require.False(t, s.ask(a, begun+100*second-1, OpTake, 1).Allowed)
-	assert.True(t, s.ask(a, begun+100*second, OpTake, 1).Allowed)
+	require.Equal(t, 2*time.Second, s.ask(a, begun, OpTake, 1).RetryAfter)
+	s.ask(b, begun+2*second-1, OpTake, 0)
+	require.False(t, s.ask(a, begun+2*second-1, OpTake, 1).Allowed)
+	assert.True(t, s.ask(a, begun+2*second, OpTake, 1).Allowed)
 }
 
 // TestFormer_Present: what names no limit is answered by the one that granted last, whatever was asked since.

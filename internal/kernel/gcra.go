@@ -313,6 +313,10 @@ func (k *gcra) charge(st []uint64, now Instant, n int) []uint64 {
 	return k.Spend(st, max(now, k.frontier(st)), n)
 }
 
+func (k *gcra) credit(st []uint64, at Instant) uint64 {
+	return k.span.Add(k.span).Sub(k.missing(st, at)).Div(k.cost)
+}
+
 // keeping returns k with the latest instant in its states.
 func (k *gcra) keeping() *gcra {
 	keeping := *k

@@ -287,6 +287,20 @@ func (k *opened) pass(st []uint64, at Instant) {
 	})
 }
 
+// forfeit lets no open hold give back anything in a bucket of the limit that was not asked, if that owes as much
+// as it may: it may not have counted all that was granted since the hold.
+func (k *opened) forfeit(st []uint64, now Instant) {
+	if k.base.changed == nil || k.count(st) == 0 {
+		return
+	}
+	k.base.each(k.inner(st), func(i int, own bool, part *capable, inner []uint64) []uint64 {
+		if !own && part.can&owes != 0 && part.Kernel.(debtor).credit(inner, now) == 0 {
+			clear(k.marks(st, i).youngest())
+		}
+		return inner
+	})
+}
+
 // insert adds the entry of n events that are about to be spent at an instant.
 func (k *opened) insert(st []uint64, id uint64, h hold, now, at Instant) []uint64 {
 	k.pass(st, at)
@@ -555,7 +569,7 @@ func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []
 		old, e := k.entry(st, i), to.entry(carried, i)
 		copy(e[:holdMarks], old)
 		for j, source := range sources {
-			if p := &to.parts[j]; p.holder != nil {
+			if p := &to.parts[j]; p.holder != nil && source >= 0 {
 				o := &from[source]
 				p.carry(o.kernel, was[source], is[j], now, old[o.from:o.to], e[p.from:p.to])
 			}

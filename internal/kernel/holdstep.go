@@ -65,6 +65,9 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 		pin = two.denies(h.inner(), After(h.now, uint64(a.RetryAfter)/h.Tick)) || pin // unless it has granted
 	}
 	if changed = changed || pin; changed {
+		if h.by != nil {
+			h.by.forfeit(h.st, h.now)
+		}
 		by, st = h.closed()
 	}
 	a.Ended += ended

@@ -166,6 +166,7 @@ const (
 	notes                       // it is a denialLog that notes denials
 	returns                     // it is a returner
 	packs                       // it is a packer
+	owes                        // it is a debtor
 	flies                       // it is an inFlight: whatever happened, its events are over once they are settled
 )
 
@@ -182,6 +183,9 @@ func capabilities(k Kernel) capable {
 	}
 	if _, ok := k.(packer); ok {
 		c.can |= packs
+	}
+	if _, ok := k.(debtor); ok {
+		c.can |= owes
 	}
 	if _, ok := k.(*inFlight); ok {
 		c.can |= flies

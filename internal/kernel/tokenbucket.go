@@ -158,6 +158,10 @@ func (k *intervalBucket) charge(st []uint64, now Instant, n int) []uint64 {
 	return k.Spend(st, max(now, k.frontier(st)), n)
 }
 
+func (k *intervalBucket) credit(st []uint64, at Instant) uint64 {
+	return 2*k.burst - min(k.missing(st, at).Lo, 2*k.burst)
+}
+
 // missing returns the tokens missing at an instant, or at that of a reservation ahead.
 func (k *intervalBucket) missing(st []uint64, at Instant) uint128.Uint128 {
 	_, missing := k.refilled(st, max(at, k.frontier(st)))

@@ -3,6 +3,7 @@ package kernel
 import (
 	"math"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/warmup"
@@ -164,6 +165,18 @@ func (k *warming) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 
 func (k *warming) charge(st []uint64, now Instant, n int) []uint64 {
 	return k.Spend(st, max(now, k.frontier(st)), n)
+}
+
+// credit compares the next free time with that of twice as many events, requested when idle.
+func (k *warming) credit(st []uint64, at Instant) uint64 {
+	free := func(st []uint64, at Instant, n int) uint64 {
+		var next words
+		copy(next[:], st)
+		return k.free(k.charge(next[:k.Width()], at, n))
+	}
+	twice := 2 * min(k.Limit(), math.MaxInt/2)
+	most := After(at*k.encoding.Tick, free(nil, 0, twice))
+	return uint64(sort.Search(twice, func(n int) bool { return free(st, at, n+1) > most }))
 }
 
 // marks are the instant of the hold, plus 1, and the state before it.

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 	"reflect"
 	"slices"
@@ -11,9 +12,10 @@ import (
 )
 
 // A Changing is a key whose limit changes. It keeps two limits, the present one, which granted last, and a
-// former one: what is granted is charged in both, the one that is asked decides alone, a limit that is neither
-// of them begins with the level of the present one and replaces the former one, and that one goes when it was
-// not asked for as long as either remembers.
+// former one: what is granted is charged in both, except that a bucket owes what the other one grants only up to
+// what it grants at once; the one that is asked decides alone; a limit that is neither of them begins with the
+// level of the present one, or of the former one if it is similar to that (a bucket: with the one that leaves less),
+// and replaces the former one; and that one goes when it was not asked for as long as either remembers.
 type Changing struct {
 	kept []keptLimit // the present limit, and the former one if there is one
 	told instant     // until when the former one was asked: until the end of its RetryAfter, if it denied
@@ -79,6 +81,9 @@ func (c *Changing) ask(now int64, alg ratelimit.Algorithm) asking {
 	for i, l := range kept {
 		if similar(l.alg, alg) {
 			key, _ := l.key.adopted(l.alg, alg, at)
+			if level, _ := kept[0].key.adopted(kept[0].alg, alg, at); i == 1 && level.credit(at) < key.credit(at) {
+				key.Charge(now, key.credit(at)-level.credit(at))
+			}
 			return asking{keptLimit{alg, key}, slices.Delete(slices.Clone(kept), i, i+1), i == 0, i == 1, c.told}
 		}
 	}
@@ -94,7 +99,7 @@ func (c *Changing) decided(now int64, a asking, d ratelimit.Decision, granted bo
 	switch {
 	case granted && n > 0:
 		for _, other := range a.other {
-			other.key.Charge(now, n)
+			other.key.Charge(now, min(n, other.key.credit(instant(now))))
 		}
 		c.kept, c.told = append([]keptLimit{a.keptLimit}, a.other...), a.told
 		if !a.present {
@@ -106,6 +111,26 @@ func (c *Changing) decided(now int64, a asking, d ratelimit.Decision, granted bo
 			c.told = until
 		}
 	}
+}
+
+// credit returns how many events that the other limit grants at t a key counts: those of a bucket leave no more
+// missing than twice what it grants at once.
+func (k *Key) credit(t instant) int {
+	more := new(big.Rat)
+	switch p := k.parts[0].(type) {
+	case *tokenBucket:
+		more.Add(p.tokens(p.last(), t), ratOf(p.burst))
+	case *leakyBucket:
+		more.Sub(ratOf(2*p.capacity), p.level(p.last(), t))
+	case *intervalBucket:
+		more.SetInt64(p.tokens(p.last(), t) + int64(p.burst))
+	default:
+		return math.MaxInt
+	}
+	if more.Sign() < 0 {
+		return 0
+	}
+	return int(new(big.Int).Quo(more.Num(), more.Denom()).Int64())
 }
 
 // memory is for how long either limit remembers what it grants at once.

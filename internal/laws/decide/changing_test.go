@@ -122,6 +122,33 @@ func TestFormerLimitCountsAll(t *testing.T) {
 	assert.Equal(t, 0, take(short))
 }
 
+// TestRolledBackLimit: a limit is raised for ten minutes, which are used up, while a process still asks for the lower
+// one. When it is rolled back, the key waits for no more than a burst and an event of the lower one.
+func TestRolledBackLimit(t *testing.T) {
+	low, high := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)}
+	for name, store := range fakes.Stores {
+		own := &fakes.OwnLimits{}
+		l, clk := fakes.At(t, low, ratelimit.WithStore(store()), ratelimit.WithName("test"), ratelimit.WithLimits(own.Lookup))
+		require.True(t, l.Allow("key"))
+		granted := 0
+		for range 1200 {
+			own.Set("key", high)
+			for l.Allow("key") {
+				granted++
+			}
+			own.Set("key", low)
+			require.False(t, l.Allow("key"))
+			clk.Advance(time.Second / 2)
+		}
+		assert.Greater(t, granted, 59_000, name)
+		d, err := l.Take(t.Context(), "key", 1)
+		require.NoError(t, err)
+		assert.Equal(t, 600*time.Millisecond, d.RetryAfter, "%s: 1.1 s after the last one", name)
+		clk.Advance(d.RetryAfter)
+		assert.True(t, l.Allow("key"), name)
+	}
+}
+
 // A limit of a long window that was idle for a while, while another one granted, knows what that one granted when it is
 // asked again.
 func TestFormerLimitStaysWhileIdle(t *testing.T) {
