@@ -23,7 +23,8 @@ const (
 
 // Token returns a short text by which another process can settle the hold: see [Resume]. It holds no
 // secret, and does not show the key, but whoever has it can settle the hold. It is empty if there is no
-// hold: if r is nil or no events are held. That of a [HoldAll] has none, but its [Reservation.Parts] have.
+// hold: if r is nil or no events are held. The Reservation of a [HoldAll] has no token, but each of its
+// [Reservation.Parts] has one.
 func (r *Reservation) Token() string {
 	if !r.holds() {
 		return ""

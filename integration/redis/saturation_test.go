@@ -262,8 +262,8 @@ func TestLeasesBounded(t *testing.T) {
 	}
 }
 
-// Eight processes with 64 who wait, of whom one in five leaves at any time, use what the limit grants, and nothing
-// beyond; nobody polls. At night, that is asserted. On a machine that is busy otherwise, less is used:
+// Eight processes with 64 callers each that wait, one in five of which leaves at any time, use what the limit grants,
+// and nothing beyond; nobody polls. At night, that is asserted. On a machine that is busy otherwise, less is used:
 // TestSaturation_WhoLeaves of redisstore has a clock of its own.
 func TestSaturation_WhoLeaves(t *testing.T) {
 	long(t)

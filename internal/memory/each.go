@@ -15,7 +15,7 @@ const BatchKeys = 64
 // cache: waiting for it takes longer than deciding on it, but a core can wait for many at once.
 type Batch [BatchKeys]identity
 
-// Touch begins to load the states of the first keys, and returns of how many: all, or BatchKeys. Take
+// Touch begins to load the states of the first keys, and returns of how many: all, or BatchKeys. TakeOf
 // then decides on each of them. The loads do not depend on each other, and no branch depends on
 // them, so they overlap.
 func (sp *Tables) Touch(keys []string, b *Batch) (n int) {

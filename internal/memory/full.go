@@ -23,8 +23,8 @@ import (
 // with no more than most keys looks at all of them. Shards hold keys in the order of their hashes, so
 // which ones are looked at is random.
 //
-// Unless it has all keys, a sample serves several evictions: it is remembered for a second, as far as its other keys are as good
-// as the best one. If all are exhausted, these are a few that regain capacity soonest.
+// Unless it has all keys, a sample serves several evictions: it is remembered for a second, as far as its
+// other keys are as good as the best one. If all are exhausted, these are a few that regain capacity soonest.
 type sampleSizes struct {
 	fewest, most, perShard int
 	remembered             int // of equal keys with events remaining

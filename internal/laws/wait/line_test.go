@@ -62,7 +62,7 @@ var tenPerSecond = map[string]ratelimit.Algorithm{
 	},
 }
 
-// A crowd waits for one key: arrivals a second, of whom some leave after a second.
+// A crowd waits for one key: arrivals come each second, and some of them leave after a second.
 type crowd struct {
 	arrivals int
 	leaving  float64
