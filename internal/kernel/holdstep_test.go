@@ -155,9 +155,6 @@ func TestHolds_Former(t *testing.T) {
 			for now := begun; now < begun+20*second; now += rng.Uint64N(60 * ms) {
 				turn := rng.IntN(2)
 				c := limits[turn]
-				if asked[turn] == 0 {
-					asked[turn] = now
-				}
 				if len(open) > 0 && rng.IntN(3) == 0 {
 					for id, i := range open {
 						g := &s.grants[i]
@@ -171,6 +168,9 @@ func TestHolds_Former(t *testing.T) {
 						break
 					}
 					continue
+				}
+				if asked[turn] == 0 { // to settle is not to ask
+					asked[turn] = now
 				}
 				n := 1 + rng.IntN(min(4, c.Limit()))
 				req := Request{Op: OpTake, N: n}
