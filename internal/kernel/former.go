@@ -233,7 +233,7 @@ func (c *Compiled) raise(st, level []uint64, now Instant) (_ []uint64, changed [
 		}
 		bucket := part.Kernel.(debtor)
 		has, most := bucket.credit(st, now), bucket.credit(levels[i], now)
-		more := min(has-min(has, most), part.chargeable(st, now, c.Encoding))
+		more := min(has-min(has, most), part.chargeable(st, now, c.Encoding), math.MaxInt)
 		if more == 0 {
 			return st
 		}
